@@ -390,7 +390,7 @@ typedef struct kvik_usage {
     bool streaming;
     /* In use now; what sequences share counts once. */
     uint64_t bytes;
-    /* The highest `bytes` since the cache was opened. */
+    /* The most that KV rows, states and buffers took since the cache was opened, those that `index` counts included. */
     uint64_t peak_bytes;
     /* Parts of `bytes`: KV rows; KV rows with several owners (in live as well); buffers for streaming; recurrent
      * states. */

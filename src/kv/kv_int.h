@@ -735,3 +735,18 @@ void window_look(struct kv *kv, uint32_t site);
 /* step.c */
 /* Undoes everything that kv_begin did. */
 void step_undo(struct kv_step *st);
+/* True if the step writes rows of the group: frozen groups in a step of an encoder, all others else. */
+static inline bool step_writes(const struct kv_step *st, const struct group *g)
+{
+    return (g->c.policy.kind == KV_FROZEN) == st->cross;
+}
+/* Returns the tiles that are full or begun with so many rows. */
+static inline uint32_t step_tiles_begun(const struct group *g, uint32_t rows)
+{
+    return MAX(table_used(g, SEALED, rows), table_first(g, SEALED));
+}
+/* step_view.c: writes the arrays of the views of a step that has its pages */
+void step_fill(struct kv_step *st, const struct kv_span *span);
+/* Ends the layer that was being computed and enters another one (KV_NONE: none).  A layer ends where the next one first
+ * asks for its rows. */
+void step_trace_layer(struct kv_step *st, uint32_t site);

@@ -1,11 +1,11 @@
-/* step.c - one forward: begin, the views, commit, abort.
+/* step.c - one forward: begin, commit, abort.
  *
  * begin takes every page that the step can need.  It notes each table cell that it changes,
  * together with the page that was there.  That page keeps its reference until the step ends, so
  * abort only writes the old ids back.  State pages wait in `dst` until commit moves one of them
  * into the table.  Nothing is given back before commit, and commit cannot fail.
  *
- * begin fills the arrays of the views once per step.  kv_next only adds the address of a site. */
+ * step_view.c has the views that kernels get in between. */
 #include "base/trace.h"
 #include "kv/kv_int.h"
 
@@ -138,11 +138,6 @@ static int spans_take(struct kv *kv, const struct kv_span *span, uint32_t n)
     return e;
 }
 
-static bool in_step(const struct kv_step *st, const struct group *g)
-{
-    return (g->c.policy.kind == KV_FROZEN) == st->cross;
-}
-
 /* Returns how many rows before the end of a turn its snapshot is taken.  A search of the same tokens
  * reuses all but the last, whose logits it wants.  Where rows depend on turns, only whole turns are
  * reused. */
@@ -159,11 +154,6 @@ static bool state_kept(const struct kv *kv, const struct group *g, const struct 
     uint32_t every = g->c.policy.every;
     uint32_t back = every && sp->rows.turn && sp->rows.last ? turn_back(kv) : 0;
     return t + 1 + sp->rows.undo + back >= sp->rows.n || (every && (len + t + 1) % every == 0);
-}
-
-static uint32_t tiles_begun(const struct group *g, uint32_t rows)
-{
-    return MAX(table_used(g, SEALED, rows), table_first(g, SEALED));
 }
 
 static void change_push(struct kv_step *st, struct pages *p, uint32_t *cell, struct group *copied)
@@ -236,7 +226,7 @@ static uint32_t count_pages(struct kv_step *st, const struct step_span *sp, stru
     }
     uint32_t back = count_tail(st, sp, g);
     need[RAW] = table_used(g, RAW, end) - table_used(g, RAW, len);
-    if (g->form[SEALED].n_ids) need[SEALED] = tiles_begun(g, end) - tiles_begun(g, len);
+    if (g->form[SEALED].n_ids) need[SEALED] = step_tiles_begun(g, end) - step_tiles_begun(g, len);
     if (len % g->rows[RAW] == 0) return back;
     uint32_t *cell = &seq_table(kv, g, RAW, s)[len / g->rows[RAW]];
     const struct page *pg = &g->form[RAW].page[*cell];
@@ -304,7 +294,7 @@ static int take_form(struct kv_step *st, struct group *g, uint32_t form, const s
     struct seq *s = &kv->seq[sp->seq];
     struct pages *p = &g->form[form];
     uint32_t len = seq_rows(g, s), *table = seq_table(kv, g, form, s);
-    uint32_t i = form == RAW ? table_used(g, RAW, len) : tiles_begun(g, len);
+    uint32_t i = form == RAW ? table_used(g, RAW, len) : step_tiles_begun(g, len);
     uint32_t end = table_used(g, form, len + sp->rows.n);
     for (; i < end; i++) {
         uint32_t id = take(kv, s, p, i ? table[i - 1] : 0, i);
@@ -365,7 +355,7 @@ static int take_pages(struct kv_step *st)
     TRY(take_copies(st));
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         struct group *g = &kv->group[gi];
-        if (!in_step(st, g)) continue;
+        if (!step_writes(st, g)) continue;
         if (g->moves[RAW]) TRY(bring_back(st, g));
         for (uint32_t i = 0; i < st->n_spans; i++) {
             if (g->c.policy.kind == KV_STATE) {
@@ -425,7 +415,7 @@ static int plan(struct kv_step *st)
         struct group *g = &kv->group[gi];
         uint32_t need[FORMS], back, *sum = g->sum;
         sum[RAW] = sum[SEALED] = 0;
-        if (!in_step(st, g)) continue;
+        if (!step_writes(st, g)) continue;
         if (g->c.policy.kind == KV_STATE) memset(g->dst, 0, st->n_tokens * sizeof *g->dst);
         for (uint32_t i = 0; i < st->n_spans; i++) {
             const struct step_span *sp = &st->span[i];
@@ -463,94 +453,6 @@ static int plan(struct kv_step *st)
             index_yield(kv, &g->form[n % FORMS], g->sum[n % FORMS]);
     }
     return 0;
-}
-
-static void fill_frozen(struct kv_step *st, struct group *g, const struct step_span *sp,
-                        uint32_t lane)
-{
-    const struct seq *s = &st->kv->seq[sp->seq];
-    uint32_t rows = st->cross ? sp->rows.n : s->cross, tile = g->c.seal.tile;
-    g->len[lane] = rows;
-    for (uint32_t t = sp->tok0; t < sp->tok0 + sp->rows.n; t++) {
-        g->lo[t] = 0;
-        g->hi[t] = rows;
-        g->edge[t] = tile ? MAX(rows - rows % tile, g->c.seal.lead) : 0;
-        g->dst[t] = 0;
-    }
-}
-
-static void fill_rows(struct kv_step *st, struct group *g, const struct step_span *sp,
-                      uint32_t lane)
-{
-    struct kv *kv = st->kv;
-    const struct seq *s = &kv->seq[sp->seq];
-    const struct kv_seal *seal = &g->c.seal;
-    g->len[lane] = s->len + sp->rows.n;
-    for (uint32_t t = 0; t < sp->rows.n; t++) {
-        uint32_t pos = s->len + t, at = sp->tok0 + t;
-        struct kv_reach r = kv_reach(&g->c.policy, pos, 0);
-        g->lo[at] = r.lo;
-        g->hi[at] = r.hi;
-        g->edge[at] = 0;
-        if (!seal->tile) continue;
-        /* all queries of a turn share the edge of its first query */
-        uint32_t e = t && sp->rows.turn && seal->resid ? g->edge[at - 1]
-                                                       : kv_edge(seal, s->turn, s->n_turns, pos);
-        g->edge[at] = MAX(e, seal->lead);
-    }
-}
-
-static void fill_writes(struct kv_step *st, struct group *g, const struct step_span *sp,
-                        uint32_t lane)
-{
-    struct kv *kv = st->kv;
-    struct seq *s = &kv->seq[sp->seq];
-    uint32_t len = seq_rows(g, s), rows = g->rows[RAW], *table = seq_table(kv, g, RAW, s);
-    for (uint32_t t = 0; t < sp->rows.n; t++)
-        g->dst[sp->tok0 + t] = table[(len + t) / rows] * rows + (len + t) % rows;
-    if (!g->form[SEALED].n_ids) return;
-    uint32_t end = table_used(g, SEALED, len + sp->rows.n);
-    for (uint32_t i = tiles_begun(g, len); i < end; i++) {
-        uint32_t *e = &g->enc[2 * (size_t)g->counts[2]++];
-        e[0] = lane;
-        e[1] = i;
-    }
-}
-
-static void fill(struct kv_step *st, const struct kv_span *span)
-{
-    struct kv *kv = st->kv;
-    for (uint32_t i = 0; i < st->n_spans; i++) {
-        const struct step_span *sp = &st->span[i];
-        struct seq *s = &kv->seq[sp->seq];
-        st->slot[i] = sp->seq;
-        for (uint32_t t = 0; t < sp->rows.n; t++) {
-            st->lane[sp->tok0 + t] = i;
-            st->pos[sp->tok0 + t] = (st->cross ? 0 : s->len) + t;
-            if (!st->cross)
-                s->tok[s->len + t] = span[i].tok && span[i].tok[t] >= 0 ? span[i].tok[t] : -1;
-        }
-    }
-    for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
-        struct group *g = &kv->group[gi];
-        g->counts[0] = st->n_spans;
-        g->counts[1] = st->n_tokens;
-        g->counts[2] = 0;
-        for (uint32_t i = 0; i < st->n_spans; i++) {
-            const struct step_span *sp = &st->span[i];
-            if (g->c.policy.kind == KV_STATE) {
-                g->from[i] = *seq_table(kv, g, RAW, &kv->seq[sp->seq]);
-                g->len[i] = kv->seq[sp->seq].len + sp->rows.n;
-                continue;
-            }
-            if (g->c.policy.kind == KV_FROZEN)
-                fill_frozen(st, g, sp, i);
-            else
-                fill_rows(st, g, sp, i);
-            if (in_step(st, g)) fill_writes(st, g, sp, i);
-        }
-    }
-    memset(st->given, 0, kv->n_sites * sizeof *st->given);
 }
 
 struct beginning {
@@ -592,7 +494,7 @@ int kv_begin(struct kv *kv, const struct kv_span *span, uint32_t n, struct kv_st
     if (e < 0) return e;
     kv->need = 0;
     if (pool_held(kv) + kv->backed > kv->pool) pool_trim(kv);
-    fill(st, span);
+    step_fill(st, span);
     st->layer = KV_NONE;
     st->begun = trace_now();
     stage_plan(st);
@@ -644,7 +546,8 @@ static void commit_rows(struct kv *kv, struct seq *s, uint32_t gi, const struct 
     for (uint32_t f = 0; f < FORMS; f++) {
         if (!g->form[f].n_ids) continue;
         uint32_t *table = seq_table(kv, g, f, s), i = table_used(g, f, len);
-        if (f == SEALED) kv->seals += tiles_begun(g, len) - tiles_begun(g, len - accepted);
+        if (f == SEALED)
+            kv->seals += step_tiles_begun(g, len) - step_tiles_begun(g, len - accepted);
         if (f == SEALED && kv_fault.keep_rejected) continue;
         for (uint32_t end = table_used(g, f, all); i < end; i++)
             if (table[i]) {
@@ -663,7 +566,8 @@ static void commit_rows(struct kv *kv, struct seq *s, uint32_t gi, const struct 
     }
     for (uint32_t f = 0; f < FORMS; f++) { /* pages that the step took may leave from now on */
         const uint32_t *table = seq_table(kv, g, f, s);
-        uint32_t i = f == RAW ? (len - accepted) / g->rows[RAW] : tiles_begun(g, len - accepted);
+        uint32_t i =
+            f == RAW ? (len - accepted) / g->rows[RAW] : step_tiles_begun(g, len - accepted);
         for (; g->moves[f] && i < table_used(g, f, len); i++)
             queue_place(kv, g, f, table[i], i);
     }
@@ -683,7 +587,7 @@ static void commit_span(struct kv_step *st, struct step_span *sp, uint32_t accep
     }
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         struct group *g = &kv->group[gi];
-        if (!in_step(st, g)) continue;
+        if (!step_writes(st, g)) continue;
         if (g->c.policy.kind == KV_STATE)
             commit_state(kv, s, gi, sp, accepted);
         else
@@ -696,15 +600,6 @@ static void commit_span(struct kv_step *st, struct step_span *sp, uint32_t accep
     kv->heir = KV_NONE;
     if (accepted < sp->rows.n) meta_settle(kv, s->slot);
     index_note(kv, s);
-}
-
-/* Ends the layer that was being computed, and enters another one.  A layer ends where the next one first asks for its rows. */
-static void trace_layer(struct kv_step *st, uint32_t site)
-{
-    if (!atomic_load_explicit(&trace_on, memory_order_relaxed) || st->layer == site) return;
-    if (st->layer != KV_NONE) trace_add(TRACE_LAYER, "layer", st->entered, st->layer, 0);
-    st->layer = site;
-    st->entered = trace_now();
 }
 
 int kv_commit(struct kv_step *st, const uint32_t *accepted)
@@ -724,7 +619,7 @@ int kv_commit(struct kv_step *st, const uint32_t *accepted)
     st->n_changes = 0;
     st->open = false;
     stage_end(kv);
-    trace_layer(st, KV_NONE);
+    step_trace_layer(st, KV_NONE);
     trace_add(TRACE_STEP, "forward", st->begun, KV_NONE, 0);
     for (uint32_t i = 0; i < st->n_spans; i++)
         commit_span(st, &st->span[i], accepted ? accepted[i] : st->span[i].rows.n);
@@ -736,63 +631,4 @@ int kv_commit(struct kv_step *st, const uint32_t *accepted)
 void kv_abort(struct kv_step *st)
 {
     if (st && st->open) step_undo(st);
-}
-
-static void view_form(const struct group *g, uint32_t form, uint32_t site, struct kv_form *out)
-{
-    const struct pages *p = &g->form[form];
-    *out = (struct kv_form){0};
-    if (!p->n_ids) return;
-    out->base = page_at(p, site - g->c.site0, 0);
-    out->grain = p->grain;
-    out->rows = g->rows[form];
-    out->stride = g->stride[form];
-    out->table = g->table[form];
-    memcpy(out->offset, g->offset[form], sizeof out->offset);
-}
-
-int kv_next(struct kv_step *st, uint32_t site, struct kv_view *v)
-{
-    if (!st || !st->open) return ERR(ARG, "cache: no step is open");
-    struct kv *kv = st->kv;
-    if (site >= kv->n_sites)
-        return ERR(ARG, "cache: layer %u does not exist; there are %u", site, kv->n_sites);
-    struct group *g = &kv->group[kv->site_group[site]];
-    if (st->cross && g->c.policy.kind != KV_FROZEN)
-        return ERR(ARG, "cache: this step writes frozen groups, and layer %u is in none", site);
-    uint32_t piece = st->given[site];
-    if (piece >= MAX(g->n_pieces, 1)) {
-        st->given[site] = 0;
-        return 0;
-    }
-    bool state = g->c.policy.kind == KV_STATE;
-    uint32_t rows = state ? 0 : g->stride[RAW] * g->rows[RAW];
-    *v = (struct kv_view){.n_planes = g->c.n_planes,
-                          .row1 = (rows + KV_ATOM - 1) / KV_ATOM * KV_ATOM,
-                          .raw1 = (rows + KV_ATOM - 1) / KV_ATOM * KV_ATOM,
-                          .first = true,
-                          .last = true,
-                          .sinks = g->c.policy.sinks,
-                          .lead = g->c.seal.tile ? g->c.seal.lead : 0,
-                          .counts = g->counts,
-                          .slot = st->slot,
-                          .len = g->len,
-                          .lane = st->lane,
-                          .pos = st->pos,
-                          .lo = g->lo,
-                          .hi = g->hi,
-                          .edge = g->edge,
-                          .dst = g->dst,
-                          .enc = g->enc,
-                          .from = g->from};
-    view_form(g, RAW, site, &v->raw);
-    view_form(g, SEALED, site, &v->sealed);
-    for (uint32_t i = 0; i < g->c.n_planes; i++) {
-        v->shape[i] = g->c.plane[i].shape;
-        v->codec[i] = g->c.plane[i].codec;
-    }
-    trace_layer(st, site);
-    TRY(stage_show(st, site, piece, v));
-    st->given[site] = v->last ? MAX(g->n_pieces, 1) : piece + 1;
-    return 1;
 }

@@ -378,8 +378,9 @@ static void tell(const struct job *j, double seconds, const char *why, size_t be
                  entry->path);
     else
         snprintf(where, sizeof where, "in memory, because they could not be kept: %s", why);
-    snprintf(text, sizeof text, "quantized %u matrices to %s in %.1f s (%.1f to %.1f MiB%s), %s",
-             j->list.n, dtype_name(j->q->to), seconds, mib(before), mib(bytes), rest, where);
+    snprintf(text, sizeof text, "quantized %u %s to %s in %.1f s (%.1f to %.1f MiB%s), %s",
+             j->list.n, j->list.n == 1 ? "matrix" : "matrices", dtype_name(j->q->to), seconds,
+             mib(before), mib(bytes), rest, where);
     j->q->on_notice(j->q->ctx, text);
 }
 

@@ -1,0 +1,162 @@
+/* step_view.c - what kernels see of an open step.
+ *
+ * step_fill writes the arrays of the views once per step.  kv_next only adds the address of a site. */
+#include "base/trace.h"
+#include "kv/kv_int.h"
+
+#include <string.h>
+
+static void fill_frozen(struct kv_step *st, struct group *g, const struct step_span *sp,
+                        uint32_t lane)
+{
+    const struct seq *s = &st->kv->seq[sp->seq];
+    uint32_t rows = st->cross ? sp->rows.n : s->cross, tile = g->c.seal.tile;
+    g->len[lane] = rows;
+    for (uint32_t t = sp->tok0; t < sp->tok0 + sp->rows.n; t++) {
+        g->lo[t] = 0;
+        g->hi[t] = rows;
+        g->edge[t] = tile ? MAX(rows - rows % tile, g->c.seal.lead) : 0;
+        g->dst[t] = 0;
+    }
+}
+
+static void fill_rows(struct kv_step *st, struct group *g, const struct step_span *sp,
+                      uint32_t lane)
+{
+    struct kv *kv = st->kv;
+    const struct seq *s = &kv->seq[sp->seq];
+    const struct kv_seal *seal = &g->c.seal;
+    g->len[lane] = s->len + sp->rows.n;
+    for (uint32_t t = 0; t < sp->rows.n; t++) {
+        uint32_t pos = s->len + t, at = sp->tok0 + t;
+        struct kv_reach r = kv_reach(&g->c.policy, pos, 0);
+        g->lo[at] = r.lo;
+        g->hi[at] = r.hi;
+        g->edge[at] = 0;
+        if (!seal->tile) continue;
+        /* all queries of a turn share the edge of its first query */
+        uint32_t e = t && sp->rows.turn && seal->resid ? g->edge[at - 1]
+                                                       : kv_edge(seal, s->turn, s->n_turns, pos);
+        g->edge[at] = MAX(e, seal->lead);
+    }
+}
+
+static void fill_writes(struct kv_step *st, struct group *g, const struct step_span *sp,
+                        uint32_t lane)
+{
+    struct kv *kv = st->kv;
+    struct seq *s = &kv->seq[sp->seq];
+    uint32_t len = seq_rows(g, s), rows = g->rows[RAW], *table = seq_table(kv, g, RAW, s);
+    for (uint32_t t = 0; t < sp->rows.n; t++)
+        g->dst[sp->tok0 + t] = table[(len + t) / rows] * rows + (len + t) % rows;
+    if (!g->form[SEALED].n_ids) return;
+    uint32_t end = table_used(g, SEALED, len + sp->rows.n);
+    for (uint32_t i = step_tiles_begun(g, len); i < end; i++) {
+        uint32_t *e = &g->enc[2 * (size_t)g->counts[2]++];
+        e[0] = lane;
+        e[1] = i;
+    }
+}
+
+void step_fill(struct kv_step *st, const struct kv_span *span)
+{
+    struct kv *kv = st->kv;
+    for (uint32_t i = 0; i < st->n_spans; i++) {
+        const struct step_span *sp = &st->span[i];
+        struct seq *s = &kv->seq[sp->seq];
+        st->slot[i] = sp->seq;
+        for (uint32_t t = 0; t < sp->rows.n; t++) {
+            st->lane[sp->tok0 + t] = i;
+            st->pos[sp->tok0 + t] = (st->cross ? 0 : s->len) + t;
+            if (!st->cross)
+                s->tok[s->len + t] = span[i].tok && span[i].tok[t] >= 0 ? span[i].tok[t] : -1;
+        }
+    }
+    for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
+        struct group *g = &kv->group[gi];
+        g->counts[0] = st->n_spans;
+        g->counts[1] = st->n_tokens;
+        g->counts[2] = 0;
+        for (uint32_t i = 0; i < st->n_spans; i++) {
+            const struct step_span *sp = &st->span[i];
+            if (g->c.policy.kind == KV_STATE) {
+                g->from[i] = *seq_table(kv, g, RAW, &kv->seq[sp->seq]);
+                g->len[i] = kv->seq[sp->seq].len + sp->rows.n;
+                continue;
+            }
+            if (g->c.policy.kind == KV_FROZEN)
+                fill_frozen(st, g, sp, i);
+            else
+                fill_rows(st, g, sp, i);
+            if (step_writes(st, g)) fill_writes(st, g, sp, i);
+        }
+    }
+    memset(st->given, 0, kv->n_sites * sizeof *st->given);
+}
+
+void step_trace_layer(struct kv_step *st, uint32_t site)
+{
+    if (!atomic_load_explicit(&trace_on, memory_order_relaxed) || st->layer == site) return;
+    if (st->layer != KV_NONE) trace_add(TRACE_LAYER, "layer", st->entered, st->layer, 0);
+    st->layer = site;
+    st->entered = trace_now();
+}
+
+static void view_form(const struct group *g, uint32_t form, uint32_t site, struct kv_form *out)
+{
+    const struct pages *p = &g->form[form];
+    *out = (struct kv_form){0};
+    if (!p->n_ids) return;
+    out->base = page_at(p, site - g->c.site0, 0);
+    out->grain = p->grain;
+    out->rows = g->rows[form];
+    out->stride = g->stride[form];
+    out->table = g->table[form];
+    memcpy(out->offset, g->offset[form], sizeof out->offset);
+}
+
+int kv_next(struct kv_step *st, uint32_t site, struct kv_view *v)
+{
+    if (!st || !st->open) return ERR(ARG, "cache: no step is open");
+    struct kv *kv = st->kv;
+    if (site >= kv->n_sites)
+        return ERR(ARG, "cache: layer %u does not exist; there are %u", site, kv->n_sites);
+    struct group *g = &kv->group[kv->site_group[site]];
+    if (st->cross && g->c.policy.kind != KV_FROZEN)
+        return ERR(ARG, "cache: this step writes frozen groups, and layer %u is in none", site);
+    uint32_t piece = st->given[site];
+    if (piece >= MAX(g->n_pieces, 1)) {
+        st->given[site] = 0;
+        return 0;
+    }
+    bool state = g->c.policy.kind == KV_STATE;
+    uint32_t rows = state ? 0 : g->stride[RAW] * g->rows[RAW];
+    *v = (struct kv_view){.n_planes = g->c.n_planes,
+                          .row1 = (rows + KV_ATOM - 1) / KV_ATOM * KV_ATOM,
+                          .raw1 = (rows + KV_ATOM - 1) / KV_ATOM * KV_ATOM,
+                          .first = true,
+                          .last = true,
+                          .sinks = g->c.policy.sinks,
+                          .lead = g->c.seal.tile ? g->c.seal.lead : 0,
+                          .counts = g->counts,
+                          .slot = st->slot,
+                          .len = g->len,
+                          .lane = st->lane,
+                          .pos = st->pos,
+                          .lo = g->lo,
+                          .hi = g->hi,
+                          .edge = g->edge,
+                          .dst = g->dst,
+                          .enc = g->enc,
+                          .from = g->from};
+    view_form(g, RAW, site, &v->raw);
+    view_form(g, SEALED, site, &v->sealed);
+    for (uint32_t i = 0; i < g->c.n_planes; i++) {
+        v->shape[i] = g->c.plane[i].shape;
+        v->codec[i] = g->c.plane[i].codec;
+    }
+    step_trace_layer(st, site);
+    TRY(stage_show(st, site, piece, v));
+    st->given[site] = v->last ? MAX(g->n_pieces, 1) : piece + 1;
+    return 1;
+}
