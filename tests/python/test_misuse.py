@@ -383,7 +383,7 @@ class Names(unittest.TestCase):
         """A budget in which no cache can open is an error that names the bytes that are needed."""
         small = kvik.AutoModelForCausalLM.from_pretrained(model_path("llama-mha"), cache_memory=1000, threads=1)
         for call in (lambda: small.generate(IDS, max_new_tokens=2), lambda: small(IDS),
-                     lambda: self.model.generate(IDS, max_new_tokens=2, cache_memory="1K")):
+                     lambda: model("llama-mha").generate(IDS, max_new_tokens=2, cache_memory="1K")):
             with self.assertRaisesRegex(kvik.LimitError, r"limit of .* is too small.* KiB are needed"):
                 call()
 
