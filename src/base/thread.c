@@ -225,7 +225,8 @@ void pool_run(struct pool *p, uint32_t n, pool_fn fn, void *ctx)
     double begun;
     if (!spin(&p->busy, 0, true, p->spin, &begun)) {
         pthread_mutex_lock(&p->lock);
-        atomic_store(&p->waiting, true);
+        /* An exchange and no store: qemu 7.2 lets a later load of ARM pass a store, and both sides would sleep. */
+        (void)atomic_exchange(&p->waiting, true);
         while (atomic_load(&p->busy))
             pthread_cond_wait(&p->finished, &p->lock);
         atomic_store(&p->waiting, false);
