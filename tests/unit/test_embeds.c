@@ -101,6 +101,7 @@ static void play(const struct scene *s)
         while (kvik_request_step(&q, 1) > 0)
             ;
         assert_int_equal(kvik_request_end(q, &got), 0);
+        assert_int_equal(kvik_request_free(q), 0);
         same_result(want, got, way == 3 ? 0 : N);
         kvik_result_free(got);
         kvik_result_free(want);
