@@ -90,7 +90,7 @@ static int check(const struct kvik_batch *b, const kvik_inputs *in, const kvik_g
             "embeddings begin a text and cannot continue a batch; append them with a forward, and "
             "generate from the id of the next token");
     if (!in->ids || !in->n) return ERR(ARG, "generating needs ids");
-    if (in->embeds || in->position_ids || in->cache_position || in->columns || in->logits_to_keep)
+    if (in->position_ids || in->cache_position || in->columns || in->logits_to_keep)
         return ERR(ARG, "generating takes ids and their attention mask; positions follow from it");
     if (in->n > UINT32_MAX / 4 || b->length > UINT32_MAX / 4)
         return ERR(LIMIT, "%u columns after %u are too many", in->n, b->length);

@@ -321,7 +321,7 @@ static bool is_array(int kind)
 {
     return kind == A_SEQS || kind == A_IDS || kind == A_INDEX || kind == A_REQUESTS ||
            kind == A_SPAN || kind == A_PROMPT || kind == A_MESSAGES || kind == A_KINDS ||
-           kind == A_OUT_SEQ;
+           kind == A_OUT_SEQ || kind == A_FLOATS;
 }
 
 static uintptr_t any_path(int kind)
@@ -570,8 +570,6 @@ static void call(const struct api_call *c)
         return;
     }
     if (!arguments(c, v)) return;
-    /* The samples of a recording must lie in memory; a count beyond them is the caller's error. */
-    if (!strcmp(c->name, "kvik_speech_features") && v[1] > FLOATS) v[1] = FLOATS;
     if (loud) {
         fprintf(stderr, "%*s%s(", 2 * depth, "", c->name);
         for (int i = 0; i < api_args(c); i++)
