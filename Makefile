@@ -31,9 +31,8 @@ BASEFLAGS := -std=c11 -D_GNU_SOURCE -g -fPIC -pthread -fno-math-errno -ffp-contr
   -fno-strict-aliasing -fvisibility=hidden $(HARDEN) -Iinclude -Isrc $(PKG_CFLAGS)
 RELEASE_OPT := -O2 -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=$(FORTIFY)
 ifeq ($(MODE),asan)
-OPT := -O1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
-# With instrumentation compilers take minutes over these files; test_dev_guard fences their operands instead. Without
-# it they are those of the release build.
+OPT := -O1 -g1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
+# Instrumented, these files compile for minutes: they are those of the release build, and test_dev_guard fences operands.
 PLAIN := $(patsubst %.c,%.o,$(wildcard src/dev/cpu/dot_*.c src/dev/cpu/strip_*.c))
 else ifeq ($(MODE),tsan)
 OPT := -O1 -fno-omit-frame-pointer -fsanitize=thread
@@ -45,6 +44,7 @@ $(B)/src/dev/cpu/%.o: OPT := -O1 -fno-omit-frame-pointer
 else
 OPT := $(RELEASE_OPT)
 endif
+$(B)/tests/%.o: OPT += -Og -g1# tests compile in half the time, and run short
 ALLFLAGS = $(BASEFLAGS) $(OPT) $(WARN) $(CFLAGS) -MMD -MP
 # libunistring has no pkg-config file.
 LDLIBS := $(PKG_LIBS) -lunistring -lm -pthread
