@@ -168,7 +168,7 @@ int block_stack_graph(const struct model *m, struct graph *g)
 {
     const struct block_layer *l = m->arch_weights;
     struct block_buffers b = block_buffers_new(g, m, m->ffn);
-    mod_embed(g, &m->embed, 1);
+    mod_embed(g);
     for (uint32_t i = 0; i < m->n_layers; i++) {
         mod_mark(g, i);
         struct block_form form = {.scale = 1.0f / sqrtf((float)m->site[i].plane[0].dim),

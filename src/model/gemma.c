@@ -91,7 +91,7 @@ int gemma_bind(struct model *m)
     bool biases = false;
     TRY(model_bind_ends(m));
     model_norm_plus_one(m, &m->final_norm, m->hidden);
-    w->embed_scale = m->embed_scale = embed_scale(m);
+    m->embed_scale = embed_scale(m);
     w->layer = model_own(m, m->n_layers, sizeof *w->layer);
     if (!w->layer) return ERR_NOMEM;
     for (uint32_t i = 0; i < m->n_layers; i++)
@@ -106,7 +106,7 @@ int gemma_graph(const struct model *m, struct graph *g)
     const struct gemma *w = m->arch_weights;
     struct block_buffers b = block_buffers_new(g, m, m->ffn);
     struct block_form form = {.scale = w->scale, .softcap = w->softcap};
-    mod_embed(g, &m->embed, w->embed_scale);
+    mod_embed(g);
     for (uint32_t i = 0; i < m->n_layers; i++) {
         mod_mark(g, i);
         form.rope = m->n_ropes > 1 && m->site[i].window;

@@ -5,7 +5,7 @@
 
 struct gemma { /* m->arch_weights */
     struct block_layer *layer;
-    float embed_scale, scale, softcap;
+    float scale, softcap;
 };
 /* Reads the keys of config.json or GGUF.  Defaults are those of the family's first models, since later configurations
  * leave them out.  Scores are scaled by query_pre_attn_scalar.  GGUF files lack this key: it is the head dimension,

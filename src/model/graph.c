@@ -141,18 +141,14 @@ static const struct rotation *rotation(struct graph *g, uint32_t rope, uint32_t 
 }
 
 /* --- words */
-struct embedding {
-    const struct dev_weight *w;
-    float scale;
-};
-
 /* Embeddings of a feed replace the rows of id 0 that stand in for them. */
 static int embed_run(struct pass *p, const void *arg)
 {
-    const struct embedding *a = arg;
-    uint32_t d = a->w->cols, t = 0;
-    dev_embed(p->dev, a->w, p->tok, p->n, p->h);
-    if (a->scale != 1) dev_scale(p->dev, p->h, a->scale, p->n, d);
+    const struct model *m = p->x->m;
+    uint32_t d = m->embed.cols, t = 0;
+    (void)arg;
+    dev_embed(p->dev, &m->embed, p->tok, p->n, p->h);
+    if (m->embed_scale != 0) dev_scale(p->dev, p->h, m->embed_scale, p->n, d);
     for (uint32_t i = 0; p->embeds && i < p->n_fed; t += p->fed[i++].rows.n) {
         const struct exec_span *s = &p->fed[i];
         if (s->feed && s->feed->embeds)
@@ -162,9 +158,9 @@ static int embed_run(struct pass *p, const void *arg)
     return 0;
 }
 
-void mod_embed(struct graph *g, const struct dev_weight *w, float scale)
+void mod_embed(struct graph *g)
 {
-    word(g, embed_run, &(struct embedding){w, scale}, sizeof(struct embedding));
+    graph_op(g, embed_run, NULL);
 }
 
 struct positions {

@@ -107,7 +107,7 @@ struct model {
     struct kv_site *site;
     uint32_t n_sites;
     struct dev_weight embed, head;
-    float embed_scale; /* of the embeddings before the first layer; 0: none */
+    float embed_scale; /* of the rows of embed before the first layer; 0: none */
     bool tied;
     struct mod_norm final_norm; /* of [hidden], or NORM_NONE */
     float head_scale;           /* of the head's input; 0: none */
@@ -523,8 +523,8 @@ float *graph_h(struct graph *g);                           /* p->h */
 const struct kv_site *graph_site(const struct graph *g, uint32_t site);
 uint32_t graph_number(const struct graph *g, uint32_t site);
 
-/* h = rows of w times `scale`, or the embeddings of the feed without the scale. */
-void mod_embed(struct graph *g, const struct dev_weight *w, float scale);
+/* h = rows of the model's `embed` times its `embed_scale`, or the embeddings of the feed as they are. */
+void mod_embed(struct graph *g);
 /* Shows the residual stream to probes.  Use it once at the top of each layer, after everything that is added to the
  * embedding. */
 void mod_mark(struct graph *g, uint32_t layer);

@@ -44,15 +44,14 @@ static int read_stack(const struct model *m, const char *name, struct s2s_stack 
     return 0;
 }
 
-int s2s_config(struct model *m, struct s2s_stack *encoder, struct s2s_stack *decoder,
-               float *embed_scale)
+int s2s_config(struct model *m, struct s2s_stack *encoder, struct s2s_stack *decoder)
 {
     bool scaled = false;
     TRY(model_need_u32(m, "d_model", NULL, 1, 1u << 17, &m->hidden));
     TRY(read_stack(m, "encoder", encoder));
     TRY(read_stack(m, "decoder", decoder));
     TRY(json_get_bool(m->config, m->config_file, "scale_embedding", &scaled));
-    *embed_scale = scaled ? sqrtf((float)m->hidden) : 1;
+    if (scaled) m->embed_scale = sqrtf((float)m->hidden);
     m->encoder.n_layers = encoder->n_layers;
     m->encoder.fixed = true;
     m->n_layers = decoder->n_layers;

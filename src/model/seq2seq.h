@@ -37,8 +37,7 @@ int s2s_sites(struct model *m);
 int s2s_start(struct model *m);
 /* Reads the sizes of both stacks as BART and Whisper name them, into the stacks and into m, with the sites, the start
  * token and the scale of the embedding.  m->context may come later. */
-int s2s_config(struct model *m, struct s2s_stack *encoder, struct s2s_stack *decoder,
-               float *embed_scale);
+int s2s_config(struct model *m, struct s2s_stack *encoder, struct s2s_stack *decoder);
 /* Binds all layers of a stack under BART's names; cross: with the cross attention. */
 int s2s_bind(struct model *m, struct s2s_stack *s, bool cross);
 

@@ -146,7 +146,7 @@ static int layers_graph(const struct model *m, struct graph *g)
     struct block_buffers b = block_buffers_new(g, m, m->ffn);
     float *h = graph_h(g), *x = graph_buffer(g, HEADS * HIDDEN),
           *y = graph_buffer(g, HEADS * HIDDEN);
-    mod_embed(g, &m->embed, 1);
+    mod_embed(g);
     for (uint32_t i = 0; i < m->n_layers; i++) {
         struct kind k = kind_of(m, i);
         const struct block_attn *a = &l[i].attn;
@@ -177,7 +177,7 @@ static int layers_encode(const struct model *m, struct graph *g)
 {
     const struct block_layer *l = m->arch_weights;
     struct block_buffers b = block_buffers_new(g, m, m->ffn);
-    mod_embed(g, &m->embed, 1);
+    mod_embed(g);
     for (uint32_t i = 0; i < m->n_layers; i++) {
         const struct block_attn *a = &l[i].attn;
         if (kind_of(m, i).does != HEARS) continue;

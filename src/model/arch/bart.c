@@ -14,7 +14,6 @@ struct front { /* what comes before the layers of a stack */
     struct mod_norm norm;
 };
 struct bart {
-    float embed_scale;
     struct front encoder_front, decoder_front;
     struct s2s_stack encoder, decoder;
 };
@@ -38,7 +37,7 @@ static int read_act(const struct model *m, enum s2s_act *act)
 
 static int read_config(struct model *m, struct bart *w)
 {
-    TRY(s2s_config(m, &w->encoder, &w->decoder, &w->embed_scale));
+    TRY(s2s_config(m, &w->encoder, &w->decoder));
     TRY(model_need_u32(m, "max_position_embeddings", NULL, 1, 1u << 20, &m->context));
     TRY(read_act(m, &w->encoder.act));
     w->decoder.act = w->encoder.act;
@@ -101,8 +100,7 @@ static int bart_open(struct model *m)
 /* --- the graphs */
 static void embed(const struct model *m, struct graph *g, const struct front *f)
 {
-    const struct bart *w = m->arch_weights;
-    mod_embed(g, &m->embed, w->embed_scale);
+    mod_embed(g);
     mod_embed_positions(g, &f->positions, graph_h(g));
     mod_norm(g, &f->norm, graph_h(g), 1, m->hidden, graph_h(g));
 }

@@ -161,7 +161,7 @@ static int gpt2_graph(const struct model *m, struct graph *g)
     float *h = graph_h(g), *x = graph_buffer(g, d), *att = graph_buffer(g, d);
     float *q = graph_buffer(g, d), *k = graph_buffer(g, d), *v = graph_buffer(g, d);
     float *up = graph_buffer(g, m->ffn);
-    mod_embed(g, &m->embed, 1);
+    mod_embed(g);
     mod_embed_positions(g, &w->positions, h);
     for (uint32_t i = 0; i < m->n_layers; i++) {
         const struct layer *l = &w->layer[i];

@@ -156,7 +156,7 @@ static int gpt_oss_graph(const struct model *m, struct graph *g)
     float *h = graph_h(g), *y = graph_buffer(g, m->hidden);
     struct block_buffers b = block_buffers_new(g, m, 1);
     struct moe_buffers *mb = moe_buffers_new(g, m->hidden, l->moe.n, l->moe.top, m->ffn);
-    mod_embed(g, &m->embed, 1);
+    mod_embed(g);
     for (uint32_t i = 0; i < m->n_layers; i++) {
         struct block_form form = {.rope = 0,
                                   .scale = 1.0f / sqrtf((float)m->head_dim),

@@ -138,7 +138,7 @@ static int jamba_graph(const struct model *m, struct graph *g)
     struct moe_buffers *moe = moe_buffers_new(g, m->hidden, w->n, w->top, m->ffn);
     const struct block_form form = {.rope = -1, .scale = 1.0f / sqrtf((float)m->head_dim)};
     float *h = graph_h(g), *x = graph_buffer(g, m->hidden);
-    mod_embed(g, &m->embed, 1);
+    mod_embed(g);
     for (uint32_t i = 0; i < m->n_layers; i++) {
         const struct layer *l = &w->layer[i];
         mod_mark(g, i);

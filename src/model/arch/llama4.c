@@ -251,7 +251,7 @@ static int llama4_graph(const struct model *m, struct graph *g)
     float *h = graph_h(g), *y = graph_buffer(g, m->hidden);
     struct block_buffers b = block_buffers_new(g, m, MAX(m->ffn, w->ffn_dense));
     struct moe_buffers *mb = moe_buffers_new(g, m->hidden, w->n, w->top, m->ffn);
-    mod_embed(g, &m->embed, 1);
+    mod_embed(g);
     for (uint32_t i = 0; i < m->n_layers; i++) {
         const struct layer *l = &w->layer[i];
         mod_mark(g, i);

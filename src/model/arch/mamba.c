@@ -59,7 +59,7 @@ static int mamba_graph(const struct model *m, struct graph *g)
     const struct layer *l = m->arch_weights;
     struct mixer1_buffers b = mixer1_buffers_new(g, &l[0].mixer.s);
     float *h = graph_h(g), *x = graph_buffer(g, m->hidden);
-    mod_embed(g, &m->embed, 1);
+    mod_embed(g);
     for (uint32_t i = 0; i < m->n_layers; i++) {
         mod_mark(g, i);
         mod_norm(g, &l[i].norm, h, 1, m->hidden, x);

@@ -69,7 +69,7 @@ static int mamba2_graph(const struct model *m, struct graph *g)
     const struct layer *l = m->arch_weights;
     struct mixer2_buffers b = mixer2_buffers_new(g, &l[0].mixer.s);
     float *h = graph_h(g), *x = graph_buffer(g, m->hidden);
-    mod_embed(g, &m->embed, 1);
+    mod_embed(g);
     for (uint32_t i = 0; i < m->n_layers; i++) {
         mod_mark(g, i);
         mod_norm(g, &l[i].norm, h, 1, m->hidden, x);

@@ -68,7 +68,7 @@ static int mixtral_graph(const struct model *m, struct graph *g)
     struct block_buffers b = block_buffers_new(g, m, 1);
     struct moe_buffers *mb = moe_buffers_new(g, m->hidden, l->moe.n, l->moe.top, m->ffn);
     struct block_form form = {.rope = 0, .scale = 1.0f / sqrtf((float)m->head_dim)};
-    mod_embed(g, &m->embed, 1);
+    mod_embed(g);
     for (uint32_t i = 0; i < m->n_layers; i++) {
         mod_mark(g, i);
         form.last = i + 1 == m->n_layers;

@@ -282,7 +282,7 @@ static int qwen3_next_graph(const struct model *m, struct graph *g)
                         .gate = graph_buffer(g, q),
                         .share = graph_buffer(g, 1)};
     float *h = graph_h(g);
-    mod_embed(g, &m->embed, 1);
+    mod_embed(g);
     for (uint32_t i = 0; i < m->n_layers; i++) {
         const struct layer *l = &w->layer[i];
         mod_mark(g, i);

@@ -252,7 +252,7 @@ static int t5_open(struct model *m)
 static int t5_encode(const struct model *m, struct graph *g)
 {
     const struct t5 *t = m->arch_weights;
-    mod_embed(g, &m->embed, 1);
+    mod_embed(g);
     s2s_encode(m, g, &t->encoder, &t->decoder);
     return 0;
 }
@@ -260,7 +260,7 @@ static int t5_encode(const struct model *m, struct graph *g)
 static int t5_graph(const struct model *m, struct graph *g)
 {
     const struct t5 *t = m->arch_weights;
-    mod_embed(g, &m->embed, 1);
+    mod_embed(g);
     s2s_decode(m, g, &t->decoder);
     return 0;
 }

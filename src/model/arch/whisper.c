@@ -13,14 +13,13 @@ struct whisper {
     float *conv_bias[2];
     struct dev_weight encoder_positions, positions;
     struct s2s_stack encoder, decoder;
-    float embed_scale;
 };
 
 static int read_config(struct model *m, struct whisper *w)
 {
     struct model_encoder *e = &m->encoder;
     const char *act = "gelu";
-    TRY(s2s_config(m, &w->encoder, &w->decoder, &w->embed_scale));
+    TRY(s2s_config(m, &w->encoder, &w->decoder));
     TRY(model_need_u32(m, "max_source_positions", NULL, 1, 1u << 16, &e->rows));
     TRY(model_need_u32(m, "max_target_positions", NULL, 1, 1u << 16, &m->context));
     TRY(model_need_u32(m, "num_mel_bins", NULL, 1, 512, &e->bins));
@@ -172,7 +171,7 @@ static int whisper_encode(const struct model *m, struct graph *g)
 static int whisper_graph(const struct model *m, struct graph *g)
 {
     const struct whisper *w = m->arch_weights;
-    mod_embed(g, &m->embed, w->embed_scale);
+    mod_embed(g);
     mod_embed_positions(g, &w->positions, graph_h(g));
     s2s_decode(m, g, &w->decoder);
     return 0;

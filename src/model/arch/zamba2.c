@@ -271,7 +271,7 @@ static int zamba2_graph(const struct model *m, struct graph *g)
                         .extra = graph_buffer(g, most),
                         .x = graph_buffer(g, d)};
     float *h = graph_h(g);
-    mod_embed(g, &m->embed, 1);
+    mod_embed(g);
     mod_copy(g, h, d, b.embedded);
     for (uint32_t i = 0; i < m->n_layers; i++) {
         const struct layer *l = &w->layer[i];
