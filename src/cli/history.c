@@ -28,14 +28,16 @@ static bool find_path(char out[PATH], size_t *kept)
                *home = getenv("HOME");
     int n;
     *kept = 0;
-    if (named)
+    if (named) {
         n = snprintf(out, PATH, "%s", named);
-    else if (state && *state == '/')
+    } else if (state && *state == '/') {
         n = snprintf(out, PATH, "%s/kvik/history", state);
-    else if (home && *home)
-        n = snprintf(out, PATH, "%s/.local/state/kvik/history", home), *kept = strlen(home);
-    else
+    } else if (home && *home) {
+        n = snprintf(out, PATH, "%s/.local/state/kvik/history", home);
+        *kept = strlen(home);
+    } else {
         return false;
+    }
     return n > 0 && n < PATH;
 }
 

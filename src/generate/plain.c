@@ -31,7 +31,7 @@ static int share_prompts(struct run *r)
         TRY(run_fork(r->x, r->row[first].seq, &w->seq));
         if (r->guide) TRY(guide_fork(r, i, first));
         w->have = w->n;
-        w->reused = w->lead ? w->lead : w->n_prompt;
+        w->reused = run_prompt_rows(w);
     }
     return 0;
 }

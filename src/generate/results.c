@@ -61,7 +61,7 @@ int run_no_rows(struct run *r, kvik_result *out)
         kvik_row *o = out->row[i];
         TRY(run_result(w, NULL, 0, o));
         o->finish = KVIK_FINISH_CANCELLED;
-        out->prompt_tokens += w->lead ? w->lead : w->n_prompt;
+        out->prompt_tokens += run_prompt_rows(w);
         if (r->tok && !(o->text = mem_strdup(""))) return ERR_NOMEM;
     }
     out->computed_tokens = r->computed;
@@ -126,7 +126,7 @@ void run_result_end(struct run *r, kvik_result *out, bool failed)
     }
     for (uint32_t i = 0; i < out->n_rows; i++) {
         const struct row *w = &r->row[i / per * r->per];
-        out->prompt_tokens += w->lead ? w->lead : w->n_prompt;
+        out->prompt_tokens += run_prompt_rows(w);
         out->new_tokens += out->row[i]->n - out->row[i]->n_prompt;
         note_cut(r, &r->row[i / per * r->per], out->row[i]);
     }

@@ -13,7 +13,7 @@ static int new_tokens(const struct run *r, uint32_t *out)
 {
     size_t longest = 0;
     for (uint32_t i = 0; i < r->n; i++)
-        longest = MAX(longest, MAX(r->row[i].prompt->n, r->row[i].prompt->n_embeds));
+        longest = MAX(longest, run_columns(r->row[i].prompt));
     if (r->g->max_new_tokens) {
         *out = r->g->max_new_tokens;
         return 0;

@@ -133,6 +133,16 @@ void share_begin(struct run *r);
 int share_gather(struct run *r);
 void share_fed(struct run *r); /* they are done */
 
+/* Returns the rows of the cache that the row's prompt takes. */
+static inline uint32_t run_prompt_rows(const struct row *w)
+{
+    return w->lead ? w->lead : w->n_prompt;
+}
+/* Returns the columns of a prompt, as minimum and maximum lengths count them. */
+static inline size_t run_columns(const kvik_prompt *p)
+{
+    return MAX(p->n, p->n_embeds);
+}
 /* What processors are told of a row whose text is ids[0..n). */
 static inline struct gen_row run_view(const struct row *w, const int32_t *ids, size_t n,
                                       uint32_t row)
@@ -140,7 +150,7 @@ static inline struct gen_row run_view(const struct row *w, const int32_t *ids, s
     return (struct gen_row){.ids = ids,
                             .n = n,
                             .n_prompt = w->n_prompt,
-                            .pad = MAX(w->prompt->n, w->prompt->n_embeds) - w->n_prompt,
+                            .pad = run_columns(w->prompt) - w->n_prompt,
                             .heard = w->source ? w->source->columns : NULL,
                             .n_heard = w->source ? w->source->n_columns : 0,
                             .max_length = (size_t)w->n_prompt + w->limit,
