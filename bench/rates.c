@@ -1,5 +1,5 @@
 /* rates.c - prefill and decoding at several depths in one sequence, for `make bench-peers`, which runs other programs by
- * the same plan: a line "what,tokens a second" for each measurement.
+ * the same plan (plan.h): a line "what,tokens a second" for each measurement.
  * Or, if a file for logits is named: the logits [COUNTED][vocab] in f32 of the tokens after a prompt of QUALITY
  * tokens, each computed by a step of its own.
  *
@@ -9,22 +9,11 @@
  * IDS: a file with token ids as text. */
 #include "base/thread.h"
 #include "kvik.h"
+#include "plan.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum {
-    PROMPT = 512,
-    STEPS = 24,
-    DEPTHS = 3,
-    QUALITY = 2048,
-    COUNTED = 64,
-    MOST = 16384,
-    MOST_RUNS = 9
-};
-static const uint32_t depths[DEPTHS] = {0, 2048, 7000};
-static int32_t ids[MOST];
 
 static kvik_cache *c;
 static kvik_seq s;
@@ -35,16 +24,6 @@ static void check(int e)
     if (e >= 0) return;
     fprintf(stderr, "bench_rates: %s\n", kvik_last_error());
     exit(1);
-}
-
-static uint32_t read_ids(const char *path)
-{
-    FILE *f = fopen(path, "r");
-    uint32_t n = 0;
-    while (f && n < MOST && fscanf(f, "%d%*[], \n[]", &ids[n]) >= 1)
-        n++;
-    if (f) fclose(f);
-    return n;
 }
 
 static void feed(uint32_t from, uint32_t n, float *out)
@@ -59,7 +38,7 @@ static void rate(const char *what, uint32_t at, uint32_t n, uint32_t piece)
 {
     double rates[MOST_RUNS], spent = 0;
     size_t runs = 0;
-    while (runs < MOST_RUNS && spent < 2) {
+    while (runs < MOST_RUNS && spent < ENOUGH_SECONDS) {
         double t = now_seconds();
         for (uint32_t i = 0; i < n; i += piece)
             feed(at + i, piece, logits);

@@ -63,7 +63,7 @@ build_llama() {
             { tail -n 5 "$work/llama.log" >&2; return 1; }
         : >"$llama/build/done"
     fi
-    [ "$work/llama" -nt bench/peers/llama.c ] && [ "$work/llama" -nt "$llama/build/done" ] && return 0
+    [ "$work/llama" -nt bench/peers/llama.c ] && [ "$work/llama" -nt bench/plan.h ] && [ "$work/llama" -nt "$llama/build/done" ] && return 0
     cc -O2 -c -o "$work/llama.o" -I"$llama/include" -I"$llama/ggml/include" bench/peers/llama.c &&
         c++ -o "$work/llama" "$work/llama.o" "$llama"/build/src/libllama.a $(find "$llama/build/ggml/src" -name 'libggml*.a') \
             $(find "$llama/build/ggml/src" -name 'libggml*.a') -fopenmp -lpthread -ldl
@@ -76,12 +76,13 @@ measure() { # PROGRAM CACHE [LOGITS]
     kvik) ${RUN-} build/release/bench_rates "$model" "$threads" "$2" $work/ids ${3+"$3"} ;;
     llama) ${RUN-} $work/llama "$model" "$threads" "$2" $work/ids ${3+"$3"} ;;
     transformers) ${RUN-} "$python" bench/peers/transformers.py "$model" "$threads" "$2" $work/ids ${3+"$3"} ;;
-    bench) # llama.cpp's -d is newer than -gp, and measures prefill at a depth too
-        if "$bench" --help 2>&1 | grep -q -- '--n-depth'; then set -- "$2" -d 0,2048,7000
+    bench) # runs in $work, because some forks write a log into the directory where they run
+        # llama.cpp's -d is newer than -gp, and measures prefill at a depth too
+        if (cd $work && "$bench_file" --help 2>&1) | grep -q -- '--n-depth'; then set -- "$2" -d 0,2048,7000
         else set -- "$2" -gp 2048,24 -gp 7000,24; fi
         type=$1
         shift
-        ${RUN-} "$bench" -m "$model" -t "$threads" -p 512 -n 24 -r 3 -fa 1 -ctk "$type" -ctv "$type" "$@" 2>/dev/null | awk -F'|' '
+        (cd $work && ${RUN-} "$bench_file" -m "$model_file" -t "$threads" -p 512 -n 24 -r 3 -fa 1 -ctk "$type" -ctv "$type" "$@" 2>/dev/null) | awk -F'|' '
             NF < 4 { next }
             { test = $(NF - 2); speed = $(NF - 1) + 0; at = 0
               if (match(test, /(@ *d|@ *pp)[0-9]+/)) { at = substr(test, RSTART, RLENGTH); gsub(/[^0-9]/, "", at) } }
@@ -105,6 +106,8 @@ if wants bench && ! [ -x "$bench" ]; then
     peers=$(echo " $peers " | sed 's/ bench / /')
 fi
 ./kvik tokenize "$model" <docs/CACHE.md >$work/ids
+model_file=$(realpath "$model" 2>/dev/null || echo "$model")
+bench_file=$([ -z "$bench" ] || realpath "$bench")
 # A run is named by what is measured, so that an interrupted one is found again.
 state=$work/run-$(printf '%s\n' "$model" "$threads" "${CACHES-}" "$peers" "$bench" "${KVIK_ISA-}" | cksum | cut -d' ' -f1).csv
 [ -z "$(find "$state" -mtime +0 2>/dev/null)" ] || rm -f "$state"
@@ -138,8 +141,11 @@ for peer in $(echo "kvik $peers" | tr ' ' '\n' | sort -u); do
         transformers,*) type=f32 ;;
         esac
         file=$logits-$peer-$type
-        source=bench/peers
-        [ "$peer" != kvik ] || source=build/release/bench_rates
+        case $peer in
+        kvik) source=build/release/bench_rates ;;
+        llama) source=$work/llama ;;
+        *) source=bench/peers/$peer.py ;;
+        esac
         [ -s "$file" ] && [ "$file" -nt "$model" ] && [ "$file" -nt $source ] && continue
         say "quality of $peer, $type"
         measure "$peer" $type $work/logits && mv $work/logits "$file" || say "no logits of $peer, $type"

@@ -1,7 +1,9 @@
-/* llama.c - what bench/rates.c measures, by the same plan, of llama.cpp through its public C interface.
+/* llama.c - what bench/rates.c measures, by the same plan (plan.h), of llama.cpp through its public C interface.
  * scripts/bench-peers.sh compiles it with the headers and libraries of a llama.cpp that it has built outside this repository.
  *
  *     llama MODEL THREADS f16|q8_0|q4_0 IDS [LOGITS] */
+#include "../plan.h"
+
 #include "llama.h"
 
 #include <stdio.h>
@@ -9,17 +11,6 @@
 #include <string.h>
 #include <time.h>
 
-enum {
-    PROMPT = 512,
-    STEPS = 24,
-    DEPTHS = 3,
-    QUALITY = 2048,
-    COUNTED = 64,
-    MOST = 16384,
-    MOST_RUNS = 9
-};
-static const int depths[DEPTHS] = {0, 2048, 7000};
-static llama_token ids[MOST];
 static struct llama_context *ctx;
 
 static void fail(const char *what)
@@ -35,22 +26,14 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static int read_ids(const char *path)
-{
-    FILE *f = fopen(path, "r");
-    int n = 0;
-    while (f && n < MOST && fscanf(f, "%d%*[], \n[]", &ids[n]) >= 1)
-        n++;
-    if (f) fclose(f);
-    return n;
-}
-
 /* Appends tokens in batches of 512, the size of kvik's steps; the logits of the last are computed. */
-static void feed(int from, int n)
+static void feed(uint32_t from, uint32_t n)
 {
-    for (int i = 0; i < n; i += PROMPT)
-        if (llama_decode(ctx, llama_batch_get_one(ids + from + i, n - i < PROMPT ? n - i : PROMPT)))
+    for (uint32_t i = 0; i < n; i += PROMPT) {
+        int piece = n - i < PROMPT ? (int)(n - i) : PROMPT;
+        if (llama_decode(ctx, llama_batch_get_one(ids + from + i, piece)))
             fail("llama_decode failed");
+    }
     llama_synchronize(ctx);
 }
 
@@ -59,42 +42,42 @@ static int ascending(const void *a, const void *b)
     return (*(const double *)a > *(const double *)b) - (*(const double *)a < *(const double *)b);
 }
 
-static void rate(const char *what, int at, int n, int piece)
+static void rate(const char *what, uint32_t at, uint32_t n, uint32_t piece)
 {
     double rates[MOST_RUNS], spent = 0;
     int runs = 0;
-    while (runs < MOST_RUNS && spent < 2) {
+    while (runs < MOST_RUNS && spent < ENOUGH_SECONDS) {
         double t = now();
-        for (int i = 0; i < n; i += piece)
+        for (uint32_t i = 0; i < n; i += piece)
             feed(at + i, piece);
         t = now() - t;
-        if (!llama_memory_seq_rm(llama_get_memory(ctx), 0, at, -1))
+        if (!llama_memory_seq_rm(llama_get_memory(ctx), 0, (llama_pos)at, -1))
             fail("no tokens can be removed");
         rates[runs++] = n / t;
         spent += t;
     }
     qsort(rates, (size_t)runs, sizeof *rates, ascending);
-    printf("%s at %d,%.2f\n", what, at, (rates[runs / 2] + rates[(runs - 1) / 2]) / 2);
+    printf("%s at %u,%.2f\n", what, at, (rates[runs / 2] + rates[(runs - 1) / 2]) / 2);
     fflush(stdout);
 }
 
-static void speeds(int n)
+static void speeds(uint32_t n)
 {
     feed(0, PROMPT);
     llama_memory_seq_rm(llama_get_memory(ctx), 0, 0, -1);
-    for (int d = 0, at = 0; d < DEPTHS && depths[d] + PROMPT <= n; at = depths[d++]) {
+    for (uint32_t d = 0, at = 0; d < DEPTHS && depths[d] + PROMPT <= n; at = depths[d++]) {
         if (depths[d] > at) feed(at, depths[d] - at);
         rate("prefill 512", depths[d], PROMPT, PROMPT);
         rate("decode", depths[d], STEPS, 1);
     }
 }
 
-static void quality(const char *path, int n, size_t vocab)
+static void quality(const char *path, uint32_t n, size_t vocab)
 {
     FILE *f = fopen(path, "wb");
     if (!f || n < QUALITY + COUNTED) fail("no file for logits, or too few ids");
     feed(0, QUALITY);
-    for (int i = 0; i < COUNTED; i++) {
+    for (uint32_t i = 0; i < COUNTED; i++) {
         feed(QUALITY + i, 1);
         if (fwrite(llama_get_logits_ith(ctx, -1), sizeof(float), vocab, f) != vocab)
             fail("the logits cannot be written");
@@ -115,10 +98,10 @@ int main(int argc, char **argv)
     llama_backend_init();
     struct llama_model *m = llama_model_load_from_file(argv[1], llama_model_default_params());
     if (!m) fail("the model cannot be read");
-    int n = read_ids(argv[4]), context = llama_model_n_ctx_train(m);
+    uint32_t n = read_ids(argv[4]), context = (uint32_t)llama_model_n_ctx_train(m);
     if (n > context) n = context;
     struct llama_context_params p = llama_context_default_params();
-    p.n_ctx = (uint32_t)n;
+    p.n_ctx = n;
     p.n_batch = p.n_ubatch = PROMPT;
     p.n_threads = p.n_threads_batch = atoi(argv[2]);
     p.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_ENABLED;
