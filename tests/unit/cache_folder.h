@@ -1,9 +1,17 @@
-/* cache_folder.h - what the tests of the user's cache directory do with its folders. */
+/* cache_folder.h - the user's cache directory of a test, and what tests do with its folders. */
 #pragma once
+#include "base/user_cache.h"
+
 #include <dirent.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+enum { PATH = 256 };
+/* The directory, and its folder of the kind of entries that is tested. */
+static char cache_dir[PATH], folder[PATH];
 
 /* Removes a directory with all that is in it; a path that is absent is no error. */
 static void remove_tree(const char *path)
@@ -20,17 +28,29 @@ static void remove_tree(const char *path)
     rmdir(path);
 }
 
+/* Gives the test an empty cache directory in `dir` that keeps up to `most` entries, however small and new their sources are. */
+static void cache_fresh(const char *dir, const char *kind_folder, uint32_t most)
+{
+    const struct cache_limits eager = {.margin = 0, .least = 0, .most = most};
+    snprintf(cache_dir, sizeof cache_dir, "%s/cache", dir);
+    snprintf(folder, sizeof folder, "%s/cache/kvik/%s", dir, kind_folder);
+    (void)chmod(cache_dir, 0700); /* a test may have made it read-only */
+    remove_tree(cache_dir);
+    setenv("XDG_CACHE_HOME", cache_dir, 1);
+    cache_limits_set(&eager);
+}
+
 /* Returns the number of entries of a folder, and writes the path of one of them, `size` bytes at most; NULL: no path.
  * Temporary files begin with a point and do not count. */
-static unsigned count_entries(const char *folder, char *path, size_t size)
+static unsigned count_entries(const char *at, char *path, size_t size)
 {
     const struct dirent *e;
     unsigned n = 0;
-    DIR *d = opendir(folder);
+    DIR *d = opendir(at);
     while (d && (e = readdir(d)))
         if (e->d_name[0] != '.') {
             n++;
-            if (path) snprintf(path, size, "%s/%.200s", folder, e->d_name);
+            if (path) snprintf(path, size, "%s/%.200s", at, e->d_name);
         }
     if (d) closedir(d);
     return n;

@@ -78,8 +78,9 @@ struct codec_variant {
     bool native;
 };
 
-__attribute__((format(printf, 3, 4))) static inline void codec_add(char *out, size_t n,
-                                                                   const char *format, ...)
+/* Appends to a text in a buffer of n bytes. */
+__attribute__((format(printf, 3, 4))) static inline void text_add(char *out, size_t n,
+                                                                  const char *format, ...)
 {
     va_list a;
     size_t at = strlen(out);
@@ -95,12 +96,12 @@ static inline void codec_config(const struct kv_codec_pair *o, char *out, size_t
     static const char *const suffix[] = {"_key", "_value"};
     out[0] = '\0';
     if (!o->plane[0].kind && !o->plane[1].kind) return;
-    codec_add(out, n, "\"residual_length\":%u", o->residual_length);
+    text_add(out, n, "\"residual_length\":%u", o->residual_length);
     for (int p = 0; p < 2; p++) {
         const struct kv_codec_kind *k = o->plane[p].kind;
-        codec_add(out, n, ",\"backend%s\":\"%s\"", suffix[p], k ? k->name : KV_CODEC_NONE);
+        text_add(out, n, ",\"backend%s\":\"%s\"", suffix[p], k ? k->name : KV_CODEC_NONE);
         for (uint32_t i = 0; k && i < k->n_options; i++)
-            codec_add(out, n, ",\"%s%s\":%d", k->option[i].name, suffix[p], o->plane[p].value[i]);
+            text_add(out, n, ",\"%s%s\":%d", k->option[i].name, suffix[p], o->plane[p].value[i]);
     }
 }
 

@@ -4,7 +4,6 @@
 #include "codecs.h"
 #include "kvik.h"
 
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,17 +31,6 @@ static inline uint32_t drawn_between(const struct drawn_for *w, uint32_t a, uint
     return a + w->dice(b - a + 1);
 }
 
-static inline void drawn_add(char *out, size_t n, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-static inline void drawn_add(char *out, size_t n, const char *format, ...)
-{
-    va_list a;
-    size_t at = strlen(out);
-    va_start(a, format);
-    vsnprintf(out + at, n - at, format, a);
-    va_end(a);
-}
-
 /* Appends one of the registered codecs, for keys and values or one of them. */
 static inline void drawn_variant(const struct drawn_for *w, char *out, size_t n)
 {
@@ -55,7 +43,7 @@ static inline void drawn_variant(const struct drawn_for *w, char *out, size_t n)
     kvik_free(says);
     while (codec_variant(most, dim, &v))
         most++;
-    if (codec_variant(drawn_between(w, 1, most - 1), dim, &v)) drawn_add(out, n, ",%s", v.config);
+    if (codec_variant(drawn_between(w, 1, most - 1), dim, &v)) text_add(out, n, ",%s", v.config);
 }
 
 static inline void drawn_codec(const struct drawn_for *w, char *out, size_t n)
@@ -67,7 +55,7 @@ static inline void drawn_codec(const struct drawn_for *w, char *out, size_t n)
     static const uint32_t groups[] = {4, 8, 16, 32, 64};
     bool hqq = w->dice(2);
     uint32_t nbits = hqq ? (uint32_t[]){1, 2, 3, 4, 8}[w->dice(5)] : w->dice(2) ? 2 : 4;
-    drawn_add(
+    text_add(
         out, n,
         ",\"backend\":\"%s\",\"nbits\":%u,\"axis_key\":%d,\"axis_value\":%d,\"q_group_size\":%u,"
         "\"residual_length\":%u",
@@ -87,9 +75,9 @@ static inline void drawn_cross(const struct drawn_for *w, struct drawn_cache *d,
     char codec[700] = "";
     if (!w->hears) return;
     if ((d->cross_codec = w->dice(2))) drawn_codec(w, codec, sizeof codec);
-    drawn_add(d->plain_cross, sizeof d->plain_cross, "{%s}", codec + (*codec == ','));
+    text_add(d->plain_cross, sizeof d->plain_cross, "{%s}", codec + (*codec == ','));
     bool moves = tier == 0 || w->dice(4) == 0;
-    drawn_add(d->cross, sizeof d->cross, "{\"offloading\":%s%s}", moves ? "true" : "false", codec);
+    text_add(d->cross, sizeof d->cross, "{\"offloading\":%s%s}", moves ? "true" : "false", codec);
     d->config.cross_cache_config = d->cross;
 }
 
@@ -108,28 +96,28 @@ static inline void draw_cache(const struct drawn_for *w, struct drawn_cache *d)
     bool sink = strcmp(name, "sink") == 0;
     if (strcmp(name, "quantized") == 0) d->codec = true;
     d->reserves = strstr(name, "static") || strstr(name, "sliding") || strstr(name, "hybrid");
-    drawn_add(d->plain, sizeof d->plain, "{\"max_cache_len\":%u", w->longest);
+    text_add(d->plain, sizeof d->plain, "{\"max_cache_len\":%u", w->longest);
     if (context) snprintf(d->plain, sizeof d->plain, "{\"max_cache_len\":%u", context);
-    drawn_add(d->keys, sizeof d->keys, "{\"max_cache_len\":%u", d->most);
+    text_add(d->keys, sizeof d->keys, "{\"max_cache_len\":%u", d->most);
     char policy[700] = "";
     if (sink || w->dice(4) == 0) {
         uint32_t sinks = drawn_between(w, 0, 6);
-        drawn_add(policy, sizeof policy, ",\"window_length\":%u,\"num_sink_tokens\":%u",
-                  sinks + drawn_between(w, 1, 30), sinks);
+        text_add(policy, sizeof policy, ",\"window_length\":%u,\"num_sink_tokens\":%u",
+                 sinks + drawn_between(w, 1, 30), sinks);
     } else if (w->dice(3) == 0) {
-        drawn_add(policy, sizeof policy, ",\"sliding_window\":%u", drawn_between(w, 1, 40));
+        text_add(policy, sizeof policy, ",\"sliding_window\":%u", drawn_between(w, 1, 40));
     }
     if (d->codec) drawn_codec(w, policy, sizeof policy);
-    drawn_add(d->keys, sizeof d->keys, "%s", policy);
-    drawn_add(d->plain, sizeof d->plain, "%s}", policy);
+    text_add(d->keys, sizeof d->keys, "%s", policy);
+    text_add(d->plain, sizeof d->plain, "%s}", policy);
     if (w->dice(3) == 0)
-        drawn_add(d->keys, sizeof d->keys, ",\"test_block_rows\":%u", 16u << w->dice(5));
+        text_add(d->keys, sizeof d->keys, ",\"test_block_rows\":%u", 16u << w->dice(5));
     uint32_t tier = w->dice(4);
-    if (tier == 0) drawn_add(d->keys, sizeof d->keys, ",\"offloading\":true");
+    if (tier == 0) text_add(d->keys, sizeof d->keys, ",\"offloading\":true");
     if (tier == 0 && w->dice(2))
-        drawn_add(d->keys, sizeof d->keys, ",\"offload_only_non_sliding\":%s",
-                  w->dice(2) ? "true" : "false");
-    drawn_add(d->keys, sizeof d->keys, "}");
+        text_add(d->keys, sizeof d->keys, ",\"offload_only_non_sliding\":%s",
+                 w->dice(2) ? "true" : "false");
+    text_add(d->keys, sizeof d->keys, "}");
     d->config = (kvik_cache_config){.size = sizeof(kvik_cache_config),
                                     .cache_implementation = name,
                                     .cache_config = d->keys,

@@ -5,11 +5,10 @@
 /* The greatest number of requests at once; the greatest number of tokens of a prompt. */
 enum { MOST = 8, TEXT = 56 };
 
-static uint32_t seed = 1;
-static inline uint32_t random_below(uint32_t n)
+static inline uint32_t random_below(uint32_t *seed, uint32_t n)
 {
-    seed = seed * 1664525u + 1013904223u;
-    return (uint32_t)((uint64_t)(seed >> 8) * n >> 24);
+    *seed = *seed * 1664525u + 1013904223u;
+    return (uint32_t)((uint64_t)(*seed >> 8) * n >> 24);
 }
 
 /* --- Ways of decoding, and the result of kvik_generate for each of them. */
@@ -61,25 +60,25 @@ static inline kvik_generation options(const kvik_model *m, const char *json)
 }
 
 static inline void draw(struct asked *a, const kvik_model *m, const struct way *w,
-                        kvik_cache *assistant)
+                        kvik_cache *assistant, uint32_t *seed)
 {
     *a = (struct asked){.way = w,
                         .hooks.size = sizeof(kvik_hooks),
                         .g = options(m, w->json),
-                        .n = 1 + random_below(2)};
-    a->g.max_new_tokens = 1 + random_below(14);
-    a->g.seed = random_below(1000);
+                        .n = 1 + random_below(seed, 2)};
+    a->g.max_new_tokens = 1 + random_below(seed, 14);
+    a->g.seed = random_below(seed, 1000);
     a->g.output_logits = a->g.output_scores = true;
-    a->g.prefill_chunk_size = random_below(3) * 5;
-    a->g.eos_token_id[a->g.n_eos++] = (int32_t)random_below(kvik_model_vocab(m));
+    a->g.prefill_chunk_size = random_below(seed, 3) * 5;
+    a->g.eos_token_id[a->g.n_eos++] = (int32_t)random_below(seed, kvik_model_vocab(m));
     a->g.pad_token_id = 0;
     if (w->assisted) a->hooks.assistant_model = assistant;
     for (uint32_t i = 0; i < a->n; i++) {
-        uint32_t n = 1 + random_below(TEXT), period = 2 + random_below(9);
+        uint32_t n = 1 + random_below(seed, TEXT), period = 2 + random_below(seed, 9);
         for (uint32_t t = 0; t < n; t++)
-            a->ids[i][t] = t >= period && random_below(8)
+            a->ids[i][t] = t >= period && random_below(seed, 8)
                                ? a->ids[i][t - period]
-                               : (int32_t)(3 + random_below(kvik_model_vocab(m) - 3));
+                               : (int32_t)(3 + random_below(seed, kvik_model_vocab(m) - 3));
         a->prompt[i] = (kvik_prompt){.size = sizeof(kvik_prompt), .ids = a->ids[i], .n = n};
     }
 }
@@ -157,12 +156,12 @@ struct stage {
     kvik_model *m;
     kvik_cache *c, *plain, *helper;
     struct asked a[countof(ways)];
+    uint32_t seed;
 };
 
 static inline void stage_open(struct stage *s, kvik_cache_config k)
 {
-    *s = (struct stage){.m = open_model("tests/golden/models/llama-mha")};
-    seed = 4;
+    *s = (struct stage){.m = open_model("tests/golden/models/llama-mha"), .seed = 4};
     k.size = sizeof k;
     k.max_cache_len = k.max_cache_len ? k.max_cache_len : TEXT + 40;
     k.compute = "exact";
@@ -182,7 +181,7 @@ static inline struct asked *ask(struct stage *s, uint32_t way, uint32_t new_toke
 {
     struct asked *a = &s->a[way];
     if (a->way) forget(a);
-    draw(a, s->m, &ways[way], s->helper);
+    draw(a, s->m, &ways[way], s->helper, &s->seed);
     a->g.max_new_tokens = new_tokens;
     a->g.n_eos = 0;
     alone(a, s->plain);

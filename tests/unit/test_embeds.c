@@ -38,9 +38,66 @@ static void same_result(const kvik_result *ids, const kvik_result *embeds, size_
     assert_int_equal(ids->prompt_tokens, embeds->prompt_tokens);
 }
 
+/* Two texts as ids and as embeddings; the first four columns of the second are masked. */
+struct texts {
+    int32_t ids[2][N];
+    uint8_t mask[2][N];
+    float *embeds[2]; /* [N][hidden] */
+};
+
+static void texts_draw(struct texts *t, const kvik_model *m)
+{
+    uint32_t seed = 1;
+    for (uint32_t i = 0; i < 2; i++) {
+        t->embeds[i] = mem_array((size_t)N * kvik_model_hidden(m), sizeof(float));
+        for (uint32_t j = 0; j < N; j++) {
+            t->ids[i][j] = (int32_t)random_below(&seed, kvik_model_vocab(m));
+            t->mask[i][j] = !i || j >= 4;
+        }
+        assert_int_equal(kvik_model_embed(m, t->ids[i], N, t->embeds[i]), 0);
+    }
+}
+
+/* Ways of asking.  BESIDE: the ids stand beside the embeddings, for processors and the result. */
+enum { GREEDY, SAMPLES, LENGTHS, BESIDE, WAYS };
+
+static kvik_generation way_options(const kvik_model *m, uint32_t way)
+{
+    kvik_generation g =
+        options(m, way == SAMPLES  ? "{\"do_sample\": true, \"num_return_sequences\": 2}"
+                   : way == BESIDE ? "{\"repetition_penalty\": 1.5}"
+                                   : "{}");
+    g.max_new_tokens = way == LENGTHS ? 0 : NEW;
+    g.max_length = way == LENGTHS ? N + NEW : 0;
+    g.min_length = way == LENGTHS ? N + 4 : 0;
+    g.output_logits = true;
+    g.seed = 5;
+    return g;
+}
+
+/* A request copies what a prompt points to: the embeddings of the second prompt are overwritten after the start. */
+static kvik_result *by_request(kvik_cache *c, const kvik_generation *g, kvik_prompt *p,
+                               size_t bytes)
+{
+    kvik_request *q;
+    kvik_result *r;
+    float *copy = mem_alloc(bytes);
+    memcpy(copy, p[1].embeds, bytes);
+    p[1].embeds = copy;
+    if (kvik_request_start(c, g, p, 2, NULL, &q) < 0) fail_msg("%s", kvik_last_error());
+    memset(copy, 0, bytes);
+    mem_free(copy);
+    while (kvik_request_step(&q, 1) > 0)
+        ;
+    assert_int_equal(kvik_request_end(q, &r), 0);
+    assert_int_equal(kvik_request_free(q), 0);
+    return r;
+}
+
 static void play(const struct scene *s)
 {
     char path[256];
+    struct texts t;
     snprintf(path, sizeof path, "tests/golden/models/%s", s->model);
     kvik_model *m = open_model(path);
     kvik_cache_config k = {.size = sizeof k,
@@ -50,65 +107,35 @@ static void play(const struct scene *s)
                            .max_sequences = 8,
                            .step_tokens = 8};
     kvik_cache *c = open_cache(m, &k);
-    uint32_t hidden = kvik_model_hidden(m), vocab = kvik_model_vocab(m);
-    int32_t ids[2][N];
-    uint8_t mask[2][N];
-    float *e[2];
-    for (uint32_t i = 0; i < 2; i++) {
-        e[i] = mem_array((size_t)N * hidden, sizeof **e);
-        for (uint32_t j = 0; j < N; j++) {
-            ids[i][j] = (int32_t)random_below(vocab);
-            mask[i][j] = !i || j >= 4;
-        }
-        assert_int_equal(kvik_model_embed(m, ids[i], N, e[i]), 0);
-    }
-    for (uint32_t way = 0; way < 4; way++) {
-        kvik_generation g;
-        kvik_result *want, *got;
-        assert_int_equal(kvik_generation_init(&g, m), 0);
-        g.do_sample = way == 1;
-        g.num_return_sequences = way == 1 ? 2 : 1;
-        g.max_new_tokens = way == 2 ? 0 : NEW;
-        g.max_length = way == 2 ? N + NEW : 0;
-        g.min_length = way == 2 ? N + 4 : 0;
-        g.output_logits = true;
-        g.seed = 5;
+    texts_draw(&t, m);
+    for (uint32_t way = 0; way < WAYS; way++) {
+        kvik_generation g = way_options(m, way);
         kvik_prompt a[2], b[2];
+        kvik_result *want, *got;
+        size_t cut = way == BESIDE ? 0 : N;
         for (uint32_t i = 0; i < 2; i++) {
-            a[i] =
-                (kvik_prompt){.size = sizeof *a, .ids = ids[i], .n = N, .attention_mask = mask[i]};
-            b[i] = (kvik_prompt){
-                .size = sizeof *b, .embeds = e[i], .n_embeds = N, .attention_mask = mask[i]};
-            if (way == 3) { /* with the ids beside them, which processors and the result see */
-                b[i].ids = ids[i];
-                b[i].n = N;
-                g.repetition_penalty = 1.5F;
-            }
+            a[i] = (kvik_prompt){
+                .size = sizeof *a, .ids = t.ids[i], .n = N, .attention_mask = t.mask[i]};
+            b[i] = (kvik_prompt){.size = sizeof *b,
+                                 .embeds = t.embeds[i],
+                                 .n_embeds = N,
+                                 .attention_mask = t.mask[i]};
+            b[i].ids = way == BESIDE ? t.ids[i] : NULL;
+            b[i].n = way == BESIDE ? N : 0;
         }
         assert_int_equal(kvik_generate(c, &g, a, 2, NULL, &want), 0);
         if (kvik_generate(c, &g, b, 2, NULL, &got) < 0)
             fail_msg("%s %s: %s", s->model, s->strategy, kvik_last_error());
-        same_result(want, got, way == 3 ? 0 : N);
+        same_result(want, got, cut);
         kvik_result_free(got);
-        /* A request copies what a prompt points to. */
-        kvik_request *q;
-        float *copy = mem_array((size_t)N * hidden, sizeof *copy);
-        memcpy(copy, e[1], (size_t)N * hidden * sizeof *copy);
-        b[1].embeds = copy;
-        if (kvik_request_start(c, &g, b, 2, NULL, &q) < 0) fail_msg("%s", kvik_last_error());
-        memset(copy, 0, (size_t)N * hidden * sizeof *copy);
-        mem_free(copy);
-        while (kvik_request_step(&q, 1) > 0)
-            ;
-        assert_int_equal(kvik_request_end(q, &got), 0);
-        assert_int_equal(kvik_request_free(q), 0);
-        same_result(want, got, way == 3 ? 0 : N);
+        got = by_request(c, &g, b, (size_t)N * kvik_model_hidden(m) * sizeof(float));
+        same_result(want, got, cut);
         kvik_result_free(got);
         kvik_result_free(want);
         kvik_generation_done(&g);
     }
-    mem_free(e[0]);
-    mem_free(e[1]);
+    mem_free(t.embeds[0]);
+    mem_free(t.embeds[1]);
     kvik_cache_close(c);
     kvik_model_close(m);
 }

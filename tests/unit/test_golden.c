@@ -18,9 +18,7 @@
  * Cases of architectures that kvik does not run yet are listed and counted as skipped.
  * Cases that the reference could not run (not_recorded) run with the strategy they name; they must
  * give the tokens of the case they equal. */
-#include "base/json.h"
-#include "fmt/fmt.h"
-#include "kvik.h"
+#include "golden_case.h"
 #include "states.h"
 
 #include <math.h>
@@ -49,23 +47,6 @@ struct batch {
     int32_t decoder[16][1024];
 };
 
-/* Points the prompts to the rows of a tensor [batch][bins][frames]. */
-static int read_features(const json_t *c, const char *dir, struct batch *b)
-{
-    char path[600];
-    const char *key = json_string_value(json_object_get(c, "input_features"));
-    snprintf(path, sizeof path, "%s/%s", dir, json_string_value(json_object_get(c, "tensors")));
-    if (safetensors_open(path, &b->features) < 0) return -1;
-    const struct tensor *t = safetensors_find(b->features, key);
-    if (!t || t->n_dims != 3 || t->dim[0] > 16 || t->dtype != DT_F32) return -1;
-    b->n = (uint32_t)t->dim[0];
-    for (uint32_t i = 0; i < b->n; i++)
-        b->prompt[i] = (kvik_prompt){.size = sizeof(kvik_prompt),
-                                     .features = (const float *)t->data + i * t->dim[1] * t->dim[2],
-                                     .n_frames = t->dim[2]};
-    return 0;
-}
-
 static int read_decoder(const json_t *c, struct batch *b)
 {
     const json_t *all = json_object_get(c, "decoder_input_ids");
@@ -85,8 +66,10 @@ static int read_batch(const json_t *c, const char *dir, struct batch *b)
     const json_t *ids = json_object_get(c, "input_ids"),
                  *mask = json_object_get(c, "attention_mask");
     b->features = NULL;
-    if (json_is_string(json_object_get(c, "input_features")))
-        return read_features(c, dir, b) < 0 ? -1 : read_decoder(c, b);
+    if (json_is_string(json_object_get(c, "input_features"))) {
+        b->n = golden_features(c, dir, &b->features, b->prompt, countof(b->prompt));
+        return b->n ? read_decoder(c, b) : -1;
+    }
     b->n = (uint32_t)json_array_size(ids);
     if (b->n > 16) return -1;
     for (uint32_t i = 0; i < b->n; i++) {

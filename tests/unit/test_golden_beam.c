@@ -5,20 +5,19 @@
  * compared up to their first end-of-sequence token, because the reference fills the rest with
  * another token when pad_token_id is 0. Then the same search runs static, offloaded, without a
  * cache and prompt by prompt; none of these may change a bit. */
-#include "base/json.h"
-#include "fmt/fmt.h"
-#include "kvik.h"
+#include "golden_case.h"
 #include "testing.h"
 
 #include <math.h>
 
-#define DIR "tests/golden/cases/"
+#define DIR "tests/golden/cases"
 enum { ROWS = 8, COLUMNS = 64 };
 #define TOLERANCE 1e-4
 
 struct golden {
     const char *id;
-    json_t *json; /* owned */
+    json_t *json;                 /* owned */
+    struct safetensors *features; /* owned, or NULL */
     const json_t *expect;
     uint32_t n;
     kvik_prompt prompt[ROWS];
@@ -31,10 +30,15 @@ static int n_run, n_absent;
 static void read_case(const char *id, struct golden *c)
 {
     char path[300];
-    snprintf(path, sizeof path, DIR "%s.json", id);
+    snprintf(path, sizeof path, DIR "/%s.json", id);
     *c = (struct golden){.id = id};
     if (json_read(path, 64 << 20, &c->json) < 0) fail_msg("%s", err_last());
     c->expect = json_object_get(c->json, "expect");
+    if (json_is_string(json_object_get(c->json, "input_features"))) {
+        c->n = golden_features(c->json, DIR, &c->features, c->prompt, ROWS);
+        if (!c->n) fail_msg("%s: no features", id);
+        return;
+    }
     const json_t *ids = json_object_get(c->json, "input_ids"),
                  *mask = json_object_get(c->json, "attention_mask");
     c->n = (uint32_t)json_array_size(ids);
@@ -50,6 +54,12 @@ static void read_case(const char *id, struct golden *c)
         c->prompt[i] = (kvik_prompt){
             .size = sizeof(kvik_prompt), .ids = c->ids[i], .n = n, .attention_mask = c->mask[i]};
     }
+}
+
+static void forget(struct golden *c)
+{
+    safetensors_close(c->features);
+    json_decref(c->json);
 }
 
 static kvik_result *run(kvik_model *m, const struct golden *c, const char *preset, bool use_cache,
@@ -68,7 +78,7 @@ static kvik_result *run(kvik_model *m, const struct golden *c, const char *prese
                                 .cache_implementation = preset ? preset : g.cache_implementation,
                                 .compute = "exact",
                                 .max_sequences = n * g.num_beams,
-                                .max_cache_len = 2 * COLUMNS};
+                                .max_cache_len = MIN(2 * COLUMNS, kvik_model_context(m))};
     if (kvik_cache_open(m, &config, &cache) < 0 ||
         kvik_generate(cache, &g, c->prompt + from, n, NULL, &r) < 0)
         fail_msg("%s: %s", c->id, kvik_last_error());
@@ -124,7 +134,7 @@ static void check_logits(const struct golden *c, const kvik_result *r)
     struct safetensors *s;
     double worst = 0;
     if (!json_is_object(l)) return;
-    snprintf(path, sizeof path, DIR "%s", json_string_value(json_object_get(l, "file")));
+    snprintf(path, sizeof path, DIR "/%s", json_string_value(json_object_get(l, "file")));
     if (safetensors_open(path, &s) < 0) fail_msg("%s", err_last());
     const struct tensor *t = safetensors_find(s, "logits");
     assert_non_null(t);
@@ -180,7 +190,7 @@ static void run_case(const char *id)
     char path[300];
     read_case(id, &c);
     if (!json_is_array(json_object_get(c.expect, "beam_indices"))) { /* a case without beams */
-        json_decref(c.json);
+        forget(&c);
         return;
     }
     snprintf(path, sizeof path, "tests/golden/models/%s",
@@ -189,7 +199,7 @@ static void run_case(const char *id)
     if (e == KVIK_NOTFOUND || e == KVIK_UNSUPPORTED) {
         printf("absent: %s needs %s\n", id, path);
         n_absent++;
-        json_decref(c.json);
+        forget(&c);
         return;
     }
     if (e < 0) fail_msg("%s", kvik_last_error());
@@ -215,7 +225,7 @@ static void run_case(const char *id)
     }
     kvik_result_free(r);
     kvik_model_close(m);
-    json_decref(c.json);
+    forget(&c);
     n_run++;
 }
 
@@ -233,17 +243,12 @@ static void cases(void **state)
         bool beam = false;
         json_array_foreach(json_object_get(c, "tags"), k, tag) beam |=
             !strcmp(json_string_value(tag), "beam");
-        if (!beam || strcmp(json_string_value(json_object_get(c, "meet")), "exact") != 0) continue;
-        /* kvik has no encoder-decoder models yet. */
-        const char *arch = json_string_value(json_object_get(c, "arch"));
-        if (!strcmp(arch, "t5") || !strcmp(arch, "whisper"))
-            n_absent++;
-        else
+        if (beam && !strcmp(json_string_value(json_object_get(c, "meet")), "exact"))
             run_case(json_string_value(json_object_get(c, "id")));
     }
     json_decref(index);
     printf("golden beams: %d exact, %d without their model\n", n_run, n_absent);
-    assert_true(n_run >= 26);
+    assert_true(n_run >= 30);
 }
 
 int main(void)

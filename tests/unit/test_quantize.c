@@ -2,7 +2,6 @@
  * from the kept file for every family, entries that are damaged or cannot be written, and what is refused. */
 #include "base/durable.h"
 #include "base/file.h"
-#include "base/user_cache.h"
 #include "cache_folder.h"
 #include "dev/dev.h"
 #include "fmt/fmt.h"
@@ -15,19 +14,13 @@
 #include <math.h>
 #include <sys/stat.h>
 
-enum { PATH = 256, N = 12 };
-static char dir[] = "/tmp/kvik-quantize-XXXXXX", cache[PATH], folder[PATH], told[4096];
-static const struct cache_limits eager = {.margin = 0, .least = 0, .most = 32};
+enum { N = 12 };
+static char dir[] = "/tmp/kvik-quantize-XXXXXX", told[4096];
 
 static int setup(void **state)
 {
     (void)state;
-    snprintf(cache, sizeof cache, "%s/cache", dir);
-    snprintf(folder, sizeof folder, "%s/cache/kvik/weights", dir);
-    chmod(cache, 0700);
-    remove_tree(cache);
-    setenv("XDG_CACHE_HOME", cache, 1);
-    cache_limits_set(&eager);
+    cache_fresh(dir, "weights", 32);
     return 0;
 }
 
@@ -178,7 +171,7 @@ static void test_families(void **state)
         assert_string_equal(told, "");
         setenv("XDG_CACHE_HOME", "/proc/self", 1);
         kvik_model *c = open_as(path, to);
-        setenv("XDG_CACHE_HOME", cache, 1);
+        setenv("XDG_CACHE_HOME", cache_dir, 1);
         assert_null(kept(c));
         assert_non_null(strstr(told, "in memory"));
         same_weights(a, b);

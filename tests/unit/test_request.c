@@ -32,13 +32,13 @@ static const struct scene {
 };
 
 /* Runs one step of a random part of the started requests, in random order. */
-static void step(struct asked *a)
+static void step(struct asked *a, uint32_t *seed)
 {
     kvik_request *r[MOST];
     uint32_t n = 0, running = 0;
     for (uint32_t i = 0; i < MOST; i++) {
-        if (!a[i].request || !random_below(5)) continue;
-        uint32_t at = random_below(n + 1);
+        if (!a[i].request || !random_below(seed, 5)) continue;
+        uint32_t at = random_below(seed, n + 1);
         r[n++] = r[at];
         r[at] = a[i].request;
         running += kvik_request_state(a[i].request) == KVIK_RUNNING;
@@ -47,7 +47,7 @@ static void step(struct asked *a)
     assert_in_range(left, 0, running);
 }
 
-static void play(const struct scene *s, uint32_t round)
+static void play(const struct scene *s, uint32_t round, uint32_t *seed)
 {
     char path[2][256];
     snprintf(path[0], sizeof *path, "tests/golden/models/%s", s->model);
@@ -66,14 +66,14 @@ static void play(const struct scene *s, uint32_t round)
     struct asked a[MOST];
     uint32_t started = 0, ended = 0;
     for (uint32_t i = 0; i < MOST; i++) {
-        draw(&a[i], m, &ways[random_below(countof(ways))], helper);
+        draw(&a[i], m, &ways[random_below(seed, countof(ways))], helper, seed);
         alone(&a[i], plain);
     }
     while (ended < MOST) {
-        if (started < MOST && !random_below(3)) start(&a[started++], c);
+        if (started < MOST && !random_below(seed, 3)) start(&a[started++], c);
         for (uint32_t i = 0; i < started; i++) {
             if (!a[i].request) continue;
-            if (!random_below(6)) {
+            if (!random_below(seed, 6)) {
                 a[i].paused = !a[i].paused;
                 (a[i].paused ? kvik_request_pause : kvik_request_resume)(a[i].request);
             }
@@ -86,7 +86,7 @@ static void play(const struct scene *s, uint32_t round)
             end(&a[i]);
             ended++;
         }
-        step(a);
+        step(a, seed);
     }
     kvik_usage u = {.size = sizeof u};
     kvik_cache_usage(c, &u);
@@ -109,8 +109,8 @@ static void beside(void **state)
                       : test_share() > 1       ? 2
                                                : 4;
     for (uint32_t i = 0; i < rounds * countof(scenes); i++) {
-        seed = 77 + i;
-        play(&scenes[i % countof(scenes)], i / countof(scenes));
+        uint32_t seed = 77 + i;
+        play(&scenes[i % countof(scenes)], i / countof(scenes), &seed);
     }
 }
 

@@ -1,6 +1,5 @@
 /* test_speech.c - recordings to text, against what Transformers recorded in fixtures/speech: whole recordings with a tiny
  * random model in every mode, and single rules on random inputs. Hostile model files are refused. */
-#include "base/json.h"
 #include "speech/speech.h"
 #include "test_sound.h"
 #include "testing.h"
@@ -34,14 +33,6 @@ static int teardown(void **state)
     return 0;
 }
 
-static size_t read_ids(const json_t *list, int32_t *out)
-{
-    size_t n = json_array_size(list);
-    assert_true(n <= MOST);
-    for (size_t i = 0; i < n; i++)
-        out[i] = (int32_t)json_integer_value(json_array_get(list, i));
-    return n;
-}
 static struct speech_marks marks(void)
 {
     return (struct speech_marks){
@@ -63,7 +54,7 @@ static void rules(void **state)
     json_array_foreach(json_object_get(cases, "rules"), i, c)
     {
         const char *kept = json_string_value(json_object_get(c, "kept"));
-        size_t n = read_ids(json_object_get(c, "ids"), ids);
+        size_t n = recorded_ids(json_object_get(c, "ids"), ids, MOST);
         for (uint32_t t = 0; t < vocab; t++)
             scores[t] = (float)json_number_value(json_array_get(json_object_get(c, "scores"), t));
         timestamp_rules(&k, ids, n, scores, vocab);
@@ -86,7 +77,7 @@ static void cuts(void **state)
     {
         uint32_t advance, frames = (uint32_t)json_integer_value(json_object_get(c, "frames"));
         json_int_t want = json_integer_value(json_object_get(c, "advance"));
-        size_t n = read_ids(json_object_get(c, "ids"), ids);
+        size_t n = recorded_ids(json_object_get(c, "ids"), ids, MOST);
         const json_t *parts = json_object_get(c, "parts");
         assert_int_equal(segments_cut(&k, ids, n, frames, part, &advance), json_array_size(parts));
         /* The recorded run would stay where it is for ever. */
@@ -137,7 +128,7 @@ static void grouping(void **state)
     json_array_foreach(json_object_get(cases, "words"), i, c)
     {
         struct speech_word *w;
-        size_t n = read_ids(json_object_get(c, "ids"), ids), n_words;
+        size_t n = recorded_ids(json_object_get(c, "ids"), ids, MOST), n_words;
         const json_t *want = json_object_get(c, "words");
         assert_int_equal(
             words_group(t, ids, n, json_is_true(json_object_get(c, "unspaced")), &w, &n_words), 0);
@@ -162,7 +153,7 @@ static void compression(void **state)
     json_array_foreach(json_object_get(cases, "compression"), i, c)
     {
         double got;
-        size_t n = read_ids(json_array_get(c, 0), ids);
+        size_t n = recorded_ids(json_array_get(c, 0), ids, MOST);
         int e = judge_compression(ids, n, 397, &got);
         if (e == ERR_UNSUPPORTED) skip();
         assert_int_equal(e, 0);

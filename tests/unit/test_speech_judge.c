@@ -1,6 +1,5 @@
 /* test_speech_judge.c - which try of a window is taken, against what Transformers decided in fixtures/speech/fallback.json:
  * its figures, its loop over the temperatures, and whole recordings. */
-#include "base/json.h"
 #include "speech/speech.h"
 #include "test_sound.h"
 #include "testing.h"
@@ -28,14 +27,6 @@ static double number(const json_t *o, const char *key)
 {
     return json_number_value(json_object_get(o, key));
 }
-static size_t read_ids(const json_t *list, int32_t *out)
-{
-    size_t n = json_array_size(list);
-    assert_true(n <= MOST);
-    for (size_t i = 0; i < n; i++)
-        out[i] = (int32_t)json_integer_value(json_array_get(list, i));
-    return n;
-}
 static uint32_t read_temperatures(const json_t *list, double out[8])
 {
     uint32_t n = (uint32_t)json_array_size(list);
@@ -58,7 +49,7 @@ static void ratios(void **state)
     json_array_foreach(json_object_get(stored, "ratios"), i, c)
     {
         double got;
-        size_t n = read_ids(json_object_get(c, "ids"), ids);
+        size_t n = recorded_ids(json_object_get(c, "ids"), ids, MOST);
         assert_int_equal(judge_compression(ids, n, (uint32_t)number(c, "vocab"), &got), 0);
         near(got, number(c, "ratio"), 1e-12, "ratio", i);
     }
@@ -84,7 +75,7 @@ static int attempt(void *ctx, uint32_t i, struct speech_said *out)
     float scores[64];
     assert_non_null(t); /* Transformers did not ask for this one */
     assert_int_equal(v->asked++, i);
-    out->n = read_ids(json_object_get(t, "ids"), v->ids);
+    out->n = recorded_ids(json_object_get(t, "ids"), v->ids, MOST);
     out->ids = v->ids;
     for (size_t k = 0; k < out->n; k++) {
         for (uint32_t j = 0; j < v->vocab; j++) {
@@ -124,7 +115,8 @@ static void windows(void **state)
                              .vocab = (uint32_t)number(stored, "vocab")};
         struct speech_said said = {.no_speech_prob = number(c, "no_speech_prob")};
         assert_int_equal(judge_tries(&w, attempt, &v, &said), 0);
-        size_t tries = json_array_size(v.list), n = read_ids(json_object_get(c, "text"), text);
+        size_t tries = json_array_size(v.list),
+               n = recorded_ids(json_object_get(c, "text"), text, MOST);
         if (v.asked != tries) fail_msg("window %zu: %u tries, expected %zu", i, v.asked, tries);
         assert_true(said.temperature == temperature[tries - 1]);
         assert_true(said.skip == json_is_true(json_object_get(c, "skip")));
@@ -145,7 +137,7 @@ static void windows(void **state)
 static void compare(const kvik_segment *s, const json_t *want, size_t i)
 {
     int32_t ids[MOST];
-    size_t n = read_ids(json_object_get(want, "tokens"), ids);
+    size_t n = recorded_ids(json_object_get(want, "tokens"), ids, MOST);
     assert_int_equal(s->n, n);
     assert_memory_equal(s->ids, ids, n * sizeof *ids);
     assert_true(s->temperature == number(want, "temperature"));

@@ -1,7 +1,6 @@
 /* test_tok_compiled.c - compiled vocabularies: the same ids and texts as the parsed file for every line of the golden
  * tokenizers, entries that are damaged, stale or somebody else's, and bytes that were changed behind every checksum. */
 #include "base/map.h"
-#include "base/user_cache.h"
 #include "cache_folder.h"
 #include "fmt/fmt.h"
 #include "test_tok.h"
@@ -11,19 +10,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { PATH = 200 };
-static char dir[] = "/tmp/kvik-compiled-XXXXXX", cache[PATH], folder[PATH];
+static char dir[] = "/tmp/kvik-compiled-XXXXXX";
 static const char *smol; /* $KVIK_TEST_MODEL */
-static const struct cache_limits eager = {.margin = 0, .least = 0, .most = 32};
 
 static int setup(void **state)
 {
     (void)state;
-    snprintf(cache, sizeof cache, "%s/cache", dir);
-    snprintf(folder, sizeof folder, "%s/cache/kvik/vocabularies", dir);
-    remove_tree(cache);
-    setenv("XDG_CACHE_HOME", cache, 1);
-    cache_limits_set(&eager);
+    cache_fresh(dir, "vocabularies", 32);
     return 0;
 }
 
@@ -294,14 +287,14 @@ static void test_no_directory(void **state)
     (void)state;
     put_model(sample[0], strlen(sample[0]));
     for (int i = 0; i < 3; i++) {
-        if (i == 0) assert_int_equal(file_write(cache, "", 0), 0);
+        if (i == 0) assert_int_equal(file_write(cache_dir, "", 0), 0);
         if (i == 1) setenv("XDG_CACHE_HOME", "not/absolute", 1);
         if (i == 1) setenv("HOME", "", 1);
         if (i == 2) setenv("XDG_CACHE_HOME", "/proc/self", 1);
         tok_close(open_dir(false));
         tok_close(open_dir(false));
     }
-    unlink(cache);
+    unlink(cache_dir);
 }
 
 /* --- Bytes behind the checksum ------------------------------------------------------------------ */

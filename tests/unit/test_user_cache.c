@@ -15,20 +15,14 @@
 #include <sys/wait.h>
 #include <time.h>
 
-enum { PATH = 256 };
-static char dir[] = "/tmp/kvik-user-cache-XXXXXX", cache[PATH], folder[PATH];
-static const struct cache_limits eager = {.margin = 0, .least = 0, .most = 3};
+static char dir[] = "/tmp/kvik-user-cache-XXXXXX";
 static const struct cache_kind kind = {
     .folder = "things", .mark = "thing", .suffix = ".t", .least = 0, .most = 3};
 
 static int setup(void **state)
 {
     (void)state;
-    snprintf(cache, sizeof cache, "%s/cache", dir);
-    snprintf(folder, sizeof folder, "%s/cache/kvik/things", dir);
-    remove_tree(cache);
-    setenv("XDG_CACHE_HOME", cache, 1);
-    cache_limits_set(&eager);
+    cache_fresh(dir, "things", 3);
     return 0;
 }
 
@@ -185,7 +179,7 @@ static void test_read_only(void **state)
     char path[2 * PATH];
     put(1);
     count_entries(folder, path, sizeof path);
-    assert_int_equal(chmod(dir, 0755) | chmod(cache, 0755) | chmod(path, 0444), 0);
+    assert_int_equal(chmod(dir, 0755) | chmod(cache_dir, 0755) | chmod(path, 0444), 0);
     snprintf(path, sizeof path, "%s/cache/kvik", dir);
     assert_int_equal(chmod(path, 0755) | chmod(folder, 0555), 0);
     assert_int_equal(as_nobody(read_only), 0);
@@ -307,7 +301,7 @@ static void test_many(void **state)
     assert_int_equal(file_write(path, tokenizer, sizeof tokenizer - 1), 0);
     setenv("XDG_CACHE_HOME", "/proc/self", 1);
     digest_model(want);
-    setenv("XDG_CACHE_HOME", cache, 1);
+    setenv("XDG_CACHE_HOME", cache_dir, 1);
     fflush(NULL);
     for (unsigned i = 0; i < WORKERS; i++)
         if (!(pid[i] = fork())) work(i * 7919 + 1, rounds, want);

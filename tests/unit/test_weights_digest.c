@@ -15,11 +15,9 @@
 #include <sys/stat.h>
 
 #define MODEL "tests/golden/models/llama-mha"
-enum { N = 40, PIECE = 1 << 20, PATH = 160, ENTRY = 512 };
+enum { N = 40, PIECE = 1 << 20, ENTRY = 512 };
 
-static char dir[] = "/tmp/kvik-weights-XXXXXX", model[PATH], weights[PATH], file[PATH], cache[PATH],
-            digests[PATH];
-static const struct cache_limits eager = {.margin = 0, .least = 0, .most = 256};
+static char dir[] = "/tmp/kvik-weights-XXXXXX", model[PATH], weights[PATH], file[PATH];
 
 static void write_file(const char *path, const void *data, size_t n)
 {
@@ -134,7 +132,7 @@ static size_t size_of(const char *path)
 
 static unsigned entries(char path[ENTRY])
 {
-    return count_entries(digests, path, ENTRY);
+    return count_entries(folder, path, ENTRY);
 }
 
 /* A copy of the model, and no entries. */
@@ -143,19 +141,15 @@ static int setup(void **state)
     char to[PATH + 32];
     (void)state;
     snprintf(model, sizeof model, "%s/model", dir);
-    snprintf(cache, sizeof cache, "%s/cache", dir);
-    snprintf(digests, sizeof digests, "%s/cache/kvik/digests", dir);
     snprintf(weights, sizeof weights, "%s/model/model.safetensors", dir);
     snprintf(file, sizeof file, "%s/a.session", dir);
     remove_tree(model);
-    remove_tree(cache);
+    cache_fresh(dir, "digests", 256);
     unlink(file);
     assert_int_equal(mkdir(model, 0700), 0);
     copy_file(MODEL "/model.safetensors", weights);
     snprintf(to, sizeof to, "%s/config.json", model);
     copy_file(MODEL "/config.json", to);
-    setenv("XDG_CACHE_HOME", cache, 1);
-    cache_limits_set(&eager);
     tick();
     return 0;
 }
@@ -332,7 +326,7 @@ static void test_entry(void **state)
     assert_int_equal(entries(entry), 1);
     assert_int_equal(stat(entry, &st), 0);
     assert_int_equal(st.st_mode & 0777, 0600);
-    assert_int_equal(stat(digests, &st), 0);
+    assert_int_equal(stat(folder, &st), 0);
     assert_int_equal(st.st_mode & 0777, 0700);
     assert_int_equal(digest_once(model, got), 1);
     assert_memory_equal(got, want, sizeof want);
@@ -417,7 +411,7 @@ static void test_entry_of_others(void **state)
     assert_int_equal(digest_once(model, got), 1);
     for (int i = 0; i < 4; i++) {
         if (i == 0) assert_int_equal(chmod(entry, 0622), 0);
-        if (i == 1) assert_int_equal(chmod(digests, 0777), 0);
+        if (i == 1) assert_int_equal(chmod(folder, 0777), 0);
         if (i == 2) {
             snprintf(real, sizeof real, "%s/elsewhere", dir);
             assert_int_equal(rename(entry, real), 0);
@@ -430,7 +424,7 @@ static void test_entry_of_others(void **state)
         assert_false(weights_recall(&f, got));
         kvik_model_close(m);
         if (i == 0) assert_int_equal(chmod(entry, 0600), 0);
-        if (i == 1) assert_int_equal(chmod(digests, 0700), 0);
+        if (i == 1) assert_int_equal(chmod(folder, 0700), 0);
         if (i == 2) assert_int_equal(rename(real, entry), 0);
     }
     assert_int_equal(digest_once(model, got), 0);
@@ -443,15 +437,15 @@ static void test_no_directory(void **state)
     (void)state;
     uint8_t want[DIGEST_BYTES], got[DIGEST_BYTES];
     assert_int_equal(digest_once(model, want), 0);
-    remove_tree(cache);
-    write_file(cache, "", 0); /* a file, where the directory should be */
+    remove_tree(cache_dir);
+    write_file(cache_dir, "", 0); /* a file, where the directory should be */
     for (int i = 0; i < 3; i++) {
         if (i == 1) setenv("XDG_CACHE_HOME", "not/absolute", 1);
         if (i == 1) setenv("HOME", "", 1);
         if (i == 2) { /* a directory that cannot be written, unless root asks */
-            unlink(cache);
-            setenv("XDG_CACHE_HOME", cache, 1);
-            assert_int_equal(mkdir(cache, 0500), 0);
+            unlink(cache_dir);
+            setenv("XDG_CACHE_HOME", cache_dir, 1);
+            assert_int_equal(mkdir(cache_dir, 0500), 0);
             if (geteuid() == 0) break;
         }
         for (int k = 0; k < 2; k++) {
@@ -464,7 +458,7 @@ static void test_no_directory(void **state)
         kvik_model_close(m);
         assert_int_equal(load(model, file), 1);
     }
-    unlink(cache);
+    unlink(cache_dir);
 }
 
 /* A file that changed just before may change again within the tick of its clock, so nothing is remembered of it. */
@@ -499,8 +493,8 @@ static void test_bounded(void **state)
         assert_int_equal(rename(to, model), 0);
         tick();
     }
-    snprintf(left, sizeof left, "%s/.%032d.0", digests, 7); /* by a run that was killed */
-    snprintf(own, sizeof own, "%s/mine.gguf", digests);     /* the user's */
+    snprintf(left, sizeof left, "%s/.%032d.0", folder, 7); /* by a run that was killed */
+    snprintf(own, sizeof own, "%s/mine.gguf", folder);     /* the user's */
     const struct timespec old[2] = {{.tv_sec = 1}, {.tv_sec = 1}};
     write_file(left, "", 0);
     write_file(own, "", 0);
@@ -570,7 +564,7 @@ static void test_written_while_open(void **state)
     assert_int_equal(load(model, file), 1);
 
     /* A change before the first digest: nobody knows which rows are of which weights. */
-    remove_tree(cache);
+    remove_tree(cache_dir);
     m = open_model(model);
     tick();
     flip(weights, at);
