@@ -8,6 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define HUGE_BYTES ((size_t)2 << 20)
+
 struct stamp stamp_of(const struct stat *st)
 {
     return (struct stamp){.size = (uint64_t)st->st_size,
@@ -17,6 +19,28 @@ struct stamp stamp_of(const struct stat *st)
                           .ctime = nanoseconds(&st->st_ctim)};
 }
 
+/* Maps a file of at least one huge page where huge pages of its contents fit, and asks for them: what is read from storage
+ * from now on comes in huge pages, in the memory that all processes share.  Contents that were in memory before stay as
+ * they are.  A system that has no such pages maps it as any other file. */
+static void *map_huge(size_t size, int fd)
+{
+    void *room = mmap(NULL, size + HUGE_BYTES, PROT_NONE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (room == MAP_FAILED) return room;
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)room;
+    uintptr_t at = (from + HUGE_BYTES - 1) / HUGE_BYTES * HUGE_BYTES,
+              end = at + (size + page - 1) / page * page;
+    void *p = mmap((void *)at, size, PROT_READ, MAP_PRIVATE | MAP_FIXED, fd, 0);
+    if (p == MAP_FAILED) {
+        munmap(room, size + HUGE_BYTES);
+        return p;
+    }
+    if (at > from) munmap(room, at - from);
+    if (from + size + HUGE_BYTES > end) munmap((void *)end, from + size + HUGE_BYTES - end);
+    (void)madvise(p, size, MADV_HUGEPAGE);
+    return p;
+}
+
 int map_file(struct map *m, int fd, const struct stat *st, const char *path)
 {
     size_t size = (size_t)st->st_size;
@@ -24,7 +48,8 @@ int map_file(struct map *m, int fd, const struct stat *st, const char *path)
         *m = (struct map){.data = (const uint8_t *)""};
         return 0;
     }
-    void *p = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
+    void *p = size < HUGE_BYTES || size > SIZE_MAX / 2 ? MAP_FAILED : map_huge(size, fd);
+    if (p == MAP_FAILED) p = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
     if (p == MAP_FAILED)
         return err_set(errno == ENOMEM ? ERR_NOMEM : ERR_IO, "%s: cannot map %zu bytes: %s", path,
                        size, strerror(errno));

@@ -410,9 +410,52 @@ static void test_gguf_checkpoint(void **state)
     checkpoint_close(c);
 }
 
+/* Returns the mappings of this process; *asked: huge pages are wanted for the one that begins at `at`. */
+static int mappings(const void *at, bool *asked)
+{
+    FILE *f = fopen("/proc/self/smaps", "r");
+    char line[512];
+    size_t lo = 0, a, b;
+    int n = 0;
+    assert_non_null(f);
+    *asked = false;
+    while (fgets(line, sizeof line, f)) {
+        if (sscanf(line, "%zx-%zx ", &a, &b) == 2) lo = a, n++;
+        if (lo == (size_t)at && strncmp(line, "VmFlags:", 8) == 0) *asked = strstr(line, " hg");
+    }
+    fclose(f);
+    return n;
+}
+
+/* A large file begins at a huge page, asks for huge ones where the system has them, and leaves nothing behind. */
+static void test_large_file(void **state)
+{
+    (void)state;
+    const size_t n = ((size_t)5 << 20) + 1234, huge = (size_t)2 << 20;
+    struct dir d;
+    struct map m;
+    bool asked;
+    char *text = malloc(n);
+    assert_non_null(text);
+    for (size_t i = 0; i < n; i++)
+        text[i] = (char)(i * 7 + i / 4096);
+    dir_make(&d);
+    dir_write(&d, "large", text, n);
+    int before = mappings(NULL, &asked);
+    assert_int_equal(map_open(&m, dir_file(&d, "large")), 0);
+    assert_int_equal(m.size, n);
+    assert_memory_equal(m.data, text, n);
+    assert_int_equal((size_t)m.data % huge, 0);
+    assert_int_equal(mappings(m.data, &asked), before + 1);
+    assert_int_equal(asked, access("/sys/kernel/mm/transparent_hugepage", F_OK) == 0);
+    map_close(&m);
+    assert_int_equal(mappings(NULL, &asked), before);
+    free(text);
+    dir_remove(&d);
+}
+
 /* A file that shrinks while it is mapped is noticed before its lost pages are read. A file that is
- * replaced by a new one is not disturbed. */
-/* class: mmap-sigbus */
+ * replaced by a new one is not disturbed. class: mmap-sigbus */
 static void test_shrinking_file(void **state)
 {
     (void)state;
@@ -494,19 +537,13 @@ static void test_json_text_faults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden_models),
-        cmocka_unit_test(test_sharded),
-        cmocka_unit_test(test_symlinked_shards),
-        cmocka_unit_test(test_indexes),
-        cmocka_unit_test(test_sharded_truncated),
-        cmocka_unit_test(test_paths),
-        cmocka_unit_test(test_config_truncated),
-        cmocka_unit_test(test_config_flipped),
-        cmocka_unit_test(test_configs),
-        cmocka_unit_test(test_python_words),
-        cmocka_unit_test(test_gguf_checkpoint),
-        cmocka_unit_test(test_shrinking_file),
-        cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_golden_models),     cmocka_unit_test(test_sharded),
+        cmocka_unit_test(test_symlinked_shards),  cmocka_unit_test(test_indexes),
+        cmocka_unit_test(test_sharded_truncated), cmocka_unit_test(test_paths),
+        cmocka_unit_test(test_config_truncated),  cmocka_unit_test(test_config_flipped),
+        cmocka_unit_test(test_configs),           cmocka_unit_test(test_python_words),
+        cmocka_unit_test(test_gguf_checkpoint),   cmocka_unit_test(test_shrinking_file),
+        cmocka_unit_test(test_large_file),        cmocka_unit_test(test_faults),
         cmocka_unit_test(test_json_text_faults),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
