@@ -271,6 +271,7 @@ struct job {
     struct cache_sources sources;
     struct cache_key key;
     int64_t begun;
+    bool elsewhere; /* another process writes the entry now */
 };
 
 static int find_key(struct job *j)
@@ -329,8 +330,10 @@ static int make_kept(struct job *j)
                                                 : "the model's files have just been written");
         return 0;
     }
-    if (cache_write_begin(&kind, &j->key, j->bytes, &s.w) < 0) return 0;
-    int e = quantize_all(&j->list, &j->head, &s);
+    int e = cache_write_begin(&kind, &j->key, j->bytes, &s.w);
+    j->elsewhere = e == ERR_BUSY;
+    if (e < 0) return 0;
+    e = quantize_all(&j->list, &j->head, &s);
     if (e >= 0 && !is_unchanged(j))
         e = ERR(IO, "%s: the weights were written to while they were quantized",
                 checkpoint_path(j->m->ck));
@@ -376,6 +379,10 @@ static void tell(const struct job *j, double seconds, const char *why, size_t be
     if (entry)
         snprintf(where, sizeof where, "kept in %s for later runs, and can be removed at any time",
                  entry->path);
+    else if (j->elsewhere)
+        snprintf(where, sizeof where,
+                 "in memory for this run: another process quantizes the same "
+                 "model now and keeps the result for later runs");
     else
         snprintf(where, sizeof where, "in memory, because they could not be kept: %s", why);
     snprintf(text, sizeof text, "quantized %u %s to %s in %.1f s (%.1f to %.1f MiB%s), %s",

@@ -314,6 +314,37 @@ static void test_faults(void **state)
     kvik_model_close(want);
 }
 
+/* While another process writes the file, the model is quantized in memory, and the notice says why.  The file of the other
+ * process stays as it is. */
+static void test_two_processes(void **state)
+{
+    (void)state;
+    static const char model[] = "tests/golden/models/llama-bf16";
+    char path[2 * PATH];
+    struct durable other;
+    kvik_model *want = open_as(model, "q4_0");
+    assert_int_equal(entries(path), 1);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(durable_create(&other, path, "GGUF"), 0);
+    assert_int_equal(durable_write(&other, 0, "GGUF and more", 13), 0);
+    kvik_model *m = open_as(model, "q4_0");
+    if (!strstr(told, "another process quantizes the same model now")) fail_msg("%s", told);
+    if (strstr(told, "could not be kept") || strstr(told, "another file")) fail_msg("%s", told);
+    same_weights(want, m);
+    kvik_model_close(m);
+    assert_int_equal(durable_replace(&other), 0);
+    durable_close(&other);
+    struct stat st;
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_size, 13);
+    /* nobody writes any more, and what is there is no file of weights */
+    m = open_as(model, "q4_0");
+    assert_non_null(strstr(told, "kept in"));
+    same_weights(want, m);
+    kvik_model_close(m);
+    kvik_model_close(want);
+}
+
 /* Sessions belong to the quantized weights. */
 static void test_session(void **state)
 {
@@ -340,6 +371,7 @@ int main(void)
         cmocka_unit_test_setup(test_rule, setup),
         cmocka_unit_test_setup(test_damaged, setup),
         cmocka_unit_test_setup(test_faults, setup),
+        cmocka_unit_test_setup(test_two_processes, setup),
         cmocka_unit_test_setup(test_session, setup),
     };
     if (!mkdtemp(dir)) return 1;
