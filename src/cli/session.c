@@ -279,8 +279,7 @@ int session_close(struct session *s, int status)
     kvik_model_close(s->assistant);
     kvik_cache_close(s->cache);
     kvik_model_close(s->model);
-    int e = trace_end(s->common.trace);
-    if (e < 0) status = MAX(status, say_error(e));
+    int e = trace_end(s->common.trace), lost = e < 0 ? say_error(e) : 0;
     *s = (struct session){0};
-    return status;
+    return MAX(status, lost);
 }

@@ -131,6 +131,7 @@ if [ -w /dev/full ]; then
     check "output that cannot be written is exit 1" status 1
     run generate "$model" --input-ids 5,6 --max-new-tokens 2 --trace /dev/full
     check "a trace that cannot be written is exit 1" status 1
+    check "a trace that cannot be written is one line" err_lines 1
     check "and names the file" err_has /dev/full
 fi
 finish
