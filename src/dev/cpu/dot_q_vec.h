@@ -52,6 +52,7 @@ struct pass { /* 16 rows x the tokens of a job */
     size_t ldx;
     uint32_t n;
     int zero;
+    const unsigned char *ask; /* while 16 rows are read, as many bytes from here are asked for */
 };
 
 /* How four neighbouring codes of a row, a byte each in one lane, are kept and multiplied.  Here: as two words in each of
@@ -339,8 +340,10 @@ INLINE void block_256(enum dtype t, const unsigned char *p, size_t stride, const
     }
 }
 
-/* Memory is asked for in one ascending stream: while a group of 16 rows is read, the bytes of the next group go to the
- * second cache.  Left to itself the hardware would see 16 short streams. */
+/* Memory is asked for in one ascending stream: while a group of 16 rows is read, as many bytes that lie LEAD further go to the
+ * second cache.  Left to itself the hardware would see 16 short streams.  At the end of a job the stream goes on with
+ * what the thread reads next. */
+enum { LEAD = 16384 };
 INLINE void ask(const unsigned char *p, size_t n)
 {
     for (size_t i = 0; i < n; i += 64)
@@ -353,7 +356,7 @@ INLINE void group_of(enum dtype t, const unsigned char *w, size_t stride, uint32
 {
     const uint32_t bytes = block_bytes(t), run = run_blocks(t);
     size_t at = (size_t)k0 / (block_is_k(t) ? 256 : 32) * bytes;
-    const unsigned char *p = w + at, *next = w + ROWS * stride + ROWS * at;
+    const unsigned char *p = w + at, *next = s->ask + ROWS * at;
     if (block_is_k(t)) {
         ask(next, ROWS * bytes);
         block_256(t, p, stride, s);
@@ -407,11 +410,16 @@ INLINE void products(enum dtype t, int zero, const struct cpu_mm *j)
         cpu_mm_q_ref(j);
         return;
     }
-    ask(j->w, (tiny ? 1 : ROWS) * j->row_bytes);
+    const size_t size = j->rows * j->row_bytes;
+    if (!j->asked) ask(j->w, MIN(LEAD, size));
     for (uint32_t r = 0; r < j->rows; r += tiny ? 1 : ROWS) {
         uint32_t skip = ROWS - 1;
         int64_t first = tiny ? (int64_t)r - skip : group_first(j, r, &skip);
         const unsigned char *w = j->w + (tiny ? r : first) * (int64_t)j->row_bytes;
+        size_t to = (size_t)(w - j->w) + LEAD;
+        p.ask = to < size                              ? j->w + to
+                : j->then && to - size < j->then_bytes ? j->then + (to - size)
+                                                       : w;
         for (uint32_t i = 0; i < j->n; i++) {
             vf_store(p.sums[i].s, vf_zero());
             vf_store(p.sums[i].y, vf_zero());
