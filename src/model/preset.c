@@ -76,8 +76,10 @@ bool preset_offloads(const struct preset *p, const struct kv_keys *k)
 
 struct kv_site kv_site_rows(uint32_t heads, uint32_t dim, uint32_t dim_v)
 {
-    return (struct kv_site){
-        .kind = KV_ROWS, .n_planes = 2, .plane = {{"k", heads, dim}, {"v", heads, dim_v}}};
+    return (struct kv_site){.kind = KV_ROWS,
+                            .n_planes = 2,
+                            .plane = {{.name = "k", .heads = heads, .dim = dim},
+                                      {.name = "v", .heads = heads, .dim = dim_v}}};
 }
 
 /* A state is a sum over the whole text, so it is never rounded to 16 bits. */
