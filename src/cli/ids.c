@@ -5,10 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define BLANK " \t\r\n" /* a list from standard input ends with a newline */
+
 int ids_parse(const char *option, const char *text, int32_t **ids, size_t *n)
 {
     size_t cap = strlen(text) / 2 + 1, count = 0;
-    const char *p = text + strspn(text, "[ ");
+    const char *p = text + strspn(text, "[" BLANK);
     int32_t *v = mem_array(cap, sizeof *v);
     if (!v) return say_error(ERR_NOMEM);
     while (*p && *p != ']') {
@@ -20,9 +22,9 @@ int ids_parse(const char *option, const char *text, int32_t **ids, size_t *n)
             return say_usage("%s: \"%.40s\" is not a list of numbers such as 1,2,3", option, text);
         }
         v[count++] = (int32_t)id;
-        p = end + strspn(end, ", ");
+        p = end + strspn(end, "," BLANK);
     }
-    p += *p == ']';
+    if (*p == ']') p += 1 + strspn(p + 1, BLANK);
     if (*p || !count) {
         mem_free(v);
         return say_usage("%s: \"%.40s\" is not a list of numbers such as 1,2,3", option, text);

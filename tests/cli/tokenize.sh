@@ -84,6 +84,12 @@ check "bad lines: each is answered" same "$(grep -c error "$work/out")/$(wc -l <
 check "an id without a token is empty text" same "$(sed -n 5p "$work/out")" '{"text":""}'
 run tokenize "$work/model" --jsonl "$work/absent"
 refused "a file that is not there" 1 absent
+"$KVIK" tokenize "$work/model" "Hello world" | "$KVIK" tokenize "$work/model" --decode >"$work/out" 2>"$work/err"
+rc=$?
+check "ids that a pipe brings become the text again" out_has "Hello world"
+run tokenize "$work/model" --decode " [$(echo "$ids" | sed 's/,/, /g')]
+"
+check "so do ids in brackets with a newline behind them" out_has "Hello world"
 run tokenize "$work/model" --decode 1,x
 refused "ids that are not numbers" 2 decode
 run tokenize "$work/model" --jsonl - text
