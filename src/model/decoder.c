@@ -13,6 +13,16 @@ static int size_key(const struct model *m, const char *hf, const char *gguf, uin
     return model_u32(m, hf, gguf, 1, max, out);
 }
 
+int model_read_eps(struct model *m, const char *hf, const char *gguf, float usual)
+{
+    if (m->norm_eps == 0) m->norm_eps = usual;
+    TRY(model_f32(m, hf, gguf, &m->norm_eps));
+    if (!(m->norm_eps >= 0))
+        return ERR(FORMAT, "%s: %s must not be negative, but is %g", m->config_file, hf,
+                   (double)m->norm_eps);
+    return 0;
+}
+
 int model_read_decoder(struct model *m)
 {
     TRY(size_key(m, "num_hidden_layers", "block_count", 512, &m->n_layers));
@@ -29,11 +39,7 @@ int model_read_decoder(struct model *m)
     if (m->head_dim == 0) return ERR(FORMAT, "%s: the head dimension is 0", m->what);
     if (m->context == 0) m->context = 2048;
     TRY(model_u32(m, "max_position_embeddings", "context_length", 1, 1u << 28, &m->context));
-    m->norm_eps = 1e-6f;
-    TRY(model_f32(m, "rms_norm_eps", "attention.layer_norm_rms_epsilon", &m->norm_eps));
-    if (!(m->norm_eps >= 0))
-        return ERR(FORMAT, "%s: rms_norm_eps must not be negative, but is %g", m->config_file,
-                   (double)m->norm_eps);
+    TRY(model_read_eps(m, "rms_norm_eps", "attention.layer_norm_rms_epsilon", 1e-6f));
     return model_new_sites(m, m->n_layers);
 }
 

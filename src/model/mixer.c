@@ -17,10 +17,7 @@ int mixer_read_stack(struct model *m)
     TRY(model_need_u32(m, "num_hidden_layers", "block_count", 1, 512, &m->n_layers));
     TRY(model_need_u32(m, "hidden_size", "embedding_length", 1, 1u << 17, &m->hidden));
     TRY(model_expect_str(m, "hidden_act", "silu"));
-    m->norm_eps = 1e-5f;
-    TRY(model_f32(m, "layer_norm_epsilon", "attention.layer_norm_rms_epsilon", &m->norm_eps));
-    if (!(m->norm_eps >= 0))
-        return ERR(FORMAT, "%s: layer_norm_epsilon must not be negative", m->config_file);
+    TRY(model_read_eps(m, "layer_norm_epsilon", "attention.layer_norm_rms_epsilon", 1e-5f));
     /* A state has no end, and GGUF files name a length of no meaning. */
     m->context = 1u << 20;
     m->no_sinks = "its layers have no attention";

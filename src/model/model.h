@@ -225,6 +225,8 @@ int model_new_sites(struct model *m, uint32_t n);
 /* Reads layers, hidden, ffn, heads, kv heads, head_dim, context and norm_eps by their usual keys, and declares a site of
  * full attention for every layer.  A field that is not 0 before the call is the default of its absent key. */
 int model_read_decoder(struct model *m);
+/* Reads norm_eps; usual: the default of the absent key, if norm_eps is 0 before the call. */
+int model_read_eps(struct model *m, const char *hf, const char *gguf, float usual);
 /* Reads the window of sliding layers; 0: none.  *window is the default before the call, and a null means none. */
 int model_read_window(const struct model *m, uint32_t *window);
 /* Sets m->site[i].window of every layer that slides, by config.json's layer_types.  Without layer_types, layer i slides if

@@ -232,6 +232,17 @@ static const struct {
     const char *model, *change, *drop;
     bool same;
 } spellings[] = {
+    /* defaults of the configuration classes */
+    {"phi3", "", "rms_norm_eps", true},
+    {"mixtral", "", "rms_norm_eps", true},
+    {"gpt-oss", "", "rms_norm_eps", true},
+    {"llama4", "", "rms_norm_eps", true},
+    {"llama-bf16", "", "rms_norm_eps", true},
+    {"llama-mha", "", "rms_norm_eps", false},
+    {"jamba", "", "rms_norm_eps", true},
+    {"zamba2", "", "rms_norm_eps", true},
+    {"gpt2", "", "layer_norm_epsilon", true},
+    {"mamba", "", "layer_norm_epsilon", true},
     {"mistral", "{\"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 10000}}",
      "rope_theta", true},
     {"mistral", "", "rope_theta hidden_act", true},

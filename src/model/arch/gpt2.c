@@ -30,10 +30,7 @@ static int read_config(struct model *m)
     TRY(model_need_u32(m, "n_positions", "context_length", 1, 1u << 24, &m->context));
     m->ffn = 4 * m->hidden;
     TRY(model_u32(m, "n_inner", "feed_forward_length", 1, 1u << 20, &m->ffn));
-    m->norm_eps = 1e-5f;
-    TRY(model_f32(m, "layer_norm_epsilon", "attention.layer_norm_epsilon", &m->norm_eps));
-    if (!(m->norm_eps >= 0))
-        return ERR(FORMAT, "%s: layer_norm_epsilon must not be negative", m->config_file);
+    TRY(model_read_eps(m, "layer_norm_epsilon", "attention.layer_norm_epsilon", 1e-5f));
     if (m->hidden % m->n_heads)
         return ERR(FORMAT, "%s: n_embd %u is not a multiple of n_head %u", m->config_file,
                    m->hidden, m->n_heads);

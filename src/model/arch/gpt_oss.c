@@ -21,6 +21,7 @@ static int read_config(struct model *m)
     if (model_is_gguf(m))
         return ERR(UNSUPPORTED, "%s: gpt-oss is read from Hugging Face directories", m->what);
     m->context = 131072;
+    m->norm_eps = 1e-5f;
     TRY(model_read_decoder(m));
     TRY(model_expect_str(m, "hidden_act", "silu"));
     TRY(model_read_window(m, &window));

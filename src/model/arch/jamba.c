@@ -34,11 +34,7 @@ static int read_sizes(struct model *m)
     m->head_dim = m->hidden / m->n_heads;
     m->context = 262144;
     TRY(model_u32(m, "max_position_embeddings", "context_length", 1, 1u << 28, &m->context));
-    m->norm_eps = 1e-6f;
-    TRY(model_f32(m, "rms_norm_eps", "attention.layer_norm_rms_epsilon", &m->norm_eps));
-    if (!(m->norm_eps >= 0))
-        return ERR(FORMAT, "%s: rms_norm_eps must not be negative, but is %g", m->config_file,
-                   (double)m->norm_eps);
+    TRY(model_read_eps(m, "rms_norm_eps", "attention.layer_norm_rms_epsilon", 1e-6f));
     return model_expect_str(m, "hidden_act", "silu");
 }
 

@@ -106,6 +106,7 @@ static int read_config(struct model *m, struct llama4 **out)
         return ERR(UNSUPPORTED, "%s: Llama 4 is read from Hugging Face directories", m->what);
     TRY(model_enter_text(m));
     m->context = 131072;
+    m->norm_eps = 1e-5f;
     TRY(model_read_decoder(m));
     TRY(model_expect_str(m, "hidden_act", "silu"));
     m->rope[0].theta = 500000;

@@ -6,6 +6,8 @@
 static int read_config(struct model *m)
 {
     uint32_t window = 0;
+    m->context = 4096;
+    m->norm_eps = 1e-5f;
     TRY(model_read_decoder(m));
     TRY(model_expect_str(m, "hidden_act", "silu"));
     TRY(model_read_rope(m, 0, NULL));

@@ -69,10 +69,7 @@ static int read_config(struct model *m, struct t5 *t, uint32_t *buckets, uint32_
     e->rows = m->context;
     e->stride = 1;
     TRY(s2s_start(m));
-    m->norm_eps = 1e-6f;
-    TRY(model_f32(m, "layer_norm_epsilon", "attention.layer_norm_rms_epsilon", &m->norm_eps));
-    if (!(m->norm_eps >= 0))
-        return ERR(FORMAT, "%s: layer_norm_epsilon must not be negative", m->config_file);
+    TRY(model_read_eps(m, "layer_norm_epsilon", "attention.layer_norm_rms_epsilon", 1e-6f));
     *buckets = 32;
     *distance = 128; /* llama.cpp's files do not name another */
     TRY(model_u32(m, "relative_attention_num_buckets", "attention.relative_buckets_count", 4,

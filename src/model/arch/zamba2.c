@@ -53,12 +53,8 @@ static int read_sizes(struct model *m, struct mixer2_shape *s)
                    m->what, m->n_heads, m->head_dim, m->n_kv_heads);
     m->context = 4096;
     TRY(model_u32(m, "max_position_embeddings", NULL, 1, 1u << 28, &m->context));
-    m->norm_eps = 1e-5f;
-    TRY(model_f32(m, "rms_norm_eps", NULL, &m->norm_eps));
+    TRY(model_read_eps(m, "rms_norm_eps", NULL, 1e-5f));
     TRY(model_f32(m, "time_step_min", NULL, &dt_min));
-    if (!(m->norm_eps >= 0))
-        return ERR(FORMAT, "%s: rms_norm_eps must not be negative, but is %g", m->config_file,
-                   (double)m->norm_eps);
     *s = (struct mixer2_shape){.heads = 8,
                                .groups = 1,
                                .states = 64,
