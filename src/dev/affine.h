@@ -21,6 +21,11 @@ struct kv_affine {
     bool zero_first; /* (q - b) * a; else a * q - b; each operation rounded to the plane's dtype */
 };
 
+/* True if codes can have so many bits. */
+static inline bool affine_bits(uint32_t bits)
+{
+    return bits == 8 || (bits >= 1 && bits <= 4);
+}
 static inline uint32_t affine_plane_bytes(uint32_t bits, uint32_t dim)
 {
     return (dim * bits + 7) / 8;

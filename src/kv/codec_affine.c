@@ -138,6 +138,9 @@ int affine_open(const struct affine_spec *spec, const struct kv_shape *s, uint32
                 struct kv_codec **out)
 {
     uint32_t unit = 0;
+    if (!affine_bits(spec->bits))
+        return ERR(ARG, "%s: %u bits; groups have codes of 1, 2, 3, 4 or 8 bits", spec->name,
+                   spec->bits);
     TRY(unit_rows(spec, s, &unit));
     if (!tile) tile = unit;
     if (tile % unit || !tile_fits(tile) || tile > AFFINE_MOST)

@@ -12,16 +12,17 @@ struct affine_group {
     bool channel;     /* as in affine_spec */
     uint32_t n;       /* values, at most AFFINE_MOST, at least 1 */
     const float *x;
-    uint8_t *q;  /* [n] out */
-    float a, b;  /* out: the two numbers of the group; stored rounded to the plane's dtype */
-    float *work; /* [AFFINE_MOST] */
+    uint8_t *q; /* [n] out: codes up to max_q */
+    /* out: value = a * code - b, or (code - b) * a with zero_first; stored rounded to the plane's dtype (affine_round) */
+    float a, b;
+    float *work; /* [AFFINE_MOST] for `quantize` to use as it likes */
 };
 struct affine_spec {
     const char *name;
-    uint32_t bits, group; /* group: q_group_size */
+    uint32_t bits, group; /* bits: 1, 2, 3, 4 or 8, else affine_open refuses; group: q_group_size */
     bool channel;         /* a group is one channel of one head over `group` rows */
-    bool zero_first;
-    const char *axis; /* the key of cache_config, for errors */
+    bool zero_first;      /* value = (code - b) * a, else a * code - b */
+    const char *axis;     /* the key of cache_config, for errors */
     void (*quantize)(struct affine_group *g);
 };
 /* tile: 0, or a multiple of the tile that the kind chooses. */

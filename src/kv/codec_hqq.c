@@ -133,7 +133,7 @@ static void quantize(struct affine_group *g)
 static int check(const struct kv_codec_options *o, bool key)
 {
     int32_t nbits = o->value[AFFINE_NBITS], axis = o->value[AFFINE_AXIS];
-    if (nbits < 1 || nbits > 8 || (nbits > 4 && nbits < 8))
+    if (nbits < 1 || !affine_bits((uint32_t)nbits))
         return ERR(ARG, "nbits %d: backend \"hqq\" has 1, 2, 3, 4 and 8 bits", nbits);
     if (axis != 0 && axis != 1)
         return ERR(ARG, "%s %d: backend \"hqq\" has axes 0 and 1", key ? "axis_key" : "axis_value",

@@ -270,12 +270,33 @@ static void test_guide(void **state)
     assert_true(blocks >= 4);
 }
 
+static void zeros(struct affine_group *g)
+{
+    memset(g->q, 0, g->n);
+    g->a = g->b = 0;
+}
+
+/* A codec with an option for bits cannot store codes that the layout of tiles lacks. */
+static void test_bits(void **state)
+{
+    (void)state;
+    const struct kv_shape s = {1, 32, DT_F32, KV_ROWMAJOR};
+    for (uint32_t bits = 0; bits <= 32; bits++) {
+        const struct affine_spec spec = {
+            .name = "some", .bits = bits, .group = 16, .axis = "keys", .quantize = zeros};
+        struct kv_codec *c = NULL;
+        int e = affine_open(&spec, &s, 0, &c);
+        bool has = bits == 1 || bits == 2 || bits == 3 || bits == 4 || bits == 8;
+        if (e != (has ? 0 : ERR_ARG)) fail_msg("%u bits: %d", bits, e);
+        if (has) affine_close(c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_described),
-        cmocka_unit_test(test_options_described),
-        cmocka_unit_test(test_every_codec),
+        cmocka_unit_test(test_described),   cmocka_unit_test(test_options_described),
+        cmocka_unit_test(test_every_codec), cmocka_unit_test(test_bits),
         cmocka_unit_test(test_guide),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
