@@ -41,6 +41,10 @@
  *   of a model work in the child.  To compute there, open the model again; parent and child share the weights.
  * - A callback may read the cache and use other sequences.  A call that would change a sequence of the running call
  *   is KVIK_BUSY and changes nothing.
+ * - Model files, and the spill file of an offloaded cache, are mapped.  A read of a page that a truncated file has no
+ *   longer, or that a failing disk does not give, is the signal SIGBUS in the program.  Put a new model in the place
+ *   of an old one with rename().  With KVIK_SPILL_MAP=0 in the environment the spill file is read through copies, and
+ *   such a disk is KVIK_IO.
  *
  * Versions.  A struct that you allocate begins with `size`; set it to the size of the struct:
  *     kvik_cache_config config = {.size = sizeof config, .threads = 2};
@@ -792,7 +796,8 @@ struct kvik_prompt {
     /* Embeddings of the prompt, [n_embeds][kvik_model_hidden], as inputs_embeds of Transformers, or NULL.
      * attention_mask is then theirs.  Processors and the result see only the ids, which the embeddings replace: there
      * may be none.  For greedy decoding and sampling on a fresh sequence with use_cache; the prefix index does not
-     * know embeddings. */
+     * know embeddings.  Continue the sequence of the result with `append`.  Its rows of embeddings cannot be
+     * recomputed: KVIK_LOST where a crop, or a model whose rotary frequencies change with the length, needs that. */
     const float *embeds;
     size_t n_embeds;
 };

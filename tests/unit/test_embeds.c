@@ -2,7 +2,9 @@
  * layer and with every strategy; the ways of decoding that need ids refuse them. */
 #include "requests.h"
 
-enum { N = 13, NEW = 9 };
+#include <math.h>
+
+enum { N = 13, NEW = 9, MORE = 7 };
 
 static const struct scene {
     const char *model, *strategy, *config;
@@ -226,12 +228,160 @@ static void test_refused(void **state)
     kvik_model_close(m);
 }
 
+/* --- What follows ------------------------------------------------------------------------------ */
+
+/* A sequence of ids and one of their embeddings, with the tokens that followed. */
+struct pair {
+    const struct scene *s;
+    kvik_cache *c;
+    kvik_seq seq[2];
+    int32_t more[MORE];
+    float *logits[2];
+};
+
+/* Appends the same ids to a sequence of each kind, and compares the logits. */
+static void same_after(struct pair *p, const kvik_seq seq[2], const char *what)
+{
+    for (int i = 0; i < 2; i++) {
+        kvik_span span = {.size = sizeof span, .seq = seq[i], .ids = p->more, .n = MORE};
+        if (kvik_forward(p->c, &span, 1, false, p->logits[i]) < 0)
+            fail_msg("%s %s, %s: %s", p->s->model, p->s->strategy, what, kvik_last_error());
+    }
+    if (memcmp(p->logits[0], p->logits[1], p->c->x->m->vocab * sizeof(float)) != 0)
+        fail_msg("%s %s, %s: other logits", p->s->model, p->s->strategy, what);
+}
+
+/* Forks both, crops the forks, and appends to them.  Rows of embeddings that would have to be recomputed are KVIK_LOST, and
+ * the sequence is then as it was. */
+static void forked(struct pair *p, int64_t crop)
+{
+    kvik_seq fork[2];
+    int e[2];
+    char what[32];
+    snprintf(what, sizeof what, "cropped to %d", (int)crop);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(kvik_cache_fork(p->c, p->seq[i], &fork[i]), 0);
+        e[i] = kvik_cache_crop(p->c, fork[i], crop);
+    }
+    assert_int_equal(e[0], 0);
+    if (e[1] < 0) {
+        assert_int_equal(e[1], KVIK_LOST);
+        assert_int_equal(kvik_cache_drop(p->c, fork[0]), 0);
+        assert_int_equal(kvik_cache_fork(p->c, p->seq[0], &fork[0]), 0);
+    }
+    same_after(p, fork, what);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(kvik_cache_drop(p->c, fork[i]), 0);
+}
+
+static void saved(struct pair *p)
+{
+    kvik_seq loaded[2];
+    char dir[] = "/tmp/kvik-embeds-XXXXXX", path[64];
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/session", dir);
+    for (int i = 0; i < 2; i++) {
+        if (kvik_cache_save(p->c, path, &p->seq[i], 1, NULL) < 0) fail_msg("%s", kvik_last_error());
+        assert_int_equal(kvik_cache_load(p->c, path, 1, &loaded[i], NULL), 1);
+        assert_int_equal(unlink(path), 0);
+    }
+    same_after(p, loaded, "saved and loaded");
+    rmdir(dir);
+}
+
+/* What embeddings and the tokens behind them left in the cache goes on as what ids left. */
+static void test_sequences(void **state)
+{
+    (void)state;
+    static const int64_t crops[] = {N + NEW - 1, N + 3, N, N - 2, 1};
+    for (size_t k = 0; k < countof(scenes); k++) {
+        char path[256];
+        struct texts t;
+        struct pair p = {.s = &scenes[k], .more = {3, 9, 4, 1, 5, 11, 2}};
+        snprintf(path, sizeof path, "tests/golden/models/%s", p.s->model);
+        kvik_model *m = open_model(path);
+        kvik_cache_config config = {.size = sizeof config,
+                                    .cache_implementation = p.s->strategy,
+                                    .cache_config = p.s->config,
+                                    .max_cache_len = 40,
+                                    .max_sequences = 8,
+                                    .step_tokens = 8};
+        p.c = open_cache(m, &config);
+        texts_draw(&t, m);
+        kvik_generation g = options(m, "{\"return_dict_in_generate\": true}");
+        g.max_new_tokens = NEW;
+        for (int i = 0; i < 2; i++) {
+            kvik_result *r;
+            kvik_prompt prompt = {.size = sizeof prompt};
+            if (i) prompt.embeds = t.embeds[0], prompt.n_embeds = N;
+            if (!i) prompt.ids = t.ids[0], prompt.n = N;
+            assert_int_equal(kvik_generate(p.c, &g, &prompt, 1, NULL, &r), 0);
+            p.seq[i] = r->row[0]->seq;
+            p.logits[i] = mem_array(kvik_model_vocab(m), sizeof(float));
+            kvik_result_free(r);
+        }
+        for (size_t i = 0; i < countof(crops); i++)
+            forked(&p, crops[i]);
+        saved(&p);
+        same_after(&p, p.seq, "continued");
+        kvik_generation_done(&g);
+        for (int i = 0; i < 2; i++) {
+            mem_free(p.logits[i]);
+            mem_free(t.embeds[i]);
+        }
+        kvik_cache_close(p.c);
+        kvik_model_close(m);
+    }
+}
+
+/* Embeddings that are not finite, or overflow, end their row, and disturb neither the rows beside them nor the next call. */
+static void test_not_finite(void **state)
+{
+    (void)state;
+    static const float bad[] = {NAN, INFINITY, 3e38F};
+    kvik_model *m = open_model("tests/golden/models/llama-mha");
+    kvik_cache_config k = {.size = sizeof k, .max_cache_len = 40, .max_sequences = 4};
+    kvik_cache *c = open_cache(m, &k);
+    struct texts t;
+    texts_draw(&t, m);
+    kvik_generation g = options(m, "{}");
+    g.max_new_tokens = NEW;
+    kvik_prompt p[3] = {
+        {.size = sizeof *p, .embeds = t.embeds[0], .n_embeds = N},
+        {.size = sizeof *p, .ids = t.ids[0], .n = N},
+        {.size = sizeof *p, .embeds = t.embeds[1], .n_embeds = N},
+    };
+    kvik_result *want, *got;
+    assert_int_equal(kvik_generate(c, &g, p, 2, NULL, &want), 0);
+    for (size_t i = 0; i < 2 * countof(bad); i++) {
+        uint32_t n = i % 2 ? 2 : 3; /* with the bad row, and without it */
+        t.embeds[1][kvik_model_hidden(m) * (N / 2) + 3] = bad[i / 2];
+        assert_int_equal(kvik_generate(c, &g, p, n, NULL, &got), 0);
+        for (uint32_t row = 0; row < 2; row++) {
+            assert_int_equal(got->row[row]->n, want->row[row]->n);
+            assert_memory_equal(got->row[row]->ids, want->row[row]->ids,
+                                want->row[row]->n * sizeof(int32_t));
+        }
+        if (n == 3 && bad[i / 2] != 3e38F) {
+            assert_int_equal(got->row[2]->finish, KVIK_FINISH_NOT_FINITE);
+            assert_int_equal(got->row[2]->n, 0);
+        }
+        kvik_result_free(got);
+    }
+    kvik_result_free(want);
+    kvik_generation_done(&g);
+    mem_free(t.embeds[0]);
+    mem_free(t.embeds[1]);
+    kvik_cache_close(c);
+    kvik_model_close(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same),
-        cmocka_unit_test(test_no_prefix),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_same),       cmocka_unit_test(test_no_prefix),
+        cmocka_unit_test(test_refused),    cmocka_unit_test(test_sequences),
+        cmocka_unit_test(test_not_finite),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
