@@ -170,10 +170,12 @@ static int32_t find_affixed(const struct bpe *b, const struct vocab *v, const ch
     return id < 0 ? INT32_MAX : id;
 }
 
+/* Appends a symbol that begins at byte `at`.  An unknown character that comes behind later bytes takes the place of these. */
 static void put_symbol(struct work *w, size_t *n, int32_t id, size_t at)
 {
     w->sym[*n].id = id;
-    w->sym[(*n)++].at = (uint32_t)at;
+    w->sym[*n].at = *n ? MAX((uint32_t)at, w->sym[*n - 1].at) : (uint32_t)at;
+    (*n)++;
 }
 
 /* Symbols of s into w->sym; their number or an error. */

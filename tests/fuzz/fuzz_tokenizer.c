@@ -50,7 +50,7 @@ static void same_ids(const struct tok *t, const char *text, size_t n, unsigned f
     int e = tok_encode_placed(t, text, n, flags, spans, n_spans, &v, &at);
     MUST(at.n == v.n);
     for (size_t i = 0; i < at.n; i++)
-        MUST(at.v[i] <= n);
+        MUST(at.v[i] <= n && (!i || at.v[i] >= at.v[i - 1]));
     tok_places_done(&at);
     /* Only limits of time may differ, and a text whose clusters a normalizer joins has no places. */
     if (e != code && (e == ERR_LIMIT || code == ERR_LIMIT || e == ERR_UNSUPPORTED))

@@ -5,7 +5,7 @@
 
 #define CASES "tests/fixtures/tok/cases.jsonl"
 
-/* True if the text gives the same ids with their places inside the text. */
+/* True if the text gives the same ids with their places inside the text, in ascending order. */
 static bool placed(const struct tok *t, const json_t *one, const struct ids *want)
 {
     const json_t *text = json_array_get(one, 0);
@@ -17,7 +17,7 @@ static bool placed(const struct tok *t, const json_t *one, const struct ids *wan
                           (unsigned)json_integer_value(json_array_get(one, 1)), NULL, 0, &got, &at);
     bool same = e == 0 && got.n == want->n && at.n == got.n;
     for (size_t i = 0; same && i < got.n; i++)
-        same = got.id[i] == want->id[i] && at.v[i] <= n;
+        same = got.id[i] == want->id[i] && at.v[i] <= n && (!i || at.v[i] >= at.v[i - 1]);
     if (!same) fprintf(stderr, "places: %s\n", e < 0 ? err_last() : "differ");
     tok_places_done(&at);
     ids_done(&got);
@@ -183,6 +183,29 @@ static void test_refused(void **state)
     }
 }
 
+/* As in the reference, an unknown character comes behind the bytes of characters that follow it.  Places ascend all the same:
+ * z is unknown, b and c are bytes. */
+static void test_late_unknown(void **state)
+{
+    (void)state;
+    static const char json[] =
+        "{\"model\":{\"type\":\"BPE\",\"unk_token\":\"<unk>\",\"fuse_unk\":true,\"byte_fallback\":true,"
+        "\"vocab\":{\"a\":0,\"<unk>\":1,\"<0x62>\":2,\"<0x63>\":3},\"merges\":[]}}";
+    static const int32_t id[] = {0, 2, 3, 1, 0};
+    static const uint32_t place[] = {0, 2, 3, 3, 4};
+    struct tok *t = open_text(json);
+    struct ids got = {0};
+    struct tok_places at = {0};
+    assert_int_equal(tok_encode_placed(t, "azbca", 5, 0, NULL, 0, &got, &at), 0);
+    assert_int_equal(got.n, countof(id));
+    assert_memory_equal(got.id, id, sizeof id);
+    assert_int_equal(at.n, countof(place));
+    assert_memory_equal(at.v, place, sizeof place);
+    tok_places_done(&at);
+    ids_done(&got);
+    tok_close(t);
+}
+
 /* clean_up_tokenization_spaces is ignored for BPE unless it is forced, as in Transformers. */
 static void test_clean_up(void **state)
 {
@@ -252,9 +275,8 @@ static void test_config(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cases),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_clean_up),
+        cmocka_unit_test(test_cases),        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_late_unknown), cmocka_unit_test(test_clean_up),
         cmocka_unit_test(test_config),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
