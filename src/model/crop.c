@@ -65,6 +65,7 @@ int exec_crop(struct exec *x, kv_seq s, uint32_t want)
     struct kv_mark mark;
     TRY(start_of(x, s, want, &have));
     if (have == want) return kv_trim(x->kv, s, want, &have);
+    TRY(checkpoint_recheck(x->m->ck)); /* reading a mapped file that shrank would raise SIGBUS */
     TRY(kv_mark(x->kv, s, &mark));
     struct kv_past past = kv_marked(x->kv, &mark);
     int e = refill(x, s, &past, have, want);

@@ -185,6 +185,7 @@ int model_embed(const struct model *m, const int32_t *ids, size_t n, float *out)
         return ERR(UNSUPPORTED, "%s: embeddings of a model with an encoder cannot be given",
                    m->what);
     if (!dtype_bytes(w->dtype, w->cols, &row)) return ERR(FORMAT, "%s: embeddings", m->what);
+    TRY(checkpoint_recheck(m->ck)); /* reading a mapped file that shrank would raise SIGBUS */
     for (size_t i = 0; i < n; i++) {
         float *to = out + i * w->cols;
         if (ids[i] < 0 || (uint32_t)ids[i] >= m->vocab)

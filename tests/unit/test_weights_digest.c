@@ -601,6 +601,43 @@ static void test_replaced_while_open(void **state)
     }
 }
 
+/* A file that has become shorter is an error of each call that would read it, and changes nothing.  class: mmap-sigbus */
+static void test_shrunk_while_open(void **state)
+{
+    (void)state;
+    kvik_model *m = open_model(model);
+    kvik_cache_config k = {.size = sizeof k,
+                           .cache_implementation = "sliding_window",
+                           .cache_config = "{\"sliding_window\": 9}",
+                           .max_cache_len = 2 * N,
+                           .max_sequences = 4,
+                           .threads = 1};
+    kvik_cache *c = NULL;
+    kvik_seq s, fork;
+    int32_t ids[N];
+    float *row = mem_array(kvik_model_hidden(m), sizeof *row);
+    if (kvik_cache_open(m, &k, &c) < 0) fail_msg("%s", kvik_last_error());
+    for (int i = 0; i < N; i++)
+        ids[i] = 5 + i;
+    assert_int_equal(kvik_cache_new(c, &s), 0);
+    kvik_span span = {.size = sizeof span, .seq = s, .ids = ids, .n = N};
+    assert_int_equal(kvik_forward(c, &span, 1, false, NULL), 0);
+    assert_int_equal(kvik_cache_fork(c, s, &fork), 0);
+    assert_int_equal(kvik_cache_crop(c, fork, N / 2), 0); /* rows of the window are recomputed */
+    assert_int_equal(kvik_model_embed(m, ids, 1, row), 0);
+    assert_int_equal(truncate(weights, 10), 0);
+    assert_int_equal(kvik_model_embed(m, ids, 1, row), KVIK_IO);
+    assert_int_equal(kvik_cache_crop(c, s, N / 2), KVIK_IO);
+    assert_non_null(strstr(kvik_last_error(), "shrank"));
+    assert_int_equal(kvik_cache_length(c, s), N);
+    span.n = 1;
+    assert_int_equal(kvik_forward(c, &span, 1, false, NULL), KVIK_IO);
+    assert_int_equal(kvik_cache_crop(c, s, N - 1), 0); /* needs no weights */
+    mem_free(row);
+    kvik_cache_close(c);
+    kvik_model_close(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -619,6 +656,7 @@ int main(void)
         cmocka_unit_test_setup(test_faults, setup),
         cmocka_unit_test_setup(test_written_while_open, setup),
         cmocka_unit_test_setup(test_replaced_while_open, setup),
+        cmocka_unit_test_setup(test_shrunk_while_open, setup),
     };
     if (!mkdtemp(dir)) return 1;
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
