@@ -376,12 +376,55 @@ static void test_not_finite(void **state)
     kvik_model_close(m);
 }
 
+/* Without memory at any allocation there is KVIK_NOMEM and no leak (ASan), and the next call gives what it gave before. */
+static void test_no_memory(void **state)
+{
+    (void)state;
+    kvik_model *m = open_model("tests/golden/models/llama-mha");
+    kvik_cache_config k = {.size = sizeof k, .max_cache_len = 40, .max_sequences = 4};
+    kvik_cache *c = open_cache(m, &k);
+    struct texts t;
+    texts_draw(&t, m);
+    kvik_generation g = options(m, "{}");
+    g.max_new_tokens = 2;
+    g.output_logits = true;
+    kvik_prompt p = {
+        .size = sizeof p, .embeds = t.embeds[1], .n_embeds = N, .attention_mask = t.mask[1]};
+    kvik_result *want, *got = NULL;
+    assert_int_equal(kvik_generate(c, &g, &p, 1, NULL, &want), 0);
+    for (int way = 0; way < 2; way++) {
+        int e = KVIK_NOMEM, failures = -1;
+        for (int at = 0; e < 0; at++, failures++) {
+            kvik_request *q = NULL;
+            mem_fail_at(at, false);
+            e = way ? kvik_request_start(c, &g, &p, 1, NULL, &q)
+                    : kvik_generate(c, &g, &p, 1, NULL, &got);
+            mem_fail_at(-1, false);
+            assert_true(e == 0 || e == KVIK_NOMEM);
+            if (!q) continue;
+            while (kvik_request_step(&q, 1) > 0)
+                ;
+            assert_int_equal(kvik_request_end(q, &got), 0);
+            assert_int_equal(kvik_request_free(q), 0);
+        }
+        assert_in_range(failures, 5, 500);
+        same_result(want, got, 0);
+        kvik_result_free(got);
+    }
+    kvik_result_free(want);
+    kvik_generation_done(&g);
+    mem_free(t.embeds[0]);
+    mem_free(t.embeds[1]);
+    kvik_cache_close(c);
+    kvik_model_close(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same),       cmocka_unit_test(test_no_prefix),
         cmocka_unit_test(test_refused),    cmocka_unit_test(test_sequences),
-        cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_not_finite), cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
