@@ -4,17 +4,6 @@
 
 #include <string.h>
 
-static bool greedy(const kvik_generation *g)
-{
-    return !g->do_sample;
-}
-
-/* Contrastive search uses top_k. */
-static bool greedy_alone(const kvik_generation *g)
-{
-    return !g->do_sample && !(g->penalty_alpha > 0);
-}
-
 static bool single(const kvik_generation *g)
 {
     return g->num_beams == 1;
@@ -56,25 +45,15 @@ static bool unmatched(const kvik_generation *g)
     return g->prompt_lookup_num_tokens == 0;
 }
 
-#define GREEDY   "in greedy decoding", "--do-sample", "true"
 #define BEAMLESS "without beams", "--num-beams", "4"
 #define UNENDED  "because no token ends the text", "--eos-token-id", "ID"
 #define UNCACHED "with --use-cache false; leave that out", NULL, NULL
 
-static const struct {
+static const struct advice {
     const char *name;
     bool (*idle)(const kvik_generation *g);
     const char *why, *add, *value; /* the option to add, or NULL */
 } advice[] = {
-    {"temperature", greedy, GREEDY},
-    {"top_h", greedy, GREEDY},
-    {"top_k", greedy_alone, GREEDY},
-    {"top_p", greedy, GREEDY},
-    {"min_p", greedy, GREEDY},
-    {"typical_p", greedy, GREEDY},
-    {"epsilon_cutoff", greedy, GREEDY},
-    {"eta_cutoff", greedy, GREEDY},
-    {"seed", greedy, GREEDY},
     {"length_penalty", single, BEAMLESS},
     {"early_stopping", single, BEAMLESS},
     {"diversity_penalty", together, "without groups of beams", "--num-beam-groups", "2"},
@@ -93,28 +72,42 @@ static const struct {
     {"max_length", counted, "beside max_new_tokens, which wins; give only one of them", NULL, NULL},
 };
 
-void advice_tell(const kvik_generation *g, const json_t *options, enum advice_from from)
+static void tell(const struct advice *a, enum advice_from from)
 {
     const bool set = from == ADVICE_SET;
-    for (size_t i = 0; i < countof(advice); i++) {
-        char text[256], name[64], add[96] = "";
-        const char *value = advice[i].value;
-        if (!json_object_get(options, advice[i].name) || !advice[i].idle(g)) continue;
-        args_dashed(advice[i].name, name);
-        if (advice[i].add && set) {
-            char other[64];
-            args_plain(advice[i].add, other);
-            snprintf(add, sizeof add, "; /set %s %s", other, value);
-        } else if (advice[i].add && !strcmp(advice[i].add, "--do-sample") &&
-                   from == ADVICE_GREEDY) {
-            snprintf(add, sizeof add, "; leave out --greedy");
-        } else if (advice[i].add) {
-            bool flag = !strcmp(value, "true");
-            snprintf(add, sizeof add, "; add %s%s%s", advice[i].add, flag ? "" : " ",
-                     flag ? "" : value);
-        }
-        snprintf(text, sizeof text, "%s%s has no effect %s%s", set ? "" : "--",
-                 set ? advice[i].name : name, advice[i].why, add);
-        say_notice(NULL, text);
+    char text[256], name[64], add[96] = "";
+    args_dashed(a->name, name);
+    if (a->add && set) {
+        char other[64];
+        args_plain(a->add, other);
+        snprintf(add, sizeof add, "; /set %s %s", other, a->value);
+    } else if (a->add && !strcmp(a->add, "--do-sample") && from == ADVICE_GREEDY) {
+        snprintf(add, sizeof add, "; leave out --greedy");
+    } else if (a->add) {
+        bool flag = !strcmp(a->value, "true");
+        snprintf(add, sizeof add, "; add %s%s%s", a->add, flag ? "" : " ", flag ? "" : a->value);
     }
+    snprintf(text, sizeof text, "%s%s has no effect %s%s", set ? "" : "--", set ? a->name : name,
+             a->why, add);
+    say_notice(NULL, text);
+}
+
+/* Options of sampling have no effect in greedy decoding. */
+static void tell_greedy(const kvik_generation *g, const json_t *options, enum advice_from from)
+{
+    const kvik_option *o;
+    for (uint32_t i = 0; (o = kvik_option_at(i)); i++) {
+        struct advice a = {o->name, NULL, "in greedy decoding", "--do-sample", "true"};
+        bool used = strcmp(o->name, "top_k") == 0 && g->penalty_alpha > 0; /* contrastive search */
+        if (strcmp(o->group, "sampling") == 0 && strcmp(o->name, "do_sample") != 0 && !used &&
+            json_object_get(options, o->name))
+            tell(&a, from);
+    }
+}
+
+void advice_tell(const kvik_generation *g, const json_t *options, enum advice_from from)
+{
+    if (!g->do_sample) tell_greedy(g, options, from);
+    for (size_t i = 0; i < countof(advice); i++)
+        if (json_object_get(options, advice[i].name) && advice[i].idle(g)) tell(&advice[i], from);
 }

@@ -21,16 +21,39 @@ static json_t *parse(const char *text)
     return json_parse(text, strlen(text), "options", &o) < 0 ? NULL : o;
 }
 
+/* The values that shape a draw, in the order in which a chat shows them. */
+static const struct value {
+    const char *name;
+    size_t offset;
+    double off;                                     /* the value that changes nothing */
+    enum { SHOWN, WHOLE, ALWAYS, GREEDY_TOO } form; /* WHOLE: a uint32_t, else a double */
+} values[] = {
+    {"temperature", offsetof(kvik_generation, temperature), 1, ALWAYS},
+    {"top_k", offsetof(kvik_generation, top_k), 0, WHOLE},
+    {"top_p", offsetof(kvik_generation, top_p), 1, SHOWN},
+    {"min_p", offsetof(kvik_generation, min_p), 0, SHOWN},
+    {"typical_p", offsetof(kvik_generation, typical_p), 1, SHOWN},
+    {"top_h", offsetof(kvik_generation, top_h), 0, SHOWN},
+    {"epsilon_cutoff", offsetof(kvik_generation, epsilon_cutoff), 0, SHOWN},
+    {"eta_cutoff", offsetof(kvik_generation, eta_cutoff), 0, SHOWN},
+    {"repetition_penalty", offsetof(kvik_generation, repetition_penalty), 1, GREEDY_TOO},
+};
+
+static double value_of(const kvik_generation *g, const struct value *v)
+{
+    const char *at = (const char *)g + v->offset;
+    return v->form == WHOLE ? (double)*(const uint32_t *)at : *(const double *)at;
+}
+
 /* True if the options of the model's generation_config.json have sampling values. */
 static bool samples(const kvik_generation *own)
 {
     kvik_generation plain;
     if (kvik_generation_init(&plain, NULL) < 0) return false;
-    bool yes = own->do_sample || own->temperature != plain.temperature ||
-               own->top_k != plain.top_k || own->top_p != plain.top_p ||
-               own->min_p != plain.min_p || own->typical_p != plain.typical_p ||
-               own->top_h != plain.top_h || own->epsilon_cutoff != plain.epsilon_cutoff ||
-               own->eta_cutoff != plain.eta_cutoff;
+    bool yes = own->do_sample;
+    for (size_t i = 0; i < countof(values); i++)
+        yes |= values[i].form != GREEDY_TOO &&
+               value_of(own, &values[i]) != value_of(&plain, &values[i]);
     kvik_generation_done(&plain);
     return yes;
 }
@@ -189,27 +212,6 @@ void chat_settings_done(struct chat *c)
     c->given = c->set = NULL;
 }
 
-static const struct {
-    const char *name;
-    size_t offset;
-    double off; /* the value that changes nothing */
-    bool whole, always;
-} shown[] = {
-    {"temperature", offsetof(kvik_generation, temperature), 1, false, true},
-    {"top_k", offsetof(kvik_generation, top_k), 0, true, false},
-    {"top_p", offsetof(kvik_generation, top_p), 1, false, false},
-    {"min_p", offsetof(kvik_generation, min_p), 0, false, false},
-    {"typical_p", offsetof(kvik_generation, typical_p), 1, false, false},
-    {"top_h", offsetof(kvik_generation, top_h), 0, false, false},
-    {"repetition_penalty", offsetof(kvik_generation, repetition_penalty), 1, false, false},
-};
-
-static double value_of(const kvik_generation *g, size_t i)
-{
-    const char *at = (const char *)g + shown[i].offset;
-    return shown[i].whole ? (double)*(const uint32_t *)at : *(const double *)at;
-}
-
 /* Appends to a line, which is cut where its array ends. */
 __attribute__((format(printf, 2, 3))) static void add(char line[512], const char *fmt, ...)
 {
@@ -232,9 +234,10 @@ static void print_decoding(const struct chat *c)
         add(line, "%s", g->num_beams > 1 ? "beam search" : "sampling");
         if (g->num_beams > 1) add(line, " with %u beams", g->num_beams);
         const char *before = ": ";
-        for (size_t i = 0; g->do_sample && i < countof(shown); i++) {
-            if (!shown[i].always && value_of(g, i) == shown[i].off) continue;
-            add(line, "%s%s %g", before, shown[i].name, value_of(g, i));
+        for (size_t i = 0; g->do_sample && i < countof(values); i++) {
+            const struct value *v = &values[i];
+            if (v->form != ALWAYS && value_of(g, v) == v->off) continue;
+            add(line, "%s%s %g", before, v->name, value_of(g, v));
             before = ", ";
         }
         if (g->do_sample) add(line, "%sseed %llu", before, (unsigned long long)g->seed);
@@ -263,8 +266,8 @@ void chat_banner(const struct chat *c, const char *model)
 static void print_other(const char *name, const json_t *v)
 {
     char *text;
-    for (size_t i = 0; i < countof(shown); i++)
-        if (!strcmp(name, shown[i].name)) return;
+    for (size_t i = 0; i < countof(values); i++)
+        if (!strcmp(name, values[i].name)) return;
     if (!strcmp(name, "do_sample") || !strcmp(name, "seed") || !strcmp(name, "max_new_tokens"))
         return;
     if (json_text(v, &text) < 0) return;
@@ -282,9 +285,11 @@ static int show(const struct chat *c)
         return ERR(NOMEM, "out of memory");
     }
     fprintf(stderr, "  %-26s %s\n", "do_sample", g->do_sample ? "true" : "false");
-    for (size_t i = 0; i < countof(shown); i++)
-        fprintf(stderr, "  %-26s %g%s\n", shown[i].name, value_of(g, i),
-                value_of(g, i) == shown[i].off ? " (off)" : "");
+    for (size_t i = 0; i < countof(values); i++) {
+        double value = value_of(g, &values[i]);
+        fprintf(stderr, "  %-26s %g%s\n", values[i].name, value,
+                value == values[i].off ? " (off)" : "");
+    }
     fprintf(stderr, "  %-26s %llu\n", "seed", (unsigned long long)g->seed);
     if (g->max_new_tokens)
         fprintf(stderr, "  %-26s %u\n", "max_new_tokens", g->max_new_tokens);
