@@ -1,6 +1,6 @@
 /* preset.c - the cache names of Transformers as data.  A preset is never a class.  It only chooses fields of kv_group
  * (policy from the model's sites and cache_config, codec, tier) and whether rows are reserved.  A new name is a new row
- * of the table. */
+ * of the table, and a choice of the option cache_implementation (generate/options.c). */
 #include "model/preset.h"
 
 #include <string.h>

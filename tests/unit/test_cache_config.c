@@ -224,15 +224,21 @@ static void test_names(void **state)
         "static",         "offloaded_static", "sliding_window",          "hybrid",
         "hybrid_chunked", "offloaded_hybrid", "offloaded_hybrid_chunked"};
     (void)state;
-    uint32_t n = 0, r = 0;
+    uint32_t n = 0, r = 0, i = 0;
+    char choices[512] = "";
     for (; preset_at(n); n++) {
         r += preset_at(n)->reserve;
         assert_true(strlen(preset_at(n)->brief) > 10);
+        size_t at = strlen(choices);
+        snprintf(choices + at, sizeof choices - at, "%s%s", n ? "|" : "", preset_at(n)->name);
     }
+    while (strcmp(kvik_option_at(i)->name, "cache_implementation") != 0)
+        i++;
+    assert_string_equal(kvik_option_at(i)->choices, choices); /* the option has the same names */
     assert_int_equal(n, 11);
     assert_int_equal(r, countof(reserved));
-    for (size_t i = 0; i < countof(reserved); i++)
-        assert_true(preset_find(reserved[i])->reserve);
+    for (size_t k = 0; k < countof(reserved); k++)
+        assert_true(preset_find(reserved[k])->reserve);
 }
 
 /* On a model: the window applies, and the nearest name is suggested. */
