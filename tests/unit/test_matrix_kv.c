@@ -72,20 +72,24 @@ struct toy {
     float *rows; /* [CHUNK][HEADS * DIM] to write, or [HEADS][MOST][DIM] read */
 };
 
-static uint64_t mix(uint64_t h, uint64_t x)
+static inline uint64_t mix(uint64_t h, uint64_t x)
 {
     h = (h ^ x) * 0x9e3779b97f4a7c15u;
     return h ^ h >> 29;
 }
 
+/* n: a multiple of 32.  Four lanes, because one waits for every product. */
 static uint64_t mix_bytes(uint64_t h, const void *p, size_t n)
 {
-    for (size_t i = 0; i + 4 <= n; i += 4) {
-        uint32_t x;
-        memcpy(&x, (const char *)p + i, 4);
-        h = mix(h, x);
+    uint64_t a = h, b = ~h, c = h >> 1, d = h << 1, x[4];
+    for (size_t i = 0; i < n; i += sizeof x) {
+        memcpy(x, (const char *)p + i, sizeof x);
+        a = mix(a, x[0]);
+        b = mix(b, x[1]);
+        c = mix(c, x[2]);
+        d = mix(d, x[3]);
     }
-    return h;
+    return mix(mix(a, b), mix(c, d));
 }
 
 /* Computes the values of a row from the hash of the tokens up to it. */
@@ -101,7 +105,7 @@ static void row_values(uint64_t h, uint32_t site, uint32_t plane, float *out)
 struct toy_step {
     struct toy *t;
     struct kv_step *st;
-    bool cross;
+    bool cross, reads; /* reads: somebody wants the answer */
     const int32_t *tok;
     uint32_t n;
     uint64_t before; /* hash of the tokens before the step */
@@ -140,14 +144,14 @@ static int row_site(struct toy_step *s, uint32_t site, bool writes)
 {
     struct toy *t = s->t;
     size_t plane = (size_t)HEADS * MOST * DIM;
-    float *rows = calloc(2 * plane, sizeof *rows);
+    float *rows = s->reads ? calloc(2 * plane, sizeof *rows) : NULL;
     struct kv_view v;
     int e;
     while ((e = kv_next(s->st, site, &v)) > 0) {
         if (v.first && writes) write_rows(s, &v, site);
-        read_rows(t, &v, rows, rows + plane);
+        if (rows) read_rows(t, &v, rows, rows + plane);
     }
-    s->answer = mix_bytes(s->answer, rows, 2 * plane * sizeof *rows);
+    if (rows) s->answer = mix_bytes(s->answer, rows, 2 * plane * sizeof *rows);
     free(rows);
     return e;
 }
@@ -174,7 +178,7 @@ static int state_site(struct toy_step *s, uint32_t site)
 static int step(struct toy *t, kv_seq seq, const int32_t *tok, uint32_t n, struct kv_span span,
                 uint32_t keep, uint64_t *answer)
 {
-    struct toy_step s = {.t = t, .cross = span.cross, .tok = tok, .n = n};
+    struct toy_step s = {.t = t, .cross = span.cross, .reads = answer, .tok = tok, .n = n};
     uint32_t len = kv_len(t->kv, seq);
     const int32_t *known = kv_tokens(t->kv, seq);
     for (uint32_t i = 0; i < len && !span.cross; i++)
@@ -207,7 +211,7 @@ static int feed(struct toy *t, kv_seq seq, const int32_t *tok, uint32_t n, uint6
     for (uint32_t at = 0, m; e >= 0 && at < n; at += m) {
         m = MIN(n - at, MIN((uint32_t)CHUNK, kv_max_tokens(t->kv)));
         struct kv_span span = {.turn = n > 1, .last = at + m == n};
-        e = step(t, seq, tok + at, m, span, 0, answer);
+        e = step(t, seq, tok + at, m, span, 0, span.last ? answer : NULL);
     }
     return e;
 }

@@ -8,7 +8,7 @@
 #include <dirent.h>
 #include <errno.h>
 
-enum { TURN = 120, HELD = 4 * TURN, PROMPT = 560, NEW = 4, CONTEXT = 1024 };
+enum { TURN = 70, HELD = 4 * TURN, PROMPT = 330, NEW = 4, CONTEXT = 384 };
 
 static kvik_model *m;
 static char dir[256]; /* on a disk, empty between runs */
@@ -23,11 +23,11 @@ struct scene {
 };
 #define QUANTO "{\"backend\":\"quanto\",\"q_group_size\":16,\"residual_length\":32"
 static const struct scene scenes[] = {
-    {"offloaded", "offloaded", NULL, "dynamic", NULL, 500 << 10, NULL},
-    {"static", "offloaded_static", NULL, "dynamic", NULL, 500 << 10, NULL},
-    {"quantized", "quantized", QUANTO ",\"offloading\":true}", "quantized", QUANTO "}", 500 << 10,
+    {"offloaded", "offloaded", NULL, "dynamic", NULL, 430 << 10, NULL},
+    {"static", "offloaded_static", NULL, "dynamic", NULL, 470 << 10, NULL},
+    {"quantized", "quantized", QUANTO ",\"offloading\":true}", "quantized", QUANTO "}", 430 << 10,
      NULL},
-    {"on_full", "dynamic", NULL, "dynamic", NULL, 500 << 10, "offload"},
+    {"on_full", "dynamic", NULL, "dynamic", NULL, 430 << 10, "offload"},
 };
 
 static uint64_t memory[countof(scenes)]; /* with metadata */
