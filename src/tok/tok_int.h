@@ -335,6 +335,9 @@ int tok_lists_pieces(struct tok *t, const struct tok_lists *l); /* [[piece, scor
 /* Gives every added token to `each`. */
 int tok_lists_added(struct tok *t, const struct tok_lists *l,
                     int (*each)(struct tok *t, const json_t *o));
+/* tok_json.c: sets up the model and the steps from the object of tokenizer.json without these lists.  lists NULL: the tokenizer
+ * has compiled tables. */
+int tok_load_json(struct tok *t, const json_t *root, const struct tok_lists *lists);
 
 /* --- compiled vocabularies (compiled.c) */
 struct tok_source { /* the file that the lists are read from */

@@ -6,7 +6,7 @@
 #include "base/file.h"
 #include "generate/handle.h"
 #include "kvik.h"
-#include "testing.h"
+#include "session_cache.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -28,15 +28,6 @@ static kvik_seq saved[2],
 static int32_t ids[64];
 static uint32_t vocab;
 static float want[2][VOCAB], live_want[VOCAB];
-
-static kvik_cache *open_cache(void)
-{
-    kvik_cache_config k = {
-        .size = sizeof k, .max_cache_len = 48, .max_sequences = 4, .step_tokens = 16, .threads = 1};
-    kvik_cache *c = NULL;
-    if (kvik_cache_open(m, &k, &c) < 0) fail_msg("%s", kvik_last_error());
-    return c;
-}
 
 static void forward(kvik_cache *c, kvik_seq s, const int32_t *t, uint32_t n, float *logits)
 {
@@ -514,8 +505,8 @@ static int set_up(void **state)
     assert_true(vocab <= VOCAB);
     for (uint32_t i = 0; i < countof(ids); i++)
         ids[i] = (int32_t)(5 + i * 37 % (vocab - 5));
-    from = open_cache();
-    into = open_cache();
+    from = session_cache(m);
+    into = session_cache(m);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(kvik_cache_new(from, &saved[i]), 0);
         forward(from, saved[i], ids, FIRST, NULL);

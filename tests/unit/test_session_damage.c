@@ -6,7 +6,7 @@
 #include "hearing.h"
 #include "kvik.h"
 #include "session/session_file.h"
-#include "testing.h"
+#include "session_cache.h"
 
 #include <fcntl.h>
 
@@ -23,15 +23,6 @@ static kvik_cache *from, *into;
 static kvik_seq live;
 static float want[VOCAB], got[VOCAB];
 static int32_t ids[PROMPT], others[PROMPT]; /* equal tokens would be shared and not read */
-
-static kvik_cache *open_cache(void)
-{
-    kvik_cache_config k = {
-        .size = sizeof k, .max_cache_len = 48, .max_sequences = 4, .step_tokens = 16, .threads = 1};
-    kvik_cache *c = NULL;
-    if (kvik_cache_open(m, &k, &c) < 0) fail_msg("%s", kvik_last_error());
-    return c;
-}
 
 static int forward(kvik_cache *c, kvik_seq s, uint32_t n, float *logits)
 {
@@ -92,8 +83,8 @@ static void damage(const char *name)
     if (kvik_model_open(path, &m) < 0) fail_msg("%s", kvik_last_error());
     assert_true(kvik_model_vocab(m) <= VOCAB);
     hearing_open(&hearing, m);
-    from = open_cache();
-    into = open_cache();
+    from = session_cache(m);
+    into = session_cache(m);
     live = 0;
     assert_int_equal(hearing_new(&hearing, into, &live), 0);
     assert_int_equal(forward(into, live, PROMPT, want), 0);
