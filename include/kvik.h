@@ -269,6 +269,27 @@ KVIK_API int32_t kvik_tokenizer_find(const kvik_tokenizer *t, const char *token)
 /* Returns the number of token ids, those of added tokens included.  The width of the logits (kvik_model_vocab) may be
  * higher. */
 KVIK_API uint32_t kvik_tokenizer_vocab(const kvik_tokenizer *t);
+enum kvik_piece {
+    /* The token is of the model's own vocabulary. */
+    KVIK_PIECE_MODEL = 1,
+    /* It is an added token, which is found in a text before anything else; some are in the vocabulary as well. */
+    KVIK_PIECE_ADDED = 2,
+    /* It is special: decoding can skip it. */
+    KVIK_PIECE_SPECIAL = 4
+};
+/* Returns a token as the vocabulary spells it, of *n_bytes bytes that end with no NUL; a space is often another
+ * character there.  NULL: there is no such token.  *kind has bits of enum kvik_piece; kind may be NULL.  The tokenizer
+ * owns the text. */
+KVIK_API const char *kvik_tokenizer_piece(const kvik_tokenizer *t, int32_t id, size_t *n_bytes,
+                                          uint32_t *kind);
+/* Encodes as kvik_tokenizer_encode does, and tells where the ids come from.  Returns their number; *places gets three
+ * numbers for each: the byte of the text at which its characters begin, the byte behind them, and the number of its
+ * word, as the pre-tokenizer cuts the text.  Tokens that the tokenizer adds at the ends have no characters, and
+ * UINT32_MAX for a word.  Free *ids and *places with kvik_free.  KVIK_UNSUPPORTED: normalizing this text joins
+ * characters so that they have no place. */
+KVIK_API int64_t kvik_tokenizer_encode_placed(const kvik_tokenizer *t, const char *text,
+                                              size_t n_bytes, bool add_special_tokens,
+                                              int32_t **ids, uint32_t **places);
 /* Returns the text of a special token by its role ("bos_token", "eos_token", "pad_token", "unk_token", ...), or
  * NULL.  The tokenizer owns the text. */
 KVIK_API const char *kvik_tokenizer_special(const kvik_tokenizer *t, const char *name);
@@ -880,6 +901,9 @@ typedef bool (*kvik_on_token)(void *ctx, uint32_t row, int32_t id, const char *t
 /* Progress of prefill, in tokens; with beams also of decoding.  Calls that append to the cache are KVIK_BUSY
  * meanwhile.  Return false to cancel. */
 typedef bool (*kvik_on_progress)(void *ctx, uint64_t done, uint64_t total);
+/* Called between tokens, at most once in 50 ms.  For programs that only want to be able to stop: it costs less than
+ * on_token.  Return false to cancel, as on_token does. */
+typedef bool (*kvik_on_pulse)(void *ctx);
 /* Something that is no error, as one line: "cache memory 64.0 MiB full at token 912; continuing ...". */
 typedef void (*kvik_on_notice)(void *ctx, const char *text);
 /* Changes scores[vocab] of the token after ids[n] in place, after all other processors and before temperature and
@@ -905,6 +929,7 @@ struct kvik_hooks {
      * Drafts are checked in one step: the same result comes sooner.  With drafts (of prompt lookup as well)
      * callbacks come before a step ends: appending to the cache is KVIK_BUSY. */
     kvik_cache *assistant_model;
+    kvik_on_pulse on_pulse;
 };
 
 /* ---- Speech: recordings as text ----------------------------------------------------------------------
@@ -1047,6 +1072,8 @@ typedef struct kvik_choice {
     size_t max_length;
     /* NULL, or [vocab] to fill with the scores after the processors. */
     float *scores;
+    /* Tokens that each filter (top_k, top_p, min_p, typical_p, epsilon_cutoff, eta_cutoff) leaves at least.  0: 1. */
+    size_t min_tokens_to_keep;
 } kvik_choice;
 /* Opens a sampler for logits of vocab tokens.  Options and hooks are copied; of the hooks only logits_processor is
  * called.  Beams, contrastive search and guidance_scale are KVIK_UNSUPPORTED; drafts, stop_strings and max_time

@@ -10,8 +10,9 @@ import os
 import sys
 
 # Modules of the page, by what a reader looks for.  Others that __init__ imports from follow in the order of their names.
-ORDER = ["model", "seq2seq", "speech", "processing", "generation", "generation_config", "cache_utils", "caches", "tokenization",
-         "batch_encoding", "streamers", "pipelines", "outputs", "configuration", "devices", "errors"]
+ORDER = ["model", "seq2seq", "speech", "processing", "generation.utils", "generation.configuration_utils",
+         "generation.logits_process", "generation.stopping_criteria", "generation.streamers", "cache_utils", "caches", "tokenization",
+         "batch_encoding", "pipelines", "outputs", "configuration", "devices", "errors"]
 SHOWN = ("__call__", "__getitem__", "__iter__", "__len__")
 
 
@@ -124,6 +125,16 @@ def exported(tree):
             for a in n.names if a.name in listed]
 
 
+def home(trees, module, name):
+    """Returns the module that a name comes from, which may be one of a subpackage."""
+    if module in trees:
+        return module
+    for n in trees[module + ".__init__"].body:
+        if isinstance(n, ast.ImportFrom) and n.level == 1 and name in {a.name for a in n.names}:
+            return f"{module}.{n.module}"
+    raise LookupError(f"{module} has no {name}")
+
+
 def architectures(models):
     """Returns the classes of single architectures, from the table of kvik/models."""
     values = {}
@@ -176,7 +187,7 @@ def page(trees, models, put):
         "text. Arrays are those of numpy, or of torch where the program gives torch tensors. Options of `generate()` are in OPTIONS.md.",
         "Sections are modules of the package; all names below can be imported from `kvik`.", "",
         doc(trees["__init__"]), "")
-    names = [(known[n][0] if n in known else m, n) for m, n in exported(trees["__init__"])]
+    names = [(known[n][0] if n in known else home(trees, m, n), n) for m, n in exported(trees["__init__"])]
     names.append(("errors", "OutOfMemoryError"))  # exported by __getattr__
     modules = sorted({m for m, _ in names}, key=lambda m: (ORDER.index(m) if m in ORDER else len(ORDER), m))
     for module in modules:

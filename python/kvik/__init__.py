@@ -24,8 +24,18 @@ from .configuration import AutoConfig, MambaConfig, PretrainedConfig
 from .devices import infer_device
 from .errors import (ArgumentError, BusyError, CancelledError, FileError, FormatError, HostMemoryError, KvikError, LimitError,
                      LostError, MissingError, StaleError, UnsupportedError)
-from .generation import LogitsProcessor, LogitsProcessorList, StoppingCriteria, StoppingCriteriaList, set_seed
-from .generation_config import GenerationConfig
+from .generation import (AsyncTextIteratorStreamer, BaseStreamer, ConfidenceCriteria, EncoderNoRepeatNGramLogitsProcessor,
+                        EncoderRepetitionPenaltyLogitsProcessor, EosTokenCriteria, EpsilonLogitsWarper, EtaLogitsWarper,
+                        ExponentialDecayLengthPenalty, ForcedBOSTokenLogitsProcessor, ForcedEOSTokenLogitsProcessor,
+                        InfNanRemoveLogitsProcessor, LogitNormalization, LogitsProcessor, LogitsProcessorList, LogitsWarper,
+                        MaxLengthCriteria, MaxTimeCriteria, MinLengthLogitsProcessor, MinNewTokensLengthLogitsProcessor,
+                        MinPLogitsWarper, NoBadWordsLogitsProcessor, NoRepeatNGramLogitsProcessor,
+                        PrefixConstrainedLogitsProcessor, RepetitionPenaltyLogitsProcessor, SequenceBiasLogitsProcessor,
+                        StopStringCriteria, StoppingCriteria, StoppingCriteriaList, SuppressTokensAtBeginLogitsProcessor,
+                        SuppressTokensLogitsProcessor, TemperatureLogitsWarper, TextIteratorStreamer, TextStreamer,
+                        TopHLogitsWarper, TopKLogitsWarper, TopPLogitsWarper, TypicalLogitsWarper, validate_stopping_criteria,
+                        set_seed)
+from .generation.configuration_utils import GenerationConfig
 from .model import AutoModel, AutoModelForCausalLM, PreTrainedModel
 from .models import CLASSES as _CLASSES, class_named as _class_named
 from .pipelines import AutomaticSpeechRecognitionPipeline, TextGenerationPipeline, pipeline
@@ -33,7 +43,6 @@ from .processing import (AutoFeatureExtractor, AutoProcessor, BatchFeature, Whis
                          WhisperTokenizer, WhisperTokenizerFast)
 from .seq2seq import AutoModelForSeq2SeqLM
 from .speech import AutoModelForSpeechSeq2Seq
-from .streamers import BaseStreamer, TextIteratorStreamer, TextStreamer
 from .tokenization import AutoTokenizer, PreTrainedTokenizer, PreTrainedTokenizerFast
 
 __version__: str = _library.kvik_version().decode()
@@ -51,16 +60,25 @@ def __dir__() -> List[str]:
 
 
 __all__ = [
-    "ArgumentError", "AutoConfig", "AutoFeatureExtractor", "AutoModel", "AutoModelForCausalLM",
-    "AutoModelForSeq2SeqLM", "AutoModelForSpeechSeq2Seq", "AutoProcessor", "AutoTokenizer",
+    "ArgumentError", "AsyncTextIteratorStreamer", "AutoConfig", "AutoFeatureExtractor", "AutoModel",
+    "AutoModelForCausalLM", "AutoModelForSeq2SeqLM", "AutoModelForSpeechSeq2Seq", "AutoProcessor", "AutoTokenizer",
     "AutomaticSpeechRecognitionPipeline", "BaseStreamer", "BatchEncoding", "BatchFeature", "BusyError", "Cache",
-    "CancelledError", "DynamicCache", "EncoderDecoderCache", "FileError", "FormatError", "GenerationConfig",
+    "CancelledError", "ConfidenceCriteria", "DynamicCache", "EncoderDecoderCache",
+    "EncoderNoRepeatNGramLogitsProcessor", "EncoderRepetitionPenaltyLogitsProcessor", "EosTokenCriteria",
+    "EpsilonLogitsWarper", "EtaLogitsWarper", "ExponentialDecayLengthPenalty", "FileError",
+    "ForcedBOSTokenLogitsProcessor", "ForcedEOSTokenLogitsProcessor", "FormatError", "GenerationConfig",
     "HQQQuantizedCache", "HostMemoryError", "HybridCache", "HybridChunkedCache", "HybridMambaAttentionDynamicCache",
-    "KvikError", "LimitError", "LogitsProcessor", "LogitsProcessorList", "LostError", "MambaCache", "MambaConfig",
-    "MissingError", "OffloadedCache", "OffloadedHybridCache", "OffloadedStaticCache", "OutOfMemoryError",
-    "PreTrainedModel", "PreTrainedTokenizer", "PreTrainedTokenizerFast", "PretrainedConfig", "QuantizedCache",
-    "QuantizedCacheConfig", "QuantoQuantizedCache", "SinkCache", "SlidingWindowCache", "StaleError", "StaticCache",
-    "StaticCacheConfig", "StoppingCriteria", "StoppingCriteriaList", "TextGenerationPipeline", "TextIteratorStreamer",
-    "TextStreamer", "UnsupportedError", "WhisperFeatureExtractor", "WhisperProcessor", "WhisperTokenizer",
-    "WhisperTokenizerFast", "infer_device", "pipeline", "set_seed", *_CLASSES,
+    "InfNanRemoveLogitsProcessor", "KvikError", "LimitError", "LogitNormalization", "LogitsProcessor",
+    "LogitsProcessorList", "LogitsWarper", "LostError", "MambaCache", "MambaConfig", "MaxLengthCriteria",
+    "MaxTimeCriteria", "MinLengthLogitsProcessor", "MinNewTokensLengthLogitsProcessor", "MinPLogitsWarper",
+    "MissingError", "NoBadWordsLogitsProcessor", "NoRepeatNGramLogitsProcessor", "OffloadedCache",
+    "OffloadedHybridCache", "OffloadedStaticCache", "OutOfMemoryError", "PreTrainedModel", "PreTrainedTokenizer",
+    "PreTrainedTokenizerFast", "PrefixConstrainedLogitsProcessor", "PretrainedConfig", "QuantizedCache",
+    "QuantizedCacheConfig", "QuantoQuantizedCache", "RepetitionPenaltyLogitsProcessor", "SequenceBiasLogitsProcessor",
+    "SinkCache", "SlidingWindowCache", "StaleError", "StaticCache", "StaticCacheConfig", "StopStringCriteria",
+    "StoppingCriteria", "StoppingCriteriaList", "SuppressTokensAtBeginLogitsProcessor", "SuppressTokensLogitsProcessor",
+    "TemperatureLogitsWarper", "TextGenerationPipeline", "TextIteratorStreamer", "TextStreamer", "TopHLogitsWarper",
+    "TopKLogitsWarper", "TopPLogitsWarper", "TypicalLogitsWarper", "UnsupportedError", "WhisperFeatureExtractor",
+    "WhisperProcessor", "WhisperTokenizer", "WhisperTokenizerFast", "infer_device", "pipeline", "set_seed",
+    "validate_stopping_criteria", *_CLASSES,
 ]

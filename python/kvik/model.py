@@ -16,7 +16,7 @@ from .devices import accept_device, cpu, dtype_name, dtype_object
 from .encoder import encoder_of
 from .errors import ArgumentError, UnsupportedError
 from .generation import GenerationMixin, Options, log_softmax
-from .generation_config import GenerationConfig
+from .generation.configuration_utils import GenerationConfig
 from .outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
 from .store import Batch, ModelHandle, Settings, settings_of
 

@@ -12,7 +12,7 @@ from ._lib import address, call, encode, fits, lib, sized, view
 from .encoder import EncoderInput, encoder_of
 from .errors import ArgumentError, UnsupportedError
 from .generation import Interruptible
-from .generation_config import GenerationConfig, merged, option_names
+from .generation.configuration_utils import GenerationConfig, merged, option_names
 from .outputs import ModelOutput
 from .seq2seq import Seq2SeqModel
 from .store import Settings, settings_of

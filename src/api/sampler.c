@@ -134,6 +134,7 @@ static int choose(kvik_sampler *s, const kvik_choice *choice, int32_t *id)
                            .row = in.row,
                            .pad = in.masked,
                            .max_length = max_length};
+    gen_chain_keep(s->chain, (uint32_t)MIN(MAX(in.min_tokens_to_keep, 1u), s->vocab));
     TRY(gen_chain_apply(s->chain, &row, s->scores));
     if (in.scores) memcpy(in.scores, s->scores, s->vocab * sizeof *s->scores);
     uint32_t at = (uint32_t)(in.n - in.n_prompt);

@@ -100,6 +100,52 @@ KVIK_API int kvik_tokenizer_decode(const kvik_tokenizer *t, const int32_t *ids, 
     return take_text(&b, tok_decode(t->tok, ids, n, skip_special_tokens, &b), text, n_bytes);
 }
 
+/* Joins where ids begin and end and their words as *places, three numbers for each; rounds to whole characters. */
+static int join_places(const char *text, size_t n, const struct tok_places *at,
+                       const struct tok_places *end, const struct tok_places *word,
+                       uint32_t **places)
+{
+    uint32_t *v = mem_array(at->n ? at->n : 1, 3 * sizeof *v);
+    if (!v) return ERR_NOMEM;
+    for (size_t i = 0; i < at->n; i++) {
+        size_t from = at->v[i];
+        while (from > 0 && from < n && ((uint8_t)text[from] & 0xC0) == 0x80)
+            from--;
+        v[3 * i] = (uint32_t)from;
+        v[3 * i + 1] = MAX(end->v[i], (uint32_t)from);
+        v[3 * i + 2] = word->v[i];
+    }
+    *places = v;
+    return 0;
+}
+
+KVIK_API int64_t kvik_tokenizer_encode_placed(const kvik_tokenizer *t, const char *text,
+                                              size_t n_bytes, bool add_special_tokens,
+                                              int32_t **ids, uint32_t **places)
+{
+    struct ids v = {0};
+    struct tok_places at = {0}, end = {0}, word = {0};
+    size_t n = 0;
+    if (!t || (!text && n_bytes) || !ids || !places)
+        return ERR(
+            ARG,
+            "a tokenizer, a text and pointers for ids and places are needed, and one of them is NULL");
+    if (!text) text = "";
+    int e = tok_encode_words(t->tok, text, n_bytes, add_special_tokens ? TOK_SPECIAL : 0, &v, &at,
+                             &end, &word);
+    uint32_t *joined = NULL;
+    if (e >= 0) e = join_places(text, n_bytes, &at, &end, &word, &joined);
+    e = take_ids(&v, e, ids, &n);
+    if (e >= 0)
+        *places = joined;
+    else
+        mem_free(joined);
+    tok_places_done(&at);
+    tok_places_done(&end);
+    tok_places_done(&word);
+    return e < 0 ? e : (int64_t)n;
+}
+
 /* True if an argument of a call that returns no error code is not NULL; else there is an error to read. */
 static bool given(const void *argument)
 {
@@ -115,6 +161,21 @@ KVIK_API int32_t kvik_tokenizer_find(const kvik_tokenizer *t, const char *token)
 KVIK_API uint32_t kvik_tokenizer_vocab(const kvik_tokenizer *t)
 {
     return given(t) ? tok_size(t->tok) : 0;
+}
+
+KVIK_API const char *kvik_tokenizer_piece(const kvik_tokenizer *t, int32_t id, size_t *n_bytes,
+                                          uint32_t *kind)
+{
+    if (!given(t)) return NULL;
+    if (!n_bytes) {
+        (void)ERR(ARG, "a pointer for the length of the token is NULL");
+        return NULL;
+    }
+    if (kind)
+        *kind = (tok_is_model(t->tok, id) ? (uint32_t)KVIK_PIECE_MODEL : 0) |
+                (tok_is_added(t->tok, id) ? (uint32_t)KVIK_PIECE_ADDED : 0) |
+                (tok_is_special(t->tok, id) ? (uint32_t)KVIK_PIECE_SPECIAL : 0);
+    return tok_piece(t->tok, id, n_bytes);
 }
 
 KVIK_API const char *kvik_tokenizer_special(const kvik_tokenizer *t, const char *name)

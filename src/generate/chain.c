@@ -58,6 +58,11 @@ void gen_chain_hooks(struct gen_chain *c, const kvik_hooks *hooks)
     c->hooks = hooks && hooks->logits_processor ? hooks : NULL;
 }
 
+void gen_chain_keep(struct gen_chain *c, uint32_t n)
+{
+    c->keep = n;
+}
+
 static int ask_user(struct gen_chain *c, const struct gen_row *row, float *scores)
 {
     const kvik_hooks *h = c->hooks;

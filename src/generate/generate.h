@@ -61,6 +61,8 @@ int gen_chain_new(const kvik_generation *g, uint32_t vocab, struct gen_chain **o
 void gen_chain_drop(struct gen_chain *c);
 /* Applies the chain to scores[vocab].  ERR_CANCELLED if the callback of the caller refuses. */
 int gen_chain_apply(struct gen_chain *c, const struct gen_row *row, float *scores);
+/* Filters leave at least n tokens from now on. */
+void gen_chain_keep(struct gen_chain *c, uint32_t n);
 /* Makes the caller's logits_processor part of the chain; borrowed. */
 void gen_chain_hooks(struct gen_chain *c, const kvik_hooks *hooks);
 /* --- sampling: seeded, independent of batch mates: the draw depends on (seed, row, step) only, so a row gives the same

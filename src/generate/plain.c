@@ -9,6 +9,8 @@
 
 #include <string.h>
 
+#define PULSE 0.05 /* seconds between two calls of on_pulse */
+
 /* Copies each of the n / per rows of logits from `at` on to the rows of its prompt, which begin at `to`. */
 static void spread(struct run *r, uint32_t at, uint32_t to)
 {
@@ -101,6 +103,10 @@ static int emit(struct run *r, uint32_t i, int32_t id, bool *stopped, bool *canc
     const kvik_hooks *h = r->hooks;
     if (h && h->on_token && !h->on_token(h->ctx, i, id, r->piece.data ? r->piece.data : ""))
         *cancel = true;
+    if (h && h->on_pulse && now_seconds() - r->pulsed >= PULSE) {
+        r->pulsed = now_seconds();
+        *cancel |= !h->on_pulse(h->ctx);
+    }
     return 0;
 }
 

@@ -100,6 +100,7 @@ struct run {
     uint64_t drafted, accepted; /* draft tokens that were checked; that were right */
     bool told;                  /* that pages stream */
     bool told_broken;           /* that logits are not finite */
+    double pulsed;              /* when on_pulse was called */
     double begun, prefilled;    /* prefilled: when the first job was done, 0 before */
     uint64_t computed;          /* tokens */
 

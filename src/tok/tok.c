@@ -246,6 +246,7 @@ static void work_done(struct work *w)
     mem_free(w->path);
     tok_places_done(&w->from);
     tok_places_done(&w->from_next);
+    tok_places_done(&w->begun);
     matcher_done(&w->matcher);
 }
 
@@ -350,6 +351,7 @@ static int encode_model(struct encoder *e)
         size_t n = w->parts.v[i].to - w->parts.v[i].from;
         TRY(t->uni.on ? unigram_encode(&t->uni, &t->vocab, w, s, n, e->out)
                       : bpe_encode(&t->bpe, &t->vocab, w, s, n, e->out));
+        if (w->ends) TRY(work_ends(w, w->parts.v[i].to));
     }
     return 0;
 }
@@ -382,11 +384,23 @@ static void find_plain(const struct encoder *e, size_t from, size_t to, size_t *
     *last = lo;
 }
 
-/* Appends an id that does not come from the model, and begins at byte `at` of the user's text. */
-static int put_id(struct encoder *e, int32_t id, size_t at)
+/* Appends an id that does not come from the model, and has the bytes [at, end) of the user's text. */
+static int put_id(struct encoder *e, int32_t id, size_t at, size_t end, bool word)
 {
     TRY(ids_push(e->out, id));
-    return work_place(&e->w, (uint32_t)at);
+    TRY(work_place(&e->w, (uint32_t)at));
+    return work_end(&e->w, (uint32_t)end, word ? e->w.word++ : TOK_NO_WORD);
+}
+
+/* Appends an added token that was found in normalized text, whose bytes came from `own`. */
+static int put_hit(struct encoder *e, const struct added_hit *hit, const struct tok_places *own)
+{
+    size_t end = 0;
+    if (!e->w.placed) return put_id(e, hit->id, 0, 0, true);
+    if (e->w.ends)
+        end = work_end_of(&e->w, own->v[hit->to - 1],
+                          hit->to < own->n ? own->v[hit->to] : e->w.n_user);
+    return put_id(e, hit->id, own->v[hit->from], end, true);
 }
 
 /* Encodes the text between raw matches: normalizes it, then cuts it at the tokens that match normalized text.
@@ -433,7 +447,7 @@ static int encode_section(struct encoder *e, size_t from, size_t to)
     while ((err = added_next(&c, &hit)) > 0) {
         if (hit.from > done)
             err = encode_text(e, s + done, hit.from - done, &own, done, at_start && done == 0);
-        if (err >= 0) err = put_id(e, hit.id, w->placed ? own.v[hit.from] : 0);
+        if (err >= 0) err = put_hit(e, &hit, &own);
         if (err < 0) break;
         done = hit.to;
     }
@@ -460,15 +474,15 @@ static int encode_all(struct encoder *e, size_t n, unsigned flags)
     size_t done = 0;
     int found;
     for (uint32_t i = 0; flags & TOK_SPECIAL && i < t->n_head; i++)
-        TRY(put_id(e, t->head[i], 0));
+        TRY(put_id(e, t->head[i], 0, 0, false));
     for (; (found = added_next(&c, &hit)) > 0; done = hit.to) {
         TRY(encode_section(e, done, hit.from));
-        TRY(put_id(e, hit.id, hit.from));
+        TRY(put_id(e, hit.id, hit.from, hit.to, true));
     }
     TRY(found);
     TRY(encode_section(e, done, n));
     for (uint32_t i = 0; flags & TOK_SPECIAL && i < t->n_tail; i++)
-        TRY(put_id(e, t->tail[i], n));
+        TRY(put_id(e, t->tail[i], n, n, false));
     return 0;
 }
 
@@ -494,12 +508,13 @@ int tok_encode(const struct tok *t, const char *text, size_t n, unsigned flags,
     return tok_encode_placed(t, text, n, flags, plain, n_plain, out, NULL);
 }
 
-int tok_encode_placed(const struct tok *t, const char *text, size_t n, unsigned flags,
-                      const struct tok_span *plain, size_t n_plain, struct ids *out,
-                      struct tok_places *at)
+/* end and word: both NULL, or both wanted with `at`. */
+static int run_encoder(const struct tok *t, const char *text, size_t n, unsigned flags,
+                       const struct tok_span *plain, size_t n_plain, struct ids *out,
+                       struct tok_places *at, struct tok_places *end, struct tok_places *word)
 {
     TRY(check_text(text, n, plain, n_plain));
-    size_t before = out->n, placed = at ? at->n : 0;
+    size_t before = out->n, placed = at ? at->n : 0, ended = end ? end->n : 0;
     struct encoder e = {.t = t,
                         .out = out,
                         .text = text,
@@ -509,11 +524,30 @@ int tok_encode_placed(const struct tok *t, const char *text, size_t n, unsigned 
                         .n_plain = n_plain};
     work_init(&e.w, n);
     e.w.placed = at;
+    e.w.ends = end;
+    e.w.words = word;
+    e.w.user = text;
+    e.w.n_user = n;
     int err = encode_all(&e, n, flags);
     work_done(&e.w);
     if (err < 0) out->n = before;
     if (err < 0 && at) at->n = placed;
+    if (err < 0 && end) end->n = word->n = ended;
     return err;
+}
+
+int tok_encode_placed(const struct tok *t, const char *text, size_t n, unsigned flags,
+                      const struct tok_span *plain, size_t n_plain, struct ids *out,
+                      struct tok_places *at)
+{
+    return run_encoder(t, text, n, flags, plain, n_plain, out, at, NULL, NULL);
+}
+
+int tok_encode_words(const struct tok *t, const char *text, size_t n, unsigned flags,
+                     struct ids *out, struct tok_places *at, struct tok_places *end,
+                     struct tok_places *word)
+{
+    return run_encoder(t, text, n, flags, NULL, 0, out, at, end, word);
 }
 
 /* --- looking things up */
@@ -534,9 +568,24 @@ const char *tok_piece(const struct tok *t, int32_t id, size_t *n)
     return vocab_text(&t->vocab, (uint32_t)id);
 }
 
+static bool has_flag(const struct tok *t, int32_t id, unsigned flag)
+{
+    return id >= 0 && (uint32_t)id < t->vocab.size && t->vocab.piece[id].flags & flag;
+}
+
 bool tok_is_special(const struct tok *t, int32_t id)
 {
-    return id >= 0 && (uint32_t)id < t->vocab.size && t->vocab.piece[id].flags & VOC_SPECIAL;
+    return has_flag(t, id, VOC_SPECIAL);
+}
+
+bool tok_is_added(const struct tok *t, int32_t id)
+{
+    return has_flag(t, id, VOC_ADDED);
+}
+
+bool tok_is_model(const struct tok *t, int32_t id)
+{
+    return has_flag(t, id, VOC_MODEL);
 }
 
 const char *tok_shown(const struct tok *t, int32_t id, size_t *n, bool *special)

@@ -46,6 +46,13 @@ void tok_places_done(struct tok_places *p);
 int tok_encode_placed(const struct tok *t, const char *text, size_t n, unsigned flags,
                       const struct tok_span *plain, size_t n_plain, struct ids *out,
                       struct tok_places *at);
+/* Does the same without plain spans, and appends to end and word for each id the byte behind its text and the number of
+ * its word, as the pre-tokenizer cuts; an added token is a word.  Ids of the post-processor have TOK_NO_WORD.  Ends are
+ * ends of characters. */
+#define TOK_NO_WORD UINT32_MAX
+int tok_encode_words(const struct tok *t, const char *text, size_t n, unsigned flags,
+                     struct ids *out, struct tok_places *at, struct tok_places *end,
+                     struct tok_places *word);
 /* Appends text.  As in the reference, an id that the tokenizer lacks has no text (models have spare rows), and bytes that
  * are not UTF-8 become U+FFFD.  A negative id is ERR_ARG. */
 int tok_decode(const struct tok *t, const int32_t *id, size_t n, bool skip_special,
@@ -67,6 +74,8 @@ uint32_t tok_size(const struct tok *t);                             /* ids are [
 int32_t tok_find(const struct tok *t, const char *piece, size_t n); /* id of a token text, or -1 */
 const char *tok_piece(const struct tok *t, int32_t id, size_t *n); /* raw vocabulary text or NULL */
 bool tok_is_special(const struct tok *t, int32_t id);
+bool tok_is_added(const struct tok *t, int32_t id);
+bool tok_is_model(const struct tok *t, int32_t id); /* of the model's own vocabulary */
 /* Bytes that a search for added tokens in a text of n bytes may compare.  Real added tokens have few bytes in common with
  * the texts around them. */
 #define TOK_SCAN_MOST(n) ((uint64_t)(n)*16 + (1u << 20))

@@ -154,6 +154,12 @@ struct work {
     struct tok_places *placed;         /* where the ids begin; NULL: not wanted */
     struct tok_places from, from_next; /* with placed: the origins of the bytes of text and next */
     uint32_t section;                  /* with placed: where the text under work began */
+    /* With placed, or NULL both: where the texts of the ids end, and their words. */
+    struct tok_places *ends, *words;
+    struct tok_places begun; /* with ends: where the ids of the pre-token begin in text */
+    uint32_t word;           /* the next number */
+    const char *user;        /* the user's text */
+    size_t n_user;
     /* Bytes that each normalizer and pre-tokenizer has made in this call, over all parts of the text, and their limit. */
     size_t made[2 * TOK_MAX_STEPS], most;
 };
@@ -174,6 +180,12 @@ int work_place_clusters(struct work *w, const struct norm *m,
 int work_id(struct work *w, struct ids *out, int32_t id,
             size_t at);                      /* appends an id that begins at work.text[at] */
 int work_place(struct work *w, uint32_t at); /* appends the place of an id */
+/* With ends: appends end and word of an id whose text ends before byte `end` of the user's text. */
+int work_end(struct work *w, uint32_t end, uint32_t word);
+/* With ends: returns the end of a text whose last byte came from byte `last` of the user's; next: where the text behind
+ * it came from. */
+uint32_t work_end_of(const struct work *w, uint32_t last, size_t next);
+int work_ends(struct work *w, size_t to); /* with ends: those of a pre-token up to `to`, a word */
 int parts_push(struct parts *p, size_t from, size_t to);
 int normalize_run(const struct norm *v, uint32_t n, struct work *w);
 int pretokenize_run(const struct pre *v, uint32_t n, struct work *w);

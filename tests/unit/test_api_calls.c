@@ -137,10 +137,10 @@ static void test_null(void **state)
 /* --- Callbacks. */
 
 enum way { W_GENERATE, W_BATCH, W_REQUEST, W_DRAFTS, W_BEAMS, WAYS };
-enum hook { H_TOKEN, H_PROGRESS, H_NOTICE, H_PROCESSOR, H_CRITERIA, HOOKS };
+enum hook { H_TOKEN, H_PROGRESS, H_NOTICE, H_PROCESSOR, H_CRITERIA, H_PULSE, HOOKS };
 static const char *const way_name[] = {"generate", "batch", "request", "drafts", "beams"};
-static const char *const hook_name[] = {"on_token", "on_progress", "on_notice", "logits_processor",
-                                        "stopping_criteria"};
+static const char *const hook_name[] = {"on_token",         "on_progress",       "on_notice",
+                                        "logits_processor", "stopping_criteria", "on_pulse"};
 
 /* What a callback does, the first time it is asked: all calls of the table but those that close, or one that closes. */
 struct intruder {
@@ -233,6 +233,12 @@ static bool on_criteria(void *ctx, uint32_t row, const int32_t *ids, size_t n)
     return false;
 }
 
+static bool on_pulse(void *ctx)
+{
+    intrude(ctx);
+    return true;
+}
+
 static kvik_result *run_request(struct api_world *w, const kvik_hooks *hooks)
 {
     kvik_result *r;
@@ -260,6 +266,7 @@ static kvik_result *run(struct intruder *t)
     if (t->hook == H_PROGRESS) hooks.on_progress = on_progress;
     if (t->hook == H_NOTICE) hooks.on_notice = on_notice;
     if (t->hook == H_PROCESSOR) hooks.logits_processor = on_scores;
+    if (t->hook == H_PULSE) hooks.on_pulse = on_pulse;
     if (t->hook == H_CRITERIA) hooks.stopping_criteria = on_criteria;
     if (t->way == W_DRAFTS || t->way == W_BEAMS) w->g.prompt_lookup_num_tokens = 2;
     if (t->way == W_BEAMS) w->g.num_beams = 2;

@@ -67,8 +67,25 @@ static void test_text(void **state)
     assert_string_equal(kvik_tokenizer_special(t, "eos_token"), "</s>");
     assert_null(kvik_tokenizer_special(t, "mask_token"));
     assert_non_null(strstr(kvik_tokenizer_template(t), "bos_token"));
+    uint32_t kind, *places;
+    assert_memory_equal(kvik_tokenizer_piece(t, 3, &len, &kind), "<bot>", 5);
+    assert_int_equal(len, 5);
+    assert_int_equal(kind & (KVIK_PIECE_ADDED | KVIK_PIECE_SPECIAL),
+                     KVIK_PIECE_ADDED | KVIK_PIECE_SPECIAL);
+    assert_memory_equal(kvik_tokenizer_piece(t, 'a' + 4, &len, &kind), "a", 1);
+    assert_int_equal(kind, KVIK_PIECE_MODEL);
+    assert_null(kvik_tokenizer_piece(t, -1, &len, NULL));
+    assert_null(kvik_tokenizer_piece(t, 1 << 20, &len, NULL));
+    /* Every byte is a token here: those of one character have its place. */
+    assert_int_equal(kvik_tokenizer_encode_placed(t, "a\xC3\xA9<bot>b", 9, true, &ids, &places), 6);
+    static const uint32_t want[][3] = {{0, 0, UINT32_MAX}, {0, 1, 0}, {1, 3, 0},
+                                       {1, 3, 0},          {3, 8, 1}, {8, 9, 2}};
+    assert_memory_equal(places, want, sizeof want);
+    kvik_free(ids);
+    kvik_free(places);
     ids = (int32_t *)(uintptr_t)1;
     assert_true(kvik_tokenizer_encode(t, "\xFF", 1, false, &ids, &n) < 0);
+    assert_true(kvik_tokenizer_encode_placed(t, "\xFF", 1, false, &ids, &places) < 0);
     /* An id without a token is empty text, as in Transformers. */
     assert_int_equal(kvik_tokenizer_decode(t, (int32_t[]){100000}, 1, false, &text, NULL), 0);
     assert_string_equal(text, "");

@@ -459,6 +459,32 @@ static bool at_third(void *ctx, uint64_t done, uint64_t total)
     return ++*(int *)ctx < 3;
 }
 
+static bool stop_pulse(void *ctx)
+{
+    ++*(int *)ctx;
+    return false;
+}
+
+/* on_pulse comes with the first token, and ends the text behind it. */
+static void pulse_cancels(void **state)
+{
+    (void)state;
+    kvik_cache *c = cache_of((kvik_cache_config){.size = sizeof(kvik_cache_config)});
+    kvik_generation g = config("{\"max_new_tokens\": 9, \"eos_token_id\": []}");
+    int32_t text[] = {5, 6, 7};
+    kvik_prompt p = {.size = sizeof p, .ids = text, .n = 3};
+    kvik_result *r;
+    int calls = 0;
+    kvik_hooks hooks = {.size = sizeof hooks, .on_pulse = stop_pulse, .ctx = &calls};
+    assert_int_equal(kvik_generate(c, &g, &p, 1, &hooks, &r), 0);
+    assert_int_equal(r->row[0]->finish, KVIK_FINISH_CANCELLED);
+    assert_int_equal(r->row[0]->n, 4);
+    assert_int_equal(calls, 1);
+    kvik_result_free(r);
+    kvik_generation_done(&g);
+    kvik_cache_close(c);
+}
+
 static void full_batch_continued(void **state)
 {
     (void)state;
@@ -522,6 +548,7 @@ int main(void)
         cmocka_unit_test(errors),
         cmocka_unit_test(no_allocation_per_token),
         cmocka_unit_test(sampling_is_seeded),
+        cmocka_unit_test(pulse_cancels),
         cmocka_unit_test(full_batch_continued),
     };
     int e = cmocka_run_group_tests(tests, NULL, NULL);

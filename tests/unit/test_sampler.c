@@ -400,6 +400,40 @@ static void test_hostile_logits(void **state)
     }
 }
 
+/* Filters leave as many tokens as a choice says, and never more than there are. */
+static void test_kept(void **state)
+{
+    (void)state;
+    static const char *const filters[] = {
+        "{\"do_sample\": true, \"top_k\": 1}", "{\"do_sample\": true, \"top_k\": 0, \"top_p\": 0}",
+        "{\"do_sample\": true, \"top_k\": 0, \"min_p\": 1}",
+        "{\"do_sample\": true, \"top_k\": 0, \"epsilon_cutoff\": 0.9}"};
+    static const size_t least[] = {0, 1, 3, VOCAB, SIZE_MAX};
+    for (size_t i = 0; i < countof(filters); i++) {
+        kvik_generation g;
+        kvik_sampler *s;
+        options(&g, filters[i]);
+        need(kvik_sampler_open(&g, VOCAB, NULL, &s));
+        for (size_t k = 0; k < countof(least); k++) {
+            float logits[VOCAB], scores[VOCAB];
+            size_t kept = 0;
+            int32_t id;
+            for (uint32_t t = 0; t < VOCAB; t++)
+                logits[t] = (float)t * 0.01f;
+            kvik_choice choice = {.size = sizeof choice,
+                                  .logits = logits,
+                                  .scores = scores,
+                                  .min_tokens_to_keep = least[k]};
+            need(kvik_sample(s, &choice, &id));
+            for (uint32_t t = 0; t < VOCAB; t++)
+                kept += scores[t] > -INFINITY;
+            assert_int_equal(kept, least[k] ? MIN(least[k], (size_t)VOCAB) : 1);
+        }
+        kvik_sampler_close(s);
+        kvik_generation_done(&g);
+    }
+}
+
 static void test_allocations(void **state)
 {
     (void)state;
@@ -427,7 +461,7 @@ int main(void)
         cmocka_unit_test(test_models),         cmocka_unit_test(test_length),
         cmocka_unit_test(test_loop),           cmocka_unit_test(test_open_refused),
         cmocka_unit_test(test_sample_refused), cmocka_unit_test(test_hostile_logits),
-        cmocka_unit_test(test_allocations),
+        cmocka_unit_test(test_kept),           cmocka_unit_test(test_allocations),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

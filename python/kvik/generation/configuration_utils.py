@@ -4,9 +4,9 @@ import os
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Union
 
-from . import _abi, hub
-from ._lib import encode, lib
-from .errors import ArgumentError
+from .. import _abi, hub
+from .._lib import encode, lib
+from ..errors import ArgumentError
 
 
 def option_names() -> List[str]:

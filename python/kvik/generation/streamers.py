@@ -1,12 +1,13 @@
 """Streamers: what receives tokens while generate() runs."""
+import asyncio
 import ctypes
 from queue import Queue
-from typing import Any, Iterator, List, Optional
+from typing import Any, AsyncIterator, Iterator, List, Optional
 
 import numpy as np
 
-from ._arrays import integers
-from ._lib import address, check, lib
+from .._arrays import integers
+from .._lib import address, check, lib
 
 
 class BaseStreamer:
@@ -108,3 +109,43 @@ class TextIteratorStreamer(TextStreamer):
         if value is self.stop_signal:
             raise StopIteration
         return value
+
+
+class AsyncTextIteratorStreamer(TextStreamer):
+    """An asynchronous iterator over the text, for a generate() that runs in another thread.
+
+    Make it inside a coroutine.  timeout: seconds to wait for the next piece; TimeoutError is raised after it.  If generate()
+    fails, the iterator raises its exception.
+    """
+
+    def __init__(self, tokenizer: Any, skip_prompt: bool = False, timeout: Optional[float] = None,
+                 **decode_kwargs: Any) -> None:
+        super().__init__(tokenizer, skip_prompt, **decode_kwargs)
+        self.loop = asyncio.get_running_loop()
+        self.text_queue: "asyncio.Queue[Any]" = asyncio.Queue()
+        self.stop_signal = None
+        self.timeout = timeout
+
+    def on_finalized_text(self, text: str, stream_end: bool = False) -> None:
+        """Puts text into the queue, from any thread."""
+        self.loop.call_soon_threadsafe(self.text_queue.put_nowait, text)
+        if stream_end:
+            self.loop.call_soon_threadsafe(self.text_queue.put_nowait, self.stop_signal)
+
+    def fail(self, error: BaseException) -> None:
+        """Ends the iterator with an exception."""
+        self.loop.call_soon_threadsafe(self.text_queue.put_nowait, error)
+
+    def __aiter__(self) -> AsyncIterator[str]:
+        return self
+
+    async def __anext__(self) -> str:
+        try:
+            value = await asyncio.wait_for(self.text_queue.get(), self.timeout)
+        except asyncio.TimeoutError:
+            raise TimeoutError(f"no text for {self.timeout} seconds") from None
+        if isinstance(value, BaseException):
+            raise value
+        if value is self.stop_signal:
+            raise StopAsyncIteration
+        return str(value)

@@ -1,6 +1,5 @@
 """generate(): options, prompts and callbacks as the library takes them, and its result as Transformers returns it."""
 import ctypes
-import json
 import signal
 import threading
 from contextlib import contextmanager
@@ -9,47 +8,22 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import numpy as np
 
-from . import _abi, legacy
-from ._arrays import ids_2d, is_torch, like, mask_2d, to_numpy
-from ._lib import address, call, encode, lib, sized, view
-from .cache_utils import DynamicCache, as_cache
-from .caches import Cache, _batch_of
-from .errors import ArgumentError, LimitError, UnsupportedError
-from .generation_config import GenerationConfig, merged
-from .outputs import GenerateOutput
-from .store import CACHE_NAMES, ModelHandle, Settings, Store, settings_of
+from .. import _abi, legacy
+from .._arrays import ids_2d, is_torch, like, mask_2d, to_numpy
+from .._lib import address, call, lib, sized, view
+from ..cache_utils import DynamicCache, as_cache
+from ..caches import Cache, _batch_of
+from ..errors import ArgumentError, LimitError, UnsupportedError
+from ..outputs import GenerateOutput
+from ..store import Settings, Store, settings_of
+from .configuration_utils import GenerationConfig, merged
+from .logits_process import PrefixConstrainedLogitsProcessor, settle
+from .options import Options
+from .stopping_criteria import is_true
 
 _OPTIONS_OF_CACHE = ("cache_implementation", "cache_config", "max_cache_len", "cross_cache_implementation", "cross_cache_config")
 _IGNORED = ("tokenizer", "position_ids", "token_type_ids", "return_dict", "trust_remote_code", "dola_layers")
 _RESERVING = ("static", "offloaded_static")
-
-
-class LogitsProcessorList(list):
-    """A list of callables (input_ids, scores) -> scores, called one after the other."""
-
-    def __call__(self, input_ids: Any, scores: Any, **kwargs: Any) -> Any:
-        for processor in self:
-            scores = processor(input_ids, scores, **kwargs)
-        return scores
-
-
-class StoppingCriteriaList(list):
-    """A list of callables (input_ids, scores) -> bool; a row ends when one of them says so."""
-
-    def __call__(self, input_ids: Any, scores: Any, **kwargs: Any) -> bool:
-        return any(_true(criterion(input_ids, scores, **kwargs)) for criterion in self)
-
-
-class LogitsProcessor:
-    """A base class for processors of scores: implement __call__(input_ids, scores) -> scores."""
-
-
-class StoppingCriteria:
-    """A base class for criteria: implement __call__(input_ids, scores) -> bool."""
-
-
-def _true(value: Any) -> bool:
-    return bool(np.asarray(to_numpy(value) if not isinstance(value, (bool, np.bool_)) else value).all())
 
 
 _next_seed: Optional[int] = None
@@ -75,60 +49,6 @@ def log_softmax(values: np.ndarray) -> np.ndarray:
     with np.errstate(invalid="ignore", divide="ignore"):
         shifted = values - values.max(-1, keepdims=True)
         return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
-
-
-class Options:
-    """A kvik_generation with the options of one call."""
-
-    def __init__(self, model: Optional[ModelHandle], values: Dict[str, Any]) -> None:
-        self.struct = _abi.kvik_generation()
-        self.ready = False
-        call("kvik_generation_init_sized", ctypes.byref(self.struct), ctypes.sizeof(self.struct),
-             model.pointer if model else None)
-        self.ready = True
-        given = {k: _plain(k, v) for k, v in values.items() if v is not None}
-        if given:
-            call("kvik_generation_set", ctypes.byref(self.struct), encode(json.dumps(given)))
-
-    def __del__(self) -> None:
-        if self.__dict__.get("ready") and lib is not None:
-            lib.kvik_generation_done(ctypes.byref(self.struct))
-
-    def pad(self) -> int:
-        """Returns the id that fills rows which have ended."""
-        g = self.struct
-        return g.pad_token_id if g.pad_token_id >= 0 else g.eos_token_id[0] if g.n_eos else 0
-
-    def new_tokens(self, prompt: int) -> int:
-        """Returns the most new tokens after so long a prompt."""
-        g = self.struct
-        return g.max_new_tokens or max(int(g.max_length) - prompt, 0) if g.max_new_tokens or g.max_length else 20
-
-    def sequences(self, rows: int) -> int:
-        """Returns the sequences of a cache that rows of prompts need."""
-        g = self.struct
-        each = g.num_beams if g.num_beams > 1 else max(g.num_return_sequences, 1)
-        width = each
-        if g.num_beams <= 1 and not g.do_sample and g.penalty_alpha > 0:
-            width = max(each, g.top_k)
-        return rows * (width + (each if g.guidance_scale != 1 else 0))
-
-
-def _plain(name: str, value: Any) -> Any:
-    """Returns the value of an option as JSON has it."""
-    if is_torch(value) or isinstance(value, (np.ndarray, np.generic)):
-        value = to_numpy(value).tolist()
-    if name == "negative_prompt_ids" and value and isinstance(value[0], list):
-        value = value[0]
-    if name == "sequence_bias" and isinstance(value, dict):
-        return [[list(k), float(v)] for k, v in value.items()]
-    if name in ("cache_implementation", "cross_cache_implementation"):
-        return CACHE_NAMES.get(value, value)
-    if hasattr(value, "to_dict"):
-        value = {k: v for k, v in value.to_dict().items() if v is not None}
-    if isinstance(value, tuple):
-        value = list(value)
-    return value
 
 
 class Interruptible:
@@ -171,8 +91,10 @@ class Callbacks(Interruptible):
         self.notices = notices
         self.last_scores: Any = None
         hooks = {"on_progress": _abi.kvik_on_progress(self._progress), "on_notice": _abi.kvik_on_notice(self._notice)}
-        if not beams:  # with beams, on_progress is called in every step
+        if streamer is not None and not beams:
             hooks["on_token"] = _abi.kvik_on_token(self._token)
+        elif not beams:  # with beams, on_progress is called in every step
+            hooks["on_pulse"] = _abi.kvik_on_pulse(self._pulse)
         if processors:
             hooks["logits_processor"] = _abi.kvik_logits_processor(self._scores)
         if criteria:
@@ -189,6 +111,14 @@ class Callbacks(Interruptible):
             return False
 
     def _progress(self, ctx: Any, done: int, total: int) -> bool:
+        try:
+            return self.error is None
+        except BaseException as e:  # noqa: BLE001
+            self.error = e
+            return False
+
+    def _pulse(self, ctx: Any) -> bool:
+        """Is called now and then: Python runs the handlers of signals where a callback begins."""
         try:
             return self.error is None
         except BaseException as e:  # noqa: BLE001
@@ -225,24 +155,10 @@ class Callbacks(Interruptible):
     def _stops(self, ctx: Any, row: int, ids: int, n: int) -> bool:
         try:
             tokens, _ = self._inputs(ids, n, None, 0)
-            return any(_true(criterion(tokens, None)) for criterion in self.criteria)
+            return any(is_true(criterion(tokens, None)) for criterion in self.criteria)
         except BaseException as e:  # noqa: BLE001
             self.error = self.error or e
             return True
-
-
-def _allowed(function: Callable[[int, Any], Any], per_prompt: int) -> Callable[..., Any]:
-    """Makes a processor of prefix_allowed_tokens_fn."""
-    def processor(tokens: Any, scores: Any, row: int) -> Any:
-        allowed = np.atleast_1d(to_numpy(function(row // per_prompt, tokens[0]))).astype(np.int64)
-        if not allowed.size:
-            raise ValueError("prefix_allowed_tokens_fn allowed no token")
-        keep = to_numpy(scores).copy()
-        out = np.full_like(keep, -np.inf)
-        out[:, allowed] = keep[:, allowed]
-        return out
-    processor._kvik_row = True  # type: ignore[attr-defined]
-    return processor
 
 
 class Result:
@@ -292,7 +208,8 @@ class Result:
 class Call:
     """One call of generate()."""
 
-    def __init__(self, model: Any, inputs: Any, generation_config: Any, kwargs: Dict[str, Any]) -> None:
+    def __init__(self, model: Any, inputs: Any, generation_config: Any, kwargs: Dict[str, Any],
+                 processors: List[Any]) -> None:
         self.model = model
         if hasattr(inputs, "keys"):
             kwargs = {**dict(inputs), **kwargs}
@@ -326,7 +243,7 @@ class Call:
             raise ArgumentError(f"cache_implementation={explicit!r} and a cache object (past_key_values) were both given; "
                                 "the object decides, so leave the name out")
         own = {k: kwargs.pop(k) for k in list(kwargs) if k in Settings.__dataclass_fields__ and k not in _OPTIONS_OF_CACHE}
-        values = merged(model._own_options(), generation_config, kwargs)
+        values = settle(processors, merged(model._own_options(), generation_config, kwargs))
         self.torch = is_torch(ids) or decoder_torch or is_torch(self.embeds)
         if self.seq2seq:
             self._take_encoder(encoded, ids, mask, features)
@@ -374,7 +291,7 @@ class Call:
         return ids
 
     def _take_encoder(self, outputs: Any, ids: Any, mask: Any, features: Any) -> None:
-        from .encoder import take_input
+        from ..encoder import take_input
         self.source = take_input(self.model._handle, outputs, ids, mask, features)
         self.mask = None
         if self.past is not None and _length(self.past):  # its rows have read their input
@@ -403,7 +320,7 @@ class Call:
             values["cross_cache_config"] = g.cross_cache_config.decode()
         settings = settings_of(values)
         if self.seq2seq and self.past is not None:
-            from .seq2seq import settings_of_pair
+            from ..seq2seq import settings_of_pair
             settings = settings_of_pair(self.past).over(settings)
         settings = settings.over(self.model._defaults)
         if settings.cache_implementation in _RESERVING and not settings.max_cache_len and \
@@ -556,7 +473,7 @@ class Call:
             return None
         seqs = (ctypes.c_uint32 * len(rows))(*(r.seq for r in rows))
         if self.seq2seq:
-            from .seq2seq import pair_of
+            from ..seq2seq import pair_of
             return pair_of(self.settings, _batch_of(store, seqs, len(rows), None), self.torch, self.model.config, self.past)
         mask = self.mask
         if mask is not None:
@@ -620,10 +537,10 @@ class Call:
         if self.seq2seq:
             more["encoder_outputs"] = None if self.filled else self.source.repeated(each)
             if before is not None:
-                from .seq2seq import beside
+                from ..seq2seq import beside
                 cache = beside(before)
             else:
-                from .seq2seq import empty_pair
+                from ..seq2seq import empty_pair
                 cache = empty_pair(self.settings)
         steps = []
         edges = [have, *range(prompt, ids.shape[1])]
@@ -685,13 +602,13 @@ class GenerationMixin:
             raise NotImplementedError("custom_generate is not supported; write a loop over forward()")
         if negative_prompt_ids is not None:
             kwargs["negative_prompt_ids"] = negative_prompt_ids
-        this = Call(self, inputs, generation_config, kwargs)
+        processors = _list(logits_processor)
+        this = Call(self, inputs, generation_config, kwargs, processors)
         g = this.options.struct
         if streamer is not None and g.num_beams > 1:
             raise ArgumentError("a streamer needs num_beams=1: beams change earlier tokens")
-        processors = _list(logits_processor)
         if prefix_allowed_tokens_fn is not None:
-            processors.append(_allowed(prefix_allowed_tokens_fn, max(g.num_beams, g.num_return_sequences, 1)))
+            processors.append(PrefixConstrainedLogitsProcessor(prefix_allowed_tokens_fn, max(g.num_beams, g.num_return_sequences, 1)))
         assistant = None
         try:
             if assistant_model is not None:

@@ -1,0 +1,29 @@
+"""Generation: options, processors of scores, criteria that end a text, and streamers."""
+from .configuration_utils import GenerationConfig
+from .logits_process import (EncoderNoRepeatNGramLogitsProcessor, EncoderRepetitionPenaltyLogitsProcessor, EpsilonLogitsWarper,
+                             EtaLogitsWarper, ExponentialDecayLengthPenalty, ForcedBOSTokenLogitsProcessor,
+                             ForcedEOSTokenLogitsProcessor, InfNanRemoveLogitsProcessor, LogitNormalization, LogitsProcessor,
+                             LogitsProcessorList, LogitsWarper, MinLengthLogitsProcessor, MinNewTokensLengthLogitsProcessor,
+                             MinPLogitsWarper, NoBadWordsLogitsProcessor, NoRepeatNGramLogitsProcessor,
+                             PrefixConstrainedLogitsProcessor, RepetitionPenaltyLogitsProcessor, SequenceBiasLogitsProcessor,
+                             SuppressTokensAtBeginLogitsProcessor, SuppressTokensLogitsProcessor, TemperatureLogitsWarper,
+                             TopHLogitsWarper, TopKLogitsWarper, TopPLogitsWarper, TypicalLogitsWarper)
+from .options import Options
+from .stopping_criteria import (ConfidenceCriteria, EosTokenCriteria, MaxLengthCriteria, MaxTimeCriteria, StoppingCriteria,
+                                StoppingCriteriaList, StopStringCriteria, validate_stopping_criteria)
+from .streamers import AsyncTextIteratorStreamer, BaseStreamer, TextIteratorStreamer, TextStreamer
+from .utils import GenerationMixin, Interruptible, log_softmax, set_seed
+
+__all__ = [
+    "AsyncTextIteratorStreamer", "BaseStreamer", "ConfidenceCriteria", "EncoderNoRepeatNGramLogitsProcessor",
+    "EncoderRepetitionPenaltyLogitsProcessor", "EosTokenCriteria", "EpsilonLogitsWarper", "EtaLogitsWarper",
+    "ExponentialDecayLengthPenalty", "ForcedBOSTokenLogitsProcessor", "ForcedEOSTokenLogitsProcessor",
+    "GenerationConfig", "GenerationMixin", "InfNanRemoveLogitsProcessor", "Interruptible", "LogitNormalization",
+    "LogitsProcessor", "LogitsProcessorList", "LogitsWarper", "MaxLengthCriteria", "MaxTimeCriteria",
+    "MinLengthLogitsProcessor", "MinNewTokensLengthLogitsProcessor", "MinPLogitsWarper", "NoBadWordsLogitsProcessor",
+    "NoRepeatNGramLogitsProcessor", "Options", "PrefixConstrainedLogitsProcessor", "RepetitionPenaltyLogitsProcessor",
+    "SequenceBiasLogitsProcessor", "StopStringCriteria", "StoppingCriteria", "StoppingCriteriaList",
+    "SuppressTokensAtBeginLogitsProcessor", "SuppressTokensLogitsProcessor", "TemperatureLogitsWarper",
+    "TextIteratorStreamer", "TextStreamer", "TopHLogitsWarper", "TopKLogitsWarper", "TopPLogitsWarper",
+    "TypicalLogitsWarper", "log_softmax", "set_seed", "validate_stopping_criteria",
+]

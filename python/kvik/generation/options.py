@@ -1,0 +1,65 @@
+"""The options of one call of generate(), as the library takes them."""
+import ctypes
+import json
+from typing import Any, Dict, Optional
+
+import numpy as np
+
+from .. import _abi
+from .._arrays import is_torch, to_numpy
+from .._lib import call, encode, lib
+from ..store import CACHE_NAMES, ModelHandle
+
+
+class Options:
+    """A kvik_generation with the options of one call."""
+
+    def __init__(self, model: Optional[ModelHandle], values: Dict[str, Any]) -> None:
+        self.struct = _abi.kvik_generation()
+        self.ready = False
+        call("kvik_generation_init_sized", ctypes.byref(self.struct), ctypes.sizeof(self.struct),
+             model.pointer if model else None)
+        self.ready = True
+        given = {k: _plain(k, v) for k, v in values.items() if v is not None}
+        if given:
+            call("kvik_generation_set", ctypes.byref(self.struct), encode(json.dumps(given)))
+
+    def __del__(self) -> None:
+        if self.__dict__.get("ready") and lib is not None:
+            lib.kvik_generation_done(ctypes.byref(self.struct))
+
+    def pad(self) -> int:
+        """Returns the id that fills rows which have ended."""
+        g = self.struct
+        return g.pad_token_id if g.pad_token_id >= 0 else g.eos_token_id[0] if g.n_eos else 0
+
+    def new_tokens(self, prompt: int) -> int:
+        """Returns the most new tokens after so long a prompt."""
+        g = self.struct
+        return g.max_new_tokens or max(int(g.max_length) - prompt, 0) if g.max_new_tokens or g.max_length else 20
+
+    def sequences(self, rows: int) -> int:
+        """Returns the sequences of a cache that rows of prompts need."""
+        g = self.struct
+        each = g.num_beams if g.num_beams > 1 else max(g.num_return_sequences, 1)
+        width = each
+        if g.num_beams <= 1 and not g.do_sample and g.penalty_alpha > 0:
+            width = max(each, g.top_k)
+        return rows * (width + (each if g.guidance_scale != 1 else 0))
+
+
+def _plain(name: str, value: Any) -> Any:
+    """Returns the value of an option as JSON has it."""
+    if is_torch(value) or isinstance(value, (np.ndarray, np.generic)):
+        value = to_numpy(value).tolist()
+    if name == "negative_prompt_ids" and value and isinstance(value[0], list):
+        value = value[0]
+    if name == "sequence_bias" and isinstance(value, dict):
+        return [[list(k), float(v)] for k, v in value.items()]
+    if name in ("cache_implementation", "cross_cache_implementation"):
+        return CACHE_NAMES.get(value, value)
+    if hasattr(value, "to_dict"):
+        value = {k: v for k, v in value.to_dict().items() if v is not None}
+    if isinstance(value, tuple):
+        value = list(value)
+    return value
