@@ -79,7 +79,8 @@ struct cpu_format {
 extern const struct cpu_format cpu_format[DT_COUNT];
 /* Activations of 256 columns under one scale: x = d * q.  Of every four codes the second and the third change places, so
  * that one load of two words fits the words of four bytes of weights.  `sum` and `sum32` are sums of 16 and of 32 codes;
- * what lies behind column K is never read.  (quads_neon.h has bytes in q: kernels that quantize and multiply belong together.) */
+ * what lies behind column K is never read.  (dot_q_avx512.c and quads_neon.h
+ * have bytes in q: kernels that quantize and multiply belong together.) */
 #define CPU_GROUP 256u
 struct cpu_xgroup {
     int16_t q[CPU_GROUP];

@@ -2,19 +2,22 @@
  * and NEON: dot_q_avx2.c and its siblings include it after the vec_*.h that gives the vectors.
  *
  * The 16 lanes of a vector are 16 rows of the weights.  The rows stay in memory as the file has them; 16 bytes of
- * each are loaded and transposed in registers, so that a lane has four neighbouring codes of its row.  Codes become
- * words, two in a lane, and the activation of the two columns is broadcast to all lanes.  A block of 32 columns is
- * summed in int32: one conversion to float, and never a sum across lanes.
+ * each are loaded and transposed in registers, so that a lane has four neighbouring codes of its row.  Codes stay
+ * bytes or become words, two in a lane, and the activation of the columns is broadcast to all lanes.  A block of 32 columns
+ * is summed in int32: one conversion to float, and never a sum across lanes.
  *
- * One loop serves one token and many: the codes of a block of 16 rows are 16 vectors, which AVX-512 keeps in registers,
- * and the tokens pass them, VEC_MANY at once.  What a token has summed waits in the thread's scratch, 64 bytes for each
- * token, until the next block.  So a block is decoded once for all tokens of the job, and few tokens pay no more for
- * decoding than one. */
+ * One loop serves one token and many: the codes of a block of 16 rows are 8 vectors of bytes, which AVX-512 keeps in
+ * registers, or 16 of words, and the tokens pass them, VEC_MANY at once.  What a token has summed waits in the
+ * thread's scratch, 64 bytes for each token, until the next block.  So a block is decoded once for all tokens of the job,
+ * and few tokens pay no more for decoding than one. */
 #include "dev/cpu/blocks.h"
 #include "dev/cpu/cpu.h"
 
 #ifndef QUADS
 #define QUADS 0
+#endif
+#ifndef SIGNED_CODES /* the instruction takes codes of weights as signed bytes */
+#define SIGNED_CODES QUADS
 #endif
 #if defined(__clang__)
 #define UNROLL _Pragma("unroll")
@@ -28,7 +31,9 @@ _Static_assert(GROUP == 256, "a group has one block of the K formats");
 /* Where the codes of a block stay in registers, the loop over them is unrolled, and a token has two chains of sums, because
  * one product takes as long as four can start in.  AVX2 has neither the registers nor the latency: its loop stays a
  * loop, since gcc would make all products first and write them to memory. */
-#define IN_REGISTERS (VEC_MANY < 4 && !QUADS)
+#ifndef IN_REGISTERS
+#define IN_REGISTERS 0
+#endif
 enum { CHAINS = IN_REGISTERS || QUADS ? 2 : 1 };
 #ifndef PIN /* keeps the order of sums in the program, where a compiler that reorders them runs out of registers */
 #define PIN(v) (void)0
@@ -56,7 +61,8 @@ struct pass { /* 16 rows x the tokens of a job */
 };
 
 /* How four neighbouring codes of a row, a byte each in one lane, are kept and multiplied.  Here: as two words in each of
- * two vectors.  A file that defines QUADS has its own way, with bytes and two chains for each token: dot_q_neondot.c. */
+ * two vectors.  A file that defines QUADS has its own way, with bytes and two chains for each token:
+ * dot_q_avx512.c, dot_q_neondot.c. */
 #if !QUADS
 enum { CODES = 16, PIECES = 16 }; /* vectors of a block of 32, and steps of its products */
 
@@ -84,15 +90,40 @@ INLINE void x_put(int16_t *q, vi v)
 }
 #endif
 
+/* Memory is asked for in one ascending stream: while a block of 16 rows is read, as many bytes that lie further on go to the
+ * second cache.  Left to itself the hardware would see 16 short streams.  The distance is more than 16 rows, since a
+ * group begins with the first block of each of its rows.  At the end of a job the stream goes on with what the thread
+ * reads next. */
+INLINE size_t lead_of(size_t row_bytes)
+{
+    return MAX(ROWS * row_bytes + 4096, 16384);
+}
+INLINE void ask(const unsigned char *p, size_t n)
+{
+    for (size_t i = 0; i < n; i += 64)
+        __builtin_prefetch(p + i, 0, 2);
+}
+struct request { /* what is asked for during a block: at once, or between its products */
+    const unsigned char *from;
+    uint32_t bytes;
+};
+INLINE void ask_some(struct request r, uint32_t k)
+{
+    uint32_t lines = (r.bytes + 63) / 64;
+    UNROLL for (uint32_t i = k * lines / PIECES; i < (k + 1) * lines / PIECES; i++)
+        __builtin_prefetch(r.from + 64 * i, 0, 2);
+}
+
 /* A block of decoded codes, `w`, for `tokens` tokens.  d, m: of the block, or of each half of it. */
 INLINE void block_some(enum dtype t, const struct pass *p, uint32_t first, int tokens, uint32_t b,
-                       const vi *w, const vf *d, const vf *m)
+                       const vi *w, const vf *d, const vf *m, struct request r)
 {
     const struct cpu_xgroup *x[VEC_MANY];
     struct sums *sums = p->sums + first;
     vf s[VEC_MANY];
     const int16_t *q[VEC_MANY];
     const uint32_t subs = block_halves(t) ? 2 : 1, pieces = PIECES / subs;
+    if (!IN_REGISTERS) ask(r.from, r.bytes);
     UNROLL for (int i = 0; i < tokens; i++)
     {
         x[i] = (const struct cpu_xgroup *)(const void *)(p->x + (first + (uint32_t)i) * p->ldx);
@@ -115,7 +146,10 @@ INLINE void block_some(enum dtype t, const struct pass *p, uint32_t first, int t
             if (CHAINS == 2) acc[i][CHAINS - 1] = vi_zero();
         }
         PAIRS for (uint32_t k = h * pieces; k < (h + 1) * pieces; k++)
+        {
             UNROLL for (int i = 0; i < tokens; i++) piece_dot(acc[i], w, q[i], k);
+            if (IN_REGISTERS) ask_some(r, k);
+        }
         UNROLL for (int i = 0; i < tokens; i++)
         {
             vi all = chains_sum(acc[i]);
@@ -127,16 +161,17 @@ INLINE void block_some(enum dtype t, const struct pass *p, uint32_t first, int t
     UNROLL for (int i = 0; i < tokens; i++) vf_store(sums[i].s, s[i]);
 }
 INLINE void block_tokens(enum dtype t, const struct pass *p, uint32_t b, const vi *w, const vf *d,
-                         const vf *m)
+                         const vf *m, struct request r)
 {
     uint32_t i = 0;
-    for (; i + VEC_MANY <= p->n; i += VEC_MANY)
-        block_some(t, p, i, VEC_MANY, b, w, d, m);
+    if (p->n >= VEC_MANY) block_some(t, p, i, VEC_MANY, b, w, d, m, r);
+    for (i = p->n < VEC_MANY ? 0 : VEC_MANY; i + VEC_MANY <= p->n; i += VEC_MANY)
+        block_some(t, p, i, VEC_MANY, b, w, d, m, (struct request){NULL, 0});
     if (VEC_MANY > 2 && i + 2 <= p->n) {
-        block_some(t, p, i, 2, b, w, d, m);
+        block_some(t, p, i, 2, b, w, d, m, r);
         i += 2;
     }
-    if (i < p->n) block_some(t, p, i, 1, b, w, d, m);
+    if (i < p->n) block_some(t, p, i, 1, b, w, d, m, r);
 }
 
 INLINE vf e8m0_halves(const unsigned char *p, size_t stride)
@@ -161,7 +196,7 @@ INLINE void codes_32(enum dtype t, const vi *v, vi bits, vi *w)
 {
     if (t == DT_Q8_0) {
         UNROLL for (uint32_t i = 0; i < 8; i++)
-            put_bytes(w, i, QUADS ? v[i] : vb_xor1(v[i], 0x80)); /* signed, or plus 128 */
+            put_bytes(w, i, SIGNED_CODES ? v[i] : vb_xor1(v[i], 0x80)); /* signed, or plus 128 */
     } else if ((t == DT_Q4_0 || t == DT_Q4_1) && !QUADS) {
         UNROLL for (uint32_t i = 0; i < 4; i++)
         {
@@ -184,7 +219,7 @@ INLINE void codes_32(enum dtype t, const vi *v, vi bits, vi *w)
 }
 
 INLINE void block_32(enum dtype t, const unsigned char *p, size_t stride, uint32_t b,
-                     const struct pass *k)
+                     const struct pass *k, const unsigned char *next)
 {
     vi v[8], w[CODES], bits = vi_zero(), head = vi_zero();
     vf d, m = vf_zero();
@@ -201,7 +236,7 @@ INLINE void block_32(enum dtype t, const unsigned char *p, size_t stride, uint32
     vi_rows4(p + at, stride, v);
     if (t == DT_Q8_0) vi_rows4(p + at + 16, stride, v + 4);
     codes_32(t, v, bits, w);
-    block_tokens(t, k, b, w, &d, &m);
+    block_tokens(t, k, b, w, &d, &m, (struct request){next, ROWS * block_bytes(t)});
 }
 
 /* Blocks of 4 times as many bytes as 16 divides: headers come with the codes.  Q4_1: four blocks are 5 x 16 bytes.  Q5_1: two
@@ -211,9 +246,9 @@ INLINE uint32_t run_blocks(enum dtype t)
     return t == DT_Q4_1 ? 4 : t == DT_Q5_1 ? 2 : 0;
 }
 INLINE void run_32(enum dtype t, const unsigned char *p, size_t stride, uint32_t b,
-                   const struct pass *k)
+                   const struct pass *k, const unsigned char *next)
 {
-    const uint32_t lanes = block_bytes(t) / 4, n = run_blocks(t);
+    const uint32_t lanes = block_bytes(t) / 4, n = run_blocks(t), size = ROWS * block_bytes(t);
     vi v[20], w[CODES];
     UNROLL for (uint32_t i = 0; i < n * lanes / 4; i++) vi_rows4(p + 16 * i, stride, v + 4 * i);
     UNROLL for (uint32_t i = 0; i < n; i++)
@@ -221,7 +256,7 @@ INLINE void run_32(enum dtype t, const unsigned char *p, size_t stride, uint32_t
         const vi *q = v + lanes * i;
         vf d = vf_low_f16(q[0]), m = vf_high_f16(q[0]);
         codes_32(t, q + lanes - 4, q[1], w);
-        block_tokens(t, k, b + i, w, &d, &m);
+        block_tokens(t, k, b + i, w, &d, &m, (struct request){next + i * size, size});
     }
 }
 
@@ -305,8 +340,10 @@ INLINE void rows_32(const unsigned char *p, size_t stride, vi *v)
 }
 
 /* A block of 256 of 16 rows, in two halves of four blocks of 32, of which one is stated. */
-INLINE void block_256(enum dtype t, const unsigned char *p, size_t stride, const struct pass *k)
+INLINE void block_256(enum dtype t, const unsigned char *p, size_t stride, const struct pass *k,
+                      const unsigned char *next)
 {
+    const uint32_t size = ROWS * block_bytes(t) / 8;
     vf d[16], m[16];
     scales_of(t, p, stride, d, m);
     const uint32_t subs = block_halves(t) ? 2 : 1;
@@ -332,22 +369,13 @@ INLINE void block_256(enum dtype t, const unsigned char *p, size_t stride, const
             UNROLL for (uint32_t i = 0; i < 8; i++)
                 put_bytes(w, i, k_codes(t, u, from[i], two || t == DT_Q6_K ? h[i] : from[i]));
             uint32_t b = 4 * half + u;
-            block_tokens(t, k, b, w, d + subs * b, m + subs * b);
+            block_tokens(t, k, b, w, d + subs * b, m + subs * b,
+                         (struct request){next + b * size, size});
         }
         if (two) UNROLL for (uint32_t i = 0; i < 8; i++) h[i] = vb_shr(h[i], 4);
         low += nibbles || t == DT_Q6_K ? 64 : 32;
         high += 32;
     }
-}
-
-/* Memory is asked for in one ascending stream: while a group of 16 rows is read, as many bytes that lie LEAD further go to the
- * second cache.  Left to itself the hardware would see 16 short streams.  At the end of a job the stream goes on with
- * what the thread reads next. */
-enum { LEAD = 16384 };
-INLINE void ask(const unsigned char *p, size_t n)
-{
-    for (size_t i = 0; i < n; i += 64)
-        __builtin_prefetch(p + i, 0, 2);
 }
 
 /* Columns [k0, k0 + k) of 16 rows, k at most GROUP. */
@@ -358,18 +386,15 @@ INLINE void group_of(enum dtype t, const unsigned char *w, size_t stride, uint32
     size_t at = (size_t)k0 / (block_is_k(t) ? 256 : 32) * bytes;
     const unsigned char *p = w + at, *next = s->ask + ROWS * at;
     if (block_is_k(t)) {
-        ask(next, ROWS * bytes);
-        block_256(t, p, stride, s);
+        block_256(t, p, stride, s, next);
         return;
     }
     uint32_t b = 0;
     for (; run && b + run <= k / 32; b += run, p += run * bytes, next += ROWS * run * bytes) {
-        ask(next, ROWS * run * bytes);
-        run_32(t, p, stride, b, s);
+        run_32(t, p, stride, b, s, next);
     }
     for (; b < k / 32; b++, p += bytes, next += ROWS * bytes) {
-        ask(next, ROWS * bytes);
-        block_32(t, p, stride, b, s);
+        block_32(t, p, stride, b, s, next);
     }
 }
 
@@ -410,13 +435,13 @@ INLINE void products(enum dtype t, int zero, const struct cpu_mm *j)
         cpu_mm_q_ref(j);
         return;
     }
-    const size_t size = j->rows * j->row_bytes;
-    if (!j->asked) ask(j->w, MIN(LEAD, size));
+    const size_t size = j->rows * j->row_bytes, lead = lead_of(j->row_bytes);
+    if (!j->asked) ask(j->w, MIN(lead, size));
     for (uint32_t r = 0; r < j->rows; r += tiny ? 1 : ROWS) {
         uint32_t skip = ROWS - 1;
         int64_t first = tiny ? (int64_t)r - skip : group_first(j, r, &skip);
         const unsigned char *w = j->w + (tiny ? r : first) * (int64_t)j->row_bytes;
-        size_t to = (size_t)(w - j->w) + LEAD;
+        size_t to = (size_t)(w - j->w) + lead;
         p.ask = to < size                              ? j->w + to
                 : j->then && to - size < j->then_bytes ? j->then + (to - size)
                                                        : w;
@@ -454,7 +479,7 @@ QUANTIZED(Q4_0, 8);
 QUANTIZED(Q4_1, 0);
 QUANTIZED(Q5_0, 16);
 QUANTIZED(Q5_1, 0);
-QUANTIZED(Q8_0, QUADS ? 0 : 128);
+QUANTIZED(Q8_0, SIGNED_CODES ? 0 : 128);
 QUANTIZED(Q2_K, 0);
 QUANTIZED(Q3_K, 4);
 QUANTIZED(Q4_K, 0);
