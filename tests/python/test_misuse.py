@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 import unittest.mock
 
@@ -103,8 +104,9 @@ class Misuse(unittest.TestCase):
         cache = kvik.DynamicCache()
         timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
         timer.start()
+        deadline = time.monotonic() + 60  # an interrupt that is lost is a failure, and not a test without an end
         with self.assertRaises(KeyboardInterrupt):
-            while True:
+            while time.monotonic() < deadline:
                 cache.reset()
                 self.model.generate(IDS, max_new_tokens=200, min_new_tokens=200, past_key_values=cache)
         timer.join()
@@ -257,6 +259,44 @@ class Misuse(unittest.TestCase):
             with self.subTest(bad=bad), self.assertRaises((TypeError, ValueError)):
                 self.model(IDS, logits_to_keep=bad)
         np.testing.assert_array_equal(self.model(IDS, logits_to_keep=[0, -1]).logits, self.model(IDS).logits[:, [0, 4]])
+
+    def test_embeddings(self):
+        """Embeddings of a wrong shape or type are refused, and those that are not finite end their row alone."""
+        embed = self.model.get_input_embeddings()
+        good, hidden = embed(IDS), embed.embedding_dim
+        want = self.model.generate(inputs_embeds=good, max_new_tokens=5, min_new_tokens=5)
+        np.testing.assert_array_equal(want, self.want[:, 5:10])
+        for bad in (good[0], good[:, :0], good[:0], np.zeros((1, 5, hidden + 1)), np.zeros((1, 5)), object(), "text",
+                    [[[0.0] * hidden, [0.0]]]):
+            with self.subTest(bad=bad), self.assertRaises((TypeError, ValueError, kvik.KvikError)):
+                self.model.generate(inputs_embeds=bad, max_new_tokens=5)
+        for options in ({"num_beams": 2}, {"attention_mask": np.ones((1, 4))},
+                        {"attention_mask": np.zeros((1, 5))}, {"input_ids": np.repeat(IDS, 2, 0)}):
+            with self.subTest(options=options), self.assertRaises(kvik.KvikError):
+                self.model.generate(inputs_embeds=good, max_new_tokens=5, **options)
+        for same in (good.astype(np.float64), np.repeat(good, 2, 1)[:, ::2], np.asfortranarray(good)):
+            np.testing.assert_array_equal(self.model.generate(inputs_embeds=same, max_new_tokens=5, min_new_tokens=5), want)
+        both = np.concatenate([good, good * np.nan])
+        with self.assertWarnsRegex(UserWarning, "not finite"):
+            out = self.model.generate(inputs_embeds=both, max_new_tokens=5, min_new_tokens=5, return_dict_in_generate=True)
+        np.testing.assert_array_equal(out.sequences[0], want[0])
+        for bad in ([-1], [embed.num_embeddings], [0.5], ["a"], None):
+            with self.subTest(bad=bad), self.assertRaises((TypeError, ValueError, kvik.KvikError)):
+                embed(bad)
+        cache = kvik.DynamicCache()
+        self.model.generate(inputs_embeds=good, past_key_values=cache, max_new_tokens=3, min_new_tokens=3)
+        for call in (lambda: self.model.generate(inputs_embeds=good, past_key_values=cache),
+                     lambda: self.model.generate(IDS[:, :2], past_key_values=cache),
+                     lambda: self.model(IDS, inputs_embeds=good)):
+            with self.assertRaises(kvik.KvikError):
+                call()
+        self.assertEqual(cache.get_seq_length(), 7)
+
+    def test_labels(self):
+        for bad in (IDS[:, :2], IDS + 10**6, IDS * 0 - 5, IDS * 1.5, "text"):
+            with self.subTest(bad=bad), self.assertRaises((TypeError, ValueError, kvik.KvikError)):
+                self.model(IDS, labels=bad)
+        self.assertTrue(np.isfinite(self.model(IDS, labels=IDS).loss))
 
     def test_texts_with_a_nul(self):
         for call in (lambda: kvik.AutoModelForCausalLM.from_pretrained(self.model.name_or_path + "\0x"),
