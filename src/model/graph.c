@@ -100,8 +100,16 @@ const struct kv_site *graph_site(const struct graph *g, uint32_t site)
     return &g->x->m->site[site];
 }
 
-uint32_t graph_number(const struct graph *g, uint32_t site)
+/* Refuses a word that reads other tokens, or goes by their positions, behind mod_narrow. */
+static void needs_all(struct graph *g)
 {
+    if (g->narrow && g->error >= 0)
+        g->error = ERR(UNSUPPORTED, "%s: a word behind mod_narrow needs all tokens", g->x->m->what);
+}
+
+uint32_t graph_number(struct graph *g, uint32_t site)
+{
+    needs_all(g);
     return g->x->site[site];
 }
 
@@ -122,6 +130,7 @@ int graph_replay(const struct graph *g, struct pass *p)
 /* Returns the cosines and sines of a rope for positions cut at `limit` - 1; limit 0: true positions. */
 static const struct rotation *rotation(struct graph *g, uint32_t rope, uint32_t limit)
 {
+    needs_all(g);
     for (uint32_t i = 0; i < g->n_rotations; i++)
         if (g->rotation[i].rope == rope && g->rotation[i].limit == limit) return &g->rotation[i];
     if (g->n_rotations == countof(g->rotation)) {
@@ -179,6 +188,7 @@ static int positions_run(struct pass *p, const void *arg)
 void mod_embed_positions(struct graph *g, const struct dev_weight *w, float *x)
 {
     struct positions a = {w, x, graph_buffer(g, w->cols)};
+    needs_all(g);
     word(g, positions_run, &a, sizeof a);
 }
 
@@ -208,6 +218,7 @@ static int narrow_run(struct pass *p, const void *arg)
 
 void mod_narrow(struct graph *g, float *x, uint32_t width)
 {
+    g->narrow = true;
     word(g, narrow_run, &(struct narrow){x, width}, sizeof(struct narrow));
 }
 

@@ -25,6 +25,7 @@ struct graph {
     void **own;
     uint32_t n_own;
     int error;                   /* the first error of recording */
+    bool narrow;                 /* mod_narrow has been recorded */
     uint32_t max_k, max_n;       /* widest input and output of all products */
     uint32_t max_heads, max_dim; /* most query heads and widest head of all attention */
     struct rotation rotation[4 * MODEL_ROPES];

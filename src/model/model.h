@@ -523,7 +523,7 @@ void graph_needs(struct graph *g, uint32_t k, uint32_t n); /* widest matmul inpu
 float *graph_h(struct graph *g);                           /* p->h */
 /* Return a site as the model declares it, and the store's number of the site, for kv_next. */
 const struct kv_site *graph_site(const struct graph *g, uint32_t site);
-uint32_t graph_number(const struct graph *g, uint32_t site);
+uint32_t graph_number(struct graph *g, uint32_t site);
 
 /* h = rows of the model's `embed` times its `embed_scale`, or the embeddings of the feed as they are. */
 void mod_embed(struct graph *g);
@@ -532,7 +532,7 @@ void mod_embed(struct graph *g);
 void mod_mark(struct graph *g, uint32_t layer);
 /* The words behind this one compute only the tokens whose logits are wanted, as what follows the last attention needs no
  * others.  Their rows of h and of x, which has `width` values for each token, move to the front.  In a step with a
- * probe nothing moves, since a probe shows all tokens. */
+ * probe nothing moves, since a probe shows all tokens.  A word behind it that has a site or rotates is refused. */
 void mod_narrow(struct graph *g, float *x, uint32_t width);
 /* Adds learned positions: x += row pos of w. */
 void mod_embed_positions(struct graph *g, const struct dev_weight *w, float *x);

@@ -358,6 +358,30 @@ static void reports(void **state)
     weights_free(&w, &s);
 }
 
+/* Where a word behind mod_narrow reads other tokens, the model is refused: its tokens would be wrong. */
+static void narrowed_early(void **state)
+{
+    (void)state;
+    const struct kind attends = {.rope = true, .kv_heads = 2, .dim = 8},
+                      sums = {.kv_heads = HEADS, .dim = 8, .does = SUMS};
+    for (int i = 0; i < 2; i++) {
+        const struct spec s = {.n = 2, .layer = {attends, i ? sums : attends}};
+        const kvik_cache_config config = {.size = sizeof config, .max_sequences = 1};
+        struct weights w = weights_new(&s);
+        kvik_model *m;
+        kvik_cache *c = NULL;
+        save_weights(&s, &w);
+        save_config(&s);
+        assert_int_equal(kvik_model_open(dir, &m), 0);
+        narrow_after = 1;
+        assert_int_equal(kvik_cache_open(m, &config, &c), KVIK_UNSUPPORTED);
+        narrow_after = 0;
+        assert_non_null(strstr(kvik_last_error(), "mod_narrow"));
+        kvik_model_close(m);
+        weights_free(&w, &s);
+    }
+}
+
 static int start(void **state)
 {
     (void)state;
@@ -378,8 +402,9 @@ static int stop(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(rotations), cmocka_unit_test(shapes),
-                                       cmocka_unit_test(shared),    cmocka_unit_test(states),
-                                       cmocka_unit_test(phases),    cmocka_unit_test(reports)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(rotations),     cmocka_unit_test(shapes),
+                                       cmocka_unit_test(shared),        cmocka_unit_test(states),
+                                       cmocka_unit_test(phases),        cmocka_unit_test(reports),
+                                       cmocka_unit_test(narrowed_early)};
     return cmocka_run_group_tests(tests, start, stop);
 }

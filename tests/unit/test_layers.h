@@ -30,6 +30,7 @@ struct spec {
 
 /* --- the architecture, whose layers config.json lists */
 static const float decay = 0.8f;
+static uint32_t narrow_after; /* 1 + the layer behind which mod_narrow stands; 0: the last one */
 
 static struct kind kind_of(const struct model *m, uint32_t layer)
 {
@@ -146,12 +147,14 @@ static int layers_graph(const struct model *m, struct graph *g)
     struct block_buffers b = block_buffers_new(g, m, m->ffn);
     float *h = graph_h(g), *x = graph_buffer(g, HEADS * HIDDEN),
           *y = graph_buffer(g, HEADS * HIDDEN);
+    uint32_t narrow = narrow_after ? narrow_after - 1 : m->n_layers - 1;
     mod_embed(g);
     for (uint32_t i = 0; i < m->n_layers; i++) {
         struct kind k = kind_of(m, i);
         const struct block_attn *a = &l[i].attn;
         int rope = k.dim == m->head_dim ? 0 : 1;
-        struct block_form form = {.rope = k.rope ? rope : -1, .scale = 1 / sqrtf((float)k.dim)};
+        struct block_form form = {
+            .rope = k.rope ? rope : -1, .scale = 1 / sqrtf((float)k.dim), .last = i == narrow};
         mod_mark(g, i);
         if (k.does == ATTENDS) {
             block_attn_graph(g, i, i, a, &form, &b);
