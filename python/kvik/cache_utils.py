@@ -426,6 +426,12 @@ class EncoderDecoderCache(Cache):
         return copy
 
 
+def class_of(settings: Any) -> Any:
+    """Returns the class of a cache that generate() has made by its name."""
+    return {"static": StaticCache, "offloaded_static": StaticCache, "quantized": QuantizedCache}.get(
+        settings.cache_implementation, DynamicCache)
+
+
 def as_cache(value: Any) -> Tuple[Optional[Cache], bool]:
     """Returns past_key_values as a cache, and True if it came as tuples."""
     if value is None or isinstance(value, Cache):

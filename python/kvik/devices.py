@@ -67,6 +67,14 @@ def dtype_name(dtype: Any) -> Optional[str]:
     return name.rsplit(".", 1)[-1].strip("'<>")
 
 
+def asked_dtype(dtype: Any) -> Optional[str]:
+    """Returns the name of the dtype that from_pretrained() was given.  Raises ValueError for any other."""
+    name = dtype_name(dtype)
+    if name not in (None, "float32", "float16", "bfloat16", "float64", "float", "half", "double"):
+        raise ValueError(f"dtype={dtype!r}: expected float32, float16, bfloat16 or 'auto'")
+    return name
+
+
 def dtype_object(name: str) -> Any:
     """Returns torch's dtype of a name if torch is imported, else the name."""
     torch = torch_module()

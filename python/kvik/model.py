@@ -12,7 +12,7 @@ from ._arrays import ids_2d, integers, is_torch, like, mask_2d, to_numpy
 from ._lib import address, call, lib, sized
 from .cache_utils import DynamicCache, as_cache
 from .configuration import PretrainedConfig, read_config
-from .devices import accept_device, cpu, dtype_name, dtype_object
+from .devices import accept_device, asked_dtype, cpu, dtype_name, dtype_object
 from .encoder import encoder_of
 from .errors import ArgumentError, UnsupportedError
 from .generation import GenerationMixin, Options, log_softmax
@@ -21,6 +21,15 @@ from .outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
 from .store import Batch, ModelHandle, Settings, settings_of
 
 _COMPUTE = {"float32": "exact"}
+_WEIGHTS = "the weights stay in the library; model.device, model.dtype and model.num_parameters() tell of them"
+_LAYERS = "it is called as a whole; output_hidden_states=True and output_attentions=True show what its layers compute"
+# What programs for Transformers ask a torch.nn.Module, and the sentence that answers.
+_OF_MODULES = {
+    **dict.fromkeys(("parameters", "named_parameters", "buffers", "state_dict", "load_state_dict"), _WEIGHTS),
+    **dict.fromkeys(("model", "base_model", "lm_head", "transformer", "modules", "named_modules", "get_output_embeddings",
+                     "register_forward_hook"), _LAYERS),
+    **dict.fromkeys(("resize_token_embeddings", "save_pretrained", "push_to_hub", "gradient_checkpointing_enable", "add_adapter",
+                     "load_adapter", "zero_grad"), "kvik runs models as their files are, and neither changes nor writes them")}
 # Arguments of from_pretrained: kvik's, and those of Transformers that change nothing here.
 _OPEN_TAKES = {f.name for f in fields(Settings)} | {
     "revision", "gguf_file", "cache_dir", "token", "use_auth_token", "local_files_only", "force_download", "trust_remote_code",
@@ -80,7 +89,7 @@ class PreTrainedModel(GenerationMixin):
         unknown = [k for k in kwargs if k not in _OPEN_TAKES]
         if unknown:
             warnings.warn(f"from_pretrained() ignores {', '.join(unknown)}; kvik has no such argument", stacklevel=3)
-        name = dtype_name(dtype if dtype is not None else torch_dtype)
+        name = asked_dtype(dtype if dtype is not None else torch_dtype)
         where = {k: kwargs.pop(k) for k in ("revision", "gguf_file") if k in kwargs}
         path = hub.resolve(pretrained_model_name_or_path, cache=kwargs.pop("cache_dir", None), **where)
         if os.environ.get("KVIK_CACHE_MEMORY"):
@@ -92,7 +101,11 @@ class PreTrainedModel(GenerationMixin):
         config = PretrainedConfig.from_dict(read_config(path, handle.pointer))
         if cls.main_input_name == "input_features" and not encoder_of(handle).bins:
             raise UnsupportedError(f"{path} is a model of type {getattr(config, 'model_type', None)!r}, and no speech model")
-        model = (_class_for(cls, config) if cls._architectures is None else cls)(handle, config, defaults, name)
+        kind = _class_for(cls, config) if cls._architectures is None else cls
+        if getattr(cls, "_seq2seq", False) and not getattr(kind, "_seq2seq", False):
+            raise ArgumentError(f"{path} is a model of type {getattr(config, 'model_type', None)!r}, which has no encoder; open it "
+                                "with AutoModelForCausalLM")
+        model = kind(handle, config, defaults, name)
         model._check_class()
         return model
 
@@ -135,7 +148,25 @@ class PreTrainedModel(GenerationMixin):
         """Returns itself; weights are used as the files have them."""
         return self
 
-    cuda = cpu = float = bfloat16 = requires_grad_ = lambda self, *args, **kwargs: self
+    cuda = cpu = float = bfloat16 = double = requires_grad_ = lambda self, *args, **kwargs: self
+
+    def compile(self, *_: Any, **__: Any) -> None:
+        """Does nothing: every strategy replays a recorded step."""
+
+    def set_attn_implementation(self, *_: Any, **__: Any) -> None:
+        """Does nothing: kvik has one implementation of attention."""
+
+    def tie_weights(self, *_: Any, **__: Any) -> None:
+        """Does nothing: the head and the embeddings are tied as the files say."""
+
+    def get_memory_footprint(self, **_: Any) -> int:
+        """Returns the bytes of the weights."""
+        return int(self.describe()["bytes"])
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _OF_MODULES:
+            raise AttributeError(f"a model of kvik has no {name!r}: {_OF_MODULES[name]}")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def can_generate(self) -> bool:
         """True if the model has a head."""

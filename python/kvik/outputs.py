@@ -81,5 +81,17 @@ class GenerateOutput(ModelOutput):
                "encoder_hidden_states", "beam_indices", "texts", "finish_reasons", "stats")
 
 
-GenerateDecoderOnlyOutput = GenerateOutput
-GenerateBeamDecoderOnlyOutput = GenerateOutput
+class GenerateDecoderOnlyOutput(GenerateOutput):
+    """Of models without an encoder, without beams."""
+
+
+class GenerateBeamDecoderOnlyOutput(GenerateOutput):
+    """Of models without an encoder, with beams."""
+
+
+class GenerateEncoderDecoderOutput(GenerateOutput):
+    """Of models with an encoder, without beams."""
+
+
+class GenerateBeamEncoderDecoderOutput(GenerateOutput):
+    """Of models with an encoder, with beams."""

@@ -15,6 +15,13 @@ from .speech import AutoModelForSpeechSeq2Seq, language_names
 from .tokenization import AutoTokenizer
 
 
+# What a text pipeline adds where neither the program nor the model says it, as in Transformers.
+_DEFAULTS = {"max_new_tokens": 256, "do_sample": True, "temperature": 0.7}
+# Arguments that are not those of generate(): of the tokenizer, of the template, and of what comes out.
+_TOKENIZER_TAKES = ("add_special_tokens", "padding", "truncation")
+_TEMPLATE_TAKES = ("tools", "documents")
+
+
 class TextGenerationPipeline:
     """Continues texts, or chats given as lists of {"role", "content"}."""
 
@@ -34,9 +41,8 @@ class TextGenerationPipeline:
             tokenizer = model.name_or_path
         self.model = model
         self.tokenizer = AutoTokenizer.from_pretrained(tokenizer) if isinstance(tokenizer, str) else tokenizer
-        kwargs.pop("device", None)
-        kwargs.pop("framework", None)
-        kwargs.pop("batch_size", None)
+        for name in ("device", "framework", "batch_size", "num_workers", "trust_remote_code", "use_fast"):
+            kwargs.pop(name, None)
         self.defaults = kwargs
 
     @property
@@ -44,56 +50,109 @@ class TextGenerationPipeline:
         """The device of the model."""
         return self.model.device
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.model!r})"
+
     def __call__(self, text_inputs: Any, return_full_text: Optional[bool] = None, return_text: Optional[bool] = None,
-                 return_tensors: Optional[bool] = None, clean_up_tokenization_spaces: bool = False,
+                 return_tensors: Optional[bool] = None, clean_up_tokenization_spaces: Optional[bool] = None,
                  continue_final_message: Optional[bool] = None, **kwargs: Any) -> Any:
         """Generates for a text, a chat, or a list of them.
 
         Returns a list of {"generated_text"} with a dictionary for each returned sequence; for a list of inputs, a list of
-        such lists.  return_full_text=False gives the new text alone.  A chat gives its messages and the new one.
-        Further arguments are options of generate().
-        """
-        inputs: List[Any] = [text_inputs]
-        if isinstance(text_inputs, (list, tuple)) and text_inputs and not _is_chat(text_inputs):
-            inputs = list(text_inputs)
-        options = {**self.defaults, **kwargs}
-        options.pop("batch_size", None)  # one text after the other: the tokens are those of a batch
-        stop = options.pop("stop_sequence", None)
-        if stop is not None:
-            options["stop_strings"] = [stop]
-        full = True if return_full_text is None else return_full_text
-        out = [self._one(item, options, full, bool(return_tensors), clean_up_tokenization_spaces, continue_final_message)
-               for item in inputs]
-        return out if len(inputs) != 1 or inputs[0] is not text_inputs else out[0]
+        such lists; for a generator, an iterator over them.  return_full_text=False gives the new text alone, return_tensors=True
+        {"generated_token_ids"}, a list.  A chat gives its messages and the new one.
 
-    def _one(self, item: Any, options: Dict[str, Any], full: bool, tensors: bool, clean: bool,
+        skip_special_tokens=False keeps special tokens in the new text.  stop_sequence: a text or a list that ends the answer.
+        tools and documents are those of the chat template; add_special_tokens, truncation and tokenizer_encode_kwargs those of
+        the tokenizer; prefix stands before the text.  Further arguments are options of generate().  Where neither they nor the
+        model's generation_config say otherwise, a pipeline draws up to 256 tokens at a temperature of 0.7, as in Transformers.
+        """
+        if return_full_text is not None and (return_text is not None or return_tensors is not None):
+            raise ArgumentError("return_full_text excludes return_text and return_tensors")
+        if return_text is not None and return_tensors is not None:
+            raise ArgumentError("return_text and return_tensors exclude each other")
+        options = {**self.defaults, **kwargs}
+        for name in ("batch_size", "num_workers"):  # one text after the other: the tokens are those of a batch
+            options.pop(name, None)
+        settings = {"full": return_full_text is not False, "tensors": bool(return_tensors), "clean": clean_up_tokenization_spaces,
+                    "final": continue_final_message}
+
+        def one(item: Any) -> List[Dict[str, Any]]:
+            return self._one(item, dict(options), **settings)
+        if isinstance(text_inputs, str) or _is_chat(text_inputs):
+            return one(text_inputs)
+        if isinstance(text_inputs, (list, tuple)):
+            return [one(item) for item in text_inputs]
+        if hasattr(text_inputs, "__next__"):
+            return map(one, text_inputs)
+        if hasattr(text_inputs, "__getitem__") and hasattr(text_inputs, "__len__") and not hasattr(text_inputs, "keys"):  # a data set
+            return (one(text_inputs[i]) for i in range(len(text_inputs)))
+        raise ValueError(f"a pipeline takes a text, a chat or a list of them, not {type(text_inputs).__name__}")
+
+    def _one(self, item: Any, options: Dict[str, Any], full: bool, tensors: bool, clean: Optional[bool],
              final: Optional[bool]) -> List[Dict[str, Any]]:
+        skip = options.pop("skip_special_tokens", None)
         chat = _is_chat(item)
         if chat:
-            go_on = item[-1]["role"] == "assistant" if final is None else final
-            encoded = self.tokenizer.apply_chat_template(item, add_generation_prompt=not go_on, continue_final_message=go_on,
-                                                         return_tensors="np", return_dict=True)
-        else:
-            encoded = self.tokenizer(item, return_tensors="np")
-        sequences = self.model.generate(**encoded, **options)
-        out = []
-        for ids in sequences:
+            item = list(getattr(item, "messages", item))
+            final = item[-1]["role"] == "assistant" if final is None else final
+        ids, mask = self._encode(item, chat, bool(final), options)
+        out = self.model.generate(ids, attention_mask=mask, **self._options(options))
+        columns = 0 if ids is None else ids.shape[1]
+        rows = []
+        for sequence in out.sequences if hasattr(out, "keys") else out:
             if tensors:
-                out.append({"generated_token_ids": ids})
+                rows.append({"generated_token_ids": sequence.tolist()})
                 continue
-            new = self.tokenizer.decode(ids[encoded.input_ids.shape[1]:], True, clean)
+            new = self.tokenizer.decode(sequence[columns:], skip is not False, clean)
             text: Union[str, List[Dict[str, str]]] = new
             if chat and full:
                 last = item[-1]
-                text = list(item[:-1]) + [{**last, "content": last["content"] + new}] if go_on else \
-                    list(item) + [{"role": "assistant", "content": new}]
+                text = item[:-1] + [{**last, "content": last["content"] + new}] if final else \
+                    item + [{"role": "assistant", "content": new}]
             elif full:
                 text = item + new
-            out.append({"generated_text": text})
-        return out
+            rows.append({"generated_text": text})
+        return rows
+
+    def _encode(self, item: Any, chat: bool, final: bool, options: Dict[str, Any]) -> Any:
+        """Returns the ids and the mask of an input, None for an empty text, and takes from options what they need."""
+        more = {name: options.pop(name) for name in _TOKENIZER_TAKES if name in options}
+        if options.get("max_length") is not None and more.get("truncation"):
+            more["max_length"] = options["max_length"]  # an option of generate() as well
+        more.update(options.pop("tokenizer_encode_kwargs", None) or {})
+        given = {name: options.pop(name, None) for name in _TEMPLATE_TAKES}
+        prefix = options.pop("prefix", None) or ""
+        if chat:
+            more.pop("add_special_tokens", None)
+            out = self.tokenizer.apply_chat_template(item, add_generation_prompt=not final, continue_final_message=final,
+                                                     return_tensors="np", return_dict=True, **given, **more)
+        elif isinstance(item, str):
+            out = self.tokenizer(prefix + item, return_tensors="np", **more)
+        else:
+            raise ValueError(f"a pipeline takes a text, a chat or a list of them, not {type(item).__name__}")
+        return (out.input_ids, out.attention_mask) if out.input_ids.shape[1] else (None, None)
+
+    def _options(self, options: Dict[str, Any]) -> Dict[str, Any]:
+        """Returns the options of generate(), with the defaults of a pipeline."""
+        stop = options.pop("stop_sequence", None)
+        if stop is not None:
+            options["stop_strings"] = [stop] if isinstance(stop, str) else list(stop)
+        config = options.get("generation_config")
+        known = {**self.model.generation_config.to_dict(), **(config.to_dict() if hasattr(config, "to_dict") else config or {}),
+                 **options}
+        known = {k: v for k, v in known.items() if v is not None}
+        if "max_new_tokens" not in known and "max_length" not in known:
+            options["max_new_tokens"] = _DEFAULTS["max_new_tokens"]
+        if known.setdefault("do_sample", True):
+            options["do_sample"] = True
+            if "temperature" not in known:
+                options["temperature"] = _DEFAULTS["temperature"]
+        return options
 
 
 def _is_chat(value: Any) -> bool:
+    value = getattr(value, "messages", value)
     return isinstance(value, (list, tuple)) and bool(value) and isinstance(value[0], dict)
 
 

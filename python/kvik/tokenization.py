@@ -4,12 +4,12 @@ import json
 import os
 import re
 import warnings
-from typing import Any, Dict, Iterable, List, Optional, Sequence, Union
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
 from . import hub
-from ._arrays import integers, is_torch, tensors, to_numpy
+from ._arrays import integers, is_torch, like, tensors, to_numpy, want_torch
 from ._lib import address, call, encode, lib, text_of, view
 from .batch_encoding import BatchEncoding
 from .errors import KvikError, UnsupportedError
@@ -19,6 +19,8 @@ from .tool_schema import tool_json
 _UNKNOWN = {"text_pair", "text_target", "text_pair_target", "return_offsets_mapping", "return_overflowing_tokens",
             "return_special_tokens_mask", "return_token_type_ids", "is_split_into_words"}
 _ROLES = ("bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_token", "mask_token")
+_TRUNCATIONS = (True, False, None, "longest_first", "only_first", "only_second", "do_not_truncate")
+_ENDLESS = 10**20  # from here on model_max_length means that no length is known, as in Transformers
 _STRATEGIES = {True: "longest", "longest": "longest", "max_length": "max_length", False: None, "do_not_pad": None, None: None}
 
 
@@ -47,8 +49,8 @@ class PreTrainedTokenizer:
         self._handle = handle
         self.name_or_path = path
         self.init_kwargs = _config(path)
-        self.padding_side = kwargs.get("padding_side") or self.init_kwargs.get("padding_side") or "right"
-        self.truncation_side = kwargs.get("truncation_side") or self.init_kwargs.get("truncation_side") or "right"
+        for name in ("padding_side", "truncation_side"):
+            setattr(self, name, _side(name, kwargs.get(name) or self.init_kwargs.get(name) or "right"))
         self.model_max_length = int(kwargs.get("model_max_length") or self.init_kwargs.get("model_max_length") or 10**30)
         self.clean_up_tokenization_spaces = False
         for role in _ROLES:
@@ -168,16 +170,20 @@ class PreTrainedTokenizer:
         """Encodes a text, or several.
 
         padding: True or "longest", "max_length", or False.  truncation: True cuts at max_length (default:
-        model_max_length).  return_tensors: "pt", "np", or None for lists.  Returns ``input_ids`` and ``attention_mask``,
+        model_max_length), and special tokens that begin and end a text stay.  return_tensors: "pt", "np", or None for lists.  Returns ``input_ids`` and ``attention_mask``,
         [batch, tokens], or plain lists for one text without return_tensors.
         """
         for name, value in {"text_pair": text_pair, **kwargs}.items():
             if name in _UNKNOWN and value is not None and value is not False:
                 raise UnsupportedError(f"the tokenizer does not take {name}; it returns input_ids and attention_mask of single texts")
         single = isinstance(text, str)
+        if not single and not isinstance(text, (list, tuple)):
+            raise ValueError(f"text is a str or a list of them, not {type(text).__name__}")
+        if max_length is not None and truncation is None and padding is False:
+            truncation = True  # as in Transformers: a length alone cuts
         rows = [self._encode(t, add_special_tokens) for t in ([text] if single else text)]
         return self._finish(rows, single, padding, truncation, max_length, return_tensors, return_attention_mask,
-                            padding_side, pad_to_multiple_of, return_length)
+                            padding_side, pad_to_multiple_of, return_length, special=add_special_tokens)
 
     def batch_encode_plus(self, texts: Sequence[str], **kwargs: Any) -> BatchEncoding:
         """As calling the tokenizer with a list."""
@@ -191,24 +197,51 @@ class PreTrainedTokenizer:
             return_tensors: Optional[str] = None, padding_side: Optional[str] = None,
             pad_to_multiple_of: Optional[int] = None, **_: Any) -> BatchEncoding:
         """Pads encoded texts: {"input_ids": [[...], ...]} or a list of such mappings of one text each."""
-        ids = encoded["input_ids"] if hasattr(encoded, "keys") else [e["input_ids"] for e in encoded]
-        rows = [to_numpy(row).ravel().tolist() for row in ids]
-        return self._finish(rows, False, padding, None, max_length, return_tensors, None, padding_side,
-                            pad_to_multiple_of, False)
+        table = dict(encoded) if hasattr(encoded, "keys") else {k: [e[k] for e in encoded] for k in encoded[0]}
+        if "input_ids" not in table:
+            raise ValueError(f"pad() needs input_ids; there are {', '.join(table) or 'no keys'}")
+        ids, kind = table.pop("input_ids"), return_tensors
+        single = bool(len(ids)) and np.ndim(ids[0]) == 0
+        if kind is None and len(ids) and not isinstance(ids[0], (int, list, tuple)):
+            kind = "pt" if is_torch(ids) or is_torch(ids[0]) else "np"  # arrays stay arrays
+        rows = [to_numpy(row).ravel().tolist() for row in ([ids] if single else ids)]
+        given = table.pop("attention_mask", None)
+        if given is not None:
+            given = [to_numpy(row).ravel().tolist() for row in ([given] if single else given)]
+            if [len(mask) for mask in given] != [len(row) for row in rows]:
+                raise ValueError("pad(): attention_mask and input_ids have different lengths")
+        out = self._finish(rows, single, padding, None, max_length, kind, None, padding_side, pad_to_multiple_of, False,
+                           masks=given)
+        for name, value in table.items():  # other keys are not padded
+            out[name] = value if kind is None else like(np.array([value] if single else value),
+                                                        getattr(kind, "value", kind) == "pt" and want_torch() is not None)
+        return out
 
     def _finish(self, rows: List[List[int]], single: bool, padding: Any, truncation: Any, max_length: Optional[int],
                 kind: Optional[str], with_mask: Optional[bool], side: Optional[str], multiple: Optional[int],
-                with_length: bool, marked: Optional[List[List[int]]] = None) -> BatchEncoding:
-        if truncation and truncation != "do_not_truncate":
-            rows = [self._cut(row, max_length or self.model_max_length) for row in rows]
-            marked = marked and [self._cut(row, max_length or self.model_max_length) for row in marked]
+                with_length: bool, marked: Optional[List[List[int]]] = None,
+                masks: Optional[List[List[int]]] = None, special: bool = False) -> BatchEncoding:
+        padding, truncation = getattr(padding, "value", padding), getattr(truncation, "value", truncation)
+        if truncation not in _TRUNCATIONS:
+            raise ValueError(f"truncation={truncation!r}: expected True, False, 'longest_first', 'only_first' or 'do_not_truncate'")
         if padding not in _STRATEGIES:
             raise ValueError(f"padding={padding!r}: expected True, False, 'longest', 'max_length' or 'do_not_pad'")
+        if max_length is not None and max_length < 0:
+            raise ValueError(f"max_length is {max_length}; expected 0 or more")
         strategy = _STRATEGIES[padding]
-        masks = [[1] * len(row) for row in rows]
+        if max_length is None and self.model_max_length < _ENDLESS:
+            max_length = self.model_max_length if truncation or strategy == "max_length" else None
+        if max_length is None and strategy == "max_length":
+            strategy = None  # as in Transformers: no length is known
+        if truncation and truncation != "do_not_truncate" and max_length is not None:
+            if strategy and multiple and max_length % multiple:
+                raise ValueError(f"truncation to {max_length} tokens, and padding to a multiple of {multiple}, exclude each other")
+            rows = [self._cut(row, max_length, special) for row in rows]
+            marked = marked and [self._cut(row, max_length, False) for row in marked]
+        masks = masks or [[1] * len(row) for row in rows]
         if strategy:
-            side = side or self.padding_side
-            rows, masks = self._pad(rows, strategy, max_length, side, multiple)
+            side = _side("padding_side", side or self.padding_side)
+            rows, masks = self._pad(rows, masks, strategy, max_length, side, multiple)
             if marked is not None:
                 width = len(rows[0]) if rows else 0
                 marked = [[0] * (width - len(m)) + m if side == "left" else m + [0] * (width - len(m)) for m in marked]
@@ -225,31 +258,42 @@ class PreTrainedTokenizer:
             out["length"] = [len(row) for row in rows]
         return BatchEncoding(out)
 
-    def _cut(self, row: List[int], limit: int) -> List[int]:
+    def _cut(self, row: List[int], limit: int, special: bool) -> List[int]:
+        """Cuts a row to limit tokens.  special: tokens that every text begins and ends with stay."""
         if len(row) <= limit:
             return row
-        return row[-limit:] if self.truncation_side == "left" else row[:limit]
+        head, tail = self._frame() if special else (0, 0)
+        if head + tail > limit:
+            raise ValueError(f"max_length is {limit}, and every text has {head + tail} special tokens")
+        end = len(row) - tail
+        kept = limit - head - tail
+        middle = row[end - kept:end] if self.truncation_side == "left" else row[head:head + kept]
+        return row[:head] + middle + row[end:]
 
-    def _pad(self, rows: List[List[int]], strategy: str, limit: Optional[int], side: str,
+    def _frame(self) -> Tuple[int, int]:
+        """Returns how many special tokens stand before a text and behind it."""
+        plain, whole = self._encode("a", False), self._encode("a", True)
+        more = len(whole) - len(plain)
+        head = next((i for i in range(more + 1) if whole[i:i + len(plain)] == plain), 0)
+        return head, more - head
+
+    def _pad(self, rows: List[List[int]], masks: List[List[int]], strategy: str, limit: Optional[int], side: str,
              multiple: Optional[int]) -> Any:
         width = max(map(len, rows), default=0)
         if strategy == "max_length":
-            width = max(width, limit or min(self.model_max_length, 2**20))
+            width = max(width, limit or 0)
         if multiple:
             width = -(-width // multiple) * multiple
         if all(len(row) == width for row in rows):
-            return rows, [[1] * width for _ in rows]
+            return rows, masks
         pad = self.pad_token_id
         if pad is None:
             raise ValueError("padding needs a pad token, and this tokenizer has none; set one, for example "
                              "tokenizer.pad_token = tokenizer.eos_token")
-        out, masks = [], []
-        for row in rows:
-            fill = width - len(row)
-            left = side == "left"
-            out.append([pad] * fill + row if left else row + [pad] * fill)
-            masks.append([0] * fill + [1] * len(row) if left else [1] * len(row) + [0] * fill)
-        return out, masks
+        fills = [width - len(row) for row in rows]
+        if side == "left":
+            return ([[pad] * n + row for n, row in zip(fills, rows)], [[0] * n + mask for n, mask in zip(fills, masks)])
+        return ([row + [pad] * n for n, row in zip(fills, rows)], [mask + [0] * n for n, mask in zip(fills, masks)])
 
     # -- decoding
 
@@ -264,7 +308,9 @@ class PreTrainedTokenizer:
         if getattr(ids, "ndim", 1) > 1 or (isinstance(ids, list) and ids and not np.isscalar(ids[0])
                                            and not (is_torch(ids[0]) and ids[0].ndim == 0)):
             return self.batch_decode(ids, skip_special_tokens, clean_up_tokenization_spaces)
-        array = integers(ids if not isinstance(ids, list) else [int(i) for i in ids], "token_ids")
+        if isinstance(ids, list):
+            ids = [i if isinstance(i, float) else int(i) for i in ids]
+        array = integers(ids, "token_ids")
         text = ctypes.c_char_p()
         call("kvik_tokenizer_decode", self._handle, address(array), array.size, skip_special_tokens, ctypes.byref(text),
              None)
@@ -277,7 +323,9 @@ class PreTrainedTokenizer:
 
     def batch_decode(self, sequences: Any, skip_special_tokens: bool = False,
                      clean_up_tokenization_spaces: Optional[bool] = None, **kwargs: Any) -> List[str]:
-        """Returns the text of each row."""
+        """Returns the text of each row; of the ids of one text, a list with that text."""
+        if len(sequences) and np.ndim(sequences[0]) == 0:
+            return [self.decode(sequences, skip_special_tokens, clean_up_tokenization_spaces, **kwargs)]
         return [self.decode(row, skip_special_tokens, clean_up_tokenization_spaces, **kwargs) for row in sequences]
 
     def convert_tokens_to_string(self, tokens: Sequence[str]) -> str:
@@ -370,6 +418,12 @@ class PreTrainedTokenizer:
 
 def _reopen(kind: Any, path: str, settings: Dict[str, Any]) -> PreTrainedTokenizer:
     return kind(path, **settings)
+
+
+def _side(name: str, value: Any) -> str:
+    if value not in ("left", "right"):
+        raise ValueError(f"{name}={value!r}: expected 'left' or 'right'")
+    return str(value)
 
 
 def _clean(text: str) -> str:

@@ -32,6 +32,39 @@ class Outputs(unittest.TestCase):
                 self.same(h, whole.hidden_states[layer][:, begin:end])
             begin = end
 
+    def test_names(self):
+        m = model("llama-gqa-l3", "float32")
+        some = {"max_new_tokens": 3, "do_sample": False, "return_dict_in_generate": True}
+        out = m.generate(IDS, **some)
+        self.assertEqual((type(out).__name__, type(out.past_key_values).__name__), ("GenerateDecoderOnlyOutput", "DynamicCache"))
+        out = m.generate(IDS, num_beams=2, **some)
+        self.assertEqual((type(out).__name__, out.beam_indices.dtype), ("GenerateBeamDecoderOnlyOutput", np.int32))
+        cache = m.generate(IDS, cache_implementation="static", **some).past_key_values
+        self.assertEqual((type(cache), cache.get_max_cache_shape()), (kvik.StaticCache, 9))
+        cache = m.generate(IDS, cache_implementation="quantized", **some).past_key_values
+        self.assertIsInstance(cache, kvik.QuantizedCache)
+        with self.assertRaisesRegex(kvik.UnsupportedError, "dola_layers"):
+            m.generate(IDS, dola_layers="high", **some)
+        m.generate(IDS, dola_layers=None, **some)
+        config = kvik.GenerationConfig(max_new_tokens=3)
+        self.assertEqual((config.top_k, config.watermarking_config, config.max_new_tokens), (None, None, 3))
+        with self.assertRaisesRegex(AttributeError, "max_new_tokens"):
+            config.max_new_token  # noqa: B018
+        self.assertFalse(hasattr(config, "no_timestamps_token_id"))
+
+    def test_names_of_modules(self):
+        m = model("llama-gqa-l3", "float32")
+        self.assertGreater(m.get_memory_footprint(), m.num_parameters())
+        self.assertIs(m.double(), m)
+        for name, word in (("parameters", "num_parameters"), ("lm_head", "output_hidden_states"), ("save_pretrained", "files"),
+                           ("foo", "no attribute 'foo'")):
+            with self.assertRaisesRegex(AttributeError, word):
+                getattr(m, name)
+        with self.assertRaisesRegex(ValueError, "no encoder"):
+            kvik.AutoModelForSeq2SeqLM.from_pretrained(model_path("llama-gqa-l3"))
+        with self.assertRaisesRegex(ValueError, "float7"):
+            kvik.AutoModelForCausalLM.from_pretrained(model_path("llama-gqa-l3"), dtype="float7")
+
     def test_plain(self):
         m = model("llama-gqa-l3", "float32")
         self.check(m, m.generate(IDS, **ASK), 6)

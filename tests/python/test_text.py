@@ -44,6 +44,54 @@ class Text(unittest.TestCase):
         self.assertEqual(again("The sea is").input_ids, one.input_ids)
         self.assertEqual((again.padding_side, again.eos_token_id), ("left", t.eos_token_id))
 
+    def test_lengths(self):
+        t = kvik.AutoTokenizer.from_pretrained(CHAT_MODEL)
+        ids = t("The sea is wide").input_ids
+        self.assertEqual(t("The sea is wide", padding="max_length").input_ids, ids)  # no length is known
+        self.assertEqual(t("The sea is wide", max_length=3).input_ids, ids[:3])
+        self.assertEqual(t("The sea is wide", truncation=True, max_length=0).input_ids, [])
+        for wrong, word in (({"truncation": "foo"}, "truncation='foo'"), ({"padding": "foo"}, "padding='foo'"),
+                            ({"truncation": True, "max_length": -1}, "max_length is -1"),
+                            ({"padding": True, "padding_side": "middle"}, "padding_side='middle'"),
+                            ({"truncation": True, "max_length": 3, "padding": True, "pad_to_multiple_of": 4}, "multiple of 4")):
+            with self.assertRaisesRegex(ValueError, word):
+                t("The sea is wide", **wrong)
+        with self.assertRaisesRegex(ValueError, "truncation_side='up'"):
+            kvik.AutoTokenizer.from_pretrained(CHAT_MODEL, truncation_side="up")
+        for wrong in (None, 5, b"abc"):
+            with self.assertRaisesRegex(ValueError, "a str or a list"):
+                t(wrong)
+        short = kvik.AutoTokenizer.from_pretrained(CHAT_MODEL, model_max_length=2)
+        self.assertEqual(short("The sea is wide", truncation=True).input_ids, ids[:2])
+        self.assertEqual(len(short("A", padding="max_length").input_ids), 2)
+
+    def test_special_tokens_stay(self):
+        t = kvik.AutoTokenizer.from_pretrained(CHAT_MODEL)
+        encode = t._encode
+        t._encode = lambda text, special: [7] * special + encode(text, False) + [8, 9] * special  # as a tokenizer with both
+        ids = encode("The sea is wide", False)
+        for side, kept in (("right", ids[:2]), ("left", ids[-2:])):
+            t.truncation_side = side
+            self.assertEqual(t("The sea is wide", truncation=True, max_length=5).input_ids, [7, *kept, 8, 9])
+        self.assertEqual(t("The sea is wide", truncation=True, max_length=2, add_special_tokens=False).input_ids, ids[-2:])
+        with self.assertRaisesRegex(ValueError, "3 special tokens"):
+            t("The sea is wide", truncation=True, max_length=2)
+
+    def test_pad(self):
+        t = kvik.AutoTokenizer.from_pretrained(CHAT_MODEL)
+        pad = t.pad_token_id
+        out = t.pad([{"input_ids": [4, 5], "attention_mask": [0, 1]}, {"input_ids": [6], "attention_mask": [1]}])
+        self.assertEqual((out.input_ids, out.attention_mask), ([[4, 5], [6, pad]], [[0, 1], [1, 0]]))
+        out = t.pad({"input_ids": [4, 5]}, padding="max_length", max_length=3)
+        self.assertEqual((out.input_ids, out.attention_mask), ([4, 5, pad], [1, 1, 0]))
+        out = t.pad([{"input_ids": np.array([4, 5]), "label": 1}, {"input_ids": np.array([6]), "label": 0}])
+        self.assertEqual((out.input_ids.tolist(), out.label.tolist()), ([[4, 5], [6, pad]], [1, 0]))
+        with self.assertRaisesRegex(ValueError, "input_ids"):
+            t.pad({"foo": [1]})
+        self.assertEqual(t.batch_decode(t("The sea").input_ids), ["The sea"])
+        with self.assertRaises(TypeError):
+            t.decode([1.5])
+
     def test_chat(self):
         t = self.tokenizer
         text = t.apply_chat_template(MESSAGES, tokenize=False, add_generation_prompt=True)
@@ -186,7 +234,7 @@ class Text(unittest.TestCase):
         np.testing.assert_array_equal(first, self.model.generate(inputs.input_ids, config))
 
     def test_pipeline(self):
-        pipe = kvik.pipeline("text-generation", model=self.model, tokenizer=self.tokenizer)
+        pipe = kvik.pipeline("text-generation", model=self.model, tokenizer=self.tokenizer, do_sample=False)
         out = pipe("The sea is", max_new_tokens=5)
         self.assertTrue(out[0]["generated_text"].startswith("The sea is a"))
         new = pipe("The sea is", max_new_tokens=5, return_full_text=False)[0]["generated_text"]
@@ -197,6 +245,56 @@ class Text(unittest.TestCase):
         self.assertEqual(len(pipe(["The", "A"], max_new_tokens=2, batch_size=2)), 2)
         stopped = pipe("The sea is", max_new_tokens=20, stop_sequence=".", return_full_text=False)[0]["generated_text"]
         self.assertEqual(stopped.count("."), 1)
+        two = pipe("The sea is", max_new_tokens=20, stop_sequence=["place", "."], return_full_text=False)[0]["generated_text"]
+        self.assertTrue(two.endswith("place"))
+
+    def test_pipeline_arguments(self):
+        t = self.tokenizer
+        pipe = kvik.pipeline("text-generation", model=self.model, tokenizer=t)
+        some = {"max_new_tokens": 2, "do_sample": False}
+        ids = pipe("The sea is", return_tensors=True, **some)[0]["generated_token_ids"]
+        self.assertEqual((type(ids), ids[:3]), (list, t("The sea is").input_ids))
+        self.assertEqual(list(pipe((x for x in ("The", "A")), **some)), pipe(["The", "A"], **some))
+        whole = pipe("The sea is", return_dict_in_generate=True, output_scores=True, **some)
+        self.assertEqual(whole[0]["generated_text"], t.decode(ids))
+        cut = pipe("The sea is a place", truncation=True, tokenizer_encode_kwargs={"max_length": 3}, return_tensors=True, **some)
+        self.assertEqual(cut[0]["generated_token_ids"], ids)
+        self.assertEqual(pipe(" is", prefix="The sea", **some)[0]["generated_text"], t.decode(ids)[len("The sea"):])
+        tool = {"type": "function", "function": {"name": "look", "description": "Looks.", "parameters": {}}}
+        t.chat_template, own = "{{ tools[0].function.name }} {{ messages[0].content }}", t.chat_template
+        try:
+            seen = []
+            pipe([{"role": "user", "content": "hi"}], tools=[tool], logits_processor=[lambda i, s: (seen.append(i), s)[1]], **some)
+            self.assertEqual(t.decode(seen[0][0]), "look hi")
+        finally:
+            t.chat_template = own
+        closed = pipe(MESSAGES, max_new_tokens=30, do_sample=False, skip_special_tokens=False, return_full_text=False)
+        self.assertTrue(closed[0]["generated_text"].endswith("<|im_end|>"))
+        self.assertTrue(pipe("", **some)[0]["generated_text"])
+        for wrong in (None, 5, {"role": "user", "content": "hi"}):
+            with self.assertRaisesRegex(ValueError, "a text, a chat or a list"):
+                pipe(wrong, **some)
+        with self.assertRaisesRegex(ValueError, "excludes"):
+            pipe("a", return_full_text=True, return_tensors=True)
+
+    def test_pipeline_defaults(self):
+        class Recorder:
+            config, name_or_path = self.model.config, ""
+            generation_config = kvik.GenerationConfig()
+
+            def generate(self, ids, **options):
+                self.options = options
+                return ids
+        pipe = kvik.pipeline("text-generation", model=Recorder(), tokenizer=self.tokenizer)
+
+        def options(**given):
+            pipe("a", **given)
+            return {k: v for k, v in pipe.model.options.items() if k != "attention_mask"}
+        self.assertEqual(options(), {"max_new_tokens": 256, "do_sample": True, "temperature": 0.7})
+        self.assertEqual(options(do_sample=False, max_length=9), {"do_sample": False, "max_length": 9})
+        self.assertEqual(options(temperature=0.2)["temperature"], 0.2)
+        Recorder.generation_config = kvik.GenerationConfig(do_sample=False, max_length=64)
+        self.assertEqual(options(), {})
 
 
 if __name__ == "__main__":

@@ -21,6 +21,14 @@ def option_names() -> List[str]:
         names.append(option.name.decode())
 
 
+# Options of Transformers that kvik does not have: reading them gives None, as there.
+_OTHERS = {
+    "assistant_early_exit", "assistant_lookbehind", "begin_suppress_tokens", "cache_config", "continuous_batching_config",
+    "constraints", "dola_layers", "exponential_decay_length_penalty", "force_words_ids", "forced_decoder_ids", "is_assistant",
+    "low_memory", "output_attentions", "output_hidden_states", "remove_invalid_values", "renormalize_logits",
+    "target_lookbehind", "token_healing", "transformers_version", "watermarking_config"}
+
+
 class GenerationConfig:
     """Options of generate() by name: ``GenerationConfig(max_new_tokens=20, do_sample=True)``.
 
@@ -31,9 +39,12 @@ class GenerationConfig:
         self.__dict__.update(kwargs)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
+        if name.startswith("_"):
             raise AttributeError(name)
-        return None
+        if name in _OTHERS or name in option_names():
+            return None
+        near = lib.kvik_option_nearest(encode(name))
+        raise AttributeError(f"GenerationConfig has no {name!r}" + (f"; did you mean {near.decode()!r}?" if near else ""))
 
     @classmethod
     def from_pretrained(cls, name: Union[str, "os.PathLike[str]"], config_file_name: str = "generation_config.json",

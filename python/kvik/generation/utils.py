@@ -11,10 +11,11 @@ import numpy as np
 from .. import _abi, legacy
 from .._arrays import ids_2d, is_torch, like, mask_2d, to_numpy
 from .._lib import address, call, lib, sized, view
-from ..cache_utils import DynamicCache, as_cache
+from ..cache_utils import DynamicCache, as_cache, class_of
 from ..caches import Cache, _batch_of
 from ..errors import ArgumentError, LimitError, UnsupportedError
-from ..outputs import GenerateOutput
+from ..outputs import (GenerateBeamDecoderOnlyOutput, GenerateBeamEncoderDecoderOutput, GenerateDecoderOnlyOutput,
+                       GenerateEncoderDecoderOutput)
 from ..store import Settings, Store, settings_of
 from .configuration_utils import GenerationConfig, merged
 from .logits_process import PrefixConstrainedLogitsProcessor, settle
@@ -22,7 +23,7 @@ from .options import Options
 from .stopping_criteria import is_true
 
 _OPTIONS_OF_CACHE = ("cache_implementation", "cache_config", "max_cache_len", "cross_cache_implementation", "cross_cache_config")
-_IGNORED = ("tokenizer", "position_ids", "token_type_ids", "return_dict", "trust_remote_code", "dola_layers")
+_IGNORED = ("tokenizer", "position_ids", "token_type_ids", "return_dict", "trust_remote_code")
 _RESERVING = ("static", "offloaded_static")
 
 
@@ -199,7 +200,7 @@ class Result:
         rows = self.rows()
         if not rows or not rows[0].beam_indices:
             return None
-        out = np.full((len(rows), max(r.n - r.n_prompt for r in rows)), -1, np.int64)
+        out = np.full((len(rows), max(r.n - r.n_prompt for r in rows)), -1, np.int32)
         for i, r in enumerate(rows):
             out[i, : r.n - r.n_prompt] = view(r.beam_indices, (r.n - r.n_prompt,), np.int32)
         return out
@@ -481,7 +482,7 @@ class Call:
         elif any(r.n_prompt != self.ids.shape[1] for r in rows):
             mask = None
         batch = _batch_of(store, seqs, len(rows), mask)
-        return DynamicCache._of(self.settings, batch, self.torch, self.model.config)
+        return class_of(self.settings)._of(self.settings, batch, self.torch, self.model.config)
 
     def _output(self, result: Result, cache: Optional[Cache], before: Optional[Cache] = None) -> Any:
         ids = result.sequences(self.options.pad())
@@ -501,7 +502,7 @@ class Call:
         names = {getattr(_abi, n): n[len("KVIK_FINISH_"):].lower() for n in dir(_abi) if n.startswith("KVIK_FINISH_")}
         shown = self._show(ids, before) if any(self.shown.values()) else {}
         state = "cache_params" if getattr(self.model, "_state_name", None) else "past_key_values"
-        return GenerateOutput(
+        return _result_class(self.seq2seq, g.num_beams > 1)(
             sequences=sequences, scores=result.steps("scores", self.torch), logits=result.steps("logits", self.torch),
             sequences_scores=scores, beam_indices=None if beams is None else like(beams, self.torch),
             **shown, past_key_values=past, **({state: past} if state != "past_key_values" else {}),
@@ -564,6 +565,12 @@ def _length(cache: Any) -> int:
     """Returns the tokens of a cache; raises BusyError while a call uses it."""
     with getattr(cache, "self_attention_cache", cache)._use():
         return int(cache.get_seq_length())
+
+
+def _result_class(seq2seq: bool, beams: bool) -> Any:
+    if seq2seq:
+        return GenerateBeamEncoderDecoderOutput if beams else GenerateEncoderDecoderOutput
+    return GenerateBeamDecoderOnlyOutput if beams else GenerateDecoderOnlyOutput
 
 
 def _first(kwargs: Dict[str, Any], *names: str) -> Any:
