@@ -62,6 +62,8 @@ def samples_of(value: Any) -> np.ndarray:
 def integers(value: Any, what: str, dtype: Any = np.int32) -> np.ndarray:
     """Returns whole numbers as an array of the dtype.  numpy would round a fraction and cut a large number."""
     array = to_numpy(value)
+    if array.dtype.kind in "US":
+        raise TypeError(f"{what} is text; a tokenizer makes ids of it: tokenizer(text, return_tensors=\"np\")")
     if array.size and array.dtype.kind not in "iub":
         raise TypeError(f"{what} holds {array.dtype}; expected integers")
     info = np.iinfo(dtype)
@@ -73,10 +75,12 @@ def integers(value: Any, what: str, dtype: Any = np.int32) -> np.ndarray:
 
 def ids_2d(value: Any, what: str = "input_ids") -> np.ndarray:
     """Returns token ids as int32 [rows][n].  One row may come without its dimension."""
+    if hasattr(value, "keys"):
+        raise TypeError(f"{what} is a mapping with {', '.join(map(str, value))}; unpack it with two stars: model(**inputs)")
     ids = to_numpy(value)
     if ids.ndim == 1:
         ids = ids[None]
-    if ids.ndim != 2:
+    if ids.ndim != 2 and ids.dtype.kind not in "US":
         raise ValueError(f"{what} has the shape {list(ids.shape)}; expected [batch, tokens]")
     return integers(ids, what)
 

@@ -71,6 +71,12 @@ static const struct alias options[] = {
     {"-v|log_verbose", "give --verbose"},
     {"session",
      "kvik chat MODEL --session FILE continues a chat; with other commands leave the option out"},
+    {"-o|-of|output|output_file|output_dir|out",
+     "kvik prints the text to standard output; add > FILE"},
+    {"-osrt|output_srt|-ovtt|output_vtt|-oj|output_json|output_format|response_format",
+     "kvik transcribe has --format srt, vtt or json; kvik generate --json"},
+    {"-tr|translate", "give --task translate to kvik transcribe"},
+    {"initial_prompt", "give --prompt TEXT to kvik transcribe"},
     {"stream|no_stream", "kvik generate prints the text as it comes; leave the option out"},
 };
 

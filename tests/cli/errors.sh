@@ -108,6 +108,9 @@ other --chat-template --template
 other --prompt-cache --prefix-cache
 other --model-draft --assistant-model
 other --mlock 'leave the option out'
+other --output 'standard output'
+other -osrt '[-]-format'
+other --translate '[-]-task'
 for option in --cache-type-k --cache-type-v; do # the answer has to work as it stands
     run generate "$model" --input-ids 5 $option q4_0
     config=$(sed "s/.*--cache-config '\([^']*\)'.*/\1/" "$work/err")
@@ -136,6 +139,7 @@ refused "an unknown letter" 2 "two dashes"
 # Every option that the messages name exists.
 "$KVIK" generate --help-all >"$work/help"
 "$KVIK" chat --help-all >>"$work/help"
+"$KVIK" transcribe --help-all >>"$work/help"
 "$KVIK" --help | grep -o -- '--version' | sed 's/^/  /' >>"$work/help"
 check "every option that alias.c names exists" python3 - "$work/help" src/cli/alias.c src/cli/advice.c <<'PY'
 import re, sys

@@ -61,6 +61,13 @@ class Text(unittest.TestCase):
         for wrong in (None, 5, b"abc"):
             with self.assertRaisesRegex(ValueError, "a str or a list"):
                 t(wrong)
+        for wrong in ("The sea", ["The sea"]):
+            with self.assertRaisesRegex(TypeError, "is text; a tokenizer"):
+                self.model.generate(wrong)
+        with self.assertRaisesRegex(TypeError, "two stars"):
+            self.model(t("The sea", return_tensors="np"))
+        with self.assertRaisesRegex(TypeError, "text"):
+            t.decode("abc")
         short = kvik.AutoTokenizer.from_pretrained(CHAT_MODEL, model_max_length=2)
         self.assertEqual(short("The sea is wide", truncation=True).input_ids, ids[:2])
         self.assertEqual(len(short("A", padding="max_length").input_ids), 2)
