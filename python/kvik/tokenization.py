@@ -18,6 +18,8 @@ from .tool_schema import tool_json
 # What the tokenizers of Transformers take and these do not.
 _UNKNOWN = {"text_pair", "text_target", "text_pair_target", "return_offsets_mapping", "return_overflowing_tokens",
             "return_special_tokens_mask", "return_token_type_ids", "is_split_into_words"}
+# Classes of Transformers that pad on the left where a tokenizer's files do not say.
+_LEFT = {name + fast for name in ("LlamaTokenizer", "CodeLlamaTokenizer", "GemmaTokenizer", "CohereTokenizer") for fast in ("", "Fast")}
 _ROLES = ("bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_token", "mask_token")
 _TRUNCATIONS = (True, False, None, "longest_first", "only_first", "only_second", "do_not_truncate")
 _ENDLESS = 10**20  # from here on model_max_length means that no length is known, as in Transformers
@@ -49,8 +51,9 @@ class PreTrainedTokenizer:
         self._handle = handle
         self.name_or_path = path
         self.init_kwargs = _config(path)
-        for name in ("padding_side", "truncation_side"):
-            setattr(self, name, _side(name, kwargs.get(name) or self.init_kwargs.get(name) or "right"))
+        usual = {"padding_side": "left" if self.init_kwargs.get("tokenizer_class") in _LEFT else "right", "truncation_side": "right"}
+        for name, side in usual.items():
+            setattr(self, name, _side(name, kwargs.get(name) or self.init_kwargs.get(name) or side))
         self.model_max_length = int(kwargs.get("model_max_length") or self.init_kwargs.get("model_max_length") or 10**30)
         self.clean_up_tokenization_spaces = False
         for role in _ROLES:
@@ -363,6 +366,8 @@ class PreTrainedTokenizer:
         what Transformers does.
         """
         template = chat_template or self.chat_template
+        if not template:
+            raise ValueError("this tokenizer has no chat template; pass chat_template=, or give the model a text in place of messages")
         if return_assistant_tokens_mask:
             if return_dict is False or not tokenize:
                 raise ValueError("return_assistant_tokens_mask=True needs return_dict=True and tokenize=True")

@@ -1,28 +1,57 @@
 """Tools for chat templates: functions with type hints and a docstring become JSON schemas."""
+import enum
 import inspect
+import json
 import re
+import types
 import typing
-from typing import Any, Callable, Dict, Tuple, Union
+from typing import Any, Callable, Dict, List, Sequence, Tuple, Union
 
-_NAMES = {int: "integer", float: "number", str: "string", bool: "boolean", list: "array", dict: "object",
-          type(None): "null", Any: "any"}
+_SCALARS = {int: "integer", float: "number", str: "string", bool: "boolean", type(None): "null"}
+_NAMES = {**_SCALARS, list: "array", tuple: "array", dict: "object"}
+_UNIONS = (Union, getattr(types, "UnionType", Union))  # Python 3.10 has `int | str`
 
 
 def _type(hint: Any) -> Dict[str, Any]:
+    """Returns the JSON schema of a type hint.  The order of keys is what templates print."""
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
-    if hint in _NAMES:
-        return {} if hint is Any else {"type": _NAMES[hint]}
-    if origin is Union:
+    if hint is Any:
+        return {}
+    if origin is None and hint in _NAMES:
+        return {"type": _NAMES[hint]}
+    if isinstance(hint, type) and issubclass(hint, enum.Enum):
+        return _values([member.value for member in hint], hint)
+    if origin in _UNIONS:
         rest = [_type(a) for a in inner if a is not type(None)]
-        out = rest[0] if len(rest) == 1 else {"type": [r.get("type", "string") for r in rest]}
-        return {**out, "nullable": True} if type(None) in inner else out
-    if origin in (list, tuple):
-        return {"type": "array", **({"items": _type(inner[0])} if inner else {})}
+        return {**_any_of(rest), **({"nullable": True} if type(None) in inner else {})}
+    if origin is list:
+        return {"type": "array", "items": _type(inner[0])}
+    if origin is tuple and len(inner) > 1 and ... not in inner:
+        return {"type": "array", "prefixItems": [_type(a) for a in inner]}
     if origin is dict:
-        return {"type": "object", **({"additionalProperties": _type(inner[1])} if len(inner) == 2 else {})}
+        return {"type": "object", "additionalProperties": _type(inner[1])}
     if origin is typing.Literal:
-        return {"type": _NAMES.get(type(inner[0]), "string"), "enum": list(inner)}
+        return _values(list(inner), hint)
     raise TypeError(f"a tool's argument has the type hint {hint!r}, which has no JSON schema")
+
+
+def _values(values: List[Any], hint: Any) -> Dict[str, Any]:
+    if not values or any(type(v) not in _SCALARS for v in values):
+        raise TypeError(f"a tool's argument has the type hint {hint!r}; its values have to be numbers, texts, truth values or None")
+    return {"type": _one_or_several(dict.fromkeys(_SCALARS[type(v)] for v in values)), "enum": values}
+
+
+def _any_of(schemas: List[Dict[str, Any]]) -> Dict[str, Any]:
+    if len(schemas) == 1:
+        return schemas[0]
+    if all(list(s) == ["type"] and isinstance(s["type"], str) for s in schemas):
+        return {"type": _one_or_several(sorted({s["type"] for s in schemas}))}
+    return {"anyOf": schemas}
+
+
+def _one_or_several(names: Any) -> Union[str, Sequence[str]]:
+    found = list(names)
+    return found[0] if len(found) == 1 else found
 
 
 def _docstring(function: Callable[..., Any]) -> Tuple[str, Dict[str, str], str]:
@@ -37,6 +66,16 @@ def _docstring(function: Callable[..., Any]) -> Tuple[str, Dict[str, str], str]:
     return parts[0].strip(), {name: " ".join(d.split()) for name, d in found}, " ".join(sections.get("Returns", "").split())
 
 
+def _choices(text: str, name: str, tool: Any) -> List[Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, list):
+        raise ValueError(f"the choices of the argument {name!r} of the tool {tool.__name__} are no JSON list: {text}")
+    return [c.strip() if isinstance(c, str) else c for c in found]
+
+
 def tool_json(tool: Any) -> Dict[str, Any]:
     """Returns the JSON schema of a tool.  A dictionary is taken as it is."""
     if isinstance(tool, dict):
@@ -47,14 +86,25 @@ def tool_json(tool: Any) -> Dict[str, Any]:
     hints = typing.get_type_hints(tool)
     properties: Dict[str, Any] = {}
     required = []
-    for name, parameter in inspect.signature(tool).parameters.items():
+    for i, (name, parameter) in enumerate(inspect.signature(tool).parameters.items()):
+        if not i and name in ("self", "cls") and name not in hints:
+            continue
         if name not in hints or name not in arguments:
             raise ValueError(f"the argument {name!r} of the tool {tool.__name__} needs a type hint and a line under Args")
-        properties[name] = {**_type(hints[name]), "description": arguments[name]}
+        description_of = arguments[name]
+        choices = re.search(r"\(choices:\s*(.*?)\)\s*$", description_of, re.I)
+        properties[name] = _type(hints[name])
+        if choices:
+            properties[name]["enum"] = _choices(choices[1], name, tool)
+            description_of = description_of[:choices.start()].strip()
+        properties[name]["description"] = description_of
         if parameter.default is inspect.Parameter.empty:
             required.append(name)
     parameters = {"type": "object", "properties": properties, **({"required": required} if required else {})}
     out: Dict[str, Any] = {"name": tool.__name__, "description": description, "parameters": parameters}
     if "return" in hints:
-        out["return"] = {**_type(hints["return"]), **({"description": result} if result else {})}
+        try:  # the model never writes the result, so a hint without a schema is left out
+            out["return"] = {**_type(hints["return"]), **({"description": result} if result else {})}
+        except TypeError:
+            pass
     return {"type": "function", "function": out}

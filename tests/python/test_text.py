@@ -1,13 +1,18 @@
 """Tokenizers, chats, streamers, callbacks and the pipeline, on a small chat model (KVIK_TEST_MODEL)."""
 import io
+import json
 import os
 import pickle
+import sys
+import tempfile
 import threading
 import unittest
 from contextlib import redirect_stdout
+from typing import Any, List, Literal, Optional, Union
 
 import numpy as np
 from common import CHAT_MODEL, kvik
+from kvik.tool_schema import tool_json
 
 MESSAGES = [{"role": "user", "content": "What is the capital of France?"}]
 
@@ -71,6 +76,48 @@ class Text(unittest.TestCase):
         short = kvik.AutoTokenizer.from_pretrained(CHAT_MODEL, model_max_length=2)
         self.assertEqual(short("The sea is wide", truncation=True).input_ids, ids[:2])
         self.assertEqual(len(short("A", padding="max_length").input_ids), 2)
+
+    def test_sides_and_templates(self):
+        with tempfile.TemporaryDirectory() as folder:
+            kvik.GenerationConfig(top_k=3).save_pretrained(folder)
+            self.assertEqual(kvik.GenerationConfig.from_pretrained(folder).top_k, 3)
+            os.unlink(os.path.join(folder, "generation_config.json"))
+            with self.assertRaises(FileNotFoundError):
+                kvik.GenerationConfig.from_pretrained(folder)
+        t = kvik.AutoTokenizer.from_pretrained(CHAT_MODEL)
+        t.chat_template = None
+        with self.assertRaisesRegex(ValueError, "chat_template="):
+            t.apply_chat_template(MESSAGES)
+
+    def test_tools(self):
+        def look(city: Optional[str], days: Union[int, List[int]], kind: Literal["a", 1], unit: str = "C", more: Any = None) -> List[str]:
+            """Looks.
+
+            Args:
+                city: The city.
+                days: Which days.
+                kind: Of two
+                    kinds.
+                unit: The unit. (choices: ["C", "F"])
+                more: More.
+
+            Returns:
+                Words.
+            """
+        # what Transformers 5.23 makes of it
+        self.assertEqual(json.dumps(tool_json(look)), '{"type": "function", "function": {"name": "look", "description": "Looks.", '
+                         '"parameters": {"type": "object", "properties": {"city": {"type": "string", "nullable": true, "description": '
+                         '"The city."}, "days": {"anyOf": [{"type": "integer"}, {"type": "array", "items": {"type": "integer"}}], '
+                         '"description": "Which days."}, "kind": {"type": ["string", "integer"], "enum": ["a", 1], "description": '
+                         '"Of two kinds."}, "unit": {"type": "string", "enum": ["C", "F"], "description": "The unit."}, "more": '
+                         '{"description": "More."}}, "required": ["city", "days", "kind"]}, "return": {"type": "array", "items": '
+                         '{"type": "string"}, "description": "Words."}}}')
+        if sys.version_info >= (3, 10):
+            look.__annotations__["city"] = eval("str | None")
+            self.assertIn('"city": {"type": "string", "nullable": true', json.dumps(tool_json(look)))
+        look.__annotations__["city"] = Text
+        with self.assertRaisesRegex(TypeError, "no JSON schema"):
+            tool_json(look)
 
     def test_special_tokens_stay(self):
         t = kvik.AutoTokenizer.from_pretrained(CHAT_MODEL)

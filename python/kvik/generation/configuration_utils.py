@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Optional, Union
 
 from .. import _abi, hub
 from .._lib import encode, lib
-from ..errors import ArgumentError
+from ..errors import ArgumentError, MissingError
 
 
 def option_names() -> List[str]:
@@ -49,10 +49,12 @@ class GenerationConfig:
     @classmethod
     def from_pretrained(cls, name: Union[str, "os.PathLike[str]"], config_file_name: str = "generation_config.json",
                         **kwargs: Any) -> "GenerationConfig":
-        """Reads the options of a model's directory, or of a directory of save_pretrained()."""
+        """Reads the options of a model's directory, or of one of save_pretrained().  Raises MissingError if it has none."""
         path = Path(hub.resolve(name))
         path = path / config_file_name if path.is_dir() else path.parent / config_file_name
-        values = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        if not path.exists():
+            raise MissingError(f"{path}: no such file")
+        values = json.loads(path.read_text(encoding="utf-8"))
         return cls(**{**values, **kwargs})
 
     @classmethod
