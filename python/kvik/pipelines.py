@@ -2,7 +2,8 @@
 import os
 import struct
 import tempfile
-from typing import Any, Dict, List, Optional, Union
+from itertools import islice
+from typing import Any, Dict, Iterable, Iterator, List, Optional
 
 import numpy as np
 
@@ -41,7 +42,7 @@ class TextGenerationPipeline:
             tokenizer = model.name_or_path
         self.model = model
         self.tokenizer = AutoTokenizer.from_pretrained(tokenizer) if isinstance(tokenizer, str) else tokenizer
-        for name in ("device", "framework", "batch_size", "num_workers", "trust_remote_code", "use_fast"):
+        for name in ("device", "framework", "num_workers", "trust_remote_code", "use_fast"):
             kwargs.pop(name, None)
         self.defaults = kwargs
 
@@ -66,56 +67,91 @@ class TextGenerationPipeline:
         tools and documents are those of the chat template; add_special_tokens, truncation and tokenizer_encode_kwargs those of
         the tokenizer; prefix stands before the text.  Further arguments are options of generate().  Where neither they nor the
         model's generation_config say otherwise, a pipeline draws up to 256 tokens at a temperature of 0.7, as in Transformers.
+        batch_size: so many inputs are generated at once, which is faster; greedy tokens stay the same.
         """
         if return_full_text is not None and (return_text is not None or return_tensors is not None):
             raise ArgumentError("return_full_text excludes return_text and return_tensors")
         if return_text is not None and return_tensors is not None:
             raise ArgumentError("return_text and return_tensors exclude each other")
         options = {**self.defaults, **kwargs}
-        for name in ("batch_size", "num_workers"):  # one text after the other: the tokens are those of a batch
-            options.pop(name, None)
+        options.pop("num_workers", None)
+        size = int(options.pop("batch_size", None) or 1)
         settings = {"full": return_full_text is not False, "tensors": bool(return_tensors), "clean": clean_up_tokenization_spaces,
                     "final": continue_final_message}
 
-        def one(item: Any) -> List[Dict[str, Any]]:
-            return self._one(item, dict(options), **settings)
+        def run(items: Iterable[Any]) -> Iterator[List[Dict[str, Any]]]:
+            source = iter(items)
+            while True:
+                some = list(islice(source, max(size, 1)))
+                if not some:
+                    return
+                yield from self._some(some, dict(options), **settings)
         if isinstance(text_inputs, str) or _is_chat(text_inputs):
-            return one(text_inputs)
+            return next(run([text_inputs]))
         if isinstance(text_inputs, (list, tuple)):
-            return [one(item) for item in text_inputs]
+            return list(run(text_inputs))
         if hasattr(text_inputs, "__next__"):
-            return map(one, text_inputs)
+            return run(text_inputs)
         if hasattr(text_inputs, "__getitem__") and hasattr(text_inputs, "__len__") and not hasattr(text_inputs, "keys"):  # a data set
-            return (one(text_inputs[i]) for i in range(len(text_inputs)))
+            return run(text_inputs[i] for i in range(len(text_inputs)))
         raise ValueError(f"a pipeline takes a text, a chat or a list of them, not {type(text_inputs).__name__}")
 
-    def _one(self, item: Any, options: Dict[str, Any], full: bool, tensors: bool, clean: Optional[bool],
-             final: Optional[bool]) -> List[Dict[str, Any]]:
-        skip = options.pop("skip_special_tokens", None)
-        chat = _is_chat(item)
-        if chat:
-            item = list(getattr(item, "messages", item))
-            final = item[-1]["role"] == "assistant" if final is None else final
-        ids, mask = self._encode(item, chat, bool(final), options)
-        out = self.model.generate(ids, attention_mask=mask, **self._options(options))
-        columns = 0 if ids is None else ids.shape[1]
-        rows = []
-        for sequence in out.sequences if hasattr(out, "keys") else out:
-            if tensors:
-                rows.append({"generated_token_ids": sequence.tolist()})
-                continue
-            new = self.tokenizer.decode(sequence[columns:], skip is not False, clean)
-            text: Union[str, List[Dict[str, str]]] = new
-            if chat and full:
-                last = item[-1]
-                text = item[:-1] + [{**last, "content": last["content"] + new}] if final else \
-                    item + [{"role": "assistant", "content": new}]
-            elif full:
-                text = item + new
-            rows.append({"generated_text": text})
-        return rows
+    def _some(self, items: List[Any], options: Dict[str, Any], full: bool, tensors: bool, clean: Optional[bool],
+              final: Optional[bool]) -> List[List[Dict[str, Any]]]:
+        """Generates for some inputs at once."""
+        skip = options.pop("skip_special_tokens", None) is not False
+        encoded, used = [], set()
+        for i, item in enumerate(items):
+            if _is_chat(item):
+                items[i] = item = list(getattr(item, "messages", item))
+            taken = dict(options)
+            encoded.append(self._encode(item, self._goes_on(item, final), taken))
+            used.update(set(options) - set(taken))
+        for name in used:
+            del options[name]
+        options = self._options(options)
+        if len(items) > 1 and (self.tokenizer.pad_token_id is None or any(ids is None for ids, _ in encoded)):
+            return [self._rows([item], [one], options, full, tensors, skip, clean, final)[0] for item, one in zip(items, encoded)]
+        return self._rows(items, encoded, options, full, tensors, skip, clean, final)
 
-    def _encode(self, item: Any, chat: bool, final: bool, options: Dict[str, Any]) -> Any:
+    def _rows(self, items: List[Any], encoded: List[Any], options: Dict[str, Any], full: bool, tensors: bool, skip: bool,
+              clean: Optional[bool], final: Optional[bool]) -> List[List[Dict[str, Any]]]:
+        ids, mask = encoded[0]
+        if len(items) > 1:
+            batch = self.tokenizer.pad({"input_ids": [i[0] for i, _ in encoded], "attention_mask": [m[0] for _, m in encoded]},
+                                       return_tensors="np", padding_side="left")
+            ids, mask = batch.input_ids, batch.attention_mask
+            options = {"pad_token_id": self.tokenizer.pad_token_id, **options}
+        out = self.model.generate(ids, attention_mask=mask, **options)
+        sequences = out.sequences if hasattr(out, "keys") else out
+        columns = 0 if ids is None else ids.shape[1]
+        each = len(sequences) // len(items)
+        results = []
+        for i, item in enumerate(items):
+            rows = []
+            for sequence in sequences[i * each:(i + 1) * each]:
+                if tensors:
+                    rows.append({"generated_token_ids": sequence.tolist()})
+                    continue
+                new = self.tokenizer.decode(sequence[columns:], skip, clean)
+                rows.append({"generated_text": self._whole(item, new, final) if full else new})
+            results.append(rows)
+        return results
+
+    @staticmethod
+    def _goes_on(item: Any, final: Optional[bool]) -> bool:
+        """True if the answer continues the last message of a chat."""
+        return _is_chat(item) and (item[-1]["role"] == "assistant" if final is None else final)
+
+    def _whole(self, item: Any, new: str, final: Optional[bool]) -> Any:
+        """Returns a text with its continuation, or a chat with its answer."""
+        if not _is_chat(item):
+            return item + new
+        if self._goes_on(item, final):
+            return item[:-1] + [{**item[-1], "content": item[-1]["content"] + new}]
+        return item + [{"role": "assistant", "content": new}]
+
+    def _encode(self, item: Any, final: bool, options: Dict[str, Any]) -> Any:
         """Returns the ids and the mask of an input, None for an empty text, and takes from options what they need."""
         more = {name: options.pop(name) for name in _TOKENIZER_TAKES if name in options}
         if options.get("max_length") is not None and more.get("truncation"):
@@ -123,7 +159,7 @@ class TextGenerationPipeline:
         more.update(options.pop("tokenizer_encode_kwargs", None) or {})
         given = {name: options.pop(name, None) for name in _TEMPLATE_TAKES}
         prefix = options.pop("prefix", None) or ""
-        if chat:
+        if _is_chat(item):
             more.pop("add_special_tokens", None)
             out = self.tokenizer.apply_chat_template(item, add_generation_prompt=not final, continue_final_message=final,
                                                      return_tensors="np", return_dict=True, **given, **more)

@@ -306,6 +306,14 @@ class Text(unittest.TestCase):
         t = self.tokenizer
         pipe = kvik.pipeline("text-generation", model=self.model, tokenizer=t)
         some = {"max_new_tokens": 2, "do_sample": False}
+        texts = ["The sea is", MESSAGES, "A", "Once upon a time there was", MESSAGES + [{"role": "assistant", "content": "It"}]]
+        longer = {**some, "max_new_tokens": 6, "stop_strings": ["."]}
+        alone = [pipe(text, **longer) for text in texts]
+        self.assertEqual(pipe(texts, batch_size=3, **longer), alone)
+        self.assertEqual(list(pipe(iter(texts), batch_size=2, **longer)), alone)
+        self.assertEqual(pipe([*texts[:2], ""], batch_size=3, **longer), [*alone[:2], pipe("", **longer)])
+        beams = {**some, "num_beams": 2, "num_return_sequences": 2}
+        self.assertEqual(pipe(texts[:3], batch_size=3, **beams), [pipe(text, **beams) for text in texts[:3]])
         ids = pipe("The sea is", return_tensors=True, **some)[0]["generated_token_ids"]
         self.assertEqual((type(ids), ids[:3]), (list, t("The sea is").input_ids))
         self.assertEqual(list(pipe((x for x in ("The", "A")), **some)), pipe(["The", "A"], **some))
@@ -322,7 +330,7 @@ class Text(unittest.TestCase):
             self.assertEqual(t.decode(seen[0][0]), "look hi")
         finally:
             t.chat_template = own
-        closed = pipe(MESSAGES, max_new_tokens=30, do_sample=False, skip_special_tokens=False, return_full_text=False)
+        closed = pipe(MESSAGES, max_new_tokens=12, do_sample=False, skip_special_tokens=False, return_full_text=False)
         self.assertTrue(closed[0]["generated_text"].endswith("<|im_end|>"))
         self.assertTrue(pipe("", **some)[0]["generated_text"])
         for wrong in (None, 5, {"role": "user", "content": "hi"}):
