@@ -259,12 +259,13 @@ class PreTrainedModel(GenerationMixin):
                                       attentions=out["attentions"])
 
 
-def _loss(logits: Any, labels: Any) -> Any:
+def _loss(logits: Any, labels: Any, shift: int = 1) -> Any:
+    """Returns the mean of -log p of labels.  shift: logits of a column are those of the label so many columns on."""
     wanted = ids_2d(labels, "labels")
     table = to_numpy(logits, np.float32)
     if wanted.shape != table.shape[:2]:
         raise ArgumentError(f"labels have the shape {list(wanted.shape)}; expected {list(table.shape[:2])}")
-    wanted = wanted[:, 1:].astype(np.int64)
+    wanted = wanted[:, shift:].astype(np.int64)
     real = wanted != -100
     if wanted[real].size and not 0 <= wanted[real].min() <= wanted[real].max() < table.shape[2]:
         raise ArgumentError("labels hold a number that is neither a token id nor -100")

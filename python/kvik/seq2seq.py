@@ -3,13 +3,17 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, List, Optional, Tuple
 
+import numpy as np
+
 from . import legacy
+from ._arrays import ids_2d, is_torch, like
 from ._lib import lib
 from .cache_utils import DynamicCache, EncoderDecoderCache
 from .caches import Cache
 from .encoder import Encoder, EncoderInput, take_input
 from .errors import ArgumentError
-from .model import PreTrainedModel, _Forward
+from .generation import Options
+from .model import PreTrainedModel, _Forward, _loss
 from .outputs import Seq2SeqLMOutput
 from .store import Batch, Settings
 
@@ -109,12 +113,13 @@ class Seq2SeqModel(PreTrainedModel):
                 decoder_attention_mask: Any = None, encoder_outputs: Any = None, past_key_values: Any = None,
                 use_cache: Optional[bool] = None, output_attentions: Optional[bool] = None,
                 output_hidden_states: Optional[bool] = None, return_dict: Optional[bool] = None, cache_position: Any = None,
-                input_features: Any = None, **kwargs: Any) -> Any:
+                input_features: Any = None, labels: Any = None, **kwargs: Any) -> Any:
         """Computes the logits of decoder_input_ids [batch, n] after the cached tokens, and appends them to the cache.
 
         Without a cache, or with an empty one, the encoder reads input_ids [batch, tokens] (of a speech model
         input_features f32 [batch, bins, frames]), or encoder_outputs, which get_encoder() made; a cache that holds its
-        rows needs them no more.
+        rows needs them no more.  labels [batch, n]: adds ``loss``, the mean of -log p of the labels that are not -100; without
+        decoder_input_ids the decoder gets the labels behind its start token.
 
         Returns ``logits`` f32 [batch, n, vocab] and ``past_key_values``, an EncoderDecoderCache; with
         output_hidden_states ``decoder_hidden_states``, [batch, n, hidden] of the embedding and each layer; with
@@ -124,6 +129,8 @@ class Seq2SeqModel(PreTrainedModel):
         for name, value in kwargs.items():
             if value is not None and value is not False:
                 raise TypeError(f"forward() of a model with an encoder takes no argument {name!r}")
+        if decoder_input_ids is None and labels is not None:
+            decoder_input_ids = self._behind_start(labels)
         if decoder_input_ids is None:
             raise ArgumentError("forward() of a model with an encoder needs decoder_input_ids")
         call_ = _Forward(self, decoder_input_ids, None, decoder_attention_mask, None, cache_position, 0)
@@ -139,7 +146,16 @@ class Seq2SeqModel(PreTrainedModel):
         result = Seq2SeqLMOutput(logits=out["logits"], past_key_values=None if use_cache is False else cache,
                                  decoder_hidden_states=out["hidden_states"], decoder_attentions=out["attentions"],
                                  cross_attentions=out["cross_attentions"])
+        if labels is not None:
+            result = Seq2SeqLMOutput(loss=_loss(result.logits, labels, 0), **result)
         return result.to_tuple() if return_dict is False else result
+
+    def _behind_start(self, labels: Any) -> Any:
+        """Returns the ids that a decoder reads to write labels: its start token, and all but the last label."""
+        ids = ids_2d(labels, "labels").copy()
+        ids[ids == -100] = getattr(self.config, "pad_token_id", None) or 0
+        start = np.full((ids.shape[0], 1), max(Options(self._handle, {}).struct.decoder_start_token_id, 0), np.int32)
+        return like(np.concatenate([start, ids[:, :-1]], 1), is_torch(labels))
 
     def _ready(self, cache: Any, held: Optional[Cache], given: Optional[EncoderInput], call_: _Forward) -> Tuple[Any, Batch]:
         """Returns the cache of a forward(), and its batch, whose rows the encoder has filled."""

@@ -4,6 +4,7 @@ import unittest
 
 import numpy as np
 from common import kvik, model_path, read_json
+from kvik.generation import log_softmax
 
 
 def cache_of(spec, config):
@@ -45,6 +46,18 @@ class Seq2Seq(unittest.TestCase):
         self.assertIsInstance(self.model, T5ForConditionalGeneration)
         for model, name in (("bart", "BartForConditionalGeneration"), ("mbart", "MBartForConditionalGeneration")):
             self.assertIsInstance(kvik.AutoModelForSeq2SeqLM.from_pretrained(model_path(model)), getattr(kvik, name))
+
+    def test_labels(self):
+        source = np.array([[5, 6, 7, 8, 1]])
+        out = self.model(input_ids=source, labels=np.array([[3, 4, 1]]))
+        self.assertAlmostEqual(float(out.loss), 11.784, places=3)  # of Transformers 5.23
+        self.assertEqual((list(out)[0], out.logits.shape[1]), ("loss", 3))
+        scores = log_softmax(out.logits[0])
+        self.assertAlmostEqual(float(out.loss), -(scores[0, 3] + scores[1, 4] + scores[2, 1]) / 3, places=4)
+        short = self.model(input_ids=source, labels=np.array([[3, 4, -100]]))
+        self.assertAlmostEqual(float(short.loss), -(scores[0, 3] + scores[1, 4]) / 2, places=4)
+        with self.assertRaisesRegex(ValueError, "labels"):
+            self.model(input_ids=source, labels=np.array([[3]]), decoder_input_ids=np.array([[0, 3]]))
 
     def test_golden(self):
         self.assertGreater(run_cases(self, self.model, "t5", "cases", read_json("index.json")), 8)
