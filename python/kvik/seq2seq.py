@@ -12,7 +12,7 @@ from .cache_utils import DynamicCache, EncoderDecoderCache
 from .caches import Cache
 from .encoder import Encoder, EncoderInput, take_input
 from .errors import ArgumentError
-from .generation import Options
+from .generation.options import Options
 from .model import PreTrainedModel, _Forward, _loss
 from .outputs import Seq2SeqLMOutput
 from .store import Batch, Settings
