@@ -9,6 +9,7 @@ import numpy as np
 
 from ._arrays import samples_of
 from .configuration import PretrainedConfig
+from .devices import accept_device
 from .errors import ArgumentError, KvikError, UnsupportedError
 from .model import AutoModelForCausalLM
 from .processing import WhisperFeatureExtractor, WhisperTokenizer
@@ -42,7 +43,8 @@ class TextGenerationPipeline:
             tokenizer = model.name_or_path
         self.model = model
         self.tokenizer = AutoTokenizer.from_pretrained(tokenizer) if isinstance(tokenizer, str) else tokenizer
-        for name in ("device", "framework", "num_workers", "trust_remote_code", "use_fast"):
+        _take_device(kwargs)
+        for name in ("framework", "num_workers", "trust_remote_code", "use_fast"):
             kwargs.pop(name, None)
         self.defaults = kwargs
 
@@ -187,6 +189,12 @@ class TextGenerationPipeline:
         return options
 
 
+def _take_device(options: Dict[str, Any]) -> None:
+    device = options.pop("device", None)
+    if device != -1:  # -1 means the CPU, any other number a GPU
+        accept_device(device)
+
+
 def _is_chat(value: Any) -> bool:
     value = getattr(value, "messages", value)
     return isinstance(value, (list, tuple)) and bool(value) and isinstance(value[0], dict)
@@ -214,7 +222,8 @@ class AutomaticSpeechRecognitionPipeline:
         self._tokenizer, self._extractor = tokenizer, feature_extractor
         if processor is not None:
             self._tokenizer, self._extractor = tokenizer or processor.tokenizer, feature_extractor or processor.feature_extractor
-        for name in ("device", "framework", "batch_size", "chunk_length_s", "stride_length_s", "ignore_warning"):
+        _take_device(kwargs)
+        for name in ("framework", "batch_size", "chunk_length_s", "stride_length_s", "ignore_warning"):
             kwargs.pop(name, None)
         self.defaults = kwargs
 

@@ -7,6 +7,7 @@ import sys
 import tempfile
 import threading
 import unittest
+import warnings
 from contextlib import redirect_stdout
 from typing import Any, List, Literal, Optional, Union
 
@@ -338,6 +339,18 @@ class Text(unittest.TestCase):
                 pipe(wrong, **some)
         with self.assertRaisesRegex(ValueError, "excludes"):
             pipe("a", return_full_text=True, return_tensors=True)
+
+    def test_pipeline_device(self):
+        warned, kvik.devices._warned = kvik.devices._warned, False
+        try:
+            with self.assertWarnsRegex(UserWarning, "computes on the CPU"):
+                kvik.pipeline("text-generation", model=self.model, tokenizer=self.tokenizer, device=0)
+            kvik.devices._warned = False
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                kvik.pipeline("text-generation", model=self.model, tokenizer=self.tokenizer, device=-1)
+        finally:
+            kvik.devices._warned = warned
 
     def test_pipeline_defaults(self):
         class Recorder:
