@@ -3,6 +3,7 @@ import io
 import json
 import os
 import pickle
+import random
 import sys
 import tempfile
 import threading
@@ -277,7 +278,18 @@ class Text(unittest.TestCase):
             self.assertNotEqual(drawn[0][0], drawn[0][1])
             self.assertEqual(self.model.generate(**asked, seed=11).tolist(), drawn[0][0])
         finally:
-            kvik.generation._next_seed = None
+            kvik.generation.utils._next_seed = None
+
+    def test_random_seeds(self):
+        asked = {**self.tokenizer("The sea is", return_tensors="np"), "max_new_tokens": 6, "do_sample": True}
+        drawn = []
+        for _ in range(2):
+            random.seed(5)
+            if "torch" in sys.modules:
+                sys.modules["torch"].manual_seed(5)
+            drawn.append([self.model.generate(**asked).tolist() for _ in range(2)])
+        self.assertEqual(drawn[0], drawn[1])
+        self.assertNotEqual(drawn[0][0], drawn[0][1])
 
     def test_sampling(self):
         inputs = self.tokenizer("The sea is", return_tensors="np")

@@ -1,4 +1,6 @@
 """Generation: options, processors of scores, criteria that end a text, and streamers."""
+from ..outputs import (GenerateBeamDecoderOnlyOutput, GenerateBeamEncoderDecoderOutput, GenerateDecoderOnlyOutput,
+                       GenerateEncoderDecoderOutput)
 from .configuration_utils import GenerationConfig
 from .logits_process import (EncoderNoRepeatNGramLogitsProcessor, EncoderRepetitionPenaltyLogitsProcessor, EpsilonLogitsWarper,
                              EtaLogitsWarper, ExponentialDecayLengthPenalty, ForcedBOSTokenLogitsProcessor,
@@ -17,7 +19,8 @@ from .utils import GenerationMixin, Interruptible, log_softmax, set_seed
 __all__ = [
     "AsyncTextIteratorStreamer", "BaseStreamer", "ConfidenceCriteria", "EncoderNoRepeatNGramLogitsProcessor",
     "EncoderRepetitionPenaltyLogitsProcessor", "EosTokenCriteria", "EpsilonLogitsWarper", "EtaLogitsWarper",
-    "ExponentialDecayLengthPenalty", "ForcedBOSTokenLogitsProcessor", "ForcedEOSTokenLogitsProcessor",
+    "GenerateBeamDecoderOnlyOutput", "GenerateBeamEncoderDecoderOutput", "GenerateDecoderOnlyOutput",
+    "GenerateEncoderDecoderOutput", "ExponentialDecayLengthPenalty", "ForcedBOSTokenLogitsProcessor", "ForcedEOSTokenLogitsProcessor",
     "GenerationConfig", "GenerationMixin", "InfNanRemoveLogitsProcessor", "Interruptible", "LogitNormalization",
     "LogitsProcessor", "LogitsProcessorList", "LogitsWarper", "MaxLengthCriteria", "MaxTimeCriteria",
     "MinLengthLogitsProcessor", "MinNewTokensLengthLogitsProcessor", "MinPLogitsWarper", "NoBadWordsLogitsProcessor",

@@ -1,5 +1,6 @@
 """generate(): options, prompts and callbacks as the library takes them, and its result as Transformers returns it."""
 import ctypes
+import random
 import signal
 import threading
 from contextlib import contextmanager
@@ -9,7 +10,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 import numpy as np
 
 from .. import _abi, legacy
-from .._arrays import ids_2d, is_torch, like, mask_2d, to_numpy
+from .._arrays import ids_2d, is_torch, like, mask_2d, to_numpy, torch_module
 from .._lib import address, call, lib, sized, view
 from ..cache_utils import DynamicCache, as_cache, class_of
 from ..caches import Cache, _batch_of
@@ -37,11 +38,18 @@ def set_seed(seed: int, deterministic: bool = False) -> None:
 
 
 def _seeded(values: Dict[str, Any]) -> Dict[str, Any]:
-    """Returns the options with the next seed of set_seed(), if they sample and have none."""
+    """Returns the options with a seed, if they sample and have none: the next one of set_seed(), else a random number.
+
+    The random number comes from torch where the program uses torch, so that torch.manual_seed() decides, else from `random`.
+    """
     global _next_seed
-    if _next_seed is None or not values.get("do_sample") or values.get("seed") is not None:
+    if not values.get("do_sample") or values.get("seed") is not None:
         return values
-    seed, _next_seed = _next_seed, (_next_seed + 1) % 2**63
+    if _next_seed is not None:
+        seed, _next_seed = _next_seed, (_next_seed + 1) % 2**63
+    else:
+        torch = torch_module()
+        seed = int(torch.randint(2**62, ())) if torch is not None else random.getrandbits(62)
     return {**values, "seed": seed}
 
 
