@@ -4,13 +4,19 @@ from typing import Any, Dict, List, Optional
 
 from ._arrays import is_torch
 from .devices import accept_device
+from .tokenizer_parts import CharSpan, Encoding, TokenSpan
 
 
 class BatchEncoding(UserDict):
     """Token ids and masks by name: ``e["input_ids"]``, ``e.input_ids``, ``model(**e)``.
 
-    The values are lists, numpy arrays or torch tensors of shape [batch, tokens], as ``return_tensors`` asked.
+    The values are lists, numpy arrays or torch tensors of shape [batch, tokens], as ``return_tensors`` asked.  What a
+    tokenizer returns of a text also tells where each token comes from: tokens(), word_ids(), char_to_token() and the others;
+    ``e[0]`` and ``e.encodings`` have all of it.  A word is what the tokenizer cuts before it makes tokens.
     """
+
+    _place: Any = None  # makes the encodings
+    _layout: Any = None  # to which length rows were cut, how wide they are now, and where the padding is
 
     def __init__(self, data: Optional[Dict[str, Any]] = None, **_: Any) -> None:
         super().__init__(data or {})
@@ -20,6 +26,97 @@ class BatchEncoding(UserDict):
         if data is not None and name in data:
             return data[name]
         raise AttributeError(f"{type(self).__name__} has no {name!r}; it has {', '.join(data or {}) or 'nothing'}")
+
+    def __getitem__(self, item: Any) -> Any:
+        if isinstance(item, str):
+            return self.data[item]
+        if isinstance(item, slice):
+            return {key: value[item] for key, value in self.data.items()}
+        return self._row(item)
+
+    # -- where tokens come from
+
+    @property
+    def is_fast(self) -> bool:
+        """True if the encodings are known."""
+        return self._place is not None
+
+    @property
+    def encodings(self) -> List[Encoding]:
+        """The rows with all that is known of their tokens."""
+        if "_encodings" not in self.__dict__:
+            if self._place is None:
+                raise ValueError("where tokens come from is known of what the tokenizer returns for a text, and of nothing else")
+            self.__dict__["_encodings"] = self._place()
+        return list(self.__dict__["_encodings"])
+
+    def _row(self, index: int) -> Encoding:
+        rows = self.encodings
+        if not -len(rows) <= index < len(rows):
+            raise IndexError(f"row {index}: there are {len(rows)}")
+        return rows[index]
+
+    def _pair(self, first: int, second: Optional[int]) -> Any:
+        """Returns the row and the number in it: both may be given, or the number alone for row 0."""
+        return (self._row(0), first) if second is None else (self._row(first), second)
+
+    def _of_token(self, first: int, second: Optional[int]) -> Any:
+        row, token = self._pair(first, second)
+        return row, token + len(row) if token < 0 else token
+
+    @property
+    def n_sequences(self) -> Optional[int]:
+        """1: each row is one text."""
+        return 1 if self._place is not None else None
+
+    def tokens(self, batch_index: int = 0) -> List[str]:
+        """Returns the tokens of a row as the vocabulary spells them."""
+        return self._row(batch_index).tokens
+
+    def word_ids(self, batch_index: int = 0) -> List[Optional[int]]:
+        """Returns the number of the word of each token; None for tokens that are not of the text."""
+        return self._row(batch_index).word_ids
+
+    words = word_ids
+
+    def sequence_ids(self, batch_index: int = 0) -> List[Optional[int]]:
+        """Returns 0 for each token of the text and None for the others."""
+        return self._row(batch_index).sequence_ids
+
+    def char_to_token(self, batch_or_char_index: int, char_index: Optional[int] = None, sequence_index: int = 0) -> Optional[int]:
+        """Returns the token that has a character, or None."""
+        row, char = self._pair(batch_or_char_index, char_index)
+        return row.char_to_token(char)  # type: ignore[no-any-return]
+
+    def token_to_chars(self, batch_or_token_index: int, token_index: Optional[int] = None) -> Optional[CharSpan]:
+        """Returns the characters of a token, or None."""
+        row, token = self._of_token(batch_or_token_index, token_index)
+        return row.token_to_chars(token)  # type: ignore[no-any-return]
+
+    def token_to_word(self, batch_or_token_index: int, token_index: Optional[int] = None) -> Optional[int]:
+        """Returns the word of a token, or None."""
+        row, token = self._of_token(batch_or_token_index, token_index)
+        return row.word_ids[token]  # type: ignore[no-any-return]
+
+    def token_to_sequence(self, batch_or_token_index: int, token_index: Optional[int] = None) -> Optional[int]:
+        """Returns 0 for a token of the text, else None."""
+        row, token = self._of_token(batch_or_token_index, token_index)
+        return row.sequence_ids[token]  # type: ignore[no-any-return]
+
+    def word_to_tokens(self, batch_or_word_index: int, word_index: Optional[int] = None, sequence_index: int = 0) -> Optional[TokenSpan]:
+        """Returns the tokens of a word, or None."""
+        row, word = self._pair(batch_or_word_index, word_index)
+        return row.word_to_tokens(word)  # type: ignore[no-any-return]
+
+    def word_to_chars(self, batch_or_word_index: int, word_index: Optional[int] = None, sequence_index: int = 0) -> Optional[CharSpan]:
+        """Returns the characters of a word, or None."""
+        row, word = self._pair(batch_or_word_index, word_index)
+        return row.word_to_chars(word)  # type: ignore[no-any-return]
+
+    def char_to_word(self, batch_or_char_index: int, char_index: Optional[int] = None, sequence_index: int = 0) -> Optional[int]:
+        """Returns the word that has a character, or None."""
+        row, char = self._pair(batch_or_char_index, char_index)
+        return row.char_to_word(char)  # type: ignore[no-any-return]
 
     def __getstate__(self) -> Dict[str, Any]:
         return {"data": self.data}

@@ -15,7 +15,7 @@ from typing import Any, Dict, Iterator, List, Optional
 
 from . import _abi
 from ._lib import call, encode, fits, lib, sized
-from .errors import BusyError, LimitError
+from .errors import BusyError, LimitError, OutOfMemoryError, adopt_torch
 
 _KEEP = 4  # stores of a model that stay open without a cache in them
 _SEQUENCES = 64
@@ -93,6 +93,20 @@ def parse_bytes(value: Any) -> int:
         raise ValueError(f"cache_memory={value!r}: expected bytes, or a text such as '64M'") from None
 
 
+@contextmanager
+def budgeted() -> Iterator[None]:
+    """Raises OutOfMemoryError where the library says that cache_memory is too small to open a cache at all.
+
+    Programs that fall back to another cache on this exception then do so.
+    """
+    try:
+        yield
+    except LimitError as e:
+        if "raise cache_memory" in str(e):
+            raise adopt_torch()(str(e)) from None
+        raise
+
+
 class ModelHandle:
     """An open model and its stores."""
 
@@ -123,7 +137,7 @@ class ModelHandle:
             if sequences < 16:
                 try:
                     return self._store(replace(settings, max_sequences=16))
-                except LimitError:  # nor for those of 16: as many as are needed
+                except (LimitError, OutOfMemoryError):  # nor for those of 16: as many as are needed
                     sequences = max(sequences, 1)
             settings = replace(settings, max_sequences=sequences)
         if sequences > (settings.max_sequences or _SEQUENCES):
@@ -174,7 +188,8 @@ class Store:
         self.model, self.settings, self.pid = model, settings, os.getpid()
         self.lock = threading.RLock()
         pointer = ctypes.c_void_p()
-        call("kvik_cache_open", model.pointer, ctypes.byref(settings.struct()), ctypes.byref(pointer))
+        with budgeted():
+            call("kvik_cache_open", model.pointer, ctypes.byref(settings.struct()), ctypes.byref(pointer))
         self.pointer = pointer
 
     def __del__(self) -> None:

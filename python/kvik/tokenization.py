@@ -13,11 +13,12 @@ from ._arrays import integers, is_torch, like, tensors, to_numpy, want_torch
 from ._lib import address, call, encode, lib, text_of, view
 from .batch_encoding import BatchEncoding
 from .errors import KvikError, UnsupportedError
+from .tokenizer_parts import ADDED, MODEL, SPECIAL, Encoding, encode_placed, piece, trimming
 from .tool_schema import tool_json
 
 # What the tokenizers of Transformers take and these do not.
-_UNKNOWN = {"text_pair", "text_target", "text_pair_target", "return_offsets_mapping", "return_overflowing_tokens",
-            "return_special_tokens_mask", "return_token_type_ids", "is_split_into_words"}
+_UNKNOWN = {"text_pair", "text_target", "text_pair_target", "return_overflowing_tokens", "return_token_type_ids",
+            "is_split_into_words"}
 # Classes of Transformers that pad on the left where a tokenizer's files do not say.
 _LEFT = {name + fast for name in ("LlamaTokenizer", "CodeLlamaTokenizer", "GemmaTokenizer", "CohereTokenizer") for fast in ("", "Fast")}
 _ROLES = ("bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_token", "mask_token")
@@ -87,7 +88,7 @@ class PreTrainedTokenizer:
                                              "chat_template": self.chat_template})
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.name_or_path!r}, vocab_size={self.vocab_size})"
+        return f"{type(self).__name__}({self.name_or_path!r}, {len(self)} tokens)"
 
     # -- special tokens
 
@@ -125,13 +126,46 @@ class PreTrainedTokenizer:
         """The ids of the special tokens, each once."""
         return [i for i in map(self._id, self.all_special_tokens) if i is not None]
 
+    # -- the vocabulary
+
+    def _pieces(self) -> Dict[int, Any]:
+        """Returns the text and the KVIK_PIECE_ bits of every id, read once."""
+        found = self.__dict__.get("_all_pieces")
+        if found is None:
+            rows = ((i, piece(self._handle, i)) for i in range(int(lib.kvik_tokenizer_vocab(self._handle))))
+            found = self.__dict__["_all_pieces"] = {i: row for i, row in rows if row[0] is not None}
+        return found
+
+    def get_vocab(self) -> Dict[str, int]:
+        """Returns the id of each token, added tokens included, by its spelling in the vocabulary."""
+        return {text: i for i, (text, _) in self._pieces().items()}
+
+    @property
+    def vocab(self) -> Dict[str, int]:
+        """As get_vocab()."""
+        return self.get_vocab()
+
     @property
     def vocab_size(self) -> int:
-        """The number of token ids, those of added tokens included."""
-        return int(lib.kvik_tokenizer_vocab(self._handle))
+        """The number of tokens without those that were added to the vocabulary; of a .gguf file, of all tokens."""
+        if self.name_or_path.endswith(".gguf"):
+            return len(self)
+        return sum(bool(kind & MODEL) for _, kind in self._pieces().values())
 
     def __len__(self) -> int:
-        return self.vocab_size
+        return len(self._pieces())
+
+    def __bool__(self) -> bool:
+        return True
+
+    @property
+    def added_tokens_encoder(self) -> Dict[str, int]:
+        """The ids of added tokens, which are found in a text before anything else."""
+        return {text: i for i, (text, kind) in self._pieces().items() if kind & ADDED}
+
+    def get_added_vocab(self) -> Dict[str, int]:
+        """As added_tokens_encoder."""
+        return self.added_tokens_encoder
 
     def convert_tokens_to_ids(self, tokens: Union[str, Iterable[str]]) -> Any:
         """Returns the id of a token, or of each; the id of the unknown token where the vocabulary lacks it."""
@@ -139,6 +173,53 @@ class PreTrainedTokenizer:
             found = self._id(tokens)
             return self.unk_token_id if found is None else found
         return [self.convert_tokens_to_ids(t) for t in tokens]
+
+    def convert_ids_to_tokens(self, ids: Any, skip_special_tokens: bool = False) -> Any:
+        """Returns an id as the vocabulary spells it, or each: "\u0120sea" where the text is " sea"; None for no token."""
+        if np.ndim(ids) == 0:
+            return piece(self._handle, int(ids))[0]
+        found = [piece(self._handle, int(i)) for i in ids]
+        return [text for text, kind in found if not (skip_special_tokens and kind & SPECIAL)]
+
+    def convert_tokens_to_string(self, tokens: Sequence[str]) -> str:
+        """Returns the text of tokens as convert_ids_to_tokens() spells them.  What is no token stays as it is."""
+        out, ids = [], []  # type: List[str], List[int]
+        for token in [*tokens, None]:
+            found = None if token is None else self._id(token)
+            if found is not None:
+                ids.append(found)
+                continue
+            if ids:
+                out.append(self.decode(ids))
+            out.append(token or "")
+            ids = []
+        return "".join(out)
+
+    def tokenize(self, text: str, pair: Optional[str] = None, add_special_tokens: bool = False, **_: Any) -> List[str]:
+        """Returns the tokens of a text as the vocabulary spells them."""
+        if pair is not None:
+            raise UnsupportedError("the tokenizer does not take pairs of texts")
+        return list(self.convert_ids_to_tokens(self._encode(text, add_special_tokens)))
+
+    def num_special_tokens_to_add(self, pair: bool = False) -> int:
+        """Returns the number of tokens that add_special_tokens adds to a text."""
+        if pair:
+            raise UnsupportedError("the tokenizer does not take pairs of texts")
+        return len(self._encode("", True))
+
+    @property
+    def max_len_single_sentence(self) -> int:
+        """model_max_length without the tokens that add_special_tokens adds."""
+        return self.model_max_length - self.num_special_tokens_to_add()
+
+    def get_special_tokens_mask(self, token_ids_0: Any, token_ids_1: Any = None,
+                                already_has_special_tokens: bool = False) -> List[int]:
+        """Returns 1 for each id that is a special token, else 0."""
+        if token_ids_1 is not None or not already_has_special_tokens:
+            raise ValueError("get_special_tokens_mask() takes the ids of one whole text, with already_has_special_tokens=True; "
+                             "the tokenizer returns the mask with return_special_tokens_mask=True")
+        special = set(self.all_special_ids)
+        return [int(int(i) in special) for i in token_ids_0]
 
     # -- encoding
 
@@ -160,21 +241,22 @@ class PreTrainedTokenizer:
         out = self(text, add_special_tokens=add_special_tokens, return_tensors=return_tensors, **kwargs)
         return out["input_ids"]
 
-    def tokenize(self, text: str, add_special_tokens: bool = False, **_: Any) -> List[str]:
-        """Returns the text of each token."""
-        return [self.decode([i]) for i in self._encode(text, add_special_tokens)]
-
     def __call__(self, text: Union[str, Sequence[str]], text_pair: Any = None, add_special_tokens: bool = True,
                  padding: Union[bool, str] = False, truncation: Union[bool, str, None] = None,
                  max_length: Optional[int] = None, return_tensors: Optional[str] = None,
                  return_attention_mask: Optional[bool] = None, padding_side: Optional[str] = None,
                  pad_to_multiple_of: Optional[int] = None, return_length: bool = False,
+                 return_offsets_mapping: bool = False, return_special_tokens_mask: bool = False,
                  **kwargs: Any) -> BatchEncoding:
         """Encodes a text, or several.
 
-        padding: True or "longest", "max_length", or False.  truncation: True cuts at max_length (default:
-        model_max_length), and special tokens that begin and end a text stay.  return_tensors: "pt", "np", or None for lists.  Returns ``input_ids`` and ``attention_mask``,
-        [batch, tokens], or plain lists for one text without return_tensors.
+        padding: True or "longest", "max_length", or False.  truncation: True cuts the text so that max_length tokens (default:
+        model_max_length) remain, with those that add_special_tokens adds.  return_tensors: "pt", "np", or None for lists.
+
+        Returns ``input_ids`` and ``attention_mask``, [batch, tokens], or plain lists for one text without return_tensors.
+        return_offsets_mapping adds ``offset_mapping``, the characters [begin, end) of each token, and
+        return_special_tokens_mask ``special_tokens_mask``, 1 for tokens that are not of the text.  The result also tells which
+        token has which characters and words: see BatchEncoding.
         """
         for name, value in {"text_pair": text_pair, **kwargs}.items():
             if name in _UNKNOWN and value is not None and value is not False:
@@ -184,9 +266,30 @@ class PreTrainedTokenizer:
             raise ValueError(f"text is a str or a list of them, not {type(text).__name__}")
         if max_length is not None and truncation is None and padding is False:
             truncation = True  # as in Transformers: a length alone cuts
-        rows = [self._encode(t, add_special_tokens) for t in ([text] if single else text)]
-        return self._finish(rows, single, padding, truncation, max_length, return_tensors, return_attention_mask,
-                            padding_side, pad_to_multiple_of, return_length, special=add_special_tokens)
+        texts: List[str] = [text] if single else list(text)  # type: ignore[list-item]
+        rows = [self._encode(t, add_special_tokens) for t in texts]
+        out = self._finish(rows, single, padding, truncation, max_length, return_tensors, return_attention_mask,
+                           padding_side, pad_to_multiple_of, return_length, special=add_special_tokens)
+        limit, width, side = out._layout
+        out._place = lambda: [self._placed(t, add_special_tokens, limit, width, side) for t in texts]
+        for name, asked, source in (("offset_mapping", return_offsets_mapping, "offsets"),
+                                    ("special_tokens_mask", return_special_tokens_mask, "special_tokens_mask")):
+            if asked:
+                values = [getattr(e, source) for e in out.encodings]
+                out[name] = values[0] if single and return_tensors is None else values if return_tensors is None else \
+                    like(np.array(values, np.int64), getattr(return_tensors, "value", return_tensors) == "pt" and want_torch() is not None)
+        return out
+
+    def _placed(self, text: str, add_special_tokens: bool, limit: Optional[int], fixed: Tuple[int, int], width: int,
+                side: str) -> Encoding:
+        if "_trim" not in self.__dict__:
+            self.__dict__["_trim"] = trimming(self.name_or_path)
+        out = encode_placed(self._handle, text, add_special_tokens, self._trim, lambda i: piece(self._handle, i)[0])
+        if limit is not None:
+            out = out.take(self._kept(len(out), limit, add_special_tokens))
+        if len(out) < width:
+            out.pad(width - len(out), side == "left", self.pad_token_id, self.pad_token)
+        return out
 
     def batch_encode_plus(self, texts: Sequence[str], **kwargs: Any) -> BatchEncoding:
         """As calling the tokenizer with a list."""
@@ -236,11 +339,12 @@ class PreTrainedTokenizer:
             max_length = self.model_max_length if truncation or strategy == "max_length" else None
         if max_length is None and strategy == "max_length":
             strategy = None  # as in Transformers: no length is known
-        if truncation and truncation != "do_not_truncate" and max_length is not None:
-            if strategy and multiple and max_length % multiple:
-                raise ValueError(f"truncation to {max_length} tokens, and padding to a multiple of {multiple}, exclude each other")
-            rows = [self._cut(row, max_length, special) for row in rows]
-            marked = marked and [self._cut(row, max_length, False) for row in marked]
+        limit = max_length if truncation and truncation != "do_not_truncate" else None
+        if limit is not None:
+            if strategy and multiple and limit % multiple:
+                raise ValueError(f"truncation to {limit} tokens, and padding to a multiple of {multiple}, exclude each other")
+            rows = [self._cut(row, limit, special) for row in rows]
+            marked = marked and [self._cut(row, limit, False) for row in marked]
         masks = masks or [[1] * len(row) for row in rows]
         if strategy:
             side = _side("padding_side", side or self.padding_side)
@@ -259,19 +363,24 @@ class PreTrainedTokenizer:
             out["assistant_masks"] = marked[0] if flat else tensors(marked, kind)
         if with_length:
             out["length"] = [len(row) for row in rows]
-        return BatchEncoding(out)
+        done = BatchEncoding(out)
+        done._layout = (limit, len(rows[0]) if strategy and rows else 0, side or self.padding_side)
+        return done
 
     def _cut(self, row: List[int], limit: int, special: bool) -> List[int]:
         """Cuts a row to limit tokens.  special: tokens that every text begins and ends with stay."""
-        if len(row) <= limit:
-            return row
+        return [row[i] for i in self._kept(len(row), limit, special)]
+
+    def _kept(self, n: int, limit: int, special: bool) -> Sequence[int]:
+        """Returns which of n tokens remain."""
+        if n <= limit:
+            return range(n)
         head, tail = self._frame() if special else (0, 0)
         if head + tail > limit:
             raise ValueError(f"max_length is {limit}, and every text has {head + tail} special tokens")
-        end = len(row) - tail
-        kept = limit - head - tail
-        middle = row[end - kept:end] if self.truncation_side == "left" else row[head:head + kept]
-        return row[:head] + middle + row[end:]
+        room = limit - head - tail
+        begin = n - tail - room if self.truncation_side == "left" else head
+        return [*range(head), *range(begin, begin + room), *range(n - tail, n)]
 
     def _frame(self) -> Tuple[int, int]:
         """Returns how many special tokens stand before a text and behind it."""
@@ -314,11 +423,11 @@ class PreTrainedTokenizer:
         if isinstance(ids, list):
             ids = [i if isinstance(i, float) else int(i) for i in ids]
         array = integers(ids, "token_ids")
-        text = ctypes.c_char_p()
+        text, n = ctypes.c_void_p(), ctypes.c_size_t()
         call("kvik_tokenizer_decode", self._handle, address(array), array.size, skip_special_tokens, ctypes.byref(text),
-             None)
+             ctypes.byref(n))
         try:
-            out = (text.value or b"").decode("utf-8", "replace")
+            out = ctypes.string_at(text, n.value).decode("utf-8", "replace")  # which may hold a NUL
         finally:
             lib.kvik_free(text)
         clean = self.clean_up_tokenization_spaces if clean_up_tokenization_spaces is None else clean_up_tokenization_spaces
@@ -330,17 +439,6 @@ class PreTrainedTokenizer:
         if len(sequences) and np.ndim(sequences[0]) == 0:
             return [self.decode(sequences, skip_special_tokens, clean_up_tokenization_spaces, **kwargs)]
         return [self.decode(row, skip_special_tokens, clean_up_tokenization_spaces, **kwargs) for row in sequences]
-
-    def convert_tokens_to_string(self, tokens: Sequence[str]) -> str:
-        """Joins the texts of tokens."""
-        return "".join(tokens)
-
-    def convert_ids_to_tokens(self, ids: Any, skip_special_tokens: bool = False) -> Any:
-        """Returns the text of an id, or of each."""
-        if np.isscalar(ids):
-            return self.decode([int(ids)])
-        special = set(self.all_special_ids) if skip_special_tokens else ()
-        return [self.decode([int(i)]) for i in ids if int(i) not in special]
 
     # -- chats
 

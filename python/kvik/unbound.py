@@ -8,7 +8,7 @@ import numpy as np
 
 from . import _abi
 from ._lib import address, call, lib, sized, view
-from .store import Settings
+from .store import Settings, budgeted
 
 _NAMES = {"float16": b"f16", "bfloat16": b"bf16"}
 _FIRST = 2048  # tokens that a row has room for at first; a longer one moves to a larger cache
@@ -41,8 +41,9 @@ class Unbound:
         shape = sized(_abi.kvik_shape, batch=batch, heads=heads, n=n, dim_k=dim, dim_v=values.shape[3],
                       dtype=_NAMES.get(dtype))
         out = sized(_abi.kvik_rows)
-        call("kvik_cache_update", self.pointer, layer, address(keys), address(values), ctypes.byref(shape),
-             ctypes.byref(out))
+        with budgeted():  # the first update of a layer opens its memory
+            call("kvik_cache_update", self.pointer, layer, address(keys), address(values), ctypes.byref(shape),
+                 ctypes.byref(out))
         return self._arrays(out)
 
     def _room(self, layer: int, n: int) -> None:

@@ -58,7 +58,7 @@ int unbound_open(const struct preset_choice *set, const kvik_cache_config *c, ui
     u->set = *set;
     u->n_layers = n_layers;
     u->max_batch = c->max_sequences ? c->max_sequences : MAX_BATCH;
-    u->memory = c->cache_memory / n_layers;
+    u->memory = c->cache_memory ? MAX(c->cache_memory / n_layers, (size_t)1) : 0; /* 0: no limit */
     u->layer = mem_array(n_layers, sizeof *u->layer);
     int e = u->layer ? 0 : ERR_NOMEM;
     if (e >= 0 && c->spill_dir && !(u->spill_dir = mem_strdup(c->spill_dir))) e = ERR_NOMEM;

@@ -100,22 +100,11 @@ int work_end(struct work *w, uint32_t end, uint32_t word)
     return push(w->words, word);
 }
 
-/* A cluster that a normalizer has joined comes from its first byte, but ends with its last character. */
-uint32_t work_end_of(const struct work *w, uint32_t last, size_t next)
+uint32_t work_end_of(const struct work *w, uint32_t last)
 {
-    size_t from = MIN(last, w->n_user ? w->n_user - 1 : 0), len = 0;
-    int32_t state = 0;
-    if (!w->n_user) return 0;
-    while (from > 0 && ((uint8_t)w->user[from] & 0xC0) == 0x80)
-        from--;
-    uint32_t before = utf8_decode(w->user + from, w->n_user - from, &len);
-    size_t end = from + len;
-    while (end < MIN(next, w->n_user)) {
-        uint32_t cp = utf8_decode(w->user + end, w->n_user - end, &len);
-        if (!uni_joins(before, cp, &state)) break;
-        before = cp;
-        end += len;
-    }
+    size_t end = MIN((size_t)last + 1, w->n_user);
+    while (end < w->n_user && ((uint8_t)w->user[end] & 0xC0) == 0x80)
+        end++;
     return (uint32_t)end;
 }
 
@@ -124,8 +113,7 @@ int work_ends(struct work *w, size_t to)
     for (size_t i = 0; w->ends && i < w->begun.n; i++) {
         size_t end = i + 1 < w->begun.n ? w->begun.v[i + 1] : to;
         end = MAX(end, (size_t)w->begun.v[i] + 1);
-        size_t next = end < w->from.n ? w->from.v[end] : w->n_user;
-        TRY(work_end(w, work_end_of(w, place(w, end - 1), next), w->word));
+        TRY(work_end(w, work_end_of(w, place(w, end - 1)), w->word));
     }
     w->begun.n = 0;
     w->word++;

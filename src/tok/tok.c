@@ -397,9 +397,7 @@ static int put_hit(struct encoder *e, const struct added_hit *hit, const struct 
 {
     size_t end = 0;
     if (!e->w.placed) return put_id(e, hit->id, 0, 0, true);
-    if (e->w.ends)
-        end = work_end_of(&e->w, own->v[hit->to - 1],
-                          hit->to < own->n ? own->v[hit->to] : e->w.n_user);
+    if (e->w.ends) end = work_end_of(&e->w, own->v[hit->to - 1]);
     return put_id(e, hit->id, own->v[hit->from], end, true);
 }
 

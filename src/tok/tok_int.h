@@ -182,9 +182,9 @@ int work_id(struct work *w, struct ids *out, int32_t id,
 int work_place(struct work *w, uint32_t at); /* appends the place of an id */
 /* With ends: appends end and word of an id whose text ends before byte `end` of the user's text. */
 int work_end(struct work *w, uint32_t end, uint32_t word);
-/* With ends: returns the end of a text whose last byte came from byte `last` of the user's; next: where the text behind
- * it came from. */
-uint32_t work_end_of(const struct work *w, uint32_t last, size_t next);
+/* With ends: returns the end of the character of the user's text that byte `last` is in.  Of characters that a normalizer
+ * has joined that is the first one, as in the reference. */
+uint32_t work_end_of(const struct work *w, uint32_t last);
 int work_ends(struct work *w, size_t to); /* with ends: those of a pre-token up to `to`, a word */
 int parts_push(struct parts *p, size_t from, size_t to);
 int normalize_run(const struct norm *v, uint32_t n, struct work *w);

@@ -232,6 +232,21 @@ class Sentences(unittest.TestCase):
             m(IDS[:, :1], past_key_values=cache)
         self.assertEqual(cache.get_seq_length(), 8)
 
+    def test_budget(self):
+        m = model("llama-gqa-l3", "float32")
+        for memory in (1, 20000, 58000):  # too small to open a cache, and too small for the text
+            with self.assertRaisesRegex(kvik.OutOfMemoryError, "raise cache_memory"):
+                m.generate(IDS, max_new_tokens=40, cache_memory=memory)
+            with self.assertRaisesRegex(kvik.OutOfMemoryError, "raise cache_memory"):
+                m.generate(IDS, max_new_tokens=40, past_key_values=kvik.DynamicCache(cache_memory=memory))
+        rows = np.zeros((1, 2, 3, 4), np.float32)
+        with self.assertRaisesRegex(kvik.OutOfMemoryError, "raise cache_memory"):
+            kvik.DynamicCache(cache_memory=1).update(rows, rows, 0)
+        with self.assertRaises(kvik.OutOfMemoryError):
+            kvik.AutoModelForCausalLM.from_pretrained(model_path("llama-gqa-l3"), cache_memory=1)(IDS)
+        tokens = m.generate(IDS, max_new_tokens=40, cache_memory="1M")
+        np.testing.assert_array_equal(tokens, m.generate(IDS, max_new_tokens=40))
+
     def test_text(self):
         tokenizer = kvik.PreTrainedTokenizer(os.path.join(ROOT, "tests", "fixtures", "speech", "tiny"))
         self.assertEqual(tokenizer.decode([10**7]), "")

@@ -218,7 +218,7 @@ class Speech(unittest.TestCase):
         want = self.model.transcribe(SOUND, return_timestamps=True, language="en")["text"]
         for options in ({"cache_implementation": "static"}, {"cache_implementation": "dynamic", "max_sequences": 4}):
             self.assertEqual(self.model.transcribe(SOUND, return_timestamps=True, language="en", **options)["text"], want)
-        with self.assertRaises(kvik.LimitError):
+        with self.assertRaises(kvik.OutOfMemoryError):
             self.model.transcribe(SOUND, return_timestamps=True, cache_memory=4096)
 
     def test_errors(self):

@@ -245,8 +245,8 @@ class Text(unittest.TestCase):
         inputs = t("The sea is", return_tensors="np")
         with self.assertRaisesRegex(kvik.UnsupportedError, "text_pair"):
             t("a", "b")
-        with self.assertRaisesRegex(kvik.UnsupportedError, "return_offsets_mapping"):
-            t("a", return_offsets_mapping=True)
+        with self.assertRaisesRegex(kvik.UnsupportedError, "return_overflowing_tokens"):
+            t("a", return_overflowing_tokens=True)
         self.assertEqual(t.batch_encode_plus(["a", "b c"]).input_ids, t(["a", "b c"]).input_ids)
         self.assertEqual(t.convert_tokens_to_string(t.tokenize("Hello world")), "Hello world")
         self.assertEqual(t.apply_chat_template([{**MESSAGES[0], "name": None}]), t.apply_chat_template(MESSAGES))

@@ -57,18 +57,18 @@ class TextStreamer(BaseStreamer):
             self.next_tokens_are_prompt = False
             return
         self.next_tokens_are_prompt = False
-        text = ctypes.c_char_p()
-        check(lib.kvik_decoder_put(self._open(), address(ids), ids.size, ctypes.byref(text)))
-        piece = (text.value or b"").decode("utf-8", "replace")
+        text = ctypes.c_void_p()
+        n = check(lib.kvik_decoder_put(self._open(), address(ids), ids.size, ctypes.byref(text)))
+        piece = ctypes.string_at(text, n).decode("utf-8", "replace")  # which may hold a NUL
         if piece:
             self.on_finalized_text(piece)
 
     def end(self) -> None:
         """Hands on what was held back."""
-        text = ctypes.c_char_p()
-        check(lib.kvik_decoder_flush(self._open(), ctypes.byref(text)))
+        text = ctypes.c_void_p()
+        n = check(lib.kvik_decoder_flush(self._open(), ctypes.byref(text)))
         self.next_tokens_are_prompt = True
-        self.on_finalized_text((text.value or b"").decode("utf-8", "replace"), stream_end=True)
+        self.on_finalized_text(ctypes.string_at(text, n).decode("utf-8", "replace"), stream_end=True)
 
     def on_finalized_text(self, text: str, stream_end: bool = False) -> None:
         """Receives text that will not change.  Prints it; subclasses do what they want."""
