@@ -234,6 +234,11 @@ class SpeechSeq2SeqModel(Seq2SeqModel):
                                        "one of them")
             if prompt_ids is not None or temperature not in (None, 0, 1):
                 general.setdefault("temperature", temperature)
+            if np.ndim(input_features) == 3 and np.shape(input_features)[2] > self._window():
+                why = f"{', '.join(general)} hear one window at a time" if general else \
+                    "a model without no_timestamps_token_id in its generation_config.json hears one"
+                raise UnsupportedError(f"input_features has {np.shape(input_features)[2]} frames and a window {self._window()}: "
+                                       f"{why}; give the windows one by one" + (", or leave these options out" if general else ""))
             return self._decode(input_features, options, generation_config, general, kwargs, prompt_ids, bool(want_dict))
         source = EncoderInput(self._handle, features=input_features)
         most = values.get("max_new_tokens") or self._given(kwargs, generation_config, "max_length")
@@ -350,7 +355,7 @@ class SpeechSeq2SeqModel(Seq2SeqModel):
         encoded = rest.pop("encoder_outputs", None)
         begin, made = rest.pop("decoder_input_ids", None), False
         rows = encoded.rows if isinstance(encoded, EncoderInput) else len(features) if features is not None else 0
-        if begin is None and self._says("no_timestamps_token_id") is not None:
+        if begin is None:
             begin, made = self._begin(features, encoded, options, rows, prompt_ids), True
             if not merged(self.generation_config, config, kwargs).get("max_new_tokens"):
                 most = self._says("max_target_positions") or lib.kvik_model_context(self._handle.pointer)
@@ -378,7 +383,8 @@ class SpeechSeq2SeqModel(Seq2SeqModel):
                 columns.append(np.full(rows, tasks[options["task"] or "transcribe"]))
         elif options["language"] is not None or options["task"] == "translate":
             raise ArgumentError("the model knows one language only; leave out the language and the task")
-        columns.append(np.full(rows, self._says("no_timestamps_token_id")))
+        if self._says("no_timestamps_token_id") is not None:
+            columns.append(np.full(rows, self._says("no_timestamps_token_id")))
         begin = np.stack([np.asarray(c, np.int64) for c in columns], 1)
         if prompt_ids is not None:
             prompt = integers(prompt_ids, "prompt_ids").astype(np.int64).ravel()
