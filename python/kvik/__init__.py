@@ -11,6 +11,7 @@
 Names and arguments are those of Hugging Face Transformers.  numpy arrays go in and out; torch tensors where the program uses
 torch.
 """
+import sys as _sys
 from typing import Any, List
 
 from . import errors as _errors
@@ -20,7 +21,8 @@ from .cache_utils import (Cache, DynamicCache, EncoderDecoderCache, HQQQuantized
                           HybridMambaAttentionDynamicCache, MambaCache, OffloadedCache, OffloadedHybridCache,
                           OffloadedStaticCache, QuantizedCache, QuantizedCacheConfig, QuantoQuantizedCache, SinkCache,
                           SlidingWindowCache, StaticCache, StaticCacheConfig)
-from .configuration import AutoConfig, MambaConfig, PretrainedConfig
+from . import utils
+from .configuration import AutoConfig, PreTrainedConfig, PretrainedConfig
 from .devices import infer_device
 from .errors import (ArgumentError, BusyError, CancelledError, FileError, FormatError, HostMemoryError, KvikError, LimitError,
                      LostError, MissingError, StaleError, UnsupportedError)
@@ -37,48 +39,65 @@ from .generation import (AsyncTextIteratorStreamer, BaseStreamer, ConfidenceCrit
                         set_seed)
 from .generation.configuration_utils import GenerationConfig
 from .model import AutoModel, AutoModelForCausalLM, PreTrainedModel
-from .models import CLASSES as _CLASSES, class_named as _class_named
+from .models import CLASSES as _CLASSES, CONFIGS as _CONFIGS, class_named as _class_named, config_named as _config_named
 from .pipelines import AutomaticSpeechRecognitionPipeline, TextGenerationPipeline, pipeline
 from .processing import (AutoFeatureExtractor, AutoProcessor, BatchFeature, WhisperFeatureExtractor, WhisperProcessor,
                          WhisperTokenizer, WhisperTokenizerFast)
 from .seq2seq import AutoModelForSeq2SeqLM
 from .speech import AutoModelForSpeechSeq2Seq
-from .tokenization import AutoTokenizer, PreTrainedTokenizer, PreTrainedTokenizerFast
+from .tokenization import AutoTokenizer, PreTrainedTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from .tokenizer_parts import CharSpan, TokenSpan
+from .utils import logging
 
 __version__: str = _library.kvik_version().decode()
+
+# Tokenizers of single architectures: the files say what a tokenizer does.
+_TOKENIZERS = tuple(prefix + suffix for suffix in ("Tokenizer", "TokenizerFast") for prefix in (
+    "Bart", "Gemma", "GPT2", "GPTNeoX", "Llama", "MBart", "Qwen2", "T5"))
+# Where Transformers has the names of these modules.
+_MODULES = {"configuration_utils": "configuration", "modeling_outputs": "outputs", "modeling_utils": "model",
+            "processing_utils": "processing", "tokenization_utils": "tokenization", "tokenization_utils_base": "tokenization"}
+for _name, _module in _MODULES.items():
+    _sys.modules[f"{__name__}.{_name}"] = globals()[_name] = _sys.modules[f"{__name__}.{_module}"]
+
 
 def __getattr__(name: str) -> Any:
     if name == "OutOfMemoryError":  # not in the dictionary, so that it can follow an import of torch
         return _errors.adopt_torch()
     if name in _CLASSES:
         return _class_named(name)
+    if name in _CONFIGS:
+        return _config_named(name)
+    if name in _TOKENIZERS:
+        return PreTrainedTokenizer
     raise AttributeError(f"module 'kvik' has no {name!r}")
 
 
 def __dir__() -> List[str]:
-    return sorted({*globals(), *_CLASSES, "OutOfMemoryError"})
+    return sorted({*globals(), *_CLASSES, *_CONFIGS, *_TOKENIZERS, "OutOfMemoryError"})
 
 
 __all__ = [
     "ArgumentError", "AsyncTextIteratorStreamer", "AutoConfig", "AutoFeatureExtractor", "AutoModel",
     "AutoModelForCausalLM", "AutoModelForSeq2SeqLM", "AutoModelForSpeechSeq2Seq", "AutoProcessor", "AutoTokenizer",
     "AutomaticSpeechRecognitionPipeline", "BaseStreamer", "BatchEncoding", "BatchFeature", "BusyError", "Cache",
-    "CancelledError", "ConfidenceCriteria", "DynamicCache", "EncoderDecoderCache",
+    "CancelledError", "CharSpan", "ConfidenceCriteria", "DynamicCache", "EncoderDecoderCache",
     "EncoderNoRepeatNGramLogitsProcessor", "EncoderRepetitionPenaltyLogitsProcessor", "EosTokenCriteria",
     "EpsilonLogitsWarper", "EtaLogitsWarper", "ExponentialDecayLengthPenalty", "FileError",
     "ForcedBOSTokenLogitsProcessor", "ForcedEOSTokenLogitsProcessor", "FormatError", "GenerationConfig",
     "HQQQuantizedCache", "HostMemoryError", "HybridCache", "HybridChunkedCache", "HybridMambaAttentionDynamicCache",
     "InfNanRemoveLogitsProcessor", "KvikError", "LimitError", "LogitNormalization", "LogitsProcessor",
-    "LogitsProcessorList", "LogitsWarper", "LostError", "MambaCache", "MambaConfig", "MaxLengthCriteria",
-    "MaxTimeCriteria", "MinLengthLogitsProcessor", "MinNewTokensLengthLogitsProcessor", "MinPLogitsWarper",
-    "MissingError", "NoBadWordsLogitsProcessor", "NoRepeatNGramLogitsProcessor", "OffloadedCache",
-    "OffloadedHybridCache", "OffloadedStaticCache", "OutOfMemoryError", "PreTrainedModel", "PreTrainedTokenizer",
-    "PreTrainedTokenizerFast", "PrefixConstrainedLogitsProcessor", "PretrainedConfig", "QuantizedCache",
-    "QuantizedCacheConfig", "QuantoQuantizedCache", "RepetitionPenaltyLogitsProcessor", "SequenceBiasLogitsProcessor",
-    "SinkCache", "SlidingWindowCache", "StaleError", "StaticCache", "StaticCacheConfig", "StopStringCriteria",
-    "StoppingCriteria", "StoppingCriteriaList", "SuppressTokensAtBeginLogitsProcessor", "SuppressTokensLogitsProcessor",
-    "TemperatureLogitsWarper", "TextGenerationPipeline", "TextIteratorStreamer", "TextStreamer", "TopHLogitsWarper",
-    "TopKLogitsWarper", "TopPLogitsWarper", "TypicalLogitsWarper", "UnsupportedError", "WhisperFeatureExtractor",
-    "WhisperProcessor", "WhisperTokenizer", "WhisperTokenizerFast", "infer_device", "pipeline", "set_seed",
-    "validate_stopping_criteria", *_CLASSES,
+    "LogitsProcessorList", "LogitsWarper", "LostError", "MambaCache", "MaxLengthCriteria", "MaxTimeCriteria",
+    "MinLengthLogitsProcessor", "MinNewTokensLengthLogitsProcessor", "MinPLogitsWarper", "MissingError",
+    "NoBadWordsLogitsProcessor", "NoRepeatNGramLogitsProcessor", "OffloadedCache", "OffloadedHybridCache",
+    "OffloadedStaticCache", "OutOfMemoryError", "PreTrainedConfig", "PreTrainedModel", "PreTrainedTokenizer",
+    "PreTrainedTokenizerBase", "PreTrainedTokenizerFast", "PrefixConstrainedLogitsProcessor", "PretrainedConfig",
+    "QuantizedCache", "QuantizedCacheConfig", "QuantoQuantizedCache", "RepetitionPenaltyLogitsProcessor",
+    "SequenceBiasLogitsProcessor", "SinkCache", "SlidingWindowCache", "StaleError", "StaticCache", "StaticCacheConfig",
+    "StopStringCriteria", "StoppingCriteria", "StoppingCriteriaList", "SuppressTokensAtBeginLogitsProcessor",
+    "SuppressTokensLogitsProcessor", "TemperatureLogitsWarper", "TextGenerationPipeline", "TextIteratorStreamer",
+    "TextStreamer", "TokenSpan", "TopHLogitsWarper", "TopKLogitsWarper", "TopPLogitsWarper", "TypicalLogitsWarper",
+    "UnsupportedError", "WhisperFeatureExtractor", "WhisperProcessor", "WhisperTokenizer", "WhisperTokenizerFast",
+    "infer_device", "logging", "pipeline", "set_seed", "utils", "validate_stopping_criteria", *_CLASSES, *_CONFIGS,
+    *_TOKENIZERS,
 ]

@@ -1,8 +1,9 @@
 """Configurations of models: config.json as attributes, or what the metadata of a GGUF file says."""
 import copy
 import json
+import os
 from pathlib import Path
-from typing import Any, Dict, Iterator, Optional
+from typing import Any, Dict, Iterator, Optional, Type, Union
 
 from . import hub
 from ._lib import encode, text_of
@@ -46,6 +47,19 @@ class PretrainedConfig:
     def to_json_string(self) -> str:
         """Returns the configuration as JSON."""
         return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
+
+    def save_pretrained(self, directory: Union[str, "os.PathLike[str]"], **_: Any) -> None:
+        """Writes config.json to a directory."""
+        os.makedirs(directory, exist_ok=True)
+        values = self.to_dict()
+        if self.model_type:
+            values.setdefault("model_type", self.model_type)
+        Path(directory, "config.json").write_text(json.dumps(values, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+    def update(self, values: Dict[str, Any]) -> None:
+        """Sets attributes."""
+        for key, value in values.items():
+            setattr(self, key, value)
 
     def get(self, key: str, default: Optional[Any] = None) -> Any:
         """Returns a value, or the default."""
@@ -96,10 +110,24 @@ def read_config(path: str, model: Any = None) -> Dict[str, Any]:
 
 
 class AutoConfig(PretrainedConfig):
-    """Reads the configuration of any model."""
+    """Reads the configuration of any model, as the class of its type where there is one."""
+
+    @classmethod
+    def from_dict(cls, values: Dict[str, Any], **kwargs: Any) -> PretrainedConfig:
+        """Makes a configuration of a dictionary."""
+        return config_class(values.get("model_type"))(**{**values, **kwargs})
+
+    @classmethod
+    def for_model(cls, model_type: str, **kwargs: Any) -> PretrainedConfig:
+        """Makes a configuration of a type of models."""
+        return config_class(model_type)(**{"model_type": model_type, **kwargs})
 
 
-class MambaConfig(PretrainedConfig):
-    """The configuration of a Mamba model."""
+def config_class(model_type: Any) -> Type[PretrainedConfig]:
+    """Returns the class of a type's configurations: LlamaConfig for "llama"."""
+    from .models import config_name, config_named
+    name = config_name(str(model_type or ""))
+    return PretrainedConfig if name is None else config_named(name)
 
-    model_type = "mamba"
+
+PreTrainedConfig = PretrainedConfig

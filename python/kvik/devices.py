@@ -2,10 +2,10 @@
 
 Names of other devices are accepted, so that programs written for them run: they mean this machine's CPU, with one warning.
 """
-import warnings
 from typing import Any, Callable, Optional, Tuple
 
 from ._arrays import torch_module
+from .utils.logging import notice
 
 _warned = False
 
@@ -56,7 +56,7 @@ def accept_device(device: Any) -> None:
         return
     if not _warned:
         _warned = True
-        warnings.warn(f"device {device!r}: kvik computes on the CPU; every device means this machine's CPU", stacklevel=4)
+        notice(f"device {device!r}: kvik computes on the CPU; every device means this machine's CPU", stacklevel=4)
 
 
 def dtype_name(dtype: Any) -> Optional[str]:

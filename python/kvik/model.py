@@ -1,7 +1,6 @@
 """Models: forward() and generate() over an open model."""
 import ctypes
 import os
-import warnings
 from dataclasses import fields
 from typing import Any, Dict, Optional
 
@@ -11,7 +10,7 @@ from . import _abi, hub
 from ._arrays import ids_2d, integers, is_torch, like, mask_2d, to_numpy
 from ._lib import address, call, lib, sized
 from .cache_utils import DynamicCache, as_cache
-from .configuration import PretrainedConfig, read_config
+from .configuration import AutoConfig, PretrainedConfig, read_config
 from .devices import accept_device, asked_dtype, cpu, dtype_name, dtype_object
 from .encoder import encoder_of
 from .errors import ArgumentError, UnsupportedError
@@ -19,6 +18,7 @@ from .generation import GenerationMixin, Options, log_softmax
 from .generation.configuration_utils import GenerationConfig
 from .outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
 from .store import Batch, ModelHandle, Settings, settings_of
+from .utils.logging import notice
 
 _COMPUTE = {"float32": "exact"}
 _WEIGHTS = "the weights stay in the library; model.device, model.dtype and model.num_parameters() tell of them"
@@ -88,7 +88,7 @@ class PreTrainedModel(GenerationMixin):
         accept_device(device_map)
         unknown = [k for k in kwargs if k not in _OPEN_TAKES]
         if unknown:
-            warnings.warn(f"from_pretrained() ignores {', '.join(unknown)}; kvik has no such argument", stacklevel=3)
+            notice(f"from_pretrained() ignores {', '.join(unknown)}; kvik has no such argument", stacklevel=3)
         name = asked_dtype(dtype if dtype is not None else torch_dtype)
         where = {k: kwargs.pop(k) for k in ("revision", "gguf_file") if k in kwargs}
         path = hub.resolve(pretrained_model_name_or_path, cache=kwargs.pop("cache_dir", None), **where)
@@ -98,7 +98,7 @@ class PreTrainedModel(GenerationMixin):
         if name in _COMPUTE and defaults.compute is None:
             defaults = Settings(compute=_COMPUTE[name]).over(defaults)
         handle = ModelHandle(path, quantize)
-        config = PretrainedConfig.from_dict(read_config(path, handle.pointer))
+        config = AutoConfig.from_dict(read_config(path, handle.pointer))
         if cls.main_input_name == "input_features" and not encoder_of(handle).bins:
             raise UnsupportedError(f"{path} is a model of type {getattr(config, 'model_type', None)!r}, and no speech model")
         kind = _class_for(cls, config) if cls._architectures is None else cls
@@ -112,7 +112,7 @@ class PreTrainedModel(GenerationMixin):
     def _check_class(self) -> None:
         kind = getattr(self.config, "model_type", None)
         if self._architectures and kind not in self._architectures:
-            warnings.warn(f"{self.name_or_path} is a model of type {kind!r}, not one for {type(self).__name__}; it runs as "
+            notice(f"{self.name_or_path} is a model of type {kind!r}, not one for {type(self).__name__}; it runs as "
                           f"{kind!r}", stacklevel=4)
 
     # -- what a model is
@@ -193,7 +193,7 @@ class PreTrainedModel(GenerationMixin):
         return json.loads(text_of("kvik_model_describe_caches", self._handle.pointer))
 
     def _notice(self, text: str) -> None:
-        warnings.warn(text, stacklevel=6)
+        notice(text, stacklevel=6)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name_or_path!r})"

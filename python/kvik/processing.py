@@ -2,7 +2,6 @@
 import json
 import os
 import re
-import warnings
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
@@ -15,6 +14,7 @@ from .configuration import read_config
 from .errors import ArgumentError, MissingError, UnsupportedError
 from .speech import language_id, language_names
 from .tokenization import PreTrainedTokenizer
+from .utils.logging import notice
 
 _HOP, _WINDOW = 160, 400  # samples from one frame of features to the next, and of a frame
 _MARK = re.compile(r"<\|\d+\.\d+\|>")
@@ -91,7 +91,7 @@ class WhisperFeatureExtractor:
         them as they are, which gives features of another loudness), or for several channels.
         """
         if sampling_rate is None:
-            warnings.warn("features without sampling_rate: the samples are taken for 16 000 a second", stacklevel=2)
+            notice("features without sampling_rate: the samples are taken for 16 000 a second", stacklevel=2)
         elif sampling_rate != self.sampling_rate:
             raise ValueError(f"the samples have a sampling rate of {sampling_rate}; the model hears {self.sampling_rate}. "
                              "Resample them first, or give the file to pipeline('automatic-speech-recognition')")

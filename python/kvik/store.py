@@ -8,7 +8,6 @@ import ctypes
 import json
 import os
 import threading
-import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from typing import Any, Dict, Iterator, List, Optional
@@ -16,6 +15,7 @@ from typing import Any, Dict, Iterator, List, Optional
 from . import _abi
 from ._lib import call, encode, fits, lib, sized
 from .errors import BusyError, LimitError, OutOfMemoryError, adopt_torch
+from .utils.logging import notice
 
 _KEEP = 4  # stores of a model that stay open without a cache in them
 _SEQUENCES = 64
@@ -115,12 +115,12 @@ class ModelHandle:
         self.pid = os.getpid()
         pointer = ctypes.c_void_p()
         said: List[str] = []
-        notice = _abi.kvik_on_notice(lambda ctx, text: said.append((text or b"").decode("utf-8", "replace")))
-        options = sized(_abi.kvik_model_options, quantize=encode(quantize), on_notice=notice)
+        tell = _abi.kvik_on_notice(lambda ctx, text: said.append((text or b"").decode("utf-8", "replace")))
+        options = sized(_abi.kvik_model_options, quantize=encode(quantize), on_notice=tell)
         call("kvik_model_open_with", encode(path), ctypes.byref(options), ctypes.byref(pointer))
         self.pointer = pointer
         for text in said:
-            warnings.warn(text, stacklevel=4)
+            notice(text, stacklevel=4)
         self._lock = threading.Lock()
         self._idle: List["Store"] = []  # the newest last
 

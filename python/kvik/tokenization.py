@@ -3,7 +3,6 @@ import ctypes
 import json
 import os
 import re
-import warnings
 from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
@@ -15,6 +14,7 @@ from .batch_encoding import BatchEncoding
 from .errors import KvikError, UnsupportedError
 from .tokenizer_parts import ADDED, MODEL, SPECIAL, Encoding, encode_placed, piece, trimming
 from .tool_schema import tool_json
+from .utils.logging import notice
 
 # What the tokenizers of Transformers take and these do not.
 _UNKNOWN = {"text_pair", "text_target", "text_pair_target", "return_overflowing_tokens", "return_token_type_ids",
@@ -280,8 +280,7 @@ class PreTrainedTokenizer:
                     like(np.array(values, np.int64), getattr(return_tensors, "value", return_tensors) == "pt" and want_torch() is not None)
         return out
 
-    def _placed(self, text: str, add_special_tokens: bool, limit: Optional[int], fixed: Tuple[int, int], width: int,
-                side: str) -> Encoding:
+    def _placed(self, text: str, add_special_tokens: bool, limit: Optional[int], width: int, side: str) -> Encoding:
         if "_trim" not in self.__dict__:
             self.__dict__["_trim"] = trimming(self.name_or_path)
         out = encode_placed(self._handle, text, add_special_tokens, self._trim, lambda i: piece(self._handle, i)[0])
@@ -472,7 +471,7 @@ class PreTrainedTokenizer:
             if continue_final_message:
                 raise ValueError("return_assistant_tokens_mask=True and continue_final_message=True exclude each other")
             if template is not None and not re.search(r"\{%[-+]?\s*generation\s*[-+]?%\}", template):
-                warnings.warn("the chat template has no {% generation %}, so assistant_masks holds only zeros", stacklevel=2)
+                notice("the chat template has no {% generation %}, so assistant_masks holds only zeros", stacklevel=2)
             return_dict = True
         batched = bool(conversation) and (isinstance(conversation[0], (list, tuple)) or hasattr(conversation[0], "messages"))
         chats = [getattr(c, "messages", c) for c in (conversation if batched else [conversation])]

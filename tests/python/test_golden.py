@@ -1,7 +1,9 @@
 """Recorded runs of Transformers, through the Python package: generate() with its options, and scripts of cache operations."""
 import copy
 import os
+import tempfile
 import unittest
+import warnings
 
 import numpy as np
 from common import cache_of, kvik, model, model_path, read_json, tensors
@@ -182,6 +184,40 @@ class Classes(unittest.TestCase):
         self.assertEqual(cache.get_seq_length(), 3)
         with self.assertRaises(AttributeError):
             out.no_such_field  # noqa: B018
+
+    def test_configurations(self):
+        import pickle
+        from kvik.models.gemma2.configuration_gemma2 import Gemma2Config
+        for made in (kvik.AutoConfig.from_pretrained(model_path("gemma2")), model("gemma2").config,
+                     pickle.loads(pickle.dumps(model("gemma2").config)), kvik.AutoConfig.for_model("gemma2")):
+            self.assertIs(type(made), Gemma2Config)
+        self.assertIs(kvik.Gemma2Config, Gemma2Config)
+        with tempfile.TemporaryDirectory() as folder:
+            kvik.LlamaConfig(num_hidden_layers=3).save_pretrained(folder)
+            again = kvik.AutoConfig.from_pretrained(folder)
+        self.assertEqual((type(again), again.num_hidden_layers), (kvik.LlamaConfig, 3))
+        self.assertIs(type(kvik.AutoConfig.for_model("other")), kvik.PretrainedConfig)
+
+    def test_names(self):
+        from kvik.generation.logits_process import TopPLogitsWarper
+        from kvik.modeling_outputs import CausalLMOutputWithPast
+        from kvik.tokenization_utils_base import BatchEncoding
+        self.assertIs(TopPLogitsWarper, kvik.TopPLogitsWarper)
+        self.assertIs(BatchEncoding, kvik.BatchEncoding)
+        self.assertIsInstance(model("gemma2")(np.array([[5]])), CausalLMOutputWithPast)
+        for name in kvik.__all__:
+            self.assertIsNotNone(getattr(kvik, name), name)
+        before = kvik.logging.get_verbosity()
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                kvik.logging.set_verbosity_error()
+                kvik.LlamaForCausalLM.from_pretrained(model_path("gemma2"))
+                kvik.logging.set_verbosity(before)
+                with self.assertRaises(UserWarning):
+                    kvik.LlamaForCausalLM.from_pretrained(model_path("gemma2"))
+        finally:
+            kvik.logging.set_verbosity(before)
 
 
 if __name__ == "__main__":

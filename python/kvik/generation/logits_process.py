@@ -7,7 +7,6 @@ and as ``logits_processor`` of generate(), where the option does the same withou
 import ctypes
 import inspect
 import threading
-import warnings
 from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy as np
 from .. import _abi
 from .._arrays import integers, is_torch, like, to_numpy
 from .._lib import address, call, lib, sized
+from ..utils.logging import notice
 from .options import Options
 
 # Everything that would act if nothing were said.
@@ -469,7 +469,7 @@ def settle(processors: List[Any], values: Dict[str, Any]) -> Dict[str, Any]:
         name = getattr(processor, "_option", None) if isinstance(processor, _OfLibrary) else None
         if name is None or values.get(name) is None:
             continue
-        warnings.warn(f"generate() got a {type(processor).__name__}, so the option {name} has no effect", stacklevel=5)
+        notice(f"generate() got a {type(processor).__name__}, so the option {name} has no effect", stacklevel=5)
         values = {k: v for k, v in values.items() if k != name}
     return values
 

@@ -1,12 +1,12 @@
 """Criteria that end a text: callables (input_ids, scores) -> bool, or a bool for each row."""
 import copy
 import time
-import warnings
 from typing import Any, List, Optional, Sequence, Union
 
 import numpy as np
 
 from .._arrays import integers, is_torch, like, to_numpy
+from ..utils.logging import notice
 
 
 class StoppingCriteria:
@@ -118,5 +118,5 @@ def validate_stopping_criteria(stopping_criteria: StoppingCriteriaList, max_leng
     if out.max_length is None:
         out.append(MaxLengthCriteria(max_length))
     elif out.max_length != max_length:
-        warnings.warn(f"the criteria end a text at {out.max_length} tokens, max_length is {max_length}", stacklevel=2)
+        notice(f"the criteria end a text at {out.max_length} tokens, max_length is {max_length}", stacklevel=2)
     return out

@@ -39,13 +39,15 @@ _ROWS = {row[0]: row for row in _TABLE}
 _STATES = ("mamba", "mamba2", "falcon_mamba")  # whose cache is the argument cache_params
 # Other names that Transformers has in these modules, and the modules of kvik that have them.
 _MORE: Dict[str, Dict[str, str]] = {
-    "mamba": {"MambaCache": "cache_utils", "MambaConfig": "configuration"},
+    "mamba": {"MambaCache": "cache_utils"},
     "falcon_mamba": {"MambaCache": "cache_utils"},
     "jamba": {"HybridMambaAttentionDynamicCache": "cache_utils"},
     "whisper": {"WhisperProcessor": "processing", "WhisperFeatureExtractor": "processing", "WhisperTokenizer": "processing",
                 "WhisperTokenizerFast": "processing"},
 }
 
+CONFIGS: Dict[str, str] = {prefix + "Config": folder for folder, prefix, _, _ in _TABLE}
+"""The folder of each class of configurations."""
 CLASSES: Dict[str, str] = {prefix + suffix: folder for folder, prefix, _, suffixes in _TABLE for suffix in suffixes}
 """The folder of each class."""
 
@@ -70,13 +72,28 @@ def _make(folder: str, suffix: str, module: str) -> Any:
     return type(prefix + suffix, (base,), values)
 
 
+def _make_config(folder: str, module: str) -> Any:
+    from ..configuration import PretrainedConfig
+    prefix, kinds = _ROWS[folder][1:3]
+    return type(prefix + "Config", (PretrainedConfig,), {
+        "model_type": kinds[0], "__module__": module,
+        "__doc__": f"The configuration of a {prefix} model: the keys that it is given.  It has no values of its own."})
+
+
 def _fill(module: ModuleType, folder: str) -> None:
     prefix, _, suffixes = _ROWS[folder][1:]
+    told = f"{__name__}.{folder}.configuration_{folder}"
+    config = prefix + "Config"
+    setattr(module, config, _make_config(folder, told) if module.__name__ == told else getattr(import_module(told), config))
+    if module.__name__ == told:
+        module.__all__ = [config]  # type: ignore[attr-defined]
+        return
     inner = f"{__name__}.{folder}.modeling_{folder}"
     names = [prefix + s for s in suffixes]
     for name, suffix in zip(names, suffixes):
         own = module.__name__ == inner
         setattr(module, name, _make(folder, suffix, inner) if own else getattr(import_module(inner), name))
+    names.append(config)
     for name, source in _MORE.get(folder, {}).items():
         setattr(module, name, getattr(import_module(f"..{source}", __name__), name))
         names.append(name)
@@ -96,13 +113,13 @@ class _Loader(Loader):
 
 
 class _Finder(MetaPathFinder):
-    """Finds kvik.models.FOLDER and kvik.models.FOLDER.modeling_FOLDER."""
+    """Finds kvik.models.FOLDER, its modeling_FOLDER and its configuration_FOLDER."""
 
     def find_spec(self, fullname: str, path: Optional[Sequence[str]], target: Any = None) -> Optional[ModuleSpec]:
         if not fullname.startswith(__name__ + "."):
             return None
         folder, _, inner = fullname[len(__name__) + 1:].partition(".")
-        if folder not in _ROWS or inner not in ("", f"modeling_{folder}"):
+        if folder not in _ROWS or inner not in ("", f"modeling_{folder}", f"configuration_{folder}"):
             return None
         return ModuleSpec(fullname, _Loader(folder), is_package=not inner)
 
@@ -115,6 +132,17 @@ def class_named(name: str) -> Any:
     """Returns a class of the table by its name."""
     folder = CLASSES[name]
     return getattr(import_module(f"{__name__}.{folder}.modeling_{folder}"), name)
+
+
+def config_named(name: str) -> Any:
+    """Returns a class of configurations by its name."""
+    folder = CONFIGS[name]
+    return getattr(import_module(f"{__name__}.{folder}.configuration_{folder}"), name)
+
+
+def config_name(model_type: str) -> Optional[str]:
+    """Returns the name of the class of a type's configurations, or None."""
+    return next((prefix + "Config" for _, prefix, kinds, _ in _TABLE if model_type in kinds), None)
 
 
 def model_class(model_type: str, asked: Any) -> Optional[Any]:
