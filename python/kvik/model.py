@@ -50,7 +50,10 @@ class PreTrainedModel(GenerationMixin):
     main_input_name = "input_ids"
     training = False
 
-    def __init__(self, handle: ModelHandle, config: PretrainedConfig, defaults: Settings, dtype: Optional[str]) -> None:
+    def __init__(self, handle: Any = None, config: Any = None, defaults: Any = None, dtype: Optional[str] = None) -> None:
+        if not isinstance(handle, ModelHandle):
+            name = type(self).__name__
+            raise TypeError(f"{name} has no weights without a file; call {name}.from_pretrained(name)")
         self._handle, self.config, self._defaults = handle, config, defaults
         self._dtype = dtype or dtype_name(getattr(config, "dtype", None) or getattr(config, "torch_dtype", None)) or "float32"
         self.name_or_path = handle.path

@@ -103,9 +103,11 @@ static int survey(const struct exec *x, const struct exec_feed *feed, uint32_t n
         TRY(check_feed(x, feed, i));
         uint32_t len = kv_len(x->kv, feed[i].seq);
         if (feed[i].n > x->max_len - MIN(len, x->max_len))
-            return ERR(LIMIT,
-                       "%u tokens after the %u already cached do not fit in max_cache_len %u",
-                       feed[i].n, len, x->max_len);
+            return ERR(
+                LIMIT,
+                "%u token%s after the %u already cached do not fit in max_cache_len %u, which is the model's "
+                "context unless it was set",
+                feed[i].n, feed[i].n == 1 ? "" : "s", len, x->max_len);
         bool again = regime_changes(x, feed[i].seq, feed[i].n);
         *total += feed[i].n + (again ? len : 0);
         *one_step &= feed[i].n <= chunk && !again;

@@ -60,6 +60,9 @@ class Outputs(unittest.TestCase):
                            ("foo", "no attribute 'foo'")):
             with self.assertRaisesRegex(AttributeError, word):
                 getattr(m, name)
+        for make in (kvik.AutoModelForCausalLM, lambda: kvik.LlamaForCausalLM(m.config)):
+            with self.assertRaisesRegex(TypeError, "from_pretrained"):
+                make()
         with self.assertRaisesRegex(ValueError, "no encoder"):
             kvik.AutoModelForSeq2SeqLM.from_pretrained(model_path("llama-gqa-l3"))
         with self.assertRaisesRegex(ValueError, "float7"):
