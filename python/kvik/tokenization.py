@@ -45,6 +45,7 @@ class PreTrainedTokenizer:
     """
 
     is_fast = True
+    model_input_names = ["input_ids", "attention_mask"]
 
     def __init__(self, path: str, **kwargs: Any) -> None:
         handle = ctypes.c_void_p()
@@ -162,6 +163,37 @@ class PreTrainedTokenizer:
     def added_tokens_encoder(self) -> Dict[str, int]:
         """The ids of added tokens, which are found in a text before anything else."""
         return {text: i for i, (text, kind) in self._pieces().items() if kind & ADDED}
+
+    @property
+    def additional_special_tokens(self) -> List[str]:
+        """The special tokens without a role that tokenizer_config.json lists."""
+        given = self.init_kwargs.get("extra_special_tokens") or self.init_kwargs.get("additional_special_tokens") or []
+        listed = given.values() if isinstance(given, dict) else given
+        return [str(t.get("content", "")) if isinstance(t, dict) else str(t) for t in listed]
+
+    extra_special_tokens = additional_special_tokens
+
+    def add_special_tokens(self, special_tokens_dict: Dict[str, Any], *_: Any, **__: Any) -> int:
+        """Gives roles to tokens: {"pad_token": "<|im_end|>"}.  Returns 0, the number of new tokens.
+
+        Raises UnsupportedError for a token that the vocabulary lacks: the model has no weights for it.
+        """
+        for role, token in special_tokens_dict.items():
+            several = isinstance(token, (list, tuple))
+            if role not in _ROLES and not several:
+                raise ValueError(f"{role!r} is not a role of special tokens; expected one of {', '.join(_ROLES)}")
+            self.add_tokens(token if several else [token])
+            if not several:
+                setattr(self, role, str(token))
+        return 0
+
+    def add_tokens(self, new_tokens: Any, special_tokens: bool = False) -> int:
+        """Returns 0 for tokens that the vocabulary has.  Raises UnsupportedError for others: the model has no weights for them."""
+        for token in [new_tokens] if isinstance(new_tokens, str) else new_tokens:
+            if self._id(str(token)) is None:
+                raise UnsupportedError(f"the vocabulary has no token {str(token)!r}, and the model no weights for a new one; take a token "
+                                       "that it has, as in tokenizer.pad_token = tokenizer.eos_token")
+        return 0
 
     def get_added_vocab(self) -> Dict[str, int]:
         """As added_tokens_encoder."""
@@ -441,6 +473,13 @@ class PreTrainedTokenizer:
 
     # -- chats
 
+    def get_chat_template(self, chat_template: Optional[str] = None, tools: Any = None) -> str:
+        """Returns the template that apply_chat_template() uses.  Raises ValueError if there is none."""
+        found = chat_template or self.chat_template
+        if not found:
+            raise ValueError("this tokenizer has no chat template; pass chat_template=, or give the model a text in place of messages")
+        return str(found)
+
     def apply_chat_template(self, conversation: Any, tools: Optional[Sequence[Any]] = None,
                             documents: Optional[Sequence[Dict[str, str]]] = None, chat_template: Optional[str] = None,
                             add_generation_prompt: bool = False, continue_final_message: bool = False,
@@ -462,9 +501,7 @@ class PreTrainedTokenizer:
         Special tokens that are spelled inside a message are encoded as plain text; pass allow_special_tokens=True for
         what Transformers does.
         """
-        template = chat_template or self.chat_template
-        if not template:
-            raise ValueError("this tokenizer has no chat template; pass chat_template=, or give the model a text in place of messages")
+        template = self.get_chat_template(chat_template, tools)
         if return_assistant_tokens_mask:
             if return_dict is False or not tokenize:
                 raise ValueError("return_assistant_tokens_mask=True needs return_dict=True and tokenize=True")

@@ -91,6 +91,19 @@ class Text(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "chat_template="):
             t.apply_chat_template(MESSAGES)
 
+    def test_roles(self):
+        t = kvik.AutoTokenizer.from_pretrained(CHAT_MODEL)
+        self.assertEqual(t.add_special_tokens({"pad_token": "<|endoftext|>"}), 0)
+        self.assertEqual((t.pad_token, t.pad_token_id), ("<|endoftext|>", t.convert_tokens_to_ids("<|endoftext|>")))
+        for wrong in (lambda: t.add_special_tokens({"pad_token": "[PAD]"}), lambda: t.add_tokens(["[PAD]"]), lambda: t.add_tokens("[PAD]")):
+            with self.assertRaisesRegex(kvik.UnsupportedError, "tokenizer.pad_token ="):
+                wrong()
+        self.assertEqual((t.pad_token, t.add_tokens("<|im_end|>")), ("<|endoftext|>", 0))
+        with self.assertRaisesRegex(ValueError, "not a role"):
+            t.add_special_tokens({"foo": "<|im_end|>"})
+        self.assertEqual((t.additional_special_tokens, t.model_input_names), ([], ["input_ids", "attention_mask"]))
+        self.assertEqual(t.get_chat_template(), t.chat_template)
+
     def test_tools(self):
         def look(city: Optional[str], days: Union[int, List[int]], kind: Literal["a", 1], unit: str = "C", more: Any = None) -> List[str]:
             """Looks.
