@@ -8,6 +8,7 @@ recorded and run again by Transformers.  Prints a line for each snippet, and at 
 """
 import ast
 import contextlib
+import faulthandler
 import io
 import os
 import sys
@@ -84,4 +85,7 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    # A thread that keeps the interpreter from ending is shown with its stack, and is a failure.
+    faulthandler.dump_traceback_later(60, exit=True)
+    sys.exit(code)
