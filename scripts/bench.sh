@@ -1,6 +1,6 @@
 #!/bin/sh
 # bench.sh MODEL - measures the whole model (make bench): speed against the bandwidth of memory, prefill and decoding at depth, steps of
-# several tokens, strategies, speculation, offloading, the start, and all strategies in a table and a page of HTML.
+# several tokens, strategies, speculation, offloading, the start, all strategies in a table and a page of HTML, and the package.
 #
 # Takes ten minutes or so.  What steps and offloading cost is appended to CSV files in bench/results, with the date and the processor.
 #   THREADS=N   threads (all)      NAMES="steps offload"   only these
@@ -14,7 +14,7 @@ cpu=$(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -n 1 | tr , ' ')
 cpu="${cpu:-unknown} $(nproc) CPUs"
 version=$(./kvik --version | tr , ' ' | head -n 1)
 log=build/bench.log
-wants() { case " ${NAMES:-generate rates steps strategies speculate offload start caches} " in *" $1 "*) ;; *) return 1 ;; esac; }
+wants() { case " ${NAMES:-generate rates steps strategies speculate offload start caches package} " in *" $1 "*) ;; *) return 1 ;; esac; }
 title() { printf '\n== %s\n' "$1"; }
 
 # Runs a command and leaves its output in $log as well.
@@ -67,4 +67,8 @@ fi
 if wants caches; then
     title "all strategies; build/caches.html shows them"
     ./kvik bench "$model" --caches --depths 0,512,2048 --threads "$threads" --report build/caches.html
+fi
+if wants package; then
+    title "the Python package next to the command, tokens a second"
+    if make -s python && python=$(scripts/python.sh); then "$python" bench/package.py "$model" "$threads"; fi
 fi
