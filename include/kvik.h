@@ -902,7 +902,8 @@ typedef bool (*kvik_on_token)(void *ctx, uint32_t row, int32_t id, const char *t
  * meanwhile.  Return false to cancel. */
 typedef bool (*kvik_on_progress)(void *ctx, uint64_t done, uint64_t total);
 /* Called between tokens, at most once in 50 ms.  For programs that only want to be able to stop: it costs less than
- * on_token.  Return false to cancel, as on_token does. */
+ * on_token; during prefill there is on_progress.  Return false to cancel, as on_token does, with beams as
+ * on_progress does. */
 typedef bool (*kvik_on_pulse)(void *ctx);
 /* Something that is no error, as one line: "cache memory 64.0 MiB full at token 912; continuing ...". */
 typedef void (*kvik_on_notice)(void *ctx, const char *text);

@@ -387,10 +387,10 @@ static bool on_prompt(void *ctx, uint64_t done, uint64_t total)
 static int on_step(const struct beams *b)
 {
     const kvik_hooks *h = b->r->hooks;
-    if (!h || !h->on_progress) return 0;
-    return h->on_progress(h->ctx, b->prompt + b->r->steps, b->prompt + b->steps)
-               ? 0
-               : ERR(CANCELLED, "cancelled");
+    bool more = run_pulse(b->r);
+    if (more && h && h->on_progress)
+        more = h->on_progress(h->ctx, b->prompt + b->r->steps, b->prompt + b->steps);
+    return more ? 0 : ERR(CANCELLED, "cancelled");
 }
 
 static int gather(struct run *r)

@@ -103,11 +103,15 @@ static int emit(struct run *r, uint32_t i, int32_t id, bool *stopped, bool *canc
     const kvik_hooks *h = r->hooks;
     if (h && h->on_token && !h->on_token(h->ctx, i, id, r->piece.data ? r->piece.data : ""))
         *cancel = true;
-    if (h && h->on_pulse && now_seconds() - r->pulsed >= PULSE) {
-        r->pulsed = now_seconds();
-        *cancel |= !h->on_pulse(h->ctx);
-    }
     return 0;
+}
+
+bool run_pulse(struct run *r)
+{
+    const kvik_hooks *h = r->hooks;
+    if (!h || !h->on_pulse || now_seconds() - r->pulsed < PULSE) return true;
+    r->pulsed = now_seconds();
+    return h->on_pulse(h->ctx);
 }
 
 int run_append(struct run *r, uint32_t i, int32_t id, bool *cancel)
@@ -116,6 +120,7 @@ int run_append(struct run *r, uint32_t i, int32_t id, bool *cancel)
     bool stopped = false;
     w->ids[w->n++] = id;
     TRY(emit(r, i, id, &stopped, cancel));
+    if (!*cancel && !run_pulse(r)) *cancel = true;
     struct gen_row text = run_text(r, i);
     w->done = run_over(r, &text, stopped, &w->finish);
     return w->done ? emit(r, i, -1, &stopped, cancel) : 0;

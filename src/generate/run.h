@@ -190,6 +190,8 @@ int run_gather_rows(struct run *r);
 int run_rows_fed(struct run *r);
 /* Appends a token to row i, tells the caller, and ends the row if it must; *cancel is set if the caller wants that. */
 int run_append(struct run *r, uint32_t i, int32_t id, bool *cancel);
+/* Calls on_pulse where it is wanted and due.  False: the caller wants to stop. */
+bool run_pulse(struct run *r);
 struct gen_row run_text(const struct run *r, uint32_t i); /* row i as processors see it */
 /* Chooses the next token of row i from the logits[vocab] of its last one, and appends it. */
 int run_choose(struct run *r, uint32_t i, const float *logits, bool *cancel);

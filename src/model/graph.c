@@ -201,7 +201,7 @@ static int narrow_run(struct pass *p, const void *arg)
 {
     const struct narrow *a = arg;
     size_t row = 0, t = 0, d = p->x->m->hidden;
-    if (p->probed || p->narrow) return 0;
+    if (p->probed) return 0;
     for (uint32_t i = 0; p->logits && i < p->n_fed; t += p->fed[i].rows.n, i++)
         for (uint32_t j = 0; j < p->fed[i].rows.n; j++) {
             if (!exec_wanted(&p->fed[i], j)) continue;
@@ -218,6 +218,7 @@ static int narrow_run(struct pass *p, const void *arg)
 
 void mod_narrow(struct graph *g, float *x, uint32_t width)
 {
+    needs_all(g);
     g->narrow = true;
     word(g, narrow_run, &(struct narrow){x, width}, sizeof(struct narrow));
 }

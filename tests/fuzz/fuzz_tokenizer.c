@@ -61,6 +61,27 @@ static void same_ids(const struct tok *t, const char *text, size_t n, unsigned f
     ids_done(&v);
 }
 
+/* Ends and words change no id, and an id without characters ends where it begins. */
+static void same_words(const struct tok *t, const char *text, size_t n, unsigned flags, int code,
+                       const struct ids *want)
+{
+    struct ids v = {0};
+    struct tok_places at = {0}, end = {0}, word = {0};
+    int e = tok_encode_words(t, text, n, flags, &v, &at, &end, &word);
+    MUST(at.n == v.n && end.n == v.n && word.n == v.n);
+    for (size_t i = 0; i < v.n; i++)
+        MUST(end.v[i] <= n &&
+             (word.v[i] == TOK_NO_WORD ? end.v[i] == at.v[i] : end.v[i] > at.v[i]));
+    if (e == code)
+        MUST(v.n == want->n && (v.n == 0 || memcmp(v.id, want->id, v.n * sizeof *v.id) == 0));
+    else
+        MUST(e == ERR_LIMIT || code == ERR_LIMIT || e == ERR_UNSUPPORTED);
+    ids_done(&v);
+    tok_places_done(&at);
+    tok_places_done(&end);
+    tok_places_done(&word);
+}
+
 static void encode(const struct tok *t, const struct tok *again, const char *text, size_t n)
 {
     size_t mid = n / 2;
@@ -74,6 +95,7 @@ static void encode(const struct tok *t, const struct tok *again, const char *tex
         for (size_t i = 0; i < v.n; i++)
             MUST(tok_piece(t, v.id[i], &len) != NULL);
         same_ids(again, text, n, flags, spans, flags & 1 ? 2 : 0, e, &v);
+        if (!(flags & 1)) same_words(again, text, n, flags, e, &v);
         decode_both(t, &v, flags & 2);
         ids_done(&v);
     }

@@ -132,6 +132,19 @@ static void fill_floats(enum dtype t, unsigned char *p, uint32_t k)
     }
 }
 
+/* Gives a block random scales of an ordinary size. */
+static void set_scales(enum dtype t, unsigned char *p)
+{
+    if (t == DT_MXFP4) p[0] = (unsigned char)(118 + rnd_to(10));
+    if (t == DT_Q3_K) set_f16(p + 108, rnd_float());
+    if (t == DT_Q6_K) set_f16(p + 208, rnd_float());
+    if (t == DT_Q2_K) set_f16(p + 80, rnd_float());
+    if (t == DT_Q2_K) set_f16(p + 82, rnd_float());
+    if (t == DT_MXFP4 || t == DT_Q2_K || t == DT_Q3_K || t == DT_Q6_K) return;
+    set_f16(p, rnd_float());
+    if (cpu_format[t].has_min) set_f16(p + 2, rnd_float());
+}
+
 /* Fills a row with random weights of ordinary scales. */
 static void fill_row(enum dtype t, unsigned char *p, uint32_t k)
 {
@@ -142,14 +155,7 @@ static void fill_row(enum dtype t, unsigned char *p, uint32_t k)
     for (uint32_t i = 0; i < k / dtype_block(t); i++, p += dtype_size(t)) {
         for (uint32_t j = 0; j < dtype_size(t); j++)
             p[j] = (unsigned char)rnd();
-        if (t == DT_MXFP4) p[0] = (unsigned char)(118 + rnd_to(10));
-        if (t == DT_Q3_K) set_f16(p + 108, rnd_float());
-        if (t == DT_Q6_K) set_f16(p + 208, rnd_float());
-        if (t == DT_Q2_K) set_f16(p + 80, rnd_float());
-        if (t == DT_Q2_K) set_f16(p + 82, rnd_float());
-        if (t == DT_MXFP4 || t == DT_Q2_K || t == DT_Q3_K || t == DT_Q6_K) continue;
-        set_f16(p, rnd_float());
-        if (cpu_format[t].has_min) set_f16(p + 2, rnd_float());
+        set_scales(t, p);
     }
 }
 
@@ -338,6 +344,87 @@ static void test_products(void **state)
         }
     for (int isa = 0; isa < DEV_ISAS; isa++)
         dev_close(d[isa]);
+}
+
+/* The largest sums that a block can have: all bits of the codes and of their small scales set, or none, or every second, against
+ * the largest codes of activations of one sign and of both.  32384 and -32385 have the extreme halves of a code that is
+ * kept as two bytes. */
+static void test_extremes(void **state)
+{
+    (void)state;
+    static const unsigned char bits[] = {0x00, 0xff, 0x80, 0x7f, 0x55, 0xaa, 0x0f, 0xf0, 0x81};
+    static const int codes[][2] = {{32512, 32512}, {-32512, -32512}, {32512, -32512},
+                                   {32384, 32384}, {-32385, -32385}, {32384, -32385}};
+    enum { ROWS = 33, N = countof(codes) };
+    for (size_t i = 0; i < countof(types); i++) {
+        enum dtype t = types[i];
+        if (!cpu_format[t].quantized) continue;
+        uint32_t block = dtype_block(t), k = 512 + (block == 256 ? 0 : block);
+        struct problem p;
+        make_problem(&p, t, k, ROWS, N);
+        for (uint32_t r = 0; r < ROWS; r++)
+            for (uint32_t b = 0; b < k / block; b++) {
+                unsigned char *at = p.w + r * p.row_bytes + b * dtype_size(t);
+                memset(at, bits[r % countof(bits)], dtype_size(t));
+                set_scales(t, at);
+            }
+        for (uint32_t j = 0; j < N * k;
+             j++) /* a group begins with 1, so that its scale is 1 / 32512 */
+            p.x[j] = j % k % 256 ? (float)codes[j / k][j % 2] / 32512 : 1;
+        solve(&p);
+        for (int isa = 0; isa < DEV_ISAS; isa++) {
+            if (!dev_isa_supported((enum dev_isa)isa)) continue;
+            struct dev *d = open_dev(isa, 2);
+            assert_int_equal(dev_reserve(d, &(struct dev_limits){.tokens = N, .k = k}), 0);
+            check(d, &p, DEV_FAST, false);
+            dev_close(d);
+        }
+        free_problem(&p);
+    }
+}
+
+/* Calls of one product and of more than a pass takes, with products of one row and of many, on fewer threads than jobs and on more
+ * threads than can have jobs of their own. */
+static void test_odd_jobs(void **state)
+{
+    (void)state;
+    enum { MOST = 70, K = 512 };
+    static const uint32_t threads[] = {1, 3, 65}, rows[] = {1, 15, 16, 17, 129},
+                          counts[] = {1, 2, 3, 4, 5, MOST};
+    static const enum dtype mix[] = {DT_Q8_0, DT_Q4_1, DT_F32, DT_Q6_K, DT_BF16};
+    struct problem p[countof(rows)];
+    struct dev_weight w[MOST];
+    struct dev_mm mm[MOST];
+    for (size_t i = 0; i < countof(rows); i++) {
+        make_problem(&p[i], mix[i], K, rows[i], 1);
+        memcpy(p[i].x, p[0].x, K * 4);
+        solve(&p[i]);
+    }
+    for (int isa = 0; isa < DEV_AVX512BF16; isa++) {
+        if (!dev_isa_supported((enum dev_isa)isa)) continue;
+        for (size_t i = 0; i < countof(threads); i++) {
+            struct dev *d = open_dev(isa, threads[i]);
+            assert_int_equal(dev_reserve(d, &(struct dev_limits){.tokens = 1, .k = K}), 0);
+            for (size_t k = 0; k < countof(counts); k++) {
+                const struct problem *q = p;
+                const uint32_t n = counts[k];
+                for (uint32_t j = 0; j < n; j++) {
+                    q = &p[(n + j) % countof(rows)];
+                    w[j] = (struct dev_weight){q->w, q->rows, K, q->type};
+                    mm[j] = (struct dev_mm){&w[j], NULL, malloc(q->rows * 4), q->rows};
+                }
+                dev_matmul(d, DEV_FAST, p[0].x, K, 1, mm, n);
+                for (uint32_t j = 0; j < n; j++) {
+                    q = &p[(n + j) % countof(rows)];
+                    expect_same(q, dev_isa_name(d), DEV_FAST, 0, 1, false, mm[j].y, q->rows);
+                    free(mm[j].y);
+                }
+            }
+            dev_close(d);
+        }
+    }
+    for (size_t i = 0; i < countof(rows); i++)
+        free_problem(&p[i]);
 }
 
 /* The shapes of routed experts: a few gathered tokens, gaps between rows of x, and any K that a
@@ -570,6 +657,7 @@ int main(void)
         cmocka_unit_test(test_many),          cmocka_unit_test(test_not_finite),
         cmocka_unit_test(test_negative_zero), cmocka_unit_test(test_open),
         cmocka_unit_test(test_threads_named), cmocka_unit_test(test_tiny),
+        cmocka_unit_test(test_extremes),      cmocka_unit_test(test_odd_jobs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -465,7 +465,7 @@ static bool stop_pulse(void *ctx)
     return false;
 }
 
-/* on_pulse comes with the first token, and ends the text behind it. */
+/* on_pulse comes with the first token, and ends the text behind it, or a search. */
 static void pulse_cancels(void **state)
 {
     (void)state;
@@ -481,6 +481,9 @@ static void pulse_cancels(void **state)
     assert_int_equal(r->row[0]->n, 4);
     assert_int_equal(calls, 1);
     kvik_result_free(r);
+    g.num_beams = 2;
+    assert_int_equal(kvik_generate(c, &g, &p, 1, &hooks, &r), KVIK_CANCELLED);
+    assert_int_equal(calls, 2);
     kvik_generation_done(&g);
     kvik_cache_close(c);
 }

@@ -358,14 +358,15 @@ static void reports(void **state)
     weights_free(&w, &s);
 }
 
-/* Where a word behind mod_narrow reads other tokens, the model is refused: its tokens would be wrong. */
+/* Where a word behind mod_narrow reads other tokens, or is another mod_narrow, the model is refused: its tokens would be
+ * wrong. */
 static void narrowed_early(void **state)
 {
     (void)state;
     const struct kind attends = {.rope = true, .kv_heads = 2, .dim = 8},
                       sums = {.kv_heads = HEADS, .dim = 8, .does = SUMS};
-    for (int i = 0; i < 2; i++) {
-        const struct spec s = {.n = 2, .layer = {attends, i ? sums : attends}};
+    for (int i = 0; i < 3; i++) {
+        const struct spec s = {.n = 2, .layer = {attends, i == 1 ? sums : attends}};
         const kvik_cache_config config = {.size = sizeof config, .max_sequences = 1};
         struct weights w = weights_new(&s);
         kvik_model *m;
@@ -373,9 +374,11 @@ static void narrowed_early(void **state)
         save_weights(&s, &w);
         save_config(&s);
         assert_int_equal(kvik_model_open(dir, &m), 0);
-        narrow_after = 1;
+        narrow_after = i < 2;
+        narrow_twice = i == 2;
         assert_int_equal(kvik_cache_open(m, &config, &c), KVIK_UNSUPPORTED);
         narrow_after = 0;
+        narrow_twice = false;
         assert_non_null(strstr(kvik_last_error(), "mod_narrow"));
         kvik_model_close(m);
         weights_free(&w, &s);

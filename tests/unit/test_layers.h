@@ -31,6 +31,7 @@ struct spec {
 /* --- the architecture, whose layers config.json lists */
 static const float decay = 0.8f;
 static uint32_t narrow_after; /* 1 + the layer behind which mod_narrow stands; 0: the last one */
+static bool narrow_twice;     /* another mod_narrow stands behind all layers */
 
 static struct kind kind_of(const struct model *m, uint32_t layer)
 {
@@ -171,6 +172,7 @@ static int layers_graph(const struct model *m, struct graph *g)
         }
         block_mlp_graph(g, &l[i].mlp, &b);
     }
+    if (narrow_twice) mod_narrow(g, b.norm, HIDDEN);
     return 0;
 }
 

@@ -5,6 +5,34 @@
 
 #define CASES "tests/fixtures/tok/cases.jsonl"
 
+/* True if the text gives the same ids and places with ends and words: ends are behind the places, except of ids without
+ * characters, and words ascend. */
+static bool worded(const struct tok *t, const json_t *one, const struct ids *want,
+                   const struct tok_places *places)
+{
+    const json_t *text = json_array_get(one, 0);
+    size_t n = json_string_length(text);
+    struct ids got = {0};
+    struct tok_places at = {0}, end = {0}, word = {0};
+    uint32_t next = 0;
+    int e = tok_encode_words(t, json_string_value(text), n,
+                             (unsigned)json_integer_value(json_array_get(one, 1)), &got, &at, &end,
+                             &word);
+    bool same = e == 0 && got.n == want->n && at.n == got.n && end.n == got.n && word.n == got.n;
+    for (size_t i = 0; same && i < got.n; i++) {
+        bool none = word.v[i] == TOK_NO_WORD;
+        same = got.id[i] == want->id[i] && at.v[i] == places->v[i] && end.v[i] <= n &&
+               (none ? end.v[i] == at.v[i] : end.v[i] > at.v[i]) && (none || word.v[i] >= next);
+        if (!none) next = word.v[i];
+    }
+    if (!same) fprintf(stderr, "words: %s\n", e < 0 ? err_last() : "differ");
+    ids_done(&got);
+    tok_places_done(&at);
+    tok_places_done(&end);
+    tok_places_done(&word);
+    return same;
+}
+
 /* True if the text gives the same ids with their places inside the text, in ascending order. */
 static bool placed(const struct tok *t, const json_t *one, const struct ids *want)
 {
@@ -19,6 +47,7 @@ static bool placed(const struct tok *t, const json_t *one, const struct ids *wan
     for (size_t i = 0; same && i < got.n; i++)
         same = got.id[i] == want->id[i] && at.v[i] <= n && (!i || at.v[i] >= at.v[i - 1]);
     if (!same) fprintf(stderr, "places: %s\n", e < 0 ? err_last() : "differ");
+    same &= worded(t, one, &got, &at);
     tok_places_done(&at);
     ids_done(&got);
     return same;

@@ -57,7 +57,7 @@ struct pass { /* 16 rows x the tokens of a job */
     size_t ldx;
     uint32_t n;
     int zero;
-    const unsigned char *ask; /* while 16 rows are read, as many bytes from here are asked for */
+    uintptr_t ask; /* while 16 rows are read, as many bytes from this address are asked for */
 };
 
 /* How four neighbouring codes of a row, a byte each in one lane, are kept and multiplied.  Here: as two words in each of
@@ -93,25 +93,25 @@ INLINE void x_put(int16_t *q, vi v)
 /* Memory is asked for in one ascending stream: while a block of 16 rows is read, as many bytes that lie further on go to the
  * second cache.  Left to itself the hardware would see 16 short streams.  The distance is more than 16 rows, since a
  * group begins with the first block of each of its rows.  At the end of a job the stream goes on with what the thread
- * reads next. */
+ * reads next.  Requests are addresses and no pointers: the last ones lie behind the weights. */
 INLINE size_t lead_of(size_t row_bytes)
 {
     return MAX(ROWS * row_bytes + 4096, 16384);
 }
-INLINE void ask(const unsigned char *p, size_t n)
+INLINE void ask(uintptr_t p, size_t n)
 {
     for (size_t i = 0; i < n; i += 64)
-        __builtin_prefetch(p + i, 0, 2);
+        __builtin_prefetch((const void *)(p + i), 0, 2);
 }
 struct request { /* what is asked for during a block: at once, or between its products */
-    const unsigned char *from;
+    uintptr_t from;
     uint32_t bytes;
 };
 INLINE void ask_some(struct request r, uint32_t k)
 {
     uint32_t lines = (r.bytes + 63) / 64;
     UNROLL for (uint32_t i = k * lines / PIECES; i < (k + 1) * lines / PIECES; i++)
-        __builtin_prefetch(r.from + 64 * i, 0, 2);
+        __builtin_prefetch((const void *)(r.from + 64 * i), 0, 2);
 }
 
 /* A block of decoded codes, `w`, for `tokens` tokens.  d, m: of the block, or of each half of it. */
@@ -166,7 +166,7 @@ INLINE void block_tokens(enum dtype t, const struct pass *p, uint32_t b, const v
     uint32_t i = 0;
     if (p->n >= VEC_MANY) block_some(t, p, i, VEC_MANY, b, w, d, m, r);
     for (i = p->n < VEC_MANY ? 0 : VEC_MANY; i + VEC_MANY <= p->n; i += VEC_MANY)
-        block_some(t, p, i, VEC_MANY, b, w, d, m, (struct request){NULL, 0});
+        block_some(t, p, i, VEC_MANY, b, w, d, m, (struct request){0, 0});
     if (VEC_MANY > 2 && i + 2 <= p->n) {
         block_some(t, p, i, 2, b, w, d, m, r);
         i += 2;
@@ -219,7 +219,7 @@ INLINE void codes_32(enum dtype t, const vi *v, vi bits, vi *w)
 }
 
 INLINE void block_32(enum dtype t, const unsigned char *p, size_t stride, uint32_t b,
-                     const struct pass *k, const unsigned char *next)
+                     const struct pass *k, uintptr_t next)
 {
     vi v[8], w[CODES], bits = vi_zero(), head = vi_zero();
     vf d, m = vf_zero();
@@ -246,7 +246,7 @@ INLINE uint32_t run_blocks(enum dtype t)
     return t == DT_Q4_1 ? 4 : t == DT_Q5_1 ? 2 : 0;
 }
 INLINE void run_32(enum dtype t, const unsigned char *p, size_t stride, uint32_t b,
-                   const struct pass *k, const unsigned char *next)
+                   const struct pass *k, uintptr_t next)
 {
     const uint32_t lanes = block_bytes(t) / 4, n = run_blocks(t), size = ROWS * block_bytes(t);
     vi v[20], w[CODES];
@@ -341,7 +341,7 @@ INLINE void rows_32(const unsigned char *p, size_t stride, vi *v)
 
 /* A block of 256 of 16 rows, in two halves of four blocks of 32, of which one is stated. */
 INLINE void block_256(enum dtype t, const unsigned char *p, size_t stride, const struct pass *k,
-                      const unsigned char *next)
+                      uintptr_t next)
 {
     const uint32_t size = ROWS * block_bytes(t) / 8;
     vf d[16], m[16];
@@ -384,7 +384,8 @@ INLINE void group_of(enum dtype t, const unsigned char *w, size_t stride, uint32
 {
     const uint32_t bytes = block_bytes(t), run = run_blocks(t);
     size_t at = (size_t)k0 / (block_is_k(t) ? 256 : 32) * bytes;
-    const unsigned char *p = w + at, *next = s->ask + ROWS * at;
+    const unsigned char *p = w + at;
+    uintptr_t next = s->ask + ROWS * at;
     if (block_is_k(t)) {
         block_256(t, p, stride, s, next);
         return;
@@ -399,12 +400,12 @@ INLINE void group_of(enum dtype t, const unsigned char *w, size_t stride, uint32
 }
 
 /* The last rows of a weight are fewer than 16: they are computed with rows before them, and lanes below `skip` are not
- * stored. */
+ * stored.  y: of lane `skip`. */
 INLINE vf y_load(const float *y, uint32_t skip)
 {
     float v[ROWS] = {0};
     if (!skip) return vf_load(y);
-    memcpy(v + skip, y + skip, (ROWS - skip) * sizeof *v);
+    memcpy(v + skip, y, (ROWS - skip) * sizeof *v);
     return vf_load(v);
 }
 INLINE void y_store(float *y, uint32_t skip, vf x)
@@ -415,14 +416,7 @@ INLINE void y_store(float *y, uint32_t skip, vf x)
         return;
     }
     vf_store(v, x);
-    memcpy(y + skip, v + skip, (ROWS - skip) * sizeof *v);
-}
-
-/* First row of the group at r, and its lanes to skip. */
-INLINE int64_t group_first(const struct cpu_mm *j, uint32_t r, uint32_t *skip)
-{
-    *skip = r + ROWS > j->rows ? r + ROWS - j->rows : 0;
-    return (int64_t)r - *skip;
+    memcpy(y, v + skip, (ROWS - skip) * sizeof *v);
 }
 
 INLINE void products(enum dtype t, int zero, const struct cpu_mm *j)
@@ -436,19 +430,19 @@ INLINE void products(enum dtype t, int zero, const struct cpu_mm *j)
         return;
     }
     const size_t size = j->rows * j->row_bytes, lead = lead_of(j->row_bytes);
-    if (!j->asked) ask(j->w, MIN(lead, size));
+    if (!j->asked) ask((uintptr_t)j->w, MIN(lead, size));
     for (uint32_t r = 0; r < j->rows; r += tiny ? 1 : ROWS) {
-        uint32_t skip = ROWS - 1;
-        int64_t first = tiny ? (int64_t)r - skip : group_first(j, r, &skip);
-        const unsigned char *w = j->w + (tiny ? r : first) * (int64_t)j->row_bytes;
+        const uint32_t skip = tiny ? ROWS - 1 : r + ROWS > j->rows ? r + ROWS - j->rows : 0;
+        const int64_t first = tiny ? r : (int64_t)r - skip;
+        const unsigned char *w = j->w + first * (int64_t)j->row_bytes;
         size_t to = (size_t)(w - j->w) + lead;
-        p.ask = to < size                              ? j->w + to
-                : j->then && to - size < j->then_bytes ? j->then + (to - size)
-                                                       : w;
+        p.ask = to < size                              ? (uintptr_t)j->w + to
+                : j->then && to - size < j->then_bytes ? (uintptr_t)j->then + (to - size)
+                                                       : (uintptr_t)w;
         for (uint32_t i = 0; i < j->n; i++) {
             vf_store(p.sums[i].s, vf_zero());
             vf_store(p.sums[i].y, vf_zero());
-            __builtin_prefetch(j->y + i * j->ldy + first, 1, 2); /* a page for each token */
+            __builtin_prefetch(j->y + i * j->ldy + r, 1, 2); /* a page for each token */
         }
         for (uint32_t k = 0; k < j->k; k += GROUP) {
             p.x = j->x + k / GROUP * sizeof(struct cpu_xgroup);
@@ -463,8 +457,8 @@ INLINE void products(enum dtype t, int zero, const struct cpu_mm *j)
         }
         for (uint32_t i = 0; i < j->n; i++) {
             vf y = vf_load(p.sums[i].y);
-            if (j->bias) y = vf_add(y, y_load(j->bias + first, skip));
-            y_store(j->y + i * j->ldy + first, skip, y);
+            if (j->bias) y = vf_add(y, y_load(j->bias + r, skip));
+            y_store(j->y + i * j->ldy + r, skip, y);
         }
     }
 }
