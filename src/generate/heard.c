@@ -4,8 +4,7 @@
 #include <string.h>
 
 /* Points the input to the ids that the mask leaves.  Padding behind a text changes nothing, and padding before it at most
- * its positions (BART).  Without a column
- * between two tokens these would stand nearer to each other than in Transformers. */
+ * its positions (BART).  Without a column between two tokens these would stand nearer to each other than in Transformers. */
 static int take_ids(const struct model *m, struct gen_source *s, const kvik_prompt *p, uint32_t i)
 {
     uint32_t k = 0, first = 0;
