@@ -40,6 +40,8 @@ def to_numpy(value: Any, dtype: Any = None) -> np.ndarray:
         value = value.cpu().numpy()
     elif not hasattr(value, "__array__") and hasattr(value, "__dlpack__"):
         value = np.from_dlpack(value)
+    if dtype is not None and np.iscomplexobj(value) and not np.issubdtype(dtype, np.complexfloating):
+        raise TypeError("numbers are complex; expected real ones")  # numpy would drop a part of each
     return np.ascontiguousarray(value, dtype)
 
 

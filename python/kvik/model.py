@@ -288,10 +288,8 @@ class Embeddings:
 
     def __call__(self, input_ids: Any) -> Any:
         """Returns the embeddings of ids."""
-        ids = to_numpy(input_ids)
-        if ids.size and ids.dtype.kind not in "iu":
-            raise TypeError(f"input_ids holds {ids.dtype}; expected integers")
-        flat = np.ascontiguousarray(ids.ravel(), np.int32)
+        ids = integers(input_ids, "input_ids")
+        flat = ids.ravel()
         out = np.empty((flat.size, self.embedding_dim), np.float32)
         call("kvik_model_embed", self._handle.pointer, address(flat), flat.size, address(out))
         return like(out.reshape(*ids.shape, self.embedding_dim), is_torch(input_ids))

@@ -82,14 +82,14 @@ class Hearing(Interruptible):
     def run(self, function: Callable[[Any], Any]) -> Dict[str, Any]:
         """Calls a function with the place for a transcript; returns the transcript as a dictionary."""
         out = ctypes.c_void_p()
-        with self.interruptible():
-            try:
-                function(ctypes.byref(out))
-            except Exception:
-                if self.error is not None:
-                    raise self.error from None
-                raise
         try:
+            with self.interruptible():
+                try:
+                    function(ctypes.byref(out))
+                except Exception:
+                    if self.error is not None:
+                        raise self.error from None
+                    raise
             if self.error is not None:
                 raise self.error
             return _transcript(ctypes.cast(out, ctypes.POINTER(_abi.kvik_transcript)).contents)

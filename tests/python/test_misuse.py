@@ -133,6 +133,50 @@ class Misuse(unittest.TestCase):
         cache.reset()
         np.testing.assert_array_equal(self.generate(past_key_values=cache), self.want)
 
+    def test_exceptions_of_signal_handlers(self):
+        """What a handler raises where a callback is entered comes out of the call, and the hook for the rest is back."""
+        class Late(Exception):
+            pass
+
+        def handler(*_):
+            raise Late("of the handler")
+
+        self.addCleanup(signal.signal, signal.SIGALRM, signal.signal(signal.SIGALRM, handler))
+        self.addCleanup(signal.setitimer, signal.ITIMER_REAL, 0)
+        dropped, cache, ids = [], kvik.DynamicCache(), np.tile(IDS, (1, 20))
+        self.addCleanup(setattr, sys, "unraisablehook", sys.unraisablehook)
+        sys.unraisablehook = hook = dropped.append
+        for options in ({}, {"streamer": Streamer(lambda value: None)}, {"num_beams": 2},
+                        {"logits_processor": [lambda ids, scores: scores]}):
+            deadline = time.monotonic() + 20
+            with self.subTest(options=options), self.assertRaisesRegex(Late, "of the handler"):
+                signal.setitimer(signal.ITIMER_REAL, 0.2, 0.5)
+                while time.monotonic() < deadline:
+                    cache.reset()
+                    self.model.generate(ids, max_new_tokens=150, min_new_tokens=150, past_key_values=cache, **options)
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        self.assertIs(sys.unraisablehook, hook)
+        self.assertEqual([d for d in dropped if "generation" in d.exc_traceback.tb_frame.f_code.co_filename], [])
+        cache.reset()
+        np.testing.assert_array_equal(self.generate(past_key_values=cache), self.want)
+
+    def test_transition_scores(self):
+        """Sequences and scores that are not of one result are refused: numpy would take other scores."""
+        out = self.generate(return_dict_in_generate=True, output_scores=True)
+        ids, scores = out.sequences, out.scores
+        good = self.model.compute_transition_scores(ids, scores)
+        self.assertEqual(good.shape, (1, 50))
+        for name, bad, of in (("negative", np.where(np.arange(55) == 54, -1, ids), scores),
+                              ("outside", np.where(np.arange(55) == 54, 10**6, ids), scores), ("short", ids[:, -1:], scores),
+                              ("empty", ids[:, :0], scores), ("rows", np.repeat(ids, 3, 0), scores), ("no scores", ids, ()),
+                              ("None", ids, None), ("flat", ids, [s[0] for s in scores])):
+            with self.subTest(name), self.assertRaises(kvik.ArgumentError):
+                self.model.compute_transition_scores(bad, of)
+        for beams in (np.zeros((1, 51), int), np.full((1, 50), 1), np.zeros((2, 50), int)):
+            with self.subTest(beams=beams.shape), self.assertRaises(kvik.ArgumentError):
+                self.model.compute_transition_scores(ids, scores, beams)
+        np.testing.assert_array_equal(self.model.compute_transition_scores(ids, scores, np.zeros((1, 50), int)), good)
+
     def test_exceptions_in_callbacks(self):
         def fail(*_):
             raise ZeroDivisionError("of the callback")
@@ -285,9 +329,12 @@ class Misuse(unittest.TestCase):
         want = self.model.generate(inputs_embeds=good, max_new_tokens=5, min_new_tokens=5)
         np.testing.assert_array_equal(want, self.want[:, 5:10])
         for bad in (good[0], good[:, :0], good[:0], np.zeros((1, 5, hidden + 1)), np.zeros((1, 5)), object(), "text",
-                    [[[0.0] * hidden, [0.0]]]):
+                    [[[0.0] * hidden, [0.0]]], good.astype(np.complex64)):
             with self.subTest(bad=bad), self.assertRaises((TypeError, ValueError, kvik.KvikError)):
                 self.model.generate(inputs_embeds=bad, max_new_tokens=5)
+        for bad in ([2**40], [-1], [0.5], [10**6]):
+            with self.subTest(bad=bad), self.assertRaises((TypeError, ValueError)):
+                embed(np.array(bad))
         for options in ({"num_beams": 2}, {"attention_mask": np.ones((1, 4))},
                         {"attention_mask": np.zeros((1, 5))}, {"input_ids": np.repeat(IDS, 2, 0)}):
             with self.subTest(options=options), self.assertRaises(kvik.KvikError):

@@ -2,6 +2,7 @@
 import ctypes
 import random
 import signal
+import sys
 import threading
 from contextlib import contextmanager
 from dataclasses import replace
@@ -67,27 +68,41 @@ class Interruptible:
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
-        """Notes Ctrl-C instead of raising KeyboardInterrupt for the time of a `with`, and raises it at the end.
+        """Keeps what signal handlers raise in a callback for the time of a `with`, and raises it at the end.
 
-        Python runs signal handlers where a callback is entered, before its first statement.  ctypes drops what is raised
-        there, so the call would go on.  A second Ctrl-C raises at once, for callbacks of the program that hang.
+        Python runs signal handlers where a callback is entered, before its first statement.  ctypes gives what is raised
+        there to sys.unraisablehook, and the call would go on.  Ctrl-C is noted and not raised there.  A second Ctrl-C raises
+        at once, for callbacks of the program that hang.
         """
-        if threading.current_thread() is not threading.main_thread() or \
-                signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        if threading.current_thread() is not threading.main_thread():  # the only one that runs handlers
             yield
             return
+        before = sys.unraisablehook
+
+        def keep(dropped: Any) -> None:
+            place = dropped.exc_traceback
+            if place is None or place.tb_frame.f_locals.get("self") is not self:
+                before(dropped)
+            elif self.error is None:
+                self.error = dropped.exc_value
 
         def note(number: int, frame: Any) -> None:
             if isinstance(self.error, KeyboardInterrupt):
                 signal.default_int_handler(number, frame)
             self.error = KeyboardInterrupt()
 
-        signal.signal(signal.SIGINT, note)
+        usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        sys.unraisablehook = keep
+        if usual:
+            signal.signal(signal.SIGINT, note)
         try:
             yield
         finally:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-        if isinstance(self.error, KeyboardInterrupt):
+            if usual:
+                signal.signal(signal.SIGINT, signal.default_int_handler)
+            if sys.unraisablehook is keep:  # the program may have set another one in a callback
+                sys.unraisablehook = before
+        if self.error is not None:
             raise self.error
 
 
@@ -653,17 +668,25 @@ class GenerationMixin:
 
         beam_indices: those of the result, with beams.  normalize_logits: makes log probabilities of scores.
         """
-        ids = to_numpy(sequences).astype(np.int64)
-        table = np.stack([to_numpy(s, np.float32) for s in scores])  # [steps, lanes, vocab]
+        ids, steps = ids_2d(sequences, "sequences"), [to_numpy(s, np.float32) for s in scores or ()]
+        if not steps or any(s.ndim != 2 or s.shape != steps[0].shape for s in steps):
+            raise ArgumentError("scores is a tuple of [rows, vocab] for each new token, as generate() returns it with "
+                                "return_dict_in_generate=True and output_scores=True")
+        table = np.stack(steps)
         if normalize_logits:
             table = log_softmax(table)
         if beam_indices is None:
             lanes = np.repeat(np.arange(table.shape[1])[:, None], table.shape[0], 1)
         else:
-            lanes = to_numpy(beam_indices).astype(np.int64)
-        n = int((lanes >= 0).sum(1).max())
-        lanes = lanes[:, :n]
-        out = table[np.arange(n), np.maximum(lanes, 0), ids[:, ids.shape[1] - n:]]
+            lanes = ids_2d(beam_indices, "beam_indices")
+        n = int((lanes >= 0).sum(1).max(initial=0))
+        lanes, made = lanes[:, :n], ids[:, max(ids.shape[1] - n, 0):]
+        if lanes.shape != made.shape or n > len(steps) or lanes.max(initial=0) >= table.shape[1]:
+            raise ArgumentError(f"sequences {list(ids.shape)}, scores of {len(steps)} steps for {table.shape[1]} rows"
+                                f"{'' if beam_indices is None else ' and beam_indices'} are not of one result of generate()")
+        if made.size and not 0 <= made.min() <= made.max() < table.shape[2]:
+            raise ArgumentError(f"sequences hold a new token outside the vocabulary of {table.shape[2]}")
+        out = table[np.arange(n), np.maximum(lanes, 0), made]
         return like(np.where(lanes < 0, np.float32(0), out), is_torch(sequences))
 
     def _own_options(self) -> GenerationConfig:
