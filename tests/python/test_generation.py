@@ -9,6 +9,7 @@ import warnings
 
 import numpy as np
 from common import CHAT_MODEL, has_torch, kvik, model, read_json, tensors
+from kvik.generation import logits_process
 
 IDS = np.array([[1, 5, 6, 7, 5, 6]])
 
@@ -82,6 +83,50 @@ class InGenerate(unittest.TestCase):
         self.assertTrue(self.same(kvik.SuppressTokensLogitsProcessor([first]), suppress_tokens=[first]))
         self.assertTrue(self.same(kvik.NoBadWordsLogitsProcessor([[first]]), bad_words_ids=[[first]]))
         self.assertTrue(self.same(kvik.ForcedEOSTokenLogitsProcessor(16, 9), forced_eos_token_id=9))
+
+    def test_every_processor(self):
+        """Each processor of the library gives the bits of its option; none is missing here."""
+        m, ids = model("llama-mha"), np.array([[5, 6, 7, 8, 9, 5, 6]])
+        plain = {"max_new_tokens": 8, "do_sample": True, "top_k": 0, "seed": 3, "return_dict_in_generate": True,
+                 "output_scores": True, "eos_token_id": 2}
+        table = [
+            (kvik.TemperatureLogitsWarper(0.7), {"temperature": 0.7}), (kvik.TopKLogitsWarper(5), {"top_k": 5}),
+            (kvik.TopPLogitsWarper(0.8), {"top_p": 0.8}), (kvik.TopHLogitsWarper(0.5), {"top_h": 0.5}),
+            (kvik.MinPLogitsWarper(0.2), {"min_p": 0.2}), (kvik.TypicalLogitsWarper(0.6), {"typical_p": 0.6}),
+            (kvik.EpsilonLogitsWarper(0.01), {"epsilon_cutoff": 0.01}), (kvik.EtaLogitsWarper(0.01), {"eta_cutoff": 0.01}),
+            (kvik.RepetitionPenaltyLogitsProcessor(1.5), {"repetition_penalty": 1.5}),
+            (kvik.EncoderRepetitionPenaltyLogitsProcessor(1.5, ids), {"encoder_repetition_penalty": 1.5}),
+            (kvik.NoRepeatNGramLogitsProcessor(2), {"no_repeat_ngram_size": 2}),
+            (kvik.EncoderNoRepeatNGramLogitsProcessor(2, ids), {"encoder_no_repeat_ngram_size": 2}),
+            (kvik.SequenceBiasLogitsProcessor({(5,): 3.0, (6, 7): 2.0}), {"sequence_bias": {(5,): 3.0, (6, 7): 2.0}}),
+            (kvik.NoBadWordsLogitsProcessor([[5], [6, 7]], 2), {"bad_words_ids": [[5], [6, 7]]}),
+            (kvik.SuppressTokensLogitsProcessor([5, 6]), {"suppress_tokens": [5, 6]}),
+            (kvik.SuppressTokensAtBeginLogitsProcessor([5, 6], 7), {"begin_suppress_tokens": [5, 6]}),
+            (kvik.MinLengthLogitsProcessor(12, 2), {"min_length": 12}),
+            (kvik.MinNewTokensLengthLogitsProcessor(7, 4, 2), {"min_new_tokens": 4}),
+            (kvik.ForcedBOSTokenLogitsProcessor(9), {"forced_bos_token_id": 9}),
+            (kvik.ForcedEOSTokenLogitsProcessor(15, 2), {"forced_eos_token_id": 2}),
+            (kvik.ExponentialDecayLengthPenalty((2, 1.5), 2, 7), {"exponential_decay_length_penalty": (2, 1.5)}),
+            (kvik.InfNanRemoveLogitsProcessor(), {"remove_invalid_values": True}),
+            (kvik.LogitNormalization(), {"renormalize_logits": True})]
+        for processor, option in table:
+            text = ids[:, :1] if "forced_bos_token_id" in option else ids
+            with self.subTest(type(processor).__name__):
+                want, got = m.generate(text, **{**plain, **option}), m.generate(text, logits_processor=[processor], **plain)
+                np.testing.assert_array_equal(got.sequences, want.sequences)
+                np.testing.assert_array_equal(np.stack(got.scores), np.stack(want.scores))
+                if "remove_invalid_values" not in option:
+                    before = m.generate(text, **plain)
+                    self.assertFalse(np.array_equal(np.stack(before.scores)[:len(got.scores)], np.stack(got.scores)[:len(before.scores)]))
+        ours = {n for n in logits_process.__all__ if n.endswith(("Warper", "Processor", "Penalty", "Normalization"))}
+        self.assertEqual({type(p).__name__ for p, _ in table},
+                         ours - {"LogitsProcessor", "LogitsWarper", "PrefixConstrainedLogitsProcessor"})
+
+    def test_time(self):
+        """max_time=0 ends after a token, as in Transformers."""
+        m = model("llama-mha")
+        self.assertEqual(m.generate(IDS, max_new_tokens=9, min_new_tokens=9, max_time=0.0).shape[1], IDS.shape[1] + 1)
+        self.assertEqual(m.generate(IDS, max_new_tokens=9, min_new_tokens=9, max_time=None).shape[1], IDS.shape[1] + 9)
 
     def test_object_and_option(self):
         m = model("llama-gqa-l3", "float32")

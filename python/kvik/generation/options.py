@@ -54,6 +54,8 @@ def _plain(name: str, value: Any) -> Any:
         value = to_numpy(value).tolist()
     if name == "negative_prompt_ids" and value and isinstance(value[0], list):
         value = value[0]
+    if name == "max_time" and value == 0:
+        return 1e-9  # ends after a token, as in Transformers; the library's 0 is no limit
     if name == "sequence_bias" and isinstance(value, dict):
         return [[list(k), float(v)] for k, v in value.items()]
     if name in ("cache_implementation", "cross_cache_implementation"):
