@@ -128,14 +128,31 @@ int work_place(struct work *w, uint32_t at)
     return 0;
 }
 
-/* Places what a step has made of one grapheme cluster: all of it at the beginning of the cluster, or byte for byte if the
- * step changed nothing. */
+/* True if a character begins at byte i of s[0..n), or the text ends there. */
+static bool between(const char *s, size_t n, size_t i)
+{
+    return i == n || ((uint8_t)s[i] & 0xC0) != 0x80;
+}
+
+/* Places what a step has made of one grapheme cluster: characters at either end that it left alone byte for byte, and all
+ * others where the first of them begins. */
 static int place_cluster(struct work *w, size_t at, size_t n, const struct buf *made)
 {
-    bool same = made->len == n && (!n || memcmp(made->data, w->text.data + at, n) == 0);
-    TRY(reserve(&w->from_next, made->len));
-    for (size_t i = 0; i < made->len; i++)
-        w->from_next.v[w->from_next.n++] = place(w, same ? at + i : at);
+    const char *old = w->text.data + at, *new = made->data;
+    size_t to = made->len, least = MIN(n, to), head = 0, tail = 0;
+    TRY(reserve(&w->from_next, to));
+    while (head < least && old[head] == new[head])
+        head++;
+    while (head && ((head == n && n < to) || !(between(old, n, head) && between(new, to, head))))
+        head--;
+    while (tail < least - head && old[n - tail - 1] == new[to - tail - 1])
+        tail++;
+    while (tail && !(between(old, n, n - tail) && between(new, to, to - tail)))
+        tail--;
+    for (size_t i = 0; i < to; i++)
+        w->from_next.v[w->from_next.n++] = place(w, at + (i < head        ? i
+                                                          : i < to - tail ? head
+                                                                          : i + n - to));
     return 0;
 }
 

@@ -235,6 +235,31 @@ static void test_late_unknown(void **state)
     tok_close(t);
 }
 
+/* A normalizer joins e and an accent.  The second accent is a token of its own and keeps its place, as in the reference. */
+static void test_joined(void **state)
+{
+    (void)state;
+    static const char json[] = "{\"normalizer\":{\"type\":\"NFC\"},\"model\":{\"type\":\"BPE\","
+                               "\"vocab\":{\"a\":0,\"\xC3\xA9\":1,\"\xCC\x81\":2},\"merges\":[]}}";
+    static const int32_t id[] = {0, 1, 2, 0};
+    static const uint32_t place[] = {0, 1, 4, 6};
+    struct tok *t = open_text(json);
+    struct ids got = {0};
+    struct tok_places at = {0};
+    assert_int_equal(tok_encode_placed(t,
+                                       "ae\xCC\x81\xCC\x81"
+                                       "a",
+                                       7, 0, NULL, 0, &got, &at),
+                     0);
+    assert_int_equal(got.n, countof(id));
+    assert_memory_equal(got.id, id, sizeof id);
+    assert_int_equal(at.n, countof(place));
+    assert_memory_equal(at.v, place, sizeof place);
+    tok_places_done(&at);
+    ids_done(&got);
+    tok_close(t);
+}
+
 /* clean_up_tokenization_spaces is ignored for BPE unless it is forced, as in Transformers. */
 static void test_clean_up(void **state)
 {
@@ -306,7 +331,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cases),        cmocka_unit_test(test_refused),
         cmocka_unit_test(test_late_unknown), cmocka_unit_test(test_clean_up),
-        cmocka_unit_test(test_config),
+        cmocka_unit_test(test_config),       cmocka_unit_test(test_joined),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
