@@ -12,7 +12,7 @@ from ._arrays import integers, is_torch, like, tensors, to_numpy, want_torch
 from ._lib import address, call, encode, lib, text_of, view
 from .batch_encoding import BatchEncoding
 from .errors import KvikError, UnsupportedError
-from .tokenizer_parts import ADDED, MODEL, SPECIAL, Encoding, encode_placed, piece, trimming
+from .tokenizer_parts import ADDED, MODEL, SPECIAL, Encoding, encode_placed, is_bpe, piece, trimming
 from .tool_schema import tool_json
 from .utils.logging import notice
 
@@ -445,7 +445,8 @@ class PreTrainedTokenizer:
         """Returns the text of ids: an id, a list, an array or a tensor of one dimension.  Two dimensions give a list.
 
         Ids behind the vocabulary have no text, as in Transformers; negative ids are an error.
-        clean_up_tokenization_spaces removes the spaces before punctuation.
+        clean_up_tokenization_spaces removes the spaces before punctuation.  It has no effect on the text of BPE tokens, whose
+        spaces are those of the text.
         """
         ids = np.atleast_1d(to_numpy(token_ids)) if not isinstance(token_ids, list) else token_ids
         if getattr(ids, "ndim", 1) > 1 or (isinstance(ids, list) and ids and not np.isscalar(ids[0])
@@ -462,7 +463,14 @@ class PreTrainedTokenizer:
         finally:
             lib.kvik_free(text)
         clean = self.clean_up_tokenization_spaces if clean_up_tokenization_spaces is None else clean_up_tokenization_spaces
-        return _clean(out) if clean else out
+        return self._cleaned(out) if clean else out
+
+    def _cleaned(self, text: str) -> str:
+        if "_bpe" not in self.__dict__:
+            self.__dict__["_bpe"] = is_bpe(self.name_or_path)
+            if self.__dict__["_bpe"]:
+                notice("clean_up_tokenization_spaces=True has no effect: the spaces of BPE tokens are those of the text", stacklevel=4)
+        return text if self.__dict__["_bpe"] else _clean(text)
 
     def batch_decode(self, sequences: Any, skip_special_tokens: bool = False,
                      clean_up_tokenization_spaces: Optional[bool] = None, **kwargs: Any) -> List[str]:

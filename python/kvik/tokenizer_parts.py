@@ -136,13 +136,25 @@ def _trimmed(i: int, span: Tuple[int, int], token: str, prefix: bool) -> Tuple[i
     return begin, end
 
 
-def trimming(path: str) -> Optional[bool]:
-    """Returns None for a tokenizer that leaves offsets as they are; else whether it adds a space in front of a text."""
+def _part(path: str, name: str) -> Dict[str, Any]:
+    """Returns a part of tokenizer.json; an empty one where it has none, and of a .gguf file."""
     try:
         with open(os.path.join(path, "tokenizer.json"), encoding="utf-8") as f:
-            post = json.load(f).get("post_processor")
-    except (OSError, ValueError, AttributeError):  # a .gguf file has none
-        return None
+            found = json.load(f).get(name)
+    except (OSError, ValueError, AttributeError):  # the library has read what it needs, or has said what is wrong
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def is_bpe(path: str) -> bool:
+    """Returns False for a tokenizer.json of another kind (Unigram), else True."""
+    model = _part(path, "model")
+    return model.get("type", "Unigram" if "unk_id" in model else "BPE") == "BPE"
+
+
+def trimming(path: str) -> Optional[bool]:
+    """Returns None for a tokenizer that leaves offsets as they are; else whether it adds a space in front of a text."""
+    post = _part(path, "post_processor")
     steps: List[Dict[str, Any]] = [post] if post else []
     while steps:
         step = steps.pop()

@@ -85,6 +85,21 @@ class Places(unittest.TestCase):
             kvik.BatchEncoding({"input_ids": [1]}).tokens()
         np.testing.assert_array_equal(t.get_special_tokens_mask([1, 5, 2], already_has_special_tokens=True), [1, 0, 1])
 
+    def test_clean_up(self):
+        """Spaces before punctuation go on request from Unigram tokens alone, as in Transformers."""
+        for t in self.open.values():  # BPE
+            with self.assertWarnsRegex(UserWarning, "has no effect"):
+                self.assertEqual(t.decode(t("a . b").input_ids, clean_up_tokenization_spaces=True), t.decode(t("a . b").input_ids))
+        blank = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": True}
+        words = [["<unk>", 0.0], ["\u2581a", -1.0], ["\u2581.", -2.0], ["\u2581", -3.0]]
+        with tempfile.TemporaryDirectory() as folder:
+            with open(os.path.join(folder, "tokenizer.json"), "w", encoding="utf-8") as f:
+                json.dump({"model": {"type": "Unigram", "unk_id": 0, "vocab": words}, "pre_tokenizer": blank, "decoder": blank,
+                           "added_tokens": []}, f)
+            t = kvik.AutoTokenizer.from_pretrained(folder)
+            self.assertEqual(t.decode([1, 2]), "a .")
+            self.assertEqual(t.decode([1, 2], clean_up_tokenization_spaces=True), "a.")
+
     def test_nul(self):
         t = self.open["qwen3"]
         self.assertEqual(t.decode(t("a\0b").input_ids), "a\0b")
