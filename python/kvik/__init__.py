@@ -22,7 +22,7 @@ from .cache_utils import (Cache, DynamicCache, EncoderDecoderCache, HQQQuantized
                           OffloadedStaticCache, QuantizedCache, QuantizedCacheConfig, QuantoQuantizedCache, SinkCache,
                           SlidingWindowCache, StaticCache, StaticCacheConfig)
 from . import utils
-from .configuration import AutoConfig, PreTrainedConfig, PretrainedConfig
+from .configuration import AutoConfig, BitsAndBytesConfig, PreTrainedConfig, PretrainedConfig
 from .devices import infer_device
 from .errors import (ArgumentError, BusyError, CancelledError, FileError, FormatError, HostMemoryError, KvikError, LimitError,
                      LostError, MissingError, StaleError, UnsupportedError)
@@ -80,7 +80,7 @@ def __dir__() -> List[str]:
 __all__ = [
     "ArgumentError", "AsyncTextIteratorStreamer", "AutoConfig", "AutoFeatureExtractor", "AutoModel",
     "AutoModelForCausalLM", "AutoModelForSeq2SeqLM", "AutoModelForSpeechSeq2Seq", "AutoProcessor", "AutoTokenizer",
-    "AutomaticSpeechRecognitionPipeline", "BaseStreamer", "BatchEncoding", "BatchFeature", "BusyError", "Cache",
+    "AutomaticSpeechRecognitionPipeline", "BaseStreamer", "BatchEncoding", "BatchFeature", "BitsAndBytesConfig", "BusyError", "Cache",
     "CancelledError", "CharSpan", "ConfidenceCriteria", "DynamicCache", "EncoderDecoderCache",
     "EncoderNoRepeatNGramLogitsProcessor", "EncoderRepetitionPenaltyLogitsProcessor", "EosTokenCriteria",
     "EpsilonLogitsWarper", "EtaLogitsWarper", "ExponentialDecayLengthPenalty", "FileError",

@@ -131,3 +131,13 @@ def config_class(model_type: Any) -> Type[PretrainedConfig]:
 
 
 PreTrainedConfig = PretrainedConfig
+
+
+class BitsAndBytesConfig:
+    """Keeps its arguments and does nothing else, so that a program that imports it runs.
+
+    from_pretrained(quantization_config=...) warns and ignores it; ``quantize="q4_0"`` quantizes weights.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        vars(self).update(kwargs)

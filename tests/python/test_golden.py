@@ -197,6 +197,9 @@ class Classes(unittest.TestCase):
             again = kvik.AutoConfig.from_pretrained(folder)
         self.assertEqual((type(again), again.num_hidden_layers), (kvik.LlamaConfig, 3))
         self.assertIs(type(kvik.AutoConfig.for_model("other")), kvik.PretrainedConfig)
+        with self.assertWarnsRegex(UserWarning, "ignores quantization_config"):
+            kvik.AutoModelForCausalLM.from_pretrained(
+                model_path("gemma2"), quantization_config=kvik.BitsAndBytesConfig(load_in_4bit=True))
 
     def test_names(self):
         from kvik.generation.logits_process import TopPLogitsWarper
