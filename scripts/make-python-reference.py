@@ -131,7 +131,7 @@ def home(trees, module, name):
         return module
     for n in trees[module + ".__init__"].body:
         if isinstance(n, ast.ImportFrom) and n.level == 1 and name in {a.name for a in n.names}:
-            return f"{module}.{n.module}"
+            return f"{module}.{n.module or name}"  # a module itself has no other
     raise LookupError(f"{module} has no {name}")
 
 
@@ -193,11 +193,15 @@ def page(trees, models, put):
     for module in modules:
         put(f"## {module}", "", doc(trees[module]), "")
         for _, name in [x for x in names if x[0] == module]:
-            node = next((n for n in trees[module].body if getattr(n, "name", None) == name), None)
-            if isinstance(node, ast.ClassDef):
-                of_class(name, node, known, {n for _, n in names}, put)
-            elif isinstance(node, ast.FunctionDef):
-                put(f"### {signature(name, node)}\n", doc(node), "")
+            whole = module.endswith("." + name)
+            for node in trees[module].body:
+                own = getattr(node, "name", "_")
+                if own != name and not (whole and own[0] != "_"):
+                    continue
+                if isinstance(node, ast.ClassDef):
+                    of_class(own, node, known, {n for _, n in names}, put)
+                elif isinstance(node, ast.FunctionDef):
+                    put(f"### {signature(own, node)}\n", doc(node), "")
     put("## Classes of one architecture", "",
         "They open a model as AutoModelForCausalLM does, and warn about a model of another type: "
         + ", ".join(f"`{n}`" for n in architectures(models)) + ".")
