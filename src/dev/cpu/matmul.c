@@ -14,10 +14,6 @@ enum x_form { X_F32, X_Q, X_BF16 };
 #define QUEUES 64u
 #define LINE   64u /* of the processor's cache */
 
-/* The jobs of each product: `rows` of it, from number `first` on. */
-struct split {
-    uint32_t n_mm, rows[MAX_MM], first[MAX_MM + 1];
-};
 /* The jobs of one thread.  Their weights lie next to each other in memory, so the thread knows what it reads next.  A thread
  * that has finished its own jobs takes those of the others. */
 struct queue {
@@ -35,7 +31,8 @@ struct plan {
     enum dev_compute mode;
     bool form[3];
     uint32_t tile, tiles; /* tokens of a tile; tiles */
-    struct split jobs;    /* of one token tile */
+    /* Within one token tile a job has rows[i] rows of product i, whose jobs begin with number first[i]. */
+    uint32_t rows[MAX_MM], first[MAX_MM + 1];
     uint32_t x_per_task;
     uint32_t n_queues; /* 0: jobs in any order */
     struct queue *queue;
@@ -85,13 +82,13 @@ static cpu_mm_fn kernel_for(const struct dev *d, enum x_form form, enum dtype t,
 }
 
 /* The product *mm of a job, and its first row there. */
-static uint32_t job_row(const struct split *s, uint32_t job, uint32_t *mm)
+static uint32_t job_row(const struct plan *p, uint32_t job, uint32_t *mm)
 {
     uint32_t i = 0;
-    while (job >= s->first[i + 1])
+    while (job >= p->first[i + 1])
         i++;
     *mm = i;
-    return (job - s->first[i]) * s->rows[i];
+    return (job - p->first[i]) * p->rows[i];
 }
 
 static size_t row_bytes(const struct dev_mm *mm)
@@ -101,29 +98,28 @@ static size_t row_bytes(const struct dev_mm *mm)
     return n;
 }
 
-static const unsigned char *job_bytes(const struct split *s, const struct dev_mm *mm, uint32_t job,
-                                      size_t *n)
+static const unsigned char *job_bytes(const struct plan *p, uint32_t job, size_t *n)
 {
-    uint32_t i, row = job_row(s, job, &i);
-    size_t bytes = row_bytes(&mm[i]);
-    *n = bytes * MIN(s->rows[i], mm[i].w->rows - row);
-    return (const unsigned char *)mm[i].w->data + row * bytes;
+    uint32_t i, row = job_row(p, job, &i);
+    size_t bytes = row_bytes(&p->mm[i]);
+    *n = bytes * MIN(p->rows[i], p->mm[i].w->rows - row);
+    return (const unsigned char *)p->mm[i].w->data + row * bytes;
 }
 
 /* The first job of thread q of n.  Each thread has about as many bytes of weights. */
-static uint32_t queue_first(const struct split *s, const struct dev_mm *mm, uint32_t q, uint32_t n)
+static uint32_t queue_first(const struct plan *p, uint32_t q, uint32_t n)
 {
     size_t all = 0, at = 0;
-    for (uint32_t i = 0; i < s->n_mm; i++)
-        all += row_bytes(&mm[i]) * mm[i].w->rows;
+    for (uint32_t i = 0; i < p->n_mm; i++)
+        all += row_bytes(&p->mm[i]) * p->mm[i].w->rows;
     size_t to = all / n * q;
-    for (uint32_t i = 0; q < n && i < s->n_mm; i++) {
-        size_t bytes = row_bytes(&mm[i]), job = bytes * s->rows[i];
-        if (to < at + bytes * mm[i].w->rows)
-            return s->first[i] + (uint32_t)((to - at + job / 2) / job);
-        at += bytes * mm[i].w->rows;
+    for (uint32_t i = 0; q < n && i < p->n_mm; i++) {
+        size_t bytes = row_bytes(&p->mm[i]), job = bytes * p->rows[i];
+        if (to < at + bytes * p->mm[i].w->rows)
+            return p->first[i] + (uint32_t)((to - at + job / 2) / job);
+        at += bytes * p->mm[i].w->rows;
     }
-    return s->first[s->n_mm];
+    return p->first[p->n_mm];
 }
 
 /* Returns the number of a job that no thread has taken.  The pool calls mm_task once for each job, so there is one. */
@@ -134,8 +130,7 @@ static uint32_t take(struct plan *p, uint32_t thread, struct cpu_mm *j)
         uint32_t q = (thread + i) % n, job;
         job = atomic_fetch_add_explicit(&p->queue[q].next, 1, memory_order_relaxed);
         if (job >= p->queue[q].end) continue;
-        if (job + 1 < p->queue[q].end)
-            j->then = job_bytes(&p->jobs, p->mm, job + 1, &j->then_bytes);
+        if (job + 1 < p->queue[q].end) j->then = job_bytes(p, job + 1, &j->then_bytes);
         j->asked = i == 0 && job > p->queue[q].first;
         return job;
     }
@@ -147,22 +142,22 @@ static void mm_task(void *ctx, uint32_t task, uint32_t thread)
     struct dev *d = p->d;
     struct cpu_mm j = {.k = p->k, .scratch = d->thread + (size_t)thread * CPU_THREAD_BYTES};
     if (p->n_queues) task = take(p, thread, &j);
-    uint32_t jobs = p->jobs.first[p->n_mm], tile = task / jobs, i;
-    uint32_t row = job_row(&p->jobs, task % jobs, &i);
+    uint32_t jobs = p->first[p->n_mm], tile = task / jobs, i;
+    uint32_t row = job_row(p, task % jobs, &i);
     const struct dev_mm *m = &p->mm[i];
     enum dtype type = m->w->dtype;
     enum x_form form = form_of(p->mode, type);
     uint32_t t = tile * p->tile;
     j.before = row;
     j.dtype = type;
-    j.rows = MIN(p->jobs.rows[i], m->w->rows - row);
+    j.rows = MIN(p->rows[i], m->w->rows - row);
     j.n = MIN(p->tile, p->n - t);
     j.y = m->y + (p->t0 + t) * m->ldy + row;
     j.ldy = m->ldy;
     j.bias = m->bias ? m->bias + row : NULL;
     j.unpack = (cpu_unpack_fn)cpu_kernel_get(d, CPU_UNPACK, type);
     j.to_f32 = (cpu_to_f32_fn)cpu_kernel_get(d, CPU_TO_F32, type);
-    dtype_bytes(type, p->k, &j.row_bytes);
+    j.row_bytes = row_bytes(m);
     j.w = (const unsigned char *)m->w->data + row * j.row_bytes;
     if (form == X_Q) {
         j.ldx = d->xq_groups * sizeof *d->xq;
@@ -179,21 +174,21 @@ static void mm_task(void *ctx, uint32_t task, uint32_t thread)
 
 /* Rows per job: enough jobs to level the threads out, each of at least 8 rows (a kernel works on 4 or 8 at once, with
  * quantized weights on 16) and, when there is one token, not more than about 256 KiB of weights. */
-static void split_rows(const struct plan *p, const struct dev_mm *mm, uint32_t n_mm, bool quantized,
-                       struct split *s)
+static void split_rows(struct plan *p)
 {
     uint32_t threads = pool_threads(p->d->pool), total = 0, want;
-    for (uint32_t i = 0; i < n_mm; i++)
-        total += mm[i].w->rows;
+    for (uint32_t i = 0; i < p->n_mm; i++)
+        total += p->mm[i].w->rows;
+    p->tiles = (p->n + CPU_TILE - 1) / CPU_TILE;
+    p->tile = (p->n + p->tiles - 1) / p->tiles;
     want = threads == 1 ? 1 : MAX(threads * 6 / p->tiles, 1);
-    uint32_t unit = quantized ? 16 : 8;
-    s->first[0] = 0;
-    s->n_mm = n_mm;
-    for (uint32_t i = 0; i < n_mm; i++) {
-        uint32_t cap = (uint32_t)MAX((256u << 10) / MAX(row_bytes(&mm[i]), 1), 16);
+    uint32_t unit = p->form[X_Q] ? 16 : 8;
+    p->first[0] = 0;
+    for (uint32_t i = 0; i < p->n_mm; i++) {
+        uint32_t cap = (uint32_t)MAX((256u << 10) / MAX(row_bytes(&p->mm[i]), 1), 16);
         uint32_t rows = MIN(total / want, cap);
-        s->rows[i] = MAX((rows + unit - 1) / unit * unit, 16);
-        s->first[i + 1] = s->first[i] + (mm[i].w->rows + s->rows[i] - 1) / s->rows[i];
+        p->rows[i] = MAX((rows + unit - 1) / unit * unit, 16);
+        p->first[i + 1] = p->first[i] + (p->mm[i].w->rows + p->rows[i] - 1) / p->rows[i];
     }
 }
 
@@ -202,19 +197,17 @@ static void matmul_pass(struct plan *p)
     struct queue queue[QUEUES];
     uint32_t threads = pool_threads(p->d->pool);
     convert_x(p);
-    p->tiles = (p->n + CPU_TILE - 1) / CPU_TILE;
-    p->tile = (p->n + p->tiles - 1) / p->tiles;
-    split_rows(p, p->mm, p->n_mm, p->form[X_Q], &p->jobs);
+    split_rows(p);
     if (p->tiles == 1 && threads <= QUEUES) {
         p->n_queues = threads;
         p->queue = queue;
         for (uint32_t q = 0; q < threads; q++) {
             queue[q].first = q ? queue[q - 1].end : 0;
-            queue[q].end = queue_first(&p->jobs, p->mm, q + 1, threads);
+            queue[q].end = queue_first(p, q + 1, threads);
             atomic_store_explicit(&queue[q].next, queue[q].first, memory_order_relaxed);
         }
     }
-    pool_run(p->d->pool, p->tiles * p->jobs.first[p->n_mm], mm_task, p);
+    pool_run(p->d->pool, p->tiles * p->first[p->n_mm], mm_task, p);
 }
 
 void dev_matmul(struct dev *d, enum dev_compute mode, const float *x, size_t ldx, uint32_t n,
