@@ -125,29 +125,29 @@ static int read_optional(const char *dir, const char *name, size_t max, char **t
     return e == ERR_NOTFOUND ? 0 : e; /* it was not there after all */
 }
 
+/* Loads a JSON file, if it is there. */
+static int load_optional(struct tok *t, const char *dir, const char *name, size_t max,
+                         int (*load)(struct tok *t, const json_t *root))
+{
+    char *text;
+    size_t n;
+    json_t *root;
+    TRY(read_optional(dir, name, max, &text, &n));
+    if (!text) return 0;
+    int e = json_parse(text, n, name, &root);
+    mem_free(text);
+    TRY(e);
+    e = load(t, root);
+    json_decref(root);
+    return e;
+}
+
 static int load_beside(struct tok *t, const char *dir)
 {
     char *text;
     size_t n;
-    json_t *j;
-    TRY(read_optional(dir, "special_tokens_map.json", 1u << 20, &text, &n));
-    if (text) {
-        int e = json_parse(text, n, "special_tokens_map.json", &j);
-        mem_free(text);
-        TRY(e);
-        e = load_named(t, j);
-        json_decref(j);
-        TRY(e);
-    }
-    TRY(read_optional(dir, "chat_template.json", 8u << 20, &text, &n));
-    if (text) {
-        int e = json_parse(text, n, "chat_template.json", &j);
-        mem_free(text);
-        TRY(e);
-        e = load_template(t, j);
-        json_decref(j);
-        TRY(e);
-    }
+    TRY(load_optional(t, dir, "special_tokens_map.json", 1u << 20, load_named));
+    TRY(load_optional(t, dir, "chat_template.json", 8u << 20, load_template));
     TRY(read_optional(dir, "chat_template.jinja", 8u << 20, &text, &n));
     if (text) { /* the newest form: it wins over the config's */
         mem_free(t->chat_template);
