@@ -212,6 +212,23 @@ static void test_refused(void **state)
     }
 }
 
+/* Encodes a text with the tokenizer of `json`, and compares n ids and the places where they begin. */
+static void same_places(const char *json, const char *text, const int32_t *id,
+                        const uint32_t *place, size_t n)
+{
+    struct tok *t = open_text(json);
+    struct ids got = {0};
+    struct tok_places at = {0};
+    assert_int_equal(tok_encode_placed(t, text, strlen(text), 0, NULL, 0, &got, &at), 0);
+    assert_int_equal(got.n, n);
+    assert_memory_equal(got.id, id, n * sizeof *id);
+    assert_int_equal(at.n, n);
+    assert_memory_equal(at.v, place, n * sizeof *place);
+    tok_places_done(&at);
+    ids_done(&got);
+    tok_close(t);
+}
+
 /* As in the reference, an unknown character comes behind the bytes of characters that follow it.  Places ascend all the same:
  * z is unknown, b and c are bytes. */
 static void test_late_unknown(void **state)
@@ -222,17 +239,8 @@ static void test_late_unknown(void **state)
         "\"vocab\":{\"a\":0,\"<unk>\":1,\"<0x62>\":2,\"<0x63>\":3},\"merges\":[]}}";
     static const int32_t id[] = {0, 2, 3, 1, 0};
     static const uint32_t place[] = {0, 2, 3, 3, 4};
-    struct tok *t = open_text(json);
-    struct ids got = {0};
-    struct tok_places at = {0};
-    assert_int_equal(tok_encode_placed(t, "azbca", 5, 0, NULL, 0, &got, &at), 0);
-    assert_int_equal(got.n, countof(id));
-    assert_memory_equal(got.id, id, sizeof id);
-    assert_int_equal(at.n, countof(place));
-    assert_memory_equal(at.v, place, sizeof place);
-    tok_places_done(&at);
-    ids_done(&got);
-    tok_close(t);
+    _Static_assert(countof(id) == countof(place), "places of all ids");
+    same_places(json, "azbca", id, place, countof(id));
 }
 
 /* A normalizer joins e and an accent.  The second accent is a token of its own and keeps its place, as in the reference. */
@@ -243,21 +251,11 @@ static void test_joined(void **state)
                                "\"vocab\":{\"a\":0,\"\xC3\xA9\":1,\"\xCC\x81\":2},\"merges\":[]}}";
     static const int32_t id[] = {0, 1, 2, 0};
     static const uint32_t place[] = {0, 1, 4, 6};
-    struct tok *t = open_text(json);
-    struct ids got = {0};
-    struct tok_places at = {0};
-    assert_int_equal(tok_encode_placed(t,
-                                       "ae\xCC\x81\xCC\x81"
-                                       "a",
-                                       7, 0, NULL, 0, &got, &at),
-                     0);
-    assert_int_equal(got.n, countof(id));
-    assert_memory_equal(got.id, id, sizeof id);
-    assert_int_equal(at.n, countof(place));
-    assert_memory_equal(at.v, place, sizeof place);
-    tok_places_done(&at);
-    ids_done(&got);
-    tok_close(t);
+    _Static_assert(countof(id) == countof(place), "places of all ids");
+    same_places(json,
+                "ae\xCC\x81\xCC\x81"
+                "a",
+                id, place, countof(id));
 }
 
 /* clean_up_tokenization_spaces is ignored for BPE unless it is forced, as in Transformers. */
