@@ -8,6 +8,8 @@
 
 /* Bytes of the file without its lists; real files have a few kilobytes. */
 #define REST_MOST ((size_t)16 << 20)
+/* Bytes of an item that becomes a tree: a piece or an added token has at most 1024 bytes, each of six letters at most. */
+#define ITEM_MOST ((size_t)64 << 10)
 
 static int open_scan(struct scan *j, const char *s, size_t n)
 {
@@ -152,6 +154,8 @@ static int next_tree(struct scan *j, bool *first, const char *what, json_t **out
     scan_peek(j);
     size_t from = j->pos;
     TRY(skip(j));
+    if (j->pos - from > ITEM_MOST)
+        return ERR(LIMIT, "%s: an item of %zu bytes; at most %zu", what, j->pos - from, ITEM_MOST);
     TRY(json_parse(j->s + from, j->pos - from, what, out));
     return 1;
 }

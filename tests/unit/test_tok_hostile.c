@@ -263,6 +263,19 @@ static void test_structure_limits(void **state)
     snprintf(json, sizeof json, TOK("\"added_tokens\":[{\"content\":\"%s\"}]"), big);
     assert_int_equal(open_code(json), ERR_LIMIT);
     mem_free(big);
+    /* An item with a list that nobody reads: its tree would take twenty times the bytes. */
+    char *zeros = repeat("0,", 40000);
+    const char *const around[][2] = {
+        {"{" MODEL ",\"added_tokens\":[{\"content\":\"x\",\"more\":[", "0]}]}"},
+        {"{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",[", "0]]]}}"}};
+    for (size_t i = 0; i < countof(around); i++) {
+        buf_init(&b, 1 << 20);
+        assert_int_equal(buf_puts(&b, around[i][0]) | buf_puts(&b, zeros), 0);
+        assert_int_equal(buf_puts(&b, around[i][1]), 0);
+        assert_int_equal(open_code(b.data), ERR_LIMIT);
+        buf_done(&b);
+    }
+    mem_free(zeros);
 }
 
 /* Replacements that double the text: an error at the limit, before memory is exhausted. */
