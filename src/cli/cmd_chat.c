@@ -27,9 +27,18 @@ static const struct arg_option table[] = {
      "print on standard error, after each reply, what the cache held"},
 };
 
+/* A person may have made room since the last save failed.  Returns the exit status of the chat. */
+static int save_again(struct chat *c)
+{
+    int e = chat_session_save(c);
+    if (e >= 0) return 0;
+    err_prefix(e, "the end of this conversation is not saved");
+    return say_error(e);
+}
+
 static int loop(struct chat *c, struct buf *line)
 {
-    bool terminal = line_is_terminal(c->editor), leave = false;
+    bool terminal = line_is_terminal(c->editor), leave = false, unsaved = false;
     int status = 0;
     if (terminal) wrap_line(stderr, "/help lists commands, Ctrl-C stops a reply, Ctrl-D leaves");
     while (!leave && !ferror(stdout)) {
@@ -58,10 +67,13 @@ static int loop(struct chat *c, struct buf *line)
             e = chat_say(c, line->data + escaped, line->len - escaped);
         if (e < 0 && e != KVIK_CANCELLED) status = say_error(e);
         if (e > 0) status = EXIT_FAILED; /* the sentence has been printed */
-        if (e >= 0 && (e = chat_session_save(c)) < 0) status = say_error(e);
+        if (e < 0) continue;
+        unsaved = (e = chat_session_save(c)) < 0;
+        if (unsaved) status = say_error(e);
     }
-    if (terminal) fputc('\n', stderr);
-    return terminal ? 0 : status;
+    if (!terminal) return status;
+    fputc('\n', stderr);
+    return unsaved ? save_again(c) : 0;
 }
 
 static int run(struct chat *c, const struct chat_options *o, const struct args *a)

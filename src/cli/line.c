@@ -64,7 +64,7 @@ static unsigned cursor_row(EditLine *el, unsigned width)
 static void draw_again(EditLine *el, enum terminal_event event)
 {
     unsigned width = terminal_columns(stderr), row = width ? cursor_row(el, width) : 0;
-    if (event == TERMINAL_RESIZED) {
+    if (event == TERMINAL_RESIZED && width) {
         char up[16];
         snprintf(up, sizeof up, "\033[%uA", row);
         if (row) screen_code(stderr, up);

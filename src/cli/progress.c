@@ -1,5 +1,5 @@
-/* progress.c - a progress line on standard error.  The line is drawn only on a terminal, only after a third of a second, and
- * at most ten times a second; it is erased when the work is done.  Logs and pipes never see it. */
+/* progress.c - a progress line on standard error.  The line is drawn only on a terminal that can erase it, only after a
+ * third of a second, and at most ten times a second; it is erased when the work is done.  Logs and pipes never see it. */
 #include "base/thread.h"
 #include "cli/screen.h"
 #include "cli/terminal.h"
@@ -11,7 +11,8 @@
 
 void progress_begin(struct progress *p, const char *what)
 {
-    *p = (struct progress){.what = what, .begun = now_seconds(), .on = isatty(STDERR_FILENO)};
+    *p = (struct progress){
+        .what = what, .begun = now_seconds(), .on = isatty(STDERR_FILENO) && terminal_moves()};
 }
 
 /* total 0: the amount of work is not known, so a mark moves.  The line is cut at the edge of the screen, because a line

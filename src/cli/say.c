@@ -3,6 +3,7 @@
 #include "base/utf8.h"
 #include "cli/cli.h"
 #include "cli/screen.h"
+#include "cli/terminal.h"
 #include "cli/wrap.h"
 
 #include <errno.h>
@@ -108,8 +109,8 @@ int say_failed(const char *fmt, ...)
 
 bool say_colour(FILE *to)
 {
-    const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
-    return screen_is_terminal(to) && !(no && *no) && term && strcmp(term, "dumb") != 0;
+    const char *no = getenv("NO_COLOR");
+    return screen_is_terminal(to) && !(no && *no) && terminal_moves();
 }
 
 void say_notice(void *ctx, const char *text)

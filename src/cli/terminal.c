@@ -120,11 +120,16 @@ static void on_continue(int sig)
     errno = kept;
 }
 
-void terminal_open(void)
+bool terminal_moves(void)
 {
     const char *term = getenv("TERM");
+    return term && strcmp(term, "dumb") != 0;
+}
+
+void terminal_open(void)
+{
     if (tcgetattr(STDIN_FILENO, &before) < 0) return;
-    marks_pastes = isatty(STDERR_FILENO) && term && strcmp(term, "dumb") != 0;
+    marks_pastes = isatty(STDERR_FILENO) && terminal_moves();
     taken = 1;
     for (size_t i = 0; i < countof(fatal); i++)
         catch (fatal[i], on_fatal);
@@ -151,7 +156,6 @@ enum terminal_event terminal_event(void)
 unsigned terminal_columns(FILE *of)
 {
     struct winsize w;
-    const char *term = getenv("TERM");
-    if (!term || !strcmp(term, "dumb")) return 0;
+    if (!terminal_moves()) return 0;
     return ioctl(screen_fd(of), TIOCGWINSZ, &w) == 0 ? w.ws_col : 0;
 }

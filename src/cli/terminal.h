@@ -17,5 +17,7 @@ void terminal_restore(void);
  * line. */
 enum terminal_event { TERMINAL_SAME, TERMINAL_RESIZED, TERMINAL_CONTINUED };
 enum terminal_event terminal_event(void);
+/* True if terminals can move their cursor and erase: $TERM is set and is not "dumb". */
+bool terminal_moves(void);
 /* Returns the columns of the terminal on a stream; 0 if there is none or it cannot move its cursor. */
 unsigned terminal_columns(FILE *of);

@@ -1,7 +1,8 @@
 """screen.py LIMIT COLUMNS STEPS OUT SCREEN COMMAND... - runs a command under a pseudo terminal of 24 rows. STEPS is a Python
-list of (text to wait for, what to do then): keys to send, a signal to send as a number, ("resize", columns), or ("cooked",): the terminal
-echoes and edits lines, and the command continues. Writes the raw output to OUT and to SCREEN what a terminal would show, with what has scrolled away, and then a line "mode: " with the
-flags of the terminal and the status of the command. Exits with that status; 98: a step was never reached, 97: too slow."""
+list of (text to wait for, what to do then): keys to send, a signal to send as a number, ("resize", columns), ("sh", commands)
+to run, or ("cooked",): the terminal echoes and edits lines, and the command continues. Writes the raw output to OUT and to
+SCREEN what a terminal would show, with what has scrolled away, and then a line "mode: " with the flags of the terminal and
+the status of the command. Exits with that status; 98: a step was never reached, 97: too slow."""
 import errno, fcntl, os, pty, re, select, signal, struct, sys, termios, time, unicodedata
 
 
@@ -64,10 +65,11 @@ class Screen:
 
 
 limit, columns, steps, out, shown = float(sys.argv[1]), int(sys.argv[2]), eval(sys.argv[3]), sys.argv[4], sys.argv[5]
+sized, has_size = os.pipe()
 pid, fd = pty.fork()
 if pid == 0:
     os.environ["TERM"] = "xterm"
-    time.sleep(0.1)  # until the window has its size
+    os.read(sized, 1)  # the command begins when the window has its size
     os.execvp(sys.argv[6], sys.argv[6:])
 
 
@@ -76,6 +78,7 @@ def resize(columns):
 
 
 resize(columns)
+os.write(has_size, b"x")
 screen, seen, start, asked, decoder = Screen(columns), "", 0, time.time(), __import__("codecs").getincrementaldecoder("utf-8")("replace")
 status = None
 while time.time() - asked < limit:
@@ -98,6 +101,8 @@ while time.time() - asked < limit:
             mode[3] |= termios.ECHO | termios.ICANON
             termios.tcsetattr(fd, termios.TCSANOW, mode)
             os.kill(pid, signal.SIGCONT)
+        elif isinstance(what, tuple) and what[0] == "sh":
+            os.system(what[1])
         elif isinstance(what, tuple):
             screen.width = what[1]
             resize(what[1])
