@@ -9,7 +9,7 @@ talk() {
     input=$1
     shift
     last="kvik chat $* <<< '$input'"
-    printf "$input" | timeout -k 5 60 "$KVIK" chat "$work/tiny" --greedy --max-new-tokens 4 "$@" >"$work/out" 2>"$work/err"
+    printf "$input" | timeout -k 5 $patience "$KVIK" chat "$work/tiny" --greedy --max-new-tokens 4 "$@" >"$work/out" 2>"$work/err"
     rc=$?
 }
 err_count() { [ "$(grep -c -- "$1" "$work/err")" = "$2" ]; }
@@ -115,7 +115,7 @@ talk '/branches\n' --session "$work/live"
 check "session: has both turns" err_has '^\* main .* 4 messages'
 # Two chats on one session: the one that would drop the other's turns keeps its own under another name.
 mkfifo "$work/two-in"
-timeout -k 5 60 "$KVIK" chat "$work/tiny" --greedy --max-new-tokens 4 --session "$work/two" <"$work/two-in" >"$work/two-out" 2>"$work/two-err" &
+timeout -k 5 $patience "$KVIK" chat "$work/tiny" --greedy --max-new-tokens 4 --session "$work/two" <"$work/two-in" >"$work/two-out" 2>"$work/two-err" &
 exec 3>"$work/two-in"
 echo 'ab' >&3
 n=0
@@ -176,13 +176,13 @@ check "prefix cache: another run reuses it" sh -c \
 # A line longer than 16 MiB, and a quoted message longer than 64 MiB, are errors, neither the end of the input nor Ctrl-C.
 head -c 17000000 /dev/zero | tr '\0' a >"$work/line"
 last="kvik chat with a line of 17 MB"
-timeout -k 5 60 "$KVIK" chat "$work/tiny" <"$work/line" >"$work/out" 2>"$work/err"
+timeout -k 5 $patience "$KVIK" chat "$work/tiny" <"$work/line" >"$work/out" 2>"$work/err"
 rc=$?
 check "a line that is too long: exit 1" status 1
 check "a line that is too long: said" err_has 'a line is longer than the limit of 16 MiB'
 check "a line that is too long: it is left out" out_empty
 { cat "$work/line"; printf '\nhello\n'; } >"$work/lines"
-timeout -k 5 60 "$KVIK" chat "$work/tiny" --max-new-tokens 5 --min-new-tokens 5 <"$work/lines" >"$work/out" 2>"$work/err"
+timeout -k 5 $patience "$KVIK" chat "$work/tiny" --max-new-tokens 5 --min-new-tokens 5 <"$work/lines" >"$work/out" 2>"$work/err"
 rc=$?
 check "a line that is too long: exit 1 in the end" status 1
 check "a line that is too long: the next message is answered" same "$(wc -l <"$work/out" | tr -d ' ')" 1
@@ -190,13 +190,13 @@ head -c 15000000 /dev/zero | tr '\0' a >"$work/line"
 echo >>"$work/line"
 last="kvik chat with a quoted message of 75 MB"
 { echo '"""'; cat "$work/line" "$work/line" "$work/line" "$work/line" "$work/line"; } |
-    timeout -k 5 60 "$KVIK" chat "$work/tiny" >"$work/out" 2>"$work/err"
+    timeout -k 5 $patience "$KVIK" chat "$work/tiny" >"$work/out" 2>"$work/err"
 rc=$?
 check "a quoted message that is too long: exit 1" status 1
 check "a quoted message that is too long: said" err_has 'the message is longer than the limit of 64 MiB'
 last="kvik chat with 75 MB of lines that end in a backslash"
 { for _ in 1 2 3 4 5; do tr '\n' '\\' <"$work/line"; echo; done; echo end; echo hello; } |
-    timeout -k 5 60 "$KVIK" chat "$work/tiny" --max-new-tokens 5 --min-new-tokens 5 >"$work/out" 2>"$work/err"
+    timeout -k 5 $patience "$KVIK" chat "$work/tiny" --max-new-tokens 5 --min-new-tokens 5 >"$work/out" 2>"$work/err"
 rc=$?
 check "continued lines that are too long: exit 1" status 1
 check "continued lines that are too long: said" err_has 'the message is longer than the limit of 64 MiB'

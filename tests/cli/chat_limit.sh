@@ -9,7 +9,7 @@ talk() {
     input=$1
     shift
     last="kvik chat $* <<< '$input'"
-    printf "$input" | timeout -k 5 60 "$KVIK" chat "$work/tiny" --greedy "$@" >"$work/out" 2>"$work/err"
+    printf "$input" | timeout -k 5 $patience "$KVIK" chat "$work/tiny" --greedy "$@" >"$work/out" 2>"$work/err"
     rc=$?
 }
 err_count() { [ "$(grep -c -- "$1" "$work/err")" = "$2" ]; }

@@ -9,7 +9,7 @@ talk() {
     model=$1 input=$2
     shift 2
     last="kvik chat $model $* <<< '$input'"
-    printf "$input" | timeout -k 5 60 "$KVIK" chat "$model" --max-new-tokens 12 --verbose "$@" >"$work/out" 2>"$work/err"
+    printf "$input" | timeout -k 5 $patience "$KVIK" chat "$model" --max-new-tokens 12 --verbose "$@" >"$work/out" 2>"$work/err"
     rc=$?
 }
 err_count() { [ "$(grep -c -- "$1" "$work/err")" = "$2" ]; }

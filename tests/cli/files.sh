@@ -27,7 +27,7 @@ logits /dev/null
 check "a device: exit 0" status 0
 check "a device: stays" test -c /dev/null
 mkfifo "$work/fifo"
-timeout -k 5 20 cat "$work/fifo" >"$work/through" &
+timeout -k 5 $patience cat "$work/fifo" >"$work/through" &
 logits "$work/fifo"
 wait $!
 check "a FIFO: exit 0" status 0
@@ -62,7 +62,7 @@ check "bench: a device stays" test -c /dev/null
 mkdir "$work/small"
 limited() {
     last="ulimit -f 8; kvik $*"
-    (ulimit -f 8 && exec timeout -k 5 60 "$KVIK" "$@" >"$work/out" 2>"$work/err" </dev/null)
+    (ulimit -f 8 && exec timeout -k 5 $patience "$KVIK" "$@" >"$work/out" 2>"$work/err" </dev/null)
     rc=$?
 }
 limited generate "$model" --input-ids "$ids" --max-new-tokens 9 --json --logits-file "$work/small/l"
@@ -77,7 +77,7 @@ check "text past the limit: the message" err_has "File too large"
 
 # Closed standard streams: the spill file takes no number of theirs, so no text goes into it.
 offload="--cache-implementation offloaded --cache-memory 416K --cache-report --verbose"
-spill() { timeout -k 5 60 "$KVIK" generate "$model" --input-ids "$ids" --max-new-tokens 40 --json $offload --logits-file "$1"; }
+spill() { timeout -k 5 $patience "$KVIK" generate "$model" --input-ids "$ids" --max-new-tokens 40 --json $offload --logits-file "$1"; }
 spill "$work/open.l" >"$work/out" 2>"$work/err" </dev/null
 rc=$?
 check "an offloaded run: exit 0" status 0
@@ -94,7 +94,7 @@ python3 tests/cli/tiny.py $golden/models/llama-mha "$work/tiny" || exit 99
 if has_pty; then
     mkfifo "$work/history"
     last="kvik chat, the history is a FIFO"
-    KVIK_HISTORY="$work/history" python3 tests/cli/screen.py 60 80 "[('> ', 'x\r'), ('tokens', '\x04')]" "$work/out" \
+    KVIK_HISTORY="$work/history" python3 tests/cli/screen.py $patience 80 "[('> ', 'x\r'), ('tokens', '\x04')]" "$work/out" \
         "$work/err" "$KVIK" chat "$work/tiny" --greedy --max-new-tokens 4
     rc=$?
     check "a FIFO as history: the chat ends" status 0
@@ -102,7 +102,7 @@ if has_pty; then
     last="kvik chat, the home is not there"
     (
         unset KVIK_HISTORY XDG_STATE_HOME XDG_CACHE_HOME
-        HOME="$work/nobody" python3 tests/cli/screen.py 60 80 "[('> ', 'x\r'), ('tokens', '\x04')]" "$work/out" \
+        HOME="$work/nobody" python3 tests/cli/screen.py $patience 80 "[('> ', 'x\r'), ('tokens', '\x04')]" "$work/out" \
             "$work/err" "$KVIK" chat "$work/tiny" --greedy --max-new-tokens 4
     )
     rc=$?

@@ -43,7 +43,7 @@ while read -r line; do
     PREFIX=once A=a B=b DIR=$work/prompts
     line=$(echo "$line" | sed 's/"max_cache_len":1024/"max_cache_len":64/; s/"q_group_size":64/"q_group_size":16/')
     n=$((n + 1)) last=$line
-    eval "timeout 60 $KVIK ${line#kvik } --max-new-tokens 4" >"$work/out" 2>"$work/err" </dev/null
+    eval "timeout -k 5 $patience $KVIK ${line#kvik } --max-new-tokens 4" >"$work/out" 2>"$work/err" </dev/null
     rc=$?
     check "guide: $line" status 0
 done <"$work/guide"

@@ -4,7 +4,7 @@
 python3 tests/cli/tiny.py $golden/models/llama-mha "$work/tiny" || exit 99
 last="kvik chat, model cut short"
 mkfifo "$work/in"
-timeout -k 5 60 "$KVIK" chat "$work/tiny" --max-new-tokens 4 <"$work/in" >"$work/out" 2>"$work/err" &
+timeout -k 5 $patience "$KVIK" chat "$work/tiny" --max-new-tokens 4 <"$work/in" >"$work/out" 2>"$work/err" &
 exec 3>"$work/in"
 echo "one" >&3
 n=0

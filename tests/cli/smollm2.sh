@@ -81,13 +81,14 @@ check "inspect --json: one object" json "isinstance(o, dict)"
 
 # A chat over a pipe: two turns, a reset, and the end of the input ends the chat.
 printf 'My name is Ada.\n/reset\nSay hello.\n' >"$work/turns"
-timeout 120 "$KVIK" chat "$model" --max-new-tokens 12 <"$work/turns" >"$work/out" 2>"$work/err"
+timeout -k 5 $patience "$KVIK" chat "$model" --max-new-tokens 12 <"$work/turns" >"$work/out" 2>"$work/err"
 rc=$?
 last="kvik chat < turns"
 check "chat: ends with its input, exit 0" status 0
 check "chat: replies on stdout" test -s "$work/out"
 
-# Ctrl-C during a reply stops the reply, and the conversation continues.
+# Ctrl-C during a reply stops the reply, and the conversation continues. The reply would take many seconds, so the signal comes
+# in time on a busy machine too.
 cat >"$work/reply.py" <<'PY'
 import os, signal, subprocess, sys
 p = subprocess.Popen(sys.argv[1:], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -100,14 +101,14 @@ while not line.startswith(b"time"):  # the report: the first reply has ended
     if not line: sys.exit("no report after the first reply")
 p.stdin.write(b"Thank you.\n"); p.stdin.close()
 err = p.stderr.read()
-p.wait(timeout=120)
+p.wait()
 words = line.split()
 decoded = int(words[words.index(b"decode") + 1])
 print(decoded, p.returncode, err.decode(errors="replace"))
-sys.exit(not (first and 0 < decoded < 100 and p.returncode == 0 and b"time" in err))
+sys.exit(not (first and 0 < decoded < 999 and p.returncode == 0 and b"time" in err))
 PY
 last="SIGINT during a reply"
-check "Ctrl-C stops a reply and keeps the chat" python3 "$work/reply.py" "$KVIK" chat "$model" \
-    --max-new-tokens 100 --min-new-tokens 100 --cache-report
+check "Ctrl-C stops a reply and keeps the chat" timeout -k 5 $patience python3 "$work/reply.py" "$KVIK" chat "$model" \
+    --max-new-tokens 1000 --min-new-tokens 1000 --cache-report
 
 finish

@@ -8,7 +8,7 @@ if ! has_pty; then
 fi
 python3 tests/cli/tiny.py $golden/models/llama-mha "$work/tiny" || exit 99
 
-# terminal TIMEOUT STEPS ARGS...: runs kvik under a pseudo terminal. STEPS is a Python list of (text to wait for, keys
+# terminal SECONDS STEPS ARGS...: runs kvik under a pseudo terminal. STEPS is a Python list of (text to wait for, keys
 # to send then). Leaves the output in $work/out and the exit status in $rc.
 cat >"$work/terminal.py" <<'PY'
 import errno, os, pty, select, signal, sys, time
@@ -58,28 +58,31 @@ check "two prompts are a batch" json "len(o['text']) == 2 and all(isinstance(t, 
 printf 'abc\n' | "$KVIK" generate "$work/tiny" --max-new-tokens 5 --json >"$work/out" 2>"$work/err"
 check "a prompt from a pipe, without its newline" json "len(o['sequences'][0]) == 3 + 5"
 
-# A step takes a millisecond here, so many steps leave time to interrupt.
 long=$(python3 -c "print(','.join(str(5 + i % 250) for i in range(200)))")
 slow="--use-cache false --min-new-tokens 56 --max-new-tokens 56 --threads 1"
 # shellcheck disable=SC2086
-terminal 60 "[('', '')]" generate "$work/tiny" --input-ids "$long" $slow
+terminal $patience "[('', '')]" generate "$work/tiny" --input-ids "$long" $slow
 check "a terminal: the run completes" status 0
-terminal 60 "[('PROMPT', '')]" generate "$work/tiny"
+terminal $patience "[('PROMPT', '')]" generate "$work/tiny"
 check "without a prompt a terminal is asked for one" status 2
 
-# Ctrl-C by signal, sent when the first text appears.
+# Ctrl-C by signal, sent when the first text appears. The text would take many seconds, so the signal comes in time on a
+# busy machine too.
+cp -r "$work/tiny" "$work/wide"
+sed -i 's/"max_position_embeddings": [0-9]*/"max_position_embeddings": 8192/' "$work/wide/config.json"
+endless="--use-cache false --min-new-tokens 4000 --max-new-tokens 4000 --threads 1"
 cat >"$work/stop.py" <<'PY'
 import os, signal, subprocess, sys
 p = subprocess.Popen(sys.argv[2:], stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
 os.read(p.stdout.fileno(), 1)
 p.send_signal(signal.SIGINT)
-out, err = p.communicate(timeout=60)
+out, err = p.communicate()
 open(sys.argv[1], "wb").write(out + err)
 sys.exit(p.returncode % 256)
 PY
 last="SIGINT during kvik generate"
 # shellcheck disable=SC2086
-python3 "$work/stop.py" "$work/out" "$KVIK" generate "$work/tiny" "$(printf 'a%.0s' $(seq 180))" $slow --cache-report 2>"$work/err"
+timeout -k 5 "$patience" python3 "$work/stop.py" "$work/out" "$KVIK" generate "$work/wide" "$(printf 'a%.0s' $(seq 180))" $endless --cache-report 2>"$work/err"
 rc=$?
 check "Ctrl-C ends with 130" status 130
 check "the run ends after the current token, with its report" out_has 'cache  none'
@@ -105,20 +108,20 @@ run chat "$work/tiny" --use-cache false
 refused "chat: use-cache=false is refused" 1 use-cache
 
 # The same on a terminal: editing, Ctrl-C at the prompt, Ctrl-D.
-terminal 60 "[('> ', 'hellp\x7fo\n'), ('cache  ', ''), ('> ', '/cache\n'), ('tokens of', ''), ('> ', 'ab\x03'), ('Ctrl-D', ''), ('> ', '\x04')]" \
+terminal $patience "[('> ', 'hellp\x7fo\n'), ('cache  ', ''), ('> ', '/cache\n'), ('tokens of', ''), ('> ', 'ab\x03'), ('Ctrl-D', ''), ('> ', '\x04')]" \
     chat "$work/tiny" --max-new-tokens 3 --cache-report
 check "terminal chat: a turn, /cache, Ctrl-C, Ctrl-D" status 0
 check "terminal chat: the line was edited" out_has 'hell'
-terminal 60 "[('> ', 'abcdefghijklmnop\\\\\n'), ('... ', 'cd\n'), ('tokens/s]', '/fork side\n'), ('side> ', '/cache\n'), ('shared with others', 'ef\n'), ('shared by 2 branches', ''), ('side> ', '/retry\n'), ('tokens/s]', '/undo\n'), ('removed', '/switch main\n'), ('main> ', '/drop side\n'), ('> ', 'xy\\\\\n'), ('... ', '\x03'), ('Ctrl-D', '/exit\n')]" \
+terminal $patience "[('> ', 'abcdefghijklmnop\\\\\n'), ('... ', 'cd\n'), ('tokens/s]', '/fork side\n'), ('side> ', '/cache\n'), ('shared with others', 'ef\n'), ('shared by 2 branches', ''), ('side> ', '/retry\n'), ('tokens/s]', '/undo\n'), ('removed', '/switch main\n'), ('main> ', '/drop side\n'), ('> ', 'xy\\\\\n'), ('... ', '\x03'), ('Ctrl-D', '/exit\n')]" \
     chat "$work/tiny" --max-new-tokens 30 --min-new-tokens 30
 check "terminal chat: continued lines, branches, retry, undo, the map" status 0
 check "terminal chat: the status line" out_has 'of 256 tokens, 0 reused'
 check "terminal chat: colours" out_has "$(printf '\033')\[36mR"
-NO_COLOR=1 terminal 60 "[('> ', 'abcd\n'), ('tokens/s]', '/cache\n'), ('being filled', '/exit\n')]" chat "$work/tiny" --max-new-tokens 3
+NO_COLOR=1 terminal $patience "[('> ', 'abcd\n'), ('tokens/s]', '/cache\n'), ('being filled', '/exit\n')]" chat "$work/tiny" --max-new-tokens 3
 check "terminal chat: NO_COLOR" sh -c "! grep -q '$(printf '\033')\[[0-9;]*m' '$work/out'"
 # Ctrl-C stops a reply; the part already generated stays in the conversation.
-terminal 60 "[('> ', 'ab\n'), ('w', '\x03'), ('tokens/s]', '/branches\n'), ('2 messages', '/exit\n')]" chat "$work/tiny" --max-new-tokens 250 --min-new-tokens 250 --threads 1
+terminal $patience "[('> ', 'ab\n'), ('w', '\x03'), ('tokens/s]', '/branches\n'), ('2 messages', '/exit\n')]" chat "$work/tiny" --max-new-tokens 250 --min-new-tokens 250 --threads 1
 check "terminal chat: Ctrl-C keeps the partial reply" status 0
-terminal 60 "[('> ', 'again\n'), ('> ', '/exit\n')]" chat "$work/tiny" --max-new-tokens 200 --min-new-tokens 100
+terminal $patience "[('> ', 'again\n'), ('> ', '/exit\n')]" chat "$work/tiny" --max-new-tokens 200 --min-new-tokens 100
 check "terminal chat: /exit" status 0
 finish

@@ -78,7 +78,7 @@ def python(code, scope, where):
 def shell(code):
     """Runs a block of commands; returns their standard output."""
     done = subprocess.run(["sh", "-e", "-c", code], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                          text=True, timeout=120)
+                          text=True, timeout=600)
     if done.returncode:
         raise RuntimeError(f"exit {done.returncode}: {done.stderr}")
     return done.stdout

@@ -398,7 +398,7 @@ static void test_lock_kept(void **state)
     assert_int_equal(flock(fd, LOCK_EX), 0);
     pid_t pid = fork_with_model();
     if (!pid) {
-        alarm(20); /* ends a save that waits for the lock without end */
+        alarm(600); /* ends a save that waits for the lock without end */
         int32_t t[2 * COMMON];
         _exit(keep(open_cache(), t, prompt(1, TAIL, t), 0) < 0);
     }

@@ -379,7 +379,7 @@ static void test_mapping(void **state)
     bool lost = !t->ready(t, AT, BYTES);
     if (!lost) print_message("note: this file system keeps its pages\n");
     t->ahead(t, AT, BYTES);
-    for (int i = 0; i < 5000 && !t->ready(t, AT, BYTES); i++)
+    for (int i = 0; i < 60000 && !t->ready(t, AT, BYTES); i++)
         usleep(1000);
     assert_true(t->ready(t, AT, BYTES));
     assert_memory_equal(window + AT, data, BYTES);
