@@ -290,6 +290,12 @@ KVIK_API const char *kvik_tokenizer_piece(const kvik_tokenizer *t, int32_t id, s
 KVIK_API int64_t kvik_tokenizer_encode_placed(const kvik_tokenizer *t, const char *text,
                                               size_t n_bytes, bool add_special_tokens,
                                               int32_t **ids, uint32_t **places);
+/* Tells what add_special_tokens makes of a text (pair false), or of two texts that a model reads as one (pair true).
+ * Returns the number of parts in their order; *parts gets two numbers for each: the id of a token that the tokenizer
+ * adds, -1 for the ids of the text, or -2 for those of the second text; and the type of this part's ids, which is
+ * token_type_ids of Transformers.  Encode each text alone, without special tokens.  Free *parts with kvik_free.
+ * KVIK_UNSUPPORTED: the tokenizer's files do not say how two texts are joined. */
+KVIK_API int64_t kvik_tokenizer_layout(const kvik_tokenizer *t, bool pair, int32_t **parts);
 /* Returns the text of a special token by its role ("bos_token", "eos_token", "pad_token", "unk_token", ...), or
  * NULL.  The tokenizer owns the text. */
 KVIK_API const char *kvik_tokenizer_special(const kvik_tokenizer *t, const char *name);

@@ -46,6 +46,7 @@ from .processing import (AutoFeatureExtractor, AutoProcessor, BatchFeature, Whis
 from .seq2seq import AutoModelForSeq2SeqLM
 from .speech import AutoModelForSpeechSeq2Seq
 from .tokenization import AutoTokenizer, PreTrainedTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from .tokenizer_files import AddedToken
 from .tokenizer_parts import CharSpan, TokenSpan
 from .utils import logging
 
@@ -78,7 +79,7 @@ def __dir__() -> List[str]:
 
 
 __all__ = [
-    "ArgumentError", "AsyncTextIteratorStreamer", "AutoConfig", "AutoFeatureExtractor", "AutoModel",
+    "AddedToken", "ArgumentError", "AsyncTextIteratorStreamer", "AutoConfig", "AutoFeatureExtractor", "AutoModel",
     "AutoModelForCausalLM", "AutoModelForSeq2SeqLM", "AutoModelForSpeechSeq2Seq", "AutoProcessor", "AutoTokenizer",
     "AutomaticSpeechRecognitionPipeline", "BaseStreamer", "BatchEncoding", "BatchFeature", "BitsAndBytesConfig", "BusyError", "Cache",
     "CancelledError", "CharSpan", "ConfidenceCriteria", "DynamicCache", "EncoderDecoderCache",

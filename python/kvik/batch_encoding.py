@@ -16,7 +16,6 @@ class BatchEncoding(UserDict):
     """
 
     _place: Any = None  # makes the encodings
-    _layout: Any = None  # to which length rows were cut, how wide they are now, and where the padding is
 
     def __init__(self, data: Optional[Dict[str, Any]] = None, **_: Any) -> None:
         super().__init__(data or {})
@@ -66,8 +65,8 @@ class BatchEncoding(UserDict):
 
     @property
     def n_sequences(self) -> Optional[int]:
-        """1: each row is one text."""
-        return 1 if self._place is not None else None
+        """The number of texts in a row: 1, or 2 of pairs."""
+        return self._row(0).n_sequences if self._place is not None and self.encodings else None
 
     def tokens(self, batch_index: int = 0) -> List[str]:
         """Returns the tokens of a row as the vocabulary spells them."""
@@ -80,13 +79,13 @@ class BatchEncoding(UserDict):
     words = word_ids
 
     def sequence_ids(self, batch_index: int = 0) -> List[Optional[int]]:
-        """Returns 0 for each token of the text and None for the others."""
+        """Returns 0 for each token of the text, 1 for those of the second text of a pair, and None for the others."""
         return self._row(batch_index).sequence_ids
 
     def char_to_token(self, batch_or_char_index: int, char_index: Optional[int] = None, sequence_index: int = 0) -> Optional[int]:
         """Returns the token that has a character, or None."""
         row, char = self._pair(batch_or_char_index, char_index)
-        return row.char_to_token(char)  # type: ignore[no-any-return]
+        return row.char_to_token(char, sequence_index)  # type: ignore[no-any-return]
 
     def token_to_chars(self, batch_or_token_index: int, token_index: Optional[int] = None) -> Optional[CharSpan]:
         """Returns the characters of a token, or None."""
@@ -99,24 +98,24 @@ class BatchEncoding(UserDict):
         return row.word_ids[token]  # type: ignore[no-any-return]
 
     def token_to_sequence(self, batch_or_token_index: int, token_index: Optional[int] = None) -> Optional[int]:
-        """Returns 0 for a token of the text, else None."""
+        """Returns 0 for a token of the text, 1 for one of the second text of a pair, else None."""
         row, token = self._of_token(batch_or_token_index, token_index)
         return row.sequence_ids[token]  # type: ignore[no-any-return]
 
     def word_to_tokens(self, batch_or_word_index: int, word_index: Optional[int] = None, sequence_index: int = 0) -> Optional[TokenSpan]:
         """Returns the tokens of a word, or None."""
         row, word = self._pair(batch_or_word_index, word_index)
-        return row.word_to_tokens(word)  # type: ignore[no-any-return]
+        return row.word_to_tokens(word, sequence_index)  # type: ignore[no-any-return]
 
     def word_to_chars(self, batch_or_word_index: int, word_index: Optional[int] = None, sequence_index: int = 0) -> Optional[CharSpan]:
         """Returns the characters of a word, or None."""
         row, word = self._pair(batch_or_word_index, word_index)
-        return row.word_to_chars(word)  # type: ignore[no-any-return]
+        return row.word_to_chars(word, sequence_index)  # type: ignore[no-any-return]
 
     def char_to_word(self, batch_or_char_index: int, char_index: Optional[int] = None, sequence_index: int = 0) -> Optional[int]:
         """Returns the word that has a character, or None."""
         row, char = self._pair(batch_or_char_index, char_index)
-        return row.char_to_word(char)  # type: ignore[no-any-return]
+        return row.char_to_word(char, sequence_index)  # type: ignore[no-any-return]
 
     def __getstate__(self) -> Dict[str, Any]:
         return {"data": self.data}

@@ -14,6 +14,7 @@ from .configuration import read_config
 from .errors import ArgumentError, MissingError, UnsupportedError
 from .speech import language_id, language_names
 from .tokenization import PreTrainedTokenizer
+from .tokenizer_rows import FIRST, SECOND, Part
 from .utils.logging import notice
 
 _HOP, _WINDOW = 160, 400  # samples from one frame of features to the next, and of a frame
@@ -209,19 +210,19 @@ class WhisperTokenizer(PreTrainedTokenizer):
 
     def get_prompt_ids(self, text: str, return_tensors: Optional[str] = "np") -> Any:
         """Returns the ids of a text that a recording may continue, [n], for ``prompt_ids=`` of generate()."""
-        ids = super()._encode(" " + text.strip(), False)
+        ids = self._ids(" " + text.strip())
         for i in ids:
             if not self.decode([i], True) and super().decode([i]):
                 raise ArgumentError(f"the prompt spells the special token {super().decode([i])}")
         ids = [self._mark("<|startofprev|>"), *ids]
         return ids if return_tensors is None else tensors([ids], return_tensors)[0]
 
-    def _encode(self, text: str, add_special_tokens: bool) -> List[int]:
-        ids = super()._encode(text, False)
-        if not add_special_tokens:
-            return ids
+    def _layout(self, pair: bool, special: bool = True) -> List[Part]:
+        texts = [Part(FIRST, 0), Part(SECOND, 1)][:1 + pair]
+        if not special:
+            return texts
         end = self.eos_token_id if self.eos_token_id is not None else self._mark("<|endoftext|>")
-        return [*self.prefix_tokens, *ids, end]
+        return [*(Part(i, 0) for i in self.prefix_tokens), *texts, Part(end, int(pair))]
 
     def decode(self, token_ids: Any, skip_special_tokens: bool = False, clean_up_tokenization_spaces: Optional[bool] = None,
                output_offsets: bool = False, time_precision: float = 0.02, decode_with_timestamps: bool = False,

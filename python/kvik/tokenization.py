@@ -1,43 +1,39 @@
-"""Tokenizers and chat templates, called as those of Transformers."""
+"""Tokenizers, called as those of Transformers: texts to ids and back."""
 import ctypes
-import json
 import os
-import re
-from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
 from . import hub
 from ._arrays import integers, is_torch, like, tensors, to_numpy, want_torch
-from ._lib import address, call, encode, lib, text_of, view
+from ._lib import address, call, encode, lib, view
 from .batch_encoding import BatchEncoding
 from .errors import KvikError, UnsupportedError
-from .tokenizer_parts import ADDED, MODEL, SPECIAL, Encoding, encode_placed, is_bpe, piece, trimming
-from .tool_schema import tool_json
+from .tokenizer_chats import Chats
+from .tokenizer_files import copy_files, is_bpe, read_object, trimming
+from .tokenizer_parts import Encoding, encode_placed, piece, trimmed
+from .tokenizer_rows import Columns, Fit, Part, Row, inputs_of, one_side
+from .tokenizer_vocabulary import ROLES, Vocabulary
 from .utils.logging import notice
 
-# What the tokenizers of Transformers take and these do not.
-_UNKNOWN = {"text_pair", "text_target", "text_pair_target", "return_overflowing_tokens", "return_token_type_ids",
-            "is_split_into_words"}
 # Classes of Transformers that pad on the left where a tokenizer's files do not say.
 _LEFT = {name + fast for name in ("LlamaTokenizer", "CodeLlamaTokenizer", "GemmaTokenizer", "CohereTokenizer") for fast in ("", "Fast")}
-_ROLES = ("bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_token", "mask_token")
-_TRUNCATIONS = (True, False, None, "longest_first", "only_first", "only_second", "do_not_truncate")
-_ENDLESS = 10**20  # from here on model_max_length means that no length is known, as in Transformers
-_STRATEGIES = {True: "longest", "longest": "longest", "max_length": "max_length", False: None, "do_not_pad": None, None: None}
 
 
-def _config(path: str) -> Dict[str, Any]:
-    file = os.path.join(path, "tokenizer_config.json")
-    try:
-        with open(file, encoding="utf-8") as f:
-            values = json.load(f)
-    except (OSError, ValueError):  # the library has read what it needs, or has said what is wrong
-        return {}
-    return values if isinstance(values, dict) else {}
+class Wanted(NamedTuple):
+    """What a call of a tokenizer returns besides input_ids, and in which tensors."""
+
+    tensors: Any
+    types: bool
+    mask: bool
+    special: bool
+    offsets: bool
+    length: bool
+    overflow: bool
 
 
-class PreTrainedTokenizer:
+class PreTrainedTokenizer(Vocabulary, Chats):
     """A tokenizer of a model's directory or .gguf file.
 
     Attributes: ``bos_token``, ``eos_token``, ``pad_token``, ``unk_token`` with their ids (``eos_token_id``), which may be
@@ -45,20 +41,22 @@ class PreTrainedTokenizer:
     """
 
     is_fast = True
-    model_input_names = ["input_ids", "attention_mask"]
+    pad_token_type_id = 0
 
     def __init__(self, path: str, **kwargs: Any) -> None:
         handle = ctypes.c_void_p()
         call("kvik_tokenizer_open", encode(path), ctypes.byref(handle))
         self._handle = handle
         self.name_or_path = path
-        self.init_kwargs = _config(path)
+        self.init_kwargs = read_object(path, "tokenizer_config.json")
         usual = {"padding_side": "left" if self.init_kwargs.get("tokenizer_class") in _LEFT else "right", "truncation_side": "right"}
         for name, side in usual.items():
-            setattr(self, name, _side(name, kwargs.get(name) or self.init_kwargs.get(name) or side))
+            setattr(self, name, one_side(name, kwargs.get(name) or self.init_kwargs.get(name) or side))
         self.model_max_length = int(kwargs.get("model_max_length") or self.init_kwargs.get("model_max_length") or 10**30)
+        self.model_input_names = list(kwargs.get("model_input_names") or self.init_kwargs.get("model_input_names") or
+                                      ("input_ids", "attention_mask"))
         self.clean_up_tokenization_spaces = False
-        for role in _ROLES:
+        for role in ROLES:
             given = kwargs.get(role)
             setattr(self, role, str(given) if given is not None else self._special(role))
         text = lib.kvik_tokenizer_template(self._handle)
@@ -82,7 +80,7 @@ class PreTrainedTokenizer:
             lib.kvik_tokenizer_close(handle)
 
     def __reduce__(self) -> Any:
-        roles = {role: getattr(self, role) for role in _ROLES}
+        roles = {role: getattr(self, role) for role in ROLES}
         return _reopen, (type(self), self.name_or_path, {**roles, "padding_side": self.padding_side,
                                              "truncation_side": self.truncation_side,
                                              "model_max_length": self.model_max_length,
@@ -91,352 +89,237 @@ class PreTrainedTokenizer:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name_or_path!r}, {len(self)} tokens)"
 
-    # -- special tokens
+    def save_pretrained(self, save_directory: Union[str, "os.PathLike[str]"], legacy_format: Optional[bool] = None,
+                        filename_prefix: Optional[str] = None, push_to_hub: bool = False, **_: Any) -> Tuple[str, ...]:
+        """Copies the files of the tokenizer into a directory, which it makes, and returns their paths.
 
-    def _special(self, role: str) -> Optional[str]:
-        text = lib.kvik_tokenizer_special(self._handle, role.encode())
-        return text.decode("utf-8", "replace") if text else None
-
-    def __getattr__(self, name: str) -> Any:
-        if name.endswith("_token_id") and name[:-3] in _ROLES:
-            token = self.__dict__.get(name[:-3])
-            return None if token is None else self._id(token)
-        raise AttributeError(f"the tokenizer has no {name!r}")
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name.endswith("_token_id") and name[:-3] in _ROLES:
-            name, value = name[:-3], None if value is None else self.decode([value])
-        object.__setattr__(self, name, value)
-
-    def _id(self, token: str) -> Optional[int]:
-        found = -1 if "\0" in token else lib.kvik_tokenizer_find(self._handle, encode(token))
-        return found if found >= 0 else None
-
-    @property
-    def special_tokens_map(self) -> Dict[str, str]:
-        """The special tokens by role."""
-        return {role: getattr(self, role) for role in _ROLES if getattr(self, role) is not None}
-
-    @property
-    def all_special_tokens(self) -> List[str]:
-        """The special tokens, each once."""
-        return list(dict.fromkeys(self.special_tokens_map.values()))
-
-    @property
-    def all_special_ids(self) -> List[int]:
-        """The ids of the special tokens, each once."""
-        return [i for i in map(self._id, self.all_special_tokens) if i is not None]
-
-    # -- the vocabulary
-
-    def _pieces(self) -> Dict[int, Any]:
-        """Returns the text and the KVIK_PIECE_ bits of every id, read once."""
-        found = self.__dict__.get("_all_pieces")
-        if found is None:
-            rows = ((i, piece(self._handle, i)) for i in range(int(lib.kvik_tokenizer_vocab(self._handle))))
-            found = self.__dict__["_all_pieces"] = {i: row for i, row in rows if row[0] is not None}
-        return found
-
-    def get_vocab(self) -> Dict[str, int]:
-        """Returns the id of each token, added tokens included, by its spelling in the vocabulary."""
-        return {text: i for i, (text, _) in self._pieces().items()}
-
-    @property
-    def vocab(self) -> Dict[str, int]:
-        """As get_vocab()."""
-        return self.get_vocab()
-
-    @property
-    def vocab_size(self) -> int:
-        """The number of tokens without those that were added to the vocabulary; of a .gguf file, of all tokens."""
-        if self.name_or_path.endswith(".gguf"):
-            return len(self)
-        return sum(bool(kind & MODEL) for _, kind in self._pieces().values())
-
-    def __len__(self) -> int:
-        return len(self._pieces())
-
-    def __bool__(self) -> bool:
-        return True
-
-    @property
-    def added_tokens_encoder(self) -> Dict[str, int]:
-        """The ids of added tokens, which are found in a text before anything else."""
-        return {text: i for i, (text, kind) in self._pieces().items() if kind & ADDED}
-
-    @property
-    def additional_special_tokens(self) -> List[str]:
-        """The special tokens without a role that tokenizer_config.json lists."""
-        given = self.init_kwargs.get("extra_special_tokens") or self.init_kwargs.get("additional_special_tokens") or []
-        listed = given.values() if isinstance(given, dict) else given
-        return [str(t.get("content", "")) if isinstance(t, dict) else str(t) for t in listed]
-
-    extra_special_tokens = additional_special_tokens
-
-    def add_special_tokens(self, special_tokens_dict: Dict[str, Any], *_: Any, **__: Any) -> int:
-        """Gives roles to tokens: {"pad_token": "<|im_end|>"}.  Returns 0, the number of new tokens.
-
-        Raises UnsupportedError for a token that the vocabulary lacks: the model has no weights for it.
+        The copies have the roles, sides, length and chat template that the tokenizer has now.  Raises UnsupportedError for a .gguf
+        file, which holds its tokenizer.
         """
-        for role, token in special_tokens_dict.items():
-            several = isinstance(token, (list, tuple))
-            if role not in _ROLES and not several:
-                raise ValueError(f"{role!r} is not a role of special tokens; expected one of {', '.join(_ROLES)}")
-            self.add_tokens(token if several else [token])
-            if not several:
-                setattr(self, role, str(token))
-        return 0
+        if push_to_hub or filename_prefix:
+            raise UnsupportedError(f"save_pretrained() does not take {'push_to_hub' if push_to_hub else 'filename_prefix'}")
+        settings: Dict[str, Any] = {role: getattr(self, role) for role in ROLES}
+        for name, usual in (("padding_side", None), ("truncation_side", "right"), ("model_max_length", 10**30)):
+            if getattr(self, name) != self.init_kwargs.get(name, usual):
+                settings[name] = getattr(self, name)
+        return copy_files(self.name_or_path, save_directory, settings, self.chat_template, self.chat_template != self._own_template)
 
-    def add_tokens(self, new_tokens: Any, special_tokens: bool = False) -> int:
-        """Returns 0 for tokens that the vocabulary has.  Raises UnsupportedError for others: the model has no weights for them."""
-        for token in [new_tokens] if isinstance(new_tokens, str) else new_tokens:
-            if self._id(str(token)) is None:
-                raise UnsupportedError(f"the vocabulary has no token {str(token)!r}, and the model no weights for a new one; take a token "
-                                       "that it has, as in tokenizer.pad_token = tokenizer.eos_token")
-        return 0
+    # -- encoding
 
-    def get_added_vocab(self) -> Dict[str, int]:
-        """As added_tokens_encoder."""
-        return self.added_tokens_encoder
+    def _ids(self, text: Any) -> List[int]:
+        """Returns the ids of a text, or of words that are encoded one by one, without those that the tokenizer adds."""
+        if not isinstance(text, str):
+            return [i for word in text for i in self._ids(word)]
+        data = text.encode("utf-8", "replace")
+        ids, n = ctypes.c_void_p(), ctypes.c_size_t()
+        call("kvik_tokenizer_encode", self._handle, data, len(data), False, ctypes.byref(ids), ctypes.byref(n))
+        try:
+            return view(ids.value, (n.value,), np.int32).tolist()
+        finally:
+            lib.kvik_free(ids)
 
-    def convert_tokens_to_ids(self, tokens: Union[str, Iterable[str]]) -> Any:
-        """Returns the id of a token, or of each; the id of the unknown token where the vocabulary lacks it."""
-        if isinstance(tokens, str):
-            found = self._id(tokens)
-            return self.unk_token_id if found is None else found
-        return [self.convert_tokens_to_ids(t) for t in tokens]
+    def _layout(self, pair: bool, special: bool = True) -> List[Part]:
+        """Returns the parts of a row with one text, or with two; special: with the tokens that the tokenizer adds."""
+        layouts = self.__dict__.setdefault("_layouts", {})
+        if pair not in layouts:
+            out = ctypes.c_void_p()
+            n = call("kvik_tokenizer_layout", self._handle, pair, ctypes.byref(out))
+            try:
+                layouts[pair] = [Part(*row) for row in view(out.value, (n, 2), np.int32).tolist()]
+            finally:
+                lib.kvik_free(out)
+        return [part for part in layouts[pair] if special or part.id < 0]
 
-    def convert_ids_to_tokens(self, ids: Any, skip_special_tokens: bool = False) -> Any:
-        """Returns an id as the vocabulary spells it, or each: "\u0120sea" where the text is " sea"; None for no token."""
-        if np.ndim(ids) == 0:
-            return piece(self._handle, int(ids))[0]
-        found = [piece(self._handle, int(i)) for i in ids]
-        return [text for text, kind in found if not (skip_special_tokens and kind & SPECIAL)]
+    def encode(self, text: Any, text_pair: Any = None, add_special_tokens: bool = True, padding: Union[bool, str] = False,
+               truncation: Union[bool, str, None] = None, max_length: Optional[int] = None, stride: int = 0,
+               padding_side: Optional[str] = None, return_tensors: Optional[str] = None, **kwargs: Any) -> Any:
+        """Returns the ids of a text: a list, or with return_tensors a tensor [1, tokens]."""
+        out = self(text, text_pair, add_special_tokens=add_special_tokens, padding=padding, truncation=truncation,
+                   max_length=max_length, stride=stride, padding_side=padding_side, return_tensors=return_tensors, **kwargs)
+        return out["input_ids"]
 
-    def convert_tokens_to_string(self, tokens: Sequence[str]) -> str:
-        """Returns the text of tokens as convert_ids_to_tokens() spells them.  What is no token stays as it is."""
-        out, ids = [], []  # type: List[str], List[int]
-        for token in [*tokens, None]:
-            found = None if token is None else self._id(token)
-            if found is not None:
-                ids.append(found)
-                continue
-            if ids:
-                out.append(self.decode(ids))
-            out.append(token or "")
-            ids = []
-        return "".join(out)
+    def __call__(self, text: Any = None, text_pair: Any = None, text_target: Any = None, text_pair_target: Any = None,
+                 add_special_tokens: bool = True, padding: Union[bool, str] = False, truncation: Union[bool, str, None] = None,
+                 max_length: Optional[int] = None, stride: int = 0, is_split_into_words: bool = False,
+                 pad_to_multiple_of: Optional[int] = None, padding_side: Optional[str] = None,
+                 return_tensors: Optional[str] = None, return_token_type_ids: Optional[bool] = None,
+                 return_attention_mask: Optional[bool] = None, return_overflowing_tokens: bool = False,
+                 return_special_tokens_mask: bool = False, return_offsets_mapping: bool = False, return_length: bool = False,
+                 **kwargs: Any) -> BatchEncoding:
+        """Encodes a text, or a list of them; with text_pair, pairs that the tokenizer joins as its files say.
 
-    def tokenize(self, text: str, pair: Optional[str] = None, add_special_tokens: bool = False, **_: Any) -> List[str]:
+        is_split_into_words: each text is a list of words, which are encoded one by one, and whose numbers are word_ids().
+        padding: True or "longest", "max_length", or False.  truncation: True or "longest_first" cuts so that max_length tokens
+        (default: model_max_length) remain, with those that add_special_tokens adds; "only_first" and "only_second" cut one text of
+        a pair.  return_tensors: "pt", "np", or None for lists.
+
+        Returns ``input_ids`` and ``attention_mask``, [batch, tokens], or plain lists for one text without return_tensors.
+        return_token_type_ids adds ``token_type_ids``, mostly 0 for the first text and 1 for the second, return_offsets_mapping
+        ``offset_mapping``, the characters [begin, end) of each token in its text or word, return_special_tokens_mask
+        ``special_tokens_mask``, 1 for tokens that are not of a text, and return_length ``length``.  return_overflowing_tokens: what is
+        cut comes in further rows, with ``overflow_to_sample_mapping``; neighbours have stride tokens in common.  With
+        text_target as well, ``labels`` are its ids.  The result also tells which token has which characters and words: see
+        BatchEncoding.
+        """
+        if text is None and text_target is None:
+            raise ValueError("text is a str or a list of them, and there is none")
+        fit = Fit(self, padding, truncation, max_length, padding_side, pad_to_multiple_of, stride)
+        wanted = Wanted(return_tensors, self._wants("token_type_ids", return_token_type_ids),
+                        self._wants("attention_mask", return_attention_mask), return_special_tokens_mask, return_offsets_mapping,
+                        return_length, return_overflowing_tokens)
+        out = None if text is None else self._encoded(text, text_pair, is_split_into_words, add_special_tokens, fit, wanted)
+        if text_target is None:
+            return out
+        most = kwargs.get("max_target_length")
+        if most is not None:
+            fit = Fit(self, padding, truncation, most, padding_side, pad_to_multiple_of, stride)
+        target = self._encoded(text_target, text_pair_target, is_split_into_words, add_special_tokens, fit, wanted)
+        if out is None:
+            return target
+        out["labels"] = target["input_ids"]
+        return out
+
+    def _wants(self, name: str, asked: Optional[bool]) -> bool:
+        return name in self.model_input_names if asked is None else asked
+
+    def _encoded(self, text: Any, pair: Any, words: bool, special: bool, fit: Fit, wanted: Wanted) -> BatchEncoding:
+        inputs, single = inputs_of(text, pair, words)
+        rows, sources = [], []  # type: List[Row], List[int]
+        columns: Columns = {"input_ids": []}
+        for i, texts in enumerate(inputs):
+            ids, parts = [self._ids(t) for t in texts], self._layout(len(texts) == 2, special)
+            for kept in fit.kept([len(t) for t in ids], len(parts) - len(texts))[:None if wanted.overflow else 1]:
+                rows.append(Row(texts, kept, parts))
+                columns["input_ids"].append(rows[-1].join(ids, lambda part: part.id))
+                sources.append(i)
+        if wanted.types:
+            columns["token_type_ids"] = [row.types() for row in rows]
+        if wanted.mask:
+            columns["attention_mask"] = [[1] * len(row) for row in columns["input_ids"]]
+        if wanted.special:
+            columns["special_tokens_mask"] = [row.added() for row in rows]
+        lengths = [len(row) for row in columns["input_ids"]]
+        width = fit.width(columns["input_ids"])
+        encodings = [self._placed(row) for row in rows] if wanted.offsets else None
+        if encodings is not None:
+            columns["offset_mapping"] = [e.offsets for e in encodings]
+        out = self._finish(columns, fit, single and not wanted.overflow, wanted.tensors)
+        if wanted.length:
+            out["length"] = tensors([[width or n for n in lengths]], wanted.tensors)[0]
+        if wanted.overflow:
+            out["overflow_to_sample_mapping"] = tensors([sources], wanted.tensors)[0]
+        out._place = lambda: [self._padded(e, fit, width) for e in encodings or map(self._placed, rows)]
+        return out
+
+    def _placed(self, row: Row) -> Encoding:
+        """Returns a row with where its tokens come from."""
+        if "_trim" not in self.__dict__:
+            self.__dict__["_trim"] = trimming(self.name_or_path)
+
+        def place(text: Any, sequence: int) -> Encoding:
+            if isinstance(text, str):
+                return encode_placed(self._handle, text, sequence, lambda i: piece(self._handle, i)[0])
+            return Encoding.of_words([place(word, sequence) for word in text])
+        texts = [place(t, i).entries() for i, t in enumerate(row.texts)]
+        for entries, kept in zip(texts, row.kept if self._trim is not None else ()):
+            for i in kept:
+                entries[i] = trimmed(entries[i], i == kept[0], self._trim)
+        own = row.join(texts, lambda part: (part.id, piece(self._handle, part.id)[0], (0, 0), None, None))
+        return Encoding(own, row.types())
+
+    def _padded(self, encoding: Encoding, fit: Fit, width: Optional[int]) -> Encoding:
+        if width is not None and len(encoding) < width:
+            encoding.pad(lambda row, fill: fit.widen(row, width, fill), *fit.pad_token())
+        return encoding
+
+    def _finish(self, columns: Columns, fit: Fit, single: bool, kind: Any) -> BatchEncoding:
+        """Pads rows, and makes the tensors that were asked for; of a single row without them, plain lists."""
+        fit.pad(columns)
+        if kind is not None and len({len(row) for row in columns["input_ids"]}) > 1:
+            raise ValueError("the texts have different numbers of tokens, so they make no tensor; pass padding=True, and "
+                             "truncation=True with max_length if they may be cut")
+        return BatchEncoding({name: rows[0] if single and kind is None else tensors(rows, kind) for name, rows in columns.items()})
+
+    def batch_encode_plus(self, texts: Sequence[Any], **kwargs: Any) -> BatchEncoding:
+        """As calling the tokenizer with a list."""
+        return self(list(texts), **kwargs)
+
+    def encode_plus(self, text: Any, text_pair: Any = None, **kwargs: Any) -> BatchEncoding:
+        """As calling the tokenizer with a text, or with two."""
+        return self(text, text_pair, **kwargs)
+
+    def tokenize(self, text: str, pair: Optional[str] = None, add_special_tokens: bool = False, **kwargs: Any) -> List[str]:
         """Returns the tokens of a text as the vocabulary spells them."""
-        if pair is not None:
-            raise UnsupportedError("the tokenizer does not take pairs of texts")
-        return list(self.convert_ids_to_tokens(self._encode(text, add_special_tokens)))
+        return list(self.convert_ids_to_tokens(self.encode(text, pair, add_special_tokens, **kwargs)))
 
     def num_special_tokens_to_add(self, pair: bool = False) -> int:
-        """Returns the number of tokens that add_special_tokens adds to a text."""
-        if pair:
-            raise UnsupportedError("the tokenizer does not take pairs of texts")
-        return len(self._encode("", True))
+        """Returns the number of tokens that add_special_tokens adds to a text, or to a pair."""
+        return sum(part.id >= 0 for part in self._layout(pair))
 
     @property
     def max_len_single_sentence(self) -> int:
         """model_max_length without the tokens that add_special_tokens adds."""
         return self.model_max_length - self.num_special_tokens_to_add()
 
+    @property
+    def max_len_sentences_pair(self) -> int:
+        """model_max_length without the tokens that add_special_tokens adds to a pair."""
+        return self.model_max_length - self.num_special_tokens_to_add(True)
+
+    def _row(self, first: Any, second: Any) -> Tuple[Row, List[List[int]]]:
+        """Returns the row of ids that have no special tokens yet."""
+        ids = [[int(i) for i in to_numpy(t).ravel()] for t in (first, second) if t is not None]
+        return Row((), tuple(range(len(t)) for t in ids), self._layout(len(ids) == 2)), ids
+
+    def build_inputs_with_special_tokens(self, token_ids_0: Any, token_ids_1: Any = None) -> List[int]:
+        """Returns the ids of a text, or of two, with those that the tokenizer adds."""
+        row, ids = self._row(token_ids_0, token_ids_1)
+        return row.join(ids, lambda part: part.id)
+
+    def create_token_type_ids_from_sequences(self, token_ids_0: Any, token_ids_1: Any = None) -> List[int]:
+        """Returns the token_type_ids of what build_inputs_with_special_tokens() returns."""
+        return self._row(token_ids_0, token_ids_1)[0].types()
+
     def get_special_tokens_mask(self, token_ids_0: Any, token_ids_1: Any = None,
                                 already_has_special_tokens: bool = False) -> List[int]:
-        """Returns 1 for each id that is a special token, else 0."""
-        if token_ids_1 is not None or not already_has_special_tokens:
-            raise ValueError("get_special_tokens_mask() takes the ids of one whole text, with already_has_special_tokens=True; "
-                             "the tokenizer returns the mask with return_special_tokens_mask=True")
+        """Returns 1 for each id that is a special token, else 0.
+
+        Of ids without special tokens, the mask is that of what build_inputs_with_special_tokens() returns.
+        """
+        if not already_has_special_tokens:
+            return self._row(token_ids_0, token_ids_1)[0].added()
+        if token_ids_1 is not None:
+            raise ValueError("with already_has_special_tokens=True, get_special_tokens_mask() takes one whole row")
         special = set(self.all_special_ids)
         return [int(int(i) in special) for i in token_ids_0]
-
-    # -- encoding
-
-    def _encode(self, text: str, add_special_tokens: bool) -> List[int]:
-        if not isinstance(text, str):
-            raise TypeError(f"text input must be a str or a list of them, not {type(text).__name__}")
-        data = text.encode("utf-8", "replace")
-        ids, n = ctypes.c_void_p(), ctypes.c_size_t()
-        call("kvik_tokenizer_encode", self._handle, data, len(data), add_special_tokens, ctypes.byref(ids),
-             ctypes.byref(n))
-        try:
-            return view(ids.value, (n.value,), np.int32).tolist()
-        finally:
-            lib.kvik_free(ids)
-
-    def encode(self, text: str, add_special_tokens: bool = True, return_tensors: Optional[str] = None,
-               **kwargs: Any) -> Any:
-        """Returns the ids of a text: a list, or with return_tensors a tensor [1, tokens]."""
-        out = self(text, add_special_tokens=add_special_tokens, return_tensors=return_tensors, **kwargs)
-        return out["input_ids"]
-
-    def __call__(self, text: Union[str, Sequence[str]], text_pair: Any = None, add_special_tokens: bool = True,
-                 padding: Union[bool, str] = False, truncation: Union[bool, str, None] = None,
-                 max_length: Optional[int] = None, return_tensors: Optional[str] = None,
-                 return_attention_mask: Optional[bool] = None, padding_side: Optional[str] = None,
-                 pad_to_multiple_of: Optional[int] = None, return_length: bool = False,
-                 return_offsets_mapping: bool = False, return_special_tokens_mask: bool = False,
-                 **kwargs: Any) -> BatchEncoding:
-        """Encodes a text, or several.
-
-        padding: True or "longest", "max_length", or False.  truncation: True cuts the text so that max_length tokens (default:
-        model_max_length) remain, with those that add_special_tokens adds.  return_tensors: "pt", "np", or None for lists.
-
-        Returns ``input_ids`` and ``attention_mask``, [batch, tokens], or plain lists for one text without return_tensors.
-        return_offsets_mapping adds ``offset_mapping``, the characters [begin, end) of each token, and
-        return_special_tokens_mask ``special_tokens_mask``, 1 for tokens that are not of the text.  The result also tells which
-        token has which characters and words: see BatchEncoding.
-        """
-        for name, value in {"text_pair": text_pair, **kwargs}.items():
-            if name in _UNKNOWN and value is not None and value is not False:
-                raise UnsupportedError(f"the tokenizer does not take {name}; it returns input_ids and attention_mask of single texts")
-        single = isinstance(text, str)
-        if not single and not isinstance(text, (list, tuple)):
-            raise ValueError(f"text is a str or a list of them, not {type(text).__name__}")
-        if max_length is not None and truncation is None and padding is False:
-            truncation = True  # as in Transformers: a length alone cuts
-        texts: List[str] = [text] if single else list(text)  # type: ignore[list-item]
-        rows = [self._encode(t, add_special_tokens) for t in texts]
-        out = self._finish(rows, single, padding, truncation, max_length, return_tensors, return_attention_mask,
-                           padding_side, pad_to_multiple_of, return_length, special=add_special_tokens)
-        limit, width, side = out._layout
-        out._place = lambda: [self._placed(t, add_special_tokens, limit, width, side) for t in texts]
-        for name, asked, source in (("offset_mapping", return_offsets_mapping, "offsets"),
-                                    ("special_tokens_mask", return_special_tokens_mask, "special_tokens_mask")):
-            if asked:
-                values = [getattr(e, source) for e in out.encodings]
-                out[name] = values[0] if single and return_tensors is None else values if return_tensors is None else \
-                    like(np.array(values, np.int64), getattr(return_tensors, "value", return_tensors) == "pt" and want_torch() is not None)
-        return out
-
-    def _placed(self, text: str, add_special_tokens: bool, limit: Optional[int], width: int, side: str) -> Encoding:
-        if "_trim" not in self.__dict__:
-            self.__dict__["_trim"] = trimming(self.name_or_path)
-        out = encode_placed(self._handle, text, add_special_tokens, self._trim, lambda i: piece(self._handle, i)[0])
-        if limit is not None:
-            out = out.take(self._kept(len(out), limit, add_special_tokens))
-        if len(out) < width:
-            out.pad(width - len(out), side == "left", self.pad_token_id, self.pad_token)
-        return out
-
-    def batch_encode_plus(self, texts: Sequence[str], **kwargs: Any) -> BatchEncoding:
-        """As calling the tokenizer with a list."""
-        return self(list(texts), **kwargs)
-
-    def encode_plus(self, text: str, **kwargs: Any) -> BatchEncoding:
-        """As calling the tokenizer with a text."""
-        return self(text, **kwargs)
 
     def pad(self, encoded: Any, padding: Union[bool, str] = True, max_length: Optional[int] = None,
             return_tensors: Optional[str] = None, padding_side: Optional[str] = None,
             pad_to_multiple_of: Optional[int] = None, **_: Any) -> BatchEncoding:
-        """Pads encoded texts: {"input_ids": [[...], ...]} or a list of such mappings of one text each."""
+        """Pads encoded texts: {"input_ids": [[...], ...]} or a list of such mappings of one text each.
+
+        attention_mask, token_type_ids and special_tokens_mask are padded as well; other entries stay as they are.
+        """
         table = dict(encoded) if hasattr(encoded, "keys") else {k: [e[k] for e in encoded] for k in encoded[0]}
         if "input_ids" not in table:
             raise ValueError(f"pad() needs input_ids; there are {', '.join(table) or 'no keys'}")
-        ids, kind = table.pop("input_ids"), return_tensors
+        ids, kind = table["input_ids"], return_tensors
         single = bool(len(ids)) and np.ndim(ids[0]) == 0
         if kind is None and len(ids) and not isinstance(ids[0], (int, list, tuple)):
             kind = "pt" if is_torch(ids) or is_torch(ids[0]) else "np"  # arrays stay arrays
-        rows = [to_numpy(row).ravel().tolist() for row in ([ids] if single else ids)]
-        given = table.pop("attention_mask", None)
-        if given is not None:
-            given = [to_numpy(row).ravel().tolist() for row in ([given] if single else given)]
-            if [len(mask) for mask in given] != [len(row) for row in rows]:
-                raise ValueError("pad(): attention_mask and input_ids have different lengths")
-        out = self._finish(rows, single, padding, None, max_length, kind, None, padding_side, pad_to_multiple_of, False,
-                           masks=given)
+        columns: Columns = {}
+        for name in ("input_ids", "token_type_ids", "attention_mask", "special_tokens_mask"):
+            given = table.pop(name, None)
+            if given is not None:
+                columns[name] = [to_numpy(row).ravel().tolist() for row in ([given] if single else given)]
+                if [len(row) for row in columns[name]] != [len(row) for row in columns["input_ids"]]:
+                    raise ValueError(f"pad(): {name} and input_ids have different lengths")
+        columns.setdefault("attention_mask", [[1] * len(row) for row in columns["input_ids"]])
+        out = self._finish(columns, Fit(self, padding, False, max_length, padding_side, pad_to_multiple_of), single, kind)
         for name, value in table.items():  # other keys are not padded
             out[name] = value if kind is None else like(np.array([value] if single else value),
                                                         getattr(kind, "value", kind) == "pt" and want_torch() is not None)
         return out
-
-    def _finish(self, rows: List[List[int]], single: bool, padding: Any, truncation: Any, max_length: Optional[int],
-                kind: Optional[str], with_mask: Optional[bool], side: Optional[str], multiple: Optional[int],
-                with_length: bool, marked: Optional[List[List[int]]] = None,
-                masks: Optional[List[List[int]]] = None, special: bool = False) -> BatchEncoding:
-        padding, truncation = getattr(padding, "value", padding), getattr(truncation, "value", truncation)
-        if truncation not in _TRUNCATIONS:
-            raise ValueError(f"truncation={truncation!r}: expected True, False, 'longest_first', 'only_first' or 'do_not_truncate'")
-        if padding not in _STRATEGIES:
-            raise ValueError(f"padding={padding!r}: expected True, False, 'longest', 'max_length' or 'do_not_pad'")
-        if max_length is not None and max_length < 0:
-            raise ValueError(f"max_length is {max_length}; expected 0 or more")
-        strategy = _STRATEGIES[padding]
-        if max_length is None and self.model_max_length < _ENDLESS:
-            max_length = self.model_max_length if truncation or strategy == "max_length" else None
-        if max_length is None and strategy == "max_length":
-            strategy = None  # as in Transformers: no length is known
-        limit = max_length if truncation and truncation != "do_not_truncate" else None
-        if limit is not None:
-            if strategy and multiple and limit % multiple:
-                raise ValueError(f"truncation to {limit} tokens, and padding to a multiple of {multiple}, exclude each other")
-            rows = [self._cut(row, limit, special) for row in rows]
-            marked = marked and [self._cut(row, limit, False) for row in marked]
-        masks = masks or [[1] * len(row) for row in rows]
-        if strategy:
-            side = _side("padding_side", side or self.padding_side)
-            rows, masks = self._pad(rows, masks, strategy, max_length, side, multiple)
-            if marked is not None:
-                width = len(rows[0]) if rows else 0
-                marked = [[0] * (width - len(m)) + m if side == "left" else m + [0] * (width - len(m)) for m in marked]
-        if kind is not None and len({len(row) for row in rows}) > 1:
-            raise ValueError("the texts have different numbers of tokens, so they make no tensor; pass padding=True, and "
-                             "truncation=True with max_length if they may be cut")
-        flat = single and kind is None
-        out = {"input_ids": rows[0] if flat else tensors(rows, kind)}
-        if with_mask is not False:
-            out["attention_mask"] = masks[0] if flat else tensors(masks, kind)
-        if marked is not None:
-            out["assistant_masks"] = marked[0] if flat else tensors(marked, kind)
-        if with_length:
-            out["length"] = [len(row) for row in rows]
-        done = BatchEncoding(out)
-        done._layout = (limit, len(rows[0]) if strategy and rows else 0, side or self.padding_side)
-        return done
-
-    def _cut(self, row: List[int], limit: int, special: bool) -> List[int]:
-        """Cuts a row to limit tokens.  special: tokens that every text begins and ends with stay."""
-        return [row[i] for i in self._kept(len(row), limit, special)]
-
-    def _kept(self, n: int, limit: int, special: bool) -> Sequence[int]:
-        """Returns which of n tokens remain."""
-        if n <= limit:
-            return range(n)
-        head, tail = self._frame() if special else (0, 0)
-        if head + tail > limit:
-            raise ValueError(f"max_length is {limit}, and every text has {head + tail} special tokens")
-        room = limit - head - tail
-        begin = n - tail - room if self.truncation_side == "left" else head
-        return [*range(head), *range(begin, begin + room), *range(n - tail, n)]
-
-    def _frame(self) -> Tuple[int, int]:
-        """Returns how many special tokens stand before a text and behind it."""
-        plain, whole = self._encode("a", False), self._encode("a", True)
-        more = len(whole) - len(plain)
-        head = next((i for i in range(more + 1) if whole[i:i + len(plain)] == plain), 0)
-        return head, more - head
-
-    def _pad(self, rows: List[List[int]], masks: List[List[int]], strategy: str, limit: Optional[int], side: str,
-             multiple: Optional[int]) -> Any:
-        width = max(map(len, rows), default=0)
-        if strategy == "max_length":
-            width = max(width, limit or 0)
-        if multiple:
-            width = -(-width // multiple) * multiple
-        if all(len(row) == width for row in rows):
-            return rows, masks
-        pad = self.pad_token_id
-        if pad is None:
-            raise ValueError("padding needs a pad token, and this tokenizer has none; set one, for example "
-                             "tokenizer.pad_token = tokenizer.eos_token")
-        fills = [width - len(row) for row in rows]
-        if side == "left":
-            return ([[pad] * n + row for n, row in zip(fills, rows)], [[0] * n + mask for n, mask in zip(fills, masks)])
-        return ([row + [pad] * n for n, row in zip(fills, rows)], [mask + [0] * n for n, mask in zip(fills, masks)])
 
     # -- decoding
 
@@ -479,98 +362,9 @@ class PreTrainedTokenizer:
             return [self.decode(sequences, skip_special_tokens, clean_up_tokenization_spaces, **kwargs)]
         return [self.decode(row, skip_special_tokens, clean_up_tokenization_spaces, **kwargs) for row in sequences]
 
-    # -- chats
-
-    def get_chat_template(self, chat_template: Optional[str] = None, tools: Any = None) -> str:
-        """Returns the template that apply_chat_template() uses.  Raises ValueError if there is none."""
-        found = chat_template or self.chat_template
-        if not found:
-            raise ValueError("this tokenizer has no chat template; pass chat_template=, or give the model a text in place of messages")
-        return str(found)
-
-    def apply_chat_template(self, conversation: Any, tools: Optional[Sequence[Any]] = None,
-                            documents: Optional[Sequence[Dict[str, str]]] = None, chat_template: Optional[str] = None,
-                            add_generation_prompt: bool = False, continue_final_message: bool = False,
-                            tokenize: bool = True, padding: Union[bool, str] = False,
-                            truncation: Union[bool, str] = False, max_length: Optional[int] = None,
-                            return_tensors: Optional[str] = None, return_dict: Optional[bool] = None,
-                            return_assistant_tokens_mask: bool = False,
-                            tokenizer_kwargs: Optional[Dict[str, Any]] = None, **kwargs: Any) -> Any:
-        """Renders messages with the chat template and encodes them.
-
-        conversation: a list of {"role", "content"}, or a list of such lists; what a message without one of them looks like
-        is the template's affair.  tools: JSON schemas or functions with type
-        hints.  tokenize=False returns the text.  return_dict: True returns ``input_ids`` and ``attention_mask`` (the
-        default with return_tensors None and False: the ids alone).  Further arguments are variables of the template.
-
-        return_assistant_tokens_mask: True adds ``assistant_masks``, 1 for the tokens of {% generation %} blocks, which is where
-        templates put the words of the model.
-
-        Special tokens that are spelled inside a message are encoded as plain text; pass allow_special_tokens=True for
-        what Transformers does.
-        """
-        template = self.get_chat_template(chat_template, tools)
-        if return_assistant_tokens_mask:
-            if return_dict is False or not tokenize:
-                raise ValueError("return_assistant_tokens_mask=True needs return_dict=True and tokenize=True")
-            if continue_final_message:
-                raise ValueError("return_assistant_tokens_mask=True and continue_final_message=True exclude each other")
-            if template is not None and not re.search(r"\{%[-+]?\s*generation\s*[-+]?%\}", template):
-                notice("the chat template has no {% generation %}, so assistant_masks holds only zeros", stacklevel=2)
-            return_dict = True
-        batched = bool(conversation) and (isinstance(conversation[0], (list, tuple)) or hasattr(conversation[0], "messages"))
-        chats = [getattr(c, "messages", c) for c in (conversation if batched else [conversation])]
-        if not all(chats):
-            raise ValueError("a chat without messages has no text; give at least one message")
-        # as in Transformers: many templates take a key without a value for a text
-        chats = [[{k: v for k, v in m.items() if v is not None} if hasattr(m, "items") else m for m in chat] for chat in chats]
-        options = dict(kwargs)
-        if add_generation_prompt:
-            options["add_generation_prompt"] = True
-        if continue_final_message:
-            options["continue_final_message"] = True
-        if tools:
-            options["tools"] = [tool_json(t) for t in tools]
-        if documents:
-            options["documents"] = list(documents)
-        if not tokenize:
-            texts = [self._render(chat, options, template) for chat in chats]
-            return texts if batched else texts[0]
-        pairs = [self._encode_chat(chat, options, template, return_assistant_tokens_mask) for chat in chats]
-        out = self._finish([ids for ids, _ in pairs], not batched, padding, truncation, max_length, return_tensors, None,
-                           (tokenizer_kwargs or {}).get("padding_side"), None, False,
-                           [m for _, m in pairs] if return_assistant_tokens_mask else None)
-        return out if return_dict else out["input_ids"]
-
-    def _request(self, chat: Any, options: Dict[str, Any]) -> Optional[bytes]:
-        return encode(json.dumps({"messages": list(chat), "kwargs": options, "special_tokens": self.special_tokens_map}))
-
-    def _render(self, chat: Any, options: Dict[str, Any], template: Optional[str]) -> str:
-        if template is not None and template != self._own_template:
-            return text_of("kvik_template_render", encode(template), self._request(chat, options))
-        return text_of("kvik_chat_render", self._handle, encode(json.dumps(list(chat))), encode(json.dumps(options)))
-
-    def _encode_chat(self, chat: Any, options: Dict[str, Any], template: Optional[str], marked: bool) -> Any:
-        """Returns the ids of a chat, and with marked a flag for each."""
-        ids, flags, n = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_size_t()
-        call("kvik_chat_encode_request", self._handle, encode(template), self._request(chat, options), ctypes.byref(ids),
-             ctypes.byref(flags) if marked else None, ctypes.byref(n))
-        try:
-            return (view(ids.value, (n.value,), np.int32).tolist(),
-                    view(flags.value, (n.value,), np.uint8).tolist() if marked else None)
-        finally:
-            lib.kvik_free(ids)
-            lib.kvik_free(flags)
-
 
 def _reopen(kind: Any, path: str, settings: Dict[str, Any]) -> PreTrainedTokenizer:
     return kind(path, **settings)
-
-
-def _side(name: str, value: Any) -> str:
-    if value not in ("left", "right"):
-        raise ValueError(f"{name}={value!r}: expected 'left' or 'right'")
-    return str(value)
 
 
 def _clean(text: str) -> str:

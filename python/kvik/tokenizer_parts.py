@@ -1,8 +1,6 @@
 """Where tokens come from: pieces of the vocabulary, offsets in the text, and words."""
 import ctypes
-import json
-import os
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -10,6 +8,9 @@ from . import _abi
 from ._lib import call, lib, view
 
 _NO_WORD = 2**32 - 1
+
+Entry = Tuple[int, Optional[str], Tuple[int, int], Optional[int], Optional[int]]
+"""What is known of a token: its id, its spelling, its characters, its word, and its text (0 or 1; None: the tokenizer added it)."""
 
 
 class CharSpan(NamedTuple):
@@ -27,19 +28,34 @@ class TokenSpan(NamedTuple):
 
 
 class Encoding:
-    """A row of encoded text: ``ids``, ``tokens``, ``offsets`` (characters), ``word_ids``, ``sequence_ids``,
-    ``special_tokens_mask`` and ``attention_mask``, one entry for each token."""
+    """A row of encoded text: ``ids``, ``tokens``, ``offsets`` (characters), ``word_ids``, ``sequence_ids`` (0 or 1 for tokens of
+    the first or the second text, None for those that the tokenizer has added), ``type_ids``, ``special_tokens_mask`` and
+    ``attention_mask``, one entry for each token."""
 
-    def __init__(self, ids: List[int], tokens: List[str], offsets: List[Tuple[int, int]], words: List[Optional[int]],
-                 added: List[int]) -> None:
-        self.ids, self.tokens, self.offsets, self.word_ids = ids, tokens, offsets, words
-        self.special_tokens_mask = added
-        self.attention_mask = [1] * len(ids)
+    def __init__(self, entries: Sequence[Entry], types: Sequence[int]) -> None:
+        columns = zip(*entries) if entries else [()] * 5  # type: Any
+        self.ids, self.tokens, self.offsets, self.word_ids, self.sequence_ids = map(list, columns)
+        self.type_ids, self.attention_mask = list(types), [1] * len(self.ids)
+
+    @classmethod
+    def of_words(cls, words: Sequence["Encoding"]) -> "Encoding":
+        """Joins words that were encoded one by one; their numbers become those of the tokens."""
+        return cls([(*e[:3], i, e[4]) for i, word in enumerate(words) for e in word.entries()],
+                   [t for word in words for t in word.type_ids])
+
+    def entries(self) -> List[Entry]:
+        """Returns what is known of each token."""
+        return list(zip(self.ids, self.tokens, self.offsets, self.word_ids, self.sequence_ids))
 
     @property
-    def sequence_ids(self) -> List[Optional[int]]:
-        """0 for tokens of the text, None for those that the tokenizer has added."""
-        return [None if a else 0 for a in self.special_tokens_mask]
+    def special_tokens_mask(self) -> List[int]:
+        """1 for tokens that are not of a text."""
+        return [int(s is None) for s in self.sequence_ids]
+
+    @property
+    def n_sequences(self) -> int:
+        """The number of texts."""
+        return 1 + max((s for s in self.sequence_ids if s is not None), default=0)
 
     @property
     def words(self) -> List[Optional[int]]:
@@ -49,41 +65,35 @@ class Encoding:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def take(self, at: Sequence[int]) -> "Encoding":
-        """Returns the tokens at these places."""
-        return Encoding(*([row[i] for i in at] for row in (self.ids, self.tokens, self.offsets, self.word_ids,
-                                                           self.special_tokens_mask)))
-
-    def pad(self, n: int, left: bool, pad: int, token: str) -> None:
-        """Adds n tokens of padding."""
-        for name, fill in (("ids", pad), ("tokens", token), ("offsets", (0, 0)), ("word_ids", None), ("special_tokens_mask", 1),
-                           ("attention_mask", 0)):
-            row = getattr(self, name)
-            setattr(self, name, [fill] * n + row if left else row + [fill] * n)
+    def pad(self, widen: Callable[[List[Any], Any], List[Any]], pad: int, token: str) -> None:
+        """Adds tokens of padding.  widen: adds a value to a list, as often as it takes."""
+        for name, fill in (("ids", pad), ("tokens", token), ("offsets", (0, 0)), ("word_ids", None), ("sequence_ids", None),
+                           ("type_ids", 0), ("attention_mask", 0)):
+            setattr(self, name, widen(getattr(self, name), fill))
 
     # -- between characters, tokens and words
 
-    def char_to_token(self, char_index: int) -> Optional[int]:
-        """Returns the token that has a character."""
-        return next((i for i, (a, b) in enumerate(self.offsets) if a <= char_index < b and not self.special_tokens_mask[i]), None)
+    def char_to_token(self, char_index: int, sequence_index: int = 0) -> Optional[int]:
+        """Returns the token that has a character of a text."""
+        return next((i for i, (a, b) in enumerate(self.offsets) if a <= char_index < b and self.sequence_ids[i] == sequence_index), None)
 
     def token_to_chars(self, token: int) -> Optional[CharSpan]:
         """Returns the characters of a token; None for one that the tokenizer has added."""
         return None if self.sequence_ids[token] is None else CharSpan(*self.offsets[token])
 
-    def word_to_tokens(self, word: int) -> Optional[TokenSpan]:
-        """Returns the tokens of a word."""
-        of = [i for i, w in enumerate(self.word_ids) if w == word]
+    def word_to_tokens(self, word: int, sequence_index: int = 0) -> Optional[TokenSpan]:
+        """Returns the tokens of a word of a text."""
+        of = [i for i, w in enumerate(self.word_ids) if w == word and self.sequence_ids[i] == sequence_index]
         return TokenSpan(of[0], of[-1] + 1) if of else None
 
-    def word_to_chars(self, word: int) -> Optional[CharSpan]:
-        """Returns the characters of a word."""
-        of = self.word_to_tokens(word)
+    def word_to_chars(self, word: int, sequence_index: int = 0) -> Optional[CharSpan]:
+        """Returns the characters of a word of a text."""
+        of = self.word_to_tokens(word, sequence_index)
         return None if of is None else CharSpan(self.offsets[of.start][0], self.offsets[of.end - 1][1])
 
-    def char_to_word(self, char_index: int) -> Optional[int]:
-        """Returns the word that has a character."""
-        token = self.char_to_token(char_index)
+    def char_to_word(self, char_index: int, sequence_index: int = 0) -> Optional[int]:
+        """Returns the word that has a character of a text."""
+        token = self.char_to_token(char_index, sequence_index)
         return None if token is None else self.word_ids[token]
 
 
@@ -99,12 +109,11 @@ _PIECE = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctyp
     ("kvik_tokenizer_piece", lib))
 
 
-def encode_placed(handle: Any, text: str, add_special_tokens: bool, trim: Optional[bool],
-                  token: Callable[[int], Any]) -> Encoding:
-    """Encodes a text, with where its tokens come from.  trim: as of trimming()."""
+def encode_placed(handle: Any, text: str, sequence: int, token: Callable[[int], Any]) -> Encoding:
+    """Encodes a text without special tokens, with where its tokens come from.  sequence: its number."""
     data = text.encode("utf-8", "replace")
     ids, places = ctypes.c_void_p(), ctypes.c_void_p()
-    n = call("kvik_tokenizer_encode_placed", handle, data, len(data), add_special_tokens, ctypes.byref(ids), ctypes.byref(places))
+    n = call("kvik_tokenizer_encode_placed", handle, data, len(data), False, ctypes.byref(ids), ctypes.byref(places))
     try:
         row = view(ids.value, (n,), np.int32).tolist()
         at = view(places.value, (n, 3), np.uint32).astype(np.int64)
@@ -113,56 +122,27 @@ def encode_placed(handle: Any, text: str, add_special_tokens: bool, trim: Option
         lib.kvik_free(places)
     raw = np.frombuffer(data, np.uint8)
     chars = np.concatenate([[0], np.cumsum((raw & 0xC0) != 0x80)])  # characters that begin before each byte
-    tokens = [token(i) for i in row]
-    offsets = [(int(chars[a]), int(chars[b])) for a, b, _ in at]
-    if trim is not None:
-        offsets = [_trimmed(i, o, t, trim) for i, (o, t) in enumerate(zip(offsets, tokens))]
-    words = [None if w == _NO_WORD else int(w) for w in at[:, 2]]
-    return Encoding(row, tokens, offsets, words, [int(w is None) for w in words])
+    return Encoding([(id, token(id), (int(chars[a]), int(chars[b])), None if word == _NO_WORD else int(word), sequence)
+                     for id, (a, b, word) in zip(row, at)], [0] * n)
 
 
-def _trimmed(i: int, span: Tuple[int, int], token: str, prefix: bool) -> Tuple[int, int]:
-    """Leaves white space out of the characters of a token, as the post-processor of some tokenizers does."""
+def trimmed(entry: Entry, first: bool, prefix: bool) -> Entry:
+    """Leaves white space out of the characters of a token, as the post-processor of some tokenizers does.
+
+    first: of the tokens that remain of a text.  prefix: the tokenizer adds a space in front of a text.
+    """
+    token, span = entry[1] or "", entry[2]
     blank = "\u0120 \t\n\r"
     lead = len(token) - len(token.lstrip(blank))
     trail = len(token) - len(token.rstrip(blank))
     begin, end = span
     if lead:
-        if prefix and (i == 0 or begin == 0):
+        if prefix and (first or begin == 0):
             lead -= 1
         begin = min(begin + lead, end)
     if trail and end >= trail:
         end = max(end - trail, begin)
-    return begin, end
-
-
-def _part(path: str, name: str) -> Dict[str, Any]:
-    """Returns a part of tokenizer.json; an empty one where it has none, and of a .gguf file."""
-    try:
-        with open(os.path.join(path, "tokenizer.json"), encoding="utf-8") as f:
-            found = json.load(f).get(name)
-    except (OSError, ValueError, AttributeError):  # the library has read what it needs, or has said what is wrong
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def is_bpe(path: str) -> bool:
-    """Returns False for a tokenizer.json of another kind (Unigram), else True."""
-    model = _part(path, "model")
-    return model.get("type", "Unigram" if "unk_id" in model else "BPE") == "BPE"
-
-
-def trimming(path: str) -> Optional[bool]:
-    """Returns None for a tokenizer that leaves offsets as they are; else whether it adds a space in front of a text."""
-    post = _part(path, "post_processor")
-    steps: List[Dict[str, Any]] = [post] if post else []
-    while steps:
-        step = steps.pop()
-        if step.get("type") == "Sequence":
-            steps += step.get("processors") or []
-        elif step.get("type") in ("ByteLevel", "RobertaProcessing") and step.get("trim_offsets", True):
-            return bool(step.get("add_prefix_space", True))
-    return None
+    return (*entry[:2], (begin, end), *entry[3:])
 
 
 MODEL, ADDED, SPECIAL = _abi.KVIK_PIECE_MODEL, _abi.KVIK_PIECE_ADDED, _abi.KVIK_PIECE_SPECIAL

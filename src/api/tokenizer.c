@@ -146,6 +146,23 @@ KVIK_API int64_t kvik_tokenizer_encode_placed(const kvik_tokenizer *t, const cha
     return e < 0 ? e : (int64_t)n;
 }
 
+KVIK_API int64_t kvik_tokenizer_layout(const kvik_tokenizer *t, bool pair, int32_t **parts)
+{
+    uint32_t n;
+    if (!t || !parts)
+        return ERR(ARG, "a tokenizer and a pointer for the parts are needed, and one is NULL");
+    const struct tok_part *part = tok_layout(t->tok, pair, &n);
+    if (!n) return ERR(UNSUPPORTED, "the tokenizer's files do not say how two texts are joined");
+    int32_t *out = mem_array(n, 2 * sizeof *out);
+    if (!out) return ERR_NOMEM;
+    for (uint32_t i = 0; i < n; i++) {
+        out[2 * i] = part[i].id;
+        out[2 * i + 1] = (int32_t)part[i].type;
+    }
+    *parts = out;
+    return n;
+}
+
 /* True if an argument of a call that returns no error code is not NULL; else there is an error to read. */
 static bool given(const void *argument)
 {

@@ -65,8 +65,8 @@ void tok_close(struct tok *t)
     mem_free(t->dec);
     mem_free(t->named);
     mem_free(t->added);
-    mem_free(t->head);
-    mem_free(t->tail);
+    layout_done(&t->one);
+    layout_done(&t->two);
     mem_free(t->chat_template);
     trie_done(&t->raw);
     trie_done(&t->normal);
@@ -140,22 +140,6 @@ int tok_clean_up(struct tok *t)
     d->kind = DEC_FUSE;
     for (size_t i = 0; i < countof(steps); i++)
         TRY(tok_add_replace(t, steps[i][0], steps[i][1]));
-    return 0;
-}
-
-int tok_put_head(struct tok *t, int32_t id)
-{
-    int32_t *p = grow_one((void **)&t->head, &t->n_head, sizeof *p, 1024, "ids before the text");
-    if (!p) return full(t->n_head, 1024);
-    *p = id;
-    return 0;
-}
-
-int tok_put_tail(struct tok *t, int32_t id)
-{
-    int32_t *p = grow_one((void **)&t->tail, &t->n_tail, sizeof *p, 1024, "ids behind the text");
-    if (!p) return full(t->n_tail, 1024);
-    *p = id;
     return 0;
 }
 
@@ -325,7 +309,7 @@ int tok_finish(struct tok *t)
 {
     if (!t->compiled) TRY(build_tables(t));
     tok_resolve_named(t);
-    return 0;
+    return t->one.n ? 0 : layout_frame(t, -1, -1);
 }
 
 /* --- encoding */
@@ -471,16 +455,17 @@ static int encode_all(struct encoder *e, size_t n, unsigned flags)
     struct added_hit hit;
     size_t done = 0;
     int found;
-    for (uint32_t i = 0; flags & TOK_SPECIAL && i < t->n_head; i++)
-        TRY(put_id(e, t->head[i], 0, 0, false));
+    const struct tok_part *part = t->one.part, *last = part + t->one.n;
+    for (; part->id != TOK_FIRST; part++)
+        if (flags & TOK_SPECIAL) TRY(put_id(e, part->id, 0, 0, false));
     for (; (found = added_next(&c, &hit)) > 0; done = hit.to) {
         TRY(encode_section(e, done, hit.from));
         TRY(put_id(e, hit.id, hit.from, hit.to, true));
     }
     TRY(found);
     TRY(encode_section(e, done, n));
-    for (uint32_t i = 0; flags & TOK_SPECIAL && i < t->n_tail; i++)
-        TRY(put_id(e, t->tail[i], n, n, false));
+    while (++part < last)
+        if (flags & TOK_SPECIAL) TRY(put_id(e, part->id, n, n, false));
     return 0;
 }
 

@@ -53,6 +53,16 @@ int tok_encode_placed(const struct tok *t, const char *text, size_t n, unsigned 
 int tok_encode_words(const struct tok *t, const char *text, size_t n, unsigned flags,
                      struct ids *out, struct tok_places *at, struct tok_places *end,
                      struct tok_places *word);
+/* What tok_encode with TOK_SPECIAL makes of a text, and what belongs around and between two texts that a model reads as one.
+ * Each text is encoded alone, without TOK_SPECIAL. */
+#define TOK_FIRST  (-1)
+#define TOK_SECOND (-2)
+struct tok_part {
+    int32_t id;    /* a token, or TOK_FIRST or TOK_SECOND: the ids of a text */
+    uint32_t type; /* what token_type_ids says of the part */
+};
+/* Returns *n parts, which the tokenizer owns.  *n is 0 if its files have no place for a second text. */
+const struct tok_part *tok_layout(const struct tok *t, bool pair, uint32_t *n);
 /* Appends text.  As in the reference, an id that the tokenizer lacks has no text (models have spare rows), and bytes that
  * are not UTF-8 become U+FFFD.  A negative id is ERR_ARG. */
 int tok_decode(const struct tok *t, const int32_t *id, size_t n, bool skip_special,

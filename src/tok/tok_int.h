@@ -310,6 +310,17 @@ struct tok_list {
     const char *s; /* borrowed: JSON text */
     size_t n;      /* 0: absent */
 };
+/* --- layouts (tok_layout.c) */
+struct layout {
+    struct tok_part *part; /* owned: layout_done */
+    uint32_t n;
+};
+void layout_done(struct layout *l);
+/* Puts head in front of each text and tail behind it; -1: nothing. */
+int layout_frame(struct tok *t, int32_t head, int32_t tail);
+/* Reads a post-processor of tokenizer.json that adds tokens.  type: its name. */
+int layout_load(struct tok *t, const char *type, const json_t *o);
+
 struct named {
     char *name, *text; /* owned */
     int32_t id;        /* -1: not in the vocabulary */
@@ -323,11 +334,11 @@ struct tok {
     struct dec *dec;
     struct added *added; /* ascending ids after tok_finish */
     struct trie raw, normal;
-    int32_t *head, *tail; /* ids the post-processor puts around the text */
+    struct layout one, two; /* of one text, and of two; of no part in two: it cannot be laid out */
     struct named *named;
     char *chat_template;
     uint32_t next_added; /* while loading: behind the highest added id */
-    uint32_t n_norm, n_pre, n_dec, n_added, n_head, n_tail, n_named;
+    uint32_t n_norm, n_pre, n_dec, n_added, n_named;
     char kind[64];
     /* The tables of vocab, bpe, uni, raw and normal belong to `entry`, or to the caller of compiled_take. */
     bool compiled;
@@ -384,8 +395,6 @@ int tok_add_replace(struct tok *t, const char *from, const char *to);      /* a 
  * it; *special as the reference decides, which asks whether that form is a special token. */
 const char *tok_shown(const struct tok *t, int32_t id, size_t *n, bool *special);
 int tok_add_named(struct tok *t, const char *name, const char *text, size_t n);
-int tok_put_head(struct tok *t, int32_t id);
-int tok_put_tail(struct tok *t, int32_t id);
 int tok_clean_up(struct tok *t); /* decoder steps of clean_up_tokenization_spaces */
 int tok_add_merge(struct tok *t, const char *l, size_t n_l, const char *r, size_t n_r,
                   uint32_t rank);

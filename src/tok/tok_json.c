@@ -324,77 +324,14 @@ static int load_dec(struct tok *t, const json_t *o, uint32_t depth)
     return ERR(UNSUPPORTED, FILE_NAME ": decoder \"%s\" is not supported", type);
 }
 
-/* --- post-processors */
-static int put_id(struct tok *t, const json_t *v, bool behind)
-{
-    size_t n;
-    json_int_t id = json_is_integer(v) ? json_integer_value(v) : -1;
-    if (id < 0 || id > INT32_MAX || !tok_piece(t, (int32_t)id, &n))
-        return ERR(FORMAT,
-                   FILE_NAME ": the post-processor names an id that is not in the vocabulary");
-    return behind ? tok_put_tail(t, (int32_t)id) : tok_put_head(t, (int32_t)id);
-}
-
-static int put_template_token(struct tok *t, const json_t *o, const json_t *special, bool behind)
-{
-    const char *name;
-    const json_t *one;
-    size_t n, i;
-    TRY(need_str(o, "id", &name, &n));
-    const json_t *ids = json_object_get(json_object_get(special, name), "ids");
-    if (!json_is_array(ids))
-        return ERR(FORMAT, FILE_NAME ": the template's token \"%s\" has no ids in special_tokens",
-                   name);
-    json_array_foreach(ids, i, one) TRY(put_id(t, one, behind));
-    return 0;
-}
-
-static int post_template(struct tok *t, const json_t *o)
-{
-    const json_t *single = json_object_get(o, "single"), *one;
-    const json_t *special = json_object_get(o, "special_tokens");
-    bool behind = false;
-    size_t i, n;
-    if (!json_is_array(single))
-        return ERR(FORMAT, FILE_NAME ": TemplateProcessing without \"single\"");
-    json_array_foreach(single, i, one)
-    {
-        const json_t *token = json_object_get(one, "SpecialToken");
-        const json_t *text = json_object_get(one, "Sequence");
-        const char *name;
-        if (token) {
-            TRY(put_template_token(t, token, special, behind));
-            continue;
-        }
-        if (!text) return ERR(FORMAT, FILE_NAME ": a template piece is neither token nor sequence");
-        TRY(need_str(text, "id", &name, &n));
-        if (behind || strcmp(name, "A") != 0)
-            return ERR(UNSUPPORTED, FILE_NAME ": a template must have sequence A exactly once");
-        behind = true;
-    }
-    if (!behind)
-        return ERR(UNSUPPORTED, FILE_NAME ": a template must have sequence A exactly once");
-    return 0;
-}
-
-static int post_pair(struct tok *t, const json_t *o)
-{
-    TRY(put_id(t, json_array_get(json_object_get(o, "cls"), 1), false));
-    return put_id(t, json_array_get(json_object_get(o, "sep"), 1), true);
-}
-
+/* --- post-processors (tok_layout.c) */
 static int load_post(struct tok *t, const json_t *o, uint32_t depth)
 {
     const char *type;
     TRY(type_of(o, "post-processor", &type));
     if (strcmp(type, "Sequence") == 0) return load_list(t, o, "processors", depth, load_post);
     if (strcmp(type, "ByteLevel") == 0) return 0; /* changes offsets only */
-    bool pair = strcmp(type, "BertProcessing") == 0 || strcmp(type, "RobertaProcessing") == 0;
-    if (!pair && strcmp(type, "TemplateProcessing") != 0)
-        return ERR(UNSUPPORTED, FILE_NAME ": post-processor \"%s\" is not supported", type);
-    if (t->n_head || t->n_tail)
-        return ERR(UNSUPPORTED, FILE_NAME ": two post-processors that add tokens");
-    return pair ? post_pair(t, o) : post_template(t, o);
+    return layout_load(t, type, o);
 }
 
 /* --- the model */

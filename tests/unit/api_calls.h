@@ -269,6 +269,7 @@ static const struct api_call api_calls[] = {
     CALL(kvik_tokenizer_encode_placed, R_I64, D_NOTHING, A_TOKENIZER, A_TEXT, A_BYTES, A_FALSE,
          A_OUT_MEMORY, A_OUT_MEMORY),
     CALL(kvik_tokenizer_find, R_ID, D_NOTHING, A_TOKENIZER, A_TEXT),
+    CALL(kvik_tokenizer_layout, R_I64, D_NOTHING, A_TOKENIZER, A_FALSE, A_OUT_MEMORY),
     CALL(kvik_tokenizer_open, R_INT, D_NOTHING, A_MODEL_PATH, A_OUT_TOKENIZER),
     CALL(kvik_tokenizer_piece, R_POINTER, D_NOTHING, A_TOKENIZER, A_2, A_OUT_N, CAN(A_OUT_N)),
     CALL(kvik_tokenizer_special, R_POINTER, D_NOTHING, A_TOKENIZER, A_OPTION),

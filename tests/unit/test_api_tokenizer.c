@@ -83,7 +83,12 @@ static void test_text(void **state)
     assert_memory_equal(places, want, sizeof want);
     kvik_free(ids);
     kvik_free(places);
+    /* The toy's template has no "pair". */
+    assert_int_equal(kvik_tokenizer_layout(t, false, &ids), 2);
+    assert_memory_equal(ids, ((int32_t[]){0, 0, -1, 0}), 4 * sizeof *ids);
+    kvik_free(ids);
     ids = (int32_t *)(uintptr_t)1;
+    assert_int_equal(kvik_tokenizer_layout(t, true, &ids), KVIK_UNSUPPORTED);
     assert_true(kvik_tokenizer_encode(t, "\xFF", 1, false, &ids, &n) < 0);
     assert_true(kvik_tokenizer_encode_placed(t, "\xFF", 1, false, &ids, &places) < 0);
     /* An id without a token is empty text, as in Transformers. */

@@ -1,0 +1,110 @@
+"""Chats: messages that a template makes a text of, encoded."""
+import ctypes
+import json
+import re
+from typing import Any, Dict, List, Optional, Sequence, Union
+
+import numpy as np
+
+from ._lib import call, encode, lib, text_of, view
+from .batch_encoding import BatchEncoding
+from .tokenizer_rows import Columns, Fit
+from .tool_schema import tool_json
+from .utils.logging import notice
+
+
+class Chats:
+    """The chat template of a tokenizer."""
+
+    _handle: Any
+    _own_template: Optional[str]
+    chat_template: Optional[str]
+    special_tokens_map: Dict[str, str]
+
+    def _finish(self, columns: Columns, fit: Fit, single: bool, kind: Any) -> BatchEncoding:
+        raise NotImplementedError
+
+    def get_chat_template(self, chat_template: Optional[str] = None, tools: Any = None) -> str:
+        """Returns the template that apply_chat_template() uses.  Raises ValueError if there is none."""
+        found = chat_template or self.chat_template
+        if not found:
+            raise ValueError("this tokenizer has no chat template; pass chat_template=, or give the model a text in place of messages")
+        return str(found)
+
+    def apply_chat_template(self, conversation: Any, tools: Optional[Sequence[Any]] = None,
+                            documents: Optional[Sequence[Dict[str, str]]] = None, chat_template: Optional[str] = None,
+                            add_generation_prompt: bool = False, continue_final_message: bool = False,
+                            tokenize: bool = True, padding: Union[bool, str] = False,
+                            truncation: Union[bool, str] = False, max_length: Optional[int] = None,
+                            return_tensors: Optional[str] = None, return_dict: Optional[bool] = None,
+                            return_assistant_tokens_mask: bool = False,
+                            tokenizer_kwargs: Optional[Dict[str, Any]] = None, **kwargs: Any) -> Any:
+        """Renders messages with the chat template and encodes them.
+
+        conversation: a list of {"role", "content"}, or a list of such lists; what a message without one of them looks like
+        is the template's affair.  tools: JSON schemas or functions with type
+        hints.  tokenize=False returns the text.  return_dict: True returns ``input_ids`` and ``attention_mask`` (the
+        default with return_tensors None and False: the ids alone).  Further arguments are variables of the template.
+
+        return_assistant_tokens_mask: True adds ``assistant_masks``, 1 for the tokens of {% generation %} blocks, which is where
+        templates put the words of the model.
+
+        Special tokens that are spelled inside a message are encoded as plain text; pass allow_special_tokens=True for
+        what Transformers does.
+        """
+        template = self.get_chat_template(chat_template, tools)
+        if return_assistant_tokens_mask:
+            if return_dict is False or not tokenize:
+                raise ValueError("return_assistant_tokens_mask=True needs return_dict=True and tokenize=True")
+            if continue_final_message:
+                raise ValueError("return_assistant_tokens_mask=True and continue_final_message=True exclude each other")
+            if template is not None and not re.search(r"\{%[-+]?\s*generation\s*[-+]?%\}", template):
+                notice("the chat template has no {% generation %}, so assistant_masks holds only zeros", stacklevel=2)
+            return_dict = True
+        batched = bool(conversation) and (isinstance(conversation[0], (list, tuple)) or hasattr(conversation[0], "messages"))
+        chats = [getattr(c, "messages", c) for c in (conversation if batched else [conversation])]
+        if not all(chats):
+            raise ValueError("a chat without messages has no text; give at least one message")
+        # as in Transformers: many templates take a key without a value for a text
+        chats = [[{k: v for k, v in m.items() if v is not None} if hasattr(m, "items") else m for m in chat] for chat in chats]
+        options = dict(kwargs)
+        if add_generation_prompt:
+            options["add_generation_prompt"] = True
+        if continue_final_message:
+            options["continue_final_message"] = True
+        if tools:
+            options["tools"] = [tool_json(t) for t in tools]
+        if documents:
+            options["documents"] = list(documents)
+        if not tokenize:
+            texts = [self._render(chat, options, template) for chat in chats]
+            return texts if batched else texts[0]
+        pairs = [self._encode_chat(chat, options, template, return_assistant_tokens_mask) for chat in chats]
+        fit = Fit(self, padding, truncation, max_length, (tokenizer_kwargs or {}).get("padding_side"))
+        kept = [fit.kept([len(ids)])[0][0] for ids, _ in pairs]
+        columns: Columns = {"input_ids": [[ids[i] for i in at] for (ids, _), at in zip(pairs, kept)]}
+        columns["attention_mask"] = [[1] * len(at) for at in kept]
+        if return_assistant_tokens_mask:
+            columns["assistant_masks"] = [[marked[i] for i in at] for (_, marked), at in zip(pairs, kept)]
+        out = self._finish(columns, fit, not batched, return_tensors)
+        return out if return_dict else out["input_ids"]
+
+    def _request(self, chat: Any, options: Dict[str, Any]) -> Optional[bytes]:
+        return encode(json.dumps({"messages": list(chat), "kwargs": options, "special_tokens": self.special_tokens_map}))
+
+    def _render(self, chat: Any, options: Dict[str, Any], template: Optional[str]) -> str:
+        if template is not None and template != self._own_template:
+            return text_of("kvik_template_render", encode(template), self._request(chat, options))
+        return text_of("kvik_chat_render", self._handle, encode(json.dumps(list(chat))), encode(json.dumps(options)))
+
+    def _encode_chat(self, chat: Any, options: Dict[str, Any], template: Optional[str], marked: bool) -> Any:
+        """Returns the ids of a chat, and with marked a flag for each."""
+        ids, flags, n = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_size_t()
+        call("kvik_chat_encode_request", self._handle, encode(template), self._request(chat, options), ctypes.byref(ids),
+             ctypes.byref(flags) if marked else None, ctypes.byref(n))
+        try:
+            return (view(ids.value, (n.value,), np.int32).tolist(),
+                    view(flags.value, (n.value,), np.uint8).tolist() if marked else None)
+        finally:
+            lib.kvik_free(ids)
+            lib.kvik_free(flags)
