@@ -83,13 +83,8 @@ class Hearing(Interruptible):
         """Calls a function with the place for a transcript; returns the transcript as a dictionary."""
         out = ctypes.c_void_p()
         try:
-            with self.interruptible():
-                try:
-                    function(ctypes.byref(out))
-                except Exception:
-                    if self.error is not None:
-                        raise self.error from None
-                    raise
+            with self.interruptible(), self.telling():
+                function(ctypes.byref(out))
             if self.error is not None:
                 raise self.error
             return _transcript(ctypes.cast(out, ctypes.POINTER(_abi.kvik_transcript)).contents)

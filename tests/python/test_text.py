@@ -275,7 +275,7 @@ class Text(unittest.TestCase):
             self.assertNotEqual(drawn[0][0], drawn[0][1])
             self.assertEqual(self.model.generate(**asked, seed=11).tolist(), drawn[0][0])
         finally:
-            kvik.generation.utils._next_seed = None
+            kvik.generation.seeds._next = None
 
     def test_random_seeds(self):
         asked = {**self.tokenizer("The sea is", return_tensors="np"), "max_new_tokens": 6, "do_sample": True}

@@ -1,6 +1,7 @@
 """Generation: options, processors of scores, criteria that end a text, and streamers."""
 from ..outputs import (GenerateBeamDecoderOnlyOutput, GenerateBeamEncoderDecoderOutput, GenerateDecoderOnlyOutput,
                        GenerateEncoderDecoderOutput)
+from .callbacks import Interruptible
 from .configuration_utils import GenerationConfig
 from .logits_process import (EncoderNoRepeatNGramLogitsProcessor, EncoderRepetitionPenaltyLogitsProcessor, EpsilonLogitsWarper,
                              EtaLogitsWarper, ExponentialDecayLengthPenalty, ForcedBOSTokenLogitsProcessor,
@@ -14,7 +15,8 @@ from .options import Options
 from .stopping_criteria import (ConfidenceCriteria, EosTokenCriteria, MaxLengthCriteria, MaxTimeCriteria, StoppingCriteria,
                                 StoppingCriteriaList, StopStringCriteria, validate_stopping_criteria)
 from .streamers import AsyncTextIteratorStreamer, BaseStreamer, TextIteratorStreamer, TextStreamer
-from .utils import GenerationMixin, Interruptible, log_softmax, set_seed
+from .seeds import set_seed
+from .utils import GenerationMixin, log_softmax
 
 __all__ = [
     "AsyncTextIteratorStreamer", "BaseStreamer", "ConfidenceCriteria", "EncoderNoRepeatNGramLogitsProcessor",

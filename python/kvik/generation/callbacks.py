@@ -1,0 +1,148 @@
+"""Callbacks of a call into the library: what they raise, signals that arrive in them, and the hooks of generate()."""
+import signal
+import sys
+import threading
+from contextlib import contextmanager
+from typing import Any, Callable, Iterator, List, Optional, Tuple
+
+import numpy as np
+
+from .. import _abi
+from .._arrays import like, to_numpy
+from .._lib import sized, view
+from ..store import Store
+from .stopping_criteria import is_true
+
+
+class Interruptible:
+    """The callbacks of a call: an exception in one of them is kept in ``error``, ends the call, and is raised after it."""
+
+    error: Optional[BaseException] = None
+
+    @contextmanager
+    def telling(self) -> Iterator[None]:
+        """Raises what a callback has raised in place of the error with which the library then ended the call."""
+        try:
+            yield
+        except Exception:
+            if self.error is not None:
+                raise self.error from None
+            raise
+
+    @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Keeps what signal handlers raise in a callback for the time of a `with`, and raises it at the end.
+
+        Python runs signal handlers where a callback is entered, before its first statement.  ctypes gives what is raised
+        there to sys.unraisablehook, and the call would go on.  Ctrl-C is noted and not raised there.  A second Ctrl-C raises
+        at once, for callbacks of the program that hang.
+        """
+        if threading.current_thread() is not threading.main_thread():  # the only one that runs handlers
+            yield
+            return
+        before = sys.unraisablehook
+
+        def keep(dropped: Any) -> None:
+            place = dropped.exc_traceback
+            if place is None or place.tb_frame.f_locals.get("self") is not self:
+                before(dropped)
+            elif self.error is None:
+                self.error = dropped.exc_value
+
+        def note(number: int, frame: Any) -> None:
+            if isinstance(self.error, KeyboardInterrupt):
+                signal.default_int_handler(number, frame)
+            self.error = KeyboardInterrupt()
+
+        usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        sys.unraisablehook = keep
+        if usual:
+            signal.signal(signal.SIGINT, note)
+        try:
+            yield
+        finally:
+            if usual:
+                signal.signal(signal.SIGINT, signal.default_int_handler)
+            if sys.unraisablehook is keep:  # the program may have set another one in a callback
+                sys.unraisablehook = before
+        if self.error is not None:
+            raise self.error
+
+
+class Callbacks(Interruptible):
+    """The hooks of generate()."""
+
+    def __init__(self, streamer: Any, processors: List[Callable[..., Any]], criteria: List[Callable[..., Any]],
+                 torch: bool, beams: bool, assistant: Optional[Store], notices: Callable[[str], None]) -> None:
+        self.streamer, self.processors, self.criteria, self.torch = streamer, processors, criteria, torch
+        self.notices = notices
+        self.last_scores: Any = None
+        hooks = {"on_progress": _abi.kvik_on_progress(self._progress), "on_notice": _abi.kvik_on_notice(self._notice)}
+        if streamer is not None and not beams:
+            hooks["on_token"] = _abi.kvik_on_token(self._token)
+        elif not beams:  # with beams, on_progress is called in every step
+            hooks["on_pulse"] = _abi.kvik_on_pulse(self._pulse)
+        if processors:
+            hooks["logits_processor"] = _abi.kvik_logits_processor(self._scores)
+        if criteria:
+            hooks["stopping_criteria"] = _abi.kvik_stopping_criteria(self._stops)
+        self.struct = sized(_abi.kvik_hooks, **hooks, assistant_model=assistant.pointer if assistant else None)
+
+    def _token(self, ctx: Any, row: int, token: int, text: bytes) -> bool:
+        try:
+            if self.streamer is not None and token >= 0:
+                self.streamer.put(like(np.array([token], np.int64), self.torch))
+            return self.error is None
+        except BaseException as e:  # noqa: BLE001 - raised again after the call
+            self.error = self.error or e
+            return False
+
+    def _progress(self, ctx: Any, done: int, total: int) -> bool:
+        try:
+            return self.error is None
+        except BaseException as e:  # noqa: BLE001
+            self.error = e
+            return False
+
+    def _pulse(self, ctx: Any) -> bool:
+        """Is called now and then: Python runs the handlers of signals where a callback begins."""
+        try:
+            return self.error is None
+        except BaseException as e:  # noqa: BLE001
+            self.error = e
+            return False
+
+    def _notice(self, ctx: Any, text: bytes) -> None:
+        try:
+            self.notices((text or b"").decode("utf-8", "replace"))
+        except BaseException as e:  # noqa: BLE001
+            self.error = self.error or e
+
+    def _inputs(self, ids: int, n: int, scores: Optional[int], vocab: int) -> Tuple[Any, Any]:
+        """Returns copies, which a callback may keep: the memory of the library is only valid for the time of the call."""
+        tokens = view(ids, (1, n), np.int32).astype(np.int64)
+        values = None if scores is None else view(scores, (1, vocab), np.float32).copy()
+        return like(tokens, self.torch), None if values is None else like(values, self.torch)
+
+    def _scores(self, ctx: Any, row: int, ids: int, n: int, scores: int, vocab: int) -> bool:
+        try:
+            tokens, given = self._inputs(ids, n, scores, vocab)
+            out = given
+            for processor in self.processors:
+                out = processor(tokens, out, row) if getattr(processor, "_kvik_row", False) else processor(tokens, out)
+            result = to_numpy(out, np.float32).reshape(-1)
+            if result.size != vocab:
+                raise ValueError(f"a logits processor returned {result.size} scores for {vocab} tokens")
+            view(scores, (vocab,), np.float32)[:] = result
+            return True
+        except BaseException as e:  # noqa: BLE001
+            self.error = self.error or e
+            return False
+
+    def _stops(self, ctx: Any, row: int, ids: int, n: int) -> bool:
+        try:
+            tokens, _ = self._inputs(ids, n, None, 0)
+            return any(is_true(criterion(tokens, None)) for criterion in self.criteria)
+        except BaseException as e:  # noqa: BLE001
+            self.error = self.error or e
+            return True
