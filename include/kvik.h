@@ -1023,8 +1023,16 @@ typedef struct kvik_speech {
     void *ctx;
     /* Limit of a window's text in tokens.  0: as many as the model can have. */
     uint32_t max_new_tokens;
+    /* Beams: their scores are divided by the length to this power; -1000 to 1000. */
+    double length_penalty;
+    /* Beams of each window at temperature 0.  0 or 1: none.  The cache needs max_sequences of at least this number;
+     * with static strategies one more. */
+    uint32_t num_beams;
+    /* When a search with beams ends. */
+    enum kvik_early early_stopping;
 } kvik_speech;
-/* Sets the defaults: timestamps, all temperatures, 1.35, -1 and 0.6 for the three thresholds. */
+/* Sets the defaults: timestamps, all temperatures, 1.35, -1 and 0.6 for the three thresholds, no beams, and a
+ * length_penalty of 1. */
 KVIK_API int kvik_speech_init_sized(kvik_speech *o, size_t size);
 #define kvik_speech_init(o) kvik_speech_init_sized((o), sizeof *(o))
 /* Transcribes a WAV, FLAC, Ogg (Vorbis, Opus) or MP3 file; options NULL: the defaults.  out may be NULL if on_segment

@@ -29,7 +29,9 @@ espeak-ng -v en-us -s 150 -w "$work/story.in.wav" -f $fixtures/story.txt
 for name in words german story; do
     sox -R "$work/$name.in.wav" -r 16000 -c 1 -b 16 "$work/$name.wav"
     "$python" $fixtures/reference.py "$work/model" "$work/$name.reference.json" "$work/$name.wav" 2>"$work/log" || { cat "$work/log"; exit 1; }
-    ./kvik transcribe "$work/model" "$work/$name.wav" --compute exact --json --word-timestamps --temperature 0 \
-        --compression-ratio-threshold 0 --logprob-threshold 0 --no-speech-threshold 0 >"$work/$name.json"
+    options="--compute exact --json --temperature 0 --compression-ratio-threshold 0 --logprob-threshold 0 --no-speech-threshold 0"
+    ./kvik transcribe "$work/model" "$work/$name.wav" $options --word-timestamps >"$work/$name.json"
     "$python" $fixtures/compare.py "$work/$name.reference.json" "$work/$name.json"
+    ./kvik transcribe "$work/model" "$work/$name.wav" $options --num-beams 5 >"$work/$name.json"
+    "$python" $fixtures/compare.py "$work/$name.reference.json" "$work/$name.json" beams
 done

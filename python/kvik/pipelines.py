@@ -255,10 +255,10 @@ class AutomaticSpeechRecognitionPipeline:
         are divided by their full scale; [n, channels] raises ValueError.  return_timestamps: True gives ``chunks``, a list of {"text", "timestamp":
         (start, end)} in seconds, one for each few words; "word" one for each word.  return_language adds "language", the
         name of it, to each chunk.  generate_kwargs, or further arguments: options of generate() that concern speech,
-        such as language, task, temperature and max_new_tokens, and of a cache.
+        such as language, task, temperature, num_beams and max_new_tokens, and of a cache.
 
         Returns {"text"} with the chunks; a list of those for a list.  Recordings of more than a window (30 seconds) need
-        return_timestamps.  One greedy run, unless temperature gives several; chunk_length_s is accepted and not needed.
+        return_timestamps.  One greedy run, unless num_beams or several temperatures are given; chunk_length_s is accepted and not needed.
         """
         if isinstance(inputs, (list, tuple)) and not (inputs and np.isscalar(inputs[0]) and not isinstance(inputs[0], (str, bytes))):
             return [self(item, return_timestamps, return_language, generate_kwargs, **kwargs) for item in inputs]
@@ -329,7 +329,7 @@ class AutomaticSpeechRecognitionPipeline:
         return chunks
 
     def _general(self, inputs: Any, timed: Any, options: Dict[str, Any]) -> Dict[str, Any]:
-        """Uses generate() with options that the search for speech does not follow, such as beams."""
+        """Uses generate() with options that the search for speech does not follow, such as a repetition penalty."""
         if isinstance(inputs, (str, os.PathLike, bytes, dict)) or timed:
             raise UnsupportedError(f"{', '.join(self.model._general(options, None))}: with this option the pipeline takes samples "
                                    "at 16 000 Hz, and gives no timestamps")

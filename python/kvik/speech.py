@@ -19,10 +19,12 @@ from .store import Settings, settings_of
 
 # Options of generate() that the search of the speech interface follows; any other one makes the general search run.
 _OWN = {f for f in Settings.__dataclass_fields__} | {"max_new_tokens", "max_length", "seed", "return_dict_in_generate"}
-_NEUTRAL = {"num_beams": 1, "do_sample": False, "num_return_sequences": 1, "output_scores": False, "output_logits": False,
+_BEAMS = ("num_beams", "length_penalty", "early_stopping")
+_NEUTRAL = {"do_sample": False, "num_return_sequences": 1, "output_scores": False, "output_logits": False,
             "output_attentions": False, "output_hidden_states": False, "use_cache": True}
 _OF_SPEECH = ("return_timestamps", "task", "language", "is_multilingual", "condition_on_prev_tokens",
               "compression_ratio_threshold", "logprob_threshold", "no_speech_threshold")
+_EARLY = {None: _abi.KVIK_EARLY_FALSE, False: _abi.KVIK_EARLY_FALSE, True: _abi.KVIK_EARLY_TRUE, "never": _abi.KVIK_EARLY_NEVER}
 
 
 class SpeechOutput(ModelOutput):
@@ -58,8 +60,14 @@ class Hearing(Interruptible):
         for name in ("compression_ratio_threshold", "logprob_threshold", "no_speech_threshold"):
             setattr(s, name, float(options.get(name) or 0))
         kinds = dict(s._fields_)
-        for name in ("seed", "max_new_tokens"):
+        for name in ("seed", "max_new_tokens", "num_beams"):
             setattr(s, name, fits(int(options.get(name) or 0), kinds[name], name))
+        if options.get("length_penalty") is not None:
+            s.length_penalty = float(options["length_penalty"])
+        early = options.get("early_stopping")
+        if early not in _EARLY:
+            raise ArgumentError(f"early_stopping={early!r}: expected False, True or 'never'")
+        s.early_stopping = _EARLY[early]
         s.on_hearing = self._on_hearing = _abi.kvik_on_hearing(self._hear)
         s.on_segment = self._on_segment = _abi.kvik_on_segment(self._segment)
 
@@ -198,10 +206,11 @@ class SpeechSeq2SeqModel(Seq2SeqModel):
         task out where neither a language nor a task is known.
 
         Returns the new token ids [rows, tokens], int64, padded at the right, without the prompt and the end-of-sequence
-        token.  With return_token_timestamps or return_segments a SpeechOutput.  Beams, sampling, processors, streamers,
-        a cache object and return_dict_in_generate work for one window without timestamps; the result then
-        is that of generate() of a model with an encoder, and the prompt of its sequences is part of them where
-        return_dict_in_generate asks for a dictionary.
+        token.  With return_token_timestamps or return_segments a SpeechOutput.  num_beams, length_penalty and
+        early_stopping search each window with beams at temperature 0, and judge its best text; higher temperatures draw
+        one text.  do_sample, num_return_sequences, processors, streamers, a cache object and return_dict_in_generate work
+        for one window without timestamps; the result then is that of generate() of a model with an encoder, and the
+        prompt of its sequences is part of them where return_dict_in_generate asks for a dictionary.
 
         Raises ArgumentError for features of another shape, for an unknown language and for more than one window without
         timestamps; UnsupportedError where options cannot go together.
@@ -238,7 +247,8 @@ class SpeechSeq2SeqModel(Seq2SeqModel):
         source = EncoderInput(self._handle, features=input_features)
         most = values.get("max_new_tokens") or self._given(kwargs, generation_config, "max_length")
         options.update(temperature=temperature, prompt=self._prompt_text(prompt_ids), seed=kwargs.get("seed"),
-                       word_timestamps=bool(return_token_timestamps), max_new_tokens=most)
+                       word_timestamps=bool(return_token_timestamps), max_new_tokens=most,
+                       **{name: values.get(name) for name in _BEAMS})
         if prompt_condition_type == "all-segments" and not options["condition_on_prev_tokens"]:
             raise ArgumentError("prompt_condition_type='all-segments' needs condition_on_prev_tokens=True")
         texts = self._hear(source, options, attention_mask, kwargs, monitor_progress)
@@ -258,7 +268,7 @@ class SpeechSeq2SeqModel(Seq2SeqModel):
         own = self.generation_config.to_dict()
         found = {k: v for k, v in given.items() if k in option_names() and v is not None and own.get(k) != v}
         found.update({k: v for k, v in kwargs.items() if v is not None})
-        return {k: v for k, v in found.items() if k not in _OWN and k not in _OF_SPEECH
+        return {k: v for k, v in found.items() if k not in _OWN and k not in _OF_SPEECH and k not in _BEAMS
                 and not (k in _NEUTRAL and _NEUTRAL[k] == v)}
 
     def _hear(self, source: EncoderInput, options: Dict[str, Any], mask: Any, kwargs: Dict[str, Any],
@@ -304,7 +314,7 @@ class SpeechSeq2SeqModel(Seq2SeqModel):
         if settings.cache_implementation in ("static", "offloaded_static") and not settings.max_cache_len:
             settings = replace(settings, max_cache_len=int(lib.kvik_model_context(self._handle.pointer)))
         hearing = Hearing(options, progress)
-        with self._handle.using(settings, 8) as store:
+        with self._handle.using(settings, max(8, hearing.struct.num_beams + 1)) as store:
             return hearing.run(lambda out: call(function, store.pointer, *args, ctypes.byref(hearing.struct), out))
 
     def transcribe(self, recording: Any, progress: Optional[Callable[[float, float], None]] = None, **options: Any) -> Dict[str, Any]:
@@ -312,8 +322,8 @@ class SpeechSeq2SeqModel(Seq2SeqModel):
         (floats of full scale 1, or int16 or int32).
 
         Memory does not grow with the length of a file.  options: those of generate() that concern speech (language, task,
-        return_timestamps, temperature, the thresholds, condition_on_prev_tokens, max_new_tokens, seed), ``prompt`` (a text),
-        ``word_timestamps``, and those of a cache.  progress(seconds, total) is called for each window.
+        return_timestamps, temperature, the thresholds, condition_on_prev_tokens, max_new_tokens, seed, num_beams,
+        length_penalty, early_stopping), ``prompt`` (a text), ``word_timestamps``, and those of a cache.  progress(seconds, total) is called for each window.
 
         Returns ``text``, ``language``, ``seconds`` and ``segments``, see SpeechOutput.  Of kvik.
         """

@@ -11,9 +11,10 @@ enum { TEMPERATURES = 16 };
 
 struct options {
     struct common common;
-    const char *language, *task, *prompt, *format, *temperature, *compression, *logprob, *no_speech;
+    const char *language, *task, *prompt, *format, *temperature, *compression, *logprob, *no_speech,
+        *penalty, *early;
     bool timestamps, words, condition;
-    uint32_t seed;
+    uint32_t seed, beams;
 };
 
 static const struct arg_option table[] = {
@@ -37,6 +38,13 @@ static const struct arg_option table[] = {
     {"temperature", ARG_TEXT, offsetof(struct options, temperature), "X,...", NULL,
      "temperatures, tried in turn until the text of a window is good enough (default: "
      "0,0.2,0.4,0.6,0.8,1)"},
+    {"num-beams", ARG_UINT, offsetof(struct options, beams), "N", NULL,
+     "above 1: search each window at temperature 0 with this many beams (default: 1)"},
+    {"length-penalty", ARG_TEXT, offsetof(struct options, penalty), "X", NULL,
+     "beams: divide scores by length to this power; above 0 favours longer texts (default: 1)"},
+    {"early-stopping", ARG_TEXT, offsetof(struct options, early), "WHEN", "false|true|never",
+     "beams: when a search ends. true: when num-beams texts are complete; false: when a better one is unlikely; never: when a "
+     "better one is impossible (default: false)"},
     {"compression-ratio-threshold", ARG_TEXT, offsetof(struct options, compression), "X", NULL,
      "try again if the text compresses better than this; 0: never (default: 1.35)"},
     {"logprob-threshold", ARG_TEXT, offsetof(struct options, logprob), "X", NULL,
@@ -127,7 +135,8 @@ static int each(const struct options *o, const struct args *a, kvik_speech *spee
     json_t *none = json_object();
     int e = none ? session_settle(&s, none) : KVIK_NOMEM;
     json_decref(none);
-    status = e < 0 ? say_error(e) : session_cache(&s, 2, session_context(&s));
+    status = e < 0 ? say_error(e)
+                   : session_cache(&s, MAX(speech->num_beams + 1, 2), session_context(&s));
     interrupt_catch();
     for (size_t i = 1; i < a->n && !status; i++)
         status = one(&s, o, speech, a->word[i]);
@@ -153,6 +162,10 @@ static int run(struct options *o, const struct args *a)
     speech.word_timestamps = o->words;
     speech.condition_on_prev_tokens = o->condition;
     speech.seed = o->seed;
+    speech.num_beams = MAX(o->beams, 1);
+    speech.early_stopping = !o->early || !strcmp(o->early, "false") ? KVIK_EARLY_FALSE
+                            : !strcmp(o->early, "true")             ? KVIK_EARLY_TRUE
+                                                                    : KVIK_EARLY_NEVER;
     speech.on_segment = o->common.json ? NULL : on_segment;
     speech.on_hearing = on_hearing;
     int status = read_list(o->temperature, temperature, &speech.n_temperatures);
@@ -163,6 +176,9 @@ static int run(struct options *o, const struct args *a)
     if (!status) status = read_number("logprob-threshold", o->logprob, &speech.logprob_threshold);
     if (!status)
         status = read_number("no-speech-threshold", o->no_speech, &speech.no_speech_threshold);
+    if (!status) status = read_number("length-penalty", o->penalty, &speech.length_penalty);
+    if (!status && o->beams > 1024)
+        status = say_usage("--num-beams is %u; at most 1024 are possible", o->beams);
     return status ? status : each(o, a, &speech);
 }
 

@@ -31,15 +31,21 @@ int judge_compression(const int32_t *ids, size_t n, uint32_t vocab, double *out)
 #endif
 }
 
-double judge_logprob(const float *scores, uint32_t vocab, int32_t id, double by)
+double judge_norm(const float *scores, uint32_t vocab, double by)
 {
     double most = -INFINITY, sum = 0;
     for (uint32_t i = 0; i < vocab; i++)
         most = fmax(most, (double)scores[i]);
     if (!isfinite(most)) return -INFINITY;
     for (uint32_t i = 0; i < vocab; i++)
-        sum += exp(((double)scores[i] - most) * by);
-    return ((double)scores[id] - most) * by - log(sum);
+        if (scores[i] > -INFINITY) sum += exp(((double)scores[i] - most) * by);
+    return most * by + log(sum);
+}
+
+double judge_logprob(const float *scores, uint32_t vocab, int32_t id, double by)
+{
+    double norm = judge_norm(scores, vocab, by);
+    return isfinite(norm) ? (double)scores[id] * by - norm : -INFINITY;
 }
 
 /* True if the text should be tried again; sets out->skip. */

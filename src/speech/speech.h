@@ -1,7 +1,7 @@
 /* speech.h - floor: recordings to text with a Whisper model.
  *
  * transcribe.c goes through a recording in windows.  window.c decodes one window, once or at several temperatures, under the
- * rules of timestamp_rules.c, and judges the result.  segments.c cuts the tokens of a window at their timestamps; alignment.c
+ * rules of timestamp_rules.c, and judges the result; beams.c searches with beams.  segments.c cuts the tokens of a window at their timestamps; alignment.c
  * and words.c give words their times; transcript.c keeps what was heard.  extractor.c gives callers the features. */
 #pragma once
 #include "audio/audio.h"
@@ -80,6 +80,8 @@ void words_done(struct speech_word *w, size_t n);
 /* --- judge.c */
 /* Computes how much shorter zlib makes the ids, each written in the bytes that the vocabulary needs. */
 int judge_compression(const int32_t *ids, size_t n, uint32_t vocab, double *out);
+/* Returns the natural logarithm of the sum of e^(score * by); -INFINITY if there is none. */
+double judge_norm(const float *scores, uint32_t vocab, double by);
 /* Returns the natural logarithm of the probability of an id among scores, each multiplied by `by`. */
 double judge_logprob(const float *scores, uint32_t vocab, int32_t id, double by);
 struct speech_said { /* what was heard in a window */
@@ -112,7 +114,7 @@ struct listener {
     float *features;        /* [bands][frames] of the window */
     kv_seq heard;           /* the encoder's rows of the window; 0: none */
     int32_t *ids;           /* [max_length] */
-    size_t n_prompt;        /* of ids, in the window */
+    size_t n_prompt, most;  /* of ids, in the window: the prompt; the longest text */
     double *time;           /* [max_length] */
     uint32_t windows;
 };
@@ -127,6 +129,11 @@ int listener_language(struct listener *l, int32_t *id);
  * are sound. */
 int listener_decode(struct listener *l, size_t n, size_t start, uint32_t frames,
                     struct speech_said *out);
+
+/* --- beams.c */
+/* Decodes with the beams of l->g[i] after the prompt, which `seq` has and whose logits are in l->logits and stay there.
+ * Writes the best text to l->ids and out->n, and the sum of the natural logarithms of its tokens' probabilities. */
+int beams_decode(struct listener *l, kv_seq seq, uint32_t i, struct speech_said *out, double *sum);
 
 /* --- transcript.c */
 struct transcript;

@@ -36,6 +36,8 @@ KVIK_API int kvik_speech_init_sized(kvik_speech *o, size_t size)
         .compression_ratio_threshold = 1.35,
         .logprob_threshold = -1,
         .no_speech_threshold = 0.6,
+        .length_penalty = 1,
+        .num_beams = 1,
     };
     if (!o) return ERR(ARG, "kvik_speech_init: NULL argument");
     TRY(SIZED_CHECK(&size, kvik_speech));

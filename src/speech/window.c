@@ -32,6 +32,10 @@ static int options_at(const struct listener *l, double temperature, kvik_generat
     e = o ? json_whole(&scope) : ERR(NOMEM, "out of memory");
     if (e >= 0) e = gen_apply(g, o, "the temperature", true);
     json_decref(o);
+    if (temperature > 0) return e;
+    g->num_beams = MAX(l->want.num_beams, 1);
+    g->length_penalty = l->want.length_penalty;
+    g->early_stopping = l->want.early_stopping;
     return e;
 }
 
@@ -63,6 +67,22 @@ static int open_memory(struct listener *l)
     return l->logits && l->scores && l->features && l->ids && l->time ? 0 : ERR_NOMEM;
 }
 
+static int check_beams(const struct listener *l)
+{
+    const kvik_speech *w = &l->want;
+    if (w->num_beams > l->x->max_seqs)
+        return ERR(
+            LIMIT,
+            "num_beams is %u, and the cache was opened for %u sequences; raise max_sequences",
+            w->num_beams, l->x->max_seqs);
+    if (!(fabs(w->length_penalty) <= 1000))
+        return ERR(ARG, "a length_penalty of %g; -1000 to 1000 are allowed", w->length_penalty);
+    if (w->early_stopping > KVIK_EARLY_NEVER)
+        return ERR(ARG, "early_stopping is %u, which is none of enum kvik_early",
+                   (unsigned)w->early_stopping);
+    return 0;
+}
+
 int listener_open(kvik_cache *c, const kvik_speech *o, struct listener *l)
 {
     *l = (struct listener){.cache = c, .x = c->x, .want = *o, .vocab = c->model->m->vocab};
@@ -79,6 +99,7 @@ int listener_open(kvik_cache *c, const kvik_speech *o, struct listener *l)
                 "generation_config.json names no alignment_heads, so words have no times");
     else if (o->no_speech_threshold > 0 && o->logprob_threshold == 0)
         e = ERR(ARG, "no_speech_threshold is only used together with logprob_threshold");
+    if (e >= 0) e = check_beams(l);
     if (e >= 0) e = open_memory(l);
     return e < 0 ? e : open_chains(l);
 }
@@ -155,13 +176,13 @@ static int step(struct listener *l, kv_seq seq, const int32_t *id)
     return exec_feed(l->x, &feed, 1, 0, l->scores, NULL, NULL);
 }
 
-/* Decodes after the prompt, whose logits are in l->logits and stay there, at temperature i. */
-static int decode(struct listener *l, kv_seq seq, uint32_t i, struct speech_said *out)
+/* Decodes token by token at temperature i, after the prompt, whose logits are in l->logits and stay there. */
+static int decode(struct listener *l, kv_seq seq, uint32_t i, struct speech_said *out, double *sum)
 {
     const kvik_generation *g = &l->g[i];
-    double sum = 0, by = g->do_sample ? g->temperature : 1;
-    size_t n = out->n_prompt, most = l->marks.max_length;
-    if (l->want.max_new_tokens) most = MIN(most, n + l->want.max_new_tokens);
+    double by = g->do_sample ? g->temperature : 1;
+    size_t n = l->n_prompt, most = l->most;
+    *sum = 0;
     memcpy(l->scores, l->logits, l->vocab * sizeof *l->scores);
     while (n < most) {
         struct gen_row row = {.ids = l->ids, .n = n, .n_prompt = out->n_prompt, .max_length = most};
@@ -171,15 +192,13 @@ static int decode(struct listener *l, kv_seq seq, uint32_t i, struct speech_said
         uint32_t draw = l->windows * 64 + i, at = (uint32_t)(n - out->n_prompt);
         int32_t id = g->do_sample ? gen_sample(l->chain[i], l->scores, l->want.seed, draw, at)
                                   : gen_argmax(l->scores, l->vocab);
-        sum += judge_logprob(l->scores, l->vocab, id, by);
+        *sum += judge_logprob(l->scores, l->vocab, id, by);
         l->ids[n++] = id;
         if (id == l->marks.eos || n == most) break;
         TRY(step(l, seq, &l->ids[n - 1]));
     }
     out->n = n;
-    out->avg_logprob = n > out->n_prompt ? sum / (double)(n - out->n_prompt) : 0;
-    return judge_compression(l->ids + out->n_prompt, n - out->n_prompt, l->vocab,
-                             &out->compression_ratio);
+    return 0;
 }
 
 /* --- times of tokens */
@@ -241,11 +260,16 @@ struct attempt {
 static int attempt(void *ctx, uint32_t i, struct speech_said *out)
 {
     const struct attempt *a = ctx;
+    struct listener *l = a->l;
+    double sum;
     kv_seq seq;
-    TRY(kv_fork(a->l->x->kv, a->base, &seq));
-    int e = decode(a->l, seq, i, out);
-    (void)kv_drop(a->l->x->kv, seq);
-    return e;
+    TRY(kv_fork(l->x->kv, a->base, &seq));
+    int e = (l->g[i].num_beams > 1 ? beams_decode : decode)(l, seq, i, out, &sum);
+    (void)kv_drop(l->x->kv, seq);
+    if (e < 0) return e;
+    size_t n = out->n - l->n_prompt;
+    out->avg_logprob = n ? sum / (double)n : 0;
+    return judge_compression(l->ids + l->n_prompt, n, l->vocab, &out->compression_ratio);
 }
 
 int listener_decode(struct listener *l, size_t n, size_t start, uint32_t frames,
@@ -254,6 +278,8 @@ int listener_decode(struct listener *l, size_t n, size_t start, uint32_t frames,
     kv_seq base;
     *out = (struct speech_said){.ids = l->ids, .n_prompt = n, .n = n};
     l->n_prompt = n;
+    l->most = l->marks.max_length;
+    if (l->want.max_new_tokens) l->most = MIN(l->most, n + l->want.max_new_tokens);
     TRY(kv_fork(l->x->kv, l->heard, &base));
     int e = begin(l, base, n, start, &out->no_speech_prob);
     struct attempt tries = {.l = l, .base = base};

@@ -43,6 +43,18 @@ run transcribe $M $A/tone.wav --language klingon
 check "an unknown language is refused" status 1
 run transcribe $M $A/tone.wav --temperature hot
 check "a temperature that is no number is refused" status 2
+run transcribe $M $A/tone.wav --json --temperature 0 --num-beams 4
+check "beams" status 0
+cp "$work/out" "$work/beams"
+run transcribe $M $A/tone.wav --json --temperature 0 --num-beams 4 --threads 1
+check "beams do not depend on the threads" cmp -s "$work/out" "$work/beams"
+check "beams find another text" sh -c "! cmp -s '$work/json' '$work/beams'"
+run transcribe $M $A/tone.wav --num-beams 3 --length-penalty -1 --early-stopping never
+check "a penalty of the length, and when a search ends" status 0
+run transcribe $M $A/tone.wav --num-beams 2 --early-stopping soon
+check "a search that ends at no known time is refused" status 2
+run transcribe $M $A/tone.wav --num-beams 2 --length-penalty 1e9
+refused "a penalty without measure is refused" 1 'length_penalty of'
 run transcribe $golden/models/gpt2 $A/tone.wav
 check "a model that hears nothing is refused" status 1
 run transcribe $golden/models/gpt2 $M/config.json

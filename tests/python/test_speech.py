@@ -171,6 +171,9 @@ class Speech(unittest.TestCase):
         self.assertEqual(asr([SOUND[:9000], SOUND[:16000]]), [asr(SOUND[:9000]), asr(SOUND[:16000])])
         self.assertEqual(kvik.pipeline(model=self.model)(SOUND[:9000]), asr(SOUND[:9000]))
         self.assertTrue(asr(SOUND[:9000], num_beams=2, max_new_tokens=4)["text"])
+        beams = [asr(TONE, return_timestamps=True, num_beams=n, max_new_tokens=9)["text"] for n in (1, 4)]
+        self.assertNotEqual(*beams)
+        self.assertEqual(self.model.transcribe(TONE, return_timestamps=True, num_beams=4, max_new_tokens=9)["text"], beams[1])
 
     def test_samples(self):
         """Integers are scaled and channels are told from samples; nothing is heard as something else."""
@@ -216,9 +219,11 @@ class Speech(unittest.TestCase):
             want = self.model.generate(one, language="en", max_new_tokens=12, **options).tolist()
             self.assertEqual(self.model.generate(one, language="en", max_length=12, **options).tolist(), want)
             self.assertEqual(self.model.generate(one, kvik.GenerationConfig(max_length=12), language="en", **options).tolist(), want)
-            self.assertEqual(len(want[0]), 12)
-        self.assertEqual(self.model.generate(one, language="en", max_length=400, num_beams=2).tolist(),
-                         self.model.generate(one, language="en", num_beams=2).tolist())
+            # With beams the text has time marks, so the window is heard again from the last of them.
+            self.assertEqual(len(want[0]), 22 if "num_beams" in options else 12)
+        for options in ({"num_beams": 2}, {"top_k": 2}):
+            self.assertEqual(self.model.generate(one, language="en", max_length=400, **options).tolist(),
+                             self.model.generate(one, language="en", **options).tolist())
 
     def test_cache(self):
         """Strategies and budgets work for transcripts as for text."""
@@ -227,20 +232,29 @@ class Speech(unittest.TestCase):
             self.assertEqual(self.model.transcribe(SOUND, return_timestamps=True, language="en", **options)["text"], want)
         with self.assertRaises(kvik.OutOfMemoryError):
             self.model.transcribe(SOUND, return_timestamps=True, cache_memory=4096)
+        want = self.model.transcribe(SOUND, return_timestamps=True, num_beams=10, max_new_tokens=9)["text"]
+        for options in ({"cache_implementation": "static"}, {"cache_implementation": "offloaded"}, {"threads": 2}):
+            got = self.model.transcribe(SOUND, return_timestamps=True, num_beams=10, max_new_tokens=9, **options)["text"]
+            self.assertEqual(got, want)
 
     def test_errors(self):
         heard = self.features()
         bad = self.processor(SOUND, sampling_rate=16000, truncation=False, padding="longest").input_features
         for call, sentence in (
                 (lambda: self.model.generate(heard, language="fr"), "does not know it"),
-                (lambda: self.model.generate(heard, language="fr", num_beams=2), "knows no language"),
+                (lambda: self.model.generate(heard, language="fr", num_beams=2), "does not know it"),
+                (lambda: self.model.generate(heard, language="fr", top_k=2), "knows no language"),
+                (lambda: self.model.generate(heard, num_beams=2, early_stopping="soon"), "early_stopping='soon'"),
+                (lambda: self.model.generate(heard, num_beams=2, length_penalty=1e9), "-1000 to 1000"),
+                (lambda: self.model.generate(heard, num_beams=-1), "num_beams"),
                 (lambda: self.model.generate(heard, language=["en", "de"]), "one name for each row"),
                 (lambda: self.model.generate(heard[:, :, :50]), "a window of the model has 100"),
                 (lambda: self.model.generate(heard[:, :4]), "expected \\[batch, 8, frames\\]"),
                 (lambda: self.model.generate(bad), "needs return_timestamps"),
                 (lambda: self.model.generate(np.concatenate([bad, bad]), return_timestamps=True), "attention_mask"),
                 (lambda: self.model.generate(heard, task="sing"), "'transcribe' and 'translate'"),
-                (lambda: self.model.generate(heard, num_beams=2, return_timestamps=True), "do not go together"),
+                (lambda: self.model.generate(heard, num_beams=2, repetition_penalty=1.1, return_timestamps=True),
+                 "timestamps and repetition_penalty do not go together"),
                 (lambda: self.model.generate(), "input_features"),
                 (lambda: self.model.generate(heard, max_new_token=3), "max_new_tokens"),
                 (lambda: self.processor(SOUND, sampling_rate=8000), "sampling rate of 8000"),

@@ -396,6 +396,24 @@ static void refusals(void **state)
         assert_true(kvik_transcribe_samples(cache, sound, N, &o, &t) < 0);
         if (!strstr(kvik_last_error(), c[i].says)) fail_msg("%s", kvik_last_error());
     }
+    struct {
+        double penalty;
+        uint32_t beams, early;
+        int code;
+        const char *says;
+    } b[] = {{1, 3, 0, KVIK_LIMIT, "raise max_sequences"},
+             {NAN, 2, 0, KVIK_ARG, "length_penalty"},
+             {-1001, 2, 0, KVIK_ARG, "length_penalty"},
+             {1, 2, 9, KVIK_ARG, "early_stopping is 9"}};
+    for (size_t i = 0; i < countof(b); i++) {
+        assert_int_equal(kvik_speech_init(&o), 0);
+        assert_true(o.num_beams == 1 && o.length_penalty == 1);
+        o.num_beams = b[i].beams;
+        o.length_penalty = b[i].penalty;
+        memcpy(&o.early_stopping, &b[i].early, sizeof b[i].early);
+        assert_int_equal(kvik_transcribe_samples(cache, sound, N, &o, &t), b[i].code);
+        if (!strstr(kvik_last_error(), b[i].says)) fail_msg("%s", kvik_last_error());
+    }
     assert_int_equal(kvik_speech_init(&o), 0);
     o.on_hearing = never;
     assert_int_equal(kvik_transcribe_samples(cache, sound, N, &o, &t), KVIK_CANCELLED);

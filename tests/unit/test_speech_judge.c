@@ -149,6 +149,19 @@ static void compare(const kvik_segment *s, const json_t *want, size_t i)
         near(s->no_speech_prob, json_number_value(prob), 1e-5, "no speech in segment", i);
 }
 
+/* Sets the options of a search with beams. */
+static void read_beams(const json_t *c, kvik_speech *o)
+{
+    const json_t *early = json_object_get(c, "early_stopping"),
+                 *penalty = json_object_get(c, "length_penalty");
+    o->num_beams = (uint32_t)number(c, "num_beams");
+    if (penalty) o->length_penalty = json_number_value(penalty);
+    o->max_new_tokens = (uint32_t)number(c, "max_new_tokens");
+    o->early_stopping = json_is_true(early)     ? KVIK_EARLY_TRUE
+                        : json_is_string(early) ? KVIK_EARLY_NEVER
+                                                : KVIK_EARLY_FALSE;
+}
+
 static void runs(void **state)
 {
     (void)state;
@@ -160,7 +173,7 @@ static void runs(void **state)
     json_t *c;
     test_sound(sound, N);
     kvik_cache_config config = {
-        .size = sizeof config, .max_sequences = 2, .max_cache_len = 48, .threads = 2};
+        .size = sizeof config, .max_sequences = 5, .max_cache_len = 48, .threads = 2};
     assert_int_equal(kvik_model_open("tests/fixtures/speech/tiny", &model), 0);
     assert_int_equal(kvik_cache_open(model, &config, &cache), 0);
     json_array_foreach(json_object_get(stored, "runs"), i, c)
@@ -170,13 +183,16 @@ static void runs(void **state)
         kvik_speech o;
         kvik_transcript *t;
         assert_int_equal(kvik_speech_init(&o), 0);
-        o.language = "en";
+        const char *language = json_string_value(json_object_get(c, "language"));
+        o.language = language ? language : "en";
+        o.task = json_string_value(json_object_get(c, "task"));
         o.n_temperatures = read_temperatures(json_object_get(c, "temperature"), temperature);
         o.temperatures = temperature;
         o.compression_ratio_threshold = number(c, "compression_ratio_threshold");
         o.logprob_threshold = number(c, "logprob_threshold");
         o.no_speech_threshold = number(c, "no_speech_threshold");
         o.condition_on_prev_tokens = json_is_true(json_object_get(c, "condition_on_prev_tokens"));
+        read_beams(c, &o);
         if (kvik_transcribe_samples(cache, sound, N, &o, &t) < 0)
             fail_msg("run %zu: %s", i, kvik_last_error());
         if (t->n_segments != json_array_size(list))
@@ -187,7 +203,7 @@ static void runs(void **state)
         segments += t->n_segments;
         kvik_transcript_free(t);
     }
-    assert_true(i >= 5 && segments >= 20);
+    assert_true(i >= 11 && segments >= 40);
     kvik_cache_close(cache);
     kvik_model_close(model);
 }
