@@ -10,13 +10,15 @@
  *
  * Ahead.  As soon as one page was not ready, the system is asked for the pages of the sites that follow.
  * Order and contents are known, because each step reads all sites in order; behind the last site follow
- * those of the next step.  This costs system calls, so nothing is asked for while all is ready. */
+ * those of the next step.  The system may give up what it has read before the next step comes, so that step asks
+ * for it again.  This costs system calls, so nothing is asked for while all is ready. */
 #include "base/trace.h"
 #include "kv/kv_int.h"
 
 #include <unistd.h>
 
-#define AHEAD ((size_t)8 << 20) /* bytes asked for ahead of use: some milliseconds of a fast disk */
+/* Bytes asked for ahead of use: some milliseconds of a fast disk. */
+#define AHEAD ((size_t)16 << 20)
 #define TOP   ((size_t)1 << 46) /* of the distance to the mapping, less than an address space */
 
 size_t window_distance(const struct kv *kv, const struct kv_tier *tier)
@@ -120,6 +122,7 @@ bool window_step(struct kv *kv)
     st->turn += kv->n_sites;
     st->cold = st->missed;
     st->missed = false;
+    st->ahead = MIN(st->ahead, st->turn);
     if (st->window && st->cold) ask_ahead(kv, 0);
     return st->window && !st->cold;
 }

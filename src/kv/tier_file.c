@@ -32,6 +32,10 @@
 #define STEP                                                                                       \
     ((uint64_t)64 << 20) /* the file's size grows by this; it is sparse, so it costs nothing */
 
+/* Bytes of one request to read ahead.  The system reads no more at once than the device's read-ahead, which is 128 KiB
+ * where nobody has set it, and forgets the rest of the request. */
+#define ASK ((size_t)128 << 10)
+
 struct op {
     struct aio_op aio;
     bool used;
@@ -360,7 +364,9 @@ static bool file_ready(struct kv_tier *tier, uint64_t at, size_t n)
 static void file_ahead(struct kv_tier *tier, uint64_t at, size_t n)
 {
     struct tier_file *t = (struct tier_file *)tier;
-    (void)posix_fadvise(t->fd, (off_t)at, (off_t)n, POSIX_FADV_WILLNEED);
+    for (size_t done = 0; done < n; done += ASK)
+        (void)posix_fadvise(t->fd, (off_t)(at + done), (off_t)MIN(n - done, ASK),
+                            POSIX_FADV_WILLNEED);
 }
 
 static void file_close(struct kv_tier *tier)

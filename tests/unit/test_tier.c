@@ -344,11 +344,12 @@ static void test_memory(void **state)
 /* --- The mapping ---------------------------------------------------------------------------- */
 
 /* What a transfer writes can be read in the mapping.  Bytes that the page cache has lost are not ready; they become ready
- * after they were asked for.  Bytes that were never written are not ready, and so are those behind them. */
+ * after they were asked for, also if they are more than the system reads ahead at once.  Bytes that were never written are
+ * not ready, and so are those behind them. */
 static void test_mapping(void **state)
 {
     (void)state;
-    enum { BYTES = 1 << 20, AT = 5 * 4096 + 100 };
+    enum { BYTES = 12 << 20, AT = 5 * 4096 + 100 };
     struct kv_tier *t;
     unsigned char *data = malloc(BYTES), *window;
     assert_int_equal(kv_tier_file_open(dir, NULL, &t), 0);
