@@ -448,6 +448,14 @@ typedef struct kvik_usage {
 } kvik_usage;
 /* Fills *out. */
 KVIK_API int kvik_cache_usage(const kvik_cache *c, kvik_usage *out);
+/* Records from now on what all caches of this process do, and when: steps and their layers, reads of the spill file,
+ * waits for them, and evictions.  The newest 65 536 events are kept, in 2.5 MiB.  Without a recording no time is taken.
+ * KVIK_BUSY if this process, or the one that forked it, records already. */
+KVIK_API int kvik_trace_begin(void);
+/* Ends the recording and writes it as JSON in Chrome's trace format, for chrome://tracing or ui.perfetto.dev.  Other
+ * threads may go on computing meanwhile.  NULL: nothing is written.  KVIK_ARG if a path is given and nothing is
+ * recorded; after any other error the recording is lost. */
+KVIK_API int kvik_trace_end(const char *path);
 
 /* ---- Sequences: operations on the tokens of a cache ----------------------------------------------- */
 

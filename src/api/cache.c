@@ -1,4 +1,5 @@
-/* cache.c - caches bound to a model: sequences and forward. */
+/* cache.c - caches bound to a model: sequences, forward, and the recording of what caches do. */
+#include "base/trace.h"
 #include "compat/unbound.h"
 #include "generate/cache_config.h"
 #include "generate/heard.h"
@@ -229,4 +230,14 @@ KVIK_API int kvik_forward(kvik_cache *c, const kvik_span *span, uint32_t n, bool
         x->call[i] = (struct exec_feed){.seq = s.seq, .tok = s.ids, .n = s.n, .all = all};
     }
     return cache_full(c, exec_feed(x, x->call, n, 0, logits, NULL, NULL));
+}
+
+KVIK_API int kvik_trace_begin(void)
+{
+    return trace_begin();
+}
+
+KVIK_API int kvik_trace_end(const char *path)
+{
+    return trace_end(path);
 }

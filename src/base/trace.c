@@ -1,9 +1,15 @@
-/* trace.c - a ring of events, and the file that they become. */
+/* trace.c - a ring of events, and the file that they become.
+ *
+ * One lock guards the ring.  Events are few, a handful for each layer of a step, so threads hardly meet there.  A forked
+ * process has a copy of the ring and none of the parent's threads: it records nothing, and never takes a lock that one of
+ * them may hold. */
 #include "base/trace.h"
 #include "base/buf.h"
 #include "base/file.h"
 
+#include <pthread.h>
 #include <stdio.h>
+#include <unistd.h>
 
 enum { EVENTS = 1 << 16, LINE = 256 };
 
@@ -15,17 +21,32 @@ struct event {
 };
 
 atomic_bool trace_on;
+static atomic_bool taken; /* from the beginning of a recording until its file is written */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static atomic_int owner; /* the process that records */
 static struct event *ring;
-static atomic_uint_fast64_t n_events;
+static uint64_t n_events;
 static double origin;
 
 int trace_begin(void)
 {
-    if (atomic_load(&trace_on)) return ERR(BUSY, "this process records a trace already");
-    ring = mem_array(EVENTS, sizeof *ring);
-    if (!ring) return ERR_NOMEM;
+    if (atomic_exchange(&taken, true))
+        return owner == getpid() ? ERR(BUSY, "this process records a trace already")
+                                 : ERR(BUSY, "the process that forked this one records a trace");
+    struct event *room = mem_array(EVENTS, sizeof *room);
+    if (!room) {
+        atomic_store(&taken, false);
+        return ERR_NOMEM;
+    }
+    if (owner != getpid()) { /* no thread of this process has had the lock */
+        pthread_mutex_init(&lock, NULL);
+        owner = getpid();
+    }
+    pthread_mutex_lock(&lock);
+    ring = room;
+    n_events = 0;
     origin = now_seconds();
-    atomic_store(&n_events, 0);
+    pthread_mutex_unlock(&lock);
     atomic_store(&trace_on, true);
     return 0;
 }
@@ -38,15 +59,17 @@ double trace_clock(void)
 void trace_record(enum trace_track track, const char *name, double begun, uint32_t layer,
                   uint64_t bytes)
 {
-    uint64_t i = atomic_fetch_add(&n_events, 1);
-    if (begun < origin) return; /* begun before the recording: its place stays as it is */
-    ring[i % EVENTS] = (struct event){name, begun, now_seconds(), bytes, layer, track};
+    if (owner != getpid()) return;
+    pthread_mutex_lock(&lock);
+    /* An event that began before the recording is left out. */
+    if (ring && begun >= origin)
+        ring[n_events++ % EVENTS] = (struct event){name, begun, now_seconds(), bytes, layer, track};
+    pthread_mutex_unlock(&lock);
 }
 
 static int put(struct buf *b, const struct event *e)
 {
     char layer[32] = "";
-    if (!e->name) return 0;
     if (e->layer != UINT32_MAX) snprintf(layer, sizeof layer, "\"layer\":%u,", e->layer);
     return buf_printf(
         b,
@@ -56,10 +79,11 @@ static int put(struct buf *b, const struct event *e)
         (unsigned long long)e->bytes);
 }
 
-static int write_file(const char *path)
+/* Writes the newest of n events. */
+static int write_file(const char *path, const struct event *events, uint64_t n)
 {
     static const char *const track[TRACE_TRACKS] = {"steps", "layers", "waits", "fetches"};
-    const uint64_t n = atomic_load(&n_events), first = n > EVENTS ? n - EVENTS : 0;
+    const uint64_t first = n > EVENTS ? n - EVENTS : 0;
     struct buf b;
     buf_init(&b, (size_t)EVENTS * LINE);
     int e = buf_printf(&b, "{\"displayTimeUnit\":\"ms\",\"lost\":%llu,\"traceEvents\":[\n",
@@ -70,7 +94,7 @@ static int write_file(const char *path)
                        "{\"name\":\"%s\"}}",
                        i ? ",\n" : "", i + 1, track[i]);
     for (uint64_t i = first; e >= 0 && i < n; i++)
-        e = put(&b, &ring[i % EVENTS]);
+        e = put(&b, &events[i % EVENTS]);
     if (e >= 0) e = buf_puts(&b, "\n]}\n");
     if (e >= 0) e = file_write(path, b.data, b.len);
     buf_done(&b);
@@ -79,9 +103,17 @@ static int write_file(const char *path)
 
 int trace_end(const char *path)
 {
-    if (!atomic_exchange(&trace_on, false)) return 0;
-    int e = path ? write_file(path) : 0;
-    mem_free(ring);
+    if (atomic_load(&trace_on) && owner != getpid())
+        return ERR(BUSY, "the trace belongs to the process that forked this one");
+    if (!atomic_exchange(&trace_on, false))
+        return path ? ERR(ARG, "no trace is recorded, so %s was not written", path) : 0;
+    pthread_mutex_lock(&lock);
+    struct event *events = ring;
+    const uint64_t n = n_events;
     ring = NULL;
+    pthread_mutex_unlock(&lock);
+    int e = path ? write_file(path, events, n) : 0;
+    mem_free(events);
+    atomic_store(&taken, false);
     return e;
 }

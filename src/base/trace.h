@@ -10,9 +10,10 @@
 enum trace_track { TRACE_STEP, TRACE_LAYER, TRACE_WAIT, TRACE_FETCH, TRACE_TRACKS };
 
 extern atomic_bool trace_on;
-/* Starts recording.  ERR_NOMEM; ERR_BUSY if the process records already. */
+/* Starts recording.  ERR_NOMEM; ERR_BUSY if this process or the one that forked it records already. */
 int trace_begin(void);
-/* Stops, and writes a JSON file by the rules of file_write.  No other thread may record then.  path NULL: nothing is written. */
+/* Stops, and writes a JSON file by the rules of file_write.  Other threads may be at work; what they record later is left
+ * out.  path NULL: nothing is written.  ERR_ARG if a path is given and nothing is recorded. */
 int trace_end(const char *path);
 double trace_clock(void);
 void trace_record(enum trace_track track, const char *name, double begun, uint32_t layer,

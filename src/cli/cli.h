@@ -179,6 +179,7 @@ struct session {
     double load_seconds;
     bool fewer; /* a cache for fewer sequences will do, 2 at least */
     bool has_g;
+    bool traces;           /* the process records for --trace */
     uint32_t sequences;    /* that the cache was opened for */
     kvik_model *assistant; /* --assistant-model, or NULL */
     kvik_cache *assistant_cache;

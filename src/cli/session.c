@@ -2,7 +2,6 @@
  * model's generation_config.json, then from --generation-config, then from single options; later ones win. */
 #include "base/file.h"
 #include "base/near.h"
-#include "base/trace.h"
 #include "cli/cli.h"
 
 #include <string.h>
@@ -169,7 +168,8 @@ int session_open_model(struct session *s, const char *path, const struct common 
     *s = (struct session){.common = *common};
     snprintf(what, sizeof what, "loading %.80s", name && name[1] ? name + 1 : path);
     int e = common->trace ? file_writable(common->trace) : 0;
-    if (e >= 0 && common->trace) e = trace_begin();
+    if (e >= 0 && common->trace) e = kvik_trace_begin();
+    s->traces = e >= 0 && common->trace;
     if (e >= 0) e = session_model(what, path, common->quantize, &s->model);
     if (e >= 0) e = session_verify(s->model, common);
     if (e >= 0 && common->chats) e = template_open(s->model, path, common->template);
@@ -279,7 +279,7 @@ int session_close(struct session *s, int status)
     kvik_model_close(s->assistant);
     kvik_cache_close(s->cache);
     kvik_model_close(s->model);
-    int e = trace_end(s->common.trace), lost = e < 0 ? say_error(e) : 0;
+    int e = s->traces ? kvik_trace_end(s->common.trace) : 0, lost = e < 0 ? say_error(e) : 0;
     *s = (struct session){0};
     return MAX(status, lost);
 }

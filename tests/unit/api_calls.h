@@ -274,6 +274,8 @@ static const struct api_call api_calls[] = {
     CALL(kvik_tokenizer_piece, R_POINTER, D_NOTHING, A_TOKENIZER, A_2, A_OUT_N, CAN(A_OUT_N)),
     CALL(kvik_tokenizer_special, R_POINTER, D_NOTHING, A_TOKENIZER, A_OPTION),
     CALL(kvik_tokenizer_template, R_POINTER, D_NOTHING, A_TOKENIZER),
+    CALL(kvik_trace_begin, R_INT, D_NOTHING, A_END),
+    CALL(kvik_trace_end, R_INT, D_NOTHING, CAN(A_LOGITS_FILE)),
     CALL(kvik_transcribe, R_INT, D_ADDS, A_CACHE, A_RECORDING, CAN(A_SPEECH), A_OUT_TRANSCRIPT),
     CALL(kvik_transcribe_features, R_INT, D_ADDS, A_CACHE, A_FLOATS, A_N, A_N, CAN(A_SPEECH),
          A_OUT_TRANSCRIPT),

@@ -1,12 +1,17 @@
 /* test_trace.c - the trace of a cache whose pages are in a file: valid events in Chrome's format, reads of the next layer
- * that begin before the layer before it ends, a fixed number of events, and nothing without a beginning. */
+ * that begin before the layer before it ends, a fixed number of events, nothing without a beginning, recordings that begin
+ * and end while other threads compute, and a forked process, which records nothing. */
 #include "base/file.h"
 #include "base/json.h"
 #include "base/trace.h"
 #include "kvik.h"
 #include "testing.h"
 
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define MODEL "tests/golden/models/llama-mha"
@@ -149,11 +154,97 @@ static void test_bounds(void **state)
     assert_int_equal(trace_end("/tmp/kvik-no-such-directory/trace.json"), ERR_IO);
 }
 
+static kvik_cache *small_cache(kvik_seq *s)
+{
+    const kvik_cache_config k = {
+        .size = sizeof k, .max_cache_len = PROMPT, .max_sequences = 1, .threads = 1};
+    kvik_cache *c;
+    if (kvik_cache_open(m, &k, &c) < 0 || kvik_cache_new(c, s) < 0)
+        fail_msg("%s", kvik_last_error());
+    return c;
+}
+
+static atomic_bool stop;
+static atomic_uint steps;
+
+static void *computes(void *unused)
+{
+    kvik_seq s;
+    kvik_cache *c = small_cache(&s);
+    for (uint32_t at = 0; !atomic_load(&stop); at = (at + 1) % (PROMPT - 1)) {
+        if (!at) assert_int_equal(kvik_cache_crop(c, s, 0), 0);
+        forward(c, s, at, 1);
+        atomic_fetch_add(&steps, 1);
+    }
+    kvik_cache_close(c);
+    return unused;
+}
+
+/* Recordings begin and end while two threads compute.  Each has steps of its own time alone. */
+static void test_threads(void **state)
+{
+    (void)state;
+    pthread_t thread[2];
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_create(&thread[i], NULL, computes, NULL), 0);
+    for (int round = 0; round < 20; round++) {
+        json_t *trace;
+        assert_int_equal(kvik_trace_begin(), 0);
+        assert_int_equal(kvik_trace_begin(), KVIK_BUSY);
+        for (uint32_t from = atomic_load(&steps); atomic_load(&steps) - from < 6;)
+            sched_yield();
+        assert_int_equal(kvik_trace_end(round % 7 ? NULL : file), 0);
+        if (round % 7) continue;
+        assert_int_equal(json_read(file, 64 << 20, &trace), 0);
+        assert_true(count(trace, "forward") >= 2 && count(trace, "layer") >= 2);
+        assert_int_equal(number(trace, "lost"), 0);
+        json_decref(trace);
+    }
+    atomic_store(&stop, true);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_join(thread[i], NULL), 0);
+    assert_int_equal(kvik_trace_end(NULL), 0);
+    assert_int_equal(kvik_trace_end(file), KVIK_ARG);
+}
+
+/* A forked process cannot begin or end, and what its caches do is in no recording. */
+static void test_fork(void **state)
+{
+    (void)state;
+#ifdef __SANITIZE_THREAD__ /* the thread sanitizer ends a child that starts threads */
+    skip();
+#endif
+    kvik_seq s;
+    json_t *trace;
+    int status;
+    assert_int_equal(kvik_trace_begin(), 0);
+    kvik_cache *c = small_cache(&s);
+    forward(c, s, 0, 1);
+    fflush(NULL);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (!child) {
+        kvik_seq own;
+        if (kvik_model_open(MODEL, &m) < 0) _exit(2); /* the parent's cannot compute here */
+        kvik_cache *mine = small_cache(&own);
+        forward(mine, own, 0, 1);
+        _exit(kvik_trace_begin() != KVIK_BUSY || kvik_trace_end(file) != KVIK_BUSY);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    forward(c, s, 1, 1);
+    assert_int_equal(kvik_trace_end(file), 0);
+    assert_int_equal(json_read(file, 64 << 20, &trace), 0);
+    assert_int_equal(count(trace, "forward"), 2);
+    json_decref(trace);
+    kvik_cache_close(c);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_overlap),
-                                       cmocka_unit_test(test_in_place),
-                                       cmocka_unit_test(test_bounds)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_overlap), cmocka_unit_test(test_in_place),
+        cmocka_unit_test(test_bounds), cmocka_unit_test(test_threads), cmocka_unit_test(test_fork)};
     int fd = mkstemp(file);
     if (fd < 0 || kvik_model_open(MODEL, &m) < 0) return 1;
     close(fd);
