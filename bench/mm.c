@@ -3,9 +3,11 @@
  * per second.
  *
  *     build/release/bench_mm [--isa NAME] [--type NAME] [--k K] [--rows R] [--tokens N] [--threads T]
+ *                            [--rate MILLISECONDS]
  *
  * R and K are the shape of the prompt's product. The one-token product repeats that shape until its
- * weights fill MEGABYTES. */
+ * weights fill MEGABYTES.  With --rate only the prompt's product of one type is measured, for so
+ * long, and its rate alone is printed; products.py runs this for types in turn. */
 #include "dev/cpu/cpu.h"
 #include "dev/cpu/half.h"
 
@@ -29,6 +31,7 @@ static double now(void)
 struct options {
     const char *isa, *type;
     uint32_t k, rows, tokens, threads;
+    uint32_t rate; /* milliseconds; 0: all is measured */
 };
 
 static unsigned char *memory; /* MEGABYTES of random bytes; read as f16, all are finite and small */
@@ -106,6 +109,35 @@ static double prompt_rate(struct dev *d, enum dtype t, enum dev_compute mode,
     return best;
 }
 
+/* Prints the median rate of the prompt's product over o->rate milliseconds, and the instruction set. */
+static int rate_only(const struct options *o, const float *x, float *y)
+{
+    enum { MOST = 4096 };
+    static double rate[MOST];
+    struct dev *d;
+    enum dtype t = 0;
+    size_t n = 0;
+    while (t < DT_COUNT && (!dev_weight_supported(t) || !o->type || strcmp(o->type, dtype_name(t))))
+        t++;
+    if (t == DT_COUNT || o->k % dtype_block(t)) {
+        fprintf(stderr,
+                "bench_mm: --rate needs --type, one that has products, and a K of whole blocks\n");
+        return 2;
+    }
+    if (dev_open(&(struct dev_config){o->threads, o->isa}, &d) < 0) return 1;
+    if (dev_reserve(d, &(struct dev_limits){.tokens = o->tokens, .k = o->k}) < 0) return 1;
+    struct dev_weight w = {memory, o->rows, o->k, t};
+    struct dev_mm mm = {&w, NULL, y, o->rows};
+    for (double end = now() + 1e-3 * o->rate; n < 3 || (now() < end && n < MOST); n++) {
+        double s = now();
+        dev_matmul(d, DEV_FAST, x, o->k, o->tokens, &mm, 1);
+        rate[n] = (double)o->tokens * o->rows * o->k * 1e-9 / (now() - s);
+    }
+    printf("%.1f %s\n", median_of(rate, n), dev_isa_name(d));
+    dev_close(d);
+    return 0;
+}
+
 static void bench_isa(enum dev_isa isa, const struct options *o, const float *x, float *y)
 {
     struct dev *d;
@@ -136,13 +168,14 @@ static void bench_isa(enum dev_isa isa, const struct options *o, const float *x,
 
 int main(int argc, char **argv)
 {
-    struct options o = {NULL, NULL, 1536, 576, 512, 0};
+    struct options o = {NULL, NULL, 1536, 576, 512, 0, 0};
     for (int i = 1; i + 1 < argc; i += 2) {
         if (!strcmp(argv[i], "--isa")) o.isa = argv[i + 1];
         if (!strcmp(argv[i], "--type")) o.type = argv[i + 1];
         if (!strcmp(argv[i], "--k")) o.k = (uint32_t)atoi(argv[i + 1]);
         if (!strcmp(argv[i], "--rows")) o.rows = (uint32_t)atoi(argv[i + 1]);
         if (!strcmp(argv[i], "--tokens")) o.tokens = (uint32_t)atoi(argv[i + 1]);
+        if (!strcmp(argv[i], "--rate")) o.rate = (uint32_t)atoi(argv[i + 1]);
         if (!strcmp(argv[i], "--threads")) o.threads = (uint32_t)atoi(argv[i + 1]);
     }
     if (o.threads == 1) clock_id = CLOCK_THREAD_CPUTIME_ID;
@@ -154,12 +187,13 @@ int main(int argc, char **argv)
     fill_memory();
     for (size_t i = 0; i < (size_t)o.tokens * o.k; i++)
         x[i] = (float)((int)(i * 7919 % 2001) - 1000) * 1e-3f;
-    for (int i = DEV_ISAS - 1; i >= 0; i--)
+    int status = o.rate ? rate_only(&o, x, y) : 0;
+    for (int i = DEV_ISAS - 1; i >= 0 && !o.rate; i--)
         if (dev_isa_supported((enum dev_isa)i) &&
             (o.isa ? !strcmp(o.isa, dev_isa_names()[i]) : i != 0))
             bench_isa((enum dev_isa)i, &o, x, y);
     free(memory);
     free(x);
     free(y);
-    return 0;
+    return status;
 }

@@ -4,10 +4,17 @@
  *
  *     offload,depth,tokens a second in memory,offloaded,ratio,MiB read a token
  *     cold,depth,tokens a second,MB/s read,MB/s of the storage,ratio
+ *     trace,depth,ms of a cold step,of them computing,share of the computing during which a read was in flight
  *
  * The spill file is in the page cache, as it is after it was written.  With `cold` it is thrown out of the page cache
  * before each token, and the rate of reading is compared with that of the storage: a file without holes of the same size,
- * cold, read in order in pieces of 1 MiB by four threads.  Caches alternate token by token, so that a machine that slows down slows both.  The text is not computed: its rows are filled with one value (uncomputed.h). */
+ * cold, read in order in pieces of 1 MiB by four threads.  Caches alternate token by token, so that a machine that slows down slows both.
+ * The text is not computed: its rows are filled with one value (uncomputed.h).
+ *
+ * One more cold token is traced, read through copies (KVIK_SPILL_MAP=0), where kvik starts the reads itself and the trace has
+ * an event for each.  The trace is build/offload-DEPTH.json. */
+#include "base/json.h"
+#include "base/trace.h"
 #include "generate/handle.h"
 #include "uncomputed.h"
 
@@ -179,12 +186,81 @@ static int cold(struct side *off, uint32_t depth)
         cool(fd);
         e = token(off, &t[i]);
     }
-    double bytes = (double)(tier_read(off) - before) / COLD_TOKENS, x = median_of(t, COLD_TOKENS);
-    double own = bytes / x, disk = median_of(rate, COLD_TOKENS);
-    printf("cold,%u,%.1f,%.0f,%.0f,%.3f\n", depth, 1 / x, own / 1e6, disk / 1e6, own / disk);
+    double bytes = (double)(tier_read(off) - before) / COLD_TOKENS, ratio[COLD_TOKENS];
+    for (int i = 0; i < COLD_TOKENS; i++)
+        ratio[i] = bytes / t[i] / rate[i];
+    double x = median_of(t, COLD_TOKENS), disk = median_of(rate, COLD_TOKENS);
+    printf("cold,%u,%.1f,%.0f,%.0f,%.3f\n", depth, 1 / x, bytes / x / 1e6, disk / 1e6,
+           median_of(ratio, COLD_TOKENS));
     close(plain);
     close(fd);
     return e;
+}
+
+/* --- The trace -------------------------------------------------------------------------------- */
+
+enum { SPANS = 4096 };
+struct spans { /* microseconds */
+    double from[SPANS], to[SPANS];
+    size_t n;
+};
+
+/* Adds up the time that the two have in common; those of one do not overlap each other. */
+static double common(const struct spans *a, const struct spans *b)
+{
+    double sum = 0;
+    for (size_t i = 0; i < a->n; i++)
+        for (size_t k = 0; k < b->n; k++) {
+            double from = a->from[i] > b->from[k] ? a->from[i] : b->from[k];
+            double to = a->to[i] < b->to[k] ? a->to[i] : b->to[k];
+            if (to > from) sum += to - from;
+        }
+    return sum;
+}
+
+/* Gathers the events of a name; what overlaps the one before is joined with it. */
+static double gather(const json_t *trace, const char *name, struct spans *s)
+{
+    const json_t *e;
+    size_t i;
+    double sum = 0;
+    s->n = 0;
+    json_array_foreach(json_object_get(trace, "traceEvents"), i, e)
+    {
+        if (strcmp(json_string_value(json_object_get(e, "name")), name) != 0) continue;
+        double from = json_number_value(json_object_get(e, "ts"));
+        double to = from + json_number_value(json_object_get(e, "dur"));
+        if (s->n && from < s->to[s->n - 1]) from = s->to[s->n - 1];
+        if (to <= from || s->n == SPANS) continue;
+        s->from[s->n] = from;
+        s->to[s->n++] = to;
+        sum += to - from;
+    }
+    return sum;
+}
+
+static int traced(struct side *off, uint32_t depth)
+{
+    static struct spans fetch, wait, step;
+    char path[64];
+    double t;
+    json_t *trace;
+    int fd = spill_file();
+    if (fd < 0) return ERR(IO, "no spill file was found");
+    snprintf(path, sizeof path, "build/offload-%u.json", depth);
+    TRY(token(off, &t));
+    cool(fd);
+    close(fd);
+    TRY(trace_begin());
+    TRY(token(off, &t));
+    TRY(trace_end(path));
+    TRY(json_read(path, 64 << 20, &trace));
+    double whole = gather(trace, "forward", &step), waits = gather(trace, "wait", &wait);
+    double reads = gather(trace, "fetch", &fetch), idle = common(&fetch, &wait);
+    printf("trace,%u,%.1f,%.1f,%.2f\n", depth, whole * 1e-3, (whole - waits) * 1e-3,
+           whole > waits ? (reads - idle) / (whole - waits) : 0);
+    json_decref(trace);
+    return 0;
 }
 
 static int run(const char *path, int threads, bool with_cold)
@@ -202,8 +278,17 @@ static int run(const char *path, int threads, bool with_cold)
         if (e >= 0) e = grow(off.c->x, off.s, depths[i], STEP);
         if (e >= 0) e = warm(&in, &off, depths[i]);
         if (e >= 0 && with_cold) e = cold(&off, depths[i]);
-        fflush(stdout);
         side_close(&off);
+        if (e >= 0 && with_cold) {
+            off = (struct side){0};
+            setenv("KVIK_SPILL_MAP", "0", 1);
+            e = side_open(m, threads, u.live / 4 + u.metadata, &off);
+            unsetenv("KVIK_SPILL_MAP");
+            if (e >= 0) e = grow(off.c->x, off.s, depths[i], STEP);
+            if (e >= 0) e = traced(&off, depths[i]);
+            side_close(&off);
+        }
+        fflush(stdout);
         side_close(&in);
     }
     kvik_model_close(m);

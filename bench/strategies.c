@@ -1,5 +1,5 @@
-/* strategies.c - decoding with static, offloaded but resident, forked and dynamic caches, step by step in turn, so that
- * all of them meet the same moments of the machine.
+/* strategies.c - decoding with static, offloaded but resident, forked and dynamic caches in turn, so that all of them meet
+ * the same moments of the machine.  Each has a few steps in a row, because the first one wakes the threads of its cache.
  * The floor is a plain read of as many bytes as the weights and the dynamic cache have.
  *
  *     build/release/bench_strategies MODEL [THREADS] */
@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { KINDS = 4, STEPS = 150 };
+enum { KINDS = 4, TURN = 5, STEPS = 30 * TURN };
 
 struct kind {
     const char *name, *implementation;
@@ -89,12 +89,13 @@ int main(int argc, char **argv)
         kvik_cache_usage(kind[0].c, &u);
         kind[3].c = kind[0].c;
         check(kvik_cache_fork(kind[0].c, kind[0].s, &kind[3].s));
-        for (uint32_t i = 0; i < STEPS; i++)
-            for (uint32_t k = 0; k < KINDS; k++) {
-                double begun = now_seconds();
-                feed(&kind[k], ids + i, 1, logits);
-                kind[k].t[i] = now_seconds() - begun;
-            }
+        for (uint32_t from = 0; from < STEPS; from += TURN)
+            for (uint32_t k = 0; k < KINDS; k++)
+                for (uint32_t i = from; i < from + TURN; i++) {
+                    double begun = now_seconds();
+                    feed(&kind[k], ids + i, 1, logits);
+                    kind[k].t[i] = now_seconds() - begun;
+                }
         at += STEPS;
         check(kvik_cache_drop(kind[3].c, kind[3].s));
         double floor = (weights + (double)u.bytes) / bw, first = median_of(kind[0].t, STEPS);

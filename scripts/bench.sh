@@ -1,9 +1,11 @@
 #!/bin/sh
-# bench.sh MODEL - measures the whole model (make bench): speed against the bandwidth of memory, prefill and decoding at depth, steps of
-# several tokens, strategies, speculation, offloading, the start, all strategies in a table and a page of HTML, and the package.
+# bench.sh MODEL - measures the whole model (make bench): speed against the bandwidth of memory, prefill and decoding at depth, with
+# AVX2 as well, products by type of the weights, steps of several tokens, strategies, speculation, offloading, texts that come again, the start,
+# quantizing, all strategies in a table and a page of HTML, and the package.
 #
-# Takes ten minutes or so.  What steps and offloading cost is appended to CSV files in bench/results, with the date and the processor.
-#   THREADS=N   threads (all)      NAMES="steps offload"   only these
+# Takes ten minutes or so.  Figures are appended to CSV files in bench/results, with the date and the processor.
+#   THREADS=N      threads (all)      NAMES="steps offload"   only these
+#   FLOAT_MODEL=DIR   a directory with f32, f16 or bf16 weights, whose quantizing is measured (else it is not)
 set -eu
 cd "$(dirname "$0")/.."
 model=${1:?usage: bench.sh MODEL}
@@ -14,13 +16,21 @@ cpu=$(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -n 1 | tr , ' ')
 cpu="${cpu:-unknown} $(nproc) CPUs"
 version=$(./kvik --version | tr , ' ' | head -n 1)
 log=build/bench.log
-wants() { case " ${NAMES:-generate rates steps strategies speculate offload start caches package} " in *" $1 "*) ;; *) return 1 ;; esac; }
+kept=build/bench-cache # of the runs that measure the start
+wants() { case " ${NAMES:-generate rates products steps strategies speculate offload reuse start quantize caches package} " in *" $1 "*) ;; *) return 1 ;; esac; }
 title() { printf '\n== %s\n' "$1"; }
 
 # Runs a command and leaves its output in $log as well.
 logged() {
     "$@" >$log || { cat $log; exit 1; }
     cat $log
+}
+
+# Runs a command with a cache directory of its own, and prints the milliseconds that it took.
+milliseconds() {
+    begun=$(date +%s%N)
+    XDG_CACHE_HOME=$PWD/$kept "$@" >/dev/null 2>&1 || { echo "bench: failed: $*" >&2; exit 1; }
+    echo $((($(date +%s%N) - begun) / 1000000))
 }
 
 # Appends the lines KIND,... of the log to a CSV file, which begins with a line of titles if it is new.
@@ -39,7 +49,15 @@ fi
 if wants rates; then
     title "prefill and decoding at depth, tokens a second"
     ./kvik tokenize "$model" <docs/CACHE.md >build/bench.ids
-    $bin/bench_rates "$model" "$threads" f16 build/bench.ids
+    for isa in ${KVIK_ISA:-best avx2}; do
+        [ $isa = best ] || grep -q " $isa " /proc/cpuinfo || continue
+        echo "$isa:"
+        (unset KVIK_ISA; [ $isa = best ] || export KVIK_ISA=$isa; exec $bin/bench_rates "$model" "$threads" f16 build/bench.ids)
+    done
+fi
+if wants products; then
+    title "products of a prompt by type of the weights, in turn"
+    if python=$(scripts/python.sh); then "$python" bench/products.py "$threads"; fi
 fi
 if wants steps; then
     title "steps of several tokens: kind, tokens, milliseconds, in steps of one token, tokens a second"
@@ -47,7 +65,7 @@ if wants steps; then
     record steps steps.csv "kind,tokens,milliseconds of a step,in steps of one token,tokens a second"
 fi
 if wants strategies; then
-    title "strategies, step by step in turn"
+    title "strategies, in turn"
     $bin/bench_strategies "$model" "$threads"
 fi
 if wants speculate; then
@@ -55,14 +73,41 @@ if wants speculate; then
     $bin/bench_speculate "$model" "$threads"
 fi
 if wants offload; then
-    title "offload: depth, tokens a second in memory, offloaded, ratio, MiB read a token; cold: depth, tokens a second, MB/s, MB/s of the storage, ratio"
+    title "offload: depth, tokens a second in memory, offloaded, ratio, MiB read a token; cold: depth, tokens a second, MB/s, MB/s of the storage, ratio;
+trace of a cold step (build/offload-DEPTH.json): depth, ms, of them computing, share of the computing with a read in flight"
     logged $bin/bench_offload "$model" "$threads" cold
     record offload offload.csv "depth,tokens a second in memory,offloaded,ratio,MiB read a token"
     record cold offload-cold.csv "depth,tokens a second,MB/s read,MB/s of the storage,ratio"
+    record trace offload-trace.csv "depth,ms of a cold step,ms computing,share of the computing with a read in flight"
+fi
+if wants reuse; then
+    title "a text again: what, milliseconds, of computing it, KiB in the file or written to it"
+    logged $bin/bench_reuse "$model" "$threads"
+    record reuse reuse.csv "what,milliseconds,of computing the text,KiB of the file or written to it"
 fi
 if wants start; then
-    title "the start, milliseconds"
-    $bin/bench_start "$model"
+    title "the start, milliseconds; the first run builds what the user's cache directory keeps"
+    rm -rf $kept
+    XDG_CACHE_HOME=$PWD/$kept logged $bin/bench_start "$model"
+    sed 1d $log | while IFS=, read -r what figures; do
+        echo "$date,$cpu,${model##*/}: $what,used,$figures" >>bench/results/start.csv
+    done
+fi
+if wants quantize && [ "${FLOAT_MODEL-}" ]; then
+    title "--quantize of $FLOAT_MODEL, the whole command, milliseconds: type, first run, median of five later runs, MiB kept"
+    for type in none q8_0 q4_0 q4_k; do
+        rm -rf $kept
+        set -- ./kvik generate "$FLOAT_MODEL" --input-ids 1,504,3575 --max-new-tokens 1 --threads "$threads"
+        [ $type = none ] || set -- "$@" --quantize $type
+        first=$(milliseconds "$@")
+        sleep 2 # a kept file is trusted when it is two seconds old
+        milliseconds "$@" >/dev/null
+        for i in 1 2 3 4 5; do milliseconds "$@"; done | sort -n >$log
+        size=$(du -sm $kept/kvik/weights 2>/dev/null | cut -f1)
+        figures="$first,$(sed -n 3p $log),$(sed -n 1p $log),$(sed -n 5p $log)"
+        echo "quantize,$type,$figures,${size:-0}"
+        echo "$date,$cpu,${FLOAT_MODEL##*/} --quantize $type: whole command,used,$figures" >>bench/results/start.csv
+    done
 fi
 if wants caches; then
     title "all strategies; build/caches.html shows them"

@@ -27,6 +27,7 @@ def gather(paths):
             runs.append(json.load(f))
     out = {k: runs[0][k] for k in ("model", "cpu", "threads", "date", "kvik")}
     out["runs"] = sum(r["runs"] for r in runs)
+    out["in_turn"] = all(r.get("in_turn") for r in runs)
     out["strategies"] = []
     for i, s in enumerate(runs[0]["strategies"]):
         rows = [r["strategies"][i]["depths"] for r in runs]
@@ -42,6 +43,11 @@ def memory_at(s, tokens):
     return [b for n, b in s["memory"] if n <= max(tokens, s["memory"][0][0])][-1]
 
 
+def method(o):
+    """Returns how the speeds were measured."""
+    return f"medians of {o['runs']} runs" + (", in turn with dynamic" if o.get("in_turn") else "")
+
+
 def summary(o):
     """Returns the table of the README."""
     base = o["strategies"][0]["depths"][-1]["tokens_per_second"]
@@ -52,7 +58,7 @@ def summary(o):
         same = "-" if s is o["strategies"][0] else "identical" if q["identical"] else f"{q['same_token']} of {q['positions']}"
         lines.append(f"| {s['strategy']} | {p['memory_bytes'] / MIB:.1f} MiB{disk} | {p['peak_bytes'] / MIB:.1f} MiB | {rate:.0f} "
                      f"| {rate / base:.2f} | {same} |")
-    lines += ["", f"{o['model']}, {o['threads']} threads of {o['cpu']}, {o['date']}, kvik {o['kvik']}; medians of {o['runs']} runs."]
+    lines += ["", f"{o['model']}, {o['threads']} threads of {o['cpu']}, {o['date']}, kvik {o['kvik']}; {method(o)}."]
     return "\n".join(lines)
 
 
@@ -65,8 +71,7 @@ def table(o):
     for s in o["strategies"]:
         lines.append(f"| {s['strategy']} | " + " | ".join(f"{memory_at(s, d) / MIB:.1f}" for d in later) + " | "
                      + " | ".join(f"{d['tokens_per_second']:.0f}" for d in s["depths"]) + " |")
-    lines += ["", f"{o['model']}, {o['threads']} threads of {o['cpu']}, {o['date']}, kvik {o['kvik']}; medians of {o['runs']} runs. "
-              "Single runs differ by a third."]
+    lines += ["", f"{o['model']}, {o['threads']} threads of {o['cpu']}, {o['date']}, kvik {o['kvik']}; {method(o)}."]
     return "\n".join(lines)
 
 
@@ -98,8 +103,7 @@ def comparison(o):
         lines.append(f"| {title} | {memory} → {held} | {made} → {made_here} | {speed} → {rate:.0f} tokens/s ({rate / base:.2f}) "
                      f"| {long} → {long_here} | {same} |")
     lines += ["", f"Memory after a prompt of {by['dynamic']['prompt']['tokens']} tokens in one call, speed with as many tokens cached (and as a share of "
-              f"dynamic). {o['model']}, {o['threads']} threads of {o['cpu']}, {o['date']}, kvik {o['kvik']}; speeds are medians of {o['runs']} runs, "
-              "and single runs differ by a third."]
+              f"dynamic). {o['model']}, {o['threads']} threads of {o['cpu']}, {o['date']}, kvik {o['kvik']}; speeds are {method(o)}."]
     return "\n".join(lines)
 
 
@@ -151,7 +155,7 @@ def picture(o):
         column, row = i % 3, i // 3
         out.append(f'<text x="{48 + 250 * column}" y="{362 + 22 * row}" class="t{i}" font-weight="600">— {name}</text>')
     out.append(f'<text x="16" y="406" class="soft" font-size="11.5">{o["model"]}, {o["threads"]} threads of {o["cpu"]}, {o["date"]}, '
-               f'kvik {o["kvik"]}; medians of {o["runs"]} runs</text>')
+               f'kvik {o["kvik"]}; {method(o)}</text>')
     out.append("</svg>")
     return "\n".join(out) + "\n"
 

@@ -87,8 +87,8 @@ report: all
 	@model=$(MODEL) && scripts/report.sh "$$model"
 
 # bench: the whole model, with every strategy; scripts/bench.sh names what can be set.  bench-ops: single operations, no model needed.
-WHOLE := generate rates steps strategies speculate offload start
-bench: all $(WHOLE:%=$(B)/bench_%)
+WHOLE := generate rates steps strategies speculate offload reuse start
+bench: all $(WHOLE:%=$(B)/bench_%) $(B)/bench_mm
 	@model=$(MODEL) && scripts/bench.sh "$$model"
 # bench-peers: kvik next to llama.cpp and Transformers in one run; scripts/bench-peers.sh names what can be set.
 bench-peers: all $(B)/bench_rates

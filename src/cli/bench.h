@@ -1,5 +1,5 @@
 /* bench.h - private to the bench command.  bench_text.c makes the tokens, bench_run.c measures strategies that grow in pieces,
- * bench_prompt.c measures one prompt in one call.  bench_host.c names the machine and the model.  bench_found.c says what was
+ * bench_pace.c compares their steps with those of a dynamic cache, bench_prompt.c measures one prompt in one call.  bench_host.c names the machine and the model.  bench_found.c says what was
  * found, bench_table.c prints tables and JSON, bench_chart.c, bench_plot.c and bench_report.c draw. */
 #pragma once
 #include "cli/cli.h"
@@ -22,7 +22,9 @@ struct bench_strategy {
 struct bench_depth {
     uint32_t depth;
     double prefill[BENCH_RUNS], decode[BENCH_RUNS]; /* tokens per second */
-    uint64_t bytes;                                 /* of cached rows, in memory and on disk */
+    double ratio
+        [BENCH_RUNS]; /* of its decoding speed to the dynamic cache's, in turn; 0: not measured */
+    uint64_t bytes;   /* of cached rows, in memory and on disk */
 };
 /* Memory against tokens. */
 struct bench_curve {
@@ -47,14 +49,23 @@ struct bench_row {
     struct bench_curve pieces;
     struct bench_prompt prompt;
 };
+/* The dynamic cache that takes turns with each strategy (bench_pace.c). */
+struct bench_pace {
+    kvik_cache *cache;                      /* NULL: there is none */
+    kvik_seq grows, at[BENCH_DEPTHS], turn; /* the last: a fork that decodes, or 0 */
+    uint32_t depth;                         /* tokens of `turn` */
+    float *logits;
+};
 struct bench {
     struct session *session;
+    struct bench_pace pace;
     char model[128], cpu[128], date[16];
     const char *text; /* file of the measured text; NULL: the model wrote it */
     uint32_t threads;
     uint32_t window; /* tokens that sliding windows and sinks keep; 0: the model's own windows */
     uint32_t n_depths, depth[BENCH_DEPTHS];
     uint32_t runs, steps;
+    bool in_turn; /* true if the strategies decoded in turn with the dynamic cache */
     int32_t *ids; /* owned: the measured text */
     uint32_t n_ids;
     uint64_t weight_bytes; /* that a decode step reads once */
@@ -94,6 +105,18 @@ void bench_sample(kvik_cache *c, uint32_t tokens, struct bench_curve *curve);
 double bench_median(const double *v, uint32_t n);
 /* Returns half the range of n runs as a share of their median; 0 for one run. */
 double bench_spread(const double *v, uint32_t n);
+
+/* bench_pace.c */
+/* Opens the dynamic cache and fills it up to the greatest depth.  If it does not fit, there is none.  Returns 0 or
+ * EXIT_INTERRUPTED. */
+int bench_pace_open(struct bench *b);
+void bench_pace_close(struct bench *b);
+/* Begins to decode at the d-th depth; measures a step, in seconds (0: there is no such cache); ends. */
+int bench_pace_begin(struct bench *b, uint32_t d);
+int bench_pace_step(struct bench *b, double *seconds);
+int bench_pace_end(struct bench *b);
+/* After all runs: speeds of strategies become the dynamic cache's, times their ratios. */
+void bench_pace_settle(struct bench *b);
 
 /* bench_prompt.c */
 /* Measures one prompt in one call.  The first row keeps its logits in b, the others are compared with them. */

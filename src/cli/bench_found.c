@@ -60,6 +60,7 @@ void bench_method(const struct bench *b, struct buf *out)
         say(out, "one run");
     else
         say(out, "medians of %u runs", b->runs);
+    if (b->in_turn) say(out, ", in turn with dynamic");
 }
 
 const char *bench_quality(const struct bench_prompt *p, char out[24])

@@ -1,11 +1,13 @@
 /* bench_run.c - measures one strategy as a conversation uses it: the sequence grows in pieces, and at each depth a few tokens
- * are decoded.
+ * are decoded, a few steps at a time in turn with a dynamic cache (bench_pace.c).
  *
  * Runs of all strategies alternate, so a machine that slows down slows all of them.  The report takes medians. */
 #include "cli/bench.h"
 
 #include <math.h>
 #include <string.h>
+
+enum { TURN = 4 }; /* steps in a row, because the first one wakes the threads of its cache */
 
 double bench_median(const double *v, uint32_t n)
 {
@@ -142,7 +144,7 @@ static int measure(struct bench *b, struct bench_row *r, struct bench_job *j, ui
 {
     struct bench_depth *at = &r->at[d];
     uint32_t piece = MAX(BENCH_PIECE, bench_longest(b) / 40 + 1), before = j->len;
-    double begun = now_seconds(), step[256];
+    double begun = now_seconds(), step[256], pace[256];
     kvik_usage u = {.size = sizeof u};
     at->depth = b->depth[d];
     while (j->len < b->depth[d]) {
@@ -152,13 +154,21 @@ static int measure(struct bench *b, struct bench_row *r, struct bench_job *j, ui
     }
     double took = now_seconds() - begun;
     at->prefill[run] = j->len > before && took > 0 ? (j->len - before) / took : 0;
-    for (uint32_t i = 0; i < b->steps; i++) {
-        begun = now_seconds();
-        TRY(feed(b, j, 1, true));
-        step[i] = now_seconds() - begun;
+    TRY(bench_pace_begin(b, d));
+    for (uint32_t i = 0, end = 0; i < b->steps; i = end) {
+        end = MIN(i + TURN, b->steps);
+        for (uint32_t k = i; k < end; k++)
+            TRY(bench_pace_step(b, &pace[k]));
+        for (uint32_t k = i; k < end; k++) {
+            begun = now_seconds();
+            TRY(feed(b, j, 1, true));
+            step[k] = now_seconds() - begun;
+        }
     }
+    TRY(bench_pace_end(b));
     took = bench_median(step, b->steps);
     at->decode[run] = took > 0 ? 1 / took : 0;
+    at->ratio[run] = bench_median(pace, b->steps) * at->decode[run];
     kvik_cache_usage(j->cache, &u);
     at->bytes = u.live + u.states + u.spilled;
     if (run == 0) bench_sample(j->cache, j->len, &r->pieces);

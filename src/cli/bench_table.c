@@ -155,9 +155,10 @@ json_t *bench_json(const struct bench *b)
         json_object_set_new(o, "memory", curve(&r->pieces));
         json_array_append_new(rows, o);
     }
-    return json_pack("{s:s, s:s, s:i, s:s, s:s, s:s?, s:i, s:i, s:i, s:f, s:I, s:o}", "model",
+    return json_pack("{s:s, s:s, s:i, s:s, s:s, s:s?, s:i, s:i, s:i, s:b, s:f, s:I, s:o}", "model",
                      b->model, "cpu", b->cpu, "threads", (int)b->threads, "date", b->date, "kvik",
                      kvik_version(), "text", b->text, "window", (int)b->window, "runs",
-                     (int)b->runs, "steps", (int)b->steps, "read_bandwidth", b->bandwidth,
-                     "weight_bytes", (json_int_t)b->weight_bytes, "strategies", rows);
+                     (int)b->runs, "steps", (int)b->steps, "in_turn", (int)b->in_turn,
+                     "read_bandwidth", b->bandwidth, "weight_bytes", (json_int_t)b->weight_bytes,
+                     "strategies", rows);
 }

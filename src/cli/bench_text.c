@@ -34,7 +34,8 @@ double bench_estimate(const struct bench *b)
     mem_free(logits);
     if (prompt < 0 || step < 0) return 0;
     double longest = bench_longest(b), quality = BENCH_QUALITY;
-    double run = longest * prompt + (double)b->n_depths * b->steps * step;
+    double turns = b->n_rows > 1 ? 2 : 1; /* the dynamic cache takes turns */
+    double run = longest * prompt + turns * b->n_depths * b->steps * step;
     double once = longest * prompt + quality * step, text = b->text ? 0 : b->n_ids * step;
     enum {
         DEEPER = 125

@@ -1,5 +1,5 @@
 /* cmd_bench.c - kvik bench: measures memory and speed of each cache strategy.  Speeds are compared with the dynamic cache
- * and with the limit of memory bandwidth, measured in the same run.  All numbers are medians. */
+ * in turn, and with the limit of memory bandwidth, measured in the same run.  All numbers are medians. */
 #include "base/bandwidth.h"
 #include "base/file.h"
 #include "cli/bench.h"
@@ -108,6 +108,7 @@ static int measure(struct bench *b)
     progress_begin(&p, "writing the text");
     status = bench_text(b, &p);
     progress_end(&p);
+    if (!status && b->n_rows > 1) status = bench_pace_open(b);
     progress_begin(&p, "measuring");
     for (uint32_t run = 0; !status && run < b->runs; run++)
         for (uint32_t i = 0; !status && i < b->n_rows; i++) {
@@ -116,6 +117,8 @@ static int measure(struct bench *b)
             if (!status) status = bench_run(b, &b->row[i], run);
         }
     progress_end(&p);
+    bench_pace_settle(b);
+    bench_pace_close(b);
     return status;
 }
 
@@ -213,7 +216,8 @@ const struct command command_bench = {
         "Prefills a prompt in one call, then a conversation in pieces up to each depth, and decodes there. Prints the\n"
         "peaks of cache memory, tokens per second, two ratios (to the dynamic cache, and to the floor of reading weights and\n"
         "cache once from memory), and by how much the logits after the prompt differ from those of the dynamic\n"
-        "cache.",
+        "cache. Each strategy decodes in turn with a dynamic cache, a few steps at a time, because the speed of a machine\n"
+        "changes from second to second: its speed is the dynamic cache's, times the ratio of their steps.",
     .run = run_bench,
     .option = table,
     .n_options = countof(table),
