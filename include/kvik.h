@@ -203,10 +203,11 @@ KVIK_API uint32_t kvik_model_vocab(const kvik_model *m);
 KVIK_API uint32_t kvik_model_context(const kvik_model *m);
 KVIK_API uint32_t kvik_model_layers(const kvik_model *m);
 KVIK_API uint32_t kvik_model_hidden(const kvik_model *m);
+KVIK_API uint32_t kvik_model_heads(const kvik_model *m);
 /* Writes the embeddings of n ids, [n][kvik_model_hidden], as `embeds` of a prompt or a forward takes them: a model that
  * scales its embeddings has scaled these.  KVIK_UNSUPPORTED for a model with an encoder. */
 KVIK_API int kvik_model_embed(const kvik_model *m, const int32_t *ids, size_t n, float *out);
-KVIK_API uint32_t kvik_model_heads(const kvik_model *m);
+/* How to open a model. */
 typedef struct kvik_model_options {
     size_t size;
     /* NULL, or "q8_0", "q4_0" or "q4_k": matrices of f32, f16 and bf16 are quantized to this type.  The first open of a
@@ -624,7 +625,7 @@ KVIK_API int kvik_cache_export(kvik_cache *c, kvik_seq s, kvik_snapshot **out);
  * without quantization continue with the same bits.  Without ids, a crop that would have to recompute rows is
  * KVIK_LOST. */
 KVIK_API int kvik_cache_import(kvik_cache *c, const kvik_snapshot *in, kvik_seq *out);
-/* The plane of a layer with this name, or NULL. */
+/* Returns the plane of a layer with this name, or NULL. */
 KVIK_API const kvik_plane *kvik_layer_plane(const kvik_layer_rows *l, const char *name);
 /* Frees what kvik_cache_export has returned. */
 KVIK_API void kvik_snapshot_free(kvik_snapshot *s);

@@ -7,7 +7,7 @@
 # continued by the next one within a day.
 #
 #   LLAMA_BENCH=[NAME=]FILE       a llama-bench that is there already, of llama.cpp or a fork of it, is measured too
-#   KVIK_REFERENCE_PYTHON=FILE    a Python with torch and transformers (without it Transformers is left out)
+#   KVIK_REFERENCE_PYTHON=FILE    a Python with torch, transformers and accelerate (without it Transformers is left out)
 #   CACHES="f16 q8_0 q4_0"        rows of 16, 8 and 4 bits.  kvik's are those of hqq and quanto.  Transformers has f32 rows, and
 #                                 is measured beside f16
 #   RUNS=3  THREADS=N             repetitions; threads (all)
@@ -97,8 +97,8 @@ if wants llama && ! build_llama; then
     say "llama.cpp is left out: it could not be fetched or built ($work/pip.log, $work/llama.log)"
     peers=$(echo " $peers " | sed 's/ llama / /')
 fi
-if wants transformers && ! { [ -n "$python" ] && "$python" -c 'import torch, transformers' 2>/dev/null; }; then
-    say "Transformers is left out: KVIK_REFERENCE_PYTHON names no Python with torch and transformers"
+if wants transformers && ! { [ -n "$python" ] && "$python" -c 'import torch, transformers, accelerate' 2>/dev/null; }; then
+    say "Transformers is left out: KVIK_REFERENCE_PYTHON names no Python with torch, transformers and accelerate"
     peers=$(echo " $peers " | sed 's/ transformers / /')
 fi
 if wants bench && ! [ -x "$bench" ]; then

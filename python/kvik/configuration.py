@@ -10,20 +10,40 @@ from ._lib import encode, text_of
 from .errors import FormatError
 
 
+# Attributes that are None where the file of a model does not have them, as in Transformers.
+_UNSET = ("architectures", "bos_token_id", "decoder_start_token_id", "dtype", "eos_token_id", "pad_token_id", "torch_dtype")
+
+
 class PretrainedConfig:
     """The configuration of a model.
 
     Attributes are the keys of config.json (``num_hidden_layers``, ``sliding_window``, ...).  Nested objects, such as
-    ``text_config``, are configurations of their own.
+    ``text_config``, are configurations of their own.  A few attributes that programs ask of any model are None where the file
+    says nothing, such as ``pad_token_id``.
     """
 
     model_type = ""
+    is_encoder_decoder = False
+    attribute_map: Dict[str, str] = {"dtype": "torch_dtype", "torch_dtype": "dtype"}
+    """Other names of keys: ``hidden_size`` of GPT-2 is its ``n_embd``."""
 
     def __init__(self, **kwargs: Any) -> None:
         for key, value in kwargs.items():
             if key.endswith("_config") and isinstance(value, dict) and key != "quantization_config":
                 value = PretrainedConfig(**value)
             setattr(self, key, value)
+
+    def __getattr__(self, name: str) -> Any:
+        other = type(self).attribute_map.get(name)
+        if other in vars(self):
+            return vars(self)[other]
+        if name in _UNSET:
+            return None
+        raise AttributeError(f"{type(self).__name__} has no {name!r}; it has the keys of the model's file")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        other = type(self).attribute_map.get(name)
+        object.__setattr__(self, other if other is not None and other in vars(self) else name, value)
 
     @classmethod
     def from_dict(cls, values: Dict[str, Any], **kwargs: Any) -> "PretrainedConfig":

@@ -208,10 +208,10 @@ class PreTrainedModel(GenerationMixin):
         return self.forward(*args, **kwargs)
 
     def forward(self, input_ids: Any = None, attention_mask: Any = None, position_ids: Any = None,
-                past_key_values: Any = None, inputs_embeds: Any = None, use_cache: Optional[bool] = None,
+                past_key_values: Any = None, inputs_embeds: Any = None, labels: Any = None, use_cache: Optional[bool] = None,
                 output_attentions: Optional[bool] = None, output_hidden_states: Optional[bool] = None,
                 return_dict: Optional[bool] = None, cache_position: Any = None, logits_to_keep: Any = 0,
-                cache_params: Any = None, labels: Any = None, **kwargs: Any) -> Any:
+                cache_params: Any = None, **kwargs: Any) -> Any:
         """Computes the logits of input_ids [batch, n] after the cached tokens, and appends them to the cache.
 
         attention_mask: [batch, cached + n].  position_ids: [1 or batch, n].  cache_position: [n], length, length + 1, ...;

@@ -1,9 +1,9 @@
-"""Pipelines: a model with what stands before and behind it, from texts to texts or from recordings to texts."""
+"""Pipelines: a model with its tokenizer or feature extractor, from texts to texts or from recordings to texts."""
 import os
 import struct
 import tempfile
 from itertools import islice
-from typing import Any, Dict, Iterable, Iterator, List, Optional
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional
 
 import numpy as np
 
@@ -15,13 +15,44 @@ from .model import AutoModelForCausalLM
 from .processing import WhisperFeatureExtractor, WhisperTokenizer
 from .speech import AutoModelForSpeechSeq2Seq, language_names
 from .tokenization import AutoTokenizer
+from .utils.logging import notice
 
 
-# What a text pipeline adds where neither the program nor the model says it, as in Transformers.
+# Options that a text pipeline sets where neither the program nor the model does, as in Transformers.
 _DEFAULTS = {"max_new_tokens": 256, "do_sample": True, "temperature": 0.7}
-# Arguments that are not those of generate(): of the tokenizer, of the template, and of what comes out.
+# Arguments of a call that go to the tokenizer and to the chat template, not to generate().
 _TOKENIZER_TAKES = ("add_special_tokens", "padding", "truncation")
 _TEMPLATE_TAKES = ("tools", "documents")
+# Arguments that choose between the whole text, the new one, and token ids.
+_FORM = ("return_full_text", "return_text", "return_tensors")
+# Arguments of a pipeline that change nothing here.
+_IGNORED = ("framework", "num_workers", "trust_remote_code", "use_fast", "token", "use_auth_token", "image_processor",
+            "video_processor", "binary_output")
+
+
+def _open(auto: Any, model: Any, kwargs: Dict[str, Any]) -> Any:
+    """Returns the model of a pipeline, opened if it came as a name, and takes its arguments out of kwargs."""
+    options = dict(kwargs.pop("model_kwargs", None) or {})
+    for name in ("dtype", "torch_dtype", "device_map", "revision"):
+        value = kwargs.pop(name, None)
+        if value is not None:
+            options[name] = value
+    device = kwargs.pop("device", None)
+    if device != -1:  # -1 means the CPU, any other number a GPU
+        accept_device(device)
+    for name in _IGNORED:
+        kwargs.pop(name, None)
+    return auto.from_pretrained(model, **options) if isinstance(model, (str, os.PathLike)) else model
+
+
+class _Wanted(NamedTuple):
+    """The form of the results that a call asks for."""
+
+    full: bool
+    tensors: bool
+    skip_special: bool
+    clean: Optional[bool]
+    final: Optional[bool]
 
 
 class TextGenerationPipeline:
@@ -30,22 +61,16 @@ class TextGenerationPipeline:
     task = "text-generation"
 
     def __init__(self, model: Any, tokenizer: Any = None, **kwargs: Any) -> None:
-        options = dict(kwargs.pop("model_kwargs", None) or {})
-        for name in ("dtype", "torch_dtype", "device_map", "revision"):
-            if kwargs.get(name) is not None:
-                options[name] = kwargs.pop(name)
-        if isinstance(model, str) or not hasattr(model, "generate"):
-            tokenizer = tokenizer if tokenizer is not None else model
-            model = AutoModelForCausalLM.from_pretrained(model, **options)
-        if getattr(model.config, "model_type", "") == "whisper":
+        self.model = model = _open(AutoModelForCausalLM, model, kwargs)
+        if not hasattr(model, "generate"):
+            raise TypeError(f"a pipeline takes a model or its name, not {type(model).__name__}")
+        if getattr(getattr(model, "config", None), "model_type", "") == "whisper":
             raise UnsupportedError(f"{model!r} is a speech model; give pipeline('automatic-speech-recognition', ...)")
         if tokenizer is None:
             tokenizer = model.name_or_path
-        self.model = model
-        self.tokenizer = AutoTokenizer.from_pretrained(tokenizer) if isinstance(tokenizer, str) else tokenizer
-        _take_device(kwargs)
-        for name in ("framework", "num_workers", "trust_remote_code", "use_fast"):
-            kwargs.pop(name, None)
+        self.tokenizer = AutoTokenizer.from_pretrained(tokenizer) if isinstance(tokenizer, (str, os.PathLike)) else tokenizer
+        if isinstance(kwargs.get("assistant_model"), (str, os.PathLike)):
+            kwargs["assistant_model"] = AutoModelForCausalLM.from_pretrained(kwargs["assistant_model"])
         self.defaults = kwargs
 
     @property
@@ -62,7 +87,8 @@ class TextGenerationPipeline:
         """Generates for a text, a chat, or a list of them.
 
         Returns a list of {"generated_text"} with a dictionary for each returned sequence; for a list of inputs, a list of
-        such lists; for a generator, an iterator over them.  return_full_text=False gives the new text alone, return_tensors=True
+        such lists; for a generator, an iterator over them.  Options that the pipeline was made with count where the call
+        does not say otherwise.  return_full_text=False gives the new text alone, return_tensors=True
         {"generated_token_ids"}, a list.  A chat gives its messages and the new one.
 
         skip_special_tokens=False keeps special tokens in the new text.  stop_sequence: a text or a list that ends the answer.
@@ -71,15 +97,17 @@ class TextGenerationPipeline:
         model's generation_config say otherwise, a pipeline draws up to 256 tokens at a temperature of 0.7, as in Transformers.
         batch_size: so many inputs are generated at once, which is faster; greedy tokens stay the same.
         """
-        if return_full_text is not None and (return_text is not None or return_tensors is not None):
-            raise ArgumentError("return_full_text excludes return_text and return_tensors")
-        if return_text is not None and return_tensors is not None:
-            raise ArgumentError("return_text and return_tensors exclude each other")
         options = {**self.defaults, **kwargs}
+        form = dict(zip(_FORM, (return_full_text, return_text, return_tensors)))
+        if any(value is not None for value in form.values()):  # one choice, so that of the call replaces the pipeline's
+            options.update(form)
+        for name, value in (("clean_up_tokenization_spaces", clean_up_tokenization_spaces),
+                            ("continue_final_message", continue_final_message)):
+            if value is not None:
+                options[name] = value
         options.pop("num_workers", None)
         size = int(options.pop("batch_size", None) or 1)
-        settings = {"full": return_full_text is not False, "tensors": bool(return_tensors), "clean": clean_up_tokenization_spaces,
-                    "final": continue_final_message}
+        wanted = _take_wanted(options)
 
         def run(items: Iterable[Any]) -> Iterator[List[Dict[str, Any]]]:
             source = iter(items)
@@ -87,7 +115,7 @@ class TextGenerationPipeline:
                 some = list(islice(source, max(size, 1)))
                 if not some:
                     return
-                yield from self._some(some, dict(options), **settings)
+                yield from self._some(some, options, wanted)
         if isinstance(text_inputs, str) or _is_chat(text_inputs):
             return next(run([text_inputs]))
         if isinstance(text_inputs, (list, tuple)):
@@ -98,26 +126,19 @@ class TextGenerationPipeline:
             return run(text_inputs[i] for i in range(len(text_inputs)))
         raise ValueError(f"a pipeline takes a text, a chat or a list of them, not {type(text_inputs).__name__}")
 
-    def _some(self, items: List[Any], options: Dict[str, Any], full: bool, tensors: bool, clean: Optional[bool],
-              final: Optional[bool]) -> List[List[Dict[str, Any]]]:
+    def _some(self, items: List[Any], options: Dict[str, Any], wanted: _Wanted) -> List[List[Dict[str, Any]]]:
         """Generates for some inputs at once."""
-        skip = options.pop("skip_special_tokens", None) is not False
-        encoded, used = [], set()
-        for i, item in enumerate(items):
-            if _is_chat(item):
-                items[i] = item = list(getattr(item, "messages", item))
-            taken = dict(options)
-            encoded.append(self._encode(item, self._goes_on(item, final), taken))
-            used.update(set(options) - set(taken))
-        for name in used:
-            del options[name]
-        options = self._options(options)
+        items = [list(getattr(item, "messages", item)) if _is_chat(item) else item for item in items]
+        encoded, rest = [], options
+        for item in items:
+            rest = dict(options)
+            encoded.append(self._encode(item, self._goes_on(item, wanted.final), rest))
+        rest = self._options(rest)
         if len(items) > 1 and (self.tokenizer.pad_token_id is None or any(ids is None for ids, _ in encoded)):
-            return [self._rows([item], [one], options, full, tensors, skip, clean, final)[0] for item, one in zip(items, encoded)]
-        return self._rows(items, encoded, options, full, tensors, skip, clean, final)
+            return [self._rows([item], [one], rest, wanted)[0] for item, one in zip(items, encoded)]
+        return self._rows(items, encoded, rest, wanted)
 
-    def _rows(self, items: List[Any], encoded: List[Any], options: Dict[str, Any], full: bool, tensors: bool, skip: bool,
-              clean: Optional[bool], final: Optional[bool]) -> List[List[Dict[str, Any]]]:
+    def _rows(self, items: List[Any], encoded: List[Any], options: Dict[str, Any], wanted: _Wanted) -> List[List[Dict[str, Any]]]:
         ids, mask = encoded[0]
         if len(items) > 1:
             batch = self.tokenizer.pad({"input_ids": [i[0] for i, _ in encoded], "attention_mask": [m[0] for _, m in encoded]},
@@ -128,17 +149,15 @@ class TextGenerationPipeline:
         sequences = out.sequences if hasattr(out, "keys") else out
         columns = 0 if ids is None else ids.shape[1]
         each = len(sequences) // len(items)
-        results = []
-        for i, item in enumerate(items):
-            rows = []
-            for sequence in sequences[i * each:(i + 1) * each]:
-                if tensors:
-                    rows.append({"generated_token_ids": sequence.tolist()})
-                    continue
-                new = self.tokenizer.decode(sequence[columns:], skip, clean)
-                rows.append({"generated_text": self._whole(item, new, final) if full else new})
-            results.append(rows)
-        return results
+        return [[self._record(item, sequence, columns, wanted) for sequence in sequences[i * each:(i + 1) * each]]
+                for i, item in enumerate(items)]
+
+    def _record(self, item: Any, sequence: Any, columns: int, wanted: _Wanted) -> Dict[str, Any]:
+        """Returns the result of one sequence; its first columns are those of the prompt."""
+        if wanted.tensors:
+            return {"generated_token_ids": sequence.tolist()}
+        new = self.tokenizer.decode(sequence[columns:], wanted.skip_special, wanted.clean)
+        return {"generated_text": self._whole(item, new, wanted.final) if wanted.full else new}
 
     @staticmethod
     def _goes_on(item: Any, final: Optional[bool]) -> bool:
@@ -189,15 +208,24 @@ class TextGenerationPipeline:
         return options
 
 
-def _take_device(options: Dict[str, Any]) -> None:
-    device = options.pop("device", None)
-    if device != -1:  # -1 means the CPU, any other number a GPU
-        accept_device(device)
+def _take_wanted(options: Dict[str, Any]) -> _Wanted:
+    """Takes the form of the results out of options: those of the call, over those that the pipeline was made with."""
+    full, text, tensors = (options.pop(name, None) for name in _FORM)
+    if full is not None and (text is not None or tensors is not None):
+        raise ArgumentError("return_full_text excludes return_text and return_tensors")
+    if text is not None and tensors is not None:
+        raise ArgumentError("return_text and return_tensors exclude each other")
+    return _Wanted(full is not False, bool(tensors), options.pop("skip_special_tokens", None) is not False,
+                   options.pop("clean_up_tokenization_spaces", None), options.pop("continue_final_message", None))
 
 
 def _is_chat(value: Any) -> bool:
     value = getattr(value, "messages", value)
     return isinstance(value, (list, tuple)) and bool(value) and isinstance(value[0], dict)
+
+
+# How Transformers cuts a recording: arguments that are not needed here.
+_WINDOWS = ("batch_size", "chunk_length_s", "stride_length_s", "ignore_warning")
 
 
 class AutomaticSpeechRecognitionPipeline:
@@ -210,20 +238,14 @@ class AutomaticSpeechRecognitionPipeline:
 
     def __init__(self, model: Any, tokenizer: Any = None, feature_extractor: Any = None, processor: Any = None,
                  **kwargs: Any) -> None:
-        options = dict(kwargs.pop("model_kwargs", None) or {})
-        for name in ("dtype", "torch_dtype", "device_map", "revision"):
-            if kwargs.get(name) is not None:
-                options[name] = kwargs.pop(name)
-        if isinstance(model, (str, os.PathLike)):
-            model = AutoModelForSpeechSeq2Seq.from_pretrained(model, **options)
+        model = _open(AutoModelForSpeechSeq2Seq, model, kwargs)
         if getattr(model, "main_input_name", None) != "input_features":
             raise UnsupportedError(f"{model!r} is no speech model")
         self.model = model
         self._tokenizer, self._extractor = tokenizer, feature_extractor
         if processor is not None:
             self._tokenizer, self._extractor = tokenizer or processor.tokenizer, feature_extractor or processor.feature_extractor
-        _take_device(kwargs)
-        for name in ("framework", "batch_size", "chunk_length_s", "stride_length_s", "ignore_warning"):
+        for name in _WINDOWS:
             kwargs.pop(name, None)
         self.defaults = kwargs
 
@@ -264,7 +286,7 @@ class AutomaticSpeechRecognitionPipeline:
             return [self(item, return_timestamps, return_language, generate_kwargs, **kwargs) for item in inputs]
         options = {**self.defaults, **kwargs}
         options.update({**(options.pop("generate_kwargs", None) or {}), **(generate_kwargs or {})})
-        for name in ("chunk_length_s", "stride_length_s", "ignore_warning", "batch_size"):
+        for name in _WINDOWS:
             options.pop(name, None)
         timed = return_timestamps if return_timestamps is not None else options.pop("return_timestamps", None)
         options.pop("return_timestamps", None)
@@ -357,17 +379,24 @@ def _wav(samples: np.ndarray, rate: int) -> bytes:
 _TASKS = {"text-generation": TextGenerationPipeline, "automatic-speech-recognition": AutomaticSpeechRecognitionPipeline}
 
 
-def pipeline(task: Optional[str] = None, model: Any = None, tokenizer: Any = None, **kwargs: Any) -> Any:
+def pipeline(task: Optional[str] = None, model: Any = None, config: Any = None, tokenizer: Any = None,
+             feature_extractor: Any = None, **kwargs: Any) -> Any:
     """Makes a pipeline.
 
     task: "text-generation", or "automatic-speech-recognition"; without it, what the model is for.  model: a directory, a
-    .gguf file, a hub id in the local cache, or an open model.  Further arguments are options of the pipeline's calls.
+    .gguf file, a hub id in the local cache, or an open model.  tokenizer, feature_extractor: an object, or the name of a
+    model whose own it is; without them, those of the model.  config is ignored with a warning.  Further arguments are
+    options of the pipeline's calls.
     """
     if model is None:
         raise ValueError("pipeline() needs a model: a directory, a .gguf file, a hub id in the local cache, or an open model")
+    if config is not None:
+        notice("pipeline() ignores config: the configuration of a model is that of its files", stacklevel=2)
     if task is None:
         kind = getattr(model, "config", None) or PretrainedConfig.from_pretrained(model)
         task = "automatic-speech-recognition" if getattr(kind, "model_type", "") == "whisper" else "text-generation"
     if task not in _TASKS:
         raise UnsupportedError(f"pipeline({task!r}): this version has {' and '.join(map(repr, _TASKS))}")
+    if feature_extractor is not None:
+        kwargs["feature_extractor"] = feature_extractor
     return _TASKS[task](model, tokenizer, **kwargs)

@@ -24,6 +24,8 @@ def _type(hint: Any) -> Dict[str, Any]:
     if origin in _UNIONS:
         rest = [_type(a) for a in inner if a is not type(None)]
         return {**_any_of(rest), **({"nullable": True} if type(None) in inner else {})}
+    if origin in (list, tuple, dict) and not inner:  # typing.List without what it holds
+        return {"type": _NAMES[origin]}
     if origin is list:
         return {"type": "array", "items": _type(inner[0])}
     if origin is tuple and len(inner) > 1 and ... not in inner:
@@ -54,16 +56,34 @@ def _one_or_several(names: Any) -> Union[str, Sequence[str]]:
     return found[0] if len(found) == 1 else found
 
 
+def _arguments(section: str) -> Dict[str, str]:
+    """Returns the descriptions of arguments.  Lines that are indented deeper than an argument continue its description."""
+    found: Dict[str, str] = {}
+    name, indent = "", 0
+    for line in filter(str.strip, section.split("\n")):
+        depth, text = len(line) - len(line.lstrip()), line.strip()
+        begins = re.match(r"(\w+)\s*(?:\([^)]*\))?:\s*(.*)", text)
+        if begins and (not name or depth <= indent):
+            name, indent = begins[1], depth
+            found[name] = begins[2]
+        elif name:
+            found[name] = f"{found[name]} {text}".strip()
+    return found
+
+
 def _docstring(function: Callable[..., Any]) -> Tuple[str, Dict[str, str], str]:
     """Returns the description, those of the arguments, and that of the result, from a docstring in Google's style."""
     text = inspect.cleandoc(function.__doc__ or "")
     if not text:
-        raise ValueError(f"the tool {function.__name__} needs a docstring that says what it does")
+        raise ValueError(f"the tool {_name(function)} needs a docstring that says what it does")
     parts = re.split(r"^(Args|Arguments|Returns|Raises):\s*$", text, flags=re.M)
     sections = dict(zip(parts[1::2], parts[2::2]))
-    found = re.findall(r"^\s+(\w+)\s*(?:\([^)]*\))?:\s*(.*?)(?=^\s+\w+\s*(?:\([^)]*\))?:|\Z)",
-                       sections.get("Args", sections.get("Arguments", "")), flags=re.M | re.S)
-    return parts[0].strip(), {name: " ".join(d.split()) for name, d in found}, " ".join(sections.get("Returns", "").split())
+    arguments = _arguments(sections.get("Args", sections.get("Arguments", "")))
+    return parts[0].strip(), arguments, sections.get("Returns", "").strip()
+
+
+def _name(tool: Any) -> str:
+    return getattr(tool, "__name__", type(tool).__name__)
 
 
 def _choices(text: str, name: str, tool: Any) -> List[Any]:
@@ -72,14 +92,21 @@ def _choices(text: str, name: str, tool: Any) -> List[Any]:
     except ValueError:
         found = None
     if not isinstance(found, list):
-        raise ValueError(f"the choices of the argument {name!r} of the tool {tool.__name__} are no JSON list: {text}")
+        raise ValueError(f"the choices of the argument {name!r} of the tool {_name(tool)} are no JSON list: {text}")
     return [c.strip() if isinstance(c, str) else c for c in found]
 
 
 def tool_json(tool: Any) -> Dict[str, Any]:
     """Returns the JSON schema of a tool.  A dictionary is taken as it is."""
-    if isinstance(tool, dict):
-        return tool
+    return tool if isinstance(tool, dict) else get_json_schema(tool)
+
+
+def get_json_schema(tool: Callable[..., Any]) -> Dict[str, Any]:
+    """Returns the JSON schema of a function, as chat templates show tools to a model.
+
+    Its docstring says what it does and, under ``Args:``, what each argument means; each argument has a type hint.
+    ``(choices: ["a", "b"])`` at the end of a description becomes an enum.  Raises ValueError or TypeError with what lacks.
+    """
     if not callable(tool):
         raise TypeError(f"a tool is a JSON schema or a function, not {type(tool).__name__}")
     description, arguments, result = _docstring(tool)
@@ -90,7 +117,7 @@ def tool_json(tool: Any) -> Dict[str, Any]:
         if not i and name in ("self", "cls") and name not in hints:
             continue
         if name not in hints or name not in arguments:
-            raise ValueError(f"the argument {name!r} of the tool {tool.__name__} needs a type hint and a line under Args")
+            raise ValueError(f"the argument {name!r} of the tool {_name(tool)} needs a type hint and a line under Args")
         description_of = arguments[name]
         choices = re.search(r"\(choices:\s*(.*?)\)\s*$", description_of, re.I)
         properties[name] = _type(hints[name])
@@ -101,7 +128,7 @@ def tool_json(tool: Any) -> Dict[str, Any]:
         if parameter.default is inspect.Parameter.empty:
             required.append(name)
     parameters = {"type": "object", "properties": properties, **({"required": required} if required else {})}
-    out: Dict[str, Any] = {"name": tool.__name__, "description": description, "parameters": parameters}
+    out: Dict[str, Any] = {"name": _name(tool), "description": description, "parameters": parameters}
     if "return" in hints:
         try:  # the model never writes the result, so a hint without a schema is left out
             out["return"] = {**_type(hints["return"]), **({"description": result} if result else {})}

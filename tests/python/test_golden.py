@@ -1,6 +1,9 @@
 """Recorded runs of Transformers, through the Python package: generate() with its options, and scripts of cache operations."""
 import copy
+import io
+import logging
 import os
+import pickle
 import tempfile
 import unittest
 import warnings
@@ -197,6 +200,18 @@ class Classes(unittest.TestCase):
             again = kvik.AutoConfig.from_pretrained(folder)
         self.assertEqual((type(again), again.num_hidden_layers), (kvik.LlamaConfig, 3))
         self.assertIs(type(kvik.AutoConfig.for_model("other")), kvik.PretrainedConfig)
+        gpt2 = model("gpt2").config
+        self.assertEqual((gpt2.hidden_size, gpt2.num_hidden_layers), (gpt2.n_embd, gpt2.n_layer))
+        self.assertEqual((gpt2.is_encoder_decoder, gpt2.decoder_start_token_id, kvik.AutoConfig.from_pretrained(model_path("t5")).hidden_size),
+                         (False, None, kvik.AutoConfig.from_pretrained(model_path("t5")).d_model))
+        again = pickle.loads(pickle.dumps(gpt2))
+        again.n_layer, again.decoder_start_token_id = 3, 7
+        self.assertEqual((again.num_hidden_layers, again.decoder_start_token_id, gpt2.decoder_start_token_id), (3, 7, None))
+        again.num_hidden_layers = 5
+        self.assertEqual((again.n_layer, "num_hidden_layers" in again.to_dict()), (5, False))
+        self.assertEqual(again.dtype, again.torch_dtype)
+        with self.assertRaisesRegex(AttributeError, "no 'hiden_size'"):
+            gpt2.hiden_size  # noqa: B018
         with self.assertWarnsRegex(UserWarning, "ignores quantization_config"):
             kvik.AutoModelForCausalLM.from_pretrained(
                 model_path("gemma2"), quantization_config=kvik.BitsAndBytesConfig(load_in_4bit=True))
@@ -221,6 +236,33 @@ class Classes(unittest.TestCase):
                     kvik.LlamaForCausalLM.from_pretrained(model_path("gemma2"))
         finally:
             kvik.logging.set_verbosity(before)
+
+    def test_logger(self):
+        logger = kvik.logging.get_logger()
+        self.assertIs(logger, logging.getLogger("kvik"))
+        said = io.StringIO()
+        handler = logging.StreamHandler(said)
+        before = logger.level
+        kvik.logging.disable_default_handler()
+        kvik.logging.add_handler(handler)
+        try:
+            for _ in range(2):
+                kvik.logging.get_logger().warning_once("once")
+            logger.setLevel(logging.ERROR)
+            logger.warning_advice("never")
+            self.assertEqual(kvik.logging.get_verbosity(), logging.ERROR)
+            kvik.logging.enable_explicit_format()
+            logger.error("wrong")
+            kvik.logging.reset_format()
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                kvik.LlamaForCausalLM.from_pretrained(model_path("gemma2"))
+        finally:
+            logger.setLevel(before)
+            kvik.logging.remove_handler(handler)
+            kvik.logging.enable_default_handler()
+        self.assertRegex(said.getvalue(), r"\Aonce\n\[ERROR\|test_golden.py:\d+\] .* >> wrong\n\Z")
+        self.assertFalse(kvik.utils.is_flash_attn_2_available())
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 import io
 import json
 import os
+import pathlib
 import pickle
 import random
 import sys
@@ -10,7 +11,7 @@ import threading
 import unittest
 import warnings
 from contextlib import redirect_stdout
-from typing import Any, List, Literal, Optional, Union
+from typing import Any, Dict, List, Literal, Optional, Tuple, Union
 
 import numpy as np
 from common import CHAT_MODEL, kvik
@@ -133,6 +134,29 @@ class Text(unittest.TestCase):
         look.__annotations__["city"] = Text
         with self.assertRaisesRegex(TypeError, "no JSON schema"):
             tool_json(look)
+
+    def test_tool_lines(self):
+        def look(names: List, table: Dict, pair: Tuple) -> str:
+            """Looks.
+
+            Args:
+                names: One of
+                    first: the first,  or
+                    second: another.
+                table: A table.
+
+                pair: Two.
+
+            Returns:
+                Words,
+                line by line.
+            """
+        # what Transformers 5.23 makes of it
+        self.assertEqual(json.dumps(kvik.utils.get_json_schema(look)), '{"type": "function", "function": {"name": "look", "description": '
+                         '"Looks.", "parameters": {"type": "object", "properties": {"names": {"type": "array", "description": "One of '
+                         'first: the first,  or second: another."}, "table": {"type": "object", "description": "A table."}, "pair": '
+                         '{"type": "array", "description": "Two."}}, "required": ["names", "table", "pair"]}, "return": {"type": '
+                         '"string", "description": "Words,\\n    line by line."}}}')
 
     def test_pad(self):
         t = kvik.AutoTokenizer.from_pretrained(CHAT_MODEL)
@@ -348,6 +372,21 @@ class Text(unittest.TestCase):
                 pipe(wrong, **some)
         with self.assertRaisesRegex(ValueError, "excludes"):
             pipe("a", return_full_text=True, return_tensors=True)
+
+    def test_pipeline_is_made_with(self):
+        some = {"max_new_tokens": 2, "do_sample": False}
+        whole = kvik.pipeline("text-generation", self.model, tokenizer=self.tokenizer)("The sea is", **some)[0]["generated_text"]
+        made = kvik.pipeline("text-generation", self.model, None, self.tokenizer, return_full_text=False, dtype=None, token=None,
+                             assistant_model=CHAT_MODEL, **some)
+        self.assertEqual("The sea is" + made("The sea is")[0]["generated_text"], whole)
+        self.assertEqual(made("The sea is", return_full_text=True)[0]["generated_text"], whole)
+        self.assertEqual(self.tokenizer.decode(made("The sea is", return_tensors=True)[0]["generated_token_ids"]), whole)
+        by_path = kvik.pipeline(model=pathlib.Path(CHAT_MODEL), **some)
+        self.assertEqual(by_path("The sea is")[0]["generated_text"], whole)
+        with self.assertWarnsRegex(UserWarning, "ignores config"):
+            kvik.pipeline("text-generation", self.model, self.model.config, self.tokenizer)
+        with self.assertRaisesRegex(TypeError, "not int"):
+            kvik.pipeline("text-generation", 5)
 
     def test_pipeline_device(self):
         warned, kvik.devices._warned = kvik.devices._warned, False

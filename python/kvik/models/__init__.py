@@ -36,6 +36,13 @@ _TABLE: Tuple[Tuple[str, str, Tuple[str, ...], Tuple[str, ...]], ...] = (
     ("whisper", "Whisper", ("whisper",), ("ForConditionalGeneration",)),
 )
 _ROWS = {row[0]: row for row in _TABLE}
+# Keys of configurations that have a usual name and one of their own.
+_GPT2 = {"hidden_size": "n_embd", "max_position_embeddings": "n_positions", "num_attention_heads": "n_head",
+         "num_hidden_layers": "n_layer"}
+_T5 = {"hidden_size": "d_model", "num_attention_heads": "num_heads", "num_hidden_layers": "num_layers", "head_dim": "d_kv"}
+_BART = {"hidden_size": "d_model", "num_attention_heads": "encoder_attention_heads", "num_hidden_layers": "encoder_layers"}
+_KEYS: Dict[str, Dict[str, str]] = {"gpt2": _GPT2, "t5": _T5, "mt5": _T5, "bart": _BART, "mbart": _BART,
+                                    "whisper": {**_BART, "num_key_value_heads": "encoder_attention_heads"}}
 _STATES = ("mamba", "mamba2", "falcon_mamba")  # whose cache is the argument cache_params
 # Other names that Transformers has in these modules, and the modules of kvik that have them.
 _MORE: Dict[str, Dict[str, str]] = {
@@ -77,6 +84,7 @@ def _make_config(folder: str, module: str) -> Any:
     prefix, kinds = _ROWS[folder][1:3]
     return type(prefix + "Config", (PretrainedConfig,), {
         "model_type": kinds[0], "__module__": module,
+        "attribute_map": {**PretrainedConfig.attribute_map, **_KEYS.get(folder, {})},
         "__doc__": f"The configuration of a {prefix} model: the keys that it is given.  It has no values of its own."})
 
 

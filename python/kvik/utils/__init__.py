@@ -2,6 +2,7 @@
 from importlib.util import find_spec
 
 from ..outputs import ModelOutput
+from ..tool_schema import get_json_schema
 from . import logging
 
 
@@ -10,4 +11,9 @@ def is_torch_available() -> bool:
     return find_spec("torch") is not None
 
 
-__all__ = ["ModelOutput", "is_torch_available", "logging"]
+def is_flash_attn_2_available() -> bool:
+    """Returns False: kvik has one implementation of attention."""
+    return False
+
+
+__all__ = ["ModelOutput", "get_json_schema", "is_flash_attn_2_available", "is_torch_available", "logging"]

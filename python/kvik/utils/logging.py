@@ -11,19 +11,18 @@ from logging import CRITICAL, DEBUG, ERROR, FATAL, INFO, NOTSET, WARN, WARNING
 from typing import Any, Dict, Optional
 
 _LEVELS: Dict[str, int] = {"detail": DEBUG, "debug": DEBUG, "info": INFO, "warning": WARNING, "error": ERROR, "critical": CRITICAL}
-_level = _LEVELS.get(os.environ.get("TRANSFORMERS_VERBOSITY", "").lower(), WARNING)
+_HANDLER = _logging.StreamHandler()
+_HANDLER.setFormatter(_logging.Formatter("[kvik] %(message)s"))
 
 
 def get_verbosity() -> int:
-    """Returns the level: logging.WARNING and the like."""
-    return _level
+    """Returns the level of kvik's logger: logging.WARNING and the like."""
+    return int(get_logger().getEffectiveLevel())
 
 
 def set_verbosity(verbosity: int) -> None:
     """Sets the level.  Above WARNING kvik gives no notices; errors are exceptions in any case."""
-    global _level
-    _level = int(verbosity)
-    get_logger().setLevel(_level)
+    get_logger().setLevel(verbosity)
 
 
 def set_verbosity_info() -> None:
@@ -64,33 +63,93 @@ def disable_progress_bar() -> None:
     """Does nothing: kvik shows no progress bars."""
 
 
-class _Logger(_logging.LoggerAdapter):  # type: ignore[type-arg]
-    """A logger that can say something once."""
+def disable_default_handler() -> None:
+    """Takes the handler that kvik's logger has off it."""
+    get_logger().removeHandler(_HANDLER)
 
-    @functools.lru_cache(None)
-    def warning_once(self, *args: Any) -> None:
-        """Says a warning the first time."""
-        self.warning(*args)
 
-    @functools.lru_cache(None)
-    def info_once(self, *args: Any) -> None:
-        """Says an information the first time."""
-        self.info(*args)
+def enable_default_handler() -> None:
+    """Gives kvik's logger its handler back, which writes to stderr."""
+    get_logger().addHandler(_HANDLER)
 
-    warning_advice = warning_once
+
+def add_handler(handler: _logging.Handler) -> None:
+    """Adds a handler to kvik's logger."""
+    get_logger().addHandler(handler)
+
+
+def remove_handler(handler: _logging.Handler) -> None:
+    """Removes a handler of kvik's logger."""
+    get_logger().removeHandler(handler)
+
+
+def disable_propagation() -> None:
+    """Keeps the messages of kvik's logger from the handlers of the root logger, as at the start."""
+    get_logger().propagate = False
+
+
+def enable_propagation() -> None:
+    """Gives the messages of kvik's logger to the handlers of the root logger as well."""
+    get_logger().propagate = True
+
+
+def enable_explicit_format() -> None:
+    """Lets the handlers of kvik's logger write level, file, line and time before each message."""
+    _format(_logging.Formatter("[%(levelname)s|%(filename)s:%(lineno)d] %(asctime)s >> %(message)s"))
+
+
+def reset_format() -> None:
+    """Lets the handlers of kvik's logger write messages alone."""
+    _format(None)
+
+
+def _format(formatter: Optional[_logging.Formatter]) -> None:
+    for handler in get_logger().handlers:
+        handler.setFormatter(formatter)
+
+
+def captureWarnings(capture: bool) -> None:
+    """Sends warnings of Python, and so kvik's notices, to the logger "py.warnings", or no longer."""
+    _logging.captureWarnings(capture)
 
 
 def get_logger(name: Optional[str] = None) -> Any:
-    """Returns a logger of Python for a program's own messages; None: that of kvik."""
-    return _Logger(_logging.getLogger(name or "kvik"), {})
+    """Returns a logger of Python for a program's own messages; None: that of kvik.
+
+    It has ``warning_once``, ``info_once`` and ``warning_advice`` as well.  kvik itself gives notices, which are warnings.
+    """
+    return _made(name or "kvik")
+
+
+@functools.lru_cache(None)
+def _made(name: str) -> Any:
+    logger = _logging.getLogger(name)
+    logger.warning_once = functools.lru_cache(None)(logger.warning)  # type: ignore[attr-defined]
+    logger.info_once = functools.lru_cache(None)(logger.info)  # type: ignore[attr-defined]
+    logger.warning_advice = functools.partial(_advise, logger)  # type: ignore[attr-defined]
+    if name == "kvik":
+        if not logger.level:  # else the program has set one before the import
+            logger.setLevel(_LEVELS.get(os.environ.get("TRANSFORMERS_VERBOSITY", "").lower(), WARNING))
+        logger.addHandler(_HANDLER)
+        logger.propagate = False
+    return logger
+
+
+def _advise(logger: _logging.Logger, *args: Any, **kwargs: Any) -> None:
+    """Warns, unless the variable TRANSFORMERS_NO_ADVISORY_WARNINGS is set."""
+    if not os.environ.get("TRANSFORMERS_NO_ADVISORY_WARNINGS"):
+        logger.warning(*args, **{"stacklevel": 2, **kwargs})
 
 
 def notice(text: str, stacklevel: int) -> None:
     """Gives a notice of the package as a warning of Python, unless the level is above WARNING."""
-    if _level <= WARNING:
+    if get_verbosity() <= WARNING:
         warnings.warn(text, stacklevel=stacklevel + 1)
 
 
-__all__ = ["CRITICAL", "DEBUG", "ERROR", "FATAL", "INFO", "NOTSET", "WARN", "WARNING", "disable_progress_bar", "enable_progress_bar",
-           "get_log_levels_dict", "get_logger", "get_verbosity", "is_progress_bar_enabled", "set_verbosity", "set_verbosity_debug",
-           "set_verbosity_error", "set_verbosity_info", "set_verbosity_warning"]
+__all__ = [
+    "CRITICAL", "DEBUG", "ERROR", "FATAL", "INFO", "NOTSET", "WARN", "WARNING", "add_handler", "captureWarnings",
+    "disable_default_handler", "disable_progress_bar", "disable_propagation", "enable_default_handler", "enable_explicit_format",
+    "enable_progress_bar", "enable_propagation", "get_log_levels_dict", "get_logger", "get_verbosity", "is_progress_bar_enabled",
+    "remove_handler", "reset_format", "set_verbosity", "set_verbosity_debug", "set_verbosity_error", "set_verbosity_info",
+    "set_verbosity_warning"]
