@@ -127,7 +127,6 @@ class SlidingWindowCache(StaticCache):
     """Keeps the last ``sliding_window`` tokens of every layer.  The configuration must have a window."""
 
     _implementation = "sliding_window"
-    is_sliding = True
 
     def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
         window = _window(config)
@@ -175,7 +174,6 @@ class SinkCache(Cache):
     """
 
     _implementation = "sink"
-    is_sliding = True
 
     def __init__(self, window_length: int, num_sink_tokens: int, **kwargs: Any) -> None:
         if not 0 <= int(num_sink_tokens) < int(window_length):
@@ -365,6 +363,20 @@ class EncoderDecoderCache(Cache):
     def get_max_cache_shape(self, layer_idx: Optional[int] = 0) -> Optional[int]:
         """Returns the limit of the decoder's text, or None."""
         return self.self_attention_cache.get_max_cache_shape()
+
+    @property
+    def is_sliding(self) -> List[bool]:
+        """That of the decoder's cache."""
+        return self.self_attention_cache.is_sliding  # type: ignore[no-any-return]
+
+    @property
+    def layers(self) -> List[Any]:
+        """The layers of the decoder's cache."""
+        return self.self_attention_cache.layers  # type: ignore[no-any-return]
+
+    def get_mask_sizes(self, query_length: Any, layer_idx: int = 0) -> Tuple[int, int]:
+        """Returns those of the decoder's cache."""
+        return self.self_attention_cache.get_mask_sizes(query_length, layer_idx)  # type: ignore[no-any-return]
 
     def update(self, *args: Any, **kwargs: Any) -> Any:
         """Raises: an update names one of the two caches."""

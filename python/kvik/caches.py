@@ -6,7 +6,6 @@ made of legacy tuples, of a pickle or of a session waits for its model.
 """
 import json
 import os
-import tempfile
 import threading
 from contextlib import contextmanager
 from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
@@ -17,6 +16,8 @@ import numpy as np
 from . import _abi, legacy
 from ._arrays import integers, is_torch, like, to_numpy
 from ._lib import address, call, encode, lib, sized, text_of, view
+from .cache_files import load_session, note_of, save_session, session_bytes
+from .cache_layers import Layers, adopt_transformers
 from .devices import accept_device, dtype_name
 from .errors import ArgumentError, BusyError, MissingError
 from .store import Batch, ModelHandle, Settings, Store, settings_of
@@ -25,7 +26,7 @@ from .unbound import Unbound, settings_for, window_of, with_window
 _GUESS = 64  # layers of a cache without a model whose number is not known; it grows
 
 
-class Cache:
+class Cache(Layers):
     """The rows that a model has computed for a text, and how they are kept.
 
     Every cache takes ``cache_memory`` (bytes, or "64M"), ``on_full`` ("error" or "offload"), ``max_sequences``,
@@ -35,7 +36,6 @@ class Cache:
 
     _implementation: Optional[str] = None
     is_compileable = False
-    is_sliding = False
 
     def __init__(self, config: Any = None, device: Any = None, dtype: Any = None, **kwargs: Any) -> None:
         if self._implementation is not None:
@@ -47,6 +47,7 @@ class Cache:
         self._setup(settings, config, dtype_name(dtype))
 
     def _setup(self, settings: Settings, config: Any = None, dtype: Optional[str] = None) -> None:
+        adopt_transformers()
         self._settings, self.config, self.dtype = settings, config, dtype
         self._batch: Optional[Batch] = None
         self._unbound: Optional[Unbound] = None
@@ -99,7 +100,7 @@ class Cache:
             if self._unbound is not None and self._held is None:
                 self._held = self._unbound_layers()
             if self._session is not None:
-                self._batch = _load_session(model, settings, self._session)
+                self._batch = load_session(model, settings, self._session)
             elif self._held is not None:
                 if self._held[0][0].shape[0] != rows:
                     raise ArgumentError(f"the input has {rows} rows, the cache has {self._held[0][0].shape[0]}")
@@ -137,15 +138,6 @@ class Cache:
         most, have = self.get_max_cache_shape(), self.get_seq_length(layer_idx)
         return most - new_seq_length if most is not None and have + new_seq_length > most else have
 
-    def get_mask_sizes(self, query_length: Any, layer_idx: int = 0) -> Tuple[int, int]:
-        """Returns the columns that an update of so many rows returns, and the position of the first."""
-        n = int(query_length if np.isscalar(query_length) else to_numpy(query_length).shape[0])
-        if self._unbound is not None and layer_idx < self._unbound.n_layers:
-            length, offset = ctypes.c_uint32(), ctypes.c_uint32()
-            call("kvik_cache_mask_sizes", self._unbound.pointer, layer_idx, n, ctypes.byref(length), ctypes.byref(offset))
-            return length.value, offset.value
-        return self.get_seq_length(layer_idx) + n, 0
-
     @property
     def seen_tokens(self) -> int:
         """The number of columns."""
@@ -161,6 +153,8 @@ class Cache:
         """The number of rows."""
         if self._batch is not None:
             return self._batch.rows
+        if self._unbound is not None:
+            return self._unbound.batch()
         layers = self._held or []
         return layers[0][0].shape[0] if layers else int(getattr(self, "_max_batch_size", 0) or 0)
 
@@ -199,13 +193,11 @@ class Cache:
         return like(out_keys, True).to(key_states), like(out_values, True).to(value_states)
 
     def _for_updates(self, batch: int, layer: int) -> Unbound:
+        if self._unbound is not None and self._unbound.is_full(batch) and not self._unbound.used():
+            self._unbound = None  # reset, and made for fewer rows
         if self._unbound is None:
             held = self._held if self._batch is None else legacy.of_batch(self._batch)
-            kinds = self._kinds()
-            n = max(len(kinds or ()), getattr(self.config, "num_hidden_layers", None) or _GUESS, layer + 1,
-                    len(held or ()))
-            settings = with_window(self._settings, window_of(self._text_config(), kinds))
-            self._unbound = Unbound(settings_for(settings, batch), n, kinds if kinds and len(kinds) == n else None)
+            self._unbound = self._empty_unbound(batch, max(layer, len(held or ()) - 1))
             for i, (k, v) in enumerate(held or ()):
                 if k.shape[2]:
                     self._unbound.update(i, k, v, "float32")
@@ -214,23 +206,12 @@ class Cache:
             self._unbound = self._unbound.copy(2 * layer)
         return self._unbound
 
-    def _text_config(self) -> Any:
-        get = getattr(self.config, "get_text_config", None)
-        return get(decoder=True) if get else self.config
-
-    def _kinds(self) -> Optional[List[str]]:
-        """Returns the kinds of the layers by the configuration; None: all are full, or as the settings say."""
-        config = self._text_config()
-        if config is None or self._settings.cache_implementation in ("sink", "sliding_window"):
-            return None
-        kinds = getattr(config, "layer_types", None)
-        n = getattr(config, "num_hidden_layers", None)
-        if kinds:
-            known = ("sliding_attention", "chunked_attention")
-            return [k if k in known else "full_attention" for k in kinds]
-        if n and getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True):
-            return ["sliding_attention"] * n
-        return None
+    def _empty_unbound(self, batch: int, layer: int) -> Unbound:
+        """Makes a cache without a model that has this layer, and room for a batch."""
+        kinds = self._kinds()
+        n = max(len(kinds or ()), self._expected() or _GUESS, layer + 1)
+        settings = with_window(self._settings, window_of(self._text_config(), kinds))
+        return Unbound(settings_for(settings, batch), n, kinds if kinds and len(kinds) == n else None)
 
     def _unbound_layers(self) -> legacy.Layers:
         assert self._unbound is not None
@@ -272,61 +253,8 @@ class Cache:
     def __iter__(self) -> Iterator[Tuple[Any, Any]]:
         return iter(self.to_legacy_cache())
 
-    def __len__(self) -> int:
-        if self._batch is not None:
-            return int(lib.kvik_model_layers(self._batch.store.model.pointer))
-        return self._unbound.used() if self._unbound is not None else len(self._held or ())
-
     def __bool__(self) -> bool:
         return True
-
-    @property
-    def layers(self) -> List["CacheLayer"]:
-        """The layers with their ``keys`` and ``values``, copied."""
-        return [CacheLayer(k, v) for k, v in self.to_legacy_cache()] if self.is_initialized else []
-
-    @property
-    def key_cache(self) -> List[Any]:
-        """The keys of every layer."""
-        return [k for k, _ in self.to_legacy_cache()]
-
-    @property
-    def value_cache(self) -> List[Any]:
-        """The values of every layer."""
-        return [v for _, v in self.to_legacy_cache()]
-
-    def _states(self, name: str) -> List[Any]:
-        """Returns a plane of each layer with the batch in front; None for layers without it."""
-        if self._batch is None:
-            return []
-        rows = []
-        with self._bound() as batch:
-            for seq in batch.sequences():
-                out = ctypes.POINTER(_abi.kvik_snapshot)()
-                call("kvik_cache_export", batch.store.pointer, seq, ctypes.byref(out))
-                try:
-                    layers = ctypes.cast(out.contents.layer, ctypes.POINTER(_abi.kvik_layer_rows))
-                    rows.append([_plane(layers[i], name) for i in range(out.contents.n_layers)])
-                finally:
-                    lib.kvik_snapshot_free(out)
-        return [None if parts[0] is None else like(np.stack(parts), self._torch) for parts in zip(*rows)]
-
-    @property
-    def conv_states(self) -> List[Any]:
-        """Of recurrent layers, the last inputs of the convolution: f32 [batch, channels, taps] per layer, copied; None for
-        other layers.  [] before the first use."""
-        return self._states("conv")
-
-    @property
-    def ssm_states(self) -> List[Any]:
-        """Of recurrent layers, the states of the scan: f32 [batch, channels, states] per layer, in heads [batch, heads,
-        channels, states], copied; None for other layers.  [] before the first use."""
-        return self._states("ssm")
-
-    @property
-    def recurrent_states(self) -> List[Any]:
-        """Of layers with a gated delta rule, f32 [batch, heads, key, value] per layer, copied; None for other layers."""
-        return self._states("delta")
 
     # -- operations on all rows
 
@@ -432,7 +360,7 @@ class Cache:
             raise ArgumentError("the cache waits for its model; call the model with it first" if self.is_initialized else
                                 "the cache is empty; call a model with it first")
         with self._bound() as batch:
-            _save_session(batch, os.fspath(path), note)
+            save_session(batch, os.fspath(path), note)
 
     @classmethod
     def load(cls, path: Union[str, "os.PathLike[str]"], model: Any = None, **kwargs: Any) -> Any:
@@ -447,7 +375,7 @@ class Cache:
         if not head:
             raise ArgumentError(f"{os.fspath(path)}: an empty file is no session")
         described = json.loads(text_of("kvik_session_describe", encode(os.fspath(path))))
-        cache._session = {"path": os.path.abspath(path), **_note_of(described)}
+        cache._session = {"path": os.path.abspath(path), **note_of(described)}
         if model is not None:
             cache._bind(model._handle, model._defaults, cache._session["rows"])
         return cache
@@ -457,11 +385,8 @@ class Cache:
                                  if k not in ("_guard", "_batch", "_unbound", "_held", "_session")}
         session = self._session
         if self._batch is not None:
-            with self._bound() as batch, tempfile.TemporaryDirectory() as folder:
-                path = os.path.join(folder, "cache.session")
-                _save_session(batch, path, "")
-                with open(path, "rb") as f:
-                    session = {"bytes": f.read(), "length": batch.length, "rows": batch.rows}
+            with self._bound() as batch:
+                session = session_bytes(batch)
         state["_held"] = self._unbound_layers() if self._unbound is not None else self._held
         state["_session"] = session
         return state
@@ -510,14 +435,6 @@ class Cache:
         return f"{type(self).__name__}(length={self.get_seq_length()})"
 
 
-def _plane(layer: Any, name: str) -> Optional[np.ndarray]:
-    found = lib.kvik_layer_plane(ctypes.byref(layer), name.encode())
-    if not found:
-        return None
-    plane = found.contents if hasattr(found, "contents") else ctypes.cast(found, ctypes.POINTER(_abi.kvik_plane)).contents
-    return view(plane.data, tuple(plane.dim[: plane.n_dims]), np.float32).copy()
-
-
 def _indices(value: Any) -> np.ndarray:
     index = to_numpy(value).ravel()
     if index.dtype == bool:
@@ -531,74 +448,6 @@ def _indices(value: Any) -> np.ndarray:
 def _map_bytes(store: Store, seq: int) -> int:
     described = json.loads(text_of("kvik_cache_map", store.pointer, seq))
     return sum(g[part].get("bytes", 0) for g in described["groups"] for part in ("blocks", "tiles") if part in g)
-
-
-def _save_session(batch: Batch, path: str, note: str) -> None:
-    mask = np.zeros((batch.rows, batch.length), np.uint8)
-    call("kvik_batch_mask", batch.pointer, address(mask))
-    ours = json.dumps({"rows": batch.rows, "length": batch.length, "mask": np.packbits(mask).tobytes().hex(), "note": note})
-    call("kvik_cache_save", batch.store.pointer, encode(path), batch.sequences(), batch.rows, encode(ours))
-
-
-def _note_of(described: Dict[str, Any]) -> Dict[str, Any]:
-    try:
-        values = json.loads(described.get("note") or "")
-        return {"rows": int(values["rows"]), "length": int(values["length"]), "note": values.get("note", "")}
-    except (ValueError, KeyError, TypeError):  # a session of the command: one row for each sequence
-        lengths = [int(s["tokens"]) for s in described.get("sequences", [])]
-        return {"rows": len(lengths), "length": max(lengths, default=0), "note": described.get("note") or ""}
-
-
-def _load_session(model: ModelHandle, settings: Settings, session: Dict[str, Any]) -> Batch:
-    if "bytes" in session:
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "cache.session")
-            with open(path, "wb") as f:
-                f.write(session["bytes"])
-            return _load_session(model, settings, {**{k: v for k, v in session.items() if k != "bytes"}, "path": path})
-    with model.using(settings, session["rows"]) as store:
-        seqs = (ctypes.c_uint32 * 1024)()
-        note = ctypes.c_char_p()
-        n = call("kvik_cache_load", store.pointer, encode(session["path"]), 1024, seqs, ctypes.byref(note))
-        text = (note.value or b"").decode("utf-8", "replace")
-        lib.kvik_free(note)
-        return _batch_of(store, seqs, n, _mask_of(text, n))
-
-
-def _mask_of(note: str, rows: int) -> Optional[np.ndarray]:
-    try:
-        values = json.loads(note)
-        bits = np.unpackbits(np.frombuffer(bytes.fromhex(values["mask"]), np.uint8))
-        return bits[: rows * values["length"]].reshape(rows, values["length"])
-    except (ValueError, KeyError, TypeError):
-        return None
-
-
-class CacheLayer:
-    """The rows of a layer as they were when the cache was asked: ``keys`` and ``values``, [batch, heads, columns, width]."""
-
-    is_initialized = True
-
-    def __init__(self, keys: Any, values: Any) -> None:
-        self.keys, self.values = keys, values
-
-    def get_seq_length(self) -> int:
-        """Returns the number of columns."""
-        return int(self.keys.shape[2])
-
-
-def _batch_of(store: Store, seqs: Any, n: int, mask: Optional[np.ndarray]) -> Batch:
-    """Makes a batch of sequences, which it then owns; drops them if that fails."""
-    pointer = ctypes.c_void_p()
-    mask = None if mask is None else np.ascontiguousarray(mask, np.uint8)
-    try:
-        call("kvik_batch_of", store.pointer, seqs, n, address(mask), 0 if mask is None else mask.shape[1],
-             ctypes.byref(pointer))
-    except BaseException:
-        for i in range(n):
-            lib.kvik_cache_drop(store.pointer, seqs[i])
-        raise
-    return Batch(store, pointer)
 
 
 def _sync(store: Store, batch: Batch, rows: List[np.ndarray]) -> Tuple[Batch, List[Dict[str, Any]]]:
@@ -620,4 +469,4 @@ def _sync(store: Store, batch: Batch, rows: List[np.ndarray]) -> Tuple[Batch, Li
         for i in range(made):
             lib.kvik_cache_drop(store.pointer, seqs[i])
         raise
-    return _batch_of(store, seqs, len(rows), None), reports
+    return Batch.of(store, seqs, len(rows), None), reports

@@ -12,8 +12,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from typing import Any, Dict, Iterator, List, Optional
 
+import numpy as np
+
 from . import _abi
-from ._lib import call, encode, fits, lib, sized
+from ._lib import address, call, encode, fits, lib, sized
 from .errors import BusyError, LimitError, OutOfMemoryError, adopt_torch
 from .utils.logging import notice
 
@@ -233,6 +235,20 @@ class Batch:
                     if not settings.cache_memory:
                         wanted = max(rows * 2, _SEQUENCES)
         raise LimitError(f"no store of {wanted} sequences has room for {rows} rows; raise max_sequences")
+
+    @classmethod
+    def of(cls, store: Store, seqs: Any, n: int, mask: Optional[np.ndarray]) -> "Batch":
+        """Makes a batch of sequences, which it then owns; drops them if that fails."""
+        pointer = ctypes.c_void_p()
+        mask = None if mask is None else np.ascontiguousarray(mask, np.uint8)
+        try:
+            call("kvik_batch_of", store.pointer, seqs, n, address(mask), 0 if mask is None else mask.shape[1],
+                 ctypes.byref(pointer))
+        except BaseException:
+            for i in range(n):
+                lib.kvik_cache_drop(store.pointer, seqs[i])
+            raise
+        return cls(store, pointer)
 
     def __del__(self) -> None:
         pointer = self.__dict__.pop("pointer", None)

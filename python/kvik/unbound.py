@@ -54,8 +54,12 @@ class Unbound:
 
     def rows(self, wanted: int) -> None:
         """Makes room for a batch of so many rows."""
-        if wanted > (self.settings.max_sequences or 16):
+        if self.is_full(wanted):
             self.become(replace(self.settings, max_sequences=wanted))
+
+    def is_full(self, batch: int) -> bool:
+        """True if there is no room for a batch of so many rows."""
+        return batch > (self.settings.max_sequences or 16)
 
     def become(self, settings: Settings) -> None:
         """Moves to a cache with other limits."""

@@ -4,7 +4,7 @@
 usage: run.py GUIDE BUILD
 
 GUIDE is the directory of the snippets, BUILD one for the models.  Every call of generate() that a snippet makes is
-recorded and run again by Transformers.  Prints a line for each snippet, and at the end "guide: N/N ok".
+recorded and run again by Transformers.  Before that, models of Transformers run with kvik's caches.  Prints a line for each snippet, and at the end "guide: N/N ok".
 """
 import ast
 import contextlib
@@ -28,6 +28,7 @@ sys.path[:0] = [os.path.join(ROOT, "python"), HERE]
 import torch  # noqa: E402
 
 import checks  # noqa: E402
+import elsewhere  # noqa: E402
 import kvik  # noqa: E402
 import models  # noqa: E402
 import snippets  # noqa: E402
@@ -70,7 +71,14 @@ def execute(name, text):
 def main():
     models.make(os.path.join(ROOT, "tests", "golden"), HUB)
     names = sorted(n for n in os.listdir(GUIDE) if n.endswith(".py") and (not ONLY or any(o in n for o in ONLY)))
-    good = 0
+    good, models_run = 0, True
+    if not ONLY:
+        try:
+            elsewhere.check(os.path.join(ROOT, "tests", "golden", "models"))
+            print("  models of Transformers with kvik's caches: ok", flush=True)
+        except Exception:
+            models_run = False
+            print(f"  models of Transformers with kvik's caches: FAILED\n{traceback.format_exc()}", flush=True)
     for name in names:
         CALLS.clear()
         try:
@@ -81,7 +89,7 @@ def main():
         except Exception:
             print(f"  {name}: FAILED\n{traceback.format_exc()}", flush=True)
     print(f"guide: {good}/{len(names)} ok")
-    return 0 if good == len(names) and names else 1
+    return 0 if good == len(names) and names and models_run else 1
 
 
 if __name__ == "__main__":

@@ -5,7 +5,9 @@ The scenarios are those of Transformers' own cache tests.
 import copy
 import os
 import pickle
+import sys
 import tempfile
+import types
 import unittest
 
 import numpy as np
@@ -112,6 +114,50 @@ class Standalone(unittest.TestCase):
             keys, _ = cache.update(rows(n, 1), rows(n, 1), 0)
             self.assertEqual(keys.shape[2], want[0])
         self.assertEqual(cache.get_seq_length(), 15)
+
+    def test_masks(self):
+        """What models of Transformers ask before they build a mask; the values are those of release 5.23."""
+        kinds = config(sliding_window=4, layer_types=["sliding_attention", "full_attention"])
+        for make, is_sliding, sizes in (
+                (lambda: kvik.DynamicCache(), [], [(3, 0), (4, 0), (9, 0)]),
+                (lambda: kvik.DynamicCache(config=config()), [False, False], [(3, 0), (4, 0), (9, 0)]),
+                (lambda: kvik.DynamicCache(config=kinds), [True, False], [(3, 0), (4, 0), (8, 1)]),
+                (lambda: kvik.StaticCache(config=config(), max_cache_len=16), [False, False], [(16, 0)] * 3),
+                (lambda: kvik.StaticCache(config=kinds, max_cache_len=16), [True, False], [(4, 0), (4, 0), (8, 1)]),
+                (lambda: kvik.SinkCache(4, 1), [], [(3, 0), (4, 0), (8, 1)])):
+            cache = make()
+            self.assertEqual((cache.is_sliding, len(cache), cache.get_query_offset()), (is_sliding, len(is_sliding), 0))
+            self.assertEqual([layer.keys for layer in cache.layers], [None] * len(is_sliding))
+            for n, want in zip((3, 1, 5), sizes):
+                self.assertEqual(cache.get_mask_sizes(n, 0), want)
+                keys, _ = cache.update(rows(n), rows(n), 0)
+                self.assertEqual(keys.shape[2], want[0])
+                cache.update(rows(n), rows(n), 1)
+            self.assertEqual((cache.get_query_offset(), cache.batch_size, len(cache.is_linear), any(cache.is_dummy)), (9, 2, 2, False))
+            self.assertEqual(cache.is_croppable, not any(cache.is_sliding))
+            self.assertEqual([layer.is_sliding for layer in cache.layers], is_sliding or [type(cache) is kvik.SinkCache] * 2)
+            self.assertEqual((cache.layers[1].dtype, cache.layers[1].device), (np.float32, "cpu"))
+            cache.reset()
+            part = rows(2, 3)
+            np.testing.assert_array_equal(cache.update(part, part, 0)[0][:, :, :2], part)  # a larger batch than before
+        pair = kvik.EncoderDecoderCache(kvik.DynamicCache(config=kinds), kvik.DynamicCache())
+        self.assertEqual((pair.is_sliding, pair.get_mask_sizes(3, 0), pair.layers[0].get_seq_length()), ([True, False], (3, 0), 0))
+
+    def test_is_one_of_transformers(self):
+        """Its models take the first layer without a window from instances of its own Cache alone."""
+        theirs = types.ModuleType("transformers.cache_utils")
+        theirs.Cache = type("Cache", (), {"__len__": None})
+        layers, had = sys.modules["kvik.cache_layers"], sys.modules.get(theirs.__name__)
+        bases, sys.modules[theirs.__name__] = layers.Layers.__bases__, theirs
+        try:
+            cache = kvik.DynamicCache(config=config())
+            self.assertIsInstance(cache, theirs.Cache)
+            self.assertEqual(len(cache), 2)
+        finally:
+            layers.Layers.__bases__ = bases
+            del sys.modules[theirs.__name__]
+            if had is not None:
+                sys.modules[theirs.__name__] = had
 
     def test_sink(self):
         cache = kvik.SinkCache(window_length=6, num_sink_tokens=2)
@@ -303,6 +349,12 @@ class Bound(unittest.TestCase):
         keys, _ = copy_.update(part, part, 0)
         np.testing.assert_array_equal(keys[:, :, :40], self.cache[0][0])
         self.assertEqual(copy_.get_seq_length(), 41)
+
+    def test_layers_of_a_model(self):
+        for name, sliding, linear in (("gemma2", [True, False], [False, False]), ("jamba", [False, False], [True, True])):
+            cache = model(name)(np.array([[5, 6]])).past_key_values
+            self.assertEqual((cache.is_sliding[:2], cache.is_linear[:2]), (sliding, linear))
+            self.assertEqual((len(cache.is_dummy), cache.is_croppable), (len(cache), True))
 
     def test_crop_and_rows(self):
         whole = self.model(np.concatenate([self.ids[:, :30], self.next], 1)).logits[:, -1]

@@ -9,11 +9,11 @@ from .. import _abi, legacy
 from .._arrays import ids_2d, is_torch, like, mask_2d, to_numpy
 from .._lib import address, call, lib, sized
 from ..cache_utils import DynamicCache, as_cache, class_of
-from ..caches import Cache, _batch_of
+from ..caches import Cache
 from ..errors import ArgumentError, LimitError, UnsupportedError
 from ..outputs import (GenerateBeamDecoderOnlyOutput, GenerateBeamEncoderDecoderOutput, GenerateDecoderOnlyOutput,
                        GenerateEncoderDecoderOutput)
-from ..store import Settings, Store, settings_of
+from ..store import Batch, Settings, Store, settings_of
 from .callbacks import Callbacks
 from .configuration_utils import merged
 from .logits_process import settle
@@ -291,13 +291,13 @@ class Call:
         seqs = (ctypes.c_uint32 * len(rows))(*(r.seq for r in rows))
         if self.seq2seq:
             from ..seq2seq import pair_of
-            return pair_of(self.settings, _batch_of(store, seqs, len(rows), None), self.torch, self.model.config, self.past)
+            return pair_of(self.settings, Batch.of(store, seqs, len(rows), None), self.torch, self.model.config, self.past)
         mask = self.mask
         if mask is not None:
             mask = np.repeat(mask, len(rows) // mask.shape[0], 0)
         elif any(r.n_prompt != self.ids.shape[1] for r in rows):
             mask = None
-        batch = _batch_of(store, seqs, len(rows), mask)
+        batch = Batch.of(store, seqs, len(rows), mask)
         return class_of(self.settings)._of(self.settings, batch, self.torch, self.model.config)
 
     def _output(self, result: Result, cache: Optional[Cache], before: Optional[Cache] = None) -> Any:

@@ -1,0 +1,64 @@
+"""Sessions of caches: the file of a batch, with what Python adds to the library's: the padding, in the note of the file."""
+import ctypes
+import json
+import os
+import tempfile
+from typing import Any, Dict, Optional
+
+import numpy as np
+
+from ._lib import address, call, encode, lib
+from .store import Batch, ModelHandle, Settings
+
+
+def save_session(batch: Batch, path: str, note: str) -> None:
+    """Saves a batch."""
+    mask = np.zeros((batch.rows, batch.length), np.uint8)
+    call("kvik_batch_mask", batch.pointer, address(mask))
+    ours = json.dumps({"rows": batch.rows, "length": batch.length, "mask": np.packbits(mask).tobytes().hex(), "note": note})
+    call("kvik_cache_save", batch.store.pointer, encode(path), batch.sequences(), batch.rows, encode(ours))
+
+
+def session_bytes(batch: Batch) -> Dict[str, Any]:
+    """Returns a batch as a session that is no file."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "cache.session")
+        save_session(batch, path, "")
+        with open(path, "rb") as f:
+            return {"bytes": f.read(), "length": batch.length, "rows": batch.rows}
+
+
+def note_of(described: Dict[str, Any]) -> Dict[str, Any]:
+    """Returns the rows, the length and the caller's note of a session that the library has described."""
+    try:
+        values = json.loads(described.get("note") or "")
+        return {"rows": int(values["rows"]), "length": int(values["length"]), "note": values.get("note", "")}
+    except (ValueError, KeyError, TypeError):  # a session of the command: one row for each sequence
+        lengths = [int(s["tokens"]) for s in described.get("sequences", [])]
+        return {"rows": len(lengths), "length": max(lengths, default=0), "note": described.get("note") or ""}
+
+
+def load_session(model: ModelHandle, settings: Settings, session: Dict[str, Any]) -> Batch:
+    """Loads a session, whose ``path`` or ``bytes`` are known, into a store of its model."""
+    if "bytes" in session:
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "cache.session")
+            with open(path, "wb") as f:
+                f.write(session["bytes"])
+            return load_session(model, settings, {**{k: v for k, v in session.items() if k != "bytes"}, "path": path})
+    with model.using(settings, session["rows"]) as store:
+        seqs = (ctypes.c_uint32 * 1024)()
+        note = ctypes.c_char_p()
+        n = call("kvik_cache_load", store.pointer, encode(session["path"]), 1024, seqs, ctypes.byref(note))
+        text = (note.value or b"").decode("utf-8", "replace")
+        lib.kvik_free(note)
+        return Batch.of(store, seqs, n, _mask_of(text, n))
+
+
+def _mask_of(note: str, rows: int) -> Optional[np.ndarray]:
+    try:
+        values = json.loads(note)
+        bits = np.unpackbits(np.frombuffer(bytes.fromhex(values["mask"]), np.uint8))
+        return bits[: rows * values["length"]].reshape(rows, values["length"])
+    except (ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,216 @@
+"""What a cache shows of its layers: their rows and states, and what models that are written elsewhere ask of each.
+
+Models of Transformers build their masks of is_sliding, get_query_offset() and get_mask_sizes().
+"""
+import ctypes
+import json
+import sys
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
+
+import numpy as np
+
+from . import _abi
+from ._arrays import like, to_numpy
+from ._lib import call, lib, text_of, view
+
+_WINDOWS = ("sliding_attention", "chunked_attention")
+
+
+class CacheLayer:
+    """The rows of a layer as they were when the cache was asked: ``keys`` and ``values``, [batch, heads, columns, width].
+
+    Both are None of a layer that holds nothing yet.
+    """
+
+    def __init__(self, keys: Any, values: Any, is_sliding: bool = False) -> None:
+        self.keys, self.values, self.is_sliding = keys, values, is_sliding
+
+    @property
+    def is_initialized(self) -> bool:
+        """True if the layer holds rows."""
+        return self.keys is not None
+
+    @property
+    def dtype(self) -> Any:
+        """The dtype of the rows, or None."""
+        return None if self.keys is None else self.keys.dtype
+
+    @property
+    def device(self) -> Any:
+        """The device of the rows: of a numpy array "cpu".  None if there are none."""
+        return None if self.keys is None else getattr(self.keys, "device", "cpu")
+
+    def get_seq_length(self) -> int:
+        """Returns the number of columns."""
+        return 0 if self.keys is None else int(self.keys.shape[2])
+
+
+class _Base:
+    """Python changes the bases of a class only if they are not `object` alone."""
+
+
+def adopt_transformers() -> None:
+    """Makes caches a subclass of Transformers' Cache if the program has imported it.
+
+    Its models look for the layers with windows in such caches alone, and would take the first layer for one without.
+    """
+    theirs = getattr(sys.modules.get("transformers.cache_utils"), "Cache", None)
+    if isinstance(theirs, type) and theirs not in Layers.__bases__:
+        Layers.__bases__ = (_Base, theirs)
+
+
+class Layers(_Base):
+    """The part of a cache that shows its layers."""
+
+    if TYPE_CHECKING:  # of Cache
+        config: Any
+        _batch: Any
+        _unbound: Any
+        _held: Any
+        _settings: Any
+        _torch: bool
+        is_initialized: bool
+
+        def _bound(self) -> Any: ...
+        def _empty_unbound(self, batch: int, layer: int) -> Any: ...
+        def get_seq_length(self, layer_idx: int = 0) -> int: ...
+        def to_legacy_cache(self) -> Tuple[Tuple[Any, Any], ...]: ...
+
+    # -- which layers there are
+
+    def _text_config(self) -> Any:
+        get = getattr(self.config, "get_text_config", None)
+        return get(decoder=True) if get else self.config
+
+    def _expected(self) -> int:
+        """Returns the number of layers by the configuration; 0 if it is not known."""
+        return int(getattr(self._text_config(), "num_hidden_layers", None) or 0)
+
+    def _kinds(self) -> Optional[List[str]]:
+        """Returns the kinds of the layers by the configuration; None: all are full, or as the settings say."""
+        config = self._text_config()
+        if config is None or self._settings.cache_implementation in ("sink", "sliding_window"):
+            return None
+        kinds = getattr(config, "layer_types", None)
+        if kinds:
+            return [k if k in _WINDOWS else "full_attention" for k in kinds]
+        if self._expected() and getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True):
+            return ["sliding_attention"] * self._expected()
+        return None
+
+    def _described(self) -> List[Dict[str, Any]]:
+        """Returns what the library says of the layers of the model that has computed the rows."""
+        return list(json.loads(text_of("kvik_model_describe", self._batch.store.model.pointer))["layers"])
+
+    def __len__(self) -> int:
+        if self._batch is not None:
+            return int(lib.kvik_model_layers(self._batch.store.model.pointer))
+        used = self._unbound.used() if self._unbound is not None else len(self._held or ())
+        return max(used, self._expected())
+
+    # -- what masks need
+
+    @property
+    def is_sliding(self) -> List[bool]:
+        """For each layer, True if it forgets: it has a window, a chunk, or sinks."""
+        given = json.loads(self._settings.cache_config or "{}")
+        if self._settings.cache_implementation == "sliding_window" or "sliding_window" in given or "window_length" in given:
+            return [True] * len(self)
+        if self._batch is not None:
+            return [layer["kind"] in _WINDOWS for layer in self._described()]
+        kinds = self._kinds() or []
+        return [i < len(kinds) and kinds[i] in _WINDOWS for i in range(len(self))]
+
+    @property
+    def is_linear(self) -> List[bool]:
+        """For each layer, True if it keeps a recurrent state instead of rows."""
+        if self._batch is None:
+            return [False] * len(self)
+        return [layer["kind"] == "recurrent_state" for layer in self._described()]
+
+    @property
+    def is_dummy(self) -> List[bool]:
+        """For each layer False: all keep something."""
+        return [False] * len(self)
+
+    @property
+    def is_croppable(self) -> bool:
+        """True if crop() can take back any token: a model of kvik recomputes what a window has dropped."""
+        return self._batch is not None or not any(self.is_sliding)
+
+    def get_query_offset(self, layer_idx: int = 0) -> int:
+        """Returns the position of the next token: the tokens that a layer has seen."""
+        if self._unbound is not None:
+            return int(self._unbound.length(layer_idx or 0))
+        return self.get_seq_length(layer_idx)
+
+    def get_mask_sizes(self, query_length: Any, layer_idx: int = 0) -> Tuple[int, int]:
+        """Returns the columns that an update of so many rows returns, and the position of the first."""
+        n = int(query_length if np.isscalar(query_length) else to_numpy(query_length).shape[0])
+        if self._batch is not None:
+            return self.get_seq_length(layer_idx) + n, 0
+        rows = self._unbound if self._unbound is not None else self._empty_unbound(1, layer_idx)
+        if layer_idx >= rows.n_layers:
+            return n, 0
+        length, offset = ctypes.c_uint32(), ctypes.c_uint32()
+        call("kvik_cache_mask_sizes", rows.pointer, layer_idx, n, ctypes.byref(length), ctypes.byref(offset))
+        return length.value, offset.value
+
+    # -- what they hold
+
+    @property
+    def layers(self) -> List[CacheLayer]:
+        """The layers with their ``keys`` and ``values``, copied."""
+        rows = self.to_legacy_cache() if self.is_initialized else ()
+        return [CacheLayer(*(rows[i] if i < len(rows) else (None, None)), slides) for i, slides in enumerate(self.is_sliding)]
+
+    @property
+    def key_cache(self) -> List[Any]:
+        """The keys of every layer."""
+        return [k for k, _ in self.to_legacy_cache()]
+
+    @property
+    def value_cache(self) -> List[Any]:
+        """The values of every layer."""
+        return [v for _, v in self.to_legacy_cache()]
+
+    def _states(self, name: str) -> List[Any]:
+        """Returns a plane of each layer with the batch in front; None for layers without it."""
+        if self._batch is None:
+            return []
+        rows = []
+        with self._bound() as batch:
+            for seq in batch.sequences():
+                out = ctypes.POINTER(_abi.kvik_snapshot)()
+                call("kvik_cache_export", batch.store.pointer, seq, ctypes.byref(out))
+                try:
+                    layers = ctypes.cast(out.contents.layer, ctypes.POINTER(_abi.kvik_layer_rows))
+                    rows.append([_plane(layers[i], name) for i in range(out.contents.n_layers)])
+                finally:
+                    lib.kvik_snapshot_free(out)
+        return [None if parts[0] is None else like(np.stack(parts), self._torch) for parts in zip(*rows)]
+
+    @property
+    def conv_states(self) -> List[Any]:
+        """Of recurrent layers, the last inputs of the convolution: f32 [batch, channels, taps] per layer, copied; None for
+        other layers.  [] before the first use."""
+        return self._states("conv")
+
+    @property
+    def ssm_states(self) -> List[Any]:
+        """Of recurrent layers, the states of the scan: f32 [batch, channels, states] per layer, in heads [batch, heads,
+        channels, states], copied; None for other layers.  [] before the first use."""
+        return self._states("ssm")
+
+    @property
+    def recurrent_states(self) -> List[Any]:
+        """Of layers with a gated delta rule, f32 [batch, heads, key, value] per layer, copied; None for other layers."""
+        return self._states("delta")
+
+
+def _plane(layer: Any, name: str) -> Optional[np.ndarray]:
+    found = lib.kvik_layer_plane(ctypes.byref(layer), name.encode())
+    if not found:
+        return None
+    plane = found.contents if hasattr(found, "contents") else ctypes.cast(found, ctypes.POINTER(_abi.kvik_plane)).contents
+    return view(plane.data, tuple(plane.dim[: plane.n_dims]), np.float32).copy()
