@@ -19,6 +19,7 @@ from .utils.logging import notice
 
 # Classes of Transformers that pad on the left where a tokenizer's files do not say.
 _LEFT = {name + fast for name in ("LlamaTokenizer", "CodeLlamaTokenizer", "GemmaTokenizer", "CohereTokenizer") for fast in ("", "Fast")}
+_INTS = ctypes.POINTER(ctypes.c_int32)
 
 
 class Wanted(NamedTuple):
@@ -114,7 +115,7 @@ class PreTrainedTokenizer(Vocabulary, Chats):
         ids, n = ctypes.c_void_p(), ctypes.c_size_t()
         call("kvik_tokenizer_encode", self._handle, data, len(data), False, ctypes.byref(ids), ctypes.byref(n))
         try:
-            return view(ids.value, (n.value,), np.int32).tolist()
+            return ctypes.cast(ids, _INTS)[:n.value]
         finally:
             lib.kvik_free(ids)
 
@@ -186,8 +187,9 @@ class PreTrainedTokenizer(Vocabulary, Chats):
         inputs, single = inputs_of(text, pair, words)
         rows, sources = [], []  # type: List[Row], List[int]
         columns: Columns = {"input_ids": []}
+        layouts = {n: self._layout(n == 2, special) for n in set(map(len, inputs))}
         for i, texts in enumerate(inputs):
-            ids, parts = [self._ids(t) for t in texts], self._layout(len(texts) == 2, special)
+            ids, parts = [self._ids(t) for t in texts], layouts[len(texts)]
             for kept in fit.kept([len(t) for t in ids], len(parts) - len(texts))[:None if wanted.overflow else 1]:
                 rows.append(Row(texts, kept, parts))
                 columns["input_ids"].append(rows[-1].join(ids, lambda part: part.id))

@@ -36,7 +36,7 @@ class Row(NamedTuple):
                 out.append(own(part))
             else:
                 text = -1 - part.id
-                out += [texts[text][i] for i in self.kept[text]]
+                out += texts[text][self.kept[text].start:self.kept[text].stop]
         return out
 
     def types(self) -> List[int]:
@@ -111,7 +111,7 @@ class Fit:
 
         lengths: of the texts of a row, one or two, to which the tokenizer adds so many tokens.
         """
-        whole = tuple(range(n) for n in lengths)
+        whole = tuple(map(range, lengths))
         if self._cut is None or self._limit is None:
             return [whole]
         if added > self._limit:
