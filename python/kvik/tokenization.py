@@ -11,9 +11,9 @@ from ._lib import address, call, encode, lib, view
 from .batch_encoding import BatchEncoding
 from .errors import KvikError, UnsupportedError
 from .tokenizer_chats import Chats
-from .tokenizer_files import copy_files, is_bpe, read_object, trimming
+from .tokenizer_files import copy_files, is_bpe, read_object, trimming, write_layouts
 from .tokenizer_parts import Encoding, encode_placed, piece, trimmed
-from .tokenizer_rows import Columns, Fit, Part, Row, inputs_of, one_side
+from .tokenizer_rows import FIRST, SECOND, Columns, Fit, Part, Row, inputs_of, one_side
 from .tokenizer_vocabulary import ROLES, Vocabulary
 from .utils.logging import notice
 
@@ -43,6 +43,7 @@ class PreTrainedTokenizer(Vocabulary, Chats):
 
     is_fast = True
     pad_token_type_id = 0
+    _framed = False  # add_bos_token or add_eos_token was set
 
     def __init__(self, path: str, **kwargs: Any) -> None:
         handle = ctypes.c_void_p()
@@ -60,6 +61,9 @@ class PreTrainedTokenizer(Vocabulary, Chats):
         for role in ROLES:
             given = kwargs.get(role)
             setattr(self, role, str(given) if given is not None else self._special(role))
+        for name in ("add_bos_token", "add_eos_token"):  # of the call: what the files say is in their post-processor
+            if kwargs.get(name) is not None:
+                setattr(self, name, kwargs[name])
         text = lib.kvik_tokenizer_template(self._handle)
         self._own_template = text.decode("utf-8", "replace") if text else None
         self.chat_template = kwargs.get("chat_template") or self._own_template
@@ -81,11 +85,9 @@ class PreTrainedTokenizer(Vocabulary, Chats):
             lib.kvik_tokenizer_close(handle)
 
     def __reduce__(self) -> Any:
-        roles = {role: getattr(self, role) for role in ROLES}
-        return _reopen, (type(self), self.name_or_path, {**roles, "padding_side": self.padding_side,
-                                             "truncation_side": self.truncation_side,
-                                             "model_max_length": self.model_max_length,
-                                             "chat_template": self.chat_template})
+        kept = (*ROLES, "padding_side", "truncation_side", "model_max_length", "chat_template",
+                *(("add_bos_token", "add_eos_token") if self._framed else ()))
+        return _reopen, (type(self), self.name_or_path, {name: getattr(self, name) for name in kept})
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name_or_path!r}, {len(self)} tokens)"
@@ -103,7 +105,10 @@ class PreTrainedTokenizer(Vocabulary, Chats):
         for name, usual in (("padding_side", None), ("truncation_side", "right"), ("model_max_length", 10**30)):
             if getattr(self, name) != self.init_kwargs.get(name, usual):
                 settings[name] = getattr(self, name)
-        return copy_files(self.name_or_path, save_directory, settings, self.chat_template, self.chat_template != self._own_template)
+        made = copy_files(self.name_or_path, save_directory, settings, self.chat_template, self.chat_template != self._own_template)
+        if self._framed:
+            write_layouts(save_directory, self._layout(False), self._layout(True), self.convert_ids_to_tokens)
+        return made
 
     # -- encoding
 
@@ -130,6 +135,36 @@ class PreTrainedTokenizer(Vocabulary, Chats):
             finally:
                 lib.kvik_free(out)
         return [part for part in layouts[pair] if special or part.id < 0]
+
+    @property
+    def add_bos_token(self) -> bool:
+        """True if a text begins with bos_token.  Setting it replaces what the files say: each text of a pair then gets bos_token in
+        front, and eos_token behind it if add_eos_token is set, as in Transformers."""
+        return self._layout(False)[0].id == self.bos_token_id
+
+    @add_bos_token.setter
+    def add_bos_token(self, value: bool) -> None:
+        self._frame(value, self.add_eos_token)
+
+    @property
+    def add_eos_token(self) -> bool:
+        """True if a text ends with eos_token.  As add_bos_token."""
+        return self._layout(False)[-1].id == self.eos_token_id
+
+    @add_eos_token.setter
+    def add_eos_token(self, value: bool) -> None:
+        self._frame(self.add_bos_token, value)
+
+    def _frame(self, bos: bool, eos: bool) -> None:
+        """Puts tokens in front of each text and behind it, in place of what the files say."""
+        for name, wanted in (("bos_token", bos), ("eos_token", eos)):
+            if wanted and getattr(self, name + "_id") is None:
+                raise ValueError(f"add_{name}=True, and this tokenizer has no {name}")
+
+        def one(text: int, kind: int) -> List[Part]:
+            return [Part(i, kind) for i, wanted in ((self.bos_token_id, bos), (text, True), (self.eos_token_id, eos)) if wanted]
+        self.__dict__["_layouts"] = {False: one(FIRST, 0), True: one(FIRST, 0) + one(SECOND, 1)}
+        self._framed = True
 
     def encode(self, text: Any, text_pair: Any = None, add_special_tokens: bool = True, padding: Union[bool, str] = False,
                truncation: Union[bool, str, None] = None, max_length: Optional[int] = None, stride: int = 0,
@@ -162,6 +197,9 @@ class PreTrainedTokenizer(Vocabulary, Chats):
         text_target as well, ``labels`` are its ids.  The result also tells which token has which characters and words: see
         BatchEncoding.
         """
+        if kwargs.get("split_special_tokens"):
+            raise UnsupportedError("the tokenizer does not take split_special_tokens; apply_chat_template() encodes what a message spells "
+                                   "as plain text")
         if text is None and text_target is None:
             raise ValueError("text is a str or a list of them, and there is none")
         fit = Fit(self, padding, truncation, max_length, padding_side, pad_to_multiple_of, stride)

@@ -89,6 +89,17 @@ class Chats:
         out = self._finish(columns, fit, not batched, return_tensors)
         return out if return_dict else out["input_ids"]
 
+    def encode_message_with_chat_template(self, message: Dict[str, Any], conversation_history: Optional[Sequence[Any]] = None,
+                                          **kwargs: Any) -> List[int]:
+        """Returns the ids that a message adds to those of the conversation before it, from the first that differs."""
+        if "add_generation_prompt" in kwargs:
+            raise ValueError("encode_message_with_chat_template() does not take add_generation_prompt")
+        before = list(conversation_history or ())
+        whole = self.apply_chat_template([*before, message], return_dict=False, **kwargs)
+        known = self.apply_chat_template(before, return_dict=False, **kwargs) if before else []
+        same = next((i for i, (a, b) in enumerate(zip(known, whole)) if a != b), min(len(known), len(whole)))
+        return list(whole[same:])
+
     def _request(self, chat: Any, options: Dict[str, Any]) -> Optional[bytes]:
         return encode(json.dumps({"messages": list(chat), "kwargs": options, "special_tokens": self.special_tokens_map}))
 

@@ -2,7 +2,7 @@
 import json
 import os
 import shutil
-from typing import Any, Dict, List, Optional, Tuple, Union
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 from .errors import UnsupportedError
 
@@ -105,6 +105,18 @@ def copy_files(source: str, folder: Union[str, "os.PathLike[str]"], settings: Di
     if changed and template:
         made.append(_write(folder, "chat_template.jinja", template))
     return tuple(made)
+
+
+def write_layouts(folder: Union[str, "os.PathLike[str]"], one: Sequence[Tuple[int, int]], two: Sequence[Tuple[int, int]],
+                  token: Callable[[int], str]) -> None:
+    """Writes into a copy of tokenizer.json what stands around one text, and around two: (id, type) of each part."""
+    def pieces(parts: Sequence[Tuple[int, int]]) -> List[Dict[str, Any]]:
+        return [{"SpecialToken": {"id": token(i), "type_id": kind}} if i >= 0 else {"Sequence": {"id": "AB"[-1 - i], "type_id": kind}}
+                for i, kind in parts]
+    root = read_object(os.fspath(folder), "tokenizer.json")
+    special = {token(i): {"id": token(i), "ids": [i], "tokens": [token(i)]} for i, _ in two if i >= 0}
+    root["post_processor"] = {"type": "TemplateProcessing", "single": pieces(one), "pair": pieces(two), "special_tokens": special}
+    _write(folder, "tokenizer.json", json.dumps(root, ensure_ascii=False))
 
 
 def _write(folder: Union[str, "os.PathLike[str]"], name: str, text: str) -> str:

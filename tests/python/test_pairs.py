@@ -2,6 +2,7 @@
 import json
 import lzma
 import os
+import pickle
 import shutil
 import tempfile
 import unittest
@@ -105,6 +106,21 @@ class Pairs(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "2 special tokens"):
             t("The sea is wide", truncation=True, max_length=1)
 
+    def test_frames(self):
+        t = kvik.AutoTokenizer.from_pretrained(self.open["llama2"].name_or_path, add_eos_token=True)
+        a, b = (t(x, add_special_tokens=False).input_ids for x in ("The sea", "is"))
+        self.assertEqual((t.add_bos_token, t.add_eos_token, self.open["llama2"].add_eos_token), (True, True, False))
+        self.assertEqual(t("The sea").input_ids, [1, *a, 2])
+        t.add_bos_token = False
+        with tempfile.TemporaryDirectory() as folder:
+            t.save_pretrained(folder)
+            for other in (t, pickle.loads(pickle.dumps(t)), kvik.AutoTokenizer.from_pretrained(folder)):
+                e = other("The sea", "is", return_token_type_ids=True)
+                self.assertEqual((e.input_ids, e.token_type_ids), ([*a, 2, *b, 2], [0] * len(a) + [0] + [1] * len(b) + [1]))
+                self.assertEqual(other.num_special_tokens_to_add(), 1)
+        with self.assertRaisesRegex(ValueError, "has no bos_token"):
+            self.open["none"].add_bos_token = True
+
     def test_tensors(self):
         t = self.open["both"]
         e = t(["The sea", "x"], ["is", "wide open"], padding=True, return_tensors="np", **ALL)
@@ -130,6 +146,8 @@ class Pairs(unittest.TestCase):
                               "return_overflowing_tokens": True}, "stride is 2; expected fewer than the 2")):
             with self.subTest(**wrong), self.assertRaisesRegex(ValueError, word):
                 t(**wrong)
+        with self.assertRaisesRegex(kvik.UnsupportedError, "split_special_tokens"):
+            t("a", split_special_tokens=True)
         for wrong in ([["a", 1]], [("a", "b", "c")], ["a", None]):
             with self.assertRaisesRegex(TypeError, "text input must be"):
                 t(wrong)

@@ -182,6 +182,10 @@ class Text(unittest.TestCase):
         self.assertEqual(t.apply_chat_template(MESSAGES, add_generation_prompt=True), out.input_ids[0].tolist())
         own = t.apply_chat_template(MESSAGES, chat_template="{{ messages[0].content }}!", tokenize=False)
         self.assertEqual(own, MESSAGES[0]["content"] + "!")
+        more = {"role": "assistant", "content": "Paris"}
+        self.assertEqual(t.apply_chat_template(MESSAGES) + t.encode_message_with_chat_template(more, MESSAGES),
+                         t.apply_chat_template([*MESSAGES, more]))
+        self.assertEqual(t.encode_message_with_chat_template(MESSAGES[0]), t.apply_chat_template(MESSAGES))
         both = t.apply_chat_template([MESSAGES, MESSAGES], return_tensors="np")
         self.assertEqual(both.shape[0], 2)
 
