@@ -169,6 +169,7 @@ KVIK_API void kvik_result_free(kvik_result *r);
 /* Returns the version of the library that is loaded. */
 KVIK_API const char *kvik_version(void);
 
+/* What functions return instead of 0 or a count. */
 enum kvik_error {
     KVIK_NOMEM = -1,
     /* An argument or the value of an option is wrong. */
@@ -270,6 +271,7 @@ KVIK_API int32_t kvik_tokenizer_find(const kvik_tokenizer *t, const char *token)
 /* Returns the number of token ids, those of added tokens included.  The width of the logits (kvik_model_vocab) may be
  * higher. */
 KVIK_API uint32_t kvik_tokenizer_vocab(const kvik_tokenizer *t);
+/* What a token of the tokenizer is. */
 enum kvik_piece {
     /* The token is of the model's own vocabulary. */
     KVIK_PIECE_MODEL = 1,
@@ -357,6 +359,7 @@ KVIK_API void kvik_decoder_close(kvik_decoder *d);
 /* kvik_cache_config.checkpoints: snapshots at the ends of prompts alone. */
 #define KVIK_TURN_ENDS (1u << 28)
 
+/* How a cache is kept.  0, false and NULL are the defaults. */
 struct kvik_cache_config {
     size_t size;
     /* The strategy: "dynamic" (default), "static", "offloaded", "offloaded_static", "quantized", "sliding_window",
@@ -604,6 +607,7 @@ typedef struct kvik_layer_rows {
     uint32_t n_planes;
     kvik_plane *plane;
 } kvik_layer_rows;
+/* The KV rows and states of one sequence, layer by layer. */
 typedef struct kvik_snapshot {
     size_t size;
     uint32_t n_layers, length;
@@ -638,6 +642,7 @@ typedef struct kvik_legacy_layer {
     uint32_t heads, tokens, dim_k, dim_v;
     float *keys, *values;
 } kvik_legacy_layer;
+/* All layers of a padded batch. */
 typedef struct kvik_legacy {
     size_t size;
     uint32_t n_layers, batch;
@@ -804,6 +809,7 @@ KVIK_API const char *kvik_option_nearest(const char *name);
 
 /* ---- Results: prompts and results of a generation -------------------------------------------------- */
 
+/* A text to continue.  Zero and NULL: not given. */
 struct kvik_prompt {
     size_t size;
     /* [n] */
@@ -856,6 +862,7 @@ enum kvik_finish {
 /* Returns "length", "eos", "stop", "cancelled", "criteria", "time", "context", "max_cache_len" or "not_finite". */
 KVIK_API const char *kvik_finish_name(enum kvik_finish f);
 
+/* One text of a result. */
 typedef struct kvik_row {
     /* The prompt as given, then the n - n_prompt new tokens; without padding. */
     int32_t *ids;
@@ -879,6 +886,7 @@ typedef struct kvik_row {
     kvik_seq seq;
 } kvik_row;
 
+/* What a generation returns; free it with kvik_result_free. */
 struct kvik_result {
     /* [n_rows]: num_return_sequences rows for each prompt in turn; beams best first. */
     kvik_row **row;
@@ -959,6 +967,7 @@ struct kvik_hooks {
  *     if (kvik_transcribe(cache, "talk.mp3", &speech, &t) == 0) puts(t->text);
  *     kvik_transcript_free(t); */
 
+/* A word of a recording. */
 typedef struct kvik_word {
     /* As it is written, with the space before it. */
     char *text;
@@ -981,6 +990,7 @@ typedef struct kvik_segment {
     /* With word_timestamps: [n] when each token ends, in seconds from the beginning of the recording.  Else NULL. */
     double *time;
 } kvik_segment;
+/* The text of a recording; free it with kvik_transcript_free. */
 typedef struct kvik_transcript {
     char *text;
     /* "en", ...; "" if the model knows one language only. */
@@ -993,6 +1003,7 @@ typedef struct kvik_transcript {
 } kvik_transcript;
 /* Receives a segment as soon as it is known.  Return false to stop with KVIK_CANCELLED. */
 typedef bool (*kvik_on_segment)(void *ctx, const kvik_segment *segment);
+/* What is done with a recording at present. */
 enum kvik_hearing {
     /* The recording is read once, for its length and its loudness. */
     KVIK_HEARING_READ,
@@ -1126,6 +1137,7 @@ KVIK_API void kvik_sampler_close(kvik_sampler *s);
  */
 
 typedef struct kvik_request kvik_request;
+/* States of a request. */
 enum kvik_state {
     KVIK_RUNNING,
     KVIK_PAUSED,
@@ -1267,6 +1279,7 @@ KVIK_API int kvik_batch_from_legacy(kvik_cache *c, const kvik_legacy *in, kvik_b
  * holds one batch.  kvik_cache_crop, _reorder, _reset and _length work on the whole batch (seq 0, s
  * NULL). */
 
+/* The rows of an update: keys [batch][heads][n][dim_k], values [batch][heads][n][dim_v]. */
 typedef struct kvik_shape {
     size_t size;
     uint32_t batch, heads, n, dim_k, dim_v;

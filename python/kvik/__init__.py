@@ -28,7 +28,7 @@ from .errors import (ArgumentError, BusyError, CancelledError, FileError, Format
                      LostError, MissingError, StaleError, UnsupportedError)
 from .generation import (AsyncTextIteratorStreamer, BaseStreamer, ConfidenceCriteria, EncoderNoRepeatNGramLogitsProcessor,
                         EncoderRepetitionPenaltyLogitsProcessor, EosTokenCriteria, EpsilonLogitsWarper, EtaLogitsWarper,
-                        ExponentialDecayLengthPenalty, ForcedBOSTokenLogitsProcessor, ForcedEOSTokenLogitsProcessor,
+                        ExponentialDecayLengthPenalty, ForcedBOSTokenLogitsProcessor, ForcedEOSTokenLogitsProcessor, GenerationMixin,
                         InfNanRemoveLogitsProcessor, LogitNormalization, LogitsProcessor, LogitsProcessorList, LogitsWarper,
                         MaxLengthCriteria, MaxTimeCriteria, MinLengthLogitsProcessor, MinNewTokensLengthLogitsProcessor,
                         MinPLogitsWarper, NoBadWordsLogitsProcessor, NoRepeatNGramLogitsProcessor,
@@ -85,7 +85,7 @@ __all__ = [
     "CancelledError", "CharSpan", "ConfidenceCriteria", "DynamicCache", "EncoderDecoderCache",
     "EncoderNoRepeatNGramLogitsProcessor", "EncoderRepetitionPenaltyLogitsProcessor", "EosTokenCriteria",
     "EpsilonLogitsWarper", "EtaLogitsWarper", "ExponentialDecayLengthPenalty", "FileError",
-    "ForcedBOSTokenLogitsProcessor", "ForcedEOSTokenLogitsProcessor", "FormatError", "GenerationConfig",
+    "ForcedBOSTokenLogitsProcessor", "ForcedEOSTokenLogitsProcessor", "FormatError", "GenerationConfig", "GenerationMixin",
     "HQQQuantizedCache", "HostMemoryError", "HybridCache", "HybridChunkedCache", "HybridMambaAttentionDynamicCache",
     "InfNanRemoveLogitsProcessor", "KvikError", "LimitError", "LogitNormalization", "LogitsProcessor",
     "LogitsProcessorList", "LogitsWarper", "LostError", "MambaCache", "MaxLengthCriteria", "MaxTimeCriteria",
