@@ -3,6 +3,7 @@ import enum
 import inspect
 import json
 import re
+import sys
 import types
 import typing
 from typing import Any, Callable, Dict, List, Sequence, Tuple, Union
@@ -96,6 +97,15 @@ def _choices(text: str, name: str, tool: Any) -> List[Any]:
     return [c.strip() if isinstance(c, str) else c for c in found]
 
 
+def _hints(tool: Any) -> Dict[str, Any]:
+    """Returns the type hints as they are written: before Python 3.11 typing makes an Optional of each with the default None."""
+    if sys.version_info >= (3, 11) or not hasattr(tool, "__annotations__"):
+        return typing.get_type_hints(tool)
+    function = inspect.unwrap(tool)
+    bare = types.SimpleNamespace(__annotations__=function.__annotations__)  # an object without defaults
+    return typing.get_type_hints(bare, getattr(function, "__globals__", {}))
+
+
 def tool_json(tool: Any) -> Dict[str, Any]:
     """Returns the JSON schema of a tool.  A dictionary is taken as it is."""
     return tool if isinstance(tool, dict) else get_json_schema(tool)
@@ -110,7 +120,7 @@ def get_json_schema(tool: Callable[..., Any]) -> Dict[str, Any]:
     if not callable(tool):
         raise TypeError(f"a tool is a JSON schema or a function, not {type(tool).__name__}")
     description, arguments, result = _docstring(tool)
-    hints = typing.get_type_hints(tool)
+    hints = _hints(tool)
     properties: Dict[str, Any] = {}
     required = []
     for i, (name, parameter) in enumerate(inspect.signature(tool).parameters.items()):
