@@ -1,4 +1,5 @@
 """Models: forward() and generate() over an open model."""
+import copy
 import ctypes
 import os
 from dataclasses import fields
@@ -198,6 +199,18 @@ class PreTrainedModel(GenerationMixin):
     def _notice(self, text: str) -> None:
         notice(text, stacklevel=6)
 
+    def __deepcopy__(self, memo: Dict[int, Any]) -> Any:
+        """Returns a model with a configuration and options of its own; the two share the weights, which never change."""
+        twin = type(self).__new__(type(self))
+        twin.__dict__.update(self.__dict__, config=copy.deepcopy(self.config, memo),
+                             generation_config=copy.deepcopy(self.generation_config, memo))
+        return twin
+
+    def __reduce__(self) -> Any:
+        """A pickle has the path of the model, its settings and its options; unpickling opens the files again."""
+        return _open_again, (type(self), self._handle.path, self._handle.quantize, self.config, self._defaults, self._dtype,
+                             self.generation_config)
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name_or_path!r})"
 
@@ -378,6 +391,13 @@ class _Forward:
                 "hidden_states": None if states is None else tuple(like(s, self.torch) for s in states),
                 "attentions": None if weights is None else tuple(like(w, self.torch) for w in weights),
                 "cross_attentions": None if cross is None else tuple(like(w, self.torch) for w in cross)}
+
+
+def _open_again(kind: Any, path: str, quantize: Optional[str], config: Any, defaults: Settings, dtype: str, options: Any) -> Any:
+    """Opens a pickled model."""
+    model = kind(ModelHandle(path, quantize), config, defaults, dtype)
+    model.generation_config = options
+    return model
 
 
 def _class_for(asked: Any, config: PretrainedConfig) -> Any:

@@ -113,7 +113,7 @@ class ModelHandle:
     """An open model and its stores."""
 
     def __init__(self, path: str, quantize: Optional[str] = None) -> None:
-        self.path = path
+        self.path, self.quantize = path, quantize
         self.pid = os.getpid()
         pointer = ctypes.c_void_p()
         said: List[str] = []

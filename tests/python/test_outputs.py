@@ -2,6 +2,7 @@
 import copy
 import json
 import os
+import pickle
 import subprocess
 import tempfile
 import unittest
@@ -67,6 +68,18 @@ class Outputs(unittest.TestCase):
             kvik.AutoModelForSeq2SeqLM.from_pretrained(model_path("llama-gqa-l3"))
         with self.assertRaisesRegex(ValueError, "float7"):
             kvik.AutoModelForCausalLM.from_pretrained(model_path("llama-gqa-l3"), dtype="float7")
+
+    def test_copies(self):
+        m = kvik.AutoModelForCausalLM.from_pretrained(model_path("llama-gqa-l3"), dtype="float32", threads=1)
+        m.generation_config.max_new_tokens = 3
+        for twin in (copy.deepcopy(m), pickle.loads(pickle.dumps(m))):
+            twin.generation_config.max_new_tokens += 1
+            twin.config.pad_token_id = 5
+            self.assertEqual((type(twin), twin.dtype, m.generation_config.max_new_tokens, m.config.pad_token_id == 5),
+                             (type(m), m.dtype, 3, False))
+            np.testing.assert_array_equal(twin.generate(IDS)[:, :-1], m.generate(IDS))
+        whisper = kvik.AutoModelForSpeechSeq2Seq.from_pretrained(os.path.join(ROOT, "tests", "fixtures", "speech", "tiny"))
+        self.assertIs(type(pickle.loads(pickle.dumps(whisper))), kvik.WhisperForConditionalGeneration)
 
     def test_plain(self):
         m = model("llama-gqa-l3", "float32")
