@@ -3,19 +3,23 @@ import ctypes
 import json
 import os
 import tempfile
-from typing import Any, Dict, Optional
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Dict, Iterator, Optional
 
 import numpy as np
 
 from ._lib import address, call, encode, lib
-from .store import Batch, ModelHandle, Settings
+from .errors import ArgumentError
+from .store import Batch, ModelHandle, Settings, open_models
 
 
 def save_session(batch: Batch, path: str, note: str) -> None:
     """Saves a batch."""
     mask = np.zeros((batch.rows, batch.length), np.uint8)
     call("kvik_batch_mask", batch.pointer, address(mask))
-    ours = json.dumps({"rows": batch.rows, "length": batch.length, "mask": np.packbits(mask).tobytes().hex(), "note": note})
+    ours = json.dumps({"rows": batch.rows, "length": batch.length, "layers": batch.store.model.layers,
+                       "mask": np.packbits(mask).tobytes().hex(), "note": note})
     call("kvik_cache_save", batch.store.pointer, encode(path), batch.sequences(), batch.rows, encode(ours))
 
 
@@ -25,14 +29,15 @@ def session_bytes(batch: Batch) -> Dict[str, Any]:
         path = os.path.join(folder, "cache.session")
         save_session(batch, path, "")
         with open(path, "rb") as f:
-            return {"bytes": f.read(), "length": batch.length, "rows": batch.rows}
+            return {"bytes": f.read(), "length": batch.length, "rows": batch.rows, "layers": batch.store.model.layers}
 
 
 def note_of(described: Dict[str, Any]) -> Dict[str, Any]:
-    """Returns the rows, the length and the caller's note of a session that the library has described."""
+    """Returns the rows, the length, the layers (0: not known) and the caller's note of a session that the library has described."""
     try:
         values = json.loads(described.get("note") or "")
-        return {"rows": int(values["rows"]), "length": int(values["length"]), "note": values.get("note", "")}
+        return {"rows": int(values["rows"]), "length": int(values["length"]), "layers": int(values.get("layers", 0)),
+                "note": values.get("note", "")}
     except (ValueError, KeyError, TypeError):  # a session of the command: one row for each sequence
         lengths = [int(s["tokens"]) for s in described.get("sequences", [])]
         return {"rows": len(lengths), "length": max(lengths, default=0), "note": described.get("note") or ""}
@@ -53,6 +58,29 @@ def load_session(model: ModelHandle, settings: Settings, session: Dict[str, Any]
         text = (note.value or b"").decode("utf-8", "replace")
         lib.kvik_free(note)
         return Batch.of(store, seqs, n, _mask_of(text, n))
+
+
+def waiting() -> ArgumentError:
+    """Returns the error of a call that needs the rows of a session whose model has not been seen."""
+    return ArgumentError("the cache was loaded and waits for its model, which alone can read its rows; call the model with it first")
+
+
+@contextmanager
+def session_read(settings: Settings, session: Dict[str, Any]) -> Iterator[Batch]:
+    """The batch of a session for the time of a `with`, in an open model of the same weights.  The session stays as it is.
+
+    The rows of a session are as the cache keeps them, quantized for example, and its model knows their shapes.
+    """
+    for model in open_models():
+        try:
+            batch = load_session(model, settings if settings.threads else replace(settings, threads=1), session)
+        except ArgumentError:  # of other weights
+            continue
+        model.forget(batch.store)
+        with batch.store.locked():
+            yield batch
+        return
+    raise waiting()
 
 
 def _mask_of(note: str, rows: int) -> Optional[np.ndarray]:

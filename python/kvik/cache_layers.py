@@ -67,11 +67,12 @@ class Layers(_Base):
         _batch: Any
         _unbound: Any
         _held: Any
+        _session: Any
         _settings: Any
         _torch: bool
         is_initialized: bool
 
-        def _bound(self) -> Any: ...
+        def _read(self) -> Any: ...
         def _empty_unbound(self, batch: int, layer: int) -> Any: ...
         def get_seq_length(self, layer_idx: int = 0) -> int: ...
         def to_legacy_cache(self) -> Tuple[Tuple[Any, Any], ...]: ...
@@ -104,7 +105,9 @@ class Layers(_Base):
 
     def __len__(self) -> int:
         if self._batch is not None:
-            return int(lib.kvik_model_layers(self._batch.store.model.pointer))
+            return int(self._batch.store.model.layers)
+        if self._session is not None:
+            return max(int(self._session.get("layers", 0)), self._expected())
         used = self._unbound.used() if self._unbound is not None else len(self._held or ())
         return max(used, self._expected())
 
@@ -162,7 +165,8 @@ class Layers(_Base):
     def layers(self) -> List[CacheLayer]:
         """The layers with their ``keys`` and ``values``, copied."""
         rows = self.to_legacy_cache() if self.is_initialized else ()
-        return [CacheLayer(*(rows[i] if i < len(rows) else (None, None)), slides) for i, slides in enumerate(self.is_sliding)]
+        slides = self.is_sliding + [False] * (len(rows) - len(self))
+        return [CacheLayer(*(rows[i] if i < len(rows) else (None, None)), s) for i, s in enumerate(slides)]
 
     @property
     def key_cache(self) -> List[Any]:
@@ -176,10 +180,10 @@ class Layers(_Base):
 
     def _states(self, name: str) -> List[Any]:
         """Returns a plane of each layer with the batch in front; None for layers without it."""
-        if self._batch is None:
+        if self._batch is None and self._session is None:
             return []
         rows = []
-        with self._bound() as batch:
+        with self._read() as batch:
             for seq in batch.sequences():
                 out = ctypes.POINTER(_abi.kvik_snapshot)()
                 call("kvik_cache_export", batch.store.pointer, seq, ctypes.byref(out))

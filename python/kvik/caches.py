@@ -16,7 +16,7 @@ import numpy as np
 from . import _abi, legacy
 from ._arrays import integers, is_torch, like, to_numpy
 from ._lib import address, call, encode, lib, sized, text_of, view
-from .cache_files import load_session, note_of, save_session, session_bytes
+from .cache_files import load_session, note_of, save_session, session_bytes, session_read, waiting
 from .cache_layers import Layers, adopt_transformers
 from .devices import accept_device, dtype_name
 from .errors import ArgumentError, BusyError, MissingError
@@ -84,6 +84,17 @@ class Cache(Layers):
         assert self._batch is not None
         with self._use(), self._batch.store.locked():
             yield self._batch
+
+    @contextmanager
+    def _read(self) -> Iterator[Batch]:
+        """The batch of a cache that has one, or of a session that has not met its model, for reading."""
+        if self._batch is not None:
+            with self._bound() as batch:
+                yield batch
+        else:
+            assert self._session is not None
+            with self._use(), session_read(self._settings, self._session) as batch:
+                yield batch
 
     def _bind(self, model: ModelHandle, defaults: Settings, rows: int) -> Batch:
         """Returns the batch of this cache in a store of the model.  rows: of the first input."""
@@ -219,15 +230,13 @@ class Cache(Layers):
 
     def _layers(self) -> legacy.Layers:
         """Returns the rows of all layers as f32 arrays."""
-        if self._batch is not None:
-            with self._bound() as batch:
-                return legacy.of_batch(batch)
         if self._unbound is not None:
             with self._use():
                 return self._unbound_layers()
-        if self._session is not None:
-            raise ArgumentError("the cache was loaded and has not met its model yet; use it with the model first")
-        return self._held or []
+        if self._batch is None and self._session is None:
+            return self._held or []
+        with self._read() as batch:
+            return legacy.of_batch(batch)
 
     def to_legacy_cache(self) -> Tuple[Tuple[Any, Any], ...]:
         """Returns the rows as a tuple of (keys, values) per layer, f32 [batch, heads, tokens, dim], copied.
@@ -269,6 +278,8 @@ class Cache(Layers):
                 call("kvik_cache_crop", self._unbound.pointer, 0, n)
         elif self._held is not None:
             self._held = [(np.ascontiguousarray(k[:, :, :n]), np.ascontiguousarray(v[:, :, :n])) for k, v in self._held]
+        elif self._session is not None:
+            raise waiting()
 
     def reset(self) -> None:
         """Removes all columns."""
@@ -293,6 +304,8 @@ class Cache(Layers):
                 call("kvik_cache_reorder", self._unbound.pointer, None, address(index), len(index))
         elif self._held is not None:
             self._held = [(k[index], v[index]) for k, v in self._held]
+        elif self._session is not None:
+            raise waiting()
 
     def batch_repeat_interleave(self, repeats: int) -> None:
         """Repeats every row: 0, 0, .., 1, 1, .."""
@@ -305,6 +318,8 @@ class Cache(Layers):
                 call("kvik_cache_repeat", self._unbound.pointer, repeats)
         elif self._held is not None:
             self._held = [(k.repeat(repeats, 0), v.repeat(repeats, 0)) for k, v in self._held]
+        elif self._session is not None:
+            raise waiting()
 
     def batch_select_indices(self, indices: Any) -> None:
         """Makes the cache the rows indices[0], indices[1], ..."""
@@ -318,6 +333,8 @@ class Cache(Layers):
                 call("kvik_cache_select", self._unbound.pointer, address(index), len(index))
         elif self._held is not None:
             self._held = [(k[index], v[index]) for k, v in self._held]
+        elif self._session is not None:
+            raise waiting()
 
     # -- forks and files
 

@@ -76,9 +76,9 @@ class GenerateOutput(ModelOutput):
     generation, with the same bits, and not with beams.  Of kvik: ``texts``, ``finish_reasons``, ``stats``.
     """
 
-    _fields = ("sequences", "scores", "logits", "attentions", "hidden_states", "past_key_values", "sequences_scores",
-               "decoder_attentions", "cross_attentions", "decoder_hidden_states", "encoder_attentions",
-               "encoder_hidden_states", "beam_indices", "texts", "finish_reasons", "stats")
+    _fields = ("sequences", "sequences_scores", "scores", "logits", "beam_indices", "encoder_attentions", "encoder_hidden_states",
+               "attentions", "decoder_attentions", "cross_attentions", "hidden_states", "decoder_hidden_states", "past_key_values",
+               "texts", "finish_reasons", "stats")
 
 
 class GenerateDecoderOnlyOutput(GenerateOutput):

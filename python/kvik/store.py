@@ -8,6 +8,7 @@ import ctypes
 import json
 import os
 import threading
+import weakref
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from typing import Any, Dict, Iterator, List, Optional
@@ -109,6 +110,16 @@ def budgeted() -> Iterator[None]:
         raise
 
 
+_open: "weakref.WeakSet[ModelHandle]" = weakref.WeakSet()
+_open_lock = threading.Lock()
+
+
+def open_models() -> List["ModelHandle"]:
+    """Returns the models that this process has open."""
+    with _open_lock:
+        return [model for model in _open if model.pid == os.getpid()]
+
+
 class ModelHandle:
     """An open model and its stores."""
 
@@ -125,11 +136,18 @@ class ModelHandle:
             notice(text, stacklevel=4)
         self._lock = threading.Lock()
         self._idle: List["Store"] = []  # the newest last
+        with _open_lock:
+            _open.add(self)
 
     def __del__(self) -> None:
         pointer = self.__dict__.pop("pointer", None)
         if pointer and lib is not None:
             lib.kvik_model_close(pointer)
+
+    @property
+    def layers(self) -> int:
+        """The number of layers."""
+        return int(lib.kvik_model_layers(self.pointer))
 
     def store(self, settings: Settings, sequences: int = 0) -> "Store":
         """Returns a store with these settings that no other thread uses, with its lock taken."""

@@ -5,6 +5,7 @@ The scenarios are those of Transformers' own cache tests.
 import copy
 import os
 import pickle
+import subprocess
 import sys
 import tempfile
 import types
@@ -310,6 +311,35 @@ class Bound(unittest.TestCase):
         wide = np.concatenate([mask, np.ones((2, 1), int)], 1)
         got = [self.model(ids[:, :1], attention_mask=wide, past_key_values=c).logits for c in (again, cache)]
         np.testing.assert_array_equal(*got)
+
+    def test_pickle_read(self):
+        """The rows of a pickled cache are read while a model of the same weights is open, and it goes on as before."""
+        again = pickle.loads(pickle.dumps(self.cache))
+        self.assertEqual((len(again), len(again.layers)), (len(self.cache), len(self.cache)))
+        for got, want in zip(again, self.cache):
+            np.testing.assert_array_equal(got[0], want[0])
+            np.testing.assert_array_equal(got[1], want[1])
+        np.testing.assert_array_equal(again.layers[1].keys, self.cache.layers[1].keys)
+        for change in (lambda: again.crop(3), lambda: again.reorder_cache([0]), lambda: again.batch_repeat_interleave(2),
+                       lambda: again.batch_select_indices([0])):
+            with self.assertRaisesRegex(kvik.ArgumentError, "waits for its model"):
+                change()
+        np.testing.assert_array_equal(self.after(again), self.after(self.cache))
+        recurrent = kvik.DynamicCache()
+        model("mamba")(self.ids, past_key_values=recurrent)
+        again = pickle.loads(pickle.dumps(recurrent))
+        np.testing.assert_array_equal(again.ssm_states[0], recurrent.ssm_states[0])
+
+    def test_pickle_elsewhere(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "cache.pickle")
+            with open(path, "wb") as f:
+                pickle.dump(self.cache, f)
+            done = subprocess.run([sys.executable, "-c", "import pickle, sys; sys.path[:0] = sys.argv[2:]\n"
+                                   "cache = pickle.load(open(sys.argv[1], 'rb'))\nprint(cache.get_seq_length())\ncache.layers",
+                                   path, *sys.path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+        self.assertEqual(done.stdout, "40\n")
+        self.assertIn("ArgumentError: the cache was loaded and waits for its model", done.stderr)
 
     def test_pickle_standalone(self):
         cache = kvik.DynamicCache()

@@ -283,6 +283,9 @@ class Text(unittest.TestCase):
         self.assertAlmostEqual(float(whole.loss), -float(scores.mean()), places=4)
         beams = m.generate(**inputs, max_new_tokens=4, num_beams=3, num_return_sequences=2, length_penalty=0.0,
                            return_dict_in_generate=True, output_scores=True)
+        self.assertEqual(list(beams)[:5], ["sequences", "sequences_scores", "scores", "beam_indices", "past_key_values"])
+        alone = m.generate(max_new_tokens=2, do_sample=False)  # no input says whether the program uses torch
+        self.assertEqual((type(alone).__module__.split(".")[0], alone.shape), ("torch" if "torch" in sys.modules else "numpy", (1, 3)))
         sums = m.compute_transition_scores(beams.sequences, beams.scores, beams.beam_indices).sum(1)
         np.testing.assert_allclose(sums, beams.sequences_scores, atol=1e-4)
         layers = out.past_key_values.layers

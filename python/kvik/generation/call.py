@@ -6,7 +6,7 @@ from typing import Any, Callable, Dict, List, Optional
 import numpy as np
 
 from .. import _abi, legacy
-from .._arrays import ids_2d, is_torch, like, mask_2d, to_numpy
+from .._arrays import ids_2d, is_torch, like, mask_2d, to_numpy, torch_module
 from .._lib import address, call, lib, sized
 from ..cache_utils import DynamicCache, as_cache, class_of
 from ..caches import Cache
@@ -75,7 +75,7 @@ class Call:
             bos = values.get("bos_token_id", getattr(model.config, "bos_token_id", None))
             if bos is None:
                 raise ArgumentError("generate() without input_ids begins with bos_token_id, which is not defined")
-            ids = np.array([[bos]])
+            ids, self.torch = np.array([[bos]]), torch_module() is not None
         if not self.seq2seq:
             self.ids, self.mask = ids_2d(ids), mask_2d(mask)
             self.rows = self.ids.shape[0]
@@ -319,8 +319,8 @@ class Call:
         shown = self._show(ids, before) if any(self.shown.values()) else {}
         state = "cache_params" if getattr(self.model, "_state_name", None) else "past_key_values"
         return _result_class(self.seq2seq, g.num_beams > 1)(
-            sequences=sequences, scores=result.steps("scores", self.torch), logits=result.steps("logits", self.torch),
-            sequences_scores=scores, beam_indices=None if beams is None else like(beams, self.torch),
+            sequences=sequences, sequences_scores=scores, scores=result.steps("scores", self.torch),
+            logits=result.steps("logits", self.torch), beam_indices=None if beams is None else like(beams, self.torch),
             **shown, past_key_values=past, **({state: past} if state != "past_key_values" else {}),
             texts=[(row.text or b"").decode("utf-8", "replace") for row in rows],
             finish_reasons=[names.get(row.finish, str(row.finish)) for row in rows],
