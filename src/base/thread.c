@@ -6,10 +6,12 @@
  * when the wait went on for much longer, or when the system took the processor away meanwhile, since then others want it. */
 #include "base/thread.h"
 
+#include <errno.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Pauses before sleeping.  The most are some 20 microseconds, longer than the gaps of a decode step. */
 #define SPIN_MOST  1000u
@@ -177,10 +179,12 @@ int pool_open(struct pool **out, uint32_t n_threads)
     for (uint32_t i = 1; i < n_threads; i++) {
         struct start *s = mem_alloc(sizeof *s);
         if (s) *s = (struct start){p, i};
-        if (!s || thread_start(&p->worker[i - 1], NULL, work, s) != 0) {
+        int e = s ? thread_start(&p->worker[i - 1], NULL, work, s) : ENOMEM;
+        if (e) {
             mem_free(s);
             pool_close(p);
-            return ERR(NOMEM, "cannot start thread %u of %u", i + 1, n_threads);
+            return ERR(NOMEM, "cannot start thread %u of %u: %s; take fewer threads", i + 1,
+                       n_threads, strerror(e));
         }
         p->n_threads++;
     }

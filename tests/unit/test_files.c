@@ -3,6 +3,7 @@
 #include "base/descriptor.h"
 #include "base/durable.h"
 #include "base/file.h"
+#include "base/thread.h"
 #include "kv/tier.h"
 #include "testing.h"
 
@@ -203,6 +204,28 @@ static void test_file_size_limit(void **state)
     }
 }
 
+/* Without room for its threads a pool says why, and what to do. */
+static int start_threads(void)
+{
+    struct pool *p;
+    if (geteuid() == 0 && setuid(65534) < 0) return 2; /* the limit does not hold for root */
+    setrlimit(RLIMIT_NPROC, &(struct rlimit){1, 1});
+    int e = pool_open(&p, 4);
+    return e == ERR_NOMEM && strstr(err_last(), "temporarily unavailable; take fewer threads") ? 0
+                                                                                               : 1;
+}
+
+static void test_thread_limit(void **state)
+{
+    (void)state;
+    int status;
+    pid_t pid = fork();
+    if (!pid) _exit(start_threads());
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 /* --- Descriptors of the standard streams */
 
 static int lowest_free(void)
@@ -328,10 +351,15 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mode_stays),        cmocka_unit_test(test_owner_stays),
-        cmocka_unit_test(test_links_stay),        cmocka_unit_test(test_devices_stay),
-        cmocka_unit_test(test_broken_pipe),       cmocka_unit_test(test_file_size_limit),
-        cmocka_unit_test(test_low_descriptors),   cmocka_unit_test(test_new_file_replaces_none),
+        cmocka_unit_test(test_mode_stays),
+        cmocka_unit_test(test_owner_stays),
+        cmocka_unit_test(test_links_stay),
+        cmocka_unit_test(test_devices_stay),
+        cmocka_unit_test(test_broken_pipe),
+        cmocka_unit_test(test_file_size_limit),
+        cmocka_unit_test(test_thread_limit),
+        cmocka_unit_test(test_low_descriptors),
+        cmocka_unit_test(test_new_file_replaces_none),
         cmocka_unit_test(test_swapped_directory),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
