@@ -2,7 +2,8 @@
  * encodes the text in every mode, and decodes the ids whole and as a stream.
  * Besides not crashing: valid UTF-8 is encoded or refused with a message, and ids come from the
  * vocabulary. A stream never emits half a character and equals the whole decode. A second tokenizer
- * of the same file, whose hash tables have other keys, gives the same ids, each with its place in the text. */
+ * of the same file, whose hash tables have other keys, gives the same ids, each with its place in the text.  The layout
+ * of one text is what encoding puts around it. */
 #include "base/utf8.h"
 #include "fuzz.h"
 #include "tok/tok.h"
@@ -101,6 +102,37 @@ static void encode(const struct tok *t, const struct tok *again, const char *tex
     }
 }
 
+/* A layout has each of its texts once, and tokens of the vocabulary; that of one text is what encoding puts around it. */
+static void layouts(const struct tok *t, const char *text, size_t len)
+{
+    for (int pair = 0; pair < 2; pair++) {
+        uint32_t n, texts[2] = {0};
+        const struct tok_part *part = tok_layout(t, pair, &n);
+        size_t bytes;
+        for (uint32_t i = 0; i < n; i++)
+            if (part[i].id == TOK_FIRST || part[i].id == TOK_SECOND)
+                texts[-1 - part[i].id]++;
+            else
+                MUST(tok_piece(t, part[i].id, &bytes) != NULL);
+        MUST((pair && !n) || (texts[0] == 1 && texts[1] == (uint32_t)pair));
+    }
+    uint32_t n, at = 0;
+    const struct tok_part *part = tok_layout(t, false, &n);
+    struct ids plain = {0}, whole = {0};
+    if (tok_encode(t, text, len, 0, NULL, 0, &plain) == 0 &&
+        tok_encode(t, text, len, TOK_SPECIAL, NULL, 0, &whole) == 0) {
+        MUST(whole.n == plain.n + n - 1);
+        while (part[at].id != TOK_FIRST)
+            at++;
+        for (size_t i = 0; i < whole.n; i++)
+            MUST(whole.id[i] == (i < at             ? part[i].id
+                                 : i < at + plain.n ? plain.id[i - at]
+                                                    : part[i - plain.n + 1].id));
+    }
+    ids_done(&plain);
+    ids_done(&whole);
+}
+
 /* Compiled vocabularies may say anything that ends: what is encoded with them comes from their tables. */
 static void run_compiled(const uint8_t *data, size_t n)
 {
@@ -132,6 +164,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     MUST(tok_open_json(json, n, NULL, 0, &again) == 0);
     if (n < size) encode(t, again, json + n + 1, size - n - 1);
+    layouts(t, json, MIN(n, 64));
     encode(t, again, json, n); /* the tokenizer's own file is a text too */
     struct ids all = {0};
     for (uint32_t id = 0; id < tok_size(t) && id < 512; id++) {

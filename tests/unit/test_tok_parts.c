@@ -258,6 +258,55 @@ static void test_joined(void **state)
                 id, place, countof(id));
 }
 
+/* What stands around one text, and around and between two, by each kind of post-processor. */
+static void test_layouts(void **state)
+{
+    (void)state;
+#define SPECIAL(id, type) "{\"SpecialToken\":{\"id\":\"" id "\",\"type_id\":" type "}}"
+#define TEXT(id, type)    "{\"Sequence\":{\"id\":\"" id "\",\"type_id\":" type "}}"
+#define TEMPLATE(single, pair)                                                                         \
+    "{\"type\":\"TemplateProcessing\",\"special_tokens\":{\"s\":{\"ids\":[1,0]},\"e\":{\"ids\":[2]}}," \
+    "\"single\":[" single "]" pair "}"
+    static const struct {
+        const char *post;
+        uint32_t n[2];
+        struct tok_part part[2][7];
+    } rows[] = {
+        {"null", {1, 2}, {{{TOK_FIRST, 0}}, {{TOK_FIRST, 0}, {TOK_SECOND, 1}}}},
+        {"{\"type\":\"ByteLevel\"}", {1, 2}, {{{TOK_FIRST, 0}}, {{TOK_FIRST, 0}, {TOK_SECOND, 1}}}},
+        {"{\"type\":\"BertProcessing\",\"cls\":[\"b\",1],\"sep\":[\"c\",2]}",
+         {3, 5},
+         {{{1, 0}, {TOK_FIRST, 0}, {2, 0}},
+          {{1, 0}, {TOK_FIRST, 0}, {2, 0}, {TOK_SECOND, 1}, {2, 1}}}},
+        {"{\"type\":\"RobertaProcessing\",\"cls\":[\"b\",1],\"sep\":[\"c\",2]}",
+         {3, 6},
+         {{{1, 0}, {TOK_FIRST, 0}, {2, 0}},
+          {{1, 0}, {TOK_FIRST, 0}, {2, 0}, {2, 0}, {TOK_SECOND, 0}, {2, 0}}}},
+        {TEMPLATE(SPECIAL("s", "0") "," TEXT("A", "3"),
+                  ",\"pair\":[" TEXT("B", "4") "," SPECIAL("e", "2") "," TEXT("A", "0") "]"),
+         {3, 3},
+         {{{1, 0}, {0, 0}, {TOK_FIRST, 3}}, {{TOK_SECOND, 4}, {2, 2}, {TOK_FIRST, 0}}}},
+        {TEMPLATE(TEXT("A", "0"), ""), {1, 0}, {{{TOK_FIRST, 0}}}},
+        {TEMPLATE(TEXT("A", "0"), ",\"pair\":[" TEXT("A", "0") "]"), {1, 0}, {{{TOK_FIRST, 0}}}},
+    };
+    for (size_t i = 0; i < countof(rows); i++) {
+        char json[2048];
+        struct tok *t;
+        snprintf(json, sizeof json,
+                 "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"c\":2},\"merges\":[]},"
+                 "\"post_processor\":%s}",
+                 rows[i].post);
+        if (tok_open_json(json, strlen(json), NULL, 0, &t) < 0) fail_msg("%s", err_last());
+        for (int pair = 0; pair < 2; pair++) {
+            uint32_t n;
+            const struct tok_part *part = tok_layout(t, pair, &n);
+            assert_int_equal(n, rows[i].n[pair]);
+            if (n) assert_memory_equal(part, rows[i].part[pair], n * sizeof *part);
+        }
+        tok_close(t);
+    }
+}
+
 /* clean_up_tokenization_spaces is ignored for BPE unless it is forced, as in Transformers. */
 static void test_clean_up(void **state)
 {
@@ -330,6 +379,7 @@ int main(void)
         cmocka_unit_test(test_cases),        cmocka_unit_test(test_refused),
         cmocka_unit_test(test_late_unknown), cmocka_unit_test(test_clean_up),
         cmocka_unit_test(test_config),       cmocka_unit_test(test_joined),
+        cmocka_unit_test(test_layouts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
