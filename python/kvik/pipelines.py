@@ -156,7 +156,8 @@ class TextGenerationPipeline:
         """Returns the result of one sequence; its first columns are those of the prompt."""
         if wanted.tensors:
             return {"generated_token_ids": sequence.tolist()}
-        new = self.tokenizer.decode(sequence[columns:], wanted.skip_special, wanted.clean)
+        new = self.tokenizer.decode(sequence[columns:], skip_special_tokens=wanted.skip_special,
+                                    clean_up_tokenization_spaces=wanted.clean)
         return {"generated_text": self._whole(item, new, wanted.final) if wanted.full else new}
 
     @staticmethod

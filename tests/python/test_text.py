@@ -395,6 +395,29 @@ class Text(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "not int"):
             kvik.pipeline("text-generation", 5)
 
+    def test_other_tokenizer(self):
+        class Other:
+            """A tokenizer of another library: it has the names of Transformers, and nothing of kvik."""
+
+            def __init__(self, own):
+                self.own, self.pad_token_id = own, own.pad_token_id
+
+            def __call__(self, text, **kwargs):
+                return self.own(text, **kwargs)
+
+            def pad(self, rows, **kwargs):
+                return self.own.pad(rows, **kwargs)
+
+            def decode(self, token_ids, skip_special_tokens=False, **kwargs):
+                return self.own.decode(token_ids, skip_special_tokens)
+        some = {"max_new_tokens": 2, "do_sample": False, "batch_size": 2}
+        other = Other(self.tokenizer)
+        texts = ["The sea is", "A"]
+        self.assertEqual(kvik.pipeline("text-generation", self.model, tokenizer=other)(texts, **some),
+                         kvik.pipeline("text-generation", self.model, tokenizer=self.tokenizer)(texts, **some))
+        with self.assertRaisesRegex(TypeError, "not Other"):
+            self.model.generate([[5]], max_new_tokens=2, streamer=kvik.TextStreamer(other))
+
     def test_pipeline_device(self):
         warned, kvik.devices._warned = kvik.devices._warned, False
         try:

@@ -41,8 +41,11 @@ class TextStreamer(BaseStreamer):
 
     def _open(self) -> ctypes.c_void_p:
         if self._decoder is None:
-            decoder = ctypes.c_void_p()
-            check(lib.kvik_decoder_open(self.tokenizer._handle, bool(self.decode_kwargs.get("skip_special_tokens")),
+            decoder, handle = ctypes.c_void_p(), getattr(self.tokenizer, "_handle", None)
+            if handle is None:
+                raise TypeError(f"a streamer of kvik needs a tokenizer of kvik, not {type(self.tokenizer).__name__}; take both from "
+                                "one library")
+            check(lib.kvik_decoder_open(handle, bool(self.decode_kwargs.get("skip_special_tokens")),
                                         ctypes.byref(decoder)))
             self._decoder = decoder
         return self._decoder
