@@ -15,7 +15,7 @@ import numpy as np
 
 from . import _abi, legacy
 from ._arrays import integers, is_torch, like, to_numpy
-from ._lib import address, call, encode, lib, sized, text_of, view
+from ._lib import address, call, encode, lib, sized, text_of
 from .cache_files import load_session, note_of, save_session, session_bytes, session_read, waiting
 from .cache_layers import Layers, adopt_transformers
 from .devices import accept_device, dtype_name

@@ -8,7 +8,7 @@ import numpy as np
 
 from . import _abi
 from ._arrays import integers, is_torch, like, samples_of, to_numpy
-from ._lib import address, call, encode, fits, lib, sized, view
+from ._lib import address, call, encode, fits, lib, view
 from .encoder import EncoderInput, encoder_of
 from .errors import ArgumentError, UnsupportedError
 from .generation import Interruptible

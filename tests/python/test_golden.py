@@ -189,7 +189,6 @@ class Classes(unittest.TestCase):
             out.no_such_field  # noqa: B018
 
     def test_configurations(self):
-        import pickle
         from kvik.models.gemma2.configuration_gemma2 import Gemma2Config
         for made in (kvik.AutoConfig.from_pretrained(model_path("gemma2")), model("gemma2").config,
                      pickle.loads(pickle.dumps(model("gemma2").config)), kvik.AutoConfig.for_model("gemma2")):
