@@ -1,11 +1,13 @@
-/* thread.c - fork-join pool.  A job is a generation number, a counter and a function.  Both sides spin
- * briefly (a decode step forks some 150 times, microseconds apart) and then sleep on a condition, so an
- * idle pool costs nothing and a busy machine is not made busier by waiting.
+/* thread.c - fork-join pool.  A job is a function and a ticket: how many tasks there are, and which comes next.  Threads
+ * take tasks from the ticket until none is left; the caller returns when all tasks have ended, and waits for no thread
+ * that took none.  Both sides spin briefly (a decode step forks some 150 times, microseconds apart) and then sleep on a
+ * condition, so an idle pool costs nothing and a busy machine is not made busier by waiting.
  *
  * How long a thread spins it learns from its own waits: longer when that caught the work or would have, half as long
  * when the wait went on for much longer, or when the system took the processor away meanwhile, since then others want it. */
 #include "base/thread.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>
@@ -20,23 +22,24 @@
 #define SPIN_LATE  50e-6 /* seconds: a wait that lasted longer was not worth spinning */
 
 enum { MOST = 1024 }; /* threads of a pool */
+#define LINE 64       /* of the processor's cache */
 
 struct pool {
     uint32_t n_threads;
     pthread_t *worker; /* [n_threads - 1] owned */
     pthread_mutex_t lock;
-    pthread_cond_t wake;
-    _Atomic uint32_t generation; /* a change of this number announces a new job */
+    pthread_cond_t wake, finished;
     atomic_bool quit;
+    uint32_t spin; /* the caller's */
+    _Atomic uint32_t sleepers;
+    atomic_bool waiting; /* the caller sleeps until all tasks have ended */
+    /* Tasks of the job in the upper half, the next of them in the lower half.  A thread that adds 1 and finds a task left
+     * has taken the task: the job cannot end without that thread, so fn and ctx stay.  Who comes too late for a job
+     * finds none, or one of the next job. */
+    _Alignas(LINE) _Atomic uint64_t ticket;
     pool_fn fn;
     void *ctx;
-    uint32_t n;
-    _Atomic uint32_t next; /* next task */
-    _Atomic uint32_t busy; /* workers that have not finished this generation */
-    _Atomic uint32_t sleepers;
-    pthread_cond_t finished;
-    atomic_bool waiting; /* the caller sleeps until busy is 0 */
-    uint32_t spin;       /* the caller's */
+    _Alignas(LINE) _Atomic uint32_t ended; /* tasks of the workers that have ended */
 };
 struct start {
     struct pool *pool;
@@ -54,22 +57,35 @@ static void relax(void)
 #endif
 }
 
-static void drain(struct pool *p, uint32_t thread)
+static bool has_task(uint64_t ticket)
 {
-    for (;;) {
-        uint32_t t = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed);
-        if (t >= p->n) return;
-        p->fn(p->ctx, t, thread);
+    return (uint32_t)ticket < (uint32_t)(ticket >> 32);
+}
+
+/* Runs tasks until none is left; returns how many. */
+static uint32_t drain(struct pool *p, uint32_t thread)
+{
+    for (uint32_t ran = 0;; ran++) {
+        uint64_t t = atomic_fetch_add_explicit(&p->ticket, 1, memory_order_acq_rel);
+        if (!has_task(t)) return ran;
+        p->fn(p->ctx, (uint32_t)t, thread);
     }
 }
 
-/* Spins until *value is x (until) or is no longer x.  False: the thread should sleep now.  *begun: when the wait began, or
- * 0 while that is too short to tell. */
-static bool spin(_Atomic uint32_t *value, uint32_t x, bool until, uint32_t most, double *begun)
+/* What a thread waits for: a worker for a task, the caller for the end of the workers' tasks. */
+static bool come(const struct pool *p, bool worker, uint32_t tasks)
+{
+    if (!worker) return atomic_load(&p->ended) == tasks;
+    return has_task(atomic_load(&p->ticket)) || atomic_load(&p->quit);
+}
+
+/* Spins until it has come.  False: the thread should sleep now.  *begun: when the wait began, or 0 while that is too
+ * short to tell. */
+static bool spin(const struct pool *p, bool worker, uint32_t tasks, uint32_t most, double *begun)
 {
     *begun = 0;
     for (uint32_t i = 0; i < most; i++) {
-        if ((atomic_load_explicit(value, memory_order_acquire) == x) == until) return true;
+        if (come(p, worker, tasks)) return true;
         if (i == SPIN_CLOCK) *begun = now_seconds();
         relax();
     }
@@ -87,23 +103,24 @@ static void *work(void *arg)
 {
     struct start s = *(struct start *)arg;
     struct pool *p = s.pool;
-    uint32_t seen = 0, most = SPIN_MOST;
+    uint32_t most = SPIN_MOST;
     mem_free(arg);
     for (;;) {
         double begun;
-        if (!spin(&p->generation, seen, false, most, &begun)) {
+        if (!spin(p, true, 0, most, &begun)) {
             pthread_mutex_lock(&p->lock);
             atomic_fetch_add(&p->sleepers, 1);
-            while (atomic_load(&p->generation) == seen)
+            while (!come(p, true, 0))
                 pthread_cond_wait(&p->wake, &p->lock);
             atomic_fetch_sub(&p->sleepers, 1);
             pthread_mutex_unlock(&p->lock);
         }
         most = learn(most, begun);
-        seen++;
         if (atomic_load(&p->quit)) return NULL;
-        drain(p, s.index);
-        if (atomic_fetch_sub(&p->busy, 1) == 1 && atomic_load(&p->waiting)) {
+        uint32_t ran = drain(p, s.index);
+        if (!ran) continue;
+        atomic_fetch_add(&p->ended, ran);
+        if (atomic_load(&p->waiting)) {
             pthread_mutex_lock(&p->lock);
             pthread_cond_signal(&p->finished);
             pthread_mutex_unlock(&p->lock);
@@ -111,14 +128,12 @@ static void *work(void *arg)
     }
 }
 
-static void publish(struct pool *p)
+static void wake(struct pool *p)
 {
-    atomic_fetch_add(&p->generation, 1);
-    if (atomic_load(&p->sleepers)) {
-        pthread_mutex_lock(&p->lock);
-        pthread_cond_broadcast(&p->wake);
-        pthread_mutex_unlock(&p->lock);
-    }
+    if (!atomic_load(&p->sleepers)) return;
+    pthread_mutex_lock(&p->lock);
+    pthread_cond_broadcast(&p->wake);
+    pthread_mutex_unlock(&p->lock);
 }
 
 /* Reads $KVIK_THREADS. Returns 0 if it is not set or empty; an error if it is no number of threads. */
@@ -164,7 +179,7 @@ int pool_open(struct pool **out, uint32_t n_threads)
     if (n_threads == 0) TRY(threads_named(&named));
     if (n_threads == 0) n_threads = cpu_count();
     if (n_threads > MOST) return ERR(ARG, "%u threads: the limit is %d", n_threads, MOST);
-    struct pool *p = mem_alloc(sizeof *p);
+    struct pool *p = mem_aligned(sizeof *p);
     if (!p) return ERR_NOMEM;
     p->worker = mem_array(n_threads, sizeof *p->worker);
     if (!p->worker) {
@@ -195,8 +210,8 @@ int pool_open(struct pool **out, uint32_t n_threads)
 void pool_close(struct pool *p)
 {
     if (!p) return;
-    atomic_store(&p->quit, true);
-    publish(p);
+    (void)atomic_exchange(&p->quit, true); /* no store: see pool_run */
+    wake(p);
     for (uint32_t i = 1; i < p->n_threads; i++)
         pthread_join(p->worker[i - 1], NULL);
     pthread_cond_destroy(&p->wake);
@@ -219,19 +234,19 @@ void pool_run(struct pool *p, uint32_t n, pool_fn fn, void *ctx)
             fn(ctx, i, 0);
         return;
     }
+    assert(n <= UINT32_MAX - MOST);
     p->fn = fn;
     p->ctx = ctx;
-    p->n = n;
-    atomic_store_explicit(&p->next, 0, memory_order_relaxed);
-    atomic_store_explicit(&p->busy, p->n_threads - 1, memory_order_relaxed);
-    publish(p);
-    drain(p, 0);
+    atomic_store_explicit(&p->ended, 0, memory_order_relaxed);
+    /* Exchanges and no stores: qemu 7.2 lets a later load of ARM pass a store, and both sides would sleep. */
+    (void)atomic_exchange(&p->ticket, (uint64_t)n << 32);
+    wake(p);
+    uint32_t theirs = n - drain(p, 0);
     double begun;
-    if (!spin(&p->busy, 0, true, p->spin, &begun)) {
+    if (!spin(p, false, theirs, p->spin, &begun)) {
         pthread_mutex_lock(&p->lock);
-        /* An exchange and no store: qemu 7.2 lets a later load of ARM pass a store, and both sides would sleep. */
         (void)atomic_exchange(&p->waiting, true);
-        while (atomic_load(&p->busy))
+        while (!come(p, false, theirs))
             pthread_cond_wait(&p->finished, &p->lock);
         atomic_store(&p->waiting, false);
         pthread_mutex_unlock(&p->lock);
