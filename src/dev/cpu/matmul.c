@@ -12,10 +12,12 @@
 enum x_form { X_F32, X_Q, X_BF16 };
 #define MAX_MM 64u
 #define QUEUES 64u
-#define LINE   64u /* of the processor's cache */
+#define SLICE  16u /* rows; a kernel works on 4 or 8 at once, with quantized weights on 16 */
+#define MOST   (256u << 10) /* bytes of weights of a job with one token, about */
+#define LINE   64u          /* of the processor's cache */
 
-/* The jobs of one thread.  Their weights lie next to each other in memory, so the thread knows what it reads next.  A thread
- * that has finished its own jobs takes those of the others. */
+/* The slices of one thread.  Their weights lie next to each other in memory, so the thread knows what it reads next.  It takes
+ * half of them at a time, so that the last jobs are small.  A thread that has finished its own takes those of the others. */
 struct queue {
     _Alignas(LINE) _Atomic uint32_t next; /* a line of its own */
     uint32_t first, end;
@@ -31,10 +33,11 @@ struct plan {
     enum dev_compute mode;
     bool form[3];
     uint32_t tile, tiles; /* tokens of a tile; tiles */
-    /* Within one token tile a job has rows[i] rows of product i, whose jobs begin with number first[i]. */
-    uint32_t rows[MAX_MM], first[MAX_MM + 1];
+    /* Product i has slices [first[i], first[i + 1]), of which a job has `slices` at most, and jobs from job[i] on for each
+     * tile. */
+    uint32_t first[MAX_MM + 1], job[MAX_MM + 1], slices;
     uint32_t x_per_task;
-    uint32_t n_queues; /* 0: jobs in any order */
+    uint32_t n_queues; /* 0: a task is a job */
     struct queue *queue;
 };
 
@@ -81,16 +84,6 @@ static cpu_mm_fn kernel_for(const struct dev *d, enum x_form form, enum dtype t,
     return (cpu_mm_fn)(one ? one : cpu_kernel_get(d, many[form], form == X_Q ? t : CPU_ANY));
 }
 
-/* The product *mm of a job, and its first row there. */
-static uint32_t job_row(const struct plan *p, uint32_t job, uint32_t *mm)
-{
-    uint32_t i = 0;
-    while (job >= p->first[i + 1])
-        i++;
-    *mm = i;
-    return (job - p->first[i]) * p->rows[i];
-}
-
 static size_t row_bytes(const struct dev_mm *mm)
 {
     size_t n = 0;
@@ -98,15 +91,26 @@ static size_t row_bytes(const struct dev_mm *mm)
     return n;
 }
 
-static const unsigned char *job_bytes(const struct plan *p, uint32_t job, size_t *n)
+/* The product of a slice. */
+static uint32_t product_of(const struct plan *p, uint32_t slice)
 {
-    uint32_t i, row = job_row(p, job, &i);
+    uint32_t i = 0;
+    while (slice >= p->first[i + 1])
+        i++;
+    return i;
+}
+
+/* The weights of product i from a slice on, up to slice `end`. */
+static const unsigned char *slices_at(const struct plan *p, uint32_t i, uint32_t slice,
+                                      uint32_t end, size_t *n)
+{
     size_t bytes = row_bytes(&p->mm[i]);
-    *n = bytes * MIN(p->rows[i], p->mm[i].w->rows - row);
+    uint32_t row = (slice - p->first[i]) * SLICE;
+    *n = bytes * (MIN((end - p->first[i]) * SLICE, p->mm[i].w->rows) - row);
     return (const unsigned char *)p->mm[i].w->data + row * bytes;
 }
 
-/* The first job of thread q of n.  Each thread has about as many bytes of weights. */
+/* The first slice of thread q of n.  Each thread has about as many bytes of weights. */
 static uint32_t queue_first(const struct plan *p, uint32_t q, uint32_t n)
 {
     size_t all = 0, at = 0;
@@ -114,82 +118,102 @@ static uint32_t queue_first(const struct plan *p, uint32_t q, uint32_t n)
         all += row_bytes(&p->mm[i]) * p->mm[i].w->rows;
     size_t to = all / n * q;
     for (uint32_t i = 0; q < n && i < p->n_mm; i++) {
-        size_t bytes = row_bytes(&p->mm[i]), job = bytes * p->rows[i];
+        size_t bytes = row_bytes(&p->mm[i]), slice = bytes * SLICE;
         if (to < at + bytes * p->mm[i].w->rows)
-            return p->first[i] + (uint32_t)((to - at + job / 2) / job);
+            return p->first[i] + (uint32_t)((to - at + slice / 2) / slice);
         at += bytes * p->mm[i].w->rows;
     }
     return p->first[p->n_mm];
 }
 
-/* Returns the number of a job that no thread has taken.  The pool calls mm_task once for each job, so there is one. */
-static uint32_t take(struct plan *p, uint32_t thread, struct cpu_mm *j)
+/* Slices [s, end) of product i with the tokens of a tile. */
+static void multiply(const struct plan *p, uint32_t i, uint32_t s, uint32_t end, uint32_t tile,
+                     struct cpu_mm *j)
 {
-    uint32_t n = p->n_queues;
-    for (uint32_t i = 0;; i++) {
-        uint32_t q = (thread + i) % n, job;
-        job = atomic_fetch_add_explicit(&p->queue[q].next, 1, memory_order_relaxed);
-        if (job >= p->queue[q].end) continue;
-        if (job + 1 < p->queue[q].end) j->then = job_bytes(p, job + 1, &j->then_bytes);
-        j->asked = i == 0 && job > p->queue[q].first;
-        return job;
+    const struct dev *d = p->d;
+    const struct dev_mm *m = &p->mm[i];
+    enum dtype type = m->w->dtype;
+    enum x_form form = form_of(p->mode, type);
+    uint32_t t = tile * p->tile, row = (s - p->first[i]) * SLICE;
+    j->before = row;
+    j->dtype = type;
+    j->rows = MIN((end - s) * SLICE, m->w->rows - row);
+    j->n = MIN(p->tile, p->n - t);
+    j->y = m->y + (p->t0 + t) * m->ldy + row;
+    j->ldy = m->ldy;
+    j->bias = m->bias ? m->bias + row : NULL;
+    j->unpack = (cpu_unpack_fn)cpu_kernel_get(d, CPU_UNPACK, type);
+    j->to_f32 = (cpu_to_f32_fn)cpu_kernel_get(d, CPU_TO_F32, type);
+    j->row_bytes = row_bytes(m);
+    j->w = (const unsigned char *)m->w->data + row * j->row_bytes;
+    if (form == X_Q) {
+        j->ldx = d->xq_groups * sizeof *d->xq;
+        j->x = (const unsigned char *)(d->xq + t * d->xq_groups);
+    } else if (form == X_BF16) {
+        j->ldx = d->xb_stride;
+        j->x = d->xb + t * d->xb_stride;
+    } else {
+        j->ldx = p->ldx * sizeof *p->x;
+        j->x = (const unsigned char *)(p->x + t * p->ldx);
     }
+    kernel_for(d, form, type, j->n)(j);
+}
+
+/* Half of what is left in a queue, product by product. */
+static bool run_some(const struct plan *p, struct queue *q, bool own, struct cpu_mm *j)
+{
+    uint32_t at = atomic_load_explicit(&q->next, memory_order_relaxed);
+    if (at >= q->end) return false;
+    uint32_t n = MIN((q->end - at + 1) / 2, p->slices);
+    at = atomic_fetch_add_explicit(&q->next, n, memory_order_relaxed);
+    if (at >= q->end) return false;
+    j->asked = own && at > q->first;
+    for (uint32_t end = MIN(at + n, q->end), to; at < end; at = to) {
+        uint32_t i = product_of(p, at), last = MIN(p->first[i + 1], q->end);
+        to = MIN(end, last);
+        j->then = NULL;
+        if (to < last)
+            j->then = slices_at(p, i, to, last, &j->then_bytes);
+        else if (to < q->end)
+            j->then = slices_at(p, i + 1, to, MIN(p->first[i + 2], q->end), &j->then_bytes);
+        multiply(p, i, at, to, 0, j);
+        j->asked = true;
+    }
+    return true;
 }
 
 static void mm_task(void *ctx, uint32_t task, uint32_t thread)
 {
-    struct plan *p = ctx;
-    struct dev *d = p->d;
-    struct cpu_mm j = {.k = p->k, .scratch = d->thread + (size_t)thread * CPU_THREAD_BYTES};
-    if (p->n_queues) task = take(p, thread, &j);
-    uint32_t jobs = p->first[p->n_mm], tile = task / jobs, i;
-    uint32_t row = job_row(p, task % jobs, &i);
-    const struct dev_mm *m = &p->mm[i];
-    enum dtype type = m->w->dtype;
-    enum x_form form = form_of(p->mode, type);
-    uint32_t t = tile * p->tile;
-    j.before = row;
-    j.dtype = type;
-    j.rows = MIN(p->rows[i], m->w->rows - row);
-    j.n = MIN(p->tile, p->n - t);
-    j.y = m->y + (p->t0 + t) * m->ldy + row;
-    j.ldy = m->ldy;
-    j.bias = m->bias ? m->bias + row : NULL;
-    j.unpack = (cpu_unpack_fn)cpu_kernel_get(d, CPU_UNPACK, type);
-    j.to_f32 = (cpu_to_f32_fn)cpu_kernel_get(d, CPU_TO_F32, type);
-    j.row_bytes = row_bytes(m);
-    j.w = (const unsigned char *)m->w->data + row * j.row_bytes;
-    if (form == X_Q) {
-        j.ldx = d->xq_groups * sizeof *d->xq;
-        j.x = (const unsigned char *)(d->xq + t * d->xq_groups);
-    } else if (form == X_BF16) {
-        j.ldx = d->xb_stride;
-        j.x = d->xb + t * d->xb_stride;
-    } else {
-        j.ldx = p->ldx * sizeof *p->x;
-        j.x = (const unsigned char *)(p->x + t * p->ldx);
-    }
-    kernel_for(d, form, type, j.n)(&j);
+    const struct plan *p = ctx;
+    struct cpu_mm j = {.k = p->k, .scratch = p->d->thread + (size_t)thread * CPU_THREAD_BYTES};
+    for (uint32_t i = 0; i < p->n_queues; i++)
+        while (run_some(p, &p->queue[(thread + i) % p->n_queues], i == 0, &j))
+            ;
+    if (p->n_queues) return;
+    uint32_t i = 0, job = task % p->job[p->n_mm];
+    while (job >= p->job[i + 1])
+        i++;
+    uint32_t at = p->first[i] + (job - p->job[i]) * p->slices;
+    multiply(p, i, at, MIN(at + p->slices, p->first[i + 1]), task / p->job[p->n_mm], &j);
 }
 
-/* Rows per job: enough jobs to level the threads out, each of at least 8 rows (a kernel works on 4 or 8 at once, with
- * quantized weights on 16) and, when there is one token, not more than about 256 KiB of weights. */
+/* Jobs of at most about 256 KiB of weights, and enough of them to level the threads out. */
 static void split_rows(struct plan *p)
 {
-    uint32_t threads = pool_threads(p->d->pool), total = 0, want;
-    for (uint32_t i = 0; i < p->n_mm; i++)
-        total += p->mm[i].w->rows;
+    uint32_t threads = pool_threads(p->d->pool);
+    size_t most = 1;
     p->tiles = (p->n + CPU_TILE - 1) / CPU_TILE;
     p->tile = (p->n + p->tiles - 1) / p->tiles;
-    want = threads == 1 ? 1 : MAX(threads * 6 / p->tiles, 1);
-    uint32_t unit = p->form[X_Q] ? 16 : 8;
-    p->first[0] = 0;
+    p->first[0] = p->job[0] = 0;
     for (uint32_t i = 0; i < p->n_mm; i++) {
-        uint32_t cap = (uint32_t)MAX((256u << 10) / MAX(row_bytes(&p->mm[i]), 1), 16);
-        uint32_t rows = MIN(total / want, cap);
-        p->rows[i] = MAX((rows + unit - 1) / unit * unit, 16);
-        p->first[i + 1] = p->first[i] + (p->mm[i].w->rows + p->rows[i] - 1) / p->rows[i];
+        p->first[i + 1] = p->first[i] + (p->mm[i].w->rows + SLICE - 1) / SLICE;
+        most = MAX(most, SLICE * row_bytes(&p->mm[i]));
     }
+    p->n_queues = p->tiles == 1 && threads <= QUEUES ? threads : 0;
+    uint32_t want = p->n_queues ? 1 : MAX(threads * 6 / p->tiles, 1);
+    p->slices = MAX((uint32_t)MIN(p->first[p->n_mm] / want, MOST / most), 1);
+    for (uint32_t i = 0; i < p->n_mm; i++)
+        p->job[i + 1] = p->job[i] + (p->first[i + 1] - p->first[i] + p->slices - 1) / p->slices;
 }
 
 static void matmul_pass(struct plan *p)
@@ -198,16 +222,17 @@ static void matmul_pass(struct plan *p)
     uint32_t threads = pool_threads(p->d->pool);
     convert_x(p);
     split_rows(p);
-    if (p->tiles == 1 && threads <= QUEUES) {
-        p->n_queues = threads;
-        p->queue = queue;
-        for (uint32_t q = 0; q < threads; q++) {
-            queue[q].first = q ? queue[q - 1].end : 0;
-            queue[q].end = queue_first(p, q + 1, threads);
-            atomic_store_explicit(&queue[q].next, queue[q].first, memory_order_relaxed);
-        }
+    if (!p->n_queues) {
+        pool_run(p->d->pool, p->tiles * p->job[p->n_mm], mm_task, p);
+        return;
     }
-    pool_run(p->d->pool, p->tiles * p->first[p->n_mm], mm_task, p);
+    p->queue = queue;
+    for (uint32_t q = 0; q < threads; q++) {
+        queue[q].first = q ? queue[q - 1].end : 0;
+        queue[q].end = queue_first(p, q + 1, threads);
+        atomic_store_explicit(&queue[q].next, queue[q].first, memory_order_relaxed);
+    }
+    pool_run(p->d->pool, threads, mm_task, p);
 }
 
 void dev_matmul(struct dev *d, enum dev_compute mode, const float *x, size_t ldx, uint32_t n,
