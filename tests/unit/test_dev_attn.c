@@ -391,6 +391,32 @@ static void test_forks(void **state)
         }
 }
 
+/* Forks that part inside an atom, at different lengths, and a few tokens of one lane on both sides of an atom's end: the
+ * rows that they have in common are read once, the others one by one. */
+static void test_partings(void **state)
+{
+    (void)state;
+    static const size_t which[] = {0, 1, 4, 6, 8};
+    static const uint32_t parted[] = {496, 400, 336, 272, 144};
+    for (size_t i = 0; i < countof(which); i++)
+        for (uint32_t n = 2; n < 9; n += 3) {
+            struct toy_config c = config_of(&shapes[n == 2 ? 3 : 0], &policies[which[i]], 16);
+            struct toy t;
+            c.n_lanes = 8;
+            c.turned = c.logits = n == 5;
+            toy_open(&t, &c);
+            for (uint32_t lane = 1; lane <= countof(parted); lane++)
+                toy_fork(&t, 0, lane, parted[lane - 1]);
+            toy_begin(&t);
+            for (uint32_t lane = 0; lane < 6; lane++)
+                toy_feed(&t, lane, lane % 2 ? 500 : 505, 1);
+            toy_feed(&t, 6, 253, n);
+            toy_feed(&t, 7, 8, n);
+            check_step(&t, 0, policies[which[i]].name);
+            toy_close(&t);
+        }
+}
+
 /* Tiles of K only: the rows of V are read raw, and the atoms are cut as for any lossy codec. */
 static void decode_whole(const struct kv_codec *c, const struct kv_shape *s, uint32_t head,
                          void *dst, uint32_t first, const void *src)
@@ -503,12 +529,12 @@ static int close_devices(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shapes), cmocka_unit_test(test_policies),
-        cmocka_unit_test(test_chunks), cmocka_unit_test(test_mates),
-        cmocka_unit_test(test_pieces), cmocka_unit_test(test_waves),
-        cmocka_unit_test(test_forks),  cmocka_unit_test(test_keys_only),
-        cmocka_unit_test(test_codes),  cmocka_unit_test(test_random_reach),
-        cmocka_unit_test(test_dims),
+        cmocka_unit_test(test_shapes),       cmocka_unit_test(test_policies),
+        cmocka_unit_test(test_chunks),       cmocka_unit_test(test_mates),
+        cmocka_unit_test(test_pieces),       cmocka_unit_test(test_waves),
+        cmocka_unit_test(test_forks),        cmocka_unit_test(test_partings),
+        cmocka_unit_test(test_keys_only),    cmocka_unit_test(test_codes),
+        cmocka_unit_test(test_random_reach), cmocka_unit_test(test_dims),
     };
     return cmocka_run_group_tests(tests, NULL, close_devices);
 }

@@ -5,11 +5,11 @@
  * lead, tail; each phase is an interval of rows, cut at multiples of 256.  That sequence is a function of
  * the query alone.  The sinks are met with their own rotation of the query where the caller has one.  Two ways of
  * walking it give the same bits:
- *   decode   a lane with one token: units of (atom, kv heads) into shared scratch, in waves of
- *            ATTN_WAVE atoms, each wave merged in order by the calling thread.  Waves go round robin over
- *            the tokens, and neighbours whose tables name the same pages (forks, beams) make one unit, so
- *            that a shared prefix is read once.
- *   prefill  a run of tokens of one lane: units of (block of tokens, kv head), each walking all atoms.
+ *   decode   a lane with one token or a few: units of (atom, kv heads) into shared scratch, in waves of
+ *            ATTN_WAVE atoms, each wave merged in order, head by head.  Waves go round robin over the
+ *            tokens, and neighbours whose tables name the same pages (forks, beams, tokens of one lane)
+ *            make one unit, so that rows they have in common are read once.
+ *   prefill  a longer run of tokens of one lane: units of (block of tokens, kv head), each walking all atoms.
  * Both keep the running (M, L, O) per (token, head) in scratch, where it also survives from piece to piece. */
 #include "dev/cpu/attn.h"
 #include "base/thread.h"
@@ -24,14 +24,19 @@
 #define TURN  4u
 #define AHEAD 4u
 
+#define FEW    8u  /* tokens of one lane, at most, that decode */
+#define MERGES 96u /* of atoms in a wave that are worth a fork */
+
 struct iter { /* where a decoding token stands in its walk */
     uint32_t token, phase, next;
 };
 struct atom {
     uint32_t token, phase, a, b; /* rows [a, b), absolute */
 };
-struct unit { /* atoms [first, first + n) of a wave: same rows of the same pages */
-    uint32_t first, n;
+/* Atoms [first, first + n) of a wave.  Rows up to `joint` lie in the same pages for all of them and are read once; those
+ * behind are each atom's own. */
+struct unit {
+    uint32_t first, n, joint;
 };
 struct block { /* tokens [t0, t0 + n) of one lane */
     uint32_t t0, n;
@@ -39,15 +44,14 @@ struct block { /* tokens [t0, t0 + n) of one lane */
 struct span { /* strips of one 256-row span and kv head; only those the atom needs are set */
     const void *k[ATTN_STRIPS], *v[ATTN_STRIPS];
 };
-struct ready { /* whose queries lie in a thread's qt: those of all its heads from h0 on */
+struct ready { /* whose queries lie in a thread's qt: those of `per` kv heads from h0 on */
     const float *queries;
-    uint32_t token, h0; /* token NONE: of several */
-    bool own;           /* in the form of a codec's kernels */
+    uint32_t h0, per, n, token[ATTN_BLOCK];
+    bool own; /* in the form of a codec's kernels */
 };
-#define NONE UINT32_MAX
 struct layout {
-    size_t run, wave, iter, block, thread;             /* offsets */
-    size_t per_thread, ready, p, qt, span, part, tile; /* inside one thread's part */
+    size_t run, wave, iter, few, block, thread;             /* offsets */
+    size_t per_thread, ready, p, qt, one, span, part, tile; /* inside one thread's part */
     size_t total;
 };
 struct job {
@@ -65,8 +69,12 @@ struct job {
     const struct kv_kernels *own[2]; /* of the planes' codecs, or NULL */
     struct atom *wave;               /* [ATTN_WAVE] */
     struct unit *unit;               /* [ATTN_WAVE] */
-    uint32_t split;                  /* head ranges a decode unit is split into: 1 or n_kv */
-    struct block *block;             /* prefill blocks */
+    uint32_t n_units;
+    uint32_t split; /* head ranges a decode unit is split into: 1 or n_kv */
+    uint32_t *few;  /* the tokens that decode */
+    uint32_t n_few;
+    bool begins, ends;   /* the wave is the first of a site's, or the last */
+    struct block *block; /* prefill blocks */
     uint32_t n_blocks;
 };
 
@@ -98,10 +106,12 @@ static void lay_out(uint32_t tokens, uint32_t heads, uint32_t dk, uint32_t dv, u
     l->run = put(&l->total, mul(tokens, heads), state * sizeof(float));
     l->wave = put(&l->total, mul(ATTN_WAVE, heads), state * sizeof(float));
     l->iter = put(&l->total, tokens, sizeof(struct iter));
+    l->few = put(&l->total, tokens, sizeof(uint32_t));
     l->block = put(&l->total, tokens, sizeof(struct block));
     l->ready = put(&l->per_thread, 1, sizeof(struct ready));
     l->p = put(&l->per_thread, queries, KV_ATOM * sizeof(float));
     l->qt = put(&l->per_thread, queries, dk * sizeof(float));
+    l->one = put(&l->per_thread, heads, dk * sizeof(float));
     l->span = put(&l->per_thread, heads, sizeof(struct span));
     l->part = put(&l->per_thread, queries, state * sizeof(float));
     l->tile = put(&l->per_thread, tile_rows, ((size_t)dk + dv) * sizeof(float));
@@ -399,29 +409,93 @@ static void gather_next(const struct job *j, const struct atom *m, uint32_t head
 
 /* Forms the queries of a decode unit, unless the thread has them from its last one. */
 static void unit_queries(const struct job *j, const struct unit *u, const struct task *t,
-                         const uint32_t *token, uint32_t per)
+                         uint32_t per)
 {
     struct ready *r = thread_part(j, t->thread, j->lay.ready);
-    struct ready now = {queries_of(j, t->m->phase), u->n == 1 ? *token : NONE, t->h0,
-                        by_tile(j, t->m->phase, 0)};
-    if (now.token != NONE && r->token == now.token && r->queries == now.queries &&
-        r->h0 == now.h0 && r->own == now.own)
-        return;
-    *r = now;
+    const float *queries = queries_of(j, t->m->phase);
+    bool own = by_tile(j, t->m->phase, 0);
+    bool have =
+        r->n == u->n && r->queries == queries && r->h0 == t->h0 && r->per >= per && r->own == own;
+    for (uint32_t i = 0; i < u->n; i++) {
+        uint32_t token = j->wave[u->first + i].token;
+        have &= r->token[i] == token;
+        r->token[i] = token;
+    }
+    if (have) return;
+    r->queries = queries;
+    r->h0 = t->h0;
+    r->per = per;
+    r->n = u->n;
+    r->own = own;
     for (uint32_t i = 0; i < per; i++)
-        form_q(j, t->m->phase, token, u->n, t->h0 + i, t->qt + (size_t)i * t->nq * j->dk);
+        form_q(j, t->m->phase, r->token, u->n, t->h0 + i, t->qt + (size_t)i * t->nq * j->dk);
 }
 
-/* One decode unit with kv heads [h0, h0 + per); all its queries see all its rows.  Pages hold all heads of their rows
- * next to each other, so heads go inside strips and pieces and memory is read in order.  Only tiles that are decoded
- * as a whole are decoded, hence used, head by head.  States lie [kv head][token][head of the group]. */
+/* Makes probabilities of the scores of queries [q0, q0 + n) of a task, of which the heads begin with `head`. */
+static void task_soft(const struct job *j, const struct task *t, uint32_t q0, uint32_t n,
+                      uint32_t head, const struct atom *m)
+{
+    uint32_t row0 = m->a / KV_ATOM * KV_ATOM;
+    for (uint32_t i = 0; i < n; i++) {
+        float *p = t->p + (size_t)(q0 + i) * KV_ATOM;
+        attn_bias(j->a->bias, head + i, j->v->pos[m->token], m->a, m->b, p + (m->a - row0));
+        j->k->soft(p, m->a - row0, m->b - row0, j->a->softcap, t->out + (q0 + i) * j->state);
+    }
+}
+
+/* The rows of one atom of a unit that the others do not have: their scores, or the sums of their values. */
+static void own_rows(const struct job *j, const struct task *t, const struct unit *u, uint32_t i,
+                     bool scores)
+{
+    struct atom m = j->wave[u->first + i];
+    struct span span;
+    struct task own = {&m,
+                       t->h0,
+                       j->group,
+                       t->thread,
+                       t->p + (size_t)i * j->group * KV_ATOM,
+                       thread_part(j, t->thread, j->lay.one),
+                       t->out + i * j->group * j->state,
+                       &span};
+    m.a = u->joint;
+    if (m.a >= m.b) return;
+    gather(j, &m, j->v->edge[m.token], t->h0, t->thread, false, &span);
+    if (!scores) {
+        task_values(j, &own, 0, 1);
+        return;
+    }
+    form_q(j, m.phase, &m.token, 1, t->h0, own.qt);
+    task_scores(j, &own, 0, 1);
+}
+
+/* A unit of several atoms with one kv head. */
+static void shared_unit(const struct job *j, const struct unit *u, struct task *t)
+{
+    const struct atom *m = &j->wave[u->first];
+    struct atom joint = {m->token, m->phase, m->a, u->joint};
+    t->m = &joint;
+    gather(j, &joint, j->v->edge[m->token], t->h0, t->thread, true, t->span);
+    task_scores(j, t, 0, 1);
+    for (uint32_t i = 0; i < u->n; i++) {
+        own_rows(j, t, u, i, true);
+        task_soft(j, t, i * j->group, j->group, t->h0 * j->group, &m[i]);
+    }
+    task_values(j, t, 0, 1);
+    for (uint32_t i = 0; i < u->n; i++)
+        own_rows(j, t, u, i, false);
+}
+
+/* One decode unit with kv heads [h0, h0 + per).  Pages hold all heads of their rows next to each other, so heads go inside
+ * strips and pieces and memory is read in order.  Only tiles that are decoded as a whole are decoded, hence used, head by
+ * head.  States lie [kv head][token][head of the group].  Where heads are shared out, a thread keeps to one head for some
+ * units, so that its queries stay ready. */
 static void decode_unit(void *ctx, uint32_t task, uint32_t thread)
 {
     const struct job *j = ctx;
-    const struct unit *u = &j->unit[task / j->split];
+    const struct unit *u = &j->unit[task % j->n_units];
     const struct atom *m = &j->wave[u->first];
-    uint32_t per = j->n_kv / j->split, h0 = task % j->split * per, nq = u->n * j->group;
-    uint32_t row0 = m->a / KV_ATOM * KV_ATOM, step = j->whole ? 1 : per, token[ATTN_BLOCK];
+    uint32_t per = j->n_kv / j->split, h0 = task / j->n_units * per, nq = u->n * j->group;
+    uint32_t step = j->whole ? 1 : per;
     struct task t = {m,
                      h0,
                      nq,
@@ -431,9 +505,11 @@ static void decode_unit(void *ctx, uint32_t task, uint32_t thread)
                      unit_state(j, u, 0, h0 * j->group),
                      thread_part(j, thread, j->lay.span)};
     memset(t.out, 0, (size_t)per * nq * j->state * sizeof *t.out);
-    for (uint32_t i = 0; i < u->n; i++)
-        token[i] = m[i].token;
-    unit_queries(j, u, &t, token, per);
+    unit_queries(j, u, &t, per);
+    if (u->n > 1) {
+        shared_unit(j, u, &t);
+        return;
+    }
     for (uint32_t h = 0; h < per; h += step) {
         for (uint32_t i = h; i < h + step; i++)
             if (i > h && !j->tiled)
@@ -441,13 +517,7 @@ static void decode_unit(void *ctx, uint32_t task, uint32_t thread)
             else
                 gather(j, m, j->v->edge[m->token], h0 + i, thread, true, &t.span[i]);
         task_scores(j, &t, h, h + step);
-        for (uint32_t q = h * nq; q < (h + step) * nq; q++) {
-            uint32_t at = q % nq, head = (h0 + q / nq) * j->group + at % j->group;
-            attn_bias(j->a->bias, head, j->v->pos[token[at / j->group]], m->a, m->b,
-                      t.p + (size_t)q * KV_ATOM + (m->a - row0));
-            j->k->soft(t.p + (size_t)q * KV_ATOM, m->a - row0, m->b - row0, j->a->softcap,
-                       t.out + q * j->state);
-        }
+        task_soft(j, &t, h * nq, step * nq, (h0 + h) * j->group, m);
         task_values(j, &t, h, h + step);
     }
 }
@@ -467,66 +537,141 @@ static bool next_atom(const struct job *j, struct iter *it, struct atom *out)
     return false;
 }
 
-static bool same_pages(const struct kv_form *f, uint32_t slot, uint32_t other, const struct atom *m)
+/* Returns the first of the rows [a, b) from which on two lanes have other pages, or b. */
+static uint32_t same_pages(const struct kv_form *f, uint32_t slot, uint32_t other, uint32_t a,
+                           uint32_t b)
 {
-    uint32_t i0 = m->a / f->rows, i1 = (m->b - 1) / f->rows;
     const uint32_t *x = f->table + (size_t)slot * f->stride,
                    *y = f->table + (size_t)other * f->stride;
-    return memcmp(x + i0, y + i0, (i1 - i0 + 1) * sizeof *x) == 0;
+    while (a < b && x[a / f->rows] == y[a / f->rows])
+        a += f->rows - a % f->rows;
+    return MIN(a, b);
 }
 
-/* Whether two atoms read the same bytes: as forks do, up to where they parted. */
-static bool same_rows(const struct job *j, const struct atom *m, const struct atom *o)
+/* Returns how many of their first rows two atoms read from the same bytes: forks do up to where they parted, and tokens of one
+ * lane.  Either all of both, or whole strips. */
+static uint32_t same_rows(const struct job *j, const struct atom *m, const struct atom *o)
 {
     const struct kv_view *v = j->v;
     uint32_t slot = v->slot[v->lane[m->token]], other = v->slot[v->lane[o->token]];
-    if (m->phase != o->phase || m->a != o->a || m->b != o->b) return false;
-    if (!same_pages(&v->raw, slot, other, m)) return false;
-    if (!j->tiled) return true;
-    return v->edge[m->token] == v->edge[o->token] && same_pages(&v->sealed, slot, other, m);
+    uint32_t a = m->a, b = MIN(m->b, o->b), end;
+    if (m->phase != o->phase || a != o->a) return 0;
+    end = same_pages(&v->raw, slot, other, a, b);
+    if (end == m->b && end == o->b &&
+        (!j->tiled || (v->edge[m->token] == v->edge[o->token] &&
+                       same_pages(&v->sealed, slot, other, a, b) == b)))
+        return end - a;
+    end -= end % KV_STRIP;
+    return j->tiled || end < a ? 0 : end - a;
+}
+
+/* Units of at most `most` atoms.  An atom joins a unit with which it has at least half of its rows in common. */
+static uint32_t make_units(const struct job *j, uint32_t n, uint32_t most, struct unit *unit)
+{
+    uint32_t n_units = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const struct atom *m = &j->wave[i];
+        struct unit *u = n_units ? &unit[n_units - 1] : NULL;
+        if (u && u->n < most) {
+            uint32_t rows =
+                MIN(u->joint - j->wave[u->first].a, same_rows(j, &j->wave[u->first], m));
+            if (rows && rows >= (m->b - m->a) / 2) {
+                u->joint = m->a + rows;
+                u->n++;
+                continue;
+            }
+        }
+        unit[n_units++] = (struct unit){i, 1, m->b};
+    }
+    return n_units;
+}
+
+/* The query heads [h0, h1) of tokens [t0, t1), before their first atom. */
+static void begin_states(const struct job *j, uint32_t t0, uint32_t t1, uint32_t h0, uint32_t h1)
+{
+    for (uint32_t t = t0; t < t1; t++)
+        for (uint32_t h = h0; h < h1; h++)
+            run_state(j, t, h)[1] = 0;
+}
+
+/* After their last atom: a sink logit as one more, which adds no value; then the division. */
+static void end_states(const struct job *j, uint32_t t0, uint32_t t1, uint32_t h0, uint32_t h1,
+                       uint32_t thread)
+{
+    const struct dev_attn *a = j->a;
+    float *sink = thread_part(j, thread, j->lay.part);
+    memset(sink, 0, j->state * sizeof *sink);
+    sink[1] = 1;
+    for (uint32_t t = t0; t < t1; t++)
+        for (uint32_t h = h0; h < h1; h++) {
+            float *run = run_state(j, t, h);
+            if (a->sink_logit) {
+                sink[0] = a->sink_logit[h];
+                j->k->merge(run, sink, j->dv);
+            }
+            j->k->done(run, j->dv, a->out + t * a->ldo + (size_t)h * j->dv);
+        }
+}
+
+/* Adds up the atoms of a wave for one head. */
+static void merge_head(void *ctx, uint32_t head, uint32_t thread)
+{
+    const struct job *j = ctx;
+    for (uint32_t i = 0; j->begins && i < j->n_few; i++)
+        begin_states(j, j->few[i], j->few[i] + 1, head, head + 1);
+    for (uint32_t k = 0; k < j->n_units; k++)
+        for (uint32_t i = 0; i < j->unit[k].n; i++)
+            j->k->merge(run_state(j, j->wave[j->unit[k].first + i].token, head),
+                        unit_state(j, &j->unit[k], i, head), j->dv);
+    for (uint32_t i = 0; j->ends && i < j->n_few; i++)
+        end_states(j, j->few[i], j->few[i] + 1, head, head + 1, thread);
 }
 
 static void run_wave(struct job *j, uint32_t n)
 {
     struct unit unit[ATTN_WAVE];
-    uint32_t threads = pool_threads(j->pool), n_units = 0, rows = 0;
+    uint32_t threads = pool_threads(j->pool), rows = 0, heads = j->a->n_heads;
     /* Sharing must not leave a thread without work. */
-    uint32_t most = MIN(MAX(1, n / (2 * threads)), MAX(1, ATTN_BLOCK / j->a->n_heads));
-    for (uint32_t i = 0; i < n; i++) {
+    uint32_t most = MIN(n * j->n_kv / (2 * threads), ATTN_BLOCK / j->group);
+    for (uint32_t i = 0; i < n; i++)
         rows += j->wave[i].b - j->wave[i].a;
-        struct unit *u = &unit[n_units ? n_units - 1 : 0];
-        if (n_units && u->n < most && same_rows(j, &j->wave[u->first], &j->wave[i]))
-            u->n++;
-        else
-            unit[n_units++] = (struct unit){i, 1};
-    }
-    /* With few units, heads are shared out too, unless a fork would cost more than it saves. */
     j->unit = unit;
-    j->split = n_units <= 2 * threads && rows > 48 ? j->n_kv : 1;
-    pool_run(j->pool, n_units * j->split, decode_unit, j);
-    for (uint32_t u = 0; u < n_units; u++)
-        for (uint32_t i = 0; i < unit[u].n; i++)
-            for (uint32_t h = 0; h < j->a->n_heads; h++)
-                j->k->merge(run_state(j, j->wave[unit[u].first + i].token, h),
-                            unit_state(j, &unit[u], i, h), j->dv);
+    j->n_units = make_units(j, n, MAX(most, 1), unit);
+    /* Heads are shared out if units are shared, whose rows are few for their products, or if units are few, unless a fork
+     * would cost more than it saves. */
+    bool few = j->n_units <= 2 * threads && rows > 48;
+    j->split = j->n_units < n || few ? j->n_kv : 1;
+    pool_run(j->pool, j->n_units * j->split, decode_unit, j);
+    if ((n + j->n_few) * heads >= MERGES)
+        pool_run(j->pool, heads, merge_head, j);
+    else
+        for (uint32_t h = 0; h < heads; h++)
+            merge_head(j, h, 0);
+    j->begins = false;
 }
 
 static void decode(struct job *j, struct iter *it, uint32_t n)
 {
     struct atom wave[ATTN_WAVE];
     uint32_t filled = 0;
+    if (!n) return;
     j->wave = wave;
+    j->begins = j->v->first;
     while (n) {
         uint32_t left = 0;
         for (uint32_t i = 0; i < n; i++) {
-            if (!next_atom(j, &it[i], &wave[filled])) continue;
+            struct atom next;
+            if (!next_atom(j, &it[i], &next)) continue;
             it[left++] = it[i];
-            if (++filled < ATTN_WAVE) continue;
-            run_wave(j, filled);
-            filled = 0;
+            if (filled == ATTN_WAVE) {
+                run_wave(j, filled);
+                filled = 0;
+            }
+            wave[filled++] = next;
         }
         n = left;
     }
+    j->ends = j->v->last;
     run_wave(j, filled);
 }
 
@@ -675,33 +820,6 @@ static void block_phase(const struct job *j, struct walk *w, uint32_t phase)
     }
 }
 
-/* The query heads [h0, h1) of tokens [t0, t1), before their first atom. */
-static void begin_states(const struct job *j, uint32_t t0, uint32_t t1, uint32_t h0, uint32_t h1)
-{
-    for (uint32_t t = t0; t < t1; t++)
-        for (uint32_t h = h0; h < h1; h++)
-            run_state(j, t, h)[1] = 0;
-}
-
-/* After their last atom: a sink logit as one more, which adds no value; then the division. */
-static void end_states(const struct job *j, uint32_t t0, uint32_t t1, uint32_t h0, uint32_t h1,
-                       uint32_t thread)
-{
-    const struct dev_attn *a = j->a;
-    float *sink = thread_part(j, thread, j->lay.part);
-    memset(sink, 0, j->state * sizeof *sink);
-    sink[1] = 1;
-    for (uint32_t t = t0; t < t1; t++)
-        for (uint32_t h = h0; h < h1; h++) {
-            float *run = run_state(j, t, h);
-            if (a->sink_logit) {
-                sink[0] = a->sink_logit[h];
-                j->k->merge(run, sink, j->dv);
-            }
-            j->k->done(run, j->dv, a->out + t * a->ldo + (size_t)h * j->dv);
-        }
-}
-
 /* One prefill unit: a block of tokens with one kv head, all phases.  Late blocks, which have the most
  * rows to read, are handed out first. */
 static void block_unit(void *ctx, uint32_t task, uint32_t thread)
@@ -718,33 +836,39 @@ static void block_unit(void *ctx, uint32_t task, uint32_t thread)
     if (j->v->last) end_states(j, bl->t0, end, h0, h1, thread);
 }
 
-/* True if a token is the only one of its lane. */
-static bool alone(const struct job *j, uint32_t t)
+/* True if tokens [t, end) of a lane decode: one does, and few that see the same rows but their own, since heads alone may be
+ * too few to keep the threads busy. */
+static bool decodes(const struct job *j, uint32_t t, uint32_t end)
 {
-    const uint32_t *lane = j->v->lane;
-    return (t == 0 || lane[t - 1] != lane[t]) && (t + 1 == j->n_tokens || lane[t + 1] != lane[t]);
+    const struct kv_view *v = j->v;
+    if (end - t == 1) return true;
+    if (end - t > FEW || j->tiled) return false;
+    for (uint32_t i = t + 1; i < end; i++)
+        if (MIN(v->lo[i], v->hi[i]) != v->lo[t]) return false;
+    return true;
 }
 
 /* Sorts the step's tokens into decoding ones and blocks of prefill. */
-static uint32_t plan(struct job *j, struct iter *it)
+static void plan(struct job *j, struct iter *it)
 {
-    uint32_t decoding = 0, n = j->n_tokens;
-    uint32_t most = MAX(1, ATTN_BLOCK / j->group);
+    uint32_t n = j->n_tokens, most = MAX(1, ATTN_BLOCK / j->group);
     /* At least four units per thread where the step has that many tokens. */
     uint32_t fair = n * j->n_kv / (4 * pool_threads(j->pool));
     most = MIN(most, MAX(fair, 4));
-    j->n_blocks = 0;
+    j->n_blocks = j->n_few = 0;
     for (uint32_t t = 0, end; t < n; t = end) {
         for (end = t + 1; end < n && j->v->lane[end] == j->v->lane[t]; end++)
             ;
-        if (end == t + 1) {
-            it[decoding++] = (struct iter){t, 0, 0};
+        if (decodes(j, t, end)) {
+            for (uint32_t i = t; i < end; i++) {
+                it[j->n_few] = (struct iter){i, 0, 0};
+                j->few[j->n_few++] = i;
+            }
             continue;
         }
         for (uint32_t at = t; at < end; at += most)
             j->block[j->n_blocks++] = (struct block){at, MIN(most, end - at)};
     }
-    return decoding;
 }
 
 void dev_attention(struct dev *d, const struct kv_view *v, const struct dev_attn *a)
@@ -770,14 +894,11 @@ void dev_attention(struct dev *d, const struct kv_view *v, const struct dev_attn
     assert(!a->bias || (a->softcap == 0 && !v->sinks));
     assert(j.lay.total <= d->attn_bytes && a->n_heads % j.n_kv == 0);
     j.block = (struct block *)(j.scratch + j.lay.block);
+    j.few = (uint32_t *)(j.scratch + j.lay.few);
     struct iter *it = (struct iter *)(j.scratch + j.lay.iter);
-    uint32_t decoding = plan(&j, it);
-    for (uint32_t i = 0; v->first && i < decoding; i++)
-        begin_states(&j, it[i].token, it[i].token + 1, 0, a->n_heads);
+    plan(&j, it);
     for (uint32_t i = 0; i < pool_threads(d->pool); i++)
-        ((struct ready *)thread_part(&j, i, j.lay.ready))->token = NONE;
-    decode(&j, it, decoding);
+        ((struct ready *)thread_part(&j, i, j.lay.ready))->n = 0;
+    decode(&j, it, j.n_few);
     pool_run(j.pool, j.n_blocks * j.n_kv, block_unit, &j);
-    for (uint32_t t = 0; v->last && decoding && t < j.n_tokens; t++)
-        if (alone(&j, t)) end_states(&j, t, t + 1, 0, a->n_heads, 0);
 }
