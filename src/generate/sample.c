@@ -48,15 +48,31 @@ bool gen_finite(const float *logits, uint32_t n)
     return most[0] < 0x7F800000; /* infinity; the magnitudes of NaN are above it */
 }
 
+/* Block by block: the largest of a block is found in vectors, its place only if it is the largest so far. */
 int32_t gen_argmax(const float *scores, uint32_t n)
 {
+    enum { BLOCK = 1024, AT_ONCE = 16 }; /* a loop of AT_ONCE becomes vectors */
     uint32_t best = 0;
     float max = -INFINITY;
-    for (uint32_t i = 0; i < n; i++)
-        if (scores[i] > max) {
-            max = scores[i];
-            best = i;
-        }
+    for (uint32_t from = 0, end; from < n; from = end) {
+        float most[AT_ONCE], top = -INFINITY;
+        uint32_t i = from;
+        end = n - from > BLOCK ? from + BLOCK : n;
+        for (uint32_t k = 0; k < AT_ONCE; k++)
+            most[k] = -INFINITY;
+        for (; i + AT_ONCE <= end; i += AT_ONCE)
+            for (uint32_t k = 0; k < AT_ONCE; k++)
+                most[k] = scores[i + k] > most[k] ? scores[i + k] : most[k];
+        for (; i < end; i++)
+            top = scores[i] > top ? scores[i] : top;
+        for (uint32_t k = 0; k < AT_ONCE; k++)
+            top = most[k] > top ? most[k] : top;
+        if (!(top > max)) continue;
+        max = top;
+        best = from;
+        while (scores[best] != top)
+            best++;
+    }
     return (int32_t)best;
 }
 

@@ -157,6 +157,26 @@ static void test_nan_and_inf(void **state)
     gen_chain_drop(c);
 }
 
+/* Of lengths around those of vectors and blocks, with many equal scores. */
+static void test_argmax(void **state)
+{
+    (void)state;
+    static float s[5000];
+    uint32_t x = 1;
+    for (uint32_t k = 0; k < 400; k++) {
+        uint32_t n = k < 80 ? k : 1000 + k * 10, best = 0;
+        float max = -INFINITY;
+        for (uint32_t i = 0; i < n; i++) {
+            x = x * 1664525u + 1013904223u;
+            s[i] = x >> 28 == 0 ? NAN : x >> 28 == 1 ? -INFINITY : (float)(x >> 8 & 255) - 128;
+            if (!(s[i] > max)) continue;
+            max = s[i];
+            best = i;
+        }
+        assert_int_equal(gen_argmax(s, n), best);
+    }
+}
+
 static void test_repetition_ignores_foreign_ids(void **state)
 {
     (void)state;
@@ -246,6 +266,7 @@ int main(void)
         cmocka_unit_test(test_topp_large),
         cmocka_unit_test(test_select_hostile),
         cmocka_unit_test(test_nan_and_inf),
+        cmocka_unit_test(test_argmax),
         cmocka_unit_test(test_repetition_ignores_foreign_ids),
         cmocka_unit_test(test_order_and_modes),
         cmocka_unit_test(test_no_allocation_per_token),
