@@ -109,9 +109,10 @@ static int others(struct kv *kv)
 static int run(void)
 {
     struct exec x = {0};
-    kvik_cache c = {.x = &x};
+    kvik_cache c = {.x = &x, .refs = 1}; /* a call takes a reference and gives it back */
     static const uint32_t at[] = {100, 1000, 10000};
     kvik_seq s;
+    guard_init(&c.guard);
     TRY(store_open(&x.kv, 0, true, (size_t)16 << 30));
     int e = others(x.kv);
     if (e >= 0) e = kv_new(x.kv, NULL, &s);
