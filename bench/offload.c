@@ -27,7 +27,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { STEP = 64, TOKENS = 25, COLD_TOKENS = 7, READERS = 4, PIECE = 1 << 20 };
+enum { STEP = 64, TOKENS = 25, COLD_TOKENS = 15, READERS = 4, PIECE = 1 << 20 };
 static const uint32_t depths[] = {2048, 7000};
 
 /* --- The spill file --------------------------------------------------------------------------- */
