@@ -1,6 +1,6 @@
 """package.py MODEL [THREADS [RUNS]] - decodes with the command and with the Python package in turn, for every strategy.
 
-Prints the medians of both in tokens a second, the ratio of the medians, and the bytes of the cache, which are equal.  Each run is a
+Prints the medians of both in tokens a second, the medians of the ratios of each round, and the bytes of the cache, which are equal.  Each run is a
 process of its own, and the package's store has room for one sequence, as the command's.  make bench calls it where a Python with
 numpy is at hand.
 """
@@ -58,7 +58,7 @@ def main():
             rates[0].append(one[0])
             rates[1].append(two[0])
         a, b = map(statistics.median, rates)
-        print(f"{strategy:<17} {a:7.1f}  {b:7.1f}  {b / a:.3f}  {one[1]}", flush=True)
+        print(f"{strategy:<17} {a:7.1f}  {b:7.1f}  {statistics.median(y / x for x, y in zip(*rates)):.3f}  {one[1]}", flush=True)
 
 
 main()
