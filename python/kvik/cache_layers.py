@@ -5,25 +5,37 @@ Models of Transformers build their masks of is_sliding, get_query_offset() and g
 import ctypes
 import json
 import sys
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
 
 import numpy as np
 
 from . import _abi
 from ._arrays import like, to_numpy
 from ._lib import call, lib, text_of, view
+from .errors import UnsupportedError
 
 _WINDOWS = ("sliding_attention", "chunked_attention")
 
 
 class CacheLayer:
-    """The rows of a layer as they were when the cache was asked: ``keys`` and ``values``, [batch, heads, columns, width].
+    """The rows of a layer: ``keys`` and ``values``, copies of [batch, heads, columns, width].
 
-    Both are None of a layer that holds nothing yet.
+    Both are None of a layer that holds nothing yet.  read: returns the two.
     """
 
-    def __init__(self, keys: Any, values: Any, is_sliding: bool = False) -> None:
-        self.keys, self.values, self.is_sliding = keys, values, is_sliding
+    def __init__(self, read: Callable[[], Tuple[Any, Any]], is_sliding: bool = False) -> None:
+        self._read, self.is_sliding = read, is_sliding
+
+    @property
+    def keys(self) -> Any:
+        """The keys, or None."""
+        return self._read()[0]
+
+    @property
+    def values(self) -> Any:
+        """The values, or None."""
+        return self._read()[1]
 
     @property
     def is_initialized(self) -> bool:
@@ -33,32 +45,48 @@ class CacheLayer:
     @property
     def dtype(self) -> Any:
         """The dtype of the rows, or None."""
-        return None if self.keys is None else self.keys.dtype
+        return getattr(self.keys, "dtype", None)
 
     @property
     def device(self) -> Any:
         """The device of the rows: of a numpy array "cpu".  None if there are none."""
-        return None if self.keys is None else getattr(self.keys, "device", "cpu")
+        keys = self.keys
+        return None if keys is None else getattr(keys, "device", "cpu")
 
     def get_seq_length(self) -> int:
         """Returns the number of columns."""
-        return 0 if self.keys is None else int(self.keys.shape[2])
+        keys = self.keys
+        return 0 if keys is None else int(keys.shape[2])
 
 
 class _Base:
     """Python changes the bases of a class only if they are not `object` alone."""
 
 
+_HEIRS: List[Tuple[type, str]] = []
+
+
+def heir_of(name: str) -> Callable[[type], Any]:
+    """Marks a class that adopt_transformers() makes a subclass of Transformers' class of that name."""
+    def mark(kind: type) -> type:
+        _HEIRS.append((kind, name))
+        return kind
+    return mark
+
+
 def adopt_transformers() -> None:
-    """Makes caches a subclass of Transformers' Cache if the program has imported it.
+    """Makes caches subclasses of those of Transformers if the program has imported it.
 
-    Its models look for the layers with windows in such caches alone, and would take the first layer for one without.
+    Its models look for the layers with windows, and for the two caches of a model with an encoder, in such objects alone.
     """
-    theirs = getattr(sys.modules.get("transformers.cache_utils"), "Cache", None)
-    if isinstance(theirs, type) and theirs not in Layers.__bases__:
-        Layers.__bases__ = (_Base, theirs)
+    module = sys.modules.get("transformers.cache_utils")
+    for kind, name in _HEIRS if module is not None else ():
+        theirs = getattr(module, name, None)
+        if isinstance(theirs, type) and theirs not in kind.__bases__:
+            kind.__bases__ += (theirs,)
 
 
+@heir_of("Cache")
 class Layers(_Base):
     """The part of a cache that shows its layers."""
 
@@ -70,6 +98,7 @@ class Layers(_Base):
         _session: Any
         _settings: Any
         _torch: bool
+        _row_dtype: Any
         is_initialized: bool
 
         def _read(self) -> Any: ...
@@ -141,6 +170,17 @@ class Layers(_Base):
         """True if crop() can take back any token: a model of kvik recomputes what a window has dropped."""
         return self._batch is not None or not any(self.is_sliding)
 
+    def activate_past_recording(self) -> None:
+        """From now on crop(0) removes nothing, as in release 5 of Transformers, which calls this before it takes tokens back."""
+        self._removes = True
+
+    def _no_states(self, *args: Any, **kwargs: Any) -> Any:
+        """Raises: update() keeps keys and values."""
+        raise UnsupportedError("a cache of kvik keeps the keys and values of a model that is written elsewhere, and no recurrent "
+                               "states; give that model a cache of its own library")
+
+    get_conv_state = get_recurrent_state = update_conv_state = update_recurrent_state = _no_states
+
     def get_query_offset(self, layer_idx: int = 0) -> int:
         """Returns the position of the next token: the tokens that a layer has seen."""
         if self._unbound is not None:
@@ -163,10 +203,20 @@ class Layers(_Base):
 
     @property
     def layers(self) -> List[CacheLayer]:
-        """The layers with their ``keys`` and ``values``, copied."""
+        """The layers with their ``keys`` and ``values``, copied: as they are now, or of an update()d cache as they are then."""
+        if self._unbound is not None:
+            return [CacheLayer(partial(self._rows_of, i), slides) for i, slides in enumerate(self.is_sliding)]
         rows = self.to_legacy_cache() if self.is_initialized else ()
         slides = self.is_sliding + [False] * (len(rows) - len(self))
-        return [CacheLayer(*(rows[i] if i < len(rows) else (None, None)), s) for i, s in enumerate(slides)]
+        return [CacheLayer(partial(tuple, rows[i] if i < len(rows) else (None, None)), s) for i, s in enumerate(slides)]
+
+    def _rows_of(self, layer: int) -> Tuple[Any, Any]:
+        """Returns the rows of a layer that update() has filled, in the dtype that update() was given."""
+        if not self._unbound.length(layer):
+            return None, None
+        rows = [like(a, self._torch) for a in self._unbound.layer(layer)]
+        keys, values = (a.to(self._row_dtype) if self._torch else a.astype(self._row_dtype, copy=False) for a in rows)
+        return keys, values
 
     @property
     def key_cache(self) -> List[Any]:

@@ -9,6 +9,7 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 
 from . import legacy
+from .cache_layers import heir_of
 from .caches import Cache
 from .configuration import PretrainedConfig
 from .errors import ArgumentError
@@ -315,6 +316,7 @@ class HybridMambaAttentionDynamicCache(MambaCache):
     """Keys and values of the attention layers and states of the others, for Jamba and its kind."""
 
 
+@heir_of("EncoderDecoderCache")
 class EncoderDecoderCache(Cache):
     """Two caches: of the decoder's self-attention, and of its attention to the encoder.
 
@@ -373,6 +375,10 @@ class EncoderDecoderCache(Cache):
     def layers(self) -> List[Any]:
         """The layers of the decoder's cache."""
         return self.self_attention_cache.layers  # type: ignore[no-any-return]
+
+    def activate_past_recording(self) -> None:
+        """Calls it for the decoder's cache."""
+        self.self_attention_cache.activate_past_recording()
 
     def get_mask_sizes(self, query_length: Any, layer_idx: int = 0) -> Tuple[int, int]:
         """Returns those of the decoder's cache."""

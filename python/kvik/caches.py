@@ -53,7 +53,8 @@ class Cache(Layers):
         self._unbound: Optional[Unbound] = None
         self._held: Optional[legacy.Layers] = None
         self._session: Optional[Dict[str, Any]] = None
-        self._torch = False
+        self._torch, self._row_dtype = False, None
+        self._removes = False
         self._guard = threading.RLock()
 
     @classmethod
@@ -197,7 +198,7 @@ class Cache(Layers):
                              "[batch, heads, tokens, dim] with equal batch, heads and tokens")
         with self._use():
             store = self._for_updates(keys.shape[0], layer_idx)
-            self._torch = torch
+            self._torch, self._row_dtype = torch, key_states.dtype
             out_keys, out_values = store.update(layer_idx, keys, values, dtype)
         if not torch:
             return out_keys.astype(key_states.dtype, copy=False), out_values.astype(value_states.dtype, copy=False)
@@ -268,8 +269,13 @@ class Cache(Layers):
     # -- operations on all rows
 
     def crop(self, max_length: int) -> None:
-        """Keeps the first max_length columns if it is 0 or more; a negative number removes that many."""
+        """Keeps the first max_length columns if it is 0 or more; a negative number removes that many.
+
+        After activate_past_recording() 0 removes nothing, as in release 5 of Transformers.
+        """
         n = int(max_length)
+        if not n and self._removes:
+            return
         if self._batch is not None:
             with self._bound() as batch:
                 call("kvik_batch_crop", batch.pointer, n or -batch.length)
@@ -399,7 +405,7 @@ class Cache(Layers):
 
     def __getstate__(self) -> Dict[str, Any]:
         state: Dict[str, Any] = {k: v for k, v in self.__dict__.items()
-                                 if k not in ("_guard", "_batch", "_unbound", "_held", "_session")}
+                                 if k not in ("_guard", "_batch", "_unbound", "_held", "_session", "_row_dtype")}
         session = self._session
         if self._batch is not None:
             with self._bound() as batch:
@@ -409,7 +415,7 @@ class Cache(Layers):
         return state
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
-        self._batch = self._unbound = None
+        self._batch = self._unbound = self._row_dtype = None
         self.__dict__.update(state)
         self._guard = threading.RLock()
 

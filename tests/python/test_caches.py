@@ -148,17 +148,42 @@ class Standalone(unittest.TestCase):
         """Its models take the first layer without a window from instances of its own Cache alone."""
         theirs = types.ModuleType("transformers.cache_utils")
         theirs.Cache = type("Cache", (), {"__len__": None})
+        theirs.EncoderDecoderCache = type("EncoderDecoderCache", (theirs.Cache,), {"__len__": None})
         layers, had = sys.modules["kvik.cache_layers"], sys.modules.get(theirs.__name__)
-        bases, sys.modules[theirs.__name__] = layers.Layers.__bases__, theirs
+        bases = [(kind, kind.__bases__) for kind in (layers.Layers, kvik.EncoderDecoderCache)]
+        sys.modules[theirs.__name__] = theirs
         try:
             cache = kvik.DynamicCache(config=config())
             self.assertIsInstance(cache, theirs.Cache)
-            self.assertEqual(len(cache), 2)
+            self.assertNotIsInstance(cache, theirs.EncoderDecoderCache)
+            pair = kvik.EncoderDecoderCache(cache, kvik.DynamicCache())
+            self.assertIsInstance(pair, theirs.EncoderDecoderCache)
+            self.assertEqual((len(cache), len(pair)), (2, 2))
         finally:
-            layers.Layers.__bases__ = bases
+            for kind, before in bases:
+                kind.__bases__ = before
             del sys.modules[theirs.__name__]
             if had is not None:
                 sys.modules[theirs.__name__] = had
+
+    def test_recording(self):
+        """Release 5 of Transformers says how many tokens it takes back, which may be none; it announces that before."""
+        part = rows(6).astype(np.float16)
+        cache = kvik.DynamicCache()
+        cache.update(part, part, 0)
+        layer = cache.layers[0]
+        self.assertEqual((layer.dtype, layer.get_seq_length()), (np.float16, 6))
+        pair = kvik.EncoderDecoderCache(cache, kvik.DynamicCache())
+        pair.activate_past_recording()
+        for n, want in ((0, 6), (-2, 4), (0, 4)):
+            pair.crop(n)
+            self.assertEqual(cache.get_seq_length(), want)
+        np.testing.assert_array_equal(layer.keys, part[:, :, :4])
+        again = pickle.loads(pickle.dumps(cache))
+        again.crop(0)
+        self.assertEqual(again.get_seq_length(), 4)
+        with self.assertRaisesRegex(kvik.UnsupportedError, "recurrent states"):
+            cache.update_conv_state(part, 0)
 
     def test_sink(self):
         cache = kvik.SinkCache(window_length=6, num_sink_tokens=2)
