@@ -293,6 +293,11 @@ KVIK_API const char *kvik_tokenizer_piece(const kvik_tokenizer *t, int32_t id, s
 KVIK_API int64_t kvik_tokenizer_encode_placed(const kvik_tokenizer *t, const char *text,
                                               size_t n_bytes, bool add_special_tokens,
                                               int32_t **ids, uint32_t **places);
+/* Encodes a text in which no special token is meant: what spells one, as "<|im_end|>" in the words of a user, becomes
+ * tokens of plain text.  Adds no tokens.  Returns the number of ids; *ids and *places as of
+ * kvik_tokenizer_encode_placed, and places may be NULL. */
+KVIK_API int64_t kvik_tokenizer_encode_plain(const kvik_tokenizer *t, const char *text,
+                                             size_t n_bytes, int32_t **ids, uint32_t **places);
 /* Tells what add_special_tokens makes of a text (pair false), or of two texts that a model reads as one (pair true).
  * Returns the number of parts in their order; *parts gets two numbers for each: the id of a token that the tokenizer
  * adds, -1 for the ids of the text, or -2 for those of the second text; and the type of this part's ids, which is

@@ -23,7 +23,7 @@ _INTS = ctypes.POINTER(ctypes.c_int32)
 
 
 class Wanted(NamedTuple):
-    """What a call of a tokenizer returns besides input_ids, and in which tensors."""
+    """What a call of a tokenizer returns besides input_ids, and in which tensors.  plain: without special tokens in texts."""
 
     tensors: Any
     types: bool
@@ -32,6 +32,7 @@ class Wanted(NamedTuple):
     offsets: bool
     length: bool
     overflow: bool
+    plain: bool
 
 
 class PreTrainedTokenizer(Vocabulary, Chats):
@@ -58,6 +59,7 @@ class PreTrainedTokenizer(Vocabulary, Chats):
         self.model_input_names = list(kwargs.get("model_input_names") or self.init_kwargs.get("model_input_names") or
                                       ("input_ids", "attention_mask"))
         self.clean_up_tokenization_spaces = False
+        self.split_special_tokens = bool(kwargs.get("split_special_tokens", self.init_kwargs.get("split_special_tokens", False)))
         for role in ROLES:
             given = kwargs.get(role)
             setattr(self, role, str(given) if given is not None else self._special(role))
@@ -85,7 +87,7 @@ class PreTrainedTokenizer(Vocabulary, Chats):
             lib.kvik_tokenizer_close(handle)
 
     def __reduce__(self) -> Any:
-        kept = (*ROLES, "padding_side", "truncation_side", "model_max_length", "chat_template",
+        kept = (*ROLES, "padding_side", "truncation_side", "model_max_length", "chat_template", "split_special_tokens",
                 *(("add_bos_token", "add_eos_token") if self._framed else ()))
         return _reopen, (type(self), self.name_or_path, {name: getattr(self, name) for name in kept})
 
@@ -112,13 +114,19 @@ class PreTrainedTokenizer(Vocabulary, Chats):
 
     # -- encoding
 
-    def _ids(self, text: Any) -> List[int]:
-        """Returns the ids of a text, or of words that are encoded one by one, without those that the tokenizer adds."""
+    def _ids(self, text: Any, plain: bool = False) -> List[int]:
+        """Returns the ids of a text, or of words that are encoded one by one, without those that the tokenizer adds.
+
+        plain: what spells a special token is plain text.
+        """
         if not isinstance(text, str):
-            return [i for word in text for i in self._ids(word)]
+            return [i for word in text for i in self._ids(word, plain)]
         data = text.encode("utf-8", "replace")
         ids, n = ctypes.c_void_p(), ctypes.c_size_t()
-        call("kvik_tokenizer_encode", self._handle, data, len(data), False, ctypes.byref(ids), ctypes.byref(n))
+        if plain:
+            n.value = call("kvik_tokenizer_encode_plain", self._handle, data, len(data), ctypes.byref(ids), None)
+        else:
+            call("kvik_tokenizer_encode", self._handle, data, len(data), False, ctypes.byref(ids), ctypes.byref(n))
         try:
             return ctypes.cast(ids, _INTS)[:n.value]
         finally:
@@ -193,19 +201,16 @@ class PreTrainedTokenizer(Vocabulary, Chats):
         return_token_type_ids adds ``token_type_ids``, mostly 0 for the first text and 1 for the second, return_offsets_mapping
         ``offset_mapping``, the characters [begin, end) of each token in its text or word, return_special_tokens_mask
         ``special_tokens_mask``, 1 for tokens that are not of a text, and return_length ``length``.  return_overflowing_tokens: what is
-        cut comes in further rows, with ``overflow_to_sample_mapping``; neighbours have stride tokens in common.  With
-        text_target as well, ``labels`` are its ids.  The result also tells which token has which characters and words: see
+        cut comes in further rows, with ``overflow_to_sample_mapping``; neighbours have stride tokens in common.
+        split_special_tokens: what spells a special token is plain text, as it should be in the words of a user.  With text_target, ``labels`` are its ids.  The result also tells which token has which characters and words: see
         BatchEncoding.
         """
-        if kwargs.get("split_special_tokens"):
-            raise UnsupportedError("the tokenizer does not take split_special_tokens; apply_chat_template() encodes what a message spells "
-                                   "as plain text")
         if text is None and text_target is None:
             raise ValueError("text is a str or a list of them, and there is none")
         fit = Fit(self, padding, truncation, max_length, padding_side, pad_to_multiple_of, stride)
         wanted = Wanted(return_tensors, self._wants("token_type_ids", return_token_type_ids),
                         self._wants("attention_mask", return_attention_mask), return_special_tokens_mask, return_offsets_mapping,
-                        return_length, return_overflowing_tokens)
+                        return_length, return_overflowing_tokens, bool(kwargs.get("split_special_tokens", self.split_special_tokens)))
         out = None if text is None else self._encoded(text, text_pair, is_split_into_words, add_special_tokens, fit, wanted)
         if text_target is None:
             return out
@@ -227,7 +232,7 @@ class PreTrainedTokenizer(Vocabulary, Chats):
         columns: Columns = {"input_ids": []}
         layouts = {n: self._layout(n == 2, special) for n in set(map(len, inputs))}
         for i, texts in enumerate(inputs):
-            ids, parts = [self._ids(t) for t in texts], layouts[len(texts)]
+            ids, parts = [self._ids(t, wanted.plain) for t in texts], layouts[len(texts)]
             for kept in fit.kept([len(t) for t in ids], len(parts) - len(texts))[:None if wanted.overflow else 1]:
                 rows.append(Row(texts, kept, parts))
                 columns["input_ids"].append(rows[-1].join(ids, lambda part: part.id))
@@ -240,7 +245,7 @@ class PreTrainedTokenizer(Vocabulary, Chats):
             columns["special_tokens_mask"] = [row.added() for row in rows]
         lengths = [len(row) for row in columns["input_ids"]]
         width = fit.width(columns["input_ids"])
-        encodings = [self._placed(row) for row in rows] if wanted.offsets else None
+        encodings = [self._placed(row, wanted.plain) for row in rows] if wanted.offsets else None
         if encodings is not None:
             columns["offset_mapping"] = [e.offsets for e in encodings]
         out = self._finish(columns, fit, single and not wanted.overflow, wanted.tensors)
@@ -248,17 +253,17 @@ class PreTrainedTokenizer(Vocabulary, Chats):
             out["length"] = tensors([[width or n for n in lengths]], wanted.tensors)[0]
         if wanted.overflow:
             out["overflow_to_sample_mapping"] = tensors([sources], wanted.tensors)[0]
-        out._place = lambda: [self._padded(e, fit, width) for e in encodings or map(self._placed, rows)]
+        out._place = lambda: [self._padded(e, fit, width) for e in encodings or [self._placed(row, wanted.plain) for row in rows]]
         return out
 
-    def _placed(self, row: Row) -> Encoding:
+    def _placed(self, row: Row, plain: bool) -> Encoding:
         """Returns a row with where its tokens come from."""
         if "_trim" not in self.__dict__:
             self.__dict__["_trim"] = trimming(self.name_or_path)
 
         def place(text: Any, sequence: int) -> Encoding:
             if isinstance(text, str):
-                return encode_placed(self._handle, text, sequence, lambda i: piece(self._handle, i)[0])
+                return encode_placed(self._handle, text, sequence, plain)
             return Encoding.of_words([place(word, sequence) for word in text])
         texts = [place(t, i).entries() for i, t in enumerate(row.texts)]
         for entries, kept in zip(texts, row.kept if self._trim is not None else ()):

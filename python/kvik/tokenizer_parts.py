@@ -8,6 +8,7 @@ from . import _abi
 from ._lib import call, lib, view
 
 _NO_WORD = 2**32 - 1
+MODEL, ADDED, SPECIAL = _abi.KVIK_PIECE_MODEL, _abi.KVIK_PIECE_ADDED, _abi.KVIK_PIECE_SPECIAL
 
 Entry = Tuple[int, Optional[str], Tuple[int, int], Optional[int], Optional[int]]
 """What is known of a token: its id, its spelling, its characters, its word, and its text (0 or 1; None: the tokenizer added it)."""
@@ -109,11 +110,14 @@ _PIECE = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctyp
     ("kvik_tokenizer_piece", lib))
 
 
-def encode_placed(handle: Any, text: str, sequence: int, token: Callable[[int], Any]) -> Encoding:
-    """Encodes a text without special tokens, with where its tokens come from.  sequence: its number."""
+def encode_placed(handle: Any, text: str, sequence: int, plain: bool) -> Encoding:
+    """Encodes a text, with where its tokens come from; adds none.  sequence: its number.  plain: it has no special tokens."""
     data = text.encode("utf-8", "replace")
     ids, places = ctypes.c_void_p(), ctypes.c_void_p()
-    n = call("kvik_tokenizer_encode_placed", handle, data, len(data), False, ctypes.byref(ids), ctypes.byref(places))
+    if plain:
+        n = call("kvik_tokenizer_encode_plain", handle, data, len(data), ctypes.byref(ids), ctypes.byref(places))
+    else:
+        n = call("kvik_tokenizer_encode_placed", handle, data, len(data), False, ctypes.byref(ids), ctypes.byref(places))
     try:
         row = view(ids.value, (n,), np.int32).tolist()
         at = view(places.value, (n, 3), np.uint32).astype(np.int64)
@@ -122,8 +126,14 @@ def encode_placed(handle: Any, text: str, sequence: int, token: Callable[[int], 
         lib.kvik_free(places)
     raw = np.frombuffer(data, np.uint8)
     chars = np.concatenate([[0], np.cumsum((raw & 0xC0) != 0x80)])  # characters that begin before each byte
-    return Encoding([(id, token(id), (int(chars[a]), int(chars[b])), None if word == _NO_WORD else int(word), sequence)
-                     for id, (a, b, word) in zip(row, at)], [0] * n)
+    entries: List[Entry] = []
+    for id, (a, b, word) in zip(row, at):
+        begin, end = int(chars[a]), int(chars[b])
+        spelled, kind = piece(handle, id)
+        if kind & ADDED and spelled is not None and text[begin:end].strip() == spelled.strip():
+            spelled = text[begin:end]  # with the white space that it takes, as in Transformers
+        entries.append((id, spelled, (begin, end), None if word == _NO_WORD else int(word), sequence))
+    return Encoding(entries, [0] * n)
 
 
 def trimmed(entry: Entry, first: bool, prefix: bool) -> Entry:
@@ -143,6 +153,3 @@ def trimmed(entry: Entry, first: bool, prefix: bool) -> Entry:
     if trail and end >= trail:
         end = max(end - trail, begin)
     return (*entry[:2], (begin, end), *entry[3:])
-
-
-MODEL, ADDED, SPECIAL = _abi.KVIK_PIECE_MODEL, _abi.KVIK_PIECE_ADDED, _abi.KVIK_PIECE_SPECIAL

@@ -119,24 +119,24 @@ static int join_places(const char *text, size_t n, const struct tok_places *at,
     return 0;
 }
 
-KVIK_API int64_t kvik_tokenizer_encode_placed(const kvik_tokenizer *t, const char *text,
-                                              size_t n_bytes, bool add_special_tokens,
-                                              int32_t **ids, uint32_t **places)
+/* Encodes a text that is given, with places if they are wanted. */
+static int64_t encode_flags(const kvik_tokenizer *t, const char *text, size_t n_bytes,
+                            unsigned flags, int32_t **ids, uint32_t **places)
 {
     struct ids v = {0};
     struct tok_places at = {0}, end = {0}, word = {0};
-    size_t n = 0;
-    if (!t || (!text && n_bytes) || !ids || !places)
-        return ERR(
-            ARG,
-            "a tokenizer, a text and pointers for ids and places are needed, and one of them is NULL");
-    if (!text) text = "";
-    int e = tok_encode_words(t->tok, text, n_bytes, add_special_tokens ? TOK_SPECIAL : 0, &v, &at,
-                             &end, &word);
     uint32_t *joined = NULL;
-    if (e >= 0) e = join_places(text, n_bytes, &at, &end, &word, &joined);
+    size_t n = 0;
+    int e;
+    if (!text) text = "";
+    if (places) {
+        e = tok_encode_words(t->tok, text, n_bytes, flags, &v, &at, &end, &word);
+        if (e >= 0) e = join_places(text, n_bytes, &at, &end, &word, &joined);
+    } else {
+        e = tok_encode(t->tok, text, n_bytes, flags, NULL, 0, &v);
+    }
     e = take_ids(&v, e, ids, &n);
-    if (e >= 0)
+    if (e >= 0 && places)
         *places = joined;
     else
         mem_free(joined);
@@ -144,6 +144,27 @@ KVIK_API int64_t kvik_tokenizer_encode_placed(const kvik_tokenizer *t, const cha
     tok_places_done(&end);
     tok_places_done(&word);
     return e < 0 ? e : (int64_t)n;
+}
+
+KVIK_API int64_t kvik_tokenizer_encode_placed(const kvik_tokenizer *t, const char *text,
+                                              size_t n_bytes, bool add_special_tokens,
+                                              int32_t **ids, uint32_t **places)
+{
+    if (!t || (!text && n_bytes) || !ids || !places)
+        return ERR(
+            ARG,
+            "a tokenizer, a text and pointers for ids and places are needed, and one of them is NULL");
+    return encode_flags(t, text, n_bytes, add_special_tokens ? TOK_SPECIAL : 0, ids, places);
+}
+
+KVIK_API int64_t kvik_tokenizer_encode_plain(const kvik_tokenizer *t, const char *text,
+                                             size_t n_bytes, int32_t **ids, uint32_t **places)
+{
+    if (!t || (!text && n_bytes) || !ids)
+        return ERR(
+            ARG,
+            "a tokenizer, a text and a pointer for the ids are needed, and one of them is NULL");
+    return encode_flags(t, text, n_bytes, TOK_PLAIN, ids, places);
 }
 
 KVIK_API int64_t kvik_tokenizer_layout(const kvik_tokenizer *t, bool pair, int32_t **parts)

@@ -268,6 +268,8 @@ static const struct api_call api_calls[] = {
          A_OUT_MEMORY, A_OUT_N),
     CALL(kvik_tokenizer_encode_placed, R_I64, D_NOTHING, A_TOKENIZER, A_TEXT, A_BYTES, A_FALSE,
          A_OUT_MEMORY, A_OUT_MEMORY),
+    CALL(kvik_tokenizer_encode_plain, R_I64, D_NOTHING, A_TOKENIZER, A_TEXT, A_BYTES, A_OUT_MEMORY,
+         CAN(A_OUT_MEMORY)),
     CALL(kvik_tokenizer_find, R_ID, D_NOTHING, A_TOKENIZER, A_TEXT),
     CALL(kvik_tokenizer_layout, R_I64, D_NOTHING, A_TOKENIZER, A_FALSE, A_OUT_MEMORY),
     CALL(kvik_tokenizer_open, R_INT, D_NOTHING, A_MODEL_PATH, A_OUT_TOKENIZER),

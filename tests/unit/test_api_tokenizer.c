@@ -83,6 +83,16 @@ static void test_text(void **state)
     assert_memory_equal(places, want, sizeof want);
     kvik_free(ids);
     kvik_free(places);
+    /* Without special tokens every byte of <bot> is a token, of one word. */
+    assert_int_equal(kvik_tokenizer_encode_plain(t, "a<bot>", 6, &ids, NULL), 6);
+    assert_int_equal(ids[1], '<' + 4);
+    kvik_free(ids);
+    assert_int_equal(kvik_tokenizer_encode_plain(t, "a<bot>", 6, &ids, &places), 6);
+    assert_int_equal(places[3], 1);
+    assert_int_equal(places[4], 2);
+    kvik_free(ids);
+    kvik_free(places);
+    assert_true(kvik_tokenizer_encode_plain(t, "\xFF", 1, &ids, NULL) < 0);
     /* The toy's template has no "pair". */
     assert_int_equal(kvik_tokenizer_layout(t, false, &ids), 2);
     assert_memory_equal(ids, ((int32_t[]){0, 0, -1, 0}), 4 * sizeof *ids);
