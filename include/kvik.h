@@ -393,7 +393,7 @@ struct kvik_cache_config {
      * of the distance.  Snapshots are evicted before anything else.  0: every 256; KVIK_TURN_ENDS: only at the ends of
      * prompts. */
     uint32_t checkpoints;
-    /* 0: $KVIK_THREADS, or all CPUs of this process. */
+    /* 0: $KVIK_THREADS, or all CPUs of this process, or as many as the limit of its container allows. */
     uint32_t threads;
     /* "exact": float32 throughout.  "fast": rounded activations, rows in 16 bits.  NULL: exact for float32 weights,
      * else fast. */

@@ -19,7 +19,7 @@ cd "$(dirname "$0")/.." || exit 1
 make=${MAKE:-make}
 only=${1:-all}
 [ $# = 0 ] || shift
-jobs=$(nproc 2>/dev/null || echo 2)
+jobs=$(scripts/cpus.sh)
 logs=build/logs
 passed=0 failed=0 skipped=0
 broken=()

@@ -17,7 +17,7 @@ fi
 scripts/arm-sysroot.sh build/arm/sysroot || exit 77
 root=$PWD/build/arm/sysroot/root
 logs=build/arm/logs
-jobs=$(nproc 2>/dev/null || echo 2)
+jobs=$(scripts/cpus.sh)
 mkdir -p "$logs"
 rm -f "$logs"/*
 

@@ -6,9 +6,11 @@
  * How long a thread spins it learns from its own waits: longer when that caught the work or would have, half as long
  * when the wait went on for much longer, or when the system took the processor away meanwhile, since then others want it. */
 #include "base/thread.h"
+#include "base/quota.h"
 
 #include <assert.h>
 #include <errno.h>
+#include <math.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -157,6 +159,8 @@ uint32_t cpu_count(void)
     if (threads_named(&named) >= 0 && named) return named;
     if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
     int n = CPU_COUNT(&set);
+    double quota = cpu_quota(CPU_GROUPS, CPU_ROOT);
+    if (quota > 0 && quota < n) n = (int)ceil(quota);
     return n < 1 ? 1 : n > 64 ? 64 : (uint32_t)n;
 }
 

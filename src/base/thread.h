@@ -9,7 +9,7 @@
 int thread_start(pthread_t *out, const pthread_attr_t *attr, void *(*fn)(void *), void *arg);
 
 struct pool;
-/* n_threads 0: $KVIK_THREADS, else the CPUs this process may run on, at most 64.  The caller is one of the threads. */
+/* n_threads 0: $KVIK_THREADS, else cpu_count().  The caller is one of the threads. */
 int pool_open(struct pool **out, uint32_t n_threads);
 void pool_close(struct pool *p);
 uint32_t pool_threads(const struct pool *p);
@@ -17,5 +17,6 @@ uint32_t pool_threads(const struct pool *p);
  * [0, pool_threads).  Tasks are handed out dynamically.  Not reentrant; allocates nothing. */
 typedef void (*pool_fn)(void *ctx, uint32_t task, uint32_t thread);
 void pool_run(struct pool *p, uint32_t n, pool_fn fn, void *ctx);
-/* Returns $KVIK_THREADS if it is a number of threads, else the number of CPUs this process may run on. */
+/* Returns $KVIK_THREADS if it is a number of threads, else the number of CPUs this process may run on, or as many as the limit
+ * of its container allows; at most 64. */
 uint32_t cpu_count(void);

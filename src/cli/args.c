@@ -13,7 +13,7 @@
 
 static const struct arg_option shared[] = {
     {"threads", ARG_UINT, offsetof(struct common, threads), "N", NULL,
-     "threads to compute with (default: $KVIK_THREADS, else all CPUs)"},
+     "threads to compute with (default: $KVIK_THREADS, else all CPUs that the process may use)"},
     {"compute", ARG_TEXT, offsetof(struct common, compute), "MODE", "exact|fast",
      "precision. exact: float32 throughout; fast: rounded activations, rows in 16 bits "
      "(default: exact for float32 weights, else fast)"},

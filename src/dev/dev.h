@@ -69,7 +69,7 @@ enum dev_isa {
 };
 enum dev_compute { DEV_EXACT, DEV_FAST };
 struct dev_config {
-    uint32_t n_threads; /* 0: $KVIK_THREADS, else all CPUs of this process */
+    uint32_t n_threads; /* 0: $KVIK_THREADS, else cpu_count() */
     const char *isa;    /* a name of dev_isa_names; NULL: $KVIK_ISA, else the best here */
 };
 int dev_open(const struct dev_config *c,

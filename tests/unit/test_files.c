@@ -3,6 +3,7 @@
 #include "base/descriptor.h"
 #include "base/durable.h"
 #include "base/file.h"
+#include "base/quota.h"
 #include "base/thread.h"
 #include "kv/tier.h"
 #include "testing.h"
@@ -226,6 +227,55 @@ static void test_thread_limit(void **state)
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
+static const char *at(const char *name, char out[200])
+{
+    snprintf(out, 200, "%s/%s", dir, name);
+    return out;
+}
+
+/* The limit of a container is the smallest of its group and the groups around it. */
+static void test_cpu_quota(void **state)
+{
+    (void)state;
+    static const char *const folder[] = {"root", "root/a", "root/a/b", "root/cpu", "root/cpu/c"};
+    static const char *const name[] = {"groups", "root/a/b/cpu.max", "root/cpu.max",
+                                       "root/cpu/c/cpu.cfs_quota_us",
+                                       "root/cpu/c/cpu.cfs_period_us"};
+    static const struct {
+        const char *text[5]; /* of the files `name` */
+        double want;
+    } row[] = {
+        {{"0::/a/b\n", "200000 100000\n", "max 100000\n", "-1", "100000"}, 2},
+        {{"0::/a/b\n", "max 100000\n", "50000 100000\n", "-1", "100000"}, 0.5},
+        {{"0::/a/b\n", "400000 100000\n", "150000 100000\n", "-1", "100000"}, 1.5},
+        {{"0::/a/b\n", "max 100000\n", "max 100000\n", "100000", "100000"}, 0},
+        {{"0::/\n", "100000 100000\n", "300000 100000\n", "-1", "100000"}, 3},
+        {{"0::/gone/too\n", "100000 100000\n", "300000 100000\n", "-1", "100000"}, 3},
+        {{"7:memory:/a\n4:cpuset,cpu:/c\n", "1 1\n", "1 1\n", "250000", "100000"}, 2.5},
+        {{"4:cpuacct,cpuset:/c\n", "1 1\n", "1 1\n", "250000", "100000"}, 0},
+        {{"4:cpu:/c\n0::/a/b\n", "100000 100000\n", "max 1\n", "250000", "100000"}, 1},
+        {{"0::/a/b", "-5 100000", "0 0", "x", "0"}, 0},
+        {{"0\n::\n:\n\n0::/a/b", "nonsense", "", "", ""}, 0},
+        {{"", "100000 100000\n", "1 1", "1", "1"}, 0},
+    };
+    char groups[200], root[200], path[200];
+    for (size_t i = 0; i < countof(folder); i++)
+        assert_int_equal(mkdir(at(folder[i], path), 0700), 0);
+    at("groups", groups);
+    at("root", root);
+    for (size_t i = 0; i < countof(row); i++) {
+        for (size_t k = 0; k < countof(name); k++)
+            if (file_write(at(name[k], path), row[i].text[k], strlen(row[i].text[k])) < 0)
+                fail_msg("%s", err_last());
+        assert_true(cpu_quota(groups, root) == row[i].want);
+    }
+    for (size_t k = 0; k < countof(name); k++)
+        assert_int_equal(unlink(at(name[k], path)), 0);
+    assert_true(cpu_quota(groups, root) == 0);
+    for (size_t i = countof(folder); i-- > 0;)
+        assert_int_equal(rmdir(at(folder[i], path)), 0);
+}
+
 /* --- Descriptors of the standard streams */
 
 static int lowest_free(void)
@@ -351,15 +401,11 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mode_stays),
-        cmocka_unit_test(test_owner_stays),
-        cmocka_unit_test(test_links_stay),
-        cmocka_unit_test(test_devices_stay),
-        cmocka_unit_test(test_broken_pipe),
-        cmocka_unit_test(test_file_size_limit),
-        cmocka_unit_test(test_thread_limit),
-        cmocka_unit_test(test_low_descriptors),
-        cmocka_unit_test(test_new_file_replaces_none),
+        cmocka_unit_test(test_mode_stays),        cmocka_unit_test(test_owner_stays),
+        cmocka_unit_test(test_links_stay),        cmocka_unit_test(test_devices_stay),
+        cmocka_unit_test(test_broken_pipe),       cmocka_unit_test(test_file_size_limit),
+        cmocka_unit_test(test_cpu_quota),         cmocka_unit_test(test_thread_limit),
+        cmocka_unit_test(test_low_descriptors),   cmocka_unit_test(test_new_file_replaces_none),
         cmocka_unit_test(test_swapped_directory),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
