@@ -14,6 +14,8 @@ check "bench: every strategy has numbers or a reason" json \
     "len(o['strategies']) >= 8 and all(('refused' in s) != (len(s['depths']) == 2) for s in o['strategies'])"
 check "bench: the dynamic cache is the measure" json \
     "all(d['ratio_to_dynamic'] == 1 for d in o['strategies'][0]['depths'])"
+check "bench: strategies decode in turn with the dynamic cache" json \
+    "o['in_turn'] and all(d['ratio_to_dynamic'] > 0 for s in o['strategies'] if 'refused' not in s for d in s['depths'])"
 check "bench: memory is sampled" json "len(o['strategies'][0]['memory']) >= 2"
 check "bench names the model, the machine and the day" json \
     "o['model'] == 'llama-mha' and o['cpu'] and o['threads'] >= 1 and len(o['date']) == 10 and o['window'] == 32"
