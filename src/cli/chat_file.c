@@ -147,6 +147,8 @@ int chat_session_check(const char *path)
     char dir[4096];
     if (stat(path, &st) == 0) {
         if (S_ISDIR(st.st_mode)) return ERR(ARG, "--session %s is a directory; name a file", path);
+        if (!S_ISREG(st.st_mode))
+            return ERR(ARG, "--session %s is not a regular file; name another one", path);
         if (access(path, R_OK | W_OK) == 0) return 0;
         return ERR(IO, "--session %s cannot be read and written: %s", path, strerror(errno));
     }

@@ -154,6 +154,13 @@ check "session without a directory: named" err_has "cannot be made: there is no 
 check "session without a directory: no reply" out_empty
 talk 'cd\n' --session "$work"
 check "session: a directory is refused before a reply" err_has 'is a directory; name a file'
+mkfifo "$work/session-fifo"
+for odd in "$work/session-fifo" /dev/null; do
+    talk 'cd\n' --session "$odd"
+    check "session: $odd: exit 1" status 1
+    check "session: $odd is refused" err_has 'is not a regular file; name another one'
+    check "session: $odd is refused before a reply" out_empty
+done
 
 # An explicit system message replaces that of a saved conversation.
 talk 'ab\n' --session "$work/told" --system 'First.'
