@@ -5,6 +5,7 @@ library's sentence.  Functions that return anything else are called as ``lib.kvi
 during every call.
 """
 import ctypes
+import math
 import operator
 import os
 from pathlib import Path
@@ -108,7 +109,7 @@ def address(array: Optional[np.ndarray]) -> Optional[int]:
 def view(pointer: Optional[int], shape: Tuple[int, ...], dtype: Any, owner: Any = None) -> np.ndarray:
     """Returns an array over memory of the library, without a copy.  `owner` lives as long as the array."""
     dtype = np.dtype(dtype)
-    count = int(np.prod(shape, dtype=np.int64))
+    count = math.prod(shape)
     if not pointer or not count:
         return np.zeros(shape, dtype)
     buffer = (ctypes.c_char * (count * dtype.itemsize)).from_address(pointer)
