@@ -362,6 +362,38 @@ static void draws(void **state)
         kvik_transcript_free(t[i]);
 }
 
+/* Lets every allocation of a transcript with beams fail in turn; nothing of it stays in the cache. */
+static void no_memory(void **state)
+{
+    (void)state;
+    const double zero = 0;
+    kvik_speech o;
+    kvik_transcript *t = NULL;
+    kvik_usage before = {.size = sizeof before}, after = {.size = sizeof after};
+    int64_t failures = 0;
+    assert_int_equal(kvik_speech_init(&o), 0);
+    o.temperatures = &zero;
+    o.n_temperatures = 1;
+    o.num_beams = 2;
+    o.max_new_tokens = 3;
+    o.language = "en";
+    assert_int_equal(kvik_transcribe_samples(cache, sound, 9000, &o, &t), 0);
+    assert_int_equal(kvik_cache_usage(cache, &before), 0);
+    kvik_transcript_free(t);
+    for (t = NULL;; failures++) {
+        mem_fail_at(failures, false);
+        int e = kvik_transcribe_samples(cache, sound, 9000, &o, &t);
+        mem_fail_at(-1, false);
+        if (e == 0) break;
+        if (e != KVIK_NOMEM) fail_msg("%d: %s", e, kvik_last_error());
+        assert_null(t);
+        assert_int_equal(kvik_cache_usage(cache, &after), 0);
+        assert_int_equal(after.live, before.live);
+    }
+    assert_true(failures > 20);
+    kvik_transcript_free(t);
+}
+
 static bool never(void *ctx, enum kvik_hearing what, double seconds, double total)
 {
     (void)ctx, (void)what, (void)seconds, (void)total;
@@ -506,6 +538,6 @@ int main(void)
         cmocka_unit_test(rules),    cmocka_unit_test(cuts),        cmocka_unit_test(alignment),
         cmocka_unit_test(grouping), cmocka_unit_test(compression), cmocka_unit_test(runs),
         cmocka_unit_test(limits),   cmocka_unit_test(languages),   cmocka_unit_test(draws),
-        cmocka_unit_test(refusals), cmocka_unit_test(hostile)};
+        cmocka_unit_test(refusals), cmocka_unit_test(hostile),     cmocka_unit_test(no_memory)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
