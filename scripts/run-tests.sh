@@ -33,6 +33,12 @@ export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
 export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
 export LC_ALL=C.UTF-8
 
+# Spilled pages go to a disk. On some systems the directory for them is in memory, where kvik refuses to put them.
+if [ "$(stat -f -c %T "${TMPDIR:-/var/tmp}" 2>/dev/null)" = tmpfs ]; then
+    mkdir -p build/tmp
+    export TMPDIR=$PWD/build/tmp KVIK_TEST_DIR=$PWD/build/tmp
+fi
+
 section() { printf '\n== %s (at %d s)\n' "$1" $((SECONDS - started)); }
 
 # launch NAME COMMAND...: runs one test in the background as soon as there is room for it.

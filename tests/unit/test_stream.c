@@ -67,7 +67,7 @@ static kvik_cache *opened(kvik_model *m, const struct way *w, const char *comput
                            .cache_memory = tight ? 1 << 16 : 0};
     kvik_cache *out;
     while (kvik_cache_open(m, &c, &out) < 0) {
-        if (!tight) fail_msg("%s: %s", w->name, kvik_last_error());
+        if (!tight || c.cache_memory > 1 << 30) fail_msg("%s: %s", w->name, kvik_last_error());
         c.cache_memory += c.cache_memory / 4;
     }
     if (!tight) return out;
