@@ -246,10 +246,11 @@ static void test_directory(void **state)
     /* An empty variable counts as unset. */
     setenv("KVIK_SPILL_DIR", "", 1);
     setenv("TMPDIR", "", 1);
-    assert_int_equal(kv_tier_file_open(NULL, NULL, &t), 0); /* in /var/tmp */
-    t->close(t);
-    unsetenv("KVIK_SPILL_DIR");
     struct statfs fs;
+    bool memory = statfs("/var/tmp", &fs) == 0 && fs.f_type == 0x01021994;
+    assert_int_equal(kv_tier_file_open(NULL, NULL, &t), memory ? ERR_UNSUPPORTED : 0);
+    if (!memory) t->close(t);
+    unsetenv("KVIK_SPILL_DIR");
     if (statfs("/dev/shm", &fs) == 0 && fs.f_type == 0x01021994 && access("/dev/shm", W_OK) == 0) {
         setenv("TMPDIR", "/dev/shm", 1);
         assert_int_equal(kv_tier_file_open(NULL, NULL, &t), ERR_UNSUPPORTED);
