@@ -99,7 +99,7 @@ line = b""
 while not line.startswith(b"time"):  # the report: the first reply has ended
     line = p.stderr.readline()
     if not line: sys.exit("no report after the first reply")
-p.stdin.write(b"Thank you.\n"); p.stdin.close()
+p.stdin.write(b"/set min_new_tokens 1\n/set max_new_tokens 4\nThank you.\n"); p.stdin.close()
 err = p.stderr.read()
 p.wait()
 words = line.split()
