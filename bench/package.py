@@ -41,16 +41,15 @@ class Run:
     """A process that is stopped most of the time."""
 
     def __init__(self, command, **environment):
-        self.out, self.said, self.stops, self.ended = tempfile.TemporaryFile("w+"), tempfile.TemporaryFile("w+"), [], None
-        self.process = subprocess.Popen(command, stdout=self.out, stderr=self.said, env=dict(os.environ, **environment))
-        self.end = os.pidfd_open(self.process.pid)
+        self.said, self.stops, self.ended = tempfile.TemporaryFile("w+"), [], None
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self.said, env=dict(os.environ, **environment))
 
     def turn(self, seconds):
-        """Lets it run; false when it has ended."""
+        """Lets it run; false when it prints what it has measured, or ends."""
         if self.stops:
             self.stops[-1][1] = time.monotonic()
         self.process.send_signal(signal.SIGCONT)
-        if select.select([self.end], [], [], seconds)[0]:
+        if select.select([self.process.stdout], [], [], seconds)[0]:
             self.ended = time.monotonic()
             return False
         if seconds:
@@ -62,11 +61,11 @@ class Run:
         """Waits for its end, and returns what it printed."""
         if self.ended is None:
             self.turn(None)
+        out = self.process.stdout.read()
         if self.process.wait():
             self.said.seek(0)
             sys.exit(f"{self.process.args[0]}: {self.said.read()}")
-        self.out.seek(0)
-        return json.load(self.out)
+        return json.loads(out)
 
     def stopped(self, begin, end):
         """The seconds between two times in which it was stopped."""
