@@ -135,14 +135,13 @@ static int follow(struct beaming *b)
     return exec_feed(b->l->x, b->feed, b->n, 0, b->scores, NULL, NULL);
 }
 
-/* Returns the sum of the logarithms of the probabilities of a text's tokens.  A token that ends no text is in the running beam that
- * the next token extends; only the last step, whose scores are there, ends texts without the end token. */
+/* Returns the sum of the logarithms of the probabilities of a text's tokens.  A token before the last is found in the beam
+ * that the next one extends.  The last is the end token, or a token of the last step, whose scores are still there. */
 static double sum_of(const struct beaming *b, const struct beam_done *d)
 {
     double sum = 0;
     for (uint32_t t = 0; t + 1 < d->n; t++)
         sum += b->token[(size_t)t * b->n + (uint32_t)d->beam[t + 1]];
-    if (!d->n) return 0;
     uint32_t at = d->n - 1, beam = (uint32_t)d->beam[at];
     return sum + (d->token[at] == b->l->marks.eos ? b->end[(size_t)at * b->n + beam]
                                                   : likely(b, at, beam, d->token[at]));
@@ -159,6 +158,10 @@ static int search(struct beaming *b, struct speech_said *out, double *sum)
         TRY(choose(b, &more));
     }
     const struct beam_done *d = beam_best(b->search, 0);
+    if (!d->real) { /* every text's score is out of range: worse than any text that another temperature finds */
+        *sum = BEAM_DEAD;
+        return 0;
+    }
     memcpy(l->ids + l->n_prompt, d->token, d->n * sizeof *d->token);
     out->n = l->n_prompt + d->n;
     *sum = sum_of(b, d);

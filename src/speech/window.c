@@ -268,7 +268,7 @@ static int attempt(void *ctx, uint32_t i, struct speech_said *out)
     (void)kv_drop(l->x->kv, seq);
     if (e < 0) return e;
     size_t n = out->n - l->n_prompt;
-    out->avg_logprob = n ? sum / (double)n : 0;
+    out->avg_logprob = sum / (double)MAX(n, 1);
     return judge_compression(l->ids + l->n_prompt, n, l->vocab, &out->compression_ratio);
 }
 

@@ -394,6 +394,24 @@ static void no_memory(void **state)
     kvik_transcript_free(t);
 }
 
+/* Scores divided by a power of the length far below 0 are out of range, so a search finds no text.  That is no empty window:
+ * the next temperature is tried. */
+static void no_text_found(void **state)
+{
+    (void)state;
+    kvik_speech o;
+    kvik_transcript *t = NULL;
+    assert_int_equal(kvik_speech_init(&o), 0);
+    o.num_beams = 2;
+    o.length_penalty = -100;
+    o.max_new_tokens = 20;
+    o.language = "en";
+    assert_int_equal(kvik_transcribe_samples(cache, sound, 16000, &o, &t), 0);
+    assert_true(t->n_segments > 0);
+    assert_true(t->segment[0]->temperature > 0);
+    kvik_transcript_free(t);
+}
+
 static bool never(void *ctx, enum kvik_hearing what, double seconds, double total)
 {
     (void)ctx, (void)what, (void)seconds, (void)total;
@@ -535,9 +553,10 @@ static void hostile(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rules),    cmocka_unit_test(cuts),        cmocka_unit_test(alignment),
-        cmocka_unit_test(grouping), cmocka_unit_test(compression), cmocka_unit_test(runs),
-        cmocka_unit_test(limits),   cmocka_unit_test(languages),   cmocka_unit_test(draws),
-        cmocka_unit_test(refusals), cmocka_unit_test(hostile),     cmocka_unit_test(no_memory)};
+        cmocka_unit_test(rules),        cmocka_unit_test(cuts),        cmocka_unit_test(alignment),
+        cmocka_unit_test(grouping),     cmocka_unit_test(compression), cmocka_unit_test(runs),
+        cmocka_unit_test(limits),       cmocka_unit_test(languages),   cmocka_unit_test(draws),
+        cmocka_unit_test(refusals),     cmocka_unit_test(hostile),     cmocka_unit_test(no_memory),
+        cmocka_unit_test(no_text_found)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
