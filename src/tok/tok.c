@@ -309,7 +309,7 @@ int tok_finish(struct tok *t)
 {
     if (!t->compiled) TRY(build_tables(t));
     tok_resolve_named(t);
-    return t->one.n ? 0 : layout_frame(t, -1, -1);
+    return t->one.n ? 0 : layout_frame(t, -1, -1, 1);
 }
 
 /* --- encoding */

@@ -452,7 +452,7 @@ static int load_special(struct source *s, bool spm, bool t5, const struct cut_ru
     TRY(gguf_get_bool(s->g, KEY "add_eos_token", &eos));
     if (bos && bos_id < 0) return ERR(FORMAT, KEY "add_bos_token without a bos_token_id");
     if (eos && eos_id < 0) return ERR(FORMAT, KEY "add_eos_token without an eos_token_id");
-    return layout_frame(s->t, bos ? bos_id : -1, eos ? eos_id : -1);
+    return layout_frame(s->t, bos ? bos_id : -1, eos ? eos_id : -1, t5 ? 0 : 1);
 }
 
 static int load(struct source *s)

@@ -316,8 +316,8 @@ struct layout {
     uint32_t n;
 };
 void layout_done(struct layout *l);
-/* Puts head in front of each text and tail behind it; -1: nothing. */
-int layout_frame(struct tok *t, int32_t head, int32_t tail);
+/* Puts head in front of each text and tail behind it; -1: nothing.  `second` is the type of a second text. */
+int layout_frame(struct tok *t, int32_t head, int32_t tail, uint32_t second);
 /* Reads a post-processor of tokenizer.json that adds tokens.  type: its name. */
 int layout_load(struct tok *t, const char *type, const json_t *o);
 

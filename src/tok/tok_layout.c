@@ -34,11 +34,11 @@ static int put_text(struct layout *l, int32_t head, int32_t text, int32_t tail, 
     return tail >= 0 ? put(l, tail, type) : 0;
 }
 
-int layout_frame(struct tok *t, int32_t head, int32_t tail)
+int layout_frame(struct tok *t, int32_t head, int32_t tail, uint32_t second)
 {
     TRY(put_text(&t->one, head, TOK_FIRST, tail, 0));
     TRY(put_text(&t->two, head, TOK_FIRST, tail, 0));
-    return put_text(&t->two, head, TOK_SECOND, tail, 1);
+    return put_text(&t->two, head, TOK_SECOND, tail, second);
 }
 
 static int need_id(const struct tok *t, const json_t *v, int32_t *out)
@@ -99,21 +99,26 @@ static int put_template(struct tok *t, const json_t *list, const json_t *special
     return 0;
 }
 
+/* Texts alone need no pair, so a template of pairs that cannot be used leaves the tokenizer without one. */
+static int put_pair(struct tok *t, const json_t *pair, const json_t *special)
+{
+    uint32_t seen[2] = {0};
+    int e = json_is_array(pair) ? put_template(t, pair, special, &t->two, seen) : ERR_FORMAT;
+    if (e < 0 || seen[0] != 1 || seen[1] != 1) layout_done(&t->two);
+    return e == ERR_NOMEM ? e : 0;
+}
+
 static int load_template(struct tok *t, const json_t *o)
 {
     const json_t *single = json_object_get(o, "single"), *pair = json_object_get(o, "pair");
     const json_t *special = json_object_get(o, "special_tokens");
-    uint32_t seen[2] = {0}, both[2] = {0};
+    uint32_t seen[2] = {0};
     if (!json_is_array(single))
         return ERR(FORMAT, FILE_NAME ": TemplateProcessing without \"single\"");
     TRY(put_template(t, single, special, &t->one, seen));
     if (seen[0] != 1 || seen[1])
         return ERR(UNSUPPORTED, FILE_NAME ": a template must have sequence A exactly once");
-    if (!pair || json_is_null(pair)) return 0;
-    if (!json_is_array(pair)) return ERR(FORMAT, FILE_NAME ": \"pair\" must be a list");
-    TRY(put_template(t, pair, special, &t->two, both));
-    if (both[0] != 1 || both[1] != 1) layout_done(&t->two); /* texts alone need no pair */
-    return 0;
+    return put_pair(t, pair, special);
 }
 
 int layout_load(struct tok *t, const char *type, const json_t *o)

@@ -8,7 +8,7 @@
 
 /* Bytes of the file without its lists; real files have a few kilobytes. */
 #define REST_MOST ((size_t)16 << 20)
-/* Bytes of an item that becomes a tree: a piece or an added token has at most 1024 bytes, each of six letters at most. */
+/* Bytes of an item that becomes a tree: a piece or an added token has at most 1024 bytes, each written with six characters at most. */
 #define ITEM_MOST ((size_t)64 << 10)
 
 static int open_scan(struct scan *j, const char *s, size_t n)

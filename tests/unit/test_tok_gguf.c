@@ -301,6 +301,11 @@ static void test_t5(void **state)
     assert_string_equal(tok_kind(t), "Unigram");
     assert_int_equal(tok_special_id(t, "eos_token"), 1);
     assert_int_equal(tok_special_id(t, "pad_token"), 0);
+    uint32_t n_parts;
+    const struct tok_part *part = tok_layout(t, true, &n_parts);
+    assert_int_equal(n_parts, 4); /* two texts, and the end token behind each */
+    for (uint32_t i = 0; i < n_parts; i++)
+        assert_int_equal(part[i].type, 0); /* T5 has one type */
     for (s += len + 1; strncmp(s, "{\"version\"", 10) != 0; s += len + 1, n_lines++) {
         len = strcspn(s, "\n");
         assert_int_equal(json_parse(s, len, "t5", &o), 0);
