@@ -39,7 +39,7 @@ static int save_again(struct chat *c)
 static int loop(struct chat *c, struct buf *line)
 {
     bool terminal = line_is_terminal(c->editor), leave = false, unsaved = false;
-    int status = 0;
+    int status = 0, failed = 0;
     if (terminal) wrap_line(stderr, "/help lists commands, Ctrl-C stops a reply, Ctrl-D leaves");
     while (!leave && !ferror(stdout)) {
         bool is_message;
@@ -55,8 +55,8 @@ static int loop(struct chat *c, struct buf *line)
             status = say_error(got);
             continue;
         }
-        if (got < 0) return say_error(got);
-        if (got == 0) break;
+        if (got < 0) failed = say_error(got);
+        if (got <= 0) break;
         if (!line->len) continue;
         bool slash = line->data[0] == '/' && !is_message, escaped = slash && line->data[1] == '/';
         while (slash && !escaped && strchr(" \t", line->data[line->len - 1]))
@@ -71,9 +71,13 @@ static int loop(struct chat *c, struct buf *line)
         unsaved = (e = chat_session_save(c)) < 0;
         if (unsaved) status = say_error(e);
     }
-    if (!terminal) return status;
+    if (!terminal) return failed ? failed : status;
     fputc('\n', stderr);
-    return unsaved ? save_again(c) : 0;
+    if (unsaved)
+        status = save_again(c);
+    else
+        status = 0;
+    return failed ? failed : status;
 }
 
 static int run(struct chat *c, const struct chat_options *o, const struct args *a)
