@@ -393,7 +393,7 @@ struct kvik_cache_config {
      * of the distance.  Snapshots are evicted before anything else.  0: every 256; KVIK_TURN_ENDS: only at the ends of
      * prompts. */
     uint32_t checkpoints;
-    /* 0: $KVIK_THREADS, or all CPUs of this process, or as many as the limit of its container allows. */
+    /* 0: $KVIK_THREADS, else the CPUs this process may use, fewer if its container has a lower limit; 64 at most. */
     uint32_t threads;
     /* "exact": float32 throughout.  "fast": rounded activations, rows in 16 bits.  NULL: exact for float32 weights,
      * else fast. */
@@ -458,8 +458,8 @@ typedef struct kvik_usage {
 /* Fills *out. */
 KVIK_API int kvik_cache_usage(const kvik_cache *c, kvik_usage *out);
 /* Records from now on what all caches of this process do, and when: steps and their layers, reads of the spill file,
- * waits for them, and evictions.  The newest 65 536 events are kept, in 2.5 MiB.  Without a recording no time is taken.
- * KVIK_BUSY if this process, or the one that forked it, records already. */
+ * waits for them, and evictions.  The newest 65 536 events are kept, in 2.5 MiB.  While nothing is recorded, no
+ * clock is read.  KVIK_BUSY if this process records already, or was forked while its parent recorded. */
 KVIK_API int kvik_trace_begin(void);
 /* Ends the recording and writes it as JSON in Chrome's trace format, for chrome://tracing or ui.perfetto.dev.  Other
  * threads may go on computing meanwhile.  NULL: nothing is written.  KVIK_ARG if a path is given and nothing is

@@ -171,7 +171,8 @@ KVIK_API int64_t kvik_tokenizer_layout(const kvik_tokenizer *t, bool pair, int32
 {
     uint32_t n;
     if (!t || !parts)
-        return ERR(ARG, "a tokenizer and a pointer for the parts are needed, and one is NULL");
+        return ERR(ARG,
+                   "a tokenizer and a pointer for the parts are needed, and one of them is NULL");
     const struct tok_part *part = tok_layout(t->tok, pair, &n);
     if (!n) return ERR(UNSUPPORTED, "the tokenizer's files do not say how two texts are joined");
     int32_t *out = mem_array(n, 2 * sizeof *out);

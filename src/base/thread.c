@@ -36,8 +36,8 @@ struct pool {
     _Atomic uint32_t sleepers;
     atomic_bool waiting; /* the caller sleeps until all tasks have ended */
     /* Tasks of the job in the upper half, the next of them in the lower half.  A thread that adds 1 and finds a task left
-     * has taken the task: the job cannot end without that thread, so fn and ctx stay.  Who comes too late for a job
-     * finds none, or one of the next job. */
+     * has taken the task: the job cannot end without that thread, so fn and ctx stay.  A thread that comes too
+     * late finds no task, or one of the next job. */
     _Alignas(LINE) _Atomic uint64_t ticket;
     pool_fn fn;
     void *ctx;

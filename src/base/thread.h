@@ -17,6 +17,6 @@ uint32_t pool_threads(const struct pool *p);
  * [0, pool_threads).  Tasks are handed out dynamically.  Not reentrant; allocates nothing. */
 typedef void (*pool_fn)(void *ctx, uint32_t task, uint32_t thread);
 void pool_run(struct pool *p, uint32_t n, pool_fn fn, void *ctx);
-/* Returns $KVIK_THREADS if it is a number of threads, else the number of CPUs this process may run on, or as many as the limit
- * of its container allows; at most 64. */
+/* Returns $KVIK_THREADS if it is a number of threads, else the number of CPUs this process may run on, fewer if its container
+ * has a lower limit; at most 64. */
 uint32_t cpu_count(void);

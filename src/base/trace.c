@@ -31,8 +31,9 @@ static double origin;
 int trace_begin(void)
 {
     if (atomic_exchange(&taken, true))
-        return owner == getpid() ? ERR(BUSY, "this process records a trace already")
-                                 : ERR(BUSY, "the process that forked this one records a trace");
+        return owner == getpid()
+                   ? ERR(BUSY, "this process records a trace already")
+                   : ERR(BUSY, "this process was forked while its parent recorded a trace");
     struct event *room = mem_array(EVENTS, sizeof *room);
     if (!room) {
         atomic_store(&taken, false);

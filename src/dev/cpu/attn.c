@@ -25,7 +25,7 @@
 #define AHEAD 4u
 
 #define FEW    8u  /* tokens of one lane, at most, that decode */
-#define MERGES 96u /* of atoms in a wave that are worth a fork */
+#define MERGES 96u /* in a wave, over all heads, that are worth a fork */
 
 struct iter { /* where a decoding token stands in its walk */
     uint32_t token, phase, next;
