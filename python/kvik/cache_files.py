@@ -11,7 +11,7 @@ import numpy as np
 
 from ._lib import address, call, encode, lib
 from .errors import ArgumentError
-from .store import Batch, ModelHandle, Settings, open_models
+from .store import Batch, ModelHandle, Settings, Store, open_models
 
 
 def save_session(batch: Batch, path: str, note: str) -> None:
@@ -29,7 +29,13 @@ def session_bytes(batch: Batch) -> Dict[str, Any]:
         path = os.path.join(folder, "cache.session")
         save_session(batch, path, "")
         with open(path, "rb") as f:
-            return {"bytes": f.read(), "length": batch.length, "rows": batch.rows, "layers": batch.store.model.layers}
+            return {"bytes": f.read(), "length": batch.length, "rows": batch.rows, "layers": batch.store.model.layers,
+                    "encoder": encoder_length(batch)}
+
+
+def encoder_length(batch: Batch) -> int:
+    """Returns the encoder's rows: those of the row of the batch with the most."""
+    return max(int(lib.kvik_cache_encoder_length(batch.store.pointer, s)) for s in batch.sequences())
 
 
 def note_of(described: Dict[str, Any]) -> Dict[str, Any]:
@@ -45,19 +51,23 @@ def note_of(described: Dict[str, Any]) -> Dict[str, Any]:
 
 def load_session(model: ModelHandle, settings: Settings, session: Dict[str, Any]) -> Batch:
     """Loads a session, whose ``path`` or ``bytes`` are known, into a store of its model."""
+    with model.using(settings, session["rows"]) as store:
+        return _load(store, session)
+
+
+def _load(store: Store, session: Dict[str, Any]) -> Batch:
     if "bytes" in session:
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "cache.session")
             with open(path, "wb") as f:
                 f.write(session["bytes"])
-            return load_session(model, settings, {**{k: v for k, v in session.items() if k != "bytes"}, "path": path})
-    with model.using(settings, session["rows"]) as store:
-        seqs = (ctypes.c_uint32 * 1024)()
-        note = ctypes.c_char_p()
-        n = call("kvik_cache_load", store.pointer, encode(session["path"]), 1024, seqs, ctypes.byref(note))
-        text = (note.value or b"").decode("utf-8", "replace")
-        lib.kvik_free(note)
-        return Batch.of(store, seqs, n, _mask_of(text, n))
+            return _load(store, {"path": path})
+    seqs = (ctypes.c_uint32 * 1024)()
+    note = ctypes.c_char_p()
+    n = call("kvik_cache_load", store.pointer, encode(session["path"]), 1024, seqs, ctypes.byref(note))
+    text = (note.value or b"").decode("utf-8", "replace")
+    lib.kvik_free(note)
+    return Batch.of(store, seqs, n, _mask_of(text, n))
 
 
 def waiting() -> ArgumentError:
@@ -69,14 +79,15 @@ def waiting() -> ArgumentError:
 def session_read(settings: Settings, session: Dict[str, Any]) -> Iterator[Batch]:
     """The batch of a session for the time of a `with`, in an open model of the same weights.  The session stays as it is.
 
-    The rows of a session are as the cache keeps them, quantized for example, and its model knows their shapes.
+    The rows of a session are as the cache keeps them, quantized for example, and its model knows their shapes.  They come into
+    a store of their own, which goes with them: those that the model has open are in use.
     """
+    settings = replace(settings, threads=settings.threads or 1, max_sequences=max(settings.max_sequences or 0, session["rows"], 1))
     for model in open_models():
         try:
-            batch = load_session(model, settings if settings.threads else replace(settings, threads=1), session)
+            batch = _load(Store(model, settings), session)
         except ArgumentError:  # of other weights
             continue
-        model.forget(batch.store)
         with batch.store.locked():
             yield batch
         return

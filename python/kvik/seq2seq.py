@@ -1,13 +1,13 @@
 """Models with an encoder: generate() and forward() over the two caches of a decoder."""
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import numpy as np
 
 from . import legacy
 from ._arrays import ids_2d, is_torch, like
-from ._lib import lib
+from .cache_files import encoder_length
 from .cache_utils import DynamicCache, EncoderDecoderCache
 from .caches import Cache
 from .encoder import Encoder, EncoderInput, take_input
@@ -34,6 +34,20 @@ class CrossCache(DynamicCache):
     def _batch(self, value: Any) -> None:
         pass
 
+    @property
+    def _session(self) -> Any:  # type: ignore[override]
+        return self._own._session
+
+    @_session.setter
+    def _session(self, value: Any) -> None:
+        pass
+
+    def _read(self) -> Any:
+        return self._own._read()
+
+    def __getstate__(self) -> Dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k not in ("_guard", "_row_dtype")}  # the rows are in those of _own
+
     def beside(self, own: Cache) -> Any:
         """Returns the same for a fork of the decoder's cache."""
         return CrossCache(own)
@@ -55,13 +69,16 @@ class CrossCache(DynamicCache):
         raise ArgumentError("the rows of an encoder cannot be cropped; reset() of the whole cache removes them")
 
     def _layers(self) -> legacy.Layers:
-        with self._bound() as batch:
+        if self._batch is None and self._session is None:
+            return []
+        with self._read() as batch:
             return legacy.cross_of_batch(batch)
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Returns the encoder's rows: those of the row of the batch with the most."""
-        b = self._batch
-        return max(int(lib.kvik_cache_encoder_length(b.store.pointer, s)) for s in b.sequences()) if b else 0
+        if self._batch is not None:
+            return encoder_length(self._batch)
+        return int((self._session or {}).get("encoder", 0))
 
 
 def settings_of_pair(cache: Any) -> Settings:
@@ -160,6 +177,8 @@ class Seq2SeqModel(PreTrainedModel):
     def _ready(self, cache: Any, held: Optional[Cache], given: Optional[EncoderInput], call_: _Forward) -> Tuple[Any, Batch]:
         """Returns the cache of a forward(), and its batch, whose rows the encoder has filled."""
         batch = held._batch if held is not None else None
+        if held is not None and held._session is not None:  # a pickle
+            batch = held._bind(self._handle, self._defaults, call_.rows)
         if held is None or batch is None:
             if held is not None and held.is_initialized:
                 raise ArgumentError("a cache of legacy arrays cannot continue a model with an encoder; use the one that "

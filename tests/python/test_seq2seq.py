@@ -1,5 +1,6 @@
 """Models with an encoder through the Python package: recorded runs of generate(), and a loop over forward()."""
 import copy
+import pickle
 import unittest
 
 import numpy as np
@@ -95,6 +96,14 @@ class Seq2Seq(unittest.TestCase):
         self.assertEqual(out.past_key_values.cross_attention_cache.get_seq_length(), ids.shape[1])
         with self.assertRaises(kvik.ArgumentError):
             self.model(decoder_input_ids=[[0]])
+        again = pickle.loads(pickle.dumps(out.past_key_values))
+        self.assertEqual(again.cross_attention_cache.get_seq_length(), ids.shape[1])
+        for got, want_ in zip(again.to_legacy_cache() + (again[1],), out.past_key_values.to_legacy_cache() + (out.past_key_values[1],)):
+            self.assertEqual(len(got), 4)
+            for a, b in zip(got, want_):
+                np.testing.assert_array_equal(a, b)
+        fork = copy.deepcopy(out.past_key_values)
+        np.testing.assert_array_equal(*(self.model(decoder_input_ids=[[1]], past_key_values=c).logits for c in (again, fork)))
         fork = copy.deepcopy(out.past_key_values)
         fork.batch_repeat_interleave(2)
         self.assertEqual(self.model(decoder_input_ids=[[1], [1]], past_key_values=fork).logits.shape[0], 2)
