@@ -5,13 +5,14 @@ Models of Transformers build their masks of is_sliding, get_query_offset() and g
 import ctypes
 import json
 import sys
+import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
 
 import numpy as np
 
 from . import _abi
-from ._arrays import like, to_numpy
+from ._arrays import like, to_numpy, torch_module
 from ._lib import call, lib, text_of, view
 from .errors import UnsupportedError
 
@@ -64,6 +65,7 @@ class _Base:
 
 
 _HEIRS: List[Tuple[type, str]] = []
+_adopting = threading.Lock()
 
 
 def heir_of(name: str) -> Callable[[type], Any]:
@@ -75,15 +77,18 @@ def heir_of(name: str) -> Callable[[type], Any]:
 
 
 def adopt_transformers() -> None:
-    """Makes caches subclasses of those of Transformers if the program has imported it.
+    """Makes caches subclasses of those of Transformers if the program has imported these, which may be after it made the cache.
 
     Its models look for the layers with windows, and for the two caches of a model with an encoder, in such objects alone.
     """
     module = sys.modules.get("transformers.cache_utils")
     for kind, name in _HEIRS if module is not None else ():
         theirs = getattr(module, name, None)
-        if isinstance(theirs, type) and theirs not in kind.__bases__:
-            kind.__bases__ += (theirs,)
+        if not isinstance(theirs, type) or theirs in kind.__bases__:
+            continue
+        with _adopting:  # of two threads that have come so far, one
+            if theirs not in kind.__bases__:
+                kind.__bases__ += (theirs,)
 
 
 @heir_of("Cache")
@@ -95,6 +100,7 @@ class Layers(_Base):
         _batch: Any
         _unbound: Any
         _held: Any
+        _passed: Any
         _session: Any
         _settings: Any
         _torch: bool
@@ -102,6 +108,8 @@ class Layers(_Base):
         is_initialized: bool
 
         def _read(self) -> Any: ...
+        def _use(self) -> Any: ...
+        def _seen(self, layer: int) -> int: ...
         def _empty_unbound(self, batch: int, layer: int) -> Any: ...
         def get_seq_length(self, layer_idx: int = 0) -> int: ...
         def to_legacy_cache(self) -> Tuple[Tuple[Any, Any], ...]: ...
@@ -145,6 +153,7 @@ class Layers(_Base):
     @property
     def is_sliding(self) -> List[bool]:
         """For each layer, True if it forgets: it has a window, a chunk, or sinks."""
+        adopt_transformers()
         given = json.loads(self._settings.cache_config or "{}")
         if self._settings.cache_implementation == "sliding_window" or "sliding_window" in given or "window_length" in given:
             return [True] * len(self)
@@ -183,16 +192,22 @@ class Layers(_Base):
 
     def get_query_offset(self, layer_idx: int = 0) -> int:
         """Returns the position of the next token: the tokens that a layer has seen."""
-        if self._unbound is not None:
-            return int(self._unbound.length(layer_idx or 0))
+        if self._unbound is not None or self._held is not None:
+            return self._seen(layer_idx or 0)
         return self.get_seq_length(layer_idx)
 
     def get_mask_sizes(self, query_length: Any, layer_idx: int = 0) -> Tuple[int, int]:
         """Returns the columns that an update of so many rows returns, and the position of the first."""
         n = int(query_length if np.isscalar(query_length) else to_numpy(query_length).shape[0])
-        if self._batch is not None:
+        if self._batch is not None or self._session is not None:
             return self.get_seq_length(layer_idx) + n, 0
-        rows = self._unbound if self._unbound is not None else self._empty_unbound(1, layer_idx)
+        rows = self._unbound
+        if rows is None:
+            adopt_transformers()
+            held = self._held or []
+            rows = self._empty_unbound(held[0][0].shape[0] if held else 1, max(layer_idx, len(held) - 1))
+            if layer_idx < len(held):
+                rows.fill(layer_idx, *held[layer_idx], self._passed.get(layer_idx, (0, 0)))
         if layer_idx >= rows.n_layers:
             return n, 0
         length, offset = ctypes.c_uint32(), ctypes.c_uint32()
@@ -212,11 +227,20 @@ class Layers(_Base):
 
     def _rows_of(self, layer: int) -> Tuple[Any, Any]:
         """Returns the rows of a layer that update() has filled, in the dtype that update() was given."""
-        if not self._unbound.length(layer):
-            return None, None
-        rows = [like(a, self._torch) for a in self._unbound.layer(layer)]
-        keys, values = (a.to(self._row_dtype) if self._torch else a.astype(self._row_dtype, copy=False) for a in rows)
+        with self._use():  # the next update may move the rows
+            if not self._unbound.length(layer):
+                return None, None
+            arrays = self._unbound.layer(layer)
+        rows = [like(a, self._as_torch) for a in arrays]
+        if self._row_dtype is None:  # of a pickle
+            return rows[0], rows[1]
+        keys, values = (a.to(self._row_dtype) if self._as_torch else a.astype(self._row_dtype, copy=False) for a in rows)
         return keys, values
+
+    @property
+    def _as_torch(self) -> bool:
+        """True if rows are shown as tensors: the cache was given tensors, here or before it was pickled, and torch is here."""
+        return self._torch and torch_module() is not None
 
     @property
     def key_cache(self) -> List[Any]:
@@ -242,7 +266,7 @@ class Layers(_Base):
                     rows.append([_plane(layers[i], name) for i in range(out.contents.n_layers)])
                 finally:
                     lib.kvik_snapshot_free(out)
-        return [None if parts[0] is None else like(np.stack(parts), self._torch) for parts in zip(*rows)]
+        return [None if parts[0] is None else like(np.stack(parts), self._as_torch) for parts in zip(*rows)]
 
     @property
     def conv_states(self) -> List[Any]:

@@ -52,6 +52,7 @@ class Cache(Layers):
         self._batch: Optional[Batch] = None
         self._unbound: Optional[Unbound] = None
         self._held: Optional[legacy.Layers] = None
+        self._passed: Dict[int, Tuple[int, int]] = {}  # Unbound.passed() of layers that are held, of an update()d cache
         self._session: Optional[Dict[str, Any]] = None
         self._torch, self._row_dtype = False, None
         self._removes = False
@@ -121,6 +122,7 @@ class Cache(Layers):
             else:
                 self._batch = Batch.open(model, settings, rows)
             self._held = self._unbound = self._session = None
+            self._passed = {}
             batch = self._batch
         return batch
 
@@ -128,13 +130,20 @@ class Cache(Layers):
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Returns the number of columns, padding included."""
+        adopt_transformers()
         if self._batch is not None:
             return self._batch.length
-        if self._unbound is not None:
-            return self._unbound.length(layer_idx or 0)
         if self._session is not None:
             return int(self._session["length"])
-        return self._held[0][0].shape[2] if self._held else 0
+        return self._seen(layer_idx or 0)
+
+    def _seen(self, layer: int) -> int:
+        """Returns the tokens that a layer of a cache without a model has seen, with those that its window has passed."""
+        if self._unbound is not None:
+            return self._unbound.length(layer)
+        if not 0 <= layer < len(self._held or ()):
+            return 0
+        return int(self._held[layer][0].shape[2]) + self._passed.get(layer, (0, 0))[0]  # type: ignore[index]
 
     def get_max_cache_shape(self, layer_idx: Optional[int] = 0) -> Optional[int]:
         """Returns the most tokens that the cache holds; None if there is no limit."""
@@ -207,13 +216,14 @@ class Cache(Layers):
     def _for_updates(self, batch: int, layer: int) -> Unbound:
         if self._unbound is not None and self._unbound.is_full(batch) and not self._unbound.used():
             self._unbound = None  # reset, and made for fewer rows
+        if self._session is not None:
+            raise waiting()
         if self._unbound is None:
-            held = self._held if self._batch is None else legacy.of_batch(self._batch)
-            self._unbound = self._empty_unbound(batch, max(layer, len(held or ()) - 1))
-            for i, (k, v) in enumerate(held or ()):
-                if k.shape[2]:
-                    self._unbound.update(i, k, v, "float32")
-            self._held = self._batch = None
+            held = (self._held or []) if self._batch is None else legacy.of_batch(self._batch)
+            rows = self._empty_unbound(batch, max(layer, len(held) - 1))
+            for i, (k, v) in enumerate(held):
+                rows.fill(i, k, v, self._passed.get(i, (0, 0)))
+            self._unbound, self._held, self._batch, self._passed = rows, None, None, {}
         elif layer >= self._unbound.n_layers:
             self._unbound = self._unbound.copy(2 * layer)
         return self._unbound
@@ -223,7 +233,9 @@ class Cache(Layers):
         kinds = self._kinds()
         n = max(len(kinds or ()), self._expected() or _GUESS, layer + 1)
         settings = with_window(self._settings, window_of(self._text_config(), kinds))
-        return Unbound(settings_for(settings, batch), n, kinds if kinds and len(kinds) == n else None)
+        if kinds and len(kinds) < n:
+            kinds = kinds + [kinds[-1]] * (n - len(kinds))
+        return Unbound(settings_for(settings, batch), n, kinds or None)
 
     def _unbound_layers(self) -> legacy.Layers:
         assert self._unbound is not None
@@ -244,7 +256,7 @@ class Cache(Layers):
 
         A layer with a window gives the rows that its next token sees.  Columns of padding are zeros.
         """
-        return legacy.as_tuples(self._layers(), self._torch)
+        return legacy.as_tuples(self._layers(), self._as_torch)
 
     @classmethod
     def from_legacy_cache(cls, past_key_values: Any = None, **kwargs: Any) -> Any:
@@ -258,7 +270,7 @@ class Cache(Layers):
         layers = self._layers()
         if not -len(layers) <= layer_idx < len(layers):
             raise KeyError(f"the cache has {len(layers)} layers; layer {layer_idx} was asked for")
-        return legacy.as_tuples([layers[layer_idx]], self._torch)[0]
+        return legacy.as_tuples([layers[layer_idx]], self._as_torch)[0]
 
     def __iter__(self) -> Iterator[Tuple[Any, Any]]:
         return iter(self.to_legacy_cache())
@@ -279,9 +291,12 @@ class Cache(Layers):
         if self._batch is not None:
             with self._bound() as batch:
                 call("kvik_batch_crop", batch.pointer, n or -batch.length)
-        elif self._unbound is not None:
+        elif self._unbound is not None or self._passed:
             with self._use():
-                call("kvik_cache_crop", self._unbound.pointer, 0, n)
+                if self._unbound is None:
+                    self._for_updates(self._held[0][0].shape[0], 0)  # type: ignore[index]
+                assert self._unbound is not None
+                self._unbound.crop(n)
         elif self._held is not None:
             self._held = [(np.ascontiguousarray(k[:, :, :n]), np.ascontiguousarray(v[:, :, :n])) for k, v in self._held]
         elif self._session is not None:
@@ -294,8 +309,8 @@ class Cache(Layers):
                 call("kvik_batch_reset", batch.pointer)
         elif self._unbound is not None:
             with self._use():
-                call("kvik_cache_reset", self._unbound.pointer, 0)
-        self._held = self._session = None
+                self._unbound.reset()
+        self._held, self._passed, self._session = None, {}, None
 
     def reorder_cache(self, beam_idx: Any) -> None:
         """Gives row i the contents of row beam_idx[i]."""
@@ -406,16 +421,22 @@ class Cache(Layers):
     def __getstate__(self) -> Dict[str, Any]:
         state: Dict[str, Any] = {k: v for k, v in self.__dict__.items()
                                  if k not in ("_guard", "_batch", "_unbound", "_held", "_session", "_row_dtype")}
-        session = self._session
+        session, held = self._session, self._held
         if self._batch is not None:
             with self._bound() as batch:
                 session = session_bytes(batch)
-        state["_held"] = self._unbound_layers() if self._unbound is not None else self._held
-        state["_session"] = session
+        elif self._unbound is not None:
+            with self._use():
+                held = self._unbound_layers()
+                passed = {i: self._unbound.passed(i) for i in range(len(held))}
+                state["_passed"] = {i: p for i, p in passed.items() if p[0]}
+        state["_held"], state["_session"] = held, session
         return state
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
+        adopt_transformers()
         self._batch = self._unbound = self._row_dtype = None
+        self._passed = {}  # older pickles have none
         self.__dict__.update(state)
         self._guard = threading.RLock()
 

@@ -2,12 +2,13 @@
 import ctypes
 import json
 from dataclasses import replace
-from typing import Any, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import numpy as np
 
 from . import _abi
 from ._lib import address, call, lib, sized, view
+from .errors import LostError
 from .store import Settings, budgeted
 
 _NAMES = {"float16": b"f16", "bfloat16": b"bf16"}
@@ -23,6 +24,7 @@ class Unbound:
         if self.grows and settings.max_cache_len is None:
             settings = replace(settings, max_cache_len=_FIRST)
         self.settings, self.n_layers, self.kinds = settings, n_layers, kinds
+        self.blank: Dict[int, int] = {}  # tokens of layers that had zeros from fill(): a crop below would show them
         names = (ctypes.c_char_p * n_layers)(*(k.encode() for k in kinds)) if kinds else None
         pointer = ctypes.c_void_p()
         call("kvik_cache_open_unbound", ctypes.byref(settings.struct()), n_layers,
@@ -65,7 +67,7 @@ class Unbound:
         """Moves to a cache with other limits."""
         other = self.copy(settings=settings)
         self.pointer, other.pointer = other.pointer, self.pointer
-        self.settings = settings
+        self.settings, self.blank = settings, other.blank
 
     @staticmethod
     def _arrays(out: Any) -> Tuple[np.ndarray, np.ndarray]:
@@ -78,6 +80,44 @@ class Unbound:
         out = sized(_abi.kvik_rows)
         call("kvik_cache_layer", self.pointer, layer, ctypes.byref(out))
         return self._arrays(out)
+
+    def passed(self, layer: int) -> Tuple[int, int]:
+        """Returns how many tokens the window of a layer has passed, and how many of its rows come before them: sinks."""
+        out = sized(_abi.kvik_rows)
+        call("kvik_cache_layer", self.pointer, layer, ctypes.byref(out))
+        rows = int(out.rows)
+        moved = np.flatnonzero(view(out.position, (rows,), np.int32) != np.arange(rows))
+        return self.length(layer) - rows, int(moved[0]) if moved.size else rows
+
+    def fill(self, layer: int, keys: np.ndarray, values: np.ndarray, passed: Tuple[int, int] = (0, 0)) -> None:
+        """Gives a layer without rows those of another cache, and zeros for the tokens that the window there has passed."""
+        gone, sinks = passed
+        parts = [(keys, values)]
+        if gone:
+            parts = [(keys[:, :, :sinks], values[:, :, :sinks]),
+                     (np.zeros((*keys.shape[:2], gone, keys.shape[3]), np.float32),
+                      np.zeros((*values.shape[:2], gone, values.shape[3]), np.float32)),
+                     (keys[:, :, sinks:], values[:, :, sinks:])]
+        for k, v in parts:
+            if k.shape[2]:
+                self.update(layer, np.ascontiguousarray(k), np.ascontiguousarray(v), "float32")
+        if gone:
+            self.blank[layer] = self.length(layer)
+
+    def crop(self, n: int) -> None:
+        """Keeps the first n tokens if n is 0 or more; a negative number removes that many."""
+        for layer, least in self.blank.items():
+            want = n if n >= 0 else self.length(layer) + n
+            if 0 < want < least:
+                raise LostError(f"crop to {want} rows: layer {layer} no longer has the rows that its window would need, and "
+                                "without a model they cannot be recomputed")
+        call("kvik_cache_crop", self.pointer, 0, n)
+        self.blank = {layer: least for layer, least in self.blank.items() if self.length(layer)}
+
+    def reset(self) -> None:
+        """Removes all rows."""
+        call("kvik_cache_reset", self.pointer, 0)
+        self.blank.clear()
 
     def length(self, layer: int = 0) -> int:
         """Returns the number of tokens that a layer has seen; 0 for one that does not exist yet."""
@@ -101,16 +141,8 @@ class Unbound:
         out = Unbound(settings or self.settings, n_layers or self.n_layers, kinds)
         out.grows = self.grows
         for i in range(self.n_layers):
-            seen = self.length(i)
-            if not seen:
-                continue
-            keys, values = self.layer(i)
-            before = seen - keys.shape[2]  # tokens that a window has passed
-            if before > 0:
-                out.update(i, np.zeros((*keys.shape[:2], before, keys.shape[3]), np.float32),
-                           np.zeros((*values.shape[:2], before, values.shape[3]), np.float32), "float32")
-            if keys.shape[2]:
-                out.update(i, keys, values, "float32")
+            if self.length(i):
+                out.fill(i, *self.layer(i), passed=self.passed(i))
         return out
 
 

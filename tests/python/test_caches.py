@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 import tempfile
+import threading
 import types
 import unittest
 
@@ -165,6 +166,112 @@ class Standalone(unittest.TestCase):
             del sys.modules[theirs.__name__]
             if had is not None:
                 sys.modules[theirs.__name__] = had
+
+    def test_adopts_late(self):
+        """The program may import the caches of Transformers after it made its own, and in two threads at once."""
+        both = threading.Barrier(2)
+
+        class Slow(type):
+            """The first two threads that look for the class among the bases meet there."""
+            looked = 0
+
+            def __eq__(cls, other):
+                Slow.looked += 1
+                if Slow.looked <= 2:
+                    both.wait(20)
+                return cls is other
+
+            __hash__ = type.__hash__
+
+        cache, pickled = kvik.DynamicCache(), pickle.dumps(kvik.DynamicCache())
+        theirs = types.ModuleType("transformers.cache_utils")
+        layers, had = sys.modules["kvik.cache_layers"], sys.modules.get(theirs.__name__)
+        before, errors = layers.Layers.__bases__, []
+
+        def length():
+            try:
+                cache.get_seq_length()
+            except Exception as e:
+                errors.append(e)
+
+        sys.modules[theirs.__name__] = theirs
+        try:
+            for use in (cache.get_seq_length, lambda: cache.is_sliding, lambda: cache.get_mask_sizes(1),
+                        lambda: pickle.loads(pickled)):
+                theirs.Cache = type("Cache", (), {"__len__": None})
+                use()
+                self.assertIsInstance(cache, theirs.Cache)
+                layers.Layers.__bases__ = before
+            layers.Layers.__bases__ = before[:1]
+            theirs.Cache = Slow("Cache", (), {"__len__": None})
+            threads = [threading.Thread(target=length) for _ in range(2)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            self.assertEqual((errors, issubclass(kvik.DynamicCache, theirs.Cache)), ([], True))
+        finally:
+            layers.Layers.__bases__ = before
+            del sys.modules[theirs.__name__]
+            if had is not None:
+                sys.modules[theirs.__name__] = had
+
+    def test_masks_of_held_rows(self):
+        """A cache that holds rows, but no update() yet, tells the masks of a model what update() will return."""
+        part = rows(7)
+        filled = kvik.DynamicCache()
+        filled.update(part, part, 0)
+        kinds = config(sliding_window=4, layer_types=["sliding_attention", "full_attention"])
+        for cache, want in ((kvik.DynamicCache.from_legacy_cache([(part, part)]), (10, 0)),
+                            (kvik.DynamicCache([(part, part)]), (10, 0)), (pickle.loads(pickle.dumps(filled)), (10, 0)),
+                            (kvik.DynamicCache([(part, part)] * 2, config=kinds), (6, 4))):
+            self.assertEqual((cache.get_mask_sizes(3, 0), cache.get_query_offset()), (want, 7))
+            self.assertEqual(cache.update(rows(3), rows(3), 0)[0].shape[2], want[0])
+
+    def test_windows_of_copies(self):
+        """A fork or a pickle goes on where the cache was, with the tokens that a window has passed, and its sinks."""
+        kinds = config(sliding_window=4, layer_types=["sliding_attention", "full_attention"])
+        for make in (lambda: kvik.DynamicCache(config=kinds), lambda: kvik.StaticCache(config=kinds, max_cache_len=32),
+                     lambda: kvik.SinkCache(6, 2)):
+            cache, part, new = make(), rows(11), rows(2)
+            for i in (0, 1):
+                for k in (part[:, :, :9], part[:, :, 9:]):
+                    cache.update(k, k + 1, i)
+            copies = [pickle.loads(pickle.dumps(cache)) for _ in range(2)] + [copy.deepcopy(cache)]
+            copies[1] = pickle.loads(pickle.dumps(copies[1]))
+            ask = [(lambda c, i=i: (c.get_seq_length(i), c.seen_tokens, c.get_query_offset(i), c.get_mask_sizes(2, i))) for i in (0, 1)]
+            want = [f(cache) for f in ask]
+            self.assertEqual([x[2] for x in want], [11, 11])
+            rows_of = [cache.update(new, new + 1, i) for i in (0, 1)]
+            for other in copies:
+                self.assertEqual([f(other) for f in ask], want)
+                for i in (0, 1):
+                    np.testing.assert_array_equal(other.update(new, new + 1, i), rows_of[i])
+            again = pickle.loads(pickle.dumps(cache))
+            with self.assertRaisesRegex(kvik.LostError, "crop to 12 rows"):
+                again.crop(12)
+            again.update(new, new, 0)
+            again.crop(13)
+            self.assertEqual((again.get_query_offset(0), again.get_query_offset(1)), (13, 13))
+            np.testing.assert_array_equal(again.to_legacy_cache()[0][0], cache.to_legacy_cache()[0][0])
+
+    def test_threads(self):
+        """Rows are not read while another thread may move them."""
+        cache, done = kvik.DynamicCache(), []
+        cache.update(rows(2), rows(2), 0)
+        layer = cache.layers[0]
+
+        def read():
+            for what in (lambda: layer.keys, lambda: pickle.dumps(cache)):
+                try:
+                    done.append(what())
+                except kvik.BusyError:
+                    done.append("busy")
+        with cache._use():
+            thread = threading.Thread(target=read)
+            thread.start()
+            thread.join()
+        self.assertEqual(done, ["busy", "busy"])
 
     def test_recording(self):
         """Release 5 of Transformers says how many tokens it takes back, which may be none; it announces that before."""
@@ -345,8 +452,9 @@ class Bound(unittest.TestCase):
             np.testing.assert_array_equal(got[0], want[0])
             np.testing.assert_array_equal(got[1], want[1])
         np.testing.assert_array_equal(again.layers[1].keys, self.cache.layers[1].keys)
+        self.assertEqual((again.get_mask_sizes(3), again.get_query_offset()), ((43, 0), 40))
         for change in (lambda: again.crop(3), lambda: again.reorder_cache([0]), lambda: again.batch_repeat_interleave(2),
-                       lambda: again.batch_select_indices([0])):
+                       lambda: again.batch_select_indices([0]), lambda: again.update(rows(1), rows(1), 0)):
             with self.assertRaisesRegex(kvik.ArgumentError, "waits for its model"):
                 change()
         np.testing.assert_array_equal(self.after(again), self.after(self.cache))
@@ -354,6 +462,26 @@ class Bound(unittest.TestCase):
         model("mamba")(self.ids, past_key_values=recurrent)
         again = pickle.loads(pickle.dumps(recurrent))
         np.testing.assert_array_equal(again.ssm_states[0], recurrent.ssm_states[0])
+
+    def test_pickle_reads_alone(self):
+        """Reading a pickle leaves the model the stores that it has open, with the settings that it has."""
+        made = self.model.generate(self.ids, max_new_tokens=1, return_dict_in_generate=True, threads=1)
+        stores, live = list(self.model._handle._idle), made.past_key_values._batch.store
+        again = pickle.loads(pickle.dumps(made.past_key_values))
+        self.assertEqual((live in stores, again._settings.threads), (True, 1))
+        np.testing.assert_array_equal(again[0][0], made.past_key_values[0][0])
+        self.assertEqual(self.model._handle._idle, stores)
+
+    def test_pickle_without_torch(self):
+        cache = kvik.DynamicCache([(rows(2), rows(2))])
+        cache._torch = True  # as of tensors, in a program that has torch
+        had = sys.modules.pop("torch", None)
+        try:
+            again = pickle.loads(pickle.dumps(cache))
+            self.assertEqual([type(again[0][0]), type(again.layers[0].keys), type(again.to_legacy_cache()[0][1])], [np.ndarray] * 3)
+        finally:
+            if had is not None:
+                sys.modules["torch"] = had
 
     def test_pickle_elsewhere(self):
         with tempfile.TemporaryDirectory() as folder:
