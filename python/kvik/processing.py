@@ -159,11 +159,13 @@ class WhisperTokenizer(PreTrainedTokenizer):
     ``language``, ``task`` and ``predict_timestamps`` (or set_prefix_tokens) say with which marks an encoded text begins.
     """
 
+    _kept = (*PreTrainedTokenizer._kept, "language", "task", "predict_timestamps")
+
     def __init__(self, path: str, **kwargs: Any) -> None:
         own = {k: kwargs.pop(k, None) for k in ("language", "task", "predict_timestamps")}
-        super().__init__(path, **kwargs)
-        self.language, self.task = own["language"], own["task"]
+        self.language, self.task = own["language"], own["task"]  # before the rest, which may ask what a text begins with
         self.predict_timestamps = bool(own["predict_timestamps"])
+        super().__init__(path, **kwargs)
 
     def _mark(self, text: str) -> int:
         found = self._id(text)

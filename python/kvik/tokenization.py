@@ -45,6 +45,8 @@ class PreTrainedTokenizer(Vocabulary, Chats):
     is_fast = True
     pad_token_type_id = 0
     _framed = False  # add_bos_token or add_eos_token was set
+    _kept: Tuple[str, ...] = (*ROLES, "padding_side", "truncation_side", "model_max_length", "model_input_names", "chat_template",
+                              "split_special_tokens")  # what a copy opens its files with
 
     def __init__(self, path: str, **kwargs: Any) -> None:
         handle = ctypes.c_void_p()
@@ -87,8 +89,7 @@ class PreTrainedTokenizer(Vocabulary, Chats):
             lib.kvik_tokenizer_close(handle)
 
     def __reduce__(self) -> Any:
-        kept = (*ROLES, "padding_side", "truncation_side", "model_max_length", "chat_template", "split_special_tokens",
-                *(("add_bos_token", "add_eos_token") if self._framed else ()))
+        kept = (*self._kept, *(("add_bos_token", "add_eos_token") if self._framed else ()))
         return _reopen, (type(self), self.name_or_path, {name: getattr(self, name) for name in kept})
 
     def __repr__(self) -> str:
@@ -202,8 +203,8 @@ class PreTrainedTokenizer(Vocabulary, Chats):
         ``offset_mapping``, the characters [begin, end) of each token in its text or word, return_special_tokens_mask
         ``special_tokens_mask``, 1 for tokens that are not of a text, and return_length ``length``.  return_overflowing_tokens: what is
         cut comes in further rows, with ``overflow_to_sample_mapping``; neighbours have stride tokens in common.
-        split_special_tokens: what spells a special token is plain text, as it should be in the words of a user.  With text_target, ``labels`` are its ids.  The result also tells which token has which characters and words: see
-        BatchEncoding.
+        split_special_tokens: what spells a special token is plain text, as it should be in the words of a user.  With
+        text_target, ``labels`` are its ids.  The result also tells which token has which characters and words: see BatchEncoding.
         """
         if text is None and text_target is None:
             raise ValueError("text is a str or a list of them, and there is none")

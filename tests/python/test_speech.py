@@ -47,7 +47,15 @@ class Speech(unittest.TestCase):
         self.assertIs(kvik.WhisperForConditionalGeneration, WhisperForConditionalGeneration)
         self.assertIs(type(self.processor), WhisperProcessor)
         self.assertIsInstance(kvik.AutoTokenizer.from_pretrained(TINY), kvik.WhisperTokenizer)
-        self.assertIsInstance(pickle.loads(pickle.dumps(self.processor.tokenizer)), kvik.WhisperTokenizer)
+        told = {"language": "german", "task": "translate", "predict_timestamps": True}
+        t = kvik.WhisperTokenizer.from_pretrained(TINY, model_input_names=["input_ids"], **told)
+        for twin in (pickle.loads(pickle.dumps(t)), copy.deepcopy(t)):
+            self.assertIsInstance(twin, kvik.WhisperTokenizer)
+            self.assertEqual({name: getattr(twin, name) for name in told}, told)
+            self.assertEqual(dict(twin("The bell")), dict(t("The bell")))
+            self.assertEqual(list(twin("The bell")), ["input_ids"])
+        plain = kvik.WhisperTokenizer.from_pretrained(TINY, add_bos_token=False)
+        self.assertEqual(pickle.loads(pickle.dumps(plain))("The bell").input_ids, self.processor.tokenizer("The bell").input_ids)
 
     def test_features(self):
         got = self.features()
