@@ -83,6 +83,8 @@ class PretrainedConfig:
 
     def get(self, key: str, default: Optional[Any] = None) -> Any:
         """Returns a value, or the default."""
+        if key in _UNSET and not {key, type(self).attribute_map.get(key)} & vars(self).keys():
+            return default
         return getattr(self, key, default)
 
     def __iter__(self) -> Iterator[str]:

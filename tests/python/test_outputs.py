@@ -69,6 +69,12 @@ class Outputs(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "float7"):
             kvik.AutoModelForCausalLM.from_pretrained(model_path("llama-gqa-l3"), dtype="float7")
 
+    def test_configuration(self):
+        config = kvik.PretrainedConfig(eos_token_id=3, torch_dtype="float32", bos_token_id=None)
+        self.assertEqual([config.get(name, 7) for name in ("pad_token_id", "no_such", "eos_token_id", "dtype", "bos_token_id")],
+                         [7, 7, 3, "float32", None])
+        self.assertIsNone(config.get("pad_token_id"))
+
     def test_copies(self):
         m = kvik.AutoModelForCausalLM.from_pretrained(model_path("llama-gqa-l3"), dtype="float32", threads=1)
         m.generation_config.max_new_tokens = 3
