@@ -199,11 +199,16 @@ class PreTrainedModel(GenerationMixin):
     def _notice(self, text: str) -> None:
         notice(text, stacklevel=6)
 
+    def __copy__(self) -> Any:
+        """Returns a model that shares all with this one, so that each takes the caches of the other."""
+        twin = type(self).__new__(type(self))
+        twin.__dict__.update(self.__dict__)
+        return twin
+
     def __deepcopy__(self, memo: Dict[int, Any]) -> Any:
         """Returns a model with a configuration and options of its own; the two share the weights, which never change."""
-        twin = type(self).__new__(type(self))
-        twin.__dict__.update(self.__dict__, config=copy.deepcopy(self.config, memo),
-                             generation_config=copy.deepcopy(self.generation_config, memo))
+        twin = copy.copy(self)
+        twin.__dict__.update(config=copy.deepcopy(self.config, memo), generation_config=copy.deepcopy(self.generation_config, memo))
         return twin
 
     def __reduce__(self) -> Any:

@@ -84,6 +84,11 @@ class Outputs(unittest.TestCase):
             self.assertEqual((type(twin), twin.dtype, m.generation_config.max_new_tokens, m.config.pad_token_id == 5),
                              (type(m), m.dtype, 3, False))
             np.testing.assert_array_equal(twin.generate(IDS)[:, :-1], m.generate(IDS))
+        twin, cache = copy.copy(m), kvik.DynamicCache()
+        m(IDS, past_key_values=cache)
+        self.assertEqual(type(twin), type(m))
+        np.testing.assert_array_equal(twin(IDS[:, :1], past_key_values=copy.deepcopy(cache)).logits,
+                                      m(IDS[:, :1], past_key_values=cache).logits)
         whisper = kvik.AutoModelForSpeechSeq2Seq.from_pretrained(os.path.join(ROOT, "tests", "fixtures", "speech", "tiny"))
         self.assertIs(type(pickle.loads(pickle.dumps(whisper))), kvik.WhisperForConditionalGeneration)
 
