@@ -285,8 +285,9 @@ class AutomaticSpeechRecognitionPipeline:
         """
         if isinstance(inputs, (list, tuple)) and not (inputs and np.isscalar(inputs[0]) and not isinstance(inputs[0], (str, bytes))):
             return [self(item, return_timestamps, return_language, generate_kwargs, **kwargs) for item in inputs]
-        options = {**self.defaults, **kwargs}
-        options.update({**(options.pop("generate_kwargs", None) or {}), **(generate_kwargs or {})})
+        made = dict(self.defaults)
+        options = {**(made.pop("generate_kwargs", None) or {}), **kwargs, **(generate_kwargs or {})}
+        options = {**made, **options}
         for name in _WINDOWS:
             options.pop(name, None)
         timed = return_timestamps if return_timestamps is not None else options.pop("return_timestamps", None)

@@ -179,6 +179,11 @@ class Speech(unittest.TestCase):
         self.assertEqual(asr([SOUND[:9000], SOUND[:16000]]), [asr(SOUND[:9000]), asr(SOUND[:16000])])
         self.assertEqual(kvik.pipeline(model=self.model)(SOUND[:9000]), asr(SOUND[:9000]))
         self.assertTrue(asr(SOUND[:9000], num_beams=2, max_new_tokens=4)["text"])
+        short = kvik.pipeline("automatic-speech-recognition", self.model, generate_kwargs={"max_new_tokens": 2, "language": "en"})
+        want = asr(SOUND[:9000], max_new_tokens=8, language="en")
+        self.assertNotEqual(short(SOUND[:9000]), want)
+        for call in ({"max_new_tokens": 8}, {"generate_kwargs": {"max_new_tokens": 8}}):  # what the call says counts
+            self.assertEqual(short(SOUND[:9000], **call), want)
         beams = [asr(TONE, return_timestamps=True, num_beams=n, max_new_tokens=9)["text"] for n in (1, 4)]
         self.assertNotEqual(*beams)
         self.assertEqual(self.model.transcribe(TONE, return_timestamps=True, num_beams=4, max_new_tokens=9)["text"], beams[1])
