@@ -270,6 +270,37 @@ class Misuse(unittest.TestCase):
         with self.assertRaises(kvik.KvikError):
             kvik.AutoTokenizer.from_pretrained(self.model.name_or_path)  # the golden models have none
 
+    def test_streamers_hear_of_it(self):
+        """Who reads a streamer in another thread is told when the options are wrong."""
+        class Reader(kvik.BaseStreamer):
+            told = None
+
+            def fail(self, error):
+                self.told = error
+        for options in ({"max_new_tokns": 3}, {"temperature": -1.0}, {"num_beams": 2}, {"attention_mask": np.ones((2, 5))},
+                        {"custom_generate": "beams"}):
+            reader = Reader()
+            with self.assertRaises((kvik.ArgumentError, NotImplementedError)) as raised:
+                self.model.generate(IDS, streamer=reader, **options)
+            self.assertIs(reader.told, raised.exception)
+
+    def test_failure_leaves_rows(self):
+        """A failed generate() with several sequences gives the cache back with the rows that it had."""
+        def fails(ids, scores):
+            raise LookupError("no")
+        cache = kvik.DynamicCache()
+        both = np.concatenate([IDS, IDS + 7])
+        self.model(both, past_key_values=cache)
+        want = self.model(both[:, :1], past_key_values=copy.deepcopy(cache)).logits
+        several = {"past_key_values": cache, "num_return_sequences": 3, "do_sample": True, "max_new_tokens": 2}
+        for error, ids, options in ((kvik.ArgumentError, both[:, :2], {}), (LookupError, both, {"logits_processor": [fails]})):
+            with self.assertRaises(error):
+                self.model.generate(ids, **several, **options)
+            self.assertEqual(cache.max_batch_size, 2)
+            cache.crop(5)
+            np.testing.assert_array_equal(self.model(both[:, :1], past_key_values=copy.deepcopy(cache)).logits, want)
+        self.assertEqual(self.model.generate(both, **several).shape, (6, 7))
+
     def test_kept_scores(self):
         """What a processor got stays what it was, also when the model is gone."""
         local = kvik.AutoModelForCausalLM.from_pretrained(self.model.name_or_path, threads=1, max_sequences=4)

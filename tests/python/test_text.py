@@ -240,10 +240,8 @@ class Text(unittest.TestCase):
         streamer = kvik.TextIteratorStreamer(self.tokenizer, timeout=60)
 
         def run():
-            try:
+            with self.assertRaises(kvik.ArgumentError):
                 self.model.generate(np.array([[1]]), max_new_tokens=5, temperature=-1, streamer=streamer)
-            except kvik.ArgumentError as e:
-                streamer.fail(e)
         thread = threading.Thread(target=run)
         thread.start()
         with self.assertRaises(kvik.ArgumentError):

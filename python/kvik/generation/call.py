@@ -253,9 +253,15 @@ class Call:
                     g.num_return_sequences = 1
                 inputs = sized(_abi.kvik_inputs, ids=address(ids), n=ids.shape[1], attention_mask=address(mask),
                                width=0 if mask is None else mask.shape[1])
-                result = self._finish(lambda out: call(
-                    "kvik_batch_generate", batch.pointer, ctypes.byref(g), ctypes.byref(inputs),
-                    ctypes.byref(callbacks.struct), out), callbacks)
+                try:
+                    result = self._finish(lambda out: call(
+                        "kvik_batch_generate", batch.pointer, ctypes.byref(g), ctypes.byref(inputs),
+                        ctypes.byref(callbacks.struct), out), callbacks)
+                except BaseException:
+                    if repeat > 1 and batch.rows == rows * repeat:  # the caller's cache had one of each
+                        first = np.arange(0, rows * repeat, repeat, dtype=np.uint32)
+                        call("kvik_batch_select", batch.pointer, address(first), rows)
+                    raise
                 del ids, mask
             cache._torch = self.torch
         return self._output(result, pair, before)

@@ -47,19 +47,20 @@ class GenerationMixin:
         return_dict_in_generate=True a GenerateOutput.  Raises OutOfMemoryError at cache_memory, ArgumentError for options.
         Ctrl-C ends the generation, and the cache is usable after it.
         """
-        if custom_generate is not None:
-            raise NotImplementedError("custom_generate is not supported; write a loop over forward()")
         if negative_prompt_ids is not None:
             kwargs["negative_prompt_ids"] = negative_prompt_ids
-        processors = _list(logits_processor)
-        this = Call(self, inputs, generation_config, kwargs, processors)
-        g = this.options.struct
-        if streamer is not None and g.num_beams > 1:
-            raise ArgumentError("a streamer needs num_beams=1: beams change earlier tokens")
-        if prefix_allowed_tokens_fn is not None:
-            processors.append(PrefixConstrainedLogitsProcessor(prefix_allowed_tokens_fn, max(g.num_beams, g.num_return_sequences, 1)))
         assistant = None
-        try:
+        try:  # wrong options as well: a thread that reads the streamer would wait for ever
+            if custom_generate is not None:
+                raise NotImplementedError("custom_generate is not supported; write a loop over forward()")
+            processors = _list(logits_processor)
+            this = Call(self, inputs, generation_config, kwargs, processors)
+            g = this.options.struct
+            if streamer is not None and g.num_beams > 1:
+                raise ArgumentError("a streamer needs num_beams=1: beams change earlier tokens")
+            if prefix_allowed_tokens_fn is not None:
+                most = max(g.num_beams, g.num_return_sequences, 1)
+                processors.append(PrefixConstrainedLogitsProcessor(prefix_allowed_tokens_fn, most))
             if assistant_model is not None:
                 helper = assistant_model._handle
                 assistant = helper.own_store(assistant_model._defaults) if helper is self._handle else \
