@@ -118,10 +118,12 @@ class BatchEncoding(UserDict):
         return row.char_to_word(char, sequence_index)  # type: ignore[no-any-return]
 
     def __getstate__(self) -> Dict[str, Any]:
-        return {"data": self.data}
+        return {"data": self.data} if self._place is None else {"data": self.data, "_encodings": self.encodings}
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
         self.__dict__.update(state)
+        if "_encodings" in state:
+            self._place = list  # marks them as known; nothing calls it
 
     def to(self, device: Any = None, *, non_blocking: bool = False, **_: Any) -> "BatchEncoding":
         """Returns itself.  Tensors live in the machine's memory, where kvik computes; see `devices`."""

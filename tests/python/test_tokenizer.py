@@ -1,7 +1,9 @@
 """Tokens, offsets and words of two real tokenizers, recorded from Transformers (tests/fixtures/tokenizer-places.json)."""
+import copy
 import json
 import lzma
 import os
+import pickle
 import shutil
 import tempfile
 import unittest
@@ -43,6 +45,17 @@ class Places(unittest.TestCase):
                     self.assertEqual(t.tokenize(row["text"]), row["plain"])
                     self.assertEqual(t.convert_tokens_to_ids(t.convert_ids_to_tokens(row["ids"])), row["ids"])
                     self.assertEqual(t.convert_tokens_to_string(row["plain"]), t.decode(t.convert_tokens_to_ids(row["plain"])))
+
+    def test_copies(self):
+        """A copy of what a tokenizer returned knows where its tokens come from, as one from a worker process does."""
+        t = next(iter(self.open.values()))
+        for out in (t("The old lighthouse"), t(["The old", "lighthouse keeper"])):
+            for twin in (pickle.loads(pickle.dumps(out)), copy.deepcopy(out)):
+                self.assertEqual((twin.word_ids(), twin.is_fast, twin.n_sequences), (out.word_ids(), True, 1))
+                self.assertEqual([e.entries() for e in twin.encodings], [e.entries() for e in out.encodings])
+                self.assertEqual(dict(twin), dict(out))
+        with self.assertRaisesRegex(ValueError, "where tokens come from"):
+            pickle.loads(pickle.dumps(kvik.BatchEncoding({"input_ids": [1]}))).word_ids()
 
     def test_vocabulary(self):
         for name, t in self.open.items():
