@@ -67,6 +67,13 @@ class Run:
             sys.exit(f"{self.process.args[0]}: {self.said.read()}")
         return json.loads(out)
 
+    def close(self):
+        """Ends it, also where it is stopped: nobody else would wake it."""
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+        self.said.close()
+
     def stopped(self, begin, end):
         """The seconds between two times in which it was stopped."""
         return sum(max(0, min(end, b) - max(begin, a)) for a, b in self.stops)
@@ -75,17 +82,24 @@ class Run:
 def compare(model, threads, strategy, config):
     options = ["--max-new-tokens", str(NEW), "--min-new-tokens", str(NEW), "--do-sample", "false", "--json", "--threads", threads,
                "--cache-implementation", strategy, "--cache-config", json.dumps(config)]
-    two = Run([sys.executable, "-c", PACKAGE, model, strategy, json.dumps(config), PROMPT, str(NEW)], KVIK_THREADS=threads,
-              PYTHONPATH="python")
-    while os.fstat(two.said.fileno()).st_size == 0 and two.turn(0.01):  # Python takes longer to begin
-        pass
-    one = Run(["./kvik", "generate", model, PROMPT, *options])
-    runs = one, two
-    while all(r.turn(TURN) for r in runs):
-        time.sleep(TURN / 6)  # Linux takes 5 % of each second from programs of the real-time class, from one of the two
-    r = one.result()
-    found = [[r["usage"]["steps"], r["timings"]["decode_seconds"], r["cache"]["bytes"], r["sequences"][0][-NEW:], one.ended],
-             two.result()]
+    begun = []
+    try:
+        two = Run([sys.executable, "-c", PACKAGE, model, strategy, json.dumps(config), PROMPT, str(NEW)], KVIK_THREADS=threads,
+                  PYTHONPATH="python")
+        begun.append(two)
+        while os.fstat(two.said.fileno()).st_size == 0 and two.turn(0.01):  # Python takes longer to begin
+            pass
+        one = Run(["./kvik", "generate", model, PROMPT, *options])
+        begun.append(one)
+        runs = one, two
+        while all(r.turn(TURN) for r in runs):
+            time.sleep(TURN / 6)  # Linux takes 5 % of each second from programs of the real-time class, from one of the two
+        r = one.result()
+        found = [[r["usage"]["steps"], r["timings"]["decode_seconds"], r["cache"]["bytes"], r["sequences"][0][-NEW:], one.ended],
+                 two.result()]
+    finally:
+        for run in begun:
+            run.close()
     if found[0][2:4] != found[1][2:4]:
         sys.exit(f"{strategy}: the package and the command differ: {found[1][2]} and {found[0][2]} bytes")
     rates = [steps / (seconds - run.stopped(end - seconds, end)) for run, (steps, seconds, _, _, end) in zip(runs, found)]
@@ -103,4 +117,5 @@ def main():
         print(f"{strategy:<17} {a:7.1f}  {b:7.1f}  {ratio:.3f}  {found[0][2]}", flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()
