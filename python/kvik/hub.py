@@ -53,8 +53,9 @@ def resolve(name: Union[str, "os.PathLike[str]"], revision: Optional[str] = None
             cache: Optional[str] = None) -> str:
     """Returns the path of a model.
 
-    name: a directory, a .gguf file, "org/name", or the name of a file in kvik's own cache, with or without ".gguf".  A directory that has no config.json and one .gguf file means that
-    file; ``gguf_file`` names one of several.  Raises MissingError with the places that were searched.
+    name: a directory, a .gguf file, "org/name", or the name of a file in kvik's own cache, with or without ".gguf".  A directory
+    that has no config.json and one .gguf file means that file; ``gguf_file`` names one of several.  Raises MissingError with the places
+    that were searched.
     """
     path = Path(os.path.expanduser(os.fspath(name)))
     if not path.exists():
@@ -62,7 +63,8 @@ def resolve(name: Union[str, "os.PathLike[str]"], revision: Optional[str] = None
         found = (None if cache or revision else _own(os.fspath(name))) or _snapshot(folder, revision or "main")
         if found is None:
             raise MissingError(f"no model {os.fspath(name)!r}: no such file or directory, none of this name in {own_cache()}, and "
-                               f"no {folder} in the local cache of the hub. kvik downloads nothing: give a path, or fetch the model with `hf download` first.")
+                               f"no {folder} in the local cache of the hub. kvik downloads nothing: give a path, or fetch the model "
+                               "with `hf download` first.")
         path = found
     if path.is_dir() and gguf_file:
         path = path / gguf_file

@@ -201,9 +201,9 @@ class SpeechSeq2SeqModel(Seq2SeqModel):
         in turn until a text passes compression_ratio_threshold, logprob_threshold and no_speech_threshold.
         prompt_ids: of processor.get_prompt_ids().  condition_on_prev_tokens shows each window the text before it.
         max_new_tokens is the limit of each pass over a window; so is max_length, which counts new tokens too
-        (Transformers raises it by the length of the prompt with each further window).  A window whose text has time marks, which a model may write unasked, is heard again from the last of
-        them, so the result can have more tokens.  Without a task kvik transcribes; Transformers leaves the token of the
-        task out where neither a language nor a task is known.
+        (Transformers raises it by the length of the prompt with each further window).  A window whose text has time marks,
+        which a model may write unasked, is heard again from the last of them, so the result can have more tokens.  Without a
+        task kvik transcribes; Transformers leaves the token of the task out where neither a language nor a task is known.
 
         Returns the new token ids [rows, tokens], int64, padded at the right, without the prompt and the end-of-sequence
         token.  With return_token_timestamps or return_segments a SpeechOutput.  num_beams, length_penalty and
@@ -323,7 +323,8 @@ class SpeechSeq2SeqModel(Seq2SeqModel):
 
         Memory does not grow with the length of a file.  options: those of generate() that concern speech (language, task,
         return_timestamps, temperature, the thresholds, condition_on_prev_tokens, max_new_tokens, seed, num_beams,
-        length_penalty, early_stopping), ``prompt`` (a text), ``word_timestamps``, and those of a cache.  progress(seconds, total) is called for each window.
+        length_penalty, early_stopping), ``prompt`` (a text), ``word_timestamps``, and those of a cache.  progress(seconds, total)
+        is called for each window.
 
         Returns ``text``, ``language``, ``seconds`` and ``segments``, see SpeechOutput.  Of kvik.
         """

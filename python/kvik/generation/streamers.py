@@ -4,7 +4,6 @@ import ctypes
 from queue import Queue
 from typing import Any, AsyncIterator, Iterator, List, Optional
 
-
 from .._arrays import integers
 from .._lib import address, check, lib
 
