@@ -110,15 +110,14 @@ class Cache(Layers):
                 raise ArgumentError(f"the input has {rows} rows, the cache has {batch.rows}")
         if batch is None:
             settings = self._settings.over(defaults)
-            if self._unbound is not None and self._held is None:
-                self._held = self._unbound_layers()
+            held = self._unbound_layers() if self._unbound is not None else self._held
             if self._session is not None:
                 self._batch = load_session(model, settings, self._session)
-            elif self._held is not None:
-                if self._held[0][0].shape[0] != rows:
-                    raise ArgumentError(f"the input has {rows} rows, the cache has {self._held[0][0].shape[0]}")
+            elif held:
+                if held[0][0].shape[0] != rows:
+                    raise ArgumentError(f"the input has {rows} rows, the cache has {held[0][0].shape[0]}")
                 with model.using(settings, rows) as store:
-                    self._batch = legacy.to_batch(store, self._held)
+                    self._batch = legacy.to_batch(store, held)
             else:
                 self._batch = Batch.open(model, settings, rows)
             self._held = self._unbound = self._session = None

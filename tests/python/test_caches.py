@@ -532,6 +532,12 @@ class Bound(unittest.TestCase):
         keys, _ = copy_.update(part, part, 0)
         np.testing.assert_array_equal(keys[:, :, :40], self.cache[0][0])
         self.assertEqual(copy_.get_seq_length(), 41)
+        for i in range(1, len(copy_)):
+            copy_.update(part, part, i)
+        with self.assertRaisesRegex(kvik.ArgumentError, "the input has 2 rows"):
+            self.model(np.repeat(self.next, 2, 0), past_key_values=copy_)
+        copy_.crop(40)  # a refused input leaves the rows to change
+        np.testing.assert_array_equal(self.after(copy_), self.after(copy.deepcopy(self.cache)))
 
     def test_layers_of_a_model(self):
         for name, sliding, linear in (("gemma2", [True, False], [False, False]), ("jamba", [False, False], [True, True])):
