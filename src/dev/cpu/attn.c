@@ -407,28 +407,22 @@ static void gather_next(const struct job *j, const struct atom *m, uint32_t head
     }
 }
 
-/* Forms the queries of a decode unit, unless the thread has them from its last one. */
-static void unit_queries(const struct job *j, const struct unit *u, const struct task *t,
-                         uint32_t per)
+/* Forms the queries of n tokens and `per` kv heads from h0 on, as a phase reads them, unless the thread has them from its last
+ * unit or phase. */
+static void ready_queries(const struct job *j, uint32_t phase, const uint32_t *token, uint32_t n,
+                          uint32_t h0, uint32_t per, uint32_t thread)
 {
-    struct ready *r = thread_part(j, t->thread, j->lay.ready);
-    const float *queries = queries_of(j, t->m->phase);
-    bool own = by_tile(j, t->m->phase, 0);
-    bool have =
-        r->n == u->n && r->queries == queries && r->h0 == t->h0 && r->per >= per && r->own == own;
-    for (uint32_t i = 0; i < u->n; i++) {
-        uint32_t token = j->wave[u->first + i].token;
-        have &= r->token[i] == token;
-        r->token[i] = token;
-    }
-    if (have) return;
-    r->queries = queries;
-    r->h0 = t->h0;
-    r->per = per;
-    r->n = u->n;
-    r->own = own;
+    struct ready *r = thread_part(j, thread, j->lay.ready);
+    float *qt = thread_part(j, thread, j->lay.qt);
+    const float *queries = queries_of(j, phase);
+    bool own = by_tile(j, phase, 0);
+    if (r->n == n && r->queries == queries && r->h0 == h0 && r->per >= per && r->own == own &&
+        memcmp(r->token, token, n * sizeof *token) == 0)
+        return;
+    *r = (struct ready){.queries = queries, .h0 = h0, .per = per, .n = n, .own = own};
+    memcpy(r->token, token, n * sizeof *token);
     for (uint32_t i = 0; i < per; i++)
-        form_q(j, t->m->phase, r->token, u->n, t->h0 + i, t->qt + (size_t)i * t->nq * j->dk);
+        form_q(j, phase, token, n, h0 + i, qt + (size_t)i * n * j->group * j->dk);
 }
 
 /* Makes probabilities of the scores of queries [q0, q0 + n) of a task, of which the heads begin with `head`. */
@@ -495,7 +489,7 @@ static void decode_unit(void *ctx, uint32_t task, uint32_t thread)
     const struct unit *u = &j->unit[task % j->n_units];
     const struct atom *m = &j->wave[u->first];
     uint32_t per = j->n_kv / j->split, h0 = task / j->n_units * per, nq = u->n * j->group;
-    uint32_t step = j->whole ? 1 : per;
+    uint32_t step = j->whole ? 1 : per, token[ATTN_BLOCK];
     struct task t = {m,
                      h0,
                      nq,
@@ -505,7 +499,9 @@ static void decode_unit(void *ctx, uint32_t task, uint32_t thread)
                      unit_state(j, u, 0, h0 * j->group),
                      thread_part(j, thread, j->lay.span)};
     memset(t.out, 0, (size_t)per * nq * j->state * sizeof *t.out);
-    unit_queries(j, u, &t, per);
+    for (uint32_t i = 0; i < u->n; i++)
+        token[i] = m[i].token;
+    ready_queries(j, m->phase, token, u->n, h0, per, thread);
     if (u->n > 1) {
         shared_unit(j, u, &t);
         return;
@@ -723,8 +719,6 @@ static void score_block(const struct job *j, const struct atom *row, const float
 struct walk { /* of a prefill unit */
     const struct block *bl;
     uint32_t edge, head, thread; /* edge: the least of the block */
-    const float *turned;         /* the queries whose form is ready */
-    bool own;                    /* in the form of a codec's kernels */
 };
 
 /* O of the block's queries over one span, by the codec's kernels; queries that see the same rows go together. */
@@ -777,32 +771,20 @@ static void block_span(const struct job *j, const struct walk *w, const struct a
             j->k->merge(run_state(j, bl->t0 + q / g, head * g + q % g), part + q * j->state, j->dv);
 }
 
-static void turn_queries(const struct job *j, struct walk *w, uint32_t phase)
-{
-    const float *queries = queries_of(j, phase);
-    bool own = by_tile(j, phase, 0);
-    uint32_t token[ATTN_BLOCK];
-    if (w->turned == queries && w->own == own) return;
-    for (uint32_t i = 0; i < w->bl->n; i++)
-        token[i] = w->bl->t0 + i;
-    form_q(j, phase, token, w->bl->n, w->head, thread_part(j, w->thread, j->lay.qt));
-    w->turned = queries;
-    w->own = own;
-}
-
 static void block_phase(const struct job *j, struct walk *w, uint32_t phase)
 {
     const struct block *bl = w->bl;
     struct atom whole[ATTN_BLOCK], row[ATTN_BLOCK];
-    uint32_t a = UINT32_MAX, b = 0;
+    uint32_t a = UINT32_MAX, b = 0, token[ATTN_BLOCK];
     for (uint32_t i = 0; i < bl->n; i++) {
-        attn_phase_rows(j->v, j->lossy, bl->t0 + i, phase, &whole[i].a, &whole[i].b);
+        token[i] = bl->t0 + i;
+        attn_phase_rows(j->v, j->lossy, token[i], phase, &whole[i].a, &whole[i].b);
         if (whole[i].a >= whole[i].b) continue;
         a = MIN(a, whole[i].a);
         b = MAX(b, whole[i].b);
     }
     if (a >= b) return;
-    turn_queries(j, w, phase);
+    ready_queries(j, phase, token, bl->n, w->head, 1, w->thread);
     for (uint32_t row0 = a - a % KV_ATOM; row0 < b; row0 += KV_ATOM) {
         struct atom all = {bl->t0, phase, UINT32_MAX, 0};
         for (uint32_t i = 0; i < bl->n; i++) {
@@ -826,7 +808,7 @@ static void block_unit(void *ctx, uint32_t task, uint32_t thread)
 {
     const struct job *j = ctx;
     const struct block *bl = &j->block[j->n_blocks - 1 - task / j->n_kv];
-    struct walk w = {bl, UINT32_MAX, task % j->n_kv, thread, NULL, false};
+    struct walk w = {bl, UINT32_MAX, task % j->n_kv, thread};
     for (uint32_t i = 0; i < bl->n; i++)
         w.edge = MIN(w.edge, j->v->edge[bl->t0 + i]);
     uint32_t h0 = w.head * j->group, h1 = h0 + j->group, end = bl->t0 + bl->n;
