@@ -206,6 +206,17 @@ static void test_file_size_limit(void **state)
 }
 
 /* Without room for its threads a pool says why, and what to do. */
+/* Runs fn in a process of its own, which must end with 0. */
+static void in_child(int (*fn)(void))
+{
+    int status;
+    pid_t pid = fork();
+    if (!pid) _exit(fn());
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 static int start_threads(void)
 {
     struct pool *p;
@@ -219,12 +230,7 @@ static int start_threads(void)
 static void test_thread_limit(void **state)
 {
     (void)state;
-    int status;
-    pid_t pid = fork();
-    if (!pid) _exit(start_threads());
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    assert_true(WIFEXITED(status));
-    assert_int_equal(WEXITSTATUS(status), 0);
+    in_child(start_threads);
 }
 
 static const char *at(const char *name, char out[200])
@@ -318,12 +324,7 @@ static int open_everything(void)
 static void test_low_descriptors(void **state)
 {
     (void)state;
-    int status;
-    pid_t pid = fork();
-    if (!pid) _exit(open_everything());
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    assert_true(WIFEXITED(status));
-    assert_int_equal(WEXITSTATUS(status), 0);
+    in_child(open_everything);
     assert_int_equal(unlink(file), 0);
 }
 
