@@ -11,6 +11,7 @@ from ._arrays import samples_of
 from .configuration import PretrainedConfig
 from .devices import accept_device
 from .errors import ArgumentError, KvikError, UnsupportedError
+from .generation.streamers import readers_told
 from .model import AutoModelForCausalLM
 from .processing import WhisperFeatureExtractor, WhisperTokenizer
 from .speech import AutoModelForSpeechSeq2Seq, language_names
@@ -107,7 +108,8 @@ class TextGenerationPipeline:
                 options[name] = value
         options.pop("num_workers", None)
         size = int(options.pop("batch_size", None) or 1)
-        wanted = _take_wanted(options)
+        with readers_told(options.get("streamer")):
+            wanted = _take_wanted(options)
 
         def run(items: Iterable[Any]) -> Iterator[List[Dict[str, Any]]]:
             source = iter(items)
@@ -128,15 +130,16 @@ class TextGenerationPipeline:
 
     def _some(self, items: List[Any], options: Dict[str, Any], wanted: _Wanted) -> List[List[Dict[str, Any]]]:
         """Generates for some inputs at once."""
-        items = [list(getattr(item, "messages", item)) if _is_chat(item) else item for item in items]
-        encoded, rest = [], options
-        for item in items:
-            rest = dict(options)
-            encoded.append(self._encode(item, self._goes_on(item, wanted.final), rest))
-        rest = self._options(rest)
-        if len(items) > 1 and (self.tokenizer.pad_token_id is None or any(ids is None for ids, _ in encoded)):
-            return [self._rows([item], [one], rest, wanted)[0] for item, one in zip(items, encoded)]
-        return self._rows(items, encoded, rest, wanted)
+        with readers_told(options.get("streamer")):
+            items = [list(getattr(item, "messages", item)) if _is_chat(item) else item for item in items]
+            encoded, rest = [], options
+            for item in items:
+                rest = dict(options)
+                encoded.append(self._encode(item, self._goes_on(item, wanted.final), rest))
+            rest = self._options(rest)
+            if len(items) > 1 and (self.tokenizer.pad_token_id is None or any(ids is None for ids, _ in encoded)):
+                return [self._rows([item], [one], rest, wanted)[0] for item, one in zip(items, encoded)]
+            return self._rows(items, encoded, rest, wanted)
 
     def _rows(self, items: List[Any], encoded: List[Any], options: Dict[str, Any], wanted: _Wanted) -> List[List[Dict[str, Any]]]:
         ids, mask = encoded[0]
@@ -293,15 +296,19 @@ class AutomaticSpeechRecognitionPipeline:
         timed = return_timestamps if return_timestamps is not None else options.pop("return_timestamps", None)
         options.pop("return_timestamps", None)
         wants_language = options.pop("return_language", None) if return_language is None else return_language
+        with readers_told(options.get("streamer")):
+            return self._heard(inputs, timed, bool(wants_language), options)
+
+    def _heard(self, inputs: Any, timed: Any, wants_language: bool, options: Dict[str, Any]) -> Dict[str, Any]:
+        """Transcribes one recording."""
         if timed not in (None, False, True, "word"):
             raise ArgumentError(f"return_timestamps={timed!r}: expected True, False or 'word'")
-        general = self.model._general(options, None)
-        if general:
+        if self.model._general(options, None):
             return self._general(inputs, timed, options)
         told = self._transcribe(inputs, {**options, "return_timestamps": bool(timed), "word_timestamps": timed == "word"})
         out: Dict[str, Any] = {"text": told["text"] if timed else self._text(told)}
         if timed or wants_language:
-            out["chunks"] = self._chunks(told, timed, bool(wants_language))
+            out["chunks"] = self._chunks(told, timed, wants_language)
         return out
 
     def _transcribe(self, inputs: Any, options: Dict[str, Any]) -> Dict[str, Any]:

@@ -13,6 +13,7 @@ from .encoder import EncoderInput, encoder_of
 from .errors import ArgumentError, UnsupportedError
 from .generation import Interruptible
 from .generation.configuration_utils import GenerationConfig, merged, option_names
+from .generation.streamers import readers_told
 from .outputs import ModelOutput
 from .seq2seq import Seq2SeqModel
 from .store import Settings, settings_of
@@ -157,6 +158,8 @@ class SpeechSeq2SeqModel(Seq2SeqModel):
         languages = self._says("lang_to_id")
         if not languages:
             raise ArgumentError("generation_config.json has no lang_to_id, so the model knows no languages to choose from")
+        if input_features is None and encoder_outputs is None:
+            raise ArgumentError("give either input_features or encoder_outputs")
         if input_features is not None:
             input_features = input_features[:, :, :self._window()]
         given = encoder_outputs if encoder_outputs is not None else input_features
@@ -215,44 +218,45 @@ class SpeechSeq2SeqModel(Seq2SeqModel):
         Raises ArgumentError for features of another shape, for an unknown language and for more than one window without
         timestamps; UnsupportedError where options cannot go together.
         """
-        values = merged(self.generation_config, generation_config, kwargs)
-        said = {"task": task, "language": language, "is_multilingual": is_multilingual,
-                "return_timestamps": return_timestamps, "condition_on_prev_tokens": condition_on_prev_tokens,
-                "compression_ratio_threshold": compression_ratio_threshold, "logprob_threshold": logprob_threshold,
-                "no_speech_threshold": no_speech_threshold}
-        options = {name: value if value is not None else values.get(name) for name, value in said.items()}
-        if options["task"] not in (None, "transcribe", "translate"):
-            raise ArgumentError(f"task {options['task']!r}: 'transcribe' and 'translate' are supported")
-        if num_segment_frames not in (None, self._window()):
-            raise UnsupportedError(f"num_segment_frames={num_segment_frames}: windows of this model have {self._window()} frames")
-        general = self._general(kwargs, generation_config)
-        general.update({k: v for k, v in (("logits_processor", logits_processor), ("stopping_criteria", stopping_criteria),
-                                          ("prefix_allowed_tokens_fn", prefix_allowed_tokens_fn)) if v is not None})
-        timed = options["return_timestamps"] or return_token_timestamps or return_segments
-        want_dict = return_dict_in_generate if return_dict_in_generate is not None else values.get("return_dict_in_generate")
-        if want_dict and not timed:
-            general["return_dict_in_generate"] = True
-        if general or self._says("no_timestamps_token_id") is None:
-            if timed:
-                raise UnsupportedError(f"timestamps and {', '.join(general) or 'this model'} do not go together; leave out "
-                                       "one of them")
-            if prompt_ids is not None or temperature not in (None, 0, 1):
-                general.setdefault("temperature", temperature)
-            if np.ndim(input_features) == 3 and np.shape(input_features)[2] > self._window():
-                why = f"{', '.join(general)} hear one window at a time" if general else \
-                    "a model without no_timestamps_token_id in its generation_config.json hears one"
-                raise UnsupportedError(f"input_features has {np.shape(input_features)[2]} frames and a window {self._window()}: "
-                                       f"{why}; give the windows one by one" + (", or leave these options out" if general else ""))
-            return self._decode(input_features, options, generation_config, general, kwargs, prompt_ids, bool(want_dict))
-        source = EncoderInput(self._handle, features=input_features)
-        most = values.get("max_new_tokens") or self._given(kwargs, generation_config, "max_length")
-        options.update(temperature=temperature, prompt=self._prompt_text(prompt_ids), seed=kwargs.get("seed"),
-                       word_timestamps=bool(return_token_timestamps), max_new_tokens=most,
-                       **{name: values.get(name) for name in _BEAMS})
-        if prompt_condition_type == "all-segments" and not options["condition_on_prev_tokens"]:
-            raise ArgumentError("prompt_condition_type='all-segments' needs condition_on_prev_tokens=True")
-        texts = self._hear(source, options, attention_mask, kwargs, monitor_progress)
-        return self._answer(texts, source.torch, bool(return_token_timestamps), bool(return_segments or want_dict))
+        with readers_told(kwargs.get("streamer")):
+            values = merged(self.generation_config, generation_config, kwargs)
+            said = {"task": task, "language": language, "is_multilingual": is_multilingual,
+                    "return_timestamps": return_timestamps, "condition_on_prev_tokens": condition_on_prev_tokens,
+                    "compression_ratio_threshold": compression_ratio_threshold, "logprob_threshold": logprob_threshold,
+                    "no_speech_threshold": no_speech_threshold}
+            options = {name: value if value is not None else values.get(name) for name, value in said.items()}
+            if options["task"] not in (None, "transcribe", "translate"):
+                raise ArgumentError(f"task {options['task']!r}: 'transcribe' and 'translate' are supported")
+            if num_segment_frames not in (None, self._window()):
+                raise UnsupportedError(f"num_segment_frames={num_segment_frames}: windows of this model have {self._window()} frames")
+            general = self._general(kwargs, generation_config)
+            general.update({k: v for k, v in (("logits_processor", logits_processor), ("stopping_criteria", stopping_criteria),
+                                              ("prefix_allowed_tokens_fn", prefix_allowed_tokens_fn)) if v is not None})
+            timed = options["return_timestamps"] or return_token_timestamps or return_segments
+            want_dict = return_dict_in_generate if return_dict_in_generate is not None else values.get("return_dict_in_generate")
+            if want_dict and not timed:
+                general["return_dict_in_generate"] = True
+            if general or self._says("no_timestamps_token_id") is None:
+                if timed:
+                    raise UnsupportedError(f"timestamps and {', '.join(general) or 'this model'} do not go together; leave out "
+                                           "one of them")
+                if prompt_ids is not None or temperature not in (None, 0, 1):
+                    general.setdefault("temperature", temperature)
+                if np.ndim(input_features) == 3 and np.shape(input_features)[2] > self._window():
+                    why = f"{', '.join(general)} hear one window at a time" if general else \
+                        "a model without no_timestamps_token_id in its generation_config.json hears one"
+                    raise UnsupportedError(f"input_features has {np.shape(input_features)[2]} frames and a window {self._window()}: "
+                                           f"{why}; give the windows one by one" + (", or leave these options out" if general else ""))
+                return self._decode(input_features, options, generation_config, general, kwargs, prompt_ids, bool(want_dict))
+            source = EncoderInput(self._handle, features=input_features)
+            most = values.get("max_new_tokens") or self._given(kwargs, generation_config, "max_length")
+            options.update(temperature=temperature, prompt=self._prompt_text(prompt_ids), seed=kwargs.get("seed"),
+                           word_timestamps=bool(return_token_timestamps), max_new_tokens=most,
+                           **{name: values.get(name) for name in _BEAMS})
+            if prompt_condition_type == "all-segments" and not options["condition_on_prev_tokens"]:
+                raise ArgumentError("prompt_condition_type='all-segments' needs condition_on_prev_tokens=True")
+            texts = self._hear(source, options, attention_mask, kwargs, monitor_progress)
+            return self._answer(texts, source.torch, bool(return_token_timestamps), bool(return_segments or want_dict))
 
     def _given(self, kwargs: Dict[str, Any], config: Any, name: str) -> Any:
         """Returns an option that the caller gave, as an argument or in an object that differs from the model's own."""

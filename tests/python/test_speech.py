@@ -317,6 +317,34 @@ class Speech(unittest.TestCase):
         self.assertEqual(len(texts), 3)
         self.assertEqual(sorted(texts, key=texts.count)[-1], want)
 
+    def test_streamers_hear_of_it(self):
+        """Who reads a streamer in another thread is told, once, when generate() refuses its arguments at the beginning or later."""
+        class Reader(kvik.BaseStreamer):
+            def __init__(self):
+                self.told = []
+
+            def put(self, value):
+                pass
+
+            def end(self):
+                pass
+
+            def fail(self, error):
+                self.told.append(error)
+        one = self.features()
+        for features, options in ((one, {"task": "sing"}), (one, {"return_timestamps": True}), (one, {"num_segment_frames": 7}),
+                                  (np.concatenate([one] * 2, 2), {}), (one, {"language": "klingon"}), (one, {"max_new_tokns": 3}),
+                                  (one, {"decoder_input_ids": [[1], [2]]}), (None, {})):
+            with self.subTest(options):
+                reader = Reader()
+                with self.assertRaises((kvik.KvikError, ValueError)) as raised:
+                    self.model.generate(features, streamer=reader, **options)
+                self.assertEqual(reader.told, [raised.exception])
+        asr, reader = kvik.pipeline(model=self.model), Reader()
+        with self.assertRaises(kvik.UnsupportedError) as raised:
+            asr(TONE, streamer=reader)
+        self.assertEqual(reader.told, [raised.exception])
+
     def test_wav(self):
         """A recording of another rate, in a file and as samples, is the same."""
         from kvik.pipelines import _wav

@@ -1,11 +1,36 @@
 """Streamers: what receives tokens while generate() runs."""
 import asyncio
 import ctypes
+import threading
+from contextlib import contextmanager
 from queue import Queue
 from typing import Any, AsyncIterator, Iterator, List, Optional
 
 from .._arrays import integers
 from .._lib import address, check, lib
+
+
+_watched = threading.local()  # ids: the streamers whose readers an outer readers_told() of this thread tells
+
+
+@contextmanager
+def readers_told(streamer: Any) -> Iterator[None]:
+    """Hands an exception that a `with` raises to fail() of a streamer as well: a thread that reads the streamer would wait for ever.
+
+    Of nested ones for the same streamer the outermost does it, so that a reader is told once.
+    """
+    ids = _watched.__dict__.setdefault("ids", set())
+    if not hasattr(streamer, "fail") or id(streamer) in ids:
+        yield
+        return
+    ids.add(id(streamer))
+    try:
+        yield
+    except BaseException as e:
+        streamer.fail(e)
+        raise
+    finally:
+        ids.discard(id(streamer))
 
 
 class BaseStreamer:

@@ -1,4 +1,5 @@
 """generate() of models, and the scores of what it has generated."""
+from contextlib import ExitStack
 from typing import Any, Callable, List, Optional
 
 import numpy as np
@@ -11,6 +12,7 @@ from .call import Call
 from .callbacks import Callbacks
 from .configuration_utils import GenerationConfig
 from .logits_process import PrefixConstrainedLogitsProcessor
+from .streamers import readers_told
 
 
 def log_softmax(values: np.ndarray) -> np.ndarray:
@@ -50,7 +52,7 @@ class GenerationMixin:
         if negative_prompt_ids is not None:
             kwargs["negative_prompt_ids"] = negative_prompt_ids
         assistant = None
-        try:  # wrong options as well: a thread that reads the streamer would wait for ever
+        with readers_told(streamer), ExitStack() as held:
             if custom_generate is not None:
                 raise NotImplementedError("custom_generate is not supported; write a loop over forward()")
             processors = _list(logits_processor)
@@ -65,6 +67,7 @@ class GenerationMixin:
                 helper = assistant_model._handle
                 assistant = helper.own_store(assistant_model._defaults) if helper is self._handle else \
                     helper.store(assistant_model._defaults, this.options.sequences(1))
+                held.callback(assistant.lock.release)
             callbacks = Callbacks(streamer, processors, _list(stopping_criteria), this.torch, g.num_beams > 1,
                                   assistant, self._notice)
             if streamer is not None:
@@ -74,13 +77,6 @@ class GenerationMixin:
             if streamer is not None:
                 streamer.end()
             return out
-        except BaseException as e:
-            if streamer is not None and hasattr(streamer, "fail"):
-                streamer.fail(e)
-            raise
-        finally:
-            if assistant is not None:
-                assistant.lock.release()
 
     def compute_transition_scores(self, sequences: Any, scores: Any, beam_indices: Any = None,
                                   normalize_logits: bool = False) -> Any:
