@@ -362,6 +362,11 @@ class EncoderDecoderCache(Cache):
         """Returns the tokens of the decoder."""
         return self.self_attention_cache.get_seq_length(layer_idx)
 
+    @property
+    def batch_size(self) -> int:
+        """The number of rows of the decoder's cache."""
+        return self.self_attention_cache.batch_size  # type: ignore[no-any-return]
+
     def get_max_cache_shape(self, layer_idx: Optional[int] = 0) -> Optional[int]:
         """Returns the limit of the decoder's text, or None."""
         return self.self_attention_cache.get_max_cache_shape()

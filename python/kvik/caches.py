@@ -169,16 +169,20 @@ class Cache(Layers):
         return self._settings.max_cache_len
 
     @property
-    def max_batch_size(self) -> int:
-        """The number of rows."""
+    def batch_size(self) -> int:
+        """The number of rows.  -1, or the max_batch_size that the cache was given, if it holds nothing yet."""
         if self._batch is not None:
             return self._batch.rows
-        if self._unbound is not None:
+        if self._unbound is not None and self._unbound.used():
             return self._unbound.batch()
-        layers = self._held or []
-        return layers[0][0].shape[0] if layers else int(getattr(self, "_max_batch_size", 0) or 0)
+        if self._session is not None:
+            return int(self._session["rows"])
+        return int(self._held[0][0].shape[0] if self._held else getattr(self, "_max_batch_size", None) or -1)
 
-    batch_size = max_batch_size
+    @property
+    def max_batch_size(self) -> int:
+        """The same as batch_size: a batch of any size works."""
+        return self.batch_size
 
     @property
     def is_initialized(self) -> bool:

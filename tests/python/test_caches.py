@@ -561,6 +561,26 @@ class Bound(unittest.TestCase):
         fork.crop(0)
         self.assertEqual(fork.get_seq_length(), 0)
 
+    def test_rows_of_a_batch(self):
+        """The rows of a cache are known while it waits for its model; of an empty one they are -1, as in Transformers."""
+        two = self.model(np.repeat(self.next, 2, 0)).past_key_values
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "cache.session")
+            two.save(path)
+            for cache in (pickle.loads(pickle.dumps(two)), kvik.DynamicCache.load(path)):
+                self.assertEqual((cache.batch_size, cache.max_batch_size), (2, 2))
+                self.assertEqual(copy.deepcopy(cache).batch_size, 2)
+        part = rows(4, 3)
+        filled = kvik.DynamicCache()
+        filled.update(part, part, 0)
+        for cache in (filled, pickle.loads(pickle.dumps(filled)), kvik.EncoderDecoderCache(filled, kvik.DynamicCache())):
+            self.assertEqual((cache.batch_size, cache.max_batch_size), (3, 3))
+        filled.reset()
+        empty = kvik.DynamicCache()
+        for cache in (empty, filled, kvik.EncoderDecoderCache(empty, empty), kvik.StaticCache(self.model.config, 16)):
+            self.assertEqual((cache.batch_size, cache.max_batch_size), (-1, -1))
+        self.assertEqual(kvik.StaticCache(self.model.config, max_batch_size=4, max_cache_len=16).max_batch_size, 4)
+
     def test_sync(self):
         ids = self.ids[0].tolist()
         report = self.cache.sync(self.model, ids[:25] + [7, 8, 9])[0]
