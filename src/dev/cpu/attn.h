@@ -1,6 +1,6 @@
-/* attn.h - private to dev/cpu: the contract between the attention driver (attn.c), which walks atoms
- * and owns every decision that fixes the reduction order, and its kernels (attn_ref.c and the ISA
- * siblings), which do arithmetic on the strips of one atom and know nothing of tables or threads.
+/* attn.h - private to dev/cpu: the contract between the attention driver (attn.c and, by attn_job.h,
+ * its two ways), which walks atoms and owns every decision that fixes the reduction order, and its kernels (attn_ref.c
+ * and the ISA siblings), which do arithmetic on the strips of one atom and know nothing of tables or threads.
  *
  * A partial result ("state") is one block of floats per query: [0] M, [1] L, [ATTN_HEAD ..] O[dim], padded to
  * a multiple of 16.  L == 0 means that no atom has been merged yet (a real L is at least 1, or NaN). */
@@ -33,7 +33,7 @@ struct attn_kernels {
 typedef const struct attn_kernels *(*attn_kernels_fn)(void);
 
 /* The rows [*a, *b) of one phase of a token's walk, absolute and inside the piece.  lossy: a plane has a codec that
- * loses something. */
+ * loses something; then raw rows come in pieces of their own, after all sealed ones. */
 enum attn_phase { ATTN_SEALED, ATTN_SINKS, ATTN_LEAD, ATTN_TAIL, ATTN_PHASES };
 void attn_phase_rows(const struct kv_view *v, bool lossy, uint32_t token, uint32_t phase,
                      uint32_t *a, uint32_t *b);
@@ -83,6 +83,9 @@ void strip_fetch(const struct strip_from *w, const struct strip_tiles *t);
 /* Decodes them for one head into buf, which is returned; the plane's codec is affine. */
 const void *strip_affine(const struct strip_from *w, const struct strip_tiles *t, uint32_t head,
                          void *buf);
+void strip_span(const struct strip_from *w, uint32_t row0, uint32_t s0, uint32_t s1, uint32_t seal0,
+                uint32_t seal1, uint32_t head, unsigned char *buf, const void **strip);
+
 /* attn_tiles.c: sealed rows of one plane and lane whose codec has kernels of its own. */
 struct tiles_from {
     const struct kv_view *v;
@@ -99,6 +102,3 @@ void tiles_score(const struct tiles_from *w, uint32_t a, uint32_t b, uint32_t he
                  uint32_t n, float scale, float *p, size_t ldp);
 void tiles_add(const struct tiles_from *w, uint32_t a, uint32_t b, uint32_t head, const float *p,
                size_t ldp, uint32_t n, float *o, size_t ldo);
-
-void strip_span(const struct strip_from *w, uint32_t row0, uint32_t s0, uint32_t s1, uint32_t seal0,
-                uint32_t seal1, uint32_t head, unsigned char *buf, const void **strip);

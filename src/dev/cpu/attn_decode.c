@@ -1,0 +1,387 @@
+/* attn_decode.c - attention of tokens that decode: units of (atom, kv heads), in waves that are merged in order (attn.c says
+ * how a token's walk is cut into atoms).
+ *
+ * A wave goes round robin over the tokens.  Neighbours whose tables name the same pages (forks, beams, tokens of one lane)
+ * make one unit, so that rows they have in common are read once. */
+#include "base/thread.h"
+#include "dev/cpu/attn_job.h"
+
+#include <string.h>
+
+/* Decoding takes TURN strips of one head at a time.  Strips lie in runs too short for the processor to foresee, so the
+ * strips AHEAD of them are asked for meanwhile, a line with each row of products: asked for all at once, or for the
+ * first cache, they come later. */
+#define TURN  4u
+#define AHEAD 4u
+
+#define MERGES 96u /* in a wave, over all heads, that are worth a fork */
+
+/* Atoms [first, first + n) of a wave.  Rows up to `joint` lie in the same pages for all of them and are read once; those
+ * behind are each atom's own. */
+struct attn_unit {
+    uint32_t first, n, joint;
+};
+
+/* Of the i-th atom of a unit. */
+static float *unit_state(const struct attn_job *j, const struct attn_unit *u, uint32_t i,
+                         uint32_t head)
+{
+    float *wave = (float *)(j->scratch + j->lay.wave);
+    size_t q = (size_t)(head / j->group * u->n + i) * j->group + head % j->group;
+    return wave + ((size_t)u->first * j->a->n_heads + q) * j->state;
+}
+
+/* The strips of a plane that `gather` leaves out, one after another: this one's tiles and the next one's. */
+struct pending {
+    struct strip_from from;
+    struct strip_tiles now, next;
+    unsigned char *buf;
+};
+
+static void pending_open(const struct attn_job *j, const struct attn_atom *m, uint32_t plane,
+                         uint32_t thread, struct pending *p)
+{
+    p->from = (struct strip_from){j->v, plane, j->v->lane[m->token], j->strip};
+    p->buf = attn_part(j, thread, j->lay.tile);
+    if (plane) p->buf += (KV_ATOM + 2 * (size_t)j->v->sealed.rows) * j->dk * sizeof(float);
+    p->now.row = p->next.row = UINT32_MAX;
+}
+
+/* Strip s of the atom, decoded for one head. */
+static const void *pending_get(const struct attn_atom *m, uint32_t s, uint32_t head,
+                               struct pending *p)
+{
+    uint32_t row = m->a / KV_ATOM * KV_ATOM + s * KV_STRIP;
+    if (p->now.row != row) {
+        if (p->next.row == row)
+            p->now = p->next;
+        else
+            strip_find(&p->from, row, m->a, m->b, &p->now);
+        if (row + KV_STRIP < m->b) {
+            strip_find(&p->from, row + KV_STRIP, m->a, m->b, &p->next);
+            strip_fetch(&p->from, &p->next);
+        }
+    }
+    return strip_affine(&p->from, &p->now, head, p->buf);
+}
+
+/* What a decode unit computes: its atom with some kv heads, where all queries see all rows.  p, qt and out lie
+ * [kv head][query], span [kv head]; the heads count from h0. */
+struct task {
+    const struct attn_atom *m; /* the first of the unit */
+    uint32_t h0, nq, thread;
+    float *p, *qt, *out;
+    struct attn_span *span;
+};
+
+/* The scores of heads [h0 + h, h0 + end). */
+static void task_scores(const struct attn_job *j, const struct task *t, uint32_t h, uint32_t end)
+{
+    const struct attn_atom *m = t->m;
+    size_t kq = (size_t)t->nq * j->dk, pq = (size_t)t->nq * KV_ATOM;
+    uint32_t row0 = m->a / KV_ATOM * KV_ATOM, s0 = (m->a - row0) / KV_STRIP;
+    uint32_t s1 = (m->b - row0 + KV_STRIP - 1) / KV_STRIP;
+    bool pending = attn_by_strip(j, m, 0),
+         values = !attn_by_strip(j, m, 1) && !attn_by_tile(j, m->phase, 1);
+    struct pending keys;
+    if (attn_by_tile(j, m->phase, 0)) {
+        struct tiles_from from = attn_tiles_of(j, m->token, 0);
+        struct kv_piece at;
+        for (uint32_t row = m->a, next; row < m->b; row = next) {
+            next = tiles_piece(&from, row, m->b, &at);
+            for (uint32_t i = h; i < end; i++) {
+                at.head = t->h0 + i;
+                j->own[0]->score(j->v->codec[0], &j->v->shape[0], &at, t->qt + i * kq, t->nq,
+                                 j->a->scale, t->p + i * pq + (row - row0), KV_ATOM);
+            }
+        }
+        return;
+    }
+    if (pending) pending_open(j, m, 0, t->thread, &keys);
+    for (uint32_t s = s0, n; s < s1; s += n) {
+        n = pending ? 1 : MIN(TURN, s1 - s);
+        for (uint32_t i = h; i < end; i++) {
+            struct attn_span *sp = &t->span[i];
+            const void *next[ATTN_STRIPS];
+            if (pending) sp->k[s] = pending_get(m, s, t->h0 + i, &keys);
+            for (uint32_t c = s; !pending && c < s + n; c++)
+                next[c] = c + AHEAD < s1 ? sp->k[c + AHEAD]
+                          : values       ? sp->v[MIN(s0 + c + AHEAD - s1, s1 - 1)]
+                                         : sp->k[c];
+            attn_score_strips(j, t->qt + i * kq, t->nq, sp, pending ? NULL : next, s, s + n,
+                              t->p + i * pq);
+        }
+    }
+}
+
+/* The weighted sums of values of heads [h0 + h, h0 + end). */
+static void task_values(const struct attn_job *j, const struct task *t, uint32_t h, uint32_t end)
+{
+    const struct attn_atom *m = t->m;
+    size_t pq = (size_t)t->nq * KV_ATOM, oq = (size_t)t->nq * j->state;
+    uint32_t row0 = m->a / KV_ATOM * KV_ATOM, a = m->a - row0, b = m->b - row0;
+    uint32_t s0 = a / KV_STRIP, s1 = (b + KV_STRIP - 1) / KV_STRIP;
+    bool pending = attn_by_strip(j, m, 1);
+    struct pending values;
+    if (attn_by_tile(j, m->phase, 1)) {
+        struct tiles_from from = attn_tiles_of(j, m->token, 1);
+        struct kv_piece at;
+        for (uint32_t row = m->a, next; row < m->b; row = next) {
+            next = tiles_piece(&from, row, m->b, &at);
+            for (uint32_t i = h; i < end; i++) {
+                at.head = t->h0 + i;
+                j->own[1]->add(j->v->codec[1], &j->v->shape[1], &at, t->p + i * pq + (row - row0),
+                               KV_ATOM, t->nq, t->out + i * oq + ATTN_HEAD, j->state);
+            }
+        }
+        return;
+    }
+    if (pending) pending_open(j, m, 1, t->thread, &values);
+    for (uint32_t s = s0, n; s < s1; s += n) {
+        n = pending ? 1 : MIN(TURN, s1 - s);
+        for (uint32_t i = h; i < end; i++) {
+            struct attn_span *sp = &t->span[i];
+            const void *next[ATTN_STRIPS];
+            if (pending) sp->v[s] = pending_get(m, s, t->h0 + i, &values);
+            for (uint32_t c = s; !pending && c < s + n; c++)
+                next[c] = sp->v[MIN(c + AHEAD, s1 - 1)];
+            attn_add_rows(j, t->p + i * pq, t->nq, sp, pending ? NULL : next, MAX(a, s * KV_STRIP),
+                          MIN(b, (s + n) * KV_STRIP), t->out + i * oq);
+        }
+    }
+}
+
+/* The strips of a head from those of an earlier one: rows of all heads lie in the same raw pages. */
+static void gather_next(const struct attn_job *j, const struct attn_atom *m, uint32_t heads,
+                        const struct attn_span *first, struct attn_span *out)
+{
+    uint32_t row0 = m->a / KV_ATOM * KV_ATOM, s = (m->a - row0) / KV_STRIP;
+    size_t rows = (size_t)heads * j->v->raw.rows;
+    size_t k = rows * j->dk * dtype_size(j->v->shape[0].dtype);
+    size_t v = rows * j->dv * dtype_size(j->v->shape[1].dtype);
+    for (; s < (m->b - row0 + KV_STRIP - 1) / KV_STRIP; s++) {
+        out->k[s] = (const unsigned char *)first->k[s] + k;
+        out->v[s] = (const unsigned char *)first->v[s] + v;
+    }
+}
+
+/* Makes probabilities of the scores of queries [q0, q0 + n) of a task, of which the heads begin with `head`. */
+static void task_soft(const struct attn_job *j, const struct task *t, uint32_t q0, uint32_t n,
+                      uint32_t head, const struct attn_atom *m)
+{
+    uint32_t row0 = m->a / KV_ATOM * KV_ATOM;
+    for (uint32_t i = 0; i < n; i++) {
+        float *p = t->p + (size_t)(q0 + i) * KV_ATOM;
+        attn_bias(j->a->bias, head + i, j->v->pos[m->token], m->a, m->b, p + (m->a - row0));
+        j->k->soft(p, m->a - row0, m->b - row0, j->a->softcap, t->out + (q0 + i) * j->state);
+    }
+}
+
+/* The rows of one atom of a unit that the others do not have: their scores, or the sums of their values. */
+static void own_rows(const struct attn_job *j, const struct task *t, const struct attn_unit *u,
+                     uint32_t i, bool scores)
+{
+    struct attn_atom m = j->wave[u->first + i];
+    struct attn_span span;
+    struct task own = {&m,
+                       t->h0,
+                       j->group,
+                       t->thread,
+                       t->p + (size_t)i * j->group * KV_ATOM,
+                       attn_part(j, t->thread, j->lay.one),
+                       t->out + i * j->group * j->state,
+                       &span};
+    m.a = u->joint;
+    if (m.a >= m.b) return;
+    attn_gather(j, &m, j->v->edge[m.token], t->h0, t->thread, false, &span);
+    if (!scores) {
+        task_values(j, &own, 0, 1);
+        return;
+    }
+    attn_form_queries(j, m.phase, &m.token, 1, t->h0, own.qt);
+    task_scores(j, &own, 0, 1);
+}
+
+/* A unit of several atoms with one kv head. */
+static void shared_unit(const struct attn_job *j, const struct attn_unit *u, struct task *t)
+{
+    const struct attn_atom *m = &j->wave[u->first];
+    struct attn_atom joint = {m->token, m->phase, m->a, u->joint};
+    t->m = &joint;
+    attn_gather(j, &joint, j->v->edge[m->token], t->h0, t->thread, true, t->span);
+    task_scores(j, t, 0, 1);
+    for (uint32_t i = 0; i < u->n; i++) {
+        own_rows(j, t, u, i, true);
+        task_soft(j, t, i * j->group, j->group, t->h0 * j->group, &m[i]);
+    }
+    task_values(j, t, 0, 1);
+    for (uint32_t i = 0; i < u->n; i++)
+        own_rows(j, t, u, i, false);
+}
+
+/* One decode unit with kv heads [h0, h0 + per).  Pages hold all heads of their rows next to each other, so heads go inside
+ * strips and pieces and memory is read in order.  Only tiles that are decoded as a whole are decoded, hence used, head by
+ * head.  States lie [kv head][token][head of the group].  Where heads are shared out, a thread keeps to one head for some
+ * units, so that its queries stay ready. */
+static void decode_unit(void *ctx, uint32_t task, uint32_t thread)
+{
+    const struct attn_job *j = ctx;
+    const struct attn_unit *u = &j->unit[task % j->n_units];
+    const struct attn_atom *m = &j->wave[u->first];
+    uint32_t per = j->n_kv / j->split, h0 = task / j->n_units * per, nq = u->n * j->group;
+    uint32_t step = j->whole ? 1 : per, token[ATTN_BLOCK];
+    struct task t = {m,
+                     h0,
+                     nq,
+                     thread,
+                     attn_part(j, thread, j->lay.p),
+                     attn_part(j, thread, j->lay.qt),
+                     unit_state(j, u, 0, h0 * j->group),
+                     attn_part(j, thread, j->lay.span)};
+    memset(t.out, 0, (size_t)per * nq * j->state * sizeof *t.out);
+    for (uint32_t i = 0; i < u->n; i++)
+        token[i] = m[i].token;
+    attn_ready_queries(j, m->phase, token, u->n, h0, per, thread);
+    if (u->n > 1) {
+        shared_unit(j, u, &t);
+        return;
+    }
+    for (uint32_t h = 0; h < per; h += step) {
+        for (uint32_t i = h; i < h + step; i++)
+            if (i > h && !j->tiled)
+                gather_next(j, m, i - h, &t.span[h], &t.span[i]);
+            else
+                attn_gather(j, m, j->v->edge[m->token], h0 + i, thread, true, &t.span[i]);
+        task_scores(j, &t, h, h + step);
+        task_soft(j, &t, h * nq, step * nq, (h0 + h) * j->group, m);
+        task_values(j, &t, h, h + step);
+    }
+}
+
+/* The next atom of a token's walk, or false at its end. */
+static bool next_atom(const struct attn_job *j, struct attn_iter *it, struct attn_atom *out)
+{
+    for (; it->phase < ATTN_PHASES; it->phase++, it->next = 0) {
+        uint32_t a, b;
+        attn_phase_rows(j->v, j->lossy, it->token, it->phase, &a, &b);
+        a = MAX(a, it->next);
+        if (a >= b) continue;
+        it->next = MIN(b, a - a % KV_ATOM + KV_ATOM);
+        *out = (struct attn_atom){it->token, it->phase, a, it->next};
+        return true;
+    }
+    return false;
+}
+
+/* Returns the first of the rows [a, b) from which on two lanes have other pages, or b. */
+static uint32_t same_pages(const struct kv_form *f, uint32_t slot, uint32_t other, uint32_t a,
+                           uint32_t b)
+{
+    const uint32_t *x = f->table + (size_t)slot * f->stride,
+                   *y = f->table + (size_t)other * f->stride;
+    while (a < b && x[a / f->rows] == y[a / f->rows])
+        a += f->rows - a % f->rows;
+    return MIN(a, b);
+}
+
+/* Returns how many of their first rows two atoms read from the same bytes: forks do up to where they parted, and tokens of one
+ * lane.  Either all of both, or whole strips. */
+static uint32_t same_rows(const struct attn_job *j, const struct attn_atom *m,
+                          const struct attn_atom *o)
+{
+    const struct kv_view *v = j->v;
+    uint32_t slot = v->slot[v->lane[m->token]], other = v->slot[v->lane[o->token]];
+    uint32_t a = m->a, b = MIN(m->b, o->b), end;
+    if (m->phase != o->phase || a != o->a) return 0;
+    end = same_pages(&v->raw, slot, other, a, b);
+    if (end == m->b && end == o->b &&
+        (!j->tiled || (v->edge[m->token] == v->edge[o->token] &&
+                       same_pages(&v->sealed, slot, other, a, b) == b)))
+        return end - a;
+    end -= end % KV_STRIP;
+    return j->tiled || end < a ? 0 : end - a;
+}
+
+/* Units of at most `most` atoms.  An atom joins a unit with which it has at least half of its rows in common. */
+static uint32_t make_units(const struct attn_job *j, uint32_t n, uint32_t most,
+                           struct attn_unit *unit)
+{
+    uint32_t n_units = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const struct attn_atom *m = &j->wave[i];
+        struct attn_unit *u = n_units ? &unit[n_units - 1] : NULL;
+        if (u && u->n < most) {
+            uint32_t rows =
+                MIN(u->joint - j->wave[u->first].a, same_rows(j, &j->wave[u->first], m));
+            if (rows && rows >= (m->b - m->a) / 2) {
+                u->joint = m->a + rows;
+                u->n++;
+                continue;
+            }
+        }
+        unit[n_units++] = (struct attn_unit){i, 1, m->b};
+    }
+    return n_units;
+}
+
+/* Adds up the atoms of a wave for one head. */
+static void merge_head(void *ctx, uint32_t head, uint32_t thread)
+{
+    const struct attn_job *j = ctx;
+    for (uint32_t i = 0; j->begins && i < j->n_few; i++)
+        attn_begin_states(j, j->few[i], j->few[i] + 1, head, head + 1);
+    for (uint32_t k = 0; k < j->n_units; k++)
+        for (uint32_t i = 0; i < j->unit[k].n; i++)
+            j->k->merge(attn_run_state(j, j->wave[j->unit[k].first + i].token, head),
+                        unit_state(j, &j->unit[k], i, head), j->dv);
+    for (uint32_t i = 0; j->ends && i < j->n_few; i++)
+        attn_end_states(j, j->few[i], j->few[i] + 1, head, head + 1, thread);
+}
+
+static void run_wave(struct attn_job *j, uint32_t n)
+{
+    struct attn_unit unit[ATTN_WAVE];
+    uint32_t threads = pool_threads(j->pool), rows = 0, heads = j->a->n_heads;
+    /* Sharing must not leave a thread without work. */
+    uint32_t most = MIN(n * j->n_kv / (2 * threads), ATTN_BLOCK / j->group);
+    for (uint32_t i = 0; i < n; i++)
+        rows += j->wave[i].b - j->wave[i].a;
+    j->unit = unit;
+    j->n_units = make_units(j, n, MAX(most, 1), unit);
+    /* Heads are shared out if units are shared, whose rows are few for their products, or if units are few, unless a fork
+     * would cost more than it saves. */
+    bool few = j->n_units <= 2 * threads && rows > 48;
+    j->split = j->n_units < n || few ? j->n_kv : 1;
+    pool_run(j->pool, j->n_units * j->split, decode_unit, j);
+    if ((n + j->n_few) * heads >= MERGES)
+        pool_run(j->pool, heads, merge_head, j);
+    else
+        for (uint32_t h = 0; h < heads; h++)
+            merge_head(j, h, 0);
+    j->begins = false;
+}
+
+void attn_decode(struct attn_job *j, struct attn_iter *it, uint32_t n)
+{
+    struct attn_atom wave[ATTN_WAVE];
+    uint32_t filled = 0;
+    if (!n) return;
+    j->wave = wave;
+    j->begins = j->v->first;
+    while (n) {
+        uint32_t left = 0;
+        for (uint32_t i = 0; i < n; i++) {
+            struct attn_atom next;
+            if (!next_atom(j, &it[i], &next)) continue;
+            it[left++] = it[i];
+            if (filled == ATTN_WAVE) {
+                run_wave(j, filled);
+                filled = 0;
+            }
+            wave[filled++] = next;
+        }
+        n = left;
+    }
+    j->ends = j->v->last;
+    run_wave(j, filled);
+}
