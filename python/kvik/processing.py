@@ -2,7 +2,7 @@
 import json
 import os
 import re
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -11,70 +11,106 @@ from ._arrays import like, tensors, to_numpy, want_torch
 from ._lib import address, check, lib
 from .batch_encoding import BatchEncoding
 from .configuration import read_config
-from .errors import ArgumentError, MissingError, UnsupportedError
+from .errors import ArgumentError, FormatError, MissingError, UnsupportedError
 from .speech import language_id, language_names
 from .tokenization import PreTrainedTokenizer
+from .tokenizer_files import read_object, write_object
 from .tokenizer_rows import FIRST, SECOND, Part
 from .utils.logging import notice
 
 _HOP, _WINDOW = 160, 400  # samples from one frame of features to the next, and of a frame
 _MARK = re.compile(r"<\|\d+\.\d+\|>")
+_END = "<|endoftext|>"
+_MARKED = ("language", "task", "predict_timestamps")  # what says which marks a text begins with
+_PROCESSOR = "processor_config.json"
+_FEATURES = (_PROCESSOR, "preprocessor_config.json")  # files that say how features are made
 
 
 class BatchFeature(BatchEncoding):
     """Features and masks by name: ``f["input_features"]``, ``f.input_features``, ``model.generate(**f)``."""
 
 
-def _read(path: str, *names: str) -> Dict[str, Any]:
-    """Returns the first of these files of a directory that there is."""
-    for name in names:
+def _read(path: str) -> Dict[str, Any]:
+    """Returns what a directory says of the features: a file of their own, or the part of the processor's file.
+
+    As in Transformers the processor's file counts where a directory has both.
+    """
+    for name in _FEATURES:
         file = os.path.join(path, name)
         if os.path.exists(file):
-            with open(file, encoding="utf-8") as f:
-                values = json.load(f)
-            return values.get("feature_extractor", values) if isinstance(values, dict) else {}
+            try:
+                with open(file, encoding="utf-8") as f:
+                    values = json.load(f)
+            except ValueError as e:
+                raise FormatError(f"{file}: {e}") from e
+            found = values.get("feature_extractor", {} if name == _PROCESSOR else values) if isinstance(values, dict) else None
+            if isinstance(found, dict) and found:
+                return found
     return {}
+
+
+def _no_push(push_to_hub: bool) -> None:
+    if push_to_hub:
+        raise UnsupportedError("save_pretrained() does not take push_to_hub: kvik does not use the network")
 
 
 class WhisperFeatureExtractor:
     """Makes log-mel features of samples, as Whisper reads them.
 
     Attributes, from preprocessor_config.json: ``feature_size`` (bins), ``sampling_rate`` (16 000), ``chunk_length`` (seconds of
-    a window), ``hop_length`` (160), ``n_fft`` (400), ``padding_value``, ``return_attention_mask``; ``n_samples`` and
-    ``nb_max_frames`` of a window follow from them.
+    a window), ``hop_length`` (160), ``n_fft`` (400), ``padding_value``, ``padding_side`` ("right"), ``dither`` (0),
+    ``return_attention_mask``; ``n_samples`` and ``nb_max_frames`` of a window follow from them.
     """
 
     model_input_names = ["input_features"]
 
     def __init__(self, feature_size: int = 80, sampling_rate: int = 16000, hop_length: int = 160, chunk_length: int = 30,
                  n_fft: int = 400, padding_value: float = 0.0, dither: float = 0.0, return_attention_mask: bool = False,
-                 **kwargs: Any) -> None:
+                 padding_side: str = "right", **kwargs: Any) -> None:
         if (hop_length, n_fft, sampling_rate) != (_HOP, _WINDOW, 16000) or dither:
             raise UnsupportedError(f"features with hop_length={hop_length}, n_fft={n_fft}, sampling_rate={sampling_rate} and "
                                    f"dither={dither}; kvik computes those of Whisper: 160, 400, 16000 and 0")
+        for name, value in (("feature_size", feature_size), ("chunk_length", chunk_length)):
+            if not isinstance(value, int) or value < 1:
+                raise ArgumentError(f"{name}={value!r}: expected an integer above 0")
+        if padding_side != "right":
+            raise UnsupportedError(f"padding_side={padding_side!r}: recordings are padded on the right")
         self.feature_size, self.sampling_rate, self.hop_length = feature_size, sampling_rate, hop_length
         self.chunk_length, self.n_fft, self.padding_value = chunk_length, n_fft, padding_value
-        self.return_attention_mask = return_attention_mask
+        self.return_attention_mask, self.padding_side, self.dither = return_attention_mask, padding_side, dither
         self.n_samples = chunk_length * sampling_rate
         self.nb_max_frames = self.n_samples // hop_length
 
     @classmethod
     def from_pretrained(cls, name: Any, **kwargs: Any) -> "WhisperFeatureExtractor":
-        """Reads preprocessor_config.json of a model's directory or hub id; without it, the number of bins of the model."""
+        """Reads processor_config.json or preprocessor_config.json of a model's directory or hub id.
+
+        Without both, the number of bins and the length of a window are those of the model.
+        """
         path = hub.resolve(name, cache=kwargs.pop("cache_dir", None), revision=kwargs.pop("revision", None))
-        values = _read(path, "preprocessor_config.json", "processor_config.json")
+        values = _read(path)
         if not values:
             config = read_config(path)
             bins = config.get("num_mel_bins")
             if not bins:
-                raise MissingError(f"{path} has no preprocessor_config.json, so it is no speech model")
+                raise MissingError(f"{path} has neither preprocessor_config.json nor processor_config.json, so it is no speech model")
             values = {"feature_size": bins, "chunk_length": config.get("max_source_positions", 1500) // 50}
         known = cls.__init__.__code__.co_varnames
         return cls(**{k: v for k, v in {**values, **kwargs}.items() if k in known and k not in ("self", "kwargs")})
 
     def to_dict(self) -> Dict[str, Any]:
-        """Returns the attributes."""
-        return dict(self.__dict__)
+        """Returns the attributes, and the name of the class as ``feature_extractor_type``."""
+        return {**self.__dict__, "feature_extractor_type": type(self).__name__}
+
+    def to_json_string(self) -> str:
+        """Returns to_dict() as JSON."""
+        return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
+
+    def save_pretrained(self, save_directory: Union[str, "os.PathLike[str]"], push_to_hub: bool = False, **_: Any) -> List[str]:
+        """Writes preprocessor_config.json, as Transformers does, into a directory, which it makes; returns its path in a list."""
+        _no_push(push_to_hub)
+        os.makedirs(save_directory, exist_ok=True)
+        return [write_object(save_directory, _FEATURES[1], dict(sorted(self.to_dict().items())))]
 
     def __call__(self, raw_speech: Any, truncation: bool = True, pad_to_multiple_of: Optional[int] = None,
                  return_tensors: Optional[str] = None, return_attention_mask: Optional[bool] = None,
@@ -159,13 +195,23 @@ class WhisperTokenizer(PreTrainedTokenizer):
     ``language``, ``task`` and ``predict_timestamps`` (or set_prefix_tokens) say with which marks an encoded text begins.
     """
 
-    _kept = (*PreTrainedTokenizer._kept, "language", "task", "predict_timestamps")
+    _kept = (*PreTrainedTokenizer._kept, *_MARKED)
 
     def __init__(self, path: str, **kwargs: Any) -> None:
-        own = {k: kwargs.pop(k, None) for k in ("language", "task", "predict_timestamps")}
+        saved = read_object(path, "tokenizer_config.json")
+        own = {k: kwargs.pop(k, None) for k in _MARKED}
+        own = {k: saved.get(k) if v is None else v for k, v in own.items()}
         self.language, self.task = own["language"], own["task"]  # before the rest, which may ask what a text begins with
         self.predict_timestamps = bool(own["predict_timestamps"])
         super().__init__(path, **kwargs)
+        self._processor_class: Optional[str] = self.init_kwargs.get("processor_class")
+        for role in ("bos_token", "eos_token", "unk_token"):  # what files leave out, as in Transformers
+            if getattr(self, role) is None and self._mark(_END) >= 0:
+                setattr(self, role, _END)
+
+    def _saved(self) -> Dict[str, Any]:
+        return {**{name: getattr(self, name) for name in _MARKED}, "tokenizer_class": "WhisperTokenizer",
+                "processor_class": self._processor_class}
 
     def _mark(self, text: str) -> int:
         found = self._id(text)
@@ -223,7 +269,7 @@ class WhisperTokenizer(PreTrainedTokenizer):
         texts = [Part(FIRST, 0), Part(SECOND, 1)][:1 + pair]
         if not special:
             return texts
-        end = self.eos_token_id if self.eos_token_id is not None else self._mark("<|endoftext|>")
+        end = self.eos_token_id if self.eos_token_id is not None else self._mark(_END)
         return [*(Part(i, 0) for i in self.prefix_tokens), *texts, Part(end, int(pair))]
 
     def decode(self, token_ids: Any, skip_special_tokens: bool = False, clean_up_tokenization_spaces: Optional[bool] = None,
@@ -307,8 +353,22 @@ class WhisperProcessor:
     def from_pretrained(cls, name: Any, **kwargs: Any) -> "WhisperProcessor":
         """Opens both of a directory, or of a hub id in the local cache."""
         where = {k: kwargs[k] for k in ("revision", "cache_dir") if k in kwargs}
-        own = {k: kwargs[k] for k in ("language", "task", "predict_timestamps") if k in kwargs}
+        own = {k: kwargs[k] for k in _MARKED if k in kwargs}
         return cls(WhisperFeatureExtractor.from_pretrained(name, **where), WhisperTokenizer.from_pretrained(name, **where, **own))
+
+    def to_dict(self) -> Dict[str, Any]:
+        """Returns what processor_config.json holds: ``feature_extractor``, its attributes, and ``processor_class``."""
+        return {"feature_extractor": dict(sorted(self.feature_extractor.to_dict().items())), "processor_class": type(self).__name__}
+
+    def save_pretrained(self, save_directory: Union[str, "os.PathLike[str]"], push_to_hub: bool = False, **_: Any) -> List[str]:
+        """Writes the files of the tokenizer and processor_config.json into a directory, which it makes, as Transformers does.
+
+        Both AutoProcessor of kvik and that of Transformers open the directory.  Returns the path of processor_config.json in a list.
+        """
+        _no_push(push_to_hub)
+        self.tokenizer._processor_class = type(self).__name__
+        self.tokenizer.save_pretrained(save_directory)
+        return [write_object(save_directory, _PROCESSOR, self.to_dict())]
 
     def __call__(self, audio: Any = None, *args: Any, text: Any = None, sampling_rate: Optional[int] = None,
                  **kwargs: Any) -> Any:
@@ -343,6 +403,13 @@ class WhisperProcessor:
         return f"WhisperProcessor({self.feature_extractor!r}, {self.tokenizer!r})"
 
 
+def _is_whisper(path: str) -> bool:
+    """True if a directory has a model of this kind, or what save_pretrained() of its processor has written."""
+    if os.path.exists(os.path.join(path, "config.json")) or not os.path.isdir(path):
+        return bool(read_config(path).get("model_type") == "whisper")
+    return any(read_object(path, name).get("processor_class") == "WhisperProcessor" for name in _FEATURES)
+
+
 class AutoProcessor:
     """Opens the processor of a speech model, and the tokenizer of any other."""
 
@@ -353,7 +420,7 @@ class AutoProcessor:
     def from_pretrained(name: Any, **kwargs: Any) -> Any:
         """Opens the processor of a directory, or of a hub id in the local cache."""
         path = hub.resolve(name, cache=kwargs.get("cache_dir"), revision=kwargs.get("revision"))
-        if read_config(path).get("model_type") == "whisper":
+        if _is_whisper(path):
             return WhisperProcessor.from_pretrained(name, **kwargs)
         return PreTrainedTokenizer.from_pretrained(name, **kwargs)
 

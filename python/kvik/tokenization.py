@@ -108,10 +108,15 @@ class PreTrainedTokenizer(Vocabulary, Chats):
         for name, usual in (("padding_side", None), ("truncation_side", "right"), ("model_max_length", 10**30)):
             if getattr(self, name) != self.init_kwargs.get(name, usual):
                 settings[name] = getattr(self, name)
+        settings.update(self._saved())
         made = copy_files(self.name_or_path, save_directory, settings, self.chat_template, self.chat_template != self._own_template)
         if self._framed:
             write_layouts(save_directory, self._layout(False), self._layout(True), self.convert_ids_to_tokens)
         return made
+
+    def _saved(self) -> Dict[str, Any]:
+        """Returns the entries that a subclass adds to tokenizer_config.json."""
+        return {}
 
     # -- encoding
 

@@ -93,7 +93,7 @@ def copy_files(source: str, folder: Union[str, "os.PathLike[str]"], settings: Di
     os.makedirs(folder, exist_ok=True)
     config = {**read_object(source, "special_tokens_map.json"), **read_object(source, "tokenizer_config.json"), **settings}
     config = {k: v for k, v in config.items() if v is not None and not (changed and k == "chat_template")}
-    made = [_write(folder, "tokenizer_config.json", json.dumps(config, indent=2, ensure_ascii=False) + "\n")]
+    made = [write_object(folder, "tokenizer_config.json", config)]
     for name in _COPIED:
         path = os.path.join(source, name)
         if changed and name in _TEMPLATES or not os.path.isfile(path):
@@ -117,6 +117,11 @@ def write_layouts(folder: Union[str, "os.PathLike[str]"], one: Sequence[Tuple[in
     special = {token(i): {"id": token(i), "ids": [i], "tokens": [token(i)]} for i, _ in two if i >= 0}
     root["post_processor"] = {"type": "TemplateProcessing", "single": pieces(one), "pair": pieces(two), "special_tokens": special}
     _write(folder, "tokenizer.json", json.dumps(root, ensure_ascii=False))
+
+
+def write_object(folder: Union[str, "os.PathLike[str]"], name: str, values: Dict[str, Any]) -> str:
+    """Writes an object to a JSON file, and returns the path of the file."""
+    return _write(folder, name, json.dumps(values, indent=2, ensure_ascii=False) + "\n")
 
 
 def _write(folder: Union[str, "os.PathLike[str]"], name: str, text: str) -> str:

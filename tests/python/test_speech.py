@@ -71,6 +71,46 @@ class Speech(unittest.TestCase):
         self.assertEqual(both["input_features"].shape, (2, 8, 300))
         self.assertEqual(both.attention_mask.sum(-1).tolist(), [300, 125])
 
+    def test_save(self):
+        """save_pretrained() of a processor and of its parts writes what Transformers writes; both are opened again."""
+        features = {"chunk_length": 1, "dither": 0.0, "feature_extractor_type": "WhisperFeatureExtractor", "feature_size": 8,
+                    "hop_length": 160, "n_fft": 400, "n_samples": 16000, "nb_max_frames": 100, "padding_side": "right",
+                    "padding_value": 0.0, "return_attention_mask": False, "sampling_rate": 16000}
+        told = {"language": "german", "task": "translate", "predict_timestamps": True}
+        marks = {"bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>", "unk_token": "<|endoftext|>"}
+        with tempfile.TemporaryDirectory() as folder:
+            one = os.path.join(folder, "new", "one")
+            made = kvik.AutoProcessor.from_pretrained(TINY, **told)
+            for _ in range(2):  # over itself as well
+                self.assertEqual(made.save_pretrained(one), [os.path.join(one, "processor_config.json")])
+                made = kvik.AutoProcessor.from_pretrained(one)
+            self.assertEqual(sorted(os.listdir(one)), ["processor_config.json", "tokenizer.json", "tokenizer_config.json"])
+            want = {"feature_extractor": features, "processor_class": "WhisperProcessor"}
+            with open(os.path.join(one, "processor_config.json"), encoding="utf-8") as f:
+                self.assertEqual(f.read(), json.dumps(want, indent=2) + "\n")
+            with open(os.path.join(one, "tokenizer_config.json"), encoding="utf-8") as f:
+                wrote = json.load(f)
+            for name, value in {**told, **marks, "tokenizer_class": "WhisperTokenizer", "processor_class": "WhisperProcessor"}.items():
+                self.assertEqual(wrote[name], value)
+            self.assertIs(type(made), kvik.WhisperProcessor)
+            self.assertEqual({name: getattr(made.tokenizer, name) for name in (*told, *marks)}, {**told, **marks})
+            self.assertEqual(made.tokenizer("The bell").input_ids[:3], [331, 333, 335])
+            np.testing.assert_array_equal(made(sound(12000), sampling_rate=16000).input_features, self.features())
+            self.assertEqual(kvik.AutoTokenizer.from_pretrained(one, language="en").language, "en")
+            two = os.path.join(folder, "two")
+            self.assertEqual(made.feature_extractor.save_pretrained(two), [os.path.join(two, "preprocessor_config.json")])
+            with open(os.path.join(two, "preprocessor_config.json"), encoding="utf-8") as f:
+                self.assertEqual(f.read(), json.dumps(features, indent=2) + "\n")
+            self.assertEqual(kvik.AutoFeatureExtractor.from_pretrained(two).to_dict(), features)
+            for text, error in (("{", kvik.FormatError), ('{"feature_size": 0}', kvik.ArgumentError), ('{"chunk_length": "x"}', kvik.ArgumentError),
+                                ('{"padding_side": "left"}', kvik.UnsupportedError)):
+                with open(os.path.join(two, "preprocessor_config.json"), "w", encoding="utf-8") as f:
+                    f.write(text)
+                with self.assertRaises(error):
+                    kvik.AutoFeatureExtractor.from_pretrained(two)
+            with self.assertRaisesRegex(kvik.UnsupportedError, "push_to_hub"):
+                made.save_pretrained(one, push_to_hub=True)
+
     def test_generate(self):
         for case in self.want["runs"]:
             with self.subTest(case["options"]):
