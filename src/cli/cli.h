@@ -94,8 +94,13 @@ const char *alias_find(const char *word);
 const char *alias_command(const char *word);
 const char *alias_slash(const char *word);
 
-extern const struct command command_generate, command_chat, command_inspect, command_tokenize,
-    command_render, command_transcribe, command_bench, command_models, command_completion;
+/* The commands, in the order of the help; X(name): a file defines command_name. */
+#define COMMANDS(X)                                                                                \
+    X(generate)                                                                                    \
+    X(chat) X(transcribe) X(inspect) X(tokenize) X(render) X(bench) X(models) X(completion)
+#define COMMAND_DECLARE(name) extern const struct command command_##name;
+COMMANDS(COMMAND_DECLARE)
+#undef COMMAND_DECLARE
 /* main.c: the i-th command, or NULL. */
 const struct command *command_at(size_t i);
 

@@ -13,10 +13,9 @@
 #include <string.h>
 #include <unistd.h>
 
-static const struct command *const commands[] = {
-    &command_generate, &command_chat,  &command_transcribe, &command_inspect,    &command_tokenize,
-    &command_render,   &command_bench, &command_models,     &command_completion,
-};
+#define ADDRESS(name) &command_##name,
+static const struct command *const commands[] = {COMMANDS(ADDRESS)};
+#undef ADDRESS
 
 const struct command *command_at(size_t i)
 {
