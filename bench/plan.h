@@ -1,5 +1,5 @@
 /* plan.h - what rates.c measures of kvik and peers/llama.c of llama.cpp, so that both do the same work.  It is plain C and
- * includes nothing of either.  peers/transformers.py states the same numbers once more. */
+ * includes nothing of either.  plan.py reads the numbers here for peers/transformers.py and the scripts. */
 #pragma once
 #include <stdint.h>
 #include <stdio.h>

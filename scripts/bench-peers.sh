@@ -28,6 +28,7 @@ bench_name=${bench%%=*}
 [ "$bench_name" != "$bench" ] || bench_name=llama-bench
 bench=${bench#*=}
 work=build/peers
+eval "$(python3 bench/plan.py)" # PROMPT, STEPS, depths
 say() { printf 'bench-peers: %s\n' "$*" >&2; }
 wants() { case " $peers " in *" $1 "*) ;; *) return 1 ;; esac; }
 
@@ -78,16 +79,17 @@ measure() { # PROGRAM CACHE [LOGITS]
     transformers) ${RUN-} "$python" bench/peers/transformers.py "$model" "$threads" "$2" $work/ids ${3+"$3"} ;;
     bench) # runs in $work, because some forks write a log into the directory where they run
         # llama.cpp's -d is newer than -gp, and measures prefill at a depth too
-        if (cd $work && "$bench_file" --help 2>&1) | grep -q -- '--n-depth'; then set -- "$2" -d 0,2048,7000
-        else set -- "$2" -gp 2048,24 -gp 7000,24; fi
+        if (cd $work && "$bench_file" --help 2>&1) | grep -q -- '--n-depth'; then set -- "$2" -d "$(echo $depths | tr ' ' ,)"
+        else set -- "$2" $(for d in $depths; do [ "$d" = 0 ] || echo "-gp $d,$STEPS"; done); fi
         type=$1
         shift
-        (cd $work && ${RUN-} "$bench_file" -m "$model_file" -t "$threads" -p 512 -n 24 -r 3 -fa 1 -ctk "$type" -ctv "$type" "$@" 2>/dev/null) | awk -F'|' '
+        (cd $work && ${RUN-} "$bench_file" -m "$model_file" -t "$threads" -p $PROMPT -n $STEPS -r 3 -fa 1 -ctk "$type" -ctv "$type" "$@" 2>/dev/null) |
+            awk -F'|' -v prompt=$PROMPT -v steps=$STEPS '
             NF < 4 { next }
             { test = $(NF - 2); speed = $(NF - 1) + 0; at = 0
               if (match(test, /(@ *d|@ *pp)[0-9]+/)) { at = substr(test, RSTART, RLENGTH); gsub(/[^0-9]/, "", at) } }
-            test ~ /^ *pp512/ { printf "prefill 512 at %s,%.2f\n", at, speed }
-            test ~ /^ *tg24/ { printf "decode at %s,%.2f\n", at, speed }' ;;
+            test ~ "^ *pp" prompt { printf "prefill %d at %s,%.2f\n", prompt, at, speed }
+            test ~ "^ *tg" steps { printf "decode at %s,%.2f\n", at, speed }' ;;
     esac
 }
 

@@ -4,7 +4,7 @@
     peers-table.py STATE LOGITS CSV MODEL THREADS [PROGRAM=NAME...]
 
 STATE has lines run,program,rows,what,tokens a second.  LOGITS-program-rows are their logits
-as float32, [64][vocab]; those of kvik's exact computation are what the others are compared with.
+as float32, [COUNTED of bench/plan.h][vocab]; those of kvik's exact computation are what the others are compared with.
 """
 
 import array
@@ -14,7 +14,8 @@ import os
 import statistics
 import sys
 
-COUNTED = 64
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "bench"))
+import plan  # noqa: E402
 
 
 def processor():
@@ -31,11 +32,11 @@ def distributions(path):
             values.frombytes(f.read())
     except (OSError, ValueError):
         return None
-    vocab, rest = divmod(len(values), COUNTED)
+    vocab, rest = divmod(len(values), plan.COUNTED)
     if rest or not vocab:
         return None
     out = []
-    for i in range(COUNTED):
+    for i in range(plan.COUNTED):
         row = values[i * vocab : (i + 1) * vocab]
         top = max(row)
         norm = top + math.log(sum(math.exp(x - top) for x in row))
@@ -49,7 +50,7 @@ def distance(reference, other):
     for (token, p), (theirs, q) in zip(reference, other):
         total += sum(math.exp(a) * (a - b) for a, b in zip(p, q))
         same += token == theirs
-    return max(total, 0.0) / COUNTED, same
+    return max(total, 0.0) / plan.COUNTED, same
 
 
 def main():
@@ -88,10 +89,10 @@ def main():
                 ratios = [own[run] / speed for run, speed in speeds.items() if run in own and speed]
                 cells.append(cell + (f" ({statistics.median(ratios):.2f})" if p != "kvik" and ratios else ""))
             print(f"| {what} | " + " | ".join(cells) + " |")
-        cells = ["not measured" if not quality[c] else f"{quality[c][0]:.1g}, {quality[c][1]} of {COUNTED}" for c in columns]
+        cells = ["not measured" if not quality[c] else f"{quality[c][0]:.1g}, {quality[c][1]} of {plan.COUNTED}" for c in columns]
         print("| KL divergence, same next token | " + " | ".join(cells) + " |")
-    print("\nThe last line is the quality: how far the 64 tokens after a prompt of 2048 are from kvik's computation in float32 with an\n"
-          "unquantized cache. kvik's rows of 8 bits are those of hqq, its rows of 4 bits those of quanto, which are formats other than\n"
+    print(f"\nThe last line is the quality: how far the {plan.COUNTED} tokens after a prompt of {plan.QUALITY} are from kvik's computation in float32 with\n"
+          "an unquantized cache. kvik's rows of 8 bits are those of hqq, its rows of 4 bits those of quanto, which are formats other than\n"
           "q8_0 and q4_0, so compare both lines. Transformers computes in float32.")
 
     with open(csv, "a") as f:
@@ -100,7 +101,7 @@ def main():
                 f.write(f"{date},{cpu},{names.get(program, program)},{rows},{what},tokens a second,{speed:.2f}\n")
         for (program, rows), found in quality.items():
             if found:
-                f.write(f"{date},{cpu},{names.get(program, program)},{rows},64 tokens after 2048,KL divergence,{found[0]:.3g}\n")
+                f.write(f"{date},{cpu},{names.get(program, program)},{rows},{plan.COUNTED} tokens after {plan.QUALITY},KL divergence,{found[0]:.3g}\n")
 
 
 main()

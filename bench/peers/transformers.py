@@ -12,13 +12,14 @@ import statistics
 import sys
 import time
 
-sys.path[:] = [p for p in sys.path if os.path.abspath(p or ".") != os.path.dirname(os.path.abspath(__file__))]  # this file's name
+_here = os.path.dirname(os.path.abspath(__file__))
+sys.path[:] = [p for p in sys.path if os.path.abspath(p or ".") != _here]  # this file's name
+sys.path.append(os.path.dirname(_here))
 os.environ["TQDM_DISABLE"] = "1"
+import plan  # noqa: E402
 import torch  # noqa: E402
 import transformers  # noqa: E402
 from transformers import AutoModelForCausalLM, DynamicCache  # noqa: E402
-
-PROMPT, STEPS, DEPTHS, QUALITY, COUNTED, MOST_RUNS = 512, 24, (0, 2048, 7000), 2048, 64, 9
 
 
 def main():
@@ -31,18 +32,18 @@ def main():
     else:
         model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
     ids = torch.tensor([[int(x) for x in re.findall(r"\d+", open(ids_path).read())]])
-    ids = ids[:, : model.config.max_position_embeddings]
+    ids = ids[:, : min(plan.MOST, model.config.max_position_embeddings)]
     cache = DynamicCache(config=model.config)
 
     def feed(start, n):
-        for i in range(start, start + n, PROMPT):
-            part = ids[:, i : min(i + PROMPT, start + n)]
+        for i in range(start, start + n, plan.PROMPT):
+            part = ids[:, i : min(i + plan.PROMPT, start + n)]
             logits = model(part, past_key_values=cache, use_cache=True, logits_to_keep=1).logits
         return logits[0, -1]
 
     def rate(what, at, n, piece):
         rates, spent = [], 0.0
-        while len(rates) < MOST_RUNS and spent < 2:
+        while len(rates) < plan.MOST_RUNS and spent < plan.ENOUGH_SECONDS:
             begun = time.perf_counter()
             for i in range(0, n, piece):
                 feed(at + i, piece)
@@ -54,21 +55,21 @@ def main():
 
     with torch.inference_mode():
         if logits_path:
-            feed(0, QUALITY)
+            feed(0, plan.QUALITY)
             with open(logits_path[0], "wb") as f:
-                for i in range(COUNTED):
-                    f.write(feed(QUALITY + i, 1).float().numpy().tobytes())
+                for i in range(plan.COUNTED):
+                    f.write(feed(plan.QUALITY + i, 1).float().numpy().tobytes())
             return
-        feed(0, PROMPT)
+        feed(0, plan.PROMPT)
         cache = DynamicCache(config=model.config)
         at = 0
-        for depth in DEPTHS:
-            if depth + PROMPT > ids.shape[1]:
+        for depth in plan.depths:
+            if depth + plan.PROMPT > ids.shape[1]:
                 break
             if depth > at:
                 feed(at, depth - at)
-            rate("prefill 512", depth, PROMPT, PROMPT)
-            rate("decode", depth, STEPS, 1)
+            rate(f"prefill {plan.PROMPT}", depth, plan.PROMPT, plan.PROMPT)
+            rate("decode", depth, plan.STEPS, 1)
             at = depth
 
 
