@@ -143,6 +143,50 @@ void dev_sigmoid(struct dev *d, float *x, uint32_t n, uint32_t dim); /* 1 / (1 +
 void dev_rope(struct dev *d, float *x, size_t ldx, uint32_t n, uint32_t heads, uint32_t dim,
               uint32_t rot, bool interleaved, const float *cos, const float *sin);
 
+/* Rows and columns from place to place, bits unchanged. */
+/* out[t * ldo + i * width + c] = x[t * ldx + i * stride + c] for t < n, i < parts, c < width; out is not x. */
+struct dev_cut {
+    const float *x;
+    size_t ldx; /* values per token */
+    uint32_t parts, stride, width;
+    float *out;
+    size_t ldo;
+};
+void dev_cut(struct dev *d, const struct dev_cut *a, uint32_t n);
+/* out[i] = row id[i] of x, rows of `dim`; out may be x where id ascends. */
+void dev_rows(struct dev *d, const float *x, const uint32_t *id, uint32_t n, uint32_t dim,
+              float *out);
+/* What a convolution over the n_x rows of x, [n_x][channels], multiplies: out[r][c][j] = x[step * r + j - taps / 2][c] for
+ * r < n, j < taps; 0 where x has no such row. */
+void dev_unfold(struct dev *d, const float *x, uint32_t n_x, uint32_t channels, uint32_t taps,
+                uint32_t step, uint32_t n, float *out);
+
+/* A mixture of experts.  dev_choose takes of each token the `top` largest of its n_experts scores, the largest first and
+ * of equal ones the lowest index first; a NaN is preferred to nothing before it, and nothing to it.  chosen, weight: [n][top]; `share`: a token's weights are
+ * then divided by their sum, which is taken in that order. */
+void dev_choose(struct dev *d, const float *score, uint32_t n, uint32_t n_experts, uint32_t top,
+                bool share, uint32_t *chosen, float *weight);
+struct dev_expert { /* a gated MLP */
+    struct dev_weight gate, up, down;
+    const float *bgate, *bup, *bdown; /* NULL: none */
+};
+struct dev_experts {
+    const struct dev_expert *expert; /* [n] */
+    uint32_t n, top, hidden, ffn;
+    bool clamped;       /* the gate is dev_swiglu_clamped(alpha, limit), else dev_silu_mul */
+    float alpha, limit; /* of the clamped gate */
+    bool weigh_input;   /* the weight multiplies an expert's input, else its result */
+    const uint32_t *chosen;
+    const float *weight; /* of dev_choose */
+    /* room for a step: [tokens][hidden], [tokens][ffn], [tokens][hidden], [tokens] */
+    float *in, *gate, *up, *y, *by;
+    uint32_t *row;
+};
+/* out = the sum of the results of each token's experts, in ascending order of the experts, each rounded first.  The weights
+ * of an expert that no token chose are not read.  out is not x. */
+void dev_experts(struct dev *d, enum dev_compute mode, const struct dev_experts *a, const float *x,
+                 uint32_t n, float *out);
+
 /* Cache operations on a view; k, v: [token][heads][dim] f32, rounded to the plane's dtype (nearest
  * even; f16 saturates to the largest finite value). */
 void dev_kv_write(struct dev *d, const struct kv_view *v, uint32_t plane, const float *x,

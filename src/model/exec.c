@@ -2,8 +2,6 @@
  * that fails changes nothing. */
 #include "model/graph.h"
 
-#include <string.h>
-
 static int buffers(struct exec *x)
 {
     struct pass *p = x->pass;
@@ -17,11 +15,12 @@ static int buffers(struct exec *x)
     p->end = mem_array(n, sizeof *p->end);
     p->column = mem_array(n, sizeof *p->column);
     p->ids = mem_array(n, sizeof *p->ids);
+    p->wanted = mem_array(n, sizeof *p->wanted);
     p->shown = mem_array(2 * (size_t)x->max_seqs, sizeof *p->shown);
     p->span = mem_array(n, sizeof *p->span);
     p->accepted = mem_array(n, sizeof *p->accepted);
     if (!p->h || !p->rows || !p->pos || !p->end || !p->column || !p->ids || !p->span ||
-        !p->accepted || !p->shown)
+        !p->accepted || !p->shown || !p->wanted)
         return ERR_NOMEM;
     p->x = x;
     p->dev = x->dev;
@@ -178,8 +177,8 @@ void exec_close(struct exec *x)
     graph_close(x->encode);
     struct pass *p = x->pass;
     if (p) {
-        void *own[] = {p->h,   p->rows, p->pos,      p->end,   p->column,
-                       p->ids, p->span, p->accepted, p->shown, p};
+        void *own[] = {p->h,    p->rows,     p->pos,   p->end,    p->column, p->ids,
+                       p->span, p->accepted, p->shown, p->wanted, p};
         for (size_t i = 0; i < countof(own); i++)
             mem_free(own[i]);
     }
@@ -207,6 +206,13 @@ static int prepare_token(struct exec *x, const struct exec_span *s, uint32_t len
     return 0;
 }
 
+/* True if the logits of the j-th token of a span are wanted. */
+static bool wanted(const struct exec_span *s, uint32_t j)
+{
+    if (s->feed && s->feed->want) return s->feed->want[s->at + j];
+    return j >= s->rows.n - s->n_logits;
+}
+
 /* Fills in the inputs of the step, in span order. */
 static int prepare(struct exec *x, const struct exec_span *span, uint32_t n)
 {
@@ -214,6 +220,7 @@ static int prepare(struct exec *x, const struct exec_span *span, uint32_t n)
     uint32_t t = 0, most = (n && span[0].rows.cross ? x->encode : x->graph)->tokens;
     p->fed = span;
     p->n_fed = n;
+    p->n_wanted = 0;
     p->embeds = p->probed = false;
     for (uint32_t i = 0; i < n; i++) {
         const struct exec_span *s = &span[i];
@@ -228,6 +235,7 @@ static int prepare(struct exec *x, const struct exec_span *span, uint32_t n)
             TRY(prepare_token(x, s, len, j, t));
             p->column[t] = len + j + pad;
             if (x->regime_rows) p->end[t] = regime ? regime - 1 : 0;
+            if (wanted(s, j)) p->wanted[p->n_wanted++] = t;
         }
         p->span[i] = s->rows;
     }
@@ -235,27 +243,14 @@ static int prepare(struct exec *x, const struct exec_span *span, uint32_t n)
     return 0;
 }
 
-bool exec_wanted(const struct exec_span *s, uint32_t j)
-{
-    if (s->feed && s->feed->want) return s->feed->want[s->at + j];
-    return j >= s->rows.n - s->n_logits;
-}
-
-static void head(struct exec *x, const struct exec_span *span, uint32_t n, float *logits)
+static void head(struct exec *x, float *logits)
 {
     struct pass *p = x->pass;
     const struct model *m = x->m;
-    uint32_t row = 0, t = 0;
-    for (uint32_t i = 0; i < n; t += span[i].rows.n, i++)
-        for (uint32_t j = 0; j < span[i].rows.n; j++)
-            if (exec_wanted(&span[i], j)) {
-                memcpy(p->rows + (size_t)row * m->hidden,
-                       p->h + (size_t)(p->narrow ? row : t + j) * m->hidden,
-                       m->hidden * sizeof *p->rows);
-                row++;
-            }
+    uint32_t row = p->n_wanted;
     if (row == 0) return;
-    norm_rows(x->dev, &m->final_norm, p->rows, row, m->hidden, p->rows);
+    if (!p->narrow) dev_rows(x->dev, p->h, p->wanted, row, m->hidden, p->rows);
+    norm_rows(x->dev, &m->final_norm, p->narrow ? p->h : p->rows, row, m->hidden, p->rows);
     if (m->head_scale != 0) dev_scale(x->dev, p->rows, m->head_scale, row, m->hidden);
     struct dev_mm mm = {&m->head, m->head_bias, logits, m->vocab};
     dev_matmul(x->dev, x->compute, p->rows, m->hidden, row, &mm, 1);
@@ -284,7 +279,7 @@ int exec_step_judged(struct exec *x, const struct exec_span *span, uint32_t n, f
         kv_abort(p->step);
         return e;
     }
-    if (logits) head(x, span, n, logits);
+    if (logits) head(x, logits);
     if (p->probed) probe_last(p);
     x->computed += p->n;
     if (!judge) return kv_commit(p->step, NULL);

@@ -200,18 +200,11 @@ struct narrow {
 static int narrow_run(struct pass *p, const void *arg)
 {
     const struct narrow *a = arg;
-    size_t row = 0, t = 0, d = p->x->m->hidden;
+    uint32_t d = p->x->m->hidden, n = p->logits ? p->n_wanted : 0;
     if (p->probed) return 0;
-    for (uint32_t i = 0; p->logits && i < p->n_fed; t += p->fed[i].rows.n, i++)
-        for (uint32_t j = 0; j < p->fed[i].rows.n; j++) {
-            if (!exec_wanted(&p->fed[i], j)) continue;
-            if (row != t + j) {
-                memcpy(p->h + row * d, p->h + (t + j) * d, d * sizeof *p->h);
-                memcpy(a->x + row * a->width, a->x + (t + j) * a->width, a->width * sizeof *a->x);
-            }
-            row++;
-        }
-    p->n = (uint32_t)row;
+    dev_rows(p->dev, p->h, p->wanted, n, d, p->h);
+    dev_rows(p->dev, a->x, p->wanted, n, a->width, a->x);
+    p->n = n;
     p->narrow = true;
     return 0;
 }
@@ -230,11 +223,16 @@ struct norm {
     float *out;
 };
 
+static void copy(struct dev *d, const float *x, uint32_t n, uint32_t width, float *out)
+{
+    dev_cut(d, &(struct dev_cut){x, width, 1, width, width, out, width}, n);
+}
+
 void norm_rows(struct dev *d, const struct mod_norm *norm, const float *x, uint32_t n,
                uint32_t width, float *out)
 {
     if (norm->kind == NORM_NONE) {
-        if (out != x) memcpy(out, x, (size_t)n * width * sizeof *out);
+        if (out != x) copy(d, x, n, width, out);
     } else if (norm->kind == NORM_LAYER)
         dev_layernorm(d, x, norm->w, norm->b, norm->eps, n, width, out);
     else
@@ -290,7 +288,7 @@ static int rope_run(struct pass *p, const void *arg)
     const struct rope *r = &p->x->m->rope[a->r->rope];
     size_t ld = (size_t)a->heads * a->dim;
     if (a->copy) {
-        memcpy(a->copy, a->x, p->n * ld * sizeof *a->x);
+        copy(p->dev, a->x, p->n, a->heads * a->dim, a->copy);
         dev_rope(p->dev, a->copy, ld, p->n, a->heads, a->dim, r->rot, r->interleaved, a->sink->cos,
                  a->sink->sin);
     }

@@ -36,8 +36,6 @@ struct graph {
 };
 int graph_open(struct exec *x, uint32_t tokens, struct graph **out);
 void graph_close(struct graph *g);
-/* True if the logits of the j-th token of a span are wanted. */
-bool exec_wanted(const struct exec_span *s, uint32_t j);
 int graph_replay(const struct graph *g, struct pass *p);
 /* out = norm of n rows of `width` values of x, which out may be. */
 void norm_rows(struct dev *d, const struct mod_norm *norm, const float *x, uint32_t n,

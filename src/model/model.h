@@ -499,9 +499,11 @@ struct pass { /* inputs of the step that runs */
     struct kv_step *step;
     uint32_t n; /* tokens of this step; behind mod_narrow those whose logits are wanted */
     const int32_t *tok;
-    uint32_t *pos, *end;         /* [n] */
-    uint32_t *column;            /* [n] the row, plus the masked columns before the prompt */
-    int32_t *ids;                /* [step_tokens] */
+    uint32_t *pos, *end; /* [n] */
+    uint32_t *column;    /* [n] the row, plus the masked columns before the prompt */
+    int32_t *ids;        /* [step_tokens] */
+    uint32_t *wanted;    /* [n_wanted] tokens of the step whose logits are wanted */
+    uint32_t n_wanted;
     const struct exec_span *fed; /* [n_fed] as given */
     uint32_t n_fed;
     bool embeds, probed;     /* some span has embeddings; some feed has a probe */

@@ -68,18 +68,19 @@ void mod_delta(struct graph *g, const struct mod_delta *a)
 
 static int cut_run(struct pass *p, const void *arg)
 {
-    const struct mod_cut *a = arg;
-    for (size_t t = 0; t < p->n; t++)
-        for (size_t i = 0; i < a->parts; i++)
-            memcpy(a->out + t * a->ldo + i * a->width, a->x + t * a->ldx + i * a->stride + a->at,
-                   a->width * sizeof *a->out);
+    dev_cut(p->dev, arg, p->n);
     return 0;
+}
+
+static void cut(struct graph *g, const struct dev_cut *a)
+{
+    struct dev_cut *w = own(g, a, sizeof *a);
+    if (w) graph_op(g, cut_run, w);
 }
 
 void mod_cut(struct graph *g, const struct mod_cut *a)
 {
-    struct mod_cut *w = own(g, a, sizeof *a);
-    if (w) graph_op(g, cut_run, w);
+    cut(g, &(struct dev_cut){a->x + a->at, a->ldx, a->parts, a->stride, a->width, a->out, a->ldo});
 }
 
 struct map {
@@ -154,30 +155,13 @@ void mod_gelu_erf_mul(struct graph *g, float *gate, const float *up, uint32_t wi
     if (w) graph_op(g, gelu_erf_mul_run, w);
 }
 
-struct join {
-    const float *x, *y; /* y NULL: x alone */
-    uint32_t width;
-    float *out;
-};
-
-static int join_run(struct pass *p, const void *arg)
-{
-    const struct join *a = arg;
-    size_t n = a->width, wide = a->y ? 2 * n : n;
-    for (size_t t = 0; t < p->n; t++) {
-        memcpy(a->out + t * wide, a->x + t * n, n * sizeof *a->out);
-        if (a->y) memcpy(a->out + t * wide + n, a->y + t * n, n * sizeof *a->out);
-    }
-    return 0;
-}
-
 void mod_join(struct graph *g, const float *x, const float *y, uint32_t width, float *out)
 {
-    struct join *w = own(g, &(struct join){x, y, width, out}, sizeof *w);
-    if (w) graph_op(g, join_run, w);
+    cut(g, &(struct dev_cut){x, width, 1, width, width, out, 2 * (size_t)width});
+    cut(g, &(struct dev_cut){y, width, 1, width, width, out + width, 2 * (size_t)width});
 }
 
 void mod_copy(struct graph *g, const float *x, uint32_t width, float *out)
 {
-    mod_join(g, x, NULL, width, out);
+    cut(g, &(struct dev_cut){x, width, 1, width, width, out, width});
 }

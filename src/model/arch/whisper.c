@@ -106,17 +106,6 @@ static void unfold_features(const struct front *f, const struct exec_source *s, 
             }
 }
 
-/* The same for n rows, each two frames after the one before; x: [2 n][hidden]. */
-static void unfold_frames(const struct front *f, const float *x, uint32_t n, float *out)
-{
-    for (uint32_t r = 0; r < n; r++)
-        for (uint32_t c = 0; c < f->hidden; c++)
-            for (uint32_t j = 0; j < TAPS; j++) {
-                bool inside = 2 * r + j >= 1 && 2 * r + j <= 2 * n;
-                *out++ = inside ? x[(size_t)(2 * r + j - 1) * f->hidden + c] : 0;
-            }
-}
-
 static void convolve(struct pass *p, const struct front *f, uint32_t i, const float *x, uint32_t n,
                      float *y)
 {
@@ -137,7 +126,7 @@ static int front_run(struct pass *p, const void *arg)
         for (uint32_t half = 0; half < 2; half++)
             convolve(p, f, 0, f->frame_columns + (size_t)half * n * f->bins * TAPS, n,
                      f->frames + (size_t)half * n * f->hidden);
-        unfold_frames(f, f->frames, n, f->columns);
+        dev_unfold(p->dev, f->frames, 2 * n, f->hidden, TAPS, 2, n, f->columns);
         convolve(p, f, 1, f->columns, n, h);
         h += (size_t)n * f->hidden;
     }
