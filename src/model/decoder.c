@@ -29,7 +29,8 @@ int model_read_decoder(struct model *m)
     TRY(size_key(m, "hidden_size", "embedding_length", 1u << 17, &m->hidden));
     TRY(size_key(m, "intermediate_size", "feed_forward_length", 1u << 20, &m->ffn));
     TRY(size_key(m, "num_attention_heads", "attention.head_count", 1024, &m->n_heads));
-    if (m->n_kv_heads == 0 || model_is_null(m, "num_key_value_heads")) m->n_kv_heads = m->n_heads;
+    bool usual = m->n_kv_heads && !model_is_gguf(m) && !model_is_null(m, "num_key_value_heads");
+    m->n_kv_heads = usual ? MIN(m->n_kv_heads, m->n_heads) : m->n_heads;
     TRY(model_u32(m, "num_key_value_heads", "attention.head_count_kv", 1, 1024, &m->n_kv_heads));
     if (m->n_heads % m->n_kv_heads)
         return ERR(FORMAT, "%s: %u attention heads are not a multiple of %u key-value heads",

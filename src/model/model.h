@@ -223,7 +223,8 @@ int model_new_sites(struct model *m, uint32_t n);
 
 /* --- decoder.c: what most decoder configurations have in common */
 /* Reads layers, hidden, ffn, heads, kv heads, head_dim, context and norm_eps by their usual keys, and declares a site of
- * full attention for every layer.  A field that is not 0 before the call is the default of its absent key. */
+ * full attention for every layer.  A field that is not 0 before the call is the default of its absent key.
+ * n_kv_heads: such a default holds for Hugging Face directories, up to n_heads; n_heads without one, and for null. */
 int model_read_decoder(struct model *m);
 /* Reads norm_eps; usual: the default of the absent key, if norm_eps is 0 before the call. */
 int model_read_eps(struct model *m, const char *hf, const char *gguf, float usual);

@@ -92,6 +92,8 @@ static const struct {
      "", "sliding_window"},
     {"qwen3", "{\"attention_bias\": true}", "", "attention_bias"},
     {"qwen3", "{\"attention_bias\": 0}", "", "attention_bias"},
+    {"qwen2", "{\"num_attention_heads\": 48}", "num_key_value_heads", "multiple of 32"},
+    {"qwen3", "{\"num_attention_heads\": 48}", "num_key_value_heads", "multiple of 32"},
     {"qwen3", "{\"head_dim\": null}", "", "q_proj"}, /* then the default is 128 */
     {"gemma2", "{\"hidden_activation\": \"gelu\"}", "", "hidden_activation"},
     {"gemma2", "{\"query_pre_attn_scalar\": 0}", "", "query_pre_attn_scalar"},

@@ -22,6 +22,8 @@ static int read_config(struct model *m)
         return ERR(UNSUPPORTED, "%s: gpt-oss is read from Hugging Face directories", m->what);
     m->context = 131072;
     m->norm_eps = 1e-5f;
+    m->n_kv_heads = 8;
+    if (!model_is_null(m, "head_dim")) m->head_dim = 64;
     TRY(model_read_decoder(m));
     TRY(model_expect_str(m, "hidden_act", "silu"));
     TRY(model_read_window(m, &window));

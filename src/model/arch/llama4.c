@@ -107,6 +107,8 @@ static int read_config(struct model *m, struct llama4 **out)
     TRY(model_enter_text(m));
     m->context = 131072;
     m->norm_eps = 1e-5f;
+    m->n_kv_heads = 8;
+    if (!model_is_null(m, "head_dim")) m->head_dim = 128;
     TRY(model_read_decoder(m));
     TRY(model_expect_str(m, "hidden_act", "silu"));
     m->rope[0].theta = 500000;

@@ -18,6 +18,7 @@ static int read_config(struct model *m, uint32_t *n, uint32_t *top)
     uint32_t window = 0;
     m->context = 131072;
     m->norm_eps = 1e-5f;
+    m->n_kv_heads = 8;
     TRY(model_read_decoder(m));
     TRY(moe_read_counts(m, n, top));
     TRY(model_expect_str(m, "hidden_act", "silu"));

@@ -5,6 +5,7 @@
 static int qwen2_open(struct model *m)
 {
     if (!model_is_gguf(m)) m->context = 32768;
+    m->n_kv_heads = 32;
     TRY(model_expect_str(m, "hidden_act", "silu"));
     TRY(model_read_decoder(m));
     TRY(block_upper_window(m));

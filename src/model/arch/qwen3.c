@@ -7,6 +7,7 @@ static int qwen3_open(struct model *m)
     bool biases = false;
     if (!model_is_gguf(m)) {
         m->context = 32768;
+        m->n_kv_heads = 32;
         m->head_dim = 128;
         TRY(json_get_bool(m->config, m->config_file, "attention_bias", &biases));
     }
