@@ -18,30 +18,43 @@ static int batch_of(const struct unbound *u, uint32_t *out)
     return 0;
 }
 
+/* Fills want[batch] with the lengths of the layer's rows after a crop. */
+static int layer_wants(const struct unbound *u, uint32_t layer, int64_t len, uint32_t *want)
+{
+    const struct unbound_layer *l = &u->layer[layer];
+    uint32_t have;
+    for (uint32_t b = 0; b < l->batch; b++) {
+        int64_t old = kv_len(l->kv, l->seq[b]), to = len < 0 ? old + len : MIN(len, old);
+        if (to < 0)
+            return ERR(ARG, "crop by %llu: layer %u has %lld rows",
+                       (unsigned long long)-(uint64_t)len, layer, (long long)old);
+        TRY(kv_resume(l->kv, l->seq[b], (uint32_t)to, &have));
+        if (have != to)
+            return ERR(LOST,
+                       "crop to %lld rows: layer %u no longer has the rows that its window "
+                       "would need, and without a model they cannot be recomputed",
+                       (long long)to, layer);
+        want[b] = have;
+    }
+    return 0;
+}
+
+/* Each layer has a store of its own.  So all layers get the room that they need before any is cut. */
 int batch_crop(struct unbound *u, int64_t len)
 {
-    uint32_t have;
+    uint32_t have, *want = mem_array(u->max_batch, sizeof *want);
+    int e = want ? 0 : ERR_NOMEM;
     for (int go = 0; go < 2; go++)
-        for (uint32_t i = 0; i < u->n_layers; i++) {
+        for (uint32_t i = 0; e >= 0 && i < u->n_layers; i++) {
             const struct unbound_layer *l = &u->layer[i];
-            for (uint32_t b = 0; l->open && b < l->batch; b++) {
-                int64_t old = kv_len(l->kv, l->seq[b]), want = len < 0 ? old + len : MIN(len, old);
-                if (go) {
-                    TRY(kv_trim(l->kv, l->seq[b], (uint32_t)want, &have));
-                    continue;
-                }
-                if (want < 0)
-                    return ERR(ARG, "crop by %llu: layer %u has %lld rows",
-                               (unsigned long long)-(uint64_t)len, i, (long long)old);
-                TRY(kv_resume(l->kv, l->seq[b], (uint32_t)want, &have));
-                if (have != want)
-                    return ERR(LOST,
-                               "crop to %lld rows: layer %u no longer has the rows that its window "
-                               "would need, and without a model they cannot be recomputed",
-                               (long long)want, i);
-            }
+            if (!l->open) continue;
+            e = layer_wants(u, i, len, want);
+            if (e >= 0 && !go) e = kv_trim_room(l->kv, l->seq, want, l->batch);
+            for (uint32_t b = 0; go && e >= 0 && b < l->batch; b++)
+                e = kv_trim(l->kv, l->seq[b], want[b], &have);
         }
-    return 0;
+    mem_free(want);
+    return e;
 }
 
 int batch_reorder(struct unbound *u, const uint32_t *from, uint32_t n)
@@ -65,7 +78,7 @@ static int layer_select(struct unbound *u, struct unbound_layer *l, const uint32
     for (; e >= 0 && k < n; k++) {
         e = kv_fork(l->kv, l->seq[index[k]], &fresh[k]);
         if (e < 0) break;
-        if (u->set.preset->reserve) e = kv_reserve(l->kv, fresh[k], kv_max_len(l->kv));
+        if (u->set.preset->reserve) e = kv_reserve(l->kv, fresh[k], unbound_most(l));
     }
     if (e >= 0) return 0;
     for (uint32_t i = 0; i <= k && i < n; i++)

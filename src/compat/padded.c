@@ -185,8 +185,8 @@ KVIK_API kvik_seq kvik_batch_seq(const kvik_batch *b, uint32_t row)
     return row < b->rows ? b->seq[row] : 0;
 }
 
-/* want: [rows] lengths to cut to.  Sequences that must compute rows again go first, marked; cutting
- * the others cannot fail. */
+/* want: [rows] lengths to cut to.  Sequences that must compute rows again go first, marked.  The
+ * others then have the room that they need, so cutting them cannot fail. */
 static int crop_rows(struct kvik_batch *b, const uint32_t *want, struct kv_mark *mark)
 {
     struct exec *x = b->c->x;
@@ -198,11 +198,11 @@ static int crop_rows(struct kvik_batch *b, const uint32_t *want, struct kv_mark 
     }
     for (; e >= 0 && done < b->rows; done++)
         if (mark[done].seq) e = exec_crop(x, b->seq[done], want[done]);
-    for (uint32_t i = 0; i < b->rows; i++) {
-        bool marked = mark[i].seq != 0;
+    if (e >= 0) e = kv_trim_room(x->kv, b->seq, want, b->rows); /* marked ones have these lengths */
+    for (uint32_t i = 0; i < b->rows; i++)
+        if (e >= 0 && !mark[i].seq) e = exec_crop(x, b->seq[i], want[i]);
+    for (uint32_t i = 0; i < b->rows; i++)
         kv_settle(x->kv, &mark[i], e < 0);
-        if (e >= 0 && !marked) e = exec_crop(x, b->seq[i], want[i]);
-    }
     return e;
 }
 
@@ -230,10 +230,13 @@ KVIK_API int kvik_batch_reset(kvik_batch *b)
 {
     USE_BATCH(b);
     TRY(cache_free(b->c, b->seq, b->rows));
-    for (uint32_t i = 0; i < b->rows; i++)
-        TRY(cache_clear(b->c, b->seq[i]));
-    b->length = 0;
-    return 0;
+    uint32_t *none = mem_array(b->rows, sizeof *none);
+    int e = none ? kv_trim_room(b->c->x->kv, b->seq, none, b->rows) : ERR_NOMEM;
+    mem_free(none);
+    for (uint32_t i = 0; e >= 0 && i < b->rows; i++)
+        e = cache_clear(b->c, b->seq[i]);
+    if (e >= 0) b->length = 0;
+    return cache_full(b->c, e);
 }
 
 KVIK_API int kvik_batch_select(kvik_batch *b, const uint32_t *index, uint32_t n)

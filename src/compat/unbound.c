@@ -158,17 +158,11 @@ static int store_open(struct unbound *u, struct unbound_layer *l)
     return e;
 }
 
-/* Returns the limit of a row. */
-static uint32_t most_rows(const struct unbound_layer *l)
-{
-    return kv_max_len(l->kv) - 1;
-}
-
 static int row_new(struct unbound *u, struct unbound_layer *l, kv_seq *out)
 {
     kv_seq s;
     TRY(kv_new(l->kv, NULL, &s));
-    int e = is_static(u) ? kv_reserve(l->kv, s, most_rows(l)) : 0;
+    int e = is_static(u) ? kv_reserve(l->kv, s, unbound_most(l)) : 0;
     if (e < 0) {
         kv_drop(l->kv, s);
         return e;
@@ -346,7 +340,7 @@ static int check_shape(const struct unbound_layer *l, uint32_t layer, const kvik
 
 static int check_room(const struct unbound_layer *l, uint32_t n)
 {
-    uint32_t len = kv_len(l->kv, l->seq[0]), max = most_rows(l);
+    uint32_t len = kv_len(l->kv, l->seq[0]), max = unbound_most(l);
     if (n <= max - MIN(len, max)) return 0;
     return ERR(LIMIT, "%u rows after the %u already cached do not fit in max_cache_len %u", n, len,
                max);

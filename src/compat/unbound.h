@@ -28,6 +28,11 @@ struct unbound {
 /* Opens a cache of n_layers as `set` and the rest of c ask; kinds as for kvik_cache_open_unbound. */
 int unbound_open(const struct preset_choice *set, const kvik_cache_config *c, uint32_t n_layers,
                  const char *const *kinds, struct unbound **out);
+/* Returns the limit of a row; the store's is one more (unbound.c, store_open). */
+static inline uint32_t unbound_most(const struct unbound_layer *l)
+{
+    return kv_max_len(l->kv) - 1;
+}
 void unbound_layer_close(struct unbound_layer *l);
 void unbound_close(struct unbound *u);
 void unbound_usage(const struct unbound *u, struct kv_usage *out); /* summed over layers */

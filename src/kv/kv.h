@@ -224,6 +224,10 @@ struct kv_past kv_marked(const struct kv *kv, const struct kv_mark *m);
  * appends tokens [*have, len) again.  ERR_LOST, with nothing changed, if one of these tokens has no
  * id. */
 int kv_trim(struct kv *kv, kv_seq s, uint32_t len, uint32_t *have);
+/* Makes the room that the reserves of s[n] take when each is trimmed to len[n], in this order.  len[i]
+ * is a length that kv_resume gives.  These trims cannot fail then, if nothing is done in between.
+ * ERR_FULL: some trim would have found no room; no sequence has changed. */
+int kv_trim_room(struct kv *kv, const kv_seq *s, const uint32_t *len, uint32_t n);
 /* Marks every row of s that the next token cannot see as appended without contents (by an import).
  * A trim that needs such a row recomputes it.  Snapshots of earlier states are dropped. */
 int kv_unseen(struct kv *kv, kv_seq s);

@@ -461,6 +461,73 @@ static void test_full(void **state)
     bench_close(&t);
 }
 
+/* The lengths of the rows, and of the batch. */
+static void lengths_are(kvik_cache *c, const kvik_batch *b, uint32_t want)
+{
+    assert_int_equal(kvik_batch_length(b), want);
+    for (uint32_t i = 0; i < kvik_batch_rows(b); i++)
+        assert_int_equal(kvik_cache_length(c, kvik_batch_seq(b, i)), want);
+}
+
+/* Crops (keep > 0) or resets a batch whose rows share their first columns, under a budget in which other sequences have
+ * taken what the sharing saves.  Returns the code of the call. */
+static int shared_cut(kvik_model *m, const char *implementation, uint64_t memory, uint32_t keep)
+{
+    enum { FIRST = 45 };
+    kvik_cache_config k = SMALL;
+    kvik_cache *c;
+    kvik_batch *b, *more[8] = {NULL};
+    int32_t ids[FIRST];
+    k.cache_implementation = implementation;
+    k.cache_memory = memory;
+    if (kvik_cache_open(m, &k, &c) < 0) return KVIK_LIMIT;
+    for (int i = 0; i < FIRST; i++)
+        ids[i] = 5 + i * 3;
+    kvik_inputs in = {.size = sizeof in, .ids = ids, .n = FIRST};
+    int e = kvik_batch_open(c, 1, &b);
+    if (e < 0) b = NULL;
+    if (e >= 0 && ((e = kvik_batch_forward(b, &in, NULL)) < 0 || (e = kvik_batch_repeat(b, 4)) < 0))
+        e = KVIK_LIMIT;
+    for (int i = 0; e >= 0 && i < 4 && kvik_batch_open(c, 1, &more[i]) >= 0; i++) {
+    }
+    if (e >= 0) {
+        e = keep ? kvik_batch_crop(b, keep) : kvik_batch_reset(b);
+        lengths_are(c, b, e < 0 ? FIRST : keep);
+        in.n = 8; /* the batch is whole: its rows go on as far as the static rows reach */
+        must(kvik_batch_forward(b, &in, NULL));
+    }
+    for (int i = 0; i < 4; i++)
+        kvik_batch_close(more[i]);
+    kvik_batch_close(b);
+    kvik_cache_close(c);
+    return e;
+}
+
+/* A crop or a reset that finds no room for the reserves of all rows changes no row. */
+static void test_crop_all_or_none(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *model, *implementation;
+    } of[] = {{"llama-mha", "static"}, {"gemma2", "hybrid"}, {"jamba", "static"}};
+    for (size_t i = 0; i < countof(of); i++)
+        for (uint32_t keep = 0; keep <= 20; keep += 20) {
+            char path[200];
+            uint32_t full = 0, done = 0;
+            kvik_model *m;
+            snprintf(path, sizeof path, MODELS "%s", of[i].model);
+            must(kvik_model_open(path, &m));
+            for (uint64_t kb = 400; kb < 6000 && done < 3; kb += 24) {
+                int e = shared_cut(m, of[i].implementation, kb << 10, keep);
+                full += e == KVIK_FULL;
+                done = e < 0 ? 0 : done + 1;
+                if (e < 0 && e != KVIK_FULL && e != KVIK_LIMIT) fail_msg("%s", kvik_last_error());
+            }
+            if (!full || !done) fail_msg("%s: %u refused, %u done", of[i].model, full, done);
+            kvik_model_close(m);
+        }
+}
+
 /* Allocations fail while a crop recomputes rows of a window. */
 static void test_crop_no_memory(void **state)
 {
@@ -546,6 +613,7 @@ int main(void)
         cmocka_unit_test(test_operations),
         cmocka_unit_test(test_steps_allocate_nothing),
         cmocka_unit_test(test_full),
+        cmocka_unit_test(test_crop_all_or_none),
         cmocka_unit_test(test_crop_no_memory),
         cmocka_unit_test(test_no_memory),
     };

@@ -353,6 +353,80 @@ static void test_full(void **state)
     free(x);
 }
 
+/* Repeats one row of a static cache of two layers, and crops all rows.  Returns the code of the crop, or KVIK_LIMIT if
+ * the budget is too small to come to it. */
+static int shared_crop(uint64_t memory, const float *x)
+{
+    kvik_cache_config k = {.size = sizeof k,
+                           .cache_implementation = "static",
+                           .max_cache_len = 64,
+                           .max_sequences = 4,
+                           .cache_memory = memory};
+    kvik_shape s = {.size = sizeof s, .batch = 1, .heads = 2, .n = 48, .dim_k = 64, .dim_v = 64};
+    kvik_rows r = {.size = sizeof r};
+    kvik_cache *c;
+    assert_int_equal(kvik_cache_open_unbound(&k, 2, NULL, &c), 0);
+    int e = kvik_cache_update(c, 0, x, x, &s, &r);
+    s.n = 33;
+    if (e >= 0) e = kvik_cache_update(c, 1, x, x, &s, &r);
+    if (e >= 0) e = kvik_cache_repeat(c, 4);
+    if (e < 0) {
+        kvik_cache_close(c);
+        return KVIK_LIMIT;
+    }
+    e = kvik_cache_crop(c, 0, 3);
+    for (uint32_t layer = 0; layer < 2; layer++) {
+        uint32_t n = e >= 0 ? 3 : layer ? 33 : 48;
+        assert_int_equal(kvik_cache_layer_length(c, layer), n);
+        assert_int_equal(kvik_cache_layer(c, layer, &r), 0);
+        assert_int_equal(r.rows, n);
+        for (uint32_t h = 0; h < 4 * 2; h++)
+            assert_memory_equal(r.keys + (size_t)h * n * 64,
+                                x + (size_t)(h % 2) * (layer ? 33 : 48) * 64, n * 64 * sizeof *x);
+    }
+    kvik_cache_close(c);
+    return e;
+}
+
+/* A crop that finds no room for the reserves of all rows changes no row of any layer. */
+static void test_crop_all_or_none(void **state)
+{
+    (void)state;
+    uint32_t full = 0, done = 0;
+    float *x = values_of(5, 2 * 48 * 64);
+    for (uint64_t kb = 300; kb < 4000 && done < 3; kb += 12) {
+        int e = shared_crop(kb << 10, x);
+        full += e == KVIK_FULL;
+        done += e >= 0;
+        if (e < 0 && e != KVIK_FULL && e != KVIK_LIMIT) fail_msg("%s", kvik_last_error());
+    }
+    assert_true(full > 5 && done);
+    free(x);
+}
+
+/* Rows that are selected have the reserve that all rows have. */
+static void test_select_reserve(void **state)
+{
+    (void)state;
+    kvik_cache_config k = {.size = sizeof k,
+                           .cache_implementation = "static",
+                           .max_cache_len = 64,
+                           .max_sequences = 2};
+    kvik_shape s = {.size = sizeof s, .batch = 2, .heads = 2, .n = 16, .dim_k = 8, .dim_v = 8};
+    kvik_usage before = {.size = sizeof before}, after = {.size = sizeof after};
+    kvik_rows r = {.size = sizeof r};
+    kvik_cache *c;
+    float *x = values_of(6, (size_t)2 * 2 * 16 * 8);
+    assert_int_equal(kvik_cache_open_unbound(&k, 1, NULL, &c), 0);
+    assert_int_equal(kvik_cache_update(c, 0, x, x, &s, &r), 0);
+    assert_int_equal(kvik_cache_usage(c, &before), 0);
+    assert_int_equal(kvik_cache_select(c, (uint32_t[]){1, 0}, 2), 0);
+    assert_int_equal(kvik_cache_usage(c, &after), 0);
+    assert_int_equal(after.reserved, before.reserved);
+    kvik_cache_close(c);
+    free(x);
+}
+
 /* Every allocation fails once: an error, and the earlier rows are unchanged. */
 static void test_no_memory(void **state)
 {
@@ -442,6 +516,8 @@ int main(void)
         cmocka_unit_test(test_quantized),
         cmocka_unit_test(test_errors),
         cmocka_unit_test(test_full),
+        cmocka_unit_test(test_crop_all_or_none),
+        cmocka_unit_test(test_select_reserve),
         cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_static_defaults),
     };
