@@ -19,26 +19,17 @@ struct stamp stamp_of(const struct stat *st)
                           .ctime = nanoseconds(&st->st_ctim)};
 }
 
-/* Maps a file of at least one huge page where huge pages of its contents fit, and asks for them: what is read from storage
- * from now on comes in huge pages, in the memory that all processes share.  Contents that were in memory before stay as
- * they are.  A system that has no such pages maps it as any other file. */
-static void *map_huge(size_t size, int fd)
+/* Returns an address with room for `size` bytes that begins a huge page, or NULL.  The room is not reserved, so the address
+ * is a wish: with MAP_FIXED a failure would leave a hole in a reservation, where another thread maps what a cleanup would
+ * then take away.  A mapping that lands elsewhere has smaller pages. */
+static void *huge_place(size_t size)
 {
+    if (size < HUGE_BYTES || size > SIZE_MAX / 2) return NULL;
     void *room = mmap(NULL, size + HUGE_BYTES, PROT_NONE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (room == MAP_FAILED) return room;
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)room;
-    uintptr_t at = (from + HUGE_BYTES - 1) / HUGE_BYTES * HUGE_BYTES,
-              end = at + (size + page - 1) / page * page;
-    void *p = mmap((void *)at, size, PROT_READ, MAP_PRIVATE | MAP_FIXED, fd, 0);
-    if (p == MAP_FAILED) {
-        munmap(room, size + HUGE_BYTES);
-        return p;
-    }
-    if (at > from) munmap(room, at - from);
-    if (from + size + HUGE_BYTES > end) munmap((void *)end, from + size + HUGE_BYTES - end);
-    (void)madvise(p, size, MADV_HUGEPAGE);
-    return p;
+    if (room == MAP_FAILED) return NULL;
+    munmap(room, size + HUGE_BYTES);
+    return (void *)(((uintptr_t)room + HUGE_BYTES - 1) / HUGE_BYTES * HUGE_BYTES);
 }
 
 int map_file(struct map *m, int fd, const struct stat *st, const char *path)
@@ -48,11 +39,13 @@ int map_file(struct map *m, int fd, const struct stat *st, const char *path)
         *m = (struct map){.data = (const uint8_t *)""};
         return 0;
     }
-    void *p = size < HUGE_BYTES || size > SIZE_MAX / 2 ? MAP_FAILED : map_huge(size, fd);
-    if (p == MAP_FAILED) p = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
+    void *place = huge_place(size), *p = mmap(place, size, PROT_READ, MAP_PRIVATE, fd, 0);
     if (p == MAP_FAILED)
         return err_set(errno == ENOMEM ? ERR_NOMEM : ERR_IO, "%s: cannot map %zu bytes: %s", path,
                        size, strerror(errno));
+    /* What is read from storage from now on comes in huge pages, in the memory that all processes share.  Contents that were
+     * in memory before stay as they are.  A system that has no such pages maps the file as any other. */
+    if (place) (void)madvise(p, size, MADV_HUGEPAGE);
     *m = (struct map){.data = p, .size = size, .mapped = true, .stamp = stamp_of(st)};
     return 0;
 }
