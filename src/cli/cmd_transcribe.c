@@ -143,6 +143,22 @@ static int each(const struct options *o, const struct args *a, kvik_speech *spee
     return session_close(&s, status);
 }
 
+/* Tells of options of beams that have no effect, as advice.c does for generation. */
+static void tell_idle(const struct options *o, const kvik_speech *speech)
+{
+    bool greedy = speech->n_temperatures == 0; /* the default list begins with 0 */
+    for (uint32_t i = 0; i < speech->n_temperatures; i++)
+        greedy |= speech->temperatures[i] == 0;
+    if (speech->num_beams > 1 && !greedy)
+        say_notice(NULL,
+                   "--num-beams has no effect at temperatures above 0; add 0 to --temperature");
+    if (speech->num_beams > 1) return;
+    if (o->penalty)
+        say_notice(NULL, "--length-penalty has no effect without beams; add --num-beams 4");
+    if (o->early)
+        say_notice(NULL, "--early-stopping has no effect without beams; add --num-beams 4");
+}
+
 static int run(struct options *o, const struct args *a)
 {
     double temperature[TEMPERATURES];
@@ -179,7 +195,9 @@ static int run(struct options *o, const struct args *a)
     if (!status) status = read_number("length-penalty", o->penalty, &speech.length_penalty);
     if (!status && o->beams > 1024)
         status = say_usage("--num-beams is %u; at most 1024 are possible", o->beams);
-    return status ? status : each(o, a, &speech);
+    if (status) return status;
+    tell_idle(o, &speech);
+    return each(o, a, &speech);
 }
 
 static int run_transcribe(const struct command *self, int argc, char **argv)

@@ -51,6 +51,13 @@ check "beams do not depend on the threads" cmp -s "$work/out" "$work/beams"
 check "beams find another text" sh -c "! cmp -s '$work/json' '$work/beams'"
 run transcribe $M $A/tone.wav --num-beams 3 --length-penalty -1 --early-stopping never
 check "a penalty of the length, and when a search ends" status 0
+check "beams at temperature 0, with no notice" err_lines 0
+run transcribe $M $A/tone.wav --num-beams 3 --temperature 0.2,0.4
+check "beams without temperature 0: a notice" status 0
+check "beams without temperature 0: what to add" err_has '^--num-beams has no effect at temperatures above 0; add 0 to --temperature$'
+run transcribe $M $A/tone.wav --temperature 0.2 --length-penalty 2 --early-stopping true
+check "a penalty of the length without beams: a notice" err_has '^--length-penalty has no effect without beams; add --num-beams 4$'
+check "when a search ends, without beams: a notice" err_has '^--early-stopping has no effect without beams; add --num-beams 4$'
 run transcribe $M $A/tone.wav --num-beams 2 --early-stopping soon
 check "a search that ends at no known time is refused" status 2
 run transcribe $M $A/tone.wav --num-beams 2 --length-penalty 1e9
