@@ -1182,7 +1182,9 @@ KVIK_API void kvik_request_pause(kvik_request *r);
 KVIK_API void kvik_request_resume(kvik_request *r);
 /* Gives the result, once; free it with kvik_result_free.  Rows of a request that still runs end with
  * KVIK_FINISH_CANCELLED; a beam search gives its best beams so far.  If no token has been chosen yet,
- * the rows are the prompts and your sequences are what they were.  A failed request gives its error. */
+ * the rows are the prompts and your sequences are what they were.  A failed request gives its error.
+ * The end may compute, so a callback that cannot append to the cache (kvik_on_progress, drafts) cannot
+ * end a request that has chosen a token: KVIK_BUSY, and it can be ended later. */
 KVIK_API int kvik_request_end(kvik_request *r, kvik_result **out);
 /* Frees a request in any state.  A request that was not ended leaves your sequences as
  * they were before it started. */

@@ -470,6 +470,7 @@ static int end_active(struct run *r, kvik_result **out)
     if (r->error) return err_set(r->error, "%s", r->why);
     if (!r->row) return ERR(ARG, "the request has ended and given its result");
     bool chosen = r->steps > 0;
+    if (chosen) TRY(exec_idle(r->x)); /* the end may compute: padding, rows of beams, a crop */
     TRY(run_result_begin(r, &res));
     job_end(r, !chosen);
     r->over = r->over || !chosen;

@@ -63,7 +63,8 @@ enum run_state run_state(const struct run *r);
 int run_error(const struct run *r, const char **text); /* of a failed run, else 0 */
 void run_pause(struct run *r, bool paused);
 /* Builds the result.  A run that is not over ends as cancelled; if it has not chosen a token yet, the caller's sequences
- * become what they were.  Call it once; ERR_BUSY inside a callback of a step in which the run takes part. */
+ * become what they were.  Call it once; ERR_BUSY inside a callback of a step in which the run takes part, and, if the run
+ * has chosen a token, inside any callback that a step of the model calls. */
 int run_finish(struct run *r, kvik_result **out);
 int run_free(struct run *r); /* NULL: nothing.  ERR_BUSY as of run_finish */
 

@@ -358,6 +358,55 @@ static void callbacks(void **state)
     }
 }
 
+/* Ends another request while a step of the model is open or has not been noted. */
+static bool ends_another(void *ctx, uint64_t done, uint64_t total)
+{
+    struct trap *t = ctx;
+    kvik_result *r = NULL;
+    (void)done, (void)total;
+    t->left++;
+    int e = kvik_request_end(*t->self, &r);
+    if (e != KVIK_BUSY) fail_msg("%d: %s", e, e < 0 ? kvik_last_error() : "ended");
+    assert_null(r);
+    return true;
+}
+
+/* The end of a request may compute: padding behind rows that ended early, and what the sequences of beams lack.  Where a
+ * callback cannot compute, the end is refused and can be asked for again. */
+static void ended_by_another(void **state)
+{
+    (void)state;
+    for (uint32_t way = 0; way < countof(ways); way++) {
+        struct stage s;
+        stage_open(&s, (kvik_cache_config){.max_sequences = 32});
+        struct asked *a = ask(&s, way, 12), *other = ask(&s, way ? 0 : 1, 3);
+        struct trap t = {.self = &a->request, .c = s.c};
+        kvik_result *r;
+        a->g.return_dict_in_generate = a->g.use_cache;
+        a->g.eos_token_id[a->g.n_eos++] = a->want->row[0]->ids[a->want->row[0]->n_prompt + 2];
+        kvik_result_free(a->want);
+        alone(a, s.plain);
+        other->hooks.on_progress = ends_another;
+        other->hooks.ctx = &t;
+        start(a, s.c);
+        finish(&a, 1);
+        start(other, s.c);
+        finish(&other, 1);
+        assert_true(t.left > 0);
+        end(other);
+        if (kvik_request_end(a->request, &r) < 0)
+            fail_msg("%s: %s", a->way->name, kvik_last_error());
+        same(a, r);
+        for (uint32_t i = 0; i < r->n_rows && a->g.use_cache; i++) {
+            assert_int_equal(kvik_cache_length(s.c, r->row[i]->seq), r->row[i]->n - 1);
+            assert_int_equal(kvik_cache_drop(s.c, r->row[i]->seq), 0);
+        }
+        kvik_result_free(r);
+        assert_int_equal(kvik_request_free(a->request), 0);
+        stage_close(&s);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -368,6 +417,7 @@ int main(void)
         cmocka_unit_test(freed),
         cmocka_unit_test(callbacks),
         cmocka_unit_test(ended_early),
+        cmocka_unit_test(ended_by_another),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
