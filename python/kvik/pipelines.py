@@ -11,6 +11,7 @@ from ._arrays import samples_of
 from .configuration import PretrainedConfig
 from .devices import accept_device
 from .errors import ArgumentError, KvikError, UnsupportedError
+from .generation.configuration_utils import merged
 from .generation.streamers import readers_told
 from .model import AutoModelForCausalLM
 from .processing import WhisperFeatureExtractor, WhisperTokenizer
@@ -228,6 +229,7 @@ def _is_chat(value: Any) -> bool:
     return isinstance(value, (list, tuple)) and bool(value) and isinstance(value[0], dict)
 
 
+_BEAMS = 5  # of a speech pipeline where neither the program nor the model says a number, as in Transformers
 # How Transformers cuts a recording: arguments that are not needed here.
 _WINDOWS = ("batch_size", "chunk_length_s", "stride_length_s", "ignore_warning")
 
@@ -281,10 +283,12 @@ class AutomaticSpeechRecognitionPipeline:
         are divided by their full scale; [n, channels] raises ValueError.  return_timestamps: True gives ``chunks``, a list of {"text", "timestamp":
         (start, end)} in seconds, one for each few words; "word" one for each word.  return_language adds "language", the
         name of it, to each chunk.  generate_kwargs, or further arguments: options of generate() that concern speech,
-        such as language, task, temperature, num_beams and max_new_tokens, and of a cache.
+        such as language, task, temperature, num_beams and max_new_tokens, and of a cache.  What they leave open is in
+        model.generation_config.  Where neither says otherwise a pipeline searches with 5 beams, as in Transformers;
+        num_beams=1 is faster.
 
         Returns {"text"} with the chunks; a list of those for a list.  Recordings of more than a window (30 seconds) need
-        return_timestamps.  One greedy run, unless num_beams or several temperatures are given; chunk_length_s is accepted and not needed.
+        return_timestamps.  chunk_length_s is accepted and not needed.
         """
         if isinstance(inputs, (list, tuple)) and not (inputs and np.isscalar(inputs[0]) and not isinstance(inputs[0], (str, bytes))):
             return [self(item, return_timestamps, return_language, generate_kwargs, **kwargs) for item in inputs]
@@ -303,8 +307,16 @@ class AutomaticSpeechRecognitionPipeline:
         """Transcribes one recording."""
         if timed not in (None, False, True, "word"):
             raise ArgumentError(f"return_timestamps={timed!r}: expected True, False or 'word'")
-        if self.model._general(options, None):
-            return self._general(inputs, timed, options)
+        config = options.pop("generation_config", None)
+        known = {k for k, v in merged(self.model.generation_config, config, options).items() if v is not None}
+        if "num_beams" not in known:
+            options["num_beams"] = _BEAMS
+        if not known & {"max_new_tokens", "max_length"}:
+            options["max_new_tokens"] = _DEFAULTS["max_new_tokens"]
+        if self.model._general(options, config):
+            return self._general(inputs, timed, {**options, "generation_config": config})
+        options = self.model._completed(options, config)
+        timed = options.get("return_timestamps") if timed is None else timed
         told = self._transcribe(inputs, {**options, "return_timestamps": bool(timed), "word_timestamps": timed == "word"})
         out: Dict[str, Any] = {"text": told["text"] if timed else self._text(told)}
         if timed or wants_language:
@@ -362,7 +374,8 @@ class AutomaticSpeechRecognitionPipeline:
     def _general(self, inputs: Any, timed: Any, options: Dict[str, Any]) -> Dict[str, Any]:
         """Uses generate() with options that the search for speech does not follow, such as a repetition penalty."""
         if isinstance(inputs, (str, os.PathLike, bytes, dict)) or timed:
-            raise UnsupportedError(f"{', '.join(self.model._general(options, None))}: with this option the pipeline takes samples "
+            names = self.model._general(options, options["generation_config"])
+            raise UnsupportedError(f"{', '.join(names)}: with this option the pipeline takes samples "
                                    "at 16 000 Hz, and gives no timestamps")
         features = self.feature_extractor(_one_channel(inputs), sampling_rate=16000)
         return {"text": self.tokenizer.batch_decode(self.model.generate(features.input_features, **options),

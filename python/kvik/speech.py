@@ -258,6 +258,12 @@ class SpeechSeq2SeqModel(Seq2SeqModel):
             texts = self._hear(source, options, attention_mask, kwargs, monitor_progress)
             return self._answer(texts, source.torch, bool(return_token_timestamps), bool(return_segments or want_dict))
 
+    def _completed(self, options: Dict[str, Any], config: Any = None) -> Dict[str, Any]:
+        """Returns the options of a transcript with what the call does not say: of a generation_config, else of the model's own."""
+        values = merged(self.generation_config, config, {k: v for k, v in options.items() if v is not None})
+        values["max_new_tokens"] = values.get("max_new_tokens") or self._given(options, config, "max_length")
+        return {**options, **{n: values[n] for n in (*_OF_SPEECH, *_BEAMS, "max_new_tokens") if values.get(n) is not None}}
+
     def _given(self, kwargs: Dict[str, Any], config: Any, name: str) -> Any:
         """Returns an option that the caller gave, as an argument or in an object that differs from the model's own."""
         value = kwargs.get(name)
@@ -327,11 +333,12 @@ class SpeechSeq2SeqModel(Seq2SeqModel):
 
         Memory does not grow with the length of a file.  options: those of generate() that concern speech (language, task,
         return_timestamps, temperature, the thresholds, condition_on_prev_tokens, max_new_tokens, seed, num_beams,
-        length_penalty, early_stopping), ``prompt`` (a text), ``word_timestamps``, and those of a cache.  progress(seconds, total)
-        is called for each window.
+        length_penalty, early_stopping), ``prompt`` (a text), ``word_timestamps``, and those of a cache.  What they leave open
+        is in model.generation_config, as for generate().  progress(seconds, total) is called for each window.
 
         Returns ``text``, ``language``, ``seconds`` and ``segments``, see SpeechOutput.  Of kvik.
         """
+        options = self._completed(options)
         if isinstance(recording, (str, os.PathLike)):
             if "://" in os.fspath(recording):
                 raise ArgumentError(f"{os.fspath(recording)}: kvik downloads nothing; fetch the recording first, and give its path")

@@ -82,8 +82,8 @@ class GenerationConfig:
         Path(directory, config_file_name).write_text(self.to_json_string(), encoding="utf-8")
 
     def update(self, **kwargs: Any) -> Dict[str, Any]:
-        """Sets options that exist; returns those that do not."""
-        known = set(option_names())
+        """Sets options that exist, or that this object has; returns the others."""
+        known = {*option_names(), *self.__dict__}
         unknown = {k: v for k, v in kwargs.items() if k not in known}
         self.__dict__.update({k: v for k, v in kwargs.items() if k in known})
         return unknown
