@@ -73,7 +73,7 @@ struct dev_config {
     const char *isa;    /* a name of dev_isa_names; NULL: $KVIK_ISA, else the best here */
 };
 int dev_open(const struct dev_config *c,
-             struct dev **out); /* ERR_UNSUPPORTED names a missing ISA */
+             struct dev **out); /* ERR_UNSUPPORTED names a missing ISA, or device (ops.h) */
 void dev_close(struct dev *d);
 const char *dev_isa_name(const struct dev *d);
 uint32_t dev_threads(const struct dev *d);
@@ -86,6 +86,21 @@ struct dev_limits {
     uint32_t tokens, k, n, heads, head_dim, max_len, tile;
 };
 int dev_reserve(struct dev *d, const struct dev_limits *lim);
+
+/* Memory.  Floats, ids and weights that operations read or write lie in memory of the device: where these functions say.  The
+ * host reaches it by dev_put and dev_get alone.  (The arrays and pages of a view are memory of the host still.)  On the
+ * CPU it is memory of the host, and an array is its own mirror; so nothing is copied there. */
+/* Returns n zeroed bytes that live as long as the device, aligned to 64; NULL with an error set. */
+void *dev_alloc(struct dev *d, size_t n);
+/* Returns where operations see n bytes of the host that never change: weights.  Valid while both live; NULL as above. */
+void *dev_weights(struct dev *d, const void *host, size_t n);
+/* Returns where operations see an array of the host: as it was at the last dev_put of it.  Valid while both live. */
+void *dev_mirror(struct dev *d, const void *host, size_t n);
+/* The same for an array that is there for a moment: valid until the next dev_lend.  Operations may write to it, and
+ * dev_get then brings it to the host. */
+void *dev_lend(struct dev *d, const void *host, size_t n);
+void dev_put(struct dev *d, void *at, const void *host, size_t n); /* to the device */
+void dev_get(struct dev *d, void *host, const void *at, size_t n); /* to the host */
 
 struct dev_weight { /* [rows][cols] as it lies in the file; possibly unaligned */
     const void *data;

@@ -257,7 +257,7 @@ static void plan(struct attn_job *j, struct attn_iter *it)
     }
 }
 
-void dev_attention(struct dev *d, const struct kv_view *v, const struct dev_attn *a)
+void cpu_attention(struct dev *d, const struct kv_view *v, const struct dev_attn *a)
 {
     struct attn_job j = {.v = v, .a = a, .pool = d->pool, .scratch = d->attn};
     j.k = ((attn_kernels_fn)cpu_kernel_get(d, CPU_ATTN_ATOM, CPU_ANY))();

@@ -114,7 +114,7 @@ static void probe(void *ctx, uint32_t task, uint32_t thread)
     soften(out, MIN(v->sinks, lo), lo, hi, j->a->softcap, sink);
 }
 
-void dev_attention_probe(struct dev *d, const struct kv_view *v, const struct dev_attn *a,
+void cpu_attention_probe(struct dev *d, const struct kv_view *v, const struct dev_attn *a,
                          const struct dev_probe *lane)
 {
     struct job j = {.d = d, .v = v, .a = a, .lane = lane};

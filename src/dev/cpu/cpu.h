@@ -7,7 +7,7 @@
  * means a slower answer with the same bits. */
 #pragma once
 #include "base/thread.h"
-#include "dev/dev.h"
+#include "dev/ops.h"
 
 /* One function type per operation; `fn` is cast back by the caller of cpu_kernel_get. */
 typedef void (*cpu_fn)(void);
@@ -26,7 +26,7 @@ enum cpu_op {
     CPU_RMSNORM,    /* cpu_row_fn */
     CPU_LAYERNORM,  /* cpu_row_fn */
     CPU_SOFTMAX,    /* cpu_row_fn */
-    CPU_ADD,        /* cpu_map_fn; so are those that follow: x += y */
+    CPU_ADD,        /* cpu_map_fn; so are those that follow, in the order of enum dev_map: x += y */
     CPU_SCALE,      /* x *= p */
     CPU_SILU_MUL,   /* silu(x) * y */
     CPU_GELU_MUL,   /* gelu(x) * y */
@@ -142,7 +142,10 @@ typedef void (*cpu_mm_fn)(const struct cpu_mm *j);
 void cpu_mm_q_ref(const struct cpu_mm *j);
 
 struct dev {
-    struct pool *pool; /* owned */
+    const struct dev_ops *op; /* first: see dev/ops.h */
+    struct pool *pool;        /* owned */
+    void **own;               /* [n_own] what cpu_alloc gave */
+    uint32_t n_own;
     enum dev_isa isa;
     struct dev_limits lim;
     unsigned char *scratch; /* owned; everything below lies in it */
@@ -158,6 +161,26 @@ struct dev {
     size_t probe_bytes;
     cpu_fn fn[CPU_OPS][DT_COUNT];
 };
+
+/* The operations of the table that open.c puts together. */
+dev_matmul_fn cpu_matmul;
+dev_embed_fn cpu_embed;
+dev_norm_fn cpu_norm;
+dev_map_fn cpu_map;
+dev_scale_rows_fn cpu_scale_rows;
+dev_rope_fn cpu_rope;
+dev_cut_fn cpu_cut;
+dev_rows_fn cpu_rows;
+dev_unfold_fn cpu_unfold;
+dev_choose_fn cpu_choose;
+dev_experts_fn cpu_experts;
+dev_kv_write_fn cpu_kv_write;
+dev_kv_seal_fn cpu_kv_seal;
+dev_attention_fn cpu_attention;
+dev_attention_probe_fn cpu_attention_probe;
+dev_conv_fn cpu_conv;
+dev_scan_fn cpu_scan;
+dev_delta_fn cpu_delta;
 
 static inline cpu_fn cpu_kernel_get(const struct dev *d, enum cpu_op op, enum dtype t)
 {

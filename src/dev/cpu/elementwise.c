@@ -3,6 +3,8 @@
  * costs more. */
 #include "dev/cpu/cpu.h"
 
+#include <assert.h>
+
 #define SPLIT_VALUES 8192u /* values per task */
 
 struct elem {
@@ -37,30 +39,13 @@ static void row_task(void *ctx, uint32_t task, uint32_t thread)
     }
 }
 
-static void run_rows(struct dev *d, enum cpu_op op, struct elem *e, uint32_t n)
+void cpu_norm(struct dev *d, enum dev_norm kind, const float *x, const float *w, const float *b,
+              float eps, uint32_t n, uint32_t dim, float *out)
 {
-    e->fn = cpu_kernel_get(d, op, CPU_ANY);
-    run(d, e, row_task, n, e->dim);
-}
-
-void dev_rmsnorm(struct dev *d, const float *x, const float *w, float eps, uint32_t n, uint32_t dim,
-                 float *out)
-{
-    struct elem e = {.y = x, .w = w, .out = out, .p = eps, .dim = dim};
-    run_rows(d, CPU_RMSNORM, &e, n);
-}
-
-void dev_layernorm(struct dev *d, const float *x, const float *w, const float *b, float eps,
-                   uint32_t n, uint32_t dim, float *out)
-{
+    static const enum cpu_op op[] = {CPU_RMSNORM, CPU_LAYERNORM, CPU_SOFTMAX};
     struct elem e = {.y = x, .w = w, .b = b, .out = out, .p = eps, .dim = dim};
-    run_rows(d, CPU_LAYERNORM, &e, n);
-}
-
-void dev_softmax(struct dev *d, float *x, uint32_t n, uint32_t dim)
-{
-    struct elem e = {.y = x, .out = x, .dim = dim};
-    run_rows(d, CPU_SOFTMAX, &e, n);
+    e.fn = cpu_kernel_get(d, op[kind], CPU_ANY);
+    run(d, &e, row_task, n, dim);
 }
 
 static void map_task(void *ctx, uint32_t task, uint32_t thread)
@@ -73,62 +58,23 @@ static void map_task(void *ctx, uint32_t task, uint32_t thread)
                         (size_t)(end - first) * e->dim);
 }
 
-static void run_map(struct dev *d, enum cpu_op op, struct elem *e, uint32_t n, uint32_t dim)
+/* The same operand for every token. */
+static void row_map_task(void *ctx, uint32_t task, uint32_t thread)
 {
-    e->fn = cpu_kernel_get(d, op, CPU_ANY);
-    e->dim = dim;
-    run(d, e, map_task, n, dim);
+    const struct elem *e = ctx;
+    (void)thread;
+    uint32_t end = MIN((task + 1) * e->per_task, e->tokens);
+    for (uint32_t t = task * e->per_task; t < end; t++)
+        ((cpu_map_fn)e->fn)(e->x + (size_t)t * e->dim, e->y, e->p, e->q, e->dim);
 }
 
-void dev_add(struct dev *d, float *x, const float *y, uint32_t n, uint32_t dim)
+void cpu_map(struct dev *d, enum dev_map op, float *x, const float *y, bool shared, float p,
+             float q, uint32_t n, uint32_t dim)
 {
-    run_map(d, CPU_ADD, &(struct elem){.x = x, .y = y}, n, dim);
-}
-
-void dev_silu_mul(struct dev *d, float *gate, const float *up, uint32_t n, uint32_t dim)
-{
-    run_map(d, CPU_SILU_MUL, &(struct elem){.x = gate, .y = up}, n, dim);
-}
-
-void dev_gelu_mul(struct dev *d, float *gate, const float *up, uint32_t n, uint32_t dim)
-{
-    run_map(d, CPU_GELU_MUL, &(struct elem){.x = gate, .y = up}, n, dim);
-}
-
-void dev_gelu_erf_mul(struct dev *d, float *gate, const float *up, uint32_t n, uint32_t dim)
-{
-    run_map(d, CPU_GELU_ERF_MUL, &(struct elem){.x = gate, .y = up}, n, dim);
-}
-
-void dev_gelu(struct dev *d, float *x, uint32_t n, uint32_t dim)
-{
-    run_map(d, CPU_GELU, &(struct elem){.x = x}, n, dim);
-}
-
-void dev_gelu_erf(struct dev *d, float *x, uint32_t n, uint32_t dim)
-{
-    run_map(d, CPU_GELU_ERF, &(struct elem){.x = x}, n, dim);
-}
-
-void dev_relu(struct dev *d, float *x, uint32_t n, uint32_t dim)
-{
-    run_map(d, CPU_RELU, &(struct elem){.x = x}, n, dim);
-}
-
-void dev_mul(struct dev *d, float *x, const float *y, uint32_t n, uint32_t dim)
-{
-    run_map(d, CPU_MUL, &(struct elem){.x = x, .y = y}, n, dim);
-}
-
-void dev_swiglu_clamped(struct dev *d, float *gate, const float *up, float alpha, float limit,
-                        uint32_t n, uint32_t dim)
-{
-    run_map(d, CPU_SWIGLU, &(struct elem){.x = gate, .y = up, .p = alpha, .q = limit}, n, dim);
-}
-
-void dev_scale(struct dev *d, float *x, float by, uint32_t n, uint32_t dim)
-{
-    run_map(d, CPU_SCALE, &(struct elem){.x = x, .p = by}, n, dim);
+    struct elem e = {.x = x, .y = y, .p = p, .q = q, .dim = dim};
+    static_assert(CPU_ADD + (int)DEV_SOFTPLUS == CPU_SOFTPLUS, "the maps have one order");
+    e.fn = cpu_kernel_get(d, (enum cpu_op)(CPU_ADD + (int)op), CPU_ANY);
+    run(d, &e, shared ? row_map_task : map_task, n, dim);
 }
 
 static void scale_rows_task(void *ctx, uint32_t task, uint32_t thread)
@@ -140,44 +86,10 @@ static void scale_rows_task(void *ctx, uint32_t task, uint32_t thread)
         ((cpu_map_fn)e->fn)(e->x + (size_t)t * e->dim, NULL, e->y[t], 0, e->dim);
 }
 
-void dev_scale_rows(struct dev *d, float *x, const float *by, uint32_t n, uint32_t dim)
+void cpu_scale_rows(struct dev *d, float *x, const float *by, uint32_t n, uint32_t dim)
 {
     struct elem e = {.x = x, .y = by, .dim = dim, .fn = cpu_kernel_get(d, CPU_SCALE, CPU_ANY)};
     run(d, &e, scale_rows_task, n, dim);
-}
-
-/* The same operand for every token. */
-static void row_map_task(void *ctx, uint32_t task, uint32_t thread)
-{
-    const struct elem *e = ctx;
-    (void)thread;
-    uint32_t end = MIN((task + 1) * e->per_task, e->tokens);
-    for (uint32_t t = task * e->per_task; t < end; t++)
-        ((cpu_map_fn)e->fn)(e->x + (size_t)t * e->dim, e->y, e->p, e->q, e->dim);
-}
-
-void dev_mul_row(struct dev *d, float *x, const float *w, uint32_t n, uint32_t dim)
-{
-    struct elem e = {.x = x, .y = w, .dim = dim, .fn = cpu_kernel_get(d, CPU_MUL, CPU_ANY)};
-    run(d, &e, row_map_task, n, dim);
-}
-
-void dev_softplus(struct dev *d, float *x, const float *bias, float lo, float hi, uint32_t n,
-                  uint32_t dim)
-{
-    struct elem e = {.x = x, .y = bias, .p = lo, .q = hi, .dim = dim};
-    e.fn = cpu_kernel_get(d, CPU_SOFTPLUS, CPU_ANY);
-    run(d, &e, row_map_task, n, dim);
-}
-
-void dev_softcap(struct dev *d, float *x, float cap, uint32_t n, uint32_t dim)
-{
-    run_map(d, CPU_SOFTCAP, &(struct elem){.x = x, .p = cap}, n, dim);
-}
-
-void dev_sigmoid(struct dev *d, float *x, uint32_t n, uint32_t dim)
-{
-    run_map(d, CPU_SIGMOID, &(struct elem){.x = x}, n, dim);
 }
 
 static void rope_task(void *ctx, uint32_t task, uint32_t thread)
@@ -190,7 +102,7 @@ static void rope_task(void *ctx, uint32_t task, uint32_t thread)
                              e->y + (size_t)t * half, e->w + (size_t)t * half);
 }
 
-void dev_rope(struct dev *d, float *x, size_t ldx, uint32_t n, uint32_t heads, uint32_t dim,
+void cpu_rope(struct dev *d, float *x, size_t ldx, uint32_t n, uint32_t heads, uint32_t dim,
               uint32_t rot, bool interleaved, const float *cos, const float *sin)
 {
     struct elem e = {.x = x,

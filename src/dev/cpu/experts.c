@@ -29,7 +29,7 @@ static void divide(float *w, uint32_t n)
         w[i] /= sum;
 }
 
-void dev_choose(struct dev *d, const float *score, uint32_t n, uint32_t n_experts, uint32_t top,
+void cpu_choose(struct dev *d, const float *score, uint32_t n, uint32_t n_experts, uint32_t top,
                 bool share, uint32_t *chosen, float *weight)
 {
     (void)d;
@@ -70,7 +70,7 @@ static void expert(struct dev *d, enum dev_compute mode, const struct dev_expert
     if (!a->weigh_input) dev_scale_rows(d, a->y, a->by, n, a->hidden);
 }
 
-void dev_experts(struct dev *d, enum dev_compute mode, const struct dev_experts *a, const float *x,
+void cpu_experts(struct dev *d, enum dev_compute mode, const struct dev_experts *a, const float *x,
                  uint32_t n, float *out)
 {
     memset(out, 0, (size_t)n * a->hidden * sizeof *out);

@@ -81,7 +81,7 @@ static void write_head(void *ctx, uint32_t head, uint32_t thread)
     }
 }
 
-void dev_kv_write(struct dev *d, const struct kv_view *v, uint32_t plane, const float *x,
+void cpu_kv_write(struct dev *d, const struct kv_view *v, uint32_t plane, const float *x,
                   size_t ldx)
 {
     const struct kv_shape *s = &v->shape[plane];
@@ -120,7 +120,7 @@ static void seal_tile(void *ctx, uint32_t task, uint32_t thread)
               lead);
 }
 
-void dev_kv_seal(struct dev *d, const struct kv_view *v)
+void cpu_kv_seal(struct dev *d, const struct kv_view *v)
 {
     if (!v->first || !v->sealed.rows) return;
     for (uint32_t i = 0; i < v->n_planes; i++)

@@ -235,7 +235,7 @@ static void matmul_pass(struct plan *p)
     pool_run(p->d->pool, threads, mm_task, p);
 }
 
-void dev_matmul(struct dev *d, enum dev_compute mode, const float *x, size_t ldx, uint32_t n,
+void cpu_matmul(struct dev *d, enum dev_compute mode, const float *x, size_t ldx, uint32_t n,
                 const struct dev_mm *mm, uint32_t n_mm)
 {
     if (n == 0 || n_mm == 0) return;

@@ -87,37 +87,22 @@ static void bind_kernels(struct dev *d)
     }
 }
 
-int dev_open(const struct dev_config *c, struct dev **out)
+static void cpu_close(struct dev *d)
 {
-    enum dev_isa isa = DEV_REF;
-    TRY(choose_isa(c ? c->isa : NULL, &isa));
-    struct dev *d = mem_alloc(sizeof *d);
-    if (!d) return ERR_NOMEM;
-    d->isa = isa;
-    bind_kernels(d);
-    int e = pool_open(&d->pool, c ? c->n_threads : 0);
-    if (e < 0) {
-        mem_free(d);
-        return e;
-    }
-    *out = d;
-    return 0;
-}
-
-void dev_close(struct dev *d)
-{
-    if (!d) return;
     pool_close(d->pool);
+    for (uint32_t i = 0; i < d->n_own; i++)
+        mem_free(d->own[i]);
+    mem_free(d->own);
     mem_free(d->scratch);
     mem_free(d);
 }
 
-const char *dev_isa_name(const struct dev *d)
+static const char *cpu_isa(const struct dev *d)
 {
     return isa_names[d->isa];
 }
 
-uint32_t dev_threads(const struct dev *d)
+static uint32_t cpu_threads(const struct dev *d)
 {
     return pool_threads(d->pool);
 }
@@ -131,7 +116,7 @@ static bool place(size_t *at, size_t n, size_t size, size_t *where)
            ck_add(*at, bytes & ~(size_t)63, at);
 }
 
-int dev_reserve(struct dev *d, const struct dev_limits *lim)
+static int cpu_reserve(struct dev *d, const struct dev_limits *lim)
 {
     struct dev_limits l = {
         MAX(lim->tokens, d->lim.tokens),
@@ -172,3 +157,81 @@ int dev_reserve(struct dev *d, const struct dev_limits *lim)
     d->probe_bytes = probe_bytes;
     return 0;
 }
+
+/* --- memory: that of the host, so an array is its own mirror */
+static void *cpu_alloc(struct dev *d, size_t n)
+{
+    void **own = mem_grow(d->own, d->n_own + 1u, sizeof *own);
+    if (!own) return NULL;
+    d->own = own;
+    void *p = mem_aligned(n);
+    if (p) own[d->n_own++] = p;
+    return p;
+}
+
+static void *cpu_mirror(struct dev *d, const void *host, size_t n)
+{
+    (void)d, (void)n;
+    return (void *)(uintptr_t)host;
+}
+
+static void cpu_put(struct dev *d, void *at, const void *host, size_t n)
+{
+    (void)d;
+    if (at != host) memcpy(at, host, n);
+}
+
+static void cpu_get(struct dev *d, void *host, const void *at, size_t n)
+{
+    cpu_put(d, host, at, n);
+}
+
+static const struct dev_ops ops = {.close = cpu_close,
+                                   .isa = cpu_isa,
+                                   .threads = cpu_threads,
+                                   .reserve = cpu_reserve,
+                                   .alloc = cpu_alloc,
+                                   .weights = cpu_mirror,
+                                   .mirror = cpu_mirror,
+                                   .lend = cpu_mirror,
+                                   .put = cpu_put,
+                                   .get = cpu_get,
+                                   .matmul = cpu_matmul,
+                                   .embed = cpu_embed,
+                                   .norm = cpu_norm,
+                                   .map = cpu_map,
+                                   .scale_rows = cpu_scale_rows,
+                                   .rope = cpu_rope,
+                                   .cut = cpu_cut,
+                                   .rows = cpu_rows,
+                                   .unfold = cpu_unfold,
+                                   .choose = cpu_choose,
+                                   .experts = cpu_experts,
+                                   .kv_write = cpu_kv_write,
+                                   .kv_seal = cpu_kv_seal,
+                                   .attention = cpu_attention,
+                                   .attention_probe = cpu_attention_probe,
+                                   .conv = cpu_conv,
+                                   .scan = cpu_scan,
+                                   .delta = cpu_delta};
+
+static int cpu_open(const struct dev_config *c, struct dev **out)
+{
+    enum dev_isa isa = DEV_REF;
+    TRY(choose_isa(c ? c->isa : NULL, &isa));
+    struct dev *d = mem_alloc(sizeof *d);
+    if (!d) return ERR_NOMEM;
+    d->op = &ops;
+    d->isa = isa;
+    bind_kernels(d);
+    int e = pool_open(&d->pool, c ? c->n_threads : 0);
+    if (e < 0) {
+        mem_free(d);
+        return e;
+    }
+    *out = d;
+    return 0;
+}
+
+static const struct dev_kind cpu = {.name = "cpu", .open = cpu_open};
+DEV_KIND(cpu, &cpu);
