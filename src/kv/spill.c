@@ -153,6 +153,9 @@ int spill_read(struct kv *kv, const struct pages *p, uint32_t id, unsigned char 
 {
     struct stream *st = &kv->stream;
     struct kv_io *io = st->load[0].io;
+    /* The open step of another sequence may have reads in flight, which `io` describes.  They end here,
+     * and the step reads again what it needs. */
+    stage_end(kv);
     for (uint32_t site = 0; site < p->n_sites;) {
         uint32_t k = 0;
         for (; k < KV_TIER_DEPTH && site < p->n_sites; k++, site++)
