@@ -113,7 +113,7 @@ void block_attn_graph(struct graph *g, uint32_t layer, uint32_t site, const stru
     uint32_t hidden = a->o.rows;
     mod_norm(g, &a->norm, h, 1, hidden, b->norm);
     block_attend(g, layer, site, a, f, b, b->norm);
-    if (f->last) mod_narrow(g, b->att, a->o.cols);
+    mod_narrow(g, layer, b->att, a->o.cols);
     mod_linear(g, b->att, (struct mod_out[]){{&a->o, a->bo, b->norm}}, 1);
     if (a->post_norm.kind) mod_norm(g, &a->post_norm, b->norm, 1, hidden, b->norm);
     mod_add(g, h, b->norm, hidden);
@@ -171,8 +171,7 @@ int block_stack_graph(const struct model *m, struct graph *g)
     mod_embed(g);
     for (uint32_t i = 0; i < m->n_layers; i++) {
         mod_mark(g, i);
-        struct block_form form = {.scale = 1.0f / sqrtf((float)m->site[i].plane[0].dim),
-                                  .last = i + 1 == m->n_layers};
+        struct block_form form = {.scale = 1.0f / sqrtf((float)m->site[i].plane[0].dim)};
         block_attn_graph(g, i, i, &l[i].attn, &form, &b);
         block_mlp_graph(g, &l[i].mlp, &b);
     }

@@ -36,12 +36,11 @@ struct block_form { /* how one layer attends */
     int rope;       /* number of the rope, -1: none */
     float scale, softcap;
     const float *sink_logit;
-    bool last; /* no word behind this attention mixes tokens: see mod_narrow */
 };
 /* b->att = attention of x, which is normalized already, over a site; without the output projection. */
 void block_attend(struct graph *g, uint32_t layer, uint32_t site, const struct block_attn *a,
                   const struct block_form *f, const struct block_buffers *b, const float *x);
-/* h += post_norm(attention(norm(h))).  Weights and site are separate arguments, since layers that share weights have
+/* h += post_norm(attention(norm(h))), with mod_narrow behind the attention.  Weights and site are separate arguments, since layers that share weights have
  * sites of their own. */
 void block_attn_graph(struct graph *g, uint32_t layer, uint32_t site, const struct block_attn *a,
                       const struct block_form *f, const struct block_buffers *b);

@@ -110,7 +110,6 @@ int gemma_graph(const struct model *m, struct graph *g)
     for (uint32_t i = 0; i < m->n_layers; i++) {
         mod_mark(g, i);
         form.rope = m->n_ropes > 1 && m->site[i].window;
-        form.last = i + 1 == m->n_layers;
         block_attn_graph(g, i, i, &w->layer[i].attn, &form, &b);
         block_mlp_graph(g, &w->layer[i].mlp, &b);
     }

@@ -209,8 +209,9 @@ static int narrow_run(struct pass *p, const void *arg)
     return 0;
 }
 
-void mod_narrow(struct graph *g, float *x, uint32_t width)
+void mod_narrow(struct graph *g, uint32_t layer, float *x, uint32_t width)
 {
+    if (layer + 1 < g->x->m->n_layers) return;
     needs_all(g);
     g->narrow = true;
     word(g, narrow_run, &(struct narrow){x, width}, sizeof(struct narrow));

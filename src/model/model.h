@@ -533,10 +533,11 @@ void mod_embed(struct graph *g);
 /* Shows the residual stream to probes.  Use it once at the top of each layer, after everything that is added to the
  * embedding. */
 void mod_mark(struct graph *g, uint32_t layer);
-/* The words behind this one compute only the tokens whose logits are wanted, as what follows the last attention needs no
- * others.  Their rows of h and of x, which has `width` values for each token, move to the front.  In a step with a
- * probe nothing moves, since a probe shows all tokens.  A word behind it that has a site or rotates is refused. */
-void mod_narrow(struct graph *g, float *x, uint32_t width);
+/* To be put behind the attention of every layer, of which the last matters: what follows needs only the tokens whose logits
+ * are wanted, so the words behind it compute no others.  Their rows of h and of x, which has `width` values for each token,
+ * move to the front.  In a step with a probe nothing moves, since a probe shows all tokens.  A word behind it that has a
+ * site or rotates is refused. */
+void mod_narrow(struct graph *g, uint32_t layer, float *x, uint32_t width);
 /* Adds learned positions: x += row pos of w. */
 void mod_embed_positions(struct graph *g, const struct dev_weight *w, float *x);
 /* out = norm of x, which out may be; per: rows of `width` values per token (heads, for norms of heads). */

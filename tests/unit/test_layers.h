@@ -30,8 +30,9 @@ struct spec {
 
 /* --- the architecture, whose layers config.json lists */
 static const float decay = 0.8f;
-static uint32_t narrow_after; /* 1 + the layer behind which mod_narrow stands; 0: the last one */
-static bool narrow_twice;     /* another mod_narrow stands behind all layers */
+/* 1 + a layer behind which mod_narrow is told that it is the last; 0: none */
+static uint32_t narrow_after;
+static bool narrow_twice; /* another mod_narrow stands behind all layers */
 
 static struct kind kind_of(const struct model *m, uint32_t layer)
 {
@@ -148,14 +149,13 @@ static int layers_graph(const struct model *m, struct graph *g)
     struct block_buffers b = block_buffers_new(g, m, m->ffn);
     float *h = graph_h(g), *x = graph_buffer(g, HEADS * HIDDEN),
           *y = graph_buffer(g, HEADS * HIDDEN);
-    uint32_t narrow = narrow_after ? narrow_after - 1 : m->n_layers - 1;
     mod_embed(g);
     for (uint32_t i = 0; i < m->n_layers; i++) {
         struct kind k = kind_of(m, i);
         const struct block_attn *a = &l[i].attn;
         int rope = k.dim == m->head_dim ? 0 : 1;
-        struct block_form form = {
-            .rope = k.rope ? rope : -1, .scale = 1 / sqrtf((float)k.dim), .last = i == narrow};
+        const struct block_form form = {.rope = k.rope ? rope : -1,
+                                        .scale = 1 / sqrtf((float)k.dim)};
         mod_mark(g, i);
         if (k.does == ATTENDS) {
             block_attn_graph(g, i, i, a, &form, &b);
@@ -170,9 +170,10 @@ static int layers_graph(const struct model *m, struct graph *g)
             mod_linear(g, k.does == SUMS ? y : b.att, (struct mod_out[]){{&a->o, NULL, b.norm}}, 1);
             mod_add(g, h, b.norm, HIDDEN);
         }
+        if (i + 1 == narrow_after) mod_narrow(g, m->n_layers - 1, b.norm, HIDDEN);
         block_mlp_graph(g, &l[i].mlp, &b);
     }
-    if (narrow_twice) mod_narrow(g, b.norm, HIDDEN);
+    if (narrow_twice) mod_narrow(g, m->n_layers - 1, b.norm, HIDDEN);
     return 0;
 }
 

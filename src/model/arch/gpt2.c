@@ -175,7 +175,7 @@ static int gpt2_graph(const struct model *m, struct graph *g)
                                                  .v = v,
                                                  .out = att,
                                                  .scale = l->scale});
-        if (i + 1 == m->n_layers) mod_narrow(g, att, d);
+        mod_narrow(g, i, att, d);
         mod_linear(g, att, (struct mod_out[]){{&l->o, l->bo, x}}, 1);
         mod_add(g, h, x, d);
         mod_norm(g, &l->norm2, h, 1, d, x);

@@ -161,10 +161,8 @@ static int gpt_oss_graph(const struct model *m, struct graph *g)
     struct moe_buffers *mb = moe_buffers_new(g, m->hidden, l->moe.n, l->moe.top, m->ffn);
     mod_embed(g);
     for (uint32_t i = 0; i < m->n_layers; i++) {
-        struct block_form form = {.rope = 0,
-                                  .scale = 1.0f / sqrtf((float)m->head_dim),
-                                  .sink_logit = l[i].sink_logit,
-                                  .last = i + 1 == m->n_layers};
+        struct block_form form = {
+            .rope = 0, .scale = 1.0f / sqrtf((float)m->head_dim), .sink_logit = l[i].sink_logit};
         mod_mark(g, i);
         block_attn_graph(g, i, i, &l[i].attn, &form, &b);
         mod_norm(g, &l[i].norm, h, 1, m->hidden, b.norm);

@@ -244,7 +244,7 @@ static void attend(struct graph *g, const struct model *m, uint32_t i,
                                              .v = b->v,
                                              .out = b->att,
                                              .scale = 1.0f / sqrtf((float)m->head_dim)});
-    if (i + 1 == m->n_layers) mod_narrow(g, b->att, a->o.cols);
+    mod_narrow(g, i, b->att, a->o.cols);
     mod_linear(g, b->att, (struct mod_out[]){{&a->o, a->bo, b->norm}}, 1);
     mod_add(g, graph_h(g), b->norm, m->hidden);
 }

@@ -69,11 +69,10 @@ static int mixtral_graph(const struct model *m, struct graph *g)
     float *h = graph_h(g), *y = graph_buffer(g, m->hidden);
     struct block_buffers b = block_buffers_new(g, m, 1);
     struct moe_buffers *mb = moe_buffers_new(g, m->hidden, l->moe.n, l->moe.top, m->ffn);
-    struct block_form form = {.rope = 0, .scale = 1.0f / sqrtf((float)m->head_dim)};
+    const struct block_form form = {.rope = 0, .scale = 1.0f / sqrtf((float)m->head_dim)};
     mod_embed(g);
     for (uint32_t i = 0; i < m->n_layers; i++) {
         mod_mark(g, i);
-        form.last = i + 1 == m->n_layers;
         block_attn_graph(g, i, i, &l[i].attn, &form, &b);
         mod_norm(g, &l[i].norm, h, 1, m->hidden, b.norm);
         mod_moe(g, &l[i].moe, mb, b.norm, y);

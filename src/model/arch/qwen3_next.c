@@ -291,7 +291,7 @@ static int qwen3_next_graph(const struct model *m, struct graph *g)
             attend(m, g, i, &l->attn, &b);
         else
             delta_graph(g, i, &l->net, &b.net, b.x, b.x);
-        if (i + 1 == m->n_layers) mod_narrow(g, b.x, d);
+        mod_narrow(g, i, b.x, d);
         mod_add(g, h, b.x, d);
         mod_norm(g, &l->ff_norm, h, 1, d, b.x);
         feed(m, g, l, &b);
