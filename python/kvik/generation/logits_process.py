@@ -243,6 +243,15 @@ class RepetitionPenaltyLogitsProcessor(_OfLibrary):
         return ids, 0
 
 
+class _OfText(_OfLibrary):
+    """A processor that looks at the text, of which the first _prompt tokens are the prompt."""
+
+    _prompt = 0
+
+    def _text(self, ids: np.ndarray, row: int, rows: int) -> Optional[Tuple[np.ndarray, int]]:
+        return ids, min(self._prompt, ids.size)
+
+
 class _OfEncoder(_OfLibrary):
     """A processor that looks at the ids of an encoder's input, or of a prompt: [batch, tokens]."""
 
@@ -286,7 +295,7 @@ class EncoderNoRepeatNGramLogitsProcessor(_OfEncoder):
         return None if ids.size + 1 < self.ngram_size else super()._text(ids, row, rows)
 
 
-class NoRepeatNGramLogitsProcessor(_OfLibrary):
+class NoRepeatNGramLogitsProcessor(_OfText):
     """Bans what would complete ngram_size tokens that the text already has in a row."""
 
     _option = "no_repeat_ngram_size"
@@ -295,11 +304,8 @@ class NoRepeatNGramLogitsProcessor(_OfLibrary):
         self.ngram_size = _count("ngram_size", ngram_size, 1)
         self._take(no_repeat_ngram_size=self.ngram_size)
 
-    def _text(self, ids: np.ndarray, row: int, rows: int) -> Optional[Tuple[np.ndarray, int]]:
-        return ids, 0
 
-
-class SequenceBiasLogitsProcessor(_OfLibrary):
+class SequenceBiasLogitsProcessor(_OfText):
     """Adds a bias to the token that would complete a sequence: [[[5], -2.0], [[7, 8], 1.5]], or {(5,): -2.0}."""
 
     _option: Optional[str] = "sequence_bias"
@@ -308,9 +314,6 @@ class SequenceBiasLogitsProcessor(_OfLibrary):
         self.sequence_bias = sequence_bias
         _need(bool(sequence_bias), "sequence_bias", sequence_bias, "at least one sequence")
         self._take(sequence_bias=sequence_bias)
-
-    def _text(self, ids: np.ndarray, row: int, rows: int) -> Optional[Tuple[np.ndarray, int]]:
-        return ids, 0
 
 
 class NoBadWordsLogitsProcessor(SequenceBiasLogitsProcessor):
@@ -353,7 +356,7 @@ class SuppressTokensAtBeginLogitsProcessor(_OfLibrary):
         return (ids, ids.size) if ids.size == self.begin_index else None
 
 
-class MinLengthLogitsProcessor(_OfLibrary):
+class MinLengthLogitsProcessor(_OfText):
     """Bans the end-of-sequence tokens until the text has min_length tokens."""
 
     _option = "min_length"
@@ -361,9 +364,6 @@ class MinLengthLogitsProcessor(_OfLibrary):
     def __init__(self, min_length: int, eos_token_id: Any, device: Any = "cpu") -> None:
         self.min_length, self.eos_token_id = _count("min_length", min_length, 0), _ids("eos_token_id", eos_token_id)
         self._take(min_length=self.min_length, eos_token_id=self.eos_token_id)
-
-    def _text(self, ids: np.ndarray, row: int, rows: int) -> Optional[Tuple[np.ndarray, int]]:
-        return ids, 0
 
 
 class MinNewTokensLengthLogitsProcessor(_OfLibrary):
@@ -406,7 +406,7 @@ class ForcedEOSTokenLogitsProcessor(_OfLibrary):
         return (ids, ids.size) if ids.size == self.max_length - 1 else None
 
 
-class ExponentialDecayLengthPenalty(_OfLibrary):
+class ExponentialDecayLengthPenalty(_OfText):
     """Makes the end likelier with every token: (start, factor), counted from input_ids_seq_length."""
 
     _option = "exponential_decay_length_penalty"
@@ -416,9 +416,6 @@ class ExponentialDecayLengthPenalty(_OfLibrary):
         self.eos_token_id, self._prompt = _ids("eos_token_id", eos_token_id), _count("input_ids_seq_length", input_ids_seq_length, 0)
         self.regulation_start, self.regulation_factor = start + self._prompt, factor
         self._take(exponential_decay_length_penalty=[int(start), float(factor)], eos_token_id=self.eos_token_id)
-
-    def _text(self, ids: np.ndarray, row: int, rows: int) -> Optional[Tuple[np.ndarray, int]]:
-        return ids, min(self._prompt, ids.size)
 
 
 class InfNanRemoveLogitsProcessor(_OfLibrary):
