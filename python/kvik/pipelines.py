@@ -27,6 +27,8 @@ _TOKENIZER_TAKES = ("add_special_tokens", "padding", "truncation")
 _TEMPLATE_TAKES = ("tools", "documents")
 # Arguments that choose between the whole text, the new one, and token ids.
 _FORM = ("return_full_text", "return_text", "return_tensors")
+_PREFIX = " prefix"  # the tokens of a prefix, among the options of a call
+_NO_LIMIT = 10**30  # model_max_length of a tokenizer whose files name none
 # Arguments of a pipeline that change nothing here.
 _IGNORED = ("framework", "num_workers", "trust_remote_code", "use_fast", "token", "use_auth_token", "image_processor",
             "video_processor", "binary_output")
@@ -95,7 +97,9 @@ class TextGenerationPipeline:
 
         skip_special_tokens=False keeps special tokens in the new text.  stop_sequence: a text or a list that ends the answer.
         tools and documents are those of the chat template; add_special_tokens, truncation and tokenizer_encode_kwargs those of
-        the tokenizer; prefix stands before the text.  Further arguments are options of generate().  Where neither they nor the
+        the tokenizer; prefix stands before the text.  handle_long_generation="hole" cuts the beginning of a text that leaves less
+        than max_new_tokens of the tokenizer's model_max_length (if that is not known, of the model's context); None leaves it as
+        it is.  Further arguments are options of generate().  Where neither they nor the
         model's generation_config say otherwise, a pipeline draws up to 256 tokens at a temperature of 0.7, as in Transformers.
         batch_size: so many inputs are generated at once, which is faster; greedy tokens stay the same.
         """
@@ -137,7 +141,10 @@ class TextGenerationPipeline:
             for item in items:
                 rest = dict(options)
                 encoded.append(self._encode(item, self._goes_on(item, wanted.final), rest))
+            hole = rest.pop("handle_long_generation", None)
             rest = self._options(rest)
+            if hole is not None:
+                encoded = self._cut(encoded, hole, rest)
             if len(items) > 1 and (self.tokenizer.pad_token_id is None or any(ids is None for ids, _ in encoded)):
                 return [self._rows([item], [one], rest, wanted)[0] for item, one in zip(items, encoded)]
             return self._rows(items, encoded, rest, wanted)
@@ -185,6 +192,8 @@ class TextGenerationPipeline:
         more.update(options.pop("tokenizer_encode_kwargs", None) or {})
         given = {name: options.pop(name, None) for name in _TEMPLATE_TAKES}
         prefix = options.pop("prefix", None) or ""
+        if prefix:
+            options[_PREFIX] = len(self.tokenizer(prefix, add_special_tokens=more.get("add_special_tokens", False)).input_ids)
         if _is_chat(item):
             more.pop("add_special_tokens", None)
             out = self.tokenizer.apply_chat_template(item, add_generation_prompt=not final, continue_final_message=final,
@@ -195,15 +204,40 @@ class TextGenerationPipeline:
             raise ValueError(f"a pipeline takes a text, a chat or a list of them, not {type(item).__name__}")
         return (out.input_ids, out.attention_mask) if out.input_ids.shape[1] else (None, None)
 
+    def _cut(self, encoded: List[Any], how: str, options: Dict[str, Any]) -> List[Any]:
+        """Cuts the beginnings of ids and masks, so that the model has room for the new tokens."""
+        if how != "hole":
+            raise ValueError(f"handle_long_generation={how!r}: expected None or 'hole'")
+        most, known, out = getattr(self.tokenizer, "model_max_length", _NO_LIMIT), self._known(options), []
+        if most >= _NO_LIMIT:
+            most = getattr(self.model.config, "max_position_embeddings", None) or _NO_LIMIT
+        for ids, mask in encoded:
+            have = 0 if ids is None else ids.shape[1]
+            new = known["max_new_tokens"] if "max_new_tokens" in known else known["max_length"] - have
+            if new < 0:
+                raise ValueError(f"max_length={known['max_length']} leaves no room for new tokens: the text has {have} tokens")
+            if have + new > most and new >= most:
+                raise ValueError(f"{new} new tokens leave no room for the text: the model holds {most} tokens")
+            out.append((ids[:, new - most:], mask[:, new - most:]) if have + new > most else (ids, mask))
+        if "max_new_tokens" not in known:  # what was cut makes no room for more new tokens
+            options["max_length"] = min(known["max_length"], most)
+        return out
+
+    def _known(self, options: Dict[str, Any]) -> Dict[str, Any]:
+        """Returns the options that the call or the model sets."""
+        given = {k: v for k, v in options.items() if v is not None and k != "generation_config"}
+        values = merged(self.model.generation_config, options.get("generation_config"), given)
+        return {k: v for k, v in values.items() if v is not None}
+
     def _options(self, options: Dict[str, Any]) -> Dict[str, Any]:
         """Returns the options of generate(), with the defaults of a pipeline."""
         stop = options.pop("stop_sequence", None)
         if stop is not None:
             options["stop_strings"] = [stop] if isinstance(stop, str) else list(stop)
-        config = options.get("generation_config")
-        known = {**self.model.generation_config.to_dict(), **(config.to_dict() if hasattr(config, "to_dict") else config or {}),
-                 **options}
-        known = {k: v for k, v in known.items() if v is not None}
+        prefix, known = options.pop(_PREFIX, 0), self._known(options)
+        for length, new in (("max_length", "max_new_tokens"), ("min_length", "min_new_tokens")) if prefix else ():
+            if length in known and new not in known:  # a length does not count the prefix
+                options[length] = known[length] + prefix
         if "max_new_tokens" not in known and "max_length" not in known:
             options["max_new_tokens"] = _DEFAULTS["max_new_tokens"]
         if known.setdefault("do_sample", True):

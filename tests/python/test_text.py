@@ -378,6 +378,28 @@ class Text(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "excludes"):
             pipe("a", return_full_text=True, return_tensors=True)
 
+    def test_long_texts(self):
+        """handle_long_generation="hole" cuts the beginning of a text, so that it and the new tokens fit the model."""
+        t = kvik.AutoTokenizer.from_pretrained(CHAT_MODEL, model_max_length=20)
+        pipe = kvik.pipeline("text-generation", self.model, tokenizer=t, do_sample=False, return_full_text=False)
+        text, hole = "The sea is wide and deep. " * 6, {"handle_long_generation": "hole"}
+        ids = t(text).input_ids
+        want = t.decode(self.model.generate([ids[-15:]], max_new_tokens=5, do_sample=False)[0, 15:])
+        for options in ({"max_new_tokens": 5}, {"max_length": len(ids) + 5}):
+            self.assertEqual(pipe(text, **hole, **options)[0]["generated_text"], want)
+        self.assertEqual(pipe(text, max_new_tokens=5, return_full_text=True, **hole)[0]["generated_text"], text + want)
+        self.assertEqual(pipe([text, "A"], max_new_tokens=5, batch_size=2, **hole), [pipe(text, max_new_tokens=5, **hole),
+                                                                                     pipe("A", max_new_tokens=5)])
+        for options, sentence in (({"max_new_tokens": 20}, "20 new tokens"), ({"max_length": 10}, "max_length=10"),
+                                  ({}, "256 new tokens"), ({"handle_long_generation": "cut"}, "'cut'")):
+            with self.assertRaisesRegex(ValueError, sentence):
+                pipe(text, **{**hole, **options})
+        t.model_max_length = 10**30  # not known: the model's own context counts
+        with self.assertRaisesRegex(ValueError, "holds 8192 tokens"):
+            pipe(text, max_new_tokens=8192, **hole)
+        self.assertEqual(len(pipe(" is", prefix="The sea", max_length=6, min_length=6, return_tensors=True,
+                                  return_full_text=None)[0]["generated_token_ids"]), 8)  # a length does not count the prefix
+
     def test_pipeline_is_made_with(self):
         some = {"max_new_tokens": 2, "do_sample": False}
         whole = kvik.pipeline("text-generation", self.model, tokenizer=self.tokenizer)("The sea is", **some)[0]["generated_text"]
