@@ -32,6 +32,7 @@ static int take(struct kvik_request *q, const kvik_generation *g, const kvik_pro
 {
     kvik_generation full;
     TRY(generation_in(g, &full));
+    TRY(gen_validate(&full)); /* the copy reads what the options point to */
     TRY(gen_copy(&full, &q->g));
     TRY(prompts_begin(&q->prompts, q->c, prompt, n, true));
     TRY(hooks_in(hooks, &q->hooks, &hooks));

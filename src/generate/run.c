@@ -98,6 +98,21 @@ static int take_embeds(struct run *r, struct row *w, uint32_t index)
     return 0;
 }
 
+/* Copies the ids that the mask leaves.  Not all of them are fed, which would check them: cached rows without a token agree
+ * with any id.  Beside embeddings ids are only looked at. */
+static int take_ids(const struct run *r, struct row *w, const uint8_t *mask, uint32_t index)
+{
+    const kvik_prompt *p = w->prompt;
+    for (size_t i = 0, k = 0; i < p->n; i++) {
+        if (mask && !mask[i]) continue;
+        if (!p->embeds && (uint32_t)p->ids[i] >= r->x->m->vocab)
+            return ERR(ARG, "row %u: token id %d is outside the vocabulary of %u", index, p->ids[i],
+                       r->x->m->vocab);
+        w->ids[k++] = p->ids[i];
+    }
+    return 0;
+}
+
 static int row_begin(struct run *r, struct row *w, uint32_t index, uint32_t limit)
 {
     const kvik_prompt *p = w->prompt;
@@ -133,8 +148,7 @@ static int row_begin(struct run *r, struct row *w, uint32_t index, uint32_t limi
     w->n = w->n_prompt = (uint32_t)n_ids;
     w->ids = mem_array(n_ids + w->limit, sizeof *w->ids);
     if (!w->ids) return ERR_NOMEM;
-    for (size_t i = 0, k = 0; i < p->n; i++)
-        if (!mask || mask[i]) w->ids[k++] = p->ids[i];
+    TRY(take_ids(r, w, mask, index));
     if (!r->g->use_cache) {
         if (w->given)
             return ERR(ARG, "row %u: a sequence cannot be continued with use_cache false", index);

@@ -264,6 +264,48 @@ static void test_refusals(void **state)
     kvik_model_close(m);
 }
 
+/* Rows without ids agree with any id of a prompt, and are not computed again: ids that the model lacks are refused all the
+ * same. */
+static void test_unknown_ids(void **state)
+{
+    (void)state;
+    enum { FEW = 24 };
+    kvik_model *m;
+    kvik_snapshot *a;
+    kvik_result *r;
+    kvik_seq s, t;
+    int32_t text[FEW];
+    assert_int_equal(kvik_model_open(LLAMA, &m), 0);
+    kvik_cache *c = open_cache(m, "dynamic", NULL);
+    assert_int_equal(kvik_cache_new(c, &s), 0);
+    forward(c, s, ids, FEW - 1, NULL);
+    assert_int_equal(kvik_cache_export(c, s, &a), 0);
+    kvik_snapshot unknown = *a;
+    unknown.ids = NULL;
+    assert_int_equal(kvik_cache_import(c, &unknown, &t), 0);
+    kvik_generation g;
+    assert_int_equal(kvik_generation_init(&g, m), 0);
+    assert_int_equal(kvik_generation_set(&g,
+                                         "{\"prompt_lookup_num_tokens\": 3, \"max_new_tokens\": 4, "
+                                         "\"no_repeat_ngram_size\": 2}"),
+                     0);
+    for (int i = 0; i < 3; i++) {
+        memcpy(text, ids, sizeof text);
+        if (i) text[3] = i == 1 ? 1000000000 : -1000000000;
+        kvik_prompt p = {.size = sizeof p, .ids = text, .n = FEW, .seq = t};
+        int e = kvik_generate(c, &g, &p, 1, NULL, &r);
+        assert_int_equal(e, i ? KVIK_ARG : 0);
+        if (i) continue;
+        assert_int_equal(r->row[0]->reused, FEW - 1);
+        kvik_result_free(r);
+        assert_int_equal(kvik_cache_crop(c, t, FEW - 1), 0);
+    }
+    kvik_generation_done(&g);
+    kvik_snapshot_free(a);
+    kvik_cache_close(c);
+    kvik_model_close(m);
+}
+
 static void test_no_memory(void **state)
 {
     (void)state;
@@ -309,7 +351,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip),  cmocka_unit_test(test_crop),
         cmocka_unit_test(test_full_length), cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_unknown_ids), cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
