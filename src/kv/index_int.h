@@ -1,4 +1,5 @@
-/* index_int.h - inside the prefix index: its structs, the table that finds keys, and the memory of kept contents. */
+/* index_int.h - inside the prefix index: its structs, the search (index.c), contents that no slot owns any more
+ * (kept.c), the table that finds keys, and the memory of kept contents. */
 #pragma once
 #include "base/hash.h"
 #include "kv/image.h"
@@ -53,6 +54,43 @@ struct index {
     enum kv_miss miss;
     uint64_t hits, hit_rows;
 };
+/* index.c */
+/* Sizes the index and declares its arrays. */
+int index_arrays(struct kv *kv, const struct kv_config *c);
+int index_open(struct kv *kv);
+void index_close(struct kv *kv);
+/* Most sequences that one search looks at, and that it passes at one key. */
+#define KV_LOOKS 64u
+/* Returns the number of leading rows with token ids. */
+uint32_t index_known(const int32_t *tok, uint32_t n);
+/* True if other sequences can resume from these contents. */
+bool index_donor(const struct seq *s);
+/* Computes the keys of the first `most` full blocks.  It stops at the first row without token id
+ * and, where turns count, before an incomplete turn. */
+void index_keys(struct kv *kv, struct seq *s, uint32_t most);
+/* Returns the row up to which two lists of turns are equal.  Rows before it are equal unless a turn
+ * continues across it. */
+uint32_t index_turns_same(const struct kv_turn *a, uint32_t n_a, const struct kv_turn *b,
+                          uint32_t n_b);
+/* Returns m, or the start of the turn that m lies inside. */
+uint32_t index_turns_whole(const struct seq *s, uint32_t m);
+/* Notes that contents have full blocks that are not listed. */
+void index_note(struct kv *kv, struct seq *s);
+/* Lists the full blocks of all contents that were noted since the last call. */
+void index_list_live(struct kv *kv);
+/* Returns a sequence with the rows of the leading *rows tokens of the image, or NULL. */
+const struct seq *index_twin(struct kv *kv, const struct kv_image *im, uint32_t *rows);
+
+/* kept.c */
+/* Notes a use of s by a match. */
+void index_wanted(struct kv *kv, struct seq *s);
+void index_evict(struct kv *kv, struct seq *s);
+/* Evicts rows of s, the last rows first, until `bytes` more fit. */
+void index_shrink(struct kv *kv, struct seq *s, size_t bytes);
+/* Evicts kept contents until p has n free ids and the tier holds no more than kept contents may
+ * take there. */
+void index_yield(struct kv *kv, const struct pages *p, uint32_t n);
+
 /* index_room.c */
 /* Returns the units of a room of that many bytes. */
 uint32_t room_units(size_t bytes);
@@ -85,9 +123,8 @@ uint64_t index_chain(const struct kv *kv, uint64_t first);
 struct seq *index_seq(const struct kv *kv, uint64_t ref);
 
 /* index_key.c */
-void key_tokens(const int32_t *tok,
-                /* Computes the key of the first block's tokens alone. */
-                unsigned char out[KV_KEY]);
+/* Computes the key of the first block's tokens alone. */
+void key_tokens(const int32_t *tok, unsigned char out[KV_KEY]);
 /* Computes the start of a chain of keys: the salt, and what the groups keep. */
 void key_first(const struct kv *kv, const struct kv_salt *salt, unsigned char out[KV_KEY]);
 /* Computes the key of block i from the key of the block before; the first block follows

@@ -1,4 +1,5 @@
-/* kv_int.h - inside the store: pages, sequences, the open step, and who may call what.
+/* kv_int.h - inside the store: groups, sequences, the open step, and who may call what.  pages_int.h, stream_int.h,
+ * reserve_int.h and index_int.h, which every file of the store sees through this one, have the other nouns.
  *
  * There are three layers.
  *   pool.c hands out page ids and counts references.  It knows no sequence.
@@ -11,73 +12,9 @@
 #pragma once
 #include "kv/image.h"
 #include "kv/index_int.h"
+#include "kv/reserve_int.h"
+#include "kv/stream_int.h"
 
-enum { RAW, SEALED, FORMS };
-
-#define KV_RUN  16u /* ids of an aligned run: 256 rows of 16-row blocks */
-#define KV_NONE UINT32_MAX
-
-struct page {
-    uint32_t refs;       /* table cells, snapshots and step entries that name the page */
-    uint32_t prev, next; /* links in the stash that holds the page */
-    uint32_t stage;      /* place in the piece being shown (stage.c) */
-    uint16_t stash;      /* 1 + the slot whose reserve holds the page; 0: none */
-    uint16_t lent;       /* 1 + the slot from whose reserve the page was taken; 0: the pool */
-    uint8_t spilled;     /* its contents are in the tier only */
-    bool picked;         /* scratch of spill.c, else false */
-};
-struct run {             /* ids [16k, 16k+16) */
-    uint32_t prev, next; /* in the list of runs with the same number of free ids */
-    uint16_t free, backed;
-    uint16_t stale; /* ids whose bytes in the tier nobody needs any more */
-};
-/* Where a page stands in the queue of its form (queue.c). */
-struct place {
-    uint32_t cell;       /* 1 + the cell of every table that names the page; 0: it cannot leave */
-    uint32_t tails;      /* idle contents whose tail the page belongs to */
-    uint32_t stays;      /* how many reserves and plans hold the page in memory */
-    uint32_t key;        /* the list that the page is in; 0: none */
-    uint32_t prev, next; /* ring of the pages of that list */
-};
-/* The pages of a form that may leave memory.  Lists are numbered by the order of leaving, the last
- * list first. */
-struct queue {
-    struct place *at;  /* [n_ids]; NULL: no page of the form ever leaves */
-    uint32_t *head;    /* [2 * cells + 1] first page of each list; 0: the list is empty */
-    uint64_t *bits[6]; /* which lists have pages; then which words of the level before are not 0 */
-    uint32_t cells, levels;
-    uint32_t picked; /* scratch of spill.c: chain of pages that are about to leave */
-};
-/* The pages of one group in one form.  Page p of the group's i-th site lies at base + i * span + p
- * * grain.  An id is taken and given back for all sites at once. */
-struct pages {
-    unsigned char *base;       /* a range of n_sites * span bytes */
-    bool mapped;               /* the range is a mapping of its own; else it lies in the arena */
-    size_t span, grain, bytes; /* bytes: grain * n_sites, the cost of one id */
-    uint32_t n_sites, n_ids, n_runs;
-    uint32_t n_own;    /* ids for the pages of sequences; the others are for kept contents */
-    uint32_t index;    /* group * FORMS + form */
-    uint32_t n_live;   /* ids that have references or lie in a stash */
-    uint32_t fresh;    /* runs from here on were never used */
-    uint32_t usable;   /* runs below are readable and writable */
-    size_t huge;       /* bytes of a site that were looked at for huge pages */
-    uint32_t hand;     /* where the next release of memory starts looking */
-    uint32_t n_backed; /* free ids that still hold memory */
-    uint32_t n_spilled, n_stale;
-    struct queue queue;
-    uint32_t list[KV_RUN + 1];
-    bool state;
-    struct page *page; /* [n_ids] */
-    struct run *run;   /* [n_runs] */
-    uint32_t *seen;    /* [n_ids] scratch of kv_check and of the eviction plan; 0 between calls */
-};
-/* Rows of a site that one view shows together.  Their spilled pages, all of one form, are
- * staged. */
-struct piece {
-    uint32_t form;
-    uint32_t row0, row1;
-    uint32_t first; /* index in group.staged of the piece's first page */
-};
 struct group {
     struct kv_group c;
     struct pages form[FORMS]; /* n_ids 0: no such form */
@@ -161,11 +98,6 @@ struct seq {
     size_t bytes;                /* size of the arrays of kept contents, this struct included */
     struct seq *older, *newer;   /* kept contents in the order of their last use */
 };
-/* Pages of one group and form that a reserve holds.  They are taken from the pool and have no
- * references. */
-struct stash {
-    uint32_t head, tail, n; /* n 0: head and tail have no meaning */
-};
 struct slot {
     uint32_t gen, seq, reserve; /* reserve: rows promised to the handle, 0: none */
     /* rows that appends can rely on now; less than `reserve` only while the slot has marks */
@@ -187,12 +119,6 @@ struct mark {
     uint32_t next; /* 1 + the next mark of the slot; 0: the last one */
     size_t meta;   /* bytes of metadata that the mark is charged for once its sequence is dropped */
 };
-/* Contents that a slot with marks has or may get back.  foreign: other slots own or mark them, too. */
-struct member {
-    const struct seq *s;
-    uint32_t own, lead, from; /* scratch of family.c */
-    bool foreign;
-};
 /* What begin did to a table cell: page `old` was replaced.  `old` keeps its reference until the
  * step ends. */
 struct change {
@@ -211,37 +137,6 @@ struct step_span {
     /* values before begin */
     bool was_open;
     uint32_t n_turns, turn_n;
-};
-/* One half of the staging area, and the piece that is read into it. */
-struct load {
-    unsigned char *mem;
-    uint32_t site, piece; /* KV_NONE: nothing */
-    uint32_t at, end;     /* range of group.staged whose reads have not started */
-    uint32_t n_io;        /* transfers in flight */
-    double begun;         /* of these transfers, for a trace */
-    struct kv_io *io;     /* [KV_TIER_DEPTH] */
-};
-/* The state of a store whose pages may leave memory. */
-struct stream {
-    struct kv_tier *tier;     /* owned; NULL: no page ever leaves memory */
-    unsigned char *arena;     /* owned: all ranges, then the staging area */
-    size_t arena_bytes, half; /* half: of the staging area */
-    bool active;              /* true if pages leave when a step needs their room */
-    bool on_full;             /* streaming becomes active only once the budget is short */
-    bool began;               /* true once a page has left */
-    uint32_t since, lanes;    /* kv_usage, kv_step_lanes */
-    uint32_t *order, *rank;   /* [n_sites] */
-    struct load load[2];
-    /* Distance from a page in the arena to the same page in the mapping of the tier, a multiple of every grain
-     * that moves; 0: no mapping.  arena_all: bytes of the reservation, with the mapping. */
-    size_t window, arena_all;
-    uint32_t direct;      /* the site whose spilled pages are read in the mapping; KV_NONE: none */
-    bool cold, missed;    /* some page was not ready in this step or the one before; in this step */
-    uint64_t turn, ahead; /* sites of all steps before this one; the first not asked for yet */
-    size_t spilled, stale; /* bytes */
-    size_t queued;         /* bytes of the pages in queues */
-    size_t doomed;         /* bytes of those that the eviction plan being made frees */
-    uint64_t bytes_read, bytes_written;
 };
 struct kv_step {
     struct kv *kv;
@@ -332,39 +227,9 @@ extern struct kv_fault kv_fault;
  * it, and stores its address in the pointer at `at`.  While the store is only measured, the array is
  * counted and not made.  So a store has exactly the arrays that were measured. */
 int kv_array(struct kv *kv, void *at, size_t n, size_t size);
+/* Sets the sizes of the group that follow from its configuration alone. */
+int group_measure(struct group *g);
 
-/* pool.c */
-/* Computes the sizes; *total: bytes of address space. */
-int pages_size(struct pages *p, uint32_t n_ids, size_t grain, uint32_t n_sites, size_t *total);
-/* Reserves address space without memory; NULL if the system refuses. */
-void *pool_reserve(size_t bytes);
-/* Opens the pages at reserved address space; at NULL: reserves some. */
-int pages_open(struct pages *p, void *at);
-void pages_close(struct pages *p);
-/* Takes a page with one reference: page `after` + 1 if that page is free, else the index-th of a
- * free run, else any.  0 if the system has no memory for a page.  The caller has checked the
- * budget. */
-uint32_t pages_take(struct kv *kv, struct pages *p, uint32_t after, uint32_t index);
-void page_ref(struct kv *kv, struct pages *p, uint32_t id);
-void page_unref(struct kv *kv, struct pages *p, uint32_t id);
-/* Moves a page without references into the stash of a slot, first or last. */
-void page_stash(struct kv *kv, struct pages *p, uint32_t id, uint32_t slot, bool last);
-/* Moves a page out of its stash, back to the pool. */
-void page_unstash(struct kv *kv, struct pages *p, uint32_t id);
-/* Gives up the reference of a page that the open step took.  The page returns to the reserve or
- * pool that it came from. */
-void page_untake(struct kv *kv, struct pages *p, uint32_t id);
-/* Takes a page from the slot's stash with one reference, preferably page `after` + 1; 0 if the
- * stash is empty. */
-uint32_t stash_take(struct kv *kv, struct pages *p, uint32_t slot, uint32_t after);
-/* Returns memory of free pages to the system while it exceeds the budget. */
-void pool_trim(struct kv *kv);
-void page_leaves_memory(struct kv *kv, struct pages *p, uint32_t id);
-void page_comes_back(struct kv *kv, struct pages *p, uint32_t id);
-static inline unsigned char *page_at(const struct pages *p, uint32_t site, uint32_t id)
-{
-    return p->base + site * p->span + id * p->grain;
-}
 static inline size_t staging_bytes(const struct kv *kv)
 {
     return 2 * kv->stream.half;
@@ -380,41 +245,6 @@ static inline size_t pool_held(const struct kv *kv)
 {
     return pool_rows(kv) + kv->reserved + kv->index.room.used + kv->fixed + kv->used;
 }
-
-/* metadata.c */
-/* Ids that contents may need beside one for each cell of a table: a copy on write holds both pages,
- * and a reserve has copies. */
-#define KV_SPARE_IDS 3u
-/* Returns the bytes of the record of one page: where pages may leave memory, with its place in the
- * queue and in the staging plan. */
-size_t meta_record(bool moves);
-/* Returns the bytes of the tables, snapshots and page records of contents in one group. */
-size_t meta_group(const struct group *g, const bool moves[FORMS], uint32_t rows);
-/* Returns the bytes of tokens, turns and keys. */
-size_t meta_tokens(bool index, uint32_t rows);
-/* Rounds rows up to the step in which charges grow. */
-uint32_t meta_round(uint32_t rows);
-/* Returns the bytes of the metadata of contents of `rows` rows, rounded up. */
-size_t meta_unit(const struct kv *kv, uint32_t rows);
-/* Returns how many bytes the slot's charge changes if its contents are replaced by others of `rows`
- * rows. */
-ptrdiff_t meta_change(const struct kv *kv, uint32_t slot, uint32_t rows);
-/* Returns the bytes that the slot's charge lacks for what the slot has. */
-size_t meta_lacks(const struct kv *kv, uint32_t slot);
-/* Returns the bytes that the slot's charge lacks for a step that ends at `rows` rows. */
-size_t meta_step(const struct kv *kv, uint32_t slot, uint32_t rows);
-/* Raises the slot's charge for such a step; the caller has made room. */
-void meta_grow(struct kv *kv, uint32_t slot, uint32_t rows);
-/* Charges the slot for exactly what it has.  The caller has made room if meta_lacks is not 0. */
-void meta_settle(struct kv *kv, uint32_t slot);
-/* Charges the marks of a slot that is being dropped, each for its own contents. */
-void meta_orphan(struct kv *kv, struct slot *slot);
-/* Recounts the charges for kv_check. */
-bool meta_check(const struct kv *kv);
-
-/* store.c */
-/* Sets the sizes of the group that follow from its configuration alone. */
-int group_measure(struct group *g);
 
 /* policy.c */
 /* Returns the edge of a query at `len` after the turns were cut there; open: the last turn
@@ -517,44 +347,6 @@ uint32_t seq_resume(const struct kv *kv, const struct seq *s, uint32_t m);
 /* Cuts s to a length that seq_resume returned. */
 void seq_cut(struct kv *kv, struct seq *s, uint32_t m);
 
-/* index.c */
-/* Sizes the index and declares its arrays. */
-int index_arrays(struct kv *kv, const struct kv_config *c);
-int index_open(struct kv *kv);
-void index_close(struct kv *kv);
-/* Most sequences that one search looks at, and that it passes at one key. */
-#define KV_LOOKS 64u
-/* Returns the number of leading rows with token ids. */
-uint32_t index_known(const int32_t *tok, uint32_t n);
-/* True if other sequences can resume from these contents. */
-bool index_donor(const struct seq *s);
-/* Computes the keys of the first `most` full blocks.  It stops at the first row without token id
- * and, where turns count, before an incomplete turn. */
-void index_keys(struct kv *kv, struct seq *s, uint32_t most);
-/* Returns the row up to which two lists of turns are equal.  Rows before it are equal unless a turn
- * continues across it. */
-uint32_t index_turns_same(const struct kv_turn *a, uint32_t n_a, const struct kv_turn *b,
-                          uint32_t n_b);
-uint32_t index_turns_whole(const struct seq *s,
-                           /* Returns m, or the start of the turn that m lies inside. */
-                           uint32_t m);
-/* Notes that contents have full blocks that are not listed. */
-void index_note(struct kv *kv, struct seq *s);
-/* Lists the full blocks of all contents that were noted since the last call. */
-void index_list_live(struct kv *kv);
-/* Returns a sequence with the rows of the leading *rows tokens of the image, or NULL. */
-struct kv_image;
-const struct seq *index_twin(struct kv *kv, const struct kv_image *im, uint32_t *rows);
-
-/* kept.c */
-/* Notes a use of s by a match. */
-void index_wanted(struct kv *kv, struct seq *s);
-void index_evict(struct kv *kv, struct seq *s);
-/* Evicts rows of s, the last rows first, until `bytes` more fit. */
-void index_shrink(struct kv *kv, struct seq *s, size_t bytes);
-/* Evicts kept contents until p has n free ids and the tier holds no more than kept contents may
- * take there. */
-void index_yield(struct kv *kv, const struct pages *p, uint32_t n);
 /* Returns the contents after s: those of kv.seq, then the kept ones from the least recently used
  * on.  NULL begins and ends the walk. */
 static inline struct seq *seq_each(const struct kv *kv, const struct seq *s)
@@ -608,129 +400,10 @@ struct seq *age_oldest(struct kv *kv, uint32_t *gi, uint32_t *i);
 void age_doom(struct kv *kv, struct seq *s, uint32_t gi, uint32_t i);
 bool age_check(const struct kv *kv);
 
-/* reserve.c */
-/* Returns the pages that the sequence's reserve must hold so that growing from `len` rows on takes
- * none from the pool, and ending the marks of its slot neither. */
-uint32_t reserve_need(const struct kv *kv, const struct seq *s, uint32_t gi, uint32_t form,
-                      uint32_t len);
-/* Contents of one slot: member 0 has the slot, and marks remember the others. */
-struct family {
-    struct member *of;
-    uint32_t n, reserve; /* reserve: the most rows that a mark promises */
-};
-/* What reserve_need_as must know of a slot that is about to own the contents. */
-struct reserve_for {
-    uint32_t reserve;    /* rows promised to the slot */
-    bool marked, shared; /* the slot has marks; others own s too */
-    /* pages that only these contents hold are the slot's own; or NULL */
-    const struct family *family;
-};
-/* Returns the same number for a slot that is about to own s. */
-uint32_t reserve_need_as(const struct kv *kv, const struct seq *s, uint32_t gi, uint32_t form,
-                         uint32_t len, const struct reserve_for *r);
-/* Gives back the pages that the slot's reserve does not need, and takes those that it lacks.
- * Charges the slot for its metadata.  ERR_FULL if the budget has no room; then nothing is taken. */
-int reserve_fill(struct kv *kv, uint32_t slot, const char *what);
-/* Makes room for the metadata of one more slot in the same attempt, and charges that slot, too. */
-int reserve_fill_beside(struct kv *kv, uint32_t slot, uint32_t beside, const char *what);
-/* Fills the reserve after an operation that made room for it.  Only a failing tier can prevent
- * this; then the next step, or any other call that takes pages, first tries again. */
-void reserve_refill(struct kv *kv, uint32_t slot);
-int reserve_fill_all(struct kv *kv, const char *what);
-/* Fills the reserves that lack pages since the tier failed or a mark was rolled back. */
-int reserve_settle(struct kv *kv);
-/* Gives back the pages that the reserve does not need. */
-void reserve_spare(struct kv *kv, uint32_t slot);
-/* Returns every page of the reserve to the pool. */
-void reserve_return(struct kv *kv, uint32_t slot);
-/* Returns the bytes that the slot's reserve would lack (negative: would have to spare) after a trim
- * of its sequence to `len`.  A marked sequence's reserve spares nothing. */
-ptrdiff_t reserve_short(const struct kv *kv, uint32_t slot, uint32_t len);
-
-/* family.c: what a slot with marks needs */
-/* True if only the family holds page `id`, which is in cell i. */
-bool family_alone(const struct kv *kv, const struct family *f, uint32_t gi, uint32_t form,
-                  uint32_t i, uint32_t id);
-/* Returns the pages that a marked slot's reserve needs so that it lacks none after its marks have
- * ended, once its own contents are cut to `len`.  0 for pages that may leave memory: they are
- * replaced by writing others to the tier. */
-uint32_t family_need(const struct kv *kv, uint32_t slot, uint32_t gi, uint32_t form, uint32_t len);
-/* Returns the pages that the slot's reserve needs for a rollback of any of its marks, if other
- * sequences keep all pages that the slot holds now. */
-uint32_t family_need_marks(const struct kv *kv, uint32_t slot, uint32_t gi, uint32_t form);
-
-/* queue.c: which pages may leave memory */
-int queue_open(struct kv *kv, struct group *g, uint32_t form);
-void queue_close(struct group *g, uint32_t form);
-/* Puts a page where it belongs after a change of its references or its place in memory. */
-void queue_update(struct kv *kv, struct pages *p, uint32_t id);
-/* Notes the cell of a page that committed tables name. */
-void queue_place(struct kv *kv, struct group *g, uint32_t form, uint32_t id, uint32_t cell);
-/* Finds the page that leaves next, and returns its form; NULL: none may leave. */
-struct pages *queue_next(const struct kv *kv, uint32_t *id);
-/* Counts the tail of s among those of its pages, and takes it out again.  Length and cells must not
- * change in between.  A sequence that is part of a step has taken its tail out. */
-void tail_add(struct kv *kv, struct seq *s);
-void tail_drop(struct kv *kv, struct seq *s);
-/* Updates what holds the tail of s in memory after its owner or the owner's reserve has changed. */
-void tail_settle(struct kv *kv, struct seq *s);
-/* Notes a page that a loading s has taken or shares, and counts it if it belongs to the tail. */
-void tail_take(struct kv *kv, const struct seq *s, struct group *g, uint32_t form, uint32_t cell);
-/* Pins or unpins pages of s: those that a step after `len` rows continues from, and those of later
- * rows.  Pinned pages stay in memory. */
-void pin_from(struct kv *kv, const struct seq *s, uint32_t len, bool pin);
-/* Pins or unpins all pages of s, those of frozen groups included. */
-void pin_whole(struct kv *kv, const struct seq *s, bool pin);
-/* Checks the queues for kv_check. */
-bool queue_check(const struct kv *kv);
-
-/* spill.c: pages that leave memory */
-int spill_arrays(struct kv *kv, const struct kv_config *c);
-void spill_close(struct kv *kv);
 static inline bool leaves(const struct kv *kv, const struct group *g, uint32_t form)
 {
     return kv->stream.active && g->moves[form];
 }
-/* Returns the bytes that could leave memory beside those that the eviction plan being made frees; 0
- * while a step is open. */
-size_t spill_can(const struct kv *kv);
-/* Moves that many bytes to the tier, the highest rows first.  No step may be open. */
-int spill_out(struct kv *kv, size_t bytes);
-/* Brings a page back into memory, to be written. */
-int spill_back(struct kv *kv, struct pages *p, uint32_t id);
-/* Copies a whole page. */
-int spill_copy(struct kv *kv, struct pages *p, uint32_t from, uint32_t to);
-/* Reads the page's bytes at every site, [n_sites][grain]. */
-int spill_read(struct kv *kv, const struct pages *p, uint32_t id, unsigned char *out);
-/* Forgets the tier's copy of a page that is freed. */
-void spill_forget(struct kv *kv, struct pages *p, uint32_t id);
-/* Begins streaming because the budget is short; true if streaming begins now. */
-bool spill_begin(struct kv *kv);
-/* Ends streaming that has moved no page yet. */
-void spill_call_off(struct kv *kv);
-
-/* stage.c: what a step reads of them */
-bool form_moves(const struct group *g, uint32_t form); /* its pages may leave memory */
-/* Sizes the staging area. */
-int stage_room(struct kv *kv, const struct kv_config *c);
-int stage_arrays(struct kv *kv);
-int stage_open(struct kv *kv, const struct kv_config *c);
-void stage_close(struct kv *kv);
-/* Plans the pieces of every group and starts to read the first. */
-void stage_plan(struct kv_step *st);
-/* Fills in the rows and tables of a site's k-th piece. */
-int stage_show(struct kv_step *st, uint32_t site, uint32_t k, struct kv_view *v);
-/* Waits for the reads in flight. */
-void stage_end(struct kv *kv);
-
-/* spill_map.c: returns how far behind the arena a mapping of the tier may begin; 0: there can be none. */
-size_t window_distance(const struct kv *kv, const struct kv_tier *tier);
-/* Maps the tier, if that is possible; without a mapping all pages are staged. */
-void window_open(struct kv *kv, struct kv_tier *tier);
-/* Begins a step with spilled pages.  Returns true if its first pages are expected to be ready. */
-bool window_step(struct kv *kv);
-/* Sees if the spilled pages of a site can be read in place, and sets stream.direct. */
-void window_look(struct kv *kv, uint32_t site);
 
 /* step.c */
 /* Undoes everything that kv_begin did. */

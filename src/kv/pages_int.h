@@ -1,0 +1,131 @@
+/* pages_int.h - inside the store: pages, that is ids, references and memory (pool.c), and the order in which pages may leave
+ * memory (queue.c). */
+#pragma once
+#include "kv/kv.h"
+
+struct group;
+struct kv;
+struct seq;
+
+enum { RAW, SEALED, FORMS };
+
+#define KV_RUN  16u /* ids of an aligned run: 256 rows of 16-row blocks */
+#define KV_NONE UINT32_MAX
+
+struct page {
+    uint32_t refs;       /* table cells, snapshots and step entries that name the page */
+    uint32_t prev, next; /* links in the stash that holds the page */
+    uint32_t stage;      /* place in the piece being shown (stage.c) */
+    uint16_t stash;      /* 1 + the slot whose reserve holds the page; 0: none */
+    uint16_t lent;       /* 1 + the slot from whose reserve the page was taken; 0: the pool */
+    uint8_t spilled;     /* its contents are in the tier only */
+    bool picked;         /* scratch of spill.c, else false */
+};
+struct run {             /* ids [16k, 16k+16) */
+    uint32_t prev, next; /* in the list of runs with the same number of free ids */
+    uint16_t free, backed;
+    uint16_t stale; /* ids whose bytes in the tier nobody needs any more */
+};
+/* Where a page stands in the queue of its form (queue.c). */
+struct place {
+    uint32_t cell;       /* 1 + the cell of every table that names the page; 0: it cannot leave */
+    uint32_t tails;      /* idle contents whose tail the page belongs to */
+    uint32_t stays;      /* how many reserves and plans hold the page in memory */
+    uint32_t key;        /* the list that the page is in; 0: none */
+    uint32_t prev, next; /* ring of the pages of that list */
+};
+/* The pages of a form that may leave memory.  Lists are numbered by the order of leaving, the last
+ * list first. */
+struct queue {
+    struct place *at;  /* [n_ids]; NULL: no page of the form ever leaves */
+    uint32_t *head;    /* [2 * cells + 1] first page of each list; 0: the list is empty */
+    uint64_t *bits[6]; /* which lists have pages; then which words of the level before are not 0 */
+    uint32_t cells, levels;
+    uint32_t picked; /* scratch of spill.c: chain of pages that are about to leave */
+};
+/* The pages of one group in one form.  Page p of the group's i-th site lies at base + i * span + p
+ * * grain.  An id is taken and given back for all sites at once. */
+struct pages {
+    unsigned char *base;       /* a range of n_sites * span bytes */
+    bool mapped;               /* the range is a mapping of its own; else it lies in the arena */
+    size_t span, grain, bytes; /* bytes: grain * n_sites, the cost of one id */
+    uint32_t n_sites, n_ids, n_runs;
+    uint32_t n_own;    /* ids for the pages of sequences; the others are for kept contents */
+    uint32_t index;    /* group * FORMS + form */
+    uint32_t n_live;   /* ids that have references or lie in a stash */
+    uint32_t fresh;    /* runs from here on were never used */
+    uint32_t usable;   /* runs below are readable and writable */
+    size_t huge;       /* bytes of a site that were looked at for huge pages */
+    uint32_t hand;     /* where the next release of memory starts looking */
+    uint32_t n_backed; /* free ids that still hold memory */
+    uint32_t n_spilled, n_stale;
+    struct queue queue;
+    uint32_t list[KV_RUN + 1];
+    bool state;
+    struct page *page; /* [n_ids] */
+    struct run *run;   /* [n_runs] */
+    uint32_t *seen;    /* [n_ids] scratch of kv_check and of the eviction plan; 0 between calls */
+};
+/* Pages of one group and form that a reserve holds.  They are taken from the pool and have no
+ * references. */
+struct stash {
+    uint32_t head, tail, n; /* n 0: head and tail have no meaning */
+};
+
+/* pool.c */
+/* Computes the sizes; *total: bytes of address space. */
+int pages_size(struct pages *p, uint32_t n_ids, size_t grain, uint32_t n_sites, size_t *total);
+/* Reserves address space without memory; NULL if the system refuses. */
+void *pool_reserve(size_t bytes);
+/* Opens the pages at reserved address space; at NULL: reserves some. */
+int pages_open(struct pages *p, void *at);
+void pages_close(struct pages *p);
+/* Takes a page with one reference: page `after` + 1 if that page is free, else the index-th of a
+ * free run, else any.  0 if the system has no memory for a page.  The caller has checked the
+ * budget. */
+uint32_t pages_take(struct kv *kv, struct pages *p, uint32_t after, uint32_t index);
+void page_ref(struct kv *kv, struct pages *p, uint32_t id);
+void page_unref(struct kv *kv, struct pages *p, uint32_t id);
+/* Moves a page without references into the stash of a slot, first or last. */
+void page_stash(struct kv *kv, struct pages *p, uint32_t id, uint32_t slot, bool last);
+/* Moves a page out of its stash, back to the pool. */
+void page_unstash(struct kv *kv, struct pages *p, uint32_t id);
+/* Gives up the reference of a page that the open step took.  The page returns to the reserve or
+ * pool that it came from. */
+void page_untake(struct kv *kv, struct pages *p, uint32_t id);
+/* Takes a page from the slot's stash with one reference, preferably page `after` + 1; 0 if the
+ * stash is empty. */
+uint32_t stash_take(struct kv *kv, struct pages *p, uint32_t slot, uint32_t after);
+/* Returns memory of free pages to the system while it exceeds the budget. */
+void pool_trim(struct kv *kv);
+void page_leaves_memory(struct kv *kv, struct pages *p, uint32_t id);
+void page_comes_back(struct kv *kv, struct pages *p, uint32_t id);
+static inline unsigned char *page_at(const struct pages *p, uint32_t site, uint32_t id)
+{
+    return p->base + site * p->span + id * p->grain;
+}
+
+/* queue.c: which pages may leave memory */
+int queue_open(struct kv *kv, struct group *g, uint32_t form);
+void queue_close(struct group *g, uint32_t form);
+/* Puts a page where it belongs after a change of its references or its place in memory. */
+void queue_update(struct kv *kv, struct pages *p, uint32_t id);
+/* Notes the cell of a page that committed tables name. */
+void queue_place(struct kv *kv, struct group *g, uint32_t form, uint32_t id, uint32_t cell);
+/* Finds the page that leaves next, and returns its form; NULL: none may leave. */
+struct pages *queue_next(const struct kv *kv, uint32_t *id);
+/* Counts the tail of s among those of its pages, and takes it out again.  Length and cells must not
+ * change in between.  A sequence that is part of a step has taken its tail out. */
+void tail_add(struct kv *kv, struct seq *s);
+void tail_drop(struct kv *kv, struct seq *s);
+/* Updates what holds the tail of s in memory after its owner or the owner's reserve has changed. */
+void tail_settle(struct kv *kv, struct seq *s);
+/* Notes a page that a loading s has taken or shares, and counts it if it belongs to the tail. */
+void tail_take(struct kv *kv, const struct seq *s, struct group *g, uint32_t form, uint32_t cell);
+/* Pins or unpins pages of s: those that a step after `len` rows continues from, and those of later
+ * rows.  Pinned pages stay in memory. */
+void pin_from(struct kv *kv, const struct seq *s, uint32_t len, bool pin);
+/* Pins or unpins all pages of s, those of frozen groups included. */
+void pin_whole(struct kv *kv, const struct seq *s, bool pin);
+/* Checks the queues for kv_check. */
+bool queue_check(const struct kv *kv);

@@ -1,0 +1,94 @@
+/* reserve_int.h - inside the store: what slots hold beside their contents: pages that a reserve promises (reserve.c), those
+ * that marks need (family.c), and the metadata that each slot is charged for (metadata.c). */
+#pragma once
+#include "kv/pages_int.h"
+
+struct slot;
+
+/* reserve.c */
+/* Returns the pages that the sequence's reserve must hold so that growing from `len` rows on takes
+ * none from the pool, and ending the marks of its slot neither. */
+uint32_t reserve_need(const struct kv *kv, const struct seq *s, uint32_t gi, uint32_t form,
+                      uint32_t len);
+/* Contents that a slot with marks has or may get back.  foreign: other slots own or mark them, too. */
+struct member {
+    const struct seq *s;
+    uint32_t own, lead, from; /* scratch of family.c */
+    bool foreign;
+};
+/* Contents of one slot: member 0 has the slot, and marks remember the others. */
+struct family {
+    struct member *of;
+    uint32_t n, reserve; /* reserve: the most rows that a mark promises */
+};
+/* What reserve_need_as must know of a slot that is about to own the contents. */
+struct reserve_for {
+    uint32_t reserve;    /* rows promised to the slot */
+    bool marked, shared; /* the slot has marks; others own s too */
+    /* pages that only these contents hold are the slot's own; or NULL */
+    const struct family *family;
+};
+/* Returns the same number for a slot that is about to own s. */
+uint32_t reserve_need_as(const struct kv *kv, const struct seq *s, uint32_t gi, uint32_t form,
+                         uint32_t len, const struct reserve_for *r);
+/* Gives back the pages that the slot's reserve does not need, and takes those that it lacks.
+ * Charges the slot for its metadata.  ERR_FULL if the budget has no room; then nothing is taken. */
+int reserve_fill(struct kv *kv, uint32_t slot, const char *what);
+/* Makes room for the metadata of one more slot in the same attempt, and charges that slot, too. */
+int reserve_fill_beside(struct kv *kv, uint32_t slot, uint32_t beside, const char *what);
+/* Fills the reserve after an operation that made room for it.  Only a failing tier can prevent
+ * this; then the next step, or any other call that takes pages, first tries again. */
+void reserve_refill(struct kv *kv, uint32_t slot);
+int reserve_fill_all(struct kv *kv, const char *what);
+/* Fills the reserves that lack pages since the tier failed or a mark was rolled back. */
+int reserve_settle(struct kv *kv);
+/* Gives back the pages that the reserve does not need. */
+void reserve_spare(struct kv *kv, uint32_t slot);
+/* Returns every page of the reserve to the pool. */
+void reserve_return(struct kv *kv, uint32_t slot);
+/* Returns the bytes that the slot's reserve would lack (negative: would have to spare) after a trim
+ * of its sequence to `len`.  A marked sequence's reserve spares nothing. */
+ptrdiff_t reserve_short(const struct kv *kv, uint32_t slot, uint32_t len);
+
+/* family.c: what a slot with marks needs */
+/* True if only the family holds page `id`, which is in cell i. */
+bool family_alone(const struct kv *kv, const struct family *f, uint32_t gi, uint32_t form,
+                  uint32_t i, uint32_t id);
+/* Returns the pages that a marked slot's reserve needs so that it lacks none after its marks have
+ * ended, once its own contents are cut to `len`.  0 for pages that may leave memory: they are
+ * replaced by writing others to the tier. */
+uint32_t family_need(const struct kv *kv, uint32_t slot, uint32_t gi, uint32_t form, uint32_t len);
+/* Returns the pages that the slot's reserve needs for a rollback of any of its marks, if other
+ * sequences keep all pages that the slot holds now. */
+uint32_t family_need_marks(const struct kv *kv, uint32_t slot, uint32_t gi, uint32_t form);
+
+/* metadata.c */
+/* Ids that contents may need beside one for each cell of a table: a copy on write holds both pages,
+ * and a reserve has copies. */
+#define KV_SPARE_IDS 3u
+/* Returns the bytes of the record of one page: where pages may leave memory, with its place in the
+ * queue and in the staging plan. */
+size_t meta_record(bool moves);
+/* Returns the bytes of the tables, snapshots and page records of contents in one group. */
+size_t meta_group(const struct group *g, const bool moves[FORMS], uint32_t rows);
+/* Returns the bytes of tokens, turns and keys. */
+size_t meta_tokens(bool index, uint32_t rows);
+/* Rounds rows up to the step in which charges grow. */
+uint32_t meta_round(uint32_t rows);
+/* Returns the bytes of the metadata of contents of `rows` rows, rounded up. */
+size_t meta_unit(const struct kv *kv, uint32_t rows);
+/* Returns how many bytes the slot's charge changes if its contents are replaced by others of `rows`
+ * rows. */
+ptrdiff_t meta_change(const struct kv *kv, uint32_t slot, uint32_t rows);
+/* Returns the bytes that the slot's charge lacks for what the slot has. */
+size_t meta_lacks(const struct kv *kv, uint32_t slot);
+/* Returns the bytes that the slot's charge lacks for a step that ends at `rows` rows. */
+size_t meta_step(const struct kv *kv, uint32_t slot, uint32_t rows);
+/* Raises the slot's charge for such a step; the caller has made room. */
+void meta_grow(struct kv *kv, uint32_t slot, uint32_t rows);
+/* Charges the slot for exactly what it has.  The caller has made room if meta_lacks is not 0. */
+void meta_settle(struct kv *kv, uint32_t slot);
+/* Charges the marks of a slot that is being dropped, each for its own contents. */
+void meta_orphan(struct kv *kv, struct slot *slot);
+/* Recounts the charges for kv_check. */
+bool meta_check(const struct kv *kv);
