@@ -418,6 +418,18 @@ static inline uint32_t step_tiles_begun(const struct group *g, uint32_t rows)
 {
     return MAX(table_used(g, SEALED, rows), table_first(g, SEALED));
 }
+/* Returns how many rows before the end of a turn its snapshot is taken.  A search of the same tokens
+ * reuses all but the last, whose logits it wants.  Where rows depend on turns, only whole turns are
+ * reused. */
+static inline uint32_t step_turn_back(const struct kv *kv)
+{
+    return kv->index.turns ? 0 : 1;
+}
+/* step_pages.c */
+/* Notes the shared open blocks that will be copied, counts what the step takes from the pool, and makes room for that. */
+int step_plan(struct kv_step *st);
+/* Takes the pages that step_plan has counted.  After an error step_undo gives them back. */
+int step_take(struct kv_step *st);
 /* step_view.c: writes the arrays of the views of a step that has its pages */
 void step_fill(struct kv_step *st, const struct kv_span *span);
 /* Ends the layer that was being computed and enters another one (KV_NONE: none).  A layer ends where the next one first

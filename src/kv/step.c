@@ -5,7 +5,7 @@
  * abort only writes the old ids back.  State pages wait in `dst` until commit moves one of them
  * into the table.  Nothing is given back before commit, and commit cannot fail.
  *
- * step_view.c has the views that kernels get in between. */
+ * step_pages.c counts and takes the pages, and step_view.c has the views that kernels get in between. */
 #include "base/trace.h"
 #include "kv/kv_int.h"
 
@@ -138,207 +138,6 @@ static int spans_take(struct kv *kv, const struct kv_span *span, uint32_t n)
     return e;
 }
 
-/* Returns how many rows before the end of a turn its snapshot is taken.  A search of the same tokens
- * reuses all but the last, whose logits it wants.  Where rows depend on turns, only whole turns are
- * reused. */
-static uint32_t turn_back(const struct kv *kv)
-{
-    return kv->index.turns ? 0 : 1;
-}
-
-/* True if the state after the span's t-th row is kept: at rows where commit may stop, and at
- * snapshots. */
-static bool state_kept(const struct kv *kv, const struct group *g, const struct step_span *sp,
-                       uint32_t len, uint32_t t)
-{
-    uint32_t every = g->c.policy.every;
-    uint32_t back = every && sp->rows.turn && sp->rows.last ? turn_back(kv) : 0;
-    return t + 1 + sp->rows.undo + back >= sp->rows.n || (every && (len + t + 1) % every == 0);
-}
-
-static void change_push(struct kv_step *st, struct pages *p, uint32_t *cell, struct group *copied)
-{
-    st->change[st->n_changes++] = (struct change){p, cell, *cell, copied};
-}
-
-static struct seq *cell_owner(struct kv *kv, const struct group *g, const uint32_t *cell)
-{
-    return &kv->seq[(size_t)(cell - g->table[RAW]) / g->stride[RAW]];
-}
-
-/* True if the span writes into its open block, page `id`, in place although other sequences hold
- * the page too.  If all owners are in this step, all but one copy the page.  The owner with the
- * most rows keeps it, because an abort must find that owner's rows intact. */
-static bool stays(const struct kv_step *st, const struct step_span *sp, const struct group *g,
-                  uint32_t id)
-{
-    struct kv *kv = st->kv;
-    uint32_t owners = 0, len = kv->seq[sp->seq].len, at = len / g->rows[RAW];
-    for (const struct step_span *o = st->span; o < st->span + st->n_spans; o++) {
-        const struct seq *s = &kv->seq[o->seq];
-        if (s->len / g->rows[RAW] != at || seq_table(kv, g, RAW, s)[at] != id) continue;
-        if (s->len > len || (s->len == len && o > sp)) return false;
-        owners++;
-    }
-    return owners == g->form[RAW].page[id].refs;
-}
-
-/* True if an earlier span also has raw block i among the full blocks of its tail. */
-static bool counted(const struct kv_step *st, const struct step_span *sp, const struct group *g,
-                    uint32_t i)
-{
-    struct kv *kv = st->kv;
-    uint32_t id = seq_table(kv, g, RAW, &kv->seq[sp->seq])[i];
-    for (const struct step_span *o = st->span; o < sp; o++) {
-        const struct seq *s = &kv->seq[o->seq];
-        if (seq_table(kv, g, RAW, s)[i] != id || i < table_tail(g, s->len)) continue;
-        if (i < s->len / g->rows[RAW]) return true;
-    }
-    return false;
-}
-
-/* Counts the full blocks that the span seals tiles from and that are not in memory. */
-static uint32_t count_tail(const struct kv_step *st, const struct step_span *sp,
-                           const struct group *g)
-{
-    const struct seq *s = &st->kv->seq[sp->seq];
-    uint32_t rows = seq_rows(g, s), i = table_tail(g, rows), end = rows / g->rows[RAW], n = 0;
-    const uint32_t *table = seq_table(st->kv, g, RAW, s);
-    for (; g->moves[RAW] && i < end; i++)
-        n += g->form[RAW].page[table[i]].spilled && !counted(st, sp, g, i);
-    return n;
-}
-
-/* Counts the pages of one span in one group.  Notes a shared open block, which will be copied, as a
- * change whose cell has yet to move.  Returns how many other blocks the span needs that are not in
- * memory. */
-static uint32_t count_pages(struct kv_step *st, const struct step_span *sp, struct group *g,
-                            uint32_t need[FORMS])
-{
-    struct kv *kv = st->kv;
-    struct seq *s = &kv->seq[sp->seq];
-    uint32_t len = seq_rows(g, s), end = len + sp->rows.n;
-    need[RAW] = need[SEALED] = 0;
-    if (g->c.policy.kind == KV_STATE) {
-        for (uint32_t t = 0; t < sp->rows.n; t++)
-            need[RAW] += state_kept(kv, g, sp, len, t);
-        return 0;
-    }
-    uint32_t back = count_tail(st, sp, g);
-    need[RAW] = table_used(g, RAW, end) - table_used(g, RAW, len);
-    if (g->form[SEALED].n_ids) need[SEALED] = step_tiles_begun(g, end) - step_tiles_begun(g, len);
-    if (len % g->rows[RAW] == 0) return back;
-    uint32_t *cell = &seq_table(kv, g, RAW, s)[len / g->rows[RAW]];
-    const struct page *pg = &g->form[RAW].page[*cell];
-    if (kv_fault.skip_cow || pg->refs < 2 || stays(st, sp, g, *cell)) return back + pg->spilled;
-    change_push(st, &g->form[RAW], cell, g);
-    need[RAW]++;
-    return back;
-}
-
-/* Copies the first n rows of a block at every site (K in whole strips). */
-static void copy_rows(struct group *g, uint32_t to, uint32_t from, uint32_t n)
-{
-    const struct pages *p = &g->form[RAW];
-    for (uint32_t i = 0; i < g->c.n_planes; i++) {
-        const struct kv_shape *s = &g->c.plane[i].shape;
-        size_t row = (size_t)s->dim * dtype_size(s->dtype), head = row * g->rows[RAW];
-        size_t bytes =
-            row * (s->layout == KV_STRIPS ? (n + KV_STRIP - 1) / KV_STRIP * KV_STRIP : n);
-        for (uint32_t site = 0; site < p->n_sites; site++) {
-            unsigned char *dst = page_at(p, site, to) + g->offset[RAW][i];
-            const unsigned char *src = page_at(p, site, from) + g->offset[RAW][i];
-            for (uint32_t h = 0; h < s->heads; h++)
-                memcpy(dst + h * head, src + h * head, bytes);
-        }
-    }
-}
-
-static int no_memory(const struct pages *p)
-{
-    return ERR(NOMEM, "cache: the system has no memory for another page of %zu bytes", p->bytes);
-}
-
-/* Takes a page from the sequence's reserve, else from the pool; 0: the system has no memory for a
- * page. */
-static uint32_t take(struct kv *kv, const struct seq *s, struct pages *p, uint32_t after,
-                     uint32_t index)
-{
-    uint32_t id = stash_take(kv, p, s->slot, after);
-    return id ? id : pages_take(kv, p, after, index);
-}
-
-static int take_copies(struct kv_step *st)
-{
-    struct kv *kv = st->kv;
-    for (uint32_t i = 0; i < st->n_changes; i++) {
-        struct change *c = &st->change[i];
-        struct group *g = c->copied;
-        struct seq *s = cell_owner(kv, g, c->cell);
-        uint32_t index = s->len / g->rows[RAW], rows = s->len % g->rows[RAW];
-        uint32_t id = take(kv, s, c->pages, index ? c->cell[-1] : 0, index);
-        if (!id) return no_memory(c->pages);
-        *c->cell = id;
-        if (c->pages->page[c->old].spilled)
-            TRY(spill_copy(kv, c->pages, c->old, id));
-        else
-            copy_rows(g, id, c->old, rows);
-        kv->rows_copied += rows;
-    }
-    return 0;
-}
-
-static int take_form(struct kv_step *st, struct group *g, uint32_t form, const struct step_span *sp)
-{
-    struct kv *kv = st->kv;
-    struct seq *s = &kv->seq[sp->seq];
-    struct pages *p = &g->form[form];
-    uint32_t len = seq_rows(g, s), *table = seq_table(kv, g, form, s);
-    uint32_t i = form == RAW ? table_used(g, RAW, len) : step_tiles_begun(g, len);
-    uint32_t end = table_used(g, form, len + sp->rows.n);
-    for (; i < end; i++) {
-        uint32_t id = take(kv, s, p, i ? table[i - 1] : 0, i);
-        if (!id) return no_memory(p);
-        change_push(st, p, &table[i], NULL);
-        table[i] = id;
-    }
-    return 0;
-}
-
-static int take_states(struct kv_step *st, struct group *g, const struct step_span *sp)
-{
-    struct kv *kv = st->kv;
-    const struct seq *s = &kv->seq[sp->seq];
-    uint32_t len = s->len;
-    for (uint32_t t = 0; t < sp->rows.n; t++) {
-        if (!state_kept(kv, g, sp, len, t)) continue;
-        g->dst[sp->tok0 + t] = take(kv, s, &g->form[RAW], 0, 0);
-        if (!g->dst[sp->tok0 + t]) return no_memory(&g->form[RAW]);
-    }
-    return 0;
-}
-
-/* Brings open blocks and the blocks of incomplete tiles back into memory; a trim or idleness may
- * have left them in the tier. */
-static int bring_back(struct kv_step *st, struct group *g)
-{
-    struct kv *kv = st->kv;
-    struct pages *p = &g->form[RAW];
-    for (uint32_t i = 0; i < st->n_spans && p->n_spilled; i++) {
-        const struct seq *s = &kv->seq[st->span[i].seq];
-        const uint32_t *table = seq_table(kv, g, RAW, s);
-        uint32_t rows = seq_rows(g, s), b = table_tail(g, rows), end = table_used(g, RAW, rows);
-        /* pages of the reserve have memory already */
-        struct stash *own = &kv->slot[s->slot].stash[p->index];
-        for (; b < end; b++) {
-            if (!p->page[table[b]].spilled) continue;
-            TRY(spill_back(kv, p, table[b]));
-            if (own->n) page_unstash(kv, p, own->tail);
-        }
-    }
-    return 0;
-}
-
 /* Pins the blocks that the step needs in memory, so that making room does not move them to the
  * tier. */
 static void pin_tails(struct kv_step *st, bool pin)
@@ -347,26 +146,6 @@ static void pin_tails(struct kv_step *st, bool pin)
         const struct seq *s = &st->kv->seq[st->span[i].seq];
         pin_from(st->kv, s, s->len, pin);
     }
-}
-
-static int take_pages(struct kv_step *st)
-{
-    struct kv *kv = st->kv;
-    TRY(take_copies(st));
-    for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
-        struct group *g = &kv->group[gi];
-        if (!step_writes(st, g)) continue;
-        if (g->moves[RAW]) TRY(bring_back(st, g));
-        for (uint32_t i = 0; i < st->n_spans; i++) {
-            if (g->c.policy.kind == KV_STATE) {
-                TRY(take_states(st, g, &st->span[i]));
-                continue;
-            }
-            TRY(take_form(st, g, RAW, &st->span[i]));
-            if (g->form[SEALED].n_ids) TRY(take_form(st, g, SEALED, &st->span[i]));
-        }
-    }
-    return 0;
 }
 
 /* Undoes everything begin did, in reverse order. */
@@ -395,66 +174,6 @@ void step_undo(struct kv_step *st)
     st->open = false;
 }
 
-/* Returns the rows that the span's contents have if all of the span is accepted. */
-static uint32_t span_end(const struct kv_step *st, const struct step_span *sp)
-{
-    const struct seq *s = &st->kv->seq[sp->seq];
-    return st->cross ? MAX(s->len, sp->rows.n) : MAX(s->cross, s->len + sp->rows.n);
-}
-
-/* Notes the shared open blocks that will be copied, counts what the step takes from the pool, and
- * makes room for that. */
-static int plan(struct kv_step *st)
-{
-    struct kv *kv = st->kv;
-    const struct pages *short_of = NULL;
-    size_t bytes = 0;
-    for (uint32_t i = 0; i < st->n_spans && !st->cross; i++)
-        turn_begin(&kv->seq[st->span[i].seq], &st->span[i]);
-    for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
-        struct group *g = &kv->group[gi];
-        uint32_t need[FORMS], back, *sum = g->sum;
-        sum[RAW] = sum[SEALED] = 0;
-        if (!step_writes(st, g)) continue;
-        if (g->c.policy.kind == KV_STATE) memset(g->dst, 0, st->n_tokens * sizeof *g->dst);
-        for (uint32_t i = 0; i < st->n_spans; i++) {
-            const struct step_span *sp = &st->span[i];
-            const struct stash *own = kv->slot[kv->seq[sp->seq].slot].stash;
-            back = count_pages(st, sp, g, need);
-            for (uint32_t f = 0; f < FORMS; f++) {
-                const struct pages *p = &g->form[f];
-                uint32_t all = need[f] + (f == RAW ? back : 0), have = own[p->index].n;
-                sum[f] += need[f] - MIN(need[f], have);
-                bytes += (all - MIN(all, have)) * p->bytes;
-            }
-        }
-        for (uint32_t f = 0; f < FORMS; f++) {
-            const struct pages *p = &g->form[f];
-            if (p->n_ids && sum[f] > p->n_ids - 1 - p->n_live) short_of = p;
-        }
-    }
-    if (short_of && kv->narrow) { /* else the budget is as short, and its error says by how much */
-        kv->need = short_of->bytes;
-        return ERR(
-            FULL,
-            "cache full: the address space the system granted holds %u pages of %zu bytes, all "
-            "in use",
-            short_of->n_ids - 1, short_of->bytes);
-    }
-    size_t meta = 0;
-    for (uint32_t i = 0; i < st->n_spans; i++)
-        meta += meta_step(kv, kv->seq[st->span[i].seq].slot, span_end(st, &st->span[i]));
-    TRY(make_room(kv, bytes, meta, "the step"));
-    for (uint32_t i = 0; meta && i < st->n_spans; i++)
-        meta_grow(kv, kv->seq[st->span[i].seq].slot, span_end(st, &st->span[i]));
-    for (uint32_t n = 0; n < FORMS * kv->n_groups; n++) {
-        struct group *g = &kv->group[n / FORMS];
-        if (kv->index.n && g->form[n % FORMS].n_ids)
-            index_yield(kv, &g->form[n % FORMS], g->sum[n % FORMS]);
-    }
-    return 0;
-}
-
 struct beginning {
     const struct kv_span *span;
     uint32_t n;
@@ -475,9 +194,11 @@ static int begin(struct kv *kv, void *ctx)
             own_undo(kv, &st->span[--st->n_spans]);
         return e;
     }
-    e = plan(st);
+    for (uint32_t i = 0; i < st->n_spans && !st->cross; i++)
+        turn_begin(&kv->seq[st->span[i].seq], &st->span[i]);
+    e = step_plan(st);
     pin_tails(st, false);
-    if (e >= 0) e = take_pages(st);
+    if (e >= 0) e = step_take(st);
     if (e < 0) step_undo(st);
     return e;
 }
@@ -510,8 +231,8 @@ int kv_begin(struct kv *kv, const struct kv_span *span, uint32_t n, struct kv_st
 static uint32_t turn_keep(const struct kv *kv, const struct seq *s, const struct step_span *sp,
                           uint32_t accepted)
 {
-    bool ends = sp->rows.turn && sp->rows.last && accepted && s->len > turn_back(kv);
-    return ends ? s->len - turn_back(kv) : KV_NONE;
+    bool ends = sp->rows.turn && sp->rows.last && accepted && s->len > step_turn_back(kv);
+    return ends ? s->len - step_turn_back(kv) : KV_NONE;
 }
 
 /* Moves one state page into the table, references those of snapshots, and gives the others
