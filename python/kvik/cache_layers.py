@@ -14,7 +14,9 @@ import numpy as np
 from . import _abi
 from ._arrays import like, to_numpy, torch_module
 from ._lib import call, lib, text_of, view
+from .configuration import layer_kinds
 from .errors import UnsupportedError
+from .unbound import window_of
 
 _WINDOWS = ("sliding_attention", "chunked_attention")
 
@@ -101,6 +103,7 @@ class Layers(_Base):
         _unbound: Any
         _held: Any
         _passed: Any
+        _of_model: Optional[Tuple[List[str], Optional[int]]]
         _session: Any
         _settings: Any
         _torch: bool
@@ -126,15 +129,14 @@ class Layers(_Base):
 
     def _kinds(self) -> Optional[List[str]]:
         """Returns the kinds of the layers by the configuration; None: all are full, or as the settings say."""
-        config = self._text_config()
-        if config is None or self._settings.cache_implementation in ("sink", "sliding_window"):
+        if self._settings.cache_implementation in ("sink", "sliding_window"):
             return None
-        kinds = getattr(config, "layer_types", None)
-        if kinds:
-            return [k if k in _WINDOWS else "full_attention" for k in kinds]
-        if self._expected() and getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True):
-            return ["sliding_attention"] * self._expected()
-        return None
+        kinds = self._of_model[0] if self._of_model else layer_kinds(self._text_config())
+        return [k if k in _WINDOWS else "full_attention" for k in kinds] if kinds else None
+
+    def _window(self, kinds: Optional[List[str]]) -> Optional[int]:
+        """Returns the window of the layers that have one."""
+        return self._of_model[1] if self._of_model else window_of(self._text_config(), kinds)
 
     def _described(self) -> List[Dict[str, Any]]:
         """Returns what the library says of the layers of the model that has computed the rows."""

@@ -21,7 +21,7 @@ from .cache_layers import Layers, adopt_transformers
 from .devices import accept_device, dtype_name
 from .errors import ArgumentError, BusyError, MissingError
 from .store import Batch, ModelHandle, Settings, Store, settings_of
-from .unbound import Unbound, settings_for, window_of, with_window
+from .unbound import Unbound, settings_for, with_window
 
 _GUESS = 64  # layers of a cache without a model whose number is not known; it grows
 
@@ -53,6 +53,7 @@ class Cache(Layers):
         self._unbound: Optional[Unbound] = None
         self._held: Optional[legacy.Layers] = None
         self._passed: Dict[int, Tuple[int, int]] = {}  # Unbound.passed() of layers that are held, of an update()d cache
+        self._of_model: Optional[Tuple[List[str], Optional[int]]] = None  # kinds of the layers and window, of update()d rows of a model
         self._session: Optional[Dict[str, Any]] = None
         self._torch, self._row_dtype = False, None
         self._removes = False
@@ -116,11 +117,13 @@ class Cache(Layers):
             elif held:
                 if held[0][0].shape[0] != rows:
                     raise ArgumentError(f"the input has {rows} rows, the cache has {held[0][0].shape[0]}")
+                known = self._unbound is not None or self._passed  # rows of a legacy cache do not tell how long the text was
+                length = max(map(self._seen, range(len(held)))) if known else 0
                 with model.using(settings, rows) as store:
-                    self._batch = legacy.to_batch(store, held)
+                    self._batch = legacy.to_batch(store, held, length)
             else:
                 self._batch = Batch.open(model, settings, rows)
-            self._held = self._unbound = self._session = None
+            self._held = self._unbound = self._session = self._of_model = None
             self._passed = {}
             batch = self._batch
         return batch
@@ -222,10 +225,15 @@ class Cache(Layers):
         if self._session is not None:
             raise waiting()
         if self._unbound is None:
-            held = (self._held or []) if self._batch is None else legacy.of_batch(self._batch)
+            held, passed = self._held or [], self._passed
+            if self._batch is not None:
+                held = legacy.of_batch(self._batch)
+                passed = {i: (self._batch.length - k.shape[2], 0) for i, (k, _) in enumerate(held)}
+                described = self._described()
+                self._of_model = [x["kind"] for x in described], max((x["window"] for x in described), default=0) or None
             rows = self._empty_unbound(batch, max(layer, len(held) - 1))
             for i, (k, v) in enumerate(held):
-                rows.fill(i, k, v, self._passed.get(i, (0, 0)))
+                rows.fill(i, k, v, passed.get(i, (0, 0)))
             self._unbound, self._held, self._batch, self._passed = rows, None, None, {}
         elif layer >= self._unbound.n_layers:
             self._unbound = self._unbound.copy(2 * layer)
@@ -235,7 +243,7 @@ class Cache(Layers):
         """Makes a cache without a model that has this layer, and room for a batch."""
         kinds = self._kinds()
         n = max(len(kinds or ()), self._expected() or _GUESS, layer + 1)
-        settings = with_window(self._settings, window_of(self._text_config(), kinds))
+        settings = with_window(self._settings, self._window(kinds))
         if kinds and len(kinds) < n:
             kinds = kinds + [kinds[-1]] * (n - len(kinds))
         return Unbound(settings_for(settings, batch), n, kinds or None)
@@ -431,14 +439,13 @@ class Cache(Layers):
         elif self._unbound is not None:
             with self._use():
                 held = self._unbound_layers()
-                passed = {i: self._unbound.passed(i) for i in range(len(held))}
-                state["_passed"] = {i: p for i, p in passed.items() if p[0]}
+                state["_passed"] = {i: self._unbound.passed(i) for i in range(len(held))}
         state["_held"], state["_session"] = held, session
         return state
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
         adopt_transformers()
-        self._batch = self._unbound = self._row_dtype = None
+        self._batch = self._unbound = self._row_dtype = self._of_model = None
         self._passed = {}  # older pickles have none
         self.__dict__.update(state)
         self._guard = threading.RLock()

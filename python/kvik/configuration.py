@@ -3,7 +3,7 @@ import copy
 import json
 import os
 from pathlib import Path
-from typing import Any, Dict, Iterator, Optional, Type, Union
+from typing import Any, Dict, Iterator, List, Optional, Type, Union
 
 from . import hub
 from ._lib import encode, text_of
@@ -95,6 +95,35 @@ class PretrainedConfig:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__} {self.to_json_string()}"
+
+
+# Types of models whose files, from before layer_types, leave out that every so many-th layer sees all of the text.
+_PERIODS = {"gemma2": 2, "gpt_oss": 2, "gemma3": 6, "gemma3_text": 6}
+
+
+def layer_kinds(config: Any) -> Optional[List[str]]:
+    """Returns what each layer sees, in the words of layer_types; None if each sees all of the text, or the number is not known.
+
+    Where the configuration has no layer_types, they are those that Transformers makes of its other keys.
+    """
+    types, n = getattr(config, "layer_types", None), int(getattr(config, "num_hidden_layers", None) or 0)
+    if types:
+        return list(types)
+    kind = str(getattr(config, "model_type", None) or "")
+    if getattr(config, "attention_chunk_size", None) and kind.startswith("llama4"):
+        every = getattr(config, "no_rope_layer_interval", None) or 4
+        ropes = getattr(config, "no_rope_layers", None) or [(i + 1) % every for i in range(n)]
+        return ["chunked_attention" if rope else "full_attention" for rope in ropes]
+    asked = getattr(config, "use_sliding_window", None)
+    if asked is None:
+        asked = not kind.startswith(("qwen2", "qwen3"))
+    if not n or not asked or not getattr(config, "sliding_window", None):
+        return None
+    period = next((p for p in (getattr(config, name, None) for name in ("sliding_window_pattern", "_sliding_window_pattern")) if p),
+                  _PERIODS.get(kind))
+    first = getattr(config, "max_window_layers", None) or 0
+    slides = [(i + 1) % period if period else i >= first for i in range(n)]
+    return ["sliding_attention" if x else "full_attention" for x in slides]
 
 
 def _from_description(d: Dict[str, Any]) -> Dict[str, Any]:

@@ -7,6 +7,7 @@ import numpy as np
 from . import _abi
 from ._arrays import is_torch, like, to_numpy
 from ._lib import address, call, lib, sized, view
+from .errors import ArgumentError
 from .store import Batch, Store
 
 Layers = List[Tuple[np.ndarray, np.ndarray]]
@@ -81,7 +82,13 @@ def to_batch(store: Store, layers: Layers, length: int = 0, mask: Optional[np.nd
     given = sized(_abi.kvik_legacy, n_layers=n, batch=layers[0][0].shape[0], length=length, attention_mask=address(mask),
                   ids=address(ids), layer=table)
     pointer = ctypes.c_void_p()
-    call("kvik_batch_from_legacy", store.pointer, ctypes.byref(given), ctypes.byref(pointer))
+    try:
+        call("kvik_batch_from_legacy", store.pointer, ctypes.byref(given), ctypes.byref(pointer))
+    except ArgumentError as e:
+        if "(length)" not in str(e):
+            raise
+        raise ArgumentError(str(e).split(";")[0] + "; such rows do not tell how long the text was. Give the model the DynamicCache "
+                            "that they come from, or one that update() has filled") from None
     return Batch(store, pointer)
 
 

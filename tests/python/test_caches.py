@@ -539,6 +539,60 @@ class Bound(unittest.TestCase):
         copy_.crop(40)  # a refused input leaves the rows to change
         np.testing.assert_array_equal(self.after(copy_), self.after(copy.deepcopy(self.cache)))
 
+    def test_windows_of_own_models(self):
+        """Rows of a text that windows have passed go on in a model of kvik, and from one, where they were."""
+        for name in ("mistral", "gemma2", "llama4"):
+            with self.subTest(name):
+                run, ids = model(name), RNG.integers(3, 200, (1, 41))
+                bound, filled = kvik.DynamicCache(), kvik.DynamicCache(config=run.config)
+                for begin in range(0, 39, 3):
+                    run(ids[:, begin:begin + 3], past_key_values=bound)
+                    for i, (k, v) in enumerate(bound):
+                        filled.update(k[:, :, -3:], v[:, :, -3:], i)
+                self.assertEqual(filled.is_sliding, bound.is_sliding)
+                want = run(ids[:, 39:], past_key_values=copy.deepcopy(bound)).logits
+                for cache in (copy.deepcopy(filled), pickle.loads(pickle.dumps(filled))):
+                    np.testing.assert_array_equal(run(ids[:, 39:], past_key_values=cache).logits, want)
+                    self.assertEqual(cache.get_seq_length(), 41)
+                last = [(k[:, :, -1:], v[:, :, -1:]) for k, v in bound]
+                for _ in range(2):
+                    for i, (k, v) in enumerate(last):
+                        got, expect = (np.array(c.update(k, v, i)) for c in (bound, filled))
+                        self.assertEqual(got.shape, expect.shape)
+                        seen = -8 if name == "llama4" else None  # of its chunk; a model of kvik keeps no others
+                        np.testing.assert_array_equal(got[..., seen:, :], expect[..., seen:, :])
+                        self.assertEqual(*((c.get_seq_length(i), c.get_query_offset(i), c.get_mask_sizes(2, i)) for c in (bound, filled)))
+                    self.assertEqual(bound.is_sliding, filled.is_sliding)
+                    bound = pickle.loads(pickle.dumps(bound))
+
+    def test_window_just_full(self):
+        """A text that fills a window to its last row is told from the end of a longer one."""
+        run, ids = model("mistral"), RNG.integers(3, 200, (1, 12))
+        bound, filled = kvik.DynamicCache(), kvik.DynamicCache(config=model("mistral").config)
+        run(ids[:, :11], past_key_values=bound)
+        for i, (k, v) in enumerate(bound):
+            filled.update(k, v, i)
+        want = run(ids[:, 11:], past_key_values=copy.deepcopy(bound)).logits
+        for cache in (filled, pickle.loads(pickle.dumps(filled))):
+            np.testing.assert_array_equal(run(ids[:, 11:], past_key_values=cache).logits, want)
+        with self.assertRaisesRegex(kvik.ArgumentError, "last 11 tokens of its window.*DynamicCache"):
+            run(ids[:, 11:], past_key_values=bound.to_legacy_cache())
+
+    def test_kinds(self):
+        """Configurations without layer_types mean the windows that Transformers makes of them."""
+        def slides(**kwargs):
+            return [int(x) for x in kvik.DynamicCache(config=config(num_hidden_layers=6, **kwargs)).is_sliding]
+        window = {"sliding_window": 4}
+        self.assertEqual(slides(), [0] * 6)
+        for kind, want in (("mistral", [1] * 6), ("gemma2", [1, 0] * 3), ("gpt_oss", [1, 0] * 3), ("gemma3_text", [1] * 5 + [0]),
+                           ("qwen2", [0] * 6)):
+            self.assertEqual(slides(model_type=kind, **window), want)
+        self.assertEqual(slides(model_type="gemma3_text", sliding_window_pattern=3, **window), [1, 1, 0] * 2)
+        self.assertEqual(slides(model_type="qwen2", use_sliding_window=True, max_window_layers=4, **window), [0] * 4 + [1] * 2)
+        self.assertEqual(slides(model_type="qwen3", use_sliding_window=False, max_window_layers=4, **window), [0] * 6)
+        self.assertEqual(slides(model_type="llama4_text", attention_chunk_size=8), [1, 1, 1, 0, 1, 1])
+        self.assertEqual(slides(model_type="llama4_text", attention_chunk_size=8, no_rope_layers=[0, 1] * 3), [0, 1] * 3)
+
     def test_layers_of_a_model(self):
         for name, sliding, linear in (("gemma2", [True, False], [False, False]), ("jamba", [False, False], [True, True])):
             cache = model(name)(np.array([[5, 6]])).past_key_values
