@@ -61,6 +61,16 @@ static uint32_t unit_rows(const struct group *g, uint32_t form)
     return form == RAW ? KV_STRIP : MAX(g->rows[SEALED], KV_STRIP);
 }
 
+static uint32_t most_rows(const struct group *g, uint32_t form)
+{
+    return g->c.policy.kind == KV_STATE ? 1 : unit_rows(g, form);
+}
+
+uint32_t kv_chunk_most(const struct kv *kv, uint32_t group, uint32_t form)
+{
+    return most_rows(&kv->group[group], form);
+}
+
 void image_first(struct image_walk *w, const struct group *g, const struct seq *s, uint32_t gi,
                  uint32_t form)
 {
@@ -153,8 +163,8 @@ size_t image_bytes(const struct group *g, const struct kv_chunk *c)
 
 size_t image_most(const struct group *g, uint32_t form)
 {
-    uint32_t n = g->c.policy.kind == KV_STATE ? 1 : unit_rows(g, form);
-    return g->form[form].n_ids ? image_bytes(g, &(struct kv_chunk){.form = form, .n = n}) : 0;
+    const struct kv_chunk c = {.form = form, .n = most_rows(g, form)};
+    return g->form[form].n_ids ? image_bytes(g, &c) : 0;
 }
 
 static void copy(unsigned char *page, unsigned char *chunk, size_t n, bool in)

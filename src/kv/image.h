@@ -57,6 +57,8 @@ int kv_save(struct kv *kv, kv_seq s, struct kv_sink *sink);
  * kv_load checks it.  Of the snapshots the newest are loaded, as many as there is room for. */
 int kv_load(struct kv *kv, const struct kv_image *im, struct kv_source *src, kv_seq *out);
 
+/* Returns the most rows that a chunk of the group has in this form. */
+uint32_t kv_chunk_most(const struct kv *kv, uint32_t group, uint32_t form);
 /* Copies the bytes of a chunk out of those of a longer one.  Raw chunks begin at the same row. */
 void kv_chunk_cut(const struct kv *kv, const struct kv_chunk *whole, const struct kv_chunk *part,
                   const void *data, void *out);

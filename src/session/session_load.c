@@ -25,7 +25,8 @@ static int missing(const struct loader *v, const struct kv_chunk *c)
 static int give_rows(struct loader *v, const struct session_part *p, const struct kv_chunk *c,
                      void *data, size_t bytes)
 {
-    if (bytes % c->n || p->c.n > UINT16_MAX || p->bytes != (uint64_t)(bytes / c->n) * p->c.n)
+    if (bytes % c->n || p->c.n > kv_chunk_most(v->kv, c->group, c->form) ||
+        p->bytes != (uint64_t)(bytes / c->n) * p->c.n)
         return missing(v, c);
     void *whole = mem_alloc((size_t)p->bytes);
     int e = whole ? session_part_read(&v->disk.io, p, whole) : ERR_NOMEM;

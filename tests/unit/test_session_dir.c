@@ -4,7 +4,7 @@
 #include "base/durable.h"
 #include "base/file.h"
 #include "kvik.h"
-#include "session/session_file.h"
+#include "session/session.h"
 #include "testing.h"
 
 #include <dirent.h>
@@ -342,6 +342,56 @@ static void test_sparse(void **state)
     assert_int_equal(rmdir(prompts), 0);
 }
 
+/* Changes the session so that its first block claims to have `rows` rows, which lie in a hole of the file. */
+static void claim_block(uint32_t rows)
+{
+    struct durable f;
+    struct session_disk d;
+    struct session s;
+    uint8_t digest[DIGEST_BYTES], slot[SESSION_SLOT];
+    char *data;
+    size_t n;
+    assert_int_equal(durable_open(&f, file, true), 0);
+    session_disk_init(&d, &f);
+    assert_int_equal(session_read(&d.io, &s), 0);
+    struct session_part *p = &s.seq[0].part[0];
+    assert_int_equal(p->c.n, KV_STRIP);
+    p->bytes = p->bytes / p->c.n * rows;
+    p->at = s.end;
+    p->c.n = rows;
+    s.manifest_at = p->at + p->bytes;
+    assert_int_equal(session_encode(&s, &data, &n), 0);
+    s.manifest_bytes = n;
+    s.end = s.manifest_at + n;
+    digest_of(data, n, digest);
+    session_slot(&s, digest, slot);
+    assert_int_equal(durable_write(&f, s.manifest_at, data, n), 0);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(
+            durable_write(&f, SESSION_SLOT_AT + i * (uint64_t)SESSION_SLOT_STEP, slot, sizeof slot),
+            0);
+    mem_free(data);
+    session_done(&s);
+    durable_close(&f);
+}
+
+/* A block that claims more rows than any block has is refused before memory is taken for it. */
+static void test_sparse_block(void **state)
+{
+    (void)state;
+    struct rusage before, after;
+    kvik_seq s;
+    kvik_cache *c = open_cache("dynamic", NULL);
+    save(c, file, feed(c, ids, 40), NULL);
+    claim_block(60000);
+    getrusage(RUSAGE_SELF, &before);
+    assert_int_equal(kvik_cache_load(c, file, 1, &s, NULL), KVIK_FORMAT);
+    getrusage(RUSAGE_SELF, &after);
+    assert_true(after.ru_maxrss - before.ru_maxrss < 16384); /* KiB */
+    assert_int_equal(unlink(file), 0);
+    kvik_cache_close(c);
+}
+
 /* --- A directory of prompts ------------------------------------------------------------------- */
 
 /* A conversation that somebody keeps in the directory is found, and is neither renamed, nor written
@@ -503,8 +553,9 @@ int main(void)
         cmocka_unit_test(test_temporary),    cmocka_unit_test(test_taken_names),
         cmocka_unit_test(test_dangling),     cmocka_unit_test(test_two_writers),
         cmocka_unit_test(test_first_writer), cmocka_unit_test(test_sparse),
-        cmocka_unit_test(test_neighbours),   cmocka_unit_test(test_turns),
-        cmocka_unit_test(test_rot),          cmocka_unit_test(test_places),
+        cmocka_unit_test(test_sparse_block), cmocka_unit_test(test_neighbours),
+        cmocka_unit_test(test_turns),        cmocka_unit_test(test_rot),
+        cmocka_unit_test(test_places),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
