@@ -131,7 +131,7 @@ struct pre {
     size_t n_meta;
 };
 
-/* --- scratch of one encode call (tok.c) */
+/* --- scratch of one encode call (tok_encode.c) */
 struct part {
     size_t from, to; /* in work.text */
 };
@@ -163,6 +163,10 @@ struct work {
     /* Bytes that each normalizer and pre-tokenizer has made in this call, over all parts of the text, and their limit. */
     size_t made[2 * TOK_MAX_STEPS], most;
 };
+/* Bytes that one step may make out of a text, over all parts of the text: NFKC makes 11 bytes out of one. */
+#define WORK_MAX(n) ((size_t)(n)*32 + 65536)
+void work_init(struct work *w, size_t n); /* for a text of n bytes */
+void work_done(struct work *w);
 int work_made(struct work *w, uint32_t step); /* counts w->text as made by that step */
 /* Steps that make a new text: work_fresh, then bytes of the old text (work_keep) and others, which come from byte `at` of the
  * old text (work_put), then work_swap (place.c). */
@@ -386,14 +390,17 @@ void compiled_keep(const struct tok *t, const struct tok_source *s, const char *
 #define TOK_GPT2                                                                                   \
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
 struct tok *tok_new(void);
+/* What decoding sees of an id: its text or, for a normalized added token, the normalizer's form of
+ * it; *special as the reference decides, which asks whether that form is a special token. */
+const char *tok_shown(const struct tok *t, int32_t id, size_t *n, bool *special);
+int added_by_id(const void *a, const void *b); /* the order of tok.added */
+
+/* --- making the object: steps, tokens, merges, then tok_finish (tok_build.c) */
 int tok_add_norm(struct tok *t, struct norm **out);
 int tok_add_pre(struct tok *t, struct pre **out);
 int tok_add_dec(struct tok *t, struct dec **out);
 int tok_add_token(struct tok *t, const char *s, size_t n, struct added a); /* a.id is filled in */
 int tok_add_replace(struct tok *t, const char *from, const char *to);      /* a literal decoder */
-/* What decoding sees of an id: its text or, for a normalized added token, the normalizer's form of
- * it; *special as the reference decides, which asks whether that form is a special token. */
-const char *tok_shown(const struct tok *t, int32_t id, size_t *n, bool *special);
 int tok_add_named(struct tok *t, const char *name, const char *text, size_t n);
 int tok_clean_up(struct tok *t); /* decoder steps of clean_up_tokenization_spaces */
 int tok_add_merge(struct tok *t, const char *l, size_t n_l, const char *r, size_t n_r,
