@@ -30,13 +30,13 @@ static int check(const struct tensor *t, const char *name, const char *path)
 static int take(const struct tensor *t, uint32_t *dim, float **data)
 {
     size_t n = 1;
-    dim[0] = 1;
-    for (uint32_t i = 0; i < t->n_dims; i++) {
-        dim[i + 3 - t->n_dims] = (uint32_t)t->dim[i];
+    for (uint32_t i = 0; i < t->n_dims; i++)
         n *= t->dim[i];
-    }
     float *v = mem_array(n, sizeof *v);
     if (!v) return ERR_NOMEM;
+    dim[0] = 1;
+    for (uint32_t i = 0; i < t->n_dims; i++)
+        dim[i + 3 - t->n_dims] = (uint32_t)t->dim[i];
     dev_to_f32(t->dtype, t->data, v, n);
     *data = v;
     return 0;

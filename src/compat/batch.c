@@ -165,6 +165,8 @@ KVIK_API int kvik_cache_mask_sizes(const kvik_cache *c, uint32_t layer, uint32_t
     const struct unbound *u = c->unbound;
     if (!u || layer >= u->n_layers) return ERR(ARG, "layer %u of a cache without a model", layer);
     struct unbound_shape s = unbound_shape(u, &u->layer[layer], n);
+    if (n > UINT32_MAX - s.len)
+        return ERR(LIMIT, "an update of %u rows after %u is too long", n, s.len);
     if (kv_length) *kv_length = s.rows;
     if (kv_offset) *kv_offset = s.lo - s.sinks;
     return 0;

@@ -113,7 +113,9 @@ static int check_inputs(const struct kvik_batch *b, const kvik_inputs *in)
         return ERR(ARG, "position_ids of %u rows for a batch of %u", in->position_rows, b->rows);
     if (in->logits_to_keep > in->n)
         return ERR(ARG, "logits_to_keep is %u, the call has %u columns", in->logits_to_keep, in->n);
-    for (uint32_t k = 0; in->columns && k < in->n_columns; k++)
+    if (in->n_columns && !in->columns)
+        return ERR(ARG, "n_columns is %u, and columns is NULL", in->n_columns);
+    for (uint32_t k = 0; k < in->n_columns; k++)
         if (in->columns[k] >= in->n || (k && in->columns[k] <= in->columns[k - 1]))
             return ERR(ARG, "logits of column %u: columns must ascend and be below %u",
                        in->columns[k], in->n);

@@ -30,6 +30,8 @@ static int check(const char *path, const struct tensor *t)
     if (!dtype_safetensors(t->dtype))
         return ERR(UNSUPPORTED, "%s: tensor \"%.200s\": safetensors has no type %s", path, t->name,
                    dtype_name(t->dtype));
+    if (t->bytes && !t->data)
+        return ERR(ARG, "%s: tensor \"%.200s\" has no values (NULL)", path, t->name);
     if (!tensor_size(t, &want) || want != t->bytes)
         return ERR(ARG, "%s: tensor \"%.200s\": %zu bytes do not match its shape", path, t->name,
                    t->bytes);

@@ -355,6 +355,10 @@ static void test_wrong_files(void **state)
     none = NULL;
     refused(kvik_legacy_load("/nowhere/x", m, &none), KVIK_NOTFOUND, "/nowhere/x");
     refused(kvik_legacy_save(l, m, "/nowhere/x"), KVIK_IO, "/nowhere/x");
+    float *keys = l->layer[1].keys;
+    l->layer[1].keys = NULL;
+    refused(kvik_legacy_save(l, m, other), KVIK_ARG, "layers.1.keys");
+    l->layer[1].keys = keys;
     unlink(other);
     kvik_legacy_free(l);
     kvik_batch_close(b);

@@ -172,6 +172,8 @@ static void test_refusals(void **state)
     in.columns = columns;
     in.n_columns = 2;
     refused(kvik_batch_forward(t.b, &in, NULL), KVIK_ARG, "must ascend");
+    in.columns = NULL; /* room for two columns, and not for all */
+    refused(kvik_batch_forward(t.b, &in, NULL), KVIK_ARG, "n_columns is 2");
     in = good;
     ids[3] = (int32_t)t.vocab;
     refused(kvik_batch_forward(t.b, &in, NULL), KVIK_ARG, "vocabulary");
@@ -231,6 +233,7 @@ static void test_outputs(void **state)
             assert_memory_equal(some + i * t.vocab, all + (i * WIDE + 1) * t.vocab, t.vocab * 4);
         must(kvik_batch_reset(t.b)); /* the input of the first layer is passed back as embeddings */
         in.columns = NULL;
+        in.n_columns = 0;
         in.ids = NULL;
         in.embeds = h;
         must(kvik_batch_forward(t.b, &in,

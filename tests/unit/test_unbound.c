@@ -311,6 +311,11 @@ static void test_errors(void **state)
     assert_int_equal(kvik_cache_new(c, &s), KVIK_ARG);
     assert_int_equal(kvik_forward(c, NULL, 1, false, NULL), KVIK_ARG);
     assert_int_equal(kvik_cache_layer_length(c, 0), 4);
+    uint32_t columns;
+    assert_int_equal(kvik_cache_mask_sizes(c, 0, 4, &columns, NULL), 0);
+    assert_int_equal(columns, 8);
+    assert_int_equal(kvik_cache_mask_sizes(c, 0, UINT32_MAX - 1, &columns, NULL), KVIK_LIMIT);
+    assert_int_equal(columns, 8);
     kvik_cache_close(c);
     k = (kvik_cache_config){.size = sizeof(kvik_cache_config),
                             .cache_config = "{\"sliding_window\": 4}"};
