@@ -464,6 +464,17 @@ static int complete(struct run *r, kvik_result *out)
     return e;
 }
 
+/* Takes back what a job appended to the sequences of rows that then did not choose: the run was paused in between.  The
+ * sequences of beams, candidates and negative texts are dropped, or cut to what a row has. */
+static int unfeed(struct run *r)
+{
+    bool rows = r->mode == &plain_mode || (r->mode == &speculate_mode && !r->job.draft);
+    for (uint32_t i = 0; rows && r->g->use_cache && i < r->fed; i++)
+        if (kv_len(r->x->kv, r->feed[i].seq) > r->job.fed[i].start)
+            TRY(exec_crop(r->x, r->feed[i].seq, r->job.fed[i].start));
+    return 0;
+}
+
 static int end_active(struct run *r, kvik_result **out)
 {
     kvik_result *res;
@@ -472,9 +483,11 @@ static int end_active(struct run *r, kvik_result **out)
     bool chosen = r->steps > 0;
     if (chosen) TRY(exec_idle(r->x)); /* the end may compute: padding, rows of beams, a crop */
     TRY(run_result_begin(r, &res));
+    bool pending = r->pending;
     job_end(r, !chosen);
+    int e = chosen && pending ? unfeed(r) : 0;
     r->over = r->over || !chosen;
-    int e = chosen ? complete(r, res) : run_no_rows(r, res);
+    if (e >= 0) e = chosen ? complete(r, res) : run_no_rows(r, res);
     if (e < 0) {
         gen_result_free(res);
         fail(r, e);

@@ -407,6 +407,58 @@ static void ended_by_another(void **state)
     }
 }
 
+/* Pauses another request while the step that computes its token is not over. */
+static bool pauses_another(void *ctx, uint64_t done, uint64_t total)
+{
+    struct trap *t = ctx;
+    (void)total;
+    if (done > 20) kvik_request_pause(*t->self);
+    t->left += done > 20;
+    return true;
+}
+
+/* A request that was paused when its tokens had been computed, and not chosen from, is ended: its sequences have all tokens
+ * but the last, as always. */
+static void paused_then_ended(void **state)
+{
+    (void)state;
+    static const uint32_t way[] = {0, 2, 4, 7, 8, 11, 13};
+    for (uint32_t i = 0; i < countof(way); i++) {
+        struct stage s;
+        stage_open(&s, (kvik_cache_config){.max_sequences = 32});
+        struct asked *a = ask(&s, way[i], 30), *other = ask(&s, way[i] ? 0 : 1, 3);
+        struct trap t = {.self = &a->request, .c = s.c};
+        kvik_result *r;
+        a->g.return_dict_in_generate = true;
+        other->hooks.on_progress = pauses_another;
+        other->hooks.ctx = &t;
+        other->n = 1;
+        other->prompt[0].n = TEXT;
+        for (uint32_t k = 0; k < TEXT; k++)
+            other->ids[0][k] = (int32_t)(5 + k * 6);
+        start(a, s.c);
+        for (int k = 0; k < 9; k++)
+            assert_int_equal(kvik_request_step(&a->request, 1), 1);
+        start(other, s.c);
+        kvik_request *both[] = {a->request, other->request};
+        while (kvik_request_state(a->request) == KVIK_RUNNING)
+            assert_true(kvik_request_step(both, 2) > 0);
+        assert_true(t.left > 0);
+        assert_int_equal(kvik_request_state(a->request), KVIK_PAUSED);
+        assert_int_equal(kvik_request_end(a->request, &r), 0);
+        for (uint32_t k = 0; k < r->n_rows; k++) {
+            if (kvik_cache_length(s.c, r->row[k]->seq) != (int64_t)r->row[k]->n - 1)
+                fail_msg("%s: row %u of %zu tokens, sequence of %lld", a->way->name, k,
+                         r->row[k]->n, (long long)kvik_cache_length(s.c, r->row[k]->seq));
+            assert_int_equal(kvik_cache_drop(s.c, r->row[k]->seq), 0);
+        }
+        kvik_result_free(r);
+        assert_int_equal(kvik_request_free(a->request), 0);
+        assert_int_equal(kvik_request_free(other->request), 0);
+        stage_close(&s);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -418,6 +470,7 @@ int main(void)
         cmocka_unit_test(callbacks),
         cmocka_unit_test(ended_early),
         cmocka_unit_test(ended_by_another),
+        cmocka_unit_test(paused_then_ended),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
