@@ -16,6 +16,7 @@ enum cpu_op {
     CPU_UNPACK,    /* cpu_unpack_fn: quantized types */
     CPU_TO_F32,    /* cpu_to_f32_fn */
     CPU_MM_Q,      /* cpu_mm_fn, x is cpu_xgroup: quantized types */
+    CPU_FEW_Q,     /* cpu_mm_fn, as CPU_MM_Q, n <= CPU_FEW: optional */
     CPU_GEMV_F32,  /* cpu_mm_fn, n == 1, quantized types n <= CPU_FEW: optional */
     CPU_GEMV_BF16, /* cpu_mm_fn, n == 1, packed x: optional */
     /* any weight type (registered under CPU_ANY) */
@@ -135,7 +136,7 @@ struct cpu_mm {
 };
 typedef void (*cpu_mm_fn)(const struct cpu_mm *j);
 #define CPU_TILE         64u  /* tokens of a job */
-#define CPU_FEW          4u   /* tokens, at most, of a kernel of float x that decodes as it goes */
+#define CPU_FEW          4u   /* tokens, at most, of a kernel that decodes as it goes */
 #define CPU_X_TOKENS     256u /* tokens that are converted at a time */
 #define CPU_THREAD_BYTES (48u << 10)
 /* The reference product of quantized weights, for shapes that a vector kernel does not take; j->unpack is used. */

@@ -4,6 +4,7 @@
 
 #define PIN(v) __asm__("" : "+x"((v).a), "+x"((v).b))
 #include "dev/cpu/dot_q_vec.h"
+#include "dev/cpu/quantize_vec.h"
 #else
 typedef int dot_q_avx2_unused;
 #endif

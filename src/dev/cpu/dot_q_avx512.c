@@ -39,6 +39,7 @@ INLINE void x_put(int16_t *q, vi v)
 }
 
 #include "dev/cpu/dot_q_vec.h"
+#include "dev/cpu/quantize_vec.h"
 #else
 typedef int dot_q_avx512_unused;
 #endif

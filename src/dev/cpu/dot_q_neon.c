@@ -3,6 +3,7 @@
 #include "dev/cpu/vec_neon.h"
 
 #include "dev/cpu/dot_q_vec.h"
+#include "dev/cpu/quantize_vec.h"
 #else
 typedef int dot_q_neon_unused;
 #endif

@@ -34,6 +34,7 @@ INLINE vi chains_sum(const vi *acc)
 }
 
 #include "dev/cpu/dot_q_vec.h"
+#include "dev/cpu/quantize_vec.h"
 #else
 typedef int dot_q_neondot_unused;
 #endif

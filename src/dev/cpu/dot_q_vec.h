@@ -1,7 +1,7 @@
 /* dot_q_vec.h - products of quantized weights with quantized activations, stated once for AVX2, AVX-512
  * and NEON: dot_q_avx2.c and its siblings include it after the vec_*.h that gives the vectors.
  *
- * The 16 lanes of a vector are 16 rows of the weights.  The rows stay in memory as the file has them; 16 bytes of
+ * The lanes of a vector, 16 or 8, are rows of the weights.  The rows stay in memory as the file has them; 16 bytes of
  * each are loaded and transposed in registers, so that a lane has four neighbouring codes of its row.  Codes stay
  * bytes or become words, two in a lane, and the activation of the columns is broadcast to all lanes.  A block of 32 columns
  * is summed in int32: one conversion to float, and never a sum across lanes.
@@ -9,7 +9,10 @@
  * One loop serves one token and many: the codes of a block of 16 rows are 8 vectors of bytes, which AVX-512 keeps in
  * registers, or 16 of words, and the tokens pass them, VEC_MANY at once.  What a token has summed waits in the
  * thread's scratch, 64 bytes for each token, until the next block.  So a block is decoded once for all tokens of the job,
- * and few tokens pay no more for decoding than one. */
+ * and few tokens pay no more for decoding than one.
+ *
+ * AVX2 has too few registers for that: its codes wait in the first cache.  So it has kernels of its own for up to four tokens,
+ * one for each number (FEW, dot_q_few_avx2.c): four columns are decoded, multiplied and forgotten. */
 #include "dev/cpu/blocks.h"
 #include "dev/cpu/cpu.h"
 
@@ -25,7 +28,10 @@
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
 
-enum { ROWS = 16, GROUP = CPU_GROUP };
+#ifndef FEW /* kernels for a known number of tokens, at most VEC_MANY, which decode codes just before their products */
+#define FEW 0
+#endif
+enum { ROWS = LANES, GROUP = CPU_GROUP };
 _Static_assert(GROUP == 256, "a group has one block of the K formats");
 
 /* Where the codes of a block stay in registers, the loop over them is unrolled, and a token has two chains of sums, because
@@ -38,7 +44,7 @@ enum { CHAINS = IN_REGISTERS || QUADS ? 2 : 1 };
 #ifndef PIN /* keeps the order of sums in the program, where a compiler that reorders them runs out of registers */
 #define PIN(v) (void)0
 #endif
-#if IN_REGISTERS
+#if IN_REGISTERS || FEW
 #define PAIRS UNROLL
 #elif defined(__clang__)
 #define PAIRS _Pragma("clang loop unroll(disable)")
@@ -51,13 +57,13 @@ struct sums {
 };
 _Static_assert(CPU_TILE * sizeof(struct sums) <= CPU_THREAD_BYTES, "scratch");
 
-struct pass { /* 16 rows x the tokens of a job */
+struct pass { /* rows x the tokens of a job */
     struct sums *sums;
     const unsigned char *x; /* struct cpu_xgroup of the first token */
     size_t ldx;
     uint32_t n;
     int zero;
-    uintptr_t ask; /* while 16 rows are read, as many bytes from this address are asked for */
+    uintptr_t ask; /* while the rows are read, as many bytes from this address are asked for */
 };
 
 /* How four neighbouring codes of a row, a byte each in one lane, are kept and multiplied.  Here: as two words in each of
@@ -82,11 +88,6 @@ INLINE void piece_dot(vi *acc, const vi *w, const int16_t *x, uint32_t k)
 INLINE vi chains_sum(const vi *acc)
 {
     return CHAINS == 2 ? vi_add(acc[0], acc[CHAINS - 1]) : acc[0];
-}
-/* 16 columns of an activation. */
-INLINE void x_put(int16_t *q, vi v)
-{
-    vi_put_words(q, v);
 }
 #endif
 
@@ -114,9 +115,66 @@ INLINE void ask_some(struct request r, uint32_t k)
         __builtin_prefetch((const void *)(r.from + 64 * i), 0, 2);
 }
 
-/* A block of decoded codes, `w`, for `tokens` tokens.  d, m: of the block, or of each half of it. */
+/* Bits 0..3 of each lane to bit 4 of its bytes. */
+INLINE vi fifth_bits(vi h)
+{
+    vi low = vi_and(h, 3), high = vi_and(h, 12);
+    low = vb_or(vi_and(low, 1), vi_shl(vi_and(low, 2), 7));
+    high = vb_or(vi_shl(vi_and(high, 4), 14), vi_shl(vi_and(high, 8), 21));
+    return vi_shl(vb_or(low, high), 4);
+}
+
+/* The codes of a block of 32 of all rows, as they lie in memory. */
+struct codes {
+    const vi *low, *high; /* lanes of four bytes; high: K formats with bits of their own */
+    vi bits;              /* fifth bits of Q5_0 and Q5_1 */
+    uint32_t u;           /* K formats: which block of a half */
+};
+
+/* Codes 4i..4i+3 of block b (of 8) from the bytes of the low and of the high bits; the high bits were moved down before, by 4
+ * in the second half of Q3_K and Q5_K. */
+INLINE vi k_codes(enum dtype t, uint32_t b, vi low, vi high)
+{
+    int chunk = (int)(b / 2), half = (int)(b % 2), s = 4 * (chunk % 2) + 2 * half;
+    if (t == DT_Q4_K || t == DT_Q5_K) {
+        vi q = vb_and1(vb_shr(low, 4 * half), 15);
+        if (t == DT_Q4_K) return q;
+        return vb_or(q, vi_shl(vb_and1(vb_shr(high, (int)b), 1), 4));
+    }
+    if (t == DT_Q6_K) {
+        vi q = vb_and1(vb_shr(low, 4 * (chunk % 2)), 15);
+        return vb_or(q, vi_shl(vb_and1(vb_shr(high, s), 3), 4));
+    }
+    vi q = vb_and1(vb_shr(low, s), 3);
+    if (t == DT_Q2_K) return q;
+    return vb_or(q, vi_shl(vb_and1(vb_shr(high, (int)b), 1), 2));
+}
+
+/* Columns 4i..4i+3 as a product takes them. */
+INLINE void codes_at(enum dtype t, const struct codes *c, uint32_t i, vi *w)
+{
+    const vi *v = c->low;
+    if (block_is_k(t)) {
+        put_bytes(w, 0, k_codes(t, c->u, v[i], c->high[i]));
+    } else if (t == DT_Q8_0) {
+        put_bytes(w, 0, SIGNED_CODES ? v[i] : vb_xor1(v[i], 0x80)); /* signed, or plus 128 */
+    } else if ((t == DT_Q4_0 || t == DT_Q4_1) && !QUADS) {
+        w[0] = vi_and(i < 4 ? v[i] : vb_shr(v[i - 4], 4), 0x000f000f);
+        w[1] = i < 4 ? vi_and(vb_shr(v[i], 8), 0x000f000f) : vb_shr(v[i - 4], 12);
+    } else {
+        vi q = vb_and1(i < 4 ? v[i] : vb_shr(v[i - 4], 4), 15);
+        if (t == DT_MXFP4)
+            q = vb_lookup(block_e2m1_plus12, q);
+        else if (t == DT_Q5_0 || t == DT_Q5_1)
+            q = vb_or(q, fifth_bits(vi_shr(c->bits, (int)(4 * i))));
+        put_bytes(w, 0, q);
+    }
+}
+
+/* A block for `tokens` tokens.  w: its decoded codes; with FEW they are decoded here, from c.  d, m: of the block, or of each
+ * half of it. */
 INLINE void block_some(enum dtype t, const struct pass *p, uint32_t first, int tokens, uint32_t b,
-                       const vi *w, const vf *d, const vf *m, struct request r)
+                       const struct codes *c, vi *w, const vf *d, const vf *m, struct request r)
 {
     const struct cpu_xgroup *x[VEC_MANY];
     struct sums *sums = p->sums + first;
@@ -147,6 +205,7 @@ INLINE void block_some(enum dtype t, const struct pass *p, uint32_t first, int t
         }
         PAIRS for (uint32_t k = h * pieces; k < (h + 1) * pieces; k++)
         {
+            if (FEW && k % 2 == 0) codes_at(t, c, k / 2, w + k); /* four columns are two pieces */
             UNROLL for (int i = 0; i < tokens; i++) piece_dot(acc[i], w, q[i], k);
             if (IN_REGISTERS) ask_some(r, k);
         }
@@ -160,18 +219,24 @@ INLINE void block_some(enum dtype t, const struct pass *p, uint32_t first, int t
     }
     UNROLL for (int i = 0; i < tokens; i++) vf_store(sums[i].s, s[i]);
 }
-INLINE void block_tokens(enum dtype t, const struct pass *p, uint32_t b, const vi *w, const vf *d,
-                         const vf *m, struct request r)
+INLINE void block_tokens(enum dtype t, const struct pass *p, uint32_t b, const struct codes *c,
+                         const vf *d, const vf *m, struct request r)
 {
     uint32_t i = 0;
-    if (p->n >= VEC_MANY) block_some(t, p, i, VEC_MANY, b, w, d, m, r);
+    vi w[CODES];
+    if (FEW) {
+        block_some(t, p, 0, (int)p->n, b, c, w, d, m, r);
+        return;
+    }
+    UNROLL for (uint32_t k = 0; k < 8; k++) codes_at(t, c, k, w + k * CODES / 8);
+    if (p->n >= VEC_MANY) block_some(t, p, i, VEC_MANY, b, c, w, d, m, r);
     for (i = p->n < VEC_MANY ? 0 : VEC_MANY; i + VEC_MANY <= p->n; i += VEC_MANY)
-        block_some(t, p, i, VEC_MANY, b, w, d, m, (struct request){0, 0});
+        block_some(t, p, i, VEC_MANY, b, c, w, d, m, (struct request){0, 0});
     if (VEC_MANY > 2 && i + 2 <= p->n) {
-        block_some(t, p, i, 2, b, w, d, m, r);
+        block_some(t, p, i, 2, b, c, w, d, m, r);
         i += 2;
     }
-    if (i < p->n) block_some(t, p, i, 1, b, w, d, m, r);
+    if (i < p->n) block_some(t, p, i, 1, b, c, w, d, m, r);
 }
 
 INLINE vf e8m0_halves(const unsigned char *p, size_t stride)
@@ -182,46 +247,11 @@ INLINE vf e8m0_halves(const unsigned char *p, size_t stride)
     return vf_load(d);
 }
 
-/* Bits 0..3 of each lane to bit 4 of its bytes. */
-INLINE vi fifth_bits(vi h)
-{
-    vi low = vi_and(h, 3), high = vi_and(h, 12);
-    low = vb_or(vi_and(low, 1), vi_shl(vi_and(low, 2), 7));
-    high = vb_or(vi_shl(vi_and(high, 4), 14), vi_shl(vi_and(high, 8), 21));
-    return vi_shl(vb_or(low, high), 4);
-}
-
-/* A block of 32 of 16 rows: its codes as they lie in memory become words. */
-INLINE void codes_32(enum dtype t, const vi *v, vi bits, vi *w)
-{
-    if (t == DT_Q8_0) {
-        UNROLL for (uint32_t i = 0; i < 8; i++)
-            put_bytes(w, i, SIGNED_CODES ? v[i] : vb_xor1(v[i], 0x80)); /* signed, or plus 128 */
-    } else if ((t == DT_Q4_0 || t == DT_Q4_1) && !QUADS) {
-        UNROLL for (uint32_t i = 0; i < 4; i++)
-        {
-            w[2 * i] = vi_and(v[i], 0x000f000f);
-            w[2 * i + 1] = vi_and(vb_shr(v[i], 8), 0x000f000f);
-            w[2 * i + 8] = vi_and(vb_shr(v[i], 4), 0x000f000f);
-            w[2 * i + 9] = vb_shr(v[i], 12);
-        }
-    } else {
-        UNROLL for (uint32_t i = 0; i < 8; i++)
-        {
-            vi q = vb_and1(i < 4 ? v[i] : vb_shr(v[i - 4], 4), 15);
-            if (t == DT_MXFP4)
-                q = vb_lookup(block_e2m1_plus12, q);
-            else if (t == DT_Q5_0 || t == DT_Q5_1)
-                q = vb_or(q, fifth_bits(vi_shr(bits, (int)(4 * i))));
-            put_bytes(w, i, q);
-        }
-    }
-}
-
 INLINE void block_32(enum dtype t, const unsigned char *p, size_t stride, uint32_t b,
                      const struct pass *k, uintptr_t next)
 {
-    vi v[8], w[CODES], bits = vi_zero(), head = vi_zero();
+    vi v[8], head = vi_zero();
+    struct codes c = {.low = v, .bits = vi_zero()};
     vf d, m = vf_zero();
     uint32_t at = t == DT_Q4_0 || t == DT_Q8_0 ? 2
                   : t == DT_Q4_1               ? 4
@@ -231,12 +261,11 @@ INLINE void block_32(enum dtype t, const unsigned char *p, size_t stride, uint32
     if (t != DT_MXFP4) head = vi_rows1(p, stride);
     d = t == DT_MXFP4 ? e8m0_halves(p, stride) : vf_low_f16(head);
     if (block_has_min(t)) m = vf_high_f16(head);
-    if (t == DT_Q5_0) bits = vi_rows1(p + 2, stride);
-    if (t == DT_Q5_1) bits = vi_rows1(p + 4, stride);
+    if (t == DT_Q5_0) c.bits = vi_rows1(p + 2, stride);
+    if (t == DT_Q5_1) c.bits = vi_rows1(p + 4, stride);
     vi_rows4(p + at, stride, v);
     if (t == DT_Q8_0) vi_rows4(p + at + 16, stride, v + 4);
-    codes_32(t, v, bits, w);
-    block_tokens(t, k, b, w, &d, &m, (struct request){next, ROWS * block_bytes(t)});
+    block_tokens(t, k, b, &c, &d, &m, (struct request){next, ROWS * block_bytes(t)});
 }
 
 /* Blocks of 4 times as many bytes as 16 divides: headers come with the codes.  Q4_1: four blocks are 5 x 16 bytes.  Q5_1: two
@@ -249,14 +278,15 @@ INLINE void run_32(enum dtype t, const unsigned char *p, size_t stride, uint32_t
                    const struct pass *k, uintptr_t next)
 {
     const uint32_t lanes = block_bytes(t) / 4, n = run_blocks(t), size = ROWS * block_bytes(t);
-    vi v[20], w[CODES];
-    UNROLL for (uint32_t i = 0; i < n * lanes / 4; i++) vi_rows4(p + 16 * i, stride, v + 4 * i);
+    vi v[20];
     UNROLL for (uint32_t i = 0; i < n; i++)
     {
+        UNROLL for (uint32_t j = (lanes * i + 3) / 4; j < (lanes * (i + 1) + 3) / 4; j++)
+            vi_rows4(p + 16 * j, stride, v + 4 * j);
         const vi *q = v + lanes * i;
+        struct codes c = {.low = q + lanes - 4, .bits = q[1]};
         vf d = vf_low_f16(q[0]), m = vf_high_f16(q[0]);
-        codes_32(t, q + lanes - 4, q[1], w);
-        block_tokens(t, k, b + i, w, &d, &m, (struct request){next + i * size, size});
+        block_tokens(t, k, b + i, &c, &d, &m, (struct request){next + i * size, size});
     }
 }
 
@@ -314,25 +344,6 @@ INLINE void scales_of(enum dtype t, const unsigned char *p, size_t stride, vf *d
     }
 }
 
-/* Codes 4i..4i+3 of block b (of 8) from the bytes of the low and of the high bits; the high bits were moved down before, by 4
- * in the second half of Q3_K and Q5_K. */
-INLINE vi k_codes(enum dtype t, uint32_t b, vi low, vi high)
-{
-    int chunk = (int)(b / 2), half = (int)(b % 2), s = 4 * (chunk % 2) + 2 * half;
-    if (t == DT_Q4_K || t == DT_Q5_K) {
-        vi q = vb_and1(vb_shr(low, 4 * half), 15);
-        if (t == DT_Q4_K) return q;
-        return vb_or(q, vi_shl(vb_and1(vb_shr(high, (int)b), 1), 4));
-    }
-    if (t == DT_Q6_K) {
-        vi q = vb_and1(vb_shr(low, 4 * (chunk % 2)), 15);
-        return vb_or(q, vi_shl(vb_and1(vb_shr(high, s), 3), 4));
-    }
-    vi q = vb_and1(vb_shr(low, s), 3);
-    if (t == DT_Q2_K) return q;
-    return vb_or(q, vi_shl(vb_and1(vb_shr(high, (int)b), 1), 2));
-}
-
 INLINE void rows_32(const unsigned char *p, size_t stride, vi *v)
 {
     vi_rows4(p, stride, v);
@@ -363,13 +374,11 @@ INLINE void block_256(enum dtype t, const unsigned char *p, size_t stride, const
         if (t == DT_Q6_K) rows_32(high, stride, h);
         UNROLL for (uint32_t u = 0; u < 4; u++)
         {
-            vi w[CODES];
             const vi *from = l[t == DT_Q6_K ? u % 2 : 0];
+            struct codes c = {.low = from, .high = two || t == DT_Q6_K ? h : from, .u = u};
             if (nibbles && u == 2) rows_32(low + 32, stride, l[0]);
-            UNROLL for (uint32_t i = 0; i < 8; i++)
-                put_bytes(w, i, k_codes(t, u, from[i], two || t == DT_Q6_K ? h[i] : from[i]));
             uint32_t b = 4 * half + u;
-            block_tokens(t, k, b, w, d + subs * b, m + subs * b,
+            block_tokens(t, k, b, &c, d + subs * b, m + subs * b,
                          (struct request){next + b * size, size});
         }
         if (two) UNROLL for (uint32_t i = 0; i < 8; i++) h[i] = vb_shr(h[i], 4);
@@ -399,7 +408,7 @@ INLINE void group_of(enum dtype t, const unsigned char *w, size_t stride, uint32
     }
 }
 
-/* The last rows of a weight are fewer than 16: they are computed with rows before them, and lanes below `skip` are not
+/* The last rows of a weight can be fewer than lanes: they are computed with rows before them, and lanes below `skip` are not
  * stored.  y: of lane `skip`. */
 INLINE vf y_load(const float *y, uint32_t skip)
 {
@@ -419,11 +428,11 @@ INLINE void y_store(float *y, uint32_t skip, vf x)
     memcpy(y, v + skip, (ROWS - skip) * sizeof *v);
 }
 
-INLINE void products(enum dtype t, int zero, const struct cpu_mm *j)
+INLINE void products(enum dtype t, int zero, uint32_t n, const struct cpu_mm *j)
 {
     struct pass p = {
-        .sums = (struct sums *)(void *)j->scratch, .ldx = j->ldx, .n = j->n, .zero = zero};
-    /* A weight of fewer than 16 rows.  The reference does not know the activations of QUADS; there all lanes have one row. */
+        .sums = (struct sums *)(void *)j->scratch, .ldx = j->ldx, .n = n, .zero = zero};
+    /* A weight of fewer rows than lanes.  The reference does not know the activations of QUADS; there all lanes have one row. */
     const bool few = j->before + j->rows < ROWS, tiny = QUADS && few;
     if (few && !QUADS) {
         cpu_mm_q_ref(j);
@@ -439,7 +448,7 @@ INLINE void products(enum dtype t, int zero, const struct cpu_mm *j)
         p.ask = to < size                              ? (uintptr_t)j->w + to
                 : j->then && to - size < j->then_bytes ? (uintptr_t)j->then + (to - size)
                                                        : (uintptr_t)w;
-        for (uint32_t i = 0; i < j->n; i++) {
+        for (uint32_t i = 0; i < n; i++) {
             vf_store(p.sums[i].s, vf_zero());
             vf_store(p.sums[i].y, vf_zero());
             __builtin_prefetch(j->y + i * j->ldy + r, 1, 2); /* a page for each token */
@@ -447,7 +456,7 @@ INLINE void products(enum dtype t, int zero, const struct cpu_mm *j)
         for (uint32_t k = 0; k < j->k; k += GROUP) {
             p.x = j->x + k / GROUP * sizeof(struct cpu_xgroup);
             group_of(t, w, tiny ? 0 : j->row_bytes, k, MIN(j->k - k, GROUP), &p);
-            for (uint32_t i = 0; i < j->n; i++) {
+            for (uint32_t i = 0; i < n; i++) {
                 const struct cpu_xgroup *x =
                     (const struct cpu_xgroup *)(const void *)(p.x + i * p.ldx);
                 struct sums *s = p.sums + i;
@@ -455,7 +464,7 @@ INLINE void products(enum dtype t, int zero, const struct cpu_mm *j)
                 vf_store(s->s, vf_zero());
             }
         }
-        for (uint32_t i = 0; i < j->n; i++) {
+        for (uint32_t i = 0; i < n; i++) {
             vf y = vf_load(p.sums[i].y);
             if (j->bias) y = vf_add(y, y_load(j->bias + r, skip));
             y_store(j->y + i * j->ldy + r, skip, y);
@@ -463,12 +472,39 @@ INLINE void products(enum dtype t, int zero, const struct cpu_mm *j)
     }
 }
 
+#if FEW
+_Static_assert(PIECES == 16 && VEC_MANY == 4 && CPU_FEW == 4, "a kernel for each number of tokens");
+#define QUANTIZED_N(type, zero, n)                                                                 \
+    static void products_##type##_##n(const struct cpu_mm *j)                                      \
+    {                                                                                              \
+        products(DT_##type, zero, n, j);                                                           \
+    }
+#define QUANTIZED(type, zero)                                                                      \
+    QUANTIZED_N(type, zero, 1)                                                                     \
+    QUANTIZED_N(type, zero, 2)                                                                     \
+    QUANTIZED_N(type, zero, 3)                                                                     \
+    QUANTIZED_N(type, zero, 4)                                                                     \
+    static void products_##type(const struct cpu_mm *j)                                            \
+    {                                                                                              \
+        static const cpu_mm_fn of[] = {products_##type##_1, products_##type##_2,                   \
+                                       products_##type##_3, products_##type##_4};                  \
+        of[j->n - 1](j);                                                                           \
+    }                                                                                              \
+    CPU_KERNEL(VEC_ISA, CPU_FEW_Q, DT_##type, products_##type)
+#else
 #define QUANTIZED(type, zero)                                                                      \
     static void products_##type(const struct cpu_mm *j)                                            \
     {                                                                                              \
-        products(DT_##type, zero, j);                                                              \
+        products(DT_##type, zero, j->n, j);                                                        \
     }                                                                                              \
+    QUANTIZED_FEW(type)                                                                            \
     CPU_KERNEL(VEC_ISA, CPU_MM_Q, DT_##type, products_##type)
+#if QUADS /* kernels for few tokens of a lower instruction set would not know these activations */
+#define QUANTIZED_FEW(type) CPU_KERNEL(VEC_ISA, CPU_FEW_Q, DT_##type, products_##type);
+#else
+#define QUANTIZED_FEW(type)
+#endif
+#endif
 QUANTIZED(Q4_0, 8);
 QUANTIZED(Q4_1, 0);
 QUANTIZED(Q5_0, 16);
@@ -480,35 +516,3 @@ QUANTIZED(Q4_K, 0);
 QUANTIZED(Q5_K, 0);
 QUANTIZED(Q6_K, 32);
 QUANTIZED(MXFP4, 12);
-
-/* Activations; quantize.c has the rule.  16 `vecs` columns: codes and their sums.  An infinity times 0 is a NaN: its code is
- * masked, whatever it became. */
-INLINE void quantize_some(const float *x, const uint32_t vecs, vf by, uint32_t mask, int16_t *codes,
-                          int32_t *sum, int32_t *sum32)
-{
-    vi q[4] = {vi_zero(), vi_zero(), vi_zero(), vi_zero()};
-    UNROLL for (uint32_t i = 0; i < vecs; i++)
-    {
-        q[i] = vi_and(vi_round(vf_mul(vf_load(x + 16 * i), by)), mask);
-        x_put(codes + 16 * i, q[i]);
-    }
-    vi_totals(q, sum, sum32);
-}
-
-static void VEC(quantize)(const float *x, uint32_t k, struct cpu_xgroup *out)
-{
-    for (; k; x += GROUP, out++) {
-        uint32_t n = MIN(k, GROUP), i = 0;
-        vi top = vi_zero();
-        for (; i < n; i += 16)
-            top = vi_max(top, vi_and(vi_bits(vf_load(x + i)), 0x7fffffffu));
-        vf by = vf_set1(cpu_group_scale((uint32_t)vi_top(top), &out->d));
-        const uint32_t mask = out->d > 0 ? UINT32_MAX : 0;
-        for (i = 0; i + 64 <= n; i += 64)
-            quantize_some(x + i, 4, by, mask, out->q + i, out->sum + i / 16, out->sum32 + i / 32);
-        if (i < n)
-            quantize_some(x + i, 2, by, mask, out->q + i, out->sum + i / 16, out->sum32 + i / 32);
-        k -= n;
-    }
-}
-CPU_KERNEL(VEC_ISA, CPU_QUANTIZE, CPU_ANY, VEC(quantize));

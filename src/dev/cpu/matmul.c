@@ -75,13 +75,13 @@ static void convert_x(struct plan *p)
 
 static cpu_mm_fn kernel_for(const struct dev *d, enum x_form form, enum dtype t, uint32_t n)
 {
-    static const enum cpu_op gemv[] = {CPU_GEMV_F32, CPU_MM_Q, CPU_GEMV_BF16};
+    static const enum cpu_op few[] = {CPU_GEMV_F32, CPU_FEW_Q, CPU_GEMV_BF16};
     static const enum cpu_op many[] = {CPU_MM_F32, CPU_MM_Q, CPU_MM_BF16};
     /* Where no kernel takes packed bf16, x was rounded to bf16 but is stored as f32. */
     if (form == X_BF16 && !cpu_kernel_get(d, CPU_MM_BF16, CPU_ANY)) form = X_F32;
-    bool few = n == 1 || (form == X_F32 && cpu_format[t].quantized && n <= CPU_FEW);
-    cpu_fn one = few ? cpu_kernel_get(d, gemv[form], t) : NULL;
-    return (cpu_mm_fn)(one ? one : cpu_kernel_get(d, many[form], form == X_Q ? t : CPU_ANY));
+    bool is_few = n <= (cpu_format[t].quantized ? CPU_FEW : 1);
+    cpu_fn fn = is_few ? cpu_kernel_get(d, few[form], t) : NULL;
+    return (cpu_mm_fn)(fn ? fn : cpu_kernel_get(d, many[form], form == X_Q ? t : CPU_ANY));
 }
 
 static size_t row_bytes(const struct dev_mm *mm)

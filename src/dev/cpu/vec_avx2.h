@@ -15,6 +15,7 @@
 #define VEC_GEMV   2
 #define VEC_GEMV_F 4
 #define VEC_MANY   4 /* tokens at once in dot_q_vec.h */
+#define LANES      16
 #define INLINE     static inline __attribute__((always_inline))
 
 #include "dev/cpu/vec_sse.h"

@@ -16,6 +16,7 @@
 #define VEC_GEMV   4
 #define VEC_GEMV_F 8 /* ... and of a float one */
 #define VEC_MANY   2 /* tokens at once in dot_q_vec.h */
+#define LANES      16
 #define INLINE     static inline __attribute__((always_inline))
 
 #include "dev/cpu/vec_sse.h"

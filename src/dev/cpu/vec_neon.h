@@ -20,6 +20,7 @@
 #define VEC_GEMV   2
 #define VEC_GEMV_F 4
 #define VEC_MANY   4
+#define LANES      16
 #define INLINE     static inline __attribute__((always_inline))
 
 typedef struct {
