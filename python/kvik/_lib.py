@@ -9,7 +9,7 @@ import math
 import operator
 import os
 from pathlib import Path
-from typing import Any, Optional, Tuple
+from typing import Any, Dict, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -70,11 +70,16 @@ def fits(value: Any, kind: Any, what: str) -> Any:
     return value
 
 
+def field_kinds(struct: Any) -> Dict[str, Any]:
+    """Returns the types of the fields of a structure by their names."""
+    return {field[0]: field[1] for field in struct._fields_}
+
+
 def call(name: str, *args: Any) -> int:
     """Calls a function that returns an error code or a count; raises on an error."""
     if name not in _abi.FUNCTIONS:  # without a declaration, ctypes would cut addresses to 32 bits
         raise AttributeError(f"{name} is not declared; run scripts/make-abi.py")
-    kinds = _abi.FUNCTIONS[name][1]
+    kinds: Sequence[Any] = _abi.FUNCTIONS[name][1]  # type: ignore[assignment]
     return check(getattr(lib, name)(*(fits(a, kind, f"a number for {name}()") for a, kind in zip(args, kinds))))
 
 

@@ -7,7 +7,7 @@ from .devices import accept_device
 from .tokenizer_parts import CharSpan, Encoding, TokenSpan
 
 
-class BatchEncoding(UserDict):
+class BatchEncoding(UserDict[str, Any]):
     """Token ids and masks by name: ``e["input_ids"]``, ``e.input_ids``, ``model(**e)``.
 
     The values are lists, numpy arrays or torch tensors of shape [batch, tokens], as ``return_tensors`` asked.  What a

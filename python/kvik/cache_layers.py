@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
 import numpy as np
 
 from . import _abi
-from ._arrays import like, to_numpy, torch_module
+from ._arrays import like, torch_module
 from ._lib import call, lib, text_of, view
 from .configuration import layer_kinds
 from .errors import UnsupportedError
+from .store import Settings
 from .unbound import window_of
 
 _WINDOWS = ("sliding_attention", "chunked_attention")
@@ -105,11 +106,12 @@ class Layers(_Base):
         _passed: Any
         _of_model: Optional[Tuple[List[str], Optional[int]]]
         _session: Any
-        _settings: Any
+        _settings: Settings
         _torch: bool
         _row_dtype: Any
-        is_initialized: bool
 
+        @property
+        def is_initialized(self) -> bool: ...
         def _read(self) -> Any: ...
         def _use(self) -> Any: ...
         def _seen(self, layer: int) -> int: ...
@@ -200,7 +202,7 @@ class Layers(_Base):
 
     def get_mask_sizes(self, query_length: Any, layer_idx: int = 0) -> Tuple[int, int]:
         """Returns the columns that an update of so many rows returns, and the position of the first."""
-        n = int(query_length if np.isscalar(query_length) else to_numpy(query_length).shape[0])
+        n = len(query_length) if np.ndim(query_length) else int(query_length)  # older releases give the positions of the rows
         if self._batch is not None or self._session is not None:
             return self.get_seq_length(layer_idx) + n, 0
         rows = self._unbound

@@ -10,7 +10,7 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from . import legacy
 from .cache_layers import heir_of
-from .caches import Cache
+from .caches import Cache as Cache  # programs import it from here
 from .configuration import PretrainedConfig
 from .errors import ArgumentError
 
@@ -336,7 +336,8 @@ class EncoderDecoderCache(Cache):
         for cache in caches:
             if not isinstance(cache, Cache):
                 raise TypeError(f"EncoderDecoderCache takes caches, not {type(cache).__name__}")
-        self.self_attention_cache, self.cross_attention_cache = caches
+        self.self_attention_cache: Cache = caches[0]
+        self.cross_attention_cache: Cache = caches[1]
         self.is_updated: Dict[int, bool] = {i: True for i in range(len(self.cross_attention_cache))
                                             if self.cross_attention_cache.get_seq_length(i)}
 
@@ -365,7 +366,7 @@ class EncoderDecoderCache(Cache):
     @property
     def batch_size(self) -> int:
         """The number of rows of the decoder's cache."""
-        return self.self_attention_cache.batch_size  # type: ignore[no-any-return]
+        return self.self_attention_cache.batch_size
 
     def get_max_cache_shape(self, layer_idx: Optional[int] = 0) -> Optional[int]:
         """Returns the limit of the decoder's text, or None."""
@@ -374,12 +375,12 @@ class EncoderDecoderCache(Cache):
     @property
     def is_sliding(self) -> List[bool]:
         """That of the decoder's cache."""
-        return self.self_attention_cache.is_sliding  # type: ignore[no-any-return]
+        return self.self_attention_cache.is_sliding
 
     @property
     def layers(self) -> List[Any]:
         """The layers of the decoder's cache."""
-        return self.self_attention_cache.layers  # type: ignore[no-any-return]
+        return self.self_attention_cache.layers
 
     def activate_past_recording(self) -> None:
         """Calls it for the decoder's cache."""
@@ -387,7 +388,7 @@ class EncoderDecoderCache(Cache):
 
     def get_mask_sizes(self, query_length: Any, layer_idx: int = 0) -> Tuple[int, int]:
         """Returns those of the decoder's cache."""
-        return self.self_attention_cache.get_mask_sizes(query_length, layer_idx)  # type: ignore[no-any-return]
+        return self.self_attention_cache.get_mask_sizes(query_length, layer_idx)
 
     def update(self, *args: Any, **kwargs: Any) -> Any:
         """Raises: an update names one of the two caches."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from . import _abi, legacy
 from ._arrays import integers, is_torch, like, to_numpy
-from ._lib import address, call, encode, lib, sized, text_of
+from ._lib import address, call, encode, field_kinds, lib, sized, text_of
 from .cache_files import load_session, note_of, save_session, session_bytes, session_read, waiting
 from .cache_layers import Layers, adopt_transformers
 from .devices import accept_device, dtype_name
@@ -482,7 +482,7 @@ class Cache(Layers):
         if self._unbound is not None:
             usage = sized(_abi.kvik_usage)
             call("kvik_cache_usage", self._unbound.pointer, ctypes.byref(usage))
-            return {n: int(getattr(usage, n)) for n, _ in _abi.kvik_usage._fields_ if n != "size"}
+            return {n: int(getattr(usage, n)) for n in field_kinds(_abi.kvik_usage) if n != "size"}
         return {}
 
     def __repr__(self) -> str:
@@ -517,7 +517,7 @@ def _sync(store: Store, batch: Batch, rows: List[np.ndarray]) -> Tuple[Batch, Li
             report = sized(_abi.kvik_sync)
             call("kvik_cache_sync", store.pointer, seqs[i], address(ids), ids.size, None, ctypes.byref(report))
             reports.append({name: (lambda v: v.decode("utf-8", "replace") if isinstance(v, bytes) else v)(
-                getattr(report, name)) for name, _ in _abi.kvik_sync._fields_ if name != "size"})
+                getattr(report, name)) for name in field_kinds(_abi.kvik_sync) if name != "size"})
             lib.kvik_sync_done(ctypes.byref(report))
     except BaseException:
         for i in range(made):

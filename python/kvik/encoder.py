@@ -46,7 +46,7 @@ class EncoderInput:
                 raise ArgumentError("input_ids has no tokens")
             if self.mask is not None and self.mask.shape != self.ids.shape:
                 raise ArgumentError(f"attention_mask has the shape {list(self.mask.shape)}, input_ids {list(self.ids.shape)}")
-        self.rows = int((self.ids if self.features is None else self.features).shape[0])
+        self.rows = len(self.ids if self.ids is not None else self.features)  # type: ignore[arg-type]  # one of them is given
 
     @property
     def last_hidden_state(self) -> Any:

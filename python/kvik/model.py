@@ -3,7 +3,7 @@ import copy
 import ctypes
 import os
 from dataclasses import fields
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Optional, Tuple
 
 import numpy as np
 
@@ -45,7 +45,7 @@ class PreTrainedModel(GenerationMixin):
     can serve several threads, each with a cache of its own.
     """
 
-    _architectures: Optional[tuple] = None
+    _architectures: Optional[Tuple[str, ...]] = None
     _head = True
     _state_name: Optional[str] = None
     main_input_name = "input_ids"
@@ -188,13 +188,13 @@ class PreTrainedModel(GenerationMixin):
         """Returns what the library knows of the model: layers, tensors, tokenizer, bytes of cache per token."""
         import json
         from ._lib import text_of
-        return json.loads(text_of("kvik_model_describe", self._handle.pointer))
+        return dict(json.loads(text_of("kvik_model_describe", self._handle.pointer)))
 
     def describe_caches(self) -> Dict[str, Any]:
         """Returns every cache strategy for this model with its bytes per token and at the full context."""
         import json
         from ._lib import text_of
-        return json.loads(text_of("kvik_model_describe_caches", self._handle.pointer))
+        return dict(json.loads(text_of("kvik_model_describe_caches", self._handle.pointer)))
 
     def _notice(self, text: str) -> None:
         notice(text, stacklevel=6)
@@ -315,7 +315,7 @@ class Embeddings:
     @property
     def weight(self) -> np.ndarray:
         """The embeddings of all ids, [vocab, hidden], a copy."""
-        return self(np.arange(self.num_embeddings))
+        return np.asarray(self(np.arange(self.num_embeddings)))
 
 
 class _Forward:
@@ -326,14 +326,14 @@ class _Forward:
         self.model = model
         self.torch = is_torch(ids if embeds is None else embeds)
         self.ids = None if ids is None else ids_2d(ids)
-        self.embeds = None
+        self.embeds: Optional[np.ndarray] = None
         if embeds is not None:
             self.embeds = to_numpy(embeds, np.float32)
             width = lib.kvik_model_hidden(model._handle.pointer)
             if self.embeds.ndim != 3 or self.embeds.shape[2] != width:
                 raise ArgumentError(f"inputs_embeds has the shape {list(self.embeds.shape)}; expected [batch, n, {width}]")
-        shape = (self.ids if self.ids is not None else self.embeds).shape
-        self.rows, self.n = shape[0], shape[1]
+        given: Any = self.ids if self.ids is not None else self.embeds
+        self.rows, self.n = given.shape[0], given.shape[1]
         if not self.rows or not self.n:
             raise ArgumentError("forward() needs at least one token")
         self.mask = mask_2d(mask)

@@ -1,8 +1,8 @@
 """Results of forward() and generate(): attributes, keys and positions at once, as Transformers returns them."""
-from typing import Any, Iterator, Tuple
+from typing import Any, Dict, Iterator, Tuple
 
 
-class ModelOutput(dict):
+class ModelOutput(Dict[str, Any]):
     """A dictionary whose entries are attributes: ``out.logits``, ``out["logits"]``, ``out[0]``.
 
     An entry that is None is an attribute but no key.

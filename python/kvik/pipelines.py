@@ -359,10 +359,10 @@ class AutomaticSpeechRecognitionPipeline:
 
     def _transcribe(self, inputs: Any, options: Dict[str, Any]) -> Dict[str, Any]:
         if isinstance(inputs, (str, os.PathLike)):
-            return self.model.transcribe(inputs, **options)
+            return dict(self.model.transcribe(inputs, **options))
         if isinstance(inputs, (bytes, bytearray)):
             return self._by_file(bytes(inputs), options)
-        rate = 16000
+        rate: Any = 16000
         if isinstance(inputs, dict):
             given = dict(inputs)
             rate = given.get("sampling_rate")
@@ -372,7 +372,7 @@ class AutomaticSpeechRecognitionPipeline:
         samples = _one_channel(inputs)
         if rate != 16000:  # the library resamples files
             return self._by_file(_wav(samples, int(rate)), options)
-        return self.model.transcribe(samples, **options)
+        return dict(self.model.transcribe(samples, **options))
 
     def _by_file(self, data: bytes, options: Dict[str, Any]) -> Dict[str, Any]:
         if not data:
@@ -381,17 +381,17 @@ class AutomaticSpeechRecognitionPipeline:
             f.write(data)
             f.flush()
             try:
-                return self.model.transcribe(f.name, **options)
+                return dict(self.model.transcribe(f.name, **options))
             except KvikError as e:  # the caller never saw that file
                 raise type(e)(str(e).replace(f.name, "the recording's bytes")) from None
 
     def _text(self, told: Dict[str, Any]) -> str:
         """Returns the text of all tokens: without times, a segment can end inside a character."""
         ids = [int(i) for s in told["segments"] for i in s["tokens"]]
-        return self.tokenizer.decode(ids, skip_special_tokens=True)
+        return str(self.tokenizer.decode(ids, skip_special_tokens=True))
 
     def _chunks(self, told: Dict[str, Any], timed: Any, language: bool) -> List[Dict[str, Any]]:
-        chunks = []
+        chunks: List[Dict[str, Any]] = []
         if not timed:
             chunks = [{"text": self._text(told)}]
         for segment in told["segments"] if timed else []:

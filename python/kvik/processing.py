@@ -186,7 +186,7 @@ def _rows_of(speech: Any) -> List[np.ndarray]:
 
 
 def _normal(row: np.ndarray) -> np.ndarray:
-    return (row - row.mean()) / np.sqrt(row.var() + 1e-7)
+    return np.asarray((row - row.mean()) / np.sqrt(row.var() + 1e-7))
 
 
 class WhisperTokenizer(PreTrainedTokenizer):
@@ -226,8 +226,9 @@ class WhisperTokenizer(PreTrainedTokenizer):
                           predict_timestamps: Optional[bool] = None) -> None:
         """Sets the language, the task, and whether times are written; None leaves one as it is.  Raises ArgumentError."""
         before = self.language, self.task, self.predict_timestamps
-        given = language, task, predict_timestamps
-        self.language, self.task, self.predict_timestamps = (b if g is None else g for b, g in zip(before, given))
+        self.language = self.language if language is None else language
+        self.task = self.task if task is None else task
+        self.predict_timestamps = self.predict_timestamps if predict_timestamps is None else predict_timestamps
         try:
             self.prefix_tokens
         except ArgumentError:
@@ -393,7 +394,7 @@ class WhisperProcessor:
     def get_decoder_prompt_ids(self, task: Optional[str] = None, language: Optional[str] = None,
                                no_timestamps: bool = True) -> List[Tuple[int, int]]:
         """As get_decoder_prompt_ids() of the tokenizer."""
-        return self.tokenizer.get_decoder_prompt_ids(task=task, language=language, no_timestamps=no_timestamps)
+        return list(self.tokenizer.get_decoder_prompt_ids(task=task, language=language, no_timestamps=no_timestamps))
 
     def get_prompt_ids(self, text: str, return_tensors: Optional[str] = "np") -> Any:
         """As get_prompt_ids() of the tokenizer."""

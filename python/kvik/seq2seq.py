@@ -1,7 +1,7 @@
 """Models with an encoder: generate() and forward() over the two caches of a decoder."""
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple, cast
 
 import numpy as np
 
@@ -27,7 +27,7 @@ class CrossCache(DynamicCache):
         self._torch = own._torch
 
     @property
-    def _batch(self) -> Optional[Batch]:  # type: ignore[override]
+    def _batch(self) -> Optional[Batch]:
         return self._own._batch
 
     @_batch.setter
@@ -35,7 +35,7 @@ class CrossCache(DynamicCache):
         pass
 
     @property
-    def _session(self) -> Any:  # type: ignore[override]
+    def _session(self) -> Any:
         return self._own._session
 
     @_session.setter
@@ -84,7 +84,7 @@ class CrossCache(DynamicCache):
 def settings_of_pair(cache: Any) -> Settings:
     """Returns the settings of a store for an empty cache that was given."""
     if not isinstance(cache, EncoderDecoderCache):
-        return cache._settings
+        return cast(Settings, cache._settings)
     cross = cache.cross_attention_cache._settings
     return replace(cache.self_attention_cache._settings, cross_cache_implementation=cross.cache_implementation,
                    cross_cache_config=cross.cache_config, max_encoder_len=cross.max_cache_len)
@@ -127,7 +127,7 @@ class Seq2SeqModel(PreTrainedModel):
         return Encoder(self)
 
     def forward(self, input_ids: Any = None, attention_mask: Any = None, decoder_input_ids: Any = None,  # type: ignore[override]
-                decoder_attention_mask: Any = None, encoder_outputs: Any = None, past_key_values: Any = None,
+                decoder_attention_mask: Any = None, encoder_outputs: Any = None, past_key_values: Any = None, *,
                 use_cache: Optional[bool] = None, output_attentions: Optional[bool] = None,
                 output_hidden_states: Optional[bool] = None, return_dict: Optional[bool] = None, cache_position: Any = None,
                 input_features: Any = None, labels: Any = None, **kwargs: Any) -> Any:

@@ -8,7 +8,7 @@ import numpy as np
 
 from . import _abi
 from ._arrays import integers, is_torch, like, samples_of, to_numpy
-from ._lib import address, call, encode, fits, lib, view
+from ._lib import address, call, encode, field_kinds, fits, lib, view
 from .encoder import EncoderInput, encoder_of
 from .errors import ArgumentError, UnsupportedError
 from .generation import Interruptible
@@ -60,7 +60,7 @@ class Hearing(Interruptible):
         s.condition_on_prev_tokens = bool(options.get("condition_on_prev_tokens"))
         for name in ("compression_ratio_threshold", "logprob_threshold", "no_speech_threshold"):
             setattr(s, name, float(options.get(name) or 0))
-        kinds = dict(s._fields_)
+        kinds = field_kinds(s)
         for name in ("seed", "max_new_tokens", "num_beams"):
             setattr(s, name, fits(int(options.get(name) or 0), kinds[name], name))
         if options.get("length_penalty") is not None:
@@ -132,12 +132,13 @@ class SpeechSeq2SeqModel(Seq2SeqModel):
     main_input_name = "input_features"
 
     def forward(self, input_features: Any = None, attention_mask: Any = None, decoder_input_ids: Any = None,  # type: ignore[override]
-                *args: Any, **kwargs: Any) -> Any:
+                decoder_attention_mask: Any = None, encoder_outputs: Any = None, past_key_values: Any = None, **kwargs: Any) -> Any:
         """As forward() of a model with an encoder, with input_features f32 [batch, bins, frames] of one window.
 
         attention_mask is accepted and not used: every window is read whole, as Transformers reads it.
         """
-        return super().forward(None, None, decoder_input_ids, *args, input_features=input_features, **kwargs)
+        return super().forward(None, None, decoder_input_ids, decoder_attention_mask, encoder_outputs, past_key_values,
+                               input_features=input_features, **kwargs)
 
     # -- what the model's files say
 
@@ -181,7 +182,7 @@ class SpeechSeq2SeqModel(Seq2SeqModel):
         ids = integers(prompt_ids, "prompt_ids").ravel().tolist()
         if ids and ids[0] == self._says("prev_sot_token_id"):
             ids = ids[1:]
-        return AutoTokenizer.from_pretrained(self.name_or_path).decode(ids)
+        return str(AutoTokenizer.from_pretrained(self.name_or_path).decode(ids))
 
     # -- generate
 
@@ -395,7 +396,7 @@ class SpeechSeq2SeqModel(Seq2SeqModel):
             if options["language"] is None:
                 columns.append(to_numpy(self.detect_language(features, encoded)))
             else:
-                columns.append([language_id(languages, name) for name in self._languages(options["language"], rows)])
+                columns.append([language_id(languages, str(name)) for name in self._languages(options["language"], rows)])
             if tasks and tasks.get(options["task"] or "transcribe") is not None:
                 columns.append(np.full(rows, tasks[options["task"] or "transcribe"]))
         elif options["language"] is not None or options["task"] == "translate":

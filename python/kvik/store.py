@@ -16,7 +16,7 @@ from typing import Any, Dict, Iterator, List, Optional
 import numpy as np
 
 from . import _abi
-from ._lib import address, call, encode, fits, lib, sized
+from ._lib import address, call, encode, field_kinds, fits, lib, sized
 from .errors import BusyError, LimitError, OutOfMemoryError, adopt_torch
 from .utils.logging import notice
 
@@ -71,7 +71,7 @@ def settings_of(values: Dict[str, Any]) -> Settings:
         found["cache_config"] = config_json(found["cache_config"])
     if found.get("cache_memory") is not None:
         found["cache_memory"] = parse_bytes(found["cache_memory"])
-    kinds = dict(_abi.kvik_cache_config._fields_)
+    kinds = field_kinds(_abi.kvik_cache_config)
     return Settings(**{name: fits(value, kinds[name], name) for name, value in found.items()})
 
 
@@ -229,7 +229,7 @@ class Store:
         """Returns what the store holds, in bytes: the fields of kvik_usage."""
         out = sized(_abi.kvik_usage)
         call("kvik_cache_usage", self.pointer, ctypes.byref(out))
-        return {name: int(getattr(out, name)) for name, _ in _abi.kvik_usage._fields_ if name != "size"}
+        return {name: int(getattr(out, name)) for name in field_kinds(_abi.kvik_usage) if name != "size"}
 
 
 class Batch:

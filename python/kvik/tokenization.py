@@ -1,7 +1,7 @@
 """Tokenizers, called as those of Transformers: texts to ids and back."""
 import ctypes
 import os
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union, cast
 
 import numpy as np
 
@@ -154,7 +154,7 @@ class PreTrainedTokenizer(Vocabulary, Chats):
     def add_bos_token(self) -> bool:
         """True if a text begins with bos_token.  Setting it replaces what the files say: each text of a pair then gets bos_token in
         front, and eos_token behind it if add_eos_token is set, as in Transformers."""
-        return self._layout(False)[0].id == self.bos_token_id
+        return bool(self._layout(False)[0].id == self.bos_token_id)
 
     @add_bos_token.setter
     def add_bos_token(self, value: bool) -> None:
@@ -163,7 +163,7 @@ class PreTrainedTokenizer(Vocabulary, Chats):
     @property
     def add_eos_token(self) -> bool:
         """True if a text ends with eos_token.  As add_bos_token."""
-        return self._layout(False)[-1].id == self.eos_token_id
+        return bool(self._layout(False)[-1].id == self.eos_token_id)
 
     @add_eos_token.setter
     def add_eos_token(self, value: bool) -> None:
@@ -217,20 +217,20 @@ class PreTrainedTokenizer(Vocabulary, Chats):
         wanted = Wanted(return_tensors, self._wants("token_type_ids", return_token_type_ids),
                         self._wants("attention_mask", return_attention_mask), return_special_tokens_mask, return_offsets_mapping,
                         return_length, return_overflowing_tokens, bool(kwargs.get("split_special_tokens", self.split_special_tokens)))
-        out = None if text is None else self._encoded(text, text_pair, is_split_into_words, add_special_tokens, fit, wanted)
+        out = BatchEncoding() if text is None else self._encoded(text, text_pair, is_split_into_words, add_special_tokens, fit, wanted)
         if text_target is None:
             return out
         most = kwargs.get("max_target_length")
         if most is not None:
             fit = Fit(self, padding, truncation, most, padding_side, pad_to_multiple_of, stride)
         target = self._encoded(text_target, text_pair_target, is_split_into_words, add_special_tokens, fit, wanted)
-        if out is None:
+        if text is None:
             return target
         out["labels"] = target["input_ids"]
         return out
 
     def _wants(self, name: str, asked: Optional[bool]) -> bool:
-        return name in self.model_input_names if asked is None else asked
+        return bool(name in self.model_input_names if asked is None else asked)
 
     def _encoded(self, text: Any, pair: Any, words: bool, special: bool, fit: Fit, wanted: Wanted) -> BatchEncoding:
         inputs, single = inputs_of(text, pair, words)
@@ -415,7 +415,7 @@ class PreTrainedTokenizer(Vocabulary, Chats):
 
 
 def _reopen(kind: Any, path: str, settings: Dict[str, Any]) -> PreTrainedTokenizer:
-    return kind(path, **settings)
+    return cast(PreTrainedTokenizer, kind(path, **settings))
 
 
 def _clean(text: str) -> str:

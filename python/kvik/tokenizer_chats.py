@@ -19,7 +19,10 @@ class Chats:
     _handle: Any
     _own_template: Optional[str]
     chat_template: Optional[str]
-    special_tokens_map: Dict[str, str]
+    @property
+    def special_tokens_map(self) -> Dict[str, str]:
+        """The special tokens by their roles."""
+        raise NotImplementedError
 
     def _finish(self, columns: Columns, fit: Fit, single: bool, kind: Any) -> BatchEncoding:
         raise NotImplementedError

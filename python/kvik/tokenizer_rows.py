@@ -53,8 +53,8 @@ def inputs_of(text: Any, pair: Any, words: bool) -> Tuple[List[Tuple[Any, ...]],
 
     A text is a str, or with words a list of them.  A row of a list may be a tuple of two texts.
     """
-    plain = (lambda x: isinstance(x, (list, tuple)) and all(isinstance(w, str) for w in x)) if words else \
-        (lambda x: isinstance(x, str))
+    def plain(x: Any) -> bool:
+        return isinstance(x, (list, tuple)) and all(isinstance(w, str) for w in x) if words else isinstance(x, str)
     what = "a list of words (is_split_into_words=True)" if words else "a str"
     if not (isinstance(text, (list, tuple)) or (isinstance(text, str) and not words)):
         raise ValueError(f"text is {what} or a list of them, not {type(text).__name__}")
@@ -123,7 +123,7 @@ class Fit:
         if len(windows) == 1:
             return [(w,) for w in windows[0]]
         first, second = windows  # in the order of Transformers
-        return ([(first[0], second[0])] + [(a, b) for a in first[1:] for b in second] + [(first[0], b) for b in second[1:]])
+        return [(first[0], second[0]), *((a, b) for a in first[1:] for b in second), *((first[0], b) for b in second[1:])]
 
     def _room(self, lengths: Sequence[int], room: int) -> List[int]:
         """Returns how many tokens of each text remain, so that together they are as many as there is room for."""

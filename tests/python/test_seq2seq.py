@@ -47,6 +47,9 @@ class Seq2Seq(unittest.TestCase):
         self.assertIsInstance(self.model, T5ForConditionalGeneration)
         for model, name in (("bart", "BartForConditionalGeneration"), ("mbart", "MBartForConditionalGeneration")):
             self.assertIsInstance(kvik.AutoModelForSeq2SeqLM.from_pretrained(model_path(model)), getattr(kvik, name))
+        ids = np.array([[5, 6]])
+        with self.assertRaisesRegex(TypeError, "positional"):  # the seventh differs between the models of Transformers
+            self.model(ids, None, ids, None, None, None, False)
 
     def test_labels(self):
         source = np.array([[5, 6, 7, 8, 1]])

@@ -156,12 +156,12 @@ class Call:
         if not self.seq2seq:
             return self.ids
         if self.decoder is not None:
-            return self.decoder
+            return np.asarray(self.decoder)
         return np.full((self.rows, 1), max(self.options.struct.decoder_start_token_id, 0), np.int32)
 
     def columns(self) -> int:
         """Returns the columns of the cache that the prompt takes."""
-        return max(self.begin().shape[1], 0 if self.embeds is None else self.embeds.shape[1])
+        return int(max(self.begin().shape[1], 0 if self.embeds is None else self.embeds.shape[1]))
 
     # -- running
 
@@ -234,7 +234,7 @@ class Call:
         finally:
             del prompts
 
-    def _with_cache(self, callbacks: Callbacks, cache: Cache) -> Any:
+    def _with_cache(self, callbacks: Callbacks, cache: Any) -> Any:
         g = self.options.struct
         rows = self.ids.shape[0]
         pair, cache = cache, cache.self_attention_cache if self.seq2seq else cache
@@ -286,7 +286,7 @@ class Call:
 
     # -- results
 
-    def _cache_of(self, store: Store, result: Result) -> Optional[Cache]:
+    def _cache_of(self, store: Store, result: Result) -> Any:
         """Makes a cache of the sequences that the rows of a result came with."""
         rows = result.rows()
         if not rows or not all(r.seq for r in rows):

@@ -2,7 +2,7 @@
 import json
 import os
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Union
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Union
 
 from .. import _abi, hub
 from .._lib import encode, lib
@@ -34,6 +34,9 @@ class GenerationConfig:
 
     docs/OPTIONS.md explains each option.  An option that was not given is None here and has its default.
     """
+
+    if TYPE_CHECKING:
+        def __setattr__(self, name: str, value: Any) -> None: ...
 
     def __init__(self, **kwargs: Any) -> None:
         self.__dict__.update(kwargs)

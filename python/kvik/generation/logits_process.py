@@ -32,7 +32,7 @@ class LogitsProcessor:
 LogitsWarper = LogitsProcessor
 
 
-class LogitsProcessorList(list):
+class LogitsProcessorList(List[Any]):
     """A list of callables (input_ids, scores) -> scores, called one after the other.
 
     A keyword argument goes to the processors that have a parameter of its name.
@@ -141,7 +141,7 @@ def _count(name: str, value: Any, least: int) -> int:
 
 
 def _ids(name: str, value: Any) -> List[int]:
-    out = integers(np.atleast_1d(to_numpy(value)), name).tolist()
+    out: List[int] = integers(np.atleast_1d(to_numpy(value)), name).tolist()
     _need(bool(out) and min(out) >= 0, name, value, "a token id, or several")
     return out
 

@@ -45,7 +45,7 @@ class Options:
         width = each
         if g.num_beams <= 1 and not g.do_sample and g.penalty_alpha > 0:
             width = max(each, g.top_k)
-        return rows * (width + (each if g.guidance_scale != 1 else 0))
+        return int(rows * (width + (each if g.guidance_scale != 1 else 0)))
 
 
 def _plain(name: str, value: Any) -> Any:

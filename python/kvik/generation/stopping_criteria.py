@@ -97,7 +97,7 @@ class ConfidenceCriteria(StoppingCriteria):
         return bool(weights[int(input_ids[0, -1])] / weights.sum() < self.assistant_confidence_threshold)
 
 
-class StoppingCriteriaList(list):
+class StoppingCriteriaList(List[Any]):
     """A list of criteria; a row ends when one of them says so."""
 
     def __call__(self, input_ids: Any, scores: Any = None, **kwargs: Any) -> Any:

@@ -4,7 +4,7 @@ import ctypes
 import threading
 from contextlib import contextmanager
 from queue import Queue
-from typing import Any, AsyncIterator, Iterator, List, Optional
+from typing import Any, AsyncIterator, Iterator, List, Optional, cast
 
 from .._arrays import integers
 from .._lib import address, check, lib
@@ -134,7 +134,7 @@ class TextIteratorStreamer(TextStreamer):
             raise value
         if value is self.stop_signal:
             raise StopIteration
-        return value
+        return cast(str, value)
 
 
 class AsyncTextIteratorStreamer(TextStreamer):
@@ -174,4 +174,4 @@ class AsyncTextIteratorStreamer(TextStreamer):
             raise value
         if value is self.stop_signal:
             raise StopAsyncIteration
-        return str(value)
+        return cast(str, value)

@@ -19,7 +19,7 @@ def log_softmax(values: np.ndarray) -> np.ndarray:
     """Returns the logarithms of the probabilities over the last axis."""
     with np.errstate(invalid="ignore", divide="ignore"):
         shifted = values - values.max(-1, keepdims=True)
-        return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+        return np.asarray(shifted - np.log(np.exp(shifted).sum(-1, keepdims=True)))
 
 
 def _list(value: Any) -> List[Any]:
@@ -30,6 +30,7 @@ class GenerationMixin:
     """generate(), for models."""
 
     generation_config: GenerationConfig
+    _handle: Any
 
     def generate(self, inputs: Any = None, generation_config: Optional[GenerationConfig] = None,
                  logits_processor: Any = None, stopping_criteria: Any = None,
