@@ -7,6 +7,7 @@
  * order, so the number of chains that run side by side does not change the result. */
 #include "dev/cpu/attn.h"
 #include "dev/cpu/cpu.h"
+#include "dev/cpu/mathfn_vec.h"
 
 #include <math.h>
 

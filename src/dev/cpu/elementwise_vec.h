@@ -1,6 +1,7 @@
 /* elementwise_vec.h - the kernels of elementwise_ref.c on 16 lanes, stated once for AVX2, AVX-512 and NEON:
  * elementwise_avx2.c and elementwise_avx512.c include it after the vec_*.h that gives the vectors. */
 #include "dev/cpu/cpu.h"
+#include "dev/cpu/mathfn_vec.h"
 
 #include <math.h>
 
@@ -177,7 +178,7 @@ INLINE vf gelu_erf_of(vf x, vf y, vf p, vf r)
     q = vf_fma(q, t, vf_set1(MATH_ERFC_P0));
     q = vf_mul(vf_mul(q, t), vf_exp(vf_mul(vf_mul(vf_set1(-0.5f), u), u)));
     /* past the end, where u may be infinite, u / 2 counts as 0; a NaN comes through max */
-    vf half = vf_mul(vf_set1(0.5f), vf_below(u, vf_set1(MATH_GELU_END)));
+    vf half = vf_mul(vf_set1(0.5f), vf_choose(u, vf_set1(MATH_GELU_END), u, vf_zero()));
     return vf_sub(vf_max(x, vf_zero()), vf_mul(half, q));
 }
 MAP(gelu_erf, CPU_GELU_ERF, NULL);

@@ -1,5 +1,5 @@
-/* mathfn.h - exp, silu, softplus, gelu and tanh in f32, one value at a time.  mathfn_avx2.h and mathfn_avx512.h do
- * the same operations in the same order on 8 and 16 values, so all give the same bits.
+/* mathfn.h - exp, silu, softplus, gelu and tanh in f32, one value at a time.  mathfn_avx2.h, mathfn_avx512.h,
+ * mathfn_neon.h (exp) and the *_vec.h do the same operations in the same order on vectors, so all give the same bits.
  *
  * exp: x = n*ln2 + r with n the nearest integer, |r| <= ln2/2; exp(r) = 1 + (r + r^2 * P(r)), P of degree 4
  * fitted by weighted least squares (relative error 4e-10 before rounding); then times 2^n in two

@@ -1,4 +1,4 @@
-/* mathfn_avx2.h - mathfn.h on 8 values: the same operations in the same order, hence the same bits.
+/* mathfn_avx2.h - exp of mathfn.h on 8 values: the same operations in the same order, hence the same bits.
  * For *_avx2.c files (and wider ones) only. */
 #pragma once
 #include "dev/cpu/mathfn.h"
@@ -27,29 +27,4 @@ static inline __m256 math_exp_avx2(__m256 x)
     rest = _mm256_slli_epi32(_mm256_add_epi32(rest, bias), 23);
     p = _mm256_mul_ps(p, _mm256_castsi256_ps(half));
     return _mm256_mul_ps(p, _mm256_castsi256_ps(rest));
-}
-
-static inline __m256 math_silu_avx2(__m256 x)
-{
-    const __m256 one = _mm256_set1_ps(1.0f);
-    __m256 e = math_exp_avx2(_mm256_xor_ps(x, _mm256_set1_ps(-0.0f)));
-    return _mm256_div_ps(x, _mm256_add_ps(one, e));
-}
-
-static inline __m256 math_tanh_avx2(__m256 x)
-{
-    const __m256 signs = _mm256_set1_ps(-0.0f), one = _mm256_set1_ps(1.0f);
-    __m256 sign = _mm256_and_ps(x, signs);
-    __m256 a = _mm256_min_ps(_mm256_set1_ps(MATH_TANH_TOP), _mm256_andnot_ps(signs, x));
-    __m256 z = _mm256_mul_ps(a, a);
-    __m256 q = _mm256_fmadd_ps(_mm256_set1_ps(MATH_TANH_Q5), z, _mm256_set1_ps(MATH_TANH_Q4));
-    q = _mm256_fmadd_ps(q, z, _mm256_set1_ps(MATH_TANH_Q3));
-    q = _mm256_fmadd_ps(q, z, _mm256_set1_ps(MATH_TANH_Q2));
-    q = _mm256_fmadd_ps(q, z, _mm256_set1_ps(MATH_TANH_Q1));
-    q = _mm256_fmadd_ps(q, z, _mm256_set1_ps(MATH_TANH_Q0));
-    __m256 low = _mm256_fmadd_ps(_mm256_mul_ps(a, z), q, a);
-    __m256 e = _mm256_add_ps(math_exp_avx2(_mm256_add_ps(a, a)), one);
-    __m256 high = _mm256_sub_ps(one, _mm256_div_ps(_mm256_set1_ps(2.0f), e));
-    __m256 mid = _mm256_cmp_ps(a, _mm256_set1_ps(MATH_TANH_MID), _CMP_LT_OQ);
-    return _mm256_or_ps(_mm256_blendv_ps(high, low, mid), sign);
 }

@@ -1,5 +1,6 @@
 /* ssm_vec.h - the kernels of conv.c and ssm.c on 16 lanes, stated once for AVX2, AVX-512 and NEON: ssm_avx2.c and
  * ssm_avx512.c include it after the vec_*.h that gives the vectors. */
+#include "dev/cpu/mathfn_vec.h"
 #include "dev/cpu/turn_vec.h"
 
 INLINE vf part_load(const float *p, uint32_t lanes)

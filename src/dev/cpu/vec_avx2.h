@@ -94,10 +94,19 @@ INLINE vf vf_min(vf x, vf y)
 {
     return (vf){_mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b)};
 }
-INLINE vf vf_below(vf x, vf y) /* x where x < y, else +0 */
+INLINE __m256 vec_choose(__m256 x, __m256 y, __m256 a, __m256 b)
 {
-    return (vf){_mm256_and_ps(x.a, _mm256_cmp_ps(x.a, y.a, _CMP_LT_OQ)),
-                _mm256_and_ps(x.b, _mm256_cmp_ps(x.b, y.b, _CMP_LT_OQ))};
+    return _mm256_blendv_ps(b, a, _mm256_cmp_ps(x, y, _CMP_LT_OQ));
+}
+INLINE vf vf_choose(vf x, vf y, vf a, vf b) /* a where x < y, else b */
+{
+    return (vf){vec_choose(x.a, y.a, a.a, b.a), vec_choose(x.b, y.b, a.b, b.b)};
+}
+INLINE vf vf_signed(vf x, vf y) /* x, or -x where y has a sign; x has none */
+{
+    const __m256 sign = _mm256_set1_ps(-0.0f);
+    return (vf){_mm256_or_ps(x.a, _mm256_and_ps(y.a, sign)),
+                _mm256_or_ps(x.b, _mm256_and_ps(y.b, sign))};
 }
 INLINE vf vf_sub(vf x, vf y)
 {
@@ -110,10 +119,6 @@ INLINE vf vf_div(vf x, vf y)
 INLINE vf vf_exp(vf x)
 {
     return (vf){math_exp_avx2(x.a), math_exp_avx2(x.b)};
-}
-INLINE vf vf_tanh(vf x)
-{
-    return (vf){math_tanh_avx2(x.a), math_tanh_avx2(x.b)};
 }
 /* Lanes [lo, hi) of x, the others from `fill`. */
 INLINE vf vf_keep(vf x, uint32_t lo, uint32_t hi, vf fill)
@@ -129,10 +134,6 @@ INLINE float vf_top(vf x)
     __m128 h = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
     h = _mm_max_ps(h, _mm_movehl_ps(h, h));
     return _mm_cvtss_f32(_mm_max_ss(h, _mm_movehdup_ps(h)));
-}
-INLINE vf vf_silu(vf x)
-{
-    return (vf){math_silu_avx2(x.a), math_silu_avx2(x.b)};
 }
 INLINE vf vf_from_int(vi v)
 {
@@ -375,19 +376,6 @@ INLINE void vi_rows4(const unsigned char *p, size_t stride, vi *out)
     vec_rows4(p + 8 * stride, stride, b);
     for (int i = 0; i < 4; i++)
         out[i] = (vi){a[i], b[i]};
-}
-/* Four bytes of each of four rows, in registers throughout: words stored one by one and loaded as a vector would stall. */
-INLINE __m128i vec_column(const unsigned char *p, size_t stride)
-{
-    int32_t w[4];
-    memcpy(&w[0], p, 4);
-    memcpy(&w[1], p + stride, 4);
-    memcpy(&w[2], p + 2 * stride, 4);
-    memcpy(&w[3], p + 3 * stride, 4);
-    __m128i v = _mm_cvtsi32_si128(w[0]);
-    v = _mm_insert_epi32(v, w[1], 1);
-    v = _mm_insert_epi32(v, w[2], 2);
-    return _mm_insert_epi32(v, w[3], 3);
 }
 INLINE vi vi_rows1(const unsigned char *p, size_t stride)
 {

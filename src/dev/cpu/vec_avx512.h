@@ -75,10 +75,6 @@ INLINE vf vf_fma_n(vf a, vf b, vf c, uint32_t n)
 {
     return _mm512_mask3_fmadd_ps(a, b, c, vec_mask(n));
 }
-INLINE vf vf_below(vf a, vf b) /* a where a < b, else +0 */
-{
-    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), a);
-}
 INLINE vf vf_max(vf a, vf b) /* b where one is NaN, as a > b ? a : b */
 {
     return _mm512_max_ps(a, b);
@@ -86,6 +82,14 @@ INLINE vf vf_max(vf a, vf b) /* b where one is NaN, as a > b ? a : b */
 INLINE vf vf_min(vf a, vf b)
 {
     return _mm512_min_ps(a, b);
+}
+INLINE vf vf_choose(vf x, vf y, vf a, vf b) /* a where x < y, else b */
+{
+    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(x, y, _CMP_LT_OQ), b, a);
+}
+INLINE vf vf_signed(vf x, vf y) /* x, or -x where y has a sign; x has none */
+{
+    return _mm512_or_ps(x, _mm512_and_ps(y, _mm512_set1_ps(-0.0f)));
 }
 INLINE vf vf_sub(vf a, vf b)
 {
@@ -99,10 +103,6 @@ INLINE vf vf_exp(vf x)
 {
     return math_exp_avx512(x);
 }
-INLINE vf vf_tanh(vf x)
-{
-    return math_tanh_avx512(x);
-}
 /* Lanes [lo, hi) of x, the others from `fill`. */
 INLINE vf vf_keep(vf x, uint32_t lo, uint32_t hi, vf fill)
 {
@@ -111,10 +111,6 @@ INLINE vf vf_keep(vf x, uint32_t lo, uint32_t hi, vf fill)
 INLINE float vf_top(vf x)
 {
     return _mm512_reduce_max_ps(x);
-}
-INLINE vf vf_silu(vf x)
-{
-    return math_silu_avx512(x);
 }
 INLINE vf vf_from_int(vi v)
 {
@@ -340,19 +336,6 @@ INLINE void vi_rows4(const unsigned char *p, size_t stride, vi *out)
     t = _mm512_unpackhi_epi32(a, b), u = _mm512_unpackhi_epi32(c, d);
     out[2] = _mm512_unpacklo_epi64(t, u);
     out[3] = _mm512_unpackhi_epi64(t, u);
-}
-/* Four bytes of each of four rows, in registers throughout: words stored one by one and loaded as a vector would stall. */
-INLINE __m128i vec_column(const unsigned char *p, size_t stride)
-{
-    int32_t w[4];
-    memcpy(&w[0], p, 4);
-    memcpy(&w[1], p + stride, 4);
-    memcpy(&w[2], p + 2 * stride, 4);
-    memcpy(&w[3], p + 3 * stride, 4);
-    __m128i v = _mm_cvtsi32_si128(w[0]);
-    v = _mm_insert_epi32(v, w[1], 1);
-    v = _mm_insert_epi32(v, w[2], 2);
-    return _mm_insert_epi32(v, w[3], 3);
 }
 /* Four bytes of each of 16 rows. */
 INLINE vi vi_rows1(const unsigned char *p, size_t stride)

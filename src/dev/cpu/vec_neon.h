@@ -160,10 +160,6 @@ INLINE float32x4_t vec_min(float32x4_t x, float32x4_t y)
 {
     return vbslq_f32(vcltq_f32(x, y), x, y);
 }
-INLINE float32x4_t vec_below(float32x4_t x, float32x4_t y)
-{
-    return vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(x), vcltq_f32(x, y)));
-}
 INLINE vf vf_max(vf x, vf y) /* y where one is NaN, as x > y ? x : y */
 {
     return VEC_OF2(vf, vec_max, x, y);
@@ -172,21 +168,26 @@ INLINE vf vf_min(vf x, vf y)
 {
     return VEC_OF2(vf, vec_min, x, y);
 }
-INLINE vf vf_below(vf x, vf y) /* x where x < y, else +0 */
+INLINE float32x4_t vec_choose(float32x4_t x, float32x4_t y, float32x4_t a, float32x4_t b)
 {
-    return VEC_OF2(vf, vec_below, x, y);
+    return vbslq_f32(vcltq_f32(x, y), a, b);
+}
+INLINE float32x4_t vec_signed(float32x4_t x, float32x4_t y)
+{
+    return vbslq_f32(vdupq_n_u32(0x80000000u), y, x);
+}
+INLINE vf vf_choose(vf x, vf y, vf a, vf b) /* a where x < y, else b */
+{
+    return (vf){vec_choose(x.a, y.a, a.a, b.a), vec_choose(x.b, y.b, a.b, b.b),
+                vec_choose(x.c, y.c, a.c, b.c), vec_choose(x.d, y.d, a.d, b.d)};
+}
+INLINE vf vf_signed(vf x, vf y) /* x, or -x where y has a sign; x has none */
+{
+    return VEC_OF2(vf, vec_signed, x, y);
 }
 INLINE vf vf_exp(vf x)
 {
     return VEC_OF(vf, math_exp_neon, x);
-}
-INLINE vf vf_tanh(vf x)
-{
-    return VEC_OF(vf, math_tanh_neon, x);
-}
-INLINE vf vf_silu(vf x)
-{
-    return VEC_OF(vf, math_silu_neon, x);
 }
 INLINE float vf_top(vf x) /* of numbers */
 {

@@ -3,6 +3,7 @@
 #pragma once
 #include <immintrin.h>
 #include <stdint.h>
+#include <string.h>
 
 typedef __m128i v16;
 typedef __m256i w16; /* words 0..7 in its low half */
@@ -70,4 +71,17 @@ INLINE void w16_store_lo(void *p, w16 a, w16 b)
 INLINE void w16_store_hi(void *p, w16 a, w16 b)
 {
     _mm256_storeu_si256(p, _mm256_permute2x128_si256(a, b, 0x31));
+}
+/* Four bytes of each of four rows, in registers throughout: words stored one by one and loaded as a vector would stall. */
+INLINE v16 vec_column(const unsigned char *p, size_t stride)
+{
+    int32_t w[4];
+    memcpy(&w[0], p, 4);
+    memcpy(&w[1], p + stride, 4);
+    memcpy(&w[2], p + 2 * stride, 4);
+    memcpy(&w[3], p + 3 * stride, 4);
+    v16 v = _mm_cvtsi32_si128(w[0]);
+    v = _mm_insert_epi32(v, w[1], 1);
+    v = _mm_insert_epi32(v, w[2], 2);
+    return _mm_insert_epi32(v, w[3], 3);
 }
