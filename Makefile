@@ -120,8 +120,8 @@ $(PLAIN:%=build/release/%): build/release/%.o: %.c Makefile
 	$(Q)$(CC) $(ALLFLAGS) $(ISA) -c -o $@ $<
 endif
 
-# Unit tests see internal headers and link the static objects.
-$(B)/test_%: $(B)/tests/unit/test_%.o $(B)/kvik.o
+# Unit tests see internal headers and link the static objects.  KVIK_DEVICE=hidden runs one on the device of tests/hidden.
+$(B)/test_%: $(B)/tests/unit/test_%.o $(B)/tests/hidden/device.o $(B)/kvik.o
 	$(Q)$(CC) $(OPT) -o $@ $^ $(LDLIBS) -lcmocka -ldl
 	$(if $(filter arm,$(MODE)),,@mkdir -p build; ln -sf $(MODE)/test_$* build/test_$*)
 $(B)/test_kv: $(patsubst %.c,$(B)/%.o,$(wildcard tests/ref/flat.c tests/ref/kv_model.c tests/ref/model_*.c))

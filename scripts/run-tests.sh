@@ -281,6 +281,10 @@ launch golden-C build/release/test_golden C
 launch golden-D build/release/test_golden D
 launch golden-script-D build/release/test_golden_script D
 launch golden-own build/release/test_golden own
+for part in A D own; do # on a device whose memory the host cannot touch (tests/hidden)
+    launch "hidden-$part" env KVIK_DEVICE=hidden build/release/test_golden "$part"
+done
+launch hidden-probe env KVIK_DEVICE=hidden build/release/test_probe_reference
 for t in tests/cli/*.sh; do
     [ -e "$t" ] || continue
     launch "cli-$(basename "$t" .sh)" env KVIK=./kvik "$t"

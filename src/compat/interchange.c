@@ -350,15 +350,28 @@ static void pack(const kvik_layer_rows *l, const kvik_plane *p, uint32_t done, u
     }
 }
 
+/* Writes n packed rows of a plane. */
+static int write_rows(struct exec *x, const struct kv_view *v, uint32_t plane, uint32_t n,
+                      const float *packed)
+{
+    size_t width = (size_t)v->shape[plane].heads * v->shape[plane].dim;
+    float *at = dev_lend(x->dev, packed, n * width * sizeof *at);
+    if (!at) return ERR_NOMEM;
+    dev_put(x->dev, at, packed, n * width * sizeof *at);
+    dev_kv_write(x->dev, v, plane, at, width);
+    return 0;
+}
+
 /* Writes what one view takes of rows [done, done + n). */
-static void rows_in(struct exec *x, const struct kv_view *v, const struct kv_site *site,
-                    const kvik_layer_rows *l, uint32_t done, uint32_t n, float *buffer)
+static int rows_in(struct exec *x, const struct kv_view *v, const struct kv_site *site,
+                   const kvik_layer_rows *l, uint32_t done, uint32_t n, float *buffer)
 {
     for (uint32_t i = 0; i < site->n_planes; i++) {
         pack(l, kvik_layer_plane(l, plane_name(site, i)), done, n, buffer);
-        dev_kv_write(x->dev, v, i, buffer, (size_t)v->shape[i].heads * v->shape[i].dim);
+        TRY(write_rows(x, v, i, n, buffer));
     }
     dev_kv_seal(x->dev, v);
+    return 0;
 }
 
 /* Writes the pages that tokens of the step have.  A snapshot knows the state after its last token only; earlier ones are
@@ -391,11 +404,11 @@ static int import_step(struct exec *x, const kvik_snapshot *in, kv_seq s, uint32
         const struct kv_site *site = &x->m->site[i];
         const kvik_layer_rows *l = &in->layer[site->layer];
         if (site->kind == KV_FROZEN) continue;
-        while ((e = kv_next(st, x->site[i], &v)) > 0)
+        while (e >= 0 && (e = kv_next(st, x->site[i], &v)) > 0)
             if (site->kind == KV_STATE)
                 state_in(&v, site, l, n, last);
             else if (v.first)
-                rows_in(x, &v, site, l, done, n, buffer);
+                e = rows_in(x, &v, site, l, done, n, buffer);
     }
     if (e < 0) {
         kv_abort(st);
@@ -415,12 +428,12 @@ static int import_cross(struct exec *x, const kvik_snapshot *in, kv_seq s, uint3
     int e = 0;
     for (uint32_t i = 0; e >= 0 && i < x->m->n_sites; i++) {
         const struct kv_site *site = &x->m->site[i];
-        while (site->kind == KV_FROZEN && (e = kv_next(st, x->site[i], &v)) > 0) {
-            for (uint32_t k = 0; v.first && k < site->n_planes; k++) {
+        while (e >= 0 && site->kind == KV_FROZEN && (e = kv_next(st, x->site[i], &v)) > 0) {
+            for (uint32_t k = 0; e >= 0 && v.first && k < site->n_planes; k++) {
                 const kvik_plane *p =
                     kvik_layer_plane(&in->layer[site->layer], plane_name(site, k));
                 rows_pack(p->data, n, 0, n, p->dim[0], p->dim[2], buffer);
-                dev_kv_write(x->dev, &v, k, buffer, (size_t)p->dim[0] * p->dim[2]);
+                e = write_rows(x, &v, k, n, buffer);
             }
             if (v.first) dev_kv_seal(x->dev, &v);
         }

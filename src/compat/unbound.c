@@ -272,7 +272,11 @@ static int update_step(const struct update *p, struct kv_step *st, uint32_t done
             for (uint32_t b = 0; b < l->batch; b++)
                 rows_pack(p->in[plane] + b * width * p->n, p->n, done, take, l->heads,
                           dim_of(l, plane), p->u->packed + (size_t)b * take * width);
-            dev_kv_write(p->u->dev, &v, plane, p->u->packed, width);
+            size_t bytes = (size_t)l->batch * take * width * sizeof(float);
+            float *at = dev_lend(p->u->dev, p->u->packed, bytes);
+            if (!at) return ERR_NOMEM;
+            dev_put(p->u->dev, at, p->u->packed, bytes);
+            dev_kv_write(p->u->dev, &v, plane, at, width);
         }
         if (v.first) dev_kv_seal(p->u->dev, &v);
         for (uint32_t b = 0; b < l->batch; b++)

@@ -15,13 +15,17 @@ static inline const struct dev_ops *ops(const struct dev *d)
     return op;
 }
 
-int dev_open(const struct dev_config *c, struct dev **out)
+int dev_open_kind(const char *name, const struct dev_config *c, struct dev **out)
 {
-    const char *name = getenv("KVIK_DEVICE");
-    if (!name || !*name) name = "cpu";
     for (const struct dev_kind *const *k = __start_kvik_dev; k < __stop_kvik_dev; k++)
         if (strcmp((*k)->name, name) == 0) return (*k)->open(c, out);
     return ERR(UNSUPPORTED, "there is no device '%.40s' ($KVIK_DEVICE)", name);
+}
+
+int dev_open(const struct dev_config *c, struct dev **out)
+{
+    const char *name = getenv("KVIK_DEVICE");
+    return dev_open_kind(name && *name ? name : "cpu", c, out);
 }
 
 void dev_close(struct dev *d)

@@ -102,6 +102,7 @@ struct dev_kind {
     const char *name;
     int (*open)(const struct dev_config *c, struct dev **out); /* c may be NULL */
 };
+int dev_open_kind(const char *name, const struct dev_config *c, struct dev **out);
 #define DEV_KIND(ident, ptr)                                                                       \
     const struct dev_kind *const kvik_dev_##ident                                                  \
         __attribute__((section("kvik_dev"), used, visibility("hidden"))) = ptr

@@ -128,7 +128,7 @@ void mod_attend(struct graph *g, const struct mod_attend *a)
                                 .ldo = (size_t)a->heads * dim_v,
                                 .n_heads = a->heads,
                                 .scale = a->scale,
-                                .bias = a->bias}};
+                                .bias = graph_bias(g, a->bias, a->heads)}};
     g->max_heads = MAX(g->max_heads, a->heads);
     g->max_dim = MAX(g->max_dim, MAX(a->dim, dim_v));
     graph_op(g, attend_run, w);

@@ -2,6 +2,14 @@
  * that fails changes nothing. */
 #include "model/graph.h"
 
+/* Makes a table of n values of 32 bits. */
+static int table(struct exec *x, size_t n, struct graph_table *out)
+{
+    out->host = mem_array(n, sizeof(uint32_t));
+    if (out->host) out->at = dev_mirror(x->dev, out->host, n * sizeof(uint32_t));
+    return out->at ? 0 : ERR_NOMEM;
+}
+
 static int buffers(struct exec *x)
 {
     struct pass *p = x->pass;
@@ -9,22 +17,20 @@ static int buffers(struct exec *x)
     if (!ck_mul(n, x->m->hidden * sizeof(float), &bytes))
         return ERR(NOMEM, "%zu tokens of %u activations are too large for memory; lower %s", n,
                    x->m->hidden, n > x->step_tokens ? "max_encoder_len" : "step_tokens");
-    p->h = mem_aligned(bytes);
-    p->rows = mem_aligned(bytes);
-    p->pos = mem_array(n, sizeof *p->pos);
+    p->h = dev_alloc(x->dev, bytes);
+    p->rows = dev_alloc(x->dev, bytes);
     p->end = mem_array(n, sizeof *p->end);
     p->column = mem_array(n, sizeof *p->column);
-    p->ids = mem_array(n, sizeof *p->ids);
-    p->wanted = mem_array(n, sizeof *p->wanted);
     p->shown = mem_array(2 * (size_t)x->max_seqs, sizeof *p->shown);
     p->span = mem_array(n, sizeof *p->span);
     p->accepted = mem_array(n, sizeof *p->accepted);
-    if (!p->h || !p->rows || !p->pos || !p->end || !p->column || !p->ids || !p->span ||
-        !p->accepted || !p->shown || !p->wanted)
+    if (!p->h || !p->rows || !p->end || !p->column || !p->span || !p->accepted || !p->shown)
         return ERR_NOMEM;
+    TRY(table(x, n, &p->pos));
+    TRY(table(x, n, &p->ids));
+    TRY(table(x, n, &p->wanted));
     p->x = x;
     p->dev = x->dev;
-    p->tok = p->ids;
     return feed_open(x);
 }
 
@@ -49,11 +55,23 @@ static int record(struct exec *x, int (*write)(const struct model *m, struct gra
     return dev_reserve(x->dev, &lim);
 }
 
+/* The norm and the head behind the recorded words. */
+static int ends(struct exec *x)
+{
+    const struct model *m = x->m;
+    struct graph *g = x->graph;
+    x->ends.norm = graph_norm(g, &m->final_norm, m->hidden);
+    x->ends.head = graph_matrix(g, &m->head);
+    x->ends.bias = graph_weights(g, m->head_bias, m->vocab * sizeof *m->head_bias);
+    return MIN(g->error, 0);
+}
+
 static int compile(struct exec *x, uint32_t tile)
 {
     const struct arch *a = x->m->arch;
     uint32_t rows = x->encoder_rows ? x->encoder_rows : x->step_tokens;
     TRY(record(x, a->graph, x->step_tokens, tile, &x->graph));
+    TRY(ends(x));
     return a->encode ? record(x, a->encode, rows, tile, &x->encode) : 0;
 }
 
@@ -177,8 +195,8 @@ void exec_close(struct exec *x)
     graph_close(x->encode);
     struct pass *p = x->pass;
     if (p) {
-        void *own[] = {p->h,    p->rows,     p->pos,   p->end,    p->column, p->ids,
-                       p->span, p->accepted, p->shown, p->wanted, p};
+        void *own[] = {p->pos.host, p->ids.host, p->wanted.host, p->end, p->column,
+                       p->span,     p->accepted, p->shown,       p};
         for (size_t i = 0; i < countof(own); i++)
             mem_free(own[i]);
     }
@@ -199,9 +217,9 @@ static int prepare_token(struct exec *x, const struct exec_span *s, uint32_t len
     int32_t id = f ? (f->embeds ? 0 : f->tok[s->at + j]) : own ? own[j] : 0;
     if (id < 0 || (uint32_t)id >= x->m->vocab)
         return ERR(ARG, "token id %d is outside the vocabulary of %u", id, x->m->vocab);
-    p->ids[t] = id;
-    p->pos[t] = f && f->pos ? f->pos[s->at + j] : len + j;
-    if (s->source) p->pos[t] += s->source->first;
+    uint32_t pos = f && f->pos ? f->pos[s->at + j] : len + j;
+    ((int32_t *)p->ids.host)[t] = id;
+    ((uint32_t *)p->pos.host)[t] = s->source ? pos + s->source->first : pos;
     p->end[t] = f && f->ends ? f->ends[s->at + j] : MAX(s->turn_end, len + j);
     return 0;
 }
@@ -235,26 +253,34 @@ static int prepare(struct exec *x, const struct exec_span *span, uint32_t n)
             TRY(prepare_token(x, s, len, j, t));
             p->column[t] = len + j + pad;
             if (x->regime_rows) p->end[t] = regime ? regime - 1 : 0;
-            if (wanted(s, j)) p->wanted[p->n_wanted++] = t;
+            if (wanted(s, j)) ((uint32_t *)p->wanted.host)[p->n_wanted++] = t;
         }
         p->span[i] = s->rows;
     }
     p->n = t;
+    dev_put(p->dev, p->ids.at, p->ids.host, t * sizeof(uint32_t));
+    dev_put(p->dev, p->pos.at, p->pos.host, t * sizeof(uint32_t));
+    dev_put(p->dev, p->wanted.at, p->wanted.host, p->n_wanted * sizeof(uint32_t));
     return 0;
 }
 
-static void head(struct exec *x, float *logits)
+static int head(struct exec *x, float *logits)
 {
     struct pass *p = x->pass;
     const struct model *m = x->m;
     uint32_t row = p->n_wanted;
-    if (row == 0) return;
-    if (!p->narrow) dev_rows(x->dev, p->h, p->wanted, row, m->hidden, p->rows);
-    norm_rows(x->dev, &m->final_norm, p->narrow ? p->h : p->rows, row, m->hidden, p->rows);
+    if (row == 0) return 0;
+    size_t bytes = (size_t)row * m->vocab * sizeof *logits;
+    float *y = dev_lend(x->dev, logits, bytes);
+    if (!y) return ERR_NOMEM;
+    if (!p->narrow) dev_rows(x->dev, p->h, p->wanted.at, row, m->hidden, p->rows);
+    norm_rows(x->dev, &x->ends.norm, p->narrow ? p->h : p->rows, row, m->hidden, p->rows);
     if (m->head_scale != 0) dev_scale(x->dev, p->rows, m->head_scale, row, m->hidden);
-    struct dev_mm mm = {&m->head, m->head_bias, logits, m->vocab};
+    struct dev_mm mm = {&x->ends.head, x->ends.bias, y, m->vocab};
     dev_matmul(x->dev, x->compute, p->rows, m->hidden, row, &mm, 1);
-    if (m->logit_softcap) dev_softcap(x->dev, logits, m->logit_softcap, row, m->vocab);
+    if (m->logit_softcap) dev_softcap(x->dev, y, m->logit_softcap, row, m->vocab);
+    dev_get(x->dev, logits, y, bytes);
+    return 0;
 }
 
 int exec_step(struct exec *x, const struct exec_span *span, uint32_t n, float *logits)
@@ -275,11 +301,11 @@ int exec_step_judged(struct exec *x, const struct exec_span *span, uint32_t n, f
     p->narrow = false;
     int e = graph_replay(g, p);
     p->n = tokens;
+    if (e >= 0 && logits) e = head(x, logits);
     if (e < 0) {
         kv_abort(p->step);
         return e;
     }
-    if (logits) head(x, logits);
     if (p->probed) probe_last(p);
     x->computed += p->n;
     if (!judge) return kv_commit(p->step, NULL);

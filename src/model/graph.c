@@ -41,6 +41,13 @@ static void *keep(struct graph *g, void *p)
     return own[g->n_own++] = p;
 }
 
+/* Notes an error of the device. */
+static void *got(struct graph *g, void *at)
+{
+    if (!at && g->error >= 0) g->error = ERR_NOMEM;
+    return at;
+}
+
 float *graph_buffer(struct graph *g, size_t width)
 {
     size_t n;
@@ -50,7 +57,48 @@ float *graph_buffer(struct graph *g, size_t width)
                            width, g->tokens);
         return NULL;
     }
-    return keep(g, mem_aligned(n));
+    return got(g, dev_alloc(g->x->dev, n));
+}
+
+void *graph_weights(struct graph *g, const void *host, size_t n)
+{
+    return host ? got(g, dev_weights(g->x->dev, host, n)) : NULL;
+}
+
+struct dev_weight graph_matrix(struct graph *g, const struct dev_weight *w)
+{
+    struct dev_weight out = *w;
+    size_t bytes = 0;
+    (void)dtype_bytes(w->dtype, (uint64_t)w->rows * w->cols,
+                      &bytes); /* whole blocks: it is bound */
+    out.data = graph_weights(g, w->data, bytes);
+    return out;
+}
+
+struct mod_norm graph_norm(struct graph *g, const struct mod_norm *norm, uint32_t width)
+{
+    struct mod_norm out = *norm;
+    out.w = graph_weights(g, norm->w, width * sizeof *out.w);
+    out.b = graph_weights(g, norm->b, width * sizeof *out.b);
+    return out;
+}
+
+const struct dev_bias *graph_bias(struct graph *g, const struct dev_bias *bias, uint32_t heads)
+{
+    struct dev_bias *out = bias ? graph_own(g, 1, sizeof *out) : NULL;
+    if (!out) return NULL;
+    *out = *bias;
+    out->w =
+        graph_weights(g, bias->w, (size_t)heads * (bias->back + 1 + bias->ahead) * sizeof *bias->w);
+    return out;
+}
+
+struct graph_table graph_table(struct graph *g, size_t n)
+{
+    struct graph_table t = {0};
+    t.host = keep(g, mem_aligned(n));
+    if (t.host) t.at = got(g, dev_mirror(g->x->dev, t.host, n));
+    return t;
 }
 
 void *graph_own(struct graph *g, size_t n, size_t size)
@@ -117,10 +165,14 @@ int graph_replay(const struct graph *g, struct pass *p)
 {
     for (uint32_t i = 0; i < g->n_rotations; i++) {
         const struct rotation *r = &g->rotation[i];
-        const uint32_t *pos = p->pos;
+        const uint32_t *pos = p->pos.host;
         for (uint32_t t = 0; r->limit && t < p->n; t++)
             r->at[t] = MIN(pos[t], r->limit - 1);
-        rope_fill(&p->x->m->rope[r->rope], r->limit ? r->at : pos, p->end, p->n, r->cos, r->sin);
+        const struct rope *rope = &p->x->m->rope[r->rope];
+        size_t bytes = (size_t)p->n * (rope->rot / 2) * sizeof(float);
+        rope_fill(rope, r->limit ? r->at : pos, p->end, p->n, r->cos.host, r->sin.host);
+        dev_put(p->dev, r->cos.at, r->cos.host, bytes);
+        dev_put(p->dev, r->sin.at, r->sin.host, bytes);
     }
     for (uint32_t i = 0; i < g->n_ops; i++)
         TRY(g->op[i].run(p, g->op[i].arg));
@@ -139,10 +191,10 @@ static const struct rotation *rotation(struct graph *g, uint32_t rope, uint32_t 
         return NULL;
     }
     struct rotation *r = &g->rotation[g->n_rotations];
-    uint32_t half = g->x->m->rope[rope].rot / 2;
+    size_t bytes = (size_t)g->tokens * (g->x->m->rope[rope].rot / 2) * sizeof(float);
     *r = (struct rotation){.rope = rope, .limit = limit};
-    r->cos = graph_buffer(g, half);
-    r->sin = graph_buffer(g, half);
+    r->cos = graph_table(g, bytes);
+    r->sin = graph_table(g, bytes);
     r->at = graph_own(g, g->tokens, sizeof *r->at);
     if (g->error < 0) return NULL;
     g->n_rotations++;
@@ -155,39 +207,39 @@ static int embed_run(struct pass *p, const void *arg)
 {
     const struct model *m = p->x->m;
     uint32_t d = m->embed.cols, t = 0;
-    (void)arg;
-    dev_embed(p->dev, &m->embed, p->tok, p->n, p->h);
+    dev_embed(p->dev, arg, p->ids.at, p->n, p->h);
     if (m->embed_scale != 0) dev_scale(p->dev, p->h, m->embed_scale, p->n, d);
     for (uint32_t i = 0; p->embeds && i < p->n_fed; t += p->fed[i++].rows.n) {
         const struct exec_span *s = &p->fed[i];
         if (s->feed && s->feed->embeds)
-            memcpy(p->h + (size_t)t * d, s->feed->embeds + (size_t)s->at * d,
-                   (size_t)s->rows.n * d * sizeof(float));
+            dev_put(p->dev, p->h + (size_t)t * d, s->feed->embeds + (size_t)s->at * d,
+                    (size_t)s->rows.n * d * sizeof(float));
     }
     return 0;
 }
 
 void mod_embed(struct graph *g)
 {
-    graph_op(g, embed_run, NULL);
+    struct dev_weight w = graph_matrix(g, &g->x->m->embed);
+    word(g, embed_run, &w, sizeof w);
 }
 
 struct positions {
-    const struct dev_weight *w;
+    struct dev_weight w;
     float *x, *row;
 };
 
 static int positions_run(struct pass *p, const void *arg)
 {
     const struct positions *a = arg;
-    dev_embed(p->dev, a->w, (const int32_t *)p->pos, p->n, a->row);
-    dev_add(p->dev, a->x, a->row, p->n, a->w->cols);
+    dev_embed(p->dev, &a->w, p->pos.at, p->n, a->row);
+    dev_add(p->dev, a->x, a->row, p->n, a->w.cols);
     return 0;
 }
 
 void mod_embed_positions(struct graph *g, const struct dev_weight *w, float *x)
 {
-    struct positions a = {w, x, graph_buffer(g, w->cols)};
+    struct positions a = {graph_matrix(g, w), x, graph_buffer(g, w->cols)};
     needs_all(g);
     word(g, positions_run, &a, sizeof a);
 }
@@ -202,8 +254,8 @@ static int narrow_run(struct pass *p, const void *arg)
     const struct narrow *a = arg;
     uint32_t d = p->x->m->hidden, n = p->logits ? p->n_wanted : 0;
     if (p->probed) return 0;
-    dev_rows(p->dev, p->h, p->wanted, n, d, p->h);
-    dev_rows(p->dev, a->x, p->wanted, n, a->width, a->x);
+    dev_rows(p->dev, p->h, p->wanted.at, n, d, p->h);
+    dev_rows(p->dev, a->x, p->wanted.at, n, a->width, a->x);
     p->n = n;
     p->narrow = true;
     return 0;
@@ -251,13 +303,15 @@ void mod_norm(struct graph *g, const struct mod_norm *norm, const float *x, uint
               uint32_t width, float *out)
 {
     assert(norm->kind != NORM_NONE);
-    word(g, norm_run, &(struct norm){*norm, x, per, width, out}, sizeof(struct norm));
+    struct norm a = {graph_norm(g, norm, width), x, per, width, out};
+    word(g, norm_run, &a, sizeof a);
 }
 
 struct linear {
     const float *x;
     uint32_t n, k;
-    struct dev_mm mm[4];
+    struct dev_weight w[4];
+    struct dev_mm mm[4]; /* of these */
 };
 
 static int linear_run(struct pass *p, const void *arg)
@@ -269,12 +323,17 @@ static int linear_run(struct pass *p, const void *arg)
 
 void mod_linear(struct graph *g, const float *x, const struct mod_out *out, uint32_t n_out)
 {
-    struct linear a = {.x = x, .n = n_out, .k = out[0].w->cols};
+    struct linear *a = graph_own(g, 1, sizeof *a);
+    if (!a) return;
+    *a = (struct linear){.x = x, .n = n_out, .k = out[0].w->cols};
     for (uint32_t i = 0; i < n_out; i++) {
-        a.mm[i] = (struct dev_mm){out[i].w, out[i].bias, out[i].y, out[i].w->rows};
-        graph_needs(g, a.k, out[i].w->rows);
+        uint32_t rows = out[i].w->rows;
+        a->w[i] = graph_matrix(g, out[i].w);
+        a->mm[i] = (struct dev_mm){&a->w[i], graph_weights(g, out[i].bias, rows * sizeof(float)),
+                                   out[i].y, rows};
+        graph_needs(g, a->k, rows);
     }
-    word(g, linear_run, &a, sizeof a);
+    graph_op(g, linear_run, a);
 }
 
 struct turn { /* a rotation of queries or keys */
@@ -290,11 +349,11 @@ static int rope_run(struct pass *p, const void *arg)
     size_t ld = (size_t)a->heads * a->dim;
     if (a->copy) {
         copy(p->dev, a->x, p->n, a->heads * a->dim, a->copy);
-        dev_rope(p->dev, a->copy, ld, p->n, a->heads, a->dim, r->rot, r->interleaved, a->sink->cos,
-                 a->sink->sin);
+        dev_rope(p->dev, a->copy, ld, p->n, a->heads, a->dim, r->rot, r->interleaved,
+                 a->sink->cos.at, a->sink->sin.at);
     }
-    dev_rope(p->dev, a->x, ld, p->n, a->heads, a->dim, r->rot, r->interleaved, a->r->cos,
-             a->r->sin);
+    dev_rope(p->dev, a->x, ld, p->n, a->heads, a->dim, r->rot, r->interleaved, a->r->cos.at,
+             a->r->sin.at);
     return 0;
 }
 
@@ -377,8 +436,8 @@ void mod_attention(struct graph *g, const struct mod_attention *a)
                .scale = a->scale,
                .softcap = a->softcap,
                .q_sink = a->q_sink,
-               .bias = a->bias,
-               .sink_logit = a->sink_logit},
+               .bias = graph_bias(g, a->bias, a->heads),
+               .sink_logit = graph_weights(g, a->sink_logit, a->heads * sizeof(float))},
     };
     assert(a->heads % k->heads == 0);
     g->max_heads = MAX(g->max_heads, a->heads);

@@ -10,7 +10,7 @@ struct rotation { /* cosines and sines of one rope, computed at the start of eve
     uint32_t rope;
     uint32_t limit; /* 0: true positions; else positions min(pos, limit - 1), for the sink rows */
     uint32_t *at;   /* [tokens] */
-    float *cos, *sin;
+    struct graph_table cos, sin; /* [tokens][rot / 2] */
 };
 struct sink_copy { /* a copy of a buffer of queries, rotated for the sink rows */
     const float *q;
@@ -36,6 +36,9 @@ struct graph {
 };
 int graph_open(struct exec *x, uint32_t tokens, struct graph **out);
 void graph_close(struct graph *g);
+/* Return weights as operations see them. */
+struct mod_norm graph_norm(struct graph *g, const struct mod_norm *norm, uint32_t width);
+const struct dev_bias *graph_bias(struct graph *g, const struct dev_bias *bias, uint32_t heads);
 int graph_replay(const struct graph *g, struct pass *p);
 /* out = norm of n rows of `width` values of x, which out may be. */
 void norm_rows(struct dev *d, const struct mod_norm *norm, const float *x, uint32_t n,

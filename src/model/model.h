@@ -282,7 +282,12 @@ struct exec {
     struct graph *graph;  /* the recorded step */
     struct graph *encode; /* of the encoder's phase, or NULL */
     struct pass *pass;    /* its inputs, fixed at open */
-    uint64_t computed;    /* tokens fed since open */
+    struct exec_ends {    /* of the model, as operations see them */
+        struct mod_norm norm;
+        struct dev_weight head;
+        const float *bias;
+    } ends;
+    uint64_t computed; /* tokens fed since open */
     bool reserve;
     bool telling;                /* a callback of the caller runs inside a feed or a step */
     enum kv_streaming streaming; /* as configured */
@@ -494,16 +499,19 @@ void probe_attention(struct pass *p, uint32_t layer, bool cross, const struct kv
  * A word appends an operation and computes nothing.  A buffer has one row of activations per token of a step.  Buffers
  * and arguments live as long as the exec, so a step calls no architecture code, allocates nothing and works on fixed
  * addresses.  The first error of recording stays in the graph, and exec_open returns it. */
+/* An array that the host writes and operations read, after a dev_put. */
+struct graph_table {
+    void *host, *at; /* where the host has it, and where operations see it */
+};
 struct pass { /* inputs of the step that runs */
     struct exec *x;
     struct dev *dev;
     struct kv_step *step;
     uint32_t n; /* tokens of this step; behind mod_narrow those whose logits are wanted */
-    const int32_t *tok;
-    uint32_t *pos, *end; /* [n] */
-    uint32_t *column;    /* [n] the row, plus the masked columns before the prompt */
-    int32_t *ids;        /* [step_tokens] */
-    uint32_t *wanted;    /* [n_wanted] tokens of the step whose logits are wanted */
+    struct graph_table ids, pos; /* int32_t, uint32_t [n] */
+    uint32_t *end;               /* [n] */
+    uint32_t *column;            /* [n] the row, plus the masked columns before the prompt */
+    struct graph_table wanted;   /* uint32_t [n_wanted] tokens whose logits are wanted */
     uint32_t n_wanted;
     const struct exec_span *fed; /* [n_fed] as given */
     uint32_t n_fed;
@@ -519,6 +527,11 @@ typedef int (*graph_run)(struct pass *p, const void *arg);
 float *graph_buffer(struct graph *g,
                     size_t width); /* [graph_step_tokens][width], 64-byte aligned */
 void *graph_own(struct graph *g, size_t n, size_t size); /* zeroed, lives as long as the exec */
+/* What operations read of the host's lies in memory of the device.  Words take weights as the model has bound them, and
+ * record where operations see them.  NULL stays NULL. */
+void *graph_weights(struct graph *g, const void *host, size_t n);
+struct dev_weight graph_matrix(struct graph *g, const struct dev_weight *w);
+struct graph_table graph_table(struct graph *g, size_t n); /* n bytes, for each step anew */
 void graph_op(struct graph *g, graph_run run,
               const void *arg);                            /* a new word: any file may add one */
 uint32_t graph_step_tokens(const struct graph *g);         /* most tokens of a step of this phase */

@@ -89,11 +89,15 @@ void mod_moe(struct graph *g, const struct moe *moe, struct moe_buffers *b, cons
     if (!a || !expert || !b) return;
     for (uint32_t i = 0; i < moe->n; i++) {
         const struct moe_expert *e = &moe->expert[i];
-        expert[i] = (struct dev_expert){e->gate, e->up, e->down, e->bgate, e->bup, e->bdown};
+        size_t wide = moe->ffn * sizeof(float), row = b->hidden * sizeof(float);
+        expert[i] =
+            (struct dev_expert){graph_matrix(g, &e->gate),      graph_matrix(g, &e->up),
+                                graph_matrix(g, &e->down),      graph_weights(g, e->bgate, wide),
+                                graph_weights(g, e->bup, wide), graph_weights(g, e->bdown, row)};
     }
     *a = (struct mixture){.route = moe->route,
-                          .router = moe->router,
-                          .router_bias = moe->router_bias,
+                          .router = graph_matrix(g, &moe->router),
+                          .router_bias = graph_weights(g, moe->router_bias, moe->n * sizeof(float)),
                           .score = b->score,
                           .weight = b->weight,
                           .chosen = b->chosen,

@@ -5,8 +5,6 @@
  * to its place in the feed's arrays, so the result does not depend on steps, batch or chunks. */
 #include "model/graph.h"
 
-#include <string.h>
-
 struct mark {
     uint32_t layer;
 };
@@ -19,8 +17,8 @@ static int mark_run(struct pass *p, const void *arg)
         const struct exec_span *s = &p->fed[i];
         const struct exec_probe *to = s->feed ? s->feed->probe : NULL;
         if (to && to->hidden)
-            memcpy(to->hidden + ((size_t)a->layer * s->feed->n + s->at) * d, p->h + t * d,
-                   s->rows.n * d * sizeof(float));
+            dev_get(p->dev, to->hidden + ((size_t)a->layer * s->feed->n + s->at) * d, p->h + t * d,
+                    s->rows.n * d * sizeof(float));
     }
     return 0;
 }
@@ -40,13 +38,12 @@ void probe_last(struct pass *p)
     for (uint32_t i = 0; i < p->n_fed; t += p->fed[i].rows.n, i++) {
         const struct exec_span *s = &p->fed[i];
         const struct exec_probe *to = s->feed ? s->feed->probe : NULL;
-        const float *from = p->h + t * d;
-        if (!to) continue;
+        size_t bytes = s->rows.n * d * sizeof(float);
+        if (!to || !(to->last || to->hidden)) continue;
         float *hidden = to->hidden ? to->hidden + m->n_layers * s->feed->n * d : NULL;
-        if (to->last)
-            norm_rows(p->dev, &m->final_norm, from, s->rows.n, m->hidden, to->last + s->at * d);
-        if (hidden)
-            norm_rows(p->dev, &m->final_norm, from, s->rows.n, m->hidden, hidden + s->at * d);
+        norm_rows(p->dev, &p->x->ends.norm, p->h + t * d, s->rows.n, m->hidden, p->rows);
+        if (to->last) dev_get(p->dev, to->last + s->at * d, p->rows, bytes);
+        if (hidden) dev_get(p->dev, hidden + s->at * d, p->rows, bytes);
     }
 }
 

@@ -25,7 +25,10 @@ static int conv_run(struct pass *p, const void *arg)
 void mod_conv(struct graph *g, const struct mod_conv *a)
 {
     struct mod_conv *w = own(g, a, sizeof *a);
+    size_t row = a->conv.channels * sizeof(float);
     if (!w) return;
+    w->conv.w = graph_weights(g, a->conv.w, a->conv.taps * row);
+    w->conv.bias = graph_weights(g, a->conv.bias, row);
     w->site = graph_number(g, a->site);
     graph_op(g, conv_run, w);
 }
@@ -43,7 +46,10 @@ static int scan_run(struct pass *p, const void *arg)
 void mod_scan(struct graph *g, const struct mod_scan *a)
 {
     struct mod_scan *w = own(g, a, sizeof *a);
+    size_t row = a->scan.channels * sizeof(float);
     if (!w) return;
+    w->scan.a = graph_weights(g, a->scan.a, a->scan.one_decay ? row : a->scan.n * row);
+    w->scan.d = graph_weights(g, a->scan.d, row);
     w->site = graph_number(g, a->site);
     graph_op(g, scan_run, w);
 }
@@ -62,6 +68,7 @@ void mod_delta(struct graph *g, const struct mod_delta *a)
 {
     struct mod_delta *w = own(g, a, sizeof *a);
     if (!w) return;
+    w->delta.a = graph_weights(g, a->delta.a, a->delta.heads * sizeof(float));
     w->site = graph_number(g, a->site);
     graph_op(g, delta_run, w);
 }
@@ -99,7 +106,8 @@ static int softplus_run(struct pass *p, const void *arg)
 
 void mod_softplus(struct graph *g, float *x, const float *bias, float lo, float hi, uint32_t width)
 {
-    struct map *w = own(g, &(struct map){x, bias, lo, hi, width}, sizeof *w);
+    const float *y = graph_weights(g, bias, width * sizeof *y);
+    struct map *w = own(g, &(struct map){x, y, lo, hi, width}, sizeof *w);
     if (w) graph_op(g, softplus_run, w);
 }
 
@@ -112,7 +120,8 @@ static int mul_row_run(struct pass *p, const void *arg)
 
 void mod_mul_row(struct graph *g, float *x, const float *by, uint32_t width)
 {
-    struct map *w = own(g, &(struct map){.x = x, .y = by, .width = width}, sizeof *w);
+    const float *y = graph_weights(g, by, width * sizeof *y);
+    struct map *w = own(g, &(struct map){.x = x, .y = y, .width = width}, sizeof *w);
     if (w) graph_op(g, mul_row_run, w);
 }
 

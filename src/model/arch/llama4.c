@@ -196,18 +196,21 @@ static int llama4_open(struct model *m)
  * before the text count, as in Transformers. */
 struct tune {
     const struct llama4 *w;
-    float *q, *by; /* by: [tokens] */
+    float *q;
+    struct graph_table by; /* float [tokens] */
 };
 
 static int tune_run(struct pass *p, const void *arg)
 {
     const struct tune *a = arg;
     const struct model *m = p->x->m;
+    float *by = a->by.host;
     for (uint32_t t = 0; t < p->n; t++) {
         float steps = floorf(((float)p->column[t] + 1.0f) / a->w->floor_scale);
-        a->by[t] = (float)log1p((double)steps) * a->w->attn_scale + 1.0f;
+        by[t] = (float)log1p((double)steps) * a->w->attn_scale + 1.0f;
     }
-    dev_scale_rows(p->dev, a->q, a->by, p->n, m->n_heads * m->head_dim);
+    dev_put(p->dev, a->by.at, by, p->n * sizeof *by);
+    dev_scale_rows(p->dev, a->q, a->by.at, p->n, m->n_heads * m->head_dim);
     return 0;
 }
 
@@ -215,7 +218,7 @@ static void mod_tune(struct graph *g, const struct llama4 *w, float *q)
 {
     struct tune *a = graph_own(g, 1, sizeof *a);
     if (!a) return;
-    *a = (struct tune){w, q, graph_own(g, graph_step_tokens(g), sizeof *a->by)};
+    *a = (struct tune){w, q, graph_table(g, graph_step_tokens(g) * sizeof(float))};
     graph_op(g, tune_run, a);
 }
 

@@ -88,11 +88,13 @@ static int whisper_open(struct model *m)
 
 /* --- the front of the encoder */
 struct front {
-    const struct whisper *w;
+    struct dev_weight conv[2];
+    const float *bias[2];
     uint32_t bins, hidden;
     /* Per row: the columns of its two frames [2][bins * TAPS], the frames [2][hidden], and its own columns
      * [hidden * TAPS]. */
-    float *frame_columns, *frames, *columns;
+    struct graph_table frame_columns;
+    float *frames, *columns;
 };
 
 /* Writes for each of n frames its channels with the frame before and after: [channel][TAPS].  Frames outside are zeros. */
@@ -109,8 +111,8 @@ static void unfold_features(const struct front *f, const struct exec_source *s, 
 static void convolve(struct pass *p, const struct front *f, uint32_t i, const float *x, uint32_t n,
                      float *y)
 {
-    struct dev_mm mm = {&f->w->conv[i], f->w->conv_bias[i], y, f->hidden};
-    dev_matmul(p->dev, p->x->compute, x, f->w->conv[i].cols, n, &mm, 1);
+    struct dev_mm mm = {&f->conv[i], f->bias[i], y, f->hidden};
+    dev_matmul(p->dev, p->x->compute, x, f->conv[i].cols, n, &mm, 1);
     dev_gelu_erf(p->dev, y, n, f->hidden);
 }
 
@@ -121,10 +123,13 @@ static int front_run(struct pass *p, const void *arg)
     for (uint32_t i = 0; i < p->n_fed; i++) {
         const struct exec_source *s = p->fed[i].source;
         uint32_t n = p->fed[i].rows.n;
-        unfold_features(f, s, f->frame_columns);
+        const float *columns = f->frame_columns.at;
+        unfold_features(f, s, f->frame_columns.host);
+        dev_put(p->dev, f->frame_columns.at, f->frame_columns.host,
+                (size_t)s->frames * f->bins * TAPS * sizeof(float));
         /* A product has at most as many rows as the step, so the frames take two. */
         for (uint32_t half = 0; half < 2; half++)
-            convolve(p, f, 0, f->frame_columns + (size_t)half * n * f->bins * TAPS, n,
+            convolve(p, f, 0, columns + (size_t)half * n * f->bins * TAPS, n,
                      f->frames + (size_t)half * n * f->hidden);
         dev_unfold(p->dev, f->frames, 2 * n, f->hidden, TAPS, 2, n, f->columns);
         convolve(p, f, 1, f->columns, n, h);
@@ -135,14 +140,19 @@ static int front_run(struct pass *p, const void *arg)
 
 static void front(const struct model *m, struct graph *g)
 {
+    const struct whisper *w = m->arch_weights;
     struct front *f = graph_own(g, 1, sizeof *f);
+    size_t row = (size_t)2 * m->encoder.bins * TAPS * sizeof(float);
     if (!f) return;
-    *f = (struct front){.w = m->arch_weights,
-                        .bins = m->encoder.bins,
+    *f = (struct front){.bins = m->encoder.bins,
                         .hidden = m->hidden,
-                        .frame_columns = graph_buffer(g, (size_t)2 * m->encoder.bins * TAPS),
+                        .frame_columns = graph_table(g, graph_step_tokens(g) * row),
                         .frames = graph_buffer(g, (size_t)2 * m->hidden),
                         .columns = graph_buffer(g, (size_t)m->hidden * TAPS)};
+    for (uint32_t i = 0; i < 2; i++) {
+        f->conv[i] = graph_matrix(g, &w->conv[i]);
+        f->bias[i] = graph_weights(g, w->conv_bias[i], m->hidden * sizeof(float));
+    }
     graph_needs(g, MAX(m->encoder.bins, m->hidden) * TAPS, m->hidden);
     graph_op(g, front_run, f);
 }

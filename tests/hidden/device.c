@@ -1,0 +1,423 @@
+/* device.c - a kind of device for tests, "hidden" (KVIK_DEVICE=hidden): the kernels of the CPU on memory that the host cannot
+ * touch.
+ *
+ * Its memory is readable and writable while an operation runs, and else for nobody.  So whoever reads or writes an activation
+ * or a weight between operations gets SIGSEGV, as with a GPU.  And each address that an operation is given must lie there:
+ * who hands it an array of the host is told, and the process ends.  Memory holds NaN until something is put there, so an
+ * array that is read before its dev_put shows in the results.
+ *
+ * Arrays and pages of views are memory of the host here, as dev.h has it.  Devices are used by one thread at a time. */
+#include "dev/ops.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define ARENA ((size_t)1 << 36) /* of addresses, for all devices */
+
+struct dev {
+    const struct dev_ops *op;
+    struct dev *cpu; /* owned */
+    void *lent;      /* [n_lent] the array of the last dev_lend */
+    size_t n_lent;
+};
+
+static unsigned char *arena;
+static size_t used; /* bytes that were given out; all of them go back with the last device */
+static uint32_t n_devices, depth;
+
+static void protect(int how)
+{
+    if (used && mprotect(arena, used, how) != 0) {
+        perror("hidden device: mprotect");
+        abort();
+    }
+}
+
+static void enter(void)
+{
+    if (depth++ == 0) protect(PROT_READ | PROT_WRITE);
+}
+
+static void leave(void)
+{
+    if (--depth == 0) protect(PROT_NONE);
+}
+
+/* Ends the process if some of these bytes are not memory of the device. */
+static void in(const char *what, const void *at, size_t n)
+{
+    size_t from = (size_t)((const unsigned char *)at - arena);
+    if (n == 0 || (from < used && n <= used - from)) return;
+    fprintf(stderr, "hidden device: %s, %zu bytes, is memory of the host\n", what, n);
+    abort();
+}
+
+static void floats(const char *what, const float *at, size_t n)
+{
+    in(what, at, n * sizeof *at);
+}
+
+/* The same for what need not be there. */
+static void perhaps(const char *what, const float *at, size_t n)
+{
+    if (at) floats(what, at, n);
+}
+
+static void weight(const struct dev_weight *w)
+{
+    size_t n = 0;
+    (void)dtype_bytes(w->dtype, (uint64_t)w->rows * w->cols, &n);
+    in("a weight", w->data, n);
+}
+
+/* --- memory */
+static void *take(size_t n, int fill)
+{
+    size_t bytes = (n + 64) & ~(size_t)63; /* at least one byte */
+    if (!arena) {
+        arena = mmap(NULL, ARENA, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (arena == MAP_FAILED) abort();
+    }
+    if (bytes > ARENA - used) {
+        (void)ERR(NOMEM, "hidden device: no memory");
+        return NULL;
+    }
+    void *at = arena + used;
+    used += bytes;
+    if (!fill) return at; /* new pages are zero */
+    enter();
+    memset(at, fill, n);
+    leave();
+    return at;
+}
+
+static void *h_alloc(struct dev *d, size_t n)
+{
+    (void)d;
+    return take(n, 0);
+}
+
+static void h_put(struct dev *d, void *at, const void *host, size_t n)
+{
+    (void)d;
+    in("the place of a dev_put", at, n);
+    enter();
+    memcpy(at, host, n);
+    leave();
+}
+
+static void h_get(struct dev *d, void *host, const void *at, size_t n)
+{
+    (void)d;
+    in("the source of a dev_get", at, n);
+    enter();
+    memcpy(host, at, n);
+    leave();
+}
+
+static void *h_weights(struct dev *d, const void *host, size_t n)
+{
+    void *at = take(n, 0xFF);
+    if (at) h_put(d, at, host, n);
+    return at;
+}
+
+static void *h_mirror(struct dev *d, const void *host, size_t n)
+{
+    (void)d, (void)host;
+    return take(n, 0xFF);
+}
+
+static void *h_lend(struct dev *d, const void *host, size_t n)
+{
+    (void)host;
+    if (n > d->n_lent) {
+        if (!(d->lent = take(n, 0xFF))) return NULL;
+        d->n_lent = n;
+    }
+    enter();
+    memset(d->lent, 0xFF, n);
+    leave();
+    return d->lent;
+}
+
+/* --- the device */
+static void h_close(struct dev *d)
+{
+    dev_close(d->cpu);
+    free(d);
+    if (--n_devices) return;
+    madvise(arena, used, MADV_DONTNEED);
+    used = 0;
+}
+
+static const char *h_isa(const struct dev *d)
+{
+    return dev_isa_name(d->cpu);
+}
+
+static uint32_t h_threads(const struct dev *d)
+{
+    return dev_threads(d->cpu);
+}
+
+static int h_reserve(struct dev *d, const struct dev_limits *lim)
+{
+    return dev_reserve(d->cpu, lim);
+}
+
+/* --- operations on activations */
+/* Runs a statement with the CPU's table `op` and device `cpu` while memory is open. */
+#define RUN(statement)                                                                             \
+    do {                                                                                           \
+        struct dev *cpu = d->cpu;                                                                  \
+        const struct dev_ops *op;                                                                  \
+        memcpy(&op, cpu, sizeof op);                                                               \
+        enter();                                                                                   \
+        statement;                                                                                 \
+        leave();                                                                                   \
+    } while (0)
+
+static void h_matmul(struct dev *d, enum dev_compute mode, const float *x, size_t ldx, uint32_t n,
+                     const struct dev_mm *mm, uint32_t n_mm)
+{
+    for (uint32_t i = 0; n && i < n_mm; i++) {
+        const struct dev_weight *w = mm[i].w;
+        weight(w);
+        floats("an input of a product", x, (n - 1) * ldx + w->cols);
+        perhaps("a bias", mm[i].bias, w->rows);
+        floats("a product", mm[i].y, (n - 1) * mm[i].ldy + w->rows);
+    }
+    RUN(op->matmul(cpu, mode, x, ldx, n, mm, n_mm));
+}
+
+static void h_embed(struct dev *d, const struct dev_weight *w, const int32_t *id, uint32_t n,
+                    float *out)
+{
+    weight(w);
+    in("ids", id, n * sizeof *id);
+    floats("embeddings", out, (size_t)n * w->cols);
+    RUN(op->embed(cpu, w, id, n, out));
+}
+
+static void h_norm(struct dev *d, enum dev_norm kind, const float *x, const float *w,
+                   const float *b, float eps, uint32_t n, uint32_t dim, float *out)
+{
+    floats("an input of a norm", x, (size_t)n * dim);
+    perhaps("weights of a norm", w, dim);
+    perhaps("a bias of a norm", b, dim);
+    floats("a norm", out, (size_t)n * dim);
+    RUN(op->norm(cpu, kind, x, w, b, eps, n, dim, out));
+}
+
+static void h_map(struct dev *d, enum dev_map map, float *x, const float *y, bool shared, float p,
+                  float q, uint32_t n, uint32_t dim)
+{
+    floats("x of a map", x, (size_t)n * dim);
+    perhaps("y of a map", y, shared ? dim : (size_t)n * dim);
+    RUN(op->map(cpu, map, x, y, shared, p, q, n, dim));
+}
+
+static void h_scale_rows(struct dev *d, float *x, const float *by, uint32_t n, uint32_t dim)
+{
+    floats("rows", x, (size_t)n * dim);
+    floats("factors of rows", by, n);
+    RUN(op->scale_rows(cpu, x, by, n, dim));
+}
+
+static void h_rope(struct dev *d, float *x, size_t ldx, uint32_t n, uint32_t heads, uint32_t dim,
+                   uint32_t rot, bool interleaved, const float *cos, const float *sin)
+{
+    if (n) floats("what is rotated", x, (n - 1) * ldx + (size_t)heads * dim);
+    floats("cosines", cos, (size_t)n * (rot / 2));
+    floats("sines", sin, (size_t)n * (rot / 2));
+    RUN(op->rope(cpu, x, ldx, n, heads, dim, rot, interleaved, cos, sin));
+}
+
+static void h_cut(struct dev *d, const struct dev_cut *a, uint32_t n)
+{
+    size_t last = (size_t)(a->parts - 1) * a->stride + a->width;
+    if (n) floats("columns", a->x, (n - 1) * a->ldx + last);
+    if (n) floats("copied columns", a->out, (n - 1) * a->ldo + (size_t)a->parts * a->width);
+    RUN(op->cut(cpu, a, n));
+}
+
+static void h_rows(struct dev *d, const float *x, const uint32_t *id, uint32_t n, uint32_t dim,
+                   float *out)
+{
+    in("numbers of rows", id, n * sizeof *id);
+    floats("rows", x, n ? dim : 0);
+    floats("picked rows", out, (size_t)n * dim);
+    RUN(op->rows(cpu, x, id, n, dim, out));
+}
+
+static void h_unfold(struct dev *d, const float *x, uint32_t n_x, uint32_t channels, uint32_t taps,
+                     uint32_t step, uint32_t n, float *out)
+{
+    floats("rows of a convolution", x, (size_t)n_x * channels);
+    floats("inputs of a convolution", out, (size_t)n * channels * taps);
+    RUN(op->unfold(cpu, x, n_x, channels, taps, step, n, out));
+}
+
+static void h_choose(struct dev *d, const float *score, uint32_t n, uint32_t n_experts,
+                     uint32_t top, bool share, uint32_t *chosen, float *by)
+{
+    floats("scores", score, (size_t)n * n_experts);
+    in("chosen experts", chosen, (size_t)n * top * sizeof *chosen);
+    floats("weights of experts", by, (size_t)n * top);
+    RUN(op->choose(cpu, score, n, n_experts, top, share, chosen, by));
+}
+
+static void h_experts(struct dev *d, enum dev_compute mode, const struct dev_experts *a,
+                      const float *x, uint32_t n, float *out)
+{
+    size_t wide = (size_t)n * a->hidden;
+    for (uint32_t i = 0; i < a->n; i++) {
+        const struct dev_expert *e = &a->expert[i];
+        weight(&e->gate);
+        weight(&e->up);
+        weight(&e->down);
+        perhaps("a bias of an expert", e->bgate, a->ffn);
+        perhaps("a bias of an expert", e->bup, a->ffn);
+        perhaps("a bias of an expert", e->bdown, a->hidden);
+    }
+    in("chosen experts", a->chosen, (size_t)n * a->top * sizeof *a->chosen);
+    floats("weights of experts", a->weight, (size_t)n * a->top);
+    const float *room[] = {a->in, a->y, x, out};
+    for (size_t i = 0; i < countof(room); i++)
+        floats("rows of experts", room[i], wide);
+    floats("room of experts", a->gate, (size_t)n * a->ffn);
+    floats("room of experts", a->up, (size_t)n * a->ffn);
+    floats("room of experts", a->by, n);
+    in("room of experts", a->row, n * sizeof *a->row);
+    RUN(op->experts(cpu, mode, a, x, n, out));
+}
+
+/* --- operations on views */
+static void h_kv_write(struct dev *d, const struct kv_view *v, uint32_t plane, const float *x,
+                       size_t ldx)
+{
+    const struct kv_shape *s = &v->shape[plane];
+    uint32_t n = v->counts[1];
+    if (n && v->first) floats("rows of the cache", x, (n - 1) * ldx + (size_t)s->heads * s->dim);
+    RUN(op->kv_write(cpu, v, plane, x, ldx));
+}
+
+static void h_kv_seal(struct dev *d, const struct kv_view *v)
+{
+    RUN(op->kv_seal(cpu, v));
+}
+
+static void attn(const struct kv_view *v, const struct dev_attn *a)
+{
+    uint32_t n = v->counts[1];
+    if (!n) return;
+    size_t q = (n - 1) * a->ldq + (size_t)a->n_heads * v->shape[0].dim;
+    floats("queries", a->q, q);
+    perhaps("queries of sinks", a->q_sink, q);
+    perhaps("sink logits", a->sink_logit, a->n_heads);
+    floats("attention", a->out, (n - 1) * a->ldo + (size_t)a->n_heads * v->shape[1].dim);
+    if (a->bias)
+        floats("biases of distances", a->bias->w,
+               (size_t)a->n_heads * (a->bias->back + 1 + a->bias->ahead));
+}
+
+static void h_attention(struct dev *d, const struct kv_view *v, const struct dev_attn *a)
+{
+    attn(v, a);
+    RUN(op->attention(cpu, v, a));
+}
+
+static void h_attention_probe(struct dev *d, const struct kv_view *v, const struct dev_attn *a,
+                              const struct dev_probe *lane)
+{
+    attn(v, a);
+    RUN(op->attention_probe(cpu, v, a, lane));
+}
+
+static void h_conv(struct dev *d, const struct kv_view *v, uint32_t plane, const struct dev_conv *a)
+{
+    size_t n = (size_t)v->counts[1] * a->channels;
+    floats("inputs of a convolution", a->x, n);
+    floats("taps", a->w, (size_t)a->taps * a->channels);
+    floats("biases of a convolution", a->bias, a->channels);
+    floats("a convolution", a->out, n);
+    RUN(op->conv(cpu, v, plane, a));
+}
+
+static void h_scan(struct dev *d, const struct kv_view *v, uint32_t plane, const struct dev_scan *a)
+{
+    size_t n = v->counts[1], row = (size_t)a->groups * a->n;
+    if (n) floats("inputs of a scan", a->x, (n - 1) * a->ldx + a->channels);
+    floats("time steps", a->dt, n * a->heads);
+    if (n) floats("B of a scan", a->b, (n - 1) * a->ldb + row);
+    if (n) floats("C of a scan", a->c, (n - 1) * a->ldb + row);
+    floats("A of a scan", a->a, a->one_decay ? a->channels : (size_t)a->n * a->channels);
+    floats("D of a scan", a->d, a->channels);
+    floats("a scan", a->out, n * a->channels);
+    RUN(op->scan(cpu, v, plane, a));
+}
+
+static void h_delta(struct dev *d, const struct kv_view *v, uint32_t plane,
+                    const struct dev_delta *a)
+{
+    size_t n = v->counts[1], keys = (size_t)a->key_heads * a->keys,
+           values = (size_t)a->heads * a->values;
+    if (n) floats("queries of a delta rule", a->q, (n - 1) * a->ldq + keys);
+    if (n) floats("keys of a delta rule", a->k, (n - 1) * a->ldq + keys);
+    if (n) floats("values of a delta rule", a->v, (n - 1) * a->ldv + values);
+    floats("time steps", a->dt, n * a->heads);
+    floats("shares", a->beta, n * a->heads);
+    floats("A of a delta rule", a->a, a->heads);
+    floats("a delta rule", a->out, n * values);
+    RUN(op->delta(cpu, v, plane, a));
+}
+
+static const struct dev_ops table = {.close = h_close,
+                                     .isa = h_isa,
+                                     .threads = h_threads,
+                                     .reserve = h_reserve,
+                                     .alloc = h_alloc,
+                                     .weights = h_weights,
+                                     .mirror = h_mirror,
+                                     .lend = h_lend,
+                                     .put = h_put,
+                                     .get = h_get,
+                                     .matmul = h_matmul,
+                                     .embed = h_embed,
+                                     .norm = h_norm,
+                                     .map = h_map,
+                                     .scale_rows = h_scale_rows,
+                                     .rope = h_rope,
+                                     .cut = h_cut,
+                                     .rows = h_rows,
+                                     .unfold = h_unfold,
+                                     .choose = h_choose,
+                                     .experts = h_experts,
+                                     .kv_write = h_kv_write,
+                                     .kv_seal = h_kv_seal,
+                                     .attention = h_attention,
+                                     .attention_probe = h_attention_probe,
+                                     .conv = h_conv,
+                                     .scan = h_scan,
+                                     .delta = h_delta};
+
+static int h_open(const struct dev_config *c, struct dev **out)
+{
+    struct dev *d = calloc(1, sizeof *d);
+    if (!d) return ERR_NOMEM;
+    d->op = &table;
+    int e = dev_open_kind("cpu", c, &d->cpu);
+    if (e < 0) {
+        free(d);
+        return e;
+    }
+    n_devices++;
+    *out = d;
+    return 0;
+}
+
+static const struct dev_kind hidden = {.name = "hidden", .open = h_open};
+DEV_KIND(hidden, &hidden);
