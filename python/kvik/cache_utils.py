@@ -462,8 +462,13 @@ def as_cache(value: Any) -> Tuple[Optional[Cache], bool]:
         return value, False
     if legacy.is_legacy(value):
         return (DynamicCache.from_legacy_cache(value) if len(value) else DynamicCache()), True
-    raise TypeError(f"past_key_values is a cache of kvik or a tuple of layers, not {type(value).__module__}."
-                    f"{type(value).__name__}" + ("; import the cache from kvik" if hasattr(value, "get_seq_length") else ""))
+    kind = value if isinstance(value, type) else type(value)
+    what = f"the class {kind.__name__}" if kind is value else repr(value) if isinstance(value, str) else \
+        f"{kind.__module__}.{kind.__name__}"
+    hint = f"; cache_implementation={value!r} names a strategy" if isinstance(value, str) else \
+        f"; make one: {kind.__name__}(...)" if kind is value and issubclass(kind, Cache) else \
+        "; import the cache from kvik" if hasattr(value, "get_seq_length") else ""
+    raise TypeError(f"past_key_values is a cache of kvik or a tuple of layers, not {what}{hint}")
 
 
 __all__ = [name for name, value in list(globals().items())

@@ -1,13 +1,14 @@
 """Configurations of models: config.json as attributes, or what the metadata of a GGUF file says."""
 import copy
+import ctypes
 import json
 import os
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Type, Union
 
 from . import hub
-from ._lib import encode, text_of
-from .errors import FormatError
+from ._lib import call, encode, lib, text_of
+from .errors import FormatError, UnsupportedError
 
 
 # Attributes that are None where the file of a model does not have them, as in Transformers.
@@ -157,7 +158,15 @@ def read_config(path: str, model: Any = None) -> Dict[str, Any]:
         return values
     if model is not None:
         return _from_description(json.loads(text_of("kvik_model_describe", model)))
-    return _from_description(json.loads(text_of("kvik_model_peek", encode(path))))
+    opened = ctypes.c_void_p()
+    try:
+        call("kvik_model_open_with", encode(path), None, ctypes.byref(opened))  # the weights are mapped, and not read
+    except (FormatError, UnsupportedError):
+        return {"model_type": json.loads(text_of("kvik_model_peek", encode(path))).get("architecture")}
+    try:
+        return _from_description(json.loads(text_of("kvik_model_describe", opened)))
+    finally:
+        lib.kvik_model_close(opened)
 
 
 class AutoConfig(PretrainedConfig):

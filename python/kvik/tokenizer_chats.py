@@ -64,12 +64,19 @@ class Chats:
             if template is not None and not re.search(r"\{%[-+]?\s*generation\s*[-+]?%\}", template):
                 notice("the chat template has no {% generation %}, so assistant_masks holds only zeros", stacklevel=2)
             return_dict = True
-        batched = bool(conversation) and (isinstance(conversation[0], (list, tuple)) or hasattr(conversation[0], "messages"))
+        conversation = getattr(conversation, "messages", conversation)
+        batched = isinstance(conversation, (list, tuple)) and bool(conversation) and (
+            isinstance(conversation[0], (list, tuple)) or hasattr(conversation[0], "messages"))
         chats = [getattr(c, "messages", c) for c in (conversation if batched else [conversation])]
+        for chat in chats:
+            wrong = next((m for m in chat if not hasattr(m, "items")), None) if isinstance(chat, (list, tuple)) else chat
+            if wrong is not None:
+                raise TypeError('a chat is a list of messages {"role": ..., "content": ...}, or a list of such lists; there is '
+                                f"{wrong!r:.40}")
         if not all(chats):
             raise ValueError("a chat without messages has no text; give at least one message")
         # as in Transformers: many templates take a key without a value for a text
-        chats = [[{k: v for k, v in m.items() if v is not None} if hasattr(m, "items") else m for m in chat] for chat in chats]
+        chats = [[{k: v for k, v in m.items() if v is not None} for m in chat] for chat in chats]
         options = dict(kwargs)
         if add_generation_prompt:
             options["add_generation_prompt"] = True

@@ -199,6 +199,10 @@ class Classes(unittest.TestCase):
             again = kvik.AutoConfig.from_pretrained(folder)
         self.assertEqual((type(again), again.num_hidden_layers), (kvik.LlamaConfig, 3))
         self.assertIs(type(kvik.AutoConfig.for_model("other")), kvik.PretrainedConfig)
+        for name in ("gemma2", "mamba"):  # of a .gguf file that no model has open
+            path = model_path(name + ".gguf")
+            config, opened = kvik.AutoConfig.from_pretrained(path), kvik.AutoModelForCausalLM.from_pretrained(path).config
+            self.assertEqual((config.num_hidden_layers, config.to_dict()), (len(opened.layer_types), opened.to_dict()))
         gpt2 = model("gpt2").config
         self.assertEqual((gpt2.hidden_size, gpt2.num_hidden_layers), (gpt2.n_embd, gpt2.n_layer))
         self.assertEqual((gpt2.is_encoder_decoder, gpt2.decoder_start_token_id, kvik.AutoConfig.from_pretrained(model_path("t5")).hidden_size),

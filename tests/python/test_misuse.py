@@ -270,6 +270,12 @@ class Misuse(unittest.TestCase):
         with self.assertRaises(kvik.KvikError):
             kvik.AutoTokenizer.from_pretrained(self.model.name_or_path)  # the golden models have none
 
+    def test_no_caches(self):
+        """What is no cache is named, with what was meant."""
+        for wrong, hint in (("static", "cache_implementation='static'"), (kvik.DynamicCache, r"make one: DynamicCache\("), (5, "builtins.int")):
+            with self.assertRaisesRegex(TypeError, hint):
+                self.model(IDS, past_key_values=wrong)
+
     def test_streamers_hear_of_it(self):
         """Who reads a streamer in another thread is told when the options are wrong."""
         class Reader(kvik.BaseStreamer):

@@ -186,6 +186,9 @@ class Text(unittest.TestCase):
         self.assertEqual(t.apply_chat_template(MESSAGES) + t.encode_message_with_chat_template(more, MESSAGES),
                          t.apply_chat_template([*MESSAGES, more]))
         self.assertEqual(t.encode_message_with_chat_template(MESSAGES[0]), t.apply_chat_template(MESSAGES))
+        for wrong, shown in (("hi", "there is 'hi'"), (MESSAGES[0], "there is {'role'"), ([*MESSAGES, "hi"], "there is 'hi'")):
+            with self.assertRaisesRegex(TypeError, shown):
+                t.apply_chat_template(wrong)
         both = t.apply_chat_template([MESSAGES, MESSAGES], return_tensors="np")
         self.assertEqual(both.shape[0], 2)
 
