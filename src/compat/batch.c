@@ -64,6 +64,8 @@ int batch_reorder(struct unbound *u, const uint32_t *from, uint32_t n)
     if (batch && n != batch) return ERR(ARG, "reorder of %u rows, the cache has %u", n, batch);
     for (uint32_t i = 0; batch && i < n; i++)
         if (from[i] >= batch) return ERR(ARG, "row %u of a batch of %u", from[i], batch);
+    for (uint32_t i = 0; i < u->n_layers; i++) /* of all layers before any changes */
+        if (u->layer[i].open) TRY(kv_reorder_room(u->layer[i].kv, u->layer[i].seq, from, n));
     for (uint32_t i = 0; i < u->n_layers; i++)
         if (u->layer[i].open) TRY(kv_reorder(u->layer[i].kv, u->layer[i].seq, from, n));
     return 0;

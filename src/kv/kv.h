@@ -155,6 +155,9 @@ uint32_t kv_slot(const struct kv *kv, kv_seq s);
 /* Gives each beam[i] the contents that beam[from[i]] had before the call, all at once.  ERR_FULL,
  * with nothing changed, if reserves or longer sequences need room that the budget lacks. */
 int kv_reorder(struct kv *kv, const kv_seq *beam, const uint32_t *from, uint32_t n);
+/* Checks a reorder and makes the room that it takes, so that the reorder cannot fail if nothing is done
+ * in between.  No sequence changes. */
+int kv_reorder_room(struct kv *kv, const kv_seq *beam, const uint32_t *from, uint32_t n);
 /* Takes the pages that growing to `len` rows can need from the pool, all or nothing.  Appends up to
  * len then cannot fail for lack of budget.  Other operations on s keep this promise or are
  * ERR_FULL.  len 0 gives the reserve back. */

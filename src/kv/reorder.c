@@ -132,7 +132,8 @@ static ptrdiff_t beams_meta(const struct kv *kv, const kv_seq *beam, const uint3
     return sum;
 }
 
-int kv_reorder(struct kv *kv, const kv_seq *beam, const uint32_t *from, uint32_t n)
+/* Checks a reorder, makes its room, and leaves the contents of the beams in kv.scratch.  Returns as beams_find. */
+static int beams_ready(struct kv *kv, const kv_seq *beam, const uint32_t *from, uint32_t n)
 {
     uint32_t *now = kv->scratch, *takers = now + kv->max_seqs;
     int reserved = beams_find(kv, beam, from, n, now);
@@ -143,7 +144,19 @@ int kv_reorder(struct kv *kv, const kv_seq *beam, const uint32_t *from, uint32_t
         takers[from[i]]++;
     struct reordering o = {beam, from, now, n, takers, beams_meta(kv, beam, from, n, now)};
     if (reserved || o.meta > 0) TRY(with_room(kv, beams_room, &o));
-    beams_rename(kv, beam, from, n, now);
+    return reserved;
+}
+
+int kv_reorder_room(struct kv *kv, const kv_seq *beam, const uint32_t *from, uint32_t n)
+{
+    return MIN(beams_ready(kv, beam, from, n), 0);
+}
+
+int kv_reorder(struct kv *kv, const kv_seq *beam, const uint32_t *from, uint32_t n)
+{
+    int reserved = beams_ready(kv, beam, from, n);
+    if (reserved < 0) return reserved;
+    beams_rename(kv, beam, from, n, kv->scratch);
     for (uint32_t i = 0; i < n; i++)
         meta_settle(kv, slot_index(kv, beam[i]));
     /* beams with reserves get contents of their own */

@@ -409,6 +409,64 @@ static void test_crop_all_or_none(void **state)
     free(x);
 }
 
+/* Reorders a quantized static batch of two layers, of which the second needs nearly all of its budget.  Returns the code
+ * of the reorder, or KVIK_LIMIT if the budget is too small to come to it. */
+static int shared_reorder(uint64_t memory, uint32_t rows, const float *x)
+{
+    enum { B = 4 };
+    kvik_cache_config k = {.size = sizeof k,
+                           .cache_implementation = "static",
+                           .cache_config = "{\"backend\": \"quanto\", \"q_group_size\": 32}",
+                           .max_cache_len = 256,
+                           .max_sequences = B,
+                           .cache_memory = memory};
+    kvik_shape s[2] = {
+        {.size = sizeof *s, .batch = B, .heads = 1, .n = rows, .dim_k = 32, .dim_v = 32},
+        {.size = sizeof *s, .batch = B, .heads = 2, .n = rows, .dim_k = 64, .dim_v = 64}};
+    kvik_rows r = {.size = sizeof r};
+    float *before[2] = {NULL, NULL};
+    kvik_cache *c;
+    int e = 0;
+    assert_int_equal(kvik_cache_open_unbound(&k, 2, NULL, &c), 0);
+    for (int i = 0; i < 2 && e >= 0; i++) {
+        e = kvik_cache_update(c, (uint32_t)i, x, x, &s[i], &r);
+        s[i].n = 1;
+        if (e >= 0) e = kvik_cache_update(c, (uint32_t)i, x + 7, x + 9, &s[i], &r);
+        if (e >= 0) e = kvik_cache_layer(c, (uint32_t)i, &r);
+        size_t n = (size_t)B * s[i].heads * r.rows * s[i].dim_k;
+        before[i] = malloc(n * sizeof *x);
+        if (e >= 0) memcpy(before[i], r.keys, n * sizeof *x);
+    }
+    if (e < 0) e = KVIK_LIMIT;
+    if (e >= 0) e = kvik_cache_reorder(c, NULL, (uint32_t[B]){3, 3, 2, 2}, B);
+    for (uint32_t i = 0; i < 2 && e != KVIK_LIMIT; i++) {
+        assert_int_equal(kvik_cache_layer(c, i, &r), 0);
+        size_t one = (size_t)s[i].heads * r.rows * s[i].dim_k;
+        assert_memory_equal(r.keys, before[i] + (e < 0 ? 0 : 3) * one, one * sizeof *x);
+    }
+    free(before[0]);
+    free(before[1]);
+    kvik_cache_close(c);
+    return e;
+}
+
+/* A reorder that finds no room in one layer changes none. */
+static void test_reorder_all_or_none(void **state)
+{
+    (void)state;
+    uint32_t full = 0, done = 0;
+    float *x = values_of(8, 4 * 2 * 64 * 64);
+    for (uint64_t kb = 3400; kb < 3700; kb += 25)
+        for (uint32_t rows = 1; rows <= 53; rows += 13) {
+            int e = shared_reorder(kb << 10, rows, x);
+            full += e == KVIK_FULL;
+            done += e >= 0;
+            if (e < 0 && e != KVIK_FULL && e != KVIK_LIMIT) fail_msg("%s", kvik_last_error());
+        }
+    assert_true(full && done);
+    free(x);
+}
+
 /* Rows that are selected have the reserve that all rows have. */
 static void test_select_reserve(void **state)
 {
@@ -522,6 +580,7 @@ int main(void)
         cmocka_unit_test(test_errors),
         cmocka_unit_test(test_full),
         cmocka_unit_test(test_crop_all_or_none),
+        cmocka_unit_test(test_reorder_all_or_none),
         cmocka_unit_test(test_select_reserve),
         cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_static_defaults),
