@@ -5,6 +5,7 @@
 #include "base/buf.h"
 #include "generate/driver.h"
 #include "test_beam_plain.h"
+#include "toy_tokenizer.h"
 
 #define TINY "tests/golden/models/llama-gqa-l3"
 
@@ -459,25 +460,10 @@ static void no_allocation_per_step(void **state)
 }
 
 /* --- stop strings: a tokenizer of two letters a token */
-static struct tok *two_letters(void)
-{
-    char json[8192];
-    int n = snprintf(json, sizeof json,
-                     "{\"decoder\": {\"type\": \"Fuse\"}, \"model\": {\"type\": "
-                     "\"BPE\", \"merges\": [], \"vocab\": {");
-    for (int i = 0; i < 384; i++)
-        n += snprintf(json + n, sizeof json - (size_t)n, "%s\"%c%c\": %d", i ? ", " : "",
-                      letter(i, 0), letter(i, 1), i);
-    n += snprintf(json + n, sizeof json - (size_t)n, "}}}");
-    struct tok *t;
-    if (tok_open_json(json, (size_t)n, NULL, 0, &t) < 0) fail_msg("%s", err_last());
-    return t;
-}
-
 static void stop_strings(void **state)
 {
     (void)state;
-    struct tok *t = two_letters();
+    struct tok *t = toy_pairs('a', 'a');
     kvik_cache *c = cache_of(tiny, (kvik_cache_config){.size = sizeof(kvik_cache_config),
                                                        .max_sequences = 8,
                                                        .max_cache_len = 64});
@@ -533,7 +519,7 @@ static void stop_strings(void **state)
 static void stop_strings_of_groups(void **state)
 {
     (void)state;
-    struct tok *t = two_letters();
+    struct tok *t = toy_pairs('a', 'a');
     kvik_cache *c = cache_of(tiny, (kvik_cache_config){.size = sizeof(kvik_cache_config),
                                                        .max_sequences = 8,
                                                        .max_cache_len = 64});

@@ -3,6 +3,7 @@
  * and which combinations are refused or ignored. */
 #include "budgets.h"
 #include "generate/driver.h"
+#include "toy_tokenizer.h"
 
 static kvik_model *m, *other, *small;
 static struct tok *letters; /* a tokenizer of two letters a token */
@@ -530,25 +531,10 @@ static void ignored(void **state)
     kvik_cache_close(c);
 }
 
-static struct tok *two_letters(void)
-{
-    char json[8192];
-    int n = snprintf(json, sizeof json,
-                     "{\"decoder\": {\"type\": \"Fuse\"}, \"model\": {\"type\": "
-                     "\"BPE\", \"merges\": [], \"vocab\": {");
-    for (int i = 0; i < 384; i++)
-        n += snprintf(json + n, sizeof json - (size_t)n, "%s\"%c%c\": %d", i ? ", " : "",
-                      'a' + i % 20, 'A' + i / 20, i);
-    n += snprintf(json + n, sizeof json - (size_t)n, "}}}");
-    struct tok *t;
-    if (tok_open_json(json, (size_t)n, NULL, 0, &t) < 0) fail_msg("%s", err_last());
-    return t;
-}
-
 static int start(void **state)
 {
     (void)state;
-    letters = two_letters();
+    letters = toy_pairs('a', 'A');
     return kvik_model_open("tests/golden/models/llama-gqa-l3", &m) |
            kvik_model_open("tests/golden/models/qwen2", &other) |
            kvik_model_open("tests/golden/models/qwen3-mixed", &small);

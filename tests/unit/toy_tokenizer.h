@@ -1,10 +1,11 @@
 /* toy_tokenizer.h - a byte-level BPE without merges, as files: ids 0..3 are special (<s>, </s>, <user>, <bot>), the 256 bytes
- * follow, then words that no text has. It adds <s> to a text. */
+ * follow, then words that no text has. It adds <s> to a text.  And a tokenizer of two letters a token, in memory. */
 #pragma once
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/utf8.h"
 #include "testing.h"
+#include "tok/tok.h"
 
 static inline void toy_put(const char *dir, const char *name, const char *text)
 {
@@ -63,4 +64,20 @@ static inline void toy_remove(const char *dir)
 {
     toy_unlink(dir, "tokenizer.json");
     toy_unlink(dir, "tokenizer_config.json");
+}
+
+/* Opens a tokenizer of 384 ids without merges; id i is the letters a + i % 20 and b + i / 20. */
+static inline struct tok *toy_pairs(char a, char b)
+{
+    char json[8192];
+    int n = snprintf(json, sizeof json,
+                     "{\"decoder\": {\"type\": \"Fuse\"}, \"model\": {\"type\": "
+                     "\"BPE\", \"merges\": [], \"vocab\": {");
+    for (int i = 0; i < 384; i++)
+        n += snprintf(json + n, sizeof json - (size_t)n, "%s\"%c%c\": %d", i ? ", " : "",
+                      a + i % 20, b + i / 20, i);
+    n += snprintf(json + n, sizeof json - (size_t)n, "}}}");
+    struct tok *t;
+    if (tok_open_json(json, (size_t)n, NULL, 0, &t) < 0) fail_msg("%s", err_last());
+    return t;
 }
