@@ -116,6 +116,11 @@ struct run {
     char why[1024]; /* the sentence of `error` */
 };
 
+/* run_shape.c */
+/* Sets the mode and the numbers of rows and sequences; an error if the options exclude one another or the cache is too small. */
+int run_shape(struct run *r);
+/* Tells that drafts are ignored.  Call it once the run has its sequences, which the callback cannot change then. */
+void run_tell_mode(const struct run *r);
 /* run.c */
 int run_begin(struct run *r, const kvik_prompt *prompt);
 /* Gives everything back but the struct.  After a failure the caller's sequences are what they were. */
