@@ -51,14 +51,6 @@ static const struct way ways[] = {
     {.name = "sliding_window", .impl = "sliding_window", .only = "sliding_attention"},
 };
 
-static void fill(int32_t *ids, uint32_t n, uint32_t vocab, uint32_t seed)
-{
-    for (uint32_t i = 0; i < n; i++) {
-        seed = seed * 1664525u + 1013904223u;
-        ids[i] = (int32_t)(3 + (seed >> 8) % (vocab - 3));
-    }
-}
-
 static bool small;
 static struct hearing hearing;  /* of the model */
 #define LEARNED "\"rope\":null" /* positions are learned: no text is longer than the context */
@@ -94,7 +86,7 @@ static float *run(kvik_model *m, const char *model, const struct way *w, const c
     kvik_cache *c;
     kvik_result *r;
     for (uint32_t i = 0; i < rows; i++) {
-        fill(ids[i], 100, vocab, 7 + i);
+        draw_ids(ids[i], 100, vocab, 7 + i);
         p[i] = (kvik_prompt){.size = sizeof(kvik_prompt), .ids = ids[i], .n = MIN(3 + 29 * i, n)};
         hearing_prompt(&hearing, &p[i]);
     }
@@ -102,7 +94,7 @@ static float *run(kvik_model *m, const char *model, const struct way *w, const c
     memset(mask, 1, sizeof mask);
     memset(mask, 0, w->pad);
     memset(ids[w->place], 0, pad * sizeof **ids);
-    fill(ids[w->place] + pad, n, vocab, 42);
+    draw_ids(ids[w->place] + pad, n, vocab, 42);
     p[w->place] = (kvik_prompt){.size = sizeof(kvik_prompt), .ids = ids[w->place], .n = n + pad};
     hearing_prompt(&hearing, &p[w->place]);
     int32_t input[PAD + HEARD_IDS] = {0};
@@ -227,7 +219,7 @@ static void positions(kvik_model *m, const char *model)
     uint32_t vocab = kvik_model_vocab(m), n = MIN(small ? 40u : 150u, depth_of(m));
     size_t size = (size_t)n * vocab * sizeof(float);
     float *out[2] = {malloc(size), malloc(size)};
-    fill(ids, n, vocab, 11);
+    draw_ids(ids, n, vocab, 11);
     for (size_t i = 0; i < countof(chunks); i++) {
         kvik_cache *c;
         kvik_seq s;

@@ -31,14 +31,6 @@ struct way {
     } real; /* in which compute the real model runs this way, too */
 };
 
-static void fill(int32_t *ids, uint32_t n, uint32_t vocab, uint32_t seed)
-{
-    for (uint32_t i = 0; i < n; i++) {
-        seed = seed * 1664525u + 1013904223u;
-        ids[i] = (int32_t)(3 + (seed >> 8) % (vocab - 3));
-    }
-}
-
 /* Returns the logits of the first steps after the prompt for the row at `place`: [STEPS][vocab],
  * malloc'd. */
 static float *run(kvik_model *m, const struct way *w, uint32_t depth)
@@ -49,9 +41,9 @@ static float *run(kvik_model *m, const struct way *w, uint32_t depth)
     kvik_generation g;
     kvik_cache *c;
     kvik_result *r;
-    fill(prompt, DEEP, vocab, 42);
+    draw_ids(prompt, DEEP, vocab, 42);
     for (uint32_t i = 0; i < rows; i++) {
-        fill(mate[i], 100, vocab, 7 + i);
+        draw_ids(mate[i], 100, vocab, 7 + i);
         p[i] = (kvik_prompt){.size = sizeof(kvik_prompt), .ids = mate[i], .n = 5 + 13 * i};
     }
     p[w->place] = (kvik_prompt){.size = sizeof(kvik_prompt), .ids = prompt, .n = depth};
@@ -177,7 +169,7 @@ static void positions(kvik_model *m, const char *compute)
     static const uint32_t chunks[] = {600, 64, 7, 1};
     uint32_t vocab = kvik_model_vocab(m), n = m == model[0] && !whole ? 70 : 300;
     float *out[2];
-    fill(prompt, DEEP, vocab, 42);
+    draw_ids(prompt, DEEP, vocab, 42);
     for (int k = 0; k < 2; k++)
         out[k] = malloc((size_t)n * vocab * sizeof(float));
     for (size_t i = 0; i < countof(chunks); i++) {

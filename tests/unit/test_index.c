@@ -25,14 +25,6 @@ static kvik_cache *open_cache(kvik_model *m, const kvik_cache_config *c)
     return out;
 }
 
-static void fill(int32_t *ids, uint32_t n, uint32_t vocab, uint32_t seed)
-{
-    for (uint32_t i = 0; i < n; i++) {
-        seed = seed * 1664525u + 1013904223u;
-        ids[i] = (int32_t)(3 + (seed >> 8) % (vocab - 3));
-    }
-}
-
 static kvik_result *generate(kvik_cache *c, const int32_t *ids, uint32_t n, uint32_t beams)
 {
     kvik_generation g;
@@ -85,7 +77,7 @@ static const struct way {
 static void make(int32_t ids[PROMPTS][LONGEST], uint32_t vocab)
 {
     for (uint32_t k = 0; k < PROMPTS; k++) {
-        fill(ids[k], prompt[k].n, vocab, 17 * k + 1);
+        draw_ids(ids[k], prompt[k].n, vocab, 17 * k + 1);
         uint32_t from = k == 7 ? 3 : 0;
         memcpy(ids[k], ids[from], prompt[k].same * sizeof **ids);
     }
@@ -151,7 +143,7 @@ static void test_live_and_kept(void **state)
     static int32_t ids[400];
     kvik_usage u = {.size = sizeof u};
     kvik_seq s;
-    fill(ids, 400, kvik_model_vocab(m), 5);
+    draw_ids(ids, 400, kvik_model_vocab(m), 5);
     assert_int_equal(kvik_cache_new(c, &s), 0);
     assert_int_equal(
         kvik_forward(c, &(kvik_span){.size = sizeof(kvik_span), .seq = s, .ids = ids, .n = 90}, 1,
@@ -188,7 +180,7 @@ static void test_sync_of_empty(void **state)
     kvik_sync said = {.size = sizeof said};
     uint32_t vocab = kvik_model_vocab(m);
     assert_true(vocab <= countof(a));
-    fill(ids, 120, vocab, 5);
+    draw_ids(ids, 120, vocab, 5);
     assert_int_equal(kvik_cache_new(c, &s[0]), 0);
     assert_int_equal(kvik_cache_new(c, &s[1]), 0);
     assert_int_equal(kvik_cache_sync(c, s[0], ids, 120, a, NULL), 0);
@@ -229,8 +221,8 @@ static void test_why_not(void **state)
     config.cache_memory = budget_for(m, config, 300 * row, 2, 250);
     c = open_cache(m, &config);
     static int32_t a[250], b[250];
-    fill(a, 250, kvik_model_vocab(m), 1);
-    fill(b, 250, kvik_model_vocab(m), 2);
+    draw_ids(a, 250, kvik_model_vocab(m), 1);
+    draw_ids(b, 250, kvik_model_vocab(m), 2);
     assert_string_equal(miss_of(c, a, 10), kv_miss_text(KV_MISS_SHORT));
     assert_string_equal(miss_of(c, a, 200), kv_miss_text(KV_MISS_NEW));
     assert_null(miss_of(c, a, 200));
@@ -249,7 +241,7 @@ static void test_why_not(void **state)
                                  .threads = 1};
     kvik_model *wide = open_model("llama-d128");
     c = open_cache(wide, &config);
-    fill(a, 200, kvik_model_vocab(wide), 3);
+    draw_ids(a, 200, kvik_model_vocab(wide), 3);
     assert_string_equal(miss_of(c, a, 100), kv_miss_text(KV_MISS_NEW));
     assert_string_equal(miss_of(c, a, 100), kv_miss_text(KV_MISS_TURNS));
     kvik_cache_close(c);
@@ -276,7 +268,7 @@ static void test_other_conditions(void **state)
     static int32_t ids[60];
     uint32_t have = 9;
     kv_seq s;
-    fill(ids, 60, kvik_model_vocab(m), 4);
+    draw_ids(ids, 60, kvik_model_vocab(m), 4);
     kvik_result_free(generate(c, ids, 60, 1));
     assert_int_equal(exec_new(c->x, &s), 0);
     assert_int_equal(exec_match(c->x, s, ids, 60, 5, &have), 0);
@@ -289,7 +281,7 @@ static void test_other_conditions(void **state)
     m = open_model("llama-gqa-l3");
     c = open_cache(m, &(kvik_cache_config){
                           .size = sizeof(kvik_cache_config), .max_sequences = 4, .threads = 1});
-    fill(ids, 60, kvik_model_vocab(m), 4);
+    draw_ids(ids, 60, kvik_model_vocab(m), 4);
     kvik_seq in, out;
     kvik_snapshot *rows;
     assert_int_equal(kvik_cache_new(c, &in), 0);
@@ -322,7 +314,7 @@ static void test_regime_and_padding(void **state)
     uint32_t have;
     kv_seq s, t;
     inside->counts_padding = true;
-    fill(ids, 60, kvik_model_vocab(m), 4);
+    draw_ids(ids, 60, kvik_model_vocab(m), 4);
     assert_int_equal(exec_new(c->x, &s), 0);
     for (uint32_t at = 0; at < 60; at += 20) { /* the second part changes the regime */
         struct exec_feed f = {.seq = s, .tok = ids + at, .n = 20, .pad = 5};
@@ -374,7 +366,7 @@ static void test_states(void **state)
     int32_t ids[100];
     uint32_t have;
     kv_seq s;
-    fill(ids, 100, 1000, 1);
+    draw_ids(ids, 100, 1000, 1);
     struct kv_salt salt = {.regime = 7};
     assert_int_equal(kv_open(&kv, &config), 0);
     assert_int_equal(kv_new(kv, &salt, &s), 0);
@@ -452,7 +444,7 @@ static void test_budget(void **state)
     struct kv_usage u;
     kv_seq s, r;
     for (uint32_t i = 0; i < 4; i++)
-        fill(ids[i], 128, 1000, i);
+        draw_ids(ids[i], 128, 1000, i);
     assert_int_equal(kv_open(&kv, &config), 0);
     uint64_t calls = mem_calls();
     for (uint32_t i = 0; i < 2; i++) {
@@ -501,7 +493,7 @@ static void test_streams(void **state)
     kvik_cache *c = open_cache(m, &config);
     struct kv_usage u;
     for (uint32_t i = 0; i < 6; i++) {
-        fill(ids[i % 3], 400, kvik_model_vocab(m), i % 3);
+        draw_ids(ids[i % 3], 400, kvik_model_vocab(m), i % 3);
         kvik_result *a = generate(c, ids[i % 3], 400, 1), *b = generate(plain, ids[i % 3], 400, 1);
         assert_int_equal(a->row[0]->reused, i < 3 ? 0 : 399);
         assert_memory_equal(a->logits, b->logits,
@@ -544,7 +536,7 @@ static void test_one_call(void **state)
     static int32_t ids[3][LENGTH];
     kvik_model *m = open_model("llama-gqa-l3");
     for (uint32_t i = 0; i < 3; i++) {
-        fill(ids[i], LENGTH, kvik_model_vocab(m), i + 1);
+        draw_ids(ids[i], LENGTH, kvik_model_vocab(m), i + 1);
         memcpy(ids[i], ids[0], (i == 2 ? 0 : SHARED) * sizeof **ids);
     }
     memcpy(ids[2], ids[1], DEEPER * sizeof **ids);
@@ -630,7 +622,7 @@ static void test_many(void **state)
     assert_int_equal(kv_open(&kv, &config), 0);
     uint64_t calls = mem_calls();
     for (uint32_t i = 0; i < MANY; i++) {
-        fill(ids[i], EACH, 1000, i);
+        draw_ids(ids[i], EACH, 1000, i);
         assert_int_equal(kv_new(kv, NULL, &s), 0);
         append(kv, s, ids[i], EACH);
         assert_int_equal(kv_keep(kv, s), 0);

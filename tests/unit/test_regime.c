@@ -16,10 +16,7 @@ static int open_model(void **state)
     (void)state;
     assert_int_equal(kvik_model_open(MODEL, &model), 0);
     vocab = kvik_model_vocab(model);
-    for (uint32_t i = 0, seed = 9; i < LONGEST; i++) {
-        seed = seed * 1664525u + 1013904223u;
-        text[i] = (int32_t)(3 + (seed >> 8) % (vocab - 3));
-    }
+    draw_ids(text, LONGEST, vocab, 9);
     return 0;
 }
 

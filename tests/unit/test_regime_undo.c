@@ -8,14 +8,6 @@ enum { LONGEST = 96, HELD = 30 };
 
 static int32_t text[LONGEST];
 
-static void draw(const kvik_model *m)
-{
-    for (uint32_t i = 0, seed = 9; i < LONGEST; i++) {
-        seed = seed * 1664525u + 1013904223u;
-        text[i] = (int32_t)(3 + (seed >> 8) % (kvik_model_vocab(m) - 3));
-    }
-}
-
 /* Opens the golden model with `change` merged into its configuration. */
 static kvik_model *open_model(const char *change)
 {
@@ -26,7 +18,7 @@ static kvik_model *open_model(const char *change)
     clear();
     rmdir(dir);
     if (e < 0) fail_msg("%s", kvik_last_error());
-    draw(m);
+    draw_ids(text, LONGEST, kvik_model_vocab(m), 9);
     return m;
 }
 

@@ -43,14 +43,6 @@ static const struct way windows[] = {
      .fits = true},
 };
 
-static void fill(int32_t *ids, uint32_t n, uint32_t vocab, uint32_t seed)
-{
-    for (uint32_t i = 0; i < n; i++) {
-        seed = seed * 1664525u + 1013904223u;
-        ids[i] = (int32_t)(3 + (seed >> 8) % (vocab - 3));
-    }
-}
-
 /* Opens a cache. tight: with the smallest budget that opens and holds a few steps. */
 static kvik_cache *opened(kvik_model *m, const struct way *w, const char *compute, uint32_t seqs,
                           bool tight)
@@ -90,7 +82,7 @@ struct play {
 static void feed(struct play *p, kvik_seq s, uint32_t n, uint32_t seed)
 {
     static int32_t ids[FAR];
-    fill(ids, n, p->vocab, seed);
+    draw_ids(ids, n, p->vocab, seed);
     kvik_span span = {.size = sizeof span, .seq = s, .ids = ids, .n = n};
     assert_true(p->n < OUT);
     if (kvik_forward(p->c, &span, 1, false, p->out + (size_t)p->n++ * p->vocab) < 0)
@@ -102,7 +94,7 @@ static void feed_all(struct play *p, const kvik_seq *s, uint32_t n, uint32_t see
     static int32_t ids[ROWS][5];
     kvik_span span[ROWS];
     for (uint32_t i = 0; i < n; i++) {
-        fill(ids[i], 5, p->vocab, seed + i);
+        draw_ids(ids[i], 5, p->vocab, seed + i);
         span[i] =
             (kvik_span){.size = sizeof(kvik_span), .seq = s[i], .ids = ids[i], .n = 1 + i % 5};
     }
@@ -290,7 +282,7 @@ static void many(void **state)
     kvik_span span[LANES];
     kvik_usage u = {.size = sizeof u};
     for (uint32_t i = 0; i < LANES; i++) {
-        fill(ids[i], TURN, kvik_model_vocab(m), i);
+        draw_ids(ids[i], TURN, kvik_model_vocab(m), i);
         span[i] = (kvik_span){.size = sizeof(kvik_span), .seq = 0, .ids = ids[i], .n = TURN};
         assert_int_equal(kvik_cache_new(c, &span[i].seq), 0);
     }
@@ -326,7 +318,7 @@ static void fall_back(uint32_t rows, uint32_t deep, uint32_t more)
     kvik_prompt p[ROWS];
     kvik_result *r[2];
     for (uint32_t i = 0; i < rows; i++) {
-        fill(ids[i], deep, kvik_model_vocab(m), 5 + i);
+        draw_ids(ids[i], deep, kvik_model_vocab(m), 5 + i);
         p[i] = (kvik_prompt){.size = sizeof(kvik_prompt), .ids = ids[i], .n = deep};
     }
     for (int i = 0; i < 2; i++) {
@@ -372,7 +364,7 @@ static void full_disk(void **state)
     float *out[2];
     struct rlimit whole, none;
     static int32_t ids[DEEP];
-    fill(ids, DEEP, vocab, 3);
+    draw_ids(ids, DEEP, vocab, 3);
     signal(SIGXFSZ, SIG_IGN);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &whole), 0);
     none = (struct rlimit){0, whole.rlim_max};
@@ -424,7 +416,7 @@ static void memory(void **state)
     setenv("KVIK_SPILL_MAP", "0",
            1); /* the peak also counts pages of mapped files, which are the system's */
     static int32_t ids[3990];
-    fill(ids, countof(ids), kvik_model_vocab(model[2]), 1);
+    draw_ids(ids, countof(ids), kvik_model_vocab(model[2]), 1);
     kvik_cache_config config = {
         .size = sizeof config, .max_sequences = 1, .max_cache_len = 4000, .step_tokens = 16};
     size_t before = 0;

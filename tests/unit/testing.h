@@ -1,4 +1,4 @@
-/* testing.h - paths of models and data and cmocka's includes, shared by the unit tests. */
+/* testing.h - paths of models and data, token ids and cmocka's includes, shared by the unit tests. */
 #pragma once
 #include <setjmp.h>
 #include <stdarg.h>
@@ -30,4 +30,13 @@ static inline const char *test_model(void)
     if (access(path, R_OK) == 0) return path;
     fprintf(stderr, "skipped: no SmolLM2 at %s (make fetch-model, or set KVIK_TEST_MODEL)\n", path);
     return NULL;
+}
+
+/* Fills in n ids that look random and are the same in every run.  The first three of a vocabulary are usually special. */
+static inline void draw_ids(int32_t *ids, uint32_t n, uint32_t vocab, uint32_t seed)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        seed = seed * 1664525u + 1013904223u;
+        ids[i] = (int32_t)(3 + (seed >> 8) % (vocab - 3));
+    }
 }
