@@ -956,7 +956,8 @@ struct kvik_hooks {
     kvik_stopping_criteria stopping_criteria;
     /* A cache on a smaller model with the same vocabulary, which drafts tokens for greedy decoding and sampling.
      * Drafts are checked in one step: the same result comes sooner.  With drafts (of prompt lookup as well)
-     * callbacks come before a step ends: appending to the cache is KVIK_BUSY. */
+     * callbacks come before a step ends: appending to the cache is KVIK_BUSY, and so are kvik_cache_export, and a
+     * fork or a save of a sequence that generates. */
     kvik_cache *assistant_model;
     kvik_on_pulse on_pulse;
 };

@@ -149,7 +149,7 @@ KVIK_API int kvik_cache_fork(kvik_cache *c, kvik_seq src, kvik_seq *out)
     USE_CACHE(c);
     TRY(cache_bound(c));
     if (!out) return ERR(ARG, "a pointer for the sequence is needed, and NULL was given");
-    return kv_fork(c->x->kv, src, out);
+    return cache_step(kv_fork(c->x->kv, src, out));
 }
 
 KVIK_API int kvik_cache_drop(kvik_cache *c, kvik_seq s)

@@ -202,7 +202,7 @@ KVIK_API int kvik_cache_export(kvik_cache *c, kvik_seq s, kvik_snapshot **out)
             "the sequence was cropped from a longer text, and its rows still have the rotary "
             "frequencies of that text; the next forward recomputes them, export after it");
     TRY(snapshot_new(x, s, &p));
-    int e = cache_full(c, rows_open(x->kv, s, &r));
+    int e = cache_full(c, cache_step(rows_open(x->kv, s, &r)));
     if (e >= 0) {
         for (uint32_t i = 0; e >= 0 && i < x->m->n_sites; i++)
             e = site_out(x, &r, i, p);

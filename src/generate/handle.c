@@ -64,6 +64,15 @@ int cache_bound(const kvik_cache *c)
     return c && c->x ? 0 : ERR(ARG, "this cache has no model; append to it with kvik_cache_update");
 }
 
+int cache_step(int e)
+{
+    return e != ERR_BUSY
+               ? e
+               : ERR(BUSY, "draft tokens of this cache are being checked; this call needs "
+                           "the end of that step: make it when the generating call has "
+                           "returned, or generate without drafts");
+}
+
 int cache_free(const kvik_cache *c, const kv_seq *s, uint32_t n)
 {
     TRY(cache_bound(c));

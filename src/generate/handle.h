@@ -83,6 +83,8 @@ void cache_close_late(kvik_cache *c, struct late_close *close);
 int model_check(const kvik_model *m);
 /* Returns e.  If the budget is exhausted, adds to the error text what the caller can do. */
 int cache_full(const kvik_cache *c, int e);
+/* Returns e.  Replaces the store's sentence about an open step, which a program meets in callbacks of drafts alone. */
+int cache_step(int e);
 int cache_bound(const kvik_cache *c); /* an error for a cache without a model */
 /* The first check of every public call that changes sequences: as cache_bound, and ERR_BUSY if one of s[n] belongs to a
  * request that has not ended.  Handles of dropped sequences pass. */

@@ -438,7 +438,7 @@ static int save(kvik_cache *c, struct saver *v, const char *path, const kvik_seq
     int known = v->branch ? keep_old(c, v, *s) : 0;
     if (known) return known;
     for (uint32_t i = 0; i < n; i++)
-        TRY(kv_save(c->x->kv, s[i], &v->sink));
+        TRY(cache_step(kv_save(c->x->kv, s[i], &v->sink)));
     return commit(v);
 }
 

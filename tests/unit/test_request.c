@@ -3,6 +3,8 @@
  * combination of ways of decoding. */
 #include "requests.h"
 
+#include <unistd.h>
+
 /* --- Requests that join, pause and leave. */
 
 static const struct scene {
@@ -459,6 +461,82 @@ static void paused_then_ended(void **state)
     }
 }
 
+/* Looks at its own sequence and at an idle one from inside the step that checks drafts. */
+struct onlooker {
+    kvik_cache *c;
+    kvik_seq own, idle;
+    char file[64];
+    uint32_t busy;
+};
+
+static void must_wait(struct onlooker *t, int e)
+{
+    if (e == 0) return;
+    assert_int_equal(e, KVIK_BUSY);
+    assert_non_null(strstr(kvik_last_error(), "draft tokens"));
+    t->busy++;
+}
+
+static bool look_on(void *ctx, uint32_t row, int32_t id, const char *text)
+{
+    struct onlooker *t = ctx;
+    (void)row, (void)id, (void)text;
+    for (int i = 0; i < 2; i++) {
+        kvik_seq fork, s = i ? t->idle : t->own;
+        kvik_snapshot *rows;
+        int e = kvik_cache_fork(t->c, s, &fork);
+        if (i) assert_int_equal(e, 0);
+        must_wait(t, e);
+        if (!e) assert_int_equal(kvik_cache_drop(t->c, fork), 0);
+        e = kvik_cache_export(t->c, s, &rows);
+        must_wait(t, e);
+        if (!e) kvik_snapshot_free(rows);
+        e = kvik_cache_save(t->c, t->file, &s, 1, NULL);
+        if (i) assert_int_equal(e, 0);
+        must_wait(t, e);
+    }
+    return true;
+}
+
+/* Says the same four tokens again and again, so that lookups come true. */
+static bool repeats(void *ctx, uint32_t row, const int32_t *ids, size_t n, float *scores,
+                    uint32_t vocab)
+{
+    (void)ctx, (void)row, (void)ids;
+    for (uint32_t i = 0; i < vocab; i++)
+        scores[i] = i == 5 + n % 4;
+    return true;
+}
+
+/* What cannot be read while drafts are checked says so. */
+static void looked_at(void **state)
+{
+    (void)state;
+    struct stage s;
+    stage_open(&s, (kvik_cache_config){.max_sequences = 8});
+    struct onlooker t = {.c = s.c};
+    snprintf(t.file, sizeof t.file, "/tmp/kvik-request-%d.session", (int)getpid());
+    kvik_generation g = options(s.m, "{\"prompt_lookup_num_tokens\": 4, \"max_new_tokens\": 16}");
+    int32_t text[20];
+    kvik_result *r;
+    for (int i = 0; i < 20; i++)
+        text[i] = 5 + i % 4;
+    assert_int_equal(kvik_cache_new(s.c, &t.own), 0);
+    assert_int_equal(kvik_cache_new(s.c, &t.idle), 0);
+    kvik_span span = {.size = sizeof span, .seq = t.idle, .n = 20, .ids = text};
+    assert_int_equal(kvik_forward(s.c, &span, 1, false, NULL), 0);
+    kvik_prompt p = {.size = sizeof p, .ids = text, .n = 20, .seq = t.own};
+    kvik_hooks h = {.size = sizeof h, .on_token = look_on, .logits_processor = repeats, .ctx = &t};
+    assert_int_equal(kvik_generate(s.c, &g, &p, 1, &h, &r), 0);
+    assert_true(r->accepted > 0 && t.busy > 0);
+    (void)unlink(t.file);
+    kvik_result_free(r);
+    kvik_generation_done(&g);
+    assert_int_equal(kvik_cache_drop(s.c, t.own), 0);
+    assert_int_equal(kvik_cache_drop(s.c, t.idle), 0);
+    stage_close(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -471,6 +549,7 @@ int main(void)
         cmocka_unit_test(ended_early),
         cmocka_unit_test(ended_by_another),
         cmocka_unit_test(paused_then_ended),
+        cmocka_unit_test(looked_at),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
