@@ -188,12 +188,12 @@ void attn_score_strips(const struct attn_job *j, const float *qt, uint32_t nq,
 
 void attn_add_rows(const struct attn_job *j, const float *p, uint32_t nq,
                    const struct attn_span *sp, const void *const *next, uint32_t r0, uint32_t r1,
-                   float *state)
+                   bool fresh, float *state)
 {
     if (r0 >= r1) return;
     for (uint32_t q = 0; q < nq; q += j->k->pv_max)
         j->k->pv(j->v->shape[1].dtype, p + (size_t)q * KV_ATOM, MIN(nq - q, j->k->pv_max), sp->v,
-                 q ? NULL : next, r0, r1, j->dv, state + q * j->state + ATTN_HEAD, j->state);
+                 q ? NULL : next, r0, r1, j->dv, fresh, state + q * j->state + ATTN_HEAD, j->state);
 }
 
 void attn_begin_states(const struct attn_job *j, uint32_t t0, uint32_t t1, uint32_t h0, uint32_t h1)
@@ -204,22 +204,25 @@ void attn_begin_states(const struct attn_job *j, uint32_t t0, uint32_t t1, uint3
 }
 
 /* A sink logit is one more atom, which adds no value; then the division. */
+void attn_end_state(const struct attn_job *j, uint32_t token, uint32_t head, float *state,
+                    float *room)
+{
+    const struct dev_attn *a = j->a;
+    if (a->sink_logit) {
+        memset(room, 0, j->state * sizeof *room);
+        room[0] = a->sink_logit[head];
+        room[1] = 1;
+        j->k->merge(state, room, j->dv);
+    }
+    j->k->done(state, j->dv, a->out + token * a->ldo + (size_t)head * j->dv);
+}
+
 void attn_end_states(const struct attn_job *j, uint32_t t0, uint32_t t1, uint32_t h0, uint32_t h1,
                      uint32_t thread)
 {
-    const struct dev_attn *a = j->a;
-    float *sink = attn_part(j, thread, j->lay.part);
-    memset(sink, 0, j->state * sizeof *sink);
-    sink[1] = 1;
     for (uint32_t t = t0; t < t1; t++)
-        for (uint32_t h = h0; h < h1; h++) {
-            float *run = attn_run_state(j, t, h);
-            if (a->sink_logit) {
-                sink[0] = a->sink_logit[h];
-                j->k->merge(run, sink, j->dv);
-            }
-            j->k->done(run, j->dv, a->out + t * a->ldo + (size_t)h * j->dv);
-        }
+        for (uint32_t h = h0; h < h1; h++)
+            attn_end_state(j, t, h, attn_run_state(j, t, h), attn_part(j, thread, j->lay.part));
 }
 
 /* True if tokens [t, end) of a lane decode: one does, and few that see the same rows but their own, since heads alone may be

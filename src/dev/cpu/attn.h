@@ -22,10 +22,11 @@ struct attn_kernels {
                   const void *const *next, uint32_t s0, uint32_t s1, float scale, float *p);
     /* Rows [a, b) of one query: softcap, max, p = exp(s - max), l.  Stores max and l in state[0..1]. */
     void (*soft)(float *p, uint32_t a, uint32_t b, float softcap, float *state);
-    /* O[i][d] += p[i][j] * v[j][d], j ascending over rows [r0, r1); O at stride ld.  v: strips; next: as above. */
+    /* O[i][d] += p[i][j] * v[j][d], j ascending over rows [r0, r1); O at stride ld.  v: strips; next: as above.
+     * fresh: O counts as 0, whatever it is. */
     void (*pv)(enum dtype t, const float *p, uint32_t nq, const void *const *v,
-               const void *const *next, uint32_t r0, uint32_t r1, uint32_t dim, float *o,
-               size_t ld);
+               const void *const *next, uint32_t r0, uint32_t r1, uint32_t dim, bool fresh,
+               float *o, size_t ld);
     void (*merge)(float *run, const float *part, uint32_t dim); /* run <- run + part */
     void (*done)(const float *run, uint32_t dim, float *out);   /* out = O * (1/L), 0 if L is 0 */
 };

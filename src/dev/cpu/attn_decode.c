@@ -2,7 +2,8 @@
  * how a token's walk is cut into atoms).
  *
  * A wave goes round robin over the tokens.  Neighbours whose tables name the same pages (forks, beams, tokens of one lane)
- * make one unit, so that rows they have in common are read once. */
+ * make one unit, so that rows they have in common are read once.  Where a wave has one atom of each token and nothing else,
+ * its units end the walks, and nothing is left to merge. */
 #include "base/thread.h"
 #include "dev/cpu/attn_job.h"
 
@@ -70,6 +71,7 @@ static const void *pending_get(const struct attn_atom *m, uint32_t s, uint32_t h
 struct task {
     const struct attn_atom *m; /* the first of the unit */
     uint32_t h0, nq, thread;
+    bool fresh; /* out has no values yet */
     float *p, *qt, *out;
     struct attn_span *span;
 };
@@ -146,7 +148,7 @@ static void task_values(const struct attn_job *j, const struct task *t, uint32_t
             for (uint32_t c = s; !pending && c < s + n; c++)
                 next[c] = sp->v[MIN(c + AHEAD, s1 - 1)];
             attn_add_rows(j, t->p + i * pq, t->nq, sp, pending ? NULL : next, MAX(a, s * KV_STRIP),
-                          MIN(b, (s + n) * KV_STRIP), t->out + i * oq);
+                          MIN(b, (s + n) * KV_STRIP), t->fresh && s == s0, t->out + i * oq);
         }
     }
 }
@@ -187,6 +189,7 @@ static void own_rows(const struct attn_job *j, const struct task *t, const struc
                        t->h0,
                        j->group,
                        t->thread,
+                       false,
                        t->p + (size_t)i * j->group * KV_ATOM,
                        attn_part(j, t->thread, j->lay.one),
                        t->out + i * j->group * j->state,
@@ -219,6 +222,17 @@ static void shared_unit(const struct attn_job *j, const struct attn_unit *u, str
         own_rows(j, t, u, i, false);
 }
 
+/* Ends the walks of a unit's tokens, whose only atoms it has: their states are the running ones. */
+static void finish_unit(const struct attn_job *j, const struct attn_unit *u, const struct task *t,
+                        uint32_t per)
+{
+    float *state = t->out;
+    for (uint32_t h = t->h0 * j->group; h < (t->h0 + per) * j->group; h += j->group)
+        for (uint32_t i = 0; i < u->n; i++)
+            for (uint32_t k = 0; k < j->group; k++, state += j->state)
+                attn_end_state(j, j->wave[u->first + i].token, h + k, state, t->p);
+}
+
 /* One decode unit with kv heads [h0, h0 + per).  Pages hold all heads of their rows next to each other, so heads go inside
  * strips and pieces and memory is read in order.  Only tiles that are decoded as a whole are decoded, hence used, head by
  * head.  States lie [kv head][token][head of the group].  Where heads are shared out, a thread keeps to one head for some
@@ -234,19 +248,18 @@ static void decode_unit(void *ctx, uint32_t task, uint32_t thread)
                      h0,
                      nq,
                      thread,
+                     true,
                      attn_part(j, thread, j->lay.p),
                      attn_part(j, thread, j->lay.qt),
-                     unit_state(j, u, 0, h0 * j->group),
+                     j->alone ? attn_part(j, thread, j->lay.part)
+                              : unit_state(j, u, 0, h0 * j->group),
                      attn_part(j, thread, j->lay.span)};
-    memset(t.out, 0, (size_t)per * nq * j->state * sizeof *t.out);
+    if (attn_by_tile(j, m->phase, 1)) memset(t.out, 0, (size_t)per * nq * j->state * sizeof *t.out);
     for (uint32_t i = 0; i < u->n; i++)
         token[i] = m[i].token;
     attn_ready_queries(j, m->phase, token, u->n, h0, per, thread);
-    if (u->n > 1) {
-        shared_unit(j, u, &t);
-        return;
-    }
-    for (uint32_t h = 0; h < per; h += step) {
+    if (u->n > 1) shared_unit(j, u, &t);
+    for (uint32_t h = 0; u->n == 1 && h < per; h += step) {
         for (uint32_t i = h; i < h + step; i++)
             if (i > h && !j->tiled)
                 gather_next(j, m, i - h, &t.span[h], &t.span[i]);
@@ -256,6 +269,7 @@ static void decode_unit(void *ctx, uint32_t task, uint32_t thread)
         task_soft(j, &t, h * nq, step * nq, (h0 + h) * j->group, m);
         task_values(j, &t, h, h + step);
     }
+    if (j->alone) finish_unit(j, u, &t, per);
 }
 
 /* The next atom of a token's walk, or false at its end. */
@@ -279,9 +293,11 @@ static uint32_t same_pages(const struct kv_form *f, uint32_t slot, uint32_t othe
 {
     const uint32_t *x = f->table + (size_t)slot * f->stride,
                    *y = f->table + (size_t)other * f->stride;
-    while (a < b && x[a / f->rows] == y[a / f->rows])
-        a += f->rows - a % f->rows;
-    return MIN(a, b);
+    if (a >= b) return b;
+    uint32_t i = a / f->rows, end = (b - 1) / f->rows + 1;
+    while (i < end && x[i] == y[i])
+        i++;
+    return i == end ? b : MAX(a, i * f->rows);
 }
 
 /* Returns how many of their first rows two atoms read from the same bytes: forks do up to where they parted, and tokens of one
@@ -353,6 +369,7 @@ static void run_wave(struct attn_job *j, uint32_t n)
     bool few = j->n_units <= 2 * threads && rows > 48;
     j->split = j->n_units < n || few ? j->n_kv : 1;
     pool_run(j->pool, j->n_units * j->split, decode_unit, j);
+    if (j->alone) return;
     if ((n + j->n_few) * heads >= MERGES)
         pool_run(j->pool, heads, merge_head, j);
     else
@@ -364,7 +381,7 @@ static void run_wave(struct attn_job *j, uint32_t n)
 void attn_decode(struct attn_job *j, struct attn_iter *it, uint32_t n)
 {
     struct attn_atom wave[ATTN_WAVE];
-    uint32_t filled = 0;
+    uint32_t filled = 0, rounds = 0;
     if (!n) return;
     j->wave = wave;
     j->begins = j->v->first;
@@ -381,7 +398,9 @@ void attn_decode(struct attn_job *j, struct attn_iter *it, uint32_t n)
             wave[filled++] = next;
         }
         n = left;
+        rounds += n > 0;
     }
     j->ends = j->v->last;
+    j->alone = j->begins && j->ends && rounds == 1 && filled == j->n_few;
     run_wave(j, filled);
 }

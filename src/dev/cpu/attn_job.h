@@ -44,6 +44,7 @@ struct attn_job {
     uint32_t *few;  /* the tokens that decode */
     uint32_t n_few;
     bool begins, ends;        /* the wave is the first of a site's, or the last */
+    bool alone;               /* it has the only atom of every token */
     struct attn_block *block; /* prefill blocks */
     uint32_t n_blocks;
 };
@@ -98,16 +99,20 @@ void attn_ready_queries(const struct attn_job *j, uint32_t phase, const uint32_t
 void attn_score_strips(const struct attn_job *j, const float *qt, uint32_t nq,
                        const struct attn_span *sp, const void *const *next, uint32_t s0,
                        uint32_t s1, float *p);
-/* Adds the weighted values of rows [r0, r1) to nq states. */
+/* Adds the weighted values of rows [r0, r1) to nq states.  fresh: they are the first; O need not be 0. */
 void attn_add_rows(const struct attn_job *j, const float *p, uint32_t nq,
                    const struct attn_span *sp, const void *const *next, uint32_t r0, uint32_t r1,
-                   float *state);
+                   bool fresh, float *state);
 
 /* Begin the running states of query heads [h0, h1) of tokens [t0, t1) before their first atom, and end them after their last. */
 void attn_begin_states(const struct attn_job *j, uint32_t t0, uint32_t t1, uint32_t h0,
                        uint32_t h1);
 void attn_end_states(const struct attn_job *j, uint32_t t0, uint32_t t1, uint32_t h0, uint32_t h1,
                      uint32_t thread);
+
+/* Ends one state of a token and head.  room: for one more, of the thread. */
+void attn_end_state(const struct attn_job *j, uint32_t token, uint32_t head, float *state,
+                    float *room);
 
 /* Computes the attention of n decoding tokens, from where their walks stand. */
 void attn_decode(struct attn_job *j, struct attn_iter *it, uint32_t n);

@@ -21,13 +21,14 @@ static void add_block(const struct attn_job *j, const float *p, const struct att
         for (uint32_t q = q0; q < q1; q++) {
             const struct attn_atom *r = &row[q / j->group];
             attn_add_rows(j, p + (size_t)q * KV_ATOM, 1, sp, NULL, r->a - row0,
-                          common ? c0 : r->b - row0, part + q * j->state);
+                          common ? c0 : r->b - row0, false, part + q * j->state);
         }
         if (!common) continue;
-        attn_add_rows(j, p + (size_t)q0 * KV_ATOM, q1 - q0, sp, NULL, c0, c1, part + q0 * j->state);
+        attn_add_rows(j, p + (size_t)q0 * KV_ATOM, q1 - q0, sp, NULL, c0, c1, false,
+                      part + q0 * j->state);
         for (uint32_t q = q0; q < q1; q++)
             attn_add_rows(j, p + (size_t)q * KV_ATOM, 1, sp, NULL, c1, row[q / j->group].b - row0,
-                          part + q * j->state);
+                          false, part + q * j->state);
     }
 }
 

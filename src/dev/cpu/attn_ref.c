@@ -50,9 +50,12 @@ static void soft(float *p, uint32_t a, uint32_t b, float softcap, float *state)
 }
 
 static void pv(enum dtype t, const float *p, uint32_t nq, const void *const *v,
-               const void *const *next, uint32_t r0, uint32_t r1, uint32_t dim, float *o, size_t ld)
+               const void *const *next, uint32_t r0, uint32_t r1, uint32_t dim, bool fresh,
+               float *o, size_t ld)
 {
     (void)next;
+    for (uint32_t i = 0; fresh && i < nq; i++)
+        memset(o + i * ld, 0, dim * sizeof *o);
     for (uint32_t i = 0; i < nq; i++)
         for (uint32_t j = r0; j < r1; j++) {
             size_t row = (size_t)(j % KV_STRIP) * dim;

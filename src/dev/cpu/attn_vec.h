@@ -146,12 +146,16 @@ static void soft(float *p, uint32_t a, uint32_t b, float softcap, float *state)
 /* Columns [d0, d0 + 16 nv) of O, of which the last vector has `tail` (1..16). */
 INLINE void pv_columns(enum dtype t, const uint32_t nq, const uint32_t nv, const uint32_t tail,
                        const float *p, const void *const *v, const void *const *next, uint32_t r0,
-                       uint32_t r1, uint32_t dim, uint32_t d0, float *o, size_t ld)
+                       uint32_t r1, uint32_t dim, uint32_t d0, bool fresh, float *o, size_t ld)
 {
     const uint32_t size = t == DT_F32 ? 4 : 2;
     vf acc[PV_MAX][PV_VECS];
-    UNROLL for (uint32_t i = 0; i < nq; i++) UNROLL for (uint32_t c = 0; c < nv; c++) acc[i][c] =
-        vf_load(o + i * ld + d0 + 16 * c);
+    if (fresh)
+        UNROLL for (uint32_t i = 0; i < nq; i++) UNROLL for (uint32_t c = 0; c < nv; c++)
+            acc[i][c] = vf_zero();
+    else
+        UNROLL for (uint32_t i = 0; i < nq; i++) UNROLL for (uint32_t c = 0; c < nv; c++)
+            acc[i][c] = vf_load(o + i * ld + d0 + 16 * c);
     for (uint32_t j = r0; j < r1;) {
         const void *strip = v[j / KV_STRIP];
         const char *ahead = next[j / KV_STRIP];
@@ -175,26 +179,26 @@ INLINE void pv_columns(enum dtype t, const uint32_t nq, const uint32_t nv, const
 }
 
 INLINE void pv_rows(enum dtype t, const uint32_t nq, const float *p, const void *const *v,
-                    const void *const *next, uint32_t r0, uint32_t r1, uint32_t dim, float *o,
-                    size_t ld)
+                    const void *const *next, uint32_t r0, uint32_t r1, uint32_t dim, bool fresh,
+                    float *o, size_t ld)
 {
     const uint32_t vecs = nq <= PV_FEW ? PV_VECS : PV_VECS_MANY;
     uint32_t d = 0;
     for (; d + 16 * vecs <= dim; d += 16 * vecs)
-        pv_columns(t, nq, vecs, 16, p, v, next, r0, r1, dim, d, o, ld);
+        pv_columns(t, nq, vecs, 16, p, v, next, r0, r1, dim, d, fresh, o, ld);
     for (; d + 16 <= dim; d += 16)
-        pv_columns(t, nq, 1, 16, p, v, next, r0, r1, dim, d, o, ld);
-    if (d < dim) pv_columns(t, nq, 1, dim - d, p, v, next, r0, r1, dim, d, o, ld);
+        pv_columns(t, nq, 1, 16, p, v, next, r0, r1, dim, d, fresh, o, ld);
+    if (d < dim) pv_columns(t, nq, 1, dim - d, p, v, next, r0, r1, dim, d, fresh, o, ld);
 }
 
 INLINE void pv_of(enum dtype t, const float *p, uint32_t nq, const void *const *v,
-                  const void *const *next, uint32_t r0, uint32_t r1, uint32_t dim, float *o,
-                  size_t ld)
+                  const void *const *next, uint32_t r0, uint32_t r1, uint32_t dim, bool fresh,
+                  float *o, size_t ld)
 {
     switch (nq) {
 #define CASE(n)                                                                                    \
     case n:                                                                                        \
-        pv_rows(t, n, p, v, next, r0, r1, dim, o, ld);                                             \
+        pv_rows(t, n, p, v, next, r0, r1, dim, fresh, o, ld);                                      \
         break;
         PV_CASES(CASE)
 #undef CASE
@@ -202,15 +206,16 @@ INLINE void pv_of(enum dtype t, const float *p, uint32_t nq, const void *const *
 }
 
 static void pv(enum dtype t, const float *p, uint32_t nq, const void *const *v,
-               const void *const *next, uint32_t r0, uint32_t r1, uint32_t dim, float *o, size_t ld)
+               const void *const *next, uint32_t r0, uint32_t r1, uint32_t dim, bool fresh,
+               float *o, size_t ld)
 {
     if (!next) next = v;
     if (t == DT_F16)
-        pv_of(DT_F16, p, nq, v, next, r0, r1, dim, o, ld);
+        pv_of(DT_F16, p, nq, v, next, r0, r1, dim, fresh, o, ld);
     else if (t == DT_BF16)
-        pv_of(DT_BF16, p, nq, v, next, r0, r1, dim, o, ld);
+        pv_of(DT_BF16, p, nq, v, next, r0, r1, dim, fresh, o, ld);
     else
-        pv_of(DT_F32, p, nq, v, next, r0, r1, dim, o, ld);
+        pv_of(DT_F32, p, nq, v, next, r0, r1, dim, fresh, o, ld);
 }
 
 static void merge(float *run, const float *part, uint32_t dim)
