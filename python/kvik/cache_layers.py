@@ -16,10 +16,12 @@ from ._arrays import like, torch_module
 from ._lib import call, lib, text_of, view
 from .configuration import layer_kinds
 from .errors import UnsupportedError
+from .linear_states import LinearStates
 from .store import Settings
 from .unbound import window_of
 
 _WINDOWS = ("sliding_attention", "chunked_attention")
+_LINEAR = ("linear_attention", "conv", "mamba", "recurrent_state")  # kinds of layers that have states and no rows
 
 
 class CacheLayer:
@@ -106,6 +108,7 @@ class Layers(_Base):
         _passed: Any
         _of_model: Optional[Tuple[List[str], Optional[int]]]
         _session: Any
+        _linear: Optional[LinearStates]
         _settings: Settings
         _torch: bool
         _row_dtype: Any
@@ -150,6 +153,7 @@ class Layers(_Base):
         if self._session is not None:
             return max(int(self._session.get("layers", 0)), self._expected())
         used = self._unbound.used() if self._unbound is not None else len(self._held or ())
+        used = max(used, *(i + 1 for i in self._linear.layers()), 0) if self._linear is not None else used
         return max(used, self._expected())
 
     # -- what masks need
@@ -169,9 +173,16 @@ class Layers(_Base):
     @property
     def is_linear(self) -> List[bool]:
         """For each layer, True if it keeps a recurrent state instead of rows."""
-        if self._batch is None:
-            return [False] * len(self)
-        return [layer["kind"] == "recurrent_state" for layer in self._described()]
+        if self._batch is not None:
+            return [layer["kind"] == "recurrent_state" for layer in self._described()]
+        kinds = layer_kinds(self._text_config()) or []
+        states = self._linear.layers() if self._linear is not None else set()
+        return [kinds[i] in _LINEAR if i < len(kinds) else i in states and not self._seen(i) for i in range(len(self))]
+
+    def _counting(self, layer: Optional[int]) -> int:
+        """Returns the layer that tells the length: for layer 0, which is asked for by default, the first that keeps rows."""
+        linear = [] if layer or self._linear is None else self.is_linear
+        return next((i for i, x in enumerate(linear) if not x), 0) if linear else layer or 0
 
     @property
     def is_dummy(self) -> List[bool]:
@@ -181,23 +192,55 @@ class Layers(_Base):
     @property
     def is_croppable(self) -> bool:
         """True if crop() can take back any token: a model of kvik recomputes what a window has dropped."""
-        return self._batch is not None or not any(self.is_sliding)
+        return self._batch is not None or not (any(self.is_sliding) or any(self.is_linear) or self._linear)
 
     def activate_past_recording(self) -> None:
         """From now on crop(0) removes nothing, as in release 5 of Transformers, which calls this before it takes tokens back."""
         self._removes = True
+        if self._linear is not None or any(self.is_linear):
+            self._states_of().recording = True
 
-    def _no_states(self, *args: Any, **kwargs: Any) -> Any:
-        """Raises: update() keeps keys and values."""
-        raise UnsupportedError("a cache of kvik keeps the keys and values of a model that is written elsewhere, and no recurrent "
-                               "states; give that model a cache of its own library")
+    def is_recording_past(self, layer_idx: int) -> bool:
+        """True if a layer keeps all inputs of its convolution until crop()."""
+        return self._linear is not None and self._linear.recording
 
-    get_conv_state = get_recurrent_state = update_conv_state = update_recurrent_state = _no_states
+    # -- recurrent states of a model that is written elsewhere
+
+    def _states_of(self) -> LinearStates:
+        """Returns the states that a model which is written elsewhere keeps here."""
+        if self._batch is not None or self._session is not None:
+            raise UnsupportedError("the cache holds the states of a model of kvik, which another model cannot continue; conv_states, "
+                                   "ssm_states and recurrent_states show them")
+        if self._linear is None:
+            self._linear = LinearStates()
+        return self._linear
+
+    def get_conv_state(self, layer_idx: int, state_idx: int = 0) -> Any:
+        """Returns the last inputs of a layer's convolution, [batch, channels, taps], which the model may write into; or None."""
+        return self._states_of().conv.get((layer_idx, state_idx))
+
+    def get_recurrent_state(self, layer_idx: int, state_idx: int = 0) -> Any:
+        """Returns the recurrent state of a layer, [batch, ...], which the model may write into; or None."""
+        return self._states_of().recurrent.get((layer_idx, state_idx))
+
+    def update_conv_state(self, conv_states: Any, layer_idx: int, state_idx: int = 0, conv_kernel_size: Optional[int] = None,
+                          **kwargs: Any) -> Any:
+        """Appends inputs of a layer's convolution, [batch, channels, n]; returns the cached ones with them.
+
+        For models that are written elsewhere, as update() is.  The last conv_kernel_size are kept.
+        """
+        with self._use():
+            return self._states_of().update_conv((layer_idx, state_idx), conv_states, conv_kernel_size)
+
+    def update_recurrent_state(self, recurrent_states: Any, layer_idx: int, state_idx: int = 0, **kwargs: Any) -> Any:
+        """Keeps the recurrent state of a layer, [batch, ...], and returns it.  For models that are written elsewhere."""
+        with self._use():
+            return self._states_of().update_recurrent((layer_idx, state_idx), recurrent_states)
 
     def get_query_offset(self, layer_idx: int = 0) -> int:
         """Returns the position of the next token: the tokens that a layer has seen."""
         if self._unbound is not None or self._held is not None:
-            return self._seen(layer_idx or 0)
+            return self._seen(self._counting(layer_idx))
         return self.get_seq_length(layer_idx)
 
     def get_mask_sizes(self, query_length: Any, layer_idx: int = 0) -> Tuple[int, int]:
@@ -205,11 +248,12 @@ class Layers(_Base):
         n = len(query_length) if np.ndim(query_length) else int(query_length)  # older releases give the positions of the rows
         if self._batch is not None or self._session is not None:
             return self.get_seq_length(layer_idx) + n, 0
+        layer_idx = self._counting(layer_idx)
         rows = self._unbound
         if rows is None:
             adopt_transformers()
             held = self._held or []
-            rows = self._empty_unbound(held[0][0].shape[0] if held else 1, max(layer_idx, len(held) - 1))
+            rows = self._empty_unbound(max((k.shape[0] for k, _ in held), default=1), max(layer_idx, len(held) - 1))
             if layer_idx < len(held):
                 rows.fill(layer_idx, *held[layer_idx], self._passed.get(layer_idx, (0, 0)))
         if layer_idx >= rows.n_layers:
@@ -258,6 +302,9 @@ class Layers(_Base):
 
     def _states(self, name: str) -> List[Any]:
         """Returns a plane of each layer with the batch in front; None for layers without it."""
+        if self._linear is not None:
+            given = self._linear.conv if name == "conv" else self._linear.recurrent
+            return [given.get((i, 0)) for i in range(len(self))] if given else []
         if self._batch is None and self._session is None:
             return []
         rows = []

@@ -20,6 +20,7 @@ from .cache_files import load_session, note_of, save_session, session_bytes, ses
 from .cache_layers import Layers, adopt_transformers
 from .devices import accept_device, dtype_name
 from .errors import ArgumentError, BusyError, MissingError
+from .linear_states import LinearStates
 from .store import Batch, ModelHandle, Settings, Store, settings_of
 from .unbound import Unbound, settings_for, with_window
 
@@ -55,6 +56,7 @@ class Cache(Layers):
         self._passed: Dict[int, Tuple[int, int]] = {}  # Unbound.passed() of layers that are held, of an update()d cache
         self._of_model: Optional[Tuple[List[str], Optional[int]]] = None  # kinds of the layers and window, of update()d rows of a model
         self._session: Optional[Dict[str, Any]] = None
+        self._linear: Optional[LinearStates] = None
         self._torch, self._row_dtype = False, None
         self._removes = False
         self._guard = threading.RLock()
@@ -102,6 +104,8 @@ class Cache(Layers):
     def _bind(self, model: ModelHandle, defaults: Settings, rows: int) -> Batch:
         """Returns the batch of this cache in a store of the model.  rows: of the first input."""
         batch = self._batch
+        if self._linear is not None:
+            raise ArgumentError("the cache holds recurrent states of a model that is no model of kvik; give each a cache of its own")
         if batch is not None:
             if batch.store.model is not model:
                 raise ArgumentError("the cache holds rows of another model; every model needs a cache of its own")
@@ -137,7 +141,7 @@ class Cache(Layers):
             return self._batch.length
         if self._session is not None:
             return int(self._session["length"])
-        return self._seen(layer_idx or 0)
+        return self._seen(self._counting(layer_idx))
 
     def _seen(self, layer: int) -> int:
         """Returns the tokens that a layer of a cache without a model has seen, with those that its window has passed."""
@@ -180,7 +184,8 @@ class Cache(Layers):
             return self._unbound.batch()
         if self._session is not None:
             return int(self._session["rows"])
-        return int(self._held[0][0].shape[0] if self._held else getattr(self, "_max_batch_size", None) or -1)
+        held = max((int(k.shape[0]) for k, _ in self._held or ()), default=0) or (self._linear.batch if self._linear else 0)
+        return held or int(getattr(self, "_max_batch_size", None) or -1)
 
     @property
     def max_batch_size(self) -> int:
@@ -190,10 +195,13 @@ class Cache(Layers):
     @property
     def is_initialized(self) -> bool:
         """True if the cache has been used."""
-        return any(x is not None for x in (self._batch, self._unbound, self._held, self._session))
+        return any(x is not None for x in (self._batch, self._unbound, self._held, self._session, self._linear))
 
-    def has_previous_state(self, layer_idx: Optional[int] = None) -> bool:
-        """True if the cache holds tokens."""
+    def has_previous_state(self, layer_idx: Optional[int] = None, state_idx: Optional[int] = None) -> bool:
+        """True if the cache holds tokens; of a layer whose model is written elsewhere, if it holds a state."""
+        if self._linear is not None and self._batch is None:
+            places = [*self._linear.conv, *self._linear.recurrent]
+            return any(layer_idx in (None, i) and state_idx in (None, k) for i, k in places)
         return self.get_seq_length() > 0
 
     # -- rows
@@ -297,15 +305,18 @@ class Cache(Layers):
         After activate_past_recording() 0 removes nothing, as in release 5 of Transformers.
         """
         n = int(max_length)
+        if self._linear is not None and (n or self._removes):
+            self._linear.crop(n)
         if not n and self._removes:
             return
+        self._linear = self._linear if n else None
         if self._batch is not None:
             with self._bound() as batch:
                 call("kvik_batch_crop", batch.pointer, n or -batch.length)
         elif self._unbound is not None or self._passed:
             with self._use():
                 if self._unbound is None:
-                    self._for_updates(self._held[0][0].shape[0], 0)  # type: ignore[index]
+                    self._for_updates(self.batch_size, 0)
                 assert self._unbound is not None
                 self._unbound.crop(n)
         elif self._held is not None:
@@ -321,11 +332,13 @@ class Cache(Layers):
         elif self._unbound is not None:
             with self._use():
                 self._unbound.reset()
-        self._held, self._passed, self._session = None, {}, None
+        self._held, self._passed, self._session, self._linear = None, {}, None, None
 
     def reorder_cache(self, beam_idx: Any) -> None:
         """Gives row i the contents of row beam_idx[i]."""
         index = _indices(beam_idx)
+        if self._linear is not None:
+            self._linear = self._linear.select(index)
         if self._batch is not None:
             with self._bound() as batch:
                 if len(index) != batch.rows:
@@ -335,12 +348,14 @@ class Cache(Layers):
             with self._use():
                 call("kvik_cache_reorder", self._unbound.pointer, None, address(index), len(index))
         elif self._held is not None:
-            self._held = [(k[index], v[index]) for k, v in self._held]
+            self._held = [(k[index], v[index]) if k.size else (k, v) for k, v in self._held]
         elif self._session is not None:
             raise waiting()
 
     def batch_repeat_interleave(self, repeats: int) -> None:
         """Repeats every row: 0, 0, .., 1, 1, .."""
+        if self._linear is not None:
+            self._linear = self._linear.select(np.repeat(np.arange(self._linear.batch), repeats))
         if self._batch is not None:
             with self._bound() as batch:
                 call("kvik_batch_repeat", batch.pointer, repeats)
@@ -356,6 +371,8 @@ class Cache(Layers):
     def batch_select_indices(self, indices: Any) -> None:
         """Makes the cache the rows indices[0], indices[1], ..."""
         index = _indices(indices)
+        if self._linear is not None:
+            self._linear = self._linear.select(index)
         if self._batch is not None:
             with self._bound() as batch:
                 call("kvik_batch_select", batch.pointer, address(index), len(index))
@@ -364,7 +381,7 @@ class Cache(Layers):
                 self._unbound.rows(len(index))
                 call("kvik_cache_select", self._unbound.pointer, address(index), len(index))
         elif self._held is not None:
-            self._held = [(k[index], v[index]) for k, v in self._held]
+            self._held = [(k[index], v[index]) if k.size else (k, v) for k, v in self._held]
         elif self._session is not None:
             raise waiting()
 
@@ -378,6 +395,8 @@ class Cache(Layers):
         copy = type(self).__new__(type(self))
         copy.__dict__.update(self.__dict__)
         copy._guard = threading.RLock()
+        if self._linear is not None:
+            copy._linear = self._linear.copy()
         if self._batch is not None:
             with self._bound() as batch:
                 pointer = ctypes.c_void_p()
@@ -446,7 +465,7 @@ class Cache(Layers):
     def __setstate__(self, state: Dict[str, Any]) -> None:
         adopt_transformers()
         self._batch = self._unbound = self._row_dtype = self._of_model = None
-        self._passed = {}  # older pickles have none
+        self._passed, self._linear = {}, None  # older pickles have none
         self.__dict__.update(state)
         self._guard = threading.RLock()
 
@@ -482,8 +501,10 @@ class Cache(Layers):
         if self._unbound is not None:
             usage = sized(_abi.kvik_usage)
             call("kvik_cache_usage", self._unbound.pointer, ctypes.byref(usage))
-            return {n: int(getattr(usage, n)) for n in field_kinds(_abi.kvik_usage) if n != "size"}
-        return {}
+            out = {n: int(getattr(usage, n)) for n in field_kinds(_abi.kvik_usage) if n != "size"}
+            states = self._linear.nbytes if self._linear else 0
+            return {**out, "bytes": out["bytes"] + states, "states": out["states"] + states}
+        return {"bytes": self._linear.nbytes, "states": self._linear.nbytes} if self._linear else {}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(length={self.get_seq_length()})"

@@ -289,8 +289,63 @@ class Standalone(unittest.TestCase):
         again = pickle.loads(pickle.dumps(cache))
         again.crop(0)
         self.assertEqual(again.get_seq_length(), 4)
-        with self.assertRaisesRegex(kvik.UnsupportedError, "recurrent states"):
-            cache.update_conv_state(part, 0)
+
+    def test_linear(self):
+        """Layers with states instead of rows, as Mamba and Jamba of Transformers 5 use them: layer 0 has states, layer 1 rows."""
+        kinds = config(layer_types=["linear_attention", "full_attention"])
+        for given in (kinds, None):  # without a configuration, what the model does tells
+            cache, part, inputs = kvik.DynamicCache(config=given), rows(3), RNG.standard_normal((2, 5, 9)).astype(np.float32)
+            self.assertEqual((cache.get_conv_state(0), cache.get_recurrent_state(0), cache.has_previous_state(0)), (None, None, False))
+            got = cache.update_conv_state(inputs[..., :3], 0, conv_kernel_size=4)
+            np.testing.assert_array_equal(got, np.pad(inputs[..., :3], ((0, 0), (0, 0), (1, 0))))  # zeros stand for what is before
+            got = cache.update_conv_state(inputs[..., 3:8], 0, conv_kernel_size=4)
+            np.testing.assert_array_equal(got[..., -8:], inputs[..., :8])
+            np.testing.assert_array_equal(cache.get_conv_state(0), inputs[..., 4:8])
+            state = RNG.standard_normal((2, 5, 6)).astype(np.float32)
+            cache.update_recurrent_state(state, 0)
+            cache.get_recurrent_state(0)[...] += 1  # a step of a model writes here
+            np.testing.assert_array_equal(cache.recurrent_states[0], state + 1)
+            kept = cache.get_recurrent_state(0)
+            cache.update_recurrent_state(state, 0)
+            np.testing.assert_array_equal(kept, state)
+            self.assertFalse(np.shares_memory(kept, state))
+            cache.update(part, part, 1)
+            self.assertEqual((cache.get_seq_length(), cache.get_query_offset(), cache.get_mask_sizes(2), cache.batch_size, len(cache)),
+                             (3, 3, (5, 0), 2, 2))
+            self.assertEqual((cache.is_linear, cache.is_croppable, cache.has_previous_state(0), cache.has_previous_state(1)),
+                             ([True, False], False, True, False))
+            self.assertEqual(cache.memory()["states"], kept.nbytes + cache.get_conv_state(0).nbytes)
+            copies = copy.deepcopy(cache), pickle.loads(pickle.dumps(cache))
+            cache.get_recurrent_state(0)[...] = 0
+            for other in copies:
+                self.assertEqual((other.get_seq_length(), other.get_mask_sizes(2), other.batch_size), (3, (5, 0), 2))
+                np.testing.assert_array_equal(other.get_recurrent_state(0), state)
+                other.reorder_cache([1, 0])
+                other.batch_repeat_interleave(2)
+                other.batch_select_indices([0, 3, 3])
+                np.testing.assert_array_equal(other.get_recurrent_state(0), state[[1, 0, 0]])
+                np.testing.assert_array_equal(other.get_conv_state(0), inputs[[1, 0, 0], :, 4:8])
+                np.testing.assert_array_equal(other.update(part[[0, 0, 0]], part[[0, 0, 0]], 1)[0][:, :, :3], part[[1, 0, 0]])
+                for wrong in (lambda: other.update_recurrent_state(state, 0), lambda: other.update_conv_state(inputs, 0),
+                              lambda: other.batch_select_indices([3])):
+                    with self.assertRaisesRegex(kvik.ArgumentError, "the cache holds 3 rows"):
+                        wrong()
+            for n in (2, -1):
+                with self.assertRaisesRegex(kvik.UnsupportedError, "cannot take tokens back"):
+                    cache.crop(n)
+            self.assertEqual(cache.get_seq_length(), 3)
+            cache.reset()
+            self.assertEqual((cache.get_conv_state(0), cache.get_seq_length()), (None, 0))
+        only = kvik.DynamicCache(config=config(layer_types=["conv"] * 2))
+        only.activate_past_recording()  # of convolutions alone, tokens can be taken back
+        only.update_conv_state(inputs[..., :6], 1, conv_kernel_size=4)
+        only.crop(-2)
+        np.testing.assert_array_equal(only.get_conv_state(1), inputs[..., :4])
+        self.assertEqual((only.get_seq_length(), only.batch_size, only.memory()["states"]), (0, 2, only.get_conv_state(1).nbytes))
+        with self.assertRaisesRegex(kvik.ArgumentError, "recurrent states of a model"):
+            model("llama-mha")([[5]], past_key_values=only)
+        with self.assertRaisesRegex(kvik.UnsupportedError, "states of a model of kvik"):
+            model("jamba")([[5]]).past_key_values.update_recurrent_state(state, 0)
 
     def test_sink(self):
         cache = kvik.SinkCache(window_length=6, num_sink_tokens=2)
