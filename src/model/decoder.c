@@ -25,7 +25,7 @@ int model_read_eps(struct model *m, const char *hf, const char *gguf, float usua
 
 int model_read_decoder(struct model *m)
 {
-    TRY(size_key(m, "num_hidden_layers", "block_count", 512, &m->n_layers));
+    TRY(size_key(m, "num_hidden_layers", "block_count", MODEL_LAYERS, &m->n_layers));
     TRY(size_key(m, "hidden_size", "embedding_length", 1u << 17, &m->hidden));
     TRY(size_key(m, "intermediate_size", "feed_forward_length", 1u << 20, &m->ffn));
     TRY(size_key(m, "num_attention_heads", "attention.head_count", 1024, &m->n_heads));
@@ -51,38 +51,39 @@ int model_read_window(const struct model *m, uint32_t *window)
                      1u << 30, window);
 }
 
-static int layer_type(struct model *m, const json_t *types, uint32_t i, bool *slides)
-{
-    const char *s = json_string_value(json_array_get(types, i));
-    if (s && strcmp(s, "full_attention") == 0)
-        *slides = false;
-    else if (s && strcmp(s, "sliding_attention") == 0)
-        *slides = true;
-    else
-        return ERR(UNSUPPORTED,
-                   "%s: layer_types[%u] is %s%s%s; %s has full_attention and sliding_attention",
-                   m->what, i, s ? "\"" : "not a string", s ? s : "", s ? "\"" : "", m->arch_name);
-    return 0;
-}
-
-int model_slide(struct model *m, uint32_t window, uint32_t from, uint32_t period)
+int model_layer_types(const struct model *m, const char *other, bool *is)
 {
     const json_t *types = model_is_gguf(m) ? NULL : json_object_get(m->config, "layer_types");
     char found[JSON_FOUND];
-    if (json_is_null(types)) types = NULL;
-    if (types && (!json_is_array(types) || json_array_size(types) != m->n_layers))
+    if (!types || json_is_null(types)) return 0;
+    if (!json_is_array(types) || json_array_size(types) != m->n_layers)
         return ERR(FORMAT,
                    "%s: layer_types must be a list of %u strings, one for each layer, not %s",
                    m->config_file, m->n_layers, json_found(types, found));
     for (uint32_t i = 0; i < m->n_layers; i++) {
-        bool slides = window && i >= from && (period == 0 || (i + 1) % period != 0);
-        if (types) TRY(layer_type(m, types, i, &slides));
-        if (slides && window == 0)
+        const json_t *one = json_array_get(types, i);
+        const char *s = json_string_value(one);
+        is[i] = s && strcmp(s, other) == 0;
+        if (!is[i] && (!s || strcmp(s, "full_attention") != 0))
+            return ERR(UNSUPPORTED, "%s: layer_types[%u] is %s; %s has full_attention and %s",
+                       m->config_file, i, json_found(one, found), m->arch_name, other);
+    }
+    return 1;
+}
+
+int model_slide(struct model *m, uint32_t window, uint32_t from, uint32_t period)
+{
+    bool slides[MODEL_LAYERS];
+    int given = model_layer_types(m, "sliding_attention", slides);
+    TRY(given);
+    for (uint32_t i = 0; i < m->n_layers; i++) {
+        if (!given) slides[i] = window && i >= from && (period == 0 || (i + 1) % period != 0);
+        if (slides[i] && window == 0)
             return ERR(
                 FORMAT,
                 "%s: layer_types[%u] is \"sliding_attention\", but there is no sliding_window",
                 m->config_file, i);
-        m->site[i].window = slides ? window : 0;
+        m->site[i].window = slides[i] ? window : 0;
     }
     return 0;
 }

@@ -14,7 +14,7 @@ struct mixer_names mixer_name(const char *hf, const char *part, const char *gguf
 
 int mixer_read_stack(struct model *m)
 {
-    TRY(model_need_u32(m, "num_hidden_layers", "block_count", 1, 512, &m->n_layers));
+    TRY(model_need_u32(m, "num_hidden_layers", "block_count", 1, MODEL_LAYERS, &m->n_layers));
     TRY(model_need_u32(m, "hidden_size", "embedding_length", 1, 1u << 17, &m->hidden));
     TRY(model_expect_str(m, "hidden_act", "silu"));
     TRY(model_read_eps(m, "layer_norm_epsilon", "attention.layer_norm_rms_epsilon", 1e-5f));

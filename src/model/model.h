@@ -88,7 +88,8 @@ struct model_encoder {
     int32_t start;       /* decoder_start_token_id of the configuration; -1: none */
 };
 
-#define MODEL_ROPES 2u
+#define MODEL_ROPES  2u
+#define MODEL_LAYERS 512u /* at most */
 struct model {
     struct checkpoint *ck; /* owned */
     const json_t *config;  /* the object that holds the keys: config.json or its text_config */
@@ -230,6 +231,9 @@ int model_read_decoder(struct model *m);
 int model_read_eps(struct model *m, const char *hf, const char *gguf, float usual);
 /* Reads the window of sliding layers; 0: none.  *window is the default before the call, and a null means none. */
 int model_read_window(const struct model *m, uint32_t *window);
+/* Reads layer_types: is[i] of a list [n_layers] is true if layer i has the type `other`, false if full_attention; an error for
+ * any third.  Returns 1, or 0 if config.json has no such list. */
+int model_layer_types(const struct model *m, const char *other, bool *is);
 /* Sets m->site[i].window of every layer that slides, by config.json's layer_types.  Without layer_types, layer i slides if
  * i >= from and i + 1 is not a multiple of `period`; a period of 0 has no multiples. */
 int model_slide(struct model *m, uint32_t window, uint32_t from, uint32_t period);

@@ -33,7 +33,7 @@ static int read_stack(const struct model *m, const char *name, struct s2s_stack 
     snprintf(heads, sizeof heads, "%s_attention_heads", name);
     snprintf(ffn, sizeof ffn, "%s_ffn_dim", name);
     s->name = name;
-    TRY(model_need_u32(m, layers, NULL, 1, 512, &s->n_layers));
+    TRY(model_need_u32(m, layers, NULL, 1, MODEL_LAYERS, &s->n_layers));
     TRY(model_need_u32(m, heads, NULL, 1, 1024, &s->heads));
     TRY(model_need_u32(m, ffn, NULL, 1, 1u << 20, &s->ffn));
     if (m->hidden % s->heads)

@@ -24,7 +24,7 @@ static int read_config(struct model *m)
     const json_t *c = m->config;
     const char *act = "gelu_new";
     bool cross = false;
-    TRY(model_need_u32(m, "n_layer", "block_count", 1, 512, &m->n_layers));
+    TRY(model_need_u32(m, "n_layer", "block_count", 1, MODEL_LAYERS, &m->n_layers));
     TRY(model_need_u32(m, "n_embd", "embedding_length", 1, 1u << 17, &m->hidden));
     TRY(model_need_u32(m, "n_head", "attention.head_count", 1, 1024, &m->n_heads));
     TRY(model_need_u32(m, "n_positions", "context_length", 1, 1u << 24, &m->context));

@@ -25,7 +25,7 @@ struct periods {
 
 static int read_sizes(struct model *m)
 {
-    TRY(model_need_u32(m, "num_hidden_layers", "block_count", 1, 512, &m->n_layers));
+    TRY(model_need_u32(m, "num_hidden_layers", "block_count", 1, MODEL_LAYERS, &m->n_layers));
     TRY(model_need_u32(m, "hidden_size", "embedding_length", 1, 1u << 17, &m->hidden));
     TRY(model_need_u32(m, "intermediate_size", "feed_forward_length", 1, 1u << 20, &m->ffn));
     TRY(model_need_u32(m, "num_attention_heads", "attention.head_count", 1, 1024, &m->n_heads));
@@ -52,7 +52,7 @@ static void gguf_heads(struct model *m, bool *attends)
 static int read_layers(struct model *m, struct jamba *w)
 {
     struct periods p = {8, 4, 2, 1};
-    bool attends[512] = {false};
+    bool attends[MODEL_LAYERS] = {false};
     TRY(model_u32(m, "attn_layer_period", NULL, 1, 512, &p.attn));
     TRY(model_u32(m, "attn_layer_offset", NULL, 0, 511, &p.attn_at));
     TRY(model_u32(m, "expert_layer_period", NULL, 1, 512, &p.moe));

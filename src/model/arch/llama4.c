@@ -57,25 +57,17 @@ static int read_rope_layers(struct model *m, struct llama4 *w)
 /* Reads which layers see only their chunk: those of layer_types, else those with rotary positions. */
 static int read_chunks(struct model *m, const struct llama4 *w)
 {
-    const json_t *types;
+    bool chunked[MODEL_LAYERS];
     uint32_t chunk = model_is_null(m, "attention_chunk_size") ? 0 : 8192;
     TRY(model_u32(m, "attention_chunk_size", NULL, 1, 1u << 30, &chunk));
-    TRY(list_of(m, "layer_types", &types));
-    if (types && json_array_size(types) != m->n_layers)
-        return ERR(FORMAT, "%s: layer_types must be a list of %u, not of %zu", m->config_file,
-                   m->n_layers, json_array_size(types));
+    int given = model_layer_types(m, "chunked_attention", chunked);
+    TRY(given);
     for (uint32_t i = 0; i < m->n_layers; i++) {
-        const char *s = types ? json_string_value(json_array_get(types, i)) : "";
-        bool chunked = types && s ? strcmp(s, "chunked_attention") == 0 : w->layer[i].rope;
-        if (!s || (types && !chunked && strcmp(s, "full_attention") != 0))
-            return ERR(UNSUPPORTED,
-                       "%s: layer_types[%u] must be chunked_attention or full_attention, not %s",
-                       m->config_file, i,
-                       json_found(json_array_get(types, i), (char[JSON_FOUND]){""}));
-        if (chunked && !chunk)
+        if (!given) chunked[i] = w->layer[i].rope;
+        if (chunked[i] && !chunk)
             return ERR(FORMAT, "%s: layer %u is chunked, but attention_chunk_size is null", m->what,
                        i);
-        m->site[i].chunk = chunked ? chunk : 0;
+        m->site[i].chunk = chunked[i] ? chunk : 0;
     }
     return 0;
 }

@@ -39,23 +39,14 @@ struct qwen3_next {
  * tell. */
 static int read_types(struct model *m, struct qwen3_next *w)
 {
-    const json_t *types = model_is_gguf(m) ? NULL : json_object_get(m->config, "layer_types");
     uint32_t every = 4;
-    char found[JSON_FOUND];
-    if (json_is_null(types)) types = NULL;
+    bool linear[MODEL_LAYERS];
     TRY(model_u32(m, "full_attention_interval", NULL, 1, 512, &every));
-    if (types && (!json_is_array(types) || json_array_size(types) != m->n_layers))
-        return ERR(FORMAT,
-                   "%s: layer_types must be a list of %u strings, one for each layer, not %s",
-                   m->config_file, m->n_layers, json_found(types, found));
+    int given = model_layer_types(m, "linear_attention", linear);
+    TRY(given);
     for (uint32_t i = 0; i < m->n_layers; i++) {
-        const char *s = types ? json_string_value(json_array_get(types, i)) : "";
-        bool full = types && s ? strcmp(s, "full_attention") == 0 : (i + 1) % every == 0;
+        bool full = given ? !linear[i] : (i + 1) % every == 0;
         if (model_is_gguf(m)) full = model_find(m, NULL, "blk.%u.attn_q.weight", i) != NULL;
-        if (!s || (types && !full && strcmp(s, "linear_attention") != 0))
-            return ERR(UNSUPPORTED,
-                       "%s: layer_types[%u] is \"%s\"; %s has linear_attention and full_attention",
-                       m->what, i, s ? s : "no string", m->arch_name);
         w->layer[i].attends = full;
         if (!full) delta_site(&w->s, i, &m->site[i]);
     }

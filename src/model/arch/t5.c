@@ -56,9 +56,9 @@ enum { MOST_BUCKETS = 4096, MOST_DISTANCE = 1 << 14 };
 static int read_config(struct model *m, struct t5 *t, uint32_t *buckets, uint32_t *distance)
 {
     struct model_encoder *e = &m->encoder;
-    TRY(model_need_u32(m, "num_layers", "block_count", 1, 512, &e->n_layers));
+    TRY(model_need_u32(m, "num_layers", "block_count", 1, MODEL_LAYERS, &e->n_layers));
     m->n_layers = e->n_layers;
-    TRY(model_u32(m, "num_decoder_layers", "decoder_block_count", 1, 512, &m->n_layers));
+    TRY(model_u32(m, "num_decoder_layers", "decoder_block_count", 1, MODEL_LAYERS, &m->n_layers));
     TRY(model_need_u32(m, "d_model", "embedding_length", 1, 1u << 17, &m->hidden));
     TRY(model_need_u32(m, "d_ff", "feed_forward_length", 1, 1u << 20, &m->ffn));
     TRY(model_need_u32(m, "num_heads", "attention.head_count", 1, 1024, &m->n_heads));

@@ -39,7 +39,7 @@ static int read_sizes(struct model *m, struct mixer2_shape *s)
     if (model_is_gguf(m)) /* llama.cpp has no names for it */
         return ERR(UNSUPPORTED, "%s: zamba2 is supported from Hugging Face directories only",
                    m->what);
-    TRY(model_need_u32(m, "num_hidden_layers", NULL, 1, 512, &m->n_layers));
+    TRY(model_need_u32(m, "num_hidden_layers", NULL, 1, MODEL_LAYERS, &m->n_layers));
     TRY(model_need_u32(m, "hidden_size", NULL, 1, 1u << 17, &m->hidden));
     m->ffn = 4 * m->hidden;
     TRY(model_u32(m, "intermediate_size", NULL, 1, 1u << 20, &m->ffn));
