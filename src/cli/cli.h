@@ -257,13 +257,6 @@ int stream_generate(struct stream *s, struct session *session, const kvik_genera
 void report_cache(const struct session *s, const kvik_usage *u, const kvik_result *r);
 int report_json(const struct session *s, const kvik_usage *u, const kvik_result *r);
 
-/* --- inspect_cache.c: exit statuses */
-/* inspect_session.c */
-bool inspect_is_session(const char *path);
-int inspect_session(const char *path, bool json);
-int inspect_caches(const kvik_model *m, bool json);
-int inspect_architectures(bool json);
-
 /* --- ids.c: "1,2,3" */
 int ids_parse(const char *option, const char *text, int32_t **ids, size_t *n); /* 0 or EXIT_USAGE */
 void ids_print(const int32_t *ids, size_t n);

@@ -1,6 +1,6 @@
 /* cmd_inspect.c - kvik inspect: prints the library's description of a model.  This file knows no architecture.  A key that
  * the library adds later appears in --json at once, and here under its own name. */
-#include "cli/cli.h"
+#include "cli/inspect.h"
 #include "cli/screen.h"
 
 #include <string.h>
@@ -20,17 +20,6 @@ static const struct arg_option table[] = {
     ARG_QUANTIZE,
     ARG_VERIFY,
 };
-
-static const char *text(const json_t *o, const char *key)
-{
-    const char *s = json_string_value(json_object_get(o, key));
-    return s ? s : "?";
-}
-
-static long long number(const json_t *o, const char *key)
-{
-    return (long long)json_integer_value(json_object_get(o, key));
-}
 
 static void heading(const char *s)
 {

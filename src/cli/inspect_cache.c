@@ -1,5 +1,5 @@
 /* inspect_cache.c - prints the tables of kvik inspect MODEL --caches and kvik inspect --architectures. */
-#include "cli/cli.h"
+#include "cli/inspect.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* inspect_session.c - kvik inspect SESSION: reads and checks every live byte of the file, then prints what it holds. */
 #include "base/descriptor.h"
 #include "base/file.h"
-#include "cli/cli.h"
+#include "cli/inspect.h"
 
 #include <string.h>
 
@@ -13,17 +13,6 @@ bool inspect_is_session(const char *path)
     bool is = fread(magic, 1, sizeof magic, f) == sizeof magic && !memcmp(magic, "KVIKSESS", 8);
     fclose(f);
     return is;
-}
-
-static const char *text(const json_t *o, const char *key)
-{
-    const char *s = json_string_value(json_object_get(o, key));
-    return s ? s : "?";
-}
-
-static long long number(const json_t *o, const char *key)
-{
-    return (long long)json_integer_value(json_object_get(o, key));
 }
 
 static void put_size(const char *name, long long n)

@@ -307,7 +307,7 @@ KVIK_API int kvik_batch_copy(const kvik_batch *b, kvik_batch **out)
     TRY(cache_free(b->c, b->seq, b->rows)); /* the mask lags behind a running call */
     TRY(hull(b->c, b->rows, MAX(b->length, 1), &d));
     for (uint32_t i = 0; i < b->rows; i++) {
-        int e = run_fork(b->c->x, b->seq[i], &d->seq[i]);
+        int e = exec_fork(b->c->x, b->seq[i], &d->seq[i]);
         if (e < 0) {
             e = cache_full(b->c, e);
             kvik_batch_close(d);

@@ -286,7 +286,7 @@ static int follow_cache(struct beams *b, struct item *it)
     struct run *r = b->r;
     uint32_t each = beams_each(b);
     for (uint32_t i = 1; !b->shared && i < b->n; i++) {
-        TRY(run_fork(r->x, it->seq[0], &it->seq[i]));
+        TRY(exec_fork(r->x, it->seq[0], &it->seq[i]));
         if (r->guide) TRY(guide_fork(r, row_of(b, it, i), row_of(b, it, 0)));
     }
     if (!b->shared) return 0; /* all alike */

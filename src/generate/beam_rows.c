@@ -58,7 +58,7 @@ static int give(struct beams *b, struct item *it, const struct beam_done *d, boo
         if (!take_best(b, it, which)) have = prompt;
         out->seq = it->row->given;
     } else {
-        TRY(run_fork(x, it->seq[which], &out->seq));
+        TRY(exec_fork(x, it->seq[which], &out->seq));
     }
     TRY(exec_crop(x, out->seq, have));
     for (uint32_t i = have - prompt; i + 1 < d->n; i++) {

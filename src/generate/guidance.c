@@ -123,7 +123,7 @@ int guide_fork(struct run *r, uint32_t row, uint32_t from)
 {
     struct guide_row *g = r->guide->row;
     g[row].fed = true;
-    return g[from].seq ? run_fork(r->x, g[from].seq, &g[row].seq) : 0;
+    return g[from].seq ? exec_fork(r->x, g[from].seq, &g[row].seq) : 0;
 }
 
 int guide_reorder(struct run *r, uint32_t first, const uint32_t *from, uint32_t n)

@@ -30,7 +30,7 @@ static int share_prompts(struct run *r)
         struct row *w = &r->row[i];
         uint32_t first = i - i % r->per;
         if (i == first) continue;
-        TRY(run_fork(r->x, r->row[first].seq, &w->seq));
+        TRY(exec_fork(r->x, r->row[first].seq, &w->seq));
         if (r->guide) TRY(guide_fork(r, i, first));
         w->have = w->n;
         w->reused = run_prompt_rows(w);

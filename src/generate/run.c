@@ -215,19 +215,6 @@ static int sync(struct run *r, struct row *w)
     return 0;
 }
 
-int run_fork(struct exec *x, kv_seq from, kv_seq *out)
-{
-    kv_seq s;
-    TRY(kv_fork(x->kv, from, &s));
-    int e = x->reserve ? kv_reserve(x->kv, s, x->max_len) : 0;
-    if (e < 0) {
-        kv_drop(x->kv, s);
-        return e;
-    }
-    *out = s;
-    return 0;
-}
-
 /* Options that need what an encoder does not give. */
 static int check_sources(const struct run *r)
 {

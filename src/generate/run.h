@@ -131,8 +131,6 @@ static inline const struct exec_source *run_hears(const struct run *r, const str
 {
     return w->source && !r->g->use_cache ? &w->source->in : NULL;
 }
-/* Forks `from`, with a reserve of its own if the preset gives one. */
-int run_fork(struct exec *x, kv_seq from, kv_seq *out);
 /* share.c: what prompts have in common is computed once.  After run_begin: finds which rows wait for which. */
 void share_begin(struct run *r);
 /* Sets the feeds, r->feed[0, r->job.n), that must be done before the waiting rows can go on; none if no row waits. */

@@ -319,10 +319,9 @@ int exec_step_judged(struct exec *x, const struct exec_span *span, uint32_t n, f
     return e;
 }
 
-int exec_new(struct exec *x, kv_seq *out)
+/* Gives a new sequence the reserve of the preset, and hands it out; drops it if there is no room. */
+static int hand_out(struct exec *x, kv_seq s, kv_seq *out)
 {
-    kv_seq s;
-    TRY(kv_new(x->kv, NULL, &s));
     int e = x->reserve ? kv_reserve(x->kv, s, x->max_len) : 0;
     if (e < 0) {
         kv_drop(x->kv, s);
@@ -330,4 +329,18 @@ int exec_new(struct exec *x, kv_seq *out)
     }
     *out = s;
     return 0;
+}
+
+int exec_new(struct exec *x, kv_seq *out)
+{
+    kv_seq s;
+    TRY(kv_new(x->kv, NULL, &s));
+    return hand_out(x, s, out);
+}
+
+int exec_fork(struct exec *x, kv_seq from, kv_seq *out)
+{
+    kv_seq s;
+    TRY(kv_fork(x->kv, from, &s));
+    return hand_out(x, s, out);
 }

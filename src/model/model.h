@@ -316,6 +316,7 @@ int exec_tier_open(const char *dir, struct kv_tier **out);
 
 /* Makes a sequence, and reserves its rows if the preset says so. */
 int exec_new(struct exec *x, kv_seq *out);
+int exec_fork(struct exec *x, kv_seq from, kv_seq *out); /* likewise, of another sequence */
 /* encoder.c: what an encoder is given.  An input is one or the other. */
 struct exec_source {
     const int32_t *ids; /* [n] or NULL */

@@ -204,15 +204,6 @@ static int order(const struct kv_chunk *a, const struct kv_chunk *b)
     return (a->row > b->row) - (a->row < b->row);
 }
 
-static void point(const struct session *s, struct session_seq *q)
-{
-    q->im.n_keeps = q->keep;
-    q->im.keep = q->keep + s->n_groups;
-    q->im.tok = q->tok;
-    q->im.turn = q->turn;
-    q->im.unseen = q->unseen;
-}
-
 /* Refuses a sequence that the reader could not use, before its arrays are read. */
 static int check_len(const struct session_io *io, uint32_t len)
 {
@@ -307,7 +298,7 @@ static int read_seq(struct session_io *io, struct cursor *c, const struct sessio
     if (!q->unseen || !q->tok || !q->turn) return ERR_NOMEM;
     TRY(read_keeps(c, s, q, flags & SESSION_KEEPS));
     TRY(read_parts(io, c, s, q));
-    point(s, q);
+    session_point(s, q);
     return c->bad || flags > most ? damaged(io, "its manifest") : 0;
 }
 

@@ -88,6 +88,15 @@ int session_part_read(struct session_io *io, const struct session_part *p, void 
 int session_part_each(struct session_io *io, const struct session_part *p,
                       int (*fn)(void *ctx, uint64_t at, const void *data, size_t n), void *ctx);
 
+/* Makes the image of a sequence point to the sequence's own arrays. */
+static inline void session_point(const struct session *s, struct session_seq *q)
+{
+    q->im.n_keeps = q->keep;
+    q->im.keep = q->keep + s->n_groups;
+    q->im.tok = q->tok;
+    q->im.turn = q->turn;
+    q->im.unseen = q->unseen;
+}
 /* Copies the image into a new sequence of s, whose n_groups is set. */
 int session_add_seq(struct session *s, const struct kv_image *im);
 int session_add_part(struct session_seq *q, const struct session_part *p);

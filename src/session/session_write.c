@@ -23,11 +23,7 @@ int session_add_seq(struct session *s, const struct kv_image *im)
     memcpy(q->unseen, im->unseen, n_unseen * sizeof *q->unseen);
     memcpy(q->keep, im->n_keeps, s->n_groups * sizeof *q->keep);
     memcpy(q->keep + s->n_groups, im->keep, n_keeps * sizeof *q->keep);
-    q->im.n_keeps = q->keep;
-    q->im.keep = q->keep + s->n_groups;
-    q->im.tok = q->tok;
-    q->im.turn = q->turn;
-    q->im.unseen = q->unseen;
+    session_point(s, q);
     return 0;
 }
 
