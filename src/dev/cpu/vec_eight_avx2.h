@@ -12,6 +12,7 @@
 #define VEC_MANY 4
 #define LANES    8
 #define INLINE   static inline __attribute__((always_inline))
+#include "dev/cpu/vec_sse.h"
 
 typedef __m256 vf;
 typedef __m256i vi;
@@ -115,19 +116,7 @@ INLINE void vi_rows4(const unsigned char *p, size_t stride, vi *out)
     out[2] = _mm256_unpacklo_epi64(t, u);
     out[3] = _mm256_unpackhi_epi64(t, u);
 }
-/* Four bytes of each of 8 rows, in registers throughout: words stored one by one and loaded as a vector would stall. */
-INLINE __m128i vec_column(const unsigned char *p, size_t stride)
-{
-    int32_t w[4];
-    memcpy(&w[0], p, 4);
-    memcpy(&w[1], p + stride, 4);
-    memcpy(&w[2], p + 2 * stride, 4);
-    memcpy(&w[3], p + 3 * stride, 4);
-    __m128i v = _mm_cvtsi32_si128(w[0]);
-    v = _mm_insert_epi32(v, w[1], 1);
-    v = _mm_insert_epi32(v, w[2], 2);
-    return _mm_insert_epi32(v, w[3], 3);
-}
+/* Four bytes of each of 8 rows. */
 INLINE vi vi_rows1(const unsigned char *p, size_t stride)
 {
     return _mm256_set_m128i(vec_column(p + 4 * stride, stride), vec_column(p, stride));
