@@ -284,7 +284,9 @@ launch golden-own build/release/test_golden own
 for part in A D own; do # on a device whose memory the host cannot touch (tests/hidden)
     launch "hidden-$part" env KVIK_DEVICE=hidden build/release/test_golden "$part"
 done
-launch hidden-probe env KVIK_DEVICE=hidden build/release/test_probe_reference
+for t in probe_reference interchange legacy padded session_dir; do
+    launch "hidden-$t" env KVIK_DEVICE=hidden build/release/test_"$t"
+done
 for t in tests/cli/*.sh; do
     [ -e "$t" ] || continue
     launch "cli-$(basename "$t" .sh)" env KVIK=./kvik "$t"

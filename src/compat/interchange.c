@@ -165,15 +165,26 @@ static void site_data(const struct kv_site *site, const kvik_layer_rows *l,
         data[i] = kvik_layer_plane(l, plane_name(site, i))->data;
 }
 
+/* Returns room for any plane of a site. */
+static float *plane_room(const struct kv_site *site)
+{
+    size_t most = 1;
+    for (uint32_t i = 0; i < site->n_planes; i++)
+        most = MAX(most, (size_t)site->plane[i].heads * site->plane[i].dim);
+    return mem_array(most, sizeof(float));
+}
+
 static int state_out(const struct exec *x, struct rows_reader *r, uint32_t site,
                      float *const data[KV_MAX_PLANES])
 {
     const struct kv_site *of = &x->m->site[site];
     struct kv_view v;
-    int e;
-    while ((e = kv_next(r->step, x->site[site], &v)) > 0)
+    float *room = plane_room(of);
+    int e = room ? 0 : ERR_NOMEM;
+    while (e >= 0 && (e = kv_next(r->step, x->site[site], &v)) > 0)
         for (uint32_t i = 0; i < of->n_planes; i++)
-            plane_copy(&of->plane[i], rows_state(&v, v.from[0], i), true, data[i]);
+            plane_copy(&of->plane[i], rows_state(&v, v.from[0], i, room), true, data[i]);
+    mem_free(room);
     return e;
 }
 
@@ -376,15 +387,19 @@ static int rows_in(struct exec *x, const struct kv_view *v, const struct kv_site
 
 /* Writes the pages that tokens of the step have.  A snapshot knows the state after its last token only; earlier ones are
  * zeros, which nobody reads: kv_unseen. */
-static void state_in(const struct kv_view *v, const struct kv_site *site, const kvik_layer_rows *l,
-                     uint32_t n, bool last)
+static int state_in(const struct kv_view *v, const struct kv_site *site, const kvik_layer_rows *l,
+                    uint32_t n, bool last)
 {
-    float *data[KV_MAX_PLANES];
+    float *data[KV_MAX_PLANES], *room = plane_room(site);
+    if (!room) return ERR_NOMEM;
     site_data(site, l, data);
     for (uint32_t t = 0; t < n; t++)
-        for (uint32_t i = 0; v->dst[t] && i < site->n_planes; i++)
-            plane_copy(&site->plane[i], last && t + 1 == n ? data[i] : NULL, false,
-                       rows_state(v, v->dst[t], i));
+        for (uint32_t i = 0; v->dst[t] && i < site->n_planes; i++) {
+            plane_copy(&site->plane[i], last && t + 1 == n ? data[i] : NULL, false, room);
+            rows_state_put(v, v->dst[t], i, room);
+        }
+    mem_free(room);
+    return 0;
 }
 
 static int import_step(struct exec *x, const kvik_snapshot *in, kv_seq s, uint32_t done, uint32_t n,
@@ -406,7 +421,7 @@ static int import_step(struct exec *x, const kvik_snapshot *in, kv_seq s, uint32
         if (site->kind == KV_FROZEN) continue;
         while (e >= 0 && (e = kv_next(st, x->site[i], &v)) > 0)
             if (site->kind == KV_STATE)
-                state_in(&v, site, l, n, last);
+                e = state_in(&v, site, l, n, last);
             else if (v.first)
                 e = rows_in(x, &v, site, l, done, n, buffer);
     }

@@ -130,6 +130,7 @@ static int store_open(struct unbound *u, struct unbound_layer *l)
     if (u->set.streaming == KV_STREAM_ON_FULL) o.stream = true;
     TRY(preset_groups(&as, 1, &o, &l->group, &site));
     struct kv_config k = {
+        .dev = u->dev,
         .group = &l->group,
         .n_groups = 1,
         .max_seqs = 2 * u->max_batch, /* a batch, and the one that a selection makes of it */

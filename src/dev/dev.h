@@ -88,8 +88,7 @@ struct dev_limits {
 int dev_reserve(struct dev *d, const struct dev_limits *lim);
 
 /* Memory.  Floats, ids and weights that operations read or write lie in memory of the device: where these functions say.  The
- * host reaches it by dev_put and dev_get alone.  (The arrays and pages of a view are memory of the host still.)  On the
- * CPU it is memory of the host, and an array is its own mirror; so nothing is copied there. */
+ * host reaches it by dev_put and dev_get alone.  (The arrays of a view are memory of the host still.)  On the CPU it is memory of the host, and an array is its own mirror; so nothing is copied there. */
 /* Returns n zeroed bytes that live as long as the device, aligned to 64; NULL with an error set. */
 void *dev_alloc(struct dev *d, size_t n);
 /* Returns where operations see n bytes of the host that never change: weights.  Valid while both live; NULL as above. */
@@ -101,6 +100,21 @@ void *dev_mirror(struct dev *d, const void *host, size_t n);
 void *dev_lend(struct dev *d, const void *host, size_t n);
 void dev_put(struct dev *d, void *at, const void *host, size_t n); /* to the device */
 void dev_get(struct dev *d, void *host, const void *at, size_t n); /* to the host */
+
+/* Pages of the cache lie in ranges of addresses, which get memory as it is used.  d NULL: memory of the host. */
+void *dev_range(struct dev *d, size_t n); /* NULL: the system refuses */
+void dev_range_close(struct dev *d, void *at, size_t n);
+enum dev_range_as {
+    DEV_RANGE_USED,   /* readable and writable from now on; zeros at first */
+    DEV_RANGE_HUGE,   /* all of it is in use: a hint to take larger pages of the system */
+    DEV_RANGE_DROPPED /* nobody needs the contents: the memory goes back until the next write */
+};
+/* Returns -1 if the system has no memory for what is to be used. */
+int dev_range_set(struct dev *d, void *at, size_t n, enum dev_range_as as);
+/* Returns where the host can read n bytes: `at` itself, or `room`, which then has a copy. */
+const void *dev_look(struct dev *d, const void *at, size_t n, void *room);
+/* Copies n bytes at each of `parts` places that are `stride` bytes apart. */
+void dev_move(struct dev *d, void *to, const void *from, size_t n, size_t parts, size_t stride);
 
 struct dev_weight { /* [rows][cols] as it lies in the file; possibly unaligned */
     const void *data;

@@ -10,8 +10,8 @@ extern const struct dev_kind *const __stop_kvik_dev[] __attribute__((visibility(
 /* The struct dev of each kind begins with its table. */
 static inline const struct dev_ops *ops(const struct dev *d)
 {
-    const struct dev_ops *op;
-    memcpy(&op, d, sizeof op);
+    const struct dev_ops *op = &dev_cpu;
+    if (d) memcpy(&op, d, sizeof op);
     return op;
 }
 
@@ -76,6 +76,31 @@ void dev_put(struct dev *d, void *at, const void *host, size_t n)
 void dev_get(struct dev *d, void *host, const void *at, size_t n)
 {
     ops(d)->get(d, host, at, n);
+}
+
+void *dev_range(struct dev *d, size_t n)
+{
+    return ops(d)->range(d, n);
+}
+
+void dev_range_close(struct dev *d, void *at, size_t n)
+{
+    ops(d)->range_close(d, at, n);
+}
+
+int dev_range_set(struct dev *d, void *at, size_t n, enum dev_range_as as)
+{
+    return ops(d)->range_set(d, at, n, as);
+}
+
+const void *dev_look(struct dev *d, const void *at, size_t n, void *room)
+{
+    return ops(d)->look(d, at, n, room);
+}
+
+void dev_move(struct dev *d, void *to, const void *from, size_t n, size_t parts, size_t stride)
+{
+    ops(d)->move(d, to, from, n, parts, stride);
 }
 
 void dev_matmul(struct dev *d, enum dev_compute mode, const float *x, size_t ldx, uint32_t n,

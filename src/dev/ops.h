@@ -33,6 +33,12 @@ typedef void *dev_alloc_fn(struct dev *d, size_t n);
 typedef void *dev_mirror_fn(struct dev *d, const void *host, size_t n);
 typedef void dev_put_fn(struct dev *d, void *at, const void *host, size_t n);
 typedef void dev_get_fn(struct dev *d, void *host, const void *at, size_t n);
+typedef void *dev_range_fn(struct dev *d, size_t n);
+typedef void dev_range_close_fn(struct dev *d, void *at, size_t n);
+typedef int dev_range_set_fn(struct dev *d, void *at, size_t n, enum dev_range_as as);
+typedef const void *dev_look_fn(struct dev *d, const void *at, size_t n, void *room);
+typedef void dev_move_fn(struct dev *d, void *to, const void *from, size_t n, size_t parts,
+                         size_t stride);
 typedef void dev_matmul_fn(struct dev *d, enum dev_compute mode, const float *x, size_t ldx,
                            uint32_t n, const struct dev_mm *mm, uint32_t n_mm);
 typedef void dev_embed_fn(struct dev *d, const struct dev_weight *w, const int32_t *id, uint32_t n,
@@ -77,6 +83,11 @@ struct dev_ops {
     dev_mirror_fn *weights, *mirror, *lend;
     dev_put_fn *put;
     dev_get_fn *get;
+    dev_range_fn *range;
+    dev_range_close_fn *range_close;
+    dev_range_set_fn *range_set;
+    dev_look_fn *look;
+    dev_move_fn *move;
     dev_matmul_fn *matmul;
     dev_embed_fn *embed;
     dev_norm_fn *norm;
@@ -96,6 +107,8 @@ struct dev_ops {
     dev_scan_fn *scan;
     dev_delta_fn *delta;
 };
+/* The CPU's table, which also serves where no device is given: there it is asked for memory of the host alone. */
+extern const struct dev_ops dev_cpu;
 /* A kind of device, which registers itself with one line.  dev_open opens the one that $KVIK_DEVICE names, "cpu" if it names
  * none. */
 struct dev_kind {

@@ -92,7 +92,9 @@ struct kv_form {
     const uint32_t *table;
     size_t offset[KV_MAX_PLANES]; /* of a plane inside a page */
 };
-struct kv_view { /* one piece of one site; resident groups have one piece */
+struct dev;
+struct kv_view {     /* one piece of one site; resident groups have one piece */
+    struct dev *dev; /* the pages are memory of this device; NULL: of the host */
     struct kv_form raw, sealed;
     uint32_t n_planes;
     struct kv_shape shape[KV_MAX_PLANES];        /* k, v | conv, ssm */

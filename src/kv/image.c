@@ -3,6 +3,7 @@
  *
  * Saving and loading walk the same list of chunks (image_next).  So the saved chunks are exactly
  * those that a load asks for, whatever a file says. */
+#include "dev/dev.h"
 #include "kv/codec.h"
 #include "kv/image_int.h"
 
@@ -167,32 +168,36 @@ size_t image_most(const struct group *g, uint32_t form)
     return g->form[form].n_ids ? image_bytes(g, &c) : 0;
 }
 
-static void copy(unsigned char *page, unsigned char *chunk, size_t n, bool in)
+static void copy(struct dev *dev, unsigned char *page, unsigned char *chunk, size_t n, bool in)
 {
-    memcpy(in ? page : chunk, in ? chunk : page, n);
+    if (in)
+        dev_put(dev, page, chunk, n);
+    else
+        dev_get(dev, chunk, page, n);
 }
 
 /* Moves rows [first, first + n) of one plane of a raw block; returns the bytes moved. */
-static size_t move_raw(const struct group *g, const struct kv_shape *s, uint32_t first, uint32_t n,
-                       unsigned char *page, unsigned char *chunk, bool in)
+static size_t move_raw(struct dev *dev, const struct group *g, const struct kv_shape *s,
+                       uint32_t first, uint32_t n, unsigned char *page, unsigned char *chunk,
+                       bool in)
 {
     size_t size = dtype_size(s->dtype), row = s->dim * size, head = row * g->rows[RAW];
     unsigned char *from = chunk;
     for (uint32_t h = 0; h < s->heads; h++, page += head) {
         unsigned char *at = page + first * row; /* a strip and a row begin at the same offset */
         if (s->layout != KV_STRIPS || n == KV_STRIP) {
-            copy(at, chunk, n * row, in);
+            copy(dev, at, chunk, n * row, in);
             chunk += n * row;
             continue;
         }
         for (uint32_t d = 0; d < s->dim; d++, at += KV_STRIP * size, chunk += n * size)
-            copy(at, chunk, n * size, in);
+            copy(dev, at, chunk, n * size, in);
     }
     return (size_t)(chunk - from);
 }
 
-size_t image_move(const struct group *g, const struct kv_chunk *c, unsigned char *page, size_t span,
-                  unsigned char *chunk, bool in)
+size_t image_move(struct dev *dev, const struct group *g, const struct kv_chunk *c,
+                  unsigned char *page, size_t span, unsigned char *chunk, bool in)
 {
     unsigned char *from = chunk;
     for (uint32_t site = 0; site < g->c.n_sites; site++)
@@ -201,12 +206,12 @@ size_t image_move(const struct group *g, const struct kv_chunk *c, unsigned char
             unsigned char *at = page + site * span + g->offset[c->form][i];
             size_t n;
             if (c->form == SEALED) {
-                copy(at, chunk, n = p->codec->bytes(p->codec, &p->shape), in);
+                copy(dev, at, chunk, n = p->codec->bytes(p->codec, &p->shape), in);
             } else if (g->c.policy.kind == KV_STATE) {
                 n = (size_t)p->shape.heads * p->shape.dim * dtype_size(p->shape.dtype);
-                copy(at, chunk, n, in);
+                copy(dev, at, chunk, n, in);
             } else {
-                n = move_raw(g, &p->shape, c->row % g->rows[RAW], c->n, at, chunk, in);
+                n = move_raw(dev, g, &p->shape, c->row % g->rows[RAW], c->n, at, chunk, in);
             }
             chunk += n;
         }

@@ -160,6 +160,7 @@ struct ages {
     uint64_t walked, strayed; /* choices that a walk was compared with, and that it disproved */
 };
 struct kv {
+    struct dev *dev; /* whose memory the pages are; NULL: memory of the host */
     uint32_t n_groups, n_sites;
     uint32_t max_seqs, max_tokens, max_len, slot_bits;
     uint32_t lanes; /* sequences of one step */

@@ -261,7 +261,7 @@ static int load_state(const struct loading *v, struct group *g, const struct kv_
     } else {
         TRY(v->src->chunk(v->src, c, v->chunk, image_bytes(g, c)));
         TRY(take_page(v->kv, p, 0, 0, &page));
-        (void)image_move(g, c, page_at(p, 0, page), p->span, v->chunk, true);
+        (void)image_move(p->dev, g, c, page_at(p, 0, page), p->span, v->chunk, true);
     }
     if (k) k->page = page;
     if (c->row != v->s->len) return 0;
@@ -283,7 +283,7 @@ static int load_chunk(const struct loading *v, struct group *g, const struct kv_
     TRY(v->src->chunk(v->src, c, v->chunk, image_bytes(g, c)));
     for (uint32_t i = a; i < b; i++) {
         TRY(take_cell(v, g, c->form, i));
-        at += image_move(g, c, page_at(p, 0, table[i]), p->span, v->chunk + at, true);
+        at += image_move(p->dev, g, c, page_at(p, 0, table[i]), p->span, v->chunk + at, true);
     }
     return 0;
 }

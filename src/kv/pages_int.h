@@ -46,6 +46,7 @@ struct queue {
 /* The pages of one group in one form.  Page p of the group's i-th site lies at base + i * span + p
  * * grain.  An id is taken and given back for all sites at once. */
 struct pages {
+    struct dev *dev;           /* whose memory the pages are; NULL: memory of the host */
     unsigned char *base;       /* a range of n_sites * span bytes */
     bool mapped;               /* the range is a mapping of its own; else it lies in the arena */
     size_t span, grain, bytes; /* bytes: grain * n_sites, the cost of one id */
@@ -75,10 +76,10 @@ struct stash {
 /* pool.c */
 /* Computes the sizes; *total: bytes of address space. */
 int pages_size(struct pages *p, uint32_t n_ids, size_t grain, uint32_t n_sites, size_t *total);
-/* Reserves address space without memory; NULL if the system refuses. */
-void *pool_reserve(size_t bytes);
-/* Opens the pages at reserved address space; at NULL: reserves some. */
-int pages_open(struct pages *p, void *at);
+/* Reserves address space of a device without memory; NULL if the system refuses. */
+void *pool_reserve(struct dev *dev, size_t bytes);
+/* Opens the pages at reserved address space; at NULL: reserves some of the device's. */
+int pages_open(struct pages *p, struct dev *dev, void *at);
 void pages_close(struct pages *p);
 /* Takes a page with one reference: page `after` + 1 if that page is free, else the index-th of a
  * free run, else any.  0 if the system has no memory for a page.  The caller has checked the

@@ -1,6 +1,6 @@
 /* pool.c - pages: address ranges reserved at open, ids in aligned runs, reference counts, bytes.
  *
- * Memory.  A range is reserved (PROT_NONE) for every group and form.  The range becomes usable in
+ * Memory.  A range of addresses is reserved for every group and form.  The range becomes usable in
  * ascending extents as runs are first used.  The kernel gives memory page by page as rows are
  * written.  Free pages keep their memory for the next taker until live bytes plus such memory
  * exceed the budget.  Then pool_trim returns that memory to the system, so the past peak of one
@@ -15,18 +15,15 @@
  * 2 MiB of a site are put into one huge page, where the system has them, once nearly all ids that lie in them
  * have been in use: so no memory is taken that rows do not need.  Of a huge page that is given back in part, the system
  * takes that part when it needs memory. */
+#include "dev/dev.h"
 #include "kv/kv_int.h"
 
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #define EXTENT_BYTES ((size_t)64 << 10) /* smallest piece of a range made usable at once */
 #define HUGE_BYTES   ((uintptr_t)2 << 20)
 #define HUGE_LAG     4u /* runs that several sequences may still be filling */
-#ifndef MADV_COLLAPSE
-#define MADV_COLLAPSE 25
-#endif
 
 struct kv_fault kv_fault;
 
@@ -81,8 +78,7 @@ static void make_huge(const struct pages *p, size_t before, size_t used)
             if (i * HUGE_BYTES < skew) continue;
             size_t at = i * HUGE_BYTES - skew;
             if (!well_used(p, at, at + HUGE_BYTES)) continue;
-            madvise(site + at, HUGE_BYTES, MADV_HUGEPAGE);
-            madvise(site + at, HUGE_BYTES, MADV_COLLAPSE);
+            (void)dev_range_set(p->dev, site + at, HUGE_BYTES, DEV_RANGE_HUGE);
         }
     }
 }
@@ -97,7 +93,7 @@ static int extend(struct pages *p, uint32_t r)
     size_t from = p->usable * run_bytes / os * os;
     size_t to = MIN((end * run_bytes + os - 1) / os * os, p->span);
     for (uint32_t s = 0; s < p->n_sites; s++)
-        if (mprotect(p->base + s * p->span + from, to - from, PROT_READ | PROT_WRITE) != 0)
+        if (dev_range_set(p->dev, p->base + s * p->span + from, to - from, DEV_RANGE_USED) != 0)
             return -1;
     size_t filled = (p->usable - MIN(p->usable, HUGE_LAG)) * run_bytes;
     make_huge(p, p->huge, filled);
@@ -122,13 +118,11 @@ int pages_size(struct pages *p, uint32_t n_ids, size_t grain, uint32_t n_sites, 
     return 0;
 }
 
-void *pool_reserve(size_t bytes)
+void *pool_reserve(struct dev *dev, size_t bytes)
 {
-    void *at =
-        kv_fault.map_limit && bytes > kv_fault.map_limit
-            ? MAP_FAILED
-            : mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (at != MAP_FAILED) return at;
+    bool refused = kv_fault.map_limit && bytes > kv_fault.map_limit;
+    void *at = refused ? NULL : dev_range(dev, bytes);
+    if (at) return at;
     (void)ERR(LIMIT, "cache: cannot reserve %zu bytes of address space", bytes);
     return NULL;
 }
@@ -136,13 +130,14 @@ void *pool_reserve(size_t bytes)
 static void poison(const struct pages *p, uint32_t id)
 {
     for (uint32_t s = 0; s < p->n_sites; s++)
-        memset(page_at(p, s, id), 0xFF, p->grain);
+        memset(page_at(p, s, id), 0xFF, p->grain); /* tests do this with memory of the host */
 }
 
-int pages_open(struct pages *p, void *at)
+int pages_open(struct pages *p, struct dev *dev, void *at)
 {
+    p->dev = dev;
     p->mapped = !at;
-    p->base = at ? at : pool_reserve(p->n_sites * p->span);
+    p->base = at ? at : pool_reserve(dev, p->n_sites * p->span);
     if (!p->base) return ERR_LIMIT;
     for (uint32_t k = 0; k <= KV_RUN; k++)
         p->list[k] = KV_NONE;
@@ -161,7 +156,7 @@ int pages_open(struct pages *p, void *at)
 
 void pages_close(struct pages *p)
 {
-    if (p->base && p->mapped) munmap(p->base, p->n_sites * p->span);
+    if (p->base && p->mapped) dev_range_close(p->dev, p->base, p->n_sites * p->span);
     mem_free(p->page);
     mem_free(p->run);
     mem_free(p->seen);
@@ -327,7 +322,7 @@ static void give_back(const struct pages *p, uint32_t id)
     if (lo < from && !all_bare(p, lo, from)) lo += os;
     if (hi > to && !all_bare(p, to, hi)) hi -= os;
     for (uint32_t s = 0; s < p->n_sites && lo < hi; s++)
-        madvise(p->base + s * p->span + lo, hi - lo, MADV_DONTNEED);
+        (void)dev_range_set(p->dev, p->base + s * p->span + lo, hi - lo, DEV_RANGE_DROPPED);
 }
 
 static void release(struct kv *kv, struct pages *p, uint32_t id)

@@ -5,13 +5,21 @@
 
 #include <string.h>
 
+/* Rounds up, so that what is behind n bytes begins a line. */
+static size_t line(size_t n)
+{
+    return (n + 63) & ~(size_t)63;
+}
+
 size_t rows_scratch(const struct kv_group *g)
 {
     size_t most = 0;
     for (uint32_t i = 0; i < g->n_planes; i++) {
         const struct kv_shape *s = &g->plane[i].shape;
-        size_t rows = MAX(g->seal.tile, KV_STRIP);
-        most = MAX(most, (rows + 1) * s->dim * dtype_size(s->dtype));
+        const struct kv_codec *c = g->plane[i].codec;
+        size_t rows = MAX(g->seal.tile, KV_STRIP), row = s->dim * dtype_size(s->dtype);
+        size_t page = MAX(g->rows * row, c ? c->bytes(c, s) : 0);
+        most = MAX(most, line(rows * row + row) + page);
     }
     return most;
 }
@@ -39,7 +47,8 @@ struct reading {
     uint32_t plane, slot, head;
     uint32_t from, to, edge; /* rows below `edge` are read sealed */
     float *dst;              /* where row `from` goes */
-    unsigned char *one;      /* room for a row, then for a tile */
+    unsigned char *one;      /* room for a row, then for a decoded tile */
+    unsigned char *room;     /* room for a tile, or for a head of a block */
 };
 
 static float *row_at(const struct reading *r, uint32_t j)
@@ -56,7 +65,8 @@ static void read_sealed(const struct reading *r, uint32_t j, uint32_t *to)
     uint32_t page = f->table[(size_t)r->slot * f->stride + tile];
     unsigned char *out = r->one + (size_t)r->s->dim * dtype_size(r->s->dtype);
     if (f->rows >= KV_STRIP) first = 0;
-    c->decode(c, r->s, r->head, out, first, f->base + page * f->grain + f->offset[r->plane]);
+    const unsigned char *at = f->base + page * f->grain + f->offset[r->plane];
+    c->decode(c, r->s, r->head, out, first, dev_look(r->v->dev, at, c->bytes(c, r->s), r->room));
     *to = MIN(*to, row0 + f->rows);
     for (; j < *to; j++)
         row_out(r->s, out, first + j - row0, r->one, row_at(r, j));
@@ -69,7 +79,8 @@ static void read_raw(const struct reading *r, uint32_t j, uint32_t *to)
     uint32_t block = j / f->rows;
     uint32_t page = f->table[(size_t)r->slot * f->stride + block];
     const unsigned char *at = f->base + page * f->grain + f->offset[r->plane];
-    at += (size_t)r->head * f->rows * r->s->dim * dtype_size(r->s->dtype);
+    size_t head = (size_t)f->rows * r->s->dim * dtype_size(r->s->dtype);
+    at = dev_look(r->v->dev, at + r->head * head, head, r->room);
     *to = MIN(*to, (block + 1) * f->rows);
     for (; j < *to; j++)
         row_out(r->s, at, j % f->rows, r->one, row_at(r, j));
@@ -101,6 +112,7 @@ static void read_range(const struct kv_view *v, const struct rows_ask *a, uint32
 {
     for (uint32_t plane = 0; plane < 2; plane++) {
         const struct kv_shape *s = &v->shape[plane];
+        size_t rows = 1 + MAX(v->sealed.rows, KV_STRIP);
         struct reading r = {.v = v,
                             .s = s,
                             .plane = plane,
@@ -108,7 +120,9 @@ static void read_range(const struct kv_view *v, const struct rows_ask *a, uint32
                             .from = from,
                             .to = to,
                             .edge = v->edge[a->token],
-                            .one = a->scratch};
+                            .one = a->scratch,
+                            .room = (unsigned char *)a->scratch +
+                                    line(rows * s->dim * dtype_size(s->dtype))};
         for (r.head = 0; r.head < s->heads; r.head++) {
             r.dst = a->plane[plane] + ((size_t)r.head * a->ld + at) * s->dim;
             read_head(&r);
@@ -153,10 +167,24 @@ int rows_site(struct rows_reader *r, const struct kv_group *g, uint32_t site, fl
     return e;
 }
 
-float *rows_state(const struct kv_view *v, uint32_t page, uint32_t plane)
+static unsigned char *state_at(const struct kv_view *v, uint32_t page, uint32_t plane)
 {
-    unsigned char *at = v->raw.base + page * v->raw.grain + v->raw.offset[plane];
-    return page ? (float *)(void *)at : NULL;
+    return v->raw.base + page * v->raw.grain + v->raw.offset[plane];
+}
+
+static size_t state_bytes(const struct kv_view *v, uint32_t plane)
+{
+    return (size_t)v->shape[plane].heads * v->shape[plane].dim * sizeof(float);
+}
+
+const float *rows_state(const struct kv_view *v, uint32_t page, uint32_t plane, float *room)
+{
+    return page ? dev_look(v->dev, state_at(v, page, plane), state_bytes(v, plane), room) : NULL;
+}
+
+void rows_state_put(const struct kv_view *v, uint32_t page, uint32_t plane, const float *x)
+{
+    dev_put(v->dev, state_at(v, page, plane), x, state_bytes(v, plane));
 }
 
 void rows_close(struct rows_reader *r)

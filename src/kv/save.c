@@ -29,12 +29,14 @@ static int save_page(const struct saving *v, struct group *g, const struct kv_ch
     uint32_t id = state ? state_page(v, g, c->row) : seq_table(v->kv, g, c->form, v->s)[cell];
     unsigned char *at = page_at(p, 0, id);
     size_t span = p->span;
+    struct dev *dev = p->dev;
     if (p->page[id].spilled) {
         TRY(spill_read(v->kv, p, id, v->page));
         at = v->page;
         span = p->grain;
+        dev = NULL;
     }
-    *n = image_move(g, c, at, span, out, false);
+    *n = image_move(dev, g, c, at, span, out, false);
     return 0;
 }
 

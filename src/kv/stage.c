@@ -17,11 +17,11 @@
  * grain and only has another table, `shown`.  There the spilled pages of the piece have the ids of
  * their places in the area. */
 #include "base/trace.h"
+#include "dev/dev.h"
 #include "kv/kv_int.h"
 
 #include <assert.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #define HALF_BYTES ((size_t)1 << 20)   /* of staging, if the budget allows */
@@ -146,7 +146,7 @@ int stage_open(struct kv *kv, const struct kv_config *c)
     struct stream *st = &kv->stream;
     if (!st->half) return 0;
     unsigned char *area = st->arena + st->arena_bytes - 2 * st->half;
-    if (mprotect(area, 2 * st->half, PROT_READ | PROT_WRITE) != 0)
+    if (dev_range_set(NULL, area, 2 * st->half, DEV_RANGE_USED) != 0)
         return ERR(NOMEM, "cache: the system refuses a staging area of %zu bytes", 2 * st->half);
     for (int i = 0; i < 2; i++) {
         st->load[i].mem = area + (size_t)i * st->half;

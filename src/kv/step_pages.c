@@ -2,6 +2,7 @@
  *
  * step_plan counts first, so that the step makes room once and fails before it has changed a table.  Blocks that others hold
  * too are copied, states get a page for every row where commit may stop, and spilled blocks that the step writes come back. */
+#include "dev/dev.h"
 #include "kv/kv_int.h"
 
 #include <string.h>
@@ -108,8 +109,7 @@ static void copy_rows(struct group *g, uint32_t to, uint32_t from, uint32_t n)
         for (uint32_t site = 0; site < p->n_sites; site++) {
             unsigned char *dst = page_at(p, site, to) + g->offset[RAW][i];
             const unsigned char *src = page_at(p, site, from) + g->offset[RAW][i];
-            for (uint32_t h = 0; h < s->heads; h++)
-                memcpy(dst + h * head, src + h * head, bytes);
+            dev_move(p->dev, dst, src, bytes, s->heads, head);
         }
     }
 }

@@ -131,7 +131,8 @@ int kv_next(struct kv_step *st, uint32_t site, struct kv_view *v)
     }
     bool state = g->c.policy.kind == KV_STATE;
     uint32_t rows = state ? 0 : g->stride[RAW] * g->rows[RAW];
-    *v = (struct kv_view){.n_planes = g->c.n_planes,
+    *v = (struct kv_view){.dev = kv->dev,
+                          .n_planes = g->c.n_planes,
                           .row1 = (rows + KV_ATOM - 1) / KV_ATOM * KV_ATOM,
                           .raw1 = (rows + KV_ATOM - 1) / KV_ATOM * KV_ATOM,
                           .first = true,

@@ -5,11 +5,11 @@
  * whichever is less.  So the byte budget is the only limit.  Where the address space is limited
  * (RLIMIT_AS) the ranges shrink together until they fit. */
 #include "base/bytes.h"
+#include "dev/dev.h"
 #include "kv/codec.h"
 #include "kv/kv_int.h"
 
 #include <string.h>
-#include <sys/mman.h>
 
 #define MAX_GROUPS 64u
 #define MAX_SITES  65536u
@@ -185,7 +185,7 @@ static void forms_close(struct kv *kv)
     for (uint32_t gi = 0; gi < kv->n_groups; gi++)
         for (uint32_t f = 0; f < FORMS; f++)
             pages_close(&kv->group[gi].form[f]);
-    if (kv->stream.arena) munmap(kv->stream.arena, kv->stream.arena_all);
+    if (kv->stream.arena) dev_range_close(NULL, kv->stream.arena, kv->stream.arena_all);
     kv->stream.arena = NULL;
 }
 
@@ -210,13 +210,13 @@ static int arena_reserve(struct stream *st, size_t window)
     st->window = 0;
     st->arena = NULL;
     if (window && ck_add(window, st->arena_bytes - 2 * st->half, &st->arena_all))
-        st->arena = pool_reserve(st->arena_all);
+        st->arena = pool_reserve(NULL, st->arena_all);
     if (st->arena) {
         st->window = window;
         return 0;
     }
     st->arena_all = st->arena_bytes;
-    st->arena = pool_reserve(st->arena_bytes);
+    st->arena = pool_reserve(NULL, st->arena_bytes);
     return st->arena ? 0 : ERR_LIMIT;
 }
 
@@ -231,7 +231,7 @@ static int forms_open(struct kv *kv, unsigned halvings, const struct kv_tier *ti
         for (uint32_t f = 0; f < FORMS; f++) {
             struct pages *p = &kv->group[gi].form[f];
             if (f == SEALED && !kv->group[gi].c.seal.tile) continue;
-            TRY(pages_open(p, at));
+            TRY(pages_open(p, kv->dev, at));
             if (at) at += p->n_sites * p->span;
         }
     return 0;
@@ -371,6 +371,7 @@ static int step_arrays(struct kv *kv)
 static int store_arrays(struct kv *kv, const struct kv_config *c)
 {
     kv->step.kv = kv;
+    kv->dev = c->tier ? NULL : c->dev;
     kv->max_seqs = c->max_seqs;
     kv->lanes = c->lanes ? MIN(c->lanes, c->max_seqs) : c->max_seqs;
     kv->max_tokens = c->max_tokens;

@@ -138,6 +138,7 @@ static int store(struct exec *x, const struct exec_config *c)
     if (n < 0) return n;
     x->n_groups = (uint32_t)n;
     struct kv_config k = exec_store(m, c);
+    k.dev = x->dev;
     k.group = x->group;
     k.n_groups = x->n_groups;
     k.order = x->site; /* a step visits the sites in their order */

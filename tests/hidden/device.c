@@ -6,7 +6,7 @@
  * who hands it an array of the host is told, and the process ends.  Memory holds NaN until something is put there, so an
  * array that is read before its dev_put shows in the results.
  *
- * Arrays and pages of views are memory of the host here, as dev.h has it.  Devices are used by one thread at a time. */
+ * Arrays of views are memory of the host here, as dev.h has it, and so are the pages of a store with a tier.  Devices are used by one thread at a time. */
 #include "dev/ops.h"
 
 #include <stdio.h>
@@ -14,7 +14,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define ARENA ((size_t)1 << 36) /* of addresses, for all devices */
+#define ARENA ((size_t)1 << 45) /* of addresses, for all devices */
 
 struct dev {
     const struct dev_ops *op;
@@ -71,6 +71,17 @@ static void weight(const struct dev_weight *w)
     (void)dtype_bytes(w->dtype, (uint64_t)w->rows * w->cols, &n);
     in("a weight", w->data, n);
 }
+
+/* Runs a statement with the CPU's table `op` and device `cpu` while memory is open. */
+#define RUN(statement)                                                                             \
+    do {                                                                                           \
+        struct dev *cpu = d->cpu;                                                                  \
+        const struct dev_ops *op;                                                                  \
+        memcpy(&op, cpu, sizeof op);                                                               \
+        enter();                                                                                   \
+        statement;                                                                                 \
+        leave();                                                                                   \
+    } while (0)
 
 /* --- memory */
 static void *take(size_t n, int fill)
@@ -143,6 +154,40 @@ static void *h_lend(struct dev *d, const void *host, size_t n)
     return d->lent;
 }
 
+static void *h_range(struct dev *d, size_t n)
+{
+    (void)d;
+    used = (used + 4095) & ~(size_t)4095;
+    return take(n, 0);
+}
+
+static void h_range_close(struct dev *d, void *at, size_t n)
+{
+    (void)d;
+    madvise(at, n, MADV_DONTNEED);
+}
+
+static int h_range_set(struct dev *d, void *at, size_t n, enum dev_range_as as)
+{
+    (void)d;
+    in("a range", at, n);
+    if (as == DEV_RANGE_DROPPED) madvise(at, n, MADV_DONTNEED);
+    return 0;
+}
+
+static const void *h_look(struct dev *d, const void *at, size_t n, void *room)
+{
+    h_get(d, room, at, n);
+    return room;
+}
+
+static void h_move(struct dev *d, void *to, const void *from, size_t n, size_t parts, size_t stride)
+{
+    in("what is copied", from, (parts - 1) * stride + n);
+    in("a copy", to, (parts - 1) * stride + n);
+    RUN(op->move(cpu, to, from, n, parts, stride));
+}
+
 /* --- the device */
 static void h_close(struct dev *d)
 {
@@ -169,17 +214,6 @@ static int h_reserve(struct dev *d, const struct dev_limits *lim)
 }
 
 /* --- operations on activations */
-/* Runs a statement with the CPU's table `op` and device `cpu` while memory is open. */
-#define RUN(statement)                                                                             \
-    do {                                                                                           \
-        struct dev *cpu = d->cpu;                                                                  \
-        const struct dev_ops *op;                                                                  \
-        memcpy(&op, cpu, sizeof op);                                                               \
-        enter();                                                                                   \
-        statement;                                                                                 \
-        leave();                                                                                   \
-    } while (0)
-
 static void h_matmul(struct dev *d, enum dev_compute mode, const float *x, size_t ldx, uint32_t n,
                      const struct dev_mm *mm, uint32_t n_mm)
 {
@@ -296,17 +330,27 @@ static void h_experts(struct dev *d, enum dev_compute mode, const struct dev_exp
 }
 
 /* --- operations on views */
+static void pages(const struct dev *d, const struct kv_view *v)
+{
+    if (!v->dev) return; /* memory of the host: rows of a step, or a store with a tier */
+    if (v->dev != d) abort();
+    in("blocks", v->raw.base, v->raw.grain);
+    if (v->sealed.rows) in("tiles", v->sealed.base, v->sealed.grain);
+}
+
 static void h_kv_write(struct dev *d, const struct kv_view *v, uint32_t plane, const float *x,
                        size_t ldx)
 {
     const struct kv_shape *s = &v->shape[plane];
     uint32_t n = v->counts[1];
     if (n && v->first) floats("rows of the cache", x, (n - 1) * ldx + (size_t)s->heads * s->dim);
+    pages(d, v);
     RUN(op->kv_write(cpu, v, plane, x, ldx));
 }
 
 static void h_kv_seal(struct dev *d, const struct kv_view *v)
 {
+    pages(d, v);
     RUN(op->kv_seal(cpu, v));
 }
 
@@ -327,6 +371,7 @@ static void attn(const struct kv_view *v, const struct dev_attn *a)
 static void h_attention(struct dev *d, const struct kv_view *v, const struct dev_attn *a)
 {
     attn(v, a);
+    pages(d, v);
     RUN(op->attention(cpu, v, a));
 }
 
@@ -334,6 +379,7 @@ static void h_attention_probe(struct dev *d, const struct kv_view *v, const stru
                               const struct dev_probe *lane)
 {
     attn(v, a);
+    pages(d, v);
     RUN(op->attention_probe(cpu, v, a, lane));
 }
 
@@ -344,6 +390,7 @@ static void h_conv(struct dev *d, const struct kv_view *v, uint32_t plane, const
     floats("taps", a->w, (size_t)a->taps * a->channels);
     floats("biases of a convolution", a->bias, a->channels);
     floats("a convolution", a->out, n);
+    pages(d, v);
     RUN(op->conv(cpu, v, plane, a));
 }
 
@@ -357,6 +404,7 @@ static void h_scan(struct dev *d, const struct kv_view *v, uint32_t plane, const
     floats("A of a scan", a->a, a->one_decay ? a->channels : (size_t)a->n * a->channels);
     floats("D of a scan", a->d, a->channels);
     floats("a scan", a->out, n * a->channels);
+    pages(d, v);
     RUN(op->scan(cpu, v, plane, a));
 }
 
@@ -372,6 +420,7 @@ static void h_delta(struct dev *d, const struct kv_view *v, uint32_t plane,
     floats("shares", a->beta, n * a->heads);
     floats("A of a delta rule", a->a, a->heads);
     floats("a delta rule", a->out, n * values);
+    pages(d, v);
     RUN(op->delta(cpu, v, plane, a));
 }
 
@@ -385,6 +434,11 @@ static const struct dev_ops table = {.close = h_close,
                                      .lend = h_lend,
                                      .put = h_put,
                                      .get = h_get,
+                                     .range = h_range,
+                                     .range_close = h_range_close,
+                                     .range_set = h_range_set,
+                                     .look = h_look,
+                                     .move = h_move,
                                      .matmul = h_matmul,
                                      .embed = h_embed,
                                      .norm = h_norm,

@@ -164,6 +164,15 @@ struct dev {
 };
 
 /* The operations of the table that open.c puts together. */
+dev_alloc_fn cpu_alloc;
+dev_mirror_fn cpu_mirror;
+dev_put_fn cpu_put;
+dev_get_fn cpu_get;
+dev_range_fn cpu_range;
+dev_range_close_fn cpu_range_close;
+dev_range_set_fn cpu_range_set;
+dev_look_fn cpu_look;
+dev_move_fn cpu_move;
 dev_matmul_fn cpu_matmul;
 dev_embed_fn cpu_embed;
 dev_norm_fn cpu_norm;

@@ -158,62 +158,39 @@ static int cpu_reserve(struct dev *d, const struct dev_limits *lim)
     return 0;
 }
 
-/* --- memory: that of the host, so an array is its own mirror */
-static void *cpu_alloc(struct dev *d, size_t n)
-{
-    void **own = mem_grow(d->own, d->n_own + 1u, sizeof *own);
-    if (!own) return NULL;
-    d->own = own;
-    void *p = mem_aligned(n);
-    if (p) own[d->n_own++] = p;
-    return p;
-}
-
-static void *cpu_mirror(struct dev *d, const void *host, size_t n)
-{
-    (void)d, (void)n;
-    return (void *)(uintptr_t)host;
-}
-
-static void cpu_put(struct dev *d, void *at, const void *host, size_t n)
-{
-    (void)d;
-    if (at != host) memcpy(at, host, n);
-}
-
-static void cpu_get(struct dev *d, void *host, const void *at, size_t n)
-{
-    cpu_put(d, host, at, n);
-}
-
-static const struct dev_ops ops = {.close = cpu_close,
-                                   .isa = cpu_isa,
-                                   .threads = cpu_threads,
-                                   .reserve = cpu_reserve,
-                                   .alloc = cpu_alloc,
-                                   .weights = cpu_mirror,
-                                   .mirror = cpu_mirror,
-                                   .lend = cpu_mirror,
-                                   .put = cpu_put,
-                                   .get = cpu_get,
-                                   .matmul = cpu_matmul,
-                                   .embed = cpu_embed,
-                                   .norm = cpu_norm,
-                                   .map = cpu_map,
-                                   .scale_rows = cpu_scale_rows,
-                                   .rope = cpu_rope,
-                                   .cut = cpu_cut,
-                                   .rows = cpu_rows,
-                                   .unfold = cpu_unfold,
-                                   .choose = cpu_choose,
-                                   .experts = cpu_experts,
-                                   .kv_write = cpu_kv_write,
-                                   .kv_seal = cpu_kv_seal,
-                                   .attention = cpu_attention,
-                                   .attention_probe = cpu_attention_probe,
-                                   .conv = cpu_conv,
-                                   .scan = cpu_scan,
-                                   .delta = cpu_delta};
+const struct dev_ops dev_cpu = {.close = cpu_close,
+                                .isa = cpu_isa,
+                                .threads = cpu_threads,
+                                .reserve = cpu_reserve,
+                                .alloc = cpu_alloc,
+                                .weights = cpu_mirror,
+                                .mirror = cpu_mirror,
+                                .lend = cpu_mirror,
+                                .put = cpu_put,
+                                .get = cpu_get,
+                                .range = cpu_range,
+                                .range_close = cpu_range_close,
+                                .range_set = cpu_range_set,
+                                .look = cpu_look,
+                                .move = cpu_move,
+                                .matmul = cpu_matmul,
+                                .embed = cpu_embed,
+                                .norm = cpu_norm,
+                                .map = cpu_map,
+                                .scale_rows = cpu_scale_rows,
+                                .rope = cpu_rope,
+                                .cut = cpu_cut,
+                                .rows = cpu_rows,
+                                .unfold = cpu_unfold,
+                                .choose = cpu_choose,
+                                .experts = cpu_experts,
+                                .kv_write = cpu_kv_write,
+                                .kv_seal = cpu_kv_seal,
+                                .attention = cpu_attention,
+                                .attention_probe = cpu_attention_probe,
+                                .conv = cpu_conv,
+                                .scan = cpu_scan,
+                                .delta = cpu_delta};
 
 static int cpu_open(const struct dev_config *c, struct dev **out)
 {
@@ -221,7 +198,7 @@ static int cpu_open(const struct dev_config *c, struct dev **out)
     TRY(choose_isa(c ? c->isa : NULL, &isa));
     struct dev *d = mem_alloc(sizeof *d);
     if (!d) return ERR_NOMEM;
-    d->op = &ops;
+    d->op = &dev_cpu;
     d->isa = isa;
     bind_kernels(d);
     int e = pool_open(&d->pool, c ? c->n_threads : 0);
