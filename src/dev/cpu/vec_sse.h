@@ -1,5 +1,5 @@
-/* vec_sse.h - 16 bytes as one vector (v16), and 16 words (w16), for vec_avx2.h, vec_eight_avx2.h and vec_avx512.h, which include it after
- * INLINE.  vec_neon.h has the same names. */
+/* vec_sse.h - 16 bytes as one vector (v16), and 16 words (w16), for vec_avx2.h, vec_eight_avx2.h and vec_avx512.h, which
+ * include it after INLINE.  vec_neon.h has the same names. */
 #pragma once
 #include <immintrin.h>
 #include <stdint.h>
