@@ -56,7 +56,7 @@ def accept_device(device: Any) -> None:
         return
     if not _warned:
         _warned = True
-        notice(f"device {device!r}: kvik computes on the CPU; every device means this machine's CPU", stacklevel=4)
+        notice(f"device {device!r}: kvik computes on the CPU; every device means this machine's CPU")
 
 
 def dtype_name(dtype: Any) -> Optional[str]:

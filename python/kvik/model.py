@@ -92,7 +92,7 @@ class PreTrainedModel(GenerationMixin):
         accept_device(device_map)
         unknown = [k for k in kwargs if k not in _OPEN_TAKES]
         if unknown:
-            notice(f"from_pretrained() ignores {', '.join(unknown)}; kvik has no such argument", stacklevel=3)
+            notice(f"from_pretrained() ignores {', '.join(unknown)}; kvik has no such argument")
         name = asked_dtype(dtype if dtype is not None else torch_dtype)
         where = {k: kwargs.pop(k) for k in ("revision", "gguf_file") if k in kwargs}
         path = hub.resolve(pretrained_model_name_or_path, cache=kwargs.pop("cache_dir", None), **where)
@@ -117,7 +117,7 @@ class PreTrainedModel(GenerationMixin):
         kind = getattr(self.config, "model_type", None)
         if self._architectures and kind not in self._architectures:
             notice(f"{self.name_or_path} is a model of type {kind!r}, not one for {type(self).__name__}; it runs as "
-                          f"{kind!r}", stacklevel=4)
+                   f"{kind!r}")
 
     # -- what a model is
 
@@ -197,7 +197,7 @@ class PreTrainedModel(GenerationMixin):
         return dict(json.loads(text_of("kvik_model_describe_caches", self._handle.pointer)))
 
     def _notice(self, text: str) -> None:
-        notice(text, stacklevel=6)
+        notice(text)
 
     def __copy__(self) -> Any:
         """Returns a model that shares all with this one, so that each takes the caches of the other."""

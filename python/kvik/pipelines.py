@@ -129,7 +129,7 @@ class TextGenerationPipeline:
             return list(run(text_inputs))
         if hasattr(text_inputs, "__next__"):
             return run(text_inputs)
-        if hasattr(text_inputs, "__getitem__") and hasattr(text_inputs, "__len__") and not hasattr(text_inputs, "keys"):  # a data set
+        if _is_data_set(text_inputs):
             return run(text_inputs[i] for i in range(len(text_inputs)))
         raise ValueError(f"a pipeline takes a text, a chat or a list of them, not {type(text_inputs).__name__}")
 
@@ -258,6 +258,12 @@ def _take_wanted(options: Dict[str, Any]) -> _Wanted:
                    options.pop("clean_up_tokenization_spaces", None), options.pop("continue_final_message", None))
 
 
+def _is_data_set(value: Any) -> bool:
+    """True for what has items by number and is no array, text or dictionary."""
+    return (hasattr(value, "__getitem__") and hasattr(value, "__len__") and not isinstance(value, (str, bytes, bytearray, memoryview))
+            and not any(hasattr(value, name) for name in ("keys", "__array__", "__dlpack__")))
+
+
 def _is_chat(value: Any) -> bool:
     value = getattr(value, "messages", value)
     return isinstance(value, (list, tuple)) and bool(value) and isinstance(value[0], dict)
@@ -310,7 +316,7 @@ class AutomaticSpeechRecognitionPipeline:
 
     def __call__(self, inputs: Any, return_timestamps: Any = None, return_language: Optional[bool] = None,
                  generate_kwargs: Optional[Dict[str, Any]] = None, **kwargs: Any) -> Any:
-        """Transcribes a recording, or a list of them.
+        """Transcribes a recording, a list of them, or a generator or a data set, of which it returns an iterator.
 
         inputs: the path of a file, its bytes, samples [n] or [channels, n] at 16 000 Hz (numpy or torch), or {"raw" or
         "array": samples, "sampling_rate": rate}, of any rate.  Samples are floats of full scale 1, or int16 or int32, which
@@ -326,6 +332,9 @@ class AutomaticSpeechRecognitionPipeline:
         """
         if isinstance(inputs, (list, tuple)) and not (inputs and np.isscalar(inputs[0]) and not isinstance(inputs[0], (str, bytes))):
             return [self(item, return_timestamps, return_language, generate_kwargs, **kwargs) for item in inputs]
+        items = inputs if hasattr(inputs, "__next__") else (inputs[i] for i in range(len(inputs))) if _is_data_set(inputs) else None
+        if items is not None:
+            return (self(item, return_timestamps, return_language, generate_kwargs, **kwargs) for item in items)
         made = dict(self.defaults)
         options = {**(made.pop("generate_kwargs", None) or {}), **kwargs, **(generate_kwargs or {})}
         options = {**made, **options}
@@ -342,6 +351,7 @@ class AutomaticSpeechRecognitionPipeline:
         if timed not in (None, False, True, "word"):
             raise ArgumentError(f"return_timestamps={timed!r}: expected True, False or 'word'")
         config = options.pop("generation_config", None)
+        self.model._take_forced(options, options, config)
         known = {k for k, v in merged(self.model.generation_config, config, options).items() if v is not None}
         if "num_beams" not in known:
             options["num_beams"] = _BEAMS
@@ -447,7 +457,7 @@ def pipeline(task: Optional[str] = None, model: Any = None, config: Any = None, 
     if model is None:
         raise ValueError("pipeline() needs a model: a directory, a .gguf file, a hub id in the local cache, or an open model")
     if config is not None:
-        notice("pipeline() ignores config: the configuration of a model is that of its files", stacklevel=2)
+        notice("pipeline() ignores config: the configuration of a model is that of its files")
     if task is None:
         kind = getattr(model, "config", None) or PretrainedConfig.from_pretrained(model)
         task = "automatic-speech-recognition" if getattr(kind, "model_type", "") == "whisper" else "text-generation"

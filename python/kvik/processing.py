@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 import numpy as np
 
 from . import hub
-from ._arrays import like, tensors, to_numpy, want_torch
+from ._arrays import is_torch, like, tensors, to_numpy, want_torch
 from ._lib import address, check, lib
 from .batch_encoding import BatchEncoding
 from .configuration import read_config
@@ -28,6 +28,16 @@ _FEATURES = (_PROCESSOR, "preprocessor_config.json")  # files that say how featu
 
 class BatchFeature(BatchEncoding):
     """Features and masks by name: ``f["input_features"]``, ``f.input_features``, ``model.generate(**f)``."""
+
+    def to(self, *args: Any, **kwargs: Any) -> "BatchFeature":
+        """Returns itself.  A dtype of torch, ``f.to(device, torch.float16)``, casts tensors of floats; kvik computes in float32."""
+        given = [*args, kwargs.get("device"), kwargs.get("dtype")]
+        dtype = next((x for x in given if type(x).__name__ == "dtype"), None)
+        super().to(next((x for x in given if x is not None and x is not dtype), None))
+        for name, value in self.data.items():
+            if dtype is not None and is_torch(value) and value.is_floating_point():
+                self.data[name] = value.to(dtype)
+        return self
 
 
 def _read(path: str) -> Dict[str, Any]:
@@ -128,7 +138,7 @@ class WhisperFeatureExtractor:
         them as they are, which gives features of another loudness), or for several channels.
         """
         if sampling_rate is None:
-            notice("features without sampling_rate: the samples are taken for 16 000 a second", stacklevel=2)
+            notice("features without sampling_rate: the samples are taken for 16 000 a second")
         elif sampling_rate != self.sampling_rate:
             raise ValueError(f"the samples have a sampling rate of {sampling_rate}; the model hears {self.sampling_rate}. "
                              "Resample them first, or give the file to pipeline('automatic-speech-recognition')")

@@ -226,6 +226,7 @@ class SpeechSeq2SeqModel(Seq2SeqModel):
                     "compression_ratio_threshold": compression_ratio_threshold, "logprob_threshold": logprob_threshold,
                     "no_speech_threshold": no_speech_threshold}
             options = {name: value if value is not None else values.get(name) for name, value in said.items()}
+            self._take_forced(options, kwargs, generation_config)
             if options["task"] not in (None, "transcribe", "translate"):
                 raise ArgumentError(f"task {options['task']!r}: 'transcribe' and 'translate' are supported")
             if num_segment_frames not in (None, self._window()):
@@ -259,9 +260,29 @@ class SpeechSeq2SeqModel(Seq2SeqModel):
             texts = self._hear(source, options, attention_mask, kwargs, monitor_progress)
             return self._answer(texts, source.torch, bool(return_token_timestamps), bool(return_segments or want_dict))
 
+    def _take_forced(self, options: Dict[str, Any], kwargs: Dict[str, Any], config: Any) -> None:
+        """Takes forced_decoder_ids, [(position, id), ...], for a language and a task where options have neither.
+
+        Older programs say them so, in kwargs, in a generation_config, or in model.config.  Raises ArgumentError for other tokens.
+        """
+        given = kwargs.pop("forced_decoder_ids", None) or merged(None, config, {}).get("forced_decoder_ids")
+        if options.get("language") is not None or options.get("task") is not None:
+            return
+        known = {i: ("language", token[2:-2]) for token, i in (self._says("lang_to_id") or {}).items()}
+        known.update({i: ("task", name) for name, i in (self._says("task_to_id") or {}).items()})
+        for entry in given or self._says("forced_decoder_ids") or ():
+            token = entry[1] if isinstance(entry, (list, tuple)) and len(entry) == 2 else entry
+            if token in known:
+                name, value = known[token]
+                options[name] = value
+            elif given and token is not None and token != self._says("no_timestamps_token_id"):
+                raise ArgumentError(f"forced_decoder_ids has {entry!r}, which is no language and no task of the model; use language= "
+                                    "and task=")
+
     def _completed(self, options: Dict[str, Any], config: Any = None) -> Dict[str, Any]:
         """Returns the options of a transcript with what the call does not say: of a generation_config, else of the model's own."""
         values = merged(self.generation_config, config, {k: v for k, v in options.items() if v is not None})
+        self._take_forced(values, options, config)
         values["max_new_tokens"] = values.get("max_new_tokens") or self._given(options, config, "max_length")
         return {**options, **{n: values[n] for n in (*_OF_SPEECH, *_BEAMS, "max_new_tokens") if values.get(n) is not None}}
 

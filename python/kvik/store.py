@@ -133,7 +133,7 @@ class ModelHandle:
         call("kvik_model_open_with", encode(path), ctypes.byref(options), ctypes.byref(pointer))
         self.pointer = pointer
         for text in said:
-            notice(text, stacklevel=4)
+            notice(text)
         self._lock = threading.Lock()
         self._idle: List["Store"] = []  # the newest last
         with _open_lock:

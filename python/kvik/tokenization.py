@@ -403,7 +403,7 @@ class PreTrainedTokenizer(Vocabulary, Chats):
         if "_bpe" not in self.__dict__:
             self.__dict__["_bpe"] = is_bpe(self.name_or_path)
             if self.__dict__["_bpe"]:
-                notice("clean_up_tokenization_spaces=True has no effect: the spaces of BPE tokens are those of the text", stacklevel=4)
+                notice("clean_up_tokenization_spaces=True has no effect: the spaces of BPE tokens are those of the text")
         return text if self.__dict__["_bpe"] else _clean(text)
 
     def batch_decode(self, sequences: Any, skip_special_tokens: bool = False,

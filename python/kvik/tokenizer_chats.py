@@ -62,7 +62,7 @@ class Chats:
             if continue_final_message:
                 raise ValueError("return_assistant_tokens_mask=True and continue_final_message=True exclude each other")
             if template is not None and not re.search(r"\{%[-+]?\s*generation\s*[-+]?%\}", template):
-                notice("the chat template has no {% generation %}, so assistant_masks holds only zeros", stacklevel=2)
+                notice("the chat template has no {% generation %}, so assistant_masks holds only zeros")
             return_dict = True
         conversation = getattr(conversation, "messages", conversation)
         batched = isinstance(conversation, (list, tuple)) and bool(conversation) and (

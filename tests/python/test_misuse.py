@@ -270,6 +270,10 @@ class Misuse(unittest.TestCase):
         with self.assertRaises(kvik.KvikError):
             kvik.AutoTokenizer.from_pretrained(self.model.name_or_path)  # the golden models have none
 
+    def test_no_scores(self):
+        with self.assertRaisesRegex(TypeError, "must return the scores"):
+            self.model.generate(IDS, max_new_tokens=2, logits_processor=[lambda ids, scores: None])
+
     def test_no_caches(self):
         """What is no cache is named, with what was meant."""
         for wrong, hint in (("static", "cache_implementation='static'"), (kvik.DynamicCache, r"make one: DynamicCache\("), (5, "builtins.int")):

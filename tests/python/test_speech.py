@@ -67,6 +67,9 @@ class Speech(unittest.TestCase):
             got = kvik.WhisperFeatureExtractor(feature_size=bins)(SOUND, sampling_rate=16000).input_features
             self.assertEqual(got.shape, (1, bins, 3000))
             self.assertLess(np.abs(got[0][part] - saved[name]).max(), 1e-4)
+        with self.assertWarnsRegex(UserWarning, "16 000") as warned:
+            self.processor(SOUND)
+        self.assertEqual(os.path.basename(warned.filename), "test_speech.py")  # the line that can be changed
         both = self.processor.feature_extractor([SOUND, SOUND[:20000]], sampling_rate=16000, truncation=False, padding="longest",
                                                 return_attention_mask=True)
         self.assertEqual(both["input_features"].shape, (2, 8, 300))
@@ -238,6 +241,43 @@ class Speech(unittest.TestCase):
         beams = [asr(TONE, return_timestamps=True, num_beams=n, max_new_tokens=9)["text"] for n in (1, 4)]
         self.assertNotEqual(*beams)
         self.assertEqual(self.model.transcribe(TONE, return_timestamps=True, num_beams=4, max_new_tokens=9)["text"], beams[1])
+
+    def test_forced(self):
+        """forced_decoder_ids, as older programs say a language and a task, wherever Transformers reads them."""
+        features, asr = self.features(), kvik.pipeline(model=self.model)
+        forced = self.processor.get_decoder_prompt_ids(language="german", task="translate")
+        want = self.model.generate(features, language="german", task="translate").tolist()
+        self.assertNotEqual(self.model.generate(features).tolist(), want)
+        self.assertEqual(self.model.generate(features, forced_decoder_ids=forced).tolist(), want)
+        self.assertEqual(self.model.generate(features, generation_config=kvik.GenerationConfig(
+            **{**self.model.generation_config.to_dict(), "forced_decoder_ids": forced})).tolist(), want)
+        self.assertEqual(self.model.generate(features, forced_decoder_ids=forced, language="en").tolist(),
+                         self.model.generate(features, language="en").tolist())
+        text = asr(SOUND[:12000], language="german", task="translate")
+        self.assertEqual(asr(SOUND[:12000], generate_kwargs={"forced_decoder_ids": forced}), text)
+        for where in ("config", "generation_config"):
+            other = copy.deepcopy(self.model)
+            setattr(getattr(other, where), "forced_decoder_ids", [[1, 333], [2, 335]])
+            self.assertEqual(other.generate(features).tolist(), want)
+            self.assertEqual(kvik.pipeline(model=other)(SOUND[:12000]), text)
+            setattr(getattr(other, where), "forced_decoder_ids", [[1, None], [2, 336]])  # of the first files of Whisper
+            self.assertEqual(other.generate(features).tolist(), self.model.generate(features, task="transcribe").tolist())
+        with self.assertRaisesRegex(kvik.ArgumentError, r"forced_decoder_ids has \(1, 7\)"):
+            self.model.generate(features, forced_decoder_ids=[(1, 7)])
+
+    def test_data_sets(self):
+        class Data:
+            def __getitem__(self, i):
+                return {"array": SOUND[:9000 + i], "sampling_rate": 16000}
+
+            def __len__(self):
+                return 2
+        asr = kvik.pipeline(model=self.model)
+        want = [asr(SOUND[:9000]), asr(SOUND[:9001])]
+        self.assertEqual(list(asr(SOUND[:9000 + i] for i in range(2))), want)
+        self.assertEqual(list(asr(Data())), want)
+        heard = self.processor(SOUND[:9000], sampling_rate=16000)
+        self.assertIs(heard.to("cpu", dtype=np.dtype(np.float16)), heard)
 
     def test_samples(self):
         """Integers are scaled and channels are told from samples; nothing is heard as something else."""

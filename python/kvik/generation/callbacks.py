@@ -130,6 +130,8 @@ class Callbacks(Interruptible):
             out = given
             for processor in self.processors:
                 out = processor(tokens, out, row) if getattr(processor, "_kvik_row", False) else processor(tokens, out)
+            if out is None:
+                raise TypeError("a logits processor returned None; it must return the scores")
             result = to_numpy(out, np.float32).reshape(-1)
             if result.size != vocab:
                 raise ValueError(f"a logits processor returned {result.size} scores for {vocab} tokens")

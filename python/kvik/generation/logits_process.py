@@ -466,7 +466,7 @@ def settle(processors: List[Any], values: Dict[str, Any]) -> Dict[str, Any]:
         name = getattr(processor, "_option", None) if isinstance(processor, _OfLibrary) else None
         if name is None or values.get(name) is None:
             continue
-        notice(f"generate() got a {type(processor).__name__}, so the option {name} has no effect", stacklevel=5)
+        notice(f"generate() got a {type(processor).__name__}, so the option {name} has no effect")
         values = {k: v for k, v in values.items() if k != name}
     return values
 

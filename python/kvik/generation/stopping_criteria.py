@@ -118,5 +118,5 @@ def validate_stopping_criteria(stopping_criteria: StoppingCriteriaList, max_leng
     if out.max_length is None:
         out.append(MaxLengthCriteria(max_length))
     elif out.max_length != max_length:
-        notice(f"the criteria end a text at {out.max_length} tokens, max_length is {max_length}", stacklevel=2)
+        notice(f"the criteria end a text at {out.max_length} tokens, max_length is {max_length}")
     return out

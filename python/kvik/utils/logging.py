@@ -6,11 +6,13 @@ The variable TRANSFORMERS_VERBOSITY sets the level at the start: "debug", "info"
 import functools
 import logging as _logging
 import os
+import sys
 import warnings
 from logging import CRITICAL, DEBUG, ERROR, FATAL, INFO, NOTSET, WARN, WARNING
 from typing import Any, Dict, Optional
 
 _LEVELS: Dict[str, int] = {"detail": DEBUG, "debug": DEBUG, "info": INFO, "warning": WARNING, "error": ERROR, "critical": CRITICAL}
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _HANDLER = _logging.StreamHandler()
 _HANDLER.setFormatter(_logging.Formatter("[kvik] %(message)s"))
 
@@ -141,10 +143,17 @@ def _advise(logger: _logging.Logger, *args: Any, **kwargs: Any) -> None:
         logger.warning(*args, **{"stacklevel": 2, **kwargs})
 
 
-def notice(text: str, stacklevel: int) -> None:
-    """Gives a notice of the package as a warning of Python, unless the level is above WARNING."""
-    if get_verbosity() <= WARNING:
-        warnings.warn(text, stacklevel=stacklevel + 1)
+def notice(text: str) -> None:
+    """Gives a notice of the package as a warning of Python, at the line of the program that called it.
+
+    Gives none if the level is above WARNING.
+    """
+    if get_verbosity() > WARNING:
+        return
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, stacklevel=level)
 
 
 __all__ = [
