@@ -150,24 +150,24 @@ INLINE vi k_codes(enum dtype t, uint32_t b, vi low, vi high)
     return vb_or(q, vi_shl(vb_and1(vb_shr(high, (int)b), 1), 2));
 }
 
-/* Columns 4i..4i+3 as a product takes them. */
+/* Columns 4i..4i+3 to where a product takes them; ascending, since put_bytes may join neighbours. */
 INLINE void codes_at(enum dtype t, const struct codes *c, uint32_t i, vi *w)
 {
     const vi *v = c->low;
     if (block_is_k(t)) {
-        put_bytes(w, 0, k_codes(t, c->u, v[i], c->high[i]));
+        put_bytes(w, i, k_codes(t, c->u, v[i], c->high[i]));
     } else if (t == DT_Q8_0) {
-        put_bytes(w, 0, SIGNED_CODES ? v[i] : vb_xor1(v[i], 0x80)); /* signed, or plus 128 */
+        put_bytes(w, i, SIGNED_CODES ? v[i] : vb_xor1(v[i], 0x80)); /* signed, or plus 128 */
     } else if ((t == DT_Q4_0 || t == DT_Q4_1) && !QUADS) {
-        w[0] = vi_and(i < 4 ? v[i] : vb_shr(v[i - 4], 4), 0x000f000f);
-        w[1] = i < 4 ? vi_and(vb_shr(v[i], 8), 0x000f000f) : vb_shr(v[i - 4], 12);
+        w[2 * i] = vi_and(i < 4 ? v[i] : vb_shr(v[i - 4], 4), 0x000f000f);
+        w[2 * i + 1] = i < 4 ? vi_and(vb_shr(v[i], 8), 0x000f000f) : vb_shr(v[i - 4], 12);
     } else {
         vi q = vb_and1(i < 4 ? v[i] : vb_shr(v[i - 4], 4), 15);
         if (t == DT_MXFP4)
             q = vb_lookup(block_e2m1_plus12, q);
         else if (t == DT_Q5_0 || t == DT_Q5_1)
             q = vb_or(q, fifth_bits(vi_shr(c->bits, (int)(4 * i))));
-        put_bytes(w, 0, q);
+        put_bytes(w, i, q);
     }
 }
 
@@ -205,7 +205,7 @@ INLINE void block_some(enum dtype t, const struct pass *p, uint32_t first, int t
         }
         PAIRS for (uint32_t k = h * pieces; k < (h + 1) * pieces; k++)
         {
-            if (FEW && k % 2 == 0) codes_at(t, c, k / 2, w + k); /* four columns are two pieces */
+            if (FEW && k % 2 == 0) codes_at(t, c, k / 2, w); /* four columns are two pieces */
             UNROLL for (int i = 0; i < tokens; i++) piece_dot(acc[i], w, q[i], k);
             if (IN_REGISTERS) ask_some(r, k);
         }
@@ -228,7 +228,7 @@ INLINE void block_tokens(enum dtype t, const struct pass *p, uint32_t b, const s
         block_some(t, p, 0, (int)p->n, b, c, w, d, m, r);
         return;
     }
-    UNROLL for (uint32_t k = 0; k < 8; k++) codes_at(t, c, k, w + k * CODES / 8);
+    UNROLL for (uint32_t k = 0; k < 8; k++) codes_at(t, c, k, w);
     if (p->n >= VEC_MANY) block_some(t, p, i, VEC_MANY, b, c, w, d, m, r);
     for (i = p->n < VEC_MANY ? 0 : VEC_MANY; i + VEC_MANY <= p->n; i += VEC_MANY)
         block_some(t, p, i, VEC_MANY, b, c, w, d, m, (struct request){0, 0});
