@@ -136,12 +136,21 @@ class Layers(_Base):
         """Returns the kinds of the layers by the configuration; None: all are full, or as the settings say."""
         if self._settings.cache_implementation in ("sink", "sliding_window"):
             return None
-        kinds = self._of_model[0] if self._of_model else layer_kinds(self._text_config())
+        model = self._shapes()
+        kinds = model[0] if model else layer_kinds(self._text_config())
         return [k if k in _WINDOWS else "full_attention" for k in kinds] if kinds else None
 
     def _window(self, kinds: Optional[List[str]]) -> Optional[int]:
         """Returns the window of the layers that have one."""
-        return self._of_model[1] if self._of_model else window_of(self._text_config(), kinds)
+        model = self._shapes()
+        return model[1] if model else window_of(self._text_config(), kinds)
+
+    def _shapes(self) -> Optional[Tuple[List[str], Optional[int]]]:
+        """Returns the kinds of the layers and the window of the model of kvik that computed the rows, or None."""
+        if self._batch is None:
+            return self._of_model
+        described = self._described()
+        return [x["kind"] for x in described], max((x["window"] for x in described), default=0) or None
 
     def _described(self) -> List[Dict[str, Any]]:
         """Returns what the library says of the layers of the model that has computed the rows."""
@@ -246,11 +255,16 @@ class Layers(_Base):
     def get_mask_sizes(self, query_length: Any, layer_idx: int = 0) -> Tuple[int, int]:
         """Returns the columns that an update of so many rows returns, and the position of the first."""
         n = len(query_length) if np.ndim(query_length) else int(query_length)  # older releases give the positions of the rows
-        if self._batch is not None or self._session is not None:
+        if self._session is not None:
             return self.get_seq_length(layer_idx) + n, 0
         layer_idx = self._counting(layer_idx)
         rows = self._unbound
-        if rows is None:
+        if self._batch is not None:  # of what update() would make of it, the lengths alone matter
+            shape = self._described()[layer_idx]
+            zeros = np.zeros((1, max(shape["kv_heads"], 1), self.get_seq_length(), max(shape["head_dim"], 1)), np.float32)
+            rows = self._empty_unbound(1, layer_idx)
+            rows.fill(layer_idx, zeros, zeros)
+        elif rows is None:
             adopt_transformers()
             held = self._held or []
             rows = self._empty_unbound(max((k.shape[0] for k, _ in held), default=1), max(layer_idx, len(held) - 1))

@@ -237,8 +237,7 @@ class Cache(Layers):
             if self._batch is not None:
                 held = legacy.of_batch(self._batch)
                 passed = {i: (self._batch.length - k.shape[2], 0) for i, (k, _) in enumerate(held)}
-                described = self._described()
-                self._of_model = [x["kind"] for x in described], max((x["window"] for x in described), default=0) or None
+                self._of_model = self._shapes()
             rows = self._empty_unbound(batch, max(layer, len(held) - 1))
             for i, (k, v) in enumerate(held):
                 rows.fill(i, k, v, passed.get(i, (0, 0)))

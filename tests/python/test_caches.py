@@ -610,10 +610,11 @@ class Bound(unittest.TestCase):
                     np.testing.assert_array_equal(run(ids[:, 39:], past_key_values=cache).logits, want)
                     self.assertEqual(cache.get_seq_length(), 41)
                 last = [(k[:, :, -1:], v[:, :, -1:]) for k, v in bound]
-                for _ in range(2):
+                for extra in range(2):
                     for i, (k, v) in enumerate(last):
+                        sizes = [c.get_mask_sizes(1, i) for c in (bound, filled)]  # what the next update will return
                         got, expect = (np.array(c.update(k, v, i)) for c in (bound, filled))
-                        self.assertEqual(got.shape, expect.shape)
+                        self.assertEqual((got.shape, *sizes), (expect.shape, *[(got.shape[3], 40 + extra - got.shape[3])] * 2))
                         seen = -8 if name == "llama4" else None  # of its chunk; a model of kvik keeps no others
                         np.testing.assert_array_equal(got[..., seen:, :], expect[..., seen:, :])
                         self.assertEqual(*((c.get_seq_length(i), c.get_query_offset(i), c.get_mask_sizes(2, i)) for c in (bound, filled)))
