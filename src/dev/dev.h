@@ -88,7 +88,8 @@ struct dev_limits {
 int dev_reserve(struct dev *d, const struct dev_limits *lim);
 
 /* Memory.  Floats, ids and weights that operations read or write lie in memory of the device: where these functions say.  The
- * host reaches it by dev_put and dev_get alone.  (The arrays of a view are memory of the host still.)  On the CPU it is memory of the host, and an array is its own mirror; so nothing is copied there. */
+ * host reaches it by dev_put and dev_get alone.  On the CPU it is memory of the host, and an array is its own mirror; so
+ * nothing is copied there. */
 /* Returns n zeroed bytes that live as long as the device, aligned to 64; NULL with an error set. */
 void *dev_alloc(struct dev *d, size_t n);
 /* Returns where operations see n bytes of the host that never change: weights.  Valid while both live; NULL as above. */

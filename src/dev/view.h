@@ -92,6 +92,14 @@ struct kv_form {
     const uint32_t *table;
     size_t offset[KV_MAX_PLANES]; /* of a plane inside a page */
 };
+/* Arrays of views lie in blocks of n values in memory of the host.  A device that cannot read them there finds the value
+ * host[i] at at[i]; the store puts all of a step there before the first view of the step. */
+struct kv_block {
+    const uint32_t *host;
+    uint32_t *at;
+    size_t n;
+};
+#define KV_BLOCKS 4u
 struct dev;
 struct kv_view {     /* one piece of one site; resident groups have one piece */
     struct dev *dev; /* the pages are memory of this device; NULL: of the host */
@@ -115,5 +123,6 @@ struct kv_view {     /* one piece of one site; resident groups have one piece */
     const uint32_t *dst;
     /* [encode][2] {lane, tile}: tiles whose last row is written in this step */
     const uint32_t *enc;
-    const uint32_t *from; /* [lane] state groups: page to read, 0: zeros */
+    const uint32_t *from;             /* [lane] state groups: page to read, 0: zeros */
+    struct kv_block block[KV_BLOCKS]; /* where the arrays and tables above lie; n 0: unused */
 };

@@ -21,14 +21,16 @@ struct group {
     uint32_t rows[FORMS];     /* per page; state pages count as one row */
     uint32_t stride[FORMS];
     size_t offset[FORMS][KV_MAX_PLANES];
-    uint32_t *table[FORMS]; /* [n_contents][stride] for the contents that steps may name */
-    uint32_t keep_rows;     /* leading rows that stay raw for ever: sinks and lead */
-    bool forgets;           /* the group is a state, or drops the rows below the reach */
+    uint32_t *table[FORMS];        /* [n_contents][stride] for the contents that steps may name */
+    struct kv_block tables[FORMS]; /* the same */
+    uint32_t keep_rows;            /* leading rows that stay raw for ever: sinks and lead */
+    bool forgets;                  /* the group is a state, or drops the rows below the reach */
     /* a codec that changes values, so a row must be read in the form that the edge says */
     bool lossy;
     uint32_t sum[FORMS]; /* pages that the step now beginning takes */
     /* the view's arrays */
-    uint32_t counts[3];
+    struct kv_block arrays;         /* all that follow, the first of which is owned */
+    uint32_t *counts;               /* [3] */
     uint32_t *len, *from;           /* [max_seqs] */
     uint32_t *lo, *hi, *edge, *dst; /* [max_tokens] */
     uint32_t *enc;                  /* [max_tokens / tile + max_seqs][2] */
@@ -144,6 +146,7 @@ struct kv_step {
     uint32_t n_spans, n_tokens, n_changes;
     struct step_span *span; /* [max_seqs] */
     struct change *change;  /* [n_change_max] */
+    struct kv_block arrays; /* the three that follow, the first of which is owned */
     uint32_t *slot;         /* [max_seqs] */
     uint32_t *lane, *pos;   /* [max_tokens] */
     uint32_t *given;        /* [n_sites] pieces that kv_next has shown since it last returned 0 */

@@ -2,6 +2,7 @@
  *
  * step_fill writes the arrays of the views once per step.  kv_next only adds the address of a site. */
 #include "base/trace.h"
+#include "dev/dev.h"
 #include "kv/kv_int.h"
 
 #include <string.h>
@@ -58,6 +59,25 @@ static void fill_writes(struct kv_step *st, struct group *g, const struct step_s
     }
 }
 
+static void put(struct kv *kv, const struct kv_block *b, size_t from, size_t n)
+{
+    dev_put(kv->dev, b->at + from, b->host + from, n * sizeof *b->at);
+}
+
+/* Lets the device see the arrays of a group, and of its tables the rows of the step. */
+static void put_group(struct kv_step *st, struct group *g)
+{
+    struct kv *kv = st->kv;
+    put(kv, &g->arrays, 0, g->arrays.n);
+    for (uint32_t i = 0; i < FORMS * st->n_spans; i++) {
+        const struct step_span *sp = &st->span[i / FORMS];
+        const struct seq *s = &kv->seq[sp->seq];
+        uint32_t f = i % FORMS, rows = s->len + sp->rows.n;
+        if (g->c.policy.kind == KV_FROZEN) rows = st->cross ? sp->rows.n : s->cross;
+        put(kv, &g->tables[f], (size_t)sp->seq * g->stride[f], table_used(g, f, rows));
+    }
+}
+
 void step_fill(struct kv_step *st, const struct kv_span *span)
 {
     struct kv *kv = st->kv;
@@ -90,7 +110,9 @@ void step_fill(struct kv_step *st, const struct kv_span *span)
                 fill_rows(st, g, sp, i);
             if (step_writes(st, g)) fill_writes(st, g, sp, i);
         }
+        put_group(st, g);
     }
+    put(kv, &st->arrays, 0, st->arrays.n);
     memset(st->given, 0, kv->n_sites * sizeof *st->given);
 }
 
@@ -149,7 +171,8 @@ int kv_next(struct kv_step *st, uint32_t site, struct kv_view *v)
                           .edge = g->edge,
                           .dst = g->dst,
                           .enc = g->enc,
-                          .from = g->from};
+                          .from = g->from,
+                          .block = {g->arrays, st->arrays, g->tables[RAW], g->tables[SEALED]}};
     view_form(g, RAW, site, &v->raw);
     view_form(g, SEALED, site, &v->sealed);
     for (uint32_t i = 0; i < g->c.n_planes; i++) {

@@ -295,6 +295,31 @@ size_t kv_staging_bytes(const struct kv_config *c)
     return sketch(c, SIZE_MAX, &staging, &least) < 0 ? SIZE_MAX : staging;
 }
 
+/* Declares arrays that lie side by side in a block.  The first one is to be freed. */
+struct part {
+    uint32_t **at;
+    size_t n;
+};
+static int block_arrays(struct kv *kv, const struct part *part, size_t n, struct kv_block *b)
+{
+    uint32_t *all = NULL;
+    b->n = 0;
+    for (size_t i = 0; i < n; i++)
+        b->n += part[i].n;
+    TRY(kv_array(kv, &all, b->n, sizeof *all));
+    b->host = all;
+    for (size_t i = 0; all && i < n; all += part[i++].n)
+        *part[i].at = all;
+    return 0;
+}
+
+/* Finds out where the device of the store sees a block. */
+static int block_open(struct kv *kv, struct kv_block *b)
+{
+    b->at = dev_mirror(kv->dev, b->host, b->n * sizeof *b->at);
+    return b->at ? 0 : ERR_NOMEM;
+}
+
 static int group_arrays(struct kv *kv, struct group *g)
 {
     const struct kv_group *c = &g->c;
@@ -305,13 +330,11 @@ static int group_arrays(struct kv *kv, struct group *g)
     g->stride[SEALED] = c->seal.tile ? kv->max_len / c->seal.tile : 0;
     kv->has_frozen |= c->policy.kind == KV_FROZEN;
     size_t encodes = (size_t)tokens / g->rows[SEALED] + seqs;
-    TRY(kv_array(kv, &g->len, seqs, sizeof(uint32_t)));
-    TRY(kv_array(kv, &g->from, seqs, sizeof(uint32_t)));
-    TRY(kv_array(kv, &g->lo, tokens, sizeof(uint32_t)));
-    TRY(kv_array(kv, &g->hi, tokens, sizeof(uint32_t)));
-    TRY(kv_array(kv, &g->edge, tokens, sizeof(uint32_t)));
-    TRY(kv_array(kv, &g->dst, tokens, sizeof(uint32_t)));
-    TRY(kv_array(kv, &g->enc, c->seal.tile ? encodes : 1, 2 * sizeof(uint32_t)));
+    struct part part[] = {{&g->counts, 3},   {&g->len, seqs},
+                          {&g->from, seqs},  {&g->lo, tokens},
+                          {&g->hi, tokens},  {&g->edge, tokens},
+                          {&g->dst, tokens}, {&g->enc, 2 * (c->seal.tile ? encodes : 1)}};
+    TRY(block_arrays(kv, part, countof(part), &g->arrays));
     /* the changes of one step: new blocks, one copy per sequence, tiles; states are in dst */
     if (!state) kv->n_change_max += tokens / c->rows + 3 * seqs;
     if (c->seal.tile) kv->n_change_max += tokens / c->seal.tile;
@@ -324,7 +347,11 @@ static int group_open(struct kv *kv, struct group *g)
     for (uint32_t f = 0; f < FORMS; f++) {
         g->table[f] = mem_array((size_t)kv->n_contents * MAX(g->stride[f], 1), sizeof(uint32_t));
         if (!g->table[f]) return ERR_NOMEM;
+        g->tables[f] = (struct kv_block){.host = g->table[f],
+                                         .n = (size_t)kv->n_contents * MAX(g->stride[f], 1)};
+        TRY(block_open(kv, &g->tables[f]));
     }
+    TRY(block_open(kv, &g->arrays));
     for (uint32_t i = 0; i < g->c.n_sites; i++)
         kv->site_group[g->c.site0 + i] = (uint32_t)(g - kv->group);
     return 0;
@@ -361,9 +388,9 @@ static int step_arrays(struct kv *kv)
     struct kv_step *st = &kv->step;
     TRY(kv_array(kv, &st->span, kv->max_seqs, sizeof *st->span));
     TRY(kv_array(kv, &st->change, MAX(kv->n_change_max, 1u), sizeof *st->change));
-    TRY(kv_array(kv, &st->slot, kv->max_seqs, sizeof *st->slot));
-    TRY(kv_array(kv, &st->lane, kv->max_tokens, sizeof *st->lane));
-    TRY(kv_array(kv, &st->pos, kv->max_tokens, sizeof *st->pos));
+    struct part part[] = {
+        {&st->slot, kv->max_seqs}, {&st->lane, kv->max_tokens}, {&st->pos, kv->max_tokens}};
+    TRY(block_arrays(kv, part, countof(part), &st->arrays));
     return kv_array(kv, &st->given, kv->n_sites, sizeof *st->given);
 }
 
@@ -418,6 +445,7 @@ static int store_open(struct kv *kv, const struct kv_config *c)
     age_open(kv);
     for (uint32_t i = 0; i < kv->n_groups; i++)
         TRY(group_open(kv, &kv->group[i]));
+    TRY(block_open(kv, &kv->step.arrays));
     for (uint32_t i = 0; i < kv->max_seqs; i++) {
         kv->slot[i].seq = KV_NONE;
         kv->slot[i].stash = kv->stash + (size_t)i * FORMS * kv->n_groups;
@@ -522,13 +550,7 @@ void kv_close(struct kv *kv)
         struct group *g = &kv->group[i];
         for (uint32_t f = 0; f < FORMS; f++)
             mem_free(g->table[f]);
-        mem_free(g->len);
-        mem_free(g->from);
-        mem_free(g->lo);
-        mem_free(g->hi);
-        mem_free(g->edge);
-        mem_free(g->dst);
-        mem_free(g->enc);
+        mem_free(g->counts);
     }
     age_close(kv);
     index_close(kv);
@@ -546,8 +568,6 @@ void kv_close(struct kv *kv)
     mem_free(kv->step.span);
     mem_free(kv->step.change);
     mem_free(kv->step.slot);
-    mem_free(kv->step.lane);
-    mem_free(kv->step.pos);
     mem_free(kv->step.given);
     mem_free(kv->group);
     mem_free(kv->site_group);

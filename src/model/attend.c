@@ -10,11 +10,13 @@ struct attend_room {
     struct attend_room *next;
     uint32_t heads, dim, dim_v;
     uint32_t stride, lanes; /* blocks of a lane's table; rows of the table */
-    unsigned char *base;  /* [stride + lanes] blocks of KV_STRIP rows: every span begins a block */
-    uint32_t *table;      /* [lanes][stride] */
-    uint32_t *slot, *len; /* [lanes] */
+    unsigned char *base; /* [stride + lanes] blocks of KV_STRIP rows: every span begins a block */
+    struct graph_table arrays; /* those that follow: */
+    size_t n_arrays;
+    uint32_t *table;                             /* [lanes][stride] */
+    uint32_t *slot, *len;                        /* [lanes] */
     uint32_t *lane, *pos, *lo, *hi, *edge, *dst; /* [tokens] */
-    uint32_t counts[3];
+    uint32_t *counts;                            /* [3] */
     struct kv_view view;
 };
 
@@ -28,14 +30,20 @@ static bool rows_of(struct graph *g, struct attend_room *r)
     width = ((k + v) * ((size_t)r->stride + r->lanes) + tokens * sizeof(float) - 1) /
             (tokens * sizeof(float));
     r->base = (unsigned char *)graph_buffer(g, width);
-    r->table = graph_own(g, (size_t)r->lanes * r->stride, sizeof *r->table);
-    r->slot = graph_own(g, r->lanes, sizeof *r->slot);
-    r->len = graph_own(g, r->lanes, sizeof *r->len);
+    size_t cells = (size_t)r->lanes * r->stride;
+    r->n_arrays = cells + 2 * (size_t)r->lanes + 6 * tokens + 3;
+    r->arrays = graph_table(g, r->n_arrays * sizeof *r->table);
+    if (!r->base || !r->arrays.at) return false;
     uint32_t **each[] = {&r->lane, &r->pos, &r->lo, &r->hi, &r->edge, &r->dst};
-    bool all = r->base && r->table && r->slot && r->len;
+    r->table = r->arrays.host;
+    r->slot = r->table + cells;
+    r->len = r->slot + r->lanes;
+    r->counts = r->len + r->lanes;
     for (size_t i = 0; i < countof(each); i++)
-        all &= (*each[i] = graph_own(g, tokens, sizeof **each[i])) != NULL;
+        *each[i] = r->counts + 3 + i * tokens;
     r->view = (struct kv_view){
+        .dev = g->x->dev,
+        .block = {{r->arrays.host, r->arrays.at, r->n_arrays}},
         .raw = {.base = r->base,
                 .grain = k + v,
                 .rows = KV_STRIP,
@@ -58,7 +66,7 @@ static bool rows_of(struct graph *g, struct attend_room *r)
         .edge = r->edge,
         .dst = r->dst,
     };
-    return all;
+    return true;
 }
 
 static struct attend_room *room_of(struct graph *g, uint32_t heads, uint32_t dim, uint32_t dim_v)
@@ -107,6 +115,7 @@ static int attend_run(struct pass *p, const void *arg)
     const struct attend *a = arg;
     struct attend_room *r = a->room;
     place(r, p);
+    dev_put(p->dev, r->arrays.at, r->arrays.host, r->n_arrays * sizeof *r->table);
     dev_kv_write(p->dev, &r->view, 0, a->k, (size_t)r->heads * r->dim);
     dev_kv_write(p->dev, &r->view, 1, a->v, (size_t)r->heads * r->dim_v);
     dev_attention(p->dev, &r->view, &a->at);

@@ -6,7 +6,8 @@
  * who hands it an array of the host is told, and the process ends.  Memory holds NaN until something is put there, so an
  * array that is read before its dev_put shows in the results.
  *
- * Arrays of views are memory of the host here, as dev.h has it, and so are the pages of a store with a tier.  Devices are used by one thread at a time. */
+ * Kernels read the arrays of a view from memory of the device, too.  The pages of a store with a tier are memory of the host,
+ * as kv.h has it.  Devices are used by one thread at a time. */
 #include "dev/ops.h"
 
 #include <stdio.h>
@@ -330,12 +331,34 @@ static void h_experts(struct dev *d, enum dev_compute mode, const struct dev_exp
 }
 
 /* --- operations on views */
-static void pages(const struct dev *d, const struct kv_view *v)
+/* Returns where the device sees an array of a view. */
+static const uint32_t *seen(const struct kv_view *v, const uint32_t *host)
 {
-    if (!v->dev) return; /* memory of the host: rows of a step, or a store with a tier */
-    if (v->dev != d) abort();
-    in("blocks", v->raw.base, v->raw.grain);
-    if (v->sealed.rows) in("tiles", v->sealed.base, v->sealed.grain);
+    for (uint32_t i = 0; host && i < KV_BLOCKS; i++) {
+        const struct kv_block *b = &v->block[i];
+        if (host < b->host || host >= b->host + b->n) continue;
+        in("a block", b->at, b->n * sizeof *b->at);
+        return b->at + (host - b->host);
+    }
+    if (!host) return NULL;
+    fprintf(stderr, "hidden device: an array of a view is in no block\n");
+    abort();
+}
+
+/* Returns the view as kernels see it.  A store with a tier has memory of the host. */
+static struct kv_view view(const struct dev *d, const struct kv_view *host)
+{
+    struct kv_view v = *host;
+    if (!v.dev) return v;
+    if (v.dev != d) abort();
+    in("blocks", v.raw.base, v.raw.grain);
+    if (v.sealed.rows) in("tiles", v.sealed.base, v.sealed.grain);
+    const uint32_t **each[] = {&v.raw.table, &v.sealed.table, &v.counts, &v.slot, &v.len,
+                               &v.lane,      &v.pos,          &v.lo,     &v.hi,   &v.edge,
+                               &v.dst,       &v.enc,          &v.from};
+    for (size_t i = 0; i < countof(each); i++)
+        *each[i] = seen(host, *each[i]);
+    return v;
 }
 
 static void h_kv_write(struct dev *d, const struct kv_view *v, uint32_t plane, const float *x,
@@ -344,14 +367,14 @@ static void h_kv_write(struct dev *d, const struct kv_view *v, uint32_t plane, c
     const struct kv_shape *s = &v->shape[plane];
     uint32_t n = v->counts[1];
     if (n && v->first) floats("rows of the cache", x, (n - 1) * ldx + (size_t)s->heads * s->dim);
-    pages(d, v);
-    RUN(op->kv_write(cpu, v, plane, x, ldx));
+    struct kv_view at = view(d, v);
+    RUN(op->kv_write(cpu, &at, plane, x, ldx));
 }
 
 static void h_kv_seal(struct dev *d, const struct kv_view *v)
 {
-    pages(d, v);
-    RUN(op->kv_seal(cpu, v));
+    struct kv_view at = view(d, v);
+    RUN(op->kv_seal(cpu, &at));
 }
 
 static void attn(const struct kv_view *v, const struct dev_attn *a)
@@ -371,16 +394,16 @@ static void attn(const struct kv_view *v, const struct dev_attn *a)
 static void h_attention(struct dev *d, const struct kv_view *v, const struct dev_attn *a)
 {
     attn(v, a);
-    pages(d, v);
-    RUN(op->attention(cpu, v, a));
+    struct kv_view at = view(d, v);
+    RUN(op->attention(cpu, &at, a));
 }
 
 static void h_attention_probe(struct dev *d, const struct kv_view *v, const struct dev_attn *a,
                               const struct dev_probe *lane)
 {
     attn(v, a);
-    pages(d, v);
-    RUN(op->attention_probe(cpu, v, a, lane));
+    struct kv_view at = view(d, v);
+    RUN(op->attention_probe(cpu, &at, a, lane));
 }
 
 static void h_conv(struct dev *d, const struct kv_view *v, uint32_t plane, const struct dev_conv *a)
@@ -390,8 +413,8 @@ static void h_conv(struct dev *d, const struct kv_view *v, uint32_t plane, const
     floats("taps", a->w, (size_t)a->taps * a->channels);
     floats("biases of a convolution", a->bias, a->channels);
     floats("a convolution", a->out, n);
-    pages(d, v);
-    RUN(op->conv(cpu, v, plane, a));
+    struct kv_view at = view(d, v);
+    RUN(op->conv(cpu, &at, plane, a));
 }
 
 static void h_scan(struct dev *d, const struct kv_view *v, uint32_t plane, const struct dev_scan *a)
@@ -404,8 +427,8 @@ static void h_scan(struct dev *d, const struct kv_view *v, uint32_t plane, const
     floats("A of a scan", a->a, a->one_decay ? a->channels : (size_t)a->n * a->channels);
     floats("D of a scan", a->d, a->channels);
     floats("a scan", a->out, n * a->channels);
-    pages(d, v);
-    RUN(op->scan(cpu, v, plane, a));
+    struct kv_view at = view(d, v);
+    RUN(op->scan(cpu, &at, plane, a));
 }
 
 static void h_delta(struct dev *d, const struct kv_view *v, uint32_t plane,
@@ -420,8 +443,8 @@ static void h_delta(struct dev *d, const struct kv_view *v, uint32_t plane,
     floats("shares", a->beta, n * a->heads);
     floats("A of a delta rule", a->a, a->heads);
     floats("a delta rule", a->out, n * values);
-    pages(d, v);
-    RUN(op->delta(cpu, v, plane, a));
+    struct kv_view at = view(d, v);
+    RUN(op->delta(cpu, &at, plane, a));
 }
 
 static const struct dev_ops table = {.close = h_close,
