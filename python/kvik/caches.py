@@ -249,7 +249,7 @@ class Cache(Layers):
     def _empty_unbound(self, batch: int, layer: int) -> Unbound:
         """Makes a cache without a model that has this layer, and room for a batch."""
         kinds = self._kinds()
-        n = max(len(kinds or ()), self._expected() or _GUESS, layer + 1)
+        n = max(len(kinds or ()) or self._expected() or _GUESS, self._expected(), layer + 1)
         settings = with_window(self._settings, self._window(kinds))
         if kinds and len(kinds) < n:
             kinds = kinds + [kinds[-1]] * (n - len(kinds))

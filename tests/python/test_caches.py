@@ -591,6 +591,9 @@ class Bound(unittest.TestCase):
             copy_.update(part, part, i)
         with self.assertRaisesRegex(kvik.ArgumentError, "the input has 2 rows"):
             self.model(np.repeat(self.next, 2, 0), past_key_values=copy_)
+        small = kvik.DynamicCache(cache_memory="1M")  # which the layers of the model share, and no more
+        self.model(self.next, past_key_values=small)
+        small.update(part, part, 0)
         copy_.crop(40)  # a refused input leaves the rows to change
         np.testing.assert_array_equal(self.after(copy_), self.after(copy.deepcopy(self.cache)))
 
