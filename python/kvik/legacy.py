@@ -23,6 +23,8 @@ def to_layers(value: Any) -> Tuple[Layers, bool]:
     layers: Layers = []
     torch = False
     for i, layer in enumerate(value):
+        if not hasattr(layer, "__len__"):
+            raise ValueError(f"layer {i} of the legacy cache is of the type {type(layer).__name__}; expected keys and values")
         if len(layer) < 2:
             raise ValueError(f"layer {i} of the legacy cache has {len(layer)} arrays; expected keys and values")
         torch = torch or is_torch(layer[0])

@@ -19,6 +19,8 @@ from .utils.logging import notice
 
 # Classes of Transformers that pad on the left where a tokenizer's files do not say.
 _LEFT = {name + fast for name in ("LlamaTokenizer", "CodeLlamaTokenizer", "GemmaTokenizer", "CohereTokenizer") for fast in ("", "Fast")}
+# Arguments of a call that are not by name in its signature; the last two change nothing.
+_TAKES = ("split_special_tokens", "max_target_length", "clean_up_tokenization_spaces", "verbose")
 _INTS = ctypes.POINTER(ctypes.c_int32)
 
 
@@ -213,6 +215,9 @@ class PreTrainedTokenizer(Vocabulary, Chats):
         """
         if text is None and text_target is None:
             raise ValueError("text is a str or a list of them, and there is none")
+        unknown = [k for k in kwargs if k not in _TAKES]
+        if unknown:
+            notice(f"a tokenizer ignores {', '.join(unknown)}: it has no such argument")
         fit = Fit(self, padding, truncation, max_length, padding_side, pad_to_multiple_of, stride)
         wanted = Wanted(return_tensors, self._wants("token_type_ids", return_token_type_ids),
                         self._wants("attention_mask", return_attention_mask), return_special_tokens_mask, return_offsets_mapping,

@@ -578,6 +578,8 @@ class Bound(unittest.TestCase):
         out = self.model(self.next, past_key_values=legacy)
         self.assertIsInstance(out.past_key_values, tuple)
         self.assertEqual(out.past_key_values[0][0].shape[2], 41)
+        with self.assertRaisesRegex(ValueError, "layer 0 .* NoneType"):
+            self.model(self.next, past_key_values=(None, None))
 
     def test_own_model(self):
         """A cache that kvik filled goes on in a model that is written elsewhere, and back."""

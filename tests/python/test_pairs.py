@@ -151,6 +151,13 @@ class Pairs(unittest.TestCase):
             with self.assertRaisesRegex(TypeError, "text input must be"):
                 t(wrong)
 
+    def test_unknown(self):
+        """An argument that a tokenizer does not have is named, and nothing else happens."""
+        t = self.open["llama2"]
+        with self.assertWarnsRegex(UserWarning, "ignores max_lenght") as warned:
+            self.assertEqual(t("The sea", max_lenght=3).input_ids, t("The sea", verbose=False).input_ids)
+        self.assertEqual(os.path.basename(warned.filename), "test_pairs.py")
+
     def test_save(self):
         t = self.open["llama2"]
         with tempfile.TemporaryDirectory() as folder:
