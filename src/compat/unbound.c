@@ -153,7 +153,7 @@ static int store_open(struct unbound *u, struct unbound_layer *l)
     if (k.streaming != KV_RESIDENT)
         k.max_tokens = MAX(budget_step(&b, k.pool_bytes, staging, STREAM_STEP), u->max_batch);
     if (mem_failures() != failures) return ERR_NOMEM;
-    if (k.streaming != KV_RESIDENT) TRY(exec_tier_open(u->spill_dir, &k.tier));
+    if (k.streaming != KV_RESIDENT) TRY(exec_tier_open(u->dev, u->spill_dir, &k.tier));
     int e = kv_open(&l->kv, &k);
     if (e < 0 && k.tier) k.tier->close(k.tier);
     return e;

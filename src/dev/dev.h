@@ -99,6 +99,8 @@ void *dev_mirror(struct dev *d, const void *host, size_t n);
 /* The same for an array that is there for a moment: valid until the next dev_lend.  Operations may write to it, and
  * dev_get then brings it to the host. */
 void *dev_lend(struct dev *d, const void *host, size_t n);
+/* True if memory of the device is memory of the host: files can be read into it. */
+bool dev_is_host(const struct dev *d);
 void dev_put(struct dev *d, void *at, const void *host, size_t n); /* to the device */
 void dev_get(struct dev *d, void *host, const void *at, size_t n); /* to the host */
 

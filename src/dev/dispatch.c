@@ -68,6 +68,11 @@ void *dev_lend(struct dev *d, const void *host, size_t n)
     return ops(d)->lend(d, host, n);
 }
 
+bool dev_is_host(const struct dev *d)
+{
+    return ops(d)->is_host;
+}
+
 void dev_put(struct dev *d, void *at, const void *host, size_t n)
 {
     ops(d)->put(d, at, host, n);

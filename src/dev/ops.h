@@ -75,6 +75,7 @@ typedef void dev_delta_fn(struct dev *d, const struct kv_view *v, uint32_t plane
                           const struct dev_delta *a);
 
 struct dev_ops {
+    bool is_host; /* memory of the device is memory of the host */
     dev_close_fn *close;
     dev_isa_fn *isa;
     dev_threads_fn *threads;

@@ -93,8 +93,7 @@ struct kv_group {
  * or always, as far as the budget cannot hold them. */
 enum kv_streaming { KV_RESIDENT, KV_STREAM_ON_FULL, KV_STREAM };
 struct kv_config {
-    /* Pages are memory of this device, which outlives the store; NULL: of the host.  A store with a tier takes memory of
-     * the host, which is all that tiers move. */
+    /* Pages are memory of this device, which outlives the store; NULL: of the host.  A tier must be one for it. */
     struct dev *dev;
     const struct kv_group *group; /* copied */
     uint32_t n_groups;

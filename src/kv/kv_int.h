@@ -40,9 +40,10 @@ struct group {
     uint32_t slots[FORMS]; /* pages that half of the staging area holds */
     /* pieces of a site in the open step; 0: all rows that it reads are in memory */
     uint32_t n_pieces;
-    struct piece *piece;    /* [pieces + 1] sealed rows, then raw rows */
-    uint32_t *staged;       /* page ids, piece by piece */
-    uint32_t *shown[FORMS]; /* [n_contents][stride] the table that views show instead */
+    struct piece *piece;          /* [pieces + 1] sealed rows, then raw rows */
+    uint32_t *staged;             /* page ids, piece by piece */
+    uint32_t *shown[FORMS];       /* [n_contents][stride] the table that views show instead */
+    struct kv_block shows[FORMS]; /* the same */
 };
 /* A snapshot: a length that a trim can return to although the group forgets.  The snapshot
  * keeps the state after `pos` rows, or the pages that a query at `pos` reads.  Snapshots are

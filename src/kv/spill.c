@@ -159,8 +159,10 @@ int spill_read(struct kv *kv, const struct pages *p, uint32_t id, unsigned char 
     for (uint32_t site = 0; site < p->n_sites;) {
         uint32_t k = 0;
         for (; k < KV_TIER_DEPTH && site < p->n_sites; k++, site++)
-            io[k] = (struct kv_io){
-                .mem = out + site * p->grain, .at = tier_address(kv, p, site, id), .n = p->grain};
+            io[k] = (struct kv_io){.mem = out + site * p->grain,
+                                   .at = tier_address(kv, p, site, id),
+                                   .n = p->grain,
+                                   .host = true};
         TRY(st->tier->start(st->tier, io, k));
         TRY(st->tier->finish(st->tier, io, k));
         st->bytes_read += k * p->grain;

@@ -117,6 +117,10 @@ static int group_open(struct kv *kv, struct group *g)
         ids += 2 * (size_t)p->n_ids;
         g->shown[f] = mem_array((size_t)kv->n_contents * MAX(g->stride[f], 1), sizeof(uint32_t));
         if (!g->shown[f]) return ERR_NOMEM;
+        size_t n = (size_t)kv->n_contents * MAX(g->stride[f], 1);
+        g->shows[f] = (struct kv_block){g->shown[f],
+                                        dev_mirror(kv->dev, g->shown[f], n * sizeof(uint32_t)), n};
+        if (!g->shows[f].at) return ERR_NOMEM;
     }
     if (!ids) return 0;
     g->staged = mem_array(ids, sizeof *g->staged); /* counted with the records of pages */
@@ -146,7 +150,7 @@ int stage_open(struct kv *kv, const struct kv_config *c)
     struct stream *st = &kv->stream;
     if (!st->half) return 0;
     unsigned char *area = st->arena + st->arena_bytes - 2 * st->half;
-    if (dev_range_set(NULL, area, 2 * st->half, DEV_RANGE_USED) != 0)
+    if (dev_range_set(kv->dev, area, 2 * st->half, DEV_RANGE_USED) != 0)
         return ERR(NOMEM, "cache: the system refuses a staging area of %zu bytes", 2 * st->half);
     for (int i = 0; i < 2; i++) {
         st->load[i].mem = area + (size_t)i * st->half;
@@ -412,6 +416,22 @@ static void show_rows(const struct group *g, uint32_t k, struct kv_view *v)
     *(pc->form == SEALED ? &v->raw1 : &v->row1) = other ? all : 0;
 }
 
+/* Lets the view, and its device, see the table of a form with spilled pages. */
+static void show_table(struct kv_step *st, const struct group *g, uint32_t form, struct kv_view *v)
+{
+    const struct kv_block *b = &g->shows[form];
+    (form == RAW ? &v->raw : &v->sealed)->table = g->shown[form];
+    v->block[form == RAW ? 2 : 3] = *b;
+    for (uint32_t lane = 0; lane < st->n_spans; lane++) {
+        const struct step_span *sp = &st->span[lane];
+        const struct seq *s = &st->kv->seq[sp->seq];
+        size_t at = (size_t)sp->seq * g->stride[form];
+        uint32_t rows = g->c.policy.kind == KV_FROZEN ? s->cross : s->len + sp->rows.n;
+        dev_put(st->kv->dev, b->at + at, b->host + at,
+                table_used(g, form, rows) * sizeof(uint32_t));
+    }
+}
+
 /* Shows all rows of a site; spilled pages have the ids of their places in the mapping. */
 static void show_direct(struct kv_step *st, struct group *g, struct kv_view *v)
 {
@@ -420,7 +440,6 @@ static void show_direct(struct kv_step *st, struct group *g, struct kv_view *v)
         const struct pages *p = &g->form[form];
         if (k && g->piece[k - 1].form == form) continue;
         const uint32_t shift = (uint32_t)(st->kv->stream.window / p->grain);
-        (form == RAW ? &v->raw : &v->sealed)->table = g->shown[form];
         for (uint32_t lane = 0; lane < st->n_spans; lane++) {
             const uint32_t seq = st->span[lane].seq;
             const uint32_t *table = seq_table(st->kv, g, form, &st->kv->seq[seq]);
@@ -429,6 +448,7 @@ static void show_direct(struct kv_step *st, struct group *g, struct kv_view *v)
             for (; i < end; i++)
                 if (p->page[table[i]].spilled) shown[i] = table[i] + shift;
         }
+        show_table(st, g, form, v);
     }
 }
 
@@ -449,7 +469,6 @@ int stage_show(struct kv_step *st, uint32_t site, uint32_t k, struct kv_view *v)
     uint32_t rows = g->rows[pc->form], n = pc[1].first - pc->first;
     uint32_t row0 = pc->row0, row1 = MIN(v->row1, pc->row1);
     show_rows(g, k, v);
-    (pc->form == RAW ? &v->raw : &v->sealed)->table = g->shown[pc->form];
     for (uint32_t i = 0; i < n; i++)
         p->page[g->staged[pc->first + i]].stage = i ^ kv_fault.wrong_stage;
     const unsigned char *base = page_at(p, site - g->c.site0, 0);
@@ -462,6 +481,7 @@ int stage_show(struct kv_step *st, uint32_t site, uint32_t k, struct kv_view *v)
         for (i = MAX(i, row0 / rows); i < end && i * rows < row1; i++)
             if (p->page[table[i]].spilled) shown[i] = id0 + p->page[table[i]].stage;
     }
+    show_table(st, g, pc->form, v);
     return 0;
 }
 

@@ -185,7 +185,7 @@ static void forms_close(struct kv *kv)
     for (uint32_t gi = 0; gi < kv->n_groups; gi++)
         for (uint32_t f = 0; f < FORMS; f++)
             pages_close(&kv->group[gi].form[f]);
-    if (kv->stream.arena) dev_range_close(NULL, kv->stream.arena, kv->stream.arena_all);
+    if (kv->stream.arena) dev_range_close(kv->dev, kv->stream.arena, kv->stream.arena_all);
     kv->stream.arena = NULL;
 }
 
@@ -205,18 +205,19 @@ static int forms_size(struct kv *kv, unsigned halvings)
 }
 
 /* Reserves the arena, and behind it address space for a mapping of the tier, if there is enough. */
-static int arena_reserve(struct stream *st, size_t window)
+static int arena_reserve(struct kv *kv, size_t window)
 {
+    struct stream *st = &kv->stream;
     st->window = 0;
     st->arena = NULL;
     if (window && ck_add(window, st->arena_bytes - 2 * st->half, &st->arena_all))
-        st->arena = pool_reserve(NULL, st->arena_all);
+        st->arena = pool_reserve(kv->dev, st->arena_all);
     if (st->arena) {
         st->window = window;
         return 0;
     }
     st->arena_all = st->arena_bytes;
-    st->arena = pool_reserve(NULL, st->arena_bytes);
+    st->arena = pool_reserve(kv->dev, st->arena_bytes);
     return st->arena ? 0 : ERR_LIMIT;
 }
 
@@ -225,7 +226,7 @@ static int arena_reserve(struct stream *st, size_t window)
 static int forms_open(struct kv *kv, unsigned halvings, const struct kv_tier *tier)
 {
     TRY(forms_size(kv, halvings));
-    if (kv->stream.half) TRY(arena_reserve(&kv->stream, window_distance(kv, tier)));
+    if (kv->stream.half) TRY(arena_reserve(kv, window_distance(kv, tier)));
     unsigned char *at = kv->stream.arena;
     for (uint32_t gi = 0; gi < kv->n_groups; gi++)
         for (uint32_t f = 0; f < FORMS; f++) {
@@ -398,7 +399,7 @@ static int step_arrays(struct kv *kv)
 static int store_arrays(struct kv *kv, const struct kv_config *c)
 {
     kv->step.kv = kv;
-    kv->dev = c->tier ? NULL : c->dev;
+    kv->dev = c->dev;
     kv->max_seqs = c->max_seqs;
     kv->lanes = c->lanes ? MIN(c->lanes, c->max_seqs) : c->max_seqs;
     kv->max_tokens = c->max_tokens;

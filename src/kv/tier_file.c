@@ -389,8 +389,8 @@ int kv_tier_file_open(const char *dir, const char *backend, struct kv_tier **out
     TRY(choose(dir, &dir));
     struct tier_file *t = mem_alloc(sizeof *t);
     if (!t) return ERR_NOMEM;
-    t->tier = (struct kv_tier){"file",     file_start, file_finish, file_drop,
-                               file_close, file_map,   file_ready,  file_ahead};
+    t->tier = (struct kv_tier){"file",     NULL,     file_start, file_finish, file_drop,
+                               file_close, file_map, file_ready, file_ahead};
     t->fd = -1;
     t->dir = mem_strdup(dir);
     int err = t->dir ? open_file(t) : ERR_NOMEM;

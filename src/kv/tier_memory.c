@@ -1,11 +1,11 @@
 /* tier_memory.c - pages in a second range of memory.
  *
- * For tests, and as the example of docs/ADDING-A-TIER.md: on a machine without a device, moving pages
- * from memory to memory frees none.  The address space is reserved at once and gets memory where it is
+ * For devices with memory of their own, for tests, and as the example of docs/ADDING-A-TIER.md: without such a device, moving
+ * pages from memory to memory frees none.  The address space is reserved at once and gets memory where it is
  * written; a transfer is a copy, done when it starts. */
+#include "dev/dev.h"
 #include "kv/tier.h"
 
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -32,7 +32,11 @@ static int memory_start(struct kv_tier *tier, struct kv_io *io, uint32_t n)
         io[i].err = 0;
         if (io[i].n == 0) continue;
         unsigned char *here = t->base + io[i].at;
-        memcpy(io[i].write ? here : io[i].mem, io[i].write ? io[i].mem : here, io[i].n);
+        struct dev *dev = io[i].host ? NULL : tier->dev;
+        if (io[i].write)
+            dev_get(dev, here, io[i].mem, io[i].n);
+        else
+            dev_put(dev, io[i].mem, here, io[i].n);
         if (io[i].write) t->written = MAX(t->written, io[i].at + io[i].n);
     }
     return 0;
@@ -64,7 +68,7 @@ static void memory_close(struct kv_tier *tier)
     mem_free(t);
 }
 
-int kv_tier_memory_open(size_t size, struct kv_tier **out)
+int kv_tier_memory_open(struct dev *dev, size_t size, struct kv_tier **out)
 {
     if (size == 0) return ERR(ARG, "a memory tier of 0 bytes holds nothing");
     struct tier_memory *t = mem_alloc(sizeof *t);
@@ -76,6 +80,7 @@ int kv_tier_memory_open(size_t size, struct kv_tier **out)
         return ERR(NOMEM, "cannot reserve %zu bytes for a memory tier", size);
     }
     t->tier = (struct kv_tier){.name = "memory",
+                               .dev = dev,
                                .start = memory_start,
                                .finish = memory_finish,
                                .drop = memory_drop,

@@ -105,9 +105,11 @@ static int agree(const struct exec *x)
     return 0;
 }
 
-int exec_tier_open(const char *dir, struct kv_tier **out)
+int exec_tier_open(struct dev *dev, const char *dir, struct kv_tier **out)
 {
-    return kv_tier_file_open(dir, NULL, out);
+    const size_t room = (size_t)1 << 40; /* of addresses; rows take memory */
+    return dev_is_host(dev) ? kv_tier_file_open(dir, NULL, out)
+                            : kv_tier_memory_open(dev, room, out);
 }
 
 struct kv_config exec_store(const struct model *m, const struct exec_config *c)
@@ -144,7 +146,7 @@ static int store(struct exec *x, const struct exec_config *c)
     k.order = x->site; /* a step visits the sites in their order */
     for (uint32_t i = 0; i < m->n_ropes; i++)
         k.turns |= m->rope[i].type == ROPE_DYNAMIC;
-    if (c->streaming != KV_RESIDENT) TRY(exec_tier_open(c->spill_dir, &k.tier));
+    if (c->streaming != KV_RESIDENT) TRY(exec_tier_open(x->dev, c->spill_dir, &k.tier));
     int e = kv_open(&x->kv, &k);
     if (e < 0 && k.tier) k.tier->close(k.tier);
     return e;

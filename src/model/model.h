@@ -311,8 +311,8 @@ int exec_open(const struct model *m, const struct exec_config *c, struct exec **
 void exec_close(struct exec *x);
 /* Returns the configuration of the store but for its groups, order and tier. */
 struct kv_config exec_store(const struct model *m, const struct exec_config *c);
-/* Opens the file tier. */
-int exec_tier_open(const char *dir, struct kv_tier **out);
+/* Opens the tier that rows in memory of the device leave for: a file, or memory of the host if the device has its own. */
+int exec_tier_open(struct dev *dev, const char *dir, struct kv_tier **out);
 
 /* Makes a sequence, and reserves its rows if the preset says so. */
 int exec_new(struct exec *x, kv_seq *out);

@@ -6,8 +6,7 @@
  * who hands it an array of the host is told, and the process ends.  Memory holds NaN until something is put there, so an
  * array that is read before its dev_put shows in the results.
  *
- * Kernels read the arrays of a view from memory of the device, too.  The pages of a store with a tier are memory of the host,
- * as kv.h has it.  Devices are used by one thread at a time. */
+ * Kernels read the arrays of a view from memory of the device, too.  Devices are used by one thread at a time. */
 #include "dev/ops.h"
 
 #include <stdio.h>
@@ -345,7 +344,7 @@ static const uint32_t *seen(const struct kv_view *v, const uint32_t *host)
     abort();
 }
 
-/* Returns the view as kernels see it.  A store with a tier has memory of the host. */
+/* Returns the view as kernels see it. */
 static struct kv_view view(const struct dev *d, const struct kv_view *host)
 {
     struct kv_view v = *host;

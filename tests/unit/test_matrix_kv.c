@@ -541,7 +541,7 @@ static int store_open(struct toy *t, const struct policy *p, const struct codec_
                           .index = true,
                           .pool_bytes = pool,
                           .streaming = streaming};
-    if (e >= 0 && streaming != KV_RESIDENT) e = kv_tier_memory_open((size_t)1 << 36, &c.tier);
+    if (e >= 0 && streaming != KV_RESIDENT) e = kv_tier_memory_open(NULL, (size_t)1 << 36, &c.tier);
     if (e >= 0) e = kv_open(&t->kv, &c);
     if (e < 0 && c.tier) c.tier->close(c.tier);
     if (e < 0) codecs_close(t);

@@ -52,7 +52,8 @@ static void move_all(struct kv_tier *t, const struct chunk *c, unsigned char *me
         if (n && flying + n <= (int)KV_TIER_DEPTH) {
             for (int i = 0; i < n; i++) {
                 const struct chunk *k = &c[order[next + i]];
-                io[next + i] = (struct kv_io){mem + k->off, k->at, k->n, write, 77, 0};
+                io[next + i] = (struct kv_io){
+                    .mem = mem + k->off, .at = k->at, .n = k->n, .write = write, .err = 77};
             }
             assert_int_equal(t->start(t, &io[next], (uint32_t)n), 0);
             batch[last].from = next;
@@ -210,7 +211,8 @@ static int use_tier(const char *backend, const unsigned char *want, unsigned cha
             int e = 0;
             for (size_t i = 0; i < PAGES; i++) {
                 void *mem = round < 2 ? (void *)(uintptr_t)(want + i * PAGE) : got + i * PAGE;
-                io[i] = (struct kv_io){mem, i * (PAGE + 5000), PAGE, round < 2, 1, 0};
+                io[i] = (struct kv_io){
+                    .mem = mem, .at = i * (PAGE + 5000), .n = PAGE, .write = round < 2, .err = 1};
             }
             err_set(ERR_IO, "%s", "");
             e = t->start(t, io, PAGES);
@@ -324,12 +326,12 @@ static void test_memory(void **state)
     (void)state;
     struct kv_tier *t = NULL;
     char mem[8] = "abc";
-    assert_int_equal(kv_tier_memory_open(0, &t), ERR_ARG);
-    assert_int_equal(kv_tier_memory_open(SIZE_MAX / 2, &t), ERR_NOMEM);
+    assert_int_equal(kv_tier_memory_open(NULL, 0, &t), ERR_ARG);
+    assert_int_equal(kv_tier_memory_open(NULL, SIZE_MAX / 2, &t), ERR_NOMEM);
     mem_fail_at(0, false);
-    assert_int_equal(kv_tier_memory_open(100, &t), ERR_NOMEM);
+    assert_int_equal(kv_tier_memory_open(NULL, 100, &t), ERR_NOMEM);
     mem_fail_at(-1, false);
-    assert_int_equal(kv_tier_memory_open(10000, &t), 0);
+    assert_int_equal(kv_tier_memory_open(NULL, 10000, &t), 0);
     assert_int_equal(move(t, mem, 0, 1, false), ERR_IO);
     assert_int_equal(move(t, mem, 9999, 2, true), ERR_LIMIT);
     assert_int_equal(move(t, mem, UINT64_MAX, 2, true), ERR_LIMIT);

@@ -24,7 +24,8 @@ static inline struct kv_tier *open_or_skip(const char *backend)
 {
     struct kv_tier *t = NULL;
     bool memory = strcmp(backend, "memory") == 0;
-    int e = memory ? kv_tier_memory_open((size_t)1 << 28, &t) : kv_tier_file_open(dir, backend, &t);
+    int e = memory ? kv_tier_memory_open(NULL, (size_t)1 << 28, &t)
+                   : kv_tier_file_open(dir, backend, &t);
     if (e == ERR_UNSUPPORTED) {
         fprintf(stderr, "skipped: %s\n", err_last());
         skip();

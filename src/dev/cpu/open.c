@@ -158,7 +158,8 @@ static int cpu_reserve(struct dev *d, const struct dev_limits *lim)
     return 0;
 }
 
-const struct dev_ops dev_cpu = {.close = cpu_close,
+const struct dev_ops dev_cpu = {.is_host = true,
+                                .close = cpu_close,
                                 .isa = cpu_isa,
                                 .threads = cpu_threads,
                                 .reserve = cpu_reserve,
