@@ -94,15 +94,18 @@ int dev_reserve(struct dev *d, const struct dev_limits *lim);
 void *dev_alloc(struct dev *d, size_t n);
 /* Returns where operations see n bytes of the host that never change: weights.  Valid while both live; NULL as above. */
 void *dev_weights(struct dev *d, const void *host, size_t n);
-/* Returns where operations see an array of the host: as it was at the last dev_put of it.  Valid while both live. */
+/* Returns where operations see an array of the host: as it was at the last dev_put of it.  Valid while both live.  Who frees
+ * the array before the device closes the mirror first; NULL has nothing to close. */
 void *dev_mirror(struct dev *d, const void *host, size_t n);
+void dev_mirror_close(struct dev *d, void *at, size_t n);
 /* The same for an array that is there for a moment: valid until the next dev_lend.  Operations may write to it, and
  * dev_get then brings it to the host. */
 void *dev_lend(struct dev *d, const void *host, size_t n);
 /* True if memory of the device is memory of the host: files can be read into it. */
 bool dev_is_host(const struct dev *d);
-void dev_put(struct dev *d, void *at, const void *host, size_t n); /* to the device */
-void dev_get(struct dev *d, void *host, const void *at, size_t n); /* to the host */
+/* Copy to the device and to the host.  When a copy returns, the host may write its array again, or read what came. */
+void dev_put(struct dev *d, void *at, const void *host, size_t n);
+void dev_get(struct dev *d, void *host, const void *at, size_t n);
 
 /* Pages of the cache lie in ranges of addresses, which get memory as it is used.  d NULL: memory of the host. */
 void *dev_range(struct dev *d, size_t n); /* NULL: the system refuses */
@@ -249,7 +252,7 @@ struct dev_attn {
  * the first and the last piece; `out` is written with the last. */
 void dev_attention(struct dev *d, const struct kv_view *v, const struct dev_attn *a);
 /* Where the probabilities of a lane's tokens go: out[h * ldh + i * columns + j] of head h, the lane's i-th token and
- * row j < columns; 0 where the token does not see the row.  out NULL: nowhere. */
+ * row j < columns; 0 where the token does not see the row.  `out` is memory of the host; NULL: nowhere. */
 struct dev_probe {
     float *out;
     size_t ldh;

@@ -63,6 +63,11 @@ void *dev_mirror(struct dev *d, const void *host, size_t n)
     return ops(d)->mirror(d, host, n);
 }
 
+void dev_mirror_close(struct dev *d, void *at, size_t n)
+{
+    if (at) ops(d)->mirror_close(d, at, n);
+}
+
 void *dev_lend(struct dev *d, const void *host, size_t n)
 {
     return ops(d)->lend(d, host, n);

@@ -82,6 +82,7 @@ struct dev_ops {
     dev_reserve_fn *reserve;
     dev_alloc_fn *alloc;
     dev_mirror_fn *weights, *mirror, *lend;
+    dev_range_close_fn *mirror_close;
     dev_put_fn *put;
     dev_get_fn *get;
     dev_range_fn *range;

@@ -232,6 +232,10 @@ extern struct kv_fault kv_fault;
  * it, and stores its address in the pointer at `at`.  While the store is only measured, the array is
  * counted and not made.  So a store has exactly the arrays that were measured. */
 int kv_array(struct kv *kv, void *at, size_t n, size_t size);
+/* Finds out where the device of the store sees a block of the host. */
+int block_open(struct kv *kv, struct kv_block *b);
+/* Closes that, and frees the block. */
+void block_close(struct kv *kv, struct kv_block *b);
 /* Sets the sizes of the group that follow from its configuration alone. */
 int group_measure(struct group *g);
 

@@ -115,12 +115,11 @@ static int group_open(struct kv *kv, struct group *g)
         if ((size_t)(end - p->base) / p->grain > UINT32_MAX)
             return ERR(LIMIT, "cache: the staging area has more pages than 32 bits can name");
         ids += 2 * (size_t)p->n_ids;
-        g->shown[f] = mem_array((size_t)kv->n_contents * MAX(g->stride[f], 1), sizeof(uint32_t));
-        if (!g->shown[f]) return ERR_NOMEM;
         size_t n = (size_t)kv->n_contents * MAX(g->stride[f], 1);
-        g->shows[f] = (struct kv_block){g->shown[f],
-                                        dev_mirror(kv->dev, g->shown[f], n * sizeof(uint32_t)), n};
-        if (!g->shows[f].at) return ERR_NOMEM;
+        g->shown[f] = mem_array(n, sizeof(uint32_t));
+        if (!g->shown[f]) return ERR_NOMEM;
+        g->shows[f] = (struct kv_block){.host = g->shown[f], .n = n};
+        TRY(block_open(kv, &g->shows[f]));
     }
     if (!ids) return 0;
     g->staged = mem_array(ids, sizeof *g->staged); /* counted with the records of pages */
@@ -168,7 +167,7 @@ void stage_close(struct kv *kv)
         mem_free(kv->group[gi].piece);
         mem_free(kv->group[gi].staged);
         for (uint32_t f = 0; f < FORMS; f++) {
-            mem_free(kv->group[gi].shown[f]);
+            block_close(kv, &kv->group[gi].shows[f]);
             queue_close(&kv->group[gi], f);
         }
     }

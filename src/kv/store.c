@@ -314,11 +314,17 @@ static int block_arrays(struct kv *kv, const struct part *part, size_t n, struct
     return 0;
 }
 
-/* Finds out where the device of the store sees a block. */
-static int block_open(struct kv *kv, struct kv_block *b)
+int block_open(struct kv *kv, struct kv_block *b)
 {
     b->at = dev_mirror(kv->dev, b->host, b->n * sizeof *b->at);
     return b->at ? 0 : ERR_NOMEM;
+}
+
+void block_close(struct kv *kv, struct kv_block *b)
+{
+    dev_mirror_close(kv->dev, b->at, b->n * sizeof *b->at);
+    mem_free((void *)(uintptr_t)b->host);
+    *b = (struct kv_block){0};
 }
 
 static int group_arrays(struct kv *kv, struct group *g)
@@ -346,10 +352,10 @@ static int group_arrays(struct kv *kv, struct group *g)
 static int group_open(struct kv *kv, struct group *g)
 {
     for (uint32_t f = 0; f < FORMS; f++) {
-        g->table[f] = mem_array((size_t)kv->n_contents * MAX(g->stride[f], 1), sizeof(uint32_t));
+        size_t n = (size_t)kv->n_contents * MAX(g->stride[f], 1);
+        g->table[f] = mem_array(n, sizeof(uint32_t));
         if (!g->table[f]) return ERR_NOMEM;
-        g->tables[f] = (struct kv_block){.host = g->table[f],
-                                         .n = (size_t)kv->n_contents * MAX(g->stride[f], 1)};
+        g->tables[f] = (struct kv_block){.host = g->table[f], .n = n};
         TRY(block_open(kv, &g->tables[f]));
     }
     TRY(block_open(kv, &g->arrays));
@@ -550,8 +556,8 @@ void kv_close(struct kv *kv)
     for (uint32_t i = 0; i < kv->n_groups; i++) {
         struct group *g = &kv->group[i];
         for (uint32_t f = 0; f < FORMS; f++)
-            mem_free(g->table[f]);
-        mem_free(g->counts);
+            block_close(kv, &g->tables[f]);
+        block_close(kv, &g->arrays);
     }
     age_close(kv);
     index_close(kv);
@@ -568,7 +574,7 @@ void kv_close(struct kv *kv)
     mem_free(kv->seq_group);
     mem_free(kv->step.span);
     mem_free(kv->step.change);
-    mem_free(kv->step.slot);
+    block_close(kv, &kv->step.arrays);
     mem_free(kv->step.given);
     mem_free(kv->group);
     mem_free(kv->site_group);

@@ -6,8 +6,10 @@
  * who hands it an array of the host is told, and the process ends.  Memory holds NaN until something is put there, so an
  * array that is read before its dev_put shows in the results.
  *
- * Kernels read the arrays of a view from memory of the device, too.  Devices are used by one thread at a time. */
+ * Kernels read the arrays of a view from memory of the device, too.  What a caller closes holds NaN from then on.  Devices are
+ * used by one thread at a time. */
 #include "dev/ops.h"
+#include "hidden.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +26,8 @@ struct dev {
 };
 
 static unsigned char *arena;
-static size_t used; /* bytes that were given out; all of them go back with the last device */
+static size_t used;   /* bytes that were given out; all of them go back with the last device */
+static size_t closed; /* bytes of them that callers have closed */
 static uint32_t n_devices, depth;
 
 static void protect(int how)
@@ -51,6 +54,15 @@ static void in(const char *what, const void *at, size_t n)
     size_t from = (size_t)((const unsigned char *)at - arena);
     if (n == 0 || (from < used && n <= used - from)) return;
     fprintf(stderr, "hidden device: %s, %zu bytes, is memory of the host\n", what, n);
+    abort();
+}
+
+/* Ends the process if some of these bytes are memory of the device. */
+static void outside(const char *what, const void *at, size_t n)
+{
+    const unsigned char *p = at;
+    if (n == 0 || !arena || p >= arena + ARENA || p + n <= arena) return;
+    fprintf(stderr, "hidden device: %s is memory of the device\n", what);
     abort();
 }
 
@@ -84,9 +96,20 @@ static void weight(const struct dev_weight *w)
     } while (0)
 
 /* --- memory */
+/* Returns what n bytes take, at least one. */
+static size_t space(size_t n)
+{
+    return (n + 64) & ~(size_t)63;
+}
+
+size_t hidden_bytes(void)
+{
+    return used - closed;
+}
+
 static void *take(size_t n, int fill)
 {
-    size_t bytes = (n + 64) & ~(size_t)63; /* at least one byte */
+    size_t bytes = space(n);
     if (!arena) {
         arena = mmap(NULL, ARENA, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (arena == MAP_FAILED) abort();
@@ -114,6 +137,7 @@ static void h_put(struct dev *d, void *at, const void *host, size_t n)
 {
     (void)d;
     in("the place of a dev_put", at, n);
+    outside("the source of a dev_put", host, n);
     enter();
     memcpy(at, host, n);
     leave();
@@ -123,6 +147,7 @@ static void h_get(struct dev *d, void *host, const void *at, size_t n)
 {
     (void)d;
     in("the source of a dev_get", at, n);
+    outside("the place of a dev_get", host, n);
     enter();
     memcpy(host, at, n);
     leave();
@@ -141,10 +166,21 @@ static void *h_mirror(struct dev *d, const void *host, size_t n)
     return take(n, 0xFF);
 }
 
+static void h_mirror_close(struct dev *d, void *at, size_t n)
+{
+    (void)d;
+    in("a mirror", at, n);
+    enter();
+    memset(at, 0xFF, n);
+    leave();
+    closed += space(n);
+}
+
 static void *h_lend(struct dev *d, const void *host, size_t n)
 {
     (void)host;
     if (n > d->n_lent) {
+        if (d->lent) closed += space(d->n_lent);
         if (!(d->lent = take(n, 0xFF))) return NULL;
         d->n_lent = n;
     }
@@ -157,14 +193,18 @@ static void *h_lend(struct dev *d, const void *host, size_t n)
 static void *h_range(struct dev *d, size_t n)
 {
     (void)d;
-    used = (used + 4095) & ~(size_t)4095;
+    size_t from = (used + 4095) & ~(size_t)4095;
+    closed += from - used; /* nobody has what lies between */
+    used = from;
     return take(n, 0);
 }
 
 static void h_range_close(struct dev *d, void *at, size_t n)
 {
     (void)d;
+    in("a range", at, n);
     madvise(at, n, MADV_DONTNEED);
+    closed += space(n);
 }
 
 static int h_range_set(struct dev *d, void *at, size_t n, enum dev_range_as as)
@@ -195,7 +235,7 @@ static void h_close(struct dev *d)
     free(d);
     if (--n_devices) return;
     madvise(arena, used, MADV_DONTNEED);
-    used = 0;
+    used = closed = 0;
 }
 
 static const char *h_isa(const struct dev *d)
@@ -453,6 +493,7 @@ static const struct dev_ops table = {.close = h_close,
                                      .alloc = h_alloc,
                                      .weights = h_weights,
                                      .mirror = h_mirror,
+                                     .mirror_close = h_mirror_close,
                                      .lend = h_lend,
                                      .put = h_put,
                                      .get = h_get,

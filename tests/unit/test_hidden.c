@@ -1,7 +1,9 @@
 /* test_hidden.c - the device of tests/hidden finds what it is there to find: a host that reads memory of the device, an
- * operation that is given memory of the host, an array that is read before it was put there.  run-tests.sh runs golden cases
- * on it. */
+ * operation that is given memory of the host, an array that is read before it was put there.  And stores that close give all of
+ * its memory back.  run-tests.sh runs golden cases on it. */
+#include "../hidden/hidden.h"
 #include "dev/dev.h"
+#include "kvik.h"
 #include "testing.h"
 
 #include <math.h>
@@ -31,6 +33,18 @@ static void pass_neighbour(struct dev *d)
 {
     float *x = dev_alloc(d, sizeof host);
     if (x) dev_scale(d, x, 2, 1 << 20, countof(host));
+}
+
+static void put_itself(struct dev *d)
+{
+    float *x = dev_alloc(d, sizeof host);
+    if (x) dev_put(d, x, x, sizeof host);
+}
+
+static void get_itself(struct dev *d)
+{
+    float *x = dev_alloc(d, sizeof host);
+    if (x) dev_get(d, x, x, sizeof host);
 }
 
 static void proper(struct dev *d)
@@ -65,6 +79,8 @@ static void strays(void **state)
     assert_false(survives(write_memory));
     assert_false(survives(pass_host));
     assert_false(survives(pass_neighbour));
+    assert_false(survives(put_itself));
+    assert_false(survives(get_itself));
 }
 
 static void copies(void **state)
@@ -90,9 +106,37 @@ static void copies(void **state)
     dev_close(d);
 }
 
+/* A cache without a model opens its stores anew after a reset, on the same device. */
+static void reset(void **state)
+{
+    (void)state;
+    kvik_cache_config config = {.size = sizeof config,
+                                .cache_implementation = "offloaded",
+                                .cache_config = "{\"backend\": \"shuffle\"}"};
+    kvik_shape s = {.size = sizeof s, .batch = 2, .heads = 1, .n = 40, .dim_k = 16, .dim_v = 16};
+    static float x[2 * 40 * 16];
+    kvik_cache *c;
+    size_t first = 0;
+    assert_int_equal(kvik_cache_open_unbound(&config, 2, NULL, &c), 0);
+    for (uint32_t i = 0; i < 3; i++) {
+        for (uint32_t layer = 0; layer < 2; layer++) {
+            kvik_rows rows = {.size = sizeof rows};
+            assert_int_equal(kvik_cache_update(c, layer, x, x, &s, &rows), 0);
+            assert_int_equal(rows.rows, 40);
+        }
+        if (!i) first = hidden_bytes();
+        assert_int_equal(hidden_bytes(), first);
+        assert_int_equal(kvik_cache_reset(c, 0), 0);
+        assert_true(hidden_bytes() < first);
+    }
+    kvik_cache_close(c);
+    assert_int_equal(hidden_bytes(), 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(strays), cmocka_unit_test(copies)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(strays), cmocka_unit_test(copies),
+                                       cmocka_unit_test(reset)};
     setenv("KVIK_DEVICE", "hidden", 1);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -166,6 +166,7 @@ struct dev {
 /* The operations of the table that open.c puts together. */
 dev_alloc_fn cpu_alloc;
 dev_mirror_fn cpu_mirror;
+dev_range_close_fn cpu_mirror_close;
 dev_put_fn cpu_put;
 dev_get_fn cpu_get;
 dev_range_fn cpu_range;
