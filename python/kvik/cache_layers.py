@@ -15,13 +15,15 @@ from . import _abi
 from ._arrays import like, torch_module
 from ._lib import call, lib, text_of, view
 from .configuration import layer_kinds
-from .errors import UnsupportedError
-from .linear_states import LinearStates
+from .errors import ArgumentError, UnsupportedError
+from .linear_states import LinearStates, copied
 from .store import Settings
 from .unbound import window_of
 
 _WINDOWS = ("sliding_attention", "chunked_attention")
 _LINEAR = ("linear_attention", "conv", "mamba", "recurrent_state")  # kinds of layers that have states and no rows
+_DUMMY = ("moe", "mlp", "dummy")  # kinds of layers that have neither
+_MOST = 4096  # layers of a cache without a model
 
 
 class CacheLayer:
@@ -162,7 +164,7 @@ class Layers(_Base):
         if self._session is not None:
             return max(int(self._session.get("layers", 0)), self._expected())
         used = self._unbound.used() if self._unbound is not None else len(self._held or ())
-        used = max(used, *(i + 1 for i in self._linear.layers()), 0) if self._linear is not None else used
+        used = max(used, *(i + 1 for i in self._linear.layers())) if self._linear else used
         return max(used, self._expected())
 
     # -- what masks need
@@ -185,28 +187,33 @@ class Layers(_Base):
         if self._batch is not None:
             return [layer["kind"] == "recurrent_state" for layer in self._described()]
         kinds = layer_kinds(self._text_config()) or []
-        states = self._linear.layers() if self._linear is not None else set()
+        states = self._linear.layers() if self._linear else set()
         return [kinds[i] in _LINEAR if i < len(kinds) else i in states and not self._seen(i) for i in range(len(self))]
 
     def _counting(self, layer: Optional[int]) -> int:
         """Returns the layer that tells the length: for layer 0, which is asked for by default, the first that keeps rows."""
-        linear = [] if layer or self._linear is None else self.is_linear
-        return next((i for i, x in enumerate(linear) if not x), 0) if linear else layer or 0
+        if layer or self._seen(0):
+            return layer or 0
+        return next((i for i, without in enumerate(zip(self.is_linear, self.is_dummy)) if not any(without)), 0)
 
     @property
     def is_dummy(self) -> List[bool]:
-        """For each layer False: all keep something."""
-        return [False] * len(self)
+        """For each layer, True if it keeps nothing, as a layer that has experts and no attention."""
+        kinds = layer_kinds(self._text_config()) if self._batch is None else None
+        if kinds:
+            return [i < len(kinds) and kinds[i] in _DUMMY for i in range(len(self))]
+        states = self._linear.layers() if self._linear and self._batch is None else set()  # of a model that has both
+        return [bool(states) and i not in states and not self._seen(i) for i in range(len(self))]
 
     @property
     def is_croppable(self) -> bool:
         """True if crop() can take back any token: a model of kvik recomputes what a window has dropped."""
-        return self._batch is not None or not (any(self.is_sliding) or any(self.is_linear) or self._linear)
+        return self._batch is not None or not (self._linear or any(self.is_sliding) or any(self.is_linear))
 
     def activate_past_recording(self) -> None:
         """From now on crop(0) removes nothing, as in release 5 of Transformers, which calls this before it takes tokens back."""
         self._removes = True
-        if self._linear is not None or any(self.is_linear):
+        if self._batch is None and self._session is None and (self._linear or any(self.is_linear)):
             self._states_of().recording = True
 
     def is_recording_past(self, layer_idx: int) -> bool:
@@ -215,8 +222,10 @@ class Layers(_Base):
 
     # -- recurrent states of a model that is written elsewhere
 
-    def _states_of(self) -> LinearStates:
-        """Returns the states that a model which is written elsewhere keeps here."""
+    def _states_of(self, layer: int = 0) -> LinearStates:
+        """Returns the states that a model which is written elsewhere keeps here.  layer: one that it has."""
+        if not 0 <= layer < _MOST:
+            raise ArgumentError(f"layer {layer}: 0 to {_MOST - 1}")
         if self._batch is not None or self._session is not None:
             raise UnsupportedError("the cache holds the states of a model of kvik, which another model cannot continue; conv_states, "
                                    "ssm_states and recurrent_states show them")
@@ -239,12 +248,12 @@ class Layers(_Base):
         For models that are written elsewhere, as update() is.  The last conv_kernel_size are kept.
         """
         with self._use():
-            return self._states_of().update_conv((layer_idx, state_idx), conv_states, conv_kernel_size)
+            return self._states_of(layer_idx).update_conv((layer_idx, state_idx), conv_states, conv_kernel_size)
 
     def update_recurrent_state(self, recurrent_states: Any, layer_idx: int, state_idx: int = 0, **kwargs: Any) -> Any:
         """Keeps the recurrent state of a layer, [batch, ...], and returns it.  For models that are written elsewhere."""
         with self._use():
-            return self._states_of().update_recurrent((layer_idx, state_idx), recurrent_states)
+            return self._states_of(layer_idx).update_recurrent((layer_idx, state_idx), recurrent_states)
 
     def get_query_offset(self, layer_idx: int = 0) -> int:
         """Returns the position of the next token: the tokens that a layer has seen."""
@@ -260,8 +269,9 @@ class Layers(_Base):
         layer_idx = self._counting(layer_idx)
         rows = self._unbound
         if self._batch is not None:  # of what update() would make of it, the lengths alone matter
-            shape = self._described()[layer_idx]
-            zeros = np.zeros((1, max(shape["kv_heads"], 1), self.get_seq_length(), max(shape["head_dim"], 1)), np.float32)
+            if layer_idx >= len(self):
+                return n, 0
+            zeros = np.zeros((1, 1, self.get_seq_length(), 1), np.float32)
             rows = self._empty_unbound(1, layer_idx)
             rows.fill(layer_idx, zeros, zeros)
         elif rows is None:
@@ -316,9 +326,9 @@ class Layers(_Base):
 
     def _states(self, name: str) -> List[Any]:
         """Returns a plane of each layer with the batch in front; None for layers without it."""
-        if self._linear is not None:
+        if self._linear:
             given = self._linear.conv if name == "conv" else self._linear.recurrent
-            return [given.get((i, 0)) for i in range(len(self))] if given else []
+            return [copied(given[i, 0]) if (i, 0) in given else None for i in range(len(self))] if given else []
         if self._batch is None and self._session is None:
             return []
         rows = []

@@ -104,7 +104,7 @@ class Cache(Layers):
     def _bind(self, model: ModelHandle, defaults: Settings, rows: int) -> Batch:
         """Returns the batch of this cache in a store of the model.  rows: of the first input."""
         batch = self._batch
-        if self._linear is not None:
+        if self._linear:
             raise ArgumentError("the cache holds recurrent states of a model that is no model of kvik; give each a cache of its own")
         if batch is not None:
             if batch.store.model is not model:
@@ -195,12 +195,12 @@ class Cache(Layers):
     @property
     def is_initialized(self) -> bool:
         """True if the cache has been used."""
-        return any(x is not None for x in (self._batch, self._unbound, self._held, self._session, self._linear))
+        return bool(self._linear) or any(x is not None for x in (self._batch, self._unbound, self._held, self._session))
 
     def has_previous_state(self, layer_idx: Optional[int] = None, state_idx: Optional[int] = None) -> bool:
         """True if the cache holds tokens; of a layer whose model is written elsewhere, if it holds a state."""
-        if self._linear is not None and self._batch is None:
-            places = [*self._linear.conv, *self._linear.recurrent]
+        if self._batch is None and self._session is None and (self._linear or layer_idx is not None):
+            places = [*self._linear.conv, *self._linear.recurrent] if self._linear else []
             return any(layer_idx in (None, i) and state_idx in (None, k) for i, k in places)
         return self.get_seq_length() > 0
 
@@ -303,12 +303,16 @@ class Cache(Layers):
 
         After activate_past_recording() 0 removes nothing, as in release 5 of Transformers.
         """
-        n = int(max_length)
-        if self._linear is not None and (n or self._removes):
-            self._linear.crop(n)
-        if not n and self._removes:
-            return
-        self._linear = self._linear if n else None
+        n, states = int(max_length), self._linear
+        if n or self._removes:
+            states = states.cropped(n) if states else states
+        elif states is not None:
+            states = LinearStates(states.recording)
+        if n or not self._removes:
+            self._crop_rows(n)
+        self._linear = states
+
+    def _crop_rows(self, n: int) -> None:
         if self._batch is not None:
             with self._bound() as batch:
                 call("kvik_batch_crop", batch.pointer, n or -batch.length)
@@ -331,13 +335,13 @@ class Cache(Layers):
         elif self._unbound is not None:
             with self._use():
                 self._unbound.reset()
-        self._held, self._passed, self._session, self._linear = None, {}, None, None
+        self._held, self._passed, self._session = None, {}, None
+        self._linear = LinearStates(self._linear.recording) if self._linear is not None else None
 
     def reorder_cache(self, beam_idx: Any) -> None:
         """Gives row i the contents of row beam_idx[i]."""
         index = _indices(beam_idx)
-        if self._linear is not None:
-            self._linear = self._linear.select(index)
+        states = self._linear and self._linear.select(index)
         if self._batch is not None:
             with self._bound() as batch:
                 if len(index) != batch.rows:
@@ -350,11 +354,11 @@ class Cache(Layers):
             self._held = [(k[index], v[index]) if k.size else (k, v) for k, v in self._held]
         elif self._session is not None:
             raise waiting()
+        self._linear = states
 
     def batch_repeat_interleave(self, repeats: int) -> None:
         """Repeats every row: 0, 0, .., 1, 1, .."""
-        if self._linear is not None:
-            self._linear = self._linear.select(np.repeat(np.arange(self._linear.batch), repeats))
+        states = self._linear and self._linear.select(np.repeat(np.arange(self._linear.batch), repeats))
         if self._batch is not None:
             with self._bound() as batch:
                 call("kvik_batch_repeat", batch.pointer, repeats)
@@ -366,12 +370,12 @@ class Cache(Layers):
             self._held = [(k.repeat(repeats, 0), v.repeat(repeats, 0)) for k, v in self._held]
         elif self._session is not None:
             raise waiting()
+        self._linear = states
 
     def batch_select_indices(self, indices: Any) -> None:
         """Makes the cache the rows indices[0], indices[1], ..."""
         index = _indices(indices)
-        if self._linear is not None:
-            self._linear = self._linear.select(index)
+        states = self._linear and self._linear.select(index)
         if self._batch is not None:
             with self._bound() as batch:
                 call("kvik_batch_select", batch.pointer, address(index), len(index))
@@ -383,6 +387,7 @@ class Cache(Layers):
             self._held = [(k[index], v[index]) if k.size else (k, v) for k, v in self._held]
         elif self._session is not None:
             raise waiting()
+        self._linear = states
 
     # -- forks and files
 

@@ -18,7 +18,8 @@ def _joined(parts: Tuple[Any, ...]) -> Any:
     return torch_module().cat(parts, -1) if is_torch(parts[0]) else np.concatenate(parts, -1)
 
 
-def _copy(array: Any) -> Any:
+def copied(array: Any) -> Any:
+    """Returns an array of the same kind in memory of its own."""
     return array.clone() if is_torch(array) else array.copy()
 
 
@@ -29,11 +30,15 @@ def _rows(array: Any, index: np.ndarray) -> Any:
 class LinearStates:
     """For each place, the last inputs of a convolution, [batch, channels, taps], and a recurrent state, [batch, ...]."""
 
-    def __init__(self) -> None:
+    def __init__(self, recording: bool = False) -> None:
         self.conv: Dict[Place, Any] = {}
         self.recurrent: Dict[Place, Any] = {}
-        self.recording = False  # all inputs of a convolution are kept until crop()
+        self.recording = recording  # all inputs of a convolution are kept until cropped()
         self._taps: Dict[Place, int] = {}
+
+    def __bool__(self) -> bool:
+        """True if there is a state."""
+        return bool(self.conv or self.recurrent)
 
     def update_conv(self, place: Place, inputs: Any, taps: Optional[int]) -> Any:
         """Appends inputs [batch, channels, n]; returns those before them, of which taps are kept, and them.
@@ -43,36 +48,44 @@ class LinearStates:
         before, taps = self.conv.get(place), self._taps.setdefault(place, int(taps or inputs.shape[-1]))
         missing = taps - inputs.shape[-1]
         if before is not None:
-            self._check(place, before, inputs)
+            self._check(place, before.shape[:-1], inputs.shape[:-1])
             inputs = _joined((before, inputs))
         elif missing > 0 and not self.recording:
             inputs = _joined((inputs[..., :1].repeat(*[1] * (inputs.ndim - 1), missing) * 0 if is_torch(inputs) else
                               np.zeros((*inputs.shape[:-1], missing), inputs.dtype), inputs))
-        self.conv[place] = inputs if self.recording else _copy(inputs[..., inputs.shape[-1] - taps:])
+        self.conv[place] = inputs if self.recording else copied(inputs[..., inputs.shape[-1] - taps:])
         return inputs
 
     def update_recurrent(self, place: Place, state: Any) -> Any:
         """Keeps a state in place of the one before it, and returns it."""
         before = self.recurrent.get(place)
         if before is None:
-            self.recurrent[place] = _copy(state)
+            self.recurrent[place] = copied(state)
             return self.recurrent[place]
-        self._check(place, before, state)
+        self._check(place, before.shape, state.shape)
         before[...] = state  # where the model may have it
         return before
 
     @staticmethod
     def _check(place: Place, before: Any, new: Any) -> None:
-        if new.shape[0] != before.shape[0]:
-            raise ArgumentError(f"layer {place[0]}: a batch of {new.shape[0]}, the cache holds {before.shape[0]} rows")
+        """Raises if shapes differ, of which the batch comes first."""
+        if new[:1] != before[:1]:
+            raise ArgumentError(f"layer {place[0]}: a batch of {new[0]}, the cache holds {before[0]} rows")
+        if new != before:
+            raise ArgumentError(f"layer {place[0]}: a state of shape {list(new)}, the cache holds {list(before)}")
 
-    def crop(self, n: int) -> None:
-        """Takes back the last -n inputs of convolutions, all of which are recorded, and ends what is more than their taps."""
+    def cropped(self, n: int) -> "LinearStates":
+        """Returns the states without the last -n inputs of convolutions, all of which are recorded; no more remain than are needed."""
         if n > 0 or (n and (self.recurrent or not self.recording)):
             raise UnsupportedError("a recurrent state cannot take tokens back; crop a deepcopy that was made before them")
-        for place, inputs in self.conv.items():
+        out = self.copy()
+        for (layer, _), inputs in self.conv.items():
+            if -n > inputs.shape[-1]:
+                raise ArgumentError(f"crop by {-n}: layer {layer} has recorded {inputs.shape[-1]} inputs")
+        for place, inputs in out.conv.items():
             end = inputs.shape[-1] + n
-            self.conv[place] = _copy(inputs[..., max(end - self._taps[place], 0):end])
+            out.conv[place] = copied(inputs[..., max(end - self._taps[place], 0):end])
+        return out
 
     @property
     def batch(self) -> int:
@@ -97,7 +110,7 @@ class LinearStates:
 
     def copy(self) -> "LinearStates":
         """Returns the same states in memory of their own."""
-        return self._mapped(_copy)
+        return self._mapped(copied)
 
     def select(self, index: np.ndarray) -> "LinearStates":
         """Returns the rows index[0], index[1], ... of all states."""

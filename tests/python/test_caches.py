@@ -347,6 +347,54 @@ class Standalone(unittest.TestCase):
         with self.assertRaisesRegex(kvik.UnsupportedError, "states of a model of kvik"):
             model("jamba")([[5]]).past_key_values.update_recurrent_state(state, 0)
 
+    def test_linear_refused(self):
+        """A refused call changes neither states nor rows, and a look at a cache that has no states makes none."""
+        part, inputs = rows(3), RNG.standard_normal((2, 5, 4)).astype(np.float32)
+        cache = kvik.DynamicCache()
+        cache.update_conv_state(inputs, 0)
+        cache.update(part, part, 1)
+        for wrong in (lambda: cache.update_conv_state(inputs[:, :3], 0), lambda: cache.update_recurrent_state(inputs, 4096),
+                      lambda: cache.update_recurrent_state(inputs, -1), lambda: cache.reorder_cache([1]),
+                      lambda: cache.batch_select_indices([]),
+                      lambda: cache.batch_repeat_interleave(0), lambda: cache.batch_repeat_interleave(100000)):
+            with self.assertRaises(kvik.KvikError):
+                wrong()
+            np.testing.assert_array_equal(cache.get_conv_state(0), inputs)
+        cache.conv_states[0][...] = 0  # a copy
+        np.testing.assert_array_equal(cache.get_conv_state(0), inputs)
+        recorded = kvik.DynamicCache(config=config(layer_types=["conv", "full_attention"]))
+        recorded.activate_past_recording()
+        recorded.update_conv_state(inputs, 0, conv_kernel_size=2)
+        recorded.update(part, part, 1)
+        for n in (-4, -5):  # more than there are rows, and inputs
+            with self.assertRaisesRegex(kvik.ArgumentError, f"crop by {-n}: layer"):
+                recorded.crop(n)
+            self.assertEqual((recorded.get_conv_state(0).shape[2], recorded.get_seq_length()), (4, 3))
+        recorded.reset()
+        self.assertTrue(recorded.is_recording_past(0))
+        cache = kvik.DynamicCache()
+        self.assertEqual((cache.get_conv_state(0), cache.is_initialized, cache.is_croppable, cache.memory()), (None, False, True, {}))
+        self.assertEqual(model("llama-mha")([[5]], past_key_values=cache).past_key_values.get_seq_length(), 1)
+        self.assertEqual(cache.get_mask_sizes(2, 99), (2, 0))  # no such layer
+        filled = model("jamba")([[5, 6, 7]]).past_key_values
+        filled.activate_past_recording()
+        filled.crop(-1)
+        self.assertEqual((filled.get_seq_length(), filled.is_dummy), (2, [False] * 4))
+
+    def test_layers_without_attention(self):
+        """Layers of experts keep nothing, as in Nemotron-H of Transformers; the length is that of the layer with rows."""
+        kinds, part = ["moe", "linear_attention", "full_attention", "mlp"], rows(3)
+        for given in (config(layer_types=kinds, num_hidden_layers=4), None):
+            cache = kvik.DynamicCache(config=given)
+            cache.update_recurrent_state(part[:, 0], 1)
+            self.assertEqual((cache.has_previous_state(1), cache.has_previous_state(2)), (True, False))
+            cache.update(part, part, 2)
+            self.assertEqual((cache.get_seq_length(), cache.get_query_offset(), cache.get_mask_sizes(2)), (3, 3, (5, 0)))
+            self.assertEqual((cache.is_linear[:3], cache.is_dummy[:3]), ([False, True, False], [True, False, False]))
+        cache = kvik.DynamicCache(config=config(layer_types=["full_attention", "linear_attention"]))
+        cache.update(part, part, 0)
+        self.assertFalse(cache.has_previous_state(1))
+
     def test_sink(self):
         cache = kvik.SinkCache(window_length=6, num_sink_tokens=2)
         part = rows(10, 1)
