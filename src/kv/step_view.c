@@ -64,16 +64,20 @@ static void put(struct kv *kv, const struct kv_block *b, size_t from, size_t n)
     dev_put(kv->dev, b->at + from, b->host + from, n * sizeof *b->at);
 }
 
-/* Lets the device see the arrays of a group, and of its tables the rows of the step. */
+/* Lets the device see the arrays of a group, and of its tables the rows of the step.  A step that writes frozen groups shows
+ * no others. */
 static void put_group(struct kv_step *st, struct group *g)
 {
     struct kv *kv = st->kv;
+    bool frozen = g->c.policy.kind == KV_FROZEN;
+    if (st->cross && !frozen) return;
     put(kv, &g->arrays, 0, g->arrays.n);
     for (uint32_t i = 0; i < FORMS * st->n_spans; i++) {
         const struct step_span *sp = &st->span[i / FORMS];
         const struct seq *s = &kv->seq[sp->seq];
-        uint32_t f = i % FORMS, rows = s->len + sp->rows.n;
-        if (g->c.policy.kind == KV_FROZEN) rows = st->cross ? sp->rows.n : s->cross;
+        uint32_t f = i % FORMS, rows = !frozen     ? s->len + sp->rows.n
+                                       : st->cross ? sp->rows.n
+                                                   : s->cross;
         put(kv, &g->tables[f], (size_t)sp->seq * g->stride[f], table_used(g, f, rows));
     }
 }

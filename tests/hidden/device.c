@@ -2,12 +2,11 @@
  * touch.
  *
  * Its memory is readable and writable while an operation runs, and else for nobody.  So whoever reads or writes an activation
- * or a weight between operations gets SIGSEGV, as with a GPU.  And each address that an operation is given must lie there:
- * who hands it an array of the host is told, and the process ends.  Memory holds NaN until something is put there, so an
- * array that is read before its dev_put shows in the results.
+ * or a weight between operations gets SIGSEGV, as with a GPU.  And each array that an operation is given must lie in one
+ * piece of that memory, which is not closed.  Who hands over an array of the host is told, and the process ends.  Memory holds
+ * NaN until something is put there, so an array that is read before its dev_put shows in the results.
  *
- * Kernels read the arrays of a view from memory of the device, too.  What a caller closes holds NaN from then on.  Devices are
- * used by one thread at a time. */
+ * Kernels read the arrays of a view from memory of the device, too.  Devices are used by one thread at a time. */
 #include "dev/ops.h"
 #include "hidden.h"
 
@@ -25,9 +24,16 @@ struct dev {
     size_t n_lent;
 };
 
+/* What was given out, ascending, side by side.  All of it goes back with the last device. */
+struct piece {
+    size_t from, n;
+    bool closed;
+};
+static struct piece *piece; /* [n_pieces] */
+static size_t n_pieces;
 static unsigned char *arena;
-static size_t used;   /* bytes that were given out; all of them go back with the last device */
-static size_t closed; /* bytes of them that callers have closed */
+static size_t used,
+    closed; /* bytes that were given out, and those of them that callers have closed */
 static uint32_t n_devices, depth;
 
 static void protect(int how)
@@ -48,12 +54,29 @@ static void leave(void)
     if (--depth == 0) protect(PROT_NONE);
 }
 
-/* Ends the process if some of these bytes are not memory of the device. */
+/* Returns the piece that an address lies in, or NULL. */
+static struct piece *piece_of(const void *at)
+{
+    size_t from = (size_t)((const unsigned char *)at - arena), lo = 0, hi = n_pieces;
+    if (from >= used) return NULL;
+    while (hi - lo > 1) {
+        size_t mid = lo + (hi - lo) / 2;
+        *(piece[mid].from <= from ? &lo : &hi) = mid;
+    }
+    return from - piece[lo].from < piece[lo].n ? &piece[lo] : NULL;
+}
+
+/* Ends the process unless these bytes lie in one piece of memory of the device. */
 static void in(const char *what, const void *at, size_t n)
 {
-    size_t from = (size_t)((const unsigned char *)at - arena);
-    if (n == 0 || (from < used && n <= used - from)) return;
-    fprintf(stderr, "hidden device: %s, %zu bytes, is memory of the host\n", what, n);
+    const struct piece *p = n ? piece_of(at) : NULL;
+    if (n == 0) return;
+    size_t first = p ? (size_t)((const unsigned char *)at - arena) - p->from : 0;
+    if (p && !p->closed && n <= p->n - first) return;
+    fprintf(stderr, "hidden device: %s, %zu bytes, %s\n", what, n,
+            !p          ? "is memory of the host"
+            : p->closed ? "was closed"
+                        : "ends behind its memory");
     abort();
 }
 
@@ -118,6 +141,10 @@ static void *take(size_t n, int fill)
         (void)ERR(NOMEM, "hidden device: no memory");
         return NULL;
     }
+    struct piece *all = realloc(piece, (n_pieces + 1) * sizeof *piece);
+    if (!all) abort();
+    piece = all;
+    piece[n_pieces++] = (struct piece){used, n, false};
     void *at = arena + used;
     used += bytes;
     if (!fill) return at; /* new pages are zero */
@@ -166,13 +193,13 @@ static void *h_mirror(struct dev *d, const void *host, size_t n)
     return take(n, 0xFF);
 }
 
-static void h_mirror_close(struct dev *d, void *at, size_t n)
+/* From now on nobody may name these bytes. */
+static void h_close_piece(struct dev *d, void *at, size_t n)
 {
     (void)d;
-    in("a mirror", at, n);
-    enter();
-    memset(at, 0xFF, n);
-    leave();
+    in("what is closed", at, n);
+    piece_of(at)->closed = true;
+    madvise(at, n, MADV_DONTNEED);
     closed += space(n);
 }
 
@@ -180,7 +207,7 @@ static void *h_lend(struct dev *d, const void *host, size_t n)
 {
     (void)host;
     if (n > d->n_lent) {
-        if (d->lent) closed += space(d->n_lent);
+        if (d->lent) h_close_piece(d, d->lent, d->n_lent);
         if (!(d->lent = take(n, 0xFF))) return NULL;
         d->n_lent = n;
     }
@@ -197,14 +224,6 @@ static void *h_range(struct dev *d, size_t n)
     closed += from - used; /* nobody has what lies between */
     used = from;
     return take(n, 0);
-}
-
-static void h_range_close(struct dev *d, void *at, size_t n)
-{
-    (void)d;
-    in("a range", at, n);
-    madvise(at, n, MADV_DONTNEED);
-    closed += space(n);
 }
 
 static int h_range_set(struct dev *d, void *at, size_t n, enum dev_range_as as)
@@ -235,7 +254,9 @@ static void h_close(struct dev *d)
     free(d);
     if (--n_devices) return;
     madvise(arena, used, MADV_DONTNEED);
-    used = closed = 0;
+    used = closed = n_pieces = 0;
+    free(piece);
+    piece = NULL;
 }
 
 static const char *h_isa(const struct dev *d)
@@ -493,12 +514,12 @@ static const struct dev_ops table = {.close = h_close,
                                      .alloc = h_alloc,
                                      .weights = h_weights,
                                      .mirror = h_mirror,
-                                     .mirror_close = h_mirror_close,
+                                     .mirror_close = h_close_piece,
                                      .lend = h_lend,
                                      .put = h_put,
                                      .get = h_get,
                                      .range = h_range,
-                                     .range_close = h_range_close,
+                                     .range_close = h_close_piece,
                                      .range_set = h_range_set,
                                      .look = h_look,
                                      .move = h_move,

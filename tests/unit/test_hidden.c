@@ -4,6 +4,7 @@
 #include "../hidden/hidden.h"
 #include "dev/dev.h"
 #include "kvik.h"
+#include "small_store.h"
 #include "testing.h"
 
 #include <math.h>
@@ -33,6 +34,19 @@ static void pass_neighbour(struct dev *d)
 {
     float *x = dev_alloc(d, sizeof host);
     if (x) dev_scale(d, x, 2, 1 << 20, countof(host));
+}
+
+static void pass_more(struct dev *d)
+{
+    float *x = dev_alloc(d, sizeof host);
+    if (x && dev_alloc(d, sizeof host)) dev_scale(d, x, 2, 2, countof(host));
+}
+
+static void pass_closed(struct dev *d)
+{
+    float *x = dev_mirror(d, host, sizeof host);
+    dev_mirror_close(d, x, sizeof host);
+    if (x) dev_scale(d, x, 2, 1, countof(host));
 }
 
 static void put_itself(struct dev *d)
@@ -79,6 +93,8 @@ static void strays(void **state)
     assert_false(survives(write_memory));
     assert_false(survives(pass_host));
     assert_false(survives(pass_neighbour));
+    assert_false(survives(pass_more));
+    assert_false(survives(pass_closed));
     assert_false(survives(put_itself));
     assert_false(survives(get_itself));
 }
@@ -133,10 +149,35 @@ static void reset(void **state)
     assert_int_equal(hidden_bytes(), 0);
 }
 
+/* Frozen rows may be written behind others, and together the two are longer than a table. */
+static void frozen(void **state)
+{
+    (void)state;
+    struct kv_group g[2] = {rows_group(0, 0, 1), rows_group(0, 1, 1)};
+    g[1].policy.kind = KV_FROZEN;
+    struct kv_config c = {
+        .group = g, .n_groups = 2, .max_seqs = 1, .max_tokens = 256, .max_len = 256};
+    struct kv_span rows = {.n = 200}, cross = {.n = 256, .cross = true};
+    struct kv_step *st;
+    struct kv *kv;
+    assert_int_equal(dev_open(&(struct dev_config){.n_threads = 1}, &c.dev), 0);
+    c.pool_bytes = kv_pool_bytes(&c, 100 * BLOCK);
+    assert_int_equal(kv_open(&kv, &c), 0);
+    assert_int_equal(kv_new(kv, NULL, &rows.seq), 0);
+    cross.seq = rows.seq;
+    assert_int_equal(kv_begin(kv, &rows, 1, &st), 0);
+    assert_int_equal(kv_commit(st, NULL), 0);
+    assert_int_equal(kv_begin(kv, &cross, 1, &st), 0);
+    assert_int_equal(kv_commit(st, NULL), 0);
+    assert_int_equal(kv_cross(kv, rows.seq), 256);
+    kv_close(kv);
+    dev_close(c.dev);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(strays), cmocka_unit_test(copies),
-                                       cmocka_unit_test(reset)};
+                                       cmocka_unit_test(reset), cmocka_unit_test(frozen)};
     setenv("KVIK_DEVICE", "hidden", 1);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
