@@ -107,6 +107,19 @@ static void weight(const struct dev_weight *w)
     in("a weight", w->data, n);
 }
 
+/* Returns one more than the largest of n ids that lie there. */
+static size_t ids_end(const char *what, const void *at, uint32_t n)
+{
+    const uint32_t *id = at;
+    size_t end = 0;
+    in(what, id, n * sizeof *id);
+    enter();
+    for (uint32_t i = 0; i < n; i++)
+        end = MAX(end, (size_t)id[i] + 1);
+    leave();
+    return end;
+}
+
 /* Runs a statement with the CPU's table `op` and device `cpu` while memory is open. */
 #define RUN(statement)                                                                             \
     do {                                                                                           \
@@ -292,7 +305,10 @@ static void h_embed(struct dev *d, const struct dev_weight *w, const int32_t *id
                     float *out)
 {
     weight(w);
-    in("ids", id, n * sizeof *id);
+    if (ids_end("ids", id, n) > w->rows) {
+        fprintf(stderr, "hidden device: an id without a row\n");
+        abort();
+    }
     floats("embeddings", out, (size_t)n * w->cols);
     RUN(op->embed(cpu, w, id, n, out));
 }
@@ -342,8 +358,7 @@ static void h_cut(struct dev *d, const struct dev_cut *a, uint32_t n)
 static void h_rows(struct dev *d, const float *x, const uint32_t *id, uint32_t n, uint32_t dim,
                    float *out)
 {
-    in("numbers of rows", id, n * sizeof *id);
-    floats("rows", x, n ? dim : 0);
+    floats("rows", x, ids_end("numbers of rows", id, n) * dim);
     floats("picked rows", out, (size_t)n * dim);
     RUN(op->rows(cpu, x, id, n, dim, out));
 }

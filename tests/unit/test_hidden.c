@@ -49,6 +49,16 @@ static void pass_closed(struct dev *d)
     if (x) dev_scale(d, x, 2, 1, countof(host));
 }
 
+static void pick_none(struct dev *d)
+{
+    float *x = dev_alloc(d, sizeof host), *out = dev_alloc(d, sizeof host);
+    const uint32_t id = countof(host) / 4;
+    uint32_t *at = dev_alloc(d, sizeof id);
+    if (!x || !out || !at) return;
+    dev_put(d, at, &id, sizeof id);
+    dev_rows(d, x, at, 1, 4, out);
+}
+
 static void put_itself(struct dev *d)
 {
     float *x = dev_alloc(d, sizeof host);
@@ -95,6 +105,7 @@ static void strays(void **state)
     assert_false(survives(pass_neighbour));
     assert_false(survives(pass_more));
     assert_false(survives(pass_closed));
+    assert_false(survives(pick_none));
     assert_false(survives(put_itself));
     assert_false(survives(get_itself));
 }
