@@ -51,7 +51,7 @@ def _read(path: str) -> Dict[str, Any]:
             try:
                 with open(file, encoding="utf-8") as f:
                     values = json.load(f)
-            except ValueError as e:
+            except (ValueError, RecursionError) as e:  # of arrays in arrays
                 raise FormatError(f"{file}: {e}") from e
             found = values.get("feature_extractor", {} if name == _PROCESSOR else values) if isinstance(values, dict) else None
             if isinstance(found, dict) and found:
@@ -81,7 +81,7 @@ class WhisperFeatureExtractor:
             raise UnsupportedError(f"features with hop_length={hop_length}, n_fft={n_fft}, sampling_rate={sampling_rate} and "
                                    f"dither={dither}; kvik computes those of Whisper: 160, 400, 16000 and 0")
         for name, value in (("feature_size", feature_size), ("chunk_length", chunk_length)):
-            if not isinstance(value, int) or value < 1:
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ArgumentError(f"{name}={value!r}: expected an integer above 0")
         if padding_side != "right":
             raise UnsupportedError(f"padding_side={padding_side!r}: recordings are padded on the right")

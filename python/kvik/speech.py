@@ -270,9 +270,11 @@ class SpeechSeq2SeqModel(Seq2SeqModel):
             return
         known = {i: ("language", token[2:-2]) for token, i in (self._says("lang_to_id") or {}).items()}
         known.update({i: ("task", name) for name, i in (self._says("task_to_id") or {}).items()})
+        if given is not None and not isinstance(given, (list, tuple)):
+            raise ArgumentError(f"forced_decoder_ids={given!r:.40}: expected a list of (position, id)")
         for entry in given or self._says("forced_decoder_ids") or ():
             token = entry[1] if isinstance(entry, (list, tuple)) and len(entry) == 2 else entry
-            if token in known:
+            if isinstance(token, (int, np.integer)) and token in known:
                 name, value = known[token]
                 options[name] = value
             elif given and token is not None and token != self._says("no_timestamps_token_id"):

@@ -107,7 +107,8 @@ class Speech(unittest.TestCase):
                 self.assertEqual(f.read(), json.dumps(features, indent=2) + "\n")
             self.assertEqual(kvik.AutoFeatureExtractor.from_pretrained(two).to_dict(), features)
             for text, error in (("{", kvik.FormatError), ('{"feature_size": 0}', kvik.ArgumentError), ('{"chunk_length": "x"}', kvik.ArgumentError),
-                                ('{"padding_side": "left"}', kvik.UnsupportedError)):
+                                ('{"padding_side": "left"}', kvik.UnsupportedError), ('{"feature_size": true}', kvik.ArgumentError),
+                                ("[" * 100000, kvik.FormatError)):
                 with open(os.path.join(two, "preprocessor_config.json"), "w", encoding="utf-8") as f:
                     f.write(text)
                 with self.assertRaises(error):
@@ -264,6 +265,11 @@ class Speech(unittest.TestCase):
             self.assertEqual(other.generate(features).tolist(), self.model.generate(features, task="transcribe").tolist())
         with self.assertRaisesRegex(kvik.ArgumentError, r"forced_decoder_ids has \(1, 7\)"):
             self.model.generate(features, forced_decoder_ids=[(1, 7)])
+        for wrong in (7, [[1, [2]]]):
+            with self.assertRaisesRegex(kvik.ArgumentError, "forced_decoder_ids"):
+                self.model.generate(features, forced_decoder_ids=wrong)
+        with self.assertRaisesRegex(TypeError, "generation_config is a GenerationConfig or a dictionary, not int"):
+            asr(SOUND[:12000], generation_config=3)
 
     def test_data_sets(self):
         class Data:

@@ -110,6 +110,8 @@ def merged(model: Optional[GenerationConfig], given: Any, kwargs: Dict[str, Any]
     """Returns the options of a call: the model's, over them those of a given object, over them keyword arguments."""
     values: Dict[str, Any] = dict(model.__dict__) if model is not None else {}
     if given is not None:
+        if not isinstance(given, dict) and not hasattr(given, "to_dict"):
+            raise TypeError(f"generation_config is a GenerationConfig or a dictionary, not {type(given).__name__}")
         theirs = given if isinstance(given, dict) else given.to_dict()
         values.update({k: v for k, v in theirs.items() if v is not None})
     values.update(kwargs)
