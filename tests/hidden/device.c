@@ -15,7 +15,11 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#ifdef __SANITIZE_THREAD__ /* the thread sanitizer has no larger ranges of addresses */
+#define ARENA ((size_t)1 << 38)
+#else
 #define ARENA ((size_t)1 << 45) /* of addresses, for all devices */
+#endif
 
 struct dev {
     const struct dev_ops *op;
