@@ -716,7 +716,8 @@ struct kvik_generation {
     int32_t pad_token_id, bos_token_id;
     char **stop_strings;
     uint32_t n_stop_strings;
-    /* Tokens of the prompt computed at once.  0: step_tokens of the cache. */
+    /* Tokens of the prompt computed in one step, or of all prompts in a step of requests.  0: step_tokens of the
+     * cache. */
     uint32_t prefill_chunk_size;
     /* False: recompute the whole text for every token. */
     bool use_cache;
@@ -1161,9 +1162,13 @@ enum kvik_state {
 KVIK_API int kvik_request_start(kvik_cache *c, const kvik_generation *g, const kvik_prompt *prompt,
                                 uint32_t n, const kvik_hooks *hooks, kvik_request **out);
 /* Advances n requests of one cache and returns how many of them still run.  A request that decodes
- * gets its next token (with draft tokens several; guided contrastive search: every second step).  A
- * request whose prompt is not computed yet gets on by one chunk.  Requests that are paused, over or
- * failed take no part.
+ * gets its next token (with draft tokens several; guided contrastive search: every second step).
+ * Requests that are paused, over or failed take no part.
+ *
+ * A call is one forward step of at most step_tokens tokens.  Requests that decode come first; prompts that are not
+ * computed yet share what is left, by turns.  So the time between two tokens of a request does not grow with
+ * the number of prompts that wait.  prefill_chunk_size shortens it: prompts then take no more tokens of a
+ * step than the smallest of their chunks.  If more sequences decode than step_tokens, they take turns too.
  *
  * A request that fails, because its callback refuses or its part of the step does not fit the memory,
  * ends with its error.  The others go on unaffected, and this call returns no error.  When memory runs

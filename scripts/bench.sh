@@ -1,9 +1,9 @@
 #!/bin/sh
 # bench.sh MODEL - measures the whole model (make bench): speed against the bandwidth of memory, prefill and decoding at depth, with
-# AVX2 as well, products by type of the weights, steps of several tokens, strategies, speculation, offloading, texts that come again, the start,
+# AVX2 as well, products by type of the weights, steps of several tokens, strategies, speculation, prompts that arrive, offloading, texts that come again, the start,
 # quantizing, all strategies in a table and a page of HTML, and the package.
 #
-# Takes ten minutes or so.  Figures are appended to CSV files in bench/results, with the date and the processor.
+# Takes a quarter of an hour or so.  Figures are appended to CSV files in bench/results, with the date and the processor.
 #   THREADS=N      threads (all)      NAMES="steps offload"   only these
 #   FLOAT_MODEL=DIR   a directory with f32, f16 or bf16 weights, whose quantizing is measured (else it is not)
 set -eu
@@ -17,7 +17,7 @@ cpu="${cpu:-unknown} $(nproc) CPUs"
 version=$(./kvik --version | tr , ' ' | head -n 1)
 log=build/bench.log
 kept=build/bench-cache # of the runs that measure the start
-wants() { case " ${NAMES:-generate rates products steps strategies speculate offload reuse start quantize caches package} " in *" $1 "*) ;; *) return 1 ;; esac; }
+wants() { case " ${NAMES:-generate rates products steps strategies speculate arrivals offload reuse start quantize caches package} " in *" $1 "*) ;; *) return 1 ;; esac; }
 title() { printf '\n== %s\n' "$1"; }
 
 # Runs a command and leaves its output in $log as well.
@@ -71,6 +71,11 @@ fi
 if wants speculate; then
     title "prompt lookup"
     $bin/bench_speculate "$model" "$threads"
+fi
+if wants arrivals; then
+    title "a stream while prompts of 2 044 tokens arrive: chunk, prompts, steps, median ms, longest ms, in medians of one prompt"
+    logged $bin/bench_arrivals "$model" "$threads"
+    record arrivals arrivals.csv "chunk,prompts,steps,median ms,longest ms,in medians of one prompt"
 fi
 if wants offload; then
     title "offload: depth, tokens a second in memory, offloaded, ratio, MiB read a token; cold: depth, tokens a second, MB/s, MB/s of the storage, ratio;

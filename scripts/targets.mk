@@ -87,7 +87,7 @@ report: all
 	@model=$(MODEL) && scripts/report.sh "$$model"
 
 # bench: the whole model, with every strategy; scripts/bench.sh names what can be set.  bench-ops: single operations, no model needed.
-WHOLE := generate rates steps strategies speculate offload reuse start
+WHOLE := generate rates steps strategies speculate arrivals offload reuse start
 bench: all $(WHOLE:%=$(B)/bench_%) $(B)/bench_mm
 	@model=$(MODEL) && scripts/bench.sh "$$model"
 # bench-peers: kvik next to llama.cpp and Transformers in one run; scripts/bench-peers.sh names what can be set.

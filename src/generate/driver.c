@@ -1,8 +1,8 @@
 /* driver.c - the one loop of generation; see driver.h.
  *
- * All feeds of a run are one job (model/job.c).  A step of the driver carries out as many steps of the model as it takes
- * for every decoding run to have its job done and for every prefilling run to get on.  So a long prompt is fed in chunks
- * beside the tokens of other runs, and no run waits for ever if one step cannot take all sequences.
+ * All feeds of a run are one job (model/job.c).  A step of the driver is one step of the model: the jobs that decode, then
+ * those that prefill, as far as the step has room.  The jobs that have waited longest come first, so every run gets its
+ * turn, and the time of a step does not grow with the number of prompts that wait.
  *
  * If a shared step fails, each run tries its part alone, in the order they were given.  The runs whose own part fails end
  * with that error and give their rows back at once, which makes room for the runs after them.
@@ -23,7 +23,8 @@ struct driver {
     struct exec_job **job; /* [cap] of a step of the model */
     struct run **run;      /* [cap] whose they are */
     uint32_t cap, n_runs;
-    float *logits; /* [rows][vocab] of a step that several runs or several rows share */
+    uint64_t turns; /* parts of steps that runs have had */
+    float *logits;  /* [rows][vocab] of a step that several runs or several rows share */
     size_t rows;
 };
 
@@ -175,6 +176,7 @@ int run_start(struct driver *d, const struct gen_call *call, struct run **out)
                       .assist = call->assist,
                       .finish = call->finish,
                       .n_prompts = call->n,
+                      .turn = d->turns, /* behind the runs that wait */
                       .begun = now_seconds()};
     int e = begin(r, call);
     if (e < 0) {
@@ -240,8 +242,7 @@ static int gather(struct run *r)
 /* True if the run's job takes part in the next step of the model. */
 static bool waits(const struct run *r)
 {
-    if (!active(r) || !r->pending || r->job.done == r->job.total) return false;
-    return exec_job_decodes(&r->job) || r->job.done == r->at;
+    return active(r) && r->pending && r->job.done < r->job.total;
 }
 
 /* Calls the run's callbacks that hear of a step; false: they cancel it. */
@@ -256,6 +257,7 @@ static bool hear(void *ctx, uint64_t done, uint64_t total)
 static void told(struct run *r)
 {
     if (r->job.done == r->before) return;
+    r->turn = ++r->driver->turns;
     int e = r->error;
     if (e < 0) {
         release(r, true);
@@ -275,25 +277,49 @@ static int step(struct driver *d, uint32_t at, uint32_t n)
     return e;
 }
 
-/* Runs one step of the model for all jobs that wait; false: no job waits. */
-static bool feed(struct driver *d, const struct driver_batch *b)
+/* Lists the runs whose jobs wait, in the order given, and returns their number. */
+static uint32_t list(struct driver *d, const struct driver_batch *b)
 {
     uint32_t k = 0;
     for (struct run *r = b->first; r; r = r->after) {
         if (!waits(r)) continue;
-        r->before = r->job.done;
         d->run[k] = r;
         d->job[k++] = &r->job;
     }
-    if (!k) return false;
+    return k;
+}
+
+/* Moves the runs that have waited longest to the front of the list. */
+static void take_turns(struct driver *d, uint32_t n)
+{
+    for (uint32_t i = 1; i < n; i++) {
+        struct run *r = d->run[i];
+        uint32_t at = i;
+        for (; at && d->run[at - 1]->turn > r->turn; at--) {
+            d->run[at] = d->run[at - 1];
+            d->job[at] = d->job[at - 1];
+        }
+        d->run[at] = r;
+        d->job[at] = &r->job;
+    }
+}
+
+/* Runs one step of the model for the jobs that wait. */
+static void feed(struct driver *d, const struct driver_batch *b)
+{
+    uint32_t k = list(d, b);
+    if (!k) return;
+    take_turns(d, k);
+    for (uint32_t i = 0; i < k; i++)
+        d->run[i]->before = d->run[i]->job.done;
     int e = step(d, 0, k);
+    if (e < 0) k = list(d, b);
     for (uint32_t i = 0; e < 0 && i < k; i++) {
         int own = k > 1 ? step(d, i, 1) : e;
         if (own < 0) fail(d->run[i], own);
     }
     for (uint32_t i = 0; i < k; i++)
         told(d->run[i]);
-    return true;
 }
 
 static void choose(struct run *r)
@@ -351,10 +377,8 @@ int driver_step(struct driver *d, struct driver_batch *b)
     for (struct run *r = b->first; r; r = r->after) {
         int e = active(r) && !r->pending ? gather(r) : 0;
         if (e < 0) fail(r, e);
-        r->at = r->job.done;
     }
-    while (feed(d, b))
-        ;
+    feed(d, b);
     for (struct run *r = b->first; r; r = r->after)
         choose(r);
     leave(b);

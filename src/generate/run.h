@@ -108,7 +108,8 @@ struct run {
     struct exec_job job; /* feed[0, job.n) */
     bool pending;        /* the job has begun and its logits have not been taken */
     bool sharing; /* the job's feeds are what prompts have in common: nothing is chosen after it */
-    uint64_t at, before;    /* job.done when the driver's step began, and the model's */
+    uint64_t before; /* job.done when the step began */
+    uint64_t turn;   /* of its last part of a step; the run with the lowest has waited longest */
     exec_progress progress; /* of the first job; or NULL */
     void *progress_ctx;
     bool stepping, paused, over;

@@ -3,7 +3,7 @@
  * A job is a list of feeds; its caller gets the logits once all feeds are done.  A step takes
  * tokens of several jobs.  Jobs that decode come first, with one token or one draft for each
  * sequence.  Jobs that prefill share the remaining room.  So a long prompt delays the decoding of
- * others by one step at a time.  How feeds share steps changes no bit of their rows and logits
+ * others by one step at a time.  The caller orders the jobs: what has no room waits for the next step.  How feeds share steps changes no bit of their rows and logits
  * (dev.h, canonical order).
  *
  * Each feed of a job of drafts goes into one step as a whole: token 0 is certain, the others are
@@ -104,6 +104,22 @@ bool exec_job_decodes(const struct exec_job *j)
     return j->draft || j->total == j->n;
 }
 
+/* Plans the jobs that prefill.  A chunk limits how long a step keeps the decoding sequences waiting, however many prompts
+ * prefill: together they take no more tokens than the smallest chunk.  The first job takes a chunk of each of its feeds. */
+static void plan_prefills(struct plan *p)
+{
+    uint32_t all = p->room, most = all;
+    for (uint32_t k = 0; k < p->n_jobs && p->room; k++) {
+        if (exec_job_decodes(p->job[k])) continue;
+        uint32_t taken = all - p->room, spare = 0;
+        most = MIN(most, p->job[k]->chunk);
+        if (taken) spare = p->room - MIN(p->room, most - MIN(most, taken));
+        p->room -= spare;
+        plan_feeds(p, k);
+        p->room += spare;
+    }
+}
+
 static void plan(struct plan *p)
 {
     for (uint32_t k = 0; k < p->n_jobs; k++) {
@@ -112,8 +128,7 @@ static void plan(struct plan *p)
         else if (exec_job_decodes(p->job[k]))
             plan_feeds(p, k);
     }
-    for (uint32_t k = 0; k < p->n_jobs; k++)
-        if (!exec_job_decodes(p->job[k])) plan_feeds(p, k);
+    plan_prefills(p);
 }
 
 /* Returns the row of its job's array where the logits of span i begin.  Drafts of a step begin at

@@ -141,6 +141,146 @@ static void shared_steps(void **state)
     stage_close(&s);
 }
 
+/* --- Who gets room in a step. */
+
+struct line { /* requests, and how many tokens each has chosen */
+    struct stage s;
+    kvik_generation g;
+    kvik_request *r[24];
+    uint32_t tokens[24], n;
+};
+
+static bool counts(void *ctx, uint32_t row, int32_t id, const char *text)
+{
+    (void)row, (void)text;
+    *(uint32_t *)ctx += id >= 0;
+    return true;
+}
+
+static void line_open(struct line *l, const char *json)
+{
+    *l = (struct line){0};
+    stage_open(&l->s, (kvik_cache_config){.max_sequences = 32, .no_prefix_cache = true});
+    l->g = options(l->s.m, json);
+}
+
+static void line_close(struct line *l)
+{
+    for (uint32_t i = 0; i < l->n; i++)
+        assert_int_equal(kvik_request_free(l->r[i]), 0);
+    kvik_generation_done(&l->g);
+    stage_close(&l->s);
+}
+
+/* Starts request `at` with a prompt of n tokens that no other request begins with. */
+static void line_join(struct line *l, uint32_t at, int32_t first, uint32_t n)
+{
+    int32_t ids[TEXT];
+    kvik_hooks h = {.size = sizeof h, .on_token = counts, .ctx = &l->tokens[at]};
+    for (uint32_t i = 0; i < n; i++)
+        ids[i] = first + (int32_t)i % 5;
+    kvik_prompt p = {.size = sizeof p, .ids = ids, .n = n};
+    l->tokens[at] = 0;
+    l->n = MAX(l->n, at + 1);
+    if (kvik_request_start(l->s.c, &l->g, &p, 1, &h, &l->r[at]) < 0)
+        fail_msg("%s", kvik_last_error());
+}
+
+/* Advances all requests once and returns how many tokens were computed. */
+static uint32_t line_step(struct line *l)
+{
+    uint64_t before = l->s.c->x->computed;
+    if (kvik_request_step(l->r, l->n) < 0) fail_msg("%s", kvik_last_error());
+    return (uint32_t)(l->s.c->x->computed - before);
+}
+
+/* A call is one step of the model, however many prompts wait beside a request that decodes: it gets a token in each call. */
+static void one_step_a_call(void **state)
+{
+    (void)state;
+    for (uint32_t waiting = 1; waiting < MOST; waiting++) {
+        struct line l;
+        line_open(&l, "{\"max_new_tokens\": 40}");
+        line_join(&l, 0, 3, 4);
+        line_step(&l);
+        assert_int_equal(l.tokens[0], 1);
+        for (uint32_t i = 1; i <= waiting; i++)
+            line_join(&l, i, 10 + (int32_t)i, TEXT);
+        for (uint32_t left = waiting * TEXT, steps = 1; left;) {
+            uint32_t decode = 0;
+            for (uint32_t i = 0; i < l.n; i++)
+                decode += l.tokens[i] > 0;
+            assert_int_equal(line_step(&l), decode + MIN(left, 16 - decode));
+            assert_int_equal(l.tokens[0], ++steps);
+            left -= MIN(left, 16 - decode);
+        }
+        line_close(&l);
+    }
+}
+
+/* Prompts take turns: a short one does not wait for the long ones before it, and those that keep coming do not hold up one
+ * that waits. */
+static void turns(void **state)
+{
+    (void)state;
+    struct line l;
+    line_open(&l, "{\"max_new_tokens\": 1}");
+    line_join(&l, 0, 3, TEXT);
+    line_join(&l, 1, 12, TEXT);
+    line_join(&l, 2, 20, 6);
+    for (uint32_t i = 0; i < 3; i++)
+        line_step(&l);
+    assert_true(l.tokens[2] && !l.tokens[0] && !l.tokens[1]);
+    for (uint32_t i = 0; !l.tokens[1]; i++) { /* another prompt comes in every step */
+        assert_in_range(i, 0, 12);
+        if (i) assert_int_equal(kvik_request_free(l.r[3]), 0);
+        line_join(&l, 3, 30 + (int32_t)i, TEXT);
+        line_step(&l);
+    }
+    line_close(&l);
+}
+
+/* prefill_chunk_size limits the tokens of all prompts in a step, not of each. */
+static void chunks_limit_a_step(void **state)
+{
+    (void)state;
+    struct line l;
+    line_open(&l, "{\"max_new_tokens\": 40, \"prefill_chunk_size\": 4}");
+    line_join(&l, 0, 3, 3);
+    line_step(&l);
+    for (uint32_t i = 1; i < 5; i++)
+        line_join(&l, i, 10 + (int32_t)i, 14);
+    for (uint32_t left = 4 * 14, decode; left; left -= MIN(left, 4)) {
+        decode = 0;
+        for (uint32_t i = 0; i < l.n; i++)
+            decode += l.tokens[i] > 0;
+        assert_int_equal(line_step(&l), decode + 4);
+    }
+    line_close(&l);
+}
+
+/* More sequences decode than a step has tokens: all of them get on. */
+static void more_than_a_step(void **state)
+{
+    (void)state;
+    struct line l;
+    line_open(&l, "{\"max_new_tokens\": 9}");
+    for (uint32_t i = 0; i < 20; i++)
+        line_join(&l, i, 3 + (int32_t)i, 1);
+    for (uint32_t steps = 0, least = 0; least < 9; steps++) {
+        uint32_t most = 0;
+        assert_in_range(steps, 0, 9 * 20 / 16);
+        line_step(&l);
+        least = 9;
+        for (uint32_t i = 0; i < 20; i++) {
+            least = MIN(least, l.tokens[i]);
+            most = MAX(most, l.tokens[i]);
+        }
+        assert_in_range(most - least, 0, 1);
+    }
+    line_close(&l);
+}
+
 /* Requests share one assistant, whose cache has fewer sequences than the requests have rows. A row
  * without a sequence makes no draft tokens. */
 static void shared_assistant(void **state)
@@ -542,6 +682,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(beside),
         cmocka_unit_test(shared_steps),
+        cmocka_unit_test(one_step_a_call),
+        cmocka_unit_test(turns),
+        cmocka_unit_test(chunks_limit_a_step),
+        cmocka_unit_test(more_than_a_step),
         cmocka_unit_test(shared_assistant),
         cmocka_unit_test(early),
         cmocka_unit_test(freed),
