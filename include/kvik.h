@@ -468,8 +468,9 @@ KVIK_API int kvik_trace_end(const char *path);
 
 /* ---- Sequences: operations on the tokens of a cache ----------------------------------------------- */
 
-/* Keeps the first len tokens; len < 0 removes the last -len.  Layers that have evicted rows which the shorter
- * sequence needs recompute them, or the call fails and changes nothing. */
+/* Keeps the first len tokens (0: none; beyond the end: all); len < 0 removes the last -len.  KVIK_ARG if the sequence
+ * has fewer.  Layers that have evicted rows which the shorter sequence needs recompute them, or the call fails and
+ * changes nothing. */
 KVIK_API int kvik_cache_crop(kvik_cache *c, kvik_seq s, int64_t len);
 /* Gives s[i] the contents that s[from[i]] had, for all i at once. */
 KVIK_API int kvik_cache_reorder(kvik_cache *c, const kvik_seq *s, const uint32_t *from, uint32_t n);
@@ -1261,7 +1262,7 @@ KVIK_API int kvik_batch_mask(const kvik_batch *b, uint8_t *mask);
 KVIK_API kvik_seq kvik_batch_seq(const kvik_batch *b, uint32_t row);
 /* Appends columns and computes outputs; out may be NULL. */
 KVIK_API int kvik_batch_forward(kvik_batch *b, const kvik_inputs *in, const kvik_outputs *out);
-/* Keeps the first n columns (beyond the end: all); n <= 0 removes the last -n. */
+/* Keeps the first n columns, as kvik_cache_crop the first tokens; n < 0 removes the last -n. */
 KVIK_API int kvik_batch_crop(kvik_batch *b, int64_t n);
 /* Removes all columns, and the rows of an encoder; kvik_batch_crop keeps those. */
 KVIK_API int kvik_batch_reset(kvik_batch *b);

@@ -315,7 +315,7 @@ class Cache(Layers):
     def _crop_rows(self, n: int) -> None:
         if self._batch is not None:
             with self._bound() as batch:
-                call("kvik_batch_crop", batch.pointer, n or -batch.length)
+                call("kvik_batch_crop", batch.pointer, n)
         elif self._unbound is not None or self._passed:
             with self._use():
                 if self._unbound is None:

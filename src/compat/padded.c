@@ -213,7 +213,7 @@ KVIK_API int kvik_batch_crop(kvik_batch *b, int64_t n)
     if (n < -(int64_t)b->length)
         return ERR(ARG, "crop by %llu columns, the batch has %u", (unsigned long long)-(uint64_t)n,
                    b->length);
-    uint32_t keep = (uint32_t)(n <= 0 ? b->length + n : MIN(n, (int64_t)b->length));
+    uint32_t keep = (uint32_t)(n < 0 ? b->length + n : MIN(n, (int64_t)b->length));
     uint32_t *want = mem_array(b->rows, sizeof *want);
     struct kv_mark *mark = mem_array(b->rows, sizeof *mark);
     int e = want && mark ? 0 : ERR_NOMEM;

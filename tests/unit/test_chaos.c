@@ -307,11 +307,12 @@ static void op_crop(struct world *w)
     uint32_t to = dice(3) ? t->n - dice(t->n < 12 ? t->n + 1 : 12) : dice(t->n + 1);
     bool negative = dice(2) && to < t->n;
     if (dice(12) == 0) {
-        if (kvik_cache_crop(w->cache, t->s, (int64_t)t->n + 1) != KVIK_ARG)
-            wrong(w, "a crop to more succeeded");
+        if (kvik_cache_crop(w->cache, t->s, -(int64_t)t->n - 1) != KVIK_ARG)
+            wrong(w, "a crop by more than there is succeeded");
         return;
     }
-    int e = kvik_cache_crop(w->cache, t->s, negative ? (int64_t)to - t->n : to);
+    int64_t beyond = to == t->n ? dice(3) : 0;
+    int e = kvik_cache_crop(w->cache, t->s, negative ? (int64_t)to - t->n : to + beyond);
     if (e < 0 && t->lost && e == KVIK_LOST) return;
     if (e < 0)
         refused(w, e, 0);

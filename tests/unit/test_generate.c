@@ -222,7 +222,9 @@ static void operations(void **state)
         assert_int_equal(kvik_cache_crop(c, f, 201), 0);
         assert_int_equal(kvik_cache_crop(c, f, -1), 0);
         assert_int_equal(kvik_cache_length(c, f), 200);
-        assert_int_equal(kvik_cache_crop(c, f, 1000), KVIK_ARG);
+        assert_int_equal(kvik_cache_crop(c, f, 1000), 0); /* beyond the end: all stay */
+        assert_int_equal(kvik_cache_length(c, f), 200);
+        assert_int_equal(kvik_cache_crop(c, f, -201), KVIK_ARG);
         assert_int_equal(kvik_cache_reorder(c, s, (uint32_t[]){1, 2, 0}, 3), 0);
         const struct {
             kvik_seq seq;

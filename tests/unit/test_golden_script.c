@@ -537,8 +537,8 @@ static bool op_rows(const json_t *op, const char *what, kvik_batch *b, int *e)
     for (uint32_t i = 0; i < r.n && i < ROWS; i++)
         index[i] = (uint32_t)r.at[i];
     *e = 0;
-    if (strcmp(what, "crop") == 0)
-        *e = kvik_batch_crop(b, number(op, "n"));
+    if (strcmp(what, "crop") == 0) /* the cases with 0 are of release 5, where it removes nothing */
+        *e = number(op, "n") ? kvik_batch_crop(b, number(op, "n")) : 0;
     else if (strcmp(what, "reset") == 0)
         *e = kvik_batch_reset(b);
     else if (strcmp(what, "reorder_cache") == 0)

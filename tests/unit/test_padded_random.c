@@ -157,7 +157,7 @@ static void forward(kvik_cache *c, kvik_cache *oracle, struct pair *t, uint32_t 
 static void crop(struct pair *t)
 {
     uint32_t n = draw(t->p.length + 1);
-    if (draw(2) && n) {
+    if (draw(2) || !n) { /* 0 keeps no column */
         must(kvik_batch_crop(t->b, n));
         t->p.length = n;
     } else {
