@@ -17,6 +17,11 @@ ORDER = ["model", "seq2seq", "speech", "processing", "generation.utils", "genera
 SHOWN = ("__call__", "__getitem__", "__iter__", "__len__")
 
 
+def is_overload(node):
+    """True for a function that tells type checkers one form of the function behind it."""
+    return any(getattr(d, "id", "") == "overload" for d in getattr(node, "decorator_list", ()))
+
+
 def read(package):
     """Returns {module: tree} of the modules of the package, and {module: tree} of its submodules with architectures."""
     trees, models = {}, {}
@@ -28,6 +33,7 @@ def read(package):
             module = os.path.relpath(path, package)[:-3].replace(os.sep, ".")
             with open(path, encoding="utf-8") as f:
                 tree = ast.parse(f.read(), path)
+            tree.body = [n for n in tree.body if not is_overload(n)]
             (models if module.startswith("models.") else trees)[module] = tree
     return trees, models
 

@@ -12,7 +12,7 @@ Names and arguments are those of Hugging Face Transformers.  numpy arrays go in 
 torch.
 """
 import sys as _sys
-from typing import Any, List
+from typing import TYPE_CHECKING, Any, List, Type
 
 from . import errors as _errors
 from ._lib import lib as _library
@@ -62,16 +62,20 @@ for _name, _module in _MODULES.items():
     _sys.modules[f"{__name__}.{_name}"] = globals()[_name] = _sys.modules[f"{__name__}.{_module}"]
 
 
-def __getattr__(name: str) -> Any:
-    if name == "OutOfMemoryError":  # not in the dictionary, so that it can follow an import of torch
-        return _errors.adopt_torch()
-    if name in _CLASSES:
-        return _class_named(name)
-    if name in _CONFIGS:
-        return _config_named(name)
-    if name in _TOKENIZERS:
-        return PreTrainedTokenizer
-    raise AttributeError(f"module 'kvik' has no {name!r}")
+if TYPE_CHECKING:
+    from .models._classes import *
+    OutOfMemoryError: Type[_errors.OutOfMemoryError]
+else:
+    def __getattr__(name: str) -> Any:
+        if name == "OutOfMemoryError":  # not in the dictionary, so that it can follow an import of torch
+            return _errors.adopt_torch()
+        if name in _CLASSES:
+            return _class_named(name)
+        if name in _CONFIGS:
+            return _config_named(name)
+        if name in _TOKENIZERS:
+            return PreTrainedTokenizer
+        raise AttributeError(f"module 'kvik' has no {name!r}")
 
 
 def __dir__() -> List[str]:

@@ -18,7 +18,7 @@ def torch_module() -> Any:
 def want_torch() -> Any:
     """Imports torch where it is installed; returns it or None."""
     if torch_module() is None and find_spec("torch") is not None:
-        import torch  # noqa: F401
+        import torch  # type: ignore[import-not-found,unused-ignore]  # noqa: F401
     return torch_module()
 
 

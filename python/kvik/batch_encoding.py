@@ -1,10 +1,14 @@
 """What a tokenizer returns: a mapping whose entries are attributes, too."""
 from collections import UserDict
-from typing import Any, Dict, List, Optional
+from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
 from ._arrays import is_torch
 from .devices import accept_device
 from .tokenizer_parts import CharSpan, Encoding, TokenSpan
+
+if TYPE_CHECKING:
+    from typing import KeysView
+    from ._typing import Key
 
 
 class BatchEncoding(UserDict[str, Any]):
@@ -20,11 +24,26 @@ class BatchEncoding(UserDict[str, Any]):
     def __init__(self, data: Optional[Dict[str, Any]] = None, **_: Any) -> None:
         super().__init__(data or {})
 
-    def __getattr__(self, name: str) -> Any:
-        data = self.__dict__.get("data")
-        if data is not None and name in data:
-            return data[name]
-        raise AttributeError(f"{type(self).__name__} has no {name!r}; it has {', '.join(data or {}) or 'nothing'}")
+    if TYPE_CHECKING:  # what a tokenizer or a feature extractor returns: lists, arrays or tensors
+        def keys(self) -> "KeysView[Key]":  # names, so that pyright knows which arguments **inputs gives
+            ...
+
+        input_ids: Any
+        attention_mask: Any
+        token_type_ids: Any
+        special_tokens_mask: Any
+        offset_mapping: Any
+        overflow_to_sample_mapping: Any
+        assistant_masks: Any
+        length: Any
+        labels: Any
+        input_features: Any
+    else:
+        def __getattr__(self, name: str) -> Any:
+            data = self.__dict__.get("data")
+            if data is not None and name in data:
+                return data[name]
+            raise AttributeError(f"{type(self).__name__} has no {name!r}; it has {', '.join(data or {}) or 'nothing'}")
 
     def __getitem__(self, item: Any) -> Any:
         if isinstance(item, str):

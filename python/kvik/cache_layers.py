@@ -7,7 +7,7 @@ import json
 import sys
 import threading
 from functools import partial
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple, TypeVar
 
 import numpy as np
 
@@ -75,9 +75,12 @@ _HEIRS: List[Tuple[type, str]] = []
 _adopting = threading.Lock()
 
 
-def heir_of(name: str) -> Callable[[type], Any]:
+_Kind = TypeVar("_Kind", bound=type)
+
+
+def heir_of(name: str) -> Callable[[_Kind], _Kind]:
     """Marks a class that adopt_transformers() makes a subclass of Transformers' class of that name."""
-    def mark(kind: type) -> type:
+    def mark(kind: _Kind) -> _Kind:
         _HEIRS.append((kind, name))
         return kind
     return mark

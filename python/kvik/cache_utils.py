@@ -5,14 +5,20 @@ accepted and means this machine's CPU.  ``dtype`` is recorded: how rows are kept
 weights of 16 bits or fewer, else f32), or from the first update() of a cache without a model.  ``max_batch_size`` is
 recorded; a batch of any size works.
 """
-from typing import Any, Dict, Iterator, List, Optional, Tuple
-
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Tuple, Type, TypeVar
 
 from . import legacy
 from .cache_layers import heir_of
 from .caches import Cache as Cache  # programs import it from here
 from .configuration import PretrainedConfig
 from .errors import ArgumentError
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+    from ._typing import CacheArguments, QuantizedArguments, StaticArguments
+    from ._options import CacheSettings
+
+_P = TypeVar("_P", bound="EncoderDecoderCache")
 
 
 def _window(config: Any) -> Optional[int]:
@@ -35,7 +41,8 @@ class DynamicCache(Cache):
     _implementation = "dynamic"
 
     def __init__(self, ddp_cache_data: Any = None, config: Any = None, offloading: bool = False,
-                 offload_only_non_sliding: bool = False, num_hidden_layers: Optional[int] = None, **kwargs: Any) -> None:
+                 offload_only_non_sliding: bool = False, num_hidden_layers: Optional[int] = None, **arguments: "Unpack[CacheArguments]") -> None:
+        kwargs: Dict[str, Any] = {**arguments}
         data = None
         if isinstance(ddp_cache_data, PretrainedConfig):
             config = ddp_cache_data
@@ -61,7 +68,7 @@ class OffloadedCache(DynamicCache):
 
     _implementation = "offloaded"
 
-    def __init__(self, config: Any = None, **kwargs: Any) -> None:
+    def __init__(self, config: Any = None, **kwargs: "Unpack[CacheArguments]") -> None:
         Cache.__init__(self, config, **kwargs)
 
 
@@ -79,8 +86,8 @@ class StaticCache(Cache):
     is_compileable = True
 
     def __init__(self, config: Any, *args: Any, offloading: bool = False, offload_only_non_sliding: bool = True,
-                 **kwargs: Any) -> None:
-        kwargs = _static_arguments(type(self).__name__, args, kwargs)
+                 **arguments: "Unpack[StaticArguments]") -> None:
+        kwargs = _static_arguments(type(self).__name__, args, {**arguments})
         offloading = kwargs.pop("offloading", offloading)
         offload_only_non_sliding = kwargs.pop("offload_only_non_sliding", offload_only_non_sliding)
         self._max_batch_size = kwargs.pop("max_batch_size", None)
@@ -129,7 +136,7 @@ class SlidingWindowCache(StaticCache):
 
     _implementation = "sliding_window"
 
-    def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, config: Any, *args: Any, **kwargs: "Unpack[StaticArguments]") -> None:
         window = _window(config)
         if not window:
             raise ValueError("SlidingWindowCache needs a configuration with sliding_window, and this one has none; "
@@ -176,7 +183,8 @@ class SinkCache(Cache):
 
     _implementation = "sink"
 
-    def __init__(self, window_length: int, num_sink_tokens: int, **kwargs: Any) -> None:
+    def __init__(self, window_length: int, num_sink_tokens: int, **arguments: "Unpack[CacheArguments]") -> None:
+        kwargs: Dict[str, Any] = {**arguments}
         if not 0 <= int(num_sink_tokens) < int(window_length):
             raise ValueError(f"num_sink_tokens={num_sink_tokens} must be less than window_length={window_length}, which "
                              "counts the sinks")
@@ -268,7 +276,7 @@ class QuantizedCache(Cache):
 
     def __init__(self, backend: Any = None, config: Any = None, nbits: Optional[int] = None,
                  axis_key: Optional[int] = None, axis_value: Optional[int] = None, q_group_size: Optional[int] = None,
-                 residual_length: Optional[int] = None, cache_config: Any = None, **kwargs: Any) -> None:
+                 residual_length: Optional[int] = None, cache_config: Any = None, **kwargs: "Unpack[QuantizedArguments]") -> None:
         if isinstance(backend, (CacheConfig, dict)):
             cache_config, backend = backend, None
         elif backend is not None and not isinstance(backend, str):
@@ -307,7 +315,7 @@ class MambaCache(Cache):
     _implementation = "dynamic"
 
     def __init__(self, config: Any, batch_size: Optional[int] = None, dtype: Any = None, device: Any = None,
-                 max_batch_size: Optional[int] = None, **kwargs: Any) -> None:
+                 max_batch_size: Optional[int] = None, **kwargs: "Unpack[CacheSettings]") -> None:
         super().__init__(config, device=device, dtype=dtype, **kwargs)
         self._max_batch_size = max_batch_size or batch_size
 
@@ -355,7 +363,7 @@ class EncoderDecoderCache(Cache):
                 DynamicCache.from_legacy_cache(cross) if cross else DynamicCache())
 
     @classmethod
-    def from_legacy_cache(cls, past_key_values: Any = None, **kwargs: Any) -> Any:
+    def from_legacy_cache(cls: Type[_P], past_key_values: Any = None, **kwargs: Any) -> _P:
         """Makes a cache of (keys, values, cross keys, cross values) per layer; None makes an empty one."""
         return cls(*cls._of_layers(list(past_key_values or ())), **kwargs)
 
@@ -439,7 +447,7 @@ class EncoderDecoderCache(Cache):
         self.self_attention_cache.batch_select_indices(indices)
         self.cross_attention_cache.batch_select_indices(indices)
 
-    def fork(self) -> Any:
+    def fork(self: _P) -> _P:
         """Returns a cache with the same contents."""
         copy = super().fork()
         copy.self_attention_cache = self.self_attention_cache.fork()

@@ -8,7 +8,7 @@ import json
 import os
 import threading
 from contextlib import contextmanager
-from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Tuple, Type, TypeVar, Union
 
 import ctypes
 import numpy as np
@@ -24,6 +24,13 @@ from .linear_states import LinearStates
 from .store import Batch, ModelHandle, Settings, Store, settings_of
 from .unbound import Unbound, settings_for, with_window
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+    from ._options import CacheSettings
+    from .model import PreTrainedModel
+
+_C = TypeVar("_C", bound="Cache")
+
 _GUESS = 64  # layers of a cache without a model whose number is not known; it grows
 
 
@@ -38,12 +45,13 @@ class Cache(Layers):
     _implementation: Optional[str] = None
     is_compileable = False
 
-    def __init__(self, config: Any = None, device: Any = None, dtype: Any = None, **kwargs: Any) -> None:
+    def __init__(self, config: Any = None, device: Any = None, dtype: Any = None, **kwargs: "Unpack[CacheSettings]") -> None:
         if self._implementation is not None:
             kwargs.setdefault("cache_implementation", self._implementation)
-        settings = settings_of(kwargs)
-        if kwargs:
-            raise TypeError(f"{type(self).__name__} takes no argument {next(iter(kwargs))!r}")
+        unknown: Dict[str, Any] = {**kwargs}
+        settings = settings_of(unknown)
+        if unknown:
+            raise TypeError(f"{type(self).__name__} takes no argument {next(iter(unknown))!r}")
         accept_device(device)
         self._setup(settings, config, dtype_name(dtype))
 
@@ -277,7 +285,7 @@ class Cache(Layers):
         return legacy.as_tuples(self._layers(), self._as_torch)
 
     @classmethod
-    def from_legacy_cache(cls, past_key_values: Any = None, **kwargs: Any) -> Any:
+    def from_legacy_cache(cls: Type[_C], past_key_values: Any = None, **kwargs: Any) -> _C:
         """Makes a cache of such a tuple.  None makes an empty one."""
         cache = cls(**kwargs)
         if past_key_values is not None:
@@ -391,7 +399,7 @@ class Cache(Layers):
 
     # -- forks and files
 
-    def fork(self) -> Any:
+    def fork(self: _C) -> _C:
         """Returns a cache with the same contents.  The two share every row until one of them appends; nothing is copied.
 
         Caches that update() fills are copied.
@@ -411,7 +419,7 @@ class Cache(Layers):
                 copy._unbound = self._unbound.copy()
         return copy
 
-    def __deepcopy__(self, memo: Dict[int, Any]) -> Any:
+    def __deepcopy__(self: _C, memo: Dict[int, Any]) -> _C:
         return self.fork()
 
     __copy__ = fork
@@ -435,7 +443,8 @@ class Cache(Layers):
             save_session(batch, os.fspath(path), note)
 
     @classmethod
-    def load(cls, path: Union[str, "os.PathLike[str]"], model: Any = None, **kwargs: Any) -> Any:
+    def load(cls: Type[_C], path: Union[str, "os.PathLike[str]"], model: "Optional[PreTrainedModel]" = None,
+             **kwargs: "Unpack[CacheSettings]") -> _C:
         """Loads a session file.  It continues with the bits that it would have had without the file.
 
         model: the model that the session belongs to; without it, the cache loads when it first meets a model.  Raises
@@ -473,7 +482,7 @@ class Cache(Layers):
         self.__dict__.update(state)
         self._guard = threading.RLock()
 
-    def sync(self, model: Any, input_ids: Any) -> List[Dict[str, Any]]:
+    def sync(self, model: "PreTrainedModel", input_ids: Any) -> List[Dict[str, Any]]:
         """Makes the cache hold exactly these texts: reuses the prefix that agrees and computes the rest.
 
         input_ids: a list of ids, or one list for each row.  Returns a report for each row: ``reused``, ``recomputed``,

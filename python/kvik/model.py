@@ -3,7 +3,7 @@ import copy
 import ctypes
 import os
 from dataclasses import fields
-from typing import Any, Dict, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Literal, Optional, Tuple, Type, TypeVar, Union, overload
 
 import numpy as np
 
@@ -20,6 +20,12 @@ from .generation.configuration_utils import GenerationConfig
 from .outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
 from .store import Batch, ModelHandle, Settings, settings_of
 from .utils.logging import notice
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+    from ._typing import Array, ForwardArguments, OpenArguments, Past
+
+_M = TypeVar("_M", bound="PreTrainedModel")
 
 _COMPUTE = {"float32": "exact"}
 _WEIGHTS = "the weights stay in the library; model.device, model.dtype and model.num_parameters() tell of them"
@@ -78,8 +84,9 @@ class PreTrainedModel(GenerationMixin):
             self.generation_config.pad_token_id = int(g.pad_token_id)
 
     @classmethod
-    def from_pretrained(cls, pretrained_model_name_or_path: Any, *_: Any, dtype: Any = None, torch_dtype: Any = None,
-                        device_map: Any = None, quantize: Optional[str] = None, **kwargs: Any) -> Any:
+    def from_pretrained(cls: Type[_M], pretrained_model_name_or_path: Union[str, "os.PathLike[str]"], *_: Any, dtype: Any = None,
+                        torch_dtype: Any = None, device_map: Any = None, quantize: Optional[str] = None,
+                        **arguments: "Unpack[OpenArguments]") -> _M:
         """Opens a directory, a .gguf file, a hub id in the local cache, or a name that `kvik models` lists.
 
         dtype (torch_dtype): torch.float32 computes with float32 throughout; other types are recorded, and weights are used
@@ -89,6 +96,7 @@ class PreTrainedModel(GenerationMixin):
         --quantize of the command does: the first opening writes them to ~/.cache/kvik/weights, later ones map them, and
         describe() names the types.  Arguments that kvik does not have are ignored with a warning.
         """
+        kwargs: Dict[str, Any] = {**arguments}
         accept_device(device_map)
         unknown = [k for k in kwargs if k not in _OPEN_TAKES]
         if unknown:
@@ -109,7 +117,7 @@ class PreTrainedModel(GenerationMixin):
         if getattr(cls, "_seq2seq", False) and not getattr(kind, "_seq2seq", False):
             raise ArgumentError(f"{path} is a model of type {getattr(config, 'model_type', None)!r}, which has no encoder; open it "
                                 "with AutoModelForCausalLM")
-        model = kind(handle, config, defaults, name)
+        model: _M = kind(handle, config, defaults, name)
         model._check_class()
         return model
 
@@ -148,11 +156,15 @@ class PreTrainedModel(GenerationMixin):
             raise NotImplementedError("kvik is for inference only")
         return self
 
-    def half(self) -> Any:
+    def half(self: _M) -> _M:
         """Returns itself; weights are used as the files have them."""
         return self
 
-    cuda = cpu = float = bfloat16 = double = requires_grad_ = lambda self, *args, **kwargs: self
+    if TYPE_CHECKING:
+        def cuda(self: _M, *args: Any, **kwargs: Any) -> _M: ...
+        cpu = float = bfloat16 = double = requires_grad_ = cuda
+    else:
+        cuda = cpu = float = bfloat16 = double = requires_grad_ = lambda self, *args, **kwargs: self
 
     def compile(self, *_: Any, **__: Any) -> None:
         """Does nothing: every strategy replays a recorded step."""
@@ -167,10 +179,11 @@ class PreTrainedModel(GenerationMixin):
         """Returns the bytes of the weights."""
         return int(self.describe()["bytes"])
 
-    def __getattr__(self, name: str) -> Any:
-        if name in _OF_MODULES:
-            raise AttributeError(f"a model of kvik has no {name!r}: {_OF_MODULES[name]}")
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+    if not TYPE_CHECKING:
+        def __getattr__(self, name: str) -> Any:
+            if name in _OF_MODULES:
+                raise AttributeError(f"a model of kvik has no {name!r}: {_OF_MODULES[name]}")
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def can_generate(self) -> bool:
         """True if the model has a head."""
@@ -199,13 +212,13 @@ class PreTrainedModel(GenerationMixin):
     def _notice(self, text: str) -> None:
         notice(text)
 
-    def __copy__(self) -> Any:
+    def __copy__(self: _M) -> _M:
         """Returns a model that shares all with this one, so that each takes the caches of the other."""
         twin = type(self).__new__(type(self))
         twin.__dict__.update(self.__dict__)
         return twin
 
-    def __deepcopy__(self, memo: Dict[int, Any]) -> Any:
+    def __deepcopy__(self: _M, memo: Dict[int, Any]) -> _M:
         """Returns a model with a configuration and options of its own; the two share the weights, which never change."""
         twin = copy.copy(self)
         twin.__dict__.update(config=copy.deepcopy(self.config, memo), generation_config=copy.deepcopy(self.generation_config, memo))
@@ -221,9 +234,18 @@ class PreTrainedModel(GenerationMixin):
 
     # -- forward
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """As forward()."""
-        return self.forward(*args, **kwargs)
+    if not TYPE_CHECKING:
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            """As forward()."""
+            return self.forward(*args, **kwargs)
+
+    @overload
+    def forward(self, input_ids: Any = None, attention_mask: Any = None, *, past_key_values: "Past" = None,
+                return_dict: Optional[Literal[True]] = None, **kwargs: "Unpack[ForwardArguments]") -> CausalLMOutputWithPast: ...
+
+    @overload
+    def forward(self, input_ids: Any = None, attention_mask: Any = None, *, past_key_values: "Past" = None,
+                return_dict: Literal[False] = ..., **kwargs: "Unpack[ForwardArguments]") -> Tuple[Any, ...]: ...
 
     def forward(self, input_ids: Any = None, attention_mask: Any = None, position_ids: Any = None,
                 past_key_values: Any = None, inputs_embeds: Any = None, labels: Any = None, use_cache: Optional[bool] = None,
@@ -268,6 +290,9 @@ class PreTrainedModel(GenerationMixin):
             result = type(result)(loss=_loss(result.logits, labels), **result)
         return result.to_tuple() if return_dict is False else result
 
+    if TYPE_CHECKING:
+        __call__ = forward
+
     def _result(self, out: Dict[str, Any], past: Any, hidden: bool) -> Any:
         cache = {"past_key_values": past}
         if self._state_name:
@@ -304,13 +329,13 @@ class Embeddings:
         self.num_embeddings = int(lib.kvik_model_vocab(model._handle.pointer))
         self.embedding_dim = int(lib.kvik_model_hidden(model._handle.pointer))
 
-    def __call__(self, input_ids: Any) -> Any:
+    def __call__(self, input_ids: Any) -> "Array":
         """Returns the embeddings of ids."""
         ids = integers(input_ids, "input_ids")
         flat = ids.ravel()
         out = np.empty((flat.size, self.embedding_dim), np.float32)
         call("kvik_model_embed", self._handle.pointer, address(flat), flat.size, address(out))
-        return like(out.reshape(*ids.shape, self.embedding_dim), is_torch(input_ids))
+        return like(out.reshape(*ids.shape, self.embedding_dim), is_torch(input_ids))  # type: ignore[no-any-return]
 
     @property
     def weight(self) -> np.ndarray:
@@ -419,5 +444,17 @@ class AutoModel(PreTrainedModel):
     """Opens any model without its head: forward() gives last_hidden_state."""
 
     _head = False
+    if TYPE_CHECKING:
+        @overload  # type: ignore[override]
+        def forward(self, input_ids: Any = None, attention_mask: Any = None, *, past_key_values: Past = None,
+                    return_dict: Optional[Literal[True]] = None, **kwargs: Unpack[ForwardArguments]) -> BaseModelOutputWithPast: ...
+
+        @overload
+        def forward(self, input_ids: Any = None, attention_mask: Any = None, *, past_key_values: Past = None,
+                    return_dict: Literal[False] = ..., **kwargs: Unpack[ForwardArguments]) -> Tuple[Any, ...]: ...
+
+        def forward(self, *args: Any, **kwargs: Any) -> Any: ...
+
+        __call__ = forward  # type: ignore[assignment]
 
 

@@ -1,5 +1,9 @@
 """Results of forward() and generate(): attributes, keys and positions at once, as Transformers returns them."""
-from typing import Any, Dict, Iterator, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Tuple
+
+if TYPE_CHECKING:
+    from ._typing import Array
+    from .caches import Cache
 
 
 class ModelOutput(Dict[str, Any]):
@@ -14,12 +18,15 @@ class ModelOutput(Dict[str, Any]):
         super().__init__({k: v for k, v in kwargs.items() if v is not None})
         object.__setattr__(self, "_given", tuple(kwargs))
 
-    def __getattr__(self, name: str) -> Any:
-        if name in self:
-            return self[name]
-        if name in self.__dict__.get("_given", ()) or name in type(self)._fields:
-            return None
-        raise AttributeError(f"{type(self).__name__} has no {name!r}; it has {', '.join(self)}")
+    # To a type checker, what a class below declares is there as if it had been asked for; what was not is None.  Arrays are
+    # properties, because pyright takes an attribute of a class with the base Any for a descriptor.
+    if not TYPE_CHECKING:
+        def __getattr__(self, name: str) -> Any:
+            if name in self:
+                return self[name]
+            if name in self.__dict__.get("_given", ()) or name in type(self)._fields:
+                return None
+            raise AttributeError(f"{type(self).__name__} has no {name!r}; it has {', '.join(self)}")
 
     def __setattr__(self, name: str, value: Any) -> None:
         self[name] = value
@@ -49,12 +56,28 @@ class CausalLMOutputWithPast(ModelOutput):
     """Of forward(): ``logits`` [batch, tokens, vocab], ``past_key_values``, ``hidden_states``, ``attentions``."""
 
     _fields = ("loss", "logits", "past_key_values", "cache_params", "hidden_states", "attentions")
+    if TYPE_CHECKING:
+        @property
+        def loss(self) -> Array: ...
+        @property
+        def logits(self) -> Array: ...
+        past_key_values: Cache
+        cache_params: Cache
+        hidden_states: Tuple[Array, ...]
+        attentions: Tuple[Array, ...]
 
 
 class BaseModelOutputWithPast(ModelOutput):
     """Of a model without a head: ``last_hidden_state`` [batch, tokens, hidden], and the rest as above."""
 
     _fields = ("last_hidden_state", "past_key_values", "cache_params", "hidden_states", "attentions")
+    if TYPE_CHECKING:
+        @property
+        def last_hidden_state(self) -> Array: ...
+        past_key_values: Cache
+        cache_params: Cache
+        hidden_states: Tuple[Array, ...]
+        attentions: Tuple[Array, ...]
 
 
 class Seq2SeqLMOutput(ModelOutput):
@@ -63,6 +86,18 @@ class Seq2SeqLMOutput(ModelOutput):
 
     _fields = ("loss", "logits", "past_key_values", "decoder_hidden_states", "decoder_attentions", "cross_attentions",
                "encoder_last_hidden_state", "encoder_hidden_states", "encoder_attentions")
+    if TYPE_CHECKING:
+        @property
+        def loss(self) -> Array: ...
+        @property
+        def logits(self) -> Array: ...
+        past_key_values: Cache
+        decoder_hidden_states: Tuple[Array, ...]
+        decoder_attentions: Tuple[Array, ...]
+        cross_attentions: Tuple[Array, ...]
+        encoder_last_hidden_state: None
+        encoder_hidden_states: None
+        encoder_attentions: None
 
 
 class GenerateOutput(ModelOutput):
@@ -79,6 +114,27 @@ class GenerateOutput(ModelOutput):
     _fields = ("sequences", "sequences_scores", "scores", "logits", "beam_indices", "encoder_attentions", "encoder_hidden_states",
                "attentions", "decoder_attentions", "cross_attentions", "hidden_states", "decoder_hidden_states", "past_key_values",
                "texts", "finish_reasons", "stats")
+    if TYPE_CHECKING:
+        @property
+        def sequences(self) -> Array: ...
+        @property
+        def sequences_scores(self) -> Array: ...
+        scores: Tuple[Array, ...]
+        logits: Tuple[Array, ...]
+        @property
+        def beam_indices(self) -> Array: ...
+        encoder_attentions: None
+        encoder_hidden_states: None
+        attentions: Tuple[Tuple[Array, ...], ...]
+        decoder_attentions: Tuple[Tuple[Array, ...], ...]
+        cross_attentions: Tuple[Tuple[Array, ...], ...]
+        hidden_states: Tuple[Tuple[Array, ...], ...]
+        decoder_hidden_states: Tuple[Tuple[Array, ...], ...]
+        past_key_values: Cache
+        cache_params: Cache
+        texts: List[str]
+        finish_reasons: List[str]
+        stats: Dict[str, float]
 
 
 class GenerateDecoderOnlyOutput(GenerateOutput):

@@ -3,7 +3,7 @@ import os
 import struct
 import tempfile
 from itertools import islice
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Literal, NamedTuple, Optional, overload
 
 import numpy as np
 
@@ -18,6 +18,10 @@ from .processing import WhisperFeatureExtractor, WhisperTokenizer
 from .speech import AutoModelForSpeechSeq2Seq, language_names
 from .tokenization import AutoTokenizer
 from .utils.logging import notice
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+    from ._typing import TextPipelineArguments
 
 
 # Options that a text pipeline sets where neither the program nor the model does, as in Transformers.
@@ -87,7 +91,7 @@ class TextGenerationPipeline:
 
     def __call__(self, text_inputs: Any, return_full_text: Optional[bool] = None, return_text: Optional[bool] = None,
                  return_tensors: Optional[bool] = None, clean_up_tokenization_spaces: Optional[bool] = None,
-                 continue_final_message: Optional[bool] = None, **kwargs: Any) -> Any:
+                 continue_final_message: Optional[bool] = None, **kwargs: "Unpack[TextPipelineArguments]") -> Any:
         """Generates for a text, a chat, or a list of them.
 
         Returns a list of {"generated_text"} with a dictionary for each returned sequence; for a list of inputs, a list of
@@ -103,7 +107,7 @@ class TextGenerationPipeline:
         model's generation_config say otherwise, a pipeline draws up to 256 tokens at a temperature of 0.7, as in Transformers.
         batch_size: so many inputs are generated at once, which is faster; greedy tokens stay the same.
         """
-        options = {**self.defaults, **kwargs}
+        options: Dict[str, Any] = {**self.defaults, **kwargs}
         form = dict(zip(_FORM, (return_full_text, return_text, return_tensors)))
         if any(value is not None for value in form.values()):  # one choice, so that of the call replaces the pipeline's
             options.update(form)
@@ -443,6 +447,21 @@ def _wav(samples: np.ndarray, rate: int) -> bytes:
 
 
 _TASKS = {"text-generation": TextGenerationPipeline, "automatic-speech-recognition": AutomaticSpeechRecognitionPipeline}
+
+
+@overload
+def pipeline(task: Literal["text-generation"], model: Any = None, config: Any = None, tokenizer: Any = None,
+             feature_extractor: Any = None, **kwargs: Any) -> TextGenerationPipeline: ...
+
+
+@overload
+def pipeline(task: Literal["automatic-speech-recognition"], model: Any = None, config: Any = None, tokenizer: Any = None,
+             feature_extractor: Any = None, **kwargs: Any) -> AutomaticSpeechRecognitionPipeline: ...
+
+
+@overload
+def pipeline(task: Optional[str] = None, model: Any = None, config: Any = None, tokenizer: Any = None,
+             feature_extractor: Any = None, **kwargs: Any) -> Any: ...
 
 
 def pipeline(task: Optional[str] = None, model: Any = None, config: Any = None, tokenizer: Any = None,

@@ -1,7 +1,7 @@
 """Models with an encoder: generate() and forward() over the two caches of a decoder."""
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any, Dict, List, Optional, Tuple, cast
+from typing import TYPE_CHECKING, Any, Dict, List, Literal, Optional, Tuple, cast, overload
 
 import numpy as np
 
@@ -16,6 +16,10 @@ from .generation.options import Options
 from .model import PreTrainedModel, _Forward, _loss
 from .outputs import Seq2SeqLMOutput
 from .store import Batch, Settings
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+    from ._typing import Past, Seq2SeqArguments
 
 
 class CrossCache(DynamicCache):
@@ -126,7 +130,19 @@ class Seq2SeqModel(PreTrainedModel):
         """Returns the encoder; what it returns is for ``encoder_outputs=``."""
         return Encoder(self)
 
-    def forward(self, input_ids: Any = None, attention_mask: Any = None, decoder_input_ids: Any = None,  # type: ignore[override]
+    @overload  # type: ignore[override]
+    def forward(self, input_ids: Any = None, attention_mask: Any = None, decoder_input_ids: Any = None,
+                decoder_attention_mask: Any = None, encoder_outputs: Optional[EncoderInput] = None,
+                past_key_values: "Past" = None, *, return_dict: Optional[Literal[True]] = None,
+                **kwargs: "Unpack[Seq2SeqArguments]") -> Seq2SeqLMOutput: ...
+
+    @overload
+    def forward(self, input_ids: Any = None, attention_mask: Any = None, decoder_input_ids: Any = None,
+                decoder_attention_mask: Any = None, encoder_outputs: Optional[EncoderInput] = None,
+                past_key_values: "Past" = None, *, return_dict: Literal[False] = ...,
+                **kwargs: "Unpack[Seq2SeqArguments]") -> Tuple[Any, ...]: ...
+
+    def forward(self, input_ids: Any = None, attention_mask: Any = None, decoder_input_ids: Any = None,
                 decoder_attention_mask: Any = None, encoder_outputs: Any = None, past_key_values: Any = None, *,
                 use_cache: Optional[bool] = None, output_attentions: Optional[bool] = None,
                 output_hidden_states: Optional[bool] = None, return_dict: Optional[bool] = None, cache_position: Any = None,
@@ -166,6 +182,9 @@ class Seq2SeqModel(PreTrainedModel):
         if labels is not None:
             result = Seq2SeqLMOutput(loss=_loss(result.logits, labels, 0), **result)
         return result.to_tuple() if return_dict is False else result
+
+    if TYPE_CHECKING:
+        __call__ = forward  # type: ignore[assignment]
 
     def _behind_start(self, labels: Any) -> Any:
         """Returns the ids that a decoder reads to write labels: its start token, and all but the last label."""

@@ -2,7 +2,7 @@
 import ctypes
 import os
 from dataclasses import replace
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Literal, Optional, Tuple, Union, overload
 
 import numpy as np
 
@@ -17,6 +17,11 @@ from .generation.streamers import readers_told
 from .outputs import ModelOutput
 from .seq2seq import Seq2SeqModel
 from .store import Settings, settings_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+    from ._typing import Array, Hooks, Options, Past, SpeechArguments, SpeechForward, TranscribeArguments
+    from .outputs import GenerateOutput, Seq2SeqLMOutput
 
 # Options of generate() that the search of the speech interface follows; any other one makes the general search run.
 _OWN = {f for f in Settings.__dataclass_fields__} | {"max_new_tokens", "max_length", "seed", "return_dict_in_generate"}
@@ -37,6 +42,12 @@ class SpeechOutput(ModelOutput):
     """
 
     _fields = ("sequences", "token_timestamps", "segments")
+    if TYPE_CHECKING:
+        @property
+        def sequences(self) -> Array: ...
+        @property
+        def token_timestamps(self) -> Array: ...
+        segments: List[List[Dict[str, Any]]]
 
 
 class Hearing(Interruptible):
@@ -131,7 +142,19 @@ class SpeechSeq2SeqModel(Seq2SeqModel):
 
     main_input_name = "input_features"
 
-    def forward(self, input_features: Any = None, attention_mask: Any = None, decoder_input_ids: Any = None,  # type: ignore[override]
+    @overload  # type: ignore[override]
+    def forward(self, input_features: Any = None, attention_mask: Any = None, decoder_input_ids: Any = None,
+                decoder_attention_mask: Any = None, encoder_outputs: Optional[EncoderInput] = None,
+                past_key_values: "Past" = None, *, return_dict: Optional[Literal[True]] = None,
+                **kwargs: "Unpack[SpeechForward]") -> "Seq2SeqLMOutput": ...
+
+    @overload
+    def forward(self, input_features: Any = None, attention_mask: Any = None, decoder_input_ids: Any = None,
+                decoder_attention_mask: Any = None, encoder_outputs: Optional[EncoderInput] = None,
+                past_key_values: "Past" = None, *, return_dict: Literal[False] = ...,
+                **kwargs: "Unpack[SpeechForward]") -> Tuple[Any, ...]: ...
+
+    def forward(self, input_features: Any = None, attention_mask: Any = None, decoder_input_ids: Any = None,
                 decoder_attention_mask: Any = None, encoder_outputs: Any = None, past_key_values: Any = None, **kwargs: Any) -> Any:
         """As forward() of a model with an encoder, with input_features f32 [batch, bins, frames] of one window.
 
@@ -139,6 +162,9 @@ class SpeechSeq2SeqModel(Seq2SeqModel):
         """
         return super().forward(None, None, decoder_input_ids, decoder_attention_mask, encoder_outputs, past_key_values,
                                input_features=input_features, **kwargs)
+
+    if TYPE_CHECKING:
+        __call__ = forward  # type: ignore[assignment]
 
     # -- what the model's files say
 
@@ -151,7 +177,7 @@ class SpeechSeq2SeqModel(Seq2SeqModel):
         return int(e.rows * e.stride)
 
     def detect_language(self, input_features: Any = None, encoder_outputs: Any = None, generation_config: Any = None,
-                        num_segment_frames: Optional[int] = None) -> Any:
+                        num_segment_frames: Optional[int] = None) -> "Array":
         """Returns the token id of the language of each row, [batch] int64: the likeliest of the model's languages.
 
         input_features: [batch, bins, frames]; the first window is heard.  Raises ArgumentError for a model of one language.
@@ -169,7 +195,7 @@ class SpeechSeq2SeqModel(Seq2SeqModel):
         logits = self(input_features=input_features, encoder_outputs=encoder_outputs, decoder_input_ids=begin,
                       use_cache=False).logits[:, -1]
         ids = np.array(sorted(languages.values()), np.int64)
-        return like(ids[logits[:, ids].argmax(-1)], is_torch(input_features))
+        return like(ids[logits[:, ids].argmax(-1)], is_torch(input_features))  # type: ignore[no-any-return]
 
     def _start(self) -> int:
         start = self._says("decoder_start_token_id")
@@ -186,13 +212,25 @@ class SpeechSeq2SeqModel(Seq2SeqModel):
 
     # -- generate
 
-    def generate(self, input_features: Any = None, generation_config: Optional[GenerationConfig] = None,  # type: ignore[override]
+    @overload  # type: ignore[override]
+    def generate(self, input_features: Any = None, generation_config: "Options" = None, logits_processor: "Hooks" = None,
+                 stopping_criteria: "Hooks" = None, *, return_segments: Literal[False] = False,
+                 return_token_timestamps: Optional[Literal[False]] = None,
+                 return_dict_in_generate: Optional[Literal[False]] = None, **kwargs: "Unpack[SpeechArguments]") -> "Array": ...
+
+    @overload
+    def generate(self, input_features: Any = None, generation_config: "Options" = None, logits_processor: "Hooks" = None,
+                 stopping_criteria: "Hooks" = None, *, return_segments: bool = False,
+                 return_token_timestamps: Optional[bool] = None, return_dict_in_generate: Optional[bool] = None,
+                 **kwargs: "Unpack[SpeechArguments]") -> "Union[SpeechOutput, Any]": ...
+
+    def generate(self, input_features: Any = None, generation_config: Any = None,
                  logits_processor: Any = None, stopping_criteria: Any = None, prefix_allowed_tokens_fn: Any = None,
                  synced_gpus: Optional[bool] = None, return_timestamps: Optional[bool] = None, task: Optional[str] = None,
                  language: Any = None, is_multilingual: Optional[bool] = None, prompt_ids: Any = None,
                  prompt_condition_type: Optional[str] = None, condition_on_prev_tokens: Optional[bool] = None,
-                 temperature: Any = None, compression_ratio_threshold: Optional[float] = None,
-                 logprob_threshold: Optional[float] = None, no_speech_threshold: Optional[float] = None,
+                 temperature: Any = None, compression_ratio_threshold: Any = None, logprob_threshold: Any = None,
+                 no_speech_threshold: Any = None,
                  num_segment_frames: Optional[int] = None, attention_mask: Any = None, time_precision: float = 0.02,
                  time_precision_features: float = 0.01, return_token_timestamps: Optional[bool] = None,
                  return_segments: bool = False, return_dict_in_generate: Optional[bool] = None,
@@ -351,7 +389,8 @@ class SpeechSeq2SeqModel(Seq2SeqModel):
         with self._handle.using(settings, max(8, hearing.struct.num_beams + 1)) as store:
             return hearing.run(lambda out: call(function, store.pointer, *args, ctypes.byref(hearing.struct), out))
 
-    def transcribe(self, recording: Any, progress: Optional[Callable[[float, float], None]] = None, **options: Any) -> Dict[str, Any]:
+    def transcribe(self, recording: Any, progress: Optional[Callable[[float, float], Any]] = None,
+                   **arguments: "Unpack[TranscribeArguments]") -> Dict[str, Any]:
         """Transcribes a recording of any length: the path of a WAV, FLAC, Ogg or MP3 file, or samples at 16 000 Hz
         (floats of full scale 1, or int16 or int32).
 
@@ -362,7 +401,7 @@ class SpeechSeq2SeqModel(Seq2SeqModel):
 
         Returns ``text``, ``language``, ``seconds`` and ``segments``, see SpeechOutput.  Of kvik.
         """
-        options = self._completed(options)
+        options = self._completed({**arguments})
         if isinstance(recording, (str, os.PathLike)):
             if "://" in os.fspath(recording):
                 raise ArgumentError(f"{os.fspath(recording)}: kvik downloads nothing; fetch the recording first, and give its path")

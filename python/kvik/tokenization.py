@@ -1,7 +1,7 @@
 """Tokenizers, called as those of Transformers: texts to ids and back."""
 import ctypes
 import os
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union, cast
+from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union, cast
 
 import numpy as np
 
@@ -20,6 +20,10 @@ from .utils.logging import notice
 # Classes of Transformers that pad on the left where a tokenizer's files do not say.
 _LEFT = {name + fast for name in ("LlamaTokenizer", "CodeLlamaTokenizer", "GemmaTokenizer", "CohereTokenizer") for fast in ("", "Fast")}
 # Arguments of a call that are not by name in its signature; the last two change nothing.
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+    from ._typing import EncodeArguments
+
 _TAKES = ("split_special_tokens", "max_target_length", "clean_up_tokenization_spaces", "verbose")
 _INTS = ctypes.POINTER(ctypes.c_int32)
 
@@ -197,7 +201,7 @@ class PreTrainedTokenizer(Vocabulary, Chats):
                  return_tensors: Optional[str] = None, return_token_type_ids: Optional[bool] = None,
                  return_attention_mask: Optional[bool] = None, return_overflowing_tokens: bool = False,
                  return_special_tokens_mask: bool = False, return_offsets_mapping: bool = False, return_length: bool = False,
-                 **kwargs: Any) -> BatchEncoding:
+                 **kwargs: "Unpack[EncodeArguments]") -> BatchEncoding:
         """Encodes a text, or a list of them; with text_pair, pairs that the tokenizer joins as its files say.
 
         is_split_into_words: each text is a list of words, which are encoded one by one, and whose numbers are word_ids().

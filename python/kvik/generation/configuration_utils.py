@@ -8,6 +8,12 @@ from .. import _abi, hub
 from .._lib import encode, lib
 from ..errors import ArgumentError, MissingError
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+    from .._options import GenerationOptions, OptionAttributes
+else:
+    OptionAttributes = object
+
 
 def option_names() -> List[str]:
     """Returns the names of all options."""
@@ -29,25 +35,23 @@ _OTHERS = {
     "target_lookbehind", "token_healing", "transformers_version", "watermarking_config"}
 
 
-class GenerationConfig:
+class GenerationConfig(OptionAttributes):
     """Options of generate() by name: ``GenerationConfig(max_new_tokens=20, do_sample=True)``.
 
     docs/OPTIONS.md explains each option.  An option that was not given is None here and has its default.
     """
 
-    if TYPE_CHECKING:
-        def __setattr__(self, name: str, value: Any) -> None: ...
-
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, **kwargs: "Unpack[GenerationOptions]") -> None:
         self.__dict__.update(kwargs)
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        if name in _OTHERS or name in option_names():
-            return None
-        near = lib.kvik_option_nearest(encode(name))
-        raise AttributeError(f"GenerationConfig has no {name!r}" + (f"; did you mean {near.decode()!r}?" if near else ""))
+    if not TYPE_CHECKING:  # to a type checker, a name that is no option is a mistake
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_"):
+                raise AttributeError(name)
+            if name in _OTHERS or name in option_names():
+                return None
+            near = lib.kvik_option_nearest(encode(name))
+            raise AttributeError(f"GenerationConfig has no {name!r}" + (f"; did you mean {near.decode()!r}?" if near else ""))
 
     @classmethod
     def from_pretrained(cls, name: Union[str, "os.PathLike[str]"], config_file_name: str = "generation_config.json",

@@ -1,6 +1,6 @@
 """generate() of models, and the scores of what it has generated."""
 from contextlib import ExitStack
-from typing import Any, Callable, List, Optional
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Literal, Optional, Union, overload
 
 import numpy as np
 
@@ -13,6 +13,11 @@ from .callbacks import Callbacks
 from .configuration_utils import GenerationConfig
 from .logits_process import PrefixConstrainedLogitsProcessor
 from .streamers import readers_told
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+    from .._typing import Array, GenerateArguments, Hooks, Options
+    from ..outputs import GenerateOutput
 
 
 def log_softmax(values: np.ndarray) -> np.ndarray:
@@ -32,8 +37,22 @@ class GenerationMixin:
     generation_config: GenerationConfig
     _handle: Any
 
-    def generate(self, inputs: Any = None, generation_config: Optional[GenerationConfig] = None,
-                 logits_processor: Any = None, stopping_criteria: Any = None,
+    @overload
+    def generate(self, inputs: Any = None, generation_config: "Options" = None, logits_processor: "Hooks" = None,
+                 stopping_criteria: "Hooks" = None, *, return_dict_in_generate: Optional[Literal[False]] = None,
+                 **kwargs: "Unpack[GenerateArguments]") -> "Array": ...
+
+    @overload
+    def generate(self, inputs: Any = None, generation_config: "Options" = None, logits_processor: "Hooks" = None,
+                 stopping_criteria: "Hooks" = None, *, return_dict_in_generate: Literal[True] = ...,
+                 **kwargs: "Unpack[GenerateArguments]") -> "GenerateOutput": ...
+
+    @overload
+    def generate(self, inputs: Any = None, generation_config: "Options" = None, logits_processor: "Hooks" = None,
+                 stopping_criteria: "Hooks" = None, *, return_dict_in_generate: Optional[bool] = ...,
+                 **kwargs: "Unpack[GenerateArguments]") -> "Union[Array, GenerateOutput]": ...
+
+    def generate(self, inputs: Any = None, generation_config: Any = None, logits_processor: Any = None, stopping_criteria: Any = None,
                  prefix_allowed_tokens_fn: Optional[Callable[[int, Any], Any]] = None,
                  synced_gpus: Optional[bool] = None, assistant_model: Any = None, streamer: Any = None,
                  negative_prompt_ids: Any = None, negative_prompt_attention_mask: Any = None,
@@ -80,7 +99,7 @@ class GenerationMixin:
             return out
 
     def compute_transition_scores(self, sequences: Any, scores: Any, beam_indices: Any = None,
-                                  normalize_logits: bool = False) -> Any:
+                                  normalize_logits: bool = False) -> "Array":
         """Returns the scores of the generated tokens, [rows, new tokens], from the ``sequences`` and ``scores`` of a result.
 
         beam_indices: those of the result, with beams.  normalize_logits: makes log probabilities of scores.
@@ -104,7 +123,7 @@ class GenerationMixin:
         if made.size and not 0 <= made.min() <= made.max() < table.shape[2]:
             raise ArgumentError(f"sequences hold a new token outside the vocabulary of {table.shape[2]}")
         out = table[np.arange(n), np.maximum(lanes, 0), made]
-        return like(np.where(lanes < 0, np.float32(0), out), is_torch(sequences))
+        return like(np.where(lanes < 0, np.float32(0), out), is_torch(sequences))  # type: ignore[no-any-return]
 
     def _own_options(self) -> GenerationConfig:
         """Returns the options of the model that the library knows."""
