@@ -142,6 +142,9 @@ static const char bash_head[] =
     "{\n"
     "    local current=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]}\n"
     "    local options= words= files= folders= models= model= IFS=$' \\t\\n'\n"
+    "    # the program as it was typed, since ./kvik need not be in PATH; an alias is none\n"
+    "    local program=${COMP_WORDS[0]/#\\~\\//\"$HOME\"/}\n"
+    "    type -P -- \"$program\" >/dev/null || program=kvik\n"
     "    COMPREPLY=()\n"
     "    # bash splits --name=value into three words\n"
     "    if [[ $current == = ]]; then\n"
@@ -161,7 +164,7 @@ static const char bash_tail[] =
     "    # a name is data: compgen -W would run what it holds\n"
     "    [[ -n $models ]] && while IFS= read -r model; do\n"
     "        [[ $model == \"$current\"* ]] && COMPREPLY+=(\"$(printf %q \"$model\")\")\n"
-    "    done < <(command kvik models --names 2>/dev/null)\n"
+    "    done < <(command \"$program\" models --names 2>/dev/null)\n"
     "    ((${#COMPREPLY[@]})) && return\n"
     "    IFS=$'\\n'\n"
     "    [[ -n $files ]] && COMPREPLY=($(compgen -f -- \"$current\"))\n"
@@ -234,7 +237,8 @@ static const char zsh_head[] =
     "_kvik_models()\n"
     "{\n"
     "    local -a names\n"
-    "    names=(${(f)\"$(command kvik models --names 2>/dev/null)\"})\n"
+    "    whence -p -- ${~kvik_program} >/dev/null || kvik_program=kvik\n"
+    "    names=(${(f)\"$(command ${~kvik_program} models --names 2>/dev/null)\"})\n"
     "    _alternative 'models:model:compadd -a names' 'files:file:_files -g \"*.gguf(-.)\"' "
     "'folders:directory:_files -/'\n"
     "}\n"
@@ -247,7 +251,7 @@ static const char zsh_middle[] = "    )\n"
                                  "        _describe command commands\n"
                                  "        return\n"
                                  "    fi\n"
-                                 "    local command=$words[2]\n"
+                                 "    local command=$words[2] kvik_program=$words[1]\n"
                                  "    shift words\n"
                                  "    ((CURRENT--))\n"
                                  "    case $command in\n"
@@ -305,7 +309,7 @@ const struct command command_completion = {
     .usage = "bash|zsh",
     .summary = "print a completion script for a shell",
     .about =
-        "Prints a script that completes commands, options, values and models. make install installs it. By hand:\n"
+        "Prints a script that completes commands, options, values and models, also for ./kvik. make install installs it. By hand:\n"
         "eval \"$(kvik completion bash)\" in ~/.bashrc, or with zsh in ~/.zshrc after compinit.",
     .run = run_completion,
 };

@@ -71,6 +71,14 @@ if command -v bash >/dev/null 2>&1; then
     check "bash: no words for a number" out_empty
     complete kvik generate gem
     check "bash: a model of a cache" offers gemma-tiny.gguf
+    last="complete ./kvik, without kvik in PATH"
+    printf '%s\n' '#!/bin/sh' 'echo "typed $*"' >"$work/here/kvik"
+    chmod +x "$work/here/kvik"
+    complete ./kvik generate typ
+    check "bash: ./kvik gives the models, as it was typed" offers 'typed\ models\ --names'
+    complete short generate gem
+    check "bash: an alias has those of kvik in PATH" offers gemma-tiny.gguf
+    rm "$work/here/kvik"
     complete kvik generate lo
     check "bash: a model file" offers local.gguf
     complete kvik generate mo
@@ -131,6 +139,12 @@ if has_pty; then
         at "an option" "kvik chat --sess$tab" "kvik chat --session "
         at "a value behind =" "kvik generate --compute=ex$tab" "--compute=exact "
         at "a model" "kvik generate lo$tab" "local.gguf "
+        printf '%s\n' '#!/bin/sh' 'echo typed.gguf' >"$work/here/kvik"
+        chmod +x "$work/here/kvik"
+        at "./kvik is asked for the models" "./kvik generate typ$tab" "typed.gguf"
+        mkdir "$HOME/tree" && cp "$work/here/kvik" "$HOME/tree"
+        at "and ~/tree/kvik" "~/tree/kvik generate typ$tab" "typed.gguf"
+        rm "$work/here/kvik"
         at "a directory ends with a slash" "kvik generate mod$tab" "models/"
     fi
     if command -v zsh >/dev/null 2>&1; then
@@ -144,6 +158,11 @@ if has_pty; then
         at "a built-in format" "kvik render --template vic$tab" "--template vicuna"
         at "a model of a cache" "kvik generate gem$tab" "gemma-tiny.gguf"
         at "a model file" "kvik generate lo$tab" "local.gguf"
+        printf '%s\n' '#!/bin/sh' 'echo typed.gguf' >"$work/here/kvik"
+        chmod +x "$work/here/kvik"
+        at "./kvik is asked for the models" "./kvik generate typ$tab" "typed.gguf"
+        at "an option of ./kvik" "./kvik generate --max-new$tab" "--max-new-tokens"
+        rm "$work/here/kvik"
         at "a shell" "kvik completion ba$tab" "kvik completion bash"
         check "zsh: the name of a file is not run" sh -c "! ls '$work/here' '$root' | grep -q -- -ran"
     else
