@@ -1,4 +1,4 @@
-"""Builds the wheel: make builds libkvik.so, which travels inside the package.
+"""Builds the wheel: make builds libkvik.so, which travels inside the package, and the command kvik, which is installed as a script.
 
 The package has no compiled modules of its own, so one wheel serves every version of Python on a platform.
 """
@@ -12,6 +12,8 @@ from setuptools import setup
 from setuptools.command.build_py import build_py
 from wheel.bdist_wheel import bdist_wheel
 
+from distutils.command.build_scripts import build_scripts  # that of setuptools, which comes first for this reason
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -20,19 +22,35 @@ def version():
         return re.search(r'#define KVIK_VERSION "(.*)"', f.read())[1]
 
 
+def make(name, folder):
+    """Builds a file, and copies it without debug symbols into a folder."""
+    jobs = str(os.cpu_count() or 1)
+    subprocess.check_call([os.environ.get("MAKE", "make"), "--no-print-directory", f"-j{jobs}", name], cwd=HERE)
+    os.makedirs(folder, exist_ok=True)
+    target = os.path.join(folder, name)
+    shutil.copy(os.path.join(HERE, name), target)
+    subprocess.call([os.environ.get("STRIP", "strip"), "--strip-unneeded", target])
+
+
 class Build(build_py):
-    """Adds the library, without debug symbols, and the declarations that are written from the header."""
+    """Adds the library, and the declarations that are written from the header."""
 
     def run(self):
         super().run()
-        jobs = str(os.cpu_count() or 1)
-        subprocess.check_call([os.environ.get("MAKE", "make"), "--no-print-directory", f"-j{jobs}", "libkvik.so"], cwd=HERE)
         target = os.path.join(self.build_lib, "kvik")
         subprocess.check_call([sys.executable, os.path.join(HERE, "scripts", "make-abi.py"),
                                os.path.join(HERE, "include", "kvik.h"), os.path.join(target, "_abi.py")])
-        library = os.path.join(target, "libkvik.so")
-        shutil.copyfile(os.path.join(HERE, "libkvik.so"), library)
-        subprocess.call([os.environ.get("STRIP", "strip"), "--strip-unneeded", library])
+        make("libkvik.so", target)
+
+
+class Scripts(build_scripts):
+    """The command: a program, which needs no Python to start, where the base class expects the text of a script."""
+
+    def run(self):
+        make("kvik", self.build_dir)
+
+    def get_source_files(self):
+        return []
 
 
 class Wheel(bdist_wheel):
@@ -46,4 +64,4 @@ class Wheel(bdist_wheel):
         return "py3", "none", super().get_tag()[2]
 
 
-setup(version=version(), cmdclass={"build_py": Build, "bdist_wheel": Wheel})
+setup(version=version(), scripts=["kvik"], cmdclass={"build_py": Build, "build_scripts": Scripts, "bdist_wheel": Wheel})
