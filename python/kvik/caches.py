@@ -427,20 +427,21 @@ class Cache(Layers):
     def save(self, path: Union[str, "os.PathLike[str]"], note: str = "") -> None:
         """Saves the cache as a session file, with the rows as they are kept.  Its model must have computed it.
 
-        note: a text that the file keeps.  A file of this cache is replaced when the new one is whole.  Raises MissingError for
+        A path may begin with ~.  note: a text that the file keeps.  A file of this cache is replaced when the new one is whole.  Raises MissingError for
         a directory that does not exist, ArgumentError for a cache that no model has filled, BusyError for a file that holds
         another session, FileError if writing fails.
         """
+        path = os.path.expanduser(os.fspath(path))
         folder = os.path.dirname(os.path.abspath(path))
         if not os.path.isdir(folder):
-            raise MissingError(f"{os.fspath(path)}: there is no directory {folder}")
+            raise MissingError(f"{path}: there is no directory {folder}")
         if self._unbound is not None:
             raise ArgumentError("the rows come from update(), and a session belongs to a model; use pickle for this cache")
         if self._batch is None:
             raise ArgumentError("the cache waits for its model; call the model with it first" if self.is_initialized else
                                 "the cache is empty; call a model with it first")
         with self._bound() as batch:
-            save_session(batch, os.fspath(path), note)
+            save_session(batch, path, note)
 
     @classmethod
     def load(cls: Type[_C], path: Union[str, "os.PathLike[str]"], model: "Optional[PreTrainedModel]" = None,
@@ -451,11 +452,12 @@ class Cache(Layers):
         FormatError for a damaged file and ArgumentError for one of other weights, with the reason.
         """
         cache = cls(**kwargs)
+        path = os.path.expanduser(os.fspath(path))
         with open(path, "rb") as f:
             head = f.read(1)
         if not head:
-            raise ArgumentError(f"{os.fspath(path)}: an empty file is no session")
-        described = json.loads(text_of("kvik_session_describe", encode(os.fspath(path))))
+            raise ArgumentError(f"{path}: an empty file is no session")
+        described = json.loads(text_of("kvik_session_describe", encode(path)))
         cache._session = {"path": os.path.abspath(path), **note_of(described)}
         if model is not None:
             cache._bind(model._handle, model._defaults, cache._session["rows"])
