@@ -72,7 +72,7 @@ ISA = $(ISA_$(ARCH)_$(lastword $(subst _, ,$(*F))))
 .DELETE_ON_ERROR:
 # Only the release build leaves files at the root; the others stay in build/$(MODE).
 ifeq ($(MODE),release)
-all: kvik libkvik.so libkvik.a
+all: kvik libkvik.so libkvik.a $(if $(shell command -v python3),python/kvik/_abi.py)
 else
 all: $(B)/kvik
 endif

@@ -44,6 +44,8 @@ check "make install STRIP=true" status 0
 check "keeps debug symbols" sh -c "objdump -h '$work/plain/usr/lib/libkvik.so' | grep -q debug_info"
 check "the completion of bash is that of the command" sh -c "./kvik completion bash | cmp -s - '$root/usr/share/bash-completion/completions/kvik'"
 check "the completion of zsh is that of the command" sh -c "./kvik completion zsh | cmp -s - '$root/usr/share/zsh/site-functions/_kvik'"
+check "demo builds the shared library, which the programs of the README need" sh -c \
+    "make -n MODE=release -W src/api/libkvik.map demo | grep -q 'ln -f .*libkvik.so'"
 check "soname" sh -c "objdump -p '$root/usr/lib/libkvik.so' | grep -q 'SONAME *libkvik.so.0$'"
 check "kvik.pc has no placeholder and no staging path" sh -c "! grep -q '@\|$work' '$root/usr/lib/pkgconfig/kvik.pc'"
 
