@@ -16,6 +16,11 @@
  *     puts(r->row[0]->text);
  *     kvik_result_free(r);  kvik_generation_done(&g);  kvik_cache_close(c);  kvik_model_close(m);
  *
+ * The name of a model is a path; die() is yours.  In a built source tree a program is compiled with
+ *     cc program.c -Iinclude -L. -lkvik -Wl,-rpath,$PWD
+ * and after make install with
+ *     cc program.c $(pkg-config --cflags --libs kvik)
+ *
  * Conventions.
  * - A function returns 0, or a count, or a negative error code.  kvik_last_error() then has a sentence with the
  *   cause and what to do.

@@ -17,6 +17,9 @@ deps:
 # Builds the libraries too, so that the examples of the README link.
 demo: all
 	@model=$(MODEL) && ./kvik generate "$$model" "$(DEMO_PROMPT)" --chat --max-new-tokens 48 --cache-report
+	@echo 'In this directory and shell, kvik becomes a command and a Python package, and a chat begins, with:' >&2
+	@echo '    export PATH=$$PWD:$$PATH PYTHONPATH=$$PWD/python' >&2
+	@echo "    kvik run $$(basename $(MODEL) .gguf)" >&2
 
 check:
 	@scripts/check.sh
