@@ -722,6 +722,9 @@ struct kvik_generation {
     int32_t pad_token_id, bos_token_id;
     char **stop_strings;
     uint32_t n_stop_strings;
+    /* False: the stop string is left out of the text, and the stream holds back what may begin one.  The ids have it
+     * in any case. */
+    bool include_stop_str_in_output;
     /* Tokens of the prompt computed in one step, or of all prompts in a step of requests.  0: step_tokens of the
      * cache. */
     uint32_t prefill_chunk_size;
@@ -827,6 +830,10 @@ struct kvik_prompt {
     /* [n] */
     const int32_t *ids;
     size_t n;
+    /* The last n_new of ids are new tokens that an earlier generation chose: this one goes on where that one was ended,
+     * with the same draws, lengths, processors and text.  The result has them among its new tokens; callbacks are not
+     * told of them again.  Not with beams, contrastive search, guidance, embeddings or `append`. */
+    size_t n_new;
     /* 0: a fresh sequence, dropped at the end.  Else ids are the whole text: the cached prefix is reused, and the
      * sequence keeps what was generated (with beams: the rows of the best beam, as far as they are computed). */
     kvik_seq seq;
@@ -933,6 +940,15 @@ KVIK_API int kvik_logits_save(const kvik_result *r, const char *path);
  * token, or -1 with the last characters.  Return false to cancel: every row ends after this step with
  * KVIK_FINISH_CANCELLED. */
 typedef bool (*kvik_on_token)(void *ctx, uint32_t row, int32_t id, const char *text);
+/* The probability of a token that was chosen, or might have been: its natural logarithm, after the model's own logits,
+ * before all processors and the temperature. */
+typedef struct kvik_logprob {
+    int32_t id;
+    float logprob;
+} kvik_logprob;
+/* Called before on_token: token[0] is the chosen token, token[1..n) are the kvik_hooks.top_logprobs most likely ones,
+ * the likeliest first.  Valid during the call.  Return false to cancel, as on_token does. */
+typedef bool (*kvik_on_logprobs)(void *ctx, uint32_t row, const kvik_logprob *token, uint32_t n);
 /* Progress of prefill, in tokens; with beams also of decoding.  Calls that append to the cache are KVIK_BUSY
  * meanwhile.  Return false to cancel. */
 typedef bool (*kvik_on_progress)(void *ctx, uint64_t done, uint64_t total);
@@ -967,6 +983,10 @@ struct kvik_hooks {
      * fork or a save of a sequence that generates. */
     kvik_cache *assistant_model;
     kvik_on_pulse on_pulse;
+    /* Not with beams and contrastive search: KVIK_UNSUPPORTED. */
+    kvik_on_logprobs on_logprobs;
+    /* Tokens that on_logprobs gets beside the chosen one, at most the vocabulary. */
+    uint64_t top_logprobs;
 };
 
 /* ---- Speech: recordings as text ----------------------------------------------------------------------
@@ -1188,6 +1208,18 @@ KVIK_API enum kvik_state kvik_request_state(const kvik_request *r);
 /* Returns the error of a failed request, else 0.  *text (may be NULL) is its sentence, valid until the
  * request is freed. */
 KVIK_API int kvik_request_error(const kvik_request *r, const char **text);
+/* How far a request is, summed over its prompts. */
+typedef struct kvik_progress {
+    size_t size;
+    /* Tokens of the prompts; those of them whose cached rows are reused; and all tokens that were computed so far. */
+    uint64_t prompt_tokens, reused_tokens, computed_tokens;
+    /* New tokens so far, those of kvik_prompt.n_new included; with beams, of the longest text. */
+    uint64_t new_tokens;
+    /* 1 while the prompts wait for their turn or are being computed; then 0. */
+    uint64_t prefills;
+} kvik_progress;
+/* Fills *out, also of a request that is over or has failed. */
+KVIK_API int kvik_request_progress(const kvik_request *r, kvik_progress *out);
 /* Pause and resume a request.  A paused request takes no part in steps.  Its rows stay, and may move to disk
  * like all others.  The clock of max_time runs on. */
 KVIK_API void kvik_request_pause(kvik_request *r);

@@ -33,7 +33,9 @@ class CallOptions(TypedDict, total=False):
     eos_token_id: Optional[Ids]
     """end-of-sequence token, or several; an empty list: none"""
     stop_strings: Optional[Union[str, Sequence[str]]]
-    """one text or several that end the answer; the text stays in the answer"""
+    """one text or several that end the answer"""
+    include_stop_str_in_output: Optional[bool]
+    """false: the text ends before the stop string, and a stream holds back what may begin one"""
     pad_token_id: Optional[Integer]
     """token that fills finished rows in the output; -1: none"""
     bos_token_id: Optional[Integer]
@@ -187,6 +189,7 @@ class OptionAttributes:
     max_time: Optional[Number]
     eos_token_id: Optional[Ids]
     stop_strings: Optional[Union[str, Sequence[str]]]
+    include_stop_str_in_output: Optional[bool]
     pad_token_id: Optional[Integer]
     bos_token_id: Optional[Integer]
     decoder_start_token_id: Optional[Integer]

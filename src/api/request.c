@@ -172,6 +172,15 @@ KVIK_API int kvik_request_error(const kvik_request *q, const char **text)
     return e ? err_set(e, "%s", why) : 0;
 }
 
+KVIK_API int kvik_request_progress(const kvik_request *q, kvik_progress *out)
+{
+    kvik_progress full;
+    USE_REQUEST(q);
+    if (!out) return ERR(ARG, "a kvik_progress to fill is needed");
+    run_progress(q->run, &full);
+    return SIZED_OUT(out, &full, kvik_progress);
+}
+
 static void pause_or_resume(const kvik_request *q, bool paused)
 {
     USE_REQUEST_OR(q, );

@@ -22,6 +22,13 @@ void buf_clear(struct buf *b)
     if (b->data) b->data[0] = 0;
 }
 
+void buf_cut(struct buf *b, size_t len)
+{
+    if (len >= b->len) return;
+    b->len = len;
+    b->data[len] = 0;
+}
+
 int buf_reserve(struct buf *b, size_t n)
 {
     size_t need;

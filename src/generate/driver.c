@@ -144,6 +144,8 @@ static void job_end(struct run *r, bool failed)
 static void release(struct run *r, bool failed)
 {
     job_end(r, failed);
+    run_progress(r, &r->counts);
+    r->counts.prefills = 0;
     if (r->own && r->mode->end) r->mode->end(r);
     r->own = NULL;
     run_end(r, failed);
@@ -396,6 +398,23 @@ int run_error(const struct run *r, const char **text)
 {
     *text = r->why;
     return r->error;
+}
+
+void run_progress(const struct run *r, kvik_progress *out)
+{
+    *out = r->counts;
+    if (!r->row) return;
+    *out = (kvik_progress){.computed_tokens = r->computed + (r->pending ? r->job.computed : 0),
+                           .new_tokens = r->mode == &beam_mode ? r->kept_steps : 0,
+                           .prefills = !r->prefilled && !r->over};
+    for (uint32_t i = 0; i < r->n; i++) {
+        const struct row *w = &r->row[i];
+        if (i % r->per == 0) {
+            out->prompt_tokens += run_prompt_rows(w);
+            out->reused_tokens += MIN(w->reused, run_prompt_rows(w));
+        }
+        if (r->mode != &beam_mode) out->new_tokens += w->n - w->n_prompt;
+    }
 }
 
 void run_pause(struct run *r, bool paused)

@@ -61,6 +61,8 @@ int driver_step(struct driver *d, struct driver_batch *b);
 enum run_state { RUN_ACTIVE, RUN_PAUSED, RUN_OVER, RUN_FAILED };
 enum run_state run_state(const struct run *r);
 int run_error(const struct run *r, const char **text); /* of a failed run, else 0 */
+/* Fills the counts of kvik_request_progress; those of a run that has ended are its last ones. */
+void run_progress(const struct run *r, kvik_progress *out);
 void run_pause(struct run *r, bool paused);
 /* Builds the result.  A run that is not over ends as cancelled; if it has not chosen a token yet, the caller's sequences
  * become what they were.  Call it once; ERR_BUSY inside a callback of a step in which the run takes part, and, if the run

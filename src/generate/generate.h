@@ -81,3 +81,7 @@ void gen_stop_copy(struct gen_stop *to, const struct gen_stop *from);
 /* Adds text.  Returns true once a stop string has appeared, also across calls.  *keep: bytes of all text so far up to and
  * including the match, since Transformers keeps the stop string in the output. */
 bool gen_stop_put(struct gen_stop *s, const char *text, size_t n, size_t *keep);
+/* Returns the bytes at the end of the text so far that may begin a stop string. */
+size_t gen_stop_partial(const struct gen_stop *s);
+/* Returns the length of the longest stop string that ends the text so far; 0: none does. */
+size_t gen_stop_match(const struct gen_stop *s);

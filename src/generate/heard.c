@@ -58,7 +58,8 @@ static int take_text(const struct exec *x, const kvik_generation *g, const kvik_
 {
     int32_t start = -1;
     bool appends = p->decoder_ids && (p->append || (p->seq && kv_len(x->kv, p->seq)));
-    s->text = (kvik_prompt){.size = sizeof s->text, .seq = p->seq, .append = p->append};
+    s->text = (kvik_prompt){
+        .size = sizeof s->text, .seq = p->seq, .append = p->append, .n_new = p->n_new};
     if (!p->decoder_ids || !x->m->encoder.bins) TRY(start_of(x, g, &start));
     bool before =
         !p->decoder_ids || (!appends && start >= 0 && p->n_decoder && p->decoder_ids[0] != start);

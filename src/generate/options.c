@@ -27,7 +27,9 @@
     X("length", eos_token_id, eos_token_id, IDS, , 0, ID_MAX, NULL,                                \
       "end-of-sequence token, or several; an empty list: none")                                    \
     X("length", stop_strings, stop_strings, STRINGS, , 0, 0, NULL,                                 \
-      "one text or several that end the answer; the text stays in the answer")                     \
+      "one text or several that end the answer")                                                   \
+    X("length", include_stop_str_in_output, include_stop_str_in_output, BOOL, true, 0, 1, NULL,    \
+      "false: the text ends before the stop string, and a stream holds back what may begin one")   \
     X("length", pad_token_id, pad_token_id, INT, -1, -1, ID_MAX, NULL,                             \
       "token that fills finished rows in the output; -1: none")                                    \
     X("length", bos_token_id, bos_token_id, INT, -1, -1, ID_MAX, NULL,                             \

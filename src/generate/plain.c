@@ -52,11 +52,13 @@ int run_gather_rows(struct run *r)
         if (w->done) continue;
         if (!r->g->use_cache) TRY(kv_new(r->x->kv, NULL, &w->seq));
         bool lead = w->lead && !r->steps;
+        uint32_t more = r->steps || w->ends ? 0 : w->n - w->n_prompt;
         r->feed[k++] = (struct exec_feed){.seq = w->seq,
                                           .tok = lead ? NULL : w->ids + w->have,
                                           .embeds = lead ? w->embeds : NULL,
                                           .n = lead ? w->lead : w->n - w->have,
                                           .pad = w->pad,
+                                          .singly = MIN(more, w->n - w->have),
                                           .loose = true,
                                           .ends = w->ends,
                                           .source = run_hears(r, w)};
@@ -88,17 +90,42 @@ int run_rows_fed(struct run *r)
     return shared ? share_prompts(r) : 0;
 }
 
+/* Adds the text of a token to the row, or with id -1 the rest of its text.  *stopped: a stop string ends in the token. */
+static int add_text(struct run *r, struct row *w, int32_t id, bool *stopped)
+{
+    size_t end;
+    bool whole = r->g->include_stop_str_in_output;
+    buf_clear(&r->piece);
+    if (w->closed) return 0;
+    TRY(id >= 0 ? tok_stream_put(w->stream, id, &r->piece) : tok_stream_end(w->stream, &r->piece));
+    TRY(buf_append(&w->text, r->piece.data, r->piece.len));
+    *stopped = id >= 0 && gen_stop_put(w->stop, r->piece.data, r->piece.len, &end);
+    if (!*stopped || whole) return 0;
+    end -= w->stop_seen;
+    buf_cut(&w->text, end - MIN(end, gen_stop_match(w->stop))); /* it may begin in the prompt */
+    w->closed = true;
+    return 0;
+}
+
+/* Puts what the caller may be told of the row's text, and was not told before, in r->piece.  last: nothing follows. */
+static int next_piece(struct run *r, struct row *w, bool last)
+{
+    size_t to = w->text.len, from = w->told;
+    if (!r->g->include_stop_str_in_output && !last && !w->closed)
+        to -= MIN(to, gen_stop_partial(w->stop));
+    if (to <= from) to = from;
+    w->told = to;
+    buf_clear(&r->piece);
+    return to > from ? buf_append(&r->piece, w->text.data + from, to - from) : 0;
+}
+
 /* Tells the caller a token of row i, or with id -1 the rest of its text.  *stopped: a stop string ends in the token. */
 static int emit(struct run *r, uint32_t i, int32_t id, bool *stopped, bool *cancel)
 {
     struct row *w = &r->row[i];
-    size_t keep;
-    buf_clear(&r->piece);
     if (w->stream) {
-        TRY(id >= 0 ? tok_stream_put(w->stream, id, &r->piece)
-                    : tok_stream_end(w->stream, &r->piece));
-        TRY(buf_append(&w->text, r->piece.data, r->piece.len));
-        *stopped = id >= 0 && gen_stop_put(w->stop, r->piece.data, r->piece.len, &keep);
+        TRY(add_text(r, w, id, stopped));
+        TRY(next_piece(r, w, id < 0));
     }
     const kvik_hooks *h = r->hooks;
     if (h && h->on_token && !h->on_token(h->ctx, i, id, r->piece.data ? r->piece.data : ""))
@@ -112,6 +139,16 @@ bool run_pulse(struct run *r)
     if (!h || !h->on_pulse || now_seconds() - r->pulsed < PULSE) return true;
     r->pulsed = now_seconds();
     return h->on_pulse(h->ctx);
+}
+
+int run_replay(struct run *r, struct row *w)
+{
+    bool stopped = false;
+    if (!w->stream) return 0;
+    for (uint32_t t = w->n_prompt; t < w->n && !stopped; t++)
+        TRY(add_text(r, w, w->ids[t], &stopped));
+    if (stopped) return ERR(ARG, "the new tokens of the prompt have a stop string already");
+    return next_piece(r, w, false);
 }
 
 int run_append(struct run *r, uint32_t i, int32_t id, bool *cancel)
@@ -180,6 +217,7 @@ int run_choose(struct run *r, uint32_t i, const float *logits, bool *cancel)
     if (kept_scores) memcpy(kept_scores + i * vocab, r->scores, vocab * sizeof *kept);
     int32_t id = r->g->do_sample ? gen_sample(r->chain, r->scores, r->g->seed, i, at)
                                  : gen_argmax(r->scores, (uint32_t)vocab);
+    if (!run_logprobs(r, i, logits, id)) *cancel = true;
     return run_append(r, i, id, cancel);
 }
 

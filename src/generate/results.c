@@ -12,7 +12,7 @@ int run_keep(struct run *r, struct run_kept *k, uint32_t at, float **out)
     r->kept_steps = MAX(r->kept_steps, at + 1);
     if (!k->wanted) return 0;
     if (at >= k->cap) {
-        size_t cap = k->cap ? 2 * k->cap : 16;
+        size_t cap = MAX(MAX(2 * k->cap, 16u), at + 1);
         float *p = mem_grow(k->data, cap, step * sizeof *p);
         if (!p) return ERR_NOMEM;
         k->data = p;
@@ -26,8 +26,8 @@ int run_keep(struct run *r, struct run_kept *k, uint32_t at, float **out)
 
 int run_result(const struct row *w, const int32_t *fresh, uint32_t n, kvik_row *out)
 {
-    out->n_prompt = w->prompt->n;
-    out->n = w->prompt->n + n;
+    out->n_prompt = w->prompt->n - w->prompt->n_new;
+    out->n = out->n_prompt + n;
     out->ids = mem_array(MAX(out->n, 1), sizeof *out->ids);
     if (!out->ids) return ERR_NOMEM;
     if (out->n_prompt) memcpy(out->ids, w->prompt->ids, out->n_prompt * sizeof *out->ids);
@@ -53,16 +53,33 @@ int run_rows(struct run *r, kvik_result *out)
     return 0;
 }
 
+int run_cut_text(const struct run *r, const struct row *w, struct buf *text)
+{
+    struct gen_stop *stop;
+    size_t end;
+    if (r->g->include_stop_str_in_output || !w->stop) return 0;
+    TRY(gen_stop_new(r->g->stop_strings, r->g->n_stop_strings, &stop));
+    gen_stop_copy(stop, w->stop); /* which has read the prompt */
+    if (gen_stop_put(stop, text->data, text->len, &end)) {
+        end -= w->stop_seen;
+        buf_cut(text, end - MIN(end, gen_stop_match(stop)));
+    }
+    gen_stop_drop(stop);
+    return 0;
+}
+
 int run_no_rows(struct run *r, kvik_result *out)
 {
     uint32_t per = r->g->num_return_sequences;
     for (uint32_t i = 0; i < out->n_rows; i++) {
         const struct row *w = &r->row[i / per * r->per];
         kvik_row *o = out->row[i];
-        TRY(run_result(w, NULL, 0, o));
+        TRY(run_result(w, w->ids + w->n_prompt, w->n - w->n_prompt, o));
         o->finish = KVIK_FINISH_CANCELLED;
         out->prompt_tokens += run_prompt_rows(w);
-        if (r->tok && !(o->text = mem_strdup(""))) return ERR_NOMEM;
+        if (r->tok && !(o->text = mem_strndup(w->text.len ? w->text.data : "", w->text.len)))
+            return ERR_NOMEM;
+        out->new_tokens += w->n - w->n_prompt;
     }
     out->computed_tokens = r->computed;
     out->prefill_seconds = now_seconds() - r->begun;

@@ -41,6 +41,7 @@ static int stop_begin(struct run *r, struct row *w)
     size_t at = 0;
     while (e >= 0 && at < text.len && gen_stop_put(w->stop, text.data + at, text.len - at, &at))
         ;
+    w->stop_seen = text.len;
     buf_done(&text);
     return e;
 }
@@ -74,6 +75,25 @@ static int check_embeds(const struct run *r, const kvik_prompt *p, uint32_t i)
     if (!r->g->use_cache)
         return ERR(UNSUPPORTED, "row %u: a prompt of embeddings needs use_cache", i);
     return 0;
+}
+
+/* The last tokens of a prompt may be new ones, which an earlier run chose. */
+static int check_new(const struct run *r, const kvik_prompt *p, uint32_t i)
+{
+    bool hidden = false;
+    if (!p->n_new) return 0;
+    if ((r->mode != &plain_mode && r->mode != &speculate_mode) || r->g->guidance_scale != 1 ||
+        p->embeds || p->append)
+        return ERR(UNSUPPORTED,
+                   "row %u: n_new is for greedy decoding and sampling of a whole text of ids, "
+                   "without guidance",
+                   i);
+    if (p->n_new >= p->n)
+        return ERR(ARG, "row %u: n_new is %zu and there are %zu ids; the prompt needs one at least",
+                   i, p->n_new, p->n);
+    for (size_t k = p->n - p->n_new; p->attention_mask && k < p->n; k++)
+        hidden |= !p->attention_mask[k];
+    return hidden ? ERR(ARG, "row %u: the attention mask hides one of the new tokens", i) : 0;
 }
 
 /* Points the row to the embeddings that the mask leaves. */
@@ -125,7 +145,7 @@ static int row_begin(struct run *r, struct row *w, uint32_t index, uint32_t limi
     size_t n_ids = mask ? 0 : p->n;
     for (size_t i = 0; mask && i < p->n; i++)
         n_ids += mask[i] != 0;
-    size_t n = p->embeds ? w->lead : n_ids; /* rows of the cache */
+    size_t n = p->embeds ? w->lead : n_ids - p->n_new; /* rows that the prompt takes */
     if (n == 0) return ERR(ARG, "row %u: the attention mask hides every token", index);
     while (p->attention_mask && !p->attention_mask[w->pad])
         w->pad++;
@@ -145,7 +165,13 @@ static int row_begin(struct run *r, struct row *w, uint32_t index, uint32_t limi
     w->cut =
         w->limit < limit || (!r->g->max_new_tokens && !r->g->max_length && limit < GEN_NEW_TOKENS);
     if (n_ids > INT32_MAX) return ERR(LIMIT, "row %u: %zu ids", index, n_ids);
-    w->n = w->n_prompt = (uint32_t)n_ids;
+    if (p->n_new && p->n_new >= w->limit)
+        return ERR(ARG,
+                   "row %u: %zu of the tokens are new and the limit is %u: nothing is left to "
+                   "generate",
+                   index, p->n_new, w->limit);
+    w->n = (uint32_t)n_ids;
+    w->n_prompt = (uint32_t)(n_ids - p->n_new);
     w->ids = mem_array(n_ids + w->limit, sizeof *w->ids);
     if (!w->ids) return ERR_NOMEM;
     TRY(take_ids(r, w, mask, index));
@@ -167,7 +193,8 @@ static int row_begin(struct run *r, struct row *w, uint32_t index, uint32_t limi
     } else if (r->g->n_stop_strings) {
         return ERR(ARG, "stop_strings need a tokenizer, and the model has none");
     }
-    return stop_begin(r, w);
+    TRY(stop_begin(r, w));
+    return run_replay(r, w);
 }
 
 /* A fresh row reuses the prefix of its prompt that the cache holds. */
@@ -179,7 +206,8 @@ static int match(struct run *r, struct row *w)
         w->miss = "the prompt is embeddings, and the prefix index knows only ids";
         return 0;
     }
-    TRY(exec_match(r->x, w->seq, w->ids, w->n, w->pad, &w->have));
+    uint32_t n = kv_by_turns(r->x->kv) ? w->n_prompt : w->n; /* new tokens are other turns */
+    TRY(exec_match(r->x, w->seq, w->ids, n, w->pad, &w->have));
     w->reused = w->have;
     if (!w->have) w->miss = kv_miss_text(kv_match_reason(r->x->kv));
     return 0;
@@ -199,17 +227,23 @@ static int sync(struct run *r, struct row *w)
         TRY(exec_encode(r->x, w->given, &w->source->in));
         w->heard = !before;
     }
-    struct sync_ids ids = {
-        .id = w->ids, .n = w->n, .more = w->limit, .pad = w->pad, .append = w->prompt->append};
+    struct sync_ids ids = {.id = w->ids,
+                           .n = w->n,
+                           .more = w->limit - (uint32_t)w->prompt->n_new,
+                           .pad = w->pad,
+                           .append = w->prompt->append};
     TRY(sync_begin(r->x, r->tok, w->given, &ids, &w->sync));
     w->seq = w->given;
     w->have = w->sync.have;
     w->reused = (uint32_t)w->sync.report->reused;
+    if (w->prompt->n_new && w->sync.report->offset)
+        return ERR(UNSUPPORTED,
+                   "n_new needs the whole text of the sequence, and the ids are its end");
     uint64_t rows = w->n + (anew ? 0 : w->sync.report->offset);
     if (rows > r->x->max_len)
         return ERR(LIMIT, "the sequence would have %llu tokens, max_cache_len is %u",
                    (unsigned long long)rows, r->x->max_len);
-    uint64_t left = r->x->max_len - rows + unfed(r);
+    uint64_t left = r->x->max_len - rows + w->prompt->n_new + unfed(r);
     w->cut |= left < w->limit;
     w->limit = (uint32_t)MIN((uint64_t)w->limit, left);
     return 0;
@@ -248,8 +282,10 @@ int run_begin(struct run *r, const kvik_prompt *prompt)
         r->row[i].prompt = s ? &s->text : &prompt[i / r->per];
         r->row[i].given = i % r->per ? 0 : prompt[i / r->per].seq;
     }
-    for (uint32_t i = 0; i < n_prompts; i++)
+    for (uint32_t i = 0; i < n_prompts; i++) {
         TRY(check_embeds(r, &prompt[i], i));
+        TRY(check_new(r, r->row[i * r->per].prompt, i));
+    }
     for (uint32_t i = 0; i < n_prompts; i++)
         for (uint32_t j = 0; j < i; j++)
             if (prompt[i].seq && prompt[i].seq == prompt[j].seq)
@@ -266,6 +302,7 @@ int run_begin(struct run *r, const kvik_prompt *prompt)
     r->kept.wanted = r->g->output_logits;
     r->kept_scores.wanted = r->g->output_scores;
     if (r->source) TRY(check_sources(r));
+    TRY(run_logprobs_begin(r));
     TRY(new_tokens(r, &limit));
     for (uint32_t i = 0; i < r->n; i++)
         TRY(row_begin(r, &r->row[i], i / r->per, limit));
@@ -306,11 +343,12 @@ void run_end(struct run *r, bool failed)
     guide_end(r);
     if (r->chain) gen_chain_drop(r->chain);
     buf_done(&r->piece);
-    void *own[] = {r->row,     r->logits,    r->scores,          r->feed,
-                   r->job.fed, r->kept.data, r->kept_scores.data};
+    void *own[] = {r->row,     r->logits,    r->scores,           r->feed,
+                   r->job.fed, r->kept.data, r->kept_scores.data, r->top};
     for (size_t i = 0; i < countof(own); i++)
         mem_free(own[i]);
     r->row = NULL;
+    r->top = NULL;
     r->chain = NULL;
     r->logits = r->scores = r->kept.data = r->kept_scores.data = NULL;
     r->feed = NULL;

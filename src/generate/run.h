@@ -41,7 +41,10 @@ struct row {
     enum kvik_finish finish;
     struct tok_stream *stream;
     struct gen_stop *stop;
+    size_t stop_seen; /* bytes of the prompt's text, in which a stop string may begin */
     struct buf text;
+    size_t told; /* bytes of `text` that the caller was told */
+    bool closed; /* `text` ends before a stop string: nothing follows */
 };
 struct run_kept { /* values of every step */
     bool wanted;
@@ -97,6 +100,7 @@ struct run {
     struct exec_feed *feed;            /* [lanes] */
     struct run_kept kept, kept_scores; /* raw logits; processed scores */
     struct buf piece;
+    kvik_logprob *top;          /* [1 + hooks->top_logprobs] or NULL */
     uint64_t drafted, accepted; /* draft tokens that were checked; that were right */
     bool told;                  /* that pages stream */
     bool told_broken;           /* that logits are not finite */
@@ -113,6 +117,7 @@ struct run {
     exec_progress progress; /* of the first job; or NULL */
     void *progress_ctx;
     bool stepping, paused, over;
+    kvik_progress counts; /* when the rows were given back */
     int error;
     char why[1024]; /* the sentence of `error` */
 };
@@ -146,7 +151,7 @@ static inline uint32_t run_prompt_rows(const struct row *w)
 /* Returns the columns of a prompt, as minimum and maximum lengths count them. */
 static inline size_t run_columns(const kvik_prompt *p)
 {
-    return MAX(p->n, p->n_embeds);
+    return MAX(p->n - p->n_new, p->n_embeds);
 }
 /* What processors are told of a row whose text is ids[0..n). */
 static inline struct gen_row run_view(const struct row *w, const int32_t *ids, size_t n,
@@ -182,6 +187,8 @@ int run_result(const struct row *w, const int32_t *fresh, uint32_t n, kvik_row *
 int run_rows(struct run *r, kvik_result *out);
 /* Rows of a run that has chosen nothing: their prompts. */
 int run_no_rows(struct run *r, kvik_result *out);
+/* Cuts the new text of a row before its first stop string, if the options leave stop strings out. */
+int run_cut_text(const struct run *r, const struct row *w, struct buf *text);
 int run_result_begin(const struct run *r, kvik_result **out);
 /* Failed: the sequences that the rows were to have are dropped. */
 void run_result_end(struct run *r, kvik_result *out, bool failed);
@@ -194,6 +201,13 @@ int run_gather_rows(struct run *r);
 int run_rows_fed(struct run *r);
 /* Appends a token to row i, tells the caller, and ends the row if it must; *cancel is set if the caller wants that. */
 int run_append(struct run *r, uint32_t i, int32_t id, bool *cancel);
+/* Adds the text of the new tokens that the row begins with (kvik_prompt.n_new); the caller was told of it before. */
+int run_replay(struct run *r, struct row *w);
+/* logprobs.c: tells the caller the log-probabilities of the token that row i chose from logits[vocab].  False: the caller wants
+ * to stop. */
+bool run_logprobs(struct run *r, uint32_t i, const float *logits, int32_t id);
+/* Takes the memory for them; an error if the way of decoding has none to tell. */
+int run_logprobs_begin(struct run *r);
 /* Calls on_pulse where it is wanted and due.  False: the caller wants to stop. */
 bool run_pulse(struct run *r);
 struct gen_row run_text(const struct run *r, uint32_t i); /* row i as processors see it */

@@ -19,6 +19,7 @@ enum {
     LEAST(kvik_message, content),
     LEAST(kvik_model_options, ctx),
     LEAST(kvik_outputs, logits),
+    LEAST(kvik_progress, prefills),
     LEAST(kvik_prompt, n),
     LEAST(kvik_rows, position),
     LEAST(kvik_shape, dim_v),

@@ -79,6 +79,22 @@ void gen_stop_copy(struct gen_stop *to, const struct gen_stop *from)
         to->pattern[i].at = from->pattern[i].at;
 }
 
+size_t gen_stop_partial(const struct gen_stop *s)
+{
+    size_t most = 0;
+    for (uint32_t k = 0; s && k < s->n; k++)
+        most = MAX(most, s->pattern[k].at);
+    return most;
+}
+
+size_t gen_stop_match(const struct gen_stop *s)
+{
+    size_t most = 0;
+    for (uint32_t k = 0; s && k < s->n; k++)
+        if (s->pattern[k].at == s->pattern[k].n) most = MAX(most, s->pattern[k].n);
+    return most;
+}
+
 bool gen_stop_put(struct gen_stop *s, const char *text, size_t n, size_t *keep)
 {
     if (!s) return false;

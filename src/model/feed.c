@@ -110,7 +110,7 @@ static int survey(const struct exec *x, const struct exec_feed *feed, uint32_t n
                 feed[i].n, feed[i].n == 1 ? "" : "s", len, x->max_len);
         bool again = regime_changes(x, feed[i].seq, feed[i].n);
         *total += feed[i].n + (again ? len : 0);
-        *one_step &= feed[i].n <= chunk && !again;
+        *one_step &= feed[i].n <= chunk && !again && (!feed[i].singly || feed[i].n == 1);
     }
     *one_step &= *total <= x->step_tokens && n <= kv_step_lanes(x->kv);
     return 0;

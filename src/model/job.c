@@ -74,7 +74,8 @@ static void plan_feeds(struct plan *p, uint32_t k)
     for (uint32_t i = j->first; i < j->n && p->room && p->n < p->lanes; i++) {
         const struct exec_feed *f = &j->feed[i];
         const struct exec_fed *g = &j->fed[i];
-        uint32_t total = g->again + f->n, left = total - g->done;
+        uint32_t total = g->again + f->n, turn = total - f->singly;
+        uint32_t left = (g->done < turn ? turn : total) - g->done; /* a turn ends in a step */
         bool past = g->done < g->again; /* a span has recomputed rows or tokens of the feed */
         uint32_t at = past ? g->done : g->done - g->again;
         uint32_t take = MIN(MIN(past ? g->again - at : left, j->chunk), p->room);
@@ -84,11 +85,11 @@ static void plan_feeds(struct plan *p, uint32_t k)
             .rows = {.seq = f->seq,
                      .tok = ids ? (past ? g->past : f->tok) + at : NULL,
                      .n = take,
-                     .turn = total > 1,
+                     .turn = turn > 1 && g->done < turn,
                      .last = take == left},
             .feed = past ? NULL : f,
             .at = at,
-            .turn_end = g->start + f->n - 1,
+            .turn_end = g->start + f->n - f->singly - 1,
             .n_logits = past ? 0 : job_wanted(f, at, take),
             .job = k,
             .index = i,

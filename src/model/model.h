@@ -386,6 +386,8 @@ struct exec_feed {
     bool all; /* logits of every token, else of the last */
     /* masked columns before the first row of an empty sequence; few models count them */
     uint32_t pad;
+    /* the last tokens that are turns of one token each, as if they were decoded; those before them are one turn */
+    uint32_t singly;
     /* after an error the sequence may have another length: the caller restores or drops it */
     bool loose;
     /* [n] last position of each token's turn (recomputing several turns at once); or NULL */

@@ -25,6 +25,7 @@ struct api_world {
     kvik_inputs inputs;
     kvik_outputs outputs;
     kvik_usage usage;
+    kvik_progress progress;
     kvik_sync sync;
     kvik_snapshot *snapshot;
     kvik_legacy *legacy;
@@ -91,6 +92,7 @@ static inline void api_structs(struct api_world *w)
     w->inputs = (kvik_inputs){.size = sizeof w->inputs, .ids = api_ids, .n = IDS};
     w->outputs = (kvik_outputs){.size = sizeof w->outputs, .logits = w->floats};
     w->usage = (kvik_usage){.size = sizeof w->usage};
+    w->progress = (kvik_progress){.size = sizeof w->progress};
     w->sync = (kvik_sync){.size = sizeof w->sync};
     w->choice = (kvik_choice){
         .size = sizeof w->choice, .logits = w->floats, .ids = api_ids, .n = IDS, .n_prompt = 3};
@@ -215,6 +217,7 @@ static inline uintptr_t api_value(struct api_world *w, int kind, int at)
         [A_INPUTS] = &w->inputs,
         [A_OUTPUTS] = &w->outputs,
         [A_USAGE] = &w->usage,
+        [A_PROGRESS] = &w->progress,
         [A_SYNC] = &w->sync,
         [A_SNAPSHOT] = w->snapshot,
         [A_LAYER] = w->snapshot->layer,

@@ -162,6 +162,11 @@ static bool on_criteria(void *ctx, uint32_t row, const int32_t *id, size_t n)
     (void)ctx, (void)row, (void)id, (void)n;
     return !nested();
 }
+static bool on_logprobs(void *ctx, uint32_t row, const kvik_logprob *token, uint32_t n)
+{
+    (void)ctx, (void)row, (void)n;
+    return token[0].id >= 0 && nested();
+}
 static bool on_text(void *ctx, const char *text)
 {
     (void)ctx, (void)text;
@@ -177,6 +182,8 @@ static void fill_hooks(kvik_hooks *h)
     if (chance(30)) h->logits_processor = on_scores;
     if (chance(30)) h->stopping_criteria = on_criteria;
     if (chance(8)) h->assistant_model = any(A_CACHE);
+    if (chance(20)) h->on_logprobs = on_logprobs;
+    if (chance(20)) h->top_logprobs = below(40);
 }
 
 static void fill_config(kvik_cache_config *k)
@@ -242,6 +249,7 @@ static uint32_t fill_array(int kind, char *at)
             if (chance(20)) p.append = true;
             if (chance(15)) p.attention_mask = (const uint8_t *)p.ids; /* any bytes */
             if (chance(15)) p = (kvik_prompt){.size = sizeof p, .text = any_text(), .seq = p.seq};
+            if (chance(10)) p.n_new = chance(80) ? below(12) : (size_t)hostile();
             if (chance(3)) p.ids = NULL;
             memcpy(at + i * sizeof p, &p, sizeof p);
         } else if (kind == A_SPAN) {
@@ -285,6 +293,9 @@ static bool fill_struct(int kind, char *at)
         break;
     case A_USAGE:
         *(size_t *)at = sizeof(kvik_usage);
+        break;
+    case A_PROGRESS:
+        *(size_t *)at = sizeof(kvik_progress);
         break;
     case A_ROWS:
         *(size_t *)at = sizeof(kvik_rows);

@@ -1,0 +1,51 @@
+/* logprobs.c - the log-probabilities that a program is told of each token: the chosen one and the most likely ones.
+ *
+ * They are those of the model: the softmax of its logits, whatever processors, temperature and filters chose from. */
+#include "generate/run.h"
+
+#include <math.h>
+
+int run_logprobs_begin(struct run *r)
+{
+    const kvik_hooks *h = r->hooks;
+    uint32_t vocab = r->x->m->vocab;
+    if (!h || !h->on_logprobs) return 0;
+    if (r->mode != &plain_mode && r->mode != &speculate_mode)
+        return ERR(UNSUPPORTED,
+                   "on_logprobs is for greedy decoding and sampling; beams have scores "
+                   "(kvik_row.score), and contrastive search compares hidden states");
+    if (h->top_logprobs > vocab)
+        return ERR(ARG, "top_logprobs is %llu, and the vocabulary has %u tokens",
+                   (unsigned long long)h->top_logprobs, vocab);
+    r->top = mem_array((size_t)h->top_logprobs + 1, sizeof *r->top);
+    return r->top ? 0 : ERR_NOMEM;
+}
+
+/* Finds the k largest logits, the largest first; of equals the lower id comes first. */
+static void find_top(const float *logits, uint32_t vocab, kvik_logprob *top, uint32_t k)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < vocab && k; i++) {
+        if (n == k && !(logits[i] > top[k - 1].logprob)) continue;
+        uint32_t at = n < k ? n++ : k - 1;
+        for (; at && logits[i] > top[at - 1].logprob; at--)
+            top[at] = top[at - 1];
+        top[at] = (kvik_logprob){(int32_t)i, logits[i]};
+    }
+}
+
+bool run_logprobs(struct run *r, uint32_t i, const float *logits, int32_t id)
+{
+    uint32_t vocab = r->x->m->vocab, n;
+    if (!r->top) return true;
+    n = 1 + (uint32_t)r->hooks->top_logprobs;
+    float most = logits[gen_argmax(logits, vocab)];
+    double sum = 0;
+    for (uint32_t k = 0; k < vocab; k++)
+        sum += expf(logits[k] - most);
+    find_top(logits, vocab, r->top + 1, n - 1);
+    r->top[0] = (kvik_logprob){id, logits[id]};
+    for (uint32_t k = 0; k < n; k++)
+        r->top[k].logprob = (float)((double)r->top[k].logprob - most - log(sum));
+    return r->hooks->on_logprobs(r->hooks->ctx, i, r->top, n);
+}
