@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Type, Union
 
-from . import hub
+from . import files, hub
 from ._lib import call, encode, lib, text_of
 from .errors import FormatError, UnsupportedError
 
@@ -148,14 +148,8 @@ def _from_description(d: Dict[str, Any]) -> Dict[str, Any]:
 def read_config(path: str, model: Any = None) -> Dict[str, Any]:
     """Returns the configuration of a path.  model: a handle whose description stands in for config.json."""
     file = Path(path) / "config.json"
-    if file.exists():
-        try:
-            values = json.loads(file.read_text(encoding="utf-8"))
-        except ValueError as e:
-            raise FormatError(f"{file}: {e}") from e
-        if not isinstance(values, dict):
-            raise FormatError(f"{file}: expected a JSON object")
-        return values
+    if files.exists(file):
+        return files.read_object(file)
     if model is not None:
         return _from_description(json.loads(text_of("kvik_model_describe", model)))
     opened = ctypes.c_void_p()

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import List, Optional, Union
 
+from . import files
 from .errors import MissingError
 
 
@@ -58,7 +59,7 @@ def resolve(name: Union[str, "os.PathLike[str]"], revision: Optional[str] = None
     that were searched.
     """
     path = Path(os.path.expanduser(os.fspath(name)))
-    if not path.exists():
+    if not files.exists(path):
         folder = (Path(cache) if cache else cache_dir()) / ("models--" + os.fspath(name).replace("/", "--"))
         found = (None if cache or revision else _own(os.fspath(name))) or _snapshot(folder, revision or "main")
         if found is None:
@@ -66,14 +67,14 @@ def resolve(name: Union[str, "os.PathLike[str]"], revision: Optional[str] = None
                                f"no {folder} in the local cache of the hub. kvik downloads nothing: give a path, or fetch the model "
                                "with `hf download` first.")
         path = found
-    if path.is_dir() and gguf_file:
+    if os.path.isdir(path) and gguf_file:
         path = path / gguf_file
-        if not path.exists():
+        if not files.exists(path):
             raise MissingError(f"no file {path}")
-    elif path.is_dir() and not (path / "config.json").exists():
-        files = _gguf(path)
-        if len(files) == 1:
-            path = files[0]
-        elif len(files) > 1:
-            raise MissingError(f"{path} holds {len(files)} .gguf files; choose one with gguf_file={files[0].name!r}")
+    elif os.path.isdir(path) and not files.exists(path / "config.json"):
+        ggufs = _gguf(path)
+        if len(ggufs) == 1:
+            path = ggufs[0]
+        elif len(ggufs) > 1:
+            raise MissingError(f"{path} holds {len(ggufs)} .gguf files; choose one with gguf_file={ggufs[0].name!r}")
     return str(path)

@@ -6,12 +6,12 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
-from . import hub
+from . import files, hub
 from ._arrays import is_torch, like, tensors, to_numpy, want_torch
 from ._lib import address, check, lib
 from .batch_encoding import BatchEncoding
 from .configuration import read_config
-from .errors import ArgumentError, FormatError, MissingError, UnsupportedError
+from .errors import ArgumentError, MissingError, UnsupportedError
 from .speech import language_id, language_names
 from .tokenization import PreTrainedTokenizer
 from .tokenizer_files import read_object, write_object
@@ -47,13 +47,9 @@ def _read(path: str) -> Dict[str, Any]:
     """
     for name in _FEATURES:
         file = os.path.join(path, name)
-        if os.path.exists(file):
-            try:
-                with open(file, encoding="utf-8") as f:
-                    values = json.load(f)
-            except (ValueError, RecursionError) as e:  # of arrays in arrays
-                raise FormatError(f"{file}: {e}") from e
-            found = values.get("feature_extractor", {} if name == _PROCESSOR else values) if isinstance(values, dict) else None
+        if files.exists(file):
+            values = files.read_object(file)
+            found = values.get("feature_extractor", {} if name == _PROCESSOR else values)
             if isinstance(found, dict) and found:
                 return found
     return {}
@@ -416,7 +412,7 @@ class WhisperProcessor:
 
 def _is_whisper(path: str) -> bool:
     """True if a directory has a model of this kind, or what save_pretrained() of its processor has written."""
-    if os.path.exists(os.path.join(path, "config.json")) or not os.path.isdir(path):
+    if files.exists(os.path.join(path, "config.json")) or not os.path.isdir(path):
         return bool(read_config(path).get("model_type") == "whisper")
     return any(read_object(path, name).get("processor_class") == "WhisperProcessor" for name in _FEATURES)
 

@@ -4,6 +4,7 @@ import os
 import shutil
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
+from . import files
 from .errors import UnsupportedError
 
 # What a directory may have of a tokenizer besides tokenizer_config.json.  Roles of special_tokens_map.json go to that file.
@@ -41,12 +42,8 @@ class AddedToken:
 
 def read_object(path: str, name: str) -> Dict[str, Any]:
     """Returns the object in a JSON file of a directory; an empty one where there is none, and of a .gguf file."""
-    try:
-        with open(os.path.join(path, name), encoding="utf-8") as f:
-            found = json.load(f)
-    except (OSError, ValueError):  # the library has read what it needs, or has said what is wrong
-        return {}
-    return found if isinstance(found, dict) else {}
+    file = os.path.join(path, name)
+    return files.read_object(file) if files.exists(file) else {}
 
 
 def _part(path: str, name: str) -> Dict[str, Any]:
@@ -96,7 +93,7 @@ def copy_files(source: str, folder: Union[str, "os.PathLike[str]"], settings: Di
     made = [write_object(folder, "tokenizer_config.json", config)]
     for name in _COPIED:
         path = os.path.join(source, name)
-        if changed and name in _TEMPLATES or not os.path.isfile(path):
+        if changed and name in _TEMPLATES or not files.exists(path):
             continue
         target = os.path.join(folder, name)
         if not (os.path.exists(target) and os.path.samefile(path, target)):

@@ -25,7 +25,7 @@ KVIK_API int kvik_tokenizer_open(const char *path, kvik_tokenizer **out)
     if (!path || !out)
         return ERR(ARG,
                    "a path and a pointer for the tokenizer are needed, and one of them is NULL");
-    if (!dir_exists(path) && !file_exists(path))
+    if (!path_exists(path))
         return ERR(
             NOTFOUND,
             "%s: no such file or directory; give a Hugging Face model directory or a .gguf file",

@@ -15,14 +15,25 @@
 
 enum { READER_MS = 3000, STEP_MS = 20 }; /* how long a FIFO may be without a reader */
 
+/* A link whose target is absent is no absent file: a download that is not complete leaves such links. */
+static int cannot_open(const char *path, int e)
+{
+    char to[PATH_MAX];
+    if (e != ENOENT) return ERR(IO, "%s: %s", path, strerror(e));
+    ssize_t n = readlink(path, to, sizeof to);
+    if (n < 0) return ERR(NOTFOUND, "%s: %s", path, strerror(e));
+    return ERR(IO, "%s: a broken link: its target %.*s is not there", path, (int)MIN(n, 500), to);
+}
+
 int file_open(const char *path, struct stat *st)
 {
     int fd = fd_open(path, O_RDONLY | O_NONBLOCK, 0); /* opening a FIFO must not block */
-    if (fd < 0)
-        return err_set(errno == ENOENT ? ERR_NOTFOUND : ERR_IO, "%s: %s", path, strerror(errno));
+    if (fd < 0) return cannot_open(path, errno);
+    *st = (struct stat){0};
     if (fstat(fd, st) < 0 || !S_ISREG(st->st_mode)) {
+        bool dir = S_ISDIR(st->st_mode);
         close(fd);
-        return ERR(IO, "%s: not a regular file", path);
+        return ERR(IO, "%s: %snot a regular file", path, dir ? "a directory, " : "");
     }
     return fd;
 }
@@ -59,17 +70,23 @@ int file_read(const char *path, size_t max, char **out, size_t *len)
     return 0;
 }
 
-/* True if a failed stat says that there is nothing of that name.  Otherwise something may be there that cannot be looked
- * at, and to take it for absent would do without it silently. */
+/* True if a failed stat says that nothing has the name.  After any other failure something may have it, and whoever took
+ * that for absent would do without it silently. */
 static bool absent(int e)
 {
-    return e == ENOENT || e == ENOTDIR || e == EACCES || e == ENAMETOOLONG || e == ELOOP;
+    return e == ENOENT || e == ENOTDIR || e == ENAMETOOLONG;
 }
 
 bool file_exists(const char *path)
 {
     struct stat st;
     return stat(path, &st) == 0 ? S_ISREG(st.st_mode) : !absent(errno);
+}
+
+bool path_exists(const char *path)
+{
+    struct stat st;
+    return lstat(path, &st) == 0 || !absent(errno);
 }
 
 bool dir_exists(const char *path)

@@ -4,12 +4,16 @@
 
 struct stat;
 
-/* Opens a regular file for reading and writes its properties to *st.  Returns the descriptor. */
+/* Opens a regular file for reading and writes its properties to *st.  Returns the descriptor; ERR_NOTFOUND if nothing has
+ * this name, ERR_IO for a broken link and for all else. */
 int file_open(const char *path, struct stat *st);
 /* The whole file as a NUL-terminated string of *len bytes (mem_free); ERR_LIMIT above `max`. */
 int file_read(const char *path, size_t max, char **out, size_t *len);
-/* True also if the system fails to look at the path: opening it then gives the error. */
+/* Both are true also if the system fails to look at the path: opening it then gives the error.
+ * file_exists: true if the path leads to a regular file.
+ * path_exists: true if anything has this name, a broken link too.  For optional files: what is there must be readable. */
 bool file_exists(const char *path);
+bool path_exists(const char *path);
 bool dir_exists(const char *path);
 /* Writes the whole file or nothing: a temporary file beside `path`, fsync, rename.  The new file has the mode of the old
  * one, and links are followed.  A device or a FIFO is written into; ERR_IO if no process reads from the FIFO within 3 s. */

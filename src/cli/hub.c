@@ -83,7 +83,7 @@ bool hub_snapshot(const char *folder, char out[HUB_PATH])
     if (read_commit(ref, commit) &&
         snprintf(out, HUB_PATH, "%s/snapshots/%s", folder, commit) < HUB_PATH && dir_exists(out))
         return true;
-    return !file_exists(ref) && only_snapshot(folder, out);
+    return !path_exists(ref) && only_snapshot(folder, out);
 }
 
 bool hub_find(const char *repo, size_t n, char out[HUB_PATH])

@@ -1,17 +1,19 @@
 /* inspect_session.c - kvik inspect SESSION: reads and checks every live byte of the file, then prints what it holds. */
-#include "base/descriptor.h"
 #include "base/file.h"
 #include "cli/inspect.h"
 
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 bool inspect_is_session(const char *path)
 {
     char magic[8];
-    FILE *f = dir_exists(path) ? NULL : fd_stream(path);
-    if (!f) return false;
-    bool is = fread(magic, 1, sizeof magic, f) == sizeof magic && !memcmp(magic, "KVIKSESS", 8);
-    fclose(f);
+    struct stat st;
+    int fd = file_open(path, &st);
+    if (fd < 0) return false;
+    bool is = pread(fd, magic, sizeof magic, 0) == sizeof magic && !memcmp(magic, "KVIKSESS", 8);
+    close(fd);
     return is;
 }
 

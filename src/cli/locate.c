@@ -4,6 +4,7 @@
 #include "cli/cli.h"
 
 #include <string.h>
+#include <unistd.h>
 
 #define TAKES                                                                                      \
     "kvik takes a Hugging Face directory, a .gguf file, or a repository id of the hub cache"
@@ -26,7 +27,7 @@ static int join(const char *dir, const char *name, char out[HUB_PATH])
 static bool holds(const char *dir, const char *name)
 {
     char path[HUB_PATH];
-    return snprintf(path, sizeof path, "%s/%s", dir, name) < HUB_PATH && file_exists(path);
+    return snprintf(path, sizeof path, "%s/%s", dir, name) < HUB_PATH && path_exists(path);
 }
 
 bool locate_is_weights(const char *dir)
@@ -140,9 +141,9 @@ static bool is_file_name(const char *s)
 static bool in_own_cache(const char *name, char out[HUB_PATH])
 {
     char dir[HUB_PATH];
-    if (strchr(name, '/') || !*name || !hub_own_dir(dir)) return false;
-    return (snprintf(out, HUB_PATH, "%s/%s", dir, name) < HUB_PATH && file_exists(out)) ||
-           (snprintf(out, HUB_PATH, "%s/%s.gguf", dir, name) < HUB_PATH && file_exists(out));
+    if (strchr(name, '/') || !*name || !hub_own_dir(dir) || access(dir, X_OK) < 0) return false;
+    return (snprintf(out, HUB_PATH, "%s/%s", dir, name) < HUB_PATH && path_exists(out)) ||
+           (snprintf(out, HUB_PATH, "%s/%s.gguf", dir, name) < HUB_PATH && path_exists(out));
 }
 
 /* Finds "org/name/FILE" in the hub cache. */
@@ -151,7 +152,7 @@ static bool in_snapshot(const char *name, char out[HUB_PATH])
     char dir[HUB_PATH];
     size_t org = strcspn(name, "/"), n = org + (name[org] ? 1 + strcspn(name + org + 1, "/") : 0);
     return name[n] == '/' && hub_find(name, n, dir) &&
-           snprintf(out, HUB_PATH, "%s/%s", dir, name + n + 1) < HUB_PATH && file_exists(out);
+           snprintf(out, HUB_PATH, "%s/%s", dir, name + n + 1) < HUB_PATH && path_exists(out);
 }
 
 /* Finds the first model of kvik's own cache whose name has the typed one inside, in any case of the letters. */

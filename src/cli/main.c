@@ -44,7 +44,7 @@ static int unknown(const char *word)
     struct near near;
     const char *kind = word[0] == '-' ? "option" : "command", *known_as = alias_command(word);
     size_t n = strlen(word);
-    if (file_exists(word) || dir_exists(word) || (n > 5 && !strcmp(word + n - 5, ".gguf")))
+    if (path_exists(word) || (n > 5 && !strcmp(word + n - 5, ".gguf")))
         return say_usage("unknown command \"%.60s\"; kvik run MODEL talks with a model", word);
     if (known_as) return say_usage("unknown %s \"%.60s\"; %s", kind, word, known_as);
     if (word[0] == '-' && alias_find(word + (strncmp(word, "--", 2) ? 0 : 2)))

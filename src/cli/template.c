@@ -79,7 +79,7 @@ int template_read(const char *given, struct template *out)
         out->format = given;
         return 0;
     }
-    if (!file_exists(given) && !dir_exists(given)) return absent(given);
+    if (!path_exists(given)) return absent(given);
     char *text;
     TRY(read_file(given, &text));
     out->text = out->owned = text;

@@ -41,7 +41,7 @@ static int has(const char *dir, const char *name, bool *out)
 {
     char *path = join(dir, name);
     if (!path) return ERR_NOMEM;
-    *out = file_exists(path);
+    *out = path_exists(path);
     mem_free(path);
     return 0;
 }
@@ -53,7 +53,7 @@ static int read_config(const char *dir, const char *name, json_t **out)
     size_t n;
     int e = 0;
     if (!path) return ERR_NOMEM;
-    if (file_exists(path)) {
+    if (path_exists(path)) {
         e = file_read(path, MAX_CONFIG, &text, &n);
         if (e == ERR_NOTFOUND) {
             e = 0; /* it was not there after all */

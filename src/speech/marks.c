@@ -1,10 +1,10 @@
 /* marks.c - the tokens and the numbers that make a model a speech model, from config.json, generation_config.json and
  * preprocessor_config.json.  Files are untrusted: ids must be in the vocabulary, heads in the model. */
+#include "base/file.h"
 #include "speech/speech.h"
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 /* Reads a token id; -1 where the key is absent. */
 static int read_id(const kvik_model *m, const json_t *o, const char *key, int32_t *out)
@@ -125,7 +125,7 @@ static int read_window(const kvik_model *m, struct speech_marks *k)
     int n = snprintf(path, sizeof path, "%s/preprocessor_config.json", checkpoint_path(m->m->ck));
     if (n < 0 || n >= (int)sizeof path) return ERR(LIMIT, "%s: the path is too long", m->m->what);
     const char *what = "preprocessor_config.json";
-    int e = access(path, F_OK) ? 0 : json_read(path, 1 << 20, &o);
+    int e = path_exists(path) ? json_read(path, 1 << 20, &o) : 0;
     if (o) {
         uint32_t bands = k->bands;
         if (e >= 0) e = json_get_u32(o, what, "feature_size", 1, MEL_MOST, &bands);

@@ -121,7 +121,7 @@ static int read_optional(const char *dir, const char *name, size_t max, char **t
     if (snprintf(path, sizeof path, "%s/%s", dir, name) >= (int)sizeof path)
         return ERR(ARG, "%s: the path is too long", dir);
     *text = NULL;
-    int e = file_exists(path) ? file_read(path, max, text, n) : 0;
+    int e = path_exists(path) ? file_read(path, max, text, n) : 0;
     return e == ERR_NOTFOUND ? 0 : e; /* it was not there after all */
 }
 

@@ -4,9 +4,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Union
 
-from .. import _abi, hub
+from .. import _abi, files, hub
 from .._lib import encode, lib
-from ..errors import ArgumentError, MissingError
+from ..errors import ArgumentError
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -58,11 +58,8 @@ class GenerationConfig(OptionAttributes):
                         **kwargs: Any) -> "GenerationConfig":
         """Reads the options of a model's directory, or of one of save_pretrained().  Raises MissingError if it has none."""
         path = Path(hub.resolve(name))
-        path = path / config_file_name if path.is_dir() else path.parent / config_file_name
-        if not path.exists():
-            raise MissingError(f"{path}: no such file")
-        values = json.loads(path.read_text(encoding="utf-8"))
-        return cls(**{**values, **kwargs})
+        path = path / config_file_name if os.path.isdir(path) else path.parent / config_file_name
+        return cls(**{**files.read_object(path), **kwargs})
 
     @classmethod
     def from_model_config(cls, config: Any) -> "GenerationConfig":
