@@ -106,6 +106,8 @@ $(MAN3)/kvik.3: include/kvik.h man/kvik.1 scripts/make-man.py
 	@if command -v python3 >/dev/null; then scripts/make-man.py include/kvik.h $(MAN3); \
 	else echo "man: python3 is not installed, so the library has no manual pages"; fi
 
+# Some shells leave the ~ of PREFIX=~/.local as it is, and kvik.pc would name no directory.
+override PREFIX := $(PREFIX:~/%=$(HOME)/%)
 # What is installed has no debug symbols. STRIP=true keeps them; a cross compiler has a strip of its own.
 STRIP ?= strip
 INSTALL_BIN = install -m 755 -s --strip-program=$(STRIP)

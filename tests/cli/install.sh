@@ -68,7 +68,7 @@ rc=$?
 check "a program links through pkg-config" status 0
 check "it runs on the shared library" sh -c "LD_LIBRARY_PATH='$root/usr/lib' '$work/use' >/dev/null"
 # A prefix of one's own, as README.md says.
-make --no-print-directory install PREFIX="$work/own" >"$work/out" 2>"$work/err"
+HOME=$work make --no-print-directory install PREFIX='~/own' >"$work/out" 2>"$work/err"
 rc=$?
 check "make install PREFIX=... for one user" status 0
 # shellcheck disable=SC2046
