@@ -87,6 +87,10 @@ done | fail "essay: every file opens with a comment that says what it owns" \
 awk 'END { if (NR > 150) print FILENAME ": " NR " lines" }' Makefile |
     fail "length: the Makefile has at most 150 lines" "it must be readable in one sitting"
 
+for t in $(sed -n 's/^\.PHONY://p' Makefile scripts/targets.mk); do
+    [ "$t" = libs ] || grep -q "^# $t: " scripts/targets.mk || echo "scripts/targets.mk: $t"
+done | fail "targets: every target has its line for make help" "a target that nobody finds is not used"
+
 # --- Calls ----------------------------------------------------------------------------------
 # Comments and strings are blanked first, so that prose may name banned calls.
 awk '
@@ -205,6 +209,20 @@ if [ -n "$formatter" ]; then
     elif [ -s "$tmp/layout" ]; then
         echo "check: clang-format $version differs in $(wc -l <"$tmp/layout") files (14 decides; not counted)" >&2
     fi
+fi
+
+# --- Traps ----------------------------------------------------------------------------------
+# Files that differ from the newest commit before this work: all that is not on the main branch, or the last commit.
+if git rev-parse --git-dir >/dev/null 2>&1 && command -v clang-tidy >/dev/null 2>&1; then
+    base=$(git merge-base HEAD origin/main 2>/dev/null || git merge-base HEAD main 2>/dev/null)
+    [ "$base" != "$(git rev-parse HEAD)" ] || base=$(git rev-parse -q --verify HEAD~1)
+    changed=$({ git diff --name-only "${base:-HEAD}"; git ls-files --others --exclude-standard; } | grep '^src/.*\.c$')
+    [ -z "$changed" ] || scripts/tidy.sh $changed | grep -E ': (warning|error): ' | sort -u |
+        fail "traps: clang-tidy finds nothing in changed files" "each check of .clang-tidy is a defect or a trap"
+fi
+if command -v ruff >/dev/null 2>&1; then
+    ruff check --quiet --output-format concise . 2>&1 |
+        fail "traps: ruff finds nothing in Python" "unused names and late bindings hide defects"
 fi
 
 if [ -s "$tmp/broken" ]; then

@@ -1,105 +1,130 @@
-# Phony targets: what a person types. The rules of the Makefile above build files.
+# Targets that a person types. `make help` prints the line "# TARGET: sentence" above each.
 FUZZ_SECONDS ?= 60
 PART ?= A
 MODEL ?= $$(scripts/fetch-model.sh)
 DEMO_PROMPT ?= Write one sentence about the sea.
 
-.PHONY: report unit examples replay bench-peers bench-ops check-abi abi man
-# Groups of binaries for the current MODE, built together so that -j can parallelize them.
+# clean: removes everything that was built
+.PHONY: report unit examples replay bench-peers bench-ops check-abi abi man help tidy
+# help: lists the targets
+help:
+	@echo "kvik $(VERSION): make TARGET [NAME=VALUE...]"; echo
+	@sed -n 's/^# \([a-z][a-z_.-]*\): \(.*\)/\1|\2/p' scripts/targets.mk | sort -u | awk -F'|' '{ printf "  %-21s %s\n", $$1, $$2 }'
+
+# compile_commands.json: how each C file is compiled, for clangd and editors
+compile_commands.json: Makefile scripts/targets.mk
+	$(Q)MAKE="$(MAKE)" scripts/compile-commands.sh >$@.new && mv $@.new $@
+
+# tidy: runs clang-tidy on all C files of src; a minute
+tidy:
+	@scripts/tidy.sh
+
+# all: the command and both libraries; MODE=asan, tsan or fuzz builds them with sanitizers
+# unit: builds the unit tests; one alone is build/release/test_NAME
 unit: $(TESTBIN)
+# replay: builds the fuzz targets with a driver that replays their corpora
 replay: $(REPLAYBIN)
+# examples: builds the examples of C
 examples: $(EXBIN)
 
+# deps: installs with apt what is missing
 deps:
 	./bootstrap deps
 
-# MODEL=FILE uses another model. The default model is fetched once into the user's cache directory.
-# Builds the libraries too, so that the examples of the README link.
+# demo: answers a question with a small model, which is fetched once; MODEL=FILE uses another
+# The libraries are built too, so that the examples of the README link.
 demo: all
 	@model=$(MODEL) && ./kvik generate "$$model" "$(DEMO_PROMPT)" --chat --max-new-tokens 48 --cache-report
 	@echo 'In this directory and shell, kvik becomes a command and a Python package, and a chat begins, with:' >&2
 	@echo '    export PATH=$$PWD:$$PATH PYTHONPATH=$$PWD/python' >&2
 	@echo "    kvik run $$(basename $(MODEL) .gguf)" >&2
 
+# check: floors, sizes, names, layout and docstrings; clang-tidy on changed files and ruff where they are installed
 check:
 	@scripts/check.sh
 
-# Compares the binary interface with the committed description; abi writes the description anew.
+# check-abi: compares the binary interface with the committed description
 check-abi: libkvik.so
 	@scripts/check-abi.sh
+# abi: writes the description of the binary interface anew
 abi: libkvik.so
 	@scripts/check-abi.sh write
 
-# The Python package in the source tree: its declarations are written from the header, and it loads ./libkvik.so.
+# python: the package in the source tree, which loads ./libkvik.so; PYTHONPATH=python uses it
 .PHONY: python
 python: python/kvik/_abi.py libkvik.so
 python/kvik/_abi.py: include/kvik.h scripts/make-abi.py
 	$(Q)scripts/make-abi.py include/kvik.h $@
 
-# The reference of the package, from its docstrings.
+# python-reference: writes build/API-PYTHON.md from the docstrings
 .PHONY: python-reference
 python-reference: build/API-PYTHON.md
 build/API-PYTHON.md: scripts/make-python-reference.py $(wildcard python/kvik/*.py python/kvik/models/*.py)
 	$(Q)scripts/make-python-reference.py python/kvik $@
 
-# GUIDE is a directory with the snippets of Hugging Face's guide to caches, which are not in this repository.
+# test-guide: runs the snippets of Hugging Face's guide to caches, in GUIDE=DIR (they are not in this repository)
 .PHONY: test-guide
 GUIDE ?= ../shared/guide
 test-guide: python
 	@scripts/test-guide.sh $(GUIDE)
 
+# test: every test, ten minutes on two cores
 test:
 	@MAKE="$(MAKE)" scripts/run-tests.sh
 
-# The tests that are too slow for every change: the long forms of the tests, a million model-checker operations
-# under ASan, threads under TSan, and a minute of mutation per parser. SECTIONS="units tsan" runs only these.
+# test-long: what is too slow for every change; SECTIONS="units checker tsan fuzz" runs only these
 test-long:
 	@MAKE="$(MAKE)" scripts/run-tests.sh long $(SECTIONS)
 
-# Cross-compiles for 64-bit ARM and runs the tests of kernels, golden cases and identity under qemu; takes many minutes.
-# NAMES="dev_mm golden" runs only these.
+# test-arm: cross-compiles for 64-bit ARM and tests under qemu; many minutes; NAMES="dev_mm golden" runs only these
 .PHONY: test-arm
 test-arm:
 	@MAKE="$(MAKE)" scripts/test-arm.sh $(NAMES)
 
+# test-classes: prints the classes of defects of other engines, and what happens in kvik
 test-classes:
 	@scripts/test-classes.sh
 
+# golden: recorded runs of Transformers; PART=A, B, C, D or own
 golden: all
 	@$(MAKE) MODE=release build/release/test_golden build/release/test_golden_script build/release/test_processors
 	@build/release/test_golden $(PART)
 	@build/release/test_golden_script $(PART)
 	@[ "$(PART)" != C ] || build/release/test_processors
 
-# Every policy, codec, tier and operation on every architecture; takes minutes. make test runs a part.
+# matrix: every policy, codec, tier and operation on every architecture; minutes (make test runs a part)
 matrix: all
 	@$(MAKE) MODE=release build/release/test_matrix build/release/test_matrix_kv
 	@build/release/test_matrix all
 	@build/release/test_matrix_kv all
 
+# asan: unit tests and corpora under ASan and UBSan
+# tsan: unit tests and corpora under ThreadSanitizer
 asan tsan:
 	@MAKE="$(MAKE)" scripts/run-tests.sh $@
 
+# fuzz: libFuzzer on every parser for FUZZ_SECONDS=60 each; needs clang
 fuzz:
 	@command -v clang >/dev/null || { echo "make fuzz needs clang (apt-get install clang)"; exit 1; }
 	@$(MAKE) MODE=fuzz $(FUZZSRC:tests/fuzz/fuzz_%.c=build/fuzz/fuzz_%)
 	@scripts/fuzz.sh $(FUZZ_SECONDS)
 
-# report: measures every cache strategy and renews the pictures and tables of README, guide and comparison. Takes minutes.
+# report: measures every cache strategy and renews the pictures and tables of README, guide and comparison; minutes
 report: all
 	@model=$(MODEL) && scripts/report.sh "$$model"
 
-# bench: the whole model, with every strategy; scripts/bench.sh names what can be set.  bench-ops: single operations, no model needed.
+# bench: measures the whole model with every strategy; scripts/bench.sh names what can be set
 WHOLE := generate rates steps strategies speculate arrivals offload reuse start
 bench: all $(WHOLE:%=$(B)/bench_%) $(B)/bench_mm
 	@model=$(MODEL) && scripts/bench.sh "$$model"
-# bench-peers: kvik next to llama.cpp and Transformers in one run; scripts/bench-peers.sh names what can be set.
+# bench-peers: measures kvik next to llama.cpp and Transformers in one run
 bench-peers: all $(B)/bench_rates
 	@model=$(MODEL) && scripts/bench-peers.sh "$$model"
+# bench-ops: measures single operations; needs no model
 bench-ops: $(BENCHBIN)
 	@for b in $(filter-out $(WHOLE:%=$(B)/bench_%) $(B)/bench_lengths,$(BENCHBIN)); do echo "== $$b"; $$b || exit 1; done
 
-# The manual pages of the library, one for each section and function of the header. Without python3 there are none.
+# man: the manual pages of the library, one for each section and function of the header; needs python3
 MAN3 := build/man/man3
 man: $(MAN3)/kvik.3
 $(MAN3)/kvik.3: include/kvik.h man/kvik.1 scripts/make-man.py
@@ -108,7 +133,7 @@ $(MAN3)/kvik.3: include/kvik.h man/kvik.1 scripts/make-man.py
 
 # Some shells leave the ~ of PREFIX=~/.local as it is, and kvik.pc would name no directory.
 override PREFIX := $(PREFIX:~/%=$(HOME)/%)
-# What is installed has no debug symbols. STRIP=true keeps them; a cross compiler has a strip of its own.
+# install: to PREFIX=/usr/local, without debug symbols (STRIP=true keeps them)
 STRIP ?= strip
 INSTALL_BIN = install -m 755 -s --strip-program=$(STRIP)
 install: all man

@@ -21,7 +21,7 @@ from .store import Settings, settings_of
 if TYPE_CHECKING:
     from typing_extensions import Unpack
     from ._typing import Array, Hooks, Options, Past, SpeechArguments, SpeechForward, TranscribeArguments
-    from .outputs import GenerateOutput, Seq2SeqLMOutput
+    from .outputs import Seq2SeqLMOutput
 
 # Options of generate() that the search of the speech interface follows; any other one makes the general search run.
 _OWN = {f for f in Settings.__dataclass_fields__} | {"max_new_tokens", "max_length", "seed", "return_dict_in_generate"}

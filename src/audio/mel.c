@@ -82,7 +82,7 @@ int mel_open(uint32_t bands, struct mel **out)
     if (!m) return ERR_NOMEM;
     m->bands = bands;
     fill_tables(m);
-    double step = mel_of(AUDIO_RATE / 2) / (bands + 1);
+    double step = mel_of(AUDIO_RATE / 2.0) / (bands + 1);
     for (uint32_t i = 0; i < bands; i++)
         fill_band(&m->band[i], hz_of(i * step), hz_of((i + 1) * step), hz_of((i + 2) * step));
     *out = m;

@@ -95,7 +95,7 @@ static int val_contains(struct run *r, struct val box, struct val x, bool *out)
 {
     *out = false;
     if (box.t == V_STR) {
-        if (x.t == V_UNDEF || x.t != V_STR)
+        if (x.t != V_STR)
             return ERR(FORMAT, "'in <string>' requires string as left operand, not %s",
                        val_type_name(x));
         TRY(run_work_bytes(r, box.str->n));

@@ -98,7 +98,7 @@ static void print_blocks(const char *map, uint64_t rows, bool colour)
     size_t n = strlen(map), each = (n + WIDTH * LINES - 1) / (WIDTH * LINES);
     for (size_t i = 0, k = 0; i < n; i += each, k++) {
         if (k % WIDTH == 0)
-            fprintf(stderr, "%s  %6llu ", k ? "\n" : "", (unsigned long long)(i * rows));
+            fprintf(stderr, "%s  %6llu ", k ? "\n" : "", (unsigned long long)i * rows);
         print_letter(map[i], colour);
     }
     fputc('\n', stderr);

@@ -48,7 +48,7 @@ static json_t *entry_json(const struct tensor *t, size_t from)
         }
     /* "o" takes the reference, also when packing fails. */
     return json_pack("{s:s, s:o, s:[I, I]}", "dtype", dtype_safetensors(t->dtype), "shape", shape,
-                     "data_offsets", (json_int_t)from, (json_int_t)(from + t->bytes));
+                     "data_offsets", (json_int_t)from, (json_int_t)from + (json_int_t)t->bytes);
 }
 
 static int header_json(const char *path, const struct tensor *const *at, uint32_t n, json_t *o)

@@ -110,7 +110,7 @@ int alignment_times(float *weight, uint32_t heads, uint32_t n, uint32_t columns,
         return ERR(UNSUPPORTED, "median_filter_width %u: odd numbers up to %d are supported",
                    median, WIDEST);
     float *tmp = mem_array(MAX(used, n + 1), sizeof *tmp);
-    uint8_t *trace = mem_array((size_t)(n + 1), used + 1);
+    uint8_t *trace = mem_array((size_t)n + 1, used + 1);
     if (!tmp || !trace) {
         mem_free(tmp);
         mem_free(trace);

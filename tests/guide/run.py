@@ -29,7 +29,6 @@ import torch  # noqa: E402
 
 import checks  # noqa: E402
 import elsewhere  # noqa: E402
-import kvik  # noqa: E402
 import models  # noqa: E402
 import snippets  # noqa: E402
 from kvik.generation import GenerationMixin  # noqa: E402

@@ -229,10 +229,7 @@ class Call:
         def generate(out: Any) -> None:
             call("kvik_generate", store.pointer, ctypes.byref(self.options.struct), ctypes.byref(prompts), rows,
                  ctypes.byref(callbacks.struct), out)
-        try:
-            return self._finish(generate, callbacks)
-        finally:
-            del prompts
+        return self._finish(generate, callbacks)
 
     def _with_cache(self, callbacks: Callbacks, cache: Any) -> Any:
         g = self.options.struct

@@ -1,6 +1,6 @@
 """generate() of models, and the scores of what it has generated."""
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Literal, Optional, Union, overload
+from typing import TYPE_CHECKING, Any, Callable, List, Literal, Optional, Union, overload
 
 import numpy as np
 

@@ -155,7 +155,7 @@ def config_name(model_type: str) -> Optional[str]:
 
 def model_class(model_type: str, asked: Any) -> Optional[Any]:
     """Returns the class of a model type: with a head, or without if the class that was asked for has none."""
-    for folder, prefix, kinds, suffixes in _TABLE:
+    for _, prefix, kinds, suffixes in _TABLE:
         if model_type in kinds:
             fit = [s for s in suffixes if (s == "Model") != asked._head]
             return class_named(prefix + fit[0]) if fit else None
