@@ -7,7 +7,7 @@ recorded; a batch of any size works.
 """
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Tuple, Type, TypeVar
 
-from . import legacy
+from . import display, legacy
 from .cache_layers import heir_of
 from .caches import Cache as Cache  # programs import it from here
 from .configuration import PretrainedConfig
@@ -456,6 +456,9 @@ class EncoderDecoderCache(Cache):
         copy.cross_attention_cache = beside(copy.self_attention_cache) if beside else cross.fork()
         copy.is_updated = dict(self.is_updated)
         return copy
+
+    def _repr_html_(self) -> str:
+        return display.pair_html(self)
 
 
 def class_of(settings: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Tuple, Ty
 import ctypes
 import numpy as np
 
-from . import _abi, legacy
+from . import _abi, display, legacy
 from ._arrays import integers, is_torch, like, to_numpy
 from ._lib import address, call, encode, field_kinds, lib, sized, text_of
 from .cache_files import load_session, note_of, save_session, session_bytes, session_read, waiting
@@ -21,6 +21,7 @@ from .cache_layers import Layers, adopt_transformers
 from .devices import accept_device, dtype_name
 from .errors import ArgumentError, BusyError, MissingError
 from .linear_states import LinearStates
+from .memory import Memory
 from .store import Batch, ModelHandle, Settings, Store, settings_of
 from .unbound import Unbound, settings_for, with_window
 
@@ -498,7 +499,7 @@ class Cache(Layers):
                 self._batch = fresh
         return reports
 
-    def memory(self) -> Dict[str, int]:
+    def memory(self) -> Memory:
         """Returns what the store of this cache holds, in bytes: the fields of kvik_usage, by name.
 
         ``bytes`` in memory now and ``peak_bytes`` since the store was opened; of them ``live`` rows, ``shared`` rows, ``states``
@@ -506,20 +507,29 @@ class Cache(Layers):
         ``tokens``, ``forks``, ``rows_copied``, ``seals``, ``evictions``.
 
         Caches of one model and one configuration share a store; ``own_bytes`` is what this cache's rows take, with rows that
-        it shares and snapshots.  A cache that has not been used returns an empty dictionary.
+        it shares and snapshots.  A cache that has not been used returns an empty dictionary.  Printed, and in a notebook, it is a
+        report.
         """
         if self._batch is not None:
             with self._bound() as batch:
-                out = batch.store.usage()
-                out["own_bytes"] = sum(_map_bytes(batch.store, s) for s in batch.sequences())
+                out = Memory(batch.store.usage())
+                out["own_bytes"] = sum(_map_bytes(one) for one in _maps(batch))
             return out
         if self._unbound is not None:
             usage = sized(_abi.kvik_usage)
             call("kvik_cache_usage", self._unbound.pointer, ctypes.byref(usage))
-            out = {n: int(getattr(usage, n)) for n in field_kinds(_abi.kvik_usage) if n != "size"}
+            seen = {n: int(getattr(usage, n)) for n in field_kinds(_abi.kvik_usage) if n != "size"}
             states = self._linear.nbytes if self._linear else 0
-            return {**out, "bytes": out["bytes"] + states, "states": out["states"] + states}
-        return {"bytes": self._linear.nbytes, "states": self._linear.nbytes} if self._linear else {}
+            return Memory({**seen, "bytes": seen["bytes"] + states, "states": seen["states"] + states})
+        return Memory({"bytes": self._linear.nbytes, "states": self._linear.nbytes} if self._linear else {})
+
+    def _maps(self) -> List[Dict[str, Any]]:
+        """Returns where the blocks of each row of a cache with a batch are."""
+        with self._bound() as batch:
+            return _maps(batch)
+
+    def _repr_html_(self) -> str:
+        return display.cache_html(self)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(length={self.get_seq_length()})"
@@ -535,8 +545,11 @@ def _indices(value: Any) -> np.ndarray:
     return integers(index, "an index of rows", np.uint32)
 
 
-def _map_bytes(store: Store, seq: int) -> int:
-    described = json.loads(text_of("kvik_cache_map", store.pointer, seq))
+def _maps(batch: Batch) -> List[Dict[str, Any]]:
+    return [json.loads(text_of("kvik_cache_map", batch.store.pointer, seq)) for seq in batch.sequences()]
+
+
+def _map_bytes(described: Dict[str, Any]) -> int:
     return sum(g[part].get("bytes", 0) for g in described["groups"] for part in ("blocks", "tiles") if part in g)
 
 

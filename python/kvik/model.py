@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Dict, Literal, Optional, Tuple, Type, Typ
 
 import numpy as np
 
-from . import _abi, hub
+from . import _abi, display, hub
 from ._arrays import ids_2d, integers, is_torch, like, mask_2d, to_numpy
 from ._lib import address, call, lib, sized
 from .cache_utils import DynamicCache, as_cache
@@ -231,6 +231,9 @@ class PreTrainedModel(GenerationMixin):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name_or_path!r})"
+
+    def _repr_html_(self) -> str:
+        return display.model_html(self)
 
     # -- forward
 

@@ -1,6 +1,8 @@
 """Results of forward() and generate(): attributes, keys and positions at once, as Transformers returns them."""
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Tuple
 
+from . import display
+
 if TYPE_CHECKING:
     from ._typing import Array
     from .caches import Cache
@@ -43,6 +45,9 @@ class ModelOutput(Dict[str, Any]):
 
     def __iter__(self) -> Iterator[str]:
         return dict.__iter__(self)
+
+    def _repr_html_(self) -> str:
+        return display.output_html(self)
 
     def __reduce__(self) -> Any:
         return _restore, (type(self), dict(self))

@@ -15,6 +15,7 @@ from .generation import Interruptible
 from .generation.configuration_utils import GenerationConfig, merged, option_names
 from .generation.streamers import readers_told
 from .outputs import ModelOutput
+from .progress import Bar
 from .seq2seq import Seq2SeqModel
 from .store import Settings, settings_of
 
@@ -385,8 +386,9 @@ class SpeechSeq2SeqModel(Seq2SeqModel):
         settings = settings_of({k: v for k, v in kwargs.items() if v is not None}).over(self._defaults)
         if settings.cache_implementation in ("static", "offloaded_static") and not settings.max_cache_len:
             settings = replace(settings, max_cache_len=int(lib.kvik_model_context(self._handle.pointer)))
-        hearing = Hearing(options, progress)
-        with self._handle.using(settings, max(8, hearing.struct.num_beams + 1)) as store:
+        bar = Bar("recording", "s")
+        hearing = Hearing(options, bar.beside(progress))
+        with bar, self._handle.using(settings, max(8, hearing.struct.num_beams + 1)) as store:
             return hearing.run(lambda out: call(function, store.pointer, *args, ctypes.byref(hearing.struct), out))
 
     def transcribe(self, recording: Any, progress: Optional[Callable[[float, float], Any]] = None,

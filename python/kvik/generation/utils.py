@@ -8,11 +8,12 @@ from .._arrays import ids_2d, is_torch, like, to_numpy
 from ..errors import ArgumentError
 from ..outputs import (GenerateBeamDecoderOnlyOutput, GenerateBeamEncoderDecoderOutput, GenerateDecoderOnlyOutput,
                        GenerateEncoderDecoderOutput)
+from ..progress import Bar
 from .call import Call
-from .callbacks import Callbacks
 from .configuration_utils import GenerationConfig
 from .logits_process import PrefixConstrainedLogitsProcessor
 from .streamers import readers_told
+from .watched import Watched
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -88,8 +89,9 @@ class GenerationMixin:
                 assistant = helper.own_store(assistant_model._defaults) if helper is self._handle else \
                     helper.store(assistant_model._defaults, this.options.sequences(1))
                 held.callback(assistant.lock.release)
-            callbacks = Callbacks(streamer, processors, _list(stopping_criteria), this.torch, g.num_beams > 1,
-                                  assistant, self._notice)
+            callbacks = Watched(streamer, processors, _list(stopping_criteria), this.torch, g.num_beams > 1,
+                                assistant, self._notice)
+            callbacks.bar = held.enter_context(Bar("prompt and beams" if g.num_beams > 1 else "prompt", "tokens"))
             if streamer is not None:
                 streamer.put(like(this.begin().astype(np.int64), this.torch))
             with callbacks.interruptible():

@@ -8,11 +8,13 @@ import logging as _logging
 import os
 import sys
 import warnings
+from importlib.util import find_spec
 from logging import CRITICAL, DEBUG, ERROR, FATAL, INFO, NOTSET, WARN, WARNING
 from typing import Any, Dict, Optional
 
 _LEVELS: Dict[str, int] = {"detail": DEBUG, "debug": DEBUG, "info": INFO, "warning": WARNING, "error": ERROR, "critical": CRITICAL}
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_bars = False
 _HANDLER = _logging.StreamHandler()
 _HANDLER.setFormatter(_logging.Formatter("[kvik] %(message)s"))
 
@@ -53,16 +55,25 @@ def get_log_levels_dict() -> Dict[str, int]:
 
 
 def is_progress_bar_enabled() -> bool:
-    """Returns False: kvik shows no progress bars."""
-    return False
+    """True if long prompts and recordings show how far they are.  Not at the start."""
+    return _bars
 
 
 def enable_progress_bar() -> None:
-    """Does nothing: kvik shows no progress bars."""
+    """Lets tqdm draw a bar for each long prompt of generate(), in tokens, and each recording, in seconds.
+
+    Gives a notice, and shows none, if tqdm is not installed.
+    """
+    global _bars
+    _bars = find_spec("tqdm") is not None
+    if not _bars:
+        notice("progress bars need tqdm, which is not installed: pip install tqdm")
 
 
 def disable_progress_bar() -> None:
-    """Does nothing: kvik shows no progress bars."""
+    """Shows no more progress bars."""
+    global _bars
+    _bars = False
 
 
 def disable_default_handler() -> None:
