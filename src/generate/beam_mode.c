@@ -486,7 +486,26 @@ static bool owns(const struct run *r, kv_seq seq)
     return false;
 }
 
-const struct run_mode beam_mode = {.begin = begin,
+static uint64_t width(const struct run *r)
+{
+    return r->g->num_beams;
+}
+
+static int check(const struct run *r)
+{
+    if (!r->hooks || !r->hooks->on_token) return 0;
+    return ERR(ARG,
+               "on_token cannot be used with num_beams=%u: which text is the best is not known "
+               "before the end",
+               r->g->num_beams);
+}
+
+const struct run_mode beam_mode = {.sequences = "beams",
+                                   .search = true,
+                                   .unfed = 1,
+                                   .width = width,
+                                   .check = check,
+                                   .begin = begin,
                                    .gather = gather,
                                    .choose = choose,
                                    .cancel = cancel,

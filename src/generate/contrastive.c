@@ -93,11 +93,16 @@ static int row_begin(struct contrasting *c, uint32_t i)
     return kv_len(r->x->kv, w->seq) ? begin_again(r, w) : 0;
 }
 
+static uint64_t width(const struct run *r)
+{
+    return MIN(r->g->top_k, r->x->m->vocab);
+}
+
 static int begin(struct run *r)
 {
     struct contrasting *c = mem_alloc(sizeof *c);
     if (!(r->own = c)) return ERR_NOMEM;
-    *c = (struct contrasting){.r = r, .k = contrastive_width(r)};
+    *c = (struct contrasting){.r = r, .k = (uint32_t)width(r)};
     size_t lanes = (size_t)r->n * c->k, hidden = r->x->m->hidden;
     c->row = mem_array(r->n, sizeof *c->row);
     c->hidden = mem_array(lanes, hidden * sizeof *c->hidden);
@@ -333,14 +338,22 @@ static int cancel(struct run *r)
     return run_cancel(r);
 }
 
-const struct run_mode contrastive_mode = {.begin = begin,
+static int check(const struct run *r)
+{
+    if (r->g->use_cache) return 0;
+    return ERR(
+        ARG,
+        "penalty_alpha=%g (contrastive search) forks the cache for its candidates; set use_cache",
+        r->g->penalty_alpha);
+}
+
+const struct run_mode contrastive_mode = {.sequences = "candidates (top_k)",
+                                          .anew = true,
+                                          .width = width,
+                                          .check = check,
+                                          .begin = begin,
                                           .gather = gather,
                                           .choose = choose,
                                           .cancel = cancel,
                                           .finish = run_rows,
                                           .end = end};
-
-uint32_t contrastive_width(const struct run *r)
-{
-    return MIN(r->g->top_k, r->x->m->vocab);
-}

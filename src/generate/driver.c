@@ -405,7 +405,7 @@ void run_progress(const struct run *r, kvik_progress *out)
     *out = r->counts;
     if (!r->row) return;
     *out = (kvik_progress){.computed_tokens = r->computed + (r->pending ? r->job.computed : 0),
-                           .new_tokens = r->mode == &beam_mode ? r->kept_steps : 0,
+                           .new_tokens = r->mode->search ? r->kept_steps : 0,
                            .prefills = !r->prefilled && !r->over};
     for (uint32_t i = 0; i < r->n; i++) {
         const struct row *w = &r->row[i];
@@ -413,7 +413,7 @@ void run_progress(const struct run *r, kvik_progress *out)
             out->prompt_tokens += run_prompt_rows(w);
             out->reused_tokens += MIN(w->reused, run_prompt_rows(w));
         }
-        if (r->mode != &beam_mode) out->new_tokens += w->n - w->n_prompt;
+        if (!r->mode->search) out->new_tokens += w->n - w->n_prompt;
     }
 }
 
@@ -433,7 +433,7 @@ static int complete(struct run *r, kvik_result *out)
     out->computed_tokens = r->computed + (r->x->computed - computed);
     out->prefill_seconds = r->prefilled - r->begun;
     out->decode_seconds = now_seconds() - r->prefilled;
-    if (e >= 0 && gen_mode(r->g) <= GEN_SAMPLE) idle_run(r);
+    if (e >= 0 && r->mode->by_logits) idle_run(r);
     if (e >= 0 && r->finish) e = r->finish->call(r->finish->ctx, out);
     run_result_end(r, out, e < 0);
     return e;
@@ -443,7 +443,7 @@ static int complete(struct run *r, kvik_result *out)
  * sequences of beams, candidates and negative texts are dropped, or cut to what a row has. */
 static int unfeed(struct run *r)
 {
-    bool rows = r->mode == &plain_mode || (r->mode == &speculate_mode && !r->job.draft);
+    bool rows = r->mode->by_logits && !r->job.draft;
     for (uint32_t i = 0; rows && r->g->use_cache && i < r->fed; i++)
         if (kv_len(r->x->kv, r->feed[i].seq) > r->job.fed[i].start)
             TRY(exec_crop(r->x, r->feed[i].seq, r->job.fed[i].start));

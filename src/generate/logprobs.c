@@ -10,7 +10,7 @@ int run_logprobs_begin(struct run *r)
     const kvik_hooks *h = r->hooks;
     uint32_t vocab = r->x->m->vocab;
     if (!h || !h->on_logprobs) return 0;
-    if (r->mode != &plain_mode && r->mode != &speculate_mode)
+    if (!r->mode->by_logits)
         return ERR(UNSUPPORTED,
                    "on_logprobs is for greedy decoding and sampling; beams have scores "
                    "(kvik_row.score), and contrastive search compares hidden states");

@@ -239,5 +239,11 @@ static int choose(struct run *r, bool *running)
     return run_step_end(r, cancel, running);
 }
 
-const struct run_mode plain_mode = {
-    .gather = run_gather_rows, .choose = choose, .finish = run_rows};
+const struct run_mode plain_mode = {.sequences = "rows",
+                                    .by_logits = true,
+                                    .embeds = true,
+                                    .unfed = 1,
+                                    .width = run_width,
+                                    .gather = run_gather_rows,
+                                    .choose = choose,
+                                    .finish = run_rows};

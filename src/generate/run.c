@@ -46,12 +46,6 @@ static int stop_begin(struct run *r, struct row *w)
     return e;
 }
 
-/* The number of last tokens that are never fed: one, but none in contrastive search, which feeds a token to choose it. */
-static uint32_t unfed(const struct run *r)
-{
-    return gen_mode(r->g) != GEN_CONTRASTIVE;
-}
-
 /* Embeddings are for runs that feed a prompt once and whose choices do not look at what the prompt's rows stand for. */
 static int check_embeds(const struct run *r, const kvik_prompt *p, uint32_t i)
 {
@@ -66,7 +60,7 @@ static int check_embeds(const struct run *r, const kvik_prompt *p, uint32_t i)
             "row %u: embeddings begin a text and cannot continue a sequence; append them with "
             "a forward, and generate from the id of the next token",
             i);
-    if (r->mode != &plain_mode || r->g->guidance_scale != 1)
+    if (!r->mode->embeds || r->g->guidance_scale != 1)
         return ERR(
             UNSUPPORTED,
             "row %u: a prompt of embeddings is for greedy decoding and sampling; beams, contrastive "
@@ -82,8 +76,7 @@ static int check_new(const struct run *r, const kvik_prompt *p, uint32_t i)
 {
     bool hidden = false;
     if (!p->n_new) return 0;
-    if ((r->mode != &plain_mode && r->mode != &speculate_mode) || r->g->guidance_scale != 1 ||
-        p->embeds || p->append)
+    if (!r->mode->by_logits || r->g->guidance_scale != 1 || p->embeds || p->append)
         return ERR(UNSUPPORTED,
                    "row %u: n_new is for greedy decoding and sampling of a whole text of ids, "
                    "without guidance",
@@ -136,7 +129,7 @@ static int take_ids(const struct run *r, struct row *w, const uint8_t *mask, uin
 static int row_begin(struct run *r, struct row *w, uint32_t index, uint32_t limit)
 {
     const kvik_prompt *p = w->prompt;
-    uint32_t more = unfed(r);
+    uint32_t more = r->mode->unfed;
     /* a mask of embeddings is that of the ids, too, where there is an id for each */
     const uint8_t *mask = !p->embeds || p->n == p->n_embeds ? p->attention_mask : NULL;
     if (p->embeds) TRY(take_embeds(r, w, index));
@@ -217,8 +210,6 @@ static int match(struct run *r, struct row *w)
 static int sync(struct run *r, struct row *w)
 {
     if (!w->given) return match(r, w);
-    bool anew =
-        gen_mode(r->g) == GEN_CONTRASTIVE; /* computes everything, whatever the sequence holds */
     if (w->prompt->append && !gen_plain(r->g, r->assist != NULL))
         return ERR(UNSUPPORTED, "ids that are appended to a sequence need greedy decoding or "
                                 "sampling; give the whole text instead");
@@ -239,11 +230,11 @@ static int sync(struct run *r, struct row *w)
     if (w->prompt->n_new && w->sync.report->offset)
         return ERR(UNSUPPORTED,
                    "n_new needs the whole text of the sequence, and the ids are its end");
-    uint64_t rows = w->n + (anew ? 0 : w->sync.report->offset);
+    uint64_t rows = w->n + (r->mode->anew ? 0 : w->sync.report->offset);
     if (rows > r->x->max_len)
         return ERR(LIMIT, "the sequence would have %llu tokens, max_cache_len is %u",
                    (unsigned long long)rows, r->x->max_len);
-    uint64_t left = r->x->max_len - rows + w->prompt->n_new + unfed(r);
+    uint64_t left = r->x->max_len - rows + w->prompt->n_new + r->mode->unfed;
     w->cut |= left < w->limit;
     w->limit = (uint32_t)MIN((uint64_t)w->limit, left);
     return 0;

@@ -51,8 +51,20 @@ struct run_kept { /* values of every step */
     float *data; /* [n][width][vocab] */
     size_t n, cap;
 };
-/* A way of decoding.  Every function returns 0 or an error, which ends the run. */
+/* A way of decoding: facts that the parts of a run ask for, and calls.  Every call that returns an int returns 0 or an
+ * error, which ends the run. */
 struct run_mode {
+    const char *sequences; /* what the sequences of a prompt are, in messages */
+    bool by_logits;        /* each token of a row is chosen from the row's logits (run_choose) */
+    bool embeds;           /* a prompt may be embeddings */
+    bool anew;             /* computes the whole prompt, whatever a sequence has of it */
+    bool search;    /* the texts are known at the end, and the rows of a run are prompts (beams) */
+    bool drafts;    /* a job may have draft tokens */
+    uint32_t unfed; /* last tokens of a text that are never appended to its sequence */
+    /* Returns the number of sequences of a prompt. */
+    uint64_t (*width)(const struct run *r);
+    /* Refuses options and callbacks that the mode cannot have.  May be NULL. */
+    int (*check)(const struct run *r);
     /* Takes what the mode needs, in r->own.  May be NULL. */
     int (*begin)(struct run *r);
     /* Sets the feeds before the next choice: r->feed[0, r->job.n), and what of r->job is not as usual. */
@@ -224,4 +236,5 @@ int run_cancel(struct run *r);
 /* idle.c: after the rows have their results, the raw logits (if kept) of rows that ended before others. */
 void idle_run(struct run *r);
 
-uint32_t contrastive_width(const struct run *r); /* sequences of a row */
+uint64_t
+run_width(const struct run *r); /* num_return_sequences: struct run_mode's `width` of rows */

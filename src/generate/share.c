@@ -33,8 +33,7 @@ void share_begin(struct run *r)
     struct kv *kv = r->x->kv;
     /* what two texts share after an encoder depends on its input */
     bool off = r->source || !r->g->use_cache || !kv_indexes(kv) || kv_by_turns(kv) ||
-               r->x->regime_rows ||
-               gen_mode(r->g) == GEN_CONTRASTIVE; /* which computes every prompt itself */
+               r->x->regime_rows || r->mode->anew;
     for (uint32_t i = 0; i < r->n; i += r->per)
         off |= r->row[i].lead > 0;
     for (uint32_t i = r->per; !off && i < r->n; i += r->per) {

@@ -188,7 +188,20 @@ static int choose(struct run *r, bool *running)
     return run_step_end(r, s->cancel, running);
 }
 
-const struct run_mode speculate_mode = {.begin = begin,
+static int check(const struct run *r)
+{
+    if (r->g->use_cache) return 0;
+    return ERR(ARG, "%s needs use_cache: draft tokens are checked on top of the cached tokens",
+               r->g->prompt_lookup_num_tokens ? "prompt_lookup_num_tokens" : "assistant_model");
+}
+
+const struct run_mode speculate_mode = {.sequences = "rows",
+                                        .by_logits = true,
+                                        .drafts = true,
+                                        .unfed = 1,
+                                        .width = run_width,
+                                        .check = check,
+                                        .begin = begin,
                                         .gather = gather,
                                         .choose = choose,
                                         .judge = judge,
