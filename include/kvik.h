@@ -32,6 +32,8 @@
  *   time.  A home that is not there is not made; then nothing is kept.
  * - Close and free in any order.  A model or cache that a cache, a batch, a request or a running call still uses lives
  *   until its user is closed or returns.  Functions that close or free take NULL and do nothing.
+ * - A call with a closed handle is KVIK_ARG and closing it again does nothing, as long as no other memory has taken its
+ *   place; a later handle can have the address of a closed one.  Set your pointer to NULL.
  * - NULL for any other pointer is KVIK_ARG, unless the comment of the function allows it.  A function that returns no
  *   error code gives 0, NULL, -1 or KVIK_FAILED instead, also when busy; kvik_last_error() then has the sentence.
  * - Strings are UTF-8.  Shapes are in brackets, the last dimension is contiguous.

@@ -27,7 +27,7 @@ KVIK_API int kvik_cache_open(kvik_model *m, const kvik_cache_config *config, kvi
     c->model = model_hold(m);
     c->on_notice = config->on_notice;
     c->notice_ctx = config->notice_ctx;
-    c->refs = 1;
+    refs_init(&c->refs);
     guard_init(&c->guard);
     c->preset = s.preset;
     settings_hints(&s, m->m, config);
@@ -52,7 +52,7 @@ KVIK_API int kvik_cache_open_unbound(const kvik_cache_config *config, uint32_t n
         mem_free(c);
         return e;
     }
-    c->refs = 1;
+    refs_init(&c->refs);
     guard_init(&c->guard);
     c->preset = s.preset;
     settings_hints(&s, NULL, config);
@@ -60,16 +60,21 @@ KVIK_API int kvik_cache_open_unbound(const kvik_cache_config *config, uint32_t n
     return 0;
 }
 
-KVIK_API void kvik_cache_close(kvik_cache *c)
+void cache_drop(kvik_cache *c)
 {
     /* The threads and the spill file are those of the process that opened the cache. */
     if (!c || guard_foreign(&c->guard) || !refs_drop(&c->refs)) return;
     if (c->unbound) unbound_close(c->unbound);
     driver_close(c->driver);
     exec_close(c->x);
-    kvik_model_close(c->model);
+    model_drop(c->model);
     mem_free(c->seen);
     mem_free(c);
+}
+
+KVIK_API void kvik_cache_close(kvik_cache *c)
+{
+    if (c && !guard_foreign(&c->guard) && refs_close(&c->refs)) cache_drop(c);
 }
 
 KVIK_API int kvik_cache_usage(const kvik_cache *c, kvik_usage *out)

@@ -41,7 +41,7 @@ static int open_tokenizer(kvik_model *k, const char *path)
         return ERR_NOMEM;
     }
     k->tok->tok = tok;
-    k->tok->refs = 1;
+    refs_init(&k->tok->refs);
     return 0;
 }
 
@@ -73,13 +73,13 @@ KVIK_API int kvik_model_open_with(const char *path, const kvik_model_options *op
     TRY(quantize_of(&o, &q));
     kvik_model *k = mem_alloc(sizeof *k);
     if (!k) return ERR_NOMEM;
-    k->refs = 1;
+    refs_init(&k->refs);
     guard_init(&k->guard);
     k->turn_end = -1;
     int e = model_open_quantized(path, &q, &k->m);
     if (e >= 0) e = open_tokenizer(k, path);
     if (e < 0) {
-        kvik_model_close(k);
+        model_drop(k);
         return e;
     }
     *out = k;
@@ -92,20 +92,25 @@ KVIK_API int kvik_model_verify(kvik_model *k, uint32_t threads)
     return model_weights_again(k->m, threads);
 }
 
-KVIK_API void kvik_model_close(kvik_model *k)
+void model_drop(kvik_model *k)
 {
     if (!k || guard_foreign(&k->guard) || !refs_drop(&k->refs)) return;
-    kvik_tokenizer_close(k->tok);
+    tokenizer_drop(k->tok);
     model_close(k->m);
     mem_free(k);
+}
+
+KVIK_API void kvik_model_close(kvik_model *k)
+{
+    if (k && !guard_foreign(&k->guard) && refs_close(&k->refs)) model_drop(k);
 }
 
 /* The numbers and the tokenizer of a model are read-only memory, which a forked process has as well.  Without a model
  * there is none of them, and an error to read. */
 static const kvik_model *given(const kvik_model *k)
 {
-    if (!k) (void)ERR(ARG, "the model is NULL");
-    return k;
+    int e = k ? refs_check(&k->refs, "model") : ERR(ARG, "the model is NULL");
+    return e < 0 ? NULL : k;
 }
 
 KVIK_API uint32_t kvik_model_vocab(const kvik_model *k)

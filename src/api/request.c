@@ -7,6 +7,7 @@
 #include "generate/prompts.h"
 
 struct kvik_request {
+    struct refs refs;       /* one: that of the caller */
     kvik_cache *c;          /* held, as is hooks.assistant_model */
     kvik_generation g;      /* owned copy */
     struct prompts prompts; /* owned copies */
@@ -22,8 +23,9 @@ static void done(struct kvik_request *q)
 {
     prompts_end(&q->prompts);
     gen_done(&q->g);
-    if (q->assist.assistant) kvik_cache_close(q->hooks.assistant_model);
-    kvik_cache_close(q->c);
+    if (q->assist.assistant) cache_drop(q->hooks.assistant_model);
+    cache_drop(q->c);
+    refs_close(&q->refs);
     mem_free(q);
 }
 
@@ -37,6 +39,7 @@ static int take(struct kvik_request *q, const kvik_generation *g, const kvik_pro
     TRY(prompts_begin(&q->prompts, q->c, prompt, n, true));
     TRY(hooks_in(hooks, &q->hooks, &hooks));
     if (!q->hooks.assistant_model) return 0;
+    TRY(refs_check(&q->hooks.assistant_model->refs, "assistant_model"));
     TRY(cache_bound(q->hooks.assistant_model));
     q->assist.assistant = &cache_hold(q->hooks.assistant_model)->assistant;
     q->assist.assistant->x = q->hooks.assistant_model->x;
@@ -56,7 +59,7 @@ static int start(struct kvik_request *q)
                    "return_legacy_cache is an option of kvik_generate; a request gives "
                    "sequences (return_dict_in_generate), whose rows kvik_cache_export gives");
     kvik_cache *in_use __attribute__((cleanup(cache_leave))) = NULL;
-    if (call.assist) TRY(cache_enter(q->hooks.assistant_model, &in_use));
+    if (call.assist) TRY(cache_use(q->hooks.assistant_model, &in_use));
     return cache_full(q->c, run_start(q->c->driver, &call, &q->run));
 }
 
@@ -71,6 +74,7 @@ KVIK_API int kvik_request_start(kvik_cache *c, const kvik_generation *g, const k
     TRY(cache_bound(c));
     kvik_request *q = mem_alloc(sizeof *q);
     if (!q) return ERR_NOMEM;
+    refs_init(&q->refs);
     q->c = cache_hold(c);
     int e = take(q, g, prompt, n, hooks);
     if (e >= 0) e = start(q);
@@ -98,9 +102,10 @@ static void leave(struct request_use *use)
 static int enter(const struct kvik_request *q, struct request_use *use)
 {
     if (!q) return ERR(ARG, "the request is NULL");
+    TRY(refs_check(&q->refs, "request"));
     const struct request_use all = use_of(q);
-    TRY(cache_enter(all.cache, &use->cache));
-    int e = all.assistant ? cache_enter(all.assistant, &use->assistant) : 0;
+    TRY(cache_use(all.cache, &use->cache));
+    int e = all.assistant ? cache_use(all.assistant, &use->assistant) : 0;
     if (e < 0) {
         cache_leave(&use->cache);
         use->cache = NULL;
@@ -212,7 +217,9 @@ KVIK_API int kvik_request_end(kvik_request *q, kvik_result **out)
 
 KVIK_API int kvik_request_free(kvik_request *q)
 {
-    if (!q || guard_foreign(&q->c->guard)) return 0; /* the parent frees it */
+    if (!q) return 0;
+    TRY(refs_check(&q->refs, "request"));
+    if (guard_foreign(&q->c->guard)) return 0; /* the parent frees it */
     USE_REQUEST(q);
     TRY(run_free(q->run));
     done(q);

@@ -11,7 +11,7 @@
 
 struct kvik_sampler {
     struct guard guard; /* of threads alone */
-    atomic_uint refs;
+    struct refs refs;
     kvik_generation g; /* owned copy */
     kvik_hooks hooks;
     struct gen_chain *chain; /* owned */
@@ -64,7 +64,7 @@ KVIK_API int kvik_sampler_open(const kvik_generation *g, uint32_t vocab, const k
         return ERR(ARG, "a vocabulary of %u tokens: kvik_model_vocab gives that of a model", vocab);
     kvik_sampler *s = mem_alloc(sizeof *s);
     if (!s) return ERR_NOMEM;
-    s->refs = 1;
+    refs_init(&s->refs);
     s->vocab = vocab;
     int e = hooks_in(hooks, &s->hooks, &hooks);
     if (e >= 0) e = open_sampler(s, g);
@@ -76,13 +76,18 @@ KVIK_API int kvik_sampler_open(const kvik_generation *g, uint32_t vocab, const k
     return 0;
 }
 
-KVIK_API void kvik_sampler_close(kvik_sampler *s)
+static void drop(kvik_sampler *s)
 {
-    if (!s || !refs_drop(&s->refs)) return;
+    if (!refs_drop(&s->refs)) return;
     gen_chain_drop(s->chain);
     gen_done(&s->g);
     mem_free(s->scores);
     mem_free(s);
+}
+
+KVIK_API void kvik_sampler_close(kvik_sampler *s)
+{
+    if (s && refs_close(&s->refs)) drop(s);
 }
 
 static int check_choice(const struct kvik_sampler *s, const kvik_choice *in)
@@ -151,6 +156,7 @@ KVIK_API int kvik_sample(kvik_sampler *s, const kvik_choice *choice, int32_t *id
         return ERR(
             ARG,
             "a sampler, a kvik_choice and a pointer for the token are needed, and one of them is NULL");
+    TRY(refs_check(&s->refs, "sampler"));
     TRY(guard_enter(&s->guard, "sampler"));
     int e = s->guard.depth == 1
                 ? 0
@@ -158,6 +164,6 @@ KVIK_API int kvik_sample(kvik_sampler *s, const kvik_choice *choice, int32_t *id
     refs_take(&s->refs); /* the processor may close the sampler */
     if (e >= 0) e = choose(s, choice, id);
     guard_leave(&s->guard);
-    kvik_sampler_close(s);
+    drop(s);
     return e;
 }

@@ -5,6 +5,7 @@
 
 struct kvik_decoder {
     struct guard guard;  /* of threads alone */
+    struct refs refs;    /* one: that of the caller */
     kvik_tokenizer *tok; /* held */
     /* `before` takes the state of `stream` before a call, so that a call that fails changes nothing. */
     struct tok_stream *stream, *before; /* owned */
@@ -19,8 +20,10 @@ KVIK_API int kvik_decoder_open(const kvik_tokenizer *t, bool skip_special_tokens
     if (!t || !out)
         return ERR(ARG,
                    "a tokenizer and a pointer for the decoder are needed, and one of them is NULL");
+    TRY(tokenizer_check(t));
     kvik_decoder *d = mem_alloc(sizeof *d);
     if (!d) return ERR_NOMEM;
+    refs_init(&d->refs);
     d->tok = tokenizer_hold(t);
     buf_init(&d->text, SIZE_MAX / 2);
     int e = tok_stream_new(t->tok, skip_special_tokens, &d->stream);
@@ -38,11 +41,11 @@ KVIK_API int kvik_decoder_open(const kvik_tokenizer *t, bool skip_special_tokens
 
 KVIK_API void kvik_decoder_close(kvik_decoder *d)
 {
-    if (!d) return;
+    if (!d || !refs_close(&d->refs)) return;
     tok_stream_drop(d->stream);
     tok_stream_drop(d->before);
     buf_done(&d->text);
-    kvik_tokenizer_close(d->tok);
+    tokenizer_drop(d->tok);
     mem_free(d);
 }
 
@@ -75,6 +78,7 @@ KVIK_API int64_t kvik_decoder_put(kvik_decoder *d, const int32_t *ids, size_t n,
         return ERR(
             ARG,
             "a decoder, token ids and a pointer for their text are needed, and one of them is NULL");
+    TRY(refs_check(&d->refs, "decoder"));
     TRY(guard_enter(&d->guard, "decoder"));
     int64_t e = put(d, ids, n, text);
     guard_leave(&d->guard);
@@ -92,6 +96,7 @@ KVIK_API int64_t kvik_decoder_flush(kvik_decoder *d, const char **text)
 {
     if (!d || !text)
         return ERR(ARG, "a decoder and a pointer for its text are needed, and one of them is NULL");
+    TRY(refs_check(&d->refs, "decoder"));
     TRY(guard_enter(&d->guard, "decoder"));
     int64_t e = flush(d, text);
     guard_leave(&d->guard);

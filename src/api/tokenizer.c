@@ -32,7 +32,7 @@ KVIK_API int kvik_tokenizer_open(const char *path, kvik_tokenizer **out)
             path);
     kvik_tokenizer *t = mem_alloc(sizeof *t);
     if (!t) return ERR_NOMEM;
-    t->refs = 1;
+    refs_init(&t->refs);
     int e = dir_exists(path) ? tok_open_dir(path, &t->tok) : open_gguf(path, &t->tok);
     if (e < 0) {
         mem_free(t);
@@ -42,11 +42,16 @@ KVIK_API int kvik_tokenizer_open(const char *path, kvik_tokenizer **out)
     return 0;
 }
 
-KVIK_API void kvik_tokenizer_close(kvik_tokenizer *t)
+void tokenizer_drop(kvik_tokenizer *t)
 {
     if (!t || !refs_drop(&t->refs)) return;
     tok_close(t->tok);
     mem_free(t);
+}
+
+KVIK_API void kvik_tokenizer_close(kvik_tokenizer *t)
+{
+    if (t && refs_close(&t->refs)) tokenizer_drop(t);
 }
 
 /* Gives the ids to the caller as an array of its own, never NULL. */
@@ -83,6 +88,7 @@ KVIK_API int kvik_tokenizer_encode(const kvik_tokenizer *t, const char *text, si
         return ERR(
             ARG,
             "a tokenizer, a text and pointers for the ids are needed, and one of them is NULL");
+    TRY(tokenizer_check(t));
     int e = tok_encode(t->tok, text ? text : "", n_bytes, add_special_tokens ? TOK_SPECIAL : 0,
                        NULL, 0, &v);
     return take_ids(&v, e, ids, n);
@@ -96,6 +102,7 @@ KVIK_API int kvik_tokenizer_decode(const kvik_tokenizer *t, const int32_t *ids, 
         return ERR(
             ARG,
             "a tokenizer, token ids and a pointer for the text are needed, and one of them is NULL");
+    TRY(tokenizer_check(t));
     buf_init(&b, SIZE_MAX / 2);
     return take_text(&b, tok_decode(t->tok, ids, n, skip_special_tokens, &b), text, n_bytes);
 }
@@ -154,6 +161,7 @@ KVIK_API int64_t kvik_tokenizer_encode_placed(const kvik_tokenizer *t, const cha
         return ERR(
             ARG,
             "a tokenizer, a text and pointers for ids and places are needed, and one of them is NULL");
+    TRY(tokenizer_check(t));
     return encode_flags(t, text, n_bytes, add_special_tokens ? TOK_SPECIAL : 0, ids, places);
 }
 
@@ -164,6 +172,7 @@ KVIK_API int64_t kvik_tokenizer_encode_plain(const kvik_tokenizer *t, const char
         return ERR(
             ARG,
             "a tokenizer, a text and a pointer for the ids are needed, and one of them is NULL");
+    TRY(tokenizer_check(t));
     return encode_flags(t, text, n_bytes, TOK_PLAIN, ids, places);
 }
 
@@ -173,6 +182,7 @@ KVIK_API int64_t kvik_tokenizer_layout(const kvik_tokenizer *t, bool pair, int32
     if (!t || !parts)
         return ERR(ARG,
                    "a tokenizer and a pointer for the parts are needed, and one of them is NULL");
+    TRY(tokenizer_check(t));
     const struct tok_part *part = tok_layout(t->tok, pair, &n);
     if (!n) return ERR(UNSUPPORTED, "the tokenizer's files do not say how two texts are joined");
     int32_t *out = mem_array(n, 2 * sizeof *out);
@@ -185,16 +195,21 @@ KVIK_API int64_t kvik_tokenizer_layout(const kvik_tokenizer *t, bool pair, int32
     return n;
 }
 
-/* True if an argument of a call that returns no error code is not NULL; else there is an error to read. */
-static bool given(const void *argument)
+/* True if the tokenizer of a call that returns no error code is open; else there is an error to read. */
+static bool given(const kvik_tokenizer *t)
 {
-    if (!argument) (void)ERR(ARG, "the tokenizer or the name is NULL");
-    return argument != NULL;
+    return tokenizer_check(t) >= 0;
+}
+
+static bool named(const char *name)
+{
+    if (!name) (void)ERR(ARG, "the name of a token is NULL");
+    return name;
 }
 
 KVIK_API int32_t kvik_tokenizer_find(const kvik_tokenizer *t, const char *token)
 {
-    return given(t) && given(token) ? tok_find(t->tok, token, strlen(token)) : -1;
+    return given(t) && named(token) ? tok_find(t->tok, token, strlen(token)) : -1;
 }
 
 KVIK_API uint32_t kvik_tokenizer_vocab(const kvik_tokenizer *t)
@@ -219,7 +234,7 @@ KVIK_API const char *kvik_tokenizer_piece(const kvik_tokenizer *t, int32_t id, s
 
 KVIK_API const char *kvik_tokenizer_special(const kvik_tokenizer *t, const char *name)
 {
-    return given(t) && given(name) ? tok_special_text(t->tok, name) : NULL;
+    return given(t) && named(name) ? tok_special_text(t->tok, name) : NULL;
 }
 
 KVIK_API const char *kvik_tokenizer_template(const kvik_tokenizer *t)
@@ -303,6 +318,7 @@ static int chat_of(const kvik_tokenizer *t, const char *json, const kvik_message
         return ERR(
             ARG,
             "a tokenizer, messages and a pointer for the result are needed, and one of them is NULL");
+    TRY(tokenizer_check(t));
     TRY(need_template(t));
     TRY(json ? json_parse(json, strlen(json), "messages", &messages)
              : messages_of(message, n_messages, &messages));
@@ -345,6 +361,7 @@ KVIK_API int kvik_chat_encode_request(const kvik_tokenizer *t, const char *templ
         return ERR(
             ARG,
             "a tokenizer, a request and pointers for the ids are needed, and one of them is NULL");
+    TRY(tokenizer_check(t));
     if (!template_text) TRY(need_template(t));
     TRY(json_parse(request, strlen(request), "request", &o));
     int e = rendering_of(&r, o);

@@ -5,7 +5,7 @@
  * appends the given rows where a forward would have computed them, as one turn.  f32 holds every row exactly, so rows
  * that were exported raw come back with the same bits.  Planes of states lie in the store as kernels read them; their
  * shapes here are those of Transformers (struct kv_site_plane says which planes are turned). */
-#include "generate/handle.h"
+#include "compat/padded.h"
 #include "kv/rows.h"
 
 #include <stdio.h>
@@ -198,14 +198,11 @@ static int site_out(const struct exec *x, struct rows_reader *r, uint32_t site, 
     return state_out(x, r, site, data);
 }
 
-KVIK_API int kvik_cache_export(kvik_cache *c, kvik_seq s, kvik_snapshot **out)
+int snapshot_of(kvik_cache *c, kv_seq s, kvik_snapshot **out)
 {
-    USE_CACHE(c);
-    TRY(cache_bound(c));
     struct exec *x = c->x;
     struct rows_reader r;
     kvik_snapshot *p;
-    if (!out) return ERR(ARG, "a pointer for the snapshot is needed, and NULL was given");
     if (!kv_tokens(x->kv, s)) return ERR(STALE, "the sequence was dropped");
     if (regime_changes(x, s, 0))
         return ERR(
@@ -225,6 +222,14 @@ KVIK_API int kvik_cache_export(kvik_cache *c, kvik_seq s, kvik_snapshot **out)
     }
     *out = p;
     return 0;
+}
+
+KVIK_API int kvik_cache_export(kvik_cache *c, kvik_seq s, kvik_snapshot **out)
+{
+    USE_CACHE(c);
+    TRY(cache_bound(c));
+    if (!out) return ERR(ARG, "a pointer for the snapshot is needed, and NULL was given");
+    return snapshot_of(c, s, out);
 }
 
 static const char *shape_text(const kvik_plane *p, char text[64])

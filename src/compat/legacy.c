@@ -152,7 +152,7 @@ static int row_out(kvik_cache *c, kv_seq s, kvik_legacy *l, uint32_t b, uint32_t
     kvik_snapshot *snap;
     uint32_t n = columns_of(l->attention_mask + (size_t)b * l->length, l->length, column);
     if (!n) return 0;
-    TRY(kvik_cache_export(c, s, &snap));
+    TRY(snapshot_of(c, s, &snap));
     for (uint32_t i = 0; i < l->n_layers; i++)
         layer_pass(l, b, &l->layer[i], column, &snap->layer[i], true);
     for (uint32_t i = 0; l->cross && i < l->n_layers; i++)

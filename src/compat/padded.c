@@ -44,12 +44,12 @@ static int hull(kvik_cache *c, uint32_t rows, uint32_t columns, kvik_batch **out
     kvik_batch *b = mem_alloc(sizeof *b);
     if (!b) return ERR_NOMEM;
     b->c = cache_hold(c);
-    b->refs = 1;
+    refs_init(&b->refs);
     b->rows = rows;
     b->seq = mem_array(rows, sizeof *b->seq);
     int e = b->seq ? padded_room(b, columns) : ERR_NOMEM;
     if (e < 0) {
-        kvik_batch_close(b);
+        batch_drop(b);
         return e;
     }
     *out = b;
@@ -67,7 +67,7 @@ KVIK_API int kvik_batch_open(kvik_cache *c, uint32_t rows, kvik_batch **out)
         int e = exec_new(c->x, &b->seq[i]);
         if (e < 0) {
             e = cache_full(c, e);
-            kvik_batch_close(b);
+            batch_drop(b);
             return e;
         }
     }
@@ -85,15 +85,21 @@ static void close_batch(struct late_close *self)
     padded_scratch_free(b->scratch);
     mem_free(b->seq);
     mem_free(b->mask);
-    kvik_cache_close(b->c);
+    cache_drop(b->c);
     mem_free(b);
+}
+
+void batch_drop(kvik_batch *b)
+{
+    if (!refs_drop(&b->refs)) return;
+    b->close.run = close_batch;
+    cache_close_late(b->c, &b->close);
 }
 
 KVIK_API void kvik_batch_close(kvik_batch *b)
 {
-    if (!b || guard_foreign(&b->c->guard) || !refs_drop(&b->refs)) return;
-    b->close.run = close_batch;
-    cache_close_late(b->c, &b->close);
+    if (!b || !refs_is_open(&b->refs) || guard_foreign(&b->c->guard)) return;
+    if (refs_close(&b->refs)) batch_drop(b);
 }
 
 int padded_of(kvik_cache *c, const kv_seq *seq, uint32_t n, const uint8_t *mask, uint32_t length,
@@ -151,7 +157,7 @@ KVIK_API int kvik_batch_of(kvik_cache *c, const kvik_seq *seq, uint32_t n, const
     int e = padded_settle(b, mask, width);
     if (e < 0) {
         memset(own, 0, n * sizeof *own); /* they stay the caller's */
-        kvik_batch_close(b);
+        batch_drop(b);
         return e;
     }
     *out = b;
@@ -310,7 +316,7 @@ KVIK_API int kvik_batch_copy(const kvik_batch *b, kvik_batch **out)
         int e = exec_fork(b->c->x, b->seq[i], &d->seq[i]);
         if (e < 0) {
             e = cache_full(b->c, e);
-            kvik_batch_close(d);
+            batch_drop(d);
             return e;
         }
         memcpy(d->mask + (size_t)i * d->cap, b->mask + (size_t)i * b->cap, b->length);

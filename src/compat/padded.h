@@ -5,7 +5,7 @@
 
 struct kvik_batch {
     kvik_cache *c; /* held */
-    atomic_uint refs;
+    struct refs refs;
     uint32_t rows, length;          /* columns, padding included */
     uint32_t cap;                   /* columns that `mask` has room for */
     kv_seq *seq;                    /* [rows] owned */
@@ -13,19 +13,21 @@ struct kvik_batch {
     struct padded_scratch *scratch; /* of kvik_batch_forward; NULL: none yet */
     struct late_close close;
 };
-/* Returns the cache of a batch; NULL, and an error to read, if the batch is NULL. */
-static inline const kvik_cache *batch_cache(const struct kvik_batch *b)
+/* Begins a public call with a batch, as cache_enter does. */
+static inline int batch_enter(const struct kvik_batch *b, kvik_cache **used)
 {
-    if (!b) (void)ERR(ARG, "the batch is NULL");
-    return b ? b->c : NULL;
+    if (!b) return ERR(ARG, "the batch is NULL");
+    TRY(refs_check(&b->refs, "batch"));
+    return cache_use(b->c, used);
 }
 /* Use the cache of a batch until the end of the block, as USE_CACHE does. */
 #define USE_BATCH_OR(b, refused)                                                                   \
-    if (!batch_cache(b)) return refused;                                                           \
-    USE_CACHE_OR((b)->c, refused)
+    kvik_cache *in_use __attribute__((cleanup(cache_leave))) = NULL;                               \
+    if (batch_enter(b, &in_use) < 0) return refused
 #define USE_BATCH(b)                                                                               \
-    if (!batch_cache(b)) return ERR_ARG;                                                           \
-    USE_CACHE((b)->c)
+    kvik_cache *in_use __attribute__((cleanup(cache_leave))) = NULL;                               \
+    TRY(batch_enter(b, &in_use))
+void batch_drop(struct kvik_batch *b);
 /* padded.c: makes room for so many columns in the mask; the batch stays as it is. */
 int padded_room(struct kvik_batch *b, uint32_t columns);
 uint32_t padded_ones(const uint8_t *mask, uint32_t n); /* counts the columns that are not masked */
@@ -38,6 +40,8 @@ int padded_settle(struct kvik_batch *b, const uint8_t *mask, uint32_t columns);
 /* padded_forward.c */
 void padded_scratch_free(struct padded_scratch *s);
 
+/* interchange.c: exports a sequence of a cache that the caller uses. */
+int snapshot_of(kvik_cache *c, kv_seq s, kvik_snapshot **out);
 /* legacy.c: the KV rows of n sequences as arrays; mask [n][length] has a one for every token.  mask NULL: as many columns
  * as the longest sequence has tokens, and every sequence ends in the last column. */
 int legacy_of(kvik_cache *c, const kv_seq *seq, uint32_t n, const uint8_t *mask, uint32_t length,

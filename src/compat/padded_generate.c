@@ -273,6 +273,6 @@ KVIK_API int kvik_batch_generate(kvik_batch *b, const kvik_generation *g, const 
         *out = r;
     }
     call_end(&c);
-    kvik_batch_close(b);
+    batch_drop(b);
     return e;
 }

@@ -6,6 +6,7 @@
 int model_check(const kvik_model *m)
 {
     if (!m) return ERR(ARG, "the model is NULL");
+    TRY(refs_check(&m->refs, "model"));
     if (!guard_foreign(&m->guard)) return 0;
     return ERR(BUSY,
                "this model was opened by process %ld, of which this process is a fork; open the "
@@ -13,12 +14,22 @@ int model_check(const kvik_model *m)
                (long)m->guard.pid);
 }
 
+int tokenizer_check(const kvik_tokenizer *t)
+{
+    return t ? refs_check(&t->refs, "tokenizer") : ERR(ARG, "the tokenizer is NULL");
+}
+
 int cache_enter(const kvik_cache *c, kvik_cache **used)
 {
-    kvik_cache *u = (kvik_cache *)(uintptr_t)c;
-    if (!u) return ERR(ARG, "the cache is NULL");
-    TRY(guard_enter(&u->guard, "cache"));
-    *used = cache_hold(u);
+    if (!c) return ERR(ARG, "the cache is NULL");
+    TRY(refs_check(&c->refs, "cache"));
+    return cache_use((kvik_cache *)(uintptr_t)c, used);
+}
+
+int cache_use(kvik_cache *c, kvik_cache **used)
+{
+    TRY(guard_enter(&c->guard, "cache"));
+    *used = cache_hold(c);
     return 0;
 }
 
@@ -41,7 +52,7 @@ void cache_leave(kvik_cache **used)
     kvik_cache *c = *used;
     if (!c) return;
     if (guard_leave(&c->guard)) run_late(c);
-    kvik_cache_close(c);
+    cache_drop(c);
 }
 
 void cache_close_late(kvik_cache *c, struct late_close *close)
@@ -56,7 +67,7 @@ void cache_close_late(kvik_cache *c, struct late_close *close)
             ;
         run_late(c);
     }
-    kvik_cache_close(c);
+    cache_drop(c);
 }
 
 int cache_bound(const kvik_cache *c)

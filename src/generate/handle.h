@@ -19,13 +19,13 @@
 
 struct kvik_tokenizer {
     struct tok *tok;
-    atomic_uint refs;
+    struct refs refs;
 };
 struct kvik_model {
     struct model *m;
     struct kvik_tokenizer *tok; /* held; NULL: the files hold none */
     int32_t turn_end;           /* ends a reply, beside the model's own tokens; -1: none */
-    atomic_uint refs;
+    struct refs refs;
     struct guard guard; /* of processes alone: threads share a model */
 };
 struct late_close { /* a close that waits until the call of another thread returns */
@@ -34,7 +34,7 @@ struct late_close { /* a close that waits until the call of another thread retur
 };
 struct kvik_cache {
     kvik_model *model; /* held */
-    atomic_uint refs;
+    struct refs refs;
     struct guard guard;
     _Atomic(struct late_close *) late;
     struct exec *x;
@@ -50,25 +50,30 @@ struct kvik_cache {
     void *notice_ctx;
     bool told_private; /* that files which others can write are passed over */
 };
-/* Take a reference to the handle and return it; the kvik_*_close of the handle gives it back. */
+/* Take a reference to the handle and return it; the drop of the handle gives it back, and NULL is nothing. */
 static inline kvik_tokenizer *tokenizer_hold(const kvik_tokenizer *t)
 {
     kvik_tokenizer *held = (kvik_tokenizer *)(uintptr_t)t;
     refs_take(&held->refs);
     return held;
 }
+void tokenizer_drop(kvik_tokenizer *t);
 static inline kvik_model *model_hold(kvik_model *m)
 {
     refs_take(&m->refs);
     return m;
 }
+void model_drop(kvik_model *m);
 static inline kvik_cache *cache_hold(kvik_cache *c)
 {
     refs_take(&c->refs);
     return c;
 }
-/* Begins a public call: checks the handle, holds it and takes its guard.  ERR_ARG for NULL, ERR_BUSY. */
+void cache_drop(kvik_cache *c);
+/* Begins a public call: checks the handle, holds it and takes its guard.  ERR_ARG for NULL and a closed one, ERR_BUSY. */
 int cache_enter(const kvik_cache *c, kvik_cache **used);
+/* The same for a handle that the caller holds: the program may have closed its own. */
+int cache_use(kvik_cache *c, kvik_cache **used);
 void cache_leave(kvik_cache **used); /* *used NULL: nothing */
 /* Uses a cache until the end of the block; returns the error from a function that gives an int, or `refused`. */
 #define USE_CACHE_OR(c, refused)                                                                   \
@@ -79,8 +84,11 @@ void cache_leave(kvik_cache **used); /* *used NULL: nothing */
     TRY(cache_enter(c, &in_use))
 /* Runs the close of something that belongs to the cache: now, or when the call of another thread has returned. */
 void cache_close_late(kvik_cache *c, struct late_close *close);
-/* The first check of every public call with a model that can fail: ERR_ARG for NULL, ERR_BUSY in a forked process. */
+/* The first check of every public call with a model that can fail: ERR_ARG for NULL and a closed one, ERR_BUSY in a forked
+ * process. */
 int model_check(const kvik_model *m);
+/* ERR_ARG for a tokenizer that is NULL or closed. */
+int tokenizer_check(const kvik_tokenizer *t);
 /* Returns e.  If the budget is exhausted, adds to the error text what the caller can do. */
 int cache_full(const kvik_cache *c, int e);
 /* Returns e.  Replaces the store's sentence about an open step, which a program meets in callbacks of drafts alone. */

@@ -124,7 +124,7 @@ static bool is_trusted(void *ctx, const struct durable *f)
 static struct session_need need_of(const kvik_cache *c)
 {
     struct session_need n = session_need(c, MOST_SEQS);
-    n.len = MAX(n.len, kvik_model_context(c->model));
+    n.len = MAX(n.len, c->model->m->context);
     return n;
 }
 
