@@ -128,6 +128,8 @@ $(B)/test_kv: $(patsubst %.c,$(B)/%.o,$(wildcard tests/ref/flat.c tests/ref/kv_m
 # Tests that go through all codecs are also linked with the codecs in tests/codec.
 $(patsubst %,$(B)/test_%,codec_every codec_kernels cache_config matrix matrix_kv arch_identity chaos save): \
   $(patsubst %.c,$(B)/%.o,$(wildcard tests/codec/*.c))
+# What the bench command decides is tested without measuring.
+$(B)/test_bench_judge: $(patsubst %,$(B)/src/cli/bench_%.o,judge load found)
 # Tests that let calls of the C library fail.
 $(patsubst %,$(B)/test_%,memory_faults file_faults power_cuts): $(B)/tests/shim/shim.o
 $(B)/bench_%: $(B)/bench/%.o $(B)/kvik.o
@@ -141,9 +143,6 @@ $(B)/replay_%: $(B)/tests/fuzz/fuzz_%.o $(B)/tests/fuzz/replay.o $(B)/kvik.o
 $(B)/fuzz_%: $(B)/tests/fuzz/fuzz_%.o $(B)/kvik.o
 	$(Q)$(CC) $(OPT) -fsanitize=fuzzer -o $@ $^ $(LDLIBS)
 
-libs: $(LIBOBJ)
-clean:
-	rm -rf build kvik libkvik.so libkvik.so.* libkvik.a
 .SECONDARY:
 
 -include scripts/targets.mk

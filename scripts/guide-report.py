@@ -3,7 +3,7 @@
 docs/COMPARISON.md, for scripts/report.sh.
 
 Each FILE is what `kvik bench MODEL --caches --depths 0,512,1024,2048 --json` has printed; of several, speeds are medians.  The
-measurements go to bench/results/caches.json.  Without a FILE the pages and the picture are made anew from those.
+measurements go to bench/results/caches.json.  Speeds that scatter are refused, and nothing is written.  Without a FILE the pages and the picture are made anew from those.
 """
 import json
 import os
@@ -25,8 +25,14 @@ def gather(paths):
     for path in paths:
         with open(path, encoding="utf-8") as f:
             runs.append(json.load(f))
+    doubtful = [f"{path}: {s['strategy']} at {d['depth']}" for path, r in zip(paths, runs) for s in r["strategies"]
+                for d in s.get("depths", []) if "scatters" in d.get("marks", [])]
+    doubtful += [f"{path}: {s['strategy']}: {s['refused']}" for path, r in zip(paths, runs) for s in r["strategies"] if "refused" in s]
+    if doubtful:
+        sys.exit("guide-report: these speeds scatter or are missing, and no page shows them; measure again on a quiet machine:\n"
+                 + "\n".join(doubtful))
     out = {k: runs[0][k] for k in ("model", "cpu", "threads", "date", "kvik")}
-    out["runs"] = sum(r["runs"] for r in runs)
+    out["runs"] = sum(min(s.get("runs", r["runs"]) for s in r["strategies"]) for r in runs)
     out["in_turn"] = all(r.get("in_turn") for r in runs)
     out["strategies"] = []
     for i, s in enumerate(runs[0]["strategies"]):
@@ -172,8 +178,9 @@ def replace(path, marker, new):
 def main():
     """Writes the files."""
     if sys.argv[1:]:
+        gathered = gather(sys.argv[1:])
         with open(KEPT, "w", encoding="utf-8") as f:
-            json.dump(gather(sys.argv[1:]), f, indent=1)
+            json.dump(gathered, f, indent=1)
             f.write("\n")
     with open(KEPT, encoding="utf-8") as f:
         measured = json.load(f)

@@ -4,7 +4,6 @@ PART ?= A
 MODEL ?= $$(scripts/fetch-model.sh)
 DEMO_PROMPT ?= Write one sentence about the sea.
 
-# clean: removes everything that was built
 .PHONY: report unit examples replay bench-peers bench-ops check-abi abi man help tidy
 # help: lists the targets
 help:
@@ -26,6 +25,11 @@ unit: $(TESTBIN)
 replay: $(REPLAYBIN)
 # examples: builds the examples of C
 examples: $(EXBIN)
+
+libs: $(LIBOBJ)
+# clean: removes everything that was built
+clean:
+	rm -rf build kvik libkvik.so libkvik.so.* libkvik.a
 
 # deps: installs with apt what is missing
 deps:

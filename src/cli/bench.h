@@ -1,6 +1,6 @@
 /* bench.h - private to the bench command.  bench_text.c makes the tokens, bench_run.c measures strategies that grow in pieces,
- * bench_pace.c compares their steps with those of a dynamic cache, bench_prompt.c measures one prompt in one call.  bench_host.c names the machine and the model.  bench_found.c says what was
- * found, bench_table.c prints tables and JSON, bench_chart.c, bench_plot.c and bench_report.c draw. */
+ * bench_pace.c compares their steps with those of a dynamic cache, bench_prompt.c measures one prompt in one call.  bench_host.c names the machine and the model, bench_load.c
+ * says how busy it was.  bench_judge.c decides which speeds hold, bench_found.c says what was found, bench_table.c prints tables and JSON, bench_chart.c, bench_plot.c and bench_report.c draw. */
 #pragma once
 #include "cli/cli.h"
 
@@ -44,7 +44,10 @@ struct bench_prompt {
 };
 struct bench_row {
     struct bench_strategy s;
-    char *refused; /* owned: why there are no numbers */
+    char *refused;  /* owned: why there are no numbers */
+    bool late;      /* refused because no time was left */
+    uint32_t runs;  /* that are complete */
+    double seconds; /* that its last run took */
     struct bench_depth at[BENCH_DEPTHS];
     struct bench_curve pieces;
     struct bench_prompt prompt;
@@ -65,8 +68,11 @@ struct bench {
     uint32_t window; /* tokens that sliding windows and sinks keep; 0: the model's own windows */
     uint32_t n_depths, depth[BENCH_DEPTHS];
     uint32_t runs, steps;
-    bool in_turn; /* true if the strategies decoded in turn with the dynamic cache */
-    int32_t *ids; /* owned: the measured text */
+    double seconds; /* that it took */
+    double limit;   /* seconds that the whole benchmark may take; 0: any */
+    double others;  /* share of the processors' time that other programs took; below 0: unknown */
+    bool in_turn;   /* true if the strategies decoded in turn with the dynamic cache */
+    int32_t *ids;   /* owned: the measured text */
     uint32_t n_ids;
     uint64_t weight_bytes; /* that a decode step reads once */
     double bandwidth;      /* bytes per second */
@@ -97,14 +103,49 @@ uint32_t bench_strategies(struct bench *b, struct bench_strategy *s, uint32_t ro
 /* Opens a cache of one sequence for a strategy.  Returns an error code. */
 int bench_open(const struct bench *b, const struct bench_strategy *s, kvik_cache **cache,
                kvik_seq *seq);
-/* Measures one run of one row; a refusal of the library is not an error.  Returns 0 or EXIT_INTERRUPTED. */
-int bench_run(struct bench *b, struct bench_row *r, uint32_t run);
+/* Measures the next run of one row; a refusal of the library is not an error.  Returns 0 or EXIT_INTERRUPTED. */
+int bench_run(struct bench *b, struct bench_row *r);
 /* Notes why a row has no numbers.  Returns 0, or EXIT_INTERRUPTED after Ctrl-C. */
 int bench_refuse(struct bench_row *r, int error);
 void bench_sample(kvik_cache *c, uint32_t tokens, struct bench_curve *curve);
+
+/* bench_judge.c */
 double bench_median(const double *v, uint32_t n);
-/* Returns half the range of n runs as a share of their median; 0 for one run. */
+/* Returns half the range of n runs as a share of their median; 0 for one run.  Of four runs and more, the highest and the lowest
+ * quarter do not count, so that one bad moment does not hide what the repetitions agree on. */
 double bench_spread(const double *v, uint32_t n);
+/* Returns the seconds of a decode step at a depth if reading memory were the only cost. */
+double bench_floor(const struct bench *b, const struct bench_depth *d);
+/* Why a speed is doubtful: decoding scatters, is faster than memory was read, or the prefill scatters. */
+enum { BENCH_SCATTERS = 1, BENCH_ABOVE = 2, BENCH_PREFILL = 4 };
+unsigned bench_marks(const struct bench *b, const struct bench_row *r, uint32_t d);
+/* Returns the marks that any row has at any depth. */
+unsigned bench_marks_all(const struct bench *b);
+/* Returns "scatters, above floor"; "" without marks. */
+const char *bench_marks_text(unsigned marks, char out[48]);
+/* True if the ratio of a row's speed to the dynamic cache's holds at the greatest depth. */
+bool bench_comparable(const struct bench *b, const struct bench_row *r);
+/* True if a row is to be measured once more. */
+bool bench_again(const struct bench *b, const struct bench_row *r);
+/* Returns the seconds that a benchmark may take.  asked: what the user allows, or 0.  0: no limit. */
+double bench_limit(double estimate, uint32_t asked);
+/* True if work of `expected` seconds ends within the limit. */
+bool bench_fits(const struct bench *b, double elapsed, double expected);
+/* Writes a sentence: what the limit left out.  Nothing if all was measured. */
+void bench_left_out(const struct bench *b, struct buf *out);
+
+/* bench_load.c: seconds of processor time since boot, of all programs, and of this one. */
+struct bench_load {
+    bool known;
+    double used, idle, own;
+};
+/* Reads the first line of /proc/stat.  Returns false if it counts nothing. */
+bool bench_load_parse(const char *line, double ticks_per_second, struct bench_load *l);
+/* From this share on, the user is warned. */
+#define BENCH_BUSY 0.1
+void bench_load_read(struct bench_load *l);
+/* Returns the share of the processors' time that other programs, and other machines on the same host, took; -1: unknown. */
+double bench_load_others(const struct bench_load *from, const struct bench_load *to);
 
 /* bench_pace.c */
 /* Opens the dynamic cache and fills it up to the greatest depth.  If it does not fit, there is none.  Returns 0 or
@@ -115,7 +156,7 @@ void bench_pace_close(struct bench *b);
 int bench_pace_begin(struct bench *b, uint32_t d);
 int bench_pace_step(struct bench *b, double *seconds);
 int bench_pace_end(struct bench *b);
-/* After all runs: speeds of strategies become the dynamic cache's, times their ratios. */
+/* After each run: speeds of strategies become the dynamic cache's, times their ratios. */
 void bench_pace_settle(struct bench *b);
 
 /* bench_prompt.c */
@@ -134,10 +175,10 @@ double bench_speed(const struct bench *b, const struct bench_row *r);
 void bench_headline(const struct bench *b, struct buf *out);
 /* Writes how it was measured: model, CPU, threads, date, runs. */
 void bench_method(const struct bench *b, struct buf *out);
+/* Writes what the marks in tables mean, and what the limit left out; nothing if all speeds hold. */
+void bench_marks_say(const struct bench *b, struct buf *out);
 /* Returns "identical", "61 of 64" or "-". */
 const char *bench_quality(const struct bench_prompt *p, char out[24]);
-/* Returns the seconds of a decode step at a depth if reading memory were the only cost. */
-double bench_floor(const struct bench *b, const struct bench_depth *d);
 
 /* bench_table.c */
 void bench_print(const struct bench *b);
@@ -147,7 +188,9 @@ void bench_markdown(const struct bench *b, struct buf *out);
 
 /* bench_chart.c, bench_plot.c: SVG images in a page, or a chart as a file of its own. */
 void bench_put_text(struct buf *out, const char *s); /* escapes for HTML */
-void bench_chart(const struct bench *b, struct buf *out, bool file);
+/* The picture in a page, the same for a page as narrow as a phone, and a file of its own. */
+enum bench_form { BENCH_PAGE, BENCH_PHONE, BENCH_FILE };
+void bench_chart(const struct bench *b, struct buf *out, enum bench_form form);
 void bench_plot_memory(const struct bench *b, struct buf *out, bool one_call);
 void bench_plot_speed(const struct bench *b, struct buf *out);
 /* Classes c0 to c7 with the colours of the plots. */

@@ -5,19 +5,33 @@
 #include <math.h>
 #include <string.h>
 
-/* The picture in columns: names, bars of memory, bars of speed, quality. */
-enum {
-    WIDTH = 800,
-    NAME = 16,
-    MEMORY = 200,
-    MEMORY_MOST = 150,
-    SPEED = 486,
-    SPEED_MOST = 90,
-    QUALITY = 784,
-    TOP = 118,
-    STEP = 31,
-    BAR = 17
+/* Where the columns of the picture begin, and how long their longest bars are.  On a phone, a strategy has three lines in place of
+ * four columns: its name and quality, its memory, its speed. */
+struct form {
+    int width, memory, memory_most, speed, speed_most, quality;
+    int top, step; /* y of the first strategy, and from one strategy to the next */
+    int bars_down,
+        speed_down; /* from the name to the bar of memory, and from there to the speed's */
 };
+static const struct form wide = {.width = 800,
+                                 .memory = 200,
+                                 .memory_most = 150,
+                                 .speed = 486,
+                                 .speed_most = 90,
+                                 .quality = 784,
+                                 .top = 118,
+                                 .step = 31};
+static const struct form narrow = {.width = 380,
+                                   .memory = 16,
+                                   .memory_most = 170,
+                                   .speed = 16,
+                                   .speed_most = 170,
+                                   .quality = 364,
+                                   .top = 90,
+                                   .step = 80,
+                                   .bars_down = 22,
+                                   .speed_down = 22};
+enum { NAME = 16, BAR = 17 };
 
 #define put(b, ...) ((void)buf_printf(b, __VA_ARGS__))
 
@@ -71,21 +85,22 @@ static int amount(char *out, size_t room, const char *before, uint64_t bytes, do
 }
 
 /* Draws what lies in memory, then what lies on disk, and a mark at the highest use of memory. */
-static void memory(struct buf *out, const struct bench_prompt *p, double y, const struct scale *s)
+static void memory(struct buf *out, const struct bench_prompt *p, const struct form *f, double y,
+                   const struct scale *s)
 {
     double held = (double)p->held * s->per_byte, disk = (double)p->disk * s->per_byte;
     double peak = (double)p->memory.peak * s->per_byte, end = fmax(held + disk, peak);
     bool above = (double)p->memory.peak > 1.05 * (double)p->held;
     char label[64];
     size_t room = sizeof label;
-    put(out, "<rect x=\"%d\" y=\"%.0f\" width=\"%.1f\" height=\"%d\" class=\"k-mem\"/>\n", MEMORY,
-        y, fmax(held, 1), BAR);
+    put(out, "<rect x=\"%d\" y=\"%.0f\" width=\"%.1f\" height=\"%d\" class=\"k-mem\"/>\n",
+        f->memory, y, fmax(held, 1), BAR);
     if (p->disk)
         put(out, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%d\" class=\"k-disk\"/>\n",
-            MEMORY + held, y + 0.5, disk, BAR - 1);
+            f->memory + held, y + 0.5, disk, BAR - 1);
     if (above)
         put(out, "<path d=\"M%.1f %.1fH%.1fM%.1f %.0fv%d\" class=\"k-peak\" stroke-width=\"2\"/>\n",
-            MEMORY + held, y + BAR / 2.0, MEMORY + peak, MEMORY + peak, y, BAR);
+            f->memory + held, y + BAR / 2.0, f->memory + peak, f->memory + peak, y, BAR);
     size_t n = (size_t)amount(label, room, "", p->held, s->unit);
     if (p->disk) {
         n += (size_t)amount(label + n, room - n, " + ", p->disk, s->unit);
@@ -93,52 +108,90 @@ static void memory(struct buf *out, const struct bench_prompt *p, double y, cons
     } else if (above) {
         amount(label + n, room - n, ", peak ", p->memory.peak, s->unit);
     }
-    text(out, MEMORY + end + 6, y + BAR - 4, "k-ink", "", label);
+    text(out, f->memory + end + 6, y + BAR - 4, "k-ink", "", label);
 }
 
-static void row(const struct bench *b, const struct bench_row *r, struct buf *out, double y,
-                const struct scale *s)
+/* Returns why a speed does not compare. */
+static const char *speed_mark(unsigned marks)
 {
-    char label[32];
+    return marks & BENCH_SCATTERS ? "scatters" : marks & BENCH_ABOVE ? "above floor" : "unsteady";
+}
+
+static void row(const struct bench *b, const struct bench_row *r, struct buf *out,
+                const struct form *f, double y, const struct scale *s)
+{
+    char label[64];
     double speed = bench_speed(b, r), dynamic = bench_speed(b, &b->row[0]);
     double width = speed * s->per_token_rate;
+    char quality[24];
     text(out, NAME, y + BAR - 4, "k-ink", r == b->row ? " font-weight=\"600\"" : "", r->s.name);
-    memory(out, &r->prompt, y, s);
-    put(out, "<rect x=\"%d\" y=\"%.0f\" width=\"%.1f\" height=\"%d\" class=\"k-speed\"/>\n", SPEED,
-        y, fmax(width, 1), BAR);
-    if (r == b->row)
+    text(out, f->quality, y + BAR - 4, bench_lost(&r->prompt) ? "k-lost" : "k-ink",
+         " text-anchor=\"end\"", r == b->row ? "reference" : bench_quality(&r->prompt, quality));
+    y += f->bars_down;
+    memory(out, &r->prompt, f, y, s);
+    y += f->speed_down;
+    put(out, "<rect x=\"%d\" y=\"%.0f\" width=\"%.1f\" height=\"%d\" class=\"k-speed\"/>\n",
+        f->speed, y, fmax(width, 1), BAR);
+    bool holds = bench_comparable(b, r);
+    unsigned marks = bench_marks(b, r, b->n_depths - 1);
+    if (!holds)
+        snprintf(label, sizeof label, "%.0f (%s)", speed, speed_mark(marks));
+    else if (r == b->row)
         snprintf(label, sizeof label, "%.0f", speed);
     else
         snprintf(label, sizeof label, "%.0f (%.0f %%)", speed, 100 * speed / fmax(dynamic, 1e-9));
-    text(out, SPEED + width + 6, y + BAR - 4, "k-ink", "", label);
-    bool lost = bench_lost(&r->prompt);
-    text(out, QUALITY, y + BAR - 4, lost ? "k-lost" : "k-ink", " text-anchor=\"end\"",
-         r == b->row ? "reference" : bench_quality(&r->prompt, label));
+    text(out, f->speed + width + 6, y + BAR - 4, holds ? "k-ink" : "k-lost", "", label);
 }
 
-static void heading(const struct bench *b, struct buf *out, uint32_t n, bool file,
-                    const struct scale *s)
+/* The headings of the columns. */
+static void wide_heading(struct buf *out, const struct form *f, const struct scale *s)
+{
+    text(out, f->memory, 74, "k-ink", " font-weight=\"600\"",
+         s->unit > 1024 ? "Memory of the cache, MiB" : "Memory of the cache, KiB");
+    text(out, f->memory, 92, "k-soft", " font-size=\"12.5\"", "bar: after the prompt; mark: peak");
+    text(out, f->speed, 74, "k-ink", " font-weight=\"600\"", "Decoding, tokens/s");
+    text(out, f->speed, 92, "k-soft", " font-size=\"12.5\"", "share of dynamic");
+    text(out, f->quality, 74, "k-ink", " font-weight=\"600\" text-anchor=\"end\"",
+         "Same next token");
+    text(out, f->quality, 92, "k-soft", " font-size=\"12.5\" text-anchor=\"end\"", "as dynamic");
+    put(out, "<line x1=\"%d\" x2=\"%d\" y1=\"104\" y2=\"104\" class=\"k-rule\"/>\n", NAME,
+        f->quality);
+}
+
+/* What the lines of a strategy are. */
+static void narrow_heading(struct buf *out, const struct form *f, const struct scale *s)
+{
+    text(out, NAME, 20, "k-ink", " font-weight=\"600\"", "Strategy");
+    text(out, f->quality, 20, "k-ink", " font-weight=\"600\" text-anchor=\"end\"",
+         "Same next token");
+    put(out, "<rect x=\"%d\" y=\"32\" width=\"12\" height=\"12\" class=\"k-mem\"/>\n", NAME);
+    text(out, NAME + 18, 43, "k-soft", "",
+         s->unit > 1024 ? "MiB of memory after the prompt; mark: peak"
+                        : "KiB of memory after the prompt; mark: peak");
+    put(out, "<rect x=\"%d\" y=\"54\" width=\"12\" height=\"12\" class=\"k-speed\"/>\n", NAME);
+    text(out, NAME + 18, 65, "k-soft", "", "tokens/s of decoding (share of dynamic)");
+    put(out, "<line x1=\"%d\" x2=\"%d\" y1=\"78\" y2=\"78\" class=\"k-rule\"/>\n", NAME,
+        f->quality);
+}
+
+/* The title, which screen readers read, and in a file its paper and headline. */
+static void title(const struct bench *b, struct buf *out, const struct form *f, int height,
+                  bool file)
 {
     struct buf line;
     buf_init(&line, 4096);
     bench_headline(b, &line);
     put(out, "<title>");
     bench_put_text(out, line.data ? line.data : "");
-    put(out,
-        "</title>\n<rect x=\"0.5\" y=\"0.5\" width=\"%d\" height=\"%d\" rx=\"6\" class=\"k-paper\"/>\n",
-        WIDTH - 1, TOP + (int)n * STEP + 39);
-    if (file)
+    put(out, "</title>\n");
+    if (file) {
+        put(out,
+            "<rect x=\"0.5\" y=\"0.5\" width=\"%d\" height=\"%d\" rx=\"6\" class=\"k-paper\"/>\n",
+            f->width - 1, height - 1);
         text(out, NAME, 36, "k-ink", " font-size=\"19\" font-weight=\"600\"",
              line.data ? line.data : "");
+    }
     buf_done(&line);
-    text(out, MEMORY, 74, "k-ink", " font-weight=\"600\"",
-         s->unit > 1024 ? "Memory of the cache, MiB" : "Memory of the cache, KiB");
-    text(out, MEMORY, 92, "k-soft", " font-size=\"12.5\"", "bar: after the prompt; mark: peak");
-    text(out, SPEED, 74, "k-ink", " font-weight=\"600\"", "Decoding, tokens/s");
-    text(out, SPEED, 92, "k-soft", " font-size=\"12.5\"", "share of dynamic");
-    text(out, QUALITY, 74, "k-ink", " font-weight=\"600\" text-anchor=\"end\"", "Same next token");
-    text(out, QUALITY, 92, "k-soft", " font-size=\"12.5\" text-anchor=\"end\"", "as dynamic");
-    put(out, "<line x1=\"%d\" x2=\"%d\" y1=\"104\" y2=\"104\" class=\"k-rule\"/>\n", NAME, QUALITY);
 }
 
 static bool drawn(const struct bench_row *r)
@@ -146,8 +199,10 @@ static bool drawn(const struct bench_row *r)
     return !r->refused && r->prompt.held;
 }
 
-void bench_chart(const struct bench *b, struct buf *out, bool file)
+void bench_chart(const struct bench *b, struct buf *out, enum bench_form form)
 {
+    const struct form *f = form == BENCH_PHONE ? &narrow : &wide;
+    bool file = form == BENCH_FILE;
     uint32_t n = 0, at = 0;
     double most = 1, fastest = 1e-9;
     struct buf method;
@@ -158,20 +213,28 @@ void bench_chart(const struct bench *b, struct buf *out, bool file)
         most = fmax(most, (double)MAX(p->memory.peak, p->held + p->disk));
         fastest = fmax(fastest, bench_speed(b, r));
     }
-    struct scale s = {most < 1048576 ? 1024 : 1048576, MEMORY_MOST / most, SPEED_MOST / fastest};
+    struct scale s = {most < 1048576 ? 1024 : 1048576, f->memory_most / most,
+                      f->speed_most / fastest};
+    int from = form == BENCH_PAGE ? 52 : 0, to = f->top + (int)n * f->step + (file ? 40 : 2);
     put(out,
-        "<svg %sviewBox=\"0 %d %d %d\" role=\"img\" "
+        "<svg %s viewBox=\"0 %d %d %d\" role=\"img\" "
         "style=\"font:14px system-ui,-apple-system,'Segoe UI',Roboto,Helvetica,Arial,sans-serif\">\n",
-        file ? "xmlns=\"http://www.w3.org/2000/svg\" " : "", file ? 0 : 52, WIDTH,
-        TOP + (int)n * STEP + (file ? 40 : -50));
+        file                  ? "xmlns=\"http://www.w3.org/2000/svg\""
+        : form == BENCH_PHONE ? "class=\"narrow\""
+                              : "class=\"wide\"",
+        from, f->width, to - from);
     if (file) style(out);
-    heading(b, out, n, file, &s);
+    title(b, out, f, to, file);
+    if (form == BENCH_PHONE)
+        narrow_heading(out, f, &s);
+    else
+        wide_heading(out, f, &s);
     for (const struct bench_row *r = b->row; r < b->row + b->n_rows; r++)
-        if (drawn(r)) row(b, r, out, TOP + at++ * STEP, &s);
+        if (drawn(r)) row(b, r, out, f, f->top + at++ * (uint32_t)f->step, &s);
     if (file) {
         buf_init(&method, 4096);
         bench_method(b, &method);
-        text(out, NAME, TOP + n * STEP + 20, "k-soft", " font-size=\"12.5\"",
+        text(out, NAME, f->top + (int)n * f->step + 20, "k-soft", " font-size=\"12.5\"",
              method.data ? method.data : "");
         buf_done(&method);
     }

@@ -80,9 +80,9 @@ int bench_pace_end(struct bench *b)
 void bench_pace_settle(struct bench *b)
 {
     for (uint32_t d = 0; d < b->n_depths; d++) {
-        double dynamic = bench_median(b->row[0].at[d].decode, b->runs);
+        double dynamic = bench_median(b->row[0].at[d].decode, b->row[0].runs);
         for (struct bench_row *r = b->row + 1; r < b->row + b->n_rows; r++)
-            for (uint32_t run = 0; run < b->runs; run++)
+            for (uint32_t run = 0; run < r->runs; run++)
                 if (r->at[d].ratio[run] > 0 && dynamic > 0)
                     r->at[d].decode[run] = dynamic * r->at[d].ratio[run];
     }

@@ -209,7 +209,7 @@ void bench_plot_speed(const struct bench *b, struct buf *out)
         *l = (struct line){.name = r->s.name, .n = b->n_depths};
         for (uint32_t d = 0; d < b->n_depths; d++) {
             l->x[d] = b->depth[d];
-            l->y[d] = bench_median(r->at[d].decode, b->runs);
+            l->y[d] = bench_median(r->at[d].decode, r->runs);
         }
         p.n++;
     }

@@ -23,7 +23,7 @@ static void style(struct buf *out)
         "body{font:17px/1.5 system-ui,-apple-system,'Segoe UI',Roboto,Helvetica,Arial,sans-serif;color:var(--ink);"
         "background:var(--paper);max-width:70rem;margin:2rem auto;padding:0 1rem}\n"
         "h1{font-size:clamp(1.5rem,4.5vw,2.5rem);line-height:1.15;margin:.5rem 0;text-wrap:balance}\n"
-        "h2{font-size:1.3rem;margin:2.5rem 0 .5rem}.method,figcaption,.note{color:var(--soft)}\n"
+        "p.warning{border-left:4px solid var(--lost);padding-left:.8rem}h2{font-size:1.3rem;margin:2.5rem 0 .5rem}.method,figcaption,.note{color:var(--soft)}\n"
         "figcaption strong{color:var(--ink)}figure{margin:2rem 0}svg{display:block;width:100%%;height:auto}\n");
     put(out,
         ".plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%%,28rem),1fr));gap:0 2rem}"
@@ -40,7 +40,7 @@ static void style(struct buf *out)
         "td.speed{background-image:linear-gradient(var(--speed) 0 0)}td{white-space:nowrap}td.why,td .note{white-space:normal}"
         ".every th{padding-top:1rem;border-bottom:none}.every thead th,.every td:first-child{text-align:left}"
         ".every thead th+th{text-align:right}\n"
-        "@media(max-width:46rem){.chart,.kld{display:none}}\n"
+        "svg.narrow{display:none}@media(max-width:46rem){svg.wide,.kld{display:none}svg.narrow{display:block}}\n"
         "@media(max-width:40rem){table{font-size:12px}th,td{padding:.35rem .15rem}body{margin:1rem auto;padding:0 .8rem}}\n");
     bench_plot_style(out);
     put(out, "</style>\n");
@@ -50,6 +50,13 @@ static void style(struct buf *out)
 struct most {
     double memory, speed;
 };
+
+/* Writes why a speed is doubtful, on a line of its own. */
+static void put_marks(unsigned marks, struct buf *out)
+{
+    char why[48];
+    if (marks) put(out, "<br><span class=\"lost\">%s</span>", bench_marks_text(marks, why));
+}
 
 static void overview_numbers(const struct bench *b, const struct bench_row *r, const struct most *m,
                              struct buf *out)
@@ -64,9 +71,10 @@ static void overview_numbers(const struct bench *b, const struct bench_row *r, c
     put(out, "</td><td class=\"mem\" style=\"--w:%.0f%%\">%s</td>",
         BAR_WIDTH * (double)p->memory.peak / m->memory, bytes_text(p->memory.peak, a));
     put(out, "<td class=\"speed\" style=\"--w:%.0f%%\">%.0f", BAR_WIDTH * speed / m->speed, speed);
-    if (b->runs > 1)
+    if (r->runs > 1)
         put(out, "<br><span class=\"note\">&plusmn;%.0f %%</span>",
-            100 * bench_spread(r->at[b->n_depths - 1].decode, b->runs));
+            100 * bench_spread(r->at[b->n_depths - 1].decode, r->runs));
+    put_marks(bench_marks(b, r, b->n_depths - 1) & ~BENCH_PREFILL, out);
     put(out, "</td><td%s>%s</td><td class=\"kld\">", lost ? " class=\"lost\"" : "",
         r == b->row ? "reference" : bench_quality(p, same));
     put(out, p->n ? "%.1g" : "-", p->kld);
@@ -105,12 +113,14 @@ static void depth_row(const struct bench *b, const struct bench_row *r, uint32_t
 {
     const struct bench_depth *x = &r->at[d];
     char size[16];
-    double decode = bench_median(x->decode, b->runs), prefill = bench_median(x->prefill, b->runs);
-    double dynamic = bench_median(b->row[0].at[d].decode, b->runs);
+    double decode = bench_median(x->decode, r->runs), prefill = bench_median(x->prefill, r->runs);
+    double dynamic = bench_median(b->row[0].at[d].decode, b->row[0].runs);
     put(out, "<tr><td>%u</td><td>%s</td>", x->depth, bytes_text(x->bytes, size));
     put(out, prefill > 0 ? "<td>%.0f</td>" : "<td>&ndash;</td>", prefill);
-    put(out, "<td>%.0f</td><td>%.2f</td><td>%.2f</td></tr>\n", decode,
-        dynamic > 0 ? decode / dynamic : 0, decode * bench_floor(b, x));
+    put(out, "<td>%.0f", decode);
+    put_marks(bench_marks(b, r, d), out);
+    put(out, "</td><td>%.2f</td><td>%.2f</td></tr>\n", dynamic > 0 ? decode / dynamic : 0,
+        decode * bench_floor(b, x));
 }
 
 static void every_depth(const struct bench *b, struct buf *out)
@@ -144,6 +154,20 @@ static void put_method(const struct bench *b, struct buf *out)
     bench_method(b, &line);
     bench_put_text(out, line.data ? line.data : "");
     buf_done(&line);
+}
+
+/* Writes what the marks mean, where there are any. */
+static void put_warning(const struct bench *b, struct buf *out)
+{
+    struct buf said;
+    buf_init(&said, 4096);
+    bench_marks_say(b, &said);
+    if (said.len) {
+        put(out, "<p class=\"warning\">");
+        bench_put_text(out, said.data);
+        put(out, "</p>\n");
+    }
+    buf_done(&said);
 }
 
 static void method(const struct bench *b, struct buf *out)
@@ -215,9 +239,11 @@ static void page(const struct bench *b, struct buf *out)
     put(out, "<p class=\"method\">");
     put_method(b, out);
     put(out, ".</p>\n");
+    put_warning(b, out);
     if (bench_longest(b)) {
         put(out, "<figure class=\"chart\">\n");
-        bench_chart(b, out, false);
+        bench_chart(b, out, BENCH_PAGE);
+        bench_chart(b, out, BENCH_PHONE);
         put(out, "</figure>\n");
         overview(b, out);
     }
@@ -252,6 +278,6 @@ int bench_svg(const struct bench *b, const char *path)
 {
     struct buf out;
     buf_init(&out, 16u << 20);
-    bench_chart(b, &out, true);
+    bench_chart(b, &out, BENCH_FILE);
     return write_whole(&out, "</svg>\n", path);
 }

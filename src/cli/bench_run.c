@@ -4,28 +4,9 @@
  * Runs of all strategies alternate, so a machine that slows down slows all of them.  The report takes medians. */
 #include "cli/bench.h"
 
-#include <math.h>
 #include <string.h>
 
 enum { TURN = 4 }; /* steps in a row, because the first one wakes the threads of its cache */
-
-double bench_median(const double *v, uint32_t n)
-{
-    double copy[256];
-    n = MIN(n, (uint32_t)countof(copy));
-    memcpy(copy, v, n * sizeof *v);
-    return median_of(copy, n);
-}
-
-double bench_spread(const double *v, uint32_t n)
-{
-    double least = INFINITY, most = 0, median = bench_median(v, n);
-    for (uint32_t i = 0; i < n; i++) {
-        least = fmin(least, v[i]);
-        most = fmax(most, v[i]);
-    }
-    return median > 0 ? (most - least) / 2 / median : 0;
-}
 
 /* True if some layer has a window; then *some_full tells if another one has none. */
 static bool has_window(const kvik_model *m, bool *some_full)
@@ -175,7 +156,7 @@ static int measure(struct bench *b, struct bench_row *r, struct bench_job *j, ui
     return 0;
 }
 
-int bench_run(struct bench *b, struct bench_row *r, uint32_t run)
+int bench_run(struct bench *b, struct bench_row *r)
 {
     struct bench_job j = {.logits = mem_array(kvik_model_vocab(b->session->model), sizeof(float))};
     if (r->refused) {
@@ -184,7 +165,8 @@ int bench_run(struct bench *b, struct bench_row *r, uint32_t run)
     }
     int e = j.logits ? bench_open(b, &r->s, &j.cache, &j.seq) : ERR_NOMEM;
     for (uint32_t d = 0; e >= 0 && d < b->n_depths; d++)
-        e = measure(b, r, &j, d, run);
+        e = measure(b, r, &j, d, r->runs);
+    r->runs += e >= 0;
     kvik_cache_close(j.cache);
     mem_free(j.logits);
     return bench_refuse(r, e);

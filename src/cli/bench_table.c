@@ -3,12 +3,12 @@
 
 static void print_row(const struct bench *b, const struct bench_row *r)
 {
-    char peak[16], held[16], at[16];
+    char peak[16], held[16], at[16], marks[48];
     for (uint32_t d = 0; d < b->n_depths; d++) {
         const struct bench_depth *x = &r->at[d];
-        double prefill = bench_median(x->prefill, b->runs);
-        double decode = bench_median(x->decode, b->runs);
-        double dynamic = bench_median(b->row[0].at[d].decode, b->runs);
+        double prefill = bench_median(x->prefill, r->runs);
+        double decode = bench_median(x->decode, r->runs);
+        double dynamic = bench_median(b->row[0].at[d].decode, b->row[0].runs);
         bool known = d == 0 && r->prompt.held;
         printf("%-25s %10s %10s %6u %10s ", d ? "" : r->s.name,
                known ? bytes_text(r->prompt.memory.peak, peak) : "",
@@ -19,9 +19,19 @@ static void print_row(const struct bench *b, const struct bench_row *r)
         else
             printf("%9s ", "-");
         printf("%8.1f ", decode);
-        if (b->runs > 1) printf("%5.0f%% ", 100 * bench_spread(x->decode, b->runs));
-        printf("%9.2f %7.2f\n", dynamic > 0 ? decode / dynamic : 0, decode * bench_floor(b, x));
+        if (b->runs > 1) printf("%5.0f%% ", 100 * bench_spread(x->decode, r->runs));
+        printf("%9.2f %7.2f%s%s\n", dynamic > 0 ? decode / dynamic : 0, decode * bench_floor(b, x),
+               bench_marks(b, r, d) ? "  " : "", bench_marks_text(bench_marks(b, r, d), marks));
     }
+}
+
+static void print_marks(const struct bench *b)
+{
+    struct buf said;
+    buf_init(&said, 4096);
+    bench_marks_say(b, &said);
+    if (said.len) printf("\n%s\n", said.data);
+    buf_done(&said);
 }
 
 static void print_quality(const struct bench *b)
@@ -62,6 +72,7 @@ void bench_print(const struct bench *b)
         else
             print_row(b, r);
     }
+    print_marks(b);
     if (!b->row[0].refused && b->row[0].prompt.n) print_quality(b);
 }
 
@@ -73,7 +84,7 @@ static void cell(struct buf *out, const char *s)
 static void markdown_row(const struct bench *b, const struct bench_row *r, struct buf *out)
 {
     const struct bench_prompt *p = &r->prompt;
-    char t[24], size[16];
+    char t[24], size[16], marks[48];
     double speed = bench_speed(b, r), dynamic = bench_speed(b, &b->row[0]);
     (void)buf_printf(out, "|");
     cell(out, r->s.name);
@@ -81,7 +92,9 @@ static void markdown_row(const struct bench *b, const struct bench_row *r, struc
     if (p->disk) (void)buf_printf(out, ", %s on disk", bytes_text(p->disk, size));
     (void)buf_printf(out, " |");
     cell(out, bytes_text(p->memory.peak, size));
-    (void)buf_printf(out, " %.0f | %.2f |", speed, dynamic > 0 ? speed / dynamic : 0);
+    (void)buf_printf(out, " %.0f | %.2f", speed, dynamic > 0 ? speed / dynamic : 0);
+    bench_marks_text(bench_marks(b, r, b->n_depths - 1) & ~BENCH_PREFILL, marks);
+    (void)buf_printf(out, *marks ? " (%s) |" : " |", marks);
     cell(out, r == b->row ? "-" : bench_quality(p, t));
     (void)buf_printf(out, "\n");
 }
@@ -97,6 +110,18 @@ void bench_markdown(const struct bench *b, struct buf *out)
     (void)buf_printf(out, "\n");
     bench_method(b, out);
     (void)buf_printf(out, ".\n");
+    size_t before = out->len;
+    bench_marks_say(b, out);
+    if (out->len > before) (void)buf_printf(out, "\n");
+}
+
+static json_t *marks(unsigned all)
+{
+    json_t *a = json_array();
+    char word[48];
+    for (unsigned one = 1; one <= BENCH_PREFILL; one <<= 1)
+        if (all & one) json_array_append_new(a, json_string(bench_marks_text(one, word)));
+    return a;
 }
 
 static json_t *depths(const struct bench *b, const struct bench_row *r)
@@ -104,15 +129,15 @@ static json_t *depths(const struct bench *b, const struct bench_row *r)
     json_t *a = json_array();
     for (uint32_t d = 0; !r->refused && d < b->n_depths; d++) {
         const struct bench_depth *x = &r->at[d];
-        double decode = bench_median(x->decode, b->runs);
-        double dynamic = bench_median(b->row[0].at[d].decode, b->runs);
+        double decode = bench_median(x->decode, r->runs);
+        double dynamic = bench_median(b->row[0].at[d].decode, b->row[0].runs);
         json_array_append_new(
-            a, json_pack("{s:i, s:f, s:f, s:f, s:I, s:f, s:f}", "depth", (int)x->depth,
-                         "prefill_tokens_per_second", bench_median(x->prefill, b->runs),
+            a, json_pack("{s:i, s:f, s:f, s:f, s:I, s:f, s:f, s:o}", "depth", (int)x->depth,
+                         "prefill_tokens_per_second", bench_median(x->prefill, r->runs),
                          "decode_tokens_per_second", decode, "decode_spread",
-                         bench_spread(x->decode, b->runs), "cache_bytes", (json_int_t)x->bytes,
+                         bench_spread(x->decode, r->runs), "cache_bytes", (json_int_t)x->bytes,
                          "ratio_to_dynamic", dynamic > 0 ? decode / dynamic : 0.0, "ratio_to_floor",
-                         decode * bench_floor(b, x)));
+                         decode * bench_floor(b, x), "marks", marks(bench_marks(b, r, d))));
     }
     return a;
 }
@@ -151,14 +176,16 @@ json_t *bench_json(const struct bench *b)
         if (!r->refused && r->prompt.held)
             json_object_set_new(o, "prompt_in_one_call", prompt(b, r));
         json_object_set_new(o, "peak_bytes", json_integer((json_int_t)r->pieces.peak));
+        json_object_set_new(o, "runs", json_integer((json_int_t)r->runs));
         json_object_set_new(o, "depths", depths(b, r));
         json_object_set_new(o, "memory", curve(&r->pieces));
         json_array_append_new(rows, o);
     }
-    return json_pack("{s:s, s:s, s:i, s:s, s:s, s:s?, s:i, s:i, s:i, s:b, s:f, s:I, s:o}", "model",
-                     b->model, "cpu", b->cpu, "threads", (int)b->threads, "date", b->date, "kvik",
-                     kvik_version(), "text", b->text, "window", (int)b->window, "runs",
-                     (int)b->runs, "steps", (int)b->steps, "in_turn", (int)b->in_turn,
-                     "read_bandwidth", b->bandwidth, "weight_bytes", (json_int_t)b->weight_bytes,
-                     "strategies", rows);
+    return json_pack(
+        "{s:s, s:s, s:i, s:s, s:s, s:s?, s:i, s:i, s:i, s:b, s:f, s:I, s:f, s:f, s:o, s:o}",
+        "model", b->model, "cpu", b->cpu, "threads", (int)b->threads, "date", b->date, "kvik",
+        kvik_version(), "text", b->text, "window", (int)b->window, "runs", (int)b->runs, "steps",
+        (int)b->steps, "in_turn", (int)b->in_turn, "read_bandwidth", b->bandwidth, "weight_bytes",
+        (json_int_t)b->weight_bytes, "seconds", b->seconds, "limit_seconds", b->limit,
+        "other_programs", b->others < 0 ? json_null() : json_real(b->others), "strategies", rows);
 }

@@ -1,9 +1,11 @@
 /* cmd_bench.c - kvik bench: measures memory and speed of each cache strategy.  Speeds are compared with the dynamic cache
- * in turn, and with the limit of memory bandwidth, measured in the same run.  All numbers are medians. */
+ * in turn, and with the limit of memory bandwidth, measured in the same run.  All numbers are medians.  What scatters is
+ * repeated while the time that was announced lasts (bench_judge.c). */
 #include "base/bandwidth.h"
 #include "base/file.h"
 #include "cli/bench.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +13,7 @@ struct options {
     struct common common;
     bool caches, markdown;
     const char *depths, *report, *svg, *text;
-    uint32_t runs, steps;
+    uint32_t runs, steps, seconds;
 };
 
 static const struct arg_option table[] = {
@@ -20,9 +22,11 @@ static const struct arg_option table[] = {
     {"depths", ARG_TEXT, offsetof(struct options, depths), "N,N,...", NULL,
      "measure decoding with this many cached tokens, in ascending order (default: 0,512,2048)"},
     {"runs", ARG_UINT, offsetof(struct options, runs), "N", NULL,
-     "repetitions; the median is printed (default: 3)"},
+     "repetitions, the median is printed; what scatters is repeated up to three times as often (default: 3)"},
     {"steps", ARG_UINT, offsetof(struct options, steps), "N", NULL,
      "decoded tokens per depth and repetition (default: 16)"},
+    {"seconds", ARG_UINT, offsetof(struct options, seconds), "N", NULL,
+     "limit of the time; what does not fit is left out (default: 1.5 times what is announced, and 60 at least)"},
     {"text", ARG_TEXT, offsetof(struct options, text), "FILE", NULL,
      "text that is measured (default: what the model writes)"},
     {"report", ARG_OUT, offsetof(struct options, report), "FILE", NULL,
@@ -79,46 +83,128 @@ static uint64_t weight_bytes(const kvik_model *m)
     return sum;
 }
 
-/* Says how long the benchmark will take, before it starts. */
-static void announce(const struct bench *b)
+/* Sets the limit, and says how long the benchmark will take, before it starts. */
+static void announce(struct bench *b, uint32_t seconds)
 {
     double t = bench_estimate(b);
+    b->limit = bench_limit(t, seconds);
     fprintf(stderr, "kvik: measuring %u %s, %u run%s", b->n_rows,
             b->n_rows == 1 ? "strategy" : "strategies", b->runs, b->runs == 1 ? "" : "s");
     if (t > 90)
         fprintf(stderr, ", about %.0f minutes", t / 60);
     else if (t > 1)
         fprintf(stderr, ", about %.0f seconds", t);
+    if (b->limit > 90 && !seconds)
+        fprintf(stderr, ", at most %.0f minutes", ceil(b->limit / 60));
+    else if (b->limit > 0 && (t > 1 || seconds))
+        fprintf(stderr, ", at most %.0f second%s", b->limit, b->limit == 1 ? "" : "s");
     fputc('\n', stderr);
 }
 
-/* Shows the work that is done, in runs: each strategy has b->runs, and one prompt in one call. */
-static void show_progress(const struct bench *b, struct progress *p, uint32_t run, uint32_t row)
+/* What the limit has been spent on so far. */
+struct pass {
+    struct progress progress;
+    double begun;   /* when the limit began to count */
+    double longest; /* seconds of the longest row so far: what the next row is expected to take */
+    uint32_t done;  /* runs and prompts */
+};
+
+/* Measures one row: its next run, and before the first run its prompt.  Where the limit does not allow that, a row without a run
+ * is refused and another row keeps the runs that it has.  The dynamic cache's first run is always made. */
+static int measure_row(struct bench *b, struct bench_row *r, struct pass *p)
 {
-    uint32_t done = run ? b->n_rows * (run + 1) + row : 2 * row;
-    progress_show(p, done, (uint64_t)b->n_rows * (b->runs + 1));
+    double begun = now_seconds();
+    bool first = r->runs == 0 && !r->refused;
+    int status = 0;
+    if (r->refused) return 0;
+    if (!bench_fits(b, begun - p->begun, first ? p->longest : r->seconds) &&
+        !(first && r == b->row)) {
+        if (!first) return 0;
+        char why[80];
+        snprintf(why, sizeof why, "not measured: no time was left of %.0f s", b->limit);
+        r->late = true;
+        r->refused = mem_strdup(why);
+        return r->refused ? 0 : say_error(ERR_NOMEM);
+    }
+    progress_show(&p->progress, p->done, (uint64_t)b->n_rows * (b->runs + 1));
+    if (first) status = bench_prompt(b, r);
+    double after_prompt = now_seconds();
+    if (!status) status = bench_run(b, r);
+    r->seconds = now_seconds() - after_prompt;
+    p->longest = fmax(p->longest, now_seconds() - begun);
+    p->done += first ? 2 : 1;
+    return status;
 }
 
-static int measure(struct bench *b)
+/* Measures once more, in passes, what does not hold after the runs that were asked for. */
+static int repeat(struct bench *b, struct pass *p)
 {
-    struct progress p;
     int status = 0;
-    announce(b);
-    b->bandwidth = bandwidth_read(b->session->common.threads);
-    progress_begin(&p, "writing the text");
-    status = bench_text(b, &p);
-    progress_end(&p);
-    if (!status && b->n_rows > 1) status = bench_pace_open(b);
-    progress_begin(&p, "measuring");
-    for (uint32_t run = 0; !status && run < b->runs; run++)
-        for (uint32_t i = 0; !status && i < b->n_rows; i++) {
-            show_progress(b, &p, run, i);
-            if (run == 0) status = bench_prompt(b, &b->row[i]);
-            if (!status) status = bench_run(b, &b->row[i], run);
+    for (bool more = true; more && !status;) {
+        more = false;
+        for (struct bench_row *r = b->row; !status && r < b->row + b->n_rows; r++) {
+            uint32_t before = r->runs;
+            if (!bench_again(b, r)) continue;
+            status = measure_row(b, r, p);
+            more |= r->runs > before;
         }
-    progress_end(&p);
+        bench_pace_settle(b);
+    }
+    return status;
+}
+
+/* Reads memory again if it seems slower than the weights were read: a busy moment hides what memory can do. */
+static void check_bandwidth(struct bench *b)
+{
+    if (bench_marks_all(b) & BENCH_ABOVE)
+        b->bandwidth = fmax(b->bandwidth, bandwidth_read(b->session->common.threads));
+}
+
+/* Says what the numbers cannot be trusted for. */
+static void warn(const struct bench *b)
+{
+    unsigned marks = bench_marks_all(b);
+    struct buf left;
+    buf_init(&left, 4096);
+    bench_left_out(b, &left);
+    if (left.len) say_line("%s --seconds N allows more.", left.data);
+    buf_done(&left);
+    if (b->others > BENCH_BUSY)
+        say_line("The machine was busy: other programs took %.0f %% of the processors. Speeds are "
+                 "those of a busy machine; end the other programs and measure again.",
+                 100 * b->others);
+    else if (marks & (BENCH_SCATTERS | BENCH_PREFILL))
+        say_line("Some speeds differ by more than 30 %% from run to run and are marked; measure "
+                 "again with more --runs or --steps.");
+}
+
+static int measure(struct bench *b, uint32_t seconds)
+{
+    struct pass pass = {0};
+    struct bench_load before, after;
+    int status = 0;
+    announce(b, seconds);
+    pass.begun = now_seconds();
+    bench_load_read(&before);
+    b->bandwidth = bandwidth_read(b->session->common.threads);
+    progress_begin(&pass.progress, "writing the text");
+    status = bench_text(b, &pass.progress);
+    progress_end(&pass.progress);
+    if (!status && b->n_rows > 1) status = bench_pace_open(b);
+    progress_begin(&pass.progress, "measuring");
+    for (uint32_t run = 0; !status && run < b->runs; run++)
+        for (uint32_t i = 0; !status && i < b->n_rows; i++)
+            status = measure_row(b, &b->row[i], &pass);
     bench_pace_settle(b);
+    check_bandwidth(b);
+    if (!status) status = repeat(b, &pass);
+    check_bandwidth(b);
+    progress_end(&pass.progress);
     bench_pace_close(b);
+    bench_load_read(&after);
+    b->others = bench_load_others(&before, &after);
+    b->seconds = now_seconds() - pass.begun;
+    if (!status) warn(b);
     return status;
 }
 
@@ -194,7 +280,7 @@ static int run_bench(const struct command *self, int argc, char **argv)
         else
             status = read_depths(o.depths, kvik_model_context(session.model), &b);
         if (status == 0) status = prepare(&b, o.caches);
-        if (status == 0) status = measure(&b);
+        if (status == 0) status = measure(&b, o.seconds);
         if (status == 0) status = show(&b, &o);
         for (uint32_t i = 0; i < b.n_rows && b.row; i++)
             mem_free(b.row[i].refused);

@@ -44,6 +44,15 @@ page = Page(convert_charrefs=True)
 page.feed(open(sys.argv[2], encoding="utf-8").read())
 sys.exit(f"not closed: {page.open}" if page.open else 0)
 PY
+check "bench: a page as narrow as a phone keeps a chart" python3 - "$work/r.html" <<'PY'
+import re, sys
+page = open(sys.argv[1], encoding="utf-8").read()
+charts = re.findall(r'<svg class="(wide|narrow)".*?</svg>', page, re.S)
+phone = re.search(r'@media\(max-width:46rem\)\{(.*?)\}\}', page, re.S).group(1)
+bars = re.search(r'<svg class="narrow".*?</svg>', page, re.S).group(0).count('class="k-speed"')
+ok = charts == ["wide", "narrow"] and "svg.narrow{display:block" in phone and ".chart" not in phone and bars >= 9
+sys.exit(0 if ok else f"{charts} {bars} {phone}")
+PY
 check "bench: the picture has a width of its own" grep -q 'viewBox="0 0 800' "$work/r.svg"
 
 # A name with markup stays text, in the page and in the picture.
@@ -52,6 +61,17 @@ run bench "$work/a<b>&c" --depths 0,40 --steps 1 --runs 1 --report "$work/e.html
 check "bench: a model's name is escaped" sh -c \
     "grep -q 'a&lt;b&gt;&amp;c' '$work/e.html' && ! grep -q 'a<b>' '$work/e.html' '$work/e.svg' && grep -q 'a&lt;b' '$work/e.svg'"
 check "bench: one run is one run" out_has "one run"
+
+# One second is less than these steps take on any machine; the second strategy has a run or says that it has none.
+run bench $golden/models/llama-bf16-long --caches --depths 0,1500 --steps 256 --runs 16 --seconds 1 --json
+check "bench --seconds succeeds" status 0
+check "bench --seconds announces the limit" err_has "at most 1 second$"
+check "bench --seconds says what was left out" err_has 'The limit of 1 s was reached: .*--seconds N allows more'
+check "bench --seconds: the dynamic cache is measured, the rest says why not" json \
+    "o['limit_seconds'] == 1 and o['strategies'][0]['runs'] >= 1 and all(s['runs'] or 'no time was left' in s['refused'] for s in o['strategies']) and any(s['runs'] < 16 for s in o['strategies'])"
+run bench "$model" --depths 0,40 --steps 2 --runs 2 --json
+check "bench: marks, runs and the load are in the JSON" json \
+    "all(set(d['marks']) <= {'scatters', 'above floor', 'prefill scatters'} for s in o['strategies'] for d in s['depths']) and 2 <= o['strategies'][0]['runs'] <= 6 and (o['other_programs'] is None or 0 <= o['other_programs'] <= 1)"
 
 python3 tests/cli/tiny.py "$model" "$work/tiny" || exit 99
 seq 400 >"$work/text"
