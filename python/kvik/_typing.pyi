@@ -9,6 +9,7 @@ from .caches import Cache
 from .encoder import EncoderInput
 from .generation.configuration_utils import GenerationConfig
 from .model import PreTrainedModel
+from .outputs import GenerateBeamEncoderDecoderOutput, GenerateEncoderDecoderOutput
 
 class Array(np.ndarray[Any, Any], Any):  # type: ignore[misc]
     """A numpy array, or a torch tensor where the program gave tensors: Any as a base allows what only tensors have."""
@@ -20,6 +21,7 @@ class Streamer(Protocol):
 
 Key = Literal["input_ids", "attention_mask", "token_type_ids", "special_tokens_mask", "offset_mapping", "overflow_to_sample_mapping",
               "assistant_masks", "length", "labels", "input_features"]
+EncoderDecoderOutput = Union[GenerateEncoderDecoderOutput, GenerateBeamEncoderDecoderOutput]
 Past = Union[Cache, Tuple[Any, ...], List[Any], None]
 Options = Union[GenerationConfig, Mapping[str, Any], None]
 Hooks = Union[Callable[..., Any], Sequence[Callable[..., Any]], None]

@@ -41,7 +41,8 @@ class DynamicCache(Cache):
     _implementation = "dynamic"
 
     def __init__(self, ddp_cache_data: Any = None, config: Any = None, offloading: bool = False,
-                 offload_only_non_sliding: bool = False, num_hidden_layers: Optional[int] = None, **arguments: "Unpack[CacheArguments]") -> None:
+                 offload_only_non_sliding: bool = False, num_hidden_layers: Optional[int] = None,
+                 **arguments: "Unpack[CacheArguments]") -> None:
         kwargs: Dict[str, Any] = {**arguments}
         data = None
         if isinstance(ddp_cache_data, PretrainedConfig):

@@ -179,7 +179,7 @@ def _form(value: Any) -> str:
     if isinstance(value, (tuple, list)):
         return f"{len(value)} of {_form(value[0])}" if value else "none"
     if hasattr(value, "shape"):
-        return f"{list(value.shape)} {value.dtype}"
+        return f"{list(value.shape)} {getattr(value, 'dtype', '')}"
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
 
@@ -204,12 +204,14 @@ def _text(text: str) -> str:
 
 def _texts(out: Any) -> str:
     """Returns the texts of a result of generate(), with the reason for which each ended."""
-    lines, scores = [], out.sequences_scores
-    for i, (text, reason) in enumerate(zip(out.texts[:_ROWS], out.finish_reasons)):
-        ids = "" if text else " ".join(str(int(n)) for n in list(out.sequences[i])[:64])  # a model without a tokenizer
+    texts, scores = out["texts"], out.get("sequences_scores")
+    reasons = out.get("finish_reasons") or [""] * len(texts)
+    lines = []
+    for i, (text, reason) in enumerate(zip(texts[:_ROWS], reasons)):
+        ids = "" if text else " ".join(str(int(n)) for n in out["sequences"][i][:64])  # a model without a tokenizer
         score = f", score {float(scores[i]):.3f}" if scores is not None else ""
         lines.append(f"<tr><td>{i}</td><td>{_text(text or ids)}</td><td>{escape(str(reason))}{score}</td></tr>")
-    more = f"<p>({len(out.texts) - _ROWS} more rows)</p>" if len(out.texts) > _ROWS else ""
+    more = f"<p>({len(texts) - _ROWS} more rows)</p>" if len(texts) > _ROWS else ""
     return f"<table>{''.join(lines)}</table>{more}"
 
 
@@ -227,7 +229,7 @@ def output_html(out: Any) -> str:
     if out.get("texts") is not None:
         body.append(_texts(out))
     if stats:
-        speed = _speed(stats, len(out["texts"]))
+        speed = _speed(stats, len(out.get("texts") or ()))
         body.append(f"<p>{escape(speed)}</p>")
     if out.get("segments") is not None:
         body.append(_segments(out["segments"]))

@@ -5,6 +5,7 @@ from . import display
 
 if TYPE_CHECKING:
     from ._typing import Array
+    from .cache_utils import EncoderDecoderCache
     from .caches import Cache
 
 
@@ -96,7 +97,7 @@ class Seq2SeqLMOutput(ModelOutput):
         def loss(self) -> Array: ...
         @property
         def logits(self) -> Array: ...
-        past_key_values: Cache
+        past_key_values: EncoderDecoderCache
         decoder_hidden_states: Tuple[Array, ...]
         decoder_attentions: Tuple[Array, ...]
         cross_attentions: Tuple[Array, ...]
@@ -153,6 +154,12 @@ class GenerateBeamDecoderOnlyOutput(GenerateOutput):
 class GenerateEncoderDecoderOutput(GenerateOutput):
     """Of models with an encoder, without beams."""
 
+    if TYPE_CHECKING:
+        past_key_values: EncoderDecoderCache
+
 
 class GenerateBeamEncoderDecoderOutput(GenerateOutput):
     """Of models with an encoder, with beams."""
+
+    if TYPE_CHECKING:
+        past_key_values: EncoderDecoderCache

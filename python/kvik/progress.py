@@ -14,6 +14,7 @@ class Bar:
     def __init__(self, what: str, unit: str) -> None:
         self.what, self.unit = what, unit
         self.drawn: Any = None
+        self.ended = False
 
     def __enter__(self) -> "Bar":
         return self
@@ -23,7 +24,9 @@ class Bar:
             self.drawn.close()
 
     def __call__(self, done: float, total: float) -> None:
-        """Shows that so much of the total is done.  total 0: not known."""
+        """Shows that so much of the total is done.  total 0: not known.  A bar ends with its total, before a streamer writes."""
+        if self.ended:
+            return
         if self.drawn is None:
             if not is_progress_bar_enabled() or 0 < total <= done:
                 return
@@ -31,6 +34,9 @@ class Bar:
             form = "{desc}: {percentage:3.0f}% {bar} {n:.0f}/{total:.0f} {unit} [{elapsed}<{remaining}]" if total else None
             self.drawn = tqdm(desc=self.what, total=total or None, unit=self.unit, bar_format=form)
         self.drawn.update(done - self.drawn.n)
+        self.ended = 0 < total <= done
+        if self.ended:
+            self.drawn.close()
 
     def beside(self, told: Optional[Callable[[float, float], Any]]) -> Callable[[float, float], None]:
         """Returns a function that shows the progress, and tells it a function of the program."""

@@ -1,7 +1,7 @@
 """Models with an encoder: generate() and forward() over the two caches of a decoder."""
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Dict, List, Literal, Optional, Tuple, cast, overload
+from typing import TYPE_CHECKING, Any, Dict, List, Literal, Optional, Tuple, Union, cast, overload
 
 import numpy as np
 
@@ -12,14 +12,14 @@ from .cache_utils import DynamicCache, EncoderDecoderCache
 from .caches import Cache
 from .encoder import Encoder, EncoderInput, take_input
 from .errors import ArgumentError
-from .generation.options import Options
+from .generation.options import Options as CallOptions
 from .model import PreTrainedModel, _Forward, _loss
 from .outputs import Seq2SeqLMOutput
 from .store import Batch, Settings
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-    from ._typing import Past, Seq2SeqArguments
+    from ._typing import Array, EncoderDecoderOutput, GenerateArguments, Hooks, Options, Past, Seq2SeqArguments
 
 
 class CrossCache(DynamicCache):
@@ -126,6 +126,24 @@ class Seq2SeqModel(PreTrainedModel):
 
     _seq2seq = True
 
+    if TYPE_CHECKING:
+        @overload
+        def generate(self, inputs: Any = None, generation_config: Options = None, logits_processor: Hooks = None,
+                     stopping_criteria: Hooks = None, *, return_dict_in_generate: Optional[Literal[False]] = None,
+                     **kwargs: Unpack[GenerateArguments]) -> Array: ...
+
+        @overload
+        def generate(self, inputs: Any = None, generation_config: Options = None, logits_processor: Hooks = None,
+                     stopping_criteria: Hooks = None, *, return_dict_in_generate: Literal[True] = ...,
+                     **kwargs: Unpack[GenerateArguments]) -> EncoderDecoderOutput: ...
+
+        @overload
+        def generate(self, inputs: Any = None, generation_config: Options = None, logits_processor: Hooks = None,
+                     stopping_criteria: Hooks = None, *, return_dict_in_generate: Optional[bool] = ...,
+                     **kwargs: Unpack[GenerateArguments]) -> Union[Array, EncoderDecoderOutput]: ...
+
+        def generate(self, *args: Any, **kwargs: Any) -> Any: ...
+
     def get_encoder(self) -> Encoder:
         """Returns the encoder; what it returns is for ``encoder_outputs=``."""
         return Encoder(self)
@@ -190,7 +208,7 @@ class Seq2SeqModel(PreTrainedModel):
         """Returns the ids that a decoder reads to write labels: its start token, and all but the last label."""
         ids = ids_2d(labels, "labels").copy()
         ids[ids == -100] = getattr(self.config, "pad_token_id", None) or 0
-        start = np.full((ids.shape[0], 1), max(Options(self._handle, {}).struct.decoder_start_token_id, 0), np.int32)
+        start = np.full((ids.shape[0], 1), max(CallOptions(self._handle, {}).struct.decoder_start_token_id, 0), np.int32)
         return like(np.concatenate([start, ids[:, :-1]], 1), is_torch(labels))
 
     def _ready(self, cache: Any, held: Optional[Cache], given: Optional[EncoderInput], call_: _Forward) -> Tuple[Any, Batch]:

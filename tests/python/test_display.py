@@ -204,6 +204,12 @@ class Results(unittest.TestCase):
             self.assertFalse({"script", "i"} & set(one.tags))
         self.assertIn("0.00-1.50 s", page(heard).text)
 
+    def test_parts(self):
+        """Results that a program has put together."""
+        self.assertIn("a", page(kvik.outputs.GenerateOutput(texts=["a"])).text)
+        self.assertIn("7 8", page(kvik.outputs.GenerateOutput(texts=[""], sequences=np.array([[7, 8]]))).text)
+        page(kvik.outputs.ModelOutput())
+
     def test_long(self):
         out = kvik.outputs.GenerateOutput(sequences=np.zeros((40, 2), np.int64), texts=["x" * 5000] * 40, finish_reasons=["length"] * 40)
         self.assertIn("(1000 more characters)", page(out).text)
@@ -237,6 +243,23 @@ class Bars(unittest.TestCase):
         self.assertIn("prompt: 100%", text)
         self.assertIn("70/70 tokens", text)
         self.assertEqual(self.shown(lambda: model("llama-mha").generate(IDS[:, :3], max_new_tokens=2)), "")  # one step: no bar
+
+    @unittest.skipUnless(find_spec("tqdm"), "tqdm is not installed")
+    def test_streamer(self):
+        """A bar ends its line before a streamer writes the first token."""
+        kvik.logging.enable_progress_bar()
+        seen = []
+
+        class Streamer(kvik.BaseStreamer):
+            def put(self, value):
+                seen.append(sys.stderr.getvalue())
+
+            def end(self):
+                pass
+        self.shown(lambda: self.generate(4, streamer=Streamer()))
+        self.assertEqual(seen[0], "")  # the prompt
+        self.assertIn("prompt: 100%", seen[1])
+        self.assertTrue(seen[1].endswith("\n"), seen[1])
 
     @unittest.skipUnless(find_spec("tqdm"), "tqdm is not installed")
     def test_error(self):

@@ -38,6 +38,8 @@ class GenerationMixin:
     generation_config: GenerationConfig
     _handle: Any
 
+    # The forms differ in one argument, which has a default in each: an argument without one would make pyright take **inputs for
+    # it, and then choose no form.
     @overload
     def generate(self, inputs: Any = None, generation_config: "Options" = None, logits_processor: "Hooks" = None,
                  stopping_criteria: "Hooks" = None, *, return_dict_in_generate: Optional[Literal[False]] = None,

@@ -84,6 +84,8 @@ def others() -> str:
     t5 = AutoModelForSeq2SeqLM.from_pretrained("t5")
     out = t5(input_ids=inputs.input_ids, decoder_input_ids=[[0]], output_attentions=True)
     out.cross_attentions[0].mean()
+    out.past_key_values.cross_attention_cache.get_seq_length()
+    t5.generate(**inputs, return_dict_in_generate=True).past_key_values.self_attention_cache.fork()
     t5.generate(**inputs, encoder_outputs=None, max_new_tokens=3).tolist()
     whisper = AutoModelForSpeechSeq2Seq.from_pretrained("whisper")
     features = AutoProcessor.from_pretrained("whisper")(np.zeros(16000), sampling_rate=16000).input_features
