@@ -22,7 +22,7 @@ only=${1:-all}
 jobs=$(scripts/cpus.sh)
 logs=build/logs
 passed=0 failed=0 skipped=0
-broken=()
+broken=() left_out=() # tests that failed, and "NAME: REASON" of those that were skipped
 started=$SECONDS
 
 rm -rf "$logs" && mkdir -p "$logs"
@@ -69,6 +69,20 @@ cpu_of() {
 # sum_of WORD FILE: adds up the numbers in cmocka's closing lines, one line per group.
 sum_of() { sed -n "s/^\[ *$1 *\] \([0-9]*\) test(s).*/\1/p" "$2" | awk '{ n += $1 } END { print n + 0 }'; }
 
+# skip_one REASON: counts a test that is not run.
+skip_one() {
+    skipped=$((skipped + 1))
+    left_out+=("$1")
+}
+
+# reasons NAME: prints why tests were skipped: the sentences of a script, or the names of cmocka's tests.
+reasons() {
+    local why
+    why=$(sed -n -e 's/^skipped: //p' -e 's/^\[  SKIPPED \] \([a-z_A-Z].*\)/\1/p' "$logs/$1.log" | sort -u)
+    [ -n "$why" ] || why=$(tail -n 1 "$logs/$1.log")
+    sed "s/^/$1: /" <<<"$why"
+}
+
 # count NAME: counts a test that has ended, prints its line, and shows the output of a failed one.
 count() {
     local name=$1 rc tenths cpu p f s
@@ -83,6 +97,7 @@ count() {
     elif [ $((p + f + s)) = 0 ]; then p=1; fi
     # Tests that the short form leaves to the release build are not skipped tests of the suite.
     case $name in asan-* | tsan-*) s=0 ;; esac
+    [ "$s" = 0 ] || mapfile -t -O ${#left_out[@]} left_out < <(reasons "$name")
     passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
     printf '  %-36s %4d passed %3d failed %3d skipped %5d.%d s, cpu %4d.%d s\n' "$name" "$p" "$f" "$s" \
         $((tenths / 10)) $((tenths % 10)) $((cpu / 10)) $((cpu % 10))
@@ -184,6 +199,7 @@ cpu_times() {
 
 finish() {
     printf '\nwall time: %d s on %d cores; cpu: %s\n' $((SECONDS - started)) "$jobs" "$(cpu_times)"
+    [ ${#left_out[@]} = 0 ] || printf 'skipped: %s\n' "${left_out[@]}"
     [ ${#broken[@]} = 0 ] || printf 'failed: %s\n' "${broken[@]}"
     echo "$passed passed, $failed failed, $skipped skipped"
     [ "$failed" = 0 ] || exit 1
@@ -299,7 +315,7 @@ for e in examples/c/*.c; do
         [ "$name" != save_load ] || file=build/story.session
         launch "example-$name" build/release/ex_"$name" "$KVIK_TEST_MODEL" ${file:+"$file"}
     else
-        skipped=$((skipped + 1))
+        skip_one "example-$name: no model"
     fi
 done
 
@@ -314,13 +330,12 @@ if $make --no-print-directory python >"$logs/python.log" 2>&1 && python=$(script
         if [ -n "$model" ]; then
             launch "python-example-$name" env PYTHONPATH=python "$python" -X faulthandler tests/python/example.py "$e" "$model"
         else
-            skipped=$((skipped + 1))
+            skip_one "python-example-$name: no model"
         fi
     done
 else
     sed 's/^/  /' "$logs/python.log"
-    echo "  no Python with numpy: the tests of the package are skipped"
-    skipped=$((skipped + 1))
+    skip_one "python: no Python with numpy, so the tests of the package are not run"
 fi
 
 # Each mutant breaks one rule of the reduction order, and the identity test must fail on it.
