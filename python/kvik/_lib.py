@@ -8,6 +8,7 @@ import ctypes
 import math
 import operator
 import os
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Dict, Optional, Sequence, Tuple
 
@@ -85,12 +86,27 @@ def call(name: str, *args: Any) -> int:
 
 def text_of(name: str, *args: Any) -> str:
     """Calls a function whose last parameter receives a text, and frees the text."""
-    out = ctypes.c_char_p()
+    out = owned("kvik_free")
     call(name, *args, ctypes.byref(out))
-    try:
-        return (out.value or b"").decode("utf-8", "replace")
-    finally:
-        lib.kvik_free(out)
+    return (ctypes.cast(out, ctypes.c_char_p).value or b"").decode("utf-8", "replace")
+
+
+_method = ctypes.pythonapi.PyInstanceMethod_New
+_method.restype, _method.argtypes = ctypes.py_object, [ctypes.py_object]
+
+
+@lru_cache(None)
+def _owner(free: str, kind: Any) -> Any:
+    return type(kind.__name__, (kind,), {"__del__": _method(getattr(lib, free)), "_as_parameter_": property(ctypes.byref)})
+
+
+def owned(free: str, kind: Any = ctypes.c_void_p) -> Any:
+    """Returns an empty pointer (or structure) whose contents a function of the library frees with the object.
+
+    Make it before the call that fills it.  Its __del__ is the function of the library and runs no Python: Python would run
+    the handlers of signals there, drop what they raise, and leave the memory.
+    """
+    return _owner(free, kind)()
 
 
 def encode(value: Optional[str]) -> Optional[bytes]:

@@ -68,7 +68,7 @@ class Cache(Layers):
         self._linear: Optional[LinearStates] = None
         self._torch, self._row_dtype = False, None
         self._removes = False
-        self._guard = threading.RLock()
+        self._guard: Dict[str, int] = {}
 
     @classmethod
     def _of(cls, settings: Settings, batch: Optional[Batch], torch: bool = False, config: Any = None) -> Any:
@@ -85,12 +85,19 @@ class Cache(Layers):
         """Refuses a second thread while a call with this cache runs."""
         if self._batch is not None and os.getpid() != self._batch.store.pid:
             raise BusyError("the cache belongs to the process that forked this one; open the model again in this process")
-        if not self._guard.acquire(blocking=False):
-            raise BusyError("the cache is in use by a call that has not returned; use a deepcopy of it in each thread")
-        try:
+        me, guard = threading.get_ident(), self._guard
+        if guard == {"thread": me}:  # within another call of this thread
             yield
+            return
+        try:  # a lock that is taken before the `try` stays taken where a signal's handler raises between the two
+            user = guard.setdefault("thread", me)
+            if user == me:
+                yield
         finally:
-            self._guard.release()
+            if guard == {"thread": me}:
+                guard.clear()
+        if user != me:
+            raise BusyError("the cache is in use by a call that has not returned; use a deepcopy of it in each thread")
 
     @contextmanager
     def _bound(self) -> Iterator[Batch]:
@@ -407,14 +414,13 @@ class Cache(Layers):
         """
         copy = type(self).__new__(type(self))
         copy.__dict__.update(self.__dict__)
-        copy._guard = threading.RLock()
+        copy._guard = {}
         if self._linear is not None:
             copy._linear = self._linear.copy()
         if self._batch is not None:
             with self._bound() as batch:
-                pointer = ctypes.c_void_p()
-                call("kvik_batch_copy", batch.pointer, ctypes.byref(pointer))
-                copy._batch = Batch(batch.store, pointer)
+                copy._batch = Batch(batch.store)
+                call("kvik_batch_copy", batch.pointer, ctypes.byref(copy._batch.pointer))
         elif self._unbound is not None:
             with self._use():
                 copy._unbound = self._unbound.copy()
@@ -483,7 +489,7 @@ class Cache(Layers):
         self._batch = self._unbound = self._row_dtype = self._of_model = None
         self._passed, self._linear = {}, None  # older pickles have none
         self.__dict__.update(state)
-        self._guard = threading.RLock()
+        self._guard = {}
 
     def sync(self, model: "PreTrainedModel", input_ids: Any) -> List[Dict[str, Any]]:
         """Makes the cache hold exactly these texts: reuses the prefix that agrees and computes the rest.

@@ -83,15 +83,15 @@ def to_batch(store: Store, layers: Layers, length: int = 0, mask: Optional[np.nd
                                           dim_v=values.shape[3], keys=address(keys), values=address(values))
     given = sized(_abi.kvik_legacy, n_layers=n, batch=layers[0][0].shape[0], length=length, attention_mask=address(mask),
                   ids=address(ids), layer=table)
-    pointer = ctypes.c_void_p()
+    batch = Batch(store)
     try:
-        call("kvik_batch_from_legacy", store.pointer, ctypes.byref(given), ctypes.byref(pointer))
+        call("kvik_batch_from_legacy", store.pointer, ctypes.byref(given), ctypes.byref(batch.pointer))
     except ArgumentError as e:
         if "(length)" not in str(e):
             raise
         raise ArgumentError(str(e).split(";")[0] + "; such rows do not tell how long the text was. Give the model the DynamicCache "
                             "that they come from, or one that update() has filled") from None
-    return Batch(store, pointer)
+    return batch
 
 
 def as_tuples(layers: Layers, torch: bool) -> Tuple[Tuple[Any, Any], ...]:

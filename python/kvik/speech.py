@@ -8,7 +8,7 @@ import numpy as np
 
 from . import _abi
 from ._arrays import integers, is_torch, like, samples_of, to_numpy
-from ._lib import address, call, encode, field_kinds, fits, lib, view
+from ._lib import address, call, encode, field_kinds, fits, lib, owned, view
 from .encoder import EncoderInput, encoder_of
 from .errors import ArgumentError, UnsupportedError
 from .generation import Interruptible
@@ -102,15 +102,9 @@ class Hearing(Interruptible):
 
     def run(self, function: Callable[[Any], Any]) -> Dict[str, Any]:
         """Calls a function with the place for a transcript; returns the transcript as a dictionary."""
-        out = ctypes.c_void_p()
-        try:
-            with self.interruptible(), self.telling():
-                function(ctypes.byref(out))
-            if self.error is not None:
-                raise self.error
-            return _transcript(ctypes.cast(out, ctypes.POINTER(_abi.kvik_transcript)).contents)
-        finally:
-            lib.kvik_transcript_free(out)
+        out = owned("kvik_transcript_free")
+        self.interruptibly(lambda: function(ctypes.byref(out)))
+        return _transcript(ctypes.cast(out, ctypes.POINTER(_abi.kvik_transcript)).contents)
 
 
 def _text(value: Optional[bytes]) -> str:

@@ -16,7 +16,7 @@ from typing import Any, Dict, Iterator, List, Optional
 import numpy as np
 
 from . import _abi
-from ._lib import address, call, encode, field_kinds, fits, lib, sized
+from ._lib import address, call, encode, field_kinds, fits, lib, owned, sized
 from .errors import BusyError, LimitError, OutOfMemoryError, adopt_torch
 from .utils.logging import notice
 
@@ -126,23 +126,17 @@ class ModelHandle:
     def __init__(self, path: str, quantize: Optional[str] = None) -> None:
         self.path, self.quantize = path, quantize
         self.pid = os.getpid()
-        pointer = ctypes.c_void_p()
+        self.pointer = owned("kvik_model_close")
         said: List[str] = []
         tell = _abi.kvik_on_notice(lambda ctx, text: said.append((text or b"").decode("utf-8", "replace")))
         options = sized(_abi.kvik_model_options, quantize=encode(quantize), on_notice=tell)
-        call("kvik_model_open_with", encode(path), ctypes.byref(options), ctypes.byref(pointer))
-        self.pointer = pointer
+        call("kvik_model_open_with", encode(path), ctypes.byref(options), ctypes.byref(self.pointer))
         for text in said:
             notice(text)
         self._lock = threading.Lock()
         self._idle: List["Store"] = []  # the newest last
         with _open_lock:
             _open.add(self)
-
-    def __del__(self) -> None:
-        pointer = self.__dict__.pop("pointer", None)
-        if pointer and lib is not None:
-            lib.kvik_model_close(pointer)
 
     @property
     def layers(self) -> int:
@@ -207,15 +201,9 @@ class Store:
     def __init__(self, model: ModelHandle, settings: Settings) -> None:
         self.model, self.settings, self.pid = model, settings, os.getpid()
         self.lock = threading.RLock()
-        pointer = ctypes.c_void_p()
+        self.pointer = owned("kvik_cache_close")
         with budgeted():
-            call("kvik_cache_open", model.pointer, ctypes.byref(settings.struct()), ctypes.byref(pointer))
-        self.pointer = pointer
-
-    def __del__(self) -> None:
-        pointer = self.__dict__.pop("pointer", None)
-        if pointer and lib is not None:
-            lib.kvik_cache_close(pointer)
+            call("kvik_cache_open", model.pointer, ctypes.byref(settings.struct()), ctypes.byref(self.pointer))
 
     @contextmanager
     def locked(self) -> Iterator["Store"]:
@@ -235,8 +223,8 @@ class Store:
 class Batch:
     """A padded batch of sequences (`kvik_batch`) in a store.  Its columns are what get_seq_length counts."""
 
-    def __init__(self, store: Store, pointer: ctypes.c_void_p) -> None:
-        self.store, self.pointer = store, pointer
+    def __init__(self, store: Store) -> None:
+        self.store, self.pointer = store, owned("kvik_batch_close")
 
     @classmethod
     def open(cls, model: ModelHandle, settings: Settings, rows: int) -> "Batch":
@@ -244,10 +232,10 @@ class Batch:
         wanted = rows
         for _ in range(_KEEP + 2):
             with model.using(settings, wanted) as store:
-                pointer = ctypes.c_void_p()
+                batch = cls(store)
                 try:
-                    call("kvik_batch_open", store.pointer, rows, ctypes.byref(pointer))
-                    return cls(store, pointer)
+                    call("kvik_batch_open", store.pointer, rows, ctypes.byref(batch.pointer))
+                    return batch
                 except LimitError:  # full of other caches: a new store has room
                     model.forget(store)
                     if not settings.cache_memory:
@@ -257,21 +245,17 @@ class Batch:
     @classmethod
     def of(cls, store: Store, seqs: Any, n: int, mask: Optional[np.ndarray]) -> "Batch":
         """Makes a batch of sequences, which it then owns; drops them if that fails."""
-        pointer = ctypes.c_void_p()
+        batch = cls(store)
         mask = None if mask is None else np.ascontiguousarray(mask, np.uint8)
         try:
             call("kvik_batch_of", store.pointer, seqs, n, address(mask), 0 if mask is None else mask.shape[1],
-                 ctypes.byref(pointer))
+                 ctypes.byref(batch.pointer))
         except BaseException:
-            for i in range(n):
-                lib.kvik_cache_drop(store.pointer, seqs[i])
+            if not batch.pointer:  # else a handler of a signal has raised after the call
+                for i in range(n):
+                    lib.kvik_cache_drop(store.pointer, seqs[i])
             raise
-        return cls(store, pointer)
-
-    def __del__(self) -> None:
-        pointer = self.__dict__.pop("pointer", None)
-        if pointer and lib is not None:
-            lib.kvik_batch_close(pointer)
+        return batch
 
     @property
     def rows(self) -> int:

@@ -7,7 +7,7 @@ import numpy as np
 
 from . import hub
 from ._arrays import integers, is_torch, like, tensors, to_numpy, want_torch
-from ._lib import address, call, encode, lib, view
+from ._lib import address, call, encode, lib, owned, view
 from .batch_encoding import BatchEncoding
 from .errors import KvikError, UnsupportedError
 from .tokenizer_chats import Chats
@@ -55,9 +55,8 @@ class PreTrainedTokenizer(Vocabulary, Chats):
                               "split_special_tokens")  # what a copy opens its files with
 
     def __init__(self, path: str, **kwargs: Any) -> None:
-        handle = ctypes.c_void_p()
-        call("kvik_tokenizer_open", encode(path), ctypes.byref(handle))
-        self._handle = handle
+        self._handle = owned("kvik_tokenizer_close")
+        call("kvik_tokenizer_open", encode(path), ctypes.byref(self._handle))
         self.name_or_path = path
         self.init_kwargs = read_object(path, "tokenizer_config.json")
         usual = {"padding_side": "left" if self.init_kwargs.get("tokenizer_class") in _LEFT else "right", "truncation_side": "right"}
@@ -88,11 +87,6 @@ class PreTrainedTokenizer(Vocabulary, Chats):
             from .processing import WhisperTokenizer
             return WhisperTokenizer(path, **kwargs)
         return found
-
-    def __del__(self) -> None:
-        handle = self.__dict__.pop("_handle", None)
-        if handle and lib is not None:
-            lib.kvik_tokenizer_close(handle)
 
     def __reduce__(self) -> Any:
         kept = (*self._kept, *(("add_bos_token", "add_eos_token") if self._framed else ()))

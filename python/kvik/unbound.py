@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Optional, Tuple
 import numpy as np
 
 from . import _abi
-from ._lib import address, call, lib, sized, view
+from ._lib import address, call, owned, sized, view
 from .errors import LostError
 from .store import Settings, budgeted
 
@@ -26,15 +26,9 @@ class Unbound:
         self.settings, self.n_layers, self.kinds = settings, n_layers, kinds
         self.blank: Dict[int, int] = {}  # tokens of layers that had zeros from fill(): a crop below would show them
         names = (ctypes.c_char_p * n_layers)(*(k.encode() for k in kinds)) if kinds else None
-        pointer = ctypes.c_void_p()
+        self.pointer = owned("kvik_cache_close")
         call("kvik_cache_open_unbound", ctypes.byref(settings.struct()), n_layers,
-             ctypes.cast(names, ctypes.c_void_p) if names else None, ctypes.byref(pointer))
-        self.pointer = pointer
-
-    def __del__(self) -> None:
-        pointer = self.__dict__.pop("pointer", None)
-        if pointer and lib is not None:
-            lib.kvik_cache_close(pointer)
+             ctypes.cast(names, ctypes.c_void_p) if names else None, ctypes.byref(self.pointer))
 
     def update(self, layer: int, keys: np.ndarray, values: np.ndarray, dtype: str) -> Tuple[np.ndarray, np.ndarray]:
         """Appends rows [batch][heads][n][dim] to a layer; returns copies of the keys and values to attend to."""

@@ -192,10 +192,13 @@ class Call:
         raise AssertionError
 
     def _finish(self, code: Callable[[Any], Any], callbacks: Callbacks) -> Result:
-        out = ctypes.c_void_p()
-        with callbacks.telling():
-            code(ctypes.byref(out))
-        result = Result(out)
+        result = Result()
+        try:
+            code(ctypes.byref(result.pointer))
+        except Exception:
+            if callbacks.error is not None:
+                raise callbacks.error from None
+            raise
         if callbacks.error is not None:
             for row in result.rows():
                 row.seq = 0 if self.past is not None else row.seq

@@ -1,9 +1,7 @@
 """Callbacks of a call into the library: what they raise, signals that arrive in them, and the hooks of generate()."""
-import signal
 import sys
 import threading
-from contextlib import contextmanager
-from typing import Any, Callable, Iterator, List, Optional, Tuple
+from typing import Any, Callable, List, Optional, Tuple
 
 import numpy as np
 
@@ -15,58 +13,47 @@ from .stopping_criteria import is_true
 
 
 class Interruptible:
-    """The callbacks of a call: an exception in one of them is kept in ``error``, ends the call, and is raised after it."""
+    """The callbacks of a call: an exception in one of them is kept in ``error``, ends the call, and is raised after it.
+
+    Python runs signal handlers where a callback is entered, before its first statement.  ctypes gives what is raised there,
+    a KeyboardInterrupt too, to sys.unraisablehook, and the call would go on.  In a `with`, the hook keeps it for the end.
+    """
 
     error: Optional[BaseException] = None
+    _before: Optional[Callable[[Any], Any]] = None  # the program's hook
 
-    @contextmanager
-    def telling(self) -> Iterator[None]:
-        """Raises what a callback has raised in place of the error with which the library then ended the call."""
-        try:
-            yield
-        except Exception:
-            if self.error is not None:
-                raise self.error from None
-            raise
+    def interruptibly(self, function: Callable[[], Any]) -> Any:
+        """Calls a function that calls the library.  Raises what a callback has raised in place of the library's error.
 
-    @contextmanager
-    def interruptible(self) -> Iterator[None]:
-        """Keeps what signal handlers raise in a callback for the time of a `with`, and raises it at the end.
-
-        Python runs signal handlers where a callback is entered, before its first statement.  ctypes gives what is raised
-        there to sys.unraisablehook, and the call would go on.  Ctrl-C is noted and not raised there.  A second Ctrl-C raises
-        at once, for callbacks of the program that hang.
+        A handler of a signal may raise at any instruction, also before the first of __exit__, and leave the hook.  Then the
+        hook is put back here.  One that two such exceptions leave does no harm: it hands everything else to the program's.
         """
-        if threading.current_thread() is not threading.main_thread():  # the only one that runs handlers
-            yield
-            return
-        before = sys.unraisablehook
-
-        def keep(dropped: Any) -> None:
-            place = dropped.exc_traceback
-            if place is None or place.tb_frame.f_locals.get("self") is not self:
-                before(dropped)
-            elif self.error is None:
-                self.error = dropped.exc_value
-
-        def note(number: int, frame: Any) -> None:
-            if isinstance(self.error, KeyboardInterrupt):
-                signal.default_int_handler(number, frame)
-            self.error = KeyboardInterrupt()
-
-        usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        sys.unraisablehook = keep
-        if usual:
-            signal.signal(signal.SIGINT, note)
         try:
-            yield
+            with self:
+                return function()
         finally:
-            if usual:
-                signal.signal(signal.SIGINT, signal.default_int_handler)
-            if sys.unraisablehook is keep:  # the program may have set another one in a callback
-                sys.unraisablehook = before
-        if self.error is not None:
-            raise self.error
+            self._restore()
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is threading.main_thread():  # the only one that runs handlers
+            self._before = sys.unraisablehook
+            sys.unraisablehook = self._take
+
+    def __exit__(self, kind: Any, raised: Optional[BaseException], place: Any) -> None:
+        self._restore()
+        if self.error is not None and (raised is None or isinstance(raised, Exception)):
+            raise self.error from None
+
+    def _restore(self) -> None:
+        if self._before is not None and sys.unraisablehook == self._take:  # the program may have set another one in a callback
+            sys.unraisablehook = self._before
+
+    def _take(self, dropped: Any) -> None:
+        place = dropped.exc_traceback
+        if place is None or place.tb_frame.f_locals.get("self") is not self:
+            (self._before or sys.__unraisablehook__)(dropped)
+        elif self.error is None:
+            self.error = dropped.exc_value
 
 
 class Callbacks(Interruptible):
@@ -144,7 +131,10 @@ class Callbacks(Interruptible):
     def _stops(self, ctx: Any, row: int, ids: int, n: int) -> bool:
         try:
             tokens, _ = self._inputs(ids, n, None, 0)
-            return any(is_true(criterion(tokens, None)) for criterion in self.criteria)
+            for criterion in self.criteria:  # no generator: it would make another exception of a StopIteration
+                if is_true(criterion(tokens, None)):
+                    return True
+            return False
         except BaseException as e:  # noqa: BLE001
             self.error = self.error or e
             return True

@@ -13,7 +13,7 @@ import numpy as np
 
 from .. import _abi
 from .._arrays import integers, is_torch, like, to_numpy
-from .._lib import address, call, lib, sized
+from .._lib import address, call, owned, sized
 from ..utils.logging import notice
 from .options import Options
 
@@ -62,14 +62,8 @@ class _Sampler:
     def __init__(self, values: Dict[str, Any], vocab: int) -> None:
         self.vocab, self.lock = vocab, threading.Lock()
         options = Options(None, values)
-        pointer = ctypes.c_void_p()
-        call("kvik_sampler_open", ctypes.byref(options.struct), vocab, None, ctypes.byref(pointer))
-        self.pointer = pointer
-
-    def __del__(self) -> None:
-        pointer = self.__dict__.pop("pointer", None)
-        if pointer and lib is not None:
-            lib.kvik_sampler_close(pointer)
+        self.pointer = owned("kvik_sampler_close")
+        call("kvik_sampler_open", ctypes.byref(options.struct), vocab, None, ctypes.byref(self.pointer))
 
     def scores(self, ids: np.ndarray, n_prompt: int, scores: np.ndarray, keep: int) -> np.ndarray:
         """Returns the scores of a row after the processor."""

@@ -7,7 +7,7 @@ import numpy as np
 
 from .. import _abi
 from .._arrays import is_torch, to_numpy
-from .._lib import call, encode, lib
+from .._lib import call, encode, owned
 from ..store import CACHE_NAMES, ModelHandle
 
 
@@ -15,18 +15,12 @@ class Options:
     """A kvik_generation with the options of one call."""
 
     def __init__(self, model: Optional[ModelHandle], values: Dict[str, Any]) -> None:
-        self.struct = _abi.kvik_generation()
-        self.ready = False
+        self.struct = owned("kvik_generation_done", _abi.kvik_generation)
         call("kvik_generation_init_sized", ctypes.byref(self.struct), ctypes.sizeof(self.struct),
              model.pointer if model else None)
-        self.ready = True
         given = {k: _plain(k, v) for k, v in values.items() if v is not None}
         if given:
             call("kvik_generation_set", ctypes.byref(self.struct), encode(json.dumps(given)))
-
-    def __del__(self) -> None:
-        if self.__dict__.get("ready") and lib is not None:
-            lib.kvik_generation_done(ctypes.byref(self.struct))
 
     def pad(self) -> int:
         """Returns the id that fills rows which have ended."""

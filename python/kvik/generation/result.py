@@ -6,20 +6,19 @@ import numpy as np
 
 from .. import _abi
 from .._arrays import like
-from .._lib import lib, view
+from .._lib import owned, view
 
 
 class Result:
-    """Owns a kvik_result; arrays over its memory keep it alive."""
+    """Owns a kvik_result, which a call makes in its pointer; arrays over its memory keep it alive."""
 
-    def __init__(self, pointer: Any) -> None:
-        self.pointer = pointer
-        self.value = ctypes.cast(pointer, ctypes.POINTER(_abi.kvik_result)).contents
+    def __init__(self) -> None:
+        self.pointer = owned("kvik_result_free")
 
-    def __del__(self) -> None:
-        pointer = self.__dict__.pop("pointer", None)
-        if pointer and lib is not None:
-            lib.kvik_result_free(pointer)
+    @property
+    def value(self) -> Any:
+        """The kvik_result."""
+        return ctypes.cast(self.pointer, ctypes.POINTER(_abi.kvik_result)).contents
 
     def rows(self) -> List[Any]:
         """Returns the rows."""

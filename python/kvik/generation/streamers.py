@@ -7,7 +7,7 @@ from queue import Queue
 from typing import Any, AsyncIterator, Iterator, List, Optional, cast
 
 from .._arrays import integers
-from .._lib import address, check, lib
+from .._lib import address, check, lib, owned
 
 
 _watched = threading.local()  # ids: the streamers whose readers an outer readers_told() of this thread tells
@@ -57,14 +57,9 @@ class TextStreamer(BaseStreamer):
         self._decoder: Optional[ctypes.c_void_p] = None
         self._ids: List[int] = []
 
-    def __del__(self) -> None:
-        decoder = self.__dict__.pop("_decoder", None)
-        if decoder and lib is not None:
-            lib.kvik_decoder_close(decoder)
-
     def _open(self) -> ctypes.c_void_p:
         if self._decoder is None:
-            decoder, handle = ctypes.c_void_p(), getattr(self.tokenizer, "_handle", None)
+            decoder, handle = owned("kvik_decoder_close"), getattr(self.tokenizer, "_handle", None)
             if handle is None:
                 raise TypeError(f"a streamer of kvik needs a tokenizer of kvik, not {type(self.tokenizer).__name__}; take both from "
                                 "one library")

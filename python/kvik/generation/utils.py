@@ -96,8 +96,7 @@ class GenerationMixin:
             callbacks.bar = held.enter_context(Bar("prompt and beams" if g.num_beams > 1 else "prompt", "tokens"))
             if streamer is not None:
                 streamer.put(like(this.begin().astype(np.int64), this.torch))
-            with callbacks.interruptible():
-                out = this.run(callbacks)
+            out = callbacks.interruptibly(lambda: this.run(callbacks))
             if streamer is not None:
                 streamer.end()
             return out
