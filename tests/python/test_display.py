@@ -314,4 +314,4 @@ class Notebook(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)  # the report of all tests names what is skipped

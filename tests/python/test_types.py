@@ -90,4 +90,4 @@ class Types(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)  # the report of all tests names what is skipped
