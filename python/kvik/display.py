@@ -47,6 +47,8 @@ def _reach(group: Dict[str, Any]) -> str:
     """Returns which rows the layers of a group keep."""
     if group.get("kind") == "state":
         return "a state"
+    if group.get("kind") == "frozen":
+        return "rows of the encoder"
     if group.get("sinks"):
         return f"{group['sinks']} sinks and the last {group['window']} rows"
     if group.get("window"):
@@ -58,7 +60,7 @@ def _told(group: Dict[str, Any]) -> str:
     """Returns a sentence about the layers of a group."""
     layers, blocks, tiles = group["layers"], group["blocks"], group["tiles"]
     parts = [f"layer{'s' * (len(layers) != 1)} {_ranges(layers)}: {_reach(group)}",
-             f"{counted(blocks['count'], 'block')} of {group['block_rows']} rows in {bytes_text(blocks['bytes'])}"]
+             f"{counted(blocks['count'], 'block')} of {counted(group['block_rows'], 'row')} in {bytes_text(blocks['bytes'])}"]
     if tiles["count"]:
         parts.append(f"{counted(tiles['count'], (group.get('codec') or 'quantized') + ' tile')} of {group['tile_rows']} in "
                      f"{bytes_text(tiles['bytes'])}")

@@ -78,6 +78,9 @@ class CrossCache(DynamicCache):
         with self._read() as batch:
             return legacy.cross_of_batch(batch)
 
+    def _maps(self) -> List[Dict[str, Any]]:
+        return [{**m, "groups": [g for g in m["groups"] if g["kind"] == "frozen"]} for m in self._own._maps()]
+
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Returns the encoder's rows: those of the row of the batch with the most."""
         if self._batch is not None:

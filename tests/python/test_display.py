@@ -84,6 +84,14 @@ class Caches(unittest.TestCase):
                 del fork
                 self.assertNotIn("of it shared", page(cache).text)
 
+    def test_disk(self):
+        cache = kvik.OffloadedCache(cache_memory="460K", max_sequences=2)
+        model("llama-mha").generate(np.arange(5, 205)[None], past_key_values=cache, max_new_tokens=4)
+        shown = page(cache)
+        self.assertIn("d", letters(shown.pre[0]))
+        self.assertIn(" KiB on disk", shown.text)
+        self.assertRegex(str(cache.memory()), r"on disk +[0-9.]+ KiB")
+
     def test_long_map(self):
         """A letter stands for several blocks, and the title of a piece names its tokens."""
         text = "e" * 900 + "d" * 97 + "ro"
@@ -107,7 +115,10 @@ class Caches(unittest.TestCase):
         pair = t5(input_ids=IDS[:, :6], decoder_input_ids=[[0, 1]]).past_key_values
         self.assertIn("6 rows of the encoder", page(pair).text)
         self.assertIn("2 tokens", page(pair).text)
-        page(pair.cross_attention_cache)
+        self.assertEqual(len(page(pair).pre), 2)
+        shown = page(pair.cross_attention_cache)
+        self.assertIn("rows of the encoder, 1 block of 16 rows", shown.text)
+        self.assertEqual(len(shown.pre), 1)
 
     def test_batch(self):
         cache = kvik.DynamicCache()

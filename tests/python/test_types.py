@@ -1,5 +1,7 @@
 """Type checkers: the package passes mypy --strict, mypy and pyright find every mistake of types/wrong.py and none elsewhere, and
 what the package says of options and classes is what the tables of the library say."""
+import ast
+import inspect
 import json
 import os
 import shutil
@@ -11,7 +13,7 @@ from importlib.util import find_spec
 
 import numpy as np
 
-from common import ROOT
+from common import ROOT, kvik
 
 PACKAGE = os.path.join(ROOT, "python")
 TYPES = os.path.join(ROOT, "tests", "python", "types")
@@ -56,6 +58,22 @@ def marked(path):
         return {i for i, line in enumerate(f, 1) if "# mistake:" in line}
 
 
+def keys(name):
+    """Returns the keys of a typed dictionary of the package's stubs, with those of its bases."""
+    known = {}
+    for file in ("_options.pyi", "_typing.pyi"):
+        with open(os.path.join(PACKAGE, "kvik", file), encoding="utf-8") as f:
+            known.update({n.name: n for n in ast.parse(f.read()).body if isinstance(n, ast.ClassDef)})
+    bases = [b.id for b in known[name].bases if b.id in known]
+    return {n.target.id for n in known[name].body if isinstance(n, ast.AnnAssign)}.union(*map(keys, bases))
+
+
+def parameters(function):
+    """Returns the names of a method's parameters, without self and the rest."""
+    found = inspect.signature(function).parameters.values()
+    return {p.name for p in found if p.name != "self" and p.kind is not p.VAR_KEYWORD}
+
+
 def programs(folder):
     """Returns the programs of a folder."""
     return [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if name.endswith(".py")]
@@ -67,6 +85,23 @@ class Types(unittest.TestCase):
     def test_tables(self):
         out, code = run([sys.executable, os.path.join(ROOT, "scripts", "make-python-types.py"), "--check"])
         self.assertEqual((out, code), ("", 0))
+
+    def test_arguments(self):
+        """What calls take besides options is declared as the functions have it."""
+        model, speech = kvik.model, kvik.speech
+        text = kvik.PreTrainedModel
+        told = keys("ForwardArguments") | {"input_ids", "attention_mask", "past_key_values", "return_dict"}
+        self.assertEqual(told, parameters(text.forward) | {*model._FORWARD_IGNORED, "num_logits_to_keep"})
+        self.assertEqual(keys("OpenArguments"), model._OPEN_TAKES)
+        told = keys("Seq2SeqArguments") | {"input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask",
+                                           "encoder_outputs", "past_key_values", "return_dict"}
+        self.assertEqual(told, parameters(kvik.seq2seq.Seq2SeqModel.forward))
+        self.assertEqual(keys("EncodeArguments"), {*kvik.tokenization._TAKES})
+        named = {"inputs", "generation_config", "logits_processor", "stopping_criteria", "return_dict_in_generate"}
+        self.assertLessEqual(parameters(text.generate), keys("GenerateArguments") | named)
+        own = parameters(speech.SpeechSeq2SeqModel.generate)
+        self.assertLessEqual(own, keys("SpeechArguments") | named | {"input_features", "return_segments", "return_token_timestamps"})
+        self.assertLessEqual({*speech._OF_SPEECH, *speech._BEAMS} - {"is_multilingual"}, keys("TranscribeArguments"))
 
     @unittest.skipUnless(MYPY[0], "mypy is not installed")
     def test_mypy(self):
