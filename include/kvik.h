@@ -29,7 +29,7 @@
  * - The library never prints, exits or aborts.  It writes no file whose path you did not give it, except the spill
  *   file of an offloaded cache, and what it keeps in $XDG_CACHE_HOME/kvik (or ~/.cache/kvik) for later runs: digests
  *   of weights (see kvik_model_verify), compiled vocabularies and quantized weights.  You can remove these at any
- *   time.  A home that is not there is not made; then nothing is kept.
+ *   time.  kvik does not make a home directory: where there is none, nothing is kept.
  * - Close and free in any order.  A model or cache that a cache, a batch, a request or a running call still uses lives
  *   until its user is closed or returns.  Functions that close or free take NULL and do nothing.
  * - A call with a closed handle is KVIK_ARG and closing it again does nothing, as long as no other memory has taken its
@@ -235,7 +235,7 @@ KVIK_API int kvik_model_open_with(const char *path, const kvik_model_options *op
  * of cache per token and codec, and the sampling values that a GGUF file recommends.  Free *json with kvik_free. */
 KVIK_API int kvik_model_describe(const kvik_model *m, char **json);
 /* Describes the files of a model as JSON, without loading it: format, name, architecture and whether this build runs
- * it, bytes and types of the weights.  Free *json with kvik_free. */
+ * it, bytes of the weights and of the files, types of the weights.  Free *json with kvik_free. */
 KVIK_API int kvik_model_peek(const char *path, char **json);
 /* Describes every cache strategy for this model as JSON: its properties, bytes per token, and bytes at the full
  * context.  Free *json with kvik_free. */
@@ -389,7 +389,8 @@ struct kvik_cache_config {
     /* Memory limit of the cache, in bytes, its tokens and tables included; the cache never exceeds it.  0: enough for
      * max_sequences of max_cache_len tokens, at most half of the machine's memory; when offloaded, enough to stream. */
     uint64_t cache_memory;
-    /* Limit of sequences that exist at once.  0: 64. */
+    /* Limit of sequences and batch rows that one call computes at once.  0: 64.  Three times as many can exist, because
+     * a call also makes those that it computes with and those that it returns. */
     uint32_t max_sequences;
     /* Limit of tokens in one forward step; longer prompts take several.  0: 512, or fewer where rows stream from
      * disk. */
@@ -450,7 +451,7 @@ typedef struct kvik_usage {
     uint64_t tokens;
     /* Prompt tokens that the last kvik_generate took from the cache. */
     uint64_t reused;
-    /* Counts since the cache was opened: forks, rows copied on write, tiles quantized, snapshots evicted. */
+    /* Counts since the cache was opened: forks, rows copied on write, groups of rows quantized, snapshots evicted. */
     uint64_t forks, rows_copied, seals, evictions;
     /* Set aside for sequences and not yet in use. */
     uint64_t reserved;

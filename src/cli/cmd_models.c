@@ -52,6 +52,7 @@ static void describe(json_t *o)
         return;
     }
     json_object_set(o, "bytes", json_object_get(about, "bytes"));
+    json_object_set(o, "file_bytes", json_object_get(about, "file_bytes"));
     json_object_set(o, "architecture", json_object_get(about, "architecture"));
     json_object_set(o, "supported", json_object_get(about, "supported"));
     json_object_set_new(o, "quantization", quantization(about));
@@ -126,7 +127,7 @@ static void put(const json_t *list)
     puts("PATH");
     json_array_foreach(list, i, o)
     {
-        uint64_t bytes = (uint64_t)json_integer_value(json_object_get(o, "bytes"));
+        uint64_t bytes = (uint64_t)json_integer_value(json_object_get(o, "file_bytes"));
         put_padded(text(o, "name"), width[0]);
         printf("%10s  ", bytes ? bytes_text(bytes, size) : "-");
         put_padded(text(o, "architecture"), width[1]);

@@ -51,7 +51,7 @@ void report_cache(const struct session *s, const kvik_usage *u, const kvik_resul
     fputc('\n', stderr);
     fprintf(
         stderr,
-        "       %llu prompt token%s reused, %llu fork%s, %llu row%s copied, %llu tile%s quantized, %llu eviction%s\n",
+        "       %llu prompt token%s reused, %llu fork%s, %llu row%s copied, %llu group%s of rows quantized, %llu eviction%s\n",
         (unsigned long long)reused, plural(reused), (unsigned long long)u->forks, plural(u->forks),
         (unsigned long long)u->rows_copied, plural(u->rows_copied), (unsigned long long)u->seals,
         plural(u->seals), (unsigned long long)u->evictions, plural(u->evictions));

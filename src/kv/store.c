@@ -523,10 +523,11 @@ static int pool_check(const struct kv *kv, const struct kv_config *c)
     if (kv->pool >= first + kv->fixed + staging_bytes(kv)) return 0;
     return ERR(
         LIMIT,
-        "cache: the limit of %s is too small. %s are needed: one block for each of %u sequence%s%s "
-        "and %s of metadata; raise cache_memory, or lower the number of sequences",
+        "cache: the limit of %s is too small. %s are needed: one block for each of %u sequence%s, two "
+        "for each of max_sequences,%s and %s of metadata; raise cache_memory, or lower the number of "
+        "sequences",
         bytes_text(kv->pool, limit), bytes_text(kv_open_bytes(c), least), kv->lanes,
-        kv->lanes == 1 ? "" : "s", kv->stream.half ? ", the staging area" : "",
+        kv->lanes == 1 ? "" : "s", kv->stream.half ? " the staging area" : "",
         bytes_text(kv->fixed + kv->lanes * 2 * meta_unit(kv, 1), tables));
 }
 

@@ -42,9 +42,9 @@ run generate "$llama" --input-ids $ids --verbose
 check "dynamic: nothing is reserved" sh -c "! grep -q 'reserved' '$work/err'"
 
 run generate "$llama" --input-ids $ids --cache-implementation quantized --cache-config '{"q_group_size": 8}' --cache-report
-check "quantized: the report names tiles" err_has ', [1-9][0-9]* tiles quantized, '
+check "quantized: the report counts what was quantized" err_has ', [1-9][0-9]* groups of rows quantized, '
 run generate "$llama" --input-ids $ids --cache-memory 10
-refused "a limit of 10 bytes: both numbers have units" 1 'the limit of 10 B is too small. [0-9.]* KiB are needed: one block'
+refused "a limit of 10 bytes: both numbers have units" 1 'the limit of 10 B is too small. [0-9.]* KiB are needed: one block for each of 2 sequences, two for each of max_sequences, and'
 run generate "$llama" --input-ids $ids --json --cache-implementation quantized --cache-config '{"q_group_size": 8}'
 check "quantized: exit 0" status 0
 check "quantized: rows were quantized" json "o['cache']['seals'] > 0"

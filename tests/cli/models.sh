@@ -141,7 +141,7 @@ check "models: no escape reaches the terminal" sh -c "! grep -q '$(printf '\033'
 check "models: data sets are not listed" sh -c "! grep -q datasets '$work/out'"
 run models --json
 check "models --json" status 0
-check "--json: a model" json "[m for m in o if m['name'] == 'org/safe'][0].items() >= {'cache': 'hub', 'architecture': 'llama', 'supported': True, 'quantization': 'f32', 'bytes': 616192}.items()"
+check "--json: a model" json "[m for m in o if m['name'] == 'org/safe'][0].items() >= {'cache': 'hub', 'architecture': 'llama', 'supported': True, 'quantization': 'f32', 'bytes': 616192, 'file_bytes': 619256}.items()"
 check "--json: reasons" json "all('no' in [m for m in o if m['name'] == n][0]['error'] or [m for m in o if m['name'] == n][0]['error'] for n in ('empty.gguf', 'dangling.gguf', 'pipe.gguf', 'org/partial', 'org/pickle'))"
 check "--json: every path is there or has an error" json "all('error' in m or __import__('os').path.exists(m['path']) for m in o)"
 names=$(python3 -c 'import json, sys; print(" ".join(m["name"] for m in json.load(open(sys.argv[1])) if "error" not in m and m["supported"] and m["name"].isprintable()))' "$work/out")
