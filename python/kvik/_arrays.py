@@ -75,11 +75,21 @@ def integers(value: Any, what: str, dtype: Any = np.int32) -> np.ndarray:
     return np.ascontiguousarray(array, dtype)
 
 
+def _even(value: Any, what: str) -> np.ndarray:
+    """Returns rows as an array; raises ValueError for rows of different lengths."""
+    if isinstance(value, (list, tuple)):
+        lengths = {len(row) for row in value if hasattr(row, "__len__")}
+        if len(lengths) > 1:
+            raise ValueError(f"{what} has rows of {min(lengths)} to {max(lengths)} entries; pad them to one length, with an "
+                             "attention_mask: tokenizer(texts, padding=True, return_tensors=\"np\") returns both")
+    return to_numpy(value)
+
+
 def ids_2d(value: Any, what: str = "input_ids") -> np.ndarray:
     """Returns token ids as int32 [rows][n].  One row may come without its dimension."""
     if hasattr(value, "keys"):
         raise TypeError(f"{what} is a mapping with {', '.join(map(str, value))}; unpack it with two stars: model(**inputs)")
-    ids = to_numpy(value)
+    ids = _even(value, what)
     if ids.ndim == 1:
         ids = ids[None]
     if ids.ndim != 2 and ids.dtype.kind not in "US":
@@ -91,7 +101,7 @@ def mask_2d(value: Any) -> Optional[np.ndarray]:
     """Returns an attention mask as uint8 [rows][columns]; None for none."""
     if value is None:
         return None
-    mask = to_numpy(value)
+    mask = _even(value, "attention_mask")
     if mask.ndim == 1:
         mask = mask[None]
     if mask.ndim != 2:

@@ -32,8 +32,14 @@ def _context(config: Any) -> Optional[int]:
 
 
 class DynamicCache(Cache):
-    """Grows with the text.  Layers with a window keep what their next token sees.
+    """Keeps the keys and values of a text, so that model.generate() and model() compute new tokens alone.
 
+    ``cache = DynamicCache()``, then ``model.generate(ids, past_key_values=cache)``: the next call with a longer text that begins
+    alike goes on from it.  ``copy.deepcopy(cache)`` or ``cache.fork()`` shares it, ``cache.crop(n)`` cuts it to n tokens,
+    ``cache.save(path)`` keeps it on disk, ``cache.memory()`` tells its bytes, ``cache.get_seq_length()`` its tokens, and
+    ``cache.reset()`` empties it.  It grows with the text; layers with a window keep what their next token sees.
+
+    cache_memory: a limit, such as "64M"; on_full="offload" then moves to disk what is beyond it.
     offloading: full pages live on disk and stream through memory layer by layer; offload_only_non_sliding leaves layers
     with a window in memory.  ddp_cache_data: an iterable of (keys, values) per layer to begin with.
     """

@@ -229,6 +229,8 @@ class Cache(Layers):
         For models that are written elsewhere.  Takes numpy arrays or torch tensors and returns the same, in the dtype that
         was given.  Positions follow from the order; ``cache_position`` in cache_kwargs is not needed.
         """
+        if not hasattr(layer_idx, "__index__"):
+            raise ArgumentError(f"layer_idx is {layer_idx!r}; expected the whole number of a layer, from 0")
         torch = is_torch(key_states)
         dtype = dtype_name(key_states.dtype) or "float32"
         keys, values = to_numpy(key_states, np.float32), to_numpy(value_states, np.float32)

@@ -253,6 +253,7 @@ class PreTrainedTokenizer(Vocabulary, Chats):
         if wanted.special:
             columns["special_tokens_mask"] = [row.added() for row in rows]
         lengths = [len(row) for row in columns["input_ids"]]
+        fit.advise(lengths)
         width = fit.width(columns["input_ids"])
         encodings = [self._placed(row, wanted.plain) for row in rows] if wanted.offsets else None
         if encodings is not None:

@@ -1,6 +1,8 @@
 """Rows of tokens: what a call gives, what is cut from it, what the tokenizer adds, and the padding."""
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
+from .utils.logging import notice
+
 _TRUNCATIONS = {True: "longest_first", False: None, None: None, "do_not_truncate": None, "longest_first": "longest_first",
                 "only_first": "only_first", "only_second": "only_second"}
 _ENDLESS = 10**20  # from here on model_max_length means that no length is known, as in Transformers
@@ -93,6 +95,10 @@ class Fit:
             raise ValueError(f"stride is {stride}; expected 0 or more")
         if max_length is not None and truncation is None and padding is False:
             truncation = True  # as in Transformers: a length alone cuts
+        if max_length is not None and padding is True and not _TRUNCATIONS[truncation]:
+            notice(f"max_length={max_length} has no effect with padding=True and without truncation; set truncation=True to cut, or "
+                   "padding=\"max_length\" to pad to it")
+        self._told = max_length is not None  # a length of the call: it knows what it does
         self._tokenizer, self._cut, self._pad = tokenizer, _TRUNCATIONS[truncation], _STRATEGIES[padding]
         if max_length is None and tokenizer.model_max_length < _ENDLESS and (self._cut or self._pad == "max_length"):
             max_length = tokenizer.model_max_length
@@ -103,6 +109,12 @@ class Fit:
         self._cut_left = one_side("truncation_side", tokenizer.truncation_side) == "left"
         if self._cut and self._pad and pad_to_multiple_of and max_length is not None and max_length % pad_to_multiple_of:
             raise ValueError(f"truncation to {max_length} tokens, and padding to a multiple of {pad_to_multiple_of}, exclude each other")
+
+    def advise(self, lengths: Sequence[int]) -> None:
+        """Gives a notice for rows that are longer than the model's texts may be."""
+        most = self._tokenizer.model_max_length
+        if not self._told and max(lengths, default=0) > most > 0:
+            notice(f"a text has {max(lengths)} tokens, the model's texts at most {most} (model_max_length); set truncation=True to cut it")
 
     # -- cutting
 

@@ -67,10 +67,12 @@ static int judge(const struct kvik_batch *b, const kvik_inputs *in, bool *append
                    in->width, in->n, past, in->n, past + in->n);
     if (sink_crop(b, in->n)) return 0;
     if (in->n < past)
-        return ERR(ARG,
-                   "%u ids for a batch of %u cached columns are not the whole text; new ids need "
-                   "an attention mask of %u columns (or crop the batch first)",
-                   in->n, past, past + in->n);
+        return ERR(
+            ARG,
+            "%u ids for a batch of %u cached columns are not the whole text; give all %u ids, "
+            "the cached ones first, or the new ids with an attention mask of %u columns; to "
+            "begin another text, reset the cache or crop it first",
+            in->n, past, past + in->n, past + in->n);
     for (uint32_t i = 0; !mask && i < b->rows; i++) {
         uint32_t at = departs(b, in, i);
         if (at < past)

@@ -14,6 +14,7 @@ from ..errors import ArgumentError, LimitError, UnsupportedError
 from ..outputs import (GenerateBeamDecoderOnlyOutput, GenerateBeamEncoderDecoderOutput, GenerateDecoderOnlyOutput,
                        GenerateEncoderDecoderOutput)
 from ..store import Batch, Settings, Store, settings_of
+from .advice import advise_batch, advise_options
 from .callbacks import Callbacks
 from .configuration_utils import merged
 from .logits_process import settle
@@ -88,6 +89,7 @@ class Call:
         if self.seq2seq and self.past is not None:  # the rows then come back with their sequences
             values = {**values, "return_dict_in_generate": True}
         self.options = Options(model._handle, seeded(values))
+        self._advise(values, merged(None, generation_config, kwargs))
         if any(self.shown.values()) and self.embeds is not None:
             raise UnsupportedError("output_attentions and output_hidden_states of generate() need input_ids; forward() shows what "
                                    "inputs_embeds give")
@@ -95,6 +97,12 @@ class Call:
             raise UnsupportedError("output_attentions and output_hidden_states of beams: kvik does not keep what dropped beams "
                                    "saw; use them without num_beams, or call forward() with the sequences")
         self.settings = self._settings(own)
+
+    def _advise(self, values: Dict[str, Any], given: Dict[str, Any]) -> None:
+        prompt = self.columns()
+        advise_options(given, self.options.struct, prompt, self.options.new_tokens(prompt), self.embeds is None or bool(self.ids.size))
+        if not self.seq2seq and self.embeds is None:
+            advise_batch(self.ids, self.mask, values.get("pad_token_id"), values.get("eos_token_id"))
 
     def _take_embeds(self, ids: Any) -> Any:
         """Takes embeddings in place of a prompt's ids, and returns the ids beside them, which may be none."""

@@ -8,6 +8,7 @@ import numpy as np
 from .. import _abi
 from .._arrays import is_torch, to_numpy
 from .._lib import call, encode, owned
+from ..errors import ArgumentError
 from ..store import CACHE_NAMES, ModelHandle
 
 
@@ -42,12 +43,24 @@ class Options:
         return int(rows * (width + (each if g.guidance_scale != 1 else 0)))
 
 
+def _prompt(value: Any) -> Any:
+    """Returns the ids of a negative prompt: a list, or one row [1][n]."""
+    if isinstance(value, (str, bytes, int)) or not hasattr(value, "__getitem__") or hasattr(value, "keys"):
+        raise ArgumentError(f"negative_prompt_ids is {str(value)[:60]!r} of type {type(value).__name__}; expected token ids, [n] or [1, n]"
+                            + (": give its input_ids" if hasattr(value, "keys") else ""))
+    if not len(value) or not isinstance(value[0], (list, tuple)):
+        return value
+    if any(row != value[0] for row in value):
+        raise ArgumentError(f"negative_prompt_ids has {len(value)} rows that differ; expected one row, for all prompts")
+    return value[0]
+
+
 def _plain(name: str, value: Any) -> Any:
     """Returns the value of an option as JSON has it."""
     if is_torch(value) or isinstance(value, (np.ndarray, np.generic)):
         value = to_numpy(value).tolist()
-    if name == "negative_prompt_ids" and value and isinstance(value[0], list):
-        value = value[0]
+    if name == "negative_prompt_ids":
+        value = _prompt(value)
     if name == "max_time" and value == 0:
         return 1e-9  # ends after a token, as in Transformers; the library's 0 is no limit
     if name == "sequence_bias" and isinstance(value, dict):
