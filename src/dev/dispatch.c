@@ -43,6 +43,11 @@ uint32_t dev_threads(const struct dev *d)
     return ops(d)->threads(d);
 }
 
+void dev_each(struct dev *d, uint32_t n, dev_task fn, void *ctx)
+{
+    ops(d)->each(d, n, fn, ctx);
+}
+
 int dev_reserve(struct dev *d, const struct dev_limits *lim)
 {
     return ops(d)->reserve(d, lim);

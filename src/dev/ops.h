@@ -28,6 +28,7 @@ enum dev_norm { DEV_RMSNORM, DEV_LAYERNORM, DEV_SOFTMAX };
 typedef void dev_close_fn(struct dev *d);
 typedef const char *dev_isa_fn(const struct dev *d);
 typedef uint32_t dev_threads_fn(const struct dev *d);
+typedef void dev_each_fn(struct dev *d, uint32_t n, dev_task fn, void *ctx);
 typedef int dev_reserve_fn(struct dev *d, const struct dev_limits *lim);
 typedef void *dev_alloc_fn(struct dev *d, size_t n);
 typedef void *dev_mirror_fn(struct dev *d, const void *host, size_t n);
@@ -79,6 +80,7 @@ struct dev_ops {
     dev_close_fn *close;
     dev_isa_fn *isa;
     dev_threads_fn *threads;
+    dev_each_fn *each;
     dev_reserve_fn *reserve;
     dev_alloc_fn *alloc;
     dev_mirror_fn *weights, *mirror, *lend;

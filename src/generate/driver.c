@@ -324,10 +324,31 @@ static void feed(struct driver *d, const struct driver_batch *b)
         told(d->run[i]);
 }
 
+/* True if the run has all logits of its job. */
+static bool computed(const struct run *r)
+{
+    return active(r) && r->pending && r->job.done == r->job.total;
+}
+
+static void decide(void *ctx, uint32_t task)
+{
+    run_decide(((struct driver *)ctx)->run[task]);
+}
+
+/* Lets the threads share the choices of several runs: processors and draws go through the whole vocabulary.  What the caller is
+ * told of them, and all that changes the cache, comes afterwards, run by run. */
+static void decide_ahead(struct driver *d, const struct driver_batch *b)
+{
+    uint32_t k = 0;
+    for (struct run *r = b->first; r; r = r->after)
+        if (computed(r) && run_decides(r)) d->run[k++] = r;
+    if (k > 1) dev_each(d->x->dev, k, decide, d);
+}
+
 static void choose(struct run *r)
 {
     bool running = true;
-    if (!active(r) || !r->pending || r->job.done < r->job.total) return;
+    if (!computed(r)) return;
     job_end(r, false);
     if (r->sharing) {
         share_fed(r);
@@ -381,6 +402,7 @@ int driver_step(struct driver *d, struct driver_batch *b)
         if (e < 0) fail(r, e);
     }
     feed(d, b);
+    decide_ahead(d, b);
     for (struct run *r = b->first; r; r = r->after)
         choose(r);
     leave(b);

@@ -200,9 +200,10 @@ struct gen_row run_text(const struct run *r, uint32_t i)
     return run_view(w, w->ids, w->n, i);
 }
 
-int run_choose(struct run *r, uint32_t i, const float *logits, bool *cancel)
+/* Chooses the next token of row i: sets `next`, or `broken`. */
+static int decide(struct run *r, uint32_t i, const float *logits)
 {
-    const struct row *w = &r->row[i];
+    struct row *w = &r->row[i];
     size_t vocab = r->x->m->vocab;
     uint32_t at =
         w->n - w->n_prompt; /* tokens it has so far: its step, however many are fed at once */
@@ -211,14 +212,39 @@ int run_choose(struct run *r, uint32_t i, const float *logits, bool *cancel)
     TRY(run_keep(r, &r->kept_scores, at, &kept_scores));
     memcpy(r->scores, logits, vocab * sizeof *r->scores);
     if (kept) memcpy(kept + i * vocab, r->scores, vocab * sizeof *kept);
-    if (!run_sound(r, logits)) return run_break(r, i, cancel);
+    w->broken = !run_sound(r, logits);
+    if (w->broken) return 0;
     struct gen_row view = run_text(r, i);
     TRY(run_process(r, &view, r->guide ? logits + r->fed * vocab : NULL, r->scores));
     if (kept_scores) memcpy(kept_scores + i * vocab, r->scores, vocab * sizeof *kept);
-    int32_t id = r->g->do_sample ? gen_sample(r->chain, r->scores, r->g->seed, i, at)
-                                 : gen_argmax(r->scores, (uint32_t)vocab);
-    if (!run_logprobs(r, i, logits, id)) *cancel = true;
-    return run_append(r, i, id, cancel);
+    w->next = r->g->do_sample ? gen_sample(r->chain, r->scores, r->g->seed, i, at)
+                              : gen_argmax(r->scores, (uint32_t)vocab);
+    return 0;
+}
+
+bool run_decides(const struct run *r)
+{
+    /* in the first step the rows of a prompt share its logits; a judge decides drafts one by one */
+    return r->mode->by_logits && r->steps > 0 && !r->job.draft && !r->sharing &&
+           !(r->hooks && r->hooks->logits_processor);
+}
+
+void run_decide(struct run *r)
+{
+    size_t vocab = r->x->m->vocab;
+    for (uint32_t i = 0, k = 0; i < r->n; i++)
+        if (!r->row[i].done) /* after an error run_choose decides again, and tells it */
+            r->row[i].decided = decide(r, i, r->logits + k++ * vocab) == 0;
+}
+
+int run_choose(struct run *r, uint32_t i, const float *logits, bool *cancel)
+{
+    struct row *w = &r->row[i];
+    if (!w->decided) TRY(decide(r, i, logits));
+    w->decided = false;
+    if (w->broken) return run_break(r, i, cancel);
+    if (!run_logprobs(r, i, logits, w->next)) *cancel = true;
+    return run_append(r, i, w->next, cancel);
 }
 
 int run_cancel(struct run *r)

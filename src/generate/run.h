@@ -36,6 +36,9 @@ struct row {
     uint32_t lead;
     bool cut; /* limit is what the context or max_cache_len leaves, less than was asked for */
     bool done;
+    bool decided; /* run_decide has chosen `next` from the logits of the job that is done */
+    bool broken;  /* these logits are not finite */
+    int32_t next;
     bool handed;   /* the caller has taken over `seq` */
     bool orphaned; /* the owner of `given` is closed, so the run drops the sequence */
     enum kvik_finish finish;
@@ -223,7 +226,11 @@ int run_logprobs_begin(struct run *r);
 /* Calls on_pulse where it is wanted and due.  False: the caller wants to stop. */
 bool run_pulse(struct run *r);
 struct gen_row run_text(const struct run *r, uint32_t i); /* row i as processors see it */
-/* Chooses the next token of row i from the logits[vocab] of its last one, and appends it. */
+/* True if run_decide can be called before the mode's `choose`, from another thread: nothing of the caller's takes part. */
+bool run_decides(const struct run *r);
+/* Decides the next tokens of all rows that run, from their logits.  Runs decide beside each other. */
+void run_decide(struct run *r);
+/* Decides the next token of row i from the logits[vocab] of its last one, unless that is done, and appends it. */
 int run_choose(struct run *r, uint32_t i, const float *logits, bool *cancel);
 /* True if a row may be chosen from: its raw logits are finite, or remove_invalid_values replaces them. */
 bool run_sound(const struct run *r, const float *logits);

@@ -286,6 +286,11 @@ static uint32_t h_threads(const struct dev *d)
     return dev_threads(d->cpu);
 }
 
+static void h_each(struct dev *d, uint32_t n, dev_task fn, void *ctx)
+{
+    dev_each(d->cpu, n, fn, ctx);
+}
+
 static int h_reserve(struct dev *d, const struct dev_limits *lim)
 {
     return dev_reserve(d->cpu, lim);
@@ -529,6 +534,7 @@ static void h_delta(struct dev *d, const struct kv_view *v, uint32_t plane,
 static const struct dev_ops table = {.close = h_close,
                                      .isa = h_isa,
                                      .threads = h_threads,
+                                     .each = h_each,
                                      .reserve = h_reserve,
                                      .alloc = h_alloc,
                                      .weights = h_weights,

@@ -107,6 +107,23 @@ static uint32_t cpu_threads(const struct dev *d)
     return pool_threads(d->pool);
 }
 
+struct each { /* of cpu_each */
+    dev_task fn;
+    void *ctx;
+};
+
+static void each_task(void *ctx, uint32_t task, uint32_t thread)
+{
+    const struct each *e = ctx;
+    (void)thread;
+    e->fn(e->ctx, task);
+}
+
+static void cpu_each(struct dev *d, uint32_t n, dev_task fn, void *ctx)
+{
+    pool_run(d->pool, n, each_task, &(struct each){fn, ctx});
+}
+
 /* Adds n items of `size` bytes, rounded up to a cache line, at *at; false on overflow. */
 static bool place(size_t *at, size_t n, size_t size, size_t *where)
 {
@@ -162,6 +179,7 @@ const struct dev_ops dev_cpu = {.is_host = true,
                                 .close = cpu_close,
                                 .isa = cpu_isa,
                                 .threads = cpu_threads,
+                                .each = cpu_each,
                                 .reserve = cpu_reserve,
                                 .alloc = cpu_alloc,
                                 .weights = cpu_mirror,
