@@ -10,6 +10,7 @@
 #include "fmt/fmt.h"
 #include "kvik.h"
 #include "model/model.h"
+#include "steady.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,7 +73,8 @@ int main(int argc, char **argv)
     }
     double bw = bandwidth_read(threads), weights = weight_bytes(inner);
     printf("model %s, %u threads\n", argv[1], threads);
-    printf("load            %8.1f ms\n", 1e3 * median_of(load, RUNS));
+    double loaded = median_of(load, RUNS);
+    printf("load            %8.1f ms%s\n", 1e3 * loaded, text_mark(scatters(load, RUNS), 0));
     printf("read bandwidth  %8.1f GB/s   weights %.1f MB a step: floor %.2f ms\n", bw / 1e9,
            weights / 1e6, 1e3 * weights / bw);
     kvik_seq s;
@@ -84,7 +86,8 @@ int main(int argc, char **argv)
         t[i] = now_seconds() - t0;
         kvik_cache_drop(c, s);
     }
-    printf("prefill %-5u   %8.1f tok/s\n", n, n / median_of(t, RUNS));
+    double prompt = median_of(t, RUNS);
+    printf("prefill %-5u   %8.1f tok/s%s\n", n, n / prompt, text_mark(scatters(t, RUNS), 0));
     static const uint32_t depths[] = {0, 2048, 7000};
     for (size_t d = 0; d < countof(depths); d++) {
         kvik_usage u = {.size = sizeof u};
@@ -107,8 +110,9 @@ int main(int argc, char **argv)
         kvik_cache_drop(c, s);
         double one = median_of(t, RUNS), floor_s = (weights + rows) / bw;
         printf(
-            "decode at %-5u %8.1f tok/s   %.2f ms, floor %.2f ms: %.0f %% of the floor's speed\n",
-            depths[d], 1 / one, 1e3 * one, 1e3 * floor_s, 100 * floor_s / one);
+            "decode at %-5u %8.1f tok/s   %.2f ms, floor %.2f ms: %.0f %% of the floor's speed%s\n",
+            depths[d], 1 / one, 1e3 * one, 1e3 * floor_s, 100 * floor_s / one,
+            text_mark(scatters(t, RUNS), floor_s / one));
     }
     struct rusage ru;
     getrusage(RUSAGE_SELF, &ru);

@@ -16,6 +16,7 @@
 #include "base/json.h"
 #include "base/trace.h"
 #include "generate/handle.h"
+#include "steady.h"
 #include "uncomputed.h"
 
 #include <fcntl.h>
@@ -170,7 +171,8 @@ static int warm(struct side *in, struct side *off, uint32_t depth)
         TRY(token(off, &b[i]));
     }
     double x = 1 / median_of(a, TOKENS), y = 1 / median_of(b, TOKENS);
-    printf("offload,%u,%.1f,%.1f,%.3f,%.1f\n", depth, x, y, y / x,
+    printf("%soffload,%u,%.1f,%.1f,%.3f,%.1f\n",
+           line_mark(scatters(a, TOKENS) || scatters(b, TOKENS)), depth, x, y, y / x,
            (double)(tier_read(off) - before) / TOKENS / (1 << 20));
     return 0;
 }
@@ -190,8 +192,10 @@ static int cold(struct side *off, uint32_t depth)
     for (int i = 0; i < COLD_TOKENS; i++)
         ratio[i] = bytes / t[i] / rate[i];
     double x = median_of(t, COLD_TOKENS), disk = median_of(rate, COLD_TOKENS);
-    printf("cold,%u,%.1f,%.0f,%.0f,%.3f\n", depth, 1 / x, bytes / x / 1e6, disk / 1e6,
-           median_of(ratio, COLD_TOKENS));
+    double share = median_of(ratio, COLD_TOKENS);
+    printf("%scold,%u,%.1f,%.0f,%.0f,%.3f\n",
+           line_mark(scatters(t, COLD_TOKENS) || scatters(ratio, COLD_TOKENS)), depth, 1 / x,
+           bytes / x / 1e6, disk / 1e6, share);
     close(plain);
     close(fd);
     return e;

@@ -17,6 +17,8 @@ import sys
 import tempfile
 import time
 
+import steady
+
 PROMPT, NEW, TURN = "The history of the lighthouse begins with", 512, 0.03
 STRATEGIES = {
     "dynamic": {}, "static": {}, "offloaded": {}, "offloaded_static": {}, "quantized": {"backend": "quanto", "nbits": 4},
@@ -114,7 +116,7 @@ def main():
     for strategy in sys.argv[4:] or STRATEGIES:
         found = [compare(model, threads, strategy, STRATEGIES[strategy]) for _ in range(runs)]
         a, b, ratio = map(statistics.median, zip(*((a, b, b / a) for a, b, _ in found)))
-        print(f"{strategy:<17} {a:7.1f}  {b:7.1f}  {ratio:.3f}  {found[0][2]}", flush=True)
+        print(f"{strategy:<17} {a:7.1f}  {b:7.1f}  {ratio:.3f}  {found[0][2]}{steady.mark(b / a for a, b, _ in found)}", flush=True)
 
 
 if __name__ == "__main__":

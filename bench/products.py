@@ -10,6 +10,8 @@ import statistics
 import subprocess
 import sys
 
+import steady
+
 TOKENS, K, ROWS, MILLISECONDS = 512, 1536, 576, 400
 QUANTIZED, FLOATS = ("q4_1", "q4_0", "q8_0", "q4_k", "q6_k"), ("f32", "f16", "bf16")
 # In a process of its own, because the number of threads of a BLAS is read when it is loaded.
@@ -60,7 +62,8 @@ def main():
         base = "q4_1" if kind in QUANTIZED else "BLAS"
         text = f"{kind:<5} {statistics.median(own):6.1f} G multiply-adds/s"
         if base in rates:
-            text += f", {statistics.median(a / b for a, b in zip(own, rates[base])):.2f} of {base}"
+            ratios = [a / b for a, b in zip(own, rates[base])]
+            text += f", {statistics.median(ratios):.2f} of {base}{steady.mark(ratios)}"
         print(text, flush=True)
 
 

@@ -9,6 +9,7 @@
  *     build/release/bench_reuse MODEL [THREADS [ROUNDS]]         writes build/bench.session */
 #include "base/base.h"
 #include "kvik.h"
+#include "steady.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -138,9 +139,10 @@ int main(int argc, char **argv)
         prefix(m, i);
     }
     for (int k = 0; k < KINDS; k++) {
-        double base = median_of(seconds[k < PROMPT ? COMPUTE : PROMPT], rounds);
+        double *whole = seconds[k < PROMPT ? COMPUTE : PROMPT], base = median_of(whole, rounds);
         double own = median_of(seconds[k], rounds);
-        printf("reuse,%s,%.1f,%.4f,%llu\n", name[k], 1e3 * own, own / base,
+        bool doubtful = scatters(whole, rounds) || scatters(seconds[k], rounds);
+        printf("%sreuse,%s,%.1f,%.4f,%llu\n", line_mark(doubtful), name[k], 1e3 * own, own / base,
                (unsigned long long)written[k] >> 10);
     }
     kvik_model_close(m);

@@ -8,6 +8,7 @@
  *     build/release/bench_speculate MODEL [THREADS] */
 #include "base/base.h"
 #include "kvik.h"
+#include "steady.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -79,10 +80,10 @@ static void text(kvik_cache *c, const kvik_model *m, const char *name, const cha
     double rate = median_of(plain.rate, RUNS);
     printf("%-10s plain        %3u steps %6.1f tokens/s\n", name, plain.steps, rate);
     for (size_t k = 0; k < countof(drafts); k++) {
-        double r = median_of(with[k].rate, RUNS);
+        double r = median_of(with[k].rate, RUNS), times = median_of(ratio[k], RUNS);
         printf(
-            "%-10s lookup of %2u %3u steps %6.1f tokens/s, %.2f times; %llu of %llu draft tokens accepted%s\n",
-            name, drafts[k], with[k].steps, r, median_of(ratio[k], RUNS),
+            "%-10s lookup of %2u %3u steps %6.1f tokens/s, %.2f times%s; %llu of %llu draft tokens accepted%s\n",
+            name, drafts[k], with[k].steps, r, times, text_mark(scatters(ratio[k], RUNS), 0),
             (unsigned long long)with[k].accepted, (unsigned long long)with[k].drafted,
             memcmp(with[k].ids, plain.ids, sizeof plain.ids) ? "; OTHER TOKENS" : "");
     }

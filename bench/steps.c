@@ -2,13 +2,14 @@
  *
  * The tokens are of one sequence, as draft tokens are, or of as many sequences, as in a batch. The third kind is eight
  * forks of a prefix of 4 000 tokens against the prefix alone. All kinds alternate in one run, and the logits after every
- * token are computed. The figures are medians; nothing here is a test.
+ * token are computed. The figures are medians, and steady.h marks those that scatter; nothing here is a test.
  *
  *     steps,kind,tokens,milliseconds of a step,in steps of one token,tokens a second
  *
  *     build/release/bench_steps MODEL [THREADS] [ISA] */
 #include "base/base.h"
 #include "kvik.h"
+#include "steady.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,7 +56,9 @@ static void report(const char *kind, double (*t)[ROUNDS * STEPS], uint32_t sizes
         if (!(sizes >> i & 1)) continue;
         double m = median_of(t[i], rounds * STEPS);
         if (!i) one = m;
-        printf("steps,%s,%u,%.3f,%.2f,%.1f\n", kind, size[i], 1e3 * m, m / one, size[i] / m);
+        bool doubtful = scatters(t[0], rounds * STEPS) || scatters(t[i], rounds * STEPS);
+        printf("%ssteps,%s,%u,%.3f,%.2f,%.1f\n", line_mark(doubtful), kind, size[i], 1e3 * m,
+               m / one, size[i] / m);
     }
 }
 

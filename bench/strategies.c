@@ -8,6 +8,7 @@
 #include "fmt/fmt.h"
 #include "kvik.h"
 #include "model/model.h"
+#include "steady.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -102,8 +103,9 @@ int main(int argc, char **argv)
         for (uint32_t k = 0; k < KINDS; k++) {
             double t = median_of(kind[k].t, STEPS);
             printf("decode at %4u  %-9s %7.2f ms  %6.1f tok/s  %.3f of dynamic's time  %3.0f %% of "
-                   "the floor's speed\n",
-                   depths[d], kind[k].name, 1e3 * t, 1 / t, t / first, 100 * floor / t);
+                   "the floor's speed%s\n",
+                   depths[d], kind[k].name, 1e3 * t, 1 / t, t / first, 100 * floor / t,
+                   text_mark(scatters(kind[0].t, STEPS) || scatters(kind[k].t, STEPS), floor / t));
         }
     }
     for (struct kind *k = kind; k->implementation; k++)

@@ -33,8 +33,18 @@ milliseconds() {
     echo $((($(date +%s%N) - begun) / 1000000))
 }
 
-# Appends the lines KIND,... of the log to a CSV file, which begins with a line of titles if it is new.
+# Prints the share of the processors, in percent, that programs took in the last second; 0 where /proc/stat counts nothing.
+busy() {
+    { grep '^cpu ' /proc/stat; sleep 1; grep '^cpu ' /proc/stat; } 2>/dev/null |
+        awk '{ idle = $5 + $6; all = 0; for (i = 2; i <= 9; i++) all += $i
+               if (NR == 2 && all > before) share = 100 - 100 * (idle - idled) / (all - before); before = all; idled = idle }
+             END { printf "%d\n", share }'
+}
+
+# Appends the lines KIND,... of the log to a CSV file, which begins with a line of titles if it is new.  Lines scatters,KIND,... are
+# shown and not recorded (bench/steady.h).
 record() { # KIND FILE TITLES
+    [ "$others" -le 10 ] || return 0
     file=bench/results/$2
     [ -f "$file" ] || echo "date,cpu,version,isa,$3" >"$file"
     sed -n "s/^$1,//p" $log | while IFS= read -r line; do
@@ -42,6 +52,8 @@ record() { # KIND FILE TITLES
     done >>"$file"
 }
 
+others=$(busy)
+[ "$others" -le 10 ] || echo "bench: the machine is busy: other programs take $others % of the processors. No figure is recorded." >&2
 if wants generate; then
     title "the whole model"
     $bin/bench_generate "$model" "$threads"
@@ -95,7 +107,7 @@ if wants start; then
     rm -rf $kept
     XDG_CACHE_HOME=$PWD/$kept logged $bin/bench_start "$model"
     sed 1d $log | while IFS=, read -r what figures; do
-        echo "$date,$cpu,${model##*/}: $what,used,$figures" >>bench/results/start.csv
+        [ "$others" -gt 10 ] || echo "$date,$cpu,${model##*/}: $what,used,$figures" >>bench/results/start.csv
     done
 fi
 if wants quantize && [ "${FLOAT_MODEL-}" ]; then
@@ -111,7 +123,7 @@ if wants quantize && [ "${FLOAT_MODEL-}" ]; then
         size=$(du -sm $kept/kvik/weights 2>/dev/null | cut -f1)
         figures="$first,$(sed -n 3p $log),$(sed -n 1p $log),$(sed -n 5p $log)"
         echo "quantize,$type,$figures,${size:-0}"
-        echo "$date,$cpu,${FLOAT_MODEL##*/} --quantize $type: whole command,used,$figures" >>bench/results/start.csv
+        [ "$others" -gt 10 ] || echo "$date,$cpu,${FLOAT_MODEL##*/} --quantize $type: whole command,used,$figures" >>bench/results/start.csv
     done
 fi
 if wants caches; then

@@ -16,6 +16,7 @@ import sys
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "bench"))
 import plan  # noqa: E402
+import steady  # noqa: E402
 
 
 def processor():
@@ -73,7 +74,8 @@ def main():
 
     date, cpu = datetime.date.today().isoformat(), processor()
     print(f"{os.path.basename(model)}, {threads} threads of {cpu}, {date}; medians of {len(runs)} runs in turn")
-    print("tokens a second; in brackets kvik's speed as a multiple of it: the median of the ratios of each run")
+    print("tokens a second; in brackets kvik's speed as a multiple of it: the median of the ratios of each run; what differs by more\n"
+          f"than {100 * steady.MOST_SPREAD:.0f} % from its median scatters, and is compared with nothing")
     programs = list(dict.fromkeys(program for _, _, program in figures))
     for kind in ("f16", "q8_0", "q4_0"):
         columns = [(p, r) for p in programs for r in ((kind, "f32") if kind == "f16" else (kind,)) if any((w, r, p) in figures for w, _, _ in figures)]
@@ -87,7 +89,10 @@ def main():
                 speeds = figures.get((what, r, p), {})
                 cell = f"{statistics.median(speeds.values()):.0f}" if speeds else "-"
                 ratios = [own[run] / speed for run, speed in speeds.items() if run in own and speed]
-                cells.append(cell + (f" ({statistics.median(ratios):.2f})" if p != "kvik" and ratios else ""))
+                if p == "kvik" or not ratios:
+                    cells.append(cell + (steady.mark(speeds.values()) if speeds else ""))
+                else:
+                    cells.append(f"{cell} ({statistics.median(ratios):.2f}{steady.mark(ratios)})")
             print(f"| {what} | " + " | ".join(cells) + " |")
         cells = ["not measured" if not quality[c] else f"{quality[c][0]:.1g}, {quality[c][1]} of {plan.COUNTED}" for c in columns]
         print("| KL divergence, same next token | " + " | ".join(cells) + " |")

@@ -1,6 +1,7 @@
 /* test_bench_judge.c - what kvik bench marks, repeats, leaves out and says, for measurements that are given here. */
 #include "testing.h"
 
+#include "../../bench/steady.h"
 #include "cli/bench.h"
 
 #include <string.h>
@@ -57,6 +58,26 @@ static void test_spread(void **state)
     assert_true(bench_spread((double[]){100, 1, 100, 100, 100, 100, 900, 100}, 8) == 0);
     assert_true(bench_spread((double[]){100, 1, 100, 2, 100, 100, 100, 100}, 8) == 0);
     assert_true(bench_spread((double[]){100, 1, 100, 2, 100, 3, 100, 100}, 8) > 0.4);
+}
+
+/* The other benchmarks judge by the rule of the command. */
+static void test_steady_header(void **state)
+{
+    (void)state;
+    double v[][8] = {{80, 100, 120},
+                     {60, 100, 140},
+                     {1, 98, 99, 100, 101, 102, 103, 900},
+                     {1, 2, 3, 100, 100, 100, 100, 100}};
+    for (size_t i = 0; i < countof(v); i++) {
+        uint32_t n = i < 2 ? 3 : 8;
+        assert_int_equal(scatters(v[i], n), bench_spread(v[i], n) > MOST_SPREAD);
+        assert_int_equal(scatters(v[i], n), i % 2);
+    }
+    assert_string_equal(text_mark(true, 2), ", scatters");
+    assert_string_equal(text_mark(false, 1.06), ", above floor");
+    assert_string_equal(text_mark(false, 1.04), "");
+    assert_string_equal(line_mark(true), "scatters,");
+    assert_string_equal(line_mark(false), "");
 }
 
 static void test_steady(void **state)
@@ -190,9 +211,10 @@ static void test_load(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_spread),  cmocka_unit_test(test_steady),
-        cmocka_unit_test(test_scatter), cmocka_unit_test(test_above_floor),
-        cmocka_unit_test(test_limit),   cmocka_unit_test(test_load),
+        cmocka_unit_test(test_spread),        cmocka_unit_test(test_steady),
+        cmocka_unit_test(test_steady_header), cmocka_unit_test(test_scatter),
+        cmocka_unit_test(test_above_floor),   cmocka_unit_test(test_limit),
+        cmocka_unit_test(test_load),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
