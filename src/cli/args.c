@@ -467,7 +467,8 @@ int args_parse(const struct command *c, int argc, char **argv, void *into, struc
 {
     struct parser p = {.c = c, .into = into, .out = out, .argc = argc, .argv = argv};
     bool options = true;
-    *out = (struct args){.word = mem_array((size_t)argc + 1, sizeof *out->word),
+    *out = (struct args){.plain = SIZE_MAX,
+                         .word = mem_array((size_t)argc + 1, sizeof *out->word),
                          .generation = json_object()};
     if (!out->word || !out->generation) return say_failed("out of memory");
     while (p.at < argc) {
@@ -475,9 +476,10 @@ int args_parse(const struct command *c, int argc, char **argv, void *into, struc
         int e = 0;
         if (!options || w[0] != '-' || !w[1])
             out->word[out->n++] = w;
-        else if (!strcmp(w, "--"))
+        else if (!strcmp(w, "--")) {
             options = false;
-        else if (!strcmp(w, "--help") || !strcmp(w, "-h") || !strcmp(w, "--help-all"))
+            out->plain = out->n;
+        } else if (!strcmp(w, "--help") || !strcmp(w, "-h") || !strcmp(w, "--help-all"))
             return help_command(c, !strcmp(w, "--help-all"), stdout), -1;
         else if (w[1] != '-')
             e = unknown_short(c, w);

@@ -55,8 +55,8 @@ struct command {
     bool (*fallback)(const char *option, char out[32]);
 };
 struct args {
-    const char **word; /* what is not an option; owned array */
-    size_t n;
+    const char **word;  /* what is not an option; owned array */
+    size_t n, plain;    /* words from `plain` on stood behind "--" */
     json_t *generation; /* owned: the generation options that were given */
 };
 /* Fills `into`, which begins with a struct common.  Returns 0; -1 after printing the help; EXIT_USAGE after a sentence on
@@ -108,6 +108,24 @@ const struct command *command_at(size_t i);
  * people switch sampling on there. */
 enum advice_from { ADVICE_COMMAND, ADVICE_GREEDY, ADVICE_SET };
 void advice_tell(const kvik_generation *g, const json_t *options, enum advice_from from);
+
+/* --- texts.c: the texts of a command line. */
+/* True if word i is a "-" that means standard input. */
+bool args_is_stdin(const struct args *a, size_t i);
+struct text {
+    const char *s; /* borrowed from the words, or from texts.piped */
+    size_t n;
+};
+struct texts {
+    struct text *text; /* [n], owned */
+    size_t n;
+    char *piped; /* owned: standard input, or NULL */
+};
+/* Takes the words from `first` on, with standard input for "-", or standard input alone if there are none.  prompt: the
+ * newline at the end of standard input is no part of the text, and an empty text is refused.  Returns an exit status;
+ * texts_done frees *out after a failure too. */
+int texts_read(const struct args *a, size_t first, bool prompt, struct texts *out);
+void texts_done(struct texts *t);
 
 /* --- say.c: messages for people, and text for JSON. */
 /* Prints "kvik: " and the library's sentence; returns the exit status for `code`. */

@@ -173,11 +173,10 @@ static int encode(struct run *r, const char *text, size_t len, kvik_prompt *p)
     return n ? 0 : ERR(ARG, "the prompt has no tokens; give a text that is not empty");
 }
 
-static int prompts_of_text(struct run *r, const char *piped, size_t n)
+static int prompts_of_text(struct run *r, const struct texts *t)
 {
     for (uint32_t i = 0; i < r->n; i++) {
-        const char *text = piped ? piped : r->args->word[i + 1];
-        int e = encode(r, text, piped ? n : strlen(text), &r->prompt[i]);
+        int e = encode(r, t->text[i].s, t->text[i].n, &r->prompt[i]);
         if (e < 0) return say_error(e);
     }
     return 0;
@@ -375,25 +374,14 @@ static int check(const struct options *o, const struct args *a, json_t **given)
     return session_options(o->config, a->generation, given);
 }
 
-/* If the command line has no prompt: reads standard input, without the newline at its end. */
-static int read_prompt(char **text, size_t *n)
-{
-    int e = read_all(stdin, "standard input", text, n);
-    if (e < 0) return say_error(e);
-    if (*n && (*text)[*n - 1] == '\n') (*text)[--*n] = 0;
-    return *n ? 0 : say_usage("the prompt on standard input is empty");
-}
-
 static int run(struct run *r)
 {
     const struct options *o = r->o;
-    char *piped = NULL;
-    size_t n_piped = 0;
+    struct texts texts = {0};
     int status = check(o, r->args, &r->given);
     bool from_ids = o->input_ids.n > 0, from_features = o->features != NULL;
-    bool from_stdin = !from_ids && !from_features && r->args->n == 1;
     if (status) return status;
-    r->n = (uint32_t)(from_ids ? o->input_ids.n : from_stdin ? 1 : r->args->n - 1);
+    r->n = (uint32_t)(from_ids ? o->input_ids.n : MAX(r->args->n - 1, 1));
     if (from_features && (status = read_features(r))) return status;
     r->prompt = mem_array(r->n, sizeof *r->prompt);
     r->loaded = mem_array(r->n, sizeof *r->loaded);
@@ -402,18 +390,18 @@ static int run(struct run *r)
         r->prompt[i].size = sizeof *r->prompt;
     if (from_ids) status = prompts_of_ids(r);
     if (!status) status = decoder_prompts(r);
-    if (from_stdin) status = read_prompt(&piped, &n_piped);
+    if (!status && !from_ids && !from_features) status = texts_read(r->args, 1, true, &texts);
     if (!status) status = session_prefix(&r->s, o->prefix_cache);
     if (!status)
         status = session_open(&r->s, r->args->word[0], &o->common, r->given, r->args->generation);
     r->encoder.size = sizeof r->encoder;
     if (!status && kvik_model_encoder(r->s.model, &r->encoder) < 0) status = say_error(KVIK_ARG);
-    if (!status && !from_ids && !from_features) status = prompts_of_text(r, piped, n_piped);
+    if (!status && !from_ids && !from_features) status = prompts_of_text(r, &texts);
     if (!status && from_features) status = prompts_of_features(r);
     if (!status) status = open_cache(r);
     if (!status) status = session_prefix(&r->s, o->prefix_cache);
     if (!status) status = generate(r);
-    mem_free(piped);
+    texts_done(&texts);
     return status;
 }
 
@@ -446,9 +434,9 @@ const struct command command_generate = {
     .usage = "MODEL [PROMPT...]",
     .summary = "continue texts",
     .about =
-        "Continues each PROMPT and prints the new text; several prompts are one batch. Without PROMPT and\n"
-        "--input-ids the prompt is read from standard input, without the newline at its end. Ctrl-C stops\n"
-        "after the current token, with exit status 130.",
+        "Continues each PROMPT and prints the new text; several prompts are one batch. The\n"
+        "PROMPT - is standard input, without the newline at its end, and so is a missing PROMPT; behind -- a\n"
+        "dash is a text. Ctrl-C stops after the current token, with exit status 130.",
     .run = run_generate,
     .option = table,
     .n_options = countof(table),

@@ -13,8 +13,8 @@ static const struct arg_option table[] = {
     {"template", ARG_TEXT, offsetof(struct options, template), "FILE|NAME", NULL,
      "instead of a MODEL: a file with a template, or a built-in format: chatml, gemma, llama2, llama3, llama4, "
      "mistral, phi3, alpaca, zephyr, vicuna, deepseek"},
-    {"messages", ARG_TEXT, offsetof(struct options, messages), "JSON|FILE", NULL,
-     "the chat as a list of {\"role\", \"content\"}"},
+    {"messages", ARG_TEXT, offsetof(struct options, messages), "JSON|FILE|-", NULL,
+     "the chat as a list of {\"role\", \"content\"}; -: on standard input"},
     {"system", ARG_TEXT, offsetof(struct options, system), "TEXT", NULL,
      "system message before the TEXTs"},
     {"add-generation-prompt", ARG_BOOL, offsetof(struct options, prompt), "true|false", NULL,
@@ -71,13 +71,13 @@ static json_t *answer(void *ctx, const json_t *request)
 }
 
 /* The TEXTs are messages of the user and the assistant in turn; the first is the user's. */
-static json_t *turns(const struct options *o, const char *const *text, size_t n)
+static json_t *turns(const struct options *o, const struct texts *t)
 {
     json_t *m = json_array();
     if (o->system) json_array_append_new(m, say_message("system", o->system, strlen(o->system)));
-    for (size_t i = 0; i < n; i++)
-        json_array_append_new(m,
-                              say_message(i & 1 ? "assistant" : "user", text[i], strlen(text[i])));
+    for (size_t i = 0; i < t->n; i++)
+        json_array_append_new(
+            m, say_message(i & 1 ? "assistant" : "user", t->text[i].s, t->text[i].n));
     return m;
 }
 
@@ -88,14 +88,14 @@ static int parse_json(const char *option, const char *text, bool may_be_file, js
     return json_parse(text, strlen(text), option, out);
 }
 
-static int request_of(const struct options *o, const char *const *text, size_t n, json_t **out)
+static int request_of(const struct options *o, const struct texts *t, json_t **out)
 {
     json_t *request = json_object(), *messages = NULL, *kwargs = NULL, *special = NULL;
     int e = 0;
     if (o->messages)
-        e = parse_json("--messages", o->messages, true, &messages);
+        e = parse_json("--messages", t->piped ? t->piped : o->messages, !t->piped, &messages);
     else
-        messages = turns(o, text, n);
+        messages = turns(o, t);
     if (e >= 0 && o->kwargs) e = parse_json("--kwargs", o->kwargs, false, &kwargs);
     if (e >= 0 && o->special) e = parse_json("--special-tokens", o->special, false, &special);
     if (e >= 0 && !kwargs) kwargs = json_object();
@@ -116,12 +116,11 @@ static int request_of(const struct options *o, const char *const *text, size_t n
     return e;
 }
 
-static int render_one(const struct renderer *r, const struct options *o, const char *const *text,
-                      size_t n)
+static int render_one(const struct renderer *r, const struct options *o, const struct texts *t)
 {
     json_t *request;
     char *rendered;
-    int e = request_of(o, text, n, &request);
+    int e = request_of(o, t, &request);
     if (e < 0) {
         say_error(e);
         return e == ERR_FORMAT ? EXIT_USAGE : EXIT_FAILED;
@@ -149,16 +148,20 @@ static int run(const struct options *o, const struct args *a)
 {
     size_t first = o->template ? 0 : 1;
     if (a->n < first) return say_usage("kvik render needs a MODEL, or --template FILE or NAME");
-    const char *const *text = a->word + first;
+    struct texts texts = {0};
     size_t n = a->n - first;
     if ((o->jsonl != NULL) + (o->messages != NULL) + (n > 0) > 1)
         return say_usage("give one of --jsonl, --messages and TEXT");
     if (!o->jsonl && !o->messages && !n)
         return say_usage("give --jsonl, --messages or TEXT to render");
     if (o->system && !n) return say_usage("--system goes with TEXT; put it into the messages");
+    bool piped = o->messages && !strcmp(o->messages, "-");
+    int status = n || piped ? texts_read(a, first, true, &texts) : 0;
     struct renderer r = {0};
-    int e = choose(&r, o, a->word[0]), status = e < 0 ? say_error(e) : 0;
-    if (e >= 0) status = o->jsonl ? jsonl_run(o->jsonl, answer, &r) : render_one(&r, o, text, n);
+    int e = status ? 0 : choose(&r, o, a->word[0]);
+    if (e < 0) status = say_error(e);
+    if (!status) status = o->jsonl ? jsonl_run(o->jsonl, answer, &r) : render_one(&r, o, &texts);
+    texts_done(&texts);
     kvik_tokenizer_close(r.tok);
     template_done(&r.template);
     return status;
@@ -180,7 +183,7 @@ const struct command command_render = {
     .summary = "show a chat as the model sees it",
     .about =
         "Renders messages with the chat template of MODEL, of a file or of a built-in format. Each TEXT is a message: the first is the\n"
-        "user's, the second the assistant's, and so on.",
+        "user's, the second the assistant's, and so on. The TEXT - is standard input; behind -- a dash is a text.",
     .run = run_render,
     .option = table,
     .n_options = countof(table),

@@ -1,7 +1,6 @@
 /* cmd_tokenize.c - kvik tokenize: converts text to token ids and back with the tokenizer of a model. */
 #include "cli/cli.h"
 
-#include <string.h>
 #include <unistd.h>
 
 struct options {
@@ -163,17 +162,12 @@ static int decode_one(const struct options *o, const kvik_tokenizer *t, const ch
 static int each(const struct options *o, const struct args *a, const kvik_tokenizer *t)
 {
     if (o->jsonl) return jsonl_run(o->jsonl, answer, (void *)(uintptr_t)t);
-    int status = 0;
-    for (size_t i = 1; i < a->n && !status; i++)
-        status = o->decode ? decode_one(o, t, a->word[i])
-                           : encode_one(o, t, a->word[i], strlen(a->word[i]));
-    if (a->n > 1) return status;
-    char *text;
-    size_t n;
-    int e = read_all(stdin, "standard input", &text, &n);
-    if (e < 0) return say_error(e);
-    status = o->decode ? decode_one(o, t, text) : encode_one(o, t, text, n);
-    mem_free(text);
+    struct texts texts;
+    int status = texts_read(a, 1, false, &texts);
+    for (size_t i = 0; i < texts.n && !status; i++)
+        status = o->decode ? decode_one(o, t, texts.text[i].s)
+                           : encode_one(o, t, texts.text[i].s, texts.text[i].n);
+    texts_done(&texts);
     return status;
 }
 
@@ -212,8 +206,8 @@ const struct command command_tokenize = {
     .usage = "MODEL [TEXT...]",
     .summary = "texts to token ids and back",
     .about =
-        "Prints the token ids of each TEXT, or of standard input. MODEL can be a directory with tokenizer files\n"
-        "alone.",
+        "Prints the token ids of each TEXT. The TEXT - is standard input, and so is a missing TEXT; behind -- a\n"
+        "dash is a text. MODEL can be a directory with tokenizer files alone.",
     .run = run_tokenize,
     .option = table,
     .n_options = countof(table),

@@ -176,7 +176,8 @@ int read_all(FILE *from, const char *what, char **text, size_t *n)
     size_t got;
     int e = 0;
     buf_init(&b, (size_t)256 << 20);
-    while (e >= 0 && (got = fread(piece, 1, sizeof piece, from)) > 0)
+    /* Another read after the end would wait for a second Ctrl-D of a terminal. */
+    while (e >= 0 && !feof(from) && (got = fread(piece, 1, sizeof piece, from)) > 0)
         e = buf_append(&b, piece, got);
     if (e >= 0 && ferror(from)) e = ERR(IO, "%s cannot be read: %s", what, strerror(errno));
     size_t len = b.len;

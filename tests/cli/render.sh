@@ -40,4 +40,15 @@ one '{{ messages.__class__ }}|{{ "".__class__.__mro__ }}' # class: CVE-2024-3435
 check "no attribute reaches past the data" json "'error' in o or not ('class' in o['rendered'] or 'object' in o['rendered'])"
 run render --template "$work/absent.jinja" --jsonl "$work/in"
 refused "a template that is not there" 1 absent.jinja
+
+# "-" is standard input.
+piped 'Hi\n' render --template chatml -
+check "the text - is standard input without its last newline" out_has '^Hi<|im_end|>$'
+piped '[{"role": "user", "content": "Hi"}]\n' render --template chatml --messages -
+check "messages on standard input" out_has '^Hi<|im_end|>$'
+printf '[{"role": "user", "content": "Hi"}]' >"$work/chat"
+piped "$work/chat" render --template chatml --messages -
+refused "standard input is no name of a file" 2 messages
+piped '' render --template chatml -
+refused "an empty message" 2 'standard input is empty'
 finish

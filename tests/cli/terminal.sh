@@ -57,6 +57,16 @@ run generate "$work/tiny" "abc" "defg" --max-new-tokens 5 --json
 check "two prompts are a batch" json "len(o['text']) == 2 and all(isinstance(t, str) for t in o['text'])"
 printf 'abc\n' | "$KVIK" generate "$work/tiny" --max-new-tokens 5 --json >"$work/out" 2>"$work/err"
 check "a prompt from a pipe, without its newline" json "len(o['sequences'][0]) == 3 + 5"
+piped 'abc\n' generate "$work/tiny" - --max-new-tokens 5 --json
+check "the prompt - is standard input" json "len(o['sequences'][0]) == 3 + 5"
+piped 'abc\n' generate "$work/tiny" xy - --max-new-tokens 5 --json
+check "it is one prompt of a batch" json "[len(s) for s in o['sequences']] in ([8, 8], [7, 8])"
+piped 'abc\n' generate "$work/tiny" --max-new-tokens 5 --json -- -
+check "behind -- a dash is a prompt" json "len(o['sequences'][0]) == 1 + 5"
+piped '\n' generate "$work/tiny" - --max-new-tokens 5
+refused "a prompt of a newline alone" 2 'the text on standard input is empty'
+terminal $patience '[("type the text; Ctrl-D", "abc\n"), ("abc", "\x04")]' generate "$work/tiny" - --max-new-tokens 5 --json
+check "a prompt that is typed" out_has '"sequences"'
 
 long=$(python3 -c "print(','.join(str(5 + i % 250) for i in range(200)))")
 slow="--use-cache false --min-new-tokens 56 --max-new-tokens 56 --threads 1"

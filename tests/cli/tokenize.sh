@@ -63,6 +63,27 @@ check "a text from a pipe" same "$(cat "$work/piped")" "$ids"
 rc=$?
 check "every argument after -- is text" status 0
 
+# "-" is standard input.
+piped 'Hello world' tokenize "$work/model" -
+check "the text - is standard input" same "$(cat "$work/out")" "$ids"
+piped 'Hello world' tokenize "$work/model" a -
+check "it can stand beside other texts" same "$(sed -n 2p "$work/out")" "$ids"
+piped 'Hello world' tokenize "$work/model" - a -
+refused "standard input is read once" 2 'read once'
+piped 'Hello world' tokenize "$work/model" -- -
+cp "$work/out" "$work/dash"
+check "behind -- a dash is a text" sh -c "[ \"\$(wc -l <'$work/dash')\" = 1 ] && [ \"\$(cat '$work/dash')\" != '$ids' ]"
+piped '' tokenize "$work/model" -
+check "an empty text has its special tokens" status 0
+check "an empty standard input: a notice" err_has '^kvik: standard input is empty$'
+piped 'ab\377' tokenize "$work/model" -
+refused "bytes that are no UTF-8" 1 'standard input is not a text in UTF-8: byte 2 is 0xff'
+piped 'a\000b' tokenize "$work/model" -
+refused "a NUL byte" 1 'byte 1 is 0x00'
+"$KVIK" tokenize "$work/model" - >"$work/out" 2>"$work/err" <"$work"
+rc=$?
+refused "a directory as standard input" 1 'standard input cannot be read'
+
 # A repository id, from the local hub cache.
 commit=0123456789abcdef0123456789abcdef01234567
 repo=$work/hub/models--some-org--tiny.model
