@@ -154,7 +154,7 @@ install: all man
 	install -m 644 libkvik.a $(DESTDIR)$(PREFIX)/lib/libkvik.a
 	install -m 644 include/kvik.h $(DESTDIR)$(PREFIX)/include/kvik.h
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' -e 's| *@URING@|$(URING:%= %)|' \
-	  -e 's| *@AUDIO@|$(AUDIO:%= %)|' \
+	  -e 's|@AUDIO@ *|$(if $(AUDIO),$(shell pkg-config --libs $(AUDIO)) )|' \
 	  scripts/kvik.pc.in \
 	  > $(DESTDIR)$(PREFIX)/lib/pkgconfig/kvik.pc
 	install -m 644 man/kvik.1 $(DESTDIR)$(PREFIX)/share/man/man1/kvik.1

@@ -6,6 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#if __has_include(<valgrind/memcheck.h>) && !defined(__SANITIZE_ADDRESS__)
+#include <valgrind/memcheck.h>
+#else
+#define VALGRIND_MAKE_MEM_DEFINED(p, n) ((void)0)
+#endif
 
 static atomic_uint_fast64_t n_calls;
 static _Atomic int64_t fail_in = -1; /* calls left before a failure; <0: never */
@@ -42,7 +47,10 @@ static void *zeroed(size_t n, size_t unit)
     if (!ck_add(n, unit - 1, &padded)) return checked(NULL, n);
     padded &= ~(unit - 1);
     if (faulty() || posix_memalign(&p, unit, padded ? padded : unit) != 0) return checked(NULL, n);
-    if (n >= LARGE && madvise(p, padded, MADV_DONTNEED) == 0) return p;
+    if (n >= LARGE && madvise(p, padded, MADV_DONTNEED) == 0) {
+        (void)VALGRIND_MAKE_MEM_DEFINED(p, padded); /* it does not know that the pages are zeros */
+        return p;
+    }
     return memset(p, 0, padded);
 }
 

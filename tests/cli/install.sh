@@ -77,6 +77,14 @@ cc -o "$work/own-use" "$work/use.c" $(env -u PKG_CONFIG_SYSROOT_DIR PKG_CONFIG_L
 rc=$?
 check "a program links with a prefix of one's own" status 0
 check "it finds the library there" sh -c "ldd '$work/own-use' | grep -q '$work/own/lib' && '$work/own-use' >/dev/null"
+own() { env -u PKG_CONFIG_SYSROOT_DIR PKG_CONFIG_LIBDIR="$PKG_CONFIG_LIBDIR" PKG_CONFIG_PATH="$work/own/lib/pkgconfig" pkg-config "$@" kvik; }
+# The line of README.md for a program that has kvik inside.
+# shellcheck disable=SC2046
+cc -o "$work/inside" "$work/use.c" $(own --cflags) -Wl,--as-needed $(own --variable=libdir)/libkvik.a $(own --static --libs) 2>"$work/err"
+rc=$?
+check "a program with kvik inside links through pkg-config --static" status 0
+check "it needs no shared library of kvik" sh -c "! ldd '$work/inside' | grep -q libkvik && '$work/inside' >/dev/null"
+check "README.md has that line" grep -qF -e '-Wl,--as-needed $(pkg-config --variable=libdir kvik)/libkvik.a $(pkg-config --static --libs kvik)' README.md
 private=$(sed -n 's/^Libs.private: *//p' "$root/usr/lib/pkgconfig/kvik.pc")
 requires=$(sed -n 's/^Requires.private: *//p' "$root/usr/lib/pkgconfig/kvik.pc")
 unset PKG_CONFIG_SYSROOT_DIR PKG_CONFIG_LIBDIR
