@@ -44,7 +44,7 @@ def note_of(described: Dict[str, Any]) -> Dict[str, Any]:
         values = json.loads(described.get("note") or "")
         return {"rows": int(values["rows"]), "length": int(values["length"]), "layers": int(values.get("layers", 0)),
                 "note": values.get("note", "")}
-    except (ValueError, KeyError, TypeError):  # a session of the command: one row for each sequence
+    except (ValueError, KeyError, TypeError, RecursionError):  # a session of the command: one row for each sequence
         lengths = [int(s["tokens"]) for s in described.get("sequences", [])]
         return {"rows": len(lengths), "length": max(lengths, default=0), "note": described.get("note") or ""}
 
@@ -99,5 +99,5 @@ def _mask_of(note: str, rows: int) -> Optional[np.ndarray]:
         values = json.loads(note)
         bits = np.unpackbits(np.frombuffer(bytes.fromhex(values["mask"]), np.uint8))
         return bits[: rows * values["length"]].reshape(rows, values["length"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None

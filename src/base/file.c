@@ -19,6 +19,7 @@ enum { READER_MS = 3000, STEP_MS = 20 }; /* how long a FIFO may be without a rea
 static int cannot_open(const char *path, int e)
 {
     char to[PATH_MAX];
+    if (e == ENAMETOOLONG) return ERR(IO, "%.60s...: %s", path, strerror(e));
     if (e != ENOENT) return ERR(IO, "%s: %s", path, strerror(e));
     ssize_t n = readlink(path, to, sizeof to);
     if (n < 0) return ERR(NOTFOUND, "%s: %s", path, strerror(e));

@@ -50,6 +50,9 @@ static int refuse(const char *text, size_t n, const char *what, const json_error
         strstr(e->text, "near 'None'"))
         return ERR(FORMAT, "%s: line %d: JSON spells these values true, false and null", what,
                    e->line);
+    if (json_error_code(e) == json_error_stack_overflow)
+        return ERR(FORMAT, "%s: line %d: arrays and objects are nested deeper than %d levels", what,
+                   e->line, JSON_PARSER_MAX_DEPTH);
     if (json_error_code(e) == json_error_premature_end_of_input)
         return ERR(FORMAT,
                    "%s: line %d: the JSON text ends too early; a quote or a bracket is not closed",

@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "cli/cli.h"
 
+#include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -177,11 +178,12 @@ static int absent(const char *name)
                    "fetch it with: hf download %.200s",
                    name, hub, name);
     suggest(name, own, near);
+    bool closed = *own && access(own, X_OK) < 0 && errno == EACCES;
     return ERR(
         NOTFOUND,
-        "%.200s: no such file or directory, and no model of this name in %s or %s;%s kvik models "
+        "%.200s: no such file or directory, and no model of this name in %s%s or %s;%s kvik models "
         "lists what is there (" TAKES ")",
-        name, own, hub, near);
+        name, own, closed ? " (which this user may not read)" : "", hub, near);
 }
 
 int model_locate(const char *name, char out[HUB_PATH])

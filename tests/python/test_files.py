@@ -11,6 +11,8 @@ import unittest
 
 from common import ROOT, kvik, model_path
 
+from kvik._lib import call  # noqa: E402
+
 SPEECH = os.path.join(ROOT, "tests", "fixtures", "speech", "tiny")
 KINDS = {
     "dangling": (lambda path: os.symlink("../blobs/gone", path), "a broken link: its target ../blobs/gone is not there"),
@@ -80,6 +82,22 @@ class Files(unittest.TestCase):
             if old:
                 with open(path, "w", encoding="utf-8") as f:
                     f.write(old)
+
+    def test_a_note_without_end_is_no_note(self):
+        model = kvik.AutoModelForCausalLM.from_pretrained(self.tiny)
+        cache = kvik.DynamicCache()
+        model([[5, 6, 7]], past_key_values=cache)
+        path = os.path.join(self.folder, "deep.session")
+        for note in (DEEP, '{"rows":' * 100_000):
+            with cache._bound() as batch:
+                call("kvik_cache_save", batch.store.pointer, path.encode(), batch.sequences(), batch.rows, note.encode())
+            self.assertEqual(kvik.DynamicCache.load(path, model).get_seq_length(), 3)
+            command = os.environ.get("KVIK") or os.path.join(ROOT, "kvik")
+            shown = subprocess.run([command, "inspect", path], capture_output=True)
+            self.assertEqual(shown.returncode, 0, shown.stderr[:300])
+            chat = subprocess.run([command, "chat", self.tiny, "--session", path, "--max-new-tokens", "2"], input=b"a\n", capture_output=True)
+            self.assertIn(chat.returncode, (1, 2), chat.stderr[:300])
+            self.assertIn(b"deep.session", chat.stderr)
 
     def test_absent_files_are_no_error(self):
         for name in ("generation_config.json", "special_tokens_map.json", "chat_template.jinja"):
