@@ -179,6 +179,13 @@ if [ -n "$cross" ] && echo '#include <math.h>' | "$cross" -fsyntax-only -x c - 2
     done | head -n 12 | fail "ARM: the files for 64-bit ARM compile" "the build on this machine leaves them out"
 fi
 
+# Programs that use the library learn of a break from the changelog.
+if command -v python3 >/dev/null 2>&1; then
+    scripts/check-api.py 2>&1 |
+        fail "interface: each break since the last release is a line \"- API:\" of CHANGELOG.md that names it" \
+            "a person who updates looks there, and under the version"
+fi
+
 # The reference of the Python package is written from its docstrings (make python-reference).
 if command -v python3 >/dev/null 2>&1; then
     scripts/make-python-reference.py --check python/kvik 2>&1 |

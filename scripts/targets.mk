@@ -54,6 +54,11 @@ check-abi: libkvik.so
 abi: libkvik.so
 	@scripts/check-abi.sh write
 
+# api: writes the declarations that make check compares the header with; for a release alone
+.PHONY: api
+api:
+	@scripts/check-api.py write
+
 # python: the package in the source tree, which loads ./libkvik.so; PYTHONPATH=python uses it
 .PHONY: python
 python: python/kvik/_abi.py libkvik.so
