@@ -126,7 +126,7 @@ $(B)/test_%: $(B)/tests/unit/test_%.o $(B)/tests/hidden/device.o $(B)/kvik.o
 	$(if $(filter arm,$(MODE)),,@mkdir -p build; ln -sf $(MODE)/test_$* build/test_$*)
 $(B)/test_kv: $(patsubst %.c,$(B)/%.o,$(wildcard tests/ref/flat.c tests/ref/kv_model.c tests/ref/model_*.c))
 # Tests that go through all codecs are also linked with the codecs in tests/codec.
-$(patsubst %,$(B)/test_%,codec_every codec_kernels cache_config matrix matrix_kv arch_identity chaos save): \
+$(patsubst %,$(B)/test_%,codec_every codec_kernels cache_config matrix matrix_kv arch_identity budget chaos save): \
   $(patsubst %.c,$(B)/%.o,$(wildcard tests/codec/*.c))
 # What the bench command decides is tested without measuring.
 $(B)/test_bench_judge: $(patsubst %,$(B)/src/cli/bench_%.o,judge load found)

@@ -1,10 +1,13 @@
 /* codecs.h - the codecs that tests go through: the quantized ones in one line each, as tables write
  * them, and every codec of the registry with values that reach all of its options.
  *
- * Tests that use codec_variant cover a new file in src/kv or tests/codec without naming it. */
+ * Tests that go from variant 0 to codec_variants() cover a new file in src/kv or tests/codec without naming it. A
+ * codec may refuse sizes of heads, so a test takes the size from codec_dim, or counts what does not fit. */
 #pragma once
 #include "kv/codec.h"
+#include "stop.h"
 
+#include <glob.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -105,30 +108,75 @@ static inline void codec_config(const struct kv_codec_pair *o, char *out, size_t
     }
 }
 
-/* Makes the i-th way to quantize heads of dim values; false: there are fewer. First none; then for
- * every codec its usual values, others, and keys or values alone in turn; then every codec for the
+enum { CODEC_KINDS = 64 };
+
+/* Lists the kinds that quantize and returns their number. Ends the test unless every file of tests/codec has
+ * registered the codec of its name: the Makefile must link the program with them. */
+static inline uint32_t codec_kinds(const struct kv_codec_kind *list[CODEC_KINDS])
+{
+    static bool linked;
+    const struct kv_codec_kind *k;
+    uint32_t n = 0;
+    glob_t files;
+    if (!linked && glob("tests/codec/codec_*.c", GLOB_ERR, NULL, &files) != 0)
+        test_stop("tests/codec cannot be read; run the test from the root of the repository");
+    for (size_t i = 0; !linked && i < files.gl_pathc; i++) {
+        char name[64];
+        if (sscanf(files.gl_pathv[i], "tests/codec/codec_%63[^.].c", name) != 1 ||
+            !kv_codec_find(name))
+            test_stop("%s is not linked; add this test to the list in the Makefile",
+                      files.gl_pathv[i]);
+    }
+    if (!linked) globfree(&files);
+    linked = true;
+    for (uint32_t j = 0; (k = kv_codec_at(j)); j++) {
+        if (strcmp(k->name, KV_CODEC_NONE) == 0) continue;
+        if (n == CODEC_KINDS) test_stop("more than %d codecs; raise CODEC_KINDS", CODEC_KINDS);
+        list[n++] = k;
+    }
+    return n;
+}
+
+/* Returns the number of ways to quantize: none, and five for each kind. */
+static inline uint32_t codec_variants(void)
+{
+    const struct kv_codec_kind *list[CODEC_KINDS];
+    return 1 + 5 * codec_kinds(list);
+}
+
+/* Makes way i < codec_variants() to quantize heads of dim values; false: its codecs do not store such heads. First
+ * none; then for every codec its usual values, others, and keys or values alone in turn; then every codec for the
  * keys with the next one for the values, and the other way round. */
 static inline bool codec_variant(uint32_t i, uint32_t dim, struct codec_variant *v)
 {
-    const struct kv_codec_kind *k, *list[64];
-    uint32_t n = 0;
-    for (uint32_t j = 0; (k = kv_codec_at(j)) && n < countof(list); j++)
-        if (strcmp(k->name, KV_CODEC_NONE) != 0) list[n++] = k;
+    const struct kv_codec_kind *list[CODEC_KINDS], *of[2] = {NULL, NULL};
+    uint32_t n = codec_kinds(list);
     *v = (struct codec_variant){.native = i == 0, .name = "native"};
     if (i == 0) return true;
-    if (i > 5 * n) return false;
+    if (i > 5 * n) test_stop("variant %u of %u", i, 1 + 5 * n);
     bool two = i > 3 * n;
     uint32_t form = two ? (i - 1 - 3 * n) % 2 : (i - 1) % 3,
              at = two ? (i - 1 - 3 * n) / 2 : (i - 1) / 3;
     v->pair.residual_length = 5 + 3 * form;
-    for (int p = 0; p < 2; p++) {
-        const struct kv_codec_kind *of = list[two && (uint32_t)p != form ? (at + 1) % n : at];
-        if (!two && form == 2 && (uint32_t)p != at % 2) continue;
-        if (!codec_fit(of, !two && form, p, dim, &v->pair.plane[p])) return false;
-    }
+    for (uint32_t p = 0; p < 2; p++)
+        if (two || form < 2 || p == at % 2) of[p] = list[two && p != form ? (at + 1) % n : at];
+    snprintf(v->name, sizeof v->name, "%s of keys, %s of values%s", of[0] ? of[0]->name : "none",
+             of[1] ? of[1]->name : "none", !two && form == 1 ? ", other options" : "");
+    for (int p = 0; p < 2; p++)
+        if (of[p] && !codec_fit(of[p], !two && form, p, dim, &v->pair.plane[p])) return false;
     codec_config(&v->pair, v->config, sizeof v->config);
-    const struct kv_codec_kind *a = v->pair.plane[0].kind, *b = v->pair.plane[1].kind;
-    snprintf(v->name, sizeof v->name, "%s of keys, %s of values%s", a ? a->name : "none",
-             b ? b->name : "none", !two && form == 1 ? ", other options" : "");
     return true;
+}
+
+enum { CODEC_DIM_MOST = 256 };
+
+/* Makes way i to quantize for the smallest heads that its codecs store; heads of at least `least` values are tried
+ * first. Returns the number of values. Ends the test if no size fits: then the codec would be tested nowhere. */
+static inline uint32_t codec_dim(uint32_t i, uint32_t least, struct codec_variant *v)
+{
+    static const uint32_t dims[] = {16, 32, 64, 80, 96, 128, CODEC_DIM_MOST};
+    for (int any = 0; any < 2; any++)
+        for (size_t k = 0; k < countof(dims); k++)
+            if ((any || dims[k] >= least) && codec_variant(i, dims[k], v)) return dims[k];
+    test_stop("no size of heads from 16 to %d fits %s: %s", CODEC_DIM_MOST, v->name, err_last());
 }

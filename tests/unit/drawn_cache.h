@@ -36,14 +36,14 @@ static inline void drawn_variant(const struct drawn_for *w, char *out, size_t n)
 {
     struct codec_variant v;
     char *says;
-    uint32_t most = 1;
     if (kvik_model_describe(w->model, &says) < 0) abort();
     const char *at = strstr(says, "\"head_dim\":");
-    uint32_t dim = at ? (uint32_t)strtoul(at + 11, NULL, 10) : 16;
+    uint32_t dim = at ? (uint32_t)strtoul(at + 11, NULL, 10) : 0;
     kvik_free(says);
-    while (codec_variant(most, dim, &v))
-        most++;
-    if (codec_variant(drawn_between(w, 1, most - 1), dim, &v)) text_add(out, n, ",%s", v.config);
+    if (!dim) dim = 16; /* a model without attention has nothing to quantize */
+    while (!codec_variant(drawn_between(w, 1, codec_variants() - 1), dim, &v))
+        ; /* some codecs refuse the model's heads */
+    text_add(out, n, ",%s", v.config);
 }
 
 static inline void drawn_codec(const struct drawn_for *w, char *out, size_t n)

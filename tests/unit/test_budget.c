@@ -14,8 +14,8 @@
  * third of the strategies with one variant each, up to 650 tokens, and with KVIK_TEST_SHORT a part
  * of these. */
 #include "base/base.h"
-#include "base/json.h"
 #include "codecs.h"
+#include "fmt/fmt.h"
 #include "hearing.h"
 #include "share.h"
 
@@ -212,6 +212,13 @@ static uint32_t length_of(const struct subject *s, uint32_t window)
     return MAX(1, MIN(n, most));
 }
 
+/* Draws a way to quantize that the model's heads allow, or none. */
+static void draw_codec(const struct subject *s, struct codec_variant *v)
+{
+    while (!codec_variant(draw(codec_variants()), s->head_dim, v))
+        ;
+}
+
 static void draw_case(struct test_case *t, const char *variant)
 {
     static const uint32_t windows[] = {5, 17, 64, 130, 512}, steps[] = {0, 0, 1, 24, 100, 300};
@@ -220,7 +227,7 @@ static void draw_case(struct test_case *t, const char *variant)
     struct codec_variant v = {.config = ""};
     char keys[100];
     snprintf(keys, sizeof keys, variant, window);
-    if (draw(3) == 0 && !codec_variant(draw(10), t->s->head_dim, &v)) v.config[0] = 0;
+    if (draw(3) == 0) draw_codec(t->s, &v);
     snprintf(t->config, sizeof t->config, "{%s%s%s}", keys, *keys && *v.config ? "," : "",
              v.config);
     t->max_len = length_of(t->s, window);
@@ -231,7 +238,8 @@ static void draw_case(struct test_case *t, const char *variant)
     t->checkpoints = every[draw(countof(every))];
     t->on_full = draw(4) ? NULL : "offload";
     if (!t->s->hearing.hears) return;
-    if (draw(2) || !codec_variant(draw(10), t->s->head_dim, &v)) v.config[0] = 0;
+    v.config[0] = 0;
+    if (draw(2)) draw_codec(t->s, &v);
     snprintf(t->cross, sizeof t->cross, "{\"offloading\":%s%s%s}", draw(2) ? "true" : "false",
              *v.config ? "," : "", v.config);
 }
@@ -255,16 +263,25 @@ static bool widen(json_t *o, uint32_t window)
     return any;
 }
 
-/* Makes a copy of the model with wider windows: a directory of links and a config.json. */
+/* Makes a copy of the model with wider windows: a directory of links and a config.json. False: the model has no
+ * windows, or it is a .gguf file. */
 static bool wide_copy(const char *from, uint32_t window, char to[300])
 {
     char cwd[512], at[1200], link[700];
-    snprintf(at, sizeof at, "%s/config.json", from);
-    json_t *o = json_load_file(at, 0, NULL);
+    struct checkpoint *ck = NULL;
+    if (strstr(from, ".gguf")) return false;
+    if (checkpoint_open(from, &ck) < 0) test_stop("%s", err_last());
+    json_t *o = json_deep_copy(checkpoint_config(ck));
+    checkpoint_close(ck);
     snprintf(to, 300, "/tmp/kvik-budget-XXXXXX");
-    bool ok = o && widen(o, window) && mkdtemp(to) && getcwd(cwd, sizeof cwd);
+    if (!widen(o, window)) {
+        json_decref(o);
+        return false;
+    }
+    bool ok = mkdtemp(to) && getcwd(cwd, sizeof cwd);
     struct dirent **file = NULL;
-    int n = ok ? scandir(from, &file, NULL, alphasort) : 0;
+    int n = ok ? scandir(from, &file, NULL, alphasort) : -1;
+    ok = n >= 0;
     for (int i = 0; i < n; i++) {
         snprintf(at, sizeof at, "%s/%s/%s", cwd, from, file[i]->d_name);
         snprintf(link, sizeof link, "%s/%s", to, file[i]->d_name);
@@ -274,9 +291,9 @@ static bool wide_copy(const char *from, uint32_t window, char to[300])
     }
     free(file);
     snprintf(link, sizeof link, "%s/config.json", to);
-    if (ok) ok = json_dump_file(o, link, 0) == 0;
+    if (!ok || json_dump_file(o, link, 0) != 0) test_stop("no copy of %s at %s", from, to);
     json_decref(o);
-    return ok;
+    return true;
 }
 
 static void remove_copy(const char *path)
@@ -313,9 +330,12 @@ static bool subject_open(struct subject *s)
     s->head_dim = number_in(says, "\"head_dim\":", 16);
     s->window = number_in(says, "\"window\":", 0);
     hearing_open(&s->hearing, s->model);
+    golden_ran(s->model);
     s->caches = json_loads(caches, 0, NULL);
     json_t *list = json_object_get(s->caches, "caches");
-    for (size_t i = 0; i < json_array_size(list) && i < countof(s->name); i++)
+    if (json_array_size(list) > countof(s->name))
+        test_stop("%s: more strategies than expected", s->path);
+    for (size_t i = 0; i < json_array_size(list); i++)
         s->name[s->n_names++] =
             json_string_value(json_object_get(json_array_get(list, i), "cache_implementation"));
     kvik_free(says);
@@ -374,7 +394,7 @@ int main(int argc, char **argv)
     static const char *name[GOLDEN_MOST];
     static const uint32_t wide[] = {64, 300, 512};
     bool all = getenv("KVIK_TEST_LONG") != NULL;
-    uint32_t n = golden_all(name), number = 0, only = 0, given = 0;
+    uint32_t n = golden_all(name), number = 0, only = 0, given = 0, n_wide = 0;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "-v") == 0)
             verbose = true;
@@ -395,10 +415,13 @@ int main(int argc, char **argv)
             uint32_t width = strcmp(name[i], "gemma3") == 0 ? FIXED : wide[draw(countof(wide))];
             if (w && !wide_copy(s.path, width, copy)) continue;
             if (w) snprintf(s.path, sizeof s.path, "%s", copy);
+            n_wide += w;
             run_model(&s, all, &number, only);
             if (w) remove_copy(copy);
         }
-    printf("cases %d, generations %d, refused %d, failed %d\n", n_run, n_generated, n_refused,
-           n_failed);
-    return n_failed || !n_run || !n_generated;
+    const char *arch = golden_missed();
+    if (arch) n_failed++, printf("FAIL no golden model of architecture %s ran\n", arch);
+    printf("models %u, with wider windows %u; cases %d, generations %d, refused %d, failed %d\n", n,
+           n_wide, n_run, n_generated, n_refused, n_failed);
+    return n_failed || !n_run || !n_generated || !n_wide;
 }

@@ -134,11 +134,13 @@ static void count_decode(const struct kv_codec *c, const struct kv_shape *s, uin
     decode_of(c, s, head, dst, first, src);
 }
 
-/* The next variant of codecs.h whose keys or values have kernels of their own. */
-static bool next_variant(uint32_t *i, uint32_t dim, struct codec_variant *v)
+/* Makes the next variant of codecs.h whose keys or values have kernels of their own, for heads of *dim values; false:
+ * all variants have been made. */
+static bool next_variant(uint32_t *i, uint32_t *dim, struct codec_variant *v)
 {
-    struct kv_shape s[2] = {{1, dim, DT_F32, KV_STRIPS}, {1, dim, DT_F32, KV_ROWMAJOR}};
-    while (codec_variant(++*i, dim, v)) {
+    while (++*i < codec_variants()) {
+        *dim = codec_dim(*i, 64, v);
+        struct kv_shape s[2] = {{1, *dim, DT_F32, KV_STRIPS}, {1, *dim, DT_F32, KV_ROWMAJOR}};
         struct kv_codec *c[2];
         struct kv_seal seal;
         assert_int_equal(kv_codec_pair_open(&v->pair, &s[0], &s[1], &c[0], &c[1], &seal), 0);
@@ -198,13 +200,13 @@ static void test_one_answer(void **state)
     (void)state;
     static const enum dtype types[] = {DT_F16, DT_F32, DT_BF16};
     struct codec_variant v;
-    uint32_t n = 0;
-    for (uint32_t i = 0; next_variant(&i, 64, &v); n++)
+    uint32_t n = 0, dim;
+    for (uint32_t i = 0; next_variant(&i, &dim, &v); n++)
         for (uint32_t k = 0; k < countof(reaches); k++) {
             char what[200];
             struct run r;
             snprintf(what, sizeof what, "%s, %s", v.name, reaches[k].name);
-            run_open(&r, &v.pair, k, 64, types[(n + k) % 3]);
+            run_open(&r, &v.pair, k, dim, types[(n + k) % 3]);
             one_answer(&r, what);
             run_close(&r);
         }
@@ -217,14 +219,15 @@ static void test_used(void **state)
 {
     (void)state;
     struct codec_variant v;
-    for (uint32_t i = 0; next_variant(&i, 64, &v);)
+    uint32_t n_used = 0, dim;
+    for (uint32_t i = 0; next_variant(&i, &dim, &v);)
         for (int prefill = 0; prefill < 2; prefill++) {
             struct kv_codec same[2];
             struct kv_kernels count = {count_query, count_score, count_add};
             const struct kv_kernels *table[DEV_ISAS] = {&count};
             struct run r;
             double worst = 0;
-            run_open(&r, &v.pair, 0, 64, DT_F16);
+            run_open(&r, &v.pair, 0, dim, DT_F16);
             feed(&r.t, prefill);
             size_t n = r.t.counts[1] * r.ld;
             float *want = toy_alloc(n * sizeof *want);
@@ -261,7 +264,9 @@ static void test_used(void **state)
             if (!(worst > 0)) fail_msg("%s: the bits of decoded rows", v.name);
             free(want);
             run_close(&r);
+            n_used++;
         }
+    assert_true(n_used >= 2 * 3);
 }
 
 /* A kind of which `change` spoils the instance. */
@@ -302,10 +307,10 @@ static void test_refused(void **state)
                  {no_score, "lack score, which keys need"},
                  {lossless, "summed as raw rows"}};
     struct codec_variant v;
-    uint32_t first = 0;
-    struct kv_shape s = {1, 64, DT_F32, KV_STRIPS};
+    uint32_t first = 0, dim;
     struct kv_codec *c = NULL;
-    assert_true(next_variant(&first, 64, &v));
+    assert_true(next_variant(&first, &dim, &v));
+    struct kv_shape s = {1, dim, DT_F32, KV_STRIPS};
     struct kv_codec_kind kind = *v.pair.plane[0].kind;
     changed = v.pair.plane[0].kind;
     kind.open = changed_open;

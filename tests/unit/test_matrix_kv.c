@@ -23,16 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    HEADS = 2,
-    DIM = 16,
-    STATE = 32,
-    CROSS = 37,
-    PROMPT = 523,
-    PART = 61,
-    DECODE = 7,
-    MOST = 640
-};
+enum { HEADS = 2, STATE = 32, CROSS = 37, PROMPT = 523, PART = 61, DECODE = 7, MOST = 640 };
 enum { CHUNK = 64, SEQS = 6, SITES = 2 };
 
 struct policy {
@@ -66,10 +57,11 @@ struct toy {
     struct kv_group group[2];
     uint32_t n_groups;
     bool frozen;
+    uint32_t dim; /* values of a head: the codec's choice */
     int32_t ids[MOST];
     uint64_t want_a[1 + DECODE], want_b[1 + DECODE];
     void *scratch;
-    float *rows; /* [CHUNK][HEADS * DIM] to write, or [HEADS][MOST][DIM] read */
+    float *rows; /* [CHUNK][HEADS * dim] to write */
 };
 
 static inline uint64_t mix(uint64_t h, uint64_t x)
@@ -93,9 +85,9 @@ static uint64_t mix_bytes(uint64_t h, const void *p, size_t n)
 }
 
 /* Computes the values of a row from the hash of the tokens up to it. */
-static void row_values(uint64_t h, uint32_t site, uint32_t plane, float *out)
+static void row_values(uint64_t h, uint32_t site, uint32_t plane, uint32_t n, float *out)
 {
-    for (uint32_t i = 0; i < HEADS * DIM; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         h = mix(h, (site * 2 + plane) * 1000 + i);
         out[i] = (float)(int32_t)(h >> 40) / 8388608.0f - 1.0f;
     }
@@ -115,13 +107,14 @@ struct toy_step {
 static void write_rows(struct toy_step *s, const struct kv_view *v, uint32_t site)
 {
     struct toy *t = s->t;
+    uint32_t ld = HEADS * t->dim;
     for (uint32_t plane = 0; plane < 2; plane++) {
         uint64_t h = s->before;
         for (uint32_t i = 0; i < s->n; i++) {
             h = mix(h, s->cross ? i : (uint64_t)s->tok[i]);
-            row_values(h, site, plane, t->rows + (size_t)i * HEADS * DIM);
+            row_values(h, site, plane, ld, t->rows + (size_t)i * ld);
         }
-        dev_kv_write(t->dev, v, plane, t->rows, HEADS * DIM);
+        dev_kv_write(t->dev, v, plane, t->rows, ld);
     }
     dev_kv_seal(t->dev, v);
 }
@@ -143,7 +136,7 @@ static void read_rows(struct toy *t, const struct kv_view *v, float *keys, float
 static int row_site(struct toy_step *s, uint32_t site, bool writes)
 {
     struct toy *t = s->t;
-    size_t plane = (size_t)HEADS * MOST * DIM;
+    size_t plane = (size_t)HEADS * MOST * t->dim;
     float *rows = s->reads ? calloc(2 * plane, sizeof *rows) : NULL;
     struct kv_view v;
     int e;
@@ -511,8 +504,8 @@ static int groups(struct toy *t, const struct policy *p, const struct codec_vari
             continue;
         }
         g->n_planes = 2;
-        g->plane[0] = (struct kv_plane){"k", {HEADS, DIM, DT_F32, KV_STRIPS}, NULL};
-        g->plane[1] = (struct kv_plane){"v", {HEADS, DIM, DT_F32, KV_ROWMAJOR}, NULL};
+        g->plane[0] = (struct kv_plane){"k", {HEADS, t->dim, DT_F32, KV_STRIPS}, NULL};
+        g->plane[1] = (struct kv_plane){"v", {HEADS, t->dim, DT_F32, KV_ROWMAJOR}, NULL};
         TRY(plane_codecs(g, codec));
         g->stream = true;
     }
@@ -556,6 +549,7 @@ static void store_close(struct toy *t, int e)
 }
 
 static int n_cells, n_pass, n_failed, n_streamed, verbose;
+static bool brief, all;
 
 /* Runs the operation in the smallest pool, found by doubling, in which it finishes. */
 static int run_cell(struct toy *t, const struct policy *p, const struct codec_variant *codec,
@@ -587,51 +581,93 @@ static int reference(struct toy *t, const struct policy *p, const struct codec_v
     return e;
 }
 
+static bool has_rows(const struct policy *p)
+{
+    return p->group[0].kind != KV_STATE || p->n > 1;
+}
+
+/* True if a cell runs: each if `all`; else each without a codec, and of every codec one in five in turn. The brief run
+ * only looks for memory errors. */
+static bool chosen(uint32_t p, uint32_t c, uint32_t k, uint32_t op)
+{
+    if (c && !has_rows(&policies[p])) return false; /* a state has no codec */
+    if (k >= countof(tiers) - brief) return false;
+    if (all || (c == 0 && !brief)) return true;
+    return (p + 2 * c + 3 * k + op) % (brief ? 3 * test_share() + 1 : 5) == 0;
+}
+
+/* Counts the cells that the axes demand, in one loop over all products, and checks that they ran. */
+static void count_demanded(void)
+{
+    static int of_codec[1 + 5 * CODEC_KINDS], of_policy[countof(policies)];
+    uint32_t variants = codec_variants();
+    const uint32_t P = countof(policies), T = countof(tiers), O = countof(operations);
+    int demanded = 0;
+    for (uint32_t i = 0; i < P * variants * T * O; i++) {
+        uint32_t p = i % P, c = i / P % variants;
+        if (!chosen(p, c, i / P / variants % T, i / P / variants / T)) continue;
+        demanded++;
+        of_policy[p]++;
+        of_codec[c]++;
+    }
+    if (n_cells != demanded) {
+        printf("FAIL %d cells ran, of %d\n", n_cells, demanded);
+        n_failed++;
+    }
+    for (uint32_t p = 0; p < P && !brief; p++)
+        if (!of_policy[p]) n_failed++, printf("FAIL no cell of %s\n", policies[p].name);
+    for (uint32_t c = 0; c < variants && !brief; c++)
+        if (!of_codec[c]) n_failed++, printf("FAIL no cell of variant %u of the codecs\n", c);
+}
+
+/* Runs the cells of one policy with one codec. */
+static void run_pair(struct toy *t, uint32_t p, uint32_t c)
+{
+    struct codec_variant codec;
+    t->dim = codec_dim(c, 0, &codec);
+    if (c && !has_rows(&policies[p])) return;
+    if (reference(t, &policies[p], &codec) < 0) {
+        printf("FAIL %s / %s: %s\n", policies[p].name, codec.name, err_last());
+        n_failed++;
+        return;
+    }
+    for (uint32_t k = 0; k < countof(tiers); k++)
+        for (uint32_t op = 0; op < countof(operations); op++) {
+            bool streamed = false;
+            if (!chosen(p, c, k, op)) continue;
+            int e = run_cell(t, &policies[p], &codec, k, op, &streamed);
+            n_cells++;
+            n_streamed += streamed;
+            *(e ? &n_failed : &n_pass) += 1;
+            if (e || verbose)
+                printf("%s %s / %s / %s / %s%s%s\n", e ? "FAIL" : "pass", policies[p].name,
+                       codec.name, tiers[k].name, operations[op].name, streamed ? " streamed" : "",
+                       e < 0   ? err_last()
+                       : e > 0 ? ": other answers"
+                               : "");
+        }
+}
+
 int main(int argc, char **argv)
 {
     struct toy t = {0};
-    struct codec_variant codec;
-    size_t plane = (size_t)CHUNK * HEADS * DIM;
-    bool brief = getenv("KVIK_TEST_SHORT"); /* the short run only looks for memory errors */
-    bool all = getenv("KVIK_TEST_LONG") != NULL;
+    brief = getenv("KVIK_TEST_SHORT");
+    all = getenv("KVIK_TEST_LONG") != NULL;
     for (int i = 1; i < argc; i++) {
         all |= !strcmp(argv[i], "all");
         verbose |= !strcmp(argv[i], "-v");
     }
     setvbuf(stdout, NULL, _IOLBF, 0);
-    t.rows = calloc(plane, sizeof *t.rows);
-    t.scratch = calloc(1, 1 << 16);
+    t.rows = calloc((size_t)CHUNK * HEADS * CODEC_DIM_MOST, sizeof *t.rows);
+    t.scratch = calloc(1, 1 << 20);
     if (!t.rows || !t.scratch || dev_open(&(struct dev_config){1, NULL}, &t.dev) < 0) return 1;
     for (uint32_t i = 0, x = 3; i < MOST; i++)
         t.ids[i] = (int32_t)((x = x * 1664525u + 1013904223u) >> 12 & 0x3ff);
+    uint32_t variants = codec_variants();
     for (uint32_t p = 0; p < countof(policies); p++)
-        for (uint32_t c = 0; codec_variant(c, DIM, &codec); c++) {
-            bool rows = policies[p].group[0].kind != KV_STATE || policies[p].n > 1;
-            if (!codec.native && !rows) continue; /* a state has no codec */
-            if (reference(&t, &policies[p], &codec) < 0) {
-                printf("FAIL %s / %s: %s\n", policies[p].name, codec.name, err_last());
-                n_failed++;
-                continue;
-            }
-            for (uint32_t k = 0; k < countof(tiers) - brief; k++)
-                for (uint32_t op = 0; op < countof(operations); op++) {
-                    bool streamed = false;
-                    bool whole = all || (codec.native && !brief);
-                    if (!whole && (p + 2 * c + 3 * k + op) % (brief ? 3 * test_share() + 1 : 5))
-                        continue;
-                    int e = run_cell(&t, &policies[p], &codec, k, op, &streamed);
-                    n_cells++;
-                    n_streamed += streamed;
-                    *(e ? &n_failed : &n_pass) += 1;
-                    if (e || verbose)
-                        printf("%s %s / %s / %s / %s%s%s\n", e ? "FAIL" : "pass", policies[p].name,
-                               codec.name, tiers[k].name, operations[op].name,
-                               streamed ? " streamed" : "",
-                               e < 0   ? err_last()
-                               : e > 0 ? ": other answers"
-                                       : "");
-                }
-        }
+        for (uint32_t c = 0; c < variants; c++)
+            run_pair(&t, p, c);
+    count_demanded();
     dev_close(t.dev);
     free(t.rows);
     free(t.scratch);
