@@ -30,7 +30,7 @@ def own_cache() -> Path:
 def _own(name: str) -> Optional[Path]:
     if not name or "/" in name:
         return None
-    return next((p for p in (own_cache() / name, own_cache() / (name + ".gguf")) if p.is_file()), None)
+    return next((p for p in (own_cache() / name, own_cache() / (name + ".gguf")) if os.path.lexists(p)), None)
 
 
 def _snapshot(folder: Path, revision: str) -> Optional[Path]:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 from common import ROOT, kvik, model_path
 
@@ -98,6 +99,15 @@ class Files(unittest.TestCase):
             chat = subprocess.run([command, "chat", self.tiny, "--session", path, "--max-new-tokens", "2"], input=b"a\n", capture_output=True)
             self.assertIn(chat.returncode, (1, 2), chat.stderr[:300])
             self.assertIn(b"deep.session", chat.stderr)
+
+    def test_a_broken_link_in_the_own_cache_is_told(self):
+        os.makedirs(os.path.join(self.folder, "kvik"))
+        os.symlink("gone", os.path.join(self.folder, "kvik", "small.gguf"))
+        with unittest.mock.patch.dict(os.environ, {"XDG_CACHE_HOME": self.folder}):
+            for name in ("small", "small.gguf"):
+                with self.assertRaises(kvik.FileError) as raised:
+                    kvik.AutoModelForCausalLM.from_pretrained(name)
+                self.assertIn("small.gguf: a broken link: its target gone is not there", str(raised.exception))
 
     def test_absent_files_are_no_error(self):
         for name in ("generation_config.json", "special_tokens_map.json", "chat_template.jinja"):
