@@ -68,7 +68,7 @@ ISA_aarch64_neondot := -march=armv8.2-a+dotprod
 ISA_aarch64_neoni8mm := $(ISA_aarch64_neondot)+i8mm
 ISA = $(ISA_$(ARCH)_$(lastword $(subst _, ,$(*F))))
 
-.PHONY: all deps demo test test-long test-classes check asan tsan fuzz bench golden matrix install clean libs
+.PHONY: all deps demo test test-long test-classes check asan tsan fuzz bench golden matrix install clean libs objects
 .DELETE_ON_ERROR:
 # Only the release build leaves files at the root; the others stay in build/$(MODE).
 ifeq ($(MODE),release)
@@ -80,13 +80,15 @@ endif
 kvik: $(B)/kvik
 	$(Q)ln -f $< $@
 # The command shares the lowest floor (base) with the library, so it links the object with all names.
-$(B)/kvik: $(CLIOBJ) $(B)/kvik.o
+$(B)/kvik: $(CLIOBJ) $(B)/kvik.o $(B)/objects
 	@echo "  LD    $@"
-	$(Q)$(CC) $(OPT) -pie $(HARDEN_LD) $(LDFLAGS) -o $@ $^ $(LDLIBS) $(CLILIBS)
-CLILIBS := -ledit
+	$(Q)$(CC) $(OPT) -pie $(HARDEN_LD) $(LDFLAGS) -o $@ $(CLIOBJ) $(B)/kvik.o $(LDLIBS) -ledit
 
-$(B)/kvik.o: $(LIBOBJ)
-	$(Q)$(LD) -r -o $@ $^
+# This list changes when a source file comes or goes, and what is linked from all files is linked again.
+$(B)/objects: objects
+	@mkdir -p $(@D) && echo $(LIBOBJ) $(CLIOBJ) | cmp -s - $@ || echo $(LIBOBJ) $(CLIOBJ) >$@
+$(B)/kvik.o: $(LIBOBJ) $(B)/objects
+	$(Q)$(LD) -r -o $@ $(LIBOBJ)
 # One relocatable object: all files are linked in, so their registration sections always are too.  In the archive only
 # the public functions are global: a program may define any other name, or link another library that does.
 $(B)/archive/kvik.o: $(B)/kvik.o src/api/exports.txt
@@ -97,9 +99,8 @@ $(B)/libkvik.a: $(B)/archive/kvik.o
 libkvik.a: $(B)/libkvik.a
 	$(Q)ln -f $< $@
 libkvik.so: $(B)/libkvik.so
-	$(Q)ln -f $< $@
-	$(Q)ln -sf libkvik.so libkvik.so.$(SOVERSION)
-$(B)/libkvik.so: $(LIBOBJ) src/api/libkvik.map
+	$(Q)ln -f $< $@ && ln -sf libkvik.so libkvik.so.$(SOVERSION)
+$(B)/libkvik.so: $(LIBOBJ) $(B)/objects src/api/libkvik.map
 	@echo "  LD    $@"
 	$(Q)$(CC) -shared $(OPT) $(HARDEN_LD) $(LDFLAGS) -Wl,-soname,libkvik.so.$(SOVERSION) \
 	  -Wl,--version-script=src/api/libkvik.map -o $@ $(LIBOBJ) $(LDLIBS)
