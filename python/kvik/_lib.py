@@ -64,6 +64,8 @@ _WHOLE = {kind for kind in (getattr(ctypes, f"c_{sign}int{bits}") for sign in ("
 
 def fits(value: Any, kind: Any, what: str) -> Any:
     """Returns the value of a parameter.  Raises for a whole number that its type cannot hold, which ctypes would cut."""
+    if kind is ctypes.c_char_p and hasattr(value, "__index__"):  # ctypes would take it for an address
+        raise errors.ArgumentError(f"{what} is {value!r}; expected a text")
     if kind in _WHOLE and hasattr(value, "__index__"):
         value = operator.index(value)
         if kind(value).value != value:

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
 from ._arrays import is_torch
 from .devices import accept_device
+from .pickles import checked, of
 from .tokenizer_parts import CharSpan, Encoding, TokenSpan
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ class BatchEncoding(UserDict[str, Any]):
         return {"data": self.data} if self._place is None else {"data": self.data, "_encodings": self.encodings}
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
-        self.__dict__.update(state)
+        self.__dict__.update(checked(self, state, {"data": of(dict)}))
         if "_encodings" in state:
             self._place = list  # marks them as known; nothing calls it
 

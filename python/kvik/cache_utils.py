@@ -12,6 +12,7 @@ from .cache_layers import heir_of
 from .caches import Cache as Cache  # programs import it from here
 from .configuration import PretrainedConfig
 from .errors import ArgumentError
+from .pickles import of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -339,6 +340,8 @@ class EncoderDecoderCache(Cache):
     values) per layer.  The two may be of different classes; the second: dynamic, static, offloaded or quantized.  crop() cuts the
     decoder's text; the encoder's rows stay.  Raises ValueError or TypeError for anything else.
     """
+
+    _pickled = {**Cache._pickled, "self_attention_cache": of(Cache), "cross_attention_cache": of(Cache)}
 
     def __init__(self, *caches: Any, **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -21,6 +21,7 @@ from .cache_layers import Layers, adopt_transformers
 from .devices import accept_device, dtype_name
 from .errors import ArgumentError, BusyError, MissingError
 from .linear_states import LinearStates
+from .pickles import Check, checked, is_passed, is_rows, is_session, of
 from .memory import Memory
 from .store import Batch, ModelHandle, Settings, Store, settings_of
 from .unbound import Unbound, settings_for, with_window
@@ -472,6 +473,9 @@ class Cache(Layers):
             cache._bind(model._handle, model._defaults, cache._session["rows"])
         return cache
 
+    _pickled: Dict[str, Check] = {"_settings": of(Settings), "_held": is_rows, "_session": is_session,
+                                  "config": lambda value: value is None or hasattr(value, "to_dict")}
+
     def __getstate__(self) -> Dict[str, Any]:
         state: Dict[str, Any] = {k: v for k, v in self.__dict__.items()
                                  if k not in ("_guard", "_batch", "_unbound", "_held", "_session", "_row_dtype")}
@@ -489,8 +493,10 @@ class Cache(Layers):
     def __setstate__(self, state: Dict[str, Any]) -> None:
         adopt_transformers()
         self._batch = self._unbound = self._row_dtype = self._of_model = None
-        self._passed, self._linear = {}, None  # older pickles have none
-        self.__dict__.update(state)
+        self._passed, self._linear, self._removes = {}, None, False  # older pickles have none
+        self.__dict__.update(checked(self, state, self._pickled))
+        checked(self, self.__dict__, {"_passed": is_passed, "_linear": of(LinearStates, type(None)), "_torch": of(bool),
+                                       "_removes": of(bool)})
         self._guard = {}
 
     def sync(self, model: "PreTrainedModel", input_ids: Any) -> List[Dict[str, Any]]:

@@ -18,6 +18,7 @@ from .errors import ArgumentError, UnsupportedError
 from .generation import GenerationMixin, Options, log_softmax
 from .generation.configuration_utils import GenerationConfig
 from .outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
+from .pickles import checked, of
 from .store import Batch, ModelHandle, Settings, settings_of
 from .utils.logging import notice
 
@@ -428,6 +429,8 @@ class _Forward:
 
 def _open_again(kind: Any, path: str, quantize: Optional[str], config: Any, defaults: Settings, dtype: str, options: Any) -> Any:
     """Opens a pickled model."""
+    checked(kind, {"path": path, "quantize": quantize, "config": config, "settings": defaults, "options": options}, {
+        "path": of(str), "quantize": of(str, type(None)), "config": of(PretrainedConfig), "settings": of(Settings), "options": of(GenerationConfig)})
     model = kind(ModelHandle(path, quantize), config, defaults, dtype)
     model.generation_config = options
     return model

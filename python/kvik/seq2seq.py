@@ -15,6 +15,7 @@ from .errors import ArgumentError
 from .generation.options import Options as CallOptions
 from .model import PreTrainedModel, _Forward, _loss
 from .outputs import Seq2SeqLMOutput
+from .pickles import of
 from .store import Batch, Settings
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 class CrossCache(DynamicCache):
     """The rows of the encoder in the sequences of the decoder's cache.  What reorders or removes those does it here."""
+
+    _pickled = {"_own": of(Cache), "_settings": of(Settings)}
 
     def __init__(self, own: Cache) -> None:
         self._own = own

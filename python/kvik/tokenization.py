@@ -10,6 +10,7 @@ from ._arrays import integers, is_torch, like, tensors, to_numpy, want_torch
 from ._lib import address, call, encode, lib, owned, view
 from .batch_encoding import BatchEncoding
 from .errors import KvikError, UnsupportedError
+from .pickles import checked, of
 from .tokenizer_chats import Chats
 from .tokenizer_files import copy_files, is_bpe, read_object, trimming, write_layouts
 from .tokenizer_parts import Encoding, encode_placed, piece, trimmed
@@ -419,6 +420,7 @@ class PreTrainedTokenizer(Vocabulary, Chats):
 
 
 def _reopen(kind: Any, path: str, settings: Dict[str, Any]) -> PreTrainedTokenizer:
+    checked(kind, {"path": path, "settings": settings}, {"path": of(str), "settings": of(dict)})
     return cast(PreTrainedTokenizer, kind(path, **settings))
 
 

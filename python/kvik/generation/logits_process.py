@@ -14,6 +14,7 @@ import numpy as np
 from .. import _abi
 from .._arrays import integers, is_torch, like, to_numpy
 from .._lib import address, call, owned, sized
+from ..pickles import checked, of
 from ..utils.logging import notice
 from .options import Options
 
@@ -112,6 +113,9 @@ class _OfLibrary(LogitsProcessor):
 
     def __getstate__(self) -> Dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k != "_sampler"}
+
+    def __setstate__(self, state: Dict[str, Any]) -> None:
+        self.__dict__.update(checked(self, state, {"_values": of(dict)}))
 
 
 class _Filter(_OfLibrary):
