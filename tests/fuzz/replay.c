@@ -36,18 +36,20 @@ static int run_file(const char *path)
 
 static int run_dir(const char *path)
 {
-    struct dirent *e;
-    DIR *d = opendir(path);
-    int failed = 0;
-    if (!d) return run_file(path);
-    while ((e = readdir(d))) {
+    struct dirent **e = NULL;
+    struct stat st;
+    int failed = 0, inputs = 0;
+    if (stat(path, &st) == 0 && !S_ISDIR(st.st_mode)) return run_file(path);
+    int n = scandir(path, &e, NULL, alphasort);
+    for (int i = 0; i < n; i++) {
         char file[4096];
-        if (e->d_name[0] == '.') continue;
-        snprintf(file, sizeof file, "%s/%s", path, e->d_name);
-        failed |= run_file(file);
+        snprintf(file, sizeof file, "%s/%s", path, e[i]->d_name);
+        if (e[i]->d_name[0] != '.') inputs++, failed |= run_file(file);
+        free(e[i]);
     }
-    closedir(d);
-    return failed;
+    free(e);
+    if (inputs == 0) fprintf(stderr, "replay: no input can be read in %s\n", path);
+    return failed || inputs == 0;
 }
 
 int main(int argc, char **argv)

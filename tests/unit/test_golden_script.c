@@ -679,6 +679,7 @@ static void run_case(const char *dir, const json_t *c)
     snprintf(path, sizeof path, "%s/%s.json", dir, id);
     if (json_read(path, 64 << 20, &script) < 0) differs(&s, "%s", err_last());
     const json_t *ops = json_object_get(script, "ops");
+    if (!s.why[0] && json_array_size(ops) == 0) differs(&s, "the case has no operations");
     bool ready = !s.why[0];
     if (ready && strcmp(meet, "close") == 0) {
         run_close(&s, ops);
@@ -719,9 +720,13 @@ static bool run_all(const char *dir, const char *part)
         printf("%s\n", err_last());
         return false;
     }
+    if (json_array_size(json_object_get(index, "cases")) == 0)
+        n_failed++, printf("FAIL %s has no cases\n", path);
     json_array_foreach(json_object_get(index, "cases"), i, c)
     {
         const char *of = string(c, "issue");
+        if (of && strcmp(of, "D") != 0)
+            n_failed++, printf("FAIL %s: part \"%s\" is run by nobody\n", string(c, "id"), of);
         if (strcmp(of ? of : "C", part) != 0) continue;
         if (!only || strstr(string(c, "id"), only)) run_case(dir, c);
     }
@@ -739,7 +744,10 @@ int main(int argc, char **argv)
             only = argv[++k];
         else
             part = argv[k];
-    if (strcmp(part, "C") != 0 && strcmp(part, "D") != 0) return 0;
+    if (strcmp(part, "C") != 0 && strcmp(part, "D") != 0) {
+        printf("there are parts C and D, not \"%s\"\n", part);
+        return 1;
+    }
     setvbuf(stdout, NULL, _IOLBF, 0);
     if (!run_all("tests/golden/cases-script", part) ||
         !run_all("tests/golden/cases-script-own", part))
