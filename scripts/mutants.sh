@@ -27,8 +27,12 @@ for patch in tests/mutants/*.patch; do
     if (cd "$dir" && KVIK_IDENTITY=bf16 build/release/test_identity) >"$dir/log" 2>&1; then
         echo "mutant $name: the identity test stayed green"
         failed=1
+    elif why=$(grep -m1 -o '[a-z0-9 ,]*: step [0-9]* differs' "$dir/log"); then
+        echo "mutant $name: caught ($why)"
     else
-        echo "mutant $name: caught ($(grep -m1 -o '[a-z0-9 ,]*: step [0-9]* differs' "$dir/log" || echo crashed))"
+        echo "mutant $name: the identity test failed for another reason:"
+        tail -n 5 "$dir/log"
+        failed=1
     fi
     rm -rf "$dir"
 done

@@ -692,9 +692,13 @@ static void test_everything(void **state)
     }
     mem_fail_at(-1, false);
     assert_int_equal(gen_chain_new(&g, BIG, &c), 0);
-    assert_int_equal(c->n, countof(names));
-    for (size_t i = 0; i < countof(names); i++)
-        assert_string_equal(c->processor[i]->name, names[i]);
+    size_t at = 0,
+           outside = 0; /* at: a processor that Transformers lacks may stand between two of names */
+    for (uint32_t i = 0; i < c->n; i++) {
+        at += at < countof(names) && strcmp(c->processor[i]->name, names[at]) == 0;
+        outside += !c->processor[i]->sampling;
+    }
+    if (at < countof(names)) fail_msg("%s is missing or out of order", names[at]);
     fill(0);
     int32_t ids[64];
     for (int i = 0; i < 64; i++)
@@ -716,7 +720,9 @@ static void test_everything(void **state)
     gen_chain_drop(c);
     g.do_sample = false; /* filters belong to sampling */
     assert_int_equal(gen_chain_new(&g, BIG, &c), 0);
-    assert_int_equal(c->n, 14);
+    assert_int_equal(c->n, outside);
+    for (uint32_t i = 0; i < c->n; i++)
+        assert_false(c->processor[i]->sampling);
     gen_chain_drop(c);
     kvik_generation_done(&g);
 }
