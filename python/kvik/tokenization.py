@@ -1,7 +1,7 @@
 """Tokenizers, called as those of Transformers: texts to ids and back."""
 import ctypes
 import os
-from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union, cast
+from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union, cast, overload
 
 import numpy as np
 
@@ -23,7 +23,7 @@ _LEFT = {name + fast for name in ("LlamaTokenizer", "CodeLlamaTokenizer", "Gemma
 # Arguments of a call that are not by name in its signature; the last two change nothing.
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-    from ._typing import EncodeArguments
+    from ._typing import Array, EncodeArguments
 
 _TAKES = ("split_special_tokens", "max_target_length", "clean_up_tokenization_spaces", "verbose")
 _INTS = ctypes.POINTER(ctypes.c_int32)
@@ -180,6 +180,16 @@ class PreTrainedTokenizer(Vocabulary, Chats):
             return [Part(i, kind) for i, wanted in ((self.bos_token_id, bos), (text, True), (self.eos_token_id, eos)) if wanted]
         self.__dict__["_layouts"] = {False: one(FIRST, 0), True: one(FIRST, 0) + one(SECOND, 1)}
         self._framed = True
+
+    @overload
+    def encode(self, text: Any, text_pair: Any = None, add_special_tokens: bool = True, padding: Union[bool, str] = False,
+               truncation: Union[bool, str, None] = None, max_length: Optional[int] = None, stride: int = 0,
+               padding_side: Optional[str] = None, return_tensors: None = None, **kwargs: Any) -> List[int]: ...
+
+    @overload
+    def encode(self, text: Any, text_pair: Any = None, add_special_tokens: bool = True, padding: Union[bool, str] = False,
+               truncation: Union[bool, str, None] = None, max_length: Optional[int] = None, stride: int = 0,
+               padding_side: Optional[str] = None, return_tensors: Optional[str] = ..., **kwargs: Any) -> "Array": ...
 
     def encode(self, text: Any, text_pair: Any = None, add_special_tokens: bool = True, padding: Union[bool, str] = False,
                truncation: Union[bool, str, None] = None, max_length: Optional[int] = None, stride: int = 0,

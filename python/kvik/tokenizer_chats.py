@@ -2,7 +2,7 @@
 import ctypes
 import json
 import re
-from typing import Any, Dict, List, Optional, Sequence, Union
+from typing import Any, Dict, List, Literal, Mapping, Optional, Sequence, Union, overload
 
 import numpy as np
 
@@ -33,6 +33,21 @@ class Chats:
         if not found:
             raise ValueError("this tokenizer has no chat template; pass chat_template=, or give the model a text in place of messages")
         return str(found)
+
+    @overload
+    def apply_chat_template(self, conversation: Sequence[Mapping[str, Any]], tools: Optional[Sequence[Any]] = None, *,
+                            tokenize: Literal[False], **kwargs: Any) -> str: ...
+
+    @overload
+    def apply_chat_template(self, conversation: Sequence[Sequence[Mapping[str, Any]]], tools: Optional[Sequence[Any]] = None, *,
+                            tokenize: Literal[False], **kwargs: Any) -> List[str]: ...
+
+    @overload
+    def apply_chat_template(self, conversation: Any, tools: Optional[Sequence[Any]] = None, *, return_dict: Literal[True],
+                            **kwargs: Any) -> BatchEncoding: ...
+
+    @overload
+    def apply_chat_template(self, conversation: Any, tools: Optional[Sequence[Any]] = None, *args: Any, **kwargs: Any) -> Any: ...
 
     def apply_chat_template(self, conversation: Any, tools: Optional[Sequence[Any]] = None,
                             documents: Optional[Sequence[Dict[str, str]]] = None, chat_template: Optional[str] = None,

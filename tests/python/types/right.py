@@ -107,6 +107,9 @@ def templates() -> Any:
     """Renders chats."""
     chat = [{"role": "user", "content": "Hello"}]
     tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True).strip()
+    [text.strip() for text in tokenizer.apply_chat_template([chat, chat], tokenize=False)]
+    first: int = tokenizer.encode("Hello")[0]
+    tokenizer.encode("Hello", return_tensors="np").shape[first]
     ids = tokenizer.apply_chat_template(chat, return_tensors="np", return_dict=True)
     return model.generate(**ids)
 

@@ -29,6 +29,9 @@ GenerationConfig(temprature=1)  # mistake: an option of a GenerationConfig
 opened.generation_config.temprature = 1  # mistake: an option as an attribute
 opened.generation_config.do_sample = "yes"  # mistake: a text for a truth value
 
+tokenizer.apply_chat_template([{"role": "user"}], tokenize=False).shape  # mistake: an array's attribute of a text
+tokenizer.encode("The sea is").shape  # mistake: an array's attribute of a list
+
 cache = DynamicCache(config=opened.config)
 cache.fork().get_seq_len()  # mistake: a method of a fork
 cache.fork(True)  # mistake: fork() takes nothing
