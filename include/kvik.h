@@ -1075,7 +1075,7 @@ typedef struct kvik_speech {
     uint64_t seed;
     kvik_on_segment on_segment;
     kvik_on_hearing on_hearing;
-    /* The first argument of both callbacks. */
+    /* The first argument of all callbacks. */
     void *ctx;
     /* Limit of a window's text in tokens.  0: as many as the model can have. */
     uint32_t max_new_tokens;
@@ -1086,13 +1086,17 @@ typedef struct kvik_speech {
     uint32_t num_beams;
     /* When a search with beams ends. */
     enum kvik_early early_stopping;
+    /* NULL, or receives a sentence about a recording that can only be read in part, such as a WAV file that was cut. */
+    kvik_on_notice on_notice;
 } kvik_speech;
 /* Sets the defaults: timestamps, all temperatures, 1.35, -1 and 0.6 for the three thresholds, no beams, and a
  * length_penalty of 1. */
 KVIK_API int kvik_speech_init_sized(kvik_speech *o, size_t size);
 #define kvik_speech_init(o) kvik_speech_init_sized((o), sizeof *(o))
-/* Transcribes a WAV, FLAC, Ogg (Vorbis, Opus) or MP3 file; options NULL: the defaults.  out may be NULL if on_segment
- * receives the segments.  KVIK_UNSUPPORTED: the model is no speech model, or this build reads no audio files. */
+/* Transcribes a WAV, FLAC, Ogg (Vorbis, Opus) or MP3 file; options NULL: the defaults.  Of a WAV file whose end is
+ * missing, or whose header does not know its length, the sound that is there is transcribed.  out may be NULL if
+ * on_segment receives the segments.  KVIK_UNSUPPORTED: the model is no speech model, or this build reads no audio
+ * files. */
 KVIK_API int kvik_transcribe(kvik_cache *c, const char *path, const kvik_speech *o,
                              kvik_transcript **out);
 /* The same for n samples of one channel at 16 000 Hz, full scale 1. */

@@ -1,6 +1,7 @@
 """Speech models (Whisper): features or recordings to tokens and text."""
 import ctypes
 import os
+import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Literal, Optional, Tuple, Union, overload
 
@@ -82,6 +83,7 @@ class Hearing(Interruptible):
             raise ArgumentError(f"early_stopping={early!r}: expected False, True or 'never'")
         s.early_stopping = _EARLY[early]
         s.on_hearing = self._on_hearing = _abi.kvik_on_hearing(self._hear)
+        s.on_notice = self._on_notice = _abi.kvik_on_notice(self._notice)
         s.on_segment = self._on_segment = _abi.kvik_on_segment(self._segment)
 
     def _hear(self, ctx: Any, what: int, seconds: float, total: float) -> bool:
@@ -92,6 +94,12 @@ class Hearing(Interruptible):
         except BaseException as e:  # noqa: BLE001 - raised again after the call
             self.error = self.error or e
             return False
+
+    def _notice(self, ctx: Any, text: Any) -> None:
+        try:
+            warnings.warn(_text(text), stacklevel=2)
+        except BaseException as e:  # noqa: BLE001 - a warning that is an error
+            self.error = self.error or e
 
     def _segment(self, ctx: Any, segment: Any) -> bool:
         try:

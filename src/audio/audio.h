@@ -10,7 +10,8 @@
 /* --- source.c: a recording that can be read from its beginning more than once */
 struct audio;
 /* Opens a WAV, FLAC, Ogg (Vorbis, Opus) or MP3 file.  ERR_UNSUPPORTED: the format, or all files in a build without
- * libsndfile and libsoxr.  ERR_FORMAT: a header that cannot be true, or a file that is shorter than its header says. */
+ * libsndfile and libsoxr.  ERR_FORMAT: a header that cannot be true, or a file that is shorter than its header says, unless
+ * it is a WAV file (audio_note). */
 int audio_open(const char *path, struct audio **out);
 /* Reads n samples at AUDIO_RATE from memory that the caller keeps until audio_close.  `what` names them in errors. */
 int audio_samples(const float *samples, uint64_t n, const char *what, struct audio **out);
@@ -21,6 +22,8 @@ int audio_rewind(struct audio *a);
 /* Returns the seconds that the header promises, or 0 if the header does not say. */
 double audio_promised(const struct audio *a);
 const char *audio_name(const struct audio *a); /* for errors */
+/* Returns what the caller should know about the file, in words that follow its name; "" for most files. */
+const char *audio_note(const struct audio *a);
 
 /* --- decode.c: an audio file as samples; private to source.c */
 struct decoder;
@@ -30,13 +33,20 @@ int decoder_read(struct decoder *d, float *out, uint32_t n);
 int decoder_rewind(struct decoder *d);
 double decoder_promised(const struct decoder *d);
 const char *decoder_name(const struct decoder *d);
+const char *decoder_note(const struct decoder *d);
 
 /* --- container.c: what a file's own structure says, before a library parses the file */
 /* Refuses a number of channels or a sampling rate that no recording has. */
 int container_sound(const char *what, int64_t channels, int64_t rate);
+struct container {
+    bool counted; /* the file says exactly how long its sound is, and has all of it */
+    /* The place of a length of 0 in a WAV file that has sound behind it; 0: there is none. */
+    uint64_t zero;
+    char note[192]; /* as audio_note */
+};
 /* Recognizes the file by its first bytes: ERR_UNSUPPORTED if the format is no other's.  ERR_FORMAT if the structure says
- * that the end of the file is missing.  *counted is true if the file says exactly how long its sound is. */
-int container_check(int fd, uint64_t size, const char *what, bool *counted);
+ * that the end of the file is missing, unless it is a WAV file, which gets a note. */
+int container_check(int fd, uint64_t size, const char *what, struct container *out);
 
 /* --- mel.c: one frame of a log-mel spectrogram */
 #define MEL_WINDOW 400u /* samples of a frame, and points of its Fourier transform */

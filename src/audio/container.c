@@ -1,10 +1,12 @@
 /* container.c - the structure of an audio file, as far as it says whether the end of the file is missing.
  *
- * libsndfile reads a WAV or MP3 file that was cut without a word, so the chunks and frames are counted here.  Only the
- * formats that kvik documents go on to the library, which knows many more, some of them little tested. */
+ * libsndfile reads a WAV or MP3 file that was cut without a word, so the chunks and frames are counted here.  A recorder
+ * that was stopped leaves a WAV file without its end; the sound that is there is read, with a note.  Other formats are
+ * refused.  Only the formats that kvik documents go on to the library, which knows many more, some of them little tested. */
 #include "audio/audio.h"
 #include "base/bytes.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -53,8 +55,29 @@ int container_sound(const char *what, int64_t channels, int64_t rate)
     return 0;
 }
 
-/* Finds the data chunk of a WAV file.  A size of 0 or of nearly 4 GiB means that the writer could not know it. */
-static int check_wav(const struct input *in, bool *counted)
+/* Writes what is wrong with a WAV file whose data chunk at byte `at` should have n bytes, but can be read all the same.  A
+ * size of 0, or of nearly 2 or 4 GiB, means that the writer did not know the size. */
+static void check_length(const struct input *in, uint64_t at, uint64_t n, struct container *out)
+{
+    char a[16], b[16];
+    bool known = n != 0 && (n < 0x7ffff000u || n > 0x7fffffffu) && n < 0xfffff000u;
+    out->counted = known && n <= in->size - at;
+    if (n == 0 && in->size > at) out->zero = at - 4;
+    if (!known)
+        snprintf(
+            out->note, sizeof out->note,
+            "its header does not say how long it is, as when the writer was stopped or wrote to a "
+            "pipe; the sound up to the end of the file is read");
+    else if (!out->counted)
+        snprintf(
+            out->note, sizeof out->note,
+            "the end of the file is missing: its header promises %s, the file has %s; the sound "
+            "that is there is read",
+            bytes_text(at + n, a), bytes_text(in->size, b));
+}
+
+/* Finds the data chunk of a WAV file. */
+static int check_wav(const struct input *in, struct container *out)
 {
     uint8_t h[8], fmt[8];
     uint32_t chunks = 0;
@@ -69,8 +92,7 @@ static int check_wav(const struct input *in, bool *counted)
             at += 8 + n + (n & 1);
             continue;
         }
-        *counted = n != 0 && n < 0xfffff000u;
-        if (*counted && n > in->size - at - 8) return cut_short(in, at + 8 + n);
+        check_length(in, at + 8, n, out);
         return 0;
     }
     return ERR(FORMAT, "%s: a WAV file without a data chunk", in->what);
@@ -133,20 +155,20 @@ static int check_ogg(const struct input *in)
                      in->what);
 }
 
-int container_check(int fd, uint64_t size, const char *what, bool *counted)
+int container_check(int fd, uint64_t size, const char *what, struct container *out)
 {
     struct input in = {.fd = fd, .size = size, .what = what};
     uint8_t h[12] = {0};
     uint32_t side;
-    *counted = true;
+    *out = (struct container){.counted = true};
     if (!bytes_at(&in, 0, h, 12))
         return ERR(FORMAT, "%s: %llu bytes are no audio file", what, (unsigned long long)size);
-    if (!memcmp(h, "RIFF", 4) && !memcmp(h + 8, "WAVE", 4)) return check_wav(&in, counted);
+    if (!memcmp(h, "RIFF", 4) && !memcmp(h + 8, "WAVE", 4)) return check_wav(&in, out);
     if (!memcmp(h, "fLaC", 4)) return 0;
     if (!memcmp(h, "OggS", 4)) return check_ogg(&in);
     if (!memcmp(h, "ID3", 3) || mp3_frame(h, &side)) {
-        *counted = false;
-        return check_mp3(&in, counted);
+        out->counted = false;
+        return check_mp3(&in, &out->counted);
     }
     return ERR(UNSUPPORTED, "%s: not a WAV, FLAC, Ogg or MP3 file", what);
 }

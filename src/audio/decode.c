@@ -18,7 +18,8 @@
 struct decoder {
     char *path;
     int fd;
-    bool counted; /* the header says exactly how long the sound is */
+    struct container container;
+    sf_count_t place; /* of open_endless, in the file */
     SNDFILE *file;
     SF_INFO info;
     uint64_t frames; /* decoded since the beginning */
@@ -42,13 +43,53 @@ static int check_header(const struct decoder *d)
     return 0;
 }
 
+/* A WAV file as libsndfile should read it: libsndfile believes a length of 0, so the file shows the length of an endless
+ * one in its place. */
+static sf_count_t io_length(void *ctx)
+{
+    const struct decoder *d = ctx;
+    struct stat st;
+    return fstat(d->fd, &st) ? -1 : st.st_size;
+}
+static sf_count_t io_seek(sf_count_t by, int from, void *ctx)
+{
+    struct decoder *d = ctx;
+    sf_count_t base = from == SEEK_CUR ? d->place : from == SEEK_END ? io_length(d) : 0;
+    sf_count_t to;
+    if (!__builtin_add_overflow(base, by, &to) && to >= 0) d->place = to;
+    return d->place;
+}
+static sf_count_t io_read(void *out, sf_count_t n, void *ctx)
+{
+    struct decoder *d = ctx;
+    ssize_t got = pread(d->fd, out, (size_t)n, d->place);
+    sf_count_t zero = (sf_count_t)d->container.zero - d->place;
+    for (sf_count_t i = MAX(zero, 0); i < MIN(zero + 4, got); i++)
+        ((uint8_t *)out)[i] = 0xff;
+    if (got > 0) d->place += got;
+    return MAX(got, 0);
+}
+static sf_count_t io_tell(void *ctx)
+{
+    const struct decoder *d = ctx;
+    return d->place;
+}
+
+static SNDFILE *open_endless(struct decoder *d)
+{
+    SF_VIRTUAL_IO io = {
+        .get_filelen = io_length, .seek = io_seek, .read = io_read, .tell = io_tell};
+    d->place = 0;
+    return sf_open_virtual(&io, SFM_READ, &d->info, d);
+}
+
 static int open_file(struct decoder *d)
 {
     if (lseek(d->fd, 0, SEEK_SET) < 0) return ERR(IO, "%s: %s", d->path, fd_error(errno));
     memset(&d->info, 0, sizeof d->info);
     struct fd_low low;
     fd_low_take(&low);
-    d->file = sf_open_fd(d->fd, SFM_READ, &d->info, false);
+    d->file = d->container.zero ? open_endless(d) : sf_open_fd(d->fd, SFM_READ, &d->info, false);
     fd_low_drop(&low);
     if (!d->file) return ERR(FORMAT, "%s: %s", d->path, sf_strerror(NULL));
     d->frames = 0;
@@ -78,7 +119,7 @@ static int open_path(struct decoder *d)
     if (d->fd < 0 || fstat(d->fd, &st)) return ERR(IO, "%s: %s", d->path, fd_error(errno));
     /* A pipe or a device has no length, and the recording is read twice. */
     if (!S_ISREG(st.st_mode)) return ERR(IO, "%s: not a regular file", d->path);
-    TRY(container_check(d->fd, (uint64_t)st.st_size, d->path, &d->counted));
+    TRY(container_check(d->fd, (uint64_t)st.st_size, d->path, &d->container));
     TRY(open_file(d));
     TRY(open_resampler(d));
     d->block = mem_array((size_t)BLOCK * (size_t)d->info.channels, sizeof *d->block);
@@ -124,6 +165,11 @@ const char *decoder_name(const struct decoder *d)
     return d->path;
 }
 
+const char *decoder_note(const struct decoder *d)
+{
+    return d->container.note;
+}
+
 /* Opens the file anew: seeking in MP3 and Ogg does not give the same samples in every case. */
 int decoder_rewind(struct decoder *d)
 {
@@ -157,7 +203,7 @@ static int next_block(struct decoder *d)
     }
     d->ended = true;
     uint64_t want = d->info.frames == SF_COUNT_MAX ? 0 : (uint64_t)MAX(d->info.frames, 0);
-    if (d->counted && d->frames < want)
+    if (d->container.counted && d->frames < want)
         return ERR(
             FORMAT, "%s: the end of the file is missing: its header promises %.2f s, it has %.2f s",
             d->path, (double)want / d->info.samplerate, (double)d->frames / d->info.samplerate);
@@ -224,6 +270,11 @@ double decoder_promised(const struct decoder *d)
     return 0;
 }
 const char *decoder_name(const struct decoder *d)
+{
+    (void)d;
+    return "";
+}
+const char *decoder_note(const struct decoder *d)
 {
     (void)d;
     return "";

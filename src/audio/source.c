@@ -52,6 +52,11 @@ const char *audio_name(const struct audio *a)
     return a->file ? decoder_name(a->file) : a->name;
 }
 
+const char *audio_note(const struct audio *a)
+{
+    return a->file ? decoder_note(a->file) : "";
+}
+
 double audio_promised(const struct audio *a)
 {
     return a->file ? decoder_promised(a->file) : (double)a->n / AUDIO_RATE;

@@ -109,6 +109,13 @@ static bool on_segment(void *ctx, const kvik_segment *segment)
     return !interrupt_seen();
 }
 
+static void on_notice(void *ctx, const char *text)
+{
+    struct run *r = ctx;
+    progress_hide(&r->progress);
+    say_line("%s", text);
+}
+
 static int one(struct session *s, const struct options *o, kvik_speech *speech, const char *path)
 {
     bool json = o->common.json;
@@ -184,6 +191,7 @@ static int run(struct options *o, const struct args *a)
                                                                     : KVIK_EARLY_NEVER;
     speech.on_segment = o->common.json ? NULL : on_segment;
     speech.on_hearing = on_hearing;
+    speech.on_notice = on_notice;
     int status = read_list(o->temperature, temperature, &speech.n_temperatures);
     if (speech.n_temperatures) speech.temperatures = temperature;
     if (!status)

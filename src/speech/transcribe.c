@@ -232,6 +232,19 @@ static int windows(struct recording *r)
     return tell(r, KVIK_HEARING_TRANSCRIBE, total, total);
 }
 
+/* Tells the caller of a recording that is not whole. */
+static void tell_note(const struct recording *r)
+{
+    const kvik_speech *w = &r->l.want;
+    const char *note = audio_note(r->audio);
+    struct buf b;
+    if (!*note || !w->on_notice) return;
+    buf_init(&b, 1 << 16);
+    if (buf_printf(&b, "%s: %s (%.2f s)", r->name, note, (double)r->samples / AUDIO_RATE) >= 0)
+        w->on_notice(w->ctx, b.data);
+    buf_done(&b);
+}
+
 /* Reads a recording for its length and its loudness. */
 static int survey(struct recording *r)
 {
@@ -239,6 +252,7 @@ static int survey(struct recording *r)
     TRY(features_open(r->audio, k->bands, k->samples, reading, r, &r->features));
     r->frames = r->features->frames;
     r->samples = r->features->samples;
+    tell_note(r);
     return 0;
 }
 

@@ -7,6 +7,7 @@ import re
 import tempfile
 import threading
 import unittest
+import warnings
 
 import numpy as np
 from common import GOLDEN, ROOT, kvik, model_path, read_json, tensors
@@ -450,6 +451,19 @@ class Speech(unittest.TestCase):
             f.write(_wav(SOUND[:11025], 11025))
             f.flush()
             self.assertEqual(asr(f.name), asr({"raw": SOUND[:11025], "sampling_rate": 11025}))
+
+    def test_wav_cut(self):
+        """Of a WAV file without its end what is there is transcribed, with a warning."""
+        from kvik.pipelines import _wav
+        with tempfile.NamedTemporaryFile(suffix=".wav") as f:
+            f.write(_wav(SOUND[:16000], 16000)[:44 + 4 * 8000])
+            f.flush()
+            with self.assertWarnsRegex(UserWarning, "the end of the file is missing"):
+                cut = self.model.transcribe(f.name, return_timestamps=True)
+            self.assertEqual(cut["seconds"], (os.path.getsize(f.name) - 44) / len(_wav(SOUND[:16000], 16000)[44:]))
+            with warnings.catch_warnings(), self.assertRaisesRegex(UserWarning, "is missing"):
+                warnings.simplefilter("error")
+                self.model.transcribe(f.name, return_timestamps=True)
 
 
 if __name__ == "__main__":
