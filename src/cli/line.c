@@ -1,6 +1,7 @@
 /* line.c - line editing with libedit: history, cursor keys, UTF-8, pasted blocks, completion.  Ctrl-C must end the line, but
- * libedit's reader restarts a read that a signal interrupted; so this file reads the characters itself.  The prompt goes to
- * standard error, so standard output has replies only.
+ * libedit's reader restarts a read that a signal interrupted; so this file reads the characters itself.  A read never waits: the
+ * process waits in terminal_wait, which a Ctrl-C before it ends too.  The prompt goes to standard error, so standard output has
+ * replies only.
  *
  * The terminal marks pasted text (bracketed paste).  libedit does not know the marks: the first one is bound to a function
  * that reads up to the second one and inserts the text, with its line ends, into the line. */
@@ -84,18 +85,20 @@ static ssize_t read_byte(EditLine *el, char *out)
         *out = e->early;
         return 1;
     }
-    for (;;) {
-        ssize_t got = read(STDIN_FILENO, out, 1);
-        int why = errno;
+    for (bool hung_up = false;;) {
+        ssize_t got = interrupt_seen() ? -1 : read(STDIN_FILENO, out, 1);
+        int why = interrupt_seen() ? EINTR : errno;
         enum terminal_event event = terminal_event();
         if (event != TERMINAL_SAME) draw_again(el, event);
         if (got == 1 && interrupt_seen()) { /* Ctrl-C ends this line all the same */
             e->early = *out;
             e->has_early = true;
-            errno = EINTR;
-            return -1;
+            got = -1;
         }
-        if (got >= 0 || why != EINTR || interrupt_seen()) return got;
+        errno = why;
+        if (got == 1 || interrupt_seen() || (got < 0 && why != EINTR)) return got;
+        if (!got && hung_up) return 0;
+        if (!got) hung_up = !terminal_wait();
     }
 }
 
@@ -104,7 +107,7 @@ static int read_character(EditLine *el, wchar_t *out)
 {
     char s[4];
     size_t n = 0, len;
-    terminal_note();
+    terminal_edits();
     for (;;) {
         ssize_t got = read_byte(el, s + n);
         if (got <= 0) return (int)got;

@@ -4,6 +4,7 @@
 #include "cli/screen.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -98,10 +99,31 @@ static void on_stop(int sig)
     errno = kept;
 }
 
-void terminal_note(void)
+void terminal_edits(void)
 {
     edits = 0;
-    if (taken && tcgetattr(STDIN_FILENO, &editing) == 0) edits = 1;
+    if (!taken || tcgetattr(STDIN_FILENO, &editing) < 0) return;
+    if (!(editing.c_lflag & ICANON) && editing.c_cc[VMIN]) {
+        editing.c_cc[VMIN] = 0;
+        tcsetattr(STDIN_FILENO, TCSANOW, &editing);
+    }
+    edits = 1;
+}
+
+bool terminal_wait(void)
+{
+    struct pollfd p = {.fd = STDIN_FILENO, .events = POLLIN};
+    static const int ends[] = {SIGINT, SIGWINCH, SIGCONT, SIGTSTP};
+    sigset_t held, before_wait;
+    int n = 1;
+    sigemptyset(&held);
+    for (size_t i = 0; i < countof(ends); i++)
+        sigaddset(&held, ends[i]);
+    sigprocmask(SIG_BLOCK, &held,
+                &before_wait); /* from here on a signal stays for ppoll, which lets it in */
+    if (!interrupt_seen() && event == TERMINAL_SAME) n = ppoll(&p, 1, NULL, &before_wait);
+    sigprocmask(SIG_SETMASK, &before_wait, NULL);
+    return n <= 0 || !(p.revents & (POLLHUP | POLLERR | POLLNVAL));
 }
 
 /* After a stop that no handler sees (SIGSTOP) the shell has set the terminal to its own mode. */

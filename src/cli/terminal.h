@@ -9,8 +9,12 @@ void terminal_open(void);
 void terminal_close(void);
 /* Makes the terminal quiet again, after a line editor has changed its mode. */
 void terminal_quiet(void);
-/* Notes the mode of the terminal as that of the line editor, to which a stopped process returns. */
-void terminal_note(void);
+/* Lets reads of the line editor return at once, with 0 where nothing was typed, and notes the mode of the terminal as the
+ * editor's, to which a stopped process returns.  The terminal keeps this setting and not the file description, which other
+ * processes share. */
+void terminal_edits(void);
+/* Waits until something was typed or a signal has come, also one that came before the call.  False: the terminal is gone. */
+bool terminal_wait(void);
 /* Gives the terminal back at once.  A signal handler may call it. */
 void terminal_restore(void);
 /* Says once what has happened to the terminal.  TERMINAL_CONTINUED: the process was stopped, and the cursor is on a new

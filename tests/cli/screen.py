@@ -1,6 +1,6 @@
 """screen.py LIMIT COLUMNS STEPS OUT SCREEN COMMAND... - runs a command under a pseudo terminal of 24 rows. STEPS is a Python
-list of (text to wait for, what to do then): keys to send, a signal to send as a number, ("resize", columns), ("sh", commands)
-to run, or ("cooked",): the terminal echoes and edits lines, and the command continues. Writes the raw output to OUT and to
+list of (text to wait for, what to do then); a text behind "\\0" may stand anywhere, also before the last one. To do: keys to send, a signal to send as a number, ("resize",
+columns), ("sh", commands) to run, or ("cooked",): the terminal echoes and edits lines, and the command continues. Writes the raw output to OUT and to
 SCREEN what a terminal would show, with what has scrolled away, and then a line "mode: " with the flags of the terminal and
 the status of the command. Exits with that status; 98: a step was never reached, 97: too slow."""
 import errno, fcntl, os, pty, re, select, signal, struct, sys, termios, time, unicodedata
@@ -92,8 +92,9 @@ while time.time() - asked < limit:
         text = decoder.decode(data)
         seen += text
         screen.feed(text)
-    while steps and steps[0][0] in seen[start:]:
-        start = seen.index(steps[0][0], start) + len(steps[0][0])
+    while steps and steps[0][0].lstrip("\0") in seen[0 if steps[0][0][:1] == "\0" else start:]:
+        text = steps[0][0].lstrip("\0")
+        start = max(start, seen.index(text, 0 if text != steps[0][0] else start) + len(text))
         what, steps = steps[0][1], steps[1:]
         time.sleep(0.05)
         if what == ("cooked",):  # as a shell sets the terminal when its job stops
