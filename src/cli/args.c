@@ -222,6 +222,8 @@ static int take_own(struct parser *p, const struct arg_option *o, const char *in
     if (o->choices && check_choice(o->name, o->choices, v)) return EXIT_USAGE;
     if (o->kind == ARG_UINT) return take_uint(o->name, v, at);
     if (o->kind == ARG_BYTES) return take_bytes(o->name, v, at);
+    if (o->kind == ARG_OUT && !*v)
+        return say_usage("%s needs the name of a file, and the name given is empty", name);
     if (o->kind == ARG_OUT && !strcmp(v, "-"))
         return say_usage("--%s -: standard output has the answers; give a file, such as "
                          "/dev/stderr, or ./- for one of that name",

@@ -24,10 +24,12 @@ int chat_reset(struct chat *c)
     struct branch *b = chat_here(c);
     json_t *messages = json_array();
     if (!messages) return ERR(NOMEM, "out of memory");
-    if (c->o->system)
-        json_array_append_new(messages, say_message("system", c->o->system, strlen(c->o->system)));
+    json_t *first = json_incref(chat_system_of(b->messages));
+    bool has = first || (!c->n && c->o->system);
+    if (has && !first) first = say_message("system", c->o->system, strlen(c->o->system));
     kvik_seq seq, old = b->seq;
-    int e = kvik_cache_new(c->s.cache, &seq);
+    int e = has && json_array_append_new(messages, first) < 0 ? ERR(NOMEM, "out of memory")
+                                                              : kvik_cache_new(c->s.cache, &seq);
     if (e < 0 && c->n) { /* no room for a second sequence */
         e = kvik_cache_reset(c->s.cache, old);
         seq = old;

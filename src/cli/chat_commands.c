@@ -1,6 +1,7 @@
 /* chat_commands.c - the commands of a chat: a table with a row for each. */
 #include "base/near.h"
 #include "cli/cmd_chat.h"
+#include "cli/history.h"
 
 #include <string.h>
 
@@ -8,7 +9,8 @@ static int reset(struct chat *c, const char *text)
 {
     (void)text;
     TRY(chat_reset(c));
-    fputs("a new conversation\n", stderr);
+    fprintf(stderr, "a new conversation%s\n",
+            chat_system_of(chat_here(c)->messages) ? ", with the same system message" : "");
     return 0;
 }
 
@@ -68,7 +70,7 @@ static const struct slash {
     {"/save", "FILE", "save all branches with their cache", save},
     {"/load", "FILE", "replace all branches by saved ones", load},
     {"/cache", "", "show the cache of this branch, block by block", map},
-    {"/clear", "", "start a new conversation", reset},
+    {"/clear", "", "remove the messages; the system message stays", reset},
     {"/reset", "", NULL, reset},
     {"/help", "", "this list", help},
     {"/?", "", NULL, help},
@@ -91,6 +93,10 @@ static int help(struct chat *c, const char *text)
           "keys typed during a reply wait for the next message\n"
           "a message that begins with a slash is typed with two: //...\n",
           stderr);
+    char path[HISTORY_PATH];
+    if (history_path(path))
+        fprintf(stderr, "messages typed on a terminal are kept in %s; KVIK_HISTORY= keeps none\n",
+                path);
     return 0;
 }
 

@@ -191,9 +191,9 @@ int chat_undo(struct chat *c)
     return 0;
 }
 
-static bool has_system(const json_t *messages)
+json_t *chat_system_of(const json_t *messages)
 {
-    return json_array_size(messages) && !strcmp(role_of(messages, 0), "system");
+    return strcmp(role_of(messages, 0), "system") ? NULL : json_array_get(messages, 0);
 }
 
 int chat_system_set(struct chat *c, const char *text)
@@ -201,7 +201,7 @@ int chat_system_set(struct chat *c, const char *text)
     json_t *messages = chat_here(c)->messages, *message = NULL;
     if (text && !(message = say_message("system", text, strlen(text))))
         return ERR(NOMEM, "out of memory");
-    if (has_system(messages)) json_array_remove(messages, 0);
+    if (chat_system_of(messages)) json_array_remove(messages, 0);
     c->changed = true;
     if (message && json_array_insert_new(messages, 0, message) < 0)
         return ERR(NOMEM, "out of memory");
@@ -212,15 +212,13 @@ int chat_system(struct chat *c, const char *text)
 {
     const json_t *messages = chat_here(c)->messages;
     if (!*text) {
-        const char *now =
-            has_system(messages)
-                ? json_string_value(json_object_get(json_array_get(messages, 0), "content"))
-                : NULL;
+        const char *now = json_string_value(json_object_get(chat_system_of(messages), "content"));
         fprintf(stderr, "%s\n", now ? now : "no system message; /system TEXT sets one");
         return 0;
     }
     bool sets = strcmp(text, "-") != 0;
     TRY(chat_system_set(c, sets ? text : NULL));
-    fprintf(stderr, "%s; the messages stay\n", sets ? "a new system message" : "no system message");
+    fprintf(stderr, "%s%s\n", sets ? "a new system message" : "no system message",
+            json_array_size(messages) > sets ? "; the other messages stay" : "");
     return 0;
 }

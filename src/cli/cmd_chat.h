@@ -47,6 +47,8 @@ int chat_undo(struct chat *c);  /* removes the last message and its reply */
 const char *chat_preview(const json_t *messages, size_t i, char out[CHAT_PREVIEW]);
 int chat_system(struct chat *c, const char *text);
 int chat_system_set(struct chat *c, const char *text); /* NULL: removes the system message */
+/* Returns the system message at the beginning of a conversation, borrowed, or NULL. */
+json_t *chat_system_of(const json_t *messages);
 
 /* --- chat_limit.c: the most tokens of a conversation. */
 struct chat_limit {
@@ -75,7 +77,8 @@ bool chat_fixed(const char *name);               /* an option that cannot change
 int chat_seed(struct chat *c, const char *text); /* "N", "random", "" */
 
 /* --- chat_branch.c */
-int chat_reset(struct chat *c); /* empties the current branch, or makes the first one */
+/* Removes all messages of the current branch but its system message, or makes the first branch, with that of --system. */
+int chat_reset(struct chat *c);
 int chat_fork(struct chat *c, const char *name);
 int chat_switch(struct chat *c, const char *name);
 int chat_drop(struct chat *c, const char *name);

@@ -18,27 +18,32 @@ enum {
     KEPT_BYTES = 4 << 20,  /* and their bytes in the file */
     READ_BYTES = 16 << 20, /* the end of the file that is searched for them */
     LONGEST = 128 << 10,   /* bytes of a line: 64 KiB of a message, each escaped */
-    PATH = 4096
 };
 
 /* Returns false if no history is kept.  Writes the length of the part that is not made if it is absent, which is HOME. */
-static bool find_path(char out[PATH], size_t *kept)
+static bool find_path(char out[HISTORY_PATH], size_t *kept)
 {
     const char *named = getenv("KVIK_HISTORY"), *state = getenv("XDG_STATE_HOME"),
                *home = getenv("HOME");
     int n;
     *kept = 0;
     if (named) {
-        n = snprintf(out, PATH, "%s", named);
+        n = snprintf(out, HISTORY_PATH, "%s", named);
     } else if (state && *state == '/') {
-        n = snprintf(out, PATH, "%s/kvik/history", state);
+        n = snprintf(out, HISTORY_PATH, "%s/kvik/history", state);
     } else if (home && *home) {
-        n = snprintf(out, PATH, "%s/.local/state/kvik/history", home);
+        n = snprintf(out, HISTORY_PATH, "%s/.local/state/kvik/history", home);
         *kept = strlen(home);
     } else {
         return false;
     }
-    return n > 0 && n < PATH;
+    return n > 0 && n < HISTORY_PATH;
+}
+
+bool history_path(char out[HISTORY_PATH])
+{
+    size_t kept;
+    return find_path(out, &kept);
 }
 
 /* Returns 0 or an errno.  O_NONBLOCK: opening a FIFO that nobody reads must not block the chat. */
@@ -69,7 +74,7 @@ static int escape(struct buf *b, const char *text)
 void history_add(const char *text)
 {
     static bool told;
-    char path[PATH];
+    char path[HISTORY_PATH];
     struct buf line;
     size_t kept;
     if (!find_path(path, &kept)) return;
@@ -131,7 +136,7 @@ static size_t clean(char *all, size_t n, bool whole, size_t *lines)
 
 void history_load(void (*fn)(void *ctx, const char *text), void *ctx)
 {
-    char path[PATH], *all;
+    char path[HISTORY_PATH], *all;
     size_t n, size, lines, kept;
     if (!find_path(path, &kept) || !read_end(path, &all, &n, &size)) return;
     n = clean(all, n, n == size, &lines);

@@ -4,6 +4,9 @@
 #pragma once
 #include "cli/cli.h"
 
+enum { HISTORY_PATH = 4096 };
+/* Writes the name of the file.  Returns false if no history is kept. */
+bool history_path(char out[HISTORY_PATH]);
 /* Calls fn with each message, the oldest first. */
 void history_load(void (*fn)(void *ctx, const char *text), void *ctx);
 /* Appends a message.  The first failure of a process is said on stderr. */

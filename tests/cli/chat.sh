@@ -17,6 +17,11 @@ err_count() { [ "$(grep -c -- "$1" "$work/err")" = "$2" ]; }
 talk '/help\n'
 check "help lists the commands" err_has '/retry'
 check "and continued lines" err_has 'continues the message'
+check "and no history if none is kept" sh -c "! grep -q KVIK_HISTORY '$work/err'"
+KVIK_HISTORY=$work/typed
+talk '/help\n'
+KVIK_HISTORY=
+check "and the file of the history" err_has "are kept in $work/typed; KVIK_HISTORY= keeps none"
 check "exit 0" status 0
 
 talk 'ab\n/fork side\ncd\n/switch main\nef\n/branches\n/drop side\n/branches\n' --cache-report
@@ -71,10 +76,24 @@ check "unknown: of the new ones, too" err_has 'did you mean /bye?'
 talk 'ab\n/clear\n/branches\n/bye\ncd\n' --cache-report
 check "clear: a new conversation" err_has '^\* main .* 0 messages'
 check "bye: leaves" err_count '^cache ' 1
+talk 'ab\n/clear\n/system\n' --system 'Given.'
+check "clear: the system message of the option stays" err_has '^Given\.$'
+check "clear: and is said to stay" err_has '^a new conversation, with the same system message$'
+talk '/system Set.\nab\n/clear\n/branches\n/system\nab\n' --system 'Given.'
+check "clear: the system message of /system stays" err_has '^Set\.$'
+check "clear: the other messages do not" err_has '^\* main .* 1 message'
+cp "$work/out" "$work/cleared"
+talk 'ab\nab\n' --system 'Set.'
+check "clear: the next message is answered as the first" same "$(sed -n 2p "$work/cleared")" "$(sed -n 1p "$work/out")"
+talk '/system -\nab\n/clear\n/system\n' --system 'Given.'
+check "clear: a system message that was removed does not come back" err_has '^no system message; /system TEXT'
+check "clear: and none is spoken of" err_has '^a new conversation$'
 
 talk '/system\n/system Be brief.\n/system\nab\n/system -\n/system\n'
 check "system: none" err_count 'no system message; /system TEXT' 2
 check "system: set and shown" err_has '^Be brief\.$'
+check "system: no other messages, so none stay" err_has '^a new system message$'
+check "system: removed, and the exchange stays" err_has '^no system message; the other messages stay$'
 talk '/system\n' --system 'Given.'
 check "system: of the option" err_has '^Given\.$'
 

@@ -70,6 +70,12 @@ for option in 'generate:--input-ids 5 --logits-file' 'bench: --report' 'bench: -
     refused "a directory that is absent is found before computing" 1 "--${option##*--}" "absent/file"
 done
 
+for option in 'generate:--input-ids 5 --logits-file' 'generate:--input-ids 5 --trace' 'bench: --report'; do
+    # shellcheck disable=SC2086
+    run "${option%%:*}" "$model" ${option#*:} ""
+    refused "a file without a name is refused before computing" 2 "--${option##*--} needs the name of a file"
+done
+
 # Options of llama.cpp and Ollama: their names in kvik, not the nearest spelling.
 other() {
     run generate "$model" --input-ids 5 "$1" 4
