@@ -1,8 +1,12 @@
-/* alias.c - options and commands of llama.cpp and Ollama, and what kvik calls them.  A person who comes from there types
+/* alias.c - options and commands of llama.cpp, whisper.cpp and Ollama, and what kvik calls them.  A person who comes from there types
  * these names.  The nearest spelling of kvik's own names would mislead. */
 #include "cli/cli.h"
 
 #include <string.h>
+
+#define NO_EMBEDDINGS                                                                               \
+    "the command prints no embeddings; a program gets hidden states from libkvik, and Python from " \
+    "model(..., output_hidden_states=True)"
 
 /* Names as typed, between '|': with one dash if they are one letter or llama.cpp's short forms, else without dashes. */
 struct alias {
@@ -77,10 +81,41 @@ static const struct alias options[] = {
      "kvik transcribe has --format srt, vtt or json; kvik generate --json"},
     {"-tr|translate", "give --task translate to kvik transcribe"},
     {"initial_prompt", "give --prompt TEXT to kvik transcribe"},
+    {"tools|tool|tool_choice|functions|mcp",
+     "tools are a variable of the chat template: kvik render MODEL TEXT --kwargs '{\"tools\": [...]}' prints the prompt "
+     "that kvik generate MODEL - continues; a call in the reply is yours to run"},
+    {"image|images|mmproj|-mm|mmproj_url|video|audio",
+     "kvik chats about text alone, also with a model that sees or hears; recordings become text with kvik "
+     "transcribe MODEL FILE"},
+    {"embedding|embeddings|pooling|embd_normalize", NO_EMBEDDINGS},
     {"stream|no_stream", "kvik generate prints the text as it comes; leave the option out"},
 };
 
+/* Names that mean something else where a command takes recordings, as whisper.cpp and OpenAI's whisper spell them. */
+static const struct alias of_transcribe[] = {
+    {"-m|model", "MODEL is the first argument: kvik transcribe MODEL FILE"},
+    {"-f|file", "FILE is an argument after MODEL: kvik transcribe MODEL FILE"},
+    {"-l|lang", "give --language NAME, such as de"},
+    {"-bs|beam_size", "give --num-beams N"},
+    {"-otxt|output_txt|-nt|no_timestamps",
+     "kvik transcribe prints the text without times; add > FILE"},
+    {"-np|no_prints", "standard output has the text alone; leave the option out"},
+    {"-p|processors", "give --threads N"},
+    {"-sow|split_on_word|-ml|max_len", "--word-timestamps finds the times of words"},
+};
+
+static const struct alias of_chat[] = {
+    {"-m|model", "MODEL is the first argument: kvik run MODEL PROMPT"},
+    {"-p|prompt", "PROMPT is an argument after MODEL: kvik run MODEL PROMPT"},
+    {"-f|file|-bf|binary_file", "the PROMPT - is standard input: kvik run MODEL - < FILE"},
+    {"-i|-cnv|interactive|conversation|-if|interactive_first",
+     "kvik run MODEL without a PROMPT is the conversation; leave the option out"},
+};
+
 static const struct alias commands[] = {
+    {"embed|embedding|embeddings", NO_EMBEDDINGS},
+    {"tools|tool",
+     "tools are a variable of the chat template: kvik render MODEL TEXT --kwargs '{\"tools\": [...]}'"},
     {"list|ls|ps",
      "kvik models lists the models of this machine; a model is loaded only while a command runs"},
     {"show|info", "kvik inspect MODEL describes a model"},
@@ -122,9 +157,12 @@ static const char *find(const struct alias *a, size_t n, const char *word)
     return NULL;
 }
 
-const char *alias_find(const char *word)
+const char *alias_find(const struct command *c, const char *word)
 {
-    return find(options, countof(options), word);
+    const char *say = NULL;
+    if (c == &command_transcribe) say = find(of_transcribe, countof(of_transcribe), word);
+    if (c == &command_chat || c == &command_run) say = find(of_chat, countof(of_chat), word);
+    return say ? say : find(options, countof(options), word);
 }
 
 const char *alias_command(const char *word)

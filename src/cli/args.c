@@ -410,7 +410,7 @@ static int unknown(const struct parser *p, const char *word)
     const kvik_option *o;
     snprintf(name, sizeof name, "%.*s", (int)MIN(strcspn(word, "="), 63), word);
     snprintf(shown, sizeof shown, "%s%s", p->set ? "" : "--", name);
-    const char *known_as = c->runs_model ? alias_find(name) : NULL;
+    const char *known_as = c->runs_model ? alias_find(c, name) : NULL;
     if (known_as && p->set) known_as = set_instead(c, known_as, instead);
     if (known_as) return say_usage("unknown option %s; %s", shown, known_as);
     near_begin(&near, name);
@@ -429,7 +429,7 @@ static int unknown(const struct parser *p, const char *word)
 /* A word with one dash may be an option of another program. */
 static int unknown_short(const struct command *c, const char *word)
 {
-    const char *known_as = c->runs_model ? alias_find(word) : NULL;
+    const char *known_as = c->runs_model ? alias_find(c, word) : NULL;
     if (known_as) return say_usage("unknown option %s; %s", word, known_as);
     return say_usage("unknown option %.60s; options begin with two dashes, and \"--\" ends them",
                      word);

@@ -353,7 +353,8 @@ static int set_one(struct chat *c, char *name, const char *value)
     for (char *k = name; *k; k++)
         if (*k == '-') *k = '_';
     if (chat_fixed(name))
-        return ERR(ARG, "%s cannot change during a chat; it is given when kvik chat starts", name);
+        return ERR(ARG, "%s cannot change during a chat; it is given when kvik %s starts", name,
+                   c->command->name);
     json_t *next = json_copy(c->set), *one = json_object();
     if (!next || !one) {
         json_decref(next);
@@ -370,7 +371,7 @@ static int set_one(struct chat *c, char *name, const char *value)
         json_decref(next);
         return ERR(ARG, "/set has not changed %s", name);
     }
-    int e = args_set(&command_chat, name, value, one);
+    int e = args_set(c->command, name, value, one);
     if (!e) json_object_update(next, one);
     if (!e && (e = change(c, next)) >= 0) {
         print_change(one);

@@ -95,6 +95,7 @@ static int answer(struct chat *c, bool anew)
     kvik_result *r = NULL;
     json_t *messages = chat_here(c)->messages, *before = json_copy(messages);
     int e = before ? reply(c, anew, &r) : ERR(NOMEM, "out of memory");
+    c->stopped = interrupt_seen();
     interrupt_clear();
     fflush(stdout);
     if (e >= 0 && r->row[0]->finish == KVIK_FINISH_NOT_FINITE) { /* a notice has said so */

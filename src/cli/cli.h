@@ -88,8 +88,9 @@ void help_command(const struct command *c, bool all, FILE *to);
 void args_dashed(const char *name, char out[64]);
 /* Writes the name of an option as /set and Transformers spell it: without the leading dashes, with underscores. */
 void args_plain(const char *name, char out[64]);
-/* alias.c: returns what to give instead of an option of llama.cpp or Ollama, or NULL.  word: "-p" or "num_ctx". */
-const char *alias_find(const char *word);
+/* alias.c: returns what to give instead of an option of llama.cpp, whisper.cpp or Ollama, or NULL.  c: the command, or
+ * NULL before one.  word: "-p" or "num_ctx". */
+const char *alias_find(const struct command *c, const char *word);
 /* Return what to type instead of a command of another program, "list", or of its chat, "/show"; or NULL. */
 const char *alias_command(const char *word);
 const char *alias_slash(const char *word);
@@ -101,6 +102,7 @@ const char *alias_slash(const char *word);
 #define COMMAND_DECLARE(name) extern const struct command command_##name;
 COMMANDS(COMMAND_DECLARE)
 #undef COMMAND_DECLARE
+extern const struct command command_run; /* kvik chat, as Ollama calls it */
 /* main.c: the i-th command, or NULL. */
 const struct command *command_at(size_t i);
 

@@ -1,4 +1,4 @@
-/* cmd_chat.c - kvik chat: reads messages and commands from a terminal or a pipe. */
+/* cmd_chat.c - kvik chat, or kvik run: answers a prompt, or reads messages and commands from a terminal or a pipe. */
 #include "cli/cmd_chat.h"
 
 #include <string.h>
@@ -80,11 +80,34 @@ static int loop(struct chat *c, struct buf *line)
     return failed ? failed : status;
 }
 
-static int run(struct chat *c, const struct chat_options *o, const struct args *a)
+/* Joins the words behind MODEL by blanks, as Ollama does.  Returns an exit status. */
+static int read_prompt(const struct args *a, struct buf *out)
 {
-    if (a->n != 1)
-        return say_usage(a->n ? "kvik chat takes one MODEL; messages are typed or piped in"
-                              : "kvik chat, or kvik run, needs a MODEL");
+    struct texts t;
+    int status = texts_read(a, 1, true, &t), e = 0;
+    for (size_t i = 0; !status && e >= 0 && i < t.n; i++) {
+        if (i) e = buf_putc(out, ' ');
+        if (e >= 0) e = buf_append(out, t.text[i].s, t.text[i].n);
+    }
+    texts_done(&t);
+    if (e < 0) return say_error(e);
+    return status || out->len ? status : say_usage("the PROMPT is empty");
+}
+
+/* Answers one prompt.  Returns an exit status. */
+static int answer_once(struct chat *c, const struct buf *prompt)
+{
+    int e = chat_say(c, prompt->data, prompt->len);
+    if (e == KVIK_CANCELLED && c->stopped) return EXIT_INTERRUPTED;
+    if (e < 0) return say_error(e);
+    if (e > 0) return EXIT_FAILED; /* the sentence has been printed */
+    e = chat_session_save(c);
+    return e < 0 ? say_error(e) : c->stopped ? EXIT_INTERRUPTED : 0;
+}
+
+/* Opens the model, the cache and the first branch.  Returns an exit status. */
+static int begin(struct chat *c, const struct chat_options *o, const struct args *a)
+{
     int status = session_options(o->config, a->generation, &c->given);
     if (!status) status = template_check(o->common.template);
     if (!status && o->session && chat_session_check(o->session) < 0) status = say_error(KVIK_ARG);
@@ -114,14 +137,22 @@ static int run(struct chat *c, const struct chat_options *o, const struct args *
     if (!status && o->assistant) status = session_assist(&c->s, o->assistant, 1, need);
     if (status) return status;
     int e = chat_reset(c);
-    if (e >= 0) e = line_open(chat_complete, c, &c->editor);
+    if (e >= 0 && a->n == 1) e = line_open(chat_complete, c, &c->editor);
     if (e >= 0) e = chat_session_open(c);
     if (e < 0) return say_error(e);
     if (line_is_terminal(c->editor) || o->common.verbose) chat_banner(c, a->word[0]);
     interrupt_catch();
+    return 0;
+}
+
+static int run(struct chat *c, const struct chat_options *o, const struct args *a)
+{
+    if (!a->n) return say_usage("kvik %s needs a MODEL", c->command->name);
     struct buf line;
     buf_init(&line, 64u << 20);
-    status = loop(c, &line);
+    int status = a->n > 1 ? read_prompt(a, &line) : 0;
+    if (!status) status = begin(c, o, a);
+    if (!status) status = a->n > 1 ? answer_once(c, &line) : loop(c, &line);
     buf_done(&line);
     return status;
 }
@@ -130,7 +161,7 @@ static int run_chat(const struct command *self, int argc, char **argv)
 {
     struct chat_options o = {.common.chats = true};
     struct args a;
-    struct chat c = {.o = &o};
+    struct chat c = {.o = &o, .command = self};
     int status = args_parse(self, argc, argv, &o, &a);
     if (status == 0) status = run(&c, &o, &a);
     status = chat_done(&c, status);
@@ -138,19 +169,20 @@ static int run_chat(const struct command *self, int argc, char **argv)
     return MAX(status, 0);
 }
 
-const struct command command_chat = {
-    .name = "chat",
-    .usage = "MODEL",
-    .summary = "talk with a model",
-    .about =
-        "Each line of input is a message; a pasted block, or lines between \"\"\", are one message. Replies end by\n"
-        "themselves unless --max-new-tokens limits them. Ctrl-C stops a reply and keeps its text. /retry and\n"
-        "/undo change the last exchange, /fork and /switch continue in branches that share cached blocks, /cache\n"
-        "shows what the cache holds; /help lists all commands.",
-    .run = run_chat,
-    .option = table,
-    .n_options = countof(table),
-    .generation = true,
-    .runs_model = true,
-    .fallback = chat_fallback,
-};
+static const char about[] =
+    "Answers the PROMPT and ends; words are joined by blanks, and - is standard input. Without a PROMPT each\n"
+    "line of input is a message; a pasted block, or lines between \"\"\", are one message. Replies end by\n"
+    "themselves unless --max-new-tokens limits them. Ctrl-C stops a reply and keeps its text. /retry and\n"
+    "/undo change the last exchange, /fork and /switch continue in branches that share cached blocks, /cache\n"
+    "shows what the cache holds; /help lists all commands.";
+
+/* The same command under two names. */
+#define CHAT(word, does)                                                                           \
+    {                                                                                              \
+        .name = word, .usage = "MODEL [PROMPT...]", .summary = does, .about = about,               \
+        .run = run_chat, .option = table, .n_options = countof(table), .generation = true,         \
+        .runs_model = true, .fallback = chat_fallback,                                             \
+    }
+const struct command command_chat = CHAT("chat", "talk with a model");
+const struct command command_run = CHAT("run", "the same as kvik chat");
+#undef CHAT

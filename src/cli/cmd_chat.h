@@ -18,6 +18,7 @@ struct branch {
 };
 struct chat {
     const struct chat_options *o;
+    const struct command *command; /* kvik chat or kvik run */
     struct session s;
     struct branch branch[CHAT_BRANCHES];
     uint32_t n, at; /* number of branches; index of the current one */
@@ -29,6 +30,7 @@ struct chat {
     uint64_t seed;       /* drawn at the start; --seed and /seed win over it */
     const char *source;  /* where the sampling values come from; NULL: replies are not sampled */
     bool open_ended;
+    bool stopped;    /* Ctrl-C has stopped the last reply */
     bool stops_full; /* --context-full stop */
     bool changed;    /* since the session was saved */
     bool lost;       /* somebody else has saved the file of --session since it was loaded */

@@ -303,7 +303,7 @@ void line_close(struct line_editor *e)
 
 bool line_is_terminal(const struct line_editor *e)
 {
-    return e->el != NULL;
+    return e && e->el;
 }
 
 void line_remember(struct line_editor *e, const char *text, size_t n)

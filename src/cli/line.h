@@ -17,7 +17,7 @@ typedef void (*line_complete)(void *ctx, const char *typed, struct line_words *o
 /* Works without a terminal, too.  complete may be NULL. */
 int line_open(line_complete complete, void *ctx, struct line_editor **out);
 void line_close(struct line_editor *e);
-bool line_is_terminal(const struct line_editor *e);
+bool line_is_terminal(const struct line_editor *e); /* false for NULL */
 enum { LINE_INTERRUPTED = 2 };
 /* Returns 1 and the text, which is borrowed until the next call; 0 at the end of input; LINE_INTERRUPTED after Ctrl-C; or an
  * error code.  Text that was pasted into a terminal can have several lines. */

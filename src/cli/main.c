@@ -30,7 +30,8 @@ static void help(FILE *to)
     for (size_t i = 0; i < countof(commands); i++)
         fprintf(to, "  kvik %-10s %-44s %s\n", commands[i]->name, commands[i]->usage,
                 commands[i]->summary);
-    fprintf(to, "  kvik %-10s %-44s %s\n", "run", "MODEL", "the same as kvik chat");
+    fprintf(to, "  kvik %-10s %-44s %s\n", command_run.name, command_run.usage,
+            command_run.summary);
     fputs(
         "\nMODEL is a Hugging Face model directory, a .gguf file or a directory with one, or a name that kvik models\n"
         "lists: a repository id of the local hub cache, or a file of kvik's own cache.\n"
@@ -47,14 +48,14 @@ static int unknown(const char *word)
     if (path_exists(word) || (n > 5 && !strcmp(word + n - 5, ".gguf")))
         return say_usage("unknown command \"%.60s\"; kvik run MODEL talks with a model", word);
     if (known_as) return say_usage("unknown %s \"%.60s\"; %s", kind, word, known_as);
-    if (word[0] == '-' && alias_find(word + (strncmp(word, "--", 2) ? 0 : 2)))
+    if (word[0] == '-' && alias_find(NULL, word + (strncmp(word, "--", 2) ? 0 : 2)))
         return say_usage("option %.60s before a command; kvik generate MODEL PROMPT completes a "
                          "text, kvik chat MODEL talks with a model",
                          word);
     near_begin(&near, word);
     for (size_t i = 0; i < countof(commands); i++)
         near_try(&near, commands[i]->name);
-    near_try(&near, "run");
+    near_try(&near, command_run.name);
     if (near.best)
         return say_usage("unknown %s \"%.60s\"; did you mean \"%s\"?", kind, word, near.best);
     return say_usage("unknown %s \"%.60s\"; kvik --help lists the commands", kind, word);
@@ -62,7 +63,7 @@ static int unknown(const char *word)
 
 static const struct command *find(const char *name)
 {
-    if (!strcmp(name, "run")) return &command_chat; /* as Ollama calls it */
+    if (!strcmp(name, command_run.name)) return &command_run;
     for (size_t i = 0; i < countof(commands); i++)
         if (!strcmp(name, commands[i]->name)) return commands[i];
     return NULL;

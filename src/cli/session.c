@@ -15,7 +15,7 @@ static int set(kvik_generation *g, const char *text)
     if (e != ERR_ARG || json_parse(text, strlen(text), "options", &o) < 0) return e;
     json_object_foreach(o, key, v)
     {
-        const char *instead = alias_find(key);
+        const char *instead = alias_find(NULL, key);
         if (instead) e = ERR(ARG, "unknown option %s; %s", key, instead);
     }
     json_decref(o);
@@ -160,6 +160,18 @@ int session_settle(struct session *s, const json_t *options)
     return 0;
 }
 
+/* Refuses a model that hears, before it is asked for a chat template. */
+static int check_chats(const kvik_model *m, const char *path)
+{
+    kvik_encoder encoder = {.size = sizeof encoder};
+    TRY(kvik_model_encoder(m, &encoder));
+    if (!encoder.bins) return 0;
+    return ERR(
+        ARG,
+        "%s hears recordings and holds no chat; write down what is said: kvik transcribe %s FILE",
+        path, path);
+}
+
 int session_open_model(struct session *s, const char *path, const struct common *common)
 {
     char what[128];
@@ -172,6 +184,7 @@ int session_open_model(struct session *s, const char *path, const struct common 
     s->traces = e >= 0 && common->trace;
     if (e >= 0) e = session_model(what, path, common->quantize, &s->model);
     if (e >= 0) e = session_verify(s->model, common);
+    if (e >= 0 && common->chats) e = check_chats(s->model, path);
     if (e >= 0 && common->chats) e = template_open(s->model, path, common->template);
     if (e < 0) return session_close(s, say_error(e));
     s->load_seconds = now_seconds() - begun;

@@ -282,11 +282,23 @@ static int take_tensors(struct gguf *g, struct rd *r, uint64_t n)
     return 0;
 }
 
+/* True if the file begins with "ggml", "ggmf" or "ggjt", as a number in little endian. */
+static bool is_ggml(const uint8_t *magic)
+{
+    return !memcmp(magic, "lmgg", 4) || !memcmp(magic, "fmgg", 4) || !memcmp(magic, "tjgg", 4);
+}
+
 static int take_version(struct rd *r)
 {
     const uint8_t *magic;
     uint32_t version;
     TRY(rd_take(r, 4, "the magic number", &magic));
+    if (is_ggml(magic))
+        return ERR(
+            UNSUPPORTED,
+            "%s: a ggml file of whisper.cpp, or of llama.cpp before GGUF, which kvik does not read; for a "
+            "Whisper model: hf download openai/whisper-base, then kvik transcribe openai/whisper-base FILE",
+            r->what);
     if (memcmp(magic, "GGUF", 4) != 0)
         return ERR(FORMAT, "%s: not a GGUF file%s: give a model directory or a .gguf file", r->what,
                    looks_like(r->data, r->size));

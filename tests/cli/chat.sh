@@ -97,6 +97,34 @@ check "system: removed, and the exchange stays" err_has '^no system message; the
 talk '/system\n' --system 'Given.'
 check "system: of the option" err_has '^Given\.$'
 
+# A prompt on the command line: its reply alone, with nothing read from standard input.
+once() {
+    last="kvik run tiny $*"
+    printf 'not read\n' | timeout -k 5 $patience "$KVIK" run "$work/tiny" --greedy --max-new-tokens 4 "$@" >"$work/out" 2>"$work/err"
+    rc=$?
+}
+talk 'ab cd\n'
+cp "$work/out" "$work/typed-reply"
+once 'ab cd'
+check "prompt: exit 0" status 0
+check "prompt: the reply of a chat" cmp -s "$work/out" "$work/typed-reply"
+check "prompt: nothing else" err_empty
+once ab cd
+check "prompt: words are joined by blanks" cmp -s "$work/out" "$work/typed-reply"
+printf 'cd\n' | "$KVIK" chat "$work/tiny" --greedy --max-new-tokens 4 ab - >"$work/out" 2>"$work/err"
+check "prompt: - is standard input" cmp -s "$work/out" "$work/typed-reply"
+once /help
+check "prompt: a slash begins no command" err_empty
+once ''
+refused "prompt: an empty one" 2 'PROMPT is empty'
+once 'ab' --session "$work/once"
+once 'cd' --session "$work/once" --cache-report
+check "prompt: continues a session" err_has ' [1-9][0-9]* prompt tokens reused'
+talk '/branches\n' --session "$work/once"
+check "prompt: and is saved there" err_has '^\* main .* 4 messages'
+once "$(head -c 400 /dev/zero | tr '\0' a)"
+check "prompt: one that does not fit fails" status 1
+
 talk 'abcdefghijklmnop\n/cache\n/fork b\n/cache\n'
 check "cache: tokens" err_has 'main: .* tokens of'
 check "cache: a map of own blocks" err_has '0 ro$'

@@ -117,6 +117,31 @@ other --mlock 'leave the option out'
 other --output 'standard output'
 other -osrt '[-]-format'
 other --translate '[-]-task'
+other --tools 'kvik render MODEL TEXT --kwargs'
+other --image 'text alone'
+other --mmproj 'text alone'
+other --embedding 'no embeddings'
+for option in -l:'[-]-language' -m:'kvik transcribe MODEL FILE' -f:'kvik transcribe MODEL FILE' -bs:'[-]-num-beams' -t:'[-]-threads'; do
+    run transcribe W "${option%%:*}" x
+    refused "transcribe ${option%%:*}, as whisper.cpp has it" 2 "unknown option ${option%%:*}" "${option#*:}"
+done
+for option in -m:'kvik run MODEL PROMPT' -p:'kvik run MODEL PROMPT' -f:'kvik run MODEL - < FILE'; do
+    run run "$model" "${option%%:*}" x
+    refused "run ${option%%:*}, as llama.cpp has it" 2 "unknown option ${option%%:*}" "${option#*:}"
+done
+for magic in lmgg fmgg tjgg; do # ggml, ggmf, ggjt in little endian
+    printf "$magic\\1\\0\\0\\0" >"$work/ggml-base.bin"
+    for command in "transcribe $work/ggml-base.bin x.wav" "run $work/ggml-base.bin"; do
+        # shellcheck disable=SC2086
+        run $command
+        refused "${command%% *}: a model of whisper.cpp" 1 "ggml-base.bin: a ggml file" "kvik transcribe openai/whisper-base FILE"
+    done
+done
+for command in chat run 'generate --chat'; do
+    # shellcheck disable=SC2086
+    run ${command%% *} tests/fixtures/speech/tiny hello ${command#"${command%% *}"}
+    refused "$command with a Whisper model" 1 "holds no chat" "kvik transcribe tests/fixtures/speech/tiny FILE"
+done
 for option in --cache-type-k --cache-type-v; do # the answer has to work as it stands
     run generate "$model" --input-ids 5 $option q4_0
     config=$(sed "s/.*--cache-config '\([^']*\)'.*/\1/" "$work/err")
@@ -146,6 +171,7 @@ refused "an unknown letter" 2 "two dashes"
 "$KVIK" generate --help-all >"$work/help"
 "$KVIK" chat --help-all >>"$work/help"
 "$KVIK" transcribe --help-all >>"$work/help"
+"$KVIK" render --help-all >>"$work/help"
 "$KVIK" --help | grep -o -- '--version' | sed 's/^/  /' >>"$work/help"
 check "every option that alias.c names exists" python3 - "$work/help" src/cli/alias.c src/cli/advice.c <<'PY'
 import re, sys

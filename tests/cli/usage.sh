@@ -52,7 +52,20 @@ for place in "$model" other.gguf; do
     refused "a model without a command: $place" 2 "kvik run MODEL"
 done
 run run
-refused "kvik run without a model" 2 "kvik run, needs a MODEL"
+refused "kvik run without a model" 2 "kvik run needs a MODEL"
+run chat
+refused "kvik chat without a model" 2 "kvik chat needs a MODEL"
+run run --help
+check "kvik run --help calls itself run" out_has '^usage: kvik run MODEL'
+check "kvik run --help: no other name" sh -c "! grep -q 'kvik chat' '$work/out'"
+run run --help-all
+check "kvik run --help-all succeeds" status 0
+run run "$model" --no-such-option-at-all
+refused "kvik run names its own help" 2 "kvik run --help-all"
+run embed "$model" text
+refused "kvik embed, as in Ollama's API" 2 "no embeddings"
+run tools
+refused "kvik tools" 2 "kvik render"
 run prompt
 refused "a name of an option is no command" 2 'unknown command "prompt"'
 run generate "$model" --max-new-token 3 --input-ids 5
