@@ -121,8 +121,8 @@ $(PLAIN:%=build/release/%): build/release/%.o: %.c Makefile
 	$(Q)$(CC) $(ALLFLAGS) $(ISA) -c -o $@ $<
 endif
 
-# Unit tests see internal headers and link the static objects.  KVIK_DEVICE=hidden runs one on the device of tests/hidden.
-$(B)/test_%: $(B)/tests/unit/test_%.o $(B)/tests/hidden/device.o $(B)/kvik.o
+# Unit tests see internal headers and link the static objects, a device (KVIK_DEVICE=hidden) and a codec for tests.
+$(B)/test_%: $(B)/tests/unit/test_%.o $(B)/tests/hidden/device.o $(B)/tests/codec/codec_shuffle.o $(B)/kvik.o
 	$(Q)$(CC) $(OPT) -o $@ $^ $(LDLIBS) -lcmocka -ldl
 	$(if $(filter arm,$(MODE)),,@mkdir -p build; ln -sf $(MODE)/test_$* build/test_$*)
 $(B)/test_kv: $(patsubst %.c,$(B)/%.o,$(wildcard tests/ref/flat.c tests/ref/kv_model.c tests/ref/model_*.c))
@@ -133,15 +133,15 @@ $(patsubst %,$(B)/test_%,codec_every codec_kernels cache_config matrix matrix_kv
 $(B)/test_bench_judge: $(patsubst %,$(B)/src/cli/bench_%.o,judge load found)
 # Tests that let calls of the C library fail.
 $(patsubst %,$(B)/test_%,memory_faults file_faults power_cuts): $(B)/tests/shim/shim.o
-$(B)/bench_%: $(B)/bench/%.o $(B)/kvik.o
+$(B)/bench_%: $(B)/bench/%.o $(B)/tests/codec/codec_shuffle.o $(B)/kvik.o
 	$(Q)$(CC) $(OPT) -o $@ $^ $(LDLIBS)
 # Examples use the public header and the shared library only.
 $(B)/ex_%: examples/c/%.c libkvik.so
 	$(Q)$(CC) -std=c11 $(OPT) $(WARN) -Iinclude -o $@ $< -L. -lkvik -Wl,-rpath,'$$ORIGIN/../..'
 # replay.c drives a fuzz target over its corpus; libFuzzer drives it with MODE=fuzz (clang).
-$(B)/replay_%: $(B)/tests/fuzz/fuzz_%.o $(B)/tests/fuzz/replay.o $(B)/kvik.o
+$(B)/replay_%: $(B)/tests/fuzz/fuzz_%.o $(B)/tests/fuzz/replay.o $(B)/tests/codec/codec_shuffle.o $(B)/kvik.o
 	$(Q)$(CC) $(OPT) -o $@ $^ $(LDLIBS)
-$(B)/fuzz_%: $(B)/tests/fuzz/fuzz_%.o $(B)/kvik.o
+$(B)/fuzz_%: $(B)/tests/fuzz/fuzz_%.o $(B)/tests/codec/codec_shuffle.o $(B)/kvik.o
 	$(Q)$(CC) $(OPT) -fsanitize=fuzzer -o $@ $^ $(LDLIBS)
 
 .SECONDARY:

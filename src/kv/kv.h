@@ -380,7 +380,3 @@ void kv_abort(struct kv_step *st);
 /* Fills in the view of the next piece of a site.  Returns 1 for a view, 0 after the last piece (the
  * next call starts over), or an error, after which the caller aborts. */
 int kv_next(struct kv_step *st, uint32_t site, struct kv_view *v);
-
-/* A lossless codec that stores the rows in another order.  Tests use it to prove that sealing
- * happens inside the forward. */
-extern const struct kv_codec kv_codec_shuffle; /* tile 128 */

@@ -3,6 +3,7 @@
 #pragma once
 #include "kv/kv_int.h"
 #include "session/session_file.h"
+#include "../codec/shuffle.h"
 
 #include <string.h>
 

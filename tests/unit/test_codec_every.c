@@ -3,6 +3,7 @@
 #include "kv/codec_affine.h"
 #include "kv/image.h"
 #include "test_codec.h"
+#include "../codec/shuffle.h"
 
 #include <glob.h>
 #include <math.h>

@@ -2,6 +2,7 @@
 #include "kv/kv_int.h"
 #include "model/preset.h"
 #include "testing.h"
+#include "../codec/shuffle.h"
 
 static void test_reach(void **state)
 {

@@ -2,7 +2,7 @@
  *
  * Row r of a tile goes to place (r * 37 + 11) % 128, and the values of a row lie side by side in reverse.  Both planes are
  * stored like that.  So a kernel that reads a tile as a raw block, or a raw block as a tile, gives other bits at once. */
-#include "kv/codec.h"
+#include "shuffle.h"
 
 #include <string.h>
 
