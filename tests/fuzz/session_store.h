@@ -1,9 +1,9 @@
 /* session_store.h - a store with a group of every kind, sequences with contents, and session files
  * in memory. The fuzz target of session files and their unit test share it. */
 #pragma once
+#include "../codec/shuffle.h"
 #include "kv/kv_int.h"
 #include "session/session_file.h"
-#include "../codec/shuffle.h"
 
 #include <string.h>
 

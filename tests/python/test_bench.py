@@ -1,6 +1,7 @@
 """bench/package.py leaves no process behind."""
 import importlib.util
 import os
+import sys
 import tempfile
 import unittest
 import unittest.mock
@@ -13,7 +14,8 @@ class Package(unittest.TestCase):
         """Where one of the two cannot run, the other, which is stopped at that time, ends as well."""
         spec = importlib.util.spec_from_file_location("package", os.path.join(ROOT, "bench", "package.py"))
         package = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(package)
+        with unittest.mock.patch.object(sys, "path", [os.path.join(ROOT, "bench")] + sys.path):  # where its own modules are
+            spec.loader.exec_module(package)
         begun = []
 
         class Run(package.Run):

@@ -1,6 +1,6 @@
 /* model_config.c - random stores: one to three groups of every kind, budgets from tight to ample. */
-#include "model_int.h"
 #include "../codec/shuffle.h"
+#include "model_int.h"
 
 #include <stdio.h>
 #include <string.h>

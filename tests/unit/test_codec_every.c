@@ -1,9 +1,9 @@
 /* test_codec_every.c - the requirements on every registered codec, in src/kv or in tests/codec,
  * without naming any: it describes itself completely, and its tiles are functions of their rows. */
+#include "../codec/shuffle.h"
 #include "kv/codec_affine.h"
 #include "kv/image.h"
 #include "test_codec.h"
-#include "../codec/shuffle.h"
 
 #include <glob.h>
 #include <math.h>

@@ -362,7 +362,7 @@ static void test_configs(void **state)
     memset(text, '[', (4u << 20) + 1);
     memcpy(text, "{\"a\":", 5);
     dir_write(&d, "config.json", text, 4u << 20);
-    assert_error(open_close(d.path), ERR_FORMAT, "depth", "nesting");
+    assert_error(open_close(d.path), ERR_FORMAT, "nested deeper than 2048", "nesting");
     dir_write(&d, "config.json", text, (4u << 20) + 1);
     assert_error(open_close(d.path), ERR_LIMIT, "config.json", "4 MiB and a byte");
     free(text);

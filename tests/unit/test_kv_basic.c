@@ -1,7 +1,7 @@
 /* test_kv_basic.c - the store, case by case: what the promises of kv.h about sequences and rows mean
  * in bytes, error codes and messages. test_kv_budget.c has those about memory. */
-#include "small_store.h"
 #include "../codec/shuffle.h"
+#include "small_store.h"
 
 static void test_append_fork_drop(void **state)
 {

@@ -1,7 +1,7 @@
 /* test_kv_budget.c - the store, case by case: what the promises of kv.h about opening, the budget,
  * reserves and marks mean in bytes, error codes and messages. */
-#include "small_store.h"
 #include "../codec/shuffle.h"
+#include "small_store.h"
 
 static void test_budget_to_the_byte(void **state)
 {

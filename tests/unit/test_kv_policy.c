@@ -1,8 +1,8 @@
 /* test_kv_policy.c - the pure parts of the store: reach, edge, and the codec that only moves bytes. */
+#include "../codec/shuffle.h"
 #include "kv/kv_int.h"
 #include "model/preset.h"
 #include "testing.h"
-#include "../codec/shuffle.h"
 
 static void test_reach(void **state)
 {
