@@ -1,5 +1,6 @@
 /* progress.c - a progress line on standard error.  The line is drawn only on a terminal that can erase it, only after a
- * third of a second, and at most ten times a second; it is erased when the work is done.  Logs and pipes never see it. */
+ * third of a second, and at most ten times a second; it is erased when the work is done.  Logs and pipes never see it.  It
+ * is not drawn where text that has passed a pipe might appear inside it. */
 #include "base/thread.h"
 #include "cli/screen.h"
 #include "cli/terminal.h"
@@ -41,7 +42,7 @@ static void draw(const char *what, double elapsed, uint64_t done, uint64_t total
 void progress_show(struct progress *p, uint64_t done, uint64_t total)
 {
     double t = now_seconds();
-    if (!p->on || t - p->begun < 0.3 || t - p->drawn < 0.1) return;
+    if (!p->on || t - p->begun < 0.3 || t - p->drawn < 0.1 || screen_is_piped()) return;
     p->drawn = t;
     p->shown = true;
     draw(p->what, t - p->begun, done, total);

@@ -6,13 +6,15 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 struct screen {
     FILE *stream; /* NULL: the stream of the C library is in use */
     int fd, error;
     bool filters, trusts; /* trusts: a code of the command's own is being written */
-    char held[4];         /* beginning of a character */
+    bool wrote;
+    char held[4]; /* beginning of a character */
     size_t n_held;
 };
 static struct screen screens[2] = {{.fd = STDOUT_FILENO}, {.fd = STDERR_FILENO}};
@@ -82,6 +84,7 @@ static bool write_clean(struct screen *s, const char *text, size_t n)
 static ssize_t screen_write(void *cookie, const char *text, size_t n)
 {
     struct screen *s = cookie;
+    s->wrote = true;
     bool exact = !s->filters || s->trusts || raw;
     bool ok = exact ? drop_held(s) && write_all(s, text, n) : write_clean(s, text, n);
     return ok ? (ssize_t)n : 0; /* 0 tells stdio of an error */
@@ -127,6 +130,13 @@ int screen_fd(FILE *f)
 bool screen_is_terminal(FILE *f)
 {
     return isatty(screen_fd(f));
+}
+
+bool screen_is_piped(void)
+{
+    struct stat st;
+    const struct screen *s = &screens[0];
+    return s->wrote && fstat(s->fd, &st) == 0 && (S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode));
 }
 
 void screen_code(FILE *to, const char *code)

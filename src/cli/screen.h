@@ -14,6 +14,9 @@ bool screen_is_raw(void);
 /* Returns the descriptor of a stream; fileno has none for stdout and stderr. */
 int screen_fd(FILE *f);
 bool screen_is_terminal(FILE *f);
+/* True if text has been written to stdout and stdout is a pipe.  Whoever reads the pipe, such as tee, may print that text on
+ * the terminal of stderr at any later time. */
+bool screen_is_piped(void);
 /* Prints a control sequence of the command's own, which is not replaced. */
 void screen_code(FILE *to, const char *code);
 /* Returns the error number of the first write to stdout that failed, or 0. */

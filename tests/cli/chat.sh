@@ -122,6 +122,20 @@ once 'cd' --session "$work/once" --cache-report
 check "prompt: continues a session" err_has ' [1-9][0-9]* prompt tokens reused'
 talk '/branches\n' --session "$work/once"
 check "prompt: and is saved there" err_has '^\* main .* 4 messages'
+# The reply would never end, so Ctrl-C comes before its end on any machine.
+last="kvik run tiny ab, SIGINT at the first text"
+timeout -k 5 $patience python3 - "$KVIK" "$work/tiny" <<'PY' >"$work/out" 2>"$work/err"
+import signal, subprocess, sys
+p = subprocess.Popen([sys.argv[1], "run", sys.argv[2], "ab", "--cache-implementation", "sink", "--cache-config",
+                      '{"window_length": 32, "num_sink_tokens": 4}', "--min-new-tokens", "9999999", "--max-new-tokens", "9999999"],
+                     stdout=subprocess.PIPE)
+p.stdout.read(1)
+p.send_signal(signal.SIGINT)
+p.communicate()
+sys.exit(p.returncode % 256)
+PY
+rc=$?
+check "prompt: Ctrl-C ends with 130" status 130
 once "$(head -c 400 /dev/zero | tr '\0' a)"
 check "prompt: one that does not fit fails" status 1
 

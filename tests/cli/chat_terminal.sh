@@ -167,6 +167,17 @@ check "progress: shown" grep -q 'saving the prompt in --prefix-cache' "$work/xte
 check "progress: not on a terminal that cannot erase it" sh -c "! grep -q 'saving the prompt' '$work/dumb'"
 check "no code reaches such a terminal" sh -c "! grep -q '$(printf '\033')' '$work/dumb'"
 
+# The reply may still be on its way through a pipe to the same terminal, so no line is drawn.
+for to in '| cat' ">$work/replies"; do
+    screen 80 "[('done', '')]" sh -c "echo 'a message of more than sixteen letters' | flock '$work/prompts' '$KVIK' chat '$work/tiny' \
+        --greedy --max-new-tokens 4 --prefix-cache '$work/prompts' $to; echo done"
+    check "progress, $to: exit 0" status 0
+    case $to in
+    *cat) check "progress: not beside text from a pipe" sh -c "! grep -q 'saving the prompt' '$work/out'" ;;
+    *) check "progress: beside text in a file" grep -q 'saving the prompt' "$work/out" ;;
+    esac
+done
+
 # A save that failed is tried once more at the end of the chat, and what stays unsaved is a failure.
 mkdir "$work/away"
 for back in true false; do
