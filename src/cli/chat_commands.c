@@ -87,6 +87,8 @@ static int help(struct chat *c, const char *text)
         if (slash[i].help)
             fprintf(stderr, "%-10s %-12s %s\n", slash[i].name, slash[i].argument, slash[i].help);
     fputs("Ctrl-C stops a reply and keeps its text; at the prompt it clears the line\n"
+          "a reply of --reply-tokens (1024) asks whether to go on: Enter goes on;\n"
+          "Ctrl-C, or the next message, ends it and keeps its text\n"
           "\"\"\" begins and ends a message of several lines; a pasted block is one message\n"
           "a \\ at the end of a line continues the message on the next line\n"
           "Tab completes commands, branches, options, files; cursor keys recall messages\n"

@@ -70,7 +70,9 @@ int chat_read(struct chat *c, struct buf *out, bool *is_message)
     snprintf(prompt, sizeof prompt, "%s> ", c->n > 1 ? chat_here(c)->name : "");
     buf_clear(out);
     do {
-        int got = line_read(c->editor, more ? "... " : prompt, &text, &n);
+        int got = chat_pause_take(c, &text, &n)
+                      ? 1
+                      : line_read(c->editor, more ? "... " : prompt, &text, &n);
         if (got < 0 && quoted && (got == ERR_LIMIT || got == ERR_NOMEM)) {
             bad = got;
             continue;

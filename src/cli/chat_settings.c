@@ -1,7 +1,7 @@
 /* chat_settings.c - the generation options of a chat.  A chat samples unless it is told otherwise, because greedy replies
  * loop.  Options come from these places; later ones win:
  *
- *   the model's own sampling values, or those of kvik for chats if the model has none;
+ *   the model's own sampling values, or those of kvik for chats if the model has none (chat_defaults.c);
  *   --generation-config and the options of the command line;
  *   /set and /seed. */
 #include "cli/cmd_chat.h"
@@ -14,12 +14,6 @@
 /* The cache was opened with these options, so a change would have no effect. */
 static const char *const fixed[] = {"cache_implementation", "cache_config", "max_cache_len",
                                     "use_cache", "num_return_sequences"};
-
-static json_t *parse(const char *text)
-{
-    json_t *o = NULL;
-    return json_parse(text, strlen(text), "options", &o) < 0 ? NULL : o;
-}
 
 /* The values that shape a draw, in the order in which a chat shows them. */
 static const struct value {
@@ -58,70 +52,6 @@ static bool samples(const kvik_generation *own)
     return yes;
 }
 
-/* Returns the sampling values that a GGUF file recommends, or NULL. */
-static json_t *recommended(const kvik_model *m)
-{
-    char *text = NULL;
-    if (kvik_model_describe(m, &text) < 0) return NULL;
-    json_t *o = parse(text), *found = json_object_get(o, "sampling");
-    if (json_is_object(found))
-        json_incref(found);
-    else
-        found = NULL;
-    kvik_free(text);
-    json_decref(o);
-    return found;
-}
-
-/* The sampling values of a chat with a model that has none of its own. */
-static const struct {
-    const char *name;
-    double value;
-} chosen[] = {{"temperature", 0.7}, {"top_p", 0.9}, {"repetition_penalty", 1.1}};
-
-static json_t *chosen_values(void)
-{
-    json_t *o = json_object();
-    for (size_t i = 0; i < countof(chosen); i++)
-        if (json_object_set_new(o, chosen[i].name, json_real(chosen[i].value)) < 0) {
-            json_decref(o);
-            return NULL;
-        }
-    return o;
-}
-
-bool chat_fallback(const char *option, char out[32])
-{
-    static const char *const other[][2] = {
-        {"max_new_tokens", "no limit"}, {"do_sample", "true"}, {"seed", "random"}};
-    for (size_t i = 0; i < countof(chosen); i++)
-        if (!strcmp(option, chosen[i].name)) return snprintf(out, 32, "%g", chosen[i].value) > 0;
-    for (size_t i = 0; i < countof(other); i++)
-        if (!strcmp(option, other[i][0])) return snprintf(out, 32, "%s", other[i][1]) > 0;
-    return false;
-}
-
-/* Returns the options of a chat below those of the user. */
-static json_t *defaults(struct chat *c, const kvik_generation *own)
-{
-    json_t *o = NULL;
-    if (samples(own)) {
-        c->source = "values of the model's generation_config.json";
-        o = json_object();
-    } else if ((o = recommended(c->s.model))) {
-        c->source = "values that the model's file recommends";
-    } else {
-        c->source = "kvik's values for chats";
-        o = chosen_values();
-        if (o && own->repetition_penalty != 1) json_object_del(o, "repetition_penalty");
-    }
-    if (o && json_object_set_new(o, "do_sample", json_true()) < 0) {
-        json_decref(o);
-        o = NULL;
-    }
-    return o;
-}
-
 /* True if the user asks for another way of decoding than sampling. */
 static bool unsampled(const struct chat *c, const kvik_generation *own, const json_t *user,
                       const json_t *set)
@@ -151,12 +81,13 @@ static int settle(struct chat *c, const json_t *set)
         c->source = NULL;
         if (all) json_object_set_new(all, "do_sample", json_false());
     } else if (e >= 0) {
-        all = defaults(c, &own);
+        e = chat_defaults(c, samples(&own), &all);
     }
     kvik_generation_done(&own);
     if (all) json_object_set_new(all, "seed", json_integer((json_int_t)c->seed));
     if (e >= 0 && (!all || json_object_update(all, user) < 0)) e = ERR(NOMEM, "out of memory");
     if (e >= 0) e = session_settle(&c->s, all);
+    if (e >= 0 && !c->s.g.do_sample) c->source = NULL;
     json_decref(all);
     json_decref(user);
     if (e < 0) return e;

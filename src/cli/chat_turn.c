@@ -32,6 +32,7 @@ static int reply(struct chat *c, bool anew, kvik_result **res)
         g.do_sample = true; /* greedy decoding would give the same reply */
     uint32_t room = most - (uint32_t)n;
     if (c->open_ended) room = MIN(room, kvik_model_context(c->s.model));
+    room = MIN(room, chat_pause(c, &g));
     g.max_new_tokens = g.max_new_tokens ? MIN(g.max_new_tokens, room) : room;
     int e = begin(c, ids, n);
     kvik_prompt p = {.size = sizeof p, .ids = ids, .n = n, .seq = chat_here(c)->seq};
@@ -108,6 +109,7 @@ static int answer(struct chat *c, bool anew)
     }
     json_decref(before);
     if (e) return e;
+    r->decode_seconds = MAX(r->decode_seconds - c->asked, 0);
     c->changed = true;
     const char *said = r->row[0]->text ? r->row[0]->text : "";
     json_t *message = say_message("assistant", said, strlen(said));
@@ -124,6 +126,7 @@ static int answer(struct chat *c, bool anew)
         status(c, r);
     }
     chat_limit_tell(c, r);
+    chat_pause_tell(c, r);
     kvik_result_free(r);
     if (c->o->prefix_cache) /* a failure to save does not lose the reply */
         e = stored_prefix_save(c->s.cache, c->o->prefix_cache, chat_here(c)->seq);

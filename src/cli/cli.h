@@ -195,6 +195,8 @@ bool locate_is_weights(const char *dir); /* a directory in the layout of Hugging
 /* Lists the .gguf files of a directory that hold models. */
 int locate_gguf(const char *dir, struct folder *out);
 
+enum { REPLY_TOKENS = 1024 }; /* the length of a reply without a limit of its own */
+
 /* --- session.c: a model, a cache and the settings of one run. */
 struct session {
     struct common common;
@@ -212,6 +214,9 @@ struct session {
 /* Merges --generation-config and the options of the command line, which win, and checks them before anything is loaded.
  * The keys of *out have '_'.  Returns an exit status; the file is read once. */
 int session_options(const char *config, const json_t *options, json_t **out);
+/* Reads generation options from a file with a JSON object, and checks them.  Returns an error code and leaves *out NULL,
+ * or 0. */
+int session_config_file(const char *path, json_t **out);
 /* given: of session_options; options: of the command line, of which those without effect cause a warning. */
 int session_open(struct session *s, const char *path, const struct common *common,
                  const json_t *given, const json_t *options);
@@ -267,6 +272,11 @@ int stored_prefix_save(kvik_cache *cache, const char *dir, kvik_seq seq);
 struct stream {
     bool prints;       /* set by the caller: print the text of the one row as it grows */
     struct wrap *wrap; /* set by the caller: wraps the text; NULL: the text is printed as it is */
+    /* Set by the caller: after each `pause` tokens (0: never) goes_on is asked; false stops the generation as Ctrl-C does. */
+    uint32_t pause;
+    bool (*goes_on)(void *ctx, uint32_t tokens);
+    void *ctx;
+    uint32_t tokens;       /* so far */
     bool spoke, ends_line; /* what has been printed */
     struct progress progress;
 };

@@ -23,6 +23,9 @@ static const struct arg_option table[] = {
     {"context-full", ARG_TEXT, offsetof(struct chat_options, context_full), "WHAT", "drop|stop",
      "what to do when the conversation reaches the model's context or max_cache_len. drop: drop the oldest "
      "exchanges after the system message; stop: take no more messages (default: drop)"},
+    {"reply-tokens", ARG_UINT, offsetof(struct chat_options, reply_tokens), "N", NULL,
+     "length of a reply at which a chat on a terminal asks whether to go on, and at which a reply elsewhere ends; "
+     "0: never. Without effect if --max-new-tokens or --max-length is given (default: 1024)"},
     {"cache-report", ARG_FLAG, offsetof(struct chat_options, cache_report), NULL, NULL,
      "print on standard error, after each reply, what the cache held"},
 };
@@ -159,9 +162,10 @@ static int run(struct chat *c, const struct chat_options *o, const struct args *
 
 static int run_chat(const struct command *self, int argc, char **argv)
 {
-    struct chat_options o = {.common.chats = true};
+    struct chat_options o = {.common.chats = true, .reply_tokens = REPLY_TOKENS};
     struct args a;
     struct chat c = {.o = &o, .command = self};
+    buf_init(&c.next, 64u << 20);
     int status = args_parse(self, argc, argv, &o, &a);
     if (status == 0) status = run(&c, &o, &a);
     status = chat_done(&c, status);
@@ -172,9 +176,10 @@ static int run_chat(const struct command *self, int argc, char **argv)
 static const char about[] =
     "Answers the PROMPT and ends; words are joined by blanks, and - is standard input. Without a PROMPT each\n"
     "line of input is a message; a pasted block, or lines between \"\"\", are one message. Replies end by\n"
-    "themselves unless --max-new-tokens limits them. Ctrl-C stops a reply and keeps its text. /retry and\n"
-    "/undo change the last exchange, /fork and /switch continue in branches that share cached blocks, /cache\n"
-    "shows what the cache holds; /help lists all commands.";
+    "themselves or at --max-new-tokens; a reply of 1024 tokens asks whether to go on (--reply-tokens).\n"
+    "Ctrl-C stops a reply and keeps its text. /retry and /undo change the last exchange, /fork and /switch\n"
+    "continue in branches that share cached blocks, /cache shows what the cache holds; /help lists all\n"
+    "commands.";
 
 /* The same command under two names. */
 #define CHAT(word, does)                                                                           \

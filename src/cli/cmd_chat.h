@@ -10,6 +10,7 @@ struct chat_options {
     struct common common;
     const char *system, *config, *session, *prefix_cache, *assistant, *context_full;
     bool cache_report, greedy;
+    uint32_t reply_tokens; /* 0: no limit */
 };
 struct branch {
     char name[CHAT_NAME];
@@ -29,7 +30,10 @@ struct chat {
     json_t *given, *set; /* owned: generation options of the command line, and those of /set */
     uint64_t seed;       /* drawn at the start; --seed and /seed win over it */
     const char *source;  /* where the sampling values come from; NULL: replies are not sampled */
-    bool open_ended;
+    bool open_ended;     /* nobody has given a length of replies */
+    struct buf next;     /* the message that ended the last reply, if `waits` */
+    bool waits;
+    double asked;    /* seconds that questions took in this reply */
     bool stopped;    /* Ctrl-C has stopped the last reply */
     bool stops_full; /* --context-full stop */
     bool changed;    /* since the session was saved */
@@ -66,17 +70,30 @@ int chat_fit(struct chat *c, int32_t **ids, size_t *n);
 /* Says that a reply ended at the limit, if it did. */
 void chat_limit_tell(const struct chat *c, const kvik_result *r);
 
+/* --- chat_pause.c: the length of a reply, at which a chat on a terminal asks whether to go on. */
+/* Prepares c->stream for a reply.  Returns the most tokens that it may have; UINT32_MAX: no limit. */
+uint32_t chat_pause(struct chat *c, const kvik_generation *g);
+/* Says that a reply ended at its length, if it did. */
+void chat_pause_tell(const struct chat *c, const kvik_result *r);
+/* Takes the message that ended the last reply.  Returns false if there is none. */
+bool chat_pause_take(struct chat *c, const char **text, size_t *n);
+
 /* --- chat_settings.c: each returns 0 or an error code and changes nothing then; a positive status after a sentence. */
 /* c->given holds all options; options: those of the command line alone. */
 int chat_settings_open(struct chat *c, const json_t *options);
 void chat_settings_done(struct chat *c);
-/* Writes the default of an option in words for the help, if it is another than that of kvik generate. */
-bool chat_fallback(const char *option, char out[32]);
 void chat_banner(const struct chat *c,
                  const char *model);             /* prints the model and how replies are decoded */
 int chat_set(struct chat *c, const char *text);  /* "NAME VALUE", "NAME -", "" */
 bool chat_fixed(const char *name);               /* an option that cannot change during a chat */
 int chat_seed(struct chat *c, const char *text); /* "N", "random", "" */
+
+/* --- chat_defaults.c */
+/* Writes the options of a chat below those of the user as an object (*out; json_decref), and c->source.  samples: the
+ * options of the model's generation_config.json have sampling values. */
+int chat_defaults(struct chat *c, bool samples, json_t **out);
+/* Writes the default of an option in words for the help, if it is another than that of kvik generate. */
+bool chat_fallback(const char *option, char out[32]);
 
 /* --- chat_branch.c */
 /* Removes all messages of the current branch but its system message, or makes the first branch, with that of --system. */

@@ -13,6 +13,7 @@ static bool often(const char *name)
                                         "session",
                                         "greedy",
                                         "context-full",
+                                        "reply-tokens",
                                         "prefix-cache",
                                         "json",
                                         "cache-report",

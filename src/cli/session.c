@@ -22,24 +22,37 @@ static int set(kvik_generation *g, const char *text)
     return e;
 }
 
-/* Reads --generation-config, a JSON object or the name of a file with one, and checks it. */
-static int read_config(const char *config, json_t **out)
+/* Checks the options of a file or of the command line without a model. */
+static int check_config(const json_t *options, const char *what)
 {
-    bool inlined = config[strspn(config, " \t\r\n")] == '{';
-    const char *what = inlined ? "--generation-config" : config;
     kvik_generation g;
     char *text;
-    if (inlined)
-        TRY(json_parse(config, strlen(config), what, out));
-    else
-        TRY(json_read(config, 16u << 20, out));
-    if (!json_is_object(*out)) return ERR(ARG, "%s: the options must be a JSON object", what);
-    TRY(json_text(*out, &text));
+    if (!json_is_object(options)) return ERR(ARG, "%s: the options must be a JSON object", what);
+    TRY(json_text(options, &text));
     int e = kvik_generation_init(&g, NULL);
     if (e >= 0 && (e = set(&g, text)) < 0) err_prefix(e, "%s", what);
     kvik_generation_done(&g);
     mem_free(text);
     return e;
+}
+
+int session_config_file(const char *path, json_t **out)
+{
+    TRY(json_read(path, 16u << 20, out));
+    int e = check_config(*out, path);
+    if (e >= 0) return 0;
+    json_decref(*out);
+    *out = NULL;
+    return e;
+}
+
+/* Reads --generation-config, a JSON object or the name of a file with one, and checks it. */
+static int read_config(const char *config, json_t **out)
+{
+    static const char what[] = "--generation-config";
+    if (config[strspn(config, " \t\r\n")] != '{') return session_config_file(config, out);
+    TRY(json_parse(config, strlen(config), what, out));
+    return check_config(*out, what);
 }
 
 /* Copies options, with '_' in their names. */

@@ -30,7 +30,9 @@ static bool on_token(void *ctx, uint32_t row, int32_t id, const char *text)
         print(s, text);
         fflush(stdout);
     }
-    return !interrupt_seen() && !ferror(stdout);
+    s->tokens++;
+    if (interrupt_seen() || ferror(stdout)) return false;
+    return !s->pause || s->tokens % s->pause || s->goes_on(s->ctx, s->tokens);
 }
 
 static bool on_progress(void *ctx, uint64_t done, uint64_t total)
@@ -61,6 +63,7 @@ int stream_generate(struct stream *s, struct session *session, const kvik_genera
                         .assistant_model = session->assistant_cache,
                         .ctx = s};
     s->spoke = s->ends_line = false;
+    s->tokens = 0;
     if (s->wrap) wrap_begin(s->wrap, stdout);
     interrupt_clear();
     progress_begin(&s->progress, beams ? "searching" : "reading the prompt");

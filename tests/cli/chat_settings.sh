@@ -20,14 +20,14 @@ config() { printf '%s' "$1" >"$work/tiny/generation_config.json"; }
 config '{"eos_token_id": 2}'
 talk "$work/tiny" '/set\n'
 check "defaults: exit 0" status 0
-check "defaults: the banner" err_has '^sampling: temperature 0.7, top_k 50, top_p 0.9, repetition_penalty 1.1, seed [0-9]*$'
+check "defaults: the banner" err_has '^sampling: temperature 0.6, top_k 50, top_p 0.9, seed [0-9]*$'
 check "defaults: where they come from" err_has '^(kvik.s values for chats; /set changes them, --greedy switches sampling off)$'
 check "defaults: the model and its context" err_has '^tiny, context of 256 tokens$'
 talk "$work/tiny" '' --max-cache-len 160
 check "--max-cache-len: the banner has the limit that holds" err_has '^tiny, context of 160 tokens (max_cache_len 160; the model has 256)$'
 talk "$work/tiny" '/set\n'
 check "defaults: /set shows sampling" shown do_sample true
-check "defaults: /set shows the temperature" shown temperature '0.7$'
+check "defaults: /set shows the temperature" shown temperature '0.6$'
 check "defaults: /set shows what is off" shown min_p '0 (off)'
 check "defaults: /set shows other options" shown max_new_tokens '12$'
 
@@ -135,14 +135,14 @@ talk "$work/tiny" ''
 check "values without do_sample: they hold" err_has '^sampling: temperature 1, top_k 50, top_p 0.6, seed'
 config '{"eos_token_id": 2, "repetition_penalty": 1.05}'
 talk "$work/tiny" ''
-check "a penalty alone: kept beside kvik's values" err_has 'temperature 0.7, .*repetition_penalty 1.05'
+check "a penalty alone: kept beside kvik's values" err_has 'temperature 0.6, .*repetition_penalty 1.05'
 
 # default COMMAND NAME VALUE: true if the help shows the option with this default, whatever the line breaks are.
 default() {
     run "$1" --help
     tr '\n' ' ' <"$work/out" | sed 's/  *--/\n--/g; s/   */ /g' | grep -q "^--$2 .*(default $3)"
 }
-for pair in max-new-tokens:'no limit' do-sample:true seed:random temperature:0.7 top-p:0.9 repetition-penalty:1.1; do
+for pair in max-new-tokens:'no limit' do-sample:true seed:random temperature:0.6 top-p:0.9; do
     check "chat --help: --${pair%%:*} is ${pair#*:}" default chat "${pair%%:*}" "${pair#*:}"
 done
 check "chat --help: no default of kvik generate" sh -c "! grep -q 'set: 20' '$work/out'"
@@ -161,7 +161,7 @@ check "GGUF with values: they hold" err_has '^sampling: temperature 0.5, top_k 2
 check "GGUF with values: the banner says so" err_has '^(values that the model.s file recommends; '
 check "GGUF with values: exit 0" status 0
 talk "$work/without.gguf" ''
-check "GGUF without values: those of kvik" err_has '^sampling: temperature 0.7, '
+check "GGUF without values: those of kvik" err_has '^sampling: temperature 0.6, '
 run inspect "$work/with.gguf" --json
 check "inspect --json: the values" json "o['sampling'] == {'temperature': 0.5, 'top_k': 20, 'repetition_penalty': 2.5}"
 run inspect "$work/without.gguf" --json
@@ -170,4 +170,52 @@ run generate "$work/with.gguf" abcd --max-new-tokens 12
 cp "$work/out" "$work/plain"
 run generate "$work/without.gguf" abcd --max-new-tokens 12
 check "GGUF with values: kvik generate does not use them" cmp -s "$work/out" "$work/plain"
+
+# NAME.chat.json beside NAME.gguf has the options of chats, and of chats alone.
+beside=$work/with.chat.json
+printf '{"temperature": 0.3, "min_p": 0.2, "bad_words_ids": [[5, 6]]}' >"$beside"
+talk "$work/with.gguf" '/set\n'
+check "values beside a GGUF: they win over those in the file" err_has '^sampling: temperature 0.3, top_k 50, min_p 0.2, seed [0-9]*$'
+check "values beside a GGUF: the banner says so" err_has '^(values of the .chat.json file beside the model; '
+talk "$work/with.gguf" '' --temperature 0.8
+check "values beside a GGUF: the command line wins" err_has '^sampling: temperature 0.8, top_k 50, min_p 0.2, seed'
+talk "$work/with.gguf" '' --greedy
+check "values beside a GGUF: --greedy wins" err_has '^greedy decoding'
+run generate "$work/with.gguf" abcd --max-new-tokens 12
+check "values beside a GGUF: kvik generate does not use them" cmp -s "$work/out" "$work/plain"
+talk "$work/without.gguf" ''
+check "values beside a GGUF: not those of another model" err_has '^sampling: temperature 0.6, '
+printf '{"do_sample": false}' >"$beside"
+talk "$work/with.gguf" ''
+check "values beside a GGUF: do_sample false is greedy" err_has '^greedy decoding'
+for bad in '{"temprature": 1}' '[1]' '{'; do
+    printf '%s' "$bad" >"$beside"
+    talk "$work/with.gguf" 'ab\n'
+    check "values beside a GGUF: $bad is an error" status 2
+    check "values beside a GGUF: the error names the file for $bad" err_has 'with.chat.json'
+done
+rm "$beside"
+ln -s nowhere "$beside"
+talk "$work/with.gguf" 'ab\n'
+check "values beside a GGUF: a broken link is an error" status 2
+check "values beside a GGUF: the error says so" err_has 'with.chat.json.*link'
+
+# Off a terminal a reply ends at --reply-tokens, unless it has a limit of its own.
+long() {
+    last="kvik chat $* <<< ab"
+    printf 'ab\n' | timeout -k 5 $patience "$KVIK" chat "$work/tiny" --greedy --suppress-tokens 2 "$@" >"$work/out" 2>"$work/err"
+    rc=$?
+}
+config '{"eos_token_id": 2}'
+long --reply-tokens 9
+check "--reply-tokens: the reply ends there" same "$(cat "$work/err")" "kvik: the reply ended after 9 tokens; --reply-tokens N allows more"
+check "--reply-tokens: exit 0" status 0
+cp "$work/out" "$work/nine"
+long --reply-tokens 5 --max-new-tokens 9
+check "--max-new-tokens wins without a word" err_empty
+check "--max-new-tokens: the same text" cmp -s "$work/out" "$work/nine"
+long --reply-tokens 5 --min-new-tokens 9
+check "--min-new-tokens wins" err_has 'ended after 9 tokens'
+long --reply-tokens 0
+check "--reply-tokens 0: the reply ends at the context" err_has 'the reply ended at the model.s context of 256 tokens'
 finish

@@ -49,9 +49,10 @@ check "pasted text is marked by the terminal, as long as the chat runs" sh -c \
 
 # Lines of kvik's own are broken between words.
 screen 60 "[('> ', '/set temprature 0.5\r'), ('did you mean temperature', '/nonsense\r'), ('lists them', '\x04')]" "$KVIK" chat "$work/tiny" --seed 123456
-check "the banner is wrapped at words" shows '^sampling: temperature 0.7, top_k 50, top_p 0.9,$'
-check "the banner is wrapped: the rest" shows '^repetition_penalty 1.1, seed 123456$'
 check "the source of the values is wrapped" shows '^switches sampling off)$'
+screen 50 "[('> ', '\x04')]" "$KVIK" chat "$work/tiny" --seed 123456
+check "the banner is wrapped at words" shows '^sampling: temperature 0.6, top_k 50, top_p 0.9,$'
+check "the banner is wrapped: the rest" shows '^seed 123456$'
 screen 40 "[('> ', '/set temprature 0.5\r'), ('temperature?', '\x04')]" "$KVIK" chat "$work/tiny"
 check "errors are wrapped" shows '^you mean temperature?$'
 
@@ -70,6 +71,27 @@ on 80 "[('> ', 'ab\r'), ('w', 'typed'), ('tokens/s]', ''), ('typed', '\r'), ('to
 check "keys typed during a reply: exit 0" status 0
 check "keys typed during a reply wait for the next message" shows '^> typed$'
 check "keys typed during a reply do not show in it" n_times typed 1
+
+# A reply without a limit asks at --reply-tokens whether to go on.
+pause() {
+    steps=$1
+    shift
+    screen 80 "$steps" "$KVIK" chat "$work/tiny" --greedy --suppress-tokens 2 "$@"
+}
+pause "[('> ', 'ab\r'), ('(10 tokens; Enter goes on', '\r'), ('(20 tokens; Enter goes on', '\x03'), ('> ', '/branches\r'), ('2 messages     23 tokens', 'cd\r'), ('(10 tokens; ', '\x03'), ('> ', '\x04')]" \
+    --reply-tokens 10
+check "a long reply asks, and the next one asks again: exit 0" status 0
+pause "[('> ', 'ab\r'), ('(10 tokens; Enter goes on', '/branches\r'), ('2 messages', '\x04')]" --reply-tokens 10
+check "what is typed at the question is the next message" status 0
+pause "[('> ', 'ab\r'), ('(10 tokens; ', '\x04'), ('> ', '\x04')]" --reply-tokens 10
+check "Ctrl-D at the question ends the reply, not the chat" shows '^> ^D'
+pause "[('> ', 'ab\r'), ('tokens/s]', '\x04')]" --reply-tokens 10 --max-new-tokens 30
+check "--max-new-tokens: no question" n_times 'Enter goes on' 0
+pause "[('> ', 'ab\r'), ('tokens/s]', '\x04')]" --reply-tokens 0
+check "--reply-tokens 0: no question before the end of the context" n_times 'Enter goes on' 0
+check "--reply-tokens 0: the reply fills the context" shows 'the reply ended at the model.s context'
+pause "[('> ', 'ab\r'), ('ended after 10 tokens', '\x04')]" --reply-tokens 10 --num-beams 2
+check "beams have their text at the end: they end there" status 0
 
 # The history, in a file of this user alone.
 on 80 "[('> ', 'first\r'), ('tokens', '${paste}two\rlines$ends\r'), ('tokens', '/branches\r'), ('messages', '\x04')]"

@@ -36,8 +36,17 @@ if [ -n "$model" ]; then
     check "a model put there by hand is checked and used" status 0
     check "its path is printed" same "$(cat "$work/out")" "$cache/SmolLM2-135M-Instruct.Q4_1.gguf"
     check "a stamp avoids hashing it again" test -s "$cache/SmolLM2-135M-Instruct.Q4_1.gguf.ok"
+    settings=$cache/SmolLM2-135M-Instruct.Q4_1.chat.json
+    check "the options for chats lie beside it" python3 -c "import json; assert 'temperature' in json.load(open('$settings'))"
+    rm "$settings"
     fetch
     check "the second call needs no network" status 0
+    check "and writes the options where an earlier version wrote none" test -s "$settings"
+    echo '{"temperature": 0.5}' >"$settings"
+    fetch
+    check "options of the user stay" same "$(cat "$settings")" '{"temperature": 0.5}'
+    printf '/set\n' | "$KVIK" chat "$cache/SmolLM2-135M-Instruct.Q4_1.gguf" >"$work/out" 2>"$work/err"
+    check "a chat has them" err_has '^  temperature  *0.5$'
 else
     skip "no model here to put by hand"
 fi

@@ -1,0 +1,62 @@
+/* chat_pause.c - the length of a reply that has no limit of its own.  On a terminal the chat asks there whether to go on,
+ * again and again; elsewhere, and with beams, the reply ends.  A model that repeats itself would otherwise fill its
+ * context. */
+#include "cli/cmd_chat.h"
+
+#include <string.h>
+#include <unistd.h>
+
+/* Asks under the text.  A message that is typed, before the question too, ends the reply and is read next. */
+static bool goes_on(void *ctx, uint32_t tokens)
+{
+    struct chat *c = ctx;
+    char question[96];
+    const char *text;
+    size_t n = 0;
+    double begun = now_seconds();
+    fflush(stdout);
+    if (!c->stream.ends_line) fputc('\n', stderr);
+    snprintf(question, sizeof question, "(%u tokens; Enter goes on, Ctrl-C ends the reply) ",
+             tokens);
+    int got = line_read(c->editor, question, &text, &n);
+    if (got == 1 && n) {
+        buf_clear(&c->next);
+        c->waits = buf_append(&c->next, text, n) >= 0;
+    }
+    if (got != 1) fputc('\n', stderr);
+    if (got < 0) say_error(got);
+    if (c->stream.wrap) wrap_begin(c->stream.wrap, stdout);
+    c->stream.ends_line |= isatty(STDOUT_FILENO);
+    c->asked += now_seconds() - begun;
+    return got == 1 && !n;
+}
+
+uint32_t chat_pause(struct chat *c, const kvik_generation *g)
+{
+    uint32_t most = c->open_ended ? MAX(c->o->reply_tokens, g->min_new_tokens) : 0;
+    bool asks = line_is_terminal(c->editor) && g->num_beams <= 1;
+    if (!c->o->reply_tokens) most = 0;
+    c->asked = 0;
+    c->stream.pause = asks ? most : 0;
+    c->stream.goes_on = goes_on;
+    c->stream.ctx = c;
+    return most && !asks ? most : UINT32_MAX;
+}
+
+void chat_pause_tell(const struct chat *c, const kvik_result *r)
+{
+    const kvik_row *row = r->row[0];
+    if (!c->open_ended || row->finish != KVIK_FINISH_LENGTH || row->n >= chat_limit(c).tokens)
+        return;
+    say_line("the reply ended after %zu tokens; --reply-tokens N allows more",
+             row->n - row->n_prompt);
+}
+
+bool chat_pause_take(struct chat *c, const char **text, size_t *n)
+{
+    if (!c->waits) return false;
+    c->waits = false;
+    *text = c->next.data;
+    *n = c->next.len;
+    return true;
+}
