@@ -6,7 +6,10 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { LEAST_GAIN = 32 }; /* tokens that are worth a load of their own */
+enum {
+    LEAST_GAIN = 32, /* tokens that are worth a load of their own */
+    FEW_TOKENS = 20  /* new tokens of a text without a length, as in Transformers */
+};
 
 struct options {
     struct common common;
@@ -59,6 +62,7 @@ struct run {
     uint32_t shape[3];
     kvik_encoder encoder;
     uint32_t n;
+    bool unlimited; /* nobody has given a length */
     struct stream stream;
 };
 
@@ -191,6 +195,17 @@ static size_t length(const kvik_prompt *p)
     return n;
 }
 
+/* Returns the length of a reply that has none.  A static cache must have room for all of it. */
+static uint32_t reply_tokens(const struct run *r, size_t longest)
+{
+    const kvik_generation *g = &r->s.g;
+    uint32_t most = MAX(REPLY_TOKENS, g->min_new_tokens);
+    int64_t given = session_configured(g, "max_cache_len");
+    size_t room = MIN(session_context(&r->s), given > 0 ? (size_t)given : SIZE_MAX);
+    bool is_static = g->cache_implementation && strstr(g->cache_implementation, "static");
+    return is_static && room > longest ? (uint32_t)MIN(most, room - longest) : most;
+}
+
 static int open_cache(struct run *r)
 {
     uint32_t context = session_context(&r->s), vocab = kvik_model_vocab(r->s.model);
@@ -208,10 +223,12 @@ static int open_cache(struct run *r)
                                   p->ids[k], vocab);
         longest = MAX(longest, r->encoder.layers ? p->n_decoder + 1 : p->n);
     }
-    const kvik_generation *g = &r->s.g;
+    kvik_generation *g = &r->s.g;
+    r->unlimited = !g->max_new_tokens && !g->max_length;
+    if (r->unlimited && r->o->common.chats) g->max_new_tokens = reply_tokens(r, longest);
     uint64_t need = g->max_new_tokens ? longest + (uint64_t)g->max_new_tokens
                     : g->max_length   ? g->max_length
-                                      : longest + 20;
+                                      : longest + FEW_TOKENS;
     int status = session_cache(&r->s, r->n, MAX(need, longest));
     if (status || !r->o->assistant) return status;
     return session_assist(&r->s, r->o->assistant, r->n, MAX(need, longest));
@@ -261,6 +278,20 @@ static void tell_limits(const struct run *r, const kvik_result *res)
     }
 }
 
+/* Says how many texts have ended at a length that nobody gave. */
+static void tell_default(const struct run *r, const kvik_result *res)
+{
+    char what[48] = "the text";
+    const char *whose = r->o->common.chats ? " of --chat" : "";
+    uint32_t ended = 0;
+    for (uint32_t i = 0; r->unlimited && i < res->n_rows; i++)
+        ended += res->row[i]->finish == KVIK_FINISH_LENGTH;
+    if (!ended) return;
+    if (res->n_rows > 1) snprintf(what, sizeof what, "%u of %u texts", ended, res->n_rows);
+    say_line("%s ended after %u new tokens, the default%s; --max-new-tokens N allows more", what,
+             r->s.g.max_new_tokens ? r->s.g.max_new_tokens : FEW_TOKENS, whose);
+}
+
 /* True if a text ended because logits are not finite; a notice has said so. */
 static bool is_broken(const kvik_result *res)
 {
@@ -281,6 +312,7 @@ static int print_result(struct run *r, const kvik_result *res)
         print_rows(r, res);
     if (fflush(stdout) != 0 || ferror(stdout)) return EXIT_FAILED; /* reported by main */
     tell_limits(r, res);
+    tell_default(r, res);
     if (r->o->logits_file) {
         int e = kvik_logits_save(res, r->o->logits_file);
         if (e < 0) return say_error(e);
@@ -436,7 +468,8 @@ const struct command command_generate = {
     .about =
         "Continues each PROMPT and prints the new text; several prompts are one batch. The\n"
         "PROMPT - is standard input, without the newline at its end, and so is a missing PROMPT; behind -- a\n"
-        "dash is a text. Ctrl-C stops after the current token, with exit status 130.",
+        "dash is a text. A text ends after 20 new tokens, or with --chat after 1024, unless --max-new-tokens or\n"
+        "--max-length says otherwise. Ctrl-C stops after the current token, with exit status 130.",
     .run = run_generate,
     .option = table,
     .n_options = countof(table),

@@ -110,6 +110,20 @@ for options in "--use-cache false" "--cache-implementation static" "--threads 1"
     check "same logits bits with $options" python3 "$work/logits.py" "$work/a.safetensors" "$work/first" "$work/b.safetensors"
 done
 
+# A text without a length says where it ended.
+run generate "$model" --input-ids 5,6,7
+check "the default length is said" same "$(cat "$work/err")" "kvik: the text ended after 20 new tokens, the default; --max-new-tokens N allows more"
+check "the default length: exit 0" status 0
+run generate "$model" --input-ids 5,6,7 --input-ids 8,9 --json
+check "the default length of a batch is said, with --json too" same "$(cat "$work/err")" "kvik: 2 of 2 texts ended after 20 new tokens, the default; --max-new-tokens N allows more"
+for length in --max-new-tokens --max-length; do
+    run generate "$model" --input-ids 5,6,7 $length 20
+    check "a length that was given is not said ($length)" err_empty
+done
+first=$(run generate "$model" --input-ids 5,6,7 --max-new-tokens 1; cut -d, -f1 "$work/out")
+run generate "$model" --input-ids 5,6,7 --eos-token-id "$first"
+check "a text that ended by itself says nothing" err_empty
+
 printf '{"max_new_tokens": 3}' >"$work/gen.json"
 run generate "$model" --input-ids 5,6,7 --generation-config "$work/gen.json" --json
 check "a generation config from a file" json "len(o['sequences'][0]) == 6"
