@@ -87,6 +87,25 @@ check "too long a message: said" err_has 'the message has 12[0-9] tokens with th
 check "too long a message: nothing is lost" err_has '^\* main .* 2 messages'
 check "too long a message: exit 1" status 1
 
+# A chat takes thousands of messages in the memory of hundreds.
+last="kvik chat with 300 and 3000 messages"
+timeout -k 5 $patience python3 - "$KVIK" "$work/tiny" >"$work/out" 2>"$work/err" <<'PY'
+import os, subprocess, sys
+peak = []
+for n in (300, 3000):
+    p = subprocess.Popen([sys.argv[1], "chat", sys.argv[2], "--greedy", "--max-new-tokens", "1", "--context-full", "drop"],
+                         stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    p.stdin.write(b"m\n" * n)
+    p.stdin.close()
+    _, status, usage = os.wait4(p.pid, 0)
+    assert status == 0, status
+    peak.append(usage.ru_maxrss)
+print(peak, "KiB")
+sys.exit(peak[1] > peak[0] + 2048)
+PY
+rc=$?
+check "thousands of messages: no more memory than hundreds" status 0
+
 # Branches drop for themselves; a session at its limit goes on.
 # shellcheck disable=SC2086
 talk "$a\n$b\n/fork side\n$c\n/branches\n/switch main\n/branches\n" $short --max-cache-len 72
