@@ -1,6 +1,7 @@
 /* cmd_transcribe.c - kvik transcribe: the text of recordings. */
+#include "base/file.h"
 #include "cli/cli.h"
-#include "cli/transcript_print.h"
+#include "cli/transcript_file.h"
 
 #include <errno.h>
 #include <math.h>
@@ -12,8 +13,8 @@ enum { TEMPERATURES = 16 };
 struct options {
     struct common common;
     const char *language, *task, *prompt, *format, *temperature, *compression, *logprob, *no_speech,
-        *penalty, *early;
-    bool timestamps, words, condition;
+        *penalty, *early, *dir;
+    bool timestamps, words, condition, overwrite;
     uint32_t seed, beams;
 };
 
@@ -27,6 +28,11 @@ static const struct arg_option table[] = {
      "text: one line per segment; json: one object per recording; srt, vtt: subtitles (default: text)"},
     {"json", ARG_FLAG, offsetof(struct options, common.json), NULL, NULL,
      "the same as --format json"},
+    {"output-dir", ARG_TEXT, offsetof(struct options, dir), "DIR", NULL,
+     "write a file for each recording into DIR: talk.txt, .json, .srt or .vtt for talk.mp3 (default: subtitles of several "
+     "recordings lie beside them, all else goes to standard output)"},
+    {"overwrite", ARG_FLAG, offsetof(struct options, overwrite), NULL, NULL,
+     "replace files that are there already"},
     {"word-timestamps", ARG_FLAG, offsetof(struct options, words), NULL, NULL,
      "find the times of words; they are part of json and vtt"},
     {"return-timestamps", ARG_BOOL, offsetof(struct options, timestamps), "true|false", NULL,
@@ -116,10 +122,13 @@ static void on_notice(void *ctx, const char *text)
     say_line("%s", text);
 }
 
-static int one(struct session *s, const struct options *o, kvik_speech *speech, const char *path)
+/* Transcribes a recording to standard output, or to the file `to`. */
+static int one(struct session *s, const struct options *o, kvik_speech *speech, const char *path,
+               const char *to)
 {
     bool json = o->common.json;
-    struct run r = {.print = {.format = json ? TRANSCRIPT_JSON : transcript_format(o->format)},
+    struct run r = {.print = {.format = json ? TRANSCRIPT_JSON : transcript_format(o->format),
+                              .keeps = to != NULL},
                     .shown = KVIK_HEARING_READ};
     kvik_transcript *t = NULL;
     speech->ctx = &r;
@@ -127,27 +136,55 @@ static int one(struct session *s, const struct options *o, kvik_speech *speech, 
     transcript_print_begin(&r.print);
     int e = kvik_transcribe(s->cache, path, speech, json ? &t : NULL);
     progress_end(&r.progress);
-    if (e == KVIK_CANCELLED && interrupt_seen()) return EXIT_INTERRUPTED;
-    if (e < 0) return say_error(e);
-    int status = json ? transcript_print_json(path, t) : 0;
+    bool stopped = e == KVIK_CANCELLED && interrupt_seen();
+    if (e >= 0 && json) transcript_print_json(&r.print, path, t);
+    if (e >= 0) e = r.print.error;
+    if (e >= 0 && to) e = file_write(to, r.print.out.len ? r.print.out.data : "", r.print.out.len);
+    if (e >= 0 && to) say_line("%s: the transcript is in %s", path, to);
     kvik_transcript_free(t);
-    return status;
+    buf_done(&r.print.out);
+    return stopped ? EXIT_INTERRUPTED : e < 0 ? say_error(e) : 0;
 }
 
-static int each(const struct options *o, const struct args *a, kvik_speech *speech)
+/* Transcribes all recordings; one that fails does not keep the others from their files. */
+static int each(const struct options *o, const struct args *a, kvik_speech *speech, char *const *to)
 {
     struct session s;
     int status = session_open_model(&s, a->word[0], &o->common);
     if (status) return status;
     json_t *none = json_object();
-    int e = none ? session_settle(&s, none) : KVIK_NOMEM;
+    int e = none ? session_settle(&s, none) : KVIK_NOMEM, failed = 0;
     json_decref(none);
     status = e < 0 ? say_error(e)
                    : session_cache(&s, MAX(speech->num_beams + 1, 2), session_context(&s));
     interrupt_catch();
-    for (size_t i = 1; i < a->n && !status; i++)
-        status = one(&s, o, speech, a->word[i]);
-    return session_close(&s, status);
+    for (size_t i = 1; i < a->n && !status; i++) {
+        status = one(&s, o, speech, a->word[i], to ? to[i - 1] : NULL);
+        if (!to || status != EXIT_FAILED) continue;
+        failed = status;
+        status = 0;
+    }
+    return session_close(&s, status ? status : failed);
+}
+
+/* Names the file of each recording, if there are any, and transcribes. */
+static int run_files(const struct options *o, const struct args *a, kvik_speech *speech)
+{
+    enum transcript_format format = o->common.json ? TRANSCRIPT_JSON : transcript_format(o->format);
+    bool subtitles = format == TRANSCRIPT_SRT || format == TRANSCRIPT_VTT;
+    size_t n = a->n - 1;
+    if (!o->dir && !(subtitles && n > 1)) return each(o, a, speech, NULL);
+    char **to = mem_array(n, sizeof(char *));
+    int status = to ? 0 : say_error(KVIK_NOMEM);
+    for (size_t i = 0; i < n && !status; i++)
+        if (!(to[i] = transcript_file_name(a->word[i + 1], o->dir, format)))
+            status = say_error(KVIK_NOMEM);
+    if (!status) status = transcript_files_check(to, a->word + 1, n, o->overwrite);
+    if (!status) status = each(o, a, speech, to);
+    for (size_t i = 0; to && i < n; i++)
+        mem_free(to[i]);
+    mem_free(to);
+    return status;
 }
 
 /* Tells of options of beams that have no effect, as advice.c does for generation. */
@@ -174,8 +211,6 @@ static int run(struct options *o, const struct args *a)
     if (o->format && !strcmp(o->format, "json")) o->common.json = true;
     if (o->format && o->common.json && strcmp(o->format, "json") != 0)
         return say_usage("--json goes with no other --format");
-    if (a->n > 2 && !o->common.json && transcript_format(o->format) != TRANSCRIPT_TEXT)
-        return say_usage("subtitles are of one FILE; run the command for each");
     int e = kvik_speech_init(&speech);
     if (e < 0) return say_error(e);
     speech.language = o->language;
@@ -205,7 +240,7 @@ static int run(struct options *o, const struct args *a)
         status = say_usage("--num-beams is %u; at most 1024 are possible", o->beams);
     if (status) return status;
     tell_idle(o, &speech);
-    return each(o, a, &speech);
+    return run_files(o, a, &speech);
 }
 
 static int run_transcribe(const struct command *self, int argc, char **argv)

@@ -13,47 +13,73 @@ enum transcript_format transcript_format(const char *name)
     return TRANSCRIPT_TEXT;
 }
 
+/* Text for standard output leaves at once; text for a file waits for the end. */
+static void tell(struct transcript_print *p)
+{
+    if (p->keeps || !p->out.len) return;
+    fwrite(p->out.data, 1, p->out.len, stdout);
+    fflush(stdout);
+    buf_clear(&p->out);
+}
+
+/* Notes the first failure: a transcript is whole or not written. */
+static void put(struct transcript_print *p, const char *s, size_t n)
+{
+    int e = buf_append(&p->out, s, n);
+    if (e < 0 && !p->error) p->error = e;
+}
+
+static void puts_to(struct transcript_print *p, const char *s)
+{
+    put(p, s, strlen(s));
+}
+
 void transcript_print_begin(struct transcript_print *p)
 {
-    if (p->format == TRANSCRIPT_VTT) fputs("WEBVTT\n\n", stdout);
+    buf_init(&p->out, (size_t)1 << 30);
+    if (p->format == TRANSCRIPT_VTT) puts_to(p, "WEBVTT\n\n");
+    tell(p);
 }
 
 /* Prints 1:02:03.456; SRT has a comma. */
-static void print_time(double seconds, char point)
+static void print_time(struct transcript_print *p, double seconds, char point)
 {
+    char text[64];
     unsigned long long ms = (unsigned long long)llround(seconds * 1000);
-    printf("%02llu:%02llu:%02llu%c%03llu", ms / 3600000, ms / 60000 % 60, ms / 1000 % 60, point,
-           ms % 1000);
+    snprintf(text, sizeof text, "%02llu:%02llu:%02llu%c%03llu", ms / 3600000, ms / 60000 % 60,
+             ms / 1000 % 60, point, ms % 1000);
+    puts_to(p, text);
 }
 
-/* Prints n bytes of text; a line end would end a line or a subtitle early.  marked: WebVTT reads tags. */
-static void print_text(const char *text, size_t n, bool marked)
+/* Prints n bytes of text; a line end would end a line or a subtitle early.  WebVTT reads tags. */
+static void print_text(struct transcript_print *p, const char *text, size_t n)
 {
+    bool marked = p->format == TRANSCRIPT_VTT;
     for (size_t i = 0; i < n; i++) {
         char c = text[i];
         if (c == '\n' || c == '\r')
-            putchar(' ');
+            puts_to(p, " ");
         else if (marked && c == '<')
-            fputs("&lt;", stdout);
+            puts_to(p, "&lt;");
         else if (marked && c == '>')
-            fputs("&gt;", stdout);
+            puts_to(p, "&gt;");
         else if (marked && c == '&')
-            fputs("&amp;", stdout);
+            puts_to(p, "&amp;");
         else
-            putchar(c);
+            put(p, &c, 1);
     }
 }
 
-static void print_words(const kvik_segment *s)
+static void print_words(struct transcript_print *p, const kvik_segment *s)
 {
     for (size_t i = 0; i < s->n_words; i++) {
         const char *text = s->word[i]->text + (i == 0 ? strspn(s->word[i]->text, " ") : 0);
         if (i) {
-            putchar('<');
-            print_time(s->word[i]->start, '.');
-            putchar('>');
+            puts_to(p, "<");
+            print_time(p, s->word[i]->start, '.');
+            puts_to(p, ">");
         }
-        print_text(text, strlen(text), true);
+        print_text(p, text, strlen(text));
     }
 }
 
@@ -65,19 +91,21 @@ void transcript_print_segment(struct transcript_print *p, const kvik_segment *s)
         n--;
     if (!n) return;
     bool vtt = p->format == TRANSCRIPT_VTT, srt = p->format == TRANSCRIPT_SRT;
-    if (srt) printf("%lu\n", ++p->number);
+    char number[32];
+    snprintf(number, sizeof number, "%lu\n", ++p->number);
+    if (srt) puts_to(p, number);
     if (srt || vtt) {
-        print_time(s->start, srt ? ',' : '.');
-        fputs(" --> ", stdout);
-        print_time(s->end, srt ? ',' : '.');
-        putchar('\n');
+        print_time(p, s->start, srt ? ',' : '.');
+        puts_to(p, " --> ");
+        print_time(p, s->end, srt ? ',' : '.');
+        puts_to(p, "\n");
     }
     if (vtt && s->n_words)
-        print_words(s);
+        print_words(p, s);
     else
-        print_text(text, n, vtt);
-    fputs(srt || vtt ? "\n\n" : "\n", stdout);
-    fflush(stdout);
+        print_text(p, text, n);
+    puts_to(p, srt || vtt ? "\n\n" : "\n");
+    tell(p);
 }
 
 static json_t *time_json(double seconds)
@@ -113,7 +141,7 @@ static json_t *segment_json(const kvik_segment *s)
     return o;
 }
 
-int transcript_print_json(const char *path, const kvik_transcript *t)
+void transcript_print_json(struct transcript_print *p, const char *path, const kvik_transcript *t)
 {
     json_t *o = json_object(), *segments = json_array();
     json_object_set_new(o, "file", say_json(path, strlen(path)));
@@ -123,5 +151,15 @@ int transcript_print_json(const char *path, const kvik_transcript *t)
     for (size_t i = 0; i < t->n_segments; i++)
         json_array_append_new(segments, segment_json(t->segment[i]));
     json_object_set_new(o, "segments", segments);
-    return say_json_line(o);
+    char *text;
+    int e = json_text(o, &text);
+    json_decref(o);
+    if (e < 0) {
+        p->error = e;
+        return;
+    }
+    puts_to(p, text);
+    puts_to(p, "\n");
+    mem_free(text);
+    tell(p);
 }

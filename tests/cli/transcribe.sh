@@ -33,8 +33,36 @@ run transcribe $M $A/tone.wav --format vtt
 check "vtt has its header" test "$(head -n 1 "$work/out")" = WEBVTT
 run transcribe $M $A/tone.wav --format srt
 check "srt" status 0
+# Subtitles of several recordings are files beside them; --output-dir writes files of any format.
+run transcribe $M $A/tone.wav --format srt --seed 3
+cp "$work/out" "$work/one.srt"
+mkdir "$work/talks" "$work/texts"
+cp $A/tone.wav "$work/talks/first.day.wav"
+cp $A/tone.wav "$work/talks/second"
+run transcribe $M "$work/talks/first.day.wav" "$work/talks/second" --format srt --seed 3
+check "subtitles of two recordings" status 0
+check "lie beside them, with the text of one" cmp -s "$work/talks/first.day.srt" "$work/one.srt"
+check "also if the name has no ending" cmp -s "$work/talks/second.srt" "$work/one.srt"
+check "nothing goes to standard output" out_empty
+check "the command names the files" err_has 'second: the transcript is in .*second.srt'
+echo mine >"$work/talks/second.srt"
+run transcribe $M "$work/talks/first.day.wav" "$work/talks/second" --format srt
+check "a file that is there is not overwritten" status 1
+check "and the sentence says what to do" err_has 'first.day.srt is there already; --overwrite replaces it'
+check "it stays" same "$(cat "$work/talks/second.srt")" mine
+run transcribe $M "$work/talks/first.day.wav" "$work/talks/second" --format srt --seed 3 --overwrite
+check "unless that is asked for" cmp -s "$work/talks/second.srt" "$work/one.srt"
+run transcribe $M "$work/talks/first.day.wav" $M/config.json "$work/talks/second" --format vtt
+check "a recording that fails does not keep the others from their files" \
+    sh -c "[ -s '$work/talks/first.day.vtt' ] && [ -s '$work/talks/second.vtt' ] && [ ! -e $M/config.vtt ]"
+check "and the command fails" status 1
 run transcribe $M $A/tone.wav $A/tone.mp3 --format srt
-check "subtitles of two files are refused" status 2
+check "recordings whose files would be one are refused" status 2
+check "by name" err_has 'would both write .*tone.srt'
+run transcribe $M $A/tone.wav --output-dir "$work/texts" --json
+check "--output-dir writes any format" sh -c "grep -q '\"segments\"' '$work/texts/tone.json'"
+run transcribe $M $A/tone.wav --output-dir "$work/nowhere"
+check "a directory that is not there is refused before anything is computed" status 1
 head -c 16000 $A/tone.wav >"$work/cut.wav"
 run transcribe $M "$work/cut.wav" --json
 check "a WAV file without its end is read" status 0
