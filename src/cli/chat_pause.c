@@ -33,9 +33,9 @@ static bool goes_on(void *ctx, uint32_t tokens)
 
 uint32_t chat_pause(struct chat *c, const kvik_generation *g)
 {
-    uint32_t most = c->open_ended ? MAX(c->o->reply_tokens, g->min_new_tokens) : 0;
+    bool limited = c->open_ended && c->o->reply_tokens;
     bool asks = line_is_terminal(c->editor) && g->num_beams <= 1;
-    if (!c->o->reply_tokens) most = 0;
+    uint32_t most = limited ? MAX(c->o->reply_tokens, g->min_new_tokens) : 0;
     c->asked = 0;
     c->stream.pause = asks ? most : 0;
     c->stream.goes_on = goes_on;
@@ -46,7 +46,8 @@ uint32_t chat_pause(struct chat *c, const kvik_generation *g)
 void chat_pause_tell(const struct chat *c, const kvik_result *r)
 {
     const kvik_row *row = r->row[0];
-    if (!c->open_ended || row->finish != KVIK_FINISH_LENGTH || row->n >= chat_limit(c).tokens)
+    if (!c->open_ended || !c->o->reply_tokens || row->finish != KVIK_FINISH_LENGTH ||
+        row->n >= chat_limit(c).tokens)
         return;
     say_line("the reply ended after %zu tokens; --reply-tokens N allows more",
              row->n - row->n_prompt);

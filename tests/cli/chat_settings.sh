@@ -218,4 +218,6 @@ long --reply-tokens 5 --min-new-tokens 9
 check "--min-new-tokens wins" err_has 'ended after 9 tokens'
 long --reply-tokens 0
 check "--reply-tokens 0: the reply ends at the context" err_has 'the reply ended at the model.s context of 256 tokens'
+long --reply-tokens 0 --cache-implementation sink --cache-config '{"window_length": 64, "num_sink_tokens": 4}'
+check "--reply-tokens 0 with sinks: nothing is said of --reply-tokens" sh -c "! grep -q 'reply-tokens' '$work/err'"
 finish
