@@ -33,7 +33,8 @@
  * - Close and free in any order.  A model or cache that a cache, a batch, a request or a running call still uses lives
  *   until its user is closed or returns.  Functions that close or free take NULL and do nothing.
  * - A call with a closed handle is KVIK_ARG and closing it again does nothing, as long as no other memory has taken its
- *   place; a later handle can have the address of a closed one.  Set your pointer to NULL.
+ *   place; a later handle can have the address of a closed one, and AddressSanitizer reports the look at it.  Set
+ *   your pointer to NULL.
  * - NULL for any other pointer is KVIK_ARG, unless the comment of the function allows it.  A function that returns no
  *   error code gives 0, NULL, -1 or KVIK_FAILED instead, also when busy; kvik_last_error() then has the sentence.
  * - Strings are UTF-8.  Shapes are in brackets, the last dimension is contiguous.
@@ -835,7 +836,8 @@ struct kvik_prompt {
     size_t n;
     /* The last n_new of ids are new tokens that an earlier generation chose: this one goes on where that one was ended,
      * with the same draws, lengths, processors and text.  The result has them among its new tokens; callbacks are not
-     * told of them again.  Not with beams, contrastive search, guidance, embeddings or `append`. */
+     * told of them again.  KVIK_ARG if they end the text: it is complete.  Not with beams, contrastive search,
+     * guidance, embeddings or `append`. */
     size_t n_new;
     /* 0: a fresh sequence, dropped at the end.  Else ids are the whole text: the cached prefix is reused, and the
      * sequence keeps what was generated (with beams: the rows of the best beam, as far as they are computed). */
@@ -988,7 +990,7 @@ struct kvik_hooks {
     kvik_on_pulse on_pulse;
     /* Not with beams and contrastive search: KVIK_UNSUPPORTED. */
     kvik_on_logprobs on_logprobs;
-    /* Tokens that on_logprobs gets beside the chosen one, at most the vocabulary. */
+    /* Tokens that on_logprobs gets beside the chosen one, at most the vocabulary and 1024. */
     uint64_t top_logprobs;
 };
 
@@ -1201,7 +1203,8 @@ KVIK_API int kvik_request_start(kvik_cache *c, const kvik_generation *g, const k
  * A call is one forward step of at most step_tokens tokens.  Requests that decode come first; prompts that are not
  * computed yet share what is left, by turns.  So the time between two tokens of a request does not grow with
  * the number of prompts that wait.  prefill_chunk_size shortens it: prompts then take no more tokens of a
- * step than the smallest of their chunks.  If more sequences decode than step_tokens, they take turns too.
+ * step than the smallest of their chunks.  If more sequences decode than step_tokens, they take turns too, and
+ * prompts wait until fewer decode.
  *
  * A request that fails, because its callback refuses or its part of the step does not fit the memory,
  * ends with its error.  The others go on unaffected, and this call returns no error.  When memory runs

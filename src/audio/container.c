@@ -62,6 +62,11 @@ static void check_length(const struct input *in, uint64_t at, uint64_t n, struct
     char a[16], b[16];
     bool known = n != 0 && (n < 0x7ffff000u || n > 0x7fffffffu) && n < 0xfffff000u;
     out->counted = known && n <= in->size - at;
+    uint8_t riff[4];
+    if (n == 0 && in->size > at && bytes_at(in, 4, riff, 4) && little(riff) + 8 == in->size) {
+        out->counted = true; /* the header knows its size: no sound, and other chunks behind it */
+        return;
+    }
     if (n == 0 && in->size > at) out->zero = at - 4;
     if (!known)
         snprintf(

@@ -469,6 +469,13 @@ static int unfeed(struct run *r)
     for (uint32_t i = 0; rows && r->g->use_cache && i < r->fed; i++)
         if (kv_len(r->x->kv, r->feed[i].seq) > r->job.fed[i].start)
             TRY(exec_crop(r->x, r->feed[i].seq, r->job.fed[i].start));
+    bool decided = false;
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < r->n; i++) {
+        decided |= r->row[i].decided;
+        most = MAX(most, r->row[i].n - r->row[i].n_prompt);
+    }
+    if (decided) r->kept_steps = most; /* what was decided and not chosen is no step */
     return 0;
 }
 

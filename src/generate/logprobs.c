@@ -5,6 +5,8 @@
 
 #include <math.h>
 
+#define MOST 1024u /* tokens; each may move all of them */
+
 int run_logprobs_begin(struct run *r)
 {
     const kvik_hooks *h = r->hooks;
@@ -14,24 +16,27 @@ int run_logprobs_begin(struct run *r)
         return ERR(UNSUPPORTED,
                    "on_logprobs is for greedy decoding and sampling; beams have scores "
                    "(kvik_row.score), and contrastive search compares hidden states");
-    if (h->top_logprobs > vocab)
-        return ERR(ARG, "top_logprobs is %llu, and the vocabulary has %u tokens",
-                   (unsigned long long)h->top_logprobs, vocab);
+    if (h->top_logprobs > MIN(vocab, MOST))
+        return ERR(ARG, "top_logprobs is %llu; at most %u are possible",
+                   (unsigned long long)h->top_logprobs, MIN(vocab, MOST));
     r->top = mem_array((size_t)h->top_logprobs + 1, sizeof *r->top);
     return r->top ? 0 : ERR_NOMEM;
 }
 
-/* Finds the k largest logits, the largest first; of equals the lower id comes first. */
+/* Finds the k largest logits, the largest first; of equals the lower id comes first.  remove_invalid_values lets rows with NaN
+ * through: those are left out, and id -1 fills what is missing. */
 static void find_top(const float *logits, uint32_t vocab, kvik_logprob *top, uint32_t k)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < vocab && k; i++) {
-        if (n == k && !(logits[i] > top[k - 1].logprob)) continue;
+        if (isnan(logits[i]) || (n == k && !(logits[i] > top[k - 1].logprob))) continue;
         uint32_t at = n < k ? n++ : k - 1;
         for (; at && logits[i] > top[at - 1].logprob; at--)
             top[at] = top[at - 1];
         top[at] = (kvik_logprob){(int32_t)i, logits[i]};
     }
+    for (; n < k; n++)
+        top[n] = (kvik_logprob){-1, NAN};
 }
 
 bool run_logprobs(struct run *r, uint32_t i, const float *logits, int32_t id)
@@ -42,7 +47,7 @@ bool run_logprobs(struct run *r, uint32_t i, const float *logits, int32_t id)
     float most = logits[gen_argmax(logits, vocab)];
     double sum = 0;
     for (uint32_t k = 0; k < vocab; k++)
-        sum += expf(logits[k] - most);
+        if (!isnan(logits[k])) sum += expf(logits[k] - most);
     find_top(logits, vocab, r->top + 1, n - 1);
     r->top[0] = (kvik_logprob){id, logits[id]};
     for (uint32_t k = 0; k < n; k++)

@@ -52,7 +52,9 @@ int run_gather_rows(struct run *r)
         if (w->done) continue;
         if (!r->g->use_cache) TRY(kv_new(r->x->kv, NULL, &w->seq));
         bool lead = w->lead && !r->steps;
-        uint32_t more = r->steps || w->ends ? 0 : w->n - w->n_prompt;
+        /* a change of the rope's regime has made one turn of all tokens up to it */
+        uint32_t turn = MIN(w->n, MAX(w->n_prompt, regime_of(r->x->m, w->n)));
+        uint32_t more = r->steps || w->ends ? 0 : w->n - turn;
         r->feed[k++] = (struct exec_feed){.seq = w->seq,
                                           .tok = lead ? NULL : w->ids + w->have,
                                           .embeds = lead ? w->embeds : NULL,
@@ -147,7 +149,8 @@ int run_replay(struct run *r, struct row *w)
     if (!w->stream) return 0;
     for (uint32_t t = w->n_prompt; t < w->n && !stopped; t++)
         TRY(add_text(r, w, w->ids[t], &stopped));
-    if (stopped) return ERR(ARG, "the new tokens of the prompt have a stop string already");
+    if (stopped)
+        return ERR(ARG, "the new tokens have a stop string: the text is complete, leave it out");
     return next_piece(r, w, false);
 }
 

@@ -74,7 +74,7 @@ static int check_embeds(const struct run *r, const kvik_prompt *p, uint32_t i)
 /* The last tokens of a prompt may be new ones, which an earlier run chose. */
 static int check_new(const struct run *r, const kvik_prompt *p, uint32_t i)
 {
-    bool hidden = false;
+    bool hidden = false, ends = false;
     if (!p->n_new) return 0;
     if (!r->mode->by_logits || r->g->guidance_scale != 1 || p->embeds || p->append)
         return ERR(UNSUPPORTED,
@@ -84,8 +84,16 @@ static int check_new(const struct run *r, const kvik_prompt *p, uint32_t i)
     if (p->n_new >= p->n)
         return ERR(ARG, "row %u: n_new is %zu and there are %zu ids; the prompt needs one at least",
                    i, p->n_new, p->n);
-    for (size_t k = p->n - p->n_new; p->attention_mask && k < p->n; k++)
-        hidden |= !p->attention_mask[k];
+    for (size_t k = p->n - p->n_new; k < p->n; k++) {
+        hidden |= p->attention_mask && !p->attention_mask[k];
+        ends |= run_ends(r->g, p->ids[k]);
+    }
+    if (ends)
+        return ERR(
+            ARG,
+            "row %u: the new tokens have an end-of-sequence token: the text is complete, leave "
+            "it out",
+            i);
     return hidden ? ERR(ARG, "row %u: the attention mask hides one of the new tokens", i) : 0;
 }
 

@@ -105,20 +105,18 @@ bool exec_job_decodes(const struct exec_job *j)
     return j->draft || j->total == j->n;
 }
 
-/* Plans the jobs that prefill.  A chunk limits how long a step keeps the decoding sequences waiting, however many prompts
- * prefill: together they take no more tokens than the smallest chunk.  The first job takes a chunk of each of its feeds. */
+/* Plans the jobs that prefill.  A chunk limits how long a step keeps the other jobs waiting, so all prompts of a shared step
+ * together take no more tokens than the smallest chunk.  A job alone takes a chunk of each of its feeds. */
 static void plan_prefills(struct plan *p)
 {
-    uint32_t all = p->room, most = all;
-    for (uint32_t k = 0; k < p->n_jobs && p->room; k++) {
-        if (exec_job_decodes(p->job[k])) continue;
-        uint32_t taken = all - p->room, spare = 0;
-        most = MIN(most, p->job[k]->chunk);
-        if (taken) spare = p->room - MIN(p->room, most - MIN(most, taken));
-        p->room -= spare;
-        plan_feeds(p, k);
-        p->room += spare;
-    }
+    uint32_t most = p->room;
+    for (uint32_t k = 0; k < p->n_jobs && p->n_jobs > 1; k++)
+        if (!exec_job_decodes(p->job[k])) most = MIN(most, p->job[k]->chunk);
+    uint32_t spare = p->room - most;
+    p->room = most;
+    for (uint32_t k = 0; k < p->n_jobs; k++)
+        if (!exec_job_decodes(p->job[k])) plan_feeds(p, k);
+    p->room += spare;
 }
 
 static void plan(struct plan *p)

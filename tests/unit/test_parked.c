@@ -18,6 +18,10 @@ static const struct {
      {.cache_implementation = "quantized",
       .cache_config =
           "{\"backend\": \"hqq\", \"nbits\": 4, \"residual_length\": 4, \"q_group_size\": 16}"}},
+    {"phi3", /* its rope changes at 32 tokens, inside these texts */
+     "phi3",
+     {.cache_implementation = "quantized",
+      .cache_config = "{\"nbits\": 4, \"residual_length\": 8, \"q_group_size\": 16}"}},
     {"llama-dynamic", "llama-dynamic", {.cache_implementation = "dynamic"}},
     {"mamba2", "llama-mha", {.cache_implementation = "dynamic", .step_tokens = 24}},
     {"gpt2", "gpt2", {.cache_implementation = "dynamic", .no_prefix_cache = true}},
@@ -194,6 +198,10 @@ static void refusals(void **state)
     }
     kvik_generation g = options(s.m, "{\"max_new_tokens\": 2}");
     refused(s.c, &g, &p, KVIK_ARG, "nothing is left to generate");
+    g.max_new_tokens = 9;
+    g.eos_token_id[g.n_eos++] = 7; /* a new token */
+    refused(s.c, &g, &p, KVIK_ARG, "the text is complete");
+    g.n_eos = 0;
     p.n_new = 4;
     refused(s.c, &g, &p, KVIK_ARG, "the prompt needs one at least");
     p.n_new = SIZE_MAX;

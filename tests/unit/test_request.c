@@ -257,6 +257,14 @@ static void chunks_limit_a_step(void **state)
         assert_int_equal(line_step(&l), decode + 4);
     }
     line_close(&l);
+    /* The smallest chunk limits all, whoever comes first: one request with chunks of 2 beside one without. */
+    line_open(&l, "{\"max_new_tokens\": 3}");
+    line_join(&l, 0, 3, 40);
+    l.g.prefill_chunk_size = 2;
+    line_join(&l, 1, 12, 12);
+    for (uint32_t i = 0; i < 8; i++)
+        assert_int_equal(line_step(&l), 2);
+    line_close(&l);
 }
 
 /* More sequences decode than a step has tokens: all of them get on. */
@@ -601,6 +609,40 @@ static void paused_then_ended(void **state)
     }
 }
 
+static bool pauses_other(void *ctx, uint32_t row, int32_t id, const char *text)
+{
+    struct trap *t = ctx;
+    (void)row, (void)id, (void)text;
+    if (++t->left == 5) kvik_request_pause(*t->self);
+    return true;
+}
+
+/* A request that the token of another one pauses, whose own token was decided beside it: that token is no step of the result. */
+static void paused_when_decided(void **state)
+{
+    (void)state;
+    struct stage s;
+    stage_open(&s, (kvik_cache_config){.max_sequences = 8});
+    struct asked *first = ask(&s, 0, 20), *a = ask(&s, 1, 20);
+    struct trap t = {.self = &a->request, .c = s.c};
+    kvik_result *r;
+    first->n = a->n = 1;
+    first->hooks.on_token = pauses_other;
+    first->hooks.ctx = &t;
+    start(first, s.c);
+    start(a, s.c);
+    kvik_request *both[] = {first->request, a->request};
+    while (kvik_request_state(a->request) == KVIK_RUNNING)
+        assert_true(kvik_request_step(both, 2) > 0);
+    assert_int_equal(kvik_request_end(a->request, &r), 0);
+    assert_true(r->new_tokens > 0);
+    assert_int_equal(r->logit_steps, r->new_tokens);
+    kvik_result_free(r);
+    assert_int_equal(kvik_request_free(a->request), 0);
+    assert_int_equal(kvik_request_free(first->request), 0);
+    stage_close(&s);
+}
+
 /* Looks at its own sequence and at an idle one from inside the step that checks drafts. */
 struct onlooker {
     kvik_cache *c;
@@ -693,6 +735,7 @@ int main(void)
         cmocka_unit_test(ended_early),
         cmocka_unit_test(ended_by_another),
         cmocka_unit_test(paused_then_ended),
+        cmocka_unit_test(paused_when_decided),
         cmocka_unit_test(looked_at),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
