@@ -183,7 +183,7 @@ python3 "$OLDPWD/tests/cli/tiny.py" "$tiny" "$work/talk" 2>/dev/null || python3 
 printf 'Hi\n' | "$KVIK" run "$work/talk" --max-new-tokens 3 >"$work/run" 2>/dev/null
 check "run talks" [ -s "$work/run" ]
 run run --help
-check "run --help is that of chat" out_has '^usage: kvik chat'
+check "run --help calls itself run" out_has "^usage: kvik run MODEL"
 run --help
 check "--help has models" out_has 'kvik models'
 check "--help has run" out_has 'kvik run'
