@@ -1,12 +1,14 @@
 /* cmd_transcribe.c - kvik transcribe: the text of recordings. */
 #include "base/file.h"
 #include "cli/cli.h"
+#include "cli/spool.h"
 #include "cli/transcript_file.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { TEMPERATURES = 16 };
 
@@ -65,7 +67,16 @@ struct run {
     struct transcript_print print;
     struct progress progress;
     enum kvik_hearing shown;
+    const char *name;        /* of the recording */
+    const struct spool *via; /* what the library reads in its place */
 };
+
+/* Returns what follows the path at the beginning of a sentence of the library, which names the file of a spool. */
+static const char *behind_path(const struct run *r, const char *text)
+{
+    size_t n = strlen(r->via->path);
+    return n && !strncmp(text, r->via->path, n) ? text + n : NULL;
+}
 
 static int read_number(const char *name, const char *text, double *out)
 {
@@ -118,23 +129,36 @@ static bool on_segment(void *ctx, const kvik_segment *segment)
 static void on_notice(void *ctx, const char *text)
 {
     struct run *r = ctx;
+    const char *rest = behind_path(r, text);
     progress_hide(&r->progress);
-    say_line("%s", text);
+    if (rest)
+        say_line("%s%s", r->name, rest);
+    else
+        say_line("%s", text);
+}
+
+/* Puts the recording's name in the sentence of the last error. */
+static int say_of(const struct run *r, int e)
+{
+    const char *rest = behind_path(r, err_last());
+    return rest ? say_failed("%s%s", r->name, rest) : say_error(e);
 }
 
 /* Transcribes a recording to standard output, or to the file `to`. */
 static int one(struct session *s, const struct options *o, kvik_speech *speech, const char *path,
-               const char *to)
+               const struct spool *via, const char *to)
 {
     bool json = o->common.json;
     struct run r = {.print = {.format = json ? TRANSCRIPT_JSON : transcript_format(o->format),
                               .keeps = to != NULL},
-                    .shown = KVIK_HEARING_READ};
+                    .shown = KVIK_HEARING_READ,
+                    .name = path,
+                    .via = via};
     kvik_transcript *t = NULL;
     speech->ctx = &r;
     progress_begin(&r.progress, "seconds read");
     transcript_print_begin(&r.print);
-    int e = kvik_transcribe(s->cache, path, speech, json ? &t : NULL);
+    int e = kvik_transcribe(s->cache, via->fd ? via->path : path, speech, json ? &t : NULL);
     progress_end(&r.progress);
     bool stopped = e == KVIK_CANCELLED && interrupt_seen();
     if (e >= 0 && json) transcript_print_json(&r.print, path, t);
@@ -143,7 +167,7 @@ static int one(struct session *s, const struct options *o, kvik_speech *speech, 
     if (e >= 0 && to) say_line("%s: the transcript is in %s", path, to);
     kvik_transcript_free(t);
     buf_done(&r.print.out);
-    return stopped ? EXIT_INTERRUPTED : e < 0 ? say_error(e) : 0;
+    return stopped ? EXIT_INTERRUPTED : e < 0 ? say_of(&r, e) : 0;
 }
 
 /* Transcribes all recordings; one that fails does not keep the others from their files. */
@@ -159,12 +183,33 @@ static int each(const struct options *o, const struct args *a, kvik_speech *spee
                    : session_cache(&s, MAX(speech->num_beams + 1, 2), session_context(&s));
     interrupt_catch();
     for (size_t i = 1; i < a->n && !status; i++) {
-        status = one(&s, o, speech, a->word[i], to ? to[i - 1] : NULL);
+        struct spool via;
+        bool piped = args_is_stdin(a, i);
+        status = spool_take(a->word[i], piped, &via);
+        if (!status)
+            status = one(&s, o, speech, piped ? "standard input" : a->word[i], &via,
+                         to ? to[i - 1] : NULL);
+        spool_drop(&via);
         if (!to || status != EXIT_FAILED) continue;
         failed = status;
         status = 0;
     }
     return session_close(&s, status ? status : failed);
+}
+
+/* Checks recordings that are standard input; named: each recording has a file. */
+static int check_piped(const struct args *a, bool named)
+{
+    size_t n = 0;
+    for (size_t i = 1; i < a->n; i++)
+        n += args_is_stdin(a, i);
+    if (n > 1) return say_usage("standard input can be read once; give - once");
+    if (n && named)
+        return say_usage("a recording on standard input has no name for its file; give a FILE");
+    if (n && isatty(STDIN_FILENO))
+        return say_usage(
+            "standard input is a terminal; pipe a recording into kvik transcribe MODEL -");
+    return 0;
 }
 
 /* Names the file of each recording, if there are any, and transcribes. */
@@ -173,9 +218,11 @@ static int run_files(const struct options *o, const struct args *a, kvik_speech 
     enum transcript_format format = o->common.json ? TRANSCRIPT_JSON : transcript_format(o->format);
     bool subtitles = format == TRANSCRIPT_SRT || format == TRANSCRIPT_VTT;
     size_t n = a->n - 1;
-    if (!o->dir && !(subtitles && n > 1)) return each(o, a, speech, NULL);
+    bool named = o->dir || (subtitles && n > 1);
+    int status = check_piped(a, named);
+    if (status || !named) return status ? status : each(o, a, speech, NULL);
     char **to = mem_array(n, sizeof(char *));
-    int status = to ? 0 : say_error(KVIK_NOMEM);
+    if (!to) status = say_error(KVIK_NOMEM);
     for (size_t i = 0; i < n && !status; i++)
         if (!(to[i] = transcript_file_name(a->word[i + 1], o->dir, format)))
             status = say_error(KVIK_NOMEM);
@@ -259,7 +306,8 @@ const struct command command_transcribe = {
     .summary = "recordings to text",
     .about =
         "Writes what is said in recordings (WAV, FLAC, Ogg, MP3) with a Whisper model. Long recordings\n"
-        "are read in windows of 30 seconds.",
+        "are read in windows of 30 seconds. - is standard input; what comes through a pipe or a FIFO is copied to a\n"
+        "file without a name in $TMPDIR first.",
     .run = run_transcribe,
     .option = table,
     .n_options = countof(table),

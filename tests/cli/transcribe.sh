@@ -63,6 +63,43 @@ run transcribe $M $A/tone.wav --output-dir "$work/texts" --json
 check "--output-dir writes any format" sh -c "grep -q '\"segments\"' '$work/texts/tone.json'"
 run transcribe $M $A/tone.wav --output-dir "$work/nowhere"
 check "a directory that is not there is refused before anything is computed" status 1
+# A recording that comes through a pipe.
+run transcribe $M $A/tone.mp3 --seed 3
+cp "$work/out" "$work/tone.mp3.txt"
+through() { # FILE ARGS...: the same of a pipe
+    piped=$1
+    shift
+    last="cat $piped | kvik transcribe $*"
+    cat "$piped" | timeout -k 5 $patience "$KVIK" transcribe "$@" >"$work/out" 2>"$work/err"
+    rc=$?
+}
+through $A/tone.mp3 $M - --seed 3
+check "standard input" status 0
+check "gives the text of the file" cmp -s "$work/out" "$work/tone.mp3.txt"
+mkfifo "$work/fifo"
+cat $A/tone.mp3 >"$work/fifo" &
+run transcribe $M "$work/fifo" --seed 3
+wait
+check "a FIFO gives the text of the file" cmp -s "$work/out" "$work/tone.mp3.txt"
+through $A/tone.wav $M - --json
+check "JSON names it" json "o['file'] == 'standard input' and o['seconds'] == 0.7"
+through $M/config.json $M -
+check "a pipe without a recording is an error" status 1
+check "which names standard input" err_has '^kvik: standard input: '
+run transcribe $M -
+check "an empty standard input is an error" err_has 'standard input is empty'
+through $A/tone.wav $M - -
+check "standard input can be given once" status 2
+through $A/tone.wav $M - --output-dir "$work"
+check "standard input has no name for a file" status 2
+TMPDIR="$work/nowhere" through $A/tone.wav $M -
+check "a directory for the copy that is not there" err_has 'nowhere first: No such file or directory; set TMPDIR'
+"$KVIK" transcribe $M "$work/fifo" 2>"$work/err" & # no writer comes
+waits=$!
+until grep -q . "/proc/$waits/maps" 2>/dev/null && ls -l "/proc/$waits/fd" | grep -q fifo; do sleep 0.02; done
+kill -INT $waits
+wait $waits
+check "Ctrl-C ends the wait for a writer" same $? 130
 head -c 16000 $A/tone.wav >"$work/cut.wav"
 run transcribe $M "$work/cut.wav" --json
 check "a WAV file without its end is read" status 0
