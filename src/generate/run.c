@@ -76,6 +76,7 @@ static int check_new(const struct run *r, const kvik_prompt *p, uint32_t i)
 {
     bool hidden = false, ends = false;
     if (!p->n_new) return 0;
+    if (!p->ids) return ERR(ARG, "row %u: n_new is %zu and there are no ids", i, p->n_new);
     if (!r->mode->by_logits || r->g->guidance_scale != 1 || p->embeds || p->append)
         return ERR(UNSUPPORTED,
                    "row %u: n_new is for greedy decoding and sampling of a whole text of ids, "

@@ -206,6 +206,9 @@ static void refusals(void **state)
     refused(s.c, &g, &p, KVIK_ARG, "the prompt needs one at least");
     p.n_new = SIZE_MAX;
     refused(s.c, &g, &p, KVIK_ARG, "the prompt needs one at least");
+    p.ids = NULL;
+    refused(s.c, &g, &p, KVIK_ARG, "there are no ids");
+    p.ids = ids;
     p.n_new = 1;
     p.attention_mask = (const uint8_t[]){1, 1, 1, 0};
     refused(s.c, &g, &p, KVIK_ARG, "hides one of the new tokens");
