@@ -1334,12 +1334,12 @@ KVIK_API int kvik_batch_generate(kvik_batch *b, const kvik_generation *g, const 
 KVIK_API int kvik_batch_to_legacy(const kvik_batch *b, kvik_legacy **out);
 KVIK_API int kvik_batch_from_legacy(kvik_cache *c, const kvik_legacy *in, kvik_batch **out);
 
-/* ---- Unbound: caches without a model ----------------------------------------------------------------
+/* ---- Layers: a cache without a model ----------------------------------------------------------------
  *
- * Your code computes keys and values; the cache keeps them and returns what attention must see.  It
- * holds one batch.  kvik_cache_crop, _reorder, _reset and _length work on the whole batch (seq 0, s
- * NULL). */
+ * Your code computes keys and values; the cache keeps them and returns what attention must see, layer by layer and in
+ * every strategy.  It holds one batch.  Calls that name no layer work on all of them: every layer changes, or none. */
 
+typedef struct kvik_layers kvik_layers;
 /* The rows of an update: keys [batch][heads][n][dim_k], values [batch][heads][n][dim_v]. */
 typedef struct kvik_shape {
     size_t size;
@@ -1359,28 +1359,38 @@ typedef struct kvik_rows {
 /* Opens a cache of n_layers.  kind: [n_layers] "full_attention", "sliding_attention" or "chunked_attention"; NULL:
  * all full, or all with the window of the configuration.  max_sequences is the limit of batch rows (0: 16),
  * max_cache_len the limit of a row (0: 65536; static needs it).  The layers have equal shares of cache_memory. */
-KVIK_API int kvik_cache_open_unbound(const kvik_cache_config *config, uint32_t n_layers,
-                                     const char *const *kind, kvik_cache **out);
+KVIK_API int kvik_layers_open(const kvik_cache_config *config, uint32_t n_layers,
+                              const char *const *kind, kvik_layers **out);
+/* Closes a cache of layers. */
+KVIK_API void kvik_layers_close(kvik_layers *l);
 /* Appends n rows to a layer, keys and values [batch][heads][n][dim], and returns what attention must see in this
  * step, as Cache.update does: all rows (dynamic); the window and the new rows (sliding); max_cache_len rows
  * (static); sinks and window (sink); dequantized rows (quantized, where an update sees its own rows as given, and
  * the first update sees all as given).  The first update sets the geometry of the layer.  Keys are kept as given:
  * for sinks with distances inside the cache, rotate the queries. */
-KVIK_API int kvik_cache_update(kvik_cache *c, uint32_t layer, const float *keys,
-                               const float *values, const kvik_shape *shape, kvik_rows *out);
+KVIK_API int kvik_layers_update(kvik_layers *l, uint32_t layer, const float *keys,
+                                const float *values, const kvik_shape *shape, kvik_rows *out);
 /* Reads the rows of a layer that the next update will see, without the padding of a static cache.  A layer without an
  * update has none: everything in *out is then 0. */
-KVIK_API int kvik_cache_layer(kvik_cache *c, uint32_t layer, kvik_rows *out);
+KVIK_API int kvik_layers_rows(kvik_layers *l, uint32_t layer, kvik_rows *out);
 /* Returns the number of tokens that a layer has seen. */
-KVIK_API int64_t kvik_cache_layer_length(const kvik_cache *c, uint32_t layer);
+KVIK_API int64_t kvik_layers_length(const kvik_layers *l, uint32_t layer);
 /* Computes the number of columns that an update of n rows would return, and the position of the first column (with
  * sinks: the position of the first column after the sinks, minus the number of sinks). */
-KVIK_API int kvik_cache_mask_sizes(const kvik_cache *c, uint32_t layer, uint32_t n,
-                                   uint32_t *kv_length, uint32_t *kv_offset);
+KVIK_API int kvik_layers_mask_sizes(const kvik_layers *l, uint32_t layer, uint32_t n,
+                                    uint32_t *kv_length, uint32_t *kv_offset);
+/* Keeps the first len tokens, as kvik_cache_crop does; KVIK_LOST if that needs rows which a window has dropped. */
+KVIK_API int kvik_layers_crop(kvik_layers *l, int64_t len);
+/* Removes all rows.  The next update of a layer sets its geometry anew. */
+KVIK_API int kvik_layers_reset(kvik_layers *l);
+/* Gives row i of the batch the contents of row from[i]; n is the number of rows. */
+KVIK_API int kvik_layers_reorder(kvik_layers *l, const uint32_t *from, uint32_t n);
 /* Makes the batch the rows index[n]. */
-KVIK_API int kvik_cache_select(kvik_cache *c, const uint32_t *index, uint32_t n);
+KVIK_API int kvik_layers_select(kvik_layers *l, const uint32_t *index, uint32_t n);
 /* Repeats each row of the batch: 0, 0, .., 1, 1, .. */
-KVIK_API int kvik_cache_repeat(kvik_cache *c, uint32_t times);
+KVIK_API int kvik_layers_repeat(kvik_layers *l, uint32_t times);
+/* Fills *out with what all layers use, in sum. */
+KVIK_API int kvik_layers_usage(const kvik_layers *l, kvik_usage *out);
 
 #ifdef __cplusplus
 }

@@ -286,7 +286,7 @@ class Layers(_Base):
         if layer_idx >= rows.n_layers:
             return n, 0
         length, offset = ctypes.c_uint32(), ctypes.c_uint32()
-        call("kvik_cache_mask_sizes", rows.pointer, layer_idx, n, ctypes.byref(length), ctypes.byref(offset))
+        call("kvik_layers_mask_sizes", rows.pointer, layer_idx, n, ctypes.byref(length), ctypes.byref(offset))
         return length.value, offset.value
 
     # -- what they hold

@@ -368,7 +368,7 @@ class Cache(Layers):
                 call("kvik_batch_reorder", batch.pointer, address(index))
         elif self._unbound is not None:
             with self._use():
-                call("kvik_cache_reorder", self._unbound.pointer, None, address(index), len(index))
+                call("kvik_layers_reorder", self._unbound.pointer, address(index), len(index))
         elif self._held is not None:
             self._held = [(k[index], v[index]) if k.size else (k, v) for k, v in self._held]
         elif self._session is not None:
@@ -384,7 +384,7 @@ class Cache(Layers):
         elif self._unbound is not None:
             with self._use():
                 self._unbound.rows(self._unbound.batch() * repeats)
-                call("kvik_cache_repeat", self._unbound.pointer, repeats)
+                call("kvik_layers_repeat", self._unbound.pointer, repeats)
         elif self._held is not None:
             self._held = [(k.repeat(repeats, 0), v.repeat(repeats, 0)) for k, v in self._held]
         elif self._session is not None:
@@ -401,7 +401,7 @@ class Cache(Layers):
         elif self._unbound is not None:
             with self._use():
                 self._unbound.rows(len(index))
-                call("kvik_cache_select", self._unbound.pointer, address(index), len(index))
+                call("kvik_layers_select", self._unbound.pointer, address(index), len(index))
         elif self._held is not None:
             self._held = [(k[index], v[index]) if k.size else (k, v) for k, v in self._held]
         elif self._session is not None:
@@ -531,7 +531,7 @@ class Cache(Layers):
             return out
         if self._unbound is not None:
             usage = sized(_abi.kvik_usage)
-            call("kvik_cache_usage", self._unbound.pointer, ctypes.byref(usage))
+            call("kvik_layers_usage", self._unbound.pointer, ctypes.byref(usage))
             seen = {n: int(getattr(usage, n)) for n in field_kinds(_abi.kvik_usage) if n != "size"}
             states = self._linear.nbytes if self._linear else 0
             return Memory({**seen, "bytes": seen["bytes"] + states, "states": seen["states"] + states})

@@ -16,7 +16,7 @@ _FIRST = 2048  # tokens that a row has room for at first; a longer one moves to 
 
 
 class Unbound:
-    """A kvik_cache without a model, of n_layers; layers that no update has touched cost nothing."""
+    """A cache without a model, of n_layers; layers that no update has touched cost nothing."""
 
     def __init__(self, settings: Settings, n_layers: int, kinds: Optional[List[str]] = None) -> None:
         self.grows = settings.cache_implementation in (None, "dynamic") and (
@@ -26,8 +26,8 @@ class Unbound:
         self.settings, self.n_layers, self.kinds = settings, n_layers, kinds
         self.blank: Dict[int, int] = {}  # tokens of layers that had zeros from fill(): a crop below would show them
         names = (ctypes.c_char_p * n_layers)(*(k.encode() for k in kinds)) if kinds else None
-        self.pointer = owned("kvik_cache_close")
-        call("kvik_cache_open_unbound", ctypes.byref(settings.struct()), n_layers,
+        self.pointer = owned("kvik_layers_close")
+        call("kvik_layers_open", ctypes.byref(settings.struct()), n_layers,
              ctypes.cast(names, ctypes.c_void_p) if names else None, ctypes.byref(self.pointer))
 
     def update(self, layer: int, keys: np.ndarray, values: np.ndarray, dtype: str) -> Tuple[np.ndarray, np.ndarray]:
@@ -38,7 +38,7 @@ class Unbound:
                       dtype=_NAMES.get(dtype))
         out = sized(_abi.kvik_rows)
         with budgeted():  # the first update of a layer opens its memory
-            call("kvik_cache_update", self.pointer, layer, address(keys), address(values), ctypes.byref(shape),
+            call("kvik_layers_update", self.pointer, layer, address(keys), address(values), ctypes.byref(shape),
                  ctypes.byref(out))
         return self._arrays(out)
 
@@ -72,13 +72,13 @@ class Unbound:
     def layer(self, layer: int) -> Tuple[np.ndarray, np.ndarray]:
         """Returns the rows of a layer that the next update will see."""
         out = sized(_abi.kvik_rows)
-        call("kvik_cache_layer", self.pointer, layer, ctypes.byref(out))
+        call("kvik_layers_rows", self.pointer, layer, ctypes.byref(out))
         return self._arrays(out)
 
     def passed(self, layer: int) -> Tuple[int, int]:
         """Returns how many tokens the window of a layer has passed, and how many of its rows come before them: sinks."""
         out = sized(_abi.kvik_rows)
-        call("kvik_cache_layer", self.pointer, layer, ctypes.byref(out))
+        call("kvik_layers_rows", self.pointer, layer, ctypes.byref(out))
         rows = int(out.rows)
         moved = np.flatnonzero(view(out.position, (rows,), np.int32) != np.arange(rows))
         return self.length(layer) - rows, int(moved[0]) if moved.size else rows
@@ -105,19 +105,19 @@ class Unbound:
             if 0 < want < least:
                 raise LostError(f"crop to {want} rows: layer {layer} no longer has the rows that its window would need, and "
                                 "without a model they cannot be recomputed")
-        call("kvik_cache_crop", self.pointer, 0, n)
+        call("kvik_layers_crop", self.pointer, n)
         self.blank = {layer: least for layer, least in self.blank.items() if self.length(layer)}
 
     def reset(self) -> None:
         """Removes all rows."""
-        call("kvik_cache_reset", self.pointer, 0)
+        call("kvik_layers_reset", self.pointer)
         self.blank.clear()
 
     def length(self, layer: int = 0) -> int:
         """Returns the number of tokens that a layer has seen; 0 for one that does not exist yet."""
         if layer >= self.n_layers:
             return 0
-        return call("kvik_cache_layer_length", self.pointer, layer)
+        return call("kvik_layers_length", self.pointer, layer)
 
     def batch(self) -> int:
         """Returns the rows of the batch; 1 if no layer has any."""

@@ -1,7 +1,7 @@
-/* cache.c - caches bound to a model: sequences, forward, and the recording of what caches do. */
+/* cache.c - caches: sequences, forward, and the recording of what caches do. */
 #include "base/trace.h"
-#include "compat/unbound.h"
 #include "generate/cache_config.h"
+#include "generate/cache_usage.h"
 #include "generate/heard.h"
 
 KVIK_API int kvik_cache_open(kvik_model *m, const kvik_cache_config *config, kvik_cache **out)
@@ -35,36 +35,10 @@ KVIK_API int kvik_cache_open(kvik_model *m, const kvik_cache_config *config, kvi
     return 0;
 }
 
-KVIK_API int kvik_cache_open_unbound(const kvik_cache_config *config, uint32_t n_layers,
-                                     const char *const *kinds, kvik_cache **out)
-{
-    kvik_cache_config full = {0};
-    struct preset_choice s = {0};
-    if (!n_layers || n_layers > 4096) return ERR(ARG, "%u layers: 1 to 4096", n_layers);
-    if (!out) return ERR(ARG, "a pointer for the cache is needed, and NULL was given");
-    if (config) TRY(SIZED_IN(&full, config, kvik_cache_config));
-    config = &full;
-    TRY(settings_read(config, &s));
-    kvik_cache *c = mem_alloc(sizeof *c);
-    if (!c) return ERR_NOMEM;
-    int e = unbound_open(&s, config, n_layers, kinds, &c->unbound);
-    if (e < 0) {
-        mem_free(c);
-        return e;
-    }
-    refs_init(&c->refs);
-    guard_init(&c->guard);
-    c->preset = s.preset;
-    settings_hints(&s, NULL, config);
-    *out = c;
-    return 0;
-}
-
 void cache_drop(kvik_cache *c)
 {
     /* The threads and the spill file are those of the process that opened the cache. */
     if (!c || guard_foreign(&c->guard) || !refs_drop(&c->refs)) return;
-    if (c->unbound) unbound_close(c->unbound);
     driver_close(c->driver);
     exec_close(c->x);
     model_drop(c->model);
@@ -80,42 +54,18 @@ KVIK_API void kvik_cache_close(kvik_cache *c)
 KVIK_API int kvik_cache_usage(const kvik_cache *c, kvik_usage *out)
 {
     struct kv_usage u;
+    kvik_usage full;
     USE_CACHE(c);
     if (!out) return ERR(ARG, "a kvik_usage to fill is needed");
-    if (c->unbound)
-        unbound_usage(c->unbound, &u);
-    else
-        kv_usage(c->x->kv, &u);
-    const kvik_usage full = {
-        .bytes = u.live + u.states + u.staging,
-        .peak_bytes = u.peak,
-        .live = u.live,
-        .shared = u.shared,
-        .states = u.states,
-        .staging = u.staging,
-        .reserved = u.reserved,
-        .spilled = u.spilled,
-        .tier_read = u.tier_read,
-        .tier_written = u.tier_written,
-        .streaming = u.streaming,
-        .budget = u.pool,
-        .need = u.need,
-        .tokens = u.rows,
-        .index = u.index,
-        .reused = c->reused,
-        .forks = u.forks,
-        .rows_copied = u.rows_copied,
-        .seals = u.seals,
-        .evictions = u.evictions,
-        .metadata = u.metadata,
-    };
+    kv_usage(c->x->kv, &u);
+    usage_of(&u, &full);
+    full.reused = c->reused;
     return SIZED_OUT(out, &full, kvik_usage);
 }
 
 KVIK_API int kvik_cache_new(kvik_cache *c, kvik_seq *out)
 {
     USE_CACHE(c);
-    TRY(cache_bound(c));
     if (!out) return ERR(ARG, "a pointer for the sequence is needed, and NULL was given");
     return cache_full(c, exec_new(c->x, out));
 }
@@ -144,7 +94,6 @@ KVIK_API int kvik_cache_encode(kvik_cache *c, kvik_seq s, const kvik_source *in)
 KVIK_API int64_t kvik_cache_encoder_length(const kvik_cache *c, kvik_seq s)
 {
     USE_CACHE(c);
-    TRY(cache_bound(c));
     if (!kv_tokens(c->x->kv, s)) return ERR(STALE, "the sequence was dropped");
     return kv_cross(c->x->kv, s);
 }
@@ -152,7 +101,6 @@ KVIK_API int64_t kvik_cache_encoder_length(const kvik_cache *c, kvik_seq s)
 KVIK_API int kvik_cache_fork(kvik_cache *c, kvik_seq src, kvik_seq *out)
 {
     USE_CACHE(c);
-    TRY(cache_bound(c));
     if (!out) return ERR(ARG, "a pointer for the sequence is needed, and NULL was given");
     return cache_step(kv_fork(c->x->kv, src, out));
 }
@@ -167,7 +115,6 @@ KVIK_API int kvik_cache_drop(kvik_cache *c, kvik_seq s)
 KVIK_API int kvik_cache_crop(kvik_cache *c, kvik_seq s, int64_t len)
 {
     USE_CACHE(c);
-    if (c->unbound) return batch_crop(c->unbound, len);
     TRY(cache_free(c, &s, 1));
     struct kv *kv = c->x->kv;
     const int32_t *known = kv_tokens(kv, s);
@@ -182,9 +129,8 @@ KVIK_API int kvik_cache_crop(kvik_cache *c, kvik_seq s, int64_t len)
 KVIK_API int kvik_cache_reorder(kvik_cache *c, const kvik_seq *s, const uint32_t *from, uint32_t n)
 {
     USE_CACHE(c);
-    if (n && (!from || (!s && !c->unbound)))
+    if (n && (!from || !s))
         return ERR(ARG, "a reorder needs sequences and the indices of their new contents");
-    if (c->unbound) return batch_reorder(c->unbound, from, n);
     TRY(cache_free(c, s, n));
     return kv_reorder(c->x->kv, s, from, n);
 }
@@ -192,9 +138,6 @@ KVIK_API int kvik_cache_reorder(kvik_cache *c, const kvik_seq *s, const uint32_t
 KVIK_API int kvik_cache_reset(kvik_cache *c, kvik_seq s)
 {
     USE_CACHE(c);
-    for (uint32_t i = 0; c->unbound && i < c->unbound->n_layers; i++)
-        unbound_layer_close(&c->unbound->layer[i]); /* the next update may have another shape */
-    if (c->unbound) return 0;
     TRY(cache_free(c, &s, 1));
     return cache_clear(c, s);
 }
@@ -211,8 +154,6 @@ KVIK_API int kvik_cache_reserve(kvik_cache *c, kvik_seq s, uint32_t len)
 KVIK_API int64_t kvik_cache_length(const kvik_cache *c, kvik_seq s)
 {
     USE_CACHE(c);
-    if (c->unbound) return kvik_cache_layer_length(c, 0);
-    TRY(cache_bound(c));
     if (!kv_tokens(c->x->kv, s)) return ERR(STALE, "the sequence was dropped");
     return kv_len(c->x->kv, s);
 }
@@ -220,7 +161,6 @@ KVIK_API int64_t kvik_cache_length(const kvik_cache *c, kvik_seq s)
 KVIK_API int kvik_forward(kvik_cache *c, const kvik_span *span, uint32_t n, bool all, float *logits)
 {
     USE_CACHE(c);
-    TRY(cache_bound(c));
     struct exec *x = c->x;
     if (n == 0 || !span) return ERR(ARG, "no tokens to append: n_spans is 0 or span is NULL");
     if (n > x->max_seqs)

@@ -5,7 +5,6 @@ KVIK_API int kvik_cache_map(const kvik_cache *c, kvik_seq s, char **json)
 {
     json_t *o;
     USE_CACHE(c);
-    TRY(cache_bound(c));
     if (!json) return ERR(ARG, "a pointer for the text is needed, and NULL was given");
     if (!kv_tokens(c->x->kv, s)) return ERR(STALE, "the sequence was dropped");
     JSON_SCOPE(scope);

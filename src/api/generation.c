@@ -89,7 +89,6 @@ KVIK_API int kvik_generate(kvik_cache *c, const kvik_generation *g, const kvik_p
         return ERR(
             ARG,
             "options, prompts and a pointer for the result are needed, and one of them is NULL");
-    TRY(cache_bound(c));
     TRY(generation_in(g, &full));
     TRY(hooks_in(hooks, &room, &hooks));
     struct prompts p;

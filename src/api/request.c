@@ -40,7 +40,6 @@ static int take(struct kvik_request *q, const kvik_generation *g, const kvik_pro
     TRY(hooks_in(hooks, &q->hooks, &hooks));
     if (!q->hooks.assistant_model) return 0;
     TRY(refs_check(&q->hooks.assistant_model->refs, "assistant_model"));
-    TRY(cache_bound(q->hooks.assistant_model));
     q->assist.assistant = &cache_hold(q->hooks.assistant_model)->assistant;
     q->assist.assistant->x = q->hooks.assistant_model->x;
     return 0;
@@ -71,7 +70,6 @@ KVIK_API int kvik_request_start(kvik_cache *c, const kvik_generation *g, const k
         return ERR(
             ARG,
             "options, prompts and a pointer for the request are needed, and one of them is NULL");
-    TRY(cache_bound(c));
     kvik_request *q = mem_alloc(sizeof *q);
     if (!q) return ERR_NOMEM;
     refs_init(&q->refs);

@@ -227,7 +227,6 @@ int snapshot_of(kvik_cache *c, kv_seq s, kvik_snapshot **out)
 KVIK_API int kvik_cache_export(kvik_cache *c, kvik_seq s, kvik_snapshot **out)
 {
     USE_CACHE(c);
-    TRY(cache_bound(c));
     if (!out) return ERR(ARG, "a pointer for the snapshot is needed, and NULL was given");
     return snapshot_of(c, s, out);
 }
@@ -469,7 +468,6 @@ KVIK_API int kvik_cache_import(kvik_cache *c, const kvik_snapshot *given, kvik_s
 {
     kvik_snapshot full = {0}, *in = &full;
     USE_CACHE(c);
-    TRY(cache_bound(c));
     struct exec *x = c->x;
     size_t widest = 0;
     kv_seq s;

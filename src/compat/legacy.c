@@ -343,7 +343,6 @@ static int row_in(kvik_cache *c, const kvik_legacy *l, uint32_t b, uint32_t *col
 KVIK_API int kvik_batch_from_legacy(kvik_cache *c, const kvik_legacy *in, kvik_batch **out)
 {
     USE_CACHE(c);
-    TRY(cache_bound(c));
     if (!in || !out) return ERR(ARG, "a batch from the legacy form needs keys and values");
     kvik_legacy full = {0};
     TRY(SIZED_IN(&full, in, kvik_legacy));

@@ -90,7 +90,6 @@ static void legacy_end(const struct legacy_call *l, kvik_result *r)
 int legacy_generate(kvik_cache *c, const kvik_generation *g, const kvik_prompt *prompt, uint32_t n,
                     const kvik_hooks *hooks, kvik_result **out)
 {
-    TRY(cache_bound(c));
     struct legacy_call legacy = {c, prompt, n};
     const struct gen_finish finish = {legacy_result, &legacy};
     kvik_generation run = *g; /* borrows */

@@ -4,7 +4,7 @@
  * never computed.  Callers count in columns; this file translates.  An operation on several sequences is one call that
  * cannot fail half way, or can be undone. */
 #include "compat/padded.h"
-#include "compat/unbound.h"
+#include "compat/layers.h"
 #include "generate/run.h"
 
 #include <string.h>
@@ -60,7 +60,6 @@ KVIK_API int kvik_batch_open(kvik_cache *c, uint32_t rows, kvik_batch **out)
 {
     kvik_batch *b;
     USE_CACHE(c);
-    TRY(cache_bound(c));
     if (!out) return ERR(ARG, "opening a batch needs a pointer for its handle");
     TRY(hull(c, rows, 1, &b));
     for (uint32_t i = 0; i < rows; i++) {
@@ -141,7 +140,6 @@ KVIK_API int kvik_batch_of(kvik_cache *c, const kvik_seq *seq, uint32_t n, const
 {
     kvik_batch *b;
     USE_CACHE(c);
-    TRY(cache_bound(c));
     if (!seq || !out || (width && !mask))
         return ERR(ARG, "a batch is made of sequences, and of a mask that has `width` columns");
     if (width > UINT32_MAX / 4) return ERR(LIMIT, "a mask of %u columns is too wide", width);
@@ -299,7 +297,7 @@ KVIK_API int kvik_batch_repeat(kvik_batch *b, uint32_t times)
     uint32_t n, *index;
     USE_BATCH(b);
     if (!times) return ERR(ARG, "repeating needs a number of times above 0");
-    TRY(batch_repeated(b->rows, times, b->c->x->max_seqs, &index, &n));
+    TRY(rows_repeated(b->rows, times, b->c->x->max_seqs, &index, &n));
     int e = kvik_batch_select(b, index, n);
     mem_free(index);
     return e;

@@ -70,11 +70,6 @@ void cache_close_late(kvik_cache *c, struct late_close *close)
     cache_drop(c);
 }
 
-int cache_bound(const kvik_cache *c)
-{
-    return c && c->x ? 0 : ERR(ARG, "this cache has no model; append to it with kvik_cache_update");
-}
-
 int cache_step(int e)
 {
     return e != ERR_BUSY
@@ -86,7 +81,6 @@ int cache_step(int e)
 
 int cache_free(const kvik_cache *c, const kv_seq *s, uint32_t n)
 {
-    TRY(cache_bound(c));
     for (uint32_t i = 0; s && i < n; i++) {
         TRY(driver_owns(c->driver, s[i]));
         if (draft_model_owns(&c->assistant, s[i]))
@@ -129,7 +123,6 @@ int cache_generate(kvik_cache *c, const kvik_generation *g, const kvik_prompt *p
     kvik_cache *in_use __attribute__((cleanup(cache_leave))) = NULL;
     if (hooks && hooks->assistant_model) {
         TRY(cache_enter(hooks->assistant_model, &in_use));
-        TRY(cache_bound(hooks->assistant_model));
         assist.assistant = &hooks->assistant_model->assistant;
         assist.assistant->x = hooks->assistant_model->x;
     }

@@ -38,8 +38,7 @@ struct kvik_cache {
     struct guard guard;
     _Atomic(struct late_close *) late;
     struct exec *x;
-    struct driver *driver;   /* of the requests */
-    struct unbound *unbound; /* instead of both, where the cache was opened without a model */
+    struct driver *driver; /* of the requests */
     const struct preset *preset;
     uint64_t reused; /* by the last generate */
     /* for requests of other caches, when this cache drafts tokens for them */
@@ -93,13 +92,12 @@ int tokenizer_check(const kvik_tokenizer *t);
 int cache_full(const kvik_cache *c, int e);
 /* Returns e.  Replaces the store's sentence about an open step, which a program meets in callbacks of drafts alone. */
 int cache_step(int e);
-int cache_bound(const kvik_cache *c); /* an error for a cache without a model */
-/* The first check of every public call that changes sequences: as cache_bound, and ERR_BUSY if one of s[n] belongs to a
+/* The first check of every public call that changes sequences: ERR_BUSY if one of s[n] belongs to a
  * request that has not ended.  Handles of dropped sequences pass. */
 int cache_free(const kvik_cache *c, const kv_seq *s, uint32_t n);
 /* Empties a sequence, frozen rows included; the prefix index keeps the rows, as of a dropped sequence. */
 int cache_clear(const kvik_cache *c, kv_seq s);
 
-/* Generates with a cache that has a model; finish (NULL: nothing) sees the result before it is the caller's. */
+/* Generates; finish (NULL: nothing) sees the result before it is the caller's. */
 int cache_generate(kvik_cache *c, const kvik_generation *g, const kvik_prompt *prompt, uint32_t n,
                    const kvik_hooks *hooks, const struct gen_finish *finish, kvik_result **out);

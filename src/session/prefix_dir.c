@@ -337,7 +337,6 @@ KVIK_API int64_t kvik_prefix_load(kvik_cache *c, const char *dir, const int32_t 
                                   kvik_seq *out)
 {
     USE_CACHE(c);
-    TRY(cache_bound(c));
     TRY(exec_idle(c->x));
     if (!dir || (n && !ids) || !out)
         return ERR(ARG,
@@ -470,7 +469,6 @@ static int save_new(kvik_cache *c, const struct place *p, struct search *f, kvik
 KVIK_API int kvik_prefix_save(kvik_cache *c, const char *dir, kvik_seq s, uint64_t max_bytes)
 {
     USE_CACHE(c);
-    TRY(cache_bound(c));
     if (!dir) return ERR(ARG, "saving a prefix needs a directory");
     TRY(no_encoder(c));
     if (!kv_tokens(c->x->kv, s)) return ERR(STALE, "the sequence was dropped");
@@ -499,7 +497,6 @@ KVIK_API int kvik_prefix_check(kvik_cache *c, const char *dir)
     struct stat st;
     kvik_cache *in_use __attribute__((cleanup(cache_leave))) = NULL;
     if (c) TRY(cache_enter(c, &in_use));
-    if (c) TRY(cache_bound(c));
     if (!dir) return ERR(ARG, "checking a directory of prompts needs its path");
     if (c) TRY(no_encoder(c));
     if (strlen(dir) + 64 > PATH_BYTES) return ERR(ARG, "%.100s...: the path is too long", dir);

@@ -202,7 +202,6 @@ KVIK_API int kvik_cache_load(kvik_cache *c, const char *path, uint32_t max, kvik
     struct durable f;
     struct session file;
     USE_CACHE(c);
-    TRY(cache_bound(c));
     TRY(exec_idle(c->x));
     if (!path || (max && !s)) return ERR(ARG, "loading needs a path and room for the sequences");
     const struct session_need need = session_need(c, max);

@@ -476,7 +476,6 @@ KVIK_API int kvik_cache_save(kvik_cache *c, const char *path, const kvik_seq *s,
                              const char *note)
 {
     USE_CACHE(c);
-    TRY(cache_bound(c));
     if (!path || (n && !s)) return ERR(ARG, "saving needs a path and sequences");
     for (uint32_t i = 0; i < n; i++)
         if (!kv_tokens(c->x->kv, s[i])) return ERR(STALE, "sequence %u was dropped", i);

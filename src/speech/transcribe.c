@@ -317,7 +317,6 @@ static int run_audio(kvik_cache *c, struct audio *audio, const kvik_speech *o,
 /* Checks a call, and completes the options. */
 static int check(kvik_cache *c, const kvik_speech *o, kvik_transcript **out, kvik_speech *full)
 {
-    TRY(cache_bound(c));
     TRY(exec_idle(c->x));
     TRY(kvik_speech_init(full));
     if (o) TRY(SIZED_IN(full, o, kvik_speech));

@@ -7,7 +7,8 @@
 struct api_world {
     kvik_model *model;
     kvik_tokenizer *tokenizer;
-    kvik_cache *cache, *unbound;
+    kvik_cache *cache;
+    kvik_layers *layers;
     kvik_batch *batch;
     kvik_request *request;
     kvik_decoder *decoder;
@@ -114,7 +115,7 @@ static inline void api_open(struct api_world *w, const kvik_cache_config *config
     api_need(kvik_model_open(api_path[P_MODEL], &w->model));
     api_need(kvik_tokenizer_open(api_path[P_MODEL], &w->tokenizer));
     api_need(kvik_cache_open(w->model, config, &w->cache));
-    api_need(kvik_cache_open_unbound(NULL, 1, NULL, &w->unbound));
+    api_need(kvik_layers_open(NULL, 1, NULL, &w->layers));
     api_need(kvik_batch_open(w->cache, 1, &w->batch));
     w->mine = kvik_batch_seq(w->batch, 0);
     api_need(kvik_generation_init(&w->g, w->model));
@@ -139,7 +140,7 @@ static inline void api_open(struct api_world *w, const kvik_cache_config *config
     api_need(kvik_request_start(w->cache, &w->g, &fresh, 1, NULL, &w->request));
     api_need(kvik_decoder_open(w->tokenizer, false, &w->decoder));
     api_need(kvik_sampler_open(&w->g, VOCAB, NULL, &w->sampler));
-    api_need(kvik_cache_update(w->unbound, 0, w->floats, w->floats, &w->shape, &w->rows));
+    api_need(kvik_layers_update(w->layers, 0, w->floats, w->floats, &w->shape, &w->rows));
 }
 
 static inline void api_close(struct api_world *w)
@@ -148,7 +149,7 @@ static inline void api_close(struct api_world *w)
     kvik_decoder_close(w->decoder);
     api_need(kvik_request_free(w->request));
     kvik_batch_close(w->batch);
-    kvik_cache_close(w->unbound);
+    kvik_layers_close(w->layers);
     kvik_cache_close(w->cache);
     kvik_tokenizer_close(w->tokenizer);
     kvik_model_close(w->model);
@@ -175,7 +176,7 @@ static inline uintptr_t api_value(struct api_world *w, int kind, int at)
         [A_MODEL] = w->model,
         [A_TOKENIZER] = w->tokenizer,
         [A_CACHE] = w->cache,
-        [A_UNBOUND] = w->unbound,
+        [A_LAYERS] = w->layers,
         [A_BATCH] = w->batch,
         [A_REQUEST] = w->request,
         [A_REQUESTS] = &w->request,
@@ -327,6 +328,9 @@ static inline void api_release(struct api_world *w, const struct api_call *c)
             break;
         case A_OUT_CACHE:
             kvik_cache_close(p);
+            break;
+        case A_OUT_LAYERS:
+            kvik_layers_close(p);
             break;
         case A_OUT_BATCH:
             kvik_batch_close(p);

@@ -48,6 +48,7 @@ static void test_config(void **state)
 {
     (void)state;
     kvik_cache *k;
+    kvik_layers *l;
     struct {
         kvik_cache_config config;
         unsigned char behind[BEHIND];
@@ -57,8 +58,8 @@ static void test_config(void **state)
     newer.behind[BEHIND - 1] = 1;
     refused(kvik_cache_open(m, &newer.config, &k), KVIK_UNSUPPORTED, "kvik_cache_config",
             "newer kvik.h");
-    refused(kvik_cache_open_unbound(&newer.config, 1, NULL, &k), KVIK_UNSUPPORTED,
-            "kvik_cache_config", "newer kvik.h");
+    refused(kvik_layers_open(&newer.config, 1, NULL, &l), KVIK_UNSUPPORTED, "kvik_cache_config",
+            "newer kvik.h");
     for (size_t i = 0; i < countof(wrong); i++) {
         newer.config.size = wrong[i];
         refused(kvik_cache_open(m, &newer.config, &k), KVIK_ARG, "kvik_cache_config.size",
@@ -276,20 +277,20 @@ static void test_forgotten(void **state)
     kvik_generation_done(&g);
     kvik_batch_close(b);
 
-    kvik_cache *free_rows;
+    kvik_layers *free_rows;
     kvik_shape shape = {.batch = 1, .heads = 1, .n = 1, .dim_k = 4, .dim_v = 4};
     kvik_rows rows = {0};
-    assert_int_equal(kvik_cache_open_unbound(NULL, 1, NULL, &free_rows), 0);
-    refused(kvik_cache_update(free_rows, 0, one, one, &shape, &rows), KVIK_ARG, "kvik_shape.size",
+    assert_int_equal(kvik_layers_open(NULL, 1, NULL, &free_rows), 0);
+    refused(kvik_layers_update(free_rows, 0, one, one, &shape, &rows), KVIK_ARG, "kvik_shape.size",
             "sizeof");
     shape.size = sizeof shape;
-    refused(kvik_cache_update(free_rows, 0, one, one, &shape, &rows), KVIK_ARG, "kvik_rows.size",
+    refused(kvik_layers_update(free_rows, 0, one, one, &shape, &rows), KVIK_ARG, "kvik_rows.size",
             "sizeof");
-    assert_int_equal(kvik_cache_layer_length(free_rows, 0), 0);
+    assert_int_equal(kvik_layers_length(free_rows, 0), 0);
     rows.size = sizeof rows;
-    assert_int_equal(kvik_cache_update(free_rows, 0, one, one, &shape, &rows), 0);
+    assert_int_equal(kvik_layers_update(free_rows, 0, one, one, &shape, &rows), 0);
     assert_int_equal(rows.rows, 1);
-    kvik_cache_close(free_rows);
+    kvik_layers_close(free_rows);
 }
 
 /* Writes the first `size` bytes of a struct, which is then that long, and a pattern behind them. */
@@ -348,20 +349,20 @@ static void test_older(void **state)
     kvik_result_free(r);
     kvik_generation_done(&g);
 
-    kvik_cache *free_rows;
+    kvik_layers *free_rows;
     kvik_shape shape = {.batch = 1, .heads = 1, .n = 1, .dim_k = 4, .dim_v = 4};
     struct {
         kvik_rows rows;
         uint64_t behind[2];
     } newer = {{.size = sizeof newer}, {1, 1}};
     older(a, &shape, UP_TO(kvik_shape, dim_v));
-    assert_int_equal(kvik_cache_open_unbound(NULL, 1, NULL, &free_rows), 0);
-    if (kvik_cache_update(free_rows, 0, one, one, (const kvik_shape *)(const void *)a,
-                          &newer.rows) < 0)
+    assert_int_equal(kvik_layers_open(NULL, 1, NULL, &free_rows), 0);
+    if (kvik_layers_update(free_rows, 0, one, one, (const kvik_shape *)(const void *)a,
+                           &newer.rows) < 0)
         fail_msg("%s", kvik_last_error());
     assert_memory_equal(newer.rows.keys, one, sizeof one);
     assert_true(newer.behind[0] == 0 && newer.behind[1] == 0); /* fields that are not known */
-    kvik_cache_close(free_rows);
+    kvik_layers_close(free_rows);
 }
 
 /* Programs of a later kvik.h: fields that this library does not know may be 0, and are refused otherwise. */

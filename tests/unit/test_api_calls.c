@@ -573,7 +573,7 @@ static void child(struct api_world *w)
     for (size_t k = 0; k < countof(api_calls); k++) {
         const struct api_call *c = &api_calls[k];
         if (c->does == D_CLOSES) continue;
-        if (uses_cache(c) || takes(c, A_UNBOUND) || (takes(c, A_MODEL) && !reads_model(c)))
+        if (uses_cache(c) || takes(c, A_LAYERS) || (takes(c, A_MODEL) && !reads_model(c)))
             check_refused(w, c, "in a forked process");
         else
             check_works(w, c, "in a forked process");

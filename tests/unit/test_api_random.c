@@ -352,7 +352,7 @@ static uintptr_t pointer(int kind, int at, uint32_t *most)
     case A_MODEL:
     case A_TOKENIZER:
     case A_CACHE:
-    case A_UNBOUND:
+    case A_LAYERS:
     case A_BATCH:
     case A_REQUEST:
     case A_DECODER:
@@ -360,9 +360,7 @@ static uintptr_t pointer(int kind, int at, uint32_t *most)
     case A_RESULT:
     case A_SNAPSHOT:
     case A_LEGACY:
-        return (uintptr_t)any(chance(97) || (kind != A_CACHE && kind != A_UNBOUND) ? kind
-                              : kind == A_CACHE                                    ? A_UNBOUND
-                                                                                   : A_CACHE);
+        return (uintptr_t)any(kind);
     case A_REQUESTS:
         for (int i = 0; i < 4; i++)
             ((void **)b)[i] = any(A_REQUEST);
@@ -479,8 +477,10 @@ static void close_handle(int kind, void *p)
         kvik_tokenizer_close(p);
         break;
     case A_CACHE:
-    case A_UNBOUND:
         kvik_cache_close(p);
+        break;
+    case A_LAYERS:
+        kvik_layers_close(p);
         break;
     case A_BATCH:
         kvik_batch_close(p);
@@ -531,11 +531,11 @@ static void keep(int kind, void *p)
 
 static void take_outputs(const struct api_call *c, const uintptr_t v[ARGS], int64_t code)
 {
-    static const int to[][2] = {{A_OUT_MODEL, A_MODEL},       {A_OUT_TOKENIZER, A_TOKENIZER},
-                                {A_OUT_CACHE, A_CACHE},       {A_OUT_BATCH, A_BATCH},
-                                {A_OUT_REQUEST, A_REQUEST},   {A_OUT_RESULT, A_RESULT},
-                                {A_OUT_DECODER, A_DECODER},   {A_OUT_SAMPLER, A_SAMPLER},
-                                {A_OUT_SNAPSHOT, A_SNAPSHOT}, {A_OUT_LEGACY, A_LEGACY}};
+    static const int to[][2] = {
+        {A_OUT_MODEL, A_MODEL},     {A_OUT_TOKENIZER, A_TOKENIZER}, {A_OUT_CACHE, A_CACHE},
+        {A_OUT_BATCH, A_BATCH},     {A_OUT_REQUEST, A_REQUEST},     {A_OUT_RESULT, A_RESULT},
+        {A_OUT_DECODER, A_DECODER}, {A_OUT_SAMPLER, A_SAMPLER},     {A_OUT_SNAPSHOT, A_SNAPSHOT},
+        {A_OUT_LEGACY, A_LEGACY},   {A_OUT_LAYERS, A_LAYERS}};
     for (int i = 0; i < api_args(c); i++) {
         int kind = c->arg[i] & ~A_OPTIONAL;
         uint64_t *out = place[depth][i];
@@ -547,11 +547,8 @@ static void take_outputs(const struct api_call *c, const uintptr_t v[ARGS], int6
         if (kind == A_OUT_SEQ)
             for (int k = 0; k < 4; k++)
                 if (((kvik_seq *)out)[k]) keep_seq(((kvik_seq *)out)[k]);
-        for (size_t k = 0; k < countof(to); k++) {
-            if (to[k][0] != kind) continue;
-            bool unbound = !strcmp(c->name, "kvik_cache_open_unbound");
-            keep(unbound ? A_UNBOUND : to[k][1], (void *)(uintptr_t)*out);
-        }
+        for (size_t k = 0; k < countof(to); k++)
+            if (to[k][0] == kind) keep(to[k][1], (void *)(uintptr_t)*out);
     }
 }
 
@@ -618,7 +615,7 @@ static void logits_of(float out[VOCAB])
 
 static void open_seed(void)
 {
-    static const int kind[] = {A_MODEL,   A_TOKENIZER, A_CACHE,  A_UNBOUND,  A_BATCH, A_REQUEST,
+    static const int kind[] = {A_MODEL,   A_TOKENIZER, A_CACHE,  A_LAYERS,   A_BATCH, A_REQUEST,
                                A_DECODER, A_SAMPLER,   A_RESULT, A_SNAPSHOT, A_LEGACY};
     const kvik_cache_config config = {
         .size = sizeof config, .max_sequences = 24, .max_cache_len = 64, .threads = 1};

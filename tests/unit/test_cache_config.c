@@ -247,6 +247,7 @@ static void test_bound(void **state)
     (void)state;
     kvik_model *m;
     kvik_cache *c;
+    kvik_layers *layers;
     kvik_usage u = {.size = sizeof u};
     kvik_seq s;
     int32_t ids[100];
@@ -264,7 +265,7 @@ static void test_bound(void **state)
     bad = (kvik_cache_config){.size = sizeof(kvik_cache_config), .max_cache_len = UINT32_MAX};
     assert_int_equal(kvik_cache_open(m, &bad, &c), KVIK_LIMIT);
     assert_non_null(strstr(kvik_last_error(), "max_cache_len is 4294967295"));
-    assert_int_equal(kvik_cache_open_unbound(&bad, 1, NULL, &c), KVIK_LIMIT);
+    assert_int_equal(kvik_layers_open(&bad, 1, NULL, &layers), KVIK_LIMIT);
     static const struct {
         const char *impl, *config;
         uint32_t rows;

@@ -375,8 +375,10 @@ static void test_shared_model(void **state)
             use_cache(c[j]);
         kvik_cache_close(c[i]);
     }
-    need(kvik_cache_open_unbound(NULL, 1, NULL, &c[0]));
-    kvik_cache_close(c[0]);
+    kvik_layers *layers;
+    need(kvik_layers_open(NULL, 1, NULL, &layers));
+    kvik_layers_close(layers);
+    kvik_layers_close(NULL);
     kvik_cache_close(NULL);
     kvik_model_close(NULL);
     kvik_batch_close(NULL);

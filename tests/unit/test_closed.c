@@ -16,8 +16,8 @@ static void **handle(struct api_world *w, int kind)
         return (void **)&w->tokenizer;
     case A_CACHE:
         return (void **)&w->cache;
-    case A_UNBOUND:
-        return (void **)&w->unbound;
+    case A_LAYERS:
+        return (void **)&w->layers;
     case A_BATCH:
         return (void **)&w->batch;
     case A_REQUEST:

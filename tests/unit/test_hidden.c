@@ -142,21 +142,21 @@ static void reset(void **state)
                                 .cache_config = "{\"backend\": \"shuffle\"}"};
     kvik_shape s = {.size = sizeof s, .batch = 2, .heads = 1, .n = 40, .dim_k = 16, .dim_v = 16};
     static float x[2 * 40 * 16];
-    kvik_cache *c;
+    kvik_layers *c;
     size_t first = 0;
-    assert_int_equal(kvik_cache_open_unbound(&config, 2, NULL, &c), 0);
+    assert_int_equal(kvik_layers_open(&config, 2, NULL, &c), 0);
     for (uint32_t i = 0; i < 3; i++) {
         for (uint32_t layer = 0; layer < 2; layer++) {
             kvik_rows rows = {.size = sizeof rows};
-            assert_int_equal(kvik_cache_update(c, layer, x, x, &s, &rows), 0);
+            assert_int_equal(kvik_layers_update(c, layer, x, x, &s, &rows), 0);
             assert_int_equal(rows.rows, 40);
         }
         if (!i) first = hidden_bytes();
         assert_int_equal(hidden_bytes(), first);
-        assert_int_equal(kvik_cache_reset(c, 0), 0);
+        assert_int_equal(kvik_layers_reset(c), 0);
         assert_true(hidden_bytes() < first);
     }
-    kvik_cache_close(c);
+    kvik_layers_close(c);
     assert_int_equal(hidden_bytes(), 0);
 }
 

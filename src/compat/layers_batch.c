@@ -1,14 +1,14 @@
-/* batch.c - operations on the whole batch of a cache without a model.  Each is checked on every layer before a layer is
+/* layers_batch.c - operations on the whole batch of a cache without a model.  Each is checked on every layer before a layer is
  * changed.  An operation that needs new sequences makes all of them first. */
-#include "compat/unbound.h"
+#include "compat/layers.h"
 
 #include <string.h>
 
-static int batch_of(const struct unbound *u, uint32_t *out)
+static int layers_batch(const kvik_layers *all, uint32_t *out)
 {
     *out = 0;
-    for (uint32_t i = 0; i < u->n_layers; i++) {
-        const struct unbound_layer *l = &u->layer[i];
+    for (uint32_t i = 0; i < all->n_layers; i++) {
+        const struct layer *l = &all->layer[i];
         if (!l->open) continue;
         if (*out && l->batch != *out)
             return ERR(ARG, "layer %u has a batch of %u, an earlier layer has one of %u", i,
@@ -19,9 +19,9 @@ static int batch_of(const struct unbound *u, uint32_t *out)
 }
 
 /* Fills want[batch] with the lengths of the layer's rows after a crop. */
-static int layer_wants(const struct unbound *u, uint32_t layer, int64_t len, uint32_t *want)
+static int layer_wants(const kvik_layers *all, uint32_t layer, int64_t len, uint32_t *want)
 {
-    const struct unbound_layer *l = &u->layer[layer];
+    const struct layer *l = &all->layer[layer];
     uint32_t have;
     for (uint32_t b = 0; b < l->batch; b++) {
         int64_t old = kv_len(l->kv, l->seq[b]), to = len < 0 ? old + len : MIN(len, old);
@@ -40,15 +40,16 @@ static int layer_wants(const struct unbound *u, uint32_t layer, int64_t len, uin
 }
 
 /* Each layer has a store of its own.  So all layers get the room that they need before any is cut. */
-int batch_crop(struct unbound *u, int64_t len)
+KVIK_API int kvik_layers_crop(kvik_layers *layers, int64_t len)
 {
-    uint32_t have, *want = mem_array(u->max_batch, sizeof *want);
+    USE_LAYERS(layers);
+    uint32_t have, *want = mem_array(all->max_batch, sizeof *want);
     int e = want ? 0 : ERR_NOMEM;
     for (int go = 0; go < 2; go++)
-        for (uint32_t i = 0; e >= 0 && i < u->n_layers; i++) {
-            const struct unbound_layer *l = &u->layer[i];
+        for (uint32_t i = 0; e >= 0 && i < all->n_layers; i++) {
+            const struct layer *l = &all->layer[i];
             if (!l->open) continue;
-            e = layer_wants(u, i, len, want);
+            e = layer_wants(all, i, len, want);
             if (e >= 0 && !go) e = kv_trim_room(l->kv, l->seq, want, l->batch);
             for (uint32_t b = 0; go && e >= 0 && b < l->batch; b++)
                 e = kv_trim(l->kv, l->seq[b], want[b], &have);
@@ -57,30 +58,32 @@ int batch_crop(struct unbound *u, int64_t len)
     return e;
 }
 
-int batch_reorder(struct unbound *u, const uint32_t *from, uint32_t n)
+KVIK_API int kvik_layers_reorder(kvik_layers *layers, const uint32_t *from, uint32_t n)
 {
     uint32_t batch;
-    TRY(batch_of(u, &batch));
+    USE_LAYERS(layers);
+    if (n && !from) return ERR(ARG, "a reorder needs the indices of the new contents");
+    TRY(layers_batch(all, &batch));
     if (batch && n != batch) return ERR(ARG, "reorder of %u rows, the cache has %u", n, batch);
     for (uint32_t i = 0; batch && i < n; i++)
         if (from[i] >= batch) return ERR(ARG, "row %u of a batch of %u", from[i], batch);
-    for (uint32_t i = 0; i < u->n_layers; i++) /* of all layers before any changes */
-        if (u->layer[i].open) TRY(kv_reorder_room(u->layer[i].kv, u->layer[i].seq, from, n));
-    for (uint32_t i = 0; i < u->n_layers; i++)
-        if (u->layer[i].open) TRY(kv_reorder(u->layer[i].kv, u->layer[i].seq, from, n));
+    for (uint32_t i = 0; i < all->n_layers; i++) /* of all layers before any changes */
+        if (all->layer[i].open) TRY(kv_reorder_room(all->layer[i].kv, all->layer[i].seq, from, n));
+    for (uint32_t i = 0; i < all->n_layers; i++)
+        if (all->layer[i].open) TRY(kv_reorder(all->layer[i].kv, all->layer[i].seq, from, n));
     return 0;
 }
 
 /* fresh: [n] new sequences with the rows of the selected ones. */
-static int layer_select(struct unbound *u, struct unbound_layer *l, const uint32_t *index,
-                        uint32_t n, kv_seq *fresh)
+static int layer_select(kvik_layers *all, struct layer *l, const uint32_t *index, uint32_t n,
+                        kv_seq *fresh)
 {
     uint32_t k = 0;
     int e = 0;
     for (; e >= 0 && k < n; k++) {
         e = kv_fork(l->kv, l->seq[index[k]], &fresh[k]);
         if (e < 0) break;
-        if (u->set.preset->reserve) e = kv_reserve(l->kv, fresh[k], unbound_most(l));
+        if (all->set.preset->reserve) e = kv_reserve(l->kv, fresh[k], layer_most(l));
     }
     if (e >= 0) return 0;
     for (uint32_t i = 0; i <= k && i < n; i++)
@@ -88,25 +91,25 @@ static int layer_select(struct unbound *u, struct unbound_layer *l, const uint32
     return e;
 }
 
-static int batch_select(struct unbound *u, const uint32_t *index, uint32_t n)
+static int layers_select(kvik_layers *all, const uint32_t *index, uint32_t n)
 {
     uint32_t batch, done = 0;
-    TRY(batch_of(u, &batch));
+    TRY(layers_batch(all, &batch));
     if (!batch) return 0; /* no layer has rows */
-    if (!n || n > u->max_batch)
+    if (!n || n > all->max_batch)
         return ERR(LIMIT, "a batch of %u, the cache was opened for max_sequences %u", n,
-                   u->max_batch);
+                   all->max_batch);
     for (uint32_t i = 0; i < n; i++)
         if (index[i] >= batch) return ERR(ARG, "row %u of a batch of %u", index[i], batch);
-    kv_seq *fresh = mem_array((size_t)u->n_layers * n, sizeof *fresh);
+    kv_seq *fresh = mem_array((size_t)all->n_layers * n, sizeof *fresh);
     int e = fresh ? 0 : ERR_NOMEM;
-    for (; e >= 0 && done < u->n_layers; done++)
-        if (u->layer[done].open) {
-            e = layer_select(u, &u->layer[done], index, n, fresh + (size_t)done * n);
+    for (; e >= 0 && done < all->n_layers; done++)
+        if (all->layer[done].open) {
+            e = layer_select(all, &all->layer[done], index, n, fresh + (size_t)done * n);
             if (e < 0) break;
         }
     for (uint32_t i = 0; fresh && i < done; i++) {
-        struct unbound_layer *l = &u->layer[i];
+        struct layer *l = &all->layer[i];
         if (!l->open) continue;
         for (uint32_t b = 0; b < (e < 0 ? n : l->batch); b++)
             (void)kv_drop(l->kv, e < 0 ? fresh[(size_t)i * n + b] : l->seq[b]);
@@ -118,16 +121,14 @@ static int batch_select(struct unbound *u, const uint32_t *index, uint32_t n)
     return e;
 }
 
-KVIK_API int kvik_cache_select(kvik_cache *c, const uint32_t *index, uint32_t n)
+KVIK_API int kvik_layers_select(kvik_layers *layers, const uint32_t *index, uint32_t n)
 {
-    USE_CACHE(c);
-    struct unbound *u = c->unbound;
-    if (!u || (n && !index))
-        return ERR(ARG, "rows are selected by index, in a cache without a model");
-    return batch_select(u, index, n);
+    USE_LAYERS(layers);
+    if (n && !index) return ERR(ARG, "rows are selected by index, and index is NULL");
+    return layers_select(all, index, n);
 }
 
-int batch_repeated(uint32_t rows, uint32_t times, uint32_t most, uint32_t **index, uint32_t *n)
+int rows_repeated(uint32_t rows, uint32_t times, uint32_t most, uint32_t **index, uint32_t *n)
 {
     if (__builtin_mul_overflow(rows, times, n) || *n > most)
         return ERR(LIMIT, "%u rows repeated %u times, the cache was opened for max_sequences %u",
@@ -138,35 +139,40 @@ int batch_repeated(uint32_t rows, uint32_t times, uint32_t most, uint32_t **inde
     return 0;
 }
 
-KVIK_API int kvik_cache_repeat(kvik_cache *c, uint32_t times)
+KVIK_API int kvik_layers_repeat(kvik_layers *layers, uint32_t times)
 {
-    USE_CACHE(c);
-    struct unbound *u = c->unbound;
     uint32_t batch, n, *index;
-    if (!u || !times) return ERR(ARG, "rows are repeated once or more, in a cache without a model");
-    TRY(batch_of(u, &batch));
+    USE_LAYERS(layers);
+    if (!times) return ERR(ARG, "rows are repeated once or more");
+    TRY(layers_batch(all, &batch));
     if (!batch) return 0;
-    TRY(batch_repeated(batch, times, u->max_batch, &index, &n));
-    int e = batch_select(u, index, n);
+    TRY(rows_repeated(batch, times, all->max_batch, &index, &n));
+    int e = layers_select(all, index, n);
     mem_free(index);
     return e;
 }
 
-KVIK_API int64_t kvik_cache_layer_length(const kvik_cache *c, uint32_t layer)
+KVIK_API int kvik_layers_reset(kvik_layers *layers)
 {
-    USE_CACHE(c);
-    const struct unbound *u = c->unbound;
-    if (!u || layer >= u->n_layers) return ERR(ARG, "layer %u of a cache without a model", layer);
-    return u->layer[layer].open ? kv_len(u->layer[layer].kv, u->layer[layer].seq[0]) : 0;
+    USE_LAYERS(layers);
+    for (uint32_t i = 0; i < all->n_layers; i++)
+        layer_close(&all->layer[i]); /* the next update may have another shape */
+    return 0;
 }
 
-KVIK_API int kvik_cache_mask_sizes(const kvik_cache *c, uint32_t layer, uint32_t n,
-                                   uint32_t *kv_length, uint32_t *kv_offset)
+KVIK_API int64_t kvik_layers_length(const kvik_layers *layers, uint32_t layer)
 {
-    USE_CACHE(c);
-    const struct unbound *u = c->unbound;
-    if (!u || layer >= u->n_layers) return ERR(ARG, "layer %u of a cache without a model", layer);
-    struct unbound_shape s = unbound_shape(u, &u->layer[layer], n);
+    USE_LAYERS(layers);
+    if (layer >= all->n_layers) return ERR(ARG, "layer %u of %u", layer, all->n_layers);
+    return all->layer[layer].open ? kv_len(all->layer[layer].kv, all->layer[layer].seq[0]) : 0;
+}
+
+KVIK_API int kvik_layers_mask_sizes(const kvik_layers *layers, uint32_t layer, uint32_t n,
+                                    uint32_t *kv_length, uint32_t *kv_offset)
+{
+    USE_LAYERS(layers);
+    if (layer >= all->n_layers) return ERR(ARG, "layer %u of %u", layer, all->n_layers);
+    struct layers_shape s = layers_shape(all, &all->layer[layer], n);
     if (n > UINT32_MAX - s.len)
         return ERR(LIMIT, "an update of %u rows after %u is too long", n, s.len);
     if (kv_length) *kv_length = s.rows;

@@ -1,6 +1,6 @@
-/* unbound.c - a cache without a model: the caller computes keys and values and gets back the ones
+/* layers.c - a cache without a model: the caller computes keys and values and gets back the ones
  * that attention must see.
- *     unbound [ANYTHING] */
+ *     layers [ANYTHING] */
 #include <kvik.h>
 #include <stdio.h>
 
@@ -11,12 +11,12 @@ int main(void)
     static const char *const kinds[] = {"full_attention", "sliding_attention"};
     kvik_cache_config config = {
         .size = sizeof config, .cache_config = "{\"sliding_window\": 6}", .max_sequences = 1};
-    kvik_cache *cache;
+    kvik_layers *cache;
     kvik_rows rows = {.size = sizeof rows};
     float keys[HEADS * 4 * DIM], values[HEADS * 4 * DIM];
 
-    if (kvik_cache_open_unbound(&config, 2, kinds, &cache) < 0) {
-        fprintf(stderr, "unbound: %s\n", kvik_last_error());
+    if (kvik_layers_open(&config, 2, kinds, &cache) < 0) {
+        fprintf(stderr, "layers: %s\n", kvik_last_error());
         return 1;
     }
     for (int step = 0; step < 4; step++) {
@@ -27,15 +27,15 @@ int main(void)
                 keys[i] = (float)(step + i);
                 values[i] = (float)(step - i);
             }
-            if (kvik_cache_update(cache, layer, keys, values, &shape, &rows) < 0) {
-                fprintf(stderr, "unbound: %s\n", kvik_last_error());
-                kvik_cache_close(cache);
+            if (kvik_layers_update(cache, layer, keys, values, &shape, &rows) < 0) {
+                fprintf(stderr, "layers: %s\n", kvik_last_error());
+                kvik_layers_close(cache);
                 return 1;
             }
             printf("%-18s sees positions %2d to %2d\n", kinds[layer], (int)rows.position[0],
                    (int)rows.position[rows.rows - 1]);
         }
     }
-    kvik_cache_close(cache);
+    kvik_layers_close(cache);
     return 0;
 }

@@ -1,4 +1,4 @@
-/* test_unbound.c - caches without a model. Every update of tests/fixtures/unbound (made with the
+/* test_layers_update.c - caches without a model. Every update of tests/fixtures/unbound (made with the
  * caches of Transformers) is equal bit for bit. Kinds of caches that Transformers lacks (sinks,
  * codecs on windows, streaming) are compared with rows kept flat. Errors change nothing. */
 #include "base/base.h"
@@ -40,7 +40,7 @@ static uint32_t num(const json_t *o, const char *key)
     return (uint32_t)json_integer_value(json_object_get(o, key));
 }
 
-static void update(kvik_cache *c, const char *name, const json_t *o, kvik_shape s)
+static void update(kvik_layers *c, const char *name, const json_t *o, kvik_shape s)
 {
     char what[128];
     kvik_rows r = {.size = sizeof r};
@@ -48,18 +48,18 @@ static void update(kvik_cache *c, const char *name, const json_t *o, kvik_shape 
     const json_t *mask = json_object_get(o, "mask");
     s.n = num(o, "n");
     snprintf(what, sizeof what, "%s, layer %u, %u rows after %lld", name, layer, s.n,
-             (long long)kvik_cache_layer_length(c, layer));
-    assert_int_equal(kvik_cache_mask_sizes(c, layer, s.n, &length, &offset), 0);
+             (long long)kvik_layers_length(c, layer));
+    assert_int_equal(kvik_layers_mask_sizes(c, layer, s.n, &length, &offset), 0);
     float *k = values_of(num(o, "seed"), (size_t)s.batch * s.heads * s.n * s.dim_k),
           *v = values_of(num(o, "seed") + 1, (size_t)s.batch * s.heads * s.n * s.dim_v);
-    if (kvik_cache_update(c, layer, k, v, &s, &r) < 0) fail_msg("%s: %s", what, kvik_last_error());
+    if (kvik_layers_update(c, layer, k, v, &s, &r) < 0) fail_msg("%s: %s", what, kvik_last_error());
     free(k);
     free(v);
     if (r.rows != num(o, "rows")) fail_msg("%s: %u rows, not %u", what, r.rows, num(o, "rows"));
     if (length != (uint32_t)json_integer_value(json_array_get(mask, 0)) ||
         offset != (uint32_t)json_integer_value(json_array_get(mask, 1)))
         fail_msg("%s: mask of %u at %u", what, length, offset);
-    assert_int_equal(kvik_cache_layer_length(c, layer), num(o, "length"));
+    assert_int_equal(kvik_layers_length(c, layer), num(o, "length"));
     hash_is(what, r.keys, (size_t)r.batch * r.heads * r.rows * r.dim_k, json_object_get(o, "keys"));
     hash_is(what, r.values, (size_t)r.batch * r.heads * r.rows * r.dim_v,
             json_object_get(o, "values"));
@@ -82,7 +82,7 @@ static void run_case(const json_t *o)
     const json_t *kinds = json_object_get(o, "kinds");
     char *config = NULL;
     uint32_t from[16];
-    kvik_cache *c;
+    kvik_layers *c;
     json_t *op;
     size_t i;
     if (json_object_get(o, "cache_config"))
@@ -94,7 +94,7 @@ static void run_case(const json_t *o)
                                json_string_value(json_object_get(o, "implementation")),
                            .cache_config = config,
                            .max_cache_len = num(o, "max_cache_len")};
-    if (kvik_cache_open_unbound(&k, num(o, "layers"), kinds ? kind : NULL, &c) < 0)
+    if (kvik_layers_open(&k, num(o, "layers"), kinds ? kind : NULL, &c) < 0)
         fail_msg("%s: %s", name, kvik_last_error());
     kvik_shape s = {.size = sizeof s,
                     num(o, "batch"),
@@ -111,20 +111,20 @@ static void run_case(const json_t *o)
         if (!strcmp(what, "update")) {
             update(c, name, op, s);
         } else if (!strcmp(what, "reorder")) {
-            e = kvik_cache_reorder(c, NULL, from, n);
+            e = kvik_layers_reorder(c, from, n);
         } else if (!strcmp(what, "select")) {
-            e = kvik_cache_select(c, from, s.batch = n);
+            e = kvik_layers_select(c, from, s.batch = n);
         } else if (!strcmp(what, "repeat")) {
-            e = kvik_cache_repeat(c, num(op, "times"));
+            e = kvik_layers_repeat(c, num(op, "times"));
             s.batch *= num(op, "times");
         } else if (!strcmp(what, "crop")) {
-            e = kvik_cache_crop(c, 0, json_integer_value(json_object_get(op, "len")));
+            e = kvik_layers_crop(c, json_integer_value(json_object_get(op, "len")));
         } else {
-            e = kvik_cache_reset(c, 0);
+            e = kvik_layers_reset(c);
         }
         if (e < 0) fail_msg("%s: %s: %s", name, what, kvik_last_error());
     }
-    kvik_cache_close(c);
+    kvik_layers_close(c);
     mem_free(config);
 }
 
@@ -154,17 +154,17 @@ static double drive(const char *name, const kvik_cache_config *k, const uint32_t
     float *in[2] = {malloc(sizeof(float) * HEADS * LONG * DIM),
                     malloc(sizeof(float) * HEADS * LONG * DIM)};
     double most = 0;
-    kvik_cache *c;
+    kvik_layers *c;
     kvik_rows r = {.size = sizeof r};
     uint32_t len = 0;
-    if (kvik_cache_open_unbound(k, 1, NULL, &c) < 0) fail_msg("%s: %s", name, kvik_last_error());
+    if (kvik_layers_open(k, 1, NULL, &c) < 0) fail_msg("%s: %s", name, kvik_last_error());
     for (; *sizes; len += *sizes++) {
         kvik_shape s = {.size = sizeof s, 1, HEADS, *sizes, DIM, DIM, NULL};
         for (uint32_t h = 0; h < HEADS; h++)
             for (int p = 0; p < 2; p++)
                 memcpy(in[p] + (size_t)h * *sizes * DIM, all[p] + ((size_t)h * LONG + len) * DIM,
                        *sizes * DIM * sizeof(float));
-        if (kvik_cache_update(c, 0, in[0], in[1], &s, &r) < 0)
+        if (kvik_layers_update(c, 0, in[0], in[1], &s, &r) < 0)
             fail_msg("%s at %u: %s", name, len, kvik_last_error());
         uint32_t lo = window && len + 1 > window ? len + 1 - window : 0;
         uint32_t head = lo > sinks ? sinks : 0;
@@ -186,13 +186,13 @@ static double drive(const char *name, const kvik_cache_config *k, const uint32_t
         }
     }
     kvik_usage u = {.size = sizeof u};
-    kvik_cache_usage(c, &u);
+    kvik_layers_usage(c, &u);
     assert_true(!k->cache_memory || u.peak_bytes <= k->cache_memory);
     assert_true(u.metadata > 0 && u.index == 0);
     if (k->cache_memory && k->cache_memory < 1 << 20 && !window)
         assert_true(u.streaming && u.tier_read > 0);
     metadata = u.metadata;
-    kvik_cache_close(c);
+    kvik_layers_close(c);
     for (int p = 0; p < 2; p++) {
         free(all[p]);
         free(in[p]);
@@ -260,14 +260,14 @@ static void test_quantized(void **state)
     }
 }
 
-static void refused(kvik_cache *c, uint32_t layer, kvik_shape s, int code, const char *word)
+static void refused(kvik_layers *c, uint32_t layer, kvik_shape s, int code, const char *word)
 {
     float *x = calloc((size_t)s.batch * s.heads * s.n * MAX(s.dim_k, s.dim_v) + 1, sizeof *x);
     kvik_rows r = {.size = sizeof r};
-    int64_t before = kvik_cache_layer_length(c, 0);
-    assert_int_equal(kvik_cache_update(c, layer, x, x, &s, &r), code);
+    int64_t before = kvik_layers_length(c, 0);
+    assert_int_equal(kvik_layers_update(c, layer, x, x, &s, &r), code);
     if (!strstr(kvik_last_error(), word)) fail_msg("no %s in: %s", word, kvik_last_error());
-    assert_int_equal(kvik_cache_layer_length(c, 0), before);
+    assert_int_equal(kvik_layers_length(c, 0), before);
     free(x);
 }
 
@@ -276,19 +276,18 @@ static void test_errors(void **state)
     (void)state;
     static const char *const kinds[] = {"sliding_attention"}, *const odd[] = {"round_attention"};
     kvik_cache_config k = {.size = sizeof k, .cache_implementation = "static"};
-    kvik_cache *c;
+    kvik_layers *c;
     kvik_rows r = {.size = sizeof r};
-    kvik_seq s;
     float x[64] = {0};
-    assert_int_equal(kvik_cache_open_unbound(&k, 1, NULL, &c), KVIK_ARG);
+    assert_int_equal(kvik_layers_open(&k, 1, NULL, &c), KVIK_ARG);
     assert_non_null(strstr(kvik_last_error(), "max_cache_len"));
-    assert_int_equal(kvik_cache_open_unbound(NULL, 1, kinds, &c), KVIK_ARG);
+    assert_int_equal(kvik_layers_open(NULL, 1, kinds, &c), KVIK_ARG);
     assert_non_null(strstr(kvik_last_error(), "sliding_window"));
-    assert_int_equal(kvik_cache_open_unbound(NULL, 1, odd, &c), KVIK_ARG);
-    assert_int_equal(kvik_cache_open_unbound(NULL, 0, NULL, &c), KVIK_ARG);
+    assert_int_equal(kvik_layers_open(NULL, 1, odd, &c), KVIK_ARG);
+    assert_int_equal(kvik_layers_open(NULL, 0, NULL, &c), KVIK_ARG);
     k.max_cache_len = 8;
     k.max_sequences = 3;
-    assert_int_equal(kvik_cache_open_unbound(&k, 2, NULL, &c), 0);
+    assert_int_equal(kvik_layers_open(&k, 2, NULL, &c), 0);
     kvik_shape one = {.size = sizeof one, 2, 1, 4, 4, 4, NULL};
     refused(c, 2, one, KVIK_ARG, "layer 2");
     refused(c, 0, (kvik_shape){.size = sizeof(kvik_shape), 4, 1, 1, 4, 4, NULL}, KVIK_LIMIT,
@@ -297,34 +296,32 @@ static void test_errors(void **state)
     refused(c, 0, (kvik_shape){.size = sizeof(kvik_shape), 2, 1, 0, 4, 4, NULL}, KVIK_ARG, "n 0");
     refused(c, 0, (kvik_shape){.size = sizeof(kvik_shape), 2, 1, 9, 4, 4, NULL}, KVIK_LIMIT,
             "max_cache_len 8");
-    assert_int_equal(kvik_cache_update(c, 0, x, x, &one, &r), 0);
+    assert_int_equal(kvik_layers_update(c, 0, x, x, &one, &r), 0);
     refused(c, 0, (kvik_shape){.size = sizeof(kvik_shape), 1, 1, 1, 4, 4, NULL}, KVIK_ARG,
             "a batch of 1");
     refused(c, 0, (kvik_shape){.size = sizeof(kvik_shape), 2, 2, 1, 4, 4, NULL}, KVIK_ARG,
             "its first update had");
     refused(c, 0, (kvik_shape){.size = sizeof(kvik_shape), 2, 1, 5, 4, 4, NULL}, KVIK_LIMIT,
             "max_cache_len 8");
-    assert_int_equal(kvik_cache_select(c, (uint32_t[]){0, 2}, 2), KVIK_ARG);
-    assert_int_equal(kvik_cache_repeat(c, 2), KVIK_LIMIT);
-    assert_int_equal(kvik_cache_reorder(c, NULL, (uint32_t[]){0}, 1), KVIK_ARG);
-    assert_int_equal(kvik_cache_crop(c, 0, -5), KVIK_ARG);
-    assert_int_equal(kvik_cache_new(c, &s), KVIK_ARG);
-    assert_int_equal(kvik_forward(c, NULL, 1, false, NULL), KVIK_ARG);
-    assert_int_equal(kvik_cache_layer_length(c, 0), 4);
+    assert_int_equal(kvik_layers_select(c, (uint32_t[]){0, 2}, 2), KVIK_ARG);
+    assert_int_equal(kvik_layers_repeat(c, 2), KVIK_LIMIT);
+    assert_int_equal(kvik_layers_reorder(c, (uint32_t[]){0}, 1), KVIK_ARG);
+    assert_int_equal(kvik_layers_crop(c, -5), KVIK_ARG);
+    assert_int_equal(kvik_layers_length(c, 0), 4);
     uint32_t columns;
-    assert_int_equal(kvik_cache_mask_sizes(c, 0, 4, &columns, NULL), 0);
+    assert_int_equal(kvik_layers_mask_sizes(c, 0, 4, &columns, NULL), 0);
     assert_int_equal(columns, 8);
-    assert_int_equal(kvik_cache_mask_sizes(c, 0, UINT32_MAX - 1, &columns, NULL), KVIK_LIMIT);
+    assert_int_equal(kvik_layers_mask_sizes(c, 0, UINT32_MAX - 1, &columns, NULL), KVIK_LIMIT);
     assert_int_equal(columns, 8);
-    kvik_cache_close(c);
+    kvik_layers_close(c);
     k = (kvik_cache_config){.size = sizeof(kvik_cache_config),
                             .cache_config = "{\"sliding_window\": 4}"};
-    assert_int_equal(kvik_cache_open_unbound(&k, 1, NULL, &c), 0);
+    assert_int_equal(kvik_layers_open(&k, 1, NULL, &c), 0);
     one = (kvik_shape){.size = sizeof(kvik_shape), 1, 1, 40, 1, 1, NULL};
-    assert_int_equal(kvik_cache_update(c, 0, x, x, &one, &r), 0);
-    assert_int_equal(kvik_cache_crop(c, 0, -30), KVIK_LOST);
-    assert_int_equal(kvik_cache_length(c, 0), 40);
-    kvik_cache_close(c);
+    assert_int_equal(kvik_layers_update(c, 0, x, x, &one, &r), 0);
+    assert_int_equal(kvik_layers_crop(c, -30), KVIK_LOST);
+    assert_int_equal(kvik_layers_length(c, 0), 40);
+    kvik_layers_close(c);
 }
 
 /* A budget that runs out in the middle of an update of several steps leaves the earlier rows
@@ -338,23 +335,23 @@ static void test_full(void **state)
     float *x = values_of(3, (size_t)N * 32);
     kvik_usage before = {.size = sizeof before}, after = {.size = sizeof after};
     kvik_rows r = {.size = sizeof r};
-    kvik_cache *c;
-    assert_int_equal(kvik_cache_open_unbound(&k, 1, NULL, &c), 0);
-    assert_int_equal(kvik_cache_update(c, 0, x, x, &s, &r), 0);
-    kvik_cache_usage(c, &before);
+    kvik_layers *c;
+    assert_int_equal(kvik_layers_open(&k, 1, NULL, &c), 0);
+    assert_int_equal(kvik_layers_update(c, 0, x, x, &s, &r), 0);
+    kvik_layers_usage(c, &before);
     for (int i = 0; i < TRIES; i++) {
         s.n = 2 * N;
-        assert_int_equal(kvik_cache_update(c, 0, x, x, &s, &r), KVIK_FULL);
-        kvik_cache_usage(c, &after);
+        assert_int_equal(kvik_layers_update(c, 0, x, x, &s, &r), KVIK_FULL);
+        kvik_layers_usage(c, &after);
         assert_int_equal(after.live, before.live);
-        assert_int_equal(kvik_cache_length(c, 0), 100);
+        assert_int_equal(kvik_layers_length(c, 0), 100);
     }
     s.n = 1;
-    assert_int_equal(kvik_cache_update(c, 0, x + 7, x + 9, &s, &r), 0);
+    assert_int_equal(kvik_layers_update(c, 0, x + 7, x + 9, &s, &r), 0);
     assert_memory_equal(r.keys, x, 100 * 16 * sizeof *x);
     assert_memory_equal(r.keys + 1600, x + 7, 16 * sizeof *x);
     assert_memory_equal(r.values + 1600, x + 9, 16 * sizeof *x);
-    kvik_cache_close(c);
+    kvik_layers_close(c);
     free(x);
 }
 
@@ -369,27 +366,27 @@ static int shared_crop(uint64_t memory, const float *x)
                            .cache_memory = memory};
     kvik_shape s = {.size = sizeof s, .batch = 1, .heads = 2, .n = 48, .dim_k = 64, .dim_v = 64};
     kvik_rows r = {.size = sizeof r};
-    kvik_cache *c;
-    assert_int_equal(kvik_cache_open_unbound(&k, 2, NULL, &c), 0);
-    int e = kvik_cache_update(c, 0, x, x, &s, &r);
+    kvik_layers *c;
+    assert_int_equal(kvik_layers_open(&k, 2, NULL, &c), 0);
+    int e = kvik_layers_update(c, 0, x, x, &s, &r);
     s.n = 33;
-    if (e >= 0) e = kvik_cache_update(c, 1, x, x, &s, &r);
-    if (e >= 0) e = kvik_cache_repeat(c, 4);
+    if (e >= 0) e = kvik_layers_update(c, 1, x, x, &s, &r);
+    if (e >= 0) e = kvik_layers_repeat(c, 4);
     if (e < 0) {
-        kvik_cache_close(c);
+        kvik_layers_close(c);
         return KVIK_LIMIT;
     }
-    e = kvik_cache_crop(c, 0, 3);
+    e = kvik_layers_crop(c, 3);
     for (uint32_t layer = 0; layer < 2; layer++) {
         uint32_t n = e >= 0 ? 3 : layer ? 33 : 48;
-        assert_int_equal(kvik_cache_layer_length(c, layer), n);
-        assert_int_equal(kvik_cache_layer(c, layer, &r), 0);
+        assert_int_equal(kvik_layers_length(c, layer), n);
+        assert_int_equal(kvik_layers_rows(c, layer, &r), 0);
         assert_int_equal(r.rows, n);
         for (uint32_t h = 0; h < 4 * 2; h++)
             assert_memory_equal(r.keys + (size_t)h * n * 64,
                                 x + (size_t)(h % 2) * (layer ? 33 : 48) * 64, n * 64 * sizeof *x);
     }
-    kvik_cache_close(c);
+    kvik_layers_close(c);
     return e;
 }
 
@@ -425,28 +422,28 @@ static int shared_reorder(uint64_t memory, uint32_t rows, const float *x)
         {.size = sizeof *s, .batch = B, .heads = 2, .n = rows, .dim_k = 64, .dim_v = 64}};
     kvik_rows r = {.size = sizeof r};
     float *before[2] = {NULL, NULL};
-    kvik_cache *c;
+    kvik_layers *c;
     int e = 0;
-    assert_int_equal(kvik_cache_open_unbound(&k, 2, NULL, &c), 0);
+    assert_int_equal(kvik_layers_open(&k, 2, NULL, &c), 0);
     for (int i = 0; i < 2 && e >= 0; i++) {
-        e = kvik_cache_update(c, (uint32_t)i, x, x, &s[i], &r);
+        e = kvik_layers_update(c, (uint32_t)i, x, x, &s[i], &r);
         s[i].n = 1;
-        if (e >= 0) e = kvik_cache_update(c, (uint32_t)i, x + 7, x + 9, &s[i], &r);
-        if (e >= 0) e = kvik_cache_layer(c, (uint32_t)i, &r);
+        if (e >= 0) e = kvik_layers_update(c, (uint32_t)i, x + 7, x + 9, &s[i], &r);
+        if (e >= 0) e = kvik_layers_rows(c, (uint32_t)i, &r);
         size_t n = (size_t)B * s[i].heads * r.rows * s[i].dim_k;
         before[i] = malloc(n * sizeof *x);
         if (e >= 0) memcpy(before[i], r.keys, n * sizeof *x);
     }
     if (e < 0) e = KVIK_LIMIT;
-    if (e >= 0) e = kvik_cache_reorder(c, NULL, (uint32_t[B]){3, 3, 2, 2}, B);
+    if (e >= 0) e = kvik_layers_reorder(c, (uint32_t[B]){3, 3, 2, 2}, B);
     for (uint32_t i = 0; i < 2 && e != KVIK_LIMIT; i++) {
-        assert_int_equal(kvik_cache_layer(c, i, &r), 0);
+        assert_int_equal(kvik_layers_rows(c, i, &r), 0);
         size_t one = (size_t)s[i].heads * r.rows * s[i].dim_k;
         assert_memory_equal(r.keys, before[i] + (e < 0 ? 0 : 3) * one, one * sizeof *x);
     }
     free(before[0]);
     free(before[1]);
-    kvik_cache_close(c);
+    kvik_layers_close(c);
     return e;
 }
 
@@ -478,15 +475,15 @@ static void test_select_reserve(void **state)
     kvik_shape s = {.size = sizeof s, .batch = 2, .heads = 2, .n = 16, .dim_k = 8, .dim_v = 8};
     kvik_usage before = {.size = sizeof before}, after = {.size = sizeof after};
     kvik_rows r = {.size = sizeof r};
-    kvik_cache *c;
+    kvik_layers *c;
     float *x = values_of(6, (size_t)2 * 2 * 16 * 8);
-    assert_int_equal(kvik_cache_open_unbound(&k, 1, NULL, &c), 0);
-    assert_int_equal(kvik_cache_update(c, 0, x, x, &s, &r), 0);
-    assert_int_equal(kvik_cache_usage(c, &before), 0);
-    assert_int_equal(kvik_cache_select(c, (uint32_t[]){1, 0}, 2), 0);
-    assert_int_equal(kvik_cache_usage(c, &after), 0);
+    assert_int_equal(kvik_layers_open(&k, 1, NULL, &c), 0);
+    assert_int_equal(kvik_layers_update(c, 0, x, x, &s, &r), 0);
+    assert_int_equal(kvik_layers_usage(c, &before), 0);
+    assert_int_equal(kvik_layers_select(c, (uint32_t[]){1, 0}, 2), 0);
+    assert_int_equal(kvik_layers_usage(c, &after), 0);
     assert_int_equal(after.reserved, before.reserved);
-    kvik_cache_close(c);
+    kvik_layers_close(c);
     free(x);
 }
 
@@ -505,28 +502,29 @@ static void test_no_memory(void **state)
         int done = 0, failures = 0;
         bool reached = true; /* the call may also survive the failure: then its result is right */
         for (int64_t at = 0; reached && at < 2000; at++) {
-            kvik_cache *c = NULL;
+            kvik_layers *c = NULL;
             uint64_t calls = mem_calls();
             done = 0;
             mem_fail_at(at, false);
-            if (kvik_cache_open_unbound(&k, 2, NULL, &c) >= 0 && ++done &&
-                kvik_cache_update(c, 1, x, x, &s, &r) >= 0 && ++done &&
-                kvik_cache_repeat(c, 2) >= 0 && ++done)
-                done += kvik_cache_select(c, (uint32_t[]){1}, 1) >= 0;
+            if (kvik_layers_open(&k, 2, NULL, &c) >= 0 && ++done &&
+                kvik_layers_update(c, 1, x, x, &s, &r) >= 0 && ++done &&
+                kvik_layers_repeat(c, 2) >= 0 && ++done)
+                done += kvik_layers_select(c, (uint32_t[]){1}, 1) >= 0;
             mem_fail_at(-1, false);
             reached = mem_calls() - calls > (uint64_t)at;
             failures += done < 4;
             if (done >= 2) { /* the rows are present and can be extended */
                 kvik_shape more = {.size = sizeof more, done == 3 ? 2 : 1, 1, 1, 64, 64, NULL};
-                if (kvik_cache_update(c, 1, x, x, &more, &r) < 0) fail_msg("%s", kvik_last_error());
+                if (kvik_layers_update(c, 1, x, x, &more, &r) < 0)
+                    fail_msg("%s", kvik_last_error());
                 assert_int_equal(r.rows, 4);
                 memcpy(first, r.keys, sizeof first);
                 if (!config[i] || !strstr(config[i], "quanto"))
                     assert_memory_equal(first, x, sizeof first);
             } else if (done == 1) {
-                assert_int_equal(kvik_cache_layer_length(c, 1), 0);
+                assert_int_equal(kvik_layers_length(c, 1), 0);
             }
-            kvik_cache_close(c);
+            kvik_layers_close(c);
         }
         assert_int_equal(done, 4);
         if (failures <= 20)
@@ -558,15 +556,14 @@ static void test_static_defaults(void **state)
             kvik_shape s = {
                 .size = sizeof s, .batch = batch, .heads = 2, .dim_k = 32, .dim_v = 32, .n = 256};
             kvik_rows out = {.size = sizeof out};
-            kvik_cache *c;
+            kvik_layers *c;
             float *rows = values_of(batch, (size_t)batch * 2 * s.n * 32);
-            if (kvik_cache_open_unbound(&config, 1, NULL, &c) < 0)
-                fail_msg("%s", kvik_last_error());
+            if (kvik_layers_open(&config, 1, NULL, &c) < 0) fail_msg("%s", kvik_last_error());
             for (uint32_t n = 0; n < 4 * s.n; n += s.n)
-                if (kvik_cache_update(c, 0, rows, rows, &s, &out) < 0)
+                if (kvik_layers_update(c, 0, rows, rows, &s, &out) < 0)
                     fail_msg("%s %s, %u rows, after %u: %s", of[k].impl,
                              of[k].config ? of[k].config : "", batch, n, kvik_last_error());
-            kvik_cache_close(c);
+            kvik_layers_close(c);
             free(rows);
         }
 }

@@ -1,111 +1,17 @@
-/* unbound.c - a cache without a model: the caller computes keys and values, and an update returns the rows that attention
+/* layers.c - updates of a cache without a model: the caller computes keys and values, and an update returns the rows that attention
  * must see, as Cache.update of Transformers does, under every strategy.
  *
  * The KV rows live in the same store as everywhere; a batch row is a sequence.  An update is one turn: its rows are
  * written, sealed where a codec says so, and read back through the view of that step, in the form that attention would
  * read.  So a quantized cache returns the rows of its first update unquantized, and a sliding layer returns the whole of a
  * prompt that is longer than its window. */
-#include "compat/unbound.h"
+#include "compat/layers.h"
 #include "kv/rows.h"
 #include "model/budget.h"
 
 #include <string.h>
 
-enum { MAX_ROWS = 65536, MAX_BATCH = 16, STEP = 4096, STREAM_STEP = 256 };
-
-static bool is_static(const struct unbound *u)
-{
-    return u->set.preset->reserve;
-}
-
-static int kinds_read(struct unbound *u, const char *const *kinds)
-{
-    const struct kv_keys *k = &u->set.keys;
-    bool window = k->sliding_window || k->window_length, any = false;
-    for (uint32_t i = 0; i < u->n_layers; i++) {
-        const char *kind = kinds ? kinds[i] : NULL;
-        bool slides =
-            kind && (!strcmp(kind, "sliding_attention") || !strcmp(kind, "chunked_attention"));
-        if (kind && !slides && strcmp(kind, "full_attention") != 0)
-            return ERR(ARG,
-                       "layer %u: kind \"%s\"; full_attention, sliding_attention or "
-                       "chunked_attention",
-                       i, kind);
-        any |= slides;
-        u->layer[i].slides = kinds ? slides || k->window_length : window;
-    }
-    if ((any || u->set.preset->windowed) && !window)
-        return ERR(ARG, "a layer with a window needs its length; give cache_config "
-                        "{\"sliding_window\": N}");
-    return 0;
-}
-
-static int check_config(const struct unbound *u)
-{
-    if (u->max_batch > 16384) return ERR(LIMIT, "max_sequences %u: at most 16384", u->max_batch);
-    if (is_static(u) && !u->set.max_cache_len)
-        return ERR(ARG, "cache_implementation \"%s\" without a model needs max_cache_len",
-                   u->set.preset->name);
-    return 0;
-}
-
-int unbound_open(const struct preset_choice *set, const kvik_cache_config *c, uint32_t n_layers,
-                 const char *const *kinds, struct unbound **out)
-{
-    struct dev_config d = {c->threads ? c->threads : 1, c->isa};
-    struct unbound *u = mem_alloc(sizeof *u);
-    if (!u) return ERR_NOMEM;
-    u->set = *set;
-    u->n_layers = n_layers;
-    u->max_batch = c->max_sequences ? c->max_sequences : MAX_BATCH;
-    u->memory = c->cache_memory ? MAX(c->cache_memory / n_layers, (size_t)1) : 0; /* 0: no limit */
-    u->layer = mem_array(n_layers, sizeof *u->layer);
-    int e = u->layer ? 0 : ERR_NOMEM;
-    if (e >= 0 && c->spill_dir && !(u->spill_dir = mem_strdup(c->spill_dir))) e = ERR_NOMEM;
-    if (e >= 0) e = check_config(u);
-    if (e >= 0) e = kinds_read(u, kinds);
-    if (e >= 0) e = dev_open(&d, &u->dev);
-    if (e < 0) {
-        unbound_close(u);
-        return e;
-    }
-    *out = u;
-    return 0;
-}
-
-void unbound_layer_close(struct unbound_layer *l)
-{
-    if (l->kv) kv_close(l->kv);
-    preset_close(&l->group, l->group.n_planes ? 1 : 0);
-    mem_free(l->seq);
-    *l = (struct unbound_layer){.slides = l->slides};
-}
-
-void unbound_close(struct unbound *u)
-{
-    for (uint32_t i = 0; u->layer && i < u->n_layers; i++)
-        unbound_layer_close(&u->layer[i]);
-    if (u->dev) dev_close(u->dev);
-    mem_free(u->layer);
-    mem_free(u->spill_dir);
-    mem_free(u->keys);
-    mem_free(u->values);
-    mem_free(u->packed);
-    mem_free(u->position);
-    mem_free(u->scratch);
-    mem_free(u);
-}
-
-void unbound_usage(const struct unbound *u, struct kv_usage *out)
-{
-    struct kv_usage one;
-    *out = (struct kv_usage){0};
-    for (uint32_t i = 0; i < u->n_layers; i++) {
-        if (!u->layer[i].open) continue;
-        kv_usage(u->layer[i].kv, &one);
-        kv_usage_add(out, &one);
-    }
-}
+enum { MAX_ROWS = 65536, STEP = 4096, STREAM_STEP = 256 };
 
 static int dtype_of(const char *name, enum dtype *out)
 {
@@ -118,52 +24,52 @@ static int dtype_of(const char *name, enum dtype *out)
     return ERR(ARG, "dtype \"%s\": rows are stored as f32, f16 or bf16", name);
 }
 
-static int store_open(struct unbound *u, struct unbound_layer *l)
+static int store_open(kvik_layers *all, struct layer *l)
 {
     /* kvik cannot compute the rows of the caller's model again, so it never resumes at a snapshot */
     struct preset_options o = {.dtype = l->dtype, .every = PRESET_NEVER};
     struct kv_site as = kv_site_rows(l->heads, l->dim_k, l->dim_v);
-    uint32_t site = 0, max = u->set.max_cache_len;
-    TRY(preset_settle(u->set.preset, &u->set.keys, NULL, 0, &o));
+    uint32_t site = 0, max = all->set.max_cache_len;
+    TRY(preset_settle(all->set.preset, &all->set.keys, NULL, 0, &o));
     if (!l->slides) o.window = 0;
-    if (is_static(u) && o.window > max) o.window = max;
-    if (u->set.streaming == KV_STREAM_ON_FULL) o.stream = true;
+    if (layers_static(all) && o.window > max) o.window = max;
+    if (all->set.streaming == KV_STREAM_ON_FULL) o.stream = true;
     TRY(preset_groups(&as, 1, &o, &l->group, &site));
     struct kv_config k = {
-        .dev = u->dev,
+        .dev = all->dev,
         .group = &l->group,
         .n_groups = 1,
-        .max_seqs = 2 * u->max_batch, /* a batch, and the one that a selection makes of it */
-        .marks = u->max_batch,
-        .max_tokens = MAX(u->set.streaming == KV_RESIDENT ? STEP : STREAM_STEP, u->max_batch),
+        .max_seqs = 2 * all->max_batch, /* a batch, and the one that a selection makes of it */
+        .marks = all->max_batch,
+        .max_tokens = MAX(all->set.streaming == KV_RESIDENT ? STEP : STREAM_STEP, all->max_batch),
         /* One more than a row may have: reading a layer begins a step of one row, and throws it away. */
-        .max_len = (max && !(is_static(u) && o.window) ? max : MAX(max, MAX_ROWS)) + 1,
-        .streaming = u->set.streaming,
+        .max_len = (max && !(layers_static(all) && o.window) ? max : MAX(max, MAX_ROWS)) + 1,
+        .streaming = all->set.streaming,
     };
-    size_t staging = 0, half = budget_half() / u->n_layers;
+    size_t staging = 0, half = budget_half() / all->n_layers;
     const struct budget b = {.site = &as,
                              .n_sites = 1,
                              .preset = &o,
                              .store = k,
-                             .reserve = is_static(u),
+                             .reserve = layers_static(all),
                              .max_seqs = k.max_seqs};
     uint64_t failures = mem_failures();
-    k.pool_bytes = u->memory ? u->memory : budget_bytes(&b, half, &staging);
+    k.pool_bytes = all->memory ? all->memory : budget_bytes(&b, half, &staging);
     k.stage_bytes = staging;
     if (k.streaming != KV_RESIDENT)
-        k.max_tokens = MAX(budget_step(&b, k.pool_bytes, staging, STREAM_STEP), u->max_batch);
+        k.max_tokens = MAX(budget_step(&b, k.pool_bytes, staging, STREAM_STEP), all->max_batch);
     if (mem_failures() != failures) return ERR_NOMEM;
-    if (k.streaming != KV_RESIDENT) TRY(exec_tier_open(u->dev, u->spill_dir, &k.tier));
+    if (k.streaming != KV_RESIDENT) TRY(exec_tier_open(all->dev, all->spill_dir, &k.tier));
     int e = kv_open(&l->kv, &k);
     if (e < 0 && k.tier) k.tier->close(k.tier);
     return e;
 }
 
-static int row_new(struct unbound *u, struct unbound_layer *l, kv_seq *out)
+static int row_new(kvik_layers *all, struct layer *l, kv_seq *out)
 {
     kv_seq s;
     TRY(kv_new(l->kv, NULL, &s));
-    int e = is_static(u) ? kv_reserve(l->kv, s, unbound_most(l)) : 0;
+    int e = layers_static(all) ? kv_reserve(l->kv, s, layer_most(l)) : 0;
     if (e < 0) {
         kv_drop(l->kv, s);
         return e;
@@ -172,44 +78,43 @@ static int row_new(struct unbound *u, struct unbound_layer *l, kv_seq *out)
     return 0;
 }
 
-static int layer_open(struct unbound *u, struct unbound_layer *l, const kvik_shape *s)
+static int layer_open(kvik_layers *all, struct layer *l, const kvik_shape *s)
 {
-    if (s->batch > u->max_batch)
+    if (s->batch > all->max_batch)
         return ERR(LIMIT, "a batch of %u, the cache was opened for max_sequences %u", s->batch,
-                   u->max_batch);
+                   all->max_batch);
     TRY(dtype_of(s->dtype, &l->dtype));
     l->heads = s->heads;
     l->dim_k = s->dim_k;
     l->dim_v = s->dim_v;
-    l->seq = mem_array(u->max_batch, sizeof *l->seq);
-    int e = l->seq ? store_open(u, l) : ERR_NOMEM;
+    l->seq = mem_array(all->max_batch, sizeof *l->seq);
+    int e = l->seq ? store_open(all, l) : ERR_NOMEM;
     for (; e >= 0 && l->batch < s->batch; l->batch++)
-        e = row_new(u, l, &l->seq[l->batch]);
+        e = row_new(all, l, &l->seq[l->batch]);
     if (e < 0) {
-        unbound_layer_close(l);
+        layer_close(l);
         return e;
     }
     l->open = true;
     return 0;
 }
 
-struct unbound_shape unbound_shape(const struct unbound *u, const struct unbound_layer *l,
-                                   uint32_t n)
+struct layers_shape layers_shape(const kvik_layers *all, const struct layer *l, uint32_t n)
 {
-    struct unbound_shape s = {.len = l->open ? kv_len(l->kv, l->seq[0]) : 0};
-    const struct kv_keys *k = &u->set.keys;
+    struct layers_shape s = {.len = l->open ? kv_len(l->kv, l->seq[0]) : 0};
+    const struct kv_keys *k = &all->set.keys;
     struct kv_policy p = l->group.policy;
     if (!l->open && l->slides) { /* the policy that the store will get */
         p.sinks = k->num_sink_tokens;
         p.window = k->window_length ? k->window_length - p.sinks : k->sliding_window;
-        if (is_static(u)) p.window = MIN(p.window, u->set.max_cache_len);
+        if (layers_static(all)) p.window = MIN(p.window, all->set.max_cache_len);
     }
     struct kv_reach r = kv_reach(&p, s.len, 0);
     s.sinks = r.sinks;
     s.lo = r.lo;
     s.rows = r.sinks + s.len - r.lo + n;
-    if (is_static(u)) {
-        uint32_t slots = p.window ? p.sinks + p.window : u->set.max_cache_len;
+    if (layers_static(all)) {
+        uint32_t slots = p.window ? p.sinks + p.window : all->set.max_cache_len;
         if (!r.lo) s.rows = MAX(s.rows, slots);
     }
     return s;
@@ -229,15 +134,15 @@ static int grow(void *at, size_t *have, size_t n, size_t size)
 
 /* One update while it runs. */
 struct update {
-    struct unbound *u;
-    struct unbound_layer *l;
+    kvik_layers *all;
+    struct layer *l;
     const float *in[2]; /* keys, values: [batch][heads][n][dim] */
     float *out[2];      /* [batch][heads][rows][dim] */
     uint32_t n;
-    struct unbound_shape shape;
+    struct layers_shape shape;
 };
 
-static uint32_t dim_of(const struct unbound_layer *l, uint32_t plane)
+static uint32_t dim_of(const struct layer *l, uint32_t plane)
 {
     return plane ? l->dim_v : l->dim_k;
 }
@@ -246,13 +151,13 @@ static uint32_t dim_of(const struct unbound_layer *l, uint32_t plane)
 static void read_back(const struct update *p, const struct kv_view *v, uint32_t b, uint32_t done,
                       uint32_t take)
 {
-    const struct unbound_shape *s = &p->shape;
+    const struct layers_shape *s = &p->shape;
     size_t first = (size_t)b * p->l->heads * s->rows;
     struct rows_ask a = {.lane = b,
                          .token = b * take,
                          .to = s->len + done + take,
                          .ld = s->rows,
-                         .scratch = p->u->scratch};
+                         .scratch = p->all->scratch};
     for (uint32_t plane = 0; plane < 2; plane++)
         a.plane[plane] = p->out[plane] + first * dim_of(p->l, plane);
     a.sinks = done ? 0 : s->sinks;
@@ -264,7 +169,7 @@ static void read_back(const struct update *p, const struct kv_view *v, uint32_t 
 /* Writes, seals and reads back the new KV rows [done, done + take) of every batch row. */
 static int update_step(const struct update *p, struct kv_step *st, uint32_t done, uint32_t take)
 {
-    const struct unbound_layer *l = p->l;
+    const struct layer *l = p->l;
     struct kv_view v;
     int e;
     while ((e = kv_next(st, 0, &v)) > 0) {
@@ -272,14 +177,14 @@ static int update_step(const struct update *p, struct kv_step *st, uint32_t done
             size_t width = (size_t)l->heads * dim_of(l, plane);
             for (uint32_t b = 0; b < l->batch; b++)
                 rows_pack(p->in[plane] + b * width * p->n, p->n, done, take, l->heads,
-                          dim_of(l, plane), p->u->packed + (size_t)b * take * width);
+                          dim_of(l, plane), p->all->packed + (size_t)b * take * width);
             size_t bytes = (size_t)l->batch * take * width * sizeof(float);
-            float *at = dev_lend(p->u->dev, p->u->packed, bytes);
+            float *at = dev_lend(p->all->dev, p->all->packed, bytes);
             if (!at) return ERR_NOMEM;
-            dev_put(p->u->dev, at, p->u->packed, bytes);
-            dev_kv_write(p->u->dev, &v, plane, at, width);
+            dev_put(p->all->dev, at, p->all->packed, bytes);
+            dev_kv_write(p->all->dev, &v, plane, at, width);
         }
-        if (v.first) dev_kv_seal(p->u->dev, &v);
+        if (v.first) dev_kv_seal(p->all->dev, &v);
         for (uint32_t b = 0; b < l->batch; b++)
             read_back(p, &v, b, done, take);
     }
@@ -308,7 +213,7 @@ static int update_feed(const struct update *p, uint32_t done, uint32_t take)
 /* Several steps: each sequence is marked first, and rolled back if a later step fails. */
 static int update_run(const struct update *p)
 {
-    struct unbound_layer *l = p->l;
+    struct layer *l = p->l;
     uint32_t most = MAX(kv_max_tokens(l->kv) / l->batch, 1), done = 0;
     struct kv_mark *mark = mem_array(l->batch, sizeof *mark);
     int e = mark ? 0 : ERR_NOMEM;
@@ -324,7 +229,7 @@ static int update_run(const struct update *p)
     return e;
 }
 
-static int check_shape(const struct unbound_layer *l, uint32_t layer, const kvik_shape *s)
+static int check_shape(const struct layer *l, uint32_t layer, const kvik_shape *s)
 {
     if (!s->batch || !s->heads || !s->n || !s->dim_k || !s->dim_v || s->heads > 65536 ||
         s->dim_k > 65536 || s->dim_v > 65536)
@@ -343,47 +248,47 @@ static int check_shape(const struct unbound_layer *l, uint32_t layer, const kvik
     return 0;
 }
 
-static int check_room(const struct unbound_layer *l, uint32_t n)
+static int check_room(const struct layer *l, uint32_t n)
 {
-    uint32_t len = kv_len(l->kv, l->seq[0]), max = unbound_most(l);
+    uint32_t len = kv_len(l->kv, l->seq[0]), max = layer_most(l);
     if (n <= max - MIN(len, max)) return 0;
     return ERR(LIMIT, "%u rows after the %u already cached do not fit in max_cache_len %u", n, len,
                max);
 }
 
 /* Makes room in the buffers of results for `rows` rows of a layer. */
-static int rows_room(struct unbound *u, const struct unbound_layer *l, uint32_t rows)
+static int rows_room(kvik_layers *all, const struct layer *l, uint32_t rows)
 {
     size_t heads = (size_t)l->batch * l->heads;
-    TRY(grow(&u->keys, &u->n_keys, heads * rows * l->dim_k, sizeof *u->keys));
-    TRY(grow(&u->values, &u->n_values, heads * rows * l->dim_v, sizeof *u->values));
-    return grow(&u->position, &u->n_position, rows, sizeof *u->position);
+    TRY(grow(&all->keys, &all->n_keys, heads * rows * l->dim_k, sizeof *all->keys));
+    TRY(grow(&all->values, &all->n_values, heads * rows * l->dim_v, sizeof *all->values));
+    return grow(&all->position, &all->n_position, rows, sizeof *all->position);
 }
 
 /* Grows the buffers for this update. */
 static int update_buffers(struct update *p)
 {
-    struct unbound *u = p->u;
-    const struct unbound_layer *l = p->l;
+    kvik_layers *all = p->all;
+    const struct layer *l = p->l;
     size_t step = MIN((size_t)p->n * l->batch, MAX(kv_max_tokens(l->kv), l->batch));
-    TRY(rows_room(u, l, p->shape.rows));
-    TRY(grow(&u->packed, &u->n_packed, step * l->heads * MAX(l->dim_k, l->dim_v),
-             sizeof *u->packed));
-    TRY(grow(&u->scratch, &u->n_scratch, rows_scratch(&l->group), 1));
-    p->out[0] = u->keys;
-    p->out[1] = u->values;
+    TRY(rows_room(all, l, p->shape.rows));
+    TRY(grow(&all->packed, &all->n_packed, step * l->heads * MAX(l->dim_k, l->dim_v),
+             sizeof *all->packed));
+    TRY(grow(&all->scratch, &all->n_scratch, rows_scratch(&l->group), 1));
+    p->out[0] = all->keys;
+    p->out[1] = all->values;
     return 0;
 }
 
 /* Fills positions and padding: padded rows are zero and have position -1. */
 static void update_pad(const struct update *p)
 {
-    const struct unbound_shape *s = &p->shape;
+    const struct layers_shape *s = &p->shape;
     uint32_t used = s->sinks + s->len - s->lo + p->n;
     for (uint32_t i = 0; i < s->rows; i++)
-        p->u->position[i] = i < s->sinks ? (int32_t)i
-                            : i < used   ? (int32_t)(s->lo + i - s->sinks)
-                                         : -1;
+        p->all->position[i] = i < s->sinks ? (int32_t)i
+                              : i < used   ? (int32_t)(s->lo + i - s->sinks)
+                                           : -1;
     for (uint32_t plane = 0; plane < 2; plane++) {
         size_t dim = dim_of(p->l, plane), heads = (size_t)p->l->batch * p->l->heads;
         for (size_t h = 0; h < heads && used < s->rows; h++)
@@ -392,30 +297,26 @@ static void update_pad(const struct update *p)
     }
 }
 
-KVIK_API int kvik_cache_update(kvik_cache *c, uint32_t layer, const float *keys,
-                               const float *values, const kvik_shape *shape, kvik_rows *out)
+KVIK_API int kvik_layers_update(kvik_layers *layers, uint32_t layer, const float *keys,
+                                const float *values, const kvik_shape *shape, kvik_rows *out)
 {
     kvik_shape full = {0}, *s = &full;
-    USE_CACHE(c);
-    struct unbound *u = c->unbound;
-    if (!u)
-        return ERR(ARG,
-                   "only a cache without a model takes updates; use kvik_forward with this cache");
-    if (layer >= u->n_layers) return ERR(ARG, "layer %u of %u", layer, u->n_layers);
+    USE_LAYERS(layers);
+    if (layer >= all->n_layers) return ERR(ARG, "layer %u of %u", layer, all->n_layers);
     if (!keys || !values || !shape || !out)
         return ERR(ARG, "an update needs keys, values and their shape");
     TRY(SIZED_IN(&full, shape, kvik_shape));
     TRY(SIZED_CHECK(out, kvik_rows));
-    struct unbound_layer *l = &u->layer[layer];
+    struct layer *l = &all->layer[layer];
     TRY(check_shape(l, layer, s));
     bool fresh = !l->open;
-    if (fresh) TRY(layer_open(u, l, s));
-    struct update p = {u, l, {keys, values}, {NULL, NULL}, s->n, unbound_shape(u, l, s->n)};
+    if (fresh) TRY(layer_open(all, l, s));
+    struct update p = {all, l, {keys, values}, {NULL, NULL}, s->n, layers_shape(all, l, s->n)};
     int e = check_room(l, s->n);
     if (e >= 0) e = update_buffers(&p);
     if (e >= 0) e = update_run(&p);
     if (e < 0) {
-        if (fresh) unbound_layer_close(l);
+        if (fresh) layer_close(l);
         return e;
     }
     update_pad(&p);
@@ -424,46 +325,45 @@ KVIK_API int kvik_cache_update(kvik_cache *c, uint32_t layer, const float *keys,
                             .rows = p.shape.rows,
                             .dim_k = l->dim_k,
                             .dim_v = l->dim_v,
-                            .keys = u->keys,
-                            .values = u->values,
-                            .position = u->position};
+                            .keys = all->keys,
+                            .values = all->values,
+                            .position = all->position};
     return SIZED_OUT(out, &rows, kvik_rows);
 }
 
-static int layer_read(struct unbound *u, struct unbound_layer *l, kvik_rows *out)
+static int layer_read(kvik_layers *all, struct layer *l, kvik_rows *out)
 {
     uint32_t sinks, lo, n = rows_seen(&l->group, kv_len(l->kv, l->seq[0]), &sinks, &lo);
-    TRY(rows_room(u, l, MAX(n, 1)));
+    TRY(rows_room(all, l, MAX(n, 1)));
     for (uint32_t b = 0; n && b < l->batch; b++) {
         struct rows_reader r;
         size_t first = (size_t)b * l->heads * n;
         TRY(rows_open(l->kv, l->seq[b], &r));
-        int e =
-            rows_site(&r, &l->group, 0, u->keys + first * l->dim_k, u->values + first * l->dim_v);
+        int e = rows_site(&r, &l->group, 0, all->keys + first * l->dim_k,
+                          all->values + first * l->dim_v);
         rows_close(&r);
         if (e < 0) return e;
     }
     for (uint32_t i = 0; i < n; i++)
-        u->position[i] = (int32_t)(i < sinks ? i : lo + i - sinks);
+        all->position[i] = (int32_t)(i < sinks ? i : lo + i - sinks);
     *out = (kvik_rows){.batch = l->batch,
                        .heads = l->heads,
                        .rows = n,
                        .dim_k = l->dim_k,
                        .dim_v = l->dim_v,
-                       .keys = u->keys,
-                       .values = u->values,
-                       .position = u->position};
+                       .keys = all->keys,
+                       .values = all->values,
+                       .position = all->position};
     return 0;
 }
 
-KVIK_API int kvik_cache_layer(kvik_cache *c, uint32_t layer, kvik_rows *out)
+KVIK_API int kvik_layers_rows(kvik_layers *layers, uint32_t layer, kvik_rows *out)
 {
     kvik_rows rows = {0};
-    USE_CACHE(c);
-    struct unbound *u = c->unbound;
-    if (!u || layer >= u->n_layers) return ERR(ARG, "layer %u of a cache without a model", layer);
+    USE_LAYERS(layers);
+    if (layer >= all->n_layers) return ERR(ARG, "layer %u of %u", layer, all->n_layers);
     if (!out) return ERR(ARG, "reading a layer needs a place for its rows");
     TRY(SIZED_CHECK(out, kvik_rows));
-    if (u->layer[layer].open) TRY(layer_read(u, &u->layer[layer], &rows));
+    if (all->layer[layer].open) TRY(layer_read(all, &all->layer[layer], &rows));
     return SIZED_OUT(out, &rows, kvik_rows);
 }
