@@ -33,13 +33,14 @@ def make(name, folder):
 
 
 class Build(build_py):
-    """Adds the library, and the declarations that are written from the header."""
+    """Adds the library, and the declarations that are written from the headers."""
 
     def run(self):
         super().run()
         target = os.path.join(self.build_lib, "kvik")
         subprocess.check_call([sys.executable, os.path.join(HERE, "scripts", "make-abi.py"),
-                               os.path.join(HERE, "include", "kvik.h"), os.path.join(target, "_abi.py")])
+                               os.path.join(HERE, "include", "kvik.h"), os.path.join(HERE, "include", "kvik_compat.h"),
+                               os.path.join(target, "_abi.py")])
         make("libkvik.so", target)
 
 

@@ -109,7 +109,8 @@ static int others(struct kv *kv)
 static int run(void)
 {
     struct exec x = {0};
-    kvik_cache c = {.x = &x, .refs = 1}; /* a call takes a reference and gives it back */
+    kvik_cache c = {.x = &x,
+                    .refs = {1, REFS_OPEN}}; /* a call takes a reference and gives it back */
     static const uint32_t at[] = {100, 1000, 10000};
     kvik_seq s;
     guard_init(&c.guard);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares include/kvik.h with scripts/kvik.api, the declarations that programs were written against.
+"""Compares the public headers with scripts/kvik.api, the declarations that programs were written against.
 
 usage: check-api.py          prints each break that CHANGELOG.md does not name, and exits with 1 if there is one
        check-api.py write    writes scripts/kvik.api anew, when a version is released (make api)
@@ -19,7 +19,7 @@ COMMITTED, CHANGES = TOP / "scripts" / "kvik.api", TOP / "CHANGELOG.md"
 
 
 def declarations(text):
-    """Returns the declarations of a header by name: what they are, and their parts in order."""
+    """Returns the declarations of the headers by name: what they are, and their parts in order."""
     spec = importlib.util.spec_from_file_location("make_abi", TOP / "scripts" / "make-abi.py")
     make_abi = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(make_abi)
@@ -46,8 +46,8 @@ def committed():
 
 def write(version, kinds):
     """Writes kvik.api."""
-    lines = ["# kvik.api - the declarations of include/kvik.h in the version that the line after these names, which make api wrote.",
-             "# make check compares the header of today with them; scripts/check-api.py says how.", version]
+    lines = ["# kvik.api - the declarations of the public headers in the version that the line after these names, which make api wrote.",
+             "# make check compares the headers of today with them; scripts/check-api.py says how.", version]
     lines += sorted("; ".join([parts[0], name, *parts[1:]]) for name, parts in kinds.items())
     COMMITTED.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
@@ -75,7 +75,7 @@ def broken(old, new):
 
 
 def main():
-    header = (TOP / "include" / "kvik.h").read_text(encoding="utf-8")
+    header = "".join((TOP / "include" / name).read_text(encoding="utf-8") for name in ("kvik.h", "kvik_compat.h"))
     version, kinds = re.search(r'define KVIK_VERSION "([^"]+)"', header)[1], declarations(header)
     if sys.argv[1:] == ["write"]:
         write(version, kinds)

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes the ctypes declarations of the Python package from the public header.
+"""Writes the ctypes declarations of the Python package from the public headers.
 
-usage: make-abi.py include/kvik.h python/kvik/_abi.py
+usage: make-abi.py include/kvik.h include/kvik_compat.h python/kvik/_abi.py
 
-Constants, enumerations, structs, callbacks and functions of kvik.h become Python, so that the package cannot drift from
+Constants, enumerations, structs, callbacks and functions of the headers become Python, so that the package cannot drift from
 the header.  A pointer to a known struct keeps its type; a pointer to characters becomes c_char_p; every other pointer is a
 c_void_p, which takes addresses of arrays and what ctypes.byref returns.
 """
@@ -19,7 +19,7 @@ SCALARS = {
 
 
 class Header:
-    """The declarations of a header, in the order in which Python needs them."""
+    """The declarations of the headers, in the order in which Python needs them."""
 
     def __init__(self, text):
         text = re.sub(r"/\*.*?\*/", " ", text, flags=re.S)
@@ -28,8 +28,8 @@ class Header:
         self.constants, self.functions = [], []
         for name, value in re.findall(r"^#define (KVIK_[A-Z0-9_]+) +(\S.*)$", text, flags=re.M):
             self.define(name, value.strip())
+        text = re.sub(r"#ifdef __cplusplus\n.*?#endif", "", text, flags=re.S)
         text = re.sub(r"^#(?:.*\\\n)*.*$", "", text, flags=re.M)
-        text = text.replace('extern "C" {', "")
         self.sizes = {name: int(value) for name, value in self.constants if re.fullmatch(r"\d+", value)}
         for item in self.split(text):
             self.read(item)
@@ -128,7 +128,7 @@ class Header:
         return f"C.CFUNCTYPE({', '.join([self.type(result), *kinds])})"
 
     def lines(self):
-        yield '"""Declarations of libkvik, written by scripts/make-abi.py from include/kvik.h.  Do not edit."""'
+        yield '"""Declarations of libkvik, written by scripts/make-abi.py from the public headers.  Do not edit."""'
         yield "import ctypes as C"
         yield ""
         for name, value in self.constants:
@@ -153,9 +153,12 @@ class Header:
 
 
 def main():
-    source, target = sys.argv[1:]
-    with open(source, encoding="utf-8") as f:
-        header = Header(f.read())
+    *sources, target = sys.argv[1:]
+    texts = []
+    for source in sources:
+        with open(source, encoding="utf-8") as f:
+            texts.append(f.read())
+    header = Header("\n".join(texts))
     with open(target, "w", encoding="utf-8") as f:
         f.write("\n".join(header.lines()) + "\n")
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""make-man.py HEADER DIRECTORY - writes the manual pages of the library (section 3) from the public header.
+"""make-man.py HEADER... DIRECTORY - writes the manual pages of the library (section 3) from the public headers.
 
-A section of the header becomes a page: kvik_models(3) has the functions and types of "---- Models ----".  Each function
-and type gets a page of its own that points there (".so"), and kvik(3) has the opening comment of the header and the list of
-pages.  The date of the pages is that of man/kvik.1, so that the same header gives the same bytes."""
+A section of a header becomes a page: kvik_models(3) has the functions and types of "---- Models ----".  Each function
+and type gets a page of its own that points there (".so"), and kvik(3) has the opening comments of the headers and the list of
+pages.  The date of the pages is that of man/kvik.1, so that the same headers give the same bytes."""
 import pathlib
 import re
 import sys
@@ -189,11 +189,14 @@ def calls(parts):
     return names or [item.name for item in parts if item.name and item.name.startswith("kvik_")]
 
 
-def page(name, title, about, parts, date, see):
+WRITTEN = ".\\\" Written from the public headers by scripts/make\\-man.py."
+
+
+def page(name, title, about, parts, header, date, see):
     known = [item for item in parts if item.name and item.name.startswith("kvik_")]
     heads = calls(parts)
-    out = [".\\\" Written from include/kvik.h by scripts/make\\-man.py.", f".Dd {date}", f".Dt {name.upper()} 3", ".Os",
-           ".Sh NAME", " ,\n".join(f".Nm {head}" for head in heads), f".Nd {escape(title)}", ".Sh SYNOPSIS", ".In kvik.h"]
+    out = [WRITTEN, f".Dd {date}", f".Dt {name.upper()} 3", ".Os",
+           ".Sh NAME", " ,\n".join(f".Nm {head}" for head in heads), f".Nd {escape(title)}", ".Sh SYNOPSIS", f".In {header}"]
     out += [item.synopsis() for item in known if item.function]
     out += [".Sh DESCRIPTION"]
     if about:
@@ -215,44 +218,60 @@ def page(name, title, about, parts, date, see):
     return "\n".join(out) + "\n"
 
 
+class Header:
+    """A header: its opening comment and its sections, each a tuple (name of the page, title, comment, declarations)."""
+
+    def __init__(self, path, whole):
+        """whole: the text of all headers."""
+        self.name, text = path.name, path.read_text(encoding="utf-8")
+        self.title, _, self.story = plain(COMMENT.match(text)[1]).partition("\n")
+        places, self.sections = list(SECTION.finditer(text)), []
+        for i, place in enumerate(places):
+            end = places[i + 1].start() if i + 1 < len(places) else len(text)
+            word, _, title = place[1].partition(": ")
+            # A struct belongs to the section that has its fields.
+            parts = [item for item in items(text[place.end():end]) if not (item.forward() and f"struct {item.name} {{" in whole)]
+            self.sections.append(("kvik_" + word.lower(), title or word, plain(place[2]), parts))
+
+    def listing(self):
+        """The list of the pages."""
+        out = [".Bl -tag -width Ds"]
+        for name, title, _, parts in self.sections:
+            out += [f".It Xr {name} 3", escape(title) + ":", " ,\n".join(f".Fn {n}" for n in calls(parts))]
+        return out + [".El"]
+
+
 def main():
-    header, to = pathlib.Path(sys.argv[1]).read_text(encoding="utf-8"), pathlib.Path(sys.argv[2])
+    *paths, to = [pathlib.Path(name) for name in sys.argv[1:]]
     manual = pathlib.Path(__file__).resolve().parent.parent / "man" / "kvik.1"
     date = re.search(r"^\.Dd (.*)$", manual.read_text(encoding="utf-8"), re.M)[1]
-    story = plain(COMMENT.match(header)[1])
-    places = list(SECTION.finditer(header))
-    pages, links = [], {}
-    for i, place in enumerate(places):
-        end = places[i + 1].start() if i + 1 < len(places) else len(header)
-        word, _, title = place[1].partition(": ")
-        name = "kvik_" + word.lower()
-        # A struct belongs to the section that has its fields.
-        parts = [item for item in items(header[place.end():end])
-                 if not (item.forward() and f"struct {item.name} {{" in header)]
-        pages.append((name, title or word, plain(place[2]), parts))
-        for item in parts:
-            if item.name and item.name.startswith("kvik_"):
-                links.setdefault(item.name, name)
-    see = sorted([("kvik", 1), ("kvik", 3)] + [(name, 3) for name, *_ in pages], key=lambda s: (s[1], s[0]))
+    whole = "".join(path.read_text(encoding="utf-8") for path in paths)
+    headers = [Header(path, whole) for path in paths]
+    names = [name for header in headers for name, *_ in header.sections]
+    see = sorted([("kvik", 1), ("kvik", 3)] + [(name, 3) for name in names], key=lambda s: (s[1], s[0]))
     to.mkdir(parents=True, exist_ok=True)
     for old in to.glob("*.3"):
         old.unlink()
-    for name, title, about, parts in pages:
-        text = page(name, title[0].lower() + title[1:], about, parts, date, see)
-        (to / (name + ".3")).write_text(text, encoding="utf-8")
+    links = {}
+    for header in headers:
+        for name, title, about, parts in header.sections:
+            text = page(name, title[0].lower() + title[1:], about, parts, header.name, date, see)
+            (to / (name + ".3")).write_text(text, encoding="utf-8")
+            for item in parts:
+                if item.name and item.name.startswith("kvik_"):
+                    links.setdefault(item.name, name)
     for name, target in links.items():
-        if name in {known for known, *_ in pages}:
-            continue
-        (to / (name + ".3")).write_text(f".so man3/{target}.3\n", encoding="utf-8")
-    whole = [".\\\" Written from include/kvik.h by scripts/make\\-man.py.", f".Dd {date}", ".Dt KVIK 3", ".Os", ".Sh NAME",
-             ".Nm kvik", ".Nd " + escape(story.split("\n")[0].split(" - ", 1)[1].rstrip(".")), ".Sh SYNOPSIS", ".In kvik.h",
-             ".Pp", ".Dl cc program.c \\-lkvik", ".Sh DESCRIPTION", prose(story.split("\n", 1)[1].strip("\n")),
-             ".Sh SECTIONS", ".Bl -tag -width Ds"]
-    for name, title, _, parts in pages:
-        names = calls(parts)
-        whole += [f".It Xr {name} 3", escape(title) + ":", " ,\n".join(f".Fn {n}" for n in names)]
-    whole += [".El", ".Sh SEE ALSO", " ,\n".join(f".Xr {other} {number}" for other, number in see if (other, number) != ("kvik", 3))]
-    (to / "kvik.3").write_text("\n".join(whole) + "\n", encoding="utf-8")
+        if name not in names:
+            (to / (name + ".3")).write_text(f".so man3/{target}.3\n", encoding="utf-8")
+    first = headers[0]
+    lines = [WRITTEN, f".Dd {date}", ".Dt KVIK 3", ".Os", ".Sh NAME", ".Nm kvik",
+             ".Nd " + escape(first.title.split(" - ", 1)[1].rstrip(".")), ".Sh SYNOPSIS"]
+    lines += [f".In {header.name}" for header in headers]
+    lines += [".Pp", ".Dl cc program.c \\-lkvik", ".Sh DESCRIPTION", prose(first.story.strip("\n")), ".Sh SECTIONS", *first.listing()]
+    for header in headers[1:]:
+        lines += [f".Sh SECTIONS OF {header.name.upper()}", prose(header.story.strip("\n")), *header.listing()]
+    lines += [".Sh SEE ALSO", " ,\n".join(f".Xr {other} {number}" for other, number in see if (other, number) != ("kvik", 3))]
+    (to / "kvik.3").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

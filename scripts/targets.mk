@@ -4,6 +4,9 @@ PART ?= A
 MODEL ?= $$(scripts/fetch-model.sh)
 DEMO_PROMPT ?= Write one sentence about the sea.
 
+# What programs include.
+HEADERS := include/kvik.h include/kvik_compat.h
+
 .PHONY: report unit examples replay bench-peers bench-ops check-abi abi man help tidy
 # help: lists the targets
 help:
@@ -62,8 +65,8 @@ api:
 # python: the package in the source tree, which loads ./libkvik.so; PYTHONPATH=python uses it
 .PHONY: python
 python: python/kvik/_abi.py libkvik.so
-python/kvik/_abi.py: include/kvik.h scripts/make-abi.py
-	$(Q)scripts/make-abi.py include/kvik.h $@
+python/kvik/_abi.py: $(HEADERS) scripts/make-abi.py
+	$(Q)scripts/make-abi.py $(HEADERS) $@
 
 # python-reference: writes build/API-PYTHON.md from the docstrings
 .PHONY: python-reference
@@ -133,11 +136,11 @@ bench-peers: all $(B)/bench_rates
 bench-ops: $(BENCHBIN)
 	@for b in $(filter-out $(WHOLE:%=$(B)/bench_%) $(B)/bench_lengths,$(BENCHBIN)); do echo "== $$b"; $$b || exit 1; done
 
-# man: the manual pages of the library, one for each section and function of the header; needs python3
+# man: the manual pages of the library, one for each section and function of the headers; needs python3
 MAN3 := build/man/man3
 man: $(MAN3)/kvik.3
-$(MAN3)/kvik.3: include/kvik.h man/kvik.1 scripts/make-man.py
-	@if command -v python3 >/dev/null; then scripts/make-man.py include/kvik.h $(MAN3); \
+$(MAN3)/kvik.3: $(HEADERS) man/kvik.1 scripts/make-man.py
+	@if command -v python3 >/dev/null; then scripts/make-man.py $(HEADERS) $(MAN3); \
 	else echo "man: python3 is not installed, so the library has no manual pages"; fi
 
 # Some shells leave the ~ of PREFIX=~/.local as it is, and kvik.pc would name no directory.
@@ -157,7 +160,7 @@ install: all man
 	ln -sf libkvik.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libkvik.so.$(SOVERSION)
 	ln -sf libkvik.so.$(SOVERSION) $(DESTDIR)$(PREFIX)/lib/libkvik.so
 	install -m 644 libkvik.a $(DESTDIR)$(PREFIX)/lib/libkvik.a
-	install -m 644 include/kvik.h $(DESTDIR)$(PREFIX)/include/kvik.h
+	install -m 644 $(HEADERS) $(DESTDIR)$(PREFIX)/include
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' -e 's| *@URING@|$(URING:%= %)|' \
 	  -e 's|@AUDIO@ *|$(if $(AUDIO),$(shell pkg-config --libs $(AUDIO)) )|' \
 	  scripts/kvik.pc.in \

@@ -1,7 +1,7 @@
 /* layers.c - a cache without a model: the caller computes keys and values and gets back the ones
  * that attention must see.
  *     layers [ANYTHING] */
-#include <kvik.h>
+#include <kvik_compat.h>
 #include <stdio.h>
 
 enum { HEADS = 2, DIM = 8 };

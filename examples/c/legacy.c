@@ -1,7 +1,7 @@
 /* legacy.c - the cache as arrays: a prompt is computed, its keys and values are written to a safetensors file in the legacy form
  * of Transformers (layers.N.keys, layers.N.values: [batch][heads][tokens][dim]), read again, and continued.
  *     legacy MODEL [FILE] */
-#include <kvik.h>
+#include <kvik_compat.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* manual_loop.c - generation without generate(): two prompts, padded on the left as in Transformers.  Each turn appends the
  * chosen tokens, adds a column of ones to the attention mask, and advances the positions.
  *     manual_loop MODEL [PROMPT PROMPT] */
-#include <kvik.h>
+#include <kvik_compat.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* layout.c - checks at compile time what every struct that programs allocate must keep; adds no code to the library. */
 #include "base/base.h"
-#include "kvik.h"
+#include "kvik_compat.h"
 
 /* A field that is appended later must not lie in the padding of an older version, which may hold anything. */
 #define ENDS_WITH(type, field)                                                                     \

@@ -3,6 +3,7 @@
  *
  * Every public call begins with USE_LAYERS, as calls with other caches do with USE_CACHE (generate/handle.h). */
 #pragma once
+#include "compat/compat_sizes.h"
 #include "generate/handle.h"
 
 struct layer {

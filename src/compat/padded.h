@@ -1,6 +1,7 @@
 /* padded.h - the inside of a padded batch, and of the legacy form: sequences of one cache, and a mask that says which
  * columns of a rectangle are their tokens. */
 #pragma once
+#include "compat/compat_sizes.h"
 #include "generate/handle.h"
 
 struct kvik_batch {

@@ -1,7 +1,7 @@
 /* api_calls.h - every public function with arguments that work, so that tests can call all of them.
  *
  * A row of the table names a function, what it returns, what it does to the sequence of a running call, and what its
- * arguments are.  api_table_check compares the table with src/api/exports.txt and with the parameters in include/kvik.h,
+ * arguments are.  api_table_check compares the table with src/api/exports.txt and with the parameters in the public headers,
  * so a new function cannot be forgotten.
  *
  * A world holds what the arguments point to: a model with a tokenizer, a cache with a batch over the sequence `mine`, a
@@ -9,7 +9,7 @@
  * all. */
 #pragma once
 #include "base/base.h"
-#include "kvik.h"
+#include "kvik_compat.h"
 #include "testing.h"
 #include "toy_tokenizer.h"
 

@@ -1,6 +1,6 @@
 /* planes.h - what tests ask of the planes of an exported layer. */
 #pragma once
-#include "kvik.h"
+#include "kvik_compat.h"
 
 #include <stddef.h>
 

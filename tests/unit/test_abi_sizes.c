@@ -5,7 +5,7 @@
  * after the last field this library knows. The bytes behind an older struct are filled with a
  * pattern that the library may neither read nor write. */
 #include "base/base.h"
-#include "kvik.h"
+#include "kvik_compat.h"
 #include "testing.h"
 
 enum { VOCAB = 1024, BEHIND = 64, JUNK = 0xa5 };

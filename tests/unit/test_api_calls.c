@@ -72,20 +72,23 @@ static void compare(const struct api_call *c, const char *p)
 static void test_parameters(void **state)
 {
     (void)state;
-    char *header = text_of("include/kvik.h"), *p = header;
+    static const char *const headers[] = {"include/kvik.h", "include/kvik_compat.h"};
     size_t n = 0;
-    strip_comments(header);
-    while ((p = strstr(p, "\nKVIK_API "))) {
-        const char *open = strchr(++p, '('), *name = open;
-        while (name[-1] == '_' || isalnum((unsigned char)name[-1]))
-            name--;
-        const struct api_call *c = find(name, (size_t)(open - name));
-        if (!c) fail_msg("%.*s is not in tests/unit/api_calls.h", (int)(open - name), name);
-        compare(c, open);
-        n++;
+    for (size_t i = 0; i < countof(headers); i++) {
+        char *header = text_of(headers[i]), *p = header;
+        strip_comments(header);
+        while ((p = strstr(p, "\nKVIK_API "))) {
+            const char *open = strchr(++p, '('), *name = open;
+            while (name[-1] == '_' || isalnum((unsigned char)name[-1]))
+                name--;
+            const struct api_call *c = find(name, (size_t)(open - name));
+            if (!c) fail_msg("%.*s is not in tests/unit/api_calls.h", (int)(open - name), name);
+            compare(c, open);
+            n++;
+        }
+        mem_free(header);
     }
     assert_int_equal(n, countof(api_calls));
-    mem_free(header);
 }
 
 /* --- NULL. */

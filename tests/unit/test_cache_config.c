@@ -1,7 +1,7 @@
 /* test_cache_config.c - strategies as data: names and keys against the expected error message or
  * groups, without a model, and on two tiny models for settings that a model decides. */
 #include "base/base.h"
-#include "kvik.h"
+#include "kvik_compat.h"
 #include "model/preset.h"
 #include "testing.h"
 

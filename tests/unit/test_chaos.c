@@ -14,6 +14,7 @@
 #include "drawn_cache.h"
 #include "generate/handle.h"
 #include "hearing.h"
+#include "kvik_compat.h"
 
 #include <stdarg.h>
 #include <stdbool.h>

@@ -4,7 +4,7 @@
  * seen. What is still open after a close is used, and gives what it gave before. The address sanitizer finds memory that
  * is freed too early or never. */
 #include "base/base.h"
-#include "kvik.h"
+#include "kvik_compat.h"
 #include "testing.h"
 
 #include <pthread.h>

@@ -13,7 +13,7 @@
  *   info    runs as well; the result of kvik is printed beside the reason why the case is not to be met */
 #include "base/json.h"
 #include "fmt/fmt.h"
-#include "kvik.h"
+#include "kvik_compat.h"
 #include "states.h"
 
 #include <math.h>

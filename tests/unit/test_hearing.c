@@ -1,7 +1,7 @@
 /* test_hearing.c - encoder-decoder models: every golden model with an encoder, through every way of
  * decoding and every pair of strategies for the decoder's own rows and for the encoder's. */
 #include "generate/handle.h"
-#include "kvik.h"
+#include "kvik_compat.h"
 #include "models.h"
 #include "testing.h"
 

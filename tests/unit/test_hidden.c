@@ -3,7 +3,7 @@
  * its memory back.  run-tests.sh runs golden cases on it. */
 #include "../hidden/hidden.h"
 #include "dev/dev.h"
-#include "kvik.h"
+#include "kvik_compat.h"
 #include "small_store.h"
 #include "testing.h"
 

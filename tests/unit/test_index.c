@@ -2,6 +2,7 @@
  * computing it each time, for every strategy. Also: the length of prefix hits, the reason of a
  * miss, and what is evicted when. */
 #include "budgets.h"
+#include "kvik_compat.h"
 #include "model/budget.h"
 #include "testing.h"
 

@@ -2,7 +2,7 @@
  * of the original, under windows, sinks and forks. Codecs export the values they hold. Wrong rows
  * are refused and change nothing. */
 #include "base/base.h"
-#include "kvik.h"
+#include "kvik_compat.h"
 #include "planes.h"
 #include "testing.h"
 

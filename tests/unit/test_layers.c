@@ -1,6 +1,7 @@
 /* test_layers.c - models whose layers differ from each other, against an oracle without a cache.
  * The oracle recomputes every token of the text in doubles, from the definition. */
 #include "test_layers.h"
+#include "kvik_compat.h"
 
 /* --- the oracle */
 struct reach { /* window 0: everything; else the first `sinks` tokens and the last `window` */

@@ -4,7 +4,7 @@
 #include "base/base.h"
 #include "base/json.h"
 #include "kv/codec.h"
-#include "kvik.h"
+#include "kvik_compat.h"
 #include "testing.h"
 
 #include <math.h>

@@ -3,7 +3,7 @@
  * files and arrays that are wrong in every way. */
 #include "base/base.h"
 #include "fmt/fmt.h"
-#include "kvik.h"
+#include "kvik_compat.h"
 #include "testing.h"
 
 #include <math.h>

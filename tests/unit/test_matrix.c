@@ -18,7 +18,7 @@
  * that pages really leave memory; the last line counts them. */
 #include "base/json.h"
 #include "codecs.h"
-#include "kvik.h"
+#include "kvik_compat.h"
 #include "models.h"
 #include "planes.h"
 #include "share.h"

@@ -4,6 +4,7 @@
 #include "generate/beam.h"
 #include "generate/generate.h"
 #include "generate/handle.h"
+#include "kvik_compat.h"
 #include "testing.h"
 
 #include <math.h>

@@ -2,6 +2,7 @@
  * of padded batches. */
 #pragma once
 #include "budgets.h"
+#include "kvik_compat.h"
 
 #define MODELS "tests/golden/models/"
 enum { ROWS = 3, WIDE = 9, STEPS = 6, MOST = 64 };

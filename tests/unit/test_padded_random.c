@@ -5,7 +5,7 @@
  *
  *     build/test_padded_random [OPERATIONS [SEED]]     each model; default 80 and 1 */
 #include "base/base.h"
-#include "kvik.h"
+#include "kvik_compat.h"
 #include "testing.h"
 
 #define MODELS "tests/golden/models/"

@@ -3,6 +3,7 @@
  * tokens in a new sequence, however the sequence came to its tokens: decoded across the threshold,
  * in turns, cropped, forked, or rolled back after a failure. The golden model changes at 33 tokens. */
 #include "budgets.h"
+#include "kvik_compat.h"
 
 #define MODEL "tests/golden/models/phi3"
 enum { LONGEST = 96 };

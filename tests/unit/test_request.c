@@ -1,6 +1,7 @@
 /* test_request.c - requests that start, join, pause, leave and end early next to each other. Each gives,
  * bit for bit, the ids, scores and logits that kvik_generate gives for it alone, for every
  * combination of ways of decoding. */
+#include "kvik_compat.h"
 #include "requests.h"
 
 #include <unistd.h>

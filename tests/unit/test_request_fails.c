@@ -1,5 +1,6 @@
 /* test_request_fails.c - requests that a callback, a budget, a limit, a wrong call or missing memory ends: only that
  * request fails, and the others give what they give alone. */
+#include "kvik_compat.h"
 #include "requests.h"
 
 /* --- Failing. */

@@ -4,6 +4,7 @@
 #include "base/base.h"
 #include "base/file.h"
 #include "hearing.h"
+#include "kvik_compat.h"
 #include "testing.h"
 
 #include <dirent.h>

@@ -4,7 +4,7 @@
  * source knows the answer and is wrong at random on purpose. */
 #include "generate/draft.h"
 #include "generate/handle.h"
-#include "kvik.h"
+#include "kvik_compat.h"
 #include "planes.h"
 #include "share.h"
 #include "testing.h"

@@ -3,7 +3,7 @@
  * survive export, import, save and load. The results are bit-identical to those of a fresh
  * sequence. */
 #include "generate/handle.h"
-#include "kvik.h"
+#include "kvik_compat.h"
 #include "planes.h"
 #include "testing.h"
 

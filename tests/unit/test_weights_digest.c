@@ -5,7 +5,7 @@
 #include "cache_folder.h"
 #include "fmt/fmt.h"
 #include "generate/handle.h"
-#include "kvik.h"
+#include "kvik_compat.h"
 #include "model/weights_digest.h"
 #include "session/session_file.h"
 #include "testing.h"
