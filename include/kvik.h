@@ -1124,7 +1124,7 @@ KVIK_API int kvik_request_start(kvik_cache *c, const kvik_generation *g, const k
  * short, the requests take their part of the step one by one in the order given.  Those whose part
  * does not fit fail and give their memory to those after them.
  *
- * A callback cannot step, end or free requests that take part in the step (KVIK_BUSY). */
+ * A callback cannot step or end requests that take part in the step (KVIK_BUSY). */
 KVIK_API int kvik_request_step(kvik_request *const *request, uint32_t n);
 /* Returns the state of a request. */
 KVIK_API enum kvik_state kvik_request_state(const kvik_request *r);
@@ -1153,9 +1153,10 @@ KVIK_API void kvik_request_resume(kvik_request *r);
  * The end may compute, so a callback that cannot append to the cache (kvik_on_progress, drafts) cannot
  * end a request that has chosen a token: KVIK_BUSY, and it can be ended later. */
 KVIK_API int kvik_request_end(kvik_request *r, kvik_result **out);
-/* Frees a request in any state.  A request that was not ended leaves your sequences as
- * they were before it started. */
-KVIK_API int kvik_request_free(kvik_request *r);
+/* Frees a request in any state.  A request that was not ended leaves your sequences as they were before it started.
+ * What a call still uses, of this thread or another, is freed when that call returns: a callback may free its own
+ * request, which ends with this step. */
+KVIK_API void kvik_request_free(kvik_request *r);
 
 #ifdef __cplusplus
 }

@@ -1,13 +1,17 @@
 /* request.c - requests: generations that are started, advanced beside each other, paused and ended by the caller.
  *
  * A request owns copies of its configuration and prompts, so that a caller can free them as soon as the request has
- * started.  The driver of the cache (generate/driver.c) does everything else. */
+ * started.  The driver of the cache (generate/driver.c) does everything else.  A request is counted: each call with it holds
+ * it, so one that is freed meanwhile, by a callback or another thread, lives until that call returns. */
 #include "generate/generate.h"
 #include "generate/handle.h"
 #include "generate/prompts.h"
 
+#include <string.h>
+
 struct kvik_request {
-    struct refs refs;       /* one: that of the caller */
+    struct refs refs;
+    struct late_close close;
     kvik_cache *c;          /* held, as is hooks.assistant_model */
     kvik_generation g;      /* owned copy */
     struct prompts prompts; /* owned copies */
@@ -16,17 +20,51 @@ struct kvik_request {
     struct run *run;
 };
 struct request_use { /* of one call; held.  NULL: not in use */
+    kvik_request *request;
     kvik_cache *cache, *assistant;
 };
+enum { FEW = 32 }; /* requests of a step that need no memory */
+
+static kvik_cache *assistant_of(const struct kvik_request *q)
+{
+    return q->assist.assistant ? q->hooks.assistant_model : NULL;
+}
 
 static void done(struct kvik_request *q)
 {
     prompts_end(&q->prompts);
     gen_done(&q->g);
-    if (q->assist.assistant) cache_drop(q->hooks.assistant_model);
+    cache_drop(assistant_of(q));
     cache_drop(q->c);
-    refs_close(&q->refs);
     mem_free(q);
+}
+
+/* Ends a request that nobody holds, under the guards of both its caches.  If another thread is in a call with one of
+ * them, that call does it when it returns. */
+static void end_late(struct late_close *self)
+{
+    kvik_request *q = (kvik_request *)((char *)self - offsetof(struct kvik_request, close));
+    kvik_cache *c = NULL, *assistant = NULL;
+    if (!cache_try(q->c, &c)) {
+        cache_close_late(q->c, self);
+        return;
+    }
+    if (assistant_of(q) && !cache_try(assistant_of(q), &assistant)) {
+        cache_leave(&c);
+        cache_close_late(assistant_of(q), self);
+        return;
+    }
+    run_free(q->run);
+    done(q);
+    cache_leave(&assistant);
+    cache_leave(&c);
+}
+
+static void request_drop(struct kvik_request *q)
+{
+    if (!refs_drop(&q->refs)) return;
+    q->close.run = end_late;
+    end_late(&q->close);
 }
 
 static int take(struct kvik_request *q, const kvik_generation *g, const kvik_prompt *prompt,
@@ -84,14 +122,9 @@ KVIK_API int kvik_request_start(kvik_cache *c, const kvik_generation *g, const k
     return 0;
 }
 
-/* What a call with a request uses: its cache, and that of its assistant model. */
-static struct request_use use_of(const struct kvik_request *q)
-{
-    return (struct request_use){q->c, q->assist.assistant ? q->hooks.assistant_model : NULL};
-}
-
 static void leave(struct request_use *use)
 {
+    if (use->request) request_drop(use->request);
     cache_leave(&use->assistant);
     cache_leave(&use->cache);
 }
@@ -101,14 +134,16 @@ static int enter(const struct kvik_request *q, struct request_use *use)
 {
     if (!q) return ERR(ARG, "the request is NULL");
     TRY(refs_check(&q->refs, "request"));
-    const struct request_use all = use_of(q);
-    TRY(cache_use(all.cache, &use->cache));
-    int e = all.assistant ? cache_use(all.assistant, &use->assistant) : 0;
+    TRY(cache_use(q->c, &use->cache));
+    int e = assistant_of(q) ? cache_use(assistant_of(q), &use->assistant) : 0;
     if (e < 0) {
         cache_leave(&use->cache);
         use->cache = NULL;
+        return e;
     }
-    return e;
+    use->request = (kvik_request *)(uintptr_t)q;
+    refs_take(&use->request->refs);
+    return 0;
 }
 
 static int step(kvik_request *const *request, uint32_t n)
@@ -120,26 +155,30 @@ static int step(kvik_request *const *request, uint32_t n)
         TRY(driver_add(d, &b, request[i]->run));
     TRY(driver_step(d, &b));
     for (uint32_t i = 0; i < n; i++)
-        running += run_state(request[i]->run) == RUN_ACTIVE;
+        running += refs_is_open(&request[i]->refs) && run_state(request[i]->run) == RUN_ACTIVE;
     return running;
 }
 
 KVIK_API int kvik_request_step(kvik_request *const *request, uint32_t n)
 {
-    struct request_use use = {0};
+    kvik_request *few[FEW],
+        **all = few; /* a callback may free requests, and change the array of the caller */
     uint32_t k = 0;
     int e = 0;
     if (!n) return 0;
     if (!request || n > INT32_MAX) return ERR(ARG, "an array of requests is needed");
     for (uint32_t i = 0; i < n; i++)
         if (!request[i]) return ERR(ARG, "request %u is NULL", i);
-    while (k < n && (e = enter(request[k], &use)) >= 0)
+    if (n > FEW && !(all = mem_array(n, sizeof(kvik_request *)))) return ERR_NOMEM;
+    memcpy(all, request, n * sizeof(kvik_request *));
+    for (struct request_use use = {0}; k < n && (e = enter(all[k], &use)) >= 0;)
         k++;
-    if (e >= 0) e = step(request, n);
-    while (k-- > 0) { /* a callback cannot free a request that takes part */
-        use = use_of(request[k]);
+    if (e >= 0) e = step(all, n);
+    while (k-- > 0) {
+        struct request_use use = {all[k], all[k]->c, assistant_of(all[k])};
         leave(&use);
     }
+    if (all != few) mem_free(all);
     return e;
 }
 
@@ -213,13 +252,8 @@ KVIK_API int kvik_request_end(kvik_request *q, kvik_result **out)
     return 0;
 }
 
-KVIK_API int kvik_request_free(kvik_request *q)
+KVIK_API void kvik_request_free(kvik_request *q)
 {
-    if (!q) return 0;
-    TRY(refs_check(&q->refs, "request"));
-    if (guard_foreign(&q->c->guard)) return 0; /* the parent frees it */
-    USE_REQUEST(q);
-    TRY(run_free(q->run));
-    done(q);
-    return 0;
+    if (!q || !refs_is_open(&q->refs) || guard_foreign(&q->c->guard)) return;
+    if (refs_close(&q->refs)) request_drop(q);
 }

@@ -41,7 +41,7 @@ void driver_close(struct driver *d)
 {
     if (!d) return;
     while (d->first)
-        (void)run_free(d->first);
+        run_free(d->first);
     mem_free(d->job);
     mem_free(d->run);
     mem_free(d->logits);
@@ -507,18 +507,15 @@ int run_finish(struct run *r, kvik_result **out)
 {
     if (r->stepping)
         return ERR(BUSY, "a callback cannot end a request that takes part in the step or is ended");
-    r->stepping = true; /* the last texts go to on_token, which may not end or free the request */
+    r->stepping = true; /* the last texts go to on_token, which may not end the request */
     int e = end_active(r, out);
     r->stepping = false;
     return e;
 }
 
-int run_free(struct run *r)
+void run_free(struct run *r)
 {
-    if (!r) return 0;
-    if (r->stepping)
-        return ERR(BUSY,
-                   "a callback cannot free a request that takes part in the step or is ended");
+    if (!r) return;
     struct driver *d = r->driver;
     struct run **at = &d->first;
     while (*at != r)
@@ -527,11 +524,10 @@ int run_free(struct run *r)
     d->n_runs--;
     release(r, true);
     mem_free(r);
-    if (d->first) return 0;
+    if (d->first) return;
     mem_free(d->logits);
     d->logits = NULL;
     d->rows = 0;
-    return 0;
 }
 
 int gen_run(struct driver *d, const struct gen_call *call, kvik_result **out)
@@ -545,6 +541,6 @@ int gen_run(struct driver *d, const struct gen_call *call, kvik_result **out)
         if (e >= 0) e = driver_step(d, &b);
     }
     if (e >= 0) e = run_finish(r, out);
-    (void)run_free(r);
+    run_free(r);
     return e;
 }

@@ -68,7 +68,8 @@ void run_pause(struct run *r, bool paused);
  * become what they were.  Call it once; ERR_BUSY inside a callback of a step in which the run takes part, and, if the run
  * has chosen a token, inside any callback that a step of the model calls. */
 int run_finish(struct run *r, kvik_result **out);
-int run_free(struct run *r); /* NULL: nothing.  ERR_BUSY as of run_finish */
+void run_free(
+    struct run *r); /* NULL: nothing.  Not while the run takes part in a step or is ended */
 
 /* All of it: starts a run, advances it until it is over, builds the result. */
 int gen_run(struct driver *d, const struct gen_call *call, kvik_result **out);

@@ -33,6 +33,13 @@ int cache_use(kvik_cache *c, kvik_cache **used)
     return 0;
 }
 
+bool cache_try(kvik_cache *c, kvik_cache **used)
+{
+    if (!guard_try(&c->guard)) return false;
+    *used = cache_hold(c);
+    return true;
+}
+
 /* Runs the closes that wait, unless another thread is in a call: that call then does so when it returns. */
 static void run_late(kvik_cache *c)
 {

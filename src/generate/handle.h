@@ -73,6 +73,8 @@ void cache_drop(kvik_cache *c);
 int cache_enter(const kvik_cache *c, kvik_cache **used);
 /* The same for a handle that the caller holds: the program may have closed its own. */
 int cache_use(kvik_cache *c, kvik_cache **used);
+/* As cache_use, without an error text: false where that is an error. */
+bool cache_try(kvik_cache *c, kvik_cache **used);
 void cache_leave(kvik_cache **used); /* *used NULL: nothing */
 /* Uses a cache until the end of the block; returns the error from a function that gives an int, or `refused`. */
 #define USE_CACHE_OR(c, refused)                                                                   \

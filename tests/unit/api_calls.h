@@ -250,7 +250,7 @@ static const struct api_call api_calls[] = {
     CALL(kvik_prefix_save, R_INT, D_READS, A_CACHE, A_DIR, A_SEQ, A_0),
     CALL(kvik_request_end, R_INT, D_ADDS, A_REQUEST, A_OUT_RESULT),
     CALL(kvik_request_error, R_INT, D_READS, A_REQUEST, CAN(A_OUT_BORROWED)),
-    CALL(kvik_request_free, R_INT, D_CLOSES, A_REQUEST),
+    CALL(kvik_request_free, R_VOID, D_CLOSES, A_REQUEST),
     CALL(kvik_request_pause, R_VOID, D_ADDS, A_REQUEST),
     CALL(kvik_request_progress, R_INT, D_READS, A_REQUEST, A_PROGRESS),
     CALL(kvik_request_resume, R_VOID, D_ADDS, A_REQUEST),

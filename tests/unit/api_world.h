@@ -147,7 +147,7 @@ static inline void api_close(struct api_world *w)
 {
     kvik_sampler_close(w->sampler);
     kvik_decoder_close(w->decoder);
-    api_need(kvik_request_free(w->request));
+    kvik_request_free(w->request);
     kvik_batch_close(w->batch);
     kvik_layers_close(w->layers);
     kvik_cache_close(w->cache);
@@ -336,7 +336,7 @@ static inline void api_release(struct api_world *w, const struct api_call *c)
             kvik_batch_close(p);
             break;
         case A_OUT_REQUEST:
-            (void)kvik_request_free(p);
+            kvik_request_free(p);
             break;
         case A_OUT_RESULT:
             kvik_result_free(p);

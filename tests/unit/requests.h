@@ -126,7 +126,7 @@ static inline void end(struct asked *a)
     if (kvik_request_end(a->request, &r) < 0) fail_msg("%s: %s", a->way->name, kvik_last_error());
     same(a, r);
     kvik_result_free(r);
-    assert_int_equal(kvik_request_free(a->request), 0);
+    kvik_request_free(a->request);
     a->request = NULL;
 }
 

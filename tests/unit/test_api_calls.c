@@ -174,11 +174,10 @@ static void close_one(struct intruder *t, uintptr_t v[ARGS])
                 : takes(c, A_REQUEST) ? (void **)&w->request
                                       : (void **)&w->model;
     int64_t code = api_code(c, api_invoke(c, v));
-    bool running = at == (void **)&w->request && t->way == W_REQUEST;
-    if (code != (running ? KVIK_BUSY : 0))
+    if (code)
         fail_msg("%s in %s of %s: %lld", c->name, hook_name[t->hook], way_name[t->way],
                  (long long)code);
-    if (!code) *at = NULL;
+    *at = NULL;
 }
 
 static void call_one(struct intruder *t, const struct api_call *c)
@@ -243,14 +242,19 @@ static bool on_pulse(void *ctx)
     return true;
 }
 
+/* Returns NULL if the callback, or the second thread, has freed the request. */
 static kvik_result *run_request(struct api_world *w, const kvik_hooks *hooks)
 {
     kvik_result *r;
-    api_need(kvik_request_free(w->request));
+    kvik_request_free(w->request);
     api_need(kvik_request_start(w->cache, &w->g, &w->prompt, 1, hooks, &w->request));
     for (int left = 1; left > 0;) {
         left = kvik_request_step(&w->request, 1);
         api_need(left);
+        if (!w->request) {
+            assert_int_equal(left, 0);
+            return NULL;
+        }
         if (kvik_request_state(w->request) == KVIK_PAUSED) { /* by the callback */
             kvik_request_resume(w->request);
             left = 1;
@@ -309,7 +313,7 @@ static void check_run(struct intruder *t, const kvik_cache_config *config)
     if (!t->calls && !t->closes && !t->instead) {
         kvik_result_free(want[t->way]);
         want[t->way] = r;
-    } else {
+    } else if (r) {
         const kvik_row *a = r->row[0], *b = want[t->way]->row[0];
         assert_int_equal(a->n, b->n);
         assert_memory_equal(a->ids, b->ids, a->n * sizeof *a->ids);
@@ -412,10 +416,11 @@ static void *second_thread(void *world)
             check_works(world, c, "in a second thread");
     }
     struct api_world *w = world;
-    assert_int_equal(kvik_request_free(w->request), KVIK_BUSY);
-    kvik_batch_close(w->batch); /* takes effect when the call has returned */
+    kvik_request_free(w->request); /* these take effect when the call has returned */
+    kvik_batch_close(w->batch);
     kvik_cache_close(w->cache);
     kvik_model_close(w->model);
+    w->request = NULL;
     w->batch = NULL;
     w->cache = NULL;
     w->model = NULL;
@@ -438,7 +443,7 @@ static void test_second_thread(void **state)
         check_run(&t, &plain_config);
         t.instead = start_second;
         check_run(&t, &plain_config);
-        assert_true(t.asked > 1);
+        assert_true(t.asked > 1 || way == W_REQUEST); /* the request is freed by then */
     }
 }
 

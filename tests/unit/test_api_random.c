@@ -486,7 +486,7 @@ static void close_handle(int kind, void *p)
         kvik_batch_close(p);
         break;
     case A_REQUEST:
-        api_need(kvik_request_free(p));
+        kvik_request_free(p);
         break;
     case A_DECODER:
         kvik_decoder_close(p);

@@ -126,7 +126,7 @@ static void close_thing(struct world *w, enum thing t, bool finish)
         break;
     default:
         if (finish) finish_request(w->request);
-        need(kvik_request_free(w->request));
+        kvik_request_free(w->request);
     }
 }
 
@@ -211,7 +211,7 @@ static int run_request(const struct closer *c, const kvik_generation *g, const k
     while (need(kvik_request_step(&q, 1)) > 0) {
     }
     int e = kvik_request_end(q, out);
-    need(kvik_request_free(q));
+    kvik_request_free(q);
     return e;
 }
 
@@ -272,7 +272,7 @@ static void test_batch_of_request(void **state)
         }
         use_batch(copy);
         if (i & 2) finish_request(q);
-        need(kvik_request_free(q));
+        kvik_request_free(q);
         if (!(i & 4)) {
             uint64_t left = COLUMNS + ((i & 10) == 10 ? countof(want_ids) - 1 : 0);
             need(kvik_cache_usage(w.cache, &usage));
@@ -382,7 +382,7 @@ static void test_shared_model(void **state)
     kvik_cache_close(NULL);
     kvik_model_close(NULL);
     kvik_batch_close(NULL);
-    assert_int_equal(kvik_request_free(NULL), 0);
+    kvik_request_free(NULL);
 }
 
 int main(void)

@@ -92,7 +92,7 @@ static kvik_result *by_request(kvik_cache *c, const kvik_generation *g, kvik_pro
     while (kvik_request_step(&q, 1) > 0)
         ;
     assert_int_equal(kvik_request_end(q, &r), 0);
-    assert_int_equal(kvik_request_free(q), 0);
+    kvik_request_free(q);
     return r;
 }
 
@@ -405,7 +405,7 @@ static void test_no_memory(void **state)
             while (kvik_request_step(&q, 1) > 0)
                 ;
             assert_int_equal(kvik_request_end(q, &got), 0);
-            assert_int_equal(kvik_request_free(q), 0);
+            kvik_request_free(q);
         }
         assert_in_range(failures, 5, 500);
         same_result(want, got, 0);

@@ -168,7 +168,7 @@ static void line_open(struct line *l, const char *json)
 static void line_close(struct line *l)
 {
     for (uint32_t i = 0; i < l->n; i++)
-        assert_int_equal(kvik_request_free(l->r[i]), 0);
+        kvik_request_free(l->r[i]);
     kvik_generation_done(&l->g);
     stage_close(&l->s);
 }
@@ -234,7 +234,7 @@ static void turns(void **state)
     assert_true(l.tokens[2] && !l.tokens[0] && !l.tokens[1]);
     for (uint32_t i = 0; !l.tokens[1]; i++) { /* another prompt comes in every step */
         assert_in_range(i, 0, 12);
-        if (i) assert_int_equal(kvik_request_free(l.r[3]), 0);
+        if (i) kvik_request_free(l.r[3]);
         line_join(&l, 3, 30 + (int32_t)i, TEXT);
         line_step(&l);
     }
@@ -362,7 +362,7 @@ static void early(void **state)
             if (!chosen) assert_int_equal(kvik_cache_length(s.c, held), 0);
             if (was == KVIK_OVER) same(a, r);
             kvik_result_free(r);
-            assert_int_equal(kvik_request_free(a->request), 0);
+            kvik_request_free(a->request);
             finish(&other, 1);
             end(other);
             assert_int_equal(kvik_cache_drop(s.c, held), 0);
@@ -388,7 +388,7 @@ static void freed(void **state)
                 assert_in_range(kvik_request_step(both, 2), 0, 2);
             }
             if (after % 2) kvik_request_pause(a->request);
-            assert_int_equal(kvik_request_free(a->request), 0);
+            kvik_request_free(a->request);
             finish(&other, 1);
             end(other);
             kvik_usage u = {.size = sizeof u};
@@ -397,7 +397,7 @@ static void freed(void **state)
         }
         stage_close(&s);
     }
-    assert_int_equal(kvik_request_free(NULL), 0);
+    kvik_request_free(NULL);
 }
 
 /* --- Callbacks. */
@@ -409,7 +409,6 @@ static bool meddle(void *ctx, uint32_t row, int32_t id, const char *text)
     (void)row, (void)id, (void)text;
     assert_int_equal(kvik_request_step(t->self, 1), KVIK_BUSY);
     assert_int_equal(kvik_request_end(*t->self, &r), KVIK_BUSY);
-    assert_int_equal(kvik_request_free(*t->self), KVIK_BUSY);
     assert_null(r);
     t->left++;
     return true;
@@ -459,7 +458,6 @@ static bool ends_itself(void *ctx, uint32_t row, int32_t id, const char *text)
         return true;
     }
     assert_int_equal(kvik_request_end(*t->self, &r), KVIK_BUSY);
-    assert_int_equal(kvik_request_free(*t->self), KVIK_BUSY);
     t->left = 2;
     return true;
 }
@@ -479,8 +477,91 @@ static void ended_early(void **state)
     assert_int_equal(kvik_request_end(a->request, &r), 0);
     assert_int_equal(t.left, 2);
     kvik_result_free(r);
-    assert_int_equal(kvik_request_free(a->request), 0);
+    kvik_request_free(a->request);
     a->request = NULL;
+    stage_close(&s);
+}
+
+static bool frees_itself(struct trap *t)
+{
+    if (t->self && t->left++ == 1) {
+        kvik_request_free(*t->self);
+        *t->self = NULL;
+        t->self = NULL;
+    }
+    return true;
+}
+
+static bool frees_by_token(void *ctx, uint32_t row, int32_t id, const char *text)
+{
+    (void)row, (void)id, (void)text;
+    return frees_itself(ctx);
+}
+
+static bool frees_by_progress(void *ctx, uint64_t done, uint64_t total)
+{
+    (void)done, (void)total;
+    return frees_itself(ctx);
+}
+
+/* A callback frees its own request, by a token or where a step of the model is open.  The request is gone when the step
+ * returns, and the other one goes on. */
+static void freed_by_itself(void **state)
+{
+    (void)state;
+    for (uint32_t way = 0; way < countof(ways); way++) {
+        struct stage s;
+        stage_open(&s, (kvik_cache_config){.max_sequences = 24});
+        struct asked *a = ask(&s, way, 8), *other = ask(&s, way == 11 ? 0 : 11, 16);
+        kvik_request *both[] = {NULL, NULL};
+        struct trap t = {.self = &both[0], .c = s.c};
+        bool token = way % 2 && !strstr(ways[way].json, "num_beams");
+        a->hooks.on_token = token ? frees_by_token : NULL;
+        a->hooks.on_progress = token ? NULL : frees_by_progress;
+        a->hooks.ctx = &t;
+        start(a, s.c);
+        start(other, s.c);
+        both[0] = a->request;
+        both[1] = other->request;
+        for (int left = 2; both[0] && left;)
+            assert_in_range(left = kvik_request_step(both, 2), 0, 2);
+        assert_null(both[0]);
+        kvik_usage u = {.size = sizeof u};
+        finish(&other, 1);
+        end(other);
+        kvik_cache_usage(s.c, &u);
+        assert_int_equal(u.tokens, 0);
+        stage_close(&s);
+    }
+}
+
+/* The callback of a last text frees the request that is being ended, which still gives its result. */
+static bool frees_at_the_end(void *ctx, uint32_t row, int32_t id, const char *text)
+{
+    struct trap *t = ctx;
+    (void)row, (void)text;
+    t->left += id >= 0;
+    if (id < 0 && t->self) kvik_request_free(*t->self);
+    if (id < 0) t->self = NULL;
+    return true;
+}
+
+static void freed_when_ended(void **state)
+{
+    (void)state;
+    struct stage s;
+    stage_open(&s, (kvik_cache_config){.max_sequences = 8});
+    struct asked *a = ask(&s, 0, 8);
+    struct trap t = {.self = &a->request, .c = s.c};
+    kvik_result *r;
+    a->hooks = (kvik_hooks){.size = sizeof(kvik_hooks), .on_token = frees_at_the_end, .ctx = &t};
+    start(a, s.c);
+    while (t.left == 0)
+        assert_int_equal(kvik_request_step(&a->request, 1), 1);
+    assert_int_equal(kvik_request_end(a->request, &r), 0);
+    assert_null(t.self);
+    assert_true(r->row[0]->n > r->row[0]->n_prompt);
+    kvik_result_free(r);
     stage_close(&s);
 }
 
@@ -553,7 +634,7 @@ static void ended_by_another(void **state)
             assert_int_equal(kvik_cache_drop(s.c, r->row[i]->seq), 0);
         }
         kvik_result_free(r);
-        assert_int_equal(kvik_request_free(a->request), 0);
+        kvik_request_free(a->request);
         stage_close(&s);
     }
 }
@@ -604,8 +685,8 @@ static void paused_then_ended(void **state)
             assert_int_equal(kvik_cache_drop(s.c, r->row[k]->seq), 0);
         }
         kvik_result_free(r);
-        assert_int_equal(kvik_request_free(a->request), 0);
-        assert_int_equal(kvik_request_free(other->request), 0);
+        kvik_request_free(a->request);
+        kvik_request_free(other->request);
         stage_close(&s);
     }
 }
@@ -639,8 +720,8 @@ static void paused_when_decided(void **state)
     assert_true(r->new_tokens > 0);
     assert_int_equal(r->logit_steps, r->new_tokens);
     kvik_result_free(r);
-    assert_int_equal(kvik_request_free(a->request), 0);
-    assert_int_equal(kvik_request_free(first->request), 0);
+    kvik_request_free(a->request);
+    kvik_request_free(first->request);
     stage_close(&s);
 }
 
@@ -733,6 +814,8 @@ int main(void)
         cmocka_unit_test(early),
         cmocka_unit_test(freed),
         cmocka_unit_test(callbacks),
+        cmocka_unit_test(freed_by_itself),
+        cmocka_unit_test(freed_when_ended),
         cmocka_unit_test(ended_early),
         cmocka_unit_test(ended_by_another),
         cmocka_unit_test(paused_then_ended),

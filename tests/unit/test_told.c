@@ -263,7 +263,7 @@ static void progress(void **state)
         assert_int_equal(p.new_tokens, beams ? longest : r->new_tokens);
         assert_int_equal(p.prefills, 0);
         kvik_result_free(r);
-        assert_int_equal(kvik_request_free(a->request), 0);
+        kvik_request_free(a->request);
         stage_close(&s);
     }
 }
