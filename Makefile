@@ -13,8 +13,10 @@ OBJCOPY ?= objcopy
 URING := $(shell pkg-config --exists liburing 2>/dev/null && echo liburing)
 # libsndfile and libsoxr read recordings. Without one of them (or with AUDIO= ) kvik transcribe says what is missing.
 AUDIO := $(shell pkg-config --exists sndfile soxr zlib 2>/dev/null && echo sndfile soxr zlib)
+# libevent speaks HTTP. Without it (or with SERVE= ) kvik serve says what is missing.
+SERVE := $(shell pkg-config --exists libevent 2>/dev/null && echo libevent)
 PKGS := jansson libpcre2-8 libutf8proc nettle $(URING) $(AUDIO)
-PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) 2>/dev/null) $(if $(URING),-DKVIK_URING) $(if $(AUDIO),-DKVIK_AUDIO)
+PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) 2>/dev/null) $(if $(URING),-DKVIK_URING) $(if $(AUDIO),-DKVIK_AUDIO) $(if $(SERVE),-DKVIK_SERVE)
 PKG_LIBS := $(shell pkg-config --libs $(PKGS) 2>/dev/null || echo -ljansson -lpcre2-8 -lutf8proc -lnettle)
 WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wundef
 ifdef CI
@@ -49,8 +51,8 @@ ALLFLAGS = $(BASEFLAGS) $(OPT) $(WARN) $(CFLAGS) -MMD -MP
 # libunistring has no pkg-config file.
 LDLIBS := $(PKG_LIBS) -lunistring -lm -pthread
 
-LIBSRC := $(filter-out src/cli/%,$(wildcard src/*/*.c src/*/*/*.c))
-CLISRC := $(wildcard src/cli/*.c)
+CLISRC := $(wildcard src/cli/*.c $(if $(SERVE),src/serve/*.c))
+LIBSRC := $(filter-out src/cli/% src/serve/%,$(wildcard src/*/*.c src/*/*/*.c))
 LIBOBJ := $(LIBSRC:%.c=$(B)/%.o)
 CLIOBJ := $(CLISRC:%.c=$(B)/%.o)
 TESTSRC := $(wildcard tests/unit/test_*.c)
@@ -82,7 +84,7 @@ kvik: $(B)/kvik
 # The command shares the lowest floor (base) with the library, so it links the object with all names.
 $(B)/kvik: $(CLIOBJ) $(B)/kvik.o $(B)/objects
 	@echo "  LD    $@"
-	$(Q)$(CC) $(OPT) -pie $(HARDEN_LD) $(LDFLAGS) -o $@ $(CLIOBJ) $(B)/kvik.o $(LDLIBS) -ledit
+	$(Q)$(CC) $(OPT) -pie $(HARDEN_LD) $(LDFLAGS) -o $@ $(CLIOBJ) $(B)/kvik.o $(LDLIBS) -ledit $(if $(SERVE),-levent)
 
 # This list changes when a source file comes or goes, and what is linked from all files is linked again.
 $(B)/objects: objects

@@ -45,7 +45,8 @@ BEGIN {
     may["compat"] = " base fmt kv model generate kvik.h kvik_compat.h "
     may["speech"] = " base tok audio kv model generate kvik.h "
     may["api"] = " base fmt tok dev kv model chat generate session compat kvik.h kvik_compat.h "
-    may["cli"] = " base kvik.h "
+    may["serve"] = " base kvik.h "
+    may["cli"] = " base serve kvik.h "
 }
 /^[ \t]*#[ \t]*include[ \t]*"/ {
     split(FILENAME, part, "/")

@@ -51,36 +51,36 @@ static int read_beside(const char *model, json_t **out)
 }
 
 /* Writes the options that come with a GGUF file; *out stays NULL if there are none. */
-static int values_of_gguf(struct chat *c, json_t **out)
+static int values_of_gguf(const kvik_model *m, json_t **out, const char **source)
 {
     char *text = NULL;
     json_t *o = NULL;
-    TRY(kvik_model_describe(c->s.model, &text));
+    TRY(kvik_model_describe(m, &text));
     int e = json_parse(text, strlen(text), "the description", &o);
     kvik_free(text);
     if (e < 0) return e;
     json_t *found = json_object_get(o, "sampling");
     const char *path = json_string_value(json_object_get(o, "path"));
     if (path) e = read_beside(path, out);
-    c->source = "values of the .chat.json file beside the model";
+    *source = "values of the .chat.json file beside the model";
     if (e >= 0 && !*out && json_is_object(found)) {
         *out = json_incref(found);
-        c->source = "values that the model's file recommends";
+        *source = "values that the model's file recommends";
     }
     json_decref(o);
     return e;
 }
 
-int chat_defaults(struct chat *c, bool samples, json_t **out)
+int chat_defaults(const kvik_model *m, bool samples, json_t **out, const char **source)
 {
     *out = NULL;
     if (samples) {
-        c->source = "values of the model's generation_config.json";
+        *source = "values of the model's generation_config.json";
         *out = json_object();
     } else {
-        TRY(values_of_gguf(c, out));
+        TRY(values_of_gguf(m, out, source));
         if (!*out) {
-            c->source = "kvik's values for chats";
+            *source = "kvik's values for chats";
             TRY(chosen_values(out));
         }
     }

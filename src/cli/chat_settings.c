@@ -39,8 +39,7 @@ static double value_of(const kvik_generation *g, const struct value *v)
     return v->form == WHOLE ? (double)*(const uint32_t *)at : *(const double *)at;
 }
 
-/* True if the options of the model's generation_config.json have sampling values. */
-static bool samples(const kvik_generation *own)
+bool chat_samples(const kvik_generation *own)
 {
     kvik_generation plain;
     if (kvik_generation_init(&plain, NULL) < 0) return false;
@@ -81,7 +80,7 @@ static int settle(struct chat *c, const json_t *set)
         c->source = NULL;
         if (all) json_object_set_new(all, "do_sample", json_false());
     } else if (e >= 0) {
-        e = chat_defaults(c, samples(&own), &all);
+        e = chat_defaults(c->s.model, chat_samples(&own), &all, &c->source);
     }
     kvik_generation_done(&own);
     if (all) json_object_set_new(all, "seed", json_integer((json_int_t)c->seed));

@@ -82,6 +82,8 @@ bool chat_pause_take(struct chat *c, const char **text, size_t *n);
 /* c->given holds all options; options: those of the command line alone. */
 int chat_settings_open(struct chat *c, const json_t *options);
 void chat_settings_done(struct chat *c);
+/* True if the options of a model's generation_config.json have sampling values. */
+bool chat_samples(const kvik_generation *own);
 void chat_banner(const struct chat *c,
                  const char *model);             /* prints the model and how replies are decoded */
 int chat_set(struct chat *c, const char *text);  /* "NAME VALUE", "NAME -", "" */
@@ -89,9 +91,9 @@ bool chat_fixed(const char *name);               /* an option that cannot change
 int chat_seed(struct chat *c, const char *text); /* "N", "random", "" */
 
 /* --- chat_defaults.c */
-/* Writes the options of a chat below those of the user as an object (*out; json_decref), and c->source.  samples: the
- * options of the model's generation_config.json have sampling values. */
-int chat_defaults(struct chat *c, bool samples, json_t **out);
+/* Writes the options of a chat below those of the user as an object (*out; json_decref), and in words where they come
+ * from.  samples: chat_samples of the model's own options. */
+int chat_defaults(const kvik_model *m, bool samples, json_t **out, const char **source);
 /* Writes the default of an option in words for the help, if it is another than that of kvik generate. */
 bool chat_fallback(const char *option, char out[32]);
 

@@ -1,0 +1,176 @@
+/* cmd_serve.c - kvik serve: a server for many conversations over one cache.  See serve/serve.h. */
+#include "cli/cmd_chat.h"
+#include "serve/serve.h"
+
+#include <signal.h>
+#include <string.h>
+
+struct options {
+    struct common common;
+    const char *host, *alias, *keys, *config;
+    uint32_t port, parallel, waiting;
+    uint64_t max_body;
+    bool log;
+};
+
+enum { PORT = 8080, PARALLEL = 16, WAITING = 512, BODY = 32 << 20 };
+
+static const struct arg_option table[] = {
+    {"host", ARG_TEXT, offsetof(struct options, host), "ADDRESS", NULL,
+     "address to listen at (default: 127.0.0.1, this machine alone)"},
+    {"port", ARG_UINT, offsetof(struct options, port), "N", NULL, "port to listen at; 0: any that is free (default: 8080)"},
+    {"alias", ARG_TEXT, offsetof(struct options, alias), "NAME", NULL,
+     "what the answers call the model (default: the name given, without directories and .gguf)"},
+    {"api-key-file", ARG_TEXT, offsetof(struct options, keys), "FILE", NULL,
+     "file with an API key in each line; without it everybody who reaches the port is served"},
+    {"parallel", ARG_UINT, offsetof(struct options, parallel), "N", NULL,
+     "texts that are generated at once; others wait (default: 16)"},
+    {"max-waiting", ARG_UINT, offsetof(struct options, waiting), "N", NULL,
+     "texts that may wait; more are refused with status 503 (default: 512)"},
+    {"max-body", ARG_BYTES, offsetof(struct options, max_body), "BYTES", NULL,
+     "size of a request; larger ones are refused with status 413 (default: 32M)"},
+    {"template", ARG_TEXT, offsetof(struct options, common.template), "FILE|NAME", NULL,
+     "the chat template, a Jinja file, or a built-in format: chatml, gemma, llama2, llama3, llama4, mistral, phi3, "
+     "alpaca, zephyr, vicuna, deepseek (default: the model's own, else guessed)"},
+    {"generation-config", ARG_TEXT, offsetof(struct options, config), "JSON|FILE", NULL,
+     "generation options as a JSON object, for requests that do not set them; options on the command line win over it"},
+    {"log", ARG_FLAG, offsetof(struct options, log), NULL, NULL,
+     "print a line of JSON on standard error for each request, without its text"},
+};
+
+#ifdef KVIK_SERVE
+struct hello {
+    const struct options *o;
+    const char *name;
+    double seconds;
+};
+
+static void on_ready(void *ctx, uint16_t port)
+{
+    const struct hello *h = ctx;
+    fprintf(stderr, "kvik: %s is served at http://%s:%u (ready after %.2f s); Ctrl-C ends\n", h->name,
+            h->o->host, port, now_seconds() - h->seconds);
+    fflush(stderr);
+}
+
+static void on_end(int sig)
+{
+    (void)sig;
+    serve_stop();
+}
+
+static void catch_signals(void)
+{
+    struct sigaction a = {.sa_handler = on_end, .sa_flags = SA_RESTART};
+    sigemptyset(&a.sa_mask);
+    sigaction(SIGINT, &a, NULL);
+    sigaction(SIGTERM, &a, NULL);
+    signal(SIGPIPE, SIG_IGN);
+}
+
+/* The name of a model's path as clients see it: "SmolLM2-135M-Instruct.Q4_1". */
+static void short_name(const char *path, char out[256])
+{
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    size_t from = n;
+    while (from && path[from - 1] != '/')
+        from--;
+    if (n - from > 5 && !memcmp(path + n - 5, ".gguf", 5)) n -= 5;
+    snprintf(out, 256, "%.*s", (int)MIN(n - from, 255), path + from);
+}
+
+/* The options of requests: a chat's defaults for this model, then those of the command line. */
+static int defaults(const struct session *s, const json_t *given, char **out)
+{
+    kvik_generation own;
+    json_t *all = NULL;
+    const char *source;
+    TRY(kvik_generation_init(&own, s->model));
+    int e = chat_defaults(s->model, chat_samples(&own), &all, &source);
+    kvik_generation_done(&own);
+    if (e >= 0 && json_object_update(all, (json_t *)(uintptr_t)given) < 0) e = ERR(NOMEM, "out of memory");
+    if (e >= 0) e = json_text(all, out);
+    json_decref(all);
+    return e;
+}
+
+static int serve_model(const struct options *o, const char *model, const json_t *given, double begun)
+{
+    struct session s;
+    struct hello h = {.o = o, .seconds = begun};
+    char name[256], *options = NULL;
+    int status = session_open(&s, model, &o->common, given, given);
+    if (status) return status;
+    short_name(model, name);
+    h.name = o->alias ? o->alias : name;
+    s.fewer = true;
+    status = session_cache(&s, o->parallel, session_context(&s));
+    if (status) return session_close(&s, status);
+    struct serve_options so = {.name = h.name,
+                               .model = s.model,
+                               .cache = s.cache,
+                               .host = o->host,
+                               .port = (uint16_t)o->port,
+                               .key_file = o->keys,
+                               .parallel = MIN(o->parallel, s.sequences),
+                               .max_waiting = o->waiting,
+                               .context = session_context(&s),
+                               .max_body = (size_t)o->max_body,
+                               .log = o->log,
+                               .on_ready = on_ready,
+                               .ctx = &h};
+    catch_signals();
+    int e = defaults(&s, given, &options);
+    so.defaults = options;
+    if (e >= 0) e = serve(&so);
+    mem_free(options);
+    return session_close(&s, e < 0 ? say_error(e) : 0);
+}
+#else
+static int serve_model(const struct options *o, const char *model, const json_t *given, double begun)
+{
+    (void)o, (void)model, (void)given, (void)begun;
+    return say_failed("this build has no server: install libevent-dev and build again");
+}
+#endif
+
+static int run_serve(const struct command *self, int argc, char **argv)
+{
+    struct options o = {.host = "127.0.0.1",
+                        .port = PORT,
+                        .parallel = PARALLEL,
+                        .waiting = WAITING,
+                        .max_body = BODY,
+                        .common.chats = true};
+    struct args a;
+    json_t *given = NULL;
+    double begun = now_seconds();
+    int status = args_parse(self, argc, argv, &o, &a);
+    if (status == 0 && a.n != 1)
+        status = say_usage("kvik serve takes one MODEL; kvik models lists those that are here");
+    if (status == 0 && o.port > 65535) status = say_usage("--port must be at most 65535");
+    if (status == 0 && (!o.parallel || o.parallel > 64))
+        status = say_usage("--parallel must be from 1 to 64");
+    if (status == 0) status = template_check(o.common.template);
+    if (status == 0) status = session_options(o.config, a.generation, &given);
+    if (status == 0) status = serve_model(&o, a.word[0], given, begun);
+    json_decref(given);
+    args_done(&a);
+    return MAX(status, 0);
+}
+
+const struct command command_serve = {
+    .name = "serve",
+    .usage = "MODEL [OPTION...]",
+    .summary = "serve a model to OpenAI clients, over HTTP",
+    .about =
+        "Serves a model over HTTP to clients of OpenAI's chat completions and completions.  All requests share one cache:\n"
+        "texts that begin alike share their rows, and a conversation's next turn computes only what is new.",
+    .run = run_serve,
+    .option = table,
+    .n_options = countof(table),
+    .generation = true,
+    .runs_model = true,
+};

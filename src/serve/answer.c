@@ -1,0 +1,217 @@
+/* answer.c - collects what the jobs of a request say, and has its protocol show it.  All functions but answer_open run
+ * on the thread of the scheduler. */
+#include "serve/answer.h"
+#include "base/bytes.h"
+
+#include <string.h>
+#include <time.h>
+
+enum { MOST_TEXT = 256 << 20 };
+
+static void answer_free(struct answer *a)
+{
+    for (uint32_t i = 0; a->choice && i < a->ask.choices; i++) {
+        buf_done(&a->choice[i].text);
+        buf_done(&a->choice[i].reason);
+        json_decref(a->choice[i].logprobs);
+    }
+    mem_free(a->choice);
+    ask_done(&a->ask);
+    exchange_release(a->x);
+    mem_free(a);
+}
+
+struct answer *answer_open(struct server *s, struct exchange *x, const struct protocol *p,
+                           struct ask *k)
+{
+    struct answer *a = mem_alloc(sizeof *a);
+    struct choice *c = mem_array(k->choices, sizeof *c);
+    if (!a || !c) {
+        mem_free(a);
+        mem_free(c);
+        return NULL;
+    }
+    *a = (struct answer){.server = s,
+                         .x = exchange_hold(x),
+                         .protocol = p,
+                         .ask = *k,
+                         .choice = c,
+                         .left = k->choices,
+                         .prompt_tokens = k->n,
+                         .created = (int64_t)time(NULL)};
+    *k = (struct ask){0};
+    snprintf(a->id, sizeof a->id, "%s%llx%08llx", p->prefix, (unsigned long long)s->created,
+             (unsigned long long)x->id);
+    for (uint32_t i = 0; i < a->ask.choices; i++) {
+        c[i].index = i;
+        buf_init(&c[i].text, MOST_TEXT);
+        buf_init(&c[i].reason, MOST_TEXT);
+    }
+    return a;
+}
+
+/* --- Parts of answers. */
+
+json_t *answer_text(const char *s, size_t n)
+{
+    return json_stringn(s ? s : "", s ? n : 0);
+}
+
+void answer_event(struct answer *a, const char *name, json_t *o)
+{
+    char *text = NULL;
+    struct buf b;
+    buf_init(&b, SIZE_MAX);
+    if (o && json_text(o, &text) == 0) {
+        if (name) buf_printf(&b, "event: %s\n", name);
+        buf_puts(&b, "data: ");
+        buf_puts(&b, text);
+        if (buf_puts(&b, "\n\n") == 0) exchange_send(a->x, b.data, b.len);
+    }
+    mem_free(text);
+    buf_done(&b);
+    json_decref(o);
+}
+
+json_t *answer_usage(const struct answer *a)
+{
+    return json_pack("{s:I, s:I, s:I, s:{s:I}}", "prompt_tokens", (json_int_t)a->prompt_tokens,
+                     "completion_tokens", (json_int_t)a->new_tokens, "total_tokens",
+                     (json_int_t)(a->prompt_tokens + a->new_tokens), "prompt_tokens_details",
+                     "cached_tokens", (json_int_t)a->reused);
+}
+
+json_t *answer_kvik(const struct answer *a)
+{
+    return json_pack("{s:I, s:I, s:s?, s:f, s:f, s:f}", "reused", (json_int_t)a->reused, "computed",
+                     (json_int_t)a->computed, "prefix_miss", a->reused ? NULL : a->miss,
+                     "wait_seconds", a->waited, "first_token_seconds", a->first, "seconds",
+                     a->seconds);
+}
+
+const char *answer_finish(const struct choice *c)
+{
+    if (!c->over) return NULL;
+    return c->finish == KVIK_FINISH_EOS || c->finish == KVIK_FINISH_STOP ? "stop" : "length";
+}
+
+json_t *answer_logprobs(struct choice *c)
+{
+    size_t n = json_array_size(c->logprobs);
+    if (!c->logprobs) return json_null();
+    json_t *list = json_array();
+    for (; c->told < n; c->told++)
+        json_array_append(list, json_array_get(c->logprobs, c->told));
+    return json_pack("{s:o}", "content", list);
+}
+
+/* One token with its probability.  Its bytes may be a part of a character: then `token` has U+FFFD for them. */
+static json_t *probable(const struct server *s, const kvik_logprob *p)
+{
+    char *text = NULL;
+    size_t n = 0;
+    json_t *bytes = json_array();
+    if (kvik_tokenizer_decode(s->tokenizer, &p->id, 1, false, &text, &n) < 0) n = 0;
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(bytes, json_integer((unsigned char)text[i]));
+    json_t *o = json_pack("{s:o, s:f, s:o}", "token", answer_text(text, n), "logprob",
+                          (double)p->logprob, "bytes", bytes);
+    kvik_free(text);
+    return o;
+}
+
+static void add_logprobs(const struct answer *a, struct choice *c, const kvik_logprob *token,
+                         uint32_t n)
+{
+    json_t *top = json_array(), *one = probable(a->server, token);
+    for (uint32_t i = 1; i < n; i++)
+        json_array_append_new(top, probable(a->server, &token[i]));
+    json_object_set_new(one, "top_logprobs", top);
+    if (!c->logprobs) c->logprobs = json_array();
+    json_array_append_new(c->logprobs, one);
+}
+
+/* --- What the jobs say. */
+
+static void begin(struct answer *a)
+{
+    if (a->begun) return;
+    a->begun = true;
+    exchange_begin(a->x, a->protocol->stream, a->protocol->comments);
+    if (a->protocol->begin) a->protocol->begin(a);
+}
+
+static void say(struct answer *a, struct choice *c, enum piece kind, const char *text)
+{
+    if (!*text && (!c->logprobs || json_array_size(c->logprobs) == c->told)) return;
+    buf_puts(kind == PIECE_REASONING ? &c->reason : &c->text, text);
+    if (a->ask.stream && *text) a->protocol->piece(a, c, kind, text);
+}
+
+static void on_text(struct job *j, int32_t id, const char *text, const kvik_logprob *token,
+                    uint32_t n)
+{
+    struct answer *a = j->owner;
+    struct choice *c = &a->choice[j->index];
+    if (n) add_logprobs(a, c, token, n);
+    if (id >= 0) c->new_tokens++;
+    if (a->ask.stream) begin(a);
+    say(a, c, PIECE_CONTENT, text);
+}
+
+static void add_up(struct answer *a, const struct job *j)
+{
+    a->new_tokens += a->choice[j->index].new_tokens;
+    a->computed += j->computed;
+    if (j->index == 0) {
+        a->reused = j->reused;
+        a->miss = j->miss;
+        a->waited = j->begun - a->x->begun;
+        a->first = j->first - a->x->begun;
+        a->decoding = j->ended - j->first;
+    }
+    a->seconds = j->ended - a->x->begun;
+}
+
+static void complete(struct answer *a)
+{
+    if (!a->failed && a->ask.stream) {
+        if (a->protocol->done) a->protocol->done(a);
+    } else if (!a->failed)
+        exchange_json(a->x, 200, a->protocol->whole(a));
+    if (a->begun) exchange_finish(a->x);
+    answer_free(a);
+}
+
+static void fail(struct answer *a, int code, const char *sentence)
+{
+    struct fault f = {.status = route_status(code), .sentence = sentence};
+    if (a->failed) return;
+    a->failed = true;
+    if (a->begun)
+        a->protocol->broken(a, &f);
+    else
+        exchange_json(a->x, f.status, a->protocol->error(&f));
+}
+
+static void on_over(struct job *j, const kvik_row *row, int code, const char *sentence)
+{
+    struct answer *a = j->owner;
+    struct choice *c = &a->choice[j->index];
+    if (row && j->g.num_beams > 1) { /* beams have no stream of tokens */
+        c->new_tokens = row->n - row->n_prompt;
+        if (a->ask.stream) begin(a);
+        say(a, c, PIECE_CONTENT, row->text ? row->text : "");
+    }
+    c->over = true;
+    if (row) c->finish = row->finish;
+    add_up(a, j);
+    if (!row) fail(a, code, sentence);
+    if (row && a->ask.stream && !a->failed) {
+        begin(a); /* of a text without a single token */
+        if (a->protocol->ending) a->protocol->ending(a, c);
+    }
+    if (--a->left == 0) complete(a);
+}
+
+const struct job_calls answer_calls = {.text = on_text, .over = on_over};

@@ -1,0 +1,104 @@
+/* native.c - the routes that llama-server has beside the protocols: health, properties, tokens, templates, slots. */
+#include "serve/net.h"
+#include "serve/protocol.h"
+
+#include <string.h>
+
+static int health(struct server *s, struct exchange *x)
+{
+    (void)s;
+    exchange_json(x, 200, json_pack("{s:s}", "status", "ok"));
+    return 0;
+}
+
+static int tokenize(struct server *s, struct exchange *x)
+{
+    json_t *body, *list = NULL;
+    int32_t *ids = NULL;
+    size_t n = 0;
+    bool special = false, pieces = false;
+    TRY(body_read(x, &body));
+    json_t *content = json_object_get(body, "content");
+    int e = json_is_string(content) ? 0 : ERR(ARG, "field \"content\" must be a string");
+    if (e >= 0) e = json_get_bool(body, "the request", "add_special", &special);
+    if (e >= 0) e = json_get_bool(body, "the request", "with_pieces", &pieces);
+    if (e >= 0)
+        e = kvik_tokenizer_encode(s->tokenizer, json_string_value(content),
+                                  json_string_length(content), special, &ids, &n);
+    if (e >= 0) list = json_array();
+    for (size_t i = 0; list && i < n; i++) {
+        json_t *id = json_integer(ids[i]);
+        char *piece = NULL;
+        size_t len = 0;
+        if (pieces && kvik_tokenizer_decode(s->tokenizer, &ids[i], 1, false, &piece, &len) >= 0)
+            id = json_pack("{s:o, s:o}", "id", id, "piece", answer_text(piece, len));
+        kvik_free(piece);
+        json_array_append_new(list, id);
+    }
+    kvik_free(ids);
+    json_decref(body);
+    if (e >= 0) exchange_json(x, 200, json_pack("{s:o}", "tokens", list));
+    return e;
+}
+
+static int detokenize(struct server *s, struct exchange *x)
+{
+    struct ask k;
+    json_t *body;
+    char *text = NULL;
+    size_t n = 0;
+    TRY(body_read(x, &body));
+    ask_init(&k);
+    json_t *tokens = json_object_get(body, "tokens");
+    int e = json_is_array(tokens) ? ask_prompt(&k, s, tokens) :
+                                    ERR(ARG, "field \"tokens\" must be an array of token ids");
+    if (e >= 0) e = kvik_tokenizer_decode(s->tokenizer, k.ids, k.n, false, &text, &n);
+    if (e >= 0) exchange_json(x, 200, json_pack("{s:o}", "content", answer_text(text, n)));
+    kvik_free(text);
+    ask_done(&k);
+    json_decref(body);
+    return e;
+}
+
+static int apply_template(struct server *s, struct exchange *x)
+{
+    struct ask k;
+    json_t *body;
+    char *messages = NULL, *kwargs = NULL, *text = NULL;
+    TRY(body_read(x, &body));
+    ask_init(&k);
+    int e = ask_messages(&k, json_object_get(body, "messages"));
+    if (e >= 0) e = ask_kwargs(&k, body);
+    if (e >= 0) e = json_text(k.messages, &messages);
+    if (e >= 0) e = json_text(k.kwargs, &kwargs);
+    if (e >= 0) e = kvik_chat_render(s->tokenizer, messages, kwargs, &text);
+    if (e >= 0) exchange_json(x, 200, json_pack("{s:o}", "prompt", answer_text(text, strlen(text))));
+    kvik_free(text);
+    mem_free(messages);
+    mem_free(kwargs);
+    ask_done(&k);
+    json_decref(body);
+    return e;
+}
+
+static int props(struct server *s, struct exchange *x)
+{
+    const char *template = kvik_tokenizer_template(s->tokenizer);
+    exchange_json(
+        x, 200,
+        json_pack("{s:{s:I}, s:i, s:s, s:s?, s:s, s:{s:b}}", "default_generation_settings", "n_ctx",
+                  (json_int_t)s->capacity, "total_slots", (int)s->o.parallel, "model_alias", s->o.name,
+                  "chat_template", template, "build_info", "kvik " KVIK_VERSION, "modalities", "vision", 0));
+    return 0;
+}
+
+static const struct route routes[] = {
+    {"/health", EXCHANGE_GET, true, true, &protocol_openai, health},
+    {"/v1/health", EXCHANGE_GET, true, true, &protocol_openai, health},
+    {"/ready", EXCHANGE_GET, true, true, &protocol_openai, health},
+    {"/props", EXCHANGE_GET, false, true, &protocol_openai, props},
+    {"/tokenize", EXCHANGE_POST, false, false, &protocol_openai, tokenize},
+    {"/detokenize", EXCHANGE_POST, false, false, &protocol_openai, detokenize},
+    {"/apply-template", EXCHANGE_POST, false, false, &protocol_openai, apply_template},
+};
+ROUTES(routes);

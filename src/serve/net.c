@@ -1,0 +1,521 @@
+/* net.c - the network thread; see net.h.
+ *
+ * libevent answers bodies above its own limit with a page of HTML.  So that limit lies a little above ours, and what is
+ * between the two gets an error in the shape of its protocol.
+ *
+ * While a request is computed, its connection still reads, because only a read tells that the client has left.  What a
+ * client sends meanwhile (a pipelined request) waits in the socket: at most NET_HEADERS bytes of it are taken. */
+#include "serve/net.h"
+#include "base/buf.h"
+#include "base/descriptor.h"
+#include "base/hash.h"
+#include "serve/route.h"
+
+#include <errno.h>
+#include <event2/buffer.h>
+#include <event2/bufferevent.h>
+#include <event2/event.h>
+#include <event2/http.h>
+#include <event2/keyvalq_struct.h>
+#include <event2/listener.h>
+#include <netdb.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum letter_kind { LETTER_WHOLE, LETTER_BEGIN, LETTER_PART, LETTER_FINISH };
+struct letter {
+    struct letter *next;
+    struct exchange *x; /* held */
+    enum letter_kind kind;
+    int status;
+    bool comments;
+    const char *type;
+    char *text; /* owned */
+    size_t n;
+};
+
+struct net {
+    struct net_options o;
+    struct event_base *base;
+    struct evhttp *http;
+    struct evhttp_bound_socket *bound;
+    struct event *wake, *tick;
+    int bell; /* eventfd: letters have come, or net_stop was called */
+    uint16_t port;
+    atomic_bool stopping;
+    double stop_at, grace;
+    struct exchange *open; /* those with a request */
+    atomic_uint n_open;
+    uint64_t ids;
+    struct hash_key secret;
+    pthread_mutex_t lock;
+    struct letter *first, **last; /* the mailbox */
+};
+
+/* --- Letters. */
+
+static void ring(struct net *n)
+{
+    uint64_t one = 1;
+    ssize_t w;
+    do
+        w = write(n->bell, &one, sizeof one);
+    while (w < 0 && errno == EINTR);
+}
+
+static void letter_free(struct letter *l)
+{
+    exchange_release(l->x);
+    mem_free(l->text);
+    mem_free(l);
+}
+
+/* A letter that cannot be written for lack of memory ends the exchange, as if the client had left. */
+static void post(struct exchange *x, const struct letter *what)
+{
+    struct net *n = x->net;
+    struct letter *l = mem_alloc(sizeof *l);
+    if (!l) {
+        atomic_store(&x->gone, true);
+        mem_free(what->text);
+        return;
+    }
+    *l = *what;
+    l->x = exchange_hold(x);
+    pthread_mutex_lock(&n->lock);
+    bool first = !n->first;
+    *n->last = l;
+    n->last = &l->next;
+    pthread_mutex_unlock(&n->lock);
+    if (first) ring(n);
+}
+
+void exchange_answer(struct exchange *x, int status, const char *type, char *text, size_t n)
+{
+    post(x,
+         &(struct letter){.kind = LETTER_WHOLE, .status = status, .type = type, .text = text, .n = n});
+}
+
+void exchange_json(struct exchange *x, int status, json_t *o)
+{
+    char *text = NULL;
+    if (!o || json_text(o, &text) < 0) {
+        status = 500;
+        text = mem_strdup("{\"error\":{\"message\":\"out of memory\",\"code\":500}}");
+    }
+    json_decref(o);
+    exchange_answer(x, status, "application/json; charset=utf-8", text, text ? strlen(text) : 0);
+}
+
+void exchange_begin(struct exchange *x, const char *type, bool comments)
+{
+    post(x, &(struct letter){.kind = LETTER_BEGIN, .type = type, .comments = comments});
+}
+
+void exchange_send(struct exchange *x, const char *text, size_t n)
+{
+    char *copy = exchange_gone(x) ? NULL : mem_strndup(text, n);
+    if (copy) post(x, &(struct letter){.kind = LETTER_PART, .text = copy, .n = n});
+}
+
+void exchange_finish(struct exchange *x)
+{
+    post(x, &(struct letter){.kind = LETTER_FINISH});
+}
+
+struct exchange *exchange_hold(struct exchange *x)
+{
+    atomic_fetch_add_explicit(&x->refs, 1, memory_order_relaxed);
+    return x;
+}
+
+void exchange_release(struct exchange *x)
+{
+    if (!x || atomic_fetch_sub_explicit(&x->refs, 1, memory_order_acq_rel) != 1) return;
+    mem_free(x->path);
+    mem_free(x->query);
+    mem_free(x->key);
+    mem_free(x->body);
+    mem_free(x);
+}
+
+/* --- Sockets. */
+
+static void exchange_open(struct net *n, struct exchange *x)
+{
+    x->next = n->open;
+    x->at = &n->open;
+    if (x->next) x->next->at = &x->next;
+    n->open = x;
+    atomic_fetch_add(&n->n_open, 1);
+}
+
+static void unwait(struct exchange *x)
+{
+    if (!x->waits) return;
+    x->waits = false;
+    atomic_store(&x->full, false);
+    exchange_release(x);
+}
+
+/* Takes the request from its exchange: the connection no longer calls back with an exchange that may be gone.  The
+ * answer that is sent next frees it, also where the connection is closed. */
+static struct evhttp_request *request_take(struct exchange *x)
+{
+    struct evhttp_request *r = x->request;
+    struct evhttp_connection *c = r ? evhttp_request_get_connection(r) : NULL;
+    x->request = NULL;
+    if (c) evhttp_connection_set_closecb(c, NULL, NULL);
+    return r;
+}
+
+/* The answer is complete, or nobody will read it. */
+static void exchange_shut(struct exchange *x)
+{
+    if (!x->at) return;
+    struct net *n = x->net;
+    unwait(x);
+    *x->at = x->next;
+    if (x->next) x->next->at = x->at;
+    x->at = NULL;
+    atomic_store(&x->gone, true);
+    atomic_fetch_sub(&n->n_open, 1);
+    exchange_release(x);
+}
+
+static void on_close(struct evhttp_connection *c, void *arg)
+{
+    struct exchange *x = arg;
+    (void)c;
+    atomic_store(&x->gone, true); /* the letters that still come free the request */
+    unwait(x);
+}
+
+static void set_timeouts(struct evhttp_connection *c, bool computing)
+{
+    const struct timeval stall = {.tv_sec = NET_STALL_SECONDS};
+    struct bufferevent *b = evhttp_connection_get_bufferevent(c);
+    bufferevent_set_timeouts(b, computing ? NULL : &stall, &stall);
+    bufferevent_setwatermark(b, EV_READ, 0, computing ? NET_HEADERS : 0);
+    if (computing) bufferevent_enable(b, EV_READ);
+}
+
+/* The last byte of an answer has gone out: the connection waits for its next request. */
+static void on_complete(struct evhttp_request *r, void *arg)
+{
+    struct evhttp_connection *c = evhttp_request_get_connection(r);
+    (void)arg;
+    if (!c) return;
+    set_timeouts(c, false);
+}
+
+static void header(struct evhttp_request *r, const char *name, const char *value)
+{
+    evhttp_add_header(evhttp_request_get_output_headers(r), name, value);
+}
+
+static void common_headers(struct net *n, struct evhttp_request *r, const char *type)
+{
+    if (type) header(r, "Content-Type", type);
+    header(r, "Cache-Control", "no-store");
+    header(r, "X-Content-Type-Options", "nosniff");
+    if (atomic_load(&n->stopping)) header(r, "Connection", "close");
+}
+
+static void on_drained(struct evhttp_connection *c, void *arg)
+{
+    (void)c;
+    unwait(arg);
+}
+
+static void send_part(struct exchange *x, const char *text, size_t n)
+{
+    struct evhttp_request *r = x->request;
+    struct evhttp_connection *c = evhttp_request_get_connection(r);
+    struct evbuffer *part;
+    if (!c || !(part = evbuffer_new())) return;
+    evbuffer_add(part, text, n);
+    struct evbuffer *out = bufferevent_get_output(evhttp_connection_get_bufferevent(c));
+    if (!x->waits && evbuffer_get_length(out) + n > NET_BACKLOG) {
+        atomic_store(&x->full, true);
+        x->waits = true;
+        evhttp_send_reply_chunk_with_cb(r, part, on_drained, exchange_hold(x));
+    } else if (!x->waits)
+        evhttp_send_reply_chunk(r, part);
+    else /* the callback of the part before stays the one that is asked for */
+        evhttp_send_reply_chunk_with_cb(r, part, on_drained, x);
+    evbuffer_free(part);
+    x->sent = now_seconds();
+}
+
+static void send_whole(struct exchange *x, const struct letter *l)
+{
+    struct evhttp_request *r = request_take(x);
+    struct evbuffer *body = evbuffer_new();
+    common_headers(x->net, r, l->type);
+    if (body && l->n) evbuffer_add(body, l->text, l->n);
+    if (l->status == 401) header(r, "WWW-Authenticate", "Bearer");
+    if (l->status == 503) header(r, "Retry-After", "5");
+    evhttp_send_reply(r, l->status, NULL, body);
+    if (body) evbuffer_free(body);
+}
+
+static void deliver(struct letter *l)
+{
+    struct exchange *x = l->x;
+    if (!x->request) return;
+    switch (l->kind) {
+    case LETTER_WHOLE:
+        send_whole(x, l);
+        exchange_shut(x);
+        break;
+    case LETTER_BEGIN:
+        common_headers(x->net, x->request, l->type);
+        header(x->request, "X-Accel-Buffering", "no");
+        evhttp_send_reply_start(x->request, 200, NULL);
+        x->streams = l->comments;
+        x->sent = now_seconds();
+        break;
+    case LETTER_PART: send_part(x, l->text, l->n); break;
+    case LETTER_FINISH:
+        evhttp_send_reply_end(request_take(x));
+        exchange_shut(x);
+        break;
+    }
+}
+
+static void maybe_stop(struct net *n)
+{
+    if (!atomic_load(&n->stopping)) return;
+    if (n->bound) {
+        evhttp_del_accept_socket(n->http, n->bound);
+        n->bound = NULL;
+        n->stop_at = now_seconds() + n->grace;
+    }
+    if (!atomic_load(&n->n_open) || now_seconds() > n->stop_at) event_base_loopexit(n->base, NULL);
+}
+
+static void on_bell(evutil_socket_t fd, short what, void *arg)
+{
+    struct net *n = arg;
+    uint64_t count;
+    (void)what;
+    while (read(fd, &count, sizeof count) < 0 && errno == EINTR) {}
+    pthread_mutex_lock(&n->lock);
+    struct letter *l = n->first, *next;
+    n->first = NULL;
+    n->last = &n->first;
+    pthread_mutex_unlock(&n->lock);
+    for (; l; l = next) {
+        next = l->next;
+        deliver(l);
+        letter_free(l);
+    }
+    maybe_stop(n);
+}
+
+/* Keeps streams alive that wait for their first token. */
+static void on_tick(evutil_socket_t fd, short what, void *arg)
+{
+    struct net *n = arg;
+    double now = now_seconds();
+    (void)fd, (void)what;
+    for (struct exchange *x = n->open, *next; x; x = next) {
+        next = x->next;
+        if (x->streams && !x->waits && now - x->sent > NET_QUIET_SECONDS)
+            send_part(x, ": still computing\n\n", strlen(": still computing\n\n"));
+    }
+    maybe_stop(n);
+}
+
+/* --- Requests. */
+
+static char *sent_key(const struct evkeyvalq *headers)
+{
+    const char *bearer = evhttp_find_header(headers, "Authorization"),
+               *key = evhttp_find_header(headers, "x-api-key");
+    if (bearer && !strncasecmp(bearer, "Bearer ", 7)) key = bearer + 7;
+    return key ? mem_strdup(key) : NULL;
+}
+
+static enum exchange_method method_of(const struct evhttp_request *r)
+{
+    switch (evhttp_request_get_command(r)) {
+    case EVHTTP_REQ_GET:
+    case EVHTTP_REQ_HEAD: return EXCHANGE_GET;
+    case EVHTTP_REQ_POST: return EXCHANGE_POST;
+    default: return EXCHANGE_OTHER;
+    }
+}
+
+/* Numbers the client: the same key, or without one the same address, is the same client. */
+static uint64_t client_of(const struct exchange *x, struct evhttp_connection *c)
+{
+    char *address = NULL;
+    ev_uint16_t port = 0;
+    if (!x->key) evhttp_connection_get_peer(c, &address, &port);
+    const char *who = x->key ? x->key : address ? address : "";
+    return hash_text(&x->net->secret, who, strlen(who));
+}
+
+static int fill(struct exchange *x, struct evhttp_request *r)
+{
+    const struct evhttp_uri *uri = evhttp_request_get_evhttp_uri(r);
+    const char *path = evhttp_uri_get_path(uri), *query = evhttp_uri_get_query(uri);
+    struct evbuffer *in = evhttp_request_get_input_buffer(r);
+    x->method = method_of(r);
+    x->n_body = evbuffer_get_length(in);
+    x->path = mem_strdup(path && *path ? path : "/");
+    x->query = query ? mem_strdup(query) : NULL;
+    x->key = sent_key(evhttp_request_get_input_headers(r));
+    x->body = mem_alloc(x->n_body + 1);
+    if (!x->path || !x->body) return ERR_NOMEM;
+    evbuffer_remove(in, x->body, x->n_body);
+    x->client = client_of(x, evhttp_request_get_connection(r));
+    return 0;
+}
+
+static void on_http(struct evhttp_request *r, void *arg)
+{
+    struct net *n = arg;
+    struct exchange *x = mem_alloc(sizeof *x);
+    if (!x) {
+        evhttp_send_error(r, 503, NULL);
+        return;
+    }
+    atomic_init(&x->refs, 1);
+    x->net = n;
+    x->id = ++n->ids;
+    x->request = r;
+    x->begun = now_seconds();
+    bool ready = fill(x, r) == 0;
+    exchange_open(n, x);
+    evhttp_request_set_on_complete_cb(r, on_complete, x);
+    evhttp_connection_set_closecb(evhttp_request_get_connection(r), on_close, x);
+    set_timeouts(evhttp_request_get_connection(r), true);
+    exchange_hold(x);
+    if (!ready || atomic_load(&n->n_open) > NET_MOST_EXCHANGES)
+        route_refuse(x, 503, "the server has as many requests as it can hold; try again later");
+    else if (x->n_body > n->o.max_body)
+        route_refuse(x, 413, "the body of the request is larger than the server accepts");
+    else
+        n->o.on_request(n->o.ctx, x);
+}
+
+/* --- Opening and closing. */
+
+static int listen_at(struct net *n)
+{
+    char port[8];
+    struct addrinfo want = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV}, *at;
+    snprintf(port, sizeof port, "%u", n->o.port);
+    int e = getaddrinfo(n->o.host, port, &want, &at);
+    if (e) return ERR(IO, "the address %s is not known: %s", n->o.host, gai_strerror(e));
+    int fd = fd_take(socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)), on = 1;
+    if (fd >= 0) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (fd < 0 || bind(fd, at->ai_addr, at->ai_addrlen) < 0 || listen(fd, 128) < 0) {
+        e = ERR(IO, "cannot listen at %s port %u: %s", n->o.host, n->o.port,
+                errno == EADDRINUSE ? "another program uses this port; give another --port" :
+                                      strerror(errno));
+        if (fd >= 0) close(fd);
+    }
+    freeaddrinfo(at);
+    if (e < 0) return e;
+    struct sockaddr_storage own = {0};
+    socklen_t size = sizeof own;
+    getsockname(fd, (struct sockaddr *)&own, &size);
+    n->port = ntohs(own.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&own)->sin6_port :
+                                                ((struct sockaddr_in *)&own)->sin_port);
+    n->bound = evhttp_accept_socket_with_handle(n->http, fd);
+    if (n->bound) return 0;
+    close(fd);
+    return ERR(NOMEM, "libevent cannot accept connections: memory is short");
+}
+
+static int prepare(struct net *n)
+{
+    struct fd_low low;
+    fd_low_take(&low);
+    n->base = event_base_new();
+    n->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    fd_low_drop(&low);
+    n->http = n->base ? evhttp_new(n->base) : NULL;
+    n->wake = n->base ? event_new(n->base, n->bell, EV_READ | EV_PERSIST, on_bell, n) : NULL;
+    n->tick = n->base ? event_new(n->base, -1, EV_PERSIST, on_tick, n) : NULL;
+    if (n->bell < 0 || !n->http || !n->wake || !n->tick)
+        return ERR(NOMEM, "the server cannot start: libevent or an eventfd is not to be had");
+    evhttp_set_timeout(n->http, NET_STALL_SECONDS);
+    evhttp_set_max_headers_size(n->http, NET_HEADERS);
+    evhttp_set_max_body_size(n->http, (ev_ssize_t)(n->o.max_body + (1 << 20)));
+    evhttp_set_allowed_methods(n->http, EVHTTP_REQ_GET | EVHTTP_REQ_POST | EVHTTP_REQ_HEAD |
+                                            EVHTTP_REQ_OPTIONS | EVHTTP_REQ_DELETE |
+                                            EVHTTP_REQ_PUT | EVHTTP_REQ_PATCH);
+    evhttp_set_gencb(n->http, on_http, n);
+    event_add(n->wake, NULL);
+    event_add(n->tick, &(struct timeval){.tv_sec = 1});
+    return listen_at(n);
+}
+
+int net_open(const struct net_options *o, struct net **out)
+{
+    struct net *n = mem_alloc(sizeof *n);
+    if (!n) return ERR_NOMEM;
+    n->o = *o;
+    n->bell = -1;
+    n->last = &n->first;
+    n->secret = hash_key_new();
+    pthread_mutex_init(&n->lock, NULL);
+    int e = prepare(n);
+    if (e < 0) {
+        net_close(n);
+        return e;
+    }
+    *out = n;
+    return 0;
+}
+
+uint16_t net_port(const struct net *n)
+{
+    return n->port;
+}
+
+void net_run(struct net *n, double seconds)
+{
+    n->grace = seconds;
+    event_base_dispatch(n->base);
+}
+
+void net_stop(struct net *n)
+{
+    atomic_store(&n->stopping, true);
+    ring(n);
+}
+
+uint32_t net_open_exchanges(const struct net *n)
+{
+    return atomic_load(&n->n_open);
+}
+
+void net_close(struct net *n)
+{
+    if (!n) return;
+    while (n->open) {
+        struct evhttp_request *r = request_take(n->open);
+        if (r && !evhttp_request_get_connection(r)) evhttp_request_free(r);
+        exchange_shut(n->open);
+    }
+    for (struct letter *l = n->first, *next; l; l = next) {
+        next = l->next;
+        letter_free(l);
+    }
+    if (n->wake) event_free(n->wake);
+    if (n->tick) event_free(n->tick);
+    if (n->http) evhttp_free(n->http);
+    if (n->base) event_base_free(n->base);
+    if (n->bell >= 0) close(n->bell);
+    pthread_mutex_destroy(&n->lock);
+    mem_free(n);
+}

@@ -1,0 +1,30 @@
+/* net.h - the network thread: sockets, HTTP/1.1 by libevent, and the mailbox in which other threads put their answers. */
+#pragma once
+#include "serve/exchange.h"
+
+enum {
+    NET_BACKLOG = 256 << 10,  /* bytes that may wait for a client; then its generation pauses */
+    NET_HEADERS = 64 << 10,   /* bytes of the headers of a request */
+    NET_QUIET_SECONDS = 10,   /* of a stream, before a comment keeps proxies from closing it */
+    NET_STALL_SECONDS = 60,   /* without progress of a client that sends or reads; then it is closed */
+    NET_MOST_EXCHANGES = 1024 /* at once */
+};
+
+struct net_options {
+    const char *host;
+    uint16_t port; /* 0: any that is free */
+    size_t max_body;
+    /* Called by the network thread with a request whose body is complete; takes the reference.  Must not wait. */
+    void (*on_request)(void *ctx, struct exchange *x);
+    void *ctx;
+};
+/* Listens; returns ERR_IO with a sentence that names the address if that fails. */
+int net_open(const struct net_options *o, struct net **out);
+uint16_t net_port(const struct net *n);
+/* Serves until net_stop, which any thread and a signal handler may call: new connections are refused from then on, and
+ * net_run returns when every exchange has ended, or after `seconds`. */
+void net_run(struct net *n, double seconds);
+void net_stop(struct net *n);
+/* How many exchanges are open, and how many bytes wait for clients. */
+uint32_t net_open_exchanges(const struct net *n);
+void net_close(struct net *n);

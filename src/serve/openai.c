@@ -1,0 +1,303 @@
+/* openai.c - OpenAI's chat completions and completions, whole and as streams. */
+#include "serve/protocol.h"
+
+#include <string.h>
+
+static const char *type_of(const struct fault *f)
+{
+    if (f->n_ctx) return "exceed_context_size_error";
+    switch (f->status) {
+    case 401: return "authentication_error";
+    case 404: return "not_found_error";
+    case 501: return "not_supported_error";
+    case 503: return "unavailable_error";
+    default: return f->status < 500 ? "invalid_request_error" : "server_error";
+    }
+}
+
+static json_t *error(const struct fault *f)
+{
+    json_t *e = json_pack("{s:i, s:s, s:s, s:n}", "code", f->status, "message", f->sentence, "type",
+                          type_of(f), "param");
+    if (f->n_ctx) {
+        json_object_set_new(e, "n_prompt_tokens", json_integer((json_int_t)f->n_prompt));
+        json_object_set_new(e, "n_ctx", json_integer((json_int_t)f->n_ctx));
+    }
+    return json_pack("{s:o}", "error", e);
+}
+
+/* What chunks and whole answers begin with. */
+static json_t *head(const struct answer *a, const char *object)
+{
+    return json_pack("{s:s, s:s, s:I, s:s, s:s}", "id", a->id, "object", object, "created",
+                     (json_int_t)a->created, "model", a->server->o.name, "system_fingerprint",
+                     "b" KVIK_VERSION "-kvik");
+}
+
+static void add_ending(const struct answer *a, json_t *o)
+{
+    json_object_set_new(o, "usage", answer_usage(a));
+    json_object_set_new(o, "kvik", answer_kvik(a));
+}
+
+static void broken(struct answer *a, const struct fault *f)
+{
+    answer_event(a, NULL, error(f));
+}
+
+static void send_done(struct answer *a)
+{
+    static const char end[] = "data: [DONE]\n\n";
+    exchange_send(a->x, end, sizeof end - 1);
+}
+
+/* --- Chat. */
+
+static void chat_chunk(struct answer *a, const struct choice *c, json_t *delta, json_t *logprobs)
+{
+    json_t *o = head(a, "chat.completion.chunk");
+    json_object_set_new(o, "choices",
+                        json_pack("[{s:i, s:o, s:o, s:s?}]", "index", (int)c->index, "delta", delta,
+                                  "logprobs", logprobs, "finish_reason", answer_finish(c)));
+    answer_event(a, NULL, o);
+}
+
+static void chat_begin(struct answer *a)
+{
+    for (uint32_t i = 0; i < a->ask.choices; i++)
+        chat_chunk(a, &a->choice[i],
+                   json_pack("{s:s, s:s}", "role", "assistant", "content", ""), json_null());
+}
+
+static void chat_piece(struct answer *a, struct choice *c, enum piece kind, const char *text)
+{
+    const char *field = kind == PIECE_REASONING ? "reasoning_content" : "content";
+    chat_chunk(a, c, json_pack("{s:o}", field, answer_text(text, strlen(text))), answer_logprobs(c));
+}
+
+static void chat_ending(struct answer *a, struct choice *c)
+{
+    chat_chunk(a, c, json_object(), answer_logprobs(c));
+}
+
+static void chat_done(struct answer *a)
+{
+    if (a->ask.include_usage) {
+        json_t *o = head(a, "chat.completion.chunk");
+        json_object_set_new(o, "choices", json_array());
+        add_ending(a, o);
+        answer_event(a, NULL, o);
+    }
+    send_done(a);
+}
+
+static json_t *chat_choice(struct choice *c)
+{
+    json_t *message = json_pack("{s:s, s:o}", "role", "assistant", "content",
+                                answer_text(c->text.data, c->text.len));
+    if (c->reason.len)
+        json_object_set_new(message, "reasoning_content", answer_text(c->reason.data, c->reason.len));
+    return json_pack("{s:i, s:o, s:o, s:s?}", "index", (int)c->index, "message", message, "logprobs",
+                     answer_logprobs(c), "finish_reason", answer_finish(c));
+}
+
+static json_t *chat_whole(struct answer *a)
+{
+    json_t *o = head(a, "chat.completion"), *list = json_array();
+    for (uint32_t i = 0; i < a->ask.choices; i++)
+        json_array_append_new(list, chat_choice(&a->choice[i]));
+    json_object_set_new(o, "choices", list);
+    add_ending(a, o);
+    return o;
+}
+
+const struct protocol protocol_openai = {.name = "openai.chat",
+                                         .prefix = "chatcmpl-",
+                                         .stream = "text/event-stream",
+                                         .comments = true,
+                                         .error = error,
+                                         .begin = chat_begin,
+                                         .piece = chat_piece,
+                                         .ending = chat_ending,
+                                         .done = chat_done,
+                                         .broken = broken,
+                                         .whole = chat_whole};
+
+/* --- Completions. */
+
+/* The logprobs of completions: one array for each property. */
+static json_t *legacy_logprobs(struct choice *c)
+{
+    json_t *given = answer_logprobs(c), *entry, *top, *tokens, *numbers, *tops, *offsets;
+    size_t i, k;
+    int offset = 0;
+    if (json_is_null(given)) return given;
+    tokens = json_array(), numbers = json_array(), tops = json_array(), offsets = json_array();
+    json_array_foreach(json_object_get(given, "content"), i, entry)
+    {
+        json_t *token = json_object_get(entry, "token"), *map = json_object(), *one;
+        json_array_append(tokens, token);
+        json_array_append(numbers, json_object_get(entry, "logprob"));
+        json_array_append_new(offsets, json_integer(offset));
+        offset += (int)json_string_length(token);
+        top = json_object_get(entry, "top_logprobs");
+        json_array_foreach(top, k, one)
+        {
+            json_object_set(map, json_string_value(json_object_get(one, "token")),
+                            json_object_get(one, "logprob"));
+        }
+        json_array_append_new(tops, map);
+    }
+    json_decref(given);
+    return json_pack("{s:o, s:o, s:o, s:o}", "tokens", tokens, "token_logprobs", numbers,
+                     "top_logprobs", tops, "text_offset", offsets);
+}
+
+static json_t *text_choice(struct choice *c, const char *text, size_t n)
+{
+    return json_pack("{s:i, s:o, s:o, s:s?}", "index", (int)c->index, "text", answer_text(text, n),
+                     "logprobs", legacy_logprobs(c), "finish_reason", answer_finish(c));
+}
+
+static void text_chunk(struct answer *a, struct choice *c, const char *text)
+{
+    json_t *o = head(a, "text_completion");
+    json_object_set_new(o, "choices", json_pack("[o]", text_choice(c, text, strlen(text))));
+    answer_event(a, NULL, o);
+}
+
+static void text_piece(struct answer *a, struct choice *c, enum piece kind, const char *text)
+{
+    (void)kind;
+    text_chunk(a, c, text);
+}
+
+static void text_ending(struct answer *a, struct choice *c)
+{
+    text_chunk(a, c, "");
+}
+
+static void text_done(struct answer *a)
+{
+    if (a->ask.include_usage) {
+        json_t *o = head(a, "text_completion");
+        json_object_set_new(o, "choices", json_array());
+        add_ending(a, o);
+        answer_event(a, NULL, o);
+    }
+    send_done(a);
+}
+
+static json_t *text_whole(struct answer *a)
+{
+    json_t *o = head(a, "text_completion"), *list = json_array();
+    for (uint32_t i = 0; i < a->ask.choices; i++) {
+        struct choice *c = &a->choice[i];
+        json_array_append_new(list, text_choice(c, c->text.data, c->text.len));
+    }
+    json_object_set_new(o, "choices", list);
+    add_ending(a, o);
+    return o;
+}
+
+static const struct protocol completions = {.name = "openai.completions",
+                                            .prefix = "cmpl-",
+                                            .stream = "text/event-stream",
+                                            .comments = true,
+                                            .error = error,
+                                            .piece = text_piece,
+                                            .ending = text_ending,
+                                            .done = text_done,
+                                            .broken = broken,
+                                            .whole = text_whole};
+
+/* --- Requests. */
+
+static int stream_options(struct ask *k, const json_t *body)
+{
+    json_t *o = json_object_get(body, "stream_options");
+    if (!o || json_is_null(o)) return 0;
+    if (!json_is_object(o)) return ERR(ARG, "field \"stream_options\" must be an object");
+    return json_get_bool(o, "stream_options", "include_usage", &k->include_usage);
+}
+
+static int response_format(struct ask *k, const json_t *body)
+{
+    json_t *o = json_object_get(body, "response_format");
+    const char *type = json_string_value(json_object_get(o, "type"));
+    (void)k;
+    if (!o || json_is_null(o) || (type && !strcmp(type, "text"))) return 0;
+    return ERR(UNSUPPORTED, "field \"response_format\": only {\"type\": \"text\"} is supported");
+}
+
+static int read_chat(const struct server *s, struct ask *k, const json_t *body)
+{
+    TRY(ask_sampling(k, body));
+    TRY(stream_options(k, body));
+    TRY(response_format(k, body));
+    TRY(json_get_bool(body, "the request", "logprobs", &k->logprobs));
+    TRY(json_get_u32(body, "the request", "top_logprobs", 0, 20, &k->top_logprobs));
+    TRY(ask_messages(k, json_object_get(body, "messages")));
+    TRY(ask_kwargs(k, body));
+    return ask_render(k, s);
+}
+
+static int read_text(const struct server *s, struct ask *k, const json_t *body)
+{
+    bool echo = false;
+    TRY(ask_sampling(k, body));
+    TRY(stream_options(k, body));
+    TRY(json_get_bool(body, "the request", "echo", &echo));
+    if (echo) return ERR(UNSUPPORTED, "field \"echo\": the prompt is not repeated");
+    json_t *suffix = json_object_get(body, "suffix");
+    if (suffix && !json_is_null(suffix))
+        return ERR(UNSUPPORTED, "field \"suffix\": texts are not filled in");
+    int e = json_get_u32(body, "the request", "logprobs", 0, 20, &k->top_logprobs);
+    if (e < 0) return e;
+    k->logprobs = e > 0;
+    return ask_prompt(k, s, json_object_get(body, "prompt"));
+}
+
+static int run(struct server *s, struct exchange *x, const struct protocol *p,
+               int (*read)(const struct server *, struct ask *, const json_t *))
+{
+    json_t *body;
+    struct ask k;
+    TRY(body_read(x, &body));
+    ask_init(&k);
+    int e = read(s, &k, body);
+    if (e >= 0) e = ask_run(s, x, p, &k);
+    ask_done(&k);
+    json_decref(body);
+    return e;
+}
+
+static int chat(struct server *s, struct exchange *x)
+{
+    return run(s, x, &protocol_openai, read_chat);
+}
+
+static int complete(struct server *s, struct exchange *x)
+{
+    return run(s, x, &completions, read_text);
+}
+
+static int models(struct server *s, struct exchange *x)
+{
+    json_t *one = json_pack(
+        "{s:s, s:s, s:I, s:s, s:{s:I, s:I}}", "id", s->o.name, "object", "model", "created",
+        (json_int_t)s->created, "owned_by", "kvik", "meta", "n_ctx", (json_int_t)s->capacity,
+        "n_vocab", (json_int_t)kvik_model_vocab(s->o.model));
+    json_t *other = json_pack("{s:s, s:s, s:s}", "name", s->o.name, "model", s->o.name, "type", "model");
+    exchange_json(x, 200, json_pack("{s:s, s:[o], s:[o]}", "object", "list", "data", one, "models", other));
+    return 0;
+}
+
+static const struct route routes[] = {
+    {"/v1/chat/completions", EXCHANGE_POST, .protocol = &protocol_openai, .answer = chat},
+    {"/chat/completions", EXCHANGE_POST, .protocol = &protocol_openai, .answer = chat},
+    {"/v1/completions", EXCHANGE_POST, .protocol = &completions, .answer = complete},
+    {"/v1/models", EXCHANGE_GET, .light = true, .protocol = &protocol_openai, .answer = models},
+    {"/models", EXCHANGE_GET, .light = true, .protocol = &protocol_openai, .answer = models},
+};
+ROUTES(routes);

@@ -1,0 +1,110 @@
+/* protocol.h - what differs between the protocols: the shape of errors, of whole answers and of streams.
+ *
+ * A route of a protocol reads its body into a struct ask, and ask_run does the rest: it makes the jobs, collects what
+ * they say in a struct answer, and calls the functions below. */
+#pragma once
+#include "base/buf.h"
+#include "serve/route.h"
+
+/* An error as a protocol shows it. */
+struct fault {
+    int status;
+    const char *sentence;
+    /* Of a prompt that is too long; else 0. */
+    uint64_t n_prompt, n_ctx;
+};
+
+enum piece { PIECE_CONTENT, PIECE_REASONING };
+
+/* One text of an answer. */
+struct choice {
+    uint32_t index;
+    struct buf text;   /* the whole text so far */
+    struct buf reason; /* the same of the reasoning */
+    json_t *logprobs;  /* owned array of {"token", "logprob", "bytes", "top_logprobs"}, or NULL */
+    size_t told;       /* entries of logprobs that a stream has sent */
+    enum kvik_finish finish;
+    uint64_t new_tokens;
+    bool over;
+};
+
+/* What all protocols ask for, in kvik's own words. */
+struct ask {
+    json_t *options; /* owned: generation options, over the server's */
+    json_t *messages; /* owned, of chats; else NULL */
+    json_t *kwargs;   /* owned: of the chat template */
+    int32_t *ids;     /* [n] owned: the prompt */
+    size_t n;
+    uint32_t choices;
+    int32_t priority;
+    bool stream, include_usage, logprobs, timings;
+    uint32_t top_logprobs;
+    double presence_penalty, frequency_penalty;
+};
+
+struct answer {
+    struct server *server;
+    struct exchange *x; /* held */
+    const struct protocol *protocol;
+    struct ask ask;
+    char id[40];    /* "chatcmpl-..." */
+    int64_t created; /* Unix time */
+    struct choice *choice; /* [ask.choices] */
+    uint32_t left;         /* choices that are not over */
+    bool begun, failed;
+    /* Sums of all choices, the prompt once. */
+    uint64_t prompt_tokens, reused, computed, new_tokens;
+    double waited, first, seconds; /* seconds: before the first step, to the first token, in all */
+    double decoding;               /* seconds from the first token to the last */
+    const char *miss;
+};
+
+struct protocol {
+    const char *name;
+    const char *prefix; /* of the ids of answers: "chatcmpl-" */
+    const char *stream; /* content type of a stream */
+    bool comments;      /* an idle stream may have lines that begin with a colon */
+    json_t *(*error)(const struct fault *f);
+    /* Of streams.  begin, ending and done may be NULL. */
+    void (*begin)(struct answer *a);
+    void (*piece)(struct answer *a, struct choice *c, enum piece kind, const char *text);
+    void (*ending)(struct answer *a, struct choice *c);
+    void (*done)(struct answer *a);
+    /* Sends an error inside a stream. */
+    void (*broken)(struct answer *a, const struct fault *f);
+    /* Of whole answers. */
+    json_t *(*whole)(struct answer *a);
+};
+
+/* --- ask.c */
+void ask_init(struct ask *k);
+void ask_done(struct ask *k);
+/* Sets a generation option; `value` becomes the ask's, NULL is an error. */
+int ask_set(struct ask *k, const char *option, json_t *value);
+/* Reads the fields that OpenAI's protocols share: sampling, lengths, stop strings, seed, penalties, bias. */
+int ask_sampling(struct ask *k, const json_t *body);
+/* --- conversation_fields.c: read the messages of a chat, and what its template is told. */
+int ask_messages(struct ask *k, const json_t *given);
+int ask_kwargs(struct ask *k, const json_t *body);
+/* Renders k->messages with k->kwargs and encodes them as k->ids. */
+int ask_render(struct ask *k, const struct server *s);
+/* Encodes a text, or takes an array of ids, as k->ids. */
+int ask_prompt(struct ask *k, const struct server *s, const json_t *prompt);
+/* Starts the generation of an ask, whose contents it takes.  Returns an error code if nothing was started. */
+int ask_run(struct server *s, struct exchange *x, const struct protocol *p, struct ask *k);
+
+/* --- answer.c */
+/* Sends one event of server-sent events, "data: JSON", with a name where it is not NULL; releases o. */
+void answer_event(struct answer *a, const char *name, json_t *o);
+/* The usage as OpenAI's protocols show it, and kvik's own field. */
+json_t *answer_usage(const struct answer *a);
+json_t *answer_kvik(const struct answer *a);
+/* "stop" or "length", as OpenAI names how a text ended; NULL while it runs. */
+const char *answer_finish(const struct choice *c);
+/* A text as JSON; NULL if memory is short. */
+json_t *answer_text(const char *s, size_t n);
+/* The logprobs that the stream has not sent yet, as OpenAI shows them, or null. */
+json_t *answer_logprobs(struct choice *c);
+/* Reads the body of a request as an object. */
+int body_read(const struct exchange *x, json_t **out);
+extern const struct protocol protocol_openai;

@@ -1,0 +1,76 @@
+/* route.c - the table of all paths; see route.h. */
+#include "serve/route.h"
+#include "serve/desk.h"
+#include "serve/keys.h"
+#include "serve/protocol.h"
+
+#include <string.h>
+
+extern const struct route_list *const __start_kvik_route[], *const __stop_kvik_route[];
+
+static const struct route *find(const struct exchange *x, bool *known)
+{
+    *known = false;
+    for (const struct route_list *const *l = __start_kvik_route; l < __stop_kvik_route; l++)
+        for (size_t i = 0; i < (*l)->n; i++) {
+            const struct route *r = &(*l)->route[i];
+            if (strcmp(r->path, x->path) != 0) continue;
+            *known = true;
+            if (r->methods & x->method) return r;
+        }
+    return NULL;
+}
+
+int route_status(int code)
+{
+    switch (code) {
+    case ERR_ARG:
+    case ERR_FORMAT:
+    case ERR_UNSUPPORTED:
+    case ERR_LIMIT: return 400;
+    case ERR_NOTFOUND: return 404;
+    case ERR_FULL:
+    case ERR_BUSY:
+    case ERR_NOMEM:
+    case ERR_CANCELLED: return 503;
+    default: return 500;
+    }
+}
+
+void route_refuse(struct exchange *x, int status, const char *sentence)
+{
+    const struct protocol *p = x->protocol ? x->protocol : &protocol_openai;
+    struct fault f = {.status = status, .sentence = sentence};
+    exchange_json(x, status, p->error(&f));
+    exchange_release(x);
+}
+
+void route_answer(struct server *s, struct exchange *x, const struct route *r)
+{
+    int e = r->answer(s, x);
+    if (e < 0)
+        route_refuse(x, route_status(e), err_last());
+    else
+        exchange_release(x);
+}
+
+void route_request(void *server, struct exchange *x)
+{
+    struct server *s = server;
+    char sentence[160];
+    bool known;
+    const struct route *r = find(x, &known);
+    if (!r) {
+        snprintf(sentence, sizeof sentence, known ? "%.80s has another method" : "there is nothing at %.80s",
+                 x->path);
+        route_refuse(x, known ? 405 : 404, sentence);
+        return;
+    }
+    x->protocol = r->protocol;
+    if (s->keys && !r->open && !keys_have(s->keys, x->key))
+        route_refuse(x, 401, x->key ? "this API key is not known" : "an API key is needed: Authorization: Bearer KEY");
+    else if (r->light)
+        route_answer(s, x, r);
+    else
+        desk_put(s->desk, x, r);
+}

@@ -1,0 +1,31 @@
+/* route.h - which function answers which path.  A protocol is one file, which registers its routes with ROUTES. */
+#pragma once
+#include "serve/server.h"
+
+struct route {
+    const char *path;
+    unsigned methods; /* bits of enum exchange_method */
+    /* open: needs no API key.  light: answered by the network thread, so the function waits for nothing. */
+    bool open, light;
+    const struct protocol *protocol;
+    /* Answers, or returns an error code, whose sentence is then sent in the shape of the protocol. */
+    int (*answer)(struct server *s, struct exchange *x);
+};
+struct route_list {
+    const struct route *route;
+    size_t n;
+};
+/* Registers an array of routes. */
+#define ROUTES(array_)                                                                             \
+    static const struct route_list list_##array_ = {array_, countof(array_)};                      \
+    static const struct route_list *const reg_##array_                                             \
+        __attribute__((section("kvik_route"), used)) = &list_##array_
+
+/* Finds the route of an exchange, checks the key, and answers or hands it to the desk.  Takes the reference. */
+void route_request(void *server, struct exchange *x);
+/* Runs the route's function on this thread.  Takes the reference. */
+void route_answer(struct server *s, struct exchange *x, const struct route *r);
+/* Sends an error.  Takes the reference. */
+void route_refuse(struct exchange *x, int status, const char *sentence);
+/* Returns the HTTP status for an error code. */
+int route_status(int code);

@@ -1,0 +1,73 @@
+/* scheduler.h - many generations over one cache: the only thread of the server that computes.
+ *
+ * A job is one text that is generated.  Jobs join and leave between the steps of the model; each has the tokens that it
+ * has alone (see "Requests" in kvik.h).  When the memory of the cache is short, the job that began last is parked: its
+ * rows are given up, and it goes on later with the same draws from the tokens that it has chosen. */
+#pragma once
+#include "kvik.h"
+#include "serve/exchange.h"
+
+struct job;
+struct job_calls {
+    /* New text of a job: the characters that are complete, often "".  token[0..n) are the probabilities that were asked
+     * for, the chosen one first; n 0: none were.  id is -1 with the last characters. */
+    void (*text)(struct job *j, int32_t id, const char *text, const kvik_logprob *token, uint32_t n);
+    /* The job is over; the scheduler frees it afterwards.  row: its text, or NULL after an error: code and sentence. */
+    void (*over)(struct job *j, const kvik_row *row, int code, const char *sentence);
+};
+
+struct job {
+    /* Set by who makes it. */
+    const struct job_calls *calls; /* called by the thread of the scheduler */
+    void *owner;
+    uint32_t index;
+    struct exchange *x; /* held; the job ends when its client leaves, and pauses while the client does not read */
+    kvik_generation g;  /* owned */
+    int32_t *ids;       /* [n] owned, the prompt */
+    size_t n;
+    int32_t priority; /* higher first */
+    bool logprobs;
+    uint32_t top_logprobs;
+    double presence_penalty, frequency_penalty;
+    /* Set before `over`. */
+    uint64_t reused, computed;
+    double begun, first, ended; /* seconds: joined the steps, first token, end */
+    const char *miss;           /* why nothing was reused; static text or NULL */
+    uint32_t parked;            /* how often */
+    /* Of the scheduler. */
+    struct job *next;
+    uint64_t order;
+    kvik_request *request;
+    int32_t *chosen; /* [n_chosen] owned: the new tokens so far */
+    bool *fresh;     /* [n_chosen] owned: true where a token stands for the first time */
+    size_t n_chosen, cap;
+    kvik_logprob *tops; /* [n_tops] owned: of the token that comes next */
+    uint32_t n_tops;
+    uint64_t full_at; /* jobs that had ended when memory was short for it */
+    bool paused, counted;
+};
+
+struct scheduler;
+struct scheduler_options {
+    kvik_cache *cache;
+    uint32_t parallel; /* jobs that compute at once */
+    size_t waiting;    /* jobs that may wait; more are refused */
+};
+int scheduler_open(const struct scheduler_options *o, struct scheduler **out);
+/* True if n more jobs may wait. */
+bool scheduler_room(struct scheduler *s, size_t n);
+/* Hands over a job. */
+void scheduler_add(struct scheduler *s, struct job *j);
+/* Runs fn in the scheduler's thread between two steps, and waits for it: for calls that need the cache. */
+void scheduler_call(struct scheduler *s, void (*fn)(void *ctx), void *ctx);
+/* What a server tells of its work.  Counts are since the start. */
+struct scheduler_state {
+    uint32_t running, waiting, parked;
+    uint64_t jobs, steps, prompt_tokens, reused_tokens, new_tokens, parkings;
+    double busy_seconds, own_seconds; /* in steps of the model; and between them */
+    kvik_usage usage;
+};
+void scheduler_look(struct scheduler *s, struct scheduler_state *out);
+/* Ends the jobs that still run and waits for the thread. */
+void scheduler_close(struct scheduler *s);
+void job_free(struct job *j);

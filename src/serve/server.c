@@ -1,0 +1,75 @@
+/* server.c - opens the parts of a server in order, and closes them in the other; see serve.h. */
+#include "serve/server.h"
+#include "serve/desk.h"
+#include "serve/keys.h"
+#include "serve/net.h"
+#include "serve/route.h"
+
+#include <time.h>
+
+enum { GRACE_SECONDS = 30 };
+
+static _Atomic(struct net *) serving; /* what serve_stop ends */
+
+void serve_stop(void)
+{
+    struct net *n = atomic_load(&serving);
+    if (n) net_stop(n);
+}
+
+/* Finds by halving how many tokens the budget can hold for one sequence: kvik_cache_reserve tells exactly. */
+static int measure_capacity(const struct serve_options *o, uint64_t *out)
+{
+    kvik_seq seq;
+    uint32_t low = 0, high = o->context + 1;
+    TRY(kvik_cache_new(o->cache, &seq));
+    while (high - low > 1) {
+        uint32_t middle = low + (high - low) / 2;
+        if (kvik_cache_reserve(o->cache, seq, middle) >= 0)
+            low = middle;
+        else
+            high = middle;
+    }
+    kvik_cache_drop(o->cache, seq);
+    *out = low;
+    return low > 1 ? 0 : ERR(FULL, "the memory of the cache does not hold two tokens; give more with --cache-memory");
+}
+
+static int open_parts(struct server *s)
+{
+    const struct serve_options *o = &s->o;
+    s->tokenizer = kvik_model_tokenizer(o->model);
+    s->started = now_seconds();
+    s->created = (int64_t)time(NULL);
+    if (!s->tokenizer) return ERR(UNSUPPORTED, "the model has no tokenizer, so it cannot be served");
+    if (o->key_file) TRY(keys_read(o->key_file, &s->keys));
+    TRY(measure_capacity(o, &s->capacity));
+    TRY(scheduler_open(&(struct scheduler_options){.cache = o->cache,
+                                                   .parallel = o->parallel,
+                                                   .waiting = o->max_waiting},
+                       &s->scheduler));
+    TRY(desk_open(s, &s->desk));
+    return net_open(&(struct net_options){.host = o->host,
+                                          .port = o->port,
+                                          .max_body = o->max_body,
+                                          .on_request = route_request,
+                                          .ctx = s},
+                    &s->net);
+}
+
+int serve(const struct serve_options *o)
+{
+    struct server s = {.o = *o};
+    int e = open_parts(&s);
+    if (e >= 0) {
+        atomic_store(&serving, s.net);
+        if (o->on_ready) o->on_ready(o->ctx, net_port(s.net));
+        net_run(s.net, GRACE_SECONDS);
+        atomic_store(&serving, NULL);
+    }
+    desk_close(s.desk);
+    scheduler_close(s.scheduler);
+    net_close(s.net);
+    keys_free(s.keys);
+    return e;
+}

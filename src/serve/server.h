@@ -1,0 +1,19 @@
+/* server.h - what the files of the server share. */
+#pragma once
+#include "serve/exchange.h"
+#include "serve/scheduler.h"
+#include "serve/serve.h"
+
+struct keys;
+struct desk;
+struct server {
+    struct serve_options o;
+    const kvik_tokenizer *tokenizer;
+    struct net *net;
+    struct desk *desk;
+    struct scheduler *scheduler;
+    struct keys *keys; /* NULL: none are needed */
+    uint64_t capacity; /* tokens of one sequence that the budget of the cache holds, at most the context */
+    double started;    /* seconds of now_seconds() */
+    int64_t created;   /* the same as Unix time */
+};
