@@ -13,8 +13,7 @@ OBJCOPY ?= objcopy
 URING := $(shell pkg-config --exists liburing 2>/dev/null && echo liburing)
 # libsndfile and libsoxr read recordings. Without one of them (or with AUDIO= ) kvik transcribe says what is missing.
 AUDIO := $(shell pkg-config --exists sndfile soxr zlib 2>/dev/null && echo sndfile soxr zlib)
-# libevent speaks HTTP. Without it (or with SERVE= ) kvik serve says what is missing.
-SERVE := $(shell pkg-config --exists libevent 2>/dev/null && echo libevent)
+SERVE := $(shell pkg-config --exists libevent 2>/dev/null && echo libevent)# speaks HTTP for kvik serve
 PKGS := jansson libpcre2-8 libutf8proc nettle $(URING) $(AUDIO)
 PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) 2>/dev/null) $(if $(URING),-DKVIK_URING) $(if $(AUDIO),-DKVIK_AUDIO) $(if $(SERVE),-DKVIK_SERVE)
 PKG_LIBS := $(shell pkg-config --libs $(PKGS) 2>/dev/null || echo -ljansson -lpcre2-8 -lutf8proc -lnettle)
@@ -48,8 +47,7 @@ OPT := $(RELEASE_OPT)
 endif
 $(B)/tests/%.o: OPT += -Og -g1# tests compile in half the time, and run short
 ALLFLAGS = $(BASEFLAGS) $(OPT) $(WARN) $(CFLAGS) -MMD -MP
-# libunistring has no pkg-config file.
-LDLIBS := $(PKG_LIBS) -lunistring -lm -pthread
+LDLIBS := $(PKG_LIBS) -lunistring -lm -pthread # libunistring has no pkg-config file
 
 CLISRC := $(wildcard src/cli/*.c $(if $(SERVE),src/serve/*.c))
 LIBSRC := $(filter-out src/cli/% src/serve/%,$(wildcard src/*/*.c src/*/*/*.c))

@@ -210,7 +210,7 @@ sanitized() {
     unset KVIK_TEST_LONG
     run_units "$1"
     run_replays "$1"
-    for name in usage failures generate; do
+    for name in usage failures generate serve; do
         launch "$1-cli-$name" env KVIK=build/"$1"/kvik tests/cli/$name.sh
     done
     [ ! -f "$kept" ] || launch "$1-smollm2" build/"$1"/kvik generate "$kept" "The sea" --max-new-tokens 3

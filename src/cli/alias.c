@@ -121,7 +121,7 @@ static const struct alias commands[] = {
     {"show|info", "kvik inspect MODEL describes a model"},
     {"pull|download|fetch|get|push",
      "kvik downloads nothing; fetch a model with: hf download ORG/NAME"},
-    {"serve|server|start|stop", "kvik has no server in this version; a program can use libkvik"},
+    {"server|start|stop", "kvik serve MODEL serves a model, and Ctrl-C ends it"},
     {"version|-v|-V", "kvik --version prints the version"},
     {"rm|remove|delete", "kvik removes no models; kvik models lists where they are"},
     {"quantize",

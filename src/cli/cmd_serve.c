@@ -18,7 +18,8 @@ enum { PORT = 8080, PARALLEL = 16, WAITING = 512, BODY = 32 << 20 };
 static const struct arg_option table[] = {
     {"host", ARG_TEXT, offsetof(struct options, host), "ADDRESS", NULL,
      "address to listen at (default: 127.0.0.1, this machine alone)"},
-    {"port", ARG_UINT, offsetof(struct options, port), "N", NULL, "port to listen at; 0: any that is free (default: 8080)"},
+    {"port", ARG_UINT, offsetof(struct options, port), "N", NULL,
+     "port to listen at; 0: any that is free (default: 8080)"},
     {"alias", ARG_TEXT, offsetof(struct options, alias), "NAME", NULL,
      "what the answers call the model (default: the name given, without directories and .gguf)"},
     {"api-key-file", ARG_TEXT, offsetof(struct options, keys), "FILE", NULL,
@@ -48,9 +49,15 @@ struct hello {
 static void on_ready(void *ctx, uint16_t port)
 {
     const struct hello *h = ctx;
-    fprintf(stderr, "kvik: %s is served at http://%s:%u (ready after %.2f s); Ctrl-C ends\n", h->name,
-            h->o->host, port, now_seconds() - h->seconds);
+    fprintf(stderr, "kvik: %s is served at http://%s:%u (ready after %.2f s); Ctrl-C ends\n",
+            h->name, h->o->host, port, now_seconds() - h->seconds);
     fflush(stderr);
+}
+
+static void on_log(void *ctx, const char *line)
+{
+    (void)ctx;
+    fprintf(stderr, "%s\n", line);
 }
 
 static void on_end(int sig)
@@ -90,13 +97,15 @@ static int defaults(const struct session *s, const json_t *given, char **out)
     TRY(kvik_generation_init(&own, s->model));
     int e = chat_defaults(s->model, chat_samples(&own), &all, &source);
     kvik_generation_done(&own);
-    if (e >= 0 && json_object_update(all, (json_t *)(uintptr_t)given) < 0) e = ERR(NOMEM, "out of memory");
+    if (e >= 0 && json_object_update(all, (json_t *)(uintptr_t)given) < 0)
+        e = ERR(NOMEM, "out of memory");
     if (e >= 0) e = json_text(all, out);
     json_decref(all);
     return e;
 }
 
-static int serve_model(const struct options *o, const char *model, const json_t *given, double begun)
+static int serve_model(const struct options *o, const char *model, const json_t *given,
+                       double begun)
 {
     struct session s;
     struct hello h = {.o = o, .seconds = begun};
@@ -118,7 +127,7 @@ static int serve_model(const struct options *o, const char *model, const json_t 
                                .max_waiting = o->waiting,
                                .context = session_context(&s),
                                .max_body = (size_t)o->max_body,
-                               .log = o->log,
+                               .on_log = o->log ? on_log : NULL,
                                .on_ready = on_ready,
                                .ctx = &h};
     catch_signals();
@@ -129,7 +138,8 @@ static int serve_model(const struct options *o, const char *model, const json_t 
     return session_close(&s, e < 0 ? say_error(e) : 0);
 }
 #else
-static int serve_model(const struct options *o, const char *model, const json_t *given, double begun)
+static int serve_model(const struct options *o, const char *model, const json_t *given,
+                       double begun)
 {
     (void)o, (void)model, (void)given, (void)begun;
     return say_failed("this build has no server: install libevent-dev and build again");

@@ -14,6 +14,7 @@ static void answer_free(struct answer *a)
         buf_done(&a->choice[i].text);
         buf_done(&a->choice[i].reason);
         json_decref(a->choice[i].logprobs);
+        json_decref(a->choice[i].ids);
     }
     mem_free(a->choice);
     ask_done(&a->ask);
@@ -46,6 +47,7 @@ struct answer *answer_open(struct server *s, struct exchange *x, const struct pr
         c[i].index = i;
         buf_init(&c[i].text, MOST_TEXT);
         buf_init(&c[i].reason, MOST_TEXT);
+        if (a->ask.return_ids) c[i].ids = json_array();
     }
     return a;
 }
@@ -77,8 +79,8 @@ json_t *answer_usage(const struct answer *a)
 {
     return json_pack("{s:I, s:I, s:I, s:{s:I}}", "prompt_tokens", (json_int_t)a->prompt_tokens,
                      "completion_tokens", (json_int_t)a->new_tokens, "total_tokens",
-                     (json_int_t)(a->prompt_tokens + a->new_tokens), "prompt_tokens_details",
-                     "cached_tokens", (json_int_t)a->reused);
+                     (json_int_t)a->prompt_tokens + (json_int_t)a->new_tokens,
+                     "prompt_tokens_details", "cached_tokens", (json_int_t)a->reused);
 }
 
 json_t *answer_kvik(const struct answer *a)
@@ -93,6 +95,12 @@ const char *answer_finish(const struct choice *c)
 {
     if (!c->over) return NULL;
     return c->finish == KVIK_FINISH_EOS || c->finish == KVIK_FINISH_STOP ? "stop" : "length";
+}
+
+json_t *answer_ids(const struct choice *c, json_t *o)
+{
+    if (c->ids) json_object_set(o, "token_ids", c->ids);
+    return o;
 }
 
 json_t *answer_logprobs(struct choice *c)
@@ -155,6 +163,7 @@ static void on_text(struct job *j, int32_t id, const char *text, const kvik_logp
     struct choice *c = &a->choice[j->index];
     if (n) add_logprobs(a, c, token, n);
     if (id >= 0) c->new_tokens++;
+    if (id >= 0 && c->ids) json_array_append_new(c->ids, json_integer(id));
     if (a->ask.stream) begin(a);
     say(a, c, PIECE_CONTENT, text);
 }
@@ -173,8 +182,27 @@ static void add_up(struct answer *a, const struct job *j)
     a->seconds = j->ended - a->x->begun;
 }
 
+/* Says what a request was and took; never what it said. */
+static void write_log(const struct answer *a)
+{
+    const struct serve_options *o = &a->server->o;
+    char *line = NULL;
+    if (!o->on_log) return;
+    json_t *j = json_pack(
+        "{s:I, s:I, s:s, s:b, s:b, s:i, s:I, s:I, s:I, s:I, s:f, s:f, s:f}", "time",
+        (json_int_t)time(NULL), "request", (json_int_t)a->x->id, "path", a->x->path, "failed",
+        a->failed, "left", exchange_gone(a->x), "choices", (int)a->ask.choices, "prompt_tokens",
+        (json_int_t)a->prompt_tokens, "cached_tokens", (json_int_t)a->reused, "computed_tokens",
+        (json_int_t)a->computed, "new_tokens", (json_int_t)a->new_tokens, "wait_seconds", a->waited,
+        "first_token_seconds", a->first, "seconds", a->seconds);
+    if (j && json_text(j, &line) >= 0) o->on_log(o->ctx, line);
+    mem_free(line);
+    json_decref(j);
+}
+
 static void complete(struct answer *a)
 {
+    write_log(a);
     if (!a->failed && a->ask.stream) {
         if (a->protocol->done) a->protocol->done(a);
     } else if (!a->failed)
@@ -199,6 +227,8 @@ static void on_over(struct job *j, const kvik_row *row, int code, const char *se
     struct answer *a = j->owner;
     struct choice *c = &a->choice[j->index];
     if (row && j->g.num_beams > 1) { /* beams have no stream of tokens */
+        for (size_t i = row->n_prompt; c->ids && i < row->n; i++)
+            json_array_append_new(c->ids, json_integer(row->ids[i]));
         c->new_tokens = row->n - row->n_prompt;
         if (a->ask.stream) begin(a);
         say(a, c, PIECE_CONTENT, row->text ? row->text : "");

@@ -1,14 +1,17 @@
 /* ask.c - from the fields of a request to jobs. */
-#include "serve/protocol.h"
 #include "serve/answer.h"
+#include "serve/protocol.h"
 
 #include <string.h>
+#include <sys/random.h>
 
 enum { MOST_CHOICES = 64, MOST_TOP = 20 };
 
 void ask_init(struct ask *k)
 {
     *k = (struct ask){.options = json_object(), .choices = 1};
+    if (getrandom(&k->seed, sizeof k->seed, GRND_NONBLOCK) < 0)
+        k->seed = (uint32_t)(now_seconds() * 1e6);
 }
 
 void ask_done(struct ask *k)
@@ -103,6 +106,7 @@ static int seed(struct ask *k, const json_t *body)
     if (!v || json_is_null(v)) return 0;
     if (!json_is_integer(v)) return ERR(ARG, "field \"seed\" must be an integer");
     json_int_t n = json_integer_value(v);
+    k->seeded = n != -1;
     return n == -1 ? 0 : ask_set(k, "seed", json_integer(n & INT64_MAX));
 }
 
@@ -121,7 +125,10 @@ static int logit_bias(struct ask *k, const json_t *body)
         long id = strtol(key, &end, 10);
         if (!*key || *end || id < 0 || id > INT32_MAX || !json_is_number(v)) {
             json_decref(list);
-            return ERR(ARG, "field \"logit_bias\" must be an object of token ids and numbers; \"%.40s\" is none", key);
+            return ERR(
+                ARG,
+                "field \"logit_bias\" must be an object of token ids and numbers; \"%.40s\" is none",
+                key);
         }
         json_array_append_new(list, json_pack("[[i], f]", (int)id, json_number_value(v)));
     }
@@ -159,6 +166,7 @@ int ask_sampling(struct ask *k, const json_t *body)
     TRY(logit_bias(k, body));
     TRY(penalties(k, body));
     TRY(json_get_bool(body, WHERE, "stream", &k->stream));
+    TRY(json_get_bool(body, WHERE, "return_token_ids", &k->return_ids));
     TRY(json_get_u32(body, WHERE, "n", 1, MOST_CHOICES, &k->choices));
     int64_t priority = json_integer_value(json_object_get(body, "priority"));
     k->priority = (int32_t)MAX(INT32_MIN, MIN(INT32_MAX, priority));
@@ -226,9 +234,10 @@ static int refuse_long(const struct server *s, struct exchange *x, const struct 
     struct fault f = {.status = 400, .sentence = sentence, .n_prompt = k->n, .n_ctx = s->capacity};
     if (!k->n) return ERR(ARG, "the prompt is empty");
     if (k->n < s->capacity) return 0;
-    snprintf(sentence, sizeof sentence,
-             "the request has %zu tokens and the context has %llu, of which the answer needs at least one", k->n,
-             (unsigned long long)s->capacity);
+    snprintf(
+        sentence, sizeof sentence,
+        "the request has %zu tokens and the context has %llu, of which the answer needs at least one",
+        k->n, (unsigned long long)s->capacity);
     exchange_json(x, 400, p->error(&f));
     return 1;
 }
@@ -243,6 +252,7 @@ static int settle(const struct server *s, const struct ask *k, uint32_t index, k
     if (e >= 0) e = json_text(k->options, &text);
     if (e >= 0) e = kvik_generation_set(g, text);
     mem_free(text);
+    if (!k->seeded) g->seed = k->seed;
     g->seed += index;
     g->num_return_sequences = 1;
     g->max_new_tokens = (uint32_t)MIN(g->max_new_tokens, s->capacity - k->n);

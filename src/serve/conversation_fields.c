@@ -17,8 +17,10 @@ static int join_parts(const json_t *parts, size_t at, json_t **out)
                    *text = json_string_value(json_object_get(part, "text"));
         if (json_is_string(part)) text = json_string_value(part);
         if (!text && e >= 0)
-            e = ERR(UNSUPPORTED, "field \"messages[%zu].content[%zu]\" is of type \"%.40s\"; this model reads text", at,
-                    i, type ? type : "?");
+            e = ERR(
+                UNSUPPORTED,
+                "field \"messages[%zu].content[%zu]\" is of type \"%.40s\"; this model reads text",
+                at, i, type ? type : "?");
         if (text && e >= 0) e = buf_puts(&b, text);
     }
     if (e >= 0 && !(*out = json_stringn(b.data ? b.data : "", b.len))) e = ERR_NOMEM;
@@ -35,7 +37,8 @@ static int take_message(struct ask *k, const json_t *given, size_t at)
     if (json_is_array(content))
         TRY(join_parts(content, at, &text));
     else if (content && !json_is_string(content) && !json_is_null(content))
-        return ERR(ARG, "field \"messages[%zu].content\" must be a string or an array of parts", at);
+        return ERR(ARG, "field \"messages[%zu].content\" must be a string or an array of parts",
+                   at);
     if (!(m = json_copy((json_t *)(uintptr_t)given))) {
         json_decref(text);
         return ERR(NOMEM, "out of memory");
@@ -64,8 +67,7 @@ int ask_messages(struct ask *k, const json_t *given)
 int ask_kwargs(struct ask *k, const json_t *body)
 {
     json_t *given = json_object_get(body, "chat_template_kwargs"),
-           *tools = json_object_get(body, "tools"),
-           *choice = json_object_get(body, "tool_choice"),
+           *tools = json_object_get(body, "tools"), *choice = json_object_get(body, "tool_choice"),
            *last = json_array_get(k->messages, json_array_size(k->messages) - 1);
     const char *role = json_string_value(json_object_get(last, "role")),
                *chosen = json_string_value(choice);

@@ -22,10 +22,10 @@ struct exchange {
     char *body;               /* owned, [n_body], ends with a NUL that does not count */
     size_t n_body;
     const struct protocol *protocol; /* whose shape errors have */
-    uint64_t id, client;             /* number of the request; who sent it: of its key, else of its address */
-    double begun;                    /* seconds of now_seconds() */
-    atomic_bool gone;                /* the client has left: what is sent is dropped */
-    atomic_bool full;                /* the client does not read: more than NET_BACKLOG bytes wait */
+    uint64_t id, client; /* number of the request; who sent it: of its key, else of its address */
+    double begun;        /* seconds of now_seconds() */
+    atomic_bool gone;    /* the client has left: what is sent is dropped */
+    atomic_bool full;    /* the client does not read: more than NET_BACKLOG bytes wait */
     /* Of the network thread alone. */
     void *request; /* struct evhttp_request, NULL once the answer is complete */
     bool streams, waits;

@@ -3,7 +3,8 @@
 
 static void gauge(struct buf *b, const char *name, const char *type, const char *help, double v)
 {
-    buf_printf(b, "# HELP vllm:%s %s\n# TYPE vllm:%s %s\nvllm:%s %.17g\n", name, help, name, type, name, v);
+    buf_printf(b, "# HELP vllm:%s %s\n# TYPE vllm:%s %s\nvllm:%s %.17g\n", name, help, name, type,
+               name, v);
 }
 
 static int metrics(struct server *s, struct exchange *x)
@@ -14,19 +15,25 @@ static int metrics(struct server *s, struct exchange *x)
     buf_init(&b, 1 << 20);
     gauge(&b, "num_requests_running", "gauge", "Generations that are computed.", t.running);
     gauge(&b, "num_requests_waiting", "gauge", "Generations that wait.", t.waiting);
-    gauge(&b, "kv_cache_usage_perc", "gauge", "Share of the cache's budget that generations use, from 0 to 1.",
-          t.usage.budget ? (double)(t.usage.bytes - MIN(t.usage.index, t.usage.bytes)) / (double)t.usage.budget : 0);
-    gauge(&b, "prefix_cache_queries_total", "counter", "Tokens of prompts.", (double)t.prompt_tokens);
+    gauge(&b, "kv_cache_usage_perc", "gauge",
+          "Share of the cache's budget that generations use, from 0 to 1.",
+          t.usage.budget
+              ? (double)(t.usage.bytes - MIN(t.usage.index, t.usage.bytes)) / (double)t.usage.budget
+              : 0);
+    gauge(&b, "prefix_cache_queries_total", "counter", "Tokens of prompts.",
+          (double)t.prompt_tokens);
     gauge(&b, "prefix_cache_hits_total", "counter", "Tokens of prompts whose rows were reused.",
           (double)t.reused_tokens);
     gauge(&b, "prompt_tokens_total", "counter", "Tokens of prompts.", (double)t.prompt_tokens);
-    gauge(&b, "generation_tokens_total", "counter", "Tokens that were generated.", (double)t.new_tokens);
-    gauge(&b, "num_preemptions_total", "counter", "Generations that gave their rows up and began again.",
-          (double)t.parkings);
-    buf_printf(&b,
-               "# HELP vllm:cache_config_info How the cache is configured.\n# TYPE vllm:cache_config_info gauge\n"
-               "vllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"%llu\"} 1\n",
-               (unsigned long long)s->capacity / 16);
+    gauge(&b, "generation_tokens_total", "counter", "Tokens that were generated.",
+          (double)t.new_tokens);
+    gauge(&b, "num_preemptions_total", "counter",
+          "Generations that gave their rows up and began again.", (double)t.parkings);
+    buf_printf(
+        &b,
+        "# HELP vllm:cache_config_info How the cache is configured.\n# TYPE vllm:cache_config_info gauge\n"
+        "vllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"%llu\"} 1\n",
+        (unsigned long long)s->capacity / 16);
     size_t n = b.len;
     char *text = buf_take(&b);
     if (!text) return ERR_NOMEM;

@@ -50,8 +50,8 @@ static int detokenize(struct server *s, struct exchange *x)
     TRY(body_read(x, &body));
     ask_init(&k);
     json_t *tokens = json_object_get(body, "tokens");
-    int e = json_is_array(tokens) ? ask_prompt(&k, s, tokens) :
-                                    ERR(ARG, "field \"tokens\" must be an array of token ids");
+    int e = json_is_array(tokens) ? ask_prompt(&k, s, tokens)
+                                  : ERR(ARG, "field \"tokens\" must be an array of token ids");
     if (e >= 0) e = kvik_tokenizer_decode(s->tokenizer, k.ids, k.n, false, &text, &n);
     if (e >= 0) exchange_json(x, 200, json_pack("{s:o}", "content", answer_text(text, n)));
     kvik_free(text);
@@ -72,7 +72,8 @@ static int apply_template(struct server *s, struct exchange *x)
     if (e >= 0) e = json_text(k.messages, &messages);
     if (e >= 0) e = json_text(k.kwargs, &kwargs);
     if (e >= 0) e = kvik_chat_render(s->tokenizer, messages, kwargs, &text);
-    if (e >= 0) exchange_json(x, 200, json_pack("{s:o}", "prompt", answer_text(text, strlen(text))));
+    if (e >= 0)
+        exchange_json(x, 200, json_pack("{s:o}", "prompt", answer_text(text, strlen(text))));
     kvik_free(text);
     mem_free(messages);
     mem_free(kwargs);
@@ -84,11 +85,12 @@ static int apply_template(struct server *s, struct exchange *x)
 static int props(struct server *s, struct exchange *x)
 {
     const char *template = kvik_tokenizer_template(s->tokenizer);
-    exchange_json(
-        x, 200,
-        json_pack("{s:{s:I}, s:i, s:s, s:s?, s:s, s:{s:b}}", "default_generation_settings", "n_ctx",
-                  (json_int_t)s->capacity, "total_slots", (int)s->o.parallel, "model_alias", s->o.name,
-                  "chat_template", template, "build_info", "kvik " KVIK_VERSION, "modalities", "vision", 0));
+    exchange_json(x, 200,
+                  json_pack("{s:{s:I}, s:i, s:s, s:s?, s:s, s:{s:b}}",
+                            "default_generation_settings", "n_ctx", (json_int_t)s->capacity,
+                            "total_slots", (int)s->o.parallel, "model_alias", s->o.name,
+                            "chat_template", template, "build_info", "kvik " KVIK_VERSION,
+                            "modalities", "vision", 0));
     return 0;
 }
 

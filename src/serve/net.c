@@ -95,8 +95,8 @@ static void post(struct exchange *x, const struct letter *what)
 
 void exchange_answer(struct exchange *x, int status, const char *type, char *text, size_t n)
 {
-    post(x,
-         &(struct letter){.kind = LETTER_WHOLE, .status = status, .type = type, .text = text, .n = n});
+    post(x, &(struct letter){
+                .kind = LETTER_WHOLE, .status = status, .type = type, .text = text, .n = n});
 }
 
 void exchange_json(struct exchange *x, int status, json_t *o)
@@ -279,7 +279,9 @@ static void deliver(struct letter *l)
         x->streams = l->comments;
         x->sent = now_seconds();
         break;
-    case LETTER_PART: send_part(x, l->text, l->n); break;
+    case LETTER_PART:
+        send_part(x, l->text, l->n);
+        break;
     case LETTER_FINISH:
         evhttp_send_reply_end(request_take(x));
         exchange_shut(x);
@@ -303,7 +305,8 @@ static void on_bell(evutil_socket_t fd, short what, void *arg)
     struct net *n = arg;
     uint64_t count;
     (void)what;
-    while (read(fd, &count, sizeof count) < 0 && errno == EINTR) {}
+    while (read(fd, &count, sizeof count) < 0 && errno == EINTR) {
+    }
     pthread_mutex_lock(&n->lock);
     struct letter *l = n->first, *next;
     n->first = NULL;
@@ -345,9 +348,12 @@ static enum exchange_method method_of(const struct evhttp_request *r)
 {
     switch (evhttp_request_get_command(r)) {
     case EVHTTP_REQ_GET:
-    case EVHTTP_REQ_HEAD: return EXCHANGE_GET;
-    case EVHTTP_REQ_POST: return EXCHANGE_POST;
-    default: return EXCHANGE_OTHER;
+    case EVHTTP_REQ_HEAD:
+        return EXCHANGE_GET;
+    case EVHTTP_REQ_POST:
+        return EXCHANGE_POST;
+    default:
+        return EXCHANGE_OTHER;
     }
 }
 
@@ -410,7 +416,8 @@ static void on_http(struct evhttp_request *r, void *arg)
 static int listen_at(struct net *n)
 {
     char port[8];
-    struct addrinfo want = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV}, *at;
+    struct addrinfo want = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV},
+                    *at;
     snprintf(port, sizeof port, "%u", n->o.port);
     int e = getaddrinfo(n->o.host, port, &want, &at);
     if (e) return ERR(IO, "the address %s is not known: %s", n->o.host, gai_strerror(e));
@@ -418,8 +425,8 @@ static int listen_at(struct net *n)
     if (fd >= 0) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     if (fd < 0 || bind(fd, at->ai_addr, at->ai_addrlen) < 0 || listen(fd, 128) < 0) {
         e = ERR(IO, "cannot listen at %s port %u: %s", n->o.host, n->o.port,
-                errno == EADDRINUSE ? "another program uses this port; give another --port" :
-                                      strerror(errno));
+                errno == EADDRINUSE ? "another program uses this port; give another --port"
+                                    : strerror(errno));
         if (fd >= 0) close(fd);
     }
     freeaddrinfo(at);
@@ -427,8 +434,8 @@ static int listen_at(struct net *n)
     struct sockaddr_storage own = {0};
     socklen_t size = sizeof own;
     getsockname(fd, (struct sockaddr *)&own, &size);
-    n->port = ntohs(own.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&own)->sin6_port :
-                                                ((struct sockaddr_in *)&own)->sin_port);
+    n->port = ntohs(own.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&own)->sin6_port
+                                              : ((struct sockaddr_in *)&own)->sin_port);
     n->bound = evhttp_accept_socket_with_handle(n->http, fd);
     if (n->bound) return 0;
     close(fd);

@@ -3,10 +3,11 @@
 #include "serve/exchange.h"
 
 enum {
-    NET_BACKLOG = 256 << 10,  /* bytes that may wait for a client; then its generation pauses */
-    NET_HEADERS = 64 << 10,   /* bytes of the headers of a request */
-    NET_QUIET_SECONDS = 10,   /* of a stream, before a comment keeps proxies from closing it */
-    NET_STALL_SECONDS = 60,   /* without progress of a client that sends or reads; then it is closed */
+    NET_BACKLOG = 256 << 10, /* bytes that may wait for a client; then its generation pauses */
+    NET_HEADERS = 64 << 10,  /* bytes of the headers of a request */
+    NET_QUIET_SECONDS = 10,  /* of a stream, before a comment keeps proxies from closing it */
+    NET_STALL_SECONDS =
+        60, /* without progress of a client that sends or reads; then it is closed */
     NET_MOST_EXCHANGES = 1024 /* at once */
 };
 

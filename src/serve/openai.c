@@ -7,11 +7,16 @@ static const char *type_of(const struct fault *f)
 {
     if (f->n_ctx) return "exceed_context_size_error";
     switch (f->status) {
-    case 401: return "authentication_error";
-    case 404: return "not_found_error";
-    case 501: return "not_supported_error";
-    case 503: return "unavailable_error";
-    default: return f->status < 500 ? "invalid_request_error" : "server_error";
+    case 401:
+        return "authentication_error";
+    case 404:
+        return "not_found_error";
+    case 501:
+        return "not_supported_error";
+    case 503:
+        return "unavailable_error";
+    default:
+        return f->status < 500 ? "invalid_request_error" : "server_error";
     }
 }
 
@@ -65,14 +70,15 @@ static void chat_chunk(struct answer *a, const struct choice *c, json_t *delta, 
 static void chat_begin(struct answer *a)
 {
     for (uint32_t i = 0; i < a->ask.choices; i++)
-        chat_chunk(a, &a->choice[i],
-                   json_pack("{s:s, s:s}", "role", "assistant", "content", ""), json_null());
+        chat_chunk(a, &a->choice[i], json_pack("{s:s, s:s}", "role", "assistant", "content", ""),
+                   json_null());
 }
 
 static void chat_piece(struct answer *a, struct choice *c, enum piece kind, const char *text)
 {
     const char *field = kind == PIECE_REASONING ? "reasoning_content" : "content";
-    chat_chunk(a, c, json_pack("{s:o}", field, answer_text(text, strlen(text))), answer_logprobs(c));
+    chat_chunk(a, c, json_pack("{s:o}", field, answer_text(text, strlen(text))),
+               answer_logprobs(c));
 }
 
 static void chat_ending(struct answer *a, struct choice *c)
@@ -96,9 +102,11 @@ static json_t *chat_choice(struct choice *c)
     json_t *message = json_pack("{s:s, s:o}", "role", "assistant", "content",
                                 answer_text(c->text.data, c->text.len));
     if (c->reason.len)
-        json_object_set_new(message, "reasoning_content", answer_text(c->reason.data, c->reason.len));
-    return json_pack("{s:i, s:o, s:o, s:s?}", "index", (int)c->index, "message", message, "logprobs",
-                     answer_logprobs(c), "finish_reason", answer_finish(c));
+        json_object_set_new(message, "reasoning_content",
+                            answer_text(c->reason.data, c->reason.len));
+    return answer_ids(c,
+                      json_pack("{s:i, s:o, s:o, s:s?}", "index", (int)c->index, "message", message,
+                                "logprobs", answer_logprobs(c), "finish_reason", answer_finish(c)));
 }
 
 static json_t *chat_whole(struct answer *a)
@@ -193,7 +201,7 @@ static json_t *text_whole(struct answer *a)
     json_t *o = head(a, "text_completion"), *list = json_array();
     for (uint32_t i = 0; i < a->ask.choices; i++) {
         struct choice *c = &a->choice[i];
-        json_array_append_new(list, text_choice(c, c->text.data, c->text.len));
+        json_array_append_new(list, answer_ids(c, text_choice(c, c->text.data, c->text.len)));
     }
     json_object_set_new(o, "choices", list);
     add_ending(a, o);
@@ -284,12 +292,14 @@ static int complete(struct server *s, struct exchange *x)
 
 static int models(struct server *s, struct exchange *x)
 {
-    json_t *one = json_pack(
-        "{s:s, s:s, s:I, s:s, s:{s:I, s:I}}", "id", s->o.name, "object", "model", "created",
-        (json_int_t)s->created, "owned_by", "kvik", "meta", "n_ctx", (json_int_t)s->capacity,
-        "n_vocab", (json_int_t)kvik_model_vocab(s->o.model));
-    json_t *other = json_pack("{s:s, s:s, s:s}", "name", s->o.name, "model", s->o.name, "type", "model");
-    exchange_json(x, 200, json_pack("{s:s, s:[o], s:[o]}", "object", "list", "data", one, "models", other));
+    json_t *one =
+        json_pack("{s:s, s:s, s:I, s:s, s:{s:I, s:I}}", "id", s->o.name, "object", "model",
+                  "created", (json_int_t)s->created, "owned_by", "kvik", "meta", "n_ctx",
+                  (json_int_t)s->capacity, "n_vocab", (json_int_t)kvik_model_vocab(s->o.model));
+    json_t *other =
+        json_pack("{s:s, s:s, s:s}", "name", s->o.name, "model", s->o.name, "type", "model");
+    exchange_json(x, 200,
+                  json_pack("{s:s, s:[o], s:[o]}", "object", "list", "data", one, "models", other));
     return 0;
 }
 

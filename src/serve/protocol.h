@@ -23,6 +23,7 @@ struct choice {
     struct buf reason; /* the same of the reasoning */
     json_t *logprobs;  /* owned array of {"token", "logprob", "bytes", "top_logprobs"}, or NULL */
     size_t told;       /* entries of logprobs that a stream has sent */
+    json_t *ids;       /* owned array of the new tokens, if asked for */
     enum kvik_finish finish;
     uint64_t new_tokens;
     bool over;
@@ -30,14 +31,16 @@ struct choice {
 
 /* What all protocols ask for, in kvik's own words. */
 struct ask {
-    json_t *options; /* owned: generation options, over the server's */
+    json_t *options;  /* owned: generation options, over the server's */
     json_t *messages; /* owned, of chats; else NULL */
     json_t *kwargs;   /* owned: of the chat template */
     int32_t *ids;     /* [n] owned: the prompt */
     size_t n;
     uint32_t choices;
     int32_t priority;
-    bool stream, include_usage, logprobs, timings;
+    bool stream, include_usage, logprobs, timings, seeded;
+    bool return_ids; /* the tokens, as vLLM's return_token_ids */
+    uint32_t seed;   /* drawn for this request; used where it is not seeded */
     uint32_t top_logprobs;
     double presence_penalty, frequency_penalty;
 };
@@ -47,8 +50,8 @@ struct answer {
     struct exchange *x; /* held */
     const struct protocol *protocol;
     struct ask ask;
-    char id[40];    /* "chatcmpl-..." */
-    int64_t created; /* Unix time */
+    char id[40];           /* "chatcmpl-..." */
+    int64_t created;       /* Unix time */
     struct choice *choice; /* [ask.choices] */
     uint32_t left;         /* choices that are not over */
     bool begun, failed;
@@ -101,6 +104,8 @@ json_t *answer_usage(const struct answer *a);
 json_t *answer_kvik(const struct answer *a);
 /* "stop" or "length", as OpenAI names how a text ended; NULL while it runs. */
 const char *answer_finish(const struct choice *c);
+/* Adds token_ids to a choice of an answer, if asked for. */
+json_t *answer_ids(const struct choice *c, json_t *o);
 /* A text as JSON; NULL if memory is short. */
 json_t *answer_text(const char *s, size_t n);
 /* The logprobs that the stream has not sent yet, as OpenAI shows them, or null. */

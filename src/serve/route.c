@@ -27,13 +27,17 @@ int route_status(int code)
     case ERR_ARG:
     case ERR_FORMAT:
     case ERR_UNSUPPORTED:
-    case ERR_LIMIT: return 400;
-    case ERR_NOTFOUND: return 404;
+    case ERR_LIMIT:
+        return 400;
+    case ERR_NOTFOUND:
+        return 404;
     case ERR_FULL:
     case ERR_BUSY:
     case ERR_NOMEM:
-    case ERR_CANCELLED: return 503;
-    default: return 500;
+    case ERR_CANCELLED:
+        return 503;
+    default:
+        return 500;
     }
 }
 
@@ -61,14 +65,16 @@ void route_request(void *server, struct exchange *x)
     bool known;
     const struct route *r = find(x, &known);
     if (!r) {
-        snprintf(sentence, sizeof sentence, known ? "%.80s has another method" : "there is nothing at %.80s",
-                 x->path);
+        snprintf(sentence, sizeof sentence,
+                 known ? "%.80s has another method" : "there is nothing at %.80s", x->path);
         route_refuse(x, known ? 405 : 404, sentence);
         return;
     }
     x->protocol = r->protocol;
     if (s->keys && !r->open && !keys_have(s->keys, x->key))
-        route_refuse(x, 401, x->key ? "this API key is not known" : "an API key is needed: Authorization: Bearer KEY");
+        route_refuse(x, 401,
+                     x->key ? "this API key is not known"
+                            : "an API key is needed: Authorization: Bearer KEY");
     else if (r->light)
         route_answer(s, x, r);
     else

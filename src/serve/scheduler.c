@@ -172,7 +172,7 @@ static uint32_t load_of(const struct scheduler *s, uint64_t client)
 /* True if a comes before b. */
 static bool before(const struct scheduler *s, const struct job *a, const struct job *b)
 {
-    if ((a->parked > 0) != (b->parked > 0)) return a->parked > 0;
+    if (a->blocked != b->blocked) return a->blocked;
     if (a->priority != b->priority) return a->priority > b->priority;
     uint32_t la = load_of(s, a->x->client), lb = load_of(s, b->x->client);
     return la != lb ? la < lb : a->order < b->order;
@@ -184,7 +184,7 @@ static struct job *next_job(struct scheduler *s)
     struct job **best = NULL;
     for (struct job **at = &s->waiting; *at; at = &(*at)->next) {
         struct job *j = *at;
-        if (j->parked && s->n_running && j->full_at == s->ended) return NULL;
+        if (j->blocked && s->n_running && j->full_at == s->ended) return NULL;
         if ((!best || before(s, j, *best)) && !held_back(s, j)) best = at;
     }
     if (!best) return NULL;
@@ -194,8 +194,11 @@ static struct job *next_job(struct scheduler *s)
     return j;
 }
 
+/* Puts a job first in line, for when another has ended. */
 static void wait_again(struct scheduler *s, struct job *j)
 {
+    j->blocked = true;
+    j->full_at = s->ended;
     j->next = s->waiting;
     s->waiting = j;
 }
@@ -205,12 +208,11 @@ static void admit(struct scheduler *s)
     struct job *j;
     while (s->n_running < s->o.parallel && (j = next_job(s))) {
         int e = start(s, j);
-        if (e == KVIK_FULL && s->n_running) {
-            j->parked += !j->parked;
-            j->full_at = s->ended;
-            wait_again(s, j);
+        if ((e == KVIK_FULL || e == KVIK_LIMIT) && s->n_running) {
+            wait_again(s, j); /* memory, or sequences for its beams */
             return;
         }
+        j->blocked = false;
         if (e < 0) {
             s->ended++;
             over(j, NULL, e, kvik_last_error());
@@ -255,7 +257,6 @@ static void park(struct scheduler *s, struct job *j)
     kvik_request_free(j->request);
     j->request = NULL;
     j->parked++;
-    j->full_at = s->ended;
     j->paused = false;
     wait_again(s, j);
     pthread_mutex_lock(&s->lock);
@@ -413,7 +414,8 @@ static void *run(void *arg)
 {
     struct scheduler *s = arg;
     pthread_mutex_lock(&s->lock);
-    while (turn(s)) {}
+    while (turn(s)) {
+    }
     pthread_mutex_unlock(&s->lock);
     for (uint32_t i = 0; i < s->n_running; i++)
         finish(s, s->running[i]);

@@ -11,7 +11,8 @@ struct job;
 struct job_calls {
     /* New text of a job: the characters that are complete, often "".  token[0..n) are the probabilities that were asked
      * for, the chosen one first; n 0: none were.  id is -1 with the last characters. */
-    void (*text)(struct job *j, int32_t id, const char *text, const kvik_logprob *token, uint32_t n);
+    void (*text)(struct job *j, int32_t id, const char *text, const kvik_logprob *token,
+                 uint32_t n);
     /* The job is over; the scheduler frees it afterwards.  row: its text, or NULL after an error: code and sentence. */
     void (*over)(struct job *j, const kvik_row *row, int code, const char *sentence);
 };
@@ -21,9 +22,10 @@ struct job {
     const struct job_calls *calls; /* called by the thread of the scheduler */
     void *owner;
     uint32_t index;
-    struct exchange *x; /* held; the job ends when its client leaves, and pauses while the client does not read */
-    kvik_generation g;  /* owned */
-    int32_t *ids;       /* [n] owned, the prompt */
+    /* Held.  The job ends when its client leaves, and pauses while the client does not read. */
+    struct exchange *x;
+    kvik_generation g; /* owned */
+    int32_t *ids;      /* [n] owned, the prompt */
     size_t n;
     int32_t priority; /* higher first */
     bool logprobs;
@@ -43,7 +45,8 @@ struct job {
     size_t n_chosen, cap;
     kvik_logprob *tops; /* [n_tops] owned: of the token that comes next */
     uint32_t n_tops;
-    uint64_t full_at; /* jobs that had ended when memory was short for it */
+    uint64_t full_at; /* jobs that had ended when there was no room for it */
+    bool blocked;     /* there was none, and it is first in line */
     bool paused, counted;
 };
 

@@ -12,20 +12,27 @@
 #include <stdint.h>
 
 struct serve_options {
-    const char *name;      /* what the answers call the model */
+    /* What the answers call the model. */
+    const char *name;
     kvik_model *model;
     kvik_cache *cache;
-    const char *defaults;  /* NULL, or a JSON object of generation options, for requests that do not set them */
-    const char *host;      /* an address or name to listen at */
-    uint16_t port;         /* 0: any that is free */
-    const char *key_file;  /* NULL, or a file with an API key in each line */
-    uint32_t parallel;     /* generations at once */
-    uint32_t max_waiting;  /* generations that wait; more are refused */
-    uint32_t context;      /* tokens of a sequence at most */
-    size_t max_body;       /* bytes of a request */
-    bool log;              /* a line of JSON on standard error for each request, without its text */
+    /* NULL, or a JSON object of generation options, for requests that do not set them. */
+    const char *defaults;
+    /* An address or name to listen at, and a port; 0: any that is free. */
+    const char *host;
+    uint16_t port;
+    /* NULL, or a file with an API key in each line. */
+    const char *key_file;
+    /* Generations at once, and those that wait; more are refused. */
+    uint32_t parallel, max_waiting;
+    /* Tokens of a sequence at most, and bytes of a request. */
+    uint32_t context;
+    size_t max_body;
     /* Called once the server listens. */
     void (*on_ready)(void *ctx, uint16_t port);
+    /* NULL, or gets a line of JSON for each generation that is over, without its text.  Called by a thread of the
+     * server. */
+    void (*on_log)(void *ctx, const char *line);
     void *ctx;
 };
 /* Serves until serve_stop, then lets running answers end for at most 30 seconds.  Returns 0 or an error code. */

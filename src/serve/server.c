@@ -32,16 +32,19 @@ static int measure_capacity(const struct serve_options *o, uint64_t *out)
     }
     kvik_cache_drop(o->cache, seq);
     *out = low;
-    return low > 1 ? 0 : ERR(FULL, "the memory of the cache does not hold two tokens; give more with --cache-memory");
+    return low > 1
+               ? 0
+               : ERR(FULL,
+                     "the memory of the cache does not hold two tokens; give more with --cache-memory");
 }
 
 static int open_parts(struct server *s)
 {
     const struct serve_options *o = &s->o;
     s->tokenizer = kvik_model_tokenizer(o->model);
-    s->started = now_seconds();
     s->created = (int64_t)time(NULL);
-    if (!s->tokenizer) return ERR(UNSUPPORTED, "the model has no tokenizer, so it cannot be served");
+    if (!s->tokenizer)
+        return ERR(UNSUPPORTED, "the model has no tokenizer, so it cannot be served");
     if (o->key_file) TRY(keys_read(o->key_file, &s->keys));
     TRY(measure_capacity(o, &s->capacity));
     TRY(scheduler_open(&(struct scheduler_options){.cache = o->cache,

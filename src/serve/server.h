@@ -13,7 +13,7 @@ struct server {
     struct desk *desk;
     struct scheduler *scheduler;
     struct keys *keys; /* NULL: none are needed */
-    uint64_t capacity; /* tokens of one sequence that the budget of the cache holds, at most the context */
-    double started;    /* seconds of now_seconds() */
-    int64_t created;   /* the same as Unix time */
+    /* Tokens of one sequence that the budget of the cache holds, at most the context. */
+    uint64_t capacity;
+    int64_t created; /* Unix time of the start */
 };

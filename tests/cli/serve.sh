@@ -1,0 +1,9 @@
+#!/bin/sh
+# kvik serve: the tests in tests/serve, which need Python alone. Each prints closing lines in cmocka's format.
+cd "$(dirname "$0")/../.." || exit 99
+[ -n "$(${KVIK:-./kvik} serve none --port 0 2>&1 | grep 'has no server')" ] && { echo "skipped: this build has no server (libevent)"; echo '[  SKIPPED ] 1 test(s), listed above.'; exit 77; }
+rc=0
+for t in openai scheduler; do
+    python3 tests/serve/$t.py || rc=1
+done
+exit $rc
