@@ -126,12 +126,30 @@ typedef struct kvik_message {
     /* NULL, or a JSON object of further keys: {"name": "Ann", "tool_calls": [..]}. */
     const char *more;
 } kvik_message;
-/* Renders n messages with the chat template and encodes them as *n_ids ids; free *ids with kvik_free.  Special tokens
- * that are spelled inside a content are encoded as plain text.  kwargs: NULL, or a JSON object with
- * add_generation_prompt, continue_final_message, tools, documents, allow_special_tokens and any variable of the
- * template. */
-KVIK_API int kvik_chat_encode_messages(const kvik_tokenizer *t, const kvik_message *message,
-                                       size_t n, const char *kwargs, int32_t **ids, size_t *n_ids);
+/* A conversation, and how it is rendered.  NULL: not given. */
+typedef struct kvik_chat {
+    size_t size;
+    /* [n] the messages; */
+    const kvik_message *message;
+    size_t n;
+    /* or, in their place, a JSON array of {"role", "content"}. */
+    const char *json;
+    /* A JSON object with add_generation_prompt, continue_final_message, tools, documents, allow_special_tokens and
+     * any variable of the template. */
+    const char *kwargs;
+    /* The template.  NULL: that of the tokenizer. */
+    const char *template_text;
+    /* A JSON object with texts of special tokens: {"bos_token": "<s>"}.  As variables of the template they replace
+     * those of the tokenizer. */
+    const char *special_tokens;
+    /* The time of strftime_now, in ISO 8601.  NULL: the clock. */
+    const char *now;
+} kvik_chat;
+/* Renders a conversation and encodes it as *n ids; free *ids with kvik_free.  Special tokens that are spelled inside a
+ * content are encoded as plain text.  assistant: NULL, or *assistant gets *n flags, true for an id with text of a
+ * {% generation %} block, which is what the model is to say; free *assistant with kvik_free. */
+KVIK_API int kvik_chat_encode(const kvik_tokenizer *t, const kvik_chat *chat, int32_t **ids,
+                              size_t *n, bool **assistant);
 
 /* Opens a cache.  config NULL: defaults.  The cache owns its threads and its scratch memory; a forward step
  * allocates nothing. */
@@ -332,28 +350,9 @@ KVIK_API const char *kvik_format_template(const char *name);
 KVIK_API const char *kvik_format_end(const char *name);
 /* Returns the name of the format whose special tokens the vocabulary has, or NULL. */
 KVIK_API const char *kvik_format_guess(const kvik_tokenizer *t);
-/* Renders n messages with the chat template; kwargs as of kvik_chat_encode_messages.  Free *text with kvik_free. */
-KVIK_API int kvik_chat_render_messages(const kvik_tokenizer *t, const kvik_message *message,
-                                       size_t n, const char *kwargs, char **text);
-/* Writes n messages as the JSON array that kvik_chat_render and kvik_template_render take; free *json with
- * kvik_free. */
-KVIK_API int kvik_messages_json(const kvik_message *message, size_t n, char **json);
-/* Do what kvik_chat_render_messages and kvik_chat_encode_messages do, with the messages as a JSON array of {"role",
- * "content"}. */
-KVIK_API int kvik_chat_render(const kvik_tokenizer *t, const char *messages, const char *kwargs,
-                              char **text);
-KVIK_API int kvik_chat_encode(const kvik_tokenizer *t, const char *messages, const char *kwargs,
-                              int32_t **ids, size_t *n);
-/* Renders a template that is given as text.  request: a JSON object {"messages", "kwargs", "special_tokens", "now":
- * ISO time}.  Free *text with kvik_free. */
-KVIK_API int kvik_template_render(const char *template_text, const char *request, char **text);
-/* Renders a request of kvik_template_render and encodes it as *n ids; template_text NULL: the chat template of the
- * tokenizer.  special_tokens replace those of the tokenizer, as variables of the template.  *assistant gets *n flags:
- * true for an id with text of a {% generation %} block, which is what the model is to say; assistant NULL: no flags.
- * Free *ids and *assistant with kvik_free. */
-KVIK_API int kvik_chat_encode_request(const kvik_tokenizer *t, const char *template_text,
-                                      const char *request, int32_t **ids, bool **assistant,
-                                      size_t *n);
+/* Renders a conversation as text; free *text with kvik_free.  t may be NULL if the conversation has a template; special
+ * tokens are then those of the conversation alone. */
+KVIK_API int kvik_chat_render(const kvik_tokenizer *t, const kvik_chat *chat, char **text);
 
 /* A decoder of ids that come one by one.  Bytes are held back until they are a whole character. */
 typedef struct kvik_decoder kvik_decoder;

@@ -53,8 +53,11 @@ int main(int argc, char **argv)
         size_t count;
         chat[messages++] = (kvik_message){
             .size = sizeof *chat, .role = "user", .content = argc > 2 ? argv[i + 2] : script[i]};
-        if (kvik_chat_encode_messages(kvik_model_tokenizer(model), chat, messages,
-                                      "{\"add_generation_prompt\": true}", &ids, &count) < 0)
+        const kvik_chat talk = {.size = sizeof talk,
+                                .message = chat,
+                                .n = messages,
+                                .kwargs = "{\"add_generation_prompt\": true}"};
+        if (kvik_chat_encode(kvik_model_tokenizer(model), &talk, &ids, &count, NULL) < 0)
             die("template");
         kvik_prompt prompt = {.size = sizeof prompt, .ids = ids, .n = count, .seq = conversation};
         if (kvik_generate(cache, &settings, &prompt, 1, &hooks, &reply) < 0) die("generate");

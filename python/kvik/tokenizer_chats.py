@@ -6,7 +6,8 @@ from typing import Any, Dict, List, Literal, Mapping, Optional, Sequence, Union,
 
 import numpy as np
 
-from ._lib import call, encode, lib, text_of, view
+from . import _abi
+from ._lib import call, encode, lib, sized, text_of, view
 from .batch_encoding import BatchEncoding
 from .tokenizer_rows import Columns, Fit
 from .tool_schema import tool_json
@@ -125,19 +126,21 @@ class Chats:
         same = next((i for i, (a, b) in enumerate(zip(known, whole)) if a != b), min(len(known), len(whole)))
         return list(whole[same:])
 
-    def _request(self, chat: Any, options: Dict[str, Any]) -> Optional[bytes]:
-        return encode(json.dumps({"messages": list(chat), "kwargs": options, "special_tokens": self.special_tokens_map}))
+    def _chat(self, chat: Any, options: Dict[str, Any], template: Optional[str], special: bool = True) -> Any:
+        return ctypes.byref(sized(_abi.kvik_chat, json=encode(json.dumps(list(chat))), kwargs=encode(json.dumps(options)),
+                                  template_text=encode(template),
+                                  special_tokens=encode(json.dumps(self.special_tokens_map)) if special else None))
 
     def _render(self, chat: Any, options: Dict[str, Any], template: Optional[str]) -> str:
         if template is not None and template != self._own_template:
-            return text_of("kvik_template_render", encode(template), self._request(chat, options))
-        return text_of("kvik_chat_render", self._handle, encode(json.dumps(list(chat))), encode(json.dumps(options)))
+            return text_of("kvik_chat_render", None, self._chat(chat, options, template))
+        return text_of("kvik_chat_render", self._handle, self._chat(chat, options, None, special=False))
 
     def _encode_chat(self, chat: Any, options: Dict[str, Any], template: Optional[str], marked: bool) -> Any:
         """Returns the ids of a chat, and with marked a flag for each."""
         ids, flags, n = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_size_t()
-        call("kvik_chat_encode_request", self._handle, encode(template), self._request(chat, options), ctypes.byref(ids),
-             ctypes.byref(flags) if marked else None, ctypes.byref(n))
+        call("kvik_chat_encode", self._handle, self._chat(chat, options, template), ctypes.byref(ids), ctypes.byref(n),
+             ctypes.byref(flags) if marked else None)
         try:
             return (view(ids.value, (n.value,), np.int32).tolist(),
                     view(flags.value, (n.value,), np.uint8).tolist() if marked else None)

@@ -20,6 +20,7 @@ ENDS_WITH(kvik_prompt, n_embeds);
 ENDS_WITH(kvik_source, n_frames);
 ENDS_WITH(kvik_encoder, decoder_start_token_id);
 ENDS_WITH(kvik_message, more);
+ENDS_WITH(kvik_chat, now);
 ENDS_WITH(kvik_model_options, ctx);
 ENDS_WITH(kvik_hooks, top_logprobs);
 ENDS_WITH(kvik_progress, prefills);

@@ -1,11 +1,10 @@
 /* tokenizer.c - tokenizers and chat templates as the public header shows them: plain pointers and JSON text
  * around tok/ and chat/. */
-#include "api/messages.h"
+#include "api/taken.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "chat/chat.h"
 #include "chat/formats.h"
-#include "chat/rendering.h"
 #include "fmt/fmt.h"
 #include "generate/handle.h"
 
@@ -52,32 +51,6 @@ void tokenizer_drop(kvik_tokenizer *t)
 KVIK_API void kvik_tokenizer_close(kvik_tokenizer *t)
 {
     if (t && refs_close(&t->refs)) tokenizer_drop(t);
-}
-
-/* Gives the ids to the caller as an array of its own, never NULL. */
-static int take_ids(struct ids *v, int e, int32_t **ids, size_t *n)
-{
-    if (e >= 0 && !v->id && !(v->id = mem_alloc(sizeof *v->id))) e = ERR_NOMEM;
-    if (e < 0) {
-        ids_done(v);
-        return e;
-    }
-    *ids = v->id;
-    *n = v->n;
-    return 0;
-}
-
-static int take_text(struct buf *b, int e, char **text, size_t *n)
-{
-    size_t len = b->len;
-    char *s = e < 0 ? NULL : buf_take(b);
-    if (!s) {
-        buf_done(b);
-        return e < 0 ? e : ERR_NOMEM;
-    }
-    *text = s;
-    if (n) *n = len;
-    return 0;
 }
 
 KVIK_API int kvik_tokenizer_encode(const kvik_tokenizer *t, const char *text, size_t n_bytes,
@@ -284,114 +257,4 @@ KVIK_API const char *kvik_format_guess(const kvik_tokenizer *t)
 {
     const struct chat_format *f = given(t) ? format_guess(t->tok) : NULL;
     return f ? f->name : NULL;
-}
-
-static int need_template(const kvik_tokenizer *t)
-{
-    if (tok_chat_template(t->tok)) return 0;
-    return ERR(NOTFOUND,
-               "the model has no chat template; give the text to complete instead of messages");
-}
-
-/* Renders messages, whose reference is taken, as *text; or, if text is NULL, encodes them as *ids. */
-static int chat(const kvik_tokenizer *t, json_t *messages, const char *kwargs, char **text,
-                int32_t **ids, size_t *n)
-{
-    struct rendering r;
-    struct ids v = {0};
-    struct buf b;
-    buf_init(&b, JINJA_MAX_OUTPUT + 1);
-    int e = rendering_parse(&r, messages, kwargs);
-    if (e >= 0)
-        e = text ? chat_render(t->tok, r.messages, &r.o, &b)
-                 : chat_encode(t->tok, r.messages, &r.o, &v, NULL);
-    rendering_done(&r);
-    return text ? take_text(&b, e, text, NULL) : take_ids(&v, e, ids, n);
-}
-
-/* Does the same with messages as JSON text, or as n structs where json is NULL. */
-static int chat_of(const kvik_tokenizer *t, const char *json, const kvik_message *message,
-                   size_t n_messages, const char *kwargs, char **text, int32_t **ids, size_t *n)
-{
-    json_t *messages;
-    if (!t || (!json && !message) || (!text && (!ids || !n)))
-        return ERR(
-            ARG,
-            "a tokenizer, messages and a pointer for the result are needed, and one of them is NULL");
-    TRY(tokenizer_check(t));
-    TRY(need_template(t));
-    TRY(json ? json_parse(json, strlen(json), "messages", &messages)
-             : messages_of(message, n_messages, &messages));
-    return chat(t, messages, kwargs, text, ids, n);
-}
-
-KVIK_API int kvik_chat_render(const kvik_tokenizer *t, const char *messages, const char *kwargs,
-                              char **text)
-{
-    return chat_of(t, messages, NULL, 0, kwargs, text, NULL, NULL);
-}
-
-KVIK_API int kvik_chat_encode(const kvik_tokenizer *t, const char *messages, const char *kwargs,
-                              int32_t **ids, size_t *n)
-{
-    return chat_of(t, messages, NULL, 0, kwargs, NULL, ids, n);
-}
-
-KVIK_API int kvik_chat_render_messages(const kvik_tokenizer *t, const kvik_message *message,
-                                       size_t n, const char *kwargs, char **text)
-{
-    return chat_of(t, NULL, message, n, kwargs, text, NULL, NULL);
-}
-
-KVIK_API int kvik_chat_encode_messages(const kvik_tokenizer *t, const kvik_message *message,
-                                       size_t n, const char *kwargs, int32_t **ids, size_t *n_ids)
-{
-    return chat_of(t, NULL, message, n, kwargs, NULL, ids, n_ids);
-}
-
-KVIK_API int kvik_chat_encode_request(const kvik_tokenizer *t, const char *template_text,
-                                      const char *request, int32_t **ids, bool **assistant,
-                                      size_t *n)
-{
-    struct rendering r;
-    struct ids v = {0};
-    bool *marked = NULL;
-    json_t *o;
-    if (!t || !request || !ids || !n)
-        return ERR(
-            ARG,
-            "a tokenizer, a request and pointers for the ids are needed, and one of them is NULL");
-    TRY(tokenizer_check(t));
-    if (!template_text) TRY(need_template(t));
-    TRY(json_parse(request, strlen(request), "request", &o));
-    int e = rendering_of(&r, o);
-    r.o.template_text = template_text;
-    if (e >= 0 && assistant)
-        e = chat_encode_marked(t->tok, r.messages, &r.o, &v, &marked);
-    else if (e >= 0)
-        e = chat_encode(t->tok, r.messages, &r.o, &v, NULL);
-    rendering_done(&r);
-    json_decref(o);
-    e = take_ids(&v, e, ids, n);
-    if (e >= 0 && assistant)
-        *assistant = marked;
-    else
-        mem_free(marked);
-    return e;
-}
-
-KVIK_API int kvik_template_render(const char *template_text, const char *request, char **text)
-{
-    struct rendering r;
-    struct buf b;
-    json_t *o;
-    if (!template_text || !request || !text) return ERR(ARG, "a template and a request are needed");
-    TRY(json_parse(request, strlen(request), "request", &o));
-    buf_init(&b, JINJA_MAX_OUTPUT + 1);
-    int e = rendering_of(&r, o);
-    r.o.template_text = template_text;
-    if (e >= 0) e = chat_render(NULL, r.messages, &r.o, &b);
-    rendering_done(&r);
-    json_decref(o);
-    return take_text(&b, e, text, NULL);
 }

@@ -36,15 +36,12 @@ static int take_list(json_t *kwargs, const char *key, json_t **out)
     return 0;
 }
 
-/* Takes the reference to messages; kwargs may be NULL or a JSON null and is copied. */
-static int rendering_init(struct rendering *r, json_t *messages, const json_t *kwargs)
+/* Splits kwargs, which may be NULL or a JSON null and is copied. */
+static int rendering_init(struct rendering *r, const json_t *kwargs)
 {
-    *r = (struct rendering){.messages = messages};
     JSON_SCOPE(scope);
-    if (!json_is_array(messages))
+    if (!json_is_array(r->messages))
         return ERR(ARG, "messages must be a JSON list of {\"role\", \"content\"}");
-    if (kwargs && !json_is_null(kwargs) && !json_is_object(kwargs))
-        return ERR(ARG, "kwargs must be a JSON object");
     r->kwargs = json_is_object(kwargs) ? json_copy((json_t *)(uintptr_t)kwargs) : json_object();
     if (!r->kwargs) return ERR(NOMEM, "out of memory");
     TRY(json_whole(&scope));
@@ -59,19 +56,6 @@ static int rendering_init(struct rendering *r, json_t *messages, const json_t *k
     r->o.documents = r->documents;
     r->o.kwargs = r->kwargs;
     return 0;
-}
-
-int rendering_parse(struct rendering *r, json_t *messages, const char *kwargs)
-{
-    json_t *k = NULL;
-    *r = (struct rendering){0};
-    int e = kwargs ? json_parse(kwargs, strlen(kwargs), "kwargs", &k) : 0;
-    if (e < 0)
-        json_decref(messages);
-    else
-        e = rendering_init(r, messages, k);
-    json_decref(k);
-    return e;
 }
 
 /* Reads exactly `digits` digits at *s, then the character `after` (0: none); false if they are not there. */
@@ -105,24 +89,27 @@ static int parse_now(const char *text, struct jinja_now *now)
     return 0;
 }
 
-static int take_special(struct rendering *r, json_t *special)
+/* Reads an object of JSON text; null is none. */
+static int read_object(const char *text, const char *what, json_t **out)
 {
-    if (!special || json_is_null(special)) return 0;
-    if (!json_is_object(special)) return ERR(ARG, "special_tokens must be a JSON object");
-    r->o.special = r->special = json_incref(special);
-    return 0;
+    if (!text) return 0;
+    TRY(json_parse(text, strlen(text), what, out));
+    if (json_is_object(*out) || json_is_null(*out)) return 0;
+    return ERR(ARG, "%s must be a JSON object", what);
 }
 
-int rendering_of(struct rendering *r, const json_t *o)
+int rendering_of(struct rendering *r, json_t *messages, const struct rendering_texts *texts)
 {
-    const char *now = NULL;
-    *r = (struct rendering){0};
-    if (!json_is_object(o)) return ERR(ARG, "request: must be a JSON object with \"messages\"");
-    TRY(json_get_str(o, "request", "now", &now));
-    TRY(rendering_init(r, json_incref(json_object_get(o, "messages")),
-                       json_object_get(o, "kwargs")));
-    TRY(take_special(r, json_object_get(o, "special_tokens")));
-    if (now) TRY(parse_now(now, &r->now));
-    if (now) r->o.now = &r->now;
+    json_t *kwargs = NULL, *special = NULL;
+    *r = (struct rendering){.messages = messages};
+    int e = read_object(texts->kwargs, "kwargs", &kwargs);
+    if (e >= 0) e = rendering_init(r, kwargs);
+    if (e >= 0) e = read_object(texts->special_tokens, "special_tokens", &special);
+    if (e >= 0 && texts->now) e = parse_now(texts->now, &r->now);
+    json_decref(kwargs);
+    r->special = special;
+    if (e < 0) return e;
+    if (json_is_object(special)) r->o.special = special;
+    if (texts->now) r->o.now = &r->now;
     return 0;
 }

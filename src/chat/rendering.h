@@ -9,9 +9,10 @@ struct rendering {
     struct jinja_now now;
     struct chat_options o;
 };
-/* Takes the reference to messages, also after an error; kwargs NULL: none. */
-int rendering_parse(struct rendering *r, json_t *messages, const char *kwargs);
-/* Reads an object that has messages, kwargs, special_tokens and the time that strftime_now gives.  Variables of kwargs
- * hide special tokens of the same name. */
-int rendering_of(struct rendering *r, const json_t *o);
+/* Texts of JSON, and a time; NULL: not given. */
+struct rendering_texts {
+    const char *kwargs, *special_tokens, *now;
+};
+/* Takes the reference to messages, also after an error.  Variables of kwargs hide special tokens of the same name. */
+int rendering_of(struct rendering *r, json_t *messages, const struct rendering_texts *texts);
 void rendering_done(struct rendering *r);

@@ -44,8 +44,9 @@ static int encode(const struct chat *c, const json_t *conversation, int32_t **id
 {
     char *messages;
     TRY(json_text(conversation, &messages));
-    int e = kvik_chat_encode(kvik_model_tokenizer(c->s.model), messages,
-                             "{\"add_generation_prompt\": true}", ids, n);
+    const kvik_chat chat = {
+        .size = sizeof chat, .json = messages, .kwargs = "{\"add_generation_prompt\": true}"};
+    int e = kvik_chat_encode(kvik_model_tokenizer(c->s.model), &chat, ids, n, NULL);
     mem_free(messages);
     return e;
 }

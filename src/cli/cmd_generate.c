@@ -166,7 +166,9 @@ static int encode(struct run *r, const char *text, size_t len, kvik_prompt *p)
         int e = json_text(m, &messages);
         json_decref(m);
         if (e < 0) return e;
-        e = kvik_chat_encode(t, messages, "{\"add_generation_prompt\": true}", &ids, &n);
+        const kvik_chat chat = {
+            .size = sizeof chat, .json = messages, .kwargs = "{\"add_generation_prompt\": true}"};
+        e = kvik_chat_encode(t, &chat, &ids, &n, NULL);
         mem_free(messages);
         if (e < 0) return e;
     } else {

@@ -34,30 +34,33 @@ struct renderer {
     struct template template;
 };
 
-/* Adds the tokenizer's special tokens to the request, unless the request has its own. */
-static int own_special(const kvik_tokenizer *t, json_t *request)
+/* Writes a part of the request as JSON text; without it, or with null, *out stays NULL. */
+static int part(const json_t *request, const char *key, char **out)
 {
-    static const char *const name[] = {"bos_token", "eos_token", "unk_token", "sep_token",
-                                       "pad_token", "cls_token", "mask_token"};
-    json_t *given = json_object_get(request, "special_tokens");
-    if (!t || (given && !json_is_null(given))) return 0;
-    json_t *o = json_object();
-    for (size_t i = 0; i < countof(name); i++) {
-        const char *s = kvik_tokenizer_special(t, name[i]);
-        if (s) json_object_set_new(o, name[i], say_json(s, strlen(s)));
-    }
-    return json_object_set_new(request, "special_tokens", o) < 0 ? ERR(NOMEM, "out of memory") : 0;
+    const json_t *v = json_object_get(request, key);
+    return !v || json_is_null(v) ? 0 : json_text(v, out);
 }
 
-static int render(const struct renderer *r, const json_t *given, char **text)
+static int render(const struct renderer *r, const json_t *request, char **text)
 {
-    json_t *request = json_copy((json_t *)(uintptr_t)given);
-    char *s = NULL;
-    int e = request ? own_special(r->tok, request) : ERR(NOMEM, "out of memory");
-    if (e >= 0) e = json_text(request, &s);
-    if (e >= 0) e = kvik_template_render(r->template.text, s, text);
-    mem_free(s);
-    json_decref(request);
+    char *messages = NULL, *kwargs = NULL, *special = NULL;
+    const char *now = NULL;
+    if (!json_is_object(request))
+        return ERR(ARG, "request: must be a JSON object with \"messages\"");
+    TRY(json_get_str(request, "request", "now", &now));
+    int e = part(request, "messages", &messages);
+    if (e >= 0) e = part(request, "kwargs", &kwargs);
+    if (e >= 0) e = part(request, "special_tokens", &special);
+    const kvik_chat chat = {.size = sizeof chat,
+                            .json = messages,
+                            .kwargs = kwargs,
+                            .template_text = r->template.text,
+                            .special_tokens = special,
+                            .now = now};
+    if (e >= 0) e = kvik_chat_render(r->tok, &chat, text);
+    mem_free(messages);
+    mem_free(kwargs);
+    mem_free(special);
     return e;
 }
 

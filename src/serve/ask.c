@@ -191,7 +191,8 @@ int ask_render(struct ask *k, const struct server *s)
     size_t n = 0;
     int e = json_text(k->messages, &messages);
     if (e >= 0 && k->kwargs) e = json_text(k->kwargs, &kwargs);
-    if (e >= 0) e = kvik_chat_encode(s->tokenizer, messages, kwargs, &ids, &n);
+    const kvik_chat chat = {.size = sizeof chat, .json = messages, .kwargs = kwargs};
+    if (e >= 0) e = kvik_chat_encode(s->tokenizer, &chat, &ids, &n, NULL);
     if (e >= 0) e = take_ids(k, ids, n);
     kvik_free(ids);
     mem_free(messages);

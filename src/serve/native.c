@@ -71,7 +71,8 @@ static int apply_template(struct server *s, struct exchange *x)
     if (e >= 0) e = ask_kwargs(&k, body);
     if (e >= 0) e = json_text(k.messages, &messages);
     if (e >= 0) e = json_text(k.kwargs, &kwargs);
-    if (e >= 0) e = kvik_chat_render(s->tokenizer, messages, kwargs, &text);
+    const kvik_chat chat = {.size = sizeof chat, .json = messages, .kwargs = kwargs};
+    if (e >= 0) e = kvik_chat_render(s->tokenizer, &chat, &text);
     if (e >= 0)
         exchange_json(x, 200, json_pack("{s:o}", "prompt", answer_text(text, strlen(text))));
     kvik_free(text);

@@ -35,6 +35,7 @@ struct api_world {
     kvik_shape shape;
     kvik_rows rows;
     kvik_message message;
+    kvik_chat chat;
     const char *kind[1];
     uint32_t index[2];
     float *floats;
@@ -101,6 +102,10 @@ static inline void api_structs(struct api_world *w)
         .size = sizeof w->shape, .batch = 1, .heads = 1, .n = 1, .dim_k = 4, .dim_v = 4};
     w->rows = (kvik_rows){.size = sizeof w->rows};
     w->message = (kvik_message){.size = sizeof w->message, .role = "user", .content = "Hi"};
+    w->chat = (kvik_chat){.size = sizeof w->chat,
+                          .message = &w->message,
+                          .n = 1,
+                          .template_text = "{{ messages[0].content }}"};
     w->kind[0] = "full_attention";
     w->index[0] = w->index[1] = 0;
 }
@@ -192,12 +197,10 @@ static inline uintptr_t api_value(struct api_world *w, int kind, int at)
         [A_INDEX] = w->index,
         [A_TEXT] = "sea",
         [A_TEMPLATE] = "{{ messages[0].content }}",
-        [A_REQUEST_JSON] = "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}",
+        [A_CHAT] = &w->chat,
         [A_FORMAT] = "chatml",
         [A_OPTION] = "bos_tokens",
         [A_JSON] = "{}",
-        [A_MESSAGES_JSON] = "[{\"role\": \"user\", \"content\": \"Hi\"}]",
-        [A_MESSAGES] = &w->message,
         [A_MODEL_PATH] = api_path[P_MODEL],
         [A_SESSION] = api_path[P_SESSION],
         [A_SAVED] = api_path[P_SAVED],

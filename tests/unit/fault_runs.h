@@ -224,7 +224,9 @@ static int render(struct run *r)
 {
     char *text = NULL;
     const kvik_tokenizer *t = r->t ? r->t : kvik_model_tokenizer(r->m);
-    int e = kvik_chat_render_messages(t, talk, countof(talk), "{\"mood\": \"calm\"}", &text);
+    const kvik_chat chat = {
+        .size = sizeof chat, .message = talk, .n = countof(talk), .kwargs = "{\"mood\": \"calm\"}"};
+    int e = kvik_chat_render(t, &chat, &text);
     return keep_text(r, e, text);
 }
 
@@ -233,7 +235,8 @@ static int turn_of(struct run *r, size_t messages)
 {
     int32_t *ids = NULL;
     size_t n = 0;
-    int e = kvik_chat_encode_messages(kvik_model_tokenizer(r->m), talk, messages, NULL, &ids, &n);
+    const kvik_chat chat = {.size = sizeof chat, .message = talk, .n = messages};
+    int e = kvik_chat_encode(kvik_model_tokenizer(r->m), &chat, &ids, &n, NULL);
     if (e >= 0) e = generate_for(r, r->seq, ids, n);
     kvik_free(ids);
     return e;

@@ -315,11 +315,15 @@ static void test_older(void **state)
     float one[4] = {1, 2, 3, 4}, logits[2 * VOCAB], want[2 * VOCAB];
     kvik_batch *rows[2];
     kvik_message message = {.role = "user", .content = "hello"};
-    char *json;
+    char *text;
     older(a, &message, UP_TO(kvik_message, content));
-    assert_int_equal(kvik_messages_json((const kvik_message *)(const void *)a, 1, &json), 0);
-    assert_string_equal(json, "[{\"role\":\"user\",\"content\":\"hello\"}]");
-    kvik_free(json);
+    const kvik_chat chat = {.size = sizeof chat,
+                            .message = (const kvik_message *)(const void *)a,
+                            .n = 1,
+                            .template_text = "{{ messages }}"};
+    assert_int_equal(kvik_chat_render(NULL, &chat, &text), 0);
+    assert_string_equal(text, "[{'role': 'user', 'content': 'hello'}]");
+    kvik_free(text);
 
     kvik_inputs in = {.size = sizeof in, .ids = ids, .n = 2};
     kvik_outputs out = {.size = sizeof out, .logits = want};

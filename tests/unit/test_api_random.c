@@ -269,6 +269,22 @@ static uint32_t fill_array(int kind, char *at)
     return 1;
 }
 
+static void fill_chat(kvik_chat *c)
+{
+    static _Alignas(8) char message[2][BLOB];
+    *c = (kvik_chat){.size = sizeof *c};
+    if (chance(80)) {
+        c->message = (const kvik_message *)message[depth];
+        c->n = below(1 + fill_array(A_CHAT, message[depth]));
+    }
+    if (chance(20))
+        c->json = chance(80) ? "[{\"role\": \"user\", \"content\": \"Hi\"}]" : any_text();
+    if (chance(20)) c->kwargs = any_options();
+    if (chance(50)) c->template_text = chance(80) ? "{{ messages[0].content }}" : any_text();
+    if (chance(10)) c->special_tokens = any_options();
+    if (chance(10)) c->now = chance(50) ? "2025-03-07" : any_text();
+}
+
 /* Fills the one struct of a kind; false: the kind is none. */
 static bool fill_struct(int kind, char *at)
 {
@@ -285,6 +301,9 @@ static bool fill_struct(int kind, char *at)
         break;
     case A_INPUTS:
         fill_inputs((kvik_inputs *)at);
+        break;
+    case A_CHAT:
+        fill_chat((kvik_chat *)at);
         break;
     case A_OUTPUTS:
         *out = (kvik_outputs){.size = sizeof *out, .logits = floats};
@@ -331,8 +350,8 @@ static bool fill_struct(int kind, char *at)
 static bool is_array(int kind)
 {
     return kind == A_SEQS || kind == A_IDS || kind == A_INDEX || kind == A_REQUESTS ||
-           kind == A_SPAN || kind == A_PROMPT || kind == A_MESSAGES || kind == A_KINDS ||
-           kind == A_OUT_SEQ || kind == A_FLOATS;
+           kind == A_SPAN || kind == A_PROMPT || kind == A_KINDS || kind == A_OUT_SEQ ||
+           kind == A_FLOATS;
 }
 
 static uintptr_t any_path(int kind)
@@ -379,7 +398,6 @@ static uintptr_t pointer(int kind, int at, uint32_t *most)
         return (uintptr_t)b;
     case A_PROMPT:
     case A_SPAN:
-    case A_MESSAGES:
         memset(b, 0, BLOB);
         *most = MIN(*most, fill_array(kind, b));
         return (uintptr_t)b;

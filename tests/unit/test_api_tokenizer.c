@@ -110,6 +110,8 @@ static void test_text(void **state)
     kvik_tokenizer_close(t);
 }
 
+#define CHAT(...) ((kvik_chat){.size = sizeof(kvik_chat), __VA_ARGS__})
+
 static void test_chat(void **state)
 {
     (void)state;
@@ -119,19 +121,26 @@ static void test_chat(void **state)
     int32_t *ids;
     size_t n;
     assert_int_equal(
-        kvik_chat_render(t, messages, "{\"add_generation_prompt\": true, \"mood\": \"!\"}", &text),
+        kvik_chat_render(
+            t,
+            &CHAT(.json = messages, .kwargs = "{\"add_generation_prompt\": true, \"mood\": \"!\"}"),
+            &text),
         0);
     assert_string_equal(text, "<s><user><bot>x<bot>!");
     kvik_free(text);
-    assert_int_equal(kvik_chat_encode(t, messages, "{\"add_generation_prompt\": true}", &ids, &n),
-                     0);
+    assert_int_equal(
+        kvik_chat_encode(t, &CHAT(.json = messages, .kwargs = "{\"add_generation_prompt\": true}"),
+                         &ids, &n, NULL),
+        0);
     assert_int_equal(n, 2 + 5 + 1 + 1); /* the <bot> that a user typed is five bytes of text */
     assert_int_equal(ids[n - 1], 3);
     kvik_free(ids);
     assert_int_equal(
-        kvik_chat_encode(t, messages,
-                         "{\"add_generation_prompt\": true, \"allow_special_tokens\": true}", &ids,
-                         &n),
+        kvik_chat_encode(
+            t,
+            &CHAT(.json = messages,
+                  .kwargs = "{\"add_generation_prompt\": true, \"allow_special_tokens\": true}"),
+            &ids, &n, NULL),
         0);
     assert_int_equal(n, 2 + 1 + 1 + 1);
     kvik_free(ids);
@@ -166,11 +175,16 @@ static void test_messages(void **state)
             int32_t *x, *y;
             size_t n_x, n_y;
             const char *json = n ? talk_json : "[]";
-            assert_int_equal(kvik_chat_render(t, json, kwargs[i], &a), 0);
-            assert_int_equal(kvik_chat_render_messages(t, talk, n, kwargs[i], &b), 0);
+            assert_int_equal(kvik_chat_render(t, &CHAT(.json = json, .kwargs = kwargs[i]), &a), 0);
+            assert_int_equal(
+                kvik_chat_render(t, &CHAT(.message = talk, .n = n, .kwargs = kwargs[i]), &b), 0);
             assert_string_equal(a, b);
-            assert_int_equal(kvik_chat_encode(t, json, kwargs[i], &x, &n_x), 0);
-            assert_int_equal(kvik_chat_encode_messages(t, talk, n, kwargs[i], &y, &n_y), 0);
+            assert_int_equal(
+                kvik_chat_encode(t, &CHAT(.json = json, .kwargs = kwargs[i]), &x, &n_x, NULL), 0);
+            assert_int_equal(kvik_chat_encode(t,
+                                              &CHAT(.message = talk, .n = n, .kwargs = kwargs[i]),
+                                              &y, &n_y, NULL),
+                             0);
             assert_int_equal(n_x, n_y);
             assert_memory_equal(x, y, n_x * sizeof *x);
             kvik_free(a);
@@ -178,24 +192,17 @@ static void test_messages(void **state)
             kvik_free(x);
             kvik_free(y);
         }
-    char *json, *text;
-    assert_int_equal(kvik_messages_json(talk, MESSAGES, &json), 0);
-    assert_int_equal(kvik_chat_render(t, json, NULL, &text), 0);
+    char *text;
+    const kvik_chat four = CHAT(.message = talk, .n = MESSAGES);
+    kvik_chat own = four;
+    own.template_text = "{{ messages[1].name }}{{ messages[2].content is defined }}"
+                        "{{ messages[2].tool_calls[0].id }}";
+    assert_int_equal(kvik_chat_render(t, &four, &text), 0);
     assert_string_equal(text, "<s><user>be \"kind\"\n<user>h\xC3\xA9 <bot><user><user>");
     kvik_free(text);
-    char request[512];
-    snprintf(request, sizeof request, "{\"messages\": %s}", json);
-    assert_int_equal(
-        kvik_template_render("{{ messages[1].name }}{{ messages[2].content is defined }}"
-                             "{{ messages[2].tool_calls[0].id }}",
-                             request, &text),
-        0);
+    assert_int_equal(kvik_chat_render(NULL, &own, &text), 0);
     assert_string_equal(text, "AnnFalse1");
     kvik_free(text);
-    kvik_free(json);
-    assert_int_equal(kvik_messages_json(NULL, 0, &json), 0);
-    assert_string_equal(json, "[]");
-    kvik_free(json);
     kvik_tokenizer_close(t);
 }
 
@@ -230,24 +237,40 @@ static void test_bad_messages(void **state)
     size_t n;
     for (size_t i = 0; i < countof(rows); i++) {
         const kvik_message two[2] = {{.size = S, .role = "user", .content = "x"}, rows[i].m};
-        const int e[3] = {kvik_chat_render_messages(t, two, 2, NULL, &text),
-                          kvik_chat_encode_messages(t, two, 2, NULL, &ids, &n),
-                          kvik_messages_json(two, 2, &text)};
-        for (int k = 0; k < 3; k++)
-            assert_int_equal(e[k], rows[i].code);
+        const kvik_chat chat = CHAT(.message = two, .n = 2);
+        assert_int_equal(kvik_chat_render(t, &chat, &text), rows[i].code);
+        assert_int_equal(kvik_chat_encode(t, &chat, &ids, &n, NULL), rows[i].code);
         if (!strstr(kvik_last_error(), rows[i].says)) fail_msg("row %zu: %s", i, kvik_last_error());
     }
     const kvik_message huge = {.size = SIZE_MAX, .role = "user"};
-    assert_int_equal(kvik_chat_render_messages(t, &huge, 1, NULL, &text), KVIK_ARG);
-    assert_int_equal(kvik_chat_render_messages(NULL, talk, 1, NULL, &text), KVIK_ARG);
-    assert_int_equal(kvik_chat_render_messages(t, NULL, 1, NULL, &text), KVIK_ARG);
-    assert_int_equal(kvik_chat_render_messages(t, talk, 1, NULL, NULL), KVIK_ARG);
-    assert_int_equal(kvik_chat_render_messages(t, talk, 1, "[]", &text), KVIK_ARG);
-    assert_int_equal(kvik_chat_encode_messages(NULL, talk, 1, NULL, &ids, &n), KVIK_ARG);
-    assert_int_equal(kvik_chat_encode_messages(t, talk, 1, NULL, NULL, &n), KVIK_ARG);
-    assert_int_equal(kvik_chat_encode_messages(t, talk, 1, NULL, &ids, NULL), KVIK_ARG);
-    assert_int_equal(kvik_messages_json(NULL, 1, &text), KVIK_ARG);
-    assert_int_equal(kvik_messages_json(talk, 1, NULL), KVIK_ARG);
+    const kvik_chat one = CHAT(.message = talk, .n = 1);
+    const struct {
+        kvik_chat chat;
+        const char *says;
+    } wrong[] = {
+        {CHAT(.message = &huge, .n = 1), "kvik_message.size"},
+        {CHAT(.n = 1), "needs messages"},
+        {CHAT(.kwargs = "{}"), "needs messages"},
+        {CHAT(.message = talk, .n = 1, .json = "[]"), "given twice"},
+        {CHAT(.n = 1, .json = "[]"), "given twice"},
+        {CHAT(.message = talk, .n = 1, .kwargs = "[]"), "kwargs must be"},
+        {CHAT(.message = talk, .n = 1, .special_tokens = "[]"), "special_tokens must be"},
+        {CHAT(.message = talk, .n = 1, .now = "noon"), "must be a time"},
+        {{.size = 3, .message = talk, .n = 1}, "kvik_chat.size"},
+    };
+    for (size_t i = 0; i < countof(wrong); i++) {
+        assert_int_equal(kvik_chat_render(t, &wrong[i].chat, &text), KVIK_ARG);
+        assert_int_equal(kvik_chat_encode(t, &wrong[i].chat, &ids, &n, NULL), KVIK_ARG);
+        if (!strstr(kvik_last_error(), wrong[i].says))
+            fail_msg("wrong %zu: %s", i, kvik_last_error());
+    }
+    assert_int_equal(kvik_chat_render(NULL, &one, &text), KVIK_ARG);
+    assert_int_equal(kvik_chat_render(t, NULL, &text), KVIK_ARG);
+    assert_int_equal(kvik_chat_render(t, &one, NULL), KVIK_ARG);
+    assert_int_equal(kvik_chat_encode(NULL, &one, &ids, &n, NULL), KVIK_ARG);
+    assert_int_equal(kvik_chat_encode(t, NULL, &ids, &n, NULL), KVIK_ARG);
+    assert_int_equal(kvik_chat_encode(t, &one, NULL, &n, NULL), KVIK_ARG);
+    assert_int_equal(kvik_chat_encode(t, &one, &ids, NULL, NULL), KVIK_ARG);
     assert_null(text);
     assert_null(ids);
     kvik_tokenizer_close(t);
@@ -266,7 +289,9 @@ static void test_older_messages(void **state)
         memcpy(old + i * OLD, &m, OLD);
     }
     assert_int_equal(
-        kvik_chat_render_messages(t, (const kvik_message *)(const void *)old, 2, NULL, &text), 0);
+        kvik_chat_render(t, &CHAT(.message = (const kvik_message *)(const void *)old, .n = 2),
+                         &text),
+        0);
     assert_string_equal(text, "<s><user>a<user>b");
     kvik_free(text);
     kvik_tokenizer_close(t);
@@ -291,7 +316,8 @@ static void test_bad_requests(void **state)
     kvik_tokenizer *t = open_one(), *none = NULL;
     char *text = NULL;
     for (size_t i = 0; i < countof(rows); i++) {
-        int e = kvik_chat_render(t, rows[i].messages, rows[i].kwargs, &text);
+        int e =
+            kvik_chat_render(t, &CHAT(.json = rows[i].messages, .kwargs = rows[i].kwargs), &text);
         if (e >= 0 || !strstr(kvik_last_error(), rows[i].says))
             fail_msg("row %zu: %d %s", i, e, kvik_last_error());
     }
@@ -302,7 +328,7 @@ static void test_bad_requests(void **state)
     assert_true(kvik_tokenizer_open("/tmp", &none) < 0);
     assert_true(kvik_tokenizer_open(NULL, &none) < 0);
     assert_null(none);
-    assert_int_equal(kvik_chat_render(NULL, "[]", NULL, &text), KVIK_ARG);
+    assert_int_equal(kvik_chat_render(NULL, &CHAT(.json = "[]"), &text), KVIK_ARG);
     assert_null(kvik_tokenizer_template(NULL));
     assert_null(kvik_tokenizer_special(NULL, "bos_token"));
     assert_int_equal(kvik_tokenizer_find(NULL, "a"), -1);
@@ -333,9 +359,10 @@ static void test_template(void **state)
         {"-025-03-07", NULL},
     };
     for (size_t i = 0; i < countof(rows); i++) {
-        char request[160], *text = NULL;
-        snprintf(request, sizeof request, "{\"messages\": [], \"now\": \"%s\"}", rows[i].now);
-        int e = kvik_template_render("{{ strftime_now('%Y-%m-%d %H:%M:%S') }}", request, &text);
+        char *text = NULL;
+        const kvik_chat chat = CHAT(.json = "[]", .now = rows[i].now,
+                                    .template_text = "{{ strftime_now('%Y-%m-%d %H:%M:%S') }}");
+        int e = kvik_chat_render(NULL, &chat, &text);
         if (rows[i].want) {
             assert_int_equal(e, 0);
             assert_string_equal(text, rows[i].want);
@@ -345,19 +372,17 @@ static void test_template(void **state)
         kvik_free(text);
     }
     char *text;
-    assert_int_equal(
-        kvik_template_render("{{ a }}{{ b }}",
-                             "{\"messages\": [], \"special_tokens\": {\"a\": \"1\", \"b\": \"2\"}, "
-                             "\"kwargs\": {\"b\": \"3\"}}",
-                             &text),
-        0);
+    assert_int_equal(kvik_chat_render(NULL,
+                                      &CHAT(.json = "[]", .template_text = "{{ a }}{{ b }}",
+                                            .special_tokens = "{\"a\": \"1\", \"b\": \"2\"}",
+                                            .kwargs = "{\"b\": \"3\"}"),
+                                      &text),
+                     0);
     assert_string_equal(text, "13"); /* the keyword arguments win, as in Transformers */
     kvik_free(text);
-    assert_true(kvik_template_render("x", "[]", &text) < 0);
-    assert_true(kvik_template_render("x", "{\"messages\": 3}", &text) < 0);
-    assert_true(kvik_template_render("x", "{\"messages\": [], \"now\": 3}", &text) < 0);
-    assert_true(kvik_template_render("x", "{\"messages\": [], \"special_tokens\": 3}", &text) < 0);
-    assert_true(kvik_template_render("{% if %}", "{\"messages\": []}", &text) < 0);
+    assert_true(kvik_chat_render(NULL, &CHAT(.json = "3", .template_text = "x"), &text) < 0);
+    assert_true(kvik_chat_render(NULL, &CHAT(.json = "[]", .template_text = "{% if %}"), &text) <
+                0);
 }
 
 /* Text of {% generation %} blocks is marked byte by byte, with the special tokens that the template writes inside; a template
@@ -368,40 +393,42 @@ static void test_assistant(void **state)
     static const char template[] =
         "{{ bos_token }}{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}"
         "{% else %}{% generation %}{{ m.content }}<bot>{% endgeneration %}{% endif %}{% endfor %}";
-    static const char request[] =
-        "{\"messages\": [{\"role\": \"user\", \"content\": \"h\\u00e9<bot>\"},"
-        " {\"role\": \"assistant\", \"content\": \"o\\u00e9\"}, {\"role\": \"user\", \"content\": \"x\"}],"
-        " \"kwargs\": {\"mood\": \"!\"}, \"special_tokens\": {\"bos_token\": \"</s>\"}}";
+    kvik_chat chat = CHAT(.json = "[{\"role\": \"user\", \"content\": \"h\\u00e9<bot>\"},"
+                                  " {\"role\": \"assistant\", \"content\": \"o\\u00e9\"},"
+                                  " {\"role\": \"user\", \"content\": \"x\"}]",
+                          .kwargs = "{\"mood\": \"!\"}", .template_text = template,
+                          .special_tokens = "{\"bos_token\": \"</s>\"}");
     kvik_tokenizer *t = open_one();
     int32_t *ids, *same;
     bool *mark;
     size_t n, n_same;
-    assert_int_equal(kvik_chat_encode_request(t, template, request, &ids, &mark, &n), 0);
+    assert_int_equal(kvik_chat_encode(t, &chat, &ids, &n, &mark), 0);
     /* </s>, h, two bytes, the five of a <bot> that a user typed; o, two bytes, the <bot> of the template; x */
     assert_int_equal(n, 1 + 3 + 5 + 3 + 1 + 1);
     assert_int_equal(ids[0], kvik_tokenizer_find(t, "</s>"));
     for (size_t i = 0; i < n; i++)
         assert_int_equal(mark[i], i >= 9 && i < 13);
     assert_int_equal(ids[12], kvik_tokenizer_find(t, "<bot>"));
-    assert_int_equal(kvik_chat_encode_request(t, template, request, &same, NULL, &n_same), 0);
+    assert_int_equal(kvik_chat_encode(t, &chat, &same, &n_same, NULL), 0);
     assert_int_equal(n_same, n);
     assert_memory_equal(same, ids, n * sizeof *ids);
     kvik_free(ids);
     kvik_free(mark);
     kvik_free(same);
     /* Without a template, that of the tokenizer, which marks nothing. */
-    assert_int_equal(kvik_chat_encode_request(t, NULL, request, &ids, &mark, &n), 0);
+    chat.template_text = NULL;
+    assert_int_equal(kvik_chat_encode(t, &chat, &ids, &n, &mark), 0);
     for (size_t i = 0; i < n; i++)
         assert_false(mark[i]);
     kvik_free(ids);
     kvik_free(mark);
-    assert_int_equal(kvik_chat_encode_request(t, template, NULL, &ids, &mark, &n), KVIK_ARG);
-    assert_int_equal(kvik_chat_encode_request(t, template, "{}", &ids, &mark, &n), KVIK_ARG);
-    assert_true(kvik_chat_encode_request(t, "{% if %}", request, &ids, &mark, &n) < 0);
+    chat.template_text = "{% if %}";
+    assert_true(kvik_chat_encode(t, &chat, &ids, &n, &mark) < 0);
+    chat.template_text = template;
     int failures = 0;
     for (int k = 0;; k++) {
         mem_fail_at(k, false);
-        int e = kvik_chat_encode_request(t, template, request, &ids, &mark, &n);
+        int e = kvik_chat_encode(t, &chat, &ids, &n, &mark);
         mem_fail_at(-1, false);
         if (e >= 0) break;
         failures++;
@@ -425,7 +452,9 @@ static void test_every_allocation(void **state)
         int32_t *ids;
         size_t n;
         mem_fail_at(k, false);
-        int e = kvik_chat_encode(t, messages, "{\"add_generation_prompt\": true}", &ids, &n);
+        int e = kvik_chat_encode(
+            t, &CHAT(.json = messages, .kwargs = "{\"add_generation_prompt\": true}"), &ids, &n,
+            NULL);
         mem_fail_at(-1, false);
         if (e >= 0) {
             kvik_free(ids);
@@ -438,7 +467,7 @@ static void test_every_allocation(void **state)
     for (int k = 0;; k++) {
         char *text;
         mem_fail_at(k, false);
-        int e = kvik_chat_render_messages(t, talk, MESSAGES, NULL, &text);
+        int e = kvik_chat_render(t, &CHAT(.message = talk, .n = MESSAGES), &text);
         mem_fail_at(-1, false);
         if (e >= 0) {
             kvik_free(text);

@@ -3,6 +3,7 @@
  * Every reply must have the logits of a run without a cache on the same text. The model is tiny:
  * its vocabulary is the beginning of the tokenizer's, and larger ids are folded into it. */
 #include "kvik.h"
+#include "render_request.h"
 #include "test_tok.h"
 
 #define MODELS "tests/golden/models/"
@@ -61,7 +62,7 @@ static void render(struct chat *c, const struct style *t)
     json_t *o = json_pack("{s:O, s:{s:b}}", "messages", c->messages, "kwargs",
                           "add_generation_prompt", true);
     assert_int_equal(json_text(o, &request), 0);
-    if (kvik_template_render(t->text, request, &text) < 0) fail_msg("%s", kvik_last_error());
+    if (render_request(t->text, request, &text) < 0) fail_msg("%s", kvik_last_error());
     assert_int_equal(tok_encode(tok, text, strlen(text), TOK_SPECIAL, NULL, 0, &v), 0);
     assert_true(v.n < countof(c->ids));
     for (size_t i = 0; i < v.n; i++)

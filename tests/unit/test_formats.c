@@ -2,7 +2,7 @@
  * published description of each format, not by running the templates. */
 #include "base/base.h"
 #include "kvik.h"
-#include "testing.h"
+#include "render_request.h"
 
 #include <string.h>
 
@@ -84,7 +84,7 @@ static void renders(const char *name, const char *request, const char *want)
     char *text = NULL;
     const char *t = kvik_format_template(name);
     assert_non_null(t);
-    if (kvik_template_render(t, request, &text) < 0) fail_msg("%s: %s", name, kvik_last_error());
+    if (render_request(t, request, &text) < 0) fail_msg("%s: %s", name, kvik_last_error());
     if (strcmp(text, want) != 0) fail_msg("%s:\n%s\nwant:\n%s", name, text, want);
     kvik_free(text);
 }
@@ -142,18 +142,18 @@ static void test_odd_chats(void **state)
             "<start_of_turn>user\nHi<end_of_turn>\n");
     renders("chatml", "{\"messages\": [{\"role\": \"tool\", \"content\": \"7\"}]}",
             "<|im_start|>tool\n7<|im_end|>\n");
-    assert_true(kvik_template_render(kvik_format_template("gemma"),
-                                     "{\"messages\": [{\"role\": \"tool\", \"content\": \"7\"}]}",
-                                     &text) < 0);
+    assert_true(render_request(kvik_format_template("gemma"),
+                               "{\"messages\": [{\"role\": \"tool\", \"content\": \"7\"}]}",
+                               &text) < 0);
     assert_non_null(strstr(kvik_last_error(), "the chat format gemma has no role tool"));
     for (uint32_t i = 0; (name = kvik_format_name(i)); i++) {
-        assert_int_equal(
-            kvik_template_render(kvik_format_template(name), "{\"messages\": []}", &text), 0);
-        kvik_free(text);
-        assert_int_equal(kvik_template_render(
-                             kvik_format_template(name),
-                             "{\"messages\": [{\"role\": \"system\", \"content\": \"x\"}]}", &text),
+        assert_int_equal(render_request(kvik_format_template(name), "{\"messages\": []}", &text),
                          0);
+        kvik_free(text);
+        assert_int_equal(
+            render_request(kvik_format_template(name),
+                           "{\"messages\": [{\"role\": \"system\", \"content\": \"x\"}]}", &text),
+            0);
         kvik_free(text);
     }
 }
@@ -166,12 +166,11 @@ static void test_continued(void **state)
     for (uint32_t i = 0; (name = kvik_format_name(i)); i++) {
         char *text;
         assert_int_equal(
-            kvik_template_render(
-                kvik_format_template(name),
-                "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}, {\"role\": "
-                "\"assistant\", \"content\": \"Well then\"}], \"kwargs\": "
-                "{\"continue_final_message\": true}, " SPECIAL "}",
-                &text),
+            render_request(kvik_format_template(name),
+                           "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}, {\"role\": "
+                           "\"assistant\", \"content\": \"Well then\"}], \"kwargs\": "
+                           "{\"continue_final_message\": true}, " SPECIAL "}",
+                           &text),
             0);
         size_t n = strlen(text);
         assert_true(n > 9);
