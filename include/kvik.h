@@ -1146,6 +1146,9 @@ KVIK_API int kvik_request_progress(const kvik_request *r, kvik_progress *out);
  * like all others.  The clock of max_time runs on. */
 KVIK_API void kvik_request_pause(kvik_request *r);
 KVIK_API void kvik_request_resume(kvik_request *r);
+/* Replaces the prefill_chunk_size of a request from its next step on; 0: step_tokens of the cache.  For programs that
+ * bound the time of a step: the result is the same. */
+KVIK_API void kvik_request_set_chunk(kvik_request *r, uint32_t tokens);
 /* Gives the result, once; free it with kvik_result_free.  Rows of a request that still runs end with
  * KVIK_FINISH_CANCELLED; a beam search gives its best beams so far.  If no token has been chosen yet,
  * the rows are the prompts and your sequences are what they were.  A failed request gives its error.

@@ -239,6 +239,12 @@ KVIK_API void kvik_request_resume(kvik_request *q)
     pause_or_resume(q, false);
 }
 
+KVIK_API void kvik_request_set_chunk(kvik_request *q, uint32_t tokens)
+{
+    USE_REQUEST_OR(q, );
+    run_set_chunk(q->run, tokens);
+}
+
 KVIK_API int kvik_request_end(kvik_request *q, kvik_result **out)
 {
     kvik_result *r;

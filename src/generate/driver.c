@@ -174,6 +174,7 @@ int run_start(struct driver *d, const struct gen_call *call, struct run **out)
                       .x = d->x,
                       .tok = call->tok,
                       .g = call->g,
+                      .chunk = call->g->prefill_chunk_size,
                       .hooks = call->hooks,
                       .assist = call->assist,
                       .finish = call->finish,
@@ -222,7 +223,7 @@ static int gather(struct run *r)
 {
     bool first = !r->prefilled;
     r->job.draft = false;
-    r->job.chunk = first || !r->g->use_cache ? r->g->prefill_chunk_size : 0;
+    r->job.chunk = first || !r->g->use_cache ? r->chunk : 0;
     r->job.logits = r->logits;
     r->progress = first && r->hooks ? r->hooks->on_progress : NULL;
     r->progress_ctx = r->hooks ? r->hooks->ctx : NULL;
@@ -442,6 +443,13 @@ void run_progress(const struct run *r, kvik_progress *out)
 void run_pause(struct run *r, bool paused)
 {
     r->paused = paused;
+}
+
+void run_set_chunk(struct run *r, uint32_t tokens)
+{
+    r->chunk = tokens;
+    if (r->pending && !r->prefilled)
+        r->job.chunk = tokens ? MIN(tokens, r->x->step_tokens) : r->x->step_tokens;
 }
 
 /* Fills the result of a run that has chosen at least one token for each row. */

@@ -64,6 +64,8 @@ int run_error(const struct run *r, const char **text); /* of a failed run, else 
 /* Fills the counts of kvik_request_progress; those of a run that has ended are its last ones. */
 void run_progress(const struct run *r, kvik_progress *out);
 void run_pause(struct run *r, bool paused);
+/* Replaces prefill_chunk_size, also of a prompt that is being computed. */
+void run_set_chunk(struct run *r, uint32_t tokens);
 /* Builds the result.  A run that is not over ends as cancelled; if it has not chosen a token yet, the caller's sequences
  * become what they were.  Call it once; ERR_BUSY inside a callback of a step in which the run takes part, and, if the run
  * has chosen a token, inside any callback that a step of the model calls. */

@@ -122,6 +122,7 @@ struct run {
     double pulsed;              /* when on_pulse was called */
     double begun, prefilled;    /* prefilled: when the first job was done, 0 before */
     uint64_t computed;          /* tokens */
+    uint32_t chunk;             /* tokens of a prompt in one step; 0: step_tokens */
 
     /* The driver's: */
     struct exec_job job; /* feed[0, job.n) */

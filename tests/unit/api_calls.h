@@ -244,6 +244,7 @@ static const struct api_call api_calls[] = {
     CALL(kvik_request_pause, R_VOID, D_ADDS, A_REQUEST),
     CALL(kvik_request_progress, R_INT, D_READS, A_REQUEST, A_PROGRESS),
     CALL(kvik_request_resume, R_VOID, D_ADDS, A_REQUEST),
+    CALL(kvik_request_set_chunk, R_VOID, D_ADDS, A_REQUEST, A_N),
     CALL(kvik_request_start, R_INT, D_CHANGES, A_CACHE, A_GENERATION, A_PROMPT, A_1, CAN(A_HOOKS),
          A_OUT_REQUEST),
     CALL(kvik_request_state, R_STATE, D_READS, A_REQUEST),
