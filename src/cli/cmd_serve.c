@@ -8,12 +8,12 @@
 struct options {
     struct common common;
     const char *host, *alias, *keys, *config;
-    uint32_t port, parallel, waiting;
+    uint32_t port, parallel, waiting, delay;
     uint64_t max_body;
     bool log;
 };
 
-enum { PORT = 8080, PARALLEL = 16, WAITING = 512, BODY = 32 << 20 };
+enum { PORT = 8080, PARALLEL = 16, WAITING = 512, DELAY = 100, BODY = 32 << 20 };
 
 static const struct arg_option table[] = {
     {"host", ARG_TEXT, offsetof(struct options, host), "ADDRESS", NULL,
@@ -28,6 +28,8 @@ static const struct arg_option table[] = {
      "texts that are generated at once; others wait (default: 16)"},
     {"max-waiting", ARG_UINT, offsetof(struct options, waiting), "N", NULL,
      "texts that may wait; more are refused with status 503 (default: 512)"},
+    {"max-delay", ARG_UINT, offsetof(struct options, delay), "MS", NULL,
+     "milliseconds that new prompts may add to the time between two tokens of a text (default: 100)"},
     {"max-body", ARG_BYTES, offsetof(struct options, max_body), "BYTES", NULL,
      "size of a request; larger ones are refused with status 413 (default: 32M)"},
     {"template", ARG_TEXT, offsetof(struct options, common.template), "FILE|NAME", NULL,
@@ -125,6 +127,7 @@ static int serve_model(const struct options *o, const char *model, const json_t 
                                .key_file = o->keys,
                                .parallel = MIN(o->parallel, s.sequences),
                                .max_waiting = o->waiting,
+                               .delay = o->delay / 1000.0,
                                .context = session_context(&s),
                                .max_body = (size_t)o->max_body,
                                .on_log = o->log ? on_log : NULL,
@@ -152,6 +155,7 @@ static int run_serve(const struct command *self, int argc, char **argv)
                         .port = PORT,
                         .parallel = PARALLEL,
                         .waiting = WAITING,
+                        .delay = DELAY,
                         .max_body = BODY,
                         .common.chats = true};
     struct args a;

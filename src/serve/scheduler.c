@@ -11,7 +11,11 @@
 
 #include <string.h>
 
-enum { LEAST_SHARED = 32 }; /* tokens in common that are worth waiting for */
+enum {
+    LEAST_SHARED = 32, /* tokens in common that are worth waiting for */
+    LEAST_CHUNK = 16,  /* tokens of a prompt in a step */
+    FIRST_CHUNK = 64   /* where it is not known yet how long a token takes */
+};
 
 struct errand {
     struct errand *next;
@@ -36,6 +40,7 @@ struct scheduler {
     kvik_request **request;
     uint32_t n_running;
     uint64_t orders, ended;
+    double token_seconds;       /* of a token of a prompt, smoothed; 0: not known yet */
     struct scheduler_state sum; /* the counts of tokens */
 };
 
@@ -151,11 +156,10 @@ static size_t common_prefix(const struct job *a, const struct job *b)
 static bool held_back(const struct scheduler *s, const struct job *j)
 {
     for (uint32_t i = 0; i < s->n_running; i++) {
-        kvik_progress p = {.size = sizeof p};
         const struct job *r = s->running[i];
-        if (kvik_request_progress(r->request, &p) < 0 || !p.prefills) continue;
-        size_t same = common_prefix(r, j), have = p.reused_tokens + p.computed_tokens;
-        if (same >= LEAST_SHARED && same > have + LEAST_SHARED) return true;
+        if (!r->prefills || r->n <= r->have + LEAST_SHARED) continue;
+        size_t same = common_prefix(r, j);
+        if (same >= LEAST_SHARED && same > r->have + LEAST_SHARED) return true;
     }
     return false;
 }
@@ -203,6 +207,15 @@ static void wait_again(struct scheduler *s, struct job *j)
     s->waiting = j;
 }
 
+/* Asks how far the prompt of a job is. */
+static void look(struct job *j)
+{
+    kvik_progress p = {.size = sizeof p};
+    if (kvik_request_progress(j->request, &p) < 0) return;
+    j->prefills = p.prefills > 0;
+    j->have = p.reused_tokens + p.computed_tokens;
+}
+
 static void admit(struct scheduler *s)
 {
     struct job *j;
@@ -218,6 +231,7 @@ static void admit(struct scheduler *s)
             over(j, NULL, e, kvik_last_error());
             continue;
         }
+        look(j);
         uint32_t at = s->n_running++;
         for (; at && s->running[at - 1]->order > j->order; at--)
             s->running[at] = s->running[at - 1];
@@ -379,11 +393,36 @@ static bool steps(const struct scheduler *s)
     return false;
 }
 
+/* Bounds the part of a step that prompts have, while texts are written. */
+static void set_chunks(struct scheduler *s)
+{
+    bool writes = false;
+    for (uint32_t i = 0; i < s->n_running; i++)
+        writes |= !s->running[i]->prefills && !s->running[i]->paused;
+    double fits = s->token_seconds > 0 ? s->o.delay / s->token_seconds : FIRST_CHUNK;
+    uint32_t chunk = writes ? (uint32_t)MAX(LEAST_CHUNK, MIN(fits, 1e6)) : 0;
+    for (uint32_t i = 0; i < s->n_running; i++)
+        if (s->running[i]->prefills) kvik_request_set_chunk(s->running[i]->request, chunk);
+}
+
 static void step(struct scheduler *s)
 {
+    uint64_t tokens = 0;
+    double begun = now_seconds();
+    set_chunks(s);
     for (uint32_t i = 0; i < s->n_running; i++)
         s->request[i] = s->running[i]->request;
     (void)kvik_request_step(s->request, s->n_running);
+    for (uint32_t i = 0; i < s->n_running; i++) {
+        struct job *j = s->running[i];
+        uint64_t had = j->have;
+        if (!j->prefills) continue;
+        look(j);
+        tokens += j->have - MIN(had, j->have);
+    }
+    if (tokens < LEAST_CHUNK) return;
+    double each = (now_seconds() - begun) / (double)tokens;
+    s->token_seconds = s->token_seconds > 0 ? 0.6 * s->token_seconds + 0.4 * each : each;
 }
 
 /* One turn of the loop, which holds the lock before and after it.  Returns false at the end. */

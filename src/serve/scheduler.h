@@ -48,6 +48,8 @@ struct job {
     uint64_t full_at; /* jobs that had ended when there was no room for it */
     bool blocked;     /* there was none, and it is first in line */
     bool paused, counted;
+    bool prefills;  /* its prompt is not computed yet */
+    uint64_t have;  /* tokens of the prompt that are there, of one that prefills */
 };
 
 struct scheduler;
@@ -55,6 +57,7 @@ struct scheduler_options {
     kvik_cache *cache;
     uint32_t parallel; /* jobs that compute at once */
     size_t waiting;    /* jobs that may wait; more are refused */
+    double delay;      /* seconds that the prompts of a step may delay the texts that are written */
 };
 int scheduler_open(const struct scheduler_options *o, struct scheduler **out);
 /* True if n more jobs may wait. */

@@ -25,6 +25,8 @@ struct serve_options {
     const char *key_file;
     /* Generations at once, and those that wait; more are refused. */
     uint32_t parallel, max_waiting;
+    /* Seconds that prompts may add to the time between two tokens of a text. */
+    double delay;
     /* Tokens of a sequence at most, and bytes of a request. */
     uint32_t context;
     size_t max_body;

@@ -49,7 +49,8 @@ static int open_parts(struct server *s)
     TRY(measure_capacity(o, &s->capacity));
     TRY(scheduler_open(&(struct scheduler_options){.cache = o->cache,
                                                    .parallel = o->parallel,
-                                                   .waiting = o->max_waiting},
+                                                   .waiting = o->max_waiting,
+                                                   .delay = o->delay},
                        &s->scheduler));
     TRY(desk_open(s, &s->desk));
     return net_open(&(struct net_options){.host = o->host,
