@@ -2,6 +2,7 @@
  * on the thread of the scheduler. */
 #include "serve/answer.h"
 #include "base/bytes.h"
+#include "serve/replay.h"
 
 #include <string.h>
 #include <time.h>
@@ -85,10 +86,19 @@ json_t *answer_usage(const struct answer *a)
 
 json_t *answer_kvik(const struct answer *a)
 {
-    return json_pack("{s:I, s:I, s:s?, s:f, s:f, s:f}", "reused", (json_int_t)a->reused, "computed",
-                     (json_int_t)a->computed, "prefix_miss", a->reused ? NULL : a->miss,
-                     "wait_seconds", a->waited, "first_token_seconds", a->first, "seconds",
-                     a->seconds);
+    return json_pack("{s:I, s:I, s:I, s:s?, s:f, s:f, s:f}", "reused", (json_int_t)a->reused,
+                     "computed", (json_int_t)a->computed, "replayed", (json_int_t)a->ask.replayed,
+                     "prefix_miss", a->reused ? NULL : a->miss, "wait_seconds", a->waited,
+                     "first_token_seconds", a->first, "seconds", a->seconds);
+}
+
+json_t *answer_message(const struct choice *c)
+{
+    json_t *m = json_pack("{s:s, s:o}", "role", "assistant", "content",
+                          answer_text(c->text.data, c->text.len));
+    if (c->reason.len)
+        json_object_set_new(m, "reasoning_content", answer_text(c->reason.data, c->reason.len));
+    return m;
 }
 
 const char *answer_finish(const struct choice *c)
@@ -222,6 +232,18 @@ static void fail(struct answer *a, int code, const char *sentence)
         exchange_json(a->x, f.status, a->protocol->error(&f));
 }
 
+/* Remembers the tokens of a whole answer.  A stop string that ended it is among its tokens and not in its text. */
+static void remember(const struct answer *a, const struct choice *c, const kvik_row *row)
+{
+    struct digest d = a->ask.history;
+    if (!a->ask.messages || (c->finish != KVIK_FINISH_EOS && c->finish != KVIK_FINISH_LENGTH))
+        return;
+    json_t *m = answer_message(c);
+    replay_add(&d, m);
+    replay_keep(a->server->replay, &d, row->ids, row->n);
+    json_decref(m);
+}
+
 static void on_over(struct job *j, const kvik_row *row, int code, const char *sentence)
 {
     struct answer *a = j->owner;
@@ -235,6 +257,7 @@ static void on_over(struct job *j, const kvik_row *row, int code, const char *se
     }
     c->over = true;
     if (row) c->finish = row->finish;
+    if (row) remember(a, c, row);
     add_up(a, j);
     if (!row) fail(a, code, sentence);
     if (row && a->ask.stream && !a->failed) {

@@ -1,5 +1,5 @@
 /* openai.c - OpenAI's chat completions and completions, whole and as streams. */
-#include "serve/protocol.h"
+#include "serve/replay.h"
 
 #include <string.h>
 
@@ -99,14 +99,9 @@ static void chat_done(struct answer *a)
 
 static json_t *chat_choice(struct choice *c)
 {
-    json_t *message = json_pack("{s:s, s:o}", "role", "assistant", "content",
-                                answer_text(c->text.data, c->text.len));
-    if (c->reason.len)
-        json_object_set_new(message, "reasoning_content",
-                            answer_text(c->reason.data, c->reason.len));
-    return answer_ids(c,
-                      json_pack("{s:i, s:o, s:o, s:s?}", "index", (int)c->index, "message", message,
-                                "logprobs", answer_logprobs(c), "finish_reason", answer_finish(c)));
+    return answer_ids(c, json_pack("{s:i, s:o, s:o, s:s?}", "index", (int)c->index, "message",
+                                   answer_message(c), "logprobs", answer_logprobs(c),
+                                   "finish_reason", answer_finish(c)));
 }
 
 static json_t *chat_whole(struct answer *a)
@@ -238,7 +233,8 @@ static int response_format(struct ask *k, const json_t *body)
     return ERR(UNSUPPORTED, "field \"response_format\": only {\"type\": \"text\"} is supported");
 }
 
-static int read_chat(const struct server *s, struct ask *k, const json_t *body)
+static int read_chat(const struct server *s, const struct exchange *x, struct ask *k,
+                     const json_t *body)
 {
     TRY(ask_sampling(k, body));
     TRY(stream_options(k, body));
@@ -247,11 +243,13 @@ static int read_chat(const struct server *s, struct ask *k, const json_t *body)
     TRY(json_get_u32(body, "the request", "top_logprobs", 0, 20, &k->top_logprobs));
     TRY(ask_messages(k, json_object_get(body, "messages")));
     TRY(ask_kwargs(k, body));
-    return ask_render(k, s);
+    return replay_render(k, s, x->client);
 }
 
-static int read_text(const struct server *s, struct ask *k, const json_t *body)
+static int read_text(const struct server *s, const struct exchange *x, struct ask *k,
+                     const json_t *body)
 {
+    (void)x;
     bool echo = false;
     TRY(ask_sampling(k, body));
     TRY(stream_options(k, body));
@@ -267,13 +265,14 @@ static int read_text(const struct server *s, struct ask *k, const json_t *body)
 }
 
 static int run(struct server *s, struct exchange *x, const struct protocol *p,
-               int (*read)(const struct server *, struct ask *, const json_t *))
+               int (*read)(const struct server *, const struct exchange *, struct ask *,
+                           const json_t *))
 {
     json_t *body;
     struct ask k;
     TRY(body_read(x, &body));
     ask_init(&k);
-    int e = read(s, &k, body);
+    int e = read(s, x, &k, body);
     if (e >= 0) e = ask_run(s, x, p, &k);
     ask_done(&k);
     json_decref(body);

@@ -4,6 +4,7 @@
  * they say in a struct answer, and calls the functions below. */
 #pragma once
 #include "base/buf.h"
+#include "base/digest.h"
 #include "serve/route.h"
 
 /* An error as a protocol shows it. */
@@ -36,6 +37,8 @@ struct ask {
     json_t *kwargs;   /* owned: of the chat template */
     int32_t *ids;     /* [n] owned: the prompt */
     size_t n;
+    size_t replayed; /* of these, tokens of an earlier answer that the messages spell otherwise */
+    struct digest history; /* of chats: the messages */
     uint32_t choices;
     int32_t priority;
     bool stream, include_usage, logprobs, timings, seeded;
@@ -102,6 +105,8 @@ void answer_event(struct answer *a, const char *name, json_t *o);
 /* The usage as OpenAI's protocols show it, and kvik's own field. */
 json_t *answer_usage(const struct answer *a);
 json_t *answer_kvik(const struct answer *a);
+/* The message that an answer is: role, content, reasoning. */
+json_t *answer_message(const struct choice *c);
 /* "stop" or "length", as OpenAI names how a text ended; NULL while it runs. */
 const char *answer_finish(const struct choice *c);
 /* Adds token_ids to a choice of an answer, if asked for. */

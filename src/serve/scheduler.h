@@ -48,8 +48,8 @@ struct job {
     uint64_t full_at; /* jobs that had ended when there was no room for it */
     bool blocked;     /* there was none, and it is first in line */
     bool paused, counted;
-    bool prefills;  /* its prompt is not computed yet */
-    uint64_t have;  /* tokens of the prompt that are there, of one that prefills */
+    bool prefills; /* its prompt is not computed yet */
+    uint64_t have; /* tokens of the prompt that are there, of one that prefills */
 };
 
 struct scheduler;

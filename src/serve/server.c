@@ -3,6 +3,7 @@
 #include "serve/desk.h"
 #include "serve/keys.h"
 #include "serve/net.h"
+#include "serve/replay.h"
 #include "serve/route.h"
 
 #include <time.h>
@@ -38,6 +39,17 @@ static int measure_capacity(const struct serve_options *o, uint64_t *out)
                      "the memory of the cache does not hold two tokens; give more with --cache-memory");
 }
 
+static int find_ends(struct server *s)
+{
+    kvik_generation g;
+    TRY(kvik_generation_init(&g, s->o.model));
+    s->n_eos = g.n_eos;
+    for (uint32_t i = 0; i < g.n_eos; i++)
+        s->eos[i] = g.eos_token_id[i];
+    kvik_generation_done(&g);
+    return 0;
+}
+
 static int open_parts(struct server *s)
 {
     const struct serve_options *o = &s->o;
@@ -46,6 +58,8 @@ static int open_parts(struct server *s)
     if (!s->tokenizer)
         return ERR(UNSUPPORTED, "the model has no tokenizer, so it cannot be served");
     if (o->key_file) TRY(keys_read(o->key_file, &s->keys));
+    TRY(find_ends(s));
+    TRY(replay_open(&s->replay));
     TRY(measure_capacity(o, &s->capacity));
     TRY(scheduler_open(&(struct scheduler_options){.cache = o->cache,
                                                    .parallel = o->parallel,
@@ -74,6 +88,7 @@ int serve(const struct serve_options *o)
     desk_close(s.desk);
     scheduler_close(s.scheduler);
     net_close(s.net);
+    replay_close(s.replay);
     keys_free(s.keys);
     return e;
 }

@@ -13,6 +13,9 @@ struct server {
     struct desk *desk;
     struct scheduler *scheduler;
     struct keys *keys; /* NULL: none are needed */
+    struct replay *replay;
+    int32_t eos[KVIK_MAX_EOS]; /* tokens that end a turn */
+    uint32_t n_eos;
     /* Tokens of one sequence that the budget of the cache holds, at most the context. */
     uint64_t capacity;
     int64_t created; /* Unix time of the start */

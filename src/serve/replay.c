@@ -1,0 +1,270 @@
+/* replay.c - what conversations are in tokens; see replay.h.
+ *
+ * The table is a ring: the oldest conversation makes room.  A conversation of 30 turns has 30 entries, one for each
+ * place where it can be continued, so an entry holds its own ids and the ring is bounded in ids as well as in entries. */
+#include "serve/replay.h"
+
+#include <pthread.h>
+#include <string.h>
+
+enum { ENTRIES = 4096, MOST_IDS = 8 << 20 };
+
+struct entry {
+    uint8_t key[DIGEST_BYTES];
+    int32_t *ids; /* [n] owned, NULL: free */
+    size_t n;
+};
+
+struct replay {
+    pthread_mutex_t lock;
+    struct entry entry[ENTRIES];
+    uint32_t next; /* the entry that is written next, the oldest */
+    uint32_t tail; /* the oldest that still has ids */
+    size_t ids;    /* in all entries */
+};
+
+int replay_open(struct replay **out)
+{
+    struct replay *r = mem_alloc(sizeof *r);
+    if (!r) return ERR_NOMEM;
+    pthread_mutex_init(&r->lock, NULL);
+    *out = r;
+    return 0;
+}
+
+void replay_close(struct replay *r)
+{
+    if (!r) return;
+    for (uint32_t i = 0; i < ENTRIES; i++)
+        mem_free(r->entry[i].ids);
+    pthread_mutex_destroy(&r->lock);
+    mem_free(r);
+}
+
+/* --- Digests. */
+
+/* Adds a value as text that does not depend on the order of keys or on spaces. */
+static void add_value(struct digest *d, const json_t *v)
+{
+    char *text = v ? json_dumps(v, JSON_ENCODE_ANY | JSON_SORT_KEYS | JSON_COMPACT) : NULL;
+    digest_text(d, text ? text : "");
+    free(text); /* check-ok: jansson's own */
+}
+
+void replay_begin(struct digest *d, const json_t *kwargs, uint64_t client)
+{
+    digest_begin(d);
+    digest_u64(d, client);
+    digest_u64(d, json_object_size(json_object_get(kwargs, "tools")));
+    add_value(d, json_object_get(kwargs, "tools"));
+    add_value(d, json_object_get(kwargs, "documents"));
+}
+
+static void add_trimmed(struct digest *d, const char *s)
+{
+    size_t n;
+    s += strspn(s, " \t\r\n");
+    n = strlen(s);
+    while (n && strchr(" \t\r\n", s[n - 1]))
+        n--;
+    digest_u64(d, n);
+    digest_add(d, s, n);
+}
+
+/* Arguments are JSON, as a string or as a value; clients spell them anew. */
+static void add_call(struct digest *d, const json_t *call)
+{
+    const json_t *f = json_object_get(call, "function"), *arguments;
+    const char *name = json_string_value(json_object_get(f ? f : call, "name"));
+    json_t *parsed = NULL;
+    arguments = json_object_get(f ? f : call, "arguments");
+    digest_text(d, name ? name : "");
+    if (json_is_string(arguments) &&
+        json_parse(json_string_value(arguments), json_string_length(arguments), "arguments",
+                   &parsed) >= 0)
+        arguments = parsed;
+    add_value(d, arguments);
+    json_decref(parsed);
+}
+
+void replay_add(struct digest *d, const json_t *message)
+{
+    const char *role = json_string_value(json_object_get(message, "role")),
+               *content = json_string_value(json_object_get(message, "content"));
+    const json_t *calls = json_object_get(message, "tool_calls"), *call;
+    size_t i;
+    digest_text(d, role ? role : "");
+    add_trimmed(d, content ? content : "");
+    digest_u64(d, json_array_size(calls));
+    json_array_foreach(calls, i, call)
+    {
+        add_call(d, call);
+    }
+    const char *of = json_string_value(json_object_get(message, "name"));
+    digest_text(d, of ? of : "");
+}
+
+static void key_of(const struct digest *d, uint8_t key[DIGEST_BYTES])
+{
+    struct digest copy = *d;
+    digest_end(&copy, key);
+}
+
+/* --- The ring. */
+
+static void forget(struct replay *r, uint32_t i)
+{
+    r->ids -= r->entry[i].n;
+    mem_free(r->entry[i].ids);
+    r->entry[i] = (struct entry){0};
+}
+
+static struct entry *find(struct replay *r, const uint8_t key[DIGEST_BYTES])
+{
+    for (uint32_t i = 0; i < ENTRIES; i++)
+        if (r->entry[i].ids && !memcmp(r->entry[i].key, key, DIGEST_BYTES)) return &r->entry[i];
+    return NULL;
+}
+
+void replay_keep(struct replay *r, const struct digest *d, const int32_t *ids, size_t n)
+{
+    uint8_t key[DIGEST_BYTES];
+    int32_t *copy = n <= MOST_IDS ? mem_array(n, sizeof *copy) : NULL;
+    if (!copy) return;
+    memcpy(copy, ids, n * sizeof *copy);
+    key_of(d, key);
+    pthread_mutex_lock(&r->lock);
+    struct entry *old = find(r, key);
+    if (old) forget(r, (uint32_t)(old - r->entry)); /* the newest answer wins */
+    if (r->entry[r->next].ids) forget(r, r->next);
+    while (r->ids + n > MOST_IDS) {
+        if (r->entry[r->tail].ids) forget(r, r->tail);
+        r->tail = (r->tail + 1) % ENTRIES;
+    }
+    struct entry *e = &r->entry[r->next];
+    memcpy(e->key, key, sizeof key);
+    e->ids = copy;
+    e->n = n;
+    r->ids += n;
+    r->next = (r->next + 1) % ENTRIES;
+    if (r->next == r->tail) r->tail = (r->tail + 1) % ENTRIES;
+    pthread_mutex_unlock(&r->lock);
+}
+
+bool replay_find(struct replay *r, const struct digest *d, int32_t **ids, size_t *n)
+{
+    uint8_t key[DIGEST_BYTES];
+    int32_t *copy = NULL;
+    key_of(d, key);
+    pthread_mutex_lock(&r->lock);
+    const struct entry *e = find(r, key);
+    if (e && (copy = mem_array(e->n, sizeof *copy))) {
+        memcpy(copy, e->ids, e->n * sizeof *copy);
+        *n = e->n;
+    }
+    pthread_mutex_unlock(&r->lock);
+    *ids = copy;
+    return copy != NULL;
+}
+
+/* --- Rendering. */
+
+struct span {
+    int32_t *ids; /* owned by the library */
+    size_t n;
+};
+
+static int encode(const struct server *s, const json_t *messages, const json_t *kwargs,
+                  struct span *out)
+{
+    char *m = NULL, *k = NULL;
+    int e = json_text(messages, &m);
+    if (e >= 0) e = json_text(kwargs, &k);
+    if (e >= 0) e = kvik_chat_encode(s->tokenizer, m, k, &out->ids, &out->n);
+    mem_free(m);
+    mem_free(k);
+    return e;
+}
+
+/* Encodes the first n messages as a conversation that nobody continues yet. */
+static int encode_head(const struct server *s, const struct ask *k, size_t n, struct span *out)
+{
+    json_t *head = json_array(), *kwargs = json_copy(k->kwargs);
+    int e = head && kwargs ? 0 : ERR(NOMEM, "out of memory");
+    for (size_t i = 0; e >= 0 && i < n; i++)
+        json_array_append(head, json_array_get(k->messages, i));
+    json_object_del(kwargs, "add_generation_prompt");
+    json_object_del(kwargs, "continue_final_message");
+    if (e >= 0) e = encode(s, head, kwargs, out);
+    json_decref(head);
+    json_decref(kwargs);
+    return e;
+}
+
+static bool ends_turn(const struct server *s, int32_t id)
+{
+    for (uint32_t i = 0; i < s->n_eos; i++)
+        if (s->eos[i] == id) return true;
+    return false;
+}
+
+/* Joins remembered ids with what `full` has behind the end of the turn that `head` ends with.  Returns 1, or 0 if the
+ * template does not render the first messages alike with and without those that follow. */
+static int join(struct ask *k, const struct server *s, const struct span *said,
+                const struct span *head, const struct span *full)
+{
+    size_t end = head->n;
+    if (head->n > full->n || memcmp(head->ids, full->ids, head->n * sizeof *head->ids) != 0)
+        return 0;
+    while (end && !ends_turn(s, head->ids[end - 1]))
+        end--;
+    if (!end || !said->n) return 0;
+    if (!ends_turn(s, said->ids[said->n - 1]))
+        end--; /* its end was not chosen but comes from the template */
+    size_t rest = full->n - end;
+    int32_t *ids = mem_array(said->n + rest, sizeof *ids);
+    if (!ids) return ERR_NOMEM;
+    memcpy(ids, said->ids, said->n * sizeof *ids);
+    memcpy(ids + said->n, full->ids + end, rest * sizeof *ids);
+    mem_free(k->ids);
+    k->ids = ids;
+    k->n = said->n + rest;
+    k->replayed = said->n;
+    return 1;
+}
+
+/* Looks for the longest part of the conversation that ends with a remembered answer. */
+static size_t find_answer(struct ask *k, const struct server *s, uint64_t client, struct span *said)
+{
+    size_t n = json_array_size(k->messages), found = 0;
+    replay_begin(&k->history, k->kwargs, client);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *m = json_array_get(k->messages, i);
+        const char *role = json_string_value(json_object_get(m, "role"));
+        struct span one = {0};
+        replay_add(&k->history, m);
+        if (!role || strcmp(role, "assistant") != 0 || i + 1 == n) continue;
+        if (!replay_find(s->replay, &k->history, &one.ids, &one.n)) continue;
+        mem_free(said->ids);
+        *said = one;
+        found = i + 1;
+    }
+    return found;
+}
+
+int replay_render(struct ask *k, const struct server *s, uint64_t client)
+{
+    struct span said = {0}, head = {0};
+    TRY(ask_render(k, s));
+    size_t messages = find_answer(k, s, client, &said);
+    const struct span full = {k->ids, k->n};
+    int e = 0;
+    bool same = messages && said.n <= k->n && !memcmp(said.ids, k->ids, said.n * sizeof *said.ids);
+    if (messages && !same) {
+        e = encode_head(s, k, messages, &head);
+        if (e >= 0) e = join(k, s, &said, &head, &full);
+    }
+    kvik_free(head.ids);
+    mem_free(said.ids);
+    return MIN(e, 0);
+}

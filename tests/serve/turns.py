@@ -1,0 +1,76 @@
+"""The second turn is cheap, always: what an answer was in tokens is remembered beside what it said, so that the next turn
+continues from it although its text is tokenized otherwise."""
+import os
+
+from harness import Server, check, finish, skip, tiny, work
+
+# Most tokens of this model read as text that is encoded as other tokens: "w269" becomes four.
+model = tiny("llama-mha")
+keys = os.path.join(work, "keys")
+with open(keys, "w") as f:
+    f.write("alpha\nbeta\n")
+s = Server(model, "--temperature", "1.5", "--api-key-file", keys)
+alpha, beta = {"x-api-key": "alpha"}, {"x-api-key": "beta"}
+
+
+def chat(messages, key=alpha, **more):
+    code, a = s.post("/v1/chat/completions", {"messages": messages, "max_tokens": 10, "logit_bias": {"2": -100}, **more}, key)
+    assert code == 200, (code, a)
+    return a
+
+
+def tokens_of(text):
+    return len(s.post("/tokenize", {"content": text}, alpha)[1]["tokens"])
+
+
+messages = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "Tell me more. "}]
+cheap = other = 0
+for turn in range(4):
+    a = chat(messages, seed=turn)
+    answer = a["choices"][0]["message"]
+    if turn:
+        have = before["usage"]["total_tokens"] - 1  # the row of the last token is not computed
+        cheap += a["usage"]["prompt_tokens_details"]["cached_tokens"] == have
+        other += before["kvik_text"] != before["usage"]["completion_tokens"]
+    before = dict(a, kvik_text=tokens_of(answer["content"]))
+    messages += [answer, {"role": "user", "content": f"go on {turn}"}]
+check("answers would be tokenized otherwise", other == 3, other)
+check("every turn reuses all that came before", cheap == 3, (cheap, a))
+check("the answer says so", a["kvik"]["replayed"] > 0, a)
+
+spaced = [dict(m, content="  " + m["content"] + "\n") if m["role"] == "assistant" else m for m in messages]
+a = chat(spaced)
+check("spaces around an answer do not matter", a["kvik"]["replayed"] > 0, a)
+a = chat(messages, beta)
+check("what one client was told is not another's", a["kvik"]["replayed"] == 0, a)
+changed = [dict(m) for m in messages]
+changed[2]["content"] += "!"
+a = chat(changed)
+check("an answer that the client has changed is what the client says", a["kvik"]["replayed"] == 0, a)
+changed = [dict(m) for m in messages]
+changed[-1]["content"] = "another question"
+a = chat(changed)
+check("another question after the same answer", a["kvik"]["replayed"] > 0, a)
+branch = messages[:3] + [{"role": "user", "content": "a branch"}]
+a = chat(branch)
+check("a branch continues from its own answer", a["kvik"]["replayed"] > 0
+      and a["usage"]["prompt_tokens_details"]["cached_tokens"] > 30, a)
+a = chat(messages, stop=["w"])
+check("a stop string: no error", a["choices"][0]["finish_reason"] in ("stop", "length"), a)
+check("ends", s.stop() == 0, s.said)
+
+real = os.environ.get("KVIK_TEST_MODEL", "none")
+if os.path.exists(real):
+    s = Server(real)
+    messages, misses = [{"role": "user", "content": "Write a poem about the sea, and use rare words."}], []
+    for turn in range(5):
+        code, a = s.post("/v1/chat/completions", {"messages": messages, "max_tokens": 40, "temperature": 1.5, "seed": turn})
+        if turn and a["usage"]["prompt_tokens_details"]["cached_tokens"] < before["usage"]["total_tokens"] - 1:
+            misses.append((before, a))
+        before = a
+        messages += [a["choices"][0]["message"], {"role": "user", "content": "Again, otherwise."}]
+    check("SmolLM2: every turn reuses all that came before", not misses, misses[:1])
+    check("SmolLM2: ends", s.stop() == 0)
+else:
+    skip("SmolLM2: the model is not here (KVIK_TEST_MODEL)")
+finish()
