@@ -7,7 +7,7 @@
 
 struct options {
     struct common common;
-    const char *host, *alias, *keys, *config;
+    const char *host, *alias, *keys, *config, *prefix_cache;
     uint32_t port, parallel, waiting, delay;
     uint64_t max_body;
     bool log;
@@ -28,6 +28,8 @@ static const struct arg_option table[] = {
      "texts that are generated at once; others wait (default: 16)"},
     {"max-waiting", ARG_UINT, offsetof(struct options, waiting), "N", NULL,
      "texts that may wait; more are refused with status 503 (default: 512)"},
+    {"prefix-cache", ARG_TEXT, offsetof(struct options, prefix_cache), "DIR", NULL,
+     "directory of saved prompts: they are reused, and texts are saved there when the server is idle and when it ends"},
     {"max-delay", ARG_UINT, offsetof(struct options, delay), "MS", NULL,
      "milliseconds that new prompts may add to the time between two tokens of a text (default: 100)"},
     {"max-body", ARG_BYTES, offsetof(struct options, max_body), "BYTES", NULL,
@@ -125,6 +127,7 @@ static int serve_model(const struct options *o, const char *model, const json_t 
                                .host = o->host,
                                .port = (uint16_t)o->port,
                                .key_file = o->keys,
+                               .prefix_dir = o->prefix_cache,
                                .parallel = MIN(o->parallel, s.sequences),
                                .max_waiting = o->waiting,
                                .delay = o->delay / 1000.0,

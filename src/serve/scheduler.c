@@ -8,6 +8,7 @@
  * reuses them.  So agents that begin alike compute their common prefix once. */
 #include "serve/scheduler.h"
 #include "base/thread.h"
+#include "serve/shelf.h"
 
 #include <string.h>
 
@@ -35,6 +36,7 @@ struct scheduler {
     uint32_t n_inbox;
     bool closing;
     /* Of the thread. */
+    struct shelf *shelf;  /* or NULL */
     struct job *waiting;  /* in the order in which they begin */
     struct job **running; /* [n_running], oldest first */
     kvik_request **request;
@@ -123,7 +125,7 @@ static bool on_scores(void *ctx, uint32_t row, const int32_t *ids, size_t n, flo
 
 /* --- Joining. */
 
-static int start(struct scheduler *s, struct job *j)
+static int start_request(struct scheduler *s, struct job *j)
 {
     kvik_hooks hooks = {.size = sizeof hooks, .ctx = j, .on_token = on_token};
     size_t n = j->n + j->n_chosen;
@@ -142,6 +144,20 @@ static int start(struct scheduler *s, struct job *j)
     mem_free(ids);
     if (e >= 0 && j->begun == 0) j->begun = now_seconds();
     return e;
+}
+
+/* Starts a request.  If the directory knows more of its prompt than the cache, it is read, and the request starts again. */
+static int start(struct scheduler *s, struct job *j)
+{
+    kvik_progress p = {.size = sizeof p};
+    if (s->shelf) j->g.return_dict_in_generate = true;
+    TRY(start_request(s, j));
+    if (!s->shelf || kvik_request_progress(j->request, &p) < 0 ||
+        !shelf_load(s->shelf, j->ids, j->n, (size_t)p.reused_tokens))
+        return 0;
+    kvik_request_free(j->request);
+    j->request = NULL;
+    return start_request(s, j);
 }
 
 static size_t common_prefix(const struct job *a, const struct job *b)
@@ -221,6 +237,10 @@ static void admit(struct scheduler *s)
     struct job *j;
     while (s->n_running < s->o.parallel && (j = next_job(s))) {
         int e = start(s, j);
+        if (e == KVIK_FULL && shelf_waits(s->shelf)) {
+            shelf_drop(s->shelf);
+            e = start(s, j);
+        }
         if ((e == KVIK_FULL || e == KVIK_LIMIT) && s->n_running) {
             wait_again(s, j); /* memory, or sequences for its beams */
             return;
@@ -260,6 +280,7 @@ static void finish(struct scheduler *s, struct job *j)
     s->sum.reused_tokens += j->reused;
     s->sum.new_tokens += j->n_chosen;
     if (e >= 0 && r->n_rows) j->miss = r->row[0]->prefix_miss;
+    if (e >= 0 && r->n_rows && r->row[0]->seq) shelf_put(s->shelf, r->row[0]->seq);
     over(j, e >= 0 ? r->row[0] : NULL, e, e >= 0 ? NULL : kvik_last_error());
     kvik_result_free(r);
 }
@@ -289,7 +310,8 @@ static bool settle(struct scheduler *s, struct job *j, uint32_t n_before)
     }
     if (state == KVIK_FAILED) {
         int e = kvik_request_error(j->request, &sentence);
-        if (e == KVIK_FULL && n_before > 1) {
+        if (e == KVIK_FULL && (n_before > 1 || shelf_waits(s->shelf))) {
+            shelf_drop(s->shelf);
             park(s, j);
             return true;
         }
@@ -376,6 +398,7 @@ static void rest(struct scheduler *s, bool can_step)
 {
     struct timespec t;
     if (can_step || s->inbox || s->errands || s->closing) return;
+    if (!s->n_running && !s->waiting && shelf_waits(s->shelf)) return;
     if (!s->n_running && !s->waiting) {
         pthread_cond_wait(&s->bell, &s->lock);
         return;
@@ -438,7 +461,10 @@ static bool turn(struct scheduler *s)
     admit(s);
     double t1 = now_seconds();
     bool computes = steps(s);
-    if (computes) step(s);
+    if (computes)
+        step(s);
+    else if (!s->n_running && !s->waiting)
+        shelf_save(s->shelf);
     double t2 = now_seconds();
     settle_all(s);
     pthread_mutex_lock(&s->lock);
@@ -460,6 +486,7 @@ static void *run(void *arg)
         finish(s, s->running[i]);
     s->n_running = 0;
     drop_gone(s, true);
+    shelf_close(s->shelf);
     return NULL;
 }
 
@@ -518,15 +545,17 @@ int scheduler_open(const struct scheduler_options *o, struct scheduler **out)
     pthread_condattr_destroy(&clock);
     s->running = mem_array(o->parallel, sizeof *s->running);
     s->request = mem_array(o->parallel, sizeof *s->request);
-    count(s);
-    if (s->running && s->request && thread_start(&s->thread, NULL, run, s) == 0) {
+    int e = shelf_open(o->cache, o->prefix_dir, &s->shelf);
+    if (e >= 0) count(s);
+    if (e >= 0 && s->running && s->request && thread_start(&s->thread, NULL, run, s) == 0) {
         *out = s;
         return 0;
     }
+    shelf_close(s->shelf);
     mem_free(s->running);
     mem_free(s->request);
     mem_free(s);
-    return ERR(NOMEM, "the thread that computes cannot be started");
+    return e < 0 ? e : ERR(NOMEM, "the thread that computes cannot be started");
 }
 
 void scheduler_close(struct scheduler *s)

@@ -55,9 +55,10 @@ struct job {
 struct scheduler;
 struct scheduler_options {
     kvik_cache *cache;
-    uint32_t parallel; /* jobs that compute at once */
-    size_t waiting;    /* jobs that may wait; more are refused */
-    double delay;      /* seconds that the prompts of a step may delay the texts that are written */
+    uint32_t parallel;      /* jobs that compute at once */
+    size_t waiting;         /* jobs that may wait; more are refused */
+    const char *prefix_dir; /* NULL, or a directory of saved prompts */
+    double delay; /* seconds that the prompts of a step may delay the texts that are written */
 };
 int scheduler_open(const struct scheduler_options *o, struct scheduler **out);
 /* True if n more jobs may wait. */

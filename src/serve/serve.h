@@ -23,6 +23,8 @@ struct serve_options {
     uint16_t port;
     /* NULL, or a file with an API key in each line. */
     const char *key_file;
+    /* NULL, or a directory in which prompts and answers are kept for the next server. */
+    const char *prefix_dir;
     /* Generations at once, and those that wait; more are refused. */
     uint32_t parallel, max_waiting;
     /* Seconds that prompts may add to the time between two tokens of a text. */

@@ -64,6 +64,7 @@ static int open_parts(struct server *s)
     TRY(scheduler_open(&(struct scheduler_options){.cache = o->cache,
                                                    .parallel = o->parallel,
                                                    .waiting = o->max_waiting,
+                                                   .prefix_dir = o->prefix_dir,
                                                    .delay = o->delay},
                        &s->scheduler));
     TRY(desk_open(s, &s->desk));

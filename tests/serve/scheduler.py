@@ -5,7 +5,7 @@ import random
 import socket
 import threading
 
-from harness import Server, at_once, check, finish, generate, tiny
+from harness import Server, at_once, check, finish, generate, tiny, work
 
 SEED = int(os.environ.get("KVIK_TEST_SEED") or 20261127)
 MANY = 24 if os.environ.get("KVIK_TEST_SHORT") else 64
@@ -43,7 +43,8 @@ def leave(server, body):
             c.recv(1)
 
 
-for name, options in [("llama-mha", []), ("gemma3", []), ("llama-mha", ["--cache-memory", "MEMORY"]), ("qwen3-mixed", ["--parallel", "5"])]:
+for name, options in [("llama-mha", []), ("gemma3", []), ("llama-mha", ["--cache-memory", "MEMORY"]), ("qwen3-mixed", ["--parallel", "5"]),
+                      ("mamba", ["--prefix-cache", os.path.join(work, "prompts")])]:
     model = tiny(name)
     label = " ".join([name, *options])
     if "MEMORY" in options: # what five long texts need, found by asking

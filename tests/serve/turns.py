@@ -59,6 +59,23 @@ a = chat(messages, stop=["w"])
 check("a stop string: no error", a["choices"][0]["finish_reason"] in ("stop", "length"), a)
 check("ends", s.stop() == 0, s.said)
 
+# --- A server that was killed leaves its prompts to the next one.
+folder = os.path.join(work, "prompts")
+text = {"prompt": "0123456789" * 15, "max_tokens": 8, "temperature": 0, "return_token_ids": True}
+s = Server(model, "--prefix-cache", folder)
+code, first = s.post("/v1/completions", text)
+while not any(n.endswith(".kvik") or os.path.getsize(os.path.join(folder, n)) for n in os.listdir(folder)):
+    pass
+while s.metric("vllm:num_requests_running"):
+    pass
+s.post("/v1/completions", dict(text, prompt="x"))  # the save before it has ended
+s.process.kill()
+s = Server(model, "--prefix-cache", folder)
+code, a = s.post("/v1/completions", text)
+check("after kill -9 the prompt is not computed again", a["usage"]["prompt_tokens_details"]["cached_tokens"] >= 144, a)
+check("and the text is the same", a["choices"][0]["token_ids"] == first["choices"][0]["token_ids"], (first, a))
+check("a server with a directory ends", s.stop() == 0, s.said)
+
 real = os.environ.get("KVIK_TEST_MODEL", "none")
 if os.path.exists(real):
     s = Server(real)

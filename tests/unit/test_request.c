@@ -81,7 +81,8 @@ static void play(const struct scene *s, uint32_t round, uint32_t *seed)
                 (a[i].paused ? kvik_request_pause : kvik_request_resume)(a[i].request);
             }
             if (!random_below(seed, 4))
-                kvik_request_set_chunk(a[i].request, random_below(seed, 3) ? 1 + random_below(seed, 9) : 0);
+                kvik_request_set_chunk(a[i].request,
+                                       random_below(seed, 3) ? 1 + random_below(seed, 9) : 0);
             if (kvik_request_state(a[i].request) == KVIK_FAILED) {
                 const char *why;
                 kvik_request_error(a[i].request, &why);
