@@ -184,19 +184,26 @@ static int take_ids(struct ask *k, const int32_t *ids, size_t n)
     return 0;
 }
 
+int ask_encode(const struct server *s, const json_t *messages, const json_t *kwargs, int32_t **out,
+               size_t *n)
+{
+    char *text = NULL, *more = NULL;
+    int e = json_text(messages, &text);
+    if (e >= 0 && kwargs) e = json_text(kwargs, &more);
+    const kvik_chat chat = {.size = sizeof chat, .json = text, .kwargs = more};
+    if (e >= 0) e = kvik_chat_encode(s->tokenizer, &chat, out, n, NULL);
+    mem_free(text);
+    mem_free(more);
+    return e;
+}
+
 int ask_render(struct ask *k, const struct server *s)
 {
-    char *messages = NULL, *kwargs = NULL;
-    int32_t *ids = NULL;
-    size_t n = 0;
-    int e = json_text(k->messages, &messages);
-    if (e >= 0 && k->kwargs) e = json_text(k->kwargs, &kwargs);
-    const kvik_chat chat = {.size = sizeof chat, .json = messages, .kwargs = kwargs};
-    if (e >= 0) e = kvik_chat_encode(s->tokenizer, &chat, &ids, &n, NULL);
-    if (e >= 0) e = take_ids(k, ids, n);
+    int32_t *ids;
+    size_t n;
+    TRY(ask_encode(s, k->messages, k->kwargs, &ids, &n));
+    int e = take_ids(k, ids, n);
     kvik_free(ids);
-    mem_free(messages);
-    mem_free(kwargs);
     return e;
 }
 

@@ -92,6 +92,9 @@ int ask_sampling(struct ask *k, const json_t *body);
 /* --- conversation_fields.c: read the messages of a chat, and what its template is told. */
 int ask_messages(struct ask *k, const json_t *given);
 int ask_kwargs(struct ask *k, const json_t *body);
+/* Renders messages and encodes them; free *ids with kvik_free. */
+int ask_encode(const struct server *s, const json_t *messages, const json_t *kwargs, int32_t **ids,
+               size_t *n);
 /* Renders k->messages with k->kwargs and encodes them as k->ids. */
 int ask_render(struct ask *k, const struct server *s);
 /* Encodes a text, or takes an array of ids, as k->ids. */

@@ -174,18 +174,6 @@ struct span {
     size_t n;
 };
 
-static int encode(const struct server *s, const json_t *messages, const json_t *kwargs,
-                  struct span *out)
-{
-    char *m = NULL, *k = NULL;
-    int e = json_text(messages, &m);
-    if (e >= 0) e = json_text(kwargs, &k);
-    if (e >= 0) e = kvik_chat_encode(s->tokenizer, m, k, &out->ids, &out->n);
-    mem_free(m);
-    mem_free(k);
-    return e;
-}
-
 /* Encodes the first n messages as a conversation that nobody continues yet. */
 static int encode_head(const struct server *s, const struct ask *k, size_t n, struct span *out)
 {
@@ -195,7 +183,7 @@ static int encode_head(const struct server *s, const struct ask *k, size_t n, st
         json_array_append(head, json_array_get(k->messages, i));
     json_object_del(kwargs, "add_generation_prompt");
     json_object_del(kwargs, "continue_final_message");
-    if (e >= 0) e = encode(s, head, kwargs, out);
+    if (e >= 0) e = ask_encode(s, head, kwargs, &out->ids, &out->n);
     json_decref(head);
     json_decref(kwargs);
     return e;
