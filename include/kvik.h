@@ -433,37 +433,40 @@ struct kvik_cache_config {
     uint64_t max_encoder_len;
 };
 
-/* What a cache holds, in bytes where nothing else is said. */
+/* What a cache holds, in bytes where nothing else is said.  These sums hold:
+ *     bytes = live + states + staging
+ *     budget = bytes + reserved + metadata + free */
 typedef struct kvik_usage {
     size_t size;
+    /* The limit (cache_memory). */
+    uint64_t budget;
+    /* In use now.  What sequences share counts once. */
+    uint64_t bytes;
+    /* Parts of `bytes`: KV rows, recurrent states, and buffers for streaming. */
+    uint64_t live, states, staging;
+    /* Set aside for sequences and not yet in use. */
+    uint64_t reserved;
+    /* Tables, tokens and indices: arrays of fixed size, and what the sequences use. */
+    uint64_t metadata;
+    /* What more rows and tables can take, and the part of it that is held for reuse until then: rows of dropped
+     * sequences, and snapshots. */
+    uint64_t free, index;
+    /* The part of `live` that has several owners. */
+    uint64_t shared;
+    /* The most that `bytes` and `index` were together since the cache was opened. */
+    uint64_t peak_bytes;
+    /* What the last refused call was short of. */
+    uint64_t need;
+    /* On disk only; and moved from and to disk since the cache was opened. */
+    uint64_t spilled, tier_read, tier_written;
     /* True if blocks have moved to disk. */
     bool streaming;
-    /* In use now; what sequences share counts once. */
-    uint64_t bytes;
-    /* The most that KV rows, states and buffers took since the cache was opened, those that `index` counts included. */
-    uint64_t peak_bytes;
-    /* Parts of `bytes`: KV rows; KV rows with several owners (in live as well); buffers for streaming; recurrent
-     * states. */
-    uint64_t live, shared, staging, states;
-    /* Held only for reuse (dropped sequences, snapshots); evicted as soon as anything else needs the memory. */
-    uint64_t index;
-    /* The limit, and what the last refused call was short of. */
-    uint64_t budget, need;
     /* KV rows of all sequences, in tokens. */
     uint64_t tokens;
     /* Prompt tokens that the last kvik_generate took from the cache. */
     uint64_t reused;
     /* Counts since the cache was opened: forks, rows copied on write, groups of rows quantized, snapshots evicted. */
     uint64_t forks, rows_copied, seals, evictions;
-    /* Set aside for sequences and not yet in use. */
-    uint64_t reserved;
-    /* On disk only. */
-    uint64_t spilled;
-    /* Moved from and to disk since the cache was opened. */
-    uint64_t tier_read, tier_written;
-    /* Tables, tokens and indices: arrays of fixed size, and what the sequences use.  They count in the limit
-     * (cache_memory), but not in `bytes`. */
-    uint64_t metadata;
 } kvik_usage;
 /* Fills *out. */
 KVIK_API int kvik_cache_usage(const kvik_cache *c, kvik_usage *out);
@@ -616,45 +619,32 @@ struct kvik_generation {
     size_t size;
     /* Length, in tokens.  0: not set.  max_length and min_length count the prompt; max_new_tokens wins over
      * max_length, and with neither the limit is 20 new tokens. */
-    uint32_t max_new_tokens;
-    uint32_t max_length;
+    uint32_t max_new_tokens, max_length;
     uint32_t min_new_tokens, min_length;
-    /* Sampling; false: the most likely token. */
-    bool do_sample;
-    double temperature;
-    uint32_t top_k;
-    double top_p, min_p, repetition_penalty;
-    uint64_t seed;
-    /* Above 1: beam search. */
-    uint32_t num_beams;
-    /* Rows of the result per prompt: the best beams, or samples. */
-    uint32_t num_return_sequences;
-    /* Scores of beams are divided by length to this power; above 0 favours longer texts. */
-    double length_penalty;
-    enum kvik_early early_stopping;
+    /* Seconds; 0: no limit. */
+    double max_time;
     int32_t eos_token_id[KVIK_MAX_EOS];
     uint32_t n_eos;
-    /* -1: none. */
-    int32_t pad_token_id, bos_token_id;
     char **stop_strings;
     uint32_t n_stop_strings;
     /* False: the stop string is left out of the text, and the stream holds back what may begin one.  The ids have it
      * in any case. */
     bool include_stop_str_in_output;
-    /* Tokens of the prompt computed in one step, or of all prompts in a step of requests.  0: step_tokens of the
-     * cache. */
-    uint32_t prefill_chunk_size;
-    /* False: recompute the whole text for every token. */
-    bool use_cache;
-    /* Keep the raw logits of every step in the result. */
-    bool output_logits;
-    /* Filters of sampling.  typical_p 1 is off; 0 is off for the others. */
-    double typical_p;
+    /* -1: none. */
+    int32_t pad_token_id, bos_token_id;
+    /* The token that begins the decoder's text of a model with an encoder.  -1: the model's own. */
+    int32_t decoder_start_token_id;
+    /* Sampling; false: the most likely token. */
+    bool do_sample;
+    uint64_t seed;
+    double temperature;
+    /* Filters of sampling.  top_p and typical_p 1 are off; 0 is off for the others. */
     double top_h;
-    double epsilon_cutoff, eta_cutoff;
-    /* Processors of scores.  encoder_repetition_penalty is for tokens of the prompt; 1 is off.  0 is off for the
-     * n-gram sizes. */
-    double encoder_repetition_penalty;
+    uint32_t top_k;
+    double top_p, min_p, typical_p, epsilon_cutoff, eta_cutoff;
+    /* Processors of scores.  encoder_repetition_penalty is for tokens of the prompt; penalties of 1 are off.  0 is off
+     * for the n-gram sizes. */
+    double repetition_penalty, encoder_repetition_penalty;
     uint32_t no_repeat_ngram_size, encoder_no_repeat_ngram_size;
     kvik_bias *sequence_bias;
     /* The field `bias` of these is not used. */
@@ -674,45 +664,48 @@ struct kvik_generation {
     /* NULL: the last token of the prompt. */
     int32_t *negative_prompt_ids;
     uint32_t n_negative_prompt_ids;
-    bool renormalize_logits, remove_invalid_values;
-    /* Seconds; 0: no limit. */
-    double max_time;
+    bool remove_invalid_values, renormalize_logits;
+    /* Above 1: beam search. */
+    uint32_t num_beams;
+    /* Scores of beams are divided by length to this power; above 0 favours longer texts. */
+    double length_penalty;
+    enum kvik_early early_stopping;
     /* Beams in groups. */
     uint32_t num_beam_groups;
     double diversity_penalty;
     /* Contrastive search; 0 is off.  Every row needs top_k sequences. */
     double penalty_alpha;
     /* Speculative decoding: prompt lookup (0 is off), and an assistant model. */
-    uint32_t prompt_lookup_num_tokens;
-    uint32_t max_matching_ngram_size;
+    uint32_t prompt_lookup_num_tokens, max_matching_ngram_size;
     uint32_t num_assistant_tokens;
     char *num_assistant_tokens_schedule;
     double assistant_confidence_threshold;
-    /* JSON.  Accepted without effect, as disable_compile: every step is a recorded plan. */
+    /* False: recompute the whole text for every token. */
+    bool use_cache;
+    /* Tokens of the prompt computed in one step, or of all prompts in a step of requests.  0: step_tokens of the
+     * cache. */
+    uint32_t prefill_chunk_size;
+    /* For programs that open the cache from these options; kvik_generate does not read them.  The configurations are
+     * JSON. */
+    char *cache_implementation, *cache_config;
+    uint32_t max_cache_len;
+    /* The same for the encoder's rows. */
+    char *cross_cache_implementation, *cross_cache_config;
+    uint32_t max_encoder_len;
+    /* Accepted without effect: every step is a recorded plan.  compile_config is JSON. */
+    bool disable_compile;
     char *compile_config;
-    /* For programs that open the cache from these options; kvik_generate does not read them. */
-    char *cache_implementation;
-    /* JSON. */
-    char *cache_config;
     /* JSON: settings of the model's own file that this version cannot do, such as {"num_beam_groups": 4}.
      * Generating fails and names them until each is set to a value without effect. */
     char *unmet;
-    /* Keep the processed scores of every step in the result. */
-    bool output_scores;
+    /* Rows of the result per prompt: the best beams, or samples. */
+    uint32_t num_return_sequences;
+    /* Keep the raw logits, and the processed scores, of every step in the result. */
+    bool output_logits, output_scores;
     /* Give the sequences of the rows to the caller (kvik_row.seq). */
     bool return_dict_in_generate;
     /* Give the KV rows as arrays (kvik_result.past_key_values). */
     bool return_legacy_cache;
-    bool disable_compile;
-    /* Of cache_implementation above. */
-    uint32_t max_cache_len;
-    /* As cache_implementation and cache_config, of the encoder's rows. */
-    char *cross_cache_implementation;
-    char *cross_cache_config;
-    /* The token that begins the decoder's text of a model with an encoder.  -1: the model's own. */
-    int32_t decoder_start_token_id;
-    /* Of the two above: limit of an encoder's input, in rows.  0: the model's. */
-    uint32_t max_encoder_len;
 };
 
 /* A row of the table of options, from which kvik_generation_set, --help and bindings are made. */
@@ -826,24 +819,25 @@ typedef struct kvik_row {
 struct kvik_result {
     /* [n_rows]: num_return_sequences rows for each prompt in turn; beams best first. */
     kvik_row **row;
-    uint32_t n_rows, vocab;
+    uint32_t n_rows;
     /* Steps of the model: one per new token, fewer with accepted draft tokens. */
     uint32_t steps;
+    uint64_t prompt_tokens, new_tokens, computed_tokens;
+    /* Draft tokens that were checked, and those that were accepted. */
+    uint64_t drafted, accepted;
+    double prefill_seconds, decode_seconds;
     /* New tokens of the longest row. */
     uint32_t logit_steps;
     /* n_rows; with beams, prompts times num_beams. */
     uint32_t logit_rows;
+    uint32_t vocab;
     /* With output_logits: [logit_steps][logit_rows][vocab] raw logits.  A row that has ended has the logits of
      * padding, where the cache has room to compute them; with beams and contrastive search, zeros. */
     float *logits;
     /* With output_scores: the same after the processors; with beams, log-probabilities. */
     float *scores;
-    double prefill_seconds, decode_seconds;
-    uint64_t prompt_tokens, new_tokens, computed_tokens;
     /* With return_legacy_cache: the KV rows of all rows' sequences. */
     kvik_legacy *past_key_values;
-    /* Draft tokens that were checked, and those that were accepted. */
-    uint64_t drafted, accepted;
 };
 /* Writes the logits and scores of a result as a safetensors file, tensors "logits" and "scores"
  * [logit_steps][logit_rows][vocab] f32.  A failed call leaves no file. */
@@ -887,10 +881,15 @@ typedef bool (*kvik_stopping_criteria)(void *ctx, uint32_t row, const int32_t *i
 /* Every member may be NULL. */
 struct kvik_hooks {
     size_t size;
-    kvik_on_token on_token;
-    kvik_on_progress on_progress;
     /* The first argument of every callback. */
     void *ctx;
+    kvik_on_token on_token;
+    /* Not with beams and contrastive search: KVIK_UNSUPPORTED. */
+    kvik_on_logprobs on_logprobs;
+    /* Tokens that on_logprobs gets beside the chosen one, at most the vocabulary and 1024. */
+    uint64_t top_logprobs;
+    kvik_on_progress on_progress;
+    kvik_on_pulse on_pulse;
     kvik_on_notice on_notice;
     kvik_logits_processor logits_processor;
     kvik_stopping_criteria stopping_criteria;
@@ -899,11 +898,6 @@ struct kvik_hooks {
      * callbacks come before a step ends: appending to the cache is KVIK_BUSY, and so are kvik_cache_export, and a
      * fork or a save of a sequence that generates. */
     kvik_cache *assistant_model;
-    kvik_on_pulse on_pulse;
-    /* Not with beams and contrastive search: KVIK_UNSUPPORTED. */
-    kvik_on_logprobs on_logprobs;
-    /* Tokens that on_logprobs gets beside the chosen one, at most the vocabulary and 1024. */
-    uint64_t top_logprobs;
 };
 
 /* ---- Speech: recordings as text ----------------------------------------------------------------------
@@ -928,8 +922,10 @@ typedef struct kvik_word {
 typedef struct kvik_segment {
     char *text;
     double start, end;
-    /* [n] the tokens of the segment, its timestamps included. */
+    /* [n] the tokens of the segment, its timestamps included; and with word_timestamps, else NULL, when each of them
+     * ends, in seconds from the beginning of the recording. */
     int32_t *ids;
+    double *time;
     size_t n;
     /* With word_timestamps: [n_words]. */
     kvik_word **word;
@@ -937,8 +933,6 @@ typedef struct kvik_segment {
     /* Of the window that the segment is part of: the temperature of the draw that was accepted, the mean natural
      * logarithm of its tokens' probabilities, how far it can be compressed, and the probability that nobody speaks. */
     double temperature, avg_logprob, compression_ratio, no_speech_prob;
-    /* With word_timestamps: [n] when each token ends, in seconds from the beginning of the recording.  Else NULL. */
-    double *time;
 } kvik_segment;
 /* The text of a recording; free it with kvik_transcript_free. */
 typedef struct kvik_transcript {
@@ -976,6 +970,8 @@ typedef struct kvik_speech {
     bool word_timestamps;
     /* Each window sees the text of those before it. */
     bool condition_on_prev_tokens;
+    /* Limit of a window's text in tokens.  0: as many as the model can have. */
+    uint32_t max_new_tokens;
     /* [n_temperatures]: tried in turn until the text of a window is good enough.  NULL: 0, 0.2, 0.4, 0.6, 0.8, 1. */
     const double *temperatures;
     uint32_t n_temperatures;
@@ -987,19 +983,17 @@ typedef struct kvik_speech {
     double no_speech_threshold;
     /* Of the draws at temperatures above 0. */
     uint64_t seed;
-    kvik_on_segment on_segment;
-    kvik_on_hearing on_hearing;
-    /* The first argument of all callbacks. */
-    void *ctx;
-    /* Limit of a window's text in tokens.  0: as many as the model can have. */
-    uint32_t max_new_tokens;
-    /* Beams: their scores are divided by the length to this power; -1000 to 1000. */
-    double length_penalty;
     /* Beams of each window at temperature 0.  0 or 1: none.  The cache needs max_sequences of at least this number;
      * with static strategies one more. */
     uint32_t num_beams;
     /* When a search with beams ends. */
     enum kvik_early early_stopping;
+    /* Scores of beams are divided by the length to this power; -1000 to 1000. */
+    double length_penalty;
+    /* The first argument of all callbacks. */
+    void *ctx;
+    kvik_on_segment on_segment;
+    kvik_on_hearing on_hearing;
     /* NULL, or receives a sentence about a recording that can only be read in part, such as a WAV file that was cut. */
     kvik_on_notice on_notice;
 } kvik_speech;

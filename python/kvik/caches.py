@@ -517,7 +517,8 @@ class Cache(Layers):
         """Returns what the store of this cache holds, in bytes: the fields of kvik_usage, by name.
 
         ``bytes`` in memory now and ``peak_bytes`` since the store was opened; of them ``live`` rows, ``shared`` rows, ``states``
-        and ``staging``; ``spilled`` on disk; ``index`` kept for reuse alone; ``metadata`` besides; ``budget``.  Counts:
+        and ``staging``; ``spilled`` on disk; ``index`` kept for reuse alone; ``reserved`` and ``metadata`` besides;
+        ``budget`` the limit, and ``free`` what is left of it.  Counts:
         ``tokens``, ``forks``, ``rows_copied``, ``seals``, ``evictions``.
 
         Caches of one model and one configuration share a store; ``own_bytes`` is what this cache's rows take, with rows that

@@ -21,10 +21,11 @@ def counted(n: int, noun: str) -> str:
 # Keys of bytes and what they are, in the order of a report; keys of numbers and their nouns.
 _KINDS = (("own_bytes", "this cache"), ("bytes", "in use"), ("peak_bytes", "peak"), ("budget", "limit"), ("live", "rows"),
           ("shared", "shared rows"), ("states", "states"), ("staging", "staging"), ("index", "for reuse"), ("reserved", "reserved"),
-          ("spilled", "on disk"), ("tier_read", "read from disk"), ("tier_written", "written to disk"), ("metadata", "tables"))
+          ("metadata", "tables"), ("free", "free"), ("spilled", "on disk"), ("tier_read", "read from disk"),
+          ("tier_written", "written to disk"))
 _COUNTS = (("tokens", "token"), ("forks", "fork"), ("evictions", "eviction"))
 _COUNTS_OF = (("rows_copied", "row", "copied"), ("seals", "tile", "quantized"))
-_ALWAYS = ("own_bytes", "bytes", "peak_bytes", "budget", "live")
+_ALWAYS = ("own_bytes", "bytes", "peak_bytes", "budget", "live", "free")
 
 
 class Memory(Dict[str, int]):

@@ -8,21 +8,21 @@
                    #type " has padding behind its last field");                                    \
     _Static_assert(offsetof(type, size) == 0, #type " begins with its size")
 ENDS_WITH(kvik_cache_config, max_encoder_len);
-ENDS_WITH(kvik_usage, metadata);
+ENDS_WITH(kvik_usage, evictions);
 ENDS_WITH(kvik_snapshot, source);
 ENDS_WITH(kvik_legacy, encoder_length);
 ENDS_WITH(kvik_span, ids);
 ENDS_WITH(kvik_sync, reason);
 ENDS_WITH(kvik_shape, dtype);
 ENDS_WITH(kvik_rows, position);
-ENDS_WITH(kvik_generation, max_encoder_len);
+ENDS_WITH(kvik_generation, return_legacy_cache);
 ENDS_WITH(kvik_prompt, n_embeds);
 ENDS_WITH(kvik_source, n_frames);
 ENDS_WITH(kvik_encoder, decoder_start_token_id);
 ENDS_WITH(kvik_message, more);
 ENDS_WITH(kvik_chat, now);
 ENDS_WITH(kvik_model_options, ctx);
-ENDS_WITH(kvik_hooks, top_logprobs);
+ENDS_WITH(kvik_hooks, assistant_model);
 ENDS_WITH(kvik_progress, prefills);
 ENDS_WITH(kvik_choice, min_tokens_to_keep);
 ENDS_WITH(kvik_inputs, columns);

@@ -98,23 +98,15 @@ static json_t *cache_json(const kvik_usage *u, uint64_t reused)
         const char *name;
         uint64_t value;
     } field[] = {
-        {"bytes", u->bytes},
-        {"peak_bytes", u->peak_bytes},
-        {"live", u->live},
-        {"shared", u->shared},
-        {"staging", u->staging},
-        {"states", u->states},
-        {"reserved", u->reserved},
-        {"spilled", u->spilled},
-        {"tier_read", u->tier_read},
-        {"tier_written", u->tier_written},
-        {"tokens", u->tokens},
-        {"reused", reused},
-        {"budget", u->budget},
-        {"forks", u->forks},
-        {"rows_copied", u->rows_copied},
-        {"seals", u->seals},
-        {"evictions", u->evictions},
+        {"bytes", u->bytes},         {"peak_bytes", u->peak_bytes},
+        {"live", u->live},           {"shared", u->shared},
+        {"staging", u->staging},     {"states", u->states},
+        {"reserved", u->reserved},   {"spilled", u->spilled},
+        {"tier_read", u->tier_read}, {"tier_written", u->tier_written},
+        {"tokens", u->tokens},       {"reused", reused},
+        {"budget", u->budget},       {"free", u->free},
+        {"forks", u->forks},         {"rows_copied", u->rows_copied},
+        {"seals", u->seals},         {"evictions", u->evictions},
         {"metadata", u->metadata},
     };
     json_t *o = json_object();

@@ -4,6 +4,7 @@
 void usage_of(const struct kv_usage *u, kvik_usage *out)
 {
     *out = (kvik_usage){
+        .free = u->free,
         .bytes = u->live + u->states + u->staging,
         .peak_bytes = u->peak,
         .live = u->live,

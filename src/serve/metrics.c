@@ -17,9 +17,7 @@ static int metrics(struct server *s, struct exchange *x)
     gauge(&b, "num_requests_waiting", "gauge", "Generations that wait.", t.waiting);
     gauge(&b, "kv_cache_usage_perc", "gauge",
           "Share of the cache's budget that generations use, from 0 to 1.",
-          t.usage.budget
-              ? (double)(t.usage.bytes - MIN(t.usage.index, t.usage.bytes)) / (double)t.usage.budget
-              : 0);
+          t.usage.budget ? (double)(t.usage.budget - t.usage.free) / (double)t.usage.budget : 0);
     gauge(&b, "prefix_cache_queries_total", "counter", "Tokens of prompts.",
           (double)t.prompt_tokens);
     gauge(&b, "prefix_cache_hits_total", "counter", "Tokens of prompts whose rows were reused.",

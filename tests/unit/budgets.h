@@ -4,6 +4,14 @@
 #include "testing.h"
 
 /* Returns the metadata that the budget holds for `seqs` sequences of `len` tokens. */
+/* The sums that include/kvik.h names. */
+static inline void sums_hold(const kvik_usage *u)
+{
+    assert_int_equal(u->bytes, u->live + u->states + u->staging);
+    assert_int_equal(u->budget, u->bytes + u->reserved + u->metadata + u->free);
+    assert_true(u->index <= u->free && u->shared <= u->live + u->states);
+}
+
 static inline uint64_t budget_tables(const kvik_cache *c, uint32_t seqs, uint32_t len)
 {
     const struct kv_config k = {.group = c->x->group,

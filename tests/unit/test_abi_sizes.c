@@ -88,11 +88,12 @@ static void test_usage(void **state)
     } it, junk;
     memset(&junk, JUNK, sizeof junk);
     it = junk;
-    it.u.size = offsetof(kvik_usage, budget);
+    it.u.size = offsetof(kvik_usage, reserved);
     assert_int_equal(kvik_cache_usage(c, &it.u), 0);
-    assert_int_equal(it.u.size, offsetof(kvik_usage, budget));
-    assert_true(it.u.index != junk.u.index);
-    assert_memory_equal(&it.u.budget, &junk.u.budget, sizeof it - offsetof(kvik_usage, budget));
+    assert_int_equal(it.u.size, offsetof(kvik_usage, reserved));
+    assert_true(it.u.states != junk.u.states);
+    assert_memory_equal(&it.u.reserved, &junk.u.reserved,
+                        sizeof it - offsetof(kvik_usage, reserved));
     it.u.size = sizeof it;
     assert_int_equal(kvik_cache_usage(c, &it.u), 0);
     assert_true(it.u.budget > 0 && it.u.budget != junk.u.budget);
@@ -103,7 +104,7 @@ static void test_usage(void **state)
         it = junk;
         it.u.size = wrong[i];
         refused(kvik_cache_usage(c, &it.u), KVIK_ARG, "kvik_usage.size", "sizeof(kvik_usage)");
-        assert_memory_equal(&it.u.streaming, &junk.u.streaming, sizeof it - sizeof it.u.size);
+        assert_memory_equal(&it.u.budget, &junk.u.budget, sizeof it - sizeof it.u.size);
     }
 }
 
@@ -195,7 +196,7 @@ static void test_prompts(void **state)
 static void test_generation(void **state)
 {
     (void)state;
-    enum { OLD = offsetof(kvik_generation, output_scores) };
+    enum { OLD = offsetof(kvik_generation, num_return_sequences) };
     kvik_generation g, junk;
     memset(&junk, JUNK, sizeof junk);
     g = junk;
@@ -207,8 +208,8 @@ static void test_generation(void **state)
     assert_true(g.top_k == 7 && g.max_new_tokens == 3);
     refused(kvik_generation_set(&g, "{\"output_scores\": true}"), KVIK_UNSUPPORTED, "output_scores",
             "compiled with");
-    refused(kvik_generation_set(&g, "{\"max_new_tokens\": 4, \"max_cache_len\": 9}"),
-            KVIK_UNSUPPORTED, "max_cache_len", "compiled with");
+    refused(kvik_generation_set(&g, "{\"max_new_tokens\": 4, \"num_return_sequences\": 2}"),
+            KVIK_UNSUPPORTED, "num_return_sequences", "compiled with");
     assert_int_equal(g.max_new_tokens, 3);
     kvik_result *r;
     kvik_prompt p = {.size = sizeof p, .ids = ids, .n = 5};

@@ -9,6 +9,7 @@
  *     test_api_random SEED         one seed; each call is printed
  */
 #include "api_world.h"
+#include "budgets.h"
 
 enum { KEPT = 6, BLOB = 4096, FLOATS = 1 << 25, CALLS = 250 };
 static uint64_t rng;
@@ -610,6 +611,8 @@ static void call(const struct api_call *c)
     if (code < least) fail_msg("%s: %lld is no code", c->name, (long long)code);
     if (code < 0 && c->returns != R_ID && !api_error_told())
         fail_msg("%s: %lld without an error text", c->name, (long long)code);
+    const kvik_usage *u = (const kvik_usage *)v[1];
+    if (code >= 0 && c->arg[1] == A_USAGE && u->size == sizeof *u) sums_hold(u);
     take_outputs(c, v, code);
 }
 

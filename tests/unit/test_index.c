@@ -233,6 +233,7 @@ static void test_why_not(void **state)
     kvik_usage u = {.size = sizeof u};
     kvik_cache_usage(c, &u);
     assert_true(u.evictions > 0 && u.bytes + u.index <= u.budget && u.peak_bytes <= u.budget);
+    sums_hold(&u);
     assert_true(kv_check(c->x->kv));
     kvik_cache_close(c);
 
