@@ -40,7 +40,8 @@ class SpeechOutput(ModelOutput):
 
     ``sequences`` [rows, tokens]; ``token_timestamps`` f32 [rows, tokens], when each token ends, in seconds; ``segments``: for
     each row a list of ``start``, ``end`` (seconds), ``tokens``, ``text``, ``temperature``, ``avg_logprob``,
-    ``compression_ratio``, ``no_speech_prob``, and with times of tokens ``token_timestamps`` and ``words``.
+    ``compression_ratio``, ``no_speech_prob``, ``level`` (of the loudest 25 ms, in decibels of full scale; nan where only features
+    are known) and ``no_speech`` (the level is below -60: nobody speaks, and the text is invented), and with times of tokens ``token_timestamps`` and ``words``.
     """
 
     _fields = ("sequences", "token_timestamps", "segments")
@@ -131,7 +132,7 @@ def _transcript(t: Any) -> Dict[str, Any]:
     for s in _each(t.segment, t.n_segments, _abi.kvik_segment):
         one = {"start": s.start, "end": s.end, "text": _text(s.text), "tokens": view(s.ids, (s.n,), np.int32).astype(np.int64),
                "temperature": s.temperature, "avg_logprob": s.avg_logprob, "compression_ratio": s.compression_ratio,
-               "no_speech_prob": s.no_speech_prob}
+               "no_speech_prob": s.no_speech_prob, "level": s.level, "no_speech": s.no_speech}
         if s.time:
             one["token_timestamps"] = view(s.time, (s.n,), np.float64).astype(np.float32)
             one["words"] = [{"text": _text(w.text), "timestamp": (round(w.start, 2), round(w.end, 2))}

@@ -30,7 +30,9 @@ struct reader { /* behind struct features */
     uint64_t next; /* the frame that comes next */
     /* The last frames that were read, a ring of `kept` frames, for windows that overlap. */
     float *ring;
+    float *energy; /* [kept] the variance of each frame's samples */
     uint32_t kept;
+    float variance; /* of the frame that was read last */
 };
 
 static struct reader *reader_of(struct features *f)
@@ -71,6 +73,18 @@ static int stream_reach(struct stream *s, uint64_t first, uint64_t end, uint64_t
     return 0;
 }
 
+/* Returns how far the samples of a frame are from their mean: an offset of the microphone is no sound. */
+static float variance_of(const float x[MEL_WINDOW])
+{
+    double sum = 0, squares = 0;
+    for (uint32_t i = 0; i < MEL_WINDOW; i++)
+        sum += x[i];
+    double mean = sum / MEL_WINDOW;
+    for (uint32_t i = 0; i < MEL_WINDOW; i++)
+        squares += (x[i] - mean) * (x[i] - mean);
+    return (float)(squares / MEL_WINDOW);
+}
+
 /* Computes frame t if the recording has it: 1, else 0. */
 static int frame_at(struct reader *r, uint64_t t, float *out)
 {
@@ -88,6 +102,7 @@ static int frame_at(struct reader *r, uint64_t t, float *out)
         x[i] = at < 0 ? 0 : s->part[(uint64_t)at - s->base];
     }
     mel_frame(r->mel, x, out);
+    r->variance = variance_of(x);
     return 1;
 }
 
@@ -143,6 +158,7 @@ void features_close(struct features *f)
     struct reader *r = reader_of(f);
     mel_close(r->mel);
     mem_free(r->ring);
+    mem_free(r->energy);
     mem_free(r);
 }
 
@@ -151,12 +167,21 @@ static int widen(struct reader *r, uint32_t n)
 {
     if (n <= r->kept) return 0;
     float *ring = mem_array((size_t)n * r->open.bands, sizeof *ring);
-    if (!ring) return ERR_NOMEM;
+    float *energy = mem_array(n, sizeof *energy);
+    if (!ring || !energy) {
+        mem_free(ring);
+        mem_free(energy);
+        return ERR_NOMEM;
+    }
     uint32_t b = r->open.bands;
-    for (uint64_t t = r->next > r->kept ? r->next - r->kept : 0; r->kept && t < r->next; t++)
+    for (uint64_t t = r->next > r->kept ? r->next - r->kept : 0; r->kept && t < r->next; t++) {
         memcpy(ring + t % n * b, r->ring + t % r->kept * b, b * sizeof *ring);
+        energy[t % n] = r->energy[t % r->kept];
+    }
     mem_free(r->ring);
+    mem_free(r->energy);
     r->ring = ring;
+    r->energy = energy;
     r->kept = n;
     return 0;
 }
@@ -176,6 +201,7 @@ int features_window(struct features *f, uint64_t first, uint32_t n, uint32_t col
         if (!e)
             return ERR(IO, "%s: the file became shorter while it was read",
                        audio_name(r->stream.audio));
+        r->energy[r->next % r->kept] = r->variance;
         r->next++;
     }
     memset(out, 0, (size_t)bands * columns * sizeof *out);
@@ -185,4 +211,14 @@ int features_window(struct features *f, uint64_t first, uint32_t n, uint32_t col
             out[(size_t)b * columns + t] = (fmaxf(frame[b], r->floor) + 4) / 4;
     }
     return 0;
+}
+
+float features_loudest(const struct features *f, uint64_t first, uint64_t n)
+{
+    const struct reader *r = (const struct reader *)f;
+    float most = 0;
+    uint64_t from = MAX(first, r->next > r->kept ? r->next - r->kept : 0);
+    for (uint64_t t = from; t < MIN(first + n, r->next); t++)
+        most = fmaxf(most, r->energy[t % r->kept]);
+    return most;
 }

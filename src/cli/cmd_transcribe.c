@@ -165,6 +165,10 @@ static int one(struct session *s, const struct options *o, kvik_speech *speech, 
     if (e >= 0) e = r.print.error;
     if (e >= 0 && to) e = file_write(to, r.print.out.len ? r.print.out.data : "", r.print.out.len);
     if (e >= 0 && to) say_line("%s: the transcript is in %s", path, to);
+    if (e >= 0 && r.print.silent)
+        say_line("%s: %lu segment%s where nobody speaks %s left out; --format json has them", path,
+                 r.print.silent, r.print.silent == 1 ? "" : "s",
+                 r.print.silent == 1 ? "is" : "are");
     kvik_transcript_free(t);
     buf_done(&r.print.out);
     return stopped ? EXIT_INTERRUPTED : e < 0 ? say_of(&r, e) : 0;

@@ -90,6 +90,10 @@ void transcript_print_segment(struct transcript_print *p, const kvik_segment *s)
     while (n > 0 && strchr(" \t\r\n", text[n - 1]))
         n--;
     if (!n) return;
+    if (s->no_speech) {
+        p->silent++;
+        return;
+    }
     bool vtt = p->format == TRANSCRIPT_VTT, srt = p->format == TRANSCRIPT_SRT;
     char number[32];
     snprintf(number, sizeof number, "%lu\n", ++p->number);
@@ -126,6 +130,8 @@ static json_t *segment_json(const kvik_segment *s)
     json_object_set_new(o, "avg_logprob", json_real(s->avg_logprob));
     json_object_set_new(o, "compression_ratio", json_real(s->compression_ratio));
     json_object_set_new(o, "no_speech_prob", json_real(s->no_speech_prob));
+    json_object_set_new(o, "level", isfinite(s->level) ? json_real(s->level) : json_null());
+    json_object_set_new(o, "no_speech", json_boolean(s->no_speech));
     for (size_t i = 0; i < s->n_words; i++) {
         const kvik_word *w = s->word[i];
         json_t *one = json_object();

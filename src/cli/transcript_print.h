@@ -8,6 +8,7 @@ struct transcript_print {
     enum transcript_format format;
     bool keeps;           /* for a file: the text stays in `out`; else it leaves at once */
     unsigned long number; /* of the last subtitle */
+    unsigned long silent; /* segments without speech, which texts and subtitles leave out */
     struct buf out;       /* the caller's buf_done */
     int error;            /* the first failure */
 };

@@ -143,7 +143,7 @@ void transcript_drop(struct transcript *t);
 int transcript_speaks(struct transcript *t, const struct speech_marks *k, int32_t language);
 /* Adds a segment of tokens, whose times count from `offset` seconds.  *out belongs to the transcript. */
 int transcript_add(struct transcript *t, const struct listener *l, const struct speech_said *said,
-                   const struct speech_part *part, double offset, const kvik_segment **out);
+                   const struct speech_part *part, double offset, kvik_segment **out);
 /* Frees the segments that were added, and their text. */
 void transcript_forget(struct transcript *t);
 /* Gives the whole to the caller. */

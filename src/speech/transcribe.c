@@ -6,7 +6,12 @@
 #include "speech/speech.h"
 
 #include <ctype.h>
+#include <math.h>
 #include <string.h>
+
+/* A level below SILENCE (see kvik_segment.level) is no speech: dither of 16 bits has -98, a quiet room -70 and less, a
+ * whisper far from the microphone -45. */
+static const double SILENCE = -60, BESIDE = 1;
 
 struct recording {
     struct listener l;
@@ -159,17 +164,30 @@ static bool reading(void *ctx, double seconds, double total)
     return tell(ctx, KVIK_HEARING_READ, seconds, total) >= 0;
 }
 
-/* Adds the segments of a window that begins at `offset` seconds. */
-static int add_segments(struct recording *r, const struct speech_said *said, uint32_t frames,
-                        double offset, uint32_t *advance)
+/* Returns the level of a part of the window that begins at frame `at`.  Timestamps are not exact, so a second of the
+ * window on both sides counts. */
+static double level_of(const struct recording *r, const struct speech_part *p, uint64_t at)
 {
+    if (r->given) return NAN;
+    double from = fmax(p->start - BESIDE, 0) / SPEECH_FRAME, to = (p->end + BESIDE) / SPEECH_FRAME;
+    uint64_t frames = MIN((uint64_t)to - (uint64_t)from + 1, r->l.marks.frames);
+    return 10 * log10((double)features_loudest(r->features, at + (uint64_t)from, frames));
+}
+
+/* Adds the segments of a window that begins at frame `at`. */
+static int add_segments(struct recording *r, const struct speech_said *said, uint32_t frames,
+                        uint64_t at, uint32_t *advance)
+{
+    double offset = (double)at * SPEECH_FRAME;
     const int32_t *ids = said->ids + said->n_prompt;
     size_t n = segments_cut(&r->l.marks, ids, said->n - said->n_prompt, frames, r->part, advance);
     for (size_t i = 0; i < n; i++) {
         const struct speech_part *p = &r->part[i];
-        const kvik_segment *s;
+        kvik_segment *s;
         if (p->from == p->to) continue;
         TRY(transcript_add(r->transcript, &r->l, said, p, offset, &s));
+        s->level = level_of(r, p, at);
+        s->no_speech = s->level < SILENCE;
         TRY(remember(r, ids + p->from, p->to - p->from));
         if (r->l.want.on_segment && !r->l.want.on_segment(r->l.want.ctx, s))
             return ERR(CANCELLED, "%s: cancelled at %.2f s", r->name, offset);
@@ -212,7 +230,7 @@ static int window(struct recording *r, uint64_t at, uint32_t *advance)
     r->keep_past = said.keep;
     *advance = frames;
     if (said.skip) return 0;
-    return add_segments(r, &said, frames, (double)at * SPEECH_FRAME, advance);
+    return add_segments(r, &said, frames, at, advance);
 }
 
 static int windows(struct recording *r)

@@ -145,7 +145,7 @@ static int fill(const struct transcript *t, const struct listener *l,
 }
 
 int transcript_add(struct transcript *t, const struct listener *l, const struct speech_said *said,
-                   const struct speech_part *part, double offset, const kvik_segment **out)
+                   const struct speech_part *part, double offset, kvik_segment **out)
 {
     kvik_segment *s = mem_alloc(sizeof *s);
     if (!s) return ERR_NOMEM;

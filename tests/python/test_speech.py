@@ -226,6 +226,10 @@ class Speech(unittest.TestCase):
         segments = self.model.generate(self.processor(SOUND, sampling_rate=16000, truncation=False, padding="longest").input_features,
                                        language="en", return_timestamps=True, return_segments=True, num_beams=5).segments[0]
         self.assertEqual([c["timestamp"] for c in timed["chunks"]], [(round(s["start"], 2), round(s["end"], 2)) for s in segments])
+        self.assertTrue(all(np.isnan(s["level"]) and not s["no_speech"] for s in segments))
+        silent = self.model.transcribe(np.full(48000, 0.2, np.float32), return_timestamps=True)["segments"]
+        self.assertTrue(silent and all(s["no_speech"] and s["level"] == -np.inf for s in silent))
+        self.assertFalse(any(s["no_speech"] for s in self.model.transcribe(SOUND, return_timestamps=True)["segments"]))
         with open(TONE, "rb") as f:
             data = f.read()
         self.assertEqual(asr(TONE, return_timestamps=True), asr(data, return_timestamps=True))

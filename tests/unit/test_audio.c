@@ -86,6 +86,30 @@ static void padded(void **state)
     }
 }
 
+/* Energy is how far samples are from their mean: an offset and silence have none, and a window knows its own frames. */
+static void loudness(void **state)
+{
+    (void)state;
+    static float x[16000 * 3], out[80 * 300];
+    struct audio *a;
+    struct features *f;
+    for (size_t i = 0; i < countof(x); i++)
+        x[i] = i < 16000 ? 0 : i < 32000 ? 0.25f : 0.5f * sinf((float)i * 0.2f);
+    features_of(x, countof(x), 80, 0, &a, &f);
+    assert_true(features_loudest(f, 0, 300) == 0); /* nothing is read yet */
+    assert_int_equal(features_window(f, 0, 100, 150, out), 0);
+    assert_true(features_loudest(f, 0, 98) == 0);
+    assert_int_equal(features_window(f, 50, 150, 150, out), 0);
+    assert_true(features_loudest(f, 104, 90) == 0);
+    assert_true(features_loudest(f, 90, 20) > 0.01); /* the step */
+    assert_int_equal(features_window(f, 150, 150, 150, out), 0);
+    /* Half the square of the amplitude; a frame has no whole number of waves. */
+    assert_true(fabsf(features_loudest(f, 210, 80) - 0.125f) < 5e-3f);
+    assert_true(features_loudest(f, 0, 140) == 0); /* no longer known */
+    features_close(f);
+    audio_close(a);
+}
+
 /* A recording that is not filled up ends in a mirrored frame.  Windows may overlap and end in zeros. */
 static void windows(void **state)
 {
@@ -347,8 +371,9 @@ static void formats(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(padded),  cmocka_unit_test(windows),
-                                       cmocka_unit_test(ends),    cmocka_unit_test(hostile),
-                                       cmocka_unit_test(formats), cmocka_unit_test(cut)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(padded),   cmocka_unit_test(windows),
+                                       cmocka_unit_test(loudness), cmocka_unit_test(ends),
+                                       cmocka_unit_test(hostile),  cmocka_unit_test(formats),
+                                       cmocka_unit_test(cut)};
     return cmocka_run_group_tests(tests, make_sound, clean);
 }
