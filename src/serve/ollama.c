@@ -1,0 +1,323 @@
+/* ollama.c - Ollama's own protocol: chats and texts, as whole answers or as a line of JSON for each part.
+ *
+ * A stream is the default.  Options stand in an object of their own, under Ollama's names. */
+#include "serve/replay.h"
+
+#include <math.h>
+#include <string.h>
+#include <time.h>
+
+static json_t *error(const struct fault *f)
+{
+    return json_pack("{s:s}", "error", f->sentence);
+}
+
+static void send_line(struct answer *a, json_t *o)
+{
+    char *text = NULL;
+    if (o && json_text(o, &text) == 0) {
+        struct buf b;
+        buf_init(&b, SIZE_MAX);
+        buf_puts(&b, text);
+        if (buf_putc(&b, '\n') == 0) exchange_send(a->x, b.data, b.len);
+        buf_done(&b);
+    }
+    mem_free(text);
+    json_decref(o);
+}
+
+static json_t *head(const struct answer *a)
+{
+    char when[40];
+    struct tm t;
+    time_t seconds = (time_t)a->created;
+    strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&seconds, &t));
+    return json_pack("{s:s, s:s}", "model", a->server->o.name, "created_at", when);
+}
+
+static json_t *nanoseconds_of(double seconds)
+{
+    return json_integer((json_int_t)llround(fmax(seconds, 0) * 1e9));
+}
+
+static void add_ending(const struct answer *a, json_t *o)
+{
+    const char *reason = answer_finish(&a->choice[0]);
+    json_object_set_new(o, "done", json_true());
+    json_object_set_new(o, "done_reason", json_string(reason ? reason : "stop"));
+    json_object_set_new(o, "total_duration", nanoseconds_of(a->seconds));
+    json_object_set_new(o, "load_duration", nanoseconds_of(a->waited));
+    json_object_set_new(o, "prompt_eval_count", json_integer((json_int_t)a->prompt_tokens));
+    json_object_set_new(o, "prompt_eval_duration", nanoseconds_of(a->first - a->waited));
+    json_object_set_new(o, "eval_count", json_integer((json_int_t)a->new_tokens));
+    json_object_set_new(o, "eval_duration", nanoseconds_of(a->decoding));
+    json_object_set_new(o, "kvik", answer_kvik(a));
+}
+
+static void broken(struct answer *a, const struct fault *f)
+{
+    send_line(a, error(f));
+}
+
+/* --- Chat. */
+
+static json_t *chat_line(const struct answer *a, json_t *message)
+{
+    json_t *o = head(a);
+    json_object_set_new(o, "message", message);
+    json_object_set_new(o, "done", json_false());
+    return o;
+}
+
+static void chat_piece(struct answer *a, struct choice *c, enum piece kind, const char *text)
+{
+    bool thinks = kind == PIECE_REASONING;
+    json_t *m = json_pack("{s:s, s:o}", "role", "assistant", "content",
+                          answer_text(thinks ? "" : text, thinks ? 0 : strlen(text)));
+    (void)c;
+    if (thinks) json_object_set_new(m, "thinking", answer_text(text, strlen(text)));
+    send_line(a, chat_line(a, m));
+}
+
+static void chat_done(struct answer *a)
+{
+    json_t *o = chat_line(a, json_pack("{s:s, s:s}", "role", "assistant", "content", ""));
+    add_ending(a, o);
+    send_line(a, o);
+}
+
+static json_t *chat_whole(struct answer *a)
+{
+    json_t *m = answer_message(&a->choice[0]), *thought = json_object_get(m, "reasoning_content");
+    if (thought) {
+        json_object_set(m, "thinking", thought);
+        json_object_del(m, "reasoning_content");
+    }
+    json_t *o = chat_line(a, m);
+    add_ending(a, o);
+    return o;
+}
+
+static const struct protocol chats = {.name = "ollama.chat",
+                                      .prefix = "ollama-",
+                                      .stream = "application/x-ndjson",
+                                      .error = error,
+                                      .piece = chat_piece,
+                                      .done = chat_done,
+                                      .broken = broken,
+                                      .whole = chat_whole};
+
+/* --- Texts. */
+
+static json_t *text_line(const struct answer *a, const char *text, size_t n)
+{
+    json_t *o = head(a);
+    json_object_set_new(o, "response", answer_text(text, n));
+    json_object_set_new(o, "done", json_false());
+    return o;
+}
+
+static void text_piece(struct answer *a, struct choice *c, enum piece kind, const char *text)
+{
+    (void)c, (void)kind;
+    send_line(a, text_line(a, text, strlen(text)));
+}
+
+static void text_done(struct answer *a)
+{
+    json_t *o = text_line(a, "", 0);
+    add_ending(a, o);
+    send_line(a, o);
+}
+
+static json_t *text_whole(struct answer *a)
+{
+    json_t *o = text_line(a, a->choice[0].text.data, a->choice[0].text.len);
+    add_ending(a, o);
+    return o;
+}
+
+static const struct protocol texts = {.name = "ollama.generate",
+                                      .prefix = "ollama-",
+                                      .stream = "application/x-ndjson",
+                                      .error = error,
+                                      .piece = text_piece,
+                                      .done = text_done,
+                                      .broken = broken,
+                                      .whole = text_whole};
+
+/* --- Requests. */
+
+/* Ollama's names of options beside those that OpenAI has. */
+static const char *const renamed[][2] = {{"num_predict", "max_tokens"}};
+
+/* Reads the object "options" as the fields of other protocols.  num_predict -1 and -2: no limit. */
+static int read_options(struct ask *k, const json_t *body)
+{
+    json_t *given = json_object_get(body, "options"), *o, *v;
+    if (given && !json_is_null(given) && !json_is_object(given))
+        return ERR(ARG, "field \"options\" must be an object");
+    if (!(o = json_is_object(given) ? json_copy(given) : json_object()))
+        return ERR(NOMEM, "out of memory");
+    for (size_t i = 0; i < countof(renamed); i++) {
+        if (!(v = json_object_get(o, renamed[i][0]))) continue;
+        if (!json_is_integer(v) || json_integer_value(v) > 0) json_object_set(o, renamed[i][1], v);
+        json_object_del(o, renamed[i][0]);
+    }
+    json_object_del(o, "stream");
+    json_object_del(o, "n");
+    int e = ask_sampling(k, o);
+    json_decref(o);
+    k->stream = true;
+    return e < 0 ? e : json_get_bool(body, "the request", "stream", &k->stream);
+}
+
+static int check_format(const json_t *body)
+{
+    json_t *format = json_object_get(body, "format");
+    const char *name = json_string_value(format);
+    if (!format || json_is_null(format) || (name && !*name)) return 0;
+    return ERR(UNSUPPORTED, "field \"format\": structured output is not in this version");
+}
+
+static int read_chat(const struct server *s, const struct exchange *x, struct ask *k, json_t *body)
+{
+    TRY(read_options(k, body));
+    TRY(check_format(body));
+    TRY(ask_messages(k, json_object_get(body, "messages")));
+    TRY(ask_kwargs(k, body));
+    return replay_render(k, s, x->client);
+}
+
+/* A prompt is a message of a user, unless it is `raw`. */
+static int read_text(const struct server *s, const struct exchange *x, struct ask *k, json_t *body)
+{
+    json_t *prompt = json_object_get(body, "prompt"), *system = json_object_get(body, "system");
+    bool raw = false;
+    (void)x;
+    TRY(read_options(k, body));
+    TRY(check_format(body));
+    TRY(json_get_bool(body, "the request", "raw", &raw));
+    if (!json_is_string(prompt)) return ERR(ARG, "field \"prompt\" must be a string");
+    if (json_string_length(json_object_get(body, "suffix")))
+        return ERR(UNSUPPORTED, "field \"suffix\": texts are not filled in");
+    if (raw || !kvik_tokenizer_template(s->tokenizer)) return ask_prompt(k, s, prompt);
+    if (!(k->messages = json_array()) ||
+        !(k->kwargs = json_pack("{s:b}", "add_generation_prompt", 1)))
+        return ERR(NOMEM, "out of memory");
+    if (json_string_length(system))
+        json_array_append_new(k->messages,
+                              json_pack("{s:s, s:O}", "role", "system", "content", system));
+    json_array_append_new(k->messages, json_pack("{s:s, s:O}", "role", "user", "content", prompt));
+    return ask_render(k, s);
+}
+
+/* Without messages or a prompt a client only wants the model to be loaded. */
+static void say_loaded(struct server *s, struct exchange *x, const char *field, json_t *value)
+{
+    struct answer a = {.server = s, .created = (int64_t)time(NULL)};
+    json_t *o = head(&a);
+    json_object_set_new(o, field, value);
+    json_object_set_new(o, "done", json_true());
+    json_object_set_new(o, "done_reason", json_string("load"));
+    exchange_json(x, 200, o);
+}
+
+static int chat(struct server *s, struct exchange *x)
+{
+    json_t *body;
+    struct ask k;
+    int e = 0;
+    TRY(body_read(x, &body));
+    const json_t *messages = json_object_get(body, "messages");
+    ask_init(&k);
+    if (json_is_array(messages) && !json_array_size(messages))
+        say_loaded(s, x, "message", json_pack("{s:s, s:s}", "role", "assistant", "content", ""));
+    else if ((e = read_chat(s, x, &k, body)) >= 0)
+        e = ask_run(s, x, &chats, &k);
+    ask_done(&k);
+    json_decref(body);
+    return e;
+}
+
+static int generate(struct server *s, struct exchange *x)
+{
+    json_t *body;
+    struct ask k;
+    int e = 0;
+    TRY(body_read(x, &body));
+    const json_t *prompt = json_object_get(body, "prompt");
+    ask_init(&k);
+    if (!prompt || (json_is_string(prompt) && !json_string_length(prompt)))
+        say_loaded(s, x, "response", json_string(""));
+    else if ((e = read_text(s, x, &k, body)) >= 0)
+        e = ask_run(s, x, &texts, &k);
+    ask_done(&k);
+    json_decref(body);
+    return e;
+}
+
+/* --- What is served. */
+
+/* Describes the model as Ollama does; NULL if memory is short. */
+static json_t *details(const struct server *s, json_t **about)
+{
+    char *text = NULL;
+    json_t *o = NULL;
+    *about = NULL;
+    if (kvik_model_describe(s->o.model, &text) < 0) return NULL;
+    (void)json_parse(text, strlen(text), "the description", &o);
+    kvik_free(text);
+    *about = o;
+    const char *family = json_string_value(json_object_get(o, "architecture"));
+    return json_pack("{s:s, s:s, s:[s], s:s, s:s, s:s}", "format", "gguf", "family",
+                     family ? family : "", "families", family ? family : "", "parent_model", "",
+                     "parameter_size", "", "quantization_level", "");
+}
+
+static int tags(struct server *s, struct exchange *x)
+{
+    json_t *about, *d = details(s, &about);
+    json_decref(about);
+    exchange_json(x, 200,
+                  json_pack("{s:[{s:s, s:s, s:s, s:i, s:s, s:o}]}", "models", "name", s->o.name,
+                            "model", s->o.name, "modified_at", "1970-01-01T00:00:00Z", "size", 0,
+                            "digest", "", "details", d));
+    return 0;
+}
+
+static int show(struct server *s, struct exchange *x)
+{
+    json_t *about, *d = details(s, &about);
+    const char *template = kvik_tokenizer_template(s->tokenizer),
+               *family = json_string_value(json_object_get(about, "architecture"));
+    char key[96];
+    snprintf(key, sizeof key, "%.60s.context_length", family ? family : "model");
+    json_t *info = json_pack("{s:s, s:I}", "general.architecture", family ? family : "", key,
+                             (json_int_t)s->capacity);
+    json_t *can = json_pack("[s]", "completion");
+    if (template && strstr(template, "tools")) json_array_append_new(can, json_string("tools"));
+    exchange_json(x, 200,
+                  json_pack("{s:s, s:s, s:s, s:o, s:o, s:o}", "modelfile", "", "parameters", "",
+                            "template", template ? template : "", "details", d, "model_info", info,
+                            "capabilities", can));
+    json_decref(about);
+    return 0;
+}
+
+static int version(struct server *s, struct exchange *x)
+{
+    (void)s;
+    exchange_json(x, 200, json_pack("{s:s}", "version", KVIK_VERSION));
+    return 0;
+}
+
+static const struct route ollama_routes[] = {
+    {"/api/chat", EXCHANGE_POST, .protocol = &chats, .answer = chat},
+    {"/api/generate", EXCHANGE_POST, .protocol = &texts, .answer = generate},
+    {"/api/tags", EXCHANGE_GET, .protocol = &texts, .answer = tags},
+    {"/api/ps", EXCHANGE_GET, .protocol = &texts, .answer = tags},
+    {"/api/show", EXCHANGE_POST, .protocol = &texts, .answer = show},
+    {"/api/version", EXCHANGE_GET, .light = true, .protocol = &texts, .answer = version},
+};
+ROUTES(ollama_routes);
