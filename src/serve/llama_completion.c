@@ -23,13 +23,13 @@ static json_t *timings(const struct answer *a)
 {
     double prompt = fmax(a->first - a->waited, 0), written = fmax(a->decoding, 0),
            read = (double)(a->prompt_tokens - a->reused), n = (double)a->new_tokens;
-    return json_pack("{s:I, s:I, s:f, s:f, s:f, s:I, s:f, s:f, s:f}", "cache_n",
-                     (json_int_t)a->reused, "prompt_n", (json_int_t)(a->prompt_tokens - a->reused),
-                     "prompt_ms", prompt * 1e3, "prompt_per_token_ms", each(read, prompt * 1e3),
-                     "prompt_per_second", per_second(read, prompt), "predicted_n",
-                     (json_int_t)a->new_tokens, "predicted_ms", written * 1e3,
-                     "predicted_per_token_ms", each(n, written * 1e3), "predicted_per_second",
-                     per_second(n, written));
+    return json_pack(
+        "{s:I, s:I, s:f, s:f, s:f, s:I, s:f, s:f, s:f}", "cache_n", (json_int_t)a->reused,
+        "prompt_n", (json_int_t)a->prompt_tokens - (json_int_t)a->reused, "prompt_ms", prompt * 1e3,
+        "prompt_per_token_ms", each(read, prompt * 1e3), "prompt_per_second",
+        per_second(read, prompt), "predicted_n", (json_int_t)a->new_tokens, "predicted_ms",
+        written * 1e3, "predicted_per_token_ms", each(n, written * 1e3), "predicted_per_second",
+        per_second(n, written));
 }
 
 static const char *stop_type(const struct choice *c)
@@ -59,7 +59,7 @@ static json_t *ended(const struct answer *a, const struct choice *c, const char 
     json_object_set_new(o, "tokens_predicted", json_integer((json_int_t)c->new_tokens));
     json_object_set_new(o, "tokens_evaluated", json_integer((json_int_t)a->prompt_tokens));
     json_object_set_new(o, "tokens_cached",
-                        json_integer((json_int_t)(a->prompt_tokens + c->new_tokens)));
+                        json_integer((json_int_t)a->prompt_tokens + (json_int_t)c->new_tokens));
     json_object_set_new(o, "truncated", json_false());
     json_object_set_new(o, "stop_type", json_string(stop_type(c)));
     json_object_set_new(o, "stopping_word", json_string(""));
