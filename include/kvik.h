@@ -933,12 +933,14 @@ typedef struct kvik_segment {
     /* Of the window that the segment is part of: the temperature of the draw that was accepted, the mean natural
      * logarithm of its tokens' probabilities, how far it can be compressed, and the probability that nobody speaks. */
     double temperature, avg_logprob, compression_ratio, no_speech_prob;
-    /* How loud the loudest 25 ms of the segment are, with a second of its window on both sides: 10 log10 of the
-     * variance of the samples, whose full scale is 1, so that a constant offset is silence.  -INFINITY: digital
-     * silence; NaN: only features are known. */
+    /* How loud the segment is, with a second of its window on both sides: 10 log10 of the variance of the samples,
+     * whose full scale is 1, in the fifth loudest of its frames (25 ms, one each 10 ms).  So a constant offset, its
+     * edges and a click are silence; a sine of full scale has -3.  -INFINITY: digital silence; NaN: only features are
+     * known. */
     double level;
     /* True if the level is below -60: nobody speaks, and the text is an invention of the model.  kvik transcribe leaves
-     * it out of texts and subtitles; text, tokens and kvik_transcript.text are what the model says. */
+     * it out of texts and subtitles; text, tokens and kvik_transcript.text are what the model says.  no_speech_prob and
+     * kvik_speech.no_speech_threshold are about the model's opinion instead. */
     bool no_speech;
 } kvik_segment;
 /* The text of a recording; free it with kvik_transcript_free. */

@@ -40,8 +40,8 @@ class SpeechOutput(ModelOutput):
 
     ``sequences`` [rows, tokens]; ``token_timestamps`` f32 [rows, tokens], when each token ends, in seconds; ``segments``: for
     each row a list of ``start``, ``end`` (seconds), ``tokens``, ``text``, ``temperature``, ``avg_logprob``,
-    ``compression_ratio``, ``no_speech_prob``, ``level`` (of the loudest 25 ms, in decibels of full scale; nan where only features
-    are known) and ``no_speech`` (the level is below -60: nobody speaks, and the text is invented), and with times of tokens ``token_timestamps`` and ``words``.
+    ``compression_ratio``, ``no_speech_prob``, ``level`` (of the fifth loudest frame of 25 ms, in decibels of full scale; nan where only
+    features are known) and ``no_speech`` (the level is below -60: nobody speaks, and the text is invented), and with times of tokens ``token_timestamps`` and ``words``.
     """
 
     _fields = ("sequences", "token_timestamps", "segments")

@@ -74,6 +74,7 @@ void features_close(struct features *f);
 /* Writes frames [first, first + n) as [bands][columns], and zeros in the columns behind them.  n <= columns.  `first`
  * never decreases from call to call.  ERR_IO if the recording has changed since features_open. */
 int features_window(struct features *f, uint64_t first, uint32_t n, uint32_t columns, float *out);
-/* Returns the largest variance of the samples of a frame among [first, first + n), as far as these frames are among those
- * that the last features_window has read. */
+/* Returns the variance of the samples of the fifth loudest frame among [first, first + n), so that a click is no sound; of
+ * fewer frames that of the softest.  Frames count as far as they are among those that the last features_window has read, and
+ * samples as far as they are the recording's. */
 float features_loudest(const struct features *f, uint64_t first, uint64_t n);

@@ -10,6 +10,9 @@
 
 #define REACH (MEL_WINDOW / 2) /* samples of a frame before and behind its centre */
 #define BLOCK 8192u
+/* A click, and the step at the edge of an offset (which resampling blurs), reach fewer frames than this; a sound of
+ * 25 ms reaches as many. */
+#define SUSTAINED 5u
 
 /* The recording as a sliding part of its samples. */
 struct stream {
@@ -30,7 +33,7 @@ struct reader { /* behind struct features */
     uint64_t next; /* the frame that comes next */
     /* The last frames that were read, a ring of `kept` frames, for windows that overlap. */
     float *ring;
-    float *energy; /* [kept] the variance of each frame's samples */
+    float *energy; /* [kept] the variance of each frame's samples, of those that were read */
     uint32_t kept;
     float variance; /* of the frame that was read last */
 };
@@ -74,15 +77,15 @@ static int stream_reach(struct stream *s, uint64_t first, uint64_t end, uint64_t
 }
 
 /* Returns how far the samples of a frame are from their mean: an offset of the microphone is no sound. */
-static float variance_of(const float x[MEL_WINDOW])
+static float variance_of(const float *x, uint32_t n)
 {
     double sum = 0, squares = 0;
-    for (uint32_t i = 0; i < MEL_WINDOW; i++)
+    for (uint32_t i = 0; i < n; i++)
         sum += x[i];
-    double mean = sum / MEL_WINDOW;
-    for (uint32_t i = 0; i < MEL_WINDOW; i++)
+    double mean = sum / n;
+    for (uint32_t i = 0; i < n; i++)
         squares += (x[i] - mean) * (x[i] - mean);
-    return (float)(squares / MEL_WINDOW);
+    return n ? (float)(squares / n) : 0;
 }
 
 /* Computes frame t if the recording has it: 1, else 0. */
@@ -90,7 +93,9 @@ static int frame_at(struct reader *r, uint64_t t, float *out)
 {
     struct stream *s = &r->stream;
     uint64_t centre = t * MEL_HOP, left = centre > REACH ? centre - REACH : 0;
-    float x[MEL_WINDOW];
+    float x[MEL_WINDOW], sound[MEL_WINDOW];
+    uint32_t n =
+        0; /* of sound: samples that were read; those behind a short recording would make a step of an offset */
     /* Mirroring at the end looks back as far as a frame reaches. */
     uint64_t keep = left > MEL_WINDOW ? left - MEL_WINDOW : 0;
     TRY(stream_reach(s, keep, centre + REACH, r->min_samples));
@@ -100,9 +105,10 @@ static int frame_at(struct reader *r, uint64_t t, float *out)
         if (at < 0) at = -at;
         if (s->ended && at >= (int64_t)s->total) at = 2 * (int64_t)s->total - 2 - at;
         x[i] = at < 0 ? 0 : s->part[(uint64_t)at - s->base];
+        if (at >= 0 && (uint64_t)at < s->heard) sound[n++] = x[i];
     }
     mel_frame(r->mel, x, out);
-    r->variance = variance_of(x);
+    r->variance = variance_of(sound, n);
     return 1;
 }
 
@@ -216,9 +222,16 @@ int features_window(struct features *f, uint64_t first, uint32_t n, uint32_t col
 float features_loudest(const struct features *f, uint64_t first, uint64_t n)
 {
     const struct reader *r = (const struct reader *)f;
-    float most = 0;
-    uint64_t from = MAX(first, r->next > r->kept ? r->next - r->kept : 0);
-    for (uint64_t t = from; t < MIN(first + n, r->next); t++)
-        most = fmaxf(most, r->energy[t % r->kept]);
-    return most;
+    float most[SUSTAINED] = {0}; /* descending */
+    uint64_t from = MAX(first, r->next > r->kept ? r->next - r->kept : 0), seen = 0;
+    for (uint64_t t = from; t < MIN(first + n, r->next); t++, seen++) {
+        float energy = r->energy[t % r->kept];
+        for (uint32_t i = 0; i < SUSTAINED; i++)
+            if (energy > most[i]) {
+                float less = most[i];
+                most[i] = energy;
+                energy = less;
+            }
+    }
+    return seen ? most[MIN(seen, SUSTAINED) - 1] : 0;
 }

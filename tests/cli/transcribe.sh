@@ -147,12 +147,12 @@ n = 16000 * 4
 tone = [round(3000 * math.sin(i * 0.1)) for i in range(32000)]
 for name, s in (("zero", [0] * n), ("offset", [3000] * n), ("faint", [round(draw.gauss(0, 8)) for _ in range(n)]),
                 ("dither", [draw.choice([-1, 0, 1]) for _ in range(n)]), ("soft", [round(260 * math.sin(i * 0.1)) for i in range(n)]),
-                ("spoken", tone + [0] * 320000)):
+                ("short", [3000] * 9600), ("resampled", [8000] * 132300), ("spoken", tone + [0] * 320000)):
     with wave.open(f"{sys.argv[1]}/{name}.wav", "wb") as f:
-        f.setparams((1, 2, 16000, 0, "NONE", ""))
+        f.setparams((1, 2, 44100 if name == "resampled" else 16000, 0, "NONE", ""))
         f.writeframes(struct.pack("<%dh" % len(s), *s))
 PY
-for name in zero offset faint dither; do
+for name in zero offset short resampled faint dither; do
     run transcribe $M "$work/$name.wav" --json
     check "$name: no segment is speech" json "o['segments'] and all(s['no_speech'] and (s['level'] or -999) < -60 for s in o['segments'])"
     check "$name: the text is the model's" json "o['text'] == ''.join(s['text'] for s in o['segments']) != ''"

@@ -76,6 +76,27 @@ class Speech(unittest.TestCase):
         self.assertEqual(both["input_features"].shape, (2, 8, 300))
         self.assertEqual(both.attention_mask.sum(-1).tolist(), [300, 125])
 
+    def test_silence(self):
+        """An offset, dither and faint noise are silence, quiet sound is none."""
+        options = {"return_timestamps": True, "temperature": 0.0, "language": "en"}
+        rng = np.random.default_rng(1)
+        n = 32000
+        for samples, silent, low, high in (
+                (np.zeros(n), True, -np.inf, -np.inf), (np.full(9600, 0.25), True, -np.inf, -np.inf),
+                (np.rint(rng.uniform(-1, 1, n)) / 32768, True, -97, -92), (rng.normal(0, 10**-3.5, n), True, -72, -68),
+                (rng.normal(0.5, 10**-3.5, n), True, -72, -68), (rng.normal(0, 10**-2.25, n), False, -47, -43),
+                (sound(n)[:n // 2 - 4000], False, -30, 0)):
+            heard = self.model.transcribe(samples.astype(np.float32), **options)
+            self.assertTrue(heard["segments"])
+            self.assertEqual(heard["text"], "".join(s["text"] for s in heard["segments"]))
+            for s in heard["segments"]:
+                self.assertIs(s["no_speech"], silent, s["level"])
+                self.assertTrue(low <= s["level"] <= high, s["level"])
+        both = np.concatenate([sound(48000), np.zeros(20 * 16000, np.float32)])
+        segments = self.model.transcribe(both, **options)["segments"]
+        self.assertEqual({s["no_speech"] for s in segments if s["end"] <= 3}, {False})
+        self.assertEqual({s["no_speech"] for s in segments if s["start"] >= 4.1}, {True})
+
     def test_save(self):
         """save_pretrained() of a processor and of its parts writes what Transformers writes; both are opened again."""
         features = {"chunk_length": 1, "dither": 0.0, "feature_extractor_type": "WhisperFeatureExtractor", "feature_size": 8,
