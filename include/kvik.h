@@ -958,12 +958,16 @@ typedef struct kvik_transcript {
 typedef bool (*kvik_on_segment)(void *ctx, const kvik_segment *segment);
 /* What is done with a recording at present. */
 enum kvik_hearing {
-    /* The recording is read once, for its length and its loudness. */
+    /* The recording is read once, for its length and its loudness; or, of kvik_transcribe_stream, the sound of the next
+     * window is awaited. */
     KVIK_HEARING_READ,
     KVIK_HEARING_TRANSCRIBE
 };
 /* Tells how many seconds of a recording are done; total 0: not known.  Return false to stop with KVIK_CANCELLED. */
 typedef bool (*kvik_on_hearing)(void *ctx, enum kvik_hearing what, double seconds, double total);
+/* Gives at most n bytes of a recording as it comes, and waits for the first of them.  Returns their number, 0 at the
+ * end of the recording, or less than 0 after an error: KVIK_CANCELLED stops with that, all others with KVIK_IO. */
+typedef int64_t (*kvik_on_sound)(void *ctx, void *bytes, size_t n);
 /* How to transcribe.  The names are those of Transformers. */
 typedef struct kvik_speech {
     size_t size;
@@ -1016,7 +1020,18 @@ KVIK_API int kvik_speech_init_sized(kvik_speech *o, size_t size);
  * files. */
 KVIK_API int kvik_transcribe(kvik_cache *c, const char *path, const kvik_speech *o,
                              kvik_transcript **out);
-/* The same for n samples of one channel at 16 000 Hz, full scale 1. */
+/* Transcribes a recording as it comes, from a pipe or a microphone: on_segment receives the segments of a window as
+ * soon as the sound of the window is there.  `read` is asked for the bytes of a WAV recording with integer or float
+ * samples, whose header need not know the length; its ctx is that of o.  KVIK_UNSUPPORTED: any other recording, known
+ * before more than 65 536 bytes were asked for, so that a program can copy it to a file instead.  `name` names the
+ * recording in errors; NULL: "the recording".
+ *
+ * The features of a window depend on the loudest part of the recording; here that is the loudest part so far.  So quiet
+ * speech before a loud part can get another text than from a file.  If the loudest part is in the first window, the
+ * text is that of the file. */
+KVIK_API int kvik_transcribe_stream(kvik_cache *c, kvik_on_sound read, const char *name,
+                                    const kvik_speech *o, kvik_transcript **out);
+/* As kvik_transcribe, for n samples of one channel at 16 000 Hz, full scale 1. */
 KVIK_API int kvik_transcribe_samples(kvik_cache *c, const float *samples, size_t n,
                                      const kvik_speech *o, kvik_transcript **out);
 /* Computes the features of n samples of one channel at 16 000 Hz, as WhisperFeatureExtractor of Transformers does:

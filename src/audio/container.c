@@ -55,12 +55,16 @@ int container_sound(const char *what, int64_t channels, int64_t rate)
     return 0;
 }
 
-/* Writes what is wrong with a WAV file whose data chunk at byte `at` should have n bytes, but can be read all the same.  A
- * size of 0, or of nearly 2 or 4 GiB, means that the writer did not know the size. */
+bool container_length_known(uint32_t n)
+{
+    return n != 0 && (n < 0x7ffff000u || n > 0x7fffffffu) && n < 0xfffff000u;
+}
+
+/* Writes what is wrong with a WAV file whose data chunk at byte `at` should have n bytes, but can be read all the same. */
 static void check_length(const struct input *in, uint64_t at, uint64_t n, struct container *out)
 {
     char a[16], b[16];
-    bool known = n != 0 && (n < 0x7ffff000u || n > 0x7fffffffu) && n < 0xfffff000u;
+    bool known = container_length_known((uint32_t)n);
     out->counted = known && n <= in->size - at;
     uint8_t riff[4];
     if (n == 0 && in->size > at && bytes_at(in, 4, riff, 4) && little(riff) + 8 == in->size) {

@@ -1,4 +1,4 @@
-/* decode.c - an audio file as mono samples at AUDIO_RATE: libsndfile decodes, and libsoxr changes the sampling rate.
+/* decode.c - an audio file as mono samples at AUDIO_RATE: libsndfile decodes, and resample.c changes the sampling rate.
  * A build without these libraries says so when a file is opened. */
 #include "audio/audio.h"
 
@@ -8,12 +8,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sndfile.h>
-#include <soxr.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#define BLOCK 4096 /* frames that are decoded at once */
 
 struct decoder {
     char *path;
@@ -23,12 +20,8 @@ struct decoder {
     SNDFILE *file;
     SF_INFO info;
     uint64_t frames; /* decoded since the beginning */
-    soxr_t soxr;     /* NULL: the file has AUDIO_RATE already */
-    float *block;    /* [BLOCK][channels] as decoded */
-    float *mono;     /* [BLOCK] mixed */
-    uint32_t at, n;  /* the part of mono that was not handed on */
-    bool ended;      /* the file has no more frames */
-    bool drained;    /* neither has the resampler */
+    struct resample *resample;
+    bool ended; /* the file has no more frames */
 };
 
 /* Checks what the header says, before anything is allocated for it. */
@@ -93,23 +86,8 @@ static int open_file(struct decoder *d)
     fd_low_drop(&low);
     if (!d->file) return ERR(FORMAT, "%s: %s", d->path, sf_strerror(NULL));
     d->frames = 0;
-    d->at = d->n = 0;
-    d->ended = d->drained = false;
+    d->ended = false;
     return check_header(d);
-}
-
-static int open_resampler(struct decoder *d)
-{
-    if (d->info.samplerate == AUDIO_RATE) return 0;
-    soxr_error_t e = NULL;
-    soxr_io_spec_t io = soxr_io_spec(SOXR_FLOAT32_I, SOXR_FLOAT32_I);
-    soxr_quality_spec_t quality = soxr_quality_spec(SOXR_HQ, 0);
-    soxr_runtime_spec_t runtime = soxr_runtime_spec(1);
-    d->soxr = soxr_create(d->info.samplerate, AUDIO_RATE, 1, &e, &io, &quality, &runtime);
-    if (!d->soxr || e)
-        return ERR(UNSUPPORTED, "%s: resampling from %d Hz: %s", d->path, d->info.samplerate,
-                   e ? e : "failed");
-    return 0;
 }
 
 static int open_path(struct decoder *d)
@@ -121,10 +99,8 @@ static int open_path(struct decoder *d)
     if (!S_ISREG(st.st_mode)) return ERR(IO, "%s: not a regular file", d->path);
     TRY(container_check(d->fd, (uint64_t)st.st_size, d->path, &d->container));
     TRY(open_file(d));
-    TRY(open_resampler(d));
-    d->block = mem_array((size_t)BLOCK * (size_t)d->info.channels, sizeof *d->block);
-    d->mono = mem_array(BLOCK, sizeof *d->mono);
-    return d->block && d->mono ? 0 : ERR_NOMEM;
+    return resample_open(d->path, (uint32_t)d->info.channels, (uint32_t)d->info.samplerate,
+                         &d->resample);
 }
 
 int decoder_open(const char *path, struct decoder **out)
@@ -146,10 +122,8 @@ void decoder_close(struct decoder *d)
 {
     if (!d) return;
     if (d->file) sf_close(d->file);
-    if (d->soxr) soxr_delete(d->soxr);
+    resample_close(d->resample);
     if (d->fd >= 0) close(d->fd);
-    mem_free(d->block);
-    mem_free(d->mono);
     mem_free(d->path);
     mem_free(d);
 }
@@ -180,24 +154,16 @@ int decoder_rewind(struct decoder *d)
     TRY(open_file(d));
     if (d->info.channels != channels || d->info.samplerate != rate)
         return ERR(IO, "%s: the file changed while it was read", d->path);
-    if (d->soxr) soxr_clear(d->soxr);
+    resample_restart(d->resample);
     return 0;
 }
 
-/* Decodes the next block and mixes its channels. */
+/* Decodes the next block. */
 static int next_block(struct decoder *d)
 {
-    sf_count_t got = sf_readf_float(d->file, d->block, BLOCK);
-    uint32_t channels = (uint32_t)d->info.channels;
-    d->at = d->n = 0;
-    for (sf_count_t i = 0; i < got; i++) {
-        float sum = 0;
-        for (uint32_t c = 0; c < channels; c++)
-            sum += d->block[(size_t)i * channels + c];
-        d->mono[i] = sum / (float)channels;
-    }
+    sf_count_t got = sf_readf_float(d->file, resample_block(d->resample), RESAMPLE_BLOCK);
+    resample_put(d->resample, (uint32_t)MAX(got, 0));
     if (got > 0) {
-        d->n = (uint32_t)got;
         d->frames += (uint64_t)got;
         return 0;
     }
@@ -214,41 +180,28 @@ static int next_block(struct decoder *d)
 int decoder_read(struct decoder *d, float *out, uint32_t n)
 {
     uint32_t got = 0;
-    while (got < n && !d->drained) {
-        if (d->at == d->n && !d->ended) TRY(next_block(d));
-        uint32_t left = d->n - d->at;
-        if (d->soxr) {
-            size_t used = 0, made = 0;
-            soxr_error_t e = soxr_process(d->soxr, d->ended ? NULL : d->mono + d->at, left, &used,
-                                          out + got, n - got, &made);
-            if (e) return ERR(IO, "%s: resampling: %s", d->path, e);
-            d->at += (uint32_t)used;
-            got += (uint32_t)made;
-            d->drained = d->ended && !made;
-        } else {
-            uint32_t take = MIN(left, n - got);
-            if (take) memcpy(out + got, d->mono + d->at, take * sizeof *out);
-            d->at += take;
-            got += take;
-            d->drained = d->ended;
-        }
+    while (got < n && !resample_drained(d->resample)) {
+        if (resample_wants(d->resample)) TRY(next_block(d));
+        int made = resample_take(d->resample, out + got, n - got);
+        if (made < 0) return made;
+        got += (uint32_t)made;
     }
     return (int)got;
 }
 
 #else
 
-static int missing(const char *path)
+int decoder_missing(const char *name)
 {
     return ERR(UNSUPPORTED,
-               "%s: this build of kvik cannot read audio files, because libsndfile or libsoxr was "
+               "%s: this build of kvik cannot read recordings, because libsndfile or libsoxr was "
                "missing (Debian: libsndfile1-dev, libsoxr-dev); install them and build again",
-               path);
+               name);
 }
 int decoder_open(const char *path, struct decoder **out)
 {
     (void)out;
-    return missing(path);
+    return decoder_missing(path);
 }
 void decoder_close(struct decoder *d)
 {

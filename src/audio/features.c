@@ -1,8 +1,9 @@
 /* features.c - the log-mel features of a recording as Whisper's extractor defines them, without holding the recording.
  *
  * Frame t is centred on sample t * MEL_HOP, and the recording is mirrored at both ends.  All values are clamped to 8
- * (powers of ten) below the largest of the whole recording, so the recording is read twice: once for that value,
- * and a second time for the windows that are asked for. */
+ * (powers of ten) below the largest of the whole recording, so a recording is read twice: once for that value,
+ * and a second time for the windows that are asked for.  One that is heard as it comes is read once: its values are clamped
+ * below the largest so far. */
 #include "audio/audio.h"
 
 #include <math.h>
@@ -29,7 +30,9 @@ struct reader { /* behind struct features */
     struct mel *mel;
     struct stream stream;
     uint64_t min_samples;
-    float floor;   /* the least value of the recording, before scaling */
+    bool grows;    /* opened by features_begin */
+    bool ended;    /* all frames are known */
+    float loudest; /* the largest value, before scaling; if it grows: so far */
     uint64_t next; /* the frame that comes next */
     /* The last frames that were read, a ring of `kept` frames, for windows that overlap. */
     float *ring;
@@ -112,10 +115,23 @@ static int frame_at(struct reader *r, uint64_t t, float *out)
     return 1;
 }
 
+/* Keeps the largest value of a frame, if no frame before had a larger one. */
+static void weigh(struct reader *r, const float *frame)
+{
+    for (uint32_t b = 0; b < r->open.bands; b++)
+        r->loudest = fmaxf(r->loudest, frame[b]);
+}
+
+static int check_heard(const struct reader *r)
+{
+    if (r->stream.heard) return 0;
+    return ERR(FORMAT, "%s: the recording has no samples", audio_name(r->stream.audio));
+}
+
 /* Reads the whole recording for its frames and its largest value. */
 static int survey(struct reader *r, features_progress progress, void *ctx)
 {
-    float frame[MEL_MOST], most = -10;
+    float frame[MEL_MOST];
     double promised = audio_promised(r->stream.audio);
     uint64_t t = 0;
     TRY(stream_begin(&r->stream));
@@ -123,37 +139,56 @@ static int survey(struct reader *r, features_progress progress, void *ctx)
         int e = frame_at(r, t, frame);
         if (e < 0) return e;
         if (!e) break;
-        for (uint32_t b = 0; b < r->open.bands; b++)
-            most = fmaxf(most, frame[b]);
+        weigh(r, frame);
         if (t / 100 > AUDIO_SECONDS)
             return ERR(LIMIT, "%s: longer than %u hours; cut the recording into parts",
                        audio_name(r->stream.audio), AUDIO_SECONDS / 3600);
         if (progress && t % 3000 == 0 && !progress(ctx, (double)t / 100, promised))
             return ERR(CANCELLED, "%s: cancelled", audio_name(r->stream.audio));
     }
-    if (!r->stream.heard)
-        return ERR(FORMAT, "%s: the recording has no samples", audio_name(r->stream.audio));
+    TRY(check_heard(r));
     r->open.frames = t;
     r->open.samples = r->stream.heard;
-    r->floor = most - 8;
+    r->ended = true;
     return stream_begin(&r->stream);
 }
 
-int features_open(struct audio *a, uint32_t bands, uint64_t min_samples, features_progress progress,
-                  void *ctx, struct features **out)
+static int begin(struct audio *a, uint32_t bands, uint64_t min_samples, struct reader **out)
 {
     struct reader *r = mem_alloc(sizeof *r);
     if (!r) return ERR_NOMEM;
     r->open.bands = bands;
     r->stream.audio = a;
+    r->loudest = -10;
     /* A frame is mirrored at both ends, so the recording must be longer than half a frame. */
     r->min_samples = MAX(min_samples, MEL_WINDOW);
     int e = mel_open(bands, &r->mel);
-    if (!e) e = survey(r, progress, ctx);
+    if (e < 0)
+        features_close(&r->open);
+    else
+        *out = r;
+    return e;
+}
+
+int features_open(struct audio *a, uint32_t bands, uint64_t min_samples, features_progress progress,
+                  void *ctx, struct features **out)
+{
+    struct reader *r;
+    TRY(begin(a, bands, min_samples, &r));
+    int e = survey(r, progress, ctx);
     if (e) {
         features_close(&r->open);
         return e;
     }
+    *out = &r->open;
+    return 0;
+}
+
+int features_begin(struct audio *a, uint32_t bands, uint64_t min_samples, struct features **out)
+{
+    struct reader *r;
+    TRY(begin(a, bands, min_samples, &r));
+    r->grows = true;
     *out = &r->open;
     return 0;
 }
@@ -192,6 +227,40 @@ static int widen(struct reader *r, uint32_t n)
     return 0;
 }
 
+/* Reads the frames before `end` into the ring, or all there are. */
+static int fill(struct reader *r, uint64_t end)
+{
+    uint32_t bands = r->open.bands;
+    while (r->next < end) {
+        float *frame = r->ring + r->next % r->kept * bands;
+        int e = frame_at(r, r->next, frame);
+        if (e < 0) return e;
+        if (!e) {
+            r->ended = true;
+            return 0;
+        }
+        if (r->grows) weigh(r, frame);
+        r->energy[r->next % r->kept] = r->variance;
+        r->next++;
+    }
+    return 0;
+}
+
+int features_reach(struct features *f, uint64_t first, uint64_t end)
+{
+    struct reader *r = reader_of(f);
+    if (r->ended) return 0;
+    if (end < first || end - first > UINT32_MAX || first + r->kept < r->next)
+        return ERR(ARG, "frames %llu to %llu are not readable now", (unsigned long long)first,
+                   (unsigned long long)end);
+    TRY(widen(r, (uint32_t)(end - first)));
+    TRY(fill(r, end));
+    if (r->ended) TRY(check_heard(r));
+    f->frames = r->next;
+    f->samples = r->stream.heard;
+    return 0;
+}
+
 int features_window(struct features *f, uint64_t first, uint32_t n, uint32_t columns, float *out)
 {
     struct reader *r = reader_of(f);
@@ -201,20 +270,16 @@ int features_window(struct features *f, uint64_t first, uint32_t n, uint32_t col
                    (unsigned long long)first, (unsigned long long)(first + n),
                    (unsigned long long)f->frames);
     TRY(widen(r, columns));
-    while (r->next < first + n) {
-        int e = frame_at(r, r->next, r->ring + r->next % r->kept * bands);
-        if (e < 0) return e;
-        if (!e)
-            return ERR(IO, "%s: the file became shorter while it was read",
-                       audio_name(r->stream.audio));
-        r->energy[r->next % r->kept] = r->variance;
-        r->next++;
-    }
+    TRY(fill(r, first + n));
+    if (r->next < first + n)
+        return ERR(IO, "%s: the file became shorter while it was read",
+                   audio_name(r->stream.audio));
     memset(out, 0, (size_t)bands * columns * sizeof *out);
+    float least = r->loudest - 8;
     for (uint32_t t = 0; t < n; t++) {
         const float *frame = r->ring + (first + t) % r->kept * bands;
         for (uint32_t b = 0; b < bands; b++)
-            out[(size_t)b * columns + t] = (fmaxf(frame[b], r->floor) + 4) / 4;
+            out[(size_t)b * columns + t] = (fmaxf(frame[b], least) + 4) / 4;
     }
     return 0;
 }

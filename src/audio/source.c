@@ -1,12 +1,13 @@
-/* source.c - a recording: an audio file, or samples of the caller's. */
+/* source.c - a recording: an audio file, a WAV recording as it comes, or samples of the caller's. */
 #include "audio/audio.h"
 
 #include <math.h>
 #include <string.h>
 
 struct audio {
-    struct decoder *file; /* NULL: samples of the caller's */
-    const float *samples;
+    struct decoder *file;      /* or NULL */
+    struct wav_stream *stream; /* or NULL */
+    const float *samples;      /* of the caller's, without both */
     uint64_t n, at;
     char *name;
 };
@@ -39,31 +40,47 @@ int audio_samples(const float *samples, uint64_t n, const char *what, struct aud
     return 0;
 }
 
+int audio_stream(audio_bytes read, void *ctx, const char *name, struct audio **out)
+{
+    struct audio *a = mem_alloc(sizeof *a);
+    if (!a) return ERR_NOMEM;
+    int e = wav_stream_open(read, ctx, name, &a->stream);
+    if (e < 0) {
+        mem_free(a);
+        return e;
+    }
+    *out = a;
+    return 0;
+}
+
 void audio_close(struct audio *a)
 {
     if (!a) return;
     decoder_close(a->file);
+    wav_stream_close(a->stream);
     mem_free(a->name);
     mem_free(a);
 }
 
 const char *audio_name(const struct audio *a)
 {
-    return a->file ? decoder_name(a->file) : a->name;
+    return a->file ? decoder_name(a->file) : a->stream ? wav_stream_name(a->stream) : a->name;
 }
 
 const char *audio_note(const struct audio *a)
 {
-    return a->file ? decoder_note(a->file) : "";
+    return a->file ? decoder_note(a->file) : a->stream ? wav_stream_note(a->stream) : "";
 }
 
 double audio_promised(const struct audio *a)
 {
+    if (a->stream) return wav_stream_promised(a->stream);
     return a->file ? decoder_promised(a->file) : (double)a->n / AUDIO_RATE;
 }
 
 int audio_rewind(struct audio *a)
 {
+    if (a->stream) return wav_stream_rewind(a->stream);
     a->at = 0;
     return a->file ? decoder_rewind(a->file) : 0;
 }
@@ -71,8 +88,8 @@ int audio_rewind(struct audio *a)
 int audio_read(struct audio *a, float *out, uint32_t n)
 {
     int got;
-    if (a->file) {
-        got = decoder_read(a->file, out, n);
+    if (a->file || a->stream) {
+        got = a->file ? decoder_read(a->file, out, n) : wav_stream_read(a->stream, out, n);
         if (got < 0) return got;
     } else {
         got = (int)MIN(n, a->n - a->at);

@@ -67,15 +67,16 @@ struct run {
     struct transcript_print print;
     struct progress progress;
     enum kvik_hearing shown;
-    const char *name;        /* of the recording */
-    const struct spool *via; /* what the library reads in its place */
+    const char *name;   /* of the recording */
+    struct sound sound; /* what comes through a pipe */
+    struct spool via;   /* what the library reads in its place */
 };
 
 /* Returns what follows the path at the beginning of a sentence of the library, which names the file of a spool. */
 static const char *behind_path(const struct run *r, const char *text)
 {
-    size_t n = strlen(r->via->path);
-    return n && !strncmp(text, r->via->path, n) ? text + n : NULL;
+    size_t n = strlen(r->via.path);
+    return n && !strncmp(text, r->via.path, n) ? text + n : NULL;
 }
 
 static int read_number(const char *name, const char *text, double *out)
@@ -105,6 +106,12 @@ static int read_list(const char *text, double out[TEMPERATURES], uint32_t *n)
     return 0;
 }
 
+/* Ctrl-C ends a recording that comes through a pipe, and what was heard is transcribed; other recordings are left. */
+static bool goes_on(const struct run *r)
+{
+    return r->sound.fd >= 0 || !interrupt_seen();
+}
+
 static bool on_hearing(void *ctx, enum kvik_hearing what, double seconds, double total)
 {
     struct run *r = ctx;
@@ -115,7 +122,15 @@ static bool on_hearing(void *ctx, enum kvik_hearing what, double seconds, double
         r->shown = what;
     }
     progress_show(&r->progress, (uint64_t)seconds, (uint64_t)total);
-    return !interrupt_seen();
+    return goes_on(r);
+}
+
+static int64_t on_sound(void *ctx, void *bytes, size_t n)
+{
+    struct run *r = ctx;
+    int64_t got = sound_read(&r->sound, bytes, n);
+    if (r->shown == KVIK_HEARING_READ) progress_show(&r->progress, 0, 0);
+    return got;
 }
 
 static bool on_segment(void *ctx, const kvik_segment *segment)
@@ -123,7 +138,7 @@ static bool on_segment(void *ctx, const kvik_segment *segment)
     struct run *r = ctx;
     progress_hide(&r->progress);
     transcript_print_segment(&r->print, segment);
-    return !interrupt_seen();
+    return goes_on(r);
 }
 
 static void on_notice(void *ctx, const char *text)
@@ -144,34 +159,73 @@ static int say_of(const struct run *r, int e)
     return rest ? say_failed("%s%s", r->name, rest) : say_error(e);
 }
 
+/* Transcribes a file, or what comes through a pipe.  A recording that cannot be read as it comes is copied to a file. */
+static int hear(struct run *r, struct session *s, const char *path, kvik_speech *speech,
+                kvik_transcript **t, int *status)
+{
+    if (r->sound.fd >= 0) {
+        int e = kvik_transcribe_stream(s->cache, on_sound, r->name, speech, t);
+        if (e != KVIK_UNSUPPORTED || !r->sound.n || r->sound.n > SOUND_HEAD) return e;
+        *status = spool_fill(&r->sound, &r->via);
+        sound_close(&r->sound);
+        if (*status) return e;
+    }
+    return kvik_transcribe(s->cache, r->via.fd ? r->via.path : path, speech, t);
+}
+
+/* Returns the exit status of a recording. */
+static int ended(const struct run *r, int e)
+{
+    if (e < 0 && (r->sound.cut || (e == KVIK_CANCELLED && interrupt_seen())))
+        return EXIT_INTERRUPTED;
+    if (e == KVIK_IO && r->sound.failed)
+        return say_failed("%s: %s", r->name, strerror(r->sound.failed));
+    return e < 0 ? say_of(r, e) : 0;
+}
+
 /* Transcribes a recording to standard output, or to the file `to`. */
 static int one(struct session *s, const struct options *o, kvik_speech *speech, const char *path,
-               const struct spool *via, const char *to)
+               struct run *r, const char *to)
 {
     bool json = o->common.json;
-    struct run r = {.print = {.format = json ? TRANSCRIPT_JSON : transcript_format(o->format),
-                              .keeps = to != NULL},
-                    .shown = KVIK_HEARING_READ,
-                    .name = path,
-                    .via = via};
     kvik_transcript *t = NULL;
-    speech->ctx = &r;
-    progress_begin(&r.progress, "seconds read");
-    transcript_print_begin(&r.print);
-    int e = kvik_transcribe(s->cache, via->fd ? via->path : path, speech, json ? &t : NULL);
-    progress_end(&r.progress);
-    bool stopped = e == KVIK_CANCELLED && interrupt_seen();
-    if (e >= 0 && json) transcript_print_json(&r.print, path, t);
-    if (e >= 0) e = r.print.error;
-    if (e >= 0 && to) e = file_write(to, r.print.out.len ? r.print.out.data : "", r.print.out.len);
+    int status = 0;
+    r->print.format = json ? TRANSCRIPT_JSON : transcript_format(o->format);
+    r->print.keeps = to != NULL;
+    r->shown = KVIK_HEARING_READ;
+    speech->ctx = r;
+    progress_begin(&r->progress, "seconds read");
+    transcript_print_begin(&r->print);
+    int e = hear(r, s, path, speech, json ? &t : NULL, &status);
+    progress_end(&r->progress);
+    if (e >= 0 && json) transcript_print_json(&r->print, r->name, t);
+    if (e >= 0) e = r->print.error;
+    if (e >= 0 && to)
+        e = file_write(to, r->print.out.len ? r->print.out.data : "", r->print.out.len);
     if (e >= 0 && to) say_line("%s: the transcript is in %s", path, to);
-    if (e >= 0 && r.print.silent)
-        say_line("%s: %lu segment%s where nobody speaks %s left out; --format json has them", path,
-                 r.print.silent, r.print.silent == 1 ? "" : "s",
-                 r.print.silent == 1 ? "is" : "are");
+    if (e >= 0 && r->print.silent)
+        say_line("%s: %lu segment%s where nobody speaks %s left out; --format json has them",
+                 r->name, r->print.silent, r->print.silent == 1 ? "" : "s",
+                 r->print.silent == 1 ? "is" : "are");
     kvik_transcript_free(t);
-    buf_done(&r.print.out);
-    return stopped ? EXIT_INTERRUPTED : e < 0 ? say_of(&r, e) : 0;
+    buf_done(&r->print.out);
+    if (!status) status = ended(r, e);
+    if (!status && r->sound.cut) interrupt_clear(); /* the recordings behind it are heard */
+    return status;
+}
+
+/* Opens a recording and transcribes it. */
+static int open_one(struct session *s, const struct options *o, kvik_speech *speech,
+                    const struct args *a, size_t i, const char *to)
+{
+    bool standard = args_is_stdin(a, i);
+    struct run r = {.name = standard ? "standard input" : a->word[i], .sound = {.fd = -1}};
+    int status = 0;
+    if (!standard || !spool_redirected(&r.via)) status = sound_open(a->word[i], standard, &r.sound);
+    if (!status) status = one(s, o, speech, a->word[i], &r, to);
+    sound_close(&r.sound);
+    spool_drop(&r.via);
+    return status;
 }
 
 /* Transcribes all recordings; one that fails does not keep the others from their files. */
@@ -187,13 +241,7 @@ static int each(const struct options *o, const struct args *a, kvik_speech *spee
                    : session_cache(&s, MAX(speech->num_beams + 1, 2), session_context(&s));
     interrupt_catch();
     for (size_t i = 1; i < a->n && !status; i++) {
-        struct spool via;
-        bool piped = args_is_stdin(a, i);
-        status = spool_take(a->word[i], piped, &via);
-        if (!status)
-            status = one(&s, o, speech, piped ? "standard input" : a->word[i], &via,
-                         to ? to[i - 1] : NULL);
-        spool_drop(&via);
+        status = open_one(&s, o, speech, a, i, to ? to[i - 1] : NULL);
         if (!to || status != EXIT_FAILED) continue;
         failed = status;
         status = 0;
@@ -310,8 +358,9 @@ const struct command command_transcribe = {
     .summary = "recordings to text",
     .about =
         "Writes what is said in recordings (WAV, FLAC, Ogg, MP3) with a Whisper model. Long recordings\n"
-        "are read in windows of 30 seconds. - is standard input; what comes through a pipe or a FIFO is copied to a\n"
-        "file without a name in $TMPDIR first.",
+        "are read in windows of 30 seconds. - is standard input. What comes through a pipe or a FIFO as WAV is\n"
+        "written window by window; Ctrl-C ends the recording. Other formats are read to their end first.\n"
+        "  arecord -f S16_LE -r 16000 | kvik transcribe MODEL -",
     .run = run_transcribe,
     .option = table,
     .n_options = countof(table),

@@ -1,12 +1,10 @@
-/* spool.c - a recording that comes through a pipe is copied to a file without a name first: the features of a window depend on
- * the loudest part of the whole recording, so it is read twice.  Ctrl-C ends the wait for a writer and the copy. */
+/* spool.c - a recording that comes through a pipe and can only be read from a file is copied to a file without a name first.
+ * Ctrl-C ends the copy. */
 #include "cli/spool.h"
 #include "base/descriptor.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -25,80 +23,67 @@ static int open_target(const char **dir)
     return fd;
 }
 
-/* Waits until there is something to read, the writers have gone, or a signal has come. */
-static void wait_for(int fd)
+/* Writes n bytes at the end of a file that has `size` bytes; false if that fails, and errno says why. */
+static bool append(int to, uint64_t size, const uint8_t *bytes, size_t n)
 {
-    struct pollfd p = {.fd = fd, .events = POLLIN};
-    sigset_t held, before;
-    sigemptyset(&held);
-    sigaddset(&held, SIGINT);
-    sigprocmask(SIG_BLOCK, &held, &before); /* a signal from here on stays for ppoll */
-    if (!interrupt_seen()) (void)ppoll(&p, 1, NULL, &before);
-    sigprocmask(SIG_SETMASK, &before, NULL);
-}
-
-/* Copies all that comes.  Returns the bytes; -1: a read or write has failed, and errno says why. */
-static int64_t copy(int from, int to)
-{
-    static char room[1 << 16];
-    int64_t n = 0;
-    for (;;) {
-        wait_for(from);
-        if (interrupt_seen()) return n;
-        ssize_t got = read(from, room, sizeof room);
-        if (got < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-        if (got <= 0) return got < 0 ? -1 : n;
-        int e = fd_room(to, (uint64_t)(n + got));
-        if (e) {
-            errno = e;
-            return -1;
-        }
-        for (ssize_t at = 0, put; at < got; at += put) {
-            put = write(to, room + at, (size_t)(got - at));
-            if (put < 0 && errno != EINTR) return -1;
-            put = MAX(put, 0);
-        }
-        n += got;
+    int e = fd_room(to, size + n);
+    if (e) errno = e;
+    if (e) return false;
+    for (size_t at = 0; at < n;) {
+        ssize_t put = write(to, bytes + at, n - at);
+        if (put < 0 && errno != EINTR) return false;
+        at += (size_t)MAX(put, 0);
     }
+    return true;
 }
 
-static int fill(const char *name, int from, struct spool *out)
+/* Copies all that has come and comes.  False: a read or write has failed, and errno says why. */
+static bool copy(struct sound *from, int to)
+{
+    static uint8_t room[1 << 16];
+    int64_t got;
+    if (!append(to, 0, from->head, (size_t)from->n)) return false;
+    for (uint64_t size = from->n; (got = sound_read(from, room, sizeof room)) > 0;
+         size += (uint64_t)got)
+        if (!append(to, size, room, (size_t)got)) return false;
+    errno = from->failed;
+    return !from->failed;
+}
+
+static int use(int fd, struct spool *out)
+{
+    out->fd = fd;
+    snprintf(out->path, sizeof out->path, "/proc/self/fd/%d", fd);
+    return 0;
+}
+
+bool spool_redirected(struct spool *out)
+{
+    struct stat st;
+    if (fstat(STDIN_FILENO, &st) < 0 || !S_ISREG(st.st_mode)) return false;
+    if (lseek(STDIN_FILENO, 0, SEEK_CUR) != 0) return false;
+    int fd = fd_open("/proc/self/fd/0", O_RDONLY, 0);
+    if (fd >= 0) (void)use(fd, out);
+    return fd >= 0;
+}
+
+int spool_fill(struct sound *from, struct spool *out)
 {
     const char *dir;
     int to = open_target(&dir);
     if (to < 0)
         return say_failed(
-            "%s: a recording from a pipe is copied to a file in %s first: %s; set TMPDIR", name,
-            dir, fd_error(errno));
-    int64_t n = copy(from, to);
+            "%s: a recording from a pipe that is not WAV is copied to a file in %s first: %s; set "
+            "TMPDIR",
+            from->name, dir, fd_error(errno));
     int status = 0;
-    if (interrupt_seen())
-        status = EXIT_INTERRUPTED;
-    else if (n < 0)
+    if (!copy(from, to))
         status =
             say_failed("%s: copying the recording to a file in %s: %s; TMPDIR names another place",
-                       name, dir, fd_error(errno));
-    else if (n == 0)
-        status = say_failed("%s is empty: no recording came", name);
-    if (status) {
-        close(to);
-        return status;
-    }
-    out->fd = to;
-    snprintf(out->path, sizeof out->path, "/proc/self/fd/%d", to);
-    return 0;
-}
-
-int spool_take(const char *name, bool standard_input, struct spool *out)
-{
-    struct stat st;
-    *out = (struct spool){0};
-    if (standard_input) return fill("standard input", STDIN_FILENO, out);
-    if (stat(name, &st) < 0 || !S_ISFIFO(st.st_mode)) return 0;
-    int from = fd_open(name, O_RDONLY | O_NONBLOCK, 0); /* or the open would wait for a writer */
-    if (from < 0) return say_failed("%s: %s", name, fd_error(errno));
-    int status = fill(name, from, out);
-    close(from);
+                       from->name, dir, fd_error(errno));
+    if (from->cut) status = EXIT_INTERRUPTED;
+    if (!status) return use(to, out);
+    close(to);
     return status;
 }
 

@@ -21,7 +21,8 @@ struct recording {
     const float *given; /* [bands][given_frames], the caller's */
     size_t given_frames;
     uint64_t frames, samples;
-    bool all; /* given features do not say where the sound ends */
+    bool all;   /* given features do not say where the sound ends */
+    bool comes; /* heard as it comes: frames and samples are those so far */
     struct transcript *transcript;
     int32_t head[4]; /* <|startoftranscript|> .. */
     size_t n_head;
@@ -169,7 +170,8 @@ static bool reading(void *ctx, double seconds, double total)
 static double level_of(const struct recording *r, const struct speech_part *p, uint64_t at)
 {
     if (r->given) return NAN;
-    double from = fmax(p->start - BESIDE, 0) / SPEECH_FRAME, to = (p->end + BESIDE) / SPEECH_FRAME;
+    double from = fmax(p->start - BESIDE, 0) / SPEECH_FRAME,
+           to = fmax(p->end + BESIDE, 0) / SPEECH_FRAME;
     uint64_t frames = MIN((uint64_t)to - (uint64_t)from + 1, r->l.marks.frames);
     return 10 * log10((double)features_loudest(r->features, at + (uint64_t)from, frames));
 }
@@ -233,23 +235,6 @@ static int window(struct recording *r, uint64_t at, uint32_t *advance)
     return add_segments(r, &said, frames, at, advance);
 }
 
-static int windows(struct recording *r)
-{
-    uint64_t frames = r->frames;
-    double total = (double)r->samples / AUDIO_RATE;
-    uint32_t advance;
-    if (frames > r->l.marks.frames && !r->l.timestamps)
-        return ERR(ARG,
-                   "%s: the recording has %.2f s and a window %.2f; longer recordings need "
-                   "return_timestamps",
-                   r->name, total, r->l.marks.frames * SPEECH_FRAME);
-    for (uint64_t at = 0; at < frames; at += advance) {
-        TRY(tell(r, KVIK_HEARING_TRANSCRIBE, MIN((double)at * SPEECH_FRAME, total), total));
-        TRY(window(r, at, &advance));
-    }
-    return tell(r, KVIK_HEARING_TRANSCRIBE, total, total);
-}
-
 /* Tells the caller of a recording that is not whole. */
 static void tell_note(const struct recording *r)
 {
@@ -263,6 +248,44 @@ static void tell_note(const struct recording *r)
     buf_done(&b);
 }
 
+static double seconds_of(const struct recording *r)
+{
+    return (double)r->samples / AUDIO_RATE;
+}
+
+/* Waits for the window that begins at frame `at`, if the recording is heard as it comes. */
+static int await(struct recording *r, uint64_t at)
+{
+    uint64_t end = at + r->l.marks.frames;
+    if (!r->comes) return 0;
+    TRY(tell(r, KVIK_HEARING_READ, seconds_of(r), audio_promised(r->audio)));
+    /* Without timestamps no text may leave before it is known that the recording ends here. */
+    TRY(features_reach(r->features, at, r->l.timestamps ? end : end + 1));
+    r->frames = r->features->frames;
+    r->samples = r->features->samples;
+    return 0;
+}
+
+static int windows(struct recording *r)
+{
+    uint32_t advance;
+    for (uint64_t at = 0;; at += advance) {
+        TRY(await(r, at));
+        if (r->frames > r->l.marks.frames && !r->l.timestamps)
+            return ERR(ARG,
+                       "%s: the recording has %.2f s%s and a window %.2f; longer recordings need "
+                       "return_timestamps",
+                       r->name, seconds_of(r), r->comes ? " or more" : "",
+                       r->l.marks.frames * SPEECH_FRAME);
+        if (at >= r->frames) break;
+        double total = r->comes ? audio_promised(r->audio) : seconds_of(r);
+        TRY(tell(r, KVIK_HEARING_TRANSCRIBE, MIN((double)at * SPEECH_FRAME, seconds_of(r)), total));
+        TRY(window(r, at, &advance));
+    }
+    if (r->comes) tell_note(r);
+    return tell(r, KVIK_HEARING_TRANSCRIBE, seconds_of(r), seconds_of(r));
+}
+
 /* Reads a recording for its length and its loudness. */
 static int survey(struct recording *r)
 {
@@ -272,6 +295,13 @@ static int survey(struct recording *r)
     r->samples = r->features->samples;
     tell_note(r);
     return 0;
+}
+
+/* Begins a recording that is heard as it comes. */
+static int begin(struct recording *r)
+{
+    const struct speech_marks *k = &r->l.marks;
+    return features_begin(r->audio, k->bands, k->samples, &r->features);
 }
 
 /* Of one window all frames are read, of more of them those that are sound, as Transformers does. */
@@ -304,10 +334,10 @@ static int transcribe(kvik_cache *c, struct recording *r, const kvik_speech *o,
     if (!r->part) return ERR_NOMEM;
     TRY(transcript_new(&r->transcript));
     TRY(take_prompt(r));
-    TRY(r->given ? check_given(r) : survey(r));
+    TRY(r->given ? check_given(r) : r->comes ? begin(r) : survey(r));
     TRY(windows(r));
     if (!out) return 0;
-    return transcript_take(r->transcript, (double)r->samples / AUDIO_RATE, r->l.windows, out);
+    return transcript_take(r->transcript, seconds_of(r), r->l.windows, out);
 }
 
 /* Transcribes, and frees what that took. */
@@ -323,10 +353,10 @@ static int run(kvik_cache *c, struct recording *r, const kvik_speech *o, kvik_tr
 }
 
 /* Transcribes what `audio` gives, and closes it. */
-static int run_audio(kvik_cache *c, struct audio *audio, const kvik_speech *o,
+static int run_audio(kvik_cache *c, struct audio *audio, bool comes, const kvik_speech *o,
                      kvik_transcript **out)
 {
-    struct recording r = {.audio = audio, .name = audio_name(audio)};
+    struct recording r = {.audio = audio, .comes = comes, .name = audio_name(audio)};
     int e = run(c, &r, o, out);
     audio_close(audio);
     return e;
@@ -359,7 +389,19 @@ KVIK_API int kvik_transcribe(kvik_cache *c, const char *path, const kvik_speech 
     if (!path) return ERR(ARG, "the path of a recording is needed, and NULL was given");
     TRY(check(c, o, out, &full));
     TRY(audio_open(path, &audio));
-    return run_audio(c, audio, &full, out);
+    return run_audio(c, audio, false, &full, out);
+}
+
+KVIK_API int kvik_transcribe_stream(kvik_cache *c, kvik_on_sound read, const char *name,
+                                    const kvik_speech *o, kvik_transcript **out)
+{
+    struct audio *audio;
+    kvik_speech full;
+    USE_CACHE(c);
+    if (!read) return ERR(ARG, "a callback that gives the recording is needed, and NULL was given");
+    TRY(check(c, o, out, &full));
+    TRY(audio_stream(read, full.ctx, name ? name : "the recording", &audio));
+    return run_audio(c, audio, true, &full, out);
 }
 
 KVIK_API int kvik_transcribe_samples(kvik_cache *c, const float *samples, size_t n,
@@ -371,7 +413,7 @@ KVIK_API int kvik_transcribe_samples(kvik_cache *c, const float *samples, size_t
     if (!samples && n) return ERR(ARG, "samples are needed, and NULL was given");
     TRY(check(c, o, out, &full));
     TRY(audio_samples(samples, n, "the recording", &audio));
-    return run_audio(c, audio, &full, out);
+    return run_audio(c, audio, false, &full, out);
 }
 
 KVIK_API int kvik_transcribe_features(kvik_cache *c, const float *features, size_t n_frames,

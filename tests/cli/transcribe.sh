@@ -93,7 +93,33 @@ check "standard input can be given once" status 2
 through $A/tone.wav $M - --output-dir "$work"
 check "standard input has no name for a file" status 2
 TMPDIR="$work/nowhere" through $A/tone.wav $M -
+check "WAV needs no copy" status 0
+TMPDIR="$work/nowhere" through $A/tone.mp3 $M -
 check "a directory for the copy that is not there" err_has 'nowhere first: No such file or directory; set TMPDIR'
+run transcribe $M $A/tone.wav --seed 3
+cp "$work/out" "$work/tone.wav.txt"
+through $A/tone.wav $M - --seed 3
+check "WAV through a pipe gives the text of the file" cmp -s "$work/out" "$work/tone.wav.txt"
+TMPDIR="$work/nowhere" timeout -k 5 $patience "$KVIK" transcribe $M - --seed 3 <$A/tone.mp3 >"$work/out" 2>"$work/err"
+check "a file as standard input gives its text, without a copy" cmp -s "$work/out" "$work/tone.mp3.txt"
+head -c 16001 $A/tone.wav >"$work/half.wav"
+through "$work/half.wav" $M - --json
+check "WAV that ends early is read as far as it goes" json "0.35 < o['seconds'] < 0.37"
+check "with a notice" err_has '^kvik: standard input: the end of the recording is missing: its header promises .* came; the sound that came is read (0.36 s)'
+python3 - "$work/odd.wav" <<'PY'
+import struct, sys
+open(sys.argv[1], "wb").write(struct.pack("<4sI4s4sIHHIIHH4sI", b"RIFF", 44, b"WAVE", b"fmt ", 16, 7, 1, 8000, 8000, 1, 8, b"data", 8000)
+                              + bytes(range(250)) * 32)
+PY
+run transcribe $M "$work/odd.wav" --seed 3
+cp "$work/out" "$work/odd.txt"
+through "$work/odd.wav" $M - --seed 3
+check "a WAV form that needs a copy gives the text of the file" cmp -s "$work/out" "$work/odd.txt"
+through $A/tone.wav $golden/models/gpt2 -
+refused "the model is checked before the pipe is read" 1 'gpt2 does not transcribe recordings'
+head -c 44 $A/tone.wav >"$work/none.wav"
+through "$work/none.wav" $M -
+check "WAV without samples is an error" err_has '^kvik: standard input: the recording has no samples'
 "$KVIK" transcribe $M "$work/fifo" 2>"$work/err" & # no writer comes
 waits=$!
 until grep -q . "/proc/$waits/maps" 2>/dev/null && ls -l "/proc/$waits/fd" | grep -q fifo; do sleep 0.02; done

@@ -174,6 +174,12 @@ static inline bool api_silent(void *ctx, const char *text)
     return true;
 }
 
+static inline int64_t api_no_sound(void *ctx, void *bytes, size_t n)
+{
+    (void)ctx, (void)bytes, (void)n;
+    return 0;
+}
+
 /* The value of an argument that works; `at` is its place. */
 static inline uintptr_t api_value(struct api_world *w, int kind, int at)
 {
@@ -236,6 +242,8 @@ static inline uintptr_t api_value(struct api_world *w, int kind, int at)
     switch (kind &= ~A_OPTIONAL) {
     case A_ON_TEXT:
         return (uintptr_t)api_silent;
+    case A_ON_SOUND:
+        return (uintptr_t)api_no_sound;
     case A_CTX:
         return 0;
     case A_SEQ:

@@ -174,6 +174,13 @@ static bool on_text(void *ctx, const char *text)
     return nested();
 }
 
+static int64_t on_sound(void *ctx, void *bytes, size_t n)
+{
+    (void)ctx;
+    memset(bytes, (int)below(256), n);
+    return nested() ? (int64_t)n : KVIK_CANCELLED;
+}
+
 static void fill_hooks(kvik_hooks *h)
 {
     *h = (kvik_hooks){.size = sizeof *h};
@@ -410,6 +417,8 @@ static uintptr_t pointer(int kind, int at, uint32_t *most)
         return (uintptr_t)any_generation(1);
     case A_ON_TEXT:
         return (uintptr_t)on_text;
+    case A_ON_SOUND:
+        return (uintptr_t)on_sound;
     case A_TEXT:
     case A_OPTION:
     case A_FORMAT:
