@@ -884,6 +884,10 @@ struct kvik_hooks {
     /* The first argument of every callback. */
     void *ctx;
     kvik_on_token on_token;
+    /* Special tokens that have a text all the same, [n_shown_tokens], in on_token, for stop strings and in
+     * kvik_row.text: marks of tool calls, for example.  The array must stay valid until the generation is over. */
+    const int32_t *shown_tokens;
+    uint64_t n_shown_tokens;
     /* Not with beams and contrastive search: KVIK_UNSUPPORTED. */
     kvik_on_logprobs on_logprobs;
     /* Tokens that on_logprobs gets beside the chosen one, at most the vocabulary and 1024. */

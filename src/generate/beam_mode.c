@@ -29,7 +29,7 @@ static int ear_copy(struct ear *to, const struct ear *from)
 /* A listener like that of the row, which has the prompt behind it. */
 static int ear_new(const struct run *r, const struct row *w, struct ear *e)
 {
-    TRY(tok_stream_new(r->tok, true, &e->stream));
+    TRY(run_stream(r, &e->stream));
     TRY(gen_stop_new(r->g->stop_strings, r->g->n_stop_strings, &e->stop));
     gen_stop_copy(e->stop, w->stop);
     return 0;

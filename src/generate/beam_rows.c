@@ -97,7 +97,7 @@ static int item_result(const struct beams *b, const struct item *it, uint32_t in
         if (!r->tok) continue;
         struct buf text;
         buf_init(&text, (size_t)1 << 30);
-        int e = tok_decode(r->tok, d->token, d->n, true, &text);
+        int e = run_decode(r, d->token, d->n, &text);
         if (e >= 0 && out->finish == KVIK_FINISH_STOP) e = run_cut_text(r, it->row, &text);
         if (e >= 0 && !(out->text = buf_take(&text))) e = ERR_NOMEM;
         buf_done(&text);

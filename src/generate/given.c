@@ -14,6 +14,9 @@ int hooks_in(const kvik_hooks *given, kvik_hooks *room, const kvik_hooks **out)
     if (!given) return 0;
     *room = (kvik_hooks){0};
     TRY(SIZED_IN(room, given, kvik_hooks));
+    if (room->n_shown_tokens && !room->shown_tokens)
+        return ERR(ARG, "n_shown_tokens is %llu and shown_tokens is NULL",
+                   (unsigned long long)room->n_shown_tokens);
     *out = room;
     return 0;
 }

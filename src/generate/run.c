@@ -188,7 +188,7 @@ static int row_begin(struct run *r, struct row *w, uint32_t index, uint32_t limi
     size_t room = 256 + 8 * (size_t)w->limit;
     buf_init(&w->text, (size_t)1 << 30);
     if (r->tok) {
-        TRY(tok_stream_new(r->tok, true, &w->stream));
+        TRY(run_stream(r, &w->stream));
         w->text.data = mem_alloc(room); /* room up front: decoding allocates nothing */
         if (!w->text.data) return ERR_NOMEM;
         w->text.cap = room;

@@ -203,6 +203,10 @@ int run_result(const struct row *w, const int32_t *fresh, uint32_t n, kvik_row *
 int run_rows(struct run *r, kvik_result *out);
 /* Rows of a run that has chosen nothing: their prompts. */
 int run_no_rows(struct run *r, kvik_result *out);
+/* shown.c: opens a stream for the text of new tokens, which shows kvik_hooks.shown_tokens; and appends the text of n
+ * tokens. */
+int run_stream(const struct run *r, struct tok_stream **out);
+int run_decode(const struct run *r, const int32_t *id, size_t n, struct buf *text);
 /* Cuts the new text of a row before its first stop string, if the options leave stop strings out. */
 int run_cut_text(const struct run *r, const struct row *w, struct buf *text);
 int run_result_begin(const struct run *r, kvik_result **out);

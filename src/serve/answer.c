@@ -14,6 +14,12 @@ static void answer_free(struct answer *a)
     for (uint32_t i = 0; a->choice && i < a->ask.choices; i++) {
         buf_done(&a->choice[i].text);
         buf_done(&a->choice[i].reason);
+        for (uint32_t k = 0; k < a->choice[i].n_calls; k++) {
+            mem_free(a->choice[i].call[k].name);
+            mem_free(a->choice[i].call[k].arguments);
+        }
+        mem_free(a->choice[i].call);
+        spoken_free(a->choice[i].spoken);
         json_decref(a->choice[i].logprobs);
         json_decref(a->choice[i].ids);
     }
@@ -21,6 +27,22 @@ static void answer_free(struct answer *a)
     ask_done(&a->ask);
     exchange_release(a->x);
     mem_free(a);
+}
+
+static const struct spoken_calls heard;
+
+/* Parts the texts of a chat where the model has marks.  Without memory for that a text stays whole. */
+static void open_spoken(struct answer *a)
+{
+    struct spoken_options o = {.dialect = a->server->dialect.dialect,
+                               .tools = ask_tools(&a->ask),
+                               .reasoning = a->ask.reasoning,
+                               .calls = &heard};
+    if (!o.dialect || !a->ask.messages || !a->protocol->call) return;
+    for (uint32_t i = 0; i < a->ask.choices; i++) {
+        o.ctx = &a->choice[i];
+        (void)spoken_open(&o, &a->choice[i].spoken);
+    }
 }
 
 struct answer *answer_open(struct server *s, struct exchange *x, const struct protocol *p,
@@ -46,10 +68,12 @@ struct answer *answer_open(struct server *s, struct exchange *x, const struct pr
              (unsigned long long)x->id);
     for (uint32_t i = 0; i < a->ask.choices; i++) {
         c[i].index = i;
+        c[i].answer = a;
         buf_init(&c[i].text, MOST_TEXT);
         buf_init(&c[i].reason, MOST_TEXT);
         if (a->ask.return_ids) c[i].ids = json_array();
     }
+    open_spoken(a);
     return a;
 }
 
@@ -92,10 +116,21 @@ json_t *answer_kvik(const struct answer *a)
                      "first_token_seconds", a->first, "seconds", a->seconds);
 }
 
+json_t *answer_call(const struct call *k, const char *arguments)
+{
+    return json_pack("{s:s, s:s, s:{s:s, s:s}}", "id", k->id, "type", "function", "function",
+                     "name", k->name, "arguments", arguments);
+}
+
 json_t *answer_message(const struct choice *c)
 {
     json_t *m = json_pack("{s:s, s:o}", "role", "assistant", "content",
-                          answer_text(c->text.data, c->text.len));
+                          c->n_calls && !c->text.len ? json_null()
+                                                     : answer_text(c->text.data, c->text.len)),
+           *list = c->n_calls ? json_array() : NULL;
+    for (uint32_t i = 0; i < c->n_calls; i++)
+        json_array_append_new(list, answer_call(&c->call[i], c->call[i].arguments));
+    if (list) json_object_set_new(m, "tool_calls", list);
     if (c->reason.len)
         json_object_set_new(m, "reasoning_content", answer_text(c->reason.data, c->reason.len));
     return m;
@@ -104,6 +139,7 @@ json_t *answer_message(const struct choice *c)
 const char *answer_finish(const struct choice *c)
 {
     if (!c->over) return NULL;
+    if (c->n_calls && c->finish != KVIK_FINISH_LENGTH) return "tool_calls";
     return c->finish == KVIK_FINISH_EOS || c->finish == KVIK_FINISH_STOP ? "stop" : "length";
 }
 
@@ -161,9 +197,52 @@ static void begin(struct answer *a)
 
 static void say(struct answer *a, struct choice *c, enum piece kind, const char *text)
 {
-    if (!*text && (!c->logprobs || json_array_size(c->logprobs) == c->told)) return;
+    if (!*text) return;
     buf_puts(kind == PIECE_REASONING ? &c->reason : &c->text, text);
-    if (a->ask.stream && *text) a->protocol->piece(a, c, kind, text);
+    if (a->ask.stream) a->protocol->piece(a, c, kind, text);
+}
+
+static void heard_text(void *ctx, enum piece kind, const char *text, size_t n)
+{
+    struct choice *c = ctx;
+    char *own = mem_strndup(text, n);
+    if (own) say(c->answer, c, kind, own);
+    mem_free(own);
+}
+
+static void heard_call(void *ctx, const char *id, const char *name, const char *arguments)
+{
+    struct choice *c = ctx;
+    struct answer *a = c->answer;
+    struct call *all = mem_grow(c->call, c->n_calls + 1, sizeof *all), *one;
+    if (!all) return;
+    c->call = all;
+    one = &all[c->n_calls];
+    *one = (struct call){.name = mem_strdup(name), .arguments = mem_strdup(arguments)};
+    if (id)
+        snprintf(one->id, sizeof one->id, "%s", id);
+    else
+        snprintf(one->id, sizeof one->id, "%s%08x%04x%04x", a->protocol->call_prefix,
+                 (uint32_t)a->created ^ a->ask.seed, (unsigned)a->x->id & 0xffff,
+                 (c->index << 8 | c->n_calls) & 0xffff);
+    if (!one->name || !one->arguments) {
+        mem_free(one->name);
+        mem_free(one->arguments);
+        return;
+    }
+    c->n_calls++;
+    if (a->ask.stream) a->protocol->call(a, c);
+}
+
+static const struct spoken_calls heard = {.text = heard_text, .call = heard_call};
+
+/* Takes text of a choice as it comes. */
+static void hear(struct answer *a, struct choice *c, const char *text)
+{
+    if (!c->spoken)
+        say(a, c, PIECE_CONTENT, text);
+    else if (spoken_put(c->spoken, text, strlen(text)) < 0) /* memory is short */
+        say(a, c, PIECE_CONTENT, text);
 }
 
 static void on_text(struct job *j, int32_t id, const char *text, const kvik_logprob *token,
@@ -175,7 +254,7 @@ static void on_text(struct job *j, int32_t id, const char *text, const kvik_logp
     if (id >= 0) c->new_tokens++;
     if (id >= 0 && c->ids) json_array_append_new(c->ids, json_integer(id));
     if (a->ask.stream) begin(a);
-    say(a, c, PIECE_CONTENT, text);
+    hear(a, c, text);
 }
 
 static void add_up(struct answer *a, const struct job *j)
@@ -253,7 +332,11 @@ static void on_over(struct job *j, const kvik_row *row, int code, const char *se
             json_array_append_new(c->ids, json_integer(row->ids[i]));
         c->new_tokens = row->n - row->n_prompt;
         if (a->ask.stream) begin(a);
-        say(a, c, PIECE_CONTENT, row->text ? row->text : "");
+        hear(a, c, row->text ? row->text : "");
+    }
+    if (row && c->spoken) {
+        if (a->ask.stream) begin(a);
+        (void)spoken_end(c->spoken);
     }
     c->over = true;
     if (row) c->finish = row->finish;

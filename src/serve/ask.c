@@ -5,7 +5,11 @@
 #include <string.h>
 #include <sys/random.h>
 
-enum { MOST_CHOICES = 64, MOST_TOP = 20 };
+enum {
+    MOST_CHOICES = 64,
+    MOST_TOP = 20,
+    MARK_TOKENS = 24 /* at the end of a prompt, which a mark and white space have at most */
+};
 
 void ask_init(struct ask *k)
 {
@@ -197,12 +201,33 @@ int ask_encode(const struct server *s, const json_t *messages, const json_t *kwa
     return e;
 }
 
+/* True if the prompt ends with the mark that opens a reasoning: the template has opened it for the model. */
+static bool opens_reasoning(const struct ask *k, const struct server *s)
+{
+    const struct dialect *d = s->dialect.dialect;
+    char *text = NULL;
+    size_t last = MIN(k->n, (size_t)MARK_TOKENS), n = 0;
+    bool opens = false;
+    if (!d || kvik_tokenizer_decode(s->tokenizer, k->ids + k->n - last, last, false, &text, &n) < 0)
+        return false;
+    while (n && strchr(" \n", text[n - 1]))
+        n--;
+    for (const struct dialect_mark *m = d->mark; m < d->mark + countof(d->mark) && m->text; m++) {
+        size_t len = strlen(m->text);
+        if (m->to == SAID_REASONING && n >= len && !memcmp(text + n - len, m->text, len))
+            opens = true;
+    }
+    kvik_free(text);
+    return opens;
+}
+
 int ask_render(struct ask *k, const struct server *s)
 {
     int32_t *ids;
     size_t n;
     TRY(ask_encode(s, k->messages, k->kwargs, &ids, &n));
     int e = take_ids(k, ids, n);
+    if (e >= 0) k->reasoning = opens_reasoning(k, s);
     kvik_free(ids);
     return e;
 }
@@ -290,6 +315,10 @@ static int job_new(const struct server *s, struct exchange *x, const struct ask 
     memcpy(j->ids, k->ids, k->n * sizeof *j->ids);
     j->n = k->n;
     j->x = exchange_hold(x);
+    if (k->messages) {
+        j->shown = s->dialect.shown;
+        j->n_shown = ask_tools(k) ? s->dialect.n_all : s->dialect.n_plain;
+    }
     *out = j;
     return 0;
 }

@@ -1,6 +1,7 @@
 /* conversation_fields.c - the messages and tools of a request, as the chat template takes them. */
 #include "serve/protocol.h"
 
+#include <ctype.h>
 #include <string.h>
 
 /* Joins the parts of a content, which must be texts. */
@@ -28,7 +29,72 @@ static int join_parts(const json_t *parts, size_t at, json_t **out)
     return e;
 }
 
-static int take_message(struct ask *k, const json_t *given, size_t at)
+const json_t *ask_tools(const struct ask *k)
+{
+    const json_t *tools = json_object_get(k->kwargs, "tools");
+    return json_array_size(tools) ? tools : NULL;
+}
+
+/* Returns the last nine letters and digits of an id, which belong to the call and its result alike. */
+static json_t *short_id(const char *id)
+{
+    char nine[10] = "000000000";
+    size_t k = 9;
+    for (size_t i = strlen(id); i-- && k;)
+        if (isalnum((unsigned char)id[i])) nine[--k] = id[i];
+    return json_string(nine);
+}
+
+/* Gives arguments as text, with spaces as templates write them. */
+static int spell_arguments(json_t *function, const json_t *arguments)
+{
+    char *text = json_dumps(arguments, JSON_ENCODE_ANY);
+    json_t *v = text ? json_string(text) : NULL;
+    free(text); /* check-ok: jansson's own */
+    if (!v) return ERR(NOMEM, "out of memory");
+    json_object_set_new(function, "arguments", v);
+    return 0;
+}
+
+/* Gives a call as the template wants it: arguments as an object or as text, and an id of nine letters. */
+static int take_call(const struct server *s, json_t *call, size_t at)
+{
+    json_t *f = json_object_get(call, "function"), *given = json_object_get(f, "arguments"),
+           *own = NULL;
+    const char *id = json_string_value(json_object_get(call, "id"));
+    if (!json_is_object(f) || !json_is_string(json_object_get(f, "name")))
+        return ERR(ARG, "field \"messages[%zu].tool_calls\": a call has a function with a name",
+                   at);
+    if (s->dialect.objects && json_is_string(given))
+        own = json_loadb(json_string_value(given), json_string_length(given), 0, NULL);
+    if (own) json_object_set_new(f, "arguments", own);
+    if (!s->dialect.objects && json_is_object(given)) TRY(spell_arguments(f, given));
+    if (s->dialect.short_ids && id) json_object_set_new(call, "id", short_id(id));
+    return 0;
+}
+
+/* Gives the calls of a message as the template wants them.  A message without any has no such key: templates ask for it. */
+static int take_calls(const struct server *s, json_t *m, size_t at)
+{
+    json_t *given = json_object_get(m, "tool_calls"), *calls, *call;
+    const char *id = json_string_value(json_object_get(m, "tool_call_id"));
+    size_t i;
+    if (s->dialect.short_ids && id) json_object_set_new(m, "tool_call_id", short_id(id));
+    if (!given) return 0;
+    if (json_is_null(given) || (json_is_array(given) && !json_array_size(given)))
+        return json_object_del(m, "tool_calls");
+    if (!json_is_array(given))
+        return ERR(ARG, "field \"messages[%zu].tool_calls\" must be an array", at);
+    if (!(calls = json_deep_copy(given))) return ERR(NOMEM, "out of memory");
+    json_object_set_new(m, "tool_calls", calls);
+    json_array_foreach(calls, i, call)
+    {
+        TRY(take_call(s, call, at));
+    }
+    return 0;
+}
+
+static int take_message(struct ask *k, const struct server *s, const json_t *given, size_t at)
 {
     const char *role = json_string_value(json_object_get(given, "role"));
     json_t *content = json_object_get(given, "content"), *text = NULL, *m;
@@ -46,10 +112,11 @@ static int take_message(struct ask *k, const json_t *given, size_t at)
     if (text) json_object_set_new(m, "content", text);
     if (!content || json_is_null(content)) json_object_set_new(m, "content", json_string(""));
     if (!strcmp(role, "developer")) json_object_set_new(m, "role", json_string("system"));
-    return json_array_append_new(k->messages, m) < 0 ? ERR(NOMEM, "out of memory") : 0;
+    if (json_array_append_new(k->messages, m) < 0) return ERR(NOMEM, "out of memory");
+    return take_calls(s, m, at);
 }
 
-int ask_messages(struct ask *k, const json_t *given)
+int ask_messages(struct ask *k, const struct server *s, const json_t *given)
 {
     const json_t *m;
     size_t i;
@@ -58,12 +125,12 @@ int ask_messages(struct ask *k, const json_t *given)
     if (!(k->messages = json_array())) return ERR(NOMEM, "out of memory");
     json_array_foreach(given, i, m)
     {
-        TRY(take_message(k, m, i));
+        TRY(take_message(k, s, m, i));
     }
     return 0;
 }
 
-/* The last message of an assistant is continued; else the template opens an answer. */
+/* The last message of an assistant is continued, unless it calls tools; else the template opens an answer. */
 int ask_kwargs(struct ask *k, const json_t *body)
 {
     json_t *given = json_object_get(body, "chat_template_kwargs"),
@@ -71,11 +138,13 @@ int ask_kwargs(struct ask *k, const json_t *body)
            *last = json_array_get(k->messages, json_array_size(k->messages) - 1);
     const char *role = json_string_value(json_object_get(last, "role")),
                *chosen = json_string_value(choice);
-    bool ends = role && !strcmp(role, "assistant");
+    bool ends = role && !strcmp(role, "assistant") && !json_object_get(last, "tool_calls");
     if (given && !json_is_null(given) && !json_is_object(given))
         return ERR(ARG, "field \"chat_template_kwargs\" must be an object");
     if (tools && !json_is_null(tools) && !json_is_array(tools))
         return ERR(ARG, "field \"tools\" must be an array");
+    if (json_is_object(choice) || (chosen && !strcmp(chosen, "required")))
+        return ERR(UNSUPPORTED, "field \"tool_choice\": only \"auto\" and \"none\" are supported");
     if (!(k->kwargs = json_is_object(given) ? json_copy(given) : json_object()))
         return ERR(NOMEM, "out of memory");
     json_object_set_new(k->kwargs, ends ? "continue_final_message" : "add_generation_prompt",

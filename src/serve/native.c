@@ -67,7 +67,7 @@ static int apply_template(struct server *s, struct exchange *x)
     char *messages = NULL, *kwargs = NULL, *text = NULL;
     TRY(body_read(x, &body));
     ask_init(&k);
-    int e = ask_messages(&k, json_object_get(body, "messages"));
+    int e = ask_messages(&k, s, json_object_get(body, "messages"));
     if (e >= 0) e = ask_kwargs(&k, body);
     if (e >= 0) e = json_text(k.messages, &messages);
     if (e >= 0) e = json_text(k.kwargs, &kwargs);

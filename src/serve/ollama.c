@@ -79,6 +79,22 @@ static void chat_piece(struct answer *a, struct choice *c, enum piece kind, cons
     send_line(a, chat_line(a, m));
 }
 
+/* A call as Ollama shows it: its arguments are an object. */
+static json_t *shown_call(const char *name, const char *arguments)
+{
+    json_t *o = NULL;
+    (void)json_parse(arguments, strlen(arguments), "arguments", &o);
+    return json_pack("{s:{s:s, s:o}}", "function", "name", name, "arguments",
+                     o ? o : json_object());
+}
+
+static void chat_call(struct answer *a, struct choice *c)
+{
+    const struct call *k = &c->call[c->n_calls - 1];
+    send_line(a, chat_line(a, json_pack("{s:s, s:s, s:[o]}", "role", "assistant", "content", "",
+                                        "tool_calls", shown_call(k->name, k->arguments))));
+}
+
 static void chat_done(struct answer *a)
 {
     json_t *o = chat_line(a, json_pack("{s:s, s:s}", "role", "assistant", "content", ""));
@@ -88,7 +104,13 @@ static void chat_done(struct answer *a)
 
 static json_t *chat_whole(struct answer *a)
 {
-    json_t *m = answer_message(&a->choice[0]), *thought = json_object_get(m, "reasoning_content");
+    const struct choice *c = &a->choice[0];
+    json_t *m = answer_message(c), *thought = json_object_get(m, "reasoning_content"),
+           *list = c->n_calls ? json_array() : NULL;
+    for (uint32_t i = 0; i < c->n_calls; i++)
+        json_array_append_new(list, shown_call(c->call[i].name, c->call[i].arguments));
+    if (list) json_object_set_new(m, "tool_calls", list);
+    if (!c->text.len) json_object_set_new(m, "content", json_string(""));
     if (thought) {
         json_object_set(m, "thinking", thought);
         json_object_del(m, "reasoning_content");
@@ -103,6 +125,7 @@ static const struct protocol chats = {.name = "ollama.chat",
                                       .stream = "application/x-ndjson",
                                       .error = error,
                                       .piece = chat_piece,
+                                      .call = chat_call,
                                       .done = chat_done,
                                       .broken = broken,
                                       .whole = chat_whole};
@@ -184,7 +207,7 @@ static int read_chat(const struct server *s, const struct exchange *x, struct as
 {
     TRY(read_options(k, body));
     TRY(check_format(body));
-    TRY(ask_messages(k, json_object_get(body, "messages")));
+    TRY(ask_messages(k, s, json_object_get(body, "messages")));
     TRY(ask_kwargs(k, body));
     return replay_render(k, s, x->client);
 }

@@ -81,6 +81,20 @@ static void chat_piece(struct answer *a, struct choice *c, enum piece kind, cons
                answer_logprobs(c));
 }
 
+/* A call in two chunks: what it is, then its arguments, as clients that put parts together expect. */
+static void chat_called(struct answer *a, struct choice *c)
+{
+    int index = (int)c->n_calls - 1;
+    const struct call *k = &c->call[index];
+    json_t *o = answer_call(k, "");
+    json_object_set_new(o, "index", json_integer(index));
+    chat_chunk(a, c, json_pack("{s:[o]}", "tool_calls", o), answer_logprobs(c));
+    chat_chunk(a, c,
+               json_pack("{s:[{s:i, s:{s:s}}]}", "tool_calls", "index", index, "function",
+                         "arguments", k->arguments),
+               answer_logprobs(c));
+}
+
 static void chat_ending(struct answer *a, struct choice *c)
 {
     chat_chunk(a, c, json_object(), answer_logprobs(c));
@@ -116,11 +130,13 @@ static json_t *chat_whole(struct answer *a)
 
 const struct protocol protocol_openai = {.name = "openai.chat",
                                          .prefix = "chatcmpl-",
+                                         .call_prefix = "call_",
                                          .stream = "text/event-stream",
                                          .comments = true,
                                          .error = error,
                                          .begin = chat_begin,
                                          .piece = chat_piece,
+                                         .call = chat_called,
                                          .ending = chat_ending,
                                          .done = chat_done,
                                          .broken = broken,
@@ -241,7 +257,7 @@ static int read_chat(const struct server *s, const struct exchange *x, struct as
     TRY(response_format(k, body));
     TRY(json_get_bool(body, "the request", "logprobs", &k->logprobs));
     TRY(json_get_u32(body, "the request", "top_logprobs", 0, 20, &k->top_logprobs));
-    TRY(ask_messages(k, json_object_get(body, "messages")));
+    TRY(ask_messages(k, s, json_object_get(body, "messages")));
     TRY(ask_kwargs(k, body));
     return replay_render(k, s, x->client);
 }

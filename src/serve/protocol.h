@@ -6,6 +6,7 @@
 #include "base/buf.h"
 #include "base/digest.h"
 #include "serve/route.h"
+#include "serve/spoken.h"
 
 /* An error as a protocol shows it. */
 struct fault {
@@ -15,16 +16,25 @@ struct fault {
     uint64_t n_prompt, n_ctx;
 };
 
-enum piece { PIECE_CONTENT, PIECE_REASONING };
+/* A call of a function that the model has made. */
+struct call {
+    char id[64];     /* as the model named it, else made of the answer's id */
+    char *name;      /* owned */
+    char *arguments; /* owned: the text of a JSON object, as the model wrote it */
+};
 
 /* One text of an answer. */
 struct choice {
     uint32_t index;
     struct buf text;   /* the whole text so far */
     struct buf reason; /* the same of the reasoning */
-    json_t *logprobs;  /* owned array of {"token", "logprob", "bytes", "top_logprobs"}, or NULL */
-    size_t told;       /* entries of logprobs that a stream has sent */
-    json_t *ids;       /* owned array of the new tokens, if asked for */
+    struct call *call; /* [n_calls] owned */
+    uint32_t n_calls;
+    struct spoken *spoken; /* parts the text of a chat; NULL: all of it is content */
+    struct answer *answer;
+    json_t *logprobs; /* owned array of {"token", "logprob", "bytes", "top_logprobs"}, or NULL */
+    size_t told;      /* entries of logprobs that a stream has sent */
+    json_t *ids;      /* owned array of the new tokens, if asked for */
     enum kvik_finish finish;
     uint64_t new_tokens;
     bool over;
@@ -34,7 +44,7 @@ struct choice {
 struct ask {
     json_t *options;  /* owned: generation options, over the server's */
     json_t *messages; /* owned, of chats; else NULL */
-    json_t *kwargs;   /* owned: of the chat template */
+    json_t *kwargs;   /* owned: of the chat template; its "tools" are what calls are looked for */
     int32_t *ids;     /* [n] owned: the prompt */
     size_t n;
     size_t replayed; /* of these, tokens of an earlier answer that the messages spell otherwise */
@@ -43,6 +53,7 @@ struct ask {
     int32_t priority;
     bool stream, include_usage, logprobs, timings, seeded;
     bool return_ids; /* the tokens, as vLLM's return_token_ids */
+    bool reasoning;  /* the prompt ends inside a reasoning */
     uint32_t seed;   /* drawn for this request; used where it is not seeded */
     uint32_t top_logprobs;
     double presence_penalty, frequency_penalty;
@@ -67,13 +78,16 @@ struct answer {
 
 struct protocol {
     const char *name;
-    const char *prefix; /* of the ids of answers: "chatcmpl-" */
-    const char *stream; /* content type of a stream */
-    bool comments;      /* an idle stream may have lines that begin with a colon */
+    const char *prefix;      /* of the ids of answers: "chatcmpl-" */
+    const char *call_prefix; /* of the ids of calls: "call_" */
+    const char *stream;      /* content type of a stream */
+    bool comments;           /* an idle stream may have lines that begin with a colon */
     json_t *(*error)(const struct fault *f);
     /* Of streams.  begin, ending and done may be NULL. */
     void (*begin)(struct answer *a);
     void (*piece)(struct answer *a, struct choice *c, enum piece kind, const char *text);
+    /* The newest call of c.  NULL: the protocol has none. */
+    void (*call)(struct answer *a, struct choice *c);
     void (*ending)(struct answer *a, struct choice *c);
     void (*done)(struct answer *a);
     /* Sends an error inside a stream. */
@@ -90,11 +104,13 @@ int ask_set(struct ask *k, const char *option, json_t *value);
 /* Reads the fields that OpenAI's protocols share: sampling, lengths, stop strings, seed, penalties, bias. */
 int ask_sampling(struct ask *k, const json_t *body);
 /* --- conversation_fields.c: read the messages of a chat, and what its template is told. */
-int ask_messages(struct ask *k, const json_t *given);
+int ask_messages(struct ask *k, const struct server *s, const json_t *given);
 int ask_kwargs(struct ask *k, const json_t *body);
 /* Renders messages and encodes them; free *ids with kvik_free. */
 int ask_encode(const struct server *s, const json_t *messages, const json_t *kwargs, int32_t **ids,
                size_t *n);
+/* Returns the tools whose calls are looked for, borrowed; NULL: none. */
+const json_t *ask_tools(const struct ask *k);
 /* Renders k->messages with k->kwargs and encodes them as k->ids. */
 int ask_render(struct ask *k, const struct server *s);
 /* Encodes a text, or takes an array of ids, as k->ids. */
@@ -108,9 +124,11 @@ void answer_event(struct answer *a, const char *name, json_t *o);
 /* The usage as OpenAI's protocols show it, and kvik's own field. */
 json_t *answer_usage(const struct answer *a);
 json_t *answer_kvik(const struct answer *a);
-/* The message that an answer is: role, content, reasoning. */
+/* The message that an answer is: role, content, tool calls, reasoning. */
+json_t *answer_call(const struct call *k, const char *arguments);
 json_t *answer_message(const struct choice *c);
 /* "stop" or "length", as OpenAI names how a text ended; NULL while it runs. */
+/* "stop", "length" or "tool_calls", as OpenAI names how a text ended; NULL while it runs. */
 const char *answer_finish(const struct choice *c);
 /* Adds token_ids to a choice of an answer, if asked for. */
 json_t *answer_ids(const struct choice *c, json_t *o);

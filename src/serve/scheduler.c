@@ -127,7 +127,11 @@ static bool on_scores(void *ctx, uint32_t row, const int32_t *ids, size_t n, flo
 
 static int start_request(struct scheduler *s, struct job *j)
 {
-    kvik_hooks hooks = {.size = sizeof hooks, .ctx = j, .on_token = on_token};
+    kvik_hooks hooks = {.size = sizeof hooks,
+                        .ctx = j,
+                        .on_token = on_token,
+                        .shown_tokens = j->shown,
+                        .n_shown_tokens = j->n_shown};
     size_t n = j->n + j->n_chosen;
     int32_t *ids = mem_array(n, sizeof *ids);
     if (!ids) return ERR_NOMEM;

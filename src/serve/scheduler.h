@@ -27,6 +27,8 @@ struct job {
     kvik_generation g; /* owned */
     int32_t *ids;      /* [n] owned, the prompt */
     size_t n;
+    const int32_t *shown; /* [n_shown] borrowed: special tokens that have a text */
+    size_t n_shown;
     int32_t priority; /* higher first */
     bool logprobs;
     uint32_t top_logprobs;

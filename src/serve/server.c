@@ -57,6 +57,7 @@ static int open_parts(struct server *s)
     s->created = (int64_t)time(NULL);
     if (!s->tokenizer)
         return ERR(UNSUPPORTED, "the model has no tokenizer, so it cannot be served");
+    dialect_find(s->tokenizer, &s->dialect);
     if (o->key_file) TRY(keys_read(o->key_file, &s->keys));
     TRY(find_ends(s));
     TRY(replay_open(&s->replay));

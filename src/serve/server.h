@@ -1,5 +1,6 @@
 /* server.h - what the files of the server share. */
 #pragma once
+#include "serve/dialect.h"
 #include "serve/exchange.h"
 #include "serve/scheduler.h"
 #include "serve/serve.h"
@@ -9,6 +10,7 @@ struct desk;
 struct server {
     struct serve_options o;
     const kvik_tokenizer *tokenizer;
+    struct dialect_use dialect;
     struct net *net;
     struct desk *desk;
     struct scheduler *scheduler;

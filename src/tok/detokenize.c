@@ -30,6 +30,8 @@ struct stage {
 struct tok_stream {
     const struct tok *t;
     bool skip_special;
+    const int32_t *shown; /* [n_shown] borrowed: special tokens that are not skipped */
+    size_t n_shown;
     uint32_t n;
     int64_t credit;         /* of CREDIT, less what was passed on */
     struct matcher matcher; /* of all stages */
@@ -400,13 +402,26 @@ int tok_stream_copy(struct tok_stream *to, const struct tok_stream *from)
     return 0;
 }
 
+void tok_stream_show(struct tok_stream *s, const int32_t *id, size_t n)
+{
+    s->shown = id;
+    s->n_shown = n;
+}
+
+static bool skips(const struct tok_stream *s, int32_t id)
+{
+    for (size_t i = 0; i < s->n_shown; i++)
+        if (s->shown[i] == id) return false;
+    return s->skip_special;
+}
+
 static int put_id(struct tok_stream *s, int32_t id)
 {
     size_t n;
     bool special;
     if (id < 0) return ERR(ARG, "%d is not a token id", id);
     const char *p = tok_shown(s->t, id, &n, &special);
-    if (!p || (s->skip_special && special)) return 0;
+    if (!p || (special && skips(s, id))) return 0;
     s->credit += CREDIT_TOKEN + CREDIT_BYTE * (int64_t)n;
     return feed(s, 0, p, n, true);
 }

@@ -73,6 +73,8 @@ int tok_decode(const struct tok *t, const int32_t *id, size_t n, bool skip_speci
 struct tok_stream;
 int tok_stream_new(const struct tok *t, bool skip_special, struct tok_stream **out);
 void tok_stream_drop(struct tok_stream *s);
+/* Names special tokens that have a text although the stream skips special ones.  id[n] is borrowed. */
+void tok_stream_show(struct tok_stream *s, const int32_t *id, size_t n);
 /* Reserves memory for what a stream usually holds back, so that most tokens allocate nothing. */
 int tok_stream_reserve(struct tok_stream *s);
 /* `to`, a stream over the same tokenizer, goes on where `from` is. */

@@ -134,6 +134,82 @@ static void stop_strings(void **state)
     stage_close(&s);
 }
 
+/* --- Special tokens that are shown. */
+
+static const int32_t script[] = {3, 4 + 'a', 2, 4 + 'b', 1}; /* <bot>a<user>b</s> */
+
+/* Lets each row say the script. */
+static bool dictate(void *ctx, uint32_t row, const int32_t *ids, size_t n, float *scores,
+                    uint32_t vocab)
+{
+    (void)ctx, (void)row, (void)ids;
+    size_t at = n - countof(prompt);
+    for (uint32_t i = 0; i < vocab; i++)
+        scores[i] = at < countof(script) && (int32_t)i == script[at] ? 0 : -INFINITY;
+    return true;
+}
+
+static bool join(void *ctx, uint32_t row, int32_t id, const char *text)
+{
+    char *all = ctx;
+    (void)row, (void)id;
+    strcat(all, text);
+    return true;
+}
+
+static void shown(void **state)
+{
+    (void)state;
+    static const int32_t bot[] = {3}, both[] = {2, 3};
+    static const struct {
+        const int32_t *shown;
+        uint64_t n;
+        const char *text, *stop, *until; /* until: the text with a stop string */
+    } cases[] = {{NULL, 0, "ab", "<bot>", "ab"},
+                 {bot, 1, "<bot>ab", "t>a", "<bo"},
+                 {both, 2, "<bot>a<user>b", "<user>", "<bot>a"}};
+    char dir[] = "/tmp/kvik-told-XXXXXX";
+    struct stage s;
+    struct tok *t;
+    assert_non_null(mkdtemp(dir));
+    toy_tokenizer(dir, 384);
+    if (tok_open_dir(dir, &t) < 0) fail_msg("%s", err_last());
+    stage_open(&s, (kvik_cache_config){.max_sequences = 16});
+    for (uint32_t i = 0; i < 4 * countof(cases); i++) {
+        bool stops = i & 1, beams = i & 2;
+        const char *want = stops ? cases[i / 4].until : cases[i / 4].text;
+        kvik_generation g = options(s.m, beams ? "{\"num_beams\": 2}" : "{}");
+        char all[256] = "", *stop = (char *)(uintptr_t)cases[i / 4].stop;
+        kvik_hooks h = {.size = sizeof h,
+                        .ctx = all,
+                        .on_token = beams ? NULL : join,
+                        .logits_processor = dictate,
+                        .shown_tokens = cases[i / 4].shown,
+                        .n_shown_tokens = cases[i / 4].n};
+        g.max_new_tokens = countof(script) - 1;
+        g.stop_strings = stops ? &stop : NULL;
+        g.n_stop_strings = stops;
+        g.include_stop_str_in_output = false;
+        kvik_result *r = run_with(&s, t, &g, &h);
+        assert_string_equal(r->row[0]->text, want);
+        if (!beams) assert_string_equal(all, want);
+        kvik_result_free(r);
+        g.stop_strings = NULL;
+        g.n_stop_strings = 0;
+        kvik_generation_done(&g);
+    }
+    kvik_generation g = options(s.m, "{}");
+    kvik_hooks none = {.size = sizeof none, .n_shown_tokens = 1};
+    kvik_prompt p = {.size = sizeof p, .ids = prompt, .n = countof(prompt)};
+    kvik_result *r;
+    assert_int_equal(kvik_generate(s.c, &g, &p, 1, &none, &r), KVIK_ARG);
+    assert_non_null(strstr(kvik_last_error(), "shown_tokens is NULL"));
+    kvik_generation_done(&g);
+    tok_close(t);
+    toy_remove(dir);
+    stage_close(&s);
+}
+
 /* --- Log-probabilities. */
 
 enum { TOP = 5 };
@@ -270,7 +346,7 @@ static void progress(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(stop_strings), cmocka_unit_test(logprobs),
-                                       cmocka_unit_test(progress)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(stop_strings), cmocka_unit_test(shown),
+                                       cmocka_unit_test(logprobs), cmocka_unit_test(progress)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

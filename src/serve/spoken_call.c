@@ -1,0 +1,340 @@
+/* spoken_call.c - the text of tool calls, in the forms in which models write them; see spoken.h. */
+#include "base/buf.h"
+#include "serve/spoken.h"
+
+#include <string.h>
+
+/* Text that is looked at, without white space at both ends. */
+struct part {
+    const char *p;
+    size_t n;
+};
+
+static struct part trim(const char *p, size_t n)
+{
+    while (n && strchr(" \n\t\r", *p))
+        p++, n--;
+    while (n && strchr(" \n\t\r", p[n - 1]))
+        n--;
+    return (struct part){p, n};
+}
+
+static const char *within(struct part t, const char *what)
+{
+    return memmem(t.p, t.n, what, strlen(what));
+}
+
+static bool begins(struct part t, const char *what)
+{
+    return t.n >= strlen(what) && memcmp(t.p, what, strlen(what)) == 0;
+}
+
+static struct part after(struct part t, const char *from)
+{
+    return trim(from, t.n - (size_t)(from - t.p));
+}
+
+/* Returns the function with a name, borrowed, or NULL. */
+static const json_t *function_of(const json_t *tools, const char *name)
+{
+    const json_t *tool;
+    size_t i;
+    json_array_foreach(tools, i, tool)
+    {
+        const json_t *f = json_object_get(tool, "function");
+        const char *own = json_string_value(json_object_get(f ? f : tool, "name"));
+        if (own && !strcmp(own, name)) return f ? f : tool;
+    }
+    return NULL;
+}
+
+static json_t *parse(struct part t, size_t flags)
+{
+    json_t *v = json_loadb(t.p, t.n, flags | JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
+    return v;
+}
+
+static bool is_object(struct part t)
+{
+    json_t *v = parse(t, 0);
+    bool is = json_is_object(v);
+    json_decref(v);
+    return is;
+}
+
+/* Adds a call; false: it is none. */
+static bool add(json_t *list, struct part name, const char *id, struct part arguments)
+{
+    if (!name.n || name.n > 256 || (arguments.n && !is_object(arguments))) return false;
+    if (!arguments.n) arguments = (struct part){"{}", 2};
+    json_t *one = json_pack("{s:s%, s:s?, s:s%}", "name", name.p, name.n, "id", id, "arguments",
+                            arguments.p, arguments.n);
+    return one && json_array_append_new(list, one) == 0;
+}
+
+/* --- JSON: {"name": .., "arguments": {..}}, one or several. */
+
+/* Returns the end of the JSON value at t.p, which is known to be JSON. */
+static const char *value_end(const char *p, const char *end)
+{
+    int depth = 0;
+    for (bool quoted = false; p < end; p++) {
+        if (quoted && *p == '\\') {
+            p++;
+            continue;
+        }
+        if (*p == '"') quoted = !quoted;
+        if (quoted) continue;
+        if (*p == '{' || *p == '[') depth++;
+        if (!depth && (*p == ',' || *p == '}' || *p == ']')) return p;
+        if (*p == '}' || *p == ']') depth--;
+    }
+    return p;
+}
+
+/* Finds the text of a member of an object whose text is `t`. */
+static struct part member(struct part t, const char *key)
+{
+    const char *p = t.p + 1, *end = t.p + t.n;
+    size_t n = strlen(key);
+    while (p < end) {
+        while (p < end && strchr(" \n\t\r,", *p))
+            p++;
+        const char *name = p + 1, *close = name;
+        while (close < end && *close != '"')
+            close += *close == '\\' ? 2 : 1;
+        const char *colon = close < end ? memchr(close, ':', (size_t)(end - close)) : NULL;
+        if (!colon) break;
+        const char *stop = value_end(colon + 1, end);
+        if ((size_t)(close - name) == n && !memcmp(name, key, n))
+            return trim(colon + 1, (size_t)(stop - colon - 1));
+        p = stop + 1;
+    }
+    return (struct part){0};
+}
+
+/* The text of an object's arguments; models write it under several names, and at times as a string. */
+static bool add_object(json_t *list, const json_t *v, struct part text)
+{
+    static const char *const names[] = {"name", "tool_name", "function"}, *const keys[] = {
+                                                                              "arguments",
+                                                                              "parameters", "input",
+                                                                              "args"};
+    const json_t *inner = json_object_get(v, "function"), *given = NULL;
+    const char *name = NULL, *key = NULL,
+               *id = json_string_value(json_object_get(v, "tool_call_id"));
+    if (json_is_object(inner)) return add_object(list, inner, member(text, "function"));
+    for (size_t i = 0; i < countof(names) && !name; i++)
+        name = json_string_value(json_object_get(v, names[i]));
+    for (size_t i = 0; i < countof(keys) && !given; i++)
+        if ((given = json_object_get(v, keys[i]))) key = keys[i];
+    if (!name && json_object_size(v) == 1) { /* {"name": {arguments}} */
+        name = json_object_iter_key(json_object_iter((json_t *)(uintptr_t)v));
+        given = json_object_get(v, key = name);
+    }
+    if (!name) return false;
+    struct part arguments = {0};
+    if (json_is_object(given)) arguments = member(text, key);
+    if (json_is_string(given))
+        arguments = trim(json_string_value(given), json_string_length(given));
+    if (given && !json_is_null(given) && !arguments.n && !json_is_string(given)) return false;
+    return add(list, (struct part){name, strlen(name)}, id, arguments);
+}
+
+/* Adds the values of a text: objects, or arrays of objects, one behind another. */
+static bool add_values(json_t *list, struct part t)
+{
+    while (t.n) {
+        json_error_t where;
+        json_t *v = json_loadb(t.p, t.n, JSON_DISABLE_EOF_CHECK | JSON_REJECT_DUPLICATES, &where);
+        if (!v) return false;
+        struct part own = {t.p, (size_t)where.position};
+        bool good = false;
+        if (json_is_array(v))
+            good = own.n > 1 && add_values(list, trim(own.p + 1, own.n - 2));
+        else
+            good = add_object(list, v, own);
+        json_decref(v);
+        if (!good) return false;
+        t = after(t, t.p + own.n);
+        while (t.n && (*t.p == ';' || *t.p == ','))
+            t = trim(t.p + 1, t.n - 1);
+    }
+    return true;
+}
+
+/* --- Marks between names and values. */
+
+/* A value that has no quotes: text where the function wants text, else JSON if it is. */
+static json_t *plain_value(const json_t *function, struct part key, struct part text)
+{
+    const json_t *properties =
+        json_object_get(json_object_get(function, "parameters"), "properties");
+    char *name = mem_strndup(key.p, key.n);
+    const char *type =
+        json_string_value(json_object_get(name ? json_object_get(properties, name) : NULL, "type"));
+    json_t *v = NULL;
+    if (!type || strcmp(type, "string") != 0) v = parse(text, 0);
+    mem_free(name);
+    return v ? v : json_stringn(text.p, text.n);
+}
+
+static bool put_value(json_t *object, const json_t *function, struct part key, struct part value)
+{
+    char *name = key.n ? mem_strndup(key.p, key.n) : NULL;
+    json_t *v = name ? plain_value(function, key, value) : NULL;
+    bool good = v && json_object_set_new(object, name, v) == 0;
+    mem_free(name);
+    return good;
+}
+
+/* The text of a value stands in lines of its own; only these line ends are left out. */
+static struct part lines(const char *p, size_t n)
+{
+    if (n && *p == '\n') p++, n--;
+    if (n && p[n - 1] == '\n') n--;
+    return (struct part){p, n};
+}
+
+static bool add_built(json_t *list, struct part name, json_t *object)
+{
+    char *text = NULL;
+    bool good = object && json_text(object, &text) >= 0 &&
+                add(list, name, NULL, (struct part){text, strlen(text)});
+    mem_free(text);
+    json_decref(object);
+    return good;
+}
+
+static const json_t *tool_named(const json_t *tools, struct part name)
+{
+    char *text = mem_strndup(name.p, name.n);
+    const json_t *f = text ? function_of(tools, text) : NULL;
+    mem_free(text);
+    return f;
+}
+
+/* <function=NAME> <parameter=KEY> VALUE </parameter> .. </function>, or a JSON object between. */
+static bool add_tagged(json_t *list, struct part t, const json_t *tools)
+{
+    static const char open[] = "<function=", close[] = "</function>",
+                      value[] = "<parameter=", shut[] = "</parameter>";
+    while (begins(t, open)) {
+        const char *end = within(t, close), *angle = memchr(t.p, '>', t.n);
+        if (!angle) return false;
+        if (!end) end = t.p + t.n;
+        struct part name = trim(t.p + sizeof open - 1, (size_t)(angle - t.p) - (sizeof open - 1)),
+                    inner = trim(angle + 1, end > angle ? (size_t)(end - angle - 1) : 0);
+        t = end < t.p + t.n ? after(t, end + sizeof close - 1) : (struct part){0};
+        if (!inner.n || *inner.p == '{') {
+            if (!add(list, name, NULL, inner)) return false;
+            continue;
+        }
+        json_t *object = json_object();
+        const json_t *f = tool_named(tools, name);
+        bool good = true;
+        while (good && begins(inner, value)) {
+            const char *gt = memchr(inner.p, '>', inner.n), *stop = within(inner, shut);
+            good = gt && stop && gt < stop &&
+                   put_value(object, f,
+                             trim(inner.p + sizeof value - 1,
+                                  (size_t)(gt - inner.p) - (sizeof value - 1)),
+                             lines(gt + 1, (size_t)(stop - gt - 1)));
+            if (good) inner = after(inner, stop + sizeof shut - 1);
+        }
+        if (!good || inner.n) {
+            json_decref(object);
+            return false;
+        }
+        if (!add_built(list, name, object)) return false;
+    }
+    return t.n == 0 && json_array_size(list) > 0;
+}
+
+/* NAME <arg_key>KEY</arg_key> <arg_value>VALUE</arg_value> .. */
+static bool add_pairs(json_t *list, struct part t, const json_t *tools)
+{
+    const char *at = within(t, "<arg_key>");
+    struct part name = trim(t.p, (size_t)(at - t.p));
+    const json_t *f = tool_named(tools, name);
+    json_t *object = json_object();
+    bool good = true;
+    for (t = after(t, at); good && begins(t, "<arg_key>");) {
+        const char *k = t.p + 9, *kend = within(t, "</arg_key>"), *v = within(t, "<arg_value>"),
+                   *vend = within(t, "</arg_value>");
+        good = kend && v && vend && kend < v && v < vend &&
+               put_value(object, f, trim(k, (size_t)(kend - k)),
+                         (struct part){v + 11, (size_t)(vend - v - 11)});
+        if (good) t = after(t, vend + 12);
+    }
+    if (good && !t.n) return add_built(list, name, object);
+    json_decref(object);
+    return false;
+}
+
+/* The arguments, which may stand in a fence of Markdown. */
+static struct part unfence(struct part t)
+{
+    if (!begins(t, "```")) return t;
+    const char *line = memchr(t.p, '\n', t.n);
+    if (!line) return t;
+    t = after(t, line);
+    return t.n >= 3 && !memcmp(t.p + t.n - 3, "```", 3) ? trim(t.p, t.n - 3) : t;
+}
+
+/* NAME [ARGS] {..}, with the separators of several models. */
+static bool add_parted(json_t *list, struct part t)
+{
+    static const char *const marks[] = {"[ARGS]", "<｜tool▁sep｜>", "<|tool_call_argument_begin|>"};
+    char id[128] = "";
+    for (size_t i = 0; i < countof(marks); i++) {
+        const char *at = within(t, marks[i]);
+        if (!at) continue;
+        struct part name = trim(t.p, (size_t)(at - t.p)), rest = after(t, at + strlen(marks[i]));
+        const char *call = within(name, "[CALL_ID]"), *line;
+        if (call) {
+            snprintf(id, sizeof id, "%.*s", (int)MIN(after(name, call + 9).n, 100),
+                     after(name, call + 9).p);
+            name = trim(name.p, (size_t)(call - name.p));
+        }
+        if (name.n == 8 && begins(name, "function") && (line = memchr(rest.p, '\n', rest.n))) {
+            name = trim(rest.p, (size_t)(line - rest.p)); /* DeepSeek-R1 */
+            rest = after(rest, line);
+        }
+        const char *colon = memrchr(name.p, ':', name.n);
+        if (begins(name, "functions.") && colon) { /* Kimi: functions.NAME:0 is an id */
+            snprintf(id, sizeof id, "%.*s", (int)MIN(name.n, 100), name.p);
+            name = trim(name.p + 10, (size_t)(colon - name.p - 10));
+        }
+        return add(list, name, *id ? id : NULL, unfence(rest));
+    }
+    return false;
+}
+
+static bool read_any(json_t *list, struct part t, const json_t *tools)
+{
+    t = unfence(t);
+    if (!t.n) return false;
+    if (begins(t, "<function=")) return add_tagged(list, t, tools);
+    if (*t.p == '{' || *t.p == '[') return add_values(list, t);
+    if (within(t, "<arg_key>")) return add_pairs(list, t, tools);
+    return tool_named(tools, t) ? add(list, t, NULL, (struct part){0}) : add_parted(list, t);
+}
+
+json_t *spoken_read(const char *name, const char *text, size_t n, const json_t *tools, bool known)
+{
+    json_t *list = json_array(), *one;
+    struct part t = trim(text, n);
+    size_t i;
+    if (!list) return NULL;
+    bool good = name ? add(list, (struct part){name, strlen(name)}, NULL, t)
+                     : read_any(list, t, tools) && json_array_size(list);
+    json_array_foreach(list, i, one)
+    {
+        if (known && !function_of(tools, json_string_value(json_object_get(one, "name"))))
+            good = false;
+    }
+    if (good) return list;
+    json_decref(list);
+    return NULL;
+}
