@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -31,6 +32,21 @@ int fd_open_at(int dir, const char *name, int how, mode_t mode)
 int fd_open(const char *path, int how, mode_t mode)
 {
     return fd_open_at(AT_FDCWD, path, how, mode);
+}
+
+int fd_nameless(const char *dir)
+{
+    return fd_open(dir, O_TMPFILE | O_EXCL | O_RDWR, 0600);
+}
+
+int fd_named(char *path)
+{
+    int fd;
+    do {
+        memcpy(path + strlen(path) - 6, "XXXXXX", 6);
+        fd = mkostemp(path, O_CLOEXEC);
+    } while (fd < 0 && errno == EINTR);
+    return fd_take(fd);
 }
 
 DIR *fd_list_at(int dir, const char *name)

@@ -17,6 +17,11 @@ int fd_open(const char *path, int how, mode_t mode);
 int fd_open_at(int dir, const char *name, int how, mode_t mode);
 /* Takes the descriptor that another call opened, and returns one that is not below 3.  -1 stays -1. */
 int fd_take(int fd);
+/* Opens a file without a name in `dir`, for reading and writing.  -1: also where the file system has no such files; fd_named
+ * then makes one with a name. */
+int fd_nameless(const char *dir);
+/* Makes a file of mode 0600 at `path`, whose last six characters the call replaces so that no other file has the name. */
+int fd_named(char *path);
 /* Opens a directory for reading its names; closedir closes the list. */
 DIR *fd_list(const char *path);
 DIR *fd_list_at(int dir, const char *name);

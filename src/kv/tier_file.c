@@ -105,26 +105,13 @@ static int fail(int e)
     return -1;
 }
 
-/* Opens a file without a name.  Repeats a call that was interrupted; a test can inject this. */
-static int open_nameless(const char *dir)
+/* Opens a file without a name, or with one if `path` is given.  A test can inject an error, also an interrupted call. */
+static int open_new(const char *dir, char *path)
 {
-    for (;;) {
-        int e = aio_fault(AIO_OPEN, NULL);
-        int fd = e ? -1 : fd_open(dir, O_TMPFILE | O_EXCL | O_RDWR, 0600);
-        if (fd >= 0 || (e ? e : errno) != EINTR) return fd;
-    }
-}
-
-static int open_named(char *path)
-{
-    char *x = path + strlen(path) - 6;
-    for (;;) {
-        int e = aio_fault(AIO_OPEN, NULL);
-        memcpy(x, "XXXXXX", 6);
-        int fd =
-            e ? fail(e) : fd_take(mkostemp(path, O_CLOEXEC)); /* mode 0600; check-ok: fd_take */
-        if (fd >= 0 || errno != EINTR) return fd;
-    }
+    int e;
+    while ((e = aio_fault(AIO_OPEN, NULL)) == EINTR)
+        ;
+    return e ? fail(e) : path ? fd_named(path) : fd_nameless(dir);
 }
 
 static int take_name(const char *path)
@@ -170,12 +157,12 @@ static int open_file(struct tier_file *t)
 {
     size_t n = strlen(t->dir) + sizeof "/" NAME "-XXXXXX" + 20;
     sweep(t->dir);
-    t->fd = open_nameless(t->dir);
+    t->fd = open_new(t->dir, NULL);
     if (t->fd >= 0) return 0;
     t->path = mem_alloc(n);
     if (!t->path) return ERR_NOMEM;
     snprintf(t->path, n, "%s/" NAME "%ld-XXXXXX", t->dir, (long)getpid());
-    t->fd = open_named(t->path);
+    t->fd = open_new(t->dir, t->path);
     if (t->fd < 0) {
         int e = errno;
         mem_free(t->path);

@@ -292,6 +292,22 @@ static int lowest_free(void)
 }
 
 /* Runs with all three standard streams closed; returns the number of the step that took one. */
+/* Makes the files that have no name, or only for a moment. */
+static int make_unnamed(void)
+{
+    char path[300];
+    struct stat st;
+    int fd = fd_nameless(dir); /* some file systems have none */
+    if (fd >= 0 && (fd < 3 || fstat(fd, &st) < 0 || st.st_nlink || (st.st_mode & 077))) return -1;
+    if (fd >= 0) close(fd);
+    snprintf(path, sizeof path, "%s/named-??????", dir);
+    fd = fd_named(path);
+    if (fd < 3 || strchr(path, '?') || stat(path, &st) < 0 || (st.st_mode & 0777) != 0600)
+        return -1;
+    close(fd);
+    return unlink(path);
+}
+
 static int open_everything(void)
 {
     struct durable f;
@@ -317,6 +333,7 @@ static int open_everything(void)
         if (lowest_free() != 0) return 6;
         tier->close(tier);
     }
+    if (make_unnamed() < 0 || lowest_free() != 0) return 8;
     fd_fill();
     return lowest_free() < 3 ? 7 : 0;
 }
