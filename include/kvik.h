@@ -509,16 +509,18 @@ typedef struct kvik_span {
 KVIK_API int kvik_forward(kvik_cache *c, const kvik_span *span, uint32_t n_spans, bool all,
                           float *logits);
 
-/* The input of an encoder: token ids, of which those where the mask is 0 are left out; or features.  The mask can hide
- * ids before and behind the others, and none between them. */
+/* The input of an encoder: token ids, text, or features, as input_features of Transformers.  0 and NULL: not given. */
 typedef struct kvik_source {
     size_t size;
     /* [n] */
     const int32_t *ids;
     size_t n;
-    /* [n] or NULL. */
+    /* [n] or NULL.  Ids where the mask is 0 are left out; it can hide ids before and behind the others, and none
+     * between them. */
     const uint8_t *attention_mask;
-    /* [bins][n_frames] f32, or NULL. */
+    /* Encoded with the model's tokenizer, with the special tokens that it adds. */
+    const char *text;
+    /* [bins][n_frames] f32; see kvik_model_encoder. */
     const float *features;
     size_t n_frames;
 } kvik_source;
@@ -736,9 +738,21 @@ KVIK_API const char *kvik_option_nearest(const char *name);
 /* A text to continue.  Zero and NULL: not given. */
 struct kvik_prompt {
     size_t size;
-    /* [n] */
+    /* [n] the text as token ids, */
     const int32_t *ids;
     size_t n;
+    /* or as text, which the model's tokenizer encodes with the special tokens that a text begins with; without them if
+     * `append` is set or the model has an encoder. */
+    const char *text;
+    /* Embeddings of the prompt, [n_embeds][kvik_model_hidden], as inputs_embeds of Transformers.  Processors and the
+     * result see only the ids, which the embeddings replace: there may be none.  For greedy decoding and sampling on a
+     * fresh sequence with use_cache; the prefix index does not know embeddings.  Continue the sequence of the result
+     * with `append`.  Its rows of embeddings cannot be recomputed: KVIK_LOST where a crop, or a model whose rotary
+     * frequencies change with the length, needs that. */
+    const float *embeds;
+    size_t n_embeds;
+    /* [n], or [n_embeds].  Tokens where the mask is 0 are left out.  Not of models with an encoder. */
+    const uint8_t *attention_mask;
     /* The last n_new of ids are new tokens that an earlier generation chose: this one goes on where that one was ended,
      * with the same draws, lengths, processors and text.  The result has them among its new tokens; callbacks are not
      * told of them again.  KVIK_ARG if they end the text: it is complete.  Not with beams, contrastive search,
@@ -750,27 +764,9 @@ struct kvik_prompt {
     /* True: ids follow what seq holds instead of repeating it; processors and the result see only ids.  Not with
      * beams, contrastive search or speculative decoding. */
     bool append;
-    /* [n] or NULL.  Tokens where the mask is 0 are left out. */
-    const uint8_t *attention_mask;
-    /* NULL, or a text instead of ids (which are then NULL and 0).  It is encoded with the model's tokenizer, with the
-     * special tokens that a text begins with, and without them if `append` is set. */
-    const char *text;
-    /* Of models with an encoder (T5, BART, Whisper).  ids, their mask (see kvik_source) or the text are then the
-     * encoder's input, and these tokens begin the decoder's text, [n_decoder].  NULL: decoder_start_token_id alone.
-     * The result has the decoder's tokens.  With `seq` the encoder's input may be left out if the sequence has it. */
-    const int32_t *decoder_ids;
-    size_t n_decoder;
-    /* The encoder's input as features instead of ids, as input_features of Transformers: [bins][n_frames], see
-     * kvik_model_encoder. */
-    const float *features;
-    size_t n_frames;
-    /* Embeddings of the prompt, [n_embeds][kvik_model_hidden], as inputs_embeds of Transformers, or NULL.
-     * attention_mask is then theirs.  Processors and the result see only the ids, which the embeddings replace: there
-     * may be none.  For greedy decoding and sampling on a fresh sequence with use_cache; the prefix index does not
-     * know embeddings.  Continue the sequence of the result with `append`.  Its rows of embeddings cannot be
-     * recomputed: KVIK_LOST where a crop, or a model whose rotary frequencies change with the length, needs that. */
-    const float *embeds;
-    size_t n_embeds;
+    /* Of models with an encoder (T5, BART, Whisper): what the encoder is given.  The text is then the decoder's, which
+     * begins with decoder_start_token_id; without a text with that alone.  NULL: `seq` has the encoder's rows. */
+    const kvik_source *source;
 };
 
 /* Why a row ended.  LENGTH: max_new_tokens or max_length.  EOS: an end-of-sequence token.  STOP: a stop string.

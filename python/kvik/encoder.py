@@ -66,26 +66,19 @@ class EncoderInput:
         copy.rows = self.rows * times
         return copy
 
-    def fill(self, prompt: Any, row: int) -> None:
-        """Points a kvik_prompt to a row.  This object must live as long."""
+    def source(self, row: int) -> Any:
+        """Returns a kvik_source that points to a row of this object."""
         if self.features is not None:
-            prompt.features, prompt.n_frames = self.features[row].ctypes.data, self.features.shape[2]
-            return
+            return sized(_abi.kvik_source, features=address(self.features[row]), n_frames=self.features.shape[2])
         assert self.ids is not None
-        prompt.ids, prompt.n = self.ids[row].ctypes.data, self.ids.shape[1]
-        prompt.attention_mask = None if self.mask is None else self.mask[row].ctypes.data
+        return sized(_abi.kvik_source, ids=address(self.ids[row]), n=self.ids.shape[1],
+                     attention_mask=None if self.mask is None else address(self.mask[row]))
 
     def encode(self, batch: Batch) -> None:
         """Gives the empty rows of a batch the rows of the encoder."""
         with batch.store.locked():
             for i, seq in enumerate(batch.sequences()):
-                if self.features is not None:
-                    source = sized(_abi.kvik_source, features=address(self.features[i]), n_frames=self.features.shape[2])
-                else:
-                    assert self.ids is not None
-                    source = sized(_abi.kvik_source, ids=address(self.ids[i]), n=self.ids.shape[1],
-                                   attention_mask=None if self.mask is None else address(self.mask[i]))
-                call("kvik_cache_encode", batch.store.pointer, seq, ctypes.byref(source))
+                call("kvik_cache_encode", batch.store.pointer, seq, ctypes.byref(self.source(i)))
 
 
 class Encoder:

@@ -3,6 +3,7 @@
 #include "generate/cache_config.h"
 #include "generate/cache_usage.h"
 #include "generate/heard.h"
+#include "generate/prompts.h"
 
 KVIK_API int kvik_cache_open(kvik_model *m, const kvik_cache_config *config, kvik_cache **out)
 {
@@ -73,21 +74,16 @@ KVIK_API int kvik_cache_new(kvik_cache *c, kvik_seq *out)
 KVIK_API int kvik_cache_encode(kvik_cache *c, kvik_seq s, const kvik_source *in)
 {
     kvik_source full = {0};
+    struct gen_source *source = NULL;
     USE_CACHE(c);
     TRY(cache_free(c, &s, 1));
     if (!in) return ERR(ARG, "an input of the encoder is needed");
-    TRY(SIZED_IN(&full, in, kvik_source));
     if (!kv_tokens(c->x->kv, s)) return ERR(STALE, "the sequence was dropped");
-    const kvik_prompt p = {.size = sizeof p,
-                           .ids = full.ids,
-                           .n = full.n,
-                           .attention_mask = full.attention_mask,
-                           .features = full.features,
-                           .n_frames = full.n_frames};
-    struct gen_source *source;
-    TRY(source_alone(c->x, &p, &source));
-    int e = exec_encode(c->x, s, &source->in);
+    int e = source_read(c, 0, in, false, &full);
+    if (e >= 0) e = source_alone(c->x, &full, &source);
+    if (e >= 0) e = exec_encode(c->x, s, &source->in);
     sources_end(source, 1);
+    source_done(&full, false);
     return cache_full(c, e);
 }
 

@@ -98,11 +98,21 @@ KVIK_API int kvik_generate(kvik_cache *c, const kvik_generation *g, const kvik_p
     return e;
 }
 
+/* The prompt of one text: the source of an encoder, where the model has one. */
+static kvik_prompt text_prompt(const kvik_cache *c, const char *text, const kvik_source *source)
+{
+    bool hears = c->x->encode != NULL;
+    return (kvik_prompt){
+        .size = sizeof(kvik_prompt), .text = hears ? NULL : text, .source = hears ? source : NULL};
+}
+
 KVIK_API int kvik_generate_text(kvik_cache *c, const kvik_generation *g, const char *text,
                                 kvik_result **out)
 {
     if (!c || !text) return ERR(ARG, "kvik_generate_text: the cache or the text is NULL");
-    kvik_prompt p = {.size = sizeof p, .text = text};
+    USE_CACHE(c);
+    const kvik_source source = {.size = sizeof source, .text = text};
+    const kvik_prompt p = text_prompt(c, text, &source);
     return kvik_generate(c, g, &p, 1, NULL, out);
 }
 
@@ -122,7 +132,8 @@ static bool receive(void *ctx, uint32_t row, int32_t id, const char *text)
 static int stream(kvik_cache *c, const kvik_generation *g, const char *text,
                   const struct receiver *to, kvik_result **out)
 {
-    kvik_prompt p = {.size = sizeof p, .text = text};
+    const kvik_source source = {.size = sizeof source, .text = text};
+    const kvik_prompt p = text_prompt(c, text, &source);
     kvik_hooks hooks = {.size = sizeof hooks, .ctx = (void *)(uintptr_t)to};
     /* Which beam is the best is not known before the end. */
     hooks.on_token = g->num_beams > 1 ? NULL : receive;
@@ -141,6 +152,7 @@ KVIK_API int kvik_generate_stream(kvik_cache *c, const kvik_generation *g, const
     struct receiver to = {on_text, ctx};
     if (!c || !g || !text || !on_text)
         return ERR(ARG, "a cache, options, a text and a function for the new text are needed");
+    USE_CACHE(c);
     TRY(generation_in(g, &full));
     if (full.num_beams < 2 && full.num_return_sequences > 1)
         return ERR(ARG,

@@ -55,8 +55,10 @@ struct run {
     const struct options *o;
     const struct args *args;
     struct session s;
-    json_t *given;       /* owned: the generation options */
-    kvik_prompt *prompt; /* [n], owned with their ids and masks */
+    json_t *given; /* owned: the generation options */
+    /* [n] owned with their ids and masks: what is continued, or what an encoder is given */
+    kvik_source *source;
+    kvik_prompt *prompt; /* [n] owned with the ids of a decoder */
     int64_t *loaded;     /* [n] tokens that came from the directory */
     float *features;     /* [n][bins][frames] owned, or NULL */
     uint32_t shape[3];
@@ -99,11 +101,11 @@ static int prompts_of_ids(struct run *r)
         size_t n;
         int status = ids_parse("--input-ids", o->input_ids.item[i], &ids, &n);
         if (status) return status;
-        r->prompt[i].ids = ids;
-        r->prompt[i].n = n;
+        r->source[i].ids = ids;
+        r->source[i].n = n;
         if (!o->attention_mask.n) continue;
         if ((status = mask_parse(o->attention_mask.item[i], n, &mask))) return status;
-        r->prompt[i].attention_mask = mask;
+        r->source[i].attention_mask = mask;
     }
     return 0;
 }
@@ -131,8 +133,8 @@ static int prompts_of_features(struct run *r)
             "--input-features has %u values a frame, and the model's encoder takes %s%u",
             r->shape[1], r->encoder.bins ? "" : "token ids: ", r->encoder.bins);
     for (uint32_t i = 0; i < r->n; i++) {
-        r->prompt[i].features = r->features + (size_t)i * r->shape[1] * r->shape[2];
-        r->prompt[i].n_frames = r->shape[2];
+        r->source[i].features = r->features + (size_t)i * r->shape[1] * r->shape[2];
+        r->source[i].n_frames = r->shape[2];
     }
     return 0;
 }
@@ -144,14 +146,14 @@ static int decoder_prompts(struct run *r)
         return say_usage("%zu --decoder-input-ids for %u prompts; give one each", l->n, r->n);
     for (uint32_t i = 0; l->n && i < r->n; i++) {
         int32_t *ids;
-        int status = ids_parse("--decoder-input-ids", l->item[i], &ids, &r->prompt[i].n_decoder);
+        int status = ids_parse("--decoder-input-ids", l->item[i], &ids, &r->prompt[i].n);
         if (status) return status;
-        r->prompt[i].decoder_ids = ids;
+        r->prompt[i].ids = ids;
     }
     return 0;
 }
 
-static int encode(struct run *r, const char *text, size_t len, kvik_prompt *p)
+static int encode(struct run *r, const char *text, size_t len, kvik_source *p)
 {
     const kvik_tokenizer *t = kvik_model_tokenizer(r->s.model);
     int32_t *ids;
@@ -182,9 +184,25 @@ static int encode(struct run *r, const char *text, size_t len, kvik_prompt *p)
 static int prompts_of_text(struct run *r, const struct texts *t)
 {
     for (uint32_t i = 0; i < r->n; i++) {
-        int e = encode(r, t->text[i].s, t->text[i].n, &r->prompt[i]);
+        int e = encode(r, t->text[i].s, t->text[i].n, &r->source[i]);
         if (e < 0) return say_error(e);
     }
+    return 0;
+}
+
+/* Makes what was given the input of the encoder, or the prompts of a model that has none. */
+static int settle(struct run *r)
+{
+    if (!r->encoder.layers && r->o->decoder_ids.n)
+        return say_failed("--decoder-input-ids is for models with an encoder");
+    for (uint32_t i = 0; i < r->n; i++)
+        if (r->encoder.layers)
+            r->prompt[i].source = &r->source[i];
+        else
+            r->prompt[i] = (kvik_prompt){.size = sizeof *r->prompt,
+                                         .ids = r->source[i].ids,
+                                         .n = r->source[i].n,
+                                         .attention_mask = r->source[i].attention_mask};
     return 0;
 }
 
@@ -214,16 +232,17 @@ static int open_cache(struct run *r)
     size_t longest = 0;
     for (uint32_t i = 0; i < r->n; i++) {
         const kvik_prompt *p = &r->prompt[i];
-        size_t n = r->encoder.layers ? p->n_decoder : length(p);
+        const kvik_source *in = &r->source[i];
+        size_t n = length(p);
         if (n > context)
             return say_failed(
                 "prompt %u has %zu tokens, the model's context is %u; shorten it by %zu", i + 1, n,
                 context, n - context);
-        for (size_t k = 0; k < p->n; k++)
-            if ((uint32_t)p->ids[k] >= vocab)
+        for (size_t k = 0; k < in->n; k++)
+            if ((uint32_t)in->ids[k] >= vocab)
                 return say_failed("prompt %u: token id %d is outside the vocabulary of %u", i + 1,
-                                  p->ids[k], vocab);
-        longest = MAX(longest, r->encoder.layers ? p->n_decoder + 1 : p->n);
+                                  in->ids[k], vocab);
+        longest = MAX(longest, r->encoder.layers ? p->n + 1 : p->n);
     }
     kvik_generation *g = &r->s.g;
     r->unlimited = !g->max_new_tokens && !g->max_length;
@@ -419,9 +438,12 @@ static int run(struct run *r)
     if (from_features && (status = read_features(r))) return status;
     r->prompt = mem_array(r->n, sizeof *r->prompt);
     r->loaded = mem_array(r->n, sizeof *r->loaded);
-    if (!r->prompt || !r->loaded) return say_error(ERR_NOMEM);
-    for (uint32_t i = 0; i < r->n; i++)
+    r->source = mem_array(r->n, sizeof *r->source);
+    if (!r->prompt || !r->loaded || !r->source) return say_error(ERR_NOMEM);
+    for (uint32_t i = 0; i < r->n; i++) {
         r->prompt[i].size = sizeof *r->prompt;
+        r->source[i].size = sizeof *r->source;
+    }
     if (from_ids) status = prompts_of_ids(r);
     if (!status) status = decoder_prompts(r);
     if (!status && !from_ids && !from_features) status = texts_read(r->args, 1, true, &texts);
@@ -432,6 +454,7 @@ static int run(struct run *r)
     if (!status && kvik_model_encoder(r->s.model, &r->encoder) < 0) status = say_error(KVIK_ARG);
     if (!status && !from_ids && !from_features) status = prompts_of_text(r, &texts);
     if (!status && from_features) status = prompts_of_features(r);
+    if (!status) status = settle(r);
     if (!status) status = open_cache(r);
     if (!status) status = session_prefix(&r->s, o->prefix_cache);
     if (!status) status = generate(r);
@@ -446,12 +469,13 @@ static int run_generate(const struct command *self, int argc, char **argv)
     struct run r = {.o = &o, .args = &a};
     int status = args_parse(self, argc, argv, &o, &a);
     if (status == 0) status = run(&r);
-    for (uint32_t i = 0; r.prompt && i < r.n; i++) {
-        mem_free((void *)(uintptr_t)r.prompt[i].ids);
-        mem_free((void *)(uintptr_t)r.prompt[i].attention_mask);
-        mem_free((void *)(uintptr_t)r.prompt[i].decoder_ids);
+    for (uint32_t i = 0; r.prompt && r.source && i < r.n; i++) {
+        if (r.prompt[i].ids != r.source[i].ids) mem_free((void *)(uintptr_t)r.prompt[i].ids);
+        mem_free((void *)(uintptr_t)r.source[i].ids);
+        mem_free((void *)(uintptr_t)r.source[i].attention_mask);
     }
     mem_free(r.prompt);
+    mem_free(r.source);
     mem_free(r.loaded);
     kvik_free(r.features);
     status = session_close(&r.s, status);

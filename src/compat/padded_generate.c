@@ -188,11 +188,7 @@ static int decoders(struct call *c, const kvik_generation *g)
             if (!p->attention_mask[k])
                 return ERR(UNSUPPORTED, "row %u column %zu: tokens of a decoder cannot be masked",
                            i, k);
-        *p = (kvik_prompt){.size = sizeof *p,
-                           .decoder_ids = p->ids,
-                           .n_decoder = p->n,
-                           .seq = p->seq,
-                           .append = p->append};
+        p->attention_mask = NULL;
     }
     return 0;
 }

@@ -5,7 +5,7 @@
 
 /* Points the input to the ids that the mask leaves.  Padding behind a text changes nothing, and padding before it at most
  * its positions (BART).  Without a column between two tokens these would stand nearer to each other than in Transformers. */
-static int take_ids(const struct model *m, struct gen_source *s, const kvik_prompt *p, uint32_t i)
+static int take_ids(const struct model *m, struct gen_source *s, const kvik_source *p, uint32_t i)
 {
     uint32_t k = 0, first = 0;
     size_t hidden = 0; /* columns since the last token */
@@ -13,7 +13,6 @@ static int take_ids(const struct model *m, struct gen_source *s, const kvik_prom
     s->columns = p->ids;
     s->n_columns = p->n;
     s->in = (struct exec_source){.ids = p->ids, .n = (uint32_t)p->n};
-    s->given = true;
     if (!p->attention_mask) return 0;
     s->kept = mem_array(p->n, sizeof *s->kept);
     if (!s->kept) return ERR_NOMEM;
@@ -57,61 +56,66 @@ static int take_text(const struct exec *x, const kvik_generation *g, const kvik_
                      struct gen_source *s)
 {
     int32_t start = -1;
-    bool appends = p->decoder_ids && (p->append || (p->seq && kv_len(x->kv, p->seq)));
+    bool appends = p->ids && (p->append || (p->seq && kv_len(x->kv, p->seq)));
     s->text = (kvik_prompt){
         .size = sizeof s->text, .seq = p->seq, .append = p->append, .n_new = p->n_new};
-    if (!p->decoder_ids || !x->m->encoder.bins) TRY(start_of(x, g, &start));
-    bool before =
-        !p->decoder_ids || (!appends && start >= 0 && p->n_decoder && p->decoder_ids[0] != start);
-    size_t n = p->n_decoder + before;
-    if (p->decoder_ids && !p->n_decoder)
-        return ERR(ARG, "decoder_ids has no tokens; leave it out to begin with the start token");
+    if (!p->ids || !x->m->encoder.bins) TRY(start_of(x, g, &start));
+    bool before = !p->ids || (!appends && start >= 0 && p->n && p->ids[0] != start);
+    size_t n = p->n + before;
+    if (p->ids && !p->n)
+        return ERR(ARG, "the prompt has no tokens; leave ids out to begin with the start token");
     s->ids = mem_array(n, sizeof *s->ids);
     if (!s->ids) return ERR_NOMEM;
     if (before) s->ids[0] = start;
-    if (p->n_decoder) memcpy(s->ids + before, p->decoder_ids, p->n_decoder * sizeof *s->ids);
+    if (p->n) memcpy(s->ids + before, p->ids, p->n * sizeof *s->ids);
     s->text.ids = s->ids;
     s->text.n = n;
     return 0;
 }
 
-static int take_input(const struct exec *x, const kvik_prompt *p, uint32_t i, struct gen_source *s)
+static int take_input(const struct exec *x, const kvik_source *in, uint32_t i, struct gen_source *s)
 {
-    bool ids = p->ids && p->n;
-    if (p->n_frames && !p->features)
-        return ERR(ARG, "row %u: n_frames is %zu and features is NULL", i, p->n_frames);
-    if (p->n_frames > INT32_MAX)
-        return ERR(LIMIT, "row %u: %zu frames for the encoder", i, p->n_frames);
-    if (ids && p->features)
+    bool ids = in->ids && in->n;
+    if (in->n_frames && !in->features)
+        return ERR(ARG, "row %u: n_frames is %zu and features is NULL", i, in->n_frames);
+    if (in->n_frames > INT32_MAX)
+        return ERR(LIMIT, "row %u: %zu frames for the encoder", i, in->n_frames);
+    if (ids && in->features)
         return ERR(ARG, "row %u: the encoder takes token ids or features, and both are given", i);
-    if (p->features) {
-        s->in = (struct exec_source){.features = p->features, .frames = (uint32_t)p->n_frames};
-        s->given = true;
-    } else if (ids) {
-        TRY(take_ids(x->m, s, p, i));
-    } else if (!p->seq || !kv_cross(x->kv, p->seq)) {
+    if (!ids && !in->features)
         return ERR(ARG, "row %u: the encoder has no input; give token ids%s", i,
                    x->m->encoder.bins ? " or features" : "");
-    }
-    int rows = s->given ? exec_source_rows(x, &s->in) : 0;
+    if (in->features)
+        s->in = (struct exec_source){.features = in->features, .frames = (uint32_t)in->n_frames};
+    else
+        TRY(take_ids(x->m, s, in, i));
+    s->given = true;
+    int rows = exec_source_rows(x, &s->in);
     return MIN(rows, 0);
 }
 
 static int begin(const struct exec *x, const kvik_generation *g, const kvik_prompt *p, uint32_t i,
                  struct gen_source *s)
 {
-    if (p->n_decoder && !p->decoder_ids)
-        return ERR(ARG, "row %u: n_decoder is %zu and decoder_ids is NULL", i, p->n_decoder);
-    TRY(take_input(x, p, i, s));
+    if (p->n && !p->ids) return ERR(ARG, "row %u: n is %zu and ids is NULL", i, p->n);
+    if (p->attention_mask)
+        return ERR(ARG,
+                   "row %u: tokens of a decoder cannot be masked; the mask of the encoder's input "
+                   "is kvik_source.attention_mask",
+                   i);
+    if (p->source)
+        TRY(take_input(x, p->source, i, s));
+    else if (!p->seq || !kv_cross(x->kv, p->seq))
+        return ERR(ARG, "row %u: the encoder has no input; give kvik_prompt.source", i);
     return take_text(x, g, p, s);
 }
 
-int source_alone(const struct exec *x, const kvik_prompt *p, struct gen_source **out)
+int source_alone(const struct exec *x, const kvik_source *in, struct gen_source **out)
 {
     if (!x->encode) return ERR(ARG, "%s: %s has no encoder", x->m->what, x->m->arch_name);
     struct gen_source *s = mem_array(1, sizeof *s);
     if (!s) return ERR_NOMEM;
-    int e = take_input(x, p, 0, s);
+    int e = take_input(x, in, 0, s);
     if (e < 0)
         sources_end(s, 1);
     else
@@ -125,9 +129,9 @@ int sources_begin(const struct exec *x, const kvik_generation *g, const kvik_pro
     *out = NULL;
     if (!x->encode) {
         for (uint32_t i = 0; i < n; i++)
-            if (prompt[i].decoder_ids || prompt[i].n_decoder || prompt[i].features)
-                return ERR(ARG, "row %u: %s is for models with an encoder, and %s has none", i,
-                           prompt[i].features ? "features" : "decoder_ids", x->m->arch_name);
+            if (prompt[i].source)
+                return ERR(ARG, "row %u: a source is for models with an encoder, and %s has none",
+                           i, x->m->arch_name);
         return 0;
     }
     struct gen_source *s = mem_array(n, sizeof *s);

@@ -17,5 +17,5 @@ struct gen_source {
 int sources_begin(const struct exec *x, const kvik_generation *g, const kvik_prompt *prompt,
                   uint32_t n, struct gen_source **out);
 /* Makes the source of one encoder input, without a text. */
-int source_alone(const struct exec *x, const kvik_prompt *p, struct gen_source **out);
+int source_alone(const struct exec *x, const kvik_source *in, struct gen_source **out);
 void sources_end(struct gen_source *s, uint32_t n); /* NULL: nothing */

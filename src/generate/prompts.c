@@ -4,12 +4,8 @@
 #include <string.h>
 
 /* A text is given alone: it becomes the ids. */
-static int check_text(const kvik_cache *c, uint32_t i, const kvik_prompt *p)
+static int check_text(const kvik_cache *c, uint32_t i, const char *more)
 {
-    const char *more = p->ids || p->n      ? "ids"
-                       : p->embeds         ? "embeddings"
-                       : p->attention_mask ? "an attention_mask"
-                                           : NULL;
     if (more)
         return ERR(
             ARG,
@@ -21,19 +17,18 @@ static int check_text(const kvik_cache *c, uint32_t i, const kvik_prompt *p)
     return 0;
 }
 
-/* Sets the ids of a text. */
-static int encode(const kvik_cache *c, kvik_prompt *p)
+static int encode(const kvik_cache *c, const char *text, bool special, const int32_t **ids,
+                  size_t *n)
 {
     struct ids v = {0};
-    /* an encoder hears a whole text, whatever the decoder appends */
-    unsigned flags = p->append && !c->x->encode ? 0 : TOK_SPECIAL;
-    int e = tok_encode(c->model->tok->tok, p->text, strlen(p->text), flags, NULL, 0, &v);
+    int e =
+        tok_encode(c->model->tok->tok, text, strlen(text), special ? TOK_SPECIAL : 0, NULL, 0, &v);
     if (e < 0) {
         ids_done(&v);
         return e;
     }
-    p->ids = v.id;
-    p->n = v.n;
+    *ids = v.id;
+    *n = v.n;
     return 0;
 }
 
@@ -50,14 +45,66 @@ static void *own(const void *from, size_t n, size_t size, int *e)
 /* Puts copies in place of what p points to, also after an error.  The run refuses lengths without a pointer. */
 static int copy_prompt(const kvik_cache *c, kvik_prompt *p)
 {
-    const struct model *m = c->model->m;
     size_t masked = p->embeds ? p->n_embeds : p->ids ? p->n : 0;
     int e = 0;
     p->attention_mask = own(p->attention_mask, masked, sizeof *p->attention_mask, &e);
     p->ids = own(p->ids, p->n, sizeof *p->ids, &e);
-    p->embeds = own(p->embeds, p->n_embeds, m->hidden * sizeof *p->embeds, &e);
-    p->decoder_ids = own(p->decoder_ids, p->n_decoder, sizeof *p->decoder_ids, &e);
-    p->features = own(p->features, p->n_frames, m->encoder.bins * sizeof *p->features, &e);
+    p->embeds = own(p->embeds, p->n_embeds, c->model->m->hidden * sizeof *p->embeds, &e);
+    return e;
+}
+
+static int copy_source(const kvik_cache *c, kvik_source *p)
+{
+    size_t masked = p->ids ? p->n : 0;
+    int e = 0;
+    p->attention_mask = own(p->attention_mask, masked, sizeof *p->attention_mask, &e);
+    p->ids = own(p->ids, p->n, sizeof *p->ids, &e);
+    p->features =
+        own(p->features, p->n_frames, c->model->m->encoder.bins * sizeof *p->features, &e);
+    return e;
+}
+
+int source_read(const kvik_cache *c, uint32_t i, const kvik_source *given, bool copy,
+                kvik_source *out)
+{
+    kvik_source s = {0};
+    TRY(SIZED_IN(&s, given, kvik_source));
+    if (s.text)
+        TRY(check_text(c, i,
+                       s.ids || s.n       ? "ids"
+                       : s.features       ? "features"
+                       : s.attention_mask ? "an attention_mask"
+                                          : NULL));
+    int e = copy ? copy_source(c, &s) : 0;
+    if (e >= 0 && s.text) e = encode(c, s.text, true, &s.ids, &s.n);
+    *out = s; /* also half a copy, which is freed with the rest */
+    return e;
+}
+
+void source_done(const kvik_source *in, bool copied)
+{
+    if (in->text || copied) mem_free((void *)(uintptr_t)in->ids);
+    if (!copied) return;
+    mem_free((void *)(uintptr_t)in->attention_mask);
+    mem_free((void *)(uintptr_t)in->features);
+}
+
+static int read_prompt(struct prompts *s, const kvik_cache *c, const kvik_prompt *given, uint32_t i)
+{
+    kvik_prompt p = {0};
+    TRY(SIZED_NTH(&p, given, i, kvik_prompt));
+    if (p.text)
+        TRY(check_text(c, i,
+                       p.ids || p.n       ? "ids"
+                       : p.embeds         ? "embeddings"
+                       : p.attention_mask ? "an attention_mask"
+                                          : NULL));
+    const kvik_source *source = p.source;
+    if (source) p.source = &s->source[i];
+    int e = s->copied ? copy_prompt(c, &p) : 0;
+    if (e >= 0 && p.text) e = encode(c, p.text, !p.append && !c->x->encode, &p.ids, &p.n);
+    s->p[s->n++] = p; /* also half a copy, which is freed with the rest */
+    if (e >= 0 && source) e = source_read(c, i, source, s->copied, &s->source[i]);
     return e;
 }
 
@@ -66,16 +113,10 @@ int prompts_begin(struct prompts *s, const kvik_cache *c, const kvik_prompt *giv
 {
     *s = (struct prompts){.copied = copy};
     s->p = mem_array(MAX(n, 1), sizeof *s->p);
-    if (!s->p) return ERR_NOMEM;
-    for (uint32_t i = 0; i < n; i++) {
-        kvik_prompt p = {0};
-        TRY(SIZED_NTH(&p, given, i, kvik_prompt));
-        if (p.text) TRY(check_text(c, i, &p));
-        int e = copy ? copy_prompt(c, &p) : 0;
-        if (e >= 0 && p.text) e = encode(c, &p);
-        s->p[s->n++] = p; /* also half a copy, which is freed with the rest */
-        if (e < 0) return e;
-    }
+    s->source = mem_array(MAX(n, 1), sizeof *s->source);
+    if (!s->p || !s->source) return ERR_NOMEM;
+    for (uint32_t i = 0; i < n; i++)
+        TRY(read_prompt(s, c, given, i));
     return 0;
 }
 
@@ -83,13 +124,13 @@ void prompts_end(struct prompts *s)
 {
     for (uint32_t i = 0; i < s->n; i++) {
         const kvik_prompt *p = &s->p[i];
+        source_done(&s->source[i], s->copied);
         if (p->text || s->copied) mem_free((void *)(uintptr_t)p->ids);
         if (!s->copied) continue;
         mem_free((void *)(uintptr_t)p->attention_mask);
-        mem_free((void *)(uintptr_t)p->decoder_ids);
-        mem_free((void *)(uintptr_t)p->features);
         mem_free((void *)(uintptr_t)p->embeds);
     }
     mem_free(s->p);
+    mem_free(s->source);
     *s = (struct prompts){0};
 }

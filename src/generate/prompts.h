@@ -5,6 +5,7 @@
 struct prompts {
     /* [n] owned; what the ids and masks of a copy, and the ids of a text, point to is owned too. */
     kvik_prompt *p;
+    kvik_source *source; /* [n] the same, of prompts that have one */
     uint32_t n;
     bool copied;
 };
@@ -13,3 +14,8 @@ struct prompts {
 int prompts_begin(struct prompts *s, const kvik_cache *c, const kvik_prompt *given, uint32_t n,
                   bool copy);
 void prompts_end(struct prompts *s);
+
+/* Reads one input of an encoder in the same way; i is its place, for errors. */
+int source_read(const kvik_cache *c, uint32_t i, const kvik_source *given, bool copy,
+                kvik_source *out);
+void source_done(const kvik_source *in, bool copied);

@@ -51,7 +51,7 @@ refused "more decoder texts than prompts" 2 decoder-input-ids
 run generate "$golden/models/t5" --input-features "$golden/cases/whisper.basic.dynamic.safetensors"
 refused "features for an encoder of ids" 1 input-features
 run generate "$golden/models/llama-mha" --input-ids 5,6 --decoder-input-ids 0 --max-new-tokens 2
-refused "decoder tokens without an encoder" 1 decoder_ids
+refused "decoder tokens without an encoder" 1 decoder-input-ids
 run generate "$golden/models/t5" --input-ids 5,6 --cross-cache-implementation sink --max-new-tokens 2
 refused "an encoder's rows in a window" 1 cross_cache_implementation
 

@@ -11,6 +11,7 @@ struct hearing {
     kvik_encoder encoder;
     int32_t ids[HEARD_IDS];
     float features[HEARD_FEATURES];
+    kvik_source source;
 };
 
 /* Describes the input of a model; aborts if the features of the model are too many. */
@@ -25,28 +26,24 @@ static inline void hearing_open(struct hearing *h, const kvik_model *m)
         h->features[i] = (float)(seed >> 8) / (float)(1 << 23) - 1;
         if (i < HEARD_IDS) h->ids[i] = (int32_t)(2 + (seed >> 8) % (vocab - 2));
     }
+    h->source = (kvik_source){.size = sizeof h->source, .ids = h->ids, .n = HEARD_IDS};
+    if (h->encoder.bins)
+        h->source = (kvik_source){.size = sizeof h->source,
+                                  .features = h->features,
+                                  .n_frames = (size_t)h->encoder.rows * h->encoder.stride};
 }
 
-/* Makes the ids of a prompt the beginning of the decoder's text, behind the input. */
+/* Gives a prompt the input: its ids then begin the decoder's text. */
 static inline void hearing_prompt(const struct hearing *h, kvik_prompt *p)
 {
     if (!h->hears) return;
-    p->decoder_ids = p->ids;
-    p->n_decoder = p->n;
-    p->ids = h->encoder.bins ? NULL : h->ids;
-    p->n = h->encoder.bins ? 0 : HEARD_IDS;
-    p->features = h->encoder.bins ? h->features : NULL;
-    p->n_frames = h->encoder.bins ? (size_t)h->encoder.rows * h->encoder.stride : 0;
+    p->source = &h->source;
 }
 
 /* Gives a sequence without rows the input. */
 static inline int hearing_begin(const struct hearing *h, kvik_cache *c, kvik_seq s)
 {
-    kvik_prompt p = {.size = sizeof p};
-    hearing_prompt(h, &p);
-    kvik_source in = {
-        .size = sizeof in, .ids = p.ids, .n = p.n, .features = p.features, .n_frames = p.n_frames};
-    return h->hears ? kvik_cache_encode(c, s, &in) : 0;
+    return h->hears ? kvik_cache_encode(c, s, &h->source) : 0;
 }
 
 /* Creates a sequence with the input. */

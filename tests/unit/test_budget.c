@@ -153,7 +153,7 @@ static void generate(const struct test_case *t, kvik_cache *c, uint32_t m)
     /* A decoder's text begins with its start token, which would be added otherwise. */
     if (t->s->hearing.hears) g.decoder_start_token_id = *ids;
     for (uint32_t i = 1; i < rows && t->s->hearing.hears; i++)
-        p[i].decoder_ids = ids;
+        p[i].ids = ids;
     int e = kvik_generate(c, &g, p, rows, NULL, &r);
     kvik_generation_done(&g);
     if (refused(e)) {

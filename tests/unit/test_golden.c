@@ -42,9 +42,11 @@ struct batch {
     uint32_t n;
     struct safetensors *features; /* or NULL */
     kvik_prompt prompt[16];
+    kvik_source source[16];
     int32_t ids[16][1024];
     uint8_t mask[16][1024];
     int32_t decoder[16][1024];
+    size_t n_decoder[16];
 };
 
 static int read_decoder(const json_t *c, struct batch *b)
@@ -52,11 +54,10 @@ static int read_decoder(const json_t *c, struct batch *b)
     const json_t *all = json_object_get(c, "decoder_input_ids");
     for (uint32_t i = 0; json_is_array(all) && i < b->n; i++) {
         const json_t *row = json_array_get(all, i);
-        b->prompt[i].n_decoder = json_array_size(row);
-        if (b->prompt[i].n_decoder > 1024) return -1;
-        for (size_t j = 0; j < b->prompt[i].n_decoder; j++)
+        b->n_decoder[i] = json_array_size(row);
+        if (b->n_decoder[i] > 1024) return -1;
+        for (size_t j = 0; j < b->n_decoder[i]; j++)
             b->decoder[i][j] = (int32_t)json_integer_value(json_array_get(row, j));
-        b->prompt[i].decoder_ids = b->decoder[i];
     }
     return 0;
 }
@@ -66,8 +67,9 @@ static int read_batch(const json_t *c, const char *dir, struct batch *b)
     const json_t *ids = json_object_get(c, "input_ids"),
                  *mask = json_object_get(c, "attention_mask");
     b->features = NULL;
+    memset(b->n_decoder, 0, sizeof b->n_decoder);
     if (json_is_string(json_object_get(c, "input_features"))) {
-        b->n = golden_features(c, dir, &b->features, b->prompt, countof(b->prompt));
+        b->n = golden_features(c, dir, &b->features, b->prompt, b->source, countof(b->prompt));
         return b->n ? read_decoder(c, b) : -1;
     }
     b->n = (uint32_t)json_array_size(ids);
@@ -343,12 +345,8 @@ static const char *heard_rows_differ(const json_t *expect, const char *dir, kvik
         int32_t ids[1024];
         kvik_seq q;
         kvik_snapshot *p = NULL;
-        const kvik_prompt *in = &b->prompt[0];
-        kvik_source source = {.size = sizeof source,
-                              .ids = in->ids,
-                              .n = in->n,
-                              .features = in->features,
-                              .n_frames = in->n_frames};
+        kvik_source source = b->source[0];
+        source.attention_mask = NULL;
         kvik_span span = {.size = sizeof span, .ids = ids};
         for (; span.n + 1 < json_array_size(row) && span.n < 1024; span.n++)
             ids[span.n] = (int32_t)json_integer_value(json_array_get(row, span.n));
@@ -532,6 +530,12 @@ static void run_case(const char *id, const char *dir, const char *meet, const ch
     size_t longest = 0;
     for (uint32_t i = 0; i < b.n; i++)
         longest = b.prompt[i].n > longest ? b.prompt[i].n : longest;
+    golden_hear(m, b.prompt, b.source, b.n);
+    for (uint32_t i = 0; i < b.n; i++) {
+        if (!b.n_decoder[i]) continue;
+        b.prompt[i].ids = b.decoder[i];
+        b.prompt[i].n = b.n_decoder[i];
+    }
     kvik_cache_config config = {.size = sizeof config,
                                 .cache_implementation = st.implementation,
                                 .cache_config = st.config,

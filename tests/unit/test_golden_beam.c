@@ -21,6 +21,7 @@ struct golden {
     const json_t *expect;
     uint32_t n;
     kvik_prompt prompt[ROWS];
+    kvik_source source[ROWS];
     int32_t ids[ROWS][COLUMNS];
     uint8_t mask[ROWS][COLUMNS];
     bool f32;
@@ -35,7 +36,7 @@ static void read_case(const char *id, struct golden *c)
     if (json_read(path, 64 << 20, &c->json) < 0) fail_msg("%s", err_last());
     c->expect = json_object_get(c->json, "expect");
     if (json_is_string(json_object_get(c->json, "input_features"))) {
-        c->n = golden_features(c->json, DIR, &c->features, c->prompt, ROWS);
+        c->n = golden_features(c->json, DIR, &c->features, c->prompt, c->source, ROWS);
         if (!c->n) fail_msg("%s: no features", id);
         return;
     }
@@ -62,7 +63,7 @@ static void forget(struct golden *c)
     json_decref(c->json);
 }
 
-static kvik_result *run(kvik_model *m, const struct golden *c, const char *preset, bool use_cache,
+static kvik_result *run(kvik_model *m, struct golden *c, const char *preset, bool use_cache,
                         uint32_t from, uint32_t n)
 {
     kvik_generation g;
@@ -72,6 +73,7 @@ static kvik_result *run(kvik_model *m, const struct golden *c, const char *prese
     if (kvik_generation_init(&g, m) < 0 || kvik_generation_set(&g, gen) < 0)
         fail_msg("%s: %s", c->id, kvik_last_error());
     free(gen);
+    golden_hear(m, c->prompt, c->source, c->n);
     g.output_logits = true;
     if (!use_cache) g.use_cache = false;
     kvik_cache_config config = {.size = sizeof config,

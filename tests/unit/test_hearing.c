@@ -33,27 +33,24 @@ static void refused(int64_t e, int code, const char *says)
 }
 
 /* Input i of the encoder. */
-static kvik_prompt prompt(int i)
-{
-    kvik_prompt p = {.size = sizeof p};
-    if (encoder.bins) {
-        p.features = features[i];
-        p.n_frames = (size_t)encoder.rows * encoder.stride;
-    } else {
-        p.ids = ids[i];
-        p.n = IDS - 3 * (size_t)i;
-    }
-    return p;
-}
-
 static kvik_source source(int i)
 {
-    kvik_prompt p = prompt(i);
-    return (kvik_source){.size = sizeof(kvik_source),
-                         .ids = p.ids,
-                         .n = p.n,
-                         .features = p.features,
-                         .n_frames = p.n_frames};
+    kvik_source s = {.size = sizeof s};
+    if (encoder.bins) {
+        s.features = features[i];
+        s.n_frames = (size_t)encoder.rows * encoder.stride;
+    } else {
+        s.ids = ids[i];
+        s.n = IDS - 3 * (size_t)i;
+    }
+    return s;
+}
+
+static kvik_prompt prompt(int i)
+{
+    static kvik_source given[INPUTS];
+    given[i] = source(i);
+    return (kvik_prompt){.size = sizeof(kvik_prompt), .source = &given[i]};
 }
 
 static void inputs(void)
@@ -189,16 +186,17 @@ static void ways(void)
         bool behind = model->m->encoder.counts_padding;
         int32_t padded[INPUTS][IDS];
         uint8_t mask[INPUTS][IDS];
+        kvik_source in[INPUTS];
         kvik_prompt q[INPUTS];
         for (int i = 0; i < INPUTS; i++) {
-            size_t pad = IDS - p[i].n;
-            size_t at = behind ? 0 : pad;
+            size_t n = p[i].source->n, at = behind ? 0 : IDS - n;
             memset(mask[i], 0, IDS);
-            memset(mask[i] + at, 1, p[i].n);
+            memset(mask[i] + at, 1, n);
             memset(padded[i], 0, sizeof padded[i]);
-            memcpy(padded[i] + at, ids[i], p[i].n * sizeof(int32_t));
-            q[i] = (kvik_prompt){
-                .size = sizeof *q, .ids = padded[i], .n = IDS, .attention_mask = mask[i]};
+            memcpy(padded[i] + at, ids[i], n * sizeof(int32_t));
+            in[i] = (kvik_source){
+                .size = sizeof *in, .ids = padded[i], .n = IDS, .attention_mask = mask[i]};
+            q[i] = (kvik_prompt){.size = sizeof *q, .source = &in[i]};
         }
         kvik_result *got = run(c, NULL, q, INPUTS);
         same("padding", all, got);
@@ -473,7 +471,7 @@ static void batches(void)
         kvik_seq s = hear(c, (int)i);
         kvik_span span = {.size = sizeof span, .seq = s, .ids = in[i], .n = 1};
         need(kvik_forward(c, &span, 1, false, NULL));
-        kvik_prompt p = {.size = sizeof p, .decoder_ids = in[i], .n_decoder = 4, .seq = s};
+        kvik_prompt p = {.size = sizeof p, .ids = in[i], .n = 4, .seq = s};
         one = run(c, NULL, &p, 1);
         assert_int_equal(one->row[0]->n, 4 + NEW);
         assert_int_equal(all->row[i]->n, 4 + NEW);
@@ -640,19 +638,31 @@ static void refusals(void)
     refused(kvik_generate(c, &g, &p, 1, NULL, &r), KVIK_UNSUPPORTED, "without an encoder");
     kvik_generation_done(&g);
     g = options(NULL);
-    kvik_prompt none = {.size = sizeof none, .decoder_ids = text, .n_decoder = 2};
+    kvik_prompt none = {.size = sizeof none, .ids = text, .n = 2};
     refused(kvik_generate(c, &g, &none, 1, NULL, &r), KVIK_ARG, "the encoder has no input");
-    kvik_prompt both = p;
-    both.ids = ids[0];
-    both.n = IDS;
-    both.features = features[0];
-    both.n_frames = 4;
-    refused(kvik_generate(c, &g, &both, 1, NULL, &r), KVIK_ARG, "both are given");
-    kvik_prompt wrong = {.size = sizeof wrong, .ids = ids[0], .n = IDS};
+    kvik_source in = {.size = sizeof in};
+    kvik_prompt wrong = {.size = sizeof wrong, .source = &in};
+    refused(kvik_generate(c, &g, &wrong, 1, NULL, &r), KVIK_ARG, "the encoder has no input");
+    in = (kvik_source){
+        .size = sizeof in, .ids = ids[0], .n = IDS, .features = features[0], .n_frames = 4};
+    refused(kvik_generate(c, &g, &wrong, 1, NULL, &r), KVIK_ARG, "both are given");
+    in = (kvik_source){.size = sizeof in, .ids = ids[0], .n = IDS};
     if (!encoder.bins)
-        wrong = (kvik_prompt){.size = sizeof wrong, .features = features[0], .n_frames = 4};
+        in = (kvik_source){.size = sizeof in, .features = features[0], .n_frames = 4};
     refused(kvik_generate(c, &g, &wrong, 1, NULL, &r), KVIK_ARG, "the encoder takes");
-    kvik_source in = source(0);
+    in = source(0);
+    in.size = 5;
+    refused(kvik_generate(c, &g, &wrong, 1, NULL, &r), KVIK_ARG, "kvik_source.size");
+    in = source(0);
+    in.text = "a";
+    refused(kvik_generate(c, &g, &wrong, 1, NULL, &r), KVIK_ARG, "a text as well as");
+    const uint8_t mask[2] = {0, 1};
+    kvik_prompt masked = p;
+    masked.ids = text;
+    masked.n = 2;
+    masked.attention_mask = mask;
+    refused(kvik_generate(c, &g, &masked, 1, NULL, &r), KVIK_ARG, "kvik_source.attention_mask");
+    in = source(0);
     kvik_seq s;
     need(kvik_cache_new(c, &s));
     if (encoder.bins) {
@@ -669,9 +679,8 @@ static void refusals(void)
         refused(kvik_cache_encode(c, s, &in), KVIK_ARG, "outside the vocabulary");
         /* Transformers lets the columns around a hidden one stand apart; rows next to each other are other tokens. */
         const uint8_t hole[IDS] = {0, 1, 0, 1, 1};
-        wrong = (kvik_prompt){.size = sizeof wrong, .ids = ids[0], .n = 5, .attention_mask = hole};
-        refused(kvik_generate(c, &g, &wrong, 1, NULL, &r), KVIK_UNSUPPORTED, "hides column 2");
         in = (kvik_source){.size = sizeof in, .ids = ids[0], .n = 5, .attention_mask = hole};
+        refused(kvik_generate(c, &g, &wrong, 1, NULL, &r), KVIK_UNSUPPORTED, "hides column 2");
         refused(kvik_cache_encode(c, s, &in), KVIK_UNSUPPORTED, "hides column 2");
     }
     kvik_generation_done(&g);

@@ -115,23 +115,23 @@ static kvik_prompt heard(const struct cell *c, int i, const int32_t *ids, uint32
 {
     kvik_prompt p = {.size = sizeof p, .ids = ids, .n = n};
     if (!c->hears) return p;
-    p = (kvik_prompt){.size = sizeof p, .decoder_ids = ids, .n_decoder = n};
+    static kvik_source given[2];
+    given[i] = (kvik_source){.size = sizeof *given};
     if (c->encoder.bins) {
-        p.features = features[i];
-        p.n_frames = (size_t)c->encoder.rows * c->encoder.stride;
+        given[i].features = features[i];
+        given[i].n_frames = (size_t)c->encoder.rows * c->encoder.stride;
     } else {
-        p.ids = c->ids + 3 * i;
-        p.n = HEARD - 5 * (uint32_t)i;
+        given[i].ids = c->ids + 3 * i;
+        given[i].n = HEARD - 5 * (uint32_t)i;
     }
+    p.source = &given[i];
     return p;
 }
 
 static int hear(const struct cell *c, kvik_seq s, int i)
 {
     kvik_prompt p = heard(c, i, NULL, 0);
-    kvik_source in = {
-        .size = sizeof in, .ids = p.ids, .n = p.n, .features = p.features, .n_frames = p.n_frames};
-    return c->hears ? kvik_cache_encode(c->cache, s, &in) : 0;
+    return c->hears ? kvik_cache_encode(c->cache, s, p.source) : 0;
 }
 
 static int feed(struct cell *c, kvik_seq s, const int32_t *ids, uint32_t n, float *logits)

@@ -20,20 +20,34 @@ static int need(int64_t e)
     return (int)e;
 }
 
-static int setup(void **state)
+/* Makes a directory with a golden model beside the toy tokenizer. */
+static void make_model(char *to, const char *of)
 {
-    (void)state;
     char here[2048], there[256];
-    assert_non_null(mkdtemp(dir));
-    toy_tokenizer(dir, VOCAB);
+    assert_non_null(mkdtemp(to));
+    toy_tokenizer(to, VOCAB);
     for (size_t i = 0; i < countof(files); i++) {
-        char *top = realpath(golden, NULL);
+        char *top = realpath(of, NULL);
         assert_non_null(top);
         snprintf(here, sizeof here, "%s/%s", top, files[i]);
-        snprintf(there, sizeof there, "%s/%s", dir, files[i]);
+        snprintf(there, sizeof there, "%s/%s", to, files[i]);
         free(top);
         assert_int_equal(symlink(here, there), 0);
     }
+}
+
+static int remove_model(const char *at)
+{
+    toy_remove(at);
+    for (size_t i = 0; i < countof(files); i++)
+        toy_unlink(at, files[i]);
+    return rmdir(at);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    make_model(dir, golden);
     kvik_cache_config config = {.size = sizeof config, .max_sequences = 8, .max_cache_len = 96};
     need(kvik_model_open(dir, &m));
     need(kvik_cache_open(m, &config, &c));
@@ -45,10 +59,7 @@ static int teardown(void **state)
     (void)state;
     kvik_cache_close(c);
     kvik_model_close(m);
-    toy_remove(dir);
-    for (size_t i = 0; i < countof(files); i++)
-        toy_unlink(dir, files[i]);
-    return rmdir(dir);
+    return remove_model(dir);
 }
 
 static void options(kvik_generation *g, const char *set)
@@ -196,6 +207,59 @@ static void test_refused(void **state)
     kvik_generation_done(&g);
 }
 
+/* The text of a call is the input of an encoder, with the special tokens of the tokenizer; that of a prompt begins the
+ * decoder's text, without them. */
+static void test_source(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/kvik-texts-XXXXXX";
+    kvik_model *hears;
+    kvik_cache *of;
+    kvik_generation g;
+    kvik_result *r[3];
+    size_t n;
+    make_model(path, "tests/golden/models/t5");
+    need(kvik_model_open(path, &hears));
+    need(kvik_cache_open(hears, NULL, &of));
+    need(kvik_generation_init(&g, hears));
+    g.max_new_tokens = 6;
+    g.n_eos = 0;
+    int32_t *ids;
+    need(kvik_tokenizer_encode(kvik_model_tokenizer(hears), "The sea", 7, true, &ids, &n));
+    const kvik_source by_ids = {.size = sizeof by_ids, .ids = ids, .n = n},
+                      by_text = {.size = sizeof by_text, .text = "The sea"};
+    const kvik_prompt p[] = {{.size = sizeof *p, .source = &by_ids},
+                             {.size = sizeof *p, .source = &by_text}};
+    for (int i = 0; i < 2; i++)
+        need(kvik_generate(of, &g, &p[i], 1, NULL, &r[i]));
+    need(kvik_generate_text(of, &g, "The sea", &r[2]));
+    same_rows(r[0], r[1]);
+    same_rows(r[0], r[2]);
+    assert_int_equal(r[0]->row[0]->n_prompt, 1);
+    const kvik_prompt begun = {.size = sizeof begun, .text = "ab", .source = &by_text};
+    kvik_request *q;
+    kvik_result *asked, *made;
+    need(kvik_generate(of, &g, &begun, 1, NULL, &made));
+    const int32_t want[] = {r[0]->row[0]->ids[0], 'a' + 4, 'b' + 4};
+    assert_int_equal(made->row[0]->n_prompt, 3);
+    assert_memory_equal(made->row[0]->ids, want, sizeof want);
+    need(kvik_request_start(of, &g, &begun, 1, NULL, &q));
+    while (need(kvik_request_step(&q, 1)) > 0)
+        ;
+    need(kvik_request_end(q, &asked));
+    same_rows(made, asked);
+    kvik_request_free(q);
+    kvik_result_free(asked);
+    kvik_result_free(made);
+    for (int i = 0; i < 3; i++)
+        kvik_result_free(r[i]);
+    kvik_free(ids);
+    kvik_generation_done(&g);
+    kvik_cache_close(of);
+    kvik_model_close(hears);
+    assert_int_equal(remove_model(path), 0);
+}
+
 /* What a stream has given so far. */
 struct heard {
     struct buf text;
@@ -338,10 +402,10 @@ static void test_allocations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_texts),          cmocka_unit_test(test_append),
-        cmocka_unit_test(test_refused),        cmocka_unit_test(test_stream),
-        cmocka_unit_test(test_stream_refused), cmocka_unit_test(test_closing),
-        cmocka_unit_test(test_allocations),
+        cmocka_unit_test(test_texts),   cmocka_unit_test(test_append),
+        cmocka_unit_test(test_source),  cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_stream),  cmocka_unit_test(test_stream_refused),
+        cmocka_unit_test(test_closing), cmocka_unit_test(test_allocations),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

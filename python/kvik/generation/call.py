@@ -225,10 +225,10 @@ class Call:
         for i in range(rows):
             prompts[i].size = ctypes.sizeof(_abi.kvik_prompt)
             if self.decoder is not None:
-                prompts[i].decoder_ids = self.decoder[i].ctypes.data
-                prompts[i].n_decoder = self.decoder.shape[1]
+                prompts[i].ids = self.decoder[i].ctypes.data
+                prompts[i].n = self.decoder.shape[1]
             if self.source is not None:
-                self.source.fill(prompts[i], i)
+                prompts[i].source = ctypes.pointer(self.source.source(i))
                 continue
             if self.embeds is not None:
                 prompts[i].embeds = self.embeds[i].ctypes.data
