@@ -1,5 +1,6 @@
-/* fuzz_audio.c - any bytes as an audio file. A file that opens gives at most the samples that its header promises, all
- * finite, and the same ones after a rewind; or reading it ends with a sentence. */
+/* fuzz_audio.c - any bytes as an audio file, and as a recording that comes through a pipe. A file that opens gives at most the
+ * samples that its header promises, all finite, and the same ones after a rewind; or reading it ends with a sentence. What
+ * comes through a pipe gives the samples of the file, or has another end where the header does not agree with the file. */
 #include "fuzz.h"
 
 #include "audio/audio.h"
@@ -46,6 +47,53 @@ static int listen(struct audio *a, float *x)
     return got;
 }
 
+/* The bytes in portions of different sizes. */
+struct bytes {
+    const uint8_t *data;
+    size_t size, at;
+};
+static int64_t give(void *ctx, void *out, size_t n)
+{
+    struct bytes *b = ctx;
+    size_t got = MIN(MIN(n, 1 + b->at * 7 % 301), b->size - b->at);
+    MUST(n > 0 && n <= WAV_STREAM_HEAD);
+    memcpy(out, b->data + b->at, got);
+    b->at += got;
+    return (int64_t)got;
+}
+
+/* Reads the recording as it comes, and compares it with the n samples of the file; n < 0: the file gives none. */
+static void stream(const uint8_t *data, size_t size, const float *file, int n)
+{
+    static float x[MOST];
+    struct bytes b = {.data = data, .size = size};
+    struct audio *a = NULL;
+    struct features *f = NULL;
+    int e = audio_stream(give, &b, "stream", &a);
+    if (e) {
+        MUST(e < 0 && !a && err_last()[0]);
+        MUST(e != ERR_UNSUPPORTED || b.at <= WAV_STREAM_HEAD);
+        return;
+    }
+    MUST(audio_promised(a) >= 0);
+    int got = listen(a, x);
+    MUST(got >= 0 || err_last()[0]);
+    if (got > 0 && n > 0) MUST(!memcmp(x, file, (size_t)MIN(got, n) * sizeof *x));
+    MUST(got <= 0 || audio_rewind(a) == ERR_ARG);
+    audio_close(a);
+    b.at = 0;
+    MUST(audio_stream(give, &b, "stream", &a) == 0);
+    MUST(features_begin(a, 8, 0, &f) == 0);
+    for (uint64_t at = 0; at < 100; at += 9) {
+        e = features_reach(f, at, at + 13);
+        MUST(e ? err_last()[0] != 0 : f->samples > 0);
+        if (e || f->frames <= at) break;
+        MUST(features_window(f, at, (uint32_t)MIN(13, f->frames - at), 13, x) == 0);
+    }
+    features_close(f);
+    audio_close(a);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static float x[MOST], again[MOST];
@@ -59,11 +107,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (e) {
         MUST(e < 0 && !a && err_last()[0]);
         close(fd);
+        stream(data, size, NULL, -1);
         return 0;
     }
     MUST(audio_promised(a) >= 0 && audio_promised(a) <= AUDIO_SECONDS + 1);
     int first = listen(a, x);
     if (first < 0) MUST(err_last()[0]);
+    stream(data, size, x, first);
     if (audio_rewind(a) == 0) {
         int second = listen(a, again);
         MUST((first < 0) == (second < 0));
