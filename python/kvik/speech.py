@@ -54,10 +54,14 @@ class SpeechOutput(ModelOutput):
 
 
 class Hearing(Interruptible):
-    """The options of a transcript as a kvik_speech, with its callbacks."""
+    """The options of a transcript as a kvik_speech, with its callbacks.
 
-    def __init__(self, options: Dict[str, Any], progress: Optional[Callable[[float, float], None]] = None) -> None:
-        self.progress = progress
+    read(n) gives at most n bytes of a recording that is heard as it comes.
+    """
+
+    def __init__(self, options: Dict[str, Any], progress: Optional[Callable[[float, float], None]] = None,
+                 on_segment: Optional[Callable[[Dict[str, Any]], Any]] = None, read: Optional[Callable[[int], Any]] = None) -> None:
+        self.progress, self.on_segment, self.read = progress, on_segment, read
         self.struct = _abi.kvik_speech()
         call("kvik_speech_init_sized", ctypes.byref(self.struct), ctypes.sizeof(self.struct))
         self._keep: List[Any] = []
@@ -86,6 +90,7 @@ class Hearing(Interruptible):
         s.on_hearing = self._on_hearing = _abi.kvik_on_hearing(self._hear)
         s.on_notice = self._on_notice = _abi.kvik_on_notice(self._notice)
         s.on_segment = self._on_segment = _abi.kvik_on_segment(self._segment)
+        self.on_sound = _abi.kvik_on_sound(self._sound)
 
     def _hear(self, ctx: Any, what: int, seconds: float, total: float) -> bool:
         try:
@@ -104,10 +109,24 @@ class Hearing(Interruptible):
 
     def _segment(self, ctx: Any, segment: Any) -> bool:
         try:
+            if self.on_segment is not None:
+                self.on_segment(_segment(ctypes.cast(segment, ctypes.POINTER(_abi.kvik_segment)).contents))
             return self.error is None
         except BaseException as e:  # noqa: BLE001
             self.error = self.error or e
             return False
+
+    def _sound(self, ctx: Any, place: Any, n: int) -> int:
+        try:
+            assert self.read is not None
+            data = memoryview(self.read(n)).cast("B")
+            if len(data) > n:
+                raise ArgumentError(f"read({n}) returned {len(data)} bytes")
+            ctypes.memmove(place, bytes(data), len(data))
+            return len(data)
+        except BaseException as e:  # noqa: BLE001
+            self.error = self.error or e
+            return int(_abi.KVIK_CANCELLED)
 
     def run(self, function: Callable[[Any], Any]) -> Dict[str, Any]:
         """Calls a function with the place for a transcript; returns the transcript as a dictionary."""
@@ -127,18 +146,20 @@ def _each(pointer: Any, n: int, kind: Any) -> List[Any]:
     return [array[i].contents for i in range(n)]
 
 
+def _segment(s: Any) -> Dict[str, Any]:
+    one = {"start": s.start, "end": s.end, "text": _text(s.text), "tokens": view(s.ids, (s.n,), np.int32).astype(np.int64),
+           "temperature": s.temperature, "avg_logprob": s.avg_logprob, "compression_ratio": s.compression_ratio,
+           "no_speech_prob": s.no_speech_prob, "level": s.level, "no_speech": s.no_speech}
+    if s.time:
+        one["token_timestamps"] = view(s.time, (s.n,), np.float64).astype(np.float32)
+        one["words"] = [{"text": _text(w.text), "timestamp": (round(w.start, 2), round(w.end, 2))}
+                        for w in _each(s.word, s.n_words, _abi.kvik_word)]
+    return one
+
+
 def _transcript(t: Any) -> Dict[str, Any]:
-    segments = []
-    for s in _each(t.segment, t.n_segments, _abi.kvik_segment):
-        one = {"start": s.start, "end": s.end, "text": _text(s.text), "tokens": view(s.ids, (s.n,), np.int32).astype(np.int64),
-               "temperature": s.temperature, "avg_logprob": s.avg_logprob, "compression_ratio": s.compression_ratio,
-               "no_speech_prob": s.no_speech_prob, "level": s.level, "no_speech": s.no_speech}
-        if s.time:
-            one["token_timestamps"] = view(s.time, (s.n,), np.float64).astype(np.float32)
-            one["words"] = [{"text": _text(w.text), "timestamp": (round(w.start, 2), round(w.end, 2))}
-                            for w in _each(s.word, s.n_words, _abi.kvik_word)]
-        segments.append(one)
-    return {"text": _text(t.text), "language": _text(t.language), "seconds": t.seconds, "segments": segments}
+    return {"text": _text(t.text), "language": _text(t.language), "seconds": t.seconds,
+            "segments": [_segment(s) for s in _each(t.segment, t.n_segments, _abi.kvik_segment)]}
 
 
 class SpeechSeq2SeqModel(Seq2SeqModel):
@@ -383,23 +404,28 @@ class SpeechSeq2SeqModel(Seq2SeqModel):
             raise ArgumentError(f"language has {len(language)} entries for {rows} rows; give one name for each row, or one for all")
         return list(language)
 
-    def _transcribe(self, options: Dict[str, Any], kwargs: Dict[str, Any], progress: Any, function: str,
-                    *args: Any) -> Dict[str, Any]:
-        """Calls one of the library's functions for transcripts in a store."""
+    def _transcribe(self, options: Dict[str, Any], kwargs: Dict[str, Any], progress: Any, function: str, *args: Any,
+                    on_segment: Any = None, read: Any = None) -> Dict[str, Any]:
+        """Calls one of the library's functions for transcripts in a store.  read: what kvik_transcribe_stream reads with."""
         settings = settings_of({k: v for k, v in kwargs.items() if v is not None}).over(self._defaults)
         if settings.cache_implementation in ("static", "offloaded_static") and not settings.max_cache_len:
             settings = replace(settings, max_cache_len=int(lib.kvik_model_context(self._handle.pointer)))
         bar = Bar("recording", "s")
-        hearing = Hearing(options, bar.beside(progress))
+        hearing = Hearing(options, bar.beside(progress), on_segment, read)
+        if read is not None:
+            args = (hearing.on_sound, *args)
         with bar, self._handle.using(settings, max(8, hearing.struct.num_beams + 1)) as store:
             return hearing.run(lambda out: call(function, store.pointer, *args, ctypes.byref(hearing.struct), out))
 
     def transcribe(self, recording: Any, progress: Optional[Callable[[float, float], Any]] = None,
+                   on_segment: Optional[Callable[[Dict[str, Any]], Any]] = None,
                    **arguments: "Unpack[TranscribeArguments]") -> Dict[str, Any]:
-        """Transcribes a recording of any length: the path of a WAV, FLAC, Ogg or MP3 file, or samples at 16 000 Hz
-        (floats of full scale 1, or int16 or int32).
+        """Transcribes a recording of any length: the path of a WAV, FLAC, Ogg or MP3 file, samples at 16 000 Hz
+        (floats of full scale 1, or int16 or int32), or a binary file object such as the standard output of a recorder.
 
-        Memory does not grow with the length of a file.  options: those of generate() that concern speech (language, task,
+        on_segment(segment) receives each segment as soon as it is known.  A file object gives a WAV recording with integer or
+        float samples as it comes; its segments are known when the sound of their window is there.  Quiet speech before a
+        loud part can then get another text than from a file, see kvik_transcribe_stream.  Memory does not grow with the length of a file.  options: those of generate() that concern speech (language, task,
         return_timestamps, temperature, the thresholds, condition_on_prev_tokens, max_new_tokens, seed, num_beams,
         length_penalty, early_stopping), ``prompt`` (a text), ``word_timestamps``, and those of a cache.  What they leave open
         is in model.generation_config, as for generate().  progress(seconds, total) is called for each window.
@@ -410,11 +436,16 @@ class SpeechSeq2SeqModel(Seq2SeqModel):
         if isinstance(recording, (str, os.PathLike)):
             if "://" in os.fspath(recording):
                 raise ArgumentError(f"{os.fspath(recording)}: kvik downloads nothing; fetch the recording first, and give its path")
-            return self._transcribe(options, options, progress, "kvik_transcribe", encode(os.fspath(recording)))
+            return self._transcribe(options, options, progress, "kvik_transcribe", encode(os.fspath(recording)), on_segment=on_segment)
+        if callable(getattr(recording, "read", None)):
+            name = str(getattr(recording, "name", "the recording"))
+            return self._transcribe(options, options, progress, "kvik_transcribe_stream", encode(name), on_segment=on_segment,
+                                    read=getattr(recording, "read1", recording.read))
         samples = samples_of(recording)
         if samples.ndim != 1:
             raise ArgumentError(f"samples have the shape {list(samples.shape)}; expected [n], one channel")
-        return self._transcribe(options, options, progress, "kvik_transcribe_samples", address(samples), samples.size)
+        return self._transcribe(options, options, progress, "kvik_transcribe_samples", address(samples), samples.size,
+                                on_segment=on_segment)
 
     def _answer(self, texts: List[Dict[str, Any]], torch: bool, times: bool, segments: bool) -> Any:
         pad = self._says("pad_token_id")

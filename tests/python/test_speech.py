@@ -1,5 +1,6 @@
 """Speech models through the Python package, against what Transformers recorded (tests/fixtures/speech/generate.json)."""
 import copy
+import io
 import json
 import os
 import pickle
@@ -476,6 +477,43 @@ class Speech(unittest.TestCase):
             f.write(_wav(SOUND[:11025], 11025))
             f.flush()
             self.assertEqual(asr(f.name), asr({"raw": SOUND[:11025], "sampling_rate": 11025}))
+
+    def test_stream(self):
+        """A recording that is read as it comes: each segment is there before the next window is read."""
+        from kvik.pipelines import _wav
+        loud_first = np.concatenate([SOUND[:4000], SOUND / 16])
+        data = _wav(loud_first, 16000)
+        with tempfile.NamedTemporaryFile(suffix=".wav") as f:
+            f.write(data)
+            f.flush()
+            want = self.model.transcribe(f.name, return_timestamps=True, word_timestamps=True)
+        told = []
+
+        class Recorder:
+            at = 0
+
+            def read(self, n):
+                if self.at > len(data) // 2:
+                    assert told, "no segment of the first windows"
+                part = data[self.at:self.at + min(n, 700)]
+                self.at += len(part)
+                return part
+
+        got = self.model.transcribe(Recorder(), return_timestamps=True, word_timestamps=True, on_segment=told.append)
+        self.assertEqual(str(got), str(want))
+        self.assertEqual(str(told), str(want["segments"]))
+        self.assertEqual(self.model.transcribe(io.BytesIO(data), return_timestamps=True)["text"], want["text"])
+        self.model.transcribe(loud_first, return_timestamps=True, on_segment=told.append)
+        self.assertEqual(len(told), 2 * len(want["segments"]))
+        for read, error in ((lambda n: bytes(n + 1), kvik.ArgumentError), (lambda n: 1 / 0, ZeroDivisionError),
+                            (lambda n: "text", TypeError), (lambda n: None, TypeError), (lambda n: b"", kvik.FormatError),
+                            (lambda n: b"fLaC", kvik.UnsupportedError)):
+            recorder = Recorder()
+            recorder.read = read
+            with self.assertRaises(error):
+                self.model.transcribe(recorder)
+        with self.assertRaises(ZeroDivisionError):
+            self.model.transcribe(io.BytesIO(data), return_timestamps=True, on_segment=lambda s: 1 / 0)
 
     def test_wav_cut(self):
         """Of a WAV file without its end what is there is transcribed, with a warning."""

@@ -91,6 +91,8 @@ def others() -> str:
     features = AutoProcessor.from_pretrained("whisper")(np.zeros(16000), sampling_rate=16000).input_features
     whisper.generate(features, language="de", temperature=(0.0, 0.2), num_beams=2, max_new_tokens=4)[0].tolist()
     whisper.generate(features, return_segments=True).segments[0][0]["text"].strip()
+    with open("talk.wav", "rb") as recording:
+        whisper.transcribe(recording, return_timestamps=True, on_segment=lambda segment: print(segment["text"]))
     whisper.transcribe("talk.mp3", language="de", progress=print, word_timestamps=True)["text"].strip()
     llama: LlamaForCausalLM = LlamaForCausalLM.from_pretrained("llama").eval().to("cpu")
     TheSame.from_pretrained("llama").generate(**inputs)
