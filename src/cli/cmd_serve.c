@@ -10,7 +10,7 @@ struct options {
     const char *host, *alias, *keys, *config, *prefix_cache;
     uint32_t port, parallel, waiting, delay;
     uint64_t max_body;
-    bool log;
+    bool log, no_rules;
 };
 
 enum { PORT = 8080, PARALLEL = 16, WAITING = 512, DELAY = 100, BODY = 32 << 20 };
@@ -39,6 +39,8 @@ static const struct arg_option table[] = {
      "alpaca, zephyr, vicuna, deepseek (default: the model's own, else guessed)"},
     {"generation-config", ARG_TEXT, offsetof(struct options, config), "JSON|FILE", NULL,
      "generation options as a JSON object, for requests that do not set them; options on the command line win over it"},
+    {"no-rules", ARG_FLAG, offsetof(struct options, no_rules), NULL, NULL,
+     "keep what clients put before a prompt and change with every request, such as Claude Code's billing header"},
     {"log", ARG_FLAG, offsetof(struct options, log), NULL, NULL,
      "print a line of JSON on standard error for each request, without its text"},
 };
@@ -128,6 +130,7 @@ static int serve_model(const struct options *o, const char *model, const json_t 
                                .port = (uint16_t)o->port,
                                .key_file = o->keys,
                                .prefix_dir = o->prefix_cache,
+                               .no_rules = o->no_rules,
                                .parallel = MIN(o->parallel, s.sequences),
                                .max_waiting = o->waiting,
                                .delay = o->delay / 1000.0,
@@ -181,9 +184,9 @@ static int run_serve(const struct command *self, int argc, char **argv)
 const struct command command_serve = {
     .name = "serve",
     .usage = "MODEL [OPTION...]",
-    .summary = "serve a model to OpenAI clients, over HTTP",
+    .summary = "serve a model to clients of OpenAI, Anthropic and Ollama, over HTTP",
     .about =
-        "Serves a model over HTTP to clients of OpenAI's chat completions and completions.  All requests share one cache:\n"
+        "Serves a model over HTTP to clients of OpenAI, Anthropic and Ollama.  All requests share one cache:\n"
         "texts that begin alike share their rows, and a conversation's next turn computes only what is new.",
     .run = run_serve,
     .option = table,

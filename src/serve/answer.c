@@ -20,6 +20,7 @@ static void answer_free(struct answer *a)
         }
         mem_free(a->choice[i].call);
         spoken_free(a->choice[i].spoken);
+        mem_free(a->choice[i].stop);
         json_decref(a->choice[i].logprobs);
         json_decref(a->choice[i].ids);
     }
@@ -252,6 +253,7 @@ static void on_text(struct job *j, int32_t id, const char *text, const kvik_logp
     struct choice *c = &a->choice[j->index];
     if (n) add_logprobs(a, c, token, n);
     if (id >= 0) c->new_tokens++;
+    if (j->index == 0) a->reused = j->reused;
     if (id >= 0 && c->ids) json_array_append_new(c->ids, json_integer(id));
     if (a->ask.stream) begin(a);
     hear(a, c, text);
@@ -311,6 +313,30 @@ static void fail(struct answer *a, int code, const char *sentence)
         exchange_json(a->x, f.status, a->protocol->error(&f));
 }
 
+/* Finds which stop string has ended a text: the one that is whole first, of two the longer. */
+static void find_stop(const struct answer *a, struct choice *c, const kvik_row *row)
+{
+    json_t *one, *list = json_object_get(a->ask.options, "stop_strings");
+    const char *first = NULL, *found = NULL;
+    char *text = NULL;
+    size_t i, n;
+    if (row->finish != KVIK_FINISH_STOP ||
+        kvik_tokenizer_decode(a->server->tokenizer, row->ids + row->n_prompt,
+                              row->n - row->n_prompt, true, &text, &n) < 0)
+        return;
+    json_array_foreach(list, i, one)
+    {
+        const char *stop = json_string_value(one), *at = strstr(text, stop),
+                   *end = at ? at + strlen(stop) : NULL;
+        if (!end || (found && (end > first || (end == first && strlen(stop) < strlen(found)))))
+            continue;
+        first = end;
+        found = stop;
+    }
+    if (found) c->stop = mem_strdup(found);
+    kvik_free(text);
+}
+
 /* Remembers the tokens of a whole answer.  A stop string that ended it is among its tokens and not in its text. */
 static void remember(const struct answer *a, const struct choice *c, const kvik_row *row)
 {
@@ -340,6 +366,7 @@ static void on_over(struct job *j, const kvik_row *row, int code, const char *se
     }
     c->over = true;
     if (row) c->finish = row->finish;
+    if (row) find_stop(a, c, row);
     if (row) remember(a, c, row);
     add_up(a, j);
     if (!row) fail(a, code, sentence);

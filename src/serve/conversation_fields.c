@@ -1,5 +1,6 @@
 /* conversation_fields.c - the messages and tools of a request, as the chat template takes them. */
 #include "serve/protocol.h"
+#include "serve/rules.h"
 
 #include <ctype.h>
 #include <string.h>
@@ -94,6 +95,14 @@ static int take_calls(const struct server *s, json_t *m, size_t at)
     return 0;
 }
 
+static void apply_rules(const struct server *s, json_t *m)
+{
+    const json_t *content = json_object_get(m, "content");
+    const char *text = json_string_value(content);
+    size_t n = json_string_length(content), skip = s->o.no_rules ? 0 : rules_skip(text, n);
+    if (skip) json_object_set_new(m, "content", json_stringn(text + skip, n - skip));
+}
+
 static int take_message(struct ask *k, const struct server *s, const json_t *given, size_t at)
 {
     const char *role = json_string_value(json_object_get(given, "role"));
@@ -112,6 +121,7 @@ static int take_message(struct ask *k, const struct server *s, const json_t *giv
     if (text) json_object_set_new(m, "content", text);
     if (!content || json_is_null(content)) json_object_set_new(m, "content", json_string(""));
     if (!strcmp(role, "developer")) json_object_set_new(m, "role", json_string("system"));
+    if (!strcmp(role, "developer") || !strcmp(role, "system")) apply_rules(s, m);
     if (json_array_append_new(k->messages, m) < 0) return ERR(NOMEM, "out of memory");
     return take_calls(s, m, at);
 }

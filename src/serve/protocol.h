@@ -30,6 +30,10 @@ struct choice {
     struct buf reason; /* the same of the reasoning */
     struct call *call; /* [n_calls] owned */
     uint32_t n_calls;
+    char *stop; /* owned: the stop string that ended the text, or NULL */
+    /* Of a protocol whose answers have parts: how many have begun, and which kind is open. */
+    uint32_t parts;
+    int part;
     struct spoken *spoken; /* parts the text of a chat; NULL: all of it is content */
     struct answer *answer;
     json_t *logprobs; /* owned array of {"token", "logprob", "bytes", "top_logprobs"}, or NULL */

@@ -236,6 +236,13 @@ static void look(struct job *j)
     j->have = p.reused_tokens + p.computed_tokens;
 }
 
+/* Tells what a job begins with, before its first token; of a job that was parked it is what it began with first. */
+static void note_reuse(struct job *j)
+{
+    kvik_progress p = {.size = sizeof p};
+    if (!j->counted && kvik_request_progress(j->request, &p) >= 0) j->reused = p.reused_tokens;
+}
+
 static void admit(struct scheduler *s)
 {
     struct job *j;
@@ -256,6 +263,7 @@ static void admit(struct scheduler *s)
             continue;
         }
         look(j);
+        note_reuse(j);
         uint32_t at = s->n_running++;
         for (; at && s->running[at - 1]->order > j->order; at--)
             s->running[at] = s->running[at - 1];

@@ -25,6 +25,8 @@ struct serve_options {
     const char *key_file;
     /* NULL, or a directory in which prompts and answers are kept for the next server. */
     const char *prefix_dir;
+    /* True: prompts are taken as they are; see rules.h. */
+    bool no_rules;
     /* Generations at once, and those that wait; more are refused. */
     uint32_t parallel, max_waiting;
     /* Seconds that prompts may add to the time between two tokens of a text. */

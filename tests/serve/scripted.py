@@ -36,7 +36,7 @@ def pieces(text, used):
         while at + n < len(text) and text[at:at + n] in used:
             n += 1
         piece = text[at:at + n]
-        if (piece in used or len(piece) < 2) and out: # the rest is too short: it joins the piece before
+        while (piece in used or len(piece) < 2) and out: # the rest is too short: it joins the piece before
             used.discard(out[-1])
             piece = out.pop() + piece
         assert piece not in used, piece
