@@ -298,12 +298,13 @@ static int load_all(const struct loading *v)
             while (image_next(&w, &c))
                 TRY(load_chunk(v, &v->kv->group[gi], &c));
         }
-    for (uint32_t gi = 0; gi < v->kv->n_groups; gi++) { /* an open block without loaded rows */
+    for (uint32_t gi = 0; gi < v->kv->n_groups; gi++) { /* open blocks without loaded rows */
         struct group *g = &v->kv->group[gi];
+        const struct seq_group *sg = &v->s->g[gi];
         if (g->c.policy.kind == KV_STATE) continue;
-        uint32_t i = v->s->g[gi].cut[RAW], end = table_used(g, RAW, seq_rows(g, v->s));
+        uint32_t i = table_first(g, RAW), end = table_used(g, RAW, seq_rows(g, v->s));
         for (; i < end; i++)
-            TRY(take_cell(v, g, RAW, i));
+            if (i >= sg->cut[RAW] || keep_holds(g, sg, RAW, i)) TRY(take_cell(v, g, RAW, i));
     }
     return 0;
 }

@@ -225,6 +225,36 @@ static void test_match_loses_donor(void **state)
     }
 }
 
+static int zeros(struct kv_source *s, const struct kv_chunk *c, void *data, size_t bytes)
+{
+    (void)s, (void)c;
+    memset(data, 0, bytes);
+    return 0;
+}
+
+/* A snapshot in the middle of a block, at the end of a tile, has no raw rows; it has the block, where the next row goes. */
+static void test_load_snapshot_in_block(void **state)
+{
+    (void)state;
+    struct kv_group g = rows_group(40, 0, 1);
+    g.rows = 256;
+    g.policy.every = 16;
+    g.seal.tile = kv_codec_shuffle.tile;
+    g.plane[0].codec = g.plane[1].codec = &kv_codec_shuffle;
+    struct kv *kv = store(&g, 1, 1 << 20);
+    static const int32_t tok[600];
+    uint32_t unseen[2] = {0}, one = 1, pos = 384, have;
+    struct kv_image im = {.len = 600, .tok = tok, .unseen = unseen, .n_keeps = &one, .keep = &pos};
+    struct kv_source src = {.chunk = zeros};
+    kv_seq s;
+    assert_int_equal(384 % kv_codec_shuffle.tile, 0);
+    if (kv_load(kv, &im, &src, &s) < 0) fail_msg("%s", err_last());
+    if (!kv_check(kv)) fail_msg("%s", err_last());
+    assert_int_equal(kv_resume(kv, s, 384, &have), 0);
+    assert_int_equal(have, 384);
+    kv_close(kv);
+}
+
 static void append_ids(struct kv *kv, kv_seq s, const int32_t *ids, uint32_t n)
 {
     struct kv_span sp = {.seq = s, .n = n, .tok = ids};
@@ -463,12 +493,19 @@ static void test_rollback_beside_a_step(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_append_fork_drop),  cmocka_unit_test(test_forks_share_contents),
-        cmocka_unit_test(test_reorder_renames),   cmocka_unit_test(test_window_and_full),
-        cmocka_unit_test(test_reorder_refuses),   cmocka_unit_test(test_measuring_builds_nothing),
-        cmocka_unit_test(test_match_loses_donor), cmocka_unit_test(test_live_sequences),
-        cmocka_unit_test(test_state_snapshots),   cmocka_unit_test(test_drafts_and_tiles),
-        cmocka_unit_test(test_cross_rows),        cmocka_unit_test(test_rollback_beside_a_step),
+        cmocka_unit_test(test_append_fork_drop),
+        cmocka_unit_test(test_forks_share_contents),
+        cmocka_unit_test(test_reorder_renames),
+        cmocka_unit_test(test_window_and_full),
+        cmocka_unit_test(test_reorder_refuses),
+        cmocka_unit_test(test_measuring_builds_nothing),
+        cmocka_unit_test(test_match_loses_donor),
+        cmocka_unit_test(test_live_sequences),
+        cmocka_unit_test(test_state_snapshots),
+        cmocka_unit_test(test_drafts_and_tiles),
+        cmocka_unit_test(test_cross_rows),
+        cmocka_unit_test(test_rollback_beside_a_step),
+        cmocka_unit_test(test_load_snapshot_in_block),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
