@@ -41,14 +41,14 @@ static void count_refs(const struct kv *kv, uint32_t gi)
 
 /* True if the references equal the counts in `seen` and the ids equal the free masks; adds up the
  * bytes. */
-static bool check_form(const struct pages *p, size_t sum[6])
+static bool check_form(const struct kv *kv, const struct pages *p, size_t sum[6])
 {
-    uint32_t live = 0, stashed = 0, backed = 0, spilled = 0, stale = 0;
+    uint32_t live = 0, promised = 0, backed = 0, spilled = 0, stale = 0;
     for (uint32_t id = 1; id < p->n_ids; id++) {
         const struct page *pg = &p->page[id];
         bool is_free = p->run[id / KV_RUN].free >> id % KV_RUN & 1;
         bool is_backed = p->run[id / KV_RUN].backed >> id % KV_RUN & 1;
-        bool idle = !pg->refs && !pg->stash;
+        bool idle = !pg->refs;
         if (pg->refs != p->seen[id]) return fail("references", id, pg->refs);
         if (id / KV_RUN < p->fresh && is_free != idle) return fail("free mask", id, pg->refs);
         if (id / KV_RUN >= p->fresh && (is_free || !idle)) return fail("unused run", id, pg->refs);
@@ -58,9 +58,6 @@ static bool check_form(const struct pages *p, size_t sum[6])
         bool is_stale = p->run[id / KV_RUN].stale >> id % KV_RUN & 1;
         if (pg->spilled && is_stale) return fail("needed bytes are stale", id, 0);
         live += pg->refs && !pg->spilled;
-        stashed += pg->stash != 0;
-        if (pg->stash && (pg->refs || pg->spilled))
-            return fail("a page of a reserve", id, pg->refs);
         spilled += pg->spilled;
         stale += is_stale;
         backed += is_free && is_backed;
@@ -70,10 +67,13 @@ static bool check_form(const struct pages *p, size_t sum[6])
         return fail("pages in the tier", spilled, p->n_spilled);
     sum[4] += spilled * p->bytes;
     sum[5] += stale * p->bytes;
-    if (live + spilled + stashed != p->n_live || backed != p->n_backed)
+    for (uint32_t i = 0; i < kv->max_seqs; i++)
+        promised += kv->slot[i].stash[p->index].n;
+    if (live + spilled + promised != p->n_live || promised != p->n_promised ||
+        p->usable * KV_RUN <= p->n_live || backed != p->n_backed)
         return fail("page counts", live, p->n_live);
     sum[p->state ? 1 : 0] += live * p->bytes;
-    sum[3] += backed * p->bytes;
+    sum[3] += (backed - MIN(backed, promised)) * p->bytes;
     uint32_t listed = 0, runs = 0;
     for (uint32_t k = 1; k <= KV_RUN; k++)
         for (uint32_t r = p->list[k]; r != KV_NONE; r = p->run[r].next) {
@@ -200,8 +200,7 @@ static bool check_seq(const struct kv *kv, const struct seq *s)
     return true;
 }
 
-/* True if every reserve holds what it needs (unless one lacks pages, kv.owing), and its pages are linked and
- * name their slot. */
+/* True if every reserve holds what it needs (unless one lacks pages, kv.owing). */
 static bool check_reserves(const struct kv *kv)
 {
     size_t bytes = 0;
@@ -210,18 +209,14 @@ static bool check_reserves(const struct kv *kv)
         const struct slot *sl = &kv->slot[slot];
         const struct pages *p = &kv->group[i / FORMS].form[i % FORMS];
         const struct stash *st = &sl->stash[i];
-        uint32_t n = 0, id = st->head;
-        for (; n < st->n && p->page[id].stash == slot + 1; n++, id = p->page[id].next)
-            if (p->page[p->page[id].next].prev != id || p->page[id].refs)
-                return fail("reserve links", slot, id);
-        if (n != st->n || (n && id != st->head)) return fail("reserve pages", n, st->n);
-        bytes += n * p->bytes;
-        if (n && (!sl->used || (!sl->reserve && !sl->marks)))
-            return fail("reserve of nobody", slot, n);
+        bytes += st->n * p->bytes;
+        if (st->n && (!sl->used || (!sl->reserve && !sl->marks)))
+            return fail("reserve of nobody", slot, st->n);
+        if (st->lent && !(sl->used && kv->seq[sl->seq].busy)) return fail("lent", slot, st->lent);
         if (!sl->used || kv->seq[sl->seq].busy || kv->owing) continue;
         uint32_t need = reserve_need(kv, &kv->seq[sl->seq], i / FORMS, i % FORMS,
                                      seq_rows(&kv->group[i / FORMS], &kv->seq[sl->seq]));
-        if (n < need) return fail("reserve lacks pages", n, need);
+        if (st->n < need) return fail("reserve lacks pages", st->n, need);
     }
     return bytes == kv->reserved ? true
                                  : fail("reserved bytes", (uint32_t)bytes, (uint32_t)kv->reserved);
@@ -250,7 +245,7 @@ bool kv_check(const struct kv *kv)
         count_refs(kv, gi);
         for (uint32_t f = 0; f < FORMS; f++) {
             const struct pages *p = &kv->group[gi].form[f];
-            if (p->n_ids && ok) ok = check_form(p, sum);
+            if (p->n_ids && ok) ok = check_form(kv, p, sum);
             for (uint32_t id = 0; id < p->n_ids; id++)
                 p->seen[id] = 0;
         }

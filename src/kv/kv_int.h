@@ -189,9 +189,8 @@ struct kv {
     size_t pool, live, states, shared, peak, need;
     size_t fixed;    /* bytes of metadata whose size no sequence changes */
     size_t used;     /* bytes of metadata that slots and marks are charged for */
-    size_t reserved; /* bytes of pages in stashes */
-    size_t backed;   /* bytes of free pages that still hold memory */
-    uint32_t heir;   /* slot whose reserve gets pages that are freed now; KV_NONE: the pool does */
+    size_t reserved; /* bytes of pages that are promised to reserves */
+    size_t backed;   /* bytes of free pages that still hold memory, those of reserves excepted */
     /* a reserve lacks pages until it is filled again, because the tier failed */
     bool owing;
     struct ages ages;

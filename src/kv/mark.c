@@ -96,15 +96,6 @@ static void settle(struct kv *kv, uint32_t slot, const struct mark *ended)
     reserve_refill(kv, slot);
 }
 
-/* Gives back contents that nobody owns any more; their pages return to the reserve of the slot. */
-static void contents_end(struct kv *kv, struct seq *s, uint32_t slot)
-{
-    if (s->owners || s->marks) return;
-    kv->heir = slot != KV_NONE && kv->slot[slot].reserve ? slot : KV_NONE;
-    seq_give(kv, s);
-    kv->heir = KV_NONE;
-}
-
 void kv_release(struct kv *kv, struct kv_mark *m)
 {
     if (!m->seq) return;
@@ -113,7 +104,7 @@ void kv_release(struct kv *kv, struct kv_mark *m)
     struct slot *slot = slot_find(kv, m->seq); /* NULL: the sequence was dropped */
     uint32_t at = slot ? slot_index(kv, m->seq) : KV_NONE;
     mark_remove(kv, slot, m->at);
-    contents_end(kv, s, at);
+    if (!s->owners && !s->marks) seq_give(kv, s);
     if (slot && !kv->seq[slot->seq].busy) meta_settle(kv, at);
     *m = (struct kv_mark){0};
     if (slot && !kv->seq[slot->seq].busy) settle(kv, at, &mark);
@@ -140,7 +131,7 @@ void kv_rollback(struct kv *kv, struct kv_mark *m)
     if (slot) slot->reserve = MAX(mark.reserve, promised(kv, slot));
     if (slot && slot->seq != mark.at && !kv_fault.forget_rollback) {
         struct seq *now = own_part(kv, at);
-        contents_end(kv, now, at);
+        if (!now->owners && !now->marks) seq_give(kv, now);
         go_back(kv, at, &kv->seq[mark.at]);
     }
     if (slot) tail_settle(kv, &kv->seq[slot->seq]); /* its reserve may have changed */

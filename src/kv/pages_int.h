@@ -13,13 +13,10 @@ enum { RAW, SEALED, FORMS };
 #define KV_NONE UINT32_MAX
 
 struct page {
-    uint32_t refs;       /* table cells, snapshots and step entries that name the page */
-    uint32_t prev, next; /* links in the stash that holds the page */
-    uint32_t stage;      /* place in the piece being shown (stage.c) */
-    uint16_t stash;      /* 1 + the slot whose reserve holds the page; 0: none */
-    uint16_t lent;       /* 1 + the slot from whose reserve the page was taken; 0: the pool */
-    uint8_t spilled;     /* its contents are in the tier only */
-    bool picked;         /* scratch of spill.c, else false */
+    uint32_t refs;   /* table cells, snapshots and step entries that name the page */
+    uint32_t stage;  /* place in the piece being shown (stage.c) */
+    uint8_t spilled; /* its contents are in the tier only */
+    bool picked;     /* scratch of spill.c, else false */
 };
 struct run {             /* ids [16k, 16k+16) */
     uint32_t prev, next; /* in the list of runs with the same number of free ids */
@@ -53,12 +50,13 @@ struct pages {
     uint32_t n_sites, n_ids, n_runs;
     uint32_t n_own;    /* ids for the pages of sequences; the others are for kept contents */
     uint32_t index;    /* group * FORMS + form */
-    uint32_t n_live;   /* ids that have references or lie in a stash */
+    uint32_t n_live;   /* ids that have references or are promised to reserves */
     uint32_t fresh;    /* runs from here on were never used */
     uint32_t usable;   /* runs below are readable and writable */
     size_t huge;       /* bytes of a site that were looked at for huge pages */
     uint32_t hand;     /* where the next release of memory starts looking */
     uint32_t n_backed; /* free ids that still hold memory */
+    uint32_t n_promised;
     uint32_t n_spilled, n_stale;
     struct queue queue;
     uint32_t list[KV_RUN + 1];
@@ -67,10 +65,11 @@ struct pages {
     struct run *run;   /* [n_runs] */
     uint32_t *seen;    /* [n_ids] scratch of kv_check and of the eviction plan; 0 between calls */
 };
-/* Pages of one group and form that a reserve holds.  They are taken from the pool and have no
- * references. */
+/* Pages of one group and form that are promised to the reserve of a slot.  Which ones is decided
+ * when a step takes them. */
 struct stash {
-    uint32_t head, tail, n; /* n 0: head and tail have no meaning */
+    uint32_t n;    /* pages that the slot may still take */
+    uint32_t lent; /* pages that the open step has taken from n */
 };
 
 /* pool.c */
@@ -87,16 +86,14 @@ void pages_close(struct pages *p);
 uint32_t pages_take(struct kv *kv, struct pages *p, uint32_t after, uint32_t index);
 void page_ref(struct kv *kv, struct pages *p, uint32_t id);
 void page_unref(struct kv *kv, struct pages *p, uint32_t id);
-/* Moves a page without references into the stash of a slot, first or last. */
-void page_stash(struct kv *kv, struct pages *p, uint32_t id, uint32_t slot, bool last);
-/* Moves a page out of its stash, back to the pool. */
-void page_unstash(struct kv *kv, struct pages *p, uint32_t id);
-/* Gives up the reference of a page that the open step took.  The page returns to the reserve or
- * pool that it came from. */
-void page_untake(struct kv *kv, struct pages *p, uint32_t id);
-/* Takes a page from the slot's stash with one reference, preferably page `after` + 1; 0 if the
- * stash is empty. */
-uint32_t stash_take(struct kv *kv, struct pages *p, uint32_t slot, uint32_t after);
+/* Promises the slot n pages of the form.  -1: the system refuses the memory; the caller has checked
+ * the budget.  Cannot fail if n is not more than before. */
+int pages_promise(struct kv *kv, struct pages *p, uint32_t slot, uint32_t n);
+/* Takes a page as pages_take does, one that is promised to the slot if there are any. */
+uint32_t stash_take(struct kv *kv, struct pages *p, uint32_t slot, uint32_t after, uint32_t index);
+/* Ends what the open step has taken from the slot's reserve.  undo: the pages are free again, and
+ * promised again. */
+void stash_end(struct kv *kv, uint32_t slot, bool undo);
 /* Returns memory of free pages to the system while it exceeds the budget. */
 void pool_trim(struct kv *kv);
 void page_leaves_memory(struct kv *kv, struct pages *p, uint32_t id);

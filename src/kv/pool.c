@@ -65,11 +65,12 @@ static bool well_used(const struct pages *p, size_t from, size_t to)
     return used >= n - n / 8;
 }
 
-/* Puts memory into huge pages: at every site those that lie wholly in its first `used` bytes, and did not in the first
- * `before` bytes.  Pages with contents are copied together now; pages that no one has written yet (those of a reserve)
- * come as huge ones when they are.  A system that has none leaves everything as it is. */
-static void make_huge(const struct pages *p, size_t before, size_t used)
+/* Puts memory into huge pages: at every site those that lie wholly in runs that sequences have filled by now, and did not
+ * when this was called last.  A system that has none leaves everything as it is. */
+static void make_huge(struct pages *p)
 {
+    size_t before = p->huge, used = (p->fresh - MIN(p->fresh, HUGE_LAG)) * KV_RUN * p->grain;
+    p->huge = used;
     for (uint32_t s = 0; s < p->n_sites; s++) {
         unsigned char *site = p->base + s * p->span;
         size_t skew = (uintptr_t)site %
@@ -83,10 +84,10 @@ static void make_huge(const struct pages *p, size_t before, size_t used)
     }
 }
 
-/* Makes the runs up to and including r, the first that was never used, usable.  Returns -1 if the system refuses. */
+/* Makes the runs up to and including r usable.  Returns -1 if the system refuses. */
 static int extend(struct pages *p, uint32_t r)
 {
-    if (r < p->usable) return 0;
+    if (r < p->usable || p->usable == p->n_runs) return 0;
     size_t run_bytes = KV_RUN * p->grain, os = os_page();
     uint32_t n = (uint32_t)((EXTENT_BYTES + run_bytes - 1) / run_bytes);
     uint32_t end = MIN(r + n, p->n_runs);
@@ -95,9 +96,6 @@ static int extend(struct pages *p, uint32_t r)
     for (uint32_t s = 0; s < p->n_sites; s++)
         if (dev_range_set(p->dev, p->base + s * p->span + from, to - from, DEV_RANGE_USED) != 0)
             return -1;
-    size_t filled = (p->usable - MIN(p->usable, HUGE_LAG)) * run_bytes;
-    make_huge(p, p->huge, filled);
-    p->huge = filled;
     p->usable = end;
     return 0;
 }
@@ -167,8 +165,8 @@ void pages_close(struct pages *p)
 static uint32_t pick(struct pages *p, uint32_t index)
 {
     uint32_t r = p->list[KV_RUN];
-    if (r == KV_NONE && p->fresh < p->n_runs) {
-        if (extend(p, p->fresh) < 0) return 0;
+    if (r == KV_NONE && p->fresh < p->n_runs && extend(p, p->fresh) == 0) {
+        make_huge(p);
         r = p->fresh++;
         p->run[r].free = 0xFFFF;
         list_link(p, r);
@@ -186,9 +184,18 @@ static size_t *bytes_of(struct kv *kv, const struct pages *p)
     return p->state ? &kv->states : &kv->live;
 }
 
-uint32_t pages_take(struct kv *kv, struct pages *p, uint32_t after, uint32_t index)
+/* Counts a change of the free ids that hold memory, and of the promised ids.  As many of the former
+ * as are promised hold the memory of reserves. */
+static void count_free(struct kv *kv, struct pages *p, uint32_t backed, uint32_t promised)
 {
-    if (kv_fault.fail_take && --kv_fault.fail_take == 0) return 0;
+    kv->backed -= (p->n_backed - MIN(p->n_backed, p->n_promised)) * p->bytes;
+    p->n_backed = backed;
+    p->n_promised = promised;
+    kv->backed += (backed - MIN(backed, promised)) * p->bytes;
+}
+
+static uint32_t take(struct kv *kv, struct pages *p, uint32_t after, uint32_t index)
+{
     uint32_t id = after ? after + 1 : 0;
     if (!id || id % KV_RUN == 0 || !(p->run[id / KV_RUN].free >> id % KV_RUN & 1))
         id = pick(p, index);
@@ -198,10 +205,7 @@ uint32_t pages_take(struct kv *kv, struct pages *p, uint32_t after, uint32_t ind
     list_unlink(p, id / KV_RUN);
     run->free &= (uint16_t)~bit;
     list_link(p, id / KV_RUN);
-    if (run->backed & bit) {
-        p->n_backed--;
-        kv->backed -= p->bytes;
-    }
+    if (run->backed & bit) count_free(kv, p, p->n_backed - 1, p->n_promised);
     run->backed |= bit;
     p->page[id] = (struct page){.refs = 1};
     p->n_live++;
@@ -209,6 +213,53 @@ uint32_t pages_take(struct kv *kv, struct pages *p, uint32_t after, uint32_t ind
     kv->max_refs = MAX(kv->max_refs, 1);
     if (kv_fault.poison) poison(p, id);
     return id;
+}
+
+/* Makes sure of usable ids for n more pages beside those that are in use or promised. */
+static int provide(struct pages *p, uint32_t n)
+{
+    bool refused = kv_fault.fail_take && kv_fault.fail_take <= n;
+    kv_fault.fail_take -= MIN(kv_fault.fail_take, n);
+    return refused ? -1 : extend(p, (p->n_live + n) / KV_RUN);
+}
+
+uint32_t pages_take(struct kv *kv, struct pages *p, uint32_t after, uint32_t index)
+{
+    return provide(p, 1) < 0 ? 0 : take(kv, p, after, index);
+}
+
+static void promise(struct kv *kv, struct pages *p, struct stash *st, uint32_t n)
+{
+    p->n_live += n - st->n;
+    count_free(kv, p, p->n_backed, p->n_promised + n - st->n);
+    kv->reserved += n * p->bytes - st->n * p->bytes;
+    st->n = n;
+}
+
+int pages_promise(struct kv *kv, struct pages *p, uint32_t slot, uint32_t n)
+{
+    struct stash *st = &kv->slot[slot].stash[p->index];
+    if (n > st->n && provide(p, n - st->n) < 0) return -1;
+    promise(kv, p, st, n);
+    return 0;
+}
+
+uint32_t stash_take(struct kv *kv, struct pages *p, uint32_t slot, uint32_t after, uint32_t index)
+{
+    struct stash *st = &kv->slot[slot].stash[p->index];
+    if (!st->n) return pages_take(kv, p, after, index);
+    promise(kv, p, st, st->n - 1);
+    st->lent++;
+    return take(kv, p, after, index);
+}
+
+void stash_end(struct kv *kv, uint32_t slot, bool undo)
+{
+    for (uint32_t i = 0; i < FORMS * kv->n_groups; i++) {
+        struct stash *st = &kv->slot[slot].stash[i];
+        if (undo) promise(kv, &kv->group[i / FORMS].form[i % FORMS], st, st->n + st->lent);
+        st->lent = 0;
+    }
 }
 
 /* Returns an id to the pool. */
@@ -223,58 +274,9 @@ static void id_give(struct kv *kv, struct pages *p, uint32_t id)
         spill_forget(kv, p, id);
         return;
     }
-    p->n_backed++;
-    kv->backed += p->bytes;
+    count_free(kv, p, p->n_backed + 1, p->n_promised);
     *bytes_of(kv, p) -= p->bytes;
     if (kv_fault.poison) poison(p, id);
-}
-
-void page_stash(struct kv *kv, struct pages *p, uint32_t id, uint32_t slot, bool last)
-{
-    struct stash *st = &kv->slot[slot].stash[p->index];
-    struct page *pg = &p->page[id];
-    if (!st->n) st->head = st->tail = id;
-    pg->prev = st->tail;
-    pg->next = st->head;
-    p->page[st->tail].next = p->page[st->head].prev = id;
-    *(last ? &st->tail : &st->head) = id;
-    st->n++;
-    pg->stash = (uint16_t)(slot + 1);
-    *bytes_of(kv, p) -= p->bytes;
-    kv->reserved += p->bytes;
-    if (kv_fault.poison) poison(p, id);
-}
-
-/* Takes a page out of its stash and counts it as a page of rows or states again. */
-static void stash_remove(struct kv *kv, struct pages *p, uint32_t id)
-{
-    struct page *pg = &p->page[id];
-    struct stash *st = &kv->slot[pg->stash - 1].stash[p->index];
-    if (st->head == id) st->head = pg->next;
-    if (st->tail == id) st->tail = pg->prev;
-    p->page[pg->prev].next = pg->next;
-    p->page[pg->next].prev = pg->prev;
-    st->n--;
-    pg->stash = 0;
-    kv->reserved -= p->bytes;
-    *bytes_of(kv, p) += p->bytes;
-}
-
-void page_unstash(struct kv *kv, struct pages *p, uint32_t id)
-{
-    stash_remove(kv, p, id);
-    id_give(kv, p, id);
-}
-
-uint32_t stash_take(struct kv *kv, struct pages *p, uint32_t slot, uint32_t after)
-{
-    struct stash *st = &kv->slot[slot].stash[p->index];
-    if (!st->n) return 0;
-    bool next = after && after + 1 < p->n_ids && p->page[after + 1].stash == slot + 1;
-    uint32_t id = next ? after + 1 : st->head;
-    stash_remove(kv, p, id);
-    p->page[id] = (struct page){.refs = 1, .lent = (uint16_t)(slot + 1)};
-    return id;
 }
 
 void page_ref(struct kv *kv, struct pages *p, uint32_t id)
@@ -290,18 +292,7 @@ void page_unref(struct kv *kv, struct pages *p, uint32_t id)
     struct page *pg = &p->page[id];
     if (--pg->refs == 1 && !pg->spilled) kv->shared -= p->bytes;
     queue_update(kv, p, id);
-    if (pg->refs) return;
-    if (kv->heir != KV_NONE && !pg->spilled)
-        page_stash(kv, p, id, kv->heir, false);
-    else
-        id_give(kv, p, id);
-}
-
-void page_untake(struct kv *kv, struct pages *p, uint32_t id)
-{
-    if (p->page[id].lent) kv->heir = p->page[id].lent - 1u;
-    page_unref(kv, p, id);
-    kv->heir = KV_NONE;
+    if (!pg->refs) id_give(kv, p, id);
 }
 
 /* True if no page with bytes in [from, to) of a site's range holds memory. */
@@ -328,8 +319,7 @@ static void give_back(const struct pages *p, uint32_t id)
 static void release(struct kv *kv, struct pages *p, uint32_t id)
 {
     p->run[id / KV_RUN].backed &= (uint16_t) ~(1u << id % KV_RUN);
-    p->n_backed--;
-    kv->backed -= p->bytes;
+    count_free(kv, p, p->n_backed - 1, p->n_promised);
     give_back(p, id);
 }
 
@@ -361,7 +351,7 @@ void page_comes_back(struct kv *kv, struct pages *p, uint32_t id)
 
 static void trim_form(struct kv *kv, struct pages *p)
 {
-    for (uint32_t i = 0; i < p->fresh && p->n_backed; i++) {
+    for (uint32_t i = 0; i < p->fresh && p->n_backed > p->n_promised; i++) {
         uint32_t r = p->hand++ % p->fresh;
         for (uint32_t m = p->run[r].free & p->run[r].backed; m; m &= m - 1) {
             release(kv, p, r * KV_RUN + (uint32_t)__builtin_ctz(m));
@@ -375,6 +365,6 @@ void pool_trim(struct kv *kv)
     for (uint32_t g = 0; g < kv->n_groups; g++)
         for (uint32_t f = 0; f < FORMS; f++) {
             if (pool_held(kv) + kv->backed <= kv->pool) return;
-            if (kv->group[g].form[f].n_backed) trim_form(kv, &kv->group[g].form[f]);
+            trim_form(kv, &kv->group[g].form[f]);
         }
 }

@@ -1,7 +1,9 @@
-/* reserve.c - reserves: pages taken from the pool before a sequence grows.
+/* reserve.c - reserves: pages promised to a sequence before it grows.
  *
- * A reserve is a stack of page ids for each group and form (slot.stash).  Steps of its sequence
- * take their pages there.  A page that the sequence releases and nobody else holds returns there.
+ * A reserve is a number of pages for each group and form (slot.stash), which the budget counts as if
+ * they were taken.  Steps of its sequence take pages from that number.  After each change of a
+ * sequence its reserve is filled again.  That makes no room: what the need has grown by, the sequence
+ * has given back to the pool, or the change has made room for it before.
  *
  * reserve_need computes how many pages the reserve must hold.  It credits only pages that nobody
  * else can keep alive, so an append within the reserve never depends on other sequences:
@@ -222,32 +224,26 @@ void reserve_spare(struct kv *kv, uint32_t slot)
         struct pages *p = &kv->group[i / FORMS].form[i % FORMS];
         struct stash *st = &kv->slot[slot].stash[i];
         uint32_t need = st->n ? reserve_need(kv, s, i / FORMS, i % FORMS, s->len) : 0;
-        while (st->n > need)
-            page_unstash(kv, p, st->tail);
+        if (st->n > need) (void)pages_promise(kv, p, slot, need);
     }
 }
 
-/* Takes the pages that the reserve lacks; the caller has checked the budget. */
-static int take_lacking(struct kv *kv, uint32_t slot)
+/* Promises the pages that the reserve lacks, or (not all) as many as the budget has room for. */
+static int take_lacking(struct kv *kv, uint32_t slot, bool all)
 {
     const struct seq *s = &kv->seq[kv->slot[slot].seq];
     for (uint32_t i = 0; i < FORMS * kv->n_groups; i++) {
-        struct group *g = &kv->group[i / FORMS];
-        struct pages *p = &g->form[i % FORMS];
-        struct stash *st = &kv->slot[slot].stash[i];
+        struct pages *p = &kv->group[i / FORMS].form[i % FORMS];
+        uint32_t have = kv->slot[slot].stash[i].n;
         uint32_t need = reserve_need(kv, s, i / FORMS, i % FORMS, s->len);
-        uint32_t index = table_used(g, i % FORMS, seq_rows(g, s));
-        if (need > st->n && kv->index.n) index_yield(kv, p, need - st->n);
-        uint32_t after = st->n ? st->tail : index ? seq_table(kv, g, i % FORMS, s)[index - 1] : 0;
-        while (st->n + kv_fault.short_reserve < need) {
-            uint32_t id = pages_take(kv, p, after, index + st->n);
-            if (!id)
-                return ERR(NOMEM, "cache: the system has no memory for another page of %zu bytes",
-                           p->bytes);
-            p->page[id].refs = 0;
-            page_stash(kv, p, id, slot, true);
-            after = id;
-        }
+        need -= need && kv_fault.short_reserve;
+        if (need <= have) continue;
+        size_t room = kv->pool - MIN(kv->pool, pool_held(kv));
+        if (!all) need = have + (uint32_t)MIN(need - have, room / p->bytes);
+        if (kv->index.n) index_yield(kv, p, need - have);
+        if (pages_promise(kv, p, slot, need) < 0)
+            return ERR(NOMEM, "cache: the system has no memory for another page of %zu bytes",
+                       p->bytes);
     }
     return 0;
 }
@@ -266,7 +262,7 @@ int reserve_fill_beside(struct kv *kv, uint32_t slot, uint32_t beside, const cha
     if (bytes + meta) TRY(make_room(kv, bytes, meta, what));
     meta_settle(kv, slot);
     if (beside != KV_NONE) meta_settle(kv, beside);
-    if (bytes) TRY(take_lacking(kv, slot));
+    if (bytes) TRY(take_lacking(kv, slot, true));
     if (pool_held(kv) + kv->backed > kv->pool) pool_trim(kv);
     return 0;
 }
@@ -278,7 +274,9 @@ int reserve_fill(struct kv *kv, uint32_t slot, const char *what)
 
 void reserve_refill(struct kv *kv, uint32_t slot)
 {
-    if (kv->slot[slot].reserve && reserve_fill(kv, slot, "a reserve") < 0) kv->owing = true;
+    if (!kv->slot[slot].reserve || reserve_fill(kv, slot, "a reserve") >= 0) return;
+    kv->owing = true;
+    (void)take_lacking(kv, slot, false);
 }
 
 int reserve_fill_all(struct kv *kv, const char *what)
@@ -303,8 +301,7 @@ int reserve_settle(struct kv *kv)
 void reserve_return(struct kv *kv, uint32_t slot)
 {
     for (uint32_t i = 0; i < FORMS * kv->n_groups; i++)
-        while (kv->slot[slot].stash[i].n)
-            page_unstash(kv, &kv->group[i / FORMS].form[i % FORMS], kv->slot[slot].stash[i].tail);
+        (void)pages_promise(kv, &kv->group[i / FORMS].form[i % FORMS], slot, 0);
 }
 
 struct reserving {

@@ -202,7 +202,8 @@ static void activate(struct kv *kv, bool on)
 {
     kv->stream.active = on;
     for (uint32_t i = 0; i < kv->max_seqs; i++)
-        if (kv->slot[i].used && kv->slot[i].reserve) reserve_refill(kv, i);
+        if (kv->slot[i].used && kv->slot[i].reserve)
+            kv->owing |= reserve_fill(kv, i, "a reserve") < 0;
 }
 
 bool spill_begin(struct kv *kv)

@@ -156,17 +156,18 @@ void step_undo(struct kv_step *st)
     while (st->n_changes) {
         struct change *c = &st->change[--st->n_changes];
         if (c->copied && *c->cell == c->old) continue; /* the copy was not made yet */
-        page_untake(kv, c->pages, *c->cell);
+        page_unref(kv, c->pages, *c->cell);
         *c->cell = c->old;
     }
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         struct group *g = &kv->group[gi];
         if (g->c.policy.kind != KV_STATE || st->cross) continue;
         for (uint32_t t = 0; t < st->n_tokens; t++)
-            if (g->dst[t]) page_untake(kv, &g->form[RAW], g->dst[t]);
+            if (g->dst[t]) page_unref(kv, &g->form[RAW], g->dst[t]);
     }
     for (uint32_t i = 0; i < st->n_spans; i++) {
         struct seq *s = &kv->seq[st->span[i].seq];
+        stash_end(kv, s->slot, true);
         if (!st->cross) turn_undo(s, &st->span[i]);
     }
     for (uint32_t i = st->n_spans; i > 0; i--)
@@ -299,7 +300,6 @@ static void commit_span(struct kv_step *st, struct step_span *sp, uint32_t accep
 {
     struct kv *kv = st->kv;
     struct seq *s = &kv->seq[sp->seq];
-    kv->heir = seq_reserve(kv, s) ? s->slot : KV_NONE;
     if (st->cross) {
         s->cross = sp->rows.n;
     } else {
@@ -318,7 +318,7 @@ static void commit_span(struct kv_step *st, struct step_span *sp, uint32_t accep
     s->busy = false;
     age_update(kv, s);
     tail_add(kv, s);
-    kv->heir = KV_NONE;
+    stash_end(kv, s->slot, false);
     if (accepted < sp->rows.n) meta_settle(kv, s->slot);
     index_note(kv, s);
 }

@@ -119,15 +119,6 @@ static int no_memory(const struct pages *p)
     return ERR(NOMEM, "cache: the system has no memory for another page of %zu bytes", p->bytes);
 }
 
-/* Takes a page from the sequence's reserve, else from the pool; 0: the system has no memory for a
- * page. */
-static uint32_t take(struct kv *kv, const struct seq *s, struct pages *p, uint32_t after,
-                     uint32_t index)
-{
-    uint32_t id = stash_take(kv, p, s->slot, after);
-    return id ? id : pages_take(kv, p, after, index);
-}
-
 static int take_copies(struct kv_step *st)
 {
     struct kv *kv = st->kv;
@@ -136,7 +127,7 @@ static int take_copies(struct kv_step *st)
         struct group *g = c->copied;
         struct seq *s = cell_owner(kv, g, c->cell);
         uint32_t index = s->len / g->rows[RAW], rows = s->len % g->rows[RAW];
-        uint32_t id = take(kv, s, c->pages, index ? c->cell[-1] : 0, index);
+        uint32_t id = stash_take(kv, c->pages, s->slot, index ? c->cell[-1] : 0, index);
         if (!id) return no_memory(c->pages);
         *c->cell = id;
         if (c->pages->page[c->old].spilled)
@@ -157,7 +148,7 @@ static int take_form(struct kv_step *st, struct group *g, uint32_t form, const s
     uint32_t i = form == RAW ? table_used(g, RAW, len) : step_tiles_begun(g, len);
     uint32_t end = table_used(g, form, len + sp->rows.n);
     for (; i < end; i++) {
-        uint32_t id = take(kv, s, p, i ? table[i - 1] : 0, i);
+        uint32_t id = stash_take(kv, p, s->slot, i ? table[i - 1] : 0, i);
         if (!id) return no_memory(p);
         change_push(st, p, &table[i], NULL);
         table[i] = id;
@@ -172,7 +163,7 @@ static int take_states(struct kv_step *st, struct group *g, const struct step_sp
     uint32_t len = s->len;
     for (uint32_t t = 0; t < sp->rows.n; t++) {
         if (!state_kept(kv, g, sp, len, t)) continue;
-        g->dst[sp->tok0 + t] = take(kv, s, &g->form[RAW], 0, 0);
+        g->dst[sp->tok0 + t] = stash_take(kv, &g->form[RAW], s->slot, 0, 0);
         if (!g->dst[sp->tok0 + t]) return no_memory(&g->form[RAW]);
     }
     return 0;
@@ -188,12 +179,11 @@ static int bring_back(struct kv_step *st, struct group *g)
         const struct seq *s = &kv->seq[st->span[i].seq];
         const uint32_t *table = seq_table(kv, g, RAW, s);
         uint32_t rows = seq_rows(g, s), b = table_tail(g, rows), end = table_used(g, RAW, rows);
-        /* pages of the reserve have memory already */
-        struct stash *own = &kv->slot[s->slot].stash[p->index];
+        uint32_t *own = &kv->slot[s->slot].stash[p->index].n;
         for (; b < end; b++) {
             if (!p->page[table[b]].spilled) continue;
             TRY(spill_back(kv, p, table[b]));
-            if (own->n) page_unstash(kv, p, own->tail);
+            if (*own) (void)pages_promise(kv, p, s->slot, *own - 1);
         }
     }
     return 0;

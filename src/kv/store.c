@@ -448,7 +448,6 @@ static int store_open(struct kv *kv, const struct kv_config *c)
     TRY(store_arrays(kv, c));
     kv->n_idle = kv->max_seqs;
     kv->n_spare = kv->n_contents;
-    kv->heir = KV_NONE;
     age_open(kv);
     for (uint32_t i = 0; i < kv->n_groups; i++)
         TRY(group_open(kv, &kv->group[i]));

@@ -95,8 +95,7 @@ static void trim_rows(struct kv *kv, struct seq *s, uint32_t gi, uint32_t m)
     for (uint32_t f = 0; f < FORMS; f++) {
         if (!g->form[f].n_ids) continue;
         uint32_t *table = seq_table(kv, g, f, s), old = table_used(g, f, s->len);
-        for (uint32_t i = old;
-             i-- > table_used(g, f, m);) { /* so that the first page is first in the reserve */
+        for (uint32_t i = table_used(g, f, m); i < old; i++) {
             if (table[i]) page_unref(kv, &g->form[f], table[i]);
             table[i] = 0;
         }
@@ -284,9 +283,7 @@ int kv_trim(struct kv *kv, kv_seq handle, uint32_t len, uint32_t *have)
     *have = m;
     if (m == s->len) return 0;
     s = seq_own(kv, slot);
-    kv->heir = kv->slot[slot].reserve ? slot : KV_NONE;
     seq_cut(kv, s, m);
-    kv->heir = KV_NONE;
     meta_settle(kv, slot);
     reserve_refill(kv, slot);
     return 0;

@@ -25,7 +25,7 @@ struct scene {
 static const struct scene scenes[] = {
     {"offloaded", "offloaded", NULL, "dynamic", NULL, 430 << 10, NULL},
     {"static", "offloaded_static", NULL, "dynamic", NULL, 470 << 10, NULL},
-    {"quantized", "quantized", QUANTO ",\"offloading\":true}", "quantized", QUANTO "}", 430 << 10,
+    {"quantized", "quantized", QUANTO ",\"offloading\":true}", "quantized", QUANTO "}", 432 << 10,
      NULL},
     {"on_full", "dynamic", NULL, "dynamic", NULL, 430 << 10, "offload"},
 };
