@@ -271,31 +271,6 @@ int group_measure(struct group *g)
     return 0;
 }
 
-/* Sizes the staging area of a store with this pool, and computes what the first rows take; opens
- * nothing. */
-static int sketch(const struct kv_config *c, size_t pool, size_t *staging, size_t *first)
-{
-    struct kv kv = {.n_groups = c->n_groups, .max_seqs = c->max_seqs, .pool = pool};
-    kv.lanes = c->lanes ? MIN(c->lanes, c->max_seqs) : c->max_seqs;
-    kv.group = mem_array(MAX(c->n_groups, 1u), sizeof *kv.group);
-    int e = kv.group ? 0 : ERR_NOMEM;
-    for (uint32_t i = 0; e >= 0 && i < c->n_groups; i++) {
-        kv.group[i].c = c->group[i];
-        e = group_measure(&kv.group[i]);
-    }
-    if (e >= 0) e = stage_room(&kv, c);
-    if (e >= 0) e = first_rows(&kv, c, first);
-    *staging = staging_bytes(&kv);
-    mem_free(kv.group);
-    return e;
-}
-
-size_t kv_staging_bytes(const struct kv_config *c)
-{
-    size_t staging, least;
-    return sketch(c, SIZE_MAX, &staging, &least) < 0 ? SIZE_MAX : staging;
-}
-
 /* Declares arrays that lie side by side in a block.  The first one is to be freed. */
 struct part {
     uint32_t **at;
@@ -473,37 +448,45 @@ static int store_open(struct kv *kv, const struct kv_config *c)
     return e;
 }
 
-/* Computes what the arrays of fixed size and the staging area of a store take, whatever its pool.  The
- * same declarations make the arrays of a store, so what is measured here is what kv_open counts. */
-static int measure(const struct kv_config *c, size_t *fixed, size_t *staging)
+/* Computes what the staging area of a store with this pool takes, and either the first rows of every
+ * sequence or (first NULL) the arrays of fixed size.  The same declarations make the arrays of a store,
+ * so what is measured here is what kv_open counts. */
+static int measure(const struct kv_config *c, size_t pool, size_t *staging, size_t *first,
+                   size_t *fixed)
 {
     struct kv kv = {.measured = true};
-    int e = store_arrays(&kv, c);
-    if (e >= 0) e = forms_size(&kv, 0);
-    if (e >= 0) e = stage_arrays(&kv);
-    if (e >= 0) fixed_rest(&kv);
-    *fixed = kv.fixed;
+    struct kv_config k = *c;
+    k.pool_bytes = pool;
+    int e = store_arrays(&kv, &k);
     *staging = staging_bytes(&kv);
+    if (e >= 0) e = first ? first_rows(&kv, c, first) : forms_size(&kv, 0);
+    if (e >= 0 && fixed) e = stage_arrays(&kv);
+    if (e >= 0 && fixed) fixed_rest(&kv);
+    if (fixed) *fixed = kv.fixed;
     mem_free(kv.group);
     return e;
+}
+
+size_t kv_staging_bytes(const struct kv_config *c)
+{
+    size_t staging, first;
+    return measure(c, SIZE_MAX, &staging, &first, NULL) < 0 ? SIZE_MAX : staging;
 }
 
 size_t kv_fixed_bytes(const struct kv_config *c)
 {
     size_t fixed, staging;
-    return measure(c, &fixed, &staging) < 0 ? SIZE_MAX : fixed;
+    return measure(c, c->pool_bytes, &staging, NULL, &fixed) < 0 ? SIZE_MAX : fixed;
 }
 
 size_t kv_pool_bytes(const struct kv_config *c, size_t bytes)
 {
-    struct kv_config k = *c;
-    k.pool_bytes = bytes;
+    size_t fixed, staging, wants, pool = bytes;
     for (uint32_t i = 0; i < 64; i++) { /* a larger pool has more pages, and some more records */
-        size_t fixed, staging, pool;
-        if (measure(&k, &fixed, &staging) < 0 || !ck_add(bytes, fixed + staging, &pool))
+        if (measure(c, pool, &staging, NULL, &fixed) < 0 || !ck_add(bytes, fixed + staging, &wants))
             return SIZE_MAX;
-        if (pool <= k.pool_bytes) return k.pool_bytes;
-        k.pool_bytes = pool;
+        if (wants <= pool) return pool;
+        pool = wants;
     }
     return SIZE_MAX;
 }
@@ -511,14 +494,14 @@ size_t kv_pool_bytes(const struct kv_config *c, size_t bytes)
 size_t kv_open_bytes(const struct kv_config *c)
 {
     size_t staging, first;
-    return sketch(c, 0, &staging, &first) < 0 ? SIZE_MAX : kv_pool_bytes(c, first);
+    return measure(c, 0, &staging, &first, NULL) < 0 ? SIZE_MAX : kv_pool_bytes(c, first);
 }
 
 static int pool_check(const struct kv *kv, const struct kv_config *c)
 {
-    size_t first, staging;
+    size_t first;
     char limit[16], least[16], tables[16];
-    TRY(sketch(c, kv->pool, &staging, &first));
+    TRY(first_rows(kv, c, &first));
     if (kv->pool >= first + kv->fixed + staging_bytes(kv)) return 0;
     return ERR(
         LIMIT,
