@@ -66,7 +66,7 @@ void age_close(struct kv *kv)
 static uint64_t oldest_of(const struct kv *kv, const struct seq *s, uint32_t *gi, uint32_t *i)
 {
     uint64_t best = NEVER;
-    if (s->pinned || (s->busy && kv->step.open)) return NEVER;
+    if (s->pinned) return NEVER;
     for (uint32_t k = 0; k < kv->n_groups; k++) {
         const struct seq_group *sg = &s->g[k];
         uint32_t at = 0;
@@ -108,7 +108,7 @@ static struct keep *walk(const struct kv *kv)
     struct keep *best = NULL;
     for (uint32_t k = 0; k < kv->n_contents; k++) {
         const struct seq *s = &kv->seq[k];
-        if (!(s->owners + s->marks) || s->pinned || (s->busy && kv->step.open)) continue;
+        if (!(s->owners + s->marks) || s->pinned) continue;
         for (uint32_t gi = 0; gi < kv->n_groups; gi++)
             for (uint32_t i = 0; i < s->g[gi].n_keeps; i++) {
                 struct keep *c = &s->g[gi].keep[i];
@@ -152,7 +152,7 @@ bool age_check(const struct kv *kv)
     if (a->n_doomed) return fail("doomed snapshots", a->n_doomed, 0);
     for (uint32_t k = 0; k < kv->n_contents; k++) {
         const struct seq *s = &kv->seq[k];
-        if (s->n_doomed || s->pinned) return fail("doomed or pinned", k, s->n_doomed);
+        if (s->n_doomed || (s->pinned && !s->busy)) return fail("doomed or pinned", k, s->n_doomed);
         for (gi = 0; gi < kv->n_groups; gi++)
             for (i = 1; i < s->g[gi].n_keeps; i++)
                 if (s->g[gi].keep[i].stamp <= s->g[gi].keep[i - 1].stamp)

@@ -59,15 +59,6 @@ static void freeze(struct kv *kv, const struct seq *from, struct seq *to)
     }
 }
 
-static void drop(struct kv *kv, uint32_t slot, struct seq *s)
-{
-    tail_drop(kv, s);
-    thaw(kv, s);
-    tail_add(kv, s);
-    meta_settle(kv, slot);
-    reserve_refill(kv, slot);
-}
-
 int kv_adopt(struct kv *kv, kv_seq handle, uint32_t *rows)
 {
     struct seq *s;
@@ -80,15 +71,12 @@ int kv_adopt(struct kv *kv, kv_seq handle, uint32_t *rows)
     struct seq *d = (struct seq *)(uintptr_t)frozen_donor(kv, s);
     if (!d) return 0;
     uint32_t slot = slot_index(kv, handle);
-    s = seq_own(kv, slot);
-    tail_drop(kv, s);
+    s = edit(kv, slot);
     freeze(kv, d, s);
-    tail_add(kv, s);
     index_wanted(kv, d);
-    int e = reserve_fill(kv, slot, "sharing frozen rows");
-    if (e < 0) { /* the caller may try to write them */
-        drop(kv, slot, s);
-        return 0;
+    if (edited(kv, slot, "sharing frozen rows") < 0) { /* the caller may try to write them */
+        thaw(kv, edit(kv, slot));
+        return edited(kv, slot, NULL);
     }
     *rows = s->cross;
     kv->index.hits++;
@@ -103,8 +91,8 @@ int kv_thaw(struct kv *kv, kv_seq handle)
         return ERR(ARG, "cache: the frozen rows of a sequence with %u others cannot be dropped",
                    s->len);
     uint32_t slot = slot_index(kv, handle);
-    s = seq_own(kv, slot);
-    drop(kv, slot, s);
+    s = edit(kv, slot);
+    thaw(kv, s);
     memset(s->salt.source, 0, sizeof s->salt.source);
-    return 0;
+    return edited(kv, slot, NULL);
 }

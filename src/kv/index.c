@@ -258,7 +258,7 @@ static bool still_kept(const struct kv *kv, const struct seq *d)
  * the pages that it then lacks.  Room for them may cost the donor, if it is kept contents. */
 static int attach(struct kv *kv, uint32_t slot, const struct seq *d, uint32_t m)
 {
-    struct seq *s = seq_own(kv, slot);
+    struct seq *s = edit(kv, slot);
     struct kv_salt salt = s->salt;
     uint32_t owner = seq_reserve(kv, d) ? d->slot : KV_NONE;
     bool frozen = s->cross != 0; /* then the donor has the same frozen rows */
@@ -267,19 +267,16 @@ static int attach(struct kv *kv, uint32_t slot, const struct seq *d, uint32_t m)
     seq_cut(kv, s, m);
     if (kv_fault.match_unref && s->len >= KV_STRIP && *seq_table(kv, &kv->group[0], RAW, s))
         page_unref(kv, &kv->group[0].form[RAW], *seq_table(kv, &kv->group[0], RAW, s));
-    age_pin(kv, s, true);
-    int e = reserve_settle(kv);
-    if (e >= 0) e = reserve_fill(kv, slot, "reusing a prefix");
+    int e = edited(kv, slot, "reusing a prefix");
     if (e >= 0 && owner != KV_NONE) e = reserve_fill(kv, owner, "reusing a prefix");
-    age_pin(kv, s, false);
     if (e >= 0) return 0;
+    s = edit(kv, slot);
     if (frozen)
         seq_cut(kv, s, 0);
     else
         seq_clear(kv, s);
     s->salt = salt;
-    meta_settle(kv, slot);
-    reserve_refill(kv, slot);
+    (void)edited(kv, slot, NULL);
     if (owner != KV_NONE) reserve_refill(kv, owner);
     return e;
 }

@@ -81,7 +81,6 @@ void keep_remove(struct kv *kv, struct seq *s, uint32_t gi, uint32_t i)
     struct keep k = sg->keep[i];
     memmove(&sg->keep[i], &sg->keep[i + 1], (sg->n_keeps - i - 1) * sizeof k);
     sg->n_keeps--;
-    age_update(kv, s);
     if (g->c.policy.kind == KV_STATE) {
         page_unref(kv, &g->form[RAW], k.page);
         return;
@@ -126,7 +125,6 @@ void keep_add(struct kv *kv, struct seq *s, uint32_t gi, uint32_t pos, uint32_t 
                                             .raw_from = n.raw_from,
                                             .row_from = n.row_from,
                                             .stamp = ++kv->clock};
-    age_update(kv, s);
     if (page) page_ref(kv, &g->form[RAW], page);
 }
 

@@ -53,6 +53,7 @@ static void give_up(struct kv *kv, struct seq *s)
     unlink_kept(x, s);
     x->n--;
     index_hide(kv, s, 0);
+    edit_contents(kv, s);
     seq_clear(kv, s);
     s->kept = false;
     room_give(&x->room, s);
@@ -75,7 +76,9 @@ void index_shrink(struct kv *kv, struct seq *s, size_t bytes)
             return;
         }
         index_hide(kv, s, 0); /* the last full block changes */
+        edit_contents(kv, s);
         seq_cut(kv, s, m);
+        edited_contents(kv, s);
         index_keys(kv, s, UINT32_MAX);
         index_list(kv, s);
         kv->evictions++;
@@ -198,7 +201,9 @@ static void take(struct kv *kv, struct seq *s)
     if (!x->on || s->foreign || kv->narrow || (s->cross && !frozen_known(s))) return;
     uint32_t m = seq_resume(kv, s, index_known(s->tok, s->len));
     if (m < KV_STRIP && !s->cross) return;
+    edit_contents(kv, s);
     seq_cut(kv, s, m < KV_STRIP ? 0 : m); /* frozen rows alone are worth keeping */
+    edited_contents(kv, s);
     index_keys(kv, s, UINT32_MAX);
     index_list_live(kv);
     if (s->n_keys ? covered(kv, s) : !s->cross || frozen_donor(kv, s)) return;
@@ -208,6 +213,7 @@ static void take(struct kv *kv, struct seq *s)
     if (!r) return;
     index_hide(kv, s, 0);
     seq_clone(kv, s, r);
+    edited_contents(kv, r);
     r->kept = true;
     r->edits = ++kv->edits;
     x->n++;

@@ -5,7 +5,8 @@
  *   pool.c hands out page ids and counts references.  It knows no sequence.
  *   keep.c, reserve.c and table cells say which pages a sequence holds and why.  queue.c says
  *   which pages may leave memory, spill.c moves them, and stage.c says how a step reads them then.
- *   store.c, seq.c, step.c and trim.c are the operations.
+ *   store.c, seq.c, step.c and trim.c are the operations.  What they change stands between edit and
+ *   edited (edit.c).
  *
  * Each operation leaves every invariant of check.c true, or returns an error and has changed
  * nothing. */
@@ -111,7 +112,7 @@ struct slot {
     uint32_t marks;
     struct stash *stash; /* [n_groups * FORMS], part of kv.stash */
     /* rows and bytes of metadata that the slot is charged for (metadata.c) */
-    uint32_t meta_rows;
+    uint32_t meta_rows, meta_copies;
     size_t meta;
 };
 /* A mark that has not ended.  seq 0: none. */
@@ -263,12 +264,6 @@ uint32_t edge_cut(const struct kv_seal *s, const struct kv_turn *turn, uint32_t 
 /* seq.c */
 /* Resets contents that hold no pages to those of an empty sequence. */
 void seq_reset(struct kv *kv, struct seq *s);
-/* Gives the slot a copy of its contents if other slots own them too (tables and references, never
- * rows).  Every change of contents calls it first.  Cannot fail and needs no memory: there are as
- * many contents as slots. */
-struct seq *seq_own(struct kv *kv, uint32_t slot);
-/* Gives up the pages of contents without owners, and makes the contents spare. */
-void seq_give(struct kv *kv, struct seq *s);
 /* Makes dst, which is empty, another owner of the pages of src. */
 void seq_clone(struct kv *kv, const struct seq *src, struct seq *dst);
 /* Gives up every page. */
@@ -276,6 +271,29 @@ void seq_clear(struct kv *kv, struct seq *s);
 /* Takes the slot out of the owners of its contents, makes it idle and returns the contents.  The
  * caller disposes of contents that nobody owns any more. */
 struct seq *seq_part(struct kv *kv, uint32_t slot);
+
+/* edit.c: every change of contents, or of what a slot holds, stands between edit and edited */
+/* Returns contents that only the slot owns, to be changed.  Cannot fail and needs no memory: there are
+ * as many contents as slots and marks. */
+struct seq *edit(struct kv *kv, uint32_t slot);
+/* Brings up to date all that follows from what the slot holds.  what: makes the room that the slot
+ * then lacks; ERR_FULL if there is none, and the caller undoes the change by another edit.  NULL: the
+ * slot lacks nothing (or the tier has failed), and there is no error. */
+int edited(struct kv *kv, uint32_t slot, const char *what);
+/* The same pair for contents without a slot, and for several slots that are charged later. */
+void edit_contents(struct kv *kv, struct seq *s);
+void edited_contents(struct kv *kv, struct seq *s);
+/* Makes a slot without contents an owner of s. */
+void own_join(struct kv *kv, uint32_t slot, struct seq *s);
+/* Ends the slot's ownership and returns the contents; the caller disposes of contents that nobody
+ * owns any more. */
+struct seq *own_part(struct kv *kv, uint32_t slot);
+/* Gives the slot a copy of its contents if they have other owners. */
+struct seq *seq_own(struct kv *kv, uint32_t slot);
+/* Takes empty contents that nobody owns. */
+struct seq *spare_take(struct kv *kv);
+/* Gives up the pages of contents without owners, and makes the contents spare. */
+void seq_give(struct kv *kv, struct seq *s);
 /* Makes the slot an owner of contents `was` again if they have not changed since `edits`
  * and no reserve is involved.  The slot's own contents, which must equal them, become spare. */
 void seq_rejoin(struct kv *kv, uint32_t slot, uint32_t was, uint64_t edits);
@@ -303,11 +321,6 @@ static inline uint32_t slot_index(const struct kv *kv, kv_seq s)
 }
 /* Returns the slot; NULL if the handle is stale. */
 struct slot *slot_find(const struct kv *kv, kv_seq s);
-/* Makes a slot without contents an owner of s. */
-void own_join(struct kv *kv, uint32_t slot, struct seq *s);
-/* Ends the slot's ownership and returns the contents; the caller disposes of contents that nobody
- * owns any more. */
-struct seq *own_part(struct kv *kv, uint32_t slot);
 /* Finds the contents of a handle, busy or not; ERR_STALE. */
 int seq_find(const struct kv *kv, kv_seq s, struct seq **out);
 /* Finds the contents of a handle; ERR_STALE, or ERR_BUSY in an open step. */

@@ -107,7 +107,7 @@ static void keeps_take(struct kv *kv, const struct kv_image *im, struct seq *s, 
         for (uint32_t i = 0; i < s->g[gi].n_keeps && g->c.policy.kind == KV_STATE; i++)
             assert(!s->g[gi].keep[i].page);
     }
-    age_pin(kv, s, true); /* until the load is over */
+    age_pin(kv, s, true);
 }
 
 static void image_take(struct kv *kv, const struct kv_image *im, struct seq *s)
@@ -125,7 +125,6 @@ static void image_take(struct kv *kv, const struct kv_image *im, struct seq *s)
         s->g[gi].raw_unseen = im->unseen[2 * gi + 1];
     }
     set_cursors(kv, s);
-    index_note(kv, s);
 }
 
 /* Takes the page of one cell, after page `after`. */
@@ -149,7 +148,7 @@ static int take_cell(const struct loading *v, struct group *g, uint32_t form, ui
     uint32_t *table = seq_table(v->kv, g, form, v->s);
     if (table[i]) return 0;
     TRY(take_page(v->kv, &g->form[form], i ? table[i - 1] : 0, i, &table[i]));
-    tail_take(v->kv, v->s, g, form, i);
+    queue_place(v->kv, g, form, table[i], i);
     return 0;
 }
 
@@ -179,7 +178,7 @@ static int share(const struct loading *v, struct group *g, const struct kv_chunk
     for (uint32_t i = a; i < b; i++) {
         page_ref(v->kv, &g->form[c->form], from[i]);
         table[i] = from[i];
-        tail_take(v->kv, v->s, g, c->form, i);
+        queue_place(v->kv, g, c->form, table[i], i);
     }
     return 1;
 }
@@ -212,7 +211,7 @@ static void share_form(const struct loading *v, uint32_t gi, uint32_t form, cons
         for (uint32_t i = MAX(a, *end); i < b; i++) {
             table[i] = seq_table(kv, g, form, d)[i];
             page_ref(kv, &g->form[form], table[i]);
-            tail_take(kv, v->s, g, form, i);
+            queue_place(kv, g, form, table[i], i);
             *end = i + 1;
         }
     }
@@ -374,7 +373,6 @@ static int load_attempt(struct kv *kv, void *ctx)
     int e = ERR_FULL;
     for (v->keeps = most; e == ERR_FULL; v->keeps /= 2) {
         e = load_with(v);
-        age_pin(kv, v->s, false);
         if (!v->keeps) break;
     }
     return e;
@@ -392,12 +390,14 @@ int kv_load(struct kv *kv, const struct kv_image *im, struct kv_source *src, kv_
         most = MAX(most, image_most(&kv->group[i / FORMS], i % FORMS));
     v.shared = mem_array(MAX(kv->n_groups, 1), FORMS * sizeof *v.shared);
     v.chunk = v.shared ? mem_alloc(most) : NULL;
-    int e = v.chunk ? seq_find(kv, handle, &v.s) : ERR_NOMEM;
+    int e = v.chunk ? 0 : ERR_NOMEM;
+    v.s = edit(kv, slot_index(kv, handle));
     if (e >= 0) {
         bool began = kv->stream.began;
         e = with_room(kv, load_attempt, &v);
         if (!began && kv->stream.began) kv->stream.since = MAX(kv->stream.since, im->len);
     }
+    edited_contents(kv, v.s);
     mem_free(v.chunk);
     mem_free(v.shared);
     if (e < 0) {

@@ -1,7 +1,7 @@
 /* mark.c - undo: a mark remembers what a sequence holds, and a rollback restores it.
  *
  * A mark is one more owner of the sequence's contents, without a slot.  Contents of several owners
- * never change: a change first gets a copy (seq_own).  So the marked contents stay intact.  A
+ * never change: a change first gets a copy (edit.c).  So the marked contents stay intact.  A
  * rollback makes the slot their owner again, which needs no memory and cannot fail.
  *
  * The pages of marked contents count in the budget and are never evicted, but can move to the tier.
@@ -35,17 +35,6 @@ static void mark_remove(struct kv *kv, struct slot *slot, uint32_t at)
     kv->mark[at] = (struct mark){0};
 }
 
-/* Fills the reserve for the mark.  The first mark of a sequence lacks nothing; a mark made after
- * growth may. */
-static int attempt(struct kv *kv, void *ctx)
-{
-    uint32_t slot = *(uint32_t *)ctx;
-    bool reserved = kv->slot[slot].reserve;
-    return reserve_fill(kv, slot,
-                        reserved ? "keeping what an undo restores, beside a reserve,"
-                                 : "keeping what an undo restores");
-}
-
 int kv_mark(struct kv *kv, kv_seq handle, struct kv_mark *out)
 {
     struct seq *s;
@@ -58,8 +47,12 @@ int kv_mark(struct kv *kv, kv_seq handle, struct kv_mark *out)
     while (kv->mark[at].seq)
         at++;
     mark_add(kv, &kv->slot[slot], at, handle);
-    bool lacks = kv->slot[slot].reserve || meta_lacks(kv, slot);
-    int e = lacks ? with_room(kv, attempt, &slot) : 0;
+    bool reserved = kv->slot[slot].reserve;
+    int e = 0; /* the first mark of a sequence lacks nothing; a mark made after growth may */
+    if (reserved || meta_lacks(kv, slot))
+        e = reserve_make(kv, slot,
+                         reserved ? "keeping what an undo restores, beside a reserve,"
+                                  : "keeping what an undo restores");
     if (e < 0) {
         mark_remove(kv, &kv->slot[slot], at);
         meta_settle(kv, slot);
@@ -90,9 +83,8 @@ static void settle(struct kv *kv, uint32_t slot, const struct mark *ended)
 {
     struct slot *s = &kv->slot[slot];
     s->grow = s->marks ? MIN(ended->grow, s->reserve) : s->reserve;
-    if (!s->reserve && !s->marks) reserve_return(kv, slot);
-    if (!s->reserve) return;
-    if (s->marks && reserve_fill(kv, slot, "a reserve") < 0) s->grow = 0;
+    meta_settle(kv, slot);
+    if (s->marks && s->reserve && reserve_fill(kv, slot, "a reserve") < 0) s->grow = 0;
     reserve_refill(kv, slot);
 }
 
@@ -105,7 +97,6 @@ void kv_release(struct kv *kv, struct kv_mark *m)
     uint32_t at = slot ? slot_index(kv, m->seq) : KV_NONE;
     mark_remove(kv, slot, m->at);
     if (!s->owners && !s->marks) seq_give(kv, s);
-    if (slot && !kv->seq[slot->seq].busy) meta_settle(kv, at);
     *m = (struct kv_mark){0};
     if (slot && !kv->seq[slot->seq].busy) settle(kv, at, &mark);
 }

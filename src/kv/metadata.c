@@ -14,12 +14,10 @@
  * sequences of different lengths raise the charge.  Each of them makes room first.  A step compares
  * two numbers for each of its sequences, and looks further once every META_ROWS rows.
  *
- * Who.  Between two calls of the store, every slot is charged for exactly what it has (meta_check).  A
- * function that changes a slot's contents, reserve or marks therefore calls meta_settle as its last
- * step, after the last thing that can fail.  If it may raise the charge, it has made room for
- * meta_lacks or meta_change bytes before.  The exceptions: while a step is open its slots may be
- * charged for more rows than they have (meta_grow), and its end settles them if fewer rows stay; and the
- * marks of a slot that is dropped are charged each by itself (meta_orphan). */
+ * Who.  Between two calls of the store, every slot is charged for exactly what it has (meta_check):
+ * edited sees to that (edit.c), and so do the functions that move owners and marks, as their last step.
+ * The exceptions: while a step is open its slots may be charged for more rows than they have
+ * (meta_grow); and the marks of a slot that is dropped are charged each by itself (meta_orphan). */
 #include "kv/kv_int.h"
 
 #define META_ROWS 64u
@@ -68,10 +66,9 @@ static uint32_t rows_of(const struct seq *s)
     return MAX(s->len, s->cross);
 }
 
-/* What a slot is charged. */
+/* What a slot is charged: so many copies of metadata of so many rows. */
 struct due {
-    uint32_t rows;
-    size_t bytes;
+    uint32_t rows, copies;
 };
 
 /* Computes what the slot is charged if its contents have `rows` rows. */
@@ -84,8 +81,12 @@ static struct due due_with(const struct kv *kv, uint32_t slot, uint32_t rows)
         const struct mark *m = &kv->mark[i - 1];
         rows = MAX(rows, MAX(m->reserve, rows_of(&kv->seq[m->at])));
     }
-    rows = meta_round(rows);
-    return (struct due){rows, (1 + (size_t)MAX(marks, 1)) * meta_unit(kv, rows)};
+    return (struct due){meta_round(rows), 1 + MAX(marks, 1)};
+}
+
+static size_t bytes_of(const struct kv *kv, struct due due)
+{
+    return due.copies * meta_unit(kv, due.rows);
 }
 
 static struct due due_now(const struct kv *kv, uint32_t slot)
@@ -98,19 +99,22 @@ static struct due due_now(const struct kv *kv, uint32_t slot)
 static void charge(struct kv *kv, uint32_t slot, struct due due)
 {
     struct slot *s = &kv->slot[slot];
-    kv->used = kv->used - s->meta + due.bytes;
-    s->meta = due.bytes;
+    if (s->meta_rows == due.rows && s->meta_copies == due.copies) return;
+    kv->used -= s->meta;
+    s->meta = bytes_of(kv, due);
+    kv->used += s->meta;
     s->meta_rows = due.rows;
+    s->meta_copies = due.copies;
 }
 
 ptrdiff_t meta_change(const struct kv *kv, uint32_t slot, uint32_t rows)
 {
-    return (ptrdiff_t)due_with(kv, slot, rows).bytes - (ptrdiff_t)kv->slot[slot].meta;
+    return (ptrdiff_t)bytes_of(kv, due_with(kv, slot, rows)) - (ptrdiff_t)kv->slot[slot].meta;
 }
 
 size_t meta_lacks(const struct kv *kv, uint32_t slot)
 {
-    size_t want = due_now(kv, slot).bytes;
+    size_t want = bytes_of(kv, due_now(kv, slot));
     return want - MIN(want, kv->slot[slot].meta);
 }
 
@@ -144,7 +148,7 @@ bool meta_check(const struct kv *kv)
     size_t sum = 0;
     for (uint32_t i = 0; i < kv->max_seqs; i++) {
         const struct slot *s = &kv->slot[i];
-        size_t due = due_now(kv, i).bytes;
+        size_t due = bytes_of(kv, due_now(kv, i));
         bool busy = s->used && kv->seq[s->seq].busy; /* charged for the rows of its step, too */
         if (busy ? s->meta < due : s->meta != due) return false;
         sum += s->meta;

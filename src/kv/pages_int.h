@@ -118,8 +118,6 @@ void tail_add(struct kv *kv, struct seq *s);
 void tail_drop(struct kv *kv, struct seq *s);
 /* Updates what holds the tail of s in memory after its owner or the owner's reserve has changed. */
 void tail_settle(struct kv *kv, struct seq *s);
-/* Notes a page that a loading s has taken or shares, and counts it if it belongs to the tail. */
-void tail_take(struct kv *kv, const struct seq *s, struct group *g, uint32_t form, uint32_t cell);
 /* Pins or unpins pages of s: those that a step after `len` rows continues from, and those of later
  * rows.  Pinned pages stay in memory. */
 void pin_from(struct kv *kv, const struct seq *s, uint32_t len, bool pin);

@@ -255,8 +255,9 @@ uint32_t stash_take(struct kv *kv, struct pages *p, uint32_t slot, uint32_t afte
 
 void stash_end(struct kv *kv, uint32_t slot, bool undo)
 {
-    for (uint32_t i = 0; i < FORMS * kv->n_groups; i++) {
-        struct stash *st = &kv->slot[slot].stash[i];
+    const struct slot *s = &kv->slot[slot];
+    for (uint32_t i = 0; (s->reserve || s->marks) && i < FORMS * kv->n_groups; i++) {
+        struct stash *st = &s->stash[i];
         if (undo) promise(kv, &kv->group[i / FORMS].form[i % FORMS], st, st->n + st->lent);
         st->lent = 0;
     }

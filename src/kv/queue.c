@@ -186,15 +186,6 @@ void tail_settle(struct kv *kv, struct seq *s)
     tail_count(kv, s, 0, s->stays ? 1 : -1);
 }
 
-void tail_take(struct kv *kv, const struct seq *s, struct group *g, uint32_t form, uint32_t cell)
-{
-    struct pages *p = &g->form[form];
-    uint32_t id = seq_table(kv, g, form, s)[cell];
-    if (!g->moves[form]) return;
-    if (form == RAW && cell >= seq_tail(g, s)) p->queue.at[id].tails++;
-    queue_place(kv, g, form, id, cell);
-}
-
 /* Pins or unpins the cells [i, end) of a table. */
 static void pin_cells(struct kv *kv, const struct seq *s, uint32_t n, uint32_t i, uint32_t end,
                       bool pin)

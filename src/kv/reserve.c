@@ -274,7 +274,10 @@ int reserve_fill(struct kv *kv, uint32_t slot, const char *what)
 
 void reserve_refill(struct kv *kv, uint32_t slot)
 {
-    if (!kv->slot[slot].reserve || reserve_fill(kv, slot, "a reserve") >= 0) return;
+    const struct slot *s = &kv->slot[slot];
+    meta_settle(kv, slot);
+    if (!s->reserve && !s->marks) reserve_return(kv, slot);
+    if (!s->reserve || reserve_fill(kv, slot, "a reserve") >= 0) return;
     kv->owing = true;
     (void)take_lacking(kv, slot, false);
 }
@@ -306,7 +309,7 @@ void reserve_return(struct kv *kv, uint32_t slot)
 
 struct reserving {
     uint32_t slot, len;
-    char what[48];
+    const char *what;
 };
 
 static int attempt(struct kv *kv, void *ctx)
@@ -315,20 +318,14 @@ static int attempt(struct kv *kv, void *ctx)
     struct slot *slot = &kv->slot[r->slot];
     uint32_t old = slot->reserve, grow = slot->grow, was = slot->seq;
     uint64_t edits = kv->seq[was].edits;
-    if (r->len > kv->seq[was].len) TRY(reserve_settle(kv));
-    (void)seq_own(kv, r->slot);
+    (void)edit(kv, r->slot);
     slot->reserve = slot->grow = r->len;
-    tail_settle(kv, &kv->seq[slot->seq]);
-    int e = reserve_fill(kv, r->slot, r->what);
+    int e = edited(kv, r->slot, r->what);
     if (e >= 0) return 0;
+    (void)edit(kv, r->slot);
     slot->reserve = old;
     slot->grow = grow;
-    tail_settle(kv, &kv->seq[slot->seq]);
-    meta_settle(kv, r->slot);
-    if (old)
-        reserve_refill(kv, r->slot);
-    else
-        reserve_return(kv, r->slot);
+    (void)edited(kv, r->slot, NULL);
     seq_rejoin(kv, r->slot, was, edits);
     return e;
 }
@@ -344,34 +341,40 @@ int kv_reserve(struct kv *kv, kv_seq handle, uint32_t len)
         return ERR(BUSY,
                    "cache: the reserve of sequence %#x cannot be lowered while an undo is pending",
                    handle);
-    struct reserving r = {.slot = slot_index(kv, handle), .len = len};
+    char what[48];
+    struct reserving r = {slot_index(kv, handle), len, what};
     if (!len && !kv->slot[r.slot].reserve) return 0;
-    snprintf(r.what, sizeof r.what, "a reserve of %u tokens", len);
+    snprintf(what, sizeof what, "a reserve of %u tokens", len);
     TRY(with_room(kv, attempt, &r));
     kv->need = 0;
     return 0;
 }
 
-static int rely(struct kv *kv, void *ctx)
+static int fill(struct kv *kv, void *ctx)
 {
     const struct reserving *r = ctx;
     return reserve_fill(kv, r->slot, r->what);
+}
+
+int reserve_make(struct kv *kv, uint32_t slot, const char *what)
+{
+    return with_room(kv, fill, &(struct reserving){slot, 0, what});
 }
 
 int kv_rely(struct kv *kv, kv_seq handle, uint32_t len)
 {
     struct seq *s;
     TRY(seq_idle(kv, handle, &s));
-    struct reserving r = {.slot = slot_index(kv, handle)};
-    struct slot *slot = &kv->slot[r.slot];
+    char what[48];
+    struct slot *slot = &kv->slot[slot_index(kv, handle)];
     uint32_t old = slot->grow;
     if (!slot->marks)
         return ERR(ARG, "cache: sequence %#x is not marked, so its appends rely on its reserve",
                    handle);
     slot->grow = MIN(slot->reserve, len);
     if (slot->grow <= old) return 0;
-    snprintf(r.what, sizeof r.what, "room for %u tokens beside an undo", len);
-    int e = with_room(kv, rely, &r);
+    snprintf(what, sizeof what, "room for %u tokens beside an undo", len);
+    int e = reserve_make(kv, slot_index(kv, handle), what);
     if (e < 0) slot->grow = old;
     return e;
 }

@@ -36,8 +36,11 @@ uint32_t reserve_need_as(const struct kv *kv, const struct seq *s, uint32_t gi, 
 int reserve_fill(struct kv *kv, uint32_t slot, const char *what);
 /* Makes room for the metadata of one more slot in the same attempt, and charges that slot, too. */
 int reserve_fill_beside(struct kv *kv, uint32_t slot, uint32_t beside, const char *what);
-/* Fills the reserve after an operation that made room for it.  Only a failing tier can prevent
- * this; then the next step, or any other call that takes pages, first tries again. */
+/* Does what reserve_fill does, and begins to stream if that makes the room. */
+int reserve_make(struct kv *kv, uint32_t slot, const char *what);
+/* Charges the slot for what it has, and fills its reserve after an operation that made room for it, or
+ * gives it back.  Only a failing tier can prevent this; then the reserve gets what the budget has room
+ * for, and the next step, or any other call that takes pages, first tries again. */
 void reserve_refill(struct kv *kv, uint32_t slot);
 int reserve_fill_all(struct kv *kv, const char *what);
 /* Fills the reserves that lack pages since the tier failed or a mark was rolled back. */

@@ -4,7 +4,7 @@
  * also their row in every table.
  *
  * A fork makes a slot another owner of its source's contents, whatever their length.  Before an
- * owner changes shared contents, seq_own gives it a copy: tables and references, never rows.
+ * owner changes shared contents, edit.c gives it a copy: tables and references, never rows.
  * Contents of a slot with a reserve have no other slot, so the need of the reserve follows from
  * the pages of one sequence. */
 #include "kv/kv_int.h"
@@ -26,6 +26,14 @@ struct slot *slot_find(const struct kv *kv, kv_seq s)
 static kv_seq handle_of(const struct kv *kv, uint32_t slot)
 {
     return kv->slot[slot].gen << kv->slot_bits | slot;
+}
+
+/* Returns the contents of a handle; of a stale one, those of an empty sequence. */
+static const struct seq *seq_of(const struct kv *kv, kv_seq s)
+{
+    static const struct seq nothing;
+    const struct slot *slot = slot_find(kv, s);
+    return slot ? &kv->seq[slot->seq] : &nothing;
 }
 
 int seq_find(const struct kv *kv, kv_seq s, struct seq **out)
@@ -75,43 +83,6 @@ void seq_reset(struct kv *kv, struct seq *s)
     }
 }
 
-void own_join(struct kv *kv, uint32_t slot, struct seq *s)
-{
-    struct slot *me = &kv->slot[slot];
-    me->seq = (uint32_t)(s - kv->seq);
-    if (!s->owners++) {
-        s->slot = me->prev = me->next = slot;
-        index_note(kv, s);
-        tail_settle(kv, s);
-        return;
-    }
-    me->next = s->slot;
-    me->prev = kv->slot[s->slot].prev;
-    kv->slot[me->prev].next = slot;
-    kv->slot[s->slot].prev = slot;
-}
-
-struct seq *own_part(struct kv *kv, uint32_t slot)
-{
-    struct slot *me = &kv->slot[slot];
-    struct seq *s = &kv->seq[me->seq];
-    s->owners--;
-    s->slot = s->owners ? me->next : KV_NONE;
-    kv->slot[me->prev].next = me->next;
-    kv->slot[me->next].prev = me->prev;
-    me->seq = KV_NONE;
-    tail_settle(kv, s);
-    return s;
-}
-
-/* Takes empty contents that nobody owns. */
-static struct seq *spare_take(struct kv *kv)
-{
-    struct seq *s = &kv->seq[kv->spare[--kv->n_spare]];
-    s->edits = ++kv->edits;
-    return s;
-}
-
 int kv_new(struct kv *kv, const struct kv_salt *salt, kv_seq *out)
 {
     uint32_t i = 0;
@@ -125,8 +96,7 @@ int kv_new(struct kv *kv, const struct kv_salt *salt, kv_seq *out)
 
 struct kv_salt kv_salt(const struct kv *kv, kv_seq handle)
 {
-    const struct slot *slot = slot_find(kv, handle);
-    return slot ? kv->seq[slot->seq].salt : (struct kv_salt){0};
+    return seq_of(kv, handle)->salt;
 }
 
 bool kv_salt_same(const struct kv_salt *a, const struct kv_salt *b)
@@ -152,14 +122,13 @@ int kv_resalt(struct kv *kv, kv_seq handle, const struct kv_salt *salt)
         return ERR(ARG,
                    "cache: the salt of a sequence with %u rows cannot change; trim it to 0 first",
                    s->len + s->cross);
-    seq_own(kv, slot_index(kv, handle))->salt = *salt;
-    return 0;
+    edit(kv, slot_index(kv, handle))->salt = *salt;
+    return edited(kv, slot_index(kv, handle), NULL);
 }
 
 void seq_clear(struct kv *kv, struct seq *s)
 {
     index_hide(kv, s, 0);
-    tail_drop(kv, s);
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         struct group *g = &kv->group[gi];
         for (uint32_t f = 0; f < FORMS; f++) {
@@ -172,7 +141,6 @@ void seq_clear(struct kv *kv, struct seq *s)
             if (s->g[gi].keep[i].page) page_unref(kv, &g->form[RAW], s->g[gi].keep[i].page);
         s->g[gi].n_keeps = 0;
     }
-    age_update(kv, s);
     seq_reset(kv, s);
 }
 
@@ -211,47 +179,14 @@ void seq_clone(struct kv *kv, const struct seq *src, struct seq *dst)
         for (uint32_t i = 0; i < to->n_keeps; i++)
             if (to->keep[i].page) page_ref(kv, &g->form[RAW], to->keep[i].page);
     }
-    age_update(kv, dst);
-    tail_add(kv, dst);
-}
-
-void seq_give(struct kv *kv, struct seq *s)
-{
-    seq_clear(kv, s);
-    s->edits = ++kv->edits;
-    kv->spare[kv->n_spare++] = (uint32_t)(s - kv->seq);
-}
-
-struct seq *seq_own(struct kv *kv, uint32_t slot)
-{
-    struct seq *s = &kv->seq[kv->slot[slot].seq];
-    s->edits = seq_shared(s) ? s->edits : ++kv->edits;
-    if (!seq_shared(s) || kv_fault.skip_own) return s;
-    struct seq *mine = spare_take(kv);
-    seq_clone(kv, s, mine);
-    own_part(kv, slot);
-    own_join(kv, slot, mine);
-    return mine;
-}
-
-void seq_rejoin(struct kv *kv, uint32_t slot, uint32_t was, uint64_t edits)
-{
-    struct seq *s = &kv->seq[was];
-    if (kv->slot[slot].seq == was || !(s->owners + s->marks) || s->edits != edits) return;
-    /* A rollback meanwhile may have made a slot with a reserve their owner (mark.c, go_back). */
-    if (s->owners && (kv->slot[slot].reserve || kv->slot[s->slot].reserve)) return;
-    seq_give(kv, own_part(kv, slot));
-    own_join(kv, slot, s);
 }
 
 static void slot_give(struct kv *kv, uint32_t slot)
 {
     meta_orphan(kv, &kv->slot[slot]);
     kv->slot[slot].used = false;
-    kv->slot[slot].marks = 0;
-    meta_settle(kv, slot);
-    kv->slot[slot].reserve = kv->slot[slot].grow = 0;
-    reserve_return(kv, slot);
+    kv->slot[slot].marks = kv->slot[slot].reserve = kv->slot[slot].grow = 0;
+    reserve_refill(kv, slot);
     kv->idle[kv->n_idle++] = slot;
 }
 
@@ -280,6 +215,7 @@ static int fork_reserved(struct kv *kv, void *ctx)
     const struct seq *s = &kv->seq[kv->slot[f->from].seq];
     struct seq *d = spare_take(kv);
     seq_clone(kv, s, d);
+    edited_contents(kv, d);
     own_join(kv, f->slot, d);
     int e = reserve_fill_beside(kv, f->from, f->slot, "a fork of a sequence with a reserve");
     if (e >= 0) return 0;
@@ -325,27 +261,23 @@ int kv_drop(struct kv *kv, kv_seq handle)
 
 uint32_t kv_len(const struct kv *kv, kv_seq s)
 {
-    struct slot *slot = slot_find(kv, s);
-    return slot ? kv->seq[slot->seq].len : 0;
+    return seq_of(kv, s)->len;
 }
 
 uint32_t kv_cross(const struct kv *kv, kv_seq s)
 {
-    struct slot *slot = slot_find(kv, s);
-    return slot ? kv->seq[slot->seq].cross : 0;
+    return seq_of(kv, s)->cross;
 }
 
 const int32_t *kv_tokens(const struct kv *kv, kv_seq s)
 {
-    struct slot *slot = slot_find(kv, s);
-    return slot ? kv->seq[slot->seq].tok : NULL;
+    return seq_of(kv, s)->tok;
 }
 
 const struct kv_turn *kv_turns(const struct kv *kv, kv_seq s, uint32_t *n)
 {
-    struct slot *slot = slot_find(kv, s);
-    *n = slot ? kv->seq[slot->seq].n_turns : 0;
-    return slot ? kv->seq[slot->seq].turn : NULL;
+    *n = seq_of(kv, s)->n_turns;
+    return seq_of(kv, s)->turn;
 }
 
 bool kv_by_turns(const struct kv *kv)

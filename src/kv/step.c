@@ -9,15 +9,10 @@
 #include "base/trace.h"
 #include "kv/kv_int.h"
 
-#include <string.h>
-
 /* Changes the turn list to what it is after the span's rows, because queries of the span lie inside
  * the turn. */
-static void turn_begin(struct seq *s, struct step_span *sp)
+static void turn_begin(struct seq *s, const struct step_span *sp)
 {
-    sp->n_turns = s->n_turns;
-    sp->was_open = s->turn_open;
-    sp->turn_n = s->n_turns ? s->turn[s->n_turns - 1].n : 0;
     if (sp->rows.turn && s->turn_open) {
         s->turn[s->n_turns - 1].n += sp->rows.n;
     } else if (sp->rows.turn) {
@@ -78,11 +73,13 @@ static void own_begin(struct kv *kv, struct step_span *sp, kv_seq handle)
 {
     uint32_t slot = slot_index(kv, handle), was = kv->slot[slot].seq;
     sp->edits = kv->seq[was].edits;
-    struct seq *s = seq_own(kv, slot);
-    tail_drop(kv, s);
+    struct seq *s = edit(kv, slot);
     s->busy = true;
     sp->seq = (uint32_t)(s - kv->seq);
     sp->shared = was == sp->seq ? KV_NONE : was;
+    sp->n_turns = s->n_turns;
+    sp->was_open = s->turn_open;
+    sp->turn_n = s->n_turns ? s->turn[s->n_turns - 1].n : 0;
 }
 
 static void own_undo(struct kv *kv, const struct step_span *sp)
@@ -90,9 +87,7 @@ static void own_undo(struct kv *kv, const struct step_span *sp)
     struct seq *s = &kv->seq[sp->seq];
     uint32_t slot = s->slot;
     s->busy = false;
-    age_update(kv, s);
-    index_note(kv, s);
-    tail_add(kv, s);
+    edited_contents(kv, s);
     if (sp->shared == KV_NONE)
         s->edits = sp->edits; /* the contents have not changed */
     else
@@ -100,7 +95,7 @@ static void own_undo(struct kv *kv, const struct step_span *sp)
     meta_settle(kv, slot);
 }
 
-/* Fills st->span and marks the sequences busy; on error no sequence is busy. */
+/* Fills st->span and marks the sequences busy; on error, those before the span that is refused. */
 static int spans_take(struct kv *kv, const struct kv_span *span, uint32_t n)
 {
     struct kv_step *st = &kv->step;
@@ -109,33 +104,24 @@ static int spans_take(struct kv *kv, const struct kv_span *span, uint32_t n)
     if (n > kv_step_lanes(kv))
         return ERR(LIMIT, "cache: a step of %u sequences; %u can be staged at once", n,
                    kv_step_lanes(kv));
-    int e = 0;
-    st->n_tokens = 0;
     st->cross = span[0].cross;
-    uint32_t i = 0;
-    for (; i < n; i++) {
+    for (uint32_t i = 0; i < n; i++, st->n_spans++) {
         const struct kv_span *a = &span[i];
         struct seq *s;
-        if ((e = seq_find(kv, a->seq, &s)) < 0 || (e = span_check(kv, a, i, s)) < 0) break;
-        if (a->cross != st->cross) {
-            e = ERR(ARG, "cache: a step is for frozen groups or for the others, not both (span %u)",
-                    i);
-            break;
-        }
-        if (a->n > kv->max_tokens - st->n_tokens) {
-            e = ERR(LIMIT, "cache: a step of more than %u rows (at span %u with %u)",
-                    kv->max_tokens, i, a->n);
-            break;
-        }
+        TRY(seq_find(kv, a->seq, &s));
+        TRY(span_check(kv, a, i, s));
+        if (a->cross != st->cross)
+            return ERR(
+                ARG, "cache: a step is for frozen groups or for the others, not both (span %u)", i);
+        if (a->n > kv->max_tokens - st->n_tokens)
+            return ERR(LIMIT, "cache: a step of more than %u rows (at span %u with %u)",
+                       kv->max_tokens, i, a->n);
         st->span[i] = (struct step_span){.rows = *a, .tok0 = st->n_tokens};
         st->span[i].rows.turn = a->turn && !a->cross;
         st->n_tokens += a->n;
         own_begin(kv, &st->span[i], a->seq);
     }
-    for (; e < 0 && i > 0; i--)
-        own_undo(kv, &st->span[i - 1]);
-    st->n_spans = e < 0 ? 0 : n;
-    return e;
+    return 0;
 }
 
 /* Pins the blocks that the step needs in memory, so that making room does not move them to the
@@ -161,9 +147,10 @@ void step_undo(struct kv_step *st)
     }
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         struct group *g = &kv->group[gi];
-        if (g->c.policy.kind != KV_STATE || st->cross) continue;
-        for (uint32_t t = 0; t < st->n_tokens; t++)
+        for (uint32_t t = 0; g->c.policy.kind == KV_STATE && t < st->n_tokens; t++) {
             if (g->dst[t]) page_unref(kv, &g->form[RAW], g->dst[t]);
+            g->dst[t] = 0;
+        }
     }
     for (uint32_t i = 0; i < st->n_spans; i++) {
         struct seq *s = &kv->seq[st->span[i].seq];
@@ -184,20 +171,14 @@ static int begin(struct kv *kv, void *ctx)
 {
     const struct beginning *b = ctx;
     struct kv_step *st = &kv->step;
-    TRY(spans_take(kv, b->span, b->n));
-    st->n_changes = 0;
+    st->n_changes = st->n_tokens = st->n_spans = 0;
+    int e = spans_take(kv, b->span, b->n);
     pin_tails(st, true);
-    int e = reserve_settle(kv);
-    if (e == ERR_FULL) e = 0; /* the step may need less than the reserves that lack pages */
-    if (e < 0) {
-        pin_tails(st, false);
-        while (st->n_spans)
-            own_undo(kv, &st->span[--st->n_spans]);
-        return e;
-    }
-    for (uint32_t i = 0; i < st->n_spans && !st->cross; i++)
+    if (e >= 0 && (e = reserve_settle(kv)) == ERR_FULL)
+        e = 0; /* the step may need less than the reserves that lack pages */
+    for (uint32_t i = 0; e >= 0 && i < st->n_spans && !st->cross; i++)
         turn_begin(&kv->seq[st->span[i].seq], &st->span[i]);
-    e = step_plan(st);
+    if (e >= 0) e = step_plan(st);
     pin_tails(st, false);
     if (e >= 0) e = step_take(st);
     if (e < 0) step_undo(st);
@@ -222,7 +203,7 @@ int kv_begin(struct kv *kv, const struct kv_span *span, uint32_t n, struct kv_st
     stage_plan(st);
     st->open = true;
     for (uint32_t i = 0; i < st->n_spans; i++)
-        age_update(kv, &kv->seq[st->span[i].seq]);
+        age_pin(kv, &kv->seq[st->span[i].seq], true);
     *out = st;
     return 0;
 }
@@ -244,19 +225,17 @@ static void commit_state(struct kv *kv, struct seq *s, uint32_t gi, const struct
     struct group *g = &kv->group[gi];
     struct pages *p = &g->form[RAW];
     uint32_t *cell = seq_table(kv, g, RAW, s), every = g->c.policy.every;
-    const uint32_t *dst = g->dst + sp->tok0;
+    uint32_t *dst = g->dst + sp->tok0;
     uint32_t len = s->len - accepted, end = turn_keep(kv, s, sp, accepted);
     if (every && end == len) keep_add(kv, s, gi, len, *cell); /* a step that only ends the turn */
     for (uint32_t t = 0; t < sp->rows.n; t++) {
         if (!dst[t]) continue;
         if (every && t < accepted && ((len + t + 1) % every == 0 || len + t + 1 == end))
             keep_add(kv, s, gi, len + t + 1, dst[t]);
-        if (t + 1 != accepted) {
-            page_unref(kv, p, dst[t]);
-            continue;
-        }
-        if (*cell) page_unref(kv, p, *cell);
-        *cell = dst[t];
+        uint32_t old = t + 1 == accepted ? *cell : dst[t];
+        if (t + 1 == accepted) *cell = dst[t];
+        if (old) page_unref(kv, p, old);
+        dst[t] = 0;
     }
 }
 
@@ -316,11 +295,8 @@ static void commit_span(struct kv_step *st, struct step_span *sp, uint32_t accep
         if (s->g[gi].n_keeps > 4) keep_thin(kv, s, gi, s->len);
     }
     s->busy = false;
-    age_update(kv, s);
-    tail_add(kv, s);
     stash_end(kv, s->slot, false);
-    if (accepted < sp->rows.n) meta_settle(kv, s->slot);
-    index_note(kv, s);
+    edited_contents(kv, s);
 }
 
 int kv_commit(struct kv_step *st, const uint32_t *accepted)

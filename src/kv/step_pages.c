@@ -5,8 +5,6 @@
 #include "dev/dev.h"
 #include "kv/kv_int.h"
 
-#include <string.h>
-
 /* True if the state after the span's t-th row is kept: at rows where commit may stop, and at
  * snapshots. */
 static bool state_kept(const struct kv *kv, const struct group *g, const struct step_span *sp,
@@ -206,7 +204,6 @@ int step_plan(struct kv_step *st)
         uint32_t need[FORMS], back, *sum = g->sum;
         sum[RAW] = sum[SEALED] = 0;
         if (!step_writes(st, g)) continue;
-        if (g->c.policy.kind == KV_STATE) memset(g->dst, 0, st->n_tokens * sizeof *g->dst);
         for (uint32_t i = 0; i < st->n_spans; i++) {
             const struct step_span *sp = &st->span[i];
             const struct stash *own = kv->slot[kv->seq[sp->seq].slot].stash;

@@ -107,7 +107,6 @@ static void trim_rows(struct kv *kv, struct seq *s, uint32_t gi, uint32_t m)
 
 void seq_cut(struct kv *kv, struct seq *s, uint32_t m)
 {
-    tail_drop(kv, s);
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         if (kv->group[gi].c.policy.kind == KV_STATE && m < s->len) trim_state(kv, s, gi, m);
         if (kv->group[gi].c.policy.kind == KV_ROWS && m < s->len) trim_rows(kv, s, gi, m);
@@ -122,15 +121,13 @@ void seq_cut(struct kv *kv, struct seq *s, uint32_t m)
     s->len = m;
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) /* a turn that was cut short may have flushed */
         drop_unreachable(kv, s, gi);
-    index_note(kv, s);
-    tail_add(kv, s);
 }
 
 int kv_unseen(struct kv *kv, kv_seq handle)
 {
     struct seq *s;
     TRY(seq_idle(kv, handle, &s));
-    s = seq_own(kv, slot_index(kv, handle));
+    s = edit(kv, slot_index(kv, handle));
     s->foreign = true;
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         const struct kv_policy *p = &kv->group[gi].c.policy;
@@ -138,7 +135,7 @@ int kv_unseen(struct kv *kv, kv_seq handle)
         while (s->g[gi].n_keeps && s->g[gi].keep[0].pos < s->len)
             keep_remove(kv, s, gi, 0);
     }
-    return 0;
+    return edited(kv, slot_index(kv, handle), NULL);
 }
 
 uint32_t seq_resume(const struct kv *kv, const struct seq *s, uint32_t m)
@@ -162,25 +159,6 @@ uint32_t kv_hinders(const struct kv *kv, kv_seq handle, uint32_t len)
     uint32_t group = KV_NONE;
     if (seq_idle(kv, handle, &s) >= 0 && len <= s->len) (void)resume(kv, s, len, &group);
     return group;
-}
-
-struct trimming {
-    uint32_t slot, len;
-};
-
-/* Refills the reserve, which must reach from the shorter length again.  Pages that others hold too
- * do not return to it. */
-static int reserve_room(struct kv *kv, void *ctx)
-{
-    const struct trimming *t = ctx;
-    struct seq *s = &kv->seq[kv->slot[t->slot].seq];
-    ptrdiff_t lack = reserve_short(kv, t->slot, t->len);
-    age_pin(kv, s, true); /* the snapshot at that length must stay */
-    pin_from(kv, s, t->len, true);
-    int e = lack > 0 ? make_room(kv, (size_t)lack, 0, "cropping a sequence with a reserve") : 0;
-    pin_from(kv, s, t->len, false);
-    age_pin(kv, s, false);
-    return e;
 }
 
 struct trims {
@@ -230,11 +208,13 @@ static size_t given_up(struct kv *kv, const struct seq *s, uint32_t len, bool re
 static void trims_pin(struct kv *kv, const struct trims *t, bool pin)
 {
     for (uint32_t i = 0; i < t->n; i++) {
-        age_pin(kv, trims_at(kv, t, i), pin);
+        age_pin(kv, trims_at(kv, t, i), pin); /* the snapshot at that length must stay */
         pin_from(kv, trims_at(kv, t, i), t->len[i], pin);
     }
 }
 
+/* Makes room for the reserves, which must reach from the shorter lengths again.  Pages that others
+ * hold too do not return to them. */
 static int trims_room(struct kv *kv, void *ctx)
 {
     const struct trims *t = ctx;
@@ -249,7 +229,9 @@ static int trims_room(struct kv *kv, void *ctx)
         }
     if (!most) return 0;
     trims_pin(kv, t, true);
-    int e = make_room(kv, (size_t)most, 0, "cropping sequences with a reserve");
+    int e = make_room(kv, (size_t)most, 0,
+                      t->n > 1 ? "cropping sequences with a reserve"
+                               : "cropping a sequence with a reserve");
     trims_pin(kv, t, false);
     return e;
 }
@@ -259,7 +241,7 @@ int kv_trim_room(struct kv *kv, const kv_seq *s, const uint32_t *len, uint32_t n
     struct seq *q;
     for (uint32_t i = 0; i < n; i++)
         TRY(seq_idle(kv, s[i], &q));
-    if (kv->owing) return 0; /* trims take no room then */
+    if (kv->owing) return 0; /* or a rollback after a failure of the tier would need the tier */
     return with_room(kv, trims_room, &(struct trims){s, len, n});
 }
 
@@ -277,14 +259,9 @@ int kv_trim(struct kv *kv, kv_seq handle, uint32_t len, uint32_t *have)
                 "cache: a trim to %u tokens needs the rows from %u recomputed, and row %u has "
                 "no token id",
                 len, m, i);
-    bool lacks = m < s->len && kv->slot[slot].reserve && reserve_short(kv, slot, m) > 0;
-    if (lacks && !kv->owing) /* else a rollback after a failure of the tier would need the tier */
-        TRY(with_room(kv, reserve_room, &(struct trimming){slot, m}));
+    if (m < s->len) TRY(kv_trim_room(kv, &handle, &m, 1));
     *have = m;
     if (m == s->len) return 0;
-    s = seq_own(kv, slot);
-    seq_cut(kv, s, m);
-    meta_settle(kv, slot);
-    reserve_refill(kv, slot);
-    return 0;
+    seq_cut(kv, edit(kv, slot), m);
+    return edited(kv, slot, NULL);
 }

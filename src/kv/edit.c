@@ -1,0 +1,124 @@
+/* edit.c - changes of what sequences hold.
+ *
+ * Much follows from the contents and the reserve of a slot, and is kept up to date rather than computed:
+ *
+ *   the tail, which leaves memory last, or not at all        queue.c
+ *   the oldest snapshot, which is evicted first              age.c
+ *   the blocks that the prefix index has yet to list         index.c
+ *   the bytes that the slot is charged for metadata          metadata.c
+ *   the pages that are promised to its reserve               reserve.c
+ *
+ * So every change stands between edit and edited.  edit gives the slot contents of its own and takes
+ * back what is counted for them.  What is in between changes tables, rows, turns and snapshots, and
+ * nothing else.  edited counts again.  If the change may need room (a reserve, pages that are shared
+ * now), edited makes it, and the caller undoes the change by another edit if there is none.  Other
+ * changes have made their room before, or give it up; only a tier that fails can then keep edited
+ * from filling the reserve, and the next call that takes pages tries again (kv.owing).
+ *
+ * A step is one edit of each of its sequences: begin opens it, and commit or abort ends it.  It counts
+ * all contents again before it fills the first reserve, because a reserve may evict the snapshots of
+ * any sequence.  Contents without a slot have a pair of their own.
+ *
+ * Owners.  Contents of several owners never change: edit copies them first (tables and references,
+ * never rows).  Owners come and go without an edit, because that changes no contents. */
+#include "kv/kv_int.h"
+
+void edit_contents(struct kv *kv, struct seq *s)
+{
+    tail_drop(kv, s);
+}
+
+void edited_contents(struct kv *kv, struct seq *s)
+{
+    tail_add(kv, s);
+    age_pin(kv, s, false);
+    index_note(kv, s);
+}
+
+struct seq *edit(struct kv *kv, uint32_t slot)
+{
+    struct seq *s = seq_own(kv, slot);
+    edit_contents(kv, s);
+    return s;
+}
+
+int edited(struct kv *kv, uint32_t slot, const char *what)
+{
+    edited_contents(kv, &kv->seq[kv->slot[slot].seq]);
+    if (!what) {
+        reserve_refill(kv, slot);
+        return 0;
+    }
+    TRY(reserve_settle(kv));
+    return reserve_fill(kv, slot, what);
+}
+
+/* --- Owners ----------------------------------------------------------------------------------- */
+
+void own_join(struct kv *kv, uint32_t slot, struct seq *s)
+{
+    struct slot *me = &kv->slot[slot];
+    me->seq = (uint32_t)(s - kv->seq);
+    if (!s->owners++) {
+        s->slot = me->prev = me->next = slot;
+        index_note(kv, s);
+        tail_settle(kv, s);
+        return;
+    }
+    me->next = s->slot;
+    me->prev = kv->slot[s->slot].prev;
+    kv->slot[me->prev].next = slot;
+    kv->slot[s->slot].prev = slot;
+}
+
+struct seq *own_part(struct kv *kv, uint32_t slot)
+{
+    struct slot *me = &kv->slot[slot];
+    struct seq *s = &kv->seq[me->seq];
+    s->owners--;
+    s->slot = s->owners ? me->next : KV_NONE;
+    kv->slot[me->prev].next = me->next;
+    kv->slot[me->next].prev = me->prev;
+    me->seq = KV_NONE;
+    tail_settle(kv, s);
+    return s;
+}
+
+struct seq *spare_take(struct kv *kv)
+{
+    struct seq *s = &kv->seq[kv->spare[--kv->n_spare]];
+    s->edits = ++kv->edits;
+    return s;
+}
+
+void seq_give(struct kv *kv, struct seq *s)
+{
+    edit_contents(kv, s);
+    seq_clear(kv, s);
+    edited_contents(kv, s);
+    s->edits = ++kv->edits;
+    kv->spare[kv->n_spare++] = (uint32_t)(s - kv->seq);
+}
+
+struct seq *seq_own(struct kv *kv, uint32_t slot)
+{
+    struct seq *s = &kv->seq[kv->slot[slot].seq];
+    s->edits = seq_shared(s) ? s->edits : ++kv->edits;
+    if (!seq_shared(s) || kv_fault.skip_own) return s;
+    struct seq *mine = spare_take(kv);
+    seq_clone(kv, s, mine);
+    edited_contents(kv, mine);
+    own_part(kv, slot);
+    own_join(kv, slot, mine);
+    return mine;
+}
+
+void seq_rejoin(struct kv *kv, uint32_t slot, uint32_t was, uint64_t edits)
+{
+    struct seq *s = &kv->seq[was];
+    if (kv->slot[slot].seq == was || !(s->owners + s->marks) || s->edits != edits) return;
+    /* A rollback meanwhile may have made a slot with a reserve their owner (mark.c, go_back). */
+    if (s->owners && (kv->slot[slot].reserve || kv->slot[s->slot].reserve)) return;
+    seq_give(kv, own_part(kv, slot));
+    own_join(kv, slot, s);
+}
