@@ -49,6 +49,20 @@ int fd_named(char *path)
     return fd_take(fd);
 }
 
+int fd_pipe(int end[2])
+{
+    if (pipe2(end, O_CLOEXEC) < 0) return -1;
+    for (int i = 0; i < 2; i++) {
+        end[i] = fd_take(end[i]);
+        if (end[i] >= 0) continue;
+        int e = errno;
+        close(end[!i]);
+        errno = e;
+        return -1;
+    }
+    return 0;
+}
+
 DIR *fd_list_at(int dir, const char *name)
 {
     int fd = fd_open_at(dir, name, O_RDONLY | O_DIRECTORY, 0);

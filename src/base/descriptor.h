@@ -22,6 +22,8 @@ int fd_take(int fd);
 int fd_nameless(const char *dir);
 /* Makes a file of mode 0600 at `path`, whose last six characters the call replaces so that no other file has the name. */
 int fd_named(char *path);
+/* Makes a pipe: end 0 is read, end 1 written. */
+int fd_pipe(int end[2]);
 /* Opens a directory for reading its names; closedir closes the list. */
 DIR *fd_list(const char *path);
 DIR *fd_list_at(int dir, const char *name);

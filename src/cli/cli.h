@@ -170,6 +170,9 @@ void progress_during(const char *what, void (*fn)(void *ctx), void *ctx);
 void interrupt_catch(void);
 bool interrupt_seen(void);
 void interrupt_clear(void);
+/* As poll; Ctrl-C ends the wait, also one that came before the call.  ms below 0: no limit. */
+struct pollfd;
+int interrupt_poll(struct pollfd *p, unsigned n, int ms);
 
 /* --- folder.c: the names in a directory that end with `tail`, sorted, without hidden ones.  An absent directory is empty. */
 struct folder {

@@ -1,7 +1,7 @@
 /* cmd_transcribe.c - kvik transcribe: the text of recordings. */
 #include "base/file.h"
 #include "cli/cli.h"
-#include "cli/spool.h"
+#include "cli/convert.h"
 #include "cli/transcript_file.h"
 
 #include <errno.h>
@@ -170,6 +170,8 @@ static int hear(struct run *r, struct session *s, const char *path, kvik_speech 
         sound_close(&r->sound);
         if (*status) return e;
     }
+    *status = convert_take(r->name, path, &r->via);
+    if (*status) return KVIK_CANCELLED;
     return kvik_transcribe(s->cache, r->via.fd ? r->via.path : path, speech, t);
 }
 
@@ -360,6 +362,7 @@ const struct command command_transcribe = {
         "Writes what is said in recordings (WAV, FLAC, Ogg, MP3) with a Whisper model. Long recordings\n"
         "are read in windows of 30 seconds. - is standard input. What comes through a pipe or a FIFO as WAV is\n"
         "written window by window; Ctrl-C ends the recording. Other formats are read to their end first.\n"
+        "m4a, webm, video and others are decoded by ffmpeg or gst-launch-1.0, if one is installed.\n"
         "  arecord -f S16_LE -r 16000 | kvik transcribe MODEL -",
     .run = run_transcribe,
     .option = table,

@@ -2,6 +2,7 @@
  * cleared ends the process at once.  System calls are not restarted after the handler, so a waiting read returns. */
 #include "cli/terminal.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -22,6 +23,19 @@ void interrupt_catch(void)
     struct sigaction a = {.sa_handler = on_interrupt};
     sigemptyset(&a.sa_mask);
     sigaction(SIGINT, &a, NULL);
+}
+
+int interrupt_poll(struct pollfd *p, unsigned n, int ms)
+{
+    struct timespec most = {ms / 1000, ms % 1000 * 1000000L};
+    sigset_t held, before;
+    int ready = 0;
+    sigemptyset(&held);
+    sigaddset(&held, SIGINT);
+    sigprocmask(SIG_BLOCK, &held, &before); /* a signal from here on stays for ppoll */
+    if (!seen) ready = ppoll(p, n, ms < 0 ? NULL : &most, &before);
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    return ready;
 }
 
 bool interrupt_seen(void)

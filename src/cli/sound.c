@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
@@ -43,12 +42,7 @@ void sound_close(struct sound *s)
 static void wait_for(int fd)
 {
     struct pollfd p = {.fd = fd, .events = POLLIN};
-    sigset_t held, before;
-    sigemptyset(&held);
-    sigaddset(&held, SIGINT);
-    sigprocmask(SIG_BLOCK, &held, &before); /* a signal from here on stays for ppoll */
-    if (!interrupt_seen()) (void)ppoll(&p, 1, NULL, &before);
-    sigprocmask(SIG_SETMASK, &before, NULL);
+    (void)interrupt_poll(&p, 1, -1);
 }
 
 /* Ends the recording behind the bytes that the pipe has now. */

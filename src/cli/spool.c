@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static int open_target(const char **dir)
+int spool_make(const char **dir)
 {
     char path[4096];
     const char *given = getenv("TMPDIR");
@@ -23,8 +23,7 @@ static int open_target(const char **dir)
     return fd;
 }
 
-/* Writes n bytes at the end of a file that has `size` bytes; false if that fails, and errno says why. */
-static bool append(int to, uint64_t size, const uint8_t *bytes, size_t n)
+bool spool_append(int to, uint64_t size, const uint8_t *bytes, size_t n)
 {
     int e = fd_room(to, size + n);
     if (e) errno = e;
@@ -42,19 +41,18 @@ static bool copy(struct sound *from, int to)
 {
     static uint8_t room[1 << 16];
     int64_t got;
-    if (!append(to, 0, from->head, (size_t)from->n)) return false;
+    if (!spool_append(to, 0, from->head, (size_t)from->n)) return false;
     for (uint64_t size = from->n; (got = sound_read(from, room, sizeof room)) > 0;
          size += (uint64_t)got)
-        if (!append(to, size, room, (size_t)got)) return false;
+        if (!spool_append(to, size, room, (size_t)got)) return false;
     errno = from->failed;
     return !from->failed;
 }
 
-static int use(int fd, struct spool *out)
+void spool_use(int fd, struct spool *out)
 {
     out->fd = fd;
     snprintf(out->path, sizeof out->path, "/proc/self/fd/%d", fd);
-    return 0;
 }
 
 bool spool_redirected(struct spool *out)
@@ -63,14 +61,14 @@ bool spool_redirected(struct spool *out)
     if (fstat(STDIN_FILENO, &st) < 0 || !S_ISREG(st.st_mode)) return false;
     if (lseek(STDIN_FILENO, 0, SEEK_CUR) != 0) return false;
     int fd = fd_open("/proc/self/fd/0", O_RDONLY, 0);
-    if (fd >= 0) (void)use(fd, out);
+    if (fd >= 0) spool_use(fd, out);
     return fd >= 0;
 }
 
 int spool_fill(struct sound *from, struct spool *out)
 {
     const char *dir;
-    int to = open_target(&dir);
+    int to = spool_make(&dir);
     if (to < 0)
         return say_failed(
             "%s: a recording from a pipe that is not WAV is copied to a file in %s first: %s; set "
@@ -82,8 +80,10 @@ int spool_fill(struct sound *from, struct spool *out)
             say_failed("%s: copying the recording to a file in %s: %s; TMPDIR names another place",
                        from->name, dir, fd_error(errno));
     if (from->cut) status = EXIT_INTERRUPTED;
-    if (!status) return use(to, out);
-    close(to);
+    if (status)
+        close(to);
+    else
+        spool_use(to, out);
     return status;
 }
 

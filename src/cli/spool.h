@@ -12,4 +12,10 @@ bool spool_redirected(struct spool *out);
 /* Copies a recording, of which at most SOUND_HEAD bytes were read, to a file without a name in $TMPDIR or /var/tmp.  Waits for
  * its end.  Returns an exit status: EXIT_INTERRUPTED after Ctrl-C. */
 int spool_fill(struct sound *from, struct spool *out);
+/* Makes a file without a name in *dir, which is $TMPDIR or /var/tmp.  -1: errno says why. */
+int spool_make(const char **dir);
+/* Writes n bytes at the end of a file that has `size` bytes; false if that fails, and errno says why. */
+bool spool_append(int to, uint64_t size, const uint8_t *bytes, size_t n);
+/* Gives a descriptor to a spool. */
+void spool_use(int fd, struct spool *out);
 void spool_drop(struct spool *s);
