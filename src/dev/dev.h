@@ -53,6 +53,7 @@
 #pragma once
 #include "base/base.h"
 #include "base/dtype.h"
+#include "base/thread.h"
 #include "dev/view.h"
 
 struct dev;
@@ -77,10 +78,9 @@ int dev_open(const struct dev_config *c,
 void dev_close(struct dev *d);
 const char *dev_isa_name(const struct dev *d);
 uint32_t dev_threads(const struct dev *d);
-/* Work of the host between operations: runs fn(ctx, task) for every task in [0, n) on the threads that the host has for the
- * device.  Tasks may allocate; they call no operation and nothing of the caller's. */
-typedef void (*dev_task)(void *ctx, uint32_t task);
-void dev_each(struct dev *d, uint32_t n, dev_task fn, void *ctx);
+/* Work of the host between operations: pool_run on the threads that the host has for the device.  Tasks may allocate; they
+ * call no operation and nothing of the caller's. */
+void dev_each(struct dev *d, uint32_t n, pool_fn fn, void *ctx);
 bool dev_isa_supported(enum dev_isa isa);
 const char *const *dev_isa_names(void); /* [DEV_ISAS] */
 

@@ -43,7 +43,7 @@ uint32_t dev_threads(const struct dev *d)
     return ops(d)->threads(d);
 }
 
-void dev_each(struct dev *d, uint32_t n, dev_task fn, void *ctx)
+void dev_each(struct dev *d, uint32_t n, pool_fn fn, void *ctx)
 {
     ops(d)->each(d, n, fn, ctx);
 }

@@ -28,7 +28,7 @@ enum dev_norm { DEV_RMSNORM, DEV_LAYERNORM, DEV_SOFTMAX };
 typedef void dev_close_fn(struct dev *d);
 typedef const char *dev_isa_fn(const struct dev *d);
 typedef uint32_t dev_threads_fn(const struct dev *d);
-typedef void dev_each_fn(struct dev *d, uint32_t n, dev_task fn, void *ctx);
+typedef void dev_each_fn(struct dev *d, uint32_t n, pool_fn fn, void *ctx);
 typedef int dev_reserve_fn(struct dev *d, const struct dev_limits *lim);
 typedef void *dev_alloc_fn(struct dev *d, size_t n);
 typedef void *dev_mirror_fn(struct dev *d, const void *host, size_t n);

@@ -331,8 +331,9 @@ static bool computed(const struct run *r)
     return active(r) && r->pending && r->job.done == r->job.total;
 }
 
-static void decide(void *ctx, uint32_t task)
+static void decide(void *ctx, uint32_t task, uint32_t thread)
 {
+    (void)thread;
     run_decide(((struct driver *)ctx)->run[task]);
 }
 

@@ -286,7 +286,7 @@ static uint32_t h_threads(const struct dev *d)
     return dev_threads(d->cpu);
 }
 
-static void h_each(struct dev *d, uint32_t n, dev_task fn, void *ctx)
+static void h_each(struct dev *d, uint32_t n, pool_fn fn, void *ctx)
 {
     dev_each(d->cpu, n, fn, ctx);
 }

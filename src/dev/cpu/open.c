@@ -107,21 +107,9 @@ static uint32_t cpu_threads(const struct dev *d)
     return pool_threads(d->pool);
 }
 
-struct each { /* of cpu_each */
-    dev_task fn;
-    void *ctx;
-};
-
-static void each_task(void *ctx, uint32_t task, uint32_t thread)
+static void cpu_each(struct dev *d, uint32_t n, pool_fn fn, void *ctx)
 {
-    const struct each *e = ctx;
-    (void)thread;
-    e->fn(e->ctx, task);
-}
-
-static void cpu_each(struct dev *d, uint32_t n, dev_task fn, void *ctx)
-{
-    pool_run(d->pool, n, each_task, &(struct each){fn, ctx});
+    pool_run(d->pool, n, fn, ctx);
 }
 
 /* Adds n items of `size` bytes, rounded up to a cache line, at *at; false on overflow. */
