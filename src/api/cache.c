@@ -115,11 +115,11 @@ KVIK_API int kvik_cache_crop(kvik_cache *c, kvik_seq s, int64_t len)
     struct kv *kv = c->x->kv;
     const int32_t *known = kv_tokens(kv, s);
     if (!known) return ERR(STALE, "the sequence was dropped");
-    uint32_t old = kv_len(kv, s);
-    if (len < -(int64_t)old)
+    int64_t keep = crop_kept(len, kv_len(kv, s));
+    if (keep < 0)
         return ERR(ARG, "crop by %llu tokens, the sequence has %u",
-                   (unsigned long long)-(uint64_t)len, old);
-    return exec_crop(c->x, s, (uint32_t)(len < 0 ? (int64_t)old + len : MIN(len, (int64_t)old)));
+                   (unsigned long long)-(uint64_t)len, kv_len(kv, s));
+    return exec_crop(c->x, s, (uint32_t)keep);
 }
 
 KVIK_API int kvik_cache_reorder(kvik_cache *c, const kvik_seq *s, const uint32_t *from, uint32_t n)

@@ -65,19 +65,19 @@ static void check_length(const struct input *in, uint64_t at, uint64_t n, struct
 {
     char a[16], b[16];
     bool known = container_length_known((uint32_t)n);
-    out->counted = known && n <= in->size - at;
+    bool zero = n == 0 && in->size > at;
     uint8_t riff[4];
-    if (n == 0 && in->size > at && bytes_at(in, 4, riff, 4) && little(riff) + 8 == in->size) {
-        out->counted = true; /* the header knows its size: no sound, and other chunks behind it */
-        return;
-    }
-    if (n == 0 && in->size > at) out->zero = at - 4;
+    /* A header that knows the size of its file means a length of 0: other chunks are behind it. */
+    bool empty = zero && bytes_at(in, 4, riff, 4) && little(riff) + 8 == in->size;
+    out->counted = empty || (known && n <= in->size - at);
+    if (out->counted) return;
+    if (zero) out->zero = at - 4;
     if (!known)
         snprintf(
             out->note, sizeof out->note,
             "its header does not say how long it is, as when the writer was stopped or wrote to a "
             "pipe; the sound up to the end of the file is read");
-    else if (!out->counted)
+    else
         snprintf(
             out->note, sizeof out->note,
             "the end of the file is missing: its header promises %s, the file has %s; the sound "

@@ -24,10 +24,11 @@ static int layer_wants(const kvik_layers *all, uint32_t layer, int64_t len, uint
     const struct layer *l = &all->layer[layer];
     uint32_t have;
     for (uint32_t b = 0; b < l->batch; b++) {
-        int64_t old = kv_len(l->kv, l->seq[b]), to = len < 0 ? old + len : MIN(len, old);
+        uint32_t old = kv_len(l->kv, l->seq[b]);
+        int64_t to = crop_kept(len, old);
         if (to < 0)
-            return ERR(ARG, "crop by %llu: layer %u has %lld rows",
-                       (unsigned long long)-(uint64_t)len, layer, (long long)old);
+            return ERR(ARG, "crop by %llu: layer %u has %u rows",
+                       (unsigned long long)-(uint64_t)len, layer, old);
         TRY(kv_resume(l->kv, l->seq[b], (uint32_t)to, &have));
         if (have != to)
             return ERR(LOST,

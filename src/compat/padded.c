@@ -214,10 +214,11 @@ KVIK_API int kvik_batch_crop(kvik_batch *b, int64_t n)
 {
     USE_BATCH(b);
     TRY(cache_free(b->c, b->seq, b->rows));
-    if (n < -(int64_t)b->length)
+    int64_t kept = crop_kept(n, b->length);
+    if (kept < 0)
         return ERR(ARG, "crop by %llu columns, the batch has %u", (unsigned long long)-(uint64_t)n,
                    b->length);
-    uint32_t keep = (uint32_t)(n < 0 ? b->length + n : MIN(n, (int64_t)b->length));
+    uint32_t keep = (uint32_t)kept;
     uint32_t *want = mem_array(b->rows, sizeof *want);
     struct kv_mark *mark = mem_array(b->rows, sizeof *mark);
     int e = want && mark ? 0 : ERR_NOMEM;

@@ -97,6 +97,13 @@ int cache_step(int e);
 /* The first check of every public call that changes sequences: ERR_BUSY if one of s[n] belongs to a
  * request that has not ended.  Handles of dropped sequences pass. */
 int cache_free(const kvik_cache *c, const kv_seq *s, uint32_t n);
+/* Returns what a crop to len keeps of `have`: the first len, all if that is beyond the end, and without the last -len for a
+ * negative len; -1: there are fewer than -len. */
+static inline int64_t crop_kept(int64_t len, uint32_t have)
+{
+    if (len >= 0) return MIN(len, (int64_t)have);
+    return len < -(int64_t)have ? -1 : have + len;
+}
 /* Empties a sequence, frozen rows included; the prefix index keeps the rows, as of a dropped sequence. */
 int cache_clear(const kvik_cache *c, kv_seq s);
 

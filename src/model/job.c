@@ -3,8 +3,8 @@
  * A job is a list of feeds; its caller gets the logits once all feeds are done.  A step takes
  * tokens of several jobs.  Jobs that decode come first, with one token or one draft for each
  * sequence.  Jobs that prefill share the remaining room.  So a long prompt delays the decoding of
- * others by one step at a time.  The caller orders the jobs: what has no room waits for the next step.  How feeds share steps changes no bit of their rows and logits
- * (dev.h, canonical order).
+ * others by one step at a time.  The caller orders the jobs: what has no room waits for the next
+ * step.  How feeds share steps changes no bit of their rows and logits (dev.h, canonical order).
  *
  * Each feed of a job of drafts goes into one step as a whole: token 0 is certain, the others are
  * draft tokens.  The job's owner judges the logits while the step is open, and rejected rows never
