@@ -98,7 +98,7 @@ KVIK_API int kvik_cache_fork(kvik_cache *c, kvik_seq src, kvik_seq *out)
 {
     USE_CACHE(c);
     if (!out) return ERR(ARG, "a pointer for the sequence is needed, and NULL was given");
-    return cache_step(kv_fork(c->x->kv, src, out));
+    return cache_full(c, cache_step(kv_fork(c->x->kv, src, out)));
 }
 
 KVIK_API int kvik_cache_drop(kvik_cache *c, kvik_seq s)
@@ -119,7 +119,7 @@ KVIK_API int kvik_cache_crop(kvik_cache *c, kvik_seq s, int64_t len)
     if (keep < 0)
         return ERR(ARG, "crop by %llu tokens, the sequence has %u",
                    (unsigned long long)-(uint64_t)len, kv_len(kv, s));
-    return exec_crop(c->x, s, (uint32_t)keep);
+    return cache_full(c, exec_crop(c->x, s, (uint32_t)keep));
 }
 
 KVIK_API int kvik_cache_reorder(kvik_cache *c, const kvik_seq *s, const uint32_t *from, uint32_t n)
@@ -128,14 +128,14 @@ KVIK_API int kvik_cache_reorder(kvik_cache *c, const kvik_seq *s, const uint32_t
     if (n && (!from || !s))
         return ERR(ARG, "a reorder needs sequences and the indices of their new contents");
     TRY(cache_free(c, s, n));
-    return kv_reorder(c->x->kv, s, from, n);
+    return cache_full(c, kv_reorder(c->x->kv, s, from, n));
 }
 
 KVIK_API int kvik_cache_reset(kvik_cache *c, kvik_seq s)
 {
     USE_CACHE(c);
     TRY(cache_free(c, &s, 1));
-    return cache_clear(c, s);
+    return cache_full(c, cache_clear(c, s));
 }
 
 KVIK_API int kvik_cache_reserve(kvik_cache *c, kvik_seq s, uint32_t len)
