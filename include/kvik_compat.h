@@ -140,9 +140,9 @@ typedef struct kvik_snapshot {
     /* SHA-256 of what the encoder was given; zeros: not known. */
     uint8_t source[32];
 } kvik_snapshot;
-/* Exports the KV rows and states of a sequence as f32.  Free *out with kvik_snapshot_free.  Rows are read as a step reads
- * them, so the cache needs room for one more token of s: KVIK_FULL if it has none, for instance for a block that the
- * token would begin.  Nothing is appended. */
+/* Exports the KV rows and states of a sequence as f32.  Free *out with kvik_snapshot_free.  Rows are read as a step
+ * reads them, so the cache needs room for one more token of s: KVIK_FULL if it has none, for instance for a block that
+ * the token would begin.  Nothing is appended. */
 KVIK_API int kvik_cache_export(kvik_cache *c, kvik_seq s, kvik_snapshot **out);
 /* Makes a sequence that holds the rows and states of a snapshot, as one turn.  Rows from a cache of the same model
  * without quantization continue with the same bits.  Without ids, a crop that would have to recompute rows is

@@ -85,7 +85,7 @@ static float variance_of(const float *x, uint32_t n)
     double sum = 0, squares = 0;
     for (uint32_t i = 0; i < n; i++)
         sum += x[i];
-    double mean = sum / n;
+    double mean = n ? sum / n : 0;
     for (uint32_t i = 0; i < n; i++)
         squares += (x[i] - mean) * (x[i] - mean);
     return n ? (float)(squares / n) : 0;
@@ -97,8 +97,8 @@ static int frame_at(struct reader *r, uint64_t t, float *out)
     struct stream *s = &r->stream;
     uint64_t centre = t * MEL_HOP, left = centre > REACH ? centre - REACH : 0;
     float x[MEL_WINDOW], sound[MEL_WINDOW];
-    uint32_t n =
-        0; /* of sound: samples that were read; those behind a short recording would make a step of an offset */
+    /* Of what was read alone: the zeros behind a short recording would make a step of an offset. */
+    uint32_t n = 0;
     /* Mirroring at the end looks back as far as a frame reaches. */
     uint64_t keep = left > MEL_WINDOW ? left - MEL_WINDOW : 0;
     TRY(stream_reach(s, keep, centre + REACH, r->min_samples));
