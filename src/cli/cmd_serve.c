@@ -121,7 +121,10 @@ static int serve_model(const struct options *o, const char *model, const json_t 
     short_name(model, name);
     h.name = o->alias ? o->alias : name;
     s.fewer = true;
-    status = session_cache(&s, o->parallel, session_context(&s));
+    uint32_t context = session_context(&s), asked = s.g.max_cache_len;
+    if (asked) context = MIN(context, asked);
+    s.g.max_cache_len = 0;
+    status = session_cache(&s, o->parallel, context);
     if (status) return session_close(&s, status);
     struct serve_options so = {.name = h.name,
                                .model = s.model,
@@ -134,7 +137,7 @@ static int serve_model(const struct options *o, const char *model, const json_t 
                                .parallel = MIN(o->parallel, s.sequences),
                                .max_waiting = o->waiting,
                                .delay = o->delay / 1000.0,
-                               .context = session_context(&s),
+                               .context = context,
                                .max_body = (size_t)o->max_body,
                                .on_log = o->log ? on_log : NULL,
                                .on_ready = on_ready,
