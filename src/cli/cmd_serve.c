@@ -7,7 +7,7 @@
 
 struct options {
     struct common common;
-    const char *host, *alias, *keys, *config, *prefix_cache;
+    const char *host, *alias, *keys, *config, *prefix_cache, *origins;
     uint32_t port, parallel, waiting, delay;
     uint64_t max_body;
     bool log, no_rules;
@@ -24,6 +24,8 @@ static const struct arg_option table[] = {
      "what the answers call the model (default: the name given, without directories and .gguf)"},
     {"api-key-file", ARG_TEXT, offsetof(struct options, keys), "FILE", NULL,
      "file with an API key in each line; without it everybody who reaches the port is served"},
+    {"cors-origins", ARG_TEXT, offsetof(struct options, origins), "LIST", NULL,
+     "pages that a browser lets use the server: localhost (default: those of this machine), *, or origins with commas between them"},
     {"parallel", ARG_UINT, offsetof(struct options, parallel), "N", NULL,
      "texts that are generated at once; others wait (default: 16)"},
     {"max-waiting", ARG_UINT, offsetof(struct options, waiting), "N", NULL,
@@ -127,11 +129,13 @@ static int serve_model(const struct options *o, const char *model, const json_t 
     status = session_cache(&s, o->parallel, context);
     if (status) return session_close(&s, status);
     struct serve_options so = {.name = h.name,
+                               .path = model,
                                .model = s.model,
                                .cache = s.cache,
                                .host = o->host,
                                .port = (uint16_t)o->port,
                                .key_file = o->keys,
+                               .origins = o->origins,
                                .prefix_dir = o->prefix_cache,
                                .no_rules = o->no_rules,
                                .parallel = MIN(o->parallel, s.sequences),
@@ -161,6 +165,7 @@ static int serve_model(const struct options *o, const char *model, const json_t 
 static int run_serve(const struct command *self, int argc, char **argv)
 {
     struct options o = {.host = "127.0.0.1",
+                        .origins = "localhost",
                         .port = PORT,
                         .parallel = PARALLEL,
                         .waiting = WAITING,

@@ -46,6 +46,14 @@ static void open_spoken(struct answer *a)
     }
 }
 
+static uint64_t prompt_tokens(const struct ask *k)
+{
+    uint64_t n = k->n;
+    for (uint32_t i = 0; i < k->n_more; i++)
+        n += k->more[i].n;
+    return n;
+}
+
 struct answer *answer_open(struct server *s, struct exchange *x, const struct protocol *p,
                            struct ask *k)
 {
@@ -62,7 +70,7 @@ struct answer *answer_open(struct server *s, struct exchange *x, const struct pr
                          .ask = *k,
                          .choice = c,
                          .left = k->choices,
-                         .prompt_tokens = k->n,
+                         .prompt_tokens = prompt_tokens(k),
                          .created = (int64_t)time(NULL)};
     *k = (struct ask){0};
     snprintf(a->id, sizeof a->id, "%s%llx%08llx", p->prefix, (unsigned long long)s->created,
@@ -169,8 +177,8 @@ static json_t *probable(const struct server *s, const kvik_logprob *p)
     if (kvik_tokenizer_decode(s->tokenizer, &p->id, 1, false, &text, &n) < 0) n = 0;
     for (size_t i = 0; i < n; i++)
         json_array_append_new(bytes, json_integer((unsigned char)text[i]));
-    json_t *o = json_pack("{s:o, s:f, s:o}", "token", answer_text(text, n), "logprob",
-                          (double)p->logprob, "bytes", bytes);
+    json_t *o = json_pack("{s:i, s:o, s:f, s:o}", "id", (int)p->id, "token", answer_text(text, n),
+                          "logprob", (double)p->logprob, "bytes", bytes);
     kvik_free(text);
     return o;
 }
@@ -263,8 +271,8 @@ static void add_up(struct answer *a, const struct job *j)
 {
     a->new_tokens += a->choice[j->index].new_tokens;
     a->computed += j->computed;
+    if (j->index % (a->ask.choices / (1 + a->ask.n_more)) == 0) a->reused += j->reused;
     if (j->index == 0) {
-        a->reused = j->reused;
         a->miss = j->miss;
         a->waited = j->begun - a->x->begun;
         a->first = j->first - a->x->begun;

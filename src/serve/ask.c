@@ -5,12 +5,6 @@
 #include <string.h>
 #include <sys/random.h>
 
-enum {
-    MOST_CHOICES = 64,
-    MOST_TOP = 20,
-    MARK_TOKENS = 24 /* at the end of a prompt, which a mark and white space have at most */
-};
-
 void ask_init(struct ask *k)
 {
     *k = (struct ask){.options = json_object(), .choices = 1};
@@ -23,7 +17,11 @@ void ask_done(struct ask *k)
     json_decref(k->options);
     json_decref(k->messages);
     json_decref(k->kwargs);
+    json_decref(k->fields);
     mem_free(k->ids);
+    for (uint32_t i = 0; i < k->n_more; i++)
+        mem_free(k->more[i].ids);
+    mem_free(k->more);
     *k = (struct ask){0};
 }
 
@@ -114,31 +112,76 @@ static int seed(struct ask *k, const json_t *body)
     return n == -1 ? 0 : ask_set(k, "seed", json_integer(n & INT64_MAX));
 }
 
-/* {"50256": -100} becomes [[[50256], -100.0]]. */
-static int logit_bias(struct ask *k, const json_t *body)
+/* Adds a bias for a token, or for each token of a text.  A bias of false bans. */
+static int add_bias(const struct server *s, json_t *list, const char *text, const json_t *id,
+                    const json_t *bias)
 {
-    json_t *map = json_object_get(body, "logit_bias"), *v;
+    double v = json_is_false(bias) ? -1e9 : json_number_value(bias);
+    int32_t *ids = NULL, one = (int32_t)json_integer_value(id);
+    size_t n = 1;
+    char *end = NULL;
+    bool number = text && *text && (one = (int32_t)strtol(text, &end, 10), !*end);
+    if (!json_is_number(bias) && !json_is_false(bias)) return ERR_ARG;
+    if (text && !number)
+        TRY(kvik_tokenizer_encode(s->tokenizer, text, strlen(text), false, &ids, &n));
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(list, json_pack("[[i], f]", ids ? (int)ids[i] : (int)one, v));
+    kvik_free(ids);
+    return one < 0 ? ERR_ARG : 0;
+}
+
+/* {"50256": -100} and [[50256, -100], [" text", false]] become [[[50256], -100.0], ..]. */
+static int read_bias(const struct server *s, const json_t *given, json_t *list)
+{
+    json_t *v;
     const char *key;
-    char *end;
-    if (!map || json_is_null(map)) return 0;
-    if (!json_is_object(map))
-        return ERR(ARG, "field \"logit_bias\" must be an object of token ids and numbers");
-    json_t *list = json_array();
-    json_object_foreach(map, key, v)
-    {
-        long id = strtol(key, &end, 10);
-        if (!*key || *end || id < 0 || id > INT32_MAX || !json_is_number(v)) {
-            json_decref(list);
-            return ERR(
-                ARG,
-                "field \"logit_bias\" must be an object of token ids and numbers; \"%.40s\" is none",
-                key);
+    size_t i;
+    if (json_is_object(given)) {
+        json_object_foreach((json_t *)(uintptr_t)given, key, v)
+        {
+            TRY(add_bias(s, list, key, NULL, v));
         }
-        json_array_append_new(list, json_pack("[[i], f]", (int)id, json_number_value(v)));
+        return 0;
     }
-    if (json_array_size(list)) return ask_set(k, "sequence_bias", list);
-    json_decref(list);
+    if (!json_is_array(given)) return ERR_ARG;
+    json_array_foreach(given, i, v)
+    {
+        const json_t *token = json_array_get(v, 0);
+        if (!json_is_integer(token) && !json_is_string(token)) return ERR_ARG;
+        TRY(add_bias(s, list, json_string_value(token), token, json_array_get(v, 1)));
+    }
     return 0;
+}
+
+static int logit_bias(struct ask *k, const struct server *s, const json_t *body)
+{
+    const json_t *given = json_object_get(body, "logit_bias");
+    if (!given || json_is_null(given)) return 0;
+    json_t *list = json_array();
+    int e = list ? read_bias(s, given, list) : ERR_NOMEM;
+    if (e >= 0 && json_array_size(list)) return ask_set(k, "sequence_bias", list);
+    json_decref(list);
+    if (e != ERR_ARG) return e;
+    return ERR(ARG,
+               "field \"logit_bias\" must be an object of tokens and numbers, or an array of such "
+               "pairs");
+}
+
+/* Never ends the text before its length. */
+static int ignore_eos(struct ask *k, const json_t *body)
+{
+    bool ignore = false;
+    TRY(json_get_bool(body, WHERE, "ignore_eos", &ignore));
+    k->ignores_eos = ignore;
+    return ignore ? ask_set(k, "eos_token_id", json_array()) : 0;
+}
+
+/* n_predict of llama-server; -1: no limit. */
+static int n_predict(struct ask *k, const json_t *body)
+{
+    const json_t *v = json_object_get(body, "n_predict");
+    if (!v || json_is_null(v) || json_integer_value(v) == -1) return 0;
+    return whole_number(k, body, "n_predict", "max_new_tokens", 1);
 }
 
 static int penalties(struct ask *k, const json_t *body)
@@ -152,7 +195,7 @@ static int penalties(struct ask *k, const json_t *body)
     return 0;
 }
 
-int ask_sampling(struct ask *k, const json_t *body)
+int ask_sampling(struct ask *k, const struct server *s, const json_t *body)
 {
     TRY(temperature(k, body));
     TRY(number(k, body, "top_p", "top_p", 0, 1));
@@ -167,7 +210,9 @@ int ask_sampling(struct ask *k, const json_t *body)
     TRY(whole_number(k, body, "min_tokens", "min_new_tokens", 0));
     TRY(seed(k, body));
     TRY(stop_strings(k, body));
-    TRY(logit_bias(k, body));
+    TRY(logit_bias(k, s, body));
+    TRY(ignore_eos(k, body));
+    TRY(n_predict(k, body));
     TRY(penalties(k, body));
     TRY(json_get_bool(body, WHERE, "stream", &k->stream));
     TRY(json_get_bool(body, WHERE, "return_token_ids", &k->return_ids));
@@ -175,172 +220,4 @@ int ask_sampling(struct ask *k, const json_t *body)
     int64_t priority = json_integer_value(json_object_get(body, "priority"));
     k->priority = (int32_t)MAX(INT32_MIN, MIN(INT32_MAX, priority));
     return 0;
-}
-
-/* --- Prompts. */
-
-static int take_ids(struct ask *k, const int32_t *ids, size_t n)
-{
-    k->ids = mem_array(n ? n : 1, sizeof *k->ids);
-    if (!k->ids) return ERR_NOMEM;
-    if (n) memcpy(k->ids, ids, n * sizeof *ids);
-    k->n = n;
-    return 0;
-}
-
-int ask_encode(const struct server *s, const json_t *messages, const json_t *kwargs, int32_t **out,
-               size_t *n)
-{
-    char *text = NULL, *more = NULL;
-    int e = json_text(messages, &text);
-    if (e >= 0 && kwargs) e = json_text(kwargs, &more);
-    const kvik_chat chat = {.size = sizeof chat, .json = text, .kwargs = more};
-    if (e >= 0) e = kvik_chat_encode(s->tokenizer, &chat, out, n, NULL);
-    mem_free(text);
-    mem_free(more);
-    return e;
-}
-
-/* True if the prompt ends with the mark that opens a reasoning: the template has opened it for the model. */
-static bool opens_reasoning(const struct ask *k, const struct server *s)
-{
-    const struct dialect *d = s->dialect.dialect;
-    char *text = NULL;
-    size_t last = MIN(k->n, (size_t)MARK_TOKENS), n = 0;
-    bool opens = false;
-    if (!d || kvik_tokenizer_decode(s->tokenizer, k->ids + k->n - last, last, false, &text, &n) < 0)
-        return false;
-    while (n && strchr(" \n", text[n - 1]))
-        n--;
-    for (const struct dialect_mark *m = d->mark; m < d->mark + countof(d->mark) && m->text; m++) {
-        size_t len = strlen(m->text);
-        if (m->to == SAID_REASONING && n >= len && !memcmp(text + n - len, m->text, len))
-            opens = true;
-    }
-    kvik_free(text);
-    return opens;
-}
-
-int ask_render(struct ask *k, const struct server *s)
-{
-    int32_t *ids;
-    size_t n;
-    TRY(ask_encode(s, k->messages, k->kwargs, &ids, &n));
-    int e = take_ids(k, ids, n);
-    if (e >= 0) k->reasoning = opens_reasoning(k, s);
-    kvik_free(ids);
-    return e;
-}
-
-int ask_prompt(struct ask *k, const struct server *s, const json_t *prompt)
-{
-    int32_t *ids = NULL;
-    size_t n = json_array_size(prompt);
-    int e = 0;
-    if (json_is_string(prompt))
-        e = kvik_tokenizer_encode(s->tokenizer, json_string_value(prompt),
-                                  json_string_length(prompt), true, &ids, &n);
-    else if (!json_is_array(prompt))
-        return ERR(ARG, "field \"prompt\" must be a string or an array of token ids");
-    if (e >= 0) e = take_ids(k, ids, ids ? n : 0);
-    kvik_free(ids);
-    if (e < 0 || json_is_string(prompt)) return e;
-    mem_free(k->ids);
-    k->ids = mem_array(n ? n : 1, sizeof *k->ids);
-    for (size_t i = 0; k->ids && i < n; i++) {
-        const json_t *v = json_array_get(prompt, i);
-        json_int_t id = json_integer_value(v);
-        if (!json_is_integer(v) || id < 0 || id >= (json_int_t)kvik_model_vocab(s->o.model))
-            return ERR(ARG, "field \"prompt\": token %zu is no id of this model", i);
-        k->ids[k->n++] = (int32_t)id;
-    }
-    return k->ids ? 0 : ERR_NOMEM;
-}
-
-/* --- Starting. */
-
-/* Answers a prompt that is too long, with both numbers.  Returns 1 if it has. */
-static int refuse_long(const struct server *s, struct exchange *x, const struct protocol *p,
-                       const struct ask *k)
-{
-    char sentence[160];
-    struct fault f = {.status = 400, .sentence = sentence, .n_prompt = k->n, .n_ctx = s->capacity};
-    if (!k->n) return ERR(ARG, "the prompt is empty");
-    if (k->n < s->capacity) return 0;
-    snprintf(
-        sentence, sizeof sentence,
-        "the request has %zu tokens and the context has %llu, of which the answer needs at least one",
-        k->n, (unsigned long long)s->capacity);
-    exchange_json(x, 400, p->error(&f));
-    return 1;
-}
-
-static int settle(const struct server *s, const struct ask *k, uint32_t index, kvik_generation *g)
-{
-    char *text = NULL;
-    TRY(kvik_generation_init(g, s->o.model));
-    g->max_new_tokens = (uint32_t)MIN(s->capacity, UINT32_MAX);
-    g->include_stop_str_in_output = false;
-    int e = s->o.defaults ? kvik_generation_set(g, s->o.defaults) : 0;
-    if (e >= 0) e = json_text(k->options, &text);
-    if (e >= 0) e = kvik_generation_set(g, text);
-    mem_free(text);
-    if (!k->seeded) g->seed = k->seed;
-    g->seed += index;
-    g->num_return_sequences = 1;
-    g->max_new_tokens = (uint32_t)MIN(g->max_new_tokens, s->capacity - k->n);
-    if (e < 0) kvik_generation_done(g);
-    return e;
-}
-
-static int job_new(const struct server *s, struct exchange *x, const struct ask *k, uint32_t index,
-                   struct job **out)
-{
-    struct job *j = mem_alloc(sizeof *j);
-    if (!j) return ERR_NOMEM;
-    *j = (struct job){.calls = &answer_calls,
-                      .index = index,
-                      .priority = k->priority,
-                      .logprobs = k->logprobs,
-                      .top_logprobs = MIN(k->top_logprobs, MOST_TOP),
-                      .presence_penalty = k->presence_penalty,
-                      .frequency_penalty = k->frequency_penalty};
-    j->ids = mem_array(k->n, sizeof *j->ids);
-    int e = j->ids ? settle(s, k, index, &j->g) : ERR_NOMEM;
-    if (e < 0) {
-        mem_free(j->ids);
-        mem_free(j);
-        return e;
-    }
-    memcpy(j->ids, k->ids, k->n * sizeof *j->ids);
-    j->n = k->n;
-    j->x = exchange_hold(x);
-    if (k->messages) {
-        j->shown = s->dialect.shown;
-        j->n_shown = ask_tools(k) ? s->dialect.n_all : s->dialect.n_plain;
-    }
-    *out = j;
-    return 0;
-}
-
-int ask_run(struct server *s, struct exchange *x, const struct protocol *p, struct ask *k)
-{
-    struct job *job[MOST_CHOICES] = {0};
-    struct answer *a = NULL;
-    uint32_t n = 0, choices = k->choices;
-    int e = refuse_long(s, x, p, k);
-    if (e) return MIN(e, 0);
-    if (!scheduler_room(s->scheduler, choices))
-        return ERR(BUSY, "%u generations wait already; try again later", s->o.max_waiting);
-    while (e >= 0 && n < choices)
-        if ((e = job_new(s, x, k, n, &job[n])) >= 0) n++;
-    if (e >= 0 && !(a = answer_open(s, x, p, k))) e = ERR_NOMEM;
-    for (uint32_t i = 0; i < n; i++) {
-        job[i]->owner = a;
-        if (e >= 0)
-            scheduler_add(s->scheduler, job[i]);
-        else
-            job_free(job[i]);
-    }
-    return e;
 }

@@ -148,6 +148,12 @@ int ask_kwargs(struct ask *k, const json_t *body)
            *last = json_array_get(k->messages, json_array_size(k->messages) - 1);
     const char *role = json_string_value(json_object_get(last, "role")),
                *chosen = json_string_value(choice);
+    const json_t *opens = json_object_get(body, "add_generation_prompt"),
+                 *goes_on = json_object_get(body, "continue_final_message");
+    if (json_is_true(opens) && json_is_true(goes_on))
+        return ERR(
+            ARG,
+            "fields \"add_generation_prompt\" and \"continue_final_message\" exclude one another");
     bool ends = role && !strcmp(role, "assistant") && !json_object_get(last, "tool_calls");
     if (given && !json_is_null(given) && !json_is_object(given))
         return ERR(ARG, "field \"chat_template_kwargs\" must be an object");
@@ -155,6 +161,7 @@ int ask_kwargs(struct ask *k, const json_t *body)
         return ERR(ARG, "field \"tools\" must be an array");
     if (json_is_object(choice) || (chosen && !strcmp(chosen, "required")))
         return ERR(UNSUPPORTED, "field \"tool_choice\": only \"auto\" and \"none\" are supported");
+    if (json_is_false(goes_on) || json_is_true(opens)) ends = false;
     if (!(k->kwargs = json_is_object(given) ? json_copy(given) : json_object()))
         return ERR(NOMEM, "out of memory");
     json_object_set_new(k->kwargs, ends ? "continue_final_message" : "add_generation_prompt",

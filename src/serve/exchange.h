@@ -12,13 +12,14 @@
 struct net;
 struct protocol;
 
-enum exchange_method { EXCHANGE_GET = 1, EXCHANGE_POST = 2, EXCHANGE_OTHER = 4 };
+enum exchange_method { EXCHANGE_GET = 1, EXCHANGE_POST = 2, EXCHANGE_ASK = 4, EXCHANGE_OTHER = 8 };
 
 struct exchange {
     atomic_uint refs;
     struct net *net;
     enum exchange_method method;
     char *path, *query, *key; /* owned; query and key (the API key that was sent) may be NULL */
+    char *origin;             /* owned: of the page that a browser shows, or NULL */
     char *body;               /* owned, [n_body], ends with a NUL that does not count */
     size_t n_body;
     const struct protocol *protocol; /* whose shape errors have */

@@ -9,29 +9,6 @@ static json_t *error(const struct fault *f)
     return protocol_openai.error(f);
 }
 
-static double per_second(double tokens, double seconds)
-{
-    return seconds > 0 ? tokens / seconds : 0;
-}
-
-static double each(double tokens, double milliseconds)
-{
-    return tokens > 0 ? milliseconds / tokens : 0;
-}
-
-static json_t *timings(const struct answer *a)
-{
-    double prompt = fmax(a->first - a->waited, 0), written = fmax(a->decoding, 0),
-           read = (double)(a->prompt_tokens - a->reused), n = (double)a->new_tokens;
-    return json_pack(
-        "{s:I, s:I, s:f, s:f, s:f, s:I, s:f, s:f, s:f}", "cache_n", (json_int_t)a->reused,
-        "prompt_n", (json_int_t)a->prompt_tokens - (json_int_t)a->reused, "prompt_ms", prompt * 1e3,
-        "prompt_per_token_ms", each(read, prompt * 1e3), "prompt_per_second",
-        per_second(read, prompt), "predicted_n", (json_int_t)a->new_tokens, "predicted_ms",
-        written * 1e3, "predicted_per_token_ms", each(n, written * 1e3), "predicted_per_second",
-        per_second(n, written));
-}
-
 static const char *stop_type(const struct choice *c)
 {
     switch (c->finish) {
@@ -44,39 +21,119 @@ static const char *stop_type(const struct choice *c)
     }
 }
 
-static json_t *part(const struct choice *c, const char *text, size_t n, bool stop)
+/* The options that decide the text, by llama-server's names. */
+static json_t *settings(const struct answer *a)
+{
+    kvik_generation g;
+    char *text = NULL;
+    if (kvik_generation_init(&g, a->server->o.model) < 0) return NULL;
+    if (a->server->o.defaults) (void)kvik_generation_set(&g, a->server->o.defaults);
+    if (json_text(a->ask.options, &text) >= 0) (void)kvik_generation_set(&g, text);
+    mem_free(text);
+    json_t *bias = json_array(), *limit = json_object_get(a->ask.options, "max_new_tokens");
+    if (a->ask.ignores_eos)
+        for (uint32_t i = 0; i < a->server->n_eos; i++)
+            json_array_append_new(bias,
+                                  json_pack("{s:i, s:n}", "token", (int)a->server->eos[i], "bias"));
+    json_t *o =
+        json_pack("{s:I, s:f, s:i, s:f, s:f, s:f, s:I, s:o}", "seed", (json_int_t)g.seed,
+                  "temperature", g.do_sample ? g.temperature : 0, "top_k", (int)g.top_k, "top_p",
+                  g.top_p, "min_p", g.min_p, "repeat_penalty", g.repetition_penalty, "n_predict",
+                  limit ? json_integer_value(limit) : (json_int_t)-1, "logit_bias", bias);
+    kvik_generation_done(&g);
+    return o;
+}
+
+/* Renames what OpenAI calls logprobs: entry i of the choice. */
+static json_t *probability(const struct choice *c, size_t i)
+{
+    return json_incref(json_array_get(c->logprobs, i));
+}
+
+static json_t *part(struct choice *c, const char *text, size_t n, bool stop)
 {
     json_t *o = json_pack("{s:i, s:o, s:b}", "index", (int)c->index, "content",
                           answer_text(text, n), "stop", stop);
-    return answer_ids(c, o);
+    json_object_set_new(o, "tokens", c->ids ? json_incref(c->ids) : json_array());
+    return o;
 }
 
-static json_t *ended(const struct answer *a, const struct choice *c, const char *text, size_t n)
+static void add_probabilities(struct choice *c, json_t *o)
 {
+    size_t n = json_array_size(c->logprobs);
+    if (!c->logprobs) return;
+    json_t *list = json_array();
+    for (; c->told < n; c->told++)
+        json_array_append_new(list, probability(c, c->told));
+    json_object_set_new(o, "completion_probabilities", list);
+}
+
+/* The text of the prompt, with its special tokens. */
+static json_t *prompt_text(const struct answer *a)
+{
+    char *text = NULL;
+    size_t n = 0;
+    (void)kvik_tokenizer_decode(a->server->tokenizer, a->ask.ids, a->ask.n, false, &text, &n);
+    json_t *o = answer_text(text, n);
+    kvik_free(text);
+    return o;
+}
+
+static json_t *ended(const struct answer *a, struct choice *c, const char *text, size_t n)
+{
+    bool whole = c->finish != KVIK_FINISH_CONTEXT && c->finish != KVIK_FINISH_MAX_CACHE_LEN;
+    bool lines = c->text.len && memchr(c->text.data, '\n', c->text.len);
     json_t *o = part(c, text, n, true);
+    add_probabilities(c, o);
     json_object_set_new(o, "model", json_string(a->server->o.name));
     json_object_set_new(o, "id_slot", json_integer(-1));
+    json_object_set_new(o, "prompt", prompt_text(a));
+    json_object_set_new(o, "generation_settings", settings(a));
     json_object_set_new(o, "tokens_predicted", json_integer((json_int_t)c->new_tokens));
     json_object_set_new(o, "tokens_evaluated", json_integer((json_int_t)a->prompt_tokens));
     json_object_set_new(o, "tokens_cached",
                         json_integer((json_int_t)a->prompt_tokens + (json_int_t)c->new_tokens));
-    json_object_set_new(o, "truncated", json_false());
+    json_object_set_new(o, "truncated", json_boolean(!whole));
+    json_object_set_new(o, "has_new_line", json_boolean(lines));
     json_object_set_new(o, "stop_type", json_string(stop_type(c)));
     json_object_set_new(o, "stopping_word", json_string(""));
-    json_object_set_new(o, "timings", timings(a));
+    json_object_set_new(o, "timings", answer_timings(a));
     json_object_set_new(o, "kvik", answer_kvik(a));
     return o;
+}
+
+/* Keeps the fields that were asked for: "content", "generation_settings/n_predict". */
+static json_t *pick_fields(const struct answer *a, json_t *o)
+{
+    const json_t *wanted = a->ask.fields, *name;
+    size_t i;
+    if (!json_array_size(wanted)) return o;
+    json_t *few = json_object();
+    json_array_foreach(wanted, i, name)
+    {
+        const char *path = json_string_value(name), *slash = path ? strchr(path, '/') : NULL;
+        char first[64];
+        if (!path) continue;
+        snprintf(first, sizeof first, "%.*s", slash ? (int)(slash - path) : 63, path);
+        json_t *v = json_object_get(o, first);
+        if (slash) v = json_object_get(v, slash + 1);
+        if (v) json_object_set(few, path, v);
+    }
+    json_decref(o);
+    return few;
 }
 
 static void piece(struct answer *a, struct choice *c, enum piece kind, const char *text)
 {
     (void)kind;
-    answer_event(a, NULL, part(c, text, strlen(text), false));
+    json_t *o = part(c, text, strlen(text), false);
+    add_probabilities(c, o);
+    answer_event(a, NULL, o);
 }
 
 static void ending(struct answer *a, struct choice *c)
 {
-    answer_event(a, NULL, ended(a, c, "", 0));
+    answer_event(a, NULL, pick_fields(a, ended(a, c, "", 0)));
 }
 
 static void broken(struct answer *a, const struct fault *f)
@@ -89,7 +146,7 @@ static json_t *whole(struct answer *a)
     json_t *list = json_array();
     for (uint32_t i = 0; i < a->ask.choices; i++) {
         struct choice *c = &a->choice[i];
-        json_t *o = ended(a, c, c->text.data, c->text.len);
+        json_t *o = pick_fields(a, ended(a, c, c->text.data, c->text.len));
         if (a->ask.choices == 1) {
             json_decref(list);
             return o;
@@ -111,12 +168,13 @@ static const struct protocol completion = {.name = "llama.completion",
 
 static int read_body(const struct server *s, struct ask *k, json_t *body)
 {
-    json_t *limit = json_object_get(body, "n_predict");
-    /* -1: no limit. */
-    if (limit && (!json_is_integer(limit) || json_integer_value(limit) > 0))
-        json_object_set(body, "max_tokens", limit);
-    TRY(ask_sampling(k, body));
-    return ask_prompt(k, s, json_object_get(body, "prompt"));
+    json_t *fields = json_object_get(body, "response_fields");
+    TRY(ask_sampling(k, s, body));
+    TRY(json_get_u32(body, "the request", "n_probs", 0, MOST_TOP, &k->top_logprobs));
+    TRY(json_get_bool(body, "the request", "return_tokens", &k->return_ids));
+    k->logprobs = k->top_logprobs > 0;
+    if (json_is_array(fields)) k->fields = json_incref(fields);
+    return ask_prompts(k, s, json_object_get(body, "prompt"));
 }
 
 static int complete(struct server *s, struct exchange *x)

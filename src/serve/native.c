@@ -86,12 +86,28 @@ static int apply_template(struct server *s, struct exchange *x)
 static int props(struct server *s, struct exchange *x)
 {
     const char *template = kvik_tokenizer_template(s->tokenizer);
+    json_t *settings = json_pack("{s:I, s:{s:I}}", "n_ctx", (json_int_t)s->capacity, "params",
+                                 "seed", (json_int_t)s->seed);
     exchange_json(x, 200,
-                  json_pack("{s:{s:I}, s:i, s:s, s:s?, s:s, s:{s:b}}",
-                            "default_generation_settings", "n_ctx", (json_int_t)s->capacity,
-                            "total_slots", (int)s->o.parallel, "model_alias", s->o.name,
+                  json_pack("{s:o, s:i, s:s, s:s, s:s?, s:s, s:{s:b}}",
+                            "default_generation_settings", settings, "total_slots",
+                            (int)s->o.parallel, "model_alias", s->o.name, "model_path", s->o.path,
                             "chat_template", template, "build_info", "kvik " KVIK_VERSION,
                             "modalities", "vision", 0));
+    return 0;
+}
+
+/* A slot of llama-server is a place for one text; here it is a text that is generated, or room for one. */
+static int slots(struct server *s, struct exchange *x)
+{
+    struct scheduler_state t;
+    scheduler_look(s->scheduler, &t);
+    json_t *list = json_array();
+    for (uint32_t i = 0; list && i < s->o.parallel; i++)
+        json_array_append_new(list,
+                              json_pack("{s:i, s:I, s:b}", "id", (int)i, "n_ctx",
+                                        (json_int_t)s->capacity, "is_processing", i < t.running));
+    exchange_json(x, 200, list);
     return 0;
 }
 
@@ -100,6 +116,7 @@ static const struct route routes[] = {
     {"/v1/health", EXCHANGE_GET, true, true, &protocol_openai, health},
     {"/ready", EXCHANGE_GET, true, true, &protocol_openai, health},
     {"/props", EXCHANGE_GET, false, true, &protocol_openai, props},
+    {"/slots", EXCHANGE_GET, false, true, &protocol_openai, slots},
     {"/tokenize", EXCHANGE_POST, false, false, &protocol_openai, tokenize},
     {"/detokenize", EXCHANGE_POST, false, false, &protocol_openai, detokenize},
     {"/apply-template", EXCHANGE_POST, false, false, &protocol_openai, apply_template},

@@ -9,6 +9,7 @@
 #include "base/buf.h"
 #include "base/descriptor.h"
 #include "base/hash.h"
+#include "serve/cors.h"
 #include "serve/route.h"
 
 #include <errno.h>
@@ -23,6 +24,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 enum letter_kind { LETTER_WHOLE, LETTER_BEGIN, LETTER_PART, LETTER_FINISH };
@@ -51,6 +53,7 @@ struct net {
     atomic_uint n_open;
     uint64_t ids;
     struct hash_key secret;
+    char started[24]; /* Unix time */
     pthread_mutex_t lock;
     struct letter *first, **last; /* the mailbox */
 };
@@ -138,6 +141,7 @@ void exchange_release(struct exchange *x)
     mem_free(x->path);
     mem_free(x->query);
     mem_free(x->key);
+    mem_free(x->origin);
     mem_free(x->body);
     mem_free(x);
 }
@@ -217,12 +221,21 @@ static void header(struct evhttp_request *r, const char *name, const char *value
     evhttp_add_header(evhttp_request_get_output_headers(r), name, value);
 }
 
-static void common_headers(struct net *n, struct evhttp_request *r, const char *type)
+static void common_headers(const struct exchange *x, struct evhttp_request *r, const char *type)
 {
+    const struct net *n = x->net;
     if (type) header(r, "Content-Type", type);
     header(r, "Cache-Control", "no-store");
     header(r, "X-Content-Type-Options", "nosniff");
+    header(r, "Process-Start-Time-Unix", n->started);
     if (atomic_load(&n->stopping)) header(r, "Connection", "close");
+    if (!x->origin || !cors_allows(n->o.origins, x->origin)) return;
+    header(r, "Access-Control-Allow-Origin", x->origin);
+    header(r, "Access-Control-Allow-Credentials", "true");
+    header(r, "Vary", "Origin");
+    if (x->method != EXCHANGE_ASK) return;
+    header(r, "Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS");
+    header(r, "Access-Control-Allow-Headers", "*");
 }
 
 static void on_drained(struct evhttp_connection *c, void *arg)
@@ -255,7 +268,7 @@ static void send_whole(struct exchange *x, const struct letter *l)
 {
     struct evhttp_request *r = request_take(x);
     struct evbuffer *body = evbuffer_new();
-    common_headers(x->net, r, l->type);
+    common_headers(x, r, l->type);
     if (body && l->n) evbuffer_add(body, l->text, l->n);
     if (l->status == 401) header(r, "WWW-Authenticate", "Bearer");
     if (l->status == 503) header(r, "Retry-After", "5");
@@ -273,7 +286,7 @@ static void deliver(struct letter *l)
         exchange_shut(x);
         break;
     case LETTER_BEGIN:
-        common_headers(x->net, x->request, l->type);
+        common_headers(x, x->request, l->type);
         header(x->request, "X-Accel-Buffering", "no");
         evhttp_send_reply_start(x->request, 200, NULL);
         x->streams = l->comments;
@@ -352,6 +365,8 @@ static enum exchange_method method_of(const struct evhttp_request *r)
         return EXCHANGE_GET;
     case EVHTTP_REQ_POST:
         return EXCHANGE_POST;
+    case EVHTTP_REQ_OPTIONS:
+        return EXCHANGE_ASK;
     default:
         return EXCHANGE_OTHER;
     }
@@ -376,6 +391,9 @@ static int fill(struct exchange *x, struct evhttp_request *r)
     x->n_body = evbuffer_get_length(in);
     x->path = mem_strdup(path && *path ? path : "/");
     x->query = query ? mem_strdup(query) : NULL;
+    const char *origin = evhttp_find_header(evhttp_request_get_input_headers(r), "Origin");
+    x->origin = origin ? mem_strdup(origin) : NULL;
+    if (origin && !x->origin) return ERR_NOMEM;
     x->key = sent_key(evhttp_request_get_input_headers(r));
     x->body = mem_alloc(x->n_body + 1);
     if (!x->path || !x->body) return ERR_NOMEM;
@@ -405,6 +423,12 @@ static void on_http(struct evhttp_request *r, void *arg)
     exchange_hold(x);
     if (!ready || atomic_load(&n->n_open) > NET_MOST_EXCHANGES)
         route_refuse(x, 503, "the server has as many requests as it can hold; try again later");
+    else if (x->method == EXCHANGE_ASK) {
+        exchange_answer(x, 200, NULL, NULL, 0);
+        exchange_release(x);
+    } else if (x->origin && !cors_allows(n->o.origins, x->origin))
+        route_refuse(x, 403,
+                     "pages of this origin may not use the server; --cors-origins allows them");
     else if (x->n_body > n->o.max_body)
         route_refuse(x, 413, "the body of the request is larger than the server accepts");
     else
@@ -474,6 +498,7 @@ int net_open(const struct net_options *o, struct net **out)
     n->bell = -1;
     n->last = &n->first;
     n->secret = hash_key_new();
+    snprintf(n->started, sizeof n->started, "%lld", (long long)time(NULL));
     pthread_mutex_init(&n->lock, NULL);
     int e = prepare(n);
     if (e < 0) {

@@ -15,6 +15,7 @@ struct net_options {
     const char *host;
     uint16_t port; /* 0: any that is free */
     size_t max_body;
+    const char *origins; /* see cors_allows */
     /* Called by the network thread with a request whose body is complete; takes the reference.  Must not wait. */
     void (*on_request)(void *ctx, struct exchange *x);
     void *ctx;

@@ -175,7 +175,7 @@ static const struct protocol texts = {.name = "ollama.generate",
 static const char *const renamed[][2] = {{"num_predict", "max_tokens"}};
 
 /* Reads the object "options" as the fields of other protocols.  num_predict -1 and -2: no limit. */
-static int read_options(struct ask *k, const json_t *body)
+static int read_options(struct ask *k, const struct server *s, const json_t *body)
 {
     json_t *given = json_object_get(body, "options"), *o, *v;
     if (given && !json_is_null(given) && !json_is_object(given))
@@ -189,7 +189,7 @@ static int read_options(struct ask *k, const json_t *body)
     }
     json_object_del(o, "stream");
     json_object_del(o, "n");
-    int e = ask_sampling(k, o);
+    int e = ask_sampling(k, s, o);
     json_decref(o);
     k->stream = true;
     return e < 0 ? e : json_get_bool(body, "the request", "stream", &k->stream);
@@ -205,7 +205,7 @@ static int check_format(const json_t *body)
 
 static int read_chat(const struct server *s, const struct exchange *x, struct ask *k, json_t *body)
 {
-    TRY(read_options(k, body));
+    TRY(read_options(k, s, body));
     TRY(check_format(body));
     TRY(ask_messages(k, s, json_object_get(body, "messages")));
     TRY(ask_kwargs(k, body));
@@ -218,7 +218,7 @@ static int read_text(const struct server *s, const struct exchange *x, struct as
     json_t *prompt = json_object_get(body, "prompt"), *system = json_object_get(body, "system");
     bool raw = false;
     (void)x;
-    TRY(read_options(k, body));
+    TRY(read_options(k, s, body));
     TRY(check_format(body));
     TRY(json_get_bool(body, "the request", "raw", &raw));
     if (!json_is_string(prompt)) return ERR(ARG, "field \"prompt\" must be a string");

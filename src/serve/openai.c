@@ -42,6 +42,7 @@ static json_t *head(const struct answer *a, const char *object)
 static void add_ending(const struct answer *a, json_t *o)
 {
     json_object_set_new(o, "usage", answer_usage(a));
+    json_object_set_new(o, "timings", answer_timings(a));
     json_object_set_new(o, "kvik", answer_kvik(a));
 }
 
@@ -70,7 +71,7 @@ static void chat_chunk(struct answer *a, const struct choice *c, json_t *delta, 
 static void chat_begin(struct answer *a)
 {
     for (uint32_t i = 0; i < a->ask.choices; i++)
-        chat_chunk(a, &a->choice[i], json_pack("{s:s, s:s}", "role", "assistant", "content", ""),
+        chat_chunk(a, &a->choice[i], json_pack("{s:s, s:n}", "role", "assistant", "content"),
                    json_null());
 }
 
@@ -252,7 +253,7 @@ static int response_format(struct ask *k, const json_t *body)
 static int read_chat(const struct server *s, const struct exchange *x, struct ask *k,
                      const json_t *body)
 {
-    TRY(ask_sampling(k, body));
+    TRY(ask_sampling(k, s, body));
     TRY(stream_options(k, body));
     TRY(response_format(k, body));
     TRY(json_get_bool(body, "the request", "logprobs", &k->logprobs));
@@ -262,12 +263,31 @@ static int read_chat(const struct server *s, const struct exchange *x, struct as
     return replay_render(k, s, x->client);
 }
 
+/* Counts the tokens of a chat without generating. */
+static int count_tokens(struct server *s, struct exchange *x)
+{
+    json_t *body;
+    struct ask k;
+    TRY(body_read(x, &body));
+    ask_init(&k);
+    int e = ask_messages(&k, s, json_object_get(body, "messages"));
+    if (e >= 0) e = ask_kwargs(&k, body);
+    if (e >= 0) e = ask_render(&k, s);
+    if (e >= 0)
+        exchange_json(x, 200,
+                      json_pack("{s:s, s:I}", "object", "response.input_tokens", "input_tokens",
+                                (json_int_t)k.n));
+    ask_done(&k);
+    json_decref(body);
+    return e;
+}
+
 static int read_text(const struct server *s, const struct exchange *x, struct ask *k,
                      const json_t *body)
 {
     (void)x;
     bool echo = false;
-    TRY(ask_sampling(k, body));
+    TRY(ask_sampling(k, s, body));
     TRY(stream_options(k, body));
     TRY(json_get_bool(body, "the request", "echo", &echo));
     if (echo) return ERR(UNSUPPORTED, "field \"echo\": the prompt is not repeated");
@@ -277,7 +297,7 @@ static int read_text(const struct server *s, const struct exchange *x, struct as
     int e = json_get_u32(body, "the request", "logprobs", 0, 20, &k->top_logprobs);
     if (e < 0) return e;
     k->logprobs = e > 0;
-    return ask_prompt(k, s, json_object_get(body, "prompt"));
+    return ask_prompts(k, s, json_object_get(body, "prompt"));
 }
 
 static int run(struct server *s, struct exchange *x, const struct protocol *p,
@@ -320,6 +340,11 @@ static int models(struct server *s, struct exchange *x)
 
 static const struct route routes[] = {
     {"/v1/chat/completions", EXCHANGE_POST, .protocol = &protocol_openai, .answer = chat},
+    {"/v1/chat/completions/input_tokens", EXCHANGE_POST, .protocol = &protocol_openai,
+     .answer = count_tokens},
+    {"/chat/completions/input_tokens", EXCHANGE_POST, .protocol = &protocol_openai,
+     .answer = count_tokens},
+    {"/completions", EXCHANGE_POST, .protocol = &completions, .answer = complete},
     {"/chat/completions", EXCHANGE_POST, .protocol = &protocol_openai, .answer = chat},
     {"/v1/completions", EXCHANGE_POST, .protocol = &completions, .answer = complete},
     {"/v1/models", EXCHANGE_GET, .light = true, .protocol = &protocol_openai, .answer = models},

@@ -44,6 +44,14 @@ struct choice {
     bool over;
 };
 
+/* Limits of one request: texts that it may ask for, and likeliest tokens of each step. */
+enum { MOST_CHOICES = 64, MOST_TOP = 20 };
+
+struct ask_text {
+    int32_t *ids; /* [n] owned */
+    size_t n;
+};
+
 /* What all protocols ask for, in kvik's own words. */
 struct ask {
     json_t *options;  /* owned: generation options, over the server's */
@@ -51,14 +59,18 @@ struct ask {
     json_t *kwargs;   /* owned: of the chat template; its "tools" are what calls are looked for */
     int32_t *ids;     /* [n] owned: the prompt */
     size_t n;
+    struct ask_text *more; /* [n_more] owned: prompts of the same request beside the first */
+    uint32_t n_more;
     size_t replayed; /* of these, tokens of an earlier answer that the messages spell otherwise */
     struct digest history; /* of chats: the messages */
-    uint32_t choices;
+    uint32_t choices;      /* texts that are generated, of all prompts */
     int32_t priority;
     bool stream, include_usage, logprobs, timings, seeded;
     bool return_ids; /* the tokens, as vLLM's return_token_ids */
-    bool reasoning;  /* the prompt ends inside a reasoning */
-    uint32_t seed;   /* drawn for this request; used where it is not seeded */
+    bool ignores_eos;
+    json_t *fields; /* owned: of the answer, those that are wanted; NULL: all */
+    bool reasoning; /* the prompt ends inside a reasoning */
+    uint32_t seed;  /* drawn for this request; used where it is not seeded */
     uint32_t top_logprobs;
     double presence_penalty, frequency_penalty;
 };
@@ -106,7 +118,7 @@ void ask_done(struct ask *k);
 /* Sets a generation option; `value` becomes the ask's, NULL is an error. */
 int ask_set(struct ask *k, const char *option, json_t *value);
 /* Reads the fields that OpenAI's protocols share: sampling, lengths, stop strings, seed, penalties, bias. */
-int ask_sampling(struct ask *k, const json_t *body);
+int ask_sampling(struct ask *k, const struct server *s, const json_t *body);
 /* --- conversation_fields.c: read the messages of a chat, and what its template is told. */
 int ask_messages(struct ask *k, const struct server *s, const json_t *given);
 int ask_kwargs(struct ask *k, const json_t *body);
@@ -119,6 +131,8 @@ const json_t *ask_tools(const struct ask *k);
 int ask_render(struct ask *k, const struct server *s);
 /* Encodes a text, or takes an array of ids, as k->ids. */
 int ask_prompt(struct ask *k, const struct server *s, const json_t *prompt);
+/* The same of an array of texts and arrays of ids, each of which is a prompt: `choices` texts are generated for each. */
+int ask_prompts(struct ask *k, const struct server *s, const json_t *prompts);
 /* Starts the generation of an ask, whose contents it takes.  Returns an error code if nothing was started. */
 int ask_run(struct server *s, struct exchange *x, const struct protocol *p, struct ask *k);
 
@@ -128,6 +142,8 @@ void answer_event(struct answer *a, const char *name, json_t *o);
 /* The usage as OpenAI's protocols show it, and kvik's own field. */
 json_t *answer_usage(const struct answer *a);
 json_t *answer_kvik(const struct answer *a);
+/* How long the parts took, as llama-server says it. */
+json_t *answer_timings(const struct answer *a);
 /* The message that an answer is: role, content, tool calls, reasoning. */
 json_t *answer_call(const struct call *k, const char *arguments);
 json_t *answer_message(const struct choice *c);

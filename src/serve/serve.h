@@ -14,6 +14,8 @@
 struct serve_options {
     /* What the answers call the model. */
     const char *name;
+    /* Where the model lies. */
+    const char *path;
     kvik_model *model;
     kvik_cache *cache;
     /* NULL, or a JSON object of generation options, for requests that do not set them. */
@@ -23,6 +25,8 @@ struct serve_options {
     uint16_t port;
     /* NULL, or a file with an API key in each line. */
     const char *key_file;
+    /* Pages that a browser lets use the server: "localhost", "*", or origins with commas between them. */
+    const char *origins;
     /* NULL, or a directory in which prompts and answers are kept for the next server. */
     const char *prefix_dir;
     /* True: prompts are taken as they are; see rules.h. */

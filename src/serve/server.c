@@ -6,6 +6,7 @@
 #include "serve/replay.h"
 #include "serve/route.h"
 
+#include <string.h>
 #include <time.h>
 
 enum { GRACE_SECONDS = 30 };
@@ -50,11 +51,23 @@ static int find_ends(struct server *s)
     return 0;
 }
 
+/* True if the options of the command line have a seed: then requests without one are not drawn. */
+static bool has_seed(const char *defaults, uint64_t *seed)
+{
+    json_t *o = NULL;
+    bool has = defaults && json_parse(defaults, strlen(defaults), "defaults", &o) >= 0 &&
+               json_object_get(o, "seed") != NULL;
+    *seed = (uint64_t)json_integer_value(json_object_get(o, "seed"));
+    json_decref(o);
+    return has;
+}
+
 static int open_parts(struct server *s)
 {
     const struct serve_options *o = &s->o;
     s->tokenizer = kvik_model_tokenizer(o->model);
     s->created = (int64_t)time(NULL);
+    s->seeded = has_seed(o->defaults, &s->seed);
     if (!s->tokenizer)
         return ERR(UNSUPPORTED, "the model has no tokenizer, so it cannot be served");
     dialect_find(s->tokenizer, &s->dialect);
@@ -72,6 +85,7 @@ static int open_parts(struct server *s)
     return net_open(&(struct net_options){.host = o->host,
                                           .port = o->port,
                                           .max_body = o->max_body,
+                                          .origins = o->origins,
                                           .on_request = route_request,
                                           .ctx = s},
                     &s->net);

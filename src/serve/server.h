@@ -16,6 +16,8 @@ struct server {
     struct scheduler *scheduler;
     struct keys *keys; /* NULL: none are needed */
     struct replay *replay;
+    uint64_t seed;
+    bool seeded;               /* the options of the command line have a seed */
     int32_t eos[KVIK_MAX_EOS]; /* tokens that end a turn */
     uint32_t n_eos;
     /* Tokens of one sequence that the budget of the cache holds, at most the context. */

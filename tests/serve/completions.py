@@ -20,7 +20,7 @@ alone = generate(model, "--chat", "Hello", "--max-new-tokens", "12")
 check("chat: the text of kvik generate", alone["text"][0] == text, (alone, a))
 events = list(s.stream("/v1/chat/completions", dict(hello, stream=True, stream_options={"include_usage": True})))
 check("stream: begins with the role", events[0]["choices"][0]["delta"]["role"] == "assistant", events[0])
-check("stream: the same text", "".join(e["choices"][0]["delta"].get("content", "") for e in events[:-1]) == text, events)
+check("stream: the same text", "".join(e["choices"][0]["delta"].get("content") or "" for e in events[:-1]) == text, events)
 check("stream: says why it ended", events[-2]["choices"][0]["finish_reason"] == a["choices"][0]["finish_reason"], events)
 check("stream: usage in the last chunk", events[-1]["choices"] == [] and events[-1]["usage"]["completion_tokens"]
       == a["usage"]["completion_tokens"], events[-1])

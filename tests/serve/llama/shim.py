@@ -14,7 +14,7 @@ VALUES = {"--port": "--port", "--host": "--host", "--temp": "--temperature", "--
           "--api-key": "key", "--chat-template": "template", "--slot-save-path": "--slot-save-path", "--media-path": None,
           "--hf-repo": None, "--hf-file": None, "--model": None, "--model-url": None, "--batch-size": None, "--ubatch-size": None,
           "--n-gpu-layers": None, "--pooling": None, "-ctk": None, "-ctv": None, "-fa": None, "--reasoning-format": None, "--reasoning": None,
-          "--cache-ram": None, "--tags": None}
+          "--cache-ram": None, "--tags": None, "--cors-origins": "--cors-origins"}
 FLAGS = {"--offline", "--cont-batching", "--kv-unified", "--swa-full", "--slots", "--no-slots", "--metrics", "--jinja", "--no-jinja", "--no-ui",
          "--verbose", "--no-mmproj", "--no-cache-idle-slots", "--backend_sampling"}
 
@@ -41,7 +41,7 @@ def translate(words):
                 os.write(fd, value.encode())
                 value = path
             out += ["--template", value]
-        elif to:
+        elif to and (to, value) != ("--max-new-tokens", "-1"):
             slots = int(value) if to == "--parallel" else slots
             out += [to, value]
     if ctx:
@@ -51,4 +51,4 @@ def translate(words):
 
 if __name__ == "__main__":
     kvik = os.environ.get("KVIK") or os.path.join(ROOT, "kvik")
-    os.execv(kvik, [kvik, "serve", os.environ["KVIK_TEST_MODEL"], "--do-sample", "true", *translate(sys.argv[1:])])
+    os.execv(kvik, [kvik, "serve", os.environ["KVIK_TEST_MODEL"], "--do-sample", "true", "--cors-origins", "*", *translate(sys.argv[1:])])

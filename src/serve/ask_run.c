@@ -1,0 +1,103 @@
+/* ask_run.c - starts the generations that a request asks for. */
+#include "serve/answer.h"
+
+#include <string.h>
+
+/* Answers a prompt that is too long, with both numbers.  Returns 1 if it has. */
+static int refuse_long(const struct server *s, struct exchange *x, const struct protocol *p,
+                       const struct ask_text *t)
+{
+    char sentence[160];
+    struct fault f = {.status = 400, .sentence = sentence, .n_prompt = t->n, .n_ctx = s->capacity};
+    if (!t->n) return ERR(ARG, "the prompt is empty");
+    if (t->n < s->capacity) return 0;
+    snprintf(
+        sentence, sizeof sentence,
+        "the request (%zu tokens) exceeds the available context size (%llu tokens); the answer needs at least one of them",
+        t->n, (unsigned long long)s->capacity);
+    exchange_json(x, 400, p->error(&f));
+    return 1;
+}
+
+/* The prompt of text i of the answer. */
+static struct ask_text text_of(const struct ask *k, uint32_t i)
+{
+    uint32_t prompt = i / (k->choices / (1 + k->n_more));
+    return prompt ? k->more[prompt - 1] : (struct ask_text){k->ids, k->n};
+}
+
+static int settle(const struct server *s, const struct ask *k, uint32_t index, size_t n,
+                  kvik_generation *g)
+{
+    char *text = NULL;
+    TRY(kvik_generation_init(g, s->o.model));
+    g->max_new_tokens = (uint32_t)MIN(s->capacity, UINT32_MAX);
+    g->include_stop_str_in_output = false;
+    int e = s->o.defaults ? kvik_generation_set(g, s->o.defaults) : 0;
+    if (e >= 0) e = json_text(k->options, &text);
+    if (e >= 0) e = kvik_generation_set(g, text);
+    mem_free(text);
+    if (!k->seeded && !s->seeded) g->seed = k->seed;
+    g->seed += index % (k->choices / (1 + k->n_more));
+    g->num_return_sequences = 1;
+    g->max_new_tokens = (uint32_t)MIN(g->max_new_tokens, s->capacity - n);
+    if (e < 0) kvik_generation_done(g);
+    return e;
+}
+
+static int job_new(const struct server *s, struct exchange *x, const struct ask *k, uint32_t index,
+                   struct job **out)
+{
+    struct ask_text t = text_of(k, index);
+    struct job *j = mem_alloc(sizeof *j);
+    if (!j) return ERR_NOMEM;
+    *j = (struct job){.calls = &answer_calls,
+                      .index = index,
+                      .priority = k->priority,
+                      .logprobs = k->logprobs,
+                      .top_logprobs = MIN(k->top_logprobs, MOST_TOP),
+                      .presence_penalty = k->presence_penalty,
+                      .frequency_penalty = k->frequency_penalty};
+    j->ids = mem_array(t.n, sizeof *j->ids);
+    int e = j->ids ? settle(s, k, index, t.n, &j->g) : ERR_NOMEM;
+    if (e < 0) {
+        mem_free(j->ids);
+        mem_free(j);
+        return e;
+    }
+    memcpy(j->ids, t.ids, t.n * sizeof *j->ids);
+    j->n = t.n;
+    j->x = exchange_hold(x);
+    if (k->messages) {
+        j->shown = s->dialect.shown;
+        j->n_shown = ask_tools(k) ? s->dialect.n_all : s->dialect.n_plain;
+    }
+    *out = j;
+    return 0;
+}
+
+int ask_run(struct server *s, struct exchange *x, const struct protocol *p, struct ask *k)
+{
+    struct job *job[MOST_CHOICES] = {0};
+    struct answer *a = NULL;
+    uint32_t n = 0, choices = k->choices;
+    int e = 0;
+    for (uint32_t i = 0; i < choices && !e; i += choices / (1 + k->n_more)) {
+        struct ask_text t = text_of(k, i);
+        e = refuse_long(s, x, p, &t);
+    }
+    if (e) return MIN(e, 0);
+    if (!scheduler_room(s->scheduler, choices))
+        return ERR(BUSY, "%u generations wait already; try again later", s->o.max_waiting);
+    while (e >= 0 && n < choices)
+        if ((e = job_new(s, x, k, n, &job[n])) >= 0) n++;
+    if (e >= 0 && !(a = answer_open(s, x, p, k))) e = ERR_NOMEM;
+    for (uint32_t i = 0; i < n; i++) {
+        job[i]->owner = a;
+        if (e >= 0)
+            scheduler_add(s->scheduler, job[i]);
+        else
+            job_free(job[i]);
+    }
+    return e;
+}
