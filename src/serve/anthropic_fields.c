@@ -253,7 +253,7 @@ static int read_thinking(json_t *chat, const json_t *body)
     return put(chat, "chat_template_kwargs", kwargs);
 }
 
-static int read_options(struct ask *k, const json_t *body, bool counts)
+static int read_options(struct ask *k, const struct server *s, const json_t *body, bool counts)
 {
     static const char *const same[] = {"temperature", "top_p",  "max_tokens", "seed",
                                        "min_p",       "stream", "priority"};
@@ -268,7 +268,7 @@ static int read_options(struct ask *k, const json_t *body, bool counts)
     if (!counts && !json_object_get(body, "max_tokens")) e = ERR(ARG, "max_tokens: field required");
     if (stop && !json_is_null(stop) && !json_is_array(stop))
         e = ERR(ARG, "stop_sequences: an array of strings is expected");
-    if (e >= 0) e = ask_sampling(k, o);
+    if (e >= 0) e = ask_sampling(k, s, o);
     json_decref(o);
     return e;
 }
@@ -277,7 +277,7 @@ int anthropic_read(const struct server *s, const struct exchange *x, struct ask 
                    const json_t *body, bool counts)
 {
     json_t *chat = json_object(), *messages = json_array();
-    int e = chat && messages ? read_options(k, body, counts) : ERR(NOMEM, "out of memory");
+    int e = chat && messages ? read_options(k, s, body, counts) : ERR(NOMEM, "out of memory");
     if (e >= 0) e = read_system(s, messages, json_object_get(body, "system"));
     if (e >= 0) e = read_messages(messages, json_object_get(body, "messages"));
     if (e >= 0) e = read_tools(chat, json_object_get(body, "tools"));
