@@ -21,6 +21,7 @@ static void answer_free(struct answer *a)
         mem_free(a->choice[i].call);
         spoken_free(a->choice[i].spoken);
         mem_free(a->choice[i].stop);
+        json_decref(a->choice[i].items);
         json_decref(a->choice[i].logprobs);
         json_decref(a->choice[i].ids);
     }
@@ -111,10 +112,14 @@ void answer_event(struct answer *a, const char *name, json_t *o)
 
 json_t *answer_usage(const struct answer *a)
 {
-    return json_pack("{s:I, s:I, s:I, s:{s:I}}", "prompt_tokens", (json_int_t)a->prompt_tokens,
-                     "completion_tokens", (json_int_t)a->new_tokens, "total_tokens",
-                     (json_int_t)a->prompt_tokens + (json_int_t)a->new_tokens,
-                     "prompt_tokens_details", "cached_tokens", (json_int_t)a->reused);
+    json_int_t reasoning = 0;
+    for (uint32_t i = 0; i < a->ask.choices; i++)
+        reasoning += (json_int_t)a->choice[i].reasoning_tokens;
+    return json_pack("{s:I, s:I, s:I, s:{s:I}, s:{s:I}}", "prompt_tokens",
+                     (json_int_t)a->prompt_tokens, "completion_tokens", (json_int_t)a->new_tokens,
+                     "total_tokens", (json_int_t)a->prompt_tokens + (json_int_t)a->new_tokens,
+                     "prompt_tokens_details", "cached_tokens", (json_int_t)a->reused,
+                     "completion_tokens_details", "reasoning_tokens", reasoning);
 }
 
 json_t *answer_kvik(const struct answer *a)
@@ -265,6 +270,7 @@ static void on_text(struct job *j, int32_t id, const char *text, const kvik_logp
     if (id >= 0 && c->ids) json_array_append_new(c->ids, json_integer(id));
     if (a->ask.stream) begin(a);
     hear(a, c, text);
+    c->reasoning_tokens += id >= 0 && c->spoken && spoken_reasons(c->spoken);
 }
 
 static void add_up(struct answer *a, const struct job *j)

@@ -166,6 +166,11 @@ int ask_kwargs(struct ask *k, const json_t *body)
         return ERR(NOMEM, "out of memory");
     json_object_set_new(k->kwargs, ends ? "continue_final_message" : "add_generation_prompt",
                         json_true());
+    const char *effort = json_string_value(json_object_get(body, "reasoning_effort"));
+    if (effort && !json_object_get(k->kwargs, "reasoning_effort"))
+        json_object_set_new(k->kwargs, "reasoning_effort", json_string(effort));
+    if (effort && !strcmp(effort, "none") && !json_object_get(k->kwargs, "enable_thinking"))
+        json_object_set_new(k->kwargs, "enable_thinking", json_false());
     if (json_array_size(tools) && !(chosen && !strcmp(chosen, "none")))
         json_object_set(k->kwargs, "tools", tools);
     return 0;

@@ -34,13 +34,15 @@ struct choice {
     /* Of a protocol whose answers have parts: how many have begun, and which kind is open. */
     uint32_t parts;
     int part;
+    size_t part_from;      /* where its text begins */
+    json_t *items;         /* owned: the parts that are over, or NULL */
     struct spoken *spoken; /* parts the text of a chat; NULL: all of it is content */
     struct answer *answer;
     json_t *logprobs; /* owned array of {"token", "logprob", "bytes", "top_logprobs"}, or NULL */
     size_t told;      /* entries of logprobs that a stream has sent */
     json_t *ids;      /* owned array of the new tokens, if asked for */
     enum kvik_finish finish;
-    uint64_t new_tokens;
+    uint64_t new_tokens, reasoning_tokens; /* the second are among the first */
     bool over;
 };
 
@@ -85,6 +87,7 @@ struct answer {
     struct choice *choice; /* [ask.choices] */
     uint32_t left;         /* choices that are not over */
     bool begun, failed;
+    uint32_t events; /* of a stream whose events are numbered */
     /* Sums of all choices, the prompt once. */
     uint64_t prompt_tokens, reused, computed, new_tokens;
     double waited, first, seconds; /* seconds: before the first step, to the first token, in all */

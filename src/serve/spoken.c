@@ -46,6 +46,11 @@ void spoken_free(struct spoken *s)
     mem_free(s);
 }
 
+bool spoken_reasons(const struct spoken *s)
+{
+    return s->state == SAID_REASONING;
+}
+
 static bool is_space(char c)
 {
     return c == ' ' || c == '\n' || c == '\t' || c == '\r';

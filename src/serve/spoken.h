@@ -23,6 +23,8 @@ struct spoken_options {
 int spoken_open(const struct spoken_options *o, struct spoken **out);
 /* Takes more text, and says what is certain of it. */
 int spoken_put(struct spoken *s, const char *text, size_t n);
+/* True while reasoning is said. */
+bool spoken_reasons(const struct spoken *s);
 /* Says the rest: a call that is not closed is one if it is whole, else it is content. */
 int spoken_end(struct spoken *s);
 void spoken_free(struct spoken *s);
