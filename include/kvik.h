@@ -370,7 +370,7 @@ KVIK_API void kvik_decoder_close(kvik_decoder *d);
 
 /* ---- Caches: configuration and use of memory ------------------------------------------------------ */
 
-/* kvik_cache_config.checkpoints: snapshots at the ends of prompts alone. */
+/* kvik_cache_config.snapshots: those at the ends of prompts alone. */
 #define KVIK_TURN_ENDS (1u << 28)
 
 /* How a cache is kept.  0, false and NULL are the defaults. */
@@ -399,10 +399,10 @@ struct kvik_cache_config {
     uint32_t step_tokens;
     /* Snapshots of sliding-window and recurrent layers: a text that was rewritten, or that another sequence shares,
      * resumes from the nearest snapshot instead of recomputing everything.  A snapshot is taken before the last token
-     * of each prompt and every `checkpoints` tokens; of those passed, the newest four stay and one for each doubling
+     * of each prompt and every `snapshots` tokens; of those passed, the newest four stay and one for each doubling
      * of the distance.  Snapshots are evicted before anything else.  0: every 256; KVIK_TURN_ENDS: only at the ends of
      * prompts. */
-    uint32_t checkpoints;
+    uint32_t snapshots;
     /* 0: $KVIK_THREADS, else the CPUs this process may use, fewer if its container has a lower limit; 64 at most. */
     uint32_t threads;
     /* "exact": float32 throughout.  "fast": rounded activations, rows in 16 bits.  NULL: exact for float32 weights,
@@ -564,7 +564,7 @@ KVIK_API void kvik_sync_done(kvik_sync *report);
 
 /* Describes what one sequence holds and where, as JSON; free *json with kvik_free.  {"tokens", "groups": [..]}: a
  * group is the layers that keep the same rows, with "layers", "kind", "window", "sinks", "codec", "rows",
- * "block_rows", "tile_rows", "checkpoints", "blocks" and "tiles" ({"count", "shared", "spilled", "bytes",
+ * "block_rows", "tile_rows", "snapshots", "blocks" and "tiles" ({"count", "shared", "spilled", "bytes",
  * "shared_bytes", "spilled_bytes"}), and "map".  The map has a letter for each block: '.' not held, 'o' open, 'r'
  * full, 'e' quantized, 'd' on disk, 'z' quantized and on disk; capitals for blocks that other sequences share. */
 KVIK_API int kvik_cache_map(const kvik_cache *c, kvik_seq s, char **json);

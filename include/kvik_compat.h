@@ -1,6 +1,6 @@
 /* kvik_compat.h - the interfaces beside that of kvik.h, for programs that think in the words of Transformers.
  *
- * BATCHES are padded rectangles of columns, as forward() sees them.  A SNAPSHOT is the KV rows of a sequence as arrays,
+ * BATCHES are padded rectangles of columns, as forward() sees them.  An EXPORT is the KV rows of a sequence as arrays,
  * and LEGACY tuples are those of a batch.  LAYERS are a cache for a model that kvik does not run.  All are in the same
  * library, and the conventions are those of kvik.h, which this header includes. */
 #pragma once
@@ -125,7 +125,7 @@ typedef struct kvik_layer_rows {
     kvik_plane *plane;
 } kvik_layer_rows;
 /* The KV rows and states of one sequence, layer by layer. */
-typedef struct kvik_snapshot {
+typedef struct kvik_export {
     size_t size;
     uint32_t n_layers, length;
     /* [length]; -1: not known.  NULL, in an import only: none is known. */
@@ -139,19 +139,19 @@ typedef struct kvik_snapshot {
     kvik_layer_rows *layer;
     /* SHA-256 of what the encoder was given; zeros: not known. */
     uint8_t source[32];
-} kvik_snapshot;
-/* Exports the KV rows and states of a sequence as f32.  Free *out with kvik_snapshot_free.  Rows are read as a step
+} kvik_export;
+/* Exports the KV rows and states of a sequence as f32.  Free *out with kvik_export_free.  Rows are read as a step
  * reads them, so the cache needs room for one more token of s: KVIK_FULL if it has none, for instance for a block that
  * the token would begin.  Nothing is appended. */
-KVIK_API int kvik_cache_export(kvik_cache *c, kvik_seq s, kvik_snapshot **out);
-/* Makes a sequence that holds the rows and states of a snapshot, as one turn.  Rows from a cache of the same model
+KVIK_API int kvik_cache_export(kvik_cache *c, kvik_seq s, kvik_export **out);
+/* Makes a sequence that holds the rows and states of an export, as one turn.  Rows from a cache of the same model
  * without quantization continue with the same bits.  Without ids, a crop that would have to recompute rows is
  * KVIK_LOST. */
-KVIK_API int kvik_cache_import(kvik_cache *c, const kvik_snapshot *in, kvik_seq *out);
+KVIK_API int kvik_cache_import(kvik_cache *c, const kvik_export *in, kvik_seq *out);
 /* Returns the plane of a layer with this name, or NULL. */
 KVIK_API const kvik_plane *kvik_layer_plane(const kvik_layer_rows *l, const char *name);
 /* Frees what kvik_cache_export has returned. */
-KVIK_API void kvik_snapshot_free(kvik_snapshot *s);
+KVIK_API void kvik_export_free(kvik_export *s);
 
 /* ---- Legacy: caches as tuples of arrays ---------------------------------------------------------------
  *

@@ -36,7 +36,7 @@ int main(int argc, char **argv)
                                 .max_sequences = 2,
                                 .max_cache_len = 2048,
                                 /* Templates may rewrite the history. */
-                                .checkpoints = KVIK_TURN_ENDS};
+                                .snapshots = KVIK_TURN_ENDS};
     kvik_hooks hooks = {.size = sizeof hooks, .on_token = print_token};
     kvik_seq conversation;
 

@@ -281,7 +281,7 @@ class StoreSettings(TypedDict, total=False):
     cache_memory: Optional[Union[int, str]]
     max_sequences: Optional[int]
     step_tokens: Optional[int]
-    checkpoints: Optional[int]
+    snapshots: Optional[int]
     threads: Optional[int]
     compute: Optional[str]
     isa: Optional[str]

@@ -337,13 +337,13 @@ class Layers(_Base):
         rows = []
         with self._read() as batch:
             for seq in batch.sequences():
-                out = ctypes.POINTER(_abi.kvik_snapshot)()
+                out = ctypes.POINTER(_abi.kvik_export)()
                 call("kvik_cache_export", batch.store.pointer, seq, ctypes.byref(out))
                 try:
                     layers = ctypes.cast(out.contents.layer, ctypes.POINTER(_abi.kvik_layer_rows))
                     rows.append([_plane(layers[i], name) for i in range(out.contents.n_layers)])
                 finally:
-                    lib.kvik_snapshot_free(out)
+                    lib.kvik_export_free(out)
         return [None if parts[0] is None else like(np.stack(parts), self._as_torch) for parts in zip(*rows)]
 
     @property

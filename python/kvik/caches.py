@@ -40,7 +40,7 @@ class Cache(Layers):
     """The rows that a model has computed for a text, and how they are kept.
 
     Every cache takes ``cache_memory`` (bytes, or "64M"), ``on_full`` ("error" or "offload"), ``max_sequences``,
-    ``checkpoints`` and ``spill_dir`` besides its own arguments.  ``copy.deepcopy`` makes a fork that shares every row
+    ``snapshots`` and ``spill_dir`` besides its own arguments.  ``copy.deepcopy`` makes a fork that shares every row
     until one of the two appends.
     """
 

@@ -67,8 +67,8 @@ def _told(group: Dict[str, Any]) -> str:
     for name, what in (("shared_bytes", "shared"), ("spilled_bytes", "on disk")):
         if blocks[name] + tiles[name]:
             parts.append(f"{bytes_text(blocks[name] + tiles[name])} {what}")
-    if group.get("checkpoints"):
-        parts.append(counted(group["checkpoints"], "snapshot"))
+    if group.get("snapshots"):
+        parts.append(counted(group["snapshots"], "snapshot"))
     return ", ".join(parts)
 
 

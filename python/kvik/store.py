@@ -37,7 +37,7 @@ class Settings:
     cache_memory: Optional[int] = None
     max_sequences: Optional[int] = None
     step_tokens: Optional[int] = None
-    checkpoints: Optional[int] = None
+    snapshots: Optional[int] = None
     threads: Optional[int] = None
     compute: Optional[str] = None
     isa: Optional[str] = None

@@ -143,7 +143,7 @@ class Unbound:
 def settings_for(settings: Settings, batch: int) -> Settings:
     """Returns the settings of a cache without a model that has room for a batch."""
     return replace(settings, max_sequences=max(settings.max_sequences or 1, batch), compute=None, isa=settings.isa,
-                   step_tokens=None, checkpoints=None, on_full=settings.on_full)
+                   step_tokens=None, snapshots=None, on_full=settings.on_full)
 
 
 def window_of(config: Any, kinds: Optional[List[str]]) -> Optional[int]:

@@ -9,7 +9,7 @@
     _Static_assert(offsetof(type, size) == 0, #type " begins with its size")
 ENDS_WITH(kvik_cache_config, max_encoder_len);
 ENDS_WITH(kvik_usage, evictions);
-ENDS_WITH(kvik_snapshot, source);
+ENDS_WITH(kvik_export, source);
 ENDS_WITH(kvik_legacy, encoder_length);
 ENDS_WITH(kvik_span, ids);
 ENDS_WITH(kvik_sync, reason);

@@ -29,7 +29,7 @@ int bench_pace_open(struct bench *b)
                            .compute = o->compute,
                            .isa = o->isa,
                            .no_prefix_cache = true,
-                           .checkpoints = KVIK_TURN_ENDS};
+                           .snapshots = KVIK_TURN_ENDS};
     p->logits = mem_array(kvik_model_vocab(b->session->model), sizeof *p->logits);
     int e = p->logits ? kvik_cache_open(b->session->model, &c, &p->cache) : ERR_NOMEM;
     if (e >= 0) e = kvik_cache_new(p->cache, &p->grows);

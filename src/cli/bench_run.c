@@ -77,7 +77,7 @@ int bench_open(const struct bench *b, const struct bench_strategy *s, kvik_cache
         .spill_dir = o->spill_dir,
         .no_prefix_cache = true,
         /* Peaks are of what the strategy needs, not of snapshots that anything evicts. */
-        .checkpoints = KVIK_TURN_ENDS,
+        .snapshots = KVIK_TURN_ENDS,
     };
     TRY(kvik_cache_open(b->session->model, &c, cache));
     return kvik_cache_new(*cache, seq);

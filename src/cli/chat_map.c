@@ -135,9 +135,9 @@ static void print_group(const json_t *g, bool colour)
              disk = number(blocks, "spilled_bytes") + number(tiles, "spilled_bytes");
     if (shared) fprintf(stderr, ", %s shared", bytes_text(shared, b));
     if (disk) fprintf(stderr, ", %s on disk", bytes_text(disk, b));
-    if (number(g, "checkpoints"))
-        fprintf(stderr, ", %llu snapshot%s", (unsigned long long)number(g, "checkpoints"),
-                number(g, "checkpoints") == 1 ? "" : "s");
+    if (number(g, "snapshots"))
+        fprintf(stderr, ", %llu snapshot%s", (unsigned long long)number(g, "snapshots"),
+                number(g, "snapshots") == 1 ? "" : "s");
     fputc('\n', stderr);
     if (map && *map) print_blocks(map, number(g, "block_rows"), colour);
 }

@@ -9,5 +9,5 @@ enum {
     SIZED_LEAST(kvik_outputs, logits),
     SIZED_LEAST(kvik_rows, position),
     SIZED_LEAST(kvik_shape, dim_v),
-    SIZED_LEAST(kvik_snapshot, layer),
+    SIZED_LEAST(kvik_export, layer),
 };

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-KVIK_API void kvik_snapshot_free(kvik_snapshot *s)
+KVIK_API void kvik_export_free(kvik_export *s)
 {
     if (!s) return;
     for (uint32_t i = 0; s->layer && i < s->n_layers; i++) {
@@ -77,20 +77,20 @@ static size_t plane_values(const kvik_plane *p)
     return n;
 }
 
-/* Refuses sites that a snapshot has no place for. */
+/* Refuses sites that an export has no place for. */
 static int site_check(const struct exec *x, uint32_t site)
 {
     const struct kv_site *of = x->m->site;
     for (uint32_t i = 0; i < site; i++)
         if (of[i].layer == of[site].layer && of[i].kind == of[site].kind)
             return ERR(UNSUPPORTED,
-                       "layer %u has two sites of one kind; a snapshot has room for one",
+                       "layer %u has two sites of one kind; an export has room for one",
                        of[site].layer);
     return 0;
 }
 
 /* Adds the planes of a site to its layer. */
-static int site_new(const struct exec *x, uint32_t site, kv_seq s, kvik_snapshot *p)
+static int site_new(const struct exec *x, uint32_t site, kv_seq s, kvik_export *p)
 {
     uint32_t len = kv_len(x->kv, s);
     const struct kv_site *of = &x->m->site[site];
@@ -115,10 +115,10 @@ static int site_new(const struct exec *x, uint32_t site, kv_seq s, kvik_snapshot
     return 0;
 }
 
-static int snapshot_new(const struct exec *x, kv_seq s, kvik_snapshot **out)
+static int export_new(const struct exec *x, kv_seq s, kvik_export **out)
 {
     uint32_t len = kv_len(x->kv, s);
-    kvik_snapshot *p = mem_alloc(sizeof *p);
+    kvik_export *p = mem_alloc(sizeof *p);
     if (!p) return ERR_NOMEM;
     p->size = sizeof *p;
     p->n_layers = x->m->n_layers;
@@ -134,7 +134,7 @@ static int snapshot_new(const struct exec *x, kv_seq s, kvik_snapshot **out)
     for (uint32_t i = 0; e >= 0 && i < x->m->n_sites; i++)
         e = site_new(x, i, s, p);
     if (e < 0) {
-        kvik_snapshot_free(p);
+        kvik_export_free(p);
         return e;
     }
     *out = p;
@@ -188,7 +188,7 @@ static int state_out(const struct exec *x, struct rows_reader *r, uint32_t site,
     return e;
 }
 
-static int site_out(const struct exec *x, struct rows_reader *r, uint32_t site, kvik_snapshot *p)
+static int site_out(const struct exec *x, struct rows_reader *r, uint32_t site, kvik_export *p)
 {
     const struct kv_site *of = &x->m->site[site];
     float *data[KV_MAX_PLANES];
@@ -198,18 +198,18 @@ static int site_out(const struct exec *x, struct rows_reader *r, uint32_t site, 
     return state_out(x, r, site, data);
 }
 
-int snapshot_of(kvik_cache *c, kv_seq s, kvik_snapshot **out)
+int export_of(kvik_cache *c, kv_seq s, kvik_export **out)
 {
     struct exec *x = c->x;
     struct rows_reader r;
-    kvik_snapshot *p;
+    kvik_export *p;
     if (!kv_tokens(x->kv, s)) return ERR(STALE, "the sequence was dropped");
     if (regime_changes(x, s, 0))
         return ERR(
             UNSUPPORTED,
             "the sequence was cropped from a longer text, and its rows still have the rotary "
             "frequencies of that text; the next forward recomputes them, export after it");
-    TRY(snapshot_new(x, s, &p));
+    TRY(export_new(x, s, &p));
     int e = cache_full(c, cache_step(rows_open(x->kv, s, &r)));
     if (e >= 0) {
         for (uint32_t i = 0; e >= 0 && i < x->m->n_sites; i++)
@@ -217,18 +217,18 @@ int snapshot_of(kvik_cache *c, kv_seq s, kvik_snapshot **out)
         rows_close(&r);
     }
     if (e < 0) {
-        kvik_snapshot_free(p);
+        kvik_export_free(p);
         return e;
     }
     *out = p;
     return 0;
 }
 
-KVIK_API int kvik_cache_export(kvik_cache *c, kvik_seq s, kvik_snapshot **out)
+KVIK_API int kvik_cache_export(kvik_cache *c, kvik_seq s, kvik_export **out)
 {
     USE_CACHE(c);
-    if (!out) return ERR(ARG, "a pointer for the snapshot is needed, and NULL was given");
-    return snapshot_of(c, s, out);
+    if (!out) return ERR(ARG, "a pointer for the export is needed, and NULL was given");
+    return export_of(c, s, out);
 }
 
 static const char *shape_text(const kvik_plane *p, char text[64])
@@ -265,7 +265,7 @@ static int check_planes(const kvik_layer_rows *l, const struct kv_site *site, ui
     return 0;
 }
 
-static int check_positions(const struct exec *x, const kvik_snapshot *in, uint32_t site)
+static int check_positions(const struct exec *x, const kvik_export *in, uint32_t site)
 {
     uint32_t i = x->m->site[site].layer, held = 0;
     const kvik_layer_rows *l = &in->layer[i];
@@ -280,16 +280,15 @@ static int check_positions(const struct exec *x, const kvik_snapshot *in, uint32
         held += (uint32_t)at < r.sinks || (uint32_t)at >= r.lo;
     }
     if (held != r.sinks + in->length - r.lo)
-        return ERR(
-            ARG,
-            "layer %u: the snapshot has %u of the %u rows that the next token sees; positions "
-            "%u to %u and the first %u are needed",
-            i, held, r.sinks + in->length - r.lo, r.lo, in->length, r.sinks);
+        return ERR(ARG,
+                   "layer %u: the export has %u of the %u rows that the next token sees; positions "
+                   "%u to %u and the first %u are needed",
+                   i, held, r.sinks + in->length - r.lo, r.lo, in->length, r.sinks);
     return 0;
 }
 
-/* Returns how many rows of an encoder the snapshot has: those of the first layer that has any. */
-static uint32_t heard_of(const struct exec *x, const kvik_snapshot *in)
+/* Returns how many rows of an encoder the export has: those of the first layer that has any. */
+static uint32_t heard_of(const struct exec *x, const kvik_export *in)
 {
     for (uint32_t i = 0; x->encode && i < in->n_layers; i++) {
         const kvik_layer_rows *l = &in->layer[i];
@@ -301,7 +300,7 @@ static uint32_t heard_of(const struct exec *x, const kvik_snapshot *in)
     return 0;
 }
 
-static int check_site(const struct exec *x, const kvik_snapshot *in, uint32_t site)
+static int check_site(const struct exec *x, const kvik_export *in, uint32_t site)
 {
     const struct kv_site *of = &x->m->site[site];
     TRY(site_check(x, site));
@@ -328,12 +327,11 @@ static int check_names(const struct exec *x, const kvik_layer_rows *l, uint32_t 
     return 0;
 }
 
-static int import_check(const struct exec *x, const kvik_snapshot *in)
+static int import_check(const struct exec *x, const kvik_export *in)
 {
     if (in->n_layers != x->m->n_layers || !in->layer)
-        return ERR(ARG, "the snapshot has %u layers, the model has %u", in->n_layers,
-                   x->m->n_layers);
-    if (!in->length) return ERR(ARG, "the snapshot has no rows");
+        return ERR(ARG, "the export has %u layers, the model has %u", in->n_layers, x->m->n_layers);
+    if (!in->length) return ERR(ARG, "the export has no rows");
     if (in->length > x->max_len)
         return ERR(LIMIT, "%u rows do not fit in max_cache_len %u", in->length, x->max_len);
     for (uint32_t i = 0; in->ids && i < in->length; i++)
@@ -344,7 +342,7 @@ static int import_check(const struct exec *x, const kvik_snapshot *in)
     for (uint32_t i = 0; i < in->n_layers; i++)
         TRY(check_names(x, &in->layer[i], i));
     if (x->encode && (!heard_of(x, in) || heard_of(x, in) > x->encoder_rows))
-        return ERR(LIMIT, "the snapshot has %u rows of an encoder, and 1 to %u are needed",
+        return ERR(LIMIT, "the export has %u rows of an encoder, and 1 to %u are needed",
                    heard_of(x, in), x->encoder_rows);
     for (uint32_t i = 0; i < x->m->n_sites; i++)
         TRY(check_site(x, in, i));
@@ -389,7 +387,7 @@ static int rows_in(struct exec *x, const struct kv_view *v, const struct kv_site
     return 0;
 }
 
-/* Writes the pages that tokens of the step have.  A snapshot knows the state after its last token only; earlier ones are
+/* Writes the pages that tokens of the step have.  An export knows the state after its last token only; earlier ones are
  * zeros, which nobody reads: kv_unseen. */
 static int state_in(const struct kv_view *v, const struct kv_site *site, const kvik_layer_rows *l,
                     uint32_t n, bool last)
@@ -406,7 +404,7 @@ static int state_in(const struct kv_view *v, const struct kv_site *site, const k
     return 0;
 }
 
-static int import_step(struct exec *x, const kvik_snapshot *in, kv_seq s, uint32_t done, uint32_t n,
+static int import_step(struct exec *x, const kvik_export *in, kv_seq s, uint32_t done, uint32_t n,
                        float *buffer)
 {
     struct kv_step *st;
@@ -437,8 +435,7 @@ static int import_step(struct exec *x, const kvik_snapshot *in, kv_seq s, uint32
 }
 
 /* Writes all rows of the encoder. */
-static int import_cross(struct exec *x, const kvik_snapshot *in, kv_seq s, uint32_t n,
-                        float *buffer)
+static int import_cross(struct exec *x, const kvik_export *in, kv_seq s, uint32_t n, float *buffer)
 {
     struct kv_step *st;
     struct kv_view v;
@@ -464,16 +461,16 @@ static int import_cross(struct exec *x, const kvik_snapshot *in, kv_seq s, uint3
     return kv_commit(st, NULL);
 }
 
-KVIK_API int kvik_cache_import(kvik_cache *c, const kvik_snapshot *given, kvik_seq *out)
+KVIK_API int kvik_cache_import(kvik_cache *c, const kvik_export *given, kvik_seq *out)
 {
-    kvik_snapshot full = {0}, *in = &full;
+    kvik_export full = {0}, *in = &full;
     USE_CACHE(c);
     struct exec *x = c->x;
     size_t widest = 0;
     kv_seq s;
     TRY(exec_idle(x));
-    if (!given || !out) return ERR(ARG, "an import needs a snapshot");
-    TRY(SIZED_IN(&full, given, kvik_snapshot));
+    if (!given || !out) return ERR(ARG, "an import needs an export");
+    TRY(SIZED_IN(&full, given, kvik_export));
     TRY(import_check(x, in));
     for (uint32_t i = 0; i < x->m->n_sites; i++)
         for (uint32_t p = 0; p < x->m->site[i].n_planes && x->m->site[i].kind != KV_STATE; p++)

@@ -149,17 +149,17 @@ static uint32_t columns_of(const uint8_t *mask, uint32_t n, uint32_t *column)
 
 static int row_out(kvik_cache *c, kv_seq s, kvik_legacy *l, uint32_t b, uint32_t *column)
 {
-    kvik_snapshot *snap;
+    kvik_export *snap;
     uint32_t n = columns_of(l->attention_mask + (size_t)b * l->length, l->length, column);
     if (!n) return 0;
-    TRY(snapshot_of(c, s, &snap));
+    TRY(export_of(c, s, &snap));
     for (uint32_t i = 0; i < l->n_layers; i++)
         layer_pass(l, b, &l->layer[i], column, &snap->layer[i], true);
     for (uint32_t i = 0; l->cross && i < l->n_layers; i++)
         legacy_cross_pass(l, b, &l->cross[i], &snap->layer[i], true);
     for (uint32_t k = 0; k < n; k++)
         l->ids[(size_t)b * l->length + column[k]] = snap->ids[k];
-    kvik_snapshot_free(snap);
+    kvik_export_free(snap);
     return 0;
 }
 
@@ -320,7 +320,7 @@ static int row_in(kvik_cache *c, const kvik_legacy *l, uint32_t b, uint32_t *col
 {
     uint32_t n = columns_of(l->attention_mask + (size_t)b * l->length, l->length, column);
     if (!n) return cache_full(c, exec_new(c->x, out));
-    kvik_snapshot *s = mem_alloc(sizeof *s);
+    kvik_export *s = mem_alloc(sizeof *s);
     if (!s) return ERR_NOMEM;
     s->size = sizeof *s;
     s->n_layers = l->n_layers;
@@ -336,7 +336,7 @@ static int row_in(kvik_cache *c, const kvik_legacy *l, uint32_t b, uint32_t *col
     for (uint32_t i = 0; l->cross && e >= 0 && i < l->n_layers; i++)
         e = legacy_cross_in(l, b, &l->cross[i], &s->layer[i]);
     if (e >= 0) e = kvik_cache_import(c, s, out);
-    kvik_snapshot_free(s);
+    kvik_export_free(s);
     return e;
 }
 

@@ -42,7 +42,7 @@ int padded_settle(struct kvik_batch *b, const uint8_t *mask, uint32_t columns);
 void padded_scratch_free(struct padded_scratch *s);
 
 /* interchange.c: exports a sequence of a cache that the caller uses. */
-int snapshot_of(kvik_cache *c, kv_seq s, kvik_snapshot **out);
+int export_of(kvik_cache *c, kv_seq s, kvik_export **out);
 /* legacy.c: the KV rows of n sequences as arrays; mask [n][length] has a one for every token.  mask NULL: as many columns
  * as the longest sequence has tokens, and every sequence ends in the last column. */
 int legacy_of(kvik_cache *c, const kv_seq *seq, uint32_t n, const uint8_t *mask, uint32_t length,
@@ -56,7 +56,7 @@ int legacy_cross_new(const struct exec *x, const kv_seq *seq, kvik_legacy *l);
 void legacy_cross_pass(const kvik_legacy *l, uint32_t b, const kvik_legacy_layer *y,
                        const kvik_layer_rows *r, bool out);
 int legacy_cross_check(const struct exec *x, const kvik_legacy *in);
-/* Adds the planes of batch row b to a layer of a snapshot. */
+/* Adds the planes of batch row b to a layer of an export. */
 int legacy_cross_in(const kvik_legacy *l, uint32_t b, const kvik_legacy_layer *y,
                     kvik_layer_rows *r);
 /* legacy_rows.c: generates, and adds the KV rows as arrays to the result if return_legacy_cache is set. */

@@ -142,9 +142,9 @@ int settings_exec(const struct preset_choice *s, const struct model *m, const kv
     const struct preset *p = preset_for(s->preset, &s->keys, m->site, m->n_sites);
     TRY(compute_of(m, c->compute, e));
     TRY(preset_settle(p, &s->keys, m->site, m->n_sites, &e->preset));
-    if (c->checkpoints > KVIK_TURN_ENDS)
-        return ERR(LIMIT, "checkpoints is %u; the limit is KVIK_TURN_ENDS", c->checkpoints);
-    e->preset.every = c->checkpoints;
+    if (c->snapshots > KVIK_TURN_ENDS)
+        return ERR(LIMIT, "snapshots is %u; the limit is KVIK_TURN_ENDS", c->snapshots);
+    e->preset.every = c->snapshots;
     e->streaming = s->streaming;
     bool full = c->on_full && strcmp(c->on_full, "offload") == 0;
     if (full) e->preset.stream = true;

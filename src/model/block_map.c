@@ -52,7 +52,7 @@ static json_t *group(const struct exec *x, kv_seq s, uint32_t gi)
         json_pack("{s:o, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i}", "layers", layers(x, g), "kind",
                   kinds[p->kind], "window", (int)p->window, "chunk", (int)p->chunk, "sinks",
                   (int)p->sinks, "rows", (int)v.rows, "block_rows", (int)v.block_rows, "tile_rows",
-                  (int)v.tile_rows, "checkpoints", (int)v.keeps);
+                  (int)v.tile_rows, "snapshots", (int)v.keeps);
     if (!o) return NULL;
     json_object_set_new(o, "codec", codec ? json_string(codec->name) : json_null());
     json_object_set_new(o, "blocks", form(&v.form[0]));

@@ -337,7 +337,7 @@ class Misuse(unittest.TestCase):
         """A number that a parameter cannot hold is an error; ctypes alone would cut it to another number."""
         rows = np.zeros((1, 2, 3, 4), np.float32)
         for number in (2**32, 2**32 + 5, 2**64 + 3, -2**63 - 1, 10**30):
-            for name in ("max_cache_len", "max_sequences", "step_tokens", "checkpoints", "threads"):
+            for name in ("max_cache_len", "max_sequences", "step_tokens", "snapshots", "threads"):
                 with self.subTest(number=number, name=name), self.assertRaisesRegex(kvik.ArgumentError, name):
                     self.model(IDS, past_key_values=kvik.DynamicCache(**{name: number}))
             with self.assertRaises((kvik.ArgumentError, kvik.LimitError, MemoryError)):

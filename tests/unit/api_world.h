@@ -28,7 +28,7 @@ struct api_world {
     kvik_usage usage;
     kvik_progress progress;
     kvik_sync sync;
-    kvik_snapshot *snapshot;
+    kvik_export *export;
     kvik_legacy *legacy;
     kvik_result *result;
     kvik_choice choice;
@@ -135,7 +135,7 @@ static inline void api_open(struct api_world *w, const kvik_cache_config *config
     w->inputs.n = 3;
     api_need(kvik_batch_forward(w->batch, &w->inputs, NULL));
     w->inputs.n = IDS;
-    api_need(kvik_cache_export(w->cache, w->mine, &w->snapshot));
+    api_need(kvik_cache_export(w->cache, w->mine, &w->export));
     api_need(kvik_batch_to_legacy(w->batch, &w->legacy));
     unlink(api_path[P_SESSION]); /* a new cache does not replace the sessions of another */
     unlink(api_path[P_SAVED]);
@@ -161,7 +161,7 @@ static inline void api_close(struct api_world *w)
     kvik_generation_done(&w->g);
     kvik_generation_done(&w->g_out);
     kvik_result_free(w->result);
-    kvik_snapshot_free(w->snapshot);
+    kvik_export_free(w->export);
     kvik_legacy_free(w->legacy);
     kvik_sync_done(&w->sync);
     free(w->floats);
@@ -229,8 +229,8 @@ static inline uintptr_t api_value(struct api_world *w, int kind, int at)
         [A_USAGE] = &w->usage,
         [A_PROGRESS] = &w->progress,
         [A_SYNC] = &w->sync,
-        [A_SNAPSHOT] = w->snapshot,
-        [A_LAYER] = w->snapshot->layer,
+        [A_EXPORT] = w->export,
+        [A_LAYER] = w->export->layer,
         [A_PLANE] = "keys",
         [A_LEGACY] = w->legacy,
         [A_RESULT] = w->result,
@@ -358,8 +358,8 @@ static inline void api_release(struct api_world *w, const struct api_call *c)
         case A_OUT_SAMPLER:
             kvik_sampler_close(p);
             break;
-        case A_OUT_SNAPSHOT:
-            kvik_snapshot_free(p);
+        case A_OUT_EXPORT:
+            kvik_export_free(p);
             break;
         case A_OUT_LEGACY:
             kvik_legacy_free(p);

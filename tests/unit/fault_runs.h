@@ -263,7 +263,7 @@ static struct scene scenes[] = {
     {"chat", {open_model, open_cache, add_sequence, first_turn, second_turn}, {0}, dir},
     {"dynamic", {ROWS}, {0}, NULL},
     {"static", {ROWS}, {.cache_implementation = "static"}, NULL},
-    {"sliding", {ROWS}, {.cache_config = "{\"sliding_window\":24}", .checkpoints = 16}, NULL},
+    {"sliding", {ROWS}, {.cache_config = "{\"sliding_window\":24}", .snapshots = 16}, NULL},
     {"sinks",
      {open_cache, add_sequence, append, generate},
      {.cache_config = "{\"window_length\":40,\"num_sink_tokens\":4}"},

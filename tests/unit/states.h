@@ -35,7 +35,7 @@ static inline const char *state_differs(const struct tensor *t, uint32_t row, co
 /* Returns the first difference, or NULL. rows: compares keys and values, too, which only serves a
  * row without masked columns. */
 static inline const char *states_differ(const struct safetensors *s, const char *prefix,
-                                        uint32_t row, const kvik_snapshot *p, bool rows)
+                                        uint32_t row, const kvik_export *p, bool rows)
 {
     for (uint32_t i = 0; i < p->n_layers; i++) {
         const kvik_layer_rows *l = &p->layer[i];

@@ -260,11 +260,11 @@ static void test_forgotten(void **state)
     kvik_seq s;
     kvik_batch *b;
     kvik_legacy legacy = {0};
-    kvik_snapshot snapshot = {0};
+    kvik_export export = {0};
     kvik_inputs in = {.ids = ids, .n = 2};
     kvik_result *r;
     kvik_generation g;
-    refused(kvik_cache_import(c, &snapshot, &s), KVIK_ARG, "kvik_snapshot.size", "sizeof");
+    refused(kvik_cache_import(c, &export, &s), KVIK_ARG, "kvik_export.size", "sizeof");
     refused(kvik_batch_from_legacy(c, &legacy, &b), KVIK_ARG, "kvik_legacy.size", "sizeof");
     refused(kvik_legacy_save(&legacy, m, "/nowhere"), KVIK_ARG, "kvik_legacy.size", "sizeof");
     assert_int_equal(kvik_batch_open(c, 1, &b), 0);
@@ -379,9 +379,9 @@ static void test_newer(void **state)
         uint64_t behind;
     } choice = {{.size = sizeof choice, .ids = ids, .n = 2, .n_prompt = 2}, 0};
     struct {
-        kvik_snapshot snapshot;
+        kvik_export export;
         uint64_t behind;
-    } snapshot;
+    } export;
     struct {
         kvik_legacy legacy;
         uint64_t behind;
@@ -402,7 +402,7 @@ static void test_newer(void **state)
     kvik_generation_done(&g);
 
     kvik_seq s, copy;
-    kvik_snapshot *got;
+    kvik_export *got;
     kvik_legacy *old;
     kvik_batch *batch, *again;
     kvik_span span = {.size = sizeof span, .ids = ids, .n = 6};
@@ -410,15 +410,14 @@ static void test_newer(void **state)
     span.seq = s;
     assert_int_equal(kvik_forward(c, &span, 1, false, NULL), 0);
     assert_int_equal(kvik_cache_export(c, s, &got), 0);
-    snapshot.snapshot = *got;
-    snapshot.snapshot.size = sizeof snapshot;
-    snapshot.behind = 0;
-    assert_int_equal(kvik_cache_import(c, &snapshot.snapshot, &copy), 0);
+    export.export = *got;
+    export.export.size = sizeof export;
+    export.behind = 0;
+    assert_int_equal(kvik_cache_import(c, &export.export, &copy), 0);
     assert_int_equal(kvik_cache_drop(c, copy), 0);
-    snapshot.behind = 1;
-    refused(kvik_cache_import(c, &snapshot.snapshot, &copy), KVIK_UNSUPPORTED, "kvik_snapshot",
-            "newer");
-    kvik_snapshot_free(got);
+    export.behind = 1;
+    refused(kvik_cache_import(c, &export.export, &copy), KVIK_UNSUPPORTED, "kvik_export", "newer");
+    kvik_export_free(got);
     assert_int_equal(kvik_cache_drop(c, s), 0);
 
     kvik_inputs in = {.size = sizeof in, .ids = ids, .n = 2};
@@ -442,15 +441,15 @@ static void test_handed_out(void **state)
 {
     (void)state;
     kvik_seq s, copy;
-    kvik_snapshot *snapshot;
+    kvik_export *export;
     kvik_span span = {.size = sizeof span, .ids = ids, .n = 6};
     assert_int_equal(kvik_cache_new(c, &s), 0);
     span.seq = s;
     assert_int_equal(kvik_forward(c, &span, 1, false, NULL), 0);
-    assert_int_equal(kvik_cache_export(c, s, &snapshot), 0);
-    assert_int_equal(snapshot->size, sizeof *snapshot);
-    assert_int_equal(kvik_cache_import(c, snapshot, &copy), 0);
-    kvik_snapshot_free(snapshot);
+    assert_int_equal(kvik_cache_export(c, s, &export), 0);
+    assert_int_equal(export->size, sizeof *export);
+    assert_int_equal(kvik_cache_import(c, export, &copy), 0);
+    kvik_export_free(export);
     assert_int_equal(kvik_cache_length(c, copy), 6);
     assert_int_equal(kvik_cache_drop(c, copy), 0);
     assert_int_equal(kvik_cache_drop(c, s), 0);

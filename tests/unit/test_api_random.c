@@ -218,7 +218,7 @@ static void fill_config(kvik_cache_config *k)
                                    : hostile() % (1u << 30);
     k->threads = 1 + below(2);
     k->step_tokens = chance(50) ? 0 : below(20);
-    k->checkpoints = chance(70) ? 0 : below(9);
+    k->snapshots = chance(70) ? 0 : below(9);
     k->on_full = chance(60) ? NULL : chance(80) ? "offload" : "wrong";
     k->no_prefix_cache = chance(30);
 }
@@ -385,7 +385,7 @@ static uintptr_t pointer(int kind, int at, uint32_t *most)
     case A_DECODER:
     case A_SAMPLER:
     case A_RESULT:
-    case A_SNAPSHOT:
+    case A_EXPORT:
     case A_LEGACY:
         return (uintptr_t)any(kind);
     case A_REQUESTS:
@@ -525,8 +525,8 @@ static void close_handle(int kind, void *p)
     case A_RESULT:
         kvik_result_free(p);
         break;
-    case A_SNAPSHOT:
-        kvik_snapshot_free(p);
+    case A_EXPORT:
+        kvik_export_free(p);
         break;
     case A_LEGACY:
         kvik_legacy_free(p);
@@ -562,7 +562,7 @@ static void take_outputs(const struct api_call *c, const uintptr_t v[ARGS], int6
     static const int to[][2] = {
         {A_OUT_MODEL, A_MODEL},     {A_OUT_TOKENIZER, A_TOKENIZER}, {A_OUT_CACHE, A_CACHE},
         {A_OUT_BATCH, A_BATCH},     {A_OUT_REQUEST, A_REQUEST},     {A_OUT_RESULT, A_RESULT},
-        {A_OUT_DECODER, A_DECODER}, {A_OUT_SAMPLER, A_SAMPLER},     {A_OUT_SNAPSHOT, A_SNAPSHOT},
+        {A_OUT_DECODER, A_DECODER}, {A_OUT_SAMPLER, A_SAMPLER},     {A_OUT_EXPORT, A_EXPORT},
         {A_OUT_LEGACY, A_LEGACY},   {A_OUT_LAYERS, A_LAYERS}};
     for (int i = 0; i < api_args(c); i++) {
         int kind = c->arg[i] & ~A_OPTIONAL;
@@ -645,8 +645,8 @@ static void logits_of(float out[VOCAB])
 
 static void open_seed(void)
 {
-    static const int kind[] = {A_MODEL,   A_TOKENIZER, A_CACHE,  A_LAYERS,   A_BATCH, A_REQUEST,
-                               A_DECODER, A_SAMPLER,   A_RESULT, A_SNAPSHOT, A_LEGACY};
+    static const int kind[] = {A_MODEL,   A_TOKENIZER, A_CACHE,  A_LAYERS, A_BATCH, A_REQUEST,
+                               A_DECODER, A_SAMPLER,   A_RESULT, A_EXPORT, A_LEGACY};
     const kvik_cache_config config = {
         .size = sizeof config, .max_sequences = 24, .max_cache_len = 64, .threads = 1};
     memset(pool, 0, sizeof pool);

@@ -61,7 +61,7 @@ struct subject { /* a model, and what its caches may be called */
 };
 struct test_case {
     struct subject *s;
-    uint32_t number, max_len, seqs, step, piece, prompt, checkpoints;
+    uint32_t number, max_len, seqs, step, piece, prompt, snapshots;
     const char *implementation, *on_full;
     char config[720], cross[720]; /* cross: of the encoder's rows */
 };
@@ -82,10 +82,10 @@ static void print_case(const struct test_case *t, const char *word, const char *
 {
     printf(
         "%s case %u: %s %s %s cross %s on_full %s: %u sequences of %u tokens, prompt %u, pieces of %u, "
-        "step_tokens %u, checkpoints %u%s%s\n",
+        "step_tokens %u, snapshots %u%s%s\n",
         word, t->number, t->s->path, t->implementation, t->config, t->cross,
         t->on_full ? t->on_full : "error", t->seqs, t->max_len, t->prompt, t->piece, t->step,
-        t->checkpoints, why ? ": " : "", why ? why : "");
+        t->snapshots, why ? ": " : "", why ? why : "");
 }
 
 static void fail(const struct test_case *t, const char *what)
@@ -183,7 +183,7 @@ static void run_case(const struct test_case *t, bool all_modes)
                                  .max_cache_len = t->max_len,
                                  .max_sequences = t->seqs,
                                  .step_tokens = t->step,
-                                 .checkpoints = t->checkpoints,
+                                 .snapshots = t->snapshots,
                                  .on_full = t->on_full,
                                  .threads = 1};
     int e = kvik_cache_open(t->s->model, &k, &c);
@@ -235,7 +235,7 @@ static void draw_case(struct test_case *t, const char *variant)
     t->step = steps[draw(countof(steps))];
     t->prompt = draw(3) ? t->max_len - draw(t->max_len) : 1;
     t->piece = draw(2) || t->max_len < 40 ? 1 : 1 + draw(60);
-    t->checkpoints = every[draw(countof(every))];
+    t->snapshots = every[draw(countof(every))];
     t->on_full = draw(4) ? NULL : "offload";
     if (!t->s->hearing.hears) return;
     v.config[0] = 0;

@@ -359,7 +359,7 @@ static void op_reorder(struct world *w)
 static void op_exchange(struct world *w)
 {
     struct truth *from = &w->seq[dice(w->n)], *t = &w->seq[w->n];
-    kvik_snapshot *p = NULL;
+    kvik_export *p = NULL;
     if (w->n == w->lanes || !from->n || from->n >= w->most) return;
     bool pending =
         models[w->model].original && from->longer && from->n <= models[w->model].original;
@@ -370,7 +370,7 @@ static void op_exchange(struct world *w)
     }
     kvik_seq s;
     e = kvik_cache_import(w->cache, p, &s);
-    kvik_snapshot_free(p);
+    kvik_export_free(p);
     if (e < 0) {
         refused(w, e, 0);
         return;

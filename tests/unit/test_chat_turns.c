@@ -26,7 +26,7 @@ static const struct style {
 };
 static const struct strategy {
     const char *model, *name, *config;
-    uint32_t checkpoints;
+    uint32_t snapshots;
 } strategy[] = {
     {"llama-bf16-long", "dynamic", NULL, 0},
     {"llama-bf16-long", "static", NULL, 0},
@@ -119,7 +119,7 @@ static void chat(const struct strategy *y, const struct style *t)
                                 .max_sequences = 2,
                                 .threads = 1,
                                 .no_prefix_cache = true,
-                                .checkpoints = y->checkpoints};
+                                .snapshots = y->snapshots};
     snprintf(path, sizeof path, MODELS "%s", y->model);
     if (kvik_model_open(path, &c.m) < 0 || kvik_cache_open(c.m, &config, &c.c) < 0 ||
         kvik_cache_new(c.c, &c.s) < 0 || kvik_generation_init(&c.g, NULL) < 0)

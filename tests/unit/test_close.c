@@ -291,7 +291,7 @@ static void test_sessions(void **state)
     assert_non_null(mkdtemp(dir));
     snprintf(file, sizeof file, "%s/a.session", dir);
     kvik_cache *c[2];
-    kvik_snapshot *rows;
+    kvik_export *rows;
     kvik_seq s, loaded[2], imported;
     for (int i = 0; i < 2; i++) {
         kvik_model *m;
@@ -308,7 +308,7 @@ static void test_sessions(void **state)
     kvik_cache_close(c[0]);
     assert_int_equal(need(kvik_cache_load(c[1], file, 2, loaded, NULL)), 1);
     need(kvik_cache_import(c[1], rows, &imported));
-    kvik_snapshot_free(rows);
+    kvik_export_free(rows);
     for (int i = 0; i < 2; i++) {
         float got[VOCAB], want[VOCAB];
         static const int32_t more[] = {99};

@@ -65,9 +65,9 @@ static int reset_of(kvik_cache *c, kvik_seq *s)
 }
 static int export_of(kvik_cache *c, kvik_seq *s)
 {
-    kvik_snapshot *p;
+    kvik_export *p;
     int e = kvik_cache_export(c, s[0], &p);
-    if (e >= 0) kvik_snapshot_free(p);
+    if (e >= 0) kvik_export_free(p);
     return e;
 }
 

@@ -293,7 +293,7 @@ static const char *stored_states_differ(const json_t *expect, const char *dir, k
         int32_t ids[1024];
         uint32_t n = 0;
         kvik_seq q;
-        kvik_snapshot *p = NULL;
+        kvik_export *p = NULL;
         for (size_t k = 0; k + 1 < json_array_size(row) && k < 1024; k++)
             if (k >= b->prompt[i].n || b->mask[i][k])
                 ids[n++] = (int32_t)json_integer_value(json_array_get(row, k));
@@ -307,7 +307,7 @@ static const char *stored_states_differ(const json_t *expect, const char *dir, k
         if (e >= 0) e = kvik_forward(cache, &span, 1, false, NULL);
         if (e >= 0) e = kvik_cache_export(cache, q, &p);
         bad = e < 0 ? kvik_last_error() : states_differ(s, "layers", i, p, !masked);
-        kvik_snapshot_free(p);
+        kvik_export_free(p);
         kvik_cache_drop(cache, q);
     }
     safetensors_close(s);
@@ -316,7 +316,7 @@ static const char *stored_states_differ(const json_t *expect, const char *dir, k
 
 /* Compares one plane of every layer with tensors <prefix>.layers.N.<name>. */
 static const char *planes_differ(const struct safetensors *s, const char *prefix, const char *name,
-                                 const char *plane, uint32_t row, const kvik_snapshot *p)
+                                 const char *plane, uint32_t row, const kvik_export *p)
 {
     const char *why = NULL;
     for (uint32_t i = 0; !why && i < p->n_layers; i++) {
@@ -344,7 +344,7 @@ static const char *heard_rows_differ(const json_t *expect, const char *dir, kvik
     if (safetensors_find(s, "cross.layers.0.keys")) {
         int32_t ids[1024];
         kvik_seq q;
-        kvik_snapshot *p = NULL;
+        kvik_export *p = NULL;
         kvik_source source = b->source[0];
         source.attention_mask = NULL;
         kvik_span span = {.size = sizeof span, .ids = ids};
@@ -359,7 +359,7 @@ static const char *heard_rows_differ(const json_t *expect, const char *dir, kvik
         if (!bad) bad = planes_differ(s, "self", "values", "values", 0, p);
         if (!bad) bad = planes_differ(s, "cross", "keys", "cross_keys", 0, p);
         if (!bad) bad = planes_differ(s, "cross", "values", "cross_values", 0, p);
-        kvik_snapshot_free(p);
+        kvik_export_free(p);
         kvik_cache_drop(cache, q);
     }
     safetensors_close(s);

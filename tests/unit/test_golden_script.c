@@ -215,14 +215,14 @@ static void compare_states(struct script *s, size_t op, const struct named *c)
     snprintf(first, sizeof first, "%s.0.conv", prefix);
     if (!safetensors_find(s->data, first)) return;
     for (uint32_t b = 0; b < kvik_batch_rows(c->batch); b++) {
-        kvik_snapshot *p = NULL;
+        kvik_export *p = NULL;
         const char *why = NULL;
         if (kvik_cache_export(c->cache, kvik_batch_seq(c->batch, b), &p) < 0)
             why = kvik_last_error();
         else
             why = states_differ(s->data, prefix, b, p, true);
         if (why) differs(s, "op %zu: %s", op, why);
-        kvik_snapshot_free(p);
+        kvik_export_free(p);
     }
 }
 

@@ -323,13 +323,13 @@ static void sequences(void)
     assert_int_equal(kvik_cache_encoder_length(d, l), kvik_cache_encoder_length(c, s));
     say(d, l, 3, 6, got);
     assert_memory_equal(want, got, row);
-    kvik_snapshot *rows;
+    kvik_export *rows;
     need(kvik_cache_export(c, s, &rows));
     assert_non_null(kvik_layer_plane(&rows->layer[0], "cross_keys"));
     need(kvik_cache_import(d, rows, &l));
     say(d, l, 3, 6, got);
     assert_memory_equal(want, got, row);
-    kvik_snapshot_free(rows);
+    kvik_export_free(rows);
     unlink(path);
     assert_true(kv_check(c->x->kv) && kv_check(d->x->kv));
     kvik_cache_close(d);

@@ -50,7 +50,7 @@ static const struct {
 static const struct way {
     const char *model, *impl, *config, *compute, *on_full;
     /* Unit: reused rows come in multiples of it; 0: no rows are reused. */
-    uint32_t checkpoints, beams, unit;
+    uint32_t snapshots, beams, unit;
     uint32_t less; /* the first `less` hits are shorter than that, because of windows */
 } ways[] = {
     {"llama-gqa-l3", "dynamic", NULL, NULL, NULL, 0, 1, 1, 0},
@@ -97,7 +97,7 @@ static void test_same_bits(void **state)
                                .compute = y->compute,
                                .on_full = y->on_full,
                                .max_sequences = 4,
-                               .checkpoints = y->checkpoints,
+                               .snapshots = y->snapshots,
                                .threads = 1};
         kvik_cache *with = open_cache(m, &c);
         c.no_prefix_cache = true;
@@ -285,7 +285,7 @@ static void test_other_conditions(void **state)
                           .size = sizeof(kvik_cache_config), .max_sequences = 4, .threads = 1});
     draw_ids(ids, 60, kvik_model_vocab(m), 4);
     kvik_seq in, out;
-    kvik_snapshot *rows;
+    kvik_export *rows;
     assert_int_equal(kvik_cache_new(c, &in), 0);
     assert_int_equal(
         kvik_forward(c, &(kvik_span){.size = sizeof(kvik_span), .seq = in, .ids = ids, .n = 60}, 1,
@@ -298,7 +298,7 @@ static void test_other_conditions(void **state)
     kv_forget(c->x->kv);
     assert_int_equal(kvik_cache_drop(c, out), 0);
     assert_string_equal(miss_of(c, ids, 60), kv_miss_text(KV_MISS_NEW));
-    kvik_snapshot_free(rows);
+    kvik_export_free(rows);
     kvik_cache_close(c);
     kvik_model_close(m);
 }

@@ -42,7 +42,7 @@ static void go_on(kvik_cache *c, kvik_seq s, uint32_t vocab, float *logits)
 static void round_trip(const char *path, const char *impl, const char *config, bool exact)
 {
     kvik_model *m;
-    kvik_snapshot *a, *b;
+    kvik_export *a, *b;
     kvik_seq s, t;
     assert_int_equal(kvik_model_open(path, &m), 0);
     uint32_t vocab = kvik_model_vocab(m);
@@ -69,7 +69,7 @@ static void round_trip(const char *path, const char *impl, const char *config, b
                                 kvik_layer_plane(&b->layer[i], l->plane[k].name)->data,
                                 sizeof(float) * plane_values(&l->plane[k]));
     }
-    kvik_snapshot_free(b);
+    kvik_export_free(b);
     if (exact) {
         go_on(from, s, vocab, want);
         go_on(to, t, vocab, got);
@@ -83,7 +83,7 @@ static void round_trip(const char *path, const char *impl, const char *config, b
         assert_memory_equal(got, want, sizeof(float) * MORE * vocab);
     }
     a->ids = known;
-    kvik_snapshot_free(a);
+    kvik_export_free(a);
     kvik_cache_close(from);
     kvik_cache_close(to);
     kvik_model_close(m);
@@ -110,7 +110,7 @@ static void test_round_trip(void **state)
 static void crop_after(const char *path, const char *impl, const char *config)
 {
     kvik_model *m;
-    kvik_snapshot *a;
+    kvik_export *a;
     assert_int_equal(kvik_model_open(path, &m), 0);
     uint32_t vocab = kvik_model_vocab(m);
     kvik_cache *c = open_cache(m, impl, config);
@@ -122,7 +122,7 @@ static void crop_after(const char *path, const char *impl, const char *config)
         forward(c, s, ids, N, NULL);
         assert_int_equal(kvik_cache_export(c, s, &a), 0);
         assert_int_equal(kvik_cache_import(c, a, &t), 0);
-        kvik_snapshot_free(a);
+        kvik_export_free(a);
         if (kvik_cache_crop(c, t, len) < 0) fail_msg("%s", kvik_last_error());
         assert_int_equal(kvik_cache_reset(c, s), 0);
         forward(c, s, ids, len + 1, want);
@@ -149,7 +149,7 @@ static void test_full_length(void **state)
 {
     (void)state;
     kvik_model *m;
-    kvik_snapshot *a;
+    kvik_export *a;
     kvik_seq s;
     kvik_cache_config k = {.size = sizeof k,
                            .cache_implementation = "static",
@@ -166,7 +166,7 @@ static void test_full_length(void **state)
         KVIK_LIMIT);
     if (kvik_cache_export(c, s, &a) < 0) fail_msg("%s", kvik_last_error());
     assert_int_equal(a->layer[0].rows, 32);
-    kvik_snapshot_free(a);
+    kvik_export_free(a);
     assert_int_equal(kvik_cache_reset(c, s), 0);
     assert_int_equal(kvik_cache_length(c, s), 0);
     forward(c, s, ids, 32, NULL);
@@ -174,7 +174,7 @@ static void test_full_length(void **state)
     kvik_model_close(m);
 }
 
-static void refuse(kvik_cache *c, const kvik_snapshot *a, int code, const char *words)
+static void refuse(kvik_cache *c, const kvik_export *a, int code, const char *words)
 {
     kvik_seq t;
     assert_int_equal(kvik_cache_import(c, a, &t), code);
@@ -183,7 +183,7 @@ static void refuse(kvik_cache *c, const kvik_snapshot *a, int code, const char *
 }
 
 /* Planes are found by name, in any order, and must be what the model has. */
-static void refuse_planes(kvik_cache *c, const kvik_snapshot *a, kvik_layer_rows *l)
+static void refuse_planes(kvik_cache *c, const kvik_export *a, kvik_layer_rows *l)
 {
     kvik_plane *k = plane_of(l, "keys"), was = *k, *planes = l->plane;
     kvik_seq t;
@@ -225,7 +225,7 @@ static void test_refusals(void **state)
 {
     (void)state;
     kvik_model *m;
-    kvik_snapshot *a;
+    kvik_export *a;
     kvik_seq s, t = 77;
     kvik_usage before = {.size = sizeof before}, after = {.size = sizeof after};
     assert_int_equal(kvik_model_open(LLAMA, &m), 0);
@@ -259,7 +259,7 @@ static void test_refusals(void **state)
     assert_int_equal(after.live, before.live);
     assert_int_equal(after.tokens, before.tokens);
     assert_int_equal(kvik_cache_import(c, a, &t), 0);
-    kvik_snapshot_free(a);
+    kvik_export_free(a);
     kvik_cache_close(c);
     kvik_model_close(m);
 }
@@ -271,7 +271,7 @@ static void test_unknown_ids(void **state)
     (void)state;
     enum { FEW = 24 };
     kvik_model *m;
-    kvik_snapshot *a;
+    kvik_export *a;
     kvik_result *r;
     kvik_seq s, t;
     int32_t text[FEW];
@@ -280,7 +280,7 @@ static void test_unknown_ids(void **state)
     assert_int_equal(kvik_cache_new(c, &s), 0);
     forward(c, s, ids, FEW - 1, NULL);
     assert_int_equal(kvik_cache_export(c, s, &a), 0);
-    kvik_snapshot unknown = *a;
+    kvik_export unknown = *a;
     unknown.ids = NULL;
     assert_int_equal(kvik_cache_import(c, &unknown, &t), 0);
     kvik_generation g;
@@ -301,7 +301,7 @@ static void test_unknown_ids(void **state)
         assert_int_equal(kvik_cache_crop(c, t, FEW - 1), 0);
     }
     kvik_generation_done(&g);
-    kvik_snapshot_free(a);
+    kvik_export_free(a);
     kvik_cache_close(c);
     kvik_model_close(m);
 }
@@ -310,7 +310,7 @@ static void test_no_memory(void **state)
 {
     (void)state;
     kvik_model *m;
-    kvik_snapshot *a, *b;
+    kvik_export *a, *b;
     kvik_usage before = {.size = sizeof before}, after = {.size = sizeof after};
     kvik_seq s, t;
     int e = -1;
@@ -340,8 +340,8 @@ static void test_no_memory(void **state)
     assert_int_equal(keys->dim[1], 40);
     assert_memory_equal(plane_of(&b->layer[0], "keys")->data, keys->data,
                         sizeof(float) * plane_values(keys));
-    kvik_snapshot_free(a);
-    kvik_snapshot_free(b);
+    kvik_export_free(a);
+    kvik_export_free(b);
     kvik_cache_close(c);
     kvik_model_close(m);
 }

@@ -323,7 +323,7 @@ static void reports(void **state)
                             {.kv_heads = 2, .dim = 8, .does = HEARS}}};
     struct weights w = weights_new(&s);
     int32_t ids[HEARD] = {1};
-    kvik_snapshot *rows = NULL;
+    kvik_export *rows = NULL;
     kvik_model *m;
     kvik_cache *c;
     kvik_seq seq;
@@ -350,7 +350,7 @@ static void reports(void **state)
     assert_int_equal(kvik_cache_export(c, seq, &rows), 0);
     const kvik_plane *plane = kvik_layer_plane(&rows->layer[2], "cross_keys");
     assert_true(plane && plane->dim[1] == HEARD);
-    kvik_snapshot_free(rows);
+    kvik_export_free(rows);
     assert_int_equal(kvik_cache_map(c, seq, &text), 0);
     assert_non_null(strstr(text, "\"frozen\""));
     kvik_free(text);

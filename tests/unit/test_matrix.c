@@ -399,7 +399,7 @@ static int generate(struct cell *c, const char *options, const int32_t *want, in
 }
 
 /* Returns a digest of the rows and positions of an export, in their order. */
-static uint64_t digest(const kvik_snapshot *p)
+static uint64_t digest(const kvik_export *p)
 {
     uint64_t h = 1469598103934665603u;
     for (uint32_t l = 0; l < p->n_layers; l++) {
@@ -419,13 +419,13 @@ static uint64_t digest(const kvik_snapshot *p)
 static int op_export(struct cell *c)
 {
     kvik_seq s, t;
-    kvik_snapshot *p = NULL;
+    kvik_export *p = NULL;
     DO(begin(c, &s));
     DO(kvik_cache_export(c->cache, s, &p));
     uint64_t got = digest(p);
     int e = kvik_cache_drop(c->cache, s);
     if (e >= 0) e = kvik_cache_import(c->cache, p, &t);
-    kvik_snapshot_free(p);
+    kvik_export_free(p);
     DO(e);
     if (!c->rows) c->rows = got; /* the run of the reference itself */
     if (got != c->rows) return 1;

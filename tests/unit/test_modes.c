@@ -583,7 +583,7 @@ static void legacy(void **state)
         for (uint32_t i = 0; i < r->n_rows; i++) {
             const kvik_row *row = r->row[i];
             const uint8_t *mask = l->attention_mask + (size_t)i * l->length;
-            kvik_snapshot *s;
+            kvik_export *s;
             assert_int_equal(kvik_cache_export(c, row->seq, &s), 0);
             for (uint32_t col = 0, k = 0; col < l->length; col++) {
                 assert_int_equal(mask[col], col + row->n_prompt >= countof(ids));
@@ -596,7 +596,7 @@ static void legacy(void **state)
                         y->dim_v * sizeof(float));
                 if (mask[col]) assert_int_equal(l->ids[(size_t)i * l->length + col], row->ids[k++]);
             }
-            kvik_snapshot_free(s);
+            kvik_export_free(s);
             assert_int_equal(kvik_cache_drop(c, row->seq), 0);
         }
         kvik_result_free(r);

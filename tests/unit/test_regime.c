@@ -303,7 +303,7 @@ static void moved(void **state)
     static const uint32_t lengths[] = {20, 32, 33, 50};
     for (size_t i = 0; i < countof(lengths); i++) {
         uint32_t n = lengths[i];
-        kvik_snapshot *rows;
+        kvik_export *rows;
         kvik_seq s = fresh(c), t;
         feed(c, s, 0, n, NULL);
         assert_int_equal(kvik_cache_export(c, s, &rows), 0);
@@ -317,7 +317,7 @@ static void moved(void **state)
          * exported. */
         feed(c, t, 17, 40, NULL);
         assert_int_equal(kvik_cache_crop(c, t, 30), 0);
-        kvik_snapshot *after = NULL;
+        kvik_export *after = NULL;
         kvik_seq u = 0;
         if (kvik_cache_export(c, t, &after) < 0) {
             assert_non_null(strstr(kvik_last_error(), "next forward"));
@@ -325,10 +325,10 @@ static void moved(void **state)
             assert_int_equal(kvik_cache_import(c, after, &u), 0);
             feed(c, u, 30, 31, got);
             check("exported after a crop", got, 31);
-            kvik_snapshot_free(after);
+            kvik_export_free(after);
             kvik_cache_drop(c, u);
         }
-        kvik_snapshot_free(rows);
+        kvik_export_free(rows);
         kvik_cache_drop(c, s);
         kvik_cache_drop(c, t);
     }

@@ -30,7 +30,7 @@ static const struct scene {
     {"llama-dynamic", "llama-dynamic", {.cache_implementation = "dynamic", .step_tokens = 16}},
     {"mamba", "mamba2", {.cache_implementation = "dynamic", .step_tokens = 16}},
     {"mamba2", "llama-mha", {.cache_implementation = "static", .step_tokens = 24}},
-    {"jamba", "jamba", {.cache_implementation = "dynamic", .step_tokens = 20, .checkpoints = 8}},
+    {"jamba", "jamba", {.cache_implementation = "dynamic", .step_tokens = 20, .snapshots = 8}},
     {"zamba2", "mamba", {.cache_implementation = "offloaded", .step_tokens = 16}},
 };
 
@@ -750,14 +750,14 @@ static bool look_on(void *ctx, uint32_t row, int32_t id, const char *text)
     (void)row, (void)id, (void)text;
     for (int i = 0; i < 2; i++) {
         kvik_seq fork, s = i ? t->idle : t->own;
-        kvik_snapshot *rows;
+        kvik_export *rows;
         int e = kvik_cache_fork(t->c, s, &fork);
         if (i) assert_int_equal(e, 0);
         must_wait(t, e);
         if (!e) assert_int_equal(kvik_cache_drop(t->c, fork), 0);
         e = kvik_cache_export(t->c, s, &rows);
         must_wait(t, e);
-        if (!e) kvik_snapshot_free(rows);
+        if (!e) kvik_export_free(rows);
         e = kvik_cache_save(t->c, t->file, &s, 1, NULL);
         if (i) assert_int_equal(e, 0);
         must_wait(t, e);

@@ -254,7 +254,7 @@ static void undisturbed(void **state)
         struct stage s;
         kvik_batch *b;
         kvik_seq other, fork;
-        kvik_snapshot *out;
+        kvik_export *out;
         stage_open(&s, (kvik_cache_config){.max_sequences = 12});
         struct asked *a = ask(&s, way, 6);
         a->n = 1;
@@ -274,7 +274,7 @@ static void undisturbed(void **state)
             assert_int_equal(kvik_cache_drop(s.c, fork), 0);
             if (kvik_cache_length(s.c, mine)) {
                 assert_int_equal(kvik_cache_export(s.c, mine, &out), 0);
-                kvik_snapshot_free(out);
+                kvik_export_free(out);
             }
             left = kvik_request_step(&a->request, 1);
             assert_true(left >= 0);

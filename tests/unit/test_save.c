@@ -308,7 +308,7 @@ static void test_imported(void **state)
         uint32_t vocab = kvik_model_vocab(m);
         kvik_cache *a = open_cache(m, "dynamic", config[i], 0),
                    *b = open_cache(m, "dynamic", config[i], 0);
-        kvik_snapshot *rows;
+        kvik_export *rows;
         kvik_seq s = converse(a, N), t, u;
         assert_int_equal(kvik_cache_export(a, s, &rows), 0);
         assert_int_equal(kvik_cache_import(a, rows, &t), 0);
@@ -323,7 +323,7 @@ static void test_imported(void **state)
         mem_free(rows->ids);
         rows->ids = NULL;
         assert_int_equal(kvik_cache_import(a, rows, &t), 0);
-        kvik_snapshot_free(rows);
+        kvik_export_free(rows);
         unlink(file);
         save(a, &t, 1);
         u = load(b);

@@ -108,7 +108,7 @@ static bool on_token(void *ctx, uint32_t row, int32_t id, const char *text)
 
 static uint64_t digest(kvik_cache *c, kvik_seq s)
 {
-    kvik_snapshot *p;
+    kvik_export *p;
     uint64_t h = 1469598103934665603u;
     if (kvik_cache_export(c, s, &p) < 0) fail_msg("%s", kvik_last_error());
     for (uint32_t l = 0; l < p->n_layers; l++) {
@@ -118,7 +118,7 @@ static uint64_t digest(kvik_cache *c, kvik_seq s)
         h = mix(h, r->position, (size_t)r->rows * 4);
     }
     h = mix(h, p->ids, (size_t)p->length * sizeof *p->ids);
-    kvik_snapshot_free(p);
+    kvik_export_free(p);
     return h;
 }
 

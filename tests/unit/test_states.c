@@ -136,7 +136,7 @@ static void travels(kvik_model *m, const char *name)
     char path[64] = "/tmp/kvik-states-XXXXXX";
     kvik_cache *c = cache_of(m, LONG);
     kvik_seq s, t;
-    kvik_snapshot *p;
+    kvik_export *p;
     assert_int_equal(kvik_cache_new(c, &s), 0);
     append(c, s, 0, 300, NULL);
     assert_int_equal(kvik_cache_export(c, s, &p), 0);
@@ -153,7 +153,7 @@ static void travels(kvik_model *m, const char *name)
     conv->dim[1]++;
     assert_int_equal(kvik_cache_import(c, p, &t), KVIK_ARG);
     conv->dim[1]--;
-    kvik_snapshot_free(p);
+    kvik_export_free(p);
     close(mkstemp(path));
     unlink(path);
     assert_int_equal(kvik_cache_save(c, path, &s, 1, NULL), 0);

@@ -206,7 +206,7 @@ static void thoughts_dropped(void **state)
                                    .max_sequences = 2,
                                    .threads = 1,
                                    .no_prefix_cache = true,
-                                   .checkpoints = all ? 0 : KVIK_TURN_ENDS};
+                                   .snapshots = all ? 0 : KVIK_TURN_ENDS};
             talk_open(&t, row[k].model, &c);
             for (int turn = 0; turn < 12; turn++) {
                 kvik_sync r = {.size = sizeof r};
