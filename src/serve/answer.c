@@ -259,6 +259,15 @@ static void hear(struct answer *a, struct choice *c, const char *text)
         say(a, c, PIECE_CONTENT, text);
 }
 
+/* Adds what the first choice of a prompt reused, once: at its first token, so that a stream can say so. */
+static void add_reused(struct answer *a, const struct job *j)
+{
+    struct choice *c = &a->choice[j->index];
+    if (c->counted || j->index % (a->ask.choices / (1 + a->ask.n_more)) != 0) return;
+    c->counted = true;
+    a->reused += j->reused;
+}
+
 static void on_text(struct job *j, int32_t id, const char *text, const kvik_logprob *token,
                     uint32_t n)
 {
@@ -266,7 +275,7 @@ static void on_text(struct job *j, int32_t id, const char *text, const kvik_logp
     struct choice *c = &a->choice[j->index];
     if (n) add_logprobs(a, c, token, n);
     if (id >= 0) c->new_tokens++;
-    if (j->index == 0) a->reused = j->reused;
+    add_reused(a, j);
     if (id >= 0 && c->ids) json_array_append_new(c->ids, json_integer(id));
     if (a->ask.stream) begin(a);
     hear(a, c, text);
@@ -277,7 +286,7 @@ static void add_up(struct answer *a, const struct job *j)
 {
     a->new_tokens += a->choice[j->index].new_tokens;
     a->computed += j->computed;
-    if (j->index % (a->ask.choices / (1 + a->ask.n_more)) == 0) a->reused += j->reused;
+    add_reused(a, j);
     if (j->index == 0) {
         a->miss = j->miss;
         a->waited = j->begun - a->x->begun;

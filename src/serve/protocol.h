@@ -44,6 +44,7 @@ struct choice {
     enum kvik_finish finish;
     uint64_t new_tokens, reasoning_tokens; /* the second are among the first */
     bool over;
+    bool counted; /* what its prompt reused is in the sum */
 };
 
 /* Limits of one request: texts that it may ask for, and likeliest tokens of each step. */
