@@ -123,6 +123,8 @@ struct texts {
     size_t n;
     char *piped; /* owned: standard input, or NULL */
 };
+/* Refuses standard input that a command line names a second time.  Returns an exit status. */
+int args_twice(void);
 /* Takes the words from `first` on, with standard input for "-", or standard input alone if there are none.  prompt: the
  * newline at the end of standard input is no part of the text, and an empty text is refused.  Returns an exit status;
  * texts_done frees *out after a failure too. */

@@ -257,7 +257,7 @@ static int check_piped(const struct args *a, bool named)
     size_t n = 0;
     for (size_t i = 1; i < a->n; i++)
         n += args_is_stdin(a, i);
-    if (n > 1) return say_usage("standard input can be read once; give - once");
+    if (n > 1) return args_twice();
     if (n && named)
         return say_usage("a recording on standard input has no name for its file; give a FILE");
     if (n && isatty(STDIN_FILENO))

@@ -11,6 +11,11 @@ bool args_is_stdin(const struct args *a, size_t i)
     return i < a->plain && !strcmp(a->word[i], "-");
 }
 
+int args_twice(void)
+{
+    return say_usage("standard input can be read once; give - once");
+}
+
 /* Refuses bytes that no tokenizer takes as text, by their place. */
 static int check_text(const char *s, size_t n)
 {
@@ -50,7 +55,7 @@ int texts_read(const struct args *a, size_t first, bool prompt, struct texts *ou
         if (word && !args_is_stdin(a, first + i))
             out->text[i] = (struct text){word, strlen(word)};
         else if (out->piped)
-            status = say_usage("standard input can be read once; give - once");
+            status = args_twice();
         else
             status = read_piped(out, prompt, &out->text[i]);
     }

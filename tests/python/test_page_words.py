@@ -9,7 +9,7 @@ import sys
 import tempfile
 from xml.dom import minidom
 
-from test_pages import ROOT, pages, read
+from test_pages import ROOT, closing, pages, read
 
 # The tiny model that accepts a row of the table: some need a window of the model.
 WINDOWED = re.compile("sliding_window|hybrid")
@@ -88,12 +88,7 @@ def main():
     for marker in ("caches", "/caches"):
         if f"\n<!-- {marker} -->\n" not in read("README.md"):
             wrong.append(f"README.md: no marker {marker}, and make report writes between the two")
-    for what in wrong:
-        print("FAILED " + what)
-    print(f"[  PASSED  ] {n} test(s).")
-    if wrong:
-        print(f"[  FAILED  ] {len(wrong)} test(s), listed above.")
-    return 1 if wrong else 0
+    return closing(n, wrong)
 
 
 if __name__ == "__main__":

@@ -246,6 +246,16 @@ def run(page, words, folder):
     return right, wrong
 
 
+def closing(passed, wrong):
+    """Prints what failed and the closing lines that run-tests.sh adds up. Returns the exit status."""
+    for what in wrong:
+        print("FAILED " + what)
+    print(f"[  PASSED  ] {passed} test(s).")
+    if wrong:
+        print(f"[  FAILED  ] {len(wrong)} test(s), listed above.")
+    return 1 if wrong else 0
+
+
 def main():
     """Runs the pages, in the format of closing lines that run-tests.sh adds up."""
     if not os.path.exists(CHAT_MODEL):
@@ -256,12 +266,7 @@ def main():
         with tempfile.TemporaryDirectory() as folder:
             right, failures = run(page, sys.argv[2:], folder)
         total, wrong = total + right, wrong + failures
-        for failure in failures:
-            print("FAILED " + failure, flush=True)
-    print(f"[  PASSED  ] {total} test(s).")
-    if wrong:
-        print(f"[  FAILED  ] {len(wrong)} test(s), listed above.")
-    return 1 if wrong else 0
+    return closing(total, wrong)
 
 
 if __name__ == "__main__":
