@@ -604,6 +604,8 @@ KVIK_API int kvik_session_describe(const char *path, char **json);
 /* ---- Options: what kvik_generation sets ------------------------------------------------------------ */
 
 #define KVIK_MAX_EOS 32
+/* New tokens of a text where neither max_new_tokens nor max_length is set. */
+#define KVIK_NEW_TOKENS 20u
 /* When a beam search ends.  FALSE: when no running beam is likely to improve on the finished ones, by its score at
  * its present length.  TRUE: when num_beams sequences have finished.  NEVER: when no running beam can improve, even
  * at the longest length. */
@@ -620,7 +622,7 @@ typedef struct kvik_bias {
 struct kvik_generation {
     size_t size;
     /* Length, in tokens.  0: not set.  max_length and min_length count the prompt; max_new_tokens wins over
-     * max_length, and with neither the limit is 20 new tokens. */
+     * max_length, and with neither the limit is KVIK_NEW_TOKENS. */
     uint32_t max_new_tokens, max_length;
     uint32_t min_new_tokens, min_length;
     /* Seconds; 0: no limit. */

@@ -120,7 +120,7 @@ static int longest(const kvik_generation *g, const kvik_choice *in, size_t *out)
                        prompt, prompt == 1 ? "" : "s", g->max_length);
         more = g->max_length - prompt;
     }
-    *out = in->max_length ? in->max_length : in->n_prompt + (more ? more : GEN_NEW_TOKENS);
+    *out = in->max_length ? in->max_length : in->n_prompt + (more ? more : KVIK_NEW_TOKENS);
     return 0;
 }
 

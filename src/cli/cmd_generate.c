@@ -7,8 +7,7 @@
 #include <unistd.h>
 
 enum {
-    LEAST_GAIN = 32, /* tokens that are worth a load of their own */
-    FEW_TOKENS = 20  /* new tokens of a text without a length, as in Transformers */
+    LEAST_GAIN = 32 /* tokens that are worth a load of their own */
 };
 
 struct options {
@@ -190,6 +189,16 @@ static int prompts_of_text(struct run *r, const struct texts *t)
     return 0;
 }
 
+/* Refuses a text for an encoder that hears. */
+static int check_hears(const struct run *r)
+{
+    const char *path = r->args->word[0];
+    if (!r->encoder.bins) return 0;
+    return say_failed("%s hears recordings and continues no text; write down what is said: kvik "
+                      "transcribe %s FILE (or give --input-features)",
+                      path, path);
+}
+
 /* Makes what was given the input of the encoder, or the prompts of a model that has none. */
 static int settle(struct run *r)
 {
@@ -249,7 +258,7 @@ static int open_cache(struct run *r)
     if (r->unlimited && r->o->common.chats) g->max_new_tokens = reply_tokens(r, longest);
     uint64_t need = g->max_new_tokens ? longest + (uint64_t)g->max_new_tokens
                     : g->max_length   ? g->max_length
-                                      : longest + FEW_TOKENS;
+                                      : longest + KVIK_NEW_TOKENS;
     int status = session_cache(&r->s, r->n, MAX(need, longest));
     if (status || !r->o->assistant) return status;
     return session_assist(&r->s, r->o->assistant, r->n, MAX(need, longest));
@@ -310,7 +319,7 @@ static void tell_default(const struct run *r, const kvik_result *res)
     if (!ended) return;
     if (res->n_rows > 1) snprintf(what, sizeof what, "%u of %u texts", ended, res->n_rows);
     say_line("%s ended after %u new tokens, the default%s; --max-new-tokens N allows more", what,
-             r->s.g.max_new_tokens ? r->s.g.max_new_tokens : FEW_TOKENS, whose);
+             r->s.g.max_new_tokens ? r->s.g.max_new_tokens : KVIK_NEW_TOKENS, whose);
 }
 
 /* True if a text ended because logits are not finite; a notice has said so. */
@@ -452,6 +461,7 @@ static int run(struct run *r)
         status = session_open(&r->s, r->args->word[0], &o->common, r->given, r->args->generation);
     r->encoder.size = sizeof r->encoder;
     if (!status && kvik_model_encoder(r->s.model, &r->encoder) < 0) status = say_error(KVIK_ARG);
+    if (!status && !from_features) status = check_hears(r);
     if (!status && !from_ids && !from_features) status = prompts_of_text(r, &texts);
     if (!status && from_features) status = prompts_of_features(r);
     if (!status) status = settle(r);

@@ -231,7 +231,7 @@ static void results(const struct call *c, kvik_result *r)
  * options ask for, within max_cache_len. */
 static uint32_t room_for(const struct kvik_batch *b, const kvik_generation *g, uint32_t columns)
 {
-    uint32_t most = MAX(MAX(g->max_new_tokens, g->max_length), GEN_NEW_TOKENS);
+    uint32_t most = MAX(MAX(g->max_new_tokens, g->max_length), KVIK_NEW_TOKENS);
     return columns + b->length + MIN(most, b->c->x->max_len) + 1;
 }
 

@@ -6,7 +6,6 @@
 
 /* --- options.c / settings.c: kvik_option_at, kvik_option_nearest, kvik_generation_init's defaults and
  * kvik_generation_set's keys live there (public functions, see kvik.h). */
-#define GEN_NEW_TOKENS 20u             /* where neither max_new_tokens nor max_length is set */
 void gen_defaults(kvik_generation *g); /* the defaults of the table of options; owns nothing */
 /* Applies an object of option names.  strict: unknown keys are errors that suggest the nearest; not strict (a
  * model's generation_config.json): unknown keys and nulls are ignored, bad values still errors.

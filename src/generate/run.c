@@ -8,7 +8,7 @@
 #include <assert.h>
 #include <string.h>
 
-/* max_new_tokens, or max_length less the longest prompt, or GEN_NEW_TOKENS within the context. */
+/* max_new_tokens, or max_length less the longest prompt, or KVIK_NEW_TOKENS within the context. */
 static int new_tokens(const struct run *r, uint32_t *out)
 {
     size_t longest = 0;
@@ -19,7 +19,7 @@ static int new_tokens(const struct run *r, uint32_t *out)
         return 0;
     }
     size_t max = r->g->max_length;
-    if (!max) max = MIN(longest + GEN_NEW_TOKENS, (size_t)r->x->m->context);
+    if (!max) max = MIN(longest + KVIK_NEW_TOKENS, (size_t)r->x->m->context);
     if (longest >= max)
         return ERR(
             ARG,
@@ -165,7 +165,7 @@ static int row_begin(struct run *r, struct row *w, uint32_t index, uint32_t limi
             index, n, limit, n + limit - more, max_len);
     w->limit = (uint32_t)MIN((size_t)limit, max_len - n + more);
     w->cut =
-        w->limit < limit || (!r->g->max_new_tokens && !r->g->max_length && limit < GEN_NEW_TOKENS);
+        w->limit < limit || (!r->g->max_new_tokens && !r->g->max_length && limit < KVIK_NEW_TOKENS);
     if (n_ids > INT32_MAX) return ERR(LIMIT, "row %u: %zu ids", index, n_ids);
     if (p->n_new && p->n_new >= w->limit)
         return ERR(ARG,

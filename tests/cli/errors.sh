@@ -142,6 +142,8 @@ for command in chat run 'generate --chat'; do
     run ${command%% *} tests/fixtures/speech/tiny hello ${command#"${command%% *}"}
     refused "$command with a Whisper model" 1 "holds no chat" "kvik transcribe tests/fixtures/speech/tiny FILE"
 done
+run generate tests/fixtures/speech/tiny hello
+refused "generate with a Whisper model" 1 "continues no text" "kvik transcribe tests/fixtures/speech/tiny FILE"
 for option in --cache-type-k --cache-type-v; do # the answer has to work as it stands
     run generate "$model" --input-ids 5 $option q4_0
     config=$(sed "s/.*--cache-config '\([^']*\)'.*/\1/" "$work/err")
