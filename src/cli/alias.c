@@ -101,6 +101,8 @@ static const struct alias of_transcribe[] = {
      "kvik transcribe prints the text without times; add > FILE"},
     {"-np|no_prints", "standard output has the text alone; leave the option out"},
     {"-p|processors", "give --threads N"},
+    {"-c|capture|step|stream",
+     "pipe a microphone into it: arecord -f S16_LE -r 16000 | kvik transcribe MODEL -"},
     {"-sow|split_on_word|-ml|max_len", "--word-timestamps finds the times of words"},
 };
 

@@ -115,6 +115,10 @@ static bool goes_on(const struct run *r)
 static bool on_hearing(void *ctx, enum kvik_hearing what, double seconds, double total)
 {
     struct run *r = ctx;
+    if (r->sound.fd >= 0) {
+        progress_show(&r->progress, 0, 0);
+        return goes_on(r);
+    }
     if (what != r->shown) {
         progress_end(&r->progress);
         progress_begin(&r->progress,
@@ -128,8 +132,13 @@ static bool on_hearing(void *ctx, enum kvik_hearing what, double seconds, double
 static int64_t on_sound(void *ctx, void *bytes, size_t n)
 {
     struct run *r = ctx;
+    bool before = r->sound.cut;
     int64_t got = sound_read(&r->sound, bytes, n);
-    if (r->shown == KVIK_HEARING_READ) progress_show(&r->progress, 0, 0);
+    if (r->sound.cut && !before && got >= 0) {
+        progress_hide(&r->progress);
+        say_line("%s: the recording ends here; Ctrl-C again ends at once", r->name);
+    }
+    progress_show(&r->progress, 0, 0);
     return got;
 }
 
@@ -196,7 +205,7 @@ static int one(struct session *s, const struct options *o, kvik_speech *speech, 
     r->print.keeps = to != NULL;
     r->shown = KVIK_HEARING_READ;
     speech->ctx = r;
-    progress_begin(&r->progress, "seconds read");
+    progress_begin(&r->progress, r->sound.fd >= 0 ? "transcribing" : "seconds read");
     transcript_print_begin(&r->print);
     int e = hear(r, s, path, speech, json ? &t : NULL, &status);
     progress_end(&r->progress);

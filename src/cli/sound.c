@@ -50,7 +50,6 @@ static void cut(struct sound *s)
 {
     s->cut = true;
     if (ioctl(s->fd, FIONREAD, &s->left) < 0) s->left = 0;
-    if (s->n) say_line("%s: the recording ends here; Ctrl-C again ends at once", s->name);
 }
 
 int64_t sound_read(struct sound *s, void *bytes, size_t n)

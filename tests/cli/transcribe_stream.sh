@@ -24,4 +24,6 @@ live "Ctrl-C ends the recording, and what has come is transcribed" ctrl_c
 live "Ctrl-C before there is sound ends the command" ctrl_c_early
 live "a second Ctrl-C ends the command at once" ctrl_c_twice
 live "memory does not grow with the recording" memory
+run transcribe $M --capture 0
+refused "whisper.cpp's option for a microphone is known" 2 'arecord -f S16_LE -r 16000 | kvik transcribe MODEL -'
 finish

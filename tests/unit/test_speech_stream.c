@@ -183,6 +183,43 @@ static void refusals(void **state)
     assert_int_equal(after.live, before.live);
 }
 
+/* A callback that uses the cache, and then closes it: the call goes on. */
+static kvik_cache *used;
+static int64_t give_busily(void *ctx, void *bytes, size_t n)
+{
+    struct live *l = ctx;
+    kvik_speech o = options(NULL);
+    kvik_transcript *t = NULL;
+    if (used && l->at > 44) {
+        int e = kvik_transcribe_samples(used, sound, 9000, &o, &t);
+        assert_true(e == 0 || e == KVIK_BUSY);
+        kvik_transcript_free(t);
+    }
+    if (used && l->at > 44 + 3 * WINDOW) {
+        kvik_cache_close(used);
+        used = NULL;
+    }
+    l->segments = 1;
+    return give(ctx, bytes, n);
+}
+
+static void nested(void **state)
+{
+    (void)state;
+    kvik_cache_config c = {.size = sizeof c, .max_sequences = 4, .max_cache_len = 48};
+    struct live l = {.n = sizeof wav, .portion = WINDOW};
+    kvik_speech o = options(&l);
+    kvik_transcript *a, *b;
+    assert_int_equal(kvik_transcribe_samples(cache, sound, N, &o, &a), 0);
+    assert_int_equal(kvik_cache_open(model, &c, &used), 0);
+    if (kvik_transcribe_stream(used, give_busily, NULL, &o, &b) < 0)
+        fail_msg("%s", kvik_last_error());
+    assert_null(used);
+    compare(a, b);
+    kvik_transcript_free(a);
+    kvik_transcript_free(b);
+}
+
 static void no_memory(void **state)
 {
     (void)state;
@@ -205,7 +242,7 @@ static void no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(same), cmocka_unit_test(refusals),
-                                       cmocka_unit_test(no_memory)};
+                                       cmocka_unit_test(nested), cmocka_unit_test(no_memory)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
 #else
