@@ -31,9 +31,8 @@ bool cors_allows(const char *list, const char *origin)
     while (*list) {
         size_t len = strcspn(list, ",");
         if (len == 1 && *list == '*') return true;
-        if (len == strlen("localhost") && !strncmp(list, "localhost", len) && from_here(origin))
-            return true;
-        if (len == n && !strncasecmp(list, origin, n)) return true;
+        bool here = len == strlen("localhost") && !strncmp(list, "localhost", len);
+        if (here ? from_here(origin) : len == n && !strncasecmp(list, origin, n)) return true;
         list += len + (list[len] == ',');
     }
     return false;

@@ -41,6 +41,22 @@ code, b = s.post("/v1/chat/completions", turn)
 check("the second turn computes only what is new", b["usage"]["prompt_tokens_details"]["cached_tokens"] >= a["usage"]["prompt_tokens"]
       and b["kvik"]["reused"] + b["kvik"]["computed"] >= b["usage"]["prompt_tokens"], b)
 
+a = s.post("/v1/completions", {"prompt": ["x" * 60, "y" * 60, "x" * 60], "max_tokens": 3, "n": 2, "temperature": 0})[1]
+check("prompts in an array: a choice for each and each of n", len(a["choices"]) == 6 and a["usage"]["prompt_tokens"] == 180
+      and a["choices"][0]["text"] == a["choices"][5]["text"], a)
+check("prompts in an array: what is reused is not counted twice", 0 <= a["usage"]["prompt_tokens_details"]["cached_tokens"] < 180, a)
+same = {"origin": ["http://localhost:3000", "https://127.0.0.1", "http://[::1]:1"], "other": ["http://evil.example", "http://localhost.evil.example",
+                                                                                            "null", "localhost", "http://127.0.0.1.evil"]}
+for origin in same["origin"]:
+    check(f"a page at {origin} may ask", s.ask("POST", "/v1/completions", {"prompt": "a", "max_tokens": 1}, {"Origin": origin})[0] == 200)
+for origin in same["other"]:
+    check(f"a page at {origin} may not", s.ask("POST", "/v1/completions", {"prompt": "a", "max_tokens": 1}, {"Origin": origin})[0] == 403)
+code, a = s.post("/completion", {"prompt": "abc", "n_predict": 4, "n_probs": 3, "temperature": 0, "response_fields": ["content", "generation_settings/n_predict"]})
+check("completion: fields that are asked for", code == 200 and set(a) == {"content", "generation_settings/n_predict"}, a)
+check("ignore_eos goes on to the length", s.post("/completion", {"prompt": "abc", "n_predict": 30, "ignore_eos": True})[1]["tokens_predicted"] == 30)
+code, a = s.post("/chat/completions/input_tokens", hello)
+check("input_tokens counts what a chat would have", a["input_tokens"] == s.post("/v1/chat/completions", hello)[1]["usage"]["prompt_tokens"], a)
+
 # --- Choices, seeds, stop strings, probabilities.
 hot = {"prompt": "seed", "temperature": 1, "max_tokens": 16, "seed": 7}
 one, two = s.post("/v1/completions", hot)[1], s.post("/v1/completions", hot)[1]
