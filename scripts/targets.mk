@@ -80,6 +80,11 @@ GUIDE ?= ../shared/guide
 test-guide: python
 	@scripts/test-guide.sh $(GUIDE)
 
+# test-serve: kvik serve against the packages openai, anthropic, langchain-openai and litellm, in build/serve-venv
+.PHONY: test-serve
+test-serve: kvik
+	@scripts/test-serve.sh
+
 # test: every test, ten minutes on two cores
 test:
 	@MAKE="$(MAKE)" scripts/run-tests.sh

@@ -80,19 +80,19 @@ static void chat_piece(struct answer *a, struct choice *c, enum piece kind, cons
 }
 
 /* A call as Ollama shows it: its arguments are an object. */
-static json_t *shown_call(const char *name, const char *arguments)
+static json_t *shown_call(const struct call *k, uint32_t index)
 {
     json_t *o = NULL;
-    (void)json_parse(arguments, strlen(arguments), "arguments", &o);
-    return json_pack("{s:{s:s, s:o}}", "function", "name", name, "arguments",
-                     o ? o : json_object());
+    (void)json_parse(k->arguments, strlen(k->arguments), "arguments", &o);
+    return json_pack("{s:s, s:{s:i, s:s, s:o}}", "id", k->id, "function", "index", (int)index,
+                     "name", k->name, "arguments", o ? o : json_object());
 }
 
 static void chat_call(struct answer *a, struct choice *c)
 {
     const struct call *k = &c->call[c->n_calls - 1];
     send_line(a, chat_line(a, json_pack("{s:s, s:s, s:[o]}", "role", "assistant", "content", "",
-                                        "tool_calls", shown_call(k->name, k->arguments))));
+                                        "tool_calls", shown_call(k, c->n_calls - 1))));
 }
 
 static void chat_done(struct answer *a)
@@ -108,7 +108,7 @@ static json_t *chat_whole(struct answer *a)
     json_t *m = answer_message(c), *thought = json_object_get(m, "reasoning_content"),
            *list = c->n_calls ? json_array() : NULL;
     for (uint32_t i = 0; i < c->n_calls; i++)
-        json_array_append_new(list, shown_call(c->call[i].name, c->call[i].arguments));
+        json_array_append_new(list, shown_call(&c->call[i], i));
     if (list) json_object_set_new(m, "tool_calls", list);
     if (!c->text.len) json_object_set_new(m, "content", json_string(""));
     if (thought) {
@@ -122,6 +122,7 @@ static json_t *chat_whole(struct answer *a)
 
 static const struct protocol chats = {.name = "ollama.chat",
                                       .prefix = "ollama-",
+                                      .call_prefix = "call_",
                                       .stream = "application/x-ndjson",
                                       .error = error,
                                       .piece = chat_piece,
