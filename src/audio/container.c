@@ -57,7 +57,7 @@ int container_sound(const char *what, int64_t channels, int64_t rate)
 
 bool container_length_known(uint32_t n)
 {
-    return n != 0 && (n < 0x7ffff000u || n > 0x7fffffffu) && n < 0xfffff000u;
+    return n != 0 && (n < 0x7ffff000u || n > 0x80000000u) && n < 0xfffff000u;
 }
 
 /* Writes what is wrong with a WAV file whose data chunk at byte `at` should have n bytes, but can be read all the same. */

@@ -193,7 +193,8 @@ static void lengths(void **state)
     lacking(0xffffffff, "");
     lacking(0x7ffff000, "");
     lacking(32000, "its header promises 31.2 KiB of sound, 1000 B came");
-    lacking(0x80000000, "the end of the recording is missing");
+    lacking(0x80000000, ""); /* of arecord */
+    lacking(0x80000002, "the end of the recording is missing");
     /* Without sound, with another chunk behind it. */
     size_t n = header(&f, 0);
     memcpy(file + n, "LIST\4\0\0\0INFO", 12);
