@@ -123,6 +123,32 @@ def ctrl_c():
     assert err == "kvik: standard input: the recording ends here; Ctrl-C again ends at once\n", err
 
 
+def ctrl_c_next():
+    """Ctrl-C ends one recording; those behind it are transcribed."""
+    data = sound(WINDOW)
+    want = of_file(data)
+    h = Hearing("-", os.path.join(DIR, "whole.wav"), stdin=subprocess.PIPE)
+    write(h.process.stdin, header() + data + data[:2 * AHEAD])
+    first = h.line()
+    h.process.send_signal(signal.SIGINT)
+    assert h.process.wait(PATIENCE) == 0
+    got = first + h.process.stdout.read()
+    assert got.endswith(want) and len(got) > len(want), (got, want)
+
+
+def room():
+    """The pipe holds the sound of a window, so a recorder does not wait while one is computed."""
+    with open("/proc/sys/fs/pipe-max-size") as f:
+        most = int(f.read())
+    h, pipe = through("-")
+    write(pipe, header() + sound(WINDOW + AHEAD))
+    h.line()
+    assert fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ) >= min(most, 1 << 20)
+    pipe.close()
+    h.process.stdin = None
+    h.end()
+
+
 def ctrl_c_early():
     """Before there is sound Ctrl-C ends the command."""
     for begun in (b"", header()[:20], header()):
@@ -167,7 +193,8 @@ def memory():
 
 
 CASES = {"fifo": lambda: windows(os.path.join(DIR, "live")), "stdin": lambda: windows("-"), "formats": formats,
-         "ctrl_c": ctrl_c, "ctrl_c_early": ctrl_c_early, "ctrl_c_twice": ctrl_c_twice, "memory": memory}
+         "ctrl_c": ctrl_c, "ctrl_c_next": ctrl_c_next, "room": room,
+         "ctrl_c_early": ctrl_c_early, "ctrl_c_twice": ctrl_c_twice, "memory": memory}
 case, KVIK, MODEL, DIR = sys.argv[1:]
 PATIENCE = float(os.environ.get("KVIK_TEST_PATIENCE", 300))
 CASES[case]()
