@@ -168,6 +168,17 @@ static int say_of(const struct run *r, int e)
     return rest ? say_failed("%s%s", r->name, rest) : say_error(e);
 }
 
+/* Copies what comes through a pipe to a file.  Samples without a header would be copied until the disk is full. */
+static int copy(struct run *r)
+{
+    if (!foreign_recording(r->sound.head, (size_t)MIN(r->sound.n, SOUND_HEAD)))
+        return say_failed(
+            "%s: not a WAV, FLAC, Ogg or MP3 recording; samples without a header need one, as "
+            "arecord -t wav and ffmpeg -f wav write it",
+            r->name);
+    return spool_fill(&r->sound, &r->via);
+}
+
 /* Transcribes a file, or what comes through a pipe.  A recording that cannot be read as it comes is copied to a file. */
 static int hear(struct run *r, struct session *s, const char *path, kvik_speech *speech,
                 kvik_transcript **t, int *status)
@@ -175,7 +186,7 @@ static int hear(struct run *r, struct session *s, const char *path, kvik_speech 
     if (r->sound.fd >= 0) {
         int e = kvik_transcribe_stream(s->cache, on_sound, r->name, speech, t);
         if (e != KVIK_UNSUPPORTED || !r->sound.n || r->sound.n > SOUND_HEAD) return e;
-        *status = spool_fill(&r->sound, &r->via);
+        *status = copy(r);
         sound_close(&r->sound);
         if (*status) return e;
     }

@@ -13,6 +13,10 @@ struct foreign {
 };
 /* Returns the format of a file by its bytes; NULL: none of those that another program has to decode. */
 const struct foreign *foreign_find(int fd);
+#define FOREIGN_HEAD 192
+/* True if a recording may begin with these n bytes: of a format of the library, of one of the others, or with less than
+ * FOREIGN_HEAD bytes. */
+bool foreign_recording(const uint8_t *head, size_t n);
 
 /* --- child.c: a program that reads a descriptor and writes a pipe */
 struct child {

@@ -35,10 +35,9 @@ static const struct foreign formats[] = {
     {"AU", "au", PLAIN(".snd")},
 };
 
-const struct foreign *foreign_find(int fd)
+/* Returns the format of a recording that begins with these n bytes. */
+static const struct foreign *foreign_of(const char *head, ssize_t n)
 {
-    char head[192];
-    ssize_t n = pread(fd, head, sizeof head, 0);
     for (size_t i = 0; i < countof(formats); i++) {
         const struct foreign *f = &formats[i];
         if (n < f->at + f->n || memcmp(head + f->at, f->bytes, f->n) != 0) continue;
@@ -46,4 +45,19 @@ const struct foreign *foreign_find(int fd)
         if (n >= f->at_more + f->n_more && !memcmp(head + f->at_more, f->more, f->n_more)) return f;
     }
     return NULL;
+}
+
+const struct foreign *foreign_find(int fd)
+{
+    char head[FOREIGN_HEAD];
+    return foreign_of(head, pread(fd, head, sizeof head, 0));
+}
+
+bool foreign_recording(const uint8_t *head, size_t n)
+{
+    static const char *const own[] = {"RIFF", "fLaC", "OggS", "ID3"};
+    if (n < FOREIGN_HEAD || (head[0] == 0xff && head[1] >= 0xe0)) return true; /* 0xffe: MP3 */
+    for (size_t i = 0; i < countof(own); i++)
+        if (!memcmp(head, own[i], strlen(own[i]))) return true;
+    return foreign_of((const char *)head, FOREIGN_HEAD);
 }

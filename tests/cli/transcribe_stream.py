@@ -149,6 +149,14 @@ def room():
     h.end()
 
 
+def raw():
+    """Samples without a header are refused while the recorder still writes."""
+    h, pipe = through("-")
+    write(pipe, sound(WINDOW))
+    assert h.process.wait(PATIENCE) == 1
+    assert "standard input: not a WAV, FLAC, Ogg or MP3 recording; samples without a header" in h.process.stderr.read().decode()
+
+
 def ctrl_c_early():
     """Before there is sound Ctrl-C ends the command."""
     for begun in (b"", header()[:20], header()):
@@ -193,7 +201,7 @@ def memory():
 
 
 CASES = {"fifo": lambda: windows(os.path.join(DIR, "live")), "stdin": lambda: windows("-"), "formats": formats,
-         "ctrl_c": ctrl_c, "ctrl_c_next": ctrl_c_next, "room": room,
+         "ctrl_c": ctrl_c, "ctrl_c_next": ctrl_c_next, "room": room, "raw": raw,
          "ctrl_c_early": ctrl_c_early, "ctrl_c_twice": ctrl_c_twice, "memory": memory}
 case, KVIK, MODEL, DIR = sys.argv[1:]
 PATIENCE = float(os.environ.get("KVIK_TEST_PATIENCE", 300))
