@@ -36,11 +36,16 @@ static const struct spoken_calls heard;
 /* Parts the texts of a chat where the model has marks.  Without memory for that a text stays whole. */
 static void open_spoken(struct answer *a)
 {
-    struct spoken_options o = {.dialect = a->server->dialect.dialect,
-                               .tools = ask_tools(&a->ask),
-                               .reasoning = a->ask.reasoning,
+    static const struct dialect plain; /* without marks */
+    const struct ask *k = &a->ask;
+    const struct dialect *own = a->server->dialect.dialect;
+    struct spoken_options o = {.dialect = k->demanded ? &plain : own,
+                               .tools = ask_tools(k),
+                               .reasoning = k->reasoning,
+                               .demanded = k->demanded,
                                .calls = &heard};
-    if (!o.dialect || !a->ask.messages || !a->protocol->call) return;
+    if (!o.dialect || !k->messages || !a->protocol->call || (k->constrained && !k->demanded))
+        return;
     for (uint32_t i = 0; i < a->ask.choices; i++) {
         o.ctx = &a->choice[i];
         (void)spoken_open(&o, &a->choice[i].spoken);
@@ -360,11 +365,12 @@ static void find_stop(const struct answer *a, struct choice *c, const kvik_row *
     kvik_free(text);
 }
 
-/* Remembers the tokens of a whole answer.  A stop string that ended it is among its tokens and not in its text. */
+/* Remembers the tokens of a whole answer, but not of a call that was demanded: it lacks the marks of the template.  A stop string that ended it is among its tokens and not in its text. */
 static void remember(const struct answer *a, const struct choice *c, const kvik_row *row)
 {
     struct digest d = a->ask.history;
-    if (!a->ask.messages || (c->finish != KVIK_FINISH_EOS && c->finish != KVIK_FINISH_LENGTH))
+    if (!a->ask.messages || a->ask.demanded ||
+        (c->finish != KVIK_FINISH_EOS && c->finish != KVIK_FINISH_LENGTH))
         return;
     json_t *m = answer_message(c);
     replay_add(&d, m);

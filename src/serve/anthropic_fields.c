@@ -283,8 +283,10 @@ int anthropic_read(const struct server *s, const struct exchange *x, struct ask 
     if (e >= 0) e = read_tools(chat, json_object_get(body, "tools"));
     if (e >= 0) e = read_choice(chat, json_object_get(body, "tool_choice"));
     if (e >= 0) e = read_thinking(chat, body);
+    const json_t *format = json_object_get(json_object_get(body, "output_config"), "format");
+    if (e >= 0) e = ask_format(k, format, "output_config.format");
     if (e >= 0) e = ask_messages(k, s, messages);
-    if (e >= 0) e = ask_kwargs(k, chat);
+    if (e >= 0) e = ask_kwargs(k, s, chat);
     if (e >= 0) e = replay_render(k, s, x->client);
     json_decref(chat);
     json_decref(messages);

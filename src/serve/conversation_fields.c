@@ -141,7 +141,7 @@ int ask_messages(struct ask *k, const struct server *s, const json_t *given)
 }
 
 /* The last message of an assistant is continued, unless it calls tools; else the template opens an answer. */
-int ask_kwargs(struct ask *k, const json_t *body)
+int ask_kwargs(struct ask *k, const struct server *s, const json_t *body)
 {
     json_t *given = json_object_get(body, "chat_template_kwargs"),
            *tools = json_object_get(body, "tools"), *choice = json_object_get(body, "tool_choice"),
@@ -159,8 +159,6 @@ int ask_kwargs(struct ask *k, const json_t *body)
         return ERR(ARG, "field \"chat_template_kwargs\" must be an object");
     if (tools && !json_is_null(tools) && !json_is_array(tools))
         return ERR(ARG, "field \"tools\" must be an array");
-    if (json_is_object(choice) || (chosen && !strcmp(chosen, "required")))
-        return ERR(UNSUPPORTED, "field \"tool_choice\": only \"auto\" and \"none\" are supported");
     if (json_is_false(goes_on) || json_is_true(opens)) ends = false;
     if (!(k->kwargs = json_is_object(given) ? json_copy(given) : json_object()))
         return ERR(NOMEM, "out of memory");
@@ -173,5 +171,8 @@ int ask_kwargs(struct ask *k, const json_t *body)
         json_object_set_new(k->kwargs, "enable_thinking", json_false());
     if (json_array_size(tools) && !(chosen && !strcmp(chosen, "none")))
         json_object_set(k->kwargs, "tools", tools);
+    TRY(ask_choice(k, s, body));
+    if (k->constrained && !json_object_get(k->kwargs, "enable_thinking"))
+        json_object_set_new(k->kwargs, "enable_thinking", json_false()); /* all text is JSON */
     return 0;
 }

@@ -68,7 +68,7 @@ static int apply_template(struct server *s, struct exchange *x)
     TRY(body_read(x, &body));
     ask_init(&k);
     int e = ask_messages(&k, s, json_object_get(body, "messages"));
-    if (e >= 0) e = ask_kwargs(&k, body);
+    if (e >= 0) e = ask_kwargs(&k, s, body);
     if (e >= 0) e = json_text(k.messages, &messages);
     if (e >= 0) e = json_text(k.kwargs, &kwargs);
     const kvik_chat chat = {.size = sizeof chat, .json = messages, .kwargs = kwargs};

@@ -196,20 +196,23 @@ static int read_options(struct ask *k, const struct server *s, const json_t *bod
     return e < 0 ? e : json_get_bool(body, "the request", "stream", &k->stream);
 }
 
-static int check_format(const json_t *body)
+/* "json", or a schema. */
+static int read_format(struct ask *k, const json_t *body)
 {
     json_t *format = json_object_get(body, "format");
     const char *name = json_string_value(format);
     if (!format || json_is_null(format) || (name && !*name)) return 0;
-    return ERR(UNSUPPORTED, "field \"format\": structured output is not in this version");
+    if (name && !strcmp(name, "json")) return ask_schema(k, json_string("json_object"), "format");
+    if (json_is_object(format)) return ask_schema(k, json_incref(format), "format");
+    return ERR(ARG, "field \"format\" must be \"json\" or a schema");
 }
 
 static int read_chat(const struct server *s, const struct exchange *x, struct ask *k, json_t *body)
 {
     TRY(read_options(k, s, body));
-    TRY(check_format(body));
+    TRY(read_format(k, body));
     TRY(ask_messages(k, s, json_object_get(body, "messages")));
-    TRY(ask_kwargs(k, body));
+    TRY(ask_kwargs(k, s, body));
     return replay_render(k, s, x->client);
 }
 
@@ -220,7 +223,7 @@ static int read_text(const struct server *s, const struct exchange *x, struct as
     bool raw = false;
     (void)x;
     TRY(read_options(k, s, body));
-    TRY(check_format(body));
+    TRY(read_format(k, body));
     TRY(json_get_bool(body, "the request", "raw", &raw));
     if (!json_is_string(prompt)) return ERR(ARG, "field \"prompt\" must be a string");
     if (json_string_length(json_object_get(body, "suffix")))

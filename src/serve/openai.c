@@ -241,25 +241,16 @@ static int stream_options(struct ask *k, const json_t *body)
     return json_get_bool(o, "stream_options", "include_usage", &k->include_usage);
 }
 
-static int response_format(struct ask *k, const json_t *body)
-{
-    json_t *o = json_object_get(body, "response_format");
-    const char *type = json_string_value(json_object_get(o, "type"));
-    (void)k;
-    if (!o || json_is_null(o) || (type && !strcmp(type, "text"))) return 0;
-    return ERR(UNSUPPORTED, "field \"response_format\": only {\"type\": \"text\"} is supported");
-}
-
 static int read_chat(const struct server *s, const struct exchange *x, struct ask *k,
                      const json_t *body)
 {
     TRY(ask_sampling(k, s, body));
     TRY(stream_options(k, body));
-    TRY(response_format(k, body));
+    TRY(ask_format(k, json_object_get(body, "response_format"), "response_format"));
     TRY(json_get_bool(body, "the request", "logprobs", &k->logprobs));
     TRY(json_get_u32(body, "the request", "top_logprobs", 0, 20, &k->top_logprobs));
     TRY(ask_messages(k, s, json_object_get(body, "messages")));
-    TRY(ask_kwargs(k, body));
+    TRY(ask_kwargs(k, s, body));
     return replay_render(k, s, x->client);
 }
 
@@ -271,7 +262,7 @@ static int count_tokens(struct server *s, struct exchange *x)
     TRY(body_read(x, &body));
     ask_init(&k);
     int e = ask_messages(&k, s, json_object_get(body, "messages"));
-    if (e >= 0) e = ask_kwargs(&k, body);
+    if (e >= 0) e = ask_kwargs(&k, s, body);
     if (e >= 0) e = ask_render(&k, s);
     if (e >= 0)
         exchange_json(x, 200,

@@ -71,9 +71,10 @@ struct ask {
     bool stream, include_usage, logprobs, timings, seeded;
     bool return_ids; /* the tokens, as vLLM's return_token_ids */
     bool ignores_eos;
-    json_t *fields; /* owned: of the answer, those that are wanted; NULL: all */
-    bool reasoning; /* the prompt ends inside a reasoning */
-    uint32_t seed;  /* drawn for this request; used where it is not seeded */
+    json_t *fields;             /* owned: of the answer, those that are wanted; NULL: all */
+    bool reasoning;             /* the prompt ends inside a reasoning */
+    bool constrained, demanded; /* the text is JSON of a schema; and it is that of a call */
+    uint32_t seed;              /* drawn for this request; used where it is not seeded */
     uint32_t top_logprobs;
     double presence_penalty, frequency_penalty;
 };
@@ -125,7 +126,14 @@ int ask_set(struct ask *k, const char *option, json_t *value);
 int ask_sampling(struct ask *k, const struct server *s, const json_t *body);
 /* --- conversation_fields.c: read the messages of a chat, and what its template is told. */
 int ask_messages(struct ask *k, const struct server *s, const json_t *given);
-int ask_kwargs(struct ask *k, const json_t *body);
+int ask_kwargs(struct ask *k, const struct server *s, const json_t *body);
+/* --- structure_fields.c: what an answer must be.  `field` names what asked for it in errors. */
+/* Demands JSON of a schema, or "json_object"; takes the schema. */
+int ask_schema(struct ask *k, json_t *schema, const char *field);
+/* Reads {"type": "json_schema", ..}, as OpenAI's protocols have it; NULL: nothing is demanded. */
+int ask_format(struct ask *k, const json_t *format, const char *field);
+/* Reads tool_choice where it demands a call. */
+int ask_choice(struct ask *k, const struct server *s, const json_t *body);
 /* Renders messages and encodes them; free *ids with kvik_free. */
 int ask_encode(const struct server *s, const json_t *messages, const json_t *kwargs, int32_t **ids,
                size_t *n);

@@ -255,13 +255,6 @@ static int read_options(struct ask *k, const struct server *s, json_t *chat, con
     return e;
 }
 
-static int check_format(const json_t *body)
-{
-    const json_t *format = json_object_get(json_object_get(body, "text"), "format");
-    if (!format || json_is_null(format) || is(format, "text")) return 0;
-    return ERR(UNSUPPORTED, "field \"text.format\": only {\"type\": \"text\"} is supported");
-}
-
 int responses_read(const struct server *s, const struct exchange *x, struct ask *k,
                    const json_t *body)
 {
@@ -269,7 +262,8 @@ int responses_read(const struct server *s, const struct exchange *x, struct ask 
     struct build b = {.messages = json_array()};
     json_t *chat = json_object();
     int e = chat && b.messages ? refuse(body) : no_memory();
-    if (e >= 0) e = check_format(body);
+    const json_t *format = json_object_get(json_object_get(body, "text"), "format");
+    if (e >= 0) e = ask_format(k, format, "text.format");
     if (e >= 0) e = read_options(k, s, chat, body);
     bool empty = !input || json_is_null(input) ||
                  (json_is_string(input) && !json_string_length(input)) ||
@@ -281,7 +275,7 @@ int responses_read(const struct server *s, const struct exchange *x, struct ask 
         if (e >= 0) e = read_tools(chat, json_object_get(body, "tools"));
         if (e >= 0) read_choice(chat, json_object_get(body, "tool_choice"));
         if (e >= 0) e = ask_messages(k, s, b.messages);
-        if (e >= 0) e = ask_kwargs(k, chat);
+        if (e >= 0) e = ask_kwargs(k, s, chat);
         if (e >= 0) e = replay_render(k, s, x->client);
     }
     json_decref(b.said);

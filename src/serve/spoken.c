@@ -26,7 +26,7 @@ int spoken_open(const struct spoken_options *o, struct spoken **out)
     struct spoken *s = mem_alloc(sizeof *s);
     if (!s) return ERR_NOMEM;
     s->o = *o;
-    s->state = o->reasoning ? SAID_REASONING : SAID_CONTENT;
+    s->state = o->demanded ? SAID_CALL : o->reasoning ? SAID_REASONING : SAID_CONTENT;
     s->fresh = o->reasoning;
     buf_init(&s->hold, MOST_CALL);
     buf_init(&s->gap, MOST_CALL);

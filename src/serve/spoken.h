@@ -17,6 +17,7 @@ struct spoken_options {
     /* Borrowed: functions as OpenAI's chat has them.  NULL: calls are not looked for. */
     const json_t *tools;
     bool reasoning; /* the prompt has opened a reasoning */
+    bool demanded;  /* all text is that of a call, without marks */
     const struct spoken_calls *calls;
     void *ctx;
 };
