@@ -109,6 +109,7 @@ $(B)/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	@echo "  CC    $<"
 	$(Q)$(CC) $(ALLFLAGS) $(ISA) -c -o $@ $<
+$(B)/src/cli/page.o: $(wildcard src/cli/page/*)# the assembler reads them
 
 ifdef PLAIN
 $(PLAIN:%=$(B)/%): $(B)/%.o: build/release/%.o
@@ -145,6 +146,5 @@ $(B)/fuzz_%: $(B)/tests/fuzz/fuzz_%.o $(B)/tests/codec/codec_shuffle.o $(B)/kvik
 	$(Q)$(CC) $(OPT) -fsanitize=fuzzer -o $@ $^ $(LDLIBS)
 
 .SECONDARY:
-
 -include scripts/targets.mk
 -include $(shell [ -d build ] && find build -name '*.d' -type f)

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""guide-report.py FILE... - writes docs/growth.svg and the tables between the markers of README.md, docs/GUIDE.md and
+"""guide-report.py FILE... - writes docs/caches.svg, docs/growth.svg and the tables between the markers of README.md, docs/GUIDE.md and
 docs/COMPARISON.md, for scripts/report.sh.
 
 Each FILE is what `kvik bench MODEL --caches --depths 0,512,1024,2048 --json` has printed; of several, speeds are medians.  The
-measurements go to bench/results/caches.json.  Speeds that scatter are refused, and nothing is written.  Without a FILE the pages and the picture are made anew from those.
+measurements go to bench/results/caches.json.  Speeds that scatter are refused, and nothing is written.  Without a FILE the pages and the pictures are made anew from those.
 """
 import json
 import os
@@ -166,6 +166,63 @@ def picture(o):
     return "\n".join(out) + "\n"
 
 
+BAR = 17  # height of a bar
+
+
+def text(x, y, words, css="ink", more=""):
+    """Returns a text of a picture."""
+    words = words.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return f'<text x="{x:.0f}" y="{y:.0f}" class="{css}"{more}>{words}</text>'
+
+
+def bars(o):
+    """Returns the picture of all strategies: bars of memory and of speed, and the quality as text."""
+    rows, base, right = o["strategies"], o["strategies"][0], ' text-anchor="end"'
+    rate = {s["strategy"]: s["depths"][-1]["tokens_per_second"] for s in rows}
+    most = max(max(s["prompt"]["peak_bytes"], s["prompt"]["memory_bytes"] + s["prompt"]["disk_bytes"]) for s in rows) / MIB
+    fast, height = max(rate.values()), 158 + 31 * len(rows)
+    # The headline is that of the command: the smallest cache that keeps every token, most of the quality and half of the speed.
+    kept = [s for s in rows if not any(w in s["strategy"] for w in ("window", "sinks")) and 2 * rate[s["strategy"]] >= rate["dynamic"]
+            and 5 * s["prompt"]["quality"]["same_token"] >= 4 * s["prompt"]["quality"]["positions"]]
+    best = min(kept, key=lambda s: s["prompt"]["memory_bytes"])
+    found = (f"{base['prompt']['tokens']} tokens in {best['prompt']['memory_bytes'] / MIB:.1f} MiB instead of {base['prompt']['memory_bytes'] / MIB:.1f} MiB, "
+             f"at {100 * rate[best['strategy']] / rate['dynamic']:.0f} % of the speed")
+    strong, small = ' font-weight="600"', ' font-size="12.5"'
+    light = (".paper{fill:#fff;stroke:#d1d9e0}.ink{fill:#1f2328}.soft{fill:#59636e}.mem{fill:#0b6fb8}.disk{fill:none;stroke:#0b6fb8;"
+             "stroke-dasharray:3 2}.peak{fill:none;stroke:#0b6fb8;stroke-width:2}.speed{fill:#b3590a}.rule{stroke:#d1d9e0}.lost{fill:#a40e26}")
+    dark = (".paper{fill:#0d1117;stroke:#3d444d}.ink{fill:#f0f6fc}.soft{fill:#9198a1}.mem{fill:#4aa3e8}.disk,.peak{stroke:#4aa3e8}"
+            ".speed{fill:#f0883e}.rule{stroke:#3d444d}.lost{fill:#ff7b72}")
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 800 {height}" role="img" '
+           "style=\"font:14px system-ui,-apple-system,'Segoe UI',Roboto,Helvetica,Arial,sans-serif\">",
+           f"<style>{light}@media (prefers-color-scheme:dark){{{dark}}}</style>", f"<title>{found}</title>",
+           f'<rect x="0.5" y="0.5" width="799" height="{height - 1}" rx="6" class="paper"/>',
+           text(16, 36, found, "ink", ' font-size="19"' + strong), text(200, 74, "Memory of the cache, MiB", "ink", strong),
+           text(200, 92, "bar: after the prompt; line: peak", "soft", small), text(486, 74, "Decoding, tokens/s", "ink", strong),
+           text(486, 92, "share of dynamic", "soft", small), text(784, 74, "Same next token", "ink", strong + right),
+           text(784, 92, "as dynamic", "soft", small + right), '<line x1="16" x2="784" y1="104" y2="104" class="rule"/>']
+    for i, s in enumerate(rows):
+        p, y, speed = s["prompt"], 118 + 31 * i, rate[s["strategy"]]
+        q, held, disk, peak = p["quality"], p["memory_bytes"] / MIB, p["disk_bytes"] / MIB, p["peak_bytes"] / MIB
+        scale, above = 150 / most, p["peak_bytes"] > 1.05 * p["memory_bytes"]
+        same = "reference" if s is base else "identical" if q["identical"] else f"{q['same_token']} of {q['positions']}"
+        out += [text(16, y + 13, s["strategy"], "ink", strong if s is base else ""),
+                text(784, y + 13, same, "lost" if 5 * q["same_token"] < 4 * q["positions"] else "ink", right),
+                f'<rect x="200" y="{y}" width="{held * scale:.1f}" height="{BAR}" class="mem"/>']
+        words = f"{held:.1f}" if held < 10 else f"{held:.0f}"
+        if disk:
+            out.append(f'<rect x="{200 + held * scale:.1f}" y="{y}.5" width="{disk * scale:.1f}" height="{BAR - 1}" class="disk"/>')
+            words += f" + {disk:.1f} disk" if disk < 10 else f" + {disk:.0f} disk"
+        elif above:
+            words += f", peak {peak:.1f}" if peak < 10 else f", peak {peak:.0f}"
+        if above:
+            out.append(f'<path d="M{200 + held * scale:.1f} {y + 8.5}H{200 + peak * scale:.1f}M{200 + peak * scale:.1f} {y}v{BAR}" class="peak"/>')
+        out += [text(206 + max(held + disk, peak) * scale, y + 13, words),
+                f'<rect x="486" y="{y}" width="{90 * speed / fast:.1f}" height="{BAR}" class="speed"/>',
+                text(492 + 90 * speed / fast, y + 13, f"{speed:.0f}" + ("" if s is base else f" ({100 * speed / rate['dynamic']:.0f} %)"))]
+    out += [text(16, height - 20, f"{o['model']}, {o['threads']} threads of {o['cpu']}, {o['date']}, kvik {o['kvik']}; {method(o)}", "soft", small), "</svg>"]
+    return "\n".join(out) + "\n"
+
+
 def replace(path, marker, new):
     """Puts text between the markers <!-- marker --> and <!-- /marker --> of a page."""
     with open(path, encoding="utf-8") as f:
@@ -184,8 +241,9 @@ def main():
             f.write("\n")
     with open(KEPT, encoding="utf-8") as f:
         measured = json.load(f)
-    with open(os.path.join(ROOT, "docs", "growth.svg"), "w", encoding="utf-8") as f:
-        f.write(picture(measured))
+    for name, drawing in (("caches.svg", bars(measured)), ("growth.svg", picture(measured))):
+        with open(os.path.join(ROOT, "docs", name), "w", encoding="utf-8") as f:
+            f.write(drawing)
     for page, marker, text in (("README.md", "caches", summary(measured)), ("docs/GUIDE.md", "growth", table(measured)),
                                ("docs/COMPARISON.md", "measured", comparison(measured))):
         replace(os.path.join(ROOT, page), marker, text)

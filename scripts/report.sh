@@ -4,7 +4,7 @@
 # docs/COMPARISON.md.  BENCH_OPTIONS adds options of kvik bench.
 set -eu
 cd "$(dirname "$0")/.."
-./kvik bench "$1" --caches --text docs/CACHE.md --depths 0,512,1024,2048 --svg docs/caches.svg --report build/caches.html --json \
+./kvik bench "$1" --caches --text docs/CACHE.md --depths 0,512,1024,2048 --report build/caches.html --json \
     ${BENCH_OPTIONS-} >build/caches.json
 scripts/guide-report.py build/caches.json
 sed -n '/^<!-- caches -->/,/^<!-- .caches -->/p' README.md

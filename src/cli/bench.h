@@ -1,6 +1,6 @@
 /* bench.h - private to the bench command.  bench_text.c makes the tokens, bench_run.c measures strategies that grow in pieces,
  * bench_pace.c compares their steps with those of a dynamic cache, bench_prompt.c measures one prompt in one call.  bench_host.c names the machine and the model, bench_load.c
- * says how busy it was.  bench_judge.c decides which speeds hold, bench_found.c says what was found, bench_table.c prints tables and JSON, bench_chart.c, bench_plot.c and bench_report.c draw. */
+ * says how busy it was.  bench_judge.c decides which speeds hold, bench_found.c says what was found, bench_table.c prints tables and JSON, bench_report.c writes the page. */
 #pragma once
 #include "cli/cli.h"
 
@@ -83,6 +83,11 @@ struct bench {
 static inline uint32_t bench_longest(const struct bench *b)
 {
     return b->depth[b->n_depths - 1];
+}
+/* Tokens of one turn of the conversation that grows. */
+static inline uint32_t bench_turn(const struct bench *b)
+{
+    return MAX(BENCH_PIECE, bench_longest(b) / 40 + 1);
 }
 
 /* bench_host.c */
@@ -186,16 +191,5 @@ json_t *bench_json(const struct bench *b);
 /* Writes one table in Markdown, a row for each strategy. */
 void bench_markdown(const struct bench *b, struct buf *out);
 
-/* bench_chart.c, bench_plot.c: SVG images in a page, or a chart as a file of its own. */
-void bench_put_text(struct buf *out, const char *s); /* escapes for HTML */
-/* The picture in a page, the same for a page as narrow as a phone, and a file of its own. */
-enum bench_form { BENCH_PAGE, BENCH_PHONE, BENCH_FILE };
-void bench_chart(const struct bench *b, struct buf *out, enum bench_form form);
-void bench_plot_memory(const struct bench *b, struct buf *out, bool one_call);
-void bench_plot_speed(const struct bench *b, struct buf *out);
-/* Classes c0 to c7 with the colours of the plots. */
-void bench_plot_style(struct buf *out);
-
-/* bench_report.c: write files, whole or not at all.  Return an error code. */
+/* bench_report.c: writes the page, whole or not at all.  Returns an error code. */
 int bench_report(const struct bench *b, const char *path);
-int bench_svg(const struct bench *b, const char *path);

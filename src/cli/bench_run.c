@@ -124,7 +124,7 @@ static int measure(struct bench *b, struct bench_row *r, struct bench_job *j, ui
                    uint32_t run)
 {
     struct bench_depth *at = &r->at[d];
-    uint32_t piece = MAX(BENCH_PIECE, bench_longest(b) / 40 + 1), before = j->len;
+    uint32_t piece = bench_turn(b), before = j->len;
     double begun = now_seconds(), step[256], pace[256];
     kvik_usage u = {.size = sizeof u};
     at->depth = b->depth[d];

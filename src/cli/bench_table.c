@@ -1,6 +1,8 @@
 /* bench_table.c - the measurements as a table for a terminal, as Markdown, and as JSON. */
 #include "cli/bench.h"
 
+#include <string.h>
+
 static void print_row(const struct bench *b, const struct bench_row *r)
 {
     char peak[16], held[16], at[16], marks[48];
@@ -182,10 +184,12 @@ json_t *bench_json(const struct bench *b)
         json_array_append_new(rows, o);
     }
     return json_pack(
-        "{s:s, s:s, s:i, s:s, s:s, s:s?, s:i, s:i, s:i, s:b, s:f, s:I, s:f, s:f, s:o, s:o}",
-        "model", b->model, "cpu", b->cpu, "threads", (int)b->threads, "date", b->date, "kvik",
-        kvik_version(), "text", b->text, "window", (int)b->window, "runs", (int)b->runs, "steps",
-        (int)b->steps, "in_turn", (int)b->in_turn, "read_bandwidth", b->bandwidth, "weight_bytes",
-        (json_int_t)b->weight_bytes, "seconds", b->seconds, "limit_seconds", b->limit,
-        "other_programs", b->others < 0 ? json_null() : json_real(b->others), "strategies", rows);
+        "{s:o, s:o, s:i, s:s, s:s, s:o, s:i, s:i, s:i, s:b, s:f, s:I, s:f, s:f, s:o, s:o}", "model",
+        say_json(b->model, strlen(b->model)), "cpu", say_json(b->cpu, strlen(b->cpu)), "threads",
+        (int)b->threads, "date", b->date, "kvik", kvik_version(), "text",
+        b->text ? say_json(b->text, strlen(b->text)) : json_null(), "window", (int)b->window,
+        "runs", (int)b->runs, "steps", (int)b->steps, "in_turn", (int)b->in_turn, "read_bandwidth",
+        b->bandwidth, "weight_bytes", (json_int_t)b->weight_bytes, "seconds", b->seconds,
+        "limit_seconds", b->limit, "other_programs",
+        b->others < 0 ? json_null() : json_real(b->others), "strategies", rows);
 }

@@ -12,7 +12,7 @@
 struct options {
     struct common common;
     bool caches, markdown;
-    const char *depths, *report, *svg, *text;
+    const char *depths, *report, *text;
     uint32_t runs, steps, seconds;
 };
 
@@ -30,9 +30,7 @@ static const struct arg_option table[] = {
     {"text", ARG_TEXT, offsetof(struct options, text), "FILE", NULL,
      "text that is measured (default: what the model writes)"},
     {"report", ARG_OUT, offsetof(struct options, report), "FILE", NULL,
-     "also write a self-contained HTML page with plots"},
-    {"svg", ARG_OUT, offsetof(struct options, svg), "FILE", NULL,
-     "also write a picture of all strategies"},
+     "also write one page of HTML with charts and tables, which needs nothing from elsewhere"},
     {"markdown", ARG_FLAG, offsetof(struct options, markdown), NULL, NULL,
      "print one table in Markdown"},
     {"json", ARG_FLAG, offsetof(struct options, common.json), NULL, NULL,
@@ -227,7 +225,6 @@ static int prepare(struct bench *b, bool caches)
 static int show(const struct bench *b, const struct options *o)
 {
     int e = o->report ? bench_report(b, o->report) : 0;
-    if (e >= 0 && o->svg) e = bench_svg(b, o->svg);
     if (e < 0) return say_error(e);
     if (o->common.json) return say_json_line(bench_json(b));
     if (!o->markdown) {
@@ -247,8 +244,6 @@ static int check_outputs(const struct options *o)
 {
     int e = o->report ? file_writable(o->report) : 0;
     if (e < 0) return err_prefix(e, "--report"), say_error(e);
-    e = o->svg ? file_writable(o->svg) : 0;
-    if (e < 0) return err_prefix(e, "--svg"), say_error(e);
     return 0;
 }
 

@@ -7,7 +7,7 @@ run bench $golden/models/llama-bf16-long --caches --depths 600 --steps 2 --runs 
 check "bench: windows and sinks hold what their rows take, and less than dynamic" json \
     "all(s['depths'][0]['cache_bytes'] <= p['memory_bytes'] <= p['peak_bytes'] <= o['strategies'][1]['peak_bytes'] and p['memory_bytes'] < o['strategies'][0]['prompt_in_one_call']['memory_bytes'] for s in o['strategies'] if 'window' in s['strategy'] for p in [s['prompt_in_one_call']])"
 
-run bench "$model" --caches --depths 0,40 --steps 2 --runs 2 --json --report "$work/r.html" --svg "$work/r.svg"
+run bench "$model" --caches --depths 0,40 --steps 2 --runs 2 --json --report "$work/r.html"
 check "bench succeeds" status 0
 check "bench announces its work" err_has "measuring 10 strategies, 2 runs"
 check "bench: every strategy has numbers or a reason" json \
@@ -25,41 +25,74 @@ check "bench: what keeps native rows has identical logits" json \
     "all(s['prompt_in_one_call']['quality']['identical'] for s in o['strategies'][:4])"
 check "bench: quantized and forgotten rows change logits" json \
     "all(0 < s['prompt_in_one_call']['quality']['kld'] for s in o['strategies'][4:])"
-check "bench: the report is a whole page with a chart and three plots" sh -c \
-    "tail -1 '$work/r.html' | grep -q '</html>' && [ \$(grep -c '<figure' '$work/r.html') = 4 ]"
-check "bench: the report asks for nothing from elsewhere" sh -c "! grep -qE '(src|href)=|url\(|@import' '$work/r.html'"
-check "bench: the picture and the page are well-formed" python3 - "$work/r.svg" "$work/r.html" <<'PY'
-import sys
+check "bench: the report is a whole page" sh -c "tail -1 '$work/r.html' | grep -q '</html>'"
+check "bench: the report asks for nothing from elsewhere" sh -c "! grep -qE '(src|href)=|url\\(|@import|fetch\\(' '$work/r.html'"
+check "bench: the script makes no markup of texts" sh -c "! grep -qE 'innerHTML|insertAdjacent|document.write|eval\\(' '$work/r.html'"
+# figures FILE EXPRESSION: the page is well-formed, and the expression holds for o, the figures in it, and for text, its source.
+figures() {
+    python3 - "$1" "$2" <<'PY'
+import json, sys
 from html.parser import HTMLParser
-from xml.dom import minidom
-minidom.parse(sys.argv[1])
 class Page(HTMLParser):
-    open = []
+    open, figures, inside, scripts = [], "", False, 0
     def handle_starttag(self, tag, attrs):
         if tag not in ("meta", "br"): self.open.append(tag)
+        self.scripts += tag == "script"
+        self.inside = ("id", "figures") in attrs
     def handle_endtag(self, tag):
+        self.inside = False
         if not self.open or self.open.pop() != tag: sys.exit(f"</{tag}> at {self.getpos()}")
-    def handle_startendtag(self, tag, attrs): pass
+    def handle_data(self, data):
+        if self.inside: self.figures += data
+text = open(sys.argv[1], encoding="utf-8").read()
 page = Page(convert_charrefs=True)
-page.feed(open(sys.argv[2], encoding="utf-8").read())
-sys.exit(f"not closed: {page.open}" if page.open else 0)
+page.feed(text)
+o = json.loads(page.figures)
+if page.open or page.scripts != 2 or not eval(sys.argv[2]):
+    sys.exit(f"open: {page.open}, scripts: {page.scripts}, figures: {page.figures[:900]}")
 PY
-check "bench: a page as narrow as a phone keeps a chart" python3 - "$work/r.html" <<'PY'
-import re, sys
-page = open(sys.argv[1], encoding="utf-8").read()
-charts = re.findall(r'<svg class="(wide|narrow)".*?</svg>', page, re.S)
-phone = re.search(r'@media\(max-width:46rem\)\{(.*?)\}\}', page, re.S).group(1)
-bars = re.search(r'<svg class="narrow".*?</svg>', page, re.S).group(0).count('class="k-speed"')
-ok = charts == ["wide", "narrow"] and "svg.narrow{display:block" in phone and ".chart" not in phone and bars >= 9
-sys.exit(0 if ok else f"{charts} {bars} {phone}")
-PY
-check "bench: the picture has a width of its own" grep -q 'viewBox="0 0 800' "$work/r.svg"
+}
+check "bench: the figures of the page are those of --json" figures "$work/r.html" \
+    "all(o[k] == v for k, v in json.load(open('$work/out')).items() if k != 'strategies') and [dict(s, lost=0, comparable=0) for s in o['strategies']] == [dict(s, lost=0, comparable=0) for s in json.load(open('$work/out'))['strategies']]"
+check "bench: the page says what was found, and of what text" figures "$work/r.html" \
+    "'tokens in' in o['said']['headline'] and 'llama-mha' in o['said']['method'] and o['tokens'] == 40 and o['turn_tokens'] == 256"
+check "bench: the page judges every strategy" figures "$work/r.html" \
+    "all(isinstance(s[k], bool) for s in o['strategies'] for k in ('lost', 'comparable'))"
 
-# A name with markup stays text, in the page and in the picture.
-cp -r "$model" "$work/a<b>&c"
-run bench "$work/a<b>&c" --depths 0,40 --steps 1 --runs 1 --report "$work/e.html" --svg "$work/e.svg"
-check "bench: a model's name is escaped" sh -c \
-    "grep -q 'a&lt;b&gt;&amp;c' '$work/e.html' && ! grep -q 'a<b>' '$work/e.html' '$work/e.svg' && grep -q 'a&lt;b' '$work/e.svg'"
+# The page as a browser draws it, in chromium where that is installed.
+# drawn FILE: leaves the document in $work/dom, after the script has run.
+drawn() {
+    timeout -k 5 $patience chromium --headless=new --no-sandbox --disable-gpu --user-data-dir="$work/profile" --virtual-time-budget=5000 \
+        "--window-size=$2,900" --dump-dom "file://$1" >"$work/dom" 2>"$work/err"
+}
+if command -v chromium >/dev/null; then
+    check "bench: a browser opens the page" drawn "$work/r.html" 1200
+    check "bench: the page has a chart, three plots and their tables" sh -c \
+        "[ \$(grep -o '<svg role=\"img\"' '$work/dom' | wc -l) = 4 ] && [ \$(grep -o '<table' '$work/dom' | wc -l) = 5 ] && [ \$(grep -o '<details' '$work/dom' | wc -l) = 3 ]"
+    check "bench: every chart has a name for screen readers, and axes have units" sh -c \
+        "[ \$(grep -oE '<svg role=\"img\" aria-label=\"[^\"]{5}' '$work/dom' | wc -l) = 4 ] && grep -q 'MiB of memory<' '$work/dom' && grep -q 'decoded tokens per second<' '$work/dom' && grep -q 'cached tokens<' '$work/dom'"
+    check "bench: each bar has its figure" sh -c "[ \$(grep -o 'class=\"bar[01]\"' '$work/dom' | wc -l) = 20 ] && grep -qE '>[0-9]+ /s' '$work/dom'"
+    # A window without a head is never as narrow as a phone, so the page gets a narrow body.
+    sed 's/max-width: 70rem/max-width: 22rem/' "$work/r.html" >"$work/slim.html"
+    check "bench: a narrow page opens" drawn "$work/slim.html" 1200
+    check "bench: a narrow page keeps the bar chart, and numbers its lines" sh -c \
+        "[ \$(grep -oE 'class=\"bar[01]\"' '$work/dom' | wc -l) = 22 ] && [ \$(grep -o '<ol class=\"key\"' '$work/dom' | wc -l) = 3 ]"
+else
+    skip "bench: no chromium to draw the page"
+fi
+
+# A name is hostile: with markup, with the end of a script, with a slot of the page, and with bytes that are no UTF-8.
+for name in 'a<b>&c' '<!--<script>alert(1)' '{{script}}' "$(printf 'caf\351')"; do
+    cp -r "$model" "$work/$name"
+    run bench "$work/$name" --depths 0,40 --steps 1 --runs 1 --json --report "$work/e.html"
+    check "bench $name: exit 0" status 0
+    check "bench $name: the name stays text" figures "$work/e.html" \
+        "text.count('<script') == 2 and o['model'] == json.load(open('$work/out'))['model'] and o['model'] in o['said']['method']"
+    command -v chromium >/dev/null || continue
+    check "bench $name: a browser opens the page" drawn "$work/e.html" 1200
+    check "bench $name: its charts are drawn" sh -c "[ \$(grep -o '<svg role=\"img\"' '$work/dom' | wc -l) = 4 ]"
+done
+run bench "$model" --depths 0,40 --steps 1 --runs 1
 check "bench: one run is one run" out_has "one run"
 
 # One second is less than these steps take on any machine; the second strategy has a run or says that it has none.
@@ -79,6 +112,12 @@ run bench "$work/tiny" --depths 0,16 --steps 1 --runs 1 --text "$work/text" --ma
 check "bench --text --markdown succeeds" status 0
 check "bench --markdown prints a row of the table" out_has '^| dynamic | '
 check "bench announces one strategy" err_has "1 strategy, 1 run"
+mkdir -p "$work/x<"
+mkdir "$work/x</script>"
+cp "$work/text" "$work/x</script>/text"
+run bench "$work/tiny" --depths 0,16 --steps 1 --runs 1 --text "$work/x</script>/text" --report "$work/t.html" --json
+check "bench --text: a name that would end the script stays text" figures "$work/t.html" \
+    "text.count('</script') == 2 and o['text'] == '$work/x</script>/text'"
 echo short >"$work/text"
 run bench "$work/tiny" --depths 0,16 --steps 1 --runs 1 --text "$work/text"
 check "bench: a text that is too short is refused with numbers" err_has "these --depths need"
@@ -99,16 +138,16 @@ run bench "$model" --report "$work/absent/r.html" --depths 0 --steps 1 --runs 1
 check "a report that cannot be written fails" status 1
 mkfifo "$work/fifo"
 cat "$work/fifo" >"$work/through" &
-run bench "$model" --svg "$work/fifo" --depths 0 --steps 1 --runs 1
+run bench "$model" --report "$work/fifo" --depths 0 --steps 1 --runs 1
 wait
-check "a picture into a FIFO succeeds" status 0
+check "a page into a FIFO succeeds" status 0
 check "a FIFO stays one" test -p "$work/fifo"
-check "a FIFO: the picture goes through it" grep -q '</svg>' "$work/through"
-echo old >"$work/target.svg"
-ln -s target.svg "$work/link.svg"
-run bench "$model" --svg "$work/link.svg" --depths 0 --steps 1 --runs 1
-check "a link stays one" test -L "$work/link.svg"
-check "a link: its file has the picture" grep -q '</svg>' "$work/target.svg"
+check "a FIFO: the page goes through it" grep -q '</html>' "$work/through"
+echo old >"$work/target.html"
+ln -s target.html "$work/link.html"
+run bench "$model" --report "$work/link.html" --depths 0 --steps 1 --runs 1
+check "a link stays one" test -L "$work/link.html"
+check "a link: its file has the page" grep -q '</html>' "$work/target.html"
 run bench "$golden/models/t5"
 refused "bench: a model with an encoder" 1 "does not measure models with an encoder"
 run bench

@@ -64,7 +64,7 @@ run generate "$model" --input-ids 5 --max-new-tokens -1
 refused "-1 is no limit elsewhere" 2 "for no limit give a large number"
 run generate "$model" --input-ids 5 --max-new-tokens 2 --cache-memory 100
 refused "the limit is named as the command spells it" 1 "raise --cache-memory"
-for option in 'generate:--input-ids 5 --logits-file' 'bench: --report' 'bench: --svg'; do
+for option in 'generate:--input-ids 5 --logits-file' 'bench: --report'; do
     # shellcheck disable=SC2086
     run "${option%%:*}" "$model" ${option#*:} "$work/absent/file"
     refused "a directory that is absent is found before computing" 1 "--${option##*--}" "absent/file"

@@ -1,0 +1,60 @@
+/* page.c - holds the files of src/cli/page and fills their slots.  The assembler puts the files into the command, so building
+ * needs no other program, and the Makefile says that this object depends on them. */
+#include "cli/page.h"
+
+#include "base/json.h"
+
+#include <string.h>
+
+#define FILE_OF(name, path)                                                                        \
+    __asm__(".pushsection .rodata\n"                                                               \
+            ".hidden " #name ", " #name "_end\n"                                                   \
+            ".globl " #name ", " #name "_end\n" #name ": .incbin \"" path "\"\n" #name             \
+            "_end: .byte 0\n"                                                                      \
+            ".popsection\n");                                                                      \
+    extern const char name[], name##_end[]
+
+FILE_OF(page_report_html, "src/cli/page/report.html");
+FILE_OF(page_report_js, "src/cli/page/report.js");
+FILE_OF(page_charts_js, "src/cli/page/charts.js");
+FILE_OF(page_css, "src/cli/page/page.css");
+
+struct page_part page_part(enum page_file f)
+{
+    const char *begin[] = {page_report_html, page_report_js, page_charts_js, page_css};
+    const char *end[] = {page_report_html_end, page_report_js_end, page_charts_js_end,
+                         page_css_end};
+    return (struct page_part){begin[f], (size_t)(end[f] - begin[f])};
+}
+
+int page_fill(struct buf *out, struct page_part skeleton, const struct page_slot *slot, size_t n)
+{
+    const char *at = skeleton.data, *end = at + skeleton.n;
+    for (;;) {
+        const char *open = memmem(at, (size_t)(end - at), "{{", 2);
+        const char *close = open ? memmem(open, (size_t)(end - open), "}}", 2) : NULL;
+        if (!close) return buf_append(out, at, (size_t)(end - at));
+        TRY(buf_append(out, at, (size_t)(open - at)));
+        for (size_t i = 0; i < n; i++)
+            if (strlen(slot[i].name) == (size_t)(close - open - 2) &&
+                !memcmp(slot[i].name, open + 2, (size_t)(close - open - 2)))
+                TRY(buf_append(out, slot[i].part.data, slot[i].part.n));
+        at = close + 2;
+    }
+}
+
+int page_json(struct buf *out, json_t *o)
+{
+    char *text;
+    int e = o ? json_text(o, &text) : ERR(NOMEM, "out of memory");
+    json_decref(o);
+    TRY(e);
+    /* In JSON these letters stand in strings alone, where an escape means the same. */
+    for (const char *p = text; *p && e >= 0; p++)
+        if (*p == '<' || *p == '>' || *p == '&')
+            e = buf_printf(out, "\\u%04x", (unsigned)*p);
+        else
+            e = buf_putc(out, *p);
+    mem_free(text);
+    return e;
+}
