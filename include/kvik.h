@@ -710,13 +710,16 @@ struct kvik_generation {
     bool return_dict_in_generate;
     /* Give the KV rows as arrays (kvik_result.past_key_values). */
     bool return_legacy_cache;
+    /* JSON Schema that the generated text is valid under, or "json_object" for any object.  NULL: any text.  A text that
+     * its length limit ends is a beginning of a valid one. */
+    char *json_schema;
 };
 
 /* A row of the table of options, from which kvik_generation_set, --help and bindings are made. */
 typedef struct kvik_option {
     /* As in Transformers, with underscores. */
     const char *name;
-    /* "bool", "uint", "int", "float", "string", "strings", "json"; "choice": true, false or one of `choices`;
+    /* "bool", "uint", "int", "float", "string", "strings", "json", "schema" (a JSON schema, or "json_object"); "choice": true, false or one of `choices`;
      * "ids": one token id or several; "lists": [[id, ...], ...]; "biases": [[[id, ...], number], ...]; "pair":
      * [integer, number]. */
     const char *type;

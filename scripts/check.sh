@@ -35,12 +35,13 @@ BEGIN {
     may["base"] = " "
     may["fmt"] = " base "
     may["tok"] = " base fmt "
+    may["schema"] = " base "
     may["audio"] = " base "
     may["dev"] = " base "
     may["kv"] = " base dev "
     may["model"] = " base fmt dev kv "
     may["chat"] = " base tok "
-    may["generate"] = " base tok model kv dev chat kvik.h " # the option struct is the public one
+    may["generate"] = " base tok schema model kv dev chat kvik.h " # the option struct is the public one
     may["session"] = " base kv generate kvik.h "
     may["compat"] = " base fmt kv model generate kvik.h kvik_compat.h "
     may["speech"] = " base tok audio kv model generate kvik.h "

@@ -23,6 +23,7 @@ from kvik.generation import configuration_utils  # noqa: E402
 NAMED = ("negative_prompt_ids", "negative_prompt_attention_mask", "return_dict_in_generate")
 TYPES = {"bool": "bool", "uint": "Integer", "int": "Integer", "float": "Number", "strings": "Union[str, Sequence[str]]",
          "ids": "Ids", "lists": "Sequence[Sequence[Integer]]", "pair": "Sequence[Number]", "json": "Configuration",
+         "schema": "Union[str, bool, Mapping[str, Any]]",
          "biases": "Union[Mapping[Tuple[int, ...], Number], Sequence[Any]]"}
 WIDER = {"temperature": "Union[Number, Sequence[Number]]",  # of speech models: temperatures that are tried in turn
          "negative_prompt_ids": "Union[Ids, Sequence[Sequence[Integer]]]",

@@ -11,6 +11,7 @@ static const char *values(const kvik_option *o, char text[64])
     static const char *const by_type[][2] = {
         {"bool", "true, false"},
         {"json", "an object"},
+        {"schema", "a schema"},
         {"string", "a name"},
         {"strings", "a text or a list of texts"},
         {"ids", "a token or a list"},

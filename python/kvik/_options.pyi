@@ -88,6 +88,8 @@ class CallOptions(TypedDict, total=False):
     """above 1: follow the prompt more closely than negative_prompt_ids; 1: off"""
     remove_invalid_values: Optional[bool]
     """replace scores that are NaN by 0, and infinite scores by finite ones"""
+    json_schema: Optional[Union[str, bool, Mapping[str, Any]]]
+    """JSON Schema that the answer is valid under; "json_object": any JSON object"""
     renormalize_logits: Optional[bool]
     """make the scores log-probabilities again after all other changes"""
     num_beams: Optional[Integer]
@@ -218,6 +220,7 @@ class OptionAttributes:
     negative_prompt_ids: Optional[Union[Ids, Sequence[Sequence[Integer]]]]
     negative_prompt_attention_mask: Optional[Union[Ids, Sequence[Sequence[Integer]]]]
     remove_invalid_values: Optional[bool]
+    json_schema: Optional[Union[str, bool, Mapping[str, Any]]]
     renormalize_logits: Optional[bool]
     num_beams: Optional[Integer]
     num_return_sequences: Optional[Integer]

@@ -48,7 +48,7 @@ static int open_sampler(struct kvik_sampler *s, const kvik_generation *g)
     TRY(gen_validate(&full));
     TRY(check_mode(&full));
     TRY(gen_copy(&full, &s->g));
-    TRY(gen_chain_new(&s->g, s->vocab, &s->chain));
+    TRY(gen_chain_new(&s->g, s->vocab, NULL, &s->chain));
     gen_chain_hooks(s->chain, &s->hooks);
     s->scores = mem_aligned(s->vocab * sizeof *s->scores);
     return s->scores ? 0 : ERR_NOMEM;

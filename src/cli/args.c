@@ -248,6 +248,7 @@ static json_t *value_json(const char *name, const char *type, const char *v)
     if (!strcmp(type, "choice") && (!strcmp(v, "true") || !strcmp(v, "false")))
         return json_boolean(!strcmp(v, "true"));
     if (!strcmp(type, "string") || !strcmp(type, "choice")) return say_json(v, strlen(v));
+    if (!strcmp(type, "schema")) return schema_read(name, v);
     if (!strcmp(type, "strings")) {
         if (*v == '[' && json_parse(v, strlen(v), name, &j) == 0 && json_is_array(j)) return j;
         json_decref(j);
@@ -299,6 +300,7 @@ static const char *value_words(const kvik_option *o, char out[256])
     static const char *const by_type[][2] = {
         {"string", "a text"},
         {"strings", "a text, or a JSON list of texts; repeat the option for several"},
+        {"schema", "a file with a JSON schema, or json_object"},
         {"json", "a JSON object, in single quotes for the shell: '{...}'"},
         {"ids", "a list of token ids such as 1,2"},
         {"lists", "a list of token ids such as 1,2, or of lists as [[1,2],[3]]"},
@@ -322,7 +324,8 @@ static const char *value_words(const kvik_option *o, char out[256])
 static int bad_value(const char *name, const kvik_option *o, const char *v)
 {
     char words[256];
-    if (!strcmp(o->type, "json") && *v == '{') return say_usage("%s", err_last());
+    if (!strcmp(o->type, "schema") || (!strcmp(o->type, "json") && *v == '{'))
+        return say_usage("%s", err_last());
     if (!strcmp(o->name, "max_new_tokens") && !strcmp(v, "-1"))
         return say_usage(
             "%s must be at least 1, not -1; for no limit give a large number: the end of "

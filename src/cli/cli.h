@@ -229,6 +229,9 @@ int session_open(struct session *s, const char *path, const struct common *commo
 int session_open_model(struct session *s, const char *path, const struct common *common);
 /* Replaces s->g by the model's own options with `options` set.  Returns an error code and leaves s->g alone, or 0. */
 int session_settle(struct session *s, const json_t *options);
+/* Returns the value of --json-schema: what a file holds, a schema itself, or the text "json_object".  NULL: err_last says why
+ * there is none. */
+json_t *schema_read(const char *name, const char *v);
 /* Returns the number that cache_config has for a key, spelled with '_' or '-'; 0: another value; -1: no such key. */
 int64_t session_configured(const kvik_generation *g, const char *name);
 uint32_t session_width(const struct session *s); /* sequences that one prompt needs */

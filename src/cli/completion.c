@@ -69,6 +69,7 @@ static void generation(const kvik_option *o, struct item *out)
     if (o->choices) spaced(o->choices, out->words);
     if (out->words[0]) out->kind = WORDS;
     if (!strcmp(o->type, "bool")) out->kind = NOTHING;
+    if (!strcmp(o->type, "schema")) out->kind = FILES;
     for (size_t i = 0; i < countof(list); i++)
         out->repeats |= !strcmp(o->type, list[i]);
 }

@@ -7,30 +7,14 @@
 /* True if --help shows an option of a command that generates. */
 static bool often(const char *name)
 {
-    static const char *const shown[] = {"chat",
-                                        "system",
-                                        "template",
-                                        "session",
-                                        "greedy",
-                                        "context-full",
-                                        "reply-tokens",
-                                        "prefix-cache",
-                                        "json",
-                                        "cache-report",
-                                        "threads",
-                                        "cache-memory",
-                                        "on-full",
-                                        "max_new_tokens",
-                                        "do_sample",
-                                        "seed",
-                                        "temperature",
-                                        "top_k",
-                                        "top_p",
-                                        "repetition_penalty",
-                                        "stop_strings",
-                                        "num_beams",
-                                        "cache_implementation",
-                                        "cache_config"};
+    static const char *const shown[] = {
+        "chat",         "system",         "template",     "session",
+        "greedy",       "context-full",   "reply-tokens", "prefix-cache",
+        "json",         "cache-report",   "threads",      "cache-memory",
+        "on-full",      "max_new_tokens", "do_sample",    "seed",
+        "temperature",  "top_k",          "top_p",        "repetition_penalty",
+        "stop_strings", "json_schema",    "num_beams",    "cache_implementation",
+        "cache_config"};
     for (size_t i = 0; i < countof(shown); i++)
         if (!strcmp(name, shown[i])) return true;
     return false;
@@ -95,9 +79,9 @@ static void help_names(char *text, size_t size, const char *choices)
 static const char *help_value(const kvik_option *o, bool many)
 {
     static const char *const words[][2] = {
-        {"bool", "true|false"}, {"uint", "N"},    {"int", "N"},        {"float", "X"},
-        {"ids", "ID,..."},      {"json", "JSON"}, {"lists", "ID,..."}, {"pair", "START,FACTOR"},
-        {"biases", "JSON"},
+        {"bool", "true|false"}, {"uint", "N"},      {"int", "N"},        {"float", "X"},
+        {"ids", "ID,..."},      {"json", "JSON"},   {"lists", "ID,..."}, {"pair", "START,FACTOR"},
+        {"biases", "JSON"},     {"schema", "FILE"},
     };
     if (o->choices) return many ? "NAME" : o->choices;
     for (size_t i = 0; i < countof(words); i++)

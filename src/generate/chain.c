@@ -17,12 +17,14 @@ static void insert(struct gen_chain *c, const struct gen_processor *p)
     c->processor[i] = p;
 }
 
-int gen_chain_new(const kvik_generation *g, uint32_t vocab, struct gen_chain **out)
+int gen_chain_new(const kvik_generation *g, uint32_t vocab, const struct tok *tok,
+                  struct gen_chain **out)
 {
     struct gen_chain *c = mem_alloc(sizeof *c);
     if (!c) return ERR_NOMEM;
     c->g = *g;
     c->vocab = vocab;
+    c->tok = tok;
     c->keep = g->num_beams < 2 ? 1 : g->n_eos ? g->n_eos + 1 : 2;
     c->value = mem_array(vocab ? vocab : 1, sizeof *c->value);
     c->seen = mem_array((size_t)vocab / 64 + 1, sizeof *c->seen);
@@ -50,6 +52,7 @@ void gen_chain_drop(struct gen_chain *c)
     mem_free(c->value);
     mem_free(c->seen);
     mem_free(c->pair);
+    if (c->drop_schema) c->drop_schema(c->schema);
     mem_free(c);
 }
 
@@ -73,12 +76,13 @@ static int ask_user(struct gen_chain *c, const struct gen_row *row, float *score
 int gen_chain_apply(struct gen_chain *c, const struct gen_row *row, float *scores)
 {
     uint32_t i = 0;
+    c->error = 0;
     for (; i < c->n && c->processor[i]->order < GEN_USER_PROCESSOR; i++)
         c->processor[i]->apply(c, row, scores);
     if (c->hooks) TRY(ask_user(c, row, scores));
     for (; i < c->n; i++)
         c->processor[i]->apply(c, row, scores);
-    return 0;
+    return c->error;
 }
 
 double gen_weights(const float *scores, uint32_t n, float *value)

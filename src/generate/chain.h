@@ -33,15 +33,23 @@ struct
 struct gen_chain {
     kvik_generation g; /* a shallow copy: the original outlives the chain */
     uint32_t vocab;
-    uint32_t keep;           /* least number of tokens a filter leaves (1; more for beams) */
-    float *value;            /* [vocab] scratch */
-    struct gen_pair *pair;   /* [vocab] scratch of typical_p, else NULL */
-    float filter;            /* the score of a token that a filter removes: -inf */
+    uint32_t keep;             /* least number of tokens a filter leaves (1; more for beams) */
+    float *value;              /* [vocab] scratch */
+    struct gen_pair *pair;     /* [vocab] scratch of typical_p, else NULL */
+    float filter;              /* the score of a token that a filter removes: -inf */
+    const struct tok *tok;     /* borrowed, or NULL */
+    struct gen_schema *schema; /* owned by processor_schema.c, or NULL */
+    void (*drop_schema)(struct gen_schema *s);
+    int error;               /* what a processor could not do, with its sentence */
     uint64_t *seen;          /* [vocab bits] scratch, all zero between calls */
     const kvik_hooks *hooks; /* borrowed; NULL: the caller has no logits_processor */
     uint32_t n;
     const struct gen_processor *processor[GEN_MAX_PROCESSORS];
 };
+
+/* The trie of a vocabulary, which is made once and lives as long as the tokenizer. */
+struct lexicon;
+int gen_lexicon(const struct tok *tok, const struct lexicon **out);
 
 /* Writes exp(s - max) of every score to value, 0 for -inf and NaN, and returns their sum: 0 when no score is above
  * -inf.  If a score is +inf, only scores of +inf have weight. */

@@ -29,6 +29,7 @@ int settings_take_lists(struct change *c, const kvik_option *o, const json_t *v,
 int settings_take_biases(struct change *c, const kvik_option *o, const json_t *v, size_t offset);
 int settings_take_strings(struct change *c, const kvik_option *o, const json_t *v, size_t offset);
 int settings_take_object(struct change *c, const kvik_option *o, const json_t *v, size_t offset);
+int settings_take_schema(struct change *c, const kvik_option *o, const json_t *v, size_t offset);
 int settings_take_mask(struct change *c, const kvik_option *o, const json_t *v);
 /* After all keys: removes the negative prompt ids that c->mask hides. */
 int settings_apply_mask(struct change *c);

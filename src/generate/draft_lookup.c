@@ -93,7 +93,7 @@ int draft_lookup_open(const struct run *r, struct drafter *out)
     l->vocab = r->x->m->vocab;
     kvik_generation greedy = *g;
     greedy.do_sample = false;
-    int e = gen_chain_new(&greedy, l->vocab, &l->chain);
+    int e = gen_chain_new(&greedy, l->vocab, r->tok, &l->chain);
     if (e >= 0 && !l->chain->n) {
         gen_chain_drop(l->chain);
         l->chain = NULL;

@@ -22,6 +22,7 @@ struct assistant {
     struct gen_assistant *a;
     struct assistant *next; /* of those that are open on `a` */
     const kvik_generation *g;
+    const struct tok *tok;
     struct gen_chain *chain; /* processors apply to drafts too */
     struct helper *helper;   /* [n] by rows */
     uint32_t n, vocab;
@@ -215,7 +216,7 @@ static int buffers(struct assistant *s)
     s->logits = mem_aligned(logits);
     s->scores = mem_array(s->vocab, sizeof *s->scores);
     bool all = s->helper && s->feed && s->asked && s->logits && s->scores;
-    return all ? gen_chain_new(s->g, s->vocab, &s->chain) : ERR_NOMEM;
+    return all ? gen_chain_new(s->g, s->vocab, s->tok, &s->chain) : ERR_NOMEM;
 }
 
 static int agree(const struct run *r, const struct exec *x)
@@ -241,7 +242,7 @@ int draft_model_open(const struct run *r, struct gen_assistant *a, struct drafte
     TRY(agree(r, a->x));
     struct assistant *s = mem_alloc(sizeof *s);
     if (!s) return ERR_NOMEM;
-    *s = (struct assistant){.a = a, .g = r->g, .n = r->n, .vocab = r->x->m->vocab};
+    *s = (struct assistant){.a = a, .g = r->g, .tok = r->tok, .n = r->n, .vocab = r->x->m->vocab};
     int e = buffers(s);
     if (e < 0) {
         close_assistant(s);

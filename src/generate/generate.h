@@ -56,7 +56,10 @@ struct gen_row {
 };
 /* The registered processors that a configuration wants; scratch is reserved once. */
 struct gen_chain;
-int gen_chain_new(const kvik_generation *g, uint32_t vocab, struct gen_chain **out);
+struct tok;
+/* tok: NULL, or that of the model, which processors of text need. */
+int gen_chain_new(const kvik_generation *g, uint32_t vocab, const struct tok *tok,
+                  struct gen_chain **out);
 void gen_chain_drop(struct gen_chain *c);
 /* Applies the chain to scores[vocab].  ERR_CANCELLED if the callback of the caller refuses. */
 int gen_chain_apply(struct gen_chain *c, const struct gen_row *row, float *scores);

@@ -95,6 +95,8 @@
       "zeros hide tokens of negative_prompt_ids")                                                  \
     X("scores", remove_invalid_values, remove_invalid_values, BOOL, false, 0, 1, NULL,             \
       "replace scores that are NaN by 0, and infinite scores by finite ones")                      \
+    X("scores", json_schema, json_schema, SCHEMA, , 0, 0, NULL,                                    \
+      "JSON Schema that the answer is valid under; \"json_object\": any JSON object")              \
     X("scores", renormalize_logits, renormalize_logits, BOOL, false, 0, 1, NULL,                   \
       "make the scores log-probabilities again after all other changes")
 
@@ -198,6 +200,7 @@
 #define TYPE_EARLY        "choice"
 #define TYPE_CACHE_CONFIG "json"
 #define TYPE_OBJECT       "json"
+#define TYPE_SCHEMA       "schema"
 
 /* The default of each kind as a number.  Kinds that own memory begin with nothing. */
 #define VALUE_BOOL(v)         (v + 0)
@@ -217,6 +220,7 @@
 #define VALUE_EARLY(v)        (v + 0)
 #define VALUE_CACHE_CONFIG(v) 0
 #define VALUE_OBJECT(v)       0
+#define VALUE_SCHEMA(v)       0
 
 static const kvik_option table[] = {
 #define OPTION_ROW(group, n, field, kind, def, lo, hi, choices, help)                              \

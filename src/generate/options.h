@@ -20,7 +20,8 @@ enum option_kind {
     OPT_DECAY,        /* [start, factor]; the field is decay_start */
     OPT_EARLY,        /* enum kvik_early */
     OPT_CACHE_CONFIG, /* keys of cache_config (model/preset.h) */
-    OPT_OBJECT        /* any JSON object */
+    OPT_OBJECT,       /* any JSON object */
+    OPT_SCHEMA        /* a JSON schema, or the text "json_object" */
 };
 struct option_slot {
     enum option_kind kind;

@@ -297,7 +297,7 @@ int run_begin(struct run *r, const kvik_prompt *prompt)
     r->feed = mem_array(r->lanes, sizeof *r->feed);
     r->job.fed = mem_array(r->lanes, sizeof *r->job.fed);
     if (!r->logits || !r->scores || !r->feed || !r->job.fed) return ERR_NOMEM;
-    TRY(gen_chain_new(r->g, (uint32_t)vocab, &r->chain));
+    TRY(gen_chain_new(r->g, (uint32_t)vocab, r->tok, &r->chain));
     gen_chain_hooks(r->chain, r->hooks);
     r->kept.wanted = r->g->output_logits;
     r->kept_scores.wanted = r->g->output_scores;

@@ -259,6 +259,8 @@ static int take(struct change *c, int i, const json_t *v)
         return take_cache_config(c, o, v, slot->offset);
     case OPT_OBJECT:
         return settings_take_object(c, o, v, slot->offset);
+    case OPT_SCHEMA:
+        return settings_take_schema(c, o, v, slot->offset);
     }
     return 0;
 }

@@ -2,6 +2,7 @@
  * texts.  One table says where each lies and how it is freed, so that an application can be all or nothing. */
 #include "base/buf.h"
 #include "generate/change.h"
+#include "schema/schema.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +26,7 @@ static const struct owned {
     {AT(unmet), NONE, FLAT},
     {AT(cross_cache_implementation), NONE, FLAT},
     {AT(cross_cache_config), NONE, FLAT},
+    {AT(json_schema), NONE, FLAT},
 };
 
 static void **pointer(kvik_generation *g, const struct owned *o)
@@ -391,6 +393,33 @@ int settings_take_object(struct change *c, const kvik_option *o, const json_t *v
     char *text;
     if (!json_is_object(v)) return settings_bad(c, o, v, "a JSON object");
     TRY(json_text(v, &text));
+    settings_replace(c, offset, text, 0);
+    return 0;
+}
+
+int settings_take_schema(struct change *c, const kvik_option *o, const json_t *v, size_t offset)
+{
+    struct schema *schema;
+    char *text;
+    if (!json_is_object(v) && !json_is_boolean(v) && !json_is_string(v))
+        return settings_bad(c, o, v, "a JSON schema, or \"json_object\"");
+    if (json_is_string(v)) {
+        TRY(schema_compile_text(json_string_value(v), o->name, &schema));
+        text = mem_strdup(json_string_value(v));
+        if (!text) {
+            schema_drop(schema);
+            return ERR_NOMEM;
+        }
+    } else {
+        TRY(schema_compile(v, o->name, &schema));
+        int e = json_text(v, &text);
+        if (e < 0) {
+            schema_drop(schema);
+            return e;
+        }
+    }
+    schema_drop(
+        schema); /* it was compiled so that a wrong one is refused before a model is loaded */
     settings_replace(c, offset, text, 0);
     return 0;
 }

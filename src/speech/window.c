@@ -50,7 +50,7 @@ static int open_chains(struct listener *l)
         double t = l->want.temperatures[i];
         if (!(t >= 0 && t <= 100)) return ERR(ARG, "a temperature of %g; 0 to 100 are allowed", t);
         TRY(options_at(l, t, &l->g[i]));
-        TRY(gen_chain_new(&l->g[i], l->vocab, &l->chain[i]));
+        TRY(gen_chain_new(&l->g[i], l->vocab, NULL, &l->chain[i]));
         if (l->timestamps) gen_chain_hooks(l->chain[i], &l->hooks);
     }
     return 0;

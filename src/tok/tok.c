@@ -37,6 +37,7 @@ struct tok *tok_new(void)
 void tok_close(struct tok *t)
 {
     if (!t) return;
+    if (t->side) t->drop_side(t->side);
     compiled_drop(t);
     for (uint32_t i = 0; i < t->n_norm; i++) {
         pattern_drop(t->norm[i].pattern);

@@ -82,6 +82,14 @@ int tok_stream_copy(struct tok_stream *to, const struct tok_stream *from);
 int tok_stream_put(struct tok_stream *s, int32_t id, struct buf *piece); /* appends */
 int tok_stream_end(struct tok_stream *s, struct buf *piece);             /* flush; then reusable */
 
+/* Sets `out` to the bytes that a token adds to a text, which need not be whole characters.  None: a special token, or an id
+ * that the tokenizer lacks.  ERR_UNSUPPORTED: the decoder has steps that look at several tokens. */
+int tok_bytes(const struct tok *t, int32_t id, struct buf *out);
+/* What a higher floor computes from the vocabulary once, NULL before.  It is dropped with the tokenizer.  Of several threads
+ * that set it the first wins: the result is what is kept, and the others' is dropped. */
+void *tok_side(const struct tok *t);
+void *tok_set_side(const struct tok *t, void *side, void (*drop)(void *side));
+
 uint32_t tok_size(const struct tok *t);                             /* ids are [0, size) */
 int32_t tok_find(const struct tok *t, const char *piece, size_t n); /* id of a token text, or -1 */
 const char *tok_piece(const struct tok *t, int32_t id, size_t *n); /* raw vocabulary text or NULL */

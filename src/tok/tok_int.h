@@ -347,6 +347,8 @@ struct tok {
     /* The tables of vocab, bpe, uni, raw and normal belong to `entry`, or to the caller of compiled_take. */
     bool compiled;
     struct cache_entry entry;
+    void *side; /* tok_set_side; owned */
+    void (*drop_side)(void *side);
     struct tok_list rest; /* borrowed from the same: tokenizer.json without its lists */
 };
 /* --- the long lists of tokenizer.json (tok_lists.c) */

@@ -59,7 +59,7 @@ static void use(const kvik_generation *g)
     MUST((mode == GEN_BEAM || mode == GEN_BEAM_SAMPLE || mode == GEN_GROUP_BEAM) ==
          (g->num_beams > 1));
     MUST(!gen_assisted(g, true) || mode == GEN_GREEDY || mode == GEN_SAMPLE);
-    int e = gen_chain_new(g, VOCAB, &c);
+    int e = gen_chain_new(g, VOCAB, NULL, &c);
     MUST(e == 0 || (e == ERR_ARG && !c)); /* an id outside the vocabulary */
     if (!e) choose(c, g);
     gen_chain_drop(c);

@@ -62,7 +62,7 @@ static void test_topk_large(void **state)
             g.do_sample = true;
             g.top_k = k;
             struct gen_chain *c;
-            assert_int_equal(gen_chain_new(&g, BIG, &c), 0);
+            assert_int_equal(gen_chain_new(&g, BIG, NULL, &c), 0);
             memcpy(out, big, sizeof out);
             gen_chain_apply(c, &(struct gen_row){0}, out);
             for (int i = 0; i < BIG; i++)
@@ -90,7 +90,7 @@ static void test_topp_large(void **state)
             g.top_k = 0;
             g.top_p = p[k];
             struct gen_chain *c;
-            assert_int_equal(gen_chain_new(&g, BIG, &c), 0);
+            assert_int_equal(gen_chain_new(&g, BIG, NULL, &c), 0);
             memcpy(out, big, sizeof out);
             gen_chain_apply(c, &(struct gen_row){0}, out);
             uint32_t kept = count_finite(out);
@@ -140,7 +140,7 @@ static void test_nan_and_inf(void **state)
     g.min_p = 0.01;
     g.temperature = 0.5;
     struct gen_chain *c;
-    assert_int_equal(gen_chain_new(&g, 6, &c), 0);
+    assert_int_equal(gen_chain_new(&g, 6, NULL, &c), 0);
     float s[6] = {NAN, 1, 2, -INFINITY, 3, NAN};
     gen_chain_apply(c, &(struct gen_row){0}, s);
     for (uint32_t step = 0; step < 100; step++) {
@@ -184,7 +184,7 @@ static void test_repetition_ignores_foreign_ids(void **state)
     gen_defaults(&g);
     g.repetition_penalty = 2;
     struct gen_chain *c;
-    assert_int_equal(gen_chain_new(&g, 4, &c), 0);
+    assert_int_equal(gen_chain_new(&g, 4, NULL, &c), 0);
     for (int again = 0; again < 2; again++) { /* the scratch is clean after each call */
         float s[4] = {4, -4, 8, 1};
         gen_chain_apply(
@@ -206,11 +206,11 @@ static void test_order_and_modes(void **state)
     g.top_p = 0.9;
     g.min_p = 0.1;
     struct gen_chain *c;
-    assert_int_equal(gen_chain_new(&g, 8, &c), 0);
+    assert_int_equal(gen_chain_new(&g, 8, NULL, &c), 0);
     assert_int_equal(c->n, 2); /* greedy decoding has no warpers */
     gen_chain_drop(c);
     g.do_sample = true;
-    assert_int_equal(gen_chain_new(&g, 8, &c), 0);
+    assert_int_equal(gen_chain_new(&g, 8, NULL, &c), 0);
     const char *want[] = {"repetition", "minlength", "temperature", "topk", "topp", "minp"};
     assert_int_equal(c->n, countof(want));
     for (size_t i = 0; i < countof(want); i++)
@@ -230,7 +230,7 @@ static void test_no_allocation_per_token(void **state)
     g.repetition_penalty = 1.2;
     g.temperature = 0.8;
     struct gen_chain *c;
-    assert_int_equal(gen_chain_new(&g, BIG, &c), 0);
+    assert_int_equal(gen_chain_new(&g, BIG, NULL, &c), 0);
     fill(0);
     int32_t ids[64];
     for (int i = 0; i < 64; i++)
@@ -253,7 +253,7 @@ static void test_allocation_failure(void **state)
     for (int k = 0; k < 3; k++) {
         struct gen_chain *c = NULL;
         mem_fail_at(k, false);
-        assert_int_equal(gen_chain_new(&g, 100, &c), ERR_NOMEM);
+        assert_int_equal(gen_chain_new(&g, 100, NULL, &c), ERR_NOMEM);
         assert_null(c);
     }
     mem_fail_at(-1, false);

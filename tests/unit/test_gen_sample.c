@@ -19,7 +19,7 @@ static struct gen_chain *chain_of(uint32_t vocab)
     gen_defaults(&g);
     g.do_sample = true;
     g.top_k = 0;
-    assert_int_equal(gen_chain_new(&g, vocab, &c), 0);
+    assert_int_equal(gen_chain_new(&g, vocab, NULL, &c), 0);
     return c;
 }
 

@@ -177,7 +177,7 @@ static void check_vector(const json_t *v)
     kvik_generation g;
     struct gen_chain *c;
     configure(name, json_string_value(json_object_get(v, "class")), args, &g);
-    assert_int_equal(gen_chain_new(&g, (uint32_t)vocab, &c), 0);
+    assert_int_equal(gen_chain_new(&g, (uint32_t)vocab, NULL, &c), 0);
     if (c->n != 1) fail_msg("%s: %u processors", name, c->n);
     c->keep = (uint32_t)whole(args, "min_tokens_to_keep", 1);
     if (json_object_get(args, "filter_value"))
@@ -242,7 +242,7 @@ static void check_chain(const json_t *o, const char *line)
     if (gen_apply(&g, json_object_get(o, "config"), "case", true) < 0)
         fail_msg("%s: %s", line, err_last());
     assert_int_equal(gen_validate(&g), 0);
-    assert_int_equal(gen_chain_new(&g, N, &c), 0);
+    assert_int_equal(gen_chain_new(&g, N, NULL, &c), 0);
     for (size_t i = 0; i < n; i++)
         ids[i] = (int32_t)json_integer_value(json_array_get(text, i));
     for (size_t i = 0; i < N; i++)
@@ -290,7 +290,7 @@ static void run(const char *config, struct gen_row row, float scores[VOCAB])
     gen_defaults(&g);
     if (kvik_generation_set(&g, config) < 0) fail_msg("%s: %s", config, err_last());
     assert_int_equal(gen_validate(&g), 0);
-    assert_int_equal(gen_chain_new(&g, VOCAB, &c), 0);
+    assert_int_equal(gen_chain_new(&g, VOCAB, NULL, &c), 0);
     for (int again = 0; again < 2; again++) { /* the scratch is clean after each call */
         for (int i = 0; i < VOCAB; i++)
             scores[i] = (float)(i + 1);
@@ -467,7 +467,7 @@ static void test_foreign_ids(void **state)
         struct gen_chain *c = NULL;
         gen_defaults(&g);
         assert_int_equal(kvik_generation_set(&g, configs[i]), 0);
-        assert_int_equal(gen_chain_new(&g, VOCAB, &c), ERR_ARG);
+        assert_int_equal(gen_chain_new(&g, VOCAB, NULL, &c), ERR_ARG);
         assert_null(c);
         assert_non_null(strstr(err_last(), "12, outside the vocabulary of 12"));
         kvik_generation_done(&g);
@@ -482,7 +482,7 @@ static void test_invalid_values(void **state)
     float s[4] = {NAN, INFINITY, -INFINITY, 3};
     gen_defaults(&g);
     g.remove_invalid_values = true;
-    assert_int_equal(gen_chain_new(&g, 4, &c), 0);
+    assert_int_equal(gen_chain_new(&g, 4, NULL, &c), 0);
     assert_int_equal(gen_chain_apply(c, &(struct gen_row){0}, s), 0);
     assert_true(s[0] == 0 && s[1] == FLT_MAX && s[2] == -FLT_MAX && s[3] == 3);
     gen_chain_drop(c);
@@ -528,7 +528,7 @@ static void filter(const char *config, uint32_t keep)
     gen_defaults(&g);
     assert_int_equal(kvik_generation_set(&g, "{\"do_sample\": true, \"top_k\": 0}"), 0);
     assert_int_equal(kvik_generation_set(&g, config), 0);
-    assert_int_equal(gen_chain_new(&g, BIG, &c), 0);
+    assert_int_equal(gen_chain_new(&g, BIG, NULL, &c), 0);
     c->keep = keep;
     memcpy(out, big, sizeof out);
     uint64_t before = mem_calls();
@@ -687,11 +687,11 @@ static void test_everything(void **state)
     assert_int_equal(kvik_generation_set(&g, everything), 0);
     for (int k = 0; k < 4; k++) {
         mem_fail_at(k, false);
-        assert_int_equal(gen_chain_new(&g, BIG, &c), ERR_NOMEM);
+        assert_int_equal(gen_chain_new(&g, BIG, NULL, &c), ERR_NOMEM);
         assert_null(c);
     }
     mem_fail_at(-1, false);
-    assert_int_equal(gen_chain_new(&g, BIG, &c), 0);
+    assert_int_equal(gen_chain_new(&g, BIG, NULL, &c), 0);
     size_t at = 0,
            outside = 0; /* at: a processor that Transformers lacks may stand between two of names */
     for (uint32_t i = 0; i < c->n; i++) {
@@ -719,7 +719,7 @@ static void test_everything(void **state)
     assert_int_equal(mem_calls() - before, 0);
     gen_chain_drop(c);
     g.do_sample = false; /* filters belong to sampling */
-    assert_int_equal(gen_chain_new(&g, BIG, &c), 0);
+    assert_int_equal(gen_chain_new(&g, BIG, NULL, &c), 0);
     assert_int_equal(c->n, outside);
     for (uint32_t i = 0; i < c->n; i++)
         assert_false(c->processor[i]->sampling);

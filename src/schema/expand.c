@@ -1,0 +1,318 @@
+/* expand.c - the alternatives of a node: references are followed, allOf is joined, and each branch of anyOf, oneOf and enum is
+ * a choice of its own.  What is left of a choice are atoms, of which each type makes a basic. */
+#include "schema/compile.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { STEPS = 2000, CHOICES = 4096 };
+
+struct choice {
+    struct items todo, atoms;
+    uint32_t steps;
+};
+
+static int expand(struct compiler *c, struct choice *x);
+
+static int copy_items(const struct items *from, struct items *to)
+{
+    *to = (struct items){0};
+    if (!from->n) return 0;
+    if (!(to->v = mem_array(from->n, sizeof *to->v))) return ERR_NOMEM;
+    memcpy(to->v, from->v, from->n * sizeof *to->v);
+    to->n = to->cap = from->n;
+    return 0;
+}
+
+/* Expands a copy of a choice that has one more item. */
+static int branch(struct compiler *c, const struct choice *x, struct item it)
+{
+    struct choice y = {.steps = x->steps};
+    int e = copy_items(&x->todo, &y.todo);
+    if (e >= 0) e = copy_items(&x->atoms, &y.atoms);
+    if (e >= 0) e = items_put(&y.todo, it);
+    if (e >= 0) e = expand(c, &y);
+    items_done(&y.todo);
+    items_done(&y.atoms);
+    return e;
+}
+
+/* --- $ref */
+
+static bool hex_pair(const char *s)
+{
+    return strspn(s, "0123456789abcdefABCDEF") >= 2;
+}
+
+/* Copies one step of a pointer without its escapes. */
+static void unescape(const char *s, size_t n, char *out)
+{
+    size_t k = 0;
+    for (size_t i = 0; i < n; i++) {
+        char ch = s[i];
+        if (ch == '%' && i + 2 < n + 0 && hex_pair(s + i + 1)) {
+            char two[3] = {s[i + 1], s[i + 2], 0};
+            ch = (char)strtoul(two, NULL, 16);
+            i += 2;
+        }
+        if (ch == '~' && i + 1 < n && (s[i + 1] == '0' || s[i + 1] == '1'))
+            ch = s[++i] == '0' ? '~' : '/';
+        out[k++] = ch;
+    }
+    out[k] = 0;
+}
+
+static const json_t *step_into(const json_t *at, const char *key)
+{
+    char *end;
+    if (json_is_object(at)) return json_object_get(at, key);
+    size_t i = strtoul(key, &end, 10);
+    return json_is_array(at) && *key && !*end ? json_array_get(at, i) : NULL;
+}
+
+static int resolve(struct compiler *c, const struct item *it, const char *ref, struct item *out)
+{
+    const json_t *id = json_object_get(c->root, "$id"), *at = c->root;
+    const char *base = json_is_string(id) ? json_string_value(id) : "", *p = ref;
+    char key[512];
+    if (*base && !strncmp(ref, base, strlen(base)) &&
+        (ref[strlen(base)] == '#' || !ref[strlen(base)]))
+        p = ref + strlen(base);
+    if (*p == '#')
+        p++;
+    else if (*p || p == ref)
+        return bad_keyword(c, ERR_UNSUPPORTED, it->path, "$ref",
+                           "to another document is not supported");
+    if (*p && *p != '/')
+        return bad_keyword(c, ERR_UNSUPPORTED, it->path, "$ref",
+                           "to an anchor is not supported; use #/$defs/NAME");
+    while (at && *p == '/') {
+        size_t n = strcspn(++p, "/");
+        if (n >= sizeof key)
+            return bad_keyword(c, ERR_LIMIT, it->path, "$ref", "has a name that is too long");
+        unescape(p, n, key);
+        at = step_into(at, key);
+        p += n;
+        if (at != c->root && json_object_get(at, "$id"))
+            return bad_keyword(c, ERR_UNSUPPORTED, it->path, "$id",
+                               "below the root is not supported");
+    }
+    if (!at) {
+        char name[300];
+        snprintf(name, sizeof name, "$ref %.250s", ref);
+        return bad_keyword(c, ERR_FORMAT, it->path, name, "leads nowhere");
+    }
+    if (!json_is_object(at) && !json_is_boolean(at))
+        return bad_keyword(c, ERR_FORMAT, it->path, "$ref",
+                           "leads to something that is not a schema");
+    *out = (struct item){at, ref, ROLE_SCHEMA};
+    return 0;
+}
+
+/* --- one item */
+
+/* Notes that no two branches of a oneOf may have a value in common, within the schema that has it. */
+static int note_apart(struct compiler *c, const struct item *it, const json_t *list)
+{
+    size_t n = json_array_size(list);
+    if (n > 64)
+        return bad_keyword(c, ERR_LIMIT, it->path, "oneOf", "has more than 64 branches; use anyOf");
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < i; k++) {
+            struct items both = {0};
+            uint32_t node;
+            const char *path = path_at(c, it->path, "oneOf", i),
+                       *other = path_at(c, it->path, "oneOf", k);
+            if (!path || !other) return ERR_NOMEM;
+            TRY(items_put(&both, (struct item){json_array_get(list, k), other, ROLE_SCHEMA}));
+            int e = items_put(&both, (struct item){json_array_get(list, i), path, ROLE_SCHEMA});
+            if (e < 0) {
+                items_done(&both);
+                return e;
+            }
+            TRY(node_of(c, &both, &node));
+            if (c->n_apart == c->cap_apart) {
+                uint32_t cap = c->cap_apart ? c->cap_apart * 2 : 16;
+                void *more = mem_grow(c->apart, cap, sizeof *c->apart);
+                if (!more) return ERR_NOMEM;
+                c->apart = more;
+                c->cap_apart = cap;
+            }
+            c->apart[c->n_apart].node = node;
+            c->apart[c->n_apart++].path = path;
+        }
+    return 0;
+}
+
+/* Puts what a schema's keywords refer to on the list.  Returns 1 if nothing is valid. */
+static int open_schema(struct compiler *c, struct choice *x, const struct item *it)
+{
+    const json_t *v;
+    struct item target;
+    if (json_is_false(it->v)) return 1;
+    if (json_is_true(it->v)) return 0;
+    if (!json_is_object(it->v))
+        return ERR(FORMAT, "%s: %s: a schema must be an object, true or false", c->what, it->path);
+    if ((v = json_object_get(it->v, "$ref"))) {
+        if (!json_is_string(v))
+            return bad_keyword(c, ERR_FORMAT, it->path, "$ref", "must be a string");
+        TRY(resolve(c, it, json_string_value(v), &target));
+        TRY(items_put(&x->todo, target));
+        if (c->old) return 0;
+    }
+    TRY(check_keywords(c, it));
+    v = json_object_get(it->v, "allOf");
+    for (size_t i = 0; i < json_array_size(v); i++) {
+        const char *path = path_at(c, it->path, "allOf", i);
+        if (!path) return ERR_NOMEM;
+        TRY(items_put(&x->todo, (struct item){json_array_get(v, i), path, ROLE_SCHEMA}));
+    }
+    static const char *const any[] = {"anyOf", "oneOf"};
+    for (size_t i = 0; i < countof(any); i++) {
+        if (!(v = json_object_get(it->v, any[i]))) continue;
+        const char *path = path_below(c, it->path, any[i]);
+        if (!path) return ERR_NOMEM;
+        if (i == 1) TRY(note_apart(c, it, v));
+        TRY(items_put(&x->todo, (struct item){v, path, ROLE_ANY}));
+    }
+    if ((v = json_object_get(it->v, "enum")))
+        TRY(items_put(&x->todo, (struct item){v, it->path, ROLE_ENUM}));
+    if ((v = json_object_get(it->v, "const")))
+        TRY(items_put(&x->todo, (struct item){v, it->path, ROLE_VALUE}));
+    return items_put(&x->atoms, *it);
+}
+
+static int branches(struct compiler *c, const struct choice *x, const struct item *it)
+{
+    for (size_t i = 0; i < json_array_size(it->v); i++) {
+        const char *path = path_at(c, it->path, "", i);
+        if (!path) return ERR_NOMEM;
+        TRY(branch(c, x, (struct item){json_array_get(it->v, i), path, ROLE_SCHEMA}));
+    }
+    return 0;
+}
+
+/* The scalars of an enum are one choice, each array and object is another. */
+static int values(struct compiler *c, const struct choice *x, const struct item *it)
+{
+    bool scalars = false;
+    for (size_t i = 0; i < json_array_size(it->v); i++) {
+        const json_t *v = json_array_get(it->v, i);
+        if (json_is_array(v) || json_is_object(v))
+            TRY(branch(c, x, (struct item){v, it->path, ROLE_VALUE}));
+        else
+            scalars = true;
+    }
+    return scalars ? branch(c, x, (struct item){it->v, it->path, ROLE_SCALARS}) : 0;
+}
+
+/* --- a choice */
+
+static int new_basic(struct compiler *c, enum basic_kind kind, struct basic **out)
+{
+    struct schema *s = c->s;
+    if (s->n_basic == s->cap_basic) {
+        uint32_t cap = s->cap_basic ? s->cap_basic * 2 : 64;
+        struct basic *b = mem_grow(s->basic, cap, sizeof *b);
+        if (!b) return ERR_NOMEM;
+        s->basic = b;
+        s->cap_basic = cap;
+    }
+    *out = &s->basic[s->n_basic++];
+    **out = (struct basic){.kind = kind, .max = SCHEMA_MANY};
+    return 0;
+}
+
+/* Finds the types that all atoms allow, and which of true and false. */
+static int types_of(const struct compiler *c, const struct items *atoms, unsigned *types,
+                    bool truth[2])
+{
+    *types = T_ALL;
+    truth[0] = truth[1] = true;
+    for (uint32_t i = 0; i < atoms->n; i++) {
+        const struct item *it = &atoms->v[i];
+        unsigned named = 0;
+        bool has[2] = {false, false};
+        if (!lists_values(it)) {
+            TRY(types_named(c, it, &named));
+            *types &= named;
+            continue;
+        }
+        for (size_t k = 0; k < n_scalars(it); k++) {
+            const json_t *v = scalar(it, k);
+            named |= type_of(v);
+            has[0] |= json_is_false(v);
+            has[1] |= json_is_true(v);
+        }
+        if (it->role == ROLE_SCALARS) named &= ~(unsigned)(T_ARRAY | T_OBJECT);
+        truth[0] &= has[0];
+        truth[1] &= has[1];
+        *types &= named;
+    }
+    return 0;
+}
+
+static int make_basics(struct compiler *c, const struct items *atoms)
+{
+    unsigned types;
+    bool truth[2];
+    struct basic *b;
+    TRY(types_of(c, atoms, &types, truth));
+    if (types & T_NULL) TRY(new_basic(c, BASIC_NULL, &b));
+    for (int i = 0; i < 2; i++)
+        if (types & T_BOOL && truth[i]) TRY(new_basic(c, i ? BASIC_TRUE : BASIC_FALSE, &b));
+    if (types & (T_INT | T_FRACTION)) {
+        TRY(new_basic(c, BASIC_NUMBER, &b));
+        TRY(make_number(c, atoms, types, b));
+    }
+    if (types & T_STRING) {
+        TRY(new_basic(c, BASIC_STRING, &b));
+        TRY(make_string(c, atoms, b));
+    }
+    if (types & T_ARRAY) {
+        TRY(new_basic(c, BASIC_ARRAY, &b));
+        TRY(make_array(c, atoms, b));
+    }
+    if (types & T_OBJECT) {
+        TRY(new_basic(c, BASIC_OBJECT, &b));
+        TRY(make_object(c, atoms, b));
+    }
+    return 0;
+}
+
+static int expand(struct compiler *c, struct choice *x)
+{
+    while (x->todo.n > 0) {
+        struct item it = x->todo.v[--x->todo.n];
+        if (++x->steps > STEPS)
+            return bad_keyword(c, ERR_UNSUPPORTED, it.path, "$ref",
+                               "leads back to itself without a value in between");
+        if (it.role == ROLE_ANY) return branches(c, x, &it);
+        if (it.role == ROLE_ENUM) return values(c, x, &it);
+        if (it.role != ROLE_SCHEMA) {
+            TRY(items_put(&x->atoms, it));
+            continue;
+        }
+        int nothing = open_schema(c, x, &it);
+        if (nothing) return nothing < 0 ? nothing : 0;
+    }
+    if (++c->choices > CHOICES)
+        return ERR(LIMIT, "%s: a part of the schema has more than %d alternatives", c->what,
+                   CHOICES);
+    return make_basics(c, &x->atoms);
+}
+
+int expand_node(struct compiler *c, uint32_t node)
+{
+    struct choice x = {0};
+    uint32_t first = c->s->n_basic;
+    c->choices = 0;
+    int e = copy_items(&c->conj[node], &x.todo);
+    if (e >= 0) e = expand(c, &x);
+    items_done(&x.todo);
+    items_done(&x.atoms);
+    c->s->node[node].first = first;
+    c->s->node[node].n = c->s->n_basic - first;
+    return e;
+}

@@ -1,0 +1,323 @@
+/* number.c - what a number may be: its bytes as a regular language.  An integer is digits alone, without a fraction or an
+ * exponent.  A number may have both, but no exponent where a keyword limits its value: then its digits are compared with
+ * those of the limit, and counted modulo the divisor, exactly. */
+#include "schema/compile.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define INTEGER "^-?(0|[1-9][0-9]*)$"
+#define DECIMAL "^-?(0|[1-9][0-9]*)(\\.[0-9]+)?$"
+#define NUMBER  "^-?(0|[1-9][0-9]*)(\\.[0-9]+)?([eE][-+]?[0-9]+)?$"
+
+enum { DIGITS = 800, DIVISOR = 20000, BUILD_MOST = 1 << 16 };
+
+/* A number as digits, without zeros that say nothing; both parts empty: zero. */
+struct decimal {
+    bool negative;
+    char whole[DIGITS], part[DIGITS];
+    uint32_t n_whole, n_part;
+};
+
+/* Splits significant digits, of which `before` stand before the point (it may be negative). */
+static int split(const char *digit, int n, int before, struct decimal *out)
+{
+    while (n > 0 && digit[n - 1] == '0')
+        n--;
+    if (before > DIGITS - 20 || n - before > DIGITS - 20)
+        return ERR(LIMIT, "a number has too many digits");
+    for (int i = 0; i < before; i++)
+        out->whole[out->n_whole++] = i < n ? digit[i] : '0';
+    for (int i = before; i < n; i++)
+        out->part[out->n_part++] = i < 0 ? '0' : digit[i];
+    return 0;
+}
+
+static int read_decimal(const json_t *v, struct decimal *out)
+{
+    char text[64], digit[32];
+    int n = 0;
+    *out = (struct decimal){0};
+    if (json_is_integer(v)) {
+        long long i = json_integer_value(v);
+        out->negative = i < 0;
+        n = snprintf(digit, sizeof digit, "%llu",
+                     i < 0 ? 0ull - (unsigned long long)i : (unsigned long long)i);
+        return i ? split(digit, n, n, out) : 0;
+    }
+    double d = json_real_value(v);
+    if (d == 0) return 0;
+    for (int k = 0; k < 17; k++) { /* the fewest digits that stand for the number */
+        snprintf(text, sizeof text, "%.*e", k, d);
+        if (strtod(text, NULL) == d) break;
+    }
+    out->negative = d < 0;
+    const char *e = strchr(text, 'e');
+    for (const char *p = text; p < e; p++) /* the point may be another character in some locales */
+        if (*p >= '0' && *p <= '9') digit[n++] = *p;
+    return split(digit, n, (int)strtol(e + 1, NULL, 10) + 1, out);
+}
+
+/* --- automata that are computed: states are numbers that a function steps */
+
+struct build {
+    uint64_t (*step)(const void *ctx, uint64_t state, char c); /* UINT64_MAX: dead */
+    bool (*accept)(const void *ctx, uint64_t state);
+    const void *ctx;
+    uint64_t *state; /* owned */
+    uint32_t n, cap;
+};
+
+static int build_put(struct build *b, uint64_t state, uint32_t *out)
+{
+    for (uint32_t i = b->n; i-- > 0;) /* new states are mostly near the last */
+        if (b->state[i] == state) {
+            *out = i;
+            return 0;
+        }
+    if (b->n == b->cap) {
+        uint32_t cap = b->cap ? b->cap * 2 : 64;
+        if (cap > BUILD_MOST) return ERR(LIMIT, "a limit of a number needs too many states");
+        uint64_t *v = mem_grow(b->state, cap, sizeof *v);
+        if (!v) return ERR_NOMEM;
+        b->state = v;
+        b->cap = cap;
+    }
+    b->state[b->n] = state;
+    *out = b->n++;
+    return 0;
+}
+
+/* Spans: each character of a decimal alone, and what lies between. */
+static const uint32_t spans[] = {0,   '-', '.', '/', '0', '1', '2', '3',
+                                 '4', '5', '6', '7', '8', '9', ':'};
+
+static int build_dfa(struct build *b, struct dfa **out)
+{
+    uint32_t q, n = countof(spans), *next = NULL, cap = 0;
+    struct dfa *d = NULL;
+    int e = build_put(b, 0, &q);
+    for (uint32_t i = 0; e >= 0 && i < b->n; i++) {
+        if (i == cap) {
+            cap = cap ? cap * 2 : 64;
+            uint32_t *more = mem_grow(next, (size_t)cap * n, sizeof *more);
+            if (!more) e = ERR_NOMEM;
+            if (more) next = more;
+        }
+        for (uint32_t k = 0; e >= 0 && k < n; k++) {
+            bool one = k > 0 && spans[k] != '/' && spans[k] != ':';
+            uint64_t to = one ? b->step(b->ctx, b->state[i], (char)spans[k]) : UINT64_MAX;
+            next[(size_t)i * n + k] = DFA_DEAD;
+            if (to != UINT64_MAX) e = build_put(b, to, &next[(size_t)i * n + k]);
+        }
+    }
+    if (e >= 0) e = dfa_new(b->n, spans, n, &d);
+    for (uint32_t i = 0; e >= 0 && i < b->n; i++)
+        d->accept[i] = b->accept(b->ctx, b->state[i]);
+    if (e >= 0) memcpy(d->next, next, (size_t)b->n * n * sizeof *next);
+    if (e >= 0) e = dfa_trim(d);
+    mem_free(next);
+    mem_free(b->state);
+    if (e < 0)
+        dfa_drop(d);
+    else
+        *out = d;
+    return e;
+}
+
+/* --- limits.  A state is what is known of the digits so far. */
+
+enum order { SAME, LESS, MORE }; /* 0: of no digits */
+struct limit {
+    struct decimal of;
+    bool below, equal; /* values below the limit are good, else those above; and the limit itself */
+};
+union at {
+    struct {
+        uint16_t
+            digits; /* before the point, one more than the limit's counts as many; or behind it */
+        uint8_t order; /* of the digits so far and as many of the limit's */
+        uint8_t negative : 1, signed_ : 1, begun : 1, behind : 1, nonzero : 1;
+        uint32_t unused;
+    };
+    uint64_t state;
+};
+
+/* The order of the absolute values, once the digits before the point are complete. */
+static enum order whole_order(const struct limit *l, const union at *a)
+{
+    uint32_t n = a->nonzero ? a->digits : 0; /* "0" before the point is no digit of a decimal */
+    if (n != l->of.n_whole) return n < l->of.n_whole ? LESS : MORE;
+    return (enum order)a->order;
+}
+
+static uint64_t limit_step(const void *ctx, uint64_t state, char c)
+{
+    const struct limit *l = ctx;
+    union at a = {.state = state};
+    if (c == '-') {
+        if (a.signed_ || a.begun) return UINT64_MAX;
+        a.negative = a.signed_ = 1;
+        return a.state;
+    }
+    if (c == '.') {
+        if (!a.begun || a.behind) return UINT64_MAX;
+        a.order = (uint8_t)whole_order(l, &a);
+        a.behind = 1;
+        a.digits = 0;
+        return a.state;
+    }
+    const char *of = a.behind ? l->of.part : l->of.whole;
+    uint32_t n = a.behind ? l->of.n_part : l->of.n_whole;
+    bool leading = !a.behind && c == '0' && !a.nonzero;
+    char other = a.digits < n ? of[a.digits] : '0';
+    a.begun = 1;
+    if (leading) return a.state;
+    a.nonzero |= c != '0';
+    if (a.order == SAME) a.order = c < other ? LESS : c > other ? MORE : SAME;
+    if (a.digits <= n) a.digits++;
+    return a.state;
+}
+
+static bool limit_accept(const void *ctx, uint64_t state)
+{
+    const struct limit *l = ctx;
+    union at a = {.state = state};
+    if (!a.begun) return false;
+    enum order o = a.behind ? (enum order)a.order : whole_order(l, &a);
+    if (o == SAME && (a.behind ? a.digits : 0) < l->of.n_part) o = LESS;
+    bool negative = a.negative && a.nonzero;
+    if (negative != l->of.negative)
+        o = negative ? LESS : MORE;
+    else if (negative && o != SAME)
+        o = o == LESS ? MORE : LESS;
+    return o == SAME ? l->equal : (o == LESS) == l->below;
+}
+
+static int limit_dfa(const struct compiler *c, const struct item *it, const char *name, bool below,
+                     bool equal, struct dfa **d)
+{
+    const json_t *v = keyword(it, name);
+    struct dfa *more;
+    if (!v) return 0;
+    struct limit *l = mem_alloc(sizeof *l);
+    if (!l) return ERR_NOMEM;
+    l->below = below;
+    l->equal = equal;
+    struct build b = {.step = limit_step, .accept = limit_accept, .ctx = l};
+    int e = read_decimal(v, &l->of);
+    if (e >= 0) e = build_dfa(&b, &more);
+    if (e < 0) err_prefix(e, "%s: %s: %s", c->what, it->path, name);
+    mem_free(l);
+    return e < 0 ? e : narrow(d, more);
+}
+
+/* --- multipleOf: the divisor is p / 10^d.  A state is the digits so far modulo p, and how many stand behind the point. */
+
+struct divisor {
+    uint64_t p;
+    uint32_t d;
+};
+enum { BEHIND_SHIFT = 32, BEGUN = 1 << 30, SIGNED = 1 << 29, POINT = 1 << 28, REST = POINT - 1 };
+
+static uint64_t divisor_step(const void *ctx, uint64_t state, char c)
+{
+    const struct divisor *v = ctx;
+    uint64_t behind = state >> BEHIND_SHIFT;
+    if (c == '-') return state & (BEGUN | SIGNED) ? UINT64_MAX : state | SIGNED;
+    if (c == '.') return !(state & BEGUN) || state & POINT || !v->d ? UINT64_MAX : state | POINT;
+    if (state & POINT && behind++ == v->d) return UINT64_MAX;
+    uint64_t rest = ((state & REST) * 10 + (uint64_t)(c - '0')) % v->p;
+    return behind << BEHIND_SHIFT | (state & (SIGNED | POINT)) | BEGUN | rest;
+}
+
+static bool divisor_accept(const void *ctx, uint64_t state)
+{
+    const struct divisor *v = ctx;
+    uint64_t rest = state & REST;
+    for (uint64_t i = state >> BEHIND_SHIFT; i < v->d; i++)
+        rest = rest * 10 % v->p;
+    return state & BEGUN && rest == 0;
+}
+
+static int divisor_dfa(const struct compiler *c, const struct item *it, struct dfa **d)
+{
+    const json_t *v = keyword(it, "multipleOf");
+    struct dfa *more;
+    if (!v) return 0;
+    struct decimal *of = mem_alloc(sizeof *of);
+    if (!of) return ERR_NOMEM;
+    int e = read_decimal(v, of);
+    struct divisor div = {.d = of->n_part};
+    for (uint32_t i = 0; i < of->n_whole + of->n_part && div.p <= DIVISOR; i++)
+        div.p = div.p * 10 +
+                (uint64_t)((i < of->n_whole ? of->whole[i] : of->part[i - of->n_whole]) - '0');
+    mem_free(of);
+    if (e < 0 || div.p > DIVISOR || div.d > 9)
+        return bad_keyword(c, ERR_UNSUPPORTED, it->path, "multipleOf",
+                           "has more digits than is supported (20000, with a point anywhere)");
+    struct build b = {.step = divisor_step, .accept = divisor_accept, .ctx = &div};
+    TRY(build_dfa(&b, &more));
+    return narrow(d, more);
+}
+
+/* --- numbers of an enum */
+
+/* Adds the spellings of a number: digits alone, and as a float what the languages write. */
+static int add_spellings(struct nfa *a, const json_t *v)
+{
+    struct decimal *of = mem_alloc(sizeof *of);
+    struct buf text;
+    if (!of) return ERR_NOMEM;
+    buf_init(&text, 4 * DIGITS);
+    int e = read_decimal(v, of);
+    if (e >= 0 && of->negative) e = buf_putc(&text, '-');
+    if (e >= 0) e = of->n_whole ? buf_append(&text, of->whole, of->n_whole) : buf_putc(&text, '0');
+    if (e >= 0 && of->n_part) e = buf_putc(&text, '.');
+    if (e >= 0) e = buf_append(&text, of->part, of->n_part);
+    if (e >= 0) e = nfa_text(a, text.data, text.len, 0);
+    if (e >= 0 && !of->n_part && json_is_real(v)) {
+        e = buf_puts(&text, ".0");
+        if (e >= 0) e = nfa_text(a, text.data, text.len, 0);
+    }
+    buf_done(&text);
+    mem_free(of);
+    return e;
+}
+
+static int listed(const struct item *it, struct dfa **out)
+{
+    struct nfa a = {0};
+    int e = nfa_state(&a, &a.start);
+    for (size_t i = 0; e >= 0 && i < n_scalars(it); i++)
+        if (json_is_number(scalar(it, i))) e = add_spellings(&a, scalar(it, i));
+    if (e >= 0) e = nfa_determine(&a, NULL, out);
+    nfa_done(&a);
+    return e;
+}
+
+static int narrow_by_atom(const struct compiler *c, const struct item *it, struct dfa **d)
+{
+    struct dfa *more;
+    if (lists_values(it)) {
+        TRY(listed(it, &more));
+        TRY(narrow(d, more));
+    }
+    TRY(limit_dfa(c, it, "minimum", false, true, d));
+    TRY(limit_dfa(c, it, "maximum", true, true, d));
+    TRY(limit_dfa(c, it, "exclusiveMinimum", false, false, d));
+    TRY(limit_dfa(c, it, "exclusiveMaximum", true, false, d));
+    return divisor_dfa(c, it, d);
+}
+
+int make_number(struct compiler *c, const struct items *atoms, unsigned types, struct basic *b)
+{
+    struct dfa *shape;
+    for (uint32_t i = 0; i < atoms->n; i++)
+        TRY(narrow_by_atom(c, &atoms->v[i], &b->dfa));
+    const char *text = !(types & T_FRACTION) ? INTEGER : b->dfa ? DECIMAL : NUMBER;
+    TRY(pattern_dfa(text, strlen(text), "number", &shape));
+    return narrow(&b->dfa, shape);
+}

@@ -1,0 +1,102 @@
+/* text.c - what a string may be: pattern, format, minLength, maxLength, and the strings of an enum. */
+#include "schema/compile.h"
+
+#include <stdio.h>
+#include <string.h>
+
+int narrow(struct dfa **d, struct dfa *b)
+{
+    struct dfa *both = NULL;
+    if (!*d) {
+        *d = b;
+        return 0;
+    }
+    int e = dfa_both(*d, b, false, &both);
+    dfa_drop(b);
+    if (e < 0) return e;
+    dfa_drop(*d);
+    *d = both;
+    return 0;
+}
+
+int pattern_dfa(const char *pattern, size_t n, const char *where, struct dfa **out)
+{
+    struct nfa a = {0};
+    int e = nfa_regex(&a, pattern, n, 0, where);
+    if (e >= 0) e = nfa_determine(&a, NULL, out);
+    nfa_done(&a);
+    return e;
+}
+
+/* The strings that an atom lists. */
+static int listed(const struct item *it, struct dfa **out)
+{
+    struct nfa a = {0};
+    int e = nfa_state(&a, &a.start);
+    for (size_t i = 0; e >= 0 && i < n_scalars(it); i++) {
+        const json_t *v = scalar(it, i);
+        if (json_is_string(v)) e = nfa_text(&a, json_string_value(v), json_string_length(v), 0);
+    }
+    if (e >= 0) e = nfa_determine(&a, NULL, out);
+    nfa_done(&a);
+    return e;
+}
+
+/* Formats whose texts are a regular language. */
+static const struct {
+    const char *name, *pattern;
+} formats[] = {
+    {"uuid", "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$"},
+};
+
+static int format_dfa(const struct compiler *c, const struct item *it, const char *name,
+                      struct dfa **out)
+{
+    char text[128];
+    for (size_t i = 0; i < countof(formats); i++)
+        if (!strcmp(formats[i].name, name))
+            return pattern_dfa(formats[i].pattern, strlen(formats[i].pattern), it->path, out);
+    snprintf(text, sizeof text, "format \"%.80s\"", name);
+    return bad_keyword(c, ERR_UNSUPPORTED, it->path, text, "is not supported");
+}
+
+static int narrow_by_atom(const struct compiler *c, const struct item *it, struct dfa **d)
+{
+    const json_t *v;
+    struct dfa *more;
+    if (lists_values(it)) {
+        TRY(listed(it, &more));
+        TRY(narrow(d, more));
+    }
+    if ((v = keyword(it, "pattern"))) {
+        TRY(pattern_dfa(json_string_value(v), json_string_length(v), it->path, &more));
+        TRY(narrow(d, more));
+    }
+    if ((v = keyword(it, "format"))) {
+        TRY(format_dfa(c, it, json_string_value(v), &more));
+        TRY(narrow(d, more));
+    }
+    return 0;
+}
+
+int make_string(struct compiler *c, const struct items *atoms, struct basic *b)
+{
+    struct dfa *length;
+    for (uint32_t i = 0; i < atoms->n; i++) {
+        uint32_t min, max;
+        TRY(count_keyword(c, &atoms->v[i], "minLength", 0, &min));
+        TRY(count_keyword(c, &atoms->v[i], "maxLength", SCHEMA_MANY, &max));
+        b->min = MAX(b->min, min);
+        b->max = MIN(b->max, max);
+        TRY(narrow_by_atom(c, &atoms->v[i], &b->dfa));
+    }
+    b->any = !b->dfa;
+    if (b->any) return dfa_any(&b->dfa);
+    if (b->min > 0 || b->max != SCHEMA_MANY) {
+        TRY(dfa_length(b->min, b->max == SCHEMA_MANY ? UINT64_MAX : b->max, &length));
+        TRY(narrow(&b->dfa, length));
+        b->min = 0;
+        b->max = SCHEMA_MANY;
+    }
+    return 0;
+}

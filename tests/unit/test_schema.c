@@ -1,0 +1,176 @@
+/* test_schema.c - schemas that are compiled to automata: which texts are values, which beginnings can be completed, and what is
+ * refused by name. */
+#include "schema/schema.h"
+#include "testing.h"
+
+/* A vocabulary of the 256 bytes. */
+static int one_byte(void *ctx, int32_t id, const char **s, size_t *n)
+{
+    static char byte;
+    (void)ctx;
+    byte = (char)id;
+    *s = &byte;
+    *n = 1;
+    return 0;
+}
+
+struct bench {
+    struct schema *s;
+    struct lexicon *l;
+    struct matcher *m;
+};
+
+static void begin(struct bench *b, const char *schema)
+{
+    *b = (struct bench){0};
+    if (schema_compile_text(schema, "json_schema", &b->s) < 0)
+        fail_msg("%s: %s", schema, err_last());
+    assert_int_equal(lexicon_new(256, one_byte, NULL, &b->l), 0);
+    assert_int_equal(matcher_new(b->s, b->l, &b->m), 0);
+}
+
+static void end(struct bench *b)
+{
+    matcher_drop(b->m);
+    lexicon_drop(b->l);
+    schema_drop(b->s);
+}
+
+/* True if the text is a whole value.  At each byte the mask must agree with the step. */
+static bool accepts(struct bench *b, const char *text)
+{
+    uint32_t state = matcher_start(b->m), next;
+    const uint64_t *bits;
+    for (const char *p = text; *p; p++) {
+        uint8_t byte = (uint8_t)*p;
+        assert_int_equal(matcher_mask(b->m, state, &bits), 0);
+        bool may = bits[byte / 64] >> (byte % 64) & 1;
+        assert_int_equal(matcher_token(b->m, state, byte, &next), 0);
+        if (may != (next != 0)) fail_msg("%s: the mask is wrong at %s", text, p);
+        if (!(state = next)) return false;
+    }
+    return matcher_accepts(b->m, state);
+}
+
+struct sample {
+    const char *schema;
+    const char *good[12], *bad[12];
+};
+
+static const struct sample samples[] = {
+    {"true",
+     {"null", "true", "false", "0", "-1.5e+10", "\"a\\n\\u00e9\\ud83d\\ude00\xc3\xa9\"", "[]",
+      "[1,[2], {}]", "{\"a\": {\"b\": []}, \"c\":1}"},
+     {"", "nul", "01", "1.", "\"a", "\"\n\"", "\"\\ud83d\"", "\"\xff\"", "[1,]", "{\"a\"}", "[1",
+      "1 "}},
+    {"json_object", {"{}", "{\"a\":[1]}", " {}"}, {"[]", "1", "{} ", "{\"a\":1,}"}},
+    {"{\"type\":\"object\",\"properties\":{\"name\":{\"type\":\"string\"},\"age\":{\"type\":\"integer\"}},"
+     "\"required\":[\"name\",\"age\"],\"additionalProperties\":false}",
+     {"{\"name\":\"x\",\"age\":3}", "{\"age\":3,\"name\":\"\"}",
+      "{\n  \"age\": 3,\n  \"name\": \"a\"\n}", "{\"age\":3, \"name\":\"\\u0041\" }"},
+     {"{}", "{\"name\":\"x\"}", "{\"name\":1,\"age\":3}", "{\"age\":3,\"age\":3,\"name\":\"a\"}",
+      "{\"name\":\"x\",\"age\":3,\"b\":1}", "{\"name\":\"x\",\"age\":3.5}", "{\"nome\"",
+      "{\"\\u006eame\"", "{ \n", "{\"age\" :", "{\"age\":\n", "{\"age\":3 "}},
+    {"{\"enum\":[\"red\",\"green\",null,1,[1,{\"a\":2}]]}",
+     {"\"red\"", "\"green\"", "null", "1", "[1,{\"a\":2}]"},
+     {"\"re\"", "\"blue\"", "2", "[1]", "[1,{\"a\":3}]", "[1,{}]", "true"}},
+    {"{\"type\":[\"string\",\"null\"],\"minLength\":2,\"maxLength\":3}",
+     {"null", "\"ab\"", "\"a\\n\xf0\x9f\x98\x80\""},
+     {"\"a\"", "\"abcd\"", "1"}},
+    {"{\"type\":\"string\",\"pattern\":\"^[a-c]+(x|yy)?$\"}",
+     {"\"a\"", "\"abcx\"", "\"cyy\""},
+     {"\"\"", "\"d\"", "\"ay\"", "\"\\u0061", "\"\xc3"}},
+    {"{\"type\":\"array\",\"items\":{\"type\":\"boolean\"},\"minItems\":1,\"maxItems\":2}",
+     {"[true]", "[true, false]"},
+     {"[]", "[true,true,true]", "[1]"}},
+    {"{\"type\":\"integer\",\"minimum\":-12,\"exclusiveMaximum\":105}",
+     {"-12", "0", "-0", "9", "99", "104", "-3"},
+     {"-13", "105", "1000", "-100", "1.5", "99999"}},
+    {"{\"type\":\"number\",\"minimum\":0.25,\"maximum\":1.5}",
+     {"0.25", "1", "1.5", "1.50", "0.999", "0.3"},
+     {"0.2", "0.24999", "1.51", "2", "-1", "0"}},
+    {"{\"type\":\"integer\",\"multipleOf\":3}", {"0", "3", "-12", "111"}, {"1", "10"}},
+    {"{\"type\":\"number\",\"multipleOf\":0.05}", {"0", "3", "-1.15", "1.5"}, {"1.01", "0.125"}},
+    {"{\"$ref\":\"#/$defs/t\",\"$defs\":{\"t\":{\"type\":\"object\",\"properties\":{\"n\":{\"type\":\"null\"},"
+     "\"kids\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/$defs/t\"}}},\"required\":[\"n\"],"
+     "\"additionalProperties\":false}}}",
+     {"{\"n\":null}", "{\"kids\":[{\"n\":null},{\"n\":null,\"kids\":[]}],\"n\":null}"},
+     {"{\"kids\":[]}", "{\"n\":null,\"kids\":[{}]}"}},
+    {"{\"anyOf\":[{\"type\":\"object\",\"properties\":{\"a\":{\"const\":1}},\"required\":[\"a\"]},"
+     "{\"type\":\"object\",\"properties\":{\"a\":{\"const\":2},\"b\":{\"const\":3}},\"required\":[\"a\",\"b\"]}]}",
+     {"{\"a\":1}", "{\"a\":2,\"b\":3}", "{\"b\":3,\"a\":2}", "{\"b\":4,\"a\":1}"},
+     {"{\"a\":2}", "{\"b\":4,\"a\":2", "{\"a\":3"}},
+    {"{\"allOf\":[{\"properties\":{\"a\":{\"minimum\":3}}},{\"properties\":{\"a\":{\"type\":\"integer\"}}}],"
+     "\"type\":\"object\",\"required\":[\"a\"]}",
+     {"{\"a\":3}", "{\"b\":null,\"a\":10}"},
+     {"{\"a\":2}", "{\"a\":\"x\"", "{}"}},
+    {"{\"type\":\"object\",\"patternProperties\":{\"^x\":{\"type\":\"integer\"}},\"additionalProperties\":"
+     "{\"type\":\"string\"}}",
+     {"{\"x1\":1,\"y\":\"a\"}", "{}"},
+     {"{\"x1\":\"a\"", "{\"y\":1"}},
+    {"{\"type\":\"object\",\"properties\":{\"a\":{},\"b\":{},\"c\":{}},\"additionalProperties\":false,"
+     "\"minProperties\":1,\"maxProperties\":2,\"required\":[\"c\"]}",
+     {"{\"c\":1}", "{\"a\":1,\"c\":2}"},
+     {"{}", "{\"a\":1,\"b\"", "{\"a\":1,\"b\":2,\"c\":3}"}},
+    {"{\"type\":\"array\",\"prefixItems\":[{\"const\":\"a\"},{\"type\":\"integer\"}],\"items\":false}",
+     {"[]", "[\"a\"]", "[\"a\",1]"},
+     {"[1]", "[\"a\",1,1]", "[\"a\",\"b\"]"}},
+    {"{\"oneOf\":[{\"type\":\"string\"},{\"type\":\"integer\"}]}", {"\"\"", "1"}, {"null", "1.5"}},
+    {"{\"type\":\"string\",\"format\":\"uuid\"}",
+     {"\"01234567-89ab-cdef-0123-456789ABCDEF\""},
+     {"\"0\""}},
+};
+
+static void texts(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < countof(samples); i++) {
+        struct bench b;
+        begin(&b, samples[i].schema);
+        for (int k = 0; k < 12 && samples[i].good[k]; k++)
+            if (!accepts(&b, samples[i].good[k]))
+                fail_msg("%s refuses %s", samples[i].schema, samples[i].good[k]);
+        for (int k = 0; k < 12 && samples[i].bad[k]; k++)
+            if (accepts(&b, samples[i].bad[k]))
+                fail_msg("%s accepts %s", samples[i].schema, samples[i].bad[k]);
+        end(&b);
+    }
+}
+
+static void refusals(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *schema, *says;
+        int code;
+    } bad[] = {
+        {"{\"properties\":{\"a\":{\"uniqueItems\":true}}}",
+         "json_schema: #/properties/a: the keyword \"uniqueItems\" is not supported",
+         ERR_UNSUPPORTED},
+        {"{\"type\":\"text\"}", "json_schema: #: type must be null,", ERR_FORMAT},
+        {"{\"oneOf\":[{\"type\":\"number\"},{\"type\":\"integer\"}]}",
+         "json_schema: #/oneOf/1: oneOf", ERR_UNSUPPORTED},
+        {"{\"$ref\":\"#\"}", "json_schema: #: $ref leads back to itself", ERR_UNSUPPORTED},
+        {"{\"$ref\":\"http://x/y\"}", "json_schema: #: $ref to another document", ERR_UNSUPPORTED},
+        {"{\"$ref\":\"#/$defs/x\"}", "json_schema: #: $ref #/$defs/x leads nowhere", ERR_FORMAT},
+        {"{\"pattern\":\"(?=a)\"}", "#: pattern: lookahead is not supported", ERR_UNSUPPORTED},
+        {"{\"type\":\"string\",\"format\":\"email\"}", "json_schema: #: format \"email\" is not",
+         ERR_UNSUPPORTED},
+        {"false", "json_schema: no value is valid", ERR_ARG},
+        {"{\"type\":\"integer\",\"minimum\":3,\"maximum\":2}", "json_schema: no value is valid",
+         ERR_ARG},
+        {"{", "json_schema: line 1", ERR_FORMAT},
+        {"[1]", "json_schema: #: a schema must be", ERR_FORMAT},
+    };
+    for (size_t i = 0; i < countof(bad); i++) {
+        struct schema *s;
+        assert_int_equal(schema_compile_text(bad[i].schema, "json_schema", &s), bad[i].code);
+        if (!strstr(err_last(), bad[i].says)) fail_msg("%s says %s", bad[i].schema, err_last());
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(texts), cmocka_unit_test(refusals)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
