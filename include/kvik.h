@@ -710,8 +710,8 @@ struct kvik_generation {
     bool return_dict_in_generate;
     /* Give the KV rows as arrays (kvik_result.past_key_values). */
     bool return_legacy_cache;
-    /* JSON Schema that the generated text is valid under, or "json_object" for any object.  NULL: any text.  A text that
-     * its length limit ends is a beginning of a valid one. */
+    /* JSON Schema that the generated text is valid under, or "json_object" for any object.  NULL: any text.  A text
+     * that its length limit ends is a beginning of a valid one. */
     char *json_schema;
 };
 
@@ -719,9 +719,9 @@ struct kvik_generation {
 typedef struct kvik_option {
     /* As in Transformers, with underscores. */
     const char *name;
-    /* "bool", "uint", "int", "float", "string", "strings", "json", "schema" (a JSON schema, or "json_object"); "choice": true, false or one of `choices`;
-     * "ids": one token id or several; "lists": [[id, ...], ...]; "biases": [[[id, ...], number], ...]; "pair":
-     * [integer, number]. */
+    /* "bool", "uint", "int", "float", "string", "strings", "json"; "schema": a JSON schema or "json_object"; "choice":
+     * true, false or one of `choices`; "ids": one token id or several; "lists": [[id, ...], ...]; "biases":
+     * [[[id, ...], number], ...]; "pair": [integer, number]. */
     const char *type;
     /* The default, as text. */
     const char *fallback;

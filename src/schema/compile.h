@@ -90,7 +90,7 @@ static inline const json_t *scalar(const struct item *it, size_t i)
 /* A count such as minItems; `none` where the keyword is absent. */
 int count_keyword(const struct compiler *c, const struct item *it, const char *name, uint32_t none,
                   uint32_t *out);
-/* text.c, number.c, array.c, object.c: fill in a basic from all atoms. */
+/* strings.c, numbers.c, array.c, object.c: fill in a basic from all atoms. */
 int make_string(struct compiler *c, const struct items *atoms, struct basic *b);
 int make_number(struct compiler *c, const struct items *atoms, unsigned types, struct basic *b);
 int make_array(struct compiler *c, const struct items *atoms, struct basic *b);

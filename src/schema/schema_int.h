@@ -17,8 +17,8 @@ enum basic_kind {
 struct basic {
     enum basic_kind kind;
     bool live; /* some value is valid */
-    struct dfa *
-        dfa; /* owned: of a number's bytes, a string's characters, or the names of an object, accepting 1 + class */
+    /* owned: of a number's bytes, a string's characters, or an object's names, accepting 1 + class */
+    struct dfa *dfa;
     bool any; /* BASIC_STRING: dfa has one state and accepts everything; min and max count */
     /* Characters of a string, if `any`; items of an array; names of an object. */
     uint32_t min, max;
@@ -30,8 +30,8 @@ struct basic {
     uint32_t *value; /* owned, [n_class]: the nodes of their values */
     uint32_t n_names, n_class, n_required, words;
     uint64_t *required, *usable; /* owned, [words] */
-    uint64_t *
-        reach; /* owned, [dfa->n_state][words]: declared names that can still come of a beginning */
+    /* owned, [dfa->n_state][words]: declared names that can still come of a beginning */
+    uint64_t *reach;
     uint8_t *open; /* owned, [dfa->n_state]: another name can come of it */
 };
 struct node {
@@ -79,8 +79,8 @@ struct thread {
     uint32_t pad;  /* threads are compared and hashed as bytes */
 };
 struct frame {
-    uint64_t
-        seen; /* names that came, as bits; with more than 64 the index of the first word in machine.set */
+    /* names that came, as bits; with more than 64 the index of the first word in machine.set */
+    uint64_t seen;
     uint32_t parent, basic, count, depth;
 };
 #define SCRATCH    0x80000000u /* the bit of indexes that last as long as one walk */

@@ -1,4 +1,4 @@
-/* text.c - what a string may be: pattern, format, minLength, maxLength, and the strings of an enum. */
+/* strings.c - what a string may be: pattern, format, minLength, maxLength, and the strings of an enum. */
 #include "schema/compile.h"
 
 #include <stdio.h>

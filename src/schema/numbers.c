@@ -1,4 +1,4 @@
-/* number.c - what a number may be: its bytes as a regular language.  An integer is digits alone, without a fraction or an
+/* numbers.c - what a number may be: its bytes as a regular language.  An integer is digits alone, without a fraction or an
  * exponent.  A number may have both, but no exponent where a keyword limits its value: then its digits are compared with
  * those of the limit, and counted modulo the divisor, exactly. */
 #include "schema/compile.h"
@@ -136,8 +136,8 @@ struct limit {
 };
 union at {
     struct {
-        uint16_t
-            digits; /* before the point, one more than the limit's counts as many; or behind it */
+        /* before the point, one more than the limit's counts as many; or behind it */
+        uint16_t digits;
         uint8_t order; /* of the digits so far and as many of the limit's */
         uint8_t negative : 1, signed_ : 1, begun : 1, behind : 1, nonzero : 1;
         uint32_t unused;
