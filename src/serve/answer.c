@@ -16,7 +16,7 @@ static void answer_free(struct answer *a)
         buf_done(&a->choice[i].reason);
         for (uint32_t k = 0; k < a->choice[i].n_calls; k++) {
             mem_free(a->choice[i].call[k].name);
-            mem_free(a->choice[i].call[k].arguments);
+            buf_done(&a->choice[i].call[k].arguments);
         }
         mem_free(a->choice[i].call);
         spoken_free(a->choice[i].spoken);
@@ -43,8 +43,9 @@ static void open_spoken(struct answer *a)
                                .tools = ask_tools(k),
                                .reasoning = k->reasoning,
                                .demanded = k->demanded,
+                               .live = k->stream,
                                .calls = &heard};
-    if (!o.dialect || !k->messages || !a->protocol->call || (k->constrained && !k->demanded))
+    if (!o.dialect || !k->messages || !a->protocol->calls || (k->constrained && !k->demanded))
         return;
     for (uint32_t i = 0; i < a->ask.choices; i++) {
         o.ctx = &a->choice[i];
@@ -148,7 +149,7 @@ json_t *answer_message(const struct choice *c)
                                                      : answer_text(c->text.data, c->text.len)),
            *list = c->n_calls ? json_array() : NULL;
     for (uint32_t i = 0; i < c->n_calls; i++)
-        json_array_append_new(list, answer_call(&c->call[i], c->call[i].arguments));
+        json_array_append_new(list, answer_call(&c->call[i], call_arguments(&c->call[i])));
     if (list) json_object_set_new(m, "tool_calls", list);
     if (c->reason.len)
         json_object_set_new(m, "reasoning_content", answer_text(c->reason.data, c->reason.len));
@@ -229,31 +230,52 @@ static void heard_text(void *ctx, enum piece kind, const char *text, size_t n)
     mem_free(own);
 }
 
-static void heard_call(void *ctx, const char *id, const char *name, const char *arguments)
+static void heard_call(void *ctx, const char *id, const char *name)
 {
     struct choice *c = ctx;
     struct answer *a = c->answer;
     struct call *all = mem_grow(c->call, c->n_calls + 1, sizeof *all), *one;
-    if (!all) return;
-    c->call = all;
+    char *own = mem_strdup(name);
+    if (all) c->call = all;
+    if (!all || !own) { /* the call is left out */
+        mem_free(own);
+        c->deaf = true;
+        return;
+    }
     one = &all[c->n_calls];
-    *one = (struct call){.name = mem_strdup(name), .arguments = mem_strdup(arguments)};
+    *one = (struct call){.name = own};
+    buf_init(&one->arguments, MOST_TEXT);
     if (id)
         snprintf(one->id, sizeof one->id, "%s", id);
     else
         snprintf(one->id, sizeof one->id, "%s%08x%04x%04x", a->protocol->call_prefix,
                  (uint32_t)a->created ^ a->ask.seed, (unsigned)a->x->id & 0xffff,
                  (c->index << 8 | c->n_calls) & 0xffff);
-    if (!one->name || !one->arguments) {
-        mem_free(one->name);
-        mem_free(one->arguments);
-        return;
-    }
     c->n_calls++;
-    if (a->ask.stream) a->protocol->call(a, c);
+    c->deaf = false;
+    if (a->ask.stream && a->protocol->call) a->protocol->call(a, c);
 }
 
-static const struct spoken_calls heard = {.text = heard_text, .call = heard_call};
+static void heard_arguments(void *ctx, const char *text, size_t n)
+{
+    struct choice *c = ctx;
+    struct answer *a = c->answer;
+    char *own = c->deaf ? NULL : mem_strndup(text, n);
+    if (!own) return;
+    buf_puts(&c->call[c->n_calls - 1].arguments, own);
+    if (a->ask.stream && a->protocol->arguments) a->protocol->arguments(a, c, own);
+    mem_free(own);
+}
+
+static void heard_end(void *ctx)
+{
+    struct choice *c = ctx;
+    struct answer *a = c->answer;
+    if (!c->deaf && a->ask.stream && a->protocol->called) a->protocol->called(a, c);
+}
+
+static const struct spoken_calls heard = {
+    .text = heard_text, .call = heard_call, .arguments = heard_arguments, .called = heard_end};
 
 /* Takes text of a choice as it comes. */
 static void hear(struct answer *a, struct choice *c, const char *text)

@@ -76,7 +76,7 @@ static json_t *use(const struct call *k, const char *arguments)
 
 /* --- Streams: a message has blocks, one after another. */
 
-enum { OPEN_NONE, OPEN_TEXT, OPEN_THINKING };
+enum { OPEN_NONE, OPEN_TEXT, OPEN_THINKING, OPEN_CALL };
 
 static void stream_begin(struct answer *a)
 {
@@ -121,10 +121,12 @@ static void stream_piece(struct answer *a, struct choice *c, enum piece kind, co
 
 static void stream_call(struct answer *a, struct choice *c)
 {
-    const struct call *k = &c->call[c->n_calls - 1];
-    block_start(a, c, OPEN_TEXT, use(k, "{}"));
-    delta(a, c, json_pack("{s:s, s:s}", "type", "input_json_delta", "partial_json", k->arguments));
-    block_stop(a, c);
+    block_start(a, c, OPEN_CALL, use(&c->call[c->n_calls - 1], "{}"));
+}
+
+static void stream_arguments(struct answer *a, struct choice *c, const char *text)
+{
+    delta(a, c, json_pack("{s:s, s:s}", "type", "input_json_delta", "partial_json", text));
 }
 
 static void stream_done(struct answer *a)
@@ -151,7 +153,7 @@ static json_t *whole(struct answer *a)
         json_array_append_new(content, json_pack("{s:s, s:o}", "type", "text", "text",
                                                  answer_text(c->text.data, c->text.len)));
     for (uint32_t i = 0; i < c->n_calls; i++)
-        json_array_append_new(content, use(&c->call[i], c->call[i].arguments));
+        json_array_append_new(content, use(&c->call[i], call_arguments(&c->call[i])));
     json_t *o = message(a, content);
     json_object_set_new(o, "kvik", answer_kvik(a));
     return o;
@@ -165,7 +167,10 @@ static const struct protocol messages_protocol = {.name = "anthropic.messages",
                                                   .error = error,
                                                   .begin = stream_begin,
                                                   .piece = stream_piece,
+                                                  .calls = true,
                                                   .call = stream_call,
+                                                  .arguments = stream_arguments,
+                                                  .called = block_stop,
                                                   .done = stream_done,
                                                   .broken = broken,
                                                   .whole = whole};

@@ -83,12 +83,12 @@ static void chat_piece(struct answer *a, struct choice *c, enum piece kind, cons
 static json_t *shown_call(const struct call *k, uint32_t index)
 {
     json_t *o = NULL;
-    (void)json_parse(k->arguments, strlen(k->arguments), "arguments", &o);
+    (void)json_parse(call_arguments(k), strlen(call_arguments(k)), "arguments", &o);
     return json_pack("{s:s, s:{s:i, s:s, s:o}}", "id", k->id, "function", "index", (int)index,
                      "name", k->name, "arguments", o ? o : json_object());
 }
 
-static void chat_call(struct answer *a, struct choice *c)
+static void chat_called(struct answer *a, struct choice *c)
 {
     const struct call *k = &c->call[c->n_calls - 1];
     send_line(a, chat_line(a, json_pack("{s:s, s:s, s:[o]}", "role", "assistant", "content", "",
@@ -126,7 +126,8 @@ static const struct protocol chats = {.name = "ollama.chat",
                                       .stream = "application/x-ndjson",
                                       .error = error,
                                       .piece = chat_piece,
-                                      .call = chat_call,
+                                      .calls = true,
+                                      .called = chat_called,
                                       .done = chat_done,
                                       .broken = broken,
                                       .whole = chat_whole};

@@ -82,17 +82,19 @@ static void chat_piece(struct answer *a, struct choice *c, enum piece kind, cons
                answer_logprobs(c));
 }
 
-/* A call in two chunks: what it is, then its arguments, as clients that put parts together expect. */
-static void chat_called(struct answer *a, struct choice *c)
+/* A call begins without arguments, as clients that put parts together expect. */
+static void chat_call(struct answer *a, struct choice *c)
 {
-    int index = (int)c->n_calls - 1;
-    const struct call *k = &c->call[index];
-    json_t *o = answer_call(k, "");
-    json_object_set_new(o, "index", json_integer(index));
+    json_t *o = answer_call(&c->call[c->n_calls - 1], "");
+    json_object_set_new(o, "index", json_integer((json_int_t)c->n_calls - 1));
     chat_chunk(a, c, json_pack("{s:[o]}", "tool_calls", o), answer_logprobs(c));
+}
+
+static void chat_arguments(struct answer *a, struct choice *c, const char *text)
+{
     chat_chunk(a, c,
-               json_pack("{s:[{s:i, s:{s:s}}]}", "tool_calls", "index", index, "function",
-                         "arguments", k->arguments),
+               json_pack("{s:[{s:i, s:{s:s}}]}", "tool_calls", "index", (int)c->n_calls - 1,
+                         "function", "arguments", text),
                answer_logprobs(c));
 }
 
@@ -137,7 +139,9 @@ const struct protocol protocol_openai = {.name = "openai.chat",
                                          .error = error,
                                          .begin = chat_begin,
                                          .piece = chat_piece,
-                                         .call = chat_called,
+                                         .calls = true,
+                                         .call = chat_call,
+                                         .arguments = chat_arguments,
                                          .ending = chat_ending,
                                          .done = chat_done,
                                          .broken = broken,

@@ -18,10 +18,14 @@ struct fault {
 
 /* A call of a function that the model has made. */
 struct call {
-    char id[64];     /* as the model named it, else made of the answer's id */
-    char *name;      /* owned */
-    char *arguments; /* owned: the text of a JSON object, as the model wrote it */
+    char id[64];          /* as the model named it, else made of the answer's id */
+    char *name;           /* owned */
+    struct buf arguments; /* the text of a JSON object, as the model wrote it */
 };
+static inline const char *call_arguments(const struct call *k)
+{
+    return k->arguments.len ? k->arguments.data : "{}";
+}
 
 /* One text of an answer. */
 struct choice {
@@ -30,6 +34,7 @@ struct choice {
     struct buf reason; /* the same of the reasoning */
     struct call *call; /* [n_calls] owned */
     uint32_t n_calls;
+    bool deaf;  /* the newest call is left out, since memory was short */
     char *stop; /* owned: the stop string that ended the text, or NULL */
     /* Of a protocol whose answers have parts: how many have begun, and which kind is open. */
     uint32_t parts;
@@ -102,13 +107,16 @@ struct protocol {
     const char *prefix;      /* of the ids of answers: "chatcmpl-" */
     const char *call_prefix; /* of the ids of calls: "call_" */
     const char *stream;      /* content type of a stream */
+    bool calls;              /* calls and reasoning are parted from the text */
     bool comments;           /* an idle stream may have lines that begin with a colon */
     json_t *(*error)(const struct fault *f);
     /* Of streams.  begin, ending and done may be NULL. */
     void (*begin)(struct answer *a);
     void (*piece)(struct answer *a, struct choice *c, enum piece kind, const char *text);
-    /* The newest call of c.  NULL: the protocol has none. */
+    /* The newest call of c begins, has more arguments, and is over.  Each may be NULL. */
     void (*call)(struct answer *a, struct choice *c);
+    void (*arguments)(struct answer *a, struct choice *c, const char *text);
+    void (*called)(struct answer *a, struct choice *c);
     void (*ending)(struct answer *a, struct choice *c);
     void (*done)(struct answer *a);
     /* Sends an error inside a stream. */

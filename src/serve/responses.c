@@ -168,18 +168,31 @@ static void stream_piece(struct answer *a, struct choice *c, enum piece kind, co
 
 static void stream_call(struct answer *a, struct choice *c)
 {
-    const struct call *k = &c->call[c->n_calls - 1];
     char id[64];
     close_text(a, c);
     item_id(a, "fc", c->parts, id);
-    item_event(a, c, "response.output_item.added", call_item(id, k, "", "in_progress"));
-    event(a, "response.function_call_arguments.delta",
-          json_pack("{s:s, s:i, s:s}", "item_id", id, "output_index", (int)c->parts, "delta",
-                    k->arguments));
+    item_event(a, c, "response.output_item.added",
+               call_item(id, &c->call[c->n_calls - 1], "", "in_progress"));
+}
+
+static void stream_arguments(struct answer *a, struct choice *c, const char *text)
+{
+    char id[64];
+    item_id(a, "fc", c->parts, id);
+    event(
+        a, "response.function_call_arguments.delta",
+        json_pack("{s:s, s:i, s:s}", "item_id", id, "output_index", (int)c->parts, "delta", text));
+}
+
+static void stream_called(struct answer *a, struct choice *c)
+{
+    const struct call *k = &c->call[c->n_calls - 1];
+    char id[64];
+    item_id(a, "fc", c->parts, id);
     event(a, "response.function_call_arguments.done",
           json_pack("{s:s, s:i, s:s, s:s}", "item_id", id, "output_index", (int)c->parts, "name",
-                    k->name, "arguments", k->arguments));
-    item_close(a, c, call_item(id, k, k->arguments, "completed"));
+                    k->name, "arguments", call_arguments(k)));
+    item_close(a, c, call_item(id, k, call_arguments(k), "completed"));
 }
 
 static void stream_done(struct answer *a)
@@ -218,7 +231,7 @@ static json_t *whole(struct answer *a)
     for (uint32_t i = 0; i < c->n_calls; i++) {
         item_id(a, "fc", n++, id);
         json_array_append_new(output,
-                              call_item(id, &c->call[i], c->call[i].arguments, "completed"));
+                              call_item(id, &c->call[i], call_arguments(&c->call[i]), "completed"));
     }
     json_t *o = response(a, status_of(c), output, usage(a));
     json_object_set_new(o, "kvik", answer_kvik(a));
@@ -238,7 +251,10 @@ static const struct protocol responses = {.name = "openai.responses",
                                           .error = error,
                                           .begin = stream_begin,
                                           .piece = stream_piece,
+                                          .calls = true,
                                           .call = stream_call,
+                                          .arguments = stream_arguments,
+                                          .called = stream_called,
                                           .done = stream_done,
                                           .broken = broken,
                                           .whole = whole};

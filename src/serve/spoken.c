@@ -2,8 +2,8 @@
  *
  * Text is held back while it may be the beginning of a mark, and so is the white space at its end, since white space
  * beside a mark belongs to neither side. */
-#include "serve/spoken.h"
 #include "base/buf.h"
+#include "serve/spoken_live.h"
 
 #include <string.h>
 
@@ -17,8 +17,9 @@ struct spoken {
     struct buf body; /* of a call or a head, with the marks that are kept */
     struct buf name; /* of the function, where a head has named it */
     const struct dialect_mark *opened;
-    bool fresh;   /* white space is left out: a mark came before */
-    bool content; /* some was said */
+    struct live live; /* of the call that the body is */
+    bool fresh;       /* white space is left out: a mark came before */
+    bool content;     /* some was said */
 };
 
 int spoken_open(const struct spoken_options *o, struct spoken **out)
@@ -57,6 +58,12 @@ static bool is_space(char c)
 }
 
 /* --- Saying. */
+
+static void cut(struct buf *b, size_t n)
+{
+    memmove(b->data, b->data + n, b->len - n);
+    buf_cut(b, b->len - n);
+}
 
 static void tell(struct spoken *s, const char *text, size_t n)
 {
@@ -102,30 +109,71 @@ static int say_body(struct spoken *s, const struct dialect_mark *close)
     return e;
 }
 
+static bool is_bare(const struct spoken *s)
+{
+    return !s->opened && !s->name.len;
+}
+
+static const char *name_of(const struct spoken *s)
+{
+    return s->name.len ? s->name.data : NULL;
+}
+
+/* Tells what is new of a call. */
+static void advance(struct spoken *s)
+{
+    bool began = s->live.at != LIVE_NO;
+    if (!s->o.live || !s->body.len) return;
+    live_read(&s->live, &s->o, name_of(s), is_bare(s), s->body.data, s->body.len);
+    if (!began && s->live.at != LIVE_NO) buf_clear(&s->gap); /* between content and a call */
+}
+
+static void end_body(struct spoken *s)
+{
+    buf_clear(&s->body);
+    buf_clear(&s->name);
+    s->live = (struct live){0};
+}
+
 /* Ends a call: says it, or its text. */
 static int end_call(struct spoken *s, const struct dialect_mark *close)
 {
-    bool bare = !s->opened && !s->name.len;
-    json_t *list = spoken_read(s->name.len ? s->name.data : NULL, s->body.data ? s->body.data : "",
-                               s->body.len, s->o.tools, bare),
+    const char *name = name_of(s);
+    bool bare = is_bare(s), began;
+    size_t i, from = 0;
+    advance(s);
+    began = s->live.at != LIVE_NO;
+    if (began) {
+        from = live_end(&s->live, &s->o, s->body.data, s->body.len);
+        s->fresh = true;
+        if (from == s->body.len) {
+            end_body(s);
+            return 0;
+        }
+        cut(&s->body, from);
+        name = NULL;
+    }
+    json_t *list =
+               spoken_read(name, s->body.data ? s->body.data : "", s->body.len, s->o.tools, bare),
            *one;
-    size_t i;
     if (!list) {
-        int e = say_body(s, close);
-        buf_clear(&s->body);
-        buf_clear(&s->name);
+        if (began) s->opened = NULL;
+        int e = say_body(s, began ? NULL : close);
+        end_body(s);
         return e;
     }
-    buf_clear(&s->gap); /* between content and a call */
+    buf_clear(&s->gap);
     json_array_foreach(list, i, one)
     {
+        const json_t *arguments = json_object_get(one, "arguments");
         s->o.calls->call(s->o.ctx, json_string_value(json_object_get(one, "id")),
-                         json_string_value(json_object_get(one, "name")),
-                         json_string_value(json_object_get(one, "arguments")));
+                         json_string_value(json_object_get(one, "name")));
+        s->o.calls->arguments(s->o.ctx, json_string_value(arguments),
+                              json_string_length(arguments));
+        s->o.calls->called(s->o.ctx);
     }
     json_decref(list);
-    buf_clear(&s->body);
-    buf_clear(&s->name);
+    end_body(s);
     s->fresh = true;
     return 0;
 }
@@ -198,12 +246,6 @@ static bool no_mark(const struct spoken *s)
         return false;
     }
     return true;
-}
-
-static void cut(struct buf *b, size_t n)
-{
-    memmove(b->data, b->data + n, b->len - n);
-    buf_cut(b, b->len - n);
 }
 
 /* A head is over: it names a function, or a channel. */
@@ -279,6 +321,7 @@ int spoken_put(struct spoken *s, const char *text, size_t n)
     size_t keep = pending(s);
     TRY(say(s, s->hold.data, s->hold.len - keep));
     cut(&s->hold, s->hold.len - keep);
+    if (in_call(s)) advance(s);
     if (no_mark(s)) {
         tell(s, s->gap.data, s->gap.len);
         buf_clear(&s->gap);

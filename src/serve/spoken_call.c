@@ -34,8 +34,7 @@ static struct part after(struct part t, const char *from)
     return trim(from, t.n - (size_t)(from - t.p));
 }
 
-/* Returns the function with a name, borrowed, or NULL. */
-static const json_t *function_of(const json_t *tools, const char *name)
+const json_t *spoken_function(const json_t *tools, const char *name)
 {
     const json_t *tool;
     size_t i;
@@ -209,7 +208,7 @@ static bool add_built(json_t *list, struct part name, json_t *object)
 static const json_t *tool_named(const json_t *tools, struct part name)
 {
     char *text = mem_strndup(name.p, name.n);
-    const json_t *f = text ? function_of(tools, text) : NULL;
+    const json_t *f = text ? spoken_function(tools, text) : NULL;
     mem_free(text);
     return f;
 }
@@ -283,32 +282,45 @@ static struct part unfence(struct part t)
 }
 
 /* NAME [ARGS] {..}, with the separators of several models. */
-static bool add_parted(json_t *list, struct part t)
+bool spoken_parted(const char *text, size_t n, char *name, size_t name_size, char *id,
+                   size_t id_size, size_t *from)
 {
     static const char *const marks[] = {"[ARGS]", "<｜tool▁sep｜>", "<|tool_call_argument_begin|>"};
-    char id[128] = "";
-    for (size_t i = 0; i < countof(marks); i++) {
-        const char *at = within(t, marks[i]);
-        if (!at) continue;
-        struct part name = trim(t.p, (size_t)(at - t.p)), rest = after(t, at + strlen(marks[i]));
-        const char *call = within(name, "[CALL_ID]"), *line;
-        if (call) {
-            snprintf(id, sizeof id, "%.*s", (int)MIN(after(name, call + 9).n, 100),
-                     after(name, call + 9).p);
-            name = trim(name.p, (size_t)(call - name.p));
-        }
-        if (name.n == 8 && begins(name, "function") && (line = memchr(rest.p, '\n', rest.n))) {
-            name = trim(rest.p, (size_t)(line - rest.p)); /* DeepSeek-R1 */
-            rest = after(rest, line);
-        }
-        const char *colon = memrchr(name.p, ':', name.n);
-        if (begins(name, "functions.") && colon) { /* Kimi: functions.NAME:0 is an id */
-            snprintf(id, sizeof id, "%.*s", (int)MIN(name.n, 100), name.p);
-            name = trim(name.p + 10, (size_t)(colon - name.p - 10));
-        }
-        return add(list, name, *id ? id : NULL, unfence(rest));
+    struct part t = trim(text, n);
+    const char *at = NULL;
+    size_t i = 0;
+    while (i < countof(marks) && !(at = within(t, marks[i])))
+        i++;
+    if (!at) return false;
+    struct part own = trim(t.p, (size_t)(at - t.p)), rest = after(t, at + strlen(marks[i]));
+    const char *call = within(own, "[CALL_ID]"), *line, *colon;
+    *id = 0;
+    if (call) {
+        struct part given = after(own, call + 9);
+        snprintf(id, id_size, "%.*s", (int)MIN(given.n, 100), given.p);
+        own = trim(own.p, (size_t)(call - own.p));
     }
-    return false;
+    if (own.n == 8 && begins(own, "function") && (line = memchr(rest.p, '\n', rest.n))) {
+        own = trim(rest.p, (size_t)(line - rest.p)); /* DeepSeek-R1 */
+        rest = after(rest, line);
+    }
+    if (begins(own, "functions.") && (colon = memrchr(own.p, ':', own.n))) {
+        snprintf(id, id_size, "%.*s", (int)MIN(own.n, 100), own.p); /* Kimi: functions.NAME:0 */
+        own = trim(own.p + 10, (size_t)(colon - own.p - 10));
+    }
+    if (!own.n || own.n >= name_size) return false;
+    snprintf(name, name_size, "%.*s", (int)own.n, own.p);
+    *from = (size_t)(rest.p - text);
+    return true;
+}
+
+static bool add_parted(json_t *list, struct part t)
+{
+    char name[256], id[128];
+    size_t from;
+    if (!spoken_parted(t.p, t.n, name, sizeof name, id, sizeof id, &from)) return false;
+    return add(list, (struct part){name, strlen(name)}, *id ? id : NULL,
+               unfence(trim(t.p + from, t.n - from)));
 }
 
 static bool read_any(json_t *list, struct part t, const json_t *tools)
@@ -331,7 +343,7 @@ json_t *spoken_read(const char *name, const char *text, size_t n, const json_t *
                      : read_any(list, t, tools) && json_array_size(list);
     json_array_foreach(list, i, one)
     {
-        if (known && !function_of(tools, json_string_value(json_object_get(one, "name"))))
+        if (known && !spoken_function(tools, json_string_value(json_object_get(one, "name"))))
             good = false;
     }
     if (good) return list;

@@ -3,6 +3,7 @@
 #include "serve/dialect.c"
 #include "serve/spoken.c"
 #include "serve/spoken_call.c"
+#include "serve/spoken_live.c"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,8 +18,10 @@ static const char tools_text[] =
 
 /* What was said: C<content> R<reasoning> T<name arguments id>, neighbours of one kind joined. */
 struct said_all {
-    char text[4096];
+    char text[4096], call[1024], id[128];
     char last;
+    bool calling;
+    unsigned parts; /* of arguments */
 };
 
 static void put(struct said_all *a, char kind, const char *text, size_t n)
@@ -37,14 +40,36 @@ static void on_text(void *ctx, enum piece kind, const char *text, size_t n)
     put(ctx, kind == PIECE_REASONING ? 'R' : 'C', text, n);
 }
 
-static void on_call(void *ctx, const char *id, const char *name, const char *arguments)
+static void on_call(void *ctx, const char *id, const char *name)
 {
-    char all[1024];
-    int n = snprintf(all, sizeof all, "%s %s%s%s", name, arguments, id ? " " : "", id ? id : "");
-    put(ctx, 'T', all, (size_t)n);
+    struct said_all *a = ctx;
+    assert_false(a->calling);
+    a->calling = true;
+    snprintf(a->id, sizeof a->id, "%s", id ? id : "");
+    snprintf(a->call, sizeof a->call, "%s ", name);
 }
 
-static const struct spoken_calls calls = {.text = on_text, .call = on_call};
+static void on_arguments(void *ctx, const char *text, size_t n)
+{
+    struct said_all *a = ctx;
+    size_t len = strlen(a->call);
+    assert_true(a->calling && n > 0);
+    a->parts++;
+    snprintf(a->call + len, sizeof a->call - len, "%.*s", (int)n, text);
+}
+
+static void on_called(void *ctx)
+{
+    struct said_all *a = ctx;
+    size_t len = strlen(a->call);
+    assert_true(a->calling);
+    a->calling = false;
+    if (*a->id) snprintf(a->call + len, sizeof a->call - len, " %s", a->id);
+    put(a, 'T', a->call, strlen(a->call));
+}
+
+static const struct spoken_calls calls = {
+    .text = on_text, .call = on_call, .arguments = on_arguments, .called = on_called};
 
 static const struct dialect *named(const char *name)
 {
@@ -54,7 +79,8 @@ static const struct dialect *named(const char *name)
     return NULL;
 }
 
-enum with { TOOLS = 1, OPEN = 2 }; /* tools are given; the prompt has opened a reasoning */
+/* Tools are given; the prompt has opened a reasoning; calls are told while they come. */
+enum with { TOOLS = 1, OPEN = 2, LIVE = 4 };
 
 /* Says a text in pieces of `step` bytes. */
 static void say_all(const char *dialect, unsigned with, const char *text, size_t step,
@@ -65,6 +91,7 @@ static void say_all(const char *dialect, unsigned with, const char *text, size_t
     struct spoken_options o = {.dialect = named(dialect),
                                .tools = with & TOOLS ? tools : NULL,
                                .reasoning = with & OPEN,
+                               .live = with & LIVE,
                                .calls = &calls,
                                .ctx = out};
     *out = (struct said_all){0};
@@ -196,7 +223,35 @@ static const struct {
      "R<Hm.>C<Yes.>"},
     {"harmony", TOOLS, "<|channel|>commentary to=functions.now<|message|>{broken<|call|>",
      "C<{broken<|call|>>"},
+    /* Calls that are not whole, and text behind them. */
+    {"hermes", TOOLS, "<tool_call>{\"name\": \"now\", \"arguments\": {\"a\": \"b",
+     "C<<tool_call>{\"name\": \"now\", \"arguments\": {\"a\": \"b>"},
+    {"hermes", TOOLS,
+     "<tool_call>{\"name\": \"now\", \"arguments\": {\"a\": \"}\\\"{\"}, \"id\": \"x\"}</tool_call>",
+     "T<now {\"a\": \"}\\\"{\"}>"},
+    {"hermes", TOOLS, "<tool_call>{\"name\": \"now\", \"arguments\": {}} and more</tool_call>",
+     "C<<tool_call>{\"name\": \"now\", \"arguments\": {}} and more</tool_call>>"},
+    {"hermes", TOOLS,
+     "<tool_call>{\"name\": \"now\", \"arguments\": {}}\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\"}}</tool_call>",
+     "T<now {}>T<" PARIS ">"},
 };
+
+/* What is said otherwise if calls are told while they come, since it cannot be taken back. */
+static const struct {
+    const char *text, *said;
+} told[] = {
+    {"<|channel|>commentary to=functions.now<|message|>{broken<|call|>", "T<now {broken>"},
+    {"<tool_call>{\"name\": \"now\", \"arguments\": {\"a\": \"b", "T<now {\"a\": \"b>"},
+    {"<tool_call>{\"name\": \"now\", \"arguments\": {}} and more</tool_call>",
+     "T<now {}>C<and more>"},
+};
+
+static const char *wanted(const char *text, const char *said, bool live)
+{
+    for (size_t i = 0; live && i < countof(told); i++)
+        if (!strcmp(told[i].text, text)) return told[i].said;
+    return said;
+}
 
 static void dialects(void **state)
 {
@@ -204,11 +259,27 @@ static void dialects(void **state)
     for (size_t i = 0; i < countof(cases); i++)
         for (size_t step = 1; step <= strlen(cases[i].text) + 1; step++) {
             struct said_all all;
-            say_all(cases[i].dialect, cases[i].with, cases[i].text, step, &all);
-            if (strcmp(all.text, cases[i].said) != 0)
-                fail_msg("%s: %s\nin pieces of %zu is\n%s, not\n%s", cases[i].dialect,
-                         cases[i].text, step, all.text, cases[i].said);
+            for (unsigned live = 0; live <= LIVE; live += LIVE) {
+                const char *want = wanted(cases[i].text, cases[i].said, live);
+                say_all(cases[i].dialect, cases[i].with | live, cases[i].text, step, &all);
+                if (strcmp(all.text, want) != 0)
+                    fail_msg("%s: %s\nin pieces of %zu is\n%s, not\n%s", cases[i].dialect,
+                             cases[i].text, step, all.text, want);
+            }
         }
+}
+
+/* Arguments come while they are written. */
+static void in_parts(void **state)
+{
+    (void)state;
+    struct said_all all;
+    say_all("hermes", TOOLS | LIVE, HERMES, 1, &all);
+    assert_true(all.parts > 10);
+    say_all("mistral", TOOLS | LIVE, "[TOOL_CALLS]get_weather[ARGS]{\"city\": \"Paris\"}", 3, &all);
+    assert_true(all.parts > 3);
+    say_all("hermes", TOOLS, HERMES, 1, &all);
+    assert_int_equal(all.parts, 1);
 }
 
 /* Content comes as soon as it cannot be a mark any more. */
@@ -243,7 +314,7 @@ static void mixtures(void **state)
             size_t n = strlen(from), at = (seed >> 4) % (n + 1), len = (seed >> 16) % 40;
             strncat(text, from + at, MIN(len, n - at));
         }
-        say_all(table[(seed >> 9) % countof(table)].name, (seed >> 20) & 3, text,
+        say_all(table[(seed >> 9) % countof(table)].name, (seed >> 20) & 7, text,
                 1 + (seed >> 12) % 9, &all);
     }
 }
@@ -252,6 +323,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(dialects),
+        cmocka_unit_test(in_parts),
         cmocka_unit_test(at_once),
         cmocka_unit_test(mixtures),
     };
