@@ -370,10 +370,45 @@ KVIK_API void kvik_decoder_close(kvik_decoder *d);
 
 /* ---- Caches: configuration and use of memory ------------------------------------------------------ */
 
+/* A strategy is three choices, which every name and JSON text of a kvik_cache_config comes down to: which rows a query
+ * sees, how exactly rows are kept, and where they live.  0 and NULL: not given. */
+
+/* The rows that a query sees: those of a window; or the first num_sink_tokens and the last ones, window_length in
+ * all. */
+typedef struct kvik_policy {
+    size_t size;
+    uint64_t sliding_window;
+    uint32_t window_length, num_sink_tokens;
+} kvik_policy;
+/* How rows are quantized. */
+typedef struct kvik_codec {
+    size_t size;
+    /* "quanto" or "hqq", of keys and values; */
+    const char *backend;
+    /* or of one of them: "none" leaves it as it was computed. */
+    const char *backend_key, *backend_value;
+    /* 0: 4 bits, groups of 64 values. */
+    uint32_t nbits, q_group_size;
+    /* 0, 1 or -1 (the last). */
+    int32_t axis_key, axis_value;
+    /* Rows that gather before they are quantized.  0: 128. */
+    uint64_t residual_length;
+} kvik_codec;
+/* Where full pages live. */
+enum kvik_tier {
+    /* As the name of the strategy says. */
+    KVIK_TIER_NAMED,
+    KVIK_TIER_MEMORY,
+    KVIK_TIER_DISK,
+    /* Those of layers without a window alone are on disk. */
+    KVIK_TIER_DISK_FULL
+};
+
 /* kvik_cache_config.snapshots: those at the ends of prompts alone. */
 #define KVIK_TURN_ENDS (1u << 28)
 
-/* How a cache is kept.  0, false and NULL are the defaults. */
+/* How a cache is kept.  0, false and NULL are the defaults.  What is said in two ways, such as max_cache_len as a field
+ * and as JSON, must be the same in both. */
 struct kvik_cache_config {
     size_t size;
     /* The strategy: "dynamic" (default), "static", "offloaded", "offloaded_static", "quantized", "sliding_window",
@@ -382,21 +417,34 @@ struct kvik_cache_config {
     /* NULL, or a JSON object; every strategy takes the same keys:
      *   length             "max_cache_len"
      *   rows seen          "sliding_window"; or "window_length" with "num_sink_tokens"
-     *   precision of rows  "backend" ("quanto", "hqq"), "nbits", "axis_key", "axis_value",
-     *                      "q_group_size", "residual_length"
+     *   precision of rows  "backend", "nbits", "axis_key", "axis_value", "q_group_size", "residual_length"
      *   where rows live    "offloading", "offload_only_non_sliding" */
     const char *cache_config;
+    /* The same as fields. */
+    const kvik_policy *policy;
+    const kvik_codec *codec;
+    enum kvik_tier tier;
     /* Limit of a sequence, in tokens.  0: the model's context. */
     uint32_t max_cache_len;
     /* Memory limit of the cache, in bytes, its tokens and tables included; the cache never exceeds it.  0: enough for
      * max_sequences of max_cache_len tokens, at most half of the machine's memory; when offloaded, enough to stream. */
     uint64_t cache_memory;
+    /* What to do at cache_memory.  "error" (default): fail, nothing is lost.  "offload": move old rows to a file on
+     * disk and continue; the tokens do not change. */
+    const char *on_full;
+    /* Directory of the spill file, which is unlinked as soon as it is open.  NULL: $KVIK_SPILL_DIR, $TMPDIR, or
+     * /var/tmp. */
+    const char *spill_dir;
     /* Limit of sequences and batch rows that one call computes at once.  0: 64.  Three times as many can exist, because
      * a call also makes those that it computes with and those that it returns. */
     uint32_t max_sequences;
     /* Limit of tokens in one forward step; longer prompts take several.  0: 512, or fewer where rows stream from
      * disk. */
     uint32_t step_tokens;
+    /* Turns the prefix index off.  With the index, a fresh sequence of kvik_generate reuses the rows of any other
+     * sequence, live or dropped, that begins with the same tokens (kvik_row.reused).  Rows of dropped sequences
+     * count in cache_memory and are evicted first.  The index changes no bit of a result. */
+    bool no_prefix_cache;
     /* Snapshots of sliding-window and recurrent layers: a text that was rewritten, or that another sequence shares,
      * resumes from the nearest snapshot instead of recomputing everything.  A snapshot is taken before the last token
      * of each prompt and every `snapshots` tokens; of those passed, the newest four stay and one for each doubling
@@ -411,24 +459,16 @@ struct kvik_cache_config {
     /* "ref", "avx2", "avx512" or "avx512bf16"; on ARM "ref", "neon", "neondot" or "neoni8mm".  NULL: $KVIK_ISA, or
      * the best of this machine. */
     const char *isa;
-    /* What to do at cache_memory.  "error" (default): fail, nothing is lost.  "offload": move old rows to a file on
-     * disk and continue; the tokens do not change. */
-    const char *on_full;
-    /* Directory of the spill file, which is unlinked as soon as it is open.  NULL: $KVIK_SPILL_DIR, $TMPDIR, or
-     * /var/tmp. */
-    const char *spill_dir;
-    /* Turns the prefix index off.  With the index, a fresh sequence of kvik_generate reuses the rows of any other
-     * sequence, live or dropped, that begins with the same tokens (kvik_row.reused).  Rows of dropped sequences
-     * count in cache_memory and are evicted first.  The index changes no bit of a result. */
-    bool no_prefix_cache;
     /* NULL, or a function that gets hints and, later, the saved prompts that are not used, one line each. */
     void (*on_notice)(void *ctx, const char *text);
     void *notice_ctx;
     /* How the rows of an encoder are stored, which decoders of encoder-decoder models read (cross attention); the
      * strategy above is for the decoder's own rows.  "dynamic", "static", "offloaded" or "quantized", and a JSON
-     * object with the keys for precision and offloading of cache_config.  NULL: as computed, in memory. */
+     * object with the keys for precision and offloading of cache_config, or the same as fields.  NULL: as computed, in
+     * memory. */
     const char *cross_cache_implementation;
     const char *cross_cache_config;
+    const kvik_codec *cross_codec;
     /* Limit of an encoder's input, in rows.  0: the model's, at most 16 384; 512 if it names none. */
     uint64_t max_encoder_len;
 };

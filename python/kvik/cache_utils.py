@@ -101,7 +101,7 @@ class StaticCache(Cache):
         self._max_batch_size = kwargs.pop("max_batch_size", None)
         kwargs.pop("layer_device_map", None)
         kwargs.pop("offload_device", None)
-        if kwargs.get("max_cache_len") is None:
+        if kwargs.get("max_cache_len") is None and "max_cache_len" not in str(kwargs.get("cache_config") or ""):
             kwargs["max_cache_len"] = _context(config)
         if kwargs.get("max_cache_len") is not None and int(kwargs["max_cache_len"]) < 1:
             raise ValueError(f"max_cache_len={kwargs['max_cache_len']}: at least 1")

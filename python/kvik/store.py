@@ -57,6 +57,8 @@ class Settings:
     def over(self, other: "Settings") -> "Settings":
         """Returns these settings, with those of the other where these have none."""
         mine = {f.name: getattr(self, f.name) for f in fields(self)}
+        if self.max_cache_len is None and "max_cache_len" in (self.cache_config or ""):
+            other = replace(other, max_cache_len=None)  # in both it would have to be the same
         return replace(other, **{k: v for k, v in mine.items() if v is not None})
 
 

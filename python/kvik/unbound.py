@@ -21,6 +21,7 @@ class Unbound:
     def __init__(self, settings: Settings, n_layers: int, kinds: Optional[List[str]] = None) -> None:
         self.grows = settings.cache_implementation in (None, "dynamic") and (
             settings.max_cache_len is None or settings.max_cache_len % _FIRST == 0)
+        self.grows &= "max_cache_len" not in (settings.cache_config or "")
         if self.grows and settings.max_cache_len is None:
             settings = replace(settings, max_cache_len=_FIRST)
         self.settings, self.n_layers, self.kinds = settings, n_layers, kinds

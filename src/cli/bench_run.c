@@ -69,7 +69,7 @@ int bench_open(const struct bench *b, const struct bench_strategy *s, kvik_cache
         .cache_config = *s->config ? s->config : NULL,
         .cache_memory = o->cache_memory,
         .max_sequences = 1,
-        .max_cache_len = b->n_ids,
+        .max_cache_len = strstr(s->config, "max_cache_len") ? 0 : b->n_ids,
         .threads = o->threads,
         .compute = o->compute,
         .isa = o->isa,

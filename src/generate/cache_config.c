@@ -27,38 +27,111 @@ static int find_preset(const char *name, const struct preset **out)
                list);
 }
 
-static int read_cross(const kvik_cache_config *c, struct preset_choice *s)
+/* Reads keys as JSON text; NULL: none. */
+static int read_keys(const char *text, const char *what, struct kv_keys *k)
 {
-    s->cross = NULL;
-    s->cross_keys = kv_keys_none;
-    if (c->cross_cache_implementation) {
-        int e = find_preset(c->cross_cache_implementation, &s->cross);
-        if (e < 0) return err_prefix(e, "cross_cache_implementation"), e;
-    }
-    if (!c->cross_cache_config) return 0;
     json_t *o;
-    TRY(json_parse(c->cross_cache_config, strlen(c->cross_cache_config), "cross_cache_config", &o));
-    int e = kv_keys_read(o, "cross_cache_config", &s->cross_keys);
+    *k = kv_keys_none;
+    if (!text) return 0;
+    TRY(json_parse(text, strlen(text), what, &o));
+    int e = kv_keys_read(o, what, k);
     json_decref(o);
     return e;
 }
 
+/* Keys as fields: adds those of an object, whose reference is taken, to those of the JSON text `text`.  e: whether the
+ * object is whole. */
+static int add_fields(struct kv_keys *k, json_t *o, int e, const char *what, const char *text)
+{
+    struct kv_keys more;
+    if (e >= 0) e = kv_keys_read(o, what, &more);
+    if (e >= 0) e = kv_keys_add(k, &more, text, what);
+    json_decref(o);
+    return e;
+}
+
+static void put(json_t *o, const char *key, int64_t value)
+{
+    if (value) json_object_set_new(o, key, json_integer(value));
+}
+
+static void put_name(json_t *o, const char *key, const char *value)
+{
+    if (value) json_object_set_new(o, key, json_string_nocheck(value));
+}
+
+static int add_policy(struct kv_keys *k, const kvik_policy *given)
+{
+    kvik_policy p = {0};
+    if (!given) return 0;
+    JSON_SCOPE(scope);
+    TRY(SIZED_IN(&p, given, kvik_policy));
+    json_t *o = json_object();
+    put(o, "sliding_window", (int64_t)p.sliding_window);
+    put(o, "window_length", p.window_length);
+    if (p.window_length || p.num_sink_tokens)
+        json_object_set_new(o, "num_sink_tokens", json_integer(p.num_sink_tokens));
+    return add_fields(k, o, json_whole(&scope), "kvik_policy", "cache_config");
+}
+
+static int add_codec(struct kv_keys *k, const kvik_codec *given, const char *text)
+{
+    kvik_codec c = {0};
+    if (!given) return 0;
+    JSON_SCOPE(scope);
+    TRY(SIZED_IN(&c, given, kvik_codec));
+    json_t *o = json_object();
+    put_name(o, "backend", c.backend);
+    put_name(o, "backend_key", c.backend_key);
+    put_name(o, "backend_value", c.backend_value);
+    put(o, "nbits", c.nbits);
+    put(o, "q_group_size", c.q_group_size);
+    put(o, "axis_key", c.axis_key);
+    put(o, "axis_value", c.axis_value);
+    put(o, "residual_length", (int64_t)c.residual_length);
+    return add_fields(k, o, json_whole(&scope), "kvik_codec", text);
+}
+
+static int add_tier(struct kv_keys *k, enum kvik_tier tier)
+{
+    if (tier == KVIK_TIER_NAMED) return 0;
+    if ((unsigned)tier > KVIK_TIER_DISK_FULL)
+        return ERR(ARG, "tier is %d, which is no enum kvik_tier", (int)tier);
+    JSON_SCOPE(scope);
+    json_t *o = json_object();
+    json_object_set_new(o, "offloading", json_boolean(tier != KVIK_TIER_MEMORY));
+    if (tier == KVIK_TIER_DISK_FULL)
+        json_object_set_new(o, "offload_only_non_sliding", json_true());
+    return add_fields(k, o, json_whole(&scope), "kvik_cache_config.tier", "cache_config");
+}
+
+static int read_cross(const kvik_cache_config *c, struct preset_choice *s)
+{
+    s->cross = NULL;
+    if (c->cross_cache_implementation) {
+        int e = find_preset(c->cross_cache_implementation, &s->cross);
+        if (e < 0) return err_prefix(e, "cross_cache_implementation"), e;
+    }
+    TRY(read_keys(c->cross_cache_config, "cross_cache_config", &s->cross_keys));
+    return add_codec(&s->cross_keys, c->cross_codec, "cross_cache_config");
+}
+
 int settings_read(const kvik_cache_config *c, struct preset_choice *s)
 {
-    s->keys = kv_keys_none;
     const char *name = c->cache_implementation;
     TRY(find_preset(name ? name : option_default("cache_implementation"), &s->preset));
-    if (c->cache_config) {
-        json_t *o;
-        TRY(json_parse(c->cache_config, strlen(c->cache_config), "cache_config", &o));
-        int e = kv_keys_read(o, "cache_config", &s->keys);
-        json_decref(o);
-        if (e < 0) return e;
-    }
+    TRY(read_keys(c->cache_config, "cache_config", &s->keys));
+    TRY(add_policy(&s->keys, c->policy));
+    TRY(add_codec(&s->keys, c->codec, "cache_config"));
+    TRY(add_tier(&s->keys, c->tier));
     TRY(kv_keys_check(&s->keys, s->preset));
     TRY(read_cross(c, s));
     if (c->max_cache_len > KV_LEN_MOST)
         return ERR(LIMIT, "max_cache_len is %u; the limit is %d", c->max_cache_len, KV_LEN_MOST);
+    if (s->keys.max_cache_len && c->max_cache_len && s->keys.max_cache_len != c->max_cache_len)
+        return ERR(ARG,
+                   "max_cache_len is %u in cache_config and %u beside it; give it in one of them",
+                   s->keys.max_cache_len, c->max_cache_len);
     s->max_cache_len = s->keys.max_cache_len ? s->keys.max_cache_len : c->max_cache_len;
     bool offload = c->on_full && strcmp(c->on_full, "offload") == 0;
     if (c->on_full && !offload && strcmp(c->on_full, "error") != 0)
@@ -117,7 +190,8 @@ static int encoder_rows(const struct model *m, const kvik_cache_config *c, struc
                       : m->encoder.fixed   ? m->encoder.rows
                                            : MIN(m->encoder.rows, ENCODER_DEFAULT);
     if (!m->encoder.n_layers) {
-        if (c->cross_cache_implementation || c->cross_cache_config || c->max_encoder_len)
+        if (c->cross_cache_implementation || c->cross_cache_config || c->cross_codec ||
+            c->max_encoder_len)
             return ERR(ARG,
                        "%s: cross_cache_implementation, cross_cache_config and "
                        "max_encoder_len are for models with an encoder, and %s has none",

@@ -77,6 +77,9 @@ struct kv_keys {
 extern const struct kv_keys kv_keys_none; /* no key given: the defaults of Transformers */
 /* Reads an object of keys; `what` names its source in errors.  An unknown key is an error that suggests the nearest. */
 int kv_keys_read(const json_t *o, const char *what, struct kv_keys *out);
+/* Adds the keys of `more`, which may give a key again with the same value; `first` and `second` name both sources. */
+int kv_keys_add(struct kv_keys *k, const struct kv_keys *more, const char *first,
+                const char *second);
 /* True for keys of Transformers that have no effect here (device, ...). */
 bool kv_keys_ignores(const char *key);
 /* Refuses contradictions among the keys and with the preset; each error names both sides. */

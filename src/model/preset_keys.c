@@ -199,6 +199,52 @@ int kv_keys_read(const json_t *o, const char *what, struct kv_keys *out)
     return 0;
 }
 
+static int twice(const char *key, const char *first, const char *second)
+{
+    return ERR(ARG, "%s and %s give different values of %s; give it in one of them", first, second,
+               key);
+}
+
+/* Adds one of the fixed keys. */
+static int add_key(struct kv_keys *k, const struct kv_keys *more, uint32_t id, const char *first,
+                   const char *second)
+{
+    static const size_t bytes[] = {[UINT] = sizeof(uint32_t),
+                                   [INT] = sizeof(int),
+                                   [BOOL] = sizeof(bool),
+                                   [NAME] = sizeof(const char *)};
+    void *to = (char *)k + table[id].offset;
+    const void *from = (const char *)more + table[id].offset;
+    size_t n = bytes[table[id].kind];
+    if (k->given & 1u << id && memcmp(to, from, n) != 0)
+        return twice(table[id].name, first, second);
+    memcpy(to, from, n);
+    k->given |= 1u << id;
+    return 0;
+}
+
+int kv_keys_add(struct kv_keys *k, const struct kv_keys *more, const char *first,
+                const char *second)
+{
+    char word[KV_OPTION_NAME];
+    for (uint32_t i = 0; i < KV_KEYS; i++)
+        if (more->given & 1u << i) TRY(add_key(k, more, i, first, second));
+    for (uint32_t i = 0; i < more->n_options; i++) {
+        const struct kv_key_option *o = &more->option[i];
+        uint32_t at = 0;
+        while (at < k->n_options &&
+               (strcmp(k->option[at].name, o->name) != 0 || k->option[at].plane != o->plane))
+            at++;
+        if (at == k->n_options && k->n_options == KV_KEY_OPTIONS)
+            return ERR(ARG, "%s: more than %d options of codecs", second, KV_KEY_OPTIONS);
+        if (at < k->n_options && k->option[at].value != o->value)
+            return twice(spell(o->name, o->plane, word), first, second);
+        k->option[at] = *o;
+        k->n_options = MAX(k->n_options, at + 1);
+    }
+    return 0;
+}
+
 static int check_windows(const struct kv_keys *k, const struct preset *p)
 {
     bool length = k->given & 1u << KV_KEY_WINDOW_LENGTH,

@@ -72,7 +72,7 @@ static void test_config(void **state)
                                .max_cache_len = 32,
                                .compute = "no such thing",
                                .isa = "no such thing",
-                               .on_full = "no such thing"};
+                               .max_encoder_len = 7};
     if (kvik_cache_open(m, &older, &k) < 0) fail_msg("%s", kvik_last_error());
     kvik_cache_close(k);
     older.size = sizeof older;

@@ -1,6 +1,7 @@
 /* test_cache_config.c - strategies as data: names and keys against the expected error message or
  * groups, without a model, and on two tiny models for settings that a model decides. */
 #include "base/base.h"
+#include "generate/cache_config.h"
 #include "kvik_compat.h"
 #include "model/preset.h"
 #include "testing.h"
@@ -538,6 +539,119 @@ static void test_states(void **state)
     }
 }
 
+#define POLICY(...) (&(const kvik_policy){.size = sizeof(kvik_policy), __VA_ARGS__})
+#define CODEC(...)  (&(const kvik_codec){.size = sizeof(kvik_codec), __VA_ARGS__})
+#define CONFIG(...)                                                                                \
+    {                                                                                              \
+        .size = sizeof(kvik_cache_config), __VA_ARGS__                                             \
+    }
+
+/* What is said by fields is what JSON says, key by key. */
+static void test_fields(void **state)
+{
+    (void)state;
+    const struct {
+        kvik_cache_config by, json;
+    } lines[] = {
+        {CONFIG(.policy = POLICY(.sliding_window = 24)),
+         CONFIG(.cache_config = "{\"sliding_window\": 24}")},
+        {CONFIG(.policy = POLICY(.window_length = 20)),
+         CONFIG(.cache_config = "{\"window_length\": 20, \"num_sink_tokens\": 0}")},
+        {CONFIG(.cache_implementation = "sink",
+                .policy = POLICY(.window_length = 20, .num_sink_tokens = 4)),
+         CONFIG(.cache_implementation = "sink",
+                .cache_config = "{\"window_length\": 20, \"num_sink_tokens\": 4}")},
+        {CONFIG(.codec = CODEC(.backend = "hqq", .nbits = 2, .axis_key = 1, .axis_value = 1,
+                               .q_group_size = 16, .residual_length = 32)),
+         CONFIG(.cache_config =
+                    "{\"backend\": \"hqq\", \"nbits\": 2, \"axis_key\": 1, \"axis_value\": 1, "
+                    "\"q_group_size\": 16, \"residual_length\": 32}")},
+        {CONFIG(.codec = CODEC(.backend_key = "quanto", .backend_value = "none")),
+         CONFIG(.cache_config = "{\"backend_key\": \"quanto\", \"backend_value\": \"none\"}")},
+        {CONFIG(.cache_implementation = "quantized", .codec = CODEC(.nbits = 2)),
+         CONFIG(.cache_implementation = "quantized", .cache_config = "{\"nbits\": 2}")},
+        {CONFIG(.tier = KVIK_TIER_DISK), CONFIG(.cache_config = "{\"offloading\": true}")},
+        {CONFIG(.tier = KVIK_TIER_MEMORY), CONFIG(.cache_config = "{\"offloading\": false}")},
+        {CONFIG(.tier = KVIK_TIER_DISK_FULL),
+         CONFIG(.cache_config = "{\"offloading\": true, \"offload_only_non_sliding\": true}")},
+        {CONFIG(.cross_codec = CODEC(.backend = "quanto", .nbits = 2)),
+         CONFIG(.cross_cache_config = "{\"backend\": \"quanto\", \"nbits\": 2}")},
+        /* the same twice, and the rest of each */
+        {CONFIG(.codec = CODEC(.backend = "quanto", .nbits = 4),
+                .cache_config = "{\"nbits\": 4, \"sliding_window\": 8}"),
+         CONFIG(.cache_config = "{\"nbits\": 4, \"sliding_window\": 8, \"backend\": \"quanto\"}")},
+    };
+    for (size_t i = 0; i < countof(lines); i++) {
+        struct preset_choice a = {0}, b = {0};
+        if (settings_read(&lines[i].by, &a) < 0) fail_msg("row %zu: %s", i, kvik_last_error());
+        if (settings_read(&lines[i].json, &b) < 0) fail_msg("row %zu: %s", i, kvik_last_error());
+        const struct kv_keys *k[2] = {&a.keys, &a.cross_keys}, *w[2] = {&b.keys, &b.cross_keys};
+        assert_ptr_equal(a.preset, b.preset);
+        assert_int_equal(a.streaming, b.streaming);
+        for (int j = 0; j < 2; j++) {
+            struct kv_codec_pair x, y;
+            assert_int_equal(k[j]->given, w[j]->given);
+            assert_int_equal(k[j]->n_options, w[j]->n_options);
+            assert_int_equal(kv_keys_codecs(k[j], a.preset, &x), 0);
+            assert_int_equal(kv_keys_codecs(w[j], a.preset, &y), 0);
+            assert_memory_equal(&x, &y, sizeof x);
+            assert_memory_equal(k[j], w[j], offsetof(struct kv_keys, option));
+        }
+    }
+}
+
+/* A value that is given twice is the same, or an error; no field is ignored. */
+static void test_fields_refused(void **state)
+{
+    (void)state;
+    const struct {
+        kvik_cache_config config;
+        const char *says;
+    } lines[] = {
+        {CONFIG(.max_cache_len = 50, .cache_config = "{\"max_cache_len\": 60}"),
+         "60 in cache_config and 50"},
+        {CONFIG(.policy = POLICY(.sliding_window = 24), .cache_config = "{\"sliding_window\": 25}"),
+         "different values of sliding_window"},
+        {CONFIG(.codec = CODEC(.nbits = 4), .cache_config = "{\"backend\": \"hqq\", \"nbits\": 2}"),
+         "different values of nbits"},
+        {CONFIG(.codec = CODEC(.backend = "hqq"), .cache_config = "{\"backend\": \"quanto\"}"),
+         "different values of backend"},
+        {CONFIG(.tier = KVIK_TIER_MEMORY, .cache_config = "{\"offloading\": true}"),
+         "different values of offloading"},
+        {CONFIG(.tier = KVIK_TIER_MEMORY, .cache_implementation = "offloaded"), "offloading=false"},
+        {CONFIG(.tier = (enum kvik_tier)9), "tier is 9"},
+        {CONFIG(.policy = POLICY(.sliding_window = 4, .window_length = 9, .num_sink_tokens = 1)),
+         "contradict"},
+        {CONFIG(.policy = POLICY(.num_sink_tokens = 4)), "num_sink_tokens"},
+        {CONFIG(.policy = POLICY(.sliding_window = (uint64_t)1 << 63)), "sliding_window must be"},
+        {CONFIG(.codec = CODEC(.nbits = 4)), "needs a backend"},
+        {CONFIG(.codec = CODEC(.backend = "qvanto")), "did you mean \"quanto\""},
+        {CONFIG(.codec = CODEC(.backend = "\xFF")), "is not available"},
+        {CONFIG(.codec = CODEC(.backend = "hqq", .axis_key = 7)), "axis_key must be"},
+        {CONFIG(.codec = &(const kvik_codec){.size = 3}), "kvik_codec.size"},
+        {CONFIG(.policy = &(const kvik_policy){.size = 0}), "kvik_policy.size"},
+        {CONFIG(.cross_codec = CODEC(.nbits = 2), .cross_cache_config = "{\"nbits\": 4}"),
+         "different values of nbits"},
+    };
+    for (size_t i = 0; i < countof(lines); i++) {
+        struct preset_choice s = {0};
+        int e = settings_read(&lines[i].config, &s);
+        if (e >= 0 || !strstr(kvik_last_error(), lines[i].says))
+            fail_msg("row %zu: %d %s", i, e, kvik_last_error());
+    }
+    kvik_cache_config config = CONFIG(.policy = POLICY(.window_length = 20, .num_sink_tokens = 4),
+                                      .codec = CODEC(.backend = "hqq"), .tier = KVIK_TIER_DISK);
+    for (int k = 0;; k++) {
+        struct preset_choice s = {0};
+        mem_fail_at(k, false);
+        int e = settings_read(&config, &s);
+        mem_fail_at(-1, false);
+        if (e >= 0) break;
+        assert_int_equal(e, KVIK_NOMEM);
+        assert_true(k < 1000);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -546,6 +660,7 @@ int main(void)
         cmocka_unit_test(test_bound),          cmocka_unit_test(test_reserve),
         cmocka_unit_test(test_default_budget), cmocka_unit_test(test_codecs),
         cmocka_unit_test(test_planes),         cmocka_unit_test(test_hint),
+        cmocka_unit_test(test_fields),         cmocka_unit_test(test_fields_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
