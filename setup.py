@@ -39,7 +39,7 @@ class Build(build_py):
         super().run()
         target = os.path.join(self.build_lib, "kvik")
         subprocess.check_call([sys.executable, os.path.join(HERE, "scripts", "make-abi.py"),
-                               os.path.join(HERE, "include", "kvik.h"), os.path.join(HERE, "include", "kvik_compat.h"),
+                               *(os.path.join(HERE, "include", name) for name in ("kvik.h", "kvik_compat.h", "kvik_speech.h")),
                                os.path.join(target, "_abi.py")])
         make("libkvik.so", target)
 

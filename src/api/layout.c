@@ -1,6 +1,7 @@
 /* layout.c - checks at compile time what every struct that programs allocate must keep; adds no code to the library. */
 #include "base/base.h"
 #include "kvik_compat.h"
+#include "kvik_speech.h"
 
 /* A field that is appended later must not lie in the padding of an older version, which may hold anything. */
 #define ENDS_WITH(type, field)                                                                     \

@@ -2,6 +2,7 @@
 #pragma once
 #include "base/buf.h"
 #include "kvik.h"
+#include "kvik_speech.h"
 
 enum transcript_format { TRANSCRIPT_TEXT, TRANSCRIPT_JSON, TRANSCRIPT_SRT, TRANSCRIPT_VTT };
 struct transcript_print {

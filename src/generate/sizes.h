@@ -23,7 +23,6 @@ enum {
     SIZED_LEAST(kvik_prompt, n),
     SIZED_LEAST(kvik_source, n_frames),
     SIZED_LEAST(kvik_span, ids),
-    SIZED_LEAST(kvik_speech, ctx),
     SIZED_LEAST(kvik_sync, divergence),
     SIZED_LEAST(kvik_usage, states),
 };

@@ -8,7 +8,9 @@
 #include "base/json.h"
 #include "generate/generate.h"
 #include "generate/handle.h"
-#include "kvik.h"
+#include "kvik_speech.h"
+
+enum { SIZED_LEAST(kvik_speech, ctx) };
 
 #define SPEECH_FRAME 0.01 /* seconds of a frame of features */
 #define SPEECH_TICK  0.02 /* seconds from one timestamp token to the next */

@@ -6,7 +6,7 @@ fresh() {
     rm -rf "$work/tree"
     mkdir -p "$work/tree/scripts" "$work/tree/include"
     cp scripts/check-api.py scripts/make-abi.py "$work/tree/scripts"
-    cp include/kvik.h include/kvik_compat.h "$work/tree/include"
+    cp include/*.h "$work/tree/include"
     version=$(sed -n 's/^#define KVIK_VERSION "\(.*\)"/\1/p' include/kvik.h)
     printf '# Changelog\n\n## %s (2026-01-01)\n\n- API: kvik_tokenizer_find of another version.\n' "$version" >"$work/tree/CHANGELOG.md"
     "$work/tree/scripts/check-api.py" write
@@ -40,7 +40,7 @@ broken "a function of another type" 's/KVIK_API uint32_t kvik_tokenizer_vocab(/K
 broken "a field of another type" 's/^    kvik_row \*\*row;/    kvik_row *row;/' kvik_result
 broken "a field in front of others" 's/^typedef struct kvik_span {/&\n    int first;/' kvik_span
 broken "a field that is gone" '/^typedef struct kvik_span {/,/^}/{/uint32_t n;/d}' kvik_span
-broken "a function of the other header" '/kvik_snapshot_free(/d' kvik_snapshot_free
+broken "a function of the other header" '/kvik_export_free(/d' kvik_export_free
 broken "a constant of another value" 's/KVIK_ARG = -2/KVIK_ARG = -222/' KVIK_ARG
 edit 's/^} kvik_span;/    int last;\n} kvik_span;/'
 compare
