@@ -1,19 +1,20 @@
 /* sound.h - a recording that comes through a pipe, as its bytes come. */
 #pragma once
+#include "cli/backlog.h"
 #include "cli/cli.h"
 
 #include <sys/types.h>
 
 enum { SOUND_HEAD = 1 << 16 };
 struct sound {
-    int fd;           /* -1: the recording does not come through a pipe */
-    bool owned;       /* the descriptor is closed by sound_close */
-    const char *name; /* for messages */
-    int failed;       /* errno of a read that has failed, or 0 */
-    bool cut;         /* Ctrl-C has ended the recording */
-    int left;         /* then: bytes that had come already */
-    uint64_t n;       /* bytes that were read */
-    uint8_t *head;    /* owned [SOUND_HEAD], the first of them */
+    int fd;                  /* -1: the recording does not come through a pipe */
+    bool owned;              /* the descriptor is closed by sound_close */
+    const char *name;        /* for messages */
+    int failed;              /* errno of a read that has failed, or 0 */
+    bool cut;                /* Ctrl-C has ended the recording */
+    struct backlog *backlog; /* owned */
+    uint64_t n;              /* bytes that were read */
+    uint8_t *head;           /* owned [SOUND_HEAD], the first of them */
 };
 /* Opens a recording that is a FIFO or standard input (name "-", standard_input), and leaves all others alone.  Does not wait
  * for a writer.  Returns an exit status. */

@@ -22,7 +22,7 @@ live "standard input: a window's text is there before the next window" stdin
 live "subtitles come as they are known" formats
 live "Ctrl-C ends the recording, and what has come is transcribed" ctrl_c
 live "the recordings behind it are transcribed" ctrl_c_next
-live "the pipe of a recorder holds a window" room
+live "a recorder does not wait while a window is computed" room
 live "samples without a header are refused at once" raw
 live "Ctrl-C before there is sound ends the command" ctrl_c_early
 live "a second Ctrl-C ends the command at once" ctrl_c_twice
