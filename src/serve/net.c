@@ -4,7 +4,7 @@
  * between the two gets an error in the shape of its protocol.
  *
  * While a request is computed, its connection still reads, because only a read tells that the client has left.  What a
- * client sends meanwhile (a pipelined request) waits in the socket: at most NET_HEADERS bytes of it are taken. */
+ * client sends meanwhile (a pipelined request) waits: at most NET_HEADERS bytes of it are taken from the socket. */
 #include "serve/net.h"
 #include "base/buf.h"
 #include "base/descriptor.h"
@@ -204,7 +204,19 @@ static void set_timeouts(struct evhttp_connection *c, bool computing)
     struct bufferevent *b = evhttp_connection_get_bufferevent(c);
     bufferevent_set_timeouts(b, computing ? NULL : &stall, &stall);
     bufferevent_setwatermark(b, EV_READ, 0, computing ? NET_HEADERS : 0);
-    if (computing) bufferevent_enable(b, EV_READ);
+    if (!computing) {
+        /* libevent enables reading again, after it has looked at what has come meanwhile: in the other order it ends
+         * the process. */
+        bufferevent_disable(b, EV_READ);
+        return;
+    }
+    bufferevent_data_cb write;
+    bufferevent_event_cb event;
+    void *arg;
+    bufferevent_getcb(b, NULL, &write, &event, &arg);
+    /* libevent's own reader takes no bytes before the answer is sent: it ends the process. */
+    bufferevent_setcb(b, NULL, write, event, arg);
+    bufferevent_enable(b, EV_READ);
 }
 
 /* The last byte of an answer has gone out: the connection waits for its next request. */
