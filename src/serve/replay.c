@@ -55,17 +55,27 @@ void replay_begin(struct digest *d, const json_t *kwargs, uint64_t client)
 {
     digest_begin(d);
     digest_u64(d, client);
-    digest_u64(d, json_object_size(json_object_get(kwargs, "tools")));
-    add_value(d, json_object_get(kwargs, "tools"));
-    add_value(d, json_object_get(kwargs, "documents"));
+    json_t *others = json_copy((json_t *)(uintptr_t)kwargs);
+    /* Of the end of a prompt alone: they differ between an answer and the next turn. */
+    json_object_del(others, "add_generation_prompt");
+    json_object_del(others, "continue_final_message");
+    add_value(d, others);
+    json_decref(others);
 }
 
-static void add_trimmed(struct digest *d, const char *s)
+/* With its length: a string of JSON may have a NUL. */
+static void add_string(struct digest *d, const json_t *s)
 {
-    size_t n;
-    s += strspn(s, " \t\r\n");
-    n = strlen(s);
-    while (n && strchr(" \t\r\n", s[n - 1]))
+    size_t n = json_string_length(s);
+    digest_u64(d, n);
+    if (n) digest_add(d, json_string_value(s), n);
+}
+
+static void add_trimmed(struct digest *d, const char *s, size_t n)
+{
+    while (n && strchr(" \t\r\n", *s) && *s)
+        s++, n--;
+    while (n && strchr(" \t\r\n", s[n - 1]) && s[n - 1])
         n--;
     digest_u64(d, n);
     digest_add(d, s, n);
@@ -89,19 +99,19 @@ static void add_call(struct digest *d, const json_t *call)
 
 void replay_add(struct digest *d, const json_t *message)
 {
-    const char *role = json_string_value(json_object_get(message, "role")),
-               *content = json_string_value(json_object_get(message, "content"));
+    const json_t *content = json_object_get(message, "content");
     const json_t *calls = json_object_get(message, "tool_calls"), *call;
     size_t i;
-    digest_text(d, role ? role : "");
-    add_trimmed(d, content ? content : "");
+    add_string(d, json_object_get(message, "role"));
+    add_trimmed(d, json_is_string(content) ? json_string_value(content) : "",
+                json_string_length(content));
     digest_u64(d, json_array_size(calls));
     json_array_foreach(calls, i, call)
     {
         add_call(d, call);
     }
-    const char *of = json_string_value(json_object_get(message, "name"));
-    digest_text(d, of ? of : "");
+    add_string(d, json_object_get(message, "name"));
+    add_string(d, json_object_get(message, "tool_call_id"));
 }
 
 static void key_of(const struct digest *d, uint8_t key[DIGEST_BYTES])

@@ -90,4 +90,21 @@ if os.path.exists(real):
     check("SmolLM2: ends", s.stop() == 0)
 else:
     skip("SmolLM2: the model is not here (KVIK_TEST_MODEL)")
+
+# --- Messages and variables of the template that differ are other conversations.
+template = os.path.join(work, "note.jinja")
+with open(template, "w") as f:
+    f.write("{{ note }}{% for m in messages %}<{{ m.role }}>{{ m.content }}{% if m.role == 'assistant' %}</s>{% endif %}{% endfor %}"
+            "{% if add_generation_prompt %}<bot>{% endif %}")
+s = Server(model, "--temperature", "1.5", "--template", template)
+for name, first, then in [("a message that differs behind a NUL", {"text": "a\0one"}, {"text": "a\0two"}),
+                          ("a role that differs behind a NUL", {"role": "user\0one"}, {"role": "user\0two"}),
+                          ("another variable", {"note": "one"}, {"note": "two"}), ("the same", {"note": "one"}, {"note": "one"})]:
+    def ask(o, *more):
+        return chat([{"role": o.get("role", "user"), "content": o.get("text", "hello")}, *more], {}, seed=5,
+                    chat_template_kwargs={"note": o.get("note", "")})
+    answer = ask(first)["choices"][0]["message"]
+    a = ask(then, answer, {"role": "user", "content": "go on"})
+    check(f"{name}: {'replayed' if first == then else 'not replayed'}", (a["kvik"]["replayed"] > 0) == (first == then), a["kvik"])
+check("conversations: ends", s.stop() == 0)
 finish()
