@@ -117,17 +117,24 @@ static int add_bias(const struct server *s, json_t *list, const char *text, cons
                     const json_t *bias)
 {
     double v = json_is_false(bias) ? -1e9 : json_number_value(bias);
-    int32_t *ids = NULL, one = (int32_t)json_integer_value(id);
+    int32_t *ids = NULL;
+    long long one = json_integer_value(id);
     size_t n = 1;
     char *end = NULL;
-    bool number = text && *text && (one = (int32_t)strtol(text, &end, 10), !*end);
+    bool number = text && *text && (one = strtoll(text, &end, 10), !*end);
     if (!json_is_number(bias) && !json_is_false(bias)) return ERR_ARG;
     if (text && !number)
         TRY(kvik_tokenizer_encode(s->tokenizer, text, strlen(text), false, &ids, &n));
+    if (one < 0 || one >= (long long)kvik_model_vocab(s->o.model))
+        return ERR(LIMIT, "field \"logit_bias\": token %lld is no id of this model", one);
+    if (n > MOST_BIASES || json_array_size(list) + n > MOST_BIASES) {
+        kvik_free(ids);
+        return ERR(LIMIT, "field \"logit_bias\" has more than %d tokens", MOST_BIASES);
+    }
     for (size_t i = 0; i < n; i++)
         json_array_append_new(list, json_pack("[[i], f]", ids ? (int)ids[i] : (int)one, v));
     kvik_free(ids);
-    return one < 0 ? ERR_ARG : 0;
+    return 0;
 }
 
 /* {"50256": -100} and [[50256, -100], [" text", false]] become [[[50256], -100.0], ..]. */

@@ -52,8 +52,8 @@ struct choice {
     bool counted; /* what its prompt reused is in the sum */
 };
 
-/* Limits of one request: texts that it may ask for, and likeliest tokens of each step. */
-enum { MOST_CHOICES = 64, MOST_TOP = 20 };
+/* Limits of one request: texts that it may ask for, likeliest tokens of each step, and tokens of logit_bias. */
+enum { MOST_CHOICES = 64, MOST_TOP = 20, MOST_BIASES = 4096 };
 
 struct ask_text {
     int32_t *ids; /* [n] owned */

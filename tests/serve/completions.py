@@ -88,6 +88,10 @@ check("logprobs: a stream tells the same", told == content, (told, content))
 ban = generate(model, "stop", "--max-new-tokens", "1")["sequences"][0][-1]
 a = s.post("/v1/completions", {"prompt": "stop", "temperature": 0, "max_tokens": 4, "logit_bias": {str(ban): -100}})[1]
 check("logit_bias: a token is banned", a["choices"][0]["text"] != greedy[:len(a["choices"][0]["text"])], (a, greedy))
+for name, bias in {"an id of 41 bits": [[2**40 + 5, 100]], "a negative id": {"-5": 1}, "an id behind the vocabulary": {"384": 1},
+                   "more tokens than it may": [[5, 1]] * 5000, "a text of more": [["x" * 5000, 1]]}.items():
+    code, a = s.post("/v1/completions", {"prompt": "stop", "max_tokens": 4, "logit_bias": bias})
+    check(f"logit_bias: {name} is refused", code == 400 and "logit_bias" in a["error"]["message"], a)
 flat = s.post("/v1/completions", {"prompt": "stop", "temperature": 0, "max_tokens": 24, "presence_penalty": 100})[1]["choices"][0]["text"]
 check("presence_penalty: no token comes twice", len(set(flat)) == len(flat) or flat != greedy, (flat, greedy))
 
