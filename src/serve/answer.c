@@ -354,8 +354,10 @@ static void complete(struct answer *a)
 
 static void fail(struct answer *a, int code, const char *sentence)
 {
-    struct fault f = {.status = route_status(code), .sentence = sentence};
+    char text[ROUTE_SENTENCE];
+    struct fault f = {.status = route_status(code), .sentence = text};
     if (a->failed) return;
+    route_sentence(text, sentence);
     a->failed = true;
     if (a->begun)
         a->protocol->broken(a, &f);

@@ -30,7 +30,8 @@ struct exchange {
     /* Of the network thread alone. */
     void *request; /* struct evhttp_request, NULL once the answer is complete */
     bool streams, waits;
-    double sent; /* when the stream had its last bytes */
+    bool refused; /* its headers are not plain, so its connection is closed behind the answer */
+    double sent;  /* when the stream had its last bytes */
     struct exchange *next, **at;
 };
 

@@ -10,6 +10,7 @@
 #include "base/descriptor.h"
 #include "base/hash.h"
 #include "serve/cors.h"
+#include "serve/framing.h"
 #include "serve/route.h"
 
 #include <errno.h>
@@ -51,6 +52,7 @@ struct net {
     double stop_at, grace;
     struct exchange *open; /* those with a request */
     atomic_uint n_open;
+    uint32_t sending; /* answers that are complete and have not gone out */
     uint64_t ids;
     struct hash_key secret;
     char started[24]; /* Unix time */
@@ -120,7 +122,9 @@ void exchange_begin(struct exchange *x, const char *type, bool comments)
 
 void exchange_send(struct exchange *x, const char *text, size_t n)
 {
-    char *copy = exchange_gone(x) ? NULL : mem_strndup(text, n);
+    if (exchange_gone(x)) return;
+    char *copy = mem_strndup(text, n);
+    if (!copy) atomic_store(&x->gone, true); /* a text with a hole would look whole */
     if (copy) post(x, &(struct letter){.kind = LETTER_PART, .text = copy, .n = n});
 }
 
@@ -219,12 +223,32 @@ static void set_timeouts(struct evhttp_connection *c, bool computing)
     bufferevent_enable(b, EV_READ);
 }
 
+static void on_lost(struct evhttp_connection *c, void *arg)
+{
+    struct net *n = arg;
+    (void)c;
+    n->sending--;
+}
+
+/* Takes the request of an exchange whose answer is complete, and counts it until its last byte has gone out. */
+static struct evhttp_request *request_last(struct exchange *x)
+{
+    struct evhttp_request *r = request_take(x);
+    struct evhttp_connection *c = evhttp_request_get_connection(r);
+    if (!c) return r;
+    x->net->sending++;
+    evhttp_connection_set_closecb(c, on_lost, x->net);
+    return r;
+}
+
 /* The last byte of an answer has gone out: the connection waits for its next request. */
 static void on_complete(struct evhttp_request *r, void *arg)
 {
+    struct net *n = arg;
     struct evhttp_connection *c = evhttp_request_get_connection(r);
-    (void)arg;
     if (!c) return;
+    n->sending--;
+    evhttp_connection_set_closecb(c, NULL, NULL);
     set_timeouts(c, false);
 }
 
@@ -261,8 +285,13 @@ static void send_part(struct exchange *x, const char *text, size_t n)
     struct evhttp_request *r = x->request;
     struct evhttp_connection *c = evhttp_request_get_connection(r);
     struct evbuffer *part;
-    if (!c || !(part = evbuffer_new())) return;
-    evbuffer_add(part, text, n);
+    if (!c || exchange_gone(x)) return;
+    part = evbuffer_new();
+    if (!part || evbuffer_add(part, text, n) < 0) { /* a text with a hole would look whole */
+        atomic_store(&x->gone, true);
+        if (part) evbuffer_free(part);
+        return;
+    }
     struct evbuffer *out = bufferevent_get_output(evhttp_connection_get_bufferevent(c));
     if (!x->waits && evbuffer_get_length(out) + n > NET_BACKLOG) {
         atomic_store(&x->full, true);
@@ -278,20 +307,38 @@ static void send_part(struct exchange *x, const char *text, size_t n)
 
 static void send_whole(struct exchange *x, const struct letter *l)
 {
-    struct evhttp_request *r = request_take(x);
+    struct evhttp_request *r = request_last(x);
     struct evbuffer *body = evbuffer_new();
     common_headers(x, r, l->type);
-    if (body && l->n) evbuffer_add(body, l->text, l->n);
+    bool head = evhttp_request_get_command(r) == EVHTTP_REQ_HEAD;
+    if (head) { /* libevent would send the body of an answer to HEAD */
+        char length[24];
+        snprintf(length, sizeof length, "%zu", l->n);
+        header(r, "Content-Length", length);
+    } else if (body && l->n)
+        evbuffer_add(body, l->text, l->n);
+    if (x->refused) header(r, "Connection", "close");
     if (l->status == 401) header(r, "WWW-Authenticate", "Bearer");
     if (l->status == 503) header(r, "Retry-After", "5");
     evhttp_send_reply(r, l->status, NULL, body);
     if (body) evbuffer_free(body);
 }
 
+/* Closes the connection of an exchange that lost a part of its answer for lack of memory.  Returns false if it has not. */
+static bool abandon(struct exchange *x)
+{
+    struct evhttp_connection *c = evhttp_request_get_connection(x->request);
+    if (!c || !exchange_gone(x)) return false;
+    request_take(x);
+    evhttp_connection_free(c); /* and the request */
+    exchange_shut(x);
+    return true;
+}
+
 static void deliver(struct letter *l)
 {
     struct exchange *x = l->x;
-    if (!x->request) return;
+    if (!x->request || abandon(x)) return;
     switch (l->kind) {
     case LETTER_WHOLE:
         send_whole(x, l);
@@ -308,7 +355,7 @@ static void deliver(struct letter *l)
         send_part(x, l->text, l->n);
         break;
     case LETTER_FINISH:
-        evhttp_send_reply_end(request_take(x));
+        evhttp_send_reply_end(request_last(x));
         exchange_shut(x);
         break;
     }
@@ -322,7 +369,8 @@ static void maybe_stop(struct net *n)
         n->bound = NULL;
         n->stop_at = now_seconds() + n->grace;
     }
-    if (!atomic_load(&n->n_open) || now_seconds() > n->stop_at) event_base_loopexit(n->base, NULL);
+    bool idle = !atomic_load(&n->n_open) && !n->sending;
+    if (idle || now_seconds() > n->stop_at) event_base_loopexit(n->base, NULL);
 }
 
 static void on_bell(evutil_socket_t fd, short what, void *arg)
@@ -353,9 +401,12 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
     (void)fd, (void)what;
     for (struct exchange *x = n->open, *next; x; x = next) {
         next = x->next;
+        if (abandon(x)) continue;
         if (x->streams && !x->waits && now - x->sent > NET_QUIET_SECONDS)
             send_part(x, ": still computing\n\n", strlen(": still computing\n\n"));
     }
+    /* Where accepting has failed; else it is enabled already. */
+    if (n->bound) evconnlistener_enable(evhttp_bound_socket_get_listener(n->bound));
     maybe_stop(n);
 }
 
@@ -429,11 +480,15 @@ static void on_http(struct evhttp_request *r, void *arg)
     x->begun = now_seconds();
     bool ready = fill(x, r) == 0;
     exchange_open(n, x);
-    evhttp_request_set_on_complete_cb(r, on_complete, x);
+    evhttp_request_set_on_complete_cb(r, on_complete, n);
     evhttp_connection_set_closecb(evhttp_request_get_connection(r), on_close, x);
     set_timeouts(evhttp_request_get_connection(r), true);
     exchange_hold(x);
-    if (!ready || atomic_load(&n->n_open) > NET_MOST_EXCHANGES)
+    const char *fault = framing_fault(evhttp_request_get_input_headers(r));
+    x->refused = fault != NULL;
+    if (fault)
+        route_refuse(x, 400, fault);
+    else if (!ready || atomic_load(&n->n_open) > NET_MOST_EXCHANGES)
         route_refuse(x, 503, "the server has as many requests as it can hold; try again later");
     else if (x->method == EXCHANGE_ASK) {
         exchange_answer(x, 200, NULL, NULL, 0);
@@ -448,6 +503,14 @@ static void on_http(struct evhttp_request *r, void *arg)
 }
 
 /* --- Opening and closing. */
+
+/* No connection can be taken, mostly for lack of descriptors.  Listening rests until the next tick, since libevent tries
+ * again at once and says so each time. */
+static void on_accept_error(struct evconnlistener *l, void *arg)
+{
+    (void)arg; /* libevent's own */
+    evconnlistener_disable(l);
+}
 
 static int listen_at(struct net *n)
 {
@@ -473,7 +536,10 @@ static int listen_at(struct net *n)
     n->port = ntohs(own.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&own)->sin6_port
                                               : ((struct sockaddr_in *)&own)->sin_port);
     n->bound = evhttp_accept_socket_with_handle(n->http, fd);
-    if (n->bound) return 0;
+    if (n->bound) {
+        evconnlistener_set_error_cb(evhttp_bound_socket_get_listener(n->bound), on_accept_error);
+        return 0;
+    }
     close(fd);
     return ERR(NOMEM, "libevent cannot accept connections: memory is short");
 }

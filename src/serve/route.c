@@ -1,5 +1,6 @@
 /* route.c - the table of all paths; see route.h. */
 #include "serve/route.h"
+#include "base/utf8.h"
 #include "serve/desk.h"
 #include "serve/keys.h"
 #include "serve/protocol.h"
@@ -41,10 +42,20 @@ int route_status(int code)
     }
 }
 
+void route_sentence(char out[ROUTE_SENTENCE], const char *sentence)
+{
+    size_t at = 0, len;
+    snprintf(out, ROUTE_SENTENCE, "%s", sentence);
+    for (size_t n = strlen(out); at < n; at += len)
+        if (utf8_decode(out + at, n - at, &len) == UTF8_BAD) out[at] = '?';
+}
+
 void route_refuse(struct exchange *x, int status, const char *sentence)
 {
     const struct protocol *p = x->protocol ? x->protocol : &protocol_openai;
-    struct fault f = {.status = status, .sentence = sentence};
+    char text[ROUTE_SENTENCE];
+    struct fault f = {.status = status, .sentence = text};
+    route_sentence(text, sentence);
     exchange_json(x, status, p->error(&f));
     exchange_release(x);
 }

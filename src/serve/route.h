@@ -27,5 +27,8 @@ void route_request(void *server, struct exchange *x);
 void route_answer(struct server *s, struct exchange *x, const struct route *r);
 /* Sends an error.  Takes the reference. */
 void route_refuse(struct exchange *x, int status, const char *sentence);
+/* Copies a sentence, which may quote what a client has sent, as UTF-8: bytes that are none become question marks. */
+enum { ROUTE_SENTENCE = 1024 };
+void route_sentence(char out[ROUTE_SENTENCE], const char *sentence);
 /* Returns the HTTP status for an error code. */
 int route_status(int code);

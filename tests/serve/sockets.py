@@ -1,0 +1,122 @@
+"""Connections: what comes between a request and its answer, headers that two servers could read differently, answers that
+go out while the server ends, and connections that the process has no descriptors for."""
+import json
+import os
+import resource
+import signal
+import socket
+import subprocess
+import time
+
+from harness import Server, check, finish, tiny
+
+MODEL = tiny("llama-mha")
+HEALTH = b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n"
+
+
+def request(path, body, *headers):
+    body = body if isinstance(body, bytes) else json.dumps(body).encode()
+    head = [b"POST " + path + b" HTTP/1.1", b"Host: a", *(headers or [b"Content-Length: %d" % len(body)])]
+    return b"\r\n".join(head) + b"\r\n\r\n" + body
+
+
+def talk(server, *parts, pause=0.05):
+    """Sends parts with pauses; returns all that comes until the server closes or is quiet for a second."""
+    out = b""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as c:
+        try:
+            for p in parts:
+                c.sendall(p)
+                time.sleep(pause)
+            while True:
+                got = c.recv(1 << 16)
+                c.settimeout(1)
+                out += got
+                if not got:
+                    return out
+        except OSError:
+            return out
+
+
+s = Server(MODEL)
+LONG = {"prompt": [5] * 20, "max_tokens": 230, "ignore_eos": True, "temperature": 0}
+
+# --- Bytes between a request and its answer wait.
+for stream in [False, True]:
+    got = talk(s, request(b"/v1/completions", dict(LONG, stream=stream)), *[HEALTH] * 20, pause=0.002)
+    check(f"20 requests behind one that computes (stream: {stream}) are answered", got.count(b"HTTP/1.1 200") == 21
+          and got.count(b'{"status":"ok"}') == 20, got[-300:])
+got = talk(s, request(b"/v1/completions", LONG), *[b"x" * 100] * 30, b"\r\n\r\n", pause=0.002)
+check("garbage behind a request is refused after its answer", got.startswith(b"HTTP/1.1 200") and b"HTTP/1.1 400" in got, got[-300:])
+check("and the server is there", s.get("/health")[0] == 200, s.said)
+
+# --- What says more than once, or unclearly, how long a body is.
+A = b'{"content":"a"}'
+for name, headers in {
+        "two lengths": [b"Content-Length: 15", b"Content-Length: 3"],
+        "a length twice": [b"Content-Length: 15", b"Content-Length: 15"],
+        "chunked and a length": [b"Content-Length: 15", b"Transfer-Encoding: identity"],
+        "two codings": [b"Transfer-Encoding: identity", b"Transfer-Encoding: chunked"],
+        "a length with a sign": [b"Content-Length: +15"],
+        "a length with a space before the colon": [b"Content-Length : 15"]}.items():
+    body = b"f\r\n" + A + b"\r\n0\r\n\r\n" if name == "two codings" else A
+    got = talk(s, request(b"/tokenize", body, *headers))
+    check(f"{name}: refused, and the connection closed", got.startswith(b"HTTP/1.1 400") and got.count(b"HTTP/1.1") == 1
+          and b"Connection: close" in got, got)
+got = talk(s, request(b"/tokenize", b"f\r\n" + A + b"\r\n0\r\n\r\n", b"Transfer-Encoding: chunked"), HEALTH)
+check("a chunked body is read", got.count(b"HTTP/1.1 200") == 2, got)
+got = talk(s, HEALTH.replace(b"GET", b"HEAD"), HEALTH)
+check("HEAD has the headers alone", got.count(b'{"status":"ok"}') == 1 and got.count(b"Content-Length: 15") == 2, got)
+
+# --- Paths that are no text.
+for name, path in {"bytes that are not UTF-8": b"/\xff\xfe", "a character cut at the end of a sentence": b"/a" + "é".encode() * 99}.items():
+    got = talk(s, b"GET " + path + b" HTTP/1.1\r\nHost: a\r\n\r\n")
+    check(f"a path with {name} is not found", got.startswith(b"HTTP/1.1 404") and b"there is nothing at" in got, got)
+check("ends", s.stop() == 0, s.said)
+
+# --- An answer that is complete goes out, also if the server ends meanwhile.
+s = Server(MODEL)
+with socket.socket() as c:
+    c.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    c.connect(("127.0.0.1", s.port))
+    c.sendall(request(b"/tokenize", {"content": "x" * 1500000}))
+    time.sleep(3)
+    before = s.metric("vllm:num_requests_running")
+    s.process.send_signal(signal.SIGTERM)
+    got = b""
+    while True:
+        part = c.recv(1 << 16)
+        got += part
+        if not part:
+            break
+body = got.split(b"\r\n\r\n", 1)[1]
+check("a large answer is whole after SIGTERM", b"Content-Length: %d\r\n" % len(body) in got, (len(body), got[:400]))
+check("and the server ends", s.process.wait(60) == 0)
+
+# --- More connections than descriptors.
+start = subprocess.Popen
+subprocess.Popen = lambda *a, **k: start(*a, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)), **k)
+s = Server(MODEL)
+subprocess.Popen = start
+many = []
+try:
+    for i in range(120):
+        many.append(socket.create_connection(("127.0.0.1", s.port), timeout=2))
+except OSError:
+    pass
+
+
+def cpu_seconds():
+    with open(f"/proc/{s.process.pid}/stat") as f:
+        words = f.read().rsplit(")", 1)[1].split()
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+
+
+used = cpu_seconds()
+time.sleep(3)
+check("without descriptors the server neither spins nor fills its log", cpu_seconds() - used < 1 and len(s.said) < 100, (cpu_seconds() - used, len(s.said)))
+for c in many:
+    c.close()
+check("and answers when there are some again", s.get("/health")[0] == 200)
+check("descriptors: ends", s.stop() == 0)
+finish()
