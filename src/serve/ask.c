@@ -221,6 +221,8 @@ int ask_sampling(struct ask *k, const struct server *s, const json_t *body)
     TRY(ignore_eos(k, body));
     TRY(n_predict(k, body));
     TRY(penalties(k, body));
+    json_t *schema = json_object_get(body, "json_schema"); /* as llama-server has it */
+    if (json_is_object(schema)) TRY(ask_schema(k, json_incref(schema)));
     TRY(json_get_bool(body, WHERE, "stream", &k->stream));
     TRY(json_get_bool(body, WHERE, "return_token_ids", &k->return_ids));
     TRY(json_get_u32(body, WHERE, "n", 1, MOST_CHOICES, &k->choices));

@@ -203,8 +203,8 @@ static int read_format(struct ask *k, const json_t *body)
     json_t *format = json_object_get(body, "format");
     const char *name = json_string_value(format);
     if (!format || json_is_null(format) || (name && !*name)) return 0;
-    if (name && !strcmp(name, "json")) return ask_schema(k, json_string("json_object"), "format");
-    if (json_is_object(format)) return ask_schema(k, json_incref(format), "format");
+    if (name && !strcmp(name, "json")) return ask_schema(k, json_string("json_object"));
+    if (json_is_object(format)) return ask_schema(k, json_incref(format));
     return ERR(ARG, "field \"format\" must be \"json\" or a schema");
 }
 

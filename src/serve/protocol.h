@@ -135,10 +135,10 @@ int ask_sampling(struct ask *k, const struct server *s, const json_t *body);
 /* --- conversation_fields.c: read the messages of a chat, and what its template is told. */
 int ask_messages(struct ask *k, const struct server *s, const json_t *given);
 int ask_kwargs(struct ask *k, const struct server *s, const json_t *body);
-/* --- structure_fields.c: what an answer must be.  `field` names what asked for it in errors. */
+/* --- structure_fields.c: what an answer must be. */
 /* Demands JSON of a schema, or "json_object"; takes the schema. */
-int ask_schema(struct ask *k, json_t *schema, const char *field);
-/* Reads {"type": "json_schema", ..}, as OpenAI's protocols have it; NULL: nothing is demanded. */
+int ask_schema(struct ask *k, json_t *schema);
+/* Reads {"type": "json_schema", ..}, as OpenAI's protocols have it; NULL: nothing is demanded.  `field` names it in errors. */
 int ask_format(struct ask *k, const json_t *format, const char *field);
 /* Reads tool_choice where it demands a call. */
 int ask_choice(struct ask *k, const struct server *s, const json_t *body);

@@ -3,21 +3,8 @@
 
 #include <string.h>
 
-/* True if the library constrains texts to a schema. */
-static bool constrains(void)
+int ask_schema(struct ask *k, json_t *schema)
 {
-    const kvik_option *o;
-    for (uint32_t i = 0; (o = kvik_option_at(i)); i++)
-        if (!strcmp(o->name, "json_schema")) return true;
-    return false;
-}
-
-int ask_schema(struct ask *k, json_t *schema, const char *field)
-{
-    if (!constrains()) {
-        json_decref(schema);
-        return ERR(UNSUPPORTED, "field \"%s\": this version does not constrain texts", field);
-    }
     k->constrained = true;
     return ask_set(k, "json_schema", schema);
 }
@@ -28,14 +15,14 @@ int ask_format(struct ask *k, const json_t *format, const char *field)
     const char *type = json_string_value(json_object_get(format, "type"));
     if (!format || json_is_null(format) || (type && !strcmp(type, "text"))) return 0;
     if (type && !strcmp(type, "json_object") && !json_object_get(format, "schema"))
-        return ask_schema(k, json_string("json_object"), field);
+        return ask_schema(k, json_string("json_object"));
     if (!type || (strcmp(type, "json_schema") != 0 && strcmp(type, "json_object") != 0))
         return ERR(UNSUPPORTED,
                    "field \"%s\": types are \"text\", \"json_object\" and \"json_schema\"", field);
     schema = json_object_get(schema ? schema : format, "schema"); /* in an object, or beside type */
     if (!json_is_object(schema) && !json_is_boolean(schema))
         return ERR(ARG, "field \"%s\" has no schema", field);
-    return ask_schema(k, json_incref((json_t *)(uintptr_t)schema), field);
+    return ask_schema(k, json_incref((json_t *)(uintptr_t)schema));
 }
 
 /* --- Calls that are demanded. */
@@ -89,9 +76,8 @@ int ask_choice(struct ask *k, const struct server *s, const json_t *body)
         return ERR(ARG, "field \"tool_choice\": there is no tool %s", named ? named : "at all");
     }
     k->demanded = true;
-    if (json_array_size(any) > 1)
-        return ask_schema(k, json_pack("{s:o}", "anyOf", any), "tool_choice");
+    if (json_array_size(any) > 1) return ask_schema(k, json_pack("{s:o}", "anyOf", any));
     json_t *one = json_incref(json_array_get(any, 0));
     json_decref(any);
-    return ask_schema(k, one, "tool_choice");
+    return ask_schema(k, one);
 }
