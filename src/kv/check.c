@@ -214,8 +214,7 @@ static bool check_reserves(const struct kv *kv)
             return fail("reserve of nobody", slot, st->n);
         if (st->lent && !(sl->used && kv->seq[sl->seq].busy)) return fail("lent", slot, st->lent);
         if (!sl->used || kv->seq[sl->seq].busy || kv->owing) continue;
-        uint32_t need = reserve_need(kv, &kv->seq[sl->seq], i / FORMS, i % FORMS,
-                                     seq_rows(&kv->group[i / FORMS], &kv->seq[sl->seq]));
+        uint32_t need = reserve_need(kv, slot, i);
         if (st->n < need) return fail("reserve lacks pages", st->n, need);
     }
     return bytes == kv->reserved ? true

@@ -104,13 +104,3 @@ uint32_t family_need(const struct kv *kv, uint32_t slot, uint32_t gi, uint32_t f
     }
     return need - MIN(need, all);
 }
-
-uint32_t family_need_marks(const struct kv *kv, uint32_t slot, uint32_t gi, uint32_t form)
-{
-    struct family f = family_of(kv, slot);
-    const struct reserve_for r = {f.reserve, false, true, NULL};
-    uint32_t need = 0;
-    for (uint32_t k = 1; k < f.n && !leaves(kv, &kv->group[gi], form); k++)
-        need = MAX(need, reserve_need_as(kv, f.of[k].s, gi, form, f.of[k].s->len, &r));
-    return need;
-}

@@ -75,13 +75,13 @@ struct seq {
     uint32_t marks;      /* marks that may roll a slot back to these contents */
     uint32_t n_doomed;   /* snapshots that the eviction plan being made has chosen */
     uint64_t edits;      /* kv.edits when the contents may last have changed */
-    uint32_t held;       /* scratch of reorder */
     uint32_t len, cross; /* rows; rows of the frozen groups */
     uint32_t n_turns, n_keys;
     bool turn_open; /* the last turn is not complete */
     bool busy;
     bool stays;   /* the tail counts as held in memory for a reserve */
     bool pinned;  /* the contents' snapshots are not evicted now */
+    bool held;    /* scratch of reorder: nobody continues the contents, but they must stay */
     bool kept;    /* no slot owns the contents, but others may resume from them (index.c) */
     bool noted;   /* the contents are in index.noted */
     bool foreign; /* rows not computed from the tokens, so no match resumes from them */
@@ -184,7 +184,7 @@ struct kv {
     uint32_t *spare; /* contents without owners, a stack */
     uint32_t n_idle, n_spare;
     uint64_t edits;
-    uint32_t *scratch; /* [2 * max_seqs] of reorder */
+    uint32_t *scratch; /* [max_seqs] of reorder */
     struct kv_step step;
     uint32_t n_change_max;
     size_t pool, live, states, shared, peak, need;
@@ -297,10 +297,6 @@ void seq_give(struct kv *kv, struct seq *s);
 /* Makes the slot an owner of contents `was` again if they have not changed since `edits`
  * and no reserve is involved.  The slot's own contents, which must equal them, become spare. */
 void seq_rejoin(struct kv *kv, uint32_t slot, uint32_t was, uint64_t edits);
-static inline uint32_t seq_grow(const struct kv *kv, const struct seq *s)
-{
-    return s->owners ? kv->slot[s->slot].grow : 0;
-}
 static inline uint32_t seq_reserve(const struct kv *kv, const struct seq *s)
 {
     return s->owners ? kv->slot[s->slot].reserve : 0;
@@ -309,10 +305,6 @@ static inline uint32_t seq_reserve(const struct kv *kv, const struct seq *s)
 static inline bool seq_shared(const struct seq *s)
 {
     return s->owners + s->marks > 1;
-}
-static inline bool slot_marked(const struct kv *kv, const struct seq *s)
-{
-    return s->owners && kv->slot[s->slot].marks;
 }
 /* Returns the slot index of a valid handle. */
 static inline uint32_t slot_index(const struct kv *kv, kv_seq s)

@@ -157,20 +157,19 @@ uint32_t reserve_need_as(const struct kv *kv, const struct seq *s, uint32_t gi, 
     return need_rows(kv, s, gi, form, len, r);
 }
 
-/* Returns what the sequence's appends from `len` rows on need. */
-static uint32_t need_growth(const struct kv *kv, const struct seq *s, uint32_t gi, uint32_t form,
-                            uint32_t len)
+/* Returns what the slot's appends from `len` rows on need of form i % FORMS of group i / FORMS. */
+static uint32_t need_growth(const struct kv *kv, uint32_t slot, uint32_t i, uint32_t len)
 {
-    const struct reserve_for r = {seq_grow(kv, s), slot_marked(kv, s), seq_shared(s), NULL};
-    return reserve_need_as(kv, s, gi, form, len, &r);
+    const struct seq *s = &kv->seq[kv->slot[slot].seq];
+    const struct reserve_for r = {kv->slot[slot].grow, kv->slot[slot].marks, seq_shared(s), NULL};
+    return reserve_need_as(kv, s, i / FORMS, i % FORMS, len, &r);
 }
 
-uint32_t reserve_need(const struct kv *kv, const struct seq *s, uint32_t gi, uint32_t form,
-                      uint32_t len)
+uint32_t reserve_need(const struct kv *kv, uint32_t slot, uint32_t i)
 {
-    uint32_t need = need_growth(kv, s, gi, form, len);
-    if (!slot_marked(kv, s) || kv->group[gi].c.policy.kind == KV_FROZEN) return need;
-    return MAX(need, family_need(kv, s->slot, gi, form, len));
+    uint32_t len = kv->seq[kv->slot[slot].seq].len, need = need_growth(kv, slot, i, len);
+    if (!kv->slot[slot].marks || kv->group[i / FORMS].c.policy.kind == KV_FROZEN) return need;
+    return MAX(need, family_need(kv, slot, i / FORMS, i % FORMS, len));
 }
 
 /* Counts the state pages that cutting the sequence to `len` frees: its state and the later
@@ -206,8 +205,8 @@ ptrdiff_t reserve_short(const struct kv *kv, uint32_t slot, uint32_t len)
                               table_used(g, i % FORMS, s->len));
         else if (g->c.policy.kind == KV_STATE && i % FORMS == RAW && len < s->len)
             have += states_after(kv, s, i / FORMS, len);
-        ptrdiff_t growth = (ptrdiff_t)need_growth(kv, s, i / FORMS, i % FORMS, len) - have;
-        if (slot_marked(kv, s)) /* nothing is spare: the rollback may need the rest */
+        ptrdiff_t growth = (ptrdiff_t)need_growth(kv, slot, i, len) - have;
+        if (kv->slot[slot].marks) /* nothing is spare: the rollback may need the rest */
             lack = MAX(MAX(growth, 0),
                        lack + (ptrdiff_t)family_need(kv, slot, i / FORMS, i % FORMS, len));
         else
@@ -217,13 +216,13 @@ ptrdiff_t reserve_short(const struct kv *kv, uint32_t slot, uint32_t len)
     return sum;
 }
 
-void reserve_spare(struct kv *kv, uint32_t slot)
+/* Gives back the pages that the reserve does not need. */
+static void spare(struct kv *kv, uint32_t slot)
 {
-    const struct seq *s = &kv->seq[kv->slot[slot].seq];
     for (uint32_t i = 0; i < FORMS * kv->n_groups; i++) {
         struct pages *p = &kv->group[i / FORMS].form[i % FORMS];
         struct stash *st = &kv->slot[slot].stash[i];
-        uint32_t need = st->n ? reserve_need(kv, s, i / FORMS, i % FORMS, s->len) : 0;
+        uint32_t need = st->n ? reserve_need(kv, slot, i) : 0;
         if (st->n > need) (void)pages_promise(kv, p, slot, need);
     }
 }
@@ -231,11 +230,9 @@ void reserve_spare(struct kv *kv, uint32_t slot)
 /* Promises the pages that the reserve lacks, or (not all) as many as the budget has room for. */
 static int take_lacking(struct kv *kv, uint32_t slot, bool all)
 {
-    const struct seq *s = &kv->seq[kv->slot[slot].seq];
     for (uint32_t i = 0; i < FORMS * kv->n_groups; i++) {
         struct pages *p = &kv->group[i / FORMS].form[i % FORMS];
-        uint32_t have = kv->slot[slot].stash[i].n;
-        uint32_t need = reserve_need(kv, s, i / FORMS, i % FORMS, s->len);
+        uint32_t have = kv->slot[slot].stash[i].n, need = reserve_need(kv, slot, i);
         need -= need && kv_fault.short_reserve;
         if (need <= have) continue;
         size_t room = kv->pool - MIN(kv->pool, pool_held(kv));
@@ -250,15 +247,13 @@ static int take_lacking(struct kv *kv, uint32_t slot, bool all)
 
 int reserve_fill_beside(struct kv *kv, uint32_t slot, uint32_t beside, const char *what)
 {
-    const struct seq *s = &kv->seq[kv->slot[slot].seq];
     size_t bytes = 0, meta = meta_lacks(kv, slot);
     if (beside != KV_NONE) meta += meta_lacks(kv, beside);
     for (uint32_t i = 0; i < FORMS * kv->n_groups; i++) {
-        uint32_t need = reserve_need(kv, s, i / FORMS, i % FORMS, s->len);
-        uint32_t have = kv->slot[slot].stash[i].n;
+        uint32_t need = reserve_need(kv, slot, i), have = kv->slot[slot].stash[i].n;
         if (need > have) bytes += (need - have) * kv->group[i / FORMS].form[i % FORMS].bytes;
     }
-    if (!slot_marked(kv, s)) reserve_spare(kv, slot);
+    if (!kv->slot[slot].marks) spare(kv, slot);
     if (bytes + meta) TRY(make_room(kv, bytes, meta, what));
     meta_settle(kv, slot);
     if (beside != KV_NONE) meta_settle(kv, beside);

@@ -6,10 +6,9 @@
 struct slot;
 
 /* reserve.c */
-/* Returns the pages that the sequence's reserve must hold so that growing from `len` rows on takes
- * none from the pool, and ending the marks of its slot neither. */
-uint32_t reserve_need(const struct kv *kv, const struct seq *s, uint32_t gi, uint32_t form,
-                      uint32_t len);
+/* Returns the pages of form i % FORMS of group i / FORMS that the slot's reserve must hold so that
+ * growing takes none from the pool, and ending the slot's marks neither. */
+uint32_t reserve_need(const struct kv *kv, uint32_t slot, uint32_t i);
 /* Contents that a slot with marks has or may get back.  foreign: other slots own or mark them, too. */
 struct member {
     const struct seq *s;
@@ -21,14 +20,14 @@ struct family {
     struct member *of;
     uint32_t n, reserve; /* reserve: the most rows that a mark promises */
 };
-/* What reserve_need_as must know of a slot that is about to own the contents. */
+/* What reserve_need_as must know of the slot. */
 struct reserve_for {
     uint32_t reserve;    /* rows promised to the slot */
     bool marked, shared; /* the slot has marks; others own s too */
     /* pages that only these contents hold are the slot's own; or NULL */
     const struct family *family;
 };
-/* Returns the same number for a slot that is about to own s. */
+/* Returns the same number for a slot that owns s, from `len` rows on. */
 uint32_t reserve_need_as(const struct kv *kv, const struct seq *s, uint32_t gi, uint32_t form,
                          uint32_t len, const struct reserve_for *r);
 /* Gives back the pages that the slot's reserve does not need, and takes those that it lacks.
@@ -45,8 +44,6 @@ void reserve_refill(struct kv *kv, uint32_t slot);
 int reserve_fill_all(struct kv *kv, const char *what);
 /* Fills the reserves that lack pages since the tier failed or a mark was rolled back. */
 int reserve_settle(struct kv *kv);
-/* Gives back the pages that the reserve does not need. */
-void reserve_spare(struct kv *kv, uint32_t slot);
 /* Returns every page of the reserve to the pool. */
 void reserve_return(struct kv *kv, uint32_t slot);
 /* Returns the bytes that the slot's reserve would lack (negative: would have to spare) after a trim
@@ -61,9 +58,6 @@ bool family_alone(const struct kv *kv, const struct family *f, uint32_t gi, uint
  * ended, once its own contents are cut to `len`.  0 for pages that may leave memory: they are
  * replaced by writing others to the tier. */
 uint32_t family_need(const struct kv *kv, uint32_t slot, uint32_t gi, uint32_t form, uint32_t len);
-/* Returns the pages that the slot's reserve needs for a rollback of any of its marks, if other
- * sequences keep all pages that the slot holds now. */
-uint32_t family_need_marks(const struct kv *kv, uint32_t slot, uint32_t gi, uint32_t form);
 
 /* metadata.c */
 /* Ids that contents may need beside one for each cell of a table: a copy on write holds both pages,

@@ -406,7 +406,7 @@ static int store_arrays(struct kv *kv, const struct kv_config *c)
     TRY(kv_array(kv, &kv->spare, kv->n_contents, sizeof *kv->spare));
     TRY(kv_array(kv, &kv->mark, MAX(kv->max_marks, 1u), sizeof *kv->mark));
     TRY(kv_array(kv, &kv->member, kv->max_marks + 1, sizeof *kv->member));
-    TRY(kv_array(kv, &kv->scratch, (size_t)2 * kv->max_seqs, sizeof *kv->scratch));
+    TRY(kv_array(kv, &kv->scratch, kv->max_seqs, sizeof *kv->scratch));
     for (uint32_t i = 0; i < kv->n_groups; i++) {
         kv->group[i].c = c->group[i];
         TRY(group_arrays(kv, &kv->group[i]));

@@ -241,8 +241,7 @@ size_t model_snapshot(struct model *m, unsigned char *out)
         uint32_t k = i % (FORMS * kv->n_groups), need = 0;
         if (!slot->used) continue;
         /* A reserve may hold more than it needs, because other sequences left shared blocks. */
-        const struct seq *s = &kv->seq[slot->seq];
-        need = reserve_need(kv, s, k / FORMS, k % FORMS, seq_rows(&kv->group[k / FORMS], s));
+        need = reserve_need(kv, i / (FORMS * kv->n_groups), k);
         uint32_t has[] = {need, MIN(slot->stash[k].n, need)};
         SHOT(has, sizeof has);
     }
