@@ -45,12 +45,9 @@ struct seq *edit(struct kv *kv, uint32_t slot)
 int edited(struct kv *kv, uint32_t slot, const char *what)
 {
     edited_contents(kv, &kv->seq[kv->slot[slot].seq]);
-    if (!what) {
-        reserve_refill(kv, slot);
-        return 0;
-    }
-    TRY(reserve_settle(kv));
-    return reserve_fill(kv, slot, what);
+    if (what) return reserve_fill(kv, slot, what);
+    reserve_refill(kv, slot);
+    return 0;
 }
 
 /* --- Owners ----------------------------------------------------------------------------------- */

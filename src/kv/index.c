@@ -268,6 +268,7 @@ static int attach(struct kv *kv, uint32_t slot, const struct seq *d, uint32_t m)
     if (kv_fault.match_unref && s->len >= KV_STRIP && *seq_table(kv, &kv->group[0], RAW, s))
         page_unref(kv, &kv->group[0].form[RAW], *seq_table(kv, &kv->group[0], RAW, s));
     int e = edited(kv, slot, "reusing a prefix");
+    if (e >= 0) e = reserve_settle(kv);
     if (e >= 0 && owner != KV_NONE) e = reserve_fill(kv, owner, "reusing a prefix");
     if (e >= 0) return 0;
     s = edit(kv, slot);

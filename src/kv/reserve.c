@@ -313,6 +313,7 @@ static int attempt(struct kv *kv, void *ctx)
     struct slot *slot = &kv->slot[r->slot];
     uint32_t old = slot->reserve, grow = slot->grow, was = slot->seq;
     uint64_t edits = kv->seq[was].edits;
+    if (r->len > kv->seq[was].len) TRY(reserve_settle(kv));
     (void)edit(kv, r->slot);
     slot->reserve = slot->grow = r->len;
     int e = edited(kv, r->slot, r->what);
