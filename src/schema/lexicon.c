@@ -1,6 +1,7 @@
 /* lexicon.c - the bytes of a vocabulary as a trie in the order of a depth-first walk, so that a walk is one pass over an
  * array and a subtree that cannot follow is skipped by one jump. */
 #include "base/buf.h"
+#include "base/utf8.h"
 #include "schema/schema_int.h"
 
 #include <stdlib.h>
@@ -9,11 +10,18 @@
 enum { TOKEN_MOST = 4096 }; /* bytes; longer tokens are left out, and so never allowed */
 #define TEXT_MOST ((size_t)1 << 30)
 
+static void drop_trie(struct trie_of_tokens *t)
+{
+    mem_free(t->node);
+    mem_free(t->end);
+}
+
 void lexicon_drop(struct lexicon *l)
 {
     if (!l) return;
-    mem_free(l->node);
-    mem_free(l->end);
+    drop_trie(&l->all);
+    drop_trie(&l->rest);
+    mem_free(l->plain);
     mem_free(l->text);
     mem_free(l->at);
     mem_free(l);
@@ -65,50 +73,72 @@ static uint32_t common(const struct entry *a, const struct entry *b)
     return n;
 }
 
+/* Returns the number of characters of a token if it is plain, else 0. */
+static uint32_t plain(const struct entry *v)
+{
+    uint32_t n = 0;
+    size_t k;
+    for (uint32_t at = 0; at < v->n; at += (uint32_t)k, n++) {
+        uint8_t c = (uint8_t)v->s[at];
+        if (c < 0x20 || c == '"' || c == '\\' || utf8_decode(v->s + at, v->n - at, &k) == UTF8_BAD)
+            return 0;
+    }
+    return n <= PLAIN_MOST ? n : 0;
+}
+
 /* Makes the nodes of sorted entries.  open[d]: the node of depth d that is under way. */
-static void make_nodes(struct lexicon *l, const struct entry *v, uint32_t n, uint32_t *open)
+static void make_nodes(struct trie_of_tokens *t, const struct entry *v, uint32_t n, uint32_t *open)
 {
     uint32_t depth = 0, at = 0;
     for (uint32_t i = 0; i < n; i++) {
         uint32_t same = i ? common(&v[i - 1], &v[i]) : 0;
         for (; depth > same; depth--)
-            l->node[open[depth]].skip = at;
+            t->node[open[depth]].skip = at;
         for (; depth < v[i].n; at++) {
-            l->node[at] = (struct lexeme){
+            t->node[at] = (struct lexeme){
                 .first = i, .depth = (uint16_t)(depth + 1), .byte = (uint8_t)v[i].s[depth]};
             open[++depth] = at;
         }
-        if (l->node[open[depth]].ends < UINT8_MAX) l->node[open[depth]].ends++;
-        l->end[i] = v[i].id;
+        if (t->node[open[depth]].ends < UINT8_MAX) t->node[open[depth]].ends++;
+        t->end[i] = v[i].id;
     }
     for (; depth > 0; depth--)
-        l->node[open[depth]].skip = at;
-    l->n = at;
-    l->node[at] = (struct lexeme){.skip = at, .first = n};
+        t->node[open[depth]].skip = at;
+    t->n = at;
+    t->node[at] = (struct lexeme){.skip = at, .first = n};
 }
 
-static int make(struct lexicon *l)
+static int make_trie(struct trie_of_tokens *t, const struct entry *v, uint32_t n, uint32_t *open)
 {
-    uint32_t n = 0, nodes = 0;
-    struct entry *v = mem_array(MAX(l->n_tokens, 1u), sizeof *v);
-    uint32_t *open = mem_array(TOKEN_MOST + 1, sizeof *open);
-    if (v && open) {
-        for (uint32_t i = 0; i < l->n_tokens; i++)
-            if (lexicon_has(l, (int32_t)i))
-                v[n++] = (struct entry){l->text + l->at[i], l->at[i + 1] - l->at[i], (int32_t)i};
-        if (n) qsort(v, n, sizeof *v, by_text);
-        for (uint32_t i = 0; i < n; i++) {
-            nodes += v[i].n - (i ? common(&v[i - 1], &v[i]) : 0);
-            l->longest = MAX(l->longest, v[i].n);
-        }
-        l->node = mem_array((size_t)nodes + 1, sizeof *l->node);
-        l->end = mem_array(MAX(n, 1u), sizeof *l->end);
+    size_t nodes = 1;
+    for (uint32_t i = 0; i < n; i++)
+        nodes += v[i].n - (i ? common(&v[i - 1], &v[i]) : 0);
+    t->node = mem_array(nodes, sizeof *t->node);
+    t->end = mem_array(MAX(n, 1u), sizeof *t->end);
+    if (!t->node || !t->end) return ERR_NOMEM;
+    make_nodes(t, v, n, open);
+    return 0;
+}
+
+static int make(struct lexicon *l, struct entry *v, uint32_t *open)
+{
+    uint32_t n = 0, rest = 0;
+    for (uint32_t i = 0; i < l->n_tokens; i++)
+        if (lexicon_has(l, (int32_t)i))
+            v[n++] = (struct entry){l->text + l->at[i], l->at[i + 1] - l->at[i], (int32_t)i};
+    if (n) qsort(v, n, sizeof *v, by_text);
+    TRY(make_trie(&l->all, v, n, open));
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t k = plain(&v[i]), id = (uint32_t)v[i].id;
+        l->longest = MAX(l->longest, v[i].n);
+        if (k)
+            l->plain[(k - 1) * l->words + id / 64] |= (uint64_t)1 << (id % 64);
+        else
+            v[rest++] = v[i];
     }
-    bool all = l->node && l->end;
-    if (all) make_nodes(l, v, n, open);
-    mem_free(v);
-    mem_free(open);
-    return all ? 0 : ERR_NOMEM;
+    for (uint32_t i = l->words; i < PLAIN_MOST * l->words; i++)
+        l->plain[i] |= l->plain[i - l->words];
+    return make_trie(&l->rest, v, rest, open);
 }
 
 int lexicon_new(uint32_t n_tokens, lexicon_bytes bytes, void *ctx, struct lexicon **out)
@@ -116,8 +146,14 @@ int lexicon_new(uint32_t n_tokens, lexicon_bytes bytes, void *ctx, struct lexico
     struct lexicon *l = mem_alloc(sizeof *l);
     if (!l) return ERR_NOMEM;
     l->n_tokens = n_tokens;
-    int e = read_texts(l, bytes, ctx);
-    if (e >= 0) e = make(l);
+    l->words = n_tokens / 64 + 1;
+    struct entry *v = mem_array(MAX(n_tokens, 1u), sizeof *v);
+    uint32_t *open = mem_array(TOKEN_MOST + 1, sizeof *open);
+    l->plain = mem_array((size_t)PLAIN_MOST * l->words, sizeof *l->plain);
+    int e = v && open && l->plain ? read_texts(l, bytes, ctx) : ERR_NOMEM;
+    if (e >= 0) e = make(l, v, open);
+    mem_free(v);
+    mem_free(open);
     if (e < 0)
         lexicon_drop(l);
     else

@@ -10,6 +10,12 @@
 
 enum { SPACE_NONE, SPACE_CLOSED, SPACE_CR, SPACE_LINE, INDENT = 64 };
 enum { FRAMES = 1 << 15, SETS = 1 << 15, SCRATCHES = 1 << 14, POOL = 1 << 14 };
+enum { MOST_WORDS = 64 }; /* 4096 declared names */
+
+struct names {
+    uint64_t left[MOST_WORDS];
+    bool open, some;
+};
 static const char *const literal[] = {"null", "false", "true"};
 
 int machine_init(struct machine *m, const struct schema *s)
@@ -30,12 +36,14 @@ int machine_init(struct machine *m, const struct schema *s)
     m->set = mem_array(m->cap_set, sizeof *m->set);
     m->scratch_set = mem_array(m->cap_scratch_set, sizeof *m->scratch_set);
     m->pool = mem_array(m->cap_pool, sizeof *m->pool);
-    return m->frame && m->scratch && m->set && m->scratch_set && m->pool ? 0 : ERR_NOMEM;
+    m->names = mem_alloc(sizeof *m->names);
+    return m->names && m->frame && m->scratch && m->set && m->scratch_set && m->pool ? 0
+                                                                                     : ERR_NOMEM;
 }
 
 void machine_done(struct machine *m)
 {
-    void *own[] = {m->frame, m->scratch, m->set, m->scratch_set, m->pool};
+    void *own[] = {m->frame, m->scratch, m->set, m->scratch_set, m->pool, m->names};
     for (size_t i = 0; i < countof(own); i++)
         mem_free(own[i]);
     *m = (struct machine){0};
@@ -112,16 +120,15 @@ static bool names_left(const struct machine *m, const struct frame *f, uint64_t 
     return any || *open;
 }
 
-enum { MOST_WORDS = 64 }; /* 4096 declared names */
-
-struct names {
-    uint64_t left[MOST_WORDS];
-    bool open, some;
-};
-
-static void names_of(const struct machine *m, const struct frame *f, struct names *n)
+/* The names that may come next in a frame, until the next call. */
+static const struct names *names_of(struct machine *m, uint32_t frame)
 {
-    n->some = names_left(m, f, n->left, &n->open);
+    if (frame & SCRATCH || frame != m->named) {
+        struct names *n = m->names;
+        n->some = names_left(m, machine_frame(m, frame), n->left, &n->open);
+        m->named = frame & SCRATCH ? 0 : frame;
+    }
+    return m->names;
 }
 
 /* True if a name that may come next begins as state q of the names says. */
@@ -360,12 +367,11 @@ static void named(struct machine *m, const struct thread *t, const struct names 
 static void name(struct machine *m, const struct thread *t, uint8_t b)
 {
     const struct frame *f = machine_frame(m, t->frame);
-    struct names names;
-    names_of(m, f, &names);
+    const struct names *names = names_of(m, t->frame);
     if (b == '"' && t->stage == STAGE_CHAR)
-        named(m, t, &names);
+        named(m, t, names);
     else
-        inside(m, &(struct reader){.b = basic_of(m, f->basic), .names = &names, .plain = true}, t,
+        inside(m, &(struct reader){.b = basic_of(m, f->basic), .names = names, .plain = true}, t,
                b);
 }
 
@@ -462,10 +468,8 @@ static bool closes(const struct machine *m, const struct frame *f, uint8_t byte)
 static void begin_name(struct machine *m, const struct thread *t, uint8_t byte)
 {
     const struct frame *f = machine_frame(m, t->frame);
-    struct names names;
     if (byte != '"') return;
-    names_of(m, f, &names);
-    if (names.some)
+    if (names_of(m, t->frame)->some)
         emit(m, &(struct thread){
                     .frame = t->frame, .q = basic_of(m, f->basic)->dfa->start, .mode = MODE_NAME});
 }
@@ -494,9 +498,8 @@ static void behind(struct machine *m, const struct thread *t, uint8_t byte)
     } else if (byte == ',' && basic_of(m, f->basic)->kind == BASIC_ARRAY) {
         if (item(m, t->frame, &n)) emit(m, &n);
     } else if (byte == ',') {
-        struct names names;
-        names_of(m, f, &names);
-        if (names.some) emit(m, &(struct thread){.frame = t->frame, .mode = MODE_NEXT});
+        if (names_of(m, t->frame)->some)
+            emit(m, &(struct thread){.frame = t->frame, .mode = MODE_NEXT});
     }
 }
 

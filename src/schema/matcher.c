@@ -19,6 +19,7 @@ enum {
 struct state {
     uint32_t first, n; /* threads */
     uint32_t mask;     /* 1 + its mask, 0: none */
+    uint32_t alike;    /* the state whose mask it has; 0: not known */
 };
 struct place { /* the state behind n tokens with this hash */
     uint64_t hash;
@@ -49,6 +50,7 @@ struct matcher {
 static void forget(struct matcher *m)
 {
     m->x.n_frame = 1;
+    m->x.named = 0;
     m->x.n_set = 0;
     m->n_state = 1; /* state 0 is dead */
     m->n_thread = 0;
@@ -75,7 +77,7 @@ static int take_memory(struct matcher *m, const struct schema *s)
 {
     TRY(machine_init(&m->x, s));
     size_t depths = (size_t)m->l->longest + 2;
-    m->words = m->l->n_tokens / 64 + 1;
+    m->words = m->l->words;
     m->n_masks = (uint32_t)MAX(MIN(MASK_BYTES / (m->words * sizeof *m->mask), (size_t)MASKS), 8);
     m->state = mem_array(STATES, sizeof *m->state);
     m->thread = mem_array(THREADS, sizeof *m->thread);
@@ -337,11 +339,29 @@ bool matcher_accepts(const struct matcher *m, uint32_t state)
 
 /* --- masks */
 
-/* Walks the trie with the threads of a state. */
-static void walk(struct matcher *m, uint64_t *bits)
+/* Steps over a character that stands for itself in a string, the most frequent step.  False: it is none. */
+static inline bool step_plain(struct machine *x, const struct thread *t, uint8_t byte)
+{
+    if (t->mode != MODE_STRING || t->stage != STAGE_CHAR) return false;
+    if (byte < 0x20 || byte >= 0x80 || byte == '"' || byte == '\\') return false;
+    const struct basic *b = &x->s->basic[t->what];
+    uint32_t q = dfa_next(b->dfa, t->q, byte);
+    if (q == DFA_DEAD || (b->any && b->max != SCHEMA_MANY && t->count >= b->max)) return true;
+    if (x->n_pool == x->cap_pool) return x->full = true;
+    struct thread *n = &x->pool[x->n_pool++];
+    *n = *t;
+    n->q = q;
+    n->count += t->count < b->count;
+    return true;
+}
+
+/* Walks a trie with pool[from .. n_pool). */
+static void walk(struct matcher *m, const struct trie_of_tokens *l, uint32_t start, uint64_t *bits)
 {
     struct machine *x = &m->x;
-    const struct lexicon *l = m->l;
+    m->from[0] = start;
+    m->from[1] = x->n_pool;
+    m->mark[0] = m->mark[1] = 0;
     for (uint32_t i = 0; i < l->n && !x->full;) {
         const struct lexeme *t = &l->node[i];
         uint32_t d = t->depth, from = m->from[d - 1], end = m->from[d];
@@ -349,7 +369,7 @@ static void walk(struct matcher *m, uint64_t *bits)
         x->n_scratch = m->mark[2 * d - 2];
         x->n_scratch_set = m->mark[2 * d - 1];
         for (uint32_t k = from; k < end; k++)
-            machine_step(x, &x->pool[k], t->byte);
+            if (!step_plain(x, &x->pool[k], t->byte)) machine_step(x, &x->pool[k], t->byte);
         if (x->n_pool == end) {
             i = t->skip;
             continue;
@@ -363,9 +383,89 @@ static void walk(struct matcher *m, uint64_t *bits)
     }
 }
 
-int matcher_mask(struct matcher *m, uint32_t state, const uint64_t **out)
+/* In a string without a pattern all plain tokens may follow that are short enough.  Returns how long they may be; 0: the thread
+ * is not in such a string. */
+static uint32_t plain_room(const struct matcher *m, const struct thread *t)
+{
+    if (t->mode != MODE_STRING || t->stage != STAGE_CHAR) return 0;
+    const struct basic *b = &m->x.s->basic[t->what];
+    if (!b->any) return 0;
+    return b->max == SCHEMA_MANY ? PLAIN_MOST : MIN(PLAIN_MOST, b->max - MIN(t->count, b->max));
+}
+
+static int find_mask(struct matcher *m, uint32_t state, uint64_t *bits)
 {
     struct machine *x = &m->x;
+    const struct thread *t = m->thread + m->state[state].first;
+    uint32_t n = m->state[state].n, room = 0, k;
+    if (n > x->cap_pool / 2) return too_large();
+    begin_walk(m);
+    for (uint32_t i = 0; i < n; i++)
+        if ((k = plain_room(m, &t[i]))) {
+            room = MAX(room, k);
+            x->pool[x->n_pool++] = t[i];
+        }
+    if (room) {
+        const uint64_t *plain = m->l->plain + (size_t)(room - 1) * m->words;
+        for (uint32_t i = 0; i < m->words; i++)
+            bits[i] |= plain[i];
+        walk(m, &m->l->rest, 0, bits);
+    }
+    if (x->full) return too_large();
+    begin_walk(m);
+    for (uint32_t i = 0; i < n; i++)
+        if (!plain_room(m, &t[i])) x->pool[x->n_pool++] = t[i];
+    if (x->n_pool) walk(m, &m->l->all, 0, bits);
+    return x->full ? too_large() : 0;
+}
+
+/* --- masks are kept by what tells them apart: a count that no token can bring to its limit is as good as another */
+
+static uint32_t plain_count(const struct matcher *m, const struct basic *b, uint32_t count,
+                            uint32_t least)
+{
+    uint32_t far = m->l->longest + 1;
+    if (count < least) return count;
+    if (b->max != SCHEMA_MANY && b->max - MIN(count, b->max) <= far) return count;
+    if (count < b->min) return b->min - count > far ? least : count;
+    return MAX(least, MIN(b->min, b->count));
+}
+
+/* Returns the frame with plain counts, in it and below. */
+static uint32_t plain_frame(struct matcher *m, uint32_t frame)
+{
+    if (!frame) return 0;
+    struct frame f = m->x.frame[frame];
+    const struct basic *b = &m->x.s->basic[f.basic];
+    uint32_t parent = plain_frame(m, f.parent);
+    uint32_t count = b->kind == BASIC_ARRAY ? plain_count(m, b, f.count, b->n_prefix) : f.count;
+    if (parent == f.parent && count == f.count) return frame;
+    f.parent = parent;
+    f.count = count;
+    return keep_frame(m, f, machine_set(&m->x, &m->x.frame[frame], b->words));
+}
+
+/* Returns the state whose mask is that of this one; this one if there is no room for another. */
+static uint32_t plain_state(struct matcher *m, uint32_t state)
+{
+    struct state *s = &m->state[state];
+    if (s->alike) return s->alike;
+    begin_walk(m);
+    m->x.n_pool = MIN(s->n, m->x.cap_pool / 2);
+    memcpy(m->x.pool, m->thread + s->first, m->x.n_pool * sizeof *m->x.pool);
+    for (uint32_t i = 0; i < m->x.n_pool && !m->x.full; i++) {
+        struct thread *t = &m->x.pool[i];
+        const struct basic *b = &m->x.s->basic[t->what];
+        t->frame = plain_frame(m, t->frame);
+        if (t->mode == MODE_STRING && b->any) t->count = plain_count(m, b, t->count, 0);
+    }
+    uint32_t alike = m->x.full || m->x.n_pool < s->n ? state : keep(m, 0);
+    return s->alike = m->x.full ? state : alike;
+}
+
+int matcher_mask(struct matcher *m, uint32_t state, const uint64_t **out)
+{
+    if (state) state = plain_state(m, state);
     uint32_t at = m->state[state].mask;
     if (at && m->mask_of[at - 1] == state) {
         *out = m->mask + (size_t)(at - 1) * m->words;
@@ -375,16 +475,8 @@ int matcher_mask(struct matcher *m, uint32_t state, const uint64_t **out)
     m->next_mask = (at + 1) % m->n_masks;
     uint64_t *bits = m->mask + (size_t)at * m->words;
     memset(bits, 0, m->words * sizeof *bits);
-    begin_walk(m);
     m->mask_of[at] = 0;
-    x->n_pool = m->state[state].n;
-    if (x->n_pool > x->cap_pool / 2) return too_large();
-    memcpy(x->pool, m->thread + m->state[state].first, x->n_pool * sizeof *x->pool);
-    m->from[0] = 0;
-    m->from[1] = x->n_pool;
-    m->mark[0] = m->mark[1] = 0;
-    if (state) walk(m, bits);
-    if (x->full) return too_large();
+    if (state) TRY(find_mask(m, state, bits));
     m->mask_of[at] = state;
     m->state[state].mask = at + 1;
     *out = bits;

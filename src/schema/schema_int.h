@@ -93,7 +93,9 @@ struct machine {
     uint32_t n_set, cap_set, n_scratch_set, cap_scratch_set;
     struct thread *pool; /* owned */
     uint32_t n_pool, cap_pool;
-    bool full; /* something did not fit */
+    bool full;           /* something did not fit */
+    uint32_t named;      /* the frame that `names` is of, one for good; 0: none */
+    struct names *names; /* owned */
 };
 int machine_init(struct machine *m, const struct schema *s);
 void machine_done(struct machine *m);
@@ -118,10 +120,19 @@ struct lexeme {     /* a node of the trie, in the order of a depth-first walk */
     uint16_t depth; /* from 1 */
     uint8_t byte, ends;
 };
-struct lexicon {
-    uint32_t n_tokens, n, longest;
+struct trie_of_tokens {
     struct lexeme *node; /* owned, [n + 1] */
-    int32_t *end;        /* owned */
-    char *text;          /* owned: the bytes of all tokens */
-    uint32_t *at;        /* owned, [n_tokens + 1] */
+    int32_t *end;        /* owned: the tokens in the order of their bytes */
+    uint32_t n;
+};
+#define PLAIN_MOST 64u
+struct lexicon {
+    uint32_t n_tokens, longest; /* longest: bytes */
+    /* A token is plain if it is characters that stand for themselves in a string, PLAIN_MOST at most. */
+    struct trie_of_tokens all, rest; /* rest: without plain tokens */
+    uint32_t words;
+    /* owned, [PLAIN_MOST][words]: plain tokens of at most k + 1 characters, as bits */
+    uint64_t *plain;
+    char *text;   /* owned: the bytes of all tokens */
+    uint32_t *at; /* owned, [n_tokens + 1] */
 };
