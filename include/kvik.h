@@ -234,7 +234,8 @@ KVIK_API uint32_t kvik_model_layers(const kvik_model *m);
 KVIK_API uint32_t kvik_model_hidden(const kvik_model *m);
 KVIK_API uint32_t kvik_model_heads(const kvik_model *m);
 /* Writes the embeddings of n ids, [n][kvik_model_hidden], as `embeds` of a prompt or a forward takes them: a model that
- * scales its embeddings has scaled these.  KVIK_UNSUPPORTED for a model with an encoder. */
+ * scales its embeddings has scaled these, unless it scales given ones as well (Granite).  KVIK_UNSUPPORTED for a model
+ * with an encoder. */
 KVIK_API int kvik_model_embed(const kvik_model *m, const int32_t *ids, size_t n, float *out);
 /* How to open a model. */
 typedef struct kvik_model_options {

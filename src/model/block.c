@@ -106,6 +106,15 @@ void block_attend(struct graph *g, uint32_t layer, uint32_t site, const struct b
                                              .sink_logit = f->sink_logit});
 }
 
+/* h += residual * post_norm(x); x is overwritten. */
+static void add_result(struct graph *g, const struct mod_norm *post_norm, float residual, float *x,
+                       uint32_t hidden)
+{
+    if (post_norm->kind) mod_norm(g, post_norm, x, 1, hidden, x);
+    if (residual != 0) mod_scale(g, x, residual, hidden);
+    mod_add(g, graph_h(g), x, hidden);
+}
+
 void block_attn_graph(struct graph *g, uint32_t layer, uint32_t site, const struct block_attn *a,
                       const struct block_form *f, const struct block_buffers *b)
 {
@@ -115,8 +124,7 @@ void block_attn_graph(struct graph *g, uint32_t layer, uint32_t site, const stru
     block_attend(g, layer, site, a, f, b, b->norm);
     mod_narrow(g, layer, b->att, a->o.cols);
     mod_linear(g, b->att, (struct mod_out[]){{&a->o, a->bo, b->norm}}, 1);
-    if (a->post_norm.kind) mod_norm(g, &a->post_norm, b->norm, 1, hidden, b->norm);
-    mod_add(g, h, b->norm, hidden);
+    add_result(g, &a->post_norm, a->residual, b->norm, hidden);
 }
 
 void block_mlp_graph(struct graph *g, const struct block_mlp *a, const struct block_buffers *b)
@@ -131,8 +139,7 @@ void block_mlp_graph(struct graph *g, const struct block_mlp *a, const struct bl
     else
         mod_silu_mul(g, b->gate, b->up, a->gate.rows);
     mod_linear(g, b->gate, (struct mod_out[]){{&a->down, a->bdown, b->norm}}, 1);
-    if (a->post_norm.kind) mod_norm(g, &a->post_norm, b->norm, 1, hidden, b->norm);
-    mod_add(g, h, b->norm, hidden);
+    add_result(g, &a->post_norm, a->residual, b->norm, hidden);
 }
 
 int block_stack_bind(struct model *m)
@@ -171,7 +178,8 @@ int block_stack_graph(const struct model *m, struct graph *g)
     mod_embed(g);
     for (uint32_t i = 0; i < m->n_layers; i++) {
         mod_mark(g, i);
-        struct block_form form = {.scale = 1.0f / sqrtf((float)m->site[i].plane[0].dim)};
+        struct block_form form = {.scale = l[i].score_scale};
+        if (form.scale == 0) form.scale = 1.0f / sqrtf((float)m->site[i].plane[0].dim);
         block_attn_graph(g, i, i, &l[i].attn, &form, &b);
         block_mlp_graph(g, &l[i].mlp, &b);
     }

@@ -9,12 +9,14 @@ struct block_attn {
     float *bq, *bk, *bv, *bo;       /* NULL: none */
     struct mod_norm q_norm, k_norm; /* of each head, before the rotation; or none */
     struct mod_norm post_norm;      /* of the result, before it is added; or none */
+    float residual;                 /* factor of the result, behind post_norm; 0: none */
 };
 struct block_mlp {
     struct mod_norm norm;
     struct dev_weight gate, up, down;
     float *bgate, *bup, *bdown;
     struct mod_norm post_norm; /* as above */
+    float residual;            /* as above */
     bool gelu;                 /* the gate's activation is GELU, else SiLU */
 };
 /* Bind a half of a layer by the names of Llama, which most families share, with RMS norms.  The site gives the shapes of
@@ -40,17 +42,18 @@ struct block_form { /* how one layer attends */
 /* b->att = attention of x, which is normalized already, over a site; without the output projection. */
 void block_attend(struct graph *g, uint32_t layer, uint32_t site, const struct block_attn *a,
                   const struct block_form *f, const struct block_buffers *b, const float *x);
-/* h += post_norm(attention(norm(h))), with mod_narrow behind the attention.  Weights and site are separate arguments, since layers that share weights have
+/* h += residual * post_norm(attention(norm(h))), with mod_narrow behind the attention.  Weights and site are separate arguments, since layers that share weights have
  * sites of their own. */
 void block_attn_graph(struct graph *g, uint32_t layer, uint32_t site, const struct block_attn *a,
                       const struct block_form *f, const struct block_buffers *b);
-/* h += post_norm(down(act(gate(norm(h))) * up(norm(h)))) */
+/* h += residual * post_norm(down(act(gate(norm(h))) * up(norm(h)))) */
 void block_mlp_graph(struct graph *g, const struct block_mlp *a, const struct block_buffers *b);
 
-/* --- a whole decoder of such layers, with rope[0] and scores scaled by 1 / sqrt(head_dim) */
+/* --- a whole decoder of such layers, with rope[0] */
 struct block_layer { /* m->arch_weights[n_layers] */
     struct block_attn attn;
     struct block_mlp mlp;
+    float score_scale; /* of the scores of attention; 0: 1 / sqrt(head_dim) */
 };
 /* Prepares the rope and binds both ends and all layers. */
 int block_stack_bind(struct model *m);

@@ -193,7 +193,7 @@ int model_embed(const struct model *m, const int32_t *ids, size_t n, float *out)
         if (ids[i] < 0 || (uint32_t)ids[i] >= m->vocab)
             return ERR(ARG, "token id %d is outside the vocabulary of %u", ids[i], m->vocab);
         dev_to_f32(w->dtype, (const char *)w->data + (size_t)ids[i] * row, to, w->cols);
-        for (uint32_t k = 0; m->embed_scale != 0 && k < w->cols; k++)
+        for (uint32_t k = 0; m->embed_scale != 0 && !m->scales_given && k < w->cols; k++)
             to[k] *= m->embed_scale;
     }
     return 0;

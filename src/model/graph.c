@@ -208,13 +208,14 @@ static int embed_run(struct pass *p, const void *arg)
     const struct model *m = p->x->m;
     uint32_t d = m->embed.cols, t = 0;
     dev_embed(p->dev, arg, p->ids.at, p->n, p->h);
-    if (m->embed_scale != 0) dev_scale(p->dev, p->h, m->embed_scale, p->n, d);
+    if (m->embed_scale != 0 && !m->scales_given) dev_scale(p->dev, p->h, m->embed_scale, p->n, d);
     for (uint32_t i = 0; p->embeds && i < p->n_fed; t += p->fed[i++].rows.n) {
         const struct exec_span *s = &p->fed[i];
         if (s->feed && s->feed->embeds)
             dev_put(p->dev, p->h + (size_t)t * d, s->feed->embeds + (size_t)s->at * d,
                     (size_t)s->rows.n * d * sizeof(float));
     }
+    if (m->embed_scale != 0 && m->scales_given) dev_scale(p->dev, p->h, m->embed_scale, p->n, d);
     return 0;
 }
 
@@ -538,4 +539,22 @@ void mod_relu(struct graph *g, float *x, uint32_t width)
 void mod_mul(struct graph *g, float *x, const float *y, uint32_t width)
 {
     map_word(g, mul_run, (struct map){x, y, width});
+}
+
+struct scale {
+    float *x, by;
+    uint32_t width;
+};
+
+static int scale_run(struct pass *p, const void *arg)
+{
+    const struct scale *a = arg;
+    dev_scale(p->dev, a->x, a->by, p->n, a->width);
+    return 0;
+}
+
+void mod_scale(struct graph *g, float *x, float by, uint32_t width)
+{
+    struct scale a = {x, by, width};
+    word(g, scale_run, &a, sizeof a);
 }

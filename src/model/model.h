@@ -109,6 +109,7 @@ struct model {
     uint32_t n_sites;
     struct dev_weight embed, head;
     float embed_scale; /* of the rows of embed before the first layer; 0: none */
+    bool scales_given; /* the scale is for embeddings that a caller gives, too (Granite) */
     bool tied;
     struct mod_norm final_norm; /* of [hidden], or NORM_NONE */
     float head_scale;           /* of the head's input; 0: none */
@@ -246,7 +247,7 @@ int model_read_rope(struct model *m, uint32_t i, const char *section);
 int model_bind_ends(struct model *m);
 /* The same for other Hugging Face names of the embedding and the final norm. */
 int model_bind_named_ends(struct model *m, const char *embed, const char *norm);
-/* Writes the inputs of the first layer for n ids, [n][hidden], without learned positions. */
+/* Writes the embeddings of n ids as a caller gives them, [n][hidden]: without learned positions, and scaled unless `scales_given`. */
 int model_embed(const struct model *m, const int32_t *ids, size_t n, float *out);
 struct model_proj {
     const char *hf, *gguf; /* without ".weight" and ".bias"; one %u */
@@ -548,7 +549,7 @@ float *graph_h(struct graph *g);                           /* p->h */
 const struct kv_site *graph_site(const struct graph *g, uint32_t site);
 uint32_t graph_number(struct graph *g, uint32_t site);
 
-/* h = rows of the model's `embed` times its `embed_scale`, or the embeddings of the feed as they are. */
+/* h = rows of the model's `embed` times its `embed_scale`, or the embeddings of the feed, which `scales_given` scales as well. */
 void mod_embed(struct graph *g);
 /* Shows the residual stream to probes.  Use it once at the top of each layer, after everything that is added to the
  * embedding. */
@@ -608,3 +609,4 @@ void mod_gelu(struct graph *g, float *x, uint32_t width);
 void mod_gelu_erf(struct graph *g, float *x, uint32_t width);
 void mod_relu(struct graph *g, float *x, uint32_t width);
 void mod_mul(struct graph *g, float *x, const float *y, uint32_t width); /* x *= y */
+void mod_scale(struct graph *g, float *x, float by, uint32_t width);     /* x *= by */

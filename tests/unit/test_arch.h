@@ -80,6 +80,8 @@ static inline void must_refuse(const char *model, const char *change, const char
 }
 
 /* --- The same model in another spelling, or a different model. */
+enum { VALUES = 384 }; /* logits that are compared; models with fewer tokens have zeros */
+
 static inline float *logits(const char *path, const char *what, uint32_t from)
 {
     static int32_t ids[60];
@@ -92,8 +94,8 @@ static inline float *logits(const char *path, const char *what, uint32_t from)
         kvik_cache_new(c, &s) < 0)
         fail_msg("%s: %s", what, kvik_last_error());
     for (uint32_t i = 0; i < countof(ids); i++)
-        ids[i] = (int32_t)(3 + i * 37 % 300);
-    float *out = malloc(kvik_model_vocab(m) * sizeof *out);
+        ids[i] = (int32_t)((3 + i * 37 % 300) % kvik_model_vocab(m));
+    float *out = calloc(MAX(kvik_model_vocab(m), VALUES), sizeof *out);
     kvik_span span = {.size = sizeof span, .seq = s, .ids = ids + from, .n = countof(ids) - from};
     if (kvik_forward(c, &span, 1, false, out) < 0) fail_msg("%s: %s", what, kvik_last_error());
     kvik_cache_close(c);
@@ -106,7 +108,7 @@ static inline void compare(const char *model, const char *what, bool want)
     char path[300];
     snprintf(path, sizeof path, "tests/golden/models/%s", model);
     float *a = logits(path, model, 0), *b = logits(dir, what, 0);
-    bool same = memcmp(a, b, 384 * sizeof *a) == 0;
+    bool same = memcmp(a, b, VALUES * sizeof *a) == 0;
     if (same != want) fail_msg("%s %s: logits %s", model, what, same ? "are equal" : "differ");
     free(a);
     free(b);

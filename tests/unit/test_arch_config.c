@@ -106,6 +106,12 @@ static const struct {
     {"gemma2", "{\"attention_bias\": true}", "", "attention_bias"},
     {"gemma2", "{\"use_bidirectional_attention\": true}", "", "use_bidirectional_attention"},
     {"gemma2", "{\"tie_word_embeddings\": false}", "", "lm_head"},
+    {"granite", "{\"hidden_act\": \"gelu\"}", "", "hidden_act"},
+    {"granite", "{\"embedding_multiplier\": 0}", "", "embedding_multiplier must be above 0, not 0"},
+    {"granite", "{\"attention_multiplier\": -1}", "", "attention_multiplier must be above 0"},
+    {"granite", "{\"residual_multiplier\": \"1\"}", "", "residual_multiplier"},
+    {"granite", "{\"logits_scaling\": 0}", "", "logits_scaling must be above 0"},
+    {"granite", "{\"logits_scaling\": 1e39}", "", "logits_scaling"},
     {"gemma3", "{\"use_bidirectional_attention\": true}", "", "use_bidirectional_attention"},
     {"gemma3", "{\"sliding_window_pattern\": 0}", "layer_types", "sliding_window_pattern"},
     {"gemma3", "{\"sliding_window_pattern\": -6}", "layer_types", "sliding_window_pattern"},
@@ -172,7 +178,7 @@ static const struct {
 
 static void refusals(void **state)
 {
-    static const char *const all[] = {"mistral", "qwen2", "qwen3", "gemma2", "gemma3"};
+    static const char *const all[] = {"mistral", "qwen2", "qwen3", "gemma2", "gemma3", "granite"};
     (void)state;
     for (size_t i = 0; i < countof(refused); i++)
         must_refuse(refused[i].model, refused[i].change, refused[i].drop, refused[i].word);
@@ -261,6 +267,11 @@ static const struct {
     {"gemma2", "{\"final_logit_softcapping\": null}", "", false},
     {"gemma2", "", "attn_logit_softcapping", false},
     {"gemma2", "", "final_logit_softcapping", false},
+    {"granite", "{\"rope_theta\": 10000}", "rope_parameters rms_norm_eps hidden_act", true},
+    {"granite", "", "embedding_multiplier", false},
+    {"granite", "", "attention_multiplier", false},
+    {"granite", "", "residual_multiplier", false},
+    {"granite", "", "logits_scaling", false},
     {"gemma3", "{" OLD_ROPE ", \"sliding_window_pattern\": 6}",
      "rope_parameters layer_types _sliding_window_pattern", true},
     {"gemma3", "{" OLD_ROPE ", \"rope_local_base_freq\": 10000.0}", "rope_parameters", true},

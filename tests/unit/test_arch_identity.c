@@ -98,12 +98,11 @@ static float *run(kvik_model *m, const char *model, const struct way *w, const c
     p[w->place] = (kvik_prompt){.size = sizeof(kvik_prompt), .ids = ids[w->place], .n = n + pad};
     hearing_prompt(&hearing, &p[w->place]);
     int32_t input[PAD + HEARD_IDS] = {0};
-    if (w->pad && !hearing.encoder.bins) p[w->place].attention_mask = mask;
-    if (w->pad && hearing.hears && !hearing.encoder.bins) {
-        memcpy(input + w->pad, hearing.ids, sizeof hearing.ids);
-        p[w->place].ids = input;
-        p[w->place].n = w->pad + HEARD_IDS;
-    }
+    kvik_source padded = {
+        .size = sizeof padded, .ids = input, .n = w->pad + HEARD_IDS, .attention_mask = mask};
+    memcpy(input + w->pad, hearing.ids, sizeof hearing.ids);
+    if (w->pad && !hearing.hears) p[w->place].attention_mask = mask;
+    if (w->pad && hearing.hears && !hearing.encoder.bins) p[w->place].source = &padded;
     assert_int_equal(kvik_generation_init(&g, NULL), 0);
     g.max_new_tokens = w->recompute ? 2 : STEPS;
     g.n_eos = 0;

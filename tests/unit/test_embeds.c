@@ -19,6 +19,8 @@ static const struct scene {
     {"gemma3", "dynamic", NULL},
     {"gpt2", "dynamic", NULL},
     {"gemma2.gguf", "dynamic", NULL},
+    {"granite", "dynamic", NULL},
+    {"granite.gguf", "dynamic", NULL},
     {"jamba", "dynamic", NULL},
     {"zamba2", "dynamic", NULL},
     {"qwen3-next", "dynamic", NULL},

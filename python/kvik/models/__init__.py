@@ -16,6 +16,7 @@ _TABLE: Tuple[Tuple[str, str, Tuple[str, ...], Tuple[str, ...]], ...] = (
     ("gemma", "Gemma", ("gemma",), _TEXT),
     ("gemma2", "Gemma2", ("gemma2",), _TEXT),
     ("gemma3", "Gemma3", ("gemma3", "gemma3_text"), _TEXT),
+    ("granite", "Granite", ("granite",), _TEXT),
     ("phi3", "Phi3", ("phi3",), _TEXT),
     ("qwen2", "Qwen2", ("qwen2",), _TEXT),
     ("qwen3", "Qwen3", ("qwen3",), _TEXT),
