@@ -51,6 +51,20 @@ static const struct dialect table[] = {
               {SAID_CONTENT, "<|END_TEXT|>", SAID_CONTENT},
               {SAID_CONTENT, "<|START_ACTION|>", SAID_CALL},
               {SAID_CALL, "<|END_ACTION|>", SAID_CONTENT}}},
+    {"gemma", "<|tool_call>", .objects = true,
+     .mark = {{SAID_CONTENT, "<|channel>thought", SAID_REASONING},
+              {SAID_REASONING, "<channel|>", SAID_CONTENT},
+              {SAID_CONTENT, "<|tool_call>", SAID_CALL},
+              {SAID_CALL, "<|\"|>", SAID_CALL, .kept = true},
+              {SAID_CALL, "<tool_call|>", SAID_CONTENT}}},
+    {"lfm", "<|tool_call_start|>",
+     .mark = {THINKS,
+              {SAID_CONTENT, "<|tool_call_start|>", SAID_CALL},
+              {SAID_CALL, "<|tool_call_end|>", SAID_CONTENT}}},
+    {"gigachat", "function call<|role_sep|>",
+     .mark = {{SAID_CONTENT, "<|message_sep|>", SAID_CONTENT, .tools = true},
+              {SAID_CONTENT, "function call<|role_sep|>", SAID_CALL},
+              {SAID_CALL, "<|message_sep|>", SAID_CONTENT}}},
     {"apertus", "<|tools_prefix|>",
      .mark = {{SAID_CONTENT, "<|tools_prefix|>", SAID_CALL},
               {SAID_CALL, "<|tools_suffix|>", SAID_CONTENT}}},
@@ -144,6 +158,7 @@ void dialect_find(const kvik_tokenizer *t, struct dialect_use *out)
     if (!out->dialect && (strstr(template, thinking->sign) || one_token(t, thinking->sign) >= 0))
         out->dialect = thinking;
     if (out->dialect) find_shown(t, out);
-    out->objects = !renders(t, "\"{\\\"city\\\": \\\"Paris\\\"}\"");
+    bool objects = out->dialect && out->dialect->objects;
+    out->objects = objects || !renders(t, "\"{\\\"city\\\": \\\"Paris\\\"}\"");
     out->short_ids = strstr(template, "length != 9") != NULL;
 }

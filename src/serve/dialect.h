@@ -23,6 +23,7 @@ struct dialect_mark {
 struct dialect {
     const char *name;
     const char *sign; /* a text that the template of such a model has */
+    bool objects;     /* templates write arguments that are objects otherwise than text */
     bool bare;        /* an answer that begins with "{" may be a call without marks */
     struct dialect_mark mark[10];
 };

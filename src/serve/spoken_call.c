@@ -1,6 +1,6 @@
 /* spoken_call.c - the text of tool calls, in the forms in which models write them; see spoken.h. */
+#include "serve/spoken_call.h"
 #include "base/buf.h"
-#include "serve/spoken.h"
 
 #include <string.h>
 
@@ -328,7 +328,12 @@ static bool read_any(json_t *list, struct part t, const json_t *tools)
     t = unfence(t);
     if (!t.n) return false;
     if (begins(t, "<function=")) return add_tagged(list, t, tools);
-    if (*t.p == '{' || *t.p == '[') return add_values(list, t);
+    if (*t.p == '{' || *t.p == '[') {
+        if (add_values(list, t)) return true;
+        json_array_clear(list);
+        return *t.p == '[' && spoken_words(list, t.p, t.n);
+    }
+    if (begins(t, "call:")) return spoken_words(list, t.p, t.n);
     if (within(t, "<arg_key>")) return add_pairs(list, t, tools);
     return tool_named(tools, t) ? add(list, t, NULL, (struct part){0}) : add_parted(list, t);
 }

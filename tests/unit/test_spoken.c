@@ -4,6 +4,7 @@
 #include "serve/spoken.c"
 #include "serve/spoken_call.c"
 #include "serve/spoken_live.c"
+#include "serve/spoken_words.c"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -211,6 +212,30 @@ static const struct {
     /* Apertus. */
     {"apertus", TOOLS, "<|tools_prefix|>[{\"get_weather\": {\"city\": \"Paris\"}}]<|tools_suffix|>",
      "T<" PARIS ">"},
+    /* Gemma 4. */
+    {"gemma", TOOLS,
+     "<|channel>thought\nHm.\n<channel|>I look.<|tool_call>call:get_weather{city:<|\"|>Pa,r}is<|\"|>,days:2}<tool_call|>",
+     "R<Hm.>C<I look.>T<get_weather {\"city\": \"Pa,r}is\", \"days\": 2}>"},
+    {"gemma", TOOLS,
+     "<|tool_call>call:now{}<tool_call|><|tool_call>call:now{a:[1,true,{b:<|\"|><|\"|>}],<|\"|>c d<|\"|>:null}<tool_call|>",
+     "T<now {}>T<now {\"a\": [1, true, {\"b\": \"\"}], \"c d\": null}>"},
+    {"gemma", TOOLS, "<|tool_call>call:now{a:<tool_call|>",
+     "C<<|tool_call>call:now{a:<tool_call|>>"},
+    /* LFM2. */
+    {"lfm", TOOLS,
+     "<|tool_call_start|>[get_weather(city=\"Pa\\\"ris\", days=2), now(a=[1, 'b'], c={'d': None}, e=True)]<|tool_call_end|>Wait.",
+     "T<get_weather {\"city\": \"Pa\\\"ris\", \"days\": 2}>T<now {\"a\": [1, \"b\"], \"c\": {\"d\": null}, \"e\": true}>C<Wait.>"},
+    {"lfm", TOOLS, "<|tool_call_start|>[now()]<|tool_call_end|>", "T<now {}>"},
+    {"lfm", TOOLS, "<|tool_call_start|>[{\"name\": \"now\", \"arguments\": {}}]<|tool_call_end|>",
+     "T<now {}>"},
+    {"lfm", TOOLS, "<|tool_call_start|>[now(a=<|tool_call_end|>",
+     "C<<|tool_call_start|>[now(a=<|tool_call_end|>>"},
+    {"lfm", TOOLS, "<|tool_call_start|>[now(a='b<|tool_call_end|>",
+     "C<<|tool_call_start|>[now(a='b<|tool_call_end|>>"},
+    /* GigaChat. */
+    {"gigachat", TOOLS,
+     "I look.<|message_sep|>\n\nfunction call<|role_sep|>\n{\"name\": \"now\", \"arguments\": {}}<|message_sep|>\n\n",
+     "C<I look.>T<now {}>"},
     /* gpt-oss. */
     {"harmony", TOOLS,
      "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{\"city\": \"Paris\"}<|call|>",
