@@ -4,8 +4,8 @@
  * A sampler has scratch memory and no state: what it chooses depends on the arguments of the call alone. */
 #include "base/guard.h"
 #include "base/refs.h"
+#include "compat/compat_sizes.h"
 #include "generate/generate.h"
-#include "generate/sizes.h"
 
 #include <string.h>
 

@@ -4,6 +4,7 @@
 #include "kvik_compat.h"
 
 enum {
+    SIZED_LEAST(kvik_choice, scores),
     SIZED_LEAST(kvik_inputs, n),
     SIZED_LEAST(kvik_legacy, layer),
     SIZED_LEAST(kvik_outputs, logits),

@@ -11,7 +11,6 @@
 enum {
     SIZED_LEAST(kvik_cache_config, max_cache_len),
     SIZED_LEAST(kvik_chat, now),
-    SIZED_LEAST(kvik_choice, scores),
     SIZED_LEAST(kvik_codec, residual_length),
     SIZED_LEAST(kvik_encoder, decoder_start_token_id),
     SIZED_LEAST(kvik_generation, unmet),

@@ -2,7 +2,7 @@
  * same tokens from the same logits, with the same processed scores, bit for bit. Then a loop of a program's own, hostile
  * arguments, allocation failures, and no allocation for a token. */
 #include "base/base.h"
-#include "kvik.h"
+#include "kvik_compat.h"
 #include "models.h"
 #include "testing.h"
 
