@@ -193,6 +193,12 @@ static uint32_t load_of(const struct scheduler *s, uint64_t client)
     return n;
 }
 
+/* True if the client of a job does not read what it has. */
+static bool is_full(const struct job *j)
+{
+    return atomic_load_explicit(&j->x->full, memory_order_relaxed);
+}
+
 /* True if a comes before b. */
 static bool before(const struct scheduler *s, const struct job *a, const struct job *b)
 {
@@ -208,6 +214,7 @@ static struct job *next_job(struct scheduler *s)
     struct job **best = NULL;
     for (struct job **at = &s->waiting; *at; at = &(*at)->next) {
         struct job *j = *at;
+        if (is_full(j)) continue;
         if (j->blocked && s->n_running && j->full_at == s->ended) return NULL;
         if ((!best || before(s, j, *best)) && !held_back(s, j)) best = at;
     }
@@ -297,7 +304,7 @@ static void finish(struct scheduler *s, struct job *j)
     kvik_result_free(r);
 }
 
-/* Memory was short for this job: it gives its rows up, and waits. */
+/* A job gives its rows up, and waits. */
 static void park(struct scheduler *s, struct job *j)
 {
     note_progress(j);
@@ -305,10 +312,27 @@ static void park(struct scheduler *s, struct job *j)
     j->request = NULL;
     j->parked++;
     j->paused = false;
-    wait_again(s, j);
     pthread_mutex_lock(&s->lock);
     s->state.parkings++;
     pthread_mutex_unlock(&s->lock);
+}
+
+/* True if a job waits for what a paused one has: a place among the running, or memory. */
+static bool lacks_place(const struct scheduler *s)
+{
+    for (const struct job *j = s->waiting; j; j = j->next)
+        if (!is_full(j) && (j->blocked || s->n_running == s->o.parallel)) return true;
+    return false;
+}
+
+/* A paused job leaves its place to others: else a client that does not read could hold all of them. */
+static void make_place(struct scheduler *s, struct job *j)
+{
+    park(s, j);
+    s->ended++;
+    j->blocked = false;
+    j->next = s->waiting;
+    s->waiting = j;
 }
 
 /* True if the job leaves the running ones. */
@@ -325,6 +349,7 @@ static bool settle(struct scheduler *s, struct job *j, uint32_t n_before)
         if (e == KVIK_FULL && (n_before > 1 || shelf_waits(s->shelf))) {
             shelf_drop(s->shelf);
             park(s, j);
+            wait_again(s, j);
             return true;
         }
         note_progress(j);
@@ -332,7 +357,11 @@ static bool settle(struct scheduler *s, struct job *j, uint32_t n_before)
         over(j, NULL, e, sentence);
         return true;
     }
-    bool full = atomic_load_explicit(&j->x->full, memory_order_relaxed);
+    bool full = is_full(j);
+    if (full && lacks_place(s)) {
+        make_place(s, j);
+        return true;
+    }
     if (full != j->paused) (full ? kvik_request_pause : kvik_request_resume)(j->request);
     j->paused = full;
     return false;

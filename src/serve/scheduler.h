@@ -22,7 +22,7 @@ struct job {
     const struct job_calls *calls; /* called by the thread of the scheduler */
     void *owner;
     uint32_t index;
-    /* Held.  The job ends when its client leaves, and pauses while the client does not read. */
+    /* Held.  The job ends when its client leaves, and pauses while the client does not read; if others wait, it is parked. */
     struct exchange *x;
     kvik_generation g; /* owned */
     int32_t *ids;      /* [n] owned, the prompt */

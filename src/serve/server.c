@@ -12,9 +12,11 @@
 enum { GRACE_SECONDS = 30 };
 
 static _Atomic(struct net *) serving; /* what serve_stop ends */
+static atomic_bool stop_asked;        /* also before there is something to end */
 
 void serve_stop(void)
 {
+    atomic_store(&stop_asked, true);
     struct net *n = atomic_load(&serving);
     if (n) net_stop(n);
 }
@@ -98,6 +100,8 @@ int serve(const struct serve_options *o)
     if (e >= 0) {
         atomic_store(&serving, s.net);
         if (o->on_ready) o->on_ready(o->ctx, net_port(s.net));
+        if (atomic_load(&stop_asked))
+            net_stop(s.net); /* the signal may have come before `serving` */
         net_run(s.net, GRACE_SECONDS);
         atomic_store(&serving, NULL);
     }

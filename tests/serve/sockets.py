@@ -93,6 +93,47 @@ body = got.split(b"\r\n\r\n", 1)[1]
 check("a large answer is whole after SIGTERM", b"Content-Length: %d\r\n" % len(body) in got, (len(body), got[:400]))
 check("and the server ends", s.process.wait(60) == 0)
 
+# --- A client that does not read leaves its places to others, and has its own text when it reads again.
+s = Server(MODEL, "--parallel", "2")
+body = {"prompt": [5, 9, 12], "n": 32, "max_tokens": 240, "ignore_eos": True, "logprobs": 20, "logit_bias": {"2": -100}, "seed": 3, "temperature": 1}
+want = [c["text"] for c in s.post("/v1/completions", body)[1]["choices"]]
+with socket.socket() as c:
+    c.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    c.connect(("127.0.0.1", s.port))
+    c.sendall(request(b"/v1/completions", dict(body, stream=True)))
+    made, still = -1, 0
+    while still < 5:  # until its generation pauses
+        time.sleep(0.3)
+        now = s.metric("vllm:generation_tokens_total")
+        still = still + 1 if now == made else 0
+        made = now
+    other = s.connect()
+    other.timeout = 30
+    other.request("POST", "/v1/completions", json.dumps({"prompt": [9], "max_tokens": 3}))
+    try:
+        status = other.getresponse().status
+    except OSError as e:
+        status = e
+    check("others go on beside a client that does not read", status == 200, status)
+    got = b""
+    c.settimeout(120)
+    while not got.endswith(b"0\r\n\r\n"):
+        part = c.recv(1 << 16)
+        if not part:
+            break
+        got += part
+texts, said = [""] * 32, b""
+rest = got.split(b"\r\n\r\n", 1)[1]
+while rest:
+    size, rest = rest.split(b"\r\n", 1)
+    said, rest = said + rest[:int(size, 16)], rest[int(size, 16) + 2:]
+for line in said.decode().splitlines():
+    if line.startswith("data: {"):
+        choice = json.loads(line[6:])["choices"][0]
+        texts[choice["index"]] += choice["text"]
+check("and its texts are those of a client that reads", texts == want, [(i, a, b) for i, (a, b) in enumerate(zip(texts, want)) if a != b][:1])
+check("slow readers: ends", s.stop() == 0, s.said)
+
 # --- More connections than descriptors.
 start = subprocess.Popen
 subprocess.Popen = lambda *a, **k: start(*a, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)), **k)
