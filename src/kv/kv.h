@@ -292,10 +292,15 @@ enum kv_place {
     KV_BLOCK_SHARED = 2,
     KV_BLOCK_ENCODED = 4,
     KV_BLOCK_SPILLED = 8,
-    KV_BLOCK_OPEN = 16
+    KV_BLOCK_OPEN = 16,
+    KV_BLOCK_KEPT = 32 /* only for reuse; of kv_store_map */
 };
 /* Returns where one block of s is, as a set of KV_BLOCK_ bits. */
 enum kv_place kv_survey_block(const struct kv *kv, kv_seq s, uint32_t group, uint32_t block);
+/* The whole store: how many blocks (form 0) or tiles (form 1) of a group there were at once, and where each is now, as a
+ * set of KV_BLOCK_ bits in out[0, that number); 0: it is free. */
+uint32_t kv_store_blocks(const struct kv *kv, uint32_t group, uint32_t form);
+void kv_store_map(const struct kv *kv, uint32_t group, uint32_t form, uint8_t *out);
 uint32_t kv_len(const struct kv *kv, kv_seq s);
 /* Returns how many frozen rows the sequence has; 0: none were written. */
 uint32_t kv_cross(const struct kv *kv, kv_seq s);

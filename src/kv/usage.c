@@ -70,6 +70,47 @@ static void count_several(const struct kv *kv, uint32_t gi, const struct seq *s,
     }
 }
 
+uint32_t kv_store_blocks(const struct kv *kv, uint32_t group, uint32_t form)
+{
+    const struct pages *p = &kv->group[group].form[form];
+    return p->n_ids ? MIN(p->fresh * KV_RUN, p->n_ids) : 0;
+}
+
+/* Marks the pages of contents that several slots own. */
+static void mark_shared(const struct group *g, const struct kv *kv, uint32_t gi, uint32_t f,
+                        uint8_t *out)
+{
+    for (uint32_t k = 0; k < kv->n_contents; k++) {
+        const struct seq *s = &kv->seq[k];
+        uint32_t a, b;
+        if (s->owners < 2) continue;
+        const uint32_t *table = seq_table(kv, g, f, s);
+        index_cells(g, s, gi, f, &a, &b);
+        for (uint32_t i = 0; i < table_used(g, f, seq_rows(g, s)); i++)
+            if (table[i] && (i < a || i >= b)) out[table[i]] |= KV_BLOCK_SHARED;
+    }
+}
+
+void kv_store_map(const struct kv *kv, uint32_t group, uint32_t form, uint8_t *out)
+{
+    const struct pages *p = &kv->group[group].form[form];
+    struct counts n = {0};
+    count_index(kv, group, false, &n);
+    for (uint32_t id = 0; id < kv_store_blocks(kv, group, form); id++) {
+        const struct page *pg = &p->page[id];
+        uint32_t owners = pg->refs - p->seen[id];
+        out[id] = 0;
+        if (!id || !pg->refs) continue;
+        out[id] = KV_BLOCK_HELD;
+        if (form == SEALED) out[id] |= KV_BLOCK_ENCODED;
+        if (pg->spilled) out[id] |= KV_BLOCK_SPILLED;
+        if (!owners) out[id] |= KV_BLOCK_KEPT;
+        if (owners > 1) out[id] |= KV_BLOCK_SHARED;
+    }
+    count_index(kv, group, true, NULL);
+    mark_shared(&kv->group[group], kv, group, form, out);
+}
+
 static void usage_owners(const struct kv *kv, struct kv_usage *out)
 {
     bool several = false;

@@ -1,4 +1,4 @@
-/* block_map.c - where the blocks of one sequence are, as JSON. */
+/* block_map.c - where the blocks of one sequence, or of all, are, as JSON. */
 #include "base/buf.h"
 #include "model/model.h"
 
@@ -16,6 +16,7 @@ static char letter(enum kv_place p)
     char c = p & KV_BLOCK_OPEN ? 'o' : 'r';
     if (p & KV_BLOCK_SPILLED) c = 'd';
     if (p & KV_BLOCK_ENCODED) c = p & KV_BLOCK_SPILLED ? 'z' : 'e';
+    if (p & KV_BLOCK_KEPT) return p & KV_BLOCK_SPILLED ? 'K' : 'k';
     return p & KV_BLOCK_SHARED ? (char)(c - 'a' + 'A') : c;
 }
 
@@ -69,6 +70,45 @@ int exec_map(const struct exec *x, kv_seq s, json_t **out)
         json_array_append_new(groups, group(x, s, i));
     bool whole = json_array_size(groups) == x->n_groups;
     json_t *o = json_pack("{s:I, s:o}", "tokens", (json_int_t)kv_len(x->kv, s), "groups", groups);
+    if (!o || !whole) {
+        json_decref(o);
+        return ERR(NOMEM, "out of memory");
+    }
+    *out = o;
+    return 0;
+}
+
+/* The letters of all blocks or tiles of a group; NULL if memory is short. */
+static json_t *store_letters(const struct kv *kv, uint32_t gi, uint32_t form)
+{
+    uint32_t n = kv_store_blocks(kv, gi, form);
+    uint8_t *place = mem_alloc(n ? n : 1);
+    if (!place) return NULL;
+    kv_store_map(kv, gi, form, place);
+    for (uint32_t i = 0; i < n; i++)
+        place[i] = (uint8_t)letter(place[i]);
+    json_t *j = json_stringn((const char *)place, n);
+    mem_free(place);
+    return j;
+}
+
+static json_t *store_group(const struct exec *x, uint32_t gi)
+{
+    static const char *const kinds[] = {"rows", "state", "frozen"};
+    const struct kv_group *g = &x->group[gi];
+    const struct kv_codec *codec = g->n_planes ? g->plane[0].codec : NULL;
+    return json_pack("{s:o, s:s, s:s?, s:o, s:o}", "layers", layers(x, g), "kind",
+                     kinds[g->policy.kind], "codec", codec ? codec->name : NULL, "blocks",
+                     store_letters(x->kv, gi, 0), "tiles", store_letters(x->kv, gi, 1));
+}
+
+int exec_store_map(const struct exec *x, json_t **out)
+{
+    json_t *groups = json_array();
+    for (uint32_t i = 0; i < x->n_groups; i++)
+        json_array_append_new(groups, store_group(x, i));
+    bool whole = json_array_size(groups) == x->n_groups;
+    json_t *o = json_pack("{s:o}", "groups", groups);
     if (!o || !whole) {
         json_decref(o);
         return ERR(NOMEM, "out of memory");

@@ -481,6 +481,8 @@ int exec_replay(struct exec *x, kv_seq seq, const struct kv_past *past, uint32_t
 
 /* --- block_map.c: describes where the blocks of s are, as JSON. */
 int exec_map(const struct exec *x, kv_seq s, json_t **out);
+/* The same of all blocks of the store, whoever holds them. */
+int exec_store_map(const struct exec *x, json_t **out);
 
 /* --- regime.c: ropes whose frequencies depend on the length of the whole sequence (longrope).
  *

@@ -425,6 +425,22 @@ static char *map_of(kvik_cache *c, kvik_seq s)
     return json;
 }
 
+/* Counts the blocks and tiles of the whole store that have one of the letters. */
+static size_t in_store(kvik_cache *c, const char *letters)
+{
+    char *json = map_of(c, 0), *s = json;
+    size_t n = 0;
+    for (const char *const *key = (const char *const[]){"\"blocks\":\"", "\"tiles\":\"", NULL};
+         *key; key++)
+        for (s = json; (s = strstr(s, *key));) {
+            s += strlen(*key);
+            for (; *s && *s != '"'; s++)
+                n += strchr(letters, *s) != NULL;
+        }
+    kvik_free(json);
+    return n;
+}
+
 /* The map shows which rows are shared, quantized, evicted and on disk. */
 static void maps(void **state)
 {
@@ -457,9 +473,12 @@ static void maps(void **state)
         assert_int_equal(kvik_cache_fork(t.c, t.s, &copy), 0);
         char *forked = map_of(t.c, copy);
         if (!strstr(forked, row[k].forked)) fail_msg("%s: no %s", forked, row[k].forked);
+        assert_true(in_store(t.c, "RE") > 0); /* what both hold */
         assert_int_equal(kvik_cache_drop(t.c, copy), 0);
         char *none = NULL;
         assert_int_equal(kvik_cache_map(t.c, copy, &none), KVIK_STALE);
+        assert_int_equal(in_store(t.c, "RE"), 0);
+        assert_true(in_store(t.c, "re") > 0);
         kvik_free(own);
         kvik_free(forked);
         talk_close(&t);
