@@ -263,6 +263,10 @@ static void common_headers(const struct exchange *x, struct evhttp_request *r, c
     if (type) header(r, "Content-Type", type);
     header(r, "Cache-Control", "no-store");
     header(r, "X-Content-Type-Options", "nosniff");
+    header(
+        r, "Content-Security-Policy",
+        "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; "
+        "frame-ancestors 'none'; base-uri 'none'; form-action 'none'");
     header(r, "Process-Start-Time-Unix", n->started);
     if (atomic_load(&n->stopping)) header(r, "Connection", "close");
     if (!x->origin || !cors_allows(n->o.origins, x->origin)) return;

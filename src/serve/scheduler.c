@@ -426,6 +426,9 @@ static void count(struct scheduler *s)
     t->reused_tokens = s->sum.reused_tokens;
     t->new_tokens = s->sum.new_tokens;
     t->waiting = t->parked = 0;
+    t->writing = 0;
+    for (uint32_t i = 0; i < s->n_running; i++)
+        t->writing += s->running[i]->n_chosen;
     for (const struct job *j = s->waiting; j; j = j->next) {
         t->waiting++;
         t->parked += j->parked > 0;

@@ -73,6 +73,7 @@ void scheduler_call(struct scheduler *s, void (*fn)(void *ctx), void *ctx);
 struct scheduler_state {
     uint32_t running, waiting, parked;
     uint64_t jobs, steps, prompt_tokens, reused_tokens, new_tokens, parkings;
+    uint64_t writing;                 /* new tokens of the jobs that run */
     double busy_seconds, own_seconds; /* in steps of the model; and between them */
     kvik_usage usage;
 };

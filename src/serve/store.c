@@ -1,0 +1,56 @@
+/* store.c - GET /kvik/store: what the cache holds, for the page and for people who look. */
+#include "serve/protocol.h"
+
+#include <string.h>
+
+struct look {
+    struct server *server;
+    char *map; /* of the library */
+    int e;
+    char why[256];
+};
+
+static void look(void *ctx)
+{
+    struct look *l = ctx;
+    l->e = kvik_cache_map(l->server->o.cache, 0, &l->map);
+    if (l->e < 0) snprintf(l->why, sizeof l->why, "%s", kvik_last_error());
+}
+
+static json_t *usage_json(const kvik_usage *u)
+{
+    return json_pack(
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "budget", (json_int_t)u->budget, "bytes",
+        (json_int_t)u->bytes, "live", (json_int_t)u->live, "shared", (json_int_t)u->shared, "index",
+        (json_int_t)u->index, "states", (json_int_t)u->states, "staging", (json_int_t)u->staging,
+        "metadata", (json_int_t)u->metadata, "spilled", (json_int_t)u->spilled);
+}
+
+static int store(struct server *s, struct exchange *x)
+{
+    struct look l = {.server = s};
+    struct scheduler_state t;
+    json_t *map = NULL;
+    scheduler_call(s->scheduler, look, &l);
+    if (l.e < 0) return err_set(l.e, "%s", l.why);
+    int e = json_parse(l.map, strlen(l.map), "the map", &map);
+    kvik_free(l.map);
+    if (e < 0) return e;
+    scheduler_look(s->scheduler, &t);
+    json_object_set_new(map, "usage", usage_json(&t.usage));
+    json_object_set_new(map, "running", json_integer(t.running));
+    json_object_set_new(map, "waiting", json_integer(t.waiting));
+    json_object_set_new(map, "prompt_tokens", json_integer((json_int_t)t.prompt_tokens));
+    json_object_set_new(map, "reused_tokens", json_integer((json_int_t)t.reused_tokens));
+    json_object_set_new(map, "new_tokens", json_integer((json_int_t)t.new_tokens));
+    json_object_set_new(map, "writing", json_integer((json_int_t)t.writing));
+    json_object_set_new(map, "context", json_integer((json_int_t)s->capacity));
+    json_object_set_new(map, "model", json_string(s->o.name));
+    exchange_json(x, 200, map);
+    return 0;
+}
+
+static const struct route store_routes[] = {
+    {"/kvik/store", EXCHANGE_GET, .protocol = &protocol_openai, .answer = store},
+};
+ROUTES(store_routes);
