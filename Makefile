@@ -109,7 +109,7 @@ $(B)/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	@echo "  CC    $<"
 	$(Q)$(CC) $(ALLFLAGS) $(ISA) -c -o $@ $<
-$(B)/src/cli/page.o: $(wildcard src/cli/page/*)# the assembler reads them
+$(B)/src/cli/page.o $(B)/src/serve/front.o: $(wildcard src/*/page/*)# the assembler reads them
 
 ifdef PLAIN
 $(PLAIN:%=$(B)/%): $(B)/%.o: build/release/%.o
