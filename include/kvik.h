@@ -609,9 +609,9 @@ KVIK_API void kvik_sync_done(kvik_sync *report);
  * "shared_bytes", "spilled_bytes"}), and "map".  The map has a letter for each block: '.' not held, 'o' open, 'r'
  * full, 'e' quantized, 'd' on disk, 'z' quantized and on disk; capitals for blocks that other sequences share.
  *
- * s 0: the whole store, {"groups": [..]} with "layers", "kind", "codec", and a letter for each block ("blocks") and each
- * quantized tile ("tiles") that there was at once: '.' free, 'k' held for reuse alone ('K': on disk), the others as
- * above; nothing is 'o'. */
+ * s 0: the whole store, {"groups": [..]} with "layers", "kind", "codec", and a letter for each block ("blocks") and
+ * each quantized tile ("tiles") that there was at once: '.' free, 'k' held for reuse alone ('K': on disk), the others
+ * as above; nothing is 'o'. */
 KVIK_API int kvik_cache_map(const kvik_cache *c, kvik_seq s, char **json);
 
 /* ---- Sessions: sequences on disk ------------------------------------------------------------------ */

@@ -1,4 +1,4 @@
-/* store.c - GET /kvik/store: what the cache holds, for the page and for people who look. */
+/* blocks.c - GET /kvik/store: what the cache holds, for the page and for people who look. */
 #include "serve/protocol.h"
 
 #include <string.h>
