@@ -61,7 +61,7 @@ static const struct dialect table[] = {
      .mark = {THINKS,
               {SAID_CONTENT, "<|tool_call_start|>", SAID_CALL},
               {SAID_CALL, "<|tool_call_end|>", SAID_CONTENT}}},
-    {"gigachat", "function call<|role_sep|>",
+    {"gigachat", "<|role_sep|>",
      .mark = {{SAID_CONTENT, "<|message_sep|>", SAID_CONTENT, .tools = true},
               {SAID_CONTENT, "function call<|role_sep|>", SAID_CALL},
               {SAID_CALL, "<|message_sep|>", SAID_CONTENT}}},
