@@ -57,8 +57,9 @@ struct hello {
 static void on_ready(void *ctx, uint16_t port)
 {
     const struct hello *h = ctx;
-    fprintf(stderr, "kvik: %s is served at http://%s:%u (ready after %.2f s); Ctrl-C ends\n",
-            h->name, h->o->host, port, now_seconds() - h->seconds);
+    bool v6 = strchr(h->o->host, ':') != NULL; /* stands in brackets in a URL */
+    fprintf(stderr, "kvik: %s is served at http://%s%s%s:%u (ready after %.2f s); Ctrl-C ends\n",
+            h->name, v6 ? "[" : "", h->o->host, v6 ? "]" : "", port, now_seconds() - h->seconds);
     fflush(stderr);
 }
 

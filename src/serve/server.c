@@ -104,6 +104,7 @@ int serve(const struct serve_options *o)
             net_stop(s.net); /* the signal may have come before `serving` */
         net_run(s.net, GRACE_SECONDS);
         atomic_store(&serving, NULL);
+        atomic_store(&stop_asked, false);
     }
     desk_close(s.desk);
     scheduler_close(s.scheduler);

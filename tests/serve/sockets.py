@@ -8,7 +8,7 @@ import socket
 import subprocess
 import time
 
-from harness import Server, check, finish, tiny
+from harness import Server, check, finish, skip, tiny
 
 MODEL = tiny("llama-mha")
 HEALTH = b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -133,6 +133,16 @@ for line in said.decode().splitlines():
         texts[choice["index"]] += choice["text"]
 check("and its texts are those of a client that reads", texts == want, [(i, a, b) for i, (a, b) in enumerate(zip(texts, want)) if a != b][:1])
 check("slow readers: ends", s.stop() == 0, s.said)
+
+# --- An address of IPv6.
+try:
+    with socket.socket(socket.AF_INET6) as c:
+        c.bind(("::1", 0))
+    s = Server(MODEL, "--host", "::1")
+    check("the URL of an address of IPv6 has brackets", f"http://[::1]:{s.port} " in s.said[0], s.said)
+    check("IPv6: ends", s.stop() == 0)
+except OSError as e:
+    skip(f"no IPv6 here: {e}")
 
 # --- More connections than descriptors.
 start = subprocess.Popen
