@@ -32,6 +32,8 @@ struct reading {
 static int token_bytes(void *ctx, int32_t id, const char **s, size_t *n)
 {
     struct reading *r = ctx;
+    *n = 0;
+    if (tok_is_added(r->tok, id)) return 0; /* "<tool_call>" stands for itself, special or not */
     TRY(tok_bytes(r->tok, id, &r->bytes));
     *s = r->bytes.data ? r->bytes.data : "";
     *n = r->bytes.len;

@@ -23,8 +23,9 @@ static int add_item(struct compiler *c, const struct item *it, uint32_t i, struc
 {
     if (it->role == ROLE_VALUE) {
         const json_t *v = json_array_get(it->v, i);
-        return items_put(list, v ? (struct item){v, it->path, ROLE_VALUE}
-                                 : (struct item){json_false(), it->path, ROLE_SCHEMA});
+        return items_put(
+            list, v ? (struct item){.v = v, .path = it->path, .role = ROLE_VALUE}
+                    : (struct item){.v = json_false(), .path = it->path, .role = ROLE_SCHEMA});
     }
     const json_t *prefix = prefix_of(it), *rest = rest_of(it);
     bool first = i < json_array_size(prefix);
@@ -32,7 +33,8 @@ static int add_item(struct compiler *c, const struct item *it, uint32_t i, struc
     if (!v) return 0;
     const char *path =
         first ? path_at(c, it->path, "prefixItems", i) : path_below(c, it->path, "items");
-    return path ? items_put(list, (struct item){v, path, ROLE_SCHEMA}) : ERR_NOMEM;
+    return path ? items_put(list, (struct item){.v = v, .path = path, .role = ROLE_SCHEMA})
+                : ERR_NOMEM;
 }
 
 static int item_node(struct compiler *c, const struct items *atoms, uint32_t i, uint32_t *out)
@@ -51,12 +53,12 @@ int make_array(struct compiler *c, const struct items *atoms, struct basic *b)
     size_t longest = 0;
     for (uint32_t i = 0; i < atoms->n; i++) {
         const struct item *it = &atoms->v[i];
-        uint32_t min, max;
-        TRY(count_keyword(c, it, "minItems", 0, &min));
-        TRY(count_keyword(c, it, "maxItems", SCHEMA_MANY, &max));
-        if (it->role == ROLE_VALUE) min = max = (uint32_t)json_array_size(it->v);
-        b->min = MAX(b->min, min);
-        b->max = MIN(b->max, max);
+        uint32_t size = (uint32_t)json_array_size(it->v);
+        TRY(narrow_counts(c, it, "minItems", "maxItems", &b->min, &b->max));
+        if (it->role == ROLE_VALUE) {
+            b->min = MAX(b->min, size);
+            b->max = MIN(b->max, size);
+        }
         longest = MAX(longest, json_array_size(it->role == ROLE_VALUE ? it->v : prefix_of(it)));
     }
     if (longest > PREFIX)

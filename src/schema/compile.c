@@ -2,15 +2,22 @@
  * equal are one node, so recursion ends. */
 #include "schema/compile.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { NODES = 1 << 16, BASICS = 1 << 17, PATHS = 1 << 20 };
 
+bool same_item(const struct item *a, const struct item *b)
+{
+    if (a->v != b->v || a->role != b->role || !a->key != !b->key) return false;
+    return !a->key || !strcmp(a->key, b->key);
+}
+
 int items_put(struct items *list, struct item it)
 {
     for (uint32_t i = 0; i < list->n; i++)
-        if (list->v[i].v == it.v && list->v[i].role == it.role) return 0;
+        if (same_item(&list->v[i], &it)) return 0;
     if (list->n == list->cap) {
         uint32_t cap = list->cap ? list->cap * 2 : 4;
         struct item *v = mem_grow(list->v, cap, sizeof *v);
@@ -77,7 +84,8 @@ static int by_item(const void *a, const void *b)
 {
     const struct item *x = a, *y = b;
     if (x->v != y->v) return (uintptr_t)x->v < (uintptr_t)y->v ? -1 : 1;
-    return (int)x->role - (int)y->role;
+    if (x->role != y->role) return (int)x->role - (int)y->role;
+    return strcmp(x->key ? x->key : "", y->key ? y->key : "");
 }
 
 static uint32_t hash_items(const struct items *l)
@@ -94,7 +102,7 @@ static bool same_items(const struct items *a, const struct items *b)
 {
     if (a->n != b->n) return false;
     for (uint32_t i = 0; i < a->n; i++)
-        if (a->v[i].v != b->v[i].v || a->v[i].role != b->v[i].role) return false;
+        if (!same_item(&a->v[i], &b->v[i])) return false;
     return true;
 }
 
@@ -175,7 +183,7 @@ static int compile_all(struct compiler *c, const json_t *json)
     struct items list = {0};
     const json_t *version = json_object_get(json, "$schema");
     c->old = json_is_string(version) && strstr(json_string_value(version), "draft-0");
-    TRY(items_put(&list, (struct item){json, "#", ROLE_SCHEMA}));
+    TRY(items_put(&list, (struct item){.v = json, .path = "#"}));
     TRY(node_of(c, &list, &c->s->root));
     for (uint32_t i = 0; i < c->s->n_node; i++) {
         TRY(expand_node(c, i));
@@ -189,9 +197,9 @@ static int compile_all(struct compiler *c, const json_t *json)
     return 0;
 }
 
-int schema_compile(const json_t *json, const char *what, struct schema **out)
+static int compile(const json_t *json, const char *what, bool exact, struct schema **out)
 {
-    struct compiler c = {.root = json, .what = what};
+    struct compiler c = {.root = json, .what = what, .exact = exact};
     if (!(c.s = mem_alloc(sizeof *c.s))) return ERR_NOMEM;
     int e = compile_all(&c, json);
     compiler_done(&c);
@@ -200,6 +208,17 @@ int schema_compile(const json_t *json, const char *what, struct schema **out)
     else
         *out = c.s;
     return e;
+}
+
+int schema_compile(const json_t *json, const char *what, struct schema **out)
+{
+    char said[1024];
+    int e = compile(json, what, false, out);
+    if (e != ERR_UNSUPPORTED || !strstr(err_last(), "oneOf is supported")) return e;
+    snprintf(said, sizeof said, "%s", err_last());
+    int exact = compile(json, what, true, out);
+    if (exact >= 0 || exact == ERR_ARG) return exact;
+    return err_set(e, "%s", said);
 }
 
 int schema_compile_text(const char *text, const char *what, struct schema **out)

@@ -5,19 +5,32 @@
 #include "base/buf.h"
 #include "schema/schema_int.h"
 
+#include <string.h>
+
 enum role {
     ROLE_SCHEMA,
     ROLE_VALUE,   /* equal to this JSON value */
     ROLE_SCALARS, /* equal to one of the scalars of this array */
+    ROLE_NOT,     /* not valid under this schema */
+    ROLE_AGAINST, /* not valid under the keyword `key` of this schema, and of a type that it is about */
+    ROLE_ABSENT,  /* if an object, without the name `key` */
+    ROLE_LACKS,   /* an object without the name `key` */
+    ROLE_HAS_NOT, /* an object whose value of the name `key` is not valid under this schema */
+    ROLE_NEEDS,   /* if an object, with all names of this list */
     /* only in a list of what is still to be expanded */
-    ROLE_ANY, /* one of these schemas at least */
-    ROLE_ENUM /* one of these values */
+    ROLE_ANY,    /* one of these schemas at least */
+    ROLE_ENUM,   /* one of these values */
+    ROLE_ONE,    /* exactly one of these schemas */
+    ROLE_IF,     /* what if, then and else of this schema say */
+    ROLE_DEPENDS /* without the name `key`, or valid under this schema or with these names */
 };
 struct item {
     const json_t *v;  /* borrowed from the schema */
     const char *path; /* borrowed from the compiler */
     enum role role;
+    const char *key; /* borrowed from the schema, or NULL */
 };
+bool same_item(const struct item *a, const struct item *b);
 struct items {
     struct item *v; /* owned */
     uint32_t n, cap;
@@ -29,6 +42,7 @@ struct compiler {
     struct schema *s;
     const json_t *root;
     const char *what;
+    bool exact;         /* oneOf needs its branches negated */
     bool old;           /* a draft before 2019-09, in which $ref hides its neighbours */
     struct items *conj; /* owned, [s->cap_node]: what each node is made of */
     uint32_t *table;    /* owned, [mask + 1]: node + 1 */
@@ -52,6 +66,13 @@ int bad_keyword(const struct compiler *c, int code, const char *path, const char
 
 /* expand.c: makes the alternatives of a node. */
 int expand_node(struct compiler *c, uint32_t node);
+/* expand.c: sets *out to what a $ref of `it` leads to. */
+int resolve_ref(struct compiler *c, const struct item *it, const char *ref, struct item *out);
+/* against.c: the alternatives of what is not valid under a schema, and the types that are left. */
+int expand_not(struct compiler *c, const struct item *it,
+               int (*branch)(struct compiler *c, const void *x, const struct item *it, size_t n),
+               const void *x);
+unsigned types_against(const struct compiler *c, const struct item *it);
 /* keyword.c: refuses what a schema object has and this version does not support, and values of the wrong type. */
 int check_keywords(const struct compiler *c, const struct item *it);
 
@@ -77,7 +98,7 @@ static inline const json_t *keyword(const struct item *it, const char *name)
 /* The scalars that an atom lists: false if it lists none, so that any value is possible. */
 static inline bool lists_values(const struct item *it)
 {
-    return it->role != ROLE_SCHEMA;
+    return it->role == ROLE_VALUE || it->role == ROLE_SCALARS;
 }
 static inline size_t n_scalars(const struct item *it)
 {
@@ -97,4 +118,16 @@ int make_array(struct compiler *c, const struct items *atoms, struct basic *b);
 int make_object(struct compiler *c, const struct items *atoms, struct basic *b);
 /* Replaces *d by what both accept; takes over b.  *d NULL: b. */
 int narrow(struct dfa **d, struct dfa *b);
+/* Returns the value of `name` if the atom must not be valid under it, else NULL. */
+static inline const json_t *against(const struct item *it, const char *name)
+{
+    return it->role == ROLE_AGAINST && !strcmp(it->key, name) ? json_object_get(it->v, name) : NULL;
+}
+/* The values that an atom must not be equal to, as an atom that lists them.  False: it forbids none. */
+bool forbidden(const struct item *it, struct item *list);
+int count_of(const struct compiler *c, const struct item *it, const json_t *v, const char *name,
+             uint32_t none, uint32_t *out);
+/* Narrows min and max by two keywords of an atom, and by their opposites. */
+int narrow_counts(const struct compiler *c, const struct item *it, const char *least,
+                  const char *most, uint32_t *min, uint32_t *max);
 int pattern_dfa(const char *pattern, size_t n, const char *where, struct dfa **out);

@@ -25,17 +25,24 @@ static int copy_items(const struct items *from, struct items *to)
     return 0;
 }
 
-/* Expands a copy of a choice that has one more item. */
-static int branch(struct compiler *c, const struct choice *x, struct item it)
+/* Expands a copy of a choice that has more items. */
+static int branch_all(struct compiler *c, const void *choice, const struct item *it, size_t n)
 {
+    const struct choice *x = choice;
     struct choice y = {.steps = x->steps};
     int e = copy_items(&x->todo, &y.todo);
     if (e >= 0) e = copy_items(&x->atoms, &y.atoms);
-    if (e >= 0) e = items_put(&y.todo, it);
+    for (size_t i = 0; e >= 0 && i < n; i++)
+        e = items_put(&y.todo, it[i]);
     if (e >= 0) e = expand(c, &y);
     items_done(&y.todo);
     items_done(&y.atoms);
     return e;
+}
+
+static int branch(struct compiler *c, const struct choice *x, struct item it)
+{
+    return branch_all(c, x, &it, 1);
 }
 
 /* --- $ref */
@@ -71,7 +78,7 @@ static const json_t *step_into(const json_t *at, const char *key)
     return json_is_array(at) && *key && !*end ? json_array_get(at, i) : NULL;
 }
 
-static int resolve(struct compiler *c, const struct item *it, const char *ref, struct item *out)
+int resolve_ref(struct compiler *c, const struct item *it, const char *ref, struct item *out)
 {
     const json_t *id = json_object_get(c->root, "$id"), *at = c->root;
     const char *base = json_is_string(id) ? json_string_value(id) : "", *p = ref;
@@ -106,7 +113,7 @@ static int resolve(struct compiler *c, const struct item *it, const char *ref, s
     if (!json_is_object(at) && !json_is_boolean(at))
         return bad_keyword(c, ERR_FORMAT, it->path, "$ref",
                            "leads to something that is not a schema");
-    *out = (struct item){at, ref, ROLE_SCHEMA};
+    *out = (struct item){.v = at, .path = ref, .role = ROLE_SCHEMA};
     return 0;
 }
 
@@ -125,8 +132,12 @@ static int note_apart(struct compiler *c, const struct item *it, const json_t *l
             const char *path = path_at(c, it->path, "oneOf", i),
                        *other = path_at(c, it->path, "oneOf", k);
             if (!path || !other) return ERR_NOMEM;
-            TRY(items_put(&both, (struct item){json_array_get(list, k), other, ROLE_SCHEMA}));
-            int e = items_put(&both, (struct item){json_array_get(list, i), path, ROLE_SCHEMA});
+            TRY(items_put(
+                &both,
+                (struct item){.v = json_array_get(list, k), .path = other, .role = ROLE_SCHEMA}));
+            int e = items_put(
+                &both,
+                (struct item){.v = json_array_get(list, i), .path = path, .role = ROLE_SCHEMA});
             if (e < 0) {
                 items_done(&both);
                 return e;
@@ -157,7 +168,7 @@ static int open_schema(struct compiler *c, struct choice *x, const struct item *
     if ((v = json_object_get(it->v, "$ref"))) {
         if (!json_is_string(v))
             return bad_keyword(c, ERR_FORMAT, it->path, "$ref", "must be a string");
-        TRY(resolve(c, it, json_string_value(v), &target));
+        TRY(resolve_ref(c, it, json_string_value(v), &target));
         TRY(items_put(&x->todo, target));
         if (c->old) return 0;
     }
@@ -166,20 +177,33 @@ static int open_schema(struct compiler *c, struct choice *x, const struct item *
     for (size_t i = 0; i < json_array_size(v); i++) {
         const char *path = path_at(c, it->path, "allOf", i);
         if (!path) return ERR_NOMEM;
-        TRY(items_put(&x->todo, (struct item){json_array_get(v, i), path, ROLE_SCHEMA}));
+        TRY(items_put(&x->todo,
+                      (struct item){.v = json_array_get(v, i), .path = path, .role = ROLE_SCHEMA}));
     }
     static const char *const any[] = {"anyOf", "oneOf"};
     for (size_t i = 0; i < countof(any); i++) {
         if (!(v = json_object_get(it->v, any[i]))) continue;
         const char *path = path_below(c, it->path, any[i]);
         if (!path) return ERR_NOMEM;
-        if (i == 1) TRY(note_apart(c, it, v));
-        TRY(items_put(&x->todo, (struct item){v, path, ROLE_ANY}));
+        if (i == 1 && !c->exact) TRY(note_apart(c, it, v));
+        enum role role = i == 1 && c->exact ? ROLE_ONE : ROLE_ANY;
+        TRY(items_put(&x->todo, (struct item){.v = v, .path = path, .role = role}));
     }
     if ((v = json_object_get(it->v, "enum")))
-        TRY(items_put(&x->todo, (struct item){v, it->path, ROLE_ENUM}));
+        TRY(items_put(&x->todo, (struct item){.v = v, .path = it->path, .role = ROLE_ENUM}));
     if ((v = json_object_get(it->v, "const")))
-        TRY(items_put(&x->todo, (struct item){v, it->path, ROLE_VALUE}));
+        TRY(items_put(&x->todo, (struct item){.v = v, .path = it->path, .role = ROLE_VALUE}));
+    if ((v = json_object_get(it->v, "not")))
+        TRY(items_put(&x->todo, (struct item){.v = v, .path = it->path, .role = ROLE_NOT}));
+    if (json_object_get(it->v, "if"))
+        TRY(items_put(&x->todo, (struct item){.v = it->v, .path = it->path, .role = ROLE_IF}));
+    static const char *const depends[] = {"dependencies", "dependentRequired", "dependentSchemas"};
+    for (size_t i = 0; i < countof(depends); i++) {
+        const char *key;
+        json_t *e;
+        json_object_foreach(json_object_get(it->v, depends[i]), key, e) TRY(items_put(
+            &x->todo, (struct item){.v = e, .path = it->path, .role = ROLE_DEPENDS, .key = key}));
+    }
     return items_put(&x->atoms, *it);
 }
 
@@ -188,9 +212,50 @@ static int branches(struct compiler *c, const struct choice *x, const struct ite
     for (size_t i = 0; i < json_array_size(it->v); i++) {
         const char *path = path_at(c, it->path, "", i);
         if (!path) return ERR_NOMEM;
-        TRY(branch(c, x, (struct item){json_array_get(it->v, i), path, ROLE_SCHEMA}));
+        TRY(branch(
+            c, x, (struct item){.v = json_array_get(it->v, i), .path = path, .role = ROLE_SCHEMA}));
     }
     return 0;
+}
+
+/* Each branch of a oneOf with the others negated. */
+static int one_of(struct compiler *c, const struct choice *x, const struct item *it)
+{
+    size_t n = json_array_size(it->v);
+    struct item part[64];
+    if (n > countof(part))
+        return bad_keyword(c, ERR_LIMIT, it->path, "oneOf", "has more than 64 branches");
+    for (size_t i = 0; i < n; i++) {
+        for (size_t k = 0; k < n; k++)
+            part[k] = (struct item){.v = json_array_get(it->v, k),
+                                    .path = it->path,
+                                    .role = k == i ? ROLE_SCHEMA : ROLE_NOT};
+        TRY(branch_all(c, x, part, n));
+    }
+    return 0;
+}
+
+static int if_else(struct compiler *c, const struct choice *x, const struct item *it)
+{
+    struct item part[2] = {
+        {.v = json_object_get(it->v, "if"), .path = it->path, .role = ROLE_SCHEMA},
+        {.v = json_object_get(it->v, "then"), .path = it->path, .role = ROLE_SCHEMA}};
+    const json_t *other = json_object_get(it->v, "else");
+    if (!part[1].v && !other) return branch_all(c, x, part, 0);
+    TRY(branch_all(c, x, part, part[1].v ? 2 : 1));
+    part[0].role = ROLE_NOT;
+    part[1].v = other;
+    return branch_all(c, x, part, other ? 2 : 1);
+}
+
+static int depends(struct compiler *c, const struct choice *x, const struct item *it)
+{
+    struct item is = *it;
+    is.role = ROLE_ABSENT;
+    TRY(branch(c, x, is));
+    struct item part[2] = {
+        {.v = it->v, .path = it->path, .role = json_is_array(it->v) ? ROLE_NEEDS : ROLE_SCHEMA}};
+    return branch(c, x, part[0]);
 }
 
 /* The scalars of an enum are one choice, each array and object is another. */
@@ -200,11 +265,12 @@ static int values(struct compiler *c, const struct choice *x, const struct item 
     for (size_t i = 0; i < json_array_size(it->v); i++) {
         const json_t *v = json_array_get(it->v, i);
         if (json_is_array(v) || json_is_object(v))
-            TRY(branch(c, x, (struct item){v, it->path, ROLE_VALUE}));
+            TRY(branch(c, x, (struct item){.v = v, .path = it->path, .role = ROLE_VALUE}));
         else
             scalars = true;
     }
-    return scalars ? branch(c, x, (struct item){it->v, it->path, ROLE_SCALARS}) : 0;
+    return scalars ? branch(c, x, (struct item){.v = it->v, .path = it->path, .role = ROLE_SCALARS})
+                   : 0;
 }
 
 /* --- a choice */
@@ -234,6 +300,19 @@ static int types_of(const struct compiler *c, const struct items *atoms, unsigne
         const struct item *it = &atoms->v[i];
         unsigned named = 0;
         bool has[2] = {false, false};
+        struct item out;
+        if (forbidden(it, &out)) {
+            for (size_t k = 0; k < n_scalars(&out); k++) {
+                truth[0] &= !json_is_false(scalar(&out, k));
+                truth[1] &= !json_is_true(scalar(&out, k));
+                if (json_is_null(scalar(&out, k))) *types &= ~(unsigned)T_NULL;
+            }
+            continue;
+        }
+        if (it->role >= ROLE_AGAINST && it->role <= ROLE_NEEDS) {
+            *types &= types_against(c, it);
+            continue;
+        }
         if (!lists_values(it)) {
             TRY(types_named(c, it, &named));
             *types &= named;
@@ -290,6 +369,14 @@ static int expand(struct compiler *c, struct choice *x)
                                "leads back to itself without a value in between");
         if (it.role == ROLE_ANY) return branches(c, x, &it);
         if (it.role == ROLE_ENUM) return values(c, x, &it);
+        if (it.role == ROLE_ONE) return one_of(c, x, &it);
+        if (it.role == ROLE_IF) return if_else(c, x, &it);
+        if (it.role == ROLE_DEPENDS) return depends(c, x, &it);
+        if (it.role == ROLE_NOT && json_is_object(it.v)) return expand_not(c, &it, branch_all, x);
+        if (it.role == ROLE_NOT) {
+            if (json_is_true(it.v)) return 0;
+            continue;
+        }
         if (it.role != ROLE_SCHEMA) {
             TRY(items_put(&x->atoms, it));
             continue;

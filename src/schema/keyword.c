@@ -31,7 +31,14 @@ static const char *const supported[] = {"$ref",
                                         "maximum",
                                         "exclusiveMinimum",
                                         "exclusiveMaximum",
-                                        "multipleOf"};
+                                        "multipleOf",
+                                        "not",
+                                        "if",
+                                        "then",
+                                        "else",
+                                        "dependencies",
+                                        "dependentRequired",
+                                        "dependentSchemas"};
 /* These say nothing about which values are valid. */
 static const char *const ignored[] = {"title",
                                       "description",
@@ -90,12 +97,24 @@ static bool is_schemas(const json_t *v)
     return true;
 }
 
+static bool depends_well(const json_t *v)
+{
+    const char *key;
+    json_t *e;
+    if (!json_is_object(v)) return false;
+    json_object_foreach((json_t *)(uintptr_t)v, key, e)
+    {
+        if (!is_schema(e) && !is_list_of(e, is_text, 0)) return false;
+    }
+    return true;
+}
+
 static const char *wrong_value(const char *key, const json_t *v)
 {
     static const char *const schemas[] = {"anyOf", "oneOf", "allOf", "prefixItems"};
     static const char *const maps[] = {"properties", "patternProperties"};
-    static const char *const single[] = {"additionalProperties", "propertyNames",
-                                         "additionalItems"};
+    static const char *const single[] = {
+        "additionalProperties", "propertyNames", "additionalItems", "not", "if", "then", "else"};
     static const char *const texts[] = {"$ref", "pattern", "format"};
     static const char *const numbers[] = {"minimum", "maximum", "exclusiveMinimum",
                                           "exclusiveMaximum"};
@@ -105,6 +124,8 @@ static const char *wrong_value(const char *key, const json_t *v)
     if (in_list(single, countof(single), key) && !is_schema(v)) return "must be a schema";
     if (in_list(texts, countof(texts), key) && !json_is_string(v)) return "must be a string";
     if (in_list(numbers, countof(numbers), key) && !json_is_number(v)) return "must be a number";
+    if (!strncmp(key, "depend", 6) && !depends_well(v))
+        return "must be an object of schemas, or of lists of names";
     if (!strcmp(key, "items") && !is_schema(v) && !is_list_of(v, is_schema, 0))
         return "must be a schema";
     if (!strcmp(key, "required") && !is_list_of(v, is_text, 0)) return "must be a list of names";
@@ -190,7 +211,12 @@ int types_named(const struct compiler *c, const struct item *it, unsigned *out)
 int count_keyword(const struct compiler *c, const struct item *it, const char *name, uint32_t none,
                   uint32_t *out)
 {
-    const json_t *v = keyword(it, name);
+    return count_of(c, it, keyword(it, name), name, none, out);
+}
+
+int count_of(const struct compiler *c, const struct item *it, const json_t *v, const char *name,
+             uint32_t none, uint32_t *out)
+{
     double d = json_number_value(v);
     *out = none;
     if (!v) return 0;
@@ -199,5 +225,26 @@ int count_keyword(const struct compiler *c, const struct item *it, const char *n
     *out = d < SCHEMA_MANY ? (uint32_t)d : SCHEMA_MANY;
     if (*out == SCHEMA_MANY && none == 0)
         return bad_keyword(c, ERR_LIMIT, it->path, name, "is too large");
+    return 0;
+}
+
+int narrow_counts(const struct compiler *c, const struct item *it, const char *least,
+                  const char *most, uint32_t *min, uint32_t *max)
+{
+    uint32_t low, high, not_low, not_high;
+    const json_t *v = against(it, least), *w = against(it, most);
+    TRY(count_keyword(c, it, least, 0, &low));
+    TRY(count_keyword(c, it, most, SCHEMA_MANY, &high));
+    TRY(count_of(c, it, v, least, 0, &not_low));
+    TRY(count_of(c, it, w, most, SCHEMA_MANY, &not_high));
+    *min = MAX(*min, low);
+    *max = MIN(*max, high);
+    if ((v && !not_low) || (w && not_high >= SCHEMA_MANY - 1)) {
+        *min = 1; /* nothing is shorter than 0, or longer than what no text reaches */
+        *max = 0;
+        return 0;
+    }
+    if (v) *max = MIN(*max, not_low - 1);
+    if (w) *min = MAX(*min, not_high + 1);
     return 0;
 }

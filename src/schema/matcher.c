@@ -296,31 +296,49 @@ uint32_t matcher_start(struct matcher *m)
     return m->begin = keep(m, 0);
 }
 
+/* Puts the threads of a state into the pool. */
+static int load(struct matcher *m, uint32_t state)
+{
+    begin_walk(m);
+    m->x.n_pool = m->state[state].n;
+    if (m->x.n_pool > m->x.cap_pool / 2) return too_large();
+    memcpy(m->x.pool, m->thread + m->state[state].first, m->x.n_pool * sizeof *m->x.pool);
+    return 0;
+}
+
+/* Keeps pool[from .. n_pool) as a state. */
+static int keep_or_forget(struct matcher *m, uint32_t from, uint32_t *out)
+{
+    *out = keep(m, from);
+    return m->x.full ? start_anew(m, from, out) : 0;
+}
+
+/* True if threads should be kept before the next byte: alike ones become one, and scratch becomes free. */
+static bool crowded(const struct machine *x, uint32_t from)
+{
+    return x->n_pool - from > 16 || x->n_pool > x->cap_pool / 2 ||
+           x->n_scratch > x->cap_scratch / 2 || x->n_scratch_set > x->cap_scratch_set / 2;
+}
+
 int matcher_text(struct matcher *m, uint32_t state, const char *s, size_t n, uint32_t *out)
 {
     struct machine *x = &m->x;
-    begin_walk(m);
+    uint32_t from = 0;
     *out = 0;
     if (!state) return 0;
-    x->n_pool = m->state[state].n;
-    if (x->n_pool > x->cap_pool / 2) return too_large();
-    memcpy(x->pool, m->thread + m->state[state].first, x->n_pool * sizeof *x->pool);
-    uint32_t from = 0;
+    TRY(load(m, state));
     for (size_t i = 0; i < n && from < x->n_pool; i++) {
         uint32_t end = x->n_pool;
         for (uint32_t k = from; k < end; k++)
             machine_step(x, &x->pool[k], (uint8_t)s[i]);
         if (x->full) return too_large();
         from = end;
-        if (from > x->cap_pool / 2) { /* the threads of the bytes before are not needed */
-            memmove(x->pool, x->pool + from, (x->n_pool - from) * sizeof *x->pool);
-            x->n_pool -= from;
-            from = 0;
-        }
+        if (from == x->n_pool || !crowded(x, from)) continue;
+        TRY(keep_or_forget(m, from, &state));
+        TRY(load(m, state));
+        from = 0;
     }
-    if (from == x->n_pool) return 0;
-    *out = keep(m, from);
-    return x->full ? start_anew(m, from, out) : 0;
+    return from == x->n_pool ? 0 : keep_or_forget(m, from, out);
 }
 
 int matcher_token(struct matcher *m, uint32_t state, int32_t id, uint32_t *out)

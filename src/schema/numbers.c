@@ -8,9 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define INTEGER "^-?(0|[1-9][0-9]*)$"
-#define DECIMAL "^-?(0|[1-9][0-9]*)(\\.[0-9]+)?$"
-#define NUMBER  "^-?(0|[1-9][0-9]*)(\\.[0-9]+)?([eE][-+]?[0-9]+)?$"
+#define INTEGER  "^-?(0|[1-9][0-9]*)$"
+#define DECIMAL  "^-?(0|[1-9][0-9]*)(\\.[0-9]+)?$"
+#define FRACTION "^-?(0|[1-9][0-9]*)\\.[0-9]*[1-9][0-9]*$"
+#define NUMBER   "^-?(0|[1-9][0-9]*)(\\.[0-9]+)?([eE][-+]?[0-9]+)?$"
 
 enum { DIGITS = 800, DIVISOR = 20000, BUILD_MOST = 1 << 16 };
 
@@ -132,6 +133,7 @@ static int build_dfa(struct build *b, struct dfa **out)
 enum order { SAME, LESS, MORE }; /* 0: of no digits */
 struct limit {
     struct decimal of;
+    bool other;        /* every value but the limit is good */
     bool below, equal; /* values below the limit are good, else those above; and the limit itself */
 };
 union at {
@@ -193,25 +195,53 @@ static bool limit_accept(const void *ctx, uint64_t state)
         o = negative ? LESS : MORE;
     else if (negative && o != SAME)
         o = o == LESS ? MORE : LESS;
+    if (l->other) return o != SAME;
     return o == SAME ? l->equal : (o == LESS) == l->below;
 }
 
-static int limit_dfa(const struct compiler *c, const struct item *it, const char *name, bool below,
-                     bool equal, struct dfa **d)
+static int compare_dfa(const struct compiler *c, const struct item *it, const json_t *v,
+                       const char *name, const struct limit *kind, struct dfa **d)
 {
-    const json_t *v = keyword(it, name);
     struct dfa *more;
-    if (!v) return 0;
     struct limit *l = mem_alloc(sizeof *l);
     if (!l) return ERR_NOMEM;
-    l->below = below;
-    l->equal = equal;
+    *l = *kind;
     struct build b = {.step = limit_step, .accept = limit_accept, .ctx = l};
     int e = read_decimal(v, &l->of);
     if (e >= 0) e = build_dfa(&b, &more);
     if (e < 0) err_prefix(e, "%s: %s: %s", c->what, it->path, name);
     mem_free(l);
     return e < 0 ? e : narrow(d, more);
+}
+
+static int limit_dfa(const struct compiler *c, const struct item *it, const char *name, bool below,
+                     bool equal, struct dfa **d)
+{
+    const json_t *v = keyword(it, name), *no = against(it, name);
+    struct limit *kind = v || no ? mem_alloc(sizeof *kind) : NULL;
+    if (!v && !no) return 0;
+    if (!kind) return ERR_NOMEM;
+    kind->below = v ? below : !below;
+    kind->equal = v ? equal : !equal;
+    int e = compare_dfa(c, it, v ? v : no, name, kind, d);
+    mem_free(kind);
+    return e;
+}
+
+/* Narrows to numbers that are not in a list. */
+static int forbid(const struct compiler *c, const struct item *it, struct dfa **d)
+{
+    struct item list;
+    int e = 0;
+    if (!forbidden(it, &list)) return 0;
+    struct limit *kind = mem_alloc(sizeof *kind);
+    if (!kind) return ERR_NOMEM;
+    kind->other = true;
+    for (size_t i = 0; e >= 0 && i < n_scalars(&list); i++)
+        if (json_is_number(scalar(&list, i)))
+            e = compare_dfa(c, it, scalar(&list, i), it->key, kind, d);
+    mem_free(kind);
+    return e;
 }
 
 /* --- multipleOf: the divisor is p / 10^d.  A state is the digits so far modulo p, and how many stand behind the point. */
@@ -244,8 +274,9 @@ static bool divisor_accept(const void *ctx, uint64_t state)
 
 static int divisor_dfa(const struct compiler *c, const struct item *it, struct dfa **d)
 {
-    const json_t *v = keyword(it, "multipleOf");
-    struct dfa *more;
+    const json_t *v = keyword(it, "multipleOf"), *no = against(it, "multipleOf");
+    struct dfa *more, *other = NULL;
+    if (no) v = no;
     if (!v) return 0;
     struct decimal *of = mem_alloc(sizeof *of);
     if (!of) return ERR_NOMEM;
@@ -260,6 +291,12 @@ static int divisor_dfa(const struct compiler *c, const struct item *it, struct d
                            "has more digits than is supported (20000, with a point anywhere)");
     struct build b = {.step = divisor_step, .accept = divisor_accept, .ctx = &div};
     TRY(build_dfa(&b, &more));
+    if (no) {
+        e = dfa_not(more, &other);
+        dfa_drop(more);
+        if (e < 0) return e;
+        more = other;
+    }
     return narrow(d, more);
 }
 
@@ -309,6 +346,7 @@ static int narrow_by_atom(const struct compiler *c, const struct item *it, struc
     TRY(limit_dfa(c, it, "maximum", true, true, d));
     TRY(limit_dfa(c, it, "exclusiveMinimum", false, false, d));
     TRY(limit_dfa(c, it, "exclusiveMaximum", true, false, d));
+    TRY(forbid(c, it, d));
     return divisor_dfa(c, it, d);
 }
 
@@ -317,7 +355,10 @@ int make_number(struct compiler *c, const struct items *atoms, unsigned types, s
     struct dfa *shape;
     for (uint32_t i = 0; i < atoms->n; i++)
         TRY(narrow_by_atom(c, &atoms->v[i], &b->dfa));
-    const char *text = !(types & T_FRACTION) ? INTEGER : b->dfa ? DECIMAL : NUMBER;
+    const char *text = !(types & T_FRACTION) ? INTEGER
+                       : !(types & T_INT)    ? FRACTION
+                       : b->dfa              ? DECIMAL
+                                             : NUMBER;
     TRY(pattern_dfa(text, strlen(text), "number", &shape));
     return narrow(&b->dfa, shape);
 }

@@ -40,6 +40,12 @@ static int add_names(struct object *o, const json_t *of)
     return 0;
 }
 
+/* The list of names that an atom needs, or NULL. */
+static const json_t *needed(const struct item *it)
+{
+    return it->role == ROLE_NEEDS ? it->v : keyword(it, "required");
+}
+
 static int find_names(struct object *o)
 {
     const char *key;
@@ -48,7 +54,9 @@ static int find_names(struct object *o)
         const struct item *it = &o->atoms->v[i];
         if (it->role == ROLE_VALUE) TRY(add_names(o, it->v));
         TRY(add_names(o, keyword(it, "properties")));
-        const json_t *required = keyword(it, "required");
+        const json_t *required = needed(it);
+        if (it->key && it->role >= ROLE_ABSENT && it->role <= ROLE_HAS_NOT)
+            TRY(add_name(o, it->key));
         for (size_t k = 0; k < json_array_size(required); k++)
             TRY(add_name(o, json_string_value(json_array_get(required, k))));
         o->n_pattern += (uint32_t)json_object_size(keyword(it, "patternProperties"));
@@ -105,14 +113,22 @@ static int add_value(struct object *o, uint32_t i, uint32_t set, const char *nam
     const json_t *v;
     if (it->role == ROLE_VALUE) {
         v = name ? json_object_get(it->v, name) : NULL;
-        return items_put(list, v ? (struct item){v, it->path, ROLE_VALUE}
-                                 : (struct item){json_false(), it->path, ROLE_SCHEMA});
+        return items_put(
+            list, v ? (struct item){.v = v, .path = it->path, .role = ROLE_VALUE}
+                    : (struct item){.v = json_false(), .path = it->path, .role = ROLE_SCHEMA});
+    }
+    if (name && it->key && it->role >= ROLE_ABSENT && it->role <= ROLE_HAS_NOT &&
+        !strcmp(it->key, name)) {
+        bool lacks = it->role != ROLE_HAS_NOT;
+        return items_put(list, (struct item){.v = lacks ? json_false() : it->v,
+                                             .path = it->path,
+                                             .role = lacks ? ROLE_SCHEMA : ROLE_NOT});
     }
     if (name && (v = json_object_get(keyword(it, "properties"), name))) {
         known = true;
         if (!(path = path_below(c, it->path, "properties")) || !(path = path_below(c, path, name)))
             return ERR_NOMEM;
-        TRY(items_put(list, (struct item){v, path, ROLE_SCHEMA}));
+        TRY(items_put(list, (struct item){.v = v, .path = path, .role = ROLE_SCHEMA}));
     }
     for (uint32_t k = o->sets.at[set]; k < o->sets.at[set + 1]; k++) {
         uint32_t p = o->sets.mark[k] - o->b->n_names;
@@ -120,11 +136,12 @@ static int add_value(struct object *o, uint32_t i, uint32_t set, const char *nam
             continue;
         known = true;
         if (!(path = path_below(c, it->path, "patternProperties"))) return ERR_NOMEM;
-        TRY(items_put(list, (struct item){o->pattern[p].schema, path, ROLE_SCHEMA}));
+        TRY(items_put(list,
+                      (struct item){.v = o->pattern[p].schema, .path = path, .role = ROLE_SCHEMA}));
     }
     if (known || !(v = keyword(it, "additionalProperties"))) return 0;
     if (!(path = path_below(c, it->path, "additionalProperties"))) return ERR_NOMEM;
-    return items_put(list, (struct item){v, path, ROLE_SCHEMA});
+    return items_put(list, (struct item){.v = v, .path = path, .role = ROLE_SCHEMA});
 }
 
 /* Gives each set of marks its class, and each class its node. */
@@ -153,14 +170,56 @@ static int make_classes(struct object *o)
     return e;
 }
 
-/* Narrows the names to those that are valid under propertyNames. */
+/* Narrows the names to those that are valid under propertyNames, which may have keywords of strings alone. */
+static int narrow_by(struct object *o, const struct item *it, const json_t *v)
+{
+    static const char *const known[] = {"pattern", "minLength", "maxLength", "enum",
+                                        "const",   "format",    "type"};
+    struct item one = {.v = v, .path = it->path},
+                list = {.v = json_object_get(v, "enum"), .role = ROLE_SCALARS};
+    struct items atoms = {.v = &one, .n = 1};
+    struct basic b = {.max = SCHEMA_MANY};
+    struct dfa *length = NULL, *both;
+    unsigned types = json_is_false(v) ? 0 : T_STRING;
+    const char *key;
+    json_t *e;
+    json_object_foreach((json_t *)(uintptr_t)v, key, e)
+    {
+        bool good = false;
+        for (size_t i = 0; i < countof(known); i++)
+            good |= !strcmp(key, known[i]);
+        if (!good)
+            return bad_keyword(o->c, ERR_UNSUPPORTED, it->path, key,
+                               "is not supported in propertyNames");
+    }
+    if (json_is_object(v)) {
+        TRY(check_keywords(o->c, &one));
+        TRY(types_named(o->c, &one, &types));
+    }
+    struct item two[3] = {one};
+    atoms.v = two;
+    if (list.v) two[atoms.n++] = list;
+    if (json_object_get(v, "const"))
+        two[atoms.n++] =
+            (struct item){.v = json_object_get(v, "const"), .path = it->path, .role = ROLE_VALUE};
+    if (!(types & T_STRING)) b.min = 1, b.max = 0;
+    int err = make_string(o->c, &atoms, &b);
+    if (err >= 0 && b.any)
+        err = dfa_length(b.min, b.max == SCHEMA_MANY ? UINT64_MAX : b.max, &length);
+    if (err >= 0 && length) err = narrow(&b.dfa, length);
+    if (err >= 0) err = dfa_both(o->b->dfa, b.dfa, false, &both);
+    dfa_drop(b.dfa);
+    if (err < 0) return err;
+    dfa_drop(o->b->dfa);
+    o->b->dfa = both;
+    return 0;
+}
+
 static int narrow_names(struct object *o)
 {
     for (uint32_t i = 0; i < o->atoms->n; i++) {
         const json_t *v = keyword(&o->atoms->v[i], "propertyNames");
-        if (v)
-            return bad_keyword(o->c, ERR_UNSUPPORTED, o->atoms->v[i].path, "propertyNames",
-                               "is not supported");
+        if (v && !json_is_true(v)) TRY(narrow_by(o, &o->atoms->v[i], v));
     }
     return 0;
 }
@@ -179,14 +238,11 @@ static int find_required(struct object *o)
     struct basic *b = o->b;
     for (uint32_t i = 0; i < o->atoms->n; i++) {
         const struct item *it = &o->atoms->v[i];
-        const json_t *required = keyword(it, "required");
-        uint32_t min, max;
-        TRY(count_keyword(o->c, it, "minProperties", 0, &min));
-        TRY(count_keyword(o->c, it, "maxProperties", SCHEMA_MANY, &max));
-        b->min = MAX(b->min, min);
-        b->max = MIN(b->max, max);
+        const json_t *required = needed(it);
+        TRY(narrow_counts(o->c, it, "minProperties", "maxProperties", &b->min, &b->max));
         for (uint32_t k = 0; k < b->n_names; k++) {
-            bool needs = it->role == ROLE_VALUE && json_object_get(it->v, o->name[k]);
+            bool needs = (it->role == ROLE_VALUE && json_object_get(it->v, o->name[k])) ||
+                         (it->role == ROLE_HAS_NOT && !strcmp(it->key, o->name[k]));
             for (size_t r = 0; !needs && r < json_array_size(required); r++)
                 needs = !strcmp(json_string_value(json_array_get(required, r)), o->name[k]);
             if (needs) b->required[k / 64] |= (uint64_t)1 << (k % 64);

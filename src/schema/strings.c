@@ -60,6 +60,35 @@ static int format_dfa(const struct compiler *c, const struct item *it, const cha
     return bad_keyword(c, ERR_UNSUPPORTED, it->path, text, "is not supported");
 }
 
+/* Narrows by the complement of an automaton, which is given up. */
+static int narrow_not(struct dfa **d, struct dfa *b)
+{
+    struct dfa *other = NULL;
+    int e = dfa_not(b, &other);
+    dfa_drop(b);
+    return e < 0 ? e : narrow(d, other);
+}
+
+static int narrow_by_opposite(const struct compiler *c, const struct item *it, struct dfa **d)
+{
+    const json_t *v;
+    struct dfa *more;
+    struct item list;
+    if (forbidden(it, &list)) {
+        TRY(listed(&list, &more));
+        TRY(narrow_not(d, more));
+    }
+    if ((v = against(it, "pattern"))) {
+        TRY(pattern_dfa(json_string_value(v), json_string_length(v), it->path, &more));
+        TRY(narrow_not(d, more));
+    }
+    if ((v = against(it, "format"))) {
+        TRY(format_dfa(c, it, json_string_value(v), &more));
+        TRY(narrow_not(d, more));
+    }
+    return 0;
+}
+
 static int narrow_by_atom(const struct compiler *c, const struct item *it, struct dfa **d)
 {
     const json_t *v;
@@ -83,12 +112,9 @@ int make_string(struct compiler *c, const struct items *atoms, struct basic *b)
 {
     struct dfa *length;
     for (uint32_t i = 0; i < atoms->n; i++) {
-        uint32_t min, max;
-        TRY(count_keyword(c, &atoms->v[i], "minLength", 0, &min));
-        TRY(count_keyword(c, &atoms->v[i], "maxLength", SCHEMA_MANY, &max));
-        b->min = MAX(b->min, min);
-        b->max = MIN(b->max, max);
+        TRY(narrow_counts(c, &atoms->v[i], "minLength", "maxLength", &b->min, &b->max));
         TRY(narrow_by_atom(c, &atoms->v[i], &b->dfa));
+        TRY(narrow_by_opposite(c, &atoms->v[i], &b->dfa));
     }
     b->any = !b->dfa;
     if (b->any) return dfa_any(&b->dfa);

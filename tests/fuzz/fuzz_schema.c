@@ -15,10 +15,10 @@
 
 enum { STEPS = 200 };
 
+static const char all[] = "{}[]:,\"\\ \n\t0123456789-+.eEabcdxyztrufalsn\xc3\xa9\xf0\x9f\x98\x80";
+
 static int one_byte(void *ctx, int32_t id, const char **s, size_t *n)
 {
-    static const char all[] =
-        "{}[]:,\"\\ \n\t0123456789-+.eEabcdxyztrufalsn\xc3\xa9\xf0\x9f\x98\x80";
     (void)ctx;
     *s = all + id;
     *n = 1;
@@ -54,7 +54,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static struct lexicon *l;
     struct schema *s;
     char *text = malloc(size + 1);
-    if (!l) MUST(lexicon_new(49, one_byte, NULL, &l) == 0);
+    if (!l) MUST(lexicon_new(sizeof all - 1, one_byte, NULL, &l) == 0);
     memcpy(text, data, size);
     text[size] = 0;
     if (size && *text == 'R') {

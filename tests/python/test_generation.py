@@ -1,6 +1,7 @@
 """Processors, criteria and streamers as Transformers has them: recorded scores, and the options that do the same."""
 import asyncio
 import copy
+import json
 import os
 import pickle
 import threading
@@ -151,6 +152,21 @@ class InGenerate(unittest.TestCase):
         self.assertEqual(np.isfinite(out).tolist(), [[True, False, False, True]] * 2 + [[False, True, False, True]] * 2)
         banned = np.full((4, 4), -np.inf, np.float32)
         self.assertEqual(allow(np.zeros((4, 1), int), banned)[0].tolist(), [0, -np.inf, -np.inf, 0])
+
+
+class Schemas(unittest.TestCase):
+    @unittest.skipUnless(os.path.exists(CHAT_MODEL), "the model is not here (KVIK_TEST_MODEL)")
+    def test_answers(self):
+        model, tokenizer = kvik.AutoModelForCausalLM.from_pretrained(CHAT_MODEL), kvik.AutoTokenizer.from_pretrained(CHAT_MODEL)
+        ids = tokenizer("A person as JSON:", return_tensors="np")
+        schema = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 20}, "age": {"type": "integer", "maximum": 99}},
+                  "required": ["name", "age"], "additionalProperties": False}
+        n = ids["input_ids"].shape[1]
+        for given in (schema, json.dumps(schema)):
+            out = model.generate(**ids, max_new_tokens=80, json_schema=given)
+            self.assertEqual(set(json.loads(tokenizer.decode(out[0, n:], skip_special_tokens=True))), {"name", "age"})
+        with self.assertRaisesRegex(kvik.UnsupportedError, "uniqueItems"):
+            model.generate(**ids, json_schema={"uniqueItems": True})
 
 
 class Criteria(unittest.TestCase):
