@@ -159,6 +159,9 @@ int expand_not(struct compiler *c, const struct item *it, brancher branch, const
     if (json_object_get(it->v, "type")) TRY(branch(c, x, &one, 1));
     for (size_t i = 0; i < countof(opposite); i++) {
         one.key = opposite[i].name;
+        if (json_is_boolean(json_object_get(it->v, one.key)))
+            return bad_keyword(c, ERR_UNSUPPORTED, it->path, one.key,
+                               "of draft 4 is not supported in not");
         if (json_object_get(it->v, one.key)) TRY(branch(c, x, &one, 1));
     }
     return 0;

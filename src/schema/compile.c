@@ -217,7 +217,7 @@ int schema_compile(const json_t *json, const char *what, struct schema **out)
     if (e != ERR_UNSUPPORTED || !strstr(err_last(), "oneOf is supported")) return e;
     snprintf(said, sizeof said, "%s", err_last());
     int exact = compile(json, what, true, out);
-    if (exact >= 0 || exact == ERR_ARG) return exact;
+    if (exact != ERR_UNSUPPORTED) return exact;
     return err_set(e, "%s", said);
 }
 

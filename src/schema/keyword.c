@@ -123,7 +123,10 @@ static const char *wrong_value(const char *key, const json_t *v)
     if (in_list(maps, countof(maps), key) && !is_schemas(v)) return "must be an object of schemas";
     if (in_list(single, countof(single), key) && !is_schema(v)) return "must be a schema";
     if (in_list(texts, countof(texts), key) && !json_is_string(v)) return "must be a string";
-    if (in_list(numbers, countof(numbers), key) && !json_is_number(v)) return "must be a number";
+    bool old = !strncmp(key, "exclusive", 9) &&
+               json_is_boolean(v); /* of draft 4, beside minimum or maximum */
+    if (in_list(numbers, countof(numbers), key) && !json_is_number(v) && !old)
+        return "must be a number";
     if (!strncmp(key, "depend", 6) && !depends_well(v))
         return "must be an object of schemas, or of lists of names";
     if (!strcmp(key, "items") && !is_schema(v) && !is_list_of(v, is_schema, 0))
@@ -143,6 +146,7 @@ int check_keywords(const struct compiler *c, const struct item *it)
     {
         if (in_list(ignored, countof(ignored), key) || !strncmp(key, "x-", 2)) continue;
         if (!strcmp(key, "$id") && it->v == c->root) continue;
+        if (!strcmp(key, "uniqueItems") && json_is_false(v)) continue;
         if (!in_list(supported, countof(supported), key)) {
             char name[96];
             snprintf(name, sizeof name, "the keyword \"%.80s\"", key);

@@ -218,6 +218,9 @@ static int limit_dfa(const struct compiler *c, const struct item *it, const char
                      bool equal, struct dfa **d)
 {
     const json_t *v = keyword(it, name), *no = against(it, name);
+    const json_t *old = keyword(it, below ? "exclusiveMaximum" : "exclusiveMinimum");
+    if (json_is_boolean(v)) return 0; /* of draft 4: beside minimum or maximum */
+    if (equal && json_is_true(old)) equal = false;
     struct limit *kind = v || no ? mem_alloc(sizeof *kind) : NULL;
     if (!v && !no) return 0;
     if (!kind) return ERR_NOMEM;

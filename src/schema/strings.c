@@ -42,11 +42,26 @@ static int listed(const struct item *it, struct dfa **out)
     return e;
 }
 
-/* Formats whose texts are a regular language. */
+/* Formats whose texts are a regular language: days of a month and leap years are, too. */
+#define LEAP "([0-9]{2}(0[48]|[2468][048]|[13579][26])|(0[048]|[2468][048]|[13579][26])00)"
+#define DATE                                                                                       \
+    "([0-9]{4}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-("  \
+    "0[1-9]|1[0-9]|2[0-8]))|" LEAP "-02-29)"
+#define TIME                                                                                         \
+    "(([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]+)?([Zz]|[-+]([01][0-9]|2[0-3]):[0-5][0-9])|" \
+    "23:59:60(\\.[0-9]+)?[Zz])"
+#define BYTE     "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+#define DURATION "([0-9]+H([0-9]+M([0-9]+S)?)?|[0-9]+M([0-9]+S)?|[0-9]+S)"
+#define DAYS     "([0-9]+Y([0-9]+M([0-9]+D)?)?|[0-9]+M([0-9]+D)?|[0-9]+D)"
 static const struct {
     const char *name, *pattern;
 } formats[] = {
     {"uuid", "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$"},
+    {"date", "^" DATE "$"},
+    {"time", "^" TIME "$"},
+    {"date-time", "^" DATE "[Tt]" TIME "$"},
+    {"duration", "^P(" DAYS "(T" DURATION ")?|T" DURATION "|[0-9]+W)$"},
+    {"ipv4", "^" BYTE "(\\." BYTE "){3}$"},
 };
 
 static int format_dfa(const struct compiler *c, const struct item *it, const char *name,

@@ -116,6 +116,24 @@ static const struct sample samples[] = {
      {"[]", "[\"a\"]", "[\"a\",1]"},
      {"[1]", "[\"a\",1,1]", "[\"a\",\"b\"]"}},
     {"{\"oneOf\":[{\"type\":\"string\"},{\"type\":\"integer\"}]}", {"\"\"", "1"}, {"null", "1.5"}},
+    {"{\"type\":\"string\",\"format\":\"date\"}",
+     {"\"2024-02-29\"", "\"2000-02-29\"", "\"1999-12-31\"", "\"2023-04-30\""},
+     {"\"2023-02-29\"", "\"1900-02-29\"", "\"2023-04-31\"", "\"2023-13-01\"", "\"2023-1-01\"",
+      "\"2023-01-00\""}},
+    {"{\"type\":\"string\",\"format\":\"date-time\"}",
+     {"\"2024-02-29T23:59:59.25Z\"", "\"1999-12-31t00:00:00+05:30\"", "\"2016-12-31T23:59:60Z\""},
+     {"\"2024-02-29T24:00:00Z\"", "\"2024-02-29T12:00:00\"", "\"2024-02-29\"",
+      "\"2024-01-01T12:00:60Z\""}},
+    {"{\"type\":\"string\",\"format\":\"duration\"}",
+     {"\"P1Y2M3DT4H5M6S\"", "\"P4W\"", "\"PT36H\"", "\"P1M\""},
+     {"\"P\"", "\"PT\"", "\"P1Y3D\"", "\"P1S\"", "\"1D\""}},
+    {"{\"type\":\"string\",\"format\":\"ipv4\"}",
+     {"\"127.0.0.1\"", "\"255.255.255.255\""},
+     {"\"256.0.0.1\"", "\"1.2.3\"", "\"01.2.3.4\"", "\"1.2.3.4.5\""}},
+    {"{\"$schema\":\"http://json-schema.org/draft-04/schema#\",\"type\":\"integer\",\"minimum\":3,\"exclusiveMinimum\":true,"
+     "\"maximum\":5,\"exclusiveMaximum\":false,\"uniqueItems\":false}",
+     {"4", "5"},
+     {"3", "6"}},
     {"{\"oneOf\":[{\"type\":\"number\"},{\"type\":\"integer\"}]}", {"1.5", "-0.25"}, {"1", "\"\""}},
     {"{\"not\":{\"type\":[\"object\",\"array\",\"string\"]}}",
      {"1", "null", "true"},
@@ -191,8 +209,33 @@ static void refusals(void **state)
     }
 }
 
+/* Whatever allocation fails, the error says so and nothing is lost. */
+static void memory(void **state)
+{
+    (void)state;
+    static const char *const schema[] = {
+        "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\",\"pattern\":\"^[a-z]+$\",\"maxLength\":4},"
+        "\"b\":{\"type\":\"integer\",\"minimum\":3},\"c\":{\"enum\":[\"x\",1.5,[1]]}},\"required\":[\"a\"],"
+        "\"dependentRequired\":{\"b\":[\"c\"]}}",
+        "{\"oneOf\":[{\"type\":\"integer\"},{\"not\":{\"multipleOf\":3}},{\"type\":\"object\",\"required\":[\"z\"],\"properties\":{\"z\":{\"maxLength\":2}}}],"
+        "\"not\":{\"properties\":{\"q\":{\"const\":7}}}}"};
+    for (size_t i = 0; i < countof(schema); i++)
+        for (int64_t k = 0;; k++) {
+            struct bench b = {0};
+            mem_fail_at(k, false);
+            int e = schema_compile_text(schema[i], "json_schema", &b.s);
+            if (e >= 0) e = lexicon_new(256, one_byte, NULL, &b.l);
+            if (e >= 0) e = matcher_new(b.s, b.l, &b.m);
+            mem_fail_at(-1, false);
+            end(&b);
+            if (e >= 0) break;
+            if (e != ERR_NOMEM) fail_msg("allocation %d: %s", (int)k, err_last());
+        }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(texts), cmocka_unit_test(refusals)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(texts), cmocka_unit_test(refusals),
+                                       cmocka_unit_test(memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
