@@ -51,7 +51,7 @@ refused "no cache" 1 use_cache prompt_lookup_num_tokens
 run generate "$model" --input-ids $ids --num-assistant-tokens-schedule sometimes
 refused "a schedule that does not exist" 2 heuristic
 
-if [ -n "${KVIK_TEST_MODEL:-}" ]; then
+if [ -f "${KVIK_TEST_MODEL:-none}" ]; then
     for how in --greedy "--seed 5"; do
         for options in "" "--prompt-lookup-num-tokens 5" "--assistant-model $KVIK_TEST_MODEL"; do
             # shellcheck disable=SC2086
