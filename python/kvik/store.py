@@ -146,7 +146,7 @@ class ModelHandle:
         return int(lib.kvik_model_layers(self.pointer))
 
     def store(self, settings: Settings, sequences: int = 0) -> "Store":
-        """Returns a store with these settings that no other thread uses, with its lock taken."""
+        """Returns a store with these settings that no other thread seems to use."""
         if os.getpid() != self.pid:
             raise BusyError("the model was opened by the process that forked this one; open it again in this process")
         if settings.cache_memory and not settings.max_sequences:  # a small budget has no room for blocks of 64 sequences
@@ -161,21 +161,18 @@ class ModelHandle:
         return self._store(settings)
 
     def own_store(self, settings: Settings) -> "Store":
-        """Returns a store of one sequence that no other call finds, with its lock taken: for a model that assists itself."""
-        store = Store(self, replace(settings, max_sequences=1))
-        store.lock.acquire()
-        return store
+        """Returns a store of one sequence that no other call finds: for a model that assists itself."""
+        return Store(self, replace(settings, max_sequences=1))
 
     def _store(self, settings: Settings) -> "Store":
-        """Returns a store that is open and that no thread uses, or a new one, with its lock taken."""
+        """Returns a store that is open and that no other thread seems to use, or a new one."""
         with self._lock:
             for store in reversed(self._idle):
-                if store.settings == settings and store.lock.acquire(blocking=False):
+                if store.settings == settings and store.user in (None, threading.get_ident()):
                     self._idle.remove(store)
                     self._idle.append(store)
                     return store
         store = Store(self, settings)
-        store.lock.acquire()
         with self._lock:
             self._idle.append(store)
             del self._idle[:-_KEEP]
@@ -190,11 +187,8 @@ class ModelHandle:
     @contextmanager
     def using(self, settings: Settings, sequences: int = 0) -> Iterator["Store"]:
         """A store for the time of a `with`."""
-        store = self.store(settings, sequences)
-        try:
+        with self.store(settings, sequences).locked() as store:
             yield store
-        finally:
-            store.lock.release()
 
 
 class Store:
@@ -202,7 +196,9 @@ class Store:
 
     def __init__(self, model: ModelHandle, settings: Settings) -> None:
         self.model, self.settings, self.pid = model, settings, os.getpid()
+        # Only a `with` takes it: a handler of a signal that raises between two instructions then leaves nothing locked.
         self.lock = threading.RLock()
+        self.user: Optional[int] = None  # the thread that has the lock; a hint for who looks for a free store
         self.pointer = owned("kvik_cache_close")
         with budgeted():
             call("kvik_cache_open", model.pointer, ctypes.byref(settings.struct()), ctypes.byref(self.pointer))
@@ -213,7 +209,11 @@ class Store:
         if os.getpid() != self.pid:  # the lock may be held by a thread that this process does not have
             raise BusyError("the cache belongs to the process that forked this one; open the model again in this process")
         with self.lock:
-            yield self
+            before, self.user = self.user, threading.get_ident()
+            try:
+                yield self
+            finally:
+                self.user = before
 
     def usage(self) -> Dict[str, int]:
         """Returns what the store holds, in bytes: the fields of kvik_usage."""

@@ -88,9 +88,9 @@ class GenerationMixin:
                 processors.append(PrefixConstrainedLogitsProcessor(prefix_allowed_tokens_fn, most))
             if assistant_model is not None:
                 helper = assistant_model._handle
-                assistant = helper.own_store(assistant_model._defaults) if helper is self._handle else \
+                drafts = helper.own_store(assistant_model._defaults) if helper is self._handle else \
                     helper.store(assistant_model._defaults, this.options.sequences(1))
-                held.callback(assistant.lock.release)
+                assistant = held.enter_context(drafts.locked())
             callbacks = Watched(streamer, processors, _list(stopping_criteria), this.torch, g.num_beams > 1,
                                 assistant, self._notice)
             callbacks.bar = held.enter_context(Bar("prompt and beams" if g.num_beams > 1 else "prompt", "tokens"))
