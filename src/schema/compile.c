@@ -200,6 +200,7 @@ static int compile_all(struct compiler *c, const json_t *json)
 static int compile(const json_t *json, const char *what, bool exact, struct schema **out)
 {
     struct compiler c = {.root = json, .what = what, .exact = exact};
+    dfa_budget();
     if (!(c.s = mem_alloc(sizeof *c.s))) return ERR_NOMEM;
     int e = compile_all(&c, json);
     compiler_done(&c);

@@ -4,6 +4,24 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define BUDGET ((uint64_t)1 << 27) /* steps; about half a second */
+static _Thread_local uint64_t left = BUDGET;
+
+void dfa_budget(void)
+{
+    left = BUDGET;
+}
+
+int dfa_pay(uint64_t steps)
+{
+    if (steps > left)
+        return ERR(
+            LIMIT,
+            "the schema or the pattern takes too much work to compile; make repetitions and alternatives fewer");
+    left -= steps;
+    return 0;
+}
+
 void dfa_drop(struct dfa *d)
 {
     if (!d) return;
@@ -219,6 +237,7 @@ static int product_walk(struct product *p, const uint32_t *from, uint32_t n_span
             if (!more) return ERR_NOMEM;
             *edge = more;
         }
+        TRY(dfa_pay(4 * (uint64_t)n_span));
         for (uint32_t s = 0; s < n_span; s++) {
             uint32_t *to = &(*edge)[(size_t)i * n_span + s];
             uint32_t x = dfa_next(p->a, (uint32_t)(p->pair[i] >> 32), from[s]);

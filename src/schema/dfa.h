@@ -18,6 +18,10 @@ struct dfa {
     uint8_t ascii[128]; /* the class of an ASCII character, if n_class <= 256 */
     bool quick;         /* ascii is valid */
 };
+/* A schema comes from a stranger, so the work of a compilation is limited: it begins with dfa_budget, and all that takes long pays
+ * for its steps.  The budget is the thread's.  ERR_LIMIT: it is used up. */
+void dfa_budget(void);
+int dfa_pay(uint64_t steps);
 void dfa_drop(struct dfa *d);
 /* Returns the class of a code point. */
 uint32_t dfa_class(const struct dfa *d, uint32_t cp);

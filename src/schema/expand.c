@@ -387,6 +387,7 @@ static int expand(struct compiler *c, struct choice *x)
     if (++c->choices > CHOICES)
         return ERR(LIMIT, "%s: a part of the schema has more than %d alternatives", c->what,
                    CHOICES);
+    TRY(dfa_pay(1000 + 100 * (uint64_t)x->atoms.n));
     return make_basics(c, &x->atoms);
 }
 

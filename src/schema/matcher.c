@@ -14,7 +14,8 @@ enum {
     PROBES = 8,
     MOST_THREADS = 4096
 };
-#define MASK_BYTES ((size_t)8 << 20) /* of all masks that are kept */
+#define STEPS      ((uint64_t)1 << 26) /* of one mask: about a second */
+#define MASK_BYTES ((size_t)8 << 20)   /* of all masks that are kept */
 
 struct state {
     uint32_t first, n; /* threads */
@@ -43,6 +44,7 @@ struct matcher {
     struct thread *moved; /* owned, [MOST_THREADS] */
     uint32_t *chain;      /* owned, [DEPTH_MOST + 2] */
     uint32_t age, turn, begin;
+    uint64_t steps; /* of the mask under way */
 };
 
 /* --- memory */
@@ -383,6 +385,7 @@ static void walk(struct matcher *m, const struct trie_of_tokens *l, uint32_t sta
     for (uint32_t i = 0; i < l->n && !x->full;) {
         const struct lexeme *t = &l->node[i];
         uint32_t d = t->depth, from = m->from[d - 1], end = m->from[d];
+        if ((m->steps += end - from) > STEPS) x->full = true;
         x->n_pool = end;
         x->n_scratch = m->mark[2 * d - 2];
         x->n_scratch_set = m->mark[2 * d - 1];
@@ -417,6 +420,7 @@ static int find_mask(struct matcher *m, uint32_t state, uint64_t *bits)
     const struct thread *t = m->thread + m->state[state].first;
     uint32_t n = m->state[state].n, room = 0, k;
     if (n > x->cap_pool / 2) return too_large();
+    m->steps = 0;
     begin_walk(m);
     for (uint32_t i = 0; i < n; i++)
         if ((k = plain_room(m, &t[i]))) {

@@ -108,6 +108,7 @@ struct subset {
     uint32_t n_list;
     uint32_t *span; /* owned: first code points that edges tell apart */
     uint32_t n_span;
+    uint64_t steps; /* that were not paid for */
     uint32_t *next; /* owned, [cap_next][n_span] */
     uint32_t cap_next;
 };
@@ -171,6 +172,7 @@ static void reach(struct subset *s, uint32_t q, bool begin, bool end)
         q = s->stack[--n];
         for (uint32_t i = s->a->first[q]; i != NFA_NONE; i = s->a->edge[i].next) {
             const struct nfa_edge *e = &s->a->edge[i];
+            s->steps++;
             bool open = e->kind == NFA_EMPTY || (e->kind == NFA_BEGIN && begin) ||
                         (e->kind == NFA_END && end);
             if (open && mark_in(s, e->to)) s->stack[n++] = e->to;
@@ -256,6 +258,7 @@ static void move(struct subset *s, uint32_t i, uint32_t cp)
     for (uint32_t k = s->at[i]; k < s->at[i + 1]; k++)
         for (uint32_t x = s->a->first[s->member[k]]; x != NFA_NONE; x = s->a->edge[x].next) {
             const struct nfa_edge *e = &s->a->edge[x];
+            s->steps++;
             if (e->kind == NFA_RANGE && e->lo <= cp && cp <= e->hi) reach(s, e->to, false, false);
         }
 }
@@ -280,6 +283,8 @@ static int subset_walk(struct subset *s)
         for (uint32_t k = 0; k < s->n_span; k++) {
             uint32_t to = DFA_DEAD;
             move(s, i, s->span[k]);
+            TRY(dfa_pay(s->steps + 8 * (uint64_t)s->n_list));
+            s->steps = 0;
             if (s->n_list) TRY(subset_put(s, &to));
             s->next[(size_t)i * s->n_span + k] = to;
         }
@@ -319,6 +324,8 @@ static int subset_accept(struct subset *s, uint32_t i, struct mark_sets *sets, u
         if (s->a->accept[s->list[k]]) s->stack[n++] = s->a->accept[s->list[k]] - 1;
     clear_list(s);
     *out = 0;
+    TRY(dfa_pay(s->steps));
+    s->steps = 0;
     if (!n) return 0;
     n = unique(s->stack, n);
     if (sets) TRY(marks_put(sets, s->stack, n, &set));

@@ -60,6 +60,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size && *text == 'R') {
         struct nfa a = {0};
         struct dfa *d = NULL;
+        dfa_budget();
         int e = nfa_regex(&a, text + 1, strlen(text + 1), 0, "fuzz");
         if (e >= 0) e = nfa_determine(&a, NULL, &d);
         MUST(e >= 0 || *err_last());

@@ -194,6 +194,8 @@ static void refusals(void **state)
         {"{\"$ref\":\"http://x/y\"}", "json_schema: #: $ref to another document", ERR_UNSUPPORTED},
         {"{\"$ref\":\"#/$defs/x\"}", "json_schema: #: $ref #/$defs/x leads nowhere", ERR_FORMAT},
         {"{\"pattern\":\"(?=a)\"}", "#: pattern: lookahead is not supported", ERR_UNSUPPORTED},
+        {"{\"pattern\":\"^(a|b|[^c,40}?*x]{203}?,)(0[^1]{0,99}){99}\"}", "too much work",
+         ERR_LIMIT},
         {"{\"type\":\"string\",\"format\":\"email\"}", "json_schema: #: format \"email\" is not",
          ERR_UNSUPPORTED},
         {"false", "json_schema: no value is valid", ERR_ARG},
