@@ -173,6 +173,11 @@ int gen_validate(const kvik_generation *g)
     if (g->cache_implementation && !preset_find(g->cache_implementation))
         return ERR(UNSUPPORTED, "cache_implementation \"%.40s\" is not supported in this version",
                    g->cache_implementation);
+    if (g->json_schema && (g->n_forced_eos || g->forced_bos_token_id >= 0))
+        return ERR(ARG,
+                   "json_schema with %s: a forced token is no part of a valid text; leave one of "
+                   "the two out",
+                   g->n_forced_eos ? "forced_eos_token_id" : "forced_bos_token_id");
     TRY(validate_beams(g));
     TRY(validate_search(g));
     return validate_numbers(g);

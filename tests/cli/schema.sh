@@ -26,6 +26,8 @@ if [ -n "${KVIK_TEST_MODEL-}" ] && [ -f "$KVIK_TEST_MODEL" ]; then
     done
     run generate "$KVIK_TEST_MODEL" --json --max-new-tokens 40 --json-schema "$work/person" --eos-token-id "[]" "JSON:"
     refused "no token ends a text" 1 'json_schema needs an end-of-sequence token'
+    run generate "$KVIK_TEST_MODEL" --json-schema "$work/person" --forced-eos-token-id 2 "JSON:"
+    refused "a forced token" 1 'json_schema with forced_eos_token_id'
 else
     skip "answers: no model"
 fi
