@@ -171,10 +171,10 @@ if has_pty; then
     fi
 fi
 
-# Help: twenty options that matter, and the others with --help-all.
+# Help: twenty-one options that matter, and the others with --help-all.
 run generate --help
 n=$(grep -c '^  --' "$work/out")
-check "generate --help has twenty options, and two for help" same "$n" 22
+check "generate --help has twenty-one options, and two for help" same "$n" 23
 for name in chat system template max-new-tokens do-sample temperature cache-implementation cache-config cache-memory threads; do
     check "--help has --$name" out_has "^  --$name "
 done
@@ -185,7 +185,7 @@ run generate --help-all
 check "--help-all has all" same "$(grep -c '^  --' "$work/out")" $((n + more))
 check "--help-all has what --help has" sh -c "grep '^  --' '$work/short' | cut -d' ' -f3 | while read -r o; do grep -q -- \"^  \$o\" '$work/out' || exit 1; done"
 run chat --help
-check "chat --help is short too" [ "$(grep -c '^  --' "$work/out")" -le 24 ]
+check "chat --help is short too" [ "$(grep -c '^  --' "$work/out")" -le 25 ]
 run help generate
 check "kvik help generate is --help" cmp -s "$work/out" "$work/short"
 run inspect --help-all
