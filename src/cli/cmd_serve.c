@@ -13,7 +13,7 @@ struct options {
     bool log, no_rules;
 };
 
-enum { PORT = 8080, PARALLEL = 16, WAITING = 512, DELAY = 100, BODY = 32 << 20 };
+enum { PORT = 8080, PARALLEL = 16, WAITING = 512, DELAY = 100, SHELF = 9, BODY = 32 << 20 };
 
 static const struct arg_option table[] = {
     {"host", ARG_TEXT, offsetof(struct options, host), "ADDRESS", NULL,
@@ -97,8 +97,9 @@ static void short_name(const char *path, char out[256])
     snprintf(out, 256, "%.*s", (int)MIN(n - from, 255), path + from);
 }
 
-/* The options of requests: a chat's defaults for this model, then those of the command line. */
-static int defaults(const struct session *s, const json_t *given, char **out)
+/* Settles the options of requests: a chat's defaults for this model, then those of the command line.  Temperature 0 is
+ * the likeliest token.  *out is their JSON (mem_free). */
+static int settle(struct session *s, const json_t *given, char **out)
 {
     kvik_generation own;
     json_t *all = NULL;
@@ -108,9 +109,26 @@ static int defaults(const struct session *s, const json_t *given, char **out)
     kvik_generation_done(&own);
     if (e >= 0 && json_object_update(all, (json_t *)(uintptr_t)given) < 0)
         e = ERR(NOMEM, "out of memory");
+    const json_t *t = json_object_get(all, "temperature");
+    if (e >= 0 && t && json_number_value(t) == 0) {
+        json_object_set_new(all, "do_sample", json_false());
+        json_object_del(all, "temperature");
+    }
+    if (e >= 0) e = session_settle(s, all);
     if (e >= 0) e = json_text(all, out);
     json_decref(all);
     return e;
+}
+
+/* A port that others can reach, without keys. */
+static void warn_open(const struct options *o)
+{
+    if (o->keys || !strncmp(o->host, "127.", 4) || !strcmp(o->host, "localhost") ||
+        !strcmp(o->host, "::1"))
+        return;
+    say_line(
+        "everybody who reaches %s is served, since there are no keys; --api-key-file gives some",
+        o->host);
 }
 
 static int serve_model(const struct options *o, const char *model, const json_t *given,
@@ -119,16 +137,23 @@ static int serve_model(const struct options *o, const char *model, const json_t 
     struct session s;
     struct hello h = {.o = o, .seconds = begun};
     char name[256], *options = NULL;
-    int status = session_open(&s, model, &o->common, given, given);
+    int status = session_open_model(&s, model, &o->common);
     if (status) return status;
+    int e = settle(&s, given, &options);
+    if (e < 0) return session_close(&s, say_error(e));
+    warn_open(o);
     short_name(model, name);
     h.name = o->alias ? o->alias : name;
     s.fewer = true;
     uint32_t context = session_context(&s), asked = s.g.max_cache_len;
     if (asked) context = MIN(context, asked);
     s.g.max_cache_len = 0;
-    status = session_cache(&s, o->parallel, context);
-    if (status) return session_close(&s, status);
+    /* With a directory finished texts wait to be saved, and one is read (serve/shelf.c). */
+    status = session_cache(&s, o->parallel + (o->prefix_cache ? SHELF : 0), context);
+    if (status) {
+        mem_free(options);
+        return session_close(&s, status);
+    }
     struct serve_options so = {.name = h.name,
                                .path = model,
                                .model = s.model,
@@ -140,6 +165,7 @@ static int serve_model(const struct options *o, const char *model, const json_t 
                                .prefix_dir = o->prefix_cache,
                                .no_rules = o->no_rules,
                                .parallel = MIN(o->parallel, s.sequences),
+                               .sequences = s.sequences,
                                .max_waiting = o->waiting,
                                .delay = o->delay / 1000.0,
                                .context = context,
@@ -148,9 +174,8 @@ static int serve_model(const struct options *o, const char *model, const json_t 
                                .on_ready = on_ready,
                                .ctx = &h};
     catch_signals();
-    int e = defaults(&s, given, &options);
     so.defaults = options;
-    if (e >= 0) e = serve(&so);
+    e = serve(&so);
     mem_free(options);
     return session_close(&s, e < 0 ? say_error(e) : 0);
 }
@@ -184,10 +209,20 @@ static int run_serve(const struct command *self, int argc, char **argv)
         status = say_usage("--parallel must be from 1 to 64");
     if (status == 0) status = template_check(o.common.template);
     if (status == 0) status = session_options(o.config, a.generation, &given);
+    if (status == 0 && json_object_get(given, "num_return_sequences"))
+        status =
+            say_usage("kvik serve: a request says with its field \"n\" how many texts it wants");
     if (status == 0) status = serve_model(&o, a.word[0], given, begun);
     json_decref(given);
     args_done(&a);
     return MAX(status, 0);
+}
+
+/* What a request gets that does not say it; chat_fallback has the rest. */
+static bool serve_fallback(const char *option, char out[32])
+{
+    if (!strcmp(option, "max_new_tokens")) return snprintf(out, 32, "what the context holds") > 0;
+    return chat_fallback(option, out);
 }
 
 const struct command command_serve = {
@@ -202,4 +237,5 @@ const struct command command_serve = {
     .n_options = countof(table),
     .generation = true,
     .runs_model = true,
+    .fallback = serve_fallback,
 };

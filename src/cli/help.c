@@ -7,14 +7,23 @@
 /* True if --help shows an option of a command that generates. */
 static bool often(const char *name)
 {
-    static const char *const shown[] = {
-        "chat",         "system",         "template",     "session",
-        "greedy",       "context-full",   "reply-tokens", "prefix-cache",
-        "json",         "cache-report",   "threads",      "cache-memory",
-        "on-full",      "max_new_tokens", "do_sample",    "seed",
-        "temperature",  "top_k",          "top_p",        "repetition_penalty",
-        "stop_strings", "json_schema",    "num_beams",    "cache_implementation",
-        "cache_config"};
+    static const char *const shown[] = {"chat",         "system",
+                                        "template",     "session",
+                                        "greedy",       "context-full",
+                                        "reply-tokens", "prefix-cache",
+                                        "json",         "cache-report",
+                                        "threads",      "cache-memory",
+                                        "on-full",      "max_new_tokens",
+                                        "do_sample",    "seed",
+                                        "temperature",  "top_k",
+                                        "top_p",        "repetition_penalty",
+                                        "host",         "port",
+                                        "api-key-file", "alias",
+                                        "parallel",     "log",
+                                        "max-delay",    "cors-origins",
+                                        "stop_strings", "json_schema",
+                                        "num_beams",    "cache_implementation",
+                                        "cache_config"};
     for (size_t i = 0; i < countof(shown); i++)
         if (!strcmp(name, shown[i])) return true;
     return false;

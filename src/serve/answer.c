@@ -100,17 +100,23 @@ json_t *answer_text(const char *s, size_t n)
     return json_stringn(s ? s : "", s ? n : 0);
 }
 
+void answer_send(struct answer *a, const struct buf *b)
+{
+    if (b)
+        exchange_send(a->x, b->data, b->len);
+    else
+        atomic_store(&a->x->gone, true);
+}
+
 void answer_event(struct answer *a, const char *name, json_t *o)
 {
     char *text = NULL;
     struct buf b;
     buf_init(&b, SIZE_MAX);
-    if (o && json_text(o, &text) == 0) {
-        if (name) buf_printf(&b, "event: %s\n", name);
-        buf_puts(&b, "data: ");
-        buf_puts(&b, text);
-        if (buf_puts(&b, "\n\n") == 0) exchange_send(a->x, b.data, b.len);
-    }
+    bool whole =
+        o && json_text(o, &text) == 0 && (!name || buf_printf(&b, "event: %s\n", name) >= 0) &&
+        buf_puts(&b, "data: ") >= 0 && buf_puts(&b, text) >= 0 && buf_puts(&b, "\n\n") >= 0;
+    answer_send(a, whole ? &b : NULL);
     mem_free(text);
     buf_done(&b);
     json_decref(o);
@@ -316,9 +322,11 @@ static void add_up(struct answer *a, const struct job *j)
     add_reused(a, j);
     if (j->index == 0) {
         a->miss = j->miss;
-        a->waited = j->begun - a->x->begun;
-        a->first = j->first - a->x->begun;
-        a->decoding = j->ended - j->first;
+        /* A job that never began has no times, and beams have no first token. */
+        double first = j->first > 0 ? j->first : j->ended;
+        a->waited = (j->begun > 0 ? j->begun : j->ended) - a->x->begun;
+        a->first = first - a->x->begun;
+        a->decoding = j->ended - first;
     }
     a->seconds = j->ended - a->x->begun;
 }

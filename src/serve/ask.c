@@ -226,7 +226,10 @@ int ask_sampling(struct ask *k, const struct server *s, const json_t *body)
     TRY(json_get_bool(body, WHERE, "stream", &k->stream));
     TRY(json_get_bool(body, WHERE, "return_token_ids", &k->return_ids));
     TRY(json_get_u32(body, WHERE, "n", 1, MOST_CHOICES, &k->choices));
-    int64_t priority = json_integer_value(json_object_get(body, "priority"));
+    const json_t *wish = json_object_get(body, "priority");
+    if (wish && !json_is_null(wish) && !json_is_integer(wish))
+        return ERR(ARG, "field \"priority\" must be an integer");
+    int64_t priority = json_integer_value(wish);
     k->priority = (int32_t)MAX(INT32_MIN, MIN(INT32_MAX, priority));
     return 0;
 }

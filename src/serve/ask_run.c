@@ -31,7 +31,7 @@ static int settle(const struct server *s, const struct ask *k, uint32_t index, s
 {
     char *text = NULL;
     TRY(kvik_generation_init(g, s->o.model));
-    g->max_new_tokens = (uint32_t)MIN(s->capacity, UINT32_MAX);
+    g->max_new_tokens = g->max_length = 0; /* a text ends where it does, or the context */
     g->include_stop_str_in_output = false;
     int e = s->o.defaults ? kvik_generation_set(g, s->o.defaults) : 0;
     if (e >= 0) e = json_text(k->options, &text);
@@ -40,7 +40,15 @@ static int settle(const struct server *s, const struct ask *k, uint32_t index, s
     if (!k->seeded && !s->seeded) g->seed = k->seed;
     g->seed += index % (k->choices / (1 + k->n_more));
     g->num_return_sequences = 1;
-    g->max_new_tokens = (uint32_t)MIN(g->max_new_tokens, s->capacity - n);
+    g->output_logits = g->output_scores = g->return_legacy_cache = false;
+    if (e >= 0 && g->num_beams > s->o.sequences)
+        e = ERR(LIMIT, "num_beams is %u, and the server has %u sequences; --parallel gives more",
+                g->num_beams, s->o.sequences);
+    if (!g->max_length || g->max_new_tokens)
+        g->max_new_tokens =
+            (uint32_t)MIN(g->max_new_tokens ? g->max_new_tokens : UINT32_MAX, s->capacity - n);
+    else
+        g->max_length = (uint32_t)MIN(g->max_length, s->capacity);
     if (e < 0) kvik_generation_done(g);
     return e;
 }

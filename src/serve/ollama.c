@@ -15,13 +15,12 @@ static json_t *error(const struct fault *f)
 static void send_line(struct answer *a, json_t *o)
 {
     char *text = NULL;
-    if (o && json_text(o, &text) == 0) {
-        struct buf b;
-        buf_init(&b, SIZE_MAX);
-        buf_puts(&b, text);
-        if (buf_putc(&b, '\n') == 0) exchange_send(a->x, b.data, b.len);
-        buf_done(&b);
-    }
+    struct buf b;
+    buf_init(&b, SIZE_MAX);
+    bool whole =
+        o && json_text(o, &text) == 0 && buf_puts(&b, text) >= 0 && buf_putc(&b, '\n') >= 0;
+    answer_send(a, whole ? &b : NULL);
+    buf_done(&b);
     mem_free(text);
     json_decref(o);
 }
@@ -222,10 +221,11 @@ static int read_text(const struct server *s, const struct exchange *x, struct as
 {
     json_t *prompt = json_object_get(body, "prompt"), *system = json_object_get(body, "system");
     bool raw = false;
-    (void)x;
     TRY(read_options(k, s, body));
     TRY(read_format(k, body));
     TRY(json_get_bool(body, "the request", "raw", &raw));
+    if (json_array_size(json_object_get(body, "images")))
+        return ERR(UNSUPPORTED, "field \"images\": this model reads text");
     if (!json_is_string(prompt)) return ERR(ARG, "field \"prompt\" must be a string");
     if (json_string_length(json_object_get(body, "suffix")))
         return ERR(UNSUPPORTED, "field \"suffix\": texts are not filled in");
@@ -237,7 +237,7 @@ static int read_text(const struct server *s, const struct exchange *x, struct as
         json_array_append_new(k->messages,
                               json_pack("{s:s, s:O}", "role", "system", "content", system));
     json_array_append_new(k->messages, json_pack("{s:s, s:O}", "role", "user", "content", prompt));
-    return ask_render(k, s);
+    return replay_render(k, s, x->client);
 }
 
 /* Without messages or a prompt a client only wants the model to be loaded. */

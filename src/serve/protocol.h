@@ -157,6 +157,8 @@ int ask_prompts(struct ask *k, const struct server *s, const json_t *prompts);
 int ask_run(struct server *s, struct exchange *x, const struct protocol *p, struct ask *k);
 
 /* --- answer.c */
+/* Sends a part of a stream; NULL: memory was short for it.  A stream with a hole would be another text, so it then ends. */
+void answer_send(struct answer *a, const struct buf *b);
 /* Sends one event of server-sent events, "data: JSON", with a name where it is not NULL; releases o. */
 void answer_event(struct answer *a, const char *name, json_t *o);
 /* The usage as OpenAI's protocols show it, and kvik's own field. */

@@ -259,8 +259,8 @@ int replay_render(struct ask *k, const struct server *s, uint64_t client)
     int e = 0;
     bool same = messages && said.n <= k->n && !memcmp(said.ids, k->ids, said.n * sizeof *said.ids);
     if (messages && !same) {
-        e = encode_head(s, k, messages, &head);
-        if (e >= 0) e = join(k, s, &said, &head, &full);
+        /* A template may refuse a conversation that is cut; then the whole prompt stays. */
+        if (encode_head(s, k, messages, &head) >= 0) e = join(k, s, &said, &head, &full);
     }
     kvik_free(head.ids);
     mem_free(said.ids);

@@ -109,16 +109,27 @@ static bool on_logprobs(void *ctx, uint32_t row, const kvik_logprob *token, uint
     return true;
 }
 
+/* True if the token at i stands nowhere before it among the new tokens. */
+static bool is_first(const struct job *j, const int32_t *ids, size_t i)
+{
+    size_t k = j->n;
+    if (j->presence_penalty == 0) return false;
+    if (j->g.num_beams <= 1 && i - j->n < j->n_chosen) return j->fresh[i - j->n];
+    while (k < i && ids[k] != ids[i])
+        k++;
+    return k == i;
+}
+
 /* OpenAI's penalties: a token that was generated c times loses frequency * c, and presence once. */
 static bool on_scores(void *ctx, uint32_t row, const int32_t *ids, size_t n, float *scores,
                       uint32_t vocab)
 {
     struct job *j = ctx;
-    (void)row, (void)ids, (void)n;
-    for (size_t i = 0; i < j->n_chosen; i++) {
-        if ((uint32_t)j->chosen[i] >= vocab) continue;
-        double less = j->frequency_penalty + (j->fresh[i] ? j->presence_penalty : 0);
-        scores[j->chosen[i]] -= (float)less;
+    (void)row;
+    for (size_t i = j->n; i < n; i++) {
+        if ((uint32_t)ids[i] >= vocab) continue;
+        double less = j->frequency_penalty + (is_first(j, ids, i) ? j->presence_penalty : 0);
+        scores[ids[i]] -= (float)less;
     }
     return true;
 }
@@ -154,7 +165,7 @@ static int start_request(struct scheduler *s, struct job *j)
 static int start(struct scheduler *s, struct job *j)
 {
     kvik_progress p = {.size = sizeof p};
-    if (s->shelf) j->g.return_dict_in_generate = true;
+    j->g.return_dict_in_generate = s->shelf != NULL;
     TRY(start_request(s, j));
     if (!s->shelf || kvik_request_progress(j->request, &p) < 0 ||
         !shelf_load(s->shelf, j->ids, j->n, (size_t)p.reused_tokens))
@@ -177,7 +188,7 @@ static bool held_back(const struct scheduler *s, const struct job *j)
 {
     for (uint32_t i = 0; i < s->n_running; i++) {
         const struct job *r = s->running[i];
-        if (!r->prefills || r->n <= r->have + LEAST_SHARED) continue;
+        if (r->paused || !r->prefills || r->n <= r->have + LEAST_SHARED) continue;
         size_t same = common_prefix(r, j);
         if (same >= LEAST_SHARED && same > r->have + LEAST_SHARED) return true;
     }
@@ -255,7 +266,7 @@ static void admit(struct scheduler *s)
     struct job *j;
     while (s->n_running < s->o.parallel && (j = next_job(s))) {
         int e = start(s, j);
-        if (e == KVIK_FULL && shelf_waits(s->shelf)) {
+        if ((e == KVIK_FULL || e == KVIK_LIMIT) && shelf_waits(s->shelf)) {
             shelf_drop(s->shelf);
             e = start(s, j);
         }
@@ -297,7 +308,7 @@ static void finish(struct scheduler *s, struct job *j)
     s->ended++;
     s->sum.prompt_tokens += j->n;
     s->sum.reused_tokens += j->reused;
-    s->sum.new_tokens += j->n_chosen;
+    s->sum.new_tokens += e >= 0 && r->n_rows ? r->row[0]->n - r->row[0]->n_prompt : j->n_chosen;
     if (e >= 0 && r->n_rows) j->miss = r->row[0]->prefix_miss;
     if (e >= 0 && r->n_rows && r->row[0]->seq) shelf_put(s->shelf, r->row[0]->seq);
     over(j, e >= 0 ? r->row[0] : NULL, e, e >= 0 ? NULL : kvik_last_error());

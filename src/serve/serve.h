@@ -33,6 +33,8 @@ struct serve_options {
     bool no_rules;
     /* Generations at once, and those that wait; more are refused. */
     uint32_t parallel, max_waiting;
+    /* Sequences of the cache: as many beams a generation may have. */
+    uint32_t sequences;
     /* Seconds that prompts may add to the time between two tokens of a text. */
     double delay;
     /* Tokens of a sequence at most, and bytes of a request. */

@@ -74,6 +74,8 @@ def blocks(page, text):
     if page.startswith("man/"):
         found = re.finditer(r"^\.Dl (kvik .*)\n", text, re.M)
         return [Block("sh", m[1].replace(r"\(dq", '"').replace(r"\-", "-") + "\n", line_of(m.start())) for m in found]
+    if page.endswith(".h") and page != "include/kvik.h":
+        return []  # what stands there are lines of programs
     if page.endswith(".h"):  # the program in the comment at the top; run() compiles it as the next lines say
         m = re.search(r"(?:^ \*     .*\n)+", text, re.M)
         return [Block("c", re.sub(r"^ \*     ", "", m[0], flags=re.M), line_of(m.start()))]

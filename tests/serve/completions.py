@@ -3,7 +3,7 @@ import json
 import os
 import socket
 
-from harness import Server, check, finish, generate, tiny, work
+from harness import Server, at_once, check, finish, generate, tiny, work
 
 model = tiny("llama-mha")
 s = Server(model, "--do-sample", "false", "--max-body", "100K")
@@ -56,6 +56,11 @@ check("completion: fields that are asked for", code == 200 and set(a) == {"conte
 check("ignore_eos goes on to the length", s.post("/completion", {"prompt": "abc", "n_predict": 30, "ignore_eos": True})[1]["tokens_predicted"] == 30)
 code, a = s.post("/chat/completions/input_tokens", hello)
 check("input_tokens counts what a chat would have", a["input_tokens"] == s.post("/v1/chat/completions", hello)[1]["usage"]["prompt_tokens"], a)
+
+a = s.post("/v1/completions", {"prompt": "abc", "max_tokens": 6, "num_beams": 2})[1]
+check("beams: times are times", 0 <= a["kvik"]["first_token_seconds"] <= a["kvik"]["seconds"] < 100, a)
+check("beams: more than the server has are refused at once", s.post("/v1/completions", {"prompt": "abc", "num_beams": 500})[0] == 400)
+check("a wrong priority is told", s.post("/v1/completions", {"prompt": "a", "priority": "x"})[0] == 400)
 
 # --- Choices, seeds, stop strings, probabilities.
 hot = {"prompt": "seed", "temperature": 1, "max_tokens": 16, "seed": 7}
@@ -179,6 +184,18 @@ while s.metric("vllm:num_requests_running"):
 check("a client that leaves ends its request", s.metric("vllm:generation_tokens_total") - tokens < 400)
 
 check("SIGTERM ends the server", s.stop() == 0, s.said)
+check("options that have an effect cause no warning", not any("no effect" in line for line in s.said), s.said)
+
+# --- Options of the command line.
+s = Server(model, "--temperature", "0", "--max-length", "30", "--generation-config", '{"return_dict_in_generate": true, "output_logits": true}')
+one, two = (s.post("/v1/completions", {"prompt": "abc"}) for _ in range(2))
+check("--temperature 0 is the likeliest token", one[0] == 200 and one[1]["choices"] == two[1]["choices"], (one, two))
+check("--max-length counts the prompt", one[1]["usage"]["total_tokens"] <= 30, one)
+check("a server whose options ask for more than texts ends", s.stop() == 0, s.said)
+s = Server(model, "--parallel", "1", "--prefix-cache", os.path.join(work, "one"))
+codes = [x[0] for x in at_once([lambda i=i: s.post("/v1/completions", {"prompt": "%d" % i * 50, "max_tokens": 5}) for i in range(6)])]
+check("one text at once, with a directory: all are answered", codes == [200] * 6, codes)
+check("and it ends", s.stop() == 0, s.said)
 
 # --- Keys.
 keys = os.path.join(work, "keys")
