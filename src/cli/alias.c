@@ -72,7 +72,7 @@ static const struct alias options[] = {
     {"load_in_8bit", "give --quantize q8_0"},
     {"lora|lora_scaled|control_vector", "kvik reads no adapters; merge it into the model first"},
     {"host|port|-np|parallel|-cb|cont_batching|keepalive",
-     "kvik serve MODEL has options --host, --port and --parallel"},
+     "kvik serve MODEL answers over HTTP; kvik serve --help lists its options"},
     {"-v|log_verbose", "give --verbose"},
     {"session",
      "kvik chat MODEL --session FILE continues a chat; with other commands leave the option out"},
