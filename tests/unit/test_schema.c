@@ -1,5 +1,6 @@
 /* test_schema.c - schemas that are compiled to automata: which texts are values, which beginnings can be completed, and what is
  * refused by name. */
+#include "base/buf.h"
 #include "schema/schema.h"
 #include "testing.h"
 
@@ -211,6 +212,48 @@ static void refusals(void **state)
     }
 }
 
+/* Compiles head, then n times `part`, `middle`, n times `tail`, and the end; whatever is said is an error. */
+static void nested(const char *head, const char *part, const char *middle, const char *tail,
+                   const char *end_text, size_t n)
+{
+    struct schema *s = NULL;
+    struct buf b;
+    buf_init(&b, (size_t)1 << 26);
+    buf_puts(&b, head);
+    for (size_t i = 0; i < n; i++)
+        buf_puts(&b, part);
+    buf_puts(&b, middle);
+    for (size_t i = 0; i < n; i++)
+        buf_puts(&b, tail);
+    assert_true(buf_puts(&b, end_text) >= 0);
+    int e = schema_compile_text(b.data, "json_schema", &s);
+    if (e >= 0) fail_msg("%s%s... %zu times is accepted", head, part, n);
+    assert_true(e != ERR_NOMEM);
+    buf_done(&b);
+}
+
+/* Deep nesting and bad patterns are errors.
+ * class: #26600, #26602, #25283, #25308, #22606, #22234, CVE-2025-48944, vllm#17313 */
+static void hostile(void **state)
+{
+    (void)state;
+    static const char *const patterns[] = {"*a", "+",     "?",      "(",  ")",
+                                           "[",  "[z-a]", "a{2,1}", "\\", "(?<n>a)\\k<n>"};
+    nested("{\"pattern\":\"", "(", "a", ")", "\"}", 60000);
+    nested("{\"pattern\":\"", "(a|", "b", ")*", "\"}", 60000);
+    nested("", "{\"items\":", "{}", "}", "", 60000);
+    nested("", "{\"allOf\":[", "{}", "]}", "", 60000);
+    nested("{\"properties\":{\"a\":", "{\"not\":", "{}", "}", "}}", 60000);
+    nested("{\"const\":", "[", "1", "]", "}", 60000);
+    for (size_t i = 0; i < countof(patterns); i++) {
+        char text[96];
+        struct schema *s;
+        snprintf(text, sizeof text, "{\"type\":\"string\",\"pattern\":\"%s\"}", patterns[i]);
+        int e = schema_compile_text(text, "json_schema", &s);
+        if (e != ERR_FORMAT && e != ERR_UNSUPPORTED) fail_msg("%s gives %d", text, e);
+    }
+}
+
 /* Whatever allocation fails, the error says so and nothing is lost. */
 static void memory(void **state)
 {
@@ -238,6 +281,6 @@ static void memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(texts), cmocka_unit_test(refusals),
-                                       cmocka_unit_test(memory)};
+                                       cmocka_unit_test(hostile), cmocka_unit_test(memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
