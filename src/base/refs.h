@@ -27,7 +27,11 @@ static inline void refs_take(struct refs *r)
  * have written to it. */
 static inline bool refs_drop(struct refs *r)
 {
-    return atomic_fetch_sub_explicit(&r->n, 1, memory_order_acq_rel) == 1;
+    if (atomic_fetch_sub_explicit(&r->n, 1, memory_order_acq_rel) != 1) return false;
+    atomic_store(
+        &r->open,
+        0); /* of a handle that nobody had to close, such as the model inside a kvik_layers */
+    return true;
 }
 static inline bool refs_is_open(const struct refs *r)
 {

@@ -76,7 +76,7 @@ static int temperature(struct ask *k, const json_t *body)
     int e = json_get_f64(body, WHERE, "temperature", &v);
     if (e <= 0) return e;
     if (!(v >= 0 && v <= 100))
-        return ERR(ARG, "field \"temperature\" must be between 0 and 2, not %g", v);
+        return ERR(ARG, "field \"temperature\" must be between 0 and 100, not %g", v);
     TRY(ask_set(k, "do_sample", json_boolean(v > 0)));
     return v > 0 ? ask_set(k, "temperature", json_real(v)) : 0;
 }
@@ -196,9 +196,9 @@ static int penalties(struct ask *k, const json_t *body)
     TRY(json_get_f64(body, WHERE, "presence_penalty", &k->presence_penalty));
     TRY(json_get_f64(body, WHERE, "frequency_penalty", &k->frequency_penalty));
     if (!(k->presence_penalty >= -100 && k->presence_penalty <= 100))
-        return ERR(ARG, "field \"presence_penalty\" must be between -2 and 2");
+        return ERR(ARG, "field \"presence_penalty\" must be between -100 and 100");
     if (!(k->frequency_penalty >= -100 && k->frequency_penalty <= 100))
-        return ERR(ARG, "field \"frequency_penalty\" must be between -2 and 2");
+        return ERR(ARG, "field \"frequency_penalty\" must be between -100 and 100");
     return 0;
 }
 

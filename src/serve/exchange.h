@@ -40,8 +40,8 @@ struct exchange {
 void exchange_answer(struct exchange *x, int status, const char *type, char *text, size_t n);
 /* Sends a value as JSON and releases it. */
 void exchange_json(struct exchange *x, int status, json_t *o);
-/* Begins an answer in parts; then come exchange_send, once for each part, and exchange_finish.  `comment` says what keeps
- * an idle stream alive: the text of a comment, or NULL where the format has none. */
+/* Begins an answer in parts; then come exchange_send, once for each part, and exchange_finish.  `comments`: an idle
+ * stream is kept alive by lines that begin with a colon, which its format takes as comments. */
 void exchange_begin(struct exchange *x, const char *type, bool comments);
 void exchange_send(struct exchange *x, const char *text, size_t n);
 void exchange_finish(struct exchange *x);

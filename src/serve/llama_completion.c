@@ -96,7 +96,7 @@ static json_t *ended(const struct answer *a, struct choice *c, const char *text,
     json_object_set_new(o, "truncated", json_boolean(!whole));
     json_object_set_new(o, "has_new_line", json_boolean(lines));
     json_object_set_new(o, "stop_type", json_string(stop_type(c)));
-    json_object_set_new(o, "stopping_word", json_string(""));
+    json_object_set_new(o, "stopping_word", json_string(c->stop ? c->stop : ""));
     json_object_set_new(o, "timings", answer_timings(a));
     json_object_set_new(o, "kvik", answer_kvik(a));
     return o;

@@ -608,11 +608,6 @@ void net_stop(struct net *n)
     ring(n);
 }
 
-uint32_t net_open_exchanges(const struct net *n)
-{
-    return atomic_load(&n->n_open);
-}
-
 void net_close(struct net *n)
 {
     if (!n) return;

@@ -27,6 +27,4 @@ uint16_t net_port(const struct net *n);
  * net_run returns when every exchange has ended, or after `seconds`. */
 void net_run(struct net *n, double seconds);
 void net_stop(struct net *n);
-/* How many exchanges are open, and how many bytes wait for clients. */
-uint32_t net_open_exchanges(const struct net *n);
 void net_close(struct net *n);

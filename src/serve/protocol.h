@@ -166,10 +166,10 @@ json_t *answer_usage(const struct answer *a);
 json_t *answer_kvik(const struct answer *a);
 /* How long the parts took, as llama-server says it. */
 json_t *answer_timings(const struct answer *a);
-/* The message that an answer is: role, content, tool calls, reasoning. */
+/* A call as OpenAI shows it, with these arguments. */
 json_t *answer_call(const struct call *k, const char *arguments);
+/* The message that an answer is: role, content, tool calls, reasoning. */
 json_t *answer_message(const struct choice *c);
-/* "stop" or "length", as OpenAI names how a text ended; NULL while it runs. */
 /* "stop", "length" or "tool_calls", as OpenAI names how a text ended; NULL while it runs. */
 const char *answer_finish(const struct choice *c);
 /* Adds token_ids to a choice of an answer, if asked for. */

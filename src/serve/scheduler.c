@@ -414,6 +414,7 @@ static void take_inbox(struct scheduler *s)
         j->order = ++s->orders;
     s->inbox = NULL;
     s->last = &s->inbox;
+    s->state.waiting += s->n_inbox; /* until they are counted */
     s->n_inbox = 0;
 }
 
@@ -480,7 +481,9 @@ static void set_chunks(struct scheduler *s)
     double fits = s->token_seconds > 0 ? s->o.delay / s->token_seconds : FIRST_CHUNK;
     uint32_t chunk = writes ? (uint32_t)MAX(LEAST_CHUNK, MIN(fits, 1e6)) : 0;
     for (uint32_t i = 0; i < s->n_running; i++)
-        if (s->running[i]->prefills) kvik_request_set_chunk(s->running[i]->request, chunk);
+        if (s->running[i]->prefills)
+            kvik_request_set_chunk(s->running[i]->request,
+                                   chunk ? chunk : s->running[i]->g.prefill_chunk_size);
 }
 
 static void step(struct scheduler *s)
