@@ -28,9 +28,8 @@ static inline void refs_take(struct refs *r)
 static inline bool refs_drop(struct refs *r)
 {
     if (atomic_fetch_sub_explicit(&r->n, 1, memory_order_acq_rel) != 1) return false;
-    atomic_store(
-        &r->open,
-        0); /* of a handle that nobody had to close, such as the model inside a kvik_layers */
+    /* Of a handle that nobody had to close, such as the model inside a kvik_layers. */
+    atomic_store(&r->open, 0);
     return true;
 }
 static inline bool refs_is_open(const struct refs *r)
