@@ -177,29 +177,27 @@ static const struct protocol messages_protocol = {.name = "anthropic.messages",
 
 /* --- Requests. */
 
+static int read_messages(struct server *s, struct exchange *x, struct ask *k, json_t *body)
+{
+    return anthropic_read(s, x, k, body, false);
+}
+
+static int read_counted(struct server *s, struct exchange *x, struct ask *k, json_t *body)
+{
+    return anthropic_read(s, x, k, body, true);
+}
+
 static int messages(struct server *s, struct exchange *x)
 {
-    json_t *body;
-    struct ask k;
-    TRY(body_read(x, &body));
-    ask_init(&k);
-    int e = anthropic_read(s, x, &k, body, false);
-    if (e >= 0) e = ask_run(s, x, &messages_protocol, &k);
-    ask_done(&k);
-    json_decref(body);
-    return e;
+    return ask_serve(s, x, &messages_protocol, read_messages);
 }
 
 static int count_tokens(struct server *s, struct exchange *x)
 {
-    json_t *body;
     struct ask k;
-    TRY(body_read(x, &body));
-    ask_init(&k);
-    int e = anthropic_read(s, x, &k, body, true);
+    int e = ask_read(s, x, read_counted, &k);
     if (e >= 0) exchange_json(x, 200, json_pack("{s:I}", "input_tokens", (json_int_t)k.n));
     ask_done(&k);
-    json_decref(body);
     return e;
 }
 

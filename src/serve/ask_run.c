@@ -109,3 +109,22 @@ int ask_run(struct server *s, struct exchange *x, const struct protocol *p, stru
     }
     return e;
 }
+
+int ask_read(struct server *s, struct exchange *x, ask_reader read, struct ask *k)
+{
+    json_t *body;
+    ask_init(k);
+    TRY(body_read(x, &body));
+    int e = read(s, x, k, body);
+    json_decref(body);
+    return e;
+}
+
+int ask_serve(struct server *s, struct exchange *x, const struct protocol *p, ask_reader read)
+{
+    struct ask k;
+    int e = ask_read(s, x, read, &k);
+    if (e == 0) e = ask_run(s, x, p, &k);
+    ask_done(&k);
+    return MIN(e, 0);
+}

@@ -166,8 +166,9 @@ static const struct protocol completion = {.name = "llama.completion",
                                            .broken = broken,
                                            .whole = whole};
 
-static int read_body(const struct server *s, struct ask *k, json_t *body)
+static int read_body(struct server *s, struct exchange *x, struct ask *k, json_t *body)
 {
+    (void)x;
     json_t *fields = json_object_get(body, "response_fields");
     TRY(ask_sampling(k, s, body));
     TRY(json_get_u32(body, "the request", "n_probs", 0, MOST_TOP, &k->top_logprobs));
@@ -179,15 +180,7 @@ static int read_body(const struct server *s, struct ask *k, json_t *body)
 
 static int complete(struct server *s, struct exchange *x)
 {
-    json_t *body;
-    struct ask k;
-    TRY(body_read(x, &body));
-    ask_init(&k);
-    int e = read_body(s, &k, body);
-    if (e >= 0) e = ask_run(s, x, &completion, &k);
-    ask_done(&k);
-    json_decref(body);
-    return e;
+    return ask_serve(s, x, &completion, read_body);
 }
 
 static const struct route completion_routes[] = {

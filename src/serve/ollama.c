@@ -207,7 +207,7 @@ static int read_format(struct ask *k, const json_t *body)
     return ERR(ARG, "field \"format\" must be \"json\" or a schema");
 }
 
-static int read_chat(const struct server *s, const struct exchange *x, struct ask *k, json_t *body)
+static int read_chat(struct server *s, struct exchange *x, struct ask *k, json_t *body)
 {
     TRY(read_options(k, s, body));
     TRY(read_format(k, body));
@@ -217,7 +217,7 @@ static int read_chat(const struct server *s, const struct exchange *x, struct as
 }
 
 /* A prompt is a message of a user, unless it is `raw`. */
-static int read_text(const struct server *s, const struct exchange *x, struct ask *k, json_t *body)
+static int read_text(struct server *s, struct exchange *x, struct ask *k, json_t *body)
 {
     json_t *prompt = json_object_get(body, "prompt"), *system = json_object_get(body, "system");
     bool raw = false;
@@ -251,38 +251,31 @@ static void say_loaded(struct server *s, struct exchange *x, const char *field, 
     exchange_json(x, 200, o);
 }
 
+static int read_chat_or_load(struct server *s, struct exchange *x, struct ask *k, json_t *body)
+{
+    const json_t *messages = json_object_get(body, "messages");
+    if (!json_is_array(messages) || json_array_size(messages)) return read_chat(s, x, k, body);
+    say_loaded(s, x, "message", json_pack("{s:s, s:s}", "role", "assistant", "content", ""));
+    return 1;
+}
+
+static int read_text_or_load(struct server *s, struct exchange *x, struct ask *k, json_t *body)
+{
+    const json_t *prompt = json_object_get(body, "prompt");
+    if (prompt && (!json_is_string(prompt) || json_string_length(prompt)))
+        return read_text(s, x, k, body);
+    say_loaded(s, x, "response", json_string(""));
+    return 1;
+}
+
 static int chat(struct server *s, struct exchange *x)
 {
-    json_t *body;
-    struct ask k;
-    int e = 0;
-    TRY(body_read(x, &body));
-    const json_t *messages = json_object_get(body, "messages");
-    ask_init(&k);
-    if (json_is_array(messages) && !json_array_size(messages))
-        say_loaded(s, x, "message", json_pack("{s:s, s:s}", "role", "assistant", "content", ""));
-    else if ((e = read_chat(s, x, &k, body)) >= 0)
-        e = ask_run(s, x, &chats, &k);
-    ask_done(&k);
-    json_decref(body);
-    return e;
+    return ask_serve(s, x, &chats, read_chat_or_load);
 }
 
 static int generate(struct server *s, struct exchange *x)
 {
-    json_t *body;
-    struct ask k;
-    int e = 0;
-    TRY(body_read(x, &body));
-    const json_t *prompt = json_object_get(body, "prompt");
-    ask_init(&k);
-    if (!prompt || (json_is_string(prompt) && !json_string_length(prompt)))
-        say_loaded(s, x, "response", json_string(""));
-    else if ((e = read_text(s, x, &k, body)) >= 0)
-        e = ask_run(s, x, &texts, &k);
-    ask_done(&k);
-    json_decref(body);
-    return e;
+    return ask_serve(s, x, &texts, read_text_or_load);
 }
 
 /* --- What is served. */

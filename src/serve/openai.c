@@ -245,8 +245,7 @@ static int stream_options(struct ask *k, const json_t *body)
     return json_get_bool(o, "stream_options", "include_usage", &k->include_usage);
 }
 
-static int read_chat(const struct server *s, const struct exchange *x, struct ask *k,
-                     const json_t *body)
+static int read_chat(struct server *s, struct exchange *x, struct ask *k, json_t *body)
 {
     TRY(ask_sampling(k, s, body));
     TRY(stream_options(k, body));
@@ -258,27 +257,28 @@ static int read_chat(const struct server *s, const struct exchange *x, struct as
     return replay_render(k, s, x->client);
 }
 
+static int read_prompt_of_chat(struct server *s, struct exchange *x, struct ask *k, json_t *body)
+{
+    (void)x;
+    TRY(ask_messages(k, s, json_object_get(body, "messages")));
+    TRY(ask_kwargs(k, s, body));
+    return ask_render(k, s);
+}
+
 /* Counts the tokens of a chat without generating. */
 static int count_tokens(struct server *s, struct exchange *x)
 {
-    json_t *body;
     struct ask k;
-    TRY(body_read(x, &body));
-    ask_init(&k);
-    int e = ask_messages(&k, s, json_object_get(body, "messages"));
-    if (e >= 0) e = ask_kwargs(&k, s, body);
-    if (e >= 0) e = ask_render(&k, s);
+    int e = ask_read(s, x, read_prompt_of_chat, &k);
     if (e >= 0)
         exchange_json(x, 200,
                       json_pack("{s:s, s:I}", "object", "response.input_tokens", "input_tokens",
                                 (json_int_t)k.n));
     ask_done(&k);
-    json_decref(body);
     return e;
 }
 
-static int read_text(const struct server *s, const struct exchange *x, struct ask *k,
-                     const json_t *body)
+static int read_text(struct server *s, struct exchange *x, struct ask *k, json_t *body)
 {
     (void)x;
     bool echo = false;
@@ -295,29 +295,14 @@ static int read_text(const struct server *s, const struct exchange *x, struct as
     return ask_prompts(k, s, json_object_get(body, "prompt"));
 }
 
-static int run(struct server *s, struct exchange *x, const struct protocol *p,
-               int (*read)(const struct server *, const struct exchange *, struct ask *,
-                           const json_t *))
-{
-    json_t *body;
-    struct ask k;
-    TRY(body_read(x, &body));
-    ask_init(&k);
-    int e = read(s, x, &k, body);
-    if (e >= 0) e = ask_run(s, x, p, &k);
-    ask_done(&k);
-    json_decref(body);
-    return e;
-}
-
 static int chat(struct server *s, struct exchange *x)
 {
-    return run(s, x, &protocol_openai, read_chat);
+    return ask_serve(s, x, &protocol_openai, read_chat);
 }
 
 static int complete(struct server *s, struct exchange *x)
 {
-    return run(s, x, &completions, read_text);
+    return ask_serve(s, x, &completions, read_text);
 }
 
 static int models(struct server *s, struct exchange *x)

@@ -153,6 +153,12 @@ int ask_render(struct ask *k, const struct server *s);
 int ask_prompt(struct ask *k, const struct server *s, const json_t *prompt);
 /* The same of an array of texts and arrays of ids, each of which is a prompt: `choices` texts are generated for each. */
 int ask_prompts(struct ask *k, const struct server *s, const json_t *prompts);
+/* Reads a body into an ask.  Returns 0, an error code, or 1: it has answered, or there is nothing to generate. */
+typedef int (*ask_reader)(struct server *s, struct exchange *x, struct ask *k, json_t *body);
+/* Parses the body of a request and has it read.  ask_done(k) is the caller's, after an error too. */
+int ask_read(struct server *s, struct exchange *x, ask_reader read, struct ask *k);
+/* The same, and starts what is to be generated. */
+int ask_serve(struct server *s, struct exchange *x, const struct protocol *p, ask_reader read);
 /* Starts the generation of an ask, whose contents it takes.  Returns an error code if nothing was started. */
 int ask_run(struct server *s, struct exchange *x, const struct protocol *p, struct ask *k);
 

@@ -279,36 +279,33 @@ static void answer_probe(struct server *s, struct exchange *x, bool stream)
     json_decref(c.items);
 }
 
+static int read_or_probe(struct server *s, struct exchange *x, struct ask *k, json_t *body)
+{
+    int e = responses_read(s, x, k, body);
+    if (e == 1) answer_probe(s, x, k->stream);
+    return e;
+}
+
+static int read_counted(struct server *s, struct exchange *x, struct ask *k, json_t *body)
+{
+    return responses_read(s, x, k, body);
+}
+
 static int respond(struct server *s, struct exchange *x)
 {
-    json_t *body;
-    struct ask k;
-    TRY(body_read(x, &body));
-    ask_init(&k);
-    int e = responses_read(s, x, &k, body);
-    if (e == 1)
-        answer_probe(s, x, k.stream);
-    else if (e >= 0)
-        e = ask_run(s, x, &responses, &k);
-    ask_done(&k);
-    json_decref(body);
-    return e;
+    return ask_serve(s, x, &responses, read_or_probe);
 }
 
 static int count_tokens(struct server *s, struct exchange *x)
 {
-    json_t *body;
     struct ask k;
-    TRY(body_read(x, &body));
-    ask_init(&k);
-    int e = responses_read(s, x, &k, body);
+    int e = ask_read(s, x, read_counted, &k);
     if (e >= 0)
         exchange_json(x, 200,
                       json_pack("{s:s, s:I}", "object", "response.input_tokens", "input_tokens",
                                 (json_int_t)k.n));
     ask_done(&k);
-    json_decref(body);
-    return e;
+    return MIN(e, 0);
 }
 
 static const struct route responses_routes[] = {
