@@ -511,6 +511,9 @@ typedef struct kvik_usage {
 } kvik_usage;
 /* Fills *out. */
 KVIK_API int kvik_cache_usage(const kvik_cache *c, kvik_usage *out);
+/* Changes the limit of a cache to at most the one it was opened with, so that several caches can share one.  A lower
+ * limit evicts rows of dropped sequences and snapshots; KVIK_FULL, with nothing changed, if what is left needs more. */
+KVIK_API int kvik_cache_set_memory(kvik_cache *c, uint64_t bytes);
 /* Records from now on what all caches of this process do, and when: steps and their layers, reads of the spill file,
  * waits for them, and evictions.  The newest 65 536 events are kept, in 2.5 MiB.  While nothing is recorded, no
  * clock is read.  KVIK_BUSY if this process records already, or was forked while its parent recorded. */

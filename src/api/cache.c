@@ -64,6 +64,12 @@ KVIK_API int kvik_cache_usage(const kvik_cache *c, kvik_usage *out)
     return SIZED_OUT(out, &full, kvik_usage);
 }
 
+KVIK_API int kvik_cache_set_memory(kvik_cache *c, uint64_t bytes)
+{
+    USE_CACHE(c);
+    return cache_full(c, kv_limit(c->x->kv, MIN(bytes, SIZE_MAX)));
+}
+
 KVIK_API int kvik_cache_new(kvik_cache *c, kvik_seq *out)
 {
     USE_CACHE(c);

@@ -118,6 +118,9 @@ struct kv_config {
 };
 /* Opens a store; allocates everything that the store will ever need. */
 int kv_open(struct kv **out, const struct kv_config *cfg);
+/* Changes the budget to at most the pool_bytes of the opening.  A lower one evicts kept contents and snapshots, or moves
+ * pages to the tier; ERR_FULL, with nothing changed, if that is not enough. */
+int kv_limit(struct kv *kv, size_t bytes);
 /* Closes the store; aborts an open step. */
 void kv_close(struct kv *kv);
 

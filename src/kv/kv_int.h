@@ -187,6 +187,7 @@ struct kv {
     uint32_t *scratch; /* [max_seqs] of reorder */
     struct kv_step step;
     uint32_t n_change_max;
+    size_t pool_most; /* the budget at the opening */
     size_t pool, live, states, shared, peak, need;
     size_t fixed;    /* bytes of metadata whose size no sequence changes */
     size_t used;     /* bytes of metadata that slots and marks are charged for */

@@ -389,7 +389,7 @@ static int store_arrays(struct kv *kv, const struct kv_config *c)
     kv->index.on = c->index;
     kv->max_marks = c->marks;
     kv->n_contents = c->max_seqs + c->marks;
-    kv->pool = c->pool_bytes;
+    kv->pool = kv->pool_most = c->pool_bytes;
     while (1u << kv->slot_bits < kv->max_seqs)
         kv->slot_bits++;
     for (uint32_t i = 0; i < c->n_groups; i++)

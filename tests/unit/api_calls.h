@@ -106,7 +106,8 @@ enum {
     A_2,
     A_N, /* IDS */
     A_BYTES,
-    A_SIZE, /* of a kvik_generation */
+    A_SIZE,   /* of a kvik_generation */
+    A_MEMORY, /* a limit that holds what the world has */
     A_SPEECH_SIZE,
     A_VOCAB,
     A_CODE,
@@ -175,6 +176,7 @@ static const struct api_call api_calls[] = {
     CALL(kvik_cache_reserve, R_INT, D_CHANGES, A_CACHE, A_SEQ, A_N),
     CALL(kvik_cache_reset, R_INT, D_CHANGES, A_CACHE, A_SEQ),
     CALL(kvik_cache_save, R_INT, D_READS, A_CACHE, A_SAVED, A_SEQS, A_1, CAN(A_TEXT)),
+    CALL(kvik_cache_set_memory, R_INT, D_ADDS, A_CACHE, A_MEMORY),
     CALL(kvik_cache_sync, R_INT, D_CHANGES, A_CACHE, A_SEQ, A_IDS, A_N, CAN(A_LOGITS), CAN(A_SYNC)),
     CALL(kvik_cache_usage, R_INT, D_READS, A_CACHE, A_USAGE),
     CALL(kvik_chat_encode, R_INT, D_NOTHING, A_TOKENIZER, A_CHAT, A_OUT_MEMORY, A_OUT_N,

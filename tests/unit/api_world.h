@@ -263,6 +263,8 @@ static inline uintptr_t api_value(struct api_world *w, int kind, int at)
         return sizeof w->g;
     case A_SPEECH_SIZE:
         return sizeof w->speech;
+    case A_MEMORY:
+        return 800 << 10;
     case A_VOCAB:
         return VOCAB;
     case A_CODE:

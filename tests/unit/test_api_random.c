@@ -472,6 +472,8 @@ static bool arguments(const struct api_call *c, uintptr_t v[ARGS])
             v[i] = sizeof(kvik_generation);
         else if (kind == A_SPEECH_SIZE)
             v[i] = sizeof(kvik_speech);
+        else if (kind == A_MEMORY)
+            v[i] = below(4 << 20);
         else if (kind == A_VOCAB)
             v[i] = chance(90) ? VOCAB : below(VOCAB);
         else if (kind == A_N)

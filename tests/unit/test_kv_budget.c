@@ -485,6 +485,53 @@ static void test_open_with_extremes(void **state)
     }
 }
 
+/* A lower budget evicts what is kept, and then is refused with nothing changed; a higher one is that of the opening at
+ * most. */
+static void test_limit(void **state)
+{
+    (void)state;
+    struct kv_group g = rows_group(0, 0, 1);
+    struct kv_config c = {.group = &g,
+                          .n_groups = 1,
+                          .max_seqs = 8,
+                          .max_tokens = 256,
+                          .max_len = 1024,
+                          .index = true};
+    c.pool_bytes = kv_pool_bytes(&c, 1 << 20);
+    struct kv *kv = NULL;
+    struct kv_usage u;
+    kv_seq kept, live;
+    struct kv_span sp = {.seq = 0, .n = 16};
+    struct kv_step *st;
+    assert_int_equal(kv_open(&kv, &c), 0);
+    assert_int_equal(kv_new(kv, NULL, &kept), 0);
+    assert_int_equal(append(kv, kept, 256, 0), 0);
+    assert_int_equal(kv_keep(kv, kept), 0);
+    assert_int_equal(kv_new(kv, &(struct kv_salt){.pad = 1}, &live), 0);
+    assert_int_equal(append(kv, live, 64, 0), 0);
+    kv_usage(kv, &u);
+    assert_true(u.kept == 1 && u.index >= 16 * BLOCK);
+    size_t least = u.pool - u.free;
+    assert_int_equal(kv_limit(kv, least - 1), ERR_FULL);
+    assert_non_null(strstr(err_last(), "what the sequences hold"));
+    kv_usage(kv, &u);
+    assert_true(u.pool == c.pool_bytes && u.kept == 1);
+    assert_int_equal(kv_limit(kv, least), 0);
+    kv_usage(kv, &u);
+    assert_true(u.pool == least && u.kept == 0 && !u.free);
+    assert_true(pool_held(kv) + kv->backed <= least && kv_check(kv));
+    assert_int_equal(append(kv, live, 1, 0), ERR_FULL);
+    assert_int_equal(kv_limit(kv, c.pool_bytes + 1), ERR_LIMIT);
+    assert_int_equal(kv_limit(kv, c.pool_bytes), 0);
+    assert_int_equal(append(kv, live, 256, 0), 0);
+    sp.seq = live;
+    assert_int_equal(kv_begin(kv, &sp, 1, &st), 0);
+    assert_int_equal(kv_limit(kv, least), ERR_BUSY);
+    kv_abort(st);
+    assert_true(kv_check(kv));
+    kv_close(kv);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -501,6 +548,7 @@ int main(void)
         cmocka_unit_test(test_reserve),
         cmocka_unit_test(test_marked_trim),
         cmocka_unit_test(test_fork_of_marked),
+        cmocka_unit_test(test_limit),
         cmocka_unit_test(test_memory_moves_between_forms),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
