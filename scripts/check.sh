@@ -191,6 +191,13 @@ if command -v python3 >/dev/null 2>&1; then
             "a person who updates looks there, and under the version"
 fi
 
+# The table of the package's floors is in the script.
+if command -v python3 >/dev/null 2>&1; then
+    scripts/check-python-floors.py python/kvik 2>&1 |
+        fail "python floors: a file of the package imports only files below it, at its top" \
+            "files in a circle cannot be read, tested or replaced alone, and an import in a function hides one"
+fi
+
 # The reference of the Python package is written from its docstrings (make python-reference).
 if command -v python3 >/dev/null 2>&1; then
     scripts/make-python-reference.py --check python/kvik 2>&1 |

@@ -2,7 +2,7 @@
 from collections import UserDict
 from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
-from ._arrays import is_torch
+from ._arrays import is_torch, tensors
 from .devices import accept_device
 from .pickles import checked, of
 from .tokenizer_parts import CharSpan, Encoding, TokenSpan
@@ -155,7 +155,6 @@ class BatchEncoding(UserDict[str, Any]):
 
     def convert_to_tensors(self, tensor_type: Any = None, **_: Any) -> "BatchEncoding":
         """Makes tensors ("pt", "np") of lists of equal length, in place."""
-        from ._arrays import tensors
         for key, value in self.data.items():
             if isinstance(value, list):
                 rows: List[Any] = value if value and isinstance(value[0], list) else [value]

@@ -4,12 +4,14 @@ import ctypes
 import json
 import os
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Type, Union
+from typing import Any, Callable, Dict, Iterator, List, Optional, Type, Union
 
 from . import files, hub
 from ._lib import call, encode, lib, text_of
 from .errors import FormatError, UnsupportedError
 
+CONFIGS: Dict[str, Callable[[], Any]] = {}
+"""For each type of models, what returns the class of its configurations.  kvik.models registers them."""
 
 # Attributes that are None where the file of a model does not have them, as in Transformers.
 _UNSET = ("architectures", "bos_token_id", "decoder_start_token_id", "dtype", "eos_token_id", "pad_token_id", "torch_dtype")
@@ -179,9 +181,8 @@ class AutoConfig(PretrainedConfig):
 
 def config_class(model_type: Any) -> Type[PretrainedConfig]:
     """Returns the class of a type's configurations: LlamaConfig for "llama"."""
-    from .models import config_name, config_named
-    name = config_name(str(model_type or ""))
-    return PretrainedConfig if name is None else config_named(name)
+    made = CONFIGS.get(str(model_type or ""))
+    return PretrainedConfig if made is None else made()
 
 
 PreTrainedConfig = PretrainedConfig

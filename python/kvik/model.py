@@ -1,15 +1,16 @@
 """Models: forward() and generate() over an open model."""
 import copy
 import ctypes
+import json
 import os
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, Dict, Literal, Optional, Tuple, Type, TypeVar, Union, overload
+from typing import TYPE_CHECKING, Any, Callable, Dict, Literal, Optional, Tuple, Type, TypeVar, Union, overload
 
 import numpy as np
 
 from . import _abi, display, hub
 from ._arrays import ids_2d, integers, is_torch, like, mask_2d, to_numpy
-from ._lib import address, call, lib, sized
+from ._lib import address, call, lib, sized, text_of
 from .cache_utils import DynamicCache, as_cache
 from .configuration import AutoConfig, PretrainedConfig, read_config
 from .devices import accept_device, asked_dtype, cpu, dtype_name, dtype_object
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
     from ._typing import Array, ForwardArguments, OpenArguments, Past
 
 _M = TypeVar("_M", bound="PreTrainedModel")
+
+CLASSES: Dict[str, Callable[[Any], Any]] = {}
+"""For each type of models, what returns its class with a head, or without if the class that is asked for has none; or None.
+kvik.models registers them."""
 
 _COMPUTE = {"float32": "exact"}
 _WEIGHTS = "the weights stay in the library; model.device, model.dtype and model.num_parameters() tell of them"
@@ -200,14 +205,10 @@ class PreTrainedModel(GenerationMixin):
 
     def describe(self) -> Dict[str, Any]:
         """Returns what the library knows of the model: layers, tensors, tokenizer, bytes of cache per token."""
-        import json
-        from ._lib import text_of
         return dict(json.loads(text_of("kvik_model_describe", self._handle.pointer)))
 
     def describe_caches(self) -> Dict[str, Any]:
         """Returns every cache strategy for this model with its bytes per token and at the full context."""
-        import json
-        from ._lib import text_of
         return dict(json.loads(text_of("kvik_model_describe_caches", self._handle.pointer)))
 
     def _notice(self, text: str) -> None:
@@ -438,8 +439,8 @@ def _open_again(kind: Any, path: str, quantize: Optional[str], config: Any, defa
 
 def _class_for(asked: Any, config: PretrainedConfig) -> Any:
     """Returns the class of a model type, for the classes that take any."""
-    from .models import model_class
-    return model_class(getattr(config, "model_type", "") or "", asked) or asked
+    made = CLASSES.get(getattr(config, "model_type", "") or "")
+    return made and made(asked) or asked
 
 
 class AutoModelForCausalLM(PreTrainedModel):

@@ -13,9 +13,10 @@ from .devices import accept_device
 from .errors import ArgumentError, KvikError, UnsupportedError
 from .generation.configuration_utils import merged
 from .generation.streamers import readers_told
+from .languages import language_names
 from .model import AutoModelForCausalLM
 from .processing import WhisperFeatureExtractor, WhisperTokenizer
-from .speech import AutoModelForSpeechSeq2Seq, language_names
+from .speech import AutoModelForSpeechSeq2Seq
 from .tokenization import AutoTokenizer
 from .utils.logging import notice
 

@@ -12,8 +12,8 @@ from ._lib import address, check, lib
 from .batch_encoding import BatchEncoding
 from .configuration import read_config
 from .errors import ArgumentError, MissingError, UnsupportedError
-from .speech import language_id, language_names
-from .tokenization import PreTrainedTokenizer
+from .languages import language_id, language_names
+from .tokenization import TOKENIZERS, PreTrainedTokenizer
 from .tokenizer_files import read_object, write_object
 from .tokenizer_rows import FIRST, SECOND, Part
 from .utils.logging import notice
@@ -344,6 +344,9 @@ class WhisperTokenizer(PreTrainedTokenizer):
 
 
 WhisperTokenizerFast = WhisperTokenizer
+
+
+TOKENIZERS["<|startoftranscript|>"] = WhisperTokenizer
 
 
 class WhisperProcessor:

@@ -1,130 +1,23 @@
 """Models with an encoder: generate() and forward() over the two caches of a decoder."""
 from contextlib import nullcontext
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Dict, List, Literal, Optional, Tuple, Union, cast, overload
+from typing import TYPE_CHECKING, Any, List, Literal, Optional, Tuple, Union, overload
 
 import numpy as np
 
-from . import legacy
 from ._arrays import ids_2d, is_torch, like
-from .cache_files import encoder_length
-from .cache_utils import DynamicCache, EncoderDecoderCache
+from .cache_utils import EncoderDecoderCache
 from .caches import Cache
+from .cross_cache import pair_of, settings_of_pair
 from .encoder import Encoder, EncoderInput, take_input
 from .errors import ArgumentError
 from .generation.options import Options as CallOptions
 from .model import PreTrainedModel, _Forward, _loss
 from .outputs import Seq2SeqLMOutput
-from .pickles import of
 from .store import Batch, Settings
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
     from ._typing import Array, EncoderDecoderOutput, GenerateArguments, Hooks, Options, Past, Seq2SeqArguments
-
-
-class CrossCache(DynamicCache):
-    """The rows of the encoder in the sequences of the decoder's cache.  What reorders or removes those does it here."""
-
-    _pickled = {"_own": of(Cache), "_settings": of(Settings)}
-
-    def __init__(self, own: Cache) -> None:
-        self._own = own
-        super().__init__()
-        self._torch = own._torch
-
-    @property
-    def _batch(self) -> Optional[Batch]:
-        return self._own._batch
-
-    @_batch.setter
-    def _batch(self, value: Any) -> None:
-        pass
-
-    @property
-    def _session(self) -> Any:
-        return self._own._session
-
-    @_session.setter
-    def _session(self, value: Any) -> None:
-        pass
-
-    def _read(self) -> Any:
-        return self._own._read()
-
-    def __getstate__(self) -> Dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k not in ("_guard", "_row_dtype")}  # the rows are in those of _own
-
-    def beside(self, own: Cache) -> Any:
-        """Returns the same for a fork of the decoder's cache."""
-        return CrossCache(own)
-
-    def reorder_cache(self, beam_idx: Any) -> None:
-        """Does nothing: the decoder's cache reorders both."""
-
-    def batch_repeat_interleave(self, repeats: int) -> None:
-        """Does nothing: the decoder's cache repeats both."""
-
-    def batch_select_indices(self, indices: Any) -> None:
-        """Does nothing: the decoder's cache selects both."""
-
-    def reset(self) -> None:
-        """Does nothing: the decoder's cache resets both."""
-
-    def crop(self, max_length: int) -> None:
-        """Raises: the encoder's rows stay as long as the text."""
-        raise ArgumentError("the rows of an encoder cannot be cropped; reset() of the whole cache removes them")
-
-    def _layers(self) -> legacy.Layers:
-        if self._batch is None and self._session is None:
-            return []
-        with self._read() as batch:
-            return legacy.cross_of_batch(batch)
-
-    def _maps(self) -> List[Dict[str, Any]]:
-        return [{**m, "groups": [g for g in m["groups"] if g["kind"] == "frozen"]} for m in self._own._maps()]
-
-    def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Returns the encoder's rows: those of the row of the batch with the most."""
-        if self._batch is not None:
-            return encoder_length(self._batch)
-        return int((self._session or {}).get("encoder", 0))
-
-
-def settings_of_pair(cache: Any) -> Settings:
-    """Returns the settings of a store for an empty cache that was given."""
-    if not isinstance(cache, EncoderDecoderCache):
-        return cast(Settings, cache._settings)
-    cross = cache.cross_attention_cache._settings
-    return replace(cache.self_attention_cache._settings, cross_cache_implementation=cross.cache_implementation,
-                   cross_cache_config=cross.cache_config, max_encoder_len=cross.max_cache_len)
-
-
-def pair_of(settings: Settings, batch: Batch, torch: bool, config: Any, into: Any = None) -> Any:
-    """Makes an EncoderDecoderCache of a batch, or makes the one that was given hold it."""
-    pair = into if isinstance(into, EncoderDecoderCache) else EncoderDecoderCache(DynamicCache(), DynamicCache())
-    own = pair.self_attention_cache
-    own._batch, own._torch = batch, torch
-    own._settings, own.config = settings, config
-    pair.cross_attention_cache = CrossCache(own)
-    pair._torch = torch
-    pair.is_updated = {i: True for i in range(len(own))}
-    return pair
-
-
-def beside(own: Cache) -> EncoderDecoderCache:
-    """Makes an EncoderDecoderCache of a decoder's cache whose sequences have the encoder's rows."""
-    pair = EncoderDecoderCache(own, CrossCache(own))
-    pair.is_updated = {i: True for i in range(len(own))}
-    return pair
-
-
-def empty_pair(settings: Settings) -> EncoderDecoderCache:
-    """Makes an empty EncoderDecoderCache with the settings of a store."""
-    own, cross = DynamicCache._of(settings, None), DynamicCache._of(Settings(
-        cache_implementation=settings.cross_cache_implementation, cache_config=settings.cross_cache_config,
-        max_cache_len=settings.max_encoder_len), None)
-    return EncoderDecoderCache(own, cross)
 
 
 class Seq2SeqModel(PreTrainedModel):

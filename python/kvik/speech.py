@@ -15,10 +15,12 @@ from .errors import ArgumentError, UnsupportedError
 from .generation import Interruptible
 from .generation.configuration_utils import GenerationConfig, merged, option_names
 from .generation.streamers import readers_told
+from .languages import language_id
 from .outputs import ModelOutput
 from .progress import Bar
 from .seq2seq import Seq2SeqModel
 from .store import Settings, settings_of
+from .tokenization import AutoTokenizer
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -229,7 +231,6 @@ class SpeechSeq2SeqModel(Seq2SeqModel):
     def _prompt_text(self, prompt_ids: Any) -> Optional[str]:
         if prompt_ids is None:
             return None
-        from .tokenization import AutoTokenizer
         ids = integers(prompt_ids, "prompt_ids").ravel().tolist()
         if ids and ids[0] == self._says("prev_sot_token_id"):
             ids = ids[1:]
@@ -510,25 +511,6 @@ class SpeechSeq2SeqModel(Seq2SeqModel):
     def _own_options(self) -> GenerationConfig:
         known = set(option_names())
         return GenerationConfig(**{k: v for k, v in self.generation_config.to_dict().items() if k in known})
-
-
-def language_names() -> Dict[str, str]:
-    """Returns the code of each language by its name: {"german": "de", ...}."""
-    names: Dict[str, str] = {}
-    code = ctypes.c_char_p()
-    while True:
-        name = lib.kvik_speech_language(len(names), ctypes.byref(code))
-        if not name:
-            return names
-        names[name.decode()] = (code.value or b"").decode()
-
-
-def language_id(languages: Dict[str, int], name: str) -> int:
-    """Returns the token of a language by its code, "de", or its token, "<|de|>"; or by its English name."""
-    token = name.lower() if name.startswith("<") else f"<|{language_names().get(name.lower(), name.lower())}|>"
-    if token not in languages:
-        raise ArgumentError(f"the model knows no language {name!r}; it has {', '.join(t[2:-2] for t in languages)}")
-    return int(languages[token])
 
 
 def _joined(segments: List[Dict[str, Any]], name: str, dtype: Any) -> np.ndarray:

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 _TAKES = ("split_special_tokens", "max_target_length", "clean_up_tokenization_spaces", "verbose")
 _INTS = ctypes.POINTER(ctypes.c_int32)
 
+TOKENIZERS: Dict[str, Any] = {}
+"""Classes of tokenizers by a token that their vocabulary alone has.  The module of a class registers it here."""
+
 
 class Wanted(NamedTuple):
     """What a call of a tokenizer returns besides input_ids, and in which tensors.  plain: without special tokens in texts."""
@@ -84,10 +87,8 @@ class PreTrainedTokenizer(Vocabulary, Chats):
         where = {k: kwargs.pop(k) for k in ("revision", "gguf_file") if k in kwargs}
         path = hub.resolve(name, cache=kwargs.pop("cache_dir", None), **where)
         found = cls(path, **kwargs)
-        if cls is PreTrainedTokenizer and found._id("<|startoftranscript|>") is not None:
-            from .processing import WhisperTokenizer
-            return WhisperTokenizer(path, **kwargs)
-        return found
+        kind = next((kind for token, kind in TOKENIZERS.items() if found._id(token) is not None), None)
+        return kind(path, **kwargs) if kind is not None and cls is PreTrainedTokenizer else found
 
     def __reduce__(self) -> Any:
         kept = (*self._kept, *(("add_bos_token", "add_eos_token") if self._framed else ()))

@@ -10,6 +10,8 @@ from .._arrays import ids_2d, is_torch, like, mask_2d, to_numpy, torch_module
 from .._lib import address, call, lib, sized
 from ..cache_utils import DynamicCache, as_cache, class_of
 from ..caches import Cache
+from ..cross_cache import beside, empty_pair, pair_of, settings_of_pair
+from ..encoder import take_input
 from ..errors import ArgumentError, LimitError, UnsupportedError
 from ..outputs import (GenerateBeamDecoderOnlyOutput, GenerateBeamEncoderDecoderOutput, GenerateDecoderOnlyOutput,
                        GenerateEncoderDecoderOutput)
@@ -120,7 +122,6 @@ class Call:
         return ids
 
     def _take_encoder(self, outputs: Any, ids: Any, mask: Any, features: Any) -> None:
-        from ..encoder import take_input
         self.source = take_input(self.model._handle, outputs, ids, mask, features)
         self.mask = None
         if self.past is not None and _length(self.past):  # its rows have read their input
@@ -149,7 +150,6 @@ class Call:
             values["cross_cache_config"] = g.cross_cache_config.decode()
         settings = settings_of(values)
         if self.seq2seq and self.past is not None:
-            from ..seq2seq import settings_of_pair
             settings = settings_of_pair(self.past).over(settings)
         settings = settings.over(self.model._defaults)
         if settings.cache_implementation in _RESERVING and not settings.max_cache_len and \
@@ -304,7 +304,6 @@ class Call:
             return None
         seqs = (ctypes.c_uint32 * len(rows))(*(r.seq for r in rows))
         if self.seq2seq:
-            from ..seq2seq import pair_of
             return pair_of(self.settings, Batch.of(store, seqs, len(rows), None), self.torch, self.model.config, self.past)
         mask = self.mask
         if mask is not None:
@@ -367,10 +366,8 @@ class Call:
         if self.seq2seq:
             more["encoder_outputs"] = None if self.filled else self.source.repeated(each)
             if before is not None:
-                from ..seq2seq import beside
                 cache = beside(before)
             else:
-                from ..seq2seq import empty_pair
                 cache = empty_pair(self.settings)
         steps = []
         edges = [have, *range(prompt, ids.shape[1])]

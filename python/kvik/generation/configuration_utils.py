@@ -1,4 +1,5 @@
 """Options of generation as an object."""
+import ctypes
 import json
 import os
 from pathlib import Path
@@ -18,7 +19,6 @@ else:
 def option_names() -> List[str]:
     """Returns the names of all options."""
     names: List[str] = []
-    import ctypes
     while True:
         row = lib.kvik_option_at(len(names))
         if not row:

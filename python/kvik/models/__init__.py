@@ -1,10 +1,17 @@
 """Classes by architecture, from one table: ``kvik.models.jamba.modeling_jamba`` and the like are made when they are imported."""
 import sys
+from functools import partial
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, Dict, Optional, Sequence, Tuple
+
+from .. import cache_utils, configuration, model, processing
+from ..configuration import PretrainedConfig
+from ..model import PreTrainedModel
+from ..seq2seq import Seq2SeqModel
+from ..speech import SpeechSeq2SeqModel
 
 # Folder; what the names of its classes begin with; model types; the suffixes of its classes.
 _TEXT = ("ForCausalLM", "Model")
@@ -46,12 +53,11 @@ _KEYS: Dict[str, Dict[str, str]] = {"gpt2": _GPT2, "t5": _T5, "mt5": _T5, "bart"
                                     "whisper": {**_BART, "num_key_value_heads": "encoder_attention_heads"}}
 _STATES = ("mamba", "mamba2", "falcon_mamba")  # whose cache is the argument cache_params
 # Other names that Transformers has in these modules, and the modules of kvik that have them.
-_MORE: Dict[str, Dict[str, str]] = {
-    "mamba": {"MambaCache": "cache_utils"},
-    "falcon_mamba": {"MambaCache": "cache_utils"},
-    "jamba": {"HybridMambaAttentionDynamicCache": "cache_utils"},
-    "whisper": {"WhisperProcessor": "processing", "WhisperFeatureExtractor": "processing", "WhisperTokenizer": "processing",
-                "WhisperTokenizerFast": "processing"},
+_MORE: Dict[str, Tuple[Any, Tuple[str, ...]]] = {
+    "mamba": (cache_utils, ("MambaCache",)),
+    "falcon_mamba": (cache_utils, ("MambaCache",)),
+    "jamba": (cache_utils, ("HybridMambaAttentionDynamicCache",)),
+    "whisper": (processing, ("WhisperProcessor", "WhisperFeatureExtractor", "WhisperTokenizer", "WhisperTokenizerFast")),
 }
 
 CONFIGS: Dict[str, str] = {prefix + "Config": folder for folder, prefix, _, _ in _TABLE}
@@ -62,9 +68,6 @@ CLASSES: Dict[str, str] = {prefix + suffix: folder for folder, prefix, _, suffix
 
 def _make(folder: str, suffix: str, module: str) -> Any:
     """Makes one class."""
-    from ..model import PreTrainedModel
-    from ..seq2seq import Seq2SeqModel
-    from ..speech import SpeechSeq2SeqModel
     prefix, kinds = _ROWS[folder][1:3]
     base, does = PreTrainedModel, "that generates text"
     if suffix == "ForConditionalGeneration":
@@ -81,7 +84,6 @@ def _make(folder: str, suffix: str, module: str) -> Any:
 
 
 def _make_config(folder: str, module: str) -> Any:
-    from ..configuration import PretrainedConfig
     prefix, kinds = _ROWS[folder][1:3]
     return type(prefix + "Config", (PretrainedConfig,), {
         "model_type": kinds[0], "__module__": module,
@@ -103,8 +105,9 @@ def _fill(module: ModuleType, folder: str) -> None:
         own = module.__name__ == inner
         setattr(module, name, _make(folder, suffix, inner) if own else getattr(import_module(inner), name))
     names.append(config)
-    for name, source in _MORE.get(folder, {}).items():
-        setattr(module, name, getattr(import_module(f"..{source}", __name__), name))
+    source, more = _MORE.get(folder, (None, ()))
+    for name in more:
+        setattr(module, name, getattr(source, name))
         names.append(name)
     module.__all__ = names  # type: ignore[attr-defined]
 
@@ -149,15 +152,13 @@ def config_named(name: str) -> Any:
     return getattr(import_module(f"{__name__}.{folder}.configuration_{folder}"), name)
 
 
-def config_name(model_type: str) -> Optional[str]:
-    """Returns the name of the class of a type's configurations, or None."""
-    return next((prefix + "Config" for _, prefix, kinds, _ in _TABLE if model_type in kinds), None)
+def _class_of(prefix: str, suffixes: Tuple[str, ...], asked: Any) -> Optional[Any]:
+    """Returns the class of an architecture: with a head, or without if the class that was asked for has none."""
+    fit = [s for s in suffixes if (s == "Model") != asked._head]
+    return class_named(prefix + fit[0]) if fit else None
 
 
-def model_class(model_type: str, asked: Any) -> Optional[Any]:
-    """Returns the class of a model type: with a head, or without if the class that was asked for has none."""
-    for _, prefix, kinds, suffixes in _TABLE:
-        if model_type in kinds:
-            fit = [s for s in suffixes if (s == "Model") != asked._head]
-            return class_named(prefix + fit[0]) if fit else None
-    return None
+for _, _prefix, _kinds, _suffixes in _TABLE:
+    for _kind in _kinds:
+        configuration.CONFIGS[_kind] = partial(config_named, _prefix + "Config")
+        model.CLASSES[_kind] = partial(_class_of, _prefix, _suffixes)
