@@ -72,7 +72,7 @@ static int open_schema(struct gen_chain *c)
     if (!s) return ERR_NOMEM;
     c->schema = s;
     c->drop_schema = drop;
-    TRY(schema_compile_text(c->g.json_schema, "json_schema", &s->schema));
+    TRY(schema_of(c->g.json_schema, "json_schema", &s->schema));
     return matcher_new(s->schema, l, &s->matcher);
 }
 

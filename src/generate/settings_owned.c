@@ -400,26 +400,20 @@ int settings_take_object(struct change *c, const kvik_option *o, const json_t *v
 int settings_take_schema(struct change *c, const kvik_option *o, const json_t *v, size_t offset)
 {
     struct schema *schema;
-    char *text;
+    char *text = NULL;
     if (!json_is_object(v) && !json_is_boolean(v) && !json_is_string(v))
         return settings_bad(c, o, v, "a JSON schema, or \"json_object\"");
-    if (json_is_string(v)) {
-        TRY(schema_compile_text(json_string_value(v), o->name, &schema));
-        text = mem_strdup(json_string_value(v));
-        if (!text) {
-            schema_drop(schema);
-            return ERR_NOMEM;
-        }
-    } else {
-        TRY(schema_compile(v, o->name, &schema));
-        int e = json_text(v, &text);
-        if (e < 0) {
-            schema_drop(schema);
-            return e;
-        }
+    if (!json_is_string(v))
+        TRY(json_text(v, &text));
+    else if (!(text = mem_strdup(json_string_value(v))))
+        return ERR_NOMEM;
+    int e =
+        schema_of(text, o->name, &schema); /* so a wrong one is refused before a model is loaded */
+    if (e < 0) {
+        mem_free(text);
+        return e;
     }
-    schema_drop(
-        schema); /* it was compiled so that a wrong one is refused before a model is loaded */
+    schema_drop(schema);
     settings_replace(c, offset, text, 0);
     return 0;
 }

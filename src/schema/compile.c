@@ -234,7 +234,7 @@ int schema_compile_text(const char *text, const char *what, struct schema **out)
 
 void schema_drop(struct schema *s)
 {
-    if (!s) return;
+    if (!s || atomic_fetch_sub_explicit(&s->more, 1, memory_order_acq_rel)) return;
     for (uint32_t i = 0; i < s->n_basic; i++) {
         struct basic *b = &s->basic[i];
         dfa_drop(b->dfa);

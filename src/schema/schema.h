@@ -11,6 +11,9 @@ struct schema;
  * that needs too large an automaton. */
 int schema_compile(const json_t *json, const char *what, struct schema **out);
 int schema_compile_text(const char *text, const char *what, struct schema **out);
+/* The same, but a text that was compiled not long ago is not compiled again: the process keeps what it has used last. */
+int schema_of(const char *text, const char *what, struct schema **out);
+/* Gives a schema back; the last one frees it. */
 void schema_drop(struct schema *s);
 
 /* The bytes of a vocabulary as a trie; immutable. */

@@ -4,6 +4,8 @@
 #include "schema/dfa.h"
 #include "schema/schema.h"
 
+#include <stdatomic.h>
+
 enum basic_kind {
     BASIC_NULL,
     BASIC_FALSE,
@@ -39,6 +41,7 @@ struct node {
     bool live;
 };
 struct schema {
+    atomic_uint more;    /* holders but one */
     struct basic *basic; /* owned */
     struct node *node;   /* owned */
     uint32_t n_basic, cap_basic, n_node, cap_node;

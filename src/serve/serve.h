@@ -1,6 +1,6 @@
 /* serve.h - kvik serve: many conversations over one cache, for the clients that people already use.
  *
- * Three threads.  The network thread (net.c) owns sockets.  The desk (desk.c) reads requests: JSON, chat templates,
+ * The network thread (net.c) owns sockets.  The desk (desk.c) has two threads that read requests: JSON, chat templates,
  * tokens.  The scheduler (scheduler.c) computes.  Each waits for none of the others, so a long prompt delays neither a
  * health check nor the reading of the next request.  This floor includes kvik.h and base only, so that a program which
  * embeds the library can do all that it does. */

@@ -4,6 +4,7 @@ import os
 import random
 import socket
 import threading
+import time
 
 from harness import Server, at_once, check, finish, generate, tiny, work
 
@@ -77,4 +78,16 @@ check("16 agents compute their prefix once", computed < 200 + 16 * (16 + 5 + 4),
 check("16 agents: cached_tokens is what was reused", sum(g["usage"]["prompt_tokens_details"]["cached_tokens"] for c, g in got)
       + computed == sum(g["usage"]["prompt_tokens"] + g["usage"]["completion_tokens"] - 1 for c, g in got), [g["usage"] for c, g in got])
 check("agents: ends", s.stop() == 0)
+
+# --- A short request does not wait until a long text is read.
+s = Server(tiny("llama-mha"))
+ends = []
+long = threading.Thread(target=lambda: ends.append("long" if s.post("/tokenize", {"content": "word and more " * 150000})[0] == 200 else "error"))
+long.start()
+time.sleep(0.3) # until the server has it
+while "long" not in ends:
+    ends.append("short" if s.post("/tokenize", {"content": "a"})[0] == 200 else "error")
+long.join()
+check("short requests are answered before a long one that came before them", ends.index("long") > 12 and "error" not in ends, ends[:9])
+check("long texts: ends", s.stop() == 0)
 finish()

@@ -4,6 +4,8 @@
 #include "schema/schema.h"
 #include "testing.h"
 
+#include <pthread.h>
+
 /* A vocabulary of the 256 bytes. */
 static int one_byte(void *ctx, int32_t id, const char **s, size_t *n)
 {
@@ -278,9 +280,55 @@ static void memory(void **state)
         }
 }
 
+static struct schema *numbered(unsigned i)
+{
+    struct schema *s;
+    char text[64];
+    snprintf(text, sizeof text, "{\"type\":\"string\",\"minLength\":%u}", i);
+    assert_int_equal(schema_of(text, "json_schema", &s), 0);
+    return s;
+}
+
+static void *take_turns(void *seed)
+{
+    for (unsigned i = 0, x = *(unsigned *)seed; i < 400; i++, x = x * 1103515245 + 12345)
+        schema_drop(numbered(x >> 16 & 15));
+    return NULL;
+}
+
+/* A text is compiled once while it is used, by any thread; what was used long ago is forgotten, but stays with its holders. */
+static void kept(void **state)
+{
+    (void)state;
+    struct schema *first = numbered(1000), *bad;
+    schema_drop(first);
+    uint64_t before = mem_calls();
+    for (int i = 0; i < 20; i++) {
+        struct schema *again = numbered(1000);
+        assert_ptr_equal(again, first);
+        schema_drop(again);
+    }
+    assert_int_equal(mem_calls(), before);
+    struct bench b = {.s = numbered(1000)};
+    for (unsigned i = 0; i < 20; i++)
+        schema_drop(numbered(2000 + i));
+    assert_int_equal(lexicon_new(256, one_byte, NULL, &b.l), 0);
+    assert_int_equal(matcher_new(b.s, b.l, &b.m), 0);
+    assert_false(accepts(&b, "\"short\""));
+    end(&b);
+    assert_int_equal(schema_of("{\"type\":7}", "json_schema", &bad), ERR_FORMAT);
+    pthread_t thread[4];
+    unsigned seed[4] = {1, 2, 3, 4};
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(pthread_create(&thread[i], NULL, take_turns, &seed[i]), 0);
+    for (int i = 0; i < 4; i++)
+        pthread_join(thread[i], NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(texts), cmocka_unit_test(refusals),
-                                       cmocka_unit_test(hostile), cmocka_unit_test(memory)};
+                                       cmocka_unit_test(hostile), cmocka_unit_test(memory),
+                                       cmocka_unit_test(kept)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
