@@ -7,20 +7,20 @@ import json
 import sys
 import threading
 from functools import partial
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, List, Optional, Tuple, TypeVar
 
 import numpy as np
 
 from . import _abi
 from ._arrays import like, torch_module
-from ._lib import call, lib, text_of, view
+from ._lib import call, lib, view
+from .cache_outline import WINDOWS, Outline
+from .cache_states import Linear, State
 from .configuration import layer_kinds
 from .errors import ArgumentError, UnsupportedError
 from .linear_states import LinearStates, copied
-from .store import Settings
-from .unbound import window_of
+from .store import Batch, Settings
 
-_WINDOWS = ("sliding_attention", "chunked_attention")
 _LINEAR = ("linear_attention", "conv", "mamba", "recurrent_state")  # kinds of layers that have states and no rows
 _DUMMY = ("moe", "mlp", "dummy")  # kinds of layers that have neither
 _MOST = 4096  # layers of a cache without a model
@@ -107,68 +107,32 @@ class Layers(_Base):
 
     if TYPE_CHECKING:  # of Cache
         config: Any
-        _batch: Any
-        _unbound: Any
-        _held: Any
-        _passed: Any
-        _of_model: Optional[Tuple[List[str], Optional[int]]]
-        _session: Any
-        _linear: Optional[LinearStates]
+        _state: State
         _settings: Settings
         _torch: bool
         _row_dtype: Any
 
         @property
         def is_initialized(self) -> bool: ...
-        def _read(self) -> Any: ...
+        @property
+        def _batch(self) -> Optional[Batch]: ...
         def _use(self) -> Any: ...
-        def _seen(self, layer: int) -> int: ...
-        def _empty_unbound(self, batch: int, layer: int) -> Any: ...
         def get_seq_length(self, layer_idx: int = 0) -> int: ...
         def to_legacy_cache(self) -> Tuple[Tuple[Any, Any], ...]: ...
 
     # -- which layers there are
 
-    def _text_config(self) -> Any:
-        get = getattr(self.config, "get_text_config", None)
-        return get(decoder=True) if get else self.config
+    def _outline(self) -> Outline:
+        """Returns what is known of the layers without a model."""
+        return Outline(self.config, self._settings, self._state.shapes)
 
-    def _expected(self) -> int:
-        """Returns the number of layers by the configuration; 0 if it is not known."""
-        return int(getattr(self._text_config(), "num_hidden_layers", None) or 0)
-
-    def _kinds(self) -> Optional[List[str]]:
-        """Returns the kinds of the layers by the configuration; None: all are full, or as the settings say."""
-        if self._settings.cache_implementation in ("sink", "sliding_window"):
-            return None
-        model = self._shapes()
-        kinds = model[0] if model else layer_kinds(self._text_config())
-        return [k if k in _WINDOWS else "full_attention" for k in kinds] if kinds else None
-
-    def _window(self, kinds: Optional[List[str]]) -> Optional[int]:
-        """Returns the window of the layers that have one."""
-        model = self._shapes()
-        return model[1] if model else window_of(self._text_config(), kinds)
-
-    def _shapes(self) -> Optional[Tuple[List[str], Optional[int]]]:
-        """Returns the kinds of the layers and the window of the model of kvik that computed the rows, or None."""
-        if self._batch is None:
-            return self._of_model
-        described = self._described()
-        return [x["kind"] for x in described], max((x["window"] for x in described), default=0) or None
-
-    def _described(self) -> List[Dict[str, Any]]:
-        """Returns what the library says of the layers of the model that has computed the rows."""
-        return list(json.loads(text_of("kvik_model_describe", self._batch.store.model.pointer))["layers"])
+    def _own_kinds(self) -> Optional[List[str]]:
+        """Returns the kinds of all layers by the configuration, in its words, or None."""
+        return layer_kinds(self._outline().config)
 
     def __len__(self) -> int:
-        if self._batch is not None:
-            return int(self._batch.store.model.layers)
-        if self._session is not None:
-            return max(int(self._session.get("layers", 0)), self._expected())
-        used = self._unbound.used() if self._unbound is not None else len(self._held or ())
-        used = max(used, *(i + 1 for i in self._linear.layers())) if self._linear else used
-        return max(used, self._expected())
+        used = self._state.layer_count()
+        return used if self._batch is not None else max(used, self._outline().count())
 
     # -- what masks need
 
@@ -179,49 +143,50 @@ class Layers(_Base):
         given = json.loads(self._settings.cache_config or "{}")
         if self._settings.cache_implementation == "sliding_window" or "sliding_window" in given or "window_length" in given:
             return [True] * len(self)
-        if self._batch is not None:
-            return [layer["kind"] in _WINDOWS for layer in self._described()]
-        kinds = self._kinds() or []
-        return [i < len(kinds) and kinds[i] in _WINDOWS for i in range(len(self))]
+        described = self._state.described()
+        if described is not None:
+            return [layer["kind"] in WINDOWS for layer in described]
+        kinds = self._outline().kinds() or []
+        return [i < len(kinds) and kinds[i] in WINDOWS for i in range(len(self))]
 
     @property
     def is_linear(self) -> List[bool]:
         """For each layer, True if it keeps a recurrent state instead of rows."""
-        if self._batch is not None:
-            return [layer["kind"] == "recurrent_state" for layer in self._described()]
-        kinds = layer_kinds(self._text_config()) or []
-        states = self._linear.layers() if self._linear else set()
-        return [kinds[i] in _LINEAR if i < len(kinds) else i in states and not self._seen(i) for i in range(len(self))]
+        state, described = self._state, self._state.described()
+        if described is not None:
+            return [layer["kind"] == "recurrent_state" for layer in described]
+        kinds, states = self._own_kinds() or [], state.linear.layers() if state.linear else set()
+        return [kinds[i] in _LINEAR if i < len(kinds) else i in states and not state.seen(i) for i in range(len(self))]
 
     def _counting(self, layer: Optional[int]) -> int:
         """Returns the layer that tells the length: for layer 0, which is asked for by default, the first that keeps rows."""
-        if layer or self._seen(0):
+        if layer or self._state.seen(0):
             return layer or 0
         return next((i for i, without in enumerate(zip(self.is_linear, self.is_dummy)) if not any(without)), 0)
 
     @property
     def is_dummy(self) -> List[bool]:
         """For each layer, True if it keeps nothing, as a layer that has experts and no attention."""
-        kinds = layer_kinds(self._text_config()) if self._batch is None else None
+        state, kinds = self._state, self._own_kinds() if self._batch is None else None
         if kinds:
             return [i < len(kinds) and kinds[i] in _DUMMY for i in range(len(self))]
-        states = self._linear.layers() if self._linear and self._batch is None else set()  # of a model that has both
-        return [bool(states) and i not in states and not self._seen(i) for i in range(len(self))]
+        states = state.linear.layers() if state.linear and state.batch is None else set()  # of a model that has both
+        return [bool(states) and i not in states and not state.seen(i) for i in range(len(self))]
 
     @property
     def is_croppable(self) -> bool:
         """True if crop() can take back any token: a model of kvik recomputes what a window has dropped."""
-        return self._batch is not None or not (self._linear or any(self.is_sliding) or any(self.is_linear))
+        return self._batch is not None or not (self._state.linear or any(self.is_sliding) or any(self.is_linear))
 
     def activate_past_recording(self) -> None:
         """From now on crop(0) removes nothing, as in release 5 of Transformers, which calls this before it takes tokens back."""
         self._removes = True
-        if self._batch is None and self._session is None and (self._linear or any(self.is_linear)):
+        if not self._state.is_of_model and (self._state.linear or any(self.is_linear)):
             self._states_of().recording = True
 
     def is_recording_past(self, layer_idx: int) -> bool:
         """True if a layer keeps all inputs of its convolution until crop()."""
-        return self._linear is not None and self._linear.recording
+        return self._state.linear is not None and self._state.linear.recording
 
     # -- recurrent states of a model that is written elsewhere
 
@@ -229,12 +194,13 @@ class Layers(_Base):
         """Returns the states that a model which is written elsewhere keeps here.  layer: one that it has."""
         if not 0 <= layer < _MOST:
             raise ArgumentError(f"layer {layer}: 0 to {_MOST - 1}")
-        if self._batch is not None or self._session is not None:
+        if self._state.is_of_model:
             raise UnsupportedError("the cache holds the states of a model of kvik, which another model cannot continue; conv_states, "
                                    "ssm_states and recurrent_states show them")
-        if self._linear is None:
-            self._linear = LinearStates()
-        return self._linear
+        if self._state.linear is None:
+            self._state = Linear(LinearStates(), self._state)
+        assert self._state.linear is not None
+        return self._state.linear
 
     def get_conv_state(self, layer_idx: int, state_idx: int = 0) -> Any:
         """Returns the last inputs of a layer's convolution, [batch, channels, taps], which the model may write into; or None."""
@@ -260,29 +226,18 @@ class Layers(_Base):
 
     def get_query_offset(self, layer_idx: int = 0) -> int:
         """Returns the position of the next token: the tokens that a layer has seen."""
-        if self._unbound is not None or self._held is not None:
-            return self._seen(self._counting(layer_idx))
-        return self.get_seq_length(layer_idx)
+        return self._state.seen(self._counting(layer_idx)) if self._state.is_loose else self.get_seq_length(layer_idx)
 
     def get_mask_sizes(self, query_length: Any, layer_idx: int = 0) -> Tuple[int, int]:
         """Returns the columns that an update of so many rows returns, and the position of the first."""
         n = len(query_length) if np.ndim(query_length) else int(query_length)  # older releases give the positions of the rows
-        if self._session is not None:
+        if self._state.session is not None:
             return self.get_seq_length(layer_idx) + n, 0
         layer_idx = self._counting(layer_idx)
-        rows = self._unbound
-        if self._batch is not None:  # of what update() would make of it, the lengths alone matter
-            if layer_idx >= len(self):
-                return n, 0
-            zeros = np.zeros((1, 1, self.get_seq_length(), 1), np.float32)
-            rows = self._empty_unbound(1, layer_idx)
-            rows.fill(layer_idx, zeros, zeros)
-        elif rows is None:
-            adopt_transformers()
-            held = self._held or []
-            rows = self._empty_unbound(max((k.shape[0] for k, _ in held), default=1), max(layer_idx, len(held) - 1))
-            if layer_idx < len(held):
-                rows.fill(layer_idx, *held[layer_idx], self._passed.get(layer_idx, (0, 0)))
+        if self._batch is not None and layer_idx >= len(self):
+            return n, 0
+        adopt_transformers()
+        rows = self._state.masking(self._outline(), layer_idx, self.get_seq_length())
         if layer_idx >= rows.n_layers:
             return n, 0
         length, offset = ctypes.c_uint32(), ctypes.c_uint32()
@@ -294,7 +249,7 @@ class Layers(_Base):
     @property
     def layers(self) -> List[CacheLayer]:
         """The layers with their ``keys`` and ``values``, copied: as they are now, or of an update()d cache as they are then."""
-        if self._unbound is not None:
+        if self._state.store is not None:
             return [CacheLayer(partial(self._rows_of, i), slides) for i, slides in enumerate(self.is_sliding)]
         rows = self.to_legacy_cache() if self.is_initialized else ()
         slides = self.is_sliding + [False] * (len(rows) - len(self))
@@ -303,9 +258,10 @@ class Layers(_Base):
     def _rows_of(self, layer: int) -> Tuple[Any, Any]:
         """Returns the rows of a layer that update() has filled, in the dtype that update() was given."""
         with self._use():  # the next update may move the rows
-            if not self._unbound.length(layer):
+            store = self._state.store
+            if store is None or not store.length(layer):
                 return None, None
-            arrays = self._unbound.layer(layer)
+            arrays = store.layer(layer)
         rows = [like(a, self._as_torch) for a in arrays]
         if self._row_dtype is None:  # of a pickle
             return rows[0], rows[1]
@@ -329,13 +285,14 @@ class Layers(_Base):
 
     def _states(self, name: str) -> List[Any]:
         """Returns a plane of each layer with the batch in front; None for layers without it."""
-        if self._linear:
-            given = self._linear.conv if name == "conv" else self._linear.recurrent
+        states = self._state.linear
+        if states:
+            given = states.conv if name == "conv" else states.recurrent
             return [copied(given[i, 0]) if (i, 0) in given else None for i in range(len(self))] if given else []
-        if self._batch is None and self._session is None:
+        if not self._state.is_of_model:
             return []
         rows = []
-        with self._read() as batch:
+        with self._use(), self._state.read() as batch:
             for seq in batch.sequences():
                 out = ctypes.POINTER(_abi.kvik_export)()
                 call("kvik_cache_export", batch.store.pointer, seq, ctypes.byref(out))

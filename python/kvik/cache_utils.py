@@ -65,7 +65,7 @@ class DynamicCache(Cache):
         if data is not None:
             layers = list(data)
             if layers:
-                self._held, self._torch = legacy.to_layers(layers)
+                self._hold(layers)
 
 
 class OffloadedCache(DynamicCache):
@@ -411,6 +411,10 @@ class EncoderDecoderCache(Cache):
     def update(self, *args: Any, **kwargs: Any) -> Any:
         """Raises: an update names one of the two caches."""
         raise ArgumentError("update self_attention_cache or cross_attention_cache")
+
+    def save(self, path: Any, note: str = "") -> None:
+        """Raises: a session file holds a text, and no encoder's rows.  A pickle keeps both."""
+        raise ArgumentError("a session file keeps no rows of an encoder; use pickle for this cache")
 
     def to_legacy_cache(self) -> Tuple[Tuple[Any, ...], ...]:
         """Returns (keys, values, cross keys, cross values) per layer."""

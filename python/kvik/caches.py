@@ -1,13 +1,12 @@
 """What all caches have in common.
 
-A cache begins without a model.  The first forward or generate() that gets it binds it to the model: from then on its rows
-are sequences in a store of that model (`Batch`).  A cache that update() fills stays without a model (`Unbound`).  A cache
-made of legacy tuples, of a pickle or of a session waits for its model.
+A cache begins without a model.  The first forward or generate() that gets it binds it to the model.  What it holds, and so what
+its operations do, is in one object, its state (`cache_states`).
 """
 import json
 import os
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Tuple, Type, TypeVar, Union
 
 import ctypes
@@ -16,15 +15,16 @@ import numpy as np
 from . import _abi, display, legacy
 from ._arrays import integers, is_torch, like, to_numpy
 from ._lib import address, call, encode, field_kinds, lib, sized, text_of
-from .cache_files import load_session, note_of, save_session, session_bytes, session_read, waiting
+from .cache_files import note_of, save_session
 from .cache_layers import Layers, adopt_transformers
+from .cache_states import Bound, Fresh, Held, Saved, State, restored
 from .devices import accept_device, dtype_name
 from .errors import ArgumentError, BusyError, MissingError
+from .layer_store import LayerStore
 from .linear_states import LinearStates
 from .pickles import Check, checked, is_passed, is_rows, is_session, of
 from .memory import Memory
 from .store import Batch, ModelHandle, Settings, Store, settings_of
-from .unbound import Unbound, settings_for, with_window
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 
 _C = TypeVar("_C", bound="Cache")
 
-_GUESS = 64  # layers of a cache without a model whose number is not known; it grows
+_LIVE = ("_guard", "_state", "_row_dtype")  # attributes that a pickle leaves out
+_KEPT = ("_held", "_passed", "_of_model", "_session", "_linear")  # entries of a pickle that are the state: State.pickled()
+_OLDER: Dict[str, Any] = {**dict.fromkeys(_KEPT), "_passed": {}, "_removes": False}  # what older pickles do not have
 
 
 class Cache(Layers):
@@ -60,13 +62,7 @@ class Cache(Layers):
     def _setup(self, settings: Settings, config: Any = None, dtype: Optional[str] = None) -> None:
         adopt_transformers()
         self._settings, self.config, self.dtype = settings, config, dtype
-        self._batch: Optional[Batch] = None
-        self._unbound: Optional[Unbound] = None
-        self._held: Optional[legacy.Layers] = None
-        self._passed: Dict[int, Tuple[int, int]] = {}  # Unbound.passed() of layers that are held, of an update()d cache
-        self._of_model: Optional[Tuple[List[str], Optional[int]]] = None  # kinds of the layers and window, of update()d rows of a model
-        self._session: Optional[Dict[str, Any]] = None
-        self._linear: Optional[LinearStates] = None
+        self._state: State = Fresh()
         self._torch, self._row_dtype = False, None
         self._removes = False
         self._guard: Dict[str, int] = {}
@@ -76,15 +72,32 @@ class Cache(Layers):
         """Makes a cache of a batch."""
         cache = cls.__new__(cls)
         cache._setup(settings, config)
-        cache._batch, cache._torch = batch, torch
+        if batch is not None:
+            cache._take(batch, torch)
+        cache._torch = torch
         return cache
+
+    def _take(self, batch: Batch, torch: bool) -> None:
+        """Makes the cache hold a batch in place of its rows."""
+        self._state, self._torch = self._state.with_rows(Bound(batch)), torch
+
+    def _hold(self, layers: Any) -> None:
+        """Makes the cache hold a legacy cache until it meets its model."""
+        held, self._torch = legacy.to_layers(layers)
+        self._state = Held(held)
+
+    @property
+    def _batch(self) -> Optional[Batch]:
+        """The batch of a cache that a model of kvik has filled."""
+        return self._state.batch
 
     # -- use
 
     @contextmanager
     def _use(self) -> Iterator[None]:
         """Refuses a second thread while a call with this cache runs."""
-        if self._batch is not None and os.getpid() != self._batch.store.pid:
+        batch = self._batch
+        if batch is not None and os.getpid() != batch.store.pid:
             raise BusyError("the cache belongs to the process that forked this one; open the model again in this process")
         me, guard = threading.get_ident(), self._guard
         if guard == {"thread": me}:  # within another call of this thread
@@ -101,72 +114,28 @@ class Cache(Layers):
             raise BusyError("the cache is in use by a call that has not returned; use a deepcopy of it in each thread")
 
     @contextmanager
-    def _bound(self) -> Iterator[Batch]:
-        """The batch of a cache that has one, with its store locked."""
-        assert self._batch is not None
-        with self._use(), self._batch.store.locked():
-            yield self._batch
-
-    @contextmanager
-    def _read(self) -> Iterator[Batch]:
-        """The batch of a cache that has one, or of a session that has not met its model, for reading."""
-        if self._batch is not None:
-            with self._bound() as batch:
-                yield batch
-        else:
-            assert self._session is not None
-            with self._use(), session_read(self._settings, self._session) as batch:
-                yield batch
+    def _holding(self) -> Iterator[State]:
+        """The state, with the store of a model locked, for one thread."""
+        with self._use():
+            batch = self._batch
+            with batch.store.locked() if batch is not None else nullcontext():
+                yield self._state
 
     def _bind(self, model: ModelHandle, defaults: Settings, rows: int) -> Batch:
         """Returns the batch of this cache in a store of the model.  rows: of the first input."""
-        batch = self._batch
-        if self._linear:
-            raise ArgumentError("the cache holds recurrent states of a model that is no model of kvik; give each a cache of its own")
-        if batch is not None:
-            if batch.store.model is not model:
-                raise ArgumentError("the cache holds rows of another model; every model needs a cache of its own")
-            if batch.rows != rows and not batch.length:
-                batch = self._batch = None
-            elif batch.rows != rows:
-                raise ArgumentError(f"the input has {rows} rows, the cache has {batch.rows}")
-        if batch is None:
-            settings = self._settings.over(defaults)
-            held = self._unbound_layers() if self._unbound is not None else self._held
-            if self._session is not None:
-                self._batch = load_session(model, settings, self._session)
-            elif held:
-                if held[0][0].shape[0] != rows:
-                    raise ArgumentError(f"the input has {rows} rows, the cache has {held[0][0].shape[0]}")
-                known = self._unbound is not None or self._passed  # rows of a legacy cache do not tell how long the text was
-                length = max(map(self._seen, range(len(held)))) if known else 0
-                with model.using(settings, rows) as store:
-                    self._batch = legacy.to_batch(store, held, length)
-            else:
-                self._batch = Batch.open(model, settings, rows)
-            self._held = self._unbound = self._session = self._of_model = None
-            self._passed = {}
-            batch = self._batch
-        return batch
+        self._state = self._state.ready(model, rows)
+        if self._batch is None:
+            self._state = self._state.with_rows(Bound(self._state.to_batch(model, self._settings.over(defaults), rows)))
+        assert self._batch is not None
+        return self._batch
 
     # -- lengths
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Returns the number of columns, padding included."""
         adopt_transformers()
-        if self._batch is not None:
-            return self._batch.length
-        if self._session is not None:
-            return int(self._session["length"])
-        return self._seen(self._counting(layer_idx))
-
-    def _seen(self, layer: int) -> int:
-        """Returns the tokens that a layer of a cache without a model has seen, with those that its window has passed."""
-        if self._unbound is not None:
-            return self._unbound.length(layer)
-        if not 0 <= layer < len(self._held or ()):
-            return 0
-        return int(self._held[layer][0].shape[2]) + self._passed.get(layer, (0, 0))[0]  # type: ignore[index]
+        state = self._state
+        return state.columns() if state.is_of_model else state.seen(self._counting(layer_idx))
 
     def get_max_cache_shape(self, layer_idx: Optional[int] = 0) -> Optional[int]:
         """Returns the most tokens that the cache holds; None if there is no limit."""
@@ -195,14 +164,7 @@ class Cache(Layers):
     @property
     def batch_size(self) -> int:
         """The number of rows.  -1, or the max_batch_size that the cache was given, if it holds nothing yet."""
-        if self._batch is not None:
-            return self._batch.rows
-        if self._unbound is not None and self._unbound.used():
-            return self._unbound.batch()
-        if self._session is not None:
-            return int(self._session["rows"])
-        held = max((int(k.shape[0]) for k, _ in self._held or ()), default=0) or (self._linear.batch if self._linear else 0)
-        return held or int(getattr(self, "_max_batch_size", None) or -1)
+        return self._state.rows() or int(getattr(self, "_max_batch_size", None) or -1)
 
     @property
     def max_batch_size(self) -> int:
@@ -212,12 +174,13 @@ class Cache(Layers):
     @property
     def is_initialized(self) -> bool:
         """True if the cache has been used."""
-        return bool(self._linear) or any(x is not None for x in (self._batch, self._unbound, self._held, self._session))
+        return self._state.is_used
 
     def has_previous_state(self, layer_idx: Optional[int] = None, state_idx: Optional[int] = None) -> bool:
         """True if the cache holds tokens; of a layer whose model is written elsewhere, if it holds a state."""
-        if self._batch is None and self._session is None and (self._linear or layer_idx is not None):
-            places = [*self._linear.conv, *self._linear.recurrent] if self._linear else []
+        states = self._state.linear
+        if not self._state.is_of_model and (states or layer_idx is not None):
+            places = [*states.conv, *states.recurrent] if states else []
             return any(layer_idx in (None, i) and state_idx in (None, k) for i, k in places)
         return self.get_seq_length() > 0
 
@@ -246,47 +209,15 @@ class Cache(Layers):
             return out_keys.astype(key_states.dtype, copy=False), out_values.astype(value_states.dtype, copy=False)
         return like(out_keys, True).to(key_states), like(out_values, True).to(value_states)
 
-    def _for_updates(self, batch: int, layer: int) -> Unbound:
-        if self._unbound is not None and self._unbound.is_full(batch) and not self._unbound.used():
-            self._unbound = None  # reset, and made for fewer rows
-        if self._session is not None:
-            raise waiting()
-        if self._unbound is None:
-            held, passed = self._held or [], self._passed
-            if self._batch is not None:
-                held = legacy.of_batch(self._batch)
-                passed = {i: (self._batch.length - k.shape[2], 0) for i, (k, _) in enumerate(held)}
-                self._of_model = self._shapes()
-            rows = self._empty_unbound(batch, max(layer, len(held) - 1))
-            for i, (k, v) in enumerate(held):
-                rows.fill(i, k, v, passed.get(i, (0, 0)))
-            self._unbound, self._held, self._batch, self._passed = rows, None, None, {}
-        elif layer >= self._unbound.n_layers:
-            self._unbound = self._unbound.copy(2 * layer)
-        return self._unbound
-
-    def _empty_unbound(self, batch: int, layer: int) -> Unbound:
-        """Makes a cache without a model that has this layer, and room for a batch."""
-        kinds = self._kinds()
-        n = max(len(kinds or ()) or self._expected() or _GUESS, self._expected(), layer + 1)
-        settings = with_window(self._settings, self._window(kinds))
-        if kinds and len(kinds) < n:
-            kinds = kinds + [kinds[-1]] * (n - len(kinds))
-        return Unbound(settings_for(settings, batch), n, kinds or None)
-
-    def _unbound_layers(self) -> legacy.Layers:
-        assert self._unbound is not None
-        return [self._unbound.layer(i) for i in range(self._unbound.used())]
+    def _for_updates(self, batch: int, layer: int) -> LayerStore:
+        self._state = self._state.updatable(self._outline(), batch, layer)
+        assert self._state.store is not None
+        return self._state.store
 
     def _layers(self) -> legacy.Layers:
         """Returns the rows of all layers as f32 arrays."""
-        if self._unbound is not None:
-            with self._use():
-                return self._unbound_layers()
-        if self._batch is None and self._session is None:
-            return self._held or []
-        with self._read() as batch:
-            return legacy.of_batch(batch)
+        with self._holding() as state:
+            return state.parts()[0]
 
     def to_legacy_cache(self) -> Tuple[Tuple[Any, Any], ...]:
         """Returns the rows as a tuple of (keys, values) per layer, f32 [batch, heads, tokens, dim], copied.
@@ -300,7 +231,7 @@ class Cache(Layers):
         """Makes a cache of such a tuple.  None makes an empty one."""
         cache = cls(**kwargs)
         if past_key_values is not None:
-            cache._held, cache._torch = legacy.to_layers(past_key_values)
+            cache._hold(past_key_values)
         return cache
 
     def __getitem__(self, layer_idx: int) -> Tuple[Any, Any]:
@@ -322,91 +253,31 @@ class Cache(Layers):
 
         After activate_past_recording() 0 removes nothing, as in release 5 of Transformers.
         """
-        n, states = int(max_length), self._linear
-        if n or self._removes:
-            states = states.cropped(n) if states else states
-        elif states is not None:
-            states = LinearStates(states.recording)
-        if n or not self._removes:
-            self._crop_rows(n)
-        self._linear = states
-
-    def _crop_rows(self, n: int) -> None:
-        if self._batch is not None:
-            with self._bound() as batch:
-                call("kvik_batch_crop", batch.pointer, n)
-        elif self._unbound is not None or self._passed:
-            with self._use():
-                if self._unbound is None:
-                    self._for_updates(self.batch_size, 0)
-                assert self._unbound is not None
-                self._unbound.crop(n)
-        elif self._held is not None:
-            self._held = [(np.ascontiguousarray(k[:, :, :n]), np.ascontiguousarray(v[:, :, :n])) for k, v in self._held]
-        elif self._session is not None:
-            raise waiting()
+        n = int(max_length)
+        with self._holding() as state:
+            self._state = state.crop(n, self._outline()) if n or not self._removes else state.settled()
 
     def reset(self) -> None:
         """Removes all columns."""
-        if self._batch is not None:
-            with self._bound() as batch:
-                call("kvik_batch_reset", batch.pointer)
-        elif self._unbound is not None:
-            with self._use():
-                self._unbound.reset()
-        self._held, self._passed, self._session = None, {}, None
-        self._linear = LinearStates(self._linear.recording) if self._linear is not None else None
+        with self._holding() as state:
+            self._state = state.reset()
 
     def reorder_cache(self, beam_idx: Any) -> None:
         """Gives row i the contents of row beam_idx[i]."""
         index = _indices(beam_idx)
-        states = self._linear and self._linear.select(index)
-        if self._batch is not None:
-            with self._bound() as batch:
-                if len(index) != batch.rows:
-                    raise ArgumentError(f"beam_idx has {len(index)} entries for {batch.rows} rows")
-                call("kvik_batch_reorder", batch.pointer, address(index))
-        elif self._unbound is not None:
-            with self._use():
-                call("kvik_layers_reorder", self._unbound.pointer, address(index), len(index))
-        elif self._held is not None:
-            self._held = [(k[index], v[index]) if k.size else (k, v) for k, v in self._held]
-        elif self._session is not None:
-            raise waiting()
-        self._linear = states
+        with self._holding() as state:
+            self._state = state.reorder(index)
 
     def batch_repeat_interleave(self, repeats: int) -> None:
         """Repeats every row: 0, 0, .., 1, 1, .."""
-        states = self._linear and self._linear.select(np.repeat(np.arange(self._linear.batch), repeats))
-        if self._batch is not None:
-            with self._bound() as batch:
-                call("kvik_batch_repeat", batch.pointer, repeats)
-        elif self._unbound is not None:
-            with self._use():
-                self._unbound.rows(self._unbound.batch() * repeats)
-                call("kvik_layers_repeat", self._unbound.pointer, repeats)
-        elif self._held is not None:
-            self._held = [(k.repeat(repeats, 0), v.repeat(repeats, 0)) for k, v in self._held]
-        elif self._session is not None:
-            raise waiting()
-        self._linear = states
+        with self._holding() as state:
+            self._state = state.repeat(repeats)
 
     def batch_select_indices(self, indices: Any) -> None:
         """Makes the cache the rows indices[0], indices[1], ..."""
         index = _indices(indices)
-        states = self._linear and self._linear.select(index)
-        if self._batch is not None:
-            with self._bound() as batch:
-                call("kvik_batch_select", batch.pointer, address(index), len(index))
-        elif self._unbound is not None:
-            with self._use():
-                self._unbound.rows(len(index))
-                call("kvik_layers_select", self._unbound.pointer, address(index), len(index))
-        elif self._held is not None:
-            self._held = [(k[index], v[index]) if k.size else (k, v) for k, v in self._held]
-        elif self._session is not None:
-            raise waiting()
-        self._linear = states
+        with self._holding() as state:
+            self._state = state.select(index)
 
     # -- forks and files
 
@@ -418,15 +289,8 @@ class Cache(Layers):
         copy = type(self).__new__(type(self))
         copy.__dict__.update(self.__dict__)
         copy._guard = {}
-        if self._linear is not None:
-            copy._linear = self._linear.copy()
-        if self._batch is not None:
-            with self._bound() as batch:
-                copy._batch = Batch(batch.store)
-                call("kvik_batch_copy", batch.pointer, ctypes.byref(copy._batch.pointer))
-        elif self._unbound is not None:
-            with self._use():
-                copy._unbound = self._unbound.copy()
+        with self._holding() as state:
+            copy._state = state.fork()
         return copy
 
     def __deepcopy__(self: _C, memo: Dict[int, Any]) -> _C:
@@ -445,13 +309,10 @@ class Cache(Layers):
         folder = os.path.dirname(os.path.abspath(path))
         if not os.path.isdir(folder):
             raise MissingError(f"{path}: there is no directory {folder}")
-        if self._unbound is not None:
-            raise ArgumentError("the rows come from update(), and a session belongs to a model; use pickle for this cache")
-        if self._batch is None:
-            raise ArgumentError("the cache waits for its model; call the model with it first" if self.is_initialized else
-                                "the cache is empty; call a model with it first")
-        with self._bound() as batch:
-            save_session(batch, path, note)
+        with self._holding() as state:
+            if state.batch is None:
+                raise ArgumentError(state.unsaved)
+            save_session(state.batch, path, note)
 
     @classmethod
     def load(cls: Type[_C], path: Union[str, "os.PathLike[str]"], model: "Optional[PreTrainedModel]" = None,
@@ -468,36 +329,26 @@ class Cache(Layers):
         if not head:
             raise ArgumentError(f"{path}: an empty file is no session")
         described = json.loads(text_of("kvik_session_describe", encode(path)))
-        cache._session = {"path": os.path.abspath(path), **note_of(described)}
+        cache._state = Saved({"path": os.path.abspath(path), **note_of(described)}, cache._settings)
         if model is not None:
-            cache._bind(model._handle, model._defaults, cache._session["rows"])
+            cache._bind(model._handle, model._defaults, cache._state.rows())
         return cache
 
     _pickled: Dict[str, Check] = {"_settings": of(Settings), "_held": is_rows, "_session": is_session,
                                   "config": lambda value: value is None or hasattr(value, "to_dict")}
 
     def __getstate__(self) -> Dict[str, Any]:
-        state: Dict[str, Any] = {k: v for k, v in self.__dict__.items()
-                                 if k not in ("_guard", "_batch", "_unbound", "_held", "_session", "_row_dtype")}
-        session, held = self._session, self._held
-        if self._batch is not None:
-            with self._bound() as batch:
-                session = session_bytes(batch)
-        elif self._unbound is not None:
-            with self._use():
-                held = self._unbound_layers()
-                state["_passed"] = {i: self._unbound.passed(i) for i in range(len(held))}
-        state["_held"], state["_session"] = held, session
-        return state
+        with self._holding() as state:
+            return {**{k: v for k, v in self.__dict__.items() if k not in _LIVE}, **state.pickled()}
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
         adopt_transformers()
-        self._batch = self._unbound = self._row_dtype = self._of_model = None
-        self._passed, self._linear, self._removes = {}, None, False  # older pickles have none
-        self.__dict__.update(checked(self, state, self._pickled))
-        checked(self, self.__dict__, {"_passed": is_passed, "_linear": of(LinearStates, type(None)), "_torch": of(bool),
-                                       "_removes": of(bool)})
-        self._guard = {}
+        values = {**_OLDER, **checked(self, state, self._pickled)}
+        checked(self, values, {"_passed": is_passed, "_linear": of(LinearStates, type(None)), "_torch": of(bool), "_removes": of(bool)})
+        kept = {name: values.pop(name) for name in _KEPT}
+        self.__dict__.update(values)
+        self._guard, self._row_dtype = {}, None
+        self._state = restored(kept, self._settings)
 
     def sync(self, model: "PreTrainedModel", input_ids: Any) -> List[Dict[str, Any]]:
         """Makes the cache hold exactly these texts: reuses the prefix that agrees and computes the rest.
@@ -510,7 +361,7 @@ class Cache(Layers):
             batch = self._bind(model._handle, model._defaults, len(rows))
             with batch.store.locked() as store:
                 fresh, reports = _sync(store, batch, [integers(r, "input_ids") for r in rows])
-                self._batch = fresh
+                self._take(fresh, self._torch)
         return reports
 
     def memory(self) -> Memory:
@@ -525,23 +376,13 @@ class Cache(Layers):
         it shares and snapshots.  A cache that has not been used returns an empty dictionary.  Printed, and in a notebook, it is a
         report.
         """
-        if self._batch is not None:
-            with self._bound() as batch:
-                out = Memory(batch.store.usage())
-                out["own_bytes"] = sum(_map_bytes(one) for one in _maps(batch))
-            return out
-        if self._unbound is not None:
-            usage = sized(_abi.kvik_usage)
-            call("kvik_layers_usage", self._unbound.pointer, ctypes.byref(usage))
-            seen = {n: int(getattr(usage, n)) for n in field_kinds(_abi.kvik_usage) if n != "size"}
-            states = self._linear.nbytes if self._linear else 0
-            return Memory({**seen, "bytes": seen["bytes"] + states, "states": seen["states"] + states})
-        return Memory({"bytes": self._linear.nbytes, "states": self._linear.nbytes} if self._linear else {})
+        with self._holding() as state:
+            return Memory(state.usage())
 
     def _maps(self) -> List[Dict[str, Any]]:
         """Returns where the blocks of each row of a cache with a batch are."""
-        with self._bound() as batch:
-            return _maps(batch)
+        with self._holding() as state:
+            return state.maps()
 
     def _repr_html_(self) -> str:
         return display.cache_html(self)
@@ -558,14 +399,6 @@ def _indices(value: Any) -> np.ndarray:
     if index.size and index.min() < 0:
         raise ArgumentError(f"row {int(index.min())}: rows are counted from 0")
     return integers(index, "an index of rows", np.uint32)
-
-
-def _maps(batch: Batch) -> List[Dict[str, Any]]:
-    return [json.loads(text_of("kvik_cache_map", batch.store.pointer, seq)) for seq in batch.sequences()]
-
-
-def _map_bytes(described: Dict[str, Any]) -> int:
-    return sum(g[part].get("bytes", 0) for g in described["groups"] for part in ("blocks", "tiles") if part in g)
 
 
 def _sync(store: Store, batch: Batch, rows: List[np.ndarray]) -> Tuple[Batch, List[Dict[str, Any]]]:

@@ -3,12 +3,13 @@
 The library keeps the encoder's rows in the sequences of the decoder, so the second cache of a pair is a view of the first.
 """
 from dataclasses import replace
-from typing import Any, Dict, List, Optional, cast
+from typing import Any, Dict, List, cast
 
 from . import legacy
 from .cache_files import encoder_length
 from .cache_utils import DynamicCache, EncoderDecoderCache
-from .caches import Cache
+from .cache_states import State
+from .caches import _LIVE, Cache
 from .errors import ArgumentError
 from .pickles import of
 from .store import Batch, Settings
@@ -25,30 +26,33 @@ class CrossCache(DynamicCache):
         self._torch = own._torch
 
     @property
-    def _batch(self) -> Optional[Batch]:
-        return self._own._batch
+    def _state(self) -> State:
+        return self._own._state
 
-    @_batch.setter
-    def _batch(self, value: Any) -> None:
+    @_state.setter
+    def _state(self, value: Any) -> None:
         pass
 
-    @property
-    def _session(self) -> Any:
-        return self._own._session
-
-    @_session.setter
-    def _session(self, value: Any) -> None:
-        pass
-
-    def _read(self) -> Any:
-        return self._own._read()
+    def _use(self) -> Any:
+        return self._own._use()
 
     def __getstate__(self) -> Dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k not in ("_guard", "_row_dtype")}  # the rows are in those of _own
+        return {k: v for k, v in self.__dict__.items() if k not in _LIVE}  # the rows are in those of _own
 
     def beside(self, own: Cache) -> Any:
         """Returns the same for a fork of the decoder's cache."""
         return CrossCache(own)
+
+    def fork(self) -> Any:
+        """Returns the same for a fork of the decoder's cache, which this makes."""
+        return CrossCache(self._own.fork())
+
+    __copy__ = fork
+
+    def update(self, *args: Any, **kwargs: Any) -> Any:
+        """Raises: a model of kvik has computed these rows."""
+        raise ArgumentError("the rows of an encoder lie in the decoder's cache of a model of kvik, and another model cannot append to "
+                            "them; give it an EncoderDecoderCache of its own")
 
     def reorder_cache(self, beam_idx: Any) -> None:
         """Does nothing: the decoder's cache reorders both."""
@@ -67,9 +71,9 @@ class CrossCache(DynamicCache):
         raise ArgumentError("the rows of an encoder cannot be cropped; reset() of the whole cache removes them")
 
     def _layers(self) -> legacy.Layers:
-        if self._batch is None and self._session is None:
+        if not self._state.is_of_model:
             return []
-        with self._read() as batch:
+        with self._use(), self._state.read() as batch:
             return legacy.cross_of_batch(batch)
 
     def _maps(self) -> List[Dict[str, Any]]:
@@ -79,7 +83,7 @@ class CrossCache(DynamicCache):
         """Returns the encoder's rows: those of the row of the batch with the most."""
         if self._batch is not None:
             return encoder_length(self._batch)
-        return int((self._session or {}).get("encoder", 0))
+        return int((self._state.session or {}).get("encoder", 0))
 
 
 def settings_of_pair(cache: Any) -> Settings:
@@ -95,7 +99,7 @@ def pair_of(settings: Settings, batch: Batch, torch: bool, config: Any, into: An
     """Makes an EncoderDecoderCache of a batch, or makes the one that was given hold it."""
     pair = into if isinstance(into, EncoderDecoderCache) else EncoderDecoderCache(DynamicCache(), DynamicCache())
     own = pair.self_attention_cache
-    own._batch, own._torch = batch, torch
+    own._take(batch, torch)
     own._settings, own.config = settings, config
     pair.cross_attention_cache = CrossCache(own)
     pair._torch = torch

@@ -113,7 +113,7 @@ class Seq2SeqModel(PreTrainedModel):
     def _ready(self, cache: Any, held: Optional[Cache], given: Optional[EncoderInput], call_: _Forward) -> Tuple[Any, Batch]:
         """Returns the cache of a forward(), and its batch, whose rows the encoder has filled."""
         batch = held._batch if held is not None else None
-        if held is not None and held._session is not None:  # a pickle
+        if held is not None and held._state.session is not None:  # a pickle
             batch = held._bind(self._handle, self._defaults, call_.rows)
         if held is None or batch is None:
             if held is not None and held.is_initialized:
@@ -123,7 +123,8 @@ class Seq2SeqModel(PreTrainedModel):
             batch = self._encode(settings, given, call_.rows)
             return pair_of(settings, batch, call_.torch, self.config, cache), batch
         if not batch.length and given is not None:  # a crop to 0 left the rows of the last input
-            held._batch = batch = self._encode(held._settings.over(self._defaults), given, call_.rows)
+            batch = self._encode(held._settings.over(self._defaults), given, call_.rows)
+            held._take(batch, held._torch)
         elif batch.store.model is not self._handle:
             raise ArgumentError("the cache holds rows of another model; every model needs a cache of its own")
         elif batch.rows != call_.rows:

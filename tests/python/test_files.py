@@ -90,7 +90,8 @@ class Files(unittest.TestCase):
         model([[5, 6, 7]], past_key_values=cache)
         path = os.path.join(self.folder, "deep.session")
         for note in (DEEP, '{"rows":' * 100_000):
-            with cache._bound() as batch:
+            with cache._holding() as state:
+                batch = state.batch
                 call("kvik_cache_save", batch.store.pointer, path.encode(), batch.sequences(), batch.rows, note.encode())
             self.assertEqual(kvik.DynamicCache.load(path, model).get_seq_length(), 3)
             command = os.environ.get("KVIK") or os.path.join(ROOT, "kvik")

@@ -112,12 +112,18 @@ class Seq2Seq(unittest.TestCase):
         self.assertEqual(self.model(decoder_input_ids=[[1], [1]], past_key_values=fork).logits.shape[0], 2)
         self.assertEqual(fork.to_legacy_cache()[0][2].shape[0], 2)
         self.assertEqual(out.past_key_values.self_attention_cache.get_seq_length(), 6)
+        heard = copy.deepcopy(out.past_key_values.cross_attention_cache)  # alone it is a fork of both
+        self.assertIsNot(heard._batch, out.past_key_values.self_attention_cache._batch)
+        with self.assertRaisesRegex(kvik.ArgumentError, "another model cannot append"):
+            heard.update(*[np.zeros((1, 4, 1, 8), np.float32)] * 2, 0)
+        with self.assertRaisesRegex(kvik.ArgumentError, "use pickle"):
+            out.past_key_values.save("pair.session")
         again = out.past_key_values
         again.crop(0)  # the rows of the encoder stay
         self.assertEqual((again.get_seq_length(), again.cross_attention_cache.get_seq_length()), (0, ids.shape[1]))
         self.assertEqual(self.model(decoder_input_ids=[want[0][:1]], past_key_values=again).logits[0, -1].argmax(), want[0][1])
         again.reset()
-        self.assertEqual(again.cross_attention_cache.get_seq_length(), 0)
+        self.assertEqual((again.cross_attention_cache.get_seq_length(), heard.get_seq_length()), (0, ids.shape[1]))
         with self.assertRaises(kvik.ArgumentError):
             self.model(decoder_input_ids=[[0]], past_key_values=again)
         self.model(input_ids=ids[:, :5], decoder_input_ids=[[0]], past_key_values=again)

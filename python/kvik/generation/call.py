@@ -195,7 +195,8 @@ class Call:
                     continue
                 cache = self._cache_of(store, result) if self.want_dict or self.past is not None else None
                 if self.past is not None and self.embeds is not None and cache is not None:
-                    self.past._batch, self.past._torch, cache = cache._batch, self.torch, self.past
+                    self.past._take(cache._batch, self.torch)
+                    cache = self.past
                 return self._output(result, cache)
         raise AssertionError
 
@@ -289,7 +290,7 @@ class Call:
                 result = self._generate(store, callbacks)
                 made = self._cache_of(store, result)
             if made is not None:
-                cache._batch, cache._torch = made._batch, self.torch
+                cache._take(made._batch, self.torch)
         return self._output(result, cache)
 
     # -- results

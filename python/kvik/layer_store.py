@@ -1,6 +1,5 @@
-"""A cache without a model: the caller computes keys and values, update() returns what attention must see."""
+"""The library's cache without a model (`kvik_layers`): the caller computes keys and values, update() returns what attention must see."""
 import ctypes
-import json
 from dataclasses import replace
 from typing import Any, Dict, List, Optional, Tuple
 
@@ -15,8 +14,8 @@ _NAMES = {"float16": b"f16", "bfloat16": b"bf16"}
 _FIRST = 2048  # tokens that a row has room for at first; a longer one moves to a larger cache
 
 
-class Unbound:
-    """A cache without a model, of n_layers; layers that no update has touched cost nothing."""
+class LayerStore:
+    """The rows of n_layers; layers that no update has touched cost nothing."""
 
     def __init__(self, settings: Settings, n_layers: int, kinds: Optional[List[str]] = None) -> None:
         self.grows = settings.cache_implementation in (None, "dynamic") and (
@@ -128,38 +127,14 @@ class Unbound:
         """Returns the number of layers up to the last that has rows."""
         return max((i + 1 for i in range(self.n_layers) if self.length(i)), default=0)
 
-    def copy(self, n_layers: Optional[int] = None, settings: Optional[Settings] = None) -> "Unbound":
+    def copy(self, n_layers: Optional[int] = None, settings: Optional[Settings] = None) -> "LayerStore":
         """Returns a cache with the same rows in memory of its own; rows of quantized layers are quantized again."""
         kinds = self.kinds
         if kinds and n_layers and n_layers > len(kinds):
             kinds = kinds + [kinds[-1]] * (n_layers - len(kinds))
-        out = Unbound(settings or self.settings, n_layers or self.n_layers, kinds)
+        out = LayerStore(settings or self.settings, n_layers or self.n_layers, kinds)
         out.grows = self.grows
         for i in range(self.n_layers):
             if self.length(i):
                 out.fill(i, *self.layer(i), passed=self.passed(i))
         return out
-
-
-def settings_for(settings: Settings, batch: int) -> Settings:
-    """Returns the settings of a cache without a model that has room for a batch."""
-    return replace(settings, max_sequences=max(settings.max_sequences or 1, batch), compute=None, isa=settings.isa,
-                   step_tokens=None, snapshots=None, on_full=settings.on_full)
-
-
-def window_of(config: Any, kinds: Optional[List[str]]) -> Optional[int]:
-    """Returns the window of a configuration's sliding or chunked layers."""
-    if config is None:
-        return None
-    if kinds and "chunked_attention" in kinds:
-        return getattr(config, "attention_chunk_size", None)
-    return getattr(config, "sliding_window", None)
-
-
-def with_window(settings: Settings, window: Optional[int]) -> Settings:
-    """Adds the window of layers to the configuration, unless it has one."""
-    values = json.loads(settings.cache_config) if settings.cache_config else {}
-    if window and "sliding_window" not in values and "window_length" not in values:
-        values["sliding_window"] = int(window)
-        return replace(settings, cache_config=json.dumps(values, sort_keys=True))
-    return settings
