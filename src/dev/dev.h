@@ -73,58 +73,20 @@ struct dev_config {
     uint32_t n_threads; /* 0: $KVIK_THREADS, else cpu_count() */
     const char *isa;    /* a name of dev_isa_names; NULL: $KVIK_ISA, else the best here */
 };
-int dev_open(const struct dev_config *c,
-             struct dev **out); /* ERR_UNSUPPORTED names a missing ISA, or device (ops.h) */
-void dev_close(struct dev *d);
-const char *dev_isa_name(const struct dev *d);
-uint32_t dev_threads(const struct dev *d);
-/* Work of the host between operations: pool_run on the threads that the host has for the device.  Tasks may allocate; they
- * call no operation and nothing of the caller's. */
-void dev_each(struct dev *d, uint32_t n, pool_fn fn, void *ctx);
+/* Opens a device of the kind that $KVIK_DEVICE names, "cpu" if it names none.  ERR_UNSUPPORTED names a missing kind or ISA. */
+int dev_open(const struct dev_config *c, struct dev **out);
 bool dev_isa_supported(enum dev_isa isa);
 const char *const *dev_isa_names(void); /* [DEV_ISAS] */
 
-/* Scratch for the largest step, reserved once: after it no operation allocates.  May be called again
- * with larger values between steps.  k: widest matmul input; tile: largest codec tile (rows). */
+/* What the largest step has.  k: widest matmul input; tile: largest codec tile (rows). */
 struct dev_limits {
     uint32_t tokens, k, n, heads, head_dim, max_len, tile;
 };
-int dev_reserve(struct dev *d, const struct dev_limits *lim);
-
-/* Memory.  Floats, ids and weights that operations read or write lie in memory of the device: where these functions say.  The
- * host reaches it by dev_put and dev_get alone.  On the CPU it is memory of the host, and an array is its own mirror; so
- * nothing is copied there. */
-/* Returns n zeroed bytes that live as long as the device, aligned to 64; NULL with an error set. */
-void *dev_alloc(struct dev *d, size_t n);
-/* Returns where operations see n bytes of the host that never change: weights.  Valid while both live; NULL as above. */
-void *dev_weights(struct dev *d, const void *host, size_t n);
-/* Returns where operations see an array of the host: as it was at the last dev_put of it.  Valid while both live.  Who frees
- * the array before the device closes the mirror first; NULL has nothing to close. */
-void *dev_mirror(struct dev *d, const void *host, size_t n);
-void dev_mirror_close(struct dev *d, void *at, size_t n);
-/* The same for an array that is there for a moment: valid until the next dev_lend.  Operations may write to it, and
- * dev_get then brings it to the host. */
-void *dev_lend(struct dev *d, const void *host, size_t n);
-/* True if memory of the device is memory of the host: files can be read into it. */
-bool dev_is_host(const struct dev *d);
-/* Copy to the device and to the host.  When a copy returns, the host may write its array again, or read what came. */
-void dev_put(struct dev *d, void *at, const void *host, size_t n);
-void dev_get(struct dev *d, void *host, const void *at, size_t n);
-
-/* Pages of the cache lie in ranges of addresses, which get memory as it is used.  d NULL: memory of the host. */
-void *dev_range(struct dev *d, size_t n); /* NULL: the system refuses */
-void dev_range_close(struct dev *d, void *at, size_t n);
 enum dev_range_as {
     DEV_RANGE_USED,   /* readable and writable from now on; zeros at first */
     DEV_RANGE_HUGE,   /* all of it is in use: a hint to take larger pages of the system */
     DEV_RANGE_DROPPED /* nobody needs the contents: the memory goes back until the next write */
 };
-/* Returns -1 if the system has no memory for what is to be used. */
-int dev_range_set(struct dev *d, void *at, size_t n, enum dev_range_as as);
-/* Returns where the host can read n bytes: `at` itself, or `room`, which then has a copy. */
-const void *dev_look(struct dev *d, const void *at, size_t n, void *room);
-/* Copies n bytes at each of `parts` places that are `stride` bytes apart. */
-void dev_move(struct dev *d, void *to, const void *from, size_t n, size_t parts, size_t stride);
 
 struct dev_weight { /* [rows][cols] as it lies in the file; possibly unaligned */
     const void *data;
@@ -132,57 +94,17 @@ struct dev_weight { /* [rows][cols] as it lies in the file; possibly unaligned *
     enum dtype dtype;
 };
 bool dev_weight_supported(enum dtype t);
-/* Several products of the same x in one fork-join: y[t][o] = x[t] . w[o] (+ bias[o]). */
-struct dev_mm {
+struct dev_mm { /* one of several products of the same x */
     const struct dev_weight *w;
     const float *bias; /* [rows] or NULL */
     float *y;          /* [n][ldy] */
     size_t ldy;
 };
-void dev_matmul(struct dev *d, enum dev_compute mode, const float *x, size_t ldx, uint32_t n,
-                const struct dev_mm *mm, uint32_t n_mm);
-/* out[t] = row id[t] of w, as f32 (exact conversion).  Ids are checked by the caller. */
-void dev_embed(struct dev *d, const struct dev_weight *w, const int32_t *id, uint32_t n,
-               float *out);
 /* Converts n elements of any supported weight type to f32; n whole blocks. */
 void dev_to_f32(enum dtype t, const void *src, float *dst, size_t n);
 /* Quantizes n values, whole blocks, to q8_0, q4_0 or q4_k.  False if a value is not finite, or too large for a scale in f16. */
 bool dev_encode(enum dtype t, const float *x, void *out, size_t n);
 
-/* Elementwise; n tokens, rows of `dim`, dense. */
-void dev_rmsnorm(struct dev *d, const float *x, const float *w, float eps, uint32_t n, uint32_t dim,
-                 float *out); /* out may be x; w NULL: ones.  Heads: n * heads rows of head_dim */
-void dev_layernorm(struct dev *d, const float *x, const float *w, const float *b, float eps,
-                   uint32_t n, uint32_t dim, float *out); /* out may be x; w, b may be NULL */
-void dev_add(struct dev *d, float *x, const float *y, uint32_t n, uint32_t dim); /* x += y */
-void dev_silu_mul(struct dev *d, float *gate, const float *up, uint32_t n, uint32_t dim);
-void dev_gelu_mul(struct dev *d, float *gate, const float *up, uint32_t n, uint32_t dim);
-void dev_gelu_erf_mul(struct dev *d, float *gate, const float *up, uint32_t n, uint32_t dim);
-void dev_gelu(struct dev *d, float *x, uint32_t n, uint32_t dim);
-void dev_gelu_erf(struct dev *d, float *x, uint32_t n, uint32_t dim);
-void dev_relu(struct dev *d, float *x, uint32_t n, uint32_t dim);                /* max(x, 0) */
-void dev_mul(struct dev *d, float *x, const float *y, uint32_t n, uint32_t dim); /* x *= y */
-void dev_mul_row(struct dev *d, float *x, const float *w, uint32_t n,
-                 uint32_t dim); /* x *= w[dim] */
-/* x = min(max(softplus(x + bias[dim]), lo), hi) */
-void dev_softplus(struct dev *d, float *x, const float *bias, float lo, float hi, uint32_t n,
-                  uint32_t dim);
-/* gpt_oss: gate = (clamp(up, -limit, limit) + 1) * g / (1 + exp(-alpha * g)), g = min(gate, limit). */
-void dev_swiglu_clamped(struct dev *d, float *gate, const float *up, float alpha, float limit,
-                        uint32_t n, uint32_t dim);
-void dev_scale(struct dev *d, float *x, float by, uint32_t n, uint32_t dim); /* x *= by */
-void dev_scale_rows(struct dev *d, float *x, const float *by, uint32_t n, uint32_t dim); /* by[n] */
-void dev_softcap(struct dev *d, float *x, float cap, uint32_t n,
-                 uint32_t dim);                                      /* cap*tanh(x/cap) */
-void dev_softmax(struct dev *d, float *x, uint32_t n, uint32_t dim); /* rows, in place */
-void dev_sigmoid(struct dev *d, float *x, uint32_t n, uint32_t dim); /* 1 / (1 + exp(-x)) */
-/* Rotates the first `rot` of each head's `dim` values in place: pairs (i, i + rot/2), or (2i, 2i+1) if
- * interleaved.  cos, sin: [n][rot/2], attention factor included.
- * out = (a*cos - b*sin, b*cos + a*sin), as fma(a, cos, -(b*sin)), fma(b, cos, a*sin). */
-void dev_rope(struct dev *d, float *x, size_t ldx, uint32_t n, uint32_t heads, uint32_t dim,
-              uint32_t rot, bool interleaved, const float *cos, const float *sin);
-
-/* Rows and columns from place to place, bits unchanged. */
 /* out[t * ldo + i * width + c] = x[t * ldx + i * stride + c] for t < n, i < parts, c < width; out is not x. */
 struct dev_cut {
     const float *x;
@@ -191,20 +113,6 @@ struct dev_cut {
     float *out;
     size_t ldo;
 };
-void dev_cut(struct dev *d, const struct dev_cut *a, uint32_t n);
-/* out[i] = row id[i] of x, rows of `dim`; out may be x where id ascends. */
-void dev_rows(struct dev *d, const float *x, const uint32_t *id, uint32_t n, uint32_t dim,
-              float *out);
-/* What a convolution over the n_x rows of x, [n_x][channels], multiplies: out[r][c][j] = x[step * r + j - taps / 2][c] for
- * r < n, j < taps; 0 where x has no such row. */
-void dev_unfold(struct dev *d, const float *x, uint32_t n_x, uint32_t channels, uint32_t taps,
-                uint32_t step, uint32_t n, float *out);
-
-/* A mixture of experts.  dev_choose takes of each token the `top` largest of its n_experts scores, the largest first and
- * of equal ones the lowest index first; a NaN is preferred to nothing before it, and nothing to it.  chosen, weight: [n][top]; `share`: a token's weights are
- * then divided by their sum, which is taken in that order. */
-void dev_choose(struct dev *d, const float *score, uint32_t n, uint32_t n_experts, uint32_t top,
-                bool share, uint32_t *chosen, float *weight);
 struct dev_expert { /* a gated MLP */
     struct dev_weight gate, up, down;
     const float *bgate, *bup, *bdown; /* NULL: none */
@@ -221,16 +129,6 @@ struct dev_experts {
     float *in, *gate, *up, *y, *by;
     uint32_t *row;
 };
-/* out = the sum of the results of each token's experts, in ascending order of the experts, each rounded first.  The weights
- * of an expert that no token chose are not read.  out is not x. */
-void dev_experts(struct dev *d, enum dev_compute mode, const struct dev_experts *a, const float *x,
-                 uint32_t n, float *out);
-
-/* Cache operations on a view; k, v: [token][heads][dim] f32, rounded to the plane's dtype (nearest
- * even; f16 saturates to the largest finite value). */
-void dev_kv_write(struct dev *d, const struct kv_view *v, uint32_t plane, const float *x,
-                  size_t ldx);
-void dev_kv_seal(struct dev *d, const struct kv_view *v); /* encodes v->enc, after the writes */
 /* A score's bias by the distance of its row from the query's own: w[h][clamp(row - pos, -back, ahead) + back], of
  * w[heads][back + 1 + ahead]. */
 struct dev_bias {
@@ -252,9 +150,6 @@ struct dev_attn {
     const float *sink_logit; /* [n_heads] or NULL: takes part in the softmax and adds no value */
     const struct dev_bias *bias; /* NULL: none; not with a softcap, nor where the view has sinks */
 };
-/* Planes 0 (K) and 1 (V) of a view piece.  Running (M, L, O) is kept in the device's scratch between
- * the first and the last piece; `out` is written with the last. */
-void dev_attention(struct dev *d, const struct kv_view *v, const struct dev_attn *a);
 /* Where the probabilities of a lane's tokens go: out[h * ldh + i * columns + j] of head h, the lane's i-th token and
  * row j < columns; 0 where the token does not see the row.  `out` is memory of the host; NULL: nowhere. */
 struct dev_probe {
@@ -262,13 +157,6 @@ struct dev_probe {
     size_t ldh;
     uint32_t columns;
 };
-/* The softmax of attention's scores, from the same pieces; `lane` has an entry per lane.  Written to be read, not to
- * be fast; attention itself keeps no probabilities. */
-void dev_attention_probe(struct dev *d, const struct kv_view *v, const struct dev_attn *a,
-                         const struct dev_probe *lane);
-
-/* Recurrent states, on a view of a state group.  The lane's state is read from its page `from` (0: zeros), and written
- * to the page `dst` of every token that has one. */
 /* A causal convolution of each channel over its last `taps` inputs, then silu.  The plane holds the last `taps` inputs,
  * [taps][channels], the oldest first; zeros before the sequence's first token. */
 struct dev_conv {
@@ -277,7 +165,6 @@ struct dev_conv {
     uint32_t taps, channels;
 };
 #define DEV_CONV_TAPS 16u /* most taps of the convolution */
-void dev_conv(struct dev *d, const struct kv_view *v, uint32_t plane, const struct dev_conv *a);
 /* A selective scan (Mamba): each channel has `n` states, which decay by exp(dt * A) and take up dt * x * B; the output
  * is their sum weighted with C, plus D * x.  Mamba 1: A of every state, one head per channel.  Mamba 2: heads of
  * channels / heads neighbours share dt and A (`one_decay`).  The plane is [n][channels]. */
@@ -294,7 +181,6 @@ struct dev_scan {
     uint32_t channels, heads, groups, n;
 };
 #define DEV_SCAN_STATES 256u /* most states of a channel */
-void dev_scan(struct dev *d, const struct kv_view *v, uint32_t plane, const struct dev_scan *a);
 /* A gated delta rule: each head has a matrix, keys by values, that remembers.  A token lets it decay by exp(dt * A), reads the
  * value under its key k, replaces the share beta of it by its own value v, and reads the value under q.  The plane is
  * [heads][keys][values]. */
@@ -311,4 +197,59 @@ struct dev_delta {
     uint32_t heads, key_heads, keys, values;
 };
 #define DEV_DELTA_KEYS 256u /* most keys of a head */
-void dev_delta(struct dev *d, const struct kv_view *v, uint32_t plane, const struct dev_delta *a);
+
+enum dev_map {
+#define MAP(which, name, parameters, arguments) DEV_##which,
+#include "dev/ops.h"
+    DEV_MAPS
+};
+enum dev_norm {
+#define NORM(which, name, parameters, arguments) DEV_##which,
+#include "dev/ops.h"
+    DEV_NORMS
+};
+/* What a kind of device is: the table of its operations. */
+struct dev_ops {
+#define OP(result, name, parameters, arguments) result(*name) parameters;
+#include "dev/ops.h"
+    bool is_host; /* memory of the device is memory of the host: files can be read into it */
+};
+/* The CPU's table, which also serves where no device is given: there it is asked for memory of the host alone. */
+extern const struct dev_ops dev_cpu;
+/* Returns the table of a device.  The struct dev of every kind begins with its address. */
+static inline const struct dev_ops *dev_table(const struct dev *d)
+{
+    return d ? *(const struct dev_ops *const *)(const void *)d : &dev_cpu;
+}
+/* The operations: dev_matmul calls `matmul` of the device's table, and so on. */
+#define OP(result, name, parameters, arguments)                                                    \
+    static inline result dev_##name parameters                                                     \
+    {                                                                                              \
+        return dev_table(d)->name arguments;                                                       \
+    }
+#define MAP(which, name, parameters, arguments)                                                    \
+    static inline void dev_##name parameters                                                       \
+    {                                                                                              \
+        dev_map arguments;                                                                         \
+    }
+#define NORM(which, name, parameters, arguments)                                                   \
+    static inline void dev_##name parameters                                                       \
+    {                                                                                              \
+        dev_norm arguments;                                                                        \
+    }
+#include "dev/ops.h"
+/* x *= w[dim] */
+static inline void dev_mul_row(struct dev *d, float *x, const float *w, uint32_t n, uint32_t dim)
+{
+    dev_map(d, DEV_MUL, x, w, true, 0, 0, n, dim);
+}
+
+/* A kind of device, which registers itself with one line. */
+struct dev_kind {
+    const char *name;
+    int (*open)(const struct dev_config *c, struct dev **out); /* c may be NULL */
+};
+int dev_open_kind(const char *name, const struct dev_config *c, struct dev **out);
+#define DEV_KIND(ident, ptr)                                                                       \
+    const struct dev_kind *const kvik_dev_##ident                                                  \
+        __attribute__((section("kvik_dev"), used, visibility("hidden"))) = ptr

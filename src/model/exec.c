@@ -108,8 +108,8 @@ static int agree(const struct exec *x)
 int exec_tier_open(struct dev *dev, const char *dir, struct kv_tier **out)
 {
     const size_t room = (size_t)1 << 40; /* of addresses; rows take memory */
-    return dev_is_host(dev) ? kv_tier_file_open(dir, NULL, out)
-                            : kv_tier_memory_open(dev, room, out);
+    return dev_table(dev)->is_host ? kv_tier_file_open(dir, NULL, out)
+                                   : kv_tier_memory_open(dev, room, out);
 }
 
 struct kv_config exec_store(const struct model *m, const struct exec_config *c)

@@ -447,114 +447,61 @@ void mod_attention(struct graph *g, const struct mod_attention *a)
 }
 
 struct map {
+    enum dev_map kind;
     float *x;
     const float *y;
+    float by;
     uint32_t width;
 };
 
-static int add_run(struct pass *p, const void *arg)
+static int map_run(struct pass *p, const void *arg)
 {
     const struct map *a = arg;
-    dev_add(p->dev, a->x, a->y, p->n, a->width);
+    dev_map(p->dev, a->kind, a->x, a->y, false, a->by, 0, p->n, a->width);
     return 0;
 }
 
-static int silu_mul_run(struct pass *p, const void *arg)
+static void map_word(struct graph *g, struct map a)
 {
-    const struct map *a = arg;
-    dev_silu_mul(p->dev, a->x, a->y, p->n, a->width);
-    return 0;
-}
-
-static int gelu_mul_run(struct pass *p, const void *arg)
-{
-    const struct map *a = arg;
-    dev_gelu_mul(p->dev, a->x, a->y, p->n, a->width);
-    return 0;
-}
-
-static int gelu_run(struct pass *p, const void *arg)
-{
-    const struct map *a = arg;
-    dev_gelu(p->dev, a->x, p->n, a->width);
-    return 0;
-}
-
-static int gelu_erf_run(struct pass *p, const void *arg)
-{
-    const struct map *a = arg;
-    dev_gelu_erf(p->dev, a->x, p->n, a->width);
-    return 0;
-}
-
-static int relu_run(struct pass *p, const void *arg)
-{
-    const struct map *a = arg;
-    dev_relu(p->dev, a->x, p->n, a->width);
-    return 0;
-}
-
-static int mul_run(struct pass *p, const void *arg)
-{
-    const struct map *a = arg;
-    dev_mul(p->dev, a->x, a->y, p->n, a->width);
-    return 0;
-}
-
-static void map_word(struct graph *g, graph_run run, struct map a)
-{
-    word(g, run, &a, sizeof a);
+    word(g, map_run, &a, sizeof a);
 }
 
 void mod_add(struct graph *g, float *x, const float *y, uint32_t width)
 {
-    map_word(g, add_run, (struct map){x, y, width});
+    map_word(g, (struct map){DEV_ADD, x, y, 0, width});
 }
 
 void mod_silu_mul(struct graph *g, float *x, const float *y, uint32_t width)
 {
-    map_word(g, silu_mul_run, (struct map){x, y, width});
+    map_word(g, (struct map){DEV_SILU_MUL, x, y, 0, width});
 }
 
 void mod_gelu_mul(struct graph *g, float *x, const float *y, uint32_t width)
 {
-    map_word(g, gelu_mul_run, (struct map){x, y, width});
+    map_word(g, (struct map){DEV_GELU_MUL, x, y, 0, width});
 }
 
 void mod_gelu(struct graph *g, float *x, uint32_t width)
 {
-    map_word(g, gelu_run, (struct map){x, NULL, width});
+    map_word(g, (struct map){DEV_GELU, x, NULL, 0, width});
 }
 
 void mod_gelu_erf(struct graph *g, float *x, uint32_t width)
 {
-    map_word(g, gelu_erf_run, (struct map){x, NULL, width});
+    map_word(g, (struct map){DEV_GELU_ERF, x, NULL, 0, width});
 }
 
 void mod_relu(struct graph *g, float *x, uint32_t width)
 {
-    map_word(g, relu_run, (struct map){x, NULL, width});
+    map_word(g, (struct map){DEV_RELU, x, NULL, 0, width});
 }
 
 void mod_mul(struct graph *g, float *x, const float *y, uint32_t width)
 {
-    map_word(g, mul_run, (struct map){x, y, width});
-}
-
-struct scale {
-    float *x, by;
-    uint32_t width;
-};
-
-static int scale_run(struct pass *p, const void *arg)
-{
-    const struct scale *a = arg;
-    dev_scale(p->dev, a->x, a->by, p->n, a->width);
-    return 0;
+    map_word(g, (struct map){DEV_MUL, x, y, 0, width});
 }
 
 void mod_scale(struct graph *g, float *x, float by, uint32_t width)
 {
-    struct scale a = {x, by, width};
-    word(g, scale_run, &a, sizeof a);
+    map_word(g, (struct map){DEV_SCALE, x, NULL, by, width});
 }

@@ -7,7 +7,7 @@
  * NaN until something is put there, so an array that is read before its dev_put shows in the results.
  *
  * Kernels read the arrays of a view from memory of the device, too.  Devices are used by one thread at a time. */
-#include "dev/ops.h"
+#include "dev/dev.h"
 #include "hidden.h"
 
 #include <stdio.h>
@@ -124,14 +124,12 @@ static size_t ids_end(const char *what, const void *at, uint32_t n)
     return end;
 }
 
-/* Runs a statement with the CPU's table `op` and device `cpu` while memory is open. */
-#define RUN(statement)                                                                             \
+/* Runs an operation of the CPU while memory is open. */
+#define RUN(operation)                                                                             \
     do {                                                                                           \
         struct dev *cpu = d->cpu;                                                                  \
-        const struct dev_ops *op;                                                                  \
-        memcpy(&op, cpu, sizeof op);                                                               \
         enter();                                                                                   \
-        statement;                                                                                 \
+        operation;                                                                                 \
         leave();                                                                                   \
     } while (0)
 
@@ -211,20 +209,26 @@ static void *h_mirror(struct dev *d, const void *host, size_t n)
 }
 
 /* From now on nobody may name these bytes. */
-static void h_close_piece(struct dev *d, void *at, size_t n)
+static void close_piece(void *at, size_t n)
 {
-    (void)d;
+    if (!at) return;
     in("what is closed", at, n);
     piece_of(at)->closed = true;
     madvise(at, n, MADV_DONTNEED);
     closed += space(n);
 }
 
+static void h_mirror_close(struct dev *d, void *at, size_t n)
+{
+    (void)d;
+    close_piece(at, n);
+}
+
 static void *h_lend(struct dev *d, const void *host, size_t n)
 {
     (void)host;
     if (n > d->n_lent) {
-        if (d->lent) h_close_piece(d, d->lent, d->n_lent);
+        close_piece(d->lent, d->n_lent);
         if (!(d->lent = take(n, 0xFF))) return NULL;
         d->n_lent = n;
     }
@@ -241,6 +245,12 @@ static void *h_range(struct dev *d, size_t n)
     closed += from - used; /* nobody has what lies between */
     used = from;
     return take(n, 0);
+}
+
+static void h_range_close(struct dev *d, void *at, size_t n)
+{
+    (void)d;
+    close_piece(at, n);
 }
 
 static int h_range_set(struct dev *d, void *at, size_t n, enum dev_range_as as)
@@ -261,7 +271,7 @@ static void h_move(struct dev *d, void *to, const void *from, size_t n, size_t p
 {
     in("what is copied", from, (parts - 1) * stride + n);
     in("a copy", to, (parts - 1) * stride + n);
-    RUN(op->move(cpu, to, from, n, parts, stride));
+    RUN(dev_move(cpu, to, from, n, parts, stride));
 }
 
 /* --- the device */
@@ -276,7 +286,7 @@ static void h_close(struct dev *d)
     piece = NULL;
 }
 
-static const char *h_isa(const struct dev *d)
+static const char *h_isa_name(const struct dev *d)
 {
     return dev_isa_name(d->cpu);
 }
@@ -307,7 +317,7 @@ static void h_matmul(struct dev *d, enum dev_compute mode, const float *x, size_
         perhaps("a bias", mm[i].bias, w->rows);
         floats("a product", mm[i].y, (n - 1) * mm[i].ldy + w->rows);
     }
-    RUN(op->matmul(cpu, mode, x, ldx, n, mm, n_mm));
+    RUN(dev_matmul(cpu, mode, x, ldx, n, mm, n_mm));
 }
 
 static void h_embed(struct dev *d, const struct dev_weight *w, const int32_t *id, uint32_t n,
@@ -319,7 +329,7 @@ static void h_embed(struct dev *d, const struct dev_weight *w, const int32_t *id
         abort();
     }
     floats("embeddings", out, (size_t)n * w->cols);
-    RUN(op->embed(cpu, w, id, n, out));
+    RUN(dev_embed(cpu, w, id, n, out));
 }
 
 static void h_norm(struct dev *d, enum dev_norm kind, const float *x, const float *w,
@@ -329,22 +339,22 @@ static void h_norm(struct dev *d, enum dev_norm kind, const float *x, const floa
     perhaps("weights of a norm", w, dim);
     perhaps("a bias of a norm", b, dim);
     floats("a norm", out, (size_t)n * dim);
-    RUN(op->norm(cpu, kind, x, w, b, eps, n, dim, out));
+    RUN(dev_norm(cpu, kind, x, w, b, eps, n, dim, out));
 }
 
-static void h_map(struct dev *d, enum dev_map map, float *x, const float *y, bool shared, float p,
+static void h_map(struct dev *d, enum dev_map kind, float *x, const float *y, bool shared, float p,
                   float q, uint32_t n, uint32_t dim)
 {
     floats("x of a map", x, (size_t)n * dim);
     perhaps("y of a map", y, shared ? dim : (size_t)n * dim);
-    RUN(op->map(cpu, map, x, y, shared, p, q, n, dim));
+    RUN(dev_map(cpu, kind, x, y, shared, p, q, n, dim));
 }
 
 static void h_scale_rows(struct dev *d, float *x, const float *by, uint32_t n, uint32_t dim)
 {
     floats("rows", x, (size_t)n * dim);
     floats("factors of rows", by, n);
-    RUN(op->scale_rows(cpu, x, by, n, dim));
+    RUN(dev_scale_rows(cpu, x, by, n, dim));
 }
 
 static void h_rope(struct dev *d, float *x, size_t ldx, uint32_t n, uint32_t heads, uint32_t dim,
@@ -353,7 +363,7 @@ static void h_rope(struct dev *d, float *x, size_t ldx, uint32_t n, uint32_t hea
     if (n) floats("what is rotated", x, (n - 1) * ldx + (size_t)heads * dim);
     floats("cosines", cos, (size_t)n * (rot / 2));
     floats("sines", sin, (size_t)n * (rot / 2));
-    RUN(op->rope(cpu, x, ldx, n, heads, dim, rot, interleaved, cos, sin));
+    RUN(dev_rope(cpu, x, ldx, n, heads, dim, rot, interleaved, cos, sin));
 }
 
 static void h_cut(struct dev *d, const struct dev_cut *a, uint32_t n)
@@ -361,7 +371,7 @@ static void h_cut(struct dev *d, const struct dev_cut *a, uint32_t n)
     size_t last = (size_t)(a->parts - 1) * a->stride + a->width;
     if (n) floats("columns", a->x, (n - 1) * a->ldx + last);
     if (n) floats("copied columns", a->out, (n - 1) * a->ldo + (size_t)a->parts * a->width);
-    RUN(op->cut(cpu, a, n));
+    RUN(dev_cut(cpu, a, n));
 }
 
 static void h_rows(struct dev *d, const float *x, const uint32_t *id, uint32_t n, uint32_t dim,
@@ -369,7 +379,7 @@ static void h_rows(struct dev *d, const float *x, const uint32_t *id, uint32_t n
 {
     floats("rows", x, ids_end("numbers of rows", id, n) * dim);
     floats("picked rows", out, (size_t)n * dim);
-    RUN(op->rows(cpu, x, id, n, dim, out));
+    RUN(dev_rows(cpu, x, id, n, dim, out));
 }
 
 static void h_unfold(struct dev *d, const float *x, uint32_t n_x, uint32_t channels, uint32_t taps,
@@ -377,7 +387,7 @@ static void h_unfold(struct dev *d, const float *x, uint32_t n_x, uint32_t chann
 {
     floats("rows of a convolution", x, (size_t)n_x * channels);
     floats("inputs of a convolution", out, (size_t)n * channels * taps);
-    RUN(op->unfold(cpu, x, n_x, channels, taps, step, n, out));
+    RUN(dev_unfold(cpu, x, n_x, channels, taps, step, n, out));
 }
 
 static void h_choose(struct dev *d, const float *score, uint32_t n, uint32_t n_experts,
@@ -386,7 +396,7 @@ static void h_choose(struct dev *d, const float *score, uint32_t n, uint32_t n_e
     floats("scores", score, (size_t)n * n_experts);
     in("chosen experts", chosen, (size_t)n * top * sizeof *chosen);
     floats("weights of experts", by, (size_t)n * top);
-    RUN(op->choose(cpu, score, n, n_experts, top, share, chosen, by));
+    RUN(dev_choose(cpu, score, n, n_experts, top, share, chosen, by));
 }
 
 static void h_experts(struct dev *d, enum dev_compute mode, const struct dev_experts *a,
@@ -411,7 +421,7 @@ static void h_experts(struct dev *d, enum dev_compute mode, const struct dev_exp
     floats("room of experts", a->up, (size_t)n * a->ffn);
     floats("room of experts", a->by, n);
     in("room of experts", a->row, n * sizeof *a->row);
-    RUN(op->experts(cpu, mode, a, x, n, out));
+    RUN(dev_experts(cpu, mode, a, x, n, out));
 }
 
 /* --- operations on views */
@@ -452,13 +462,13 @@ static void h_kv_write(struct dev *d, const struct kv_view *v, uint32_t plane, c
     uint32_t n = v->counts[1];
     if (n && v->first) floats("rows of the cache", x, (n - 1) * ldx + (size_t)s->heads * s->dim);
     struct kv_view at = view(d, v);
-    RUN(op->kv_write(cpu, &at, plane, x, ldx));
+    RUN(dev_kv_write(cpu, &at, plane, x, ldx));
 }
 
 static void h_kv_seal(struct dev *d, const struct kv_view *v)
 {
     struct kv_view at = view(d, v);
-    RUN(op->kv_seal(cpu, &at));
+    RUN(dev_kv_seal(cpu, &at));
 }
 
 static void attn(const struct kv_view *v, const struct dev_attn *a)
@@ -479,7 +489,7 @@ static void h_attention(struct dev *d, const struct kv_view *v, const struct dev
 {
     attn(v, a);
     struct kv_view at = view(d, v);
-    RUN(op->attention(cpu, &at, a));
+    RUN(dev_attention(cpu, &at, a));
 }
 
 static void h_attention_probe(struct dev *d, const struct kv_view *v, const struct dev_attn *a,
@@ -487,7 +497,7 @@ static void h_attention_probe(struct dev *d, const struct kv_view *v, const stru
 {
     attn(v, a);
     struct kv_view at = view(d, v);
-    RUN(op->attention_probe(cpu, &at, a, lane));
+    RUN(dev_attention_probe(cpu, &at, a, lane));
 }
 
 static void h_conv(struct dev *d, const struct kv_view *v, uint32_t plane, const struct dev_conv *a)
@@ -498,7 +508,7 @@ static void h_conv(struct dev *d, const struct kv_view *v, uint32_t plane, const
     floats("biases of a convolution", a->bias, a->channels);
     floats("a convolution", a->out, n);
     struct kv_view at = view(d, v);
-    RUN(op->conv(cpu, &at, plane, a));
+    RUN(dev_conv(cpu, &at, plane, a));
 }
 
 static void h_scan(struct dev *d, const struct kv_view *v, uint32_t plane, const struct dev_scan *a)
@@ -512,7 +522,7 @@ static void h_scan(struct dev *d, const struct kv_view *v, uint32_t plane, const
     floats("D of a scan", a->d, a->channels);
     floats("a scan", a->out, n * a->channels);
     struct kv_view at = view(d, v);
-    RUN(op->scan(cpu, &at, plane, a));
+    RUN(dev_scan(cpu, &at, plane, a));
 }
 
 static void h_delta(struct dev *d, const struct kv_view *v, uint32_t plane,
@@ -528,44 +538,13 @@ static void h_delta(struct dev *d, const struct kv_view *v, uint32_t plane,
     floats("A of a delta rule", a->a, a->heads);
     floats("a delta rule", a->out, n * values);
     struct kv_view at = view(d, v);
-    RUN(op->delta(cpu, &at, plane, a));
+    RUN(dev_delta(cpu, &at, plane, a));
 }
 
-static const struct dev_ops table = {.close = h_close,
-                                     .isa = h_isa,
-                                     .threads = h_threads,
-                                     .each = h_each,
-                                     .reserve = h_reserve,
-                                     .alloc = h_alloc,
-                                     .weights = h_weights,
-                                     .mirror = h_mirror,
-                                     .mirror_close = h_close_piece,
-                                     .lend = h_lend,
-                                     .put = h_put,
-                                     .get = h_get,
-                                     .range = h_range,
-                                     .range_close = h_close_piece,
-                                     .range_set = h_range_set,
-                                     .look = h_look,
-                                     .move = h_move,
-                                     .matmul = h_matmul,
-                                     .embed = h_embed,
-                                     .norm = h_norm,
-                                     .map = h_map,
-                                     .scale_rows = h_scale_rows,
-                                     .rope = h_rope,
-                                     .cut = h_cut,
-                                     .rows = h_rows,
-                                     .unfold = h_unfold,
-                                     .choose = h_choose,
-                                     .experts = h_experts,
-                                     .kv_write = h_kv_write,
-                                     .kv_seal = h_kv_seal,
-                                     .attention = h_attention,
-                                     .attention_probe = h_attention_probe,
-                                     .conv = h_conv,
-                                     .scan = h_scan,
-                                     .delta = h_delta};
+static const struct dev_ops table = {
+#define OP(result, name, parameters, arguments) .name = h_##name,
+#include "dev/ops.h"
+};
 
 static int h_open(const struct dev_config *c, struct dev **out)
 {

@@ -7,7 +7,7 @@
  * means a slower answer with the same bits. */
 #pragma once
 #include "base/thread.h"
-#include "dev/ops.h"
+#include "dev/dev.h"
 
 /* One function type per operation; `fn` is cast back by the caller of cpu_kernel_get. */
 typedef void (*cpu_fn)(void);
@@ -24,23 +24,13 @@ enum cpu_op {
     CPU_MM_BF16,    /* cpu_mm_fn: x is packed bf16; only instruction sets with their own rounding */
     CPU_QUANTIZE,   /* cpu_quantize_fn */
     CPU_ROUND_BF16, /* cpu_round_fn */
-    CPU_RMSNORM,    /* cpu_row_fn */
-    CPU_LAYERNORM,  /* cpu_row_fn */
-    CPU_SOFTMAX,    /* cpu_row_fn */
-    CPU_ADD,        /* cpu_map_fn; so are those that follow, in the order of enum dev_map: x += y */
-    CPU_SCALE,      /* x *= p */
-    CPU_SILU_MUL,   /* silu(x) * y */
-    CPU_GELU_MUL,   /* gelu(x) * y */
-    CPU_GELU_ERF_MUL,
-    CPU_GELU,
-    CPU_GELU_ERF,
-    CPU_RELU,
-    CPU_SWIGLU,  /* p: alpha, q: limit */
-    CPU_SOFTCAP, /* p tanh(x / p) */
-    CPU_SIGMOID,
-    CPU_MUL,      /* x * y */
-    CPU_SOFTPLUS, /* y: bias; p, q: bounds */
-    CPU_ROPE,     /* cpu_rope_fn */
+/* cpu_row_fn, in the order of enum dev_norm: CPU_RMSNORM and so on */
+#define NORM(which, name, parameters, arguments) CPU_##which,
+#include "dev/ops.h"
+/* cpu_map_fn, in the order of enum dev_map: CPU_ADD and so on */
+#define MAP(which, name, parameters, arguments) CPU_##which,
+#include "dev/ops.h"
+    CPU_ROPE, /* cpu_rope_fn */
     /* recurrent states: ssm.h has the types */
     CPU_CONV,
     CPU_SCAN,
@@ -143,7 +133,7 @@ typedef void (*cpu_mm_fn)(const struct cpu_mm *j);
 void cpu_mm_q_ref(const struct cpu_mm *j);
 
 struct dev {
-    const struct dev_ops *op; /* first: see dev/ops.h */
+    const struct dev_ops *op; /* first: see dev_table */
     struct pool *pool;        /* owned */
     void **own;               /* [n_own] what cpu_alloc gave */
     uint32_t n_own;
@@ -163,35 +153,9 @@ struct dev {
     cpu_fn fn[CPU_OPS][DT_COUNT];
 };
 
-/* The operations of the table that open.c puts together. */
-dev_alloc_fn cpu_alloc;
-dev_mirror_fn cpu_mirror;
-dev_range_close_fn cpu_mirror_close;
-dev_put_fn cpu_put;
-dev_get_fn cpu_get;
-dev_range_fn cpu_range;
-dev_range_close_fn cpu_range_close;
-dev_range_set_fn cpu_range_set;
-dev_look_fn cpu_look;
-dev_move_fn cpu_move;
-dev_matmul_fn cpu_matmul;
-dev_embed_fn cpu_embed;
-dev_norm_fn cpu_norm;
-dev_map_fn cpu_map;
-dev_scale_rows_fn cpu_scale_rows;
-dev_rope_fn cpu_rope;
-dev_cut_fn cpu_cut;
-dev_rows_fn cpu_rows;
-dev_unfold_fn cpu_unfold;
-dev_choose_fn cpu_choose;
-dev_experts_fn cpu_experts;
-dev_kv_write_fn cpu_kv_write;
-dev_kv_seal_fn cpu_kv_seal;
-dev_attention_fn cpu_attention;
-dev_attention_probe_fn cpu_attention_probe;
-dev_conv_fn cpu_conv;
-dev_scan_fn cpu_scan;
-dev_delta_fn cpu_delta;
+/* The operations of the CPU's table (open.c). */
+#define OP(result, name, parameters, arguments) result cpu_##name parameters;
+#include "dev/ops.h"
 
 static inline cpu_fn cpu_kernel_get(const struct dev *d, enum cpu_op op, enum dtype t)
 {

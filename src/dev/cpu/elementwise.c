@@ -3,8 +3,6 @@
  * costs more. */
 #include "dev/cpu/cpu.h"
 
-#include <assert.h>
-
 #define SPLIT_VALUES 8192u /* values per task */
 
 struct elem {
@@ -42,9 +40,8 @@ static void row_task(void *ctx, uint32_t task, uint32_t thread)
 void cpu_norm(struct dev *d, enum dev_norm kind, const float *x, const float *w, const float *b,
               float eps, uint32_t n, uint32_t dim, float *out)
 {
-    static const enum cpu_op op[] = {CPU_RMSNORM, CPU_LAYERNORM, CPU_SOFTMAX};
     struct elem e = {.y = x, .w = w, .b = b, .out = out, .p = eps, .dim = dim};
-    e.fn = cpu_kernel_get(d, op[kind], CPU_ANY);
+    e.fn = cpu_kernel_get(d, (enum cpu_op)(CPU_RMSNORM + (int)(kind - DEV_RMSNORM)), CPU_ANY);
     run(d, &e, row_task, n, dim);
 }
 
@@ -68,12 +65,11 @@ static void row_map_task(void *ctx, uint32_t task, uint32_t thread)
         ((cpu_map_fn)e->fn)(e->x + (size_t)t * e->dim, e->y, e->p, e->q, e->dim);
 }
 
-void cpu_map(struct dev *d, enum dev_map op, float *x, const float *y, bool shared, float p,
+void cpu_map(struct dev *d, enum dev_map kind, float *x, const float *y, bool shared, float p,
              float q, uint32_t n, uint32_t dim)
 {
     struct elem e = {.x = x, .y = y, .p = p, .q = q, .dim = dim};
-    static_assert(CPU_ADD + (int)DEV_SOFTPLUS == CPU_SOFTPLUS, "the maps have one order");
-    e.fn = cpu_kernel_get(d, (enum cpu_op)(CPU_ADD + (int)op), CPU_ANY);
+    e.fn = cpu_kernel_get(d, (enum cpu_op)(CPU_ADD + (int)(kind - DEV_ADD)), CPU_ANY);
     run(d, &e, shared ? row_map_task : map_task, n, dim);
 }
 

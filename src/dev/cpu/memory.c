@@ -24,6 +24,16 @@ void *cpu_mirror(struct dev *d, const void *host, size_t n)
     return (void *)(uintptr_t)host;
 }
 
+void *cpu_weights(struct dev *d, const void *host, size_t n)
+{
+    return cpu_mirror(d, host, n);
+}
+
+void *cpu_lend(struct dev *d, const void *host, size_t n)
+{
+    return cpu_mirror(d, host, n);
+}
+
 void cpu_mirror_close(struct dev *d, void *at, size_t n)
 {
     (void)d, (void)at, (void)n;

@@ -87,8 +87,9 @@ static void bind_kernels(struct dev *d)
     }
 }
 
-static void cpu_close(struct dev *d)
+void cpu_close(struct dev *d)
 {
+    if (!d) return;
     pool_close(d->pool);
     for (uint32_t i = 0; i < d->n_own; i++)
         mem_free(d->own[i]);
@@ -97,17 +98,17 @@ static void cpu_close(struct dev *d)
     mem_free(d);
 }
 
-static const char *cpu_isa(const struct dev *d)
+const char *cpu_isa_name(const struct dev *d)
 {
     return isa_names[d->isa];
 }
 
-static uint32_t cpu_threads(const struct dev *d)
+uint32_t cpu_threads(const struct dev *d)
 {
     return pool_threads(d->pool);
 }
 
-static void cpu_each(struct dev *d, uint32_t n, pool_fn fn, void *ctx)
+void cpu_each(struct dev *d, uint32_t n, pool_fn fn, void *ctx)
 {
     pool_run(d->pool, n, fn, ctx);
 }
@@ -121,7 +122,7 @@ static bool place(size_t *at, size_t n, size_t size, size_t *where)
            ck_add(*at, bytes & ~(size_t)63, at);
 }
 
-static int cpu_reserve(struct dev *d, const struct dev_limits *lim)
+int cpu_reserve(struct dev *d, const struct dev_limits *lim)
 {
     struct dev_limits l = {
         MAX(lim->tokens, d->lim.tokens),
@@ -163,42 +164,10 @@ static int cpu_reserve(struct dev *d, const struct dev_limits *lim)
     return 0;
 }
 
-const struct dev_ops dev_cpu = {.is_host = true,
-                                .close = cpu_close,
-                                .isa = cpu_isa,
-                                .threads = cpu_threads,
-                                .each = cpu_each,
-                                .reserve = cpu_reserve,
-                                .alloc = cpu_alloc,
-                                .weights = cpu_mirror,
-                                .mirror = cpu_mirror,
-                                .lend = cpu_mirror,
-                                .mirror_close = cpu_mirror_close,
-                                .put = cpu_put,
-                                .get = cpu_get,
-                                .range = cpu_range,
-                                .range_close = cpu_range_close,
-                                .range_set = cpu_range_set,
-                                .look = cpu_look,
-                                .move = cpu_move,
-                                .matmul = cpu_matmul,
-                                .embed = cpu_embed,
-                                .norm = cpu_norm,
-                                .map = cpu_map,
-                                .scale_rows = cpu_scale_rows,
-                                .rope = cpu_rope,
-                                .cut = cpu_cut,
-                                .rows = cpu_rows,
-                                .unfold = cpu_unfold,
-                                .choose = cpu_choose,
-                                .experts = cpu_experts,
-                                .kv_write = cpu_kv_write,
-                                .kv_seal = cpu_kv_seal,
-                                .attention = cpu_attention,
-                                .attention_probe = cpu_attention_probe,
-                                .conv = cpu_conv,
-                                .scan = cpu_scan,
-                                .delta = cpu_delta};
+const struct dev_ops dev_cpu = {
+#define OP(result, name, parameters, arguments) .name = cpu_##name,
+#include "dev/ops.h"
+    .is_host = true};
 
 static int cpu_open(const struct dev_config *c, struct dev **out)
 {

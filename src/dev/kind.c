@@ -1,0 +1,21 @@
+/* kind.c - the kinds of device that this program has, and which of them dev_open opens. */
+#include "dev/dev.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+extern const struct dev_kind *const __start_kvik_dev[] __attribute__((visibility("hidden")));
+extern const struct dev_kind *const __stop_kvik_dev[] __attribute__((visibility("hidden")));
+
+int dev_open_kind(const char *name, const struct dev_config *c, struct dev **out)
+{
+    for (const struct dev_kind *const *k = __start_kvik_dev; k < __stop_kvik_dev; k++)
+        if (strcmp((*k)->name, name) == 0) return (*k)->open(c, out);
+    return ERR(UNSUPPORTED, "there is no device '%.40s' ($KVIK_DEVICE)", name);
+}
+
+int dev_open(const struct dev_config *c, struct dev **out)
+{
+    const char *name = getenv("KVIK_DEVICE");
+    return dev_open_kind(name && *name ? name : "cpu", c, out);
+}
