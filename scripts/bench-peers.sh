@@ -16,10 +16,6 @@
 set -eu
 cd "$(dirname "$0")/.."
 model=${1:?usage: bench-peers.sh MODEL}
-VERSION=0.3.36
-SHA256=832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e
-cache=${XDG_CACHE_HOME:-${HOME:?set HOME or XDG_CACHE_HOME to say where llama.cpp is built}/.cache}/kvik/peers
-llama=$cache/llama-cpp-$VERSION
 threads=${THREADS:-$(nproc)}
 peers=${PEERS:-kvik llama transformers bench}
 python=${KVIK_REFERENCE_PYTHON:-}
@@ -33,41 +29,14 @@ say() { printf 'bench-peers: %s\n' "$*" >&2; }
 wants() { case " $peers " in *" $1 "*) ;; *) return 1 ;; esac; }
 
 # --- llama.cpp ------------------------------------------------------------------------------------
-# Each stage leaves a directory that the next run finds: the package, its sources, the build.
-fetch_llama() {
-    sdist=$cache/llama_cpp_python-$VERSION.tar.gz
-    mkdir -p "$cache"
-    if ! [ -f "$sdist" ]; then
-        say "fetching llama-cpp-python $VERSION (77 MB) into $cache"
-        tmp=$(mktemp -d "$cache/.fetch.XXXXXX")
-        python3 -m pip download -q --retries 2 --disable-pip-version-check --no-cache-dir --no-deps --no-binary :all: \
-            --dest "$tmp" llama-cpp-python==$VERSION >"$work/pip.log" 2>&1 || { rm -rf "$tmp"; return 1; }
-        mv "$tmp"/llama_cpp_python-*.tar.gz "$sdist"
-        rm -rf "$tmp"
-    fi
-    sum=$(sha256sum "$sdist" | cut -d' ' -f1)
-    [ "$sum" = $SHA256 ] || { say "$sdist has sha256 $sum, expected $SHA256; delete it"; return 1; }
-    rm -rf "$llama.part"
-    mkdir -p "$llama.part"
-    tar xzf "$sdist" -C "$llama.part" --strip-components 3 --wildcards '*/vendor/llama.cpp/*'
-    mv "$llama.part" "$llama"
-}
+. scripts/llama.inc
 build_llama() {
-    [ -d "$llama" ] || fetch_llama || return 1
-    if ! [ -f "$llama/build/done" ]; then
-        command -v cmake >/dev/null && command -v c++ >/dev/null || { say "llama.cpp needs cmake and c++"; return 1; }
-        say "building llama.cpp in $llama/build"
-        cmake -S "$llama" -B "$llama/build" -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=OFF -DGGML_NATIVE=ON \
-            -DLLAMA_BUILD_COMMON=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_TOOLS=OFF -DLLAMA_BUILD_EXAMPLES=OFF \
-            -DLLAMA_BUILD_SERVER=OFF -DLLAMA_BUILD_APP=OFF -DLLAMA_OPENSSL=OFF >"$work/llama.log" 2>&1 &&
-            cmake --build "$llama/build" --target llama -j "$(nproc)" >>"$work/llama.log" 2>&1 ||
-            { tail -n 5 "$work/llama.log" >&2; return 1; }
-        : >"$llama/build/done"
-    fi
-    [ "$work/llama" -nt bench/peers/llama.c ] && [ "$work/llama" -nt bench/plan.h ] && [ "$work/llama" -nt "$llama/build/done" ] && return 0
+    llama_build llama -DLLAMA_BUILD_COMMON=OFF -DLLAMA_BUILD_TOOLS=OFF -DLLAMA_BUILD_SERVER=OFF || return 1
+    built=$llama/build-llama
+    [ "$work/llama" -nt bench/peers/llama.c ] && [ "$work/llama" -nt bench/plan.h ] && [ "$work/llama" -nt "$built/done" ] && return 0
     cc -O2 -c -o "$work/llama.o" -I"$llama/include" -I"$llama/ggml/include" bench/peers/llama.c &&
-        c++ -o "$work/llama" "$work/llama.o" "$llama"/build/src/libllama.a $(find "$llama/build/ggml/src" -name 'libggml*.a') \
-            $(find "$llama/build/ggml/src" -name 'libggml*.a') -fopenmp -lpthread -ldl
+        c++ -o "$work/llama" "$work/llama.o" "$built"/src/libllama.a $(find "$built/ggml/src" -name 'libggml*.a') \
+            $(find "$built/ggml/src" -name 'libggml*.a') -fopenmp -lpthread -ldl
 }
 
 # --- One measurement ------------------------------------------------------------------------------

@@ -137,6 +137,10 @@ bench: all $(WHOLE:%=$(B)/bench_%) $(B)/bench_mm
 # bench-peers: measures kvik next to llama.cpp and Transformers in one run
 bench-peers: all $(B)/bench_rates
 	@model=$(MODEL) && scripts/bench-peers.sh "$$model"
+# bench-serve: measures kvik serve next to llama-server in one run
+.PHONY: bench-serve
+bench-serve: kvik
+	@model=$(MODEL) && scripts/bench-serve.sh "$$model"
 # bench-ops: measures single operations; needs no model
 bench-ops: $(BENCHBIN)
 	@for b in $(filter-out $(WHOLE:%=$(B)/bench_%) $(B)/bench_lengths,$(BENCHBIN)); do echo "== $$b"; $$b || exit 1; done

@@ -1,10 +1,16 @@
 /* metrics.c - GET /metrics: what Prometheus reads, under the names of vLLM, so that its dashboards and routers work. */
 #include "serve/protocol.h"
 
+static void number(struct buf *b, const char *name, const char *type, const char *help, double v)
+{
+    buf_printf(b, "# HELP %s %s\n# TYPE %s %s\n%s %.17g\n", name, help, name, type, name, v);
+}
+
 static void gauge(struct buf *b, const char *name, const char *type, const char *help, double v)
 {
-    buf_printf(b, "# HELP vllm:%s %s\n# TYPE vllm:%s %s\nvllm:%s %.17g\n", name, help, name, type,
-               name, v);
+    char full[80];
+    snprintf(full, sizeof full, "vllm:%s", name);
+    number(b, full, type, help, v);
 }
 
 static int metrics(struct server *s, struct exchange *x)
@@ -27,6 +33,11 @@ static int metrics(struct server *s, struct exchange *x)
           (double)t.new_tokens);
     gauge(&b, "num_preemptions_total", "counter",
           "Generations that gave their rows up and began again.", (double)t.parkings);
+    number(&b, "kvik:steps_total", "counter", "Steps of the model.", (double)t.steps);
+    number(&b, "kvik:step_seconds_total", "counter", "Seconds in steps of the model.",
+           t.busy_seconds);
+    number(&b, "kvik:between_steps_seconds_total", "counter",
+           "Seconds of the scheduler between steps.", t.own_seconds);
     buf_printf(
         &b,
         "# HELP vllm:cache_config_info How the cache is configured.\n# TYPE vllm:cache_config_info gauge\n"
