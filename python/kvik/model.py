@@ -263,9 +263,10 @@ class PreTrainedModel(GenerationMixin):
         anything else is an error.  inputs_embeds: [batch, n, hidden] in place of ids.  logits_to_keep: logits of the last
         so many columns, 0 for all.  labels [batch, n]: adds ``loss``, the mean of -log p of each next label that is not -100.
 
-        Returns ``logits`` f32 [batch, kept, vocab], ``past_key_values`` (a new cache if none was given, unless
-        use_cache=False), ``hidden_states`` ([batch, n, hidden] of the embedding and each layer) and ``attentions``
-        ([batch, heads, n, cached + n] per layer).  Masked columns are zeros.
+        Returns ``logits`` f32 [batch, kept, vocab], ``past_key_values`` (the cache that was given; else a new one,
+        unless use_cache=False), ``hidden_states`` ([batch, n, hidden] of the embedding and each layer) and ``attentions``
+        ([batch, heads, n, cached + n] per layer).  Masked columns are zeros.  What is None of use_cache, output_hidden_states,
+        output_attentions and return_dict is as the configuration has it.
         """
         logits_to_keep = kwargs.pop("num_logits_to_keep", logits_to_keep)
         kwargs = {k: v for k, v in kwargs.items() if v is not None and k not in _FORWARD_IGNORED}
@@ -278,25 +279,28 @@ class PreTrainedModel(GenerationMixin):
         if labels is not None and not (self._head and np.ndim(logits_to_keep) == 0 and not logits_to_keep):
             raise ArgumentError("labels need the logits of all columns, and a model with a head")
         call_ = _Forward(self, input_ids, inputs_embeds, attention_mask, position_ids, cache_position, logits_to_keep)
-        hidden = bool(output_hidden_states) or not self._head
-        keep = use_cache is not False
+        show = self._heeded("output_hidden_states", output_hidden_states, False)
+        hidden, keep = show or not self._head, cache is not None or self._heeded("use_cache", use_cache, True)
         if cache is None:
             cache = DynamicCache._of(Settings(), None, call_.torch, self.config)
-        elif not keep:
-            cache = cache.fork()
         with cache._use():
             batch = cache._bind(self._handle, self._defaults, call_.rows)
             with batch.store.locked():
-                out = call_.run(batch, hidden, bool(output_attentions))
+                out = call_.run(batch, hidden, self._heeded("output_attentions", output_attentions, False))
             cache._torch = call_.torch
         past: Any = (cache.to_legacy_cache() if was_legacy else cache) if keep else None
-        result = self._result(out, past, bool(output_hidden_states))
+        result = self._result(out, past, show)
         if labels is not None:
             result = type(result)(loss=_loss(result.logits, labels), **result)
-        return result.to_tuple() if return_dict is False else result
+        return result if self._heeded("return_dict", return_dict, True) else result.to_tuple()
 
     if TYPE_CHECKING:
         __call__ = forward
+
+    def _heeded(self, name: str, given: Optional[bool], usual: bool) -> bool:
+        """Returns an argument of forward(), which the configuration decides where it is None."""
+        found = getattr(self.config, name, None) if given is None else given
+        return usual if found is None else bool(found)
 
     def _result(self, out: Dict[str, Any], past: Any, hidden: bool) -> Any:
         cache = {"past_key_values": past}

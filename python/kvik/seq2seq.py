@@ -86,19 +86,21 @@ class Seq2SeqModel(PreTrainedModel):
         call_ = _Forward(self, decoder_input_ids, None, decoder_attention_mask, None, cache_position, 0)
         given = take_input(self._handle, encoder_outputs, input_ids, attention_mask, input_features)
         cache = past_key_values
+        keep = cache is not None or self._heeded("use_cache", use_cache, True)
         if cache is not None and not isinstance(cache, Cache):
             raise ArgumentError("past_key_values of a model with an encoder is an EncoderDecoderCache")
         held = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
         with held._use() if held is not None else nullcontext():
             cache, batch = self._ready(cache, held, given, call_)
             with batch.store.locked():
-                out = call_.run(batch, bool(output_hidden_states), bool(output_attentions))
-        result = Seq2SeqLMOutput(logits=out["logits"], past_key_values=None if use_cache is False else cache,
+                out = call_.run(batch, self._heeded("output_hidden_states", output_hidden_states, False),
+                                self._heeded("output_attentions", output_attentions, False))
+        result = Seq2SeqLMOutput(logits=out["logits"], past_key_values=cache if keep else None,
                                  decoder_hidden_states=out["hidden_states"], decoder_attentions=out["attentions"],
                                  cross_attentions=out["cross_attentions"])
         if labels is not None:
             result = Seq2SeqLMOutput(loss=_loss(result.logits, labels, 0), **result)
-        return result.to_tuple() if return_dict is False else result
+        return result if self._heeded("return_dict", return_dict, True) else result.to_tuple()
 
     if TYPE_CHECKING:
         __call__ = forward  # type: ignore[assignment]

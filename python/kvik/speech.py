@@ -220,7 +220,7 @@ class SpeechSeq2SeqModel(Seq2SeqModel):
         rows = given.rows if isinstance(given, EncoderInput) else len(given)
         begin = np.full((rows, 1), self._start(), np.int64)
         logits = self(input_features=input_features, encoder_outputs=encoder_outputs, decoder_input_ids=begin,
-                      use_cache=False).logits[:, -1]
+                      use_cache=False, return_dict=True).logits[:, -1]
         ids = np.array(sorted(languages.values()), np.int64)
         return like(ids[logits[:, ids].argmax(-1)], is_torch(input_features))  # type: ignore[no-any-return]
 

@@ -363,7 +363,7 @@ class Call:
         if self.mask is not None:
             rest = np.ones((ids.shape[0], ids.shape[1] - prompt), np.uint8)
             mask = np.concatenate([np.repeat(self.mask, each, 0), rest], 1)
-        more: Dict[str, Any] = dict(self.shown)
+        more: Dict[str, Any] = {**self.shown, "use_cache": True, "return_dict": True}  # whatever the configuration says
         if self.seq2seq:
             more["encoder_outputs"] = None if self.filled else self.source.repeated(each)
             if before is not None:

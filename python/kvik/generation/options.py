@@ -20,6 +20,8 @@ class Options:
         call("kvik_generation_init_sized", ctypes.byref(self.struct), ctypes.sizeof(self.struct),
              model.pointer if model else None)
         given = {k: _plain(k, v) for k, v in values.items() if v is not None}
+        if values.get("eos_token_id", given) is None:  # nothing ends a text; an option that is left out has the model's value
+            given["eos_token_id"] = []
         if given:
             call("kvik_generation_set", ctypes.byref(self.struct), encode(json.dumps(given)))
 
