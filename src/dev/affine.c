@@ -1,37 +1,9 @@
 /* affine.c - writes and reads quantized groups one value at a time.  Codecs write with it; for kernels the reading half
  * is the scalar reference. */
 #include "dev/affine.h"
-#include "dev/cpu/half.h"
+#include "dev/row.h"
 
 #include <assert.h>
-
-float affine_load(enum dtype t, const void *p, size_t i)
-{
-    float x;
-    if (t == DT_F32) {
-        memcpy(&x, (const unsigned char *)p + 4 * i, 4);
-        return x;
-    }
-    uint16_t h = half_load((const unsigned char *)p + 2 * i);
-    return t == DT_F16 ? half_f16_to_f32(h) : half_bf16_to_f32(h);
-}
-
-static void store(enum dtype t, void *p, size_t i, float x)
-{
-    if (t == DT_F32) {
-        memcpy((unsigned char *)p + 4 * i, &x, 4);
-        return;
-    }
-    uint16_t h = t == DT_F16 ? half_f32_to_f16(x) : half_f32_to_bf16(x);
-    memcpy((unsigned char *)p + 2 * i, &h, 2);
-}
-
-float affine_round(enum dtype t, float x)
-{
-    if (t == DT_F32) return x;
-    return t == DT_F16 ? half_f16_to_f32(half_f32_to_f16(x))
-                       : half_bf16_to_f32(half_f32_to_bf16(x));
-}
 
 /* Returns the byte that holds the code of value d in a row of `bits`-bit codes; *shift: the place of its bits there. */
 static uint32_t place(uint32_t bits, uint32_t dim, uint32_t d, uint32_t *shift)
@@ -82,8 +54,8 @@ uint32_t affine_get(const struct kv_affine *f, const struct kv_shape *s, const u
 void affine_put_pair(const struct kv_affine *f, const struct kv_shape *s, unsigned char *unit,
                      uint32_t i, float a, float b)
 {
-    store(s->dtype, unit, i, a);
-    store(s->dtype, unit, (size_t)affine_pairs(f, s->dim) + i, b);
+    kv_row_put(s->dtype, unit, i, a);
+    kv_row_put(s->dtype, unit, (size_t)affine_pairs(f, s->dim) + i, b);
 }
 
 void affine_decode(const struct kv_affine *f, const struct kv_shape *s, uint32_t tile,
@@ -97,13 +69,10 @@ void affine_decode(const struct kv_affine *f, const struct kv_shape *s, uint32_t
         uint32_t row = first + r;
         for (uint32_t d = 0; d < s->dim; d++) {
             uint32_t i = f->group ? (r % f->unit * s->dim + d) / f->group : d;
-            float a = affine_load(t, unit, i), b = affine_load(t, unit, (size_t)pairs + i);
+            float a = kv_row_get(t, unit, i), b = kv_row_get(t, unit, (size_t)pairs + i);
             float q = (float)affine_get(f, s, unit, r % f->unit, d);
-            float y = f->zero_first ? affine_round(t, q - b) * a : affine_round(t, a * q) - b;
-            size_t at = s->layout == KV_STRIPS
-                            ? ((size_t)(row / KV_STRIP) * s->dim + d) * KV_STRIP + row % KV_STRIP
-                            : (size_t)row * s->dim + d;
-            store(t, dst, at, y);
+            float y = f->zero_first ? kv_row_round(t, q - b) * a : kv_row_round(t, a * q) - b;
+            kv_row_put(t, dst, kv_row_place(s, row, d), y);
         }
     }
 }

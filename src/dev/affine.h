@@ -69,7 +69,3 @@ void affine_put_pair(const struct kv_affine *f, const struct kv_shape *s, unsign
 void affine_decode(const struct kv_affine *f, const struct kv_shape *s, uint32_t tile,
                    uint32_t head, const unsigned char *src, uint32_t r0, uint32_t r1, void *dst,
                    uint32_t first);
-
-/* Convert a value of a KV row to f32, and round an f32 to dtype t (half to even, returned as f32; overflow is infinite). */
-float affine_load(enum dtype t, const void *p, size_t i);
-float affine_round(enum dtype t, float x);

@@ -68,10 +68,11 @@ struct kv_codec {
     int (*describe)(const struct kv_codec *c, char *out, size_t n);
     /* Returns the bytes of one tile of a plane, all heads. */
     size_t (*bytes)(const struct kv_codec *c, const struct kv_shape *s);
-    /* Writes one tile of a plane to dst.  raw[i] is this plane of the i-th raw block of `block_rows` rows; there are
-     * tile / block_rows blocks, or one block of which the tile is the part from row `first` on.  The first `lead` rows of
-     * this tile (0 for most tiles) stay raw for ever: they take part in no statistic and are never read from dst. */
-    void (*encode)(const struct kv_codec *c, const struct kv_shape *s, void *dst,
+    /* Writes one head of a tile to dst, the tile of the plane, whose bytes are 0 before the first head (kv_tile_encode).
+     * raw[i] is this head of the i-th raw block of `block_rows` rows; there are tile / block_rows blocks, or one block of
+     * which the tile is the part from row `first` on.  The first `lead` rows of this tile (0 for most tiles) stay raw for
+     * ever: they take part in no statistic and are never read from dst. */
+    void (*encode)(const struct kv_codec *c, const struct kv_shape *s, uint32_t head, void *dst,
                    const void *const *raw, uint32_t block_rows, uint32_t first, uint32_t lead);
     /* Writes one head of a tile to rows [first, first + tile) of dst, one head in the plane's raw layout.  Other
      * rows of dst stay as they are. */

@@ -8,7 +8,6 @@
 #include "kv/codec_affine.h"
 
 #include <stdio.h>
-#include <string.h>
 
 struct affine_codec {
     struct kv_codec c;
@@ -16,13 +15,13 @@ struct affine_codec {
     struct affine_spec spec;
 };
 
-/* The tile being encoded. */
+/* The head of a tile being encoded. */
 struct encode_job {
     const struct affine_codec *a;
     const struct kv_shape *s;
     const void *const *raw;
     uint32_t block_rows, first, lead;
-    uint32_t head, row0; /* of the unit, in the tile */
+    uint32_t row0; /* of the unit, in the tile */
     unsigned char *unit;
 };
 
@@ -33,11 +32,9 @@ static size_t codec_bytes(const struct kv_codec *c, const struct kv_shape *s)
 
 static float raw_value(const struct encode_job *j, uint32_t r, uint32_t d)
 {
-    uint32_t row = j->first + r, in = row % j->block_rows, dim = j->s->dim;
-    size_t at = (size_t)j->head * j->block_rows * dim;
-    at += j->s->layout == KV_STRIPS ? ((size_t)(in / KV_STRIP) * dim + d) * KV_STRIP + in % KV_STRIP
-                                    : (size_t)in * dim + d;
-    return affine_load(j->s->dtype, j->raw[row / j->block_rows], at);
+    uint32_t row = j->first + r;
+    return kv_row_get(j->s->dtype, j->raw[row / j->block_rows],
+                      kv_row_place(j->s, row % j->block_rows, d));
 }
 
 /* Returns in (row, d) the place of value k of group i of a unit. */
@@ -74,19 +71,18 @@ static void encode_group(const struct encode_job *j, uint32_t i)
     }
 }
 
-static void codec_encode(const struct kv_codec *c, const struct kv_shape *s, void *dst,
-                         const void *const *raw, uint32_t block_rows, uint32_t first, uint32_t lead)
+static void codec_encode(const struct kv_codec *c, const struct kv_shape *s, uint32_t head,
+                         void *dst, const void *const *raw, uint32_t block_rows, uint32_t first,
+                         uint32_t lead)
 {
     const struct affine_codec *a = (const struct affine_codec *)c;
-    struct encode_job j = {a, s, raw, block_rows, first, lead, 0, 0, NULL};
-    memset(dst, 0, codec_bytes(c, s));
-    for (; j.head < s->heads; j.head++)
-        for (j.row0 = 0; j.row0 < c->tile; j.row0 += a->form.unit) {
-            j.unit = (unsigned char *)dst +
-                     affine_unit_at(&a->form, s, c->tile, j.head, j.row0 / a->form.unit);
-            for (uint32_t i = 0; i < affine_pairs(&a->form, s->dim); i++)
-                encode_group(&j, i);
-        }
+    struct encode_job j = {a, s, raw, block_rows, first, lead, 0, NULL};
+    for (; j.row0 < c->tile; j.row0 += a->form.unit) {
+        j.unit = (unsigned char *)dst +
+                 affine_unit_at(&a->form, s, c->tile, head, j.row0 / a->form.unit);
+        for (uint32_t i = 0; i < affine_pairs(&a->form, s->dim); i++)
+            encode_group(&j, i);
+    }
 }
 
 static void codec_decode(const struct kv_codec *c, const struct kv_shape *s, uint32_t head,

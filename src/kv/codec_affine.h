@@ -2,6 +2,7 @@
  * they differ in how they choose the numbers and codes. */
 #pragma once
 #include "dev/affine.h"
+#include "dev/row.h"
 #include "kv/codec.h"
 
 #define AFFINE_MOST 4096u /* values of a group, rows of a tile */
@@ -13,7 +14,7 @@ struct affine_group {
     uint32_t n;       /* values, at most AFFINE_MOST, at least 1 */
     const float *x;
     uint8_t *q; /* [n] out: codes up to max_q */
-    /* out: value = a * code - b, or (code - b) * a with zero_first; stored rounded to the plane's dtype (affine_round) */
+    /* out: value = a * code - b, or (code - b) * a with zero_first; stored rounded to the plane's dtype (kv_row_round) */
     float a, b;
     float *work; /* [AFFINE_MOST] for `quantize` to use as it likes */
 };

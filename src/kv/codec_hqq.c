@@ -81,14 +81,14 @@ static float mean_channel(const float *x, uint32_t n)
 static float missed(enum dtype t, float x, float q, float zero, float scale)
 {
     if (t != DT_BF16) return x - (q - zero) * scale;
-    return x - affine_round(t, affine_round(t, q - zero) * scale);
+    return x - kv_row_round(t, kv_row_round(t, q - zero) * scale);
 }
 
 /* Returns the squared error with a given zero, and in z the terms of the next zero. */
 static double leave(const struct affine_group *g, float step, float zero, float *z)
 {
-    float top = (float)g->max_q, scale = affine_round(g->dtype, 1 / step);
-    float stored = affine_round(g->dtype, zero), square[4] = {0};
+    float top = (float)g->max_q, scale = kv_row_round(g->dtype, 1 / step);
+    float stored = kv_row_round(g->dtype, zero), square[4] = {0};
     for (uint32_t i = 0; i < g->n; i += 4) {
         uint32_t n = MIN(g->n - i, 4);
         for (uint32_t l = 0; l < n; l++) {
@@ -110,7 +110,7 @@ static void quantize(struct affine_group *g)
     }
     float step = hi - lo <= 1e-4f ? 1.0f : 1 / (hi - lo) * top;
     step = step > 2e4f ? 2e4f : step;
-    if (isinf(affine_round(g->dtype, -lo * step))) step = 1; /* the zero could not be stored */
+    if (isinf(kv_row_round(g->dtype, -lo * step))) step = 1; /* the zero could not be stored */
     float zero = -lo * step, best = zero;
     double least = (double)INFINITY;
     leave(g, step, zero, z);

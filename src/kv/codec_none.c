@@ -17,18 +17,15 @@ static size_t none_bytes(const struct kv_codec *c, const struct kv_shape *s)
     return s->heads * head_bytes(s, c->tile);
 }
 
-static void none_encode(const struct kv_codec *c, const struct kv_shape *s, void *dst,
-                        const void *const *raw, uint32_t block_rows, uint32_t first, uint32_t lead)
+static void none_encode(const struct kv_codec *c, const struct kv_shape *s, uint32_t head,
+                        void *dst, const void *const *raw, uint32_t block_rows, uint32_t first,
+                        uint32_t lead)
 {
     (void)lead; /* leading rows are stored like others and never read */
-    unsigned char *to = dst;
+    unsigned char *to = (unsigned char *)dst + head * head_bytes(s, c->tile);
     uint32_t n = MIN(c->tile, block_rows); /* rows of one block; `first` is a multiple of 16 */
-    for (uint32_t h = 0; h < s->heads; h++)
-        for (uint32_t i = 0; i < c->tile / n; i++, to += head_bytes(s, n))
-            memcpy(to,
-                   (const unsigned char *)raw[i] + h * head_bytes(s, block_rows) +
-                       head_bytes(s, first),
-                   head_bytes(s, n));
+    for (uint32_t i = 0; i < c->tile / n; i++, to += head_bytes(s, n))
+        memcpy(to, (const unsigned char *)raw[i] + head_bytes(s, first), head_bytes(s, n));
 }
 
 static void none_decode(const struct kv_codec *c, const struct kv_shape *s, uint32_t head,

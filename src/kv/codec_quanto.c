@@ -28,13 +28,13 @@ static void quantize(struct affine_group *g)
         if (!(g->x[i] >= lo)) lo = g->x[i]; /* keeps a NaN */
         if (!(g->x[i] <= hi)) hi = g->x[i];
     }
-    float scale = affine_round(t, affine_round(t, hi - lo) / top), shift = -lo;
+    float scale = kv_row_round(t, kv_row_round(t, hi - lo) / top), shift = -lo;
     g->a = scale;
     g->b = shift;
     memset(g->q, 0, g->n);
     if (!(scale > 0) && hi == lo) return;
     for (uint32_t i = 0; i < g->n; i++) {
-        float q = affine_round(t, affine_round(t, g->x[i] + shift) / scale);
+        float q = kv_row_round(t, kv_row_round(t, g->x[i] + shift) / scale);
         q = q > top ? top : q;
         g->q[i] = q > 0 ? (uint8_t)nearest(q)
                         : 0; /* 0 for NaN, too: of 0 / 0, or in a group with a NaN */

@@ -2,6 +2,7 @@
  * converted, sealed rows are dequantized tile by tile. */
 #include "kv/rows.h"
 #include "dev/dev.h"
+#include "dev/row.h"
 
 #include <string.h>
 
@@ -19,25 +20,9 @@ size_t rows_scratch(const struct kv_group *g)
         const struct kv_codec *c = g->plane[i].codec;
         size_t rows = MAX(g->seal.tile, KV_STRIP), row = s->dim * dtype_size(s->dtype);
         size_t page = MAX(g->rows * row, c ? c->bytes(c, s) : 0);
-        most = MAX(most, line(rows * row + row) + page);
+        most = MAX(most, line(rows * row) + page);
     }
     return most;
-}
-
-/* Converts row r of one head in raw layout to f32.  one: room for a row in the type of the
- * plane. */
-static void row_out(const struct kv_shape *s, const unsigned char *head, uint32_t r,
-                    unsigned char *one, float *dst)
-{
-    size_t size = dtype_size(s->dtype);
-    if (s->layout != KV_STRIPS) {
-        dev_to_f32(s->dtype, head + (size_t)r * s->dim * size, dst, s->dim);
-        return;
-    }
-    const unsigned char *strip = head + (size_t)(r / KV_STRIP) * s->dim * KV_STRIP * size;
-    for (uint32_t d = 0; d < s->dim; d++)
-        memcpy(one + d * size, strip + ((size_t)d * KV_STRIP + r % KV_STRIP) * size, size);
-    dev_to_f32(s->dtype, one, dst, s->dim);
 }
 
 /* Describes a read of rows [from, to) of one head of one plane. */
@@ -47,7 +32,7 @@ struct reading {
     uint32_t plane, slot, head;
     uint32_t from, to, edge; /* rows below `edge` are read sealed */
     float *dst;              /* where row `from` goes */
-    unsigned char *one;      /* room for a row, then for a decoded tile */
+    unsigned char *tile;     /* room for one head of a decoded tile */
     unsigned char *room;     /* room for a tile, or for a head of a block */
 };
 
@@ -63,13 +48,13 @@ static void read_sealed(const struct reading *r, uint32_t j, uint32_t *to)
     uint32_t tile = j / f->rows, row0 = tile * f->rows, first = row0 % KV_STRIP;
     const struct kv_codec *c = r->v->codec[r->plane];
     uint32_t page = f->table[(size_t)r->slot * f->stride + tile];
-    unsigned char *out = r->one + (size_t)r->s->dim * dtype_size(r->s->dtype);
     if (f->rows >= KV_STRIP) first = 0;
     const unsigned char *at = f->base + page * f->grain + f->offset[r->plane];
-    c->decode(c, r->s, r->head, out, first, dev_look(r->v->dev, at, c->bytes(c, r->s), r->room));
+    c->decode(c, r->s, r->head, r->tile, first,
+              dev_look(r->v->dev, at, c->bytes(c, r->s), r->room));
     *to = MIN(*to, row0 + f->rows);
     for (; j < *to; j++)
-        row_out(r->s, out, first + j - row0, r->one, row_at(r, j));
+        kv_row_load(r->s, r->tile, first + j - row0, row_at(r, j));
 }
 
 /* Reads rows [j, *to) of one block; lowers *to to the end of the block. */
@@ -83,7 +68,7 @@ static void read_raw(const struct reading *r, uint32_t j, uint32_t *to)
     at = dev_look(r->v->dev, at + r->head * head, head, r->room);
     *to = MIN(*to, (block + 1) * f->rows);
     for (; j < *to; j++)
-        row_out(r->s, at, j % f->rows, r->one, row_at(r, j));
+        kv_row_load(r->s, at, j % f->rows, row_at(r, j));
 }
 
 static void read_head(const struct reading *r)
@@ -112,7 +97,7 @@ static void read_range(const struct kv_view *v, const struct rows_ask *a, uint32
 {
     for (uint32_t plane = 0; plane < 2; plane++) {
         const struct kv_shape *s = &v->shape[plane];
-        size_t rows = 1 + MAX(v->sealed.rows, KV_STRIP);
+        size_t rows = MAX(v->sealed.rows, KV_STRIP);
         struct reading r = {.v = v,
                             .s = s,
                             .plane = plane,
@@ -120,7 +105,7 @@ static void read_range(const struct kv_view *v, const struct rows_ask *a, uint32
                             .from = from,
                             .to = to,
                             .edge = v->edge[a->token],
-                            .one = a->scratch,
+                            .tile = a->scratch,
                             .room = (unsigned char *)a->scratch +
                                     line(rows * s->dim * dtype_size(s->dtype))};
         for (r.head = 0; r.head < s->heads; r.head++) {

@@ -16,7 +16,7 @@ static void quantize(struct affine_group *g)
     for (uint32_t i = 0; i < g->n; i++)
         if (!(fabsf(g->x[i]) <= top))
             top = fabsf(g->x[i]); /* a NaN stays, and shows in the result */
-    g->a = affine_round(g->dtype, top / 127);
+    g->a = kv_row_round(g->dtype, top / 127);
     g->b = g->a * 128;
     for (uint32_t i = 0; i < g->n; i++) {
         float q = g->a > 0 && isfinite(g->a) ? rintf(g->x[i] / g->a) : 0;

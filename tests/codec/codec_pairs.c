@@ -7,9 +7,8 @@
  *          w[r] * code[r][d]).  A row without its partner in the piece: o[d] += w[r] * code[r][d].
  *
  * A tile of a head: the scales a[tile], f32; then the codes [tile][dim]. */
-#include "dev/affine.h"
-#include "dev/cpu/half.h"
 #include "dev/dev.h"
+#include "dev/row.h"
 #include "kv/codec.h"
 
 #include <math.h>
@@ -171,43 +170,29 @@ static size_t pairs_bytes(const struct kv_codec *c, const struct kv_shape *s)
     return s->heads * head_bytes(c, s);
 }
 
-static size_t value_at(const struct kv_shape *s, uint32_t r, uint32_t d)
+static void pairs_encode(const struct kv_codec *c, const struct kv_shape *s, uint32_t head,
+                         void *dst, const void *const *raw, uint32_t block_rows, uint32_t first,
+                         uint32_t lead)
 {
-    return s->layout == KV_STRIPS ? ((size_t)(r / KV_STRIP) * s->dim + d) * KV_STRIP + r % KV_STRIP
-                                  : (size_t)r * s->dim + d;
-}
-
-static void pairs_encode(const struct kv_codec *c, const struct kv_shape *s, void *dst,
-                         const void *const *raw, uint32_t block_rows, uint32_t first, uint32_t lead)
-{
-    float x[DIM_MOST];
-    memset(dst, 0, pairs_bytes(c, s));
-    for (struct kv_piece at = {.tile = dst}; at.head < s->heads; at.head++)
-        for (uint32_t r = lead; r < c->tile; r++) {
-            uint32_t row = first + r;
-            size_t head = (size_t)at.head * block_rows * s->dim;
-            for (uint32_t d = 0; d < s->dim; d++)
-                x[d] = affine_load(s->dtype, raw[row / block_rows],
-                                   head + value_at(s, row % block_rows, d));
-            float *a = (float *)(uintptr_t)scales(c, s, &at);
-            a[r] = code_values(x, s->dim, (int8_t *)(uintptr_t)codes(c, s, &at, r));
-        }
+    const struct kv_piece at = {.tile = dst, .head = head};
+    float x[DIM_MOST], *a = (float *)(uintptr_t)scales(c, s, &at);
+    for (uint32_t r = lead; r < c->tile; r++) {
+        uint32_t row = first + r;
+        kv_row_load(s, raw[row / block_rows], row % block_rows, x);
+        a[r] = code_values(x, s->dim, (int8_t *)(uintptr_t)codes(c, s, &at, r));
+    }
 }
 
 static void pairs_decode(const struct kv_codec *c, const struct kv_shape *s, uint32_t head,
                          void *dst, uint32_t first, const void *src)
 {
     const struct kv_piece at = {.tile = src, .head = head};
-    for (uint32_t r = 0; r < c->tile; r++)
-        for (uint32_t d = 0; d < s->dim; d++) {
-            float x = (float)codes(c, s, &at, r)[d] * scales(c, s, &at)[r];
-            size_t i = value_at(s, first + r, d);
-            if (s->dtype == DT_F32)
-                ((float *)dst)[i] = x;
-            else
-                ((uint16_t *)dst)[i] =
-                    s->dtype == DT_F16 ? half_f32_to_f16(x) : half_f32_to_bf16(x);
-        }
+    float x[DIM_MOST];
+    for (uint32_t r = 0; r < c->tile; r++) {
+        for (uint32_t d = 0; d < s->dim; d++)
+            x[d] = (float)codes(c, s, &at, r)[d] * scales(c, s, &at)[r];
+        kv_row_store(s, dst, first + r, x);
+    }
 }
 
 static int pairs_open(const struct kv_codec_options *o, const struct kv_shape *s, bool key,

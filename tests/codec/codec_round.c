@@ -4,6 +4,7 @@
  * every file of this directory and cover this codec without naming it. Its options change what it
  * stores, how many rows make a tile, and how many first rows stay raw. It quantizes by position,
  * and readers dequantize whole tiles. */
+#include "dev/row.h"
 #include "kv/codec.h"
 
 #include <stdio.h>
@@ -20,12 +21,6 @@ static const struct kv_codec_option options[OPTIONS] = {
     [STRIPS] = {"tile_strips", 1, 8, 2},
     [FIRST] = {"first_rows", 0, 64, 0},
 };
-
-static size_t value_at(const struct kv_shape *s, uint32_t r, uint32_t d)
-{
-    return s->layout == KV_STRIPS ? ((size_t)(r / KV_STRIP) * s->dim + d) * KV_STRIP + r % KV_STRIP
-                                  : (size_t)r * s->dim + d;
-}
 
 static size_t round_bytes(const struct kv_codec *c, const struct kv_shape *s)
 {
@@ -52,21 +47,20 @@ static void round_value(enum dtype t, uint32_t keep, unsigned char *to, const un
 }
 
 /* Tile: [row][head][dim]. */
-static void round_encode(const struct kv_codec *c, const struct kv_shape *s, void *dst,
-                         const void *const *raw, uint32_t block_rows, uint32_t first, uint32_t lead)
+static void round_encode(const struct kv_codec *c, const struct kv_shape *s, uint32_t head,
+                         void *dst, const void *const *raw, uint32_t block_rows, uint32_t first,
+                         uint32_t lead)
 {
     const struct round_codec *r = (const struct round_codec *)c;
-    size_t size = dtype_size(s->dtype), head = (size_t)block_rows * s->dim;
-    memset(dst, 0, round_bytes(c, s));
+    size_t size = dtype_size(s->dtype);
     for (uint32_t i = lead; i < c->tile; i++)
-        for (uint32_t h = 0; h < s->heads; h++)
-            for (uint32_t d = 0; d < s->dim; d++) {
-                uint32_t row = first + i;
-                const unsigned char *from = raw[row / block_rows];
-                round_value(s->dtype, r->keep,
-                            (unsigned char *)dst + (((size_t)i * s->heads + h) * s->dim + d) * size,
-                            from + (h * head + value_at(s, row % block_rows, d)) * size);
-            }
+        for (uint32_t d = 0; d < s->dim; d++) {
+            uint32_t row = first + i;
+            const unsigned char *from = raw[row / block_rows];
+            round_value(s->dtype, r->keep,
+                        (unsigned char *)dst + (((size_t)i * s->heads + head) * s->dim + d) * size,
+                        from + kv_row_place(s, row % block_rows, d) * size);
+        }
 }
 
 static void round_decode(const struct kv_codec *c, const struct kv_shape *s, uint32_t head,
@@ -75,7 +69,7 @@ static void round_decode(const struct kv_codec *c, const struct kv_shape *s, uin
     size_t size = dtype_size(s->dtype);
     for (uint32_t i = 0; i < c->tile; i++)
         for (uint32_t d = 0; d < s->dim; d++)
-            memcpy((unsigned char *)dst + value_at(s, first + i, d) * size,
+            memcpy((unsigned char *)dst + kv_row_place(s, first + i, d) * size,
                    (const unsigned char *)src + (((size_t)i * s->heads + head) * s->dim + d) * size,
                    size);
 }

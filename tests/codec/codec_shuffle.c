@@ -2,6 +2,7 @@
  *
  * Row r of a tile goes to place (r * 37 + 11) % 128, and the values of a row lie side by side in reverse.  Both planes are
  * stored like that.  So a kernel that reads a tile as a raw block, or a raw block as a tile, gives other bits at once. */
+#include "dev/row.h"
 #include "shuffle.h"
 
 #include <string.h>
@@ -16,56 +17,37 @@ static size_t shuffle_bytes(const struct kv_codec *c, const struct kv_shape *s)
     return (size_t)TILE * s->heads * s->dim * dtype_size(s->dtype);
 }
 
-/* Returns the byte offset of value d of row r within one head of a raw block. */
-static size_t raw_at(const struct kv_shape *s, uint32_t r, uint32_t d)
-{
-    size_t i = s->layout == KV_STRIPS
-                   ? ((size_t)(r / KV_STRIP) * s->dim + d) * KV_STRIP + r % KV_STRIP
-                   : (size_t)r * s->dim + d;
-    return i * dtype_size(s->dtype);
-}
-
 static size_t tile_at(const struct kv_shape *s, uint32_t head, uint32_t r, uint32_t d)
 {
     size_t place = (r * STEP + SHIFT) % TILE;
     return (((size_t)head * TILE + place) * s->dim + (s->dim - 1 - d)) * dtype_size(s->dtype);
 }
 
-static void copy_value(void *dst, const void *src, size_t size)
-{
-    if (size == 2)
-        memcpy(dst, src, 2);
-    else
-        memcpy(dst, src, 4);
-}
-
-static void shuffle_encode(const struct kv_codec *c, const struct kv_shape *s, void *dst,
-                           const void *const *raw, uint32_t block_rows, uint32_t first,
+static void shuffle_encode(const struct kv_codec *c, const struct kv_shape *s, uint32_t head,
+                           void *dst, const void *const *raw, uint32_t block_rows, uint32_t first,
                            uint32_t lead)
 {
     (void)c;
     (void)lead; /* leading rows are stored like others and never read */
     size_t size = dtype_size(s->dtype);
-    size_t head_bytes = (size_t)block_rows * s->dim * size;
-    for (uint32_t h = 0; h < s->heads; h++)
-        for (uint32_t r = 0; r < TILE; r++) {
-            uint32_t row = first + r;
-            const unsigned char *block =
-                (const unsigned char *)raw[row / block_rows] + h * head_bytes;
-            for (uint32_t d = 0; d < s->dim; d++)
-                copy_value((unsigned char *)dst + tile_at(s, h, r, d),
-                           block + raw_at(s, row % block_rows, d), size);
-        }
+    for (uint32_t r = 0; r < TILE; r++) {
+        uint32_t row = first + r;
+        const unsigned char *block = raw[row / block_rows];
+        for (uint32_t d = 0; d < s->dim; d++)
+            memcpy((unsigned char *)dst + tile_at(s, head, r, d),
+                   block + kv_row_place(s, row % block_rows, d) * size, size);
+    }
 }
 
 static void shuffle_decode(const struct kv_codec *c, const struct kv_shape *s, uint32_t head,
                            void *dst, uint32_t first, const void *src)
 {
     (void)c;
+    size_t size = dtype_size(s->dtype);
     for (uint32_t r = 0; r < TILE; r++)
         for (uint32_t d = 0; d < s->dim; d++)
-            copy_value((unsigned char *)dst + raw_at(s, first + r, d),
-                       (const unsigned char *)src + tile_at(s, head, r, d), dtype_size(s->dtype));
+            memcpy((unsigned char *)dst + kv_row_place(s, first + r, d) * size,
+                   (const unsigned char *)src + tile_at(s, head, r, d), size);
 }
 
 const struct kv_codec kv_codec_shuffle = {

@@ -2,6 +2,7 @@
  *
  * Most golden models have smaller heads. The tests that enumerate codecs must skip such a codec there, and run it
  * where it fits. It keeps the bits of every row. */
+#include "dev/row.h"
 #include "kv/codec.h"
 
 #include <string.h>
@@ -18,27 +19,20 @@ static size_t sized_bytes(const struct kv_codec *c, const struct kv_shape *s)
     return c->tile * s->heads * row_bytes(s);
 }
 
-static size_t value_at(const struct kv_shape *s, uint32_t r, uint32_t d)
-{
-    return s->layout == KV_STRIPS ? ((size_t)(r / KV_STRIP) * s->dim + d) * KV_STRIP + r % KV_STRIP
-                                  : (size_t)r * s->dim + d;
-}
-
 /* Tile: [head][row][dim]. */
-static void sized_encode(const struct kv_codec *c, const struct kv_shape *s, void *dst,
-                         const void *const *raw, uint32_t block_rows, uint32_t first, uint32_t lead)
+static void sized_encode(const struct kv_codec *c, const struct kv_shape *s, uint32_t head,
+                         void *dst, const void *const *raw, uint32_t block_rows, uint32_t first,
+                         uint32_t lead)
 {
-    size_t size = dtype_size(s->dtype), head = (size_t)block_rows * s->dim;
-    memset(dst, 0, sized_bytes(c, s));
-    for (uint32_t h = 0; h < s->heads; h++)
-        for (uint32_t r = lead; r < c->tile; r++)
-            for (uint32_t d = 0; d < s->dim; d++) {
-                uint32_t row = first + r;
-                memcpy((char *)dst + (h * c->tile + r) * row_bytes(s) + d * size,
-                       (const char *)raw[row / block_rows] +
-                           (h * head + value_at(s, row % block_rows, d)) * size,
-                       size);
-            }
+    size_t size = dtype_size(s->dtype);
+    for (uint32_t r = lead; r < c->tile; r++)
+        for (uint32_t d = 0; d < s->dim; d++) {
+            uint32_t row = first + r;
+            memcpy((char *)dst + (head * c->tile + r) * row_bytes(s) + d * size,
+                   (const char *)raw[row / block_rows] +
+                       kv_row_place(s, row % block_rows, d) * size,
+                   size);
+        }
 }
 
 static void sized_decode(const struct kv_codec *c, const struct kv_shape *s, uint32_t head,
@@ -47,7 +41,7 @@ static void sized_decode(const struct kv_codec *c, const struct kv_shape *s, uin
     size_t size = dtype_size(s->dtype);
     for (uint32_t r = 0; r < c->tile; r++)
         for (uint32_t d = 0; d < s->dim; d++)
-            memcpy((char *)dst + value_at(s, first + r, d) * size,
+            memcpy((char *)dst + kv_row_place(s, first + r, d) * size,
                    (const char *)src + (head * c->tile + r) * row_bytes(s) + d * size, size);
 }
 

@@ -2,6 +2,7 @@
  * in memory. The fuzz target of session files and their unit test share it. */
 #pragma once
 #include "../codec/shuffle.h"
+#include "dev/row.h"
 #include "kv/kv_int.h"
 #include "session/session_file.h"
 
@@ -89,9 +90,9 @@ static inline int store_step(struct kv *kv, kv_seq s, uint32_t n, bool cross, bo
                         raw[j] = v.raw.base +
                                  v.raw.table[slot * v.raw.stride + k * 128 / r + j] * v.raw.grain +
                                  v.raw.offset[p];
-                    v.codec[p]->encode(v.codec[p], &v.shape[p],
-                                       v.sealed.base + id * v.sealed.grain + v.sealed.offset[p],
-                                       raw, r, k * 128 % r, k ? 0 : v.lead);
+                    kv_tile_encode(v.codec[p], &v.shape[p],
+                                   v.sealed.base + id * v.sealed.grain + v.sealed.offset[p], raw, r,
+                                   k * 128 % r, k ? 0 : v.lead);
                 }
             }
         }

@@ -24,20 +24,20 @@ size_t flat_offset(const struct kv_shape *s, uint32_t rows, uint32_t head, uint3
     return i * dtype_size(s->dtype);
 }
 
-static void flip_encode(const struct kv_codec *c, const struct kv_shape *s, void *dst,
-                        const void *const *raw, uint32_t block_rows, uint32_t first, uint32_t lead)
+static void flip_encode(const struct kv_codec *c, const struct kv_shape *s, uint32_t head,
+                        void *dst, const void *const *raw, uint32_t block_rows, uint32_t first,
+                        uint32_t lead)
 {
     uint32_t size = dtype_size(s->dtype);
-    unsigned char *out = dst;
-    for (uint32_t h = 0; h < s->heads; h++)
-        for (uint32_t r = c->tile; r-- > 0;)
-            for (uint32_t d = 0; d < s->dim; d++) {
-                uint32_t row = first + r;
-                const unsigned char *in = raw[row / block_rows];
-                size_t at = flat_offset(s, block_rows, h, row % block_rows, d);
-                for (uint32_t b = 0; b < size; b++)
-                    *out++ = r < lead ? 0xEE : (unsigned char)~in[at + b];
-            }
+    unsigned char *out = (unsigned char *)dst + (size_t)head * c->tile * s->dim * size;
+    for (uint32_t r = c->tile; r-- > 0;)
+        for (uint32_t d = 0; d < s->dim; d++) {
+            uint32_t row = first + r;
+            const unsigned char *in = raw[row / block_rows];
+            size_t at = flat_offset(s, block_rows, 0, row % block_rows, d);
+            for (uint32_t b = 0; b < size; b++)
+                *out++ = r < lead ? 0xEE : (unsigned char)~in[at + b];
+        }
 }
 
 static void flip_decode(const struct kv_codec *c, const struct kv_shape *s, uint32_t head,

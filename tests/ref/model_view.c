@@ -1,5 +1,6 @@
 /* model_view.c - the role of a kernel in the model checker: it checks a view, writes the rows of
  * the step through the view, quantizes tiles when told, and reads the rows its tokens may see. */
+#include "dev/row.h"
 #include "model_int.h"
 
 static void encode_tiles(struct model *m, const struct kv_view *v)
@@ -15,10 +16,10 @@ static void encode_tiles(struct model *m, const struct kv_view *v)
                 WANT(page != 0, "a tile to quantize has no raw rows", k, b);
                 raw[b] = v->raw.base + page * v->raw.grain + v->raw.offset[p];
             }
-            v->codec[p]->encode(v->codec[p], &v->shape[p],
-                                v->sealed.base + id * v->sealed.grain + v->sealed.offset[p], raw,
-                                v->raw.rows, k * tile % v->raw.rows,
-                                v->lead > k * tile ? v->lead - k * tile : 0);
+            kv_tile_encode(v->codec[p], &v->shape[p],
+                           v->sealed.base + id * v->sealed.grain + v->sealed.offset[p], raw,
+                           v->raw.rows, k * tile % v->raw.rows,
+                           v->lead > k * tile ? v->lead - k * tile : 0);
         }
     }
 }

@@ -101,16 +101,16 @@ static void run_vector(const struct vector *v, enum kv_layout layout, struct res
             put(v->dtype, raw, at_of(&s, block, 0, first + i / v->dim, i % v->dim),
                 v->x[(size_t)row0 * v->dim + i]);
         const void *blocks = raw;
-        c->encode(c, &s, dst, &blocks, block, first, 0);
+        kv_tile_encode(c, &s, dst, &blocks, block, first, 0);
         c->decode(c, &s, 0, back, first, dst);
         for (uint32_t i = 0; i < c->tile * v->dim; i++) {
             size_t at = (size_t)row0 * v->dim + i;
             uint32_t r = i / v->dim, d = i % v->dim;
             size_t code = v->flip ? r * (size_t)tiles * v->dim + (size_t)d * tiles + t : at;
             out->codes += affine_get(f, &s, dst, r, d) != ((const uint8_t *)v->codes->data)[code];
-            float got = affine_load(v->dtype, back, at_of(&s, block, 0, first + r, d));
-            float want = affine_load(v->dtype, v->value->data, at);
-            float x = affine_load(v->dtype, raw, at_of(&s, block, 0, first + r, d));
+            float got = kv_row_get(v->dtype, back, at_of(&s, block, 0, first + r, d));
+            float want = kv_row_get(v->dtype, v->value->data, at);
+            float x = kv_row_get(v->dtype, raw, at_of(&s, block, 0, first + r, d));
             out->value += memcmp(&got, &want, 4) != 0 && !(isnan(got) && isnan(want));
             out->worst = fmax(out->worst, fabs((double)got - (double)want));
             out->error += sq((double)got - (double)x);
@@ -119,9 +119,9 @@ static void run_vector(const struct vector *v, enum kv_layout layout, struct res
         }
         for (uint32_t i = 0; i < pairs; i++) {
             size_t g = v->flip ? (size_t)i * tiles + t : (size_t)t * pairs + i;
-            float a = affine_load(v->dtype, dst, i), b = affine_load(v->dtype, dst, pairs + i);
-            float wa = affine_load(v->dtype, v->scale->data, g),
-                  wb = affine_load(v->dtype, v->zero->data, g);
+            float a = kv_row_get(v->dtype, dst, i), b = kv_row_get(v->dtype, dst, pairs + i);
+            float wa = kv_row_get(v->dtype, v->scale->data, g),
+                  wb = kv_row_get(v->dtype, v->zero->data, g);
             out->scale += a != wa;
             out->zero += b != wb;
         }
@@ -339,7 +339,7 @@ static void test_strips(void **state)
             const void *block = raw;
             for (uint32_t k = 0; k < n; k++) {
                 tile[k] = malloc(bytes); /* exact size, so that a read past the end is seen */
-                c->encode(c, &s, tile[k], &block, rows, k * c->tile, 0);
+                kv_tile_encode(c, &s, tile[k], &block, rows, k * c->tile, 0);
             }
             unsigned char *want = malloc(strip), *got = malloc(strip);
             for (int isa = 1; isa <= DEV_AVX512; isa++)
@@ -367,8 +367,8 @@ static void test_strips(void **state)
                                 fail_msg(
                                     "geometry %zu, mix %d, isa %d, rows [%u, %u): row %u value %u: %a, wants %a",
                                     i, mix, isa, r0, r1, k / s.dim, k % s.dim,
-                                    (double)affine_load(s.dtype, got, w),
-                                    (double)affine_load(s.dtype, want, w));
+                                    (double)kv_row_get(s.dtype, got, w),
+                                    (double)kv_row_get(s.dtype, want, w));
                         }
                     }
                     dev_close(d);
@@ -424,19 +424,18 @@ static void plane_of(const struct toy_case *c, const struct kv_codec *codec, enu
             uint32_t r = row0 + i / (HEADS * c->dim), h = i / c->dim % HEADS, d = i % c->dim;
             size_t at = at_of(&s, block, h, r - row0, d);
             put(c->dtype, page, at, r < rows ? x[((size_t)r * HEADS + h) * c->dim + d] : 0);
-            if (r < rows)
-                raw[((size_t)h * ROWS + r) * c->dim + d] = affine_load(c->dtype, page, at);
+            if (r < rows) raw[((size_t)h * ROWS + r) * c->dim + d] = kv_row_get(c->dtype, page, at);
         }
         for (uint32_t first = 0; first < block && row0 + first + codec->tile <= rows;
              first += codec->tile) {
             const void *blocks = page;
-            codec->encode(codec, &s, tile, &blocks, block, first, 0);
+            kv_tile_encode(codec, &s, tile, &blocks, block, first, 0);
             for (uint32_t h = 0; h < HEADS; h++) {
                 codec->decode(codec, &s, h, back, first, tile);
                 for (uint32_t i = 0; i < codec->tile * c->dim; i++) {
                     uint32_t r = first + i / c->dim, d = i % c->dim;
                     sealed[((size_t)h * ROWS + row0 + r) * c->dim + d] =
-                        affine_load(c->dtype, back, at_of(&s, block, 0, r, d));
+                        kv_row_get(c->dtype, back, at_of(&s, block, 0, r, d));
                 }
             }
         }

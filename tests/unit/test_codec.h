@@ -3,6 +3,7 @@
 #include "codecs.h"
 #include "dev/affine.h"
 #include "dev/cpu/half.h"
+#include "dev/row.h"
 #include "testing.h"
 
 static inline void put(enum dtype t, void *p, size_t i, float x)
@@ -37,11 +38,11 @@ static inline void through(const struct kv_codec *c, const struct kv_shape *s, c
         for (uint32_t i = 0; i < n; i++)
             put(s->dtype, raw, at_of(s, block, h, i / s->dim, i % s->dim), x[h * n + i]);
     const void *blocks = raw;
-    c->encode(c, s, dst, &blocks, block, 0, lead);
+    kv_tile_encode(c, s, dst, &blocks, block, 0, lead);
     for (uint32_t h = 0; h < s->heads; h++) {
         c->decode(c, s, h, back, 0, dst);
         for (uint32_t i = 0; i < n; i++)
-            y[h * n + i] = affine_load(s->dtype, back, at_of(s, block, 0, i / s->dim, i % s->dim));
+            y[h * n + i] = kv_row_get(s->dtype, back, at_of(s, block, 0, i / s->dim, i % s->dim));
     }
     free(raw);
     free(back);

@@ -5,6 +5,7 @@
 #include "dev/cpu/half.h"
 #include "dev/cpu/mathfn.h"
 #include "dev/dev.h"
+#include "dev/row.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -96,20 +97,19 @@ static inline size_t toy_codec_bytes(const struct kv_codec *c, const struct kv_s
 {
     return (size_t)c->tile * s->heads * s->dim * toy_size(s->dtype);
 }
-static inline void toy_encode(const struct kv_codec *c, const struct kv_shape *s, void *dst,
-                              const void *const *raw, uint32_t block_rows, uint32_t first,
-                              uint32_t lead)
+static inline void toy_encode(const struct kv_codec *c, const struct kv_shape *s, uint32_t head,
+                              void *dst, const void *const *raw, uint32_t block_rows,
+                              uint32_t first, uint32_t lead)
 {
     for (uint32_t r = 0; r < c->tile; r++)
-        for (uint32_t d = 0; d < s->dim; d++)
-            for (uint32_t h = 0; h < s->heads; h++) {
-                uint32_t row = first + r;
-                float x = toy_load(s->dtype, raw[row / block_rows],
-                                   toy_at(s, block_rows, h, row % block_rows, d));
-                if (r < lead) x = NAN; /* never read */
-                toy_store(s->dtype, dst, ((size_t)r * s->dim + d) * s->heads + h,
-                          c->lossless ? x : toy_lose(s->dtype, x));
-            }
+        for (uint32_t d = 0; d < s->dim; d++) {
+            uint32_t row = first + r;
+            float x = toy_load(s->dtype, raw[row / block_rows],
+                               toy_at(s, block_rows, 0, row % block_rows, d));
+            if (r < lead) x = NAN; /* never read */
+            toy_store(s->dtype, dst, ((size_t)r * s->dim + d) * s->heads + head,
+                      c->lossless ? x : toy_lose(s->dtype, x));
+        }
 }
 static inline void toy_decode(const struct kv_codec *c, const struct kv_shape *s, uint32_t head,
                               void *dst, uint32_t first, const void *src)
@@ -309,7 +309,7 @@ static inline void toy_fill(struct toy *t, uint32_t lane, uint32_t from_edge, ui
             }
             const void *raw = block;
             uint32_t lead = t->c.lead > row ? MIN(t->c.lead - row, c->tile) : 0;
-            c->encode(c, s, toy_page(&v->sealed, lane, row, p), &raw, rows, row - row0, lead);
+            kv_tile_encode(c, s, toy_page(&v->sealed, lane, row, p), &raw, rows, row - row0, lead);
             free(block);
         }
     }

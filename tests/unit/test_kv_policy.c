@@ -1,5 +1,6 @@
 /* test_kv_policy.c - the pure parts of the store: reach, edge, and the codec that only moves bytes. */
 #include "../codec/shuffle.h"
+#include "dev/row.h"
 #include "kv/kv_int.h"
 #include "model/preset.h"
 #include "testing.h"
@@ -129,7 +130,7 @@ static void test_shuffle(void **state)
         for (uint32_t i = 0; i < n; i++)
             part[i] = raw + i * block;
         for (uint32_t first = 0; first < MAX(rows, 128u); first += 128) {
-            c->encode(c, &s, tile, part, rows, first, 0);
+            kv_tile_encode(c, &s, tile, part, rows, first, 0);
             for (uint32_t h = 0; h < s.heads; h++) {
                 c->decode(c, &s, h, back, 0, tile);
                 for (uint32_t r = 0; r < 128; r++)

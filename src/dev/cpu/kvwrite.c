@@ -5,6 +5,7 @@
 #include "dev/cpu/attn.h"
 #include "dev/cpu/cpu.h"
 #include "dev/cpu/half.h"
+#include "dev/row.h"
 
 #include <assert.h>
 #include <string.h>
@@ -115,9 +116,9 @@ static void seal_tile(void *ctx, uint32_t task, uint32_t thread)
     }
     uint32_t page = v->sealed.table[(size_t)slot * v->sealed.stride + tile];
     uint32_t lead = v->lead > row ? MIN(v->lead - row, c->tile) : 0;
-    c->encode(c, &v->shape[plane],
-              v->sealed.base + page * v->sealed.grain + v->sealed.offset[plane], raw, b, row % b,
-              lead);
+    kv_tile_encode(c, &v->shape[plane],
+                   v->sealed.base + page * v->sealed.grain + v->sealed.offset[plane], raw, b,
+                   row % b, lead);
 }
 
 void cpu_kv_seal(struct dev *d, const struct kv_view *v)
