@@ -1,8 +1,8 @@
-/* container.c - the structure of an audio file, as far as it says whether the end of the file is missing.
- *
- * libsndfile reads a WAV or MP3 file that was cut without a word, so the chunks and frames are counted here.  A recorder
- * that was stopped leaves a WAV file without its end; the sound that is there is read, with a note.  Other formats are
- * refused.  Only the formats that kvik documents go on to the library, which knows many more, some of them little tested. */
+/* container.c - checks the structure of an audio file, mainly whether the end of the file is missing.  libsndfile
+ * reads a WAV or MP3 file that was cut without any error, so the chunks and frames are counted here.  A recorder
+ * that was stopped leaves a WAV file without its end; its sound is read, with a note.  In other formats a missing
+ * end is an error.  Only the formats that kvik documents are passed on: the library knows many more, some of them
+ * little tested. */
 #include "audio/audio.h"
 #include "base/bytes.h"
 
@@ -60,14 +60,14 @@ bool container_length_known(uint32_t n)
     return n != 0 && (n < 0x7ffff000u || n > 0x80000000u) && n < 0xfffff000u;
 }
 
-/* Writes what is wrong with a WAV file whose data chunk at byte `at` should have n bytes, but can be read all the same. */
+/* Writes the note of a WAV file whose data chunk, at byte `at`, should have n bytes. */
 static void check_length(const struct input *in, uint64_t at, uint64_t n, struct container *out)
 {
     char a[16], b[16];
     bool known = container_length_known((uint32_t)n);
     bool zero = n == 0 && in->size > at;
     uint8_t riff[4];
-    /* A header that knows the size of its file means a length of 0: other chunks are behind it. */
+    /* If the header states the true size of the file, the sound is really empty: other chunks follow. */
     bool empty = zero && bytes_at(in, 4, riff, 4) && little(riff) + 8 == in->size;
     out->counted = empty || (known && n <= in->size - at);
     if (out->counted) return;
@@ -107,15 +107,16 @@ static int check_wav(const struct input *in, struct container *out)
     return ERR(FORMAT, "%s: a WAV file without a data chunk", in->what);
 }
 
-/* Returns the bytes of the frame of an MP3 file that begins with this header; 0 if no frame does, or if its length is not
- * in its header (free format).  *side: bytes between the header and the main data. */
+/* Returns the bytes of the frame of an MP3 file that begins with this header.  0: the header begins no frame, or
+ * does not state the length (free format).  *side: bytes between the header and the main data. */
 static uint32_t mp3_frame(const uint8_t *h, uint32_t *side)
 {
     static const uint16_t kbit[2][16] = {
         {0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 0},
         {0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160, 0}};
     static const uint16_t rates[4] = {44100, 48000, 32000, 0};
-    uint32_t version = h[1] >> 3 & 3, layer = h[1] >> 1 & 3; /* 3: MPEG 1; 1: layer III */
+    /* version 3: MPEG 1; layer 1: layer III */
+    uint32_t version = h[1] >> 3 & 3, layer = h[1] >> 1 & 3;
     if (h[0] != 0xff || (h[1] & 0xe0) != 0xe0 || version == 1 || layer != 1) return 0;
     uint32_t low = version != 3, rate = rates[h[2] >> 2 & 3] >> (version == 3 ? 0 : 3 - version);
     if (version == 2) rate = rates[h[2] >> 2 & 3] / 2;
@@ -127,7 +128,8 @@ static uint32_t mp3_frame(const uint8_t *h, uint32_t *side)
     return (low ? 72 : 144) * bits / rate + (h[2] >> 1 & 1);
 }
 
-/* Follows the frames of an MP3 file.  The first one may hold a table (Xing, Info) with the length of the whole. */
+/* Follows the frames of an MP3 file.  The first frame may hold a table (Xing, Info) with the length of the whole
+ * file. */
 static int check_mp3(const struct input *in, bool *counted)
 {
     uint8_t h[10], x[12];
@@ -144,7 +146,7 @@ static int check_mp3(const struct input *in, bool *counted)
     return at > in->size ? cut_short(in, at) : 0;
 }
 
-/* Follows the pages of an Ogg file.  The last one must say that it is. */
+/* Follows the pages of an Ogg file.  The last page must be marked as the last. */
 static int check_ogg(const struct input *in)
 {
     uint8_t h[27], lacing[255];

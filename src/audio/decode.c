@@ -16,15 +16,15 @@ struct decoder {
     char *path;
     int fd;
     struct container container;
-    sf_count_t place; /* of open_endless, in the file */
+    sf_count_t place; /* position of the virtual file of open_endless */
     SNDFILE *file;
     SF_INFO info;
-    uint64_t frames; /* decoded since the beginning */
+    uint64_t frames; /* frames decoded since the beginning */
     struct resample *resample;
     bool ended; /* the file has no more frames */
 };
 
-/* Checks what the header says, before anything is allocated for it. */
+/* Checks the values of the header before memory is taken for them. */
 static int check_header(const struct decoder *d)
 {
     const SF_INFO *i = &d->info;
@@ -36,8 +36,8 @@ static int check_header(const struct decoder *d)
     return 0;
 }
 
-/* A WAV file as libsndfile should read it: libsndfile believes a length of 0, so the file shows the length of an endless
- * one in its place. */
+/* Returns the length of the WAV file that libsndfile sees.  libsndfile believes a length of 0 in a header, so it
+ * is shown the length of an endless file there instead. */
 static sf_count_t io_length(void *ctx)
 {
     const struct decoder *d = ctx;
@@ -95,7 +95,7 @@ static int open_path(struct decoder *d)
     struct stat st;
     d->fd = fd_open(d->path, O_RDONLY | O_NONBLOCK, 0);
     if (d->fd < 0 || fstat(d->fd, &st)) return ERR(IO, "%s: %s", d->path, fd_error(errno));
-    /* A pipe or a device has no length, and the recording is read twice. */
+    /* a pipe or a device has no length, and cannot be read twice */
     if (!S_ISREG(st.st_mode)) return ERR(IO, "%s: not a regular file", d->path);
     TRY(container_check(d->fd, (uint64_t)st.st_size, d->path, &d->container));
     TRY(open_file(d));
@@ -144,7 +144,7 @@ const char *decoder_note(const struct decoder *d)
     return d->container.note;
 }
 
-/* Opens the file anew: seeking in MP3 and Ogg does not give the same samples in every case. */
+/* Opens the file again, because seeking in MP3 and Ogg does not always give the same samples. */
 int decoder_rewind(struct decoder *d)
 {
     int channels = d->info.channels, rate = d->info.samplerate;

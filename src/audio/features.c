@@ -1,9 +1,10 @@
-/* features.c - the log-mel features of a recording as Whisper's extractor defines them, without holding the recording.
+/* features.c - the log-mel features of a recording as Whisper's extractor defines them, without holding the
+ * recording.
  *
- * Frame t is centred on sample t * MEL_HOP, and the recording is mirrored at both ends.  All values are clamped to 8
- * (powers of ten) below the largest of the whole recording, so a recording is read twice: once for that value,
- * and a second time for the windows that are asked for.  One that is heard as it comes is read once: its values are clamped
- * below the largest so far. */
+ * Frame t is centred on sample t * MEL_HOP, and the recording is mirrored at both ends.  All values are clamped to
+ * at least 8 (powers of ten) below the largest of the whole recording.  So a recording is read twice: first for
+ * the largest value, then for the windows that the caller asks for.  A recording that is still being made is read
+ * once, and its values are clamped by the largest so far. */
 #include "audio/audio.h"
 
 #include <math.h>
@@ -11,18 +12,18 @@
 
 #define REACH (MEL_WINDOW / 2) /* samples of a frame before and behind its centre */
 #define BLOCK 8192u
-/* A click, and the step at the edge of an offset (which resampling blurs), reach fewer frames than this; a sound of
- * 25 ms reaches as many. */
+/* A sound must reach this many frames; a sound of 25 ms does.  Clicks, and the edge of an offset (which resampling
+ * blurs), reach fewer. */
 #define SUSTAINED 5u
 
-/* The recording as a sliding part of its samples. */
+/* A window of samples that slides over the recording. */
 struct stream {
     struct audio *audio;
     float part[BLOCK + 4 * MEL_WINDOW];
     uint64_t base;  /* the number of the first sample in part */
     uint32_t n;     /* samples in part */
-    uint64_t total; /* samples read or filled up, once `ended` */
-    uint64_t heard; /* samples read */
+    uint64_t total; /* samples with the silence that fills the recording up; set when `ended` */
+    uint64_t heard; /* samples that were read */
     bool ended;
 };
 struct reader { /* behind struct features */
@@ -30,15 +31,16 @@ struct reader { /* behind struct features */
     struct mel *mel;
     struct stream stream;
     uint64_t min_samples;
-    bool grows;    /* opened by features_begin */
-    bool ended;    /* all frames are known */
-    float loudest; /* the largest value, before scaling; if it grows: so far */
+    bool grows;    /* opened by features_begin: the recording is still being made */
+    bool ended;    /* all frames of the recording are known */
+    float loudest; /* the largest value before scaling; if `grows`, of the recording so far */
     uint64_t next; /* the frame that comes next */
-    /* The last frames that were read, a ring of `kept` frames, for windows that overlap. */
+    /* The last `kept` frames that were read, as a ring: windows overlap. */
     float *ring;
-    float *energy; /* [kept] the variance of each frame's samples, of those that were read */
+    /* [kept] for each frame the variance of its samples, without the silence that fills up */
+    float *energy;
     uint32_t kept;
-    float variance; /* of the frame that was read last */
+    float variance; /* of the last frame that was read */
 };
 
 static struct reader *reader_of(struct features *f)
@@ -54,7 +56,8 @@ static int stream_begin(struct stream *s)
     return audio_rewind(s->audio);
 }
 
-/* Reads on until sample `end` - 1 is in part or the recording has ended; samples before `first` are not needed. */
+/* Reads on until sample `end` - 1 is in the window or the recording has ended.  Samples before `first` may be
+ * dropped. */
 static int stream_reach(struct stream *s, uint64_t first, uint64_t end, uint64_t min_samples)
 {
     while (!s->ended && s->base + s->n < end) {
@@ -79,7 +82,7 @@ static int stream_reach(struct stream *s, uint64_t first, uint64_t end, uint64_t
     return 0;
 }
 
-/* Returns how far the samples of a frame are from their mean: an offset of the microphone is no sound. */
+/* Returns the variance of the samples around their mean: a constant offset of the microphone is not sound. */
 static float variance_of(const float *x, uint32_t n)
 {
     double sum = 0, squares = 0;
@@ -91,15 +94,16 @@ static float variance_of(const float *x, uint32_t n)
     return n ? (float)(squares / n) : 0;
 }
 
-/* Computes frame t if the recording has it: 1, else 0. */
+/* Computes frame t.  Returns 1, or 0 if the recording has no such frame. */
 static int frame_at(struct reader *r, uint64_t t, float *out)
 {
     struct stream *s = &r->stream;
     uint64_t centre = t * MEL_HOP, left = centre > REACH ? centre - REACH : 0;
     float x[MEL_WINDOW], sound[MEL_WINDOW];
-    /* Of what was read alone: the zeros behind a short recording would make a step of an offset. */
+    /* Only samples of the recording count: the silence behind a short one would turn a constant offset into a
+     * step. */
     uint32_t n = 0;
-    /* Mirroring at the end looks back as far as a frame reaches. */
+    /* Mirroring at the end needs as many samples before it as a frame reaches beyond it. */
     uint64_t keep = left > MEL_WINDOW ? left - MEL_WINDOW : 0;
     TRY(stream_reach(s, keep, centre + REACH, r->min_samples));
     if (s->ended && (t + 1) * MEL_HOP > s->total) return 0;
@@ -115,7 +119,7 @@ static int frame_at(struct reader *r, uint64_t t, float *out)
     return 1;
 }
 
-/* Keeps the largest value of a frame, if no frame before had a larger one. */
+/* Raises the largest value of the recording to that of a frame. */
 static void weigh(struct reader *r, const float *frame)
 {
     for (uint32_t b = 0; b < r->open.bands; b++)
@@ -128,7 +132,7 @@ static int check_heard(const struct reader *r)
     return ERR(FORMAT, "%s: the recording has no samples", audio_name(r->stream.audio));
 }
 
-/* Reads the whole recording for its frames and its largest value. */
+/* Reads the whole recording to count its frames and find its largest value. */
 static int survey(struct reader *r, features_progress progress, void *ctx)
 {
     float frame[MEL_MOST];
@@ -203,7 +207,7 @@ void features_close(struct features *f)
     mem_free(r);
 }
 
-/* Makes the ring hold at least n frames; the first call decides for most callers. */
+/* Makes the ring hold at least n frames.  Most callers need no more than their first window. */
 static int widen(struct reader *r, uint32_t n)
 {
     if (n <= r->kept) return 0;
@@ -227,7 +231,7 @@ static int widen(struct reader *r, uint32_t n)
     return 0;
 }
 
-/* Reads the frames before `end` into the ring, or all there are. */
+/* Reads the frames before `end` into the ring, or all frames if the recording has fewer. */
 static int fill(struct reader *r, uint64_t end)
 {
     uint32_t bands = r->open.bands;

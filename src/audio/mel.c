@@ -1,10 +1,10 @@
-/* mel.c - one frame of a log-mel spectrogram: a periodic Hann window, a Fourier transform of 400 points, and a bank of
- * triangular filters on the mel scale of Slaney's Auditory Toolbox, each of unit area.
+/* mel.c - one frame of a log-mel spectrogram: a periodic Hann window, a Fourier transform of 400 points, and a
+ * bank of triangular filters on the mel scale of Slaney's Auditory Toolbox, each of unit area.
  *
- * The transform is a sum with tables.  400 points are no power of two, and a frame is computed once for 10 ms of sound,
- * so the sum is simple enough and fast enough.  Two symmetries leave 40 000 of its 320 000 products: bins of even and odd
- * number see the sum and the difference of the two halves of the frame, and cosines and sines see the even and the
- * odd part of that.  Sums are in double, so that the result is closer to the true value than any float transform. */
+ * The transform is a sum with tables.  400 is no power of two, and one frame covers 10 ms of sound: a plain sum is
+ * simple and fast enough.  Two symmetries leave 40 000 of its 320 000 products: bins of even and odd number see
+ * the sum and the difference of the two halves of the frame, and cosines and sines see the even and the odd part
+ * of that.  Sums are in double, so that the result is closer to the true value than any float transform. */
 #include "audio/audio.h"
 
 #include <math.h>
@@ -94,7 +94,7 @@ void mel_close(struct mel *m)
     mem_free(m);
 }
 
-/* Adds v * table to sums of LANES values. */
+/* Adds v times a table to sums, LANES values of each. */
 static void add_lanes(double *restrict sum, const double *restrict table, double v)
 {
     for (uint32_t i = 0; i < LANES; i++)

@@ -7,14 +7,14 @@
 #include <string.h>
 
 struct resample {
-    const char *name; /* the caller's, for errors */
+    const char *name; /* name of the recording for errors; the caller keeps it */
     uint32_t channels;
     soxr_t soxr;    /* NULL: the sound has AUDIO_RATE already */
     float *block;   /* [RESAMPLE_BLOCK][channels] as decoded */
     float *mono;    /* [RESAMPLE_BLOCK] mixed */
-    uint32_t at, n; /* the part of mono that was not handed on */
+    uint32_t at, n; /* mono[at .. n) was not handed on yet */
     bool ended;     /* no more blocks come */
-    bool drained;   /* all was handed on */
+    bool drained;   /* all samples were handed on */
 };
 
 static int open_soxr(struct resample *r, uint32_t rate)

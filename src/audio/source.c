@@ -1,4 +1,4 @@
-/* source.c - a recording: an audio file, a WAV recording as it comes, or samples of the caller's. */
+/* source.c - a recording: an audio file, a WAV recording whose bytes arrive, or samples of the caller. */
 #include "audio/audio.h"
 
 #include <math.h>
@@ -7,7 +7,7 @@
 struct audio {
     struct decoder *file;      /* or NULL */
     struct wav_stream *stream; /* or NULL */
-    const float *samples;      /* of the caller's, without both */
+    const float *samples;      /* samples of the caller, if both are NULL */
     uint64_t n, at;
     char *name;
 };

@@ -1,8 +1,7 @@
-/* wav_stream.c - a WAV recording that is read once, as its bytes come: through a pipe, from a microphone.
- *
- * Only integer and float samples have a form that needs no library.  For all else the caller needs a file, so it learns this
- * before WAV_STREAM_HEAD bytes were read.  The lengths in the header are those of container.c: a recorder that writes to a
- * pipe does not know them. */
+/* wav_stream.c - reads a WAV recording once, while its bytes arrive from a pipe or a microphone.  Only integer and
+ * float samples can be read without a library.  Other formats need a file; the caller learns this within the first
+ * WAV_STREAM_HEAD bytes.  Lengths in the header follow the rules of container.c: a recorder that writes to a pipe
+ * does not know them. */
 #include "audio/audio.h"
 
 #ifdef KVIK_AUDIO
@@ -19,13 +18,13 @@ struct wav_stream {
     char *name;
     uint8_t room[WAV_STREAM_HEAD]; /* bytes [at, n) are not used yet */
     uint32_t at, n;
-    uint64_t base; /* the place of room[0] in the recording */
-    bool over;     /* no more bytes come */
-    uint32_t riff; /* the length of all chunks behind byte 8, as the header says */
+    uint64_t base; /* position of room[0] in the recording */
+    bool over;     /* no more bytes will come */
+    uint32_t riff; /* length of all chunks behind byte 8, as the header states it */
     bool floats;
     uint32_t width, channels, rate; /* width: bytes of a sample */
-    bool known;                     /* the header says how many bytes of sound there are */
-    uint64_t promised, left;        /* of these bytes; not read yet */
+    bool known;                     /* the header states how many bytes of sound there are */
+    uint64_t promised, left;        /* bytes of sound: as stated, and not read yet */
     struct resample *resample;
     bool begun;
     char note[192];
@@ -40,7 +39,7 @@ static uint32_t little32(const uint8_t *p)
     return (uint32_t)p[3] << 24 | (uint32_t)p[2] << 16 | (uint32_t)p[1] << 8 | p[0];
 }
 
-/* Reads once more, behind the bytes in the room. */
+/* Reads more bytes behind those in the room, once. */
 static int more(struct wav_stream *s)
 {
     int64_t room = (int64_t)(sizeof s->room - s->n);
@@ -56,7 +55,7 @@ static int more(struct wav_stream *s)
     return 0;
 }
 
-/* Moves the bytes that are not used yet to the beginning of the room. */
+/* Moves the unused bytes to the beginning of the room. */
 static void settle(struct wav_stream *s)
 {
     memmove(s->room, s->room + s->at, s->n - s->at);
@@ -65,7 +64,7 @@ static void settle(struct wav_stream *s)
     s->at = 0;
 }
 
-/* Waits for n bytes: 1, or 0 if the recording ends before. */
+/* Waits until the room has n bytes.  Returns 1, or 0 if the recording ends before. */
 static int await(struct wav_stream *s, uint32_t n)
 {
     while (s->n - s->at < n && !s->over)
@@ -81,7 +80,7 @@ static int no_stream(const struct wav_stream *s)
                s->name);
 }
 
-/* Reads what the chunk "fmt " of n bytes says about the samples. */
+/* Reads the description of the samples from a chunk "fmt " of n bytes. */
 static int take_format(struct wav_stream *s, const uint8_t *p, uint32_t n)
 {
     static const uint8_t guid[14] = {0, 0, 0, 0, 16, 0, 0x80, 0, 0, 0xaa, 0, 0x38, 0x9b, 0x71};
@@ -90,7 +89,7 @@ static int take_format(struct wav_stream *s, const uint8_t *p, uint32_t n)
     s->rate = little32(p + 4);
     s->width = bits / 8;
     TRY(container_sound(s->name, s->channels, s->rate));
-    if (tag == 0xfffe) { /* with a longer name for the same forms */
+    if (tag == 0xfffe) { /* an extensible format has the same number in a longer form */
         if (n < 40 || little16(p + 18) != bits || memcmp(p + 26, guid, sizeof guid) != 0)
             return no_stream(s);
         tag = little16(p + 24);
@@ -101,7 +100,7 @@ static int take_format(struct wav_stream *s, const uint8_t *p, uint32_t n)
     return has && little16(p + 12) == s->width * s->channels ? 0 : no_stream(s);
 }
 
-/* Finds "fmt " in the head. */
+/* Finds the chunk "fmt " in the head. */
 static int find_format(struct wav_stream *s)
 {
     int e = await(s, 12);
@@ -140,7 +139,7 @@ static int skip(struct wav_stream *s, uint64_t n)
     return 0;
 }
 
-/* Finds the sound behind the format. */
+/* Finds the chunk with the sound, behind the format. */
 static int find_data(struct wav_stream *s)
 {
     for (uint32_t chunks = 0;; chunks++) {
@@ -157,7 +156,8 @@ static int find_data(struct wav_stream *s)
             TRY(skip(s, n + (n & 1)));
             continue;
         }
-        /* A recording without sound may have other chunks behind it; a header that was never completed names none. */
+        /* If the header states a total that is long enough, the sound is really empty: other chunks follow.  A
+         * header that was never completed states no total. */
         bool empty = n == 0 && container_length_known(s->riff) && s->riff > s->base;
         s->known = empty || container_length_known((uint32_t)n);
         s->promised = s->left = n;
@@ -228,7 +228,8 @@ static float sample(const struct wav_stream *s, const uint8_t *p)
         return (float)d;
     }
     if (s->width == 1) return (float)(p[0] - 128) / 128;
-    for (uint32_t i = 0; i < s->width; i++) /* at the upper end of 32 bits, with its sign */
+    /* the bytes fill the upper end of 32 bits, so the sign is right */
+    for (uint32_t i = 0; i < s->width; i++)
         v |= (uint32_t)p[i] << (32 - 8 * s->width + 8 * i);
     if (s->floats) {
         float f;
@@ -248,7 +249,7 @@ static void note_end(struct wav_stream *s)
              bytes_text(s->promised, a), bytes_text(s->promised - s->left, b));
 }
 
-/* Waits for samples, and decodes those that are there. */
+/* Waits for samples and decodes those that have come. */
 static int next_block(struct wav_stream *s)
 {
     uint32_t frame = s->width * s->channels, n = 0;

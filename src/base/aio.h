@@ -23,7 +23,8 @@ struct aio_op { /* the caller's; lives until aio_wait returns */
     struct aio_op *next;
 };
 
-/* backend: "uring", "threads", or NULL for $KVIK_AIO or the best this system grants.  fd is borrowed. */
+/* Opens a backend for transfers of the file fd, which stays the caller's.  backend: "uring" or "threads"; NULL:
+ * $KVIK_AIO, else the best one that this system grants. */
 int aio_open(int fd, const char *backend, struct aio **out);
 void aio_close(struct aio *a);                /* no transfer may be in flight */
 const char *aio_backend(const struct aio *a); /* "uring" or "threads" */
@@ -45,12 +46,15 @@ enum aio_call {
     AIO_PUNCH
 };
 struct aio_fault {
-    uint64_t at;    /* the at-th call from aio_fault_set on; 0: none, only count */
+    /* calls before the failing one, and that one, counted from aio_fault_set; 0: nothing fails, calls are only
+     * counted */
+    uint64_t at;
     uint32_t kinds; /* calls that count: bit 1 << enum aio_call; 0: all */
     int error;
-    uint32_t every; /* and each every-th call after it; 0: only that one */
+    /* after the first failure every `every`-th call fails, too; 0: no further one */
+    uint32_t every;
 };
 void aio_fault_set(const struct aio_fault *f); /* NULL: off; no transfer may be in flight */
-uint64_t aio_fault_calls(void);                /* calls counted since */
+uint64_t aio_fault_calls(void);                /* calls counted since aio_fault_set */
 /* Returns the errno that the next call must fail with, or 0.  May reduce *n (if not NULL) to make the call short. */
 int aio_fault(enum aio_call call, size_t *n);

@@ -9,7 +9,8 @@
 
 struct aio_kind {
     const char *name;
-    int (*open)(struct aio *a); /* a is zeroed but for fd and kind; ERR_UNSUPPORTED: not granted */
+    /* a has only fd and kind set; ERR_UNSUPPORTED: the system does not grant this backend */
+    int (*open)(struct aio *a);
     void (*close)(struct aio *a);
     void (*start)(struct aio *a, struct aio_op *const *op, uint32_t n);
     void (*wait)(struct aio *a, struct aio_op *op);
@@ -17,7 +18,7 @@ struct aio_kind {
 struct aio {
     const struct aio_kind *kind;
     int fd;
-    void *own; /* the backend's */
+    void *own; /* memory of the backend */
 };
 extern const struct aio_kind aio_threads;
 #ifdef KVIK_URING

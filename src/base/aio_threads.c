@@ -6,7 +6,8 @@
 #include <pthread.h>
 #include <string.h>
 
-#define WORKERS 4u /* a disk wants a few requests at once; more does not help a copy from memory */
+/* a disk is fastest with a few requests at once; copies from memory gain nothing from more */
+#define WORKERS 4u
 #define STACK   ((size_t)1 << 17) /* a worker's frames are small, but sanitizers want room */
 
 struct crew {

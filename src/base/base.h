@@ -1,6 +1,6 @@
-/* base.h - floor 0: error codes and the sentence slot, checked arithmetic, small macros.
- * Every library function returns 0 (or a count) or a negative ERR_* code; the sentence for people
- * goes to a thread-local slot.  Results are untouched on failure.  Nothing here prints or exits. */
+/* base.h - floor 0: error codes, the error sentence of a thread, checked arithmetic, small macros.  Every library
+ * function returns 0 (or a count) or a negative ERR_* code.  Its sentence for people is kept for the thread until
+ * its next error.  A function that fails leaves its results untouched.  Nothing here prints or exits. */
 #pragma once
 #include <stdarg.h>
 #include <stdbool.h>
@@ -27,13 +27,14 @@ enum err_code {
 #undef ERR_ENUM
 };
 
-/* Stores the sentence (truncated at 1023 bytes, always valid) and returns `code`. */
+/* Sets the thread's error sentence, cut at 1023 bytes, and returns `code`. */
 int err_set(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Puts "fmt: " in front of the sentence already in the slot, for context; returns `code`. */
+/* Puts "fmt: " in front of the error sentence, for context; returns `code`. */
 int err_prefix(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 const char *err_last(void);     /* this thread's sentence, "" if none; valid until its next error */
 const char *err_name(int code); /* "NOMEM", ... or "OK" */
-/* Lets the compiler see that the returned code is negative, so that it knows which results stay unset. */
+/* Returns `code`, and tells the compiler that it is negative: the compiler then sees which results stay unset
+ * after an error. */
 static inline int err_pass(int code, int same)
 {
     (void)same;
@@ -50,7 +51,7 @@ static inline int err_pass(int code, int same)
 #define MIN(a, b)  ((a) < (b) ? (a) : (b))
 #define MAX(a, b)  ((a) > (b) ? (a) : (b))
 
-/* Checked size arithmetic: true and *out set, or false on overflow. */
+/* Size arithmetic that notices overflow: sets *out and returns true, or returns false. */
 static inline bool ck_add(size_t a, size_t b, size_t *out)
 {
     return !__builtin_add_overflow(a, b, out);
@@ -70,7 +71,8 @@ char *mem_strdup(const char *s);
 char *mem_strndup(const char *s, size_t n); /* copies n bytes and adds NUL */
 void mem_free(void *p);
 uint64_t mem_calls(void); /* allocations this process made with these functions */
-/* Allocations that failed in this thread.  An estimate that cannot return an error is void if the count has grown. */
+/* Returns how many allocations have failed in this thread.  A function that cannot return an error compares the
+ * count before and after: if it has grown, its result is incomplete. */
 uint64_t mem_failures(void);
 void mem_fail_at(int64_t k, bool persistent); /* test hook: the k-th call from now fails; <0 off */
 

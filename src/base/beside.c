@@ -1,4 +1,5 @@
-/* beside.c - paths are text here; only path_real asks the system, and only path_make_dirs changes something. */
+/* beside.c - works on the text of paths.  Only path_real asks the system, and only path_make_dirs changes
+ * something. */
 #include "base/beside.h"
 
 #include <errno.h>

@@ -9,7 +9,7 @@ struct buf {
 void buf_init(struct buf *b, size_t max);
 void buf_done(struct buf *b);
 void buf_clear(struct buf *b);            /* len 0, memory kept */
-void buf_cut(struct buf *b, size_t len);  /* keeps the first len bytes; no more: all */
+void buf_cut(struct buf *b, size_t len);  /* keeps at most the first len bytes */
 int buf_reserve(struct buf *b, size_t n); /* room for n more bytes; ERR_LIMIT past max */
 int buf_append(struct buf *b, const void *p, size_t n); /* ERR_LIMIT past max; unchanged then */
 int buf_puts(struct buf *b, const char *s);

@@ -24,7 +24,7 @@ static void trace(enum durable_call call, uint64_t at, const void *data, size_t 
 
 static struct durable_fault fault;
 static uint64_t calls;
-/* false: no static below is written, so several threads may save at the same time */
+/* false except in tests: then no static below is written, so several threads may save at the same time */
 static bool faulty;
 
 void durable_fault_set(const struct durable_fault *f)
@@ -83,7 +83,8 @@ static int copy_real_path(struct durable *f, const char *path)
     return copy_path(f, real);
 }
 
-/* Opens the directory of the file, or the caller's directory once more.  Returns 0 or an errno. */
+/* Opens the directory of the file; if the caller has given an open directory, duplicates its descriptor.  Returns
+ * 0 or an errno. */
 static int take_dir(struct durable *f, int dir)
 {
     char at[PATH_MAX];
@@ -147,8 +148,8 @@ int durable_open_at(struct durable *f, int dir, const char *path, bool write)
     return e == 1 ? ERR(BUSY, "%s: other processes write to this file; try again later", path) : e;
 }
 
-/* True if the file holds nothing but what a killed save may have left: it is empty, begins with the mark, or a power cut
- * took its first page, which then has zeros alone. */
+/* True if a killed save may have left the file: the file is empty, or begins with the mark, or its first page is
+ * all zeros after a power cut. */
 static bool has_mark(int fd, const char *mark)
 {
     char now[4096] = {0};
@@ -174,8 +175,9 @@ static int leave(struct durable *f, int e)
 
 enum { TAKEN = 0, AGAIN = 1, OTHER = 2 };
 
-/* Opens and locks the temporary file f->tmp.  AGAIN: another process renamed the file first.  OTHER: the name belongs to
- * something else, which stays as it is.  A temporary file that a killed process left is reused. */
+/* Opens and locks the temporary file f->tmp.  AGAIN: another process renamed the file first.  OTHER: the name
+ * belongs to a file that is not kvik's, which is left alone.  A temporary file that a killed process left is used
+ * again. */
 static int take_tmp(struct durable *f, const char *mark)
 {
     const int how = O_RDWR | O_NOFOLLOW | O_NONBLOCK;
@@ -260,7 +262,7 @@ uint64_t durable_held(const struct durable *f, uint64_t at, uint64_t n)
         off_t from = lseek(f->fd, (off_t)at, SEEK_DATA);
         if (from < 0 && errno == ENXIO) return sum; /* a hole up to the end of the file */
         off_t to = from < 0 ? -1 : lseek(f->fd, from, SEEK_HOLE);
-        if (to < 0) return sum + (end - at); /* a file system that knows no holes */
+        if (to < 0) return sum + (end - at); /* the file system cannot report holes */
         if ((uint64_t)from < end) sum += MIN((uint64_t)to, end) - (uint64_t)from;
         at = (uint64_t)to;
     }

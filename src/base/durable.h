@@ -1,8 +1,9 @@
 /* durable.h - file changes that survive a crash.  A file is either written beside its name and then renamed, or
  * appended to and then committed by a few bytes inside one sector.  Tests can make every system call fail.
  *
- * A file that is written keeps its directory open, and all names are looked up there.  So the file that was locked, the
- * temporary file and the new name always lie in one directory, also if another process renames or replaces it meanwhile. */
+ * While a file is written its directory stays open, and all names are looked up in the open directory.  So the
+ * locked file, the temporary file and the new name always lie in one directory, even if another process renames or
+ * replaces that directory meanwhile. */
 #pragma once
 #include "base/base.h"
 
@@ -18,22 +19,22 @@ struct durable {
 /* Opens an existing regular file for reading, or with `write` for both.  The file is locked until it is closed or the
  * process ends; ERR_BUSY if another process has locked it. */
 int durable_open(struct durable *f, const char *path, bool write);
-/* The same for a file in an open directory: of `path` only the last part is looked up, in `dir`.  A link in its place is not
- * followed if the file is to be written.  dir AT_FDCWD: as durable_open. */
+/* As durable_open, for a file in the open directory `dir`: the last part of `path` is the name.  If that name is a
+ * link, opening for writing fails.  dir AT_FDCWD: as durable_open. */
 int durable_open_at(struct durable *f, int dir, const char *path, bool write);
-/* Creates a temporary file beside `path` (path_beside), mode 0600, and locks it.  mark: what the caller's files begin
- * with, at most 16 bytes.  A temporary file that a killed process left is reused if it belongs to this user, has one name,
- * and begins with the mark.  Whatever else has the name stays, and the next name is taken. */
+/* Creates a temporary file beside `path` (path_beside), mode 0600, and locks it.  mark: what the caller's files
+ * begin with, at most 16 bytes.  A temporary file that a killed process left is reused if it belongs to this user,
+ * has one name, and begins with the mark.  Any other file of that name is left alone, and the next name is tried. */
 int durable_create(struct durable *f, const char *path, const char *mark);
 int durable_create_at(struct durable *f, int dir, const char *path, const char *mark);
 int durable_read(struct durable *f, uint64_t at, void *data, size_t n);
-/* Returns how many of the n bytes from `at` on take space on the disk: all that are in no hole of the file. */
+/* Returns how many of the n bytes from `at` on take space on the disk, that is, are not in a hole of the file. */
 uint64_t durable_held(const struct durable *f, uint64_t at, uint64_t n);
 int durable_write(struct durable *f, uint64_t at, const void *data, size_t n);
 int durable_sync(struct durable *f);
 int durable_truncate(struct durable *f, uint64_t size);
-/* Renames the temporary file to its final name and syncs the directory.  ERR_BUSY if the file was to be new and another
- * process made one of that name. */
+/* Renames the temporary file to its final name and syncs the directory.  ERR_BUSY if `fresh` is set and another
+ * process has made a file of that name. */
 int durable_replace(struct durable *f);
 void durable_close(struct durable *f); /* removes a temporary file that was not renamed */
 
@@ -46,15 +47,17 @@ enum durable_call {
     DURABLE_RENAME
 };
 struct durable_fault {
-    uint64_t at;    /* the at-th call from durable_fault_set on; 0: none, only count */
+    /* the at-th call from durable_fault_set on fails; 0: none, calls are only counted */
+    uint64_t at;
     uint32_t kinds; /* calls that count: bit 1 << enum durable_call; 0: all */
-    int error;      /* errno it fails with; 0: the process dies there, for kill tests */
-    bool half;      /* a write moves half of its bytes before */
-    bool stays;     /* and so do all after it */
+    int error;      /* errno of the failing call; 0: the process dies there, for kill tests */
+    bool half;      /* a failing write moves half of its bytes first */
+    bool stays;     /* all later calls fail, too */
 };
-/* Test hook: called with every write, sync, truncation and rename as it is made, or NULL. */
+/* Test hook (or NULL), called with every write, sync, truncation and rename as it is made. */
 extern void (*durable_trace)(enum durable_call call, uint64_t at, const void *data, size_t n);
-/* Test hook: called between opening a file and locking it, or for reading after its size was taken; or NULL. */
+/* Test hook (or NULL), called between opening a file and locking it, and when the size of a file opened for
+ * reading is known. */
 extern void (*durable_opened)(const char *path);
 void durable_fault_set(const struct durable_fault *f); /* NULL: off */
 uint64_t durable_fault_calls(void);

@@ -13,9 +13,8 @@ int err_set(int code, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(tmp, sizeof tmp, fmt, ap);
     va_end(ap);
-    for (
-        char *p = tmp; *p;
-        p++) /* names from files may hold control characters, which must not reach a terminal or a log */
+    /* Names from files may hold control characters, which must not reach a terminal or a log. */
+    for (char *p = tmp; *p; p++)
         if ((unsigned char)*p < 0x20 || *p == 0x7F) *p = '?';
     memcpy(slot, tmp, strlen(tmp) + 1);
     return code;

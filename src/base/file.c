@@ -15,7 +15,7 @@
 
 enum { READER_MS = 3000, STEP_MS = 20 }; /* how long a FIFO may be without a reader */
 
-/* A link whose target is absent is no absent file: a download that is not complete leaves such links. */
+/* A broken link is reported as such and not as "not found": an incomplete download leaves such links. */
 static int cannot_open(const char *path, int e)
 {
     char to[PATH_MAX];
@@ -71,8 +71,8 @@ int file_read(const char *path, size_t max, char **out, size_t *len)
     return 0;
 }
 
-/* True if a failed stat says that nothing has the name.  After any other failure something may have it, and whoever took
- * that for absent would do without it silently. */
+/* True if a failed stat says that no file has this name.  Any other failure must not count as absent: the caller
+ * would silently do without a file that exists. */
 static bool absent(int e)
 {
     return e == ENOENT || e == ENOTDIR || e == ENAMETOOLONG;
@@ -101,8 +101,8 @@ static int write_failed(const char *path, int e)
     return ERR(IO, "%s: %s", path, fd_error(e));
 }
 
-/* Returns 0 or an errno.  If the reader of a FIFO leaves, the call fails with EPIPE; the signal that comes with it is
- * taken back, because it would end the process. */
+/* Returns 0 or an errno.  If the reader of a FIFO goes away, the call fails with EPIPE.  The signal SIGPIPE that
+ * comes with it is removed, because it would end the process. */
 static int write_all(int fd, const struct span *span, size_t n_spans)
 {
     uint64_t sum = 0;
@@ -125,7 +125,8 @@ static int write_all(int fd, const struct span *span, size_t n_spans)
     return e;
 }
 
-/* Opens a device or a FIFO.  Opening a FIFO waits for its reader, who may start later, but not for ever. */
+/* Opens a device or a FIFO.  A FIFO can be opened only when it has a reader: the call waits for one, at most
+ * READER_MS. */
 static int open_into(const char *path)
 {
     const int how = O_WRONLY | O_NONBLOCK;
@@ -139,7 +140,7 @@ static int open_into(const char *path)
     return fd;
 }
 
-/* Writes into a device or a FIFO, which a new file must not replace. */
+/* Writes into a device or a FIFO.  A new file must not replace these. */
 static int write_into(const char *path, const struct span *span, size_t n_spans)
 {
     sigset_t pipe, was;
@@ -168,7 +169,8 @@ static int keep_mode(int fd, const struct stat *old)
     return fchmod(fd, mode) < 0 ? errno : 0;
 }
 
-/* Opens the new file: without a name where the file system can do that, so that a killed process leaves nothing. */
+/* Opens the new file.  Where the file system allows, it has no name, so that a killed process leaves nothing
+ * behind. */
 static int open_new(const char *path, bool named, char tmp[PATH_MAX])
 {
     static atomic_uint number;
@@ -222,7 +224,7 @@ int file_write_spans(const char *path, const struct span *span, size_t n_spans)
     if (old && !S_ISREG(st.st_mode)) return write_into(path, span, n_spans);
     TRY(path_real(path, real));
     int e = replace(real, old ? &st : NULL, false, span, n_spans);
-    /* a file system without nameless files, or a system without /proc */
+    /* the file system has no nameless files, or the system no /proc */
     if (e == EOPNOTSUPP || e == EISDIR || e == EINVAL || e == ENOENT || e == EXDEV || e == EEXIST)
         e = replace(real, old ? &st : NULL, true, span, n_spans);
     return e ? write_failed(path, e) : 0;

@@ -9,9 +9,9 @@ struct stat;
 int file_open(const char *path, struct stat *st);
 /* The whole file as a NUL-terminated string of *len bytes (mem_free); ERR_LIMIT above `max`. */
 int file_read(const char *path, size_t max, char **out, size_t *len);
-/* Both are true also if the system fails to look at the path: opening it then gives the error.
- * file_exists: true if the path leads to a regular file.
- * path_exists: true if anything has this name, a broken link too.  For optional files: what is there must be readable. */
+/* Tell whether a path is there, for optional files.  Both return true also if the system fails to look, since
+ * opening the file then gives the error: an optional file that exists must be readable.  file_exists: the path
+ * leads to a regular file.  path_exists: something has this name, even a broken link. */
 bool file_exists(const char *path);
 bool path_exists(const char *path);
 bool dir_exists(const char *path);
@@ -23,5 +23,6 @@ struct span { /* borrowed bytes */
     size_t n;
 };
 int file_write_spans(const char *path, const struct span *span, size_t n_spans);
-/* Fails as file_write would for this path, as far as that can be seen before: for calls that compute long and write then. */
+/* Fails where file_write would fail for this path, as far as can be seen beforehand.  For calls that compute long
+ * and write at the end. */
 int file_writable(const char *path);

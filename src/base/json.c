@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { HINT_MAX = 4096 }; /* longer texts are files, which a person did not type */
+/* a longer text comes from a file, and gets no hints for mistakes of typing */
+enum { HINT_MAX = 4096 };
 
 /* Copies a text with double quotes for single ones.  Returns true if the copy is JSON. */
 static bool requote(const char *text, size_t n, char out[HINT_MAX])
@@ -86,7 +87,7 @@ int json_read(const char *path, size_t max, json_t **out)
     return e;
 }
 
-/* jansson loses the error of the callback while it writes a key, so the sink records it. */
+/* If a callback fails while jansson writes a key, jansson drops the error.  So the sink records it. */
 struct sink {
     struct buf text;
     int error;

@@ -18,13 +18,14 @@
 
 #define PIECE 1024u /* jansson asks for at most so many bytes of a text */
 
-/* the functions of the host; other threads of the host may be in counting_malloc while they are set */
+/* The allocation functions of the host.  Other threads of the host may run counting_malloc while these are set. */
 static _Atomic(json_malloc_t) below;
 static _Atomic(json_free_t) below_free;
-static pthread_mutex_t lock =
-    PTHREAD_MUTEX_INITIALIZER; /* of n_scopes, and while functions are set */
+/* Guards n_scopes, and is held while the functions of jansson are exchanged. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t n_scopes;
-/* of this thread: allocations that failed, open scopes, and the failures before the first of them or that json_text has told */
+/* Of this thread: failed allocations, open scopes, and the failures that are already reported or that came before
+ * the outermost scope. */
 static _Thread_local uint64_t failures, depth, told;
 /* NULL outside of json_load_safely */
 static _Thread_local char *reserve;
@@ -154,7 +155,7 @@ int json_load_safely(const char *text, size_t n, size_t flags, json_t **out, jso
     bool failed = failures != s.before;
     if (failed) json_decref(j);
     reserve = NULL;
-    failures = s.before; /* the caller gets an error for them */
+    failures = s.before; /* the caller gets an error for these failures, so they count no longer */
     mem_free(memory);
     if (failed) return ERR(NOMEM, "out of memory reading JSON");
     *out = j;

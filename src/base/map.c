@@ -19,9 +19,10 @@ struct stamp stamp_of(const struct stat *st)
                           .ctime = nanoseconds(&st->st_ctim)};
 }
 
-/* Returns an address with room for `size` bytes that begins a huge page, or NULL.  The room is not reserved, so the address
- * is a wish: with MAP_FIXED a failure would leave a hole in a reservation, where another thread maps what a cleanup would
- * then take away.  A mapping that lands elsewhere has smaller pages. */
+/* Returns an address with room for `size` bytes that begins at a huge page, or NULL.  The address is only a hint
+ * for mmap, because nothing is reserved there.  MAP_FIXED would not do: if it fails, it can leave a hole, where
+ * another thread's mapping would then be taken away by the cleanup.  A mapping that lands elsewhere has small
+ * pages. */
 static void *huge_place(size_t size)
 {
     if (size < HUGE_BYTES || size > SIZE_MAX / 2) return NULL;
@@ -43,8 +44,8 @@ int map_file(struct map *m, int fd, const struct stat *st, const char *path)
     if (p == MAP_FAILED)
         return err_set(errno == ENOMEM ? ERR_NOMEM : ERR_IO, "%s: cannot map %zu bytes: %s", path,
                        size, strerror(errno));
-    /* What is read from storage from now on comes in huge pages, in the memory that all processes share.  Contents that were
-     * in memory before stay as they are.  A system that has no such pages maps the file as any other. */
+    /* Pages read from storage from now on are huge pages, in the memory that all processes share.  Pages that are
+     * in memory already stay small.  A system without such huge pages maps the file as usual. */
     if (place) (void)madvise(p, size, MADV_HUGEPAGE);
     *m = (struct map){.data = p, .size = size, .mapped = true, .stamp = stamp_of(st)};
     return 0;

@@ -2,10 +2,10 @@
 #pragma once
 #include "base/base.h"
 
-/* What tells one state of a file from another. */
+/* Identifies one state of a file. */
 struct stamp {
     uint64_t dev, inode, size;
-    /* when its contents, and its contents or properties, last changed; nanoseconds since 1970 */
+    /* last change of the contents, and last change of contents or properties; nanoseconds since 1970 */
     int64_t mtime, ctime;
 };
 struct map {
@@ -18,13 +18,14 @@ int map_open(struct map *m, const char *path);
 /* Maps a file that the caller has opened and closes.  path: for errors. */
 struct stat;
 int map_file(struct map *m, int fd, const struct stat *st, const char *path);
-/* Returns what tells the state of a file from another. */
+/* Returns the stamp of a file from the result of stat. */
 struct stamp stamp_of(const struct stat *st);
 void map_close(struct map *m);
 /* Returns ERR_IO if the mapped file is still at `path` and has become shorter: reading the lost pages would raise
  * SIGBUS.  A file that was replaced by another one is fine, because the old file stays mapped. */
 int map_check(const struct map *m, const char *path);
-/* Tells the system that bytes of a mapped file are not needed for a while, so that they do not count as memory in use. */
+/* Tells the system that bytes of a mapped file are not needed for a while.  They then do not count as memory in
+ * use. */
 void map_forget(const void *data, size_t n);
 /* Writes the present stamp of the mapped file to *now.  False if `path` no longer names that file. */
 bool map_now(const struct map *m, const char *path, struct stamp *now);

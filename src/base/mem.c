@@ -34,8 +34,9 @@ static void *checked(void *p, size_t n)
     return p;
 }
 
-/* Large blocks are whole pages, which the system clears when they are touched: short prompts never touch most of a cache's
- * memory, and clearing all of it took a third of the time until a model was ready. */
+/* Blocks of this size and above are whole pages, which the system clears when they are touched first.  Short
+ * prompts never touch most of a cache's memory; clearing all of it took a third of the time until a model was
+ * ready. */
 #define LARGE ((size_t)32 << 10)
 #define PAGE  ((size_t)4096)
 
@@ -48,7 +49,8 @@ static void *zeroed(size_t n, size_t unit)
     padded &= ~(unit - 1);
     if (faulty() || posix_memalign(&p, unit, padded ? padded : unit) != 0) return checked(NULL, n);
     if (n >= LARGE && madvise(p, padded, MADV_DONTNEED) == 0) {
-        (void)VALGRIND_MAKE_MEM_DEFINED(p, padded); /* it does not know that the pages are zeros */
+        /* valgrind does not know that the pages are zeros */
+        (void)VALGRIND_MAKE_MEM_DEFINED(p, padded);
         return p;
     }
     return memset(p, 0, padded);

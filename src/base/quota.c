@@ -15,8 +15,8 @@
 
 enum { PATH = 1024, TEXT = 8192 };
 
-/* Reads the beginning of a small file of the system.  A caller's memory is used: thread counts are read where nothing may be
- * allocated. */
+/* Reads the beginning of a small file of the system into the caller's memory: thread counts are read where nothing
+ * may be allocated. */
 static bool read_text(const char *path, char *out, size_t size)
 {
     int fd = fd_open(path, O_RDONLY, 0);
@@ -54,7 +54,7 @@ static double share_of(const char *dir, bool second)
     return share > 0 && period > 0 ? share / period : 0;
 }
 
-/* Returns the smallest share on the way from a group to the root of its tree. */
+/* Returns the smallest share among a group and its parents, up to the root of the tree. */
 static double least_on_way(const char *tree, const char *group, bool second)
 {
     char dir[PATH];

@@ -1,5 +1,6 @@
-/* refs.h - handles that are counted.  The caller who opened one has one reference, which closing gives up; what uses the
- * handle holds it with another.  Threads may take and drop references to one handle at the same time. */
+/* refs.h - counted handles.  The caller who opened a handle has one reference, which closing drops.  Objects that
+ * use the handle have references of their own.  Threads may take and drop references to one handle at the same
+ * time. */
 #pragma once
 #include "base/base.h"
 
@@ -7,8 +8,8 @@
 
 struct refs {
     atomic_uint n;
-    /* REFS_OPEN until the caller closes the handle.  So a call with a closed one is refused, also after its memory was
-     * freed, until that memory serves something else. */
+    /* REFS_OPEN until the caller closes the handle.  A call with a closed handle is refused, even after the memory
+     * was freed, until that memory is used for something else. */
     atomic_uint open;
 };
 enum { REFS_OPEN = 0x6b76696b };
@@ -23,12 +24,12 @@ static inline void refs_take(struct refs *r)
 {
     atomic_fetch_add_explicit(&r->n, 1, memory_order_relaxed);
 }
-/* Drops a reference.  Returns true for the last one: the caller then frees the handle, and sees all that other threads
- * have written to it. */
+/* Drops a reference.  Returns true for the last one: the caller then frees the handle, and sees everything that
+ * other threads have written to it. */
 static inline bool refs_drop(struct refs *r)
 {
     if (atomic_fetch_sub_explicit(&r->n, 1, memory_order_acq_rel) != 1) return false;
-    /* Of a handle that nobody had to close, such as the model inside a kvik_layers. */
+    /* a handle that nobody had to close, such as the model inside a kvik_layers, is still marked as open */
     atomic_store(&r->open, 0);
     return true;
 }
@@ -36,7 +37,7 @@ static inline bool refs_is_open(const struct refs *r)
 {
     return atomic_load_explicit(&r->open, memory_order_relaxed) == REFS_OPEN;
 }
-/* Marks the handle as closed; its caller's reference is then to be dropped.  Returns false if that was done before. */
+/* Marks the handle as closed; the caller then drops its reference.  Returns false if the handle was closed before. */
 static inline bool refs_close(struct refs *r)
 {
     unsigned open = REFS_OPEN;

@@ -1,10 +1,12 @@
-/* thread.c - fork-join pool.  A job is a function and a ticket: how many tasks there are, and which comes next.  Threads
- * take tasks from the ticket until none is left; the caller returns when all tasks have ended, and waits for no thread
- * that took none.  Both sides spin briefly (a decode step forks some 150 times, microseconds apart) and then sleep on a
- * condition, so an idle pool costs nothing and a busy machine is not made busier by waiting.
+/* thread.c - fork-join pool.  A job is a function and a ticket.  The ticket holds the number of tasks and the
+ * number of the next one; threads take tasks from it until none is left.  The caller returns when all tasks have
+ * ended.  It does not wait for threads that took no task.
  *
- * How long a thread spins it learns from its own waits: longer when that caught the work or would have, half as long
- * when the wait went on for much longer, or when the system took the processor away meanwhile, since then others want it. */
+ * Caller and workers spin briefly before they sleep on a condition: a decode step forks some 150 times,
+ * microseconds apart.  An idle pool thus costs nothing, and a busy machine is not made busier by waiting.  Each
+ * thread learns from its own waits how long to spin.  The time grows when spinning caught the work, or would have
+ * with a little more time.  It halves when a wait lasted much longer, or when the system took the processor away
+ * meanwhile, since then other programs need it. */
 #include "base/thread.h"
 #include "base/quota.h"
 
@@ -17,11 +19,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Pauses before sleeping.  The most are some 20 microseconds, longer than the gaps of a decode step. */
+/* Pauses before sleeping, at most: some 20 microseconds, longer than the gaps of a decode step. */
 #define SPIN_MOST  1000u
 #define SPIN_LEAST 32u
 #define SPIN_CLOCK 16u   /* after so many pauses a wait is timed */
-#define SPIN_LATE  50e-6 /* seconds: a wait that lasted longer was not worth spinning */
+#define SPIN_LATE  50e-6 /* seconds; a longer wait was not worth spinning */
 
 enum { MOST = 1024 }; /* threads of a pool */
 #define LINE 64       /* of the processor's cache */
@@ -32,16 +34,16 @@ struct pool {
     pthread_mutex_t lock;
     pthread_cond_t wake, finished;
     atomic_bool quit;
-    uint32_t spin; /* the caller's */
+    uint32_t spin; /* pauses of the caller before it sleeps */
     _Atomic uint32_t sleepers;
     atomic_bool waiting; /* the caller sleeps until all tasks have ended */
-    /* Tasks of the job in the upper half, the next of them in the lower half.  A thread that adds 1 and finds a task left
-     * has taken the task: the job cannot end without that thread, so fn and ctx stay.  A thread that comes too
-     * late finds no task, or one of the next job. */
+    /* Upper half: number of tasks of the job.  Lower half: number of the next task.  A thread takes a task by
+     * adding 1 and finding a task left.  The job cannot end before this task has, so fn and ctx stay valid.  A
+     * thread that comes too late finds no task, or takes a task of the next job. */
     _Alignas(LINE) _Atomic uint64_t ticket;
     pool_fn fn;
     void *ctx;
-    _Alignas(LINE) _Atomic uint32_t ended; /* tasks of the workers that have ended */
+    _Alignas(LINE) _Atomic uint32_t ended; /* tasks that workers have ended */
 };
 struct start {
     struct pool *pool;
@@ -53,7 +55,8 @@ static void relax(void)
 #if defined(__x86_64__)
     __builtin_ia32_pause();
 #elif defined(__aarch64__)
-    __asm__ volatile("isb"); /* waits about as long; "yield" is nothing on most processors */
+    /* a pause of about the same length; most ARM processors do nothing on "yield" */
+    __asm__ volatile("isb");
 #else
     sched_yield();
 #endif
@@ -74,15 +77,16 @@ static uint32_t drain(struct pool *p, uint32_t thread)
     }
 }
 
-/* What a thread waits for: a worker for a task, the caller for the end of the workers' tasks. */
+/* True if the wait is over.  A worker waits for a task or for the end of the pool; the caller waits until the
+ * workers' tasks have ended. */
 static bool come(const struct pool *p, bool worker, uint32_t tasks)
 {
     if (!worker) return atomic_load(&p->ended) == tasks;
     return has_task(atomic_load(&p->ticket)) || atomic_load(&p->quit);
 }
 
-/* Spins until it has come.  False: the thread should sleep now.  *begun: when the wait began, or 0 while that is too
- * short to tell. */
+/* Spins until the wait is over.  False: the thread should sleep now.  *begun: when the wait began, or 0 if the
+ * wait was too short to be timed. */
 static bool spin(const struct pool *p, bool worker, uint32_t tasks, uint32_t most, double *begun)
 {
     *begun = 0;
@@ -94,7 +98,7 @@ static bool spin(const struct pool *p, bool worker, uint32_t tasks, uint32_t mos
     return false;
 }
 
-/* Returns how long to spin next time, after a wait that is over. */
+/* Returns how long to spin in the next wait.  begun: see spin. */
 static uint32_t learn(uint32_t most, double begun)
 {
     if (begun > 0 && now_seconds() - begun > SPIN_LATE) return MAX(most / 2, SPIN_LEAST);
@@ -214,7 +218,7 @@ int pool_open(struct pool **out, uint32_t n_threads)
 void pool_close(struct pool *p)
 {
     if (!p) return;
-    (void)atomic_exchange(&p->quit, true); /* no store: see pool_run */
+    (void)atomic_exchange(&p->quit, true); /* an exchange instead of a store: see pool_run */
     wake(p);
     for (uint32_t i = 1; i < p->n_threads; i++)
         pthread_join(p->worker[i - 1], NULL);
@@ -242,7 +246,8 @@ void pool_run(struct pool *p, uint32_t n, pool_fn fn, void *ctx)
     p->fn = fn;
     p->ctx = ctx;
     atomic_store_explicit(&p->ended, 0, memory_order_relaxed);
-    /* Exchanges and no stores: qemu 7.2 lets a later load of ARM pass a store, and both sides would sleep. */
+    /* Exchanges instead of stores: with qemu 7.2 a later load of ARM can pass a store, and caller and worker would
+     * both sleep. */
     (void)atomic_exchange(&p->ticket, (uint64_t)n << 32);
     wake(p);
     uint32_t theirs = n - drain(p, 0);

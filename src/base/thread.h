@@ -4,8 +4,8 @@
 #include "base/base.h"
 #include <pthread.h>
 
-/* pthread_create with all signals blocked in the new thread but those of its own faults: signals belong to the host's threads, one of which
- * may wait in a system call that the signal shall end.  attr may be NULL. */
+/* As pthread_create, but the new thread blocks all signals except those that its own faults raise.  Signals belong
+ * to the host's threads: one of these may wait in a system call that the signal shall end.  attr may be NULL. */
 int thread_start(pthread_t *out, const pthread_attr_t *attr, void *(*fn)(void *), void *arg);
 
 struct pool;

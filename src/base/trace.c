@@ -1,8 +1,7 @@
-/* trace.c - a ring of events, and the file that they become.
- *
- * One lock guards the ring.  Events are few, a handful for each layer of a step, so threads hardly meet there.  A forked
- * process has a copy of the ring and none of the parent's threads: it records nothing, and never takes a lock that one of
- * them may hold. */
+/* trace.c - a ring of events, and the file that is written from it.  One lock guards the ring.  Threads hardly
+ * contend for it, because a layer of a step makes only a handful of events.  A forked process has a copy of the
+ * ring but none of the parent's threads.  It records nothing and never takes the lock, which one of those threads
+ * may hold. */
 #include "base/trace.h"
 #include "base/buf.h"
 #include "base/file.h"
@@ -39,7 +38,7 @@ int trace_begin(void)
         atomic_store(&taken, false);
         return ERR_NOMEM;
     }
-    if (owner != getpid()) { /* no thread of this process has had the lock */
+    if (owner != getpid()) { /* the fork copied none of the threads that may hold the lock */
         pthread_mutex_init(&lock, NULL);
         owner = getpid();
     }
@@ -62,7 +61,7 @@ void trace_record(enum trace_track track, const char *name, double begun, uint32
 {
     if (owner != getpid()) return;
     pthread_mutex_lock(&lock);
-    /* An event that began before the recording is left out. */
+    /* Events that began before the recording are left out. */
     if (ring && begun >= origin)
         ring[n_events++ % EVENTS] = (struct event){name, begun, now_seconds(), bytes, layer, track};
     pthread_mutex_unlock(&lock);

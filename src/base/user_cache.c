@@ -101,9 +101,10 @@ static int find_dir(const struct cache_kind *kind, char out[PATH_BYTES])
     return n > 0 && n < PATH_BYTES - NAME_HEX - 16 ? kept : -1;
 }
 
-/* Opens the folder, and writes its path.  make: makes it if it is absent.  All names are then looked up in the open directory,
- * so a directory that takes its place meanwhile is neither read nor written.  Returns -1 and sets errno on failure: EPERM if
- * others can write the folder.  The path is empty if there is none. */
+/* Opens the folder and writes its path.  make: creates the folder if it is absent.  All names are looked up in the
+ * open directory afterwards, so a directory that takes its place meanwhile is neither read nor written.  On
+ * failure returns -1 and sets errno: EPERM if other users can write the folder.  The path is empty if the
+ * environment names no place. */
 static int open_dir(const struct cache_kind *kind, bool make, char path[PATH_BYTES])
 {
     const int how = O_RDONLY | O_DIRECTORY | O_NOFOLLOW;
@@ -134,7 +135,7 @@ static int no_dir(const char *path, int e)
                e == ENOENT ? "HOME does not exist, and kvik does not make it" : strerror(e));
 }
 
-/* Writes the path of the entry behind that of the directory, and returns its name. */
+/* Appends the name of the entry to the directory's path, and returns the name. */
 static const char *add_name(const struct cache_kind *kind, const struct cache_key *key,
                             char dir[PATH_BYTES])
 {
@@ -145,14 +146,14 @@ static const char *add_name(const struct cache_kind *kind, const struct cache_ke
     return dir + n + 1;
 }
 
-/* True if a name is that of an entry, or of its temporary file, which begins alike after a point. */
+/* True if the name is that of an entry or of its temporary file, which is the same behind a leading point. */
 static bool is_ours(const char *name)
 {
     return strspn(name + (*name == '.'), "0123456789abcdef") >= NAME_HEX;
 }
 
-/* Removes the oldest files while the directory has more than the most entries.  Temporary files count; files of other names
- * are the user's. */
+/* Removes the oldest files until the directory has at most `most` entries.  Temporary files count.  Files with
+ * other names are the user's and stay. */
 static void bound_dir(const struct cache_kind *kind, int dir)
 {
     for (int again = 0; again < 16; again++) {
@@ -178,7 +179,8 @@ static void bound_dir(const struct cache_kind *kind, int dir)
     }
 }
 
-/* True if a temporary file is left of a process that was killed: nobody has written to it for a minute, and nobody locks it. */
+/* True if a killed process has left this temporary file: nobody has written to it for a minute, and nobody holds
+ * its lock. */
 static bool is_left(int dir, const char *name)
 {
     struct stat st;
@@ -193,7 +195,7 @@ static bool is_left(int dir, const char *name)
     return left;
 }
 
-/* Removes what killed processes left: a file of quantized weights can be gigabytes. */
+/* Removes temporary files of killed processes: a file of quantized weights can be gigabytes. */
 static void sweep(int dir)
 {
     const struct dirent *e;
@@ -221,7 +223,7 @@ static void note_key(const struct cache_entry *e, struct cache_sources *s, struc
     cache_sources_end(s, out);
 }
 
-/* True if a note says that the file with this stamp has its last lines rightly. */
+/* True if a note confirms the last lines of the file with this stamp. */
 static bool is_noted(const struct cache_entry *e, const uint8_t *tail)
 {
     struct cache_sources s;
@@ -248,7 +250,7 @@ static void make_note(const struct cache_entry *e, const uint8_t *tail, int64_t 
         (void)cache_write_end(w);
 }
 
-/* True if the last lines are those of the sources, and of the bytes before them. */
+/* True if the last lines agree with the sources and with the contents before these lines. */
 static bool is_right(const struct cache_kind *kind, const struct cache_key *key,
                      const struct cache_entry *e)
 {

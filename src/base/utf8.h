@@ -3,11 +3,12 @@
 #include "base/base.h"
 
 #define UTF8_BAD 0xFFFFFFFFu
-/* Code point at s[0..n), its byte length in *len; UTF8_BAD with *len = 1 when malformed or cut. */
+/* Returns the code point at s[0..n) and writes its byte length to *len; UTF8_BAD with *len = 1 if it is malformed
+ * or incomplete. */
 uint32_t utf8_decode(const char *s, size_t n, size_t *len);
 size_t utf8_encode(uint32_t cp, char out[4]); /* bytes written, 1..4 */
 bool utf8_valid(const char *s, size_t n);
-/* The place where the character begins that ends before s[at], at > 0. */
+/* Returns where the character begins that ends just before s[at]; at > 0. */
 static inline size_t utf8_back(const char *s, size_t at)
 {
     do

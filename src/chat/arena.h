@@ -1,5 +1,5 @@
-/* arena.h - bump allocation with a hard total: everything a template or one rendering makes lives
- * until the arena is done, so no value has an owner and no limit can be forgotten. */
+/* arena.h - bump allocation with a hard limit.  Everything that a template or one rendering makes lives until the
+ * arena is freed.  So no value has an owner, and every allocation counts towards the limit. */
 #pragma once
 #include "base/base.h"
 
@@ -12,7 +12,7 @@ void arena_init(struct arena *a, size_t max);
 void arena_done(struct arena *a);
 /* Returns n zeroed bytes, aligned to 16, or NULL and ERR_LIMIT or ERR_NOMEM in *code. */
 void *arena_alloc(struct arena *a, size_t n, int *code);
-/* Makes room for one more item behind the n items of v, which moves when *cap was reached. */
+/* Makes room for one more item behind the n items of v.  v moves when *cap is reached. */
 int arena_grow(struct arena *a, void **v, size_t n, size_t *cap, size_t size);
 #define ARENA_NEW(a, p, count)                                                                     \
     do {                                                                                           \

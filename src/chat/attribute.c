@@ -1,5 +1,5 @@
-/* attribute.c - obj.name, obj[key] and slices.  A name means a method of the table in builtin.c or a
- * key of data, nothing else.  A member that Jinja's sandbox refuses is an undefined value. */
+/* attribute.c - obj.name, obj[key] and slices.  A name means a method of the table in builtin.c or a key of data,
+ * and nothing else.  A member that Jinja's sandbox refuses is an undefined value. */
 #include "base/utf8.h"
 #include "chat/value.h"
 
@@ -42,7 +42,7 @@ static int lookup(struct run *r, struct val obj, struct val key, struct val *out
                : 0;
 }
 
-/* Makes the undefined value of a name or index that obj does not have. */
+/* Makes the undefined value that a missing name or index of obj gives. */
 static int undef_member(struct run *r, struct val obj, struct val key, struct val *out)
 {
     char owner[64];
@@ -197,7 +197,7 @@ int val_slice(struct run *r, struct val v, const struct val part[3], struct val 
     TRY(slice_part(part[2], 1, &step));
     if (step == 0) return ERR(FORMAT, "slice step cannot be zero");
     int64_t n = (int64_t)len, low = step < 0 ? -1 : 0, high = step < 0 ? n - 1 : n;
-    step = MAX(-n - 1, MIN(step, n + 1)); /* a larger step leaves the sequence, too */
+    step = MAX(-n - 1, MIN(step, n + 1)); /* a larger step leaves the sequence as well */
     TRY(slice_part(part[0], step < 0 ? INT64_MAX : 0, &from));
     from = slice_clamp(from, n, low, high);
     to = step < 0 ? -1 : n;

@@ -13,7 +13,7 @@ static int yes(struct val *out, bool b)
     return 0;
 }
 
-/* True if self is of one of the types whose bits are set in `how`. */
+/* True if self has one of the types whose bits are set in `how`. */
 static int t_type(struct call *c, struct val *out)
 {
     return yes(out, (unsigned)c->row->how >> c->self.t & 1);
@@ -165,7 +165,7 @@ static const struct fn_row rows[] = {
     {FN_DICT, "values", m_view, "", 0, SEQ_VALUES},
 };
 
-/* The names that Jinja or Python has beyond the table, without those in double underscores. */
+/* Names that Jinja or Python has and the table has not.  Names in double underscores are refused without a list. */
 static const struct {
     unsigned kinds;
     const char *what, *names; /* each name between blanks */

@@ -1,5 +1,5 @@
-/* builtin.h - the functions behind the table of builtins (builtin.c), and the string operations that
- * these functions share.  A function reads its row's `how` where several rows share the function. */
+/* builtin.h - the functions behind the table of builtins (builtin.c), and string operations that they share.
+ * Where several rows of the table share a function, the function reads the row's `how`. */
 #pragma once
 #include "chat/value.h"
 

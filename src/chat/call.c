@@ -1,5 +1,6 @@
-/* call.c - calls: of builtins, whose row lists the parameters, and of macros, whose parameters become
- * variables of a new scope inside the scope of the macro; the output of a macro is its value. */
+/* call.c - calls of builtins and of macros.  The row of a builtin lists its parameters.  The parameters of a macro
+ * become variables of a new scope inside the scope of the macro, and the output of its body is the value of the
+ * call. */
 #include "chat/node.h"
 
 #include <string.h>
@@ -11,7 +12,8 @@ static const struct kwarg *kwarg_find(const struct args *args, const struct str 
     return NULL;
 }
 
-/* Binds the arguments to the parameters of the row, "a b !c".  A parameter behind ! is refused. */
+/* Binds the arguments to the parameters that the row lists, such as "a b !c".  A parameter behind ! exists in
+ * Jinja and is refused here. */
 static int bind(struct call *c)
 {
     const struct fn_row *row = c->row;

@@ -1,11 +1,11 @@
-/* compare.c - ==, <, in, hashing and sorting as in Python.  Walking a nested value counts against the
+/* compare.c - ==, <, in, hashing and sorting as in Python.  A walk through a nested value counts against the
  * limits of depth and steps. */
 #include "chat/value.h"
 
 #include <math.h>
 #include <string.h>
 
-/* Returns -1, 0, 1, or 2 where one is NaN.  A long double holds every 64-bit integer and double. */
+/* Returns -1, 0 or 1; 2 if one of them is NaN.  A long double holds every 64-bit integer and every double exactly. */
 static int num_order(struct val a, struct val b)
 {
     long double x = a.t == V_FLOAT ? (long double)a.f : (long double)val_as_int(a);
@@ -67,7 +67,7 @@ int val_equal(struct run *r, struct val a, struct val b, bool *out)
     return e;
 }
 
-/* Finds the order of two values as num_order does; an error if they have none. */
+/* Compares two values as num_order does; an error if they have no order. */
 static int val_order(struct run *r, enum compare_op op, struct val a, struct val b, int *out)
 {
     static const char *const text[] = {

@@ -1,7 +1,7 @@
-/* encode.c - chat_render and chat_encode: prompts for a tokenizer.  Foreign text, which came from the
- * caller (messages, tools, documents, kwargs), never becomes a control token.  The engine knows which
- * bytes of the output are foreign.  Where the text of a special token touches such a byte, even only at
- * its end, the tokenizer reads plain text.  What the template wrote stays a control token. */
+/* encode.c - chat_render and chat_encode: prompts for a tokenizer.  Foreign text is text of the caller: messages,
+ * tools, documents, kwargs.  It never becomes a control token.  The engine knows which bytes of the output are
+ * foreign.  If the text of a special token touches a foreign byte, even only at its end, the tokenizer reads it as
+ * plain text.  Special tokens that the template wrote stay control tokens. */
 #include "chat/prompt.h"
 #include "tok/tok.h"
 
@@ -47,11 +47,11 @@ static int collect(const struct tok *t, struct word **out, size_t *n_out)
     return 0;
 }
 
-/* Words w[lo..hi) share their first `at` bytes.  Keeps the words whose next byte is c. */
+/* Words w[lo..hi) share their first `at` bytes.  Narrows the range to the words whose next byte is c. */
 static void narrow(const struct word *w, size_t *lo, size_t *hi, size_t at, unsigned char c)
 {
     size_t a = *lo, b = *hi;
-    while (a < b) { /* the first word with a byte >= c; words that end here sort first */
+    while (a < b) { /* finds the first word with a byte >= c; words that end here sort first */
         size_t mid = a + (b - a) / 2;
         if (w[mid].n <= at || (unsigned char)w[mid].s[at] < c)
             a = mid + 1;
@@ -70,8 +70,8 @@ static void narrow(const struct word *w, size_t *lo, size_t *hi, size_t at, unsi
     *hi = a;
 }
 
-/* Finds the longest special token at s, and the longest of at most `room` bytes; 0: none.  Counts the bytes that it
- * compares, of which *left may be compared. */
+/* Finds the longest special token at s, and the longest one of at most `room` bytes; 0: none.  Compares at most
+ * *left bytes, and subtracts those that it has compared. */
 static void longest_at(const struct word *w, size_t n_w, const char *s, size_t n, size_t room,
                        uint64_t *left, size_t *any, size_t *own)
 {
@@ -196,8 +196,9 @@ static size_t count_special(const struct tok *t, const struct ids *v, size_t fro
     return k;
 }
 
-/* Encodes the places that spell a special token as plain text, and the rest as usual.  If more control
- * tokens appear than the template wrote, a normalizer made one; then all foreign text is plain. */
+/* Encodes text that spells a special token with foreign bytes as plain text, and the rest as usual.  If the result
+ * has more control tokens than the template wrote, a normalizer has made one of foreign text.  Then the text is
+ * encoded again with all foreign text as plain text. */
 static int encode_guarded(const struct tok *t, const char *s, size_t n, const struct rendered *m,
                           struct ids *out, struct tok_places *at)
 {
@@ -218,7 +219,7 @@ static int encode_guarded(const struct tok *t, const char *s, size_t n, const st
     return e;
 }
 
-/* Flags the ids [from, out->n), whose texts begin at at->v, by the spans. */
+/* Flags the ids [from, out->n) whose texts, which begin at at->v, lie in a span. */
 static int mark(const struct rendered *m, const struct ids *out, size_t from,
                 const struct tok_places *at, size_t end, bool **marked)
 {

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-/* Finds what the template did not set: a variable of the caller, a trusted one, or a function. */
+/* Finds a name that the template has not set: a variable of the caller, a trusted variable, or a function. */
 static int given_value(struct run *r, const struct str *name, struct val *out)
 {
     const json_t *j = json_object_get(r->vars, name->s);
@@ -25,7 +25,7 @@ static int given_value(struct run *r, const struct str *name, struct val *out)
 static int eval_name(struct run *r, const struct node *n, struct val *out)
 {
     for (struct frame *f = r->frame; f; f = f->parent) {
-        TRY(run_work_bytes(r, f->n + 1)); /* a binding is looked at as fast as a byte */
+        TRY(run_work_bytes(r, f->n + 1)); /* looking at one binding costs as much as one byte */
         for (size_t i = f->n; i-- > 0;)
             if (f->v[i].sym == n->sym) {
                 *out = f->v[i].v;

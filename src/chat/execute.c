@@ -1,5 +1,5 @@
-/* execute.c - statements.  A statement returns a flow (next, break, continue) or an error.  Loops,
- * macros and captured blocks open a scope, which is a frame; `if` opens none. */
+/* execute.c - statements.  A statement returns a flow (next, break, continue) or an error.  Loops, macros and
+ * captured blocks open a scope, which is a frame; `if` opens none. */
 #include "chat/node.h"
 
 #include <string.h>
@@ -67,7 +67,7 @@ int node_assign(struct run *r, const struct node *target, struct val v)
     return e;
 }
 
-/* Runs `body` and returns its output as a text in *out, and the flow it ended with or an error. */
+/* Runs `body` and puts its output into *out as a text.  Returns the flow that ended the body, or an error. */
 int node_capture(struct run *r, const struct node *body, struct val *out)
 {
     struct text *outer = r->out, t;
@@ -98,7 +98,7 @@ static int exec_if(struct run *r, const struct node *n)
     return n->b ? node_exec(r, n->b) : 0;
 }
 
-/* {% set x %}: passes the text of the block through its filters. */
+/* Runs {% set x %}: passes the text of the block through its filters. */
 static int exec_set_block(struct run *r, const struct node *n)
 {
     struct val text, saved = r->captured;
@@ -106,7 +106,7 @@ static int exec_set_block(struct run *r, const struct node *n)
     TRY(frame_push(r, r->frame, &outer));
     int flow = node_capture(r, n->d, &text);
     r->frame = outer;
-    if (flow) return flow; /* a jump out of the block drops its text */
+    if (flow) return flow; /* break or continue left the block, so its text is dropped */
     r->captured = text;
     int e = node_eval(r, n->b, &text);
     r->captured = saved;
@@ -122,7 +122,7 @@ static int make_macro(struct run *r, const struct node *def, struct val *out)
     return 0;
 }
 
-/* Runs the body in a scope of its own; its bytes in the output are one span. */
+/* Runs the body in a scope of its own and notes the span of its output. */
 static int exec_generation(struct run *r, const struct node *n)
 {
     struct val text;

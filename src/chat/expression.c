@@ -54,7 +54,7 @@ static int parse_unary(struct compile *c, bool filters, struct node **out);
 
 enum level { L_OR, L_AND, L_NOT, L_COMPARE, L_SUM, L_CONCAT, L_PRODUCT, L_POWER, L_UNARY };
 
-/* Finds the operator of that level which stands here between two operands; NULL: none. */
+/* Finds the operator of this level that stands here between two operands; NULL: none. */
 static const struct binary {
     const char *text;
     enum level level;
@@ -93,8 +93,8 @@ static const struct binary {
 
 static int parse_not(struct compile *c, struct node **out);
 
-/* Parses operands of the next level between operators of this one, which group to the left.  The
- * chain of comparisons a < b < c is (a < b) and (b < c). */
+/* Parses operands of the next level with operators of this level between them, which group to the left.  A chain
+ * of comparisons a < b < c means (a < b) and (b < c). */
 static int parse_level(struct compile *c, enum level level, struct node **out)
 {
     const struct binary *hit;
@@ -188,7 +188,7 @@ int parse_tuple(struct compile *c, unsigned flags, const char *end_name, struct 
     return 0;
 }
 
-/* Parses the items of [a, b] or {k: v} and `close`, behind the opening bracket. */
+/* Parses the items of [a, b] or {k: v} up to `close`, behind the opening bracket. */
 static int parse_items(struct compile *c, const char *close, bool pairs, struct node *n)
 {
     struct node_list l = {0};
@@ -270,7 +270,7 @@ static int parse_primary(struct compile *c, bool space, struct node **out)
     return 0;
 }
 
-/* Parses what stands in [key] or [from:to:step], whose parts may be absent. */
+/* Parses the inside of [key] or [from:to:step], whose parts may be absent. */
 static int parse_key(struct compile *c, struct node **out)
 {
     struct node *n;
@@ -369,8 +369,8 @@ static int parse_postfix(struct compile *c, struct node *n, struct node **out)
     return 0;
 }
 
-/* Parses the name of a filter or test.  Inside a condition an unknown name is an error only when it is
- * reached: n->fn is NULL.  No builtin has a dotted name. */
+/* Parses the name of a filter or test.  An unknown name inside a condition is an error only when it is reached;
+ * n->fn is then NULL.  No builtin has a name with dots. */
 static int parse_builtin(struct compile *c, enum fn_kind kind, struct node *n)
 {
     struct token *t;

@@ -1,5 +1,5 @@
-/* filter_list.c - filters over sequences.  A generator of Jinja is one here too (consumed once, without
- * a length), but its items are computed at once. */
+/* filter_list.c - filters over sequences.  Where Jinja returns a generator, so does this file: it can be consumed
+ * once and has no length.  But its items are computed at once. */
 #include "chat/builtin.h"
 
 #include <string.h>
@@ -55,7 +55,7 @@ int f_reverse(struct call *c, struct val *out)
     return 0;
 }
 
-/* Finds the value that an item is sorted and compared by. */
+/* Finds the value by which an item is sorted and compared. */
 static int item_key(struct run *r, struct val item, struct val attribute, bool case_sensitive,
                     struct val *out)
 {
@@ -100,7 +100,7 @@ int f_unique(struct call *c, struct val *out)
     return 0;
 }
 
-/* min and max: finds the first item whose key is beyond all others. */
+/* Finds the least or greatest item for the filters min and max; of equal keys the first item. */
 int f_extreme(struct call *c, struct val *out)
 {
     struct seq *s;
@@ -178,8 +178,8 @@ static struct args args_rest(const struct args *a, size_t skip)
     return rest;
 }
 
-/* Begins map, select and the like.  *fn is the filter or test that argument `at` names, or NULL, and
- * *rest are its arguments.  *out is an empty generator, to be filled. */
+/* Begins map, select and the like.  *fn is the filter or test that argument `at` names, or NULL, and *rest are its
+ * arguments.  *out is an empty generator, which the caller fills. */
 static int begin_each(struct call *c, size_t at, enum fn_kind kind, const struct fn_row **fn,
                       struct args *rest, struct val *out)
 {
@@ -193,7 +193,7 @@ static int begin_each(struct call *c, size_t at, enum fn_kind kind, const struct
     return *fn ? 0 : builtin_fail(kind, name.str);
 }
 
-/* map: passes every item through a filter, or takes an attribute of every item. */
+/* The filter map: passes every item through a filter, or takes an attribute of every item. */
 int f_map(struct call *c, struct val *out)
 {
     const struct kwarg *attr = kwarg_find(c->raw, "attribute");
@@ -218,8 +218,8 @@ int f_map(struct call *c, struct val *out)
     return e;
 }
 
-/* select, reject, selectattr, rejectattr: keeps the items whose value (or attribute, the first
- * argument) passes a test, or does not. */
+/* The filters select, reject, selectattr and rejectattr: keep the items that pass a test, or fail it.  With attr
+ * the first argument names the attribute that is tested. */
 int f_pick(struct call *c, struct val *out)
 {
     bool attr = c->row->how & PICK_ATTR, want = !(c->row->how & PICK_FAILING);

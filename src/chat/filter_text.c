@@ -23,7 +23,7 @@ int f_strip(struct call *c, struct val *out)
     return text_strip(c->r, c->self, c->a[0], (enum strip_how)c->row->how, out);
 }
 
-/* The filter and the method replace; the method takes texts only. */
+/* The filter and the method replace; the method takes only strings. */
 int f_replace(struct call *c, struct val *out)
 {
     struct val s = c->self, part[2];
@@ -37,7 +37,7 @@ int f_replace(struct call *c, struct val *out)
     return text_replace(c->r, s, part[0], part[1], count, out);
 }
 
-/* The filter and the method join; the method takes texts only, which a safe separator escapes. */
+/* The filter and the method join.  The method takes only strings, and escapes them if the separator is safe. */
 static int join_items(struct call *c, struct val items, struct val sep, struct text *t)
 {
     bool method = c->row->how;
@@ -86,7 +86,7 @@ static int indent_unit(struct call *c, struct val *out)
     return val_binary(c->r, OP_MUL, one, val_int(width), out);
 }
 
-/* Ends every line with \n; a blank line is indented only when asked. */
+/* Ends every line with \n.  Blank lines are indented only if the caller asks for it. */
 static int indent_lines(struct call *c, const struct str *unit, struct text *t)
 {
     struct str *s = c->self.str;

@@ -1,5 +1,5 @@
-/* for_loop.c - {% for %} and its variable `loop`.  The loop's test runs when an item is fetched.  Items
- * are fetched as late as possible: loop.last fetches one ahead, loop.length all of them. */
+/* for_loop.c - {% for %} and its variable `loop`.  An item is fetched as late as possible, and the loop's test
+ * runs when it is fetched.  loop.last fetches one item ahead, loop.length all of them. */
 #include "chat/node.h"
 
 #include <string.h>
@@ -8,7 +8,7 @@ struct loop {
     const struct node *node;
     struct frame *env; /* the scope around the loop */
     struct iter it;
-    struct seq *ahead; /* fetched, not yet run */
+    struct seq *ahead; /* items that were fetched and did not run yet */
     size_t ahead_at;
     size_t index; /* of the current item, 0-based */
     struct val prev, cur;
@@ -36,7 +36,7 @@ static int fetch(struct run *r, struct loop *l, struct val *out)
     }
 }
 
-/* Fetches up to n items ahead of the current one; *left: how many are fetched and not yet run. */
+/* Fetches up to n items ahead of the current one.  *left: number of items that were fetched and did not run yet. */
 static int look(struct run *r, struct loop *l, size_t n, size_t *left)
 {
     struct val v;
@@ -74,7 +74,7 @@ static int run_items(struct run *r, struct loop *l, bool *ran)
         r->frame = saved;
         if (e < 0) return e;
         if (e == FLOW_BREAK) return 0;
-        if (e == FLOW_NEXT) *ran = true; /* an item left by `continue` does not count */
+        if (e == FLOW_NEXT) *ran = true; /* an item that `continue` has left does not count */
     }
     return e;
 }
@@ -116,7 +116,7 @@ static int cycle_method(struct run *r, struct loop *l, struct val *out)
     return 0;
 }
 
-/* Computes a member of `loop` that counts items; 1, 0 if `name` is no such member, or an error. */
+/* Computes a member of `loop` that counts items.  Returns 1, 0 if `name` is no such member, or an error. */
 static int loop_number(struct run *r, struct loop *l, const struct str *name, struct val *out)
 {
     static const struct {

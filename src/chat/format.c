@@ -1,5 +1,5 @@
-/* format.c - '%s: %d' % (name, n), and '{}: {}'.format(name, n).  Of Python's formats these are what
- * chat templates use: %s, %r, %d, %i, %f, %.2f, %% and the field {}.  Others are refused by name. */
+/* format.c - '%s: %d' % (name, n), and '{}: {}'.format(name, n).  Supported are the formats that chat templates
+ * use: %s, %r, %d, %i, %f, %.2f, %% and the field {}.  Others are refused by name. */
 #include "chat/builtin.h"
 
 #include <math.h>
@@ -40,7 +40,7 @@ static int put_number(struct percent *p, char conv, int prec, struct val v)
                       (long long)(v.t == V_FLOAT ? (int64_t)v.f : val_as_int(v)));
 }
 
-/* Appends the field that s[0..n) begins with, behind its percent sign; *used: bytes of the field. */
+/* Appends the field at the beginning of s[0..n), whose percent sign was read.  *used: bytes of the field. */
 static int put_field(struct percent *p, const char *s, size_t n, size_t *used)
 {
     bool point = n > 2 && s[0] == '.' && s[1] >= '0' && s[1] <= '9';
@@ -73,7 +73,8 @@ static int percent_all(struct percent *p, const struct str *f)
         size_t from = p->out.b.len;
         TRY(put_field(p, mark + 1, f->n - at, &used));
         bool raw =
-            p->out.b.len > from && f->s[at] != 's'; /* %r and numbers lose track of foreign bytes */
+            /* only %s knows which of its bytes are foreign; others are foreign as a whole */
+            p->out.b.len > from && f->s[at] != 's';
         if (str_foreign(f) || (raw && val_foreign(p->arg))) TRY(text_mark(p->r, &p->out, from));
     }
     bool left = val_is_tuple(p->arg) ? p->at < p->arg.seq->n

@@ -1,8 +1,8 @@
-/* formats.c - chat formats that many models share, as Jinja templates under their usual names, for models whose files have no
- * template.  Each is written from the published description of its format.
+/* formats.c - chat formats that many models share, as Jinja templates under their usual names, for models whose
+ * files have no template.  Each is written from the published description of its format.
  *
- * A format that speaks with special tokens can be guessed: the vocabulary has them.  Formats of plain words (llama2, alpaca,
- * vicuna, zephyr) leave no trace in a vocabulary, so they are used by name only.
+ * A format with special tokens can be guessed, because the vocabulary has these tokens.  Formats of plain words
+ * (llama2, alpaca, vicuna, zephyr) leave no trace in a vocabulary, so they must be named.
  *
  * Where a format has no place for a system message, the message stands before the first message of the user. */
 #include "chat/formats.h"
@@ -15,7 +15,7 @@
     "{% for m in messages if m['role'] not in ['system', 'user', 'assistant'] %}"                  \
     "{{ raise_exception('the chat format " name " has no role ' + m['role']) }}{% endfor %}"
 
-/* Sets `system` to the text of the first message, or none, and `turns` to the messages behind it. */
+/* Sets `system` to the text of a first message with that role, or to none, and `turns` to the other messages. */
 #define SPLIT                                                                                      \
     "{% set system = none %}{% set turns = messages %}"                                            \
     "{% if messages and messages[0]['role'] == 'system' %}"                                        \
@@ -25,7 +25,8 @@
 #define EOS          "(eos_token if eos_token is defined and eos_token is not none else '')"
 #define PROMPT(text) "{% if add_generation_prompt %}{{ '" text "' }}{% endif %}"
 
-/* Headers with the name of the role, then the text and a token that ends the turn: ChatML and its kin. */
+/* Formats with a header that names the role, then the text, then a token that ends the turn: ChatML and its
+ * relatives. */
 static const char chatml[] =
     "{% for m in messages %}"
     "{{ '<|im_start|>' + m['role'] + '\\n' + m['content'] + '<|im_end|>\\n' }}"
@@ -98,7 +99,8 @@ static const char deepseek[] = ROLES("deepseek") SPLIT BOS
     "{% else %}{{ '<｜User｜>' + m['content'] }}{% endif %}"
     "{% endfor %}" PROMPT("<｜Assistant｜>");
 
-/* mark: the special tokens that tell the format, or none.  The first format whose marks the vocabulary has is the guess. */
+/* mark: special tokens that identify the format; none if the format has none.  The guess is the first format whose
+ * marks are all in the vocabulary. */
 static const struct {
     struct chat_format is;
     const char *mark[3];

@@ -31,7 +31,7 @@ int g_range(struct call *c, struct val *out)
     return 0;
 }
 
-/* dict and namespace: takes the items of a mapping, then the named arguments. */
+/* The functions dict and namespace: take the items of a mapping, then the named arguments. */
 int g_dict(struct call *c, struct val *out)
 {
     struct dict *d;
@@ -59,7 +59,7 @@ int g_raise(struct call *c, struct val *out)
     return ERR(ARG, "%.*s", (int)MIN(s.str->n, (size_t)1000), s.str->s);
 }
 
-/* Finds the moment that strftime_now shows: the one the caller gave, or the clock. */
+/* Finds the time that strftime_now shows: the caller's, or that of the clock. */
 static int moment(const struct jinja_now *now, struct tm *tm)
 {
     time_t t = time(NULL);
@@ -70,7 +70,7 @@ static int moment(const struct jinja_now *now, struct tm *tm)
     struct tm day = {
         .tm_year = now->year - 1900, .tm_mon = now->month - 1, .tm_mday = now->day, .tm_hour = 12};
     struct tm asked = day;
-    timegm(&day); /* finds the day of the week and of the year */
+    timegm(&day); /* computes the day of the week and of the year */
     if (day.tm_mon != asked.tm_mon || day.tm_mday != asked.tm_mday)
         return ERR(ARG, "strftime_now: the given moment is not a date");
     *tm = day;
@@ -81,8 +81,8 @@ static int moment(const struct jinja_now *now, struct tm *tm)
     return 0;
 }
 
-/* Replaces %f, %z and %Z, which mean something else in C than for a Python time without a zone.  A
- * blank stands in front, so that the result of strftime is never empty. */
+/* Replaces %f, %z and %Z, which C gives another meaning than Python does for a time without a zone.  Puts a blank
+ * in front, so that the result of strftime is never empty. */
 static int c_format(const struct str *f, struct buf *out)
 {
     TRY(buf_putc(out, ' '));
@@ -100,7 +100,7 @@ static int c_format(const struct str *f, struct buf *out)
 static int put_moment(struct run *r, const struct tm *tm, const char *format, struct val *out)
 {
     size_t cap = 16 * strlen(format) + 64;
-    TRY(run_work(r, 32)); /* a locale is made */
+    TRY(run_work(r, 32)); /* the cost of making a locale */
     TRY(run_work_bytes(r, cap));
     char *text;
     RUN_NEW(r, text, cap);

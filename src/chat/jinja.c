@@ -1,5 +1,5 @@
-/* jinja.c - compiles a template and runs it, and keeps the limits of a run.  A rendering owns one
- * arena for its values and appends to the caller's buffer only when it has succeeded. */
+/* jinja.c - compiles a template, runs it, and keeps the limits of a run.  A rendering owns one arena for its
+ * values.  It appends to the caller's buffer only if it succeeds. */
 #include "base/utf8.h"
 #include "chat/node.h"
 #include "chat/prompt.h"
@@ -21,7 +21,7 @@ int run_work(struct run *r, size_t steps)
 int run_work_bytes(struct run *r, size_t bytes)
 {
     if (bytes >= (size_t)JINJA_MAX_STEPS * BYTES_PER_STEP) return run_work(r, JINJA_MAX_STEPS + 1);
-    r->bytes += bytes; /* what is less than a step counts with the next bytes */
+    r->bytes += bytes; /* bytes short of a whole step are kept and count with the next ones */
     size_t steps = r->bytes / BYTES_PER_STEP;
     r->bytes %= BYTES_PER_STEP;
     return run_work(r, steps);

@@ -35,16 +35,16 @@ bool chr_is(uint32_t c, enum chr_class k)
                            : letter || c == '_' || uc_numeric_value(c).denominator != 0;
 }
 
-/* True if c belongs to a word: a letter for Python's title(), anything between blanks and opening
- * brackets for Jinja's filter title. */
+/* True if c belongs to a word.  Python's title() means letters; Jinja's filter title means anything between blanks
+ * and opening brackets. */
 static bool in_word(uint32_t c, enum str_case how)
 {
     if (how == CASE_WORDS) return !chr_space(c) && !(c < 128 && c && strchr("-({[<", (int)c));
     return uc_is_property_cased(c);
 }
 
-/* Returns the conversion of the part of s that begins at `at`, and finds the end of the part.  A word
- * begins with a capital. */
+/* Returns how to convert the part of s that begins at `at`, and finds the end of the part.  A word begins with a
+ * capital. */
 static enum str_case next_part(const struct str *s, size_t at, enum str_case how, bool inside,
                                size_t *end)
 {
@@ -63,8 +63,8 @@ static enum str_case next_part(const struct str *s, size_t at, enum str_case how
     return word ? CASE_LOWER : CASE_NONE;
 }
 
-/* Appends s[from..to) converted.  No mapping takes more than three times the bytes of its source,
- * so `room` (3n + 16 bytes) is enough and libunistring never allocates. */
+/* Appends the converted s[from..to).  No conversion takes more than three times the bytes of its source.  So
+ * `room` (3n + 16 bytes) is enough, and libunistring never allocates. */
 static int put_part(const struct str *s, size_t from, size_t to, enum str_case how,
                     casing_prefix_context_t before, uint8_t *room, struct buf *out)
 {
@@ -85,12 +85,12 @@ static int put_part(const struct str *s, size_t from, size_t to, enum str_case h
 static int convert(const struct str *s, enum str_case how, uint8_t *room, struct buf *out)
 {
     casing_prefix_context_t before = unicase_empty_prefix_context;
-    bool inside = false; /* the text before belongs to the same word */
+    bool inside = false; /* the part before belongs to the same word */
     for (size_t at = 0, end; at < s->n; at = end) {
         enum str_case part = next_part(s, at, how, inside, &end);
         TRY(put_part(s, at, end, part, before, room, out));
         inside = part != CASE_NONE;
-        /* Jinja's filter title lowers the rest of a word without its context. */
+        /* Jinja's filter title converts the rest of a word without looking at its context. */
         if (how != CASE_WORDS)
             before = u8_casing_prefixes_context((const uint8_t *)s->s + at, end - at, before);
     }

@@ -1,8 +1,7 @@
-/* lexer.c - makes tokens from the text of a template, and reads them for the parser.  Outside tags
- * everything is data.  A newline directly after a block or comment tag is dropped (trim_blocks), and
- * so are blanks between the start of a line and such a tag (lstrip_blocks).  The sign - inside a tag
- * drops all white space on its side, the sign + keeps it.  Inside a tag, end marks count only outside
- * brackets. */
+/* lexer.c - makes tokens from the text of a template, and reads them for the parser.  Outside tags everything is
+ * data.  A newline directly after a block or comment tag is dropped (trim_blocks), and so are blanks between the
+ * start of a line and such a tag (lstrip_blocks).  The sign - at an end of a tag drops all white space outside
+ * that end; the sign + keeps it.  Inside a tag, end marks count only outside brackets. */
 #include "base/utf8.h"
 #include "chat/node.h"
 
@@ -84,8 +83,8 @@ static bool at_mark(const struct lexer *x, size_t at, const char *mark)
     return x->n - at >= 2 && x->s[at] == mark[0] && x->s[at + 1] == mark[1];
 }
 
-/* Returns where the text goes on if a tag ends at `at`, otherwise 0.  A block or comment also knows
- * the sign + and, without a sign, drops one newline. */
+/* Returns where the text continues if a tag ends at `at`, otherwise 0.  The end of a block or comment may have the
+ * sign +; without a sign it drops one newline. */
 static size_t tag_end(const struct lexer *x, size_t at, const char *mark, bool block)
 {
     if (at >= x->n) return 0;
@@ -304,7 +303,7 @@ static int lex_tag(struct lexer *x, bool block)
         }
         TRY(lex_inside(x));
     }
-    return 0; /* the parser reports the missing end */
+    return 0; /* the parser reports the missing end of the tag */
 }
 
 static int lex_root(struct lexer *x)

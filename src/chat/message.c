@@ -13,7 +13,7 @@ static int set_text(json_t *o, size_t i, const char *key, const char *text)
     return json_object_set_new(o, key, v) < 0 ? ERR(NOMEM, "out of memory") : 0;
 }
 
-/* Adds the keys of `more`, none of which is set already. */
+/* Adds the keys of `more`.  A key that is set already is an error. */
 static int add_more(json_t *o, size_t i, const char *more)
 {
     json_t *extra;

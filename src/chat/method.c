@@ -23,7 +23,7 @@ static int affix(struct run *r, const struct str *s, const struct str *a, bool e
     return run_work_bytes(r, a->n);
 }
 
-/* startswith and endswith: tests one text, or any text of a tuple. */
+/* The methods startswith and endswith: test for one text, or for any text of a tuple. */
 int m_affix(struct call *c, struct val *out)
 {
     struct val a = c->a[0];

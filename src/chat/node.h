@@ -1,5 +1,5 @@
-/* node.h - tokens and the syntax tree.  All kinds of nodes have one shape; the comment beside a kind
- * says what the fields of the shape hold.  A tree lies in the arena of its template. */
+/* node.h - tokens and the syntax tree.  All nodes are of one struct; the comment beside a kind says what the
+ * fields hold.  A tree lies in the arena of its template. */
 #pragma once
 #include "chat/value.h"
 
@@ -67,7 +67,8 @@ struct node {
     int line;
     uint32_t sym;
     int op;
-    const struct fn_row *fn; /* NULL: unknown, an error when it is reached */
+    /* NULL: the name is unknown, which is an error only when the node is reached */
+    const struct fn_row *fn;
     struct val value;
     struct node *a, *b, *c, *d, *e;
     struct node **list, **list2;
@@ -80,7 +81,7 @@ struct jinja {
     struct node *root;
     struct str *sym[JINJA_MAX_NAMES]; /* [n_sym] names of variables */
     uint32_t n_sym;
-    /* [n_early] names that are undefined until the top level sets them */
+    /* [n_early] names that are undefined until the top level sets them (statement.c) */
     uint32_t early[JINJA_MAX_NAMES], n_early;
     uint32_t sym_loop;
 };
@@ -89,11 +90,11 @@ struct compile {
     struct token *tok; /* [n_tok], the last one T_EOF */
     size_t n_tok, cap_tok, at;
     bool seen[JINJA_MAX_NAMES]; /* the top level has read or set the name */
-    unsigned depth;             /* of nesting, see nest_enter */
+    unsigned depth;             /* of nesting (nest_enter) */
     unsigned loops, ifs, macros;
-    unsigned inner;                       /* bodies of loops, macros and captured blocks */
+    unsigned inner; /* number of bodies of loops, macros and captured blocks around this place */
     const char *tag[JINJA_MAX_DEPTH + 2]; /* names of open blocks */
-    const char *const *ends;              /* the end tags looked for, NULL-terminated */
+    const char *const *ends; /* end tags of the block that is being parsed, NULL-terminated */
     unsigned n_tag;
 };
 int compile_fail(int line, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -104,7 +105,7 @@ int compile_str(struct compile *c, const char *s, size_t n, struct str **out); /
 /* ---- lexer.c: makes the tokens, and reads them one by one */
 int lex_all(struct compile *c, const char *src, size_t n);
 struct token *tok_at(struct compile *c, unsigned ahead);
-/* True if the next token is that operator or name; the others move behind the token. */
+/* True if the next token is this operator or name.  The others also move behind the token. */
 bool tok_is(struct compile *c, const char *text);
 bool tok_skip(struct compile *c, const char *text);
 int tok_want(struct compile *c, const char *text);
@@ -121,14 +122,14 @@ struct node_list { /* lies in the arena */
 int node_push(struct compile *c, struct node_list *l, struct node *n);
 void node_take(struct node *n, const struct node_list *l); /* the list becomes n->list */
 int sym_intern(struct compile *c, const struct str *name, uint32_t *out);
-/* One level deeper in the source; parsing is recursive, so every way down passes here. */
+/* Counts one level of nesting.  Parsing is recursive, so every descent calls it. */
 int nest_enter(struct compile *c, int line);
 static inline void nest_leave(struct compile *c)
 {
     c->depth--;
 }
 int parse_expr(struct compile *c, struct node **out);
-/* What a tuple may hold: names only, attributes of namespaces, no conditions; and if it may be (). */
+/* What a target or tuple may hold: only names and attributes of namespaces; no conditions; whether it may be (). */
 enum tuple_flag { TUPLE_SIMPLE = 1, TUPLE_NO_COND = 2, TUPLE_PARENS = 4, TUPLE_SPACE = 8 };
 int parse_tuple(struct compile *c, unsigned flags, const char *end_name, struct node **out);
 int parse_filter(struct compile *c, struct node *input, struct node **out);

@@ -46,12 +46,13 @@ void float_fixed(double f, int digits, char *out, size_t n)
     host_locale(old);
 }
 
-/* Finds the shortest decimal digits that read back as f > 0, without trailing zeros.  Returns the
- * exponent of the first digit. */
+/* Finds the fewest decimal digits that read back as f > 0, without trailing zeros.  Returns the exponent of the
+ * first digit. */
 static int float_digits(double f, char digits[20])
 {
     char d[40];
-    /* A number that needs at most 15 digits has them here, except below the normal range. */
+    /* A number of at most 15 digits reads back with p = 14, and its trailing zeros are cut below.  Below the
+     * normal range fewer digits may do, so the search begins at one. */
     for (int p = f < 1e-300 ? 0 : 14; p <= 16; p++) {
         snprintf(d, sizeof d, "%.*e", p, f);
         if (p == 16 || strtod(d, NULL) == f) break;
@@ -66,7 +67,7 @@ static int float_digits(double f, char digits[20])
     return (int)strtol(e + 1, NULL, 10);
 }
 
-/* Lays digits out as Python does: an exponent from 1e16 and below 1e-4, otherwise a point. */
+/* Writes a float as Python does: with an exponent from 1e16 on and below 1e-4, otherwise with a point. */
 void float_repr(double f, char out[40])
 {
     char digits[20];
@@ -98,8 +99,8 @@ int f_abs(struct call *c, struct val *out)
     return 0;
 }
 
-/* Copies the text of a number without the blanks around it and single underscores between digits.
- * False if the text is too long or has other characters. */
+/* Copies the text of a number, without blanks around it and without single underscores between digits.  False if
+ * the text is too long or has other characters. */
 static bool number_text(const struct str *s, char out[64])
 {
     size_t from = 0, to = s->n, k = 0;
@@ -119,7 +120,8 @@ static bool number_text(const struct str *s, char out[64])
     return true;
 }
 
-/* Finds the number that self is or spells.  False if there is none; then *out is the fallback or 0. */
+/* Finds the number that self is, or that its text spells.  False if there is none; *out is then the fallback, or
+ * 0. */
 static bool to_number(struct call *c, struct val *out)
 {
     char t[64], *end;
@@ -161,7 +163,7 @@ int f_float(struct call *c, struct val *out)
     return 0;
 }
 
-/* Rounds correctly, ties to even, through the decimal digits. */
+/* Rounds a float to decimal digits, correctly, ties to even. */
 static double round_to(double f, int digits)
 {
     char tmp[700];

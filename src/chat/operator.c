@@ -1,5 +1,5 @@
-/* operator.c - arithmetic with Python's types.  A bool counts as an int, // and % round down, / gives a
- * float, + also joins texts and lists, * repeats texts.  A result beyond 64 bits is an error. */
+/* operator.c - arithmetic with Python's types.  A bool is an int.  // and % round down, and / gives a float.  +
+ * also joins texts and lists, and * repeats texts.  A result beyond 64 bits is an error. */
 #include "chat/value.h"
 
 #include <math.h>
@@ -118,7 +118,7 @@ static int repeat_str(struct run *r, struct val v, int64_t times, struct val *ou
     RUN_NEW(r, p, n);
     TRY(run_work_bytes(r, n));
     memcpy(p, s->s, s->n);
-    for (size_t at = s->n; at < n; at *= 2) /* doubles what is there */
+    for (size_t at = s->n; at < n; at *= 2) /* doubles the part that is written */
         memcpy(p + at, p, MIN(at, n - at));
     TRY(str_view(r, p, n, out));
     str_taint(r, *out, v);

@@ -67,14 +67,14 @@ static int write_str(struct writer *w, struct val v)
 static int write_float(struct writer *w, double f)
 {
     char tmp[40];
-    TRY(run_work(w->r, 16)); /* a locale is made, and numbers are read back */
+    TRY(run_work(w->r, 16)); /* the cost of making a locale and of reading numbers back */
     if (w->json && isnan(f)) return buf_puts(w->out, "NaN");
     if (w->json && isinf(f)) return buf_puts(w->out, f < 0 ? "-Infinity" : "Infinity");
     float_repr(f, tmp);
     return buf_puts(w->out, tmp);
 }
 
-/* Writes a key of a dictionary; JSON has string keys only. */
+/* Writes a key of a dictionary.  In JSON every key becomes a string. */
 static int write_key(struct writer *w, struct val k)
 {
     if (!w->json || k.t == V_STR) return write_value(w, k);
@@ -103,7 +103,7 @@ static int write_sep(struct writer *w, const struct str *sep, const char *fallba
     return sep ? buf_append(w->out, sep->s, sep->n) : buf_puts(w->out, fallback);
 }
 
-/* Finds the numbers of the entries in the order of their keys; *order is NULL without sort_keys. */
+/* Finds the order in which sort_keys writes the entries.  Without sort_keys *order is NULL. */
 static int key_order(struct writer *w, const struct dict *d, struct val **order)
 {
     struct val *key;

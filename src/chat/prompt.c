@@ -1,6 +1,7 @@
-/* prompt.c - messages to text, as apply_chat_template of Transformers (Hugging Face) does it.
- * Reasoning gets all its names, and a final message that is to be continued stays open.  kwargs become
- * template variables and nothing else: they cannot reach an argument of this library (CVE-2025-62426). */
+/* prompt.c - messages to text, as apply_chat_template of Transformers (Hugging Face) does it.  The reasoning of a
+ * message is given to the template under all its usual names.  A final message that the model shall continue stays
+ * open.  kwargs become template variables and nothing else: they cannot reach an argument of this library
+ * (CVE-2025-62426). */
 #include "chat/prompt.h"
 #include "base/utf8.h"
 #include "chat/value.h"
@@ -15,7 +16,7 @@ static int set(json_t *o, const char *key, json_t *v) /* steals v */
     return json_object_set_new(o, key, v) == 0 ? 0 : ERR(NOMEM, "out of memory");
 }
 
-/* Makes {"thinking": r, **message, "reasoning_content": r}, where r is the first reasoning found. */
+/* Makes {"thinking": r, **message, "reasoning_content": r}, where r is the first reasoning that the message has. */
 static int alias_reasoning(const json_t *message, json_t **out)
 {
     static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
@@ -57,7 +58,8 @@ static json_t *tagged(const json_t *text)
     return json_pack("s%+", json_string_value(text), json_string_length(text), TAG);
 }
 
-/* Appends the tag to the text that is to be continued; *text is a reference to that text. */
+/* Appends a tag to the text that the model shall continue, in the last message.  *text is a reference to that
+ * text. */
 static int tag_final(json_t *list, const char *template_text, const json_t **text)
 {
     size_t n = json_array_size(list);
@@ -91,7 +93,7 @@ static int tag_final(json_t *list, const char *template_text, const json_t **tex
                     "the final message!");
 }
 
-/* Cuts the rendered text at the tag. */
+/* Cuts the rendered text behind the continued text, where the tag is. */
 static int cut_at_tag(struct buf *b, size_t from, const json_t *text)
 {
     const char *s = json_string_value(text), *out = b->data ? b->data + from : "";
@@ -125,7 +127,8 @@ static int check_objects(const json_t *list, const char *what)
     return 0;
 }
 
-/* Refuses names of arguments of apply_chat_template: as template variables they would mislead. */
+/* Refuses kwargs with the names of arguments of apply_chat_template: as template variables they would have no
+ * effect. */
 static int check_kwargs(const json_t *kwargs)
 {
     static const char *const reserved[] = {"messages",
@@ -149,7 +152,7 @@ static int check_kwargs(const json_t *kwargs)
     return 0;
 }
 
-/* Makes the variables of the caller: kwargs, with the arguments over them. */
+/* Makes the variables of the template: kwargs, and over them the arguments of the call. */
 static int make_vars(json_t *messages, const struct chat_options *o, json_t **out)
 {
     const json_t *tools = o->tools ? o->tools : json_object_get(o->kwargs, "tools");

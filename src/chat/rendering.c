@@ -1,5 +1,5 @@
-/* rendering.c - reads the inputs of a rendering.  kwargs is split here into the arguments (tools, documents, the flags of
- * the prompt) and variables of the template, as apply_chat_template does. */
+/* rendering.c - reads the inputs of a rendering.  As in apply_chat_template, kwargs is split into arguments
+ * (tools, documents, flags of the prompt) and variables of the template. */
 #include "chat/rendering.h"
 
 #include <string.h>
@@ -36,7 +36,7 @@ static int take_list(json_t *kwargs, const char *key, json_t **out)
     return 0;
 }
 
-/* Splits kwargs, which may be NULL or a JSON null and is copied. */
+/* Splits kwargs, which may be NULL or a JSON null.  kwargs itself is not changed. */
 static int rendering_init(struct rendering *r, const json_t *kwargs)
 {
     JSON_SCOPE(scope);
@@ -58,7 +58,7 @@ static int rendering_init(struct rendering *r, const json_t *kwargs)
     return 0;
 }
 
-/* Reads exactly `digits` digits at *s, then the character `after` (0: none); false if they are not there. */
+/* Reads exactly `digits` digits at *s, then the character `after` (0: none).  False if the text has others. */
 static bool field(const char **s, int digits, const char *after, int lo, int hi, int *out)
 {
     int v = 0;

@@ -1,4 +1,4 @@
-/* rendering.h - the inputs of a rendering, as JSON gives them. */
+/* rendering.h - reads the inputs of a rendering from JSON. */
 #pragma once
 #include "chat/chat.h"
 
@@ -9,10 +9,11 @@ struct rendering {
     struct jinja_now now;
     struct chat_options o;
 };
-/* Texts of JSON, and a time; NULL: not given. */
+/* JSON texts, and a time.  NULL: not given. */
 struct rendering_texts {
     const char *kwargs, *special_tokens, *now;
 };
-/* Takes the reference to messages, also after an error.  Variables of kwargs hide special tokens of the same name. */
+/* Takes over the reference to messages, also after an error.  A variable of kwargs hides a special token of the
+ * same name. */
 int rendering_of(struct rendering *r, json_t *messages, const struct rendering_texts *texts);
 void rendering_done(struct rendering *r);

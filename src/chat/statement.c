@@ -1,10 +1,9 @@
-/* statement.c - the tags: for, if, set, macro, generation, break, continue.  Other tags of
- * Jinja are refused by name.
+/* statement.c - the tags: for, if, set, macro, generation, break, continue.  Other tags of Jinja are refused by
+ * name.
  *
- * One habit of Jinja's compiler: a name that the top level sets before it ever reads the name is
- * undefined until then, even for macros and loops that run earlier and even if the caller gave a
- * variable of that name.  Names set only inside `if` are exempt.  compile.seen and jinja.early
- * list these names. */
+ * One habit of Jinja's compiler is kept.  If the top level sets a name before it ever reads the name, the name is
+ * undefined until then.  This holds even for macros and loops that run earlier, and even if the caller gave a
+ * variable of that name.  Names set only inside `if` are exempt.  compile.seen and jinja.early list these names. */
 #include "chat/node.h"
 
 #include <stdio.h>
@@ -12,7 +11,7 @@
 
 static int parse_body(struct compile *c, const char *const *ends, struct node **out);
 
-/* Fails for a tag that does not belong here, or for the end of the source (name NULL). */
+/* Returns the error for a tag that does not belong here, or for the end of the source (name NULL). */
 static int fail_tag(struct compile *c, const struct str *name, int line)
 {
     char text[200] = "", tag[100] = "Unexpected end of template.", open[100] = "";
@@ -29,7 +28,7 @@ static int fail_tag(struct compile *c, const struct str *name, int line)
                         c->ends ? "." : "", open);
 }
 
-/* Parses the rest of an opening tag and its body, up to one of `ends`, and skips the name of that. */
+/* Parses the rest of an opening tag, then its body up to one of the tags in `ends`, whose name is skipped. */
 static int parse_block(struct compile *c, const char *const *ends, struct node **body,
                        const char **end)
 {
@@ -48,7 +47,7 @@ static int parse_block(struct compile *c, const char *const *ends, struct node *
     return 0;
 }
 
-/* Parses what a value is assigned to.  Names in it are not read, so the target counts as inner. */
+/* Parses the target of an assignment.  Its names are set, not read, so they are parsed as in an inner body. */
 static int parse_target(struct compile *c, unsigned flags, const char *end_name, struct node **out)
 {
     struct node *n;
@@ -164,7 +163,7 @@ static int parse_signature(struct compile *c, struct node *n)
     return 0;
 }
 
-/* Parses a body that break and continue cannot leave. */
+/* Parses a body from which break and continue cannot jump out. */
 static int parse_closed(struct compile *c, struct node *n, const char *const *ends)
 {
     unsigned loops = c->loops;
@@ -255,7 +254,7 @@ static bool at_end_tag(const struct token *t, const char *const *ends)
     return false;
 }
 
-/* Parses data, prints and tags up to an end tag, which stays the next token, or to the end. */
+/* Parses data, prints and tags up to the end of the source, or up to an end tag, which stays the next token. */
 static int parse_body(struct compile *c, const char *const *ends, struct node **out)
 {
     struct node_list l = {0};

@@ -1,8 +1,8 @@
-/* text.c - string values.  A substring shares the bytes of its source.  A string that ends where its
- * buffer ends is extended in place, so building a text piece by piece takes linear time.
+/* text.c - string values.  A substring shares the bytes of its source.  A string that ends where its buffer ends
+ * is extended in place, so building a text piece by piece takes linear time.
  *
- * A string knows which of its bytes are foreign, that is, came from the caller.  Cutting and joining
- * keep that exactly.  The result of any other computation is foreign as a whole if an input was. */
+ * A string knows which of its bytes are foreign: those that came from the caller.  Cutting and joining keep this
+ * exactly.  The result of any other computation is foreign as a whole if an input was. */
 #include "base/utf8.h"
 #include "chat/value.h"
 
@@ -34,7 +34,7 @@ static size_t ranges_at(const struct ranges *g, size_t at)
     return lo;
 }
 
-/* Adds the foreign parts of s[from..from+n) to g, where these bytes lie at `at`. */
+/* Adds the foreign parts of s[from..from+n) to g.  In g's text these bytes lie at `at`. */
 static int ranges_copy(struct run *r, struct ranges *g, size_t at, const struct str *s, size_t from,
                        size_t n)
 {

@@ -87,14 +87,14 @@ int text_find(struct run *r, const char *s, size_t n, const struct str *needle, 
               size_t *out)
 {
     TRY(run_work_bytes(r, back ? 0 : n));
-    /* str_rfind compares at every place, so a long needle is paid for in advance. */
+    /* str_rfind compares the needle at every place, so a long needle costs steps in advance. */
     if (back && needle->n > BYTES_PER_STEP)
         TRY(run_work_bytes(r, n * (needle->n / BYTES_PER_STEP)));
     *out = (back ? str_rfind : str_find)(s, n, needle->s, needle->n);
     return run_work_bytes(r, back ? n - MIN(*out, n) : 0);
 }
 
-/* Returns the end of the white space (or, if not `space`, of the other text) that begins at `at`. */
+/* Returns the end of the white space that begins at `at`; if not `space`, the end of the other text. */
 static size_t space_run(const struct str *s, size_t at, bool space)
 {
     for (size_t len; at < s->n; at += len)

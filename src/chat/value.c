@@ -1,5 +1,5 @@
-/* value.c - values: their types, values of the caller's JSON, sequences and iteration, and undefined
- * values with the sentence of the error when a template uses one. */
+/* value.c - values: their types, their conversion from the caller's JSON, sequences and iteration.  An undefined
+ * value holds the sentence of the error that its use raises. */
 #include "chat/value.h"
 #include "base/utf8.h"
 
@@ -81,7 +81,7 @@ int iter_init(struct val v, struct iter *it)
     return ERR(FORMAT, "'%s' object is not iterable", val_type_name(v));
 }
 
-/* Strings give their characters, dictionaries their keys; a generator is consumed. */
+/* Gives the next character of a string, key of a dictionary, or item.  A generator is consumed. */
 int iter_next(struct run *r, struct iter *it, struct val *out)
 {
     struct val v = it->v;

@@ -38,7 +38,7 @@ struct ranges { /* ascending, disjoint */
 /* The bytes that strings are cut from.  A buffer grows, so repeated `~` and `+` take linear time.
  * Foreign bytes came from the caller (messages, tools, kwargs), not from the template. */
 struct str_buf {
-    char *p; /* NULL: the place of the bytes is unknown, and all of them are foreign if `all` */
+    char *p; /* NULL: the strings lie elsewhere, and all their bytes are foreign if `all` */
     size_t len, cap;
     bool all;
     struct ranges foreign;
@@ -58,7 +58,7 @@ struct val {
         struct str *str;
         struct undef *undef;
         struct seq *seq;
-        struct dict *dict; /* V_DICT and V_SPACE */
+        struct dict *dict; /* of V_DICT and V_SPACE */
         struct loop *loop;
         struct macro *macro;
         const struct fn_row *fn;
@@ -68,7 +68,8 @@ struct val {
 enum seq_kind {
     SEQ_LIST,
     SEQ_TUPLE,
-    SEQ_GEN, /* what a filter such as map returns: no length, consumed by use */
+    /* a generator, such as map returns: it has no length, and each item can be read once */
+    SEQ_GEN,
     SEQ_RANGE,
     SEQ_KEYS,
     SEQ_VALUES,
@@ -90,7 +91,7 @@ struct dict {
     uint32_t *index; /* [slots] entry + 1, or 0 */
 };
 struct undef {
-    bool unsafe; /* the template asked for a member that changes or reveals the object */
+    bool unsafe; /* the template asked for a member that could change or reveal the object */
     char why[];  /* the sentence of the error when the value is used */
 };
 struct method {
@@ -110,7 +111,7 @@ struct args {
 #define CALL_MAX_ARGS 8
 struct call {
     struct run *r;
-    struct val self;             /* what a filter, test or method works on */
+    struct val self;             /* the value that a filter, test or method is called on */
     struct val a[CALL_MAX_ARGS]; /* bound by the row's parameter list; V_MISSING: not given */
     const struct args *raw;
     const struct fn_row *row;
@@ -159,15 +160,15 @@ struct run {
     const struct jinja *j;
     struct hash_key key; /* of the dictionaries of this rendering */
     struct arena mem;
-    const json_t *vars, *trusted; /* trusted: texts that count as written by the template */
-    struct str_buf foreign;       /* owner of strings that are foreign as a whole */
-    bool tainting;                /* strings made now are foreign */
+    const json_t *vars, *trusted; /* trusted: variables whose text counts as the template's own */
+    struct str_buf foreign;       /* buffer of strings that are foreign as a whole */
+    bool tainting;                /* strings are foreign that are made now */
     struct val *ctx; /* [symbols] variables of the caller, converted at first use; V_MISSING */
     struct frame *frame;
     struct text *out, *root_out;
-    struct val captured; /* text of the block whose filter chain is being evaluated */
+    struct val captured; /* text of a block, while its filter chain is evaluated */
     uint64_t steps;
-    size_t bytes; /* of work, less than a step */
+    size_t bytes; /* work in bytes that does not make a whole step yet */
     unsigned depth, calls;
     int err_line;
     struct jinja_now now;
@@ -176,8 +177,10 @@ struct run {
 
 /* ---- running (jinja.c) */
 int run_work(struct run *r, size_t steps); /* ERR_LIMIT past JINJA_MAX_STEPS */
+/* Counts work on `bytes` bytes: a step for every BYTES_PER_STEP of them. */
 int run_work_bytes(struct run *r, size_t bytes);
-int run_enter(struct run *r); /* one level deeper on the C stack; run_leave when it returned 0 */
+/* one level deeper on the C stack; if it returns 0, call run_leave afterwards */
+int run_enter(struct run *r);
 static inline void run_leave(struct run *r)
 {
     r->depth--;
@@ -242,14 +245,14 @@ bool val_true(struct val v);
 int val_from_json(struct run *r, const json_t *j, unsigned depth, struct val *out);
 int val_undef(struct run *r, struct val *out, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-int val_fail_undef(struct val v); /* the error of using an undefined value */
+int val_fail_undef(struct val v); /* returns the error of using an undefined value */
 int seq_new(struct run *r, enum seq_kind kind, size_t cap, struct seq **out);
 int seq_copy(struct run *r, enum seq_kind kind, const struct val *v, size_t n, struct val *out);
 int seq_push(struct run *r, struct seq *s, struct val v);
 void seq_reverse(struct seq *s);
 struct iter {
     struct val v;
-    size_t at; /* item, or byte of a string */
+    size_t at; /* index of the next item, or byte of a string */
 };
 int iter_init(struct val v, struct iter *it);                   /* error: not iterable */
 int iter_next(struct run *r, struct iter *it, struct val *out); /* 1, or 0 at the end */
@@ -259,32 +262,35 @@ int val_len(struct run *r, struct val v, size_t *out);
 /* ---- text.c: strings */
 int str_view(struct run *r, const char *s, size_t n, struct val *out); /* borrows */
 int str_puts(struct run *r, const char *s, struct val *out);           /* borrows a literal */
-/* Copies b into a string and frees b, also after an error e of the caller, which is returned. */
+/* Copies b into a string and frees b, also after an error e of the caller, which is then returned. */
 int str_take(struct run *r, int e, struct buf *b, struct val *out);
-/* Joins a and b; takes linear time when repeated. */
+/* Joins a and b.  Joining piece by piece takes linear time. */
 int str_join2(struct run *r, struct val a, struct val b, struct val *out);
-bool str_foreign(const struct str *s);                         /* true if any byte is foreign */
-bool val_foreign(struct val v);                                /* true if v may hold foreign text */
-void str_taint(struct run *r, struct val to, struct val from); /* `to` was computed from `from` */
+bool str_foreign(const struct str *s); /* true if any byte is foreign */
+bool val_foreign(struct val v);        /* true if v may hold foreign text */
+/* marks `to` as computed from `from`, so that it is foreign if `from` is */
+void str_taint(struct run *r, struct val to, struct val from);
 void text_init(struct text *t, size_t max);
 int text_put(struct run *r, struct text *t, const struct str *s, size_t from, size_t n);
-int text_mark(struct run *r, struct text *t, size_t from); /* foreign from there to the end */
+/* marks the text from byte `from` to its end as foreign */
+int text_mark(struct run *r, struct text *t, size_t from);
 int text_take(struct run *r, int e, struct text *t, struct val *out); /* as str_take */
 size_t str_chars(struct str *s);
 size_t str_offset(struct str *s, size_t ch); /* byte offset of code point ch; s->n at the end */
 int str_sub(struct run *r, struct val s, size_t from, size_t to, struct val *out); /* bytes */
 bool str_is(const struct str *s, const char *lit);
 bool str_same(const struct str *a, const struct str *b);
-size_t str_find(const char *h, size_t n, const char *needle, size_t m); /* SIZE_MAX: absent */
+/* byte offset, or SIZE_MAX */
+size_t str_find(const char *h, size_t n, const char *needle, size_t m);
 size_t str_rfind(const char *h, size_t n, const char *needle, size_t m);
-/* Escapes HTML, as Jinja does with what a text of the filter `safe` is joined with; result: safe. */
+/* Escapes HTML, as Jinja does with a text that is joined to a safe one.  The result is safe. */
 int str_escape(struct run *r, struct val v, struct val *out);
 size_t str_trim_end(const char *s, size_t from, size_t to); /* where trailing white space begins */
 
 /* ---- dict.c */
 int dict_new(struct run *r, size_t cap, struct dict **out);
 int dict_put(struct run *r, struct dict *d, struct val k, struct val v);
-/* *out: the value under k, NULL when absent. */
+/* *out: the value of key k, or NULL if there is none. */
 int dict_find(struct run *r, const struct dict *d, struct val k, struct val **out);
 int dict_view(struct run *r, const struct dict *d, enum seq_kind kind, struct val *out);
 
@@ -311,7 +317,7 @@ bool float_parse(const char *s, size_t n, double *out); /* false unless all n by
 /* ---- attribute.c */
 int val_attr(struct run *r, struct val obj, struct val name, struct val *out); /* obj.name */
 int val_item(struct run *r, struct val obj, struct val key, struct val *out);  /* obj[key] */
-/* 'a.b.0'; `other` (V_MISSING or none: nothing) takes the place of every undefined part. */
+/* Follows a path such as 'a.b.0'.  `other` (V_MISSING or none: nothing) replaces every undefined part. */
 int val_path(struct run *r, struct val obj, struct val path, struct val other, struct val *out);
 /* Sets a member of a dictionary under construction or of a namespace. */
 int member_set(struct run *r, struct val box, struct val key, struct val v);
@@ -326,7 +332,7 @@ int val_negate(struct val a, struct val *out);
 const struct fn_row *builtin_find(enum fn_kind kind, const struct str *name);
 /* True if Jinja or Python has a builtin of that name that kvik refuses. */
 bool builtin_refused(enum fn_kind kind, const struct str *name);
-/* The error of a name that builtin_find does not know. */
+/* Returns the error for a name that builtin_find does not find. */
 int builtin_fail(enum fn_kind kind, const struct str *name);
 const struct fn_row *method_find(struct val self, const struct str *name, bool *unsafe);
 int fn_invoke(struct run *r, const struct fn_row *row, struct val self, const struct args *args,

@@ -23,8 +23,8 @@ struct checkpoint {
     struct names by_name;
     size_t bytes;
     struct gguf *adopted;     /* owned: tensors that replace those of the files, or NULL */
-    struct cache_entry entry; /* owned: where these lie, */
-    void *memory;             /* or owned memory */
+    struct cache_entry entry; /* owned: the entry that the adopted tensors lie in, */
+    void *memory;             /* or owned memory that they lie in */
 };
 
 /* dir/name; mem_free. */
@@ -56,7 +56,7 @@ static int read_config(const char *dir, const char *name, json_t **out)
     if (path_exists(path)) {
         e = file_read(path, MAX_CONFIG, &text, &n);
         if (e == ERR_NOTFOUND) {
-            e = 0; /* it was not there after all */
+            e = 0; /* the file was removed after the test */
         } else if (e == 0) {
             e = config_parse(text, n, path, out);
             mem_free(text);
@@ -102,7 +102,7 @@ static int open_single(struct checkpoint *c)
     return index_tensors(c);
 }
 
-/* Collects the tensors that the weight map lists, each from the file that the map names. */
+/* Collects the tensors of the weight map, each from the file that the map names for it. */
 static int open_shards(struct checkpoint *c, const struct shards *s)
 {
     c->file = mem_array(s->n_files, sizeof(struct safetensors *));
@@ -161,7 +161,7 @@ static int refuse_empty(const char *dir)
                dir);
 }
 
-/* Weights that Python pickled can run code when they are read, so kvik does not read them. */
+/* Refuses pickled weights: reading a pickle can run code that it contains. */
 static int refuse_pickle(const char *dir)
 {
     static const char *const name[] = {"pytorch_model.bin", "pytorch_model.bin.index.json"};
@@ -267,7 +267,7 @@ int checkpoint_recheck(const struct checkpoint *c)
     return c->entry.path ? map_check(&c->entry.map, c->entry.path) : 0;
 }
 
-/* Returns the tensor that takes the place of one in the files. */
+/* Returns the checkpoint's tensor of the same name and shape (or transposed shape), or NULL. */
 static struct tensor *place_of(struct checkpoint *c, const struct tensor *t)
 {
     struct tensor *old = (struct tensor *)(uintptr_t)names_find(&c->by_name, t->name);

@@ -68,7 +68,7 @@ const struct gguf_value *gguf_get(const struct gguf *g, const char *key); /* NUL
 int gguf_get_u32(const struct gguf *g, const char *key, uint32_t min, uint32_t max, uint32_t *out);
 int gguf_get_f64(const struct gguf *g, const char *key, double *out);
 int gguf_get_bool(const struct gguf *g, const char *key, bool *out);
-/* Borrowed from the mapping, not NUL-terminated. */
+/* Sets *s to bytes in the mapping, which end with no NUL. */
 int gguf_get_str(const struct gguf *g, const char *key, const char **s, size_t *n);
 /* The i-th item of a string array in O(1) (offsets are indexed at open). */
 int gguf_string_at(const struct gguf_value *v, const struct gguf *g, uint64_t i, const char **s,
@@ -77,13 +77,13 @@ double gguf_number_at(const struct gguf_value *v, uint64_t i); /* numeric or boo
 /* Returns scalars and arrays of at most 64 items as one flat object, without the arrays of the tokenizer.
  * Values that JSON cannot hold (NaN, bytes that are not UTF-8) become null. */
 int gguf_json(const struct gguf *g, json_t **out);
-/* Returns the name of the file's mix of types, such as "Q4_K_M", or NULL if the file does not tell. */
+/* Returns the name of the file's mix of types, such as "Q4_K_M", or NULL if the file does not name one. */
 const char *gguf_file_type(const struct gguf *g);
 uint32_t gguf_n_tensors(const struct gguf *g);
 const struct tensor *gguf_tensor_at(const struct gguf *g, uint32_t i);
 const struct tensor *gguf_find(const struct gguf *g, const char *name);
 
-/* Returns the mapping of the file, which is not mapped after gguf_parse, and writes its path. */
+/* Returns the mapping of the file and writes its path.  After gguf_parse nothing is mapped. */
 struct map;
 const struct map *gguf_map(const struct gguf *g, const char **path);
 
@@ -93,12 +93,14 @@ const struct map *gguf_map(const struct gguf *g, const char **path);
 struct checkpoint;
 int checkpoint_open(const char *path, struct checkpoint **out);
 void checkpoint_close(struct checkpoint *c);
-/* Gives tensors of a checkpoint the types and data of the tensors of the same names in a GGUF file, which either is an entry of the
- * user's cache directory or lies in memory.  Shapes may be transposed in their last two dimensions.  The checkpoint owns entry
- * (or memory) from then on; after a failure the caller still does, and the checkpoint is as it was. */
+/* Replaces the types and data of tensors by those of the tensors of the same names in a GGUF file.  The file is an
+ * entry of the user's cache directory, or lies in memory.  Shapes may be transposed in their last two dimensions.
+ * On success the checkpoint owns entry (or memory).  After a failure the caller still owns it, and the checkpoint
+ * is unchanged. */
 struct cache_entry;
 int checkpoint_adopt(struct checkpoint *c, const struct cache_entry *entry, void *memory, size_t n);
-/* The entry is NULL in memory.  Returns the bytes of the adopted tensors; 0: there are none. */
+/* Returns the bytes of the adopted tensors, 0 if there are none, and their entry, which is NULL if they lie in
+ * memory. */
 size_t checkpoint_adopted(const struct checkpoint *c, const struct cache_entry **entry);
 /* Returns ERR_IO if a mapped file has become shorter since it was opened.  Reading the lost pages would raise
  * SIGBUS, so a long-lived program calls this before each turn. */

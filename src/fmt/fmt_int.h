@@ -6,8 +6,8 @@
 
 #define FMT_MAX_NAME 65535u /* bytes of a tensor name or metadata key */
 
-/* --- A cursor over bytes that came from outside.  Failing reads are ERR_FORMAT, name the field and
- * the offset, and move nothing. */
+/* --- A cursor over bytes from outside.  A read that fails is ERR_FORMAT, names the field and the offset, and does
+ * not move the cursor. */
 struct rd {
     const uint8_t *data;
     size_t size, pos;
@@ -17,9 +17,10 @@ size_t rd_left(const struct rd *r);
 int rd_take(struct rd *r, uint64_t n, const char *field, const uint8_t **out);
 int rd_u32(struct rd *r, const char *field, uint32_t *out);
 int rd_u64(struct rd *r, const char *field, uint64_t *out);
-/* A count of things that need at least `least` bytes each: refused if the rest cannot hold them. */
+/* Reads a count of things that need at least `least` bytes each.  A count that the remaining bytes cannot hold is
+ * an error. */
 int rd_count(struct rd *r, const char *field, size_t least, uint64_t *out);
-/* A 64-bit length and that many bytes; borrowed, not NUL-terminated. */
+/* Reads a 64-bit length and that many bytes; *s points into the file and ends with no NUL. */
 int rd_str(struct rd *r, const char *field, const char **s, size_t *n);
 
 /* Little-endian scalars at any address. */
@@ -29,9 +30,9 @@ uint64_t le_u64(const void *p);
 /* Returns the i-th number of metadata of a numeric type or bool. */
 double gguf_float_at(enum gguf_type t, const void *data, uint64_t i);
 
-/* Bytes of the whole tensor from dtype and dims: false if the innermost dimension is not whole blocks
- * or any product overflows.  A dimension of 0 counts as 1 for overflow, so that no product a
- * caller forms from the dims can wrap either. */
+/* Writes the bytes of the whole tensor, from dtype and dims.  False if the innermost dimension is not whole
+ * blocks, or if a product overflows.  A dimension of 0 counts as 1 for overflow, so no product that a caller forms
+ * from the dims can overflow either. */
 bool tensor_size(const struct tensor *t, size_t *out);
 
 /* --- Names: pointers to structs whose first member is `const char *name`, sorted by it. */
@@ -71,5 +72,5 @@ int gguf_recheck(const struct gguf *g);
 struct map;
 const struct map *safetensors_map(const struct safetensors *s);
 const char *safetensors_path(const struct safetensors *s);
-/* Says what a file that is not a model file looks like (a Git LFS pointer, a web page), or "". */
+/* Returns what a file that is not a model file looks like (a Git LFS pointer, a web page), or "". */
 const char *looks_like(const void *data, size_t n);

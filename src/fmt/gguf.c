@@ -2,11 +2,10 @@
  *
  *     "GGUF" u32 version  u64 n_tensors  u64 n_values  values...  tensor infos...  padding  data
  *
- * One pass over the header through the checked reader; keys and names are copied (the file has no
- * NUL after them), everything else is borrowed.  What was validated is never read a second time to
- * form an address: dims, offsets and the places of the strings of an array are kept here, so a file
- * that changes under the mapping cannot turn into a wild pointer.  Dims are innermost first in the
- * file and outermost first in struct tensor. */
+ * One pass reads the header through the checked reader.  Keys and names are copied, because no NUL follows them in
+ * the file; everything else is borrowed.  What was validated is never read a second time to form an address: dims,
+ * offsets and the places of the strings of an array are kept here, so a file that changes under the mapping cannot
+ * turn into a wild pointer.  Dims are innermost first in the file and outermost first in struct tensor. */
 #include "base/map.h"
 #include "base/utf8.h"
 #include "fmt/fmt_int.h"
@@ -72,7 +71,8 @@ static int take_strings(struct rd *r, struct gguf_value *v, uint64_t **out)
     return 0;
 }
 
-/* Refuses numbers that are not finite: every reader of the file would have to replace them by a default. */
+/* Refuses numbers that are not finite.  Otherwise every reader of the file would have to replace them by a
+ * default. */
 static int check_finite(const struct rd *r, const struct gguf_value *v)
 {
     enum gguf_type type = v->type == GGUF_ARRAY ? v->item : v->type;
@@ -130,7 +130,7 @@ static int take_values(struct gguf *g, struct rd *r, uint64_t n)
     g->item = mem_array((size_t)n, sizeof *g->item);
     if (!g->value || !g->item) return ERR_NOMEM;
     for (uint64_t i = 0; i < n; i++) {
-        g->n_values = (uint32_t)i + 1; /* so that close sees a half-read value */
+        g->n_values = (uint32_t)i + 1; /* now gguf_close sees the value, even half-read */
         TRY(take_value(r, &g->value[i], &g->item[i]));
     }
     TRY(names_build(&g->by_key, g->value, g->n_values, sizeof *g->value));
@@ -139,7 +139,7 @@ static int take_values(struct gguf *g, struct rd *r, uint64_t n)
     return 0;
 }
 
-/* The spec and both known readers want u32 here, and a divisor is never taken on trust. */
+/* The specification and both other readers want u32 here.  The value is a divisor, so it is checked. */
 static int alignment(const struct gguf *g, uint32_t *out)
 {
     const struct gguf_value *v = gguf_get(g, "general.alignment");
@@ -214,7 +214,7 @@ static int take_tensor(struct rd *r, struct tensor *t, uint64_t *offset)
     return 0;
 }
 
-/* Turns relative offsets into addresses; all of each tensor is inside the file afterwards. */
+/* Turns relative offsets into addresses.  After success every tensor lies wholly inside the file. */
 static int place_tensors(struct gguf *g, const struct rd *r, const uint64_t *offset)
 {
     uint32_t align;

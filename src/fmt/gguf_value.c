@@ -177,7 +177,7 @@ int gguf_json(const struct gguf *g, json_t **out)
 
 const char *gguf_file_type(const struct gguf *g)
 {
-    /* By the numbers of general.file_type; 4 to 6 and 33 to 35 are types that no program writes any more. */
+    /* names by the numbers of general.file_type; no program writes 4 to 6 and 33 to 35 any more */
     static const char *const names[] = {
         "F32",    "F16",    "Q4_0",  "Q4_1",    NULL,     NULL,     NULL,     "Q8_0",
         "Q5_0",   "Q5_1",   "Q2_K",  "Q3_K_S",  "Q3_K_M", "Q3_K_L", "Q4_K_S", "Q4_K_M",

@@ -1,6 +1,6 @@
-/* reader.c - the checked reader under every parser of model files.  Each number of a file is read,
- * and compared with the bytes that are really there, before it is used as a size, a count or an
- * index.  Sizes stay 64 bits wide until the comparison, so nothing can be truncated on the way. */
+/* reader.c - the checked reader under every parser of model files.  A number of the file is compared with the
+ * bytes that are really there before it serves as a size, a count or an index.  Sizes have 64 bits until that
+ * comparison, so nothing is truncated before it. */
 #include "fmt/fmt_int.h"
 
 #include <string.h>

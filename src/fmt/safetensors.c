@@ -2,11 +2,11 @@
  *
  *     u64 n   n bytes of JSON {"name": {"dtype", "shape", "data_offsets": [from, to]}, ...}   data
  *
- * The rules are the reference reader's: header of at most 100 MB, entries sorted by offset tile the
- * data exactly (no hole, no overlap, nothing behind the last), size equals shape times dtype, white
- * space around the object and unknown fields allowed.  Stricter than the reference on purpose:
- * duplicate names are refused (it keeps one of them, which one is an accident), and so are NUL bytes
- * in names, entries written as arrays, more than 4 dimensions and types kvik has no use for. */
+ * The rules are the reference reader's: header of at most 100 MB, entries sorted by offset tile the data exactly
+ * (no hole, no overlap, nothing behind the last), size equals shape times dtype, white space around the object and
+ * unknown fields allowed.  Stricter than the reference on purpose: duplicate names are refused (the reference
+ * reader keeps one of them by accident), and so are NUL bytes in names, entries written as arrays, more than 4
+ * dimensions and types kvik has no use for. */
 #include "base/map.h"
 #include "fmt/fmt_int.h"
 #include "fmt/scan.h"
@@ -131,7 +131,7 @@ static int take_entry(struct scan *j, const char *what, const struct body *body,
     return place_tensor(what, body, place, t);
 }
 
-/* Strings, as the format says, or null. */
+/* Metadata values are strings, as the format says, or null. */
 static int take_metadata(struct safetensors *s, struct scan *j)
 {
     const char *key, *value;
@@ -233,7 +233,7 @@ static int parse(struct safetensors *s, const uint8_t *data, size_t size)
     struct body body = {.data = data + r.pos, .size = rd_left(&r)};
     TRY(scan_init(&j, (const char *)text, (size_t)n, s->what));
     int e = take_header(s, &j, &body);
-    s->text = j.text; /* the names are in it */
+    s->text = j.text; /* names point into this text */
     j.text = NULL;
     scan_done(&j);
     return e < 0 ? e : check(s, &body);

@@ -1,6 +1,6 @@
-/* safetensors_write.c - writes one safetensors file.  Tensors are laid out by element size, widest
- * first, then by name, and the header is padded to 8 bytes, so every tensor lies aligned in a mapped
- * file.  The data is written from where it is: no copy of the whole file is made in memory. */
+/* safetensors_write.c - writes one safetensors file.  Tensors are laid out by element size, widest first, then by
+ * name, and the header is padded to 8 bytes, so every tensor lies aligned in a mapped file.  The data is written
+ * from the caller's memory, without a copy of the whole file. */
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -70,7 +70,7 @@ static int header_json(const char *path, const struct tensor *const *at, uint32_
     return 0;
 }
 
-/* jansson reports only that an append failed, and loses even that for a key, so the sink records the error. */
+/* jansson reports only that an append failed, and for a key not even that.  So the sink records the error. */
 struct sink {
     struct buf *text;
     int error;

@@ -1,5 +1,5 @@
-/* scan.c - the JSON scanner of scan.h.  Strict: what RFC 8259 does not allow is an error, so that a
- * file means the same here as to every other reader.  Objects that are skipped may repeat a key. */
+/* scan.c - the JSON scanner of scan.h.  It is strict: whatever RFC 8259 does not allow is an error, so every
+ * reader understands a file in the same way.  Objects that are skipped may repeat a key. */
 #include "fmt/scan.h"
 #include "base/utf8.h"
 
@@ -104,8 +104,8 @@ static int escape(struct scan *j)
     return 0;
 }
 
-/* The decoded text and its NUL are shorter than the literal with its quotes, so j->text, as long as
- * the whole source, cannot overflow while every literal is decoded once. */
+/* Every literal is decoded once.  The decoded text and its NUL are shorter than the literal with its quotes, and
+ * j->text is as long as the whole source.  So j->text cannot overflow. */
 int scan_string(struct scan *j, const char **out)
 {
     size_t start = j->used;

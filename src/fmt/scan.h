@@ -1,6 +1,6 @@
-/* scan.h - a JSON scanner for headers and indexes of model files: values are read in place, one after
- * the other, and no tree is built.  A hostile header of 100 MB costs its own size in memory and well
- * under a second; the same as a tree would be gigabytes. */
+/* scan.h - a JSON scanner for headers and indexes of model files.  It reads values in place, one after the other,
+ * and builds no tree.  A hostile header of 100 MB costs its own size in memory and well under a second; a tree of
+ * it would take gigabytes. */
 #pragma once
 #include "base/base.h"
 
@@ -11,7 +11,7 @@ struct scan {
     size_t n, pos;
     const char *what; /* names the source in errors */
     char *text;       /* owned: decoded strings, each with its NUL; n bytes are always enough */
-    size_t used;      /* a caller that keeps no string may set it back */
+    size_t used;      /* a caller that keeps no string may reset it */
     bool nul;         /* strings may hold \u0000 */
 };
 /* ERR_FORMAT if the text is not UTF-8. */
@@ -21,18 +21,18 @@ int scan_error(const struct scan *j, const char *why); /* ERR_FORMAT with the po
 
 /* The next character that is no white space, not consumed; 0 at the end. */
 char scan_peek(struct scan *j);
-/* Consumes it; ERR_FORMAT if it is another. */
+/* Consumes the next character if it is c; else ERR_FORMAT. */
 int scan_char(struct scan *j, char c);
-/* A string without NUL (unless j->nul), decoded into j->text; it lives as long as that. */
+/* Reads a string without NUL (unless j->nul) and decodes it into j->text, where it lives as long as the scanner. */
 int scan_string(struct scan *j, const char **out);
-/* Bytes of s, the string or key that was read last. */
+/* Returns the bytes of s, which must be the string or key that was read last. */
 size_t scan_length(const struct scan *j, const char *s);
 /* Digits only, no sign, fraction or exponent, below 2^64. */
 int scan_u64(struct scan *j, uint64_t *out);
-/* Any value. */
+/* Skips a value of any type. */
 int scan_skip(struct scan *j);
-/* Steps through an object whose '{' was consumed: 1 and the key, its ':' consumed; 0 after the '}'.
- * *first is true before the first call.  scan_item does the same for an array. */
+/* Steps through an object whose '{' was consumed.  Returns 1 with the key, whose ':' is consumed, or 0 after the
+ * '}'.  *first is true before the first call.  scan_item does the same for an array. */
 int scan_key(struct scan *j, bool *first, const char **key);
 int scan_item(struct scan *j, bool *first);
 /* ERR_FORMAT unless only white space is left. */

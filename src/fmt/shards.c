@@ -130,9 +130,9 @@ static size_t literal(const char *s, size_t n)
     return i < n ? i + 1 : n;
 }
 
-/* Python's json module writes NaN and Infinity, which are not JSON.  Infinity stands for "no limit" in published files.  NaN
- * becomes a text, so that whoever reads a number there refuses it.  Returns the length of such a word at s
- * and its replacement, or 0. */
+/* Python's json module writes NaN and Infinity, which are not JSON.  In published files Infinity means "no limit".
+ * NaN becomes a text, so that reading a number there is an error.  Returns the length of such a word at s, and its
+ * replacement; or 0. */
 static size_t python_word(const char *s, size_t n, const char **json)
 {
     static const struct {

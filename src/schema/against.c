@@ -1,5 +1,6 @@
-/* against.c - what is not valid under a schema: it breaks one of its keywords at least, and each is an alternative.  A keyword whose
- * opposite this version cannot say, such as that some item is not valid, is refused by name. */
+/* against.c - the opposite of a schema, for `not`: the values that are not valid under it.  Such a value breaks at
+ * least one keyword of the schema, so each keyword gives one alternative.  Some keywords have an opposite that
+ * this version cannot express, such as "at least one item is not valid".  They are refused by name. */
 #include "schema/compile.h"
 
 #include <stdio.h>
@@ -60,7 +61,8 @@ static int each(struct compiler *c, const struct item *it, const char *name, bra
     return 0;
 }
 
-/* No branch of a list is valid; of oneOf also two of them are. */
+/* Makes the opposite of a list: no branch of it is valid.  For oneOf, a value that is valid under two branches is
+ * another alternative. */
 static int none(struct compiler *c, const struct item *it, const char *name, bool one,
                 brancher branch, const void *x)
 {
@@ -117,7 +119,8 @@ static int members(struct compiler *c, const struct item *it, brancher branch, c
     return 0;
 }
 
-/* What is not one of the values; arrays and objects among them have no opposite. */
+/* Makes the opposite of enum or const: a value that is not in the list.  Lists with arrays or objects have no
+ * opposite here. */
 static int values(struct compiler *c, const struct item *it, const char *name, brancher branch,
                   const void *x)
 {

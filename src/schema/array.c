@@ -1,11 +1,11 @@
-/* array.c - what an array may be: the nodes of its items and how many there are. */
+/* array.c - makes the basic of an array: the nodes of its items, and their least and greatest number. */
 #include "schema/compile.h"
 
 #include <string.h>
 
 enum { PREFIX = 65536 };
 
-/* The list of schemas for the first items: prefixItems, or items in drafts before 2020-12. */
+/* Returns the schemas of the first items: prefixItems, or a list in `items` in drafts before 2020-12; NULL: none. */
 static const json_t *prefix_of(const struct item *it)
 {
     const json_t *v = keyword(it, "prefixItems"), *old = keyword(it, "items");
@@ -18,7 +18,7 @@ static const json_t *rest_of(const struct item *it)
     return json_is_array(v) ? keyword(it, "additionalItems") : v;
 }
 
-/* Adds what an atom says of item i; i UINT32_MAX: of those behind all prefixes. */
+/* Adds to `list` what an atom demands of item i; UINT32_MAX stands for the items behind all prefixes. */
 static int add_item(struct compiler *c, const struct item *it, uint32_t i, struct items *list)
 {
     if (it->role == ROLE_VALUE) {

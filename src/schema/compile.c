@@ -1,5 +1,5 @@
-/* compile.c - a schema to nodes: from the root on, until no node refers to one that is not made yet.  Conjunctions that are
- * equal are one node, so recursion ends. */
+/* compile.c - makes the nodes of a schema, beginning with the root, until every node that is referred to exists.
+ * Equal conjunctions are one node, so recursion in a schema ends. */
 #include "schema/compile.h"
 
 #include <stdio.h>
@@ -57,7 +57,7 @@ const char *path_below(struct compiler *c, const char *parent, const char *key)
 {
     struct buf b;
     buf_init(&b, 1 << 16);
-    /* deep schemas: the end of a long path says less than its beginning */
+    /* in deep schemas the end of a path tells more than its beginning */
     int e = buf_printf(&b, "%.300s/%.80s", parent, key);
     if (e >= 0) return keep_path(c, &b);
     buf_done(&b);
@@ -167,7 +167,7 @@ static void compiler_done(struct compiler *c)
         mem_free(own[i]);
 }
 
-/* Branches of oneOf must not meet: no value may be valid under two of them. */
+/* Checks that branches of oneOf exclude each other: no value may be valid under two of them. */
 static int check_apart(const struct compiler *c)
 {
     for (uint32_t i = 0; i < c->n_apart; i++)

@@ -78,8 +78,8 @@ int dfa_new(uint32_t n_state, const uint32_t *from, uint32_t n_span, struct dfa 
     return 0;
 }
 
-/* Marks the states from which a text is accepted.  Goes back over reversed transitions: those into state q are
- * in[at[q]] ... in[at[q + 1]). */
+/* Marks the states from which a text can be accepted, going backwards.  The transitions into state q are in[at[q]]
+ * ... in[at[q + 1]). */
 static int mark_live(const struct dfa *d, uint8_t *live)
 {
     size_t cells = (size_t)d->n_state * d->n_class;
@@ -112,7 +112,7 @@ static int mark_live(const struct dfa *d, uint8_t *live)
     return all ? 0 : ERR_NOMEM;
 }
 
-/* No text has a surrogate, so spans of nothing else lead nowhere. */
+/* Removes the transitions of spans that are all surrogates, since no text contains one. */
 static void drop_surrogates(struct dfa *d)
 {
     for (uint32_t i = 0; i < d->n_span; i++) {
@@ -156,7 +156,7 @@ static int merge_spans(const struct dfa *a, const struct dfa *b, uint32_t **out,
     return 0;
 }
 
-/* A product under way: pairs of states, found by a table. */
+/* A product in progress: its states are pairs of states, which a table finds. */
 struct product {
     const struct dfa *a, *b;
     uint64_t *pair; /* [cap] a << 32 | b */
@@ -200,7 +200,7 @@ static int product_grow(struct product *p)
     return 0;
 }
 
-/* Finds or adds a pair. */
+/* Finds a pair of states, or adds it. */
 static int product_put(struct product *p, uint32_t a, uint32_t b, uint32_t *out)
 {
     uint64_t key = (uint64_t)a << 32 | b;
@@ -219,7 +219,7 @@ static int product_put(struct product *p, uint32_t a, uint32_t b, uint32_t *out)
     return 0;
 }
 
-/* Finds all pairs; edge[pair][span] is the pair that follows. */
+/* Finds all pairs that can be reached; edge[pair][span] is the pair that follows. */
 static int product_walk(struct product *p, const uint32_t *from, uint32_t n_span, uint32_t **edge)
 {
     uint32_t first, cap = 0;

@@ -1,5 +1,6 @@
-/* dfa.h - deterministic automata over code points: the texts that a string, a name or a number may have.  An automaton is
- * trimmed: from every state a text can still be accepted, so a walk that does not die can be completed. */
+/* dfa.h - deterministic automata over code points: the allowed texts of a string, a name or a number.  An
+ * automaton is trimmed: from every state some text can still be accepted, so a walk that does not die can always
+ * be completed. */
 #pragma once
 #include "base/base.h"
 
@@ -18,34 +19,36 @@ struct dfa {
     uint8_t ascii[128]; /* the class of an ASCII character, if n_class <= 256 */
     bool quick;         /* ascii is valid */
 };
-/* A schema comes from a stranger, so the work of a compilation is limited: it begins with dfa_budget, and all that takes long pays
- * for its steps.  The budget is the thread's.  ERR_LIMIT: it is used up. */
+/* A schema comes from a stranger, so the work of a compilation is limited.  A compilation begins with dfa_budget,
+ * which sets the budget of the thread; every long loop pays for its steps.  ERR_LIMIT: the budget is used up. */
 void dfa_budget(void);
 int dfa_pay(uint64_t steps);
 void dfa_drop(struct dfa *d);
 /* Returns the class of a code point. */
 uint32_t dfa_class(const struct dfa *d, uint32_t cp);
-/* Returns the index of the span that has cp. */
+/* Returns the index of the span that contains cp. */
 uint32_t dfa_span(const struct dfa *d, uint32_t cp);
 static inline uint32_t dfa_next(const struct dfa *d, uint32_t q, uint32_t cp)
 {
     uint32_t c = cp < 128 && d->quick ? d->ascii[cp] : dfa_class(d, cp);
     return d->next[(size_t)q * d->n_class + c];
 }
-/* An automaton of n states and spans (from[0] is 0, ascending), each a class of its own; all transitions are dead. */
+/* Makes an automaton of n states and the given spans (from[0] is 0, ascending), each of its own class.  All
+ * transitions are dead. */
 int dfa_new(uint32_t n_state, const uint32_t *from, uint32_t n_span, struct dfa **out);
-/* Fills in what follows from the tables; drops transitions into states from which nothing is accepted. */
+/* Completes an automaton whose tables are filled.  Removes transitions into states from which nothing is accepted. */
 int dfa_trim(struct dfa *d);
-/* Accepts what both accept.  `tag`: the accepted value is that of b, else that of a. */
+/* Makes the automaton of the texts that both accept.  The value of an accepting state is that of b if `tag`, else
+ * that of a. */
 int dfa_both(const struct dfa *a, const struct dfa *b, bool tag, struct dfa **out);
-/* Accepts what `d` does not. */
+/* Makes the automaton of the texts that `d` does not accept. */
 int dfa_not(const struct dfa *d, struct dfa **out);
-/* Accepts every text. */
+/* Makes the automaton that accepts every text. */
 int dfa_any(struct dfa **out);
-/* Accepts texts of min to max code points; max UINT64_MAX: no limit. */
+/* Makes the automaton of texts of min to max code points; max UINT64_MAX: no limit. */
 int dfa_length(uint64_t min, uint64_t max, struct dfa **out);
 
-/* --- nfa.c: automata as they are written; states are numbers from 0. */
+/* --- nfa.c: automata with empty edges, from which dfas are made.  States are numbers from 0. */
 #define NFA_NONE UINT32_MAX
 #define NFA_MOST (1u << 16)
 enum nfa_kind { NFA_RANGE, NFA_EMPTY, NFA_BEGIN, NFA_END };
@@ -69,13 +72,14 @@ int nfa_edge(struct nfa *a, uint32_t from, enum nfa_kind kind, uint32_t lo, uint
              uint32_t to);
 /* Adds the UTF-8 text s[0..n), from the start state, with its mark. */
 int nfa_text(struct nfa *a, const char *s, size_t n, uint32_t mark);
-/* The marks of what an accepting state accepts: set i is mark[at[i]] ... mark[at[i + 1]), ascending. */
+/* Sets of marks, which accepting states point to: set i is mark[at[i]] ... mark[at[i + 1]), ascending. */
 struct mark_sets {
     uint32_t *mark, *at; /* owned */
     uint32_t n, cap, n_mark, cap_mark;
 };
 void mark_sets_done(struct mark_sets *m);
-/* Makes the automaton.  Its accepted values are sets of marks, if sets is not NULL, else 0. */
+/* Makes the deterministic automaton.  With `sets`, the accepted values are numbers of sets of marks; else they are
+ * 0. */
 int nfa_determine(const struct nfa *a, struct mark_sets *sets, struct dfa **out);
 /* regex.c: adds a regular expression of ECMA 262 that may match anywhere in a text.  where: the path for errors. */
 int nfa_regex(struct nfa *a, const char *s, size_t n, uint32_t mark, const char *where);

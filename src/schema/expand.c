@@ -1,5 +1,6 @@
-/* expand.c - the alternatives of a node: references are followed, allOf is joined, and each branch of anyOf, oneOf and enum is
- * a choice of its own.  What is left of a choice are atoms, of which each type makes a basic. */
+/* expand.c - the alternatives of a node.  References are followed, and allOf is joined to the conjunction.  Each
+ * branch of anyOf, oneOf and enum becomes a choice of its own.  When only atoms are left in a choice, each type
+ * that they allow makes a basic. */
 #include "schema/compile.h"
 
 #include <stdio.h>
@@ -25,7 +26,7 @@ static int copy_items(const struct items *from, struct items *to)
     return 0;
 }
 
-/* Expands a copy of a choice that has more items. */
+/* Makes a choice of its own from a copy of this one and more items, and expands it. */
 static int branch_all(struct compiler *c, const void *choice, const struct item *it, size_t n)
 {
     const struct choice *x = choice;
@@ -119,7 +120,7 @@ int resolve_ref(struct compiler *c, const struct item *it, const char *ref, stru
 
 /* --- one item */
 
-/* Notes that no two branches of a oneOf may have a value in common, within the schema that has it. */
+/* Notes for each pair of branches of a oneOf that no value may be valid under both, within the schema around them. */
 static int note_apart(struct compiler *c, const struct item *it, const json_t *list)
 {
     size_t n = json_array_size(list);
@@ -156,7 +157,7 @@ static int note_apart(struct compiler *c, const struct item *it, const json_t *l
     return 0;
 }
 
-/* Puts what a schema's keywords refer to on the list.  Returns 1 if nothing is valid. */
+/* Puts everything that a schema's keywords refer to on the list of items.  Returns 1 if no value can be valid. */
 static int open_schema(struct compiler *c, struct choice *x, const struct item *it)
 {
     const json_t *v;
@@ -218,7 +219,7 @@ static int branches(struct compiler *c, const struct choice *x, const struct ite
     return 0;
 }
 
-/* Each branch of a oneOf with the others negated. */
+/* Makes a choice for each branch of a oneOf: this branch, and all others negated. */
 static int one_of(struct compiler *c, const struct choice *x, const struct item *it)
 {
     size_t n = json_array_size(it->v);
@@ -258,7 +259,7 @@ static int depends(struct compiler *c, const struct choice *x, const struct item
     return branch(c, x, part[0]);
 }
 
-/* The scalars of an enum are one choice, each array and object is another. */
+/* Makes the choices of an enum: one for all its scalars, one for each array and object. */
 static int values(struct compiler *c, const struct choice *x, const struct item *it)
 {
     bool scalars = false;
@@ -290,7 +291,7 @@ static int new_basic(struct compiler *c, enum basic_kind kind, struct basic **ou
     return 0;
 }
 
-/* Finds the types that all atoms allow, and which of true and false. */
+/* Finds the types that all atoms allow, and which of true and false they allow. */
 static int types_of(const struct compiler *c, const struct items *atoms, unsigned *types,
                     bool truth[2])
 {

@@ -1,5 +1,5 @@
-/* keyword.c - the keywords of JSON Schema that this version knows.  A keyword in none of the lists is refused by name: it is
- * not known to change nothing. */
+/* keyword.c - the keywords of JSON Schema that this version knows.  An unknown keyword is refused by name, because
+ * it might restrict values. */
 #include "schema/compile.h"
 
 #include <string.h>
@@ -39,7 +39,7 @@ static const char *const supported[] = {"$ref",
                                         "dependencies",
                                         "dependentRequired",
                                         "dependentSchemas"};
-/* These say nothing about which values are valid. */
+/* annotations, which do not restrict values */
 static const char *const ignored[] = {"title",
                                       "description",
                                       "default",
@@ -124,7 +124,7 @@ static const char *wrong_value(const char *key, const json_t *v)
     if (in_list(single, countof(single), key) && !is_schema(v)) return "must be a schema";
     if (in_list(texts, countof(texts), key) && !json_is_string(v)) return "must be a string";
     bool old = !strncmp(key, "exclusive", 9) &&
-               json_is_boolean(v); /* of draft 4, beside minimum or maximum */
+               json_is_boolean(v); /* a boolean beside minimum or maximum is draft 4 */
     if (in_list(numbers, countof(numbers), key) && !json_is_number(v) && !old)
         return "must be a number";
     if (!strncmp(key, "depend", 6) && !depends_well(v))
@@ -244,7 +244,8 @@ int narrow_counts(const struct compiler *c, const struct item *it, const char *l
     *min = MAX(*min, low);
     *max = MIN(*max, high);
     if ((v && !not_low) || (w && not_high >= SCHEMA_MANY - 1)) {
-        *min = 1; /* nothing is shorter than 0, or longer than what no text reaches */
+        /* No length is below 0, and none is above SCHEMA_MANY: min 1 and max 0 then mean that nothing is valid. */
+        *min = 1;
         *max = 0;
         return 0;
     }

@@ -1,5 +1,5 @@
-/* lexicon.c - the bytes of a vocabulary as a trie in the order of a depth-first walk, so that a walk is one pass over an
- * array and a subtree that cannot follow is skipped by one jump. */
+/* lexicon.c - the bytes of a vocabulary as a trie, stored in the order of a depth-first walk.  A walk is then one
+ * pass over an array, and one jump skips a subtree that cannot follow. */
 #include "base/buf.h"
 #include "base/utf8.h"
 #include "schema/schema_int.h"
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TOKEN_MOST = 4096 }; /* bytes; longer tokens are left out, and so never allowed */
+enum { TOKEN_MOST = 4096 }; /* bytes; longer tokens are left out, so they are never allowed */
 #define TEXT_MOST ((size_t)1 << 30)
 
 static void drop_trie(struct trie_of_tokens *t)
@@ -86,7 +86,7 @@ static uint32_t plain(const struct entry *v)
     return n <= PLAIN_MOST ? n : 0;
 }
 
-/* Makes the nodes of sorted entries.  open[d]: the node of depth d that is under way. */
+/* Makes the nodes of the sorted entries.  open[d]: the node of depth d on the way to the current entry. */
 static void make_nodes(struct trie_of_tokens *t, const struct entry *v, uint32_t n, uint32_t *open)
 {
     uint32_t depth = 0, at = 0;

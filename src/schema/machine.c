@@ -1,9 +1,10 @@
-/* machine.c - one step of the automaton: a thread and a byte to the threads behind it.  A step never leads where no valid
- * value can come of the text, so whatever a mask allows can be completed.
+/* machine.c - one step of the automaton: from a thread and a byte to the threads that follow.  A step never leads
+ * to a state from which no valid value can be completed.  So every token that a mask allows leaves a text that can
+ * be completed.
  *
- * White space is what programs that write JSON put there, so that a model cannot go on with blanks for ever: one blank behind
- * a colon; one blank, or one end of line and blanks or tabs up to INDENT, behind a bracket or a comma, before a closing bracket
- * and before the whole value. */
+ * White space is limited to what JSON writers produce, so that a model cannot go on with blanks for ever.  Behind
+ * a colon: one blank.  Behind a bracket or a comma, before a closing bracket, and before the whole value: one
+ * blank, or one end of line and up to INDENT blanks or tabs. */
 #include "schema/schema_int.h"
 
 #include <string.h>
@@ -27,7 +28,8 @@ int machine_init(struct machine *m, const struct schema *s)
                           .cap_scratch_set = SETS,
                           .cap_pool = POOL,
                           .n_frame = 1};
-    for (uint32_t i = 0; i < s->n_basic; i++) { /* room for some sets of the largest object */
+    /* room for 256 sets of names of the object with the most names */
+    for (uint32_t i = 0; i < s->n_basic; i++) {
         m->cap_set = MAX(m->cap_set, s->basic[i].words * 256);
         m->cap_scratch_set = m->cap_set;
     }
@@ -61,7 +63,8 @@ static void emit(struct machine *m, const struct thread *t)
 static uint32_t push(struct machine *m, const struct frame *f)
 {
     if (f->depth > DEPTH_MOST)
-        return 0; /* as if the text could not go on: the error comes when nothing else can */
+        /* The thread ends here, as if the text could not go on.  An error is raised when no other thread is left. */
+        return 0;
     if (m->n_scratch == m->cap_scratch) {
         m->full = true;
         return 0;
@@ -101,7 +104,8 @@ static void space(struct machine *m, const struct thread *t, uint8_t b)
 
 /* --- names of an object */
 
-/* Writes the declared names that may come next; *open: others may, too.  Returns true if any may. */
+/* Writes the declared names that may come next.  *open: names that are not declared may come, too.  Returns true
+ * if any name may come. */
 static bool names_left(const struct machine *m, const struct frame *f, uint64_t *left, bool *open)
 {
     const struct basic *b = basic_of(m, f->basic);
@@ -120,7 +124,7 @@ static bool names_left(const struct machine *m, const struct frame *f, uint64_t 
     return any || *open;
 }
 
-/* The names that may come next in a frame, until the next call. */
+/* Returns the names that may come next in a frame; valid until the next call. */
 static const struct names *names_of(struct machine *m, uint32_t frame)
 {
     if (frame & SCRATCH || frame != m->named) {
@@ -131,7 +135,7 @@ static const struct names *names_of(struct machine *m, uint32_t frame)
     return m->names;
 }
 
-/* True if a name that may come next begins as state q of the names says. */
+/* True if a name that may come next begins with the text that led to state q of the automaton of names. */
 static bool name_alive(const struct basic *b, const struct names *n, uint32_t q)
 {
     if (q == DFA_DEAD) return false;
@@ -143,10 +147,10 @@ static bool name_alive(const struct basic *b, const struct names *n, uint32_t q)
 
 /* --- characters of strings and names */
 
-struct reader { /* what a character is read into */
+struct reader { /* the string or name that a character belongs to */
     const struct basic *b;
     const struct names *names; /* NULL: a string */
-    bool plain;                /* see can_code */
+    bool plain;                /* \\u may not write printable ASCII (can_code) */
 };
 
 static bool alive(const struct reader *r, const struct thread *t, uint32_t q)
@@ -155,7 +159,7 @@ static bool alive(const struct reader *r, const struct thread *t, uint32_t q)
     return q != DFA_DEAD && (!r->b->any || r->b->max == SCHEMA_MANY || t->count < r->b->max);
 }
 
-/* True if a character in [lo, hi] can follow. */
+/* True if a character in [lo, hi] may follow. */
 static bool can(const struct reader *r, const struct thread *t, uint32_t lo, uint32_t hi)
 {
     const struct dfa *d = r->b->dfa;
@@ -169,8 +173,8 @@ static bool can(const struct reader *r, const struct thread *t, uint32_t lo, uin
     return false;
 }
 
-/* True if \\u can write a character in [lo, hi].  In names, and where keywords limit a string, \\u is for characters that
- * are not printable ASCII: otherwise each of these texts would have a thousand spellings that no program writes. */
+/* True if \\u may write a character in [lo, hi].  In names, and where keywords limit a string, \\u may not write
+ * printable ASCII: otherwise each such text would have a thousand spellings that no program writes. */
 static bool can_code(const struct reader *r, const struct thread *t, uint32_t lo, uint32_t hi)
 {
     if (!r->plain) return can(r, t, lo, hi);
@@ -182,7 +186,7 @@ static bool can_escape(const struct reader *r, const struct thread *t)
     return can_code(r, t, 0, CP_LAST) || can(r, t, '"', '"') || can(r, t, '\\', '\\');
 }
 
-/* A whole character. */
+/* Takes a whole character. */
 static void character(struct machine *m, const struct reader *r, const struct thread *t,
                       uint32_t cp)
 {
@@ -236,7 +240,7 @@ static uint32_t joined(uint32_t high, uint32_t low)
     return 0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00);
 }
 
-/* A hexadecimal digit of \uXXXX. */
+/* Takes a hexadecimal digit of \uXXXX. */
 static void hex(struct machine *m, const struct reader *r, const struct thread *t, uint8_t b)
 {
     struct thread n = *t;
@@ -284,7 +288,7 @@ static void escape(struct machine *m, const struct reader *r, const struct threa
     }
 }
 
-/* A byte within a string, other than its closing quote. */
+/* Takes a byte inside a string, other than its closing quote. */
 static void inside(struct machine *m, const struct reader *r, const struct thread *t, uint8_t b)
 {
     struct thread n = *t;
@@ -337,7 +341,7 @@ static void string(struct machine *m, const struct thread *t, uint8_t b)
     inside(m, &(struct reader){.b = k, .plain = !k->any}, t, b);
 }
 
-/* The closing quote of a name: the frame has seen it. */
+/* Takes the closing quote of a name, and notes the name in the frame. */
 static void named(struct machine *m, const struct thread *t, const struct names *names)
 {
     const struct frame *f = machine_frame(m, t->frame);
@@ -393,7 +397,7 @@ static void open_frame(struct machine *m, const struct thread *t, uint32_t basic
     if (frame) emit(m, &(struct thread){.frame = frame, .mode = MODE_FIRST});
 }
 
-/* The first byte of a value of one type. */
+/* Takes the first byte of a value, for one type. */
 static void begin(struct machine *m, const struct thread *t, uint32_t basic, uint8_t byte)
 {
     const struct basic *b = basic_of(m, basic);
@@ -437,7 +441,8 @@ static void value(struct machine *m, const struct thread *t, uint8_t byte)
 
 /* --- arrays and objects */
 
-/* The frame with one more item begun, and a thread before that item; false: there is no room for another. */
+/* Makes a frame with one more item, and a thread that stands before the item.  False: the array may have no more
+ * items. */
 static bool item(struct machine *m, uint32_t frame, struct thread *out)
 {
     struct frame f = *machine_frame(m, frame);
@@ -464,7 +469,7 @@ static bool closes(const struct machine *m, const struct frame *f, uint8_t byte)
     return true;
 }
 
-/* A quote where the name of a property may begin. */
+/* Takes a quote where the name of a property may begin. */
 static void begin_name(struct machine *m, const struct thread *t, uint8_t byte)
 {
     const struct frame *f = machine_frame(m, t->frame);
@@ -528,7 +533,7 @@ static void word(struct machine *m, const struct thread *t, uint8_t byte)
         after(m, t->frame);
 }
 
-/* True behind a value, where the array or object may end. */
+/* True if a value has just ended and the array or object around it may end. */
 static bool may_close(const struct machine *m, const struct thread *t)
 {
     if (t->mode != MODE_AFTER || !t->frame) return false;

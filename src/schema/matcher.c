@@ -1,6 +1,8 @@
-/* matcher.c - states of texts: sets of threads, each set and each frame once, so that equal states have equal numbers.  Masks
- * of tokens are kept by state, and states by the tokens that led to them.  All memory is taken at the beginning.  When it is
- * used up everything but the state at hand is forgotten, and found again from the tokens where it is wanted. */
+/* matcher.c - states of texts.  A state is a set of threads.  Every set and every frame is stored once, so equal
+ * states have equal numbers.  Masks of tokens are stored by state, and states by the tokens that led to them.
+ *
+ * All memory is taken when the matcher is opened.  When it is full, everything but the current state is dropped.
+ * Dropped states are found again from their tokens when they are needed. */
 #include "base/hash.h"
 #include "schema/schema_int.h"
 
@@ -15,14 +17,14 @@ enum {
     MOST_THREADS = 4096
 };
 #define STEPS      ((uint64_t)1 << 26) /* of one mask: about a second */
-#define MASK_BYTES ((size_t)8 << 20)   /* of all masks that are kept */
+#define MASK_BYTES ((size_t)8 << 20)   /* of all masks that are stored */
 
 struct state {
     uint32_t first, n; /* threads */
-    uint32_t mask;     /* 1 + its mask, 0: none */
-    uint32_t alike;    /* the state whose mask it has; 0: not known */
+    uint32_t mask;     /* 1 + number of its mask, 0: none */
+    uint32_t alike;    /* the state that has the same mask; 0: not known */
 };
-struct place { /* the state behind n tokens with this hash */
+struct place { /* the state that tokens of this hash led to */
     uint64_t hash;
     uint32_t n, state;
 };
@@ -44,7 +46,7 @@ struct matcher {
     struct thread *moved; /* owned, [MOST_THREADS] */
     uint32_t *chain;      /* owned, [DEPTH_MOST + 2] */
     uint32_t age, turn, begin;
-    uint64_t steps; /* of the mask under way */
+    uint64_t steps; /* of the current mask */
 };
 
 /* --- memory */
@@ -135,7 +137,7 @@ static bool same_frame(const struct matcher *m, const struct frame *a, const uin
                       : !memcmp(seen, machine_set(&m->x, b, words), words * sizeof *seen);
 }
 
-/* Finds or adds a frame whose parent is one for good.  Returns 0 if there is no room. */
+/* Finds a stored frame, or stores it.  Its parent must be stored.  Returns 0 if there is no room. */
 static uint32_t keep_frame(struct matcher *m, struct frame f, const uint64_t *seen)
 {
     struct machine *x = &m->x;
@@ -159,7 +161,7 @@ static uint32_t keep_frame(struct matcher *m, struct frame f, const uint64_t *se
     return m->by_frame[at] = x->n_frame++;
 }
 
-/* Keeps a chain of scratch frames for good. */
+/* Stores a scratch frame and all scratch frames below it. */
 static uint32_t keep_chain(struct matcher *m, uint32_t top)
 {
     uint32_t n = 0;
@@ -181,7 +183,7 @@ static bool same_threads(const struct matcher *m, const struct thread *v, uint32
     return m->state[s].n == n && !memcmp(m->thread + m->state[s].first, v, n * sizeof *v);
 }
 
-/* Finds or adds a state of threads whose frames are for good.  Sets `full` if there is no room. */
+/* Finds or stores the state of threads whose frames are stored.  Sets `full` if there is no room. */
 static uint32_t keep_state(struct matcher *m, const struct thread *v, uint32_t n)
 {
     uint32_t at = (uint32_t)(hash_words(m, v, n * sizeof *v) % (2 * STATES));
@@ -202,7 +204,7 @@ static int compare(const struct thread *a, const struct thread *b)
     return memcmp(a, b, sizeof *a);
 }
 
-/* Keeps the threads pool[from .. n_pool) as a state; 0 with `full` if there is no room. */
+/* Stores the threads pool[from .. n_pool) as a state.  Returns 0 and sets `full` if there is no room. */
 static uint32_t keep(struct matcher *m, uint32_t from)
 {
     uint32_t n = 0;
@@ -232,7 +234,7 @@ static int too_large(void)
         "follow");
 }
 
-/* Moves a frame for good to scratch, with all below it. */
+/* Copies a stored frame, and all frames below it, to scratch. */
 static uint32_t lift(struct matcher *m, uint32_t frame)
 {
     struct machine *x = &m->x;
@@ -254,13 +256,14 @@ static uint32_t lift(struct matcher *m, uint32_t frame)
     return x->n_scratch++ | SCRATCH;
 }
 
-/* Forgets everything but pool[from .. n_pool), and keeps that as a state. */
+/* Drops everything but pool[from .. n_pool), and stores these threads as a state. */
 static int start_anew(struct matcher *m, uint32_t from, uint32_t *out)
 {
     struct machine *x = &m->x;
     x->full = false;
     for (uint32_t i = from; i < x->n_pool; i++) {
-        uint32_t low = x->pool[i].frame; /* a scratch chain ends in frames for good: lift those */
+        /* a scratch chain ends in stored frames, which are copied to scratch as well */
+        uint32_t low = x->pool[i].frame;
         if (!(low & SCRATCH)) {
             x->pool[i].frame = lift(m, low);
             continue;
@@ -308,14 +311,15 @@ static int load(struct matcher *m, uint32_t state)
     return 0;
 }
 
-/* Keeps pool[from .. n_pool) as a state. */
+/* Stores pool[from .. n_pool) as a state; if memory is full, drops everything else first. */
 static int keep_or_forget(struct matcher *m, uint32_t from, uint32_t *out)
 {
     *out = keep(m, from);
     return m->x.full ? start_anew(m, from, out) : 0;
 }
 
-/* True if threads should be kept before the next byte: alike ones become one, and scratch becomes free. */
+/* True if the threads should be stored before the next byte: equal ones then become one, and scratch is free
+ * again. */
 static bool crowded(const struct machine *x, uint32_t from)
 {
     return x->n_pool - from > 16 || x->n_pool > x->cap_pool / 2 ||
@@ -359,7 +363,8 @@ bool matcher_accepts(const struct matcher *m, uint32_t state)
 
 /* --- masks */
 
-/* Steps over a character that stands for itself in a string, the most frequent step.  False: it is none. */
+/* Steps over a character that stands for itself in a string, which is the most frequent step.  False: the byte is
+ * no such character. */
 static inline bool step_plain(struct machine *x, const struct thread *t, uint8_t byte)
 {
     if (t->mode != MODE_STRING || t->stage != STAGE_CHAR) return false;
@@ -375,7 +380,7 @@ static inline bool step_plain(struct machine *x, const struct thread *t, uint8_t
     return true;
 }
 
-/* Walks a trie with pool[from .. n_pool). */
+/* Walks a trie, beginning with the threads pool[from .. n_pool). */
 static void walk(struct matcher *m, const struct trie_of_tokens *l, uint32_t start, uint64_t *bits)
 {
     struct machine *x = &m->x;
@@ -404,8 +409,8 @@ static void walk(struct matcher *m, const struct trie_of_tokens *l, uint32_t sta
     }
 }
 
-/* In a string without a pattern all plain tokens may follow that are short enough.  Returns how long they may be; 0: the thread
- * is not in such a string. */
+/* In a string without a pattern every plain token may follow that is not too long.  Returns the most characters;
+ * 0: the thread is not in such a string. */
 static uint32_t plain_room(const struct matcher *m, const struct thread *t)
 {
     if (t->mode != MODE_STRING || t->stage != STAGE_CHAR) return 0;
@@ -441,7 +446,8 @@ static int find_mask(struct matcher *m, uint32_t state, uint64_t *bits)
     return x->full ? too_large() : 0;
 }
 
-/* --- masks are kept by what tells them apart: a count that no token can bring to its limit is as good as another */
+/* --- Masks are shared by states that no token can tell apart.  Counts matter only near a limit: if no token can
+ * reach a limit, the count is replaced by one that stands for all such counts. */
 
 static uint32_t plain_count(const struct matcher *m, const struct basic *b, uint32_t count,
                             uint32_t least)
@@ -453,7 +459,7 @@ static uint32_t plain_count(const struct matcher *m, const struct basic *b, uint
     return MAX(least, MIN(b->min, b->count));
 }
 
-/* Returns the frame with plain counts, in it and below. */
+/* Returns the frame whose counts, and those of the frames below it, are replaced in this way. */
 static uint32_t plain_frame(struct matcher *m, uint32_t frame)
 {
     if (!frame) return 0;
@@ -467,7 +473,8 @@ static uint32_t plain_frame(struct matcher *m, uint32_t frame)
     return keep_frame(m, f, machine_set(&m->x, &m->x.frame[frame], b->words));
 }
 
-/* Returns the state whose mask is that of this one; this one if there is no room for another. */
+/* Returns the state that stands for all states with the same mask; the state itself if there is no room for
+ * another. */
 static uint32_t plain_state(struct matcher *m, uint32_t state)
 {
     struct state *s = &m->state[state];

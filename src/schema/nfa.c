@@ -1,5 +1,5 @@
-/* nfa.c - automata as they are written down, with empty edges, and the deterministic automaton of one: the subset
- * construction over spans of code points that no edge tells apart. */
+/* nfa.c - automata with empty edges, and the deterministic automaton of one.  It is made by the subset
+ * construction over spans of code points that no edge distinguishes. */
 #include "base/utf8.h"
 #include "schema/dfa.h"
 
@@ -54,7 +54,7 @@ int nfa_edge(struct nfa *a, uint32_t from, enum nfa_kind kind, uint32_t lo, uint
     return 0;
 }
 
-/* Returns the state behind an edge for exactly cp, or NFA_NONE. */
+/* Returns the target of an edge for exactly cp, or NFA_NONE. */
 static uint32_t follow(const struct nfa *a, uint32_t q, uint32_t cp)
 {
     for (uint32_t i = a->first[q]; i != NFA_NONE; i = a->edge[i].next)
@@ -82,7 +82,8 @@ int nfa_text(struct nfa *a, const char *s, size_t n, uint32_t mark)
         a->accept[q] = mark + 1;
         return 0;
     }
-    TRY(nfa_state(a, &to)); /* the text has a mark: another one stands behind an empty edge */
+    /* The text has a mark already: the second mark gets a state behind an empty edge. */
+    TRY(nfa_state(a, &to));
     a->accept[to] = mark + 1;
     return nfa_edge(a, q, NFA_EMPTY, 0, 0, to);
 }
@@ -94,7 +95,7 @@ void mark_sets_done(struct mark_sets *m)
     *m = (struct mark_sets){0};
 }
 
-/* The subset construction under way.  Set i is member[at[i]] ... member[at[i + 1]), ascending states. */
+/* A subset construction in progress.  Set i is member[at[i]] ... member[at[i + 1]), ascending states. */
 struct subset {
     const struct nfa *a;
     uint32_t *member, *at; /* owned */
@@ -102,13 +103,14 @@ struct subset {
     size_t n_member, cap_member;
     uint32_t *table; /* owned, [mask + 1]: set + 1 */
     uint32_t mask;
-    uint64_t *in;    /* owned, bits: states of the set under way */
+    uint64_t *in;    /* owned, bits: states of the set that is being made */
     uint32_t *stack; /* owned, [a->n] */
-    uint32_t *list;  /* owned, [a->n]: the set under way */
+    uint32_t *list;  /* owned, [a->n]: the same states as a list */
     uint32_t n_list;
-    uint32_t *span; /* owned: first code points that edges tell apart */
+    /* owned: first code point of each span, whose code points no edge distinguishes */
+    uint32_t *span;
     uint32_t n_span;
-    uint64_t steps; /* that were not paid for */
+    uint64_t steps; /* steps that are not paid for yet */
     uint32_t *next; /* owned, [cap_next][n_span] */
     uint32_t cap_next;
 };
@@ -163,7 +165,7 @@ static bool mark_in(struct subset *s, uint32_t q)
     return true;
 }
 
-/* Adds a state and what empty edges reach from it to the set under way. */
+/* Adds a state, and the states that empty edges reach from it, to the set that is being made. */
 static void reach(struct subset *s, uint32_t q, bool begin, bool end)
 {
     uint32_t n = 0;
@@ -219,14 +221,15 @@ static int subset_grow(struct subset *s)
     return 0;
 }
 
-/* Finds or adds the set under way, and clears it. */
+/* Finds the set that is being made, or adds it; then empties it. */
 static int subset_put(struct subset *s, uint32_t *out)
 {
     if (s->n == s->cap) TRY(subset_grow(s));
     qsort(s->list, s->n_list, sizeof *s->list, by_number);
     uint32_t n = s->n_list, h = hash_list(s->list, n) & s->mask;
     for (; s->table[h]; h = (h + 1) & s->mask) {
-        uint32_t i = s->table[h] - 1; /* the first set is that of the beginning alone */
+        /* set 0 belongs to the beginning of the text and is never found again */
+        uint32_t i = s->table[h] - 1;
         if (i && s->at[i + 1] - s->at[i] == n &&
             !memcmp(s->member + s->at[i], s->list, n * sizeof *s->list)) {
             clear_list(s);
@@ -252,7 +255,7 @@ static int subset_put(struct subset *s, uint32_t *out)
     return 0;
 }
 
-/* Adds what follows the members of set i on code point cp to the set under way. */
+/* Adds the states that follow the members of set i on code point cp to the set that is being made. */
 static void move(struct subset *s, uint32_t i, uint32_t cp)
 {
     for (uint32_t k = s->at[i]; k < s->at[i + 1]; k++)
@@ -292,7 +295,7 @@ static int subset_walk(struct subset *s)
     return 0;
 }
 
-/* Finds or adds a set of marks. */
+/* Finds a set of marks, or adds it. */
 static int marks_put(struct mark_sets *m, const uint32_t *mark, uint32_t n, uint32_t *out)
 {
     for (uint32_t i = 0; i < m->n; i++)
@@ -314,7 +317,7 @@ static int marks_put(struct mark_sets *m, const uint32_t *mark, uint32_t n, uint
     return 0;
 }
 
-/* Sets what set i accepts: also behind edges that need the end of the text. */
+/* Sets the value that set i accepts, including what lies behind edges for the end of the text. */
 static int subset_accept(struct subset *s, uint32_t i, struct mark_sets *sets, uint32_t *out)
 {
     uint32_t n = 0, set = 0;

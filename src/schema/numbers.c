@@ -1,6 +1,6 @@
-/* numbers.c - what a number may be: its bytes as a regular language.  An integer is digits alone, without a fraction or an
- * exponent.  A number may have both, but no exponent where a keyword limits its value: then its digits are compared with
- * those of the limit, and counted modulo the divisor, exactly. */
+/* numbers.c - makes the automaton of a number's bytes.  An integer is digits only, without a fraction or an
+ * exponent.  Any other number may have both.  If a keyword limits the value, an exponent is not allowed: the
+ * digits are then compared with those of the limit, or counted modulo the divisor, exactly. */
 #include "schema/compile.h"
 
 #include <math.h>
@@ -15,14 +15,15 @@
 
 enum { DIGITS = 800, DIVISOR = 20000, BUILD_MOST = 1 << 16 };
 
-/* A number as digits, without zeros that say nothing; both parts empty: zero. */
+/* A number as its significant digits, without leading and trailing zeros; both parts empty: zero. */
 struct decimal {
     bool negative;
     char whole[DIGITS], part[DIGITS];
     uint32_t n_whole, n_part;
 };
 
-/* Splits significant digits, of which `before` stand before the point (it may be negative). */
+/* Splits significant digits at the point, which stands behind the first `before` of them (`before` may be
+ * negative). */
 static int split(const char *digit, int n, int before, struct decimal *out)
 {
     while (n > 0 && digit[n - 1] == '0')
@@ -50,18 +51,18 @@ static int read_decimal(const json_t *v, struct decimal *out)
     }
     double d = json_real_value(v);
     if (d == 0) return 0;
-    for (int k = 0; k < 17; k++) { /* the fewest digits that stand for the number */
+    for (int k = 0; k < 17; k++) { /* finds the fewest digits that read back as this number */
         snprintf(text, sizeof text, "%.*e", k, d);
         if (strtod(text, NULL) == d) break;
     }
     out->negative = d < 0;
     const char *e = strchr(text, 'e');
-    for (const char *p = text; p < e; p++) /* the point may be another character in some locales */
+    for (const char *p = text; p < e; p++) /* some locales write the point as another character */
         if (*p >= '0' && *p <= '9') digit[n++] = *p;
     return split(digit, n, (int)strtol(e + 1, NULL, 10) + 1, out);
 }
 
-/* --- automata that are computed: states are numbers that a function steps */
+/* --- automata that are computed: a function gives the state that follows a state */
 
 struct build {
     uint64_t (*step)(const void *ctx, uint64_t state, char c); /* UINT64_MAX: dead */
@@ -73,7 +74,7 @@ struct build {
 
 static int build_put(struct build *b, uint64_t state, uint32_t *out)
 {
-    for (uint32_t i = b->n; i-- > 0;) /* new states are mostly near the last */
+    for (uint32_t i = b->n; i-- > 0;) /* the state is mostly one of the newest */
         if (b->state[i] == state) {
             *out = i;
             return 0;
@@ -128,29 +129,30 @@ static int build_dfa(struct build *b, struct dfa **out)
     return e;
 }
 
-/* --- limits.  A state is what is known of the digits so far. */
+/* --- limits.  A state says how the digits so far compare with the limit. */
 
-enum order { SAME, LESS, MORE }; /* 0: of no digits */
+enum order { SAME, LESS, MORE }; /* 0 means that no digit has been read */
 struct limit {
     struct decimal of;
-    bool other;        /* every value but the limit is good */
-    bool below, equal; /* values below the limit are good, else those above; and the limit itself */
+    bool other; /* any value but the limit is allowed */
+    /* below: values below the limit are allowed, else those above; equal: the limit itself is allowed */
+    bool below, equal;
 };
 union at {
     struct {
-        /* before the point, one more than the limit's counts as many; or behind it */
+        /* number of digits before the point, at most one more than the limit has; or of those behind the point */
         uint16_t digits;
-        uint8_t order; /* of the digits so far and as many of the limit's */
+        uint8_t order; /* how the digits so far compare with as many digits of the limit */
         uint8_t negative : 1, signed_ : 1, begun : 1, behind : 1, nonzero : 1;
         uint32_t unused;
     };
     uint64_t state;
 };
 
-/* The order of the absolute values, once the digits before the point are complete. */
+/* Returns the order of the absolute values when the digits before the point are complete. */
 static enum order whole_order(const struct limit *l, const union at *a)
 {
-    uint32_t n = a->nonzero ? a->digits : 0; /* "0" before the point is no digit of a decimal */
+    uint32_t n = a->nonzero ? a->digits : 0; /* a "0" before the point is not counted as a digit */
     if (n != l->of.n_whole) return n < l->of.n_whole ? LESS : MORE;
     return (enum order)a->order;
 }
@@ -219,7 +221,8 @@ static int limit_dfa(const struct compiler *c, const struct item *it, const char
 {
     const json_t *v = keyword(it, name), *no = against(it, name);
     const json_t *old = keyword(it, below ? "exclusiveMaximum" : "exclusiveMinimum");
-    if (json_is_boolean(v)) return 0; /* of draft 4: beside minimum or maximum */
+    /* a boolean is draft 4: it stands beside minimum or maximum */
+    if (json_is_boolean(v)) return 0;
     if (equal && json_is_true(old)) equal = false;
     struct limit *kind = v || no ? mem_alloc(sizeof *kind) : NULL;
     if (!v && !no) return 0;
@@ -247,7 +250,8 @@ static int forbid(const struct compiler *c, const struct item *it, struct dfa **
     return e;
 }
 
-/* --- multipleOf: the divisor is p / 10^d.  A state is the digits so far modulo p, and how many stand behind the point. */
+/* --- multipleOf: the divisor is p / 10^d.  A state is the digits so far modulo p, and the number of digits behind
+ * the point. */
 
 struct divisor {
     uint64_t p;
@@ -305,7 +309,7 @@ static int divisor_dfa(const struct compiler *c, const struct item *it, struct d
 
 /* --- numbers of an enum */
 
-/* Adds the spellings of a number: digits alone, and as a float what the languages write. */
+/* Adds the spellings of a number: as an integer digits only, and as a float what programming languages write. */
 static int add_spellings(struct nfa *a, const json_t *v)
 {
     struct decimal *of = mem_alloc(sizeof *of);

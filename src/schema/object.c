@@ -1,5 +1,6 @@
-/* object.c - what an object may be.  Its names are one automaton: declared names, those that patterns match and all others,
- * and what a name is accepted as says which schemas its value must satisfy. */
+/* object.c - makes the basic of an object.  One automaton accepts all its names: declared names, names that
+ * patterns match, and others.  The value of an accepting state says which schemas the value of that name must
+ * satisfy. */
 #include "base/utf8.h"
 #include "schema/compile.h"
 
@@ -40,7 +41,7 @@ static int add_names(struct object *o, const json_t *of)
     return 0;
 }
 
-/* The list of names that an atom needs, or NULL. */
+/* Returns the names that an atom requires, or NULL. */
 static const json_t *needed(const struct item *it)
 {
     return it->role == ROLE_NEEDS ? it->v : keyword(it, "required");
@@ -82,7 +83,8 @@ static int find_names(struct object *o)
     return 0;
 }
 
-/* Makes the automaton of all names; accepted are sets of marks: names, then patterns, then one for every name. */
+/* Makes the automaton of all names.  It accepts with sets of marks: one mark for each declared name and each
+ * pattern, and one that every name has. */
 static int names_dfa(struct object *o)
 {
     struct nfa a = {0};
@@ -102,7 +104,7 @@ static int names_dfa(struct object *o)
     return e;
 }
 
-/* Adds what atom i says of the value of a name; set: the marks of the name. */
+/* Adds what atom i demands of the value of a name.  set: the marks of that name. */
 static int add_value(struct object *o, uint32_t i, uint32_t set, const char *name,
                      struct items *list)
 {
@@ -144,7 +146,7 @@ static int add_value(struct object *o, uint32_t i, uint32_t set, const char *nam
     return items_put(list, (struct item){.v = v, .path = path, .role = ROLE_SCHEMA});
 }
 
-/* Gives each set of marks its class, and each class its node. */
+/* Gives each set of marks a class, and each class the node of its values. */
 static int make_classes(struct object *o)
 {
     struct basic *b = o->b;
@@ -170,7 +172,7 @@ static int make_classes(struct object *o)
     return e;
 }
 
-/* Narrows the names to those that are valid under propertyNames, which may have keywords of strings alone. */
+/* Narrows the names to those that are valid under propertyNames, whose keywords must be those of strings. */
 static int narrow_by(struct object *o, const struct item *it, const json_t *v)
 {
     static const char *const known[] = {"pattern", "minLength", "maxLength", "enum",

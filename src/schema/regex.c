@@ -1,5 +1,6 @@
-/* regex.c - regular expressions of ECMA 262 to automata.  A repetition parses its atom again, so no tree is kept.  What is
- * not regular (backreferences, lookaround) and what depends on the tables of Unicode (\p) is refused by name. */
+/* regex.c - makes automata of regular expressions of ECMA 262.  A repetition parses its atom again for each copy,
+ * so no tree is kept.  Constructs that are not regular (backreferences, lookaround) or need the tables of Unicode
+ * (\p) are refused by name. */
 #include "base/utf8.h"
 #include "schema/dfa.h"
 
@@ -21,9 +22,9 @@ struct parser {
     size_t n, at;
     const char *where;
     uint32_t nest;
-    struct set *set; /* owned scratch: the class under way */
+    struct set *set; /* owned scratch: the character class that is being read */
 };
-struct part { /* a piece of the automaton */
+struct part { /* a part of the automaton, between two states */
     uint32_t in, out;
 };
 
@@ -74,7 +75,7 @@ static int by_lo(const void *a, const void *b)
     return x->lo < y->lo ? -1 : x->lo > y->lo;
 }
 
-/* Sorts the ranges from `first` on and joins those that touch; inverts them if asked. */
+/* Sorts the ranges from `first` on and joins those that touch.  invert: replaces them by their complement. */
 static int settle(struct parser *p, uint32_t first, bool invert)
 {
     struct set *s = p->set;
@@ -99,7 +100,7 @@ static int settle(struct parser *p, uint32_t first, bool invert)
     return at <= CP_LAST ? put(p, at, CP_LAST) : 0;
 }
 
-/* Adds the class of \d, \w or \s, or with a capital letter its complement. */
+/* Adds the class \d, \w or \s; a capital letter adds its complement. */
 static int put_named(struct parser *p, char name)
 {
     static const struct range digit[] = {{'0', '9'}},
@@ -132,7 +133,7 @@ static int take_hex(struct parser *p, uint32_t least, uint32_t most, uint32_t *o
     return n >= least && v <= CP_LAST ? 0 : wrong(p, "hexadecimal digits are missing");
 }
 
-/* Reads what stands behind \u. */
+/* Reads the digits behind \u. */
 static int take_unicode(struct parser *p, uint32_t *out)
 {
     uint32_t low;
@@ -179,7 +180,7 @@ static int take_escape(struct parser *p, bool inside, uint32_t *cp)
     return 1;
 }
 
-/* One end of a range, or a class.  Returns 1: a character. */
+/* Reads one end of a range, or a class.  Returns 1 for a character in *cp. */
 static int class_atom(struct parser *p, uint32_t *cp)
 {
     if (take(p, "\\")) return take_escape(p, true, cp);
@@ -310,12 +311,12 @@ static bool take_times(struct parser *p, uint32_t *min, uint32_t *max)
         *max = *min;
         if (good && take(p, ",") && !take_number(p, max)) *max = UINT32_MAX;
         if (!good || !take(p, "}")) {
-            p->at = before; /* the brace stands for itself */
+            p->at = before; /* a brace that begins no quantifier stands for itself */
             *min = *max = 1;
             return false;
         }
     }
-    (void)take(p, "?"); /* lazy: the same texts */
+    (void)take(p, "?"); /* a lazy quantifier matches the same texts */
     return true;
 }
 

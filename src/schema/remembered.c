@@ -1,7 +1,7 @@
-/* remembered.c - the schemas that the process has used last.
- *
- * A schema may take half a second to compile.  A request names it as text: its options are checked by one thread, its texts begin in another, each of
- * n texts on its own, and again where one was parked.  All of them find the schema here. */
+/* remembered.c - keeps the schemas that the process has used last.  Compiling a schema may take half a second.  A
+ * request names its schema as text, and the same text is needed several times: one thread checks the options,
+ * another begins the texts, each of n texts needs the schema, and a parked text needs it again.  All of them find
+ * the compiled schema here. */
 #include "schema/schema_int.h"
 
 #include <pthread.h>
@@ -9,10 +9,10 @@
 
 enum {
     KEPT = 8,            /* schemas */
-    KEPT_MOST = 16 << 20 /* bytes of one; a larger one is compiled each time */
+    KEPT_MOST = 16 << 20 /* bytes of a schema; a larger one is not kept */
 };
 
-/* In the order of use, last used first.  Each schema is held once. */
+/* in order of use, the last used first; each entry is one holder of its schema */
 static struct kept {
     char *text; /* owned */
     struct schema *schema;
@@ -62,7 +62,7 @@ static void use(uint32_t i)
     kept[0] = k;
 }
 
-/* Returns a schema with one more holder, or NULL.  The lock is held. */
+/* Returns the schema of a text with one more holder, or NULL.  The caller holds the lock. */
 static struct schema *find(const char *text)
 {
     for (uint32_t i = 0; i < n_kept; i++) {
@@ -73,7 +73,7 @@ static struct schema *find(const char *text)
     return NULL;
 }
 
-/* Keeps a schema if it can; nothing fails. */
+/* Keeps a schema if there is memory.  Cannot fail. */
 static void keep(const char *text, struct schema *s)
 {
     struct kept last = {0};
@@ -97,7 +97,7 @@ int schema_of(const char *text, const char *what, struct schema **out)
     give_lock();
     if (!s) {
         TRY(schema_compile_text(text, what, &s));
-        keep(text, s); /* two threads may keep one text twice, which does no harm */
+        keep(text, s); /* two threads may keep the same text twice, which does no harm */
     }
     *out = s;
     return 0;

@@ -1,5 +1,6 @@
-/* settle.c - which nodes of a schema have values at all, and what can still come at each point: the least fixed point over
- * nodes that may refer to each other.  What has no value is left out, so that a text never runs into it. */
+/* settle.c - finds which nodes of a schema have values at all, and what can still follow at each point: the least
+ * fixed point over nodes that may refer to each other.  Nodes without values are removed, so a text never enters
+ * one. */
 #include "schema/schema_int.h"
 
 #include <string.h>
@@ -85,8 +86,8 @@ static void settle_array(const struct schema *s, struct basic *b)
     b->count = MAX(b->n_prefix, MAX(b->min, b->max == SCHEMA_MANY ? 0 : b->max));
 }
 
-/* Finds, for each beginning of a name, which names can still come of it.  States mostly lead to later ones, so a pass from the
- * last to the first settles nearly all. */
+/* Finds for each state of the names which names can still be completed.  States mostly lead to later ones, so one
+ * pass from the last state to the first finds nearly all. */
 static void find_reach(struct basic *b)
 {
     const struct dfa *d = b->dfa;
@@ -134,7 +135,8 @@ static int settle_object(const struct schema *s, struct basic *b)
     if (!b->reach || !b->open) return ERR_NOMEM;
     find_reach(b);
     uint32_t names = count_bits(b->usable, b->words);
-    if (!open && b->max >= names) b->max = SCHEMA_MANY; /* each name comes once */
+    /* each name comes at most once, so this limit cannot be reached */
+    if (!open && b->max >= names) b->max = SCHEMA_MANY;
     if (b->min <= b->n_required) b->min = 0;
     b->count = MAX(b->min, b->max == SCHEMA_MANY ? 0 : b->max);
     if (open && b->min > b->n_required + 1)

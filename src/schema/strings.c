@@ -1,4 +1,5 @@
-/* strings.c - what a string may be: pattern, format, minLength, maxLength, and the strings of an enum. */
+/* strings.c - makes the automaton of a string from pattern, format, minLength, maxLength and the strings of an
+ * enum. */
 #include "schema/compile.h"
 
 #include <stdio.h>
@@ -28,7 +29,7 @@ int pattern_dfa(const char *pattern, size_t n, const char *where, struct dfa **o
     return e;
 }
 
-/* The strings that an atom lists. */
+/* Makes the automaton of the strings that an atom lists. */
 static int listed(const struct item *it, struct dfa **out)
 {
     struct nfa a = {0};
@@ -42,7 +43,7 @@ static int listed(const struct item *it, struct dfa **out)
     return e;
 }
 
-/* Formats whose texts are a regular language: days of a month and leap years are, too. */
+/* Formats are regular languages, even with the days of a month and leap years. */
 #define LEAP "([0-9]{2}(0[48]|[2468][048]|[13579][26])|(0[048]|[2468][048]|[13579][26])00)"
 #define DATE                                                                                       \
     "([0-9]{4}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-("  \
@@ -75,7 +76,7 @@ static int format_dfa(const struct compiler *c, const struct item *it, const cha
     return bad_keyword(c, ERR_UNSUPPORTED, it->path, text, "is not supported");
 }
 
-/* Narrows by the complement of an automaton, which is given up. */
+/* Narrows by the complement of an automaton, which is freed. */
 static int narrow_not(struct dfa **d, struct dfa *b)
 {
     struct dfa *other = NULL;

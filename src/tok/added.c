@@ -1,7 +1,8 @@
-/* added.c - added tokens in running text: at every position the longest one wins, the leftmost
- * position first, over a byte trie (tokens are at most TOK_MAX_ADDED bytes, so the walk is bounded).
- * A special token that touches a plain span is ignored; a shorter one that does not touch the span, or one that
- * begins later, is still found.  Under no_special the reference's rule holds instead: the whole match is skipped. */
+/* added.c - finds added tokens in running text.  The leftmost position wins, and at each position the longest
+ * token.  The search walks a trie of bytes; tokens have at most TOK_MAX_ADDED bytes, so a walk is bounded.  A
+ * special token that touches a plain span is ignored.  A shorter token that does not touch the span, or one that
+ * begins later, is still found.  Under no_special the rule of Hugging Face tokenizers holds instead: the whole
+ * match is skipped. */
 #include "base/utf8.h"
 #include "tok/tok_int.h"
 
@@ -68,7 +69,7 @@ static int trie_node(struct trie *t, uint32_t *out)
 int trie_put(struct trie *t, const char *s, size_t n, uint32_t what)
 {
     uint32_t at = 0;
-    if (n == 0) return 0; /* would match everywhere */
+    if (n == 0) return 0; /* an empty token would match everywhere */
     if (t->n_node == 0) TRY(trie_node(t, &at));
     t->first[(uint8_t)s[0]] = true;
     at = 0;
@@ -86,7 +87,7 @@ int trie_put(struct trie *t, const char *s, size_t n, uint32_t what)
         }
     }
     if (!t->what[at])
-        t->what[at] = what + 1; /* of equal texts (normalized alike) the first counts */
+        t->what[at] = what + 1; /* of two tokens with the same normalized text the first counts */
     return 0;
 }
 
@@ -99,7 +100,8 @@ static bool touches_plain(struct added_scan *c, size_t from, size_t to)
     return false;
 }
 
-/* The longest token at c->at, as an index into tok.added, or -1; *len its bytes.  Counts the bytes that it compares. */
+/* Returns the longest token at c->at as an index into tok.added, or -1, and its bytes in *len.  Counts the bytes
+ * that it compares. */
 static int64_t longest(struct added_scan *c, size_t *len)
 {
     const struct trie *t = c->trie;
@@ -160,7 +162,8 @@ int added_next(struct added_scan *c, struct added_hit *out)
         while (a->lstrip && from > c->done && uni_is_space(char_before(c->s, from, &k)))
             from = k;
         if (a->lstrip) from = MAX(from, c->done);
-        if (a->rstrip) to = MAX(to, c->done); /* white space that the last hit has stripped */
+        /* the last hit has stripped white space up to `done` */
+        if (a->rstrip) to = MAX(to, c->done);
         while (a->rstrip && to < c->n && uni_is_space(utf8_decode(c->s + to, c->n - to, &k)))
             to += k;
         *out = (struct added_hit){from, to, a->id};

@@ -93,9 +93,9 @@ static int32_t char_symbol(const struct vocab *v, uint32_t id, bool last)
     return vocab_find_model(v, s + from, len);
 }
 
-/* Every merge joins the last character of its left side to the first of its right side.  Where a
- * symbol is not a character (affixes; merges over byte tokens or the unknown token) there is no
- * such table, and words stay whole. */
+/* Every merge joins the last character of its left side to the first of its right side.  This table lists these
+ * pairs, and words are cut where no pair joins.  A symbol that is not a character (affixes, merges over byte
+ * tokens or the unknown token) makes the table impossible; words then stay whole. */
 static int index_edges(struct bpe *b, const struct vocab *v)
 {
     uint32_t n = 64, slot;
@@ -157,7 +157,7 @@ static int reserve_syms(struct work *w, size_t n)
     return 0;
 }
 
-/* One character's id with the model's prefix and suffix around it. */
+/* Returns the id of one character with the model's prefix and suffix around it. */
 static int32_t find_affixed(const struct bpe *b, const struct vocab *v, const char *s, size_t n,
                             bool first, bool last, struct work *w)
 {
@@ -170,7 +170,8 @@ static int32_t find_affixed(const struct bpe *b, const struct vocab *v, const ch
     return id < 0 ? INT32_MAX : id;
 }
 
-/* Appends a symbol that begins at byte `at`.  An unknown character that comes behind later bytes takes the place of these. */
+/* Appends a symbol that begins at byte `at`.  An unknown character can be appended after symbols of later bytes.
+ * It then gets the place of the last of them, so that places never descend. */
 static void put_symbol(struct work *w, size_t *n, int32_t id, size_t at)
 {
     w->sym[*n].id = id;
@@ -208,7 +209,8 @@ static int64_t start_symbols(const struct bpe *b, const struct vocab *v, struct 
         bool bytes = b->byte_fallback;
         for (size_t k = 0; bytes && k < n_c; k++)
             bytes = b->byte_id[(uint8_t)c[k]] >= 0;
-        if (bytes) { /* the reference leaves a pending unknown for after the bytes */
+        /* as in the reference, an unknown symbol that is pending comes after the bytes */
+        if (bytes) {
             for (size_t k = 0; k < n_c; k++)
                 put_symbol(w, &n_sym, b->byte_id[(uint8_t)c[k]], i + MIN(k, len - 1));
         } else if (b->unk >= 0) {
@@ -223,7 +225,7 @@ static int64_t start_symbols(const struct bpe *b, const struct vocab *v, struct 
 
 static size_t merge_short(const struct bpe *b, struct sym *sym, size_t n)
 {
-    const struct bpe_merge *m[SHORT_WORD]; /* m[i]: what i and i + 1 merge to */
+    const struct bpe_merge *m[SHORT_WORD]; /* m[i]: what symbols i and i + 1 merge to */
     for (size_t i = 0; i + 1 < n; i++)
         m[i] = merge_find(b, sym[i].id, sym[i + 1].id);
     while (n > 1) {
@@ -282,7 +284,8 @@ static bool pair_at(const struct bpe *b, const struct sym *sym, uint32_t at, str
     return true;
 }
 
-/* Each merge removes one symbol and adds at most two pairs: 3 n entries are enough. */
+/* Merges with a linked list and a heap.  A merge removes one symbol and adds at most two pairs, so the heap needs
+ * at most 3 n entries. */
 static int merge_long(const struct bpe *b, struct work *w, struct sym *sym, size_t n)
 {
     size_t n_heap = 0;
@@ -312,7 +315,8 @@ static int merge_long(const struct bpe *b, struct work *w, struct sym *sym, size
         sym[top.at].id = (int32_t)merge_find(b, top.left, top.right)->id;
         sym[top.at].next = sym[right].next;
         if (sym[right].next != NO_SYM) sym[sym[right].next].prev = top.at;
-        sym[right].id = -1; /* merges with nothing: entries that begin here are stale */
+        /* the merged symbol has no id: heap entries that begin here are stale */
+        sym[right].id = -1;
         sym[right].next = NO_SYM;
         uint32_t near[2] = {sym[top.at].prev, top.at};
         for (int k = 0; k < 2; k++) {
@@ -324,7 +328,7 @@ static int merge_long(const struct bpe *b, struct work *w, struct sym *sym, size
     return 0;
 }
 
-/* Symbols that merges may join, all of them, of a pre-token that begins at byte `at` of the text. */
+/* Appends the symbols of a stretch of a pre-token, from byte `at` of the text on, merged as far as merges go. */
 static int encode_run(const struct bpe *b, struct work *w, size_t at, struct sym *sym, size_t n,
                       struct ids *out)
 {

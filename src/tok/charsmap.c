@@ -1,6 +1,6 @@
 /* charsmap.c - SentencePiece's table of replacements, which the Precompiled normalizer applies. The table is a
- * double-array trie of texts, and a list of replacements, each ending in a NUL byte. Every step in the trie checks its
- * bounds, and a search takes at most as many steps as a grapheme cluster has bytes, so no table can loop. */
+ * double-array trie of texts, and a list of replacements, each ending in a NUL byte. Every step in the trie checks
+ * its bounds.  A search takes at most as many steps as its text has bytes, so no table can make it loop. */
 #include "base/utf8.h"
 #include "tok/tok_int.h"
 

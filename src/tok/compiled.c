@@ -1,14 +1,14 @@
-/* compiled.c - compiled vocabularies: the tables of a tokenizer as they lie in memory, kept in the user's cache directory and
- * mapped from then on.  Building the tables of 262 144 pieces takes most of a second, checking them takes milliseconds.
+/* compiled.c - compiled vocabularies: the tables of a tokenizer as they lie in memory, kept in the user's cache
+ * directory and mapped by later runs.  Building the tables of 262 144 pieces takes most of a second, checking them
+ * takes milliseconds.
  *
  *     head      counts, keys of the hash tables, and small tables
  *     sections  in the order of enum section, each at a multiple of 64 bytes
  *
- * The short rest of tokenizer.json (steps, flags, post-processor) is kept as text and parsed each time.  The tables are those
- * after tok_finish, so nothing is added to them.
- *
- * A compiled vocabulary is as untrusted as any file: every index and length in it is checked before the tokenizer has it, and
- * every hash table must have a free entry, at which a search ends. */
+ * The rest of tokenizer.json (steps, flags, post-processor) is short.  It is kept as text and parsed each time.
+ * The tables are those after tok_finish, so nothing is added to them later.  A compiled vocabulary is as untrusted
+ * as any file.  Before the tokenizer gets it, every index and length is checked, and every hash table must have a
+ * free entry, at which a search ends. */
 #include "base/utf8.h"
 #include "tok/tok_int.h"
 
@@ -100,7 +100,8 @@ static void fill_head(const struct tok *t, size_t n_rest, struct head *h)
     }
 }
 
-/* Writes the bytes that follow from the counts of a head; the others are in the head alone. */
+/* Writes the bytes of each section that follow from the counts of a head.  The head itself gives the bytes of the
+ * other sections. */
 static void count_bytes(const struct head *h, uint64_t out[S_COUNT])
 {
     memcpy(out, h->bytes, S_COUNT * sizeof *out);
@@ -321,7 +322,7 @@ static int check_trie(const struct image *m, int i)
     return used <= r->mask ? 0 : broken("the added tokens");
 }
 
-/* Ids ascend, and the tokens that are shown otherwise have a text for it. */
+/* Checks that ids ascend, and that each token with VOC_SHOWN has a text. */
 static int check_added(const struct image *m)
 {
     const struct added_record *a = m->at[S_ADDED];

@@ -1,8 +1,8 @@
-/* detokenize.c - ids back to text.  Every decoder is a stage.  It receives tokens in fragments of whole
- * characters, passes them to the next stage, and holds back only bytes that later tokens may still change.
- * Decoding a list and decoding a stream are therefore the same code and give the same text.  The bytes that a
- * stage holds back are bounded: one token, a partial match, or a run of byte tokens up to MAX_RUN.  (The reference
- * decides about such a run as a whole; here a longer run is passed on at MAX_RUN.) */
+/* detokenize.c - ids back to text.  Every decoder is a stage.  A stage receives tokens in fragments of whole
+ * characters, passes them to the next stage, and holds back only bytes that later tokens may still change.  So one
+ * code decodes a list and a stream, and both give the same text.  The bytes that a stage holds back are bounded:
+ * one token, a partial match, or a run of byte tokens up to MAX_RUN.  (The reference decides about such a run as a
+ * whole; here a longer run is passed on at MAX_RUN.) */
 #include "base/utf8.h"
 #include "tok/tok_int.h"
 
@@ -10,8 +10,9 @@
 
 #define MAX_RUN   65536u
 #define MAX_TOKEN ((size_t)16 << 20)
-/* Bytes that the stages of a stream may pass on: some for the stream, for each token, and for each byte of a token.  Real
- * decoders pass each byte on once per stage.  Replacements in a chain could otherwise multiply a token to gigabytes. */
+/* Bytes that the stages of a stream may pass on: CREDIT for the stream, and more for each token and each byte of a
+ * token.  Real decoders pass each byte on once per stage.  Without this limit a chain of replacements could
+ * multiply a token to gigabytes. */
 #define CREDIT       ((int64_t)1 << 20)
 #define CREDIT_TOKEN 1024
 #define CREDIT_BYTE  256
@@ -33,7 +34,7 @@ struct tok_stream {
     const int32_t *shown; /* [n_shown] borrowed: special tokens that are not skipped */
     size_t n_shown;
     uint32_t n;
-    int64_t credit;         /* of CREDIT, less what was passed on */
+    int64_t credit;         /* of the bytes that the stages may pass on, those that are left */
     struct matcher matcher; /* of all stages */
     struct buf *out;        /* borrowed during a call */
     struct stage stage[];
@@ -41,7 +42,7 @@ struct tok_stream {
 
 static int feed(struct tok_stream *s, uint32_t i, const char *p, size_t n, bool end);
 
-/* Passes bytes on with what is not UTF-8 replaced; an incomplete character stays in `run`. */
+/* Passes bytes on, with U+FFFD in place of bytes that are not UTF-8.  An incomplete character stays in `run`. */
 static int feed_lossy(struct tok_stream *s, uint32_t i, const char *p, size_t n)
 {
     struct stage *g = &s->stage[i];
@@ -56,7 +57,7 @@ static int feed_lossy(struct tok_stream *s, uint32_t i, const char *p, size_t n)
         if (len - at <= 3 && utf8_pending(b + at, len - at) == len - at) break;
         if (at > from) TRY(feed(s, i + 1, b + from, at - from, false));
         TRY(feed(s, i + 1, BAD_CHAR, 3, false));
-        size_t bad = 1; /* one replacement for the longest beginning of a character */
+        size_t bad = 1; /* the longest beginning of a character is replaced by one U+FFFD */
         for (k = 2; k <= 3 && k <= len - at; k++)
             if (utf8_pending(b + at, k) == k) bad = k;
         at += bad;
@@ -121,7 +122,8 @@ static int put_byte(struct tok_stream *s, uint32_t i, uint8_t byte)
 static int put_fallback(struct tok_stream *s, uint32_t i, const char *p, size_t n, bool end)
 {
     struct stage *g = &s->stage[i];
-    if (g->inside) return feed(s, i + 1, p, n, end); /* a long token is under way */
+    /* the fragments before this one were passed on already */
+    if (g->inside) return feed(s, i + 1, p, n, end);
     TRY(buf_append(&g->hold, p, n));
     const char *t = g->hold.data;
     size_t len = g->hold.len;
@@ -173,12 +175,13 @@ static int put_strip(struct tok_stream *s, uint32_t i, const char *p, size_t n, 
             g->lead++;
             continue;
         }
-        g->lead = UINT32_MAX; /* the front is over */
+        g->lead = UINT32_MAX; /* later marks are not in front any more */
         if (mark && g->tail < d->stop) {
             g->tail++;
             continue;
         }
-        /* a mark past the limit lets the oldest held one go: the same byte, so emit it */
+        /* The limit is reached, so one held mark must be passed on.  All marks are the same byte, so it may be
+         * this one. */
         for (; !mark && g->tail > 0; g->tail--)
             TRY(feed(s, i + 1, d->mark, d->n_mark, false));
         TRY(feed(s, i + 1, p + at, len, false));
@@ -186,7 +189,7 @@ static int put_strip(struct tok_stream *s, uint32_t i, const char *p, size_t n, 
     return end ? feed(s, i + 1, "", 0, true) : 0;
 }
 
-/* Bytes at the end of s that a longer text could turn into the literal. */
+/* Returns how many bytes at the end of s could become the literal when more text comes. */
 static size_t partial(const char *s, size_t n, const char *lit, size_t n_lit)
 {
     for (size_t k = MIN(n, n_lit - 1); k > 0; k--)
@@ -291,7 +294,7 @@ static int put_one(struct tok_stream *s, uint32_t i, const char *p, size_t n, bo
     return 0;
 }
 
-/* A fragment of whole characters of the token under way; `end` when it is the last one. */
+/* Takes a fragment of whole characters of the current token; `end`: the last fragment. */
 static int feed(struct tok_stream *s, uint32_t i, const char *p, size_t n, bool end)
 {
     if (n >= (uint64_t)MAX(s->credit, 0))
@@ -302,7 +305,8 @@ static int feed(struct tok_stream *s, uint32_t i, const char *p, size_t n, bool 
     if (n == 0 && !end) return 0;
     struct stage *g = &s->stage[i];
     TRY(put_one(s, i, p, n, end));
-    bool held = g->d->kind == DEC_FALLBACK && g->hold.len > 0; /* may yet be a byte */
+    /* the held bytes may still become a byte token */
+    bool held = g->d->kind == DEC_FALLBACK && g->hold.len > 0;
     g->inside = !end && !held;
     if (end) g->index++;
     return 0;

@@ -18,7 +18,7 @@ static int replace(const struct norm *m, struct work *w)
                      .n = w->text.len};
     for (int found; (found = hits_next(&h, &w->matcher, &hit)) != 0; done = hit.to) {
         if (found < 0) return found;
-        /* The replacement takes the offset of the last character that it replaces. */
+        /* The replacement gets the place of the last character that it replaces. */
         size_t n = utf8_count(w->text.data + hit.from, hit.to - hit.from);
         if (hit.from == 0 && n > (m->n_text ? 1 : 0)) w->at_start = false;
         TRY(work_keep(w, done, hit.from));

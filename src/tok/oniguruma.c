@@ -1,8 +1,8 @@
-/* oniguruma.c - rewrites a pattern in the reference's dialect (Oniguruma) for PCRE2, so that equal
- * text means equal matches.  What differs: \s has no U+180E; \w is the Unicode word class; \h is a
- * hex digit and \v one character; (?m) means that the dot matches newlines; {,n} counts from 0;
- * {n,m}+ repeats instead of being possessive.  A construct that is neither equal nor rewritten is
- * refused by name, so a pattern never silently changes its meaning. */
+/* oniguruma.c - rewrites a pattern in the dialect of Oniguruma for PCRE2, with exactly the same matches.  The
+ * dialects differ: \s has no U+180E; \w is the Unicode word class; \h is a hex digit and \v one character; (?m)
+ * means that the dot matches newlines; {,n} counts from 0; {n,m}+ repeats instead of being possessive.  A
+ * construct that is neither equal nor rewritten is refused by name, so a pattern never silently changes its
+ * meaning. */
 #include "tok/oniguruma.h"
 #include "base/utf8.h"
 
@@ -22,8 +22,8 @@ struct rewrite {
     const char *s;
     size_t n, i;
     struct buf *out;
-    size_t atom;              /* in out: where the last repeatable item begins */
-    size_t group[MAX_GROUPS]; /* in out: the open groups */
+    size_t atom;              /* in and out: where the last repeatable item begins */
+    size_t group[MAX_GROUPS]; /* in and out: the open groups */
     uint32_t n_group;
 };
 
@@ -53,8 +53,8 @@ static int put_code(struct rewrite *r, char letter)
     return 0;
 }
 
-/* \p{Name}, \p{^Name}: general categories by their short or long name; any other name is a script,
- * and only that (PCRE2 would take the script extensions). */
+/* Rewrites \p{Name} and \p{^Name}.  A name is a general category, short or long, or else a script.  Script
+ * extensions do not count, although PCRE2 would count them. */
 static int put_property(struct rewrite *r, char letter)
 {
     static const char *const names[][2] = {
@@ -83,7 +83,7 @@ static int put_property(struct rewrite *r, char letter)
     return 0;
 }
 
-/* An escape that means the same inside and outside a class; 0 if it was none of those. */
+/* Rewrites an escape that means the same inside and outside a class.  Returns 0 if c is no such escape. */
 static int put_common(struct rewrite *r, char c)
 {
     size_t len;
@@ -169,7 +169,8 @@ static int put_class_escape(struct rewrite *r, bool after_dash)
             return refuse(r, what);
         }
     }
-    /* behind a set a dash is itself; behind the last member of an expanded one it would be a range */
+    /* Behind a set a dash stands for itself.  Behind the last member of an expanded set PCRE2 would read it as a
+     * range. */
     if (set && r->i + 1 < r->n && r->s[r->i] == '-' && r->s[r->i + 1] != ']') {
         TRY(buf_puts(r->out, "\\-"));
         r->i++;
@@ -177,7 +178,7 @@ static int put_class_escape(struct rewrite *r, bool after_dash)
     return 0;
 }
 
-/* [...]: r->i is at the bracket.  A set inside a set is a union and its brackets are dropped. */
+/* Rewrites a class; r->i is at its bracket.  A set inside a set is a union, so its brackets are dropped. */
 static int put_class(struct rewrite *r)
 {
     uint32_t depth = 0;
@@ -254,7 +255,7 @@ static int wrap_atom(struct rewrite *r, const char *tail)
     return buf_puts(r->out, tail);
 }
 
-/* {n}, {n,}, {,m}, {n,m}; anything else is a literal brace. */
+/* Rewrites {n}, {n,}, {,m} and {n,m}.  Any other brace stands for itself. */
 static int put_interval(struct rewrite *r)
 {
     size_t i = r->i + 1, low = i, comma, high;

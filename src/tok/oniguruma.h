@@ -1,4 +1,4 @@
-/* oniguruma.h - the reference's dialect of regular expressions, rewritten for PCRE2. */
+/* oniguruma.h - regular expressions in the dialect of Oniguruma, which tokenizer files use, rewritten for PCRE2. */
 #pragma once
 #include "base/buf.h"
 

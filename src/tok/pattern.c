@@ -1,9 +1,10 @@
-/* pattern.c - regular expressions by PCRE2, and literal search.  Patterns come from model files
- * and are not trusted: length, nesting, match steps, heap and CPU time are bounded.  The step limit
- * of PCRE2 counts from each start position, and one step may read the rest of the text.  So a search
- * goes in windows of start positions with few steps, and takes twice the steps where those did not do.
- * The thread's CPU clock is read after each window, before each repetition and after every few matches.
- * So no pattern costs more than a few times the budget of its text. */
+/* pattern.c - regular expressions by PCRE2, and literal search.  Patterns come from model files and are not
+ * trusted: length, nesting, match steps, heap and CPU time are bounded.
+ *
+ * PCRE2 limits the steps from each start position, and one step may read the rest of the text.  So a search takes
+ * a window of start positions with few steps first.  If these are not enough, it tries again with twice as many.
+ * The thread's CPU clock is read after each window, before each repetition and after every few matches.  So no
+ * pattern costs more than a few times the budget of its text. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "base/utf8.h"
 #include "tok/oniguruma.h"
@@ -13,7 +14,7 @@
 #include <string.h>
 #include <time.h>
 
-#define MATCH_STEPS   400000u /* and 8 per byte: real patterns take about one per byte */
+#define MATCH_STEPS   400000u /* and 8 more per byte; real patterns take about one per byte */
 #define FIRST_STEPS   64u     /* of the first try; few matches need more */
 #define MATCH_HEAP    65536u  /* KiB */
 #define WINDOW        64u     /* start positions between two readings of the clock */
@@ -230,7 +231,7 @@ int hits_next(struct hits *h, struct matcher *m, struct hit *out)
         if (found <= 0) return found;
         bool empty = got.from == got.to;
         h->at = got.to;
-        if (empty) { /* go on behind the next character */
+        if (empty) { /* the next search begins one character later */
             size_t len = 1;
             if (got.to < h->n) utf8_decode(h->s + got.to, h->n - got.to, &len);
             h->at += len;

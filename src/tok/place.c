@@ -22,7 +22,7 @@ void tok_places_done(struct tok_places *p)
     *p = (struct tok_places){0};
 }
 
-/* The place of byte `at` of work.text; behind the last byte, that of the last byte. */
+/* Returns the place of byte `at` of work.text; behind the last byte, the place of the last byte. */
 static uint32_t place(const struct work *w, size_t at)
 {
     if (!w->from.n) return w->section;
@@ -134,8 +134,8 @@ static bool between(const char *s, size_t n, size_t i)
     return i == n || ((uint8_t)s[i] & 0xC0) != 0x80;
 }
 
-/* Places what a step has made of one grapheme cluster: characters at either end that it left alone byte for byte, and all
- * others where the first of them begins. */
+/* Finds the places of the text that a step has made of one grapheme cluster.  Characters at either end that are
+ * unchanged keep their places.  All others get the place of the first changed character. */
 static int place_cluster(struct work *w, size_t at, size_t n, const struct buf *made)
 {
     const char *old = w->text.data + at, *new = made->data;

@@ -1,6 +1,6 @@
-/* pretokenize.c - pre-tokenizers: each reads work.text cut into work.parts and leaves finer parts,
- * some also a new text.  A pattern sees one part at a time as if it were the whole text, because
- * that is what look-behind and anchors mean in the reference.  Empty parts vanish. */
+/* pretokenize.c - pre-tokenizers.  Each one reads work.text, cut into work.parts, and cuts the parts further; some
+ * also write a new text.  A pattern sees one part at a time as if it were the whole text, because look-behind and
+ * anchors mean that in the reference.  Empty parts are dropped. */
 #include "base/utf8.h"
 #include "tok/tok_int.h"
 
@@ -34,7 +34,7 @@ int parts_push(struct parts *p, size_t from, size_t to)
     return 0;
 }
 
-/* The five behaviors as one rule: which stretches join the one before them. */
+/* The five behaviors as one rule: which stretches join the stretch before them. */
 struct cutter {
     struct parts *out;
     enum pre_behavior behavior;
@@ -105,7 +105,7 @@ static void swap_parts(struct work *w)
     w->cut = t;
 }
 
-/* Every part with a space in front where it has none; only the text and the offsets change. */
+/* Puts a space in front of every part that begins with none.  The number of parts stays. */
 static int add_spaces(struct work *w)
 {
     work_fresh(w);
@@ -122,7 +122,8 @@ static int add_spaces(struct work *w)
     return 0;
 }
 
-/* Bytes become characters; a table would cost more than the calls of work_put, which only placed texts need. */
+/* Maps the bytes of a part to characters and puts many at once.  Where places are wanted, each byte has its own
+ * place and is put alone. */
 static int map_part(struct work *w, const struct part *p)
 {
     char tmp[512];
@@ -190,7 +191,8 @@ static int pre_meta(const struct pre *p, struct work *w)
     return 0;
 }
 
-/* 0: white space, 1: word, 2: the rest; what the Whitespace pre-tokenizer keeps in runs. */
+/* Returns the class of a character for the Whitespace pre-tokenizer, which cuts between classes.  0: white space,
+ * 1: word, 2: anything else. */
 static int word_class(uint32_t cp)
 {
     if (uni_is_word(cp)) return 1;

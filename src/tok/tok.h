@@ -1,5 +1,6 @@
-/* tok.h - tokenizers: normalizer -> added tokens -> pre-tokenizer -> model -> post-processor, and
- * the decoder, from tokenizer.json or GGUF metadata.  Results equal Hugging Face tokenizers 0.23. */
+/* tok.h - tokenizers: normalizer -> added tokens -> pre-tokenizer -> model -> post-processor, and the decoder,
+ * from tokenizer.json or GGUF metadata.  Results equal Hugging Face tokenizers 0.23, which comments in this room
+ * call the reference. */
 #pragma once
 #include "base/base.h"
 #include "base/buf.h"
@@ -7,7 +8,7 @@
 struct gguf;
 struct tok; /* immutable after open; may be shared by threads */
 struct ids {
-    int32_t *id; /* owned: ids_done */
+    int32_t *id; /* owned; freed by ids_done */
     size_t n, cap;
 };
 void ids_done(struct ids *v);
@@ -16,12 +17,15 @@ int ids_push(struct ids *v, int32_t id);
 /* A directory with tokenizer.json (tokenizer_config.json, special_tokens_map.json,
  * chat_template.jinja, chat_template.json optional). */
 int tok_open_dir(const char *dir, struct tok **out);
-/* Both keep what they build in the user's cache directory, and take it from there the next time (compiled.c). */
+/* tok_open_dir and tok_open_gguf keep the tables that they build in the user's cache directory, and take them from
+ * there the next time (compiled.c). */
 int tok_open_gguf(const struct gguf *g, struct tok **out);
-/* tokenizer.json text alone (tests, fuzzing); config may be NULL (tokenizer_config.json text). */
+/* Opens the text of a tokenizer.json alone, for tests and fuzzing.  config: text of a tokenizer_config.json, or
+ * NULL. */
 int tok_open_json(const char *json, size_t n, const char *config, size_t n_config,
                   struct tok **out);
-/* What tok_compile has made of a tokenizer.json (tests, fuzzing).  data: at a multiple of 64, as long as the tokenizer. */
+/* Opens tables that tok_compile has made, for tests and fuzzing.  data: at a multiple of 64; must live as long as
+ * the tokenizer. */
 int tok_open_compiled(const void *data, size_t n, struct tok **out);
 void tok_close(struct tok *t);
 
@@ -32,61 +36,62 @@ enum {
 struct tok_span {
     size_t from, to;
 }; /* bytes */
-/* Appends ids.  Text must be UTF-8 (ERR_FORMAT with the offset otherwise).  Within `plain` spans
- * (ascending, disjoint) no special token is recognised, not even one that only overlaps a span. */
+/* Appends the ids of a text.  The text must be UTF-8, else ERR_FORMAT names the offset.  A special token whose
+ * text touches one of the `plain` spans (ascending, disjoint) is read as plain text. */
 int tok_encode(const struct tok *t, const char *text, size_t n, unsigned flags,
                const struct tok_span *plain, size_t n_plain, struct ids *out);
-/* Does the same, and appends to *at for each id the byte of the text at which its text begins.  The places ascend, and an
- * added token takes the white space around it that it strips. */
+/* As tok_encode, and appends to *at for each id the byte of the text at which the id's text begins.  The places
+ * ascend.  White space that an added token strips belongs to the token. */
 struct tok_places {
-    uint32_t *v; /* owned: tok_places_done */
+    uint32_t *v; /* owned; freed by tok_places_done */
     size_t n, cap;
 };
 void tok_places_done(struct tok_places *p);
 int tok_encode_placed(const struct tok *t, const char *text, size_t n, unsigned flags,
                       const struct tok_span *plain, size_t n_plain, struct ids *out,
                       struct tok_places *at);
-/* Does the same without plain spans, and appends to end and word for each id the byte behind its text and the number of
- * its word, as the pre-tokenizer cuts; an added token is a word.  Ids of the post-processor have TOK_NO_WORD.  Ends are
- * ends of characters. */
+/* As tok_encode, without plain spans.  For each id it also appends the byte behind the id's text to `end`, and the
+ * number of the id's word to `word`.  Words are what the pre-tokenizer cuts; an added token is a word.  Ids of the
+ * post-processor have TOK_NO_WORD.  Every end is the end of a character. */
 #define TOK_NO_WORD UINT32_MAX
 int tok_encode_words(const struct tok *t, const char *text, size_t n, unsigned flags,
                      struct ids *out, struct tok_places *at, struct tok_places *end,
                      struct tok_places *word);
-/* What tok_encode with TOK_SPECIAL makes of a text, and what belongs around and between two texts that a model reads as one.
- * Each text is encoded alone, without TOK_SPECIAL. */
+/* The parts that tok_encode with TOK_SPECIAL makes of a text: its ids, and the tokens before and behind them; and
+ * the same for two texts that a model reads as one.  Each text is encoded alone, without TOK_SPECIAL. */
 #define TOK_FIRST  (-1)
 #define TOK_SECOND (-2)
 struct tok_part {
-    int32_t id;    /* a token, or TOK_FIRST or TOK_SECOND: the ids of a text */
-    uint32_t type; /* what token_type_ids says of the part */
+    int32_t id;    /* a token; TOK_FIRST or TOK_SECOND stand for the ids of a text */
+    uint32_t type; /* the value of token_type_ids for this part */
 };
-/* Returns *n parts, which the tokenizer owns.  *n is 0 if its files have no place for a second text. */
+/* Returns *n parts, which the tokenizer owns.  *n is 0 if a pair is wanted and the files describe none. */
 const struct tok_part *tok_layout(const struct tok *t, bool pair, uint32_t *n);
 /* Appends text.  As in the reference, an id that the tokenizer lacks has no text (models have spare rows), and bytes that
  * are not UTF-8 become U+FFFD.  A negative id is ERR_ARG. */
 int tok_decode(const struct tok *t, const int32_t *id, size_t n, bool skip_special,
                struct buf *out);
 
-/* Streaming decode: text of ids fed so far, complete characters only; the concatenation of all
- * pieces plus the flush equals tok_decode of all ids. */
+/* Streaming decode.  Each call appends the text that is certain, in whole characters.  All pieces and the flush
+ * together equal tok_decode of all ids. */
 struct tok_stream;
 int tok_stream_new(const struct tok *t, bool skip_special, struct tok_stream **out);
 void tok_stream_drop(struct tok_stream *s);
-/* Names special tokens that have a text although the stream skips special ones.  id[n] is borrowed. */
+/* Names special tokens whose text appears even if the stream skips special tokens.  The stream borrows id[n]. */
 void tok_stream_show(struct tok_stream *s, const int32_t *id, size_t n);
 /* Reserves memory for what a stream usually holds back, so that most tokens allocate nothing. */
 int tok_stream_reserve(struct tok_stream *s);
-/* `to`, a stream over the same tokenizer, goes on where `from` is. */
+/* Copies the state of `from` to `to`, a stream over the same tokenizer. */
 int tok_stream_copy(struct tok_stream *to, const struct tok_stream *from);
 int tok_stream_put(struct tok_stream *s, int32_t id, struct buf *piece); /* appends */
-int tok_stream_end(struct tok_stream *s, struct buf *piece);             /* flush; then reusable */
+/* flushes; the stream can be used again */
+int tok_stream_end(struct tok_stream *s, struct buf *piece);
 
-/* Sets `out` to the bytes that a token adds to a text, which need not be whole characters.  None: a special token, or an id
- * that the tokenizer lacks.  ERR_UNSUPPORTED: the decoder has steps that look at several tokens. */
+/* Sets `out` to the bytes that a token adds to a text; they may be parts of characters.  A special token, and an
+ * id that the tokenizer lacks, adds none.  ERR_UNSUPPORTED if the decoder has steps that look at several tokens. */
 int tok_bytes(const struct tok *t, int32_t id, struct buf *out);
-/* What a higher floor computes from the vocabulary once, NULL before.  It is dropped with the tokenizer.  Of several threads
- * that set it the first wins: the result is what is kept, and the others' is dropped. */
+/* A result that a higher floor computes once from the vocabulary; NULL before.  The tokenizer frees it.  If
+ * several threads set it, the first wins: the call returns the result that is kept, and frees the other one. */
 void *tok_side(const struct tok *t);
 void *tok_set_side(const struct tok *t, void *side, void (*drop)(void *side));
 
@@ -95,9 +100,10 @@ int32_t tok_find(const struct tok *t, const char *piece, size_t n); /* id of a t
 const char *tok_piece(const struct tok *t, int32_t id, size_t *n); /* raw vocabulary text or NULL */
 bool tok_is_special(const struct tok *t, int32_t id);
 bool tok_is_added(const struct tok *t, int32_t id);
-bool tok_is_model(const struct tok *t, int32_t id); /* of the model's own vocabulary */
-/* Bytes that a search for added tokens in a text of n bytes may compare.  Real added tokens have few bytes in common with
- * the texts around them. */
+/* true if the id is in the model's own vocabulary */
+bool tok_is_model(const struct tok *t, int32_t id);
+/* Bytes that a search for added tokens in a text of n bytes may compare.  Real added tokens have only short
+ * beginnings in common with the texts around them. */
 #define TOK_SCAN_MOST(n) ((uint64_t)(n)*16 + (1u << 20))
 /* Added tokens in the order of their ids: index [0, tok_n_added). */
 uint32_t tok_n_added(const struct tok *t);
@@ -106,6 +112,7 @@ const char *tok_added(const struct tok *t, uint32_t i, size_t *n, int32_t *id, b
 int32_t tok_special_id(const struct tok *t, const char *name);
 const char *tok_special_text(const struct tok *t, const char *name);
 const char *tok_chat_template(const struct tok *t); /* source text or NULL */
-/* Replaces the template.  The only change to a tokenizer after open: no other thread may use it meanwhile. */
+/* Replaces the template.  No other call changes a tokenizer after it was opened, so no other thread may use it
+ * during this one. */
 int tok_set_chat_template(struct tok *t, const char *text);
 const char *tok_kind(const struct tok *t); /* "BPE (byte-level)", "BPE (byte fallback)", ... */

@@ -55,7 +55,7 @@ int tok_add_replace(struct tok *t, const char *from, const char *to)
     return pattern_new(from, strlen(from), false, &d->pattern);
 }
 
-/* The reference's clean_up_tokenization, replacement by replacement. */
+/* Adds the replacements of the reference's clean_up_tokenization, in its order. */
 int tok_clean_up(struct tok *t)
 {
     static const char *const steps[][2] = {
@@ -81,7 +81,8 @@ int tok_add_named(struct tok *t, const char *name, const char *text, size_t n)
     return m->name && m->text ? 0 : ERR_NOMEM;
 }
 
-/* As in the reference, a text of the vocabulary keeps its id, and a new text gets the next id after all others. */
+/* Adds a token.  As in the reference, a text that is in the vocabulary keeps its id; a new text gets the id behind
+ * all others. */
 int tok_add_token(struct tok *t, const char *s, size_t n, struct added a)
 {
     if (n == 0) return 0;
@@ -91,7 +92,7 @@ int tok_add_token(struct tok *t, const char *s, size_t n, struct added a)
     if (id < 0) {
         uint32_t next = MAX(t->vocab.n_model, t->next_added);
         while (next < t->vocab.size && t->vocab.piece[next].flags)
-            next++; /* the model's ids have holes */
+            next++; /* the model's ids may have gaps */
         TRY(vocab_put(&t->vocab, s, n, next, VOC_ADDED));
         id = (int32_t)next;
     }
@@ -155,7 +156,7 @@ static void sort_added(struct tok *t)
     t->n_added = n;
 }
 
-/* A normalized added token is matched in, and decoded as, its normalized form. */
+/* A token with `normalized` is matched in normalized text and is decoded as its normalized form. */
 static int index_normal(struct tok *t, uint32_t i, const char *s, size_t n, struct work *w)
 {
     struct added *a = &t->added[i];

@@ -1,5 +1,6 @@
-/* tok_bytes.c - the bytes that one token adds to a text: what the decoder makes of the token alone, in the middle of a text and
- * before bytes that are not UTF-8 are replaced.  A decoder whose steps look at several tokens has no such bytes. */
+/* tok_bytes.c - the bytes that one token adds to a text.  These are the decoder's output for the token alone, as
+ * in the middle of a text, before bytes that are not UTF-8 are replaced.  A decoder with steps that look at
+ * several tokens has no such bytes. */
 #include "base/utf8.h"
 #include "tok/tok_int.h"
 
@@ -10,7 +11,7 @@ static int map_bytes(struct buf *b)
     size_t n = 0, k;
     for (size_t at = 0; at < b->len; at += k)
         if (char_to_byte(utf8_decode(b->data + at, b->len - at, &k)) < 0)
-            return 0; /* its own bytes */
+            return 0; /* the piece stands for its own bytes */
     for (size_t at = 0; at < b->len; at += k)
         b->data[n++] = (char)char_to_byte(utf8_decode(b->data + at, b->len - at, &k));
     buf_cut(b, n);
@@ -87,7 +88,8 @@ static int step(const struct dec *d, bool *fused, struct buf *b)
         *fused = true;
         return 0;
     case DEC_STRIP:
-        return *fused ? 0 : strip(b, d); /* of the whole text: its beginning and its end alone */
+        /* strips only at the beginning and the end of the whole text */
+        return *fused ? 0 : strip(b, d);
     case DEC_REPLACE:
         lit = pattern_literal(d->pattern, &n);
         if (lit && utf8_decode(lit, n, &k) != UTF8_BAD && k == n)
@@ -125,7 +127,7 @@ void *tok_set_side(const struct tok *t, void *side, void (*drop)(void *side))
     struct tok *to = (struct tok *)(uintptr_t)t;
     void *none = NULL;
     __atomic_store_n(&to->drop_side, drop,
-                     __ATOMIC_RELAXED); /* all callers give the same function */
+                     __ATOMIC_RELAXED); /* all callers would store the same value */
     if (__atomic_compare_exchange_n(&to->side, &none, side, false, __ATOMIC_ACQ_REL,
                                     __ATOMIC_ACQUIRE))
         return side;

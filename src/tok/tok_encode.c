@@ -1,6 +1,6 @@
-/* tok_encode.c - encoding.  The text is cut at added tokens (first the ones matched in the raw text, then, after normalizing
- * what lies between, the ones matched in normalized text); the rest is pre-tokenized and given to the model.  This file
- * starts at tok_encode, at its end. */
+/* tok_encode.c - encoding.  The text is cut at added tokens that match the raw text.  What lies between is
+ * normalized and cut at added tokens that match normalized text.  The rest is pre-tokenized and given to the
+ * model.  Begin to read at tok_encode, at the end of the file. */
 #include "base/utf8.h"
 #include "tok/tok_int.h"
 
@@ -36,7 +36,7 @@ struct encoder {
     struct ids *out;
     const char *text;
     bool plain_all; /* TOK_PLAIN */
-    uint64_t left;  /* of TOK_SCAN_MOST */
+    uint64_t left;  /* bytes that searches for added tokens may still compare (TOK_SCAN_MOST) */
     const struct tok_span *plain;
     size_t n_plain;
 };
@@ -57,7 +57,7 @@ static int encode_model(struct encoder *e)
     return 0;
 }
 
-/* from: the origins of a text, in which s begins at byte `at`. */
+/* Encodes a text.  from: the places of a text in which s begins at byte `at`. */
 static int encode_text(struct encoder *e, const char *s, size_t n, const struct tok_places *from,
                        size_t at, bool at_start)
 {
@@ -68,7 +68,7 @@ static int encode_text(struct encoder *e, const char *s, size_t n, const struct 
     return encode_model(e);
 }
 
-/* The plain spans that overlap the section are plain[first .. last). */
+/* Finds the plain spans that overlap the section: plain[*first .. *last). */
 static void find_plain(const struct encoder *e, size_t from, size_t to, size_t *first, size_t *last)
 {
     size_t lo = 0, hi = e->n_plain;
@@ -85,7 +85,7 @@ static void find_plain(const struct encoder *e, size_t from, size_t to, size_t *
     *last = lo;
 }
 
-/* Appends an id that does not come from the model, and has the bytes [at, end) of the user's text. */
+/* Appends an id that does not come from the model.  It stands for bytes [at, end) of the user's text. */
 static int put_id(struct encoder *e, int32_t id, size_t at, size_t end, bool word)
 {
     TRY(ids_push(e->out, id));
@@ -93,7 +93,7 @@ static int put_id(struct encoder *e, int32_t id, size_t at, size_t end, bool wor
     return work_end(&e->w, (uint32_t)end, word ? e->w.word++ : TOK_NO_WORD);
 }
 
-/* Appends an added token that was found in normalized text, whose bytes came from `own`. */
+/* Appends an added token that was found in normalized text.  own: the places of that text's bytes. */
 static int put_hit(struct encoder *e, const struct added_hit *hit, const struct tok_places *own)
 {
     size_t end = 0;
@@ -102,9 +102,9 @@ static int put_hit(struct encoder *e, const struct added_hit *hit, const struct 
     return put_id(e, hit->id, own->v[hit->from], end, true);
 }
 
-/* Encodes the text between raw matches: normalizes it, then cuts it at the tokens that match normalized text.
- * If it holds a plain span and normalizing moved bytes, no special token is recognised in it: missing a
- * token is safer than making one out of content. */
+/* Encodes the text between two raw matches: normalizes it, then cuts it at the tokens that match normalized text.
+ * If it holds a plain span and normalizing moved bytes, no special token is recognised in it.  Missing a token is
+ * safer than making one out of content. */
 static int encode_section(struct encoder *e, size_t from, size_t to)
 {
     struct work *w = &e->w;
@@ -120,7 +120,8 @@ static int encode_section(struct encoder *e, size_t from, size_t to)
     size_t n = w->text.len, done = 0;
     char *s = mem_strndup(w->text.data, n);
     if (!s) return ERR_NOMEM;
-    struct tok_places own = w->from; /* of the bytes of s; work.from serves its sections */
+    /* places of the bytes of s; work.from is overwritten for each section */
+    struct tok_places own = w->from;
     w->from = (struct tok_places){0};
     struct added_scan c = {
         .t = t, .trie = &t->normal, .s = s, .n = n, .no_special = e->plain_all, .left = &e->left};
@@ -132,7 +133,7 @@ static int encode_section(struct encoder *e, size_t from, size_t to)
         bool same = n == to - from && memcmp(s, e->text + from, n) == 0;
         moved = mem_array(last - first, sizeof *moved);
         if (!moved) goto out;
-        for (size_t i = first; i < last; i++) { /* the spans, clipped and shifted to the section */
+        for (size_t i = first; i < last; i++) { /* clips the spans to the section and shifts them */
             struct tok_span p = e->plain[i];
             moved[c.n_plain++] = (struct tok_span){p.from > from ? p.from - from : 0, p.to - from};
         }
@@ -208,7 +209,7 @@ int tok_encode(const struct tok *t, const char *text, size_t n, unsigned flags,
     return tok_encode_placed(t, text, n, flags, plain, n_plain, out, NULL);
 }
 
-/* end and word: both NULL, or both wanted with `at`. */
+/* end and word are both NULL, or both given, with `at`. */
 static int run_encoder(const struct tok *t, const char *text, size_t n, unsigned flags,
                        const struct tok_span *plain, size_t n_plain, struct ids *out,
                        struct tok_places *at, struct tok_places *end, struct tok_places *word)

@@ -122,8 +122,8 @@ static bool seen(const struct vocab *v, const char *p, size_t n)
     return vocab_find(v, p, n) >= 0;
 }
 
-/* A text that is in the file twice (padding of some models) keeps its first id.  Each further entry gets a
- * name of its own, which no text can spell. */
+/* Adds piece i.  A text that is in the file twice (some models are padded so) keeps its first id.  Each further
+ * entry gets a name of its own, which no text can spell. */
 static int put_piece(struct source *s, uint64_t i)
 {
     const char *p;
@@ -143,7 +143,7 @@ static int put_piece(struct source *s, uint64_t i)
     }
     TRY(vocab_put(&s->t->vocab, p, n, (uint32_t)i, flags ? flags : VOC_ADDED));
     if (flags) return 0;
-    s->t->vocab.piece[i].flags = VOC_MODEL; /* the table of added tokens says the rest */
+    s->t->vocab.piece[i].flags = VOC_MODEL; /* the table of added tokens sets the other flags */
     struct added a = {.special = type == PIECE_CONTROL || type == PIECE_UNKNOWN};
     return tok_add_token(s->t, p, n, a);
 }
@@ -176,7 +176,7 @@ static int put_pairs(struct source *s)
         size_t len;
         TRY(gguf_string_at(s->merges, s->g, i, &m, &len));
         const char *gap =
-            len > 1 ? memchr(m + 1, ' ', len - 1) : NULL; /* a piece may begin with it */
+            len > 1 ? memchr(m + 1, ' ', len - 1) : NULL; /* a piece may begin with a blank */
         if (!gap || gap + 1 == m + len)
             return ERR(FORMAT, KEY "merges: entry %llu is not a pair", (unsigned long long)i);
         size_t left = (size_t)(gap - m);
@@ -207,7 +207,8 @@ static int load_gpt2(struct source *s, const struct cut_rule **rule)
     for (size_t i = 0; i < countof((*rule)->cut) && (*rule)->cut[i]; i++)
         TRY(split(t, (*rule)->cut[i]));
     TRY(tok_add_pre(t, &p));
-    p->kind = PRE_BYTES; /* KEY add_space_prefix is not for this kind, even where it is written */
+    /* the key add_space_prefix has no effect for this kind, even if it is in the file */
+    p->kind = PRE_BYTES;
     TRY(tok_add_dec(t, &d));
     d->kind = DEC_BYTES;
     t->bpe.ignore_merges = (*rule)->ignore_merges;
@@ -248,7 +249,7 @@ static int check_lengths(const struct tok *t, const struct scored *v, uint32_t n
     return 0;
 }
 
-/* Every way to write a piece as two pieces is a merge; equal scores share a rank. */
+/* Adds a merge for every way to cut a piece into two pieces.  Equal scores share a rank. */
 static int put_merges(struct tok *t, const struct scored *v, uint32_t n, bool count,
                       uint64_t *total)
 {
@@ -369,7 +370,7 @@ static int load_map(struct source *s)
     return e;
 }
 
-/* White space at the end vanishes, and a run of spaces becomes one mark. */
+/* Removes white space at the end, and makes one mark of a run of spaces. */
 static int squeeze_spaces(struct tok *t)
 {
     struct norm *m;
@@ -423,7 +424,7 @@ static int named_id(struct source *s, const char *key, const char *name, int64_t
     int given = gguf_get_u32(s->g, full, 0, UINT32_MAX, &id);
     TRY(given);
     *out = -1;
-    if (given && id == UINT32_MAX) return 0; /* some writers say "none" so */
+    if (given && id == UINT32_MAX) return 0; /* some writers use this value for "none" */
     if (!given) {
         if (fallback < 0 || fallback >= size) return 0;
         id = (uint32_t)fallback;
@@ -447,7 +448,7 @@ static int load_special(struct source *s, bool spm, bool t5, const struct cut_ru
     TRY(named_id(s, "eot", "eot_token", -1, &other));
     TRY(named_id(s, "mask", "mask_token", -1, &other));
     TRY(named_id(s, "cls", "cls_token", -1, &other));
-    TRY(named_id(s, "seperator", "sep_token", -1, &other)); /* the key is spelled so */
+    TRY(named_id(s, "seperator", "sep_token", -1, &other)); /* the key is misspelled in files */
     TRY(gguf_get_bool(s->g, KEY "add_bos_token", &bos));
     TRY(gguf_get_bool(s->g, KEY "add_eos_token", &eos));
     if (bos && bos_id < 0) return ERR(FORMAT, KEY "add_bos_token without a bos_token_id");
@@ -479,7 +480,7 @@ static int load(struct source *s)
     return tok_finish(s->t);
 }
 
-/* Opens the tokenizer by the tables of an earlier run, or by its lists, whose tables are then kept. */
+/* Opens the tokenizer from tables of an earlier run, else from its lists; the tables are then kept. */
 static int open_kept(struct source *s, const struct map *m, const char *path)
 {
     struct tok_source source;
@@ -487,7 +488,8 @@ static int open_kept(struct source *s, const struct map *m, const char *path)
     compiled_source(path, &m->stamp, &source);
     int e = compiled_find(s->t, &source);
     if (e >= 0) e = load(s);
-    if (e < 0 && e != ERR_NOMEM && s->t->compiled) { /* such tables are not what this file makes */
+    /* the kept tables do not belong to this file */
+    if (e < 0 && e != ERR_NOMEM && s->t->compiled) {
         tok_close(s->t);
         *s = (struct source){.g = s->g, .t = tok_new()};
         e = s->t ? load(s) : ERR_NOMEM;

@@ -10,7 +10,8 @@
 #include "tok/tok.h"
 
 /* Limits on untrusted input.  Real files: 262 144 ids, patterns of 2 KB, added tokens of 60 bytes. */
-#define TOK_MAX_ID      (1u << 22) /* ids are below; bounds the tables a small file can ask for */
+/* ids are below this bound, so a small file cannot ask for large tables */
+#define TOK_MAX_ID      (1u << 22)
 #define TOK_MAX_MERGES  (1u << 24)
 #define TOK_MAX_STEPS   64u    /* normalizers, pre-tokenizers, decoders after flattening */
 #define TOK_MAX_NEST    8u     /* sequences in sequences */
@@ -36,10 +37,11 @@ struct vocab {
     struct hash_key key;
 };
 void vocab_done(struct vocab *v);
-/* A new text with a new id; ERR_FORMAT if either is taken, ERR_LIMIT for an id >= TOK_MAX_ID. */
+/* Adds a text with an id.  ERR_FORMAT if either is taken, ERR_LIMIT for an id >= TOK_MAX_ID. */
 int vocab_put(struct vocab *v, const char *s, size_t n, uint32_t id, unsigned flags);
 int32_t vocab_find(const struct vocab *v, const char *s, size_t n);
-int32_t vocab_find_model(const struct vocab *v, const char *s, size_t n); /* not only added */
+/* finds only texts of the model, not those of added tokens alone */
+int32_t vocab_find_model(const struct vocab *v, const char *s, size_t n);
 static inline const char *vocab_text(const struct vocab *v, uint32_t id)
 {
     return v->blob + v->piece[id].off;
@@ -52,20 +54,21 @@ struct hit {
 };
 struct matcher { /* scratch of one thread, reused over patterns */
     void *data, *context;
-    int64_t deadline; /* CPU nanoseconds of this thread; 0: the clock stands */
-    int64_t spent;    /* of the budget, before the clock stood */
+    int64_t deadline; /* CPU nanoseconds of this thread; 0: the clock is stopped */
+    int64_t spent;    /* nanoseconds of the budget that were used before the clock stopped */
     uint32_t found;   /* matches since the matcher was made */
 };
 int pattern_new(const char *s, size_t n, bool regex, struct pattern **out);
 void pattern_drop(struct pattern *p);
 void matcher_done(struct matcher *m);
-void matcher_pause(struct matcher *m); /* until the next search, time is not counted */
-/* Iterates over the matches in s[0..n) as the reference does (an empty match never touches the end
- * of the one before).  *at starts at 0.  1 found, 0 none left, or an error (limits, time). */
+void matcher_pause(struct matcher *m); /* stops the clock until the next search */
+/* Iterates over the matches in s[0..n) as the reference does: an empty match never begins where the match before
+ * it ends.  *at starts at 0.  Returns 1 for a match, 0 at the end, or an error (limits, time). */
 struct hits {
     const struct pattern *p;
-    const char *s;      /* the text whose offsets are wanted */
-    const char *shadow; /* same length, newer characters replaced by old ones of their class */
+    const char *s; /* the text whose offsets are wanted */
+    /* the same text with newer characters replaced by old ones of their class and length */
+    const char *shadow;
     size_t n, at, last_end;
     bool any;
 };
@@ -80,10 +83,12 @@ bool uni_is_word(uint32_t cp);    /* \w: Alphabetic, M, Nd, Pc, Join_Control */
 bool uni_is_numeric(uint32_t cp); /* N */
 bool uni_is_punct(uint32_t cp);   /* ASCII punctuation or P, by the reference's table */
 size_t uni_lower(uint32_t cp, uint32_t out[2]);
-/* Appends s to out with post-Unicode-14 characters replaced; *changed tells whether any was. */
+/* Appends s to out, with an older stand-in for each character that is newer than Unicode 14.  *changed: whether
+ * there was one. */
 int uni_shadow(const char *s, size_t n, struct buf *out, bool *changed);
 enum uni_form { UNI_NFC, UNI_NFD, UNI_NFKC, UNI_NFKD };
-/* True if no grapheme cluster begins between `before` and cp. Zeroed *state carries over a text. */
+/* True if `before` and cp belong to one grapheme cluster.  *state is 0 at the beginning of a text and is passed
+ * from call to call. */
 bool uni_joins(uint32_t before, uint32_t cp, int32_t *state);
 int uni_normalize(enum uni_form form, const char *s, size_t n, struct buf *out);
 
@@ -102,7 +107,7 @@ struct charsmap; /* charsmap.c: SentencePiece's table of replacements */
 int charsmap_new(const uint8_t *p, size_t n, struct charsmap **out);
 int charsmap_new_base64(const char *s, size_t n, struct charsmap **out);
 void charsmap_drop(struct charsmap *c);
-/* Appends s, which is UTF-8, with the replacements of the map to out. */
+/* Appends s, which is UTF-8, to out, with the map's replacements. */
 int charsmap_apply(const struct charsmap *c, const char *s, size_t n, struct buf *out);
 struct norm {
     enum norm_kind kind;
@@ -110,7 +115,7 @@ struct norm {
     bool left, right;        /* NORM_STRIP */
     struct pattern *pattern; /* owned: NORM_REPLACE */
     struct charsmap *map;    /* owned: NORM_MAP */
-    char *text;              /* owned: what is put or prepended */
+    char *text;              /* owned: the replacement, or the text to prepend */
     size_t n_text;
 };
 
@@ -142,7 +147,7 @@ struct parts {
 struct sym;      /* bpe.c */
 struct uni_step; /* unigram.c */
 struct work {
-    struct buf text, next; /* text under work and the other half of the ping-pong */
+    struct buf text, next; /* the current text, and the one that the next step writes */
     struct buf shadow;
     struct parts parts, cut;
     struct matcher matcher;
@@ -150,33 +155,34 @@ struct work {
     void *heap;            /* owned, [n_heap] */
     struct uni_step *path; /* owned, [n_path]; unigram.c */
     size_t n_sym, n_heap, n_path;
-    bool at_start;                     /* work.text begins at offset 0 of the user's text */
-    struct tok_places *placed;         /* where the ids begin; NULL: not wanted */
-    struct tok_places from, from_next; /* with placed: the origins of the bytes of text and next */
-    uint32_t section;                  /* with placed: where the text under work began */
-    /* With placed, or NULL both: where the texts of the ids end, and their words. */
+    bool at_start;             /* work.text begins at offset 0 of the user's text */
+    struct tok_places *placed; /* where each id begins in the user's text; NULL: not wanted */
+    struct tok_places from, from_next; /* with placed: the places of the bytes of text and next */
+    uint32_t section;                  /* with placed: the place where the current text begins */
+    /* With placed: the end of each id's text, and its word.  Both NULL if not wanted. */
     struct tok_places *ends, *words;
-    struct tok_places begun; /* with ends: where the ids of the pre-token begin in text */
-    uint32_t word;           /* the next number */
+    struct tok_places begun; /* with ends: where the ids of the current pre-token begin in text */
+    uint32_t word;           /* number of the next word */
     const char *user;        /* the user's text */
     size_t n_user;
-    /* Bytes that each normalizer and pre-tokenizer has made in this call, over all parts of the text, and their limit. */
+    /* Bytes that each normalizer and pre-tokenizer has made in this call, over all parts of the text; and the
+     * limit of each. */
     size_t made[2 * TOK_MAX_STEPS], most;
 };
-/* Bytes that one step may make out of a text, over all parts of the text: NFKC makes 11 bytes out of one. */
+/* Bytes that one step may make of a text of n bytes, over all its parts.  NFKC makes up to 11 bytes of one. */
 #define WORK_MAX(n) ((size_t)(n)*32 + 65536)
 void work_init(struct work *w, size_t n); /* for a text of n bytes */
 void work_done(struct work *w);
-int work_made(struct work *w, uint32_t step); /* counts w->text as made by that step */
-/* Steps that make a new text: work_fresh, then bytes of the old text (work_keep) and others, which come from byte `at` of the
- * old text (work_put), then work_swap (place.c). */
+int work_made(struct work *w, uint32_t step); /* counts the bytes of w->text as made by that step */
+/* How a step writes a new text: work_fresh, then bytes of the old text (work_keep) and new bytes (work_put), which
+ * get the place of byte `at` of the old text, then work_swap (place.c). */
 void work_fresh(struct work *w);
 int work_keep(struct work *w, size_t from, size_t to);
 int work_put(struct work *w, const char *s, size_t n, size_t at);
 void work_swap(struct work *w);
-/* Sets work.text.  from: the origins of its bytes; NULL: they are at, at + 1, ... */
+/* Sets work.text.  from: the places of its bytes; NULL: at, at + 1, ... */
 int work_load(struct work *w, const char *s, size_t n, const uint32_t *from, size_t at);
-/* Fills in the origins of work.next, which `make` has made of the whole text: those of each grapheme cluster. */
+/* Finds the places of work.next, which `make` has made of the whole text, one grapheme cluster at a time. */
 struct norm;
 int work_place_clusters(struct work *w, const struct norm *m,
                         int (*make)(const struct norm *m, const char *s, size_t n,
@@ -184,17 +190,18 @@ int work_place_clusters(struct work *w, const struct norm *m,
 int work_id(struct work *w, struct ids *out, int32_t id,
             size_t at);                      /* appends an id that begins at work.text[at] */
 int work_place(struct work *w, uint32_t at); /* appends the place of an id */
-/* With ends: appends end and word of an id whose text ends before byte `end` of the user's text. */
+/* With ends: appends the end and the word of an id.  end: the byte behind its text in the user's text. */
 int work_end(struct work *w, uint32_t end, uint32_t word);
-/* With ends: returns the end of the character of the user's text that byte `last` is in.  Of characters that a normalizer
- * has joined that is the first one, as in the reference. */
+/* With ends: returns the end of the character of the user's text that contains byte `last`.  If a normalizer has
+ * joined several characters, that is the first one, as in the reference. */
 uint32_t work_end_of(const struct work *w, uint32_t last);
-int work_ends(struct work *w, size_t to); /* with ends: those of a pre-token up to `to`, a word */
+/* with ends: appends end and word of each id of a pre-token, which reaches to `to` and is one word */
+int work_ends(struct work *w, size_t to);
 int parts_push(struct parts *p, size_t from, size_t to);
 int normalize_run(const struct norm *v, uint32_t n, struct work *w);
 int pretokenize_run(const struct pre *v, uint32_t n, struct work *w);
 uint32_t byte_to_char(uint8_t b); /* GPT-2 writes every byte as one printable character */
-int char_to_byte(uint32_t cp);    /* -1: not one of them */
+int char_to_byte(uint32_t cp);    /* -1: the character stands for no byte */
 
 /* --- the model (bpe.c) */
 #define BPE_CHARS 0x180u
@@ -207,7 +214,7 @@ struct bpe {
     uint32_t mask, used;
     int32_t char_id[BPE_CHARS]; /* ids of one-character texts, -1 none */
     int32_t byte_id[256];       /* ids of <0xNN>, -1 none */
-    /* owned or NULL; [edge_mask + 1]: pairs of characters a merge can join across */
+    /* owned, [edge_mask + 1], or NULL: pairs of characters that a merge can join (index_edges) */
     uint64_t *edge;
     uint32_t edge_mask;
     struct hash_key key; /* of both tables */
@@ -220,7 +227,7 @@ int bpe_init(struct bpe *b, uint32_t n_merges);
 void bpe_done(struct bpe *b);
 /* A later merge of the same pair replaces the earlier one, as in the reference. */
 void bpe_merge_put(struct bpe *b, uint32_t left, uint32_t right, uint32_t rank, uint32_t id);
-int bpe_index(struct bpe *b, struct vocab *v); /* once the vocabulary is complete */
+int bpe_index(struct bpe *b, struct vocab *v); /* call it when the vocabulary is complete */
 int bpe_encode(const struct bpe *b, const struct vocab *v, struct work *w, const char *s, size_t n,
                struct ids *out);
 
@@ -228,8 +235,8 @@ int bpe_encode(const struct bpe *b, const struct vocab *v, struct work *w, const
 #define UNI_MAX_PIECE 1024u      /* bytes of one piece; real ones have at most 100 */
 #define UNI_MAX_NODES (1u << 24) /* real vocabularies have 2^20 */
 struct uni_node {
-    uint32_t first; /* index of the first child; the children are ascending by label */
-    int32_t id;     /* of the piece that ends here, or -1 */
+    uint32_t first; /* index of the first child; children ascend by label */
+    int32_t id;     /* id of the piece that ends here, or -1 */
     uint16_t n;     /* children */
     uint8_t label;
 };
@@ -246,16 +253,18 @@ struct unigram {
 void unigram_done(struct unigram *u);
 /* Sets the score of an id; a `normal` piece counts for the score of the unknown token. */
 int unigram_put(struct unigram *u, uint32_t id, double score, bool normal);
-int unigram_index(struct unigram *u, const struct vocab *v); /* once the vocabulary is complete */
+/* call it when the vocabulary is complete */
+int unigram_index(struct unigram *u, const struct vocab *v);
 int unigram_encode(const struct unigram *u, const struct vocab *v, struct work *w, const char *s,
                    size_t n, struct ids *out);
 
 /* --- added tokens (added.c) */
 struct added {
     int32_t id;
-    uint32_t turn; /* of two entries for one id the later one counts */
+    uint32_t turn; /* place in the file: of two entries for one id the later one counts */
     bool single_word, lstrip, rstrip, normalized, special;
-    char *shown; /* owned; with VOC_SHOWN: what decoding sees, the normalizer's form of the text */
+    /* owned; with VOC_SHOWN: the normalizer's form of the text, which decoding gives */
+    char *shown;
     size_t n_shown;
 };
 struct trie {
@@ -268,8 +277,8 @@ struct trie {
 };
 void trie_done(struct trie *t);
 int trie_put(struct trie *t, const char *s, size_t n, uint32_t what);
-/* What the token covers, stripped white space included.  As in the reference, the search goes on
- * behind the token itself: after white space stripped on the right the next hit may begin inside. */
+/* A match: [from, to) includes the white space that the token strips.  As in the reference, the search continues
+ * right behind the token itself, so the next match may begin inside white space that was stripped on the right. */
 struct added_hit {
     size_t from, to;
     int32_t id;
@@ -278,13 +287,14 @@ struct added_scan {
     const struct tok *t;
     const struct trie *trie;
     const char *s;
-    size_t n, at, done;           /* next byte to look at; end of the last hit */
-    uint64_t *left;               /* bytes that all scans of one call may still compare */
-    const struct tok_span *plain; /* in offsets of s; no special token may touch one */
+    size_t n, at, done; /* next byte to look at; end of the last match */
+    uint64_t *left;     /* bytes that all scans of one call may still compare */
+    /* spans in offsets of s; a special token that touches one is no match */
+    const struct tok_span *plain;
     size_t n_plain, i_plain;
     bool no_special;
 };
-/* 1 found, 0 none left, or ERR_LIMIT. */
+/* Returns 1 for a match, 0 at the end, or ERR_LIMIT. */
 int added_next(struct added_scan *c, struct added_hit *out);
 
 /* --- decoders (detokenize.c) */
@@ -320,7 +330,7 @@ struct layout {
     uint32_t n;
 };
 void layout_done(struct layout *l);
-/* Puts head in front of each text and tail behind it; -1: nothing.  `second` is the type of a second text. */
+/* Puts the tokens head and tail around each text; -1: none.  `second`: the type of the second text of a pair. */
 int layout_frame(struct tok *t, int32_t head, int32_t tail, uint32_t second);
 /* Reads a post-processor of tokenizer.json that adds tokens.  type: its name. */
 int layout_load(struct tok *t, const char *type, const json_t *o);
@@ -338,34 +348,36 @@ struct tok {
     struct dec *dec;
     struct added *added; /* ascending ids after tok_finish */
     struct trie raw, normal;
-    struct layout one, two; /* of one text, and of two; of no part in two: it cannot be laid out */
+    /* layouts of one text and of a pair; a pair without parts cannot be laid out */
+    struct layout one, two;
     struct named *named;
     char *chat_template;
     uint32_t next_added; /* while loading: behind the highest added id */
     uint32_t n_norm, n_pre, n_dec, n_added, n_named;
     char kind[64];
-    /* The tables of vocab, bpe, uni, raw and normal belong to `entry`, or to the caller of compiled_take. */
+    /* The tables of vocab, bpe, uni, raw and normal are borrowed from `entry`, or from the caller of
+     * compiled_take. */
     bool compiled;
     struct cache_entry entry;
     void *side; /* tok_set_side; owned */
     void (*drop_side)(void *side);
-    struct tok_list rest; /* borrowed from the same: tokenizer.json without its lists */
+    struct tok_list rest; /* borrowed like the tables: tokenizer.json without its lists */
 };
 /* --- the long lists of tokenizer.json (tok_lists.c) */
 #define TOK_JSON "tokenizer.json"
 struct tok_lists {
     struct tok_list vocab, merges, added;
 };
-/* Finds the lists; *rest is the file with null in their places. */
+/* Finds the lists.  *rest: the file with null in place of each list. */
 int tok_lists_find(const char *json, size_t n, struct tok_lists *out, struct buf *rest);
 int tok_lists_vocab(struct tok *t, const struct tok_lists *l);
 int tok_lists_merges(struct tok *t, const struct tok_lists *l);
 int tok_lists_pieces(struct tok *t, const struct tok_lists *l); /* [[piece, score], ...] */
-/* Gives every added token to `each`. */
+/* Calls `each` for every added token. */
 int tok_lists_added(struct tok *t, const struct tok_lists *l,
                     int (*each)(struct tok *t, const json_t *o));
-/* tok_json.c: sets up the model and the steps from the object of tokenizer.json without these lists.  lists NULL: the tokenizer
- * has compiled tables. */
+/* Sets up the model and the steps from the object of tokenizer.json without its lists (tok_json.c).  lists NULL:
+ * the tokenizer has compiled tables. */
 int tok_load_json(struct tok *t, const json_t *root, const struct tok_lists *lists);
 
 /* --- compiled vocabularies (compiled.c) */
@@ -375,16 +387,17 @@ struct tok_source { /* the file that the lists are read from */
     int64_t begun;
 };
 typedef int (*tok_put)(void *ctx, const void *data, size_t n);
-/* Gives the tables of a finished tokenizer, and the rest of its file, to `put` piece by piece. */
+/* Writes the tables of a finished tokenizer, and the rest of its file, through `put`, piece by piece. */
 int tok_compile(const struct tok *t, const char *rest, size_t n_rest, tok_put put, void *ctx);
-/* Checks a compiled vocabulary and gives its tables to a new tokenizer, which borrows them.  data: at a multiple of 64. */
+/* Checks a compiled vocabulary and lets a new tokenizer borrow its tables.  data: at a multiple of 64. */
 int compiled_take(struct tok *t, const void *data, size_t n);
-void compiled_drop(struct tok *t); /* before the tables are freed */
-/* The stamp is that of the file before it is read. */
+void compiled_drop(struct tok *t); /* call it before the tables are freed */
+/* stamp: that of the file, taken before the file was read. */
 void compiled_source(const char *path, const struct stamp *stamp, struct tok_source *out);
 /* Takes the tables of an earlier run from the user's cache directory.  Returns 1, or 0 if there are none. */
 int compiled_find(struct tok *t, const struct tok_source *s);
-/* Keeps the tables for later runs, if there is a place for them.  The file has not changed since it was read. */
+/* Keeps the tables for later runs if the user has a cache directory.  The caller knows that the file has not
+ * changed since it was read. */
 void compiled_keep(const struct tok *t, const struct tok_source *s, const char *rest,
                    size_t n_rest);
 
@@ -392,8 +405,8 @@ void compiled_keep(const struct tok *t, const struct tok_source *s, const char *
 #define TOK_GPT2                                                                                   \
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
 struct tok *tok_new(void);
-/* What decoding sees of an id: its text or, for a normalized added token, the normalizer's form of
- * it; *special as the reference decides, which asks whether that form is a special token. */
+/* Returns the text of an id when decoded: its vocabulary text or, for a normalized added token, the normalizer's
+ * form.  *special: as the reference decides, whether that form is a special token. */
 const char *tok_shown(const struct tok *t, int32_t id, size_t *n, bool *special);
 int added_by_id(const void *a, const void *b); /* the order of tok.added */
 

@@ -1,7 +1,7 @@
-/* tok_json.c - the steps of a tokenizer from the object of tokenizer.json.  Components are looked up by
- * their type name in four tables; a name that is in none is refused, because a tokenizer with a
- * step left out is silently wrong.  The file is not trusted: sizes, ids and nesting are checked
- * here or by the tables that are filled. */
+/* tok_json.c - makes the steps of a tokenizer from the object of tokenizer.json.  Components are looked up by
+ * their type name in four tables.  An unknown name is refused, because a tokenizer that leaves out a step is
+ * silently wrong.  The file is not trusted: sizes, ids and nesting are checked here, or by the tables that are
+ * filled. */
 #include "base/utf8.h"
 #include "tok/tok_int.h"
 
@@ -19,7 +19,7 @@ static int need_str(const json_t *o, const char *key, const char **s, size_t *n)
     return 0;
 }
 
-/* Exactly one character. */
+/* Reads a text of exactly one character. */
 static int need_char(const json_t *o, const char *key, char out[4], size_t *n)
 {
     const char *s;
@@ -36,7 +36,7 @@ static int get_flag(const json_t *o, const char *key, bool *out)
     return json_get_bool(o, FILE_NAME, key, out);
 }
 
-/* {"String": "x"} or {"Regex": "x"}; older files have the bare string. */
+/* Reads {"String": "x"} or {"Regex": "x"}; older files have just the string. */
 static int get_pattern(const json_t *o, struct pattern **out)
 {
     const json_t *p = json_object_get(o, "pattern");
@@ -330,7 +330,7 @@ static int load_post(struct tok *t, const json_t *o, uint32_t depth)
     const char *type;
     TRY(type_of(o, "post-processor", &type));
     if (strcmp(type, "Sequence") == 0) return load_list(t, o, "processors", depth, load_post);
-    if (strcmp(type, "ByteLevel") == 0) return 0; /* changes offsets only */
+    if (strcmp(type, "ByteLevel") == 0) return 0; /* this step changes only offsets */
     return layout_load(t, type, o);
 }
 
@@ -367,7 +367,7 @@ static int load_model(struct tok *t, const json_t *root, const struct tok_lists 
     struct bpe *b = &t->bpe;
     if (!json_is_object(m)) return ERR(FORMAT, FILE_NAME ": \"model\" must be an object");
     TRY(json_get_str(m, FILE_NAME, "type", &type));
-    if (!type && json_object_get(m, "merges")) type = "BPE"; /* files older than the field */
+    if (!type && json_object_get(m, "merges")) type = "BPE"; /* older files have no "type" */
     if (!type && json_object_get(m, "unk_id")) type = "Unigram";
     if (type && strcmp(type, "Unigram") == 0) return load_unigram(t, m, lists);
     if (!type || strcmp(type, "BPE") != 0)
@@ -418,7 +418,8 @@ int tok_load_json(struct tok *t, const json_t *root, const struct tok_lists *lis
     TRY(load_step(t, root, "decoder", load_dec));
     if (lists) TRY(tok_lists_added(t, lists, load_added));
     TRY(load_step(t, root, "post_processor", load_post));
-    if (!json_is_object(json_object_get(root, "decoder"))) { /* tokens are words */
+    /* without a decoder tokens are words */
+    if (!json_is_object(json_object_get(root, "decoder"))) {
         TRY(tok_add_dec(t, &d));
         d->kind = DEC_JOIN;
     }

@@ -1,5 +1,5 @@
-/* tok_layout.c - what a tokenizer puts around one text, and around and between two that a model reads as one: the ids of its
- * post-processor, the places of the texts, and the type of each part.  The templates of tokenizer.json are read here. */
+/* tok_layout.c - the layout of one text and of a pair that a model reads as one: the ids that the post-processor
+ * adds, the places of the texts, and the type of each part.  The templates of tokenizer.json are read here. */
 #include "tok/tok_int.h"
 
 #include <string.h>
@@ -26,7 +26,7 @@ static int put(struct layout *l, int32_t id, uint32_t type)
     return 0;
 }
 
-/* Puts the parts of one text; ids below 0 are left out. */
+/* Adds the parts of one text; a head or tail below 0 is left out. */
 static int put_text(struct layout *l, int32_t head, int32_t text, int32_t tail, uint32_t type)
 {
     if (head >= 0) TRY(put(l, head, type));
@@ -69,7 +69,8 @@ static int put_tokens(struct tok *t, const char *name, const json_t *special, ui
     return 0;
 }
 
-/* [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}, ..].  *seen counts the texts. */
+/* Reads [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}, ..].  *seen:
+ * number of texts. */
 static int put_template(struct tok *t, const json_t *list, const json_t *special, struct layout *l,
                         uint32_t seen[2])
 {
@@ -99,7 +100,8 @@ static int put_template(struct tok *t, const json_t *list, const json_t *special
     return 0;
 }
 
-/* Texts alone need no pair, so a template of pairs that cannot be used leaves the tokenizer without one. */
+/* A template of pairs that cannot be used leaves the tokenizer without a layout of pairs, since single texts do
+ * not need it. */
 static int put_pair(struct tok *t, const json_t *pair, const json_t *special)
 {
     uint32_t seen[2] = {0};
@@ -135,7 +137,7 @@ int layout_load(struct tok *t, const char *type, const json_t *o)
     TRY(put_text(&t->two, head, TOK_FIRST, tail, 0));
     if (bert) return put_text(&t->two, -1, TOK_SECOND, tail, 1);
     return put_text(&t->two, tail, TOK_SECOND, tail,
-                    0); /* RoBERTa separates by two, and has one type */
+                    0); /* RoBERTa puts two tokens between the texts, and has one type */
 }
 
 const struct tok_part *tok_layout(const struct tok *t, bool pair, uint32_t *n)

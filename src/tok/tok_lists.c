@@ -1,6 +1,6 @@
-/* tok_lists.c - the long lists of tokenizer.json: vocabulary, merges and added tokens.  A tree of such a list takes twenty
- * times the bytes of its text.  So the lists are found by a scanner and read in place, item by item, and only the rest of
- * the file, which is short, becomes a tree. */
+/* tok_lists.c - the long lists of tokenizer.json: vocabulary, merges and added tokens.  A tree of such a list
+ * would take twenty times the bytes of its text.  So a scanner finds the lists and reads them in place, item by
+ * item.  Only the rest of the file, which is short, becomes a tree. */
 #include "fmt/scan.h"
 #include "tok/tok_int.h"
 
@@ -30,7 +30,7 @@ static int skip(struct scan *j)
 /* --- finding the lists */
 struct cutter {
     struct scan j;
-    size_t copied; /* bytes of the file that are in the rest, or cut */
+    size_t copied; /* bytes of the file that are copied to the rest, or left out */
     struct buf *rest;
 };
 

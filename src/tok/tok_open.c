@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 
 #define FILE_NAME TOK_JSON
-/* The reference ignores clean_up_tokenization_spaces for BPE unless this is set too. */
+/* The reference ignores clean_up_tokenization_spaces for BPE unless this key is true as well. */
 #define CLEAN_BPE "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output"
 
 /* --- tokenizer_config.json and its companions */
@@ -34,7 +34,7 @@ static int set_template(struct tok *t, const char *s, size_t n)
     return t->chat_template ? 0 : ERR_NOMEM;
 }
 
-/* A string, or a list of {"name", "template"} whose "default" is taken. */
+/* Reads a string, or a list of {"name", "template"} and takes its "default". */
 static int load_template(struct tok *t, const json_t *config)
 {
     const json_t *v = json_object_get(config, "chat_template"), *one, *found = NULL;
@@ -122,7 +122,7 @@ static int read_optional(const char *dir, const char *name, size_t max, char **t
         return ERR(ARG, "%s: the path is too long", dir);
     *text = NULL;
     int e = path_exists(path) ? file_read(path, max, text, n) : 0;
-    return e == ERR_NOTFOUND ? 0 : e; /* it was not there after all */
+    return e == ERR_NOTFOUND ? 0 : e; /* the file was removed after the test */
 }
 
 /* Loads a JSON file, if it is there. */
@@ -149,7 +149,7 @@ static int load_beside(struct tok *t, const char *dir)
     TRY(load_optional(t, dir, "special_tokens_map.json", 1u << 20, load_named));
     TRY(load_optional(t, dir, "chat_template.json", 8u << 20, load_template));
     TRY(read_optional(dir, "chat_template.jinja", 8u << 20, &text, &n));
-    if (text) { /* the newest form: it wins over the config's */
+    if (text) { /* this newer form has precedence over the configuration's */
         mem_free(t->chat_template);
         t->chat_template = text;
     }
@@ -165,7 +165,7 @@ static bool stamp_at(const char *path, struct stamp *out)
     return true;
 }
 
-/* Opens a tokenizer.json by the tables of an earlier run, or by its text, whose tables are then kept. */
+/* Opens a tokenizer.json from tables of an earlier run, else from its text; the tables are then kept. */
 static int open_kept(const char *dir, const char *config, size_t n_config, struct tok **out)
 {
     char path[4096], *json = NULL;
@@ -180,7 +180,7 @@ static int open_kept(const char *dir, const char *config, size_t n_config, struc
     if (there) compiled_source(path, &before, &source);
     int found = there ? compiled_find(t, &source) : 0, e = found;
     if (found > 0) e = load_text(t, t->rest.s, t->rest.n, NULL, config, n_config);
-    if (e < 0 && e != ERR_NOMEM) { /* such tables are not what this file makes */
+    if (e < 0 && e != ERR_NOMEM) { /* the kept tables do not belong to this file */
         tok_close(t);
         found = e = 0;
         if (!(t = tok_new())) return ERR_NOMEM;

@@ -1,8 +1,8 @@
-/* unicode.c - character classes and normalization forms as the reference knows them.  The libraries
- * below (PCRE2, utf8proc) and the reference's tables come from different Unicode versions, so the
- * generated unicode_table.h (scripts/make_unicode.py) lists the differences: characters newer than
- * Unicode 14 with an old stand-in of the same class and length, the ones the reference's
- * normalization does not know, and corrections to single predicates. */
+/* unicode.c - character classes and normalization forms as the reference knows them.  The libraries below (PCRE2,
+ * utf8proc) and the reference's tables come from different Unicode versions, so the generated unicode_table.h
+ * (scripts/make_unicode.py) lists the differences: characters newer than Unicode 14, each with an older stand-in
+ * of the same class and length; characters that the reference's normalization leaves alone; and corrections to
+ * single predicates. */
 #include "base/utf8.h"
 #include "tok/tok_int.h"
 #include "tok/unicode_table.h"
@@ -89,7 +89,7 @@ bool uni_is_punct(uint32_t cp)
     return yes != IN(uni_punct_flip, cp);
 }
 
-/* Combining marks of Unicode 17, which the reference's clusters know and its patterns do not. */
+/* The reference's clusters know the combining marks of Unicode 17, its patterns do not. */
 static int32_t cluster_char(uint32_t cp)
 {
     bool mark = (cp >= 0x1ACF && cp <= 0x1ADD) || (cp >= 0x1AE0 && cp <= 0x1AEB);
@@ -140,8 +140,8 @@ int uni_shadow(const char *s, size_t n, struct buf *out, bool *changed)
     return *changed ? buf_append(out, s + done, n - done) : 0;
 }
 
-/* --- normalization forms.  utf8proc has the data; the ordering is our own because its own is
- * quadratic in a run of combining marks.  Characters unknown to the reference stand alone: text is
+/* --- normalization forms.  utf8proc has the data.  The ordering of marks is our own, because that of utf8proc
+ * takes quadratic time in a run of marks.  Characters that the reference does not know stand alone: text is
  * normalized between them. */
 struct chars {
     int32_t *cp; /* owned */
@@ -166,7 +166,7 @@ static unsigned combining(int32_t cp)
     return cp < 0x300 ? 0 : (unsigned)utf8proc_get_property(cp)->combining_class;
 }
 
-/* A stable sort of one run of marks by class: few distinct classes, so a counting sort. */
+/* Sorts one run of marks by class.  A counting sort: it is stable, and classes are few. */
 static int sort_run(int32_t *v, size_t n)
 {
     if (n < 2) return 0;

@@ -11,7 +11,7 @@
 
 #define UNK_PENALTY 10.0
 
-/* The best way to the end of a piece: its score, its last piece, and the bytes of that piece (0: no way yet). */
+/* The best way to cut the text up to this byte: its score, and the id and bytes of its last piece (0: no way yet). */
 struct uni_step {
     double score;
     int32_t id;
@@ -70,7 +70,7 @@ static int64_t sort_pieces(const struct vocab *v, struct uni_piece *p)
     return n;
 }
 
-/* Adds a node that stands for the pieces [from, to) until split_node gives it children. */
+/* Adds a node for the pieces [from, to), which share its bytes.  split_node gives it children later. */
 static int add_node(struct unigram *u, uint32_t *cap, uint8_t label, uint32_t from, uint32_t to)
 {
     if (u->n_node == UNI_MAX_NODES)
@@ -89,7 +89,8 @@ static int add_node(struct unigram *u, uint32_t *cap, uint8_t label, uint32_t fr
     return 0;
 }
 
-/* Ends the piece that has `depth` bytes at the node, and makes a child for each next byte of the others. */
+/* Ends the piece of `depth` bytes at the node, if there is one, and makes a child for each next byte of the
+ * others. */
 static int split_node(struct unigram *u, uint32_t *cap, const struct uni_piece *p, uint32_t at,
                       size_t depth)
 {
@@ -188,7 +189,8 @@ static int find_path(const struct unigram *u, struct uni_step *path, const char 
     return 0;
 }
 
-/* Moves each step of the best path from the end of its piece to the beginning. */
+/* Moves each step of the best path from the end of its piece to the beginning, so that the path can be read
+ * forwards. */
 static void turn_path(struct uni_step *path, size_t n)
 {
     struct uni_step now = path[n];
