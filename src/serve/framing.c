@@ -22,7 +22,7 @@ static bool is_length(const char *s)
     return n && !s[n];
 }
 
-const char *framing_fault(const struct evkeyvalq *headers)
+const char *framing_fault(const struct evkeyvalq *headers, bool bodiless)
 {
     uint32_t lengths = 0, codings = 0;
     for (const struct evkeyval *h = headers->tqh_first; h; h = h->next.tqe_next) {
@@ -30,9 +30,12 @@ const char *framing_fault(const struct evkeyvalq *headers)
         if (!strcasecmp(h->key, "Content-Length")) {
             lengths++;
             if (!is_length(h->value)) return "header Content-Length must be a number";
+            if (bodiless && h->value[strspn(h->value, "0")])
+                return "a request with this method has no body";
         }
         if (!strcasecmp(h->key, "Transfer-Encoding")) {
             codings++;
+            if (bodiless) return "a request with this method has no body";
             if (strcasecmp(h->value, "chunked") != 0)
                 return "header Transfer-Encoding: only \"chunked\" is supported";
         }

@@ -323,6 +323,7 @@ static void send_whole(struct exchange *x, const struct letter *l)
         evbuffer_add(body, l->text, l->n);
     if (x->refused) header(r, "Connection", "close");
     if (l->status == 401) header(r, "WWW-Authenticate", "Bearer");
+    if (l->status == 405 && x->allow) header(r, "Allow", x->allow);
     if (l->status == 503) header(r, "Retry-After", "5");
     evhttp_send_reply(r, l->status, NULL, body);
     if (body) evbuffer_free(body);
@@ -439,6 +440,14 @@ static enum exchange_method method_of(const struct evhttp_request *r)
     }
 }
 
+/* True if libevent reads no body of such a request: it would take one for the next request. */
+static bool is_bodiless(const struct evhttp_request *r)
+{
+    enum evhttp_cmd_type command = evhttp_request_get_command(r);
+    return !(command & (EVHTTP_REQ_GET | EVHTTP_REQ_POST | EVHTTP_REQ_PUT | EVHTTP_REQ_DELETE |
+                        EVHTTP_REQ_OPTIONS | EVHTTP_REQ_CONNECT | EVHTTP_REQ_PATCH));
+}
+
 /* Numbers the client: the same key, or without one the same address, is the same client. */
 static uint64_t client_of(const struct exchange *x, struct evhttp_connection *c)
 {
@@ -488,7 +497,7 @@ static void on_http(struct evhttp_request *r, void *arg)
     evhttp_connection_set_closecb(evhttp_request_get_connection(r), on_close, x);
     set_timeouts(evhttp_request_get_connection(r), true);
     exchange_hold(x);
-    const char *fault = framing_fault(evhttp_request_get_input_headers(r));
+    const char *fault = framing_fault(evhttp_request_get_input_headers(r), is_bodiless(r));
     x->refused = fault != NULL;
     if (fault)
         route_refuse(x, 400, fault);
@@ -563,9 +572,7 @@ static int prepare(struct net *n)
     evhttp_set_timeout(n->http, NET_STALL_SECONDS);
     evhttp_set_max_headers_size(n->http, NET_HEADERS);
     evhttp_set_max_body_size(n->http, (ev_ssize_t)(n->o.max_body + (1 << 20)));
-    evhttp_set_allowed_methods(n->http, EVHTTP_REQ_GET | EVHTTP_REQ_POST | EVHTTP_REQ_HEAD |
-                                            EVHTTP_REQ_OPTIONS | EVHTTP_REQ_DELETE |
-                                            EVHTTP_REQ_PUT | EVHTTP_REQ_PATCH);
+    evhttp_set_allowed_methods(n->http, UINT16_MAX); /* the table of routes decides */
     evhttp_set_gencb(n->http, on_http, n);
     event_add(n->wake, NULL);
     event_add(n->tick, &(struct timeval){.tv_sec = 1});

@@ -9,14 +9,15 @@
 
 extern const struct route_list *const __start_kvik_route[], *const __stop_kvik_route[];
 
-static const struct route *find(const struct exchange *x, bool *known)
+/* Returns the route, or NULL with the methods that its path has, as bits. */
+static const struct route *find(const struct exchange *x, unsigned *methods)
 {
-    *known = false;
+    *methods = 0;
     for (const struct route_list *const *l = __start_kvik_route; l < __stop_kvik_route; l++)
         for (size_t i = 0; i < (*l)->n; i++) {
             const struct route *r = &(*l)->route[i];
             if (strcmp(r->path, x->path) != 0) continue;
-            *known = true;
+            *methods |= r->methods;
             if (r->methods & x->method) return r;
         }
     return NULL;
@@ -73,12 +74,16 @@ void route_request(void *server, struct exchange *x)
 {
     struct server *s = server;
     char sentence[160];
-    bool known;
-    const struct route *r = find(x, &known);
+    unsigned methods;
+    const struct route *r = find(x, &methods);
     if (!r) {
+        x->allow = !(methods & EXCHANGE_POST)  ? "GET, HEAD, OPTIONS"
+                   : !(methods & EXCHANGE_GET) ? "POST, OPTIONS"
+                                               : "GET, HEAD, POST, OPTIONS";
         snprintf(sentence, sizeof sentence,
-                 known ? "%.80s has another method" : "there is nothing at %.80s", x->path);
-        route_refuse(x, known ? 405 : 404, sentence);
+                 methods ? "%.80s is asked with another method: %s" : "there is nothing at %.80s",
+                 x->path, x->allow);
+        route_refuse(x, methods ? 405 : 404, sentence);
         return;
     }
     x->protocol = r->protocol;

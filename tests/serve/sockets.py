@@ -65,8 +65,29 @@ for name, headers in {
           and b"Connection: close" in got, got)
 got = talk(s, request(b"/tokenize", b"f\r\n" + A + b"\r\n0\r\n\r\n", b"Transfer-Encoding: chunked"), HEALTH)
 check("a chunked body is read", got.count(b"HTTP/1.1 200") == 2, got)
+# The body of a request is never taken for another request, whatever its method: a proxy would send it as one request.
+inside, many = HEALTH.replace(b"/health", b"/props"), []
+for method in [b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS", b"TRACE", b"CONNECT", b"BREW"]:
+    for frame, body in [(b"Content-Length: %d" % len(inside), inside), (b"Transfer-Encoding: chunked", b"%x\r\n%s\r\n0\r\n\r\n" % (len(inside), inside))]:
+        with socket.create_connection(("127.0.0.1", s.port), timeout=60) as c:
+            c.sendall(method + b" /health HTTP/1.1\r\nHost: a\r\n" + frame + b"\r\n\r\n" + body)
+            try:
+                c.sendall(HEALTH.replace(b"Host: a", b"Host: a\r\nConnection: close"))
+                got = b"".join(iter(lambda c=c: c.recv(1 << 16), b""))
+            except OSError:
+                got = b""  # the connection was closed behind the first answer
+        if b"build_info" in got or got.count(b"HTTP/1.1") > 2 or b"<HTML>" in got:
+            many.append((method, frame, got))
+check("no body is taken for a request", not many, many)
 got = talk(s, HEALTH.replace(b"GET", b"HEAD"), HEALTH)
 check("HEAD has the headers alone", got.count(b'{"status":"ok"}') == 1 and got.count(b"Content-Length: 15") == 2, got)
+
+# --- Methods that a path does not have.
+METHODS = [b"TRACE", b"CONNECT", b"PUT", b"POST", b"BREW"]
+got = talk(s, *[HEALTH.replace(b"GET", m) for m in METHODS], b"GET /v1/completions HTTP/1.1\r\nHost: a\r\n\r\n", HEALTH)
+check("other methods: 405 in JSON, with the methods that a path has", got.count(b"HTTP/1.1 405") == 6 and got.count(b'"invalid_request_error"') == 6
+      and got.count(b"\r\nAllow: GET, HEAD, OPTIONS\r\n") == 5 and got.count(b"\r\nAllow: POST, OPTIONS\r\n") == 1
+      and got.endswith(b'{"status":"ok"}'), got)
 
 # --- Paths that are no text.
 for name, path in {"bytes that are not UTF-8": b"/\xff\xfe", "a character cut at the end of a sentence": b"/a" + "é".encode() * 99}.items():
