@@ -80,7 +80,7 @@ GUIDE ?= ../shared/guide
 test-guide: python
 	@scripts/test-guide.sh $(GUIDE)
 
-# test-serve: kvik serve against the packages openai, anthropic, langchain-openai and litellm, in build/serve-venv
+# test-serve: kvik serve against packages of its clients, schemathesis and prometheus-client, in build/serve-venv; minutes
 .PHONY: test-serve
 test-serve: kvik
 	@scripts/test-serve.sh

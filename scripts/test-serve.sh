@@ -1,11 +1,19 @@
 #!/bin/sh
 # test-serve.sh - kvik serve against the packages that people use (make test-serve). They are installed in build/serve-venv
-# once; one that cannot be had is skipped by the test.
-set -eu
-cd "$(dirname "$0")/.."
-venv=build/serve-venv
-[ -x $venv/bin/pip ] || python3 -m venv $venv
-for package in openai anthropic langchain-openai litellm; do
+# once; one that cannot be had is skipped by its test.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+venv=build/serve-venv rc=0
+[ -x $venv/bin/pip ] || python3 -m venv $venv || exit 1
+for package in openai anthropic langchain-openai litellm schemathesis prometheus-client; do
     $venv/bin/pip install -q --disable-pip-version-check "$package" || echo "test-serve: $package cannot be installed" >&2
 done
-exec $venv/bin/python tests/serve/clients.py
+# test NAME [ARGUMENT...]: runs tests/serve/NAME.py, which prints what it counts.
+test() {
+    echo "== $1"
+    $venv/bin/python "tests/serve/$1.py" "$2" || rc=1
+}
+test clients all
+test contract schemathesis
+test exposition all
+exit $rc
