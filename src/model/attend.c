@@ -1,7 +1,7 @@
-/* attend.c - attention among the tokens of one step, for encoders: every token sees all tokens of its span.
- *
- * The rows live as long as the step, in a room of the graph that layers of the same shape share.  Kernels see them
- * through a view, as they see the rows of the store, so there is one attention, with one order of sums. */
+/* attend.c - attention among the tokens of one step, for encoders: every token sees all tokens of its span.  The
+ * KV rows live until the end of the step, in a buffer (a room) that layers of the same shape share.  Kernels read
+ * them through a view, as they read the rows of the store.  So there is one implementation of attention, with one
+ * order of sums. */
 #include "model/graph.h"
 
 #include <string.h>
@@ -11,7 +11,7 @@ struct attend_room {
     uint32_t heads, dim, dim_v;
     uint32_t stride, lanes; /* blocks of a lane's table; rows of the table */
     unsigned char *base; /* [stride + lanes] blocks of KV_STRIP rows: every span begins a block */
-    struct graph_table arrays; /* those that follow: */
+    struct graph_table arrays; /* holds the arrays below */
     size_t n_arrays;
     uint32_t *table;                             /* [lanes][stride] */
     uint32_t *slot, *len;                        /* [lanes] */
@@ -26,7 +26,7 @@ static bool rows_of(struct graph *g, struct attend_room *r)
            v = (size_t)KV_STRIP * r->heads * r->dim_v * sizeof(float), width;
     r->lanes = MIN(2 * g->x->max_seqs, g->tokens);
     r->stride = (g->tokens + KV_STRIP - 1) / KV_STRIP;
-    /* a buffer has a row for each token: enough of them for all blocks */
+    /* a buffer has a row for each token; this width makes it hold all blocks */
     width = ((k + v) * ((size_t)r->stride + r->lanes) + tokens * sizeof(float) - 1) /
             (tokens * sizeof(float));
     r->base = (unsigned char *)graph_buffer(g, width);
@@ -82,7 +82,7 @@ static struct attend_room *room_of(struct graph *g, uint32_t heads, uint32_t dim
     return g->room = r;
 }
 
-/* Places the spans of the step, one after another. */
+/* Writes the tables for the spans of the step, one after another. */
 static void place(struct attend_room *r, const struct pass *p)
 {
     uint32_t t = 0, block = 0;

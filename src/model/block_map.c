@@ -1,4 +1,4 @@
-/* block_map.c - where the blocks of one sequence, or of all, are, as JSON. */
+/* block_map.c - describes as JSON where the blocks of one sequence, or of all sequences, are. */
 #include "base/buf.h"
 #include "model/model.h"
 
@@ -78,7 +78,7 @@ int exec_map(const struct exec *x, kv_seq s, json_t **out)
     return 0;
 }
 
-/* The letters of all blocks or tiles of a group; NULL if memory is short. */
+/* Returns the letters of all blocks or tiles of a group; NULL if memory is short. */
 static json_t *store_letters(const struct kv *kv, uint32_t gi, uint32_t form)
 {
     uint32_t n = kv_store_blocks(kv, gi, form);

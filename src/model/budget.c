@@ -1,4 +1,4 @@
-/* budget.c - the estimates behind a default budget: what the rows, states and streamed pages of a cache take. */
+/* budget.c - estimates behind a default budget: the bytes of a cache's rows, states and streamed pages. */
 #include "model/budget.h"
 
 #include <unistd.h>
@@ -37,8 +37,8 @@ static size_t snapshots_of(const struct kv_group *g, uint32_t n, uint32_t max_le
     return sum;
 }
 
-/* Returns the tokens and tables of the longest sequences that a call has at once, each with two marks: its own, and that
- * of the generation. */
+/* Returns the tokens and tables of the longest sequences that one call can have.  Each sequence has two marks: its
+ * own, and that of the generation. */
 static size_t metadata_of(const struct kv_config *c)
 {
     size_t one = kv_metadata_bytes(c, c->max_len), all;
@@ -46,8 +46,8 @@ static size_t metadata_of(const struct kv_config *c)
     return ck_mul(one, 2 * (size_t)seqs + c->marks, &all) ? all : SIZE_MAX;
 }
 
-/* Returns what the sequences of the caller and one more need in steps of `step` tokens, with their snapshots; SIZE_MAX: no
- * store can be so large. */
+/* Returns the bytes for the caller's sequences and one more in steps of `step` tokens, with their snapshots.
+ * SIZE_MAX: no store can be so large. */
 static size_t sequences_of(const struct budget *b, const struct kv_config *c, uint32_t step)
 {
     const struct kv_config k = {.group = c->group,
@@ -86,10 +86,11 @@ static void groups_close(struct kv_config *c)
     mem_free(group);
 }
 
-/* A resident cache has room for every sequence at its longest, for what its undo keeps, and for two spare blocks of each,
- * which beams, candidates and negative prompts fork from.  A streaming cache is meant to be small: what steps of two
- * strips of every sequence need, the rows of one longer step, and staging.  If sequences have reserves, each holds the
- * pages of a whole step, whose length the caller may have chosen. */
+/* Returns the bytes of a cache.  A resident cache has room for every sequence at its longest, for what its undo
+ * keeps, and for two spare blocks of each, which beams, candidates and negative prompts fork from.  A streaming
+ * cache is meant to be small: it has room for steps of two strips of every sequence, the rows of one longer step,
+ * and staging.  If sequences have reserves, each reserve holds the pages of a whole step, whose length the caller
+ * may have chosen. */
 static size_t bytes_of(const struct budget *b, const struct kv_config *c, size_t *staging)
 {
     bool small = c->streaming == KV_STREAM, whole = b->reserve && b->step_given;
@@ -118,9 +119,8 @@ size_t budget_bytes(const struct budget *b, size_t most, size_t *staging)
     return most;
 }
 
-/* The new rows of a step stay in memory until their pages are full: a quarter of the budget at most.
- * Every reserve holds the pages of one step, so a step is no longer than the budget has reserves
- * for. */
+/* The new rows of a step stay in memory until their pages are full.  They may take a quarter of the budget.  Every
+ * reserve holds the pages of one step, so a step must not be longer than the reserves in the budget allow. */
 uint32_t budget_step(const struct budget *b, size_t bytes, size_t staging, uint32_t wish)
 {
     size_t row = MAX(row_of(b), 1), fit = bytes / 4 / row / KV_STRIP * KV_STRIP;

@@ -1,10 +1,8 @@
-/* crop.c - shortens a sequence: trims it to a length that every group can resume from, then
- * recomputes up to the length wanted.
- *
- * Rows of a window that moved on, and raw rows under a tile, are no longer cached.  Such rows are
- * recomputed from their tokens, update by update as they were appended.  The schedule of the
- * quantized caches of Transformers and the frequencies of dynamic NTK depend on the turns.  The bits
- * are then those of a sequence that never was longer. */
+/* crop.c - shortens a sequence.  It is trimmed to a length that every group can resume from.  The rows from there
+ * to the wanted length are recomputed from their tokens, update by update as they were appended.  Two kinds of
+ * rows may need this: rows that a window has left behind, and raw rows whose tile is quantized.  Updates matter
+ * because dynamic NTK and the quantized caches of Transformers depend on turns.  The bits are then those of a
+ * sequence that never was longer. */
 #include "model/model.h"
 
 /* Computes rows [from, to) of one update: a turn that ended at row `end`, or single tokens. */
@@ -35,7 +33,7 @@ int exec_replay(struct exec *x, kv_seq seq, const struct kv_past *p, uint32_t fr
     return replay_update(x, seq, p->tok, from, to, to, false);
 }
 
-/* Finds the row to resume from.  This row does not lie inside a turn whose rows are one update. */
+/* Finds the row to resume from.  It must not lie inside a turn whose rows are one update. */
 static int start_of(const struct exec *x, kv_seq s, uint32_t want, uint32_t *have)
 {
     uint32_t n;
@@ -48,7 +46,7 @@ static int start_of(const struct exec *x, kv_seq s, uint32_t want, uint32_t *hav
     return 0;
 }
 
-/* Trims s to `from` rows and recomputes rows [from, to); past: the sequence as it was. */
+/* Trims s to `from` rows and recomputes rows [from, to).  past: the sequence as it was before. */
 static int refill(struct exec *x, kv_seq s, const struct kv_past *past, uint32_t from, uint32_t to)
 {
     uint32_t have;

@@ -1,11 +1,11 @@
-/* decoder.c - what most decoder configurations have in common: sizes, rotary parameters, the two ends of the stack, and a
- * layer's projections, bound from a table of names. */
+/* decoder.c - what most decoder configurations have in common: sizes, rotary parameters, the embedding, the final
+ * norm and the head, and a layer's projections, bound from a table of names. */
 #include "model/model.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Reads a size that must be known: the key's value, else the default that *out has already. */
+/* Reads a size that must be known: the value of the key, or else the default that *out holds before the call. */
 static int size_key(const struct model *m, const char *hf, const char *gguf, uint32_t max,
                     uint32_t *out)
 {
@@ -88,7 +88,7 @@ int model_slide(struct model *m, uint32_t window, uint32_t from, uint32_t period
     return 0;
 }
 
-/* Puts the divisors of longrope, which GGUF files hold as a tensor, into an array of the configuration. */
+/* Moves the divisors of longrope, which GGUF files store as a tensor, into an array of the configuration. */
 static int gguf_factors(struct model *m, json_t *rope, const char *key, const char *tensor,
                         uint32_t rot)
 {

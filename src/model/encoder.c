@@ -1,8 +1,7 @@
-/* encoder.c - gives a sequence the rows of an encoder: by reference where another sequence has those of the same input,
- * else in one step of the encoder's phase.
- *
- * The SHA-256 of the input is part of the sequence's salt.  So the rows of a text that was decoded after one input are
- * never found for another, and frozen rows are found by their input alone. */
+/* encoder.c - gives a sequence the rows of an encoder.  If another sequence has the rows of the same input, they
+ * are shared by reference; else the encoder's phase computes them in one step.  The SHA-256 of the input is part
+ * of the sequence's salt.  So rows of a text that was decoded after one input are never found for another input,
+ * and frozen rows are found by their input alone. */
 #include "base/digest.h"
 #include "model/model.h"
 
@@ -71,7 +70,7 @@ static void digest_source(const struct exec *x, const struct exec_source *s, uin
     digest_begin(&d);
     digest_text(&d, s->features ? "features" : "ids");
     digest_u64(&d, n);
-    if (s->first) digest_u64(&d, s->first); /* the same ids at other positions have other rows */
+    if (s->first) digest_u64(&d, s->first); /* at other positions the same ids have other rows */
     digest_add(&d, s->features ? (const void *)s->features : s->ids, n * sizeof(float));
     digest_end(&d, out);
 }

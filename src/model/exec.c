@@ -34,7 +34,7 @@ static int buffers(struct exec *x)
     return feed_open(x);
 }
 
-/* Records the step of one phase and sizes the device's scratch by what it holds. */
+/* Records the steps of one phase, and sizes the device's scratch for its operations. */
 static int record(struct exec *x, int (*write)(const struct model *m, struct graph *g),
                   uint32_t tokens, uint32_t tile, struct graph **out)
 {
@@ -42,7 +42,8 @@ static int record(struct exec *x, int (*write)(const struct model *m, struct gra
     TRY(graph_open(x, tokens, out));
     TRY(write(m, *out));
     if ((*out)->error < 0) return (*out)->error;
-    graph_needs(*out, m->hidden, m->vocab); /* the head is not part of the graph */
+    /* the head is not part of the graph, but uses the same scratch */
+    graph_needs(*out, m->hidden, m->vocab);
     struct dev_limits lim = {
         .tokens = tokens,
         .k = (*out)->max_k,
@@ -55,7 +56,7 @@ static int record(struct exec *x, int (*write)(const struct model *m, struct gra
     return dev_reserve(x->dev, &lim);
 }
 
-/* The norm and the head behind the recorded words. */
+/* Makes the final norm and the head, which come after the recorded words. */
 static int ends(struct exec *x)
 {
     const struct model *m = x->m;
@@ -90,7 +91,8 @@ const struct kv_policy *exec_sinks(const struct exec *x)
     return NULL;
 }
 
-/* Checks that the model and the preset agree.  Sinks come first: their default length is beyond any model's. */
+/* Checks that the model and the preset agree.  Sinks are checked first: their default length is beyond any
+ * model's. */
 static int agree(const struct exec *x)
 {
     const struct model *m = x->m;
@@ -107,7 +109,8 @@ static int agree(const struct exec *x)
 
 int exec_tier_open(struct dev *dev, const char *dir, struct kv_tier **out)
 {
-    const size_t room = (size_t)1 << 40; /* of addresses; rows take memory */
+    /* bytes of addresses; only rows that are used take memory */
+    const size_t room = (size_t)1 << 40;
     return dev_table(dev)->is_host ? kv_tier_file_open(dir, NULL, out)
                                    : kv_tier_memory_open(dev, room, out);
 }
@@ -121,7 +124,7 @@ struct kv_config exec_store(const struct model *m, const struct exec_config *c)
         .marks = 2 * c->max_seqs + 2,
         .redo = regime_rows(m, c->max_len),
         .max_tokens = MAX(c->step_tokens, c->encoder_rows),
-        /* reading the rows of a full sequence begins a step for one more row */
+        /* a sequence at its longest must be able to begin a step for one more row, to read its rows */
         .max_len = MAX(c->max_len + 1, c->encoder_rows),
         .pool_bytes = c->pool_bytes,
         .streaming = c->streaming,
@@ -143,7 +146,7 @@ static int store(struct exec *x, const struct exec_config *c)
     k.dev = x->dev;
     k.group = x->group;
     k.n_groups = x->n_groups;
-    k.order = x->site; /* a step visits the sites in their order */
+    k.order = x->site; /* a step visits the store's sites in this order */
     for (uint32_t i = 0; i < m->n_ropes; i++)
         k.turns |= m->rope[i].type == ROPE_DYNAMIC;
     if (c->streaming != KV_RESIDENT) TRY(exec_tier_open(x->dev, c->spill_dir, &k.tier));
@@ -209,8 +212,7 @@ void exec_close(struct exec *x)
     mem_free(x);
 }
 
-/* Sets the id, position and turn end of token t of the step, which is the j-th of a span whose
- * first row is `len`. */
+/* Sets the id, position and turn end of token t of the step.  It is token j of its span, whose first row is `len`. */
 static int prepare_token(struct exec *x, const struct exec_span *s, uint32_t len, uint32_t j,
                          uint32_t t)
 {
@@ -227,7 +229,7 @@ static int prepare_token(struct exec *x, const struct exec_span *s, uint32_t len
     return 0;
 }
 
-/* True if the logits of the j-th token of a span are wanted. */
+/* True if the caller wants the logits of token j of a span. */
 static bool wanted(const struct exec_span *s, uint32_t j)
 {
     if (s->feed && s->feed->want) return s->feed->want[s->at + j];
@@ -322,7 +324,8 @@ int exec_step_judged(struct exec *x, const struct exec_span *span, uint32_t n, f
     return e;
 }
 
-/* Gives a new sequence the reserve of the preset, and hands it out; drops it if there is no room. */
+/* Gives a new sequence the reserve that the preset demands, and returns it.  If there is no room, drops the
+ * sequence. */
 static int hand_out(struct exec *x, kv_seq s, kv_seq *out)
 {
     int e = x->reserve ? kv_reserve(x->kv, s, x->max_len) : 0;

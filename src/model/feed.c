@@ -28,7 +28,7 @@ void feed_close(struct exec *x)
     mem_free(x->span);
 }
 
-/* True if the position of a token differs from the index of its row. */
+/* True if a token has another position than the index of its row. */
 static bool moved(const struct exec *x, const struct exec_feed *f)
 {
     uint32_t len = kv_len(x->kv, f->seq);
@@ -61,7 +61,7 @@ static int check_positions(const struct exec *x, const struct exec_feed *f)
     return 0;
 }
 
-/* Checks feed i before any step runs, because a failure of a later step wastes the earlier ones. */
+/* Checks feed i before the first step, because a failure of a later step would waste the earlier ones. */
 static int check_feed(const struct exec *x, const struct exec_feed *feed, uint32_t i)
 {
     if (feed[i].n == 0) return ERR(ARG, "row %u: no tokens to append", i);
@@ -92,8 +92,8 @@ static int check_feed(const struct exec *x, const struct exec_feed *feed, uint32
     return moved(x, &feed[i]) ? check_positions(x, &feed[i]) : 0;
 }
 
-/* Adds up the tokens of all feeds, including rows that another regime recomputes; *one_step: true
- * if one step does. */
+/* Adds up the tokens of all feeds, with the rows that a change of regime recomputes.  *one_step: one step is
+ * enough. */
 static int survey(const struct exec *x, const struct exec_feed *feed, uint32_t n, uint32_t chunk,
                   uint64_t *total, bool *one_step)
 {
@@ -123,7 +123,7 @@ static int begin(struct exec *x, const struct exec_feed *feed, struct exec_fed *
                              .moved = moved(x, &feed[i]),
                              .rows = job_wanted(&feed[i], 0, feed[i].n)};
     if (feed[i].source) TRY(exec_encode(x, feed[i].seq, feed[i].source));
-    /* the rows depend on the padding, and so does the salt */
+    /* rows depend on the padding, so the salt does, too */
     if (!g[i].start && x->m->counts_padding) {
         struct kv_salt salt = kv_salt(x->kv, feed[i].seq);
         salt.pad = feed[i].pad;
@@ -134,7 +134,7 @@ static int begin(struct exec *x, const struct exec_feed *feed, struct exec_fed *
     return kv_mark(x->kv, feed[i].seq, &g[i].mark);
 }
 
-/* Ends the feeds.  Without a mark a sequence was empty, or its caller restores or drops it. */
+/* Ends the feeds.  A sequence without a mark was empty, or its caller restores or drops it. */
 static void end(struct exec *x, const struct exec_feed *feed, struct exec_fed *g, uint32_t n,
                 bool failed)
 {
@@ -149,7 +149,7 @@ static void end(struct exec *x, const struct exec_feed *feed, struct exec_fed *g
 int exec_tell(struct exec *x, exec_progress progress, void *ctx, uint64_t done, uint64_t total)
 {
     if (!progress) return 0;
-    x->telling = true; /* the buffers of the feed are in use, and the driver's list of runs */
+    x->telling = true; /* the buffers of the feed, and the driver's list of runs, are in use */
     bool goes_on = progress(ctx, done, total);
     x->telling = false;
     return goes_on ? 0 : ERR(CANCELLED, "cancelled");
@@ -190,7 +190,7 @@ int exec_feed(struct exec *x, const struct exec_feed *feed, uint32_t n, uint32_t
         e = begin(x, feed, x->fed, started, one_step && !progress);
     while (e >= 0 && job.done < job.total) {
         e = exec_step_jobs(x, (struct exec_job *[]){&job}, 1, tmp);
-        if (e == JOB_FEWER && one_step) { /* several steps need a mark for an undo */
+        if (e == JOB_FEWER && one_step) { /* several steps need a mark, for the undo */
             end(x, feed, x->fed, started, false);
             return exec_feed(x, feed, n, chunk, logits, progress, ctx);
         }

@@ -1,13 +1,14 @@
-/* fingerprint.c - two digests that say which model KV rows belong to.
+/* fingerprint.c - two digests that identify the model that KV rows belong to.
  *
- * The fingerprint takes the configuration, without the keys that cannot change a result, and of each tensor the name, type,
- * shape and four windows of 1 KiB: the first, the last, and two between; a small tensor is taken whole.  It costs little, and
- * all sessions have it.  Training changes every value of the tensors that it trains, so fine-tunes differ.
+ * The fingerprint is cheap, and every session has it.  It covers the configuration, without keys that cannot
+ * change a result.  Of each tensor it covers the name, type, shape and four windows of 1 KiB: the first, the last,
+ * and two between.  A small tensor is covered whole.  Training changes every value of the tensors that it trains,
+ * so fine-tunes have another fingerprint.
  *
- * The digest of the weights takes every byte, so that no local change of the weights is missed.  Reading all weights takes
- * seconds for gigabytes.  So the digest is made when a session first needs it, and an entry in the user's cache directory
- * keeps it for later runs (weights_entry.c).  Rows belong to the weights that are mapped: when a mapped file is written to,
- * the digest is made again, and another one is an error. */
+ * The digest of the weights covers every byte, so that no local change is missed.  Reading gigabytes takes
+ * seconds.  So the digest is made when a session first needs it, and an entry in the user's cache directory keeps
+ * it for later runs (weights_entry.c).  Rows belong to the weights that are mapped: if a mapped file is written
+ * to, the digest is made again, and a different digest is an error. */
 #include "base/digest.h"
 #include "model/model.h"
 #include "model/weights_digest.h"
@@ -77,7 +78,7 @@ static int written(const struct model *m)
         m->what);
 }
 
-/* Takes a digest as that of the mapped weights, whose files are as f says. */
+/* Accepts a digest as that of the mapped weights, whose files have the state f. */
 static void accept(struct weights_digest *w, const struct weights_files *f,
                    const uint8_t digest[DIGEST_BYTES])
 {
@@ -86,8 +87,8 @@ static void accept(struct weights_digest *w, const struct weights_files *f,
     memcpy(w->files, f->now, sizeof w->files);
 }
 
-/* Returns the digest of the same files from an earlier time, of this process or of an earlier run; NULL if there is none.
- * space: where the digest of an earlier run is put. */
+/* Returns the digest that this process or an earlier run has made of the same files; NULL if there is none.
+ * space: room for the digest of an earlier run. */
 static const uint8_t *earlier(const struct weights_digest *w, const struct weights_files *f,
                               uint8_t space[DIGEST_BYTES])
 {
@@ -95,7 +96,7 @@ static const uint8_t *earlier(const struct weights_digest *w, const struct weigh
     return weights_recall(f, space) ? space : NULL;
 }
 
-/* Hashes the weights, and compares their digest with an earlier one, which may be NULL. */
+/* Hashes the weights and compares the digest with an earlier one, which may be NULL. */
 static int hash_again(struct model *m, uint32_t threads, const struct weights_files *f,
                       const uint8_t *old)
 {
@@ -128,7 +129,8 @@ static int verify(struct model *m, uint32_t threads)
     return hash_again(m, threads, &f, earlier(&m->weights, &f, space));
 }
 
-/* Hashes the weights only if no digest is at hand, or if their files have changed since. */
+/* Makes sure that the digest is known.  Hashes the weights only if there is no digest, or if the files have
+ * changed since. */
 static int settle(struct model *m, uint32_t threads)
 {
     struct weights_digest *w = &m->weights;

@@ -7,10 +7,10 @@ struct gemma { /* m->arch_weights */
     struct block_layer *layer;
     float scale, softcap;
 };
-/* Reads the keys of config.json or GGUF.  Defaults are those of the family's first models, since later configurations
- * leave them out.  Scores are scaled by query_pre_attn_scalar.  GGUF files lack this key: it is the head dimension,
- * but hidden / heads for the model of `odd_layers` layers.  attn_cap and logit_cap are the defaults of absent keys;
- * 0: no cap. */
+/* Reads the keys of config.json or GGUF.  Absent keys have the defaults of the family's first models, because
+ * later configurations leave them out.  Scores are scaled by query_pre_attn_scalar.  GGUF files lack this key; it
+ * is then the head dimension, or hidden / heads for the model with `odd_layers` layers.  attn_cap and logit_cap
+ * are the defaults of absent keys; 0: no cap. */
 int gemma_read(struct model *m, uint32_t odd_layers, float attn_cap, float logit_cap);
 /* Binds the ends and the layers.  The ropes must be read and prepared. */
 int gemma_bind(struct model *m);

@@ -1,9 +1,8 @@
-/* graph.c - a step as a list of operations: recording, buffers and replay; and the words in which an architecture's
- * forward is written.
- *
- * This is what "compiled decode" means here: all addresses are fixed when the exec is opened, and a step only changes the
- * contents of tables and walks the list.  One list serves every batch and length, since words read the number of tokens
- * when they run.  Attention reaches KV rows only through the view that the store gives, site by site. */
+/* graph.c - a step as a list of operations: recording, buffers and replay; and the words in which architectures
+ * write their forward.  This is what "compiled decode" means here.  All addresses are fixed when the exec is
+ * opened.  A step only fills tables and runs the list.  One list serves every batch and length, because words read
+ * the number of tokens when they run.  Attention reaches KV rows only through the view that the store gives, site
+ * by site. */
 #include "model/graph.h"
 
 #include <assert.h>
@@ -41,7 +40,7 @@ static void *keep(struct graph *g, void *p)
     return own[g->n_own++] = p;
 }
 
-/* Notes an error of the device. */
+/* Returns an address that the device gave.  Notes ERR_NOMEM if it is NULL. */
 static void *got(struct graph *g, void *at)
 {
     if (!at && g->error >= 0) g->error = ERR_NOMEM;
@@ -70,7 +69,7 @@ struct dev_weight graph_matrix(struct graph *g, const struct dev_weight *w)
     struct dev_weight out = *w;
     size_t bytes = 0;
     (void)dtype_bytes(w->dtype, (uint64_t)w->rows * w->cols,
-                      &bytes); /* whole blocks: it is bound */
+                      &bytes); /* cannot fail: a bound matrix has whole blocks */
     out.data = graph_weights(g, w->data, bytes);
     return out;
 }
@@ -148,7 +147,7 @@ const struct kv_site *graph_site(const struct graph *g, uint32_t site)
     return &g->x->m->site[site];
 }
 
-/* Refuses a word that reads other tokens, or goes by their positions, behind mod_narrow. */
+/* Refuses a word after mod_narrow that reads other tokens or depends on positions. */
 static void needs_all(struct graph *g)
 {
     if (g->narrow && g->error >= 0)
@@ -179,7 +178,7 @@ int graph_replay(const struct graph *g, struct pass *p)
     return 0;
 }
 
-/* Returns the cosines and sines of a rope for positions cut at `limit` - 1; limit 0: true positions. */
+/* Returns the cosines and sines of a rope, for positions of at most `limit` - 1; limit 0: for the true positions. */
 static const struct rotation *rotation(struct graph *g, uint32_t rope, uint32_t limit)
 {
     needs_all(g);
@@ -202,7 +201,7 @@ static const struct rotation *rotation(struct graph *g, uint32_t rope, uint32_t 
 }
 
 /* --- words */
-/* Embeddings of a feed replace the rows of id 0 that stand in for them. */
+/* Rows of id 0 stand in for embeddings that a feed brings; here these replace them. */
 static int embed_run(struct pass *p, const void *arg)
 {
     const struct model *m = p->x->m;
@@ -312,7 +311,7 @@ struct linear {
     const float *x;
     uint32_t n, k;
     struct dev_weight w[4];
-    struct dev_mm mm[4]; /* of these */
+    struct dev_mm mm[4]; /* the arguments for the device; the first n are used */
 };
 
 static int linear_run(struct pass *p, const void *arg)
@@ -365,7 +364,8 @@ void mod_rope(struct graph *g, uint32_t rope, float *x, uint32_t heads, uint32_t
     word(g, rope_run, &a, sizeof a);
 }
 
-/* Returns the copy that belongs to a buffer of queries.  Layers that share the buffer share the copy. */
+/* Returns the copy for the sink rows that belongs to a buffer of queries.  Layers that share the buffer share the
+ * copy. */
 static float *sink_copy(struct graph *g, const float *q, size_t width)
 {
     for (uint32_t i = 0; i < g->n_sink_copies; i++)
@@ -396,10 +396,10 @@ const float *mod_rope_query(struct graph *g, uint32_t site, uint32_t rope, float
 
 struct attention {
     struct mod_attention a;
-    uint32_t number;    /* the store's, of the site */
-    bool cross;         /* the rows are an encoder's */
-    size_t ldk, ldv;    /* values per token: keys, values */
-    struct dev_attn at; /* as the device takes it */
+    uint32_t number;    /* number of the site in the store */
+    bool cross;         /* the rows are those of an encoder */
+    size_t ldk, ldv;    /* values per token: of keys, of values */
+    struct dev_attn at; /* the arguments for the device */
 };
 
 static int attention_run(struct pass *p, const void *arg)

@@ -10,7 +10,7 @@ struct rotation { /* cosines and sines of one rope, computed at the start of eve
     uint32_t rope;
     uint32_t limit; /* 0: true positions; else positions min(pos, limit - 1), for the sink rows */
     uint32_t *at;   /* [tokens] */
-    struct graph_table cos, sin; /* [tokens][rot / 2] */
+    struct graph_table cos, sin; /* [tokens][rot / 2], computed for each step */
 };
 struct sink_copy { /* a copy of a buffer of queries, rotated for the sink rows */
     const float *q;
@@ -19,7 +19,7 @@ struct sink_copy { /* a copy of a buffer of queries, rotated for the sink rows *
 };
 struct graph {
     struct exec *x;
-    uint32_t tokens; /* most of a step */
+    uint32_t tokens; /* most tokens of a step */
     struct graph_op *op;
     uint32_t n_ops;
     void **own;
@@ -32,14 +32,15 @@ struct graph {
     uint32_t n_rotations;
     struct sink_copy sink_copy[4];
     uint32_t n_sink_copies;
-    struct attend_room *room; /* attend.c: rows of the step that runs, one for each shape */
+    /* attend.c: rooms for the rows of the current step, one for each shape */
+    struct attend_room *room;
 };
 int graph_open(struct exec *x, uint32_t tokens, struct graph **out);
 void graph_close(struct graph *g);
-/* Return weights as operations see them. */
+/* Return weights at the addresses where operations read them. */
 struct mod_norm graph_norm(struct graph *g, const struct mod_norm *norm, uint32_t width);
 const struct dev_bias *graph_bias(struct graph *g, const struct dev_bias *bias, uint32_t heads);
 int graph_replay(const struct graph *g, struct pass *p);
-/* out = norm of n rows of `width` values of x, which out may be. */
+/* out = norm of n rows of `width` values of x; out may be x. */
 void norm_rows(struct dev *d, const struct mod_norm *norm, const float *x, uint32_t n,
                uint32_t width, float *out);

@@ -1,15 +1,13 @@
-/* job.c - jobs: the feeds of several callers, cut into steps that the callers share.
+/* job.c - jobs: the feeds of several callers, cut into steps that they share.  A job is a list of feeds; its
+ * caller gets the logits when all its feeds are done.  A step takes tokens of several jobs: first of jobs that
+ * decode, with one token or one draft for each sequence, then of jobs that prefill, in the room that is left.  So
+ * a long prompt delays the decoding of others by one step at a time.  The caller orders the jobs; a job without
+ * room waits for the next step.  How feeds share steps changes no bit of their rows and logits (dev.h, canonical
+ * order).
  *
- * A job is a list of feeds; its caller gets the logits once all feeds are done.  A step takes
- * tokens of several jobs.  Jobs that decode come first, with one token or one draft for each
- * sequence.  Jobs that prefill share the remaining room.  So a long prompt delays the decoding of
- * others by one step at a time.  The caller orders the jobs: what has no room waits for the next
- * step.  How feeds share steps changes no bit of their rows and logits (dev.h, canonical order).
- *
- * Each feed of a job of drafts goes into one step as a whole: token 0 is certain, the others are
- * draft tokens.  The job's owner judges the logits while the step is open, and rejected rows never
- * become part of the sequence (kv_span.undo).  Each token counts as a turn of its own, so the
- * accepted rows have the bits of plain decoding. */
+ * In a job of drafts each feed goes into one step as a whole: token 0 is certain, the others are draft tokens.
+ * The job's owner judges the logits while the step is open.  Rejected rows never become part of the sequence
+ * (kv_span.undo).  Each token counts as a turn of its own, so accepted rows have the bits of plain decoding. */
 #include "model/model.h"
 
 #include <assert.h>
@@ -33,7 +31,7 @@ uint32_t job_wanted(const struct exec_feed *f, uint32_t at, uint32_t n)
     return k;
 }
 
-/* A step while it is planned and run, with its spans job by job. */
+/* A step that is being planned or run.  Its spans are in the order of the jobs. */
 struct plan {
     struct exec_job *const *job;
     uint32_t n_jobs;
@@ -75,8 +73,10 @@ static void plan_feeds(struct plan *p, uint32_t k)
         const struct exec_feed *f = &j->feed[i];
         const struct exec_fed *g = &j->fed[i];
         uint32_t total = g->again + f->n, turn = total - f->singly;
-        uint32_t left = (g->done < turn ? turn : total) - g->done; /* a turn ends in a step */
-        bool past = g->done < g->again; /* a span has recomputed rows or tokens of the feed */
+        /* a turn ends with its step: one step never has parts of two turns */
+        uint32_t left = (g->done < turn ? turn : total) - g->done;
+        /* a span has either recomputed rows or tokens of the feed, not both */
+        bool past = g->done < g->again;
         uint32_t at = past ? g->done : g->done - g->again;
         uint32_t take = MIN(MIN(past ? g->again - at : left, j->chunk), p->room);
         if (!take) continue;
@@ -130,8 +130,8 @@ static void plan(struct plan *p)
     plan_prefills(p);
 }
 
-/* Returns the row of its job's array where the logits of span i begin.  Drafts of a step begin at
- * row 0; the rows of any other feed follow those of the feeds before it. */
+/* Returns where the logits of span i begin in its job's array, as a row.  The drafts of a step begin at row 0.
+ * The rows of other feeds follow those of the feeds before them. */
 static size_t target(const struct plan *p, uint32_t i)
 {
     const struct exec_job *j = p->job[p->span[i].job];
@@ -147,8 +147,7 @@ static size_t target(const struct plan *p, uint32_t i)
     return row + j->fed[p->span[i].index].written;
 }
 
-/* Returns the array that the step can write its logits to without a copy, or NULL if it needs a
- * copy. */
+/* Returns the array into which the step can write its logits directly, or NULL if they must be copied. */
 static float *direct(const struct exec *x, const struct plan *p)
 {
     float *begin = NULL;
@@ -189,7 +188,7 @@ static int judge(void *ctx, const float *logits, uint32_t *accepted)
     const struct verdict *v = ctx;
     const struct plan *p = v->plan;
     if (v->copied) distribute(v->x, p, logits);
-    v->x->telling = true; /* the plan is in use */
+    v->x->telling = true; /* the plan is in use, so nothing else may feed */
     for (uint32_t i = 0, n; i < p->n; i += n) {
         struct exec_job *j = p->job[p->span[i].job];
         for (n = 1; i + n < p->n && p->span[i + n].job == p->span[i].job;)
@@ -215,7 +214,7 @@ static void advance(const struct plan *p)
     }
 }
 
-/* Leaves the draft tokens out of the next plan; true if this plan has any. */
+/* Leaves draft tokens out of the next plan.  Returns true if this plan has any. */
 static bool without_drafts(const struct plan *p)
 {
     bool any = false;
@@ -247,7 +246,8 @@ int exec_step_jobs(struct exec *x, struct exec_job *const *job, uint32_t n, floa
             advance(&p);
             return 0;
         }
-        bool fewer = p.n > kv_step_lanes(x->kv); /* pages begin to stream */
+        /* pages begin to stream, so a step holds fewer sequences */
+        bool fewer = p.n > kv_step_lanes(x->kv);
         if ((e == ERR_FULL || fewer) && without_drafts(&p)) continue;
         return fewer ? JOB_FEWER : e;
     }

@@ -1,10 +1,7 @@
-/* match.c - gives an empty sequence the cached prefix that another sequence computed for the same
- * tokens.
- *
- * The sequence first gets the salt that appending these tokens would give it.  Another padding or
- * another regime of rotary frequencies makes other rows.  Appending all tokens in one call would be
- * one turn.  So where rows depend on turns (dynamic NTK, codecs that quantize by turns) there is no
- * hit. */
+/* match.c - gives an empty sequence the longest cached prefix of its tokens that another sequence has computed.
+ * First the sequence gets the salt that appending these tokens would give it, because another padding or another
+ * regime of rotary frequencies makes other rows.  Appending all tokens in one call would be one turn.  So there is
+ * no hit where rows depend on turns (dynamic NTK, codecs that quantize by turns). */
 #include "model/model.h"
 
 int exec_match(struct exec *x, kv_seq seq, const int32_t *ids, uint32_t n, uint32_t pad,

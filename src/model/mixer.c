@@ -1,4 +1,4 @@
-/* mixer.c - the mixer of Mamba, and what both mixers bind; see mixer.h. */
+/* mixer.c - the mixer of Mamba, and what all mixers bind; see mixer.h. */
 #include "model/mixer.h"
 
 #include <math.h>
@@ -18,7 +18,7 @@ int mixer_read_stack(struct model *m)
     TRY(model_need_u32(m, "hidden_size", "embedding_length", 1, 1u << 17, &m->hidden));
     TRY(model_expect_str(m, "hidden_act", "silu"));
     TRY(model_read_eps(m, "layer_norm_epsilon", "attention.layer_norm_rms_epsilon", 1e-5f));
-    /* A state has no end, and GGUF files name a length of no meaning. */
+    /* A state has no longest text, and the length in GGUF files has no meaning. */
     m->context = 1u << 20;
     m->no_sinks = "its layers have no attention";
     return model_new_sites(m, m->n_layers);

@@ -1,9 +1,13 @@
-/* mixer.h - the mixers of Mamba: what stands in a layer where attention would.  An input is projected and convolved over
- * time, a selective scan runs over it, and the result is gated and projected back (state.h has the words).
+/* mixer.h - the mixers of Mamba, which stand in a layer in place of attention.  An input is projected and
+ * convolved over time, a selective scan runs over it, and the result is gated and projected back (state.h has the
+ * words).
  *
- * mixer1 is that of Mamba (Gu and Dao 2023), Falcon Mamba and Jamba: a decay of each state of each channel.  mixer2 is that
- * of Mamba 2 (Dao and Gu 2024) and Zamba 2: heads of channels with one decay, and the scan's parameters are convolved too.
- * delta_net is that of Qwen3-Next: heads of memories that a gated delta rule corrects (Gated DeltaNet, Yang et al. 2024). */
+ * mixer1 is that of Mamba (Gu and Dao 2023), Falcon Mamba and Jamba: every state of every channel has its own
+ * decay.
+ * mixer2 is that of Mamba 2 (Dao and Gu 2024) and Zamba 2: channels form heads with one decay each, and the scan's
+ * parameters are convolved, too.
+ * delta_net is that of Qwen3-Next: heads have memories, which a gated delta rule corrects (Gated DeltaNet, Yang et
+ * al. 2024). */
 #pragma once
 #include "model/state.h"
 
@@ -25,7 +29,7 @@ struct mixer1_keys { /* of config.json */
 int mixer1_read(struct model *m, const struct mixer1_keys *k, struct mixer1_shape *s);
 /* Declares the site of a layer with this mixer. */
 void mixer1_site(const struct mixer1_shape *s, uint32_t layer, struct kv_site *site);
-/* Binds the tensors under `hf` ("backbone.layers.%u.mixer") and GGUF's blk.%u.ssm_*.  The norms stay as they are. */
+/* Binds the tensors under `hf` ("backbone.layers.%u.mixer") or GGUF's blk.%u.ssm_*.  Norms are not bound here. */
 int mixer1_bind(struct model *m, uint32_t layer, const char *hf, const struct mixer1_shape *s,
                 struct mixer1 *out);
 struct mixer1_buffers { /* shared by the layers of a graph */
@@ -37,7 +41,7 @@ void mixer1_graph(struct graph *g, uint32_t site, const struct mixer1 *w,
                   const struct mixer1_buffers *b, const float *x, float *out);
 
 struct mixer2_shape {
-    uint32_t inner, heads, groups, states, taps; /* inner: channels of all heads */
+    uint32_t inner, heads, groups, states, taps; /* inner: channels of all heads together */
     float dt_min, dt_max;                        /* bounds of a time step */
     float eps;                                   /* of the norm of the result */
 };
@@ -52,8 +56,8 @@ struct mixer2 {
 struct mixer2_keys { /* of config.json */
     const char *expand, *heads, *groups, *states, *taps;
 };
-/* Reads the sizes by these keys, or by GGUF's ssm.* keys, and checks that they divide each other.  *s has the defaults of
- * absent keys, and the bounds of a time step. */
+/* Reads the sizes by these keys, or by GGUF's ssm.* keys, and checks that they divide each other.  Before the call
+ * *s holds the defaults of absent keys, and the bounds of a time step. */
 int mixer2_read(struct model *m, const struct mixer2_keys *k, struct mixer2_shape *s);
 void mixer2_site(const struct mixer2_shape *s, uint32_t layer, struct kv_site *site);
 /* Binds the tensors under `hf` and GGUF's blk.%u.ssm_*. */
@@ -69,19 +73,20 @@ void mixer2_graph(struct graph *g, uint32_t site, const struct mixer2 *w,
 
 struct delta_shape {
     uint32_t heads, key_heads, keys, values,
-        taps;  /* key_heads divides heads, which are those of the values */
+        taps;  /* heads: of the values, a multiple of key_heads */
     float eps; /* of the norm of the result */
 };
 struct delta_net {
     struct delta_shape s;
-    struct dev_weight in,
-        z; /* of q, k and v; of the gate.  z without data: of all four, by key head */
-    struct dev_weight b,
-        a; /* of the shares; of the time steps.  a without data: of both, by key head */
+    /* of q, k and v; and of the gate.  If z has no data, `in` is the projection of all four, by key head. */
+    struct dev_weight in, z;
+    /* of the shares; and of the time steps.  If a has no data, `b` is the projection of both, by key head. */
+    struct dev_weight b, a;
     struct dev_weight out;
-    float *conv, *b_conv;         /* [taps][channels of q, k and v], and zeros */
-    float *b_dt, *decay;          /* [heads]; the decays are negative */
-    struct mod_norm unit, y_norm; /* to unit length, of q and k; of what a head reads */
+    float *conv, *b_conv; /* [taps][channels of q, k and v], and zeros */
+    float *b_dt, *decay;  /* [heads]; the decays are negative */
+    /* scales q and k to unit length; norm of the values that a head reads */
+    struct mod_norm unit, y_norm;
 };
 /* Reads the shape by the keys linear_*, or by GGUF's ssm.* keys. */
 int delta_read(struct model *m, struct delta_shape *s);
@@ -98,8 +103,8 @@ void delta_graph(struct graph *g, uint32_t site, const struct delta_net *w,
                  const struct delta_buffers *b, const float *x, float *out);
 
 /* --- what the mixers read and bind */
-/* Reads the configuration of a stack of Mamba's layers, without attention: layers, hidden, norm_eps; and sets what follows
- * from it. */
+/* Reads the configuration of a stack of Mamba layers without attention (layers, hidden, norm_eps), and sets the
+ * fields that follow from it. */
 int mixer_read_stack(struct model *m);
 /* Reads the channels of a mixer: `key` (default 2) times m->hidden, or GGUF's ssm.inner_size. */
 int mixer_inner(struct model *m, const char *key, uint32_t *inner);
@@ -108,8 +113,8 @@ struct mixer_names {
 };
 /* Returns the names <hf>.<part> and blk.%u.ssm_<gguf>. */
 struct mixer_names mixer_name(const char *hf, const char *part, const char *gguf);
-/* Binds the taps as [taps][channels], and the bias, zeros if it is absent. */
+/* Binds the taps as [taps][channels], and the bias, which is zeros if it is absent. */
 int mixer_conv(struct model *m, uint32_t layer, const char *hf, uint32_t channels, uint32_t taps,
                float **w, float **bias);
-/* Turns n values of A_log into decays.  GGUF files hold the decays. */
+/* Turns n values of A_log into decays.  GGUF files hold the decays already. */
 void mixer_decays(const struct model *m, float *a, size_t n);

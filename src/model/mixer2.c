@@ -1,4 +1,5 @@
-/* mixer2.c - the mixer of Mamba 2; see mixer.h.  The norm of the result goes over the channels of a group, after the gate. */
+/* mixer2.c - the mixer of Mamba 2; see mixer.h.  The result is normalized over the channels of a group, after the
+ * gate. */
 #include "model/mixer.h"
 
 static uint32_t conv_width(const struct mixer2_shape *s)
@@ -6,7 +7,7 @@ static uint32_t conv_width(const struct mixer2_shape *s)
     return s->inner + 2 * s->groups * s->states;
 }
 
-/* Checks that the sizes divide each other.  heads: the key that gives the heads. */
+/* Checks that the sizes divide each other.  heads: name of the key for the number of heads, for errors. */
 static int check(const struct model *m, const struct mixer2_shape *s, const char *heads)
 {
     if (s->inner % s->heads || s->heads % s->groups)
@@ -44,7 +45,7 @@ void mixer2_site(const struct mixer2_shape *s, uint32_t layer, struct kv_site *s
     };
 }
 
-/* Binds a value of each head.  GGUF files hold a matrix of one column, except for biases. */
+/* Binds one value for each head.  GGUF files store them as a matrix of one column, except for biases. */
 static int bind_heads(struct model *m, uint32_t layer, struct mixer_names n, bool column,
                       uint32_t heads, float **out)
 {
@@ -52,7 +53,7 @@ static int bind_heads(struct model *m, uint32_t layer, struct mixer_names n, boo
     return model_array(m, n.hf, n.gguf, layer, dim, column && model_is_gguf(m) ? 2 : 1, out);
 }
 
-/* Repeats the value of each head for its channels. */
+/* Repeats the value of each head for all channels of the head. */
 static int spread(struct model *m, const struct mixer2_shape *s, const float *by_head, float **out)
 {
     *out = model_own(m, s->inner, sizeof **out);

@@ -1,5 +1,6 @@
-/* mixer_delta.c - the mixer of a gated delta net; see mixer.h.  Queries, keys and values pass one convolution; queries and
- * keys are brought to unit length; the norm of the result goes over the values of a head, before the gate. */
+/* mixer_delta.c - the mixer of a gated delta net; see mixer.h.  Queries, keys and values pass one convolution.
+ * Queries and keys are scaled to unit length.  The result is normalized over the values of a head, before the
+ * gate. */
 #include "model/mixer.h"
 
 #include <math.h>
@@ -52,7 +53,7 @@ void delta_site(const struct delta_shape *s, uint32_t layer, struct kv_site *sit
     };
 }
 
-/* Binds a projection of the input, if its tensor is there or must be. */
+/* Binds a projection of the input.  An optional projection may be absent. */
 static int bind_in(struct model *m, uint32_t layer, const char *hf, const char *part,
                    const char *gguf, uint32_t rows, bool optional, struct dev_weight *w)
 {
@@ -63,7 +64,8 @@ static int bind_in(struct model *m, uint32_t layer, const char *hf, const char *
     return model_matrix(m, name[0], name[1], layer, rows, m->hidden, w);
 }
 
-/* Files of Qwen3-Next have fused projections, whose rows lie by key head; newer ones have a projection for each. */
+/* Files of Qwen3-Next have fused projections, whose rows are ordered by key head.  Newer files have a separate
+ * projection for each. */
 static int bind_inputs(struct model *m, uint32_t layer, const char *hf, struct delta_net *w)
 {
     const struct delta_shape *s = &w->s;
@@ -126,7 +128,7 @@ struct delta_buffers delta_buffers_new(struct graph *g, const struct delta_shape
     };
 }
 
-/* Cuts `width` values out of each key head's part of x, from `at` on. */
+/* Copies `width` values of each key head's part of x, beginning at value `at` of the part. */
 static void cut(struct graph *g, const struct delta_shape *s, const float *x, uint32_t stride,
                 uint32_t at, uint32_t width, float *out, size_t ldo)
 {

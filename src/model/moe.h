@@ -14,7 +14,7 @@ struct moe_expert {
     struct dev_weight gate, up, down;
     float *bgate, *bup, *bdown; /* NULL: none */
 };
-struct moe { /* of one layer */
+struct moe { /* the experts of one layer */
     enum moe_route route;
     bool clamped;       /* the gate is dev_swiglu_clamped(alpha, limit), else silu */
     float alpha, limit; /* of the clamped gate */
@@ -30,8 +30,9 @@ int moe_read_counts(struct model *m, uint32_t *n, uint32_t *top);
 /* Initializes *moe.  The model owns expert[], which is zeroed. */
 int moe_new(struct model *m, uint32_t n, uint32_t top, uint32_t ffn, struct moe *moe);
 
-/* Where the experts of a layer stand: a tensor of each expert and matrix, <single>.<e>.<gate, up, down>.weight; or stacked
- * tensors, <stacked>.gate_up_proj and down_proj; or GGUF's ffn_gate_exps, ffn_up_exps and ffn_down_exps. */
+/* Names of the experts of a layer.  Files have a tensor for each expert and matrix, <single>.<e>.<gate, up,
+ * down>.weight; or stacked tensors, <stacked>.gate_up_proj and down_proj; or GGUF's ffn_gate_exps, ffn_up_exps and
+ * ffn_down_exps. */
 struct moe_names {
     const char *single, *gate, *up, *down, *stacked;
 };

@@ -1,7 +1,7 @@
-/* mxfp4.c - four-bit experts of a Hugging Face file, as gpt-oss has them: "<name>_blocks", U8 [n][rows][cols/32][16], and
- * "<name>_scales", U8 [n][rows][cols/32].  Their values are those of GGUF's MXFP4 in another order: the nibbles of a
- * byte are neighbours instead of half a block apart, and scales are a tensor of their own.  Opening the model copies
- * them into GGUF's order, so they need no kernels of their own. */
+/* mxfp4.c - four-bit experts of a Hugging Face file, as gpt-oss has them: "<name>_blocks", U8
+ * [n][rows][cols/32][16], and "<name>_scales", U8 [n][rows][cols/32].  Their values are those of GGUF's MXFP4 in
+ * another order: the two nibbles of a byte are neighbours, while in GGUF they are half a block apart, and the
+ * scales are a separate tensor.  Opening the model copies them into GGUF's order, so no extra kernels are needed. */
 #include "model/model.h"
 
 #include <stdio.h>
@@ -65,7 +65,7 @@ int model_mxfp4(struct model *m, const char *hf, uint32_t layer, uint32_t n, uin
                    m->what, t[t[0] ? 0 : 1]->name, cols, BLOCK);
     TRY(check_shape(m, t[0], name[0], 4, dim));
     TRY(check_shape(m, t[1], name[1], 3, dim));
-    uint32_t blocks = cols / BLOCK; /* of a row */
+    uint32_t blocks = cols / BLOCK; /* of one row */
     size_t total;
     if (!ck_mul((size_t)n * rows, (size_t)blocks * BYTES, &total)) return ERR_NOMEM;
     unsigned char *to = model_own(m, total, 1);

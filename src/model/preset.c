@@ -1,6 +1,6 @@
-/* preset.c - the cache names of Transformers as data.  A preset is never a class.  It only chooses fields of kv_group
- * (policy from the model's sites and cache_config, codec, tier) and whether rows are reserved.  A new name is a new row
- * of the table, and a choice of the option cache_implementation (generate/options.c). */
+/* preset.c - the cache names of Transformers as data.  A preset is never a class.  It chooses fields of kv_group
+ * (policy from the model's sites and cache_config, codec, tier) and whether rows are reserved.  A new name is a
+ * new row of the table, and a new choice of the option cache_implementation (generate/options.c). */
 #include "model/preset.h"
 
 #include <string.h>
@@ -48,7 +48,7 @@ static const struct preset table[] = {
      .brief = "the first num_sink_tokens rows and the last ones, window_length together"},
 };
 
-/* Names of older releases for the caches of single architectures. */
+/* Names that older releases used for the caches of single architectures. */
 static const struct preset own[] = {
     {.name = "mamba", .states = true, .brief = "as dynamic; the model has recurrent states"},
     {.name = "jamba", .states = true, .brief = "as dynamic; the model has recurrent states"},
@@ -164,8 +164,8 @@ int preset_settle_cross(const struct preset *cross, const struct kv_keys *k,
     return kv_keys_codecs(k, cross ? cross : &plain, &o->cross_quant);
 }
 
-/* A snapshot of a state, or of the rows of a window, has the same size whatever the length, so there are some by
- * default: without one, a crop behind what is kept would recompute the whole text. */
+/* Snapshots are on by default: a snapshot of a state, or of the rows of a window, has the same size whatever the
+ * length.  Without one, a crop behind the rows that are kept would recompute the whole text. */
 enum { STATE_EVERY = 256 };
 
 static struct kv_policy policy_of(const struct kv_site *s, const struct preset_options *o)

@@ -1,6 +1,6 @@
-/* preset.h - the names of cache_implementation as rows of fields, and the keys of cache_config: how a model's sites become
- * groups of the store.  Three axes are set independently: policy (which rows a query sees), codec (how full tiles are
- * stored) and tier (where full pages live).  A name only chooses their defaults. */
+/* preset.h - the names of cache_implementation as rows of fields, and the keys of cache_config: how a model's
+ * sites become groups of the store.  Three axes are set independently: policy (which rows a query sees), codec
+ * (how full tiles are stored) and tier (where full pages live).  A name only chooses their defaults. */
 #pragma once
 #include "base/json.h"
 #include "kv/codec.h"
@@ -11,33 +11,35 @@
 struct kv_site_plane {
     const char *name;
     uint32_t heads, dim;
-    /* The shape of a state outside: `turned`, [dim][heads] instead of [heads][dim]; with `parts`, the first of these
-     * sizes is split in [parts][size / parts]. */
+    /* The shape of a state in exports: `turned`, [dim][heads] in place of [heads][dim]; with `parts`, the first of
+     * these sizes is split into [parts][size / parts]. */
     bool turned;
     uint32_t parts;
 };
 struct kv_site {
     enum kv_kind kind;
-    uint32_t layer;         /* the model's layer that writes it, for reports */
-    uint32_t window, chunk; /* of KV_ROWS; 0: every row is seen */
+    uint32_t layer;         /* layer that writes the site, for descriptions */
+    uint32_t window, chunk; /* of KV_ROWS; both 0: every row is seen */
     uint32_t n_planes;
     struct kv_site_plane plane[KV_MAX_PLANES]; /* k, v | conv, ssm | conv, delta */
 };
 /* A site of keys [heads][dim] and values [heads][dim_v] per token. */
 struct kv_site kv_site_rows(uint32_t heads, uint32_t dim, uint32_t dim_v);
-/* Bytes of one row, whose values have type `rows`; or of one state, whose values are always f32. */
+/* Returns the bytes of one row, whose values have type `rows`; or of one state, whose values are always f32. */
 size_t kv_site_bytes(const struct kv_site *s, enum dtype rows);
 struct preset {
-    const char *name;  /* of cache_implementation in Transformers */
-    bool reserve;      /* reserves max_cache_len rows when a sequence begins */
-    bool offload;      /* full pages live in the tier */
-    bool quantized;    /* a codec, quanto unless cache_config says otherwise */
+    const char *name; /* of cache_implementation in Transformers */
+    bool reserve;     /* reserves max_cache_len rows when a sequence begins */
+    bool offload;     /* full pages live in the tier */
+    /* full tiles are quantized, by quanto unless cache_config names another backend */
+    bool quantized;
     bool windowed;     /* needs a model, or a cache_config, with a window */
     bool sink;         /* needs window_length and num_sink_tokens */
     bool states;       /* needs a model with recurrent states */
     const char *brief; /* one line for help and reports */
 };
-/* Returns NULL if the name is unknown.  "mamba", "jamba" and "zamba" are names that lists do not show: the model's own cache. */
+/* Returns NULL if the name is unknown.  "mamba", "jamba" and "zamba" mean the model's own cache; lists do not show
+ * them. */
 const struct preset *preset_find(const char *name);
 const struct preset *preset_at(uint32_t i); /* NULL past the end */
 
@@ -52,16 +54,16 @@ enum kv_key {
     KV_KEY_OFFLOADING,
     KV_KEY_OFFLOAD_ONLY_NON_SLIDING,
     KV_KEY_BACKEND,
-    KV_KEY_BACKEND_KEY, /* of keys only, of values only; "none": stored as they were computed */
+    KV_KEY_BACKEND_KEY, /* for keys, for values; "none": not quantized */
     KV_KEY_BACKEND_VALUE,
     KV_KEY_RESIDUAL_LENGTH,
-    KV_KEY_TEST_BLOCK_ROWS, /* rows of a block, for tests */
+    KV_KEY_TEST_BLOCK_ROWS, /* rows of a block; only for tests */
     KV_KEYS
 };
-/* An option of a codec as it was given.  Whether the backend has the option is checked later. */
+/* An option of a codec as given.  Later the backend is checked for having it. */
 struct kv_key_option {
-    const char *name; /* of a kind's table */
-    int plane;        /* 0: of keys, 1: of values, -1: of both */
+    const char *name; /* the name in a codec's table */
+    int plane;        /* 0: for keys, 1: for values, -1: for both */
     int32_t value;
 };
 enum { KV_KEY_OPTIONS = 3 * KV_CODEC_OPTIONS };
@@ -77,10 +79,11 @@ struct kv_keys {
 extern const struct kv_keys kv_keys_none; /* no key given: the defaults of Transformers */
 /* Reads an object of keys; `what` names its source in errors.  An unknown key is an error that suggests the nearest. */
 int kv_keys_read(const json_t *o, const char *what, struct kv_keys *out);
-/* Adds the keys of `more`, which may give a key again with the same value; `first` and `second` name both sources. */
+/* Adds the keys of `more` to k.  A key that both have must have the same value.  `first` and `second` name the two
+ * sources in errors. */
 int kv_keys_add(struct kv_keys *k, const struct kv_keys *more, const char *first,
                 const char *second);
-/* True for keys of Transformers that have no effect here (device, ...). */
+/* True for keys of Transformers that have no effect in kvik (device, ...). */
 bool kv_keys_ignores(const char *key);
 /* Refuses contradictions among the keys and with the preset; each error names both sides. */
 int kv_keys_check(const struct kv_keys *k, const struct preset *p);
@@ -89,43 +92,46 @@ int kv_keys_codecs(const struct kv_keys *k, const struct preset *p, struct kv_co
 
 #define PRESET_NEVER UINT32_MAX
 struct preset_options {
-    enum dtype dtype; /* of raw rows */
-    uint32_t window;  /* applies to sites without a window or chunk; 0: none */
-    uint32_t sinks;   /* leading rows kept besides `window`, which then bounds all sites of rows */
+    enum dtype dtype; /* type of raw rows */
+    uint32_t window;  /* for sites without a window or chunk; 0: none */
+    /* leading rows that stay besides `window`; with sinks the window bounds all sites of rows */
+    uint32_t sinks;
     /* kv_policy.every of groups with a window or a state; 0: the default; PRESET_NEVER: no snapshots */
     uint32_t every;
     uint32_t block_rows;        /* 0: 16; or 32, 64, 128, 256, for tests */
     bool stream;                /* full pages may live in the tier */
     bool stream_only_full;      /* pages of sites with a window or chunk stay in memory */
-    struct kv_codec_pair quant; /* instances are made for each group */
-    /* Of frozen sites, in place of stream and quant. */
+    struct kv_codec_pair quant; /* codecs; each group gets its own instances */
+    /* for frozen sites, in place of stream and quant */
     bool cross_stream;
     struct kv_codec_pair cross_quant;
 };
-/* What a configuration chose: a preset, its keys, and the length and tier that follow from both. */
+/* The choices of a configuration: a preset and its keys, and the length and tier that follow from them. */
 struct preset_choice {
     const struct preset *preset;
     struct kv_keys keys;
     uint32_t max_cache_len; /* 0: not given */
     enum kv_streaming streaming;
-    /* of frozen sites; NULL: as they were computed */
+    /* for frozen sites; NULL: stored as they were computed */
     const struct preset *cross;
     struct kv_keys cross_keys;
 };
-/* Returns what a preset is for these sites: "hybrid" is "dynamic" where states and no windows are, as in Transformers. */
+/* Returns the preset that `p` means for these sites: as in Transformers, "hybrid" is "dynamic" for a model that
+ * has states and no windows. */
 const struct preset *preset_for(const struct preset *p, const struct kv_keys *k,
                                 const struct kv_site *site, uint32_t n_sites);
-/* Applies a preset and its keys to `o`; dtype stays.  A preset that needs a window looks for one in the sites, too. */
+/* Applies a preset and its keys to `o`, except for dtype.  A preset that needs a window may find it in the sites. */
 int preset_settle(const struct preset *p, const struct kv_keys *k, const struct kv_site *site,
                   uint32_t n_sites, struct preset_options *o);
-/* The same for frozen sites; cross NULL: stored as they were computed.  A preset or key that has no meaning for rows that
- * never grow is an error. */
+/* Does the same for frozen sites; cross NULL: stored as they were computed.  A preset or key that means nothing
+ * for rows that never grow is an error. */
 int preset_settle_cross(const struct preset *cross, const struct kv_keys *k,
                         struct preset_options *o);
 bool preset_encodes(const struct preset_options *o); /* true if a plane has a codec */
 bool preset_offloads(const struct preset *p, const struct kv_keys *k);
-/* Makes groups: sites of the same kind, policy and shapes share one.  group: room for n_sites; number[i]: the number of
- * site i in the store.  Returns how many groups there are; preset_close frees them when no store uses them. */
+/* Makes groups: sites of the same kind, policy and shapes share one.  group: room for n_sites.  number[i]: number
+ * of site i in the store.  Returns the number of groups.  The caller frees them with preset_close when no store
+ * uses them any more. */
 int preset_groups(const struct kv_site *site, uint32_t n_sites, const struct preset_options *o,
                   struct kv_group *group, uint32_t *number);
 /* Closes the codec instances of groups. */

@@ -1,5 +1,5 @@
-/* preset_keys.c - cache_config: one table of keys for every preset, and the contradictions among them.  Generation options
- * and kvik_cache_config both read their keys here, so that a key is spelled in one place. */
+/* preset_keys.c - cache_config: one table of keys for every preset, and the contradictions among them.  Generation
+ * options and kvik_cache_config both read their keys here, so each key is spelled in one place. */
 #include "base/near.h"
 #include "model/preset.h"
 
@@ -30,7 +30,8 @@ static const struct {
     KEY(TEST_BLOCK_ROWS, "test_block_rows", UINT, block_rows, 16, KV_ATOM),
 #undef KEY
 };
-/* Keys of Transformers for the device and type of tensors, which the model decides here. */
+/* Keys of Transformers for the device and type of tensors.  Here the model decides both, so the keys have no
+ * effect. */
 static const char *const ignored[] = {"device", "batch_size", "max_batch_size", "dtype",
                                       "layer_device_map"};
 
@@ -93,7 +94,8 @@ static int take_name(const char *what, enum kv_key id, const char *s, struct kv_
     for (uint32_t i = 0; kv_codec_at(i); i++) {
         const char *name = kv_codec_at(i)->name;
         near_try(&n, name);
-        if (!same(s, name)) continue; /* case does not matter: the guide writes "HQQ" */
+        /* case does not matter: the guide of Transformers writes "HQQ" */
+        if (!same(s, name)) continue;
         memcpy((char *)k + table[id].offset, &name, sizeof name);
         return 0;
     }
@@ -141,8 +143,9 @@ static const struct kv_codec_option *option_of(const char *key, int *plane)
     return NULL;
 }
 
-/* Returns 1 if the key is an option of a codec and was taken, 0 if it is none.  Kinds with an option of the same name may
- * differ in range.  The kind is not known yet, so here the value must only suit one of them. */
+/* Returns 1 if the key is an option of a codec, which is then noted; 0 if it is no such option.  Kinds of codecs
+ * may have an option of the same name with different ranges.  The kind is not known yet, so here it is enough that
+ * the value suits one of them. */
 static int take_option(const char *what, const char *key, const json_t *v, struct kv_keys *k)
 {
     int plane;
@@ -296,7 +299,7 @@ static int no_codec(const char *key, const struct preset *p)
                key, p->name);
 }
 
-/* Applies one option to its planes, of which at least one must have it. */
+/* Applies one option to the planes that it is for.  At least one of their codecs must have the option. */
 static int apply(const struct kv_key_option *w, struct kv_codec_pair *o)
 {
     char key[KV_OPTION_NAME];
@@ -334,7 +337,7 @@ int kv_keys_codecs(const struct kv_keys *k, const struct preset *p, struct kv_co
         *out = o;
         return 0;
     }
-    for (int one = 0; one < 2; one++) /* options of one plane override options of both */
+    for (int one = 0; one < 2; one++) /* an option of one plane overrides the same option of both */
         for (uint32_t i = 0; i < k->n_options; i++)
             if ((k->option[i].plane >= 0) == one) TRY(apply(&k->option[i], &o));
     TRY(kv_codec_pair_check(&o));

@@ -1,8 +1,7 @@
-/* probe.c - what a caller can see of a feed besides logits: the residual stream at the top of each layer, the input of the
- * head, and attention probabilities.
- *
- * The graph records a mark at the top of every layer, which costs one test where no feed has a probe.  Each row is copied
- * to its place in the feed's arrays, so the result does not depend on steps, batch or chunks. */
+/* probe.c - shows a caller the inside of a feed besides logits: the residual stream at the top of each layer, the
+ * input of the head, and attention probabilities.  The graph records a mark at the top of every layer, which costs
+ * one test if no feed has a probe.  Each row is copied to its place in the feed's arrays, so the result does not
+ * depend on steps, batch or chunks. */
 #include "model/graph.h"
 
 struct mark {

@@ -1,12 +1,9 @@
-/* regime.c - sequences whose rotary frequencies depend on their length (longrope).
- *
- * All rows of a sequence have the frequencies of one regime.  The salt says which, and forks,
- * reorders and trims carry it.  A feed that brings a sequence into another regime marks the
- * sequence and trims it to nothing.  It recomputes the tokens, which it reads from the mark.  If the
- * feed fails or is ended early, the mark is rolled back.
- *
- * The old rows stay in the budget until the feed has ended.  There are at most regime_rows of them,
- * because a crop below the threshold recomputes only the rows that are left. */
+/* regime.c - sequences whose rotary frequencies depend on their length (longrope).  All rows of a sequence have
+ * the frequencies of one regime.  The salt of the sequence says which, so forks, reorders and trims keep it.  A
+ * feed that brings a sequence into another regime marks the sequence, trims it to nothing, and recomputes its
+ * tokens, which the mark still has.  If the feed fails or is ended early, the sequence is rolled back to the mark.
+ * The old rows count towards the budget until the feed has ended.  There are at most regime_rows of them, because
+ * a crop below the threshold recomputes only the rows that remain. */
 #include "model/model.h"
 
 uint32_t regime_of(const struct model *m, uint32_t len)

@@ -1,7 +1,7 @@
-/* rope.c - rotary position embeddings.  Frequencies follow Transformers' modeling_rope_utils, and angles are f32 products as
- * there.  Cosine and sine are computed in double and rounded, so that in practice no libm changes a bit.  Under dynamic
- * NTK a row keeps the frequencies of the turn that appended it (docs/CACHE.md, "Models whose rows depend on more than
- * the tokens before them"). */
+/* rope.c - rotary position embeddings.  Frequencies follow Transformers' modeling_rope_utils, and angles are f32
+ * products as there.  Cosine and sine are computed in double and rounded, so that in practice no libm changes a
+ * bit.  Under dynamic NTK a row keeps the frequencies of the turn that appended it (docs/CACHE.md, "Models whose
+ * rows depend on more than the tokens before them"). */
 #include "model/model.h"
 
 #include <float.h>
@@ -57,7 +57,8 @@ static int read_factors(const json_t *o, const char *what, const char *key, floa
     return 0;
 }
 
-/* Reads the keys of longrope.  An original length beside the rope parameters has precedence over one inside them. */
+/* Reads the keys of longrope.  original_max_position_embeddings beside the rope parameters has precedence over one
+ * inside them. */
 static int read_long(struct rope *r, const json_t *config, const json_t *o, const char *what,
                      uint32_t context)
 {
@@ -84,7 +85,7 @@ static int read_scaling(struct rope *r, const json_t *o, const char *what)
     TRY(json_get_str(o, what, "rope_type", &type));
     if (type) TRY(type_of(type, what, &r->type));
     if (r->type == ROPE_YARN && json_object_get(o, "short_factor"))
-        r->type = ROPE_LONG; /* some early files call longrope yarn */
+        r->type = ROPE_LONG; /* some early files give longrope the type yarn */
     TRY(json_get_f64(o, what, "rope_theta", &r->theta));
     TRY(json_get_f64(o, what, "factor", &r->factor));
     TRY(json_get_f64(o, what, "low_freq_factor", &r->low_freq_factor));
@@ -190,7 +191,7 @@ static float freq(double base, uint32_t i, uint32_t rot)
     return 1.0f / powf((float)base, (float)(2 * i) / (float)rot);
 }
 
-/* Computes inv_freq of short sequences in f, and r->long_inv_freq of long ones. */
+/* Computes the frequencies of short sequences in f, and of long ones in r->long_inv_freq. */
 static int longrope(struct rope *r, float *f)
 {
     uint32_t half = r->rot / 2;

@@ -1,5 +1,5 @@
-/* seq2seq.c - the layers of encoder-decoder models (seq2seq.h): their configuration and names in BART's spelling, and the
- * words of both stacks. */
+/* seq2seq.c - the layers of encoder-decoder models (seq2seq.h): their configuration and tensor names as BART
+ * spells them, and the words of both stacks. */
 #include "model/seq2seq.h"
 
 #include <math.h>
@@ -129,7 +129,7 @@ static struct buffers buffers_new(const struct model *m, struct graph *g, const 
                             .up = graph_buffer(g, s->ffn)};
 }
 
-/* Returns the input of half a layer. */
+/* Begins one half of a layer: returns its input. */
 static const float *half_begin(const struct model *m, struct graph *g, const struct s2s_stack *s,
                                const struct mod_norm *norm, const struct buffers *b)
 {
@@ -138,7 +138,7 @@ static const float *half_begin(const struct model *m, struct graph *g, const str
     return b->x;
 }
 
-/* Adds the result of half a layer, in b->x. */
+/* Ends one half of a layer: adds its result, which is in b->x. */
 static void half_end(const struct model *m, struct graph *g, const struct s2s_stack *s,
                      const struct mod_norm *norm, const struct buffers *b)
 {
@@ -162,7 +162,7 @@ static void add_attention(const struct model *m, struct graph *g, const struct s
     half_end(m, g, s, &a->norm, b);
 }
 
-/* x = act(x), times `by` if there is a gate */
+/* x = act(x), multiplied by `by` if the MLP has a gate */
 static void activate(struct graph *g, enum s2s_act act, float *x, const float *by, uint32_t width)
 {
     if (act == S2S_SILU && by) {

@@ -1,4 +1,4 @@
-/* site.c - the sites a model declares: where it keeps something of the past. */
+/* site.c - sites: the places where a model keeps something of the past, as the model declares them. */
 #include "model/model.h"
 
 int model_new_sites(struct model *m, uint32_t n)

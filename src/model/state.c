@@ -1,5 +1,5 @@
-/* state.c - see state.h.  A state group has one piece, and its pages hold every plane of the site, so each word takes the
- * view of its site by itself. */
+/* state.c - see state.h.  A group of states has one piece, whose pages hold every plane of the site.  So each word
+ * takes the view of its site itself. */
 #include "model/state.h"
 
 #include <string.h>

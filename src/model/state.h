@@ -1,6 +1,6 @@
-/* state.h - the words of recurrent layers: a causal convolution, a selective scan, a gated delta rule, and the maps around
- * them.  The first three keep what they know of the past in the planes of a site of kind KV_STATE.  So a fork shares the state, and a
- * snapshot is a page that stays. */
+/* state.h - the words of recurrent layers: a causal convolution, a selective scan, a gated delta rule, and maps
+ * around them.  The first three keep their state in the planes of a site of kind KV_STATE.  So a fork shares the
+ * state, and a snapshot is a page that stays. */
 #pragma once
 #include "model/model.h"
 

@@ -18,7 +18,8 @@ void *model_own(struct model *m, size_t n, size_t size)
     return p;
 }
 
-/* Finds a tensor of the text part of a model of text and images, under the names of older and newer releases. */
+/* Finds a tensor of the text part of a model of text and images, under the names that older and newer releases
+ * give it. */
 static const struct tensor *find_text(const struct model *m, const char *name)
 {
     static const char model[] = "model.";
@@ -150,7 +151,7 @@ struct dev_weight model_rows(const struct dev_weight *w, uint32_t row0, uint32_t
 {
     struct dev_weight part = *w;
     size_t bytes = 0;
-    (void)dtype_bytes(w->dtype, w->cols, &bytes); /* a bound matrix has whole blocks */
+    (void)dtype_bytes(w->dtype, w->cols, &bytes); /* cannot fail: a bound matrix has whole blocks */
     part.data = (const unsigned char *)w->data + row0 * bytes;
     part.rows = rows;
     return part;
@@ -191,7 +192,8 @@ int model_transposed(struct model *m, const char *hf, const char *gguf, uint32_t
 {
     struct dev_weight w;
     const struct tensor *t = model_find(m, hf, gguf, layer);
-    bool turned = t && dtype_block(t->dtype) > 1; /* quantized matrices lie as products read them */
+    /* quantized matrices are stored as products read them, so they are not transposed */
+    bool turned = t && dtype_block(t->dtype) > 1;
     if (model_is_gguf(m) || turned) return model_matrix(m, hf, gguf, layer, rows, cols, out);
     TRY(model_plain(m, hf, gguf, layer, cols, rows, &w));
     if (m->matrices) matrix_note(m->matrices, t, true);
@@ -246,8 +248,8 @@ static int arch_of(struct model *m)
         return ERR(FORMAT, "%s: architecture name too long", m->what);
     memcpy(m->arch_name, name, strlen(name) + 1);
     m->config = c;
-    /* GGUF files of some families give a model with experts the dense model's name, such as "llama".  An architecture
-     * with experts registers as "llama+experts". */
+    /* GGUF files of some families name a model with experts like the dense model, such as "llama".  An
+     * architecture with experts registers as "llama+experts". */
     char wanted[80];
     uint32_t experts = 0;
     if (model_is_gguf(m)) TRY(model_u32(m, NULL, "expert_count", 0, UINT32_MAX, &experts));
@@ -336,7 +338,7 @@ int model_open(const char *path, struct model **out)
     return model_open_quantized(path, &none, out);
 }
 
-/* Frees all but the files. */
+/* Frees everything but the files. */
 void model_done(struct model *m)
 {
     for (uint32_t i = 0; i < m->n_own; i++)

@@ -1,11 +1,12 @@
-/* weights_entry.c - remembers the digest of the weights of a model in the user's cache directory (base/user_cache.h), so that
- * only the first session of a model reads all of its weights.
+/* weights_entry.c - keeps the digest of a model's weights in the user's cache directory (base/user_cache.h), so
+ * that only the first session of a model reads all of its weights.
  *
  *     $XDG_CACHE_HOME/kvik/digests/NAME, or ~/.cache/kvik/digests/NAME
+ *
  *         kvik weights 2
  *         weights  SHA-256 of the weights
  *
- * A small model is hashed faster than an entry is written, and has none. */
+ * A small model has no entry, because hashing it is faster than writing one. */
 #include "base/user_cache.h"
 #include "base/utf8.h"
 #include "model/weights_digest.h"
@@ -57,7 +58,8 @@ static void write_text(const uint8_t digest[DIGEST_BYTES], char text[TEXT_BYTES 
     snprintf(text, TEXT_BYTES + 1, MARK "weights  %s\n", hex);
 }
 
-/* Reads the digest of the weights, and accepts the text only if it is what that digest makes. */
+/* Reads the digest from the text of an entry.  The text is accepted only if it is exactly the text that this
+ * digest makes. */
 static bool read_text(const char text[TEXT_BYTES], uint8_t out[DIGEST_BYTES])
 {
     const char *hex = text + sizeof MARK - 1 + 9;

@@ -1,6 +1,6 @@
-/* weights_hash.c - the SHA-256 of all weights of a checkpoint.  Tensors are hashed in pieces, which threads share; the
- * digest is that of the descriptions of all tensors and of the digests of their pieces, in order.  So it depends neither on
- * the number of threads nor on how tensors are spread over files. */
+/* weights_hash.c - the SHA-256 of all weights of a checkpoint.  Tensors are hashed in pieces, which threads share.
+ * The result is the digest of the descriptions of all tensors and of the digests of their pieces, in order.  So it
+ * depends neither on the number of threads nor on how tensors are spread over files. */
 #include "base/thread.h"
 #include "model/weights_digest.h"
 

@@ -1,13 +1,14 @@
-/* weights_quantize.c - the matrices of a float checkpoint as q8_0, q4_0 or q4_k, made once and kept in the user's cache directory
- * as a GGUF file, which is mapped from then on.
+/* weights_quantize.c - quantizes the matrices of a float checkpoint to q8_0, q4_0 or q4_k.  The result is made
+ * once and kept in the user's cache directory as a GGUF file, which is mapped by later runs.
  *
- * Which tensors: those that the architecture binds as matrices of products, and the embedding.  What is bound as a vector, an array or
- * plainly stays as the file has it: norms, biases, convolutions, decays, learned positions, and what routes tokens to experts.
- * The matrix of the head, which is the embedding where the two are tied, is q8_0 in any case: llama.cpp also gives it more bits
- * (q6_k).  A row that is no multiple of 256 values cannot be q4_k and is q8_0; one that is no multiple of 32 stays.
+ * Quantized are the tensors that the architecture binds as matrices of products, and the embedding.  Tensors that
+ * are bound as vectors, as arrays or by model_plain stay as the file has them: norms, biases, convolutions,
+ * decays, learned positions, and matrices that route tokens to experts.  The matrix of the head, which is the
+ * embedding if the two are tied, is always q8_0: llama.cpp also gives it more bits (q6_k).  A row whose length is
+ * no multiple of 256 cannot be q4_k and is q8_0; if it is no multiple of 32, the matrix stays as it is.
  *
- * The matrices are taken one after another, in pieces of rows, so that memory is bounded by PIECE.  Where nothing can be kept, the
- * same bytes are made in memory. */
+ * The matrices are taken one after another, in pieces of rows, so PIECE bounds the memory.  If no entry can be
+ * kept, the same bytes are made in memory. */
 #include "base/buf.h"
 #include "base/thread.h"
 #include "base/user_cache.h"
@@ -33,19 +34,19 @@ struct matrix {
     const struct tensor *t;
     bool turned; /* the file has it as [cols][rows] */
     enum dtype to;
-    uint64_t parts, rows, cols; /* as products read it; parts: experts */
-    uint64_t at, bytes;         /* in the data of the new file */
+    uint64_t parts, rows, cols; /* shape as products read it; parts: number of experts */
+    uint64_t at, bytes;         /* place in the data of the new file */
 };
 struct matrix_list {
     struct matrix *v; /* owned */
     uint32_t n, cap, finer, left;
-    bool lost; /* a note could not be taken */
+    bool lost; /* an allocation failed, so a matrix is missing here */
 };
 
 void matrix_note(struct matrix_list *l, const struct tensor *t, bool turned)
 {
     for (uint32_t i = 0; i < l->n; i++)
-        if (l->v[i].t == t) return; /* layers share it */
+        if (l->v[i].t == t) return; /* layers share the tensor */
     if (l->n == l->cap) {
         uint32_t cap = MAX(2 * l->cap, 256u);
         struct matrix *v = mem_grow(l->v, cap, sizeof *v);
@@ -62,7 +63,7 @@ static bool is_float(enum dtype t)
     return t == DT_F32 || t == DT_F16 || t == DT_BF16;
 }
 
-/* Decides what becomes of a matrix.  False: it stays. */
+/* Decides how a matrix is quantized.  False: it is not. */
 static bool choose(const struct model *m, enum dtype to, struct matrix *x)
 {
     const struct tensor *t = x->t;
@@ -77,7 +78,8 @@ static bool choose(const struct model *m, enum dtype to, struct matrix *x)
     return x->cols % dtype_block(x->to) == 0 && x->rows && x->cols && x->cols <= PIECE;
 }
 
-/* Opens the architecture over the same files to see what it binds, and lays out the new file. */
+/* Finds out which tensors are matrices, by opening the architecture over the same files, and lays out the new
+ * file. */
 static int make_plan(struct model *m, enum dtype to, struct matrix_list *l)
 {
     struct model probe = {.ck = m->ck, .matrices = l};
@@ -112,7 +114,7 @@ static int make_plan(struct model *m, enum dtype to, struct matrix_list *l)
 
 /* --- The file ---------------------------------------------------------------------------------- */
 
-/* Where bytes go: to an entry, or to memory. */
+/* Where the bytes go: to an entry, or to memory. */
 struct sink {
     struct cache_writer *w; /* or */
     unsigned char *memory;
@@ -155,7 +157,7 @@ static uint32_t type_number(enum dtype t)
     return 0;
 }
 
-/* Writes all that is in front of the data, up to a multiple of the alignment. */
+/* Writes everything in front of the data, up to a multiple of the alignment. */
 static int make_head(const struct model *m, const struct matrix_list *l, enum dtype to,
                      struct buf *b)
 {
@@ -188,7 +190,7 @@ struct work {
     uint32_t threads, rows; /* rows of a piece */
     float *x;               /* [threads][rows * cols, and rows] owned */
     unsigned char *out;     /* [threads][PIECE * 2] owned */
-    /* the piece of this round: rows of one part, one piece for each thread */
+    /* the piece of this round for each thread: rows of one part of m */
     const struct matrix *m;
     uint64_t part, row;
     bool bad[64];
@@ -271,7 +273,7 @@ struct job {
     struct cache_sources sources;
     struct cache_key key;
     int64_t begun;
-    bool elsewhere; /* another process writes the entry now */
+    bool elsewhere; /* another process is writing the entry now */
 };
 
 static int find_key(struct job *j)
@@ -320,7 +322,7 @@ static bool is_unchanged(const struct job *j)
     return true;
 }
 
-/* Writes an entry and takes its tensors.  Returns 1, or 0 with a sentence in the slot of errors if nothing could be kept. */
+/* Writes an entry and adopts its tensors.  Returns 1; or 0 with an error sentence if nothing could be kept. */
 static int make_kept(struct job *j)
 {
     struct sink s = {0};
@@ -339,7 +341,7 @@ static int make_kept(struct job *j)
                 checkpoint_path(j->m->ck));
     if (e < 0) {
         cache_write_drop(s.w);
-        return e == ERR_IO ? 0 : e; /* the disk failed, not the weights */
+        return e == ERR_IO ? 0 : e; /* the disk failed, not the weights: go on without an entry */
     }
     if (cache_write_end(s.w) < 0) return 0;
     e = adopt_kept(j);
