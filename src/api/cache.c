@@ -38,7 +38,7 @@ KVIK_API int kvik_cache_open(kvik_model *m, const kvik_cache_config *config, kvi
 
 void cache_drop(kvik_cache *c)
 {
-    /* The threads and the spill file are those of the process that opened the cache. */
+    /* threads and spill file belong to the process that opened the cache */
     if (!c || guard_foreign(&c->guard) || !refs_drop(&c->refs)) return;
     driver_close(c->driver);
     exec_close(c->x);

@@ -4,7 +4,8 @@
 
 #include <string.h>
 
-/* Gives the report to the caller, as far as the caller's struct reaches.  The rest stays with `report`, and is freed. */
+/* Moves the report to the caller, as many fields as the caller's struct has.  The others stay with `report` and
+ * are freed. */
 static void report_out(kvik_sync *report, kvik_sync *out)
 {
     size_t taken = MIN(out->size, sizeof *report);

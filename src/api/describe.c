@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Gives the text of an object, whose reference is taken. */
+/* Writes an object as text.  Takes over the reference to the object. */
 static int text_of(json_t *o, char **out)
 {
     int e = json_text(o, out);

@@ -1,4 +1,4 @@
-/* generation.c - the public calls of generation: options, prompts, results, texts as they come. */
+/* generation.c - the public calls of generation: options, prompts, results, and texts while they are generated. */
 #include "compat/padded.h"
 #include "generate/generate.h"
 #include "generate/prompts.h"
@@ -56,7 +56,8 @@ KVIK_API int kvik_generation_set(kvik_generation *g, const char *json)
     json_t *o;
     if (!g || !json) return ERR(ARG, "kvik_generation_set: NULL argument");
     TRY(generation_in(g, &full));
-    full.size = MIN(g->size, sizeof full); /* options beyond are refused by name */
+    /* fields that the caller's struct lacks are refused by name */
+    full.size = MIN(g->size, sizeof full);
     TRY(json_parse(json, strlen(json), "generation options", &o));
     int e = gen_apply(&full, o, "generation options", true);
     json_decref(o);
@@ -98,7 +99,7 @@ KVIK_API int kvik_generate(kvik_cache *c, const kvik_generation *g, const kvik_p
     return e;
 }
 
-/* The prompt of one text: the source of an encoder, where the model has one. */
+/* Makes the prompt of one text.  For a model with an encoder the text is the encoder's input. */
 static kvik_prompt text_prompt(const kvik_cache *c, const char *text, const kvik_source *source)
 {
     bool hears = c->x->encode != NULL;
@@ -116,7 +117,7 @@ KVIK_API int kvik_generate_text(kvik_cache *c, const kvik_generation *g, const c
     return kvik_generate(c, g, &p, 1, NULL, out);
 }
 
-/* Where the text of kvik_generate_stream goes. */
+/* The receiver of the text of kvik_generate_stream. */
 struct receiver {
     kvik_on_text on_text;
     void *ctx;
@@ -135,7 +136,7 @@ static int stream(kvik_cache *c, const kvik_generation *g, const char *text,
     const kvik_source source = {.size = sizeof source, .text = text};
     const kvik_prompt p = text_prompt(c, text, &source);
     kvik_hooks hooks = {.size = sizeof hooks, .ctx = (void *)(uintptr_t)to};
-    /* Which beam is the best is not known before the end. */
+    /* the best beam is not known before the end */
     hooks.on_token = g->num_beams > 1 ? NULL : receive;
     TRY(kvik_generate(c, g, &p, 1, &hooks, out));
     const char *best = (*out)->row[0]->text;

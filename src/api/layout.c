@@ -1,9 +1,11 @@
-/* layout.c - checks at compile time what every struct that programs allocate must keep; adds no code to the library. */
+/* layout.c - checks at compile time the layout of every struct that programs allocate.  It adds no code to the
+ * library. */
 #include "base/base.h"
 #include "kvik_compat.h"
 #include "kvik_speech.h"
 
-/* A field that is appended later must not lie in the padding of an older version, which may hold anything. */
+/* A field that a later version appends must not lie in the padding of an older version, because padding may hold
+ * anything. */
 #define ENDS_WITH(type, field)                                                                     \
     _Static_assert(offsetof(type, field) + sizeof(((type *)0)->field) == sizeof(type),             \
                    #type " has padding behind its last field");                                    \

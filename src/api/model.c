@@ -105,8 +105,8 @@ KVIK_API void kvik_model_close(kvik_model *k)
     if (k && !guard_foreign(&k->guard) && refs_close(&k->refs)) model_drop(k);
 }
 
-/* The numbers and the tokenizer of a model are read-only memory, which a forked process has as well.  Without a model
- * there is none of them, and an error to read. */
+/* The numbers and the tokenizer of a model are read-only memory, which a forked process has as well, so no guard
+ * is taken.  Returns NULL for a model that is NULL or closed, and sets the error. */
 static const kvik_model *given(const kvik_model *k)
 {
     int e = k ? refs_check(&k->refs, "model") : ERR(ARG, "the model is NULL");

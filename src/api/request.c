@@ -1,8 +1,7 @@
-/* request.c - requests: generations that are started, advanced beside each other, paused and ended by the caller.
- *
- * A request owns copies of its configuration and prompts, so that a caller can free them as soon as the request has
- * started.  The driver of the cache (generate/driver.c) does everything else.  A request is counted: each call with it holds
- * it, so one that is freed meanwhile, by a callback or another thread, lives until that call returns. */
+/* request.c - requests: generations that the caller starts, advances together, pauses and ends.  A request owns
+ * copies of its configuration and prompts, so that the caller can free its own as soon as the request has started.
+ * The driver of the cache (generate/driver.c) does everything else.  A request is counted, and each call with it
+ * holds it.  If a callback or another thread frees it meanwhile, the request lives until that call returns. */
 #include "generate/generate.h"
 #include "generate/handle.h"
 #include "generate/prompts.h"
@@ -19,11 +18,11 @@ struct kvik_request {
     struct gen_assist assist;
     struct run *run;
 };
-struct request_use { /* of one call; held.  NULL: not in use */
+struct request_use { /* a call's use of a request, which it holds; NULL: not in use */
     kvik_request *request;
     kvik_cache *cache, *assistant;
 };
-enum { FEW = 32 }; /* requests of a step that need no memory */
+enum { FEW = 32 }; /* a step with so many requests needs no memory */
 
 static kvik_cache *assistant_of(const struct kvik_request *q)
 {
@@ -39,8 +38,8 @@ static void done(struct kvik_request *q)
     mem_free(q);
 }
 
-/* Ends a request that nobody holds, under the guards of both its caches.  If another thread is in a call with one of
- * them, that call does it when it returns. */
+/* Ends a request that nobody holds, under the guards of both its caches.  If another thread is in a call with one
+ * of them, that call ends the request when it returns. */
 static void end_late(struct late_close *self)
 {
     kvik_request *q = (kvik_request *)((char *)self - offsetof(struct kvik_request, close));
@@ -72,7 +71,8 @@ static int take(struct kvik_request *q, const kvik_generation *g, const kvik_pro
 {
     kvik_generation full;
     TRY(generation_in(g, &full));
-    TRY(gen_validate(&full)); /* the copy reads what the options point to */
+    /* checks options before they are copied: the copy follows their pointers */
+    TRY(gen_validate(&full));
     TRY(gen_copy(&full, &q->g));
     TRY(prompts_begin(&q->prompts, q->c, prompt, n, true));
     TRY(hooks_in(hooks, &q->hooks, &hooks));
@@ -129,7 +129,7 @@ static void leave(struct request_use *use)
     cache_leave(&use->cache);
 }
 
-/* Begins a call with a request.  After an error it uses nothing. */
+/* Begins a call with a request.  After an error nothing is held. */
 static int enter(const struct kvik_request *q, struct request_use *use)
 {
     if (!q) return ERR(ARG, "the request is NULL");
@@ -162,7 +162,8 @@ static int step(kvik_request *const *request, uint32_t n)
 KVIK_API int kvik_request_step(kvik_request *const *request, uint32_t n)
 {
     kvik_request *few[FEW],
-        **all = few; /* a callback may free requests, and change the array of the caller */
+        /* copies the array, because a callback may free requests and change the caller's array */
+        **all = few;
     uint32_t k = 0;
     int e = 0;
     if (!n) return 0;

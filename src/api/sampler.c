@@ -1,7 +1,6 @@
-/* sampler.c - chooses the next token from logits, with the processors and the draws of kvik_generate, for programs that run
- * the loop themselves.
- *
- * A sampler has scratch memory and no state: what it chooses depends on the arguments of the call alone. */
+/* sampler.c - chooses the next token from logits, with the processors and draws of kvik_generate, for programs
+ * with a loop of their own.  A sampler has scratch memory but no state: its choice depends only on the arguments
+ * of the call. */
 #include "base/guard.h"
 #include "base/refs.h"
 #include "compat/compat_sizes.h"
@@ -10,7 +9,7 @@
 #include <string.h>
 
 struct kvik_sampler {
-    struct guard guard; /* of threads alone */
+    struct guard guard; /* guards only against other threads */
     struct refs refs;
     kvik_generation g; /* owned copy */
     kvik_hooks hooks;
@@ -106,7 +105,7 @@ static int check_choice(const struct kvik_sampler *s, const kvik_choice *in)
     return 0;
 }
 
-/* Computes the longest length of the text as kvik_generate does where only the options limit it. */
+/* Computes the greatest length of the text, as kvik_generate does if only the options limit it. */
 static int longest(const kvik_generation *g, const kvik_choice *in, size_t *out)
 {
     size_t prompt, more = g->max_new_tokens;
@@ -161,7 +160,7 @@ KVIK_API int kvik_sample(kvik_sampler *s, const kvik_choice *choice, int32_t *id
     int e = s->guard.depth == 1
                 ? 0
                 : ERR(BUSY, "a logits processor cannot choose with the sampler that calls it");
-    refs_take(&s->refs); /* the processor may close the sampler */
+    refs_take(&s->refs); /* a callback may close the sampler */
     if (e >= 0) e = choose(s, choice, id);
     guard_leave(&s->guard);
     drop(s);

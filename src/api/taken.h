@@ -1,9 +1,9 @@
-/* taken.h - results of tokenizers as arrays of the caller's own. */
+/* taken.h - gives results of tokenizers to the caller, as arrays that the caller owns. */
 #pragma once
 #include "base/buf.h"
 #include "tok/tok.h"
 
-/* Gives the ids to the caller as an array of its own, never NULL. */
+/* Gives the ids to the caller as an array that the caller frees; never NULL. */
 static inline int take_ids(struct ids *v, int e, int32_t **ids, size_t *n)
 {
     if (e >= 0 && !v->id && !(v->id = mem_alloc(sizeof *v->id))) e = ERR_NOMEM;

@@ -1,18 +1,18 @@
-/* text_decoder.c - decodes the ids of a running generation as text that a screen can show: whole characters, as they come.
- *
- * The text of all calls together is that of kvik_tokenizer_decode, because both are the same code (tok/detokenize.c). */
+/* text_decoder.c - decodes the ids of a running generation as text that a screen can show: whole characters, as
+ * soon as they are certain.  The text of all calls together is that of kvik_tokenizer_decode, because both use the
+ * same code (tok/detokenize.c). */
 #include "generate/handle.h"
 
 struct kvik_decoder {
-    struct guard guard;  /* of threads alone */
-    struct refs refs;    /* one: that of the caller */
+    struct guard guard;  /* guards only against other threads */
+    struct refs refs;    /* one reference: the caller's */
     kvik_tokenizer *tok; /* held */
-    /* `before` takes the state of `stream` before a call, so that a call that fails changes nothing. */
+    /* owned; `before` saves the state of `stream` before a call, so that a call that fails changes nothing */
     struct tok_stream *stream, *before; /* owned */
-    struct buf text;                    /* owned; of the last call */
+    struct buf text;                    /* owned; the text of the last call */
 };
 
-enum { ROOM = 4096 }; /* bytes of text that nearly every token stays below */
+enum { ROOM = 4096 }; /* bytes; nearly every token has less text */
 
 KVIK_API int kvik_decoder_open(const kvik_tokenizer *t, bool skip_special_tokens,
                                kvik_decoder **out)
@@ -49,7 +49,7 @@ KVIK_API void kvik_decoder_close(kvik_decoder *d)
     mem_free(d);
 }
 
-/* Gives the text of a call, or after an error the state before the call. */
+/* Returns the text of a call; after an error restores the state before the call. */
 static int64_t give(kvik_decoder *d, int e, const char **text)
 {
     if (e < 0) {

@@ -80,7 +80,8 @@ KVIK_API int kvik_tokenizer_decode(const kvik_tokenizer *t, const int32_t *ids, 
     return take_text(&b, tok_decode(t->tok, ids, n, skip_special_tokens, &b), text, n_bytes);
 }
 
-/* Joins where ids begin and end and their words as *places, three numbers for each; rounds to whole characters. */
+/* Writes the begin, the end and the word of each id to *places, three numbers for each id.  Begin and end are
+ * rounded to whole characters. */
 static int join_places(const char *text, size_t n, const struct tok_places *at,
                        const struct tok_places *end, const struct tok_places *word,
                        uint32_t **places)
@@ -168,7 +169,7 @@ KVIK_API int64_t kvik_tokenizer_layout(const kvik_tokenizer *t, bool pair, int32
     return n;
 }
 
-/* True if the tokenizer of a call that returns no error code is open; else there is an error to read. */
+/* True if a tokenizer is open.  Else sets an error, for calls that return no error code. */
 static bool given(const kvik_tokenizer *t)
 {
     return tokenizer_check(t) >= 0;

@@ -1,27 +1,29 @@
 /* beam.c - the beam search over one prompt, its draws and its groups; see beam.h.
  *
- * Every step keeps the max(2, 1 + n_eos) * beams best continuations of all running beams, so at least `beams` of them go
- * on even if all others end.  Only the first `beams` ranks may enter the finished list.  The finished list holds the `beams`
- * best by score / length^penalty; at first all of its places are empty.  Sums and quotients are in f32 as in
- * Transformers, so near ties are decided alike.  Transformers marks excluded entries with -1e9, which absorbs smaller
- * terms; among entries that become equal so, the earlier one wins.
+ * Every step keeps the max(2, 1 + n_eos) * beams best continuations of all running beams, so at least `beams` of
+ * them go on even if all others end.  Only the first `beams` ranks may enter the finished list.  This list holds
+ * the `beams` best by score / length^penalty; at first all its places are empty.  Sums and quotients are in f32 as
+ * in Transformers, so near ties are decided alike.  Transformers marks excluded entries with -1e9, which absorbs
+ * smaller terms; of entries that become equal in this way, the earlier one wins.
  *
- * One departure: Transformers ends all prompts of a batch together, and a prompt whose own search is over idles until then.
- * Here each search ends by itself, with the same result, so that a prompt does not depend on its batch mates.
+ * One departure: Transformers ends all prompts of a batch together, and a prompt whose own search is over idles
+ * until then.  Here each search ends by itself, with the same result.  So a prompt does not depend on the other
+ * prompts of its batch.
  *
- * Beam sampling draws a step's candidates by their probability instead of ranking them.  Transformers draws K continuations
- * of all beams without replacement from softmax(score so far + log-probability).  The K largest of (score + a Gumbel
- * variate each) are such a draw, in the order of drawing (Gumbel's trick: a race of exponential clocks), and can be found
- * in one pass over the candidates like the K best.  A variate depends on (seed, prompt, step, beam, token) alone.
- * Candidates stay in the order they were drawn: only the first `beams` of them may finish; the running beams are then the
- * best of them.
+ * Beam sampling draws a step's candidates by their probability instead of ranking them.  Transformers draws K
+ * continuations of all beams without replacement from softmax(score so far + log-probability).  Gumbel's trick
+ * gives the same distribution: add a Gumbel variate to each score and take the K largest, in descending order.
+ * One pass over the candidates finds them, as it finds the K best.  A variate depends on (seed, prompt, step,
+ * beam, token) alone.  Candidates stay in the order in which they were drawn.  Only the first `beams` of them may
+ * finish; the best of them become the running beams.
  *
- * Diverse beam search has the beams of a prompt in groups, each a search of its own that is kept from choosing what groups
- * before it chose in the same step (processor_repetition.c).  The rules of a group are those of Transformers 4.47, since
- * later versions have no such search.  Only end-of-sequence tokens end a sequence.  A group is over when it holds as many
- * finished ones as it has beams and none that runs promises more; when the whole search ends, what still runs joins the
- * finished sequences of its group.  The best over all groups are returned; of equal scores the later found comes first.
- * Sums are in f32 and quotients in double, as there. */
+ * Diverse beam search has the beams of a prompt in groups.  Each group is a search of its own, which is kept from
+ * choosing what earlier groups have chosen in the same step (processor_repetition.c).  The rules of a group are
+ * those of Transformers 4.47, since later versions have no such search.  Only end-of-sequence tokens end a
+ * sequence.  A group is over when it holds as many finished sequences as it has beams and no running beam promises
+ * more.  When the whole search ends, the running beams join the finished sequences of their group.  The best over
+ * all groups are returned; of equal scores the later found comes first.  As in 4.47, sums are in f32 and quotients
+ * in double. */
 #include "generate/beam.h"
 #include "generate/random.h"
 
@@ -30,18 +32,19 @@
 
 struct beam_search {
     struct beam_rules rules;
-    uint32_t n_prompt, n;             /* n: tokens generated */
-    uint32_t keep;                    /* candidates of a step */
-    uint32_t held;                    /* in `candidate`; a heap with the worst first until ranked */
+    uint32_t n_prompt, n; /* n: tokens generated */
+    uint32_t keep;        /* candidates of a step */
+    uint32_t held; /* number of entries in `candidate`; a heap with the worst first until ranked */
     uint32_t n_real;                  /* finished sequences found */
     struct beam_candidate *candidate; /* [keep] */
-    struct beam_candidate *sorted;    /* [keep] scratch of drawing, else NULL */
-    struct beam_candidate *running;   /* [beams] what each running beam is made of */
-    struct beam_done *done; /* [beams] best first; of a group: in the order they were found */
-    double worst;           /* of a group: the lowest score in `done`, 1e9 while it is empty */
-    int32_t *ids[2];        /* [beams][n_prompt + limit]; ids[0] is of the running beams */
-    int32_t *path[2];       /* [beams][limit] the beam each token extended */
-    int32_t *done_ids;      /* [beams][2][limit] what `done` points into */
+    struct beam_candidate *sorted;    /* [keep] scratch for drawing; NULL without draws */
+    struct beam_candidate *running;   /* [beams] the candidate that each running beam was made of */
+    /* [beams] best first; for a group: in the order in which they were found */
+    struct beam_done *done;
+    double worst;      /* for a group: the lowest score in `done`, 1e9 while it is empty */
+    int32_t *ids[2];   /* [beams][n_prompt + limit]; ids[0] belongs to the running beams */
+    int32_t *path[2];  /* [beams][limit] the beam that each token extended */
+    int32_t *done_ids; /* [beams][2][limit] the arrays that `done` points into */
 };
 
 static inline size_t beam_width(const struct beam_search *b)
@@ -146,7 +149,7 @@ static void push(struct beam_search *b, struct beam_candidate c)
     heap[i] = c;
 }
 
-/* The key by which a candidate is drawn. */
+/* Returns the key by which a candidate is drawn. */
 static double draw_key(const struct beam_search *b, float score, uint32_t beam, uint32_t token)
 {
     if (!(score > -INFINITY)) return -INFINITY;
@@ -162,7 +165,8 @@ void beam_offer(struct beam_search *b, uint32_t beam, const float *score)
         if (!(s > -INFINITY)) s = -INFINITY;
         double key = b->rules.draw ? draw_key(b, s, beam, v) : s;
         bool full = b->held == b->keep;
-        if (full && !(key > b->candidate[0].key)) continue; /* of equals the earlier one is in */
+        /* of equal keys the earlier one is in already */
+        if (full && !(key > b->candidate[0].key)) continue;
         struct beam_candidate c = {
             .score = s, .key = key, .beam = beam, .token = (int32_t)v, .ends = -1};
         if (full) {
@@ -187,11 +191,12 @@ struct beam_candidate *beam_rank(struct beam_search *b, uint32_t *n)
     return heap;
 }
 
-/* The running beams of the next step: the best candidates, those that ended 1e9 behind. */
+/* Chooses the running beams of the next step: the best candidates.  Those that have ended rank 1e9 lower. */
 static void choose_running(struct beam_search *b)
 {
     const struct beam_candidate *c = b->candidate;
-    uint32_t on = 0, off = 0; /* next candidate that goes on, that ended; both lists descend */
+    /* next candidate that goes on, next one that has ended; both lists descend */
+    uint32_t on = 0, off = 0;
     for (uint32_t i = 0; i < b->rules.beams; i++) {
         while (on < b->held && c[on].ends >= 0)
             on++;
@@ -206,14 +211,14 @@ static void choose_running(struct beam_search *b)
     }
 }
 
-/* --- Candidates that are drawn. */
+/* --- Drawn candidates. */
 
 static float running_score(const struct beam_candidate *c)
 {
     return c->ends < 0 ? c->score : c->score + BEAM_DEAD;
 }
 
-/* Merge sort, so that of equals the first drawn comes first. */
+/* Sorts candidates by merging: of equal ones the first drawn comes first. */
 static void sort_drawn(struct beam_candidate *c, struct beam_candidate *tmp, uint32_t n)
 {
     uint32_t half = n / 2, i = 0, j = half, k = 0;
@@ -240,7 +245,7 @@ static void choose_running_drawn(struct beam_search *b)
 
 /* --- Finished sequences. */
 
-/* A finished sequence: what beam c->beam holds, and c's own token if it has one (>= 0). */
+/* Records a finished sequence: the text of beam c->beam and, if it is >= 0, c's own token. */
 static void record(const struct beam_search *b, const struct beam_candidate *c,
                    struct beam_done *out)
 {
@@ -254,7 +259,7 @@ static void record(const struct beam_search *b, const struct beam_candidate *c,
     out->n++;
 }
 
-/* A candidate that ended enters the finished list if its score beats the worst there. */
+/* Puts a candidate that has ended into the finished list if its score beats the worst there. */
 static void finish(struct beam_search *b, const struct beam_candidate *c, float divisor)
 {
     uint32_t last = b->rules.beams - 1, i = last;
@@ -271,7 +276,7 @@ static void finish(struct beam_search *b, const struct beam_candidate *c, float 
     b->done[i] = d;
 }
 
-/* The running beams' tokens: those of the beam each extends, and its own. */
+/* Writes the texts of the running beams: that of the beam which each extends, and its own token. */
 static void follow(struct beam_search *b)
 {
     size_t width = beam_width(b), limit = b->rules.limit;
@@ -296,7 +301,7 @@ static float power(const struct beam_search *b, uint32_t n)
     return (float)pow((double)n, b->rules.length_penalty);
 }
 
-/* True if the best running beam, at the length that the rule assumes for it, would still enter the finished list. */
+/* True if the best running beam, at the length that the rule assumes for it, could still enter the finished list. */
 static bool can_improve(const struct beam_search *b)
 {
     bool never = b->rules.early == KVIK_EARLY_NEVER && b->rules.length_penalty > 0;
@@ -312,7 +317,7 @@ static double quotient(const struct beam_search *b, float sum, uint32_t length)
     return sum / pow((double)length, b->rules.length_penalty);
 }
 
-/* The `beams` best are kept; of equal ones the first found goes. */
+/* Adds a finished sequence to a group, which keeps the `beams` best.  Of equal ones the first found is dropped. */
 static void group_add(struct beam_search *b, const struct beam_candidate *c, uint32_t length,
                       int ends)
 {
@@ -357,7 +362,7 @@ static bool advance_group(struct beam_search *b)
         else if (i < beams)
             group_add(b, &c[i], b->n + 1, c[i].ends);
     }
-    for (; k < beams; k++) { /* a vocabulary with nothing left to say */
+    for (; k < beams; k++) { /* too few tokens may follow, so the other beams cannot win */
         b->running[k] = c[0];
         b->running[k].score = -INFINITY;
     }
@@ -367,7 +372,7 @@ static bool advance_group(struct beam_search *b)
     return !ended;
 }
 
-/* --- Of all searches. */
+/* --- All searches. */
 
 bool beam_advance(struct beam_search *b)
 {

@@ -1,13 +1,13 @@
-/* beam_mode.c - beam search over the cache.
+/* beam_mode.c - beam search over the cache.  A prompt is fed once and forked into num_beams sequences, which share
+ * its blocks.  A step feeds one token to every running beam of every prompt in one batch.  Then the cache follows
+ * the search: the sequences are permuted all at once, by reference.  Rows are copied only in the open block of a
+ * beam that is continued twice.  Without a cache each step feeds every beam's whole text again.
  *
- * A prompt is fed once and forked into num_beams sequences, which share its blocks.  A step feeds one token to every
- * running beam of every prompt in one batch; then the cache follows the search: the sequences are permuted all at
- * once, by reference, so that no row is copied except in the open block of a beam that is continued twice.
- * Without a cache each step feeds every beam's whole text again.
+ * Diverse beams are several searches over the beams of one prompt, one for each group.  In a step the groups
+ * choose one after the other.  A group that is over is fed no more.
  *
- * Diverse beams are several searches over the beams of one prompt, one for each group, that choose one after the other in
- * a step; a group that is over is fed no more.  Stop strings end a beam like any other end, so the text of every beam is
- * followed in streams of its own; of diverse beams they end the search, once all that run have met an end. */
+ * A stop string ends a beam like any other end.  So a stream follows the text of every beam.  With diverse beams
+ * stop strings end the whole search, once every running beam has met an end. */
 #include "generate/beam.h"
 #include "generate/guidance.h"
 
@@ -26,7 +26,7 @@ static int ear_copy(struct ear *to, const struct ear *from)
     return 0;
 }
 
-/* A listener like that of the row, which has the prompt behind it. */
+/* Makes a listener for a beam.  Like that of the row, it has read the prompt. */
 static int ear_new(const struct run *r, const struct row *w, struct ear *e)
 {
     TRY(run_stream(r, &e->stream));
@@ -91,7 +91,7 @@ static void item_end(struct beams *b, struct item *it)
     mem_free(it->seq);
 }
 
-/* Returns the row of logits that beam j of a prompt has among those of all prompts. */
+/* Returns the row of beam j of a prompt among the logits of all prompts. */
 static uint32_t row_of(const struct beams *b, const struct item *it, uint32_t j)
 {
     return (uint32_t)(it - b->item) * b->n + j;
@@ -102,13 +102,13 @@ static struct group *group_of(const struct beams *b, const struct item *it, uint
     return &it->group[j / beams_each(b)];
 }
 
-/* Returns the text of beam j, prompt included. */
+/* Returns the text of beam j, including the prompt. */
 static const int32_t *ids_of(const struct beams *b, const struct item *it, uint32_t j)
 {
     return beam_ids(group_of(b, it, j)->search, j % beams_each(b));
 }
 
-/* Returns the number of generated tokens, which is the same for all beams that run. */
+/* Returns the number of generated tokens, which is the same for all running beams. */
 static uint32_t length_of(const struct beams *b, const struct item *it)
 {
     uint32_t n = 0;
@@ -124,7 +124,7 @@ static const float *logits_of(const struct beams *b, const struct item *it, uint
     return b->r->logits + (size_t)row * b->r->x->m->vocab;
 }
 
-/* Beams are ranked by their scores, so a search cannot go on without them. */
+/* Fails if logits are not finite: beams are ranked by their scores, so a search cannot go on without them. */
 static int check_logits(struct beams *b)
 {
     const struct run *r = b->r;
@@ -153,7 +153,7 @@ static int keep_logits(struct beams *b)
     return 0;
 }
 
-/* True if the caller's criteria or max_time end this candidate. */
+/* True if the caller's criteria or max_time end the text of this candidate. */
 static bool meets(struct beams *b, const struct item *it, const struct beam_candidate *c,
                   enum kvik_finish *why)
 {
@@ -164,7 +164,7 @@ static bool meets(struct beams *b, const struct item *it, const struct beam_cand
     return run_criteria(r, row_of(b, it, c->beam), b->extended, len + 1, why);
 }
 
-/* Marks the candidates that end here, and why.  In groups only end-of-sequence tokens end a beam. */
+/* Marks the candidates that end, and why.  In groups only end-of-sequence tokens end a beam. */
 static int mark_ends(struct beams *b, struct item *it, struct beam_candidate *c, uint32_t n)
 {
     bool last = length_of(b, it) + 1 >= it->row->limit, stops = false;
@@ -205,7 +205,7 @@ static int follow_text(struct beams *b, struct item *it)
     return 0;
 }
 
-/* True if every beam of diverse groups that runs has met an end; b->ends[i] says which. */
+/* True if every running beam of diverse groups has met an end; b->ends[i] says which. */
 static bool all_end(struct beams *b, struct item *it)
 {
     uint32_t len = length_of(b, it), n = it->row->n_prompt + len;
@@ -222,7 +222,7 @@ static bool all_end(struct beams *b, struct item *it)
     return all;
 }
 
-/* Computes the processed scores of beam j, row j of its prompt, in r->scores. */
+/* Computes the processed scores of beam j in r->scores. */
 static int score_beam(struct beams *b, struct item *it, uint32_t j)
 {
     struct run *r = b->r;
@@ -244,7 +244,8 @@ static int choose_group(struct beams *b, struct item *it, uint32_t g)
     struct group *group = &it->group[g];
     uint32_t vocab = r->x->m->vocab, each = beams_each(b), first = g * each, n;
     const kvik_generation *o = r->g;
-    for (uint32_t j = 0; group->over && j < each; j++) /* as in Transformers */
+    /* a group that is over chooses padding, as in Transformers */
+    for (uint32_t j = 0; group->over && j < each; j++)
         b->chosen[first + j] = o->pad_token_id >= 0 ? o->pad_token_id : o->eos_token_id[0];
     if (group->over) return 0;
     for (uint32_t j = 0; j < each; j++) {
@@ -280,7 +281,7 @@ static int choose_item(struct beams *b, struct item *it)
     return 0;
 }
 
-/* Reorders the sequences as the beams just chosen demand. */
+/* Reorders the sequences of the cache to those of the chosen beams. */
 static int follow_cache(struct beams *b, struct item *it)
 {
     struct run *r = b->r;
@@ -289,7 +290,7 @@ static int follow_cache(struct beams *b, struct item *it)
         TRY(exec_fork(r->x, it->seq[0], &it->seq[i]));
         if (r->guide) TRY(guide_fork(r, row_of(b, it, i), row_of(b, it, 0)));
     }
-    if (!b->shared) return 0; /* all alike */
+    if (!b->shared) return 0; /* the sequences are still equal */
     for (uint32_t i = 0; i < b->n; i++) {
         const struct group *g = group_of(b, it, i);
         b->from[i] = g->over ? i : i / each * each + beam_running(g->search, i % each)->beam;
@@ -298,7 +299,7 @@ static int follow_cache(struct beams *b, struct item *it)
     return kv_reorder(r->x->kv, it->seq, b->from, b->n);
 }
 
-/* Adds the feeds of the negative texts of all beams that run, in the order of the beams. */
+/* Adds the feeds of the negative texts of all running beams, in the order of the beams. */
 static int gather_negatives(struct beams *b, uint32_t *n)
 {
     struct run *r = b->r;
@@ -314,7 +315,7 @@ static int gather_negatives(struct beams *b, uint32_t *n)
     return 0;
 }
 
-/* Without a cache: gives the first r->fed feeds fresh sequences, which are dropped after the job. */
+/* Without a cache: gives the first r->fed feeds new sequences, which are dropped after the job. */
 static int fresh(struct run *r)
 {
     struct beams *b = r->own;
@@ -331,7 +332,7 @@ static void drop_fresh(struct run *r)
     guide_fed(r);
 }
 
-/* Sets the feeds of the beams' last tokens; without a cache, of their whole texts. */
+/* Sets the feeds: the last token of each beam; without a cache its whole text. */
 static uint32_t gather_beams(struct beams *b)
 {
     struct run *r = b->r;
@@ -424,7 +425,7 @@ static int choose(struct run *r, bool *running)
     return *running ? on_step(b) : 0;
 }
 
-/* Moves the beams that run to the finished ones. */
+/* Ends the running beams: they become finished sequences. */
 static int cancel(struct run *r)
 {
     struct beams *b = r->own;
@@ -476,7 +477,7 @@ static void end(struct run *r)
         mem_free(own[i]);
 }
 
-/* Beams that were just forked have not been fed yet. */
+/* True if a beam has this sequence.  A beam that was just forked is not in the feeds yet. */
 static bool owns(const struct run *r, kv_seq seq)
 {
     const struct beams *b = r->own;

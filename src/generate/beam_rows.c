@@ -1,19 +1,19 @@
-/* beam_rows.c - the result of a beam search: the best finished texts as rows, and sequences of the cache that hold them.
- *
- * A sequence of the caller's becomes the beam that has most of the best row, cut to what the two share.  With
- * return_dict_in_generate every row gets a sequence: a fork of the beam that has most of the row, cut to what they share.
- * The missing tokens are decoded again one by one, so the sequence has the bits of plain decoding. */
+/* beam_rows.c - the result of a beam search: the best finished texts as rows, and the sequences of the cache that
+ * hold them.  A sequence of the caller becomes that of the beam which shares most with the best row, cut to the
+ * shared part.  With return_dict_in_generate every row gets a sequence: a fork of the beam that shares most with
+ * the row, cut to the shared part.  The missing tokens are decoded again one by one, so the sequence has the bits
+ * of plain decoding. */
 #include "generate/beam.h"
 
 #include <string.h>
 
-/* The number of KV rows of a sequence up to the end of its prompt. */
+/* Returns the number of KV rows of a sequence up to the end of its prompt. */
 static uint32_t rows_before(const struct row *w)
 {
     return w->n_prompt + (w->sync.report ? (uint32_t)w->sync.report->offset : 0);
 }
 
-/* Returns the beam whose sequence has most of a finished text; *have: its KV rows that agree. */
+/* Returns the beam whose sequence shares most with a finished text.  *have: KV rows that agree. */
 static uint32_t nearest(const struct beams *b, const struct item *it, const struct beam_done *d,
                         uint32_t *have)
 {
@@ -31,7 +31,7 @@ static uint32_t nearest(const struct beams *b, const struct item *it, const stru
     return which;
 }
 
-/* Makes the caller's sequence the beam `which`.  False: it could not, and is still the first beam. */
+/* Makes the caller's sequence that of beam `which`.  False: this failed, and it is still that of the first beam. */
 static bool take_best(struct beams *b, struct item *it, uint32_t which)
 {
     struct kv *kv = b->r->x->kv;
@@ -48,7 +48,7 @@ static void keep_best(struct beams *b, struct item *it)
     (void)kv_trim(b->r->x->kv, it->seq[0], longest, &have);
 }
 
-/* Makes a sequence with all of a finished text but its last token, as if the text had been decoded alone. */
+/* Makes a sequence with all of a finished text but its last token, with the bits of a text that was decoded alone. */
 static int give(struct beams *b, struct item *it, const struct beam_done *d, bool first,
                 kvik_row *out)
 {
@@ -73,7 +73,8 @@ static int give_all(struct beams *b, kvik_result *out)
 {
     uint32_t rows = b->r->g->num_return_sequences;
     for (uint32_t i = 0; i < b->r->n; i++)
-        for (uint32_t k = rows; k-- > 0;) /* the first may change the sequence of a beam */
+        /* row 0 comes last, because it may change the sequence of a beam */
+        for (uint32_t k = rows; k-- > 0;)
             TRY(give(b, &b->item[i], b->item[i].best[k], k == 0, out->row[(size_t)i * rows + k]));
     return 0;
 }
@@ -128,7 +129,7 @@ int beam_rows(struct run *r, kvik_result *out)
         struct item *it = &b->item[i];
         TRY(find_best(b, it));
         TRY(item_result(b, it, i, out->row + (size_t)i * g->num_return_sequences));
-        const struct beam_done *d = it->best[0]; /* the row's text from now on */
+        const struct beam_done *d = it->best[0]; /* from now on this is the row's text */
         memcpy(it->row->ids + it->row->n, d->token, d->n * sizeof *d->token);
         it->row->n += d->n;
     }

@@ -1,5 +1,5 @@
-/* cache_config.c - turns a kvik_cache_config into settings: preset, keys of cache_config, and sizes that follow from the
- * budget.  Nothing is allocated here, so a wrong configuration fails before anything is made. */
+/* cache_config.c - turns a kvik_cache_config into settings: a preset, keys of cache_config, and sizes that follow
+ * from the budget.  Nothing is allocated here, so a wrong configuration fails before anything is made. */
 #include "generate/cache_config.h"
 #include "base/bytes.h"
 #include "base/near.h"
@@ -27,7 +27,7 @@ static int find_preset(const char *name, const struct preset **out)
                list);
 }
 
-/* Reads keys as JSON text; NULL: none. */
+/* Reads keys from a JSON text; NULL: none. */
 static int read_keys(const char *text, const char *what, struct kv_keys *k)
 {
     json_t *o;
@@ -39,8 +39,8 @@ static int read_keys(const char *text, const char *what, struct kv_keys *k)
     return e;
 }
 
-/* Keys as fields: adds those of an object, whose reference is taken, to those of the JSON text `text`.  e: whether the
- * object is whole. */
+/* Adds keys that were given as fields, in an object whose reference is taken over, to those of the JSON text
+ * `text`.  e: the error of making the object. */
 static int add_fields(struct kv_keys *k, json_t *o, int e, const char *what, const char *text)
 {
     struct kv_keys more;
@@ -163,7 +163,7 @@ static int compute_of(const struct model *m, const char *name, struct exec_confi
 
 enum { ENDLESS = 1 << 20 }; /* most tokens of a sequence with sinks */
 
-/* Sets what follows from the budget, once everything else is known. */
+/* Sets the fields that follow from the budget, when everything else is known. */
 static void settle_budget(const struct model *m, const kvik_cache_config *c, struct exec_config *e)
 {
     const struct budget b = {.site = m->site,
@@ -175,13 +175,14 @@ static void settle_budget(const struct model *m, const kvik_cache_config *c, str
                              .reserve = e->reserve,
                              .step_given = c->step_tokens != 0};
     e->pool_bytes = c->cache_memory;
-    if (!c->cache_memory) /* with staging of its own, so that all sequences fit one step */
+    if (!c->cache_memory) /* staging comes on top, so that all sequences fit one step */
         e->pool_bytes = budget_bytes(&b, budget_half(), &e->stage_bytes);
     if (e->streaming != KV_RESIDENT && !c->step_tokens)
         e->step_tokens = budget_step(&b, e->pool_bytes, e->stage_bytes, e->step_tokens);
 }
 
-/* Buffers of the encoder are as long as its rows, so a configuration alone cannot ask for more than ENCODER_DEFAULT. */
+/* Buffers of the encoder are as long as its rows.  So a model's configuration alone cannot ask for more than
+ * ENCODER_DEFAULT. */
 enum { ENCODER_MOST = 1 << 20, ENCODER_DEFAULT = 1 << 14 };
 
 static int encoder_rows(const struct model *m, const kvik_cache_config *c, struct exec_config *e)
@@ -235,7 +236,7 @@ int settings_exec(const struct preset_choice *s, const struct model *m, const kv
                    UINT16_MAX / EXEC_HANDLES);
     e->max_len = s->max_cache_len ? s->max_cache_len
                  : e->preset.sinks
-                     ? MAX(m->context, ENDLESS) /* sinks keep distances inside the window */
+                     ? MAX(m->context, ENDLESS) /* with sinks, distances stay inside the window */
                      : m->context;
     e->step_tokens = MIN(c->step_tokens ? c->step_tokens : 512, e->max_len * (uint64_t)e->max_seqs);
     if (e->step_tokens > 65536)
@@ -246,7 +247,8 @@ int settings_exec(const struct preset_choice *s, const struct model *m, const kv
     return mem_failures() == failures ? 0 : ERR_NOMEM;
 }
 
-/* Says that nothing can be quantized or leave memory, if a model has states alone; false: there is nothing to say. */
+/* Tells the user that a model with states alone has nothing to quantize, to move to disk or to forget.  False:
+ * there is nothing to tell. */
 static bool hint_states(const struct preset_choice *s, const struct model *m,
                         const kvik_cache_config *c, bool encodes)
 {

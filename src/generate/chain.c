@@ -1,6 +1,6 @@
-/* chain.c - the registered logits processors: chosen once per generation, run for every row.  Scratch for one
- * vocabulary is reserved here, so that a step allocates nothing.  A NaN logit counts as -inf everywhere: it is never
- * chosen and never reaches a comparison. */
+/* chain.c - the registered logits processors.  A generation chooses the processors that it wants once, and runs
+ * them for every row.  Scratch for one vocabulary is reserved here, so that a step allocates nothing.  A NaN logit
+ * counts as -inf everywhere: it is never chosen and never reaches a comparison. */
 #include "generate/chain.h"
 
 #include <assert.h>

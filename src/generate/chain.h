@@ -1,12 +1,13 @@
-/* chain.h - what a logits processor sees, and how it registers.  A processor is a few functions over (chain, row, scores)
- * and one GEN_PROCESSOR line; a file holds a family of them.  The chain asks each processor once per generation whether
- * the configuration wants it.  It runs the wanted ones for every row and step, in the order of their numbers. */
+/* chain.h - what a logits processor sees, and how it registers.  A processor is a few functions over (chain, row,
+ * scores) and one GEN_PROCESSOR line; a file holds a family of processors.  Once per generation the chain asks
+ * each processor whether the configuration wants it.  The wanted ones run for every row and step, in the order of
+ * their numbers. */
 #pragma once
 #include "generate/generate.h"
 
 struct gen_processor {
     const char *name;
-    unsigned order; /* its place in the list of processors of Transformers, times 100 */
+    unsigned order; /* position in Transformers' list of processors, times 100 */
     bool sampling;  /* runs only when do_sample is set */
     bool (*wanted)(const kvik_generation *g);
     void (*apply)(struct gen_chain *c, const struct gen_row *row, float *scores);
@@ -24,47 +25,48 @@ struct gen_processor {
     static const struct gen_processor *const reg_##name_                                           \
         __attribute__((section("kvik_processor"), used)) = &processor_##name_
 
-#define GEN_USER_PROCESSOR 1800u /* the place of the caller's own logits_processor */
+#define GEN_USER_PROCESSOR 1800u /* position of the caller's own logits_processor */
 #define GEN_MAX_PROCESSORS 32
 struct
-    gen_pair { /* of typical_p: the distance of a surprise from the expected one, and the probability */
+    /* scratch of typical_p: the distance of a token's surprise from the expected surprise, and its probability */
+    gen_pair {
     float far, p;
 };
 struct gen_chain {
     kvik_generation g; /* a shallow copy: the original outlives the chain */
     uint32_t vocab;
-    uint32_t keep;             /* least number of tokens a filter leaves (1; more for beams) */
+    uint32_t keep;             /* least number of tokens that a filter leaves (1; more for beams) */
     float *value;              /* [vocab] scratch */
     struct gen_pair *pair;     /* [vocab] scratch of typical_p, else NULL */
     float filter;              /* the score of a token that a filter removes: -inf */
     const struct tok *tok;     /* borrowed, or NULL */
     struct gen_schema *schema; /* owned by processor_schema.c, or NULL */
     void (*drop_schema)(struct gen_schema *s);
-    int error;               /* what a processor could not do, with its sentence */
-    uint64_t *seen;          /* [vocab bits] scratch, all zero between calls */
+    int error;               /* error of a processor, whose sentence is set */
+    uint64_t *seen;          /* [vocab bits] scratch; all zero between calls */
     const kvik_hooks *hooks; /* borrowed; NULL: the caller has no logits_processor */
     uint32_t n;
     const struct gen_processor *processor[GEN_MAX_PROCESSORS];
 };
 
-/* The trie of a vocabulary, which is made once and lives as long as the tokenizer. */
+/* Returns the trie of a vocabulary, which is made once and lives as long as the tokenizer. */
 struct lexicon;
 int gen_lexicon(const struct tok *tok, const struct lexicon **out);
 
-/* Writes exp(s - max) of every score to value, 0 for -inf and NaN, and returns their sum: 0 when no score is above
- * -inf.  If a score is +inf, only scores of +inf have weight. */
+/* Writes exp(s - max) of every score to value, 0 for -inf and NaN, and returns their sum; 0 if no score is above
+ * -inf.  If there are scores of +inf, only these have weight. */
 double gen_weights(const float *scores, uint32_t n, float *value);
 /* Returns the k-th largest (k from 1) of v[0..n), which is reordered and holds no NaN. */
 float gen_select(float *v, uint32_t n, uint32_t k);
 void gen_sort(float *v, uint32_t n); /* sorts ascending, in place, in n log n steps */
-/* Removes all but the c->keep largest scores; of equal scores the higher ids stay. */
+/* Removes all but the c->keep largest scores.  Of equal scores the higher ids stay. */
 void gen_keep(struct gen_chain *c, float *scores);
 /* Sets the scores of these tokens to -inf; skips ids outside the vocabulary. */
 void gen_remove(const struct gen_chain *c, const int32_t *id, uint32_t n, float *scores);
 /* Returns ERR_ARG, with the name of the option, if an id is outside the vocabulary. */
 int gen_check_ids(const struct gen_chain *c, const char *option, const int32_t *id, uint32_t n);
-/* Marks tokens as seen.  gen_seen_set returns true the first time, false for ids outside the vocabulary.  Whoever sets
- * marks clears them before the next processor runs. */
+/* Marks tokens as seen.  gen_seen_set returns true the first time, false later and for ids outside the vocabulary.
+ * A processor that sets marks clears them before the next one runs. */
 bool gen_seen_get(const struct gen_chain *c, int32_t id);
 bool gen_seen_set(struct gen_chain *c, int32_t id);
 void gen_seen_clear(struct gen_chain *c, int32_t id);

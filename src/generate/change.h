@@ -1,24 +1,26 @@
-/* change.h - one application of options to a kvik_generation, shared by settings.c (numbers, and the application itself)
- * and settings_owned.c (memory that the struct owns). */
+/* change.h - applying options to a kvik_generation.  settings.c does it, and sets numbers; settings_owned.c sets
+ * the memory that the struct owns. */
 #pragma once
 #include "generate/options.h"
 
-/* One application.  `to` starts as a copy of the struct and shares its memory until a value is replaced. */
+/* One application of options.  `to` starts as a copy of the struct and shares its memory until a value is
+ * replaced. */
 struct change {
     const char *what; /* the source, in errors */
     bool strict;
     const kvik_generation *from;
     kvik_generation to;
-    json_t *unmet;      /* owned */
-    const json_t *mask; /* negative_prompt_attention_mask, if this application gave it; borrowed */
-    bool negative;      /* this application gave negative_prompt_ids */
+    json_t *unmet; /* owned */
+    /* borrowed: negative_prompt_attention_mask, if this application has set it */
+    const json_t *mask;
+    bool negative; /* this application has set negative_prompt_ids */
 };
 
-/* Returns ERR_ARG: the option must be `must`, not v. */
+/* Returns ERR_ARG: option o must be `must`, and v is not. */
 int settings_bad(const struct change *c, const kvik_option *o, const json_t *v, const char *must);
 
-/* Replaces the owned value at `offset` of c->to (NULL: none); n: the count of an array.  The old value is freed if this
- * application made it. */
+/* Replaces the owned value at `offset` of c->to; value NULL: none.  n: number of elements of an array.  The old
+ * value is freed if this application has made it. */
 void settings_replace(struct change *c, size_t offset, void *value, uint32_t n);
 /* Frees the memory that `drop` owns and `keep` does not. */
 void settings_drop_others(kvik_generation *drop, const kvik_generation *keep);
@@ -31,5 +33,5 @@ int settings_take_strings(struct change *c, const kvik_option *o, const json_t *
 int settings_take_object(struct change *c, const kvik_option *o, const json_t *v, size_t offset);
 int settings_take_schema(struct change *c, const kvik_option *o, const json_t *v, size_t offset);
 int settings_take_mask(struct change *c, const kvik_option *o, const json_t *v);
-/* After all keys: removes the negative prompt ids that c->mask hides. */
+/* Removes the negative prompt ids that c->mask hides.  Called after all keys. */
 int settings_apply_mask(struct change *c);

@@ -1,14 +1,14 @@
-/* contrastive.c - contrastive search, as Transformers 4.47 does it: of the top_k likeliest next tokens, the one with the
- * highest balance of probability and difference from the text so far,
+/* contrastive.c - contrastive search as in Transformers 4.47.  Of the top_k most likely next tokens it takes the
+ * one with the best balance of probability and difference from the text so far:
  *
- *     (1 - penalty_alpha) * probability - penalty_alpha * the largest cosine to a hidden state of the text.
+ *     (1 - penalty_alpha) * probability - penalty_alpha * the largest cosine to a hidden state of the text
  *
- * A candidate is a fork of the row's sequence that is fed the candidate's token: k forks, one step for all candidates of all
- * rows.  The row's sequence then becomes the winner's, all by reference.  The forks of a row that ends are dropped, so that
- * its last token is not in the cache, as in other ways of generating.
+ * Each candidate is a fork of the row's sequence to which the candidate's token is fed: k forks, and one step for
+ * all candidates of all rows.  The row's sequence then becomes that of the winner, by reference.  When a row ends
+ * its forks are dropped, so its last token is not in the cache, as in other ways of decoding.
  *
- * The hidden states of the text (after the last norm, scaled to length 1) are kept here.  The cache has keys and values
- * only, so a row computes its whole prompt even if its sequence holds some of it. */
+ * The hidden states of the text (after the last norm, scaled to length 1) are kept here.  The cache has only keys
+ * and values.  So a row computes its whole prompt even if a prefix is cached. */
 #include "generate/chain.h"
 #include "generate/guidance.h"
 #include "generate/run.h"
@@ -16,11 +16,12 @@
 #include <math.h>
 #include <string.h>
 
-struct contrast {   /* one row */
+struct contrast {   /* state of one row */
     float *context; /* [n_prompt + limit][hidden] of length 1; owned */
     uint32_t n;
-    float *logits, *uncond; /* [vocab] of its last token, owned; uncond: with guidance, else NULL */
-    uint32_t lane;          /* its first candidate in this step */
+    /* [vocab] logits of the row's last token, owned; uncond: of its negative text, NULL without guidance */
+    float *logits, *uncond;
+    uint32_t lane; /* number of the row's first candidate in this step */
     uint32_t n_candidates;
     kv_seq *seq;    /* [k] owned: the candidates; 0: none */
     int32_t *token; /* [k] owned */
@@ -36,7 +37,7 @@ struct contrasting {
         PROMPTS,
         CANDIDATES,
         NEGATIVES
-    } phase;                  /* what the next job feeds, or this one has fed */
+    } phase;                  /* what the next job feeds, or the last one has fed */
     float *hidden;            /* [r->n * k][hidden] of the candidates */
     struct exec_probe *probe; /* [r->n * k] */
     float *value;             /* [vocab] */
@@ -60,14 +61,14 @@ static void end(struct run *r)
     mem_free(c);
 }
 
-/* Empties the sequence of a row: rows that are cached have no hidden states. */
+/* Empties the sequence of a row, because cached rows have no hidden states. */
 static int begin_again(struct run *r, struct row *w)
 {
     kvik_sync *s = w->sync.report;
     TRY(kv_trim(r->x->kv, w->seq, 0, &w->have));
     w->reused = 0;
     if (!s) return 0;
-    s->offset = 0; /* rows before the ids are gone as well */
+    s->offset = 0; /* rows before the ids are dropped as well */
     s->computed += s->reused;
     s->recomputed += s->reused;
     s->reused = 0;
@@ -114,7 +115,7 @@ static int begin(struct run *r)
     return 0;
 }
 
-/* Sums in eight lanes, so that every compiler vectorizes them in the same order. */
+/* Returns a dot product.  Eight partial sums, so that every compiler vectorizes it in the same order. */
 static float dot(const float *a, const float *b, uint32_t n)
 {
     float lane[8] = {0};
@@ -135,7 +136,7 @@ static void to_length_one(float *x, uint32_t n)
         x[i] /= norm;
 }
 
-/* Copies the logits of the rows that run, from row `first` of the last job on. */
+/* Copies the logits of the running rows, from row `first` of the last job on. */
 static void take_logits(struct contrasting *c, uint32_t first, bool uncond)
 {
     size_t vocab = c->r->x->m->vocab;
@@ -178,8 +179,8 @@ static void prompts_fed(struct contrasting *c)
     if (r->guide) take_logits(c, r->n, true);
 }
 
-/* Finds the k likeliest tokens and their probabilities, best first, of equals the lowest id.  Tokens of probability 0 are
- * no candidates. */
+/* Finds the k most likely tokens and their probabilities, best first; of equal ones the lowest id.  Tokens of
+ * probability 0 are no candidates. */
 static void recall(struct contrasting *c, struct contrast *o, const float *scores)
 {
     uint32_t vocab = c->r->x->m->vocab, n = 0;
@@ -203,7 +204,7 @@ static void recall(struct contrasting *c, struct contrast *o, const float *score
     o->n_candidates = n;
 }
 
-/* Sets the feeds of the candidates of every row that runs. */
+/* Sets the feeds of the candidates of every running row. */
 static int gather_candidates(struct contrasting *c)
 {
     struct run *r = c->r;
@@ -219,7 +220,8 @@ static int gather_candidates(struct contrasting *c)
         memcpy(r->scores, o->logits, vocab * sizeof *r->scores);
         if (kept) memcpy(kept + i * vocab, r->scores, vocab * sizeof *kept);
         o->broken = !run_sound(r, o->logits);
-        if (o->broken) memset(r->scores, 0, vocab * sizeof *r->scores); /* any candidates will do */
+        /* the row ends in this step, so any candidates will do */
+        if (o->broken) memset(r->scores, 0, vocab * sizeof *r->scores);
         struct gen_row view = run_text(r, i);
         TRY(run_process(r, &view, o->uncond, r->scores));
         if (kept_scores) memcpy(kept_scores + i * vocab, r->scores, vocab * sizeof *kept);
@@ -259,7 +261,7 @@ static void rank(struct contrasting *c, struct contrast *o)
            hidden * sizeof *o->context);
 }
 
-/* Makes the sequence of each row that runs that of its winner, and drops the other candidates. */
+/* Gives each running row the sequence of its winner, and drops the other candidates. */
 static int follow(struct contrasting *c)
 {
     struct run *r = c->r;
@@ -327,7 +329,7 @@ static int choose(struct run *r, bool *running)
     return follow(c);
 }
 
-/* Removes the last tokens of rows that run from the cache, where those of ended rows never are. */
+/* Removes the last tokens of running rows from the cache, so that they end like other rows. */
 static int cancel(struct run *r)
 {
     for (uint32_t i = 0; i < r->n; i++) {

@@ -6,5 +6,5 @@
 int describe_model(const kvik_model *k, json_t **out);
 /* Describes each cache strategy for one model. */
 int describe_caches(const struct model *m, json_t **out);
-/* Adds what a file says of itself: its name, and the types of its weights. */
+/* Adds what a file states about itself: its name, and the types of its weights. */
 int describe_file(const struct checkpoint *ck, json_t *o);

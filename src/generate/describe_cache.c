@@ -1,5 +1,5 @@
-/* describe_cache.c - describes each cache strategy for one model: the properties that the guide compares, and bytes.  Both
- * come from the groups that a cache would be opened with. */
+/* describe_cache.c - describes each cache strategy for one model: the properties that the guide compares, and
+ * bytes.  Both come from the groups with which such a cache would be opened. */
 #include "generate/cache_config.h"
 #include "generate/describe.h"
 #include "model/budget.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Computes bytes of one group: per token while all rows are held, and the most at `len` tokens. */
+/* Bytes of one group: per token while all rows are held, and at most with `len` tokens. */
 struct cost {
     size_t token, most;
 };
@@ -22,7 +22,7 @@ static struct cost cost_of(const struct kv_group *g, uint32_t len)
         raw += (size_t)s->heads * s->dim * dtype_size(s->dtype) * g->n_sites;
         if (c) sealed += c->bytes(c, s) * g->n_sites / c->tile;
     }
-    size_t rows = len, open = 0; /* open: raw rows that are not yet quantized */
+    size_t rows = len, open = 0; /* open: raw rows that are not quantized yet */
     if (g->policy.kind == KV_STATE) return (struct cost){0, raw};
     if (g->policy.window) rows = MIN(rows, (size_t)g->policy.sinks + g->policy.window + g->rows);
     if (g->policy.chunk) rows = MIN(rows, (size_t)g->policy.chunk + g->rows);
@@ -32,7 +32,7 @@ static struct cost cost_of(const struct kv_group *g, uint32_t len)
     return (struct cost){sealed, (rows - open) * sealed + open * raw};
 }
 
-/* Says why the machine or the model cannot have a strategy.  Returns NULL if only memory was lacking. */
+/* Says why the machine or the model cannot have a strategy.  Returns NULL if only memory is missing. */
 static json_t *unavailable(json_t *o, int e)
 {
     if (e == ERR_NOMEM) {
@@ -49,7 +49,7 @@ static void set_bytes(json_t *o, const char *key, size_t n)
     json_object_set_new(o, key, json_integer((json_int_t)n));
 }
 
-/* The configuration with which a strategy is described; some need a key. */
+/* Sets the configuration with which a strategy is described.  Some strategies need a key. */
 static void example_config(const struct preset *p, const struct model *m, char out[96])
 {
     uint32_t window = MIN(1024u, m->context / 2);
@@ -72,7 +72,7 @@ static int groups_of(const struct model *m, const struct exec_config *e, struct 
     return n;
 }
 
-/* Adds up the bytes of all groups; *streamed: the part of groups that live on disk. */
+/* Adds up the bytes of all groups.  *streamed: those of groups on disk. */
 static struct cost cost_all(const struct kv_group *g, int n, uint32_t len, size_t *streamed)
 {
     struct cost sum = {0}, c;

@@ -60,7 +60,7 @@ static json_t *tokenizer(const kvik_model *k)
     return o;
 }
 
-/* Adds up the bytes of one token over all layers, for each form that rows can have. */
+/* Adds up the bytes of one token over all layers, for each form that rows may have. */
 static json_t *cache_bytes(const struct model *m)
 {
     static const enum dtype types[] = {DT_F32, DT_F16, DT_BF16};
@@ -72,7 +72,7 @@ static json_t *cache_bytes(const struct model *m)
     return o;
 }
 
-/* What the encoder takes, and the bytes of each of its rows for each form that rows can have. */
+/* Describes the input of the encoder, and the bytes of each of its rows for each form that rows may have. */
 static json_t *encoder(const struct model *m)
 {
     static const enum dtype types[] = {DT_F32, DT_F16, DT_BF16};
@@ -88,7 +88,7 @@ static json_t *encoder(const struct model *m)
                      (int)m->encoder.stride, "cache_bytes_per_row", rows);
 }
 
-/* Computes the bytes of one sequence at the whole context, for each form that rows can have. */
+/* Computes the bytes of one sequence with the whole context, for each form that rows may have. */
 static int cache_most(const struct model *m, json_t *o)
 {
     static const enum dtype types[] = {DT_F32, DT_F16, DT_BF16};
@@ -133,7 +133,7 @@ int describe_file(const struct checkpoint *ck, json_t *o)
                : 0;
 }
 
-/* Lists the strategies that make a difference to the model.  States cannot be cut, quantized or moved to disk. */
+/* Lists the strategies that make a difference for the model.  States cannot be cut, quantized or moved to disk. */
 static json_t *presets(const struct model *m)
 {
     json_t *a = json_array();
@@ -177,7 +177,7 @@ static json_t *sampling(const struct model *m)
     return json_null();
 }
 
-/* What --quantize has made of the weights, or null. */
+/* Returns how --quantize has changed the weights, or null. */
 static json_t *quantized(const struct model *m)
 {
     const struct cache_entry *entry;

@@ -1,18 +1,17 @@
-/* draft.h - makers of draft tokens.
- *
- * speculate.c has the model check all draft tokens of a text in one step.  An accepted token saves a step, a rejected one
- * costs a little arithmetic, and neither changes the text.  A maker is one file that fills in a struct drafter. */
+/* draft.h - makers of draft tokens.  speculate.c lets the model check all draft tokens of a text in one step.  An
+ * accepted token saves a step, a rejected one costs a little arithmetic, and neither changes the text.  A maker is
+ * one file that fills in a struct drafter. */
 #pragma once
 #include "generate/run.h"
 
 struct draft_row {       /* one running row */
     struct gen_row text; /* as processors see it, without the draft */
     uint32_t row;        /* of the run */
-    int32_t *ids;        /* [n + max] the text; the draft goes behind it */
+    int32_t *ids;        /* [n + max] the text; the draft is written behind it */
     uint32_t n;
-    uint32_t max; /* longest draft that is of use */
+    uint32_t max; /* longest draft that the caller can use */
     uint32_t got; /* length of the draft, 0 before the call */
-    /* what the encoder was given; NULL: no encoder, or not known */
+    /* the encoder's input; NULL: no encoder, or not known */
     const struct exec_source *source;
 };
 #define DRAFT_MOST 64u /* longest draft that a schedule may reach */
@@ -25,17 +24,18 @@ struct drafter {
     uint32_t most; /* longest draft of a row */
 };
 
-/* What draft_model.c knows of an assistant between calls; lives beside its cache. */
+/* State of draft_model.c for one assistant.  It outlives calls and stands beside the assistant's cache. */
 struct gen_assistant {
     struct exec *x;
     struct assistant *first; /* open drafters */
     uint32_t asked,
-        learned; /* num_assistant_tokens, and what the schedule "heuristic" made of it */
+        /* num_assistant_tokens, and the value that the schedule "heuristic" has made of it */
+        learned;
 };
 
 /* draft_lookup.c: the draft is what followed the last tokens where they occurred before (prompt_lookup_num_tokens). */
 int draft_lookup_open(const struct run *r, struct drafter *out);
 /* draft_model.c: the draft is what a smaller model decodes (assistant_model). */
 int draft_model_open(const struct run *r, struct gen_assistant *a, struct drafter *out);
-/* True if a drafter has this sequence, so that nobody else may change it. */
+/* True if a drafter has made this sequence, so that nothing else may change it. */
 bool draft_model_owns(const struct gen_assistant *a, kvik_seq seq);

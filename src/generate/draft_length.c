@@ -1,12 +1,12 @@
-/* draft_length.c - how many draft tokens of prompt lookup are worth checking.
+/* draft_length.c - how many draft tokens of prompt lookup are worth checking.  A step of 1 + k tokens costs more
+ * than a step of one, and rejected draft tokens are wasted.  So a row learns how often a draft token is right.  It
+ * learns this separately for each number of right draft tokens directly before: a lookup that has been right is
+ * likely to go on being right.
  *
- * A step of 1 + k tokens costs more than a step of one, and rejected draft tokens are lost.  So a row learns how often a
- * draft token is right, by the number of right ones directly before it: lookups that have been right go on being right.
- * The draft has the length that promises most tokens for the cost of its step.  If none promises more than plain
- * decoding, no draft token is checked, but the first is remembered and compared with the token that was chosen.  So a
- * row learns without paying, and begins to check drafts as soon as they come true.
- *
- * The costs are constants and no clock is read: the steps of a text are the same on every machine. */
+ * The draft gets the length that promises most tokens for the cost of its step.  If no length promises more than
+ * plain decoding, no draft token is checked.  The first draft token is then remembered and compared with the token
+ * that is chosen.  So a row learns without cost, and begins to check drafts as soon as they come true.  The costs
+ * are constants and no clock is read, so the steps of a text are the same on every machine. */
 #include "generate/draft_length.h"
 
 #include <string.h>
@@ -14,23 +14,26 @@
 enum { RUNS = 6 }; /* 0, 1, 2, 3, 4 to 7, and 8 or more right draft tokens in a row */
 
 struct length_row {
-    float right[RUNS], seen[RUNS]; /* draft tokens, by the run before them; old ones fade */
-    uint32_t run;                  /* right draft tokens in a row, up to the end of the text */
-    uint32_t at, n;                /* the last draft: its place in the text, its length */
+    /* numbers of draft tokens, by the run before them; old ones fade */
+    float right[RUNS], seen[RUNS];
+    uint32_t run;   /* number of right draft tokens in a row, up to the end of the text */
+    uint32_t at, n; /* the last draft: its position in the text, and its length */
     int32_t draft[DRAFT_MOST];
 };
 struct draft_length {
     struct length_row *row;
 };
 
-/* What is believed before anything was seen, with the weight of BELIEF draft tokens. */
+/* Assumed chances before anything was seen; they weigh as much as BELIEF draft tokens. */
 static const float believed[RUNS] = {0.2f, 0.4f, 0.6f, 0.75f, 0.85f, 0.95f};
 #define BELIEF 2.0f
 #define FADE   0.95f
-/* In steps of one token: a step with k draft tokens costs FIRST + k * EACH (docs/PERFORMANCE.md), or 1 without. */
+/* Cost in steps of one token: a step with k draft tokens costs FIRST + k * EACH (docs/PERFORMANCE.md), a step
+ * without them 1. */
 #define FIRST 1.1f
 #define EACH  0.2f
-/* Drafts must promise so much more than plain decoding: chances are estimates, and a wrong one is paid for. */
+/* A draft must promise this much more than plain decoding, because chances are estimates and a wrong one costs
+ * time. */
 #define WORTH 1.15f
 
 static uint32_t run_class(uint32_t run)

@@ -1,9 +1,7 @@
-/* draft_lookup.c - prompt lookup: the last few tokens are looked up further left in the text, and what followed them there is
- * the draft.
- *
- * The rules are those of Transformers (Hugging Face).  The longest n-gram is tried first, and of its occurrences the
- * leftmost.  A draft token that a processor forbids ends the draft; if the first token is forbidden, the next occurrence is
- * tried.  An end-of-sequence token is never part of a draft. */
+/* draft_lookup.c - prompt lookup: finds an earlier occurrence of the last few tokens in the text; the tokens that
+ * followed there are the draft.  The rules are those of Transformers (Hugging Face).  The longest n-gram is tried
+ * first, and of its occurrences the leftmost.  A draft token that a processor forbids ends the draft; if the first
+ * token is forbidden, the next occurrence is tried.  An end-of-sequence token is never part of a draft. */
 #include "generate/chain.h"
 #include "generate/draft.h"
 
@@ -18,7 +16,7 @@ struct lookup {
     uint32_t vocab;
 };
 
-/* Sets the scores of the tokens after the first n of a row: -INFINITY is forbidden. */
+/* Computes the scores of the next token after the first n of a row; -INFINITY: forbidden. */
 static void judge(const struct lookup *l, const struct draft_row *w, uint32_t n)
 {
     struct gen_row view = w->text;
@@ -34,7 +32,7 @@ static bool forbidden(const struct lookup *l, int32_t id)
     return l->chain && l->scores[id] == -INFINITY;
 }
 
-/* Copies the tokens from `at` on behind the text, as far as a draft may have them. */
+/* Copies the tokens from `at` on behind the text, as many as the draft may have. */
 static void take(const struct lookup *l, struct draft_row *w, uint32_t at)
 {
     uint32_t end = MIN(w->n, at + w->max);
@@ -47,7 +45,7 @@ static void take(const struct lookup *l, struct draft_row *w, uint32_t at)
     }
 }
 
-/* Returns how many tokens before `end`, at most `most`, are the last tokens of the text. */
+/* Returns how many tokens before `end`, at most `most`, equal the last tokens of the text. */
 static uint32_t common(const struct draft_row *w, uint32_t end, uint32_t most)
 {
     uint32_t n = 0;

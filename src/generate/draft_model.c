@@ -1,33 +1,33 @@
-/* draft_model.c - draft tokens of a second, smaller model with the same vocabulary (assistant_model).
+/* draft_model.c - draft tokens of a second, smaller model with the same vocabulary (assistant_model).  The
+ * assistant has a cache of its own.  For every row this cache has a sequence of the certain tokens.  The assistant
+ * decodes its draft greedily in a fork of that sequence.  The accepted part of the fork becomes the sequence of
+ * certain tokens if every group of the cache can resume from there; otherwise these tokens are recomputed.  The
+ * rows stay in the cache's prefix index for the next call.
  *
- * The assistant has a cache of its own.  For every row this cache has a sequence with the tokens that are certain, and the
- * assistant decodes its draft greedily in a fork of that sequence.  The accepted part of the fork becomes the certain
- * sequence if every group of the cache can go on from there; otherwise these tokens are computed again.  The rows stay in
- * the cache's prefix index for the next call.
- *
- * An assistant whose cache is full, has no sequence left, or is too short for a row, makes no more drafts for that row.  This
- * costs speed and nothing else. */
+ * If the assistant's cache is full, has no sequence left, or is too short for a row, the row gets no more drafts.
+ * This costs only speed. */
 #include "generate/chain.h"
 #include "generate/draft.h"
 #include "generate/options.h"
 
 #include <string.h>
 
-struct helper {             /* of one row */
-    kv_seq sure, draft;     /* the certain tokens; a fork of them with the draft, 0: none */
-    uint32_t tokens;        /* longest draft, as the schedule has it */
-    bool resting, thinking; /* makes no drafts any more; decodes in this call */
+struct helper { /* state of one row */
+    /* sequences of the certain tokens, and of their fork with the draft; 0: none */
+    kv_seq sure, draft;
+    uint32_t tokens;        /* longest draft that the schedule allows */
+    bool resting, thinking; /* resting: gets no more drafts; thinking: gets a token in this call */
 };
 struct assistant {
     struct gen_assistant *a;
-    struct assistant *next; /* of those that are open on `a` */
+    struct assistant *next; /* list of open assistants on `a` */
     const kvik_generation *g;
     const struct tok *tok;
-    struct gen_chain *chain; /* processors apply to drafts too */
+    struct gen_chain *chain; /* processors also apply to drafts */
     struct helper *helper;   /* [n] by rows */
     uint32_t n, vocab;
     struct exec_feed *feed; /* [n] */
-    uint32_t *asked;        /* [n] draft_row of the k-th feed */
+    uint32_t *asked;        /* [n] the draft_row that feed k belongs to */
     float *logits, *scores; /* [n][vocab], [vocab] */
 };
 
@@ -37,7 +37,7 @@ static void drop(const struct assistant *s, kv_seq *seq)
     *seq = 0;
 }
 
-/* Ends all drafting for a row. */
+/* Gives a row no more drafts. */
 static void rest(const struct assistant *s, struct helper *h)
 {
     h->resting = true;
@@ -46,13 +46,13 @@ static void rest(const struct assistant *s, struct helper *h)
     drop(s, &h->sure);
 }
 
-/* Brings `sure` to the certain tokens, except for at least the last one.  The row rests if the cache has no sequence
- * left for it. */
+/* Makes `sure` a sequence of the certain tokens, without at least the last one.  If the cache has no sequence
+ * left, the row rests. */
 static int settle(struct assistant *s, struct helper *h, const struct draft_row *w)
 {
     struct kv *kv = s->a->x->kv;
     uint32_t have = 0;
-    if (!h->sure) { /* an earlier call may have computed the beginning */
+    if (!h->sure) { /* an earlier call may have cached the beginning */
         int e = kv_new(kv, NULL, &h->sure);
         if (e == ERR_FULL || e == ERR_LIMIT) {
             rest(s, h);
@@ -79,7 +79,7 @@ static int settle(struct assistant *s, struct helper *h, const struct draft_row 
     return 0;
 }
 
-/* Feeds feed[0, n).  If the cache is full or too short, none of these rows gets a draft ever again. */
+/* Feeds feed[0, n).  If the cache is full or too short, these rows get no more drafts. */
 static int read(struct assistant *s, const struct draft_row *row, uint32_t n)
 {
     if (!n) return 0;
@@ -91,7 +91,7 @@ static int read(struct assistant *s, const struct draft_row *row, uint32_t n)
     return 0;
 }
 
-/* Computes the certain tokens of all rows at once. */
+/* Computes the certain tokens of all rows in one feed. */
 static int catch_up(struct assistant *s, struct draft_row *row, uint32_t n)
 {
     struct exec *x = s->a->x;
@@ -115,7 +115,7 @@ static int catch_up(struct assistant *s, struct draft_row *row, uint32_t n)
     return read(s, row, k);
 }
 
-/* Appends one draft token; *more: another one follows it. */
+/* Appends one draft token.  *more: another one follows. */
 static int draft_token(struct assistant *s, struct draft_row *w, const float *logits, bool *more)
 {
     struct gen_row view = w->text;
@@ -126,12 +126,12 @@ static int draft_token(struct assistant *s, struct draft_row *w, const float *lo
     w->ids[w->n + w->got++] = id;
     *more = w->got < w->max && !run_ends(s->g, id);
     if (!*more || !(s->g->assistant_confidence_threshold > 0)) return 0;
-    double sum = gen_weights(s->scores, s->vocab, s->chain->value); /* of exp(score - best) */
+    double sum = gen_weights(s->scores, s->vocab, s->chain->value); /* sum of exp(score - best) */
     *more = 1 >= s->g->assistant_confidence_threshold * sum;
     return 0;
 }
 
-/* Appends a draft token to each row of the last feed, and sets the next feed. */
+/* Appends a draft token to each row of the last feed, and sets the feeds for the next one. */
 static int think(struct assistant *s, struct draft_row *row, uint32_t *n)
 {
     struct kv *kv = s->a->x->kv;

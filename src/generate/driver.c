@@ -1,14 +1,14 @@
 /* driver.c - the one loop of generation; see driver.h.
  *
- * All feeds of a run are one job (model/job.c).  A step of the driver is one step of the model: the jobs that decode, then
- * those that prefill, as far as the step has room.  The jobs that have waited longest come first, so every run gets its
- * turn, and the time of a step does not grow with the number of prompts that wait.
+ * All feeds of a run are one job (model/job.c).  A step of the driver is one step of the model.  It takes the jobs
+ * that decode, then those that prefill, as far as it has room; jobs that have waited longest come first.  So every
+ * run gets its turn, and the time of a step does not grow with the number of waiting prompts.
  *
- * If a shared step fails, each run tries its part alone, in the order they were given.  The runs whose own part fails end
- * with that error and give their rows back at once, which makes room for the runs after them.
+ * If a shared step fails, each run tries its part alone, in the given order.  A run whose own part fails ends with
+ * that error and gives its rows back at once, which makes room for the next ones.
  *
- * Callbacks run while the driver chooses, when no step is open; they may generate on the same cache.  The callbacks of
- * drafts and progress run inside a step and may not (ERR_BUSY). */
+ * Callbacks run while the driver chooses, when no step is open; they may generate on the same cache.  The
+ * callbacks of drafts and progress run inside a step and may not (ERR_BUSY). */
 #include "generate/driver.h"
 #include "generate/guidance.h"
 #include "generate/notice.h"
@@ -20,11 +20,11 @@
 struct driver {
     struct exec *x;
     struct run *first;     /* runs that have not been freed, oldest first */
-    struct exec_job **job; /* [cap] of a step of the model */
-    struct run **run;      /* [cap] whose they are */
+    struct exec_job **job; /* [cap] jobs of one step of the model */
+    struct run **run;      /* [cap] the run of each job */
     uint32_t cap, n_runs;
-    uint64_t turns; /* parts of steps that runs have had */
-    float *logits;  /* [rows][vocab] of a step that several runs or several rows share */
+    uint64_t turns; /* number of parts of steps that runs have had */
+    float *logits;  /* [rows][vocab] logits of a step that several runs or rows share */
     size_t rows;
 };
 
@@ -50,8 +50,9 @@ void driver_close(struct driver *d)
 
 /* --- Starting. */
 
-/* True if the run continues the sequence, or made it for a row, beam, candidate or negative text: what the mode made is in
- * the feeds.  A feed may also name a sequence that was dropped, which no handle of a later one equals. */
+/* True if the run continues this sequence, or has made it for a row, beam, candidate or negative text.  The
+ * sequences that a mode has made are those of the feeds.  A feed may name a sequence that was dropped, but no
+ * later handle equals it. */
 static bool runs_with(const struct run *r, kvik_seq seq)
 {
     for (uint32_t i = 0; r->row && i < r->n; i++)
@@ -95,7 +96,7 @@ static int check_others(const struct driver *d, const struct gen_call *call, con
     return 0;
 }
 
-/* Room for a step of all runs and the new one: jobs, and rows of logits. */
+/* Makes room for a step of all runs and the new one: jobs, and rows of logits. */
 static int reserve(struct driver *d, const struct run *r)
 {
     size_t rows = MAX(r->lanes, r->draft_rows), bytes;
@@ -114,7 +115,7 @@ static int reserve(struct driver *d, const struct run *r)
         if (!job || !run) return ERR_NOMEM;
         d->cap = cap;
     }
-    rows = MIN(rows, d->x->step_tokens); /* each is of a token */
+    rows = MIN(rows, d->x->step_tokens); /* each row belongs to a token of the step */
     if (!shared || rows <= d->rows) return 0;
     if (!ck_mul(d->x->m->vocab * sizeof(float), rows, &bytes)) return ERR(NOMEM, "too many rows");
     mem_free(d->logits);
@@ -140,7 +141,7 @@ static void job_end(struct run *r, bool failed)
     r->pending = false;
 }
 
-/* Gives back what the run holds; its error or its result stays. */
+/* Frees what the run holds, except for its error and its result. */
 static void release(struct run *r, bool failed)
 {
     job_end(r, failed);
@@ -158,7 +159,7 @@ static int begin(struct run *r, const struct gen_call *call)
     TRY(gen_validate(r->g));
     TRY(run_shape(r));
     TRY(check_others(r->driver, call, r));
-    (void)gen_notice_full(r->x, NULL, &r->told); /* in an earlier run: no news */
+    (void)gen_notice_full(r->x, NULL, &r->told); /* a notice of an earlier run is not repeated */
     TRY(run_begin(r, call->prompt));
     if (r->mode->begin) TRY(r->mode->begin(r));
     r->computed = r->x->computed - computed;
@@ -207,7 +208,8 @@ static bool active(const struct run *r)
     return !r->error && !r->over && !r->paused;
 }
 
-/* A verdict's error is kept until the step has ended: the step is good for the other runs. */
+/* Lets a run judge its drafts.  An error of a judge is kept until the step has ended, because the step is valid
+ * for the other runs. */
 static void judge(void *ctx, uint32_t first, uint32_t n, uint32_t *accepted)
 {
     struct run *r = ctx;
@@ -248,7 +250,7 @@ static bool waits(const struct run *r)
     return active(r) && r->pending && r->job.done < r->job.total;
 }
 
-/* Calls the run's callbacks that hear of a step; false: they cancel it. */
+/* Calls the callbacks of the run that may cancel a step.  False: one of them does. */
 static bool hear(void *ctx, uint64_t done, uint64_t total)
 {
     struct run *r = ctx;
@@ -256,7 +258,7 @@ static bool hear(void *ctx, uint64_t done, uint64_t total)
     return !r->progress || r->progress(r->progress_ctx, done, total);
 }
 
-/* After a step of the model: ends runs whose verdict failed, and tells the callers how far their prompts are. */
+/* After a step of the model: ends runs whose judge has failed, and reports the progress of prompts. */
 static void told(struct run *r)
 {
     if (r->job.done == r->before) return;
@@ -270,7 +272,7 @@ static void told(struct run *r)
     if (e < 0) fail(r, e);
 }
 
-/* Runs [at, at + n) of d->run share one step. */
+/* Runs one step for d->run[at, at + n). */
 static int step(struct driver *d, uint32_t at, uint32_t n)
 {
     int e;
@@ -280,7 +282,7 @@ static int step(struct driver *d, uint32_t at, uint32_t n)
     return e;
 }
 
-/* Lists the runs whose jobs wait, in the order given, and returns their number. */
+/* Lists the runs whose jobs wait, in the given order.  Returns their number. */
 static uint32_t list(struct driver *d, const struct driver_batch *b)
 {
     uint32_t k = 0;
@@ -307,7 +309,7 @@ static void take_turns(struct driver *d, uint32_t n)
     }
 }
 
-/* Runs one step of the model for the jobs that wait. */
+/* Runs one step of the model for the waiting jobs. */
 static void feed(struct driver *d, const struct driver_batch *b)
 {
     uint32_t k = list(d, b);
@@ -325,7 +327,7 @@ static void feed(struct driver *d, const struct driver_batch *b)
         told(d->run[i]);
 }
 
-/* True if the run has all logits of its job. */
+/* True if all logits of the run's job are there. */
 static bool computed(const struct run *r)
 {
     return active(r) && r->pending && r->job.done == r->job.total;
@@ -337,8 +339,8 @@ static void decide(void *ctx, uint32_t task, uint32_t thread)
     run_decide(((struct driver *)ctx)->run[task]);
 }
 
-/* Lets the threads share the choices of several runs: processors and draws go through the whole vocabulary.  What the caller is
- * told of them, and all that changes the cache, comes afterwards, run by run. */
+/* Lets the threads share the choices of several runs, since processors and draws go through the whole vocabulary.
+ * Afterwards each run, one by one, calls its callbacks and changes the cache. */
 static void decide_ahead(struct driver *d, const struct driver_batch *b)
 {
     uint32_t k = 0;
@@ -381,7 +383,7 @@ int driver_add(struct driver *d, struct driver_batch *b, struct run *r)
         leave(b);
         return e;
     }
-    r->stepping = true; /* no callback may end it */
+    r->stepping = true; /* no callback may end the run */
     r->after = NULL;
     if (b->last)
         b->last->after = r;
@@ -470,8 +472,9 @@ static int complete(struct run *r, kvik_result *out)
     return e;
 }
 
-/* Takes back what a job appended to the sequences of rows that then did not choose: the run was paused in between.  The
- * sequences of beams, candidates and negative texts are dropped, or cut to what a row has. */
+/* Removes the tokens of a job that was computed although the run was paused before it chose.  They are cut from
+ * the sequences of rows.  Sequences of beams, candidates and negative texts are dropped, or cut to the tokens of
+ * their row. */
 static int unfeed(struct run *r)
 {
     bool rows = r->mode->by_logits && !r->job.draft;
@@ -484,7 +487,7 @@ static int unfeed(struct run *r)
         decided |= r->row[i].decided;
         most = MAX(most, r->row[i].n - r->row[i].n_prompt);
     }
-    if (decided) r->kept_steps = most; /* what was decided and not chosen is no step */
+    if (decided) r->kept_steps = most; /* steps that were decided and not chosen do not count */
     return 0;
 }
 
@@ -494,7 +497,7 @@ static int end_active(struct run *r, kvik_result **out)
     if (r->error) return err_set(r->error, "%s", r->why);
     if (!r->row) return ERR(ARG, "the request has ended and given its result");
     bool chosen = r->steps > 0;
-    if (chosen) TRY(exec_idle(r->x)); /* the end may compute: padding, rows of beams, a crop */
+    if (chosen) TRY(exec_idle(r->x)); /* ending may compute: padding, rows of beams, a crop */
     TRY(run_result_begin(r, &res));
     bool pending = r->pending;
     job_end(r, !chosen);
@@ -516,7 +519,7 @@ int run_finish(struct run *r, kvik_result **out)
 {
     if (r->stepping)
         return ERR(BUSY, "a callback cannot end a request that takes part in the step or is ended");
-    r->stepping = true; /* the last texts go to on_token, which may not end the request */
+    r->stepping = true; /* on_token gets the last texts here, and may not end the request */
     int e = end_active(r, out);
     r->stepping = false;
     return e;

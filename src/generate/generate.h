@@ -6,20 +6,21 @@
 
 /* --- options.c / settings.c: kvik_option_at, kvik_option_nearest, kvik_generation_init's defaults and
  * kvik_generation_set's keys live there (public functions, see kvik.h). */
-void gen_defaults(kvik_generation *g); /* the defaults of the table of options; owns nothing */
-/* Applies an object of option names.  strict: unknown keys are errors that suggest the nearest; not strict (a
- * model's generation_config.json): unknown keys and nulls are ignored, bad values still errors.
- * All or nothing.  `what` names the source in errors.  g->size may be less than that of the whole struct: what lies
- * beyond is not set. */
+/* the defaults of the table of options; the struct then owns nothing */
+void gen_defaults(kvik_generation *g);
+/* Applies an object of option names, all or nothing.  strict: an unknown key is an error that suggests the nearest
+ * one.  Not strict (a model's generation_config.json): unknown keys and nulls are ignored; bad values are still
+ * errors.  `what` names the source in errors.  If g->size is less than that of the whole struct, the fields beyond
+ * it are not set. */
 int gen_apply(kvik_generation *g, const json_t *o, const char *what, bool strict);
 void gen_done(kvik_generation *g);
-/* given.c: reads a program's options or callbacks, with defaults for what its struct does not reach.  *out of hooks is
- * `room`, or NULL where none are given. */
+/* given.c: reads options or callbacks of a program.  Fields that the program's struct does not have get their
+ * defaults.  For hooks *out is `room`, or NULL if the program gives none. */
 int generation_in(const kvik_generation *g, kvik_generation *out);
 int hooks_in(const kvik_hooks *given, kvik_hooks *room, const kvik_hooks **out);
-/* A copy that owns what it points to; gen_done frees it. */
+/* Makes a copy that owns what it points to; gen_done frees it. */
 int gen_copy(const kvik_generation *from, kvik_generation *to);
-/* Checks the combination (temperature > 0 when sampling, ...); called before generating. */
+/* Checks the combination of options (temperature > 0 when sampling, ...).  Called before generating. */
 int gen_validate(const kvik_generation *g);
 
 /* --- validate.c: the way of decoding that a configuration asks for. */
@@ -43,27 +44,28 @@ bool gen_plain(const kvik_generation *g, bool assistant_model);
 struct gen_row {
     const int32_t *ids;
     size_t n, n_prompt;
-    uint32_t row; /* the number that callbacks are given */
+    uint32_t row; /* row number that callbacks get */
     /* Diverse beams: the tokens that earlier groups chose in this step. */
     const int32_t *chosen;
     uint32_t n_chosen;
-    size_t pad; /* columns of the prompt left out of ids; lengths count them, as in Transformers */
-    size_t max_length; /* n of the longest text the row may get */
-    /* What the encoder was given, with masked columns: the prompt of processors that look at the encoder's.  NULL: the
-     * prompt of the text. */
+    /* masked columns of the prompt, which are not in ids; lengths count them, as in Transformers */
+    size_t pad;
+    size_t max_length; /* most tokens that the text of the row may have */
+    /* The encoder's input with masked columns, for processors that look at the encoder's prompt.  NULL: these look
+     * at the prompt of the text. */
     const int32_t *heard;
     size_t n_heard;
 };
-/* The registered processors that a configuration wants; scratch is reserved once. */
+/* The registered processors that a configuration wants.  Their scratch is reserved once. */
 struct gen_chain;
 struct tok;
-/* tok: NULL, or that of the model, which processors of text need. */
+/* tok: the model's tokenizer, which processors of text need, or NULL. */
 int gen_chain_new(const kvik_generation *g, uint32_t vocab, const struct tok *tok,
                   struct gen_chain **out);
 void gen_chain_drop(struct gen_chain *c);
-/* Applies the chain to scores[vocab].  ERR_CANCELLED if the callback of the caller refuses. */
+/* Applies the chain to scores[vocab].  ERR_CANCELLED if the caller's callback asks for it. */
 int gen_chain_apply(struct gen_chain *c, const struct gen_row *row, float *scores);
-/* Filters leave at least n tokens from now on. */
+/* Makes filters leave at least n tokens from now on. */
 void gen_chain_keep(struct gen_chain *c, uint32_t n);
 /* Makes the caller's logits_processor part of the chain; borrowed. */
 void gen_chain_hooks(struct gen_chain *c, const kvik_hooks *hooks);
@@ -74,14 +76,14 @@ bool gen_finite(const float *logits, uint32_t n);    /* true if all are finite *
 int32_t gen_sample(struct gen_chain *c, const float *scores, uint64_t seed, uint32_t row,
                    uint32_t step);
 
-/* --- stop strings, which are looked for in the decoded text of one row. */
+/* --- stop strings, which are searched in the decoded text of one row. */
 struct gen_stop;
 int gen_stop_new(char *const *strings, uint32_t n, struct gen_stop **out); /* n 0: *out NULL */
 void gen_stop_drop(struct gen_stop *s);
-/* Copies the state of `from` to `to`, which has the same strings. */
+/* Copies the state of `from` to `to`, which must have the same strings. */
 void gen_stop_copy(struct gen_stop *to, const struct gen_stop *from);
-/* Adds text.  Returns true once a stop string has appeared, also across calls.  *keep: bytes of all text so far up to and
- * including the match, since Transformers keeps the stop string in the output. */
+/* Adds text.  Returns true once a stop string has appeared, even across calls.  *keep: bytes of the whole text up
+ * to the end of the match, because Transformers keeps the stop string in the output. */
 bool gen_stop_put(struct gen_stop *s, const char *text, size_t n, size_t *keep);
 /* Returns the bytes at the end of the text so far that may begin a stop string. */
 size_t gen_stop_partial(const struct gen_stop *s);

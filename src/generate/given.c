@@ -1,4 +1,4 @@
-/* given.c - options and callbacks as a program gave them, which may have been compiled with another kvik.h. */
+/* given.c - reads options and callbacks of a program that may have been compiled with another kvik.h. */
 #include "generate/generate.h"
 #include "generate/sizes.h"
 

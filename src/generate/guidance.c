@@ -1,8 +1,7 @@
-/* guidance.c - classifier-free guidance; see guidance.h.
- *
- * The negative text of a row is the negative prompt (without one, the last token of the prompt) and what the row generates.
- * Each negative text is one more sequence in the same store and shares the steps of its row, so guidance costs rows, not
- * steps.  When beams are reordered, their negative texts are reordered with them, which Transformers does not do. */
+/* guidance.c - classifier-free guidance; see guidance.h.  The negative text of a row is the negative prompt
+ * (without one, the last token of the prompt), and then the tokens that the row generates.  Each negative text is
+ * one more sequence in the same store and shares the steps of its row.  So guidance costs rows, not steps.  When
+ * beams are reordered, their negative texts are reordered with them, which Transformers does not do. */
 #include "generate/guidance.h"
 #include "generate/beam.h"
 
@@ -10,8 +9,8 @@
 
 struct guide_row {
     kv_seq seq;
-    int32_t *text;  /* [n_prompt + limit] without a cache: the negative text; else NULL.  Owned */
-    uint32_t *ends; /* turn ends of it; owned */
+    int32_t *text;  /* [n_prompt + limit] the negative text, only without a cache; owned, or NULL */
+    uint32_t *ends; /* turn ends of the text; owned */
     bool fed;
 };
 struct guide {
@@ -27,7 +26,7 @@ static const int32_t *negative(const struct run *r, const struct row *w, uint32_
     return given ? r->g->negative_prompt_ids : &w->ids[w->n_prompt - 1];
 }
 
-/* The row of the run that row i of r->width belongs to. */
+/* Returns the row of the run for number i of r->width. */
 static const struct row *row_of(const struct run *r, uint32_t i)
 {
     return &r->row[i / (r->width / r->n)];

@@ -1,4 +1,4 @@
-/* handle.c - what every call on a public cache begins and ends with, and generating with one. */
+/* handle.c - what every call on a public cache begins and ends with, and generating with a cache. */
 #include "generate/handle.h"
 
 #include <stdio.h>
@@ -40,7 +40,7 @@ bool cache_try(kvik_cache *c, kvik_cache **used)
     return true;
 }
 
-/* Runs the closes that wait, unless another thread is in a call: that call then does so when it returns. */
+/* Runs the closes that wait.  If another thread is in a call, that call runs them when it returns. */
 static void run_late(kvik_cache *c)
 {
     while (atomic_load(&c->late) && guard_try(&c->guard)) {

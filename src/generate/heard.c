@@ -3,12 +3,13 @@
 
 #include <string.h>
 
-/* Points the input to the ids that the mask leaves.  Padding behind a text changes nothing, and padding before it at most
- * its positions (BART).  Without a column between two tokens these would stand nearer to each other than in Transformers. */
+/* Points the input to the ids that the mask leaves.  Padding behind a text changes nothing; padding before it at
+ * most changes its positions (BART).  A masked column between two tokens is refused: dropping it would bring the
+ * tokens closer together than in Transformers. */
 static int take_ids(const struct model *m, struct gen_source *s, const kvik_source *p, uint32_t i)
 {
     uint32_t k = 0, first = 0;
-    size_t hidden = 0; /* columns since the last token */
+    size_t hidden = 0; /* masked columns since the last token */
     if (p->n > INT32_MAX) return ERR(LIMIT, "row %u: %zu tokens for the encoder", i, p->n);
     s->columns = p->ids;
     s->n_columns = p->n;
@@ -36,7 +37,7 @@ static int take_ids(const struct model *m, struct gen_source *s, const kvik_sour
     return 0;
 }
 
-/* The token that begins the decoder's text. */
+/* Finds the token that begins the decoder's text. */
 static int start_of(const struct exec *x, const kvik_generation *g, int32_t *out)
 {
     int32_t own = x->m->encoder.start;
@@ -50,8 +51,8 @@ static int start_of(const struct exec *x, const kvik_generation *g, int32_t *out
                x->m->what);
 }
 
-/* Sets the decoder's tokens.  A model that reads text needs the start token before them; one that hears (features) is
- * given its whole prompt. */
+/* Sets the decoder's tokens.  If the model reads text, its start token comes first.  If it reads features, the
+ * prompt is complete. */
 static int take_text(const struct exec *x, const kvik_generation *g, const kvik_prompt *p,
                      struct gen_source *s)
 {

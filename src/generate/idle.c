@@ -1,12 +1,12 @@
-/* idle.c - the raw logits of rows that end before others, where a caller keeps the raw logits of every step.
- *
- * Transformers feeds such a row its last token and then padding.  This file does so after the run, in forks that it drops
- * again.  No text depends on these logits.  If there is no room for the forks, the logits stay zeros. */
+/* idle.c - the raw logits of rows that end before others, for a caller that keeps the raw logits of every step.
+ * Transformers feeds such a row its last token and then padding.  This file does the same after the run, in forks
+ * that it drops afterwards.  No text depends on these logits.  If there is no room for the forks, the logits stay
+ * zeros. */
 #include "generate/run.h"
 
 #include <string.h>
 
-/* Pads the text of row i behind its end, up to step `at` of decoding.  False: the text has no room. */
+/* Appends padding to the text of row i up to step `at` of decoding.  False: the text has no room. */
 static bool pad_text(const struct run *r, struct row *w, uint32_t at)
 {
     int32_t pad = r->g->pad_token_id >= 0 ? r->g->pad_token_id : r->g->eos_token_id[0];
@@ -69,7 +69,8 @@ void idle_run(struct run *r)
     bool cached = r->g->use_cache;
     if (!r->kept.data || !r->g->n_eos || r->n < 2) return;
     for (uint32_t i = 0; i < r->n; i++)
-        if (r->row[i].finish == KVIK_FINISH_NOT_FINITE) return; /* its last token has been fed */
+        /* the last token of this row was fed */
+        if (r->row[i].finish == KVIK_FINISH_NOT_FINITE) return;
     kv_seq *seq = mem_array(r->n, sizeof *seq);
     for (uint32_t i = 0; i < r->n; i++)
         first = MIN(first, r->row[i].n - r->row[i].n_prompt);

@@ -1,11 +1,11 @@
-/* logprobs.c - the log-probabilities that a program is told of each token: the chosen one and the most likely ones.
- *
- * They are those of the model: the softmax of its logits, whatever processors, temperature and filters chose from. */
+/* logprobs.c - the log-probabilities that a program gets for each token: of the chosen token and of the most
+ * likely ones.  They are those of the model, the softmax of its logits, even where processors, temperature and
+ * filters changed what the choice was made from. */
 #include "generate/run.h"
 
 #include <math.h>
 
-#define MOST 1024u /* tokens; each may move all of them */
+#define MOST 1024u /* most tokens; each may change all of them */
 
 int run_logprobs_begin(struct run *r)
 {
@@ -23,8 +23,8 @@ int run_logprobs_begin(struct run *r)
     return r->top ? 0 : ERR_NOMEM;
 }
 
-/* Finds the k largest logits, the largest first; of equals the lower id comes first.  remove_invalid_values lets rows with NaN
- * through: those are left out, and id -1 fills what is missing. */
+/* Finds the k largest logits, largest first; of equal ones the lower id comes first.  remove_invalid_values lets
+ * rows with NaN through; NaN is left out here, and missing places get id -1. */
 static void find_top(const float *logits, uint32_t vocab, kvik_logprob *top, uint32_t k)
 {
     uint32_t n = 0;

@@ -1,5 +1,6 @@
-/* notice.c - the notices of a run.  The budget has been reached and pages stream from now on, with the same tokens: a cache
- * that was opened as offloaded streams from the start and causes no notice.  Logits are not finite, so a text ends. */
+/* notice.c - the notices of a run.  The first: the budget is full, and pages are streamed from now on, with the
+ * same tokens.  A cache that was opened as offloaded streams from the start and causes no notice.  The second:
+ * logits are not finite, so a text ends. */
 #include "generate/notice.h"
 #include "base/bytes.h"
 #include "model/model.h"

@@ -1,8 +1,9 @@
-/* options.c - the one table of options.  kvik_generation_set, the command's options and --help, the pages of options and
- * the defaults of kvik_generation all read it.  Names, types, ranges and defaults are those of Transformers v5.
+/* options.c - the one table of options.  kvik_generation_set, the command's options and --help, the pages of
+ * options and the defaults of kvik_generation all read it.  Names, types, ranges and defaults are those of
+ * Transformers v5.
  *
- * Below the table stand names of Transformers that this version knows but does not implement.  Each is accepted at the
- * value that changes nothing and refused by name otherwise; none is silently ignored. */
+ * Below the table stand names of Transformers that this version knows but does not implement.  Each is accepted at
+ * the value that has no effect and refused by name otherwise.  None is silently ignored. */
 #include "generate/options.h"
 #include "base/near.h"
 
@@ -11,7 +12,7 @@
 #define U32    4294967295.0
 #define ID_MAX 2147483647.0
 
-/* X(group, name, field, kind, default, min, max, choices, help).  The default may be empty: 0, or nothing owned. */
+/* X(group, name, field, kind, default, min, max, choices, help).  An empty default means 0, or no owned memory. */
 #define OPTIONS_LENGTH(X)                                                                          \
     X("length", max_new_tokens, max_new_tokens, UINT, , 1, U32, NULL,                              \
       "tokens to generate, without the prompt; wins over max_length; with neither "                \
@@ -202,7 +203,7 @@
 #define TYPE_OBJECT       "json"
 #define TYPE_SCHEMA       "schema"
 
-/* The default of each kind as a number.  Kinds that own memory begin with nothing. */
+/* The default of each kind as a number.  Kinds that own memory have no number. */
 #define VALUE_BOOL(v)         (v + 0)
 #define VALUE_UINT(v)         (v + 0)
 #define VALUE_SEED(v)         (v + 0)
@@ -248,7 +249,8 @@ static const struct option_neutral neutrals[] = {
     {"use_mtp", "false"},
     {"custom_generate", "null"},
     {"continuous_batching_config", "null"},
-    /* Names that belong to a refused feature, to the file itself, or to how Transformers saves memory. */
+    /* Names that only matter with a refused feature, that describe the file itself, or that choose how
+     * Transformers saves memory. */
     {"low_memory", NULL},
     {"is_assistant", NULL},
     {"assistant_lookbehind", NULL},

@@ -1,5 +1,5 @@
-/* options.h - the table of options as the rest of this floor sees it: where each value lives in kvik_generation, its
- * default, and which names of Transformers are known but not implemented. */
+/* options.h - the table of options, for other files of this floor: where each value lies in kvik_generation, its
+ * default, and the names of Transformers that are known but not implemented. */
 #pragma once
 #include "generate/generate.h"
 
@@ -12,9 +12,9 @@ enum option_kind {
     OPT_NAME,         /* one of the option's choices; owned, NULL: the default */
     OPT_CACHE,        /* cache_implementation */
     OPT_STRINGS,      /* one text or several */
-    OPT_IDS,          /* one token or up to KVIK_MAX_EOS, in the struct */
-    OPT_ID_LIST,      /* one token or any number, owned */
-    OPT_MASK,         /* of negative_prompt_ids */
+    OPT_IDS,          /* one token id, or up to KVIK_MAX_EOS; the struct holds them */
+    OPT_ID_LIST,      /* one token id or any number, owned */
+    OPT_MASK,         /* mask for negative_prompt_ids */
     OPT_LISTS,        /* [[id, ...], ...], owned */
     OPT_BIASES,       /* [[[id, ...], number], ...], owned */
     OPT_DECAY,        /* [start, factor]; the field is decay_start */
@@ -34,7 +34,7 @@ int option_find(const char *name);
 const char *option_default(const char *name);
 const struct option_slot *option_slot_at(int i);
 
-/* A name of Transformers that this version accepts only where it changes nothing. */
+/* A name of Transformers that is accepted only at its neutral value. */
 struct option_neutral {
     const char *name;
     /* The one JSON value that is accepted, besides null.  NULL: every value is accepted, because the option only

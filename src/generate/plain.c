@@ -1,8 +1,7 @@
-/* plain.c - greedy decoding and sampling: choose, append, stop, feed, row by row in one batch.
- *
- * A row that ends leaves the batch.  The last token chosen is never fed, as in Transformers (Hugging Face).  Without a
- * cache (use_cache false) every step feeds everything again into a fresh sequence: the oracle that the other ways are
- * compared with. */
+/* plain.c - greedy decoding and sampling: choose, append, stop, feed, row by row in one batch.  A row that ends
+ * leaves the batch.  As in Transformers (Hugging Face), the last token that is chosen is never fed.  Without a
+ * cache (use_cache false) every step feeds the whole text into a new sequence.  Tests compare the other ways of
+ * decoding with this one. */
 #include "generate/guidance.h"
 #include "generate/notice.h"
 #include "generate/run.h"
@@ -11,7 +10,8 @@
 
 #define PULSE 0.05 /* seconds between two calls of on_pulse */
 
-/* Copies each of the n / per rows of logits from `at` on to the rows of its prompt, which begin at `to`. */
+/* Copies each of the n / per rows of logits, from row `at` on, to the `per` rows of its prompt.  These begin at
+ * row `to`. */
 static void spread(struct run *r, uint32_t at, uint32_t to)
 {
     size_t vocab = r->x->m->vocab;
@@ -20,7 +20,7 @@ static void spread(struct run *r, uint32_t at, uint32_t to)
                 vocab * sizeof *r->logits);
 }
 
-/* After the first row of each prompt was fed: the other rows of the prompt fork it. */
+/* Forks the first row of each prompt, which was fed, into the other rows of the prompt. */
 static int share_prompts(struct run *r)
 {
     if (r->guide) spread(r, r->fed, r->n);
@@ -38,7 +38,7 @@ static int share_prompts(struct run *r)
     return 0;
 }
 
-/* True in the first job, if the rows of a prompt share its feed. */
+/* True in the first job if the rows of a prompt share its feed. */
 static bool sharing(const struct run *r)
 {
     return r->steps == 0 && r->per > 1 && r->g->use_cache;
@@ -52,7 +52,7 @@ int run_gather_rows(struct run *r)
         if (w->done) continue;
         if (!r->g->use_cache) TRY(kv_new(r->x->kv, NULL, &w->seq));
         bool lead = w->lead && !r->steps;
-        /* a change of the rope's regime has made one turn of all tokens up to it */
+        /* if the rope's regime has changed, all tokens up to the change are one turn */
         uint32_t turn = MIN(w->n, MAX(w->n_prompt, regime_of(r->x->m, w->n)));
         uint32_t more = r->steps || w->ends ? 0 : w->n - turn;
         r->feed[k++] = (struct exec_feed){.seq = w->seq,
@@ -92,7 +92,8 @@ int run_rows_fed(struct run *r)
     return shared ? share_prompts(r) : 0;
 }
 
-/* Adds the text of a token to the row, or with id -1 the rest of its text.  *stopped: a stop string ends in the token. */
+/* Appends the text of a token to the row; id -1: the rest of its text.  *stopped: the token completes a stop
+ * string. */
 static int add_text(struct run *r, struct row *w, int32_t id, bool *stopped)
 {
     size_t end;
@@ -104,12 +105,13 @@ static int add_text(struct run *r, struct row *w, int32_t id, bool *stopped)
     *stopped = id >= 0 && gen_stop_put(w->stop, r->piece.data, r->piece.len, &end);
     if (!*stopped || whole) return 0;
     end -= w->stop_seen;
-    buf_cut(&w->text, end - MIN(end, gen_stop_match(w->stop))); /* it may begin in the prompt */
+    /* the stop string may begin in the prompt */
+    buf_cut(&w->text, end - MIN(end, gen_stop_match(w->stop)));
     w->closed = true;
     return 0;
 }
 
-/* Puts what the caller may be told of the row's text, and was not told before, in r->piece.  last: nothing follows. */
+/* Puts the text that the caller may get now, and did not get before, into r->piece.  last: no text follows. */
 static int next_piece(struct run *r, struct row *w, bool last)
 {
     size_t to = w->text.len, from = w->told;
@@ -121,7 +123,8 @@ static int next_piece(struct run *r, struct row *w, bool last)
     return to > from ? buf_append(&r->piece, w->text.data + from, to - from) : 0;
 }
 
-/* Tells the caller a token of row i, or with id -1 the rest of its text.  *stopped: a stop string ends in the token. */
+/* Reports a token of row i to the caller; id -1: the rest of its text.  *stopped: the token completes a stop
+ * string. */
 static int emit(struct run *r, uint32_t i, int32_t id, bool *stopped, bool *cancel)
 {
     struct row *w = &r->row[i];
@@ -203,13 +206,14 @@ struct gen_row run_text(const struct run *r, uint32_t i)
     return run_view(w, w->ids, w->n, i);
 }
 
-/* Chooses the next token of row i: sets `next`, or `broken`. */
+/* Chooses the next token of row i, in `next`; or sets `broken` if its logits are not finite. */
 static int decide(struct run *r, uint32_t i, const float *logits)
 {
     struct row *w = &r->row[i];
     size_t vocab = r->x->m->vocab;
     uint32_t at =
-        w->n - w->n_prompt; /* tokens it has so far: its step, however many are fed at once */
+        /* number of new tokens so far: the step, however many tokens are fed at once */
+        w->n - w->n_prompt;
     float *kept, *kept_scores;
     TRY(run_keep(r, &r->kept, at, &kept));
     TRY(run_keep(r, &r->kept_scores, at, &kept_scores));
@@ -227,7 +231,8 @@ static int decide(struct run *r, uint32_t i, const float *logits)
 
 bool run_decides(const struct run *r)
 {
-    /* in the first step the rows of a prompt share its logits; a judge decides drafts one by one */
+    /* not in the first step, in which the rows of a prompt share logits; nor for drafts, whose tokens are judged
+     * one by one */
     return r->mode->by_logits && r->steps > 0 && !r->job.draft && !r->sharing &&
            !(r->hooks && r->hooks->logits_processor);
 }
@@ -236,7 +241,7 @@ void run_decide(struct run *r)
 {
     size_t vocab = r->x->m->vocab;
     for (uint32_t i = 0, k = 0; i < r->n; i++)
-        if (!r->row[i].done) /* after an error run_choose decides again, and tells it */
+        if (!r->row[i].done) /* after an error run_choose decides again and reports it */
             r->row[i].decided = decide(r, i, r->logits + k++ * vocab) == 0;
 }
 
@@ -256,7 +261,7 @@ int run_cancel(struct run *r)
     return run_step_end(r, true, &running);
 }
 
-/* Chooses one token for every row that runs. */
+/* Chooses one token for every running row. */
 static int choose(struct run *r, bool *running)
 {
     bool cancel = false;

@@ -56,8 +56,9 @@ static void apply_min_p(struct gen_chain *c, const struct gen_row *row, float *s
 }
 
 /* --- epsilon_cutoff and eta_cutoff: remove tokens less probable than a threshold (Hewitt et al. 2022, truncation
- * sampling as desmoothing).  The threshold of epsilon is fixed.  That of eta is min(eta, sqrt(eta) * exp(-entropy)),
- * lower where many tokens are plausible.  Ties with the last token that must stay also stay. */
+ * sampling as desmoothing).  The threshold of epsilon is fixed.  That of eta is min(eta, sqrt(eta) *
+ * exp(-entropy)), which is lower if many tokens are plausible.  Tokens as probable as the last one that must stay
+ * also stay. */
 
 static void cut(struct gen_chain *c, float *scores, double total, float least)
 {

@@ -1,11 +1,11 @@
-/* processor_length.c - the family for where a text begins and ends: minimum lengths, the growing pull towards the end,
- * and tokens that are forced at either end. */
+/* processor_length.c - processors for the beginning and the end of a text: minimum lengths, a growing pull towards
+ * the end, and tokens that are forced first or last. */
 #include "generate/chain.h"
 
 #include <math.h>
 
-/* --- min_length and min_new_tokens: until the text, or its generated part, is that long, the end-of-sequence tokens are
- * banned. */
+/* --- min_length and min_new_tokens: end-of-sequence tokens are banned until the text, or its generated part, has
+ * this length. */
 
 static bool wanted_minimum(const kvik_generation *g)
 {

@@ -1,5 +1,5 @@
-/* processor_repetition.c - the family that weighs what was said before: penalties for tokens of the text, of the prompt
- * and of other beams, and n-grams that must not come again. */
+/* processor_repetition.c - processors against repetition: penalties for tokens of the text, of the prompt and of
+ * other beams, and n-grams that must not occur again. */
 #include "generate/chain.h"
 #include "generate/search.h"
 
@@ -40,7 +40,7 @@ static void penalize(struct gen_chain *c, const int32_t *ids, size_t n, float p,
         gen_seen_clear(c, ids[i]);
 }
 
-/* What processors of the encoder look at. */
+/* Returns the ids that processors of the encoder look at. */
 static const int32_t *heard(const struct gen_row *row, size_t *n)
 {
     *n = row->heard ? row->n_heard : row->n_prompt;

@@ -1,5 +1,6 @@
-/* processor_schema.c - json_schema: only tokens that a text valid under the schema can have next, and the end of sequence only
- * behind a whole value.  It runs behind all processors that could allow a token again, and before the filters of sampling. */
+/* processor_schema.c - json_schema: allows only tokens that can continue a text to a valid value, and the end of
+ * sequence only behind a complete value.  This processor runs after all processors that could allow a token again,
+ * and before the filters of sampling. */
 #include "base/buf.h"
 #include "generate/chain.h"
 #include "schema/schema.h"
@@ -33,7 +34,8 @@ static int token_bytes(void *ctx, int32_t id, const char **s, size_t *n)
 {
     struct reading *r = ctx;
     *n = 0;
-    if (tok_is_added(r->tok, id)) return 0; /* "<tool_call>" stands for itself, special or not */
+    /* the text of an added token such as "<tool_call>" stands for the token, not for its bytes */
+    if (tok_is_added(r->tok, id)) return 0;
     TRY(tok_bytes(r->tok, id, &r->bytes));
     *s = r->bytes.data ? r->bytes.data : "";
     *n = r->bytes.len;
@@ -95,7 +97,7 @@ static int mask(const struct gen_chain *c, const struct gen_row *row, float *sco
             scores[c->g.eos_token_id[i]] = whole ? end[i] : -INFINITY;
     for (uint32_t i = 0; i < c->vocab && !left; i++)
         left = scores[i] > -INFINITY;
-    /* a beam that can go nowhere ends by its score */
+    /* with beams, a beam that no token may continue ends by its score */
     if (left || c->g.num_beams > 1) return 0;
     if (!state)
         return ERR(ARG,

@@ -1,5 +1,5 @@
-/* processor_tokens.c - the family for tokens and sequences of tokens that the caller names: biases, bad words, and
- * tokens that are suppressed. */
+/* processor_tokens.c - processors for tokens and sequences that the caller names: biases, bad words, and
+ * suppressed tokens. */
 #include "generate/chain.h"
 
 #include <math.h>
@@ -13,7 +13,7 @@ static int check_sequences(const struct gen_chain *c, const char *option, const 
     return 0;
 }
 
-/* True if the next token can complete the sequence: the row ends in all its tokens but the last. */
+/* True if the next token can complete the sequence: the row ends in all tokens of the sequence but the last. */
 static bool completes(const struct gen_row *row, const kvik_bias *b)
 {
     uint32_t n = b->n - 1;
@@ -38,7 +38,7 @@ static int open_bias(struct gen_chain *c)
     return check_sequences(c, "sequence_bias", c->g.sequence_bias, c->g.n_sequence_bias);
 }
 
-/* Sums the biases of sequences of one token, or of longer ones, into c->value. */
+/* Adds up the biases in c->value: of sequences of one token, or of longer ones. */
 static void sum_biases(struct gen_chain *c, const struct gen_row *row, bool single)
 {
     for (uint32_t i = 0; i < c->g.n_sequence_bias; i++) {
@@ -58,7 +58,7 @@ static void apply_bias(struct gen_chain *c, const struct gen_row *row, float *sc
         int32_t last = last_of(&c->g.sequence_bias[i]);
         if (!gen_seen_get(c, last)) continue;
         scores[last] += c->value[last];
-        c->value[last] = 0; /* the next sequence with this last token adds nothing */
+        c->value[last] = 0; /* another sequence with this last token must not add the sum again */
     }
     for (uint32_t i = 0; i < c->g.n_sequence_bias; i++)
         gen_seen_clear(c, last_of(&c->g.sequence_bias[i]));

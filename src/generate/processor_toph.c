@@ -1,5 +1,6 @@
-/* processor_toph.c - top_h: takes the 100 most likely tokens, in descending order, as a distribution of their own.  Keeps
- * the longest beginning whose terms of the entropy add up to at most top_h of it; the most likely token always stays. */
+/* processor_toph.c - top_h: treats the 100 most likely tokens, in descending order, as a distribution of their
+ * own.  Keeps the longest beginning of it whose terms of the entropy add up to at most top_h times the entropy.
+ * The most likely token always stays. */
 #include "generate/chain.h"
 
 #include <math.h>
@@ -15,7 +16,8 @@ static bool wanted(const kvik_generation *g)
     return g->top_h > 0;
 }
 
-/* Fills top with the best scores in descending order, equal ones by ascending id; returns their number, at most TOP. */
+/* Fills top with the best scores in descending order, equal ones by ascending id.  Returns their number, at most
+ * TOP. */
 static uint32_t best(struct gen_chain *c, const float *scores, struct top top[TOP])
 {
     uint32_t n = 0, k = 0;
@@ -51,7 +53,7 @@ static void apply(struct gen_chain *c, const struct gen_row *row, float *scores)
     }
     for (uint32_t i = 0; i < n; i++) {
         p[i] = (float)(p[i] / total);
-        p[i] = p[i] > 0 ? -p[i] * logf(p[i]) : NAN; /* its term of the entropy */
+        p[i] = p[i] > 0 ? -p[i] * logf(p[i]) : NAN; /* the term of the entropy */
         if (p[i] > 0) entropy += p[i];
     }
     float most = (float)entropy * (float)c->g.top_h;

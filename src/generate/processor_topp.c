@@ -14,13 +14,13 @@ static bool wanted(const kvik_generation *g)
     return g->top_p < 1.0;
 }
 
-/* The end of the removed prefix: all weights below `least`, and `ties` of those equal to it. */
+/* The end of the removed prefix: all weights below `least` are removed, and `ties` of those equal to it. */
 struct edge {
     float least;
     uint32_t ties;
 };
 
-/* True if a removed sum is within the limit, compared after the division by the total as Transformers does. */
+/* True if a sum of removed weights is within the limit.  As in Transformers the sum is divided by the total first. */
 static bool removed(double sum, double total, float limit)
 {
     return (float)(sum / total) <= limit;

@@ -1,8 +1,7 @@
-/* processor_typical.c - typical_p: keeps the tokens whose surprise -log p is nearest to the expected one, the entropy,
- * until they hold the probability typical_p (Meister et al. 2022, locally typical sampling).
- *
- * Nothing is sorted: partitions find the distance at which the sum is reached, as in top_p, in expected linear time.
- * All tokens at that distance stay.  At least `keep` tokens stay; of equal ones, those with lower ids. */
+/* processor_typical.c - typical_p: keeps the tokens whose surprise -log p is nearest to the expected surprise, the
+ * entropy, until they hold the probability typical_p (Meister et al. 2022, locally typical sampling).  Nothing is
+ * sorted.  As in top_p, partitions find the distance at which the sum is reached, in expected linear time.  All
+ * tokens at that distance stay.  At least `keep` tokens stay; of equally distant ones those with lower ids. */
 #include "generate/beam.h"
 #include "generate/chain.h"
 
@@ -35,7 +34,7 @@ static void sift(struct gen_pair *v, uint32_t i, uint32_t n)
     }
 }
 
-/* Sorts v[0, n) and returns the distance at which `sum` reaches `mass`, or the last distance if none does. */
+/* Sorts v[0, n) and returns the distance at which `sum` reaches `mass`, or the last distance if it never does. */
 static float edge_of_sorted(struct gen_pair *v, uint32_t n, double sum, float mass)
 {
     for (uint32_t i = n / 2; i-- > 0;)
@@ -80,7 +79,7 @@ static float find_edge(struct gen_pair *v, uint32_t n, float mass)
     return edge_of_sorted(v + lo, hi - lo, sum, mass);
 }
 
-/* Returns the k-th smallest distance; *ties: how many tokens at that distance are among the k nearest. */
+/* Returns the k-th smallest distance.  *ties: how many tokens at that distance are among the k nearest. */
 static float edge_of_rank(struct gen_chain *c, const float *far, uint32_t k, uint32_t *ties)
 {
     float *v = (float *)c->pair;

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* A text is given alone: it becomes the ids. */
+/* Checks a prompt that is a text: it may have no ids, because the text becomes them. */
 static int check_text(const kvik_cache *c, uint32_t i, const char *more)
 {
     if (more)
@@ -32,7 +32,7 @@ static int encode(const kvik_cache *c, const char *text, bool special, const int
     return 0;
 }
 
-/* Returns a copy of n elements.  NULL if `from` is, and after an error, which *e keeps. */
+/* Returns a copy of n elements.  NULL if `from` is NULL, or after an error, which *e keeps. */
 static void *own(const void *from, size_t n, size_t size, int *e)
 {
     if (!from || *e < 0) return NULL;
@@ -42,7 +42,7 @@ static void *own(const void *from, size_t n, size_t size, int *e)
     return to;
 }
 
-/* Puts copies in place of what p points to, also after an error.  The run refuses lengths without a pointer. */
+/* Replaces the arrays that p points to by copies, also after an error.  The run refuses lengths without a pointer. */
 static int copy_prompt(const kvik_cache *c, kvik_prompt *p)
 {
     size_t masked = p->embeds ? p->n_embeds : p->ids ? p->n : 0;
@@ -77,7 +77,7 @@ int source_read(const kvik_cache *c, uint32_t i, const kvik_source *given, bool 
                                           : NULL));
     int e = copy ? copy_source(c, &s) : 0;
     if (e >= 0 && s.text) e = encode(c, s.text, true, &s.ids, &s.n);
-    *out = s; /* also half a copy, which is freed with the rest */
+    *out = s; /* also an incomplete copy, which is freed with the rest */
     return e;
 }
 
@@ -103,7 +103,7 @@ static int read_prompt(struct prompts *s, const kvik_cache *c, const kvik_prompt
     if (source) p.source = &s->source[i];
     int e = s->copied ? copy_prompt(c, &p) : 0;
     if (e >= 0 && p.text) e = encode(c, p.text, !p.append && !c->x->encode, &p.ids, &p.n);
-    s->p[s->n++] = p; /* also half a copy, which is freed with the rest */
+    s->p[s->n++] = p; /* also an incomplete copy, which is freed with the rest */
     if (e >= 0 && source) e = source_read(c, i, source, s->copied, &s->source[i]);
     return e;
 }

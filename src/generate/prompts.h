@@ -3,19 +3,20 @@
 #include "generate/handle.h"
 
 struct prompts {
-    /* [n] owned; what the ids and masks of a copy, and the ids of a text, point to is owned too. */
+    /* [n] owned, with the ids that a text became, and with the arrays of copies */
     kvik_prompt *p;
-    kvik_source *source; /* [n] the same, of prompts that have one */
+    /* [n] the encoder's inputs of those prompts that have one; owned in the same way */
+    kvik_source *source;
     uint32_t n;
     bool copied;
 };
-/* Reads n prompts of a program and encodes those that are texts.  copy: the ids and masks of the others are copied, so
- * that the program can free them.  After an error prompts_end frees what there is. */
+/* Reads n prompts of a program and encodes those that are texts.  copy: also copies the ids and masks of the
+ * others, so that the program can free them.  prompts_end frees everything, also after an error. */
 int prompts_begin(struct prompts *s, const kvik_cache *c, const kvik_prompt *given, uint32_t n,
                   bool copy);
 void prompts_end(struct prompts *s);
 
-/* Reads one input of an encoder in the same way; i is its place, for errors. */
+/* Reads one input of an encoder in the same way.  i: its number, for errors. */
 int source_read(const kvik_cache *c, uint32_t i, const kvik_source *given, bool copy,
                 kvik_source *out);
 void source_done(const kvik_source *in, bool copied);

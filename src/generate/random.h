@@ -1,5 +1,5 @@
-/* random.h - random numbers without a state: each is a function of a seed and of what it is for, so that nothing
- * has to be saved between steps and no draw depends on how many were made before. */
+/* random.h - random numbers without a state.  Each number is a function of a seed and of its purpose.  So nothing
+ * has to be saved between steps, and no draw depends on the number of draws before it. */
 #pragma once
 #include <stdint.h>
 

@@ -59,7 +59,7 @@ int run_cut_text(const struct run *r, const struct row *w, struct buf *text)
     size_t end;
     if (r->g->include_stop_str_in_output || !w->stop) return 0;
     TRY(gen_stop_new(r->g->stop_strings, r->g->n_stop_strings, &stop));
-    gen_stop_copy(stop, w->stop); /* which has read the prompt */
+    gen_stop_copy(stop, w->stop); /* `stop` has read the prompt */
     if (gen_stop_put(stop, text->data, text->len, &end)) {
         end -= w->stop_seen;
         buf_cut(text, end - MIN(end, gen_stop_match(stop)));
@@ -94,7 +94,7 @@ int run_result_begin(const struct run *r, kvik_result **out)
     res->vocab = r->x->m->vocab;
     res->logit_rows = r->width;
     res->row = mem_array(res->n_rows, sizeof *res->row);
-    kvik_row *rows = mem_array(res->n_rows, sizeof *rows); /* row[0] owns all of them */
+    kvik_row *rows = mem_array(res->n_rows, sizeof *rows); /* row[0] owns the arrays of all rows */
     if (!res->row || !rows) {
         mem_free(rows);
         mem_free(res->row);
@@ -107,7 +107,7 @@ int run_result_begin(const struct run *r, kvik_result **out)
     return 0;
 }
 
-/* Drops sequences that are neither the caller's nor rows of the run; run_end takes care of those. */
+/* Drops sequences that are neither the caller's nor those of rows; run_end handles these. */
 static void drop_sequences(struct run *r, kvik_result *out)
 {
     for (uint32_t i = 0; i < out->n_rows; i++) {
@@ -119,14 +119,14 @@ static void drop_sequences(struct run *r, kvik_result *out)
     }
 }
 
-/* Notes the token that follows the rows of the caller's sequence: it was generated and not fed. */
+/* Notes the token that was generated but not appended to the caller's sequence. */
 static void say(struct run *r, const struct row *w)
 {
     uint64_t at = kv_len(r->x->kv, w->seq) - w->sync.report->offset;
     if (at < w->n) sync_said(r->x, w->seq, w->ids[at]);
 }
 
-/* Tells a text that has the tokens it was asked for from one that the context or max_cache_len has cut. */
+/* Tells texts that have as many tokens as were asked for from texts that the context or max_cache_len has cut. */
 static void note_cut(const struct run *r, const struct row *w, kvik_row *o)
 {
     if (o->finish == KVIK_FINISH_LENGTH && w->cut && o->n - o->n_prompt >= w->limit)

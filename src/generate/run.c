@@ -1,14 +1,14 @@
-/* run.c - rows set up from prompts, settled and turned into results; see run.h.
- *
- * A sequence the caller handed in is forked first (references only), so that a failure gives it back
- * unchanged.  What a step needs is allocated here, before the first one. */
+/* run.c - sets up the rows of a run from prompts, and frees them; see run.h.  A sequence that the caller hands in
+ * is forked first (by reference), so that a failure gives it back unchanged.  Memory for steps is allocated here,
+ * before the first step. */
 #include "generate/run.h"
 #include "generate/guidance.h"
 
 #include <assert.h>
 #include <string.h>
 
-/* max_new_tokens, or max_length less the longest prompt, or KVIK_NEW_TOKENS within the context. */
+/* Finds the number of new tokens: max_new_tokens; or max_length less the longest prompt; or KVIK_NEW_TOKENS within
+ * the context. */
 static int new_tokens(const struct run *r, uint32_t *out)
 {
     size_t longest = 0;
@@ -30,7 +30,8 @@ static int new_tokens(const struct run *r, uint32_t *out)
     return 0;
 }
 
-/* A stop string may begin in the prompt, but must end in the generated text, as in Transformers. */
+/* Prepares stop strings.  As in Transformers, a stop string may begin in the prompt but must end in the generated
+ * text. */
 static int stop_begin(struct run *r, struct row *w)
 {
     TRY(gen_stop_new(r->g->stop_strings, r->g->n_stop_strings, &w->stop));
@@ -46,7 +47,8 @@ static int stop_begin(struct run *r, struct row *w)
     return e;
 }
 
-/* Embeddings are for runs that feed a prompt once and whose choices do not look at what the prompt's rows stand for. */
+/* Checks a prompt of embeddings.  The run must feed the prompt once, and no choice may look at the ids of the
+ * prompt. */
 static int check_embeds(const struct run *r, const kvik_prompt *p, uint32_t i)
 {
     if (!p->embeds && !p->n_embeds) return 0;
@@ -71,7 +73,7 @@ static int check_embeds(const struct run *r, const kvik_prompt *p, uint32_t i)
     return 0;
 }
 
-/* The last tokens of a prompt may be new ones, which an earlier run chose. */
+/* Checks the last tokens of a prompt that an earlier run has chosen (n_new). */
 static int check_new(const struct run *r, const kvik_prompt *p, uint32_t i)
 {
     bool hidden = false, ends = false;
@@ -120,8 +122,8 @@ static int take_embeds(struct run *r, struct row *w, uint32_t index)
     return 0;
 }
 
-/* Copies the ids that the mask leaves.  Not all of them are fed, which would check them: cached rows without a token agree
- * with any id.  Beside embeddings ids are only looked at. */
+/* Copies the ids that the mask leaves, and checks them.  Feeding would not check all of them, because some are
+ * cached: a cached row without a token agrees with any id.  Beside embeddings the ids are only for processors. */
 static int take_ids(const struct run *r, struct row *w, const uint8_t *mask, uint32_t index)
 {
     const kvik_prompt *p = w->prompt;
@@ -139,7 +141,7 @@ static int row_begin(struct run *r, struct row *w, uint32_t index, uint32_t limi
 {
     const kvik_prompt *p = w->prompt;
     uint32_t more = r->mode->unfed;
-    /* a mask of embeddings is that of the ids, too, where there is an id for each */
+    /* if every embedding has an id, the mask of embeddings is that of the ids, too */
     const uint8_t *mask = !p->embeds || p->n == p->n_embeds ? p->attention_mask : NULL;
     if (p->embeds) TRY(take_embeds(r, w, index));
     if (!p->embeds && (p->n == 0 || !p->ids))
@@ -147,7 +149,7 @@ static int row_begin(struct run *r, struct row *w, uint32_t index, uint32_t limi
     size_t n_ids = mask ? 0 : p->n;
     for (size_t i = 0; mask && i < p->n; i++)
         n_ids += mask[i] != 0;
-    size_t n = p->embeds ? w->lead : n_ids - p->n_new; /* rows that the prompt takes */
+    size_t n = p->embeds ? w->lead : n_ids - p->n_new; /* KV rows of the prompt */
     if (n == 0) return ERR(ARG, "row %u: the attention mask hides every token", index);
     while (p->attention_mask && !p->attention_mask[w->pad])
         w->pad++;
@@ -189,7 +191,7 @@ static int row_begin(struct run *r, struct row *w, uint32_t index, uint32_t limi
     buf_init(&w->text, (size_t)1 << 30);
     if (r->tok) {
         TRY(run_stream(r, &w->stream));
-        w->text.data = mem_alloc(room); /* room up front: decoding allocates nothing */
+        w->text.data = mem_alloc(room); /* all memory now: decoding allocates nothing */
         if (!w->text.data) return ERR_NOMEM;
         w->text.cap = room;
     } else if (r->g->n_stop_strings) {
@@ -199,7 +201,7 @@ static int row_begin(struct run *r, struct row *w, uint32_t index, uint32_t limi
     return run_replay(r, w);
 }
 
-/* A fresh row reuses the prefix of its prompt that the cache holds. */
+/* Lets a new row reuse the cached prefix of its prompt. */
 static int match(struct run *r, struct row *w)
 {
     TRY(exec_new(r->x, &w->seq));
@@ -208,14 +210,15 @@ static int match(struct run *r, struct row *w)
         w->miss = "the prompt is embeddings, and the prefix index knows only ids";
         return 0;
     }
-    uint32_t n = kv_by_turns(r->x->kv) ? w->n_prompt : w->n; /* new tokens are other turns */
+    /* new tokens (n_new) are other turns than the prompt */
+    uint32_t n = kv_by_turns(r->x->kv) ? w->n_prompt : w->n;
     TRY(exec_match(r->x, w->seq, w->ids, n, w->pad, &w->have));
     w->reused = w->have;
     if (!w->have) w->miss = kv_miss_text(kv_match_reason(r->x->kv));
     return 0;
 }
 
-/* A row that continues the caller's sequence reuses what the sequence holds of the prompt. */
+/* Lets a row that continues the caller's sequence reuse the tokens that the sequence shares with the prompt. */
 static int sync(struct run *r, struct row *w)
 {
     if (!w->given) return match(r, w);
@@ -249,7 +252,7 @@ static int sync(struct run *r, struct row *w)
     return 0;
 }
 
-/* Options that need what an encoder does not give. */
+/* Refuses options that need what an encoder does not give. */
 static int check_sources(const struct run *r)
 {
     const kvik_generation *g = r->g;
@@ -329,7 +332,8 @@ void run_end(struct run *r, bool failed)
             kv_drop(r->x->kv, w->seq);
         sync_end(r->x, &w->sync, failed);
         if (failed && w->heard) (void)kv_thaw(r->x->kv, w->given);
-        bool theirs = !failed && r->g->return_dict_in_generate; /* in the result */
+        /* the result gives the sequence to the caller */
+        bool theirs = !failed && r->g->return_dict_in_generate;
         if (w->orphaned && !theirs) kv_drop(r->x->kv, w->given);
         if (w->stream) tok_stream_drop(w->stream);
         gen_stop_drop(w->stop);

@@ -1,4 +1,4 @@
-/* run_shape.c - what a run will be, from its options: the way of decoding, and how many rows and sequences it needs. */
+/* run_shape.c - decides from the options how a run decodes, and how many rows and sequences it needs. */
 #include "generate/run.h"
 
 static const struct run_mode *mode_of(const struct run *r)
@@ -26,7 +26,7 @@ uint64_t run_width(const struct run *r)
     return r->g->num_return_sequences;
 }
 
-/* Sets the number of rows and of sequences: rows or beams or candidates, and negative texts. */
+/* Sets the number of rows and of sequences: for rows, beams or candidates, and for negative texts. */
 static int set_rows(struct run *r)
 {
     bool search = r->mode->search, guided = r->g->guidance_scale != 1;

@@ -1,6 +1,6 @@
-/* sample.c - choosing a token: the most likely one, or a draw.  The random number of a draw is a function of
- * (seed, row, step) alone - Philox4x32-10 as a hash of a counter (Salmon et al., "Parallel random numbers: as easy as
- * 1, 2, 3", SC 2011) - so a row draws the same tokens whoever shares its batch, and nothing has to be saved between steps. */
+/* sample.c - chooses a token: the most likely one, or a draw.  The random number of a draw is a function of (seed,
+ * row, step) alone: Philox4x32-10 as a hash of a counter (Salmon et al., "Parallel random numbers: as easy as 1,
+ * 2, 3", SC 2011).  So a row draws the same tokens in any batch, and nothing has to be saved between steps. */
 #include "generate/chain.h"
 #include "generate/random.h"
 
@@ -30,8 +30,8 @@ double random_uniform(uint64_t seed, uint32_t row, uint32_t step, uint32_t beam,
 
 bool gen_finite(const float *logits, uint32_t n)
 {
-    enum { AT_ONCE = 16 };             /* a loop of this length becomes vectors */
-    int32_t most[AT_ONCE] = {0}, bits; /* signed: SSE2 compares no others */
+    enum { AT_ONCE = 16 };             /* compilers turn a loop of this length into vectors */
+    int32_t most[AT_ONCE] = {0}, bits; /* signed, because SSE2 has no unsigned comparison */
     uint32_t i = 0;
     for (; i + AT_ONCE <= n; i += AT_ONCE)
         for (uint32_t k = 0; k < AT_ONCE; k++) {
@@ -45,13 +45,14 @@ bool gen_finite(const float *logits, uint32_t n)
     }
     for (uint32_t k = 1; k < AT_ONCE; k++)
         most[0] = MAX(most[0], most[k]);
-    return most[0] < 0x7F800000; /* infinity; the magnitudes of NaN are above it */
+    return most[0] < 0x7F800000; /* this is infinity; the bits of NaN are greater */
 }
 
-/* Block by block: the largest of a block is found in vectors, its place only if it is the largest so far. */
+/* Searches block by block.  Vectors find the largest value of a block; its index is only searched if it is the
+ * largest so far. */
 int32_t gen_argmax(const float *scores, uint32_t n)
 {
-    enum { BLOCK = 1024, AT_ONCE = 16 }; /* a loop of AT_ONCE becomes vectors */
+    enum { BLOCK = 1024, AT_ONCE = 16 }; /* compilers turn a loop of AT_ONCE into vectors */
     uint32_t best = 0;
     float max = -INFINITY;
     for (uint32_t from = 0, end; from < n; from = end) {
@@ -89,5 +90,5 @@ int32_t gen_sample(struct gen_chain *c, const float *scores, uint64_t seed, uint
         last = (int32_t)i;
         if (sum > target) return last;
     }
-    return last; /* rounding: target reached the total */
+    return last; /* rounding: no sum is beyond the target */
 }

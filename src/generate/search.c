@@ -1,8 +1,7 @@
-/* search.c - the two-way algorithm (Crochemore and Perrin 1991, Two-way string-matching).
- *
- * The word is split at a position where a mismatch to the right of the split says how far the window can move.  The
- * right part is compared first, then the left part.  The split lies at the longer of two maximal suffixes of the word:
- * one under the order of token ids, one under the reverse order. */
+/* search.c - the two-way algorithm (Crochemore and Perrin 1991, Two-way string-matching).  The word is split at a
+ * position such that a mismatch to the right of the split tells how far the window can move.  The right part is
+ * compared first, then the left part.  The split is at the longer of two maximal suffixes of the word: one under
+ * the order of token ids, one under the reverse order. */
 #include "generate/search.h"
 
 #include <string.h>

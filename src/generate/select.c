@@ -1,6 +1,6 @@
-/* select.c - the k-th largest of an array in expected linear time, by quickselect.  The partition is three-way, because
- * equal scores are common after a filter.  A fixed counter picks the pivots, so that the same scores always take the
- * same path.  An order that defeats the pivots costs heapsort's n log n at worst. */
+/* select.c - finds the k-th largest value of an array in expected linear time, by quickselect.  Partitions are
+ * three-way, because equal scores are common after a filter.  A fixed counter picks the pivots, so equal scores
+ * always take the same path.  If the pivots are bad, heapsort limits the cost to n log n. */
 #include "generate/chain.h"
 
 static void swap(float *a, float *b)

@@ -1,6 +1,6 @@
-/* settings.c - kvik_generation: its defaults, and applying a JSON object of option names to it.  An application is all or
- * nothing.  Values go into a copy of the struct; the copy replaces the original only when every key was accepted.  null
- * means "not given", as in Transformers. */
+/* settings.c - kvik_generation: its defaults, and applying a JSON object of option names to it.  An object is
+ * applied as a whole or not at all.  Values go into a copy of the struct; the copy replaces the original only if
+ * every key was accepted.  null means "not given", as in Transformers. */
 #include "base/near.h"
 #include "generate/change.h"
 #include "model/preset.h"
@@ -25,7 +25,7 @@ void gen_defaults(kvik_generation *g)
         else if (slot->kind == OPT_FLOAT)
             *(double *)at = slot->value;
         else
-            assert(slot->value == 0); /* what the zeros above say of every other kind */
+            assert(slot->value == 0); /* all other kinds begin as zeros */
     }
 }
 
@@ -37,7 +37,7 @@ void gen_done(kvik_generation *g)
     gen_defaults(g);
 }
 
-#define SHOWN 48 /* characters of a value quoted in an error */
+#define SHOWN 48 /* most characters of a value that an error quotes */
 
 static const char *show(const json_t *v, char out[SHOWN])
 {
@@ -177,8 +177,8 @@ static int take_cache(struct change *c, const kvik_option *o, const json_t *v, s
     return ERR(ARG, "%s: unknown %s %s; one of %s", c->what, o->name, shown, o->choices);
 }
 
-/* Takes cache_config without the keys that have no effect.  The keys are checked here, so that a wrong command line is
- * refused before a model is loaded. */
+/* Takes cache_config, without the keys that have no effect.  The keys are checked here, so that a wrong command
+ * line is refused before a model is loaded. */
 static int take_cache_config(struct change *c, const kvik_option *o, const json_t *v, size_t offset)
 {
     char what[128];
@@ -202,7 +202,8 @@ static int take_cache_config(struct change *c, const kvik_option *o, const json_
     return 0;
 }
 
-/* The caller's kvik_generation has no such field.  A model's own file may well know the option: it is passed over. */
+/* The caller's kvik_generation has no such field.  In a model's own file this is no error, since a file may be
+ * newer than the program: the option is skipped. */
 static int beyond(const struct change *c, const kvik_option *o)
 {
     if (!c->strict) return 0;
@@ -265,7 +266,7 @@ static int take(struct change *c, int i, const json_t *v)
     return 0;
 }
 
-/* Takes a name that this version accepts only at its neutral value; other values wait in `unmet` unless strict. */
+/* Takes a name that is accepted only at its neutral value.  Unless strict, other values are collected in `unmet`. */
 static int take_neutral(struct change *c, const struct option_neutral *o, const json_t *v)
 {
     if (neutral(o->value, v)) {

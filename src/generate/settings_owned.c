@@ -1,5 +1,6 @@
-/* settings_owned.c - the memory that kvik_generation owns: lists of tokens, of texts and of biased sequences, and JSON
- * texts.  One table says where each lies and how it is freed, so that an application can be all or nothing. */
+/* settings_owned.c - the memory that kvik_generation owns: lists of tokens, of texts and of biased sequences, and
+ * JSON texts.  One table says where each value lies and how it is freed, so that options can be applied as a whole
+ * or not at all. */
 #include "base/buf.h"
 #include "generate/change.h"
 #include "schema/schema.h"
@@ -65,7 +66,7 @@ static void drop(kvik_generation *g, const struct owned *o)
         mem_free(p);
 }
 
-/* The copy of what `o` describes, where `from` has n of them. */
+/* Returns a copy of the n elements at `from`, which `o` describes. */
 static void *copy(const void *from, const struct owned *o, uint32_t n)
 {
     if (o->count == NONE) return mem_strdup(from);
@@ -132,7 +133,7 @@ void settings_replace(struct change *c, size_t offset, void *value, uint32_t n)
 
 enum { MOST = 1 << 20 }; /* entries of a list; no vocabulary has as many tokens */
 
-/* Reads one token id or a list of them.  less: -1 is accepted and left out; people write it for "none". */
+/* Reads one token id or a list of them.  less: -1 is accepted and left out, because people write it for "none". */
 static int read_ids(const struct change *c, const kvik_option *o, const json_t *v, bool less,
                     int32_t **out, uint32_t *n_out)
 {
@@ -171,7 +172,7 @@ int settings_take_ids(struct change *c, const kvik_option *o, const json_t *v, s
     return 0;
 }
 
-/* Returns the row of a batch of one row, or v itself. */
+/* Returns the only row of a batch of one row; else v itself. */
 static const json_t *only_row(const json_t *v)
 {
     const json_t *row = json_array_size(v) == 1 ? json_array_get(v, 0) : NULL;
@@ -243,7 +244,8 @@ static int by_ids_and_place(const void *a, const void *b)
     return order ? order : x < y ? -1 : x > y;
 }
 
-/* Drops the entries of a list whose sequence occurs earlier.  The earliest one keeps its place and takes the last bias. */
+/* Removes the entries of a list whose sequence occurs earlier.  The first entry of a sequence keeps its place and
+ * gets the last bias. */
 static int drop_twice(kvik_bias *list, uint32_t *n)
 {
     uint32_t kept = 0;
@@ -258,7 +260,7 @@ static int drop_twice(kvik_bias *list, uint32_t *n)
             continue;
         }
         at[first].b->bias = at[i].b->bias;
-        at[i].b->n = 0; /* no sequence is empty, so this marks the entry */
+        at[i].b->n = 0; /* marks the entry: no real sequence is empty */
     }
     for (uint32_t i = 0; i < *n; i++) {
         if (list[i].n)
@@ -306,7 +308,7 @@ static int key_ids(const char *key, json_t **out)
         n > 1 && ((key[0] == '(' && key[last] == ')') || (key[0] == '[' && key[last] == ']'));
     size_t from = wrapped, to = n - wrapped;
     while (to > from && (key[to - 1] == ' ' || key[to - 1] == ','))
-        to--; /* a tuple of one is "(7,)" */
+        to--; /* a tuple with one element is written "(7,)" */
     buf_init(&text, n + 3);
     int e = buf_putc(&text, '[');
     if (e >= 0) e = buf_append(&text, key + from, to - from);
@@ -407,8 +409,7 @@ int settings_take_schema(struct change *c, const kvik_option *o, const json_t *v
         TRY(json_text(v, &text));
     else if (!(text = mem_strdup(json_string_value(v))))
         return ERR_NOMEM;
-    int e =
-        schema_of(text, o->name, &schema); /* so a wrong one is refused before a model is loaded */
+    int e = schema_of(text, o->name, &schema); /* refuses a wrong schema before a model is loaded */
     if (e < 0) {
         mem_free(text);
         return e;

@@ -1,28 +1,28 @@
-/* share.c - computes the common prefix of several prompts of one call once.
+/* share.c - computes a common prefix of several prompts of one call only once.  If the prompt of a row shares a
+ * prefix with an earlier row, its leader, the row waits for the leader.  Before the first choice, rows that do not
+ * wait are prefilled up to the next place where a follower's prompt differs.  The followers then reuse that prefix
+ * from the prefix index, by reference, and lead their own followers.  When no row waits any more, the run gathers
+ * as usual.  KV rows are bit-identical however a prompt is cut, so only time changes.
  *
- * A row whose prompt shares a prefix with an earlier row, its leader, waits for the leader.  Before the first choice, rows
- * that do not wait are prefilled up to the next place where a follower parts from them.  The followers then reuse that
- * prefix from the prefix index, by reference, and lead their own followers.  When no row waits any more, the run
- * gathers as usual.  KV rows are bit-identical however a prompt is cut, so only time changes.
- *
- * A sequence of the caller that was empty before the call follows as a fresh one does.  One with rows may only lead. */
+ * A sequence of the caller that was empty before the call may follow, as a new one does.  A sequence with rows may
+ * only lead. */
 #include "generate/run.h"
 
-enum { LEAST_GAIN = 32 }; /* tokens that are worth a step of their own */
+enum { LEAST_GAIN = 32 }; /* fewer common tokens are not worth a step of their own */
 
 static uint32_t common(const struct row *a, const struct row *b)
 {
-    /* the last token of each is fed for its logits */
+    /* the last token of each prompt is fed for its logits */
     return sync_common(a->ids, b->ids, MIN(a->n, b->n) - 1);
 }
 
-/* True if the row was empty before the call, so that it may begin with the rows of another. */
+/* True if the row was empty before the call, so that it may begin with rows of another. */
 static bool may_follow(const struct row *w)
 {
     return !w->given || (!w->sync.len && !w->prompt->append);
 }
 
-/* True if the row's sequence will begin with all of its ids. */
+/* True if all ids of the row's prompt will be in its sequence. */
 static bool may_lead(const struct row *w)
 {
     return !w->given || (!w->sync.report->offset && !w->prompt->append);
@@ -31,7 +31,7 @@ static bool may_lead(const struct row *w)
 void share_begin(struct run *r)
 {
     struct kv *kv = r->x->kv;
-    /* what two texts share after an encoder depends on its input */
+    /* with an encoder, rows also depend on the encoder's input */
     bool off = r->source || !r->g->use_cache || !kv_indexes(kv) || kv_by_turns(kv) ||
                r->x->regime_rows || r->mode->anew;
     for (uint32_t i = 0; i < r->n; i += r->per)
@@ -48,7 +48,7 @@ void share_begin(struct run *r)
     }
 }
 
-/* The row begins with what its leader has computed. */
+/* Gives the row the prefix that its leader has computed. */
 static int follow(struct run *r, struct row *w)
 {
     uint32_t none;
@@ -63,7 +63,7 @@ static int follow(struct run *r, struct row *w)
     return 0;
 }
 
-/* Returns where the next follower parts from row j; UINT32_MAX: no row follows. */
+/* Returns how many tokens row j shares with the next follower that differs from it; UINT32_MAX: no row follows j. */
 static uint32_t parting(const struct run *r, uint32_t j)
 {
     uint32_t at = UINT32_MAX;
@@ -77,7 +77,7 @@ int share_gather(struct run *r)
     r->job.n = 0;
     for (uint32_t i = 0; i < r->n; i += r->per) {
         struct row *w = &r->row[i];
-        const struct row *l = &r->row[w->leader]; /* an earlier row */
+        const struct row *l = &r->row[w->leader]; /* the leader is an earlier row */
         if (w->common && !l->common && l->have >= w->common) TRY(follow(r, w));
     }
     for (uint32_t i = 0; i < r->n; i += r->per) {

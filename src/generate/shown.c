@@ -1,4 +1,5 @@
-/* shown.c - the text of a run's tokens: special tokens are skipped, but those that the caller wants to see. */
+/* shown.c - the text of a run's tokens.  Special tokens are skipped, except for those that the caller wants to
+ * see. */
 #include "generate/run.h"
 
 int run_stream(const struct run *r, struct tok_stream **out)

@@ -1,10 +1,10 @@
-/* sizes.h - the least size of every struct of kvik.h that begins with its size: up to the last field of its first version.
- * A smaller size is a mistake of the caller, and fields behind the size would be read from what follows the struct. */
+/* sizes.h - the least size of every struct of kvik.h that begins with its size: up to the last field of its first
+ * version.  A smaller size is a mistake of the caller: fields behind it would be read from unrelated memory. */
 #pragma once
 #include "base/sized.h"
 #include "kvik.h"
 
-/* kvik_generation reaches behind all that the struct owns. */
+/* For kvik_generation the least size includes everything that the struct owns. */
 #define SIZED_LEAST(type, field)                                                                   \
     least_##type = (offsetof(type, field) + sizeof(((type *)0)->field) + sizeof(size_t) - 1) /     \
                    sizeof(size_t) * sizeof(size_t)

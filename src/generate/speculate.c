@@ -1,29 +1,28 @@
-/* speculate.c - speculative decoding: draft tokens are checked together, in one step.
+/* speculate.c - speculative decoding: several draft tokens are checked in one step.  A job feeds every running row
+ * its last token and the draft tokens behind it.  While the step is open, the judge goes through the logits as
+ * plain decoding would, one token at a time: processors on the text so far, the same choice (when sampling, the
+ * draw of that position), the same ends.  The judge stops at the first choice that differs from the draft token.
+ * Rows up to there are accepted; the others never become part of the sequence.  So tokens, logits and the order of
+ * callbacks are those of plain decoding, whatever the drafts.  Only the number of steps differs.
  *
- * A job feeds every running row its last token and the draft tokens behind it.  While the step is open the judge goes through
- * the logits as plain decoding would one by one: processors on the text so far, the same choice (of sampling, the draw of
- * that position), the same ends.  The judge stops at the first choice that is not the draft token: the rows up to there are
- * accepted, the others are never part of the sequence.  So tokens, logits and the order of calls to the caller are those
- * of plain decoding whatever the drafts; only the number of steps differs.
- *
- * Rows are ragged: each has its own number of draft tokens, and a job that is too wide for one step takes several.  A step
- * that does not fit the budget is done again without drafts. */
+ * Each row has its own number of draft tokens.  A job that is too wide for one step takes several.  A step that
+ * does not fit the budget is repeated without drafts. */
 #include "generate/draft_length.h"
 
 #include <string.h>
 
-#define LOGIT_BYTES ((size_t)64 << 20) /* of a step, unless one row has more */
+#define LOGIT_BYTES ((size_t)64 << 20) /* most bytes of logits of a step, unless one row has more */
 
 struct speculation {
     struct run *r;
     struct drafter maker;
-    struct draft_length *length; /* of drafts by prompt lookup; NULL: as long as the maker likes */
+    struct draft_length *length; /* lengths of drafts by prompt lookup; NULL: the maker decides */
     struct draft_row *row;       /* [r->n] the running rows, in order */
     uint32_t n_rows;
     float *logits;   /* [room][vocab] */
-    uint32_t room;   /* tokens of a step */
-    uint32_t *right; /* [r->n] draft tokens that were accepted, by row[] */
-    bool drafting;   /* the job has drafts */
+    uint32_t room;   /* most tokens of a step */
+    uint32_t *right; /* [r->n] draft tokens that were accepted, in the order of row[] */
+    bool drafting;   /* the job has draft tokens */
     bool cancel;
 };
 
@@ -68,7 +67,7 @@ static int begin(struct run *r)
     return s->row && s->right && s->logits ? 0 : ERR_NOMEM;
 }
 
-/* Makes drafts for all rows that run, behind their tokens. */
+/* Makes drafts for all running rows, behind their tokens. */
 static int propose(struct speculation *s)
 {
     struct run *r = s->r;
@@ -76,7 +75,7 @@ static int propose(struct speculation *s)
     for (uint32_t i = 0; i < r->n; i++) {
         struct row *w = &r->row[i];
         if (w->done) continue;
-        /* the last of the tokens still to come is chosen, never drafted */
+        /* the last token of a text is chosen but not fed, so a draft never contains it */
         uint32_t most = MIN(MIN(w->limit - (w->n - w->n_prompt) - 1, s->maker.most), s->room - 1);
         if (s->length) draft_length_learn(s->length, i, w->ids, w->n);
         if (s->length && most) most = draft_length_ask(s->length, i, most);
@@ -96,7 +95,7 @@ static int propose(struct speculation *s)
     return 0;
 }
 
-/* Chooses tokens from the logits of a draft, up to the first choice that is not the draft token. */
+/* Chooses tokens from the logits of a draft, until a choice differs from the draft token. */
 static int judge_row(struct speculation *s, uint32_t k, const float *logits, uint32_t *accepted)
 {
     const struct draft_row *d = &s->row[k];
@@ -113,7 +112,7 @@ static int judge_row(struct speculation *s, uint32_t k, const float *logits, uin
     return 0;
 }
 
-/* Judges rows [first, first + n), whose logits follow each other in s->logits. */
+/* Judges rows [first, first + n), whose logits are adjacent in s->logits. */
 static int judge(struct run *r, uint32_t first, uint32_t n, uint32_t *accepted)
 {
     struct speculation *s = r->own;
@@ -128,8 +127,8 @@ static int judge(struct run *r, uint32_t first, uint32_t n, uint32_t *accepted)
     return 0;
 }
 
-/* Sets a job of drafts.  False: there are no drafts, or the next token of a row changes the regime of its rope, which no
- * draft can do. */
+/* Sets a job of drafts.  False: there are no drafts, or the next token of a row changes the regime of its rope,
+ * which a draft cannot do. */
 static bool gather_drafts(struct speculation *s)
 {
     struct run *r = s->r;
@@ -163,7 +162,7 @@ static int gather(struct run *r)
     return run_gather_rows(r);
 }
 
-/* Chooses one token for every row that runs, as plain decoding does. */
+/* Chooses one token for every running row, as plain decoding does. */
 static int choose_plain(struct speculation *s)
 {
     struct run *r = s->r;

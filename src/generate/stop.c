@@ -1,6 +1,7 @@
-/* stop.c - finds stop strings in a text that arrives in pieces.  Each string is a Knuth-Morris-Pratt automaton whose state
- * is the number of bytes matched so far.  So a match is found wherever the text is cut, and a piece takes no memory.  Bytes
- * are compared; both sides are UTF-8, so a match always begins and ends between characters. */
+/* stop.c - finds stop strings in a text that arrives in pieces.  Each string is a Knuth-Morris-Pratt automaton
+ * whose state is the number of bytes matched so far.  So a match is found wherever the text is cut, and a piece
+ * need not be kept.  Bytes are compared; both sides are UTF-8, so a match always begins and ends between
+ * characters. */
 #include "generate/generate.h"
 
 #include <string.h>

@@ -1,23 +1,21 @@
-/* sync.c - finds how many cached tokens of a sequence a conversation can reuse; see sync.h.
+/* sync.c - finds how many cached tokens of a sequence a conversation can reuse; see sync.h.  Tokens are compared,
+ * never assumed, because templates rewrite old turns, and a growing text is split into other tokens.  The agreeing
+ * tokens stay cached as far as every group of layers can resume from them exactly.  Rows between that length and
+ * the divergence are recomputed with the rest, as part of the new turn.
  *
- * Tokens are compared, never assumed, because templates rewrite old turns and text splits into
- * other tokens as it grows.  The agreeing tokens stay cached as far as every group of layers can
- * resume from them exactly.  Rows between that length and the divergence are recomputed with the
- * rest, as part of the new turn.
- *
- * A sequence is marked first, so a failure leaves it unchanged.  The rows that the conversation
- * drops stay in the budget until the call has ended.  If they leave no room for the call's own rows
- * within a reserve, the call is refused. */
+ * A sequence is marked first, so a failure leaves it unchanged.  The rows that the conversation drops count
+ * towards the budget until the call has ended.  If a sequence has a reserve and the dropped rows leave no room in
+ * it for the new rows, the call is refused. */
 #include "generate/sync.h"
 
 #include <stdio.h>
 
-/* Tokens of an excerpt before and after the divergence. */
+/* tokens that an excerpt shows before and after the divergence */
 enum { BEFORE = 6, AFTER = 10 };
 
 /* --- How many tokens agree. */
 
-/* Returns how many rows a sink cache shows, sinks included; 0 without sinks. */
+/* Returns how many rows a sink cache shows, including sinks; 0 without sinks. */
 static uint32_t sink_window(const struct exec *x)
 {
     uint32_t most = 0;
@@ -36,8 +34,8 @@ uint32_t sync_common(const int32_t *a, const int32_t *b, uint32_t n)
     return i;
 }
 
-/* Returns how many tokens agree.  A row without a token agrees with any id, because only the caller
- * knows its contents. */
+/* Returns how many tokens agree.  A row without a token agrees with any id, because only the caller knows its
+ * contents. */
 static uint32_t agree(const int32_t *known, const int32_t *id, uint32_t n)
 {
     uint32_t i = 0;
@@ -56,10 +54,10 @@ void sync_said(struct exec *x, kv_seq s, int32_t token)
     *place(x, s) = (struct exec_said){s, kv_len(x->kv, s), token};
 }
 
-/* Detects a conversation cropped to the last rows that a sink cache shows, and returns the row of
- * its first token, else 0.  All known tokens from that row on must begin the ids, and must be more
- * than agree from the start.  Where a text repeats itself, the last generated token, which is not
- * yet appended, decides. */
+/* Detects a conversation that was cropped to the last rows that a sink cache shows.  Returns the row of its first
+ * token, or 0.  The ids must begin with all known tokens from that row on, and these must be more than the tokens
+ * that agree from the start.  If a text repeats itself, the last generated token, which is not yet appended,
+ * decides. */
 static uint32_t crop_offset(struct exec *x, const struct sync *s, const struct sync_ids *ids,
                             uint32_t same)
 {
@@ -106,7 +104,7 @@ static char *words(const char *fmt, ...)
     return mem_strndup(line, (size_t)MIN(n, (int)sizeof line - 1));
 }
 
-/* Returns why fewer rows than agree were kept; `hinders`: the group that decided. */
+/* Returns why fewer rows were kept than agree.  hinders: the group that allowed no more. */
 static char *reason(const struct exec *x, uint32_t hinders, uint32_t same, uint32_t have,
                     bool regime)
 {
@@ -132,8 +130,8 @@ static char *reason(const struct exec *x, uint32_t hinders, uint32_t same, uint3
 
 /* --- Cutting the sequence. */
 
-/* Lowers *have to the start of a turn under dynamic NTK.  Rows of such a turn have the frequencies
- * of its end, so a turn is kept whole or not at all. */
+/* Lowers *have to the start of a turn under dynamic NTK.  All rows of such a turn have the frequencies of its end,
+ * so a turn is kept as a whole or not at all. */
 static int whole_turns(const struct exec *x, kv_seq s, uint32_t *have, bool *cut)
 {
     uint32_t n, least = UINT32_MAX;
@@ -149,7 +147,7 @@ static int whole_turns(const struct exec *x, kv_seq s, uint32_t *have, bool *cut
     return 0;
 }
 
-/* Keeps rows without tokens all or not at all, because they may have had positions of their own. */
+/* Keeps either all or none of the rows without tokens, because they may have had positions of their own. */
 static int unknown_whole(const struct exec *x, kv_seq s, uint32_t same, uint32_t *have)
 {
     const int32_t *known = kv_tokens(x->kv, s);
@@ -161,7 +159,7 @@ static int unknown_whole(const struct exec *x, kv_seq s, uint32_t same, uint32_t
     return first < *have && *have < last ? kv_resume(x->kv, s, first, have) : 0;
 }
 
-/* Finds how many rows the sequence can keep if `same` rows are wanted; *hinders as for reason(). */
+/* Finds how many rows the sequence can keep of the `same` rows that agree.  *hinders: see reason(). */
 static int longest(const struct exec *x, kv_seq s, uint32_t same, uint32_t *have, uint32_t *hinders)
 {
     bool cut = false;
@@ -179,8 +177,7 @@ static void forget(struct sync *s)
     *s = (struct sync){0};
 }
 
-/* True if some codec quantizes by turns, so that rows are recomputed in the turns in which they
- * were computed. */
+/* True if some codec quantizes by turns, so that rows must be recomputed in their original turns. */
 static bool by_turns(const struct exec *x)
 {
     for (uint32_t i = 0; i < x->n_groups; i++)
@@ -190,20 +187,20 @@ static bool by_turns(const struct exec *x)
 
 static int cut(struct exec *x, struct sync *s, uint32_t rows, uint32_t have)
 {
-    /* Of rows before the ids only the sequence knows the tokens. */
+    /* only the sequence knows the tokens of rows before the ids */
     if (have < rows && (s->report->offset || by_turns(x)))
         return exec_crop(x, s->seq, s->kept = rows);
     return kv_trim(x->kv, s->seq, have, &s->kept);
 }
 
-/* Cuts the sequence for a call that makes it `until` rows long.  The rows that leave stay for an
- * undo, so a budget that holds a reserve once may lack room for the new rows beside them. */
+/* Cuts the sequence for a call that makes it `until` rows long.  The dropped rows stay until the call ends, for
+ * the undo.  If the budget has room for only one reserve, it may lack room for both the dropped and the new rows. */
 static int keep(struct exec *x, struct sync *s, uint32_t rows, uint32_t have, uint32_t until)
 {
     char why[512];
     TRY(kv_rely(x->kv, s->seq, until));
     int e = cut(x, s, rows, have);
-    if (e >= 0) e = kv_rely(x->kv, s->seq, until); /* a crop may have needed the room */
+    if (e >= 0) e = kv_rely(x->kv, s->seq, until); /* a crop may have used the room */
     if (e != ERR_FULL || have == s->len) return e;
     snprintf(why, sizeof why, "%s", err_last());
     return ERR(FULL,
@@ -222,7 +219,7 @@ static int choose(struct exec *x, struct sync *s, const struct sync_ids *ids, ui
     bool padding = x->m->counts_padding && !ids->append && kv_salt(x->kv, s->seq).pad != ids->pad;
     TRY(longest(x, s->seq, padding ? 0 : offset + same, have, &hinders));
     bool regime = *have && offset + ids->n > *have &&
-                  /* the difference may be negative: arithmetic modulo 2^32 */
+                  /* the difference may be negative, which is fine modulo 2^32 */
                   regime_changes(x, s->seq, offset + ids->n - s->len);
     r->reused = regime || *have < offset ? 0 : *have - offset;
     r->recomputed = regime ? same : offset + same - *have;
@@ -235,7 +232,7 @@ static int choose(struct exec *x, struct sync *s, const struct sync_ids *ids, ui
     return 0;
 }
 
-/* Finds where the ids differ from the cached tokens, and returns how many rows agree. */
+/* Finds where the ids differ from the cached tokens.  Returns how many rows agree. */
 static uint32_t compare(struct exec *x, const struct tok *tok, const struct sync_ids *ids,
                         struct sync *s)
 {
@@ -263,7 +260,7 @@ void sync_match(struct sync *s, uint32_t n, uint32_t have)
     s->report->computed = n - have;
 }
 
-/* Gives an empty sequence the cached prefix that another sequence has of the ids. */
+/* Gives an empty sequence the longest prefix of the ids that another sequence has cached. */
 static int begin_with(struct exec *x, struct sync *s, const struct sync_ids *ids)
 {
     if (s->len || ids->append) return 0;

@@ -1,6 +1,6 @@
-/* validate.c - whether a whole configuration can run, and which way of decoding it asks for, by the rules of Transformers.
- * Values that were set by name were checked then.  A struct that was filled in by hand is checked here, in the same
- * ranges. */
+/* validate.c - checks whether a whole configuration can run, and finds which way of decoding it asks for, by the
+ * rules of Transformers.  Values that were set by name were checked then.  A struct that was filled in by hand is
+ * checked here, in the same ranges. */
 #include "generate/options.h"
 #include "model/preset.h"
 
