@@ -1,10 +1,13 @@
-/* interchange.c - what a sequence keeps as arrays in memory, f32, and a new sequence from such arrays.  A layer of the model
- * can have a site of rows, a site with a state, or one of each; every plane of a site is a named array.
+/* interchange.c - exports the contents of a sequence as arrays of f32 in memory, and imports them into a new
+ * sequence.
  *
- * Export reads through kv/rows.h like every other reader, so quantized rows and pages on disk need no code here.  Import
- * appends the given rows where a forward would have computed them, as one turn.  f32 holds every row exactly, so rows
- * that were exported raw come back with the same bits.  Planes of states lie in the store as kernels read them; their
- * shapes here are those of Transformers (struct kv_site_plane says which planes are turned). */
+ * A layer of the model can have a site of rows, a site with a state, or one of each.  Every plane of a site is a
+ * named array.  Export reads rows through kv/rows.h like every other reader, so quantized rows and pages on disk
+ * need no code here.  Import appends the given rows where a forward would have computed them, as one turn.  f32
+ * holds every row exactly, so rows that were exported raw come back with the same bits.
+ *
+ * The store has planes of states in the layout that kernels read.  Their shapes here are those of Transformers;
+ * struct kv_site_plane says which planes are turned. */
 #include "compat/padded.h"
 #include "kv/rows.h"
 
@@ -50,7 +53,7 @@ static const char *plane_name(const struct kv_site *site, uint32_t plane)
                                      : site->plane[plane].name;
 }
 
-/* Gives the name and the shape of a plane, of `rows` rows if it holds rows. */
+/* Returns the name and the shape of a plane; if it holds rows, with `rows` of them. */
 static kvik_plane plane_form(const struct kv_site *site, uint32_t plane, uint32_t rows)
 {
     const struct kv_site_plane *p = &site->plane[plane];
@@ -77,7 +80,7 @@ static size_t plane_values(const kvik_plane *p)
     return n;
 }
 
-/* Refuses sites that an export has no place for. */
+/* Refuses sites that an export cannot hold. */
 static int site_check(const struct exec *x, uint32_t site)
 {
     const struct kv_site *of = x->m->site;
@@ -141,7 +144,7 @@ static int export_new(const struct exec *x, kv_seq s, kvik_export **out)
     return 0;
 }
 
-/* Copies a plane of a page to an array in Transformers' shape, or back.  NULL to copy from: zeros. */
+/* Copies a plane of a page to an array in Transformers' shape, or back.  from NULL: writes zeros. */
 static void plane_copy(const struct kv_site_plane *p, const float *from, bool out, float *to)
 {
     size_t rows = p->heads, cols = p->dim;
@@ -165,7 +168,7 @@ static void site_data(const struct kv_site *site, const kvik_layer_rows *l,
         data[i] = kvik_layer_plane(l, plane_name(site, i))->data;
 }
 
-/* Returns room for any plane of a site. */
+/* Allocates room for any plane of a site. */
 static float *plane_room(const struct kv_site *site)
 {
     size_t most = 1;
@@ -287,7 +290,7 @@ static int check_positions(const struct exec *x, const kvik_export *in, uint32_t
     return 0;
 }
 
-/* Returns how many rows of an encoder the export has: those of the first layer that has any. */
+/* Returns how many rows of an encoder the export has, by the first layer that has any. */
 static uint32_t heard_of(const struct exec *x, const kvik_export *in)
 {
     for (uint32_t i = 0; x->encode && i < in->n_layers; i++) {
@@ -308,7 +311,7 @@ static int check_site(const struct exec *x, const kvik_export *in, uint32_t site
     return holds_rows(x, site) ? check_positions(x, in, site) : 0;
 }
 
-/* Checks that a layer has no plane that the model does not know, and none twice. */
+/* Checks that the layer has only planes that the model knows, and none twice. */
 static int check_names(const struct exec *x, const kvik_layer_rows *l, uint32_t layer)
 {
     if (l->n_planes && !l->plane) return ERR(ARG, "layer %u: the planes are missing", layer);
@@ -349,7 +352,7 @@ static int import_check(const struct exec *x, const kvik_export *in)
     return 0;
 }
 
-/* Packs rows [done, done + n) of a plane for dev_kv_write; rows that no later token sees are zero. */
+/* Packs rows [done, done + n) of a plane for dev_kv_write.  Rows that no later token sees are zeros. */
 static void pack(const kvik_layer_rows *l, const kvik_plane *p, uint32_t done, uint32_t n,
                  float *out)
 {
@@ -375,7 +378,7 @@ static int write_rows(struct exec *x, const struct kv_view *v, uint32_t plane, u
     return 0;
 }
 
-/* Writes what one view takes of rows [done, done + n). */
+/* Writes those of rows [done, done + n) that one view takes. */
 static int rows_in(struct exec *x, const struct kv_view *v, const struct kv_site *site,
                    const kvik_layer_rows *l, uint32_t done, uint32_t n, float *buffer)
 {
@@ -387,8 +390,8 @@ static int rows_in(struct exec *x, const struct kv_view *v, const struct kv_site
     return 0;
 }
 
-/* Writes the pages that tokens of the step have.  An export knows the state after its last token only; earlier ones are
- * zeros, which nobody reads: kv_unseen. */
+/* Writes the pages of states in this step.  An export has only the state after its last token.  Earlier states are
+ * zeros, which nobody reads (kv_unseen). */
 static int state_in(const struct kv_view *v, const struct kv_site *site, const kvik_layer_rows *l,
                     uint32_t n, bool last)
 {

@@ -1,10 +1,10 @@
-/* layers.c - updates of a cache without a model: the caller computes keys and values, and an update returns the rows that attention
- * must see, as Cache.update of Transformers does, under every strategy.
+/* layers.c - updates of a cache without a model.  The caller computes keys and values.  An update appends them and
+ * returns the rows that attention must see, like Cache.update of Transformers, under every strategy.
  *
- * The KV rows live in the same store as everywhere; a batch row is a sequence.  An update is one turn: its rows are
- * written, sealed where a codec says so, and read back through the view of that step, in the form that attention would
- * read.  So a quantized cache returns the rows of its first update unquantized, and a sliding layer returns the whole of a
- * prompt that is longer than its window. */
+ * The KV rows lie in a store like any other; each batch row is a sequence.  An update is one turn: its rows are
+ * written, quantized where a codec says so, and read back through the view of that step, in the form that
+ * attention would read.  So a quantized cache returns the rows of its first update unquantized, and a sliding
+ * layer returns the whole of a prompt that is longer than its window. */
 #include "compat/layers.h"
 #include "kv/rows.h"
 #include "model/budget.h"
@@ -26,7 +26,7 @@ static int dtype_of(const char *name, enum dtype *out)
 
 static int store_open(kvik_layers *all, struct layer *l)
 {
-    /* kvik cannot compute the rows of the caller's model again, so it never resumes at a snapshot */
+    /* No snapshots: kvik cannot recompute rows of the caller's model, so it never resumes at a snapshot. */
     struct preset_options o = {.dtype = l->dtype, .every = PRESET_NEVER};
     struct kv_site as = kv_site_rows(l->heads, l->dim_k, l->dim_v);
     uint32_t site = 0, max = all->set.max_cache_len;
@@ -39,10 +39,10 @@ static int store_open(kvik_layers *all, struct layer *l)
         .dev = all->dev,
         .group = &l->group,
         .n_groups = 1,
-        .max_seqs = 2 * all->max_batch, /* a batch, and the one that a selection makes of it */
+        .max_seqs = 2 * all->max_batch, /* a batch, and the batch that a selection makes of it */
         .marks = all->max_batch,
         .max_tokens = MAX(all->set.streaming == KV_RESIDENT ? STEP : STREAM_STEP, all->max_batch),
-        /* One more than a row may have: reading a layer begins a step of one row, and throws it away. */
+        /* One more than the limit of a row: reading a layer begins a step for one row and aborts it. */
         .max_len = (max && !(layers_static(all) && o.window) ? max : MAX(max, MAX_ROWS)) + 1,
         .streaming = all->set.streaming,
     };
@@ -104,7 +104,7 @@ struct layers_shape layers_shape(const kvik_layers *all, const struct layer *l, 
     struct layers_shape s = {.len = l->open ? kv_len(l->kv, l->seq[0]) : 0};
     const struct kv_keys *k = &all->set.keys;
     struct kv_policy p = l->group.policy;
-    if (!l->open && l->slides) { /* the policy that the store will get */
+    if (!l->open && l->slides) { /* the policy that the store will have */
         p.sinks = k->num_sink_tokens;
         p.window = k->window_length ? k->window_length - p.sinks : k->sliding_window;
         if (layers_static(all)) p.window = MIN(p.window, all->set.max_cache_len);
@@ -132,7 +132,7 @@ static int grow(void *at, size_t *have, size_t n, size_t size)
     return 0;
 }
 
-/* One update while it runs. */
+/* One update in progress. */
 struct update {
     kvik_layers *all;
     struct layer *l;
@@ -210,7 +210,7 @@ static int update_feed(const struct update *p, uint32_t done, uint32_t take)
     return kv_commit(st, NULL);
 }
 
-/* Several steps: each sequence is marked first, and rolled back if a later step fails. */
+/* An update of several steps: marks each sequence first, and rolls all back if a later step fails. */
 static int update_run(const struct update *p)
 {
     struct layer *l = p->l;
@@ -265,7 +265,7 @@ static int rows_room(kvik_layers *all, const struct layer *l, uint32_t rows)
     return grow(&all->position, &all->n_position, rows, sizeof *all->position);
 }
 
-/* Grows the buffers for this update. */
+/* Grows the buffers for the results of this update. */
 static int update_buffers(struct update *p)
 {
     kvik_layers *all = p->all;
@@ -280,7 +280,7 @@ static int update_buffers(struct update *p)
     return 0;
 }
 
-/* Fills positions and padding: padded rows are zero and have position -1. */
+/* Writes positions, and clears padding: rows of padding are zeros and have position -1. */
 static void update_pad(const struct update *p)
 {
     const struct layers_shape *s = &p->shape;

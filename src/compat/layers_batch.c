@@ -1,5 +1,5 @@
-/* layers_batch.c - operations on the whole batch of a cache without a model.  Each is checked on every layer before a layer is
- * changed.  An operation that needs new sequences makes all of them first. */
+/* layers_batch.c - operations on the whole batch of a cache without a model.  An operation is checked on every
+ * layer before it changes one.  If it needs new sequences, it makes all of them first. */
 #include "compat/layers.h"
 
 #include <string.h>
@@ -40,7 +40,7 @@ static int layer_wants(const kvik_layers *all, uint32_t layer, int64_t len, uint
     return 0;
 }
 
-/* Each layer has a store of its own.  So all layers get the room that they need before any is cut. */
+/* Each layer has a store of its own.  So all layers reserve the room that they need before the first one is cut. */
 KVIK_API int kvik_layers_crop(kvik_layers *layers, int64_t len)
 {
     USE_LAYERS(layers);
@@ -68,14 +68,14 @@ KVIK_API int kvik_layers_reorder(kvik_layers *layers, const uint32_t *from, uint
     if (batch && n != batch) return ERR(ARG, "reorder of %u rows, the cache has %u", n, batch);
     for (uint32_t i = 0; batch && i < n; i++)
         if (from[i] >= batch) return ERR(ARG, "row %u of a batch of %u", from[i], batch);
-    for (uint32_t i = 0; i < all->n_layers; i++) /* of all layers before any changes */
+    for (uint32_t i = 0; i < all->n_layers; i++) /* checks all layers before one is changed */
         if (all->layer[i].open) TRY(kv_reorder_room(all->layer[i].kv, all->layer[i].seq, from, n));
     for (uint32_t i = 0; i < all->n_layers; i++)
         if (all->layer[i].open) TRY(kv_reorder(all->layer[i].kv, all->layer[i].seq, from, n));
     return 0;
 }
 
-/* fresh: [n] new sequences with the rows of the selected ones. */
+/* Replaces the sequences of a layer.  fresh: [n] new sequences with the rows of the selected ones. */
 static int layer_select(kvik_layers *all, struct layer *l, const uint32_t *index, uint32_t n,
                         kv_seq *fresh)
 {
@@ -96,7 +96,7 @@ static int layers_select(kvik_layers *all, const uint32_t *index, uint32_t n)
 {
     uint32_t batch, done = 0;
     TRY(layers_batch(all, &batch));
-    if (!batch) return 0; /* no layer has rows */
+    if (!batch) return 0; /* no layer has rows yet */
     if (!n || n > all->max_batch)
         return ERR(LIMIT, "a batch of %u, the cache was opened for max_sequences %u", n,
                    all->max_batch);

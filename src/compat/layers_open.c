@@ -1,4 +1,5 @@
-/* layers_open.c - opening and closing a cache without a model, and what a public call with one begins and ends with. */
+/* layers_open.c - opens and closes a cache without a model, and has the beginning and end of every public call
+ * with one. */
 #include "compat/layers.h"
 #include "generate/cache_config.h"
 #include "generate/cache_usage.h"

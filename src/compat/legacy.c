@@ -1,9 +1,10 @@
-/* legacy.c - the KV rows of a batch as the tuples of Transformers: per layer a key and a value
- * [batch][heads][tokens][dim].
+/* legacy.c - the KV rows of a batch as the tuples of Transformers: for each layer a key and a value
+ * [batch][heads][tokens][dim].  Here a batch row is one sequence, and a column is one place of the common
+ * rectangle: a token of the sequence, or padding.  The mask says which columns are tokens.
  *
- * The mask says which columns of the batch are tokens of a sequence.  Each sequence goes through kvik_cache_export and
- * kvik_cache_import; only the shape changes here.  Layers with a window or chunk have the last columns: all that the next
- * token can see, and as many as Transformers returns. */
+ * Each sequence goes through kvik_cache_export or kvik_cache_import; only the shape changes here.  Layers with a
+ * window or chunk have only the last columns: at least those that the next token can see, and as many as
+ * Transformers returns. */
 #include "compat/padded.h"
 
 #include <string.h>
@@ -75,7 +76,7 @@ static uint32_t column_of(const uint8_t *mask, uint32_t n, uint32_t row)
     return i;
 }
 
-/* Returns how many of the last columns a layer must have for the next token of this sequence. */
+/* Returns how many of the last columns a layer needs, so that the next token of this sequence sees all its rows. */
 static uint32_t columns_seen(const struct kv_policy *p, const uint8_t *mask, uint32_t n)
 {
     struct kv_reach r = kv_reach(p, padded_ones(mask, n), 0);
@@ -111,9 +112,9 @@ static int layers_new(const struct exec *x, kvik_legacy *l)
     return 0;
 }
 
-/* A copy of the KV rows of one sequence to the columns of batch row b, or back. */
+/* A copy between the KV rows of one sequence and the columns of batch row b, in either direction. */
 struct passage {
-    uint32_t b, rows, tokens, first; /* first: the column where the tokens of the layer begin */
+    uint32_t b, rows, tokens, first; /* first: column of the first token that the layer has */
     const uint32_t *column;          /* [kv_len] */
     const int32_t *position;         /* [rows] */
 };
@@ -163,7 +164,7 @@ static int row_out(kvik_cache *c, kv_seq s, kvik_legacy *l, uint32_t b, uint32_t
     return 0;
 }
 
-/* Fills the mask, and checks that every sequence has as many tokens as its mask has ones. */
+/* Fills the mask.  Checks that every sequence has as many tokens as its mask has ones. */
 static int fill_mask(const struct exec *x, const kv_seq *seq, const uint8_t *mask, kvik_legacy *l)
 {
     for (uint32_t b = 0; b < l->batch; b++) {
@@ -207,7 +208,8 @@ KVIK_API int kvik_batch_to_legacy(const kvik_batch *b, kvik_legacy **out)
 {
     USE_BATCH(b);
     if (!out) return ERR(ARG, "a pointer for the keys and values is needed, and NULL was given");
-    TRY(cache_free(b->c, b->seq, b->rows)); /* the mask lags behind a running call */
+    /* while a call is running the mask does not have its tokens yet */
+    TRY(cache_free(b->c, b->seq, b->rows));
     uint8_t *mask = mem_array(b->rows, MAX(b->length, 1));
     int e = mask ? kvik_batch_mask(b, mask) : ERR_NOMEM;
     if (e >= 0) e = legacy_of(b->c, b->seq, b->rows, mask, b->length, out);
@@ -215,7 +217,8 @@ KVIK_API int kvik_batch_to_legacy(const kvik_batch *b, kvik_legacy **out)
     return e;
 }
 
-/* Finds the number of columns.  If it is not given, the longest layer tells, unless all layers have windows. */
+/* Finds the number of columns: as given, or as many as the longest layer has.  If all layers have windows, it must
+ * be given. */
 static int length_of(const struct exec *x, const kvik_legacy *in, uint32_t *out)
 {
     bool all_slide = true;
@@ -289,7 +292,7 @@ static int legacy_check(const struct exec *x, const kvik_legacy *in, uint32_t *l
     return 0;
 }
 
-/* Makes the KV rows of one layer: at least those that the next token sees. */
+/* Makes the KV rows of one layer, at least those that the next token sees. */
 static int layer_in(const kvik_legacy *l, uint32_t b, const kvik_legacy_layer *y,
                     const uint32_t *column, uint32_t n, kvik_layer_rows *r)
 {

@@ -1,5 +1,5 @@
-/* legacy_cross.c - the rows of an encoder in the legacy form: per layer a cross key and a cross value
- * [batch][heads][rows][dim], and a mask of the columns that are rows.  Exported rows stand in the first columns. */
+/* legacy_cross.c - the rows of an encoder in the legacy form: for each layer a cross key and a cross value
+ * [batch][heads][rows][dim], and a mask that says which columns are rows.  Exported rows are in the first columns. */
 #include "compat/padded.h"
 
 #include <string.h>
@@ -9,7 +9,7 @@ uint32_t legacy_layers(const struct exec *x)
     return x->encode ? x->m->n_layers : x->m->n_sites;
 }
 
-/* Returns the group of the rows of the encoder that a layer reads. */
+/* Returns the group with the encoder's rows that a layer reads. */
 static const struct kv_group *group_of(const struct exec *x, uint32_t layer)
 {
     uint32_t i = 0;

@@ -1,8 +1,7 @@
-/* legacy_rows.c - return_legacy_cache: the sequences of a result as arrays.
- *
- * Columns are those of Transformers: all prompts end in one column, and the generated tokens follow, without the last
- * one, which is not in the cache.  Rows that ended earlier are masked behind their end.  A sequence may have more tokens
- * than its row of the result, after an append or a cropped text.  Then all sequences end in the last column. */
+/* legacy_rows.c - return_legacy_cache: the sequences of a result as arrays.  Columns are those of Transformers:
+ * all prompts end in the same column, and the generated tokens follow, except for the last one, which is not in
+ * the cache.  Rows that ended earlier are masked behind their end.  A sequence can have more tokens than its row
+ * of the result, after an append or if the text was cropped.  Then all sequences end in the last column. */
 #include "compat/padded.h"
 #include "generate/driver.h"
 
@@ -21,7 +20,7 @@ static int legacy_rows_check(const kvik_cache *c, const kvik_generation *g)
     return 0;
 }
 
-/* Returns the columns that come before the generated tokens. */
+/* Returns the number of columns before the generated tokens. */
 static size_t columns(const kvik_row *row, const kvik_prompt *p)
 {
     return p && p->embeds ? p->n_embeds : row->n_prompt;
@@ -31,7 +30,8 @@ static void fill_mask(const kvik_row *row, const kvik_prompt *p, size_t longest,
 {
     for (size_t i = 0, n = columns(row, p); p && i < n; i++)
         mask[longest - n + i] = !p->attention_mask || p->attention_mask[i];
-    if (!p) memset(mask + longest - row->n_prompt, 1, row->n_prompt); /* a decoder's own tokens */
+    /* tokens that the decoder itself begins with */
+    if (!p) memset(mask + longest - row->n_prompt, 1, row->n_prompt);
     for (size_t i = row->n_prompt; i + 1 < row->n; i++)
         mask[longest + i - row->n_prompt] = 1;
 }
@@ -73,7 +73,7 @@ static int legacy_result(void *ctx, kvik_result *r)
     return legacy_rows(l->c, l->prompt, l->n, r);
 }
 
-/* Gives up the sequences that only the arrays needed. */
+/* Drops the sequences that only the arrays needed. */
 static void legacy_end(const struct legacy_call *l, kvik_result *r)
 {
     uint32_t per = r->n_rows / l->n;
@@ -82,7 +82,8 @@ static void legacy_end(const struct legacy_call *l, kvik_result *r)
             kv_drop(l->c->x->kv, r->row[i]->seq);
         else if (!l->prompt[i / per].seq)
             kv_keep(l->c->x->kv,
-                    r->row[i]->seq); /* cached for the next call, as after any generate */
+                    /* the rows stay cached for the next call, as after every generate */
+                    r->row[i]->seq);
         r->row[i]->seq = 0;
     }
 }
@@ -92,7 +93,7 @@ int legacy_generate(kvik_cache *c, const kvik_generation *g, const kvik_prompt *
 {
     struct legacy_call legacy = {c, prompt, n};
     const struct gen_finish finish = {legacy_result, &legacy};
-    kvik_generation run = *g; /* borrows */
+    kvik_generation run = *g; /* a shallow copy, which borrows */
     run.return_dict_in_generate |= g->return_legacy_cache;
     TRY(legacy_rows_check(c, g));
     TRY(cache_generate(c, &run, prompt, n, hooks, g->return_legacy_cache ? &finish : NULL, out));

@@ -1,8 +1,8 @@
-/* padded.c - batches of equal width over sequences of unequal length: open, close, and operations on all rows.
- *
- * A batch is a rectangle of columns and a mask that says which columns are tokens of a sequence.  Masked columns were
- * never computed.  Callers count in columns; this file translates.  An operation on several sequences is one call that
- * cannot fail half way, or can be undone. */
+/* padded.c - batches of equal width over sequences of unequal length: open, close, and operations on all batch
+ * rows.  A batch is a rectangle.  A batch row is one sequence, and a column is one place in every row: a token of
+ * the sequence, or padding, as the mask says.  Padding (a masked column) was never computed.  Callers count in
+ * columns; this file translates columns to tokens.  An operation on several sequences is one call that cannot fail
+ * half way, or can be undone. */
 #include "compat/padded.h"
 #include "compat/layers.h"
 #include "generate/run.h"
@@ -74,7 +74,7 @@ KVIK_API int kvik_batch_open(kvik_cache *c, uint32_t rows, kvik_batch **out)
     return 0;
 }
 
-/* The index keeps the rows for later prompts that begin alike, as after kvik_cache_drop. */
+/* Drops a batch.  As after kvik_cache_drop, the index keeps the rows for later prompts with the same beginning. */
 static void close_batch(struct late_close *self)
 {
     kvik_batch *b = (kvik_batch *)((char *)self - offsetof(struct kvik_batch, close));
@@ -154,7 +154,7 @@ KVIK_API int kvik_batch_of(kvik_cache *c, const kvik_seq *seq, uint32_t n, const
     memcpy(own, seq, n * sizeof *seq);
     int e = padded_settle(b, mask, width);
     if (e < 0) {
-        memset(own, 0, n * sizeof *own); /* they stay the caller's */
+        memset(own, 0, n * sizeof *own); /* the sequences stay the caller's */
         batch_drop(b);
         return e;
     }
@@ -189,8 +189,8 @@ KVIK_API kvik_seq kvik_batch_seq(const kvik_batch *b, uint32_t row)
     return row < b->rows ? b->seq[row] : 0;
 }
 
-/* want: [rows] lengths to cut to.  Sequences that must compute rows again go first, marked.  The
- * others then have the room that they need, so cutting them cannot fail. */
+/* Crops sequences to the lengths want[rows].  Sequences that must recompute rows go first, and are marked.  Then
+ * the others have the room that they need, so cropping them cannot fail. */
 static int crop_rows(struct kvik_batch *b, const uint32_t *want, struct kv_mark *mark)
 {
     struct exec *x = b->c->x;
@@ -202,7 +202,8 @@ static int crop_rows(struct kvik_batch *b, const uint32_t *want, struct kv_mark 
     }
     for (; e >= 0 && done < b->rows; done++)
         if (mark[done].seq) e = exec_crop(x, b->seq[done], want[done]);
-    if (e >= 0) e = kv_trim_room(x->kv, b->seq, want, b->rows); /* marked ones have these lengths */
+    /* marked sequences have these lengths already */
+    if (e >= 0) e = kv_trim_room(x->kv, b->seq, want, b->rows);
     for (uint32_t i = 0; i < b->rows; i++)
         if (e >= 0 && !mark[i].seq) e = exec_crop(x, b->seq[i], want[i]);
     for (uint32_t i = 0; i < b->rows; i++)
@@ -268,7 +269,7 @@ KVIK_API int kvik_batch_select(kvik_batch *b, const uint32_t *index, uint32_t n)
     if (e >= 0) e = kv_reorder(x->kv, seq, from, most);
     for (uint32_t i = e >= 0 ? n : b->rows; seq && i < made; i++)
         (void)kv_drop(x->kv,
-                      seq[i]); /* rows that are left over now, or all new rows after a failure */
+                      seq[i]); /* drops rows that were not selected; after a failure the new ones */
     if (e >= 0) {
         for (uint32_t i = 0; i < n; i++)
             memcpy(mask + (size_t)i * b->cap, b->mask + (size_t)index[i] * b->cap, b->length);
@@ -309,7 +310,8 @@ KVIK_API int kvik_batch_copy(const kvik_batch *b, kvik_batch **out)
     kvik_batch *d;
     USE_BATCH(b);
     if (!out) return ERR(ARG, "copying needs a pointer for the copy");
-    TRY(cache_free(b->c, b->seq, b->rows)); /* the mask lags behind a running call */
+    /* while a call is running the mask does not have its tokens yet */
+    TRY(cache_free(b->c, b->seq, b->rows));
     TRY(hull(b->c, b->rows, MAX(b->length, 1), &d));
     for (uint32_t i = 0; i < b->rows; i++) {
         int e = exec_fork(b->c->x, b->seq[i], &d->seq[i]);

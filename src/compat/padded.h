@@ -1,5 +1,5 @@
-/* padded.h - the inside of a padded batch, and of the legacy form: sequences of one cache, and a mask that says which
- * columns of a rectangle are their tokens. */
+/* padded.h - the inside of a padded batch, and of the legacy form: sequences of one cache, and a mask over a
+ * rectangle.  Each batch row is one sequence.  The mask says which columns of the row are tokens of the sequence. */
 #pragma once
 #include "compat/compat_sizes.h"
 #include "generate/handle.h"
@@ -7,14 +7,14 @@
 struct kvik_batch {
     kvik_cache *c; /* held */
     struct refs refs;
-    uint32_t rows, length;          /* columns, padding included */
-    uint32_t cap;                   /* columns that `mask` has room for */
-    kv_seq *seq;                    /* [rows] owned */
-    uint8_t *mask;                  /* [rows][cap] 1: the next token of the sequence */
-    struct padded_scratch *scratch; /* of kvik_batch_forward; NULL: none yet */
+    uint32_t rows, length; /* number of sequences; number of columns, padding included */
+    uint32_t cap;          /* columns that `mask` has room for */
+    kv_seq *seq;           /* [rows] owned */
+    uint8_t *mask; /* [rows][cap] 1: the column is the next token of the sequence; 0: padding */
+    struct padded_scratch *scratch; /* scratch of kvik_batch_forward; NULL: not made yet */
     struct late_close close;
 };
-/* Begins a public call with a batch, as cache_enter does. */
+/* Begins a public call with a batch, as cache_enter does with a cache. */
 static inline int batch_enter(const struct kvik_batch *b, kvik_cache **used)
 {
     if (!b) return ERR(ARG, "the batch is NULL");
@@ -29,43 +29,44 @@ static inline int batch_enter(const struct kvik_batch *b, kvik_cache **used)
     kvik_cache *in_use __attribute__((cleanup(cache_leave))) = NULL;                               \
     TRY(batch_enter(b, &in_use))
 void batch_drop(struct kvik_batch *b);
-/* padded.c: makes room for so many columns in the mask; the batch stays as it is. */
+/* padded.c: makes room for `columns` columns in the mask.  The batch does not change. */
 int padded_room(struct kvik_batch *b, uint32_t columns);
-uint32_t padded_ones(const uint8_t *mask, uint32_t n); /* counts the columns that are not masked */
-/* Makes a batch of existing sequences, which the batch owns from then on; mask [n][length]. */
+uint32_t padded_ones(const uint8_t *mask, uint32_t n); /* counts the ones of a mask */
+/* Makes a batch of existing sequences and takes them over.  mask: [n][length]. */
 int padded_of(kvik_cache *c, const kv_seq *seq, uint32_t n, const uint8_t *mask, uint32_t length,
               kvik_batch **out);
-/* Sets the mask to what each sequence has now: the columns of mask [rows][columns], then one for each later token.  A
- * sequence with fewer tokens than its mask has ones loses the last of these. */
+/* Sets the mask to the present state of each sequence: first the columns of mask [rows][columns], then one column
+ * for each later token.  If a sequence has fewer tokens than its mask has ones, the last of these ones are
+ * cleared. */
 int padded_settle(struct kvik_batch *b, const uint8_t *mask, uint32_t columns);
 /* padded_forward.c */
 void padded_scratch_free(struct padded_scratch *s);
 
-/* interchange.c: exports a sequence of a cache that the caller uses. */
+/* interchange.c: exports a sequence of a cache that is in use by the calling function. */
 int export_of(kvik_cache *c, kv_seq s, kvik_export **out);
-/* legacy.c: the KV rows of n sequences as arrays; mask [n][length] has a one for every token.  mask NULL: as many columns
- * as the longest sequence has tokens, and every sequence ends in the last column. */
+/* legacy.c: returns the KV rows of n sequences as arrays.  mask [n][length] has a one for every token.  mask NULL:
+ * there are as many columns as the longest sequence has tokens, and every sequence ends in the last column. */
 int legacy_of(kvik_cache *c, const kv_seq *seq, uint32_t n, const uint8_t *mask, uint32_t length,
               kvik_legacy **out);
 /* legacy_cross.c: the rows of an encoder in the legacy form. */
-/* Returns the layers of the legacy form: those of the text, whose sites come first. */
+/* Returns the number of layers of the legacy form.  The sites of the decoder's rows come first. */
 uint32_t legacy_layers(const struct exec *x);
-/* Allocates the cross layers of l; their columns are as many as the sequence with the most has rows. */
+/* Allocates the cross layers of l, with as many columns as the longest of the encoder's inputs has rows. */
 int legacy_cross_new(const struct exec *x, const kv_seq *seq, kvik_legacy *l);
-/* Copies the rows of batch row b to the columns of a layer, or back. */
+/* Copies the encoder's rows of batch row b to the columns of a layer, or back. */
 void legacy_cross_pass(const kvik_legacy *l, uint32_t b, const kvik_legacy_layer *y,
                        const kvik_layer_rows *r, bool out);
 int legacy_cross_check(const struct exec *x, const kvik_legacy *in);
 /* Adds the planes of batch row b to a layer of an export. */
 int legacy_cross_in(const kvik_legacy *l, uint32_t b, const kvik_legacy_layer *y,
                     kvik_layer_rows *r);
-/* legacy_rows.c: generates, and adds the KV rows as arrays to the result if return_legacy_cache is set. */
+/* legacy_rows.c: generates.  If return_legacy_cache is set, adds the KV rows to the result as arrays. */
 int legacy_generate(kvik_cache *c, const kvik_generation *g, const kvik_prompt *prompt, uint32_t n,
                     const kvik_hooks *hooks, kvik_result **out);
 /* Allocates the arrays of one layer, zeroed. */
 int legacy_layer_new(const kvik_legacy *l, kvik_legacy_layer *layer);
 
 struct safetensors;
-/* legacy_file.c: reads an open file, `what` in errors; m NULL: a file of any model. */
+/* legacy_file.c: reads an open file, which errors call `what`.  m NULL: the file may belong to any model. */
 int legacy_read(const struct safetensors *s, const char *what, const kvik_model *m,
                 kvik_legacy **out);

@@ -1,23 +1,22 @@
-/* padded_forward.c - one forward of a padded batch, with the arguments and the errors of a forward in Transformers.
- *
- * The rectangle becomes one compact feed per row: masked columns are left out, the others are computed at the positions
- * that were asked for.  Results are spread to rectangles again, with zeros in masked columns.  The mask grows only after
- * everything has succeeded. */
+/* padded_forward.c - one forward of a padded batch, with the arguments and errors of a forward in Transformers.
+ * Each batch row of the rectangle becomes one feed without padding: masked columns are left out, and the others
+ * are computed at the requested positions.  Results are spread to rectangles again, with zeros in masked columns.
+ * The mask grows only when everything has succeeded. */
 #include "compat/padded.h"
 
 #include <string.h>
 
 struct padded_scratch {
-    size_t cells;  /* rows * n that the arrays have room for */
+    size_t cells;  /* number of cells (rows * n) that the arrays have room for */
     int32_t *tok;  /* [cells] */
     uint32_t *pos; /* [cells] */
-    uint8_t *real; /* [cells] as a rectangle; 1: not masked */
-    uint8_t *want; /* [cells] */
+    uint8_t *real; /* [cells] 1: the cell is a token; 0: padding */
+    uint8_t *want; /* [cells] tokens of the feeds whose logits are wanted */
     uint8_t *keep; /* [n] columns whose logits are wanted */
     size_t columns;
-    float *embeds; /* [embedded] */
+    float *embeds; /* [embedded] values */
     size_t embedded;
-    uint32_t *count;          /* [rows] columns that are not masked */
+    uint32_t *count;          /* [rows] number of tokens */
     struct exec_probe *probe; /* [rows] */
 };
 
@@ -29,7 +28,7 @@ void padded_scratch_free(struct padded_scratch *s)
         mem_free(own[i]);
 }
 
-/* Grows the scratch for this call.  A loop over single columns allocates in its first call only. */
+/* Grows the scratch for this call.  A loop over single columns allocates only in its first call. */
 static int scratch(struct kvik_batch *b, const kvik_inputs *in, struct padded_scratch **out)
 {
     struct padded_scratch *s = b->scratch;
@@ -122,7 +121,7 @@ static int check_inputs(const struct kvik_batch *b, const kvik_inputs *in)
     return 0;
 }
 
-/* Marks the columns whose logits are wanted; returns how many. */
+/* Marks the columns whose logits are wanted.  Returns their number. */
 static uint32_t choose_columns(const kvik_inputs *in, uint8_t *keep)
 {
     uint32_t last = in->logits_to_keep ? in->logits_to_keep : in->n;
@@ -145,7 +144,7 @@ static int position(const struct kvik_batch *b, const kvik_inputs *in, uint32_t 
     return 0;
 }
 
-/* Makes the feed of the unmasked columns of row i. */
+/* Makes the feed of batch row i: its tokens, without padding. */
 static int row_feed(struct kvik_batch *b, const kvik_inputs *in, struct padded_scratch *s,
                     uint32_t i, struct exec_feed *f)
 {
@@ -179,7 +178,7 @@ static int row_feed(struct kvik_batch *b, const kvik_inputs *in, struct padded_s
     return 0;
 }
 
-/* Allocates compact hidden states and attentions of every row. */
+/* Allocates hidden states and attentions of every row, without padding. */
 static int probe_new(const struct kvik_batch *b, const kvik_outputs *out, struct padded_scratch *s)
 {
     const struct exec *x = b->c->x;
@@ -212,8 +211,8 @@ static int probe_new(const struct kvik_batch *b, const kvik_outputs *out, struct
     return 0;
 }
 
-/* Spreads `have` compact rows of `width` floats to the marked cells of a rectangle of n cells, in place; other cells
- * become zeros. */
+/* Spreads `have` adjacent rows of `width` floats to the marked cells of n cells, in place.  The other cells become
+ * zeros. */
 static void spread(float *x, size_t width, const uint8_t *marked, size_t n, size_t have)
 {
     for (size_t i = n; i-- > 0;) {
@@ -225,7 +224,7 @@ static void spread(float *x, size_t width, const uint8_t *marked, size_t n, size
     }
 }
 
-/* Spreads the compact logits, so that a wanted column that is masked in a row has zeros. */
+/* Spreads the logits: a wanted column gets zeros in the rows where it is padding. */
 static void logits_out(const struct kvik_batch *b, const kvik_inputs *in, struct padded_scratch *s,
                        uint32_t kept, float *logits)
 {
@@ -235,7 +234,8 @@ static void logits_out(const struct kvik_batch *b, const kvik_inputs *in, struct
             if (!s->keep[j]) continue;
             uint8_t real = s->real[(size_t)i * in->n + j];
             have += real;
-            s->want[cell++] = real; /* the feed is over, so `want` is free for the mask */
+            /* the feed is over, so `want` can hold the mask of the wanted cells */
+            s->want[cell++] = real;
         }
     if (have < cell) spread(logits, b->c->x->m->vocab, s->want, (size_t)b->rows * kept, have);
 }
@@ -253,7 +253,7 @@ static void hidden_out(const struct kvik_batch *b, const kvik_inputs *in,
         }
 }
 
-/* Writes the attention of every row, each seen token in its column. */
+/* Writes the attention of every row.  Each token that is seen goes into its column. */
 static void attention_out(const struct kvik_batch *b, const kvik_inputs *in,
                           const struct padded_scratch *s, float *out)
 {
@@ -276,7 +276,7 @@ static void attention_out(const struct kvik_batch *b, const kvik_inputs *in,
     }
 }
 
-/* The same of attention to the rows of the encoder. */
+/* Does the same for attention to the rows of the encoder. */
 static void cross_out(const struct kvik_batch *b, const kvik_inputs *in,
                       const struct padded_scratch *s, float *out)
 {

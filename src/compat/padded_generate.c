@@ -1,12 +1,13 @@
-/* padded_generate.c - generate() over a padded batch: the four ways in which ids continue the cached columns.
+/* padded_generate.c - generate() over a padded batch.  The given ids can continue the cached columns in four ways:
  *
- *     the whole text, with a mask as wide or none   rows keep the cached prefix, all but the last token
- *     ids equal to the cached columns               so only the last token is computed
- *     new ids, with a mask of cached + new columns  appended
- *     new ids without such a mask                   an error: nothing says which text they follow
+ *     the whole text, with a mask of its width, or   the cached prefix is kept, without the last token
+ *     with none
+ *     ids equal to the cached columns               the same, so only the last token is computed
+ *     new ids, with a mask of cached + new columns  the ids are appended
+ *     new ids without such a mask                   an error: it is unclear which text they follow
  *
- * Without a mask, ids that differ from the cached columns are taken for new ids.  With a mask of their own width they are
- * the whole text, and the tokens from the first difference on are recomputed. */
+ * Without a mask, ids that differ from the cached columns count as new ids.  With a mask of their own width they
+ * are the whole text, and the tokens from the first difference on are recomputed. */
 #include "compat/padded.h"
 #include "generate/generate.h"
 
@@ -19,8 +20,8 @@ struct call {
     bool append;
     kvik_prompt *prompt; /* [rows] */
     uint8_t *mask;       /* [rows][columns] of the prompts */
-    int32_t *ids;        /* [rows][columns] where a row needs the cached ids, too; or NULL */
-    uint32_t columns;    /* of the prompts, cached columns included */
+    int32_t *ids;        /* [rows][columns] for rows that need the cached ids as well; or NULL */
+    uint32_t columns;    /* number of columns of the prompts, cached ones included */
 };
 
 static uint32_t known(const struct kvik_batch *b, uint32_t row, const int32_t **tok)
@@ -29,28 +30,28 @@ static uint32_t known(const struct kvik_batch *b, uint32_t row, const int32_t **
     return kv_len(b->c->x->kv, b->seq[row]);
 }
 
-/* Returns the first column of ids that differs from the cached column; length if none does. */
+/* Returns the first column in which ids differ from the cached tokens of a row; b->length if none does. */
 static uint32_t departs(const struct kvik_batch *b, const kvik_inputs *in, uint32_t row)
 {
     const int32_t *tok, *ids = in->ids + (size_t)row * in->n;
     const uint8_t *mask = b->mask + (size_t)row * b->cap;
     uint32_t n = known(b, row, &tok), k = 0;
     for (uint32_t j = 0; j < b->length; j++) {
-        if (!mask[j]) continue; /* the id of a padding column does not matter */
+        if (!mask[j]) continue; /* padding: its id does not matter */
         if (k < n && tok[k] >= 0 && tok[k] != ids[j]) return j;
         k++;
     }
     return b->length;
 }
 
-/* True if the ids are the end of a text that a loop cropped to the size of a sink cache. */
+/* True if the ids are the end of a text that a loop has cropped to the size of a sink cache. */
 static bool sink_crop(const struct kvik_batch *b, uint32_t n)
 {
     const struct kv_policy *p = exec_sinks(b->c->x);
     return p && n == p->sinks + p->window;
 }
 
-/* Decides which of the four cases it is. */
+/* Finds out which of the four cases this call is. */
 static int judge(const struct kvik_batch *b, const kvik_inputs *in, bool *append)
 {
     uint32_t past = b->length;
@@ -104,7 +105,7 @@ static int check(const struct kvik_batch *b, const kvik_inputs *in, const kvik_g
     return 0;
 }
 
-/* Fills the mask over all columns.  If ids are appended, the cached columns keep their mask. */
+/* Fills the mask over all columns.  If ids are appended, cached columns keep their mask. */
 static int masks(struct call *c)
 {
     const struct kvik_batch *b = c->b;
@@ -114,9 +115,10 @@ static int masks(struct call *c)
         uint8_t *to = c->mask + (size_t)i * c->columns;
         const uint8_t *was = b->mask + (size_t)i * b->cap;
         for (uint32_t j = 0; j < c->columns; j++) {
+            /* Without a mask cached columns keep theirs, but the end of a cropped text has other columns. */
             if (in->attention_mask)
                 to[j] = in->attention_mask[(size_t)i * in->width + j] != 0;
-            else /* cached columns keep their mask; the end of a cropped text has other columns */
+            else
                 to[j] = j < b->length && in->n >= b->length ? was[j] : 1;
             if (j < past && to[j] != was[j])
                 return ERR(ARG, "row %u column %u was %s when it was computed, now it is %s", i, j,
@@ -126,7 +128,7 @@ static int masks(struct call *c)
     return 0;
 }
 
-/* Gives row i the whole text: the mode of decoding cannot append, or the row has no tokens yet. */
+/* Gives row i the whole text: its mode of decoding cannot append, or it has no tokens yet. */
 static int whole(struct call *c, uint32_t i, int32_t *ids)
 {
     const struct kvik_batch *b = c->b;
@@ -169,7 +171,7 @@ static int prompts(struct call *c, const kvik_generation *g, const kvik_hooks *h
     return 0;
 }
 
-/* The ids of a batch are the decoder's; its sequences have the rows of the encoder already. */
+/* Checks the ids of a batch for a decoder: its sequences must have the rows of the encoder. */
 static int decoders(struct call *c, const kvik_generation *g)
 {
     const struct exec *x = c->b->c->x;
@@ -179,7 +181,7 @@ static int decoders(struct call *c, const kvik_generation *g)
                                                    : g->bos_token_id;
     for (uint32_t i = 0; i < c->b->rows; i++) {
         kvik_prompt *p = &c->prompt[i];
-        /* A token put before them would have no column. */
+        /* The start token would have to be put before the ids, where it has no column. */
         if (!x->m->encoder.bins && !p->append && !kv_len(x->kv, p->seq) && p->n && start >= 0 &&
             p->ids[0] != start)
             return ERR(ARG, "row %u: the text of a decoder begins with its start token, %d", i,
@@ -213,7 +215,7 @@ static void call_end(struct call *c)
     mem_free(c->ids);
 }
 
-/* Cuts each row of the result to begin with the ids of this call.  The sequences stay with the batch. */
+/* Cuts each row of the result to begin with the ids of this call.  The batch keeps the sequences. */
 static void results(const struct call *c, kvik_result *r)
 {
     for (uint32_t i = 0; i < r->n_rows; i++) {
@@ -227,8 +229,8 @@ static void results(const struct call *c, kvik_result *r)
     }
 }
 
-/* Returns a bound of the columns: of the prompts, of the cached text before a cropped end, and as many new ones as the
- * options ask for, within max_cache_len. */
+/* Returns a bound for the number of columns: those of the prompts, of the cached text before a cropped end, and
+ * new ones as the options allow within max_cache_len. */
 static uint32_t room_for(const struct kvik_batch *b, const kvik_generation *g, uint32_t columns)
 {
     uint32_t most = MAX(MAX(g->max_new_tokens, g->max_length), KVIK_NEW_TOKENS);
@@ -258,7 +260,7 @@ KVIK_API int kvik_batch_generate(kvik_batch *b, const kvik_generation *g, const 
     int e = call_begin(&c, g, hooks);
     if (e >= 0) e = padded_room(b, room_for(b, g, c.columns));
     if (e >= 0) {
-        asked = *g; /* max_length counts the ids of this call, not the cached ones before them */
+        asked = *g; /* max_length counts the ids of this call, but not cached ids before them */
         if (c.append && g->max_length > in->n && !g->max_new_tokens)
             asked.max_new_tokens = g->max_length - in->n;
         e = legacy_generate(b->c, &asked, c.prompt, b->rows, hooks, &r);

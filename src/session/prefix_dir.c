@@ -1,20 +1,20 @@
 /* prefix_dir.c - a directory of session files as a cache of prompts.
  *
- * A search ignores file names.  It reads the manifest of each file and takes the sequence that shares the longest prefix
- * with the prompt, so files may be copied, renamed and removed at any time.  A file that does not fit or has vanished is
- * a miss, never an error.  kvik changes and removes only files whose names it chose, because people may keep
- * conversations of their own in the directory.
+ * A search ignores file names.  It reads the manifest of each file and takes the sequence that shares the longest
+ * prefix with the prompt, so files may be copied, renamed and removed at any time.  A file that does not fit or
+ * has vanished is a miss, never an error.  kvik changes and removes only files whose names it chose, because
+ * people may keep conversations of their own in the directory.
  *
- * Rows that prompts have in common are stored once: a prompt goes into the file that shares the longest prefix with it,
- * as a branch.  A file takes branches until it has an eighth of the directory's limit, or twice the bytes of the prompt,
- * because files are removed as wholes.
+ * Common rows of prompts are stored once: a prompt becomes a branch in the file that shares the longest prefix
+ * with it.  Files are removed as a whole.  So a file takes branches only until it has an eighth of the directory's
+ * limit, or twice the bytes of the prompt.
  *
- * Rows of a file become part of a text without being computed, so a file is believed only if nobody but the user and root
- * can have written it.  The same holds for the directory.  The directory is opened once, and every name is looked up in the
- * open directory, so that a directory that takes its place after the check has no effect.
+ * Rows of a file become part of a text without being computed.  So a file is believed only if nobody but the user
+ * and root can have written it.  The same holds for the directory.  The directory is opened once, and every name
+ * is looked up in the open directory; a directory that takes its place after the check has no effect.
  *
- * A loaded prefix must have the rows that prefill would compute.  So nothing is found where rows depend on turns (dynamic
- * NTK, codecs that seal by turns) or were computed behind padding. */
+ * A loaded prefix must have the rows that prefill would compute.  So nothing is found where rows depend on turns
+ * (dynamic NTK, codecs that quantize by turns), or for rows that were computed behind padding. */
 #include "base/beside.h"
 #include "base/descriptor.h"
 #include "session/session.h"
@@ -31,16 +31,16 @@
 
 #define SUFFIX        ".kvik"
 #define NAME_HEX      32u
-#define LEAST         16u /* least common tokens that are worth a load */
+#define LEAST         16u /* fewer common tokens are not worth a load */
 #define MOST_BYTES    ((uint64_t)1 << 30)
-#define MOST_SEQS     1024u /* of a file that is searched */
-#define MOST_BRANCHES 64u   /* of one file, because every search reads its manifest */
+#define MOST_SEQS     1024u /* most sequences of a file that is searched */
+#define MOST_BRANCHES 64u   /* most branches of one file, because every search reads its manifest */
 #define PATH_BYTES    4096
 #define NAME_BYTES    256
 
 struct place { /* an open directory that was checked */
     DIR *list;
-    int fd; /* of the list */
+    int fd; /* descriptor of the list of names */
     const char *path;
 };
 
@@ -51,24 +51,25 @@ struct search {
     const json_t *meta;
     const int32_t *ids;
     size_t n;
-    /* for a save: bytes of the directory, and the salt of ids */
+    /* for a save: most bytes of the directory, and the salt of ids */
     uint64_t max;
     struct kv_salt salt;
-    /* has the sequence with the longest usable prefix of ids, or with the longest prefix; "": none */
+    /* the file with the longest usable prefix of ids or, for a save, with the longest prefix; "": none */
     char best[NAME_BYTES];
-    uint32_t common, usable; /* length of that prefix; of it usable, as session_usable says */
-    char cover[NAME_BYTES];  /* has a sequence that begins with all of ids; "": none */
-    char home[NAME_BYTES];   /* the file that ids should become a branch of; "": a new one */
+    /* length of that prefix; number of its tokens that can be used (session_usable) */
+    uint32_t common, usable;
+    char cover[NAME_BYTES]; /* the file with a sequence that begins with all of ids; "": none */
+    char home[NAME_BYTES];  /* the file in which ids shall become a branch; "": a new file */
     uint32_t home_common;
 };
 
-/* True if the name is 32 hexadecimal digits and the suffix, as name_of makes it. */
+/* True if the name is 32 hexadecimal digits and the suffix, like the names that kvik chooses. */
 static bool is_ours(const char *name, const char *suffix)
 {
     return strspn(name, "0123456789abcdef") == NAME_HEX && strcmp(name + NAME_HEX, suffix) == 0;
 }
 
-/* True if the name is that of a temporary file of such a file; older versions of kvik wrote other ones. */
+/* True if the name is that of a temporary file of such a file.  Older versions of kvik chose other names. */
 static bool is_temporary(const char *name)
 {
     size_t n = strlen(SUFFIX PATH_BESIDE);
@@ -83,21 +84,21 @@ static int look(const struct place *p, const char *name, struct stat *st)
     return fstatat(p->fd, name, st, AT_SYMLINK_NOFOLLOW);
 }
 
-/* Writes the path of a file, which names the file in errors. */
+/* Writes the path of a file, for errors. */
 static void path_of(const struct place *p, const char *name, char out[PATH_BYTES + NAME_BYTES])
 {
     snprintf(out, PATH_BYTES + NAME_BYTES, "%s/%s", p->path, name);
 }
 
-/* True if a name is that of a file with one name that only this user can write.  Other files are also somebody else's, and are
- * only read, if at all. */
+/* True if the file has only this name and only this user can write it.  Any other file may also be somebody
+ * else's: it is only read, if at all. */
 static bool is_alone(const struct place *p, const char *name)
 {
     struct stat st;
     return look(p, name, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 1 && fd_private(&st);
 }
 
-/* Tells once that something is passed over because others can write to it. */
+/* Tells the user, once, that a file or directory is ignored because others can write it. */
 static void tell(kvik_cache *c, const char *what, const char *path)
 {
     char line[PATH_BYTES + 256];
@@ -120,7 +121,8 @@ static bool is_trusted(void *ctx, const struct durable *f)
     return false;
 }
 
-/* What a search can use: texts as long as the model's, which a load cuts to what the cache has room for. */
+/* Returns what a search can use: texts up to the length of the model's context.  A load cuts them to the room in
+ * the cache. */
 static struct session_need need_of(const kvik_cache *c)
 {
     struct session_need n = session_need(c, MOST_SEQS);
@@ -142,8 +144,8 @@ static uint32_t common_prefix(const struct session_seq *q, const int32_t *ids, s
     return i;
 }
 
-/* Finds the sequence of a file of which the longest prefix of ids is usable; of equals the one that shares the longest prefix.
- * NULL: none shares one. */
+/* Finds the sequence of a file with the longest usable prefix of ids; of equal ones that with the longest prefix.
+ * NULL: none shares a prefix. */
 static struct session_seq *nearest(const kvik_cache *c, const struct session *file,
                                    const int32_t *ids, size_t n, uint32_t *common, uint32_t *usable)
 {
@@ -161,7 +163,7 @@ static struct session_seq *nearest(const kvik_cache *c, const struct session *fi
     return best;
 }
 
-/* True if a file has room for the tokens that it does not share. */
+/* True if a file has room for the tokens that it does not have yet. */
 static bool has_room(const struct search *s, const struct session *file,
                      const struct session_seq *q, uint32_t common)
 {
@@ -203,7 +205,7 @@ static void on_look(void *ctx, const struct place *p, const char *name)
     durable_close(&f);
 }
 
-/* Opens a directory.  Returns 0 if there is none, or if others can write to it: nothing is open then. */
+/* Opens a directory.  Returns 0, with nothing open, if there is none or others can write it. */
 static int place_open(kvik_cache *c, const char *dir, struct place *p)
 {
     struct stat st;
@@ -252,8 +254,8 @@ static int search(kvik_cache *c, const struct place *p, struct search *s)
 
 /* --- Loading ---------------------------------------------------------------------------------- */
 
-/* Trims a loaded sequence to the longest length up to *have that every layer can resume from.  ERR_NOTFOUND, and no sequence,
- * if that is too short to be of use. */
+/* Trims a loaded sequence to the longest length up to *have that every layer can resume from.  If that is too
+ * short to be useful, drops the sequence and returns ERR_NOTFOUND. */
 static int trim(kvik_cache *c, kvik_seq s, uint32_t *have)
 {
     int e = kv_trim(c->x->kv, s, *have, have);
@@ -262,9 +264,9 @@ static int trim(kvik_cache *c, kvik_seq s, uint32_t *have)
     return e;
 }
 
-/* Loads the sequence of a file that nearest() finds, in one of three ways: only the usable rows, up to a snapshot where layers
- * forget; only those in whole tiles; the whole sequence, trimmed to where all layers can resume.  Returns the number of
- * tokens that the sequence has; -1: that way does not work. */
+/* Loads the sequence that nearest() finds in a file, in one of three ways: only the usable rows, up to a snapshot
+ * if layers drop rows; only rows in whole tiles; or the whole sequence, trimmed to a length that all layers can
+ * resume from.  Returns the number of tokens of the sequence; -1: this way does not work. */
 static int load_one(kvik_cache *c, const struct search *found, int way, kvik_seq *out)
 {
     const int32_t *ids = found->ids;
@@ -279,7 +281,7 @@ static int load_one(kvik_cache *c, const struct search *found, int way, kvik_seq
     const struct session_need need = need_of(c);
     path_of(found->place, found->best, path);
     TRY(session_open_file(found->place->fd, path, &need, is_trusted, c, &f, &s));
-    struct session_seq *q = /* the file may have changed */
+    struct session_seq *q = /* looked up again, because the file may have changed */
         s.n_groups == c->x->n_groups ? nearest(c, &s, ids, n, &common, &usable) : NULL;
     have = !q ? 0 : way == 2 ? common : way == 1 ? usable - usable % tile : usable;
     bool worth = q && have >= LEAST && (way != 1 || have < usable);
@@ -299,7 +301,7 @@ static int load_one(kvik_cache *c, const struct search *found, int way, kvik_seq
     return e < 0 ? -1 : (int)have;
 }
 
-/* Removes a file that no process is writing. */
+/* Removes a file unless another process is writing it. */
 static bool remove_idle(const struct place *p, const char *name)
 {
     int fd = fd_open_at(p->fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
@@ -309,7 +311,7 @@ static bool remove_idle(const struct place *p, const char *name)
     return idle;
 }
 
-/* Removes a file whose manifest is right and whose rows are damaged: every search would choose it again. */
+/* Removes a file with a valid manifest and damaged rows, because every search would choose it again. */
 static void discard(const struct place *p, const char *name)
 {
     struct durable f;
@@ -325,7 +327,7 @@ static void discard(const struct place *p, const char *name)
     if (e == ERR_FORMAT) (void)remove_idle(p, name);
 }
 
-/* Prefixes are found by their tokens alone. */
+/* Refuses models with an encoder: prefixes are found by their tokens alone. */
 static int no_encoder(const kvik_cache *c)
 {
     return !c->x->encode ? 0
@@ -370,8 +372,8 @@ struct oldest {
     uint64_t sum;
 };
 
-/* Adds up the bytes of kvik's files.  A temporary file that nobody writes was left by a process that was killed, and is
- * removed. */
+/* Adds up the bytes of kvik's files.  Removes a temporary file that nobody is writing, since a killed process has
+ * left it. */
 static void on_size(void *ctx, const struct place *p, const char *name)
 {
     struct oldest *o = ctx;
@@ -416,7 +418,8 @@ static void name_of(const kvik_cache *c, const struct search *s, char out[NAME_B
     snprintf(out, NAME_BYTES, "%.*s" SUFFIX, (int)NAME_HEX, hex);
 }
 
-/* Saves the sequence as a branch of its home, or in a file of its own if there is none or another process writes it. */
+/* Saves the sequence as a branch of its home.  If it has none, or another process is writing it, saves the
+ * sequence in a new file. */
 static int save_branch(kvik_cache *c, const struct search *f, kvik_seq s)
 {
     const struct place *p = f->place;
@@ -434,7 +437,7 @@ static int save_branch(kvik_cache *c, const struct search *f, kvik_seq s)
     return e == ERR_BUSY ? 0 : e;
 }
 
-/* The seconds that a save waits for other processes.  A save that does not wait for them costs a duplicate at most. */
+/* Seconds that a save waits for other processes.  Without waiting, a save may at worst store a duplicate. */
 static double patience = 2;
 
 void prefix_dir_patience(double seconds)
@@ -442,17 +445,18 @@ void prefix_dir_patience(double seconds)
     patience = seconds;
 }
 
-/* Locks the directory, so that processes that save at the same time find each other's files.  The lock ends when the place
- * is closed.  There is no lock if another process keeps it for long, a signal arrives, or the file system has no locks. */
+/* Locks the directory, so that processes that save at the same time find each other's files.  The lock ends when
+ * the place is closed.  It is not taken if another process keeps it too long, a signal arrives, or the file system
+ * has no locks. */
 static void lock_place(const struct place *p)
 {
     const struct timespec tick = {.tv_nsec = 20000000};
     const double end = now_seconds() + patience;
     while (flock(p->fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK && now_seconds() < end)
-        if (nanosleep(&tick, NULL) < 0) break; /* a signal, as of Ctrl-C: waits no longer */
+        if (nanosleep(&tick, NULL) < 0) break; /* a signal such as Ctrl-C ends the wait */
 }
 
-/* Adds the sequence of f to the directory, unless a file has it. */
+/* Adds the sequence of f to the directory, unless a file has it already. */
 static int save_new(kvik_cache *c, const struct place *p, struct search *f, kvik_seq s)
 {
     lock_place(p);

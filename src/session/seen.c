@@ -1,10 +1,8 @@
-/* seen.c - the digests of manifests that a cache has loaded or saved.
- *
- * A manifest names all live bytes of its session, so its digest stands for the contents of the file.  If a file has a digest
- * that the cache does not know, another chat or program has saved there since, and a save would drop its turns.  Files that
- * were copied or renamed have the digest of the original, and replacing them loses nothing that the cache did not have.
- *
- * The newest 4096 digests are kept. */
+/* seen.c - the digests of the manifests that a cache has loaded or saved.  A manifest names all live bytes of its
+ * session, so its digest stands for the contents of the file.  If the file has a digest that the cache does not
+ * know, another chat or program has saved there since, and a save would drop its turns.  Copied and renamed files
+ * have the digest of the original; replacing them loses nothing that the cache did not have.  The newest 4096
+ * digests are kept. */
 #include "session/seen.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* seen.h - which contents of session files a cache knows, so that a save replaces nothing else. */
+/* seen.h - which contents of session files a cache knows.  A save replaces only contents that it knows. */
 #pragma once
 #include "generate/handle.h"
 #include "session/session_file.h"

@@ -1,9 +1,9 @@
 /* session_file.c - reading a session's head and manifest.  Chunks are checked one by one, when they are read.
  *
- * The file is untrusted.  Counts are compared with the remaining bytes before anything is allocated, ranges with the
- * size of the file, and chunks must ascend.  A damaged slot is accepted only if the file continues behind the state that
- * the other slot names, as an interrupted save leaves it.  So a changed byte in a finished file is always refused; it
- * never silently becomes an older session. */
+ * The file is untrusted.  Counts are compared with the remaining bytes before anything is allocated, ranges with
+ * the size of the file, and chunks must ascend.  A damaged slot is accepted only if the file continues behind the
+ * state that the other slot names, because an interrupted save leaves such a file.  So a changed byte in a
+ * finished file is always an error, and never silently turns the file into an older session. */
 #include "session/session_file.h"
 
 #include <stdio.h>
@@ -34,11 +34,11 @@ static uint64_t little(const uint8_t *p, unsigned n)
 /* Reads a manifest from its first byte to its last, a window at a time, and hashes it on the way. */
 struct cursor {
     struct session_io *io;
-    uint64_t at, left; /* bytes that no window has had yet */
+    uint64_t at, left; /* bytes that no window has had */
     struct digest digest;
     uint8_t *window;
     size_t pos, n;
-    int e; /* of the last read */
+    int e; /* error of the last read */
     bool bad;
 };
 
@@ -56,7 +56,7 @@ static bool fill(struct cursor *c)
     return true;
 }
 
-/* Writes zeros behind the end, and marks the cursor bad. */
+/* Returns the next bytes.  Behind the end writes zeros and marks the cursor as bad. */
 static void take_bytes(struct cursor *c, void *out, size_t n)
 {
     uint8_t *to = out;
@@ -88,14 +88,15 @@ static uint32_t take32(struct cursor *c)
     return (uint32_t)little(b, sizeof b);
 }
 
-/* Returns the count n if it is at most `most` and n entries of `size` bytes each can follow; else marks the cursor bad. */
+/* Returns n if it is at most `most` and if n entries of `size` bytes can still follow.  Else marks the cursor as
+ * bad. */
 static uint32_t take_count(struct cursor *c, uint32_t n, uint64_t most, size_t size)
 {
     if (n > most || n > (c->left + (c->n - c->pos)) / size) c->bad = true;
     return c->bad ? 0 : n;
 }
 
-/* Takes a text with its length before it, and adds a NUL (mem_free). */
+/* Takes a text and the length before it, and adds a NUL (mem_free). */
 static char *take_text(struct cursor *c, uint32_t most, size_t *n)
 {
     *n = take_count(c, take32(c), most, 1);
@@ -204,7 +205,7 @@ static int order(const struct kv_chunk *a, const struct kv_chunk *b)
     return (a->row > b->row) - (a->row < b->row);
 }
 
-/* Refuses a sequence that the reader could not use, before its arrays are read. */
+/* Refuses a sequence that the reader cannot use, before its arrays are read. */
 static int check_len(const struct session_io *io, uint32_t len)
 {
     if (!io->need || len <= io->need->len) return 0;
@@ -232,7 +233,8 @@ static int read_seq_head(struct session_io *io, struct cursor *c, struct kv_imag
     return check_len(io, im->len);
 }
 
-/* Returns how many chunks a sequence can have: in each group raw ones of 16 rows, and sealed ones of as many or more. */
+/* Returns how many chunks a sequence can have at most.  In each group a raw chunk has 16 rows, a quantized one at
+ * least as many. */
 static uint64_t most_parts(const struct session *s, const struct session_seq *q)
 {
     uint64_t sum = (uint64_t)s->n_groups * 2 * (MAX(q->im.len, q->im.cross) / 16u + 2);
@@ -320,7 +322,8 @@ int session_blocks(const struct session *s, const struct session_part ***out, si
         for (uint32_t j = 0; j < s->seq[i].n_parts; j++)
             all[k++] = &s->seq[i].part[j];
     qsort(all, n, sizeof *all, by_place);
-    for (size_t i = k = 0; i < n; i++) { /* sequences that share a chunk name the same place */
+    /* sequences that share a chunk name the same place in the file */
+    for (size_t i = k = 0; i < n; i++) {
         const struct session_part *a = all[i], *b = k ? all[k - 1] : NULL;
         if (b && a->at == b->at && a->bytes == b->bytes && same_digest(a->digest, b->digest))
             continue;
@@ -335,7 +338,7 @@ int session_blocks(const struct session *s, const struct session_part ***out, si
     return 0;
 }
 
-/* Counts s->live and s->blocks. */
+/* Sets s->live and s->blocks. */
 static int count_live(const struct session_io *io, struct session *s)
 {
     const struct session_part **all;
@@ -361,7 +364,8 @@ static int read_sequences(struct session_io *io, struct cursor *c, struct sessio
     if (c->bad || s->n_groups > 65536) return damaged(io, "its manifest");
     s->seq = mem_array(MAX(n, 1), sizeof *s->seq);
     if (!s->seq) return ERR_NOMEM;
-    while (s->n_seqs < n) /* counted first, so that the arrays of a failure are freed */
+    /* n_seqs counts first, so that the arrays of a sequence that fails are freed */
+    while (s->n_seqs < n)
         TRY(read_seq(io, c, s, &s->seq[s->n_seqs++]));
     return c->bad || c->left || c->pos < c->n ? damaged(io, "its manifest") : 0;
 }
@@ -381,8 +385,9 @@ static int read_contents(struct session_io *io, struct cursor *c, struct session
     return c->bad ? damaged(io, "its note") : read_sequences(io, c, s);
 }
 
-/* The contents are read before the digest is known, so nothing is believed of them: every count is compared with the bytes
- * that follow and with what a session can have.  After an error the rest is hashed, because damage is named as such. */
+/* Reads a manifest.  Its contents are read before the digest is known, so nothing is believed: every count is
+ * compared with the bytes that follow and with what a session can have.  After an error the rest is hashed, to
+ * tell a damaged file from a wrong one. */
 static int read_manifest(struct session_io *io, const uint8_t want[DIGEST_BYTES], struct session *s)
 {
     struct cursor c = {.io = io, .at = s->manifest_at, .left = s->manifest_bytes};
@@ -400,8 +405,8 @@ static int read_manifest(struct session_io *io, const uint8_t want[DIGEST_BYTES]
     return e < 0 ? e : count_live(io, s);
 }
 
-/* Refuses a manifest whose length the file only claims: a hole of 256 MiB costs the writer nothing, and the reader as many
- * bytes of memory. */
+/* Refuses a manifest that is mostly a hole of the file.  A hole of 256 MiB costs its writer nothing, but the
+ * reader as many bytes of memory. */
 static int check_manifest(struct session_io *io, const struct session *s)
 {
     const uint64_t n = s->manifest_bytes;
@@ -535,7 +540,7 @@ void session_cut(struct session_seq *q, uint32_t n_groups, uint32_t len)
         q->unseen[i] = MIN(q->unseen[i], len);
     const uint32_t *from = q->keep + n_groups;
     uint32_t *to = q->keep + n_groups;
-    for (uint32_t gi = 0; gi < n_groups; gi++) { /* the later snapshots go */
+    for (uint32_t gi = 0; gi < n_groups; gi++) { /* drops snapshots behind the new end */
         uint32_t n = q->keep[gi];
         q->keep[gi] = 0;
         for (; n > 0; n--, from++)

@@ -1,4 +1,4 @@
-/* session_load.c - loading sequences from a file, and describing a file. */
+/* session_load.c - loads sequences from a file, and describes a file. */
 #include "session/seen.h"
 #include "session/session.h"
 
@@ -21,7 +21,7 @@ static int missing(const struct loader *v, const struct kv_chunk *c)
                v->disk.io.what, c->row, c->row + c->n, c->group);
 }
 
-/* Gives the rows that are wanted of a longer chunk: the sequence was cut, or has fewer snapshots. */
+/* Gives a chunk the rows that it needs of a longer one in the file: the sequence was cut, or has fewer snapshots. */
 static int give_rows(struct loader *v, const struct session_part *p, const struct kv_chunk *c,
                      void *data, size_t bytes)
 {
@@ -58,7 +58,7 @@ static int give_same(struct kv_source *source, const struct kv_chunk *c, kv_seq 
     return 0;
 }
 
-/* Checks what the store cannot know: token ids against the vocabulary, and the salt against the model. */
+/* Checks what the store cannot check: token ids against the vocabulary, and the salt against the model. */
 static int image_check(const kvik_cache *c, const struct kv_image *im, const char *what)
 {
     const struct exec *x = c->x;
@@ -147,7 +147,7 @@ int session_load(kvik_cache *c, struct durable *f, const struct session *s, uint
     return e < 0 ? cache_full(c, e) : (int)s->n_seqs;
 }
 
-/* True if a group drops rows that a shorter text of `len` or fewer would need. */
+/* True if a group drops rows that a text of at most `len` rows would need. */
 static bool forgets(const struct kv_policy *p, uint32_t len)
 {
     return p->kind == KV_STATE || (p->kind == KV_ROWS && kv_reach(p, len, 0).lo > p->sinks);
@@ -175,8 +175,8 @@ struct session_need session_need(const kvik_cache *c, uint32_t n)
     return (struct session_need){.len = c->x->max_len, .seqs = n};
 }
 
-/* A reader takes no lock.  A file that looks damaged may be one that another process is appending to, so reading is tried
- * again while the file grows. */
+/* Opens a file for reading, without a lock.  If the file looks damaged, another process may be appending to it, so
+ * reading is repeated while the file grows. */
 int session_open_file(int dir, const char *path, const struct session_need *need,
                       bool (*trusted)(void *ctx, const struct durable *f), void *ctx,
                       struct durable *f, struct session *s)

@@ -1,10 +1,12 @@
-/* session_save.c - saving sequences: appended to a session that fits, or in a new file that replaces the old one.
+/* session_save.c - saves sequences: appends to a session that fits, or writes a new file that replaces the old
+ * one.
  *
  * Chunks are found by their digests, so a save writes only chunks that the file does not have: the new rows of a
- * conversation, or the differing rows of a branch.  Only the two slots of the head are ever overwritten.  All new bytes
- * are synced first.  Then one slot points to them and is synced, then the other, then the file is cut to its end.  Until
- * the first slot is written the file is the old session; from then on it is the new one.  A file with more dead than live
- * bytes is written anew. */
+ * conversation, or the differing rows of a branch.
+ *
+ * Only the two slots of the head are ever overwritten.  First all new bytes are synced.  Then one slot is written
+ * and synced, then the other, and then the file is cut to its end.  Until the first slot is written the file is
+ * the old session; from then on it is the new one.  A file with more dead than live bytes is written anew. */
 #include "session/seen.h"
 #include "session/session.h"
 
@@ -70,8 +72,8 @@ static const char *text_of(const json_t *o, const char *key)
     return s ? s : "?";
 }
 
-/* Says that layers of a file and of a cache keep different rows.  The name of the strategy is what people chose; the layers
- * are described only if the names are equal. */
+/* Returns the error that layers of a file and of a cache keep different rows.  It names the strategies, which
+ * people chose; only if these are equal it describes the layers. */
 static int unlike_layers(const json_t *mine, const json_t *theirs, const char *what,
                          const char *here, const char *there)
 {
@@ -162,17 +164,17 @@ static int known_add(struct known *k, const struct session_part *p)
 struct saver {
     struct kv_sink sink;
     struct durable file;
-    /* Kept open and locked, so that no other process appends to a file that is about to be replaced. */
+    /* The replaced file, open and locked, so that no other process appends to it. */
     struct durable replaced;
     int dir;                 /* as for durable_open_at */
-    struct session old, new; /* old: of the file that is appended to */
-    bool added;              /* the save appends, and nothing is committed yet */
-    bool branch;             /* the sequences of `old` stay */
-    kvik_cache *cache;       /* whose sequences are saved */
+    struct session old, new; /* old: the session of the file that is appended to */
+    bool added;              /* the save appends, and is not committed yet */
+    bool branch;             /* the sequences of `old` stay in the file */
+    kvik_cache *cache;       /* cache whose sequences are saved */
     struct known known;
-    uint32_t *page; /* owned: the page of every part so far, in order; 0: more than one page */
+    uint32_t *page; /* owned: page of every part so far, in order; 0: the part has several pages */
     size_t n_pages, cap_pages;
-    uint32_t now; /* the page of the next chunk */
+    uint32_t now; /* page of the next chunk */
 };
 
 static int on_image(struct kv_sink *sink, const struct kv_image *im)
@@ -194,7 +196,7 @@ static int add_part(struct saver *v, const struct session_part *p)
     return session_add_part(&v->new.seq[v->new.n_seqs - 1], p);
 }
 
-/* If an earlier sequence has the same page at the same rows, the chunk has the same bytes. */
+/* Uses the chunk of an earlier sequence that has the same page at the same rows: its bytes are the same. */
 static int on_shared(struct kv_sink *sink, const struct kv_chunk *c, uint32_t page)
 {
     struct saver *v = (struct saver *)sink;
@@ -213,7 +215,7 @@ static int on_shared(struct kv_sink *sink, const struct kv_chunk *c, uint32_t pa
     return 0;
 }
 
-/* True if the new file has the bytes of the part; then sets its place. */
+/* True if the new file has the bytes of the part already; then sets the part's place. */
 static bool is_known(struct saver *v, struct session_part *p)
 {
     const struct session_part *old = v->known.size ? known_at(&v->known, p->digest) : NULL;
@@ -247,8 +249,8 @@ static int copy_piece(void *ctx, uint64_t at, const void *data, size_t n)
     return durable_write(&v->file, v->new.end + at, data, n);
 }
 
-/* Copies a part that the new file does not have from the file that it replaces.  A damaged part does not count: the next one
- * is written over the copy. */
+/* Copies a part from the replaced file, unless the new file has it.  A damaged part does not count: the next part
+ * overwrites the copy. */
 static int copy_part(struct saver *v, struct session_part *p)
 {
     struct session_disk d;
@@ -270,8 +272,8 @@ static int keep_seq(struct saver *v, const struct session_seq *q)
     return e;
 }
 
-/* Keeps the sequences of the old session that s does not replace: those that do not begin s, and those whose prompt
- * could not resume from s.  Returns 1 if one of them begins with all of s, and a prompt like s can resume from it. */
+/* Keeps those sequences of the old session that s does not replace: s does not begin with them, or their prompt
+ * could not resume from s.  Returns 1 if one of them begins with all of s and a prompt like s can resume from it. */
 static int keep_old(kvik_cache *c, struct saver *v, kvik_seq s)
 {
     const int32_t *ids = kv_tokens(c->x->kv, s);
@@ -289,7 +291,7 @@ static int keep_old(kvik_cache *c, struct saver *v, kvik_seq s)
         int e = keep_seq(v, q);
         if (e < 0 && e != ERR_FORMAT) return e;
         if (e >= 0) continue;
-        session_drop_seq(&v->new); /* a damaged sequence is lost already */
+        session_drop_seq(&v->new); /* the rows of a damaged sequence are lost anyway */
         v->n_pages = pages;
     }
     return 0;
@@ -297,7 +299,8 @@ static int keep_old(kvik_cache *c, struct saver *v, kvik_seq s)
 
 /* --- The file ------------------------------------------------------------------------------- */
 
-/* Refuses to replace what another chat or program saved.  The file is locked, so the answer holds until the save is over. */
+/* Refuses to replace contents that another chat or program has saved.  The file is locked, so the answer holds
+ * until the save is over. */
 static int check_seen(const struct saver *v, const char *path)
 {
     if (v->branch || session_seen(v->cache, v->old.digest)) return 0;
@@ -309,7 +312,7 @@ static int check_seen(const struct saver *v, const char *path)
         v->old.saves == 1 ? "" : "s");
 }
 
-/* Returns 1 after opening a session to append to, 0 if a new file must be made. */
+/* Opens the session to append to and returns 1; returns 0 if a new file must be made. */
 static int open_old(struct saver *v, const char *path)
 {
     struct session_disk d;
@@ -318,7 +321,7 @@ static int open_old(struct saver *v, const char *path)
     if (e < 0) return e;
     session_disk_init(&d, &v->file);
     if (!d.io.size) {
-        e = 0; /* an empty file, as mktemp makes it */
+        e = 0; /* an empty file, such as mktemp makes, is replaced */
     } else if ((e = session_is(&d.io)) <= 0) {
         if (!e)
             e = ERR(ARG, "%s is not a kvik session and is not overwritten; name another file",
@@ -371,14 +374,14 @@ static int put_slot(struct saver *v, int i, const uint8_t *slot)
                          SESSION_SLOT);
 }
 
-/* Makes the file the old session again, if the system allows it. */
+/* Restores the old session in the file, if the system allows it. */
 static void roll_back(struct saver *v, int slot, const uint8_t *was)
 {
     bool same = put_slot(v, slot, was) >= 0 && durable_sync(&v->file) >= 0;
     if (same && v->old.both) (void)durable_truncate(&v->file, v->old.end);
 }
 
-/* Commits an append.  A byte lies behind the end until both slots are written, so a reader knows that a torn slot belongs
+/* Commits an append.  Until both slots are written, a byte behind the end tells readers that a torn slot belongs
  * to an unfinished save.  The slot that points to the old state is written last. */
 static int commit_added(struct saver *v, const uint8_t *slot)
 {
@@ -412,7 +415,7 @@ static int commit(struct saver *v)
     TRY(session_encode(&v->new, &data, &n));
     digest_of(data, n, digest);
     session_seen_add(v->cache,
-                     digest); /* whether or not the commit succeeds: the file may have it */
+                     digest); /* even if the commit fails the file may have these contents */
     v->new.manifest_at = v->new.end;
     v->new.manifest_bytes = n;
     v->new.end += n;

@@ -58,7 +58,7 @@ static bool has_digests(const struct kv_image *im)
     return !kv_salt_same(&im->salt, &none);
 }
 
-/* Returns how many snapshots the groups of a sequence have together. */
+/* Returns the number of snapshots of a sequence, over all groups. */
 static uint32_t all_keeps(const struct session *s, const struct session_seq *q)
 {
     uint32_t n = 0;

@@ -1,8 +1,7 @@
-/* alignment.c - when each token was spoken, from the attention that it gives to the sound.
- *
- * The weights of each head are normalized over the tokens and smoothed along time by a median, and the mean of the heads is
- * a map of tokens and times.  The path through the map that goes only forward and has the largest sum gives each token the
- * time at which the path reaches it.  Values and ties are those of Transformers, which works in float32. */
+/* alignment.c - finds when each token was spoken, from its attention to the sound.  The weights of each head are
+ * normalized over the tokens and smoothed along time by a median.  The mean of the heads is a map of tokens and
+ * times.  The path through this map that never goes back and has the largest sum tells the time of each token:
+ * when the path reaches it.  Values and ties are those of Transformers, which works in float32. */
 #include "speech/speech.h"
 
 #include <math.h>
@@ -62,7 +61,8 @@ static void smooth(float *row, uint32_t used, uint32_t width, float *tmp)
     }
 }
 
-/* Walks the map[n][columns] from its beginning to its end.  cost: [n + 1] of one column of times; trace: [n + 1][used + 1]. */
+/* Finds the path through map[n][columns] from its beginning to its end.  cost: [n + 1] for one column of times;
+ * trace: [n + 1][used + 1]. */
 static void walk(const float *map, uint32_t n, uint32_t columns, uint32_t used, float *cost,
                  uint8_t *trace, double *time)
 {
@@ -71,7 +71,7 @@ static void walk(const float *map, uint32_t n, uint32_t columns, uint32_t used, 
     for (uint32_t i = 0; i <= n; i++)
         cost[i] = i ? INFINITY : 0;
     for (uint32_t j = 1; j <= used; j++) {
-        float before = cost[0]; /* of the cell at i - 1 and j - 1 */
+        float before = cost[0]; /* cost of the cell at i - 1 and j - 1 */
         cost[0] = INFINITY;
         for (uint32_t i = 1; i <= n; i++) {
             float both = before, token = cost[i - 1], still = cost[i], least = still;
@@ -91,7 +91,8 @@ static void walk(const float *map, uint32_t n, uint32_t columns, uint32_t used, 
     uint32_t i = n, j = used;
     while (i > 0 || j > 0) {
         uint8_t step = i == 0 ? TIME : j == 0 ? TOKEN : trace[i * width + j];
-        /* The path came to token i where it left token i - 1; the earliest cell of a token is written last. */
+        /* The path reaches token i where it leaves token i - 1.  Cells are visited backwards, so the earliest cell
+         * of a token is written last. */
         if (i > 0) time[i - 1] = j > 0 ? (j - 1) * SPEECH_TICK : 0;
         if (step != TIME) i--;
         if (step != TOKEN) j--;

@@ -1,10 +1,10 @@
-/* beams.c - decodes a window with beams: the best text, and the probability that the model gives it.
+/* beams.c - decodes a window with beams: finds the best text, and the probability that the model gives it.  The
+ * search is that of generate/beam.h.  Every beam is a fork of the sequence that has the prompt, so beams share its
+ * rows and those of the encoder.  A step decodes one token of every beam at once; then the sequences are permuted
+ * by reference.
  *
- * The search is that of beam.h. Every beam is a fork of the sequence that has the prompt, so beams share its rows and those of the
- * encoder. A step decodes one token of every beam at once; then the sequences are permuted by reference.
- *
- * Beams are ranked by their scores. But a text is judged by the probabilities of its tokens among those that the processors
- * left, as without beams and as in Transformers. */
+ * Beams are ranked by their scores.  But the probability of a text is computed from the probabilities of its
+ * tokens among those that the processors left, as without beams and as in Transformers. */
 #include "generate/beam.h"
 #include "generate/chain.h"
 #include "speech/speech.h"
@@ -16,14 +16,14 @@ struct beaming {
     struct listener *l;
     struct gen_chain *chain;
     struct beam_search *search;
-    uint32_t n, limit;      /* beams; new tokens at most */
+    uint32_t n, limit;      /* number of beams; most new tokens */
     kv_seq *seq;            /* [n] owned array; seq[0] is the caller's; 0: none */
     struct exec_feed *feed; /* [n] */
     uint32_t *from;         /* [n] scratch of reordering */
     float *scores;          /* [n][vocab] of the step */
-    double *norm;           /* [n] of the step: logarithm of the sum of a beam's probabilities */
-    /* [limit][n] logarithms of probabilities: of the token that beam i has of step t, and of the end after beam i in
-     * step t. */
+    double *norm;           /* [n] for the step: logarithm of the sum of a beam's probabilities */
+    /* [limit][n] logarithms of probabilities: of the token of beam i in step t, and of the end token after beam i
+     * in step t */
     double *token, *end;
 };
 
@@ -61,19 +61,20 @@ static void done(struct beaming *b)
         mem_free(own[i]);
 }
 
-/* Returns the scores that follow beam j in step `at`.  In step 0, after the prompt, all beams have the same. */
+/* Returns the scores of the tokens after beam j in step `at`.  In step 0, after the prompt, all beams have the
+ * same scores. */
 static float *scores_of(const struct beaming *b, uint32_t at, uint32_t j)
 {
     return b->scores + (size_t)(at ? j : 0) * b->l->vocab;
 }
 
-/* Returns the logarithm of the probability that a token follows beam j in step `at`, whose scores are there. */
+/* Returns the logarithm of the probability of a token after beam j in step `at`, whose scores are known. */
 static double likely(const struct beaming *b, uint32_t at, uint32_t j, int32_t token)
 {
     return isfinite(b->norm[j]) ? (double)scores_of(b, at, j)[token] - b->norm[j] : -INFINITY;
 }
 
-/* Turns the logits that follow beam j into the scores of the search. */
+/* Turns the logits after beam j into scores of the search. */
 static int score(struct beaming *b, uint32_t at, uint32_t j)
 {
     const struct listener *l = b->l;
@@ -118,7 +119,7 @@ static int choose(struct beaming *b, bool *more)
     return 0;
 }
 
-/* Makes the sequences those of the beams just chosen, and computes the logits of their last tokens. */
+/* Makes the sequences those of the chosen beams, and computes the logits after their last tokens. */
 static int follow(struct beaming *b)
 {
     struct kv *kv = b->l->x->kv;
@@ -135,8 +136,9 @@ static int follow(struct beaming *b)
     return exec_feed(b->l->x, b->feed, b->n, 0, b->scores, NULL, NULL);
 }
 
-/* Returns the sum of the logarithms of the probabilities of a text's tokens.  A token before the last is found in the beam
- * that the next one extends.  The last is the end token, or a token of the last step, whose scores are still there. */
+/* Returns the sum of the logarithms of the probabilities of a text's tokens.  The probability of each token but
+ * the last is stored with the beam that the next token extends.  The last token is the end token, or one of the
+ * last step, whose scores are still there. */
 static double sum_of(const struct beaming *b, const struct beam_done *d)
 {
     double sum = 0;
@@ -158,7 +160,8 @@ static int search(struct beaming *b, struct speech_said *out, double *sum)
         TRY(choose(b, &more));
     }
     const struct beam_done *d = beam_best(b->search, 0);
-    if (!d->real) { /* every text's score is out of range: worse than any text that another temperature finds */
+    /* The scores of all texts are out of range: worse than any text of another temperature. */
+    if (!d->real) {
         *sum = BEAM_DEAD;
         return 0;
     }

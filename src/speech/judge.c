@@ -1,5 +1,5 @@
-/* judge.c - how the text of a window is judged: how far it can be compressed, how likely the model finds it, and whether
- * it is tried again.  Text that repeats itself compresses well. */
+/* judge.c - judges the text of a window: how far it can be compressed, how likely the model finds it, and whether
+ * the window is decoded again.  A text that repeats itself compresses well. */
 #include "speech/speech.h"
 
 #include <math.h>
@@ -48,7 +48,7 @@ double judge_logprob(const float *scores, uint32_t vocab, int32_t id, double by)
     return isfinite(norm) ? (double)scores[id] * by - norm : -INFINITY;
 }
 
-/* True if the text should be tried again; sets out->skip. */
+/* True if the window should be decoded again.  Sets out->skip. */
 static bool again(const kvik_speech *w, struct speech_said *out)
 {
     bool repeats = w->compression_ratio_threshold > 0 &&
@@ -66,7 +66,7 @@ int judge_tries(const kvik_speech *w, judge_try *decode, void *ctx, struct speec
         out->temperature = w->temperatures[i];
         if (!again(w, out)) break;
     }
-    /* What was drawn at a high temperature would mislead the next window. */
+    /* A text that was drawn at a high temperature would mislead the next window. */
     out->keep = w->condition_on_prev_tokens && out->temperature < 0.5;
     return 0;
 }

@@ -1,5 +1,5 @@
-/* language.c - languages by name and code.  The model says which of them it knows (lang_to_id of its generation
- * configuration). */
+/* language.c - languages by name and code.  The model's generation configuration (lang_to_id) says which of them
+ * it knows. */
 #include "speech/speech.h"
 
 #include <ctype.h>

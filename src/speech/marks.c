@@ -1,12 +1,13 @@
-/* marks.c - the tokens and the numbers that make a model a speech model, from config.json, generation_config.json and
- * preprocessor_config.json.  Files are untrusted: ids must be in the vocabulary, heads in the model. */
+/* marks.c - reads the special tokens and numbers that a speech model needs, from config.json,
+ * generation_config.json and preprocessor_config.json.  Files are untrusted: ids must be in the vocabulary, and
+ * heads in the model. */
 #include "base/file.h"
 #include "speech/speech.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Reads a token id; -1 where the key is absent. */
+/* Reads a token id; -1 if the key is absent. */
 static int read_id(const kvik_model *m, const json_t *o, const char *key, int32_t *out)
 {
     uint32_t id = 0;
@@ -16,7 +17,7 @@ static int read_id(const kvik_model *m, const json_t *o, const char *key, int32_
     return MIN(e, 0);
 }
 
-/* Takes the first of a list, too: eos_token_id may be one. */
+/* Reads eos_token_id.  If it is a list, its first id counts. */
 static int read_end(const kvik_model *m, const json_t *o, int32_t *out)
 {
     const json_t *v = json_object_get(o, "eos_token_id");
@@ -68,7 +69,7 @@ static int read_heads(const kvik_model *m, const json_t *o, struct speech_marks 
     return 0;
 }
 
-/* Finds a token by its key, or by its text where the configuration does not say. */
+/* Finds a token by the key of the configuration; if that is absent, by its text. */
 static int read_or_find(const kvik_model *m, const json_t *o, const char *key, const char *text,
                         int32_t *out)
 {
@@ -106,7 +107,7 @@ static int read_tokens(const kvik_model *m, const json_t *o, struct speech_marks
     k->max_length = m->m->context;
     TRY(json_get_u32(o, "generation_config.json", "max_length", 1, 1u << 24, &k->max_length));
     k->max_length = MIN(k->max_length, m->m->context);
-    if (k->max_length < 2) /* half of it is for the text before a window */
+    if (k->max_length < 2) /* half of the length is for the text before a window */
         return ERR(FORMAT, "%s: a max_length of %u leaves no room for a text; 2 is the least",
                    m->m->what, k->max_length);
     k->median = 7;
@@ -114,7 +115,7 @@ static int read_tokens(const kvik_model *m, const json_t *o, struct speech_marks
     return read_heads(m, o, k);
 }
 
-/* Reads how the features of a window are made.  Without a file they are those of all published models: 30 s. */
+/* Reads how the features of a window are made.  Without a file, 30 s as in all published models. */
 static int read_window(const kvik_model *m, struct speech_marks *k)
 {
     char path[4096];

@@ -1,8 +1,7 @@
-/* segments.c - the tokens of a window, cut at their timestamps, as Transformers cuts them.
- *
- * Two timestamps in a row are the end of one segment and the beginning of the next.  What follows the last pair is thrown
- * away, because the window ends in the middle of it, and the next window begins there.  A single timestamp at the end says
- * that nothing is spoken after it. */
+/* segments.c - cuts the tokens of a window into segments at their timestamps, as Transformers does.  Two
+ * timestamps in a row are the end of one segment and the beginning of the next.  The window ends somewhere in the
+ * middle of the segment after the last pair.  So that segment is dropped, and the next window begins at the pair.
+ * A single timestamp at the end says that nothing is spoken after it. */
 #include "speech/speech.h"
 
 size_t segments_cut(const struct speech_marks *k, const int32_t *ids, size_t n, uint32_t frames,
@@ -18,7 +17,7 @@ size_t segments_cut(const struct speech_marks *k, const int32_t *ids, size_t n, 
             from = i + 1;
         }
     if (!n_parts) {
-        /* One segment.  Its end is the last timestamp, or that of the window. */
+        /* All tokens are one segment, which ends at the last timestamp or at the end of the window. */
         double end = (double)(uint32_t)(frames * SPEECH_FRAME / SPEECH_TICK);
         size_t at = n;
         while (at > 0 && ids[at - 1] < first)
@@ -40,7 +39,7 @@ size_t segments_cut(const struct speech_marks *k, const int32_t *ids, size_t n, 
     if (!single) {
         int64_t at = (int64_t)(ids[part[n_parts - 1].to - 2] - first) *
                      (int64_t)(SPEECH_TICK / SPEECH_FRAME);
-        /* A window that would begin where this one did would never end. */
+        /* A window must not begin where the last one did, or the loop would never end. */
         if (at > 0) *advance = (uint32_t)at;
     }
     return n_parts;

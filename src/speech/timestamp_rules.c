@@ -1,7 +1,6 @@
-/* timestamp_rules.c - which tokens may come next in a text with timestamps, as Transformers decides it.
- *
- * Timestamps come in pairs, except before the end; they do not decrease; a text begins with one; and where all timestamps
- * together are more likely than the likeliest word, a timestamp comes. */
+/* timestamp_rules.c - decides which tokens may come next in a text with timestamps, as Transformers does.
+ * Timestamps come in pairs, except before the end.  They do not decrease.  A text begins with one.  If all
+ * timestamps together are more likely than the most likely word, a timestamp must come. */
 #include "speech/speech.h"
 
 #include <math.h>
@@ -12,7 +11,7 @@ static void remove_range(float *scores, int64_t from, int64_t to)
         scores[i] = -INFINITY;
 }
 
-/* True if the timestamps together outweigh each other token. */
+/* True if all timestamps together are more likely than each other token. */
 static bool timestamp_due(const float *scores, uint32_t first, uint32_t vocab)
 {
     float most = -INFINITY, word = -INFINITY;

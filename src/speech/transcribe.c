@@ -1,35 +1,34 @@
-/* transcribe.c - a whole recording: window after window, each beginning at the last timestamp of the one before it, each with
- * its prompt.
- *
- * The prompt of a window is <|startofprev|> and the text before it, if it is to be seen, then <|startoftranscript|>, the
- * language, the task, and perhaps <|notimestamps|>. */
+/* transcribe.c - transcribes a whole recording, window after window.  Each window begins at the last timestamp of
+ * the one before it and has its own prompt: <|startofprev|> and the text before the window, if the window shall
+ * see it; then <|startoftranscript|>, the language, the task, and perhaps <|notimestamps|>. */
 #include "speech/speech.h"
 
 #include <ctype.h>
 #include <math.h>
 #include <string.h>
 
-/* A level below SILENCE (see kvik_segment.level) is no speech: dither of 16 bits has -98, a quiet room -70 and less, a
- * whisper far from the microphone -45. */
+/* A segment whose level (kvik_segment.level) is below SILENCE dB is no speech.  For comparison: dither of 16
+ * bits has -98, a quiet room -70 and less, a whisper far from the microphone -45.  BESIDE: see level_of. */
 static const double SILENCE = -60, BESIDE = 1;
 
 struct recording {
     struct listener l;
     const char *name;    /* for errors */
-    struct audio *audio; /* NULL: the features are given */
+    struct audio *audio; /* source of the sound; NULL: the caller gave features */
     struct features *features;
-    const float *given; /* [bands][given_frames], the caller's */
+    const float *given; /* features that the caller gave, [bands][given_frames]; borrowed */
     size_t given_frames;
     uint64_t frames, samples;
-    bool all;   /* given features do not say where the sound ends */
-    bool comes; /* heard as it comes: frames and samples are those so far */
+    bool all; /* the caller did not say how many frames of `given` are sound */
+    /* the recording is still being made: frames and samples count what was read so far */
+    bool comes;
     struct transcript *transcript;
-    int32_t head[4]; /* <|startoftranscript|> .. */
+    int32_t head[4]; /* <|startoftranscript|> and what follows it in every prompt */
     size_t n_head;
-    struct ids past;          /* text that later windows may see: the prompt, then the segments */
-    size_t past_prompt;       /* of past, tokens of the caller's prompt */
-    bool keep_past;           /* the next window sees the text before it */
-    bool keep_segments;       /* the caller takes a transcript */
+    struct ids past;          /* text before the window: the caller's prompt, then the segments */
+    size_t past_prompt;       /* number of tokens of the caller's prompt in `past` */
+    bool keep_past;           /* the next window sees `past` */
+    bool keep_segments;       /* the caller wants a transcript at the end */
     struct speech_part *part; /* [max_length + 1] */
 };
 
@@ -85,7 +84,7 @@ static int make_head(struct recording *r)
     return 0;
 }
 
-/* Encodes the caller's prompt as Transformers does: with one space before it and none behind. */
+/* Encodes the caller's prompt as Transformers does: with one space before it and none behind it. */
 static int take_prompt(struct recording *r)
 {
     const char *text = r->l.want.prompt;
@@ -112,7 +111,7 @@ static int take_prompt(struct recording *r)
     return e;
 }
 
-/* Writes the text that a window begins with to l->ids; *start: the place of <|startoftranscript|>. */
+/* Writes the prompt of a window to l->ids.  *start: index of <|startoftranscript|>. */
 static int make_prompt(struct recording *r, size_t *n, size_t *start)
 {
     struct listener *l = &r->l;
@@ -134,14 +133,15 @@ static int make_prompt(struct recording *r, size_t *n, size_t *start)
     return 0;
 }
 
-/* Remembers the text of a segment for later windows.  Of two timestamps at its end the second belongs to what follows. */
+/* Appends the text of a segment to r->past, for later windows.  If the segment ends with two timestamps, the
+ * second belongs to the next segment. */
 static int remember(struct recording *r, const int32_t *ids, size_t n)
 {
     size_t most = r->l.marks.max_length / 2 - 1, over;
     if (n > 2 && ids[n - 2] >= r->l.marks.first_timestamp) n--;
     for (size_t i = 0; i < n; i++)
         TRY(ids_push(&r->past, ids[i]));
-    /* The caller's prompt stays: windows that see no text before them see the prompt. */
+    /* The caller's prompt is kept: a window that does not see the text before it sees the prompt. */
     if (r->past.n > r->past_prompt + 4 * most) {
         over = r->past.n - r->past_prompt - most;
         memmove(r->past.id + r->past_prompt, r->past.id + r->past_prompt + over,
@@ -165,8 +165,8 @@ static bool reading(void *ctx, double seconds, double total)
     return tell(ctx, KVIK_HEARING_READ, seconds, total) >= 0;
 }
 
-/* Returns the level of a part of the window that begins at frame `at`.  Timestamps are not exact, so a second of the
- * window on both sides counts. */
+/* Returns the level of a part of the window that begins at frame `at`.  Timestamps are not exact, so BESIDE
+ * seconds on both sides count, too. */
 static double level_of(const struct recording *r, const struct speech_part *p, uint64_t at)
 {
     if (r->given) return NAN;
@@ -198,7 +198,8 @@ static int add_segments(struct recording *r, const struct speech_said *said, uin
     return 0;
 }
 
-/* Copies frames of given features into the window, and zeros behind them. */
+/* Copies n of the caller's frames of features, from frame `at` on, into the window, and fills the window up with
+ * zeros. */
 static void take_given(struct recording *r, uint64_t at, uint32_t n)
 {
     const struct speech_marks *k = &r->l.marks;
@@ -209,14 +210,14 @@ static void take_given(struct recording *r, uint64_t at, uint32_t n)
     }
 }
 
-/* Transcribes the window that begins at frame `at`; *advance: frames until the next. */
+/* Transcribes the window that begins at frame `at`.  *advance: frames from this window to the next. */
 static int window(struct recording *r, uint64_t at, uint32_t *advance)
 {
     struct listener *l = &r->l;
     struct speech_said said;
     size_t n, start;
     uint32_t frames = (uint32_t)MIN(r->frames - at, l->marks.frames);
-    /* Frames of sound: a short recording was filled up with silence. */
+    /* Number of frames that are sound.  The others are silence that fills up a short recording. */
     uint64_t sound = (r->samples + MEL_HOP - 1) / MEL_HOP;
     if (r->given)
         take_given(r, at, frames);
@@ -235,7 +236,7 @@ static int window(struct recording *r, uint64_t at, uint32_t *advance)
     return add_segments(r, &said, frames, at, advance);
 }
 
-/* Tells the caller of a recording that is not whole. */
+/* Tells the caller what is wrong with the recording, for example that its end is missing. */
 static void tell_note(const struct recording *r)
 {
     const kvik_speech *w = &r->l.want;
@@ -253,13 +254,15 @@ static double seconds_of(const struct recording *r)
     return (double)r->samples / AUDIO_RATE;
 }
 
-/* Waits for the window that begins at frame `at`, if the recording is heard as it comes. */
+/* Reads on until the window that begins at frame `at` is complete.  Does nothing if the whole recording was read
+ * before. */
 static int await(struct recording *r, uint64_t at)
 {
     uint64_t end = at + r->l.marks.frames;
     if (!r->comes) return 0;
     TRY(tell(r, KVIK_HEARING_READ, seconds_of(r), audio_promised(r->audio)));
-    /* Without timestamps no text may leave before it is known that the recording ends here. */
+    /* Without timestamps the recording must fit one window.  One more frame is read to know this before any text
+     * is shown. */
     TRY(features_reach(r->features, at, r->l.timestamps ? end : end + 1));
     r->frames = r->features->frames;
     r->samples = r->features->samples;
@@ -286,7 +289,7 @@ static int windows(struct recording *r)
     return tell(r, KVIK_HEARING_TRANSCRIBE, seconds_of(r), seconds_of(r));
 }
 
-/* Reads a recording for its length and its loudness. */
+/* Reads the whole recording for its length and its loudest band. */
 static int survey(struct recording *r)
 {
     const struct speech_marks *k = &r->l.marks;
@@ -297,14 +300,15 @@ static int survey(struct recording *r)
     return 0;
 }
 
-/* Begins a recording that is heard as it comes. */
+/* Begins a recording that is still being made, which can be read only once. */
 static int begin(struct recording *r)
 {
     const struct speech_marks *k = &r->l.marks;
     return features_begin(r->audio, k->bands, k->samples, &r->features);
 }
 
-/* Of one window all frames are read, of more of them those that are sound, as Transformers does. */
+/* Checks features that the caller gave.  As in Transformers, of one window all frames are used; of a longer
+ * recording only those that are sound. */
 static int check_given(struct recording *r)
 {
     uint32_t window = r->l.marks.frames;
@@ -340,7 +344,7 @@ static int transcribe(kvik_cache *c, struct recording *r, const kvik_speech *o,
     return transcript_take(r->transcript, seconds_of(r), r->l.windows, out);
 }
 
-/* Transcribes, and frees what that took. */
+/* Transcribes, and frees the memory for it. */
 static int run(kvik_cache *c, struct recording *r, const kvik_speech *o, kvik_transcript **out)
 {
     int e = transcribe(c, r, o, out);
@@ -352,7 +356,7 @@ static int run(kvik_cache *c, struct recording *r, const kvik_speech *o, kvik_tr
     return cache_full(c, e);
 }
 
-/* Transcribes what `audio` gives, and closes it. */
+/* Transcribes the sound of `audio`, and closes `audio`. */
 static int run_audio(kvik_cache *c, struct audio *audio, bool comes, const kvik_speech *o,
                      kvik_transcript **out)
 {
@@ -362,7 +366,7 @@ static int run_audio(kvik_cache *c, struct audio *audio, bool comes, const kvik_
     return e;
 }
 
-/* Checks a call, and completes the options. */
+/* Checks the arguments of a call, and completes the options. */
 static int check(kvik_cache *c, const kvik_speech *o, kvik_transcript **out, kvik_speech *full)
 {
     TRY(exec_idle(c->x));
@@ -377,7 +381,8 @@ static int check(kvik_cache *c, const kvik_speech *o, kvik_transcript **out, kvi
     }
     if (full->n_temperatures > 64)
         return ERR(ARG, "%u temperatures; at most 64 are possible", full->n_temperatures);
-    return marks_check_model(c->model); /* before the file: a text model can read none */
+    /* checked before the file, because a text model can transcribe no file */
+    return marks_check_model(c->model);
 }
 
 KVIK_API int kvik_transcribe(kvik_cache *c, const char *path, const kvik_speech *o,

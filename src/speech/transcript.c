@@ -1,4 +1,4 @@
-/* transcript.c - what was heard in a recording: segments with their times and words, and the whole text. */
+/* transcript.c - collects the segments of a recording, with their times and words, and the whole text. */
 #include "speech/speech.h"
 
 #include <string.h>
@@ -62,7 +62,8 @@ void transcript_drop(struct transcript *t)
 
 /* --- a segment */
 
-/* Writes the tokens that are text to id, and their places in ids to at; returns their number. */
+/* Writes the tokens that are text (not timestamps or marks) to id, and their indexes in ids to at.  Returns their
+ * number. */
 static size_t text_of(const struct listener *l, const int32_t *ids, size_t n, int32_t *id,
                       size_t *at)
 {
@@ -76,8 +77,8 @@ static size_t text_of(const struct listener *l, const int32_t *ids, size_t n, in
     return k;
 }
 
-/* Gives the words of a segment their times: from the end of the token before the first to the end of the last.  time: of
- * the segment's tokens; before: of the token before them. */
+/* Gives the words of a segment their times.  A word begins at the end of the token before it and ends at the end
+ * of its last token.  time: times of the segment's tokens; before: time of the token before the segment. */
 static int add_words(const struct transcript *t, const struct listener *l, kvik_segment *s,
                      const int32_t *id, const size_t *at, size_t n, const double *time,
                      double before, double offset)

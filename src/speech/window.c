@@ -1,7 +1,6 @@
-/* window.c - one window of a recording: the encoder, the language, and the text, decoded at rising temperatures until it is
- * good enough.
- *
- * The encoder's rows are computed once for a window. The tries and the detection of the language fork that sequence. */
+/* window.c - one window of a recording: the encoder, the language, and the text, which is decoded at rising
+ * temperatures until it is good enough.  The encoder's rows are computed once for a window.  Every try, and the
+ * detection of the language, forks the sequence that has them. */
 #include "speech/speech.h"
 
 #include <math.h>
@@ -19,7 +18,7 @@ static bool follow_rules(void *ctx, uint32_t row, const int32_t *ids, size_t n, 
 
 /* --- opening */
 
-/* Makes the options of the draws at one temperature from those of the model. */
+/* Makes the options for draws at one temperature, from those of the model. */
 static int options_at(const struct listener *l, double temperature, kvik_generation *g)
 {
     const json_t *own = checkpoint_generation_config(l->cache->model->m->ck);
@@ -155,8 +154,8 @@ int listener_language(struct listener *l, int32_t *id)
 
 /* --- one try */
 
-/* Feeds the prompt to `seq`.  The last row of l->logits then follows the prompt; returns the probability that nobody
- * speaks, from the logits after token `start`. */
+/* Feeds the prompt to `seq`.  The last row of l->logits is then that after the prompt.  Returns the probability
+ * that nobody speaks, which the logits after token `start` give. */
 static int begin(struct listener *l, kv_seq seq, size_t n, size_t start, double *no_speech)
 {
     uint8_t want[4096] = {0};
@@ -176,7 +175,8 @@ static int step(struct listener *l, kv_seq seq, const int32_t *id)
     return exec_feed(l->x, &feed, 1, 0, l->scores, NULL, NULL);
 }
 
-/* Decodes token by token at temperature i, after the prompt, whose logits are in l->logits and stay there. */
+/* Decodes token by token at temperature i, after the prompt.  The logits after the prompt are in l->logits and
+ * stay there. */
 static int decode(struct listener *l, kv_seq seq, uint32_t i, struct speech_said *out, double *sum)
 {
     const kvik_generation *g = &l->g[i];
@@ -203,9 +203,10 @@ static int decode(struct listener *l, kv_seq seq, uint32_t i, struct speech_said
 
 /* --- times of tokens */
 
-enum { AT_ONCE = 16 }; /* tokens whose attention is computed in one call */
+enum { AT_ONCE = 16 }; /* tokens whose attention one call computes */
 
-/* Collects weight[n_align][n][rows], the cross attention of the n new tokens but the last. */
+/* Collects weight[n_align][n][rows]: the cross attention of the new tokens.  The last one has none, since it was
+ * not fed. */
 static int attention_of(struct listener *l, kv_seq seq, const int32_t *ids, uint32_t n,
                         float *weight)
 {
@@ -244,7 +245,7 @@ static int find_times(struct listener *l, kv_seq seq, uint32_t frames, struct sp
     if (e >= 0)
         e = alignment_times(weight, l->marks.n_align, n - 1, rows, frames / l->x->m->encoder.stride,
                             l->marks.median, l->time);
-    /* The last token has not been fed, so nothing shows where it looks. */
+    /* The last token was not fed, so it has no attention. */
     l->time[n - 1] = l->time[n - 2];
     mem_free(weight);
     return e;
@@ -254,7 +255,7 @@ static int find_times(struct listener *l, kv_seq seq, uint32_t frames, struct sp
 
 struct attempt {
     struct listener *l;
-    kv_seq base; /* the prompt */
+    kv_seq base; /* has the prompt */
 };
 
 static int attempt(void *ctx, uint32_t i, struct speech_said *out)

@@ -1,10 +1,12 @@
-/* words.c - the tokens of a text, grouped as words: where spaces separate words, at spaces and punctuation; else at every
- * whole character.  Punctuation then joins the word before or behind it.  The rules are those of Transformers. */
+/* words.c - groups the tokens of a text into words.  If spaces separate words in the language, at spaces and
+ * punctuation; else at every whole character.  Punctuation then joins the word before it or behind it.  The rules
+ * are those of Transformers. */
 #include "speech/speech.h"
 
 #include <string.h>
 
-static const char replacement[] = "\xef\xbf\xbd"; /* U+FFFD: bytes that are no character yet */
+/* U+FFFD stands for bytes that are not a whole character yet */
+static const char replacement[] = "\xef\xbf\xbd";
 
 struct list {
     struct speech_word *word;
@@ -51,10 +53,11 @@ static int split_characters(const struct tok *t, const int32_t *ids, size_t n, s
     return e;
 }
 
-/* True if `text` without the spaces around it is a part of `set`; nothing is a part of everything. */
+/* True if `text`, without spaces around it, is a substring of `set`.  An empty text is a substring of every set. */
 static bool within(const char *text, const char *set)
 {
-    static const char spaces[] = " \t\n\r\v\f\x1c\x1d\x1e\x1f"; /* as Python strips them */
+    /* the white space that Python strips */
+    static const char spaces[] = " \t\n\r\v\f\x1c\x1d\x1e\x1f";
     char bare[64];
     size_t n = strlen(text);
     while (n > 0 && strchr(spaces, text[n - 1]))
@@ -69,7 +72,7 @@ static bool within(const char *text, const char *set)
     return strstr(set, bare) != NULL;
 }
 
-/* Moves the text and the tokens of b, which follows a, to `to`: one of the two; the other becomes empty. */
+/* Joins a and b, which are neighbours, into `to`, which is one of them.  The other becomes empty. */
 static int join(struct speech_word *a, struct speech_word *b, struct speech_word *to)
 {
     struct speech_word *other = to == a ? b : a;
@@ -90,7 +93,7 @@ static int join(struct speech_word *a, struct speech_word *b, struct speech_word
     return 0;
 }
 
-/* Drops the words that are empty now. */
+/* Removes the words that have become empty. */
 static void compact(struct list *l)
 {
     size_t kept = 0;
