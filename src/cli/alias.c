@@ -1,5 +1,5 @@
-/* alias.c - options and commands of llama.cpp, whisper.cpp and Ollama, and what kvik calls them.  A person who comes from there types
- * these names.  The nearest spelling of kvik's own names would mislead. */
+/* alias.c - options and commands of llama.cpp, whisper.cpp and Ollama, and their names in kvik.  A person who
+ * knows those programs types these names.  Suggesting the nearest spelling of a kvik name would mislead. */
 #include "cli/cli.h"
 
 #include <string.h>
@@ -8,7 +8,8 @@
     "the command prints no embeddings; a program gets hidden states from libkvik, and Python from " \
     "model(..., output_hidden_states=True)"
 
-/* Names as typed, between '|': with one dash if they are one letter or llama.cpp's short forms, else without dashes. */
+/* Names as typed, separated by '|'.  One letter, and llama.cpp's short forms, have one dash; other names have no
+ * dashes here. */
 struct alias {
     const char *names, *say;
 };
@@ -92,7 +93,8 @@ static const struct alias options[] = {
     {"stream|no_stream", "kvik generate prints the text as it comes; leave the option out"},
 };
 
-/* Names that mean something else where a command takes recordings, as whisper.cpp and OpenAI's whisper spell them. */
+/* Names that have another meaning in whisper.cpp and OpenAI's whisper; they apply where a command takes
+ * recordings. */
 static const struct alias of_transcribe[] = {
     {"-m|model", "MODEL is the first argument: kvik transcribe MODEL FILE"},
     {"-f|file", "FILE is an argument after MODEL: kvik transcribe MODEL FILE"},
@@ -144,7 +146,7 @@ static const struct alias slashes[] = {
     {"/model", "a chat has one model; /bye leaves, and kvik chat MODEL starts another"},
 };
 
-/* Compares a typed word with one of the names: '-' equals '_' behind the dashes that begin the word. */
+/* True if a typed word is this name: after the dashes at the beginning, '-' equals '_'. */
 static bool is(const char *word, const char *name, size_t n)
 {
     for (size_t i = 0; i < n; i++)

@@ -43,7 +43,8 @@ static const struct arg_option shared[] = {
 
 const struct arg_option *args_shared(const struct command *c, size_t *n)
 {
-    size_t from = c->runs_model ? 0 : countof(shared) - 1; /* the last is of every command */
+    /* the last shared option belongs to every command */
+    size_t from = c->runs_model ? 0 : countof(shared) - 1;
     *n = countof(shared) - from;
     return shared + from;
 }
@@ -54,7 +55,7 @@ struct parser {
     struct args *out;
     int argc, at;
     char **argv;
-    bool set; /* the option comes from /set of a chat: messages spell names without dashes */
+    bool set; /* the option comes from /set in a chat, so messages spell names without dashes */
 };
 
 static bool same(const char *a, size_t n, const char *b)
@@ -78,7 +79,7 @@ void args_plain(const char *name, char out[64])
         if (*c == '-') *c = '_';
 }
 
-/* Writes the name of an option as the person types it here. */
+/* Writes the name of an option as it is typed here: with dashes, or as /set takes it. */
 static void spell(const struct parser *p, const char *name, char out[64])
 {
     if (p->set) {
@@ -185,7 +186,7 @@ static int take_bool(struct parser *p, const char *name, const char *inline_valu
     return 0;
 }
 
-/* Returns in words what stands behind an option of a command's own table. */
+/* Returns, in words, what the value of an option of a command's own table is. */
 static const char *own_words(const struct arg_option *o, char out[96])
 {
     static const char *const words[][2] = {
@@ -294,7 +295,7 @@ static int put(struct parser *p, const char *key, json_t *v, bool append)
     return 0;
 }
 
-/* Returns what the value of an option is, in words, with the type and range of the table. */
+/* Returns, in words, what the value of an option is: its type and range in the table. */
 static const char *value_words(const kvik_option *o, char out[256])
 {
     static const char *const by_type[][2] = {
@@ -376,7 +377,7 @@ static int take_known(struct parser *p, const char *key, const char *inline_valu
     return put(p, key, j, false);
 }
 
-/* True if the library knows the name: it accepts null for every known name. */
+/* True if the library knows the name: it accepts null for exactly these. */
 static bool known(const char *key)
 {
     kvik_generation g;
@@ -388,8 +389,7 @@ static bool known(const char *key)
     return yes;
 }
 
-/* Returns what /set takes instead of an option of another program: "/set NAME VALUE" from "give --NAME VALUE".  Other
- * sentences stay. */
+/* For a chat: changes the advice "give --NAME VALUE" to "/set NAME VALUE".  Other sentences stay as they are. */
 static const char *set_instead(const struct command *c, const char *say, char out[96])
 {
     const char *last = say, *at;
@@ -429,7 +429,7 @@ static int unknown(const struct parser *p, const char *word)
     return say_usage("unknown option %s; did you mean %s?", shown, best);
 }
 
-/* A word with one dash may be an option of another program. */
+/* Refuses a word with one dash, which may be an option of another program. */
 static int unknown_short(const struct command *c, const char *word)
 {
     const char *known_as = c->runs_model ? alias_find(c, word) : NULL;

@@ -1,5 +1,5 @@
-/* assistant.c - opens a second model that drafts tokens for the session's model (speculative decoding).  Its cache is a
- * plain one, since the strategy changes no token, only how many drafts are accepted. */
+/* assistant.c - opens a second model that drafts tokens for the session's model (speculative decoding).  Its cache
+ * is always dynamic: a strategy would change no token of the text, only how many drafts are accepted. */
 #include "cli/cli.h"
 
 int session_assist(struct session *s, const char *path, uint32_t sequences, uint64_t need)

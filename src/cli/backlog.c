@@ -1,5 +1,5 @@
-/* backlog.c - a recorder must not wait while a window is computed: it would lose sound.  A thread reads what comes into
- * blocks, up to a limit; then the recorder waits after all. */
+/* backlog.c - reads a recording from a pipe while a window is computed.  A recorder that had to wait would lose
+ * sound.  So a thread reads the pipe into blocks, up to a limit; beyond it the recorder has to wait. */
 #include "cli/backlog.h"
 #include "base/descriptor.h"
 #include "base/thread.h"
@@ -17,23 +17,23 @@
 
 struct block {
     struct block *next;
-    size_t at, n; /* bytes [at, n) wait */
+    size_t at, n; /* bytes [at, n) were not taken yet */
     uint8_t bytes[BLOCK];
 };
 struct backlog {
     int fd;
     int bell;  /* eventfd: bytes or the end have come */
-    int leave; /* eventfd: the thread shall end */
+    int leave; /* eventfd: tells the thread to end */
     pthread_t thread;
     bool runs;
-    uint8_t bytes[BLOCK]; /* of the thread */
-    pthread_mutex_t lock; /* of all below */
+    uint8_t bytes[BLOCK]; /* used by the thread only */
+    pthread_mutex_t lock; /* guards all fields below */
     pthread_cond_t room;
     struct block *first, *last;
-    size_t n; /* bytes that wait */
+    size_t n; /* number of bytes that were not taken yet */
     bool over, leaves;
-    int failed; /* errno */
-    int left;   /* after the end of the thread: bytes of the pipe that belong to the recording */
+    int failed; /* errno of a read that has failed, or 0 */
+    int left;   /* set when the thread has ended: bytes in the pipe that belong to the recording */
 };
 
 static void ring_bell(int bell)
@@ -43,7 +43,7 @@ static void ring_bell(int bell)
         ;
 }
 
-/* Waits until there is room; false if the thread shall end. */
+/* Waits until there is room.  False: the thread must end. */
 static bool find_room(struct backlog *b)
 {
     pthread_mutex_lock(&b->lock);
@@ -54,7 +54,7 @@ static bool find_room(struct backlog *b)
     return stays;
 }
 
-/* Adds bytes behind those that wait.  Returns 0 or ENOMEM. */
+/* Adds bytes behind those that were not taken yet.  Returns 0 or ENOMEM. */
 static int append(struct backlog *b, const uint8_t *bytes, size_t n)
 {
     while (n) {
@@ -137,7 +137,7 @@ int backlog_open(int fd, struct backlog **out)
     return e;
 }
 
-/* Ends the thread.  What the pipe has then belongs to the recording. */
+/* Ends the thread.  Bytes that are in the pipe at that time still belong to the recording. */
 static void stop(struct backlog *b)
 {
     if (!b->runs) return;
@@ -166,7 +166,7 @@ void backlog_close(struct backlog *b)
     mem_free(b);
 }
 
-/* Takes at most n bytes that wait; *over: the recording has no more. */
+/* Takes at most n bytes.  *over: the recording has no more. */
 static int64_t take(struct backlog *b, void *bytes, size_t n, bool *over)
 {
     pthread_mutex_lock(&b->lock);

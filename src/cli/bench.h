@@ -1,6 +1,8 @@
-/* bench.h - private to the bench command.  bench_text.c makes the tokens, bench_run.c measures strategies that grow in pieces,
- * bench_pace.c compares their steps with those of a dynamic cache, bench_prompt.c measures one prompt in one call.  bench_host.c names the machine and the model, bench_load.c
- * says how busy it was.  bench_judge.c decides which speeds hold, bench_found.c says what was found, bench_table.c prints tables and JSON, bench_report.c writes the page. */
+/* bench.h - shared by the files of the bench command.  bench_text.c makes the tokens.  bench_run.c measures
+ * strategies that grow in pieces, bench_pace.c compares their steps with those of a dynamic cache, bench_prompt.c
+ * measures one prompt in one call.  bench_host.c names the machine and the model, bench_load.c measures how busy
+ * the machine was.  bench_judge.c decides which speeds are reliable, bench_found.c puts the findings into
+ * sentences, bench_table.c prints tables and JSON, bench_report.c writes the page. */
 #pragma once
 #include "cli/cli.h"
 
@@ -8,23 +10,24 @@
 #define BENCH_SAMPLES 64u
 #define BENCH_RUNS    16u
 #define BENCH_NAME    48u
-/* Tokens after the prompt whose logits are compared with those of the dynamic cache. */
+/* The number of tokens after the prompt whose logits are compared with those of the dynamic cache. */
 #define BENCH_QUALITY 64u
-/* Tokens of one call in bench_run.c and of one chunk in bench_prompt.c: the distance of two samples of the memory curve. */
+/* The number of tokens in one call of bench_run.c and in one chunk of bench_prompt.c, and so the distance of
+ * samples of the memory curve. */
 #define BENCH_PIECE 256u
 
 struct bench_strategy {
     char name[BENCH_NAME];
     const char *implementation;
     char config[96]; /* cache_config, or "" */
-    bool forgets;    /* later tokens see a part of the rows alone */
+    bool forgets;    /* later tokens see only a part of the rows */
 };
 struct bench_depth {
     uint32_t depth;
     double prefill[BENCH_RUNS], decode[BENCH_RUNS]; /* tokens per second */
-    double ratio
-        [BENCH_RUNS]; /* of its decoding speed to the dynamic cache's, in turn; 0: not measured */
-    uint64_t bytes;   /* of cached rows, in memory and on disk */
+    /* for each run, its decoding speed as a share of the dynamic cache's in the same turns; 0: not measured */
+    double ratio[BENCH_RUNS];
+    uint64_t bytes; /* of cached rows, in memory and on disk */
 };
 /* Memory against tokens. */
 struct bench_curve {
@@ -46,8 +49,8 @@ struct bench_row {
     struct bench_strategy s;
     char *refused;  /* owned: why there are no numbers */
     bool late;      /* refused because no time was left */
-    uint32_t runs;  /* that are complete */
-    double seconds; /* that its last run took */
+    uint32_t runs;  /* complete runs */
+    double seconds; /* of the last run */
     struct bench_depth at[BENCH_DEPTHS];
     struct bench_curve pieces;
     struct bench_prompt prompt;
@@ -55,7 +58,7 @@ struct bench_row {
 /* The dynamic cache that takes turns with each strategy (bench_pace.c). */
 struct bench_pace {
     kvik_cache *cache;                      /* NULL: there is none */
-    kvik_seq grows, at[BENCH_DEPTHS], turn; /* the last: a fork that decodes, or 0 */
+    kvik_seq grows, at[BENCH_DEPTHS], turn; /* `turn`: a fork that decodes, or 0 */
     uint32_t depth;                         /* tokens of `turn` */
     float *logits;
 };
@@ -68,23 +71,23 @@ struct bench {
     uint32_t window; /* tokens that sliding windows and sinks keep; 0: the model's own windows */
     uint32_t n_depths, depth[BENCH_DEPTHS];
     uint32_t runs, steps;
-    double seconds; /* that it took */
-    double limit;   /* seconds that the whole benchmark may take; 0: any */
+    double seconds; /* seconds that the benchmark took */
+    double limit;   /* most seconds that it may take; 0: no limit */
     double others;  /* share of the processors' time that other programs took; below 0: unknown */
     bool in_turn;   /* true if the strategies decoded in turn with the dynamic cache */
     int32_t *ids;   /* owned: the measured text */
     uint32_t n_ids;
-    uint64_t weight_bytes; /* that a decode step reads once */
-    double bandwidth;      /* bytes per second */
+    uint64_t weight_bytes; /* bytes of weights that a decode step reads once */
+    double bandwidth;      /* bytes per second that memory was read at */
     struct bench_row *row; /* owned */
     uint32_t n_rows;
-    float *logits; /* owned: [BENCH_QUALITY][vocab] of the dynamic cache */
+    float *logits; /* owned: [BENCH_QUALITY][vocab] logits of the dynamic cache */
 };
 static inline uint32_t bench_longest(const struct bench *b)
 {
     return b->depth[b->n_depths - 1];
 }
-/* Tokens of one turn of the conversation that grows. */
+/* Returns the number of tokens of one turn in the growing conversation. */
 static inline uint32_t bench_turn(const struct bench *b)
 {
     return MAX(BENCH_PIECE, bench_longest(b) / 40 + 1);
@@ -116,19 +119,19 @@ void bench_sample(kvik_cache *c, uint32_t tokens, struct bench_curve *curve);
 
 /* bench_judge.c */
 double bench_median(const double *v, uint32_t n);
-/* Returns half the range of n runs as a share of their median; 0 for one run.  Of four runs and more, the highest and the lowest
- * quarter do not count, so that one bad moment does not hide what the repetitions agree on. */
+/* Returns half the range of n runs as a share of their median; 0 for one run.  With four or more runs the highest
+ * and the lowest quarter are left out, so that one bad moment does not hide that the others agree. */
 double bench_spread(const double *v, uint32_t n);
-/* Returns the seconds of a decode step at a depth if reading memory were the only cost. */
+/* Returns the least seconds of a decode step at a depth: the time to read the memory that it needs. */
 double bench_floor(const struct bench *b, const struct bench_depth *d);
-/* Why a speed is doubtful: decoding scatters, is faster than memory was read, or the prefill scatters. */
+/* Why a speed is doubtful: decoding scatters, decoding is faster than memory was read, or the prefill scatters. */
 enum { BENCH_SCATTERS = 1, BENCH_ABOVE = 2, BENCH_PREFILL = 4 };
 unsigned bench_marks(const struct bench *b, const struct bench_row *r, uint32_t d);
 /* Returns the marks that any row has at any depth. */
 unsigned bench_marks_all(const struct bench *b);
 /* Returns "scatters, above floor"; "" without marks. */
 const char *bench_marks_text(unsigned marks, char out[48]);
-/* True if the ratio of a row's speed to the dynamic cache's holds at the greatest depth. */
+/* True if the ratio of a row's speed to the dynamic cache's is reliable at the greatest depth. */
 bool bench_comparable(const struct bench *b, const struct bench_row *r);
 /* True if a row is to be measured once more. */
 bool bench_again(const struct bench *b, const struct bench_row *r);
@@ -136,7 +139,7 @@ bool bench_again(const struct bench *b, const struct bench_row *r);
 double bench_limit(double estimate, uint32_t asked);
 /* True if work of `expected` seconds ends within the limit. */
 bool bench_fits(const struct bench *b, double elapsed, double expected);
-/* Writes a sentence: what the limit left out.  Nothing if all was measured. */
+/* Writes a sentence on what the time limit left out; nothing if everything was measured. */
 void bench_left_out(const struct bench *b, struct buf *out);
 
 /* bench_load.c: seconds of processor time since boot, of all programs, and of this one. */
@@ -146,7 +149,7 @@ struct bench_load {
 };
 /* Reads the first line of /proc/stat.  Returns false if it counts nothing. */
 bool bench_load_parse(const char *line, double ticks_per_second, struct bench_load *l);
-/* From this share on, the user is warned. */
+/* from this share on the user gets a warning */
 #define BENCH_BUSY 0.1
 void bench_load_read(struct bench_load *l);
 /* Returns the share of the processors' time that other programs, and other machines on the same host, took; -1: unknown. */
@@ -157,11 +160,12 @@ double bench_load_others(const struct bench_load *from, const struct bench_load 
  * EXIT_INTERRUPTED. */
 int bench_pace_open(struct bench *b);
 void bench_pace_close(struct bench *b);
-/* Begins to decode at the d-th depth; measures a step, in seconds (0: there is no such cache); ends. */
+/* Begin decoding at depth number d; measure one step, in seconds (0: there is no dynamic cache); end decoding. */
 int bench_pace_begin(struct bench *b, uint32_t d);
 int bench_pace_step(struct bench *b, double *seconds);
 int bench_pace_end(struct bench *b);
-/* After each run: speeds of strategies become the dynamic cache's, times their ratios. */
+/* Called after each run: replaces the speed of each strategy by that of the dynamic cache times the strategy's
+ * ratio. */
 void bench_pace_settle(struct bench *b);
 
 /* bench_prompt.c */
@@ -171,16 +175,16 @@ int bench_prompt(struct bench *b, struct bench_row *r);
 /* bench_found.c */
 /* True if more than a fifth of the tokens differ from those of the dynamic cache. */
 bool bench_lost(const struct bench_prompt *p);
-/* Returns the row that needs the least memory.  Candidates keep every token, have not lost the quality, and decode at half of
- * the dynamic cache's speed at least.  NULL: none needs less than the dynamic cache. */
+/* Returns the row with the least memory.  Candidates keep every token, have not lost quality, and decode at least
+ * half as fast as the dynamic cache.  NULL: no candidate needs less memory than the dynamic cache. */
 const struct bench_row *bench_best(const struct bench *b);
 /* Returns the decoding speed of a row at the greatest depth. */
 double bench_speed(const struct bench *b, const struct bench_row *r);
-/* Writes one sentence without HTML: what was found. */
+/* Writes the main finding as one sentence without HTML. */
 void bench_headline(const struct bench *b, struct buf *out);
 /* Writes how it was measured: model, CPU, threads, date, runs. */
 void bench_method(const struct bench *b, struct buf *out);
-/* Writes what the marks in tables mean, and what the limit left out; nothing if all speeds hold. */
+/* Writes what the marks in tables mean, and what the time limit left out; nothing if all speeds are reliable. */
 void bench_marks_say(const struct bench *b, struct buf *out);
 /* Returns "identical", "61 of 64" or "-". */
 const char *bench_quality(const struct bench_prompt *p, char out[24]);

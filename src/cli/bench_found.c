@@ -1,7 +1,7 @@
-/* bench_found.c - what the numbers say, in sentences: the headline, the method, and the quality of a strategy. */
+/* bench_found.c - puts the numbers into sentences: the headline, the method, and the quality of a strategy. */
 #include "cli/bench.h"
 
-/* A ratio that spreads by less is one number in the headline. */
+/* A ratio that varies by less than this is one number in the headline. */
 #define STEADY 0.05
 
 #define say(b, ...) ((void)buf_printf(b, __VA_ARGS__))
@@ -31,7 +31,8 @@ const struct bench_row *bench_best(const struct bench *b)
     return best;
 }
 
-/* Writes what holds of a row's speed next to the dynamic cache's: one number, the range of the runs, or that nothing does. */
+/* Writes how fast a row is next to the dynamic cache: one number, the range of the runs, or that no number is
+ * reliable. */
 static void say_ratio(const struct bench *b, const struct bench_row *r, struct buf *out)
 {
     uint32_t d = b->n_depths - 1;

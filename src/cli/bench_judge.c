@@ -1,5 +1,5 @@
-/* bench_judge.c - decides which measurements hold: what is marked in tables, what is measured again, and what still fits into
- * the time that was announced.  Nothing here measures or prints. */
+/* bench_judge.c - decides which measurements are reliable: what is marked in tables, what is measured again, and
+ * what still fits into the announced time.  Nothing here measures or prints. */
 #include "cli/bench.h"
 
 #include <math.h>
@@ -7,11 +7,12 @@
 
 /* Runs that differ from their median by more than this share scatter. */
 #define MOST_SPREAD 0.30
-/* The rate of memory is itself a measurement: only a speed that exceeds the floor by more is marked. */
+/* The rate of memory is itself measured, so a speed is marked only if it exceeds the floor by more than this
+ * factor. */
 #define MOST_OF_FLOOR 1.05
-/* What scatters is measured up to so many times as often as was asked for. */
+/* A row that scatters is measured at most this many times as often as the user asked for. */
 enum { REPEATS = 3 };
-/* The time to repeat what scatters, as a share of the estimate, and the least limit in seconds. */
+/* The time for repeated measurements, as a share of the estimate; and the least limit in seconds. */
 #define SPARE 1.5
 #define LEAST 60.0
 
@@ -75,8 +76,8 @@ const char *bench_marks_text(unsigned marks, char out[48])
     return out;
 }
 
-/* True if the row alone is faster than memory allows.  Where the dynamic cache is so too, the weights lie in the processor's
- * cache, or memory was read while it was busy; both concern all strategies alike. */
+/* True if only this row is faster than memory allows.  If the dynamic cache is, too, the weights lie in the
+ * processor's cache, or memory was busy while its rate was measured.  Both affect all strategies alike. */
 static bool above_alone(const struct bench *b, const struct bench_row *r, uint32_t d)
 {
     return bench_marks(b, r, d) & ~bench_marks(b, b->row, d) & BENCH_ABOVE;

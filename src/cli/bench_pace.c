@@ -1,11 +1,10 @@
-/* bench_pace.c - a dynamic cache that decodes in turn with every strategy, a few steps at a time.
- *
- * The speed of a machine changes from second to second, by more than most strategies differ.  Two caches that take
- * turns meet the same moments, so the ratio of their steps holds.  The speed of a strategy is that of the dynamic cache,
+/* bench_pace.c - a dynamic cache that decodes in turns with every strategy, a few steps each.  The speed of a
+ * machine changes from second to second, by more than most strategies differ.  Two caches that take turns see the
+ * same changes, so the ratio of their steps is reliable.  The speed of a strategy is that of the dynamic cache
  * times this ratio. */
 #include "cli/bench.h"
 
-/* Appends the tokens [from, to) of the text to the sequence that grows. */
+/* Appends the tokens [from, to) of the text to the growing sequence. */
 static int grow(struct bench *b, uint32_t from, uint32_t to)
 {
     while (from < to) {
@@ -38,7 +37,8 @@ int bench_pace_open(struct bench *b)
         if (e >= 0) e = kvik_cache_fork(p->cache, p->grows, &p->at[d]);
     }
     b->in_turn = e >= 0;
-    if (e < 0) bench_pace_close(b); /* without it, speeds are those of the strategies' own runs */
+    /* without it, speeds are those that each strategy measures alone */
+    if (e < 0) bench_pace_close(b);
     return e == ERR_CANCELLED ? EXIT_INTERRUPTED : 0;
 }
 
@@ -52,7 +52,7 @@ void bench_pace_close(struct bench *b)
 int bench_pace_begin(struct bench *b, uint32_t d)
 {
     struct bench_pace *p = &b->pace;
-    if (p->turn) TRY(bench_pace_end(b)); /* a strategy that failed has left it */
+    if (p->turn) TRY(bench_pace_end(b)); /* a strategy that failed has left this fork */
     p->depth = b->depth[d];
     return p->cache ? kvik_cache_fork(p->cache, p->at[d], &p->turn) : 0;
 }

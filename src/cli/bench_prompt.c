@@ -1,8 +1,10 @@
-/* bench_prompt.c - measures one prompt in one call, as a user's prompt is fed, and the quality of the tokens after it.
+/* bench_prompt.c - measures one prompt in one call, as a user's prompt is fed, and the quality of the tokens after
+ * it.
  *
- * Under quanto and hqq the tokens of a call read each other unquantized until the call ends, as in Transformers, so the
- * peak of memory lies far above what the cache then holds.  The tokens after the prompt read it quantized.  They are fed
- * one by one, and their logits are compared with those of the dynamic cache, which saw the same tokens. */
+ * Under quanto and hqq the tokens of a call read each other unquantized until the call ends, as in Transformers.
+ * So the peak of memory is far above what the cache holds afterwards.  The tokens after the prompt read it
+ * quantized.  They are fed one by one, and their logits are compared with those of the dynamic cache, which saw
+ * the same tokens. */
 #include "cli/bench.h"
 
 #include <math.h>
@@ -30,7 +32,8 @@ static int feed_prompt(struct bench *b, struct bench_prompt *p, kvik_cache *c, k
     kvik_prompt prompt = {.size = sizeof prompt, .ids = b->ids, .n = n, .seq = s};
     kvik_usage u = {.size = sizeof u};
     kvik_result *r;
-    g->max_new_tokens = 1; /* chosen from the logits of the prompt, and not computed */
+    /* the one token is chosen from the logits of the prompt and not computed */
+    g->max_new_tokens = 1;
     g->prefill_chunk_size = MAX(BENCH_PIECE, n / (BENCH_SAMPLES - 3) + 1);
     g->n_eos = 0;
     TRY(kvik_generate(c, g, &prompt, 1, &hooks, &r));
@@ -39,7 +42,7 @@ static int feed_prompt(struct bench *b, struct bench_prompt *p, kvik_cache *c, k
     if (interrupt_seen()) return ERR_CANCELLED;
     kvik_cache_usage(c, &u);
     p->held = u.bytes + u.reserved;
-    /* Rows leave their unquantized form at the very end, so the curve has its peak there. */
+    /* Rows are quantized at the very end of the call, so the curve has its peak there. */
     struct bench_curve *m = &p->memory;
     if (u.seals && u.peak_bytes > p->held && m->n + 1 < BENCH_SAMPLES) {
         m->tokens[m->n] = n;

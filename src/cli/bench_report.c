@@ -1,5 +1,5 @@
-/* bench_report.c - writes the measurements as one HTML page.  The figures stand in it as JSON, with the sentences that say what was
- * found, and the page's own script draws them (src/cli/page). */
+/* bench_report.c - writes the measurements as one HTML page.  The page has the numbers as JSON, with the sentences
+ * of bench_found.c, and draws them with its own script (src/cli/page). */
 #include "base/file.h"
 #include "cli/bench.h"
 #include "cli/page.h"
@@ -27,7 +27,7 @@ static void lead(const struct bench *b, struct buf *out)
     }
 }
 
-/* Sets a key to the sentences that a function writes. */
+/* Sets a key to the sentences that the function writes. */
 static void set_said(json_t *o, const char *key, const struct bench *b,
                      void (*sentences)(const struct bench *, struct buf *))
 {
@@ -38,7 +38,7 @@ static void set_said(json_t *o, const char *key, const struct bench *b,
     buf_done(&line);
 }
 
-/* Returns the JSON of the command, with what the page needs besides: sentences, and for each strategy what was judged of it. */
+/* Returns the JSON of the command, and what only the page needs: sentences, and the findings on each strategy. */
 static json_t *figures(const struct bench *b)
 {
     json_t *o = bench_json(b), *said = json_object(), *rows = json_object_get(o, "strategies");

@@ -6,9 +6,10 @@
 
 #include <string.h>
 
-enum { TURN = 4 }; /* steps in a row, because the first one wakes the threads of its cache */
+/* several steps in a row, because the first step wakes the threads of the cache */
+enum { TURN = 4 };
 
-/* True if some layer has a window; then *some_full tells if another one has none. */
+/* True if some layer has a window.  *some_full: another layer has none. */
 static bool has_window(const kvik_model *m, bool *some_full)
 {
     json_t *o = bench_describe(m), *l;
@@ -76,7 +77,8 @@ int bench_open(const struct bench *b, const struct bench_strategy *s, kvik_cache
         .on_full = o->on_full,
         .spill_dir = o->spill_dir,
         .no_prefix_cache = true,
-        /* Peaks are of what the strategy needs, not of snapshots that anything evicts. */
+        /* The peak shall be the memory that a strategy needs, without snapshots, which are evicted before anything
+         * else. */
         .snapshots = KVIK_TURN_ENDS,
     };
     TRY(kvik_cache_open(b->session->model, &c, cache));

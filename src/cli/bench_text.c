@@ -1,5 +1,5 @@
-/* bench_text.c - the tokens that are measured.  Speed and memory do not depend on them, but the comparison of logits does, so
- * they are a text: a file, or what the model writes by sampling with seed 0. */
+/* bench_text.c - the tokens that are measured.  Speed and memory do not depend on them, but the comparison of
+ * logits does.  So they are a real text: a file, or text that the model samples with seed 0. */
 #include "base/descriptor.h"
 #include "cli/bench.h"
 
@@ -39,7 +39,7 @@ double bench_estimate(const struct bench *b)
     double once = longest * prompt + quality * step, text = b->text ? 0 : b->n_ids * step;
     enum {
         DEEPER = 125
-    }; /* deep steps and most strategies are slower than the trial, in percent */
+    }; /* in percent, because deep steps and most strategies are slower than the trial */
     return (text + b->n_rows * (b->runs * run + once)) * DEEPER / 100;
 }
 
@@ -93,7 +93,7 @@ static int from_model(struct bench *b, struct progress *p)
     kvik_seq s;
     kvik_result *r = NULL;
     struct session free_session =
-        *b->session; /* --cache-memory limits what is measured, not this */
+        *b->session; /* --cache-memory limits the measured caches, not this one */
     struct bench writer = *b;
     free_session.common.cache_memory = 0;
     writer.session = &free_session;

@@ -1,5 +1,5 @@
-/* chat_branch.c - branches of a conversation.  A branch has its own messages and its own sequence.  A forked branch shares
- * the blocks of its source up to the token where they part. */
+/* chat_branch.c - branches of a conversation.  Each branch has its own messages and its own sequence.  A forked
+ * branch shares the blocks of its source up to the first token that differs. */
 #include "base/near.h"
 #include "cli/cmd_chat.h"
 
@@ -30,7 +30,7 @@ int chat_reset(struct chat *c)
     kvik_seq seq, old = b->seq;
     int e = has && json_array_append_new(messages, first) < 0 ? ERR(NOMEM, "out of memory")
                                                               : kvik_cache_new(c->s.cache, &seq);
-    if (e < 0 && c->n) { /* no room for a second sequence */
+    if (e < 0 && c->n) { /* there is no room for a second sequence */
         e = kvik_cache_reset(c->s.cache, old);
         seq = old;
     } else if (e >= 0 && c->n) {

@@ -1,17 +1,17 @@
-/* chat_defaults.c - the generation options of a chat below those of the user.  The first of these places that has some
- * gives them:
+/* chat_defaults.c - default generation options of a chat, below those of the user.  They come from the first of
+ * these places that has some:
  *
- *   the model's generation_config.json;
- *   MODEL.chat.json beside MODEL.gguf, which is for chats alone: kvik generate stays greedy;
- *   the sampling values in the GGUF file itself;
- *   kvik's own values for chats. */
+ *     the model's generation_config.json;
+ *     MODEL.chat.json beside MODEL.gguf, which is only for chats, so kvik generate stays greedy;
+ *     the sampling values in the GGUF file itself;
+ *     kvik's own values for chats. */
 #include "base/file.h"
 #include "cli/cmd_chat.h"
 
 #include <string.h>
 
-/* Most models that ship values for chats ship a temperature between 0.6 and 0.7 and top_p 0.9 or 0.95.  A repetition
- * penalty is not among kvik's values: it also lowers the endings of words that a text needs again. */
+/* Most models with values for chats have a temperature between 0.6 and 0.7 and top_p 0.9 or 0.95.  A repetition
+ * penalty is not among kvik's values: it would also lower the endings of words that a text needs again. */
 static const struct {
     const char *name;
     double value;

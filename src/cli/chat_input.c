@@ -8,7 +8,7 @@
 static const char quotes[] = "\"\"\"";
 enum { QUOTES = 3 };
 
-/* Returns the length without blanks at the end. */
+/* Returns the length of a text without the blanks at its end. */
 static size_t trimmed(const char *s, size_t n)
 {
     while (n && strchr(" \t\r\n", s[n - 1]))
@@ -30,7 +30,7 @@ static void cut_quotes(struct buf *b)
     b->data[b->len] = 0;
 }
 
-/* Adds a line to a message.  Returns 1 if the message goes on, 0 at its end, or an error code. */
+/* Adds a line to a message.  Returns 1 if the message needs more lines, 0 at its end, or an error code. */
 static int add_line(struct buf *out, const char *s, size_t n, bool *quoted)
 {
     bool first = !out->len && !*quoted;
@@ -54,7 +54,7 @@ static int add_line(struct buf *out, const char *s, size_t n, bool *quoted)
     return 1;
 }
 
-/* True if a message that was refused goes on behind a line of it. */
+/* True if a refused message continues behind this line of it. */
 static bool goes_on(const char *s, size_t n, bool quoted)
 {
     return quoted ? !ends_quoted(s, n) : n && s[n - 1] == '\\';
@@ -66,7 +66,7 @@ int chat_read(struct chat *c, struct buf *out, bool *is_message)
     const char *text;
     size_t n;
     bool quoted = false, more = false;
-    int bad = 0; /* why the message is refused; it is read to its end all the same */
+    int bad = 0; /* why the message is refused; the rest of it is read all the same */
     snprintf(prompt, sizeof prompt, "%s> ", c->n > 1 ? chat_here(c)->name : "");
     buf_clear(out);
     do {

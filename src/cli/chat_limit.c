@@ -1,6 +1,6 @@
-/* chat_limit.c - the limit of a conversation, and what happens there.  With --context-full drop the oldest exchanges behind
- * the system message are dropped, so that a conversation can go on forever.  Several are dropped at once: the cache has to
- * recompute the rest of the conversation after each drop. */
+/* chat_limit.c - the length limit of a conversation.  With --context-full drop the oldest exchanges behind the
+ * system message are dropped at the limit, so that a conversation can go on forever.  Several are dropped at once,
+ * because after each drop the cache must recompute the rest of the conversation. */
 #include "cli/cmd_chat.h"
 
 #include <string.h>
@@ -39,7 +39,7 @@ struct chat_limit chat_limit(const struct chat *c)
     return l;
 }
 
-/* Renders the whole conversation as tokens; the last one stands before the reply. */
+/* Renders the whole conversation as tokens, up to the place where the reply begins. */
 static int encode(const struct chat *c, const json_t *conversation, int32_t **ids, size_t *n)
 {
     char *messages;
@@ -57,7 +57,8 @@ static bool says(const json_t *messages, size_t i, const char *role)
     return s && !strcmp(s, role);
 }
 
-/* Removes the oldest message of the user with its reply, but never the last message.  Returns false if there is none. */
+/* Removes the user's oldest message with its reply, but never the last message.  Returns false if there is none to
+ * remove. */
 static bool drop_oldest(json_t *messages)
 {
     size_t first = 0, n = json_array_size(messages), next;
@@ -71,7 +72,7 @@ static bool drop_oldest(json_t *messages)
     return true;
 }
 
-/* Returns how many times drop_oldest can drop. */
+/* Returns how often drop_oldest can remove an exchange. */
 static size_t exchanges(const json_t *messages)
 {
     json_t *rest = json_copy((json_t *)(uintptr_t)messages);
@@ -97,8 +98,8 @@ static int encode_without(const struct chat *c, const json_t *messages, size_t d
     return e;
 }
 
-/* Drops as few of the oldest exchanges as leave at most `most` tokens, or all that can be dropped.  Encoding takes time in
- * proportion to the conversation, so the number is found by bisection. */
+/* Drops as few of the oldest exchanges as leave at most `most` tokens, or all that can be dropped.  Encoding takes
+ * time in proportion to the conversation, so the number is found by bisection. */
 static int drop_to(struct chat *c, size_t most, int32_t **ids, size_t *n, size_t *dropped)
 {
     json_t *messages = chat_here(c)->messages;
@@ -138,7 +139,7 @@ int chat_fit(struct chat *c, int32_t **ids, size_t *n)
 {
     const struct chat_limit l = chat_limit(c);
     json_t *messages = chat_here(c)->messages;
-    /* what the reply needs, and what a drop leaves for it and for the turns after it */
+    /* tokens that the reply needs; tokens that a drop leaves for it and for later turns */
     size_t most = l.tokens, need = MAX(most / 8, MIN(256, most / 4)), dropped = 0;
     if (c->s.g.max_new_tokens) need = MIN(c->s.g.max_new_tokens, most / 2);
     size_t leave = MAX(need, most * 3 / 8);

@@ -1,12 +1,13 @@
-/* chat_pause.c - the length of a reply that has no limit of its own.  On a terminal the chat asks there whether to go on,
- * again and again; elsewhere, and with beams, the reply ends.  A model that repeats itself would otherwise fill its
- * context. */
+/* chat_pause.c - the length of a reply if the user has set none, because a model that repeats itself would
+ * otherwise fill its context.  On a terminal the chat asks at this length whether to continue, again and again.
+ * Elsewhere, and with beams, the reply ends. */
 #include "cli/cmd_chat.h"
 
 #include <string.h>
 #include <unistd.h>
 
-/* Asks under the text.  A message that is typed, before the question too, ends the reply and is read next. */
+/* Asks below the text whether to continue.  If the user types a message instead, even before the question, the
+ * reply ends and the message is read next. */
 static bool goes_on(void *ctx, uint32_t tokens)
 {
     struct chat *c = ctx;

@@ -1,9 +1,9 @@
-/* chat_settings.c - the generation options of a chat.  A chat samples unless it is told otherwise, because greedy replies
- * loop.  Options come from these places; later ones win:
+/* chat_settings.c - the generation options of a chat.  A chat samples by default, because greedy replies repeat
+ * themselves.  Options come from these places; later ones win:
  *
- *   the model's own sampling values, or those of kvik for chats if the model has none (chat_defaults.c);
- *   --generation-config and the options of the command line;
- *   /set and /seed. */
+ *     the model's own sampling values, or those of kvik for chats if the model has none (chat_defaults.c);
+ *     --generation-config and the options of the command line;
+ *     /set and /seed. */
 #include "cli/cmd_chat.h"
 
 #include <errno.h>
@@ -15,11 +15,11 @@
 static const char *const fixed[] = {"cache_implementation", "cache_config", "max_cache_len",
                                     "use_cache", "num_return_sequences"};
 
-/* The values that shape a draw, in the order in which a chat shows them. */
+/* The options that shape a draw, in the order in which a chat shows them. */
 static const struct value {
     const char *name;
     size_t offset;
-    double off;                                     /* the value that changes nothing */
+    double off;                                     /* the value that has no effect */
     enum { SHOWN, WHOLE, ALWAYS, GREEDY_TOO } form; /* WHOLE: a uint32_t, else a double */
 } values[] = {
     {"temperature", offsetof(kvik_generation, temperature), 1, ALWAYS},
@@ -66,7 +66,7 @@ static bool unsampled(const struct chat *c, const kvik_generation *own, const js
            (alpha ? json_number_value(alpha) : own->penalty_alpha) > 0;
 }
 
-/* Sets c->s.g from the model, the command line and `set`. */
+/* Sets c->s.g from the defaults of the model, the command line and `set`. */
 static int settle(struct chat *c, const json_t *set)
 {
     kvik_generation own;
@@ -102,13 +102,14 @@ static uint64_t draw_seed(void)
     return n % 1000000;
 }
 
-/* Warns of options that have no effect.  Temperature 0 has one: it means greedy decoding. */
+/* Warns of options that have no effect.  Temperature 0 has an effect: it means greedy decoding. */
 static void advise(const struct chat *c, const json_t *options, bool set)
 {
     json_t *o = json_copy((json_t *)(uintptr_t)options);
     const json_t *t = json_object_get(o, "temperature");
     if (t && json_number_value(t) == 0) json_object_del(o, "temperature");
-    json_object_del(o, "max_cache_len"); /* the limit of a conversation */
+    /* it limits the conversation, so it always has an effect */
+    json_object_del(o, "max_cache_len");
     if (o)
         advice_tell(&c->s.g, o, set ? ADVICE_SET : c->o->greedy ? ADVICE_GREEDY : ADVICE_COMMAND);
     json_decref(o);
@@ -124,7 +125,8 @@ int chat_settings_open(struct chat *c, const json_t *options)
     json_t *v;
     json_object_foreach_safe(c->given, next, key, v)
     {
-        if (json_is_null(v)) json_object_del(c->given, key); /* as if it was not given */
+        /* null: as if the option was not given */
+        if (json_is_null(v)) json_object_del(c->given, key);
     }
     const json_t *wish = json_object_get(c->given, "do_sample");
     if (c->o->greedy && json_is_true(wish))
@@ -152,7 +154,7 @@ __attribute__((format(printf, 2, 3))) static void add(char line[512], const char
     va_end(ap);
 }
 
-/* Prints how replies are decoded, with the values that have an effect. */
+/* Prints how replies are decoded: the options that have an effect. */
 static void print_decoding(const struct chat *c)
 {
     const kvik_generation *g = &c->s.g;
@@ -233,7 +235,7 @@ static int show(const struct chat *c)
     return 0;
 }
 
-/* Takes `next`, which becomes the options of /set if the whole of them is acceptable. */
+/* Takes `next` as the options of /set, if all of them together are acceptable. */
 static int change(struct chat *c, json_t *next)
 {
     int e = settle(c, next);
@@ -270,7 +272,7 @@ static void print_change(const json_t *one)
     char *text;
     json_object_foreach((json_t *)(uintptr_t)one, key, v)
     {
-        if (!strcmp(key, "seed")) continue; /* the next line has it */
+        if (!strcmp(key, "seed")) continue; /* seed has a line of its own below */
         if (json_is_real(v)) fprintf(stderr, "%s %g\n", key, json_real_value(v));
         if (json_is_real(v) || json_text(v, &text) < 0) continue;
         fprintf(stderr, "%s %s\n", key, text);

@@ -1,13 +1,13 @@
-/* chat_turn.c - one exchange of a conversation.  The whole conversation is rendered with the model's template and given to
- * the library, which reuses the cached prefix.  So a turn computes only new tokens, and stays right if the template renders
- * old turns differently. */
+/* chat_turn.c - one exchange of a conversation.  The whole conversation is rendered with the model's template and
+ * given to the library, which reuses the cached prefix.  So a turn computes only new tokens, and stays right even
+ * if the template renders old turns differently. */
 #include "cli/cmd_chat.h"
 #include "cli/screen.h"
 
 #include <string.h>
 #include <unistd.h>
 
-/* Fills an empty branch with the longest prefix that earlier conversations saved on disk. */
+/* Fills an empty branch with the longest prefix that an earlier conversation has saved on disk. */
 static int begin(struct chat *c, const int32_t *ids, size_t n)
 {
     struct branch *b = chat_here(c);
@@ -43,7 +43,8 @@ static int reply(struct chat *c, bool anew, kvik_result **res)
     return e;
 }
 
-/* Prints a line under each reply on a terminal: length of the context, reused tokens, bytes that branches share. */
+/* On a terminal: prints a line under each reply with the length of the context, the reused tokens and the bytes
+ * that branches share. */
 static void status(struct chat *c, const kvik_result *r)
 {
     char a[16], context[24];
@@ -103,7 +104,7 @@ static int answer(struct chat *c, bool anew)
         kvik_result_free(r);
         e = EXIT_FAILED;
     }
-    if (e && before) { /* exchanges that were dropped come back */
+    if (e && before) { /* brings dropped exchanges back */
         json_array_clear(messages);
         json_array_extend(messages, before);
     }
@@ -128,7 +129,7 @@ static int answer(struct chat *c, bool anew)
     chat_limit_tell(c, r);
     chat_pause_tell(c, r);
     kvik_result_free(r);
-    if (c->o->prefix_cache) /* a failure to save does not lose the reply */
+    if (c->o->prefix_cache) /* the reply is not lost if saving fails */
         e = stored_prefix_save(c->s.cache, c->o->prefix_cache, chat_here(c)->seq);
     if (e < 0) say_error(e);
     return 0;

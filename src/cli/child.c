@@ -1,8 +1,7 @@
-/* child.c - another program at work on a file of the user's.
- *
- * The program is started with posix_spawn, since a fork of a process with a large model and threads is slow and fragile.  There a
- * limit cannot be set between fork and exec, so prlimit sets the limits right after the start; what the program has used
- * until then counts.  Its output is a pipe: if this process is killed, the program ends at its next write. */
+/* child.c - runs another program on a file of the user's.  The program is started with posix_spawn, because
+ * forking a process with a large model and threads is slow and fragile.  posix_spawn cannot set limits, so prlimit
+ * sets them right after the start; what the program has used until then counts.  The program writes to a pipe, so
+ * it ends at its next write if this process is killed. */
 #include "base/descriptor.h"
 #include "base/thread.h"
 #include "cli/convert.h"
@@ -27,12 +26,13 @@ static void limit(pid_t pid, int what, uint64_t most)
 {
     struct rlimit now, set = {most, most};
     if (prlimit(pid, (enum __rlimit_resource)what, NULL, &now) < 0) return;
-    set.rlim_max = MIN(most, now.rlim_max); /* no one may raise a limit */
+    set.rlim_max = MIN(most, now.rlim_max); /* a hard limit can only be lowered */
     set.rlim_cur = MIN(most, now.rlim_cur);
     (void)prlimit(pid, (enum __rlimit_resource)what, &set, NULL);
 }
 
-/* The handlers of this process are gone in the new one; a signal that this process ignores or blocks would stay so. */
+/* Starts the program.  Handlers of this process do not exist in the new one, but ignored and blocked signals would
+ * stay so; they are reset. */
 static int start(struct child *c, const char *program, const char *const *argv, const int fd[3])
 {
     posix_spawn_file_actions_t files;
@@ -87,7 +87,7 @@ int child_start(struct child *c, const char *program, const char *const *argv, i
     return 0;
 }
 
-/* Ends a line of its standard error. */
+/* Ends a line of the program's standard error. */
 static void end_line(struct child *c)
 {
     c->line[c->n] = 0;
@@ -95,7 +95,7 @@ static void end_line(struct child *c)
     c->n = 0;
 }
 
-/* Reads its standard error as far as it has come. */
+/* Reads what the program has written to standard error so far. */
 static void listen(struct child *c)
 {
     char some[4096];
@@ -135,7 +135,8 @@ int64_t child_read(struct child *c, void *bytes, size_t n)
     return 0;
 }
 
-/* Waits for its end, but leaves the process for waitpid: until then its number, and that of its group, are no other's. */
+/* Waits for the program's end, but leaves the process for waitpid: until then its number, and that of its group,
+ * belong to no other process. */
 static bool left(const struct child *c)
 {
     for (double until = now_seconds() + LEAVE; now_seconds() < until && !interrupt_seen();) {
@@ -153,7 +154,7 @@ int child_end(struct child *c, bool stop)
     if (c->out >= 0) close(c->out);
     if (c->err >= 0) close(c->err);
     if (!stop) (void)left(c);
-    (void)kill(-c->pid, SIGKILL); /* of a program that has ended, what it has left behind */
+    (void)kill(-c->pid, SIGKILL); /* also ends processes that the program has left behind */
     while (waitpid(c->pid, &status, 0) < 0 && errno == EINTR)
         ;
     return status;

@@ -19,8 +19,9 @@ enum arg_kind {
     ARG_UINT,  /* uint32_t */
     ARG_BYTES, /* uint64_t with K, M, G */
     ARG_TEXT,  /* const char *, borrowed from argv */
-    ARG_OUT,   /* the same, a file to write; "-" is refused, since standard output has the text */
-    ARG_LIST,  /* struct arg_list, one per occurrence */
+    /* as ARG_TEXT, for a file to write; "-" is refused, because standard output has the text */
+    ARG_OUT,
+    ARG_LIST, /* struct arg_list, one per occurrence */
 };
 struct arg_list {
     const char **item; /* owned array of borrowed texts */
@@ -30,7 +31,7 @@ struct arg_option {
     const char *name; /* with dashes, without the leading ones */
     enum arg_kind kind;
     size_t offset;       /* into the command's own struct, which begins with struct common */
-    const char *value;   /* what the help calls it */
+    const char *value;   /* name of the value in the help */
     const char *choices; /* "a|b" or NULL */
     const char *help;
 };
@@ -42,7 +43,7 @@ struct common {
     const char *trace;
     uint32_t threads;
     bool verbose, json, raw, verify;
-    bool chats; /* prompts are messages, which a chat template renders */
+    bool chats; /* prompts are messages of a chat, which a template renders */
 };
 struct command {
     const char *name, *usage, *summary, *about;
@@ -50,20 +51,20 @@ struct command {
     const struct arg_option *option;
     size_t n_options;
     bool generation; /* takes the options of kvik_options() */
-    bool runs_model; /* lists those of struct common */
+    bool runs_model; /* takes all options of struct common, and lists them in its help */
     /* Writes the command's own default of a generation option for the help; false: it has none. */
     bool (*fallback)(const char *option, char out[32]);
 };
 struct args {
-    const char **word;  /* what is not an option; owned array */
-    size_t n, plain;    /* words from `plain` on stood behind "--" */
+    const char **word;  /* owned array: words that are not options */
+    size_t n, plain;    /* words from `plain` on come after "--" */
     json_t *generation; /* owned: the generation options that were given */
 };
-/* Fills `into`, which begins with a struct common.  Returns 0; -1 after printing the help; EXIT_USAGE after a sentence on
- * stderr. */
+/* Fills `into`, which begins with a struct common.  Returns 0; -1 after printing the help; EXIT_USAGE after an
+ * error on stderr. */
 int args_parse(const struct command *c, int argc, char **argv, void *into, struct args *out);
-/* Reads one generation option as the command line does, and puts it into the object `into`.  Returns 0, or EXIT_USAGE
- * after a sentence on stderr. */
+/* Reads one generation option as the command line does, and puts it into the object `into`.  Returns 0, or
+ * EXIT_USAGE after an error on stderr. */
 int args_set(const struct command *c, const char *name, const char *value, json_t *into);
 void args_done(struct args *a);
 void args_list_done(struct arg_list *l);
@@ -82,16 +83,16 @@ const struct arg_option *args_shared(const struct command *c, size_t *n);
             "read and hash all weights first; fail if they are not those that an earlier run "     \
             "has hashed"                                                                           \
     }
-/* help.c: prints the help of a command; all: with the options that few runs need. */
+/* help.c: prints the help of a command.  all: also rarely used options. */
 void help_command(const struct command *c, bool all, FILE *to);
 /* Writes the name of an option as the command line spells it, with dashes. */
 void args_dashed(const char *name, char out[64]);
 /* Writes the name of an option as /set and Transformers spell it: without the leading dashes, with underscores. */
 void args_plain(const char *name, char out[64]);
-/* alias.c: returns what to give instead of an option of llama.cpp, whisper.cpp or Ollama, or NULL.  c: the command, or
- * NULL before one.  word: "-p" or "num_ctx". */
+/* alias.c: returns advice for an option of llama.cpp, whisper.cpp or Ollama, or NULL.  c: the command, or NULL
+ * before one.  word: "-p" or "num_ctx". */
 const char *alias_find(const struct command *c, const char *word);
-/* Return what to type instead of a command of another program, "list", or of its chat, "/show"; or NULL. */
+/* Return advice for a command of another program, such as "list", or of its chat, such as "/show"; or NULL. */
 const char *alias_command(const char *word);
 const char *alias_slash(const char *word);
 
@@ -106,8 +107,8 @@ extern const struct command command_run; /* kvik chat, as Ollama calls it */
 /* main.c: the i-th command, or NULL. */
 const struct command *command_at(size_t i);
 
-/* advice.c: warns of given options that have no effect.  g: the final options; from: where they were given, and how
- * people switch sampling on there. */
+/* advice.c: warns of options that have no effect.  g: the final options.  from: where the options come from, and
+ * how the user enables sampling there. */
 enum advice_from { ADVICE_COMMAND, ADVICE_GREEDY, ADVICE_SET };
 void advice_tell(const kvik_generation *g, const json_t *options, enum advice_from from);
 
@@ -123,11 +124,11 @@ struct texts {
     size_t n;
     char *piped; /* owned: standard input, or NULL */
 };
-/* Refuses standard input that a command line names a second time.  Returns an exit status. */
+/* Refuses a second "-" on a command line, because standard input can be read once.  Returns an exit status. */
 int args_twice(void);
-/* Takes the words from `first` on, with standard input for "-", or standard input alone if there are none.  prompt: the
- * newline at the end of standard input is no part of the text, and an empty text is refused.  Returns an exit status;
- * texts_done frees *out after a failure too. */
+/* Takes the words from `first` on as texts, with standard input for "-"; without words, standard input alone.
+ * prompt: the newline at the end of standard input is removed, and an empty text is refused.  Returns an exit
+ * status; texts_done frees *out, also after a failure. */
 int texts_read(const struct args *a, size_t first, bool prompt, struct texts *out);
 void texts_done(struct texts *t);
 
@@ -142,15 +143,15 @@ int say_failed(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 bool say_colour(FILE *to);
 /* Prints a notice of the library as a line on stderr. */
 void say_notice(void *ctx, const char *text);
-/* Flushes stdout.  Returns status, or EXIT_FAILED if stdout cannot be written. */
+/* Flushes stdout.  Returns `status`, or EXIT_FAILED if stdout cannot be written. */
 int say_flush(int status);
 /* Makes a JSON string; bytes that are not UTF-8 become U+FFFD. */
 json_t *say_json(const char *s, size_t n);
 json_t *say_message(const char *role, const char *content, size_t n); /* of a chat */
 /* Prints and releases o; EXIT_FAILED if memory is short. */
 int say_json_line(json_t *o);
-/* Reads one line without its end.  Returns 1, 0 at the end of the file, or an error code; after ERR_LIMIT and ERR_NOMEM
- * the rest of the line has been read, and the next call reads the next line. */
+/* Reads one line without its end.  Returns 1, 0 at the end of the file, or an error code.  After ERR_LIMIT and
+ * ERR_NOMEM the rest of the line was skipped, and the next call reads the next line. */
 int read_line(FILE *from, struct buf *line);
 int read_all(FILE *from, const char *what, char **text, size_t *n); /* mem_free */
 
@@ -163,7 +164,7 @@ struct progress {
 void progress_begin(struct progress *p, const char *what);
 void progress_show(struct progress *p, uint64_t done, uint64_t total);
 void progress_end(struct progress *p);
-/* Erases the line before other output; the next progress_show draws it again. */
+/* Erases the line before other output.  The next progress_show draws it again. */
 void progress_hide(struct progress *p);
 /* Calls fn on this thread and shows a moving mark until fn returns. */
 void progress_during(const char *what, void (*fn)(void *ctx), void *ctx);
@@ -172,11 +173,12 @@ void progress_during(const char *what, void (*fn)(void *ctx), void *ctx);
 void interrupt_catch(void);
 bool interrupt_seen(void);
 void interrupt_clear(void);
-/* As poll; Ctrl-C ends the wait, also one that came before the call.  ms below 0: no limit. */
+/* As poll, but Ctrl-C ends the wait, even if it came before the call.  ms below 0: no time limit. */
 struct pollfd;
 int interrupt_poll(struct pollfd *p, unsigned n, int ms);
 
-/* --- folder.c: the names in a directory that end with `tail`, sorted, without hidden ones.  An absent directory is empty. */
+/* --- folder.c: the names in a directory that end with `tail`, sorted, without hidden ones.  An absent directory
+ * has no names. */
 struct folder {
     char **name; /* [n], owned */
     size_t n;
@@ -184,7 +186,7 @@ struct folder {
 int folder_list(const char *path, const char *tail, struct folder *out);
 void folder_done(struct folder *f);
 
-/* --- hub.c: the local caches.  Functions that return bool write `out` only if they return true. */
+/* --- hub.c: the local caches of models.  Functions that return bool write `out` only if they return true. */
 #define HUB_PATH 4096
 bool hub_dir(char out[HUB_PATH]);
 bool hub_own_dir(char out[HUB_PATH]); /* kvik's own, where bootstrap puts models */
@@ -200,7 +202,7 @@ bool locate_is_weights(const char *dir); /* a directory in the layout of Hugging
 /* Lists the .gguf files of a directory that hold models. */
 int locate_gguf(const char *dir, struct folder *out);
 
-enum { REPLY_TOKENS = 1024 }; /* the length of a reply without a limit of its own */
+enum { REPLY_TOKENS = 1024 }; /* most tokens of a reply if the user has set no length */
 
 /* --- session.c: a model, a cache and the settings of one run. */
 struct session {
@@ -209,44 +211,47 @@ struct session {
     kvik_cache *cache;
     kvik_generation g;
     double load_seconds;
-    bool fewer; /* a cache for fewer sequences will do, 2 at least */
+    bool fewer; /* a cache for fewer sequences is enough, but at least for 2 */
     bool has_g;
-    bool traces;           /* the process records for --trace */
-    uint32_t sequences;    /* that the cache was opened for */
+    bool traces;           /* the process records a trace for --trace */
+    uint32_t sequences;    /* number of sequences that the cache was opened for */
     kvik_model *assistant; /* --assistant-model, or NULL */
     kvik_cache *assistant_cache;
 };
-/* Merges --generation-config and the options of the command line, which win, and checks them before anything is loaded.
- * The keys of *out have '_'.  Returns an exit status; the file is read once. */
+/* Merges --generation-config with the options of the command line, which win, and checks them before anything is
+ * loaded.  The keys of *out have '_'.  The file is read only once.  Returns an exit status. */
 int session_options(const char *config, const json_t *options, json_t **out);
-/* Reads generation options from a file with a JSON object, and checks them.  Returns an error code and leaves *out NULL,
- * or 0. */
+/* Reads generation options from a file with a JSON object, and checks them.  Returns 0; or an error code, and *out
+ * is NULL. */
 int session_config_file(const char *path, json_t **out);
-/* given: of session_options; options: of the command line, of which those without effect cause a warning. */
+/* given: the result of session_options.  options: those of the command line; options without effect cause a
+ * warning. */
 int session_open(struct session *s, const char *path, const struct common *common,
                  const json_t *given, const json_t *options);
 /* session_open in steps, for a command with defaults of its own.  session_open_model opens the model. */
 int session_open_model(struct session *s, const char *path, const struct common *common);
-/* Replaces s->g by the model's own options with `options` set.  Returns an error code and leaves s->g alone, or 0. */
+/* Replaces s->g by the model's own options with `options` over them.  Returns 0; or an error code, and s->g is
+ * unchanged. */
 int session_settle(struct session *s, const json_t *options);
-/* Returns the value of --json-schema: what a file holds, a schema itself, or the text "json_object".  NULL: err_last says why
- * there is none. */
+/* Returns the value of --json-schema: the contents of a file, a schema itself, or the text "json_object".  NULL:
+ * there is none, and err_last says why. */
 json_t *schema_read(const char *name, const char *v);
-/* Returns the number that cache_config has for a key, spelled with '_' or '-'; 0: another value; -1: no such key. */
+/* Returns the number that cache_config has for a key, spelled with '_' or '-'; 0: its value is no number; -1: no
+ * such key. */
 int64_t session_configured(const kvik_generation *g, const char *name);
 uint32_t session_width(const struct session *s); /* sequences that one prompt needs */
-/* sequences: prompts at once; need: tokens of the longest sequence. */
+/* Opens the cache.  sequences: prompts at the same time; need: tokens of the longest sequence. */
 int session_cache(struct session *s, uint32_t sequences, uint64_t need);
-/* Returns the most tokens of a sequence: the model's context, or with sinks, which keep distances short, far more. */
+/* Returns the most tokens of a sequence: the model's context; with sinks far more, since distances stay short. */
 uint32_t session_context(const struct session *s);
-/* Checks the directory of --prefix-cache (NULL: none).  Before the cache is open: whether it can be used at all; then:
- * whether it has an effect, else one line says why not. */
+/* Checks the directory of --prefix-cache (NULL: none).  Before the cache is open: whether the directory can be
+ * used.  Afterwards: prints a line if it has no effect. */
 int session_prefix(const struct session *s, const char *dir);
 /* Frees everything and writes the trace. Returns `status`, or 1 if the trace could not be written. */
 int session_close(struct session *s, int status);
-/* Opens a model file, or a model of the local hub cache, and shows `what` meanwhile.  Returns an error code. */
+/* Opens a model file, or a model of the local hub cache.  Shows `what` meanwhile.  Returns an error code. */
 int session_model(const char *what, const char *path, const char *quantize, kvik_model **out);
-/* Hashes the weights of a model if --verify was given.  Returns an error code. */
+/* If --verify was given, hashes the weights of a model.  Returns an error code. */
 int session_verify(kvik_model *m, const struct common *common);
 /* template.c: the chat template of a run. */
 struct template
@@ -260,9 +265,10 @@ int template_read(const char *given, struct template *out);
 void template_done(struct template *t);
 /* Checks --template before a model is opened; NULL: not given.  Returns an exit status. */
 int template_check(const char *given);
-/* Guesses the format of a model without a template, and says so.  Returns an error code. */
+/* Guesses the format of a model without a template, and prints a line about it.  Returns an error code. */
 int template_guess(const char *model, const kvik_tokenizer *t, struct template *out);
-/* Gives an open model the template of --template, or if it has none of its own, the guessed one.  Returns an error code. */
+/* Gives an open model the template of --template; if it has none of its own, the guessed one.  Returns an error
+ * code. */
 int template_open(kvik_model *m, const char *name, const char *given);
 /* assistant.c: opens a model that drafts tokens for `sequences` prompts of at most `need` tokens.  Call it after
  * session_cache. */
@@ -275,17 +281,18 @@ int64_t stored_prefix_load(kvik_cache *cache, const char *dir, const int32_t *id
                            kvik_seq *seq);
 int stored_prefix_save(kvik_cache *cache, const char *dir, kvik_seq seq);
 
-/* --- stream.c: generates, prints the text as it grows, shows progress, and obeys Ctrl-C.  The text of beams is printed
- * at the end.  Printed text ends with a newline. */
+/* --- stream.c: generates, prints the text as it grows, shows progress, and obeys Ctrl-C.  The text of beams is
+ * printed at the end.  Printed text ends with a newline. */
 struct stream {
-    bool prints;       /* set by the caller: print the text of the one row as it grows */
-    struct wrap *wrap; /* set by the caller: wraps the text; NULL: the text is printed as it is */
-    /* Set by the caller: after each `pause` tokens (0: never) goes_on is asked; false stops the generation as Ctrl-C does. */
+    bool prints; /* set by the caller: there is one row, and its text is printed as it grows */
+    struct wrap *wrap; /* set by the caller: wraps the text; NULL: no wrapping */
+    /* Set by the caller: goes_on is asked after each `pause` tokens (0: never); if it returns false, generation
+     * stops as after Ctrl-C. */
     uint32_t pause;
     bool (*goes_on)(void *ctx, uint32_t tokens);
     void *ctx;
-    uint32_t tokens;       /* so far */
-    bool spoke, ends_line; /* what has been printed */
+    uint32_t tokens;       /* number of tokens so far */
+    bool spoke, ends_line; /* something was printed; the printed text ends with a newline */
     struct progress progress;
 };
 int stream_generate(struct stream *s, struct session *session, const kvik_generation *g,
@@ -299,7 +306,8 @@ int report_json(const struct session *s, const kvik_usage *u, const kvik_result 
 int ids_parse(const char *option, const char *text, int32_t **ids, size_t *n); /* 0 or EXIT_USAGE */
 void ids_print(const int32_t *ids, size_t n);
 
-/* --- jsonl.c: a line protocol; answers in order, one line each, errors as {"error": ...}. */
+/* --- jsonl.c: a protocol of lines.  Each line of input gets one line as its answer, in order; errors are
+ * {"error": ...}. */
 /* Returns the answer, or NULL after an error of the library. */
 typedef json_t *(*jsonl_answer)(void *ctx, const json_t *request);
 int jsonl_run(const char *path, jsonl_answer answer, void *ctx);

@@ -1,6 +1,6 @@
-/* cmd_bench.c - kvik bench: measures memory and speed of each cache strategy.  Speeds are compared with the dynamic cache
- * in turn, and with the limit of memory bandwidth, measured in the same run.  All numbers are medians.  What scatters is
- * repeated while the time that was announced lasts (bench_judge.c). */
+/* cmd_bench.c - kvik bench: measures memory and speed of each cache strategy.  Speeds are compared with the
+ * dynamic cache in turns, and with the limit that memory bandwidth sets, measured in the same run.  All numbers
+ * are medians.  Speeds that scatter are measured again as long as the announced time lasts (bench_judge.c). */
 #include "base/bandwidth.h"
 #include "base/file.h"
 #include "cli/bench.h"
@@ -45,12 +45,13 @@ static int read_depths(const char *text, uint32_t context, struct bench *b)
         unsigned long v = strtoul(p, &end, 10);
         if (end == p || *p == '-' || (*end && *end != ','))
             return say_usage("--depths: \"%.60s\" is not a list of numbers such as 0,512,2048", p);
-        uint32_t spare = (b->n_depths + 1) * b->steps + 1; /* tokens decoded up to here */
+        /* tokens that are decoded at the depths so far */
+        uint32_t spare = (b->n_depths + 1) * b->steps + 1;
         if (v + spare > context) {
             if (text)
                 return say_usage("--depths: %lu and %u more exceed the model's context of %u", v,
                                  spare, context);
-            break; /* a default depth beyond the context of this model */
+            break; /* a default depth that is beyond the model's context is left out */
         }
         if (b->n_depths == BENCH_DEPTHS)
             return say_usage("--depths: at most %u numbers", BENCH_DEPTHS);
@@ -81,7 +82,7 @@ static uint64_t weight_bytes(const kvik_model *m)
     return sum;
 }
 
-/* Sets the limit, and says how long the benchmark will take, before it starts. */
+/* Sets the time limit, and prints before the start how long the benchmark will take. */
 static void announce(struct bench *b, uint32_t seconds)
 {
     double t = bench_estimate(b);
@@ -99,16 +100,17 @@ static void announce(struct bench *b, uint32_t seconds)
     fputc('\n', stderr);
 }
 
-/* What the limit has been spent on so far. */
+/* How much of the time limit was used. */
 struct pass {
     struct progress progress;
     double begun;   /* when the limit began to count */
     double longest; /* seconds of the longest row so far: what the next row is expected to take */
-    uint32_t done;  /* runs and prompts */
+    uint32_t done;  /* runs and prompts that were measured */
 };
 
-/* Measures one row: its next run, and before the first run its prompt.  Where the limit does not allow that, a row without a run
- * is refused and another row keeps the runs that it has.  The dynamic cache's first run is always made. */
+/* Measures one row: its next run, and before the first run its prompt.  If the time limit does not allow it, a row
+ * without a run is refused, and another row keeps the runs that it has.  The first run of the dynamic cache is
+ * always made. */
 static int measure_row(struct bench *b, struct bench_row *r, struct pass *p)
 {
     double begun = now_seconds();
@@ -134,7 +136,7 @@ static int measure_row(struct bench *b, struct bench_row *r, struct pass *p)
     return status;
 }
 
-/* Measures once more, in passes, what does not hold after the runs that were asked for. */
+/* Repeats, in passes, the measurements that are not reliable after the runs that the user asked for. */
 static int repeat(struct bench *b, struct pass *p)
 {
     int status = 0;
@@ -151,14 +153,14 @@ static int repeat(struct bench *b, struct pass *p)
     return status;
 }
 
-/* Reads memory again if it seems slower than the weights were read: a busy moment hides what memory can do. */
+/* Measures memory again if it seems slower than the weights were read: memory may have been busy in that moment. */
 static void check_bandwidth(struct bench *b)
 {
     if (bench_marks_all(b) & BENCH_ABOVE)
         b->bandwidth = fmax(b->bandwidth, bandwidth_read(b->session->common.threads));
 }
 
-/* Says what the numbers cannot be trusted for. */
+/* Prints warnings about numbers that are not reliable. */
 static void warn(const struct bench *b)
 {
     unsigned marks = bench_marks_all(b);
@@ -239,7 +241,7 @@ static int show(const struct bench *b, const struct options *o)
     return 0;
 }
 
-/* Minutes of measurements must not end at a directory that is absent. */
+/* Checks before measuring for minutes that the results can be written. */
 static int check_outputs(const struct options *o)
 {
     int e = o->report ? file_writable(o->report) : 0;

@@ -30,7 +30,8 @@ static const struct arg_option table[] = {
      "print on standard error, after each reply, what the cache held"},
 };
 
-/* A person may have made room since the last save failed.  Returns the exit status of the chat. */
+/* Tries to save again, because the user may have made room since the last save failed.  Returns the exit status of
+ * the chat. */
 static int save_again(struct chat *c)
 {
     int e = chat_session_save(c);
@@ -54,7 +55,7 @@ static int loop(struct chat *c, struct buf *line)
             continue;
         }
         if (got == KVIK_LIMIT ||
-            got == KVIK_NOMEM) { /* of this message; the next one can be read */
+            got == KVIK_NOMEM) { /* of this message only; the next one can be read */
             status = say_error(got);
             continue;
         }
@@ -83,7 +84,7 @@ static int loop(struct chat *c, struct buf *line)
     return failed ? failed : status;
 }
 
-/* Joins the words behind MODEL by blanks, as Ollama does.  Returns an exit status. */
+/* Joins the words behind MODEL with blanks, as Ollama does.  Returns an exit status. */
 static int read_prompt(const struct args *a, struct buf *out)
 {
     struct texts t;

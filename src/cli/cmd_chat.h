@@ -26,26 +26,27 @@ struct chat {
     struct line_editor *editor;
     struct stream stream;
     struct wrap wrap;
-    uint64_t draws; /* replies so far; added to the seed, so that each reply draws other numbers */
+    /* number of replies so far; it is added to the seed, so that each reply draws other numbers */
+    uint64_t draws;
     json_t *given, *set; /* owned: generation options of the command line, and those of /set */
     uint64_t seed;       /* drawn at the start; --seed and /seed win over it */
     const char *source;  /* where the sampling values come from; NULL: replies are not sampled */
-    bool open_ended;     /* nobody has given a length of replies */
-    struct buf next;     /* the message that ended the last reply, if `waits` */
+    bool open_ended;     /* the user has not set a length of replies */
+    struct buf next;     /* the message that ended the last reply; valid if `waits` */
     bool waits;
-    double asked;    /* seconds that questions took in this reply */
+    double asked;    /* seconds that the user took to answer questions in this reply */
     bool stopped;    /* Ctrl-C has stopped the last reply */
     bool stops_full; /* --context-full stop */
-    bool changed;    /* since the session was saved */
-    bool lost;       /* somebody else has saved the file of --session since it was loaded */
-    char *moved;     /* owned; the file that takes the place of --session after that; NULL: none */
+    bool changed;    /* the conversation has changed since it was saved */
+    bool lost;       /* another program has saved to the file of --session since it was loaded */
+    char *moved;     /* owned; the file that replaces --session in that case; NULL: none */
 };
 static inline struct branch *chat_here(struct chat *c)
 {
     return &c->branch[c->at];
 }
 
-/* --- chat_turn.c: each returns 0, or an error code after leaving the conversation as it was. */
+/* --- chat_turn.c: these return 0, or an error code after restoring the conversation. */
 int chat_say(struct chat *c, const char *text, size_t n);
 int chat_retry(struct chat *c); /* replaces the last reply by a new draw */
 int chat_undo(struct chat *c);  /* removes the last message and its reply */
@@ -56,16 +57,17 @@ int chat_system_set(struct chat *c, const char *text); /* NULL: removes the syst
 /* Returns the system message at the beginning of a conversation, borrowed, or NULL. */
 json_t *chat_system_of(const json_t *messages);
 
-/* --- chat_limit.c: the most tokens of a conversation. */
+/* --- chat_limit.c: the most tokens that a conversation may have. */
 struct chat_limit {
     uint32_t tokens;
-    char name[64], raise[64]; /* what the limit is called; "raise NAME, " if people can */
+    char name[64], raise[64]; /* name of the limit; "raise NAME, " if the user can raise it */
 };
 struct chat_limit chat_limit(const struct chat *c);
-/* Returns the tokens that the cache must have room for: max_length is not part of it, since /set can raise max_length. */
+/* Returns how many tokens of a sequence the cache must have room for.  max_length does not limit it, because /set
+ * can raise max_length. */
 uint32_t chat_cache_len(const struct chat *c);
-/* Renders the conversation as *n tokens, which leave room for a reply (kvik_free *ids).  Drops the oldest exchanges if
- * they have to go, also before a failure: the caller restores the messages then. */
+/* Renders the conversation as *n tokens that leave room for a reply (kvik_free *ids).  If necessary, drops the
+ * oldest exchanges, also before a failure; the caller then restores the messages. */
 int chat_fit(struct chat *c, int32_t **ids, size_t *n);
 /* Says that a reply ended at the limit, if it did. */
 void chat_limit_tell(const struct chat *c, const kvik_result *r);
@@ -78,8 +80,9 @@ void chat_pause_tell(const struct chat *c, const kvik_result *r);
 /* Takes the message that ended the last reply.  Returns false if there is none. */
 bool chat_pause_take(struct chat *c, const char **text, size_t *n);
 
-/* --- chat_settings.c: each returns 0 or an error code and changes nothing then; a positive status after a sentence. */
-/* c->given holds all options; options: those of the command line alone. */
+/* --- chat_settings.c: these return 0, or an error code and change nothing; or a positive status after an error
+ * was printed. */
+/* c->given has all options; `options` only those of the command line. */
 int chat_settings_open(struct chat *c, const json_t *options);
 void chat_settings_done(struct chat *c);
 /* True if the options of a model's generation_config.json have sampling values. */
@@ -91,14 +94,15 @@ bool chat_fixed(const char *name);               /* an option that cannot change
 int chat_seed(struct chat *c, const char *text); /* "N", "random", "" */
 
 /* --- chat_defaults.c */
-/* Writes the options of a chat below those of the user as an object (*out; json_decref), and in words where they come
- * from.  samples: chat_samples of the model's own options. */
+/* Writes the default options of a chat as an object (*out; json_decref), and in words where they come from.
+ * samples: chat_samples of the model's own options. */
 int chat_defaults(const kvik_model *m, bool samples, json_t **out, const char **source);
-/* Writes the default of an option in words for the help, if it is another than that of kvik generate. */
+/* Writes the default of an option, in words, for the help, if it differs from that of kvik generate. */
 bool chat_fallback(const char *option, char out[32]);
 
 /* --- chat_branch.c */
-/* Removes all messages of the current branch but its system message, or makes the first branch, with that of --system. */
+/* Removes all messages of the current branch except its system message.  If there is no branch, makes the first
+ * one, with the system message of --system. */
 int chat_reset(struct chat *c);
 int chat_fork(struct chat *c, const char *name);
 int chat_switch(struct chat *c, const char *name);
@@ -117,11 +121,12 @@ int chat_map(struct chat *c);
 
 /* --- chat_file.c: a failed call changes nothing. */
 int chat_save(struct chat *c, const char *path);
-/* Saves to the file that /save names.  If somebody else has saved the file of --session, the chat continues in the new one. */
+/* Saves to the file that /save names.  If another program has saved to the file of --session, the chat continues
+ * in the new file. */
 int chat_save_as(struct chat *c, const char *path);
 int chat_load(struct chat *c, const char *path);    /* replaces all branches */
 void chat_loaded(struct chat *c, const char *path); /* prints what was loaded */
-/* Checks, before a model is loaded, that the file can be read or made. */
+/* Checks before a model is loaded that the file can be read or created. */
 int chat_session_check(const char *path);
 int chat_session_open(struct chat *c); /* loads the file of --session, if it exists */
 int chat_session_save(struct chat *c);
@@ -135,5 +140,5 @@ chat_command_at(size_t i); /* the name of a command that /help lists; NULL behin
  * if it begins with a slash. */
 int chat_read(struct chat *c, struct buf *out, bool *is_message);
 
-/* --- chat_complete.c: offers what Tab can put behind a line.  ctx: the chat. */
+/* --- chat_complete.c: offers words for Tab behind a line.  ctx: the chat. */
 void chat_complete(void *ctx, const char *typed, struct line_words *out);

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 enum {
-    LEAST_GAIN = 32 /* tokens that are worth a load of their own */
+    LEAST_GAIN = 32 /* fewer tokens are not worth loading them from a file again */
 };
 
 struct options {
@@ -55,15 +55,15 @@ struct run {
     const struct args *args;
     struct session s;
     json_t *given; /* owned: the generation options */
-    /* [n] owned with their ids and masks: what is continued, or what an encoder is given */
+    /* [n] owned with their ids and masks: the prompts, or the encoder's inputs */
     kvik_source *source;
     kvik_prompt *prompt; /* [n] owned with the ids of a decoder */
-    int64_t *loaded;     /* [n] tokens that came from the directory */
+    int64_t *loaded;     /* [n] tokens that were loaded from the directory */
     float *features;     /* [n][bins][frames] owned, or NULL */
     uint32_t shape[3];
     kvik_encoder encoder;
     uint32_t n;
-    bool unlimited; /* nobody has given a length */
+    bool unlimited; /* the user has not set a length */
     struct stream stream;
 };
 
@@ -109,7 +109,7 @@ static int prompts_of_ids(struct run *r)
     return 0;
 }
 
-/* Reads --input-features; its batch is the prompts. */
+/* Reads --input-features.  Each item of its batch is a prompt. */
 static int read_features(struct run *r)
 {
     const char *at = strrchr(r->o->features, ':');
@@ -189,7 +189,7 @@ static int prompts_of_text(struct run *r, const struct texts *t)
     return 0;
 }
 
-/* Refuses a text for an encoder that hears. */
+/* Refuses texts if the model's encoder reads features. */
 static int check_hears(const struct run *r)
 {
     const char *path = r->args->word[0];
@@ -199,7 +199,7 @@ static int check_hears(const struct run *r)
                       path, path);
 }
 
-/* Makes what was given the input of the encoder, or the prompts of a model that has none. */
+/* Decides what the given texts or ids are: inputs of the encoder, or prompts if the model has no encoder. */
 static int settle(struct run *r)
 {
     if (!r->encoder.layers && r->o->decoder_ids.n)
@@ -215,7 +215,7 @@ static int settle(struct run *r)
     return 0;
 }
 
-/* Masked tokens do not count. */
+/* Returns the number of tokens of a prompt that are not masked. */
 static size_t length(const kvik_prompt *p)
 {
     size_t n = 0;
@@ -224,7 +224,7 @@ static size_t length(const kvik_prompt *p)
     return n;
 }
 
-/* Returns the length of a reply that has none.  A static cache must have room for all of it. */
+/* Returns the length of a reply if the user has set none.  A static cache must have room for all of it. */
 static uint32_t reply_tokens(const struct run *r, size_t longest)
 {
     const kvik_generation *g = &r->s.g;
@@ -281,7 +281,7 @@ static void print_rows(struct run *r, const kvik_result *res)
     }
 }
 
-/* Says which texts have fewer tokens than were asked for, and which limit has ended them. */
+/* Prints which texts have fewer tokens than the user asked for, and which limit ended them. */
 static void tell_limits(const struct run *r, const kvik_result *res)
 {
     uint32_t context = kvik_model_context(r->s.model);
@@ -308,7 +308,7 @@ static void tell_limits(const struct run *r, const kvik_result *res)
     }
 }
 
-/* Says how many texts have ended at a length that nobody gave. */
+/* Prints how many texts ended at the default length. */
 static void tell_default(const struct run *r, const kvik_result *res)
 {
     char what[48] = "the text";
@@ -322,7 +322,7 @@ static void tell_default(const struct run *r, const kvik_result *res)
              r->s.g.max_new_tokens ? r->s.g.max_new_tokens : KVIK_NEW_TOKENS, whose);
 }
 
-/* True if a text ended because logits are not finite; a notice has said so. */
+/* True if a text ended because logits are not finite.  A notice has told the user already. */
 static bool is_broken(const kvik_result *res)
 {
     for (uint32_t i = 0; i < res->n_rows; i++)
@@ -354,8 +354,8 @@ static int print_result(struct run *r, const kvik_result *res)
     return cancelled && !status ? EXIT_INTERRUPTED : status;
 }
 
-/* True if an earlier prompt has loaded all that the directory can give prompt i, or nearly so.  The call then shares
- * these rows; a second load would be a copy of them. */
+/* True if an earlier prompt has loaded nearly all of what the directory has for prompt i.  The call then shares
+ * these rows; loading them again would make a copy. */
 static bool is_loaded(const struct run *r, uint32_t i)
 {
     const kvik_prompt *p = &r->prompt[i];
@@ -383,7 +383,8 @@ static int begin(struct run *r, uint32_t i)
     return n < 0 ? (int)n : n ? 0 : kvik_cache_new(r->s.cache, &p->seq);
 }
 
-/* Saves the prompts.  A failure is reported, not returned: the text has been printed. */
+/* Saves the prompts in the directory.  A failure is printed but not returned, because the text was printed
+ * already. */
 static void keep(struct run *r)
 {
     int e = 0;

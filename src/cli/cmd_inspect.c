@@ -117,7 +117,8 @@ static void put_layer(const char *range, const json_t *l)
                number(l, "kv_heads"), number(l, "head_dim"), window);
 }
 
-/* Adjacent layers of the same kind share a line.  A layer of a hybrid model can be in two lines. */
+/* Prints the layers; adjacent layers of the same kind share a line.  A layer of a hybrid model may be in two
+ * lines. */
 static void put_layers(const json_t *layers)
 {
     size_t n = json_array_size(layers);
@@ -146,7 +147,7 @@ static void put_cache(const json_t *o)
     const json_t *most = json_object_get(o, "cache_bytes_at_context");
     json_object_foreach(json_object_get(o, "cache_bytes_per_token"), key, v)
     {
-        if (!json_integer_value(v)) { /* states alone, which are f32 whatever rows would be */
+        if (!json_integer_value(v)) { /* the layers have only states, which are always f32 */
             printf("  %-18s %s for a text of any length: recurrent states, no KV rows\n", "states",
                    bytes_text((uint64_t)number(most, key), size));
             break;

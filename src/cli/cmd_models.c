@@ -1,5 +1,5 @@
-/* cmd_models.c - kvik models: lists the models in the local caches, the Hugging Face hub's and kvik's own.  Weights are not
- * loaded; a file that cannot be read is listed with the reason. */
+/* cmd_models.c - kvik models: lists the models in the local caches, that of the Hugging Face hub and kvik's own.
+ * Weights are not loaded.  A file that cannot be read is listed with the reason. */
 #include "cli/cli.h"
 #include "cli/screen.h"
 
@@ -22,7 +22,7 @@ static const char *text(const json_t *o, const char *key)
     return s ? s : "-";
 }
 
-/* Returns what the weights are: the file's name for its mix of types, or the type of most bytes. */
+/* Returns the type of the weights: the file's name for its mix of types, or else the type that takes most bytes. */
 static json_t *quantization(const json_t *about)
 {
     json_t *v = json_object_get(about, "file_type");
@@ -30,7 +30,7 @@ static json_t *quantization(const json_t *about)
     return json_is_string(v) ? json_incref(v) : json_null();
 }
 
-/* Adds a model to the list.  name: what kvik takes as MODEL. */
+/* Adds a model to the list.  name: the word for MODEL on kvik's command line. */
 static int add(json_t *list, const char *cache, const char *name, const char *path)
 {
     json_t *o = json_pack("{s:s, s:o, s:o}", "cache", cache, "name", say_json(name, strlen(name)),
@@ -38,7 +38,7 @@ static int add(json_t *list, const char *cache, const char *name, const char *pa
     return json_array_append_new(list, o) < 0 ? ERR(NOMEM, "out of memory") : 0;
 }
 
-/* Adds to an entry of the list what the files say, or why they cannot be read. */
+/* Adds properties from the files to an entry of the list, or the reason why they cannot be read. */
 static void describe(json_t *o)
 {
     char *said = NULL;
@@ -61,8 +61,8 @@ static void describe(json_t *o)
     json_decref(about);
 }
 
-/* Adds what a directory holds: a model in the layout of Hugging Face, or every .gguf file.  repo: its name, NULL for kvik's own
- * cache, where files are named by themselves. */
+/* Adds the models of a directory: one in the layout of Hugging Face, or every .gguf file.  repo: name of the
+ * repository; NULL in kvik's own cache, where the names of files are enough. */
 static int add_folder(json_t *list, const char *cache, const char *repo, const char *dir)
 {
     struct folder f;

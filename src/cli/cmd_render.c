@@ -34,7 +34,7 @@ struct renderer {
     struct template template;
 };
 
-/* Writes a part of the request as JSON text; without it, or with null, *out stays NULL. */
+/* Writes a part of the request as JSON text.  If it is absent or null, *out stays NULL. */
 static int part(const json_t *request, const char *key, char **out)
 {
     const json_t *v = json_object_get(request, key);
@@ -73,7 +73,7 @@ static json_t *answer(void *ctx, const json_t *request)
     return o;
 }
 
-/* The TEXTs are messages of the user and the assistant in turn; the first is the user's. */
+/* Makes messages of the TEXTs: of the user and the assistant in turn, beginning with the user. */
 static json_t *turns(const struct options *o, const struct texts *t)
 {
     json_t *m = json_array();
@@ -136,7 +136,8 @@ static int render_one(const struct renderer *r, const struct options *o, const s
     return 0;
 }
 
-/* Takes the template of --template or of the model; for a model without one, the format that its tokens suggest. */
+/* Takes the template of --template or of the model.  If the model has none, takes the format that its tokens
+ * suggest. */
 static int choose(struct renderer *r, const struct options *o, const char *model)
 {
     char found[HUB_PATH];

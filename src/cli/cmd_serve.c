@@ -57,7 +57,7 @@ struct hello {
 static void on_ready(void *ctx, uint16_t port)
 {
     const struct hello *h = ctx;
-    bool v6 = strchr(h->o->host, ':') != NULL; /* stands in brackets in a URL */
+    bool v6 = strchr(h->o->host, ':') != NULL; /* an IPv6 address stands in brackets in a URL */
     fprintf(stderr, "kvik: %s is served at http://%s%s%s:%u (ready after %.2f s); Ctrl-C ends\n",
             h->name, v6 ? "[" : "", h->o->host, v6 ? "]" : "", port, now_seconds() - h->seconds);
     fflush(stderr);
@@ -84,7 +84,7 @@ static void catch_signals(void)
     signal(SIGPIPE, SIG_IGN);
 }
 
-/* The name of a model's path as clients see it: "SmolLM2-135M-Instruct.Q4_1". */
+/* Writes the name of a model as clients see it, from its path: "SmolLM2-135M-Instruct.Q4_1". */
 static void short_name(const char *path, char out[256])
 {
     size_t n = strlen(path);
@@ -97,8 +97,8 @@ static void short_name(const char *path, char out[256])
     snprintf(out, 256, "%.*s", (int)MIN(n - from, 255), path + from);
 }
 
-/* Settles the options of requests: a chat's defaults for this model, then those of the command line.  Temperature 0 is
- * the likeliest token.  *out is their JSON (mem_free). */
+/* Settles the default options of requests: a chat's defaults for this model, then the options of the command line.
+ * Temperature 0 means greedy decoding.  *out is their JSON (mem_free). */
 static int settle(struct session *s, const json_t *given, char **out)
 {
     kvik_generation own;
@@ -120,7 +120,7 @@ static int settle(struct session *s, const json_t *given, char **out)
     return e;
 }
 
-/* A port that others can reach, without keys. */
+/* Warns if others can reach the port and no keys are needed. */
 static void warn_open(const struct options *o)
 {
     if (o->keys || !strncmp(o->host, "127.", 4) || !strcmp(o->host, "localhost") ||
@@ -148,7 +148,8 @@ static int serve_model(const struct options *o, const char *model, const json_t 
     uint32_t context = session_context(&s), asked = s.g.max_cache_len;
     if (asked) context = MIN(context, asked);
     s.g.max_cache_len = 0;
-    /* With a directory finished texts wait to be saved, and one is read (serve/shelf.c). */
+    /* With --prefix-cache there are more sequences: finished texts wait to be saved, and one may be read
+     * (serve/shelf.c). */
     status = session_cache(&s, o->parallel + (o->prefix_cache ? SHELF : 0), context);
     if (status) {
         mem_free(options);
@@ -218,7 +219,7 @@ static int run_serve(const struct command *self, int argc, char **argv)
     return MAX(status, 0);
 }
 
-/* What a request gets that does not say it; chat_fallback has the rest. */
+/* Writes the defaults of requests that differ from those of chat_fallback. */
 static bool serve_fallback(const char *option, char out[32])
 {
     if (!strcmp(option, "max_new_tokens")) return snprintf(out, 32, "what the context holds") > 0;

@@ -67,12 +67,12 @@ struct run {
     struct transcript_print print;
     struct progress progress;
     enum kvik_hearing shown;
-    const char *name;   /* of the recording */
-    struct sound sound; /* what comes through a pipe */
-    struct spool via;   /* what the library reads in its place */
+    const char *name;   /* name of the recording */
+    struct sound sound; /* the recording, if it comes through a pipe */
+    struct spool via;   /* the file that the library reads in its place, if there is one */
 };
 
-/* Returns what follows the path at the beginning of a sentence of the library, which names the file of a spool. */
+/* Returns the sentence of the library without the path that it begins with, because that path may name a spool. */
 static const char *behind_path(const struct run *r, const char *text)
 {
     size_t n = strlen(r->via.path);
@@ -106,7 +106,8 @@ static int read_list(const char *text, double out[TEMPERATURES], uint32_t *n)
     return 0;
 }
 
-/* Ctrl-C ends a recording that comes through a pipe, and what was heard is transcribed; other recordings are left. */
+/* False after Ctrl-C.  But a recording that comes through a pipe then ends, and the part that was heard is
+ * transcribed. */
 static bool goes_on(const struct run *r)
 {
     return r->sound.fd >= 0 || !interrupt_seen();
@@ -161,14 +162,15 @@ static void on_notice(void *ctx, const char *text)
         say_line("%s", text);
 }
 
-/* Puts the recording's name in the sentence of the last error. */
+/* Puts the name of the recording into the sentence of the last error. */
 static int say_of(const struct run *r, int e)
 {
     const char *rest = behind_path(r, err_last());
     return rest ? say_failed("%s%s", r->name, rest) : say_error(e);
 }
 
-/* Copies what comes through a pipe to a file.  Samples without a header would be copied until the disk is full. */
+/* Copies a recording from a pipe to a file.  Refuses samples without a header, which would be copied until the
+ * disk is full. */
 static int copy(struct run *r)
 {
     if (!foreign_recording(r->sound.head, (size_t)MIN(r->sound.n, SOUND_HEAD)))
@@ -179,7 +181,7 @@ static int copy(struct run *r)
     return spool_fill(&r->sound, &r->via);
 }
 
-/* Transcribes a file, or what comes through a pipe.  A recording that cannot be read as it comes is copied to a file. */
+/* Transcribes a file or a pipe.  A recording that cannot be read while it arrives is copied to a file first. */
 static int hear(struct run *r, struct session *s, const char *path, kvik_speech *speech,
                 kvik_transcript **t, int *status)
 {
@@ -195,7 +197,7 @@ static int hear(struct run *r, struct session *s, const char *path, kvik_speech 
     return kvik_transcribe(s->cache, r->via.fd ? r->via.path : path, speech, t);
 }
 
-/* Returns the exit status of a recording. */
+/* Prints how a recording has ended.  Returns its exit status. */
 static int ended(const struct run *r, int e)
 {
     if (e < 0 && (r->sound.cut || (e == KVIK_CANCELLED && interrupt_seen())))
@@ -232,7 +234,8 @@ static int one(struct session *s, const struct options *o, kvik_speech *speech, 
     kvik_transcript_free(t);
     buf_done(&r->print.out);
     if (!status) status = ended(r, e);
-    if (!status && r->sound.cut) interrupt_clear(); /* the recordings behind it are heard */
+    /* the next recordings are transcribed all the same */
+    if (!status && r->sound.cut) interrupt_clear();
     return status;
 }
 
@@ -250,7 +253,7 @@ static int open_one(struct session *s, const struct options *o, kvik_speech *spe
     return status;
 }
 
-/* Transcribes all recordings; one that fails does not keep the others from their files. */
+/* Transcribes all recordings.  If one fails, the others are transcribed all the same. */
 static int each(const struct options *o, const struct args *a, kvik_speech *speech, char *const *to)
 {
     struct session s;
@@ -271,7 +274,7 @@ static int each(const struct options *o, const struct args *a, kvik_speech *spee
     return session_close(&s, status ? status : failed);
 }
 
-/* Checks recordings that are standard input; named: each recording has a file. */
+/* Checks recordings from standard input.  named: each transcript is a file of its own. */
 static int check_piped(const struct args *a, bool named)
 {
     size_t n = 0;
@@ -286,7 +289,7 @@ static int check_piped(const struct args *a, bool named)
     return 0;
 }
 
-/* Names the file of each recording, if there are any, and transcribes. */
+/* Finds the names of the transcripts, if they are files, and transcribes. */
 static int run_files(const struct options *o, const struct args *a, kvik_speech *speech)
 {
     enum transcript_format format = o->common.json ? TRANSCRIPT_JSON : transcript_format(o->format);
@@ -308,7 +311,7 @@ static int run_files(const struct options *o, const struct args *a, kvik_speech 
     return status;
 }
 
-/* Tells of options of beams that have no effect, as advice.c does for generation. */
+/* Warns of options of beams that have no effect, as advice.c does for generation options. */
 static void tell_idle(const struct options *o, const kvik_speech *speech)
 {
     bool greedy = speech->n_temperatures == 0; /* the default list begins with 0 */

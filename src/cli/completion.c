@@ -8,12 +8,12 @@ struct options {
     struct common common;
 };
 
-/* What can stand behind an option. */
+/* What may stand behind an option. */
 enum kind {
     NOTHING, /* no value */
     ANY,     /* a value that cannot be completed */
     WORDS,   /* some words */
-    FILES,   /* a file; with words: those too */
+    FILES,   /* a file, or one of the words if there are some */
     FOLDERS,
     MODELS,
 };
@@ -115,7 +115,7 @@ static void bash_value(const struct item *it)
     puts(" ;;");
 }
 
-/* In bash: after these options there is nothing to complete. */
+/* For bash: the options after which nothing can be completed. */
 static void bash_any(const struct item *it)
 {
     if (it->kind == ANY) printf(" | --%s", it->name);
@@ -127,8 +127,8 @@ static void bash_command(const struct command *c, const char *name)
     each(c, put_name);
     fputs("'\n        case $before in\n", stdout);
     each(c, bash_value);
-    fputs("        =",
-          stdout); /* a pattern that nothing matches, so that every name can follow a bar */
+    /* a pattern that matches nothing, so that every name can follow with a bar */
+    fputs("        =", stdout);
     each(c, bash_any);
     fputs(") return ;;\n", stdout);
     printf("        *) [[ $current == -* ]] && words=$options || %s ;;\n        esac ;;\n",

@@ -1,8 +1,7 @@
-/* convert.c - m4a, webm, video and other formats that the library does not read: ffmpeg, or where it is missing GStreamer's
- * gst-launch-1.0, decodes the recording, and a file without a name takes the sound.
- *
- * The other program gets the recording as its standard input and no name of a file, so no name can become an option or an
- * address.  ffmpeg may open nothing but this descriptor's file and may take it for no other format. */
+/* convert.c - decodes recordings in formats that the library does not read, such as m4a, webm and video.  ffmpeg
+ * decodes them, or if it is missing GStreamer's gst-launch-1.0, into a file without a name.  The other program
+ * gets the recording as its standard input, and no file name.  So no name can become an option or an address.
+ * ffmpeg may open only this descriptor, and may read it only in the format that was found. */
 #include "cli/convert.h"
 #include "base/descriptor.h"
 
@@ -17,10 +16,11 @@
 
 enum { RATE = 16000, HEADER = 44, WORDS = 40 };
 
-/* No codec of speech makes a file smaller than a thousandth of its sound, so a file that grows more is not a recording. */
+/* No codec for speech makes a file smaller than a thousandth of its sound.  If the sound grows beyond that, the
+ * file is no recording. */
 #define GROWS ((uint64_t)1024)
 #define LEAST ((uint64_t)64 << 20)            /* half an hour */
-#define MOST  ((uint64_t)0xfffff000 - HEADER) /* what the header of a WAV file can say: 37 hours */
+#define MOST  ((uint64_t)0xfffff000 - HEADER) /* the limit of a WAV header: 37 hours */
 
 static const char *const ffmpeg[] = {"ffmpeg",
                                      "-nostdin",
@@ -70,7 +70,8 @@ static const char *const gst[] = {"gst-launch-1.0",
                                   "fd=1",
                                   NULL};
 
-/* Finds a program in the directories of $PATH that are not relative to the directory where the user happens to be. */
+/* Finds a program in the directories of $PATH.  Relative directories are skipped, since they depend on where the
+ * user happens to be. */
 static bool find(const char *program, char *out, size_t size)
 {
     const char *path = getenv("PATH");
@@ -84,7 +85,7 @@ static bool find(const char *program, char *out, size_t size)
     return false;
 }
 
-/* Writes a name as a word of a shell, which no program takes for an option or an address. */
+/* Writes a name as a word for a shell, such that no program takes it for an option or an address. */
 static void quote(const char *name, char *out, size_t size)
 {
     const char *plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./";
@@ -136,7 +137,8 @@ static bool head(int fd, uint64_t n)
 struct decoding {
     const char *name, *program, *dir;
     struct child child;
-    uint64_t size, most, seconds; /* of the recording; of the sound; of processor time */
+    /* bytes of the recording; most bytes of sound; most seconds of processor time */
+    uint64_t size, most, seconds;
     uint64_t n;
     int to;
 };
@@ -173,7 +175,7 @@ static int copy(struct decoding *d)
     return 0;
 }
 
-/* Returns what the program said, without the name that it has for the recording. */
+/* Returns what the program has printed, without its name for the recording. */
 static const char *said(const struct decoding *d)
 {
     static const char own[] = "file:/dev/fd/0: ";
@@ -181,7 +183,7 @@ static const char *said(const struct decoding *d)
     return strncmp(text, own, sizeof own - 1) != 0 ? text : text + sizeof own - 1;
 }
 
-/* Judges how the program has ended.  Returns an exit status. */
+/* Decides from its status whether the program has succeeded.  Returns an exit status. */
 static int judge(const struct decoding *d, int status)
 {
     const char *words = said(d);
@@ -216,7 +218,7 @@ static int decode(struct decoding *d, const char *path, const struct foreign *f,
     do
         argv[n] = words[n] && !strcmp(words[n], "%") ? f->demuxer : words[n];
     while (words[n++]);
-    d->child.first = words == gst; /* it explains its first sentence in further lines */
+    d->child.first = words == gst; /* gst-launch explains its first line in further lines */
     int e = child_start(&d->child, path, argv, in, d->seconds);
     if (e) return say_failed("%s: %s cannot be started: %s", d->name, path, strerror(e));
     int stopped = copy(d);
@@ -261,7 +263,7 @@ int convert_take(const char *name, const char *path, struct spool *via)
 {
     struct stat st;
     int in = fd_open(via->fd ? via->path : path, O_RDONLY | O_NONBLOCK, 0);
-    if (in < 0) return 0; /* the library says why */
+    if (in < 0) return 0; /* the library then tells why */
     bool regular = fstat(in, &st) == 0 && S_ISREG(st.st_mode);
     int status = regular ? take(name, via->fd ? NULL : path, in, (uint64_t)st.st_size, via) : 0;
     close(in);

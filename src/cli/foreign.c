@@ -1,5 +1,6 @@
-/* foreign.c - the formats that the library does not read and other programs do, by their first bytes.  The name of a file
- * says nothing.  The program is told the format, so it does not guess another one, such as a playlist that names files. */
+/* foreign.c - recognizes, by their first bytes, the formats that only other programs read.  The name of a file
+ * says nothing.  The program is told the format, so that it does not guess another one, such as a playlist that
+ * names files. */
 #include "cli/convert.h"
 
 #include <string.h>

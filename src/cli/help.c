@@ -1,5 +1,5 @@
-/* help.c - prints the help of a command from its tables: with --help the options that matter in most runs, with --help-all
- * every option. */
+/* help.c - prints the help of a command from its tables: with --help the options that most users need, with
+ * --help-all every option. */
 #include "cli/cli.h"
 
 #include <string.h>
@@ -98,13 +98,13 @@ static const char *help_value(const kvik_option *o, bool many)
     return "TEXT";
 }
 
-/* Writes the text of an option with the default that it has in the command. */
+/* Writes the text of an option, with its default in this command. */
 static void help_text(const struct command *c, const kvik_option *o, char *text, size_t size)
 {
     char own[32];
     bool has_own = c->fallback && c->fallback(o->name, own);
     const char *fallback = has_own ? own : o->fallback;
-    /* the table describes a default that depends on another option in its text */
+    /* if a default depends on another option, the text of the table describes it */
     const char *end = has_own ? strstr(o->help, "; with neither set") : NULL;
     int n = (int)(end ? (size_t)(end - o->help) : strlen(o->help));
     snprintf(text, size, *fallback ? "%.*s (default %s)" : "%.*s", n, o->help, fallback);
@@ -138,7 +138,8 @@ void help_command(const struct command *c, bool all, FILE *to)
     size_t n;
     const struct arg_option *shared = args_shared(c, &n);
     unsigned out = 0;
-    all |= !c->generation; /* the other commands have few options */
+    /* commands without generation options have few options, so all are shown */
+    all |= !c->generation;
     fprintf(to, "usage: kvik %s %s\n\n%s\n", c->name, c->usage, c->about);
     fputs("\noptions\n", to);
     out += help_own(to, c->option, c->n_options, all);

@@ -1,6 +1,6 @@
-/* history.c - the file has one message on each line; "\n" and "\\" stand for line ends and backslashes inside a message.
- * A message is appended with one write, so chats that run side by side do not mix their lines.  A file that has grown long
- * is shortened when a chat begins. */
+/* history.c - the file of messages has one message on each line; "\n" and "\\" stand for line ends and backslashes
+ * inside a message.  A message is appended with one write, so chats that run at the same time do not mix their
+ * lines.  A file that has grown too long is shortened when a chat begins. */
 #include "cli/history.h"
 #include "base/beside.h"
 #include "base/descriptor.h"
@@ -14,13 +14,14 @@
 #include <unistd.h>
 
 enum {
-    KEPT = 1000,           /* newest messages that a chat recalls */
-    KEPT_BYTES = 4 << 20,  /* and their bytes in the file */
-    READ_BYTES = 16 << 20, /* the end of the file that is searched for them */
-    LONGEST = 128 << 10,   /* bytes of a line: 64 KiB of a message, each escaped */
+    KEPT = 1000,           /* most messages that a chat recalls: the newest ones */
+    KEPT_BYTES = 4 << 20,  /* most bytes of these in the file */
+    READ_BYTES = 16 << 20, /* bytes at the end of the file that are searched for them */
+    LONGEST = 128 << 10,   /* most bytes of a line: 64 KiB of a message, all escaped */
 };
 
-/* Returns false if no history is kept.  Writes the length of the part that is not made if it is absent, which is HOME. */
+/* Writes the path of the file.  *kept: length of the part that is never created, which is HOME.  Returns false if
+ * the user wants no history. */
 static bool find_path(char out[HISTORY_PATH], size_t *kept)
 {
     const char *named = getenv("KVIK_HISTORY"), *state = getenv("XDG_STATE_HOME"),
@@ -94,8 +95,8 @@ void history_add(const char *text)
     buf_done(&line);
 }
 
-/* Reads at most the last READ_BYTES of a file into *out (mem_free), and writes how many were read to *n.  *size: the bytes
- * of the whole file. */
+/* Reads the last READ_BYTES of a file at most into *out (mem_free).  *n: number of bytes that were read; *size:
+ * bytes of the whole file. */
 static bool read_end(const char *path, char **out, size_t *n, size_t *size)
 {
     struct stat st;
@@ -115,8 +116,8 @@ static bool read_end(const char *path, char **out, size_t *n, size_t *size)
     return p != NULL;
 }
 
-/* Removes overlong lines and what is no whole line.  whole: the text begins with the beginning of a line.  Returns the
- * length that remains, and writes the number of lines to *lines. */
+/* Removes lines that are too long or incomplete.  whole: the text begins at the beginning of a line.  Returns the
+ * remaining length.  *lines: number of lines. */
 static size_t clean(char *all, size_t n, bool whole, size_t *lines)
 {
     char *to = all, *end;
@@ -144,8 +145,8 @@ void history_load(void (*fn)(void *ctx, const char *text), void *ctx)
     for (size_t skip = lines > KEPT ? lines - KEPT : 0; skip || behind - from > KEPT_BYTES;
          skip -= skip > 0)
         from = (char *)memchr(from, '\n', (size_t)(behind - from)) + 1;
-    if (lines > 2 * KEPT || size > 2 * KEPT_BYTES)
-        (void)file_write(path, from, (size_t)(behind - from)); /* else only disk space is lost */
+    if (lines > 2 * KEPT || size > 2 * KEPT_BYTES) /* if this fails, only disk space is lost */
+        (void)file_write(path, from, (size_t)(behind - from));
     for (char *line = from, *end; (end = memchr(line, '\n', (size_t)(behind - line)));
          line = end + 1) {
         char *to = line;

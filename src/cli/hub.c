@@ -62,7 +62,7 @@ static bool read_commit(const char *path, char commit[41])
     return good;
 }
 
-/* Without a main branch, as after a download of one revision, a single snapshot is the one that is meant. */
+/* Finds the only snapshot of a repository that has no main branch, as after the download of one revision. */
 static bool only_snapshot(const char *folder, char out[HUB_PATH])
 {
     struct folder f;

@@ -32,7 +32,7 @@ int interrupt_poll(struct pollfd *p, unsigned n, int ms)
     int ready = 0;
     sigemptyset(&held);
     sigaddset(&held, SIGINT);
-    sigprocmask(SIG_BLOCK, &held, &before); /* a signal from here on stays for ppoll */
+    sigprocmask(SIG_BLOCK, &held, &before); /* from here on a signal waits for ppoll */
     if (!seen) ready = ppoll(p, n, ms < 0 ? NULL : &most, &before);
     sigprocmask(SIG_SETMASK, &before, NULL);
     return ready;

@@ -1,6 +1,6 @@
-/* jsonl.c - a protocol of lines: each line of input is a JSON object and gets one line as its answer, in order.  Every
- * answer is flushed, so another process can hold a conversation over two pipes.  A line that is wrong gets
- * {"error": ...}. */
+/* jsonl.c - a protocol of lines: each line of input is a JSON object and gets one line as its answer, in order.
+ * Every answer is flushed, so another process can talk to kvik through two pipes.  A wrong line gets {"error":
+ * ...}. */
 #include "base/descriptor.h"
 #include "cli/cli.h"
 

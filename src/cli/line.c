@@ -1,10 +1,10 @@
-/* line.c - line editing with libedit: history, cursor keys, UTF-8, pasted blocks, completion.  Ctrl-C must end the line, but
- * libedit's reader restarts a read that a signal interrupted; so this file reads the characters itself.  A read never waits: the
- * process waits in terminal_wait, which a Ctrl-C before it ends too.  The prompt goes to standard error, so standard output has
- * replies only.
+/* line.c - line editing with libedit: history, cursor keys, UTF-8, pasted blocks, completion.  Ctrl-C must end the
+ * line, but libedit's reader restarts a read that a signal interrupted; so this file reads the characters itself.
+ * A read never waits: the process waits in terminal_wait, which ends even if Ctrl-C came before the call.  The
+ * prompt goes to standard error, so standard output has only replies.
  *
- * The terminal marks pasted text (bracketed paste).  libedit does not know the marks: the first one is bound to a function
- * that reads up to the second one and inserts the text, with its line ends, into the line. */
+ * The terminal marks pasted text (bracketed paste).  libedit does not know the marks: the first one is bound to a
+ * function that reads up to the second one and inserts the text, with its line ends, into the line. */
 #include "cli/line.h"
 #include "base/utf8.h"
 #include "cli/history.h"
@@ -25,9 +25,10 @@
 struct line_editor {
     EditLine *el; /* NULL: standard input is not a terminal */
     History *history;
-    char prompt[128]; /* cleaned: libedit prints the prompt past the filter of the screen */
+    /* without control characters, because libedit prints it without the filter of screen.c */
+    char prompt[128];
     struct buf line, paste;
-    char early; /* a byte that was typed behind Ctrl-C and belongs to the next line */
+    char early; /* a byte that was typed after Ctrl-C; it belongs to the next line */
     bool has_early;
     line_complete complete;
     void *ctx;
@@ -45,7 +46,7 @@ static char *show_prompt(EditLine *el)
     return editor_of(el)->prompt;
 }
 
-/* Returns the screen row of the cursor below that of the prompt, in a window of `width` columns. */
+/* Returns how many screen rows the cursor is below the prompt, in a window of `width` columns. */
 static unsigned cursor_row(EditLine *el, unsigned width)
 {
     const LineInfo *line = el_line(el);
@@ -90,7 +91,7 @@ static ssize_t read_byte(EditLine *el, char *out)
         int why = interrupt_seen() ? EINTR : errno;
         enum terminal_event event = terminal_event();
         if (event != TERMINAL_SAME) draw_again(el, event);
-        if (got == 1 && interrupt_seen()) { /* Ctrl-C ends this line all the same */
+        if (got == 1 && interrupt_seen()) { /* Ctrl-C ends this line although a byte was read */
             e->early = *out;
             e->has_early = true;
             got = -1;
@@ -123,7 +124,7 @@ static int read_character(EditLine *el, wchar_t *out)
 static int insert(EditLine *el, const char *s, size_t n)
 {
     size_t k = 0, len;
-    bool paired = false; /* the last byte was the second one of a line end */
+    bool paired = false; /* the last byte ended a line of two bytes */
     wchar_t *text = mem_array(n + 1, sizeof *text);
     if (!text) return -1;
     for (size_t i = 0; i < n; i += len) {
@@ -155,8 +156,8 @@ static unsigned char paste(EditLine *el, int key)
     (void)key;
     buf_clear(b);
     while (read_byte(el, &c) == 1) {
-        if (buf_putc(b, c) <
-            0) { /* the rest is read up to its mark: it must not become typed lines */
+        /* the rest up to the end mark is dropped, so that it does not become typed lines */
+        if (buf_putc(b, c) < 0) {
             whole = false;
             memmove(b->data, b->data + b->len - sizeof ends, sizeof ends);
             b->len = sizeof ends;
@@ -184,7 +185,7 @@ void line_offer(struct line_words *w, const char *typed, const char *word)
     if (w->n < LINE_WORDS && (w->word[w->n] = mem_strdup(word))) w->n++;
 }
 
-/* Returns how many bytes all words have in common. */
+/* Returns how many bytes at their beginning all words have in common. */
 static size_t common(const struct line_words *w)
 {
     size_t n = strlen(w->word[0]);
@@ -263,7 +264,7 @@ static void open_editor(struct line_editor *e)
     el_set(e->el, EL_EDITOR, "emacs");
     el_set(e->el, EL_SIGNAL, 0);
     el_set(e->el, EL_GETCFN, read_character);
-    el_set(e->el, EL_SETTY, "-x", "-echo", "-icanon", NULL); /* between the lines, too */
+    el_set(e->el, EL_SETTY, "-x", "-echo", "-icanon", NULL); /* also between the lines */
     el_set(e->el, EL_ADDFN, "kvik-paste", "insert pasted text", paste);
     el_set(e->el, EL_BIND, "\033[200~", "kvik-paste", NULL);
     el_set(e->el, EL_ADDFN, "kvik-complete", "complete a word", complete);

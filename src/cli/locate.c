@@ -1,5 +1,5 @@
-/* locate.c - finds the model that a person names: a path, a directory with one .gguf file, a file of kvik's own cache, or a
- * repository id of the local hub cache.  Names of other programs get a sentence that says what kvik takes. */
+/* locate.c - finds the model that the user names: a path, a directory with one .gguf file, a file of kvik's own
+ * cache, or a repository id of the local hub cache.  For names of other programs it says what to type in kvik. */
 #include "base/file.h"
 #include "cli/cli.h"
 
@@ -45,7 +45,7 @@ int locate_gguf(const char *dir, struct folder *out)
     size_t n = 0;
     TRY(folder_list(dir, ".gguf", out));
     for (size_t i = 0; i < out->n;
-         i++) { /* an mmproj file is the part of a model that sees images */
+         i++) { /* an mmproj file is the part of a model that sees images, not a model */
         if (strncmp(out->name[i], "mmproj", 6))
             out->name[n++] = out->name[i];
         else
@@ -55,7 +55,7 @@ int locate_gguf(const char *dir, struct folder *out)
     return 0;
 }
 
-/* Names the .gguf files of a directory, of which one must be chosen. */
+/* Lists the .gguf files of a directory in an error that asks the user to choose one. */
 static int choose(const char *shown, const struct folder *f)
 {
     char list[512];
@@ -89,7 +89,7 @@ static int in_folder(const char *dir, const char *shown, const char *repo, char 
     return e < 0 ? e : take(path, out);
 }
 
-/* Says how to fetch what a URL names. */
+/* Refuses a URL, and says how to fetch the model. */
 static int refuse_url(const char *url)
 {
     static const char *const host[] = {"huggingface.co/", "hf.co/"};
@@ -114,7 +114,7 @@ static int refuse_url(const char *url)
         url);
 }
 
-/* "llama3.2:1b" is a name of Ollama, "org/name:Q4_K_M" one of llama.cpp. */
+/* Refuses names of other programs: "llama3.2:1b" of Ollama, "org/name:Q4_K_M" of llama.cpp. */
 static int refuse_tag(const char *name)
 {
     size_t n = strcspn(name, ":");
@@ -156,7 +156,7 @@ static bool in_snapshot(const char *name, char out[HUB_PATH])
            snprintf(out, HUB_PATH, "%s/%s", dir, name + n + 1) < HUB_PATH && path_exists(out);
 }
 
-/* Finds the first model of kvik's own cache whose name has the typed one inside, in any case of the letters. */
+/* Finds the first model of kvik's own cache whose name contains the typed one, ignoring case. */
 static void suggest(const char *name, const char *own, char out[256])
 {
     struct folder f = {0};
@@ -199,5 +199,5 @@ int model_locate(const char *name, char out[HUB_PATH])
         return refuse_tag(name);
     if (hub_is_repo(name, strlen(name)) && !is_file_name(name)) return absent(name);
     if (strlen(name) > 255) return ERR(NOTFOUND, "%.60s...: no such file or directory", name);
-    return take(name, out); /* the library says that there is no such file */
+    return take(name, out); /* the library reports that there is no such file */
 }

@@ -69,8 +69,8 @@ static const struct command *find(const char *name)
     return NULL;
 }
 
-/* Weights and the spill file are mapped, so reading raises SIGBUS where the file was truncated after it was opened, and where a
- * page that was in the page cache has just left it and the disk fails. */
+/* Weights and the spill file are mapped.  Reading raises SIGBUS if the file was truncated after it was opened, or
+ * if the disk fails to deliver a page. */
 static void on_bus_error(int sig)
 {
     static const char text[] =
@@ -83,11 +83,11 @@ static void on_bus_error(int sig)
 
 int main(int argc, char **argv)
 {
-    JSON_SCOPE(scope); /* values that lack members never become text */
+    JSON_SCOPE(scope); /* text is never made of values that lack members */
     fd_fill();
     setlocale(LC_CTYPE, "");
     screen_open();
-    /* A write past the limit on file sizes fails with a sentence instead of ending the process. */
+    /* a write beyond the limit on file sizes then fails with an error and does not end the process */
     sigaction(SIGXFSZ, &(struct sigaction){.sa_handler = SIG_IGN}, NULL);
     sigaction(SIGBUS, &(struct sigaction){.sa_handler = on_bus_error}, NULL);
     if (argc < 2) {

@@ -1,5 +1,5 @@
-/* page.c - holds the files of src/cli/page and fills their slots.  The assembler puts the files into the command, so building
- * needs no other program, and the Makefile says that this object depends on them. */
+/* page.c - contains the files of src/cli/page, and fills their slots.  The assembler includes the files, so
+ * building needs no other program.  The Makefile says that this object depends on them. */
 #include "cli/page.h"
 
 #include "base/json.h"
@@ -49,7 +49,7 @@ int page_json(struct buf *out, json_t *o)
     int e = o ? json_text(o, &text) : ERR(NOMEM, "out of memory");
     json_decref(o);
     TRY(e);
-    /* In JSON these letters stand in strings alone, where an escape means the same. */
+    /* In JSON these characters occur only in strings, where an escape means the same. */
     for (const char *p = text; *p && e >= 0; p++)
         if (*p == '<' || *p == '>' || *p == '&')
             e = buf_printf(out, "\\u%04x", (unsigned)*p);

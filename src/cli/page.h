@@ -1,5 +1,5 @@
-/* page.h - pages of HTML that need nothing from elsewhere: their style, script and figures are inside.  The parts are the files of
- * src/cli/page, as they were when the command was built. */
+/* page.h - HTML pages that need nothing from elsewhere: their style, script and figures are inside.  The parts are
+ * the files of src/cli/page at the time when the command was built. */
 #pragma once
 #include "base/buf.h"
 
@@ -12,13 +12,13 @@ struct page_part {
 enum page_file { PAGE_REPORT_HTML, PAGE_REPORT_JS, PAGE_CHARTS_JS, PAGE_CSS };
 struct page_part page_part(enum page_file f);
 
-/* What stands in the place of {{name}}. */
+/* The text that replaces {{name}}. */
 struct page_slot {
     const char *name;
     struct page_part part;
 };
-/* Appends a skeleton whose slots are filled.  What fills a slot is not searched for slots.  Returns an error code. */
+/* Appends a skeleton with its slots filled.  The filled-in text is not searched for slots.  Returns an error code. */
 int page_fill(struct buf *out, struct page_part skeleton, const struct page_slot *slot, size_t n);
-/* Appends JSON for a script element.  No text in it can end the element or begin a comment.  Takes o, which may be NULL for a lack of
- * memory.  Returns an error code. */
+/* Appends JSON for a script element.  No text in it can end the element or begin a comment.  Takes over o, which
+ * is NULL if memory was short.  Returns an error code. */
 int page_json(struct buf *out, json_t *o);

@@ -1,6 +1,6 @@
-/* progress.c - a progress line on standard error.  The line is drawn only on a terminal that can erase it, only after a
- * third of a second, and at most ten times a second; it is erased when the work is done.  Logs and pipes never see it.  It
- * is not drawn where text that has passed a pipe might appear inside it. */
+/* progress.c - a progress line on standard error.  It is drawn only on a terminal that can erase it, only after a
+ * third of a second, and at most ten times a second.  It is erased when the work is done.  Logs and pipes never
+ * get it.  It is not drawn if text that went through a pipe might appear inside it. */
 #include "base/thread.h"
 #include "cli/screen.h"
 #include "cli/terminal.h"
@@ -16,8 +16,8 @@ void progress_begin(struct progress *p, const char *what)
         .what = what, .begun = now_seconds(), .on = isatty(STDERR_FILENO) && terminal_moves()};
 }
 
-/* total 0: the amount of work is not known, so a mark moves.  The line is cut at the edge of the screen, because a line
- * that the terminal has broken cannot be erased. */
+/* Draws the line.  total 0: the amount of work is not known, so a mark moves.  The line is cut at the edge of the
+ * screen, because a line that the terminal has broken cannot be erased. */
 static void draw(const char *what, double elapsed, uint64_t done, uint64_t total)
 {
     enum { WIDTH = 30 };

@@ -64,7 +64,8 @@ void report_cache(const struct session *s, const kvik_usage *u, const kvik_resul
     report_drafts(r);
 }
 
-/* Makes the row as Transformers returns it: the prompt as given, the generated tokens, and padding up to the longest row. */
+/* Makes a row as Transformers returns it: the prompt as given, the generated tokens, and padding up to the longest
+ * row. */
 static json_t *sequence(const kvik_row *row, size_t longest, int32_t pad)
 {
     json_t *a = json_array();
@@ -75,7 +76,8 @@ static json_t *sequence(const kvik_row *row, size_t longest, int32_t pad)
     return a;
 }
 
-/* With beams: adds the score of each row, and for each token the row of logits it was chosen from; -1 after the end. */
+/* With beams: adds the score of each row, and for each token the row of logits from which it was chosen; -1 after
+ * the end. */
 static void add_beams(json_t *o, const kvik_result *r, size_t longest)
 {
     json_t *scores = json_array(), *indices = json_array();

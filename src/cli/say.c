@@ -29,7 +29,8 @@ static bool in_word(char c)
            (c && strchr("_-./", c));
 }
 
-/* Returns the option whose name in the library begins at `at` as a whole word: the command spells it with dashes. */
+/* Returns the option whose name in the library begins at `at` and is a whole word.  The command spells it with
+ * dashes. */
 static const char *option_at(const char *text, const char *at)
 {
     static const char *const name[] = {"cache_memory", "spill_dir"};
@@ -41,7 +42,7 @@ static const char *option_at(const char *text, const char *at)
     return NULL;
 }
 
-/* Appends a message of the library, with those of its option names spelled that the command takes as options of its own. */
+/* Appends a message of the library.  Names of options that the command has are spelled as on the command line. */
 static int put_spelled(struct buf *b, const char *text)
 {
     for (const char *s = text; *s;) {
@@ -176,7 +177,7 @@ int read_all(FILE *from, const char *what, char **text, size_t *n)
     size_t got;
     int e = 0;
     buf_init(&b, (size_t)256 << 20);
-    /* Another read after the end would wait for a second Ctrl-D of a terminal. */
+    /* After the end of input another read would wait for a second Ctrl-D on a terminal. */
     while (e >= 0 && !feof(from) && (got = fread(piece, 1, sizeof piece, from)) > 0)
         e = buf_append(&b, piece, got);
     if (e >= 0 && ferror(from)) e = ERR(IO, "%s cannot be read: %s", what, strerror(errno));

@@ -1,6 +1,7 @@
-/* screen.c - stdout and stderr are streams whose write function is in this file.  On a terminal it replaces control
- * characters and malformed UTF-8 by U+FFFD, so an escape sequence shows as text.  A character may come in pieces, and "\r\n"
- * too; the beginning waits for the rest.  The first error of a stream is kept, since stdio forgets its cause. */
+/* screen.c - stdout and stderr become streams whose write function is in this file.  On a terminal the function
+ * replaces control characters and malformed UTF-8 by U+FFFD, so an escape sequence is visible as text.  A
+ * character, and "\r\n", may arrive in pieces; the beginning waits for the rest.  The first error of a stream is
+ * kept, since stdio forgets its cause. */
 #include "cli/screen.h"
 #include "base/utf8.h"
 
@@ -36,7 +37,7 @@ static bool write_all(struct screen *s, const char *text, size_t n)
     return true;
 }
 
-/* Appends what a terminal may get of text[0, n).  Returns how many bytes were taken; the others wait for more. */
+/* Appends the text[0, n) that a terminal may get.  Returns how many bytes were taken; the others wait for more. */
 static size_t clean(const char *text, size_t n, char *out, size_t size, size_t *len)
 {
     static const char bad[] = "\xEF\xBF\xBD";
@@ -55,7 +56,7 @@ static size_t clean(const char *text, size_t n, char *out, size_t size, size_t *
     return i;
 }
 
-/* Writes the beginning of a character that never went on. */
+/* Writes the beginning of a character whose rest never came. */
 static bool drop_held(struct screen *s)
 {
     bool any = s->n_held > 0;

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* Sets options from JSON.  If that fails because of a key of another program, the error names kvik's own. */
+/* Sets options from JSON.  If a key belongs to another program, the error names kvik's own key. */
 static int set(kvik_generation *g, const char *text)
 {
     int e = kvik_generation_set(g, text);
@@ -173,7 +173,7 @@ int session_settle(struct session *s, const json_t *options)
     return 0;
 }
 
-/* Refuses a model that hears, before it is asked for a chat template. */
+/* Refuses a model that reads recordings, before it is asked for a chat template. */
 static int check_chats(const kvik_model *m, const char *path)
 {
     kvik_encoder encoder = {.size = sizeof encoder};
@@ -241,7 +241,7 @@ uint32_t session_context(const struct session *s)
     return session_configured(&s->g, "window_length") >= 0 ? MAX(context, ENDLESS) : context;
 }
 
-/* Each beam, further answer, candidate of contrastive search and negative text is a sequence of its own. */
+/* Every beam, further answer, candidate of contrastive search and negative text is a sequence of its own. */
 uint32_t session_width(const struct session *s)
 {
     const kvik_generation *g = &s->g;
@@ -273,12 +273,12 @@ int session_cache(struct session *s, uint32_t sequences, uint64_t need)
         .on_notice = say_notice,
     };
     uint32_t context = session_context(s);
-    /* In cache_config max_cache_len is strict; as an option of its own it is raised to what the text needs. */
+    /* In cache_config max_cache_len is a hard limit.  As an option of its own it is raised to what the text needs. */
     if (session_configured(&s->g, "max_cache_len") < 0)
         c.max_cache_len = MAX((uint32_t)MIN(need, context), s->g.max_cache_len);
     int e = kvik_cache_open(s->model, &c, &s->cache);
     for (; e < 0 && s->fewer && sequences > 2; e = kvik_cache_open(s->model, &c, &s->cache)) {
-        sequences /= 2; /* the limit is too small for all */
+        sequences /= 2; /* the limit is too small for so many sequences */
         c.max_sequences = sequences * width;
     }
     s->sequences = c.max_sequences;

@@ -1,5 +1,5 @@
-/* sound.c - a recording that comes through a pipe.  Ctrl-C ends the wait for a writer, and the recording of a microphone: what
- * the pipe has already is still read, so no sound is lost that was there before. */
+/* sound.c - a recording that comes through a pipe.  Ctrl-C ends the wait for a writer, or the recording of a
+ * microphone.  What is in the pipe already is still read, so no sound is lost. */
 #include "cli/sound.h"
 #include "base/descriptor.h"
 
@@ -17,7 +17,8 @@ int sound_open(const char *name, bool standard_input, struct sound *out)
         out->fd = STDIN_FILENO;
     } else {
         if (stat(name, &st) < 0 || !S_ISFIFO(st.st_mode)) return 0;
-        out->fd = fd_open(name, O_RDONLY | O_NONBLOCK, 0); /* or the open would wait for a writer */
+        /* without O_NONBLOCK opening would wait for a writer */
+        out->fd = fd_open(name, O_RDONLY | O_NONBLOCK, 0);
         if (out->fd < 0) return say_failed("%s: %s", name, fd_error(errno));
         out->owned = true;
     }

@@ -8,17 +8,18 @@
 enum { SOUND_HEAD = 1 << 16 };
 struct sound {
     int fd;                  /* -1: the recording does not come through a pipe */
-    bool owned;              /* the descriptor is closed by sound_close */
+    bool owned;              /* sound_close closes the descriptor */
     const char *name;        /* for messages */
     int failed;              /* errno of a read that has failed, or 0 */
     bool cut;                /* Ctrl-C has ended the recording */
     struct backlog *backlog; /* owned */
     uint64_t n;              /* bytes that were read */
-    uint8_t *head;           /* owned [SOUND_HEAD], the first of them */
+    uint8_t *head;           /* owned [SOUND_HEAD]: the first bytes */
 };
-/* Opens a recording that is a FIFO or standard input (name "-", standard_input), and leaves all others alone.  Does not wait
- * for a writer.  Returns an exit status. */
+/* Opens a recording that is a FIFO or standard input (name "-", standard_input), and ignores all others.  Does not
+ * wait for a writer.  Returns an exit status. */
 int sound_open(const char *name, bool standard_input, struct sound *out);
 void sound_close(struct sound *s);
-/* As a kvik_on_sound.  The first Ctrl-C ends the recording with what has come until then: KVIK_CANCELLED if that is nothing. */
+/* Reads bytes like a kvik_on_sound.  The first Ctrl-C ends the recording after the bytes so far: KVIK_CANCELLED if
+ * there are none. */
 int64_t sound_read(struct sound *s, void *bytes, size_t n);

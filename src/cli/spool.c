@@ -1,5 +1,5 @@
-/* spool.c - a recording that comes through a pipe and can only be read from a file is copied to a file without a name first.
- * Ctrl-C ends the copy. */
+/* spool.c - copies a recording from a pipe to a file without a name, for formats that can only be read from a
+ * file.  Ctrl-C ends the copy. */
 #include "cli/spool.h"
 #include "base/descriptor.h"
 
@@ -36,7 +36,7 @@ bool spool_append(int to, uint64_t size, const uint8_t *bytes, size_t n)
     return true;
 }
 
-/* Copies all that has come and comes.  False: a read or write has failed, and errno says why. */
+/* Copies everything up to the end of the pipe.  False: a read or write has failed, and errno says why. */
 static bool copy(struct sound *from, int to)
 {
     static uint8_t room[1 << 16];

@@ -1,5 +1,5 @@
-/* stored.c - reads and writes sessions and directories of prompts, with a progress line.  The first such call of a model
- * hashes all of its weights, which takes seconds for gigabytes; saved rows take time too. */
+/* stored.c - reads and writes sessions and directories of prompts, with a progress line.  The first of these calls
+ * hashes all weights of the model, which takes seconds for gigabytes; reading and writing rows takes time, too. */
 #include "cli/cli.h"
 
 struct call {

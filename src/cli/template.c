@@ -39,7 +39,8 @@ static int absent(const char *given)
         given, names(list));
 }
 
-/* Takes the template out of a file such as tokenizer_config.json.  Other texts stay as they are. */
+/* Takes the template out of a file such as tokenizer_config.json.  Other texts are templates already and stay as
+ * they are. */
 static int unwrap(char **text)
 {
     json_t *o = NULL;

@@ -1,5 +1,6 @@
-/* terminal.c - modes of the terminal and the signals that concern it.  The original mode comes back when the process is
- * stopped (Ctrl-Z), killed, or leaves by a second Ctrl-C; handlers call only functions that are safe in a handler. */
+/* terminal.c - modes of the terminal, and signals that concern it.  The original mode is restored when the process
+ * is stopped (Ctrl-Z), killed, or ended by a second Ctrl-C.  Handlers call only functions that are safe in a
+ * handler. */
 #include "cli/terminal.h"
 #include "cli/screen.h"
 
@@ -47,7 +48,7 @@ void terminal_quiet(void)
     tcsetattr(STDIN_FILENO, TCSADRAIN, &t);
 }
 
-/* True if the terminal is this process's: a job in the background that sets its mode would be stopped. */
+/* True if this process owns the terminal.  A background job that sets the mode would be stopped. */
 static bool in_foreground(void)
 {
     return tcgetpgrp(STDIN_FILENO) == getpgrp();
@@ -66,16 +67,17 @@ static void on_resize(int sig)
     if (event == TERMINAL_SAME) event = TERMINAL_RESIZED;
 }
 
-/* A signal that is ignored stays ignored, as nohup wants; a sanitizer keeps the handlers of its own. */
+/* Sets a handler.  An ignored signal stays ignored, as nohup wants; a sanitizer keeps its own handlers. */
 static void catch (int sig, void (*handler)(int))
 {
-    struct sigaction a = {.sa_handler = handler}, old; /* a waiting read returns */
+    /* without SA_RESTART, so that a waiting read returns */
+    struct sigaction a = {.sa_handler = handler}, old;
     sigemptyset(&a.sa_mask);
     if (sigaction(sig, NULL, &old) == 0 && old.sa_handler != SIG_DFL) return;
     sigaction(sig, &a, NULL);
 }
 
-/* Stops the process with the terminal as the shell left it, and takes the terminal again afterwards. */
+/* Stops the process after restoring the shell's mode, and sets the mode again afterwards. */
 static void on_stop(int sig)
 {
     struct termios now;
@@ -120,13 +122,13 @@ bool terminal_wait(void)
     for (size_t i = 0; i < countof(ends); i++)
         sigaddset(&held, ends[i]);
     sigprocmask(SIG_BLOCK, &held,
-                &before_wait); /* from here on a signal stays for ppoll, which lets it in */
+                &before_wait); /* from here on a signal waits for ppoll, which delivers it */
     if (!interrupt_seen() && event == TERMINAL_SAME) n = ppoll(&p, 1, NULL, &before_wait);
     sigprocmask(SIG_SETMASK, &before_wait, NULL);
     return n <= 0 || !(p.revents & (POLLHUP | POLLERR | POLLNVAL));
 }
 
-/* After a stop that no handler sees (SIGSTOP) the shell has set the terminal to its own mode. */
+/* Sets the mode again after a stop that no handler sees (SIGSTOP), because the shell has set its own mode. */
 static void on_continue(int sig)
 {
     int kept = errno;

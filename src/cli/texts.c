@@ -1,5 +1,5 @@
-/* texts.c - the texts that a command line names: its words, and standard input where a word is "-" or where no word is
- * given.  Words behind "--" are texts as they are, so that a text can be a dash. */
+/* texts.c - the texts of a command line: its words, and standard input for the word "-" or if there are no words.
+ * Words behind "--" are always texts, so a text can be a dash. */
 #include "base/utf8.h"
 #include "cli/cli.h"
 
@@ -16,7 +16,7 @@ int args_twice(void)
     return say_usage("standard input can be read once; give - once");
 }
 
-/* Refuses bytes that no tokenizer takes as text, by their place. */
+/* Refuses bytes that no tokenizer takes as text, and names their place. */
 static int check_text(const char *s, size_t n)
 {
     for (size_t i = 0, len; i < n; i += len)

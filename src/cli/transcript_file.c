@@ -1,5 +1,6 @@
-/* transcript_file.c - names of transcripts: that of the recording with the format as its ending, beside the recording or in
- * the directory of --output-dir.  A file that is there stays, unless --overwrite is given: it may be somebody's work. */
+/* transcript_file.c - the names of transcripts.  A transcript is named like its recording, with the format as its
+ * ending, beside the recording or in the directory of --output-dir.  An existing file is not overwritten without
+ * --overwrite, because it may be somebody's work. */
 #include "cli/transcript_file.h"
 #include "base/file.h"
 #include "cli/cli.h"

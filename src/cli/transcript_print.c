@@ -1,4 +1,4 @@
-/* transcript_print.c - prints what was heard: as text, as subtitles (SRT, WebVTT), as JSON. */
+/* transcript_print.c - prints transcripts: as text, as subtitles (SRT, WebVTT), as JSON. */
 #include "cli/transcript_print.h"
 #include "cli/cli.h"
 
@@ -13,7 +13,7 @@ enum transcript_format transcript_format(const char *name)
     return TRANSCRIPT_TEXT;
 }
 
-/* Text for standard output leaves at once; text for a file waits for the end. */
+/* Writes out the text so far, unless it is for a file: that text is written at the end. */
 static void tell(struct transcript_print *p)
 {
     if (p->keeps || !p->out.len) return;
@@ -22,7 +22,7 @@ static void tell(struct transcript_print *p)
     buf_clear(&p->out);
 }
 
-/* Notes the first failure: a transcript is whole or not written. */
+/* Appends bytes and notes the first failure: a transcript is written completely or not at all. */
 static void put(struct transcript_print *p, const char *s, size_t n)
 {
     int e = buf_append(&p->out, s, n);
@@ -41,7 +41,7 @@ void transcript_print_begin(struct transcript_print *p)
     tell(p);
 }
 
-/* Prints 1:02:03.456; SRT has a comma. */
+/* Prints a time such as 1:02:03.456; in SRT with a comma. */
 static void print_time(struct transcript_print *p, double seconds, char point)
 {
     char text[64];
@@ -51,7 +51,8 @@ static void print_time(struct transcript_print *p, double seconds, char point)
     puts_to(p, text);
 }
 
-/* Prints n bytes of text; a line end would end a line or a subtitle early.  WebVTT reads tags. */
+/* Prints n bytes of text.  Line ends are replaced, since they would end a line or a subtitle.  For WebVTT tags are
+ * escaped. */
 static void print_text(struct transcript_print *p, const char *text, size_t n)
 {
     bool marked = p->format == TRANSCRIPT_VTT;

@@ -1,4 +1,4 @@
-/* transcript_print.h - the forms in which kvik transcribe prints what was heard. */
+/* transcript_print.h - the formats in which kvik transcribe prints. */
 #pragma once
 #include "base/buf.h"
 #include "kvik.h"
@@ -7,11 +7,13 @@
 enum transcript_format { TRANSCRIPT_TEXT, TRANSCRIPT_JSON, TRANSCRIPT_SRT, TRANSCRIPT_VTT };
 struct transcript_print {
     enum transcript_format format;
-    bool keeps;           /* for a file: the text stays in `out`; else it leaves at once */
-    unsigned long number; /* of the last subtitle */
-    unsigned long silent; /* segments without speech, which texts and subtitles leave out */
-    struct buf out;       /* the caller's buf_done */
-    int error;            /* the first failure */
+    /* for a file: the text is kept in `out` until the end; else it is printed at once */
+    bool keeps;
+    unsigned long number; /* number of the last subtitle */
+    /* number of segments without speech, which texts and subtitles leave out */
+    unsigned long silent;
+    struct buf out; /* the caller calls buf_done */
+    int error;      /* the first failure */
 };
 /* Returns the format of a name; NULL: text. */
 enum transcript_format transcript_format(const char *name);

@@ -1,8 +1,8 @@
-/* wrap.c - word wrap for streamed text.  A word is printed as it grows.  If it crosses the edge, it is erased and printed
- * again on the next line, so nothing is held back.  The last column stays free: a cursor behind it would be ambiguous.
- *
- * Blocks of code (between lines of ```) and words longer than a line are left to the terminal, so that they can be copied.
- * Wide characters (Chinese, Japanese) may be parted anywhere except before closing punctuation. */
+/* wrap.c - word wrap for streamed text.  A word is printed as it grows.  If it crosses the edge, it is erased and
+ * printed again on the next line, so no text is held back.  The last column stays empty, because terminals differ
+ * in where the cursor is behind it.  Code blocks (between lines of ```) and words longer than a line are left to
+ * the terminal, so that they can be copied.  A line may be broken before and after wide characters (Chinese,
+ * Japanese), but not before closing punctuation. */
 #include "cli/wrap.h"
 #include "base/utf8.h"
 #include "cli/screen.h"
@@ -49,12 +49,12 @@ static void put_space(struct wrap *w, bool tab, unsigned most)
 {
     unsigned cols = tab ? 8 - w->col % 8 : 1;
     end_word(w);
-    if (w->col + cols > most) return; /* the line breaks here */
+    if (w->col + cols > most) return; /* the line can be broken here */
     fputc(tab ? '\t' : ' ', w->to);
     w->col += cols;
 }
 
-/* True if a line must not begin with the wide character. */
+/* True if a line must not begin with this wide character. */
 static bool closes(uint32_t cp)
 {
     return wcschr(L"、。，．！？：；」』）】〉》…", (wchar_t)cp) != NULL;
@@ -84,7 +84,7 @@ static void put_character(struct wrap *w, uint32_t cp, const char *s, size_t n, 
     if (w->n_word == WRAP_WORD && w->width) w->col %= w->width; /* the terminal breaks the line */
 }
 
-/* Counts the backticks that begin a line. */
+/* Counts backticks at the beginning of a line. */
 static void watch_fence(struct wrap *w, uint32_t cp)
 {
     if (cp == '`' && w->ticks >= 0)
@@ -117,7 +117,7 @@ void wrap_put(struct wrap *w, const char *text)
             put_space(w, cp == '\t', most);
         else if (cp == '\t')
             fputc('\t', w->to);
-        else if (screen_obeys(cp) || cp == UTF8_BAD) /* the screen would show U+FFFD */
+        else if (screen_obeys(cp) || cp == UTF8_BAD) /* a terminal would show U+FFFD */
             put_character(w, 0xFFFD, bad, 3, most);
         else
             put_character(w, cp, text + i, len, most);

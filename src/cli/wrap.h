@@ -7,10 +7,10 @@ struct wrap {
     FILE *to;
     unsigned width, col;  /* columns of the terminal; column of the cursor */
     char word[WRAP_WORD]; /* the word that ends at the cursor */
-    size_t n_word;        /* its bytes; WRAP_WORD: too long to move */
-    unsigned word_cols;   /* its columns */
-    int ticks;            /* backticks at the beginning of the line; -1: the line has other text */
-    bool code, fence;     /* inside a block of code; this line opens or closes one */
+    size_t n_word;        /* bytes of the word; WRAP_WORD: it is too long to be moved */
+    unsigned word_cols;   /* columns of the word */
+    int ticks;        /* number of backticks at the beginning of the line; -1: other text came */
+    bool code, fence; /* inside a code block; this line begins or ends one */
 };
 /* Begins a text at the left edge. */
 void wrap_begin(struct wrap *w, FILE *to);

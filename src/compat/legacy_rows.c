@@ -14,8 +14,8 @@ static int legacy_rows_check(const kvik_cache *c, const kvik_generation *g)
     if (!g->use_cache)
         return ERR(ARG,
                    "return_legacy_cache needs use_cache; without it there is no cache to return");
-    TRY(legacy_of((kvik_cache *)(uintptr_t)c, NULL, 0, NULL, 0,
-                  &l)); /* checks that every layer has a legacy form */
+    /* checks that every layer has a legacy form */
+    TRY(legacy_of((kvik_cache *)(uintptr_t)c, NULL, 0, NULL, 0, &l));
     kvik_legacy_free(l);
     return 0;
 }
@@ -80,10 +80,8 @@ static void legacy_end(const struct legacy_call *l, kvik_result *r)
     for (uint32_t i = 0; i < r->n_rows; i++) {
         if (i % per)
             kv_drop(l->c->x->kv, r->row[i]->seq);
-        else if (!l->prompt[i / per].seq)
-            kv_keep(l->c->x->kv,
-                    /* the rows stay cached for the next call, as after every generate */
-                    r->row[i]->seq);
+        else if (!l->prompt[i / per].seq) /* stays cached for the next call, as after generate */
+            kv_keep(l->c->x->kv, r->row[i]->seq);
         r->row[i]->seq = 0;
     }
 }

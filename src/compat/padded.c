@@ -268,8 +268,7 @@ KVIK_API int kvik_batch_select(kvik_batch *b, const uint32_t *index, uint32_t n)
         from[i] = i < n ? index[i] : i;
     if (e >= 0) e = kv_reorder(x->kv, seq, from, most);
     for (uint32_t i = e >= 0 ? n : b->rows; seq && i < made; i++)
-        (void)kv_drop(x->kv,
-                      seq[i]); /* drops rows that were not selected; after a failure the new ones */
+        (void)kv_drop(x->kv, seq[i]); /* those not selected; after a failure the new ones */
     if (e >= 0) {
         for (uint32_t i = 0; i < n; i++)
             memcpy(mask + (size_t)i * b->cap, b->mask + (size_t)index[i] * b->cap, b->length);

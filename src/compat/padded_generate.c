@@ -266,8 +266,8 @@ KVIK_API int kvik_batch_generate(kvik_batch *b, const kvik_generation *g, const 
         e = legacy_generate(b->c, &asked, c.prompt, b->rows, hooks, &r);
     }
     if (e >= 0) {
-        e = padded_settle(b, c.mask,
-                          c.columns); /* room_for has made the room, so this cannot fail */
+        /* room_for has made the room, so this cannot fail */
+        e = padded_settle(b, c.mask, c.columns);
         assert(e >= 0);
         results(&c, r);
         *out = r;

@@ -27,9 +27,8 @@ struct gen_processor {
 
 #define GEN_USER_PROCESSOR 1800u /* position of the caller's own logits_processor */
 #define GEN_MAX_PROCESSORS 32
-struct
-    /* scratch of typical_p: the distance of a token's surprise from the expected surprise, and its probability */
-    gen_pair {
+/* Scratch of typical_p: the distance of a token's surprise from the expected surprise, and its probability */
+struct gen_pair {
     float far, p;
 };
 struct gen_chain {

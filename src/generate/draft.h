@@ -28,9 +28,8 @@ struct drafter {
 struct gen_assistant {
     struct exec *x;
     struct assistant *first; /* open drafters */
-    uint32_t asked,
-        /* num_assistant_tokens, and the value that the schedule "heuristic" has made of it */
-        learned;
+    /* num_assistant_tokens, and the value that the schedule "heuristic" has made of it */
+    uint32_t asked, learned;
 };
 
 /* draft_lookup.c: the draft is what followed the last tokens where they occurred before (prompt_lookup_num_tokens). */

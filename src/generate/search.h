@@ -9,8 +9,8 @@ struct gen_search {
     /* where the word is split, and how far to move after the right part was found */
     size_t cut, period;
     bool periodic; /* the period is one of the whole word */
-    size_t at,
-        known; /* the next window, and how many of its first tokens are known to equal the word's */
+    /* the next window, and how many of its first tokens are known to equal the word's */
+    size_t at, known;
 };
 /* Begins a search for the word of m > 0 tokens. */
 void gen_search_begin(struct gen_search *s, const int32_t *text, size_t n, const int32_t *word,

@@ -277,8 +277,8 @@ static void survey(struct model *m)
         enum dtype type = t->dtype;
         for (uint32_t d = 0; d < t->n_dims; d++)
             n *= t->dim[d];
-        if (type ==
-            DT_U8) { /* MXFP4 (mxfp4.c): codes in pairs, and scales, which count for nothing */
+        /* MXFP4 (mxfp4.c) has codes in pairs, and scales, which are not counted. */
+        if (type == DT_U8) {
             if (t->n_dims != 4) continue;
             type = DT_MXFP4;
             n *= 2;

@@ -27,9 +27,8 @@
 #define SESSION_SPARSE      16u
 #define SESSION_SPARSE_FREE ((uint64_t)4 << 20)
 
-struct
-    /* limits of the reader; a file with more is refused before its arrays are read */
-    session_need {
+/* Limits of the reader; a file with more is refused before its arrays are read */
+struct session_need {
     uint32_t len, seqs; /* tokens of a sequence; sequences */
 };
 struct session_io {
