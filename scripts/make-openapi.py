@@ -95,7 +95,9 @@ SHARED = {
                                array({"type": "array"}), NULL)),
         ignore_eos=FLAG, presence_penalty=number(-100, 100), frequency_penalty=number(-100, 100),
         json_schema=says("the answer is JSON that is valid under this schema", nullable(O)), stream=FLAG,
-        return_token_ids=FLAG, n=nullable(I, minimum=1, maximum=64), priority=says("higher first", nullable(I))),
+        return_token_ids=FLAG, timings_per_token=says("each part of a stream has timings", FLAG),
+        return_progress=says("a stream tells how far the prompt is", FLAG), verbose=says("a chat shows its prompt", FLAG),
+        grammar=says("is not supported", either({"const": ""}, NULL)), n=nullable(I, minimum=1, maximum=64), priority=says("higher first", nullable(I))),
     "StreamOptions": record(stream_options=nullable(record(include_usage=FLAG))),
     "Message": record("role", role=S, content=either(S, array(either(S, TEXT_PART)), NULL),
                       tool_calls=nullable(array(record("function", id=S, type=oneof("function"),
@@ -112,8 +114,9 @@ SHARED = {
                      whole(type=oneof("json_schema"), json_schema=record("schema", name=S, schema=SCHEMA, strict=FLAG)),
                      record("type schema", type=oneof("json_schema"), name=S, schema=SCHEMA, strict=FLAG), NULL),
     "PromptText": whole(prompt_string=S),
-    "Prompt": says("a text, token ids, or an array of either",
-                   either(S, array(COUNT), array(either(S, array(COUNT), ref("PromptText")), maxItems=64), ref("PromptText"))),
+    "Prompt": says("a text, token ids with texts between them, or an array of either",
+                   either(S, array(either(COUNT, S)), array(either(S, array(either(COUNT, S)), ref("PromptText")), maxItems=64),
+                          ref("PromptText"))),
     "Error": whole("An error of every path that is not Anthropic's or Ollama's.",
                    error=record("code message type", code=I, message=S, type=S, param=nullable(S),
                                 n_prompt_tokens=says("of a prompt that is too long", COUNT), n_ctx=COUNT)),
@@ -127,6 +130,7 @@ SHARED = {
                      predicted_n=COUNT, predicted_ms=N, predicted_per_token_ms=N, predicted_per_second=N),
     "Logprob": whole(id=COUNT, token=S, logprob=N, bytes=array(COUNT),
                      top_logprobs=array(whole(id=COUNT, token=S, logprob=N, bytes=array(COUNT)))),
+    "Progress": whole("How many tokens of the prompt are there.", total=COUNT, cache=COUNT, processed=COUNT, time_ms=COUNT),
     "Call": whole(id=S, type=oneof("function"), function=whole(name=S, arguments=says("JSON", S))),
     "Count": whole(object=oneof("response.input_tokens"), input_tokens=COUNT),
 }
@@ -142,7 +146,8 @@ def completion(kind, choice, ending):
     """A whole answer, or where `ending` is false a chunk of a stream, whose last one alone has the usage."""
     ends = {"usage": ref("Usage"), "timings": ref("Timings"), "kvik": ref("Kvik")}
     head = {"id": S, "object": oneof(kind), "created": I, "model": S, "system_fingerprint": S, "choices": array(choice)}
-    return record(" ".join([*head, *(ends if ending else ())]), **head, **ends)
+    more = {"__verbose": ref("LlamaText")} if ending else {"prompt_progress": ref("Progress")}
+    return record(" ".join([*head, *(ends if ending else ())]), **head, **ends, **more)
 
 
 TEXT_CHOICE = record("index text logprobs finish_reason", index=COUNT, text=S, logprobs=OLD_LOGPROBS, finish_reason=FINISH,
@@ -163,8 +168,9 @@ OPENAI = {
                                                                        logprobs=nullable(COUNT, maximum=20))),
     "Completion": completion("text_completion", TEXT_CHOICE, True),
     "CompletionChunk": either(completion("text_completion", TEXT_CHOICE, False), ref("Error")),
-    "Models": whole(object=oneof("list"), models=array(whole(name=S, model=S, type=oneof("model"))),
-                    data=array(whole(id=S, object=oneof("model"), created=I, owned_by=S, meta=whole(n_ctx=COUNT, n_vocab=COUNT)))),
+    "Model": whole(id=S, object=oneof("model"), created=I, owned_by=S, aliases=array(S), tags=array(S),
+                   meta=whole(n_ctx=COUNT, n_vocab=COUNT)),
+    "Models": whole(object=oneof("list"), models=array(whole(name=S, model=S, type=oneof("model"))), data=array(ref("Model"))),
 }
 
 # --- OpenAI's responses.
@@ -184,7 +190,7 @@ RESPONSES = {
         tool_choice=either(oneof("auto", "none", "required"), record("type name", type=oneof("function"), name=S), NULL),
         text=nullable(record(format=ref("Format"))), reasoning=nullable(record(effort=nullable(S))),
         chat_template_kwargs=nullable(O), max_output_tokens=LENGTH, temperature=number(0, 100), top_p=number(0, 1), stream=FLAG,
-        seed=nullable(I), priority=nullable(I), previous_response_id=NULL, conversation=NULL, prompt=NULL, background=NEVER),
+        timings_per_token=FLAG, return_progress=FLAG, seed=nullable(I), priority=nullable(I), previous_response_id=NULL, conversation=NULL, prompt=NULL, background=NEVER),
     "ResponsesOutput": either(
         whole(id=S, type=oneof("message"), status=S, role=oneof("assistant"),
               content=array(whole(type=oneof("output_text"), text=S, annotations=array(O), logprobs=array(O)))),
@@ -199,7 +205,7 @@ RESPONSES = {
                              output_tokens_details=whole(reasoning_tokens=COUNT), total_tokens=COUNT))),
     "ResponsesEvent": record("type sequence_number", type={"type": "string", "pattern": "^response[.]"}, sequence_number=COUNT,
                              response=ref("Response"), item=ref("ResponsesOutput"), item_id=S, output_index=COUNT,
-                             content_index=COUNT, delta=S, text=S, part=record("type text", type=S, text=S), name=S, arguments=S),
+                             timings=ref("Timings"), prompt_progress=ref("Progress"), content_index=COUNT, delta=S, text=S, part=record("type text", type=S, text=S), name=S, arguments=S),
 }
 
 # --- Anthropic.
@@ -270,11 +276,11 @@ NATIVE = {
     "LlamaText": record(about="With response_fields only those.", index=COUNT, content=S, tokens=array(COUNT), stop=B, model=S,
                         id_slot=I, prompt=S, generation_settings=O, tokens_predicted=COUNT, tokens_evaluated=COUNT,
                         tokens_cached=COUNT, truncated=B, has_new_line=B, stop_type=oneof("eos", "word", "limit"),
-                        stopping_word=S, completion_probabilities=array(ref("Logprob")), timings=ref("Timings"), kvik=ref("Kvik")),
+                        prompt_progress=ref("Progress"), stopping_word=S, completion_probabilities=array(ref("Logprob")), timings=ref("Timings"), kvik=ref("Kvik")),
     "LlamaTexts": either(ref("LlamaText"), array(ref("LlamaText"))),
     "LlamaEvent": either(ref("LlamaText"), ref("Error")),
     "TokenizeRequest": record("content", content=S, add_special=FLAG, with_pieces=FLAG),
-    "Tokens": whole(tokens=array(either(COUNT, whole(id=COUNT, piece=S)))),
+    "Tokens": whole(tokens=array(either(COUNT, whole(id=COUNT, piece=says("bytes, of a part of a character", either(S, array(COUNT))))))),
     "DetokenizeRequest": whole(tokens=array(COUNT)),
     "Text": whole(content=S),
     "Rendered": whole(prompt=S),
@@ -293,17 +299,20 @@ SCHEMAS = {**SHARED, **OPENAI, **RESPONSES, **ANTHROPIC, **OLLAMA, **NATIVE}
 JSON, LINES, EVENTS = "application/json", "application/x-ndjson", "text/event-stream"
 CHAT = ("OpenAI's chat", "Chat", "ChatRequest", "ChatChunk")
 TEXT = ("OpenAI's completions", "Completion", "CompletionRequest", "CompletionChunk")
+RESPONSE = ("OpenAI's responses", "Response", "ResponsesRequest", "ResponsesEvent")
 CHAT_COUNT = ("The tokens of a chat", "Count", "Conversation")
 MODELS = ("The model, with the length of its context", "Models")
+MODEL = ("The model, if this is one of its names", "Model")
+LLAMA = ("llama-server's completion", "LlamaTexts", "LlamaRequest", "LlamaEvent")
 HEALTH = ("Whether the server is up", "Health")
 TAGS = ("The model, as Ollama lists it", "OllamaModels")
 PATHS = {
     "/v1/chat/completions": CHAT, "/chat/completions": CHAT,
-    "/v1/completions": TEXT, "/completions": TEXT,
+    "/v1/completions": TEXT,
     "/v1/chat/completions/input_tokens": CHAT_COUNT, "/chat/completions/input_tokens": CHAT_COUNT,
-    "/v1/responses": ("OpenAI's responses", "Response", "ResponsesRequest", "ResponsesEvent"),
+    "/v1/responses": RESPONSE, "/responses": RESPONSE,
     "/v1/responses/input_tokens": ("The tokens of a request for a response", "Count", "ResponsesRequest"),
-    "/v1/models": MODELS, "/models": MODELS,
+    "/v1/models": MODELS, "/models": MODELS, "/v1/models/{name}": MODEL, "/models/{name}": MODEL,
     "/v1/messages": ("Anthropic's messages", "AnthropicMessage", "AnthropicRequest", "AnthropicEvent"),
     "/v1/messages/count_tokens": ("The tokens of a request for a message", "AnthropicCount", "AnthropicConversation"),
     "/api/chat": ("Ollama's chat", "OllamaChat", "OllamaChatRequest", "OllamaChat"),
@@ -311,7 +320,7 @@ PATHS = {
     "/api/tags": TAGS, "/api/ps": TAGS,
     "/api/show": ("The model, as Ollama describes it", "OllamaModel"),
     "/api/version": ("The version of kvik", "OllamaVersion"),
-    "/completion": ("llama-server's completion", "LlamaTexts", "LlamaRequest", "LlamaEvent"),
+    "/completion": LLAMA, "/completions": LLAMA,
     "/tokenize": ("The tokens of a text", "Tokens", "TokenizeRequest"),
     "/detokenize": ("The text of tokens", "Text", "DetokenizeRequest"),
     "/apply-template": ("A chat as the text of its prompt", "Rendered", "Conversation"),
@@ -356,6 +365,7 @@ def routes():
             text = f.read()
         for path, methods, rest in re.findall(r'\{"(/[^"]*)",\s*((?:EXCHANGE_\w+[\s|]*)+),([^}]*)\}', text):
             opens = ".open = true" in rest or re.match(r"\s*true,", rest) is not None
+            path += "{name}" if ".below = true" in rest else ""
             found += [(path, m.lower(), opens) for m in re.findall(r"EXCHANGE_(\w+)", methods)]
     return found
 
@@ -376,6 +386,8 @@ def operation(path, opens):
     o = {"summary": about}
     if opens:
         o["security"] = []
+    if "{name}" in path:
+        o["parameters"] = [{"name": "name", "in": "path", "required": True, "schema": S}]
     if request:
         examples = {str(i): {"value": v} for i, v in enumerate(EXAMPLES[request])}
         o["requestBody"] = {"required": True, "content": {JSON: {"schema": ref(request), "examples": examples}}}

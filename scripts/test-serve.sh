@@ -1,6 +1,6 @@
 #!/bin/sh
-# test-serve.sh - kvik serve against the packages that people use (make test-serve). They are installed in build/serve-venv
-# once; one that cannot be had is skipped by its test.
+# test-serve.sh - kvik serve against the packages that people use, and under llama-server's own tests (make test-serve). Packages are installed in
+# build/serve-venv once; one that cannot be had is skipped by its test.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 venv=build/serve-venv rc=0
@@ -16,4 +16,6 @@ test() {
 test clients all
 test contract schemathesis
 test exposition all
+echo "== llama-server's own tests"
+scripts/test-llama-server.sh || rc=1
 exit $rc

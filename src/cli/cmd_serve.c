@@ -7,10 +7,10 @@
 
 struct options {
     struct common common;
-    const char *host, *alias, *keys, *config, *prefix_cache, *origins;
+    const char *host, *alias, *keys, *config, *prefix_cache, *origins, *reasoning, *tags, *metrics;
     uint32_t port, parallel, waiting, delay;
     uint64_t max_body;
-    bool log, no_rules;
+    bool log, no_rules, verbose;
 };
 
 enum { PORT = 8080, PARALLEL = 16, WAITING = 512, DELAY = 100, SHELF = 9, BODY = 32 << 20 };
@@ -21,7 +21,9 @@ static const struct arg_option table[] = {
     {"port", ARG_UINT, offsetof(struct options, port), "N", NULL,
      "port to listen at; 0: any that is free (default: 8080)"},
     {"alias", ARG_TEXT, offsetof(struct options, alias), "NAME", NULL,
-     "what the answers call the model (default: the name given, without directories and .gguf)"},
+     "what the answers call the model; further names after commas (default: the name given, without directories and .gguf)"},
+    {"tags", ARG_TEXT, offsetof(struct options, tags), "LIST", NULL,
+     "words with commas between them that /v1/models shows with the model"},
     {"api-key-file", ARG_TEXT, offsetof(struct options, keys), "FILE", NULL,
      "file with an API key in each line; without it everybody who reaches the port is served"},
     {"cors-origins", ARG_TEXT, offsetof(struct options, origins), "LIST", NULL,
@@ -39,13 +41,35 @@ static const struct arg_option table[] = {
     {"template", ARG_TEXT, offsetof(struct options, common.template), "FILE|NAME", NULL,
      "the chat template, a Jinja file, or a built-in format: chatml, gemma, llama2, llama3, llama4, mistral, phi3, "
      "alpaca, zephyr, vicuna, deepseek (default: the model's own, else guessed)"},
+    {"reasoning", ARG_TEXT, offsetof(struct options, reasoning), "on|off", NULL,
+     "whether models that can reason do so, where a request does not say it (default: as the chat template has it)"},
+    {"metrics-compat", ARG_TEXT, offsetof(struct options, metrics), "vllm|llamacpp|off", NULL,
+     "the names of the numbers at /metrics; off: there are none (default: vllm)"},
     {"generation-config", ARG_TEXT, offsetof(struct options, config), "JSON|FILE", NULL,
      "generation options as a JSON object, for requests that do not set them; options on the command line win over it"},
     {"no-rules", ARG_FLAG, offsetof(struct options, no_rules), NULL, NULL,
      "keep what clients put before a prompt and change with every request, such as Claude Code's billing header"},
+    {"verbose", ARG_FLAG, offsetof(struct options, verbose), NULL, NULL,
+     "show the prompt and the options in the answers of chats, as the field __verbose"},
     {"log", ARG_FLAG, offsetof(struct options, log), NULL, NULL,
      "print a line of JSON on standard error for each request, without its text"},
 };
+
+/* Returns an enum serve_metrics, or -1 for another word. */
+static int metrics_of(const char *word)
+{
+    if (!word || !strcmp(word, "vllm")) return SERVE_METRICS_VLLM;
+    return !strcmp(word, "llamacpp") ? SERVE_METRICS_LLAMACPP
+           : !strcmp(word, "off")    ? SERVE_METRICS_OFF
+                                     : -1;
+}
+
+/* Returns 1 for on, -1 for off, 0 where nothing is said, -2 for another word. */
+static int reasoning_of(const char *word)
+{
+    if (!word) return 0;
+    return !strcmp(word, "on") ? 1 : !strcmp(word, "off") ? -1 : -2;
+}
 
 #ifdef KVIK_SERVE
 struct hello {
@@ -143,7 +167,8 @@ static int serve_model(const struct options *o, const char *model, const json_t 
     if (e < 0) return session_close(&s, say_error(e));
     warn_open(o);
     short_name(model, name);
-    h.name = o->alias ? o->alias : name;
+    if (o->alias) snprintf(name, sizeof name, "%.*s", (int)strcspn(o->alias, ","), o->alias);
+    h.name = name;
     s.fewer = true;
     uint32_t context = session_context(&s), asked = s.g.max_cache_len;
     if (asked) context = MIN(context, asked);
@@ -156,6 +181,8 @@ static int serve_model(const struct options *o, const char *model, const json_t 
         return session_close(&s, status);
     }
     struct serve_options so = {.name = h.name,
+                               .aliases = o->alias,
+                               .tags = o->tags,
                                .path = model,
                                .model = s.model,
                                .cache = s.cache,
@@ -165,6 +192,9 @@ static int serve_model(const struct options *o, const char *model, const json_t 
                                .origins = o->origins,
                                .prefix_dir = o->prefix_cache,
                                .no_rules = o->no_rules,
+                               .verbose = o->verbose,
+                               .metrics = (enum serve_metrics)metrics_of(o->metrics),
+                               .reasoning = reasoning_of(o->reasoning),
                                .parallel = MIN(o->parallel, s.sequences),
                                .sequences = s.sequences,
                                .max_waiting = o->waiting,
@@ -208,6 +238,10 @@ static int run_serve(const struct command *self, int argc, char **argv)
     if (status == 0 && o.port > 65535) status = say_usage("--port must be at most 65535");
     if (status == 0 && (!o.parallel || o.parallel > 64))
         status = say_usage("--parallel must be from 1 to 64");
+    if (status == 0 && metrics_of(o.metrics) < 0)
+        status = say_usage("--metrics-compat is vllm, llamacpp or off, not %s", o.metrics);
+    if (status == 0 && reasoning_of(o.reasoning) == -2)
+        status = say_usage("--reasoning is on or off, not %s", o.reasoning);
     if (status == 0) status = template_check(o.common.template);
     if (status == 0) status = session_options(o.config, a.generation, &given);
     if (status == 0 && json_object_get(given, "num_return_sequences"))

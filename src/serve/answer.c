@@ -3,6 +3,7 @@
 #include "serve/answer.h"
 #include "base/bytes.h"
 #include "serve/replay.h"
+#include "serve/token_text.h"
 
 #include <string.h>
 #include <time.h>
@@ -188,15 +189,12 @@ json_t *answer_logprobs(struct choice *c)
 /* One token with its probability.  Its bytes may be a part of a character: then `token` has U+FFFD for them. */
 static json_t *probable(const struct server *s, const kvik_logprob *p)
 {
-    char *text = NULL;
-    size_t n = 0;
-    json_t *bytes = json_array();
-    if (kvik_tokenizer_decode(s->tokenizer, &p->id, 1, false, &text, &n) < 0) n = 0;
-    for (size_t i = 0; i < n; i++)
-        json_array_append_new(bytes, json_integer((unsigned char)text[i]));
-    json_t *o = json_pack("{s:i, s:o, s:f, s:o}", "id", (int)p->id, "token", answer_text(text, n),
-                          "logprob", (double)p->logprob, "bytes", bytes);
-    kvik_free(text);
+    struct buf b;
+    buf_init(&b, SIZE_MAX);
+    (void)token_text(s->tokenizer, p->id, &b);
+    json_t *o = json_pack("{s:i, s:o, s:f, s:o}", "id", (int)p->id, "token", token_string(&b),
+                          "logprob", (double)p->logprob, "bytes", token_bytes(&b));
+    buf_done(&b);
     return o;
 }
 
@@ -302,16 +300,40 @@ static void add_reused(struct answer *a, const struct job *j)
     a->reused += j->reused;
 }
 
+static void on_progress(struct job *j)
+{
+    struct answer *a = j->owner;
+    if (!a->ask.progress || !a->ask.stream || a->failed) return;
+    begin(a);
+    add_reused(a, j);
+    answer_progress(a, j, j->have);
+}
+
+/* Sets the times of a text that is being written; those of a request are its first text's. */
+static void note_times(struct answer *a, const struct job *j, double now)
+{
+    if (j->index != 0) return;
+    /* A job that never began has no times, and beams have no first token. */
+    double first = j->first > 0 ? j->first : now;
+    a->waited = (j->begun > 0 ? j->begun : now) - a->x->begun;
+    a->first = first - a->x->begun;
+    a->decoding = now - first;
+}
+
 static void on_text(struct job *j, int32_t id, const char *text, const kvik_logprob *token,
                     uint32_t n)
 {
     struct answer *a = j->owner;
     struct choice *c = &a->choice[j->index];
+    add_reused(a, j);
+    if (a->ask.stream) {
+        begin(a);
+        answer_progress(a, j, j->n);
+    }
     if (n) add_logprobs(a, c, token, n);
     if (id >= 0) c->new_tokens++;
-    add_reused(a, j);
     if (id >= 0 && c->ids) json_array_append_new(c->ids, json_integer(id));
-    if (a->ask.stream) begin(a);
+    if (a->ask.timings) note_times(a, j, now_seconds());
     hear(a, c, text);
     c->reasoning_tokens += id >= 0 && c->spoken && spoken_reasons(c->spoken);
 }
@@ -323,11 +345,7 @@ static void add_up(struct answer *a, const struct job *j)
     add_reused(a, j);
     if (j->index == 0) {
         a->miss = j->miss;
-        /* A job that never began has no times, and beams have no first token. */
-        double first = j->first > 0 ? j->first : j->ended;
-        a->waited = (j->begun > 0 ? j->begun : j->ended) - a->x->begun;
-        a->first = first - a->x->begun;
-        a->decoding = j->ended - first;
+        note_times(a, j, j->ended);
     }
     a->seconds = j->ended - a->x->begun;
 }
@@ -353,6 +371,7 @@ static void write_log(const struct answer *a)
 static void complete(struct answer *a)
 {
     write_log(a);
+    totals_add(&a->server->totals, a);
     if (!a->failed && a->ask.stream) {
         if (a->protocol->done) a->protocol->done(a);
     } else if (!a->failed)
@@ -439,4 +458,4 @@ static void on_over(struct job *j, const kvik_row *row, int code, const char *se
     if (--a->left == 0) complete(a);
 }
 
-const struct job_calls answer_calls = {.text = on_text, .over = on_over};
+const struct job_calls answer_calls = {.text = on_text, .progress = on_progress, .over = on_over};

@@ -221,10 +221,18 @@ int ask_sampling(struct ask *k, const struct server *s, const json_t *body)
     TRY(ignore_eos(k, body));
     TRY(n_predict(k, body));
     TRY(penalties(k, body));
+    const json_t *grammar = json_object_get(body, "grammar");
+    if (json_is_string(grammar) && json_string_length(grammar))
+        return ERR(UNSUPPORTED,
+                   "field \"grammar\": grammars are not supported; \"json_schema\" demands JSON");
     json_t *schema = json_object_get(body, "json_schema"); /* as llama-server has it */
     if (json_is_object(schema)) TRY(ask_schema(k, json_incref(schema)));
     TRY(json_get_bool(body, WHERE, "stream", &k->stream));
     TRY(json_get_bool(body, WHERE, "return_token_ids", &k->return_ids));
+    k->verbose = s->o.verbose;
+    TRY(json_get_bool(body, WHERE, "verbose", &k->verbose));
+    TRY(json_get_bool(body, WHERE, "timings_per_token", &k->timings));
+    TRY(json_get_bool(body, WHERE, "return_progress", &k->progress));
     TRY(json_get_u32(body, WHERE, "n", 1, MOST_CHOICES, &k->choices));
     const json_t *wish = json_object_get(body, "priority");
     if (wish && !json_is_null(wish) && !json_is_integer(wish))

@@ -1,5 +1,6 @@
 /* ask_prompt.c - the prompts of a request as tokens: of messages, of texts, of ids. */
 #include "serve/protocol.h"
+#include "serve/reasoning.h"
 
 #include <string.h>
 
@@ -19,32 +20,27 @@ static int take_ids(struct ask *k, const int32_t *ids, size_t n)
 int ask_encode(const struct server *s, const json_t *messages, const json_t *kwargs, int32_t **out,
                size_t *n)
 {
-    char *text = NULL, *more = NULL;
+    char *text = NULL, *more = NULL, *own = NULL;
     int e = json_text(messages, &text);
     if (e >= 0 && kwargs) e = json_text(kwargs, &more);
-    const kvik_chat chat = {.size = sizeof chat, .json = text, .kwargs = more};
+    kvik_chat chat = {.size = sizeof chat, .json = text, .kwargs = more};
+    if (e >= 0) e = reasoning_template(s, &chat, kwargs, &own);
+    chat.template_text = own;
     if (e >= 0) e = kvik_chat_encode(s->tokenizer, &chat, out, n, NULL);
+    mem_free(own);
     mem_free(text);
     mem_free(more);
     return e;
 }
 
-/* True if the prompt ends with the mark that opens a reasoning: the template has opened it for the model. */
+/* True if the template has opened a reasoning at the end of the prompt. */
 static bool opens_reasoning(const struct ask *k, const struct server *s)
 {
-    const struct dialect *d = s->dialect.dialect;
     char *text = NULL;
     size_t last = MIN(k->n, (size_t)MARK_TOKENS), n = 0;
-    bool opens = false;
-    if (!d || kvik_tokenizer_decode(s->tokenizer, k->ids + k->n - last, last, false, &text, &n) < 0)
+    if (kvik_tokenizer_decode(s->tokenizer, k->ids + k->n - last, last, false, &text, &n) < 0)
         return false;
-    while (n && strchr(" \n", text[n - 1]))
-        n--;
-    for (const struct dialect_mark *m = d->mark; m < d->mark + countof(d->mark) && m->text; m++) {
-        size_t len = strlen(m->text);
-        if (m->to == SAID_REASONING && n >= len && !memcmp(text + n - len, m->text, len))
-            opens = true;
-    }
+    bool opens = reasoning_opens(s, text, n);
     kvik_free(text);
     return opens;
 }
@@ -60,45 +56,59 @@ int ask_render(struct ask *k, const struct server *s)
     return e;
 }
 
-static int check_ids(const struct server *s, const json_t *given, int32_t *ids)
+/* Appends ids to a prompt. */
+static int append_ids(struct ask_text *t, const int32_t *ids, size_t n)
 {
-    const json_t *v;
-    size_t i;
-    json_array_foreach(given, i, v)
-    {
-        json_int_t id = json_integer_value(v);
-        if (!json_is_integer(v) || id < 0 || id >= (json_int_t)kvik_model_vocab(s->o.model))
-            return ERR(ARG, "field \"prompt\": token %zu is no id of this model", i);
-        ids[i] = (int32_t)id;
-    }
+    int32_t *all = mem_grow(t->ids, t->n + n + 1, sizeof *all);
+    if (!all) return ERR_NOMEM;
+    t->ids = all;
+    if (n) memcpy(all + t->n, ids, n * sizeof *ids);
+    t->n += n;
     return 0;
 }
 
-/* Reads a text, an array of ids, or llama-server's {"prompt_string": text}. */
-static int read_prompt(const struct server *s, const json_t *prompt, struct ask_text *out)
+/* Appends a text; the first one of a prompt gets the tokens that the tokenizer puts before texts. */
+static int append_text(const struct server *s, struct ask_text *t, const json_t *text, bool first)
 {
     int32_t *ids = NULL;
-    size_t n = json_array_size(prompt);
-    int e = 0;
+    size_t n = 0;
+    TRY(kvik_tokenizer_encode(s->tokenizer, json_string_value(text), json_string_length(text),
+                              first, &ids, &n));
+    int e = append_ids(t, ids, n);
+    kvik_free(ids);
+    return e;
+}
+
+/* Appends an item of an array that is one prompt: an id, or a text between ids. */
+static int append_item(const struct server *s, struct ask_text *t, const json_t *v, size_t at)
+{
+    json_int_t id = json_integer_value(v);
+    if (json_is_string(v)) return append_text(s, t, v, at == 0);
+    if (!json_is_integer(v) || id < 0 || id >= (json_int_t)kvik_model_vocab(s->o.model))
+        return ERR(ARG, "field \"prompt\": token %zu is no id of this model", at);
+    return append_ids(t, &(int32_t){(int32_t)id}, 1);
+}
+
+/* Reads a text, an array of ids, which may have texts between them, or llama-server's {"prompt_string": text}. */
+static int read_prompt(const struct server *s, const json_t *prompt, struct ask_text *out)
+{
+    struct ask_text t = {0};
+    const json_t *v;
+    size_t i;
     if (json_is_object(prompt) && !json_object_get(prompt, "multimodal_data"))
         prompt = json_object_get(prompt, "prompt_string");
     if (!json_is_string(prompt) && !json_is_array(prompt))
         return ERR(ARG, "field \"prompt\" must be a string or an array of token ids");
-    if (json_is_string(prompt))
-        TRY(kvik_tokenizer_encode(s->tokenizer, json_string_value(prompt),
-                                  json_string_length(prompt), true, &ids, &n));
-    int32_t *own = mem_array(n ? n : 1, sizeof *own);
-    if (!own)
-        e = ERR_NOMEM;
-    else if (!ids)
-        e = check_ids(s, prompt, own);
-    else if (n)
-        memcpy(own, ids, n * sizeof *own);
-    kvik_free(ids);
+    int e = append_ids(&t, NULL, 0);
+    if (e >= 0 && json_is_string(prompt)) e = append_text(s, &t, prompt, true);
+    json_array_foreach(prompt, i, v)
+    {
+        if (e >= 0) e = append_item(s, &t, v, i);
+    }
     if (e < 0)
-        mem_free(own);
+        mem_free(t.ids);
     else
-        *out = (struct ask_text){own, n};
+        *out = t;
     return e;
 }
 
@@ -111,10 +121,24 @@ int ask_prompt(struct ask *k, const struct server *s, const json_t *prompt)
     return 0;
 }
 
+/* True if an array is one prompt: it has an id, and neither arrays nor objects. */
+static bool is_one(const json_t *prompts)
+{
+    bool ids = false;
+    const json_t *v;
+    size_t i;
+    json_array_foreach(prompts, i, v)
+    {
+        if (json_is_array(v) || json_is_object(v)) return false;
+        ids |= !json_is_string(v);
+    }
+    return ids;
+}
+
 int ask_prompts(struct ask *k, const struct server *s, const json_t *prompts)
 {
     size_t n = json_array_size(prompts);
-    if (!n || json_is_integer(json_array_get(prompts, 0))) return ask_prompt(k, s, prompts);
+    if (!n || is_one(prompts)) return ask_prompt(k, s, prompts);
     if (n > MOST_CHOICES || n * k->choices > MOST_CHOICES)
         return ERR(
             ARG,

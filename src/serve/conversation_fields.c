@@ -162,13 +162,16 @@ int ask_kwargs(struct ask *k, const struct server *s, const json_t *body)
     if (json_is_false(goes_on) || json_is_true(opens)) ends = false;
     if (!(k->kwargs = json_is_object(given) ? json_copy(given) : json_object()))
         return ERR(NOMEM, "out of memory");
-    json_object_set_new(k->kwargs, ends ? "continue_final_message" : "add_generation_prompt",
-                        json_true());
+    if (ends || !json_is_false(opens))
+        json_object_set_new(k->kwargs, ends ? "continue_final_message" : "add_generation_prompt",
+                            json_true());
     const char *effort = json_string_value(json_object_get(body, "reasoning_effort"));
     if (effort && !json_object_get(k->kwargs, "reasoning_effort"))
         json_object_set_new(k->kwargs, "reasoning_effort", json_string(effort));
     if (effort && !strcmp(effort, "none") && !json_object_get(k->kwargs, "enable_thinking"))
         json_object_set_new(k->kwargs, "enable_thinking", json_false());
+    if (s->o.reasoning && !json_object_get(k->kwargs, "enable_thinking"))
+        json_object_set_new(k->kwargs, "enable_thinking", json_boolean(s->o.reasoning > 0));
     if (json_array_size(tools) && !(chosen && !strcmp(chosen, "none")))
         json_object_set(k->kwargs, "tools", tools);
     TRY(ask_choice(k, s, body));

@@ -30,6 +30,7 @@ static json_t *settings(const struct answer *a)
     if (a->server->o.defaults) (void)kvik_generation_set(&g, a->server->o.defaults);
     if (json_text(a->ask.options, &text) >= 0) (void)kvik_generation_set(&g, text);
     mem_free(text);
+    if (!a->ask.seeded && !a->server->seeded) g.seed = a->ask.seed;
     json_t *bias = json_array(), *limit = json_object_get(a->ask.options, "max_new_tokens");
     if (a->ask.ignores_eos)
         for (uint32_t i = 0; i < a->server->n_eos; i++)
@@ -102,6 +103,12 @@ static json_t *ended(const struct answer *a, struct choice *c, const char *text,
     return o;
 }
 
+json_t *answer_verbose(const struct answer *a)
+{
+    struct choice *c = &a->choice[0];
+    return ended(a, c, c->text.data, c->text.len);
+}
+
 /* Keeps the fields that were asked for: "content", "generation_settings/n_predict". */
 static json_t *pick_fields(const struct answer *a, json_t *o)
 {
@@ -128,6 +135,15 @@ static void piece(struct answer *a, struct choice *c, enum piece kind, const cha
     (void)kind;
     json_t *o = part(c, text, strlen(text), false);
     add_probabilities(c, o);
+    answer_add_timings(a, o);
+    answer_event(a, NULL, o);
+}
+
+static void progress(struct answer *a, json_t *progress, json_t *times)
+{
+    json_t *o = part(&a->choice[0], "", 0, false);
+    json_object_set_new(o, "prompt_progress", progress);
+    if (times) json_object_set_new(o, "timings", times);
     answer_event(a, NULL, o);
 }
 
@@ -163,6 +179,7 @@ static const struct protocol completion = {.name = "llama.completion",
                                            .error = error,
                                            .piece = piece,
                                            .ending = ending,
+                                           .progress = progress,
                                            .broken = broken,
                                            .whole = whole};
 
@@ -185,5 +202,6 @@ static int complete(struct server *s, struct exchange *x)
 
 static const struct route completion_routes[] = {
     {"/completion", EXCHANGE_POST, .protocol = &completion, .answer = complete},
+    {"/completions", EXCHANGE_POST, .protocol = &completion, .answer = complete},
 };
 ROUTES(completion_routes);

@@ -13,36 +13,91 @@ static void gauge(struct buf *b, const char *name, const char *type, const char 
     number(b, full, type, help, v);
 }
 
+/* The same under the names of llama-server. */
+static void llama_numbers(struct server *s, const struct scheduler_state *t, struct buf *b)
+{
+    struct totals sum;
+    totals_look(&s->totals, &sum);
+    double read = (double)(sum.prompt_tokens - MIN(sum.reused_tokens, sum.prompt_tokens)),
+           written = (double)sum.new_tokens;
+    const struct {
+        const char *name, *type, *help;
+        double v;
+    } all[] = {
+        {"prompt_tokens_total", "counter", "Tokens of prompts that were computed.", read},
+        {"prompt_tokens_cached_total", "counter", "Tokens of prompts whose rows were reused.",
+         (double)sum.reused_tokens},
+        {"prompt_seconds_total", "counter", "Seconds from the first step to the first token.",
+         sum.prompt_seconds},
+        {"tokens_predicted_total", "counter", "Tokens that were generated.", written},
+        {"tokens_predicted_seconds_total", "counter", "Seconds from the first token to the last.",
+         sum.writing_seconds},
+        {"n_decode_total", "counter", "Steps of the model.", (double)t->steps},
+        {"n_tokens_max", "counter", "Tokens of the longest text with its prompt.",
+         (double)sum.longest},
+        {"spec_decode_num_draft_tokens_total", "counter", "Tokens that were drafted.", 0},
+        {"spec_decode_num_accepted_tokens_total", "counter", "Drafted tokens that were right.", 0},
+        {"spec_decode_num_drafts_total", "counter", "Drafts.", 0},
+        {"prompt_tokens_seconds", "gauge", "Tokens of prompts per second, since the start.",
+         sum.prompt_seconds > 0 ? read / sum.prompt_seconds : 0},
+        {"predicted_tokens_seconds", "gauge", "New tokens per second, since the start.",
+         sum.writing_seconds > 0 ? written / sum.writing_seconds : 0},
+        {"requests_processing", "gauge", "Generations that are computed.", t->running},
+        {"requests_deferred", "gauge", "Generations that wait.", t->waiting},
+        {"n_busy_slots_per_decode", "gauge", "New tokens that a step of the model gives.",
+         t->steps ? written / (double)t->steps : 0},
+    };
+    for (size_t i = 0; i < countof(all); i++) {
+        char full[80];
+        snprintf(full, sizeof full, "llamacpp:%s", all[i].name);
+        number(b, full, all[i].type, all[i].help, all[i].v);
+    }
+}
+
+static void vllm_numbers(const struct server *s, const struct scheduler_state *t, struct buf *b)
+{
+    gauge(b, "num_requests_running", "gauge", "Generations that are computed.", t->running);
+    gauge(b, "num_requests_waiting", "gauge", "Generations that wait.", t->waiting);
+    gauge(b, "kv_cache_usage_perc", "gauge",
+          "Share of the cache's budget that generations use, from 0 to 1.",
+          t->usage.budget ? (double)(t->usage.budget - t->usage.free) / (double)t->usage.budget
+                          : 0);
+    gauge(b, "prefix_cache_queries_total", "counter", "Tokens of prompts.",
+          (double)t->prompt_tokens);
+    gauge(b, "prefix_cache_hits_total", "counter", "Tokens of prompts whose rows were reused.",
+          (double)t->reused_tokens);
+    gauge(b, "prompt_tokens_total", "counter", "Tokens of prompts.", (double)t->prompt_tokens);
+    gauge(b, "generation_tokens_total", "counter", "Tokens that were generated.",
+          (double)t->new_tokens);
+    gauge(b, "num_preemptions_total", "counter",
+          "Generations that gave their rows up and began again.", (double)t->parkings);
+    number(b, "kvik:steps_total", "counter", "Steps of the model.", (double)t->steps);
+    number(b, "kvik:step_seconds_total", "counter", "Seconds in steps of the model.",
+           t->busy_seconds);
+    number(b, "kvik:between_steps_seconds_total", "counter",
+           "Seconds of the scheduler between steps.", t->own_seconds);
+    buf_printf(
+        b,
+        "# HELP vllm:cache_config_info How the cache is configured.\n# TYPE vllm:cache_config_info gauge\n"
+        "vllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"%llu\"} 1\n",
+        (unsigned long long)s->capacity / 16);
+}
+
 static int metrics(struct server *s, struct exchange *x)
 {
     struct scheduler_state t;
     struct buf b;
+    if (s->o.metrics == SERVE_METRICS_OFF) {
+        route_refuse(exchange_hold(x), 501,
+                     "this server shows no metrics; --metrics-compat gives them names");
+        return 0;
+    }
     scheduler_look(s->scheduler, &t);
     buf_init(&b, 1 << 20);
-    gauge(&b, "num_requests_running", "gauge", "Generations that are computed.", t.running);
-    gauge(&b, "num_requests_waiting", "gauge", "Generations that wait.", t.waiting);
-    gauge(&b, "kv_cache_usage_perc", "gauge",
-          "Share of the cache's budget that generations use, from 0 to 1.",
-          t.usage.budget ? (double)(t.usage.budget - t.usage.free) / (double)t.usage.budget : 0);
-    gauge(&b, "prefix_cache_queries_total", "counter", "Tokens of prompts.",
-          (double)t.prompt_tokens);
-    gauge(&b, "prefix_cache_hits_total", "counter", "Tokens of prompts whose rows were reused.",
-          (double)t.reused_tokens);
-    gauge(&b, "prompt_tokens_total", "counter", "Tokens of prompts.", (double)t.prompt_tokens);
-    gauge(&b, "generation_tokens_total", "counter", "Tokens that were generated.",
-          (double)t.new_tokens);
-    gauge(&b, "num_preemptions_total", "counter",
-          "Generations that gave their rows up and began again.", (double)t.parkings);
-    number(&b, "kvik:steps_total", "counter", "Steps of the model.", (double)t.steps);
-    number(&b, "kvik:step_seconds_total", "counter", "Seconds in steps of the model.",
-           t.busy_seconds);
-    number(&b, "kvik:between_steps_seconds_total", "counter",
-           "Seconds of the scheduler between steps.", t.own_seconds);
-    buf_printf(
-        &b,
-        "# HELP vllm:cache_config_info How the cache is configured.\n# TYPE vllm:cache_config_info gauge\n"
-        "vllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"%llu\"} 1\n",
-        (unsigned long long)s->capacity / 16);
+    if (s->o.metrics == SERVE_METRICS_LLAMACPP)
+        llama_numbers(s, &t, &b);
+    else
+        vllm_numbers(s, &t, &b);
     size_t n = b.len;
     char *text = buf_take(&b);
     if (!text) return ERR_NOMEM;

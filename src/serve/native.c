@@ -1,6 +1,9 @@
 /* native.c - the routes that llama-server has beside the protocols: health, properties, tokens, templates, slots. */
+#include "base/utf8.h"
 #include "serve/net.h"
 #include "serve/protocol.h"
+#include "serve/reasoning.h"
+#include "serve/token_text.h"
 
 #include <string.h>
 
@@ -9,6 +12,19 @@ static int health(struct server *s, struct exchange *x)
     (void)s;
     exchange_json(x, 200, json_pack("{s:s}", "status", "ok"));
     return 0;
+}
+
+/* A piece that is a part of a character is an array of bytes. */
+static json_t *with_piece(const kvik_tokenizer *t, int32_t token, json_t *id)
+{
+    struct buf b;
+    buf_init(&b, SIZE_MAX);
+    (void)token_text(t, token, &b);
+    bool whole = utf8_valid(b.data, b.len);
+    json_t *o =
+        json_pack("{s:o, s:o}", "id", id, "piece", whole ? token_string(&b) : token_bytes(&b));
+    buf_done(&b);
+    return o;
 }
 
 static int tokenize(struct server *s, struct exchange *x)
@@ -28,12 +44,7 @@ static int tokenize(struct server *s, struct exchange *x)
     if (e >= 0) list = json_array();
     for (size_t i = 0; list && i < n; i++) {
         json_t *id = json_integer(ids[i]);
-        char *piece = NULL;
-        size_t len = 0;
-        if (pieces && kvik_tokenizer_decode(s->tokenizer, &ids[i], 1, false, &piece, &len) >= 0)
-            id = json_pack("{s:o, s:o}", "id", id, "piece", answer_text(piece, len));
-        kvik_free(piece);
-        json_array_append_new(list, id);
+        json_array_append_new(list, pieces ? with_piece(s->tokenizer, ids[i], id) : id);
     }
     kvik_free(ids);
     json_decref(body);
@@ -64,18 +75,21 @@ static int apply_template(struct server *s, struct exchange *x)
 {
     struct ask k;
     json_t *body;
-    char *messages = NULL, *kwargs = NULL, *text = NULL;
+    char *messages = NULL, *kwargs = NULL, *text = NULL, *own = NULL;
     TRY(body_read(x, &body));
     ask_init(&k);
     int e = ask_messages(&k, s, json_object_get(body, "messages"));
     if (e >= 0) e = ask_kwargs(&k, s, body);
     if (e >= 0) e = json_text(k.messages, &messages);
     if (e >= 0) e = json_text(k.kwargs, &kwargs);
-    const kvik_chat chat = {.size = sizeof chat, .json = messages, .kwargs = kwargs};
+    kvik_chat chat = {.size = sizeof chat, .json = messages, .kwargs = kwargs};
+    if (e >= 0) e = reasoning_template(s, &chat, k.kwargs, &own);
+    chat.template_text = own;
     if (e >= 0) e = kvik_chat_render(s->tokenizer, &chat, &text);
     if (e >= 0)
         exchange_json(x, 200, json_pack("{s:o}", "prompt", answer_text(text, strlen(text))));
     kvik_free(text);
+    mem_free(own);
     mem_free(messages);
     mem_free(kwargs);
     ask_done(&k);
@@ -112,13 +126,16 @@ static int slots(struct server *s, struct exchange *x)
 }
 
 static const struct route routes[] = {
-    {"/health", EXCHANGE_GET, true, true, &protocol_openai, health},
-    {"/v1/health", EXCHANGE_GET, true, true, &protocol_openai, health},
-    {"/ready", EXCHANGE_GET, true, true, &protocol_openai, health},
-    {"/props", EXCHANGE_GET, false, true, &protocol_openai, props},
-    {"/slots", EXCHANGE_GET, false, true, &protocol_openai, slots},
-    {"/tokenize", EXCHANGE_POST, false, false, &protocol_openai, tokenize},
-    {"/detokenize", EXCHANGE_POST, false, false, &protocol_openai, detokenize},
-    {"/apply-template", EXCHANGE_POST, false, false, &protocol_openai, apply_template},
+    {"/health", EXCHANGE_GET, .open = true, .light = true, .protocol = &protocol_openai,
+     .answer = health},
+    {"/v1/health", EXCHANGE_GET, .open = true, .light = true, .protocol = &protocol_openai,
+     .answer = health},
+    {"/ready", EXCHANGE_GET, .open = true, .light = true, .protocol = &protocol_openai,
+     .answer = health},
+    {"/props", EXCHANGE_GET, .light = true, .protocol = &protocol_openai, .answer = props},
+    {"/slots", EXCHANGE_GET, .light = true, .protocol = &protocol_openai, .answer = slots},
+    {"/tokenize", EXCHANGE_POST, .protocol = &protocol_openai, .answer = tokenize},
+    {"/detokenize", EXCHANGE_POST, .protocol = &protocol_openai, .answer = detokenize},
+    {"/apply-template", EXCHANGE_POST, .protocol = &protocol_openai, .answer = apply_template},
 };
 ROUTES(routes);

@@ -65,7 +65,26 @@ static void chat_chunk(struct answer *a, const struct choice *c, json_t *delta, 
     json_object_set_new(o, "choices",
                         json_pack("[{s:i, s:o, s:o, s:s?}]", "index", (int)c->index, "delta", delta,
                                   "logprobs", logprobs, "finish_reason", answer_finish(c)));
+    if (c->new_tokens) answer_add_timings(a, o);
     answer_event(a, NULL, o);
+}
+
+/* Sends how far the prompt is, with a choice that says nothing. */
+static void send_progress(struct answer *a, json_t *o, json_t *choice, json_t *progress,
+                          json_t *times)
+{
+    json_object_set_new(o, "choices", json_pack("[o]", choice));
+    json_object_set_new(o, "prompt_progress", progress);
+    if (times) json_object_set_new(o, "timings", times);
+    answer_event(a, NULL, o);
+}
+
+static void chat_progress(struct answer *a, json_t *progress, json_t *times)
+{
+    send_progress(
+        a, head(a, "chat.completion.chunk"),
+        json_pack("{s:i, s:{}, s:n, s:n}", "index", 0, "delta", "logprobs", "finish_reason"),
+        progress, times);
 }
 
 static void chat_begin(struct answer *a)
@@ -128,6 +147,7 @@ static json_t *chat_whole(struct answer *a)
         json_array_append_new(list, chat_choice(&a->choice[i]));
     json_object_set_new(o, "choices", list);
     add_ending(a, o);
+    if (a->ask.verbose) json_object_set_new(o, "__verbose", answer_verbose(a));
     return o;
 }
 
@@ -144,6 +164,7 @@ const struct protocol protocol_openai = {.name = "openai.chat",
                                          .arguments = chat_arguments,
                                          .ending = chat_ending,
                                          .done = chat_done,
+                                         .progress = chat_progress,
                                          .broken = broken,
                                          .whole = chat_whole};
 
@@ -187,7 +208,14 @@ static void text_chunk(struct answer *a, struct choice *c, const char *text)
 {
     json_t *o = head(a, "text_completion");
     json_object_set_new(o, "choices", json_pack("[o]", text_choice(c, text, strlen(text))));
+    answer_add_timings(a, o);
     answer_event(a, NULL, o);
+}
+
+static void text_progress(struct answer *a, json_t *progress, json_t *times)
+{
+    send_progress(a, head(a, "text_completion"), text_choice(&a->choice[0], "", 0), progress,
+                  times);
 }
 
 static void text_piece(struct answer *a, struct choice *c, enum piece kind, const char *text)
@@ -232,6 +260,7 @@ static const struct protocol completions = {.name = "openai.completions",
                                             .piece = text_piece,
                                             .ending = text_ending,
                                             .done = text_done,
+                                            .progress = text_progress,
                                             .broken = broken,
                                             .whole = text_whole};
 
@@ -305,29 +334,13 @@ static int complete(struct server *s, struct exchange *x)
     return ask_serve(s, x, &completions, read_text);
 }
 
-static int models(struct server *s, struct exchange *x)
-{
-    json_t *one =
-        json_pack("{s:s, s:s, s:I, s:s, s:{s:I, s:I}}", "id", s->o.name, "object", "model",
-                  "created", (json_int_t)s->created, "owned_by", "kvik", "meta", "n_ctx",
-                  (json_int_t)s->capacity, "n_vocab", (json_int_t)kvik_model_vocab(s->o.model));
-    json_t *other =
-        json_pack("{s:s, s:s, s:s}", "name", s->o.name, "model", s->o.name, "type", "model");
-    exchange_json(x, 200,
-                  json_pack("{s:s, s:[o], s:[o]}", "object", "list", "data", one, "models", other));
-    return 0;
-}
-
 static const struct route routes[] = {
     {"/v1/chat/completions", EXCHANGE_POST, .protocol = &protocol_openai, .answer = chat},
     {"/v1/chat/completions/input_tokens", EXCHANGE_POST, .protocol = &protocol_openai,
      .answer = count_tokens},
     {"/chat/completions/input_tokens", EXCHANGE_POST, .protocol = &protocol_openai,
      .answer = count_tokens},
-    {"/completions", EXCHANGE_POST, .protocol = &completions, .answer = complete},
     {"/chat/completions", EXCHANGE_POST, .protocol = &protocol_openai, .answer = chat},
     {"/v1/completions", EXCHANGE_POST, .protocol = &completions, .answer = complete},
-    {"/v1/models", EXCHANGE_GET, .light = true, .protocol = &protocol_openai, .answer = models},
-    {"/models", EXCHANGE_GET, .light = true, .protocol = &protocol_openai, .answer = models},
 };
 ROUTES(routes);

@@ -73,8 +73,10 @@ struct ask {
     struct digest history; /* of chats: the messages */
     uint32_t choices;      /* texts that are generated, of all prompts */
     int32_t priority;
-    bool stream, include_usage, logprobs, timings, seeded;
-    bool return_ids; /* the tokens, as vLLM's return_token_ids */
+    bool stream, include_usage, logprobs, seeded;
+    bool timings, progress; /* parts of a stream tell them */
+    bool verbose;           /* the answer shows the prompt and the options */
+    bool return_ids;        /* the tokens, as vLLM's return_token_ids */
     bool ignores_eos;
     json_t *fields;             /* owned: of the answer, those that are wanted; NULL: all */
     bool reasoning;             /* the prompt ends inside a reasoning */
@@ -94,7 +96,9 @@ struct answer {
     struct choice *choice; /* [ask.choices] */
     uint32_t left;         /* choices that are not over */
     bool begun, failed;
-    uint32_t events; /* of a stream whose events are numbered */
+    bool progressed;    /* a stream was told how far its prompt is: */
+    uint64_t processed; /* its tokens that are there */
+    uint32_t events;    /* of a stream whose events are numbered */
     /* Sums of all choices, the prompt once. */
     uint64_t prompt_tokens, reused, computed, new_tokens;
     double waited, first, seconds; /* seconds: before the first step, to the first token, in all */
@@ -119,6 +123,8 @@ struct protocol {
     void (*called)(struct answer *a, struct choice *c);
     void (*ending)(struct answer *a, struct choice *c);
     void (*done)(struct answer *a);
+    /* Tells how far the prompt is; takes both.  times may be NULL, as the function. */
+    void (*progress)(struct answer *a, json_t *progress, json_t *times);
     /* Sends an error inside a stream. */
     void (*broken)(struct answer *a, const struct fault *f);
     /* Of whole answers. */
@@ -172,6 +178,12 @@ json_t *answer_usage(const struct answer *a);
 json_t *answer_kvik(const struct answer *a);
 /* How long the parts took, as llama-server says it. */
 json_t *answer_timings(const struct answer *a);
+/* Adds them to a part of a stream, if asked for. */
+void answer_add_timings(const struct answer *a, json_t *o);
+/* Tells a stream that `have` tokens of the prompt of a job are there, if asked for; the stream has begun. */
+void answer_progress(struct answer *a, const struct job *j, uint64_t have);
+/* The first text as POST /completion shows it: with the prompt and the options. */
+json_t *answer_verbose(const struct answer *a);
 /* A call as OpenAI shows it, with these arguments. */
 json_t *answer_call(const struct call *k, const char *arguments);
 /* The message that an answer is: role, content, tool calls, reasoning. */

@@ -87,6 +87,7 @@ enum { OPEN_NONE, OPEN_TEXT, OPEN_REASONING };
 
 static void event(struct answer *a, const char *name, json_t *o)
 {
+    if (a->choice[0].new_tokens) answer_add_timings(a, o);
     json_object_set_new(o, "type", json_string(name));
     json_object_set_new(o, "sequence_number", json_integer(a->events++));
     answer_event(a, name, o);
@@ -206,6 +207,15 @@ static void stream_done(struct answer *a)
     event(a, name, json_pack("{s:o}", "response", o));
 }
 
+static void stream_progress(struct answer *a, json_t *progress, json_t *times)
+{
+    json_t *o =
+        json_pack("{s:o, s:o}", "response", response(a, "in_progress", json_array(), json_null()),
+                  "prompt_progress", progress);
+    if (times) json_object_set_new(o, "timings", times);
+    event(a, "response.in_progress", o);
+}
+
 static void broken(struct answer *a, const struct fault *f)
 {
     json_t *o = response(a, "failed", json_incref(a->choice[0].items), json_null());
@@ -256,6 +266,7 @@ static const struct protocol responses = {.name = "openai.responses",
                                           .arguments = stream_arguments,
                                           .called = stream_called,
                                           .done = stream_done,
+                                          .progress = stream_progress,
                                           .broken = broken,
                                           .whole = whole};
 
@@ -310,6 +321,7 @@ static int count_tokens(struct server *s, struct exchange *x)
 
 static const struct route responses_routes[] = {
     {"/v1/responses", EXCHANGE_POST, .protocol = &responses, .answer = respond},
+    {"/responses", EXCHANGE_POST, .protocol = &responses, .answer = respond},
     {"/v1/responses/input_tokens", EXCHANGE_POST, .protocol = &responses, .answer = count_tokens},
 };
 ROUTES(responses_routes);

@@ -241,7 +241,9 @@ static int refuse(const json_t *body)
 
 static int read_options(struct ask *k, const struct server *s, json_t *chat, const json_t *body)
 {
-    static const char *const same[] = {"temperature", "top_p", "stream", "seed", "priority"};
+    static const char *const same[] = {"temperature",    "top_p",    "stream",
+                                       "seed",           "priority", "timings_per_token",
+                                       "return_progress"};
     const json_t *reasoning = json_object_get(body, "reasoning");
     json_t *o = json_object();
     if (!o) return no_memory();

@@ -16,7 +16,10 @@ static const struct route *find(const struct exchange *x, unsigned *methods)
     for (const struct route_list *const *l = __start_kvik_route; l < __stop_kvik_route; l++)
         for (size_t i = 0; i < (*l)->n; i++) {
             const struct route *r = &(*l)->route[i];
-            if (strcmp(r->path, x->path) != 0) continue;
+            size_t n = strlen(r->path);
+            bool here =
+                r->below ? !strncmp(r->path, x->path, n) && x->path[n] : !strcmp(r->path, x->path);
+            if (!here) continue;
             *methods |= r->methods;
             if (r->methods & x->method) return r;
         }

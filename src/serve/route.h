@@ -10,6 +10,7 @@ struct route {
     const struct protocol *protocol;
     /* Answers, or returns an error code, whose sentence is then sent in the shape of the protocol. */
     int (*answer)(struct server *s, struct exchange *x);
+    bool below; /* the path is the beginning of others, which are meant */
 };
 struct route_list {
     const struct route *route;

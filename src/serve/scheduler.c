@@ -252,6 +252,7 @@ static void look(struct job *j)
     if (kvik_request_progress(j->request, &p) < 0) return;
     j->prefills = p.prefills > 0;
     j->have = p.reused_tokens + p.computed_tokens;
+    if (j->calls->progress) j->calls->progress(j);
 }
 
 /* Tells what a job begins with, before its first token; of a job that was parked it is what it began with first. */
@@ -280,8 +281,8 @@ static void admit(struct scheduler *s)
             over(j, NULL, e, kvik_last_error());
             continue;
         }
-        look(j);
         note_reuse(j);
+        look(j);
         uint32_t at = s->n_running++;
         for (; at && s->running[at - 1]->order > j->order; at--)
             s->running[at] = s->running[at - 1];

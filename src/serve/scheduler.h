@@ -13,6 +13,8 @@ struct job_calls {
      * for, the chosen one first; n 0: none were.  id is -1 with the last characters. */
     void (*text)(struct job *j, int32_t id, const char *text, const kvik_logprob *token,
                  uint32_t n);
+    /* NULL, or: more of the prompt is there, j->have tokens of it; first what is reused. */
+    void (*progress)(struct job *j);
     /* The job is over; the scheduler frees it afterwards.  row: its text, or NULL after an error: code and sentence. */
     void (*over)(struct job *j, const kvik_row *row, int code, const char *sentence);
 };

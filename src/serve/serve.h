@@ -11,9 +11,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* The names under which GET /metrics shows its numbers. */
+enum serve_metrics { SERVE_METRICS_VLLM, SERVE_METRICS_LLAMACPP, SERVE_METRICS_OFF };
+
 struct serve_options {
     /* What the answers call the model. */
     const char *name;
+    /* NULL, or all names of the model, and words that describe it, each with commas between them; they are shown. */
+    const char *aliases, *tags;
     /* Where the model lies. */
     const char *path;
     kvik_model *model;
@@ -31,6 +36,11 @@ struct serve_options {
     const char *prefix_dir;
     /* True: prompts are taken as they are; see rules.h. */
     bool no_rules;
+    /* True: chats show their prompt and options in the field __verbose, as a request can ask for. */
+    bool verbose;
+    /* Where a request does not say it, models that reason: 1 do, -1 do not, 0 do as their template has it. */
+    int reasoning;
+    enum serve_metrics metrics;
     /* Generations at once, and those that wait; more are refused. */
     uint32_t parallel, max_waiting;
     /* Sequences of the cache: as many beams a generation may have. */

@@ -96,6 +96,7 @@ static int open_parts(struct server *s)
 int serve(const struct serve_options *o)
 {
     struct server s = {.o = *o};
+    totals_init(&s.totals);
     int e = open_parts(&s);
     if (e >= 0) {
         atomic_store(&serving, s.net);
@@ -111,5 +112,6 @@ int serve(const struct serve_options *o)
     net_close(s.net);
     replay_close(s.replay);
     keys_free(s.keys);
+    totals_done(&s.totals);
     return e;
 }

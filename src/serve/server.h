@@ -4,6 +4,7 @@
 #include "serve/exchange.h"
 #include "serve/scheduler.h"
 #include "serve/serve.h"
+#include "serve/totals.h"
 
 struct keys;
 struct desk;
@@ -16,6 +17,7 @@ struct server {
     struct scheduler *scheduler;
     struct keys *keys; /* NULL: none are needed */
     struct replay *replay;
+    struct totals totals;
     uint64_t seed;
     bool seeded;               /* the options of the command line have a seed */
     int32_t eos[KVIK_MAX_EOS]; /* tokens that end a turn */

@@ -1,4 +1,4 @@
-/* timings.c - how long the parts of a request took, in the words of llama-server. */
+/* timings.c - how long the parts of a request took, and how far a prompt is, in the words of llama-server. */
 #include "serve/protocol.h"
 
 #include <math.h>
@@ -13,15 +13,45 @@ static double each(double tokens, double milliseconds)
     return tokens > 0 ? milliseconds / tokens : 0;
 }
 
+/* read: tokens of the prompt that were computed in `prompt` seconds.  The first token of each text comes with its prompt
+ * and costs no step of its own: the rate is over the others. */
+static json_t *timings(const struct answer *a, uint64_t read, double prompt)
+{
+    uint64_t n = 0, steps = 0;
+    for (uint32_t i = 0; i < a->ask.choices; i++) {
+        n += a->choice[i].new_tokens;
+        steps += a->choice[i].new_tokens - (a->choice[i].new_tokens > 0);
+    }
+    double written = fmax(a->decoding, 0);
+    return json_pack("{s:I, s:I, s:f, s:f, s:f, s:I, s:f, s:f, s:f}", "cache_n",
+                     (json_int_t)a->reused, "prompt_n", (json_int_t)read, "prompt_ms", prompt * 1e3,
+                     "prompt_per_token_ms", each((double)read, prompt * 1e3), "prompt_per_second",
+                     per_second((double)read, prompt), "predicted_n", (json_int_t)n, "predicted_ms",
+                     written * 1e3, "predicted_per_token_ms", each((double)steps, written * 1e3),
+                     "predicted_per_second", per_second((double)steps, written));
+}
+
 json_t *answer_timings(const struct answer *a)
 {
-    double prompt = fmax(a->first - a->waited, 0), written = fmax(a->decoding, 0),
-           read = (double)(a->prompt_tokens - a->reused), n = (double)a->new_tokens;
-    return json_pack(
-        "{s:I, s:I, s:f, s:f, s:f, s:I, s:f, s:f, s:f}", "cache_n", (json_int_t)a->reused,
-        "prompt_n", (json_int_t)a->prompt_tokens - (json_int_t)a->reused, "prompt_ms", prompt * 1e3,
-        "prompt_per_token_ms", each(read, prompt * 1e3), "prompt_per_second",
-        per_second(read, prompt), "predicted_n", (json_int_t)a->new_tokens, "predicted_ms",
-        written * 1e3, "predicted_per_token_ms", each(n, written * 1e3), "predicted_per_second",
-        per_second(n, written));
+    return timings(a, a->prompt_tokens - a->reused, fmax(a->first - a->waited, 0));
+}
+
+void answer_add_timings(const struct answer *a, json_t *o)
+{
+    if (a->ask.timings) json_object_set_new(o, "timings", answer_timings(a));
+}
+
+void answer_progress(struct answer *a, const struct job *j, uint64_t have)
+{
+    if (!a->ask.progress || !a->ask.stream || !a->protocol->progress || j->index != 0 ||
+        (a->progressed && have <= a->processed))
+        return;
+    a->progressed = true;
+    a->processed = have;
+    uint64_t read = have - MIN(have, a->reused);
+    double seconds = read ? now_seconds() - j->begun : 0;
+    json_t *o =
+        json_pack("{s:I, s:I, s:I, s:I}", "total", (json_int_t)j->n, "cache", (json_int_t)a->reused,
+                  "processed", (json_int_t)have, "time_ms", (json_int_t)(seconds * 1e3));
+    a->protocol->progress(a, o, a->ask.timings ? timings(a, read, seconds) : NULL);
 }

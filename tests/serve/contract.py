@@ -23,7 +23,7 @@ s = Server(tiny("llama-mha"), "--cache-config", '{"max_cache_len": 96}', "--do-s
 # A GET is answered, and of a POST without a body a field or the body is said to be missing.
 for path, methods in paths.items():
     for method in methods:
-        code, a = s.ask(method.upper(), path)
+        code, a = s.ask(method.upper(), path.replace("{name}", "llama-mha"))
         check(f"{method} {path} is there", code == 200 if method == "get" else code in (200, 400), (code, a))
 
 
@@ -45,7 +45,7 @@ def explore():
         entries = json.load(f)["log"]["entries"]
     seen = {(urllib.parse.urlsplit(e["request"]["url"]).path, e["response"]["content"].get("mimeType", "").split(";")[0])
             for e in entries if e["response"]["status"] == 200}
-    want = {(p, kind.split(";")[0]) for p, methods in paths.items() for o in methods.values() for kind in o["responses"]["200"]["content"]}
+    want = {(p, kind.split(";")[0]) for p, methods in paths.items() if "{" not in p for o in methods.values() for kind in o["responses"]["200"]["content"]}
     check("every answer that the file describes was seen", want <= seen, want - seen)
 
 

@@ -1,0 +1,13 @@
+/* token_text.h - the bytes of one token, as it stands inside a text. */
+#pragma once
+#include "base/buf.h"
+#include "base/json.h"
+#include "kvik.h"
+
+/* Appends the bytes of a token: its spaces are kept, also one at the front, and they may be a part of a character.
+ * Returns 0 or an error code. */
+int token_text(const kvik_tokenizer *t, int32_t id, struct buf *out);
+/* The bytes as an array of numbers. */
+json_t *token_bytes(const struct buf *b);
+/* The bytes as a string, in which U+FFFD stands for each that is not a whole character. */
+json_t *token_string(const struct buf *b);

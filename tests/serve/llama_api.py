@@ -1,0 +1,113 @@
+"""What llama-server has beside OpenAI's protocol: names of models, pieces of tokens, prompts of ids and texts, reasoning that is off."""
+import os
+import subprocess
+import sys
+
+from harness import ROOT, Server, check, finish, work
+
+sys.path.insert(0, os.path.join(ROOT, "tests/serve/llama"))
+
+THINKS = os.path.join(work, "thinks.jinja")
+with open(THINKS, "w") as f:
+    f.write("{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}{% if add_generation_prompt %}<bot><think>\n{% endif %}\n")
+model = os.path.join(work, "stand-in.gguf")
+subprocess.run([sys.executable, os.path.join(ROOT, "tests/serve/llama/stand_in.py"), model, "<think>", "</think>"], check=True)
+s = Server(model, "--alias", "org/one,two", "--tags", "small,text", "--template", THINKS, "--reasoning", "off", "--prefill-chunk-size", "64")
+hello = {"messages": [{"role": "user", "content": "Hi"}]}
+
+# --- Models.
+one = s.get("/v1/models")[1]["data"][0]
+check("models: the first name is the id, and all are shown", one["id"] == "org/one" and one["aliases"] == ["org/one", "two"], one)
+check("models: tags", one["tags"] == ["small", "text"], one)
+for path in ("/v1/models/org/one", "/v1/models/org%2Fone", "/models/two"):
+    check(f"{path} is the model", s.get(path) == (200, one), s.get(path))
+code, a = s.get("/v1/models/three")
+check("another name is an error 404", code == 404 and a["error"]["type"] == "not_found_error" and "three" in a["error"]["message"], a)
+check("a path below that is no name of a model", s.get("/v1/models/")[0] == 404 and s.get("/v1/modelsx")[0] == 404)
+
+# --- Tokens.
+t = s.post("/tokenize", {"content": "the \u5abd the", "with_pieces": True})[1]["tokens"]
+flat = b"".join(bytes(x["piece"]) if isinstance(x["piece"], list) else x["piece"].encode() for x in t)
+check("pieces: spaces are kept, and a part of a character is an array of bytes", flat == " the \u5abd the".encode(), t)
+check("pieces: there is such an array", any(isinstance(x["piece"], list) for x in t), t)
+a = s.post("/completion", {"prompt": "the", "n_predict": 8, "n_probs": 2, "temperature": 0})[1]
+said = "".join(x["token"] for x in a["completion_probabilities"])
+check("logprobs: tokens are what stands in the text", said.strip() == a["content"].strip(), (said, a["content"]))
+check("logprobs: bytes are those of the token", all(bytes(x["bytes"]) == x["token"].encode() for x in a["completion_probabilities"]), a)
+
+# --- Prompts.
+ids = s.post("/tokenize", {"content": "the", "add_special": True})[1]["tokens"]
+alone = s.post("/completion", {"prompt": ids, "n_predict": 1})[1]["tokens_evaluated"]
+a = s.post("/completion", {"prompt": [1, 2, "the", 7], "n_predict": 1})[1]
+check("ids and texts in an array are one prompt", a["tokens_evaluated"] == 3 + alone - 1, a)
+a = s.post("/completion", {"prompt": [[1, 2], "the"], "n_predict": 1})[1]
+check("arrays and texts in an array are prompts", isinstance(a, list) and len(a) == 2, a)
+code, a = s.post("/completion", {"prompt": [1, None, "the"], "n_predict": 1})
+check("neither is an error that says where", code == 400 and "token 1" in a["error"]["message"], a)
+check("/completions is llama-server's", "content" in s.post("/completions", {"prompt": "the", "n_predict": 1})[1])
+for body in ({"prompt": "a", "grammar": "root ::= \"a\""}, {**hello, "grammar": "root ::= \"a\""}):
+    code, a = s.post("/v1/chat/completions" if "messages" in body else "/completion", body)
+    check("a grammar is an error that names it", code == 400 and "grammar" in a["error"]["message"], a)
+
+# --- Templates.
+prompt = s.post("/apply-template", hello)[1]["prompt"]
+check("reasoning that is off is over where the template opens one", prompt.endswith("<think>\n</think>"), prompt)
+on = {**hello, "chat_template_kwargs": {"enable_thinking": True}}
+check("a request wins", s.post("/apply-template", on)[1]["prompt"].endswith("<think>\n"))
+bare = s.post("/apply-template", {**hello, "add_generation_prompt": False})[1]["prompt"]
+check("add_generation_prompt false: no answer is opened", bare == "<user>Hi", bare)
+n = len(s.post("/tokenize", {"content": prompt, "add_special": False})[1]["tokens"])
+code, a = s.post("/v1/chat/completions", {**hello, "max_tokens": 3})
+check("a chat has the prompt that /apply-template shows", abs(a["usage"]["prompt_tokens"] - n) <= 1 and not a["choices"][0]["message"].get("reasoning_content"), a)
+a = s.post("/v1/chat/completions", {**on, "max_tokens": 3})[1]
+check("reasoning that is on", a["choices"][0]["message"].get("reasoning_content"), a)
+
+# --- Times.
+a = s.post("/completion", {"prompt": "the", "n_predict": 1})[1]["timings"]
+check("timings: one token has no rate", a["predicted_n"] == 1 and a["predicted_per_second"] == 0, a)
+a = s.post("/completion", {"prompt": "the", "n_predict": 9})[1]["timings"]
+check("timings: the rate is over the tokens behind the first", abs(a["predicted_per_second"] * a["predicted_ms"] / 1e3 - 8) < 1e-6, a)
+
+# --- Streams that tell how far the prompt is.
+long = "the people of the world " * 30
+body = {"prompt": long, "n_predict": 3, "stream": True, "return_progress": True, "timings_per_token": True, "temperature": 0}
+for path in ("/completion", "/v1/completions", "/v1/chat/completions", "/v1/responses"):
+    fields = {**body, "max_tokens": 3, "max_output_tokens": 3, "input": long + path, "prompt": long + path, "messages": [{"role": "user", "content": long + path}]}
+    if "responses" in path:
+        del fields["prompt"]
+    events = list(s.stream(path, fields))
+    told = [e["prompt_progress"] for e in events if "prompt_progress" in e]
+    check(f"{path}: progress begins with what is reused and ends with all", len(told) > 1 and told[0]["processed"] == told[0]["cache"]
+          and told[-1]["processed"] == told[-1]["total"] and told == sorted(told, key=lambda t: t["processed"]), told)
+    first = [e["timings"] for e in events if "prompt_progress" in e]
+    check(f"{path}: the first timings are of nothing", first[0]["prompt_n"] == first[0]["prompt_ms"] == first[0]["predicted_n"] == 0 < first[-1]["prompt_ms"], first)
+    parts = [e for e in events if e.get("timings", {}).get("predicted_n")]
+    check(f"{path}: each part of the text has timings", parts and parts[-1]["timings"]["predicted_n"] <= 3, events)
+    check(f"{path}: progress comes before the text", "prompt_progress" not in events[-1] and events.index(parts[0]) > max(i for i, e in enumerate(events) if "prompt_progress" in e))
+    plain = list(s.stream(path, {**fields, "return_progress": False, "timings_per_token": False}))
+    check(f"{path}: nobody is told who has not asked", not any("prompt_progress" in e for e in plain), plain)
+a = s.post("/completion", {**body, "stream": False})[1]
+check("progress of a whole answer is not told", "prompt_progress" not in a and a["timings"]["prompt_n"] + a["timings"]["cache_n"] == a["tokens_evaluated"], a)
+a = s.post("/v1/chat/completions", {**hello, "max_tokens": 2, "verbose": True})[1]
+check("verbose: the prompt and the options", a["__verbose"]["prompt"].replace(" ", "").endswith("<user>Hi<bot><think>\n</think>") and "seed" in a["__verbose"]["generation_settings"], a)
+check("no __verbose unless asked for", "__verbose" not in s.post("/v1/chat/completions", {**hello, "max_tokens": 2})[1])
+for field in ("return_progress", "timings_per_token", "verbose"):
+    check(f"{field} must be true or false", s.post("/completion", {"prompt": "a", field: 3})[0] == 400)
+check("SIGTERM", s.stop() == 0, s.said)
+
+# --- Other options.
+s = Server(model, "--metrics-compat", "llamacpp", "--verbose")
+a = s.post("/completion", {"prompt": long, "n_predict": 5})[1]
+b = s.post("/completion", {"prompt": long, "n_predict": 5})[1]
+numbers = dict(line.split(" ") for line in s.get("/metrics")[1].decode().splitlines() if not line.startswith("#"))
+check("metrics: names of llama-server", all(n.startswith("llamacpp:") for n in numbers) and len(numbers) == 15, numbers)
+check("metrics: tokens that were computed and reused", float(numbers["llamacpp:prompt_tokens_total"]) == a["timings"]["prompt_n"] + b["timings"]["prompt_n"]
+      and float(numbers["llamacpp:prompt_tokens_cached_total"]) == b["timings"]["cache_n"] > 0, numbers)
+check("metrics: new tokens", float(numbers["llamacpp:tokens_predicted_total"]) == 10, numbers)
+check("--verbose: all chats", "__verbose" in s.post("/v1/chat/completions", {**hello, "max_tokens": 2})[1])
+check("a chat can do without", "__verbose" not in s.post("/v1/chat/completions", {**hello, "max_tokens": 2, "verbose": False})[1])
+s.stop()
+s = Server(model, "--metrics-compat", "off")
+check("metrics can be off", s.get("/metrics")[0] == 501)
+s.stop()
+finish()
