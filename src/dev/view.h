@@ -21,29 +21,12 @@
 #define KV_ATOM       256u /* absolute span an attention atom may not cross */
 
 struct kv_codec;
+struct kv_reader;
 enum kv_layout { KV_STRIPS, KV_ROWMAJOR, KV_FLAT };
 struct kv_shape {
     uint32_t heads, dim;
     enum dtype dtype; /* DT_F32, DT_F16 or DT_BF16 */
     enum kv_layout layout;
-};
-/* Rows [r0, r1) of one head in one tile of a plane.  All of them lie in one atom of attention. */
-struct kv_piece {
-    const unsigned char *tile; /* of the plane, all heads; 64-byte aligned */
-    uint32_t head, r0, r1;
-};
-/* A codec's own kernels for one instruction set: attention over the bytes of a tile.  The order of sums is the codec's to
- * state, and all its kernels give the same bits.  A score depends on the query and the row alone, an addition on the
- * query's probabilities and on the rows of the piece, neither on the other queries of the call. */
-struct kv_kernels {
-    /* Writes a query of `dim` values in the form that `score` reads, into room for `dim` floats.  NULL: as it is. */
-    void (*query)(const struct kv_codec *c, const struct kv_shape *s, const float *q, float *out);
-    /* Of keys: p[i * ldp + r - r0] = scale * (query i . row r) for n queries q[n][dim]. */
-    void (*score)(const struct kv_codec *c, const struct kv_shape *s, const struct kv_piece *at,
-                  const float *q, uint32_t n, float scale, float *p, size_t ldp);
-    /* Of values: o[i * ldo + d] += the sum over r of p[i * ldp + r - r0] * row r [d], for n queries. */
-    void (*add)(const struct kv_codec *c, const struct kv_shape *s, const struct kv_piece *at,
-                const float *p, size_t ldp, uint32_t n, float *o, size_t ldo);
 };
 #define KV_CODEC_TEXT 96u /* bytes of what an instance says of itself, with the final 0 */
 /* One instance of a codec.  Encoding is a pure function of the tile's raw rows, `lead` and the parameters. */
@@ -60,8 +43,6 @@ struct kv_codec {
      * in one order, so that results equal native ones bit for bit; tile is then a multiple of 16.  False: sealed
      * rows make atoms of their own, before all raw ones, and may be summed by other arithmetic. */
     bool lossless;
-    /* The rows of a head lie in a tile as in a raw block of `tile` rows, a multiple of 16: attention reads them there. */
-    bool in_place;
     /* Writes, as snprintf does, every parameter that decides a byte of a tile, a decoded value or the order of sums, apart
      * from the name, the tile and the shape.  Tiles of two instances of a name with equal texts mean the same: session
      * files, prefix directories and the prefix index rely on it.  "" if there is no parameter.  Mandatory. */
@@ -78,11 +59,8 @@ struct kv_codec {
      * rows of dst stay as they are. */
     void (*decode)(const struct kv_codec *c, const struct kv_shape *s, uint32_t head, void *dst,
                    uint32_t first, const void *src);
-    /* [DEV_ISAS] kernels of the codec's own by enum dev_isa, which attention calls in place of `decode`; an instruction set
-     * without an entry takes the one below, [DEV_REF] is the scalar reference.  NULL, the default: attention decodes rows.
-     * A lossless codec has none, since its order of sums is that of raw rows. */
-    const struct kv_kernels *const *kernels;
-    const struct kv_affine *affine; /* tiles are as affine.h says, for devices to read; or NULL */
+    /* [DEV_ISAS] how attention reads sealed rows (reader.h); NULL, the default: decoded. */
+    const struct kv_reader *const *reader;
 };
 struct kv_form {
     unsigned char *base; /* of this site: page p starts at base + p * grain */

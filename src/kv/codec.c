@@ -1,7 +1,7 @@
 /* codec.c - finds codecs by name, and makes the pair of codecs for the two planes of a group, whose tiles must have the
  * same number of rows. */
 #include "kv/codec.h"
-#include "dev/dev.h"
+#include "dev/reader.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -105,22 +105,34 @@ int kv_codec_pair_check(const struct kv_codec_pair *o)
     return 0;
 }
 
-/* Checks the kernels of an instance for one plane. */
-static int kernels_sound(const struct kv_codec *c, bool key)
+/* Checks the functions of a reader for one plane. */
+static int functions_sound(const struct kv_codec *c, const struct kv_reader *r, bool key,
+                           const char *isa)
 {
-    if (!c->kernels) return 0;
-    if (c->lossless)
+    bool sums = r->score || r->add;
+    if (c->lossless && (sums || r->query || r->end))
         return ERR(ARG,
-                   "codec %s: lossless rows are summed as raw rows, without kernels of its own",
+                   "codec %s: lossless rows are summed as raw rows, by a reader without query, "
+                   "score, add and end",
                    c->name);
-    if (!c->kernels[DEV_REF])
-        return ERR(ARG, "codec %s: its kernels lack a scalar reference", c->name);
-    for (int isa = 0; isa < DEV_ISAS; isa++) {
-        const struct kv_kernels *k = c->kernels[isa];
-        if (k && !(key ? k->score != NULL : k->add != NULL))
-            return ERR(ARG, "codec %s: its kernels for %s lack %s", c->name, dev_isa_names()[isa],
-                       key ? "score, which keys need" : "add, which values need");
-    }
+    if (sums && r->strips)
+        return ERR(ARG, "codec %s: its reader for %s makes strips or sums, not both", c->name, isa);
+    if (sums && !(key ? r->score != NULL : r->add != NULL))
+        return ERR(ARG, "codec %s: its reader for %s lacks %s", c->name, isa,
+                   key ? "score, which keys need" : "add, which values need");
+    if (!sums && !r->strips && c->tile % KV_STRIP)
+        return ERR(ARG, "codec %s: rows are read in place in tiles of whole strips, not of %u rows",
+                   c->name, c->tile);
+    return 0;
+}
+
+static int reader_sound(const struct kv_codec *c, bool key)
+{
+    if (!c->reader) return 0;
+    if (!c->reader[DEV_REF])
+        return ERR(ARG, "codec %s: its reader lacks a scalar reference", c->name);
+    for (int isa = 0; isa < DEV_ISAS; isa++)
+        if (c->reader[isa]) TRY(functions_sound(c, c->reader[isa], key, dev_isa_names()[isa]));
     return 0;
 }
 
@@ -130,7 +142,7 @@ int kv_codec_open(const struct kv_codec_options *o, const struct kv_shape *s, bo
     struct kv_codec *made = NULL;
     TRY(o->kind->open(o, s, key, tile, &made));
     made->kind = o->kind;
-    int e = kernels_sound(made, key);
+    int e = reader_sound(made, key);
     if (e < 0)
         kv_codec_close(made);
     else

@@ -6,6 +6,7 @@
  * a tile is these rows.  If a group is one channel, a tile has as many rows as a group has values.  Rows below `lead` are in
  * no group. */
 #include "kv/codec_affine.h"
+#include "dev/reader.h"
 
 #include <stdio.h>
 
@@ -27,7 +28,7 @@ struct encode_job {
 
 static size_t codec_bytes(const struct kv_codec *c, const struct kv_shape *s)
 {
-    return affine_bytes(c->affine, s, c->tile);
+    return affine_bytes(c->param, s, c->tile);
 }
 
 static float raw_value(const struct encode_job *j, uint32_t r, uint32_t d)
@@ -88,12 +89,12 @@ static void codec_encode(const struct kv_codec *c, const struct kv_shape *s, uin
 static void codec_decode(const struct kv_codec *c, const struct kv_shape *s, uint32_t head,
                          void *dst, uint32_t first, const void *src)
 {
-    affine_decode(c->affine, s, c->tile, head, src, 0, c->tile, dst, first);
+    affine_decode(c->param, s, c->tile, head, src, 0, c->tile, dst, first);
 }
 
 static int codec_describe(const struct kv_codec *c, char *out, size_t n)
 {
-    const struct kv_affine *f = c->affine;
+    const struct kv_affine *f = c->param;
     const char *order = f->zero_first ? ", zero first" : "";
     if (!f->group) return snprintf(out, n, "%u-bit channels of %u%s", f->bits, f->unit, order);
     return snprintf(out, n, "%u-bit groups of %u, unit %u%s", f->bits, f->group, f->unit, order);
@@ -155,7 +156,7 @@ int affine_open(const struct affine_spec *spec, const struct kv_shape *s, uint32
                              .bytes = codec_bytes,
                              .encode = codec_encode,
                              .decode = codec_decode,
-                             .affine = &a->form};
+                             .reader = kv_read_affine};
     *out = &a->c;
     return 0;
 }

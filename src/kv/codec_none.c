@@ -3,6 +3,7 @@
  * The planes of a group share one table of tiles, so a plane without a codec has tiles too.  Such a tile has whole strips
  * and as many rows as a tile of the other plane.  Its layout is that of a raw block with as many rows, so attention
  * reads it in place. */
+#include "dev/reader.h"
 #include "kv/codec.h"
 
 #include <string.h>
@@ -46,11 +47,11 @@ static int none_open(const struct kv_codec_options *o, const struct kv_shape *s,
     *c = (struct kv_codec){.name = KV_CODEC_NONE,
                            .tile = tile ? tile : KV_STRIP,
                            .lossless = true,
-                           .in_place = true,
                            .describe = kv_codec_no_parameters,
                            .bytes = none_bytes,
                            .encode = none_encode,
-                           .decode = none_decode};
+                           .decode = none_decode,
+                           .reader = kv_read_in_place};
     *out = c;
     return 0;
 }

@@ -90,7 +90,7 @@ static void run_vector(const struct vector *v, enum kv_layout layout, struct res
     struct kv_shape s = {1, v->dim, v->dtype, layout};
     struct kv_codec *c, *other;
     open_pair(&v->o, &s, &s, &c, &other);
-    const struct kv_affine *f = c->affine;
+    const struct kv_affine *f = c->param;
     uint32_t block = MAX(c->tile, 16u), pairs = affine_pairs(f, v->dim), tiles = v->rows / c->tile;
     size_t values = (size_t)block * v->dim;
     void *raw = malloc(values * 4), *dst = malloc(c->bytes(c, &s)), *back = malloc(values * 4);
@@ -256,7 +256,8 @@ static void test_groups_apart(void **state)
                 struct affine_choice o = options(k->backend, k->nbits, k->axis, k->g);
                 struct kv_codec *c, *other;
                 open_pair(&o, &s, &s, &c, &other);
-                uint32_t n = c->tile * s.dim, all = 2 * n, group = c->affine->group;
+                const struct kv_affine *f = c->param;
+                uint32_t n = c->tile * s.dim, all = 2 * n, group = f->group;
                 float *x = calloc(all, 4), *y = calloc(all, 4), *z = calloc(all, 4);
                 for (uint32_t j = 0; j < all; j++)
                     x[j] = 0.625f;
@@ -344,22 +345,20 @@ static void test_strips(void **state)
             unsigned char *want = malloc(strip), *got = malloc(strip);
             for (int isa = 1; isa <= DEV_AVX512; isa++)
                 for (uint32_t at = 0; at < rows; at += 16) {
-                    struct dev_config dc = {1, dev_isa_names()[isa]};
-                    struct dev *d;
                     if (!dev_isa_supported((enum dev_isa)isa)) continue;
-                    assert_int_equal(dev_open(&dc, &d), 0);
-                    kv_strip_fn fn = (kv_strip_fn)cpu_kernel_get(d, CPU_KV_STRIP, CPU_ANY);
+                    const struct kv_reading by = kv_reading(c, &s, (enum dev_isa)isa),
+                                            ref = kv_reading(c, &s, DEV_REF);
                     for (int part = 0; part < 4; part++) {
                         uint32_t r0 = part & 1 ? 3 : 0, r1 = part & 2 ? 13 : 16;
-                        const unsigned char *src[16];
+                        struct kv_piece p = {.head = 1, .r0 = at + r0, .r1 = at + r1};
                         /* Instead of missing tiles: another tile. */
                         for (uint32_t k = 0; k < n; k++)
-                            src[k] = tile[MIN(MAX(k, r0 / c->tile), (r1 - 1) / c->tile)];
-                        if (n == 1) src[0] = tile[0];
+                            p.tile[k] = tile[MIN(MAX(k, r0 / c->tile), (r1 - 1) / c->tile)];
+                        if (n == 1) p.tile[0] = tile[0];
                         memset(want, 0x55, strip);
                         memset(got, 0x55, strip);
-                        strip_decode_ref(c->affine, &s, c->tile, 1, src, at, r0, r1, want);
-                        fn(c->affine, &s, c->tile, 1, src, at, r0, r1, got);
+                        assert_ptr_equal(ref.reader->strips(&ref, &p, want), want);
+                        assert_ptr_equal(by.reader->strips(&by, &p, got), got);
                         for (uint32_t k = r0 * s.dim; k < r1 * s.dim; k++) {
                             size_t w = at_of(&s, 16, 0, k / s.dim, k % s.dim),
                                    z = dtype_size(s.dtype);
@@ -371,7 +370,6 @@ static void test_strips(void **state)
                                     (double)kv_row_get(s.dtype, want, w));
                         }
                     }
-                    dev_close(d);
                 }
             for (uint32_t k = 0; k < n; k++)
                 free(tile[k]);

@@ -1,8 +1,10 @@
 /* test_codec_kernels.c - codecs whose attention computes over tiles as they are stored, without naming any: every
- * registered codec with kernels of its own. Its instruction sets, threads, prefill and decoding give the same bits, its
- * kernels are called and nothing is decoded, and the answer is that of decoded rows up to rounding. Unsound kernels are
- * refused. */
+ * registered codec with a reader that sums. Its instruction sets, threads, prefill and decoding give the same bits, its
+ * functions are called and nothing is decoded, and the answer is that of decoded rows up to rounding. The same of every
+ * codec in a rotation. Unsound readers are refused. */
 #include "codecs.h"
+#include "dev/reader.h"
+#include "kv/codec_rotated.h"
 #include "test_dev_attn_toy.h"
 
 #include <setjmp.h>
@@ -29,6 +31,7 @@ static struct dev *device(enum dev_isa isa, uint32_t threads)
 struct run {
     struct toy t;
     struct kv_codec *c[2];
+    bool turned;
     size_t ld;
     float *probe;
 };
@@ -41,13 +44,22 @@ static const struct {
                {"sinks 3, window 300", 3, 3, 300, 0},
                {"chunk 100, lead 40", 0, 40, 0, 100}};
 
-/* Makes a store whose planes have the codecs of the pair, and a step with lanes that decode and prefill. */
-static void run_open(struct run *r, const struct kv_codec_pair *o, uint32_t reach, uint32_t dim,
-                     enum dtype t)
+static void close_inner(struct kv_codec *c)
+{
+    kv_codec_close(c);
+}
+
+/* Makes a store whose planes have the codecs of the pair, and a step with lanes that decode and prefill. turned: a
+ * rotation stands around each codec. */
+static void run_open(struct run *r, const struct kv_codec_pair *o, bool turned, uint32_t reach,
+                     uint32_t dim, enum dtype t)
 {
     struct kv_shape s[2] = {{KV_HEADS, dim, t, KV_STRIPS}, {KV_HEADS, dim, t, KV_ROWMAJOR}};
     struct kv_seal seal;
     assert_int_equal(kv_codec_pair_open(o, &s[0], &s[1], &r->c[0], &r->c[1], &seal), 0);
+    r->turned = turned;
+    for (uint32_t p = 0; turned && p < 2; p++)
+        assert_int_equal(rotated_open(r->c[p], close_inner, 3, &s[p], &r->c[p]), 0);
     size_t a = r->c[0]->bytes(r->c[0], &s[0]), b = r->c[1]->bytes(r->c[1], &s[1]);
     const struct toy_config c = {.n_lanes = LANES,
                                  .n_heads = HEADS,
@@ -73,8 +85,11 @@ static void run_close(struct run *r)
 {
     toy_close(&r->t);
     free(r->probe);
-    kv_codec_close(r->c[0]);
-    kv_codec_close(r->c[1]);
+    for (int p = 0; p < 2; p++)
+        if (r->turned)
+            rotated_close(r->c[p]);
+        else
+            kv_codec_close(r->c[p]);
 }
 
 static struct dev_attn call_of(struct run *r)
@@ -102,28 +117,30 @@ static void attend(struct run *r, struct dev *d)
 
 /* Counts calls for test_used; kernels run on one thread there. */
 static uint32_t n_query, n_score, n_add, n_decode;
-static const struct kv_kernels *counted;
+static const struct kv_reader *counted;
 
-static void count_query(const struct kv_codec *c, const struct kv_shape *s, const float *q,
-                        float *out)
+static void count_query(const struct kv_reading *r, const float *q, float *out)
 {
     n_query++;
-    counted->query(c, s, q, out);
+    counted->query(r, q, out);
 }
-static void count_score(const struct kv_codec *c, const struct kv_shape *s,
-                        const struct kv_piece *at, const float *q, uint32_t n, float scale,
-                        float *p, size_t ldp)
+static void one_tile(const struct kv_reading *r, const struct kv_piece *at, uint32_t n)
+{
+    assert_true(at->r0 < at->r1 && at->r1 <= r->codec->tile && at->head < r->shape->heads && n > 0);
+}
+static void count_score(const struct kv_reading *r, const struct kv_piece *at, const float *q,
+                        uint32_t n, float scale, float *p, size_t ldp)
 {
     n_score++;
-    assert_true(at->r0 < at->r1 && at->r1 <= c->tile && at->head < s->heads && n > 0);
-    counted->score(c, s, at, q, n, scale, p, ldp);
+    one_tile(r, at, n);
+    counted->score(r, at, q, n, scale, p, ldp);
 }
-static void count_add(const struct kv_codec *c, const struct kv_shape *s, const struct kv_piece *at,
-                      const float *p, size_t ldp, uint32_t n, float *o, size_t ldo)
+static void count_add(const struct kv_reading *r, const struct kv_piece *at, const float *p,
+                      size_t ldp, uint32_t n, float *o, size_t ldo)
 {
     n_add++;
-    assert_true(at->r0 < at->r1 && at->r1 <= c->tile && at->head < s->heads && n > 0);
-    counted->add(c, s, at, p, ldp, n, o, ldo);
+    one_tile(r, at, n);
+    counted->add(r, at, p, ldp, n, o, ldo);
 }
 static void (*decode_of)(const struct kv_codec *c, const struct kv_shape *s, uint32_t head,
                          void *dst, uint32_t first, const void *src);
@@ -134,7 +151,12 @@ static void count_decode(const struct kv_codec *c, const struct kv_shape *s, uin
     decode_of(c, s, head, dst, first, src);
 }
 
-/* Makes the next variant of codecs.h whose keys or values have kernels of their own, for heads of *dim values; false:
+static bool sums(const struct kv_codec *c)
+{
+    return c->reader && (c->reader[DEV_REF]->score || c->reader[DEV_REF]->add);
+}
+
+/* Makes the next variant of codecs.h with a reader that sums for keys or values, for heads of *dim values; false:
  * all variants have been made. */
 static bool next_variant(uint32_t *i, uint32_t *dim, struct codec_variant *v)
 {
@@ -144,7 +166,7 @@ static bool next_variant(uint32_t *i, uint32_t *dim, struct codec_variant *v)
         struct kv_codec *c[2];
         struct kv_seal seal;
         assert_int_equal(kv_codec_pair_open(&v->pair, &s[0], &s[1], &c[0], &c[1], &seal), 0);
-        bool own = c[0]->kernels || c[1]->kernels;
+        bool own = sums(c[0]) || sums(c[1]);
         kv_codec_close(c[0]);
         kv_codec_close(c[1]);
         if (own) return true;
@@ -206,7 +228,7 @@ static void test_one_answer(void **state)
             char what[200];
             struct run r;
             snprintf(what, sizeof what, "%s, %s", v.name, reaches[k].name);
-            run_open(&r, &v.pair, k, dim, types[(n + k) % 3]);
+            run_open(&r, &v.pair, false, k, dim, types[(n + k) % 3]);
             one_answer(&r, what);
             run_close(&r);
         }
@@ -223,11 +245,11 @@ static void test_used(void **state)
     for (uint32_t i = 0; next_variant(&i, &dim, &v);)
         for (int prefill = 0; prefill < 2; prefill++) {
             struct kv_codec same[2];
-            struct kv_kernels count = {count_query, count_score, count_add};
-            const struct kv_kernels *table[DEV_ISAS] = {&count};
+            struct kv_reader count = {.query = count_query, .score = count_score, .add = count_add};
+            const struct kv_reader *table[DEV_ISAS] = {&count};
             struct run r;
             double worst = 0;
-            run_open(&r, &v.pair, 0, dim, DT_F16);
+            run_open(&r, &v.pair, false, 0, dim, DT_F16);
             feed(&r.t, prefill);
             size_t n = r.t.counts[1] * r.ld;
             float *want = toy_alloc(n * sizeof *want);
@@ -236,26 +258,26 @@ static void test_used(void **state)
             n_query = n_score = n_add = n_decode = 0;
             for (int p = 0; p < 2; p++) {
                 same[p] = *r.c[p];
-                if (!same[p].kernels) continue;
-                counted = same[p].kernels[DEV_REF];
+                if (!sums(&same[p])) continue;
+                counted = same[p].reader[DEV_REF];
                 if (!counted->query) count.query = NULL;
                 decode_of = same[p].decode;
-                same[p].kernels = table;
+                same[p].reader = table;
                 same[p].decode = count_decode;
                 r.t.view.codec[p] = &same[p];
             }
-            if (r.c[0]->kernels && r.c[1]->kernels && r.c[0]->kernels != r.c[1]->kernels) {
-                free(want); /* two codecs with kernels: counted as one here */
+            if (sums(r.c[0]) && sums(r.c[1]) && r.c[0]->reader != r.c[1]->reader) {
+                free(want); /* two readers: counted as one here */
                 run_close(&r);
                 continue;
             }
             attend(&r, device(DEV_REF, 1));
             assert_memory_equal(want, r.t.out, n * sizeof *want);
-            assert_true((n_score > 0) == (r.c[0]->kernels != NULL));
-            assert_true((n_add > 0) == (r.c[1]->kernels != NULL));
+            assert_true((n_score > 0) == sums(r.c[0]));
+            assert_true((n_add > 0) == sums(r.c[1]));
             assert_int_equal(n_decode, 0);
             for (int p = 0; p < 2; p++)
-                if (same[p].kernels == table) same[p].kernels = NULL;
+                if (same[p].reader == table) same[p].reader = NULL;
             attend(&r, device(DEV_REF, 1));
             assert_true(n_decode > 0);
             for (size_t k = 0; k < n; k++)
@@ -267,6 +289,49 @@ static void test_used(void **state)
             n_used++;
         }
     assert_true(n_used >= 2 * 3);
+}
+
+/* Answers a step with turned rows, then with rows that are turned back: nearly the same. */
+static void nearly_decoded(struct run *r, const char *what)
+{
+    double worst = 0;
+    feed(&r->t, true);
+    size_t n = r->t.counts[1] * r->ld;
+    float *want = toy_alloc(n * sizeof *want);
+    attend(r, device(DEV_REF, 1));
+    memcpy(want, r->t.out, n * sizeof *want);
+    r->c[0]->reader = r->c[1]->reader = NULL;
+    attend(r, device(DEV_REF, 1));
+    for (size_t k = 0; k < n; k++)
+        worst = fmax(worst, fabs((double)want[k] - (double)r->t.out[k]));
+    if (!(worst < 0.05)) fail_msg("%s: off by %g from decoded rows", what, worst);
+    if (!(worst > 0)) fail_msg("%s: the bits of decoded rows", what);
+    free(want);
+}
+
+/* A rotation stands around every codec, whatever its reader: rows in place, strips, sums, another rotation. */
+static void test_rotation(void **state)
+{
+    (void)state;
+    static const enum dtype types[] = {DT_F16, DT_F32, DT_BF16};
+    const struct kv_codec_kind *kind;
+    uint32_t n = 0;
+    for (uint32_t i = 0; (kind = kv_codec_at(i)); i++) {
+        struct kv_codec_pair o = {.residual_length = 1};
+        char what[64];
+        struct run r;
+        uint32_t reach = i % countof(reaches);
+        if (!codec_fit(kind, false, 0, 32, &o.plane[0]) ||
+            !codec_fit(kind, false, 1, 32, &o.plane[1]))
+            continue;
+        snprintf(what, sizeof what, "turned %s, %s", kind->name, reaches[reach].name);
+        run_open(&r, &o, true, reach, 32, types[i % 3]);
+        one_answer(&r, what);
+        nearly_decoded(&r, what);
+        run_close(&r);
+        n++;
+    }
+    assert_true(n >= 7);
 }
 
 /* A kind of which `change` spoils the instance. */
@@ -281,16 +346,29 @@ static int changed_open(const struct kv_codec_options *o, const struct kv_shape 
 }
 static void no_reference(struct kv_codec *c)
 {
-    static const struct kv_kernels *const none[DEV_ISAS];
-    c->kernels = none;
+    static const struct kv_reader *const none[DEV_ISAS];
+    c->reader = none;
 }
 static void no_score(struct kv_codec *c)
 {
-    static struct kv_kernels half;
-    static const struct kv_kernels *const table[DEV_ISAS] = {&half};
-    half = *c->kernels[DEV_REF];
+    static struct kv_reader half;
+    static const struct kv_reader *const table[DEV_ISAS] = {&half};
+    half = *c->reader[DEV_REF];
     half.score = NULL;
-    c->kernels = table;
+    c->reader = table;
+}
+static void both(struct kv_codec *c)
+{
+    static struct kv_reader two;
+    static const struct kv_reader *const table[DEV_ISAS] = {&two};
+    two = *c->reader[DEV_REF];
+    two.strips = kv_read_decoded[DEV_REF]->strips;
+    c->reader = table;
+}
+static void parts(struct kv_codec *c)
+{
+    c->reader = kv_read_in_place;
+    c->tile = 8;
 }
 static void lossless(struct kv_codec *c)
 {
@@ -304,7 +382,9 @@ static void test_refused(void **state)
         void (*change)(struct kv_codec *c);
         const char *says;
     } cases[] = {{no_reference, "scalar reference"},
-                 {no_score, "lack score, which keys need"},
+                 {no_score, "lacks score, which keys need"},
+                 {both, "makes strips or sums"},
+                 {parts, "whole strips"},
                  {lossless, "summed as raw rows"}};
     struct codec_variant v;
     uint32_t first = 0, dim;
@@ -328,6 +408,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_answer),
         cmocka_unit_test(test_used),
+        cmocka_unit_test(test_rotation),
         cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -452,7 +452,7 @@ static void test_codes(void **state)
         size_t bytes = out_bytes(&t);
         float *want = toy_alloc(bytes);
         whole = *c;
-        whole.affine = NULL;
+        whole.reader = NULL;
         whole.decode = decode_whole;
         t.view.codec[0] = t.view.codec[1] = &whole;
         struct dev_attn call = call_of(&t, 0);

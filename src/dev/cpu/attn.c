@@ -22,7 +22,7 @@
 struct ready { /* whose queries lie in a thread's qt: those of `per` kv heads from h0 on */
     const float *queries;
     uint32_t h0, per, n, token[ATTN_BLOCK];
-    bool own; /* in the form of a codec's kernels */
+    const struct kv_reader *form; /* who prepared them; NULL: as raw rows meet them */
 };
 
 static size_t mul(size_t a, size_t b)
@@ -48,7 +48,8 @@ static void lay_out(uint32_t tokens, uint32_t heads, uint32_t dk, uint32_t dv, u
                     uint32_t threads, struct attn_layout *l)
 {
     size_t queries = MAX(heads, ATTN_BLOCK), state = state_floats(dv);
-    size_t tile_rows = tile ? KV_ATOM + 2 * (size_t)tile : 0;
+    size_t tile_rows =
+        tile ? KV_ATOM + 2 * (size_t)tile : 0; /* an atom, and what two tiles have beside it */
     l->total = l->per_thread = 0;
     l->run = put(&l->total, mul(tokens, heads), state * sizeof(float));
     l->wave = put(&l->total, mul(ATTN_WAVE, heads), state * sizeof(float));
@@ -59,9 +60,9 @@ static void lay_out(uint32_t tokens, uint32_t heads, uint32_t dk, uint32_t dv, u
     l->p = put(&l->per_thread, queries, KV_ATOM * sizeof(float));
     l->qt = put(&l->per_thread, queries, dk * sizeof(float));
     l->one = put(&l->per_thread, heads, dk * sizeof(float));
-    l->span = put(&l->per_thread, heads, sizeof(struct attn_span));
+    l->query = put(&l->per_thread, 1, dk * sizeof(float));
     l->part = put(&l->per_thread, queries, state * sizeof(float));
-    l->tile = put(&l->per_thread, tile_rows, ((size_t)dk + dv) * sizeof(float));
+    l->tile = put(&l->per_thread, tile_rows, MAX(dk, dv) * sizeof(float));
     l->thread = put(&l->total, threads, l->per_thread);
 }
 
@@ -98,28 +99,6 @@ void attn_phase_rows(const struct kv_view *v, bool lossy, uint32_t token, uint32
     *b = MAX(*a, MIN(*b, raw ? v->raw1 : v->row1));
 }
 
-void attn_gather(const struct attn_job *j, const struct attn_atom *m, uint32_t edge, uint32_t head,
-                 uint32_t thread, bool lazy, struct attn_span *out)
-{
-    const struct kv_view *v = j->v;
-    uint32_t row0 = m->a / KV_ATOM * KV_ATOM;
-    uint32_t s0 = (m->a - row0) / KV_STRIP, s1 = (m->b - row0 + KV_STRIP - 1) / KV_STRIP;
-    unsigned char *next = attn_part(j, thread, j->lay.tile);
-    for (uint32_t plane = 0; plane < 2; plane++) {
-        unsigned char *buf =
-            next; /* each plane has a place of its own, also where the caller fills it */
-        if (j->tiled) next += (KV_ATOM + 2 * (size_t)v->sealed.rows) * j->dk * sizeof(float);
-        const struct strip_from w = {v, plane, v->lane[m->token], j->strip};
-        const struct kv_codec *c = v->codec[plane];
-        uint32_t seal0 = 0, seal1 = 0;
-        if (attn_by_tile(j, m->phase, plane) || (lazy && attn_by_strip(j, m, plane))) continue;
-        if (j->tiled && !j->lossy) seal0 = v->lead, seal1 = edge;
-        if (m->phase == ATTN_SEALED) seal1 = UINT32_MAX;
-        if (m->phase == ATTN_SEALED && c && !c->lossless) seal0 = m->a, seal1 = m->b;
-        strip_span(&w, row0, s0, s1, seal0, seal1, head, buf, plane ? out->v : out->k);
-    }
-}
-
 /* The rotation of the queries that meets the rows of a phase. */
 static const float *queries_of(const struct attn_job *j, uint32_t phase)
 {
@@ -133,32 +112,33 @@ static const float *query_at(const struct attn_job *j, const float *queries, con
            (size_t)(head * j->group + q % j->group) * j->dk;
 }
 
-/* Queries of `head`'s group for n tokens, token-major, transposed for `score` in its chunks. */
-static void transpose_q(const struct attn_job *j, const float *queries, const uint32_t *token,
-                        uint32_t n, uint32_t head, float *qt)
+/* Those whose rows meet other queries than raw rows do, or NULL. */
+static const struct kv_reader *form_of(const struct attn_job *j, uint32_t phase)
 {
-    uint32_t nq = n * j->group;
-    for (uint32_t q0 = 0; q0 < nq; q0 += j->k->score_max) {
-        uint32_t c = MIN(nq - q0, j->k->score_max);
+    const struct kv_reader *r = j->sealed[0].reader;
+    return phase == ATTN_SEALED && (r->query || r->score) ? r : NULL;
+}
+
+/* Queries that meet strips lie transposed, in the chunks that the kernel takes; others one after another. */
+void attn_form_queries(const struct attn_job *j, uint32_t phase, const uint32_t *token, uint32_t n,
+                       uint32_t head, uint32_t thread, float *qt)
+{
+    const struct kv_reader *form = form_of(j, phase);
+    const float *queries = queries_of(j, phase);
+    uint32_t nq = n * j->group, max = form && form->score ? 1 : j->k->score_max;
+    float *room = attn_part(j, thread, j->lay.query);
+    for (uint32_t q0 = 0; q0 < nq; q0 += max) {
+        uint32_t c = MIN(nq - q0, max);
         for (uint32_t i = 0; i < c; i++) {
             const float *src = query_at(j, queries, token, head, q0 + i);
+            if (form && form->query) {
+                form->query(&j->sealed[0], src, room);
+                src = room;
+            }
             for (uint32_t d = 0; d < j->dk; d++)
                 qt[(size_t)q0 * j->dk + (size_t)d * c + i] = src[d];
         }
     }
-}
-
-void attn_form_queries(const struct attn_job *j, uint32_t phase, const uint32_t *token, uint32_t n,
-                       uint32_t head, float *qt)
-{
-    const float *queries = queries_of(j, phase);
-    if (!attn_by_tile(j, phase, 0)) {
-        transpose_q(j, queries, token, n, head, qt);
-        return;
-    }
-    struct tiles_from from = attn_tiles_of(j, token[0], 0);
-    for (uint32_t q = 0; q < n * j->group; q++)
-        tiles_query(&from, query_at(j, queries, token, head, q), qt + (size_t)q * j->dk);
 }
 
 void attn_ready_queries(const struct attn_job *j, uint32_t phase, const uint32_t *token, uint32_t n,
@@ -167,33 +147,15 @@ void attn_ready_queries(const struct attn_job *j, uint32_t phase, const uint32_t
     struct ready *r = attn_part(j, thread, j->lay.ready);
     float *qt = attn_part(j, thread, j->lay.qt);
     const float *queries = queries_of(j, phase);
-    bool own = attn_by_tile(j, phase, 0);
-    if (r->n == n && r->queries == queries && r->h0 == h0 && r->per >= per && r->own == own &&
+    const struct kv_reader *form = form_of(j, phase);
+    if (r->n == n && r->queries == queries && r->h0 == h0 && r->per >= per && r->form == form &&
         memcmp(r->token, token, n * sizeof *token) == 0)
         return;
-    *r = (struct ready){.queries = queries, .h0 = h0, .per = per, .n = n, .own = own};
+    *r = (struct ready){.queries = queries, .h0 = h0, .per = per, .n = n, .form = form};
     memcpy(r->token, token, n * sizeof *token);
     for (uint32_t i = 0; i < per; i++)
-        attn_form_queries(j, phase, token, n, h0 + i, qt + (size_t)i * n * j->group * j->dk);
-}
-
-void attn_score_strips(const struct attn_job *j, const float *qt, uint32_t nq,
-                       const struct attn_span *sp, const void *const *next, uint32_t s0,
-                       uint32_t s1, float *p)
-{
-    for (uint32_t q = 0; q < nq; q += j->k->score_max)
-        j->k->score(j->v->shape[0].dtype, qt + (size_t)q * j->dk, MIN(nq - q, j->k->score_max),
-                    j->dk, sp->k, q ? NULL : next, s0, s1, j->a->scale, p + (size_t)q * KV_ATOM);
-}
-
-void attn_add_rows(const struct attn_job *j, const float *p, uint32_t nq,
-                   const struct attn_span *sp, const void *const *next, uint32_t r0, uint32_t r1,
-                   bool fresh, float *state)
-{
-    if (r0 >= r1) return;
-    for (uint32_t q = 0; q < nq; q += j->k->pv_max)
-        j->k->pv(j->v->shape[1].dtype, p + (size_t)q * KV_ATOM, MIN(nq - q, j->k->pv_max), sp->v,
-                 q ? NULL : next, r0, r1, j->dv, fresh, state + q * j->state + ATTN_HEAD, j->state);
+        attn_form_queries(j, phase, token, n, h0 + i, thread,
+                          qt + (size_t)i * n * j->group * j->dk);
 }
 
 void attn_begin_states(const struct attn_job *j, uint32_t t0, uint32_t t1, uint32_t h0, uint32_t h1)
@@ -260,34 +222,39 @@ static void plan(struct attn_job *j, struct attn_iter *it)
     }
 }
 
-void cpu_attention(struct dev *d, const struct kv_view *v, const struct dev_attn *a)
+void attn_open(struct dev *d, const struct kv_view *v, const struct dev_attn *a, struct attn_job *j)
 {
-    struct attn_job j = {.v = v, .a = a, .pool = d->pool, .scratch = d->attn};
-    j.k = ((attn_kernels_fn)cpu_kernel_get(d, CPU_ATTN_ATOM, CPU_ANY))();
-    j.strip = (kv_strip_fn)cpu_kernel_get(d, CPU_KV_STRIP, CPU_ANY);
-    j.n_tokens = v->counts[1];
-    j.n_kv = v->shape[0].heads;
-    j.group = a->n_heads / j.n_kv;
-    j.dk = v->shape[0].dim;
-    j.dv = v->shape[1].dim;
-    j.state = state_floats(j.dv);
+    *j = (struct attn_job){.v = v, .a = a, .pool = d->pool, .scratch = d->attn};
+    j->k = ((attn_kernels_fn)cpu_kernel_get(d, CPU_ATTN_ATOM, CPU_ANY))();
+    j->n_tokens = v->counts[1];
+    j->n_kv = v->shape[0].heads;
+    j->group = a->n_heads / j->n_kv;
+    j->dk = v->shape[0].dim;
+    j->dv = v->shape[1].dim;
+    j->state = state_floats(j->dv);
     for (uint32_t i = 0; i < 2; i++) {
         const struct kv_codec *c = v->codec[i];
-        j.tiled |= c != NULL;
-        j.lossy |= c && !c->lossless;
-        j.own[i] = tiles_kernels(d->isa, c);
-        j.whole |= c && !c->affine && !c->in_place && !j.own[i];
+        j->tiled |= c != NULL;
+        j->lossy |= c && !c->lossless;
+        j->raw[i] = kv_reading(NULL, &v->shape[i], d->isa);
+        j->sealed[i] = kv_reading(c, &v->shape[i], d->isa);
     }
-    lay_out(j.n_tokens, a->n_heads, j.dk, j.dv, j.tiled ? v->sealed.rows : 0, pool_threads(d->pool),
-            &j.lay);
+    lay_out(j->n_tokens, a->n_heads, j->dk, j->dv, j->tiled ? v->sealed.rows : 0,
+            pool_threads(d->pool), &j->lay);
     assert(!a->bias || (a->softcap == 0 && !v->sinks));
-    assert(j.lay.total <= d->attn_bytes && a->n_heads % j.n_kv == 0);
+    assert(j->lay.total <= d->attn_bytes && a->n_heads % j->n_kv == 0);
+    for (uint32_t i = 0; i < pool_threads(d->pool); i++)
+        ((struct ready *)attn_part(j, i, j->lay.ready))->n = 0;
+}
+
+void cpu_attention(struct dev *d, const struct kv_view *v, const struct dev_attn *a)
+{
+    struct attn_job j;
+    attn_open(d, v, a, &j);
     j.block = (struct attn_block *)(j.scratch + j.lay.block);
     j.few = (uint32_t *)(j.scratch + j.lay.few);
     struct attn_iter *it = (struct attn_iter *)(j.scratch + j.lay.iter);
     plan(&j, it);
-    for (uint32_t i = 0; i < pool_threads(d->pool); i++)
-        ((struct ready *)attn_part(&j, i, j.lay.ready))->n = 0;
     attn_decode(&j, it, j.n_few);
     pool_run(j.pool, j.n_blocks * j.n_kv, attn_prefill_unit, &j);
 }

@@ -1,12 +1,11 @@
-/* attn.h - private to dev/cpu: the contract between the attention driver (attn.c and, by attn_job.h,
- * its two ways), which walks atoms and owns every decision that fixes the reduction order, and its kernels (attn_ref.c
+/* attn.h - private to dev/cpu: the contract between the attention driver (attn.c and the files of attn_job.h),
+ * which walks atoms and owns every decision that fixes the reduction order, and its kernels (attn_ref.c
  * and the ISA siblings), which do arithmetic on the strips of one atom and know nothing of tables or threads.
  *
  * A partial result ("state") is one block of floats per query: [0] M, [1] L, [ATTN_HEAD ..] O[dim], padded to
  * a multiple of 16.  L == 0 means that no atom has been merged yet (a real L is at least 1, or NaN). */
 #pragma once
-#include "dev/affine.h"
-#include "dev/dev.h"
+#include "dev/reader.h"
 
 #define ATTN_STRIPS (KV_ATOM / KV_STRIP) /* of one span */
 #define ATTN_WAVE   64u                  /* atoms of a decode wave: bounds the scratch */
@@ -54,52 +53,3 @@ static inline void attn_bias(const struct dev_bias *bias, uint32_t head, uint32_
 
 /* Rounds n values to one type of cache row; registered as CPU_KV_ROUND of that type. */
 typedef void (*kv_round_fn)(const float *x, uint32_t n, void *out);
-
-/* Rows [r0, r1) of a strip of one head, out of tiles as affine.h says, into the plane's raw layout; other rows of
- * dst may be filled with anything.  src: the tiles from the strip's first row on, KV_STRIP / tile of them, all
- * readable; or one, of which row `at` is the strip's first.  Registered as CPU_KV_STRIP of CPU_ANY. */
-typedef void (*kv_strip_fn)(const struct kv_affine *f, const struct kv_shape *s, uint32_t tile,
-                            uint32_t head, const unsigned char *const *src, uint32_t at,
-                            uint32_t r0, uint32_t r1, void *dst);
-void strip_decode_ref(const struct kv_affine *f, const struct kv_shape *s, uint32_t tile,
-                      uint32_t head, const unsigned char *const *src, uint32_t at, uint32_t r0,
-                      uint32_t r1, void *dst);
-
-/* strip.c: the rows of one plane and lane, a strip at a time.  row, row0: absolute, a strip's first; a, b: absolute. */
-struct strip_from {
-    const struct kv_view *v;
-    uint32_t plane, lane;
-    kv_strip_fn decode;
-};
-const void *strip_raw(const struct strip_from *w, uint32_t row, uint32_t head);
-/* Where the rows [a, b) of a strip lie in tiles: looked up once for all heads. */
-struct strip_tiles {
-    uint32_t row, a, b;
-    const unsigned char *tile[KV_STRIP];
-};
-void strip_find(const struct strip_from *w, uint32_t row, uint32_t a, uint32_t b,
-                struct strip_tiles *out);
-/* Asks the cache for them, all heads. */
-void strip_fetch(const struct strip_from *w, const struct strip_tiles *t);
-/* Decodes them for one head into buf, which is returned; the plane's codec is affine. */
-const void *strip_affine(const struct strip_from *w, const struct strip_tiles *t, uint32_t head,
-                         void *buf);
-void strip_span(const struct strip_from *w, uint32_t row0, uint32_t s0, uint32_t s1, uint32_t seal0,
-                uint32_t seal1, uint32_t head, unsigned char *buf, const void **strip);
-
-/* attn_tiles.c: sealed rows of one plane and lane whose codec has kernels of its own. */
-struct tiles_from {
-    const struct kv_view *v;
-    uint32_t plane, lane;
-    const struct kv_kernels *k;
-};
-/* Returns the codec's kernels for a device, or NULL if rows are decoded; c may be NULL. */
-const struct kv_kernels *tiles_kernels(enum dev_isa isa, const struct kv_codec *c);
-void tiles_query(const struct tiles_from *w, const float *q, float *out);
-/* Finds the first piece of the absolute rows [a, b) but for its head, and returns the row behind it. */
-uint32_t tiles_piece(const struct tiles_from *w, uint32_t a, uint32_t b, struct kv_piece *out);
-/* Walk the pieces of the absolute rows [a, b) of an atom, as struct kv_kernels says; row a has p[0]. */
-void tiles_score(const struct tiles_from *w, uint32_t a, uint32_t b, uint32_t head, const float *q,
-                 uint32_t n, float scale, float *p, size_t ldp);
-void tiles_add(const struct tiles_from *w, uint32_t a, uint32_t b, uint32_t head, const float *p,
-               size_t ldp, uint32_t n, float *o, size_t ldo);

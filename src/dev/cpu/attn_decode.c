@@ -9,12 +9,6 @@
 
 #include <string.h>
 
-/* Decoding takes TURN strips of one head at a time.  Strips lie in runs too short for the processor to foresee, so the
- * strips AHEAD of them are asked for meanwhile, a line with each row of products: asked for all at once, or for the
- * first cache, they come later. */
-#define TURN  4u
-#define AHEAD 4u
-
 #define MERGES 96u /* in a wave, over all heads, that are worth a fork */
 
 /* Atoms [first, first + n) of a wave.  Rows up to `joint` lie in the same pages for all of them and are read once; those
@@ -32,143 +26,8 @@ static float *unit_state(const struct attn_job *j, const struct attn_unit *u, ui
     return wave + ((size_t)u->first * j->a->n_heads + q) * j->state;
 }
 
-/* The strips of a plane that `gather` leaves out, one after another: this one's tiles and the next one's. */
-struct pending {
-    struct strip_from from;
-    struct strip_tiles now, next;
-    unsigned char *buf;
-};
-
-static void pending_open(const struct attn_job *j, const struct attn_atom *m, uint32_t plane,
-                         uint32_t thread, struct pending *p)
-{
-    p->from = (struct strip_from){j->v, plane, j->v->lane[m->token], j->strip};
-    p->buf = attn_part(j, thread, j->lay.tile);
-    if (plane) p->buf += (KV_ATOM + 2 * (size_t)j->v->sealed.rows) * j->dk * sizeof(float);
-    p->now.row = p->next.row = UINT32_MAX;
-}
-
-/* Strip s of the atom, decoded for one head. */
-static const void *pending_get(const struct attn_atom *m, uint32_t s, uint32_t head,
-                               struct pending *p)
-{
-    uint32_t row = m->a / KV_ATOM * KV_ATOM + s * KV_STRIP;
-    if (p->now.row != row) {
-        if (p->next.row == row)
-            p->now = p->next;
-        else
-            strip_find(&p->from, row, m->a, m->b, &p->now);
-        if (row + KV_STRIP < m->b) {
-            strip_find(&p->from, row + KV_STRIP, m->a, m->b, &p->next);
-            strip_fetch(&p->from, &p->next);
-        }
-    }
-    return strip_affine(&p->from, &p->now, head, p->buf);
-}
-
-/* What a decode unit computes: its atom with some kv heads, where all queries see all rows.  p, qt and out lie
- * [kv head][query], span [kv head]; the heads count from h0. */
-struct task {
-    const struct attn_atom *m; /* the first of the unit */
-    uint32_t h0, nq, thread;
-    bool fresh; /* out has no values yet */
-    float *p, *qt, *out;
-    struct attn_span *span;
-};
-
-/* The scores of heads [h0 + h, h0 + end). */
-static void task_scores(const struct attn_job *j, const struct task *t, uint32_t h, uint32_t end)
-{
-    const struct attn_atom *m = t->m;
-    size_t kq = (size_t)t->nq * j->dk, pq = (size_t)t->nq * KV_ATOM;
-    uint32_t row0 = m->a / KV_ATOM * KV_ATOM, s0 = (m->a - row0) / KV_STRIP;
-    uint32_t s1 = (m->b - row0 + KV_STRIP - 1) / KV_STRIP;
-    bool pending = attn_by_strip(j, m, 0),
-         values = !attn_by_strip(j, m, 1) && !attn_by_tile(j, m->phase, 1);
-    struct pending keys;
-    if (attn_by_tile(j, m->phase, 0)) {
-        struct tiles_from from = attn_tiles_of(j, m->token, 0);
-        struct kv_piece at;
-        for (uint32_t row = m->a, next; row < m->b; row = next) {
-            next = tiles_piece(&from, row, m->b, &at);
-            for (uint32_t i = h; i < end; i++) {
-                at.head = t->h0 + i;
-                j->own[0]->score(j->v->codec[0], &j->v->shape[0], &at, t->qt + i * kq, t->nq,
-                                 j->a->scale, t->p + i * pq + (row - row0), KV_ATOM);
-            }
-        }
-        return;
-    }
-    if (pending) pending_open(j, m, 0, t->thread, &keys);
-    for (uint32_t s = s0, n; s < s1; s += n) {
-        n = pending ? 1 : MIN(TURN, s1 - s);
-        for (uint32_t i = h; i < end; i++) {
-            struct attn_span *sp = &t->span[i];
-            const void *next[ATTN_STRIPS];
-            if (pending) sp->k[s] = pending_get(m, s, t->h0 + i, &keys);
-            for (uint32_t c = s; !pending && c < s + n; c++)
-                next[c] = c + AHEAD < s1 ? sp->k[c + AHEAD]
-                          : values       ? sp->v[MIN(s0 + c + AHEAD - s1, s1 - 1)]
-                                         : sp->k[c];
-            attn_score_strips(j, t->qt + i * kq, t->nq, sp, pending ? NULL : next, s, s + n,
-                              t->p + i * pq);
-        }
-    }
-}
-
-/* The weighted sums of values of heads [h0 + h, h0 + end). */
-static void task_values(const struct attn_job *j, const struct task *t, uint32_t h, uint32_t end)
-{
-    const struct attn_atom *m = t->m;
-    size_t pq = (size_t)t->nq * KV_ATOM, oq = (size_t)t->nq * j->state;
-    uint32_t row0 = m->a / KV_ATOM * KV_ATOM, a = m->a - row0, b = m->b - row0;
-    uint32_t s0 = a / KV_STRIP, s1 = (b + KV_STRIP - 1) / KV_STRIP;
-    bool pending = attn_by_strip(j, m, 1);
-    struct pending values;
-    if (attn_by_tile(j, m->phase, 1)) {
-        struct tiles_from from = attn_tiles_of(j, m->token, 1);
-        struct kv_piece at;
-        for (uint32_t row = m->a, next; row < m->b; row = next) {
-            next = tiles_piece(&from, row, m->b, &at);
-            for (uint32_t i = h; i < end; i++) {
-                at.head = t->h0 + i;
-                j->own[1]->add(j->v->codec[1], &j->v->shape[1], &at, t->p + i * pq + (row - row0),
-                               KV_ATOM, t->nq, t->out + i * oq + ATTN_HEAD, j->state);
-            }
-        }
-        return;
-    }
-    if (pending) pending_open(j, m, 1, t->thread, &values);
-    for (uint32_t s = s0, n; s < s1; s += n) {
-        n = pending ? 1 : MIN(TURN, s1 - s);
-        for (uint32_t i = h; i < end; i++) {
-            struct attn_span *sp = &t->span[i];
-            const void *next[ATTN_STRIPS];
-            if (pending) sp->v[s] = pending_get(m, s, t->h0 + i, &values);
-            for (uint32_t c = s; !pending && c < s + n; c++)
-                next[c] = sp->v[MIN(c + AHEAD, s1 - 1)];
-            attn_add_rows(j, t->p + i * pq, t->nq, sp, pending ? NULL : next, MAX(a, s * KV_STRIP),
-                          MIN(b, (s + n) * KV_STRIP), t->fresh && s == s0, t->out + i * oq);
-        }
-    }
-}
-
-/* The strips of a head from those of an earlier one: rows of all heads lie in the same raw pages. */
-static void gather_next(const struct attn_job *j, const struct attn_atom *m, uint32_t heads,
-                        const struct attn_span *first, struct attn_span *out)
-{
-    uint32_t row0 = m->a / KV_ATOM * KV_ATOM, s = (m->a - row0) / KV_STRIP;
-    size_t rows = (size_t)heads * j->v->raw.rows;
-    size_t k = rows * j->dk * dtype_size(j->v->shape[0].dtype);
-    size_t v = rows * j->dv * dtype_size(j->v->shape[1].dtype);
-    for (; s < (m->b - row0 + KV_STRIP - 1) / KV_STRIP; s++) {
-        out->k[s] = (const unsigned char *)first->k[s] + k;
-        out->v[s] = (const unsigned char *)first->v[s] + v;
-    }
-}
-
 /* Makes probabilities of the scores of queries [q0, q0 + n) of a task, of which the heads begin with `head`. */
-static void task_soft(const struct attn_job *j, const struct task *t, uint32_t q0, uint32_t n,
+static void task_soft(const struct attn_job *j, const struct attn_task *t, uint32_t q0, uint32_t n,
                       uint32_t head, const struct attn_atom *m)
 {
     uint32_t row0 = m->a / KV_ATOM * KV_ATOM;
@@ -180,96 +39,84 @@ static void task_soft(const struct attn_job *j, const struct task *t, uint32_t q
 }
 
 /* The rows of one atom of a unit that the others do not have: their scores, or the sums of their values. */
-static void own_rows(const struct attn_job *j, const struct task *t, const struct attn_unit *u,
+static void own_rows(const struct attn_job *j, const struct attn_task *t, const struct attn_unit *u,
                      uint32_t i, bool scores)
 {
     struct attn_atom m = j->wave[u->first + i];
-    struct attn_span span;
-    struct task own = {&m,
-                       t->h0,
-                       j->group,
-                       t->thread,
-                       false,
-                       t->p + (size_t)i * j->group * KV_ATOM,
-                       attn_part(j, t->thread, j->lay.one),
-                       t->out + i * j->group * j->state,
-                       &span};
+    struct attn_task own = *t;
+    own.m = &m;
+    own.nq = j->group;
+    own.fresh = false;
+    own.p += (size_t)i * j->group * KV_ATOM;
+    own.qt = attn_part(j, t->thread, j->lay.one);
+    own.out += i * j->group * j->state;
     m.a = u->joint;
     if (m.a >= m.b) return;
-    attn_gather(j, &m, j->v->edge[m.token], t->h0, t->thread, false, &span);
     if (!scores) {
-        task_values(j, &own, 0, 1);
+        attn_values(j, &own);
         return;
     }
-    attn_form_queries(j, m.phase, &m.token, 1, t->h0, own.qt);
-    task_scores(j, &own, 0, 1);
+    attn_form_queries(j, m.phase, &m.token, 1, t->h0, t->thread, own.qt);
+    attn_scores(j, &own);
 }
 
 /* A unit of several atoms with one kv head. */
-static void shared_unit(const struct attn_job *j, const struct attn_unit *u, struct task *t)
+static void shared_unit(const struct attn_job *j, const struct attn_unit *u, struct attn_task *t)
 {
     const struct attn_atom *m = &j->wave[u->first];
     struct attn_atom joint = {m->token, m->phase, m->a, u->joint};
     t->m = &joint;
-    attn_gather(j, &joint, j->v->edge[m->token], t->h0, t->thread, true, t->span);
-    task_scores(j, t, 0, 1);
+    attn_scores(j, t);
     for (uint32_t i = 0; i < u->n; i++) {
         own_rows(j, t, u, i, true);
         task_soft(j, t, i * j->group, j->group, t->h0 * j->group, &m[i]);
     }
-    task_values(j, t, 0, 1);
+    attn_values(j, t);
     for (uint32_t i = 0; i < u->n; i++)
         own_rows(j, t, u, i, false);
 }
 
 /* Ends the walks of a unit's tokens, whose only atoms it has: their states are the running ones. */
-static void finish_unit(const struct attn_job *j, const struct attn_unit *u, const struct task *t,
-                        uint32_t per)
+static void finish_unit(const struct attn_job *j, const struct attn_unit *u,
+                        const struct attn_task *t)
 {
     float *state = t->out;
-    for (uint32_t h = t->h0 * j->group; h < (t->h0 + per) * j->group; h += j->group)
+    for (uint32_t h = t->h0 * j->group; h < (t->h0 + t->heads) * j->group; h += j->group)
         for (uint32_t i = 0; i < u->n; i++)
             for (uint32_t k = 0; k < j->group; k++, state += j->state)
                 attn_end_state(j, j->wave[u->first + i].token, h + k, state, t->p);
 }
 
-/* One decode unit with kv heads [h0, h0 + per).  Pages hold all heads of their rows next to each other, so heads go inside
- * strips and pieces and memory is read in order.  Only tiles that are decoded as a whole are decoded, hence used, head by
- * head.  States lie [kv head][token][head of the group].  Where heads are shared out, a thread keeps to one head for some
- * units, so that its queries stay ready. */
+/* One decode unit with kv heads [h0, h0 + per).  States lie [kv head][token][head of the group].  Where heads are shared out, a
+ * thread keeps to one head for some units, so that its queries stay ready. */
 static void decode_unit(void *ctx, uint32_t task, uint32_t thread)
 {
     const struct attn_job *j = ctx;
     const struct attn_unit *u = &j->unit[task % j->n_units];
     const struct attn_atom *m = &j->wave[u->first];
-    uint32_t per = j->n_kv / j->split, h0 = task / j->n_units * per, nq = u->n * j->group;
-    uint32_t step = j->whole ? 1 : per, token[ATTN_BLOCK];
-    struct task t = {m,
-                     h0,
-                     nq,
-                     thread,
-                     true,
-                     attn_part(j, thread, j->lay.p),
-                     attn_part(j, thread, j->lay.qt),
-                     j->alone ? attn_part(j, thread, j->lay.part)
-                              : unit_state(j, u, 0, h0 * j->group),
-                     attn_part(j, thread, j->lay.span)};
-    if (attn_by_tile(j, m->phase, 1)) memset(t.out, 0, (size_t)per * nq * j->state * sizeof *t.out);
+    uint32_t per = j->n_kv / j->split, h0 = task / j->n_units * per, token[ATTN_BLOCK];
+    struct attn_task t = {.m = m,
+                          .edge = j->v->edge[m->token],
+                          .h0 = h0,
+                          .heads = per,
+                          .nq = u->n * j->group,
+                          .thread = thread,
+                          .fresh = true,
+                          .p = attn_part(j, thread, j->lay.p),
+                          .qt = attn_part(j, thread, j->lay.qt),
+                          .out = j->alone ? attn_part(j, thread, j->lay.part)
+                                          : unit_state(j, u, 0, h0 * j->group)};
     for (uint32_t i = 0; i < u->n; i++)
         token[i] = m[i].token;
     attn_ready_queries(j, m->phase, token, u->n, h0, per, thread);
-    if (u->n > 1) shared_unit(j, u, &t);
-    for (uint32_t h = 0; u->n == 1 && h < per; h += step) {
-        for (uint32_t i = h; i < h + step; i++)
-            if (i > h && !j->tiled)
-                gather_next(j, m, i - h, &t.span[h], &t.span[i]);
-            else
-                attn_gather(j, m, j->v->edge[m->token], h0 + i, thread, true, &t.span[i]);
-        task_scores(j, &t, h, h + step);
-        task_soft(j, &t, h * nq, step * nq, (h0 + h) * j->group, m);
-        task_values(j, &t, h, h + step);
+    if (u->n > 1) {
+        shared_unit(j, u, &t);
+    } else {
+        attn_scores(j, &t);
+        task_soft(j, &t, 0, per * t.nq, h0 * j->group, m);
+        attn_values(j, &t);
     }
-    if (j->alone) finish_unit(j, u, &t, per);
+    if (j->alone) finish_unit(j, u, &t);
 }
 
 /* The next atom of a token's walk, or false at its end. */

@@ -4,105 +4,41 @@
 
 #include <string.h>
 
-/* O of the block's queries over one span.  Rows that all queries of a call see are added together;
- * before and after them each query goes alone. */
-static void add_block(const struct attn_job *j, const float *p, const struct attn_atom *row,
-                      uint32_t nq, uint32_t row0, const struct attn_span *sp, float *part)
-{
-    uint32_t max = j->k->pv_max;
-    for (uint32_t q0 = 0; q0 < nq; q0 += max) {
-        uint32_t q1 = MIN(nq, q0 + max), c0 = 0, c1 = KV_ATOM;
-        for (uint32_t q = q0; q < q1; q++) {
-            const struct attn_atom *r = &row[q / j->group];
-            c0 = MAX(c0, r->a - row0);
-            c1 = MIN(c1, r->b - row0);
-        }
-        bool common = c0 < c1;
-        for (uint32_t q = q0; q < q1; q++) {
-            const struct attn_atom *r = &row[q / j->group];
-            attn_add_rows(j, p + (size_t)q * KV_ATOM, 1, sp, NULL, r->a - row0,
-                          common ? c0 : r->b - row0, false, part + q * j->state);
-        }
-        if (!common) continue;
-        attn_add_rows(j, p + (size_t)q0 * KV_ATOM, q1 - q0, sp, NULL, c0, c1, false,
-                      part + q0 * j->state);
-        for (uint32_t q = q0; q < q1; q++)
-            attn_add_rows(j, p + (size_t)q * KV_ATOM, 1, sp, NULL, c1, row[q / j->group].b - row0,
-                          false, part + q * j->state);
-    }
-}
-
-/* Scores of the block's queries over one span: each call takes the rows that one of its queries sees. */
-static void score_block(const struct attn_job *j, const struct attn_atom *row, const float *qt,
-                        uint32_t nq, uint32_t row0, const struct attn_span *sp, float *p)
-{
-    uint32_t g = j->group, max = j->k->score_max;
-    for (uint32_t q0 = 0; q0 < nq; q0 += max) {
-        uint32_t n = MIN(nq - q0, max), a = KV_ATOM, b = 0;
-        for (uint32_t i = q0 / g; i <= (q0 + n - 1) / g; i++) {
-            if (row[i].a == row[i].b) continue;
-            a = MIN(a, row[i].a - row0);
-            b = MAX(b, row[i].b - row0);
-        }
-        if (a < b)
-            attn_score_strips(j, qt + (size_t)q0 * j->dk, n, sp, NULL, a / KV_STRIP,
-                              (b + KV_STRIP - 1) / KV_STRIP, p + (size_t)q0 * KV_ATOM);
-    }
-}
-
 struct walk { /* of a prefill unit */
     const struct attn_block *bl;
     uint32_t edge, head, thread; /* edge: the least of the block */
 };
-
-/* O of the block's queries over one span, by the codec's kernels; queries that see the same rows go together. */
-static void add_tiles(const struct attn_job *j, const struct walk *w, const float *p,
-                      const struct attn_atom *row, uint32_t row0, float *part)
-{
-    uint32_t nq = w->bl->n * j->group, g = j->group;
-    struct tiles_from from = attn_tiles_of(j, w->bl->t0, 1);
-    for (uint32_t q0 = 0, q1; q0 < nq; q0 = q1) {
-        const struct attn_atom *r = &row[q0 / g];
-        for (q1 = q0 + g; q1 < nq && row[q1 / g].a == r->a && row[q1 / g].b == r->b;)
-            q1 += g;
-        tiles_add(&from, r->a, r->b, w->head, p + (size_t)q0 * KV_ATOM + (r->a - row0), KV_ATOM,
-                  q1 - q0, part + q0 * j->state + ATTN_HEAD, j->state);
-    }
-}
 
 /* One span of one phase: row[i] is the atom of the i-th token, a == b == row0 where it has none. */
 static void block_span(const struct attn_job *j, const struct walk *w, const struct attn_atom *row,
                        const struct attn_atom *all)
 {
     const struct attn_block *bl = w->bl;
-    uint32_t head = w->head, thread = w->thread;
-    uint32_t row0 = all->a / KV_ATOM * KV_ATOM, g = j->group, nq = bl->n * g;
-    float *p = attn_part(j, thread, j->lay.p), *qt = attn_part(j, thread, j->lay.qt);
-    float *part = attn_part(j, thread, j->lay.part);
-    struct attn_span sp;
-    attn_gather(j, all, w->edge, head, thread, false, &sp);
-    if (attn_by_tile(j, all->phase, 0)) {
-        struct tiles_from from = attn_tiles_of(j, bl->t0, 0);
-        tiles_score(&from, all->a, all->b, head, qt, nq, j->a->scale, p + (all->a - row0), KV_ATOM);
-    } else {
-        score_block(j, row, qt, nq, row0, &sp, p);
-    }
-    memset(part, 0, nq * j->state * sizeof *part);
+    uint32_t row0 = all->a / KV_ATOM * KV_ATOM, g = j->group, nq = bl->n * g, head = w->head;
+    const struct attn_task t = {.m = all,
+                                .row = row,
+                                .edge = w->edge,
+                                .h0 = head,
+                                .heads = 1,
+                                .nq = nq,
+                                .thread = w->thread,
+                                .p = attn_part(j, w->thread, j->lay.p),
+                                .qt = attn_part(j, w->thread, j->lay.qt),
+                                .out = attn_part(j, w->thread, j->lay.part)};
+    memset(t.out, 0, nq * j->state * sizeof *t.out);
+    attn_scores(j, &t);
     for (uint32_t q = 0; q < nq; q++) {
         const struct attn_atom *r = &row[q / g];
+        float *p = t.p + (size_t)q * KV_ATOM;
         if (r->a >= r->b) continue;
         attn_bias(j->a->bias, head * g + q % g, j->v->pos[bl->t0 + q / g], r->a, r->b,
-                  p + (size_t)q * KV_ATOM + (r->a - row0));
-        j->k->soft(p + (size_t)q * KV_ATOM, r->a - row0, r->b - row0, j->a->softcap,
-                   part + q * j->state);
+                  p + (r->a - row0));
+        j->k->soft(p, r->a - row0, r->b - row0, j->a->softcap, t.out + q * j->state);
     }
-    if (attn_by_tile(j, all->phase, 1))
-        add_tiles(j, w, p, row, row0, part);
-    else
-        add_block(j, p, row, nq, row0, &sp, part);
+    attn_values(j, &t);
     for (uint32_t q = 0; q < nq; q++)
         if (row[q / g].a < row[q / g].b)
-            j->k->merge(attn_run_state(j, bl->t0 + q / g, head * g + q % g), part + q * j->state,
+            j->k->merge(attn_run_state(j, bl->t0 + q / g, head * g + q % g), t.out + q * j->state,
                         j->dv);
 }
 

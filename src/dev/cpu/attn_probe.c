@@ -1,11 +1,10 @@
 /* attn_probe.c - the probabilities of attention, for callers that ask for them.
  *
- * Scores are attention's own, bit for bit: same strips or pieces, same kernel, one query at a time.  They are gathered piece by
- * piece in the caller's array, row of the cache by row, and become probabilities with the last piece, by an exact
- * softmax over all of them (attention itself merges atoms and never has them at once). */
+ * Scores are attention's own, bit for bit, from the same loop.  They are gathered piece by piece in the caller's array, row of
+ * the cache by row, and become probabilities with the last piece, by an exact softmax over all of them (attention itself
+ * merges atoms and never has them at once). */
 #include "base/thread.h"
-#include "dev/cpu/attn.h"
-#include "dev/cpu/cpu.h"
+#include "dev/cpu/attn_job.h"
 #include "dev/cpu/mathfn.h"
 
 #include <assert.h>
@@ -13,57 +12,35 @@
 #include <string.h>
 
 struct job {
-    struct dev *d;
-    const struct kv_view *v;
-    const struct dev_attn *a;
+    struct attn_job attn;
     const struct dev_probe *lane;
-    const struct attn_kernels *k;
-    kv_strip_fn strip;
-    const struct kv_kernels *own; /* of the codec of keys, or NULL */
-    bool tiled, lossy;
 };
 
-/* The strip of keys at absolute row `row`, of which [a, b) are wanted; compare `gather` in attn.c. */
-static const void *keys(const struct job *j, uint32_t token, uint32_t phase, uint32_t row,
-                        uint32_t a, uint32_t b, uint32_t head, unsigned char *buf)
+/* Scores of the rows of this piece that a token sees, with the query heads of one kv head, to out[head][row]. */
+static void scores(const struct attn_job *j, uint32_t token, uint32_t head, uint32_t thread,
+                   float *out, size_t ldh)
 {
-    const struct kv_view *v = j->v;
-    const struct strip_from w = {v, 0, v->lane[token], j->strip};
-    const struct kv_codec *c = v->codec[0];
-    uint32_t seal0 = 0, seal1 = 0;
-    const void *strip;
-    if (j->tiled && !j->lossy) seal0 = v->lead, seal1 = v->edge[token];
-    if (phase == ATTN_SEALED) seal1 = UINT32_MAX;
-    if (phase == ATTN_SEALED && c && !c->lossless) seal0 = a, seal1 = b;
-    strip_span(&w, row, 0, 1, seal0, seal1, head, buf, &strip);
-    return strip;
-}
-
-/* Scores of the rows of this piece that the token sees, to out[row]. */
-static void scores(const struct job *j, uint32_t token, uint32_t head, unsigned char *buf,
-                   float *out)
-{
-    const struct kv_shape *s = &j->v->shape[0];
-    uint32_t group = j->a->n_heads / s->heads;
-    float p[KV_STRIP] __attribute__((aligned(64)));
-    for (uint32_t phase = 0; phase < ATTN_PHASES; phase++) {
-        const float *q = phase == ATTN_SINKS && j->a->q_sink ? j->a->q_sink : j->a->q;
-        uint32_t a, b;
-        q += token * j->a->ldq + (size_t)head * s->dim;
-        attn_phase_rows(j->v, j->lossy, token, phase, &a, &b);
-        if (phase == ATTN_SEALED && j->own) {
-            struct tiles_from from = {j->v, 0, j->v->lane[token], j->own};
-            tiles_query(&from, q, (float *)buf);
-            tiles_score(&from, a, b, head / group, (float *)buf, 1, j->a->scale, out + a, 0);
-            attn_bias(j->a->bias, head, j->v->pos[token], a, b, out + a);
-            continue;
-        }
-        for (uint32_t row = a - a % KV_STRIP; row < b; row += KV_STRIP) {
-            uint32_t r0 = MAX(row, a), r1 = MIN(row + KV_STRIP, b);
-            const void *k = keys(j, token, phase, row, r0, r1, head / group, buf);
-            j->k->score(s->dtype, q, 1, s->dim, &k, NULL, 0, 1, j->a->scale, p);
-            memcpy(out + r0, p + (r0 - row), (r1 - r0) * sizeof *out);
-            attn_bias(j->a->bias, head, j->v->pos[token], r0, r1, out + r0);
+    struct attn_atom m = {.token = token};
+    const struct attn_task t = {.m = &m,
+                                .edge = j->v->edge[token],
+                                .h0 = head,
+                                .heads = 1,
+                                .nq = j->group,
+                                .thread = thread,
+                                .p = attn_part(j, thread, j->lay.p),
+                                .qt = attn_part(j, thread, j->lay.qt)};
+    for (; m.phase < ATTN_PHASES; m.phase++) {
+        uint32_t end;
+        attn_phase_rows(j->v, j->lossy, token, m.phase, &m.a, &end);
+        if (m.a < end) attn_form_queries(j, m.phase, &token, 1, head, thread, t.qt);
+        for (; m.a < end; m.a = m.b) {
+            m.b = MIN(end, m.a - m.a % KV_ATOM + KV_ATOM);
+            attn_scores(j, &t);
+            for (uint32_t i = 0; i < j->group; i++) {
+                float *to = out + i * ldh + m.a;
+                memcpy(to, t.p + (size_t)i * KV_ATOM + m.a % KV_ATOM, (m.b - m.a) * sizeof *to);
+                attn_bias(j->a->bias, head * j->group + i, j->v->pos[token], m.a, m.b, to);
+            }
         }
     }
 }
@@ -94,36 +71,33 @@ static void soften(float *x, uint32_t sinks, uint32_t lo, uint32_t hi, float cap
     x[i] = (float)((double)x[i] / sum);
 }
 
-/* One token and head. */
+/* One token and kv head. */
 static void probe(void *ctx, uint32_t task, uint32_t thread)
 {
-    const struct job *j = ctx;
+    const struct job *job = ctx;
+    const struct attn_job *j = &job->attn;
     const struct kv_view *v = j->v;
-    uint32_t token = task / j->a->n_heads, head = task % j->a->n_heads, first = token;
-    const struct dev_probe *to = &j->lane[v->lane[token]];
+    uint32_t token = task / j->n_kv, kv = task % j->n_kv, first = token;
+    const struct dev_probe *to = &job->lane[v->lane[token]];
     if (!to->out) return;
     while (first && v->lane[first - 1] == v->lane[token])
         first--;
-    float *out = to->out + head * to->ldh + (size_t)(token - first) * to->columns;
+    float *out = to->out + kv * j->group * to->ldh + (size_t)(token - first) * to->columns;
     uint32_t hi = v->hi[token], lo = MIN(v->lo[token], hi);
     assert(hi <= to->columns);
-    if (v->first) memset(out, 0, to->columns * sizeof *out);
-    scores(j, token, head, j->d->probe + thread * j->d->probe_bytes, out);
-    if (!v->last) return;
-    const float *sink = j->a->sink_logit ? &j->a->sink_logit[head] : NULL;
-    soften(out, MIN(v->sinks, lo), lo, hi, j->a->softcap, sink);
+    for (uint32_t i = 0; v->first && i < j->group; i++)
+        memset(out + i * to->ldh, 0, to->columns * sizeof *out);
+    scores(j, token, kv, thread, out, to->ldh);
+    for (uint32_t i = 0; v->last && i < j->group; i++) {
+        const float *sink = j->a->sink_logit ? &j->a->sink_logit[kv * j->group + i] : NULL;
+        soften(out + i * to->ldh, MIN(v->sinks, lo), lo, hi, j->a->softcap, sink);
+    }
 }
 
 void cpu_attention_probe(struct dev *d, const struct kv_view *v, const struct dev_attn *a,
                          const struct dev_probe *lane)
 {
-    struct job j = {.d = d, .v = v, .a = a, .lane = lane};
-    j.k = ((attn_kernels_fn)cpu_kernel_get(d, CPU_ATTN_ATOM, CPU_ANY))();
-    j.strip = (kv_strip_fn)cpu_kernel_get(d, CPU_KV_STRIP, CPU_ANY);
-    j.own = tiles_kernels(d->isa, v->codec[0]);
-    for (uint32_t i = 0; i < 2; i++) {
-        j.tiled |= v->codec[i] != NULL;
-        j.lossy |= v->codec[i] && !v->codec[i]->lossless;
-    }
-    pool_run(d->pool, v->counts[1] * a->n_heads, probe, &j);
+    struct job j = {.lane = lane};
+    attn_open(d, v, a, &j.attn);
+    pool_run(d->pool, j.attn.n_tokens * j.attn.n_kv, probe, &j);
 }

@@ -38,7 +38,6 @@ enum cpu_op {
     /* attention and cache rows: attn.h has the types */
     CPU_ATTN_ATOM,
     CPU_KV_ROUND,
-    CPU_KV_STRIP,
     CPU_OPS
 };
 #define CPU_ANY DT_F32
@@ -148,8 +147,6 @@ struct dev {
     unsigned char *thread; /* [threads][CPU_THREAD_BYTES] */
     void *attn;            /* attn_bytes, 64-byte aligned: the attention files' own */
     size_t attn_bytes;
-    unsigned char *probe; /* [threads][probe_bytes]: a tile of one head */
-    size_t probe_bytes;
     cpu_fn fn[CPU_OPS][DT_COUNT];
 };
 

@@ -138,12 +138,10 @@ int cpu_reserve(struct dev *d, const struct dev_limits *lim)
     uint32_t threads = pool_threads(d->pool), x_tokens = MIN(MAX(l.tokens, 1), CPU_X_TOKENS);
     size_t groups = (l.k + CPU_GROUP - 1) / CPU_GROUP,
            xb_stride = ((size_t)l.k * 4 + 63) & ~(size_t)63;
-    size_t attn_bytes = cpu_attn_scratch(&l, threads), total = 0, xq, xb, thread, attn, probe;
-    size_t probe_bytes = (size_t)MAX(l.tile, KV_STRIP) * l.head_dim * sizeof(float);
+    size_t attn_bytes = cpu_attn_scratch(&l, threads), total = 0, xq, xb, thread, attn;
     if (!place(&total, x_tokens * groups, sizeof(struct cpu_xgroup), &xq) ||
         !place(&total, x_tokens, xb_stride, &xb) ||
-        !place(&total, threads, CPU_THREAD_BYTES, &thread) ||
-        !place(&total, attn_bytes, 1, &attn) || !place(&total, threads, probe_bytes, &probe))
+        !place(&total, threads, CPU_THREAD_BYTES, &thread) || !place(&total, attn_bytes, 1, &attn))
         return ERR(LIMIT, "scratch for %u tokens of %u values overflows", l.tokens, l.k);
     unsigned char *s = mem_aligned(total);
     if (!s) return ERR_NOMEM;
@@ -159,8 +157,6 @@ int cpu_reserve(struct dev *d, const struct dev_limits *lim)
     d->thread = s + thread;
     d->attn = s + attn;
     d->attn_bytes = attn_bytes;
-    d->probe = s + probe;
-    d->probe_bytes = probe_bytes;
     return 0;
 }
 

@@ -1,6 +1,6 @@
 /* strip_avx2.c - strips out of affine tiles with AVX2 and F16C (strip_vec.h has the kernels). */
 #if defined(__x86_64__)
-#include "dev/cpu/attn.h"
+#include "dev/cpu/strip.h"
 #include "dev/cpu/vec_avx2.h"
 
 #define NEAREST (_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
@@ -51,6 +51,7 @@ INLINE void vec_look_up(vtab table, v16 codes, void *dst)
     _mm_storeu_si128((__m128i *)dst + 1, _mm_unpackhi_epi8(x, y));
 }
 
+#define STRIP_READER strip_reader_avx2
 #include "dev/cpu/strip_vec.h"
 #else
 typedef int strip_avx2_unused;

@@ -1,6 +1,6 @@
 /* strip_avx512.c - strips out of affine tiles with AVX-512 (strip_vec.h has the kernels). */
 #if defined(__x86_64__)
-#include "dev/cpu/attn.h"
+#include "dev/cpu/strip.h"
 #include "dev/cpu/vec_avx512.h"
 
 #define NEAREST (_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
@@ -39,6 +39,7 @@ INLINE void vec_look_up(vtab table, v16 codes, void *dst)
     _mm256_storeu_si256(dst, _mm256_permutexvar_epi16(_mm256_cvtepu8_epi16(codes), table));
 }
 
+#define STRIP_READER strip_reader_avx512
 #include "dev/cpu/strip_vec.h"
 #else
 typedef int strip_avx512_unused;

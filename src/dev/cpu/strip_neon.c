@@ -1,6 +1,6 @@
 /* strip_neon.c - strips out of affine tiles with NEON (strip_vec.h has the kernels). */
 #if defined(__aarch64__)
-#include "dev/cpu/attn.h"
+#include "dev/cpu/strip.h"
 #include "dev/cpu/vec_neon.h"
 
 INLINE vf vec_sub(vf x, vf y)
@@ -42,6 +42,7 @@ INLINE void vec_look_up(vtab table, v16 codes, void *dst)
     v16_store((unsigned char *)dst + 16, v16_zip_hi(x, y));
 }
 
+#define STRIP_READER strip_reader_neon
 #include "dev/cpu/strip_vec.h"
 #else
 typedef int strip_neon_unused;

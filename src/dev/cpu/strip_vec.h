@@ -7,8 +7,7 @@
  * after it.  Otherwise keys are transposed as packed bytes and computed.  Codes of 2, 4 and 8 bits in whole
  * chunks are done here, all else by the reference; all do the same operations on every value.
  */
-#include "dev/cpu/attn.h"
-#include "dev/cpu/cpu.h"
+#include "dev/cpu/strip.h"
 
 #if defined(__clang__)
 #define UNROLL _Pragma("unroll")
@@ -306,4 +305,9 @@ static void decode_strip(const struct kv_affine *f, const struct kv_shape *s, ui
 #undef CASE
     }
 }
-CPU_KERNEL(VEC_ISA, CPU_KV_STRIP, CPU_ANY, decode_strip);
+
+static const void *strips(const struct kv_reading *r, const struct kv_piece *at, void *room)
+{
+    return strips_by(decode_strip, r, at, room);
+}
+const struct kv_reader STRIP_READER = {.rows = KV_STRIP, .strips = strips};

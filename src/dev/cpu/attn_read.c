@@ -1,0 +1,308 @@
+/* attn_read.c - the loop over the rows of an atom, for decoding, prefill and the probe alike.
+ *
+ * The rows of a plane go in runs: rows of one form that are looked up once for all heads.  Pages and tiles hold all heads of
+ * their rows next to each other, so heads go inside runs and memory is read in order.  Few queries take short runs, and what
+ * follows is asked for meanwhile, a line with each row of products: asked for all at once, or for the first cache, it comes
+ * later.  A block of prefill takes all rows of one form at once; a reader that sums gets the rows of a tile in any case.  So
+ * its pieces depend on the positions of rows alone. */
+#include "dev/cpu/attn_job.h"
+
+#include <string.h>
+
+/* Rows [a, b), absolute. */
+struct run {
+    const struct kv_reading *by;
+    uint32_t a, b;
+    uint32_t n; /* pieces: one, or one for each strip of narrow tiles; 0: rows lie in place */
+    struct kv_piece piece[ATTN_STRIPS];
+    const void *strip[ATTN_STRIPS]; /* in place: those of head h0, from the strip of row a on */
+    size_t step;                    /* in place: bytes from head to head */
+};
+
+static uint32_t row0_of(const struct attn_task *t)
+{
+    return t->m->a / KV_ATOM * KV_ATOM;
+}
+
+static bool sums(const struct kv_reading *by, uint32_t plane)
+{
+    return plane ? by->reader->add != NULL : by->reader->score != NULL;
+}
+
+/* Returns who reads row `row` of a plane, the form where it lies, and in *end, lowered, where the form or the atom ends.  Under a
+ * lossless codec a strip that is sealed only in part is read raw: it lies in a block that touches [0, lead), which stays
+ * raw. */
+static const struct kv_reading *form_of(const struct attn_job *j, const struct attn_task *t,
+                                        uint32_t plane, uint32_t row, const struct kv_form **form,
+                                        uint32_t *end)
+{
+    const struct kv_view *v = j->v;
+    uint32_t seal0 = 0, seal1 = 0;
+    if (t->m->phase == ATTN_SEALED)
+        seal1 = UINT32_MAX;
+    else if (j->tiled && !j->lossy)
+        seal0 = (v->lead + KV_STRIP - 1) / KV_STRIP * KV_STRIP,
+        seal1 = t->edge - t->edge % KV_STRIP;
+    if (!v->codec[plane]) seal1 = 0;
+    bool sealed = row >= seal0 && row < seal1;
+    if (sealed)
+        *end = MIN(*end, seal1);
+    else if (row < seal0 && seal0 < seal1)
+        *end = MIN(*end, seal0);
+    *form = sealed ? &v->sealed : &v->raw;
+    return sealed ? &j->sealed[plane] : &j->raw[plane];
+}
+
+static const unsigned char *page_of(const struct kv_form *f, const uint32_t *table, uint32_t plane,
+                                    uint32_t i)
+{
+    return f->base + table[i] * f->grain + f->offset[plane];
+}
+
+static void find_strips(const struct attn_task *t, const struct kv_form *f, const uint32_t *table,
+                        uint32_t plane, struct run *run)
+{
+    size_t bytes = run->by->shape->dim * dtype_size(run->by->shape->dtype);
+    uint32_t row = run->a - run->a % KV_STRIP, page = row / f->rows, in = row % f->rows;
+    run->step = f->rows * bytes;
+    for (uint32_t i = 0; row < run->b; i++, row += KV_STRIP) {
+        run->strip[i] = page_of(f, table, plane, page) + t->h0 * run->step + in * bytes;
+        in += KV_STRIP;
+        if (in == f->rows) in = 0, page++;
+    }
+}
+
+static void find_pieces(const struct kv_form *f, const uint32_t *table, uint32_t plane,
+                        uint32_t unit, struct run *run)
+{
+    for (uint32_t row = run->a, first, end; row < run->b; row = end) {
+        struct kv_piece *at = &run->piece[run->n++];
+        first = row - row % unit;
+        end = unit < KV_STRIP || f->rows < KV_STRIP ? MIN(run->b, first + unit) : run->b;
+        at->r0 = row - first;
+        at->r1 = end - first;
+        uint32_t i0 = at->r0 / f->rows, i1 = (at->r1 - 1) / f->rows;
+        uint32_t n = MAX(i1 + 1, unit / f->rows);
+        for (uint32_t i = 0; i < n; i++)
+            at->tile[i] = page_of(f, table, plane, first / f->rows + MIN(MAX(i, i0), i1));
+    }
+}
+
+/* Finds the run that begins with row `row`. */
+static void find_run(const struct attn_job *j, const struct attn_task *t, uint32_t plane,
+                     uint32_t row, struct run *run)
+{
+    const struct kv_form *f;
+    uint32_t end = t->m->b;
+    run->by = form_of(j, t, plane, row, &f, &end);
+    bool own = sums(run->by, plane);
+    uint32_t unit = own ? f->rows : MAX(f->rows, KV_STRIP), rows = run->by->reader->rows;
+    if (own || !rows) rows = unit;
+    run->a = row;
+    run->b = own || !t->row ? MIN(end, row - row % rows + rows) : end;
+    run->n = 0;
+    const uint32_t *table = f->table + (size_t)j->v->slot[j->v->lane[t->m->token]] * f->stride;
+    if (own || run->by->reader->strips)
+        find_pieces(f, table, plane, unit, run);
+    else
+        find_strips(t, f, table, plane, run);
+}
+
+/* Asks the cache for narrow tiles, all heads.  Wider ones are runs that the processor foresees. */
+static void ask(const struct run *run)
+{
+    const struct kv_codec *c = run->by->codec;
+    if (!run->n || c->tile >= KV_STRIP) return;
+    const struct kv_piece *p = &run->piece[0];
+    size_t bytes = c->bytes(c, run->by->shape);
+    for (uint32_t i = p->r0 / c->tile; i * c->tile < p->r1; i++)
+        for (size_t k = 0; k < bytes; k += 64)
+            __builtin_prefetch(p->tile[i] + k, 0, 2);
+}
+
+/* The strips of a run for head h0 + i, each in its place in the span. */
+static void strips_of(const struct attn_job *j, const struct attn_task *t, struct run *run,
+                      uint32_t i, const void **strip)
+{
+    const struct kv_shape *s = run->by->shape;
+    size_t bytes = (size_t)KV_STRIP * s->dim * dtype_size(s->dtype);
+    uint32_t at = (run->a - row0_of(t)) / KV_STRIP,
+             end = (run->b - row0_of(t) + KV_STRIP - 1) / KV_STRIP;
+    unsigned char *room = attn_part(j, t->thread, j->lay.tile);
+    for (uint32_t k = 0; !run->n && at + k < end; k++)
+        strip[at + k] = (const unsigned char *)run->strip[k] + i * run->step;
+    for (uint32_t k = 0; k < run->n; k++, room += bytes) {
+        struct kv_piece *p = &run->piece[k];
+        p->head = t->h0 + i;
+        const unsigned char *from = run->by->reader->strips(run->by, p, room);
+        for (uint32_t r = p->r0 / KV_STRIP; r * KV_STRIP < p->r1; r++, from += bytes)
+            strip[at++] = from;
+    }
+}
+
+/* What the kernels ask for while they take the strips of a run: for each the strip of `ahead` that takes its turn.  False:
+ * nothing is known. */
+static bool next_strips(const struct attn_task *t, const struct run *run, const struct run *ahead,
+                        uint32_t i, const void **next)
+{
+    if (!ahead || ahead->n) return false;
+    uint32_t at = (run->a - row0_of(t)) / KV_STRIP,
+             end = (run->b - row0_of(t) + KV_STRIP - 1) / KV_STRIP;
+    uint32_t last = (ahead->b - 1) / KV_STRIP - ahead->a / KV_STRIP;
+    for (uint32_t k = 0; at + k < end; k++)
+        next[at + k] = (const unsigned char *)ahead->strip[MIN(k, last)] + i * ahead->step;
+    return true;
+}
+
+/* Narrows [*a, *b) to the rows that one of the tokens [i, last] of a block sees. */
+static void seen_by_one(const struct attn_task *t, uint32_t i, uint32_t last, uint32_t *a,
+                        uint32_t *b)
+{
+    uint32_t low = UINT32_MAX, high = 0;
+    for (; i <= last; i++) {
+        if (t->row[i].a >= t->row[i].b) continue;
+        low = MIN(low, t->row[i].a);
+        high = MAX(high, t->row[i].b);
+    }
+    *a = MAX(*a, low);
+    *b = MIN(*b, high);
+}
+
+/* One run for head h0 + i.  ahead: what is read after it, or NULL. */
+typedef void run_fn(const struct attn_job *j, const struct attn_task *t, struct run *run,
+                    const struct run *ahead, uint32_t i);
+
+static void score_run(const struct attn_job *j, const struct attn_task *t, struct run *run,
+                      const struct run *ahead, uint32_t i)
+{
+    uint32_t row0 = row0_of(t), max = j->k->score_max;
+    const float *qt = t->qt + (size_t)i * t->nq * j->dk;
+    float *p = t->p + (size_t)i * t->nq * KV_ATOM;
+    const void *strip[ATTN_STRIPS], *next[ATTN_STRIPS];
+    if (sums(run->by, 0)) {
+        run->piece[0].head = t->h0 + i;
+        run->by->reader->score(run->by, run->piece, qt, t->nq, j->a->scale, p + (run->a - row0),
+                               KV_ATOM);
+        return;
+    }
+    strips_of(j, t, run, i, strip);
+    bool asks = next_strips(t, run, ahead, i, next);
+    for (uint32_t q = 0; q < t->nq; q += max) {
+        uint32_t n = MIN(t->nq - q, max), a = run->a, b = run->b;
+        if (t->row) seen_by_one(t, q / j->group, (q + n - 1) / j->group, &a, &b);
+        if (a < b)
+            j->k->score(run->by->shape->dtype, qt + (size_t)q * j->dk, n, j->dk, strip,
+                        asks && !q ? next : NULL, (a - row0) / KV_STRIP,
+                        (b - row0 + KV_STRIP - 1) / KV_STRIP, j->a->scale, p + (size_t)q * KV_ATOM);
+    }
+}
+
+/* Adds the values of rows [a, b) to the sums of queries [q, q + n). */
+static void add_rows(const struct attn_job *j, const struct attn_task *t, const void *const *strip,
+                     const void *const *next, uint32_t q, uint32_t n, uint32_t a, uint32_t b,
+                     const float *p, float *o)
+{
+    uint32_t row0 = row0_of(t);
+    if (a >= b) return;
+    j->k->pv(j->v->shape[1].dtype, p + (size_t)q * KV_ATOM, n, strip, next, a - row0, b - row0,
+             j->dv, t->fresh && a == t->m->a, o + q * j->state, j->state);
+}
+
+/* Rows that all queries of a call see are added together; before and after them each query of a block goes alone. */
+static void add_strips(const struct attn_job *j, const struct attn_task *t, const struct run *run,
+                       const void *const *strip, const void *const *next, const float *p, float *o)
+{
+    uint32_t max = j->k->pv_max, g = j->group;
+    for (uint32_t q0 = 0; q0 < t->nq; q0 += max) {
+        uint32_t q1 = MIN(t->nq, q0 + max), a = run->a, b = run->b;
+        for (uint32_t q = q0; t->row && q < q1; q++) {
+            a = MAX(a, t->row[q / g].a);
+            b = MIN(b, t->row[q / g].b);
+        }
+        bool common = a < b;
+        for (uint32_t q = q0; t->row && q < q1; q++)
+            add_rows(j, t, strip, NULL, q, 1, MAX(run->a, t->row[q / g].a),
+                     common ? a : MIN(run->b, t->row[q / g].b), p, o);
+        if (!common) continue;
+        add_rows(j, t, strip, q0 ? NULL : next, q0, q1 - q0, a, b, p, o);
+        for (uint32_t q = q0; t->row && q < q1; q++)
+            add_rows(j, t, strip, NULL, q, 1, b, MIN(run->b, t->row[q / g].b), p, o);
+    }
+}
+
+/* By a reader that sums; queries that see the same rows go together. */
+static void add_pieces(const struct attn_job *j, const struct attn_task *t, struct run *run,
+                       uint32_t head, const float *p, float *o)
+{
+    struct kv_piece at = run->piece[0];
+    uint32_t g = j->group;
+    at.head = head;
+    for (uint32_t q0 = 0, q1; q0 < t->nq; q0 = q1) {
+        uint32_t a = run->a, b = run->b;
+        const struct attn_atom *r = t->row ? &t->row[q0 / g] : t->m;
+        for (q1 = t->row ? q0 + g : t->nq;
+             q1 < t->nq && t->row[q1 / g].a == r->a && t->row[q1 / g].b == r->b;)
+            q1 += g;
+        a = MAX(a, r->a);
+        b = MIN(b, r->b);
+        if (a >= b) continue;
+        at.r0 = run->piece[0].r0 + (a - run->a);
+        at.r1 = at.r0 + (b - a);
+        run->by->reader->add(run->by, &at, p + (size_t)q0 * KV_ATOM + (a - row0_of(t)), KV_ATOM,
+                             q1 - q0, o + q0 * j->state, j->state);
+    }
+}
+
+static void add_run(const struct attn_job *j, const struct attn_task *t, struct run *run,
+                    const struct run *ahead, uint32_t i)
+{
+    const float *p = t->p + (size_t)i * t->nq * KV_ATOM;
+    float *o = t->out + (size_t)i * t->nq * j->state + ATTN_HEAD;
+    const void *strip[ATTN_STRIPS], *next[ATTN_STRIPS];
+    if (sums(run->by, 1)) {
+        if (t->fresh && run->a == t->m->a)
+            for (uint32_t q = 0; q < t->nq; q++)
+                memset(o + q * j->state, 0, (j->state - ATTN_HEAD) * sizeof *o);
+        add_pieces(j, t, run, t->h0 + i, p, o);
+        return;
+    }
+    strips_of(j, t, run, i, strip);
+    add_strips(j, t, run, strip, next_strips(t, run, ahead, i, next) ? next : NULL, p, o);
+}
+
+static void each_run(const struct attn_job *j, const struct attn_task *t, uint32_t plane,
+                     run_fn *fn)
+{
+    struct run two[2], *now = two, *then = two + 1;
+    find_run(j, t, plane, t->m->a, now);
+    for (;;) {
+        bool last = now->b == t->m->b;
+        const struct run *ahead = t->row ? NULL : then;
+        if (!last)
+            find_run(j, t, plane, now->b, then);
+        else if (ahead && plane == 0)
+            find_run(j, t, 1, t->m->a, then);
+        else
+            ahead = NULL;
+        if (!last && ahead) ask(ahead);
+        for (uint32_t i = 0; i < t->heads; i++)
+            fn(j, t, now, ahead, i);
+        if (last) return;
+        struct run *swap = now;
+        now = then;
+        then = swap;
+    }
+}
+
+void attn_scores(const struct attn_job *j, const struct attn_task *t)
+{
+    each_run(j, t, 0, score_run);
+}
+
+void attn_values(const struct attn_job *j, const struct attn_task *t)
+{
+    const struct kv_reading *by = t->m->phase == ATTN_SEALED ? &j->sealed[1] : &j->raw[1];
+    each_run(j, t, 1, add_run);
+    for (uint32_t q = 0; by->reader->end && q < t->heads * t->nq; q++)
+        by->reader->end(by, t->out + q * j->state + ATTN_HEAD);
+}

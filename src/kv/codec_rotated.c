@@ -1,0 +1,211 @@
+/* codec_rotated.c - a rotation around any codec.
+ *
+ * The rotation R turns the signs of some channels, then takes a Hadamard transform of each run of 2^k channels, where 2^k is
+ * the largest power of two that divides the size of heads.  It is orthogonal: q . k = (R q) . (R k), and
+ * the sum of p * v is R' (the sum of p * (R v)).  So attention turns queries and sums, never rows.  Turned rows are rounded to
+ * the type of the plane before `inner` encodes them.  All is done in f32, in one order. */
+#include "kv/codec_rotated.h"
+#include "dev/reader.h"
+#include "dev/row.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { DIM_MOST = 1024, HEAD_MOST = 1 << 16 }; /* values of a row; bytes of one head of a tile */
+
+struct rotated {
+    struct kv_codec c;
+    struct kv_codec *inner;
+    void (*close)(struct kv_codec *c);
+    struct kv_reader reader; /* for all instruction sets: it finds that of `inner` */
+    const struct kv_reader *table[DEV_ISAS];
+    uint32_t seed, dim, run;
+    float scale, sign[DIM_MOST];
+};
+
+static void hadamard(const struct rotated *c, float *x)
+{
+    for (uint32_t h = 1; h < c->run; h *= 2)
+        for (uint32_t i = 0; i < c->dim; i += 2 * h)
+            for (uint32_t d = i; d < i + h; d++) {
+                float a = x[d], b = x[d + h];
+                x[d] = a + b;
+                x[d + h] = a - b;
+            }
+    for (uint32_t d = 0; d < c->dim; d++)
+        x[d] *= c->scale;
+}
+
+static void turn(const struct rotated *c, float *x)
+{
+    for (uint32_t d = 0; d < c->dim; d++)
+        x[d] *= c->sign[d];
+    hadamard(c, x);
+}
+
+static void turn_back(const struct rotated *c, float *x)
+{
+    hadamard(c, x);
+    for (uint32_t d = 0; d < c->dim; d++)
+        x[d] *= c->sign[d];
+}
+
+static const struct rotated *of(const struct kv_codec *c)
+{
+    return (const struct rotated *)c;
+}
+
+/* --- the reader */
+static struct kv_reading inner_of(const struct kv_reading *r)
+{
+    return kv_reading(of(r->codec)->inner, r->shape, r->isa);
+}
+
+static void query(const struct kv_reading *r, const float *q, float *out)
+{
+    struct kv_reading in = inner_of(r);
+    float x[DIM_MOST];
+    memcpy(x, q, r->shape->dim * sizeof *x);
+    turn(of(r->codec), x);
+    if (in.reader->query)
+        in.reader->query(&in, x, out);
+    else
+        memcpy(out, x, r->shape->dim * sizeof *x);
+}
+
+static const void *strips(const struct kv_reading *r, const struct kv_piece *at, void *room)
+{
+    struct kv_reading in = inner_of(r);
+    return in.reader->strips(&in, at, room);
+}
+
+static void score(const struct kv_reading *r, const struct kv_piece *at, const float *q, uint32_t n,
+                  float scale, float *p, size_t ldp)
+{
+    struct kv_reading in = inner_of(r);
+    in.reader->score(&in, at, q, n, scale, p, ldp);
+}
+
+static void add(const struct kv_reading *r, const struct kv_piece *at, const float *p, size_t ldp,
+                uint32_t n, float *o, size_t ldo)
+{
+    struct kv_reading in = inner_of(r);
+    in.reader->add(&in, at, p, ldp, n, o, ldo);
+}
+
+static void end(const struct kv_reading *r, float *o)
+{
+    struct kv_reading in = inner_of(r);
+    if (in.reader->end) in.reader->end(&in, o);
+    turn_back(of(r->codec), o);
+}
+
+/* --- tiles */
+static size_t rotated_bytes(const struct kv_codec *c, const struct kv_shape *s)
+{
+    return of(c)->inner->bytes(of(c)->inner, s);
+}
+
+static void rotated_encode(const struct kv_codec *c, const struct kv_shape *s, uint32_t head,
+                           void *dst, const void *const *raw, uint32_t block_rows, uint32_t first,
+                           uint32_t lead)
+{
+    unsigned char block[HEAD_MOST] __attribute__((aligned(64)));
+    const void *turned = block;
+    float x[DIM_MOST];
+    for (uint32_t r = 0; r < c->tile; r++) {
+        uint32_t row = first + r;
+        memset(x, 0, s->dim * sizeof *x);
+        if (r >= lead) kv_row_load(s, raw[row / block_rows], row % block_rows, x);
+        turn(of(c), x);
+        kv_row_store(s, block, r, x);
+    }
+    of(c)->inner->encode(of(c)->inner, s, head, dst, &turned, MAX(c->tile, KV_STRIP), 0, lead);
+}
+
+static void rotated_decode(const struct kv_codec *c, const struct kv_shape *s, uint32_t head,
+                           void *dst, uint32_t first, const void *src)
+{
+    float x[DIM_MOST];
+    of(c)->inner->decode(of(c)->inner, s, head, dst, first, src);
+    for (uint32_t r = first; r < first + c->tile; r++) {
+        kv_row_load(s, dst, r, x);
+        turn_back(of(c), x);
+        kv_row_store(s, dst, r, x);
+    }
+}
+
+static int rotated_describe(const struct kv_codec *c, char *out, size_t n)
+{
+    int at = snprintf(out, n, "rotation %u, ", of(c)->seed);
+    if (at < 0 || (size_t)at >= n) return at;
+    int inner = of(c)->inner->describe(of(c)->inner, out + at, n - (size_t)at);
+    return inner < 0 ? inner : at + inner;
+}
+
+/* Signs follow from the seed alone: their bits are those of a product. */
+static void choose(struct rotated *c, uint32_t seed, uint32_t dim)
+{
+    c->seed = seed;
+    c->dim = dim;
+    c->run = dim & (0 - dim);
+    c->scale = 1 / sqrtf((float)c->run);
+    for (uint32_t d = 0; d < dim; d++) {
+        uint64_t x = ((uint64_t)seed << 32 | d) + 0x9E3779B97F4A7C15u;
+        x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
+        x = (x ^ x >> 27) * 0x94D049BB133111EBu;
+        c->sign[d] = x >> 63 ? -1 : 1;
+    }
+}
+
+static int check(const struct kv_codec *inner, const struct kv_shape *s)
+{
+    size_t bytes = (size_t)MAX(inner->tile, KV_STRIP) * s->dim * dtype_size(s->dtype);
+    if (s->dim > DIM_MOST || bytes > HEAD_MOST)
+        return ERR(ARG,
+                   "a rotation of tiles of %u rows of %u values: heads have at most %d values, and "
+                   "a head of a tile %d bytes",
+                   inner->tile, s->dim, DIM_MOST, HEAD_MOST);
+    return 0;
+}
+
+int rotated_open(struct kv_codec *inner, void (*close)(struct kv_codec *c), uint32_t seed,
+                 const struct kv_shape *s, struct kv_codec **out)
+{
+    const struct kv_reader *r = kv_reading(inner, s, DEV_REF).reader;
+    struct rotated *c = NULL;
+    int e = check(inner, s);
+    if (e >= 0 && !(c = mem_alloc(sizeof *c))) e = ERR_NOMEM;
+    if (e < 0) {
+        close(inner);
+        return e;
+    }
+    c->inner = inner;
+    c->close = close;
+    c->reader = (struct kv_reader){.rows = r->rows,
+                                   .query = query,
+                                   .strips = r->strips ? strips : NULL,
+                                   .score = r->score ? score : NULL,
+                                   .add = r->add ? add : NULL,
+                                   .end = end};
+    c->table[DEV_REF] = &c->reader;
+    choose(c, seed, s->dim);
+    c->c = (struct kv_codec){.name = inner->name,
+                             .tile = inner->tile,
+                             .lead = inner->lead,
+                             .describe = rotated_describe,
+                             .bytes = rotated_bytes,
+                             .encode = rotated_encode,
+                             .decode = rotated_decode,
+                             .reader = c->table};
+    *out = &c->c;
+    return 0;
+}
+
+void rotated_close(struct kv_codec *c)
+{
+    struct rotated *r = (struct rotated *)c;
+    r->close(r->inner);
+    mem_free(r);
+}
