@@ -26,6 +26,8 @@ tidy:
 unit: $(TESTBIN)
 # replay: builds the fuzz targets with a driver that replays their corpora
 replay: $(REPLAYBIN)
+# The fuzz target of requests links the server without its sockets.
+$(B)/replay_request $(B)/fuzz_request: $(filter-out %/net.o,$(filter $(B)/src/serve/%,$(CLIOBJ)))
 # examples: builds the examples of C
 examples: $(EXBIN)
 
@@ -89,7 +91,7 @@ test-serve: kvik
 test:
 	@MAKE="$(MAKE)" scripts/run-tests.sh
 
-# test-long: what is too slow for every change; SECTIONS="units checker tsan fuzz" runs only these
+# test-long: what is too slow for every change; SECTIONS="units checker tsan fuzz soak arm" are its parts
 test-long:
 	@MAKE="$(MAKE)" scripts/run-tests.sh long $(SECTIONS)
 
