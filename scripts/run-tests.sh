@@ -4,7 +4,7 @@
 # Without an argument, everything (make test): house rules; unit tests, command tests, examples and golden cases in
 # the release build; unit tests and the fuzz corpora again under ASan and UBSan; the table of vulnerability
 # classes. asan, tsan: only the unit tests and corpora of that build. long: the tests that are too slow for every
-# change (make test-long), or only the sections named: units, checker, tsan, fuzz, arm.
+# change (make test-long), or only the sections named: units, checker, tsan, fuzz, soak, arm.
 #
 # All tests share one queue, and the ASan build is made while the release tests run, so that no core waits at the end
 # of a section. One test more than there are cores runs at a time, because some tests sleep. A line of the report
@@ -279,6 +279,13 @@ long_fuzz() {
     cat "$logs/fuzz.log"
 }
 
+long_soak() {
+    section "the server under load for half an hour"
+    build all || return
+    launch soak python3 tests/serve/soak.py
+    gather
+    grep '^soak:' "$logs/soak.log"
+}
 long_arm() {
     section "64-bit ARM under qemu"
     launch arm env -u KVIK_TEST_LONG KVIK_TEST_MODEL=none scripts/test-arm.sh # where the tools are missing it says which, and is skipped
@@ -295,18 +302,18 @@ asan | tsan)
     ;;
 long)
     export KVIK_TEST_TIMEOUT=${KVIK_TEST_TIMEOUT:-7200}
-    for part in ${*:-units checker tsan fuzz arm}; do
+    for part in ${*:-units checker tsan fuzz soak arm}; do
         export KVIK_TEST_LONG=1
         case $part in
-        units | checker | tsan | fuzz | arm) "long_$part" ;;
-        *) echo "run-tests.sh: no section \"$part\"; there are units, checker, tsan, fuzz and arm" && exit 2 ;;
+        units | checker | tsan | fuzz | soak | arm) "long_$part" ;;
+        *) echo "run-tests.sh: no section \"$part\"; there are units, checker, tsan, fuzz, soak and arm" && exit 2 ;;
         esac
     done
     finish
     ;;
 all) ;;
 *)
-    echo "usage: run-tests.sh [asan|tsan|long [units|checker|tsan|fuzz|arm]...]"
+    echo "usage: run-tests.sh [asan|tsan|long [units|checker|tsan|fuzz|soak|arm]...]"
     exit 2
     ;;
 esac

@@ -16,6 +16,7 @@ test() {
 test clients all
 test contract schemathesis
 test exposition all
+test proxy all
 echo "== llama-server's own tests"
 scripts/test-llama-server.sh || rc=1
 exit $rc

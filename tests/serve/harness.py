@@ -58,11 +58,11 @@ def tiny(name):
 class Server:
     """A running kvik serve on a free port."""
 
-    def __init__(self, model, *options, env=None):
+    def __init__(self, model, *options, env=None, start=None):
         self.log = tempfile.TemporaryFile("w+", dir=work)
         self.process = subprocess.Popen([KVIK, "serve", model, "--port", "0", *options], stderr=subprocess.PIPE,
                                         stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL, text=True,
-                                        env=dict(os.environ, **(env or {})))
+                                        env=dict(os.environ, **(env or {})), preexec_fn=start)
         servers.append(self)
         self.said = []
         self.port = None
