@@ -97,7 +97,7 @@ SHARED = {
         json_schema=says("the answer is JSON that is valid under this schema", nullable(O)), stream=FLAG,
         return_token_ids=FLAG, timings_per_token=says("each part of a stream has timings", FLAG),
         return_progress=says("a stream tells how far the prompt is", FLAG), verbose=says("a chat shows its prompt", FLAG),
-        grammar=says("is not supported", either({"const": ""}, NULL)), n=nullable(I, minimum=1, maximum=64), priority=says("higher first", nullable(I))),
+        id_slot=says("-1: any", nullable(I, minimum=-1)), grammar=says("is not supported", either({"const": ""}, NULL)), n=nullable(I, minimum=1, maximum=64), priority=says("higher first", nullable(I))),
     "StreamOptions": record(stream_options=nullable(record(include_usage=FLAG))),
     "Message": record("role", role=S, content=either(S, array(either(S, TEXT_PART)), NULL),
                       tool_calls=nullable(array(record("function", id=S, type=oneof("function"),
@@ -285,6 +285,9 @@ NATIVE = {
     "Text": whole(content=S),
     "Rendered": whole(prompt=S),
     "Health": whole(status=oneof("ok")),
+    "SlotRequest": record(filename=says("a name in --slot-save-path; not of erase", S)),
+    "SlotFile": record("id_slot", id_slot=COUNT, filename=S, n_saved=COUNT, n_written=COUNT, n_restored=COUNT, n_read=COUNT,
+                       n_erased=COUNT, timings=record(save_ms=N, restore_ms=N)),
     "Slots": array(record("id n_ctx is_processing", id=COUNT, n_ctx=COUNT, is_processing=B)),
     "Props": record("default_generation_settings total_slots model_alias model_path chat_template build_info modalities",
                     default_generation_settings=record("n_ctx params", n_ctx=COUNT, params=O), total_slots=COUNT, model_alias=S,
@@ -327,6 +330,7 @@ PATHS = {
     "/health": HEALTH, "/v1/health": HEALTH, "/ready": HEALTH,
     "/props": ("Properties of the server", "Props"),
     "/slots": ("The texts that are generated at once", "Slots"),
+    "/slots/{name}": ("With ?action=save, restore or erase: keeps a text as a file", "SlotFile", "SlotRequest"),
     "/metrics": ("Numbers for Prometheus", None),
     "/kvik/store": ("What the cache holds", "Store"),
     "/": ("The page", None),
@@ -352,6 +356,7 @@ EXAMPLES = {
     "OllamaChatRequest": [{**ASKED, **SHORT, "stream": False}, {**ASKED, **SHORT}],
     "OllamaTextRequest": [{"prompt": "Hello", **SHORT, "stream": False}, {"prompt": "Hello", "raw": True, **SHORT}],
     "LlamaRequest": [{"prompt": "Once upon a time", "n_predict": 8, "n_probs": 2}, {**WRITTEN, "n": 2}, {**WRITTEN, "stream": True}],
+    "SlotRequest": [{"filename": "one.bin"}],
     "TokenizeRequest": [{"content": "Hello", "with_pieces": True}],
     "DetokenizeRequest": [{"tokens": [5, 6, 7]}],
 }
@@ -388,6 +393,8 @@ def operation(path, opens):
         o["security"] = []
     if "{name}" in path:
         o["parameters"] = [{"name": "name", "in": "path", "required": True, "schema": S}]
+    if path == "/slots/{name}":
+        o["parameters"] += [{"name": "action", "in": "query", "required": True, "schema": oneof("save", "restore", "erase")}]
     if request:
         examples = {str(i): {"value": v} for i, v in enumerate(EXAMPLES[request])}
         o["requestBody"] = {"required": True, "content": {JSON: {"schema": ref(request), "examples": examples}}}

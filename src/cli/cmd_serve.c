@@ -7,7 +7,8 @@
 
 struct options {
     struct common common;
-    const char *host, *alias, *keys, *config, *prefix_cache, *origins, *reasoning, *tags, *metrics;
+    const char *host, *alias, *keys, *config, *prefix_cache, *origins, *reasoning, *tags, *metrics,
+        *slots;
     uint32_t port, parallel, waiting, delay;
     uint64_t max_body;
     bool log, no_rules, verbose;
@@ -34,6 +35,8 @@ static const struct arg_option table[] = {
      "texts that may wait; more are refused with status 503 (default: 512)"},
     {"prefix-cache", ARG_TEXT, offsetof(struct options, prefix_cache), "DIR", NULL,
      "directory of saved prompts: they are reused, and texts are saved there when the server is idle and when it ends"},
+    {"slot-save-path", ARG_TEXT, offsetof(struct options, slots), "DIR", NULL,
+     "directory in which POST /slots/N?action=save keeps the text of a slot as a file"},
     {"max-delay", ARG_UINT, offsetof(struct options, delay), "MS", NULL,
      "milliseconds that new prompts may add to the time between two tokens of a text (default: 100)"},
     {"max-body", ARG_BYTES, offsetof(struct options, max_body), "BYTES", NULL,
@@ -175,7 +178,8 @@ static int serve_model(const struct options *o, const char *model, const json_t 
     s.g.max_cache_len = 0;
     /* With --prefix-cache there are more sequences: finished texts wait to be saved, and one may be read
      * (serve/shelf.c). */
-    status = session_cache(&s, o->parallel + (o->prefix_cache ? SHELF : 0), context);
+    status = session_cache(&s, o->parallel + (o->prefix_cache ? SHELF : 0) + (o->slots != NULL),
+                           context);
     if (status) {
         mem_free(options);
         return session_close(&s, status);
@@ -190,6 +194,7 @@ static int serve_model(const struct options *o, const char *model, const json_t 
                                .port = (uint16_t)o->port,
                                .key_file = o->keys,
                                .origins = o->origins,
+                               .slot_dir = o->slots,
                                .prefix_dir = o->prefix_cache,
                                .no_rules = o->no_rules,
                                .verbose = o->verbose,

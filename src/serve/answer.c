@@ -3,6 +3,7 @@
 #include "serve/answer.h"
 #include "base/bytes.h"
 #include "serve/replay.h"
+#include "serve/slots.h"
 #include "serve/token_text.h"
 
 #include <string.h>
@@ -78,6 +79,7 @@ struct answer *answer_open(struct server *s, struct exchange *x, const struct pr
                          .ask = *k,
                          .choice = c,
                          .left = k->choices,
+                         .slot = -1,
                          .prompt_tokens = prompt_tokens(k),
                          .created = (int64_t)time(NULL)};
     *k = (struct ask){0};
@@ -449,6 +451,7 @@ static void on_over(struct job *j, const kvik_row *row, int code, const char *se
     if (row) c->finish = row->finish;
     if (row) find_stop(a, c, row);
     if (row) remember(a, c, row);
+    if (row && j->index == 0) a->slot = slots_put(a->server->slots, a->ask.slot, row->ids, row->n);
     add_up(a, j);
     if (!row) fail(a, code, sentence);
     if (row && a->ask.stream && !a->failed) {

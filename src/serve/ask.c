@@ -7,7 +7,7 @@
 
 void ask_init(struct ask *k)
 {
-    *k = (struct ask){.options = json_object(), .choices = 1};
+    *k = (struct ask){.options = json_object(), .choices = 1, .slot = -1};
     if (getrandom(&k->seed, sizeof k->seed, GRND_NONBLOCK) < 0)
         k->seed = (uint32_t)(now_seconds() * 1e6);
 }
@@ -202,6 +202,17 @@ static int penalties(struct ask *k, const json_t *body)
     return 0;
 }
 
+/* -1 of llama-server: any slot. */
+static int id_slot(struct ask *k, const struct server *s, const json_t *body)
+{
+    const json_t *v = json_object_get(body, "id_slot");
+    json_int_t i = v && !json_is_null(v) ? json_integer_value(v) : -1;
+    if ((v && !json_is_null(v) && !json_is_integer(v)) || i < -1 || i >= (json_int_t)s->o.parallel)
+        return ERR(ARG, "field \"id_slot\" must be a slot, 0 to %u, or -1: any", s->o.parallel - 1);
+    k->slot = (int)i;
+    return 0;
+}
+
 int ask_sampling(struct ask *k, const struct server *s, const json_t *body)
 {
     TRY(temperature(k, body));
@@ -229,6 +240,7 @@ int ask_sampling(struct ask *k, const struct server *s, const json_t *body)
     if (json_is_object(schema)) TRY(ask_schema(k, json_incref(schema)));
     TRY(json_get_bool(body, WHERE, "stream", &k->stream));
     TRY(json_get_bool(body, WHERE, "return_token_ids", &k->return_ids));
+    TRY(id_slot(k, s, body));
     k->verbose = s->o.verbose;
     TRY(json_get_bool(body, WHERE, "verbose", &k->verbose));
     TRY(json_get_bool(body, WHERE, "timings_per_token", &k->timings));

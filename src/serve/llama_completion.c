@@ -87,7 +87,7 @@ static json_t *ended(const struct answer *a, struct choice *c, const char *text,
     json_t *o = part(c, text, n, true);
     add_probabilities(c, o);
     json_object_set_new(o, "model", json_string(a->server->o.name));
-    json_object_set_new(o, "id_slot", json_integer(-1));
+    json_object_set_new(o, "id_slot", json_integer(a->slot));
     json_object_set_new(o, "prompt", prompt_text(a));
     json_object_set_new(o, "generation_settings", settings(a));
     json_object_set_new(o, "tokens_predicted", json_integer((json_int_t)c->new_tokens));

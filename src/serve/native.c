@@ -111,20 +111,6 @@ static int props(struct server *s, struct exchange *x)
     return 0;
 }
 
-/* A slot of llama-server is a place for one text; here it is a text that is generated, or room for one. */
-static int slots(struct server *s, struct exchange *x)
-{
-    struct scheduler_state t;
-    scheduler_look(s->scheduler, &t);
-    json_t *list = json_array();
-    for (uint32_t i = 0; list && i < s->o.parallel; i++)
-        json_array_append_new(list,
-                              json_pack("{s:i, s:I, s:b}", "id", (int)i, "n_ctx",
-                                        (json_int_t)s->capacity, "is_processing", i < t.running));
-    exchange_json(x, 200, list);
-    return 0;
-}
-
 static const struct route routes[] = {
     {"/health", EXCHANGE_GET, .open = true, .light = true, .protocol = &protocol_openai,
      .answer = health},
@@ -133,7 +119,6 @@ static const struct route routes[] = {
     {"/ready", EXCHANGE_GET, .open = true, .light = true, .protocol = &protocol_openai,
      .answer = health},
     {"/props", EXCHANGE_GET, .light = true, .protocol = &protocol_openai, .answer = props},
-    {"/slots", EXCHANGE_GET, .light = true, .protocol = &protocol_openai, .answer = slots},
     {"/tokenize", EXCHANGE_POST, .protocol = &protocol_openai, .answer = tokenize},
     {"/detokenize", EXCHANGE_POST, .protocol = &protocol_openai, .answer = detokenize},
     {"/apply-template", EXCHANGE_POST, .protocol = &protocol_openai, .answer = apply_template},

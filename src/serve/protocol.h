@@ -73,6 +73,7 @@ struct ask {
     struct digest history; /* of chats: the messages */
     uint32_t choices;      /* texts that are generated, of all prompts */
     int32_t priority;
+    int slot; /* in which the first text is remembered; -1: any */
     bool stream, include_usage, logprobs, seeded;
     bool timings, progress; /* parts of a stream tell them */
     bool verbose;           /* the answer shows the prompt and the options */
@@ -95,6 +96,7 @@ struct answer {
     int64_t created;       /* Unix time */
     struct choice *choice; /* [ask.choices] */
     uint32_t left;         /* choices that are not over */
+    int slot;              /* in which the first text is remembered, or -1 */
     bool begun, failed;
     bool progressed;    /* a stream was told how far its prompt is: */
     uint64_t processed; /* its tokens that are there */

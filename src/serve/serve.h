@@ -34,6 +34,8 @@ struct serve_options {
     const char *origins;
     /* NULL, or a directory in which prompts and answers are kept for the next server. */
     const char *prefix_dir;
+    /* NULL, or the directory of the files of slots. */
+    const char *slot_dir;
     /* True: prompts are taken as they are; see rules.h. */
     bool no_rules;
     /* True: chats show their prompt and options in the field __verbose, as a request can ask for. */

@@ -5,6 +5,7 @@
 #include "serve/net.h"
 #include "serve/replay.h"
 #include "serve/route.h"
+#include "serve/slots.h"
 
 #include <string.h>
 #include <time.h>
@@ -76,6 +77,7 @@ static int open_parts(struct server *s)
     if (o->key_file) TRY(keys_read(o->key_file, &s->keys));
     TRY(find_ends(s));
     TRY(replay_open(&s->replay));
+    TRY(slots_open(o->parallel, &s->slots));
     TRY(measure_capacity(o, &s->capacity));
     TRY(scheduler_open(&(struct scheduler_options){.cache = o->cache,
                                                    .parallel = o->parallel,
@@ -111,6 +113,7 @@ int serve(const struct serve_options *o)
     scheduler_close(s.scheduler);
     net_close(s.net);
     replay_close(s.replay);
+    slots_close(s.slots);
     keys_free(s.keys);
     totals_done(&s.totals);
     return e;

@@ -7,6 +7,7 @@
 #include "serve/totals.h"
 
 struct keys;
+struct slots;
 struct desk;
 struct server {
     struct serve_options o;
@@ -17,6 +18,7 @@ struct server {
     struct scheduler *scheduler;
     struct keys *keys; /* NULL: none are needed */
     struct replay *replay;
+    struct slots *slots;
     struct totals totals;
     uint64_t seed;
     bool seeded;               /* the options of the command line have a seed */

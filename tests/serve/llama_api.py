@@ -107,7 +107,45 @@ check("metrics: new tokens", float(numbers["llamacpp:tokens_predicted_total"]) =
 check("--verbose: all chats", "__verbose" in s.post("/v1/chat/completions", {**hello, "max_tokens": 2})[1])
 check("a chat can do without", "__verbose" not in s.post("/v1/chat/completions", {**hello, "max_tokens": 2, "verbose": False})[1])
 s.stop()
+
+# --- Slots: texts as files, which another server reads.
+place = os.path.join(work, "slots")
+os.makedirs(place)
+s = Server(model, "--slot-save-path", place, "--parallel", "2")
+other = "the animals of the house " * 30
+a = s.post("/completion", {"prompt": long, "n_predict": 5, "id_slot": 1, "temperature": 0})[1]
+b = s.post("/completion", {"prompt": other, "n_predict": 5, "temperature": 0})[1]
+check("id_slot says in which slot a text is", a["id_slot"] == 1 and b["id_slot"] == 0, (a["id_slot"], b["id_slot"]))
+c = s.post("/completion", {"prompt": long + a["content"] + " and", "n_predict": 5, "temperature": 0})[1]
+code, one = s.post("/slots/1?action=save", {"filename": "one.bin"})
+tokens = c["tokens_evaluated"] + 5 if c["id_slot"] == 1 else a["tokens_evaluated"] + 5
+check("save: its tokens and bytes", code == 200 and one["n_saved"] == tokens and one["n_written"] == os.path.getsize(os.path.join(place, "one.bin")), one)
+check("save: another file under the same name", s.post("/slots/0?action=save", {"filename": "one.bin"})[0] == 200)
+check("save: and again", s.post("/slots/1?action=save", {"filename": "one.bin"})[1]["n_saved"] == tokens)
+check("save: nothing else is left in the directory", os.listdir(place) == ["one.bin"], os.listdir(place))
+for name in ("../one.bin", "/tmp/x", ".one", "", "a\0b", 3, None):
+    code, e = s.post("/slots/1?action=save", {"filename": name})
+    check(f"a file may not be {name!r}", code == 400 and "filename" in e["error"]["message"], e)
+for path, want in (("/slots/2?action=save", 400), ("/slots/-1?action=save", 400), ("/slots/1?action=other", 400), ("/slots/1", 400), ("/slots/x?action=save", 400)):
+    check(f"{path} is an error", s.post(path, {"filename": "a"})[0] == want, s.post(path, {"filename": "a"}))
+check("a file that is not there is an error 404", s.post("/slots/1?action=restore", {"filename": "two.bin"})[0] == 404)
+with open(os.path.join(place, "bad.bin"), "wb") as f:
+    f.write(b"this is no session" * 100)
+check("a file that is damaged is an error", s.post("/slots/1?action=restore", {"filename": "bad.bin"})[0] == 400, s.post("/slots/1?action=restore", {"filename": "bad.bin"}))
+check("id_slot that is none", s.post("/completion", {"prompt": "a", "id_slot": 2})[0] == 400)
+code, e = s.post("/slots/1?action=erase", {})
+check("erase", code == 200 and e["n_erased"] >= tokens, e)
+check("a slot without a text is not saved", s.post("/slots/1?action=save", {"filename": "x"})[0] == 400)
+s.stop()
+s = Server(model, "--slot-save-path", place, "--parallel", "2")
+code, e = s.post("/slots/0?action=restore", {"filename": "one.bin"})
+check("restore: in another server", code == 200 and e["n_restored"] == tokens and e["n_read"] == one["n_written"], e)
+b = s.post("/completion", {"prompt": long, "n_predict": 5, "temperature": 0})[1]
+check("restore: the rows are reused, and the text is the same", b["timings"]["cache_n"] >= a["tokens_evaluated"] - 1 and b["content"] == a["content"], (a, b))
+check("a restored slot can be saved", s.post("/slots/0?action=save", {"filename": "two.bin"})[0] == 200)
+s.stop()
 s = Server(model, "--metrics-compat", "off")
+check("slots without a directory are not saved", s.post("/slots/0?action=save", {"filename": "a"})[0] == 501)
 check("metrics can be off", s.get("/metrics")[0] == 501)
 s.stop()
 finish()

@@ -12,7 +12,7 @@ ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", "..")
 VALUES = {"--port": "--port", "--host": "--host", "--temp": "--temperature", "--seed": "--seed", "--alias": "names", "--tags": "--tags", "--threads": "--threads",
           "--parallel": "--parallel", "--n-predict": "--max-new-tokens", "--chat-template-file": "--template", "--ctx-size": "ctx",
           "--batch-size": "--prefill-chunk-size", "--api-key": "key", "--chat-template": "template", "--cors-origins": "--cors-origins",
-          "--reasoning": "reasoning", "--hf-repo": "model", "--hf-file": None, "--ubatch-size": None, "-ctk": None, "-ctv": None, "-fa": None, "--reasoning-format": None,
+          "--slot-save-path": "--slot-save-path", "--reasoning": "reasoning", "--hf-repo": "model", "--hf-file": None, "--ubatch-size": None, "-ctk": None, "-ctv": None, "-fa": None, "--reasoning-format": None,
           "--cache-ram": None}
 FLAGS = {"--offline", "--cont-batching", "--kv-unified", "--swa-full", "--slots", "--no-slots", "--metrics", "--jinja", "--no-jinja", "--no-ui",
          "--verbose"}
