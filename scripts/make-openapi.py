@@ -164,7 +164,7 @@ OPENAI = {
                        tool_calls=array(ref("Call")))), True),
     "ChatChunk": either(completion("chat.completion.chunk", whole(index=COUNT, delta=DELTA, logprobs=LOGPROBS, finish_reason=FINISH),
                                    False), ref("Error")),
-    "CompletionRequest": extends("Sampling", "StreamOptions", **record("prompt", prompt=ref("Prompt"), echo=NEVER, suffix=NULL,
+    "CompletionRequest": extends("Sampling", "StreamOptions", **record("prompt", prompt=ref("Prompt"), echo=NEVER, suffix=nullable(S),
                                                                        logprobs=nullable(COUNT, maximum=20))),
     "Completion": completion("text_completion", TEXT_CHOICE, True),
     "CompletionChunk": either(completion("text_completion", TEXT_CHOICE, False), ref("Error")),
@@ -273,6 +273,9 @@ BYTES = "budget bytes live shared index states staging metadata spilled".split()
 NATIVE = {
     "LlamaRequest": extends("Sampling", **record("prompt", prompt=ref("Prompt"), n_probs=nullable(COUNT, maximum=20),
                                                  return_tokens=FLAG, response_fields=array(S))),
+    "InfillRequest": extends("Sampling", **record(
+        "input_prefix input_suffix", input_prefix=S, input_suffix=S, prompt=nullable(S), n_probs=nullable(COUNT, maximum=20),
+        input_extra=nullable(array(record("text", text=S, filename=S))), return_tokens=FLAG, response_fields=array(S))),
     "LlamaText": record(about="With response_fields only those.", index=COUNT, content=S, tokens=array(COUNT), stop=B, model=S,
                         id_slot=I, prompt=S, generation_settings=O, tokens_predicted=COUNT, tokens_evaluated=COUNT,
                         tokens_cached=COUNT, truncated=B, has_new_line=B, stop_type=oneof("eos", "word", "limit"),
@@ -324,6 +327,7 @@ PATHS = {
     "/api/show": ("The model, as Ollama describes it", "OllamaModel"),
     "/api/version": ("The version of kvik", "OllamaVersion"),
     "/completion": LLAMA, "/completions": LLAMA,
+    "/infill": ("The text between two others, of a model that can", "LlamaTexts", "InfillRequest", "LlamaEvent"),
     "/tokenize": ("The tokens of a text", "Tokens", "TokenizeRequest"),
     "/detokenize": ("The text of tokens", "Text", "DetokenizeRequest"),
     "/apply-template": ("A chat as the text of its prompt", "Rendered", "Conversation"),
@@ -357,6 +361,7 @@ EXAMPLES = {
     "OllamaTextRequest": [{"prompt": "Hello", **SHORT, "stream": False}, {"prompt": "Hello", "raw": True, **SHORT}],
     "LlamaRequest": [{"prompt": "Once upon a time", "n_predict": 8, "n_probs": 2}, {**WRITTEN, "n": 2}, {**WRITTEN, "stream": True}],
     "SlotRequest": [{"filename": "one.bin"}],
+    "InfillRequest": [{"input_prefix": "def one():\n", "input_suffix": "\nprint(one())", "n_predict": 8}],
     "TokenizeRequest": [{"content": "Hello", "with_pieces": True}],
     "DetokenizeRequest": [{"tokens": [5, 6, 7]}],
 }

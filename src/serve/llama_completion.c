@@ -1,5 +1,5 @@
 /* llama_completion.c - POST /completion, as llama-server has it: a text with its timings. */
-#include "serve/protocol.h"
+#include "serve/infill.h"
 
 #include <math.h>
 #include <string.h>
@@ -183,16 +183,40 @@ static const struct protocol completion = {.name = "llama.completion",
                                            .broken = broken,
                                            .whole = whole};
 
-static int read_body(struct server *s, struct exchange *x, struct ask *k, json_t *body)
+static int read_options(struct server *s, struct ask *k, json_t *body)
 {
-    (void)x;
     json_t *fields = json_object_get(body, "response_fields");
     TRY(ask_sampling(k, s, body));
     TRY(json_get_u32(body, "the request", "n_probs", 0, MOST_TOP, &k->top_logprobs));
     TRY(json_get_bool(body, "the request", "return_tokens", &k->return_ids));
     k->logprobs = k->top_logprobs > 0;
     if (json_is_array(fields)) k->fields = json_incref(fields);
+    return 0;
+}
+
+static int read_body(struct server *s, struct exchange *x, struct ask *k, json_t *body)
+{
+    (void)x;
+    TRY(read_options(s, k, body));
     return ask_prompts(k, s, json_object_get(body, "prompt"));
+}
+
+static int read_gap(struct server *s, struct exchange *x, struct ask *k, json_t *body)
+{
+    const json_t *prefix = json_object_get(body, "input_prefix"),
+                 *suffix = json_object_get(body, "input_suffix"),
+                 *more = json_object_get(body, "prompt"),
+                 *extra = json_object_get(body, "input_extra");
+    (void)x;
+    TRY(read_options(s, k, body));
+    if (!json_is_string(prefix) || !json_is_string(suffix))
+        return ERR(ARG, "fields \"input_prefix\" and \"input_suffix\" must be strings");
+    if (more && !json_is_null(more) && !json_is_string(more))
+        return ERR(
+            ARG, "field \"prompt\" must be a string: the beginning of the text that is filled in");
+    if (extra && !json_is_null(extra) && !json_is_array(extra))
+        return ERR(ARG, "field \"input_extra\" must be an array of files");
+    return infill_prompt(k, s, extra, prefix, more, suffix);
 }
 
 static int complete(struct server *s, struct exchange *x)
@@ -200,8 +224,14 @@ static int complete(struct server *s, struct exchange *x)
     return ask_serve(s, x, &completion, read_body);
 }
 
+static int infill(struct server *s, struct exchange *x)
+{
+    return ask_serve(s, x, &completion, read_gap);
+}
+
 static const struct route completion_routes[] = {
     {"/completion", EXCHANGE_POST, .protocol = &completion, .answer = complete},
+    {"/infill", EXCHANGE_POST, .protocol = &completion, .answer = infill},
     {"/completions", EXCHANGE_POST, .protocol = &completion, .answer = complete},
 };
 ROUTES(completion_routes);

@@ -1,4 +1,5 @@
 /* openai.c - OpenAI's chat completions and completions, whole and as streams. */
+#include "serve/infill.h"
 #include "serve/replay.h"
 
 #include <string.h>
@@ -316,11 +317,16 @@ static int read_text(struct server *s, struct exchange *x, struct ask *k, json_t
     TRY(json_get_bool(body, "the request", "echo", &echo));
     if (echo) return ERR(UNSUPPORTED, "field \"echo\": the prompt is not repeated");
     json_t *suffix = json_object_get(body, "suffix");
-    if (suffix && !json_is_null(suffix))
-        return ERR(UNSUPPORTED, "field \"suffix\": texts are not filled in");
+    if (suffix && !json_is_null(suffix) && !json_is_string(suffix))
+        return ERR(ARG, "field \"suffix\" must be a string");
     int e = json_get_u32(body, "the request", "logprobs", 0, 20, &k->top_logprobs);
     if (e < 0) return e;
     k->logprobs = e > 0;
+    if (json_string_length(suffix)) {
+        if (!json_is_string(json_object_get(body, "prompt")))
+            return ERR(ARG, "field \"prompt\" must be a string where there is a \"suffix\"");
+        return infill_prompt(k, s, NULL, json_object_get(body, "prompt"), NULL, suffix);
+    }
     return ask_prompts(k, s, json_object_get(body, "prompt"));
 }
 

@@ -243,11 +243,9 @@ static int act(struct server *s, struct exchange *x)
     unsigned long i = strtoul(at, &end, 10);
     if (end == at || *end || i >= s->o.parallel)
         return ERR(ARG, "there is no slot %.20s; slots are 0 to %u", at, s->o.parallel - 1);
-    if (!s->o.slot_dir) {
-        route_refuse(exchange_hold(x), 501,
-                     "slots are not saved; --slot-save-path gives a directory");
-        return 0;
-    }
+    if (!s->o.slot_dir)
+        return ERR(UNSUPPORTED,
+                   "slots are not saved here; --slot-save-path gives them a directory");
     if (!strcmp(query, "action=save")) return answer_file(s, x, (uint32_t)i, true);
     if (!strcmp(query, "action=restore")) return answer_file(s, x, (uint32_t)i, false);
     if (strcmp(query, "action=erase") != 0)

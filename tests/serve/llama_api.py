@@ -108,6 +108,25 @@ check("--verbose: all chats", "__verbose" in s.post("/v1/chat/completions", {**h
 check("a chat can do without", "__verbose" not in s.post("/v1/chat/completions", {**hello, "max_tokens": 2, "verbose": False})[1])
 s.stop()
 
+# --- Texts between two others.
+code = os.path.join(work, "code.gguf")
+subprocess.run([sys.executable, os.path.join(ROOT, "tests/serve/llama/stand_in.py"), code, "<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "<|file_sep|>"], check=True)
+s = Server(code, "--verbose")
+gap = {"input_prefix": "the house", "input_suffix": " of the <|fim_middle|>", "prompt": " and", "n_predict": 3}
+a = s.post("/infill", gap)[1]
+said = a["prompt"].replace(" ", "")
+check("infill: the text before, the text behind, and the gap", said == "<s><|fim_prefix|>thehouseand<|fim_suffix|>ofthe<|fim_middle|><|fim_middle|>", a["prompt"])
+check("infill: a mark that a text spells is text", a["tokens_evaluated"] > 15, a)
+b = s.post("/infill", {**gap, "input_extra": [{"filename": "a.c", "text": "int a;"}, {"text": "int b;"}]})[1]
+check("infill: other files come first", b["prompt"].replace(" ", "").startswith("<s><|file_sep|>a.c\ninta;\n<|file_sep|>\nintb;\n<|file_sep|><|fim_prefix|>"), b["prompt"])
+c = s.post("/v1/completions", {"prompt": "the house and", "suffix": " of the <|fim_middle|>", "max_tokens": 3})[1]
+check("a suffix of completions is the text behind", c["usage"]["prompt_tokens"] <= a["tokens_evaluated"], c)
+for wrong in ({"input_prefix": 3}, {"input_suffix": None}, {"prompt": 3}, {"input_extra": {}}, {"input_extra": [{}]}, {"input_extra": [3]},
+              {"input_extra": [{"text": 3}]}, {"input_extra": [{"text": "a", "filename": 3}]}):
+    got, e = s.post("/infill", {**gap, **wrong})
+    check(f"infill: {wrong} is an error that names it", got == 400 and next(iter(wrong)) in e["error"]["message"], e)
+s.stop()
+
 # --- Slots: texts as files, which another server reads.
 place = os.path.join(work, "slots")
 os.makedirs(place)
@@ -145,7 +164,11 @@ check("restore: the rows are reused, and the text is the same", b["timings"]["ca
 check("a restored slot can be saved", s.post("/slots/0?action=save", {"filename": "two.bin"})[0] == 200)
 s.stop()
 s = Server(model, "--metrics-compat", "off")
-check("slots without a directory are not saved", s.post("/slots/0?action=save", {"filename": "a"})[0] == 501)
+check("slots without a directory are not saved", s.post("/slots/0?action=save", {"filename": "a"})[0] == 400)
+code, e = s.post("/infill", {"input_prefix": "a", "input_suffix": "b"})
+check("a model without marks for a gap fills none", code == 400 and "no tokens" in e["error"]["message"], e)
+code, e = s.post("/v1/completions", {"prompt": "a", "suffix": "b"})
+check("nor by a suffix", code == 400 and "no tokens" in e["error"]["message"], e)
 check("metrics can be off", s.get("/metrics")[0] == 501)
 s.stop()
 finish()
