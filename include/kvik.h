@@ -951,6 +951,8 @@ struct kvik_hooks {
      * callbacks come before a step ends: appending to the cache is KVIK_BUSY, and so are kvik_cache_export, and a
      * fork or a save of a sequence that generates. */
     kvik_cache *assistant_model;
+    /* Callbacks that see all rows at once (kvik_compat.h).  It must stay valid until the generation is over. */
+    const struct kvik_together *together;
 };
 
 /* ---- Requests: several generations in one batch -------------------------------------------------

@@ -140,6 +140,39 @@ KVIK_API int kvik_sample(kvik_sampler *s, const kvik_choice *choice, int32_t *id
 /* Closes a sampler. */
 KVIK_API void kvik_sampler_close(kvik_sampler *s);
 
+/* ---- Callbacks that see all rows of a step together, as those of Transformers do --------------------- */
+
+/* Texts, the prompt included, without columns that a mask hides. */
+typedef struct kvik_texts {
+    size_t size;
+    uint32_t rows;
+    /* [rows] Of the result: with beams prompt * num_beams + beam. */
+    const uint32_t *row;
+    const int32_t *const *ids;
+    const size_t *n;
+    /* [rows] True if the row has ended: what a callback says of it is without effect. */
+    const bool *over;
+    /* For criteria, with output_scores: [steps][score_rows][vocab], the scores of the result so far.  Else NULL. */
+    const float *scores;
+    size_t steps, score_rows;
+} kvik_texts;
+/* As kvik_logits_processor, once in each step: scores [rows][vocab], zeros for rows that have ended.  Of diverse beams
+ * the rows are a group of a prompt. */
+typedef bool (*kvik_texts_processor)(void *ctx, const kvik_texts *texts, float *scores,
+                                     uint32_t vocab);
+/* As kvik_stopping_criteria, once in each step, the last one included, for ends [rows], which is false at first.  With
+ * beams the texts are the candidates of all prompts that are not done, and row is that of the beam which a candidate
+ * continues. */
+typedef void (*kvik_texts_criteria)(void *ctx, const kvik_texts *texts, bool *ends);
+/* kvik_hooks.together.  Its members stand in place of logits_processor and stopping_criteria of the hooks, which are
+ * still called where rows do not choose together: for drafts, in contrastive search, and the criteria of diverse beams.
+ * Both get ctx of the hooks. */
+typedef struct kvik_together {
+    size_t size;
+    kvik_texts_processor logits_processor;
+    kvik_texts_criteria stopping_criteria;
+} kvik_together;
+
 /* ---- Interchange: KV rows in and out of a cache --------------------------------------------------- */
 
 /* Types of the values of a plane.  Later versions may add some. */

@@ -18,8 +18,8 @@ FLOORS = (
     ("caches", "cache_layers caches cache_utils cross_cache"),
     ("text", "tokenizer_parts tokenizer_files tokenizer_vocabulary tokenizer_rows batch_encoding tokenizer_chats tokenization processing"),
     ("generation", "generation.seeds generation.configuration_utils generation.options generation.logits_process "
-                   "generation.stopping_criteria generation.streamers generation.callbacks generation.result generation.advice "
-                   "generation.call generation.watched generation.utils generation"),
+                   "generation.stopping_criteria generation.streamers generation.texts generation.callbacks generation.result "
+                   "generation.advice generation.call generation.watched generation.utils generation"),
     ("models", "model seq2seq speech models"),
     ("program", "pipelines __init__"),
 )

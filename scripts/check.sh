@@ -41,7 +41,7 @@ BEGIN {
     may["kv"] = " base dev "
     may["model"] = " base fmt dev kv "
     may["chat"] = " base tok "
-    may["generate"] = " base tok schema model kv dev chat kvik.h " # the option struct is the public one
+    may["generate"] = " base tok schema model kv dev chat kvik.h kvik_compat.h " # structs of options and hooks are the public ones
     may["session"] = " base kv generate kvik.h "
     may["compat"] = " base fmt kv model generate kvik.h kvik_compat.h "
     may["speech"] = " base tok audio kv model generate kvik.h kvik_speech.h "

@@ -83,15 +83,20 @@ struct item { /* one prompt */
     /* [beams] owned; ear[0] belongs to the running beams; NULL without stop strings */
     struct ear *ear[2];
     const struct beam_done **best; /* [num_return_sequences] owned; set when the search is over */
+    struct beam_candidate *candidate; /* [n_candidates] of the group that chooses, best first */
+    uint32_t n_candidates;
+    uint32_t shown; /* place of the first among the texts that criteria see together */
     bool done;
 };
 struct beams {
     struct run *r;
     struct item *item; /* [r->n] */
     struct ear trial;
-    int32_t *extended;      /* scratch: the whole text of a candidate, for the caller's criteria */
-    int32_t *chosen;        /* [n] the tokens of a step, group after group */
-    int *ends;              /* [n] why each running beam ends; for diverse groups */
+    int32_t *extended; /* scratch: the whole text of a candidate, for the caller's criteria */
+    int32_t *texts;  /* scratch: the texts of all candidates, for criteria that see them together */
+    size_t n_texts;  /* tokens that `texts` has room for */
+    int32_t *chosen; /* [n] the tokens of a step, group after group */
+    int *ends;       /* [n] why each running beam ends; for diverse groups */
     uint32_t n, groups;     /* beams of a prompt; groups of n / groups beams */
     uint32_t *from;         /* [n] scratch of reordering */
     uint32_t n_fresh;       /* sequences that the job has made; only without a cache */

@@ -165,10 +165,12 @@ static bool meets(struct beams *b, const struct item *it, const struct beam_cand
 }
 
 /* Marks the candidates that end, and why.  In groups only end-of-sequence tokens end a beam. */
-static int mark_ends(struct beams *b, struct item *it, struct beam_candidate *c, uint32_t n)
+static int mark_ends(struct beams *b, struct item *it)
 {
+    struct beam_candidate *c = it->candidate;
+    uint32_t n = it->n_candidates;
     bool last = length_of(b, it) + 1 >= it->row->limit, stops = false;
-    bool asks = b->extended != NULL;
+    bool asks = b->extended != NULL, judged = b->groups == 1 && together_judges(b->r->together);
     enum kvik_finish why;
     for (uint32_t i = 0; i < n; i++) {
         if (run_ends(b->r->g, c[i].token)) {
@@ -182,6 +184,8 @@ static int mark_ends(struct beams *b, struct item *it, struct beam_candidate *c,
             TRY(ear_hear(b, &b->trial, c[i].token, &stops));
             if (stops) c[i].ends = KVIK_FINISH_STOP;
         }
+        if (c[i].ends < 0 && judged && together_ends(b->r->together, it->shown + i))
+            c[i].ends = KVIK_FINISH_CRITERIA;
         if (asks && c[i].ends < 0 && meets(b, it, &c[i], &why)) c[i].ends = (int)why;
     }
     return 0;
@@ -222,44 +226,154 @@ static bool all_end(struct beams *b, struct item *it)
     return all;
 }
 
+/* What processors are told of beam j. */
+static struct gen_row view_of(const struct beams *b, const struct item *it, uint32_t j)
+{
+    struct gen_row view =
+        run_view(it->row, ids_of(b, it, j), it->row->n_prompt + length_of(b, it), row_of(b, it, j));
+    view.chosen = b->chosen;
+    view.n_chosen = j / beams_each(b) * beams_each(b);
+    return view;
+}
+
+/* Adds the scores of group g for the caller's processor that sees rows together. */
+static void add_scores(struct beams *b, struct item *it, uint32_t g)
+{
+    struct run *r = b->r;
+    uint32_t vocab = r->x->m->vocab, each = beams_each(b), first = g * each;
+    const float *alike = NULL; /* the first beam's: before the prompt is forked all have the same */
+    for (uint32_t j = first; j < first + each; j++) {
+        bool over = it->done || it->group[g].over;
+        struct gen_row view = view_of(b, it, j);
+        float *scores = together_add(r->together, &view, over);
+        if (over) continue;
+        const float *logits = logits_of(b, it, j);
+        memcpy(scores, alike ? alike : logits, vocab * sizeof *scores);
+        if (alike) continue;
+        beam_log_softmax(scores, vocab);
+        run_process_before(r, &view, r->guide ? logits + (size_t)r->fed * vocab : NULL, scores);
+        if (!b->shared) alike = scores;
+    }
+}
+
 /* Computes the processed scores of beam j in r->scores. */
 static int score_beam(struct beams *b, struct item *it, uint32_t j)
 {
     struct run *r = b->r;
-    uint32_t vocab = r->x->m->vocab, each = beams_each(b), prompt = it->row->n_prompt;
-    struct gen_row view =
-        run_view(it->row, ids_of(b, it, j), prompt + length_of(b, it), row_of(b, it, j));
-    view.chosen = b->chosen;
-    view.n_chosen = j / each * each;
+    uint32_t vocab = r->x->m->vocab, each = beams_each(b);
+    uint32_t place = b->groups > 1 ? j % each : row_of(b, it, j);
+    struct gen_row view = view_of(b, it, j);
+    const float *scored = together_scores(r->together, place);
+    if (scored) {
+        memcpy(r->scores, scored, vocab * sizeof *r->scores);
+        return gen_chain_after(r->chain, &view, r->scores);
+    }
+    if (j % each && !b->shared) return 0; /* as those of the beam before it */
     const float *logits = logits_of(b, it, j);
     memcpy(r->scores, logits, vocab * sizeof *r->scores);
     beam_log_softmax(r->scores, vocab);
     return run_process(r, &view, r->guide ? logits + (size_t)r->fed * vocab : NULL, r->scores);
 }
 
-/* Chooses the next tokens of group g of a prompt. */
-static int choose_group(struct beams *b, struct item *it, uint32_t g)
+/* Ranks the candidates of group g of a prompt. */
+static int rank_group(struct beams *b, struct item *it, uint32_t g)
 {
     struct run *r = b->r;
     struct group *group = &it->group[g];
-    uint32_t vocab = r->x->m->vocab, each = beams_each(b), first = g * each, n;
-    const kvik_generation *o = r->g;
-    /* a group that is over chooses padding, as in Transformers */
-    for (uint32_t j = 0; group->over && j < each; j++)
-        b->chosen[first + j] = o->pad_token_id >= 0 ? o->pad_token_id : o->eos_token_id[0];
-    if (group->over) return 0;
+    uint32_t vocab = r->x->m->vocab, each = beams_each(b), first = g * each;
     for (uint32_t j = 0; j < each; j++) {
-        if (j == 0 || b->shared) TRY(score_beam(b, it, first + j));
+        TRY(score_beam(b, it, first + j));
         if (b->kept_scores)
             memcpy(b->kept_scores + (size_t)row_of(b, it, first + j) * vocab, r->scores,
                    vocab * sizeof *r->scores);
         beam_offer(group->search, j, r->scores);
     }
-    struct beam_candidate *c = beam_rank(group->search, &n);
-    TRY(mark_ends(b, it, c, n));
+    it->candidate = beam_rank(group->search, &it->n_candidates);
+    return 0;
+}
+
+/* Makes the next tokens of group g of a prompt of its candidates. */
+static int advance_group(struct beams *b, struct item *it, uint32_t g)
+{
+    struct group *group = &it->group[g];
+    uint32_t each = beams_each(b);
+    TRY(mark_ends(b, it));
     group->over = !beam_advance(group->search);
     for (uint32_t j = 0; j < each; j++)
-        b->chosen[first + j] = beam_running(group->search, j)->token;
+        b->chosen[g * each + j] = beam_running(group->search, j)->token;
+    return 0;
+}
+
+/* Chooses the next tokens of one of several groups of a prompt. */
+static int choose_group(struct beams *b, struct item *it, uint32_t g)
+{
+    const kvik_generation *o = b->r->g;
+    uint32_t each = beams_each(b);
+    bool over = it->group[g].over;
+    /* a group that is over chooses padding, as in Transformers */
+    for (uint32_t j = 0; over && j < each; j++)
+        b->chosen[g * each + j] = o->pad_token_id >= 0 ? o->pad_token_id : o->eos_token_id[0];
+    if (over) return 0;
+    if (together_begin(b->r->together)) {
+        add_scores(b, it, g);
+        TRY(together_process(b->r->together));
+    }
+    TRY(rank_group(b, it, g));
+    together_end(b->r->together); /* criteria of groups see one beam at a time */
+    return advance_group(b, it, g);
+}
+
+/* Shows the candidates of all prompts to the caller's criteria that see them together. */
+static int judge_together(struct beams *b)
+{
+    struct together *t = b->r->together;
+    size_t n = 0, tokens = 0;
+    for (uint32_t i = 0; i < b->r->n; i++) {
+        struct item *it = &b->item[i];
+        if (it->done) continue;
+        n += it->n_candidates;
+        tokens += (size_t)it->n_candidates * (it->row->n_prompt + length_of(b, it) + 1);
+    }
+    TRY(together_room(t, n));
+    if (tokens > b->n_texts) {
+        int32_t *more = mem_grow(b->texts, 2 * tokens, sizeof *more);
+        if (!more) return ERR_NOMEM;
+        b->texts = more;
+        b->n_texts = 2 * tokens;
+    }
+    int32_t *at = b->texts;
+    n = 0;
+    for (uint32_t i = 0; i < b->r->n; i++) {
+        struct item *it = &b->item[i];
+        it->shown = (uint32_t)n;
+        for (uint32_t k = 0; !it->done && k < it->n_candidates; k++, n++) {
+            const struct beam_candidate *c = &it->candidate[k];
+            struct gen_row view = view_of(b, it, c->beam);
+            memcpy(at, view.ids, view.n * sizeof *at);
+            at[view.n] = c->token;
+            view.ids = at;
+            at += ++view.n;
+            (void)together_add(t, &view, false);
+        }
+    }
+    together_judge(t, b->r->kept_scores.data, b->r->steps + 1, b->r->width);
+    return 0;
+}
+
+/* Chooses the next tokens of all prompts, where beams are one group. */
+static int choose_together(struct beams *b)
+{
+    struct run *r = b->r;
+    if (together_begin(r->together)) {
+        for (uint32_t i = 0; i < r->n; i++)
+            add_scores(b, &b->item[i], 0);
+        TRY(together_process(r->together));
+    }
+    for (uint32_t i = 0; i < r->n; i++)
+        if (!b->item[i].done) TRY(rank_group(b, &b->item[i], 0));
+    if (together_judges(r->together)) TRY(judge_together(b));
+    for (uint32_t i = 0; i < r->n; i++)
+        if (!b->item[i].done) TRY(advance_group(b, &b->item[i], 0));
     return 0;
 }
 
@@ -267,7 +381,7 @@ static int choose_item(struct beams *b, struct item *it)
 {
     bool over = true;
     for (uint32_t g = 0; g < b->groups; g++) {
-        TRY(choose_group(b, it, g));
+        if (b->groups > 1) TRY(choose_group(b, it, g));
         over &= it->group[g].over;
     }
     for (uint32_t i = 0; i < b->n; i++)
@@ -413,6 +527,7 @@ static int choose(struct run *r, bool *running)
     *running = false;
     TRY(keep_logits(b));
     TRY(check_logits(b));
+    if (b->groups == 1) TRY(choose_together(b));
     for (uint32_t i = 0; i < r->n; i++) {
         struct item *it = &b->item[i];
         if (it->done) continue;
@@ -420,6 +535,7 @@ static int choose(struct run *r, bool *running)
         if (!it->done && r->g->use_cache) TRY(follow_cache(b, it));
         *running |= !it->done;
     }
+    together_end(r->together);
     b->shared = true;
     r->steps++;
     return *running ? on_step(b) : 0;
@@ -472,7 +588,7 @@ static void end(struct run *r)
     for (uint32_t i = 0; b->item && i < r->n; i++)
         item_end(b, &b->item[i]);
     ear_drop(&b->trial);
-    void *own[] = {b->item, b->from, b->chosen, b->ends, b->extended, b};
+    void *own[] = {b->item, b->from, b->chosen, b->ends, b->extended, b->texts, b};
     for (size_t i = 0; i < countof(own); i++)
         mem_free(own[i]);
 }

@@ -73,16 +73,25 @@ static int ask_user(struct gen_chain *c, const struct gen_row *row, float *score
     return ERR(CANCELLED, "cancelled by logits_processor");
 }
 
+void gen_chain_before(struct gen_chain *c, const struct gen_row *row, float *scores)
+{
+    c->error = 0;
+    for (uint32_t i = 0; i < c->n && c->processor[i]->order < GEN_USER_PROCESSOR; i++)
+        c->processor[i]->apply(c, row, scores);
+}
+
+int gen_chain_after(struct gen_chain *c, const struct gen_row *row, float *scores)
+{
+    for (uint32_t i = 0; i < c->n; i++)
+        if (c->processor[i]->order >= GEN_USER_PROCESSOR) c->processor[i]->apply(c, row, scores);
+    return c->error;
+}
+
 int gen_chain_apply(struct gen_chain *c, const struct gen_row *row, float *scores)
 {
-    uint32_t i = 0;
-    c->error = 0;
-    for (; i < c->n && c->processor[i]->order < GEN_USER_PROCESSOR; i++)
-        c->processor[i]->apply(c, row, scores);
+    gen_chain_before(c, row, scores);
     if (c->hooks) TRY(ask_user(c, row, scores));
-    for (; i < c->n; i++)
-        c->processor[i]->apply(c, row, scores);
-    return c->error;
+    return gen_chain_after(c, row, scores);
 }
 
 double gen_weights(const float *scores, uint32_t n, float *value)

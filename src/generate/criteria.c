@@ -14,7 +14,8 @@ bool run_criteria(const struct run *r, uint32_t row, const int32_t *ids, size_t 
                   enum kvik_finish *why)
 {
     const kvik_hooks *h = r->hooks;
-    if (h && h->stopping_criteria && h->stopping_criteria(h->ctx, row, ids, n)) {
+    if (h && h->stopping_criteria && !together_judges(r->together) &&
+        h->stopping_criteria(h->ctx, row, ids, n)) {
         *why = KVIK_FINISH_CRITERIA;
         return true;
     }

@@ -65,6 +65,9 @@ int gen_chain_new(const kvik_generation *g, uint32_t vocab, const struct tok *to
 void gen_chain_drop(struct gen_chain *c);
 /* Applies the chain to scores[vocab].  ERR_CANCELLED if the caller's callback asks for it. */
 int gen_chain_apply(struct gen_chain *c, const struct gen_row *row, float *scores);
+/* The same in two parts, without the callback of the caller, whose place is between them. */
+void gen_chain_before(struct gen_chain *c, const struct gen_row *row, float *scores);
+int gen_chain_after(struct gen_chain *c, const struct gen_row *row, float *scores);
 /* Makes filters leave at least n tokens from now on. */
 void gen_chain_keep(struct gen_chain *c, uint32_t n);
 /* Makes the caller's logits_processor part of the chain; borrowed. */

@@ -174,28 +174,27 @@ bool run_sound(const struct run *r, const float *logits)
     return r->g->remove_invalid_values || gen_finite(logits, r->x->m->vocab);
 }
 
+/* Ends a row behind its last token. */
+static int stop(struct run *r, uint32_t i, enum kvik_finish why, bool *cancel)
+{
+    bool stopped = false;
+    r->row[i].done = true;
+    r->row[i].finish = why;
+    return emit(r, i, -1, &stopped, cancel);
+}
+
 int run_break(struct run *r, uint32_t i, bool *cancel)
 {
-    struct row *w = &r->row[i];
-    bool stopped = false;
-    w->done = true;
-    w->finish = KVIK_FINISH_NOT_FINITE;
-    gen_notice_broken(r->hooks, i, w->n - w->n_prompt, &r->told_broken);
-    return emit(r, i, -1, &stopped, cancel);
+    gen_notice_broken(r->hooks, i, r->row[i].n - r->row[i].n_prompt, &r->told_broken);
+    return stop(r, i, KVIK_FINISH_NOT_FINITE, cancel);
 }
 
 int run_step_end(struct run *r, bool cancel, bool *running)
 {
-    bool stopped = false;
     *running = false;
     for (uint32_t i = 0; i < r->n; i++) {
-        struct row *w = &r->row[i];
-        if (cancel && !w->done) {
-            w->done = true;
-            w->finish = KVIK_FINISH_CANCELLED;
-            TRY(emit(r, i, -1, &stopped, &cancel));
-        }
-        *running |= !w->done;
+        if (cancel && !r->row[i].done) TRY(stop(r, i, KVIK_FINISH_CANCELLED, &cancel));
+        *running |= !r->row[i].done;
     }
     return 0;
 }
@@ -217,12 +216,16 @@ static int decide(struct run *r, uint32_t i, const float *logits)
     float *kept, *kept_scores;
     TRY(run_keep(r, &r->kept, at, &kept));
     TRY(run_keep(r, &r->kept_scores, at, &kept_scores));
-    memcpy(r->scores, logits, vocab * sizeof *r->scores);
-    if (kept) memcpy(kept + i * vocab, r->scores, vocab * sizeof *kept);
+    const float *scored = together_scores(r->together, i);
+    memcpy(r->scores, scored ? scored : logits, vocab * sizeof *r->scores);
+    if (kept) memcpy(kept + i * vocab, logits, vocab * sizeof *kept);
     w->broken = !run_sound(r, logits);
     if (w->broken) return 0;
     struct gen_row view = run_text(r, i);
-    TRY(run_process(r, &view, r->guide ? logits + r->fed * vocab : NULL, r->scores));
+    if (scored)
+        TRY(gen_chain_after(r->chain, &view, r->scores));
+    else
+        TRY(run_process(r, &view, r->guide ? logits + r->fed * vocab : NULL, r->scores));
     if (kept_scores) memcpy(kept_scores + i * vocab, r->scores, vocab * sizeof *kept);
     w->next = r->g->do_sample ? gen_sample(r->chain, r->scores, r->g->seed, i, at)
                               : gen_argmax(r->scores, (uint32_t)vocab);
@@ -234,7 +237,7 @@ bool run_decides(const struct run *r)
     /* not in the first step, in which the rows of a prompt share logits; nor for drafts, whose tokens are judged
      * one by one */
     return r->mode->by_logits && r->steps > 0 && !r->job.draft && !r->sharing &&
-           !(r->hooks && r->hooks->logits_processor);
+           !(r->hooks && (r->hooks->logits_processor || r->hooks->together));
 }
 
 void run_decide(struct run *r)
@@ -261,14 +264,57 @@ int run_cancel(struct run *r)
     return run_step_end(r, true, &running);
 }
 
+/* Shows all rows to the caller's processor that sees them together. */
+static int process_together(struct run *r)
+{
+    struct together *t = r->together;
+    size_t vocab = r->x->m->vocab;
+    if (!together_begin(t)) return 0;
+    for (uint32_t i = 0, k = 0; i < r->n; i++) {
+        struct gen_row view = run_text(r, i);
+        float *scores = together_add(t, &view, r->row[i].done);
+        if (r->row[i].done) continue;
+        const float *logits = r->logits + k++ * vocab;
+        memcpy(scores, logits, vocab * sizeof *scores);
+        if (run_sound(r, logits))
+            run_process_before(r, &view, r->guide ? logits + r->fed * vocab : NULL, scores);
+    }
+    return together_process(t);
+}
+
+/* Asks the caller's criteria that see all rows together. */
+static int judge_together(struct run *r, bool *cancel)
+{
+    struct together *t = r->together;
+    if (!together_judges(t) || *cancel) return 0;
+    together_clear(t);
+    for (uint32_t i = 0; i < r->n; i++) {
+        struct gen_row view = run_text(r, i);
+        (void)together_add(t, &view, r->row[i].done);
+    }
+    together_judge(t, r->kept_scores.data, r->kept_steps, r->width);
+    for (uint32_t i = 0; i < r->n; i++)
+        if (!r->row[i].done && together_ends(t, i)) TRY(stop(r, i, KVIK_FINISH_CRITERIA, cancel));
+    return 0;
+}
+
+int run_choose_rows(struct run *r, bool *cancel)
+{
+    TRY(run_rows_fed(r));
+    TRY(process_together(r));
+    for (uint32_t i = 0, k = 0; i < r->n; i++)
+        if (!r->row[i].done)
+            TRY(run_choose(r, i, r->logits + (size_t)k++ * r->x->m->vocab, cancel));
+    TRY(judge_together(r, cancel));
+    together_end(r->together);
+    return 0;
+}
+
 /* Chooses one token for every running row. */
 static int choose(struct run *r, bool *running)
 {
     bool cancel = false;
-    TRY(run_rows_fed(r));
-    for (uint32_t i = 0, k = 0; i < r->n; i++)
-        if (!r->row[i].done)
-            TRY(run_choose(r, i, r->logits + (size_t)k++ * r->x->m->vocab, &cancel));
+    TRY(run_choose_rows(r, &cancel));
     r->steps++;
     return run_step_end(r, cancel, running);
 }

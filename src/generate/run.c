@@ -302,6 +302,7 @@ int run_begin(struct run *r, const kvik_prompt *prompt)
     if (!r->logits || !r->scores || !r->feed || !r->job.fed) return ERR_NOMEM;
     TRY(gen_chain_new(r->g, (uint32_t)vocab, r->tok, &r->chain));
     gen_chain_hooks(r->chain, r->hooks);
+    TRY(together_open(r->hooks, r->width, (uint32_t)vocab, &r->together));
     r->kept.wanted = r->g->output_logits;
     r->kept_scores.wanted = r->g->output_scores;
     if (r->source) TRY(check_sources(r));
@@ -313,6 +314,13 @@ int run_begin(struct run *r, const kvik_prompt *prompt)
         TRY(sync(r, &r->row[i]));
     share_begin(r);
     return guide_begin(r);
+}
+
+void run_process_before(struct run *r, const struct gen_row *row, const float *uncond,
+                        float *scores)
+{
+    if (uncond) guide_apply(r, uncond, scores);
+    gen_chain_before(r->chain, row, scores);
 }
 
 int run_process(struct run *r, const struct gen_row *row, const float *uncond, float *scores)
@@ -346,6 +354,8 @@ void run_end(struct run *r, bool failed)
     r->source = NULL;
     guide_end(r);
     if (r->chain) gen_chain_drop(r->chain);
+    together_close(r->together);
+    r->together = NULL;
     buf_done(&r->piece);
     void *own[] = {r->row,     r->logits,    r->scores,           r->feed,
                    r->job.fed, r->kept.data, r->kept_scores.data, r->top};

@@ -7,6 +7,7 @@
 #include "generate/generate.h"
 #include "generate/heard.h"
 #include "generate/sync.h"
+#include "generate/together.h"
 #include "model/model.h"
 #include "tok/tok.h"
 
@@ -102,6 +103,7 @@ struct run {
     const struct gen_assist *assist; /* or NULL */
     const struct gen_finish *finish; /* or NULL */
     struct gen_chain *chain;
+    struct together *together; /* what callbacks see that see all rows, or NULL */
     const struct run_mode *mode;
     void *own; /* state of the mode */
     struct row *row;
@@ -194,6 +196,10 @@ static inline struct gen_row run_view(const struct row *w, const int32_t *ids, s
 /* Applies all processors to a row of scores.  uncond: logits after its negative text, or NULL. */
 int run_process(struct run *r, const struct gen_row *row, const float *uncond, float *scores);
 
+/* The same up to the caller's processors, and from there on. */
+void run_process_before(struct run *r, const struct gen_row *row, const float *uncond,
+                        float *scores);
+
 /* criteria.c */
 bool run_ends(const kvik_generation *g, int32_t id); /* true if id is an end-of-sequence token */
 /* True if the caller's criteria or max_time end a text after ids[0..n). */
@@ -249,6 +255,8 @@ bool run_decides(const struct run *r);
 void run_decide(struct run *r);
 /* Decides the next token of row i from logits[vocab], unless run_decide has done so, and appends it. */
 int run_choose(struct run *r, uint32_t i, const float *logits, bool *cancel);
+/* Takes the logits of run_gather_rows: chooses one token for every running row. */
+int run_choose_rows(struct run *r, bool *cancel);
 /* True if a token may be chosen from this row: its raw logits are finite, or remove_invalid_values replaces them. */
 bool run_sound(const struct run *r, const float *logits);
 /* Ends row i, whose logits are not finite, and reports it to the caller. */

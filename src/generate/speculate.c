@@ -162,21 +162,10 @@ static int gather(struct run *r)
     return run_gather_rows(r);
 }
 
-/* Chooses one token for every running row, as plain decoding does. */
-static int choose_plain(struct speculation *s)
-{
-    struct run *r = s->r;
-    TRY(run_rows_fed(r));
-    for (uint32_t i = 0, k = 0; i < r->n; i++)
-        if (!r->row[i].done)
-            TRY(run_choose(r, i, r->logits + (size_t)k++ * r->x->m->vocab, &s->cancel));
-    return 0;
-}
-
 static int choose(struct run *r, bool *running)
 {
     struct speculation *s = r->own;
-    if (!s->drafting) TRY(choose_plain(s));
+    if (!s->drafting) TRY(run_choose_rows(r, &s->cancel));
     for (uint32_t k = 0; k < s->n_rows; k++) {
         const struct draft_row *d = &s->row[k];
         r->drafted += d->got;

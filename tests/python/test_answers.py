@@ -78,5 +78,123 @@ class Config(unittest.TestCase):
         self.assertEqual(out.decoder_hidden_states[0].shape[:2], (1, 2))
 
 
+class Seen:
+    """A processor or criterion that keeps what it sees; `answer` makes the answer of a criterion."""
+
+    def __init__(self, answer=None):
+        self.calls, self.answer = [], answer
+
+    def __call__(self, ids, scores):
+        told = None if scores is None else [list(s.shape) for s in scores] if isinstance(scores, tuple) else list(scores.shape)
+        self.calls.append((list(ids.shape), ids[:, -1].tolist(), told))
+        return scores if self.answer is None else self.answer(ids, len(self.calls))
+
+
+def ends_first(ids, calls):
+    """Ends the first row after its second new token."""
+    return np.array([calls >= 2] + [False] * (len(ids) - 1))
+
+
+class Together(unittest.TestCase):
+    """Processors and criteria are called once in a step with all rows.  What they see is what Transformers 5.23 shows them."""
+
+    ids = np.array([[1, 5, 6, 7], [1, 9, 8, 7]])
+
+    def run_with(self, **options):
+        """Generates four tokens; returns the ids, and what a processor and a criterion have seen."""
+        criterion, processor = Seen(ends_first), Seen()
+        ids = options.pop("ids", self.ids)
+        out = opened().generate(ids, max_new_tokens=4, eos_token_id=2, pad_token_id=0, stopping_criteria=[criterion],
+                                logits_processor=[processor], **{"do_sample": False, **options})
+        return out, criterion.calls, processor.calls
+
+    def test_rows(self):
+        want = [[1, 5, 6, 7, 49, 165, 0, 0], [1, 9, 8, 7, 36, 36, 36, 36]]
+        lasts = [[7, 7], [49, 36], [165, 36], [0, 36], [0, 36]]
+        out, criteria, processed = self.run_with()
+        self.assertEqual(out.tolist(), want)
+        self.assertEqual(processed, [([2, 4 + i], lasts[i], [2, 384]) for i in range(4)])
+        self.assertEqual(criteria, [([2, 5 + i], lasts[i + 1], None) for i in range(4)])
+        out, criteria, _ = self.run_with(return_dict_in_generate=True)
+        self.assertEqual([c[2] for c in criteria], [None] * 4)
+        self.assertEqual(out.finish_reasons, ["criteria", "length"])
+        out, criteria, _ = self.run_with(return_dict_in_generate=True, output_scores=True)
+        self.assertEqual([c[2] for c in criteria], [[[2, 384]] * i for i in (1, 2, 3, 4)])
+
+    def test_beams(self):
+        out, criteria, processed = self.run_with(num_beams=2)
+        self.assertEqual(out[1].tolist(), [1, 9, 8, 7, 36, 36, 36, 36])
+        self.assertEqual(out[0, :6].tolist(), [1, 5, 6, 7, 49, 165])
+        self.assertEqual(processed, [([4, 4], [7] * 4, [4, 384]), ([4, 5], [49, 28, 36, 86], [4, 384]),
+                                     ([4, 6], [316, 368, 36, 256], [4, 384]), ([4, 7], [27, 76, 36, 337], [4, 384])])
+        self.assertEqual([c[0] for c in criteria], [[8, 5], [8, 6], [8, 7], [4, 8]])  # the first prompt is done
+        _, criteria, _ = self.run_with(num_beams=2, return_dict_in_generate=True, output_scores=True)
+        self.assertEqual([c[2] for c in criteria], [[[4, 384]] * i for i in (1, 2, 3, 4)])
+        _, criteria, processed = self.run_with(num_beams=4, num_beam_groups=2, diversity_penalty=0.5)
+        self.assertLessEqual({(2, 4), (2, 5), (2, 6)}, {tuple(p[0]) for p in processed})  # a group of a prompt each
+
+    def test_several(self):
+        _, criteria, processed = self.run_with(ids=self.ids[:1], do_sample=True, seed=3, num_return_sequences=3)
+        self.assertEqual([p[0] for p in processed], [[3, 4], [3, 5], [3, 6], [3, 7]])
+        self.assertEqual([c[0] for c in criteria], [[3, 5], [3, 6], [3, 7], [3, 8]])
+
+    def test_padding(self):
+        """Padding is shown, as it is given, also where a cache is continued."""
+        ids, mask = np.array([[0, 0, 1, 5], [1, 9, 8, 7]]), np.array([[0, 0, 1, 1], [1, 1, 1, 1]])
+        for more in ({}, {"past_key_values": kvik.DynamicCache()}):
+            seen = []
+            opened().generate(ids, attention_mask=mask, max_new_tokens=2, pad_token_id=0, logits_processor=[
+                lambda i, s: (seen.append(i.copy()), s)[1]], **more)
+            np.testing.assert_array_equal(seen[0], ids)
+            np.testing.assert_array_equal(seen[1][:, :4], ids)
+
+    def test_changes(self):
+        """A processor that looks at all rows decides for each; options that sample come after it."""
+        def apart(ids, scores):  # the rows may not choose the same token
+            scores = scores.copy()
+            first = scores[0].argmax()
+            scores[1:, first] = -np.inf
+            return scores
+        m, ids = opened(), self.ids[[0, 0]]
+        out = m.generate(ids, max_new_tokens=3, do_sample=False, eos_token_id=-1, logits_processor=[apart])
+        self.assertTrue((out[0, 4:] != out[1, 4:]).all())
+        plain = m.generate(ids[:1], max_new_tokens=3, do_sample=False, eos_token_id=-1)
+        np.testing.assert_array_equal(out[:1], plain)
+        drawn = [m.generate(self.ids, max_new_tokens=4, do_sample=True, seed=5, top_k=7, repetition_penalty=1.3, output_scores=True,
+                            return_dict_in_generate=True, **more) for more in ({}, {"logits_processor": [lambda i, s: s]})]
+        np.testing.assert_array_equal(*(d.sequences for d in drawn))
+        for a, b in zip(*(d.scores for d in drawn)):
+            np.testing.assert_array_equal(a, b)
+        beams = [m.generate(self.ids, max_new_tokens=6, num_beams=3, repetition_penalty=1.3, **more)
+                 for more in ({}, {"logits_processor": [lambda i, s: s], "stopping_criteria": [lambda i, s: False]})]
+        np.testing.assert_array_equal(*beams)
+
+    def test_errors(self):
+        m = opened()
+        with self.assertRaisesRegex(ValueError, "3 answers for 2 rows"):
+            m.generate(self.ids, max_new_tokens=3, stopping_criteria=[lambda i, s: np.zeros(3, bool)])
+        with self.assertRaisesRegex(ValueError, r"\[2, 5\]; expected \[2, 384\]"):
+            m.generate(self.ids, max_new_tokens=3, logits_processor=[lambda i, s: s[:, :5]])
+        for beams in (1, 2):
+            with self.assertRaisesRegex(ZeroDivisionError, "zero"):
+                m.generate(self.ids, max_new_tokens=3, num_beams=beams, stopping_criteria=[lambda i, s: 1 / 0])
+            with self.assertRaisesRegex(ZeroDivisionError, "zero"):
+                m.generate(self.ids, max_new_tokens=3, num_beams=beams, logits_processor=[lambda i, s: 1 / 0])
+
+    def test_drafts(self):
+        """Drafts are checked row by row, with the same texts."""
+        m, seen = opened(), Seen()
+        ids = np.array([[1, 5, 6, 5, 6, 5, 6]])
+        out = m.generate(ids, max_new_tokens=8, prompt_lookup_num_tokens=3, logits_processor=[seen])
+        np.testing.assert_array_equal(out, m.generate(ids, max_new_tokens=8))
+        self.assertEqual([c[0][0] for c in seen.calls], [1] * len(seen.calls))
+
+    def test_encoder(self):
+        m = kvik.AutoModelForSeq2SeqLM.from_pretrained(model_path("t5"), dtype="float32", threads=1)
+        seen = Seen()
+        m.generate(np.array([[5, 6, 7, 1], [8, 9, 10, 1]]), max_new_tokens=3, num_beams=2, logits_processor=[seen])
+        self.assertEqual(seen.calls[0][:2], ([4, 1], [0] * 4))
+
+
 if __name__ == "__main__":
     unittest.main()

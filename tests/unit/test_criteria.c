@@ -3,8 +3,10 @@
  * end at the length, no end before the least length, lengths given twice. Each with the plain loop,
  * with beams, alone and in a batch. */
 #include "base/base.h"
-#include "kvik.h"
+#include "kvik_compat.h"
 #include "testing.h"
+
+#include <math.h>
 
 #define TINY "tests/golden/models/llama-mha"
 
@@ -91,6 +93,86 @@ static void reasons(void **state)
     assert_int_equal(r->row[0]->n, countof(prompt) + 1);
     assert_int_equal(calls, 1);
     kvik_result_free(r);
+}
+
+struct seen {
+    uint32_t rows[8], processed, judged; /* of each call */
+    size_t longest;
+    int32_t banned;
+    bool refuse;
+};
+
+/* Bans a token in the last row alone. */
+static bool see_scores(void *ctx, const kvik_texts *t, float *scores, uint32_t vocab)
+{
+    struct seen *s = ctx;
+    s->rows[s->processed++ % 8] = t->rows;
+    for (uint32_t i = 0; i < t->rows; i++) {
+        assert_true(t->over[i] || t->n[i] >= countof(prompt));
+        if (t->over[i]) assert_true(scores[(size_t)i * vocab] == 0);
+    }
+    scores[(size_t)(t->rows - 1) * vocab + (size_t)s->banned] = -INFINITY;
+    return !s->refuse;
+}
+
+/* Ends the first text behind its second new token. */
+static void see_texts(void *ctx, const kvik_texts *t, bool *ends)
+{
+    struct seen *s = ctx;
+    s->judged++;
+    for (uint32_t i = 0; i < t->rows; i++) {
+        assert_false(ends[i]);
+        s->longest = MAX(s->longest, t->n[i]);
+    }
+    ends[0] = t->n[0] >= countof(prompt) + 2;
+    assert_true(t->scores == NULL || t->steps == s->judged);
+}
+
+/* Callbacks that see all rows: once in a step, and each row has what they say of it. */
+static void together(void **state)
+{
+    (void)state;
+    const int32_t *ids = plain();
+    kvik_prompt p[2] = {{.size = sizeof *p, .ids = prompt, .n = countof(prompt)}};
+    p[1] = p[0];
+    struct seen seen = {.banned = ids[0]};
+    kvik_together both = {
+        .size = sizeof both, .logits_processor = see_scores, .stopping_criteria = see_texts};
+    kvik_hooks hooks = {.size = sizeof hooks, .ctx = &seen, .together = &both};
+    kvik_result *r = generate_with(
+        "{\"max_new_tokens\": 4, \"eos_token_id\": [], \"output_scores\": true}", p, 2, &hooks);
+    assert_int_equal(seen.processed, 4);
+    assert_int_equal(seen.judged, 4); /* the last token as well */
+    assert_int_equal(seen.rows[3], 2);
+    assert_int_equal(r->row[0]->finish, KVIK_FINISH_CRITERIA);
+    assert_int_equal(r->row[0]->n, countof(prompt) + 2);
+    assert_memory_equal(r->row[0]->ids + countof(prompt), ids, 2 * sizeof *ids);
+    assert_int_equal(r->row[1]->n, countof(prompt) + 4);
+    for (uint32_t i = countof(prompt); i < r->row[1]->n; i++)
+        assert_int_not_equal(r->row[1]->ids[i], ids[0]);
+    kvik_result_free(r);
+    seen = (struct seen){.banned = ids[0]};
+    r = generate_with("{\"max_new_tokens\": 3, \"eos_token_id\": [], \"num_beams\": 2}", p, 2,
+                      &hooks);
+    assert_int_equal(seen.processed, 3);
+    assert_int_equal(seen.rows[0], 4); /* prompts times beams */
+    assert_int_equal(seen.judged, 3);
+    kvik_result_free(r);
+    seen = (struct seen){.banned = ids[0]};
+    r = generate_with("{\"max_new_tokens\": 3, \"eos_token_id\": [], \"num_beams\": 4, "
+                      "\"num_beam_groups\": 2, \"diversity_penalty\": 1.0}",
+                      p, 2, &hooks);
+    assert_int_equal(seen.processed, 3 * 2 * 2); /* a group of a prompt each */
+    assert_int_equal(seen.rows[0], 2);
+    kvik_result_free(r);
+    seen = (struct seen){.refuse = true};
+    kvik_generation g;
+    assert_int_equal(kvik_generation_init(&g, m), 0);
+    assert_int_equal(kvik_generate(cache, &g, p, 2, &hooks, &r), KVIK_CANCELLED);
+    both.size = 0;
+    assert_int_equal(kvik_generate(cache, &g, p, 2, &hooks, &r), KVIK_ARG);
+    assert_non_null(strstr(kvik_last_error(), "kvik_together"));
+    kvik_generation_done(&g);
 }
 
 static void forced_ends(void **state)
@@ -314,11 +396,11 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(max_time),     cmocka_unit_test(reasons),
-        cmocka_unit_test(forced_ends),  cmocka_unit_test(least_lengths),
-        cmocka_unit_test(both_lengths), cmocka_unit_test(batch_mates),
-        cmocka_unit_test(vocabulary),   cmocka_unit_test(drafts),
-        cmocka_unit_test(idle_logits),
+        cmocka_unit_test(max_time),      cmocka_unit_test(reasons),
+        cmocka_unit_test(together),      cmocka_unit_test(forced_ends),
+        cmocka_unit_test(least_lengths), cmocka_unit_test(both_lengths),
+        cmocka_unit_test(batch_mates),   cmocka_unit_test(vocabulary),
+        cmocka_unit_test(drafts),        cmocka_unit_test(idle_logits),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -23,6 +23,7 @@ from .logits_process import settle
 from .options import Options
 from .result import Result
 from .seeds import seeded
+from .texts import Texts
 
 _OPTIONS_OF_CACHE = ("cache_implementation", "cache_config", "max_cache_len", "cross_cache_implementation", "cross_cache_config")
 _IGNORED = ("tokenizer", "position_ids", "token_type_ids", "return_dict", "trust_remote_code")
@@ -170,6 +171,16 @@ class Call:
     def columns(self) -> int:
         """Returns the columns of the cache that the prompt takes."""
         return int(max(self.begin().shape[1], 0 if self.embeds is None else self.embeds.shape[1]))
+
+    def texts(self) -> Texts:
+        """Returns what callbacks see of the rows of this call."""
+        g = self.options.struct
+        each = g.num_beams if g.num_beams > 1 else g.num_return_sequences
+        return Texts(self.begin(), int(each), self.options.pad(), self.want_dict and bool(g.output_scores))
+
+    def vocab(self) -> int:
+        """Returns the number of tokens of the model."""
+        return int(lib.kvik_model_vocab(self.model._handle.pointer))
 
     # -- running
 

@@ -1,7 +1,8 @@
 """Callbacks of a call into the library: what they raise, signals that arrive in them, and the hooks of generate()."""
+import ctypes
 import sys
 import threading
-from typing import Any, Callable, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import numpy as np
 
@@ -9,7 +10,8 @@ from .. import _abi
 from .._arrays import like, to_numpy
 from .._lib import sized, view
 from ..store import Store
-from .stopping_criteria import is_true
+from .stopping_criteria import is_true, rows_that_end
+from .texts import Texts
 
 
 class Interruptible:
@@ -59,20 +61,25 @@ class Interruptible:
 class Callbacks(Interruptible):
     """The hooks of generate()."""
 
-    def __init__(self, streamer: Any, processors: List[Callable[..., Any]], criteria: List[Callable[..., Any]],
-                 torch: bool, beams: bool, assistant: Optional[Store], notices: Callable[[str], None]) -> None:
+    def __init__(self, streamer: Any, processors: List[Callable[..., Any]], criteria: List[Callable[..., Any]], torch: bool,
+                 beams: bool, assistant: Optional[Store], notices: Callable[[str], None], texts: Texts, vocab: int) -> None:
         self.streamer, self.processors, self.criteria, self.torch = streamer, processors, criteria, torch
-        self.notices = notices
-        self.last_scores: Any = None
-        hooks = {"on_progress": _abi.kvik_on_progress(self._progress), "on_notice": _abi.kvik_on_notice(self._notice)}
+        self.notices, self.texts, self.vocab = notices, texts, vocab
+        hooks: Dict[str, Any] = {"on_progress": _abi.kvik_on_progress(self._progress), "on_notice": _abi.kvik_on_notice(self._notice)}
         if streamer is not None and not beams:
             hooks["on_token"] = _abi.kvik_on_token(self._token)
         elif not beams:  # with beams, on_progress is called in every step
             hooks["on_pulse"] = _abi.kvik_on_pulse(self._pulse)
-        if processors:
+        together = {}
+        if processors:  # of single rows: of drafts, and in contrastive search
             hooks["logits_processor"] = _abi.kvik_logits_processor(self._scores)
+            together["logits_processor"] = _abi.kvik_texts_processor(self._scores_together)
         if criteria:
             hooks["stopping_criteria"] = _abi.kvik_stopping_criteria(self._stops)
+            together["stopping_criteria"] = _abi.kvik_texts_criteria(self._stops_together)
+        self._together = sized(_abi.kvik_together, **together)
+        if together:
+            hooks["together"] = ctypes.pointer(self._together)
         self.struct = sized(_abi.kvik_hooks, **hooks, assistant_model=assistant.pointer if assistant else None)
 
     def _token(self, ctx: Any, row: int, token: int, text: bytes) -> bool:
@@ -113,20 +120,50 @@ class Callbacks(Interruptible):
 
     def _scores(self, ctx: Any, row: int, ids: int, n: int, scores: int, vocab: int) -> bool:
         try:
-            tokens, given = self._inputs(ids, n, scores, vocab)
-            out = given
-            for processor in self.processors:
-                out = processor(tokens, out, row) if getattr(processor, "_kvik_row", False) else processor(tokens, out)
-            if out is None:
-                raise TypeError("a logits processor returned None; it must return the scores")
-            result = to_numpy(out, np.float32).reshape(-1)
-            if result.size != vocab:
-                raise ValueError(f"a logits processor returned {result.size} scores for {vocab} tokens")
-            view(scores, (vocab,), np.float32)[:] = result
+            self._process(*self._inputs(ids, n, scores, vocab), row, view(scores, (1, vocab), np.float32))
             return True
         except BaseException as e:  # noqa: BLE001
             self.error = self.error or e
             return False
+
+    def _process(self, tokens: Any, given: Any, row: int, scores: np.ndarray) -> None:
+        """Calls the processors for rows, of which `row` is the first of the result, and keeps what they return in scores."""
+        out = given
+        for processor in self.processors:
+            out = processor(tokens, out, row) if getattr(processor, "_kvik_row", False) else processor(tokens, out)
+        if out is None:
+            raise TypeError("a logits processor returned None; it must return the scores")
+        result = to_numpy(out, np.float32)
+        if result.size != scores.size:
+            raise ValueError(f"a logits processor returned {result.size} scores, {list(result.shape)}; expected {list(scores.shape)}")
+        scores[:] = result.reshape(scores.shape)
+
+    def _scores_together(self, ctx: Any, texts: Any, scores: int, vocab: int) -> bool:
+        try:
+            shown = ctypes.cast(texts, ctypes.POINTER(_abi.kvik_texts)).contents
+            place = view(scores, (shown.rows, vocab), np.float32)
+            tokens, given = like(self.texts.ids(shown, 0), self.torch), like(place.copy(), self.torch)
+            self._process(tokens, given, int(view(shown.row, (1,), np.uint32)[0]), place)
+            return True
+        except BaseException as e:  # noqa: BLE001
+            self.error = self.error or e
+            return False
+
+    def _stops_together(self, ctx: Any, texts: Any, ends: int) -> None:
+        rows = 0
+        try:
+            shown = ctypes.cast(texts, ctypes.POINTER(_abi.kvik_texts)).contents
+            rows = int(shown.rows)
+            tokens, scores = like(self.texts.ids(shown, 1), self.torch), self.texts.scores(shown, self.vocab)
+            if scores is not None:
+                scores = tuple(like(s, self.torch) for s in scores)
+            done = np.zeros(rows, bool)
+            for criterion in self.criteria:
+                done |= rows_that_end(criterion(tokens, scores), rows)
+            view(ends, (rows,), bool)[:] = done
+        except BaseException as e:  # noqa: BLE001
+            self.error = self.error or e
+            view(ends, (rows,), bool)[:] = True
 
     def _stops(self, ctx: Any, row: int, ids: int, n: int) -> bool:
         try:

@@ -22,10 +22,17 @@ def is_true(value: Any) -> bool:
     return bool(np.asarray(to_numpy(value) if not isinstance(value, (bool, np.bool_)) else value).all())
 
 
+def rows_that_end(value: Any, rows: int) -> np.ndarray:
+    """Returns what a criterion has answered, one bool or one for each row, as a bool for each row."""
+    answers = np.asarray(to_numpy(value), bool).reshape(-1)
+    if answers.size not in (1, rows):
+        raise ValueError(f"a stopping criterion returned {answers.size} answers for {rows} rows; expected one bool, or one for each row")
+    return np.broadcast_to(answers, (rows,)).copy()
+
+
 def _each(value: Any, input_ids: Any) -> Any:
     """Returns an answer as a bool for each row, in torch if the ids are."""
-    rows = np.broadcast_to(np.asarray(to_numpy(value), bool).reshape(-1), (len(input_ids),))
-    return like(rows.copy(), is_torch(input_ids))
+    return like(rows_that_end(value, len(input_ids)), is_torch(input_ids))
 
 
 class MaxLengthCriteria(StoppingCriteria):

@@ -92,7 +92,7 @@ class GenerationMixin:
                     helper.store(assistant_model._defaults, this.options.sequences(1))
                 assistant = held.enter_context(drafts.locked())
             callbacks = Watched(streamer, processors, _list(stopping_criteria), this.torch, g.num_beams > 1,
-                                assistant, self._notice)
+                                assistant, self._notice, this.texts(), this.vocab())
             callbacks.bar = held.enter_context(Bar("prompt and beams" if g.num_beams > 1 else "prompt", "tokens"))
             if streamer is not None:
                 streamer.put(like(this.begin().astype(np.int64), this.torch))
