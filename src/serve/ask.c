@@ -1,5 +1,6 @@
 /* ask.c - from the fields of a request to jobs. */
 #include "serve/answer.h"
+#include "serve/ignored.h"
 #include "serve/protocol.h"
 
 #include <string.h>
@@ -213,8 +214,34 @@ static int id_slot(struct ask *k, const struct server *s, const json_t *body)
     return 0;
 }
 
+/* Of llama-server; milliseconds. */
+static int time_limit(struct ask *k, const json_t *body)
+{
+    double v;
+    int e = json_get_f64(body, WHERE, "t_max_predict_ms", &v);
+    if (e <= 0 || v <= 0) return MIN(e, 0);
+    return ask_set(k, "max_time", json_real(v / 1e3));
+}
+
+/* What would give another answer than it asks for. */
+static int refuse(const json_t *body)
+{
+    const json_t *grammar = json_object_get(body, "grammar");
+    if (json_is_string(grammar) && json_string_length(grammar))
+        return ERR(UNSUPPORTED,
+                   "field \"grammar\": grammars are not supported; \"json_schema\" demands JSON");
+    if (json_is_true(json_object_get(body, "post_sampling_probs")))
+        return ERR(
+            UNSUPPORTED,
+            "field \"post_sampling_probs\": probabilities are those of the model, before sampling");
+    return 0;
+}
+
 int ask_sampling(struct ask *k, const struct server *s, const json_t *body)
 {
+    ignored_note(&s->o, body);
+    TRY(refuse(body));
+    TRY(time_limit(k, body));
     TRY(temperature(k, body));
     TRY(number(k, body, "top_p", "top_p", 0, 1));
     TRY(number(k, body, "min_p", "min_p", 0, 1));
@@ -232,10 +259,6 @@ int ask_sampling(struct ask *k, const struct server *s, const json_t *body)
     TRY(ignore_eos(k, body));
     TRY(n_predict(k, body));
     TRY(penalties(k, body));
-    const json_t *grammar = json_object_get(body, "grammar");
-    if (json_is_string(grammar) && json_string_length(grammar))
-        return ERR(UNSUPPORTED,
-                   "field \"grammar\": grammars are not supported; \"json_schema\" demands JSON");
     json_t *schema = json_object_get(body, "json_schema"); /* as llama-server has it */
     if (json_is_object(schema)) TRY(ask_schema(k, json_incref(schema)));
     TRY(json_get_bool(body, WHERE, "stream", &k->stream));

@@ -111,7 +111,17 @@ static int props(struct server *s, struct exchange *x)
     return 0;
 }
 
+/* There are no adapters. */
+static int adapters(struct server *s, struct exchange *x)
+{
+    (void)s;
+    exchange_json(x, 200, json_array());
+    return 0;
+}
+
 static const struct route routes[] = {
+    {"/lora-adapters", EXCHANGE_GET, .light = true, .protocol = &protocol_openai,
+     .answer = adapters},
     {"/health", EXCHANGE_GET, .open = true, .light = true, .protocol = &protocol_openai,
      .answer = health},
     {"/v1/health", EXCHANGE_GET, .open = true, .light = true, .protocol = &protocol_openai,

@@ -2,6 +2,7 @@
 import os
 import subprocess
 import sys
+import time
 
 from harness import ROOT, Server, check, finish, work
 
@@ -91,6 +92,12 @@ check("progress of a whole answer is not told", "prompt_progress" not in a and a
 a = s.post("/v1/chat/completions", {**hello, "max_tokens": 2, "verbose": True})[1]
 check("verbose: the prompt and the options", a["__verbose"]["prompt"].replace(" ", "").endswith("<user>Hi<bot><think>\n</think>") and "seed" in a["__verbose"]["generation_settings"], a)
 check("no __verbose unless asked for", "__verbose" not in s.post("/v1/chat/completions", {**hello, "max_tokens": 2})[1])
+code, e = s.post("/completion", {"prompt": "a", "n_probs": 2, "post_sampling_probs": True})
+check("post_sampling_probs is an error that names it", code == 400 and "post_sampling_probs" in e["error"]["message"], e)
+begun = time.time()
+a = s.post("/completion", {"prompt": long, "n_predict": 7000, "t_max_predict_ms": 100})[1]
+check("t_max_predict_ms ends a text", a["tokens_predicted"] < 7000 and a["stop_type"] == "limit" and time.time() - begun < 30, a["timings"])
+check("adapters: none", s.get("/lora-adapters") == (200, []))
 for field in ("return_progress", "timings_per_token", "verbose"):
     check(f"{field} must be true or false", s.post("/completion", {"prompt": "a", field: 3})[0] == 400)
 check("SIGTERM", s.stop() == 0, s.said)
@@ -163,7 +170,12 @@ b = s.post("/completion", {"prompt": long, "n_predict": 5, "temperature": 0})[1]
 check("restore: the rows are reused, and the text is the same", b["timings"]["cache_n"] >= a["tokens_evaluated"] - 1 and b["content"] == a["content"], (a, b))
 check("a restored slot can be saved", s.post("/slots/0?action=save", {"filename": "two.bin"})[0] == 200)
 s.stop()
-s = Server(model, "--metrics-compat", "off")
+s = Server(model, "--metrics-compat", "off", "--log")
+for _ in range(2):
+    s.post("/completion", {"prompt": "a", "n_predict": 1, "mirostat": 2, "xtc_probability": 0.5, "dry_multiplier": 0, "cache_prompt": True})
+time.sleep(0.1)
+told = [line for line in s.said if "ignored" in line]
+check("fields without an effect are named once", len(told) == 2 and "mirostat" in told[0] and "xtc" in told[1], s.said)
 check("slots without a directory are not saved", s.post("/slots/0?action=save", {"filename": "a"})[0] == 400)
 code, e = s.post("/infill", {"input_prefix": "a", "input_suffix": "b"})
 check("a model without marks for a gap fills none", code == 400 and "no tokens" in e["error"]["message"], e)
