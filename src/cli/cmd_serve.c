@@ -18,7 +18,7 @@ enum { PORT = 8080, PARALLEL = 16, WAITING = 512, DELAY = 100, SHELF = 9, BODY =
 
 static const struct arg_option table[] = {
     {"host", ARG_TEXT, offsetof(struct options, host), "ADDRESS", NULL,
-     "address to listen at (default: 127.0.0.1, this machine alone)"},
+     "address to listen at, or several with commas between them (default: 127.0.0.1, this machine alone)"},
     {"port", ARG_UINT, offsetof(struct options, port), "N", NULL,
      "port to listen at; 0: any that is free (default: 8080)"},
     {"alias", ARG_TEXT, offsetof(struct options, alias), "NAME", NULL,
@@ -84,9 +84,11 @@ struct hello {
 static void on_ready(void *ctx, uint16_t port)
 {
     const struct hello *h = ctx;
-    bool v6 = strchr(h->o->host, ':') != NULL; /* an IPv6 address stands in brackets in a URL */
+    char host[256]; /* the first address; one of IPv6 stands in brackets in a URL */
+    snprintf(host, sizeof host, "%.*s", (int)strcspn(h->o->host, ","), h->o->host);
+    bool v6 = strchr(host, ':') != NULL;
     fprintf(stderr, "kvik: %s is served at http://%s%s%s:%u (ready after %.2f s); Ctrl-C ends\n",
-            h->name, v6 ? "[" : "", h->o->host, v6 ? "]" : "", port, now_seconds() - h->seconds);
+            h->name, v6 ? "[" : "", host, v6 ? "]" : "", port, now_seconds() - h->seconds);
     fflush(stderr);
 }
 
@@ -147,12 +149,23 @@ static int settle(struct session *s, const json_t *given, char **out)
     return e;
 }
 
+/* True if each of the addresses, with commas between them, is of this machine alone. */
+static bool all_local(const char *hosts)
+{
+    while (*hosts) {
+        size_t n = strcspn(hosts, ",");
+        bool local = !strncmp(hosts, "127.", 4) || (n == 9 && !strncmp(hosts, "localhost", n)) ||
+                     (n == 3 && !strncmp(hosts, "::1", n));
+        if (n && !local) return false;
+        hosts += n + (hosts[n] == ',');
+    }
+    return true;
+}
+
 /* Warns if others can reach the port and no keys are needed. */
 static void warn_open(const struct options *o)
 {
-    if (o->keys || !strncmp(o->host, "127.", 4) || !strcmp(o->host, "localhost") ||
-        !strcmp(o->host, "::1"))
-        return;
+    if (o->keys || all_local(o->host)) return;
     say_line(
         "everybody who reaches %s is served, since there are no keys; --api-key-file gives some",
         o->host);

@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "serve/cors.h"
 #include "serve/framing.h"
+#include "serve/listen.h"
 #include "serve/route.h"
 
 #include <errno.h>
@@ -19,8 +20,6 @@
 #include <event2/event.h>
 #include <event2/http.h>
 #include <event2/keyvalq_struct.h>
-#include <event2/listener.h>
-#include <netdb.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -44,10 +43,9 @@ struct net {
     struct net_options o;
     struct event_base *base;
     struct evhttp *http;
-    struct evhttp_bound_socket *bound;
+    struct listeners at;
     struct event *wake, *tick;
     int bell; /* eventfd: letters have come, or net_stop was called */
-    uint16_t port;
     atomic_bool stopping;
     double stop_at, grace;
     struct exchange *open; /* those with a request */
@@ -369,9 +367,8 @@ static void deliver(struct letter *l)
 static void maybe_stop(struct net *n)
 {
     if (!atomic_load(&n->stopping)) return;
-    if (n->bound) {
-        evhttp_del_accept_socket(n->http, n->bound);
-        n->bound = NULL;
+    if (n->at.n) {
+        listeners_close(&n->at, n->http);
         n->stop_at = now_seconds() + n->grace;
     }
     bool idle = !atomic_load(&n->n_open) && !n->sending;
@@ -411,7 +408,7 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
             send_part(x, ": still computing\n\n", strlen(": still computing\n\n"));
     }
     /* Where accepting has failed; else it is enabled already. */
-    if (n->bound) evconnlistener_enable(evhttp_bound_socket_get_listener(n->bound));
+    listeners_resume(&n->at);
     maybe_stop(n);
 }
 
@@ -517,46 +514,6 @@ static void on_http(struct evhttp_request *r, void *arg)
 
 /* --- Opening and closing. */
 
-/* No connection can be taken, mostly for lack of descriptors.  Listening rests until the next tick, since libevent tries
- * again at once and says so each time. */
-static void on_accept_error(struct evconnlistener *l, void *arg)
-{
-    (void)arg; /* libevent's own */
-    evconnlistener_disable(l);
-}
-
-static int listen_at(struct net *n)
-{
-    char port[8];
-    struct addrinfo want = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV},
-                    *at;
-    snprintf(port, sizeof port, "%u", n->o.port);
-    int e = getaddrinfo(n->o.host, port, &want, &at);
-    if (e) return ERR(IO, "the address %s is not known: %s", n->o.host, gai_strerror(e));
-    int fd = fd_take(socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)), on = 1;
-    if (fd >= 0) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (fd < 0 || bind(fd, at->ai_addr, at->ai_addrlen) < 0 || listen(fd, 128) < 0) {
-        e = ERR(IO, "cannot listen at %s port %u: %s", n->o.host, n->o.port,
-                errno == EADDRINUSE ? "another program uses this port; give another --port"
-                                    : strerror(errno));
-        if (fd >= 0) close(fd);
-    }
-    freeaddrinfo(at);
-    if (e < 0) return e;
-    struct sockaddr_storage own = {0};
-    socklen_t size = sizeof own;
-    getsockname(fd, (struct sockaddr *)&own, &size);
-    n->port = ntohs(own.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&own)->sin6_port
-                                              : ((struct sockaddr_in *)&own)->sin_port);
-    n->bound = evhttp_accept_socket_with_handle(n->http, fd);
-    if (n->bound) {
-        evconnlistener_set_error_cb(evhttp_bound_socket_get_listener(n->bound), on_accept_error);
-        return 0;
-    }
-    close(fd);
-    return ERR(NOMEM, "libevent cannot accept connections: memory is short");
-}
-
 static int prepare(struct net *n)
 {
     struct fd_low low;
@@ -576,7 +533,7 @@ static int prepare(struct net *n)
     evhttp_set_gencb(n->http, on_http, n);
     event_add(n->wake, NULL);
     event_add(n->tick, &(struct timeval){.tv_sec = 1});
-    return listen_at(n);
+    return listeners_open(&n->at, n->http, n->o.host, n->o.port);
 }
 
 int net_open(const struct net_options *o, struct net **out)
@@ -600,7 +557,7 @@ int net_open(const struct net_options *o, struct net **out)
 
 uint16_t net_port(const struct net *n)
 {
-    return n->port;
+    return n->at.port;
 }
 
 void net_run(struct net *n, double seconds)

@@ -1,10 +1,12 @@
 """What llama-server has beside OpenAI's protocol: names of models, pieces of tokens, prompts of ids and texts, reasoning that is off."""
+import http.client
 import os
+import socket
 import subprocess
 import sys
 import time
 
-from harness import ROOT, Server, check, finish, work
+from harness import KVIK, ROOT, Server, check, finish, skip, work
 
 sys.path.insert(0, os.path.join(ROOT, "tests/serve/llama"))
 
@@ -114,6 +116,29 @@ check("metrics: new tokens", float(numbers["llamacpp:tokens_predicted_total"]) =
 check("--verbose: all chats", "__verbose" in s.post("/v1/chat/completions", {**hello, "max_tokens": 2})[1])
 check("a chat can do without", "__verbose" not in s.post("/v1/chat/completions", {**hello, "max_tokens": 2, "verbose": False})[1])
 s.stop()
+
+# --- Addresses.
+def health(host, port):
+    c = http.client.HTTPConnection(host, port, timeout=30)
+    c.request("GET", "/health")
+    return c.getresponse().status
+
+
+try:
+    socket.socket(socket.AF_INET6).bind(("::1", 0))
+    six = True
+except OSError:
+    six = False
+if six:
+    s = Server(model, "--host", "127.0.0.1,::1")
+    check("several addresses have one port", health("127.0.0.1", s.port) == health("::1", s.port) == 200)
+    check("nobody is warned of addresses of this machine", not any("everybody" in line for line in s.said), s.said)
+    check("SIGTERM: several addresses", s.stop() == 0, s.said)
+else:
+    skip("this machine has no IPv6")
+for hosts in (",", "127.0.0.1,nowhere.invalid"):
+    r = subprocess.run([KVIK, "serve", model, "--port", "0", "--host", hosts], capture_output=True, text=True)
+    check(f"--host {hosts} is an error", r.returncode != 0 and ("nowhere.invalid" in r.stderr or "no address" in r.stderr), r)
 
 # --- Texts between two others.
 code = os.path.join(work, "code.gguf")

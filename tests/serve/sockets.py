@@ -5,7 +5,6 @@ import os
 import resource
 import signal
 import socket
-import subprocess
 import time
 
 from harness import Server, check, finish, skip, tiny
@@ -166,10 +165,7 @@ except OSError as e:
     skip(f"no IPv6 here: {e}")
 
 # --- More connections than descriptors.
-start = subprocess.Popen
-subprocess.Popen = lambda *a, **k: start(*a, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)), **k)
-s = Server(MODEL)
-subprocess.Popen = start
+s = Server(MODEL, start=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)))
 many = []
 try:
     for i in range(120):
