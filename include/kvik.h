@@ -642,6 +642,9 @@ KVIK_API int kvik_cache_load(kvik_cache *c, const char *path, uint32_t max, kvik
  * have in common stand in one file, once.  Where rows depend on turns (quanto, hqq) nothing is found. */
 KVIK_API int64_t kvik_prefix_load(kvik_cache *c, const char *dir, const int32_t *ids, size_t n,
                                   kvik_seq *s);
+/* The same among sequences that were saved with this cache_salt; kvik_prefix_load finds those without one. */
+KVIK_API int64_t kvik_prefix_load_salted(kvik_cache *c, const char *dir, const int32_t *ids,
+                                         size_t n, const char *cache_salt, kvik_seq *s);
 KVIK_API int kvik_prefix_save(kvik_cache *c, const char *dir, kvik_seq s, uint64_t max_bytes);
 /* Checks a directory of prompts before a run, and makes it if it does not exist.  Returns 1, or 0 if this cache cannot
  * use one because its rows depend on turns.  c NULL: checks the directory alone. */
@@ -820,6 +823,9 @@ struct kvik_prompt {
     /* Of models with an encoder (T5, BART, Whisper): what the encoder is given.  The text is then the decoder's, which
      * begins with decoder_start_token_id; without a text with that alone.  NULL: `seq` has the encoder's rows. */
     const kvik_source *source;
+    /* Fresh sequences share rows only with those of the same text, so that nobody learns by timing what others have
+     * asked.  All prompts of a call have the same.  NULL: "", which kvik_cache_new gives as well. */
+    const char *cache_salt;
 };
 
 /* Why a row ended.  LENGTH: max_new_tokens or max_length.  EOS: an end-of-sequence token.  STOP: a stop string.

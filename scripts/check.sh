@@ -67,7 +67,7 @@ BEGIN {
 for f in $sources; do
     case $f in
     src/dev/cpu/*) wall=1200 ;;
-    include/kvik.h) wall=1050 ;; # what most programs include, with a comment above each declaration
+    include/kvik.h) wall=1060 ;; # what most programs include, with a comment above each declaration
     *) wall=800 ;;
     esac
     n=$(wc -l <"$f")

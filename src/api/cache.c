@@ -74,7 +74,7 @@ KVIK_API int kvik_cache_new(kvik_cache *c, kvik_seq *out)
 {
     USE_CACHE(c);
     if (!out) return ERR(ARG, "a pointer for the sequence is needed, and NULL was given");
-    return cache_full(c, exec_new(c->x, out));
+    return cache_full(c, exec_new(c->x, NULL, out));
 }
 
 KVIK_API int kvik_cache_encode(kvik_cache *c, kvik_seq s, const kvik_source *in)

@@ -12,9 +12,18 @@ struct options {
     uint32_t port, parallel, waiting, delay;
     uint64_t max_body;
     bool log, no_rules, verbose;
+    struct arg_list allowed;
 };
 
-enum { PORT = 8080, PARALLEL = 16, WAITING = 512, DELAY = 100, SHELF = 9, BODY = 32 << 20 };
+enum {
+    PORT = 8080,
+    PARALLEL = 16,
+    WAITING = 512,
+    DELAY = 100,
+    SHELF = 9,
+    BODY = 32 << 20,
+    LEAST_TOKEN = 64
+};
 
 static const struct arg_option table[] = {
     {"host", ARG_TEXT, offsetof(struct options, host), "ADDRESS", NULL,
@@ -37,6 +46,8 @@ static const struct arg_option table[] = {
      "directory of saved prompts: they are reused, and texts are saved there when the server is idle and when it ends"},
     {"slot-save-path", ARG_TEXT, offsetof(struct options, slots), "DIR", NULL,
      "directory in which POST /slots/N?action=save keeps the text of a slot as a file"},
+    {"allow-cache", ARG_LIST, offsetof(struct options, allowed), "NAME[:JSON]", NULL,
+     "a further cache strategy that requests may choose, with its cache_config as JSON; repeat for more. All share --cache-memory"},
     {"max-delay", ARG_UINT, offsetof(struct options, delay), "MS", NULL,
      "milliseconds that new prompts may add to the time between two tokens of a text (default: 100)"},
     {"max-body", ARG_BYTES, offsetof(struct options, max_body), "BYTES", NULL,
@@ -171,6 +182,100 @@ static void warn_open(const struct options *o)
         o->host);
 }
 
+/* The caches of a server.  The first is that of the session. */
+struct served {
+    struct serve_cache cache[SERVE_CACHES];
+    /* Owned but the first: what cache i was opened with, and its texts. */
+    kvik_generation g[SERVE_CACHES];
+    uint32_t n;
+};
+
+static void served_done(struct served *c)
+{
+    for (uint32_t i = 1; i < c->n; i++) {
+        kvik_cache_close(c->cache[i].cache);
+        kvik_generation_done(&c->g[i]);
+    }
+}
+
+/* Reads NAME or NAME:JSON into the options of a cache. */
+static int read_allowed(const char *word, const json_t *given, json_t **out)
+{
+    const char *colon = strchr(word, ':');
+    json_t *config = NULL;
+    if (colon) TRY(json_parse(colon + 1, strlen(colon + 1), "its JSON", &config));
+    if (!(*out = json_deep_copy(given))) {
+        json_decref(config);
+        return ERR(NOMEM, "out of memory");
+    }
+    json_object_set_new(*out, "cache_implementation",
+                        json_stringn(word, colon ? (size_t)(colon - word) : strlen(word)));
+    json_object_del(*out, "max_cache_len");
+    json_object_del(*out, "cache_config");
+    if (config) json_object_set_new(*out, "cache_config", config);
+    return 0;
+}
+
+/* Opens the cache of s for the server, for texts of at most `most` tokens. */
+static int open_served(struct session *s, const struct options *o, uint32_t most,
+                       struct serve_cache *out)
+{
+    uint32_t context = MIN(session_context(s), most), asked = s->g.max_cache_len;
+    if (asked) context = MIN(context, asked);
+    s->g.max_cache_len = 0;
+    s->fewer = true;
+    /* With a directory finished texts wait to be saved, and one is read (serve/shelf.c). */
+    int status =
+        session_cache(s, o->parallel + (o->prefix_cache ? SHELF : 0) + (o->slots != NULL), context);
+    *out = (struct serve_cache){.implementation = s->g.cache_implementation,
+                                .config = s->g.cache_config,
+                                .cache = s->cache,
+                                .sequences = s->sequences,
+                                .context = context};
+    return status;
+}
+
+/* Opens a strategy of --allow-cache with the memory that all have together, which the server divides. */
+static int open_allowed(const struct session *s, const struct options *o, const char *word,
+                        const json_t *given, struct served *c)
+{
+    kvik_usage u = {.size = sizeof u};
+    struct session own = *s;
+    json_t *options = NULL;
+    int e = kvik_cache_usage(s->cache, &u);
+    own.has_g = false;
+    own.common.cache_memory = u.budget;
+    if (e >= 0) e = read_allowed(word, given, &options);
+    if (e >= 0) e = session_settle(&own, options);
+    json_decref(options);
+    if (e < 0) {
+        err_prefix(e, "--allow-cache %s", word);
+        return say_error(e);
+    }
+    /* With sinks texts have no end, and tables as long would take all of the memory. */
+    uint64_t most = MAX(u.budget / LEAST_TOKEN, kvik_model_context(s->model));
+    int status = open_served(&own, o, (uint32_t)MIN(most, UINT32_MAX), &c->cache[c->n]);
+    if (status) {
+        say_line("this is of --allow-cache %s", word);
+        kvik_generation_done(&own.g);
+    } else
+        c->g[c->n++] = own.g;
+    return status;
+}
+
+/* Opens the default cache, and those that requests may choose. */
+static int open_caches(struct session *s, const struct options *o, const json_t *given,
+                       struct served *c)
+{
+    if (o->allowed.n >= SERVE_CACHES)
+        return say_usage("--allow-cache allows at most %d strategies", SERVE_CACHES - 1);
+    int status = open_served(s, o, UINT32_MAX, &c->cache[0]);
+    c->n = 1;
+    for (size_t i = 0; !status && i < o->allowed.n; i++)
+        status = open_allowed(s, o, o->allowed.item[i], given, c);
+    return status;
+}
+
 static int serve_model(const struct options *o, const char *model, const json_t *given,
                        double begun)
 {
@@ -185,15 +290,10 @@ static int serve_model(const struct options *o, const char *model, const json_t 
     short_name(model, name);
     if (o->alias) snprintf(name, sizeof name, "%.*s", (int)strcspn(o->alias, ","), o->alias);
     h.name = name;
-    s.fewer = true;
-    uint32_t context = session_context(&s), asked = s.g.max_cache_len;
-    if (asked) context = MIN(context, asked);
-    s.g.max_cache_len = 0;
-    /* With --prefix-cache there are more sequences: finished texts wait to be saved, and one may be read
-     * (serve/shelf.c). */
-    status = session_cache(&s, o->parallel + (o->prefix_cache ? SHELF : 0) + (o->slots != NULL),
-                           context);
+    struct served c = {0};
+    status = open_caches(&s, o, given, &c);
     if (status) {
+        served_done(&c);
         mem_free(options);
         return session_close(&s, status);
     }
@@ -202,7 +302,8 @@ static int serve_model(const struct options *o, const char *model, const json_t 
                                .tags = o->tags,
                                .path = model,
                                .model = s.model,
-                               .cache = s.cache,
+                               .cache = c.cache,
+                               .n_caches = c.n,
                                .host = o->host,
                                .port = (uint16_t)o->port,
                                .key_file = o->keys,
@@ -214,10 +315,8 @@ static int serve_model(const struct options *o, const char *model, const json_t 
                                .metrics = (enum serve_metrics)metrics_of(o->metrics),
                                .reasoning = reasoning_of(o->reasoning),
                                .parallel = MIN(o->parallel, s.sequences),
-                               .sequences = s.sequences,
                                .max_waiting = o->waiting,
                                .delay = o->delay / 1000.0,
-                               .context = context,
                                .max_body = (size_t)o->max_body,
                                .on_log = o->log ? on_log : NULL,
                                .on_ready = on_ready,
@@ -225,6 +324,7 @@ static int serve_model(const struct options *o, const char *model, const json_t 
     catch_signals();
     so.defaults = options;
     e = serve(&so);
+    served_done(&c);
     mem_free(options);
     return session_close(&s, e < 0 ? say_error(e) : 0);
 }
@@ -268,6 +368,7 @@ static int run_serve(const struct command *self, int argc, char **argv)
     if (status == 0) status = serve_model(&o, a.word[0], given, begun);
     json_decref(given);
     args_done(&a);
+    args_list_done(&o.allowed);
     return MAX(status, 0);
 }
 

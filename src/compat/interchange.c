@@ -481,7 +481,7 @@ KVIK_API int kvik_cache_import(kvik_cache *c, const kvik_export *given, kvik_seq
     uint32_t most = MIN(x->step_tokens, in->length), heard = heard_of(x, in);
     float *buffer = mem_array(MAX(most, heard), MAX(widest, 1) * sizeof *buffer);
     if (!buffer) return ERR_NOMEM;
-    int e = exec_new(x, &s);
+    int e = exec_new(x, NULL, &s);
     struct kv_salt salt = {.regime = MAX(in->regime, regime_of(x->m, in->length)),
                            .pad = x->m->counts_padding ? in->pad : 0};
     if (x->encode) memcpy(salt.source, in->source, sizeof salt.source);

@@ -322,7 +322,7 @@ static int layer_in(const kvik_legacy *l, uint32_t b, const kvik_legacy_layer *y
 static int row_in(kvik_cache *c, const kvik_legacy *l, uint32_t b, uint32_t *column, kv_seq *out)
 {
     uint32_t n = columns_of(l->attention_mask + (size_t)b * l->length, l->length, column);
-    if (!n) return cache_full(c, exec_new(c->x, out));
+    if (!n) return cache_full(c, exec_new(c->x, NULL, out));
     kvik_export *s = mem_alloc(sizeof *s);
     if (!s) return ERR_NOMEM;
     s->size = sizeof *s;

@@ -63,7 +63,7 @@ KVIK_API int kvik_batch_open(kvik_cache *c, uint32_t rows, kvik_batch **out)
     if (!out) return ERR(ARG, "opening a batch needs a pointer for its handle");
     TRY(hull(c, rows, 1, &b));
     for (uint32_t i = 0; i < rows; i++) {
-        int e = exec_new(c->x, &b->seq[i]);
+        int e = exec_new(c->x, NULL, &b->seq[i]);
         if (e < 0) {
             e = cache_full(c, e);
             batch_drop(b);
@@ -263,7 +263,7 @@ KVIK_API int kvik_batch_select(kvik_batch *b, const uint32_t *index, uint32_t n)
     int e = seq && from && mask ? 0 : ERR_NOMEM;
     if (e >= 0) memcpy(seq, b->seq, b->rows * sizeof *seq);
     for (; e >= 0 && made < n; made += e >= 0)
-        e = exec_new(x, &seq[made]);
+        e = exec_new(x, NULL, &seq[made]);
     for (uint32_t i = 0; e >= 0 && i < most; i++)
         from[i] = i < n ? index[i] : i;
     if (e >= 0) e = kv_reorder(x->kv, seq, from, most);

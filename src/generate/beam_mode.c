@@ -434,7 +434,7 @@ static int fresh(struct run *r)
 {
     struct beams *b = r->own;
     for (b->n_fresh = 0; b->n_fresh < r->fed; b->n_fresh++)
-        TRY(kv_new(r->x->kv, NULL, &r->feed[b->n_fresh].seq));
+        TRY(kv_new(r->x->kv, &r->salt, &r->feed[b->n_fresh].seq));
     return 0;
 }
 

@@ -25,6 +25,7 @@ struct assistant {
     const struct tok *tok;
     struct gen_chain *chain; /* processors also apply to drafts */
     struct helper *helper;   /* [n] by rows */
+    struct kv_salt salt;     /* of its sequences: that of the run */
     uint32_t n, vocab;
     struct exec_feed *feed; /* [n] */
     uint32_t *asked;        /* [n] the draft_row that feed k belongs to */
@@ -53,7 +54,7 @@ static int settle(struct assistant *s, struct helper *h, const struct draft_row 
     struct kv *kv = s->a->x->kv;
     uint32_t have = 0;
     if (!h->sure) { /* an earlier call may have cached the beginning */
-        int e = kv_new(kv, NULL, &h->sure);
+        int e = kv_new(kv, &s->salt, &h->sure);
         if (e == ERR_FULL || e == ERR_LIMIT) {
             rest(s, h);
             return 0;
@@ -242,7 +243,8 @@ int draft_model_open(const struct run *r, struct gen_assistant *a, struct drafte
     TRY(agree(r, a->x));
     struct assistant *s = mem_alloc(sizeof *s);
     if (!s) return ERR_NOMEM;
-    *s = (struct assistant){.a = a, .g = r->g, .tok = r->tok, .n = r->n, .vocab = r->x->m->vocab};
+    *s = (struct assistant){
+        .a = a, .g = r->g, .tok = r->tok, .salt = r->salt, .n = r->n, .vocab = r->x->m->vocab};
     int e = buffers(s);
     if (e < 0) {
         close_assistant(s);

@@ -96,9 +96,9 @@ int guide_feed(struct run *r, const struct row *w, uint32_t row, const int32_t *
         memcpy(g->text + n_negative, fresh, n * sizeof *fresh);
         f.tok = g->text;
         f.n = n_negative + n;
-        TRY(kv_new(r->x->kv, NULL, &g->seq));
+        TRY(kv_new(r->x->kv, &r->salt, &g->seq));
     } else {
-        if (!g->seq) TRY(exec_new(r->x, &g->seq));
+        if (!g->seq) TRY(exec_new(r->x, &r->salt, &g->seq));
         f.tok = g->fed ? fresh + n - 1 : ids;
         f.n = g->fed ? 1 : n_negative;
     }

@@ -51,7 +51,8 @@ static int seqs_begin(struct run *r, uint32_t last, kv_seq *seq)
     for (uint32_t i = 0; i < r->n; i++) {
         struct row *w = &r->row[i];
         if (w->n - w->n_prompt > last) continue;
-        TRY(r->g->use_cache ? kv_fork(r->x->kv, w->seq, &seq[i]) : kv_new(r->x->kv, NULL, &seq[i]));
+        TRY(r->g->use_cache ? kv_fork(r->x->kv, w->seq, &seq[i])
+                            : kv_new(r->x->kv, &r->salt, &seq[i]));
     }
     return 0;
 }

@@ -50,7 +50,7 @@ int run_gather_rows(struct run *r)
     for (uint32_t i = 0; i < r->n; i += per) {
         struct row *w = &r->row[i];
         if (w->done) continue;
-        if (!r->g->use_cache) TRY(kv_new(r->x->kv, NULL, &w->seq));
+        if (!r->g->use_cache) TRY(kv_new(r->x->kv, &r->salt, &w->seq));
         bool lead = w->lead && !r->steps;
         /* if the rope's regime has changed, all tokens up to the change are one turn */
         uint32_t turn = MIN(w->n, MAX(w->n_prompt, regime_of(r->x->m, w->n)));

@@ -1,5 +1,6 @@
 /* prompts.c - reads the prompts of a call: token ids, or texts that the model's tokenizer encodes. */
 #include "generate/prompts.h"
+#include "base/digest.h"
 
 #include <string.h>
 
@@ -106,6 +107,12 @@ static int read_prompt(struct prompts *s, const kvik_cache *c, const kvik_prompt
     s->p[s->n++] = p; /* also an incomplete copy, which is freed with the rest */
     if (e >= 0 && source) e = source_read(c, i, source, s->copied, &s->source[i]);
     return e;
+}
+
+void gen_owner(const char *cache_salt, uint8_t out[KV_DIGEST])
+{
+    memset(out, 0, KV_DIGEST);
+    if (cache_salt && *cache_salt) digest_of(cache_salt, strlen(cache_salt), out);
 }
 
 int prompts_begin(struct prompts *s, const kvik_cache *c, const kvik_prompt *given, uint32_t n,

@@ -3,6 +3,7 @@
  * before the first step. */
 #include "generate/run.h"
 #include "generate/guidance.h"
+#include "generate/prompts.h"
 
 #include <assert.h>
 #include <string.h>
@@ -204,7 +205,7 @@ static int row_begin(struct run *r, struct row *w, uint32_t index, uint32_t limi
 /* Lets a new row reuse the cached prefix of its prompt. */
 static int match(struct run *r, struct row *w)
 {
-    TRY(exec_new(r->x, &w->seq));
+    TRY(exec_new(r->x, &r->salt, &w->seq));
     if (w->source) TRY(exec_encode(r->x, w->seq, &w->source->in));
     if (w->lead) {
         w->miss = "the prompt is embeddings, and the prefix index knows only ids";
@@ -270,6 +271,20 @@ static int check_sources(const struct run *r)
     return 0;
 }
 
+/* Sets the owner of the rows that the run computes. */
+static int take_salt(struct run *r, const kvik_prompt *prompt)
+{
+    for (uint32_t i = 0; i < r->n_prompts; i++) {
+        const char *salt = prompt[i].cache_salt ? prompt[i].cache_salt : "",
+                   *first = prompt[0].cache_salt ? prompt[0].cache_salt : "";
+        if (strcmp(salt, first) != 0)
+            return ERR(ARG, "rows 0 and %u have different cache_salts; generate them in two calls",
+                       i);
+    }
+    if (r->n_prompts) gen_owner(prompt[0].cache_salt, r->salt.owner);
+    return 0;
+}
+
 int run_begin(struct run *r, const kvik_prompt *prompt)
 {
     uint32_t limit, n_prompts = r->n_prompts;
@@ -278,6 +293,7 @@ int run_begin(struct run *r, const kvik_prompt *prompt)
     buf_init(&r->piece, (size_t)1 << 30);
     r->row = mem_array(r->n, sizeof *r->row);
     if (!r->row) return ERR_NOMEM;
+    TRY(take_salt(r, prompt));
     TRY(sources_begin(r->x, r->g, prompt, n_prompts, &r->source));
     for (uint32_t i = 0; i < r->n; i++) {
         const struct gen_source *s = r->source ? &r->source[i / r->per] : NULL;

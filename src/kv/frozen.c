@@ -1,7 +1,7 @@
 /* frozen.c - frozen rows shared between sequences that were given the same input.
  *
  * The rows of the frozen groups depend on the source and the adapter of a sequence's salt alone.  So a sequence without
- * rows can own those of any other with the same two, live or kept, whatever that one's text is. */
+ * rows can own those of any other of its owner with the same two, live or kept, whatever that one's text is. */
 #include "kv/frozen.h"
 
 #include <string.h>
@@ -17,7 +17,8 @@ const struct seq *frozen_donor(const struct kv *kv, const struct seq *s)
     for (struct seq *d = seq_each(kv, NULL); d; d = seq_each(kv, d))
         if (d != s && d->cross && (d->owners || d->kept) && !d->busy && !d->foreign &&
             memcmp(d->salt.source, s->salt.source, KV_DIGEST) == 0 &&
-            memcmp(d->salt.adapter, s->salt.adapter, KV_DIGEST) == 0)
+            memcmp(d->salt.adapter, s->salt.adapter, KV_DIGEST) == 0 &&
+            memcmp(d->salt.owner, s->salt.owner, KV_DIGEST) == 0)
             return d;
     return NULL;
 }

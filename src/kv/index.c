@@ -297,6 +297,7 @@ static enum kv_miss reason(const struct kv *kv, const struct query *q, enum kv_m
     for (uint32_t looks = 0; ref && looks < KV_LOOKS; ref = index_next(kv, ref), looks++) {
         const struct seq *d = index_seq(kv, ref);
         if (!index_donor(d) || memcmp(d->tok, q->tok, KV_STRIP * sizeof *q->tok) != 0) continue;
+        if (memcmp(d->salt.owner, q->salt.owner, KV_DIGEST) != 0) continue; /* not to be told */
         if (kv_salt_same(&d->salt, &q->salt)) return KV_MISS_TURNS;
         said = KV_MISS_SALT;
     }

@@ -36,11 +36,12 @@ void key_first(const struct kv *kv, const struct kv_salt *salt, unsigned char ou
 {
     struct sha256_ctx h;
     sha256_init(&h);
-    put_text(&h, "kvik prefix 2");
+    put_text(&h, "kvik prefix 3");
     put32(&h, salt->regime);
     put32(&h, salt->pad);
     sha256_update(&h, KV_DIGEST, salt->adapter);
     sha256_update(&h, KV_DIGEST, salt->source);
+    sha256_update(&h, KV_DIGEST, salt->owner);
     put32(&h, kv->index.turns);
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         const struct kv_group *g = &kv->group[gi].c;

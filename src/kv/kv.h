@@ -133,6 +133,8 @@ struct kv_salt {
     uint32_t pad;    /* masked columns before the first row, where the model counts them */
     uint8_t adapter[KV_DIGEST]; /* SHA-256 of the changes to the weights; zeros: no changes */
     uint8_t source[KV_DIGEST];  /* SHA-256 of the encoder's input; zeros: no encoder */
+    uint8_t owner
+        [KV_DIGEST]; /* changes no row; keeps rows of different owners apart; zeros: everybody's */
 };
 
 /* Sequences.  None of these calls copies rows.  A call is ERR_BUSY while a step

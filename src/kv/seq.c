@@ -103,7 +103,8 @@ bool kv_salt_same(const struct kv_salt *a, const struct kv_salt *b)
 {
     return a->regime == b->regime && a->pad == b->pad &&
            memcmp(a->adapter, b->adapter, sizeof a->adapter) == 0 &&
-           memcmp(a->source, b->source, sizeof a->source) == 0;
+           memcmp(a->source, b->source, sizeof a->source) == 0 &&
+           memcmp(a->owner, b->owner, sizeof a->owner) == 0;
 }
 
 uint32_t kv_reserved(const struct kv *kv, kv_seq handle)

@@ -337,10 +337,10 @@ static int hand_out(struct exec *x, kv_seq s, kv_seq *out)
     return 0;
 }
 
-int exec_new(struct exec *x, kv_seq *out)
+int exec_new(struct exec *x, const struct kv_salt *salt, kv_seq *out)
 {
     kv_seq s;
-    TRY(kv_new(x->kv, NULL, &s));
+    TRY(kv_new(x->kv, salt, &s));
     return hand_out(x, s, out);
 }
 

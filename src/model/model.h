@@ -326,7 +326,7 @@ struct kv_config exec_store(const struct model *m, const struct exec_config *c);
 int exec_tier_open(struct dev *dev, const char *dir, struct kv_tier **out);
 
 /* Makes a sequence.  If the preset demands it, the sequence reserves its rows. */
-int exec_new(struct exec *x, kv_seq *out);
+int exec_new(struct exec *x, const struct kv_salt *salt, kv_seq *out);
 int exec_fork(struct exec *x, kv_seq from, kv_seq *out); /* the same for a fork */
 /* encoder.c: the input of an encoder: ids or features. */
 struct exec_source {

@@ -5,16 +5,17 @@
 
 /* Answers a prompt that is too long, with both numbers.  Returns 1 if it has. */
 static int refuse_long(const struct server *s, struct exchange *x, const struct protocol *p,
-                       const struct ask_text *t)
+                       const struct ask *k, const struct ask_text *t)
 {
     char sentence[160];
-    struct fault f = {.status = 400, .sentence = sentence, .n_prompt = t->n, .n_ctx = s->capacity};
+    uint64_t capacity = s->caches.use[k->cache].capacity;
+    struct fault f = {.status = 400, .sentence = sentence, .n_prompt = t->n, .n_ctx = capacity};
     if (!t->n) return ERR(ARG, "the prompt is empty");
-    if (t->n < s->capacity) return 0;
+    if (t->n < capacity) return 0;
     snprintf(
         sentence, sizeof sentence,
         "the request (%zu tokens) exceeds the available context size (%llu tokens); the answer needs at least one of them",
-        t->n, (unsigned long long)s->capacity);
+        t->n, (unsigned long long)capacity);
     exchange_json(x, 400, p->error(&f));
     return 1;
 }
@@ -30,6 +31,7 @@ static int settle(const struct server *s, const struct ask *k, uint32_t index, s
                   kvik_generation *g)
 {
     char *text = NULL;
+    const struct cache_use *use = &s->caches.use[k->cache];
     TRY(kvik_generation_init(g, s->o.model));
     g->max_new_tokens = g->max_length = 0; /* a text ends where it does, or the context */
     g->include_stop_str_in_output = false;
@@ -41,14 +43,14 @@ static int settle(const struct server *s, const struct ask *k, uint32_t index, s
     g->seed += index % (k->choices / (1 + k->n_more));
     g->num_return_sequences = 1;
     g->output_logits = g->output_scores = g->return_legacy_cache = false;
-    if (e >= 0 && g->num_beams > s->o.sequences)
+    if (e >= 0 && g->num_beams > use->o.sequences)
         e = ERR(LIMIT, "num_beams is %u, and the server has %u sequences; --parallel gives more",
-                g->num_beams, s->o.sequences);
+                g->num_beams, use->o.sequences);
     if (!g->max_length || g->max_new_tokens)
         g->max_new_tokens =
-            (uint32_t)MIN(g->max_new_tokens ? g->max_new_tokens : UINT32_MAX, s->capacity - n);
+            (uint32_t)MIN(g->max_new_tokens ? g->max_new_tokens : UINT32_MAX, use->capacity - n);
     else
-        g->max_length = (uint32_t)MIN(g->max_length, s->capacity);
+        g->max_length = (uint32_t)MIN(g->max_length, use->capacity);
     if (e < 0) kvik_generation_done(g);
     return e;
 }
@@ -61,11 +63,13 @@ static int job_new(const struct server *s, struct exchange *x, const struct ask 
     if (!j) return ERR_NOMEM;
     *j = (struct job){.calls = &answer_calls,
                       .index = index,
+                      .cache = k->cache,
                       .priority = k->priority,
                       .logprobs = k->logprobs,
                       .top_logprobs = MIN(k->top_logprobs, MOST_TOP),
                       .presence_penalty = k->presence_penalty,
                       .frequency_penalty = k->frequency_penalty};
+    memcpy(j->salt, k->salt, sizeof j->salt);
     j->ids = mem_array(t.n, sizeof *j->ids);
     int e = j->ids ? settle(s, k, index, t.n, &j->g) : ERR_NOMEM;
     if (e < 0) {
@@ -92,7 +96,7 @@ int ask_run(struct server *s, struct exchange *x, const struct protocol *p, stru
     int e = 0;
     for (uint32_t i = 0; i < choices && !e; i += choices / (1 + k->n_more)) {
         struct ask_text t = text_of(k, i);
-        e = refuse_long(s, x, p, &t);
+        e = refuse_long(s, x, p, k, &t);
     }
     if (e) return MIN(e, 0);
     if (!scheduler_room(s->scheduler, choices))
@@ -110,12 +114,24 @@ int ask_run(struct server *s, struct exchange *x, const struct protocol *p, stru
     return e;
 }
 
+static int take_salt(const struct server *s, const struct exchange *x, const json_t *body,
+                     struct ask *k)
+{
+    const json_t *own = json_object_get(body, "cache_salt");
+    if (own && !json_is_null(own) && !json_is_string(own))
+        return ERR(ARG, "field \"cache_salt\" must be a string");
+    keys_salt(s->keys ? x->key : NULL, json_string_value(own), json_string_length(own), k->salt);
+    return 0;
+}
+
 int ask_read(struct server *s, struct exchange *x, ask_reader read, struct ask *k)
 {
     json_t *body;
     ask_init(k);
     TRY(body_read(x, &body));
-    int e = read(s, x, k, body);
+    int e = caches_find(&s->caches, body, &k->cache);
+    if (e >= 0) e = take_salt(s, x, body, k);
+    if (e >= 0) e = read(s, x, k, body);
     json_decref(body);
     return e;
 }

@@ -53,6 +53,20 @@ bool keys_have(const struct keys *k, const char *key)
     return found;
 }
 
+void keys_salt(const char *key, const char *own, size_t n, char out[KEYS_SALT])
+{
+    struct digest d;
+    uint8_t sum[DIGEST_BYTES];
+    *out = 0;
+    if (!key && !n) return;
+    digest_begin(&d);
+    digest_text(&d, "kvik serve");
+    digest_text(&d, key ? key : "");
+    if (n) digest_add(&d, own, n);
+    digest_end(&d, sum);
+    digest_hex(sum, out);
+}
+
 void keys_free(struct keys *k)
 {
     mem_free(k);

@@ -7,4 +7,8 @@ struct keys;
 int keys_read(const char *path, struct keys **out);
 /* True if the key is one of them.  The time depends on the length of `key` and the number of keys alone. */
 bool keys_have(const struct keys *k, const char *key);
+/* Makes the salt of a request: prompts share rows with those of the same key (NULL: none) and the same text [n] of the
+ * request.  It is a digest, so that files with it do not tell the key.  Without both it is "". */
+enum { KEYS_SALT = 65 };
+void keys_salt(const char *key, const char *own, size_t n, char out[KEYS_SALT]);
 void keys_free(struct keys *k);

@@ -13,6 +13,28 @@ static void gauge(struct buf *b, const char *name, const char *type, const char 
     number(b, full, type, help, v);
 }
 
+/* What each cache has of the one budget, where requests can choose one. */
+static void add_caches(struct buf *b, const struct server *s, const struct scheduler_state *t)
+{
+    static const struct {
+        const char *name, *help;
+        size_t at;
+    } row[] = {
+        {"limit", "Part of the budget that the cache may use now.",
+         offsetof(struct cache_bytes, budget)},
+        {"used", "Bytes of its rows and tables.", offsetof(struct cache_bytes, used)},
+        {"kept", "Bytes of rows that are kept for reuse.", offsetof(struct cache_bytes, index)}};
+    for (size_t k = 0; k < countof(row); k++) {
+        buf_printf(b, "# HELP kvik:cache_%s_bytes %s\n# TYPE kvik:cache_%s_bytes gauge\n",
+                   row[k].name, row[k].help, row[k].name);
+        for (uint32_t i = 0; i < s->caches.n; i++)
+            buf_printf(b, "kvik:cache_%s_bytes{cache=\"%u\",cache_implementation=\"%s\"} %llu\n",
+                       row[k].name, i, s->caches.use[i].name,
+                       (unsigned long long)*(
+                           const uint64_t *)(const void *)((const char *)&t->cache[i] + row[k].at));
+    }
+}
+
 /* The same under the names of llama-server. */
 static void llama_numbers(struct server *s, const struct scheduler_state *t, struct buf *b)
 {
@@ -80,7 +102,8 @@ static void vllm_numbers(const struct server *s, const struct scheduler_state *t
         b,
         "# HELP vllm:cache_config_info How the cache is configured.\n# TYPE vllm:cache_config_info gauge\n"
         "vllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"%llu\"} 1\n",
-        (unsigned long long)s->capacity / 16);
+        (unsigned long long)server_capacity(s) / 16);
+    if (s->caches.n > 1) add_caches(b, s, t);
 }
 
 static int metrics(struct server *s, struct exchange *x)

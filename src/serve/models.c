@@ -21,7 +21,8 @@ static json_t *describe(const struct server *s)
     return json_pack("{s:s, s:s, s:I, s:s, s:o, s:o, s:{s:I, s:I}}", "id", s->o.name, "object",
                      "model", "created", (json_int_t)s->created, "owned_by", "kvik", "aliases",
                      words_of(s->o.aliases), "tags", words_of(s->o.tags), "meta", "n_ctx",
-                     (json_int_t)s->capacity, "n_vocab", (json_int_t)kvik_model_vocab(s->o.model));
+                     (json_int_t)server_capacity(s), "n_vocab",
+                     (json_int_t)kvik_model_vocab(s->o.model));
 }
 
 static int models(struct server *s, struct exchange *x)

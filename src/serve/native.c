@@ -100,8 +100,8 @@ static int apply_template(struct server *s, struct exchange *x)
 static int props(struct server *s, struct exchange *x)
 {
     const char *template = kvik_tokenizer_template(s->tokenizer);
-    json_t *settings = json_pack("{s:I, s:{s:I}}", "n_ctx", (json_int_t)s->capacity, "params",
-                                 "seed", (json_int_t)s->seed);
+    json_t *settings = json_pack("{s:I, s:{s:I}}", "n_ctx", (json_int_t)server_capacity(s),
+                                 "params", "seed", (json_int_t)s->seed);
     exchange_json(x, 200,
                   json_pack("{s:o, s:i, s:s, s:s, s:s?, s:s, s:{s:b}}",
                             "default_generation_settings", settings, "total_slots",

@@ -315,7 +315,7 @@ static int show(struct server *s, struct exchange *x)
     char key[96];
     snprintf(key, sizeof key, "%.60s.context_length", family ? family : "model");
     json_t *info = json_pack("{s:s, s:I}", "general.architecture", family ? family : "", key,
-                             (json_int_t)s->capacity);
+                             (json_int_t)server_capacity(s));
     json_t *can = json_pack("[s]", "completion");
     if (template && strstr(template, "tools")) json_array_append_new(can, json_string("tools"));
     exchange_json(x, 200,

@@ -5,6 +5,7 @@
 #pragma once
 #include "base/buf.h"
 #include "base/digest.h"
+#include "serve/keys.h"
 #include "serve/route.h"
 #include "serve/spoken.h"
 
@@ -72,6 +73,8 @@ struct ask {
     size_t replayed; /* of these, tokens of an earlier answer that the messages spell otherwise */
     struct digest history; /* of chats: the messages */
     uint32_t choices;      /* texts that are generated, of all prompts */
+    uint32_t cache;        /* that it is computed with */
+    char salt[KEYS_SALT];  /* whose rows it may reuse; see keys_salt */
     int32_t priority;
     int slot; /* in which the first text is remembered; -1: any */
     bool stream, include_usage, logprobs, seeded;

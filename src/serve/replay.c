@@ -236,6 +236,7 @@ static size_t find_answer(struct ask *k, const struct server *s, uint64_t client
 {
     size_t n = json_array_size(k->messages), found = 0;
     replay_begin(&k->history, k->kwargs, client);
+    digest_text(&k->history, k->salt);
     for (size_t i = 0; i < n; i++) {
         const json_t *m = json_array_get(k->messages, i);
         const char *role = json_string_value(json_object_get(m, "role"));

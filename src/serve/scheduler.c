@@ -8,7 +8,6 @@
  * reuses them.  So agents that begin alike compute their common prefix once. */
 #include "serve/scheduler.h"
 #include "base/thread.h"
-#include "serve/shelf.h"
 
 #include <string.h>
 
@@ -36,7 +35,7 @@ struct scheduler {
     uint32_t n_inbox;
     bool closing;
     /* Of the thread. */
-    struct shelf *shelf;  /* or NULL */
+    uint32_t *jobs;       /* [n of the caches] running jobs of each */
     struct job *waiting;  /* in the order in which they begin */
     struct job **running; /* [n_running], oldest first */
     kvik_request **request;
@@ -46,19 +45,6 @@ struct scheduler {
     struct scheduler_state sum; /* the counts of tokens */
 };
 
-void job_free(struct job *j)
-{
-    if (!j) return;
-    if (j->request) kvik_request_free(j->request);
-    kvik_generation_done(&j->g);
-    exchange_release(j->x);
-    mem_free(j->ids);
-    mem_free(j->chosen);
-    mem_free(j->fresh);
-    mem_free(j->tops);
-    mem_free(j);
-}
-
 static void over(struct job *j, const kvik_row *row, int code, const char *sentence)
 {
     j->ended = now_seconds();
@@ -66,113 +52,62 @@ static void over(struct job *j, const kvik_row *row, int code, const char *sente
     job_free(j);
 }
 
-/* --- Callbacks of a request, inside a step. */
-
-static int keep(struct job *j, int32_t id)
-{
-    if (j->n_chosen == j->cap) {
-        size_t cap = MAX(64, 2 * j->cap);
-        int32_t *chosen = mem_grow(j->chosen, cap, sizeof *chosen);
-        if (chosen) j->chosen = chosen;
-        bool *fresh = mem_grow(j->fresh, cap, sizeof *fresh);
-        if (fresh) j->fresh = fresh;
-        if (!chosen || !fresh) return ERR_NOMEM;
-        j->cap = cap;
-    }
-    size_t i = 0;
-    bool penalties = j->presence_penalty != 0;
-    while (penalties && i < j->n_chosen && j->chosen[i] != id)
-        i++;
-    j->fresh[j->n_chosen] = penalties && i == j->n_chosen;
-    j->chosen[j->n_chosen++] = id;
-    if (j->n_chosen == 1) j->first = now_seconds();
-    return 0;
-}
-
-static bool on_token(void *ctx, uint32_t row, int32_t id, const char *text)
-{
-    struct job *j = ctx;
-    (void)row;
-    if (id >= 0 && keep(j, id) < 0) return false;
-    j->calls->text(j, id, text, j->tops, j->n_tops);
-    j->n_tops = 0;
-    return !exchange_gone(j->x);
-}
-
-static bool on_logprobs(void *ctx, uint32_t row, const kvik_logprob *token, uint32_t n)
-{
-    struct job *j = ctx;
-    (void)row;
-    if (!j->tops && !(j->tops = mem_array(n, sizeof *j->tops))) return false;
-    memcpy(j->tops, token, n * sizeof *token);
-    j->n_tops = n;
-    return true;
-}
-
-/* True if the token at i stands nowhere before it among the new tokens. */
-static bool is_first(const struct job *j, const int32_t *ids, size_t i)
-{
-    size_t k = j->n;
-    if (j->presence_penalty == 0) return false;
-    if (j->g.num_beams <= 1 && i - j->n < j->n_chosen) return j->fresh[i - j->n];
-    while (k < i && ids[k] != ids[i])
-        k++;
-    return k == i;
-}
-
-/* OpenAI's penalties: a token that was generated c times loses frequency * c, and presence once. */
-static bool on_scores(void *ctx, uint32_t row, const int32_t *ids, size_t n, float *scores,
-                      uint32_t vocab)
-{
-    struct job *j = ctx;
-    (void)row;
-    for (size_t i = j->n; i < n; i++) {
-        if ((uint32_t)ids[i] >= vocab) continue;
-        double less = j->frequency_penalty + (is_first(j, ids, i) ? j->presence_penalty : 0);
-        scores[ids[i]] -= (float)less;
-    }
-    return true;
-}
-
 /* --- Joining. */
 
-static int start_request(struct scheduler *s, struct job *j)
+static struct cache_use *cache_of(const struct scheduler *s, const struct job *j)
 {
-    kvik_hooks hooks = {.size = sizeof hooks,
-                        .ctx = j,
-                        .on_token = on_token,
-                        .shown_tokens = j->shown,
-                        .n_shown_tokens = j->n_shown};
-    size_t n = j->n + j->n_chosen;
-    int32_t *ids = mem_array(n, sizeof *ids);
-    if (!ids) return ERR_NOMEM;
-    memcpy(ids, j->ids, j->n * sizeof *ids);
-    if (j->n_chosen) memcpy(ids + j->n, j->chosen, j->n_chosen * sizeof *ids);
-    kvik_prompt prompt = {.size = sizeof prompt, .ids = ids, .n = n, .n_new = j->n_chosen};
-    if (j->logprobs) {
-        hooks.on_logprobs = on_logprobs;
-        hooks.top_logprobs = j->top_logprobs;
-    }
-    if (j->presence_penalty != 0 || j->frequency_penalty != 0) hooks.logits_processor = on_scores;
-    if (j->g.num_beams > 1) hooks.on_token = NULL;
-    int e = kvik_request_start(s->o.cache, &j->g, &prompt, 1, &hooks, &j->request);
-    mem_free(ids);
-    if (e >= 0 && j->begun == 0) j->begun = now_seconds();
-    return e;
+    return &s->o.caches->use[j->cache];
 }
 
 /* Starts a request.  If the directory knows more of its prompt than the cache, it is read, and the request starts again. */
-static int start(struct scheduler *s, struct job *j)
+static int start_once(struct scheduler *s, struct job *j)
 {
+    struct cache_use *use = cache_of(s, j);
     kvik_progress p = {.size = sizeof p};
-    j->g.return_dict_in_generate = s->shelf != NULL;
-    TRY(start_request(s, j));
-    if (!s->shelf || kvik_request_progress(j->request, &p) < 0 ||
-        !shelf_load(s->shelf, j->ids, j->n, (size_t)p.reused_tokens))
+    j->g.return_dict_in_generate = use->shelf != NULL;
+    TRY(job_start(j, use->o.cache));
+    if (!use->shelf || kvik_request_progress(j->request, &p) < 0 ||
+        !shelf_load(use->shelf, j->ids, j->n, j->salt, (size_t)p.reused_tokens))
         return 0;
     kvik_request_free(j->request);
     j->request = NULL;
-    return start_request(s, j);
+    return job_start(j, use->o.cache);
+}
+
+/* What the last refusal of a job's cache was short of. */
+static uint64_t need_of(const struct scheduler *s, const struct job *j)
+{
+    kvik_usage u = {.size = sizeof u};
+    (void)kvik_cache_usage(cache_of(s, j)->o.cache, &u);
+    return u.need;
+}
+
+static void count_jobs(struct scheduler *s)
+{
+    memset(s->jobs, 0, s->o.caches->n * sizeof *s->jobs);
+    for (uint32_t i = 0; i < s->n_running; i++)
+        s->jobs[s->running[i]->cache]++;
+}
+
+/* The same with memory that other caches can give. */
+static int start_lent(struct scheduler *s, struct job *j)
+{
+    int e = start_once(s, j);
+    while (e == KVIK_FULL && caches_lend(s->o.caches, j->cache, need_of(s, j)))
+        e = start_once(s, j);
+    return e;
+}
+
+/* The same, and then with that of what waits to be saved. */
+static int start(struct scheduler *s, struct job *j)
+{
+    count_jobs(s);
+    s->jobs[j->cache]++;
+    caches_balance(s->o.caches, s->jobs); /* before it evicts what it could reuse */
+    int e = start_lent(s, j);
+    if ((e != KVIK_FULL && e != KVIK_LIMIT) || !caches_shelved(s->o.caches)) return e;
+    caches_unshelve(s->o.caches);
+    return start_lent(s, j);
 }
 
 static size_t common_prefix(const struct job *a, const struct job *b)
@@ -188,7 +123,9 @@ static bool held_back(const struct scheduler *s, const struct job *j)
 {
     for (uint32_t i = 0; i < s->n_running; i++) {
         const struct job *r = s->running[i];
-        if (r->paused || !r->prefills || r->n <= r->have + LEAST_SHARED) continue;
+        if (r->cache != j->cache || strcmp(r->salt, j->salt) != 0 || r->paused || !r->prefills ||
+            r->n <= r->have + LEAST_SHARED)
+            continue;
         size_t same = common_prefix(r, j);
         if (same >= LEAST_SHARED && same > r->have + LEAST_SHARED) return true;
     }
@@ -223,13 +160,16 @@ static bool before(const struct scheduler *s, const struct job *a, const struct 
 static struct job *next_job(struct scheduler *s)
 {
     struct job **best = NULL;
+    bool closed = false; /* to those that have not run yet */
     for (struct job **at = &s->waiting; *at; at = &(*at)->next) {
         struct job *j = *at;
         if (is_full(j)) continue;
-        if (j->blocked && s->n_running && j->full_at == s->ended) return NULL;
-        if ((!best || before(s, j, *best)) && !held_back(s, j)) best = at;
+        if (j->blocked && s->n_running && j->full_at == s->ended)
+            closed = true;
+        else if ((!best || before(s, j, *best)) && !held_back(s, j))
+            best = at;
     }
-    if (!best) return NULL;
+    if (!best || (closed && !(*best)->blocked)) return NULL;
     struct job *j = *best;
     *best = j->next;
     j->next = NULL;
@@ -245,32 +185,11 @@ static void wait_again(struct scheduler *s, struct job *j)
     s->waiting = j;
 }
 
-/* Asks how far the prompt of a job is. */
-static void look(struct job *j)
-{
-    kvik_progress p = {.size = sizeof p};
-    if (kvik_request_progress(j->request, &p) < 0) return;
-    j->prefills = p.prefills > 0;
-    j->have = p.reused_tokens + p.computed_tokens;
-    if (j->calls->progress) j->calls->progress(j);
-}
-
-/* Tells what a job begins with, before its first token; of a job that was parked it is what it began with first. */
-static void note_reuse(struct job *j)
-{
-    kvik_progress p = {.size = sizeof p};
-    if (!j->counted && kvik_request_progress(j->request, &p) >= 0) j->reused = p.reused_tokens;
-}
-
 static void admit(struct scheduler *s)
 {
     struct job *j;
     while (s->n_running < s->o.parallel && (j = next_job(s))) {
         int e = start(s, j);
-        if ((e == KVIK_FULL || e == KVIK_LIMIT) && shelf_waits(s->shelf)) {
-            shelf_drop(s->shelf);
-            e = start(s, j);
-        }
         if ((e == KVIK_FULL || e == KVIK_LIMIT) && s->n_running) {
             wait_again(s, j); /* memory, or sequences for its beams */
             return;
@@ -281,8 +200,8 @@ static void admit(struct scheduler *s)
             over(j, NULL, e, kvik_last_error());
             continue;
         }
-        note_reuse(j);
-        look(j);
+        job_note_reuse(j);
+        job_look(j);
         uint32_t at = s->n_running++;
         for (; at && s->running[at - 1]->order > j->order; at--)
             s->running[at] = s->running[at - 1];
@@ -292,26 +211,17 @@ static void admit(struct scheduler *s)
 
 /* --- Leaving. */
 
-static void note_progress(struct job *j)
-{
-    kvik_progress p = {.size = sizeof p};
-    if (kvik_request_progress(j->request, &p) < 0) return;
-    if (!j->counted) j->reused = p.reused_tokens; /* of a job that was parked: as it began first */
-    j->counted = true;
-    j->computed += p.computed_tokens;
-}
-
 static void finish(struct scheduler *s, struct job *j)
 {
     kvik_result *r = NULL;
-    note_progress(j);
+    job_note_progress(j);
     int e = kvik_request_end(j->request, &r);
     s->ended++;
     s->sum.prompt_tokens += j->n;
     s->sum.reused_tokens += j->reused;
     s->sum.new_tokens += e >= 0 && r->n_rows ? r->row[0]->n - r->row[0]->n_prompt : j->n_chosen;
     if (e >= 0 && r->n_rows) j->miss = r->row[0]->prefix_miss;
-    if (e >= 0 && r->n_rows && r->row[0]->seq) shelf_put(s->shelf, r->row[0]->seq);
+    if (e >= 0 && r->n_rows && r->row[0]->seq) shelf_put(cache_of(s, j)->shelf, r->row[0]->seq);
     over(j, e >= 0 ? r->row[0] : NULL, e, e >= 0 ? NULL : kvik_last_error());
     kvik_result_free(r);
 }
@@ -319,7 +229,7 @@ static void finish(struct scheduler *s, struct job *j)
 /* A job gives its rows up, and waits. */
 static void park(struct scheduler *s, struct job *j)
 {
-    note_progress(j);
+    job_note_progress(j);
     kvik_request_free(j->request);
     j->request = NULL;
     j->parked++;
@@ -347,6 +257,19 @@ static void make_place(struct scheduler *s, struct job *j)
     s->waiting = j;
 }
 
+/* Parks a job that was short of memory, if others have some that it can get.  False: they have not. */
+static bool goes_on(struct scheduler *s, struct job *j, uint32_t n_before)
+{
+    uint64_t need = need_of(s, j);
+    bool shelved = caches_shelved(s->o.caches);
+    caches_unshelve(s->o.caches);
+    if (n_before == 1 && !shelved && !caches_can_lend(s->o.caches, j->cache, need)) return false;
+    park(s, j);
+    wait_again(s, j);
+    j->need = MAX(need, 1);
+    return true;
+}
+
 /* True if the job leaves the running ones. */
 static bool settle(struct scheduler *s, struct job *j, uint32_t n_before)
 {
@@ -358,13 +281,8 @@ static bool settle(struct scheduler *s, struct job *j, uint32_t n_before)
     }
     if (state == KVIK_FAILED) {
         int e = kvik_request_error(j->request, &sentence);
-        if (e == KVIK_FULL && (n_before > 1 || shelf_waits(s->shelf))) {
-            shelf_drop(s->shelf);
-            park(s, j);
-            wait_again(s, j);
-            return true;
-        }
-        note_progress(j);
+        if (e == KVIK_FULL && goes_on(s, j, n_before)) return true;
+        job_note_progress(j);
         s->ended++;
         over(j, NULL, e, sentence);
         return true;
@@ -387,6 +305,39 @@ static void settle_all(struct scheduler *s)
         if (!settle(s, j, n)) s->running[kept++] = j;
     }
     s->n_running = kept;
+}
+
+/* Takes the youngest running job of another cache that is younger than j out of the list; NULL: there is none. */
+static struct job *take_younger(struct scheduler *s, const struct job *j)
+{
+    uint32_t i = s->n_running;
+    while (i && (s->running[i - 1]->cache == j->cache || s->running[i - 1]->order < j->order))
+        i--;
+    if (!i) return NULL;
+    struct job *found = s->running[i - 1];
+    memmove(&s->running[i - 1], &s->running[i], (s->n_running-- - i) * sizeof *s->running);
+    return found;
+}
+
+/* A step parks the youngest jobs of its own cache.  So that memory goes by age over all caches, the oldest job that was
+ * parked takes that of other caches, and if need be that of younger jobs there.  One job in a round: it has computed
+ * something before another may take that memory. */
+static void favour_oldest(struct scheduler *s)
+{
+    struct job *oldest = NULL, *y;
+    for (struct job *j = s->waiting; j; j = j->next)
+        if (j->need && (!oldest || j->order < oldest->order)) oldest = j;
+    if (!oldest) return;
+    while (!caches_lend(s->o.caches, oldest->cache, oldest->need)) {
+        if (!(y = take_younger(s, oldest))) {
+            oldest->need = 0; /* older ones have it; it waits until one ends */
+            return;
+        }
+        park(s, y);
+        wait_again(s, y);
+    }
+    oldest->need = 0;
+    oldest->full_at = s->ended - 1;
 }
 
 /* Jobs whose client left before they began. */
@@ -447,7 +398,7 @@ static void count(struct scheduler *s)
         t->parked += j->parked > 0;
     }
     t->usage.size = sizeof t->usage;
-    (void)kvik_cache_usage(s->o.cache, &t->usage);
+    caches_usage(s->o.caches, &t->usage, t->cache);
 }
 
 /* Waits where nothing can be computed.  A job whose client does not read, or has not left yet, is looked at again soon. */
@@ -455,7 +406,7 @@ static void rest(struct scheduler *s, bool can_step)
 {
     struct timespec t;
     if (can_step || s->inbox || s->errands || s->closing) return;
-    if (!s->n_running && !s->waiting && shelf_waits(s->shelf)) return;
+    if (!s->n_running && !s->waiting && caches_shelved(s->o.caches)) return;
     if (!s->n_running && !s->waiting) {
         pthread_cond_wait(&s->bell, &s->lock);
         return;
@@ -473,33 +424,55 @@ static bool steps(const struct scheduler *s)
     return false;
 }
 
-/* Bounds the part of a step that prompts have, while texts are written. */
+static bool computes_prompts(const struct scheduler *s, uint32_t cache)
+{
+    for (uint32_t i = 0; i < s->n_running; i++)
+        if (s->running[i]->cache == cache && s->running[i]->prefills && !s->running[i]->paused)
+            return true;
+    return false;
+}
+
+/* Bounds the part of a round that prompts have, while texts are written: the caches that compute prompts share it. */
 static void set_chunks(struct scheduler *s)
 {
     bool writes = false;
+    uint32_t sharers = 0;
     for (uint32_t i = 0; i < s->n_running; i++)
         writes |= !s->running[i]->prefills && !s->running[i]->paused;
+    for (uint32_t k = 0; k < s->o.caches->n; k++)
+        sharers += computes_prompts(s, k);
     double fits = s->token_seconds > 0 ? s->o.delay / s->token_seconds : FIRST_CHUNK;
-    uint32_t chunk = writes ? (uint32_t)MAX(LEAST_CHUNK, MIN(fits, 1e6)) : 0;
+    uint32_t chunk = writes ? (uint32_t)MAX(LEAST_CHUNK, MIN(fits / MAX(sharers, 1), 1e6)) : 0;
     for (uint32_t i = 0; i < s->n_running; i++)
         if (s->running[i]->prefills)
             kvik_request_set_chunk(s->running[i]->request,
                                    chunk ? chunk : s->running[i]->g.prefill_chunk_size);
 }
 
+/* Advances the jobs of one cache, oldest first. */
+static void step_cache(struct scheduler *s, uint32_t cache)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < s->n_running; i++)
+        if (s->running[i]->cache == cache) s->request[n++] = s->running[i]->request;
+    if (n) (void)kvik_request_step(s->request, n);
+}
+
+/* A round: one step of every cache that has jobs. */
 static void step(struct scheduler *s)
 {
     uint64_t tokens = 0;
     double begun = now_seconds();
     set_chunks(s);
-    for (uint32_t i = 0; i < s->n_running; i++)
-        s->request[i] = s->running[i]->request;
-    (void)kvik_request_step(s->request, s->n_running);
+    count_jobs(s);
+    caches_balance(s->o.caches, s->jobs);
+    for (uint32_t k = 0; k < s->o.caches->n; k++)
+        step_cache(s, k);
     for (uint32_t i = 0; i < s->n_running; i++) {
         struct job *j = s->running[i];
         uint64_t had = j->have;
         if (!j->prefills) continue;
-        look(j);
+        job_look(j);
         tokens += j->have - MIN(had, j->have);
     }
     if (tokens < LEAST_CHUNK) return;
@@ -523,9 +496,10 @@ static bool turn(struct scheduler *s)
     if (computes)
         step(s);
     else if (!s->n_running && !s->waiting)
-        shelf_save(s->shelf);
+        caches_save(s->o.caches);
     double t2 = now_seconds();
     settle_all(s);
+    favour_oldest(s);
     pthread_mutex_lock(&s->lock);
     count(s);
     s->state.steps += computes;
@@ -545,7 +519,6 @@ static void *run(void *arg)
         finish(s, s->running[i]);
     s->n_running = 0;
     drop_gone(s, true);
-    shelf_close(s->shelf);
     return NULL;
 }
 
@@ -604,17 +577,17 @@ int scheduler_open(const struct scheduler_options *o, struct scheduler **out)
     pthread_condattr_destroy(&clock);
     s->running = mem_array(o->parallel, sizeof *s->running);
     s->request = mem_array(o->parallel, sizeof *s->request);
-    int e = shelf_open(o->cache, o->prefix_dir, &s->shelf);
-    if (e >= 0) count(s);
-    if (e >= 0 && s->running && s->request && thread_start(&s->thread, NULL, run, s) == 0) {
+    s->jobs = mem_array(o->caches->n, sizeof *s->jobs);
+    count(s);
+    if (s->running && s->request && s->jobs && thread_start(&s->thread, NULL, run, s) == 0) {
         *out = s;
         return 0;
     }
-    shelf_close(s->shelf);
     mem_free(s->running);
     mem_free(s->request);
+    mem_free(s->jobs);
     mem_free(s);
-    return e < 0 ? e : ERR(NOMEM, "the thread that computes cannot be started");
+    return ERR(NOMEM, "the thread that computes cannot be started");
 }
 
 void scheduler_close(struct scheduler *s)
@@ -635,5 +608,6 @@ void scheduler_close(struct scheduler *s)
     pthread_mutex_destroy(&s->lock);
     mem_free(s->running);
     mem_free(s->request);
+    mem_free(s->jobs);
     mem_free(s);
 }

@@ -1,11 +1,13 @@
-/* scheduler.h - many generations over one cache: the only thread of the server that computes.
+/* scheduler.h - many generations over the caches of a server: the only thread of the server that computes.
  *
  * A job is one text that is generated.  Jobs join and leave between the steps of the model; each has the tokens that it
  * has alone (see "Requests" in kvik.h).  When the memory of the cache is short, the job that began last is parked: its
  * rows are given up, and it goes on later with the same draws from the tokens that it has chosen. */
 #pragma once
 #include "kvik.h"
+#include "serve/caches.h"
 #include "serve/exchange.h"
+#include "serve/keys.h"
 
 struct job;
 struct job_calls {
@@ -31,7 +33,9 @@ struct job {
     size_t n;
     const int32_t *shown; /* [n_shown] borrowed: special tokens that have a text */
     size_t n_shown;
-    int32_t priority; /* higher first */
+    uint32_t cache;       /* that it is computed with */
+    char salt[KEYS_SALT]; /* prompts share rows with those of the same */
+    int32_t priority;     /* higher first */
     bool logprobs;
     uint32_t top_logprobs;
     double presence_penalty, frequency_penalty;
@@ -50,6 +54,7 @@ struct job {
     kvik_logprob *tops; /* [n_tops] owned: of the token that comes next */
     uint32_t n_tops;
     uint64_t full_at; /* jobs that had ended when there was no room for it */
+    uint64_t need;    /* bytes that it was short of, and others have; 0: none */
     bool blocked;     /* there was none, and it is first in line */
     bool paused, counted;
     bool prefills; /* its prompt is not computed yet */
@@ -58,10 +63,9 @@ struct job {
 
 struct scheduler;
 struct scheduler_options {
-    kvik_cache *cache;
-    uint32_t parallel;      /* jobs that compute at once */
-    size_t waiting;         /* jobs that may wait; more are refused */
-    const char *prefix_dir; /* NULL, or a directory of saved prompts */
+    struct caches *caches; /* outlive the scheduler, whose thread alone uses them */
+    uint32_t parallel;     /* jobs that compute at once */
+    size_t waiting;        /* jobs that may wait; more are refused */
     double delay; /* seconds that the prompts of a step may delay the texts that are written */
 };
 int scheduler_open(const struct scheduler_options *o, struct scheduler **out);
@@ -77,9 +81,20 @@ struct scheduler_state {
     uint64_t jobs, steps, prompt_tokens, reused_tokens, new_tokens, parkings;
     uint64_t writing;                 /* new tokens of the jobs that run */
     double busy_seconds, own_seconds; /* in steps of the model; and between them */
-    kvik_usage usage;
+    kvik_usage usage;                 /* the sums over the caches; and what each has */
+    struct cache_bytes cache[SERVE_CACHES];
 };
 void scheduler_look(struct scheduler *s, struct scheduler_state *out);
 /* Ends the jobs that still run and waits for the thread. */
 void scheduler_close(struct scheduler *s);
 void job_free(struct job *j);
+
+/* --- job_request.c */
+/* Starts the request of a job, which goes on behind the tokens that it has chosen. */
+int job_start(struct job *j, kvik_cache *cache);
+/* Asks how far the prompt of a job is. */
+void job_look(struct job *j);
+/* Tells what a job begins with, before its first token; of a job that was parked it is what it began with first. */
+void job_note_reuse(struct job *j);
+/* Adds what the request has computed, before it ends. */
+void job_note_progress(struct job *j);

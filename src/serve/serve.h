@@ -14,6 +14,15 @@
 /* The names under which GET /metrics shows its numbers. */
 enum serve_metrics { SERVE_METRICS_VLLM, SERVE_METRICS_LLAMACPP, SERVE_METRICS_OFF };
 
+enum { SERVE_CACHES = 16 };
+/* A cache that requests can choose. */
+struct serve_cache {
+    /* Its strategy, as the request says it: a name (NULL: the library's default), and NULL or a JSON object. */
+    const char *implementation, *config;
+    kvik_cache *cache;
+    /* Sequences of the cache: as many beams a generation may have; and tokens of a sequence at most. */
+    uint32_t sequences, context;
+};
 struct serve_options {
     /* What the answers call the model. */
     const char *name;
@@ -22,7 +31,9 @@ struct serve_options {
     /* Where the model lies. */
     const char *path;
     kvik_model *model;
-    kvik_cache *cache;
+    /* [n_caches], at most SERVE_CACHES: the first is for requests that name none.  Each was opened with the memory that all have together. */
+    const struct serve_cache *cache;
+    uint32_t n_caches;
     /* NULL, or a JSON object of generation options, for requests that do not set them. */
     const char *defaults;
     /* An address or name to listen at, and a port; 0: any that is free. */
@@ -45,12 +56,9 @@ struct serve_options {
     enum serve_metrics metrics;
     /* Generations at once, and those that wait; more are refused. */
     uint32_t parallel, max_waiting;
-    /* Sequences of the cache: as many beams a generation may have. */
-    uint32_t sequences;
     /* Seconds that prompts may add to the time between two tokens of a text. */
     double delay;
-    /* Tokens of a sequence at most, and bytes of a request. */
-    uint32_t context;
+    /* Bytes of a request at most. */
     size_t max_body;
     /* Called once the server listens. */
     void (*on_ready)(void *ctx, uint16_t port);

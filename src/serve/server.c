@@ -22,27 +22,6 @@ void serve_stop(void)
     if (n) net_stop(n);
 }
 
-/* Finds by halving how many tokens the budget can hold for one sequence: kvik_cache_reserve tells exactly. */
-static int measure_capacity(const struct serve_options *o, uint64_t *out)
-{
-    kvik_seq seq;
-    uint32_t low = 0, high = o->context + 1;
-    TRY(kvik_cache_new(o->cache, &seq));
-    while (high - low > 1) {
-        uint32_t middle = low + (high - low) / 2;
-        if (kvik_cache_reserve(o->cache, seq, middle) >= 0)
-            low = middle;
-        else
-            high = middle;
-    }
-    kvik_cache_drop(o->cache, seq);
-    *out = low;
-    return low > 1
-               ? 0
-               : ERR(FULL,
-                     "the memory of the cache does not hold two tokens; give more with --cache-memory");
-}
-
 static int find_ends(struct server *s)
 {
     kvik_generation g;
@@ -78,11 +57,10 @@ static int open_parts(struct server *s)
     TRY(find_ends(s));
     TRY(replay_open(&s->replay));
     TRY(slots_open(o->parallel, &s->slots));
-    TRY(measure_capacity(o, &s->capacity));
-    TRY(scheduler_open(&(struct scheduler_options){.cache = o->cache,
+    TRY(caches_open(o, &s->caches));
+    TRY(scheduler_open(&(struct scheduler_options){.caches = &s->caches,
                                                    .parallel = o->parallel,
                                                    .waiting = o->max_waiting,
-                                                   .prefix_dir = o->prefix_dir,
                                                    .delay = o->delay},
                        &s->scheduler));
     TRY(desk_open(s, &s->desk));
@@ -111,6 +89,7 @@ int serve(const struct serve_options *o)
     }
     desk_close(s.desk);
     scheduler_close(s.scheduler);
+    caches_close(&s.caches);
     net_close(s.net);
     replay_close(s.replay);
     slots_close(s.slots);

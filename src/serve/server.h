@@ -1,5 +1,6 @@
 /* server.h - what the files of the server share. */
 #pragma once
+#include "serve/caches.h"
 #include "serve/dialect.h"
 #include "serve/exchange.h"
 #include "serve/scheduler.h"
@@ -15,6 +16,7 @@ struct server {
     struct dialect_use dialect;
     struct net *net;
     struct desk *desk;
+    struct caches caches;
     struct scheduler *scheduler;
     struct keys *keys; /* NULL: none are needed */
     struct replay *replay;
@@ -24,7 +26,10 @@ struct server {
     bool seeded;               /* the options of the command line have a seed */
     int32_t eos[KVIK_MAX_EOS]; /* tokens that end a turn */
     uint32_t n_eos;
-    /* Tokens of one sequence that the budget of the cache holds, at most the context. */
-    uint64_t capacity;
     int64_t created; /* Unix time of the start */
 };
+/* Returns the tokens of one sequence that the budget holds, at most the context, with the server's own strategy. */
+static inline uint64_t server_capacity(const struct server *s)
+{
+    return s->caches.use[0].capacity;
+}

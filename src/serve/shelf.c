@@ -17,12 +17,13 @@ struct shelf {
     uint32_t n;
 };
 
-int shelf_open(kvik_cache *c, const char *dir, struct shelf **out)
+int shelf_open(kvik_cache *c, const char *dir, bool demanded, struct shelf **out)
 {
     *out = NULL;
     if (!dir) return 0;
     int e = kvik_prefix_check(c, dir);
     if (e < 0) return e;
+    if (e == 0 && !demanded) return 0;
     if (e == 0)
         return ERR(
             UNSUPPORTED,
@@ -38,11 +39,11 @@ int shelf_open(kvik_cache *c, const char *dir, struct shelf **out)
     return 0;
 }
 
-size_t shelf_load(struct shelf *s, const int32_t *ids, size_t n, size_t have)
+size_t shelf_load(struct shelf *s, const int32_t *ids, size_t n, const char *salt, size_t have)
 {
     kvik_seq seq;
     if (!s || n < have + LEAST_GAIN) return 0;
-    int64_t got = kvik_prefix_load(s->cache, s->dir, ids, n, &seq);
+    int64_t got = kvik_prefix_load_salted(s->cache, s->dir, ids, n, salt, &seq);
     if (got <= 0) return 0;
     kvik_cache_drop(s->cache, seq); /* its rows stay in the index */
     return (size_t)got > have ? (size_t)got : 0;

@@ -215,7 +215,7 @@ static int name_file(struct errand *w, const json_t *body)
 static int answer_file(struct server *s, struct exchange *x, uint32_t i, bool saves)
 {
     json_t *body;
-    struct errand w = {.cache = s->o.cache, .dir = s->o.slot_dir};
+    struct errand w = {.cache = s->caches.use[0].o.cache, .dir = s->o.slot_dir};
     TRY(body_read(x, &body));
     int e = name_file(&w, body);
     if (e >= 0 && saves) e = slots_get(s->slots, i, &w.text);
@@ -263,9 +263,9 @@ static int list(struct server *s, struct exchange *x)
     scheduler_look(s->scheduler, &t);
     json_t *all = json_array();
     for (uint32_t i = 0; all && i < s->o.parallel; i++)
-        json_array_append_new(all,
-                              json_pack("{s:i, s:I, s:b}", "id", (int)i, "n_ctx",
-                                        (json_int_t)s->capacity, "is_processing", i < t.running));
+        json_array_append_new(all, json_pack("{s:i, s:I, s:b}", "id", (int)i, "n_ctx",
+                                             (json_int_t)server_capacity(s), "is_processing",
+                                             i < t.running));
     exchange_json(x, 200, all);
     return 0;
 }

@@ -17,6 +17,7 @@
  * (dynamic NTK, codecs that quantize by turns), or for rows that were computed behind padding. */
 #include "base/beside.h"
 #include "base/descriptor.h"
+#include "generate/prompts.h"
 #include "session/session.h"
 
 #include <dirent.h>
@@ -53,7 +54,7 @@ struct search {
     size_t n;
     /* for a save: most bytes of the directory, and the salt of ids */
     uint64_t max;
-    struct kv_salt salt;
+    struct kv_salt salt; /* of a load its owner alone */
     /* the file with the longest usable prefix of ids or, for a save, with the longest prefix; "": none */
     char best[NAME_BYTES];
     /* length of that prefix; number of its tokens that can be used (session_usable) */
@@ -147,13 +148,15 @@ static uint32_t common_prefix(const struct session_seq *q, const int32_t *ids, s
 /* Finds the sequence of a file with the longest usable prefix of ids; of equal ones that with the longest prefix.
  * NULL: none shares a prefix. */
 static struct session_seq *nearest(const kvik_cache *c, const struct session *file,
-                                   const int32_t *ids, size_t n, uint32_t *common, uint32_t *usable)
+                                   const struct search *s, uint32_t *common, uint32_t *usable)
 {
     struct session_seq *best = NULL;
     *common = *usable = 0;
     for (uint32_t i = 0; i < file->n_seqs; i++) {
         struct session_seq *q = &file->seq[i];
-        uint32_t k = q->im.foreign || q->im.salt.pad ? 0 : common_prefix(q, ids, n);
+        bool strange = q->im.foreign || q->im.salt.pad ||
+                       memcmp(q->im.salt.owner, s->salt.owner, KV_DIGEST) != 0;
+        uint32_t k = strange ? 0 : common_prefix(q, s->ids, s->n);
         uint32_t use = k ? session_usable(c, q, k) : 0;
         if (use < *usable || (use == *usable && k <= *common)) continue;
         *common = k;
@@ -188,7 +191,7 @@ static void on_look(void *ctx, const struct place *p, const char *name)
         return;
     bool fits = session_agree(s->meta, file.meta, path) >= 0;
     fits = fits && file.n_groups == s->cache->x->n_groups;
-    struct session_seq *q = fits ? nearest(s->cache, &file, s->ids, s->n, &common, &usable) : NULL;
+    struct session_seq *q = fits ? nearest(s->cache, &file, s, &common, &usable) : NULL;
     if (q && (usable > s->usable || (usable == s->usable && common > s->common))) {
         snprintf(s->best, sizeof s->best, "%s", name);
         s->common = common;
@@ -269,8 +272,6 @@ static int trim(kvik_cache *c, kvik_seq s, uint32_t *have)
  * resume from.  Returns the number of tokens of the sequence; -1: this way does not work. */
 static int load_one(kvik_cache *c, const struct search *found, int way, kvik_seq *out)
 {
-    const int32_t *ids = found->ids;
-    const size_t n = found->n;
     char path[PATH_BYTES + NAME_BYTES];
     struct durable f;
     struct session s;
@@ -282,7 +283,7 @@ static int load_one(kvik_cache *c, const struct search *found, int way, kvik_seq
     path_of(found->place, found->best, path);
     TRY(session_open_file(found->place->fd, path, &need, is_trusted, c, &f, &s));
     struct session_seq *q = /* looked up again, because the file may have changed */
-        s.n_groups == c->x->n_groups ? nearest(c, &s, ids, n, &common, &usable) : NULL;
+        s.n_groups == c->x->n_groups ? nearest(c, &s, found, &common, &usable) : NULL;
     have = !q ? 0 : way == 2 ? common : way == 1 ? usable - usable % tile : usable;
     bool worth = q && have >= LEAST && (way != 1 || have < usable);
     if (way == 2) worth = worth && q->im.len > common && q->im.len - common <= common;
@@ -338,6 +339,12 @@ static int no_encoder(const kvik_cache *c)
 KVIK_API int64_t kvik_prefix_load(kvik_cache *c, const char *dir, const int32_t *ids, size_t n,
                                   kvik_seq *out)
 {
+    return kvik_prefix_load_salted(c, dir, ids, n, NULL, out);
+}
+
+KVIK_API int64_t kvik_prefix_load_salted(kvik_cache *c, const char *dir, const int32_t *ids,
+                                         size_t n, const char *cache_salt, kvik_seq *out)
+{
     USE_CACHE(c);
     TRY(exec_idle(c->x));
     if (!dir || (n && !ids) || !out)
@@ -347,6 +354,7 @@ KVIK_API int64_t kvik_prefix_load(kvik_cache *c, const char *dir, const int32_t 
     if (kv_by_turns(c->x->kv)) return 0;
     struct search f = {.ids = ids, .n = n};
     struct place p;
+    gen_owner(cache_salt, f.salt.owner);
     int64_t e = place_open(c, dir, &p);
     if (e <= 0) return e;
     e = search(c, &p, &f);
@@ -413,6 +421,7 @@ static void name_of(const kvik_cache *c, const struct search *s, char out[NAME_B
     }
     for (size_t i = 0; i < s->n; i++)
         digest_u64(&d, (uint32_t)s->ids[i]);
+    digest_add(&d, s->salt.owner, KV_DIGEST);
     digest_end(&d, sum);
     digest_hex(sum, hex);
     snprintf(out, NAME_BYTES, "%.*s" SUFFIX, (int)NAME_HEX, hex);

@@ -228,6 +228,7 @@ static int read_seq_head(struct session_io *io, struct cursor *c, struct kv_imag
         take_bytes(c, im->salt.adapter, KV_DIGEST);
         take_bytes(c, im->salt.source, KV_DIGEST);
     }
+    if (*flags & SESSION_OWNER) take_bytes(c, im->salt.owner, KV_DIGEST);
     im->turn_open = *flags & 1;
     im->foreign = *flags >> 1 & 1;
     return check_len(io, im->len);
@@ -281,7 +282,7 @@ static int read_seq(struct session_io *io, struct cursor *c, const struct sessio
                     struct session_seq *q)
 {
     struct kv_image *im = &q->im;
-    uint32_t flags, most = s->version > 1 ? 15 : 7;
+    uint32_t flags, most = s->version > 1 ? 31 : 7;
     TRY(read_seq_head(io, c, im, &flags));
     uint32_t n_unseen = take_count(c, 2 * s->n_groups, UINT32_MAX, 4);
     q->unseen = mem_array(MAX(n_unseen, 1), sizeof *q->unseen);

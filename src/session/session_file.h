@@ -10,6 +10,7 @@
 #define SESSION_VERSION 2u    /* version 1 has no snapshots */
 #define SESSION_DIGESTS 4u    /* flag of a sequence: its salt has digests */
 #define SESSION_KEEPS   8u    /* flag of a sequence: it has snapshots */
+#define SESSION_OWNER   16u   /* flag of a sequence: its salt has an owner */
 #define SESSION_DATA    1024u /* place of the first chunk */
 #define SESSION_SLOT    128u  /* bytes of a slot */
 /* Place of the first slot, and distance of the second, which is in another sector. */

@@ -73,6 +73,7 @@ static int image_check(const kvik_cache *c, const struct kv_image *im, const cha
         if (im->tok[i] < -1 || (im->tok[i] >= 0 && (uint32_t)im->tok[i] >= x->m->vocab))
             return ERR(FORMAT, "%s: token id %d is outside the vocabulary of %u", what, im->tok[i],
                        x->m->vocab);
+    memcpy(known.owner, im->salt.owner, sizeof known.owner);
     if (x->encode && im->cross) memcpy(known.source, im->salt.source, sizeof known.source);
     if (!kv_salt_same(&im->salt, &known))
         return ERR(

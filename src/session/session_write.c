@@ -54,8 +54,15 @@ static void put_bytes(uint8_t **at, const void *data, size_t n)
 
 static bool has_digests(const struct kv_image *im)
 {
-    struct kv_salt none = {.regime = im->salt.regime, .pad = im->salt.pad};
-    return !kv_salt_same(&im->salt, &none);
+    static const uint8_t none[KV_DIGEST];
+    return memcmp(im->salt.adapter, none, KV_DIGEST) != 0 ||
+           memcmp(im->salt.source, none, KV_DIGEST) != 0;
+}
+
+static bool has_owner(const struct kv_image *im)
+{
+    static const uint8_t none[KV_DIGEST];
+    return memcmp(im->salt.owner, none, KV_DIGEST) != 0;
 }
 
 /* Returns the number of snapshots of a sequence, over all groups. */
@@ -69,7 +76,8 @@ static uint32_t all_keeps(const struct session *s, const struct session_seq *q)
 
 static size_t seq_bytes(const struct session *s, const struct session_seq *q)
 {
-    size_t digests = has_digests(&q->im) ? 2 * KV_DIGEST : 0;
+    size_t digests =
+        (has_digests(&q->im) ? 2 * KV_DIGEST : 0) + (has_owner(&q->im) ? KV_DIGEST : 0);
     size_t keeps = all_keeps(s, q);
     if (keeps) digests += 4 * (s->n_groups + keeps);
     return 16 + 8 + digests + 8 * (size_t)s->n_groups + 4 * (size_t)q->im.len +
@@ -85,7 +93,7 @@ static void put_seq(uint8_t **at, const struct session *s, const struct session_
     uint32_t keeps = all_keeps(s, q);
     put(at,
         im->turn_open | im->foreign << 1 | (has_digests(im) ? SESSION_DIGESTS : 0) |
-            (keeps ? SESSION_KEEPS : 0),
+            (keeps ? SESSION_KEEPS : 0) | (has_owner(im) ? SESSION_OWNER : 0),
         4);
     put(at, im->salt.regime, 4);
     put(at, im->salt.pad, 4);
@@ -93,6 +101,7 @@ static void put_seq(uint8_t **at, const struct session *s, const struct session_
         put_bytes(at, im->salt.adapter, KV_DIGEST);
         put_bytes(at, im->salt.source, KV_DIGEST);
     }
+    if (has_owner(im)) put_bytes(at, im->salt.owner, KV_DIGEST);
     for (uint32_t i = 0; i < 2 * s->n_groups; i++)
         put(at, q->unseen[i], 4);
     for (uint32_t i = 0; i < im->len; i++)

@@ -127,7 +127,7 @@ int listener_hear(struct listener *l)
     if (l->heard) TRY(kv_drop(l->x->kv, l->heard));
     l->heard = 0;
     l->windows++;
-    TRY(exec_new(l->x, &l->heard));
+    TRY(exec_new(l->x, NULL, &l->heard));
     return exec_encode(l->x, l->heard, &source);
 }
 

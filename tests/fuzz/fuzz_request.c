@@ -163,16 +163,17 @@ static void *run(void *arg)
                               .host = "",
                               .origins = "*",
                               .parallel = PARALLEL,
-                              .sequences = PARALLEL,
                               .max_waiting = 512,
                               .delay = 0.1,
-                              .context = CONTEXT,
                               .max_body = BYTES};
     (void)arg;
     o.model = open_model();
     const kvik_cache_config c = {
         .size = sizeof c, .max_sequences = PARALLEL, .max_cache_len = CONTEXT, .threads = 1};
-    MUST(kvik_cache_open(o.model, &c, &o.cache) >= 0);
+    struct serve_cache cache = {.sequences = PARALLEL, .context = CONTEXT};
+    MUST(kvik_cache_open(o.model, &c, &cache.cache) >= 0);
+    o.cache = &cache;
+    o.n_caches = 1;
     serve(&o);
     abort();
 }

@@ -241,6 +241,8 @@ static const struct api_call api_calls[] = {
     CALL(kvik_option_nearest, R_POINTER, D_NOTHING, A_OPTION),
     CALL(kvik_prefix_check, R_INT, D_READS, CAN(A_CACHE), A_DIR),
     CALL(kvik_prefix_load, R_I64, D_ADDS, A_CACHE, A_DIR, A_IDS, A_N, A_OUT_SEQ),
+    CALL(kvik_prefix_load_salted, R_I64, D_ADDS, A_CACHE, A_DIR, A_IDS, A_N, CAN(A_TEXT),
+         A_OUT_SEQ),
     CALL(kvik_prefix_save, R_INT, D_READS, A_CACHE, A_DIR, A_SEQ, A_0),
     CALL(kvik_request_end, R_INT, D_ADDS, A_REQUEST, A_OUT_RESULT),
     CALL(kvik_request_error, R_INT, D_READS, A_REQUEST, CAN(A_OUT_BORROWED)),

@@ -272,7 +272,7 @@ static void test_other_conditions(void **state)
     kv_seq s;
     draw_ids(ids, 60, kvik_model_vocab(m), 4);
     kvik_result_free(generate(c, ids, 60, 1));
-    assert_int_equal(exec_new(c->x, &s), 0);
+    assert_int_equal(exec_new(c->x, NULL, &s), 0);
     assert_int_equal(exec_match(c->x, s, ids, 60, 5, &have), 0);
     assert_true(have == 0 && kv_match_reason(c->x->kv) == KV_MISS_SALT);
     assert_int_equal(exec_match(c->x, s, ids, 60, 0, &have), 0);
@@ -317,7 +317,7 @@ static void test_regime_and_padding(void **state)
     kv_seq s, t;
     inside->counts_padding = true;
     draw_ids(ids, 60, kvik_model_vocab(m), 4);
-    assert_int_equal(exec_new(c->x, &s), 0);
+    assert_int_equal(exec_new(c->x, NULL, &s), 0);
     for (uint32_t at = 0; at < 60; at += 20) { /* the second part changes the regime */
         struct exec_feed f = {.seq = s, .tok = ids + at, .n = 20, .pad = 5};
         assert_int_equal(exec_feed(c->x, &f, 1, 0, NULL, NULL, NULL), 0);
@@ -326,7 +326,7 @@ static void test_regime_and_padding(void **state)
         assert_int_equal(salt.regime, regime_of(c->x->m, at + 20));
         assert_int_equal(salt.regime != 0, at > 0);
     }
-    assert_int_equal(exec_new(c->x, &t), 0);
+    assert_int_equal(exec_new(c->x, NULL, &t), 0);
     assert_int_equal(exec_match(c->x, t, ids, 60, 0, &have), 0);
     assert_true(have == 0 && kv_match_reason(c->x->kv) == KV_MISS_SALT);
     assert_int_equal(exec_match(c->x, t, ids, 30, 5, &have), 0); /* rows of the other regime */

@@ -53,7 +53,7 @@ static inline void close_way(void)
 static inline kv_seq fresh(struct exec *x)
 {
     kv_seq s;
-    assert_int_equal(exec_new(x, &s), 0);
+    assert_int_equal(exec_new(x, NULL, &s), 0);
     return s;
 }
 

@@ -65,7 +65,7 @@ static void from_nothing(struct talk *t, bool one_turn)
     struct exec *x = t->c->x;
     uint32_t n_turns;
     kv_seq s;
-    assert_int_equal(exec_new(x, &s), 0);
+    assert_int_equal(exec_new(x, NULL, &s), 0);
     if (one_turn) {
         struct exec_feed f = {.seq = s, .tok = t->ids, .n = (uint32_t)t->n};
         if (exec_feed(x, &f, 1, 0, t->want, NULL, NULL) < 0) fail_msg("%s", kvik_last_error());
