@@ -159,7 +159,8 @@ class SpeechForward(TypedDict, total=False):
     labels: Any
 
 class OpenArguments(CacheSettings, total=False):
-    """Keyword arguments of from_pretrained() of models."""
+    """Keyword arguments of from_pretrained() of models.  Keys of the configuration (num_hidden_layers=2) work as well."""
+    config: Any
     revision: Optional[str]
     gguf_file: Optional[str]
     cache_dir: Any

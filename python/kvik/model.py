@@ -12,7 +12,8 @@ from . import _abi, display, hub
 from ._arrays import ids_2d, integers, is_torch, like, mask_2d, to_numpy
 from ._lib import address, call, lib, sized, text_of
 from .cache_utils import DynamicCache, as_cache
-from .configuration import AutoConfig, PretrainedConfig, read_config
+from .config_changes import Changes
+from .configuration import PretrainedConfig
 from .devices import accept_device, asked_dtype, cpu, dtype_name, dtype_object
 from .encoder import encoder_of
 from .errors import ArgumentError, UnsupportedError
@@ -45,7 +46,7 @@ _OF_MODULES = {
                      "load_adapter", "zero_grad"), "kvik runs models as their files are, and neither changes nor writes them")}
 # Arguments of from_pretrained: kvik's, and those of Transformers that change nothing here.
 _OPEN_TAKES = {f.name for f in fields(Settings)} | {
-    "revision", "gguf_file", "cache_dir", "token", "use_auth_token", "local_files_only", "force_download", "trust_remote_code",
+    "config", "revision", "gguf_file", "cache_dir", "token", "use_auth_token", "local_files_only", "force_download", "trust_remote_code",
     "low_cpu_mem_usage", "use_safetensors", "attn_implementation"}
 _FORWARD_IGNORED = ("token_type_ids", "position_embeddings", "output_router_logits", "cache_kwargs")
 
@@ -100,23 +101,27 @@ class PreTrainedModel(GenerationMixin):
         threads, compute, isa, spill_dir, on_full are defaults for the caches of this model; the variable KVIK_CACHE_MEMORY is
         that of cache_memory.  quantize="q8_0", "q4_0" or "q4_k" quantizes matrices of float32, float16 and bfloat16, as
         --quantize of the command does: the first opening writes them to ~/.cache/kvik/weights, later ones map them, and
-        describe() names the types.  Arguments that kvik does not have are ignored with a warning.
+        describe() names the types.  config (a configuration, its dictionary or path), and arguments that are keys of it
+        (num_hidden_layers=2), open the model of a directory as if its config.json had them; of a .gguf file they raise
+        UnsupportedError.  Arguments that kvik does not have are ignored with a warning.
         """
         kwargs: Dict[str, Any] = {**arguments}
         accept_device(device_map)
-        unknown = [k for k in kwargs if k not in _OPEN_TAKES]
-        if unknown:
-            notice(f"from_pretrained() ignores {', '.join(unknown)}; kvik has no such argument")
         name = asked_dtype(dtype if dtype is not None else torch_dtype)
         where = {k: kwargs.pop(k) for k in ("revision", "gguf_file") if k in kwargs}
         path = hub.resolve(pretrained_model_name_or_path, cache=kwargs.pop("cache_dir", None), **where)
+        own = {k: kwargs.pop(k) for k in list(kwargs) if k in _OPEN_TAKES}
+        changes = Changes(path, own.pop("config", None), kwargs)
+        if kwargs:
+            notice(f"from_pretrained() ignores {', '.join(kwargs)}; kvik has no such argument")
+        kwargs = own
         if os.environ.get("KVIK_CACHE_MEMORY"):
             kwargs.setdefault("cache_memory", os.environ["KVIK_CACHE_MEMORY"])
         defaults = settings_of(kwargs)
         if name in _COMPUTE and defaults.compute is None:
             defaults = Settings(compute=_COMPUTE[name]).over(defaults)
-        handle = ModelHandle(path, quantize)
-        config = AutoConfig.from_dict(read_config(path, handle.pointer))
+        handle = ModelHandle(path, quantize, changes)
+        config = changes.config(handle.pointer)
         if cls.main_input_name == "input_features" and not encoder_of(handle).bins:
             raise UnsupportedError(f"{path} is a model of type {getattr(config, 'model_type', None)!r}, and no speech model")
         kind = _class_for(cls, config) if cls._architectures is None else cls
@@ -228,8 +233,9 @@ class PreTrainedModel(GenerationMixin):
 
     def __reduce__(self) -> Any:
         """A pickle has the path of the model, its settings and its options; unpickling opens the files again."""
+        changes = self._handle.changes
         return _open_again, (type(self), self._handle.path, self._handle.quantize, self.config, self._defaults, self._dtype,
-                             self.generation_config)
+                             self.generation_config, changes.values if changes else {})
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name_or_path!r})"
@@ -432,11 +438,14 @@ class _Forward:
                 "cross_attentions": None if cross is None else tuple(like(w, self.torch) for w in cross)}
 
 
-def _open_again(kind: Any, path: str, quantize: Optional[str], config: Any, defaults: Settings, dtype: str, options: Any) -> Any:
-    """Opens a pickled model."""
-    checked(kind, {"path": path, "quantize": quantize, "config": config, "settings": defaults, "options": options}, {
-        "path": of(str), "quantize": of(str, type(None)), "config": of(PretrainedConfig), "settings": of(Settings), "options": of(GenerationConfig)})
-    model = kind(ModelHandle(path, quantize), config, defaults, dtype)
+def _open_again(kind: Any, path: str, quantize: Optional[str], config: Any, defaults: Settings, dtype: str, options: Any,
+                changes: Any = None) -> Any:
+    """Opens a pickled model.  changes: of the configuration; older pickles have none."""
+    changes = changes if changes is not None else {}
+    checked(kind, {"path": path, "quantize": quantize, "config": config, "settings": defaults, "options": options, "changes": changes}, {
+        "path": of(str), "quantize": of(str, type(None)), "config": of(PretrainedConfig), "settings": of(Settings),
+        "options": of(GenerationConfig), "changes": of(dict)})
+    model = kind(ModelHandle(path, quantize, Changes(path, changes, {}) if changes else None), config, defaults, dtype)
     model.generation_config = options
     return model
 

@@ -17,7 +17,8 @@ import numpy as np
 
 from . import _abi
 from ._lib import address, call, encode, field_kinds, fits, lib, owned, sized
-from .errors import BusyError, LimitError, OutOfMemoryError, adopt_torch
+from .config_changes import Changes
+from .errors import BusyError, KvikError, LimitError, OutOfMemoryError, UnsupportedError, adopt_torch
 from .utils.logging import notice
 
 _KEEP = 4  # stores of a model that stay open without a cache in them
@@ -125,14 +126,21 @@ def open_models() -> List["ModelHandle"]:
 class ModelHandle:
     """An open model and its stores."""
 
-    def __init__(self, path: str, quantize: Optional[str] = None) -> None:
-        self.path, self.quantize = path, quantize
+    def __init__(self, path: str, quantize: Optional[str] = None, changes: Optional[Changes] = None) -> None:
+        self.path, self.quantize, self.changes = path, quantize, changes
+        folder = changes.folder if changes else path
+        if folder != path and quantize:
+            raise UnsupportedError(f"quantize={quantize!r} keeps the weights of the model's own configuration; leave it out where the "
+                                   "configuration is another")
         self.pid = os.getpid()
         self.pointer = owned("kvik_model_close")
         said: List[str] = []
         tell = _abi.kvik_on_notice(lambda ctx, text: said.append((text or b"").decode("utf-8", "replace")))
         options = sized(_abi.kvik_model_options, quantize=encode(quantize), on_notice=tell)
-        call("kvik_model_open_with", encode(path), ctypes.byref(options), ctypes.byref(self.pointer))
+        try:
+            call("kvik_model_open_with", encode(folder), ctypes.byref(options), ctypes.byref(self.pointer))
+        except KvikError as e:  # with the path that the program knows
+            raise (e if folder not in str(e) or folder == path else type(e)(str(e).replace(folder, path))) from None
         for text in said:
             notice(text)
         self._lock = threading.Lock()

@@ -1,4 +1,5 @@
 """What a program sets that Transformers heeds is heeded here, or an error says what to do."""
+import pickle
 import unittest
 
 import numpy as np
@@ -76,6 +77,53 @@ class Config(unittest.TestCase):
         out = m(input_ids=IDS, decoder_input_ids=[[0, 3]])
         self.assertIsNone(out.past_key_values)
         self.assertEqual(out.decoder_hidden_states[0].shape[:2], (1, 2))
+
+
+class Opened(unittest.TestCase):
+    """from_pretrained() with a configuration, or keys of it, opens that model.  The numbers are those of Transformers 5.23."""
+
+    def same(self, m, layers, logits, best):
+        out = m(IDS).logits[0, -1]
+        self.assertEqual((m.config.num_hidden_layers, m.describe()["layers"][layers - 1]["kind"] is not None, int(out.argmax())),
+                         (layers, True, best))
+        np.testing.assert_allclose(out[:4], logits, atol=2e-4)
+
+    def test_layers(self):
+        self.same(opened(num_hidden_layers=1), 1, [3.06445, -3.88331, 0.48626, -1.81489], 29)
+        self.same(opened("gemma2", num_hidden_layers=1), 1, [5.31838, -2.23743, -1.23192, 5.09892], 334)
+        again = pickle.loads(pickle.dumps(opened("llama-v5fmt", num_hidden_layers=1)))
+        self.same(again, 1, [-1.47721, -1.40503, -3.73183, 1.07664], 110)
+        with self.assertRaisesRegex(kvik.KvikError, "llama-gqa-l3.*layers.3") as raised:
+            opened(num_hidden_layers=5)
+        self.assertNotIn("kvik-", str(raised.exception))
+
+    def test_config(self):
+        for name, logits, best in (("llama-gqa-l3", [4.75505, -0.28979, -0.03804, 2.91972], 334),
+                                   ("llama-v5fmt", [-1.63627, -2.24706, -2.06986, -0.0234], 110),
+                                   ("gemma2", [6.25023, -2.75474, -3.73049, -0.39494], 249)):
+            with self.subTest(name):
+                config = kvik.AutoConfig.from_pretrained(model_path(name))
+                rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {"rope_type": "default"}
+                config.rope_parameters = {**rope, "rope_theta": 500.0}
+                m = opened(name, config=config)
+                self.same(m, config.num_hidden_layers, logits, best)
+                self.assertEqual(type(m.config), type(config))
+        plain = kvik.AutoConfig.from_pretrained(model_path("llama-gqa-l3"))
+        plain.use_cache = False
+        m = opened(config=plain)  # nothing that is computed differs
+        self.same(m, 3, [2.44515, -2.89104, -2.04373, 3.59965], 111)
+        self.assertIsNone(m(IDS).past_key_values)
+        self.assertEqual(m._handle.changes.folder, m.name_or_path)
+
+    def test_refused(self):
+        with self.assertRaisesRegex(kvik.UnsupportedError, "num_hidden_layers=1 differs.*gguf"):
+            opened("gemma2.gguf", num_hidden_layers=1)
+        with self.assertRaisesRegex(kvik.ArgumentError, "type 'llama', and config is of type 'qwen2'"):
+            opened(config=kvik.AutoConfig.for_model("qwen2"))
+        with self.assertRaisesRegex(kvik.ArgumentError, "no_such=7"):
+            opened(config={"no_such": 7})
+        with self.assertWarnsRegex(UserWarning, "ignores num_hiden_layers"):
+            opened(num_hiden_layers=1)
 
 
 class Seen:
