@@ -280,11 +280,13 @@ long_fuzz() {
 }
 
 long_soak() {
-    section "the server under load for half an hour"
+    section "the server: long requests, and load for half an hour"
     build all || return
+    find_model
     launch soak python3 tests/serve/soak.py
+    launch long-requests python3 tests/serve/long_requests.py
     gather
-    grep '^soak:' "$logs/soak.log"
+    grep -hE '^soak:| times parked|: worst' "$logs/soak.log" "$logs/long-requests.log"
 }
 long_arm() {
     section "64-bit ARM under qemu"

@@ -26,8 +26,8 @@ tidy:
 unit: $(TESTBIN)
 # replay: builds the fuzz targets with a driver that replays their corpora
 replay: $(REPLAYBIN)
-# The fuzz target of requests links the server without its sockets.
-$(B)/replay_request $(B)/fuzz_request: $(filter-out %/net.o,$(filter $(B)/src/serve/%,$(CLIOBJ)))
+# The fuzz target of requests links the server without its sockets: without the files that call libevent.
+$(B)/replay_request $(B)/fuzz_request: $(filter-out %/net.o %/listen.o,$(filter $(B)/src/serve/%,$(CLIOBJ)))
 # examples: builds the examples of C
 examples: $(EXBIN)
 

@@ -1,4 +1,4 @@
-/* fuzz_request.c - a request as text: a line "POST /v1/messages", then the body.  It goes through the whole server but its sockets:
+/* fuzz_request.c - a request as text: a line "POST /slots/0?action=save", then the body.  It goes through the whole server but its sockets:
  * routes, desk, protocols, templates, tokens, scheduler, answers.  This file stands in for the network thread, with one request
  * at a time.  Every request has one whole answer, of text that is UTF-8 and JSON, and none is an error of the server. */
 #include "fuzz.h"
@@ -89,6 +89,7 @@ void exchange_release(struct exchange *x)
 {
     if (!x || atomic_fetch_sub(&x->refs, 1) != 1) return;
     mem_free(x->path);
+    mem_free(x->query);
     mem_free(x->body);
     mem_free(x);
     pthread_mutex_lock(&net.lock);
@@ -199,7 +200,10 @@ static bool read_head(const char *data, size_t n, struct exchange *x)
         return false;
     size_t skip = x->method == EXCHANGE_GET ? 4 : 5;
     x->path = mem_strndup(data + skip, n - skip);
-    return x->path && *x->path == '/' && !strchr(x->path, '?');
+    char *query = x->path ? strchr(x->path, '?') : NULL;
+    if (query) x->query = mem_strdup(query + 1);
+    if (query) *query = 0;
+    return x->path && *x->path == '/' && (!query || x->query);
 }
 
 static void ask(struct exchange *x)
@@ -237,6 +241,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!net.ready) start();
     if (!read_head((const char *)data, n, x)) {
         mem_free(x->path);
+        mem_free(x->query);
         mem_free(x);
         return 0;
     }

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import urllib.parse
 
-from harness import ROOT, Server, check, finish, skip, tiny, work
+from harness import PATIENCE, ROOT, Server, check, finish, skip, tiny, work
 
 CHECKS = ["not_a_server_error", "status_code_conformance", "content_type_conformance", "response_schema_conformance", "allow_header_conformance"]
 LEAST = 5000
@@ -34,12 +34,12 @@ def explore():
         skip("schemathesis is not installed beside " + sys.executable)
         return
     out = subprocess.run([st, "run", FILE, "--url", f"http://127.0.0.1:{s.port}", "--checks", ",".join(CHECKS), "--phases", "examples,coverage,fuzzing",
-                          "--max-examples", "20", "--continue-on-failure", "--no-color",
+                          "--max-examples", "20", "--continue-on-failure", "--no-color", "--request-timeout", str(PATIENCE),
                           "--report", "har", "--report-har-path", os.path.join(work, "all.har"), *(["--seed", SEED] if SEED else ["--generation-deterministic"])],
                          capture_output=True, text=True, cwd=work)
     cases = int((re.findall(r"(\d+) generated", out.stdout) or [0])[0])
     print(f"schemathesis: {cases} cases", flush=True)
-    check("schemathesis finds nothing", out.returncode == 0, out.stdout[out.stdout.find("FAILURES"):] + out.stderr)
+    check("schemathesis finds nothing", out.returncode == 0, out.stdout[max(out.stdout.find("FAILURES"), out.stdout.find("ERRORS"), 0):] + out.stderr)
     check(f"schemathesis: at least {LEAST} cases", cases >= LEAST, out.stdout[-2000:])
     with open(os.path.join(work, "all.har")) as f:
         entries = json.load(f)["log"]["entries"]
