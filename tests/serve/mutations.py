@@ -31,6 +31,9 @@ REQUESTS = [
                                  {"type": "function_call", "call_id": "c1", "name": "get_weather", "arguments": "{}"}, {"type": "function_call_output", "call_id": "c1", "output": "o"}, {"type": "custom_tool_call", "call_id": "c2", "name": "p", "input": "i"}]}),
     ("/api/chat", {"model": "m", "stream": False, "format": SCHEMA, "options": {"num_predict": 3, "seed": 1}, "tools": [TOOL], "messages": [{"role": "user", "content": "a"},
                    {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "get_weather", "arguments": {"city": "Paris"}}}]}, {"role": "tool", "content": "c"}]}),
+    ("/completion", {"prompt": [1, "a", 2], "n_predict": 3, "n_probs": 2, "stop": ["x"], "seed": 1, "id_slot": 0, "response_fields": ["content", "timings/prompt_n"],
+                     "return_tokens": True, "return_progress": True, "timings_per_token": True, "verbose": True, "t_max_predict_ms": 1000, "mirostat": 2, "logit_bias": [[5, 1.5]]}),
+    ("/infill", {"input_prefix": "a", "input_suffix": "b", "prompt": "c", "input_extra": [{"filename": "f", "text": "t"}], "n_predict": 3}),
 ]
 VALUES = [None, True, False, 0, -1, 3, 2.5, 1e300, "", "a", "\x00", "{", "required", "none", [], [1], ["a"], [[]], [None], {}, {"type": "x"}, {"a": 1}, "long " * 50, "\ud7ff"]
 
@@ -59,7 +62,7 @@ def mutated(body):
     return body
 
 
-s = Server(scripted("hermes", {"a": "Good day."}))
+s = Server(scripted("hermes", {"a": "Good day."}, special=("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")), "--max-new-tokens", "9", "--log")
 for path, body in REQUESTS:
     code, a = s.post(path, body)
     check(f"{path}: the request itself", code == 200, (code, a))
