@@ -145,9 +145,9 @@ typedef struct kvik_chat {
     /* The time of strftime_now, in ISO 8601.  NULL: the clock. */
     const char *now;
 } kvik_chat;
-/* Renders a conversation and encodes it as *n ids; free *ids with kvik_free.  Special tokens that are spelled inside a
- * content are encoded as plain text.  assistant: NULL, or *assistant gets *n flags, true for an id with text of a
- * {% generation %} block, which is what the model is to say; free *assistant with kvik_free. */
+/* Renders a conversation and encodes it as *n ids; free *ids with kvik_free.  Special tokens that are spelled
+ * inside a content are encoded as plain text.  assistant: NULL, or *assistant gets *n flags, true for an id with
+ * text in a {% generation %} block, where the words of the model are; free *assistant with kvik_free. */
 KVIK_API int kvik_chat_encode(const kvik_tokenizer *t, const kvik_chat *chat, int32_t **ids,
                               size_t *n, bool **assistant);
 
@@ -162,8 +162,8 @@ KVIK_API int kvik_cache_new(kvik_cache *c, kvik_seq *out);
  * appends.  The new sequence has no reserve, even if src has one: kvik_cache_reserve gives it its own.  If src has a
  * reserve, the pages that src may then have to copy are set aside too, or the call is KVIK_FULL. */
 KVIK_API int kvik_cache_fork(kvik_cache *c, kvik_seq src, kvik_seq *out);
-/* Drops a sequence.  Until the memory is needed its rows remain for prompts that begin with the same tokens (see
- * no_prefix_cache). */
+/* Drops a sequence.  Until their memory is needed, its rows stay cached for prompts that begin with the same
+ * tokens (see no_prefix_cache). */
 KVIK_API int kvik_cache_drop(kvik_cache *c, kvik_seq s);
 
 /* kvik_generation_init(g, m) sets the library's defaults, then those of the model's generation_config.json (m may
@@ -211,9 +211,9 @@ enum kvik_error {
     KVIK_FULL = -6,
     /* The call exceeds a limit of the model or of the library, or max_cache_len. */
     KVIK_LIMIT = -7,
-    /* In use by a call that has not returned, or opened by the process that forked this one. */
+    /* Another call that has not returned uses the object, or this process is a fork of the one that opened it. */
     KVIK_BUSY = -8,
-    /* Rows would have to be recomputed whose token ids are not known. */
+    /* Rows must be recomputed, but their token ids are not known. */
     KVIK_LOST = -9,
     KVIK_NOTFOUND = -10,
     /* A callback asked to stop. */
@@ -322,8 +322,8 @@ KVIK_API const char *kvik_tokenizer_piece(const kvik_tokenizer *t, int32_t id, s
 KVIK_API int64_t kvik_tokenizer_encode_placed(const kvik_tokenizer *t, const char *text,
                                               size_t n_bytes, bool add_special_tokens,
                                               int32_t **ids, uint32_t **places);
-/* Encodes a text in which no special token is meant: what spells one, as "<|im_end|>" in the words of a user, becomes
- * tokens of plain text.  Adds no tokens.  Returns the number of ids; *ids and *places as of
+/* Encodes a text without special tokens: where it spells one, such as "<|im_end|>" in the words of a user, it
+ * becomes tokens of plain text.  Adds no tokens.  Returns the number of ids; *ids and *places as of
  * kvik_tokenizer_encode_placed, and places may be NULL. */
 KVIK_API int64_t kvik_tokenizer_encode_plain(const kvik_tokenizer *t, const char *text,
                                              size_t n_bytes, int32_t **ids, uint32_t **places);
@@ -363,16 +363,16 @@ KVIK_API int kvik_decoder_open(const kvik_tokenizer *t, bool skip_special_tokens
 /* Decodes n more ids.  *text has the characters that became whole, ends with a NUL and is valid until the next call;
  * returns its bytes, often 0.  A call that fails changes nothing. */
 KVIK_API int64_t kvik_decoder_put(kvik_decoder *d, const int32_t *ids, size_t n, const char **text);
-/* Gives what was held back, with U+FFFD for a character that is not whole.  The decoder then begins a new text.  All
- * texts together are that of kvik_tokenizer_decode. */
+/* Gives the bytes that were held back, with U+FFFD for an incomplete character.  The decoder then begins a new
+ * text.  All texts together are that of kvik_tokenizer_decode. */
 KVIK_API int64_t kvik_decoder_flush(kvik_decoder *d, const char **text);
 /* Closes a decoder. */
 KVIK_API void kvik_decoder_close(kvik_decoder *d);
 
 /* ---- Caches: configuration and use of memory ------------------------------------------------------ */
 
-/* A strategy is three choices, which every name and JSON text of a kvik_cache_config comes down to: which rows a query
- * sees, how exactly rows are kept, and where they live.  0 and NULL: not given. */
+/* A strategy is three choices: which rows a query sees, how exactly rows are stored, and where they live.  Every
+ * name and JSON text of a kvik_cache_config stands for such choices.  0 and NULL: not given. */
 
 /* The rows that a query sees: those of a window; or the first num_sink_tokens and the last ones, window_length in
  * all. */
@@ -386,7 +386,7 @@ typedef struct kvik_codec {
     size_t size;
     /* "quanto" or "hqq", of keys and values; */
     const char *backend;
-    /* or of one of them: "none" leaves it as it was computed. */
+    /* or of only one of them; "none": not quantized. */
     const char *backend_key, *backend_value;
     /* 0: 4 bits, groups of 64 values. */
     uint32_t nbits, q_group_size;
@@ -397,19 +397,19 @@ typedef struct kvik_codec {
 } kvik_codec;
 /* Where full pages live. */
 enum kvik_tier {
-    /* As the name of the strategy says. */
+    /* As the strategy's name says. */
     KVIK_TIER_NAMED,
     KVIK_TIER_MEMORY,
     KVIK_TIER_DISK,
-    /* Those of layers without a window alone are on disk. */
+    /* Only those of layers without a window are on disk. */
     KVIK_TIER_DISK_FULL
 };
 
-/* kvik_cache_config.snapshots: those at the ends of prompts alone. */
+/* kvik_cache_config.snapshots: only at the ends of prompts. */
 #define KVIK_TURN_ENDS (1u << 28)
 
-/* How a cache is kept.  0, false and NULL are the defaults.  What is said in two ways, such as max_cache_len as a field
- * and as JSON, must be the same in both. */
+/* How a cache is kept.  0, false and NULL are the defaults.  A value that is given twice, such as max_cache_len as
+ * a field and as JSON, must be the same in both. */
 struct kvik_cache_config {
     size_t size;
     /* The strategy: "dynamic" (default), "static", "offloaded", "offloaded_static", "quantized", "sliding_window",
@@ -436,8 +436,8 @@ struct kvik_cache_config {
     /* Directory of the spill file, which is unlinked as soon as it is open.  NULL: $KVIK_SPILL_DIR, $TMPDIR, or
      * /var/tmp. */
     const char *spill_dir;
-    /* Limit of sequences and batch rows that one call computes at once.  0: 64.  Three times as many can exist, because
-     * a call also makes those that it computes with and those that it returns. */
+    /* Limit of sequences and batch rows that one call computes at once.  0: 64.  Three times as many can exist,
+     * because a call makes sequences to compute with and sequences to return. */
     uint32_t max_sequences;
     /* Limit of tokens in one forward step; longer prompts take several.  0: 512, or fewer where rows stream from
      * disk. */
@@ -481,22 +481,22 @@ typedef struct kvik_usage {
     size_t size;
     /* The limit (cache_memory). */
     uint64_t budget;
-    /* In use now.  What sequences share counts once. */
+    /* Bytes in use.  Rows that sequences share count once. */
     uint64_t bytes;
     /* Parts of `bytes`: KV rows, recurrent states, and buffers for streaming. */
     uint64_t live, states, staging;
     /* Set aside for sequences and not yet in use. */
     uint64_t reserved;
-    /* Tables, tokens and indices: arrays of fixed size, and what the sequences use. */
+    /* Tables, tokens and indices: arrays of fixed size, and arrays of the sequences. */
     uint64_t metadata;
-    /* What more rows and tables can take, and the part of it that is held for reuse until then: rows of dropped
-     * sequences, and snapshots. */
+    /* Bytes for more rows and tables, and the part of these that holds rows of dropped sequences and snapshots for
+     * reuse. */
     uint64_t free, index;
     /* The part of `live` that has several owners. */
     uint64_t shared;
-    /* The most that `bytes` and `index` were together since the cache was opened. */
+    /* The greatest sum of `bytes` and `index` since the cache was opened. */
     uint64_t peak_bytes;
-    /* What the last refused call was short of. */
+    /* Bytes that the last refused call lacked. */
     uint64_t need;
     /* On disk only; and moved from and to disk since the cache was opened. */
     uint64_t spilled, tier_read, tier_written;
@@ -525,8 +525,8 @@ KVIK_API int kvik_trace_end(const char *path);
 
 /* ---- Sequences: operations on the tokens of a cache ----------------------------------------------- */
 
-/* Keeps the first len tokens (0: none; beyond the end: all); len < 0 removes the last -len.  KVIK_ARG if the sequence
- * has fewer.  Layers that have evicted rows which the shorter sequence needs recompute them, or the call fails and
+/* Keeps the first len tokens (0: none; beyond the end: all); len < 0 removes the last -len.  KVIK_ARG if the
+ * sequence has fewer.  Layers recompute evicted rows that the shorter sequence needs, or the call fails and
  * changes nothing. */
 KVIK_API int kvik_cache_crop(kvik_cache *c, kvik_seq s, int64_t len);
 /* Gives s[i] the contents that s[from[i]] had, for all i at once. */
@@ -682,8 +682,8 @@ struct kvik_generation {
     uint32_t n_eos;
     char **stop_strings;
     uint32_t n_stop_strings;
-    /* False: the stop string is left out of the text, and the stream holds back what may begin one.  The ids have it
-     * in any case. */
+    /* False: the stop string is left out of the text, and the stream holds back text that may begin one.  The ids
+     * contain it in any case. */
     bool include_stop_str_in_output;
     /* -1: none. */
     int32_t pad_token_id, bos_token_id;
@@ -747,7 +747,7 @@ struct kvik_generation {
     /* The same for the encoder's rows. */
     char *cross_cache_implementation, *cross_cache_config;
     uint32_t max_encoder_len;
-    /* Accepted without effect: every step is a recorded plan.  compile_config is JSON. */
+    /* Accepted without effect, because every step is a recorded plan.  compile_config is JSON. */
     bool disable_compile;
     char *compile_config;
     /* JSON: settings of the model's own file that this version cannot do, such as {"num_beam_groups": 4}.
@@ -807,7 +807,7 @@ struct kvik_prompt {
      * frequencies change with the length, needs that. */
     const float *embeds;
     size_t n_embeds;
-    /* [n], or [n_embeds].  Tokens where the mask is 0 are left out.  Not of models with an encoder. */
+    /* [n], or [n_embeds].  Tokens where the mask is 0 are left out.  Not for models with an encoder. */
     const uint8_t *attention_mask;
     /* The last n_new of ids are new tokens that an earlier generation chose: this one goes on where that one was ended,
      * with the same draws, lengths, processors and text.  The result has them among its new tokens; callbacks are not
@@ -820,8 +820,8 @@ struct kvik_prompt {
     /* True: ids follow what seq holds instead of repeating it; processors and the result see only ids.  Not with
      * beams, contrastive search or speculative decoding. */
     bool append;
-    /* Of models with an encoder (T5, BART, Whisper): what the encoder is given.  The text is then the decoder's, which
-     * begins with decoder_start_token_id; without a text with that alone.  NULL: `seq` has the encoder's rows. */
+    /* For models with an encoder (T5, BART, Whisper): its input.  The text is then the decoder's, which begins
+     * with decoder_start_token_id; without a text it is only that token.  NULL: `seq` has the encoder's rows. */
     const kvik_source *source;
     /* Fresh sequences share rows only with those of the same text, so that nobody learns by timing what others have
      * asked.  All prompts of a call have the same.  NULL: "", which kvik_cache_new gives as well. */
@@ -856,7 +856,7 @@ typedef struct kvik_row {
     enum kvik_finish finish;
     /* Prompt tokens whose cached rows were reused. */
     size_t reused;
-    /* Why a fresh sequence reused nothing; NULL if it did.  Static text. */
+    /* Why a new sequence reused no cached tokens; NULL if it did.  Static text. */
     const char *prefix_miss;
     /* How the prompt matched kvik_prompt.seq, on the first row of the prompt; else NULL. */
     kvik_sync *sync;
@@ -1042,9 +1042,9 @@ KVIK_API void kvik_request_set_chunk(kvik_request *r, uint32_t tokens);
  * The end may compute, so a callback that cannot append to the cache (kvik_on_progress, drafts) cannot
  * end a request that has chosen a token: KVIK_BUSY, and it can be ended later. */
 KVIK_API int kvik_request_end(kvik_request *r, kvik_result **out);
-/* Frees a request in any state.  A request that was not ended leaves your sequences as they were before it started.
- * What a call still uses, of this thread or another, is freed when that call returns: a callback may free its own
- * request, which ends with this step. */
+/* Frees a request in any state.  A request that was not ended leaves your sequences as they were before it
+ * started.  A request that a call of any thread still uses is freed when that call returns: a callback may free its
+ * own request, which ends with this step. */
 KVIK_API void kvik_request_free(kvik_request *r);
 
 #ifdef __cplusplus

@@ -13,9 +13,9 @@ extern "C" {
 
 /* ---- Batches: padded batches for loops of your own -------------------------------------------------
  *
- * A batch is `rows` sequences of a cache in a rectangle of columns, as forward() of Transformers sees
- * them.  Lengths, cache_position and widths of masks count columns, padding included.  Inside, a
- * batch row holds its real tokens alone, so its results are those it has alone, bit for bit. */
+ * A batch is `rows` sequences of a cache in a rectangle of columns, as forward() of Transformers sees them.
+ * Lengths, cache_position and widths of masks count columns, padding included.  Inside, a batch row has only its
+ * real tokens, so its results are bit for bit those of the row alone. */
 
 typedef struct kvik_batch kvik_batch;
 /* Zero and NULL: not given. */
@@ -64,7 +64,7 @@ KVIK_API int kvik_batch_open(kvik_cache *c, uint32_t rows, kvik_batch **out);
  * tokens follow in columns of their own.  width 0 (mask NULL): every row begins in the first column. */
 KVIK_API int kvik_batch_of(kvik_cache *c, const kvik_seq *seq, uint32_t n, const uint8_t *mask,
                            uint32_t width, kvik_batch **out);
-/* Closes a batch.  Its rows stay for later prompts that begin alike, as those of kvik_cache_drop. */
+/* Closes a batch.  As after kvik_cache_drop, its rows stay cached for later prompts with the same beginning. */
 KVIK_API void kvik_batch_close(kvik_batch *b);
 /* Returns the number of rows. */
 KVIK_API uint32_t kvik_batch_rows(const kvik_batch *b);
@@ -72,7 +72,7 @@ KVIK_API uint32_t kvik_batch_rows(const kvik_batch *b);
 KVIK_API uint32_t kvik_batch_length(const kvik_batch *b);
 /* Writes the mask of all columns, [rows][length]. */
 KVIK_API int kvik_batch_mask(const kvik_batch *b, uint8_t *mask);
-/* Returns the sequence of a row, to look at; 0: no such row. */
+/* Returns the sequence of a row, for reading; 0: no such row. */
 KVIK_API kvik_seq kvik_batch_seq(const kvik_batch *b, uint32_t row);
 /* Appends columns and computes outputs; out may be NULL. */
 KVIK_API int kvik_batch_forward(kvik_batch *b, const kvik_inputs *in, const kvik_outputs *out);
@@ -82,7 +82,7 @@ KVIK_API int kvik_batch_crop(kvik_batch *b, int64_t n);
 KVIK_API int kvik_batch_reset(kvik_batch *b);
 /* Gives row i the contents of row beam_idx[i], [rows]. */
 KVIK_API int kvik_batch_reorder(kvik_batch *b, const uint32_t *beam_idx);
-/* Makes the batch the rows index[n] (batch_select_indices). */
+/* Replaces the rows of the batch by its rows index[n] (batch_select_indices). */
 KVIK_API int kvik_batch_select(kvik_batch *b, const uint32_t *index, uint32_t n);
 /* Repeats each row (batch_repeat_interleave). */
 KVIK_API int kvik_batch_repeat(kvik_batch *b, uint32_t times);

@@ -56,7 +56,7 @@ typedef struct kvik_transcript {
     char *text;
     /* "en", ...; "" if the model knows one language only. */
     char *language;
-    /* Of the recording. */
+    /* Length of the recording. */
     double seconds;
     kvik_segment **segment;
     size_t n_segments;
@@ -96,13 +96,14 @@ typedef struct kvik_speech {
     /* [n_temperatures]: tried in turn until the text of a window is good enough.  NULL: 0, 0.2, 0.4, 0.6, 0.8, 1. */
     const double *temperatures;
     uint32_t n_temperatures;
-    /* A text that compresses better is tried again.  0: any. */
+    /* A window whose text compresses better than this is decoded again.  0: any text is accepted. */
     double compression_ratio_threshold;
-    /* A text with a lower mean log-probability is tried again.  0: any. */
+    /* A window whose text has a lower mean log-probability is decoded again.  0: any text is accepted. */
     double logprob_threshold;
-    /* Such a text is dropped instead if nobody speaks with more than this probability.  0: never. */
+    /* If the model finds that nobody speaks with more than this probability, such a text is dropped instead.  0:
+     * never. */
     double no_speech_threshold;
-    /* Of the draws at temperatures above 0. */
+    /* Seed of the draws at temperatures above 0. */
     uint64_t seed;
     /* Beams of each window at temperature 0.  0 or 1: none.  The cache needs max_sequences of at least this number;
      * with static strategies one more. */

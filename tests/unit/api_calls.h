@@ -19,7 +19,7 @@
 enum { VOCAB = 384, IDS = 10, ARGS = 6, ROOM = 1 << 18 };
 static const int32_t api_ids[IDS] = {42, 43, 44, 45, 46, 47, 48, 85, 14, 62};
 
-/* What an argument is.  Those up to A_POINTERS are pointers. */
+/* Kinds of arguments.  Kinds up to A_POINTERS are pointers. */
 enum {
     A_END,
     A_MODEL,
@@ -33,7 +33,7 @@ enum {
     A_SAMPLER,
     A_CONFIG,
     A_GENERATION,
-    A_GENERATION_OUT, /* that the call changes or frees */
+    A_GENERATION_OUT, /* options that the call changes or frees */
     A_PROMPT,
     A_HOOKS,
     A_ON_TEXT,
@@ -80,7 +80,7 @@ enum {
     A_SHAPE,
     A_ROWS,
     A_DIM,
-    A_OUT_ID, /* and places for what the call gives */
+    A_OUT_ID, /* places for results of the call */
     A_OUT_N,
     A_OUT_BORROWED,
     A_OUT_MEMORY,
@@ -104,10 +104,10 @@ enum {
     A_0,
     A_1,
     A_2,
-    A_N, /* IDS */
+    A_N, /* number of IDS */
     A_BYTES,
-    A_SIZE,   /* of a kvik_generation */
-    A_MEMORY, /* a limit that holds what the world has */
+    A_SIZE,   /* size of a kvik_generation */
+    A_MEMORY, /* a memory limit that is enough for the world */
     A_SPEECH_SIZE,
     A_VOCAB,
     A_CODE,
@@ -117,11 +117,11 @@ enum {
 
 enum api_returns { R_VOID, R_INT, R_I64, R_U32, R_STATE, R_ID, R_POINTER };
 enum api_does {
-    D_NOTHING, /* knows no cache */
+    D_NOTHING, /* uses no cache */
     D_READS,   /* reads the sequence or the cache: allowed in a callback that runs between steps */
-    D_CHANGES, /* changes the sequence, or needs its batch in one piece: KVIK_BUSY in a callback */
-    D_ADDS,    /* uses the cache beside the sequence; allowed or KVIK_BUSY */
-    D_CLOSES,  /* NULL is nothing, and never an error */
+    D_CHANGES, /* changes the sequence, or needs its batch to stay whole: KVIK_BUSY in a callback */
+    D_ADDS,    /* uses the cache but not the sequence; allowed or KVIK_BUSY */
+    D_CLOSES,  /* allows NULL and is never an error */
 };
 typedef uintptr_t api_function(uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t);
 struct api_call {

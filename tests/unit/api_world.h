@@ -1,4 +1,4 @@
-/* api_world.h - what the arguments of api_calls.h point to, and calling a row of the table. */
+/* api_world.h - the objects that the arguments of api_calls.h point to, and the call of a row of the table. */
 #pragma once
 #include "api_calls.h"
 
@@ -13,7 +13,7 @@ struct api_world {
     kvik_request *request;
     kvik_decoder *decoder;
     kvik_sampler *sampler;
-    kvik_seq mine; /* of the batch */
+    kvik_seq mine; /* sequence of the batch */
     kvik_cache_config config;
     kvik_generation g, g_out;
     kvik_prompt prompt;
@@ -61,7 +61,7 @@ static inline void api_files_make(void)
                                        "model.safetensors"};
     char cwd[512], from[640], to[128];
     assert_non_null(mkdtemp(api_dir));
-    setenv("XDG_CACHE_HOME", api_dir, 1); /* of kvik_model_verify */
+    setenv("XDG_CACHE_HOME", api_dir, 1); /* kvik_model_verify writes there */
     for (size_t i = 0; i < countof(name); i++)
         snprintf(api_path[i], sizeof api_path[i], "%s/%s", api_dir, name[i]);
     assert_int_equal(mkdir(api_path[P_MODEL], 0700), 0);
@@ -110,7 +110,7 @@ static inline void api_structs(struct api_world *w)
     w->index[0] = w->index[1] = 0;
 }
 
-/* Opens everything.  config: of the cache, with its size. */
+/* Opens everything.  config: configuration of the cache; its size is set. */
 static inline void api_open(struct api_world *w, const kvik_cache_config *config)
 {
     *w = (struct api_world){.config = *config};
@@ -180,7 +180,7 @@ static inline int64_t api_no_sound(void *ctx, void *bytes, size_t n)
     return 0;
 }
 
-/* The value of an argument that works; `at` is its place. */
+/* Returns a valid value of an argument.  at: its place among the arguments. */
 static inline uintptr_t api_value(struct api_world *w, int kind, int at)
 {
     const void *const p[A_POINTERS] = {
@@ -295,7 +295,7 @@ api_invoke(const struct api_call *c, const uintptr_t v[ARGS])
     return c->f(v[0], v[1], v[2], v[3], v[4], v[5]);
 }
 
-/* What a call returned, as a number below 0 for an error of those that return one. */
+/* Returns what a call has returned; below 0 for an error, if the function returns errors. */
 static inline int64_t api_code(const struct api_call *c, uintptr_t r)
 {
     return c->returns == R_I64                         ? (int64_t)r
@@ -303,7 +303,7 @@ static inline int64_t api_code(const struct api_call *c, uintptr_t r)
                                                        : 0;
 }
 
-/* True if a call without an error code gave the value that stands for none. */
+/* True if a call without an error code has returned the value that means "none". */
 static inline bool api_none(const struct api_call *c, uintptr_t r)
 {
     switch (c->returns) {
@@ -320,7 +320,7 @@ static inline bool api_none(const struct api_call *c, uintptr_t r)
     }
 }
 
-/* Frees what a call that succeeded gave. */
+/* Frees the results of a call that succeeded. */
 static inline void api_release(struct api_world *w, const struct api_call *c)
 {
     for (int i = 0; i < ARGS; i++) {
@@ -375,7 +375,7 @@ static inline void api_release(struct api_world *w, const struct api_call *c)
     kvik_sync_done(&w->sync);
 }
 
-/* Makes the last error a sentence that no other call gives. */
+/* Sets an error sentence that no call gives. */
 static inline void api_mark_error(void)
 {
     (void)kvik_format_template(NULL);

@@ -1,10 +1,10 @@
-/* budgets.h - limits for tests of full caches: bytes of rows, and what the metadata beside them takes. */
+/* budgets.h - limits for tests of full caches: bytes of rows and of the metadata beside them. */
 #pragma once
 #include "generate/handle.h"
 #include "testing.h"
 
 /* Returns the metadata that the budget holds for `seqs` sequences of `len` tokens. */
-/* The sums that include/kvik.h names. */
+/* Checks the sums that include/kvik.h promises. */
 static inline void sums_hold(const kvik_usage *u)
 {
     assert_int_equal(u->bytes, u->live + u->states + u->staging);
@@ -21,7 +21,7 @@ static inline uint64_t budget_tables(const kvik_cache *c, uint32_t seqs, uint32_
     return 2 * (uint64_t)seqs * kv_metadata_bytes(&k, len);
 }
 
-/* Returns the metadata of an open cache: what it has now, which is the arrays of fixed size if there is no sequence. */
+/* Returns the metadata of an open cache.  Without sequences these are the arrays of fixed size. */
 static inline uint64_t budget_metadata(const kvik_cache *c)
 {
     struct kv_usage u;
@@ -29,7 +29,7 @@ static inline uint64_t budget_metadata(const kvik_cache *c)
     return u.metadata;
 }
 
-/* Returns the cache_memory of a cache like k that leaves `rows` bytes beside the metadata of such sequences. */
+/* Returns the cache_memory that leaves `rows` bytes for rows in a cache like k with such sequences. */
 static inline uint64_t budget_for(kvik_model *m, kvik_cache_config k, uint64_t rows, uint32_t seqs,
                                   uint32_t len)
 {

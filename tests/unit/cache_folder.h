@@ -1,4 +1,4 @@
-/* cache_folder.h - the user's cache directory of a test, and what tests do with its folders. */
+/* cache_folder.h - a cache directory for one test, and what tests do with its folders. */
 #pragma once
 #include "base/user_cache.h"
 
@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 enum { PATH = 256 };
-/* The directory, and its folder of the kind of entries that is tested. */
+/* the cache directory, and its folder for the tested kind of entries */
 static char cache_dir[PATH], folder[PATH];
 
 /* Removes a directory with all that is in it; a path that is absent is no error. */
@@ -28,7 +28,8 @@ static void remove_tree(const char *path)
     rmdir(path);
 }
 
-/* Gives the test an empty cache directory in `dir` that keeps up to `most` entries, however small and new their sources are. */
+/* Gives the test an empty cache directory in `dir`.  Its folder keeps up to `most` entries, even for small and new
+ * sources. */
 static void cache_fresh(const char *dir, const char *kind_folder, uint32_t most)
 {
     const struct cache_limits eager = {.margin = 0, .least = 0, .most = most};
@@ -40,8 +41,8 @@ static void cache_fresh(const char *dir, const char *kind_folder, uint32_t most)
     cache_limits_set(&eager);
 }
 
-/* Returns the number of entries of a folder, and writes the path of one of them, `size` bytes at most; NULL: no path.
- * Temporary files begin with a point and do not count. */
+/* Returns the number of entries in a folder; temporary files, which begin with a point, do not count.  Writes the
+ * path of one entry, at most `size` bytes; NULL: no path. */
 static unsigned count_entries(const char *at, char *path, size_t size)
 {
     const struct dirent *e;

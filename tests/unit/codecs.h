@@ -1,8 +1,7 @@
-/* codecs.h - the codecs that tests go through: the quantized ones in one line each, as tables write
- * them, and every codec of the registry with values that reach all of its options.
- *
- * Tests that go from variant 0 to codec_variants() cover a new file in src/kv or tests/codec without naming it. A
- * codec may refuse sizes of heads, so a test takes the size from codec_dim, or counts what does not fit. */
+/* codecs.h - the codecs that tests go through.  Tables write the quantized ones in one line each.  Every codec of
+ * the registry comes with values that reach all of its options.  Tests that go from variant 0 to codec_variants()
+ * cover a new file in src/kv or tests/codec without naming it.  A codec may refuse some sizes of heads, so a test
+ * takes the size from codec_dim, or counts the cases that do not fit. */
 #pragma once
 #include "kv/codec.h"
 #include "stop.h"
@@ -35,7 +34,7 @@ static inline int pair_of(const struct affine_choice *c, struct kv_codec_pair *o
     return 0;
 }
 
-/* True if an instance for plane p of heads of dim values can be made. */
+/* True if an instance for plane p of heads of dim values can be opened. */
 static inline bool codec_opens(const struct kv_codec_options *o, int p, uint32_t dim)
 {
     struct kv_shape s = {2, dim, DT_F32, p ? KV_ROWMAJOR : KV_STRIPS};
@@ -62,8 +61,8 @@ static inline bool codec_vary(struct kv_codec_options *o, uint32_t i, int p, uin
     return false;
 }
 
-/* Makes the codec with its usual values, or with others for all its options; changed where heads of
- * dim values need it. */
+/* Makes the codec with its usual values, or with other values for all options.  Options change where heads of dim
+ * values need it. */
 static inline bool codec_fit(const struct kv_codec_kind *kind, bool others, int p, uint32_t dim,
                              struct kv_codec_options *o)
 {
@@ -144,9 +143,9 @@ static inline uint32_t codec_variants(void)
     return 1 + 5 * codec_kinds(list);
 }
 
-/* Makes way i < codec_variants() to quantize heads of dim values; false: its codecs do not store such heads. First
- * none; then for every codec its usual values, others, and keys or values alone in turn; then every codec for the
- * keys with the next one for the values, and the other way round. */
+/* Makes way i < codec_variants() to quantize heads of dim values.  False: its codecs do not store such heads.  Way
+ * 0 is none.  Then every codec comes with its usual values, with others, for keys only and for values only.  Then
+ * every codec comes for keys with the next one for values, and the other way round. */
 static inline bool codec_variant(uint32_t i, uint32_t dim, struct codec_variant *v)
 {
     const struct kv_codec_kind *list[CODEC_KINDS], *of[2] = {NULL, NULL};
@@ -170,8 +169,8 @@ static inline bool codec_variant(uint32_t i, uint32_t dim, struct codec_variant 
 
 enum { CODEC_DIM_MOST = 256 };
 
-/* Makes way i to quantize for the smallest heads that its codecs store; heads of at least `least` values are tried
- * first. Returns the number of values. Ends the test if no size fits: then the codec would be tested nowhere. */
+/* Makes way i to quantize for the smallest heads that its codecs store, of at least `least` values if possible.
+ * Returns the number of values.  Ends the test if no size fits, because the codec would be tested nowhere. */
 static inline uint32_t codec_dim(uint32_t i, uint32_t least, struct codec_variant *v)
 {
     static const uint32_t dims[] = {16, 32, 64, 80, 96, 128, CODEC_DIM_MOST};

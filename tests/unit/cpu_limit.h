@@ -1,6 +1,6 @@
-/* cpu_limit.h - ends a test program that computes for too long. Tests of hostile input choose sizes
- * that an algorithm without a limit, or with time that grows with the square, works at for minutes.
- * The limit is CPU time of the whole program, so a busy machine does not matter. */
+/* cpu_limit.h - ends a test program that computes for too long.  Tests of hostile input choose sizes that take
+ * minutes without a limit, or if time grows with the square.  The limit is CPU time of the whole program, so a
+ * busy machine does not matter. */
 #pragma once
 #include <sys/resource.h>
 

@@ -10,7 +10,7 @@
 #include <string.h>
 
 struct drawn_cache {
-    /* Members of cache_config; the same for the plain cache. */
+    /* members of cache_config, of the drawn cache and of the plain one */
     char keys[900], plain[900];
     char cross[900], plain_cross[900]; /* members of cross_cache_config */
     kvik_cache_config config;
@@ -69,7 +69,7 @@ static inline void drawn_codec(const struct drawn_for *w, char *out, size_t n)
         groups[w->dice(5)], drawn_between(w, 1, 40));
 }
 
-/* Draws how the rows of an encoder are kept. */
+/* Draws how the encoder's rows are stored. */
 static inline void drawn_cross(const struct drawn_for *w, struct drawn_cache *d, uint32_t tier)
 {
     char codec[700] = "";
@@ -81,7 +81,7 @@ static inline void drawn_cross(const struct drawn_for *w, struct drawn_cache *d,
     d->config.cross_cache_config = d->cross;
 }
 
-/* Draws everything but the memory limit, which the test finds by trying. */
+/* Draws everything except the memory limit, which the test finds by trying. */
 static inline void draw_cache(const struct drawn_for *w, struct drawn_cache *d)
 {
     static const char *const names[] = {

@@ -1,7 +1,7 @@
-/* fault_runs.h - whole uses of the library as lists of steps, for tests that let a call of the C library fail.
- *
- * A step that fails says so with a clean error. It is then repeated without the fault, and the whole run must end with the
- * results of a run without faults. Afterwards the process holds as many blocks, mappings and descriptors as before. */
+/* fault_runs.h - whole uses of the library as lists of steps, for tests that make calls of the C library fail.  A
+ * step that fails must return a clean error.  The step is then repeated without the fault, and the run must end
+ * with the results of a run without faults.  Afterwards the process must hold as many blocks, mappings and
+ * descriptors as before. */
 #pragma once
 #include "../shim/shim.h"
 #include "base/base.h"
@@ -29,10 +29,10 @@ struct run {
     kvik_seq seq, loaded;
     int32_t out[4][NEW]; /* the tokens of each generation */
     int n_out;
-    size_t at[4]; /* tokens of each conversation */
+    size_t at[4]; /* number of tokens of each conversation */
     int32_t *ids;
     size_t n_ids;
-    char *text[8]; /* what texts a run has made */
+    char *text[8]; /* texts that the run has made */
     int n_text;
 };
 typedef int (*step)(struct run *r);
@@ -114,7 +114,7 @@ static int save(struct run *r)
     return kvik_cache_save(r->c, session, &r->seq, 1, "a note");
 }
 
-/* Saves more tokens into the file. After a failure the file is as it was or as it was to become. */
+/* Saves more tokens into the file.  After a failure the file must have its old or its new contents. */
 static int save_over(struct run *r)
 {
     int e = save(r);
@@ -151,7 +151,7 @@ static int save_prefix(struct run *r)
     return kvik_prefix_save(r->c, prefixes, r->seq, 0);
 }
 
-/* A prefix that cannot be read is a miss, so there is a sequence or none. */
+/* Loads a prefix.  A prefix that cannot be read is a miss, so the result is a sequence or none. */
 static int load_prefix(struct run *r)
 {
     int64_t e = kvik_prefix_load(r->c, prefixes, prompt, PROMPT, &r->loaded);
@@ -306,7 +306,7 @@ static void end(struct run *r)
     empty(sessions);
 }
 
-/* True if a cache got no address space, or less than it asked for: it is then smaller, and says so where it ends. */
+/* True if a cache got no address space, or less than it asked for.  It is then smaller and says so where it ends. */
 static bool refused_space(int e)
 {
     return (e == KVIK_LIMIT || e == KVIK_FULL) && strstr(kvik_last_error(), "address space");
@@ -314,7 +314,7 @@ static bool refused_space(int e)
 
 static bool (*clean)(int e); /* true for codes that a failed call may give */
 
-/* Runs a scene with a fault. Returns how many calls could fail; *errors: steps that did. */
+/* Runs a scene with a fault.  Returns how many calls could fail.  *errors: number of steps that failed. */
 static uint64_t run(const struct scene *s, const struct shim_fault *f, struct run *r, int *errors)
 {
     uint64_t calls = 0;
@@ -359,7 +359,7 @@ static bool same_live(struct shim_live a, struct shim_live b)
     return a.blocks == b.blocks && a.maps == b.maps && a.files == b.files;
 }
 
-/* Libraries keep some memory for good, such as the stacks of ended threads. A leak grows with each run. */
+/* Libraries keep some memory for ever, such as the stacks of ended threads.  A leak grows with each run. */
 static void check_live(const struct scene *s, const struct shim_fault *f, struct shim_live *before)
 {
     struct run again;
@@ -388,14 +388,15 @@ struct sweep {
 };
 enum { SAMPLE = 30 };
 
-/* Tries the fault at every call, or at a sample that is the same in each run. */
+/* Makes every call fail in turn, or a sample of calls that is the same in each run. */
 static void sweep_scene(const struct scene *s, const struct sweep *w)
 {
     struct run want, got;
     struct shim_fault f = {.kinds = w->kinds};
     int errors = 0;
     clean = w->clean;
-    for (int warm = 0; warm < 2; warm++) { /* the second begins with what libraries keep */
+    /* the second run begins with the memory that libraries keep */
+    for (int warm = 0; warm < 2; warm++) {
         run(s, &f, &want, &errors);
         end(&want);
     }

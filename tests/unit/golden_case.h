@@ -1,4 +1,4 @@
-/* golden_case.h - what the tests of the golden cases read of a case. */
+/* golden_case.h - reads parts of golden cases. */
 #pragma once
 #include "base/json.h"
 #include "fmt/fmt.h"
@@ -26,7 +26,7 @@ static inline uint32_t golden_features(const json_t *c, const char *dir, struct 
     return (uint32_t)t->dim[0];
 }
 
-/* Makes the ids of prompts the input of the model's encoder, if it has one. */
+/* Moves the ids of prompts to the input of the model's encoder, if it has one. */
 static inline void golden_hear(const kvik_model *m, kvik_prompt *prompt, kvik_source *source,
                                uint32_t n)
 {

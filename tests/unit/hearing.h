@@ -1,5 +1,5 @@
-/* hearing.h - gives sequences and prompts of models with an encoder an input, so that tests treat every golden model
- * alike.  The input is the same in all tests; models without an encoder get none. */
+/* hearing.h - gives sequences and prompts of models with an encoder an input, so that tests treat all golden
+ * models alike.  The input is the same in all tests.  Models without an encoder get none. */
 #pragma once
 #include "kvik.h"
 #include "models.h"
@@ -33,7 +33,7 @@ static inline void hearing_open(struct hearing *h, const kvik_model *m)
                                   .n_frames = (size_t)h->encoder.rows * h->encoder.stride};
 }
 
-/* Gives a prompt the input: its ids then begin the decoder's text. */
+/* Gives a prompt the input.  Its ids are then those of the decoder's text. */
 static inline void hearing_prompt(const struct hearing *h, kvik_prompt *p)
 {
     if (!h->hears) return;

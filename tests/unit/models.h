@@ -1,6 +1,5 @@
-/* models.h - the golden models, found by walking tests/golden/models, so that a new model is
- * covered without being listed. What cannot be read ends the test: a list that is shorter than the
- * directory would leave models out in silence. */
+/* models.h - the golden models, found by walking tests/golden/models, so that a new model is covered without being
+ * listed.  Anything unreadable ends the test, because a shorter list would silently leave models out. */
 #pragma once
 #include "generate/handle.h"
 #include "stop.h"
@@ -31,8 +30,8 @@ static inline bool golden_hears(const char *name)
     return strstr(text, "\"is_encoder_decoder\": true") != NULL;
 }
 
-/* Lists the names of the models that do or do not have an encoder, in alphabetical order, each to
- * be put behind GOLDEN_MODELS "/". Returns their number. The names live until the program ends. */
+/* Lists the names of the models with, or without, an encoder, in alphabetical order.  A path is GOLDEN_MODELS "/"
+ * and the name.  Returns their number.  The names live until the program ends. */
 static inline uint32_t golden_list(const char *name[GOLDEN_MOST], bool hears)
 {
     static char kept[2][GOLDEN_MOST][128];

@@ -1,4 +1,4 @@
-/* planes.h - what tests ask of the planes of an exported layer. */
+/* planes.h - planes of an exported layer, for tests. */
 #pragma once
 #include "kvik_compat.h"
 

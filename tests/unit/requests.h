@@ -1,4 +1,4 @@
-/* requests.h - requests of every way of decoding, and what each gives alone, for the tests of requests. */
+/* requests.h - requests of every way of decoding, and the result of each alone, for the tests of requests. */
 #pragma once
 #include "budgets.h"
 
@@ -213,7 +213,7 @@ static inline void finish(struct asked *const *a, uint32_t n)
     assert_int_equal(left, 0);
 }
 
-/* What a callback counts and whom it disturbs. */
+/* What a callback counts, and the request that it tries to disturb. */
 struct trap {
     uint32_t left;
     kvik_request **self;

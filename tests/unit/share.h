@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Returns how much shorter a form of a test than that of the release build is: 1 in the release
- * build; 4 with KVIK_TEST_SHORT=1 (ASan), and 24 with KVIK_TEST_SHORT=2 (TSan). The short forms only
- * look for memory errors and races; the release build looks for wrong results. */
+/* Returns by how much a test is shortened: 1 in the release build; 4 with KVIK_TEST_SHORT=1 (ASan); 24 with
+ * KVIK_TEST_SHORT=2 (TSan).  Short forms only look for memory errors and races.  The release build looks for wrong
+ * results. */
 static inline unsigned test_share(void)
 {
     const char *v = getenv("KVIK_TEST_SHORT");

@@ -69,15 +69,15 @@ static inline void step_set(struct step *t, uint32_t at, uint32_t n, bool all)
     }
 }
 
-/* Checks that every page which a step over all tokens writes is the state of a sequence that ends there.  run: the
- * operations over the view of t; used: bytes of a state. */
+/* Checks that every page which a step over all tokens writes equals the state of a sequence that ends there.  run:
+ * the operations over the view of t; used: bytes of a state. */
 static inline void check_pages(struct step *t, size_t used, void (*run)(void *arg), void *arg)
 {
     step_set(t, 0, TOKENS, true);
     run(arg);
     unsigned char *all = malloc(PAGES * t->v.raw.grain);
     memcpy(all, t->pages, PAGES * t->v.raw.grain);
-    for (uint32_t len = 1; len <= TOKENS; len++) { /* lane 0 alone, of this length */
+    for (uint32_t len = 1; len <= TOKENS; len++) { /* lane 0 alone, with this length */
         t->counts[0] = 1;
         t->counts[1] = len;
         memset(t->dst, 0, sizeof t->dst);

@@ -1,5 +1,5 @@
-/* stop.h - ends a test program whose own data is incomplete: a directory that cannot be read, a codec that is not
- * linked. Such a test would otherwise run fewer cases and pass. */
+/* stop.h - ends a test program whose own data is incomplete, such as a directory that cannot be read or a codec
+ * that is not linked.  Otherwise such a test would run fewer cases and pass. */
 #pragma once
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
-/* test_dev_attn_toy.h - a toy store for the attention tests. Random K and V rows are kept flat (the
- * truth). Code that shares nothing with the kernels fills pages of any geometry from them. Two
- * oracles read only the flat rows. Every byte that no query may read is a NaN pattern. */
+/* test_dev_attn_toy.h - a toy store for the attention tests.  Random K and V rows are kept flat; these are the
+ * truth.  Code that shares nothing with the kernels fills pages of any geometry from them.  Two oracles read only
+ * the flat rows.  Every byte that no query may read is NaN. */
 #pragma once
 #include "dev/cpu/half.h"
 #include "dev/cpu/mathfn.h"
@@ -274,9 +274,9 @@ static inline unsigned char *toy_page(const struct kv_form *f, uint32_t lane, ui
     return f->base + f->table[lane * f->stride + row / f->rows] * f->grain + f->offset[plane];
 }
 
-/* Fills the pages of a lane that holds `len` rows and answers queries from row `from` on. Three
- * kinds of rows are NaN: raw rows that the owner of a codec would have freed, rows before every
- * reach, and rows not yet written. */
+/* Fills the pages of a lane that holds `len` rows and answers queries from row `from` on.  Three kinds of rows are
+ * NaN: raw rows that the owner of a codec would have freed, rows before every reach, and rows that are not written
+ * yet. */
 static inline void toy_fill(struct toy *t, uint32_t lane, uint32_t from_edge, uint32_t from_lo,
                             uint32_t len)
 {
@@ -379,7 +379,7 @@ struct toy_atom {
     float m, l, *acc;
 };
 
-/* Computes one atom of the essay: rows [a, b) of form `sealed`, all visible. */
+/* Computes one atom of the canonical order (dev.h): rows [a, b) of form `sealed`, all visible. */
 static inline void toy_one_atom(const struct toy *t, uint32_t token, uint32_t head, uint32_t a,
                                 uint32_t b, enum toy_kind kind, float scale, float softcap,
                                 struct toy_atom *out)
@@ -429,7 +429,7 @@ static inline void toy_merge(const struct toy_atom *at, uint32_t dim, struct toy
     big->m = m;
 }
 
-/* Computes the essay of dev.h for one token and head. */
+/* Computes the canonical order of dev.h, step by step, for one token and head. */
 static inline void toy_essay(const struct toy *t, uint32_t token, uint32_t head, float scale,
                              float softcap, float *out)
 {

@@ -30,7 +30,7 @@ struct spec {
 
 /* --- the architecture, whose layers config.json lists */
 static const float decay = 0.8f;
-/* 1 + a layer behind which mod_narrow is told that it is the last; 0: none */
+/* 1 + the layer whose mod_narrow is told that it is the last; 0: none */
 static uint32_t narrow_after;
 static bool narrow_twice; /* another mod_narrow stands behind all layers */
 
@@ -177,8 +177,7 @@ static int layers_graph(const struct model *m, struct graph *g)
     return 0;
 }
 
-/* Runs the encoder: keys and values of its tokens' embeddings, for every layer that attends to
- * them. */
+/* Runs the encoder: computes keys and values of its tokens' embeddings for every layer that attends to them. */
 static int layers_encode(const struct model *m, struct graph *g)
 {
     const struct block_layer *l = m->arch_weights;

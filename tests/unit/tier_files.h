@@ -56,7 +56,7 @@ static inline int count_fds(void)
     return count_files("/proc/self/fd");
 }
 
-/* Returns the descriptor of the tier's open file in dir, found from outside the tier; -1: none. */
+/* Returns the descriptor of the tier's open file in dir, found without the help of the tier; -1: none. */
 static inline int tier_fd(void)
 {
     char path[64], target[512];

@@ -1,5 +1,6 @@
-/* toy_tokenizer.h - a byte-level BPE without merges, as files: ids 0..3 are special (<s>, </s>, <user>, <bot>), the 256 bytes
- * follow, then words that no text has. It adds <s> to a text.  And a tokenizer of two letters a token, in memory. */
+/* toy_tokenizer.h - a byte-level BPE without merges, as files.  Ids 0..3 are special (<s>, </s>, <user>, <bot>),
+ * the 256 bytes follow, and then words that no text has.  It puts <s> before a text.  And a tokenizer in memory
+ * whose tokens have two letters. */
 #pragma once
 #include "base/buf.h"
 #include "base/file.h"
