@@ -28,7 +28,7 @@ static int messages_of(const kvik_message *message, size_t n, json_t **out)
 }
 
 /* Reads a conversation; rendering_done releases it, also after an error. */
-static int begin(struct rendering *r, const kvik_tokenizer *t, const kvik_chat *chat)
+static int rendering_begin(struct rendering *r, const kvik_tokenizer *t, const kvik_chat *chat)
 {
     kvik_chat c = {0};
     json_t *messages;
@@ -58,7 +58,7 @@ KVIK_API int kvik_chat_render(const kvik_tokenizer *t, const kvik_chat *chat, ch
     struct buf b;
     if (!text) return ERR(ARG, "a pointer for the text is needed, and NULL was given");
     buf_init(&b, JINJA_MAX_OUTPUT + 1);
-    int e = begin(&r, t, chat);
+    int e = rendering_begin(&r, t, chat);
     if (e >= 0) e = chat_render(t ? t->tok : NULL, r.messages, &r.o, &b);
     rendering_done(&r);
     return take_text(&b, e, text, NULL);
@@ -72,7 +72,7 @@ KVIK_API int kvik_chat_encode(const kvik_tokenizer *t, const kvik_chat *chat, in
     bool *marked = NULL;
     if (!t || !ids || !n)
         return ERR(ARG, "a tokenizer and pointers for the ids are needed, and one of them is NULL");
-    int e = begin(&r, t, chat);
+    int e = rendering_begin(&r, t, chat);
     if (e >= 0 && assistant)
         e = chat_encode_marked(t->tok, r.messages, &r.o, &v, &marked);
     else if (e >= 0)

@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* Writes an object as text.  Takes over the reference to the object. */
-static int text_of(json_t *o, char **out)
+static int object_text(json_t *o, char **out)
 {
     int e = json_text(o, out);
     json_decref(o);
@@ -20,7 +20,7 @@ KVIK_API int kvik_model_describe(const kvik_model *k, char **out)
     if (!out) return ERR(ARG, "a pointer for the description is needed, and NULL was given");
     JSON_SCOPE(scope);
     TRY(describe_model(k, &o));
-    return text_of(o, out);
+    return object_text(o, out);
 }
 
 KVIK_API int kvik_model_describe_caches(const kvik_model *k, char **out)
@@ -30,7 +30,7 @@ KVIK_API int kvik_model_describe_caches(const kvik_model *k, char **out)
     if (!out) return ERR(ARG, "a pointer for the description is needed, and NULL was given");
     JSON_SCOPE(scope);
     TRY(describe_caches(k->m, &o));
-    return text_of(o, out);
+    return object_text(o, out);
 }
 
 /* True if this build runs the architecture. */

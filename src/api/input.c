@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-static int check(const struct tensor *t, const char *name, const char *path)
+static int check_features(const struct tensor *t, const char *name, const char *path)
 {
     uint64_t n = 1;
     if (!t) return ERR(NOTFOUND, "%s has no tensor %s", path, name);
@@ -27,7 +27,7 @@ static int check(const struct tensor *t, const char *name, const char *path)
     return 0;
 }
 
-static int take(const struct tensor *t, uint32_t *dim, float **data)
+static int take_features(const struct tensor *t, uint32_t *dim, float **data)
 {
     size_t n = 1;
     for (uint32_t i = 0; i < t->n_dims; i++)
@@ -50,8 +50,8 @@ KVIK_API int kvik_features_load(const char *path, const char *tensor, uint32_t *
                         "sizes and the values");
     TRY(safetensors_open(path, &s));
     const struct tensor *t = safetensors_find(s, tensor);
-    int e = check(t, tensor, path);
-    if (e >= 0) e = take(t, dim, data);
+    int e = check_features(t, tensor, path);
+    if (e >= 0) e = take_features(t, dim, data);
     safetensors_close(s);
     return e;
 }

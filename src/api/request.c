@@ -66,8 +66,8 @@ static void request_drop(struct kvik_request *q)
     end_late(&q->close);
 }
 
-static int take(struct kvik_request *q, const kvik_generation *g, const kvik_prompt *prompt,
-                uint32_t n, const kvik_hooks *hooks)
+static int copy_call(struct kvik_request *q, const kvik_generation *g, const kvik_prompt *prompt,
+                     uint32_t n, const kvik_hooks *hooks)
 {
     kvik_generation full;
     TRY(generation_in(g, &full));
@@ -112,7 +112,7 @@ KVIK_API int kvik_request_start(kvik_cache *c, const kvik_generation *g, const k
     if (!q) return ERR_NOMEM;
     refs_init(&q->refs);
     q->c = cache_hold(c);
-    int e = take(q, g, prompt, n, hooks);
+    int e = copy_call(q, g, prompt, n, hooks);
     if (e >= 0) e = start(q);
     if (e < 0) {
         done(q);
@@ -122,7 +122,7 @@ KVIK_API int kvik_request_start(kvik_cache *c, const kvik_generation *g, const k
     return 0;
 }
 
-static void leave(struct request_use *use)
+static void leave_request(struct request_use *use)
 {
     if (use->request) request_drop(use->request);
     cache_leave(&use->assistant);
@@ -146,7 +146,7 @@ static int enter(const struct kvik_request *q, struct request_use *use)
     return 0;
 }
 
-static int step(kvik_request *const *request, uint32_t n)
+static int step_requests(kvik_request *const *request, uint32_t n)
 {
     struct driver_batch b = {0};
     int running = 0;
@@ -174,10 +174,10 @@ KVIK_API int kvik_request_step(kvik_request *const *request, uint32_t n)
     memcpy(all, request, n * sizeof(kvik_request *));
     for (struct request_use use = {0}; k < n && (e = enter(all[k], &use)) >= 0;)
         k++;
-    if (e >= 0) e = step(all, n);
+    if (e >= 0) e = step_requests(all, n);
     while (k-- > 0) {
         struct request_use use = {all[k], all[k]->c, assistant_of(all[k])};
-        leave(&use);
+        leave_request(&use);
     }
     if (all != few) mem_free(all);
     return e;
@@ -185,10 +185,10 @@ KVIK_API int kvik_request_step(kvik_request *const *request, uint32_t n)
 
 /* Uses a request until the end of the block. */
 #define USE_REQUEST_OR(q, refused)                                                                 \
-    struct request_use in_use __attribute__((cleanup(leave))) = {0};                               \
+    struct request_use in_use __attribute__((cleanup(leave_request))) = {0};                       \
     if (enter(q, &in_use) < 0) return refused
 #define USE_REQUEST(q)                                                                             \
-    struct request_use in_use __attribute__((cleanup(leave))) = {0};                               \
+    struct request_use in_use __attribute__((cleanup(leave_request))) = {0};                       \
     TRY(enter(q, &in_use))
 
 KVIK_API enum kvik_state kvik_request_state(const kvik_request *q)

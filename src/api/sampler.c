@@ -75,7 +75,7 @@ KVIK_API int kvik_sampler_open(const kvik_generation *g, uint32_t vocab, const k
     return 0;
 }
 
-static void drop(kvik_sampler *s)
+static void drop_sampler(kvik_sampler *s)
 {
     if (!refs_drop(&s->refs)) return;
     gen_chain_drop(s->chain);
@@ -86,7 +86,7 @@ static void drop(kvik_sampler *s)
 
 KVIK_API void kvik_sampler_close(kvik_sampler *s)
 {
-    if (s && refs_close(&s->refs)) drop(s);
+    if (s && refs_close(&s->refs)) drop_sampler(s);
 }
 
 static int check_choice(const struct kvik_sampler *s, const kvik_choice *in)
@@ -106,7 +106,7 @@ static int check_choice(const struct kvik_sampler *s, const kvik_choice *in)
 }
 
 /* Computes the greatest length of the text, as kvik_generate does if only the options limit it. */
-static int longest(const kvik_generation *g, const kvik_choice *in, size_t *out)
+static int longest_text(const kvik_generation *g, const kvik_choice *in, size_t *out)
 {
     size_t prompt, more = g->max_new_tokens;
     if (!ck_add(in->n_prompt, in->masked, &prompt))
@@ -123,14 +123,14 @@ static int longest(const kvik_generation *g, const kvik_choice *in, size_t *out)
     return 0;
 }
 
-static int choose(kvik_sampler *s, const kvik_choice *choice, int32_t *id)
+static int choose_token(kvik_sampler *s, const kvik_choice *choice, int32_t *id)
 {
     kvik_choice in = {0};
     struct gen_row row;
     size_t max_length;
     TRY(SIZED_IN(&in, choice, kvik_choice));
     TRY(check_choice(s, &in));
-    TRY(longest(&s->g, &in, &max_length));
+    TRY(longest_text(&s->g, &in, &max_length));
     memcpy(s->scores, in.logits, s->vocab * sizeof *s->scores);
     row = (struct gen_row){.ids = in.ids,
                            .n = in.n,
@@ -161,8 +161,8 @@ KVIK_API int kvik_sample(kvik_sampler *s, const kvik_choice *choice, int32_t *id
                 ? 0
                 : ERR(BUSY, "a logits processor cannot choose with the sampler that calls it");
     refs_take(&s->refs); /* a callback may close the sampler */
-    if (e >= 0) e = choose(s, choice, id);
+    if (e >= 0) e = choose_token(s, choice, id);
     guard_leave(&s->guard);
-    drop(s);
+    drop_sampler(s);
     return e;
 }

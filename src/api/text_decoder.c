@@ -62,7 +62,7 @@ static int64_t give(kvik_decoder *d, int e, const char **text)
     return (int64_t)d->text.len;
 }
 
-static int64_t put(kvik_decoder *d, const int32_t *ids, size_t n, const char **text)
+static int64_t decode_ids(kvik_decoder *d, const int32_t *ids, size_t n, const char **text)
 {
     int e = 0;
     TRY(tok_stream_copy(d->before, d->stream));
@@ -80,7 +80,7 @@ KVIK_API int64_t kvik_decoder_put(kvik_decoder *d, const int32_t *ids, size_t n,
             "a decoder, token ids and a pointer for their text are needed, and one of them is NULL");
     TRY(refs_check(&d->refs, "decoder"));
     TRY(guard_enter(&d->guard, "decoder"));
-    int64_t e = put(d, ids, n, text);
+    int64_t e = decode_ids(d, ids, n, text);
     guard_leave(&d->guard);
     return e;
 }

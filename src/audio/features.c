@@ -17,7 +17,7 @@
 #define SUSTAINED 5u
 
 /* A window of samples that slides over the recording. */
-struct stream {
+struct sample_window {
     struct audio *audio;
     float part[BLOCK + 4 * MEL_WINDOW];
     uint64_t base;  /* the number of the first sample in part */
@@ -29,7 +29,7 @@ struct stream {
 struct reader { /* behind struct features */
     struct features open;
     struct mel *mel;
-    struct stream stream;
+    struct sample_window window;
     uint64_t min_samples;
     bool grows;    /* opened by features_begin: the recording is still being made */
     bool ended;    /* all frames of the recording are known */
@@ -48,7 +48,7 @@ static struct reader *reader_of(struct features *f)
     return (struct reader *)f;
 }
 
-static int stream_begin(struct stream *s)
+static int window_begin(struct sample_window *s)
 {
     s->base = s->n = 0;
     s->total = s->heard = 0;
@@ -58,7 +58,7 @@ static int stream_begin(struct stream *s)
 
 /* Reads on until sample `end` - 1 is in the window or the recording has ended.  Samples before `first` may be
  * dropped. */
-static int stream_reach(struct stream *s, uint64_t first, uint64_t end, uint64_t min_samples)
+static int window_reach(struct sample_window *s, uint64_t first, uint64_t end, uint64_t min_samples)
 {
     while (!s->ended && s->base + s->n < end) {
         if (s->n + BLOCK > countof(s->part)) {
@@ -97,7 +97,7 @@ static float variance_of(const float *x, uint32_t n)
 /* Computes frame t.  Returns 1, or 0 if the recording has no such frame. */
 static int frame_at(struct reader *r, uint64_t t, float *out)
 {
-    struct stream *s = &r->stream;
+    struct sample_window *s = &r->window;
     uint64_t centre = t * MEL_HOP, left = centre > REACH ? centre - REACH : 0;
     float x[MEL_WINDOW], sound[MEL_WINDOW];
     /* Only samples of the recording count: the silence behind a short one would turn a constant offset into a
@@ -105,7 +105,7 @@ static int frame_at(struct reader *r, uint64_t t, float *out)
     uint32_t n = 0;
     /* Mirroring at the end needs as many samples before it as a frame reaches beyond it. */
     uint64_t keep = left > MEL_WINDOW ? left - MEL_WINDOW : 0;
-    TRY(stream_reach(s, keep, centre + REACH, r->min_samples));
+    TRY(window_reach(s, keep, centre + REACH, r->min_samples));
     if (s->ended && (t + 1) * MEL_HOP > s->total) return 0;
     for (uint32_t i = 0; i < MEL_WINDOW; i++) {
         int64_t at = (int64_t)centre - REACH + i;
@@ -128,17 +128,17 @@ static void weigh(struct reader *r, const float *frame)
 
 static int check_heard(const struct reader *r)
 {
-    if (r->stream.heard) return 0;
-    return ERR(FORMAT, "%s: the recording has no samples", audio_name(r->stream.audio));
+    if (r->window.heard) return 0;
+    return ERR(FORMAT, "%s: the recording has no samples", audio_name(r->window.audio));
 }
 
 /* Reads the whole recording to count its frames and find its largest value. */
-static int survey(struct reader *r, features_progress progress, void *ctx)
+static int read_all(struct reader *r, features_progress progress, void *ctx)
 {
     float frame[MEL_MOST];
-    double promised = audio_promised(r->stream.audio);
+    double promised = audio_promised(r->window.audio);
     uint64_t t = 0;
-    TRY(stream_begin(&r->stream));
+    TRY(window_begin(&r->window));
     for (;; t++) {
         int e = frame_at(r, t, frame);
         if (e < 0) return e;
@@ -146,23 +146,23 @@ static int survey(struct reader *r, features_progress progress, void *ctx)
         weigh(r, frame);
         if (t / 100 > AUDIO_SECONDS)
             return ERR(LIMIT, "%s: longer than %u hours; cut the recording into parts",
-                       audio_name(r->stream.audio), AUDIO_SECONDS / 3600);
+                       audio_name(r->window.audio), AUDIO_SECONDS / 3600);
         if (progress && t % 3000 == 0 && !progress(ctx, (double)t / 100, promised))
-            return ERR(CANCELLED, "%s: cancelled", audio_name(r->stream.audio));
+            return ERR(CANCELLED, "%s: cancelled", audio_name(r->window.audio));
     }
     TRY(check_heard(r));
     r->open.frames = t;
-    r->open.samples = r->stream.heard;
+    r->open.samples = r->window.heard;
     r->ended = true;
-    return stream_begin(&r->stream);
+    return window_begin(&r->window);
 }
 
-static int begin(struct audio *a, uint32_t bands, uint64_t min_samples, struct reader **out)
+static int reader_begin(struct audio *a, uint32_t bands, uint64_t min_samples, struct reader **out)
 {
     struct reader *r = mem_alloc(sizeof *r);
     if (!r) return ERR_NOMEM;
     r->open.bands = bands;
-    r->stream.audio = a;
+    r->window.audio = a;
     r->loudest = -10;
     /* A frame is mirrored at both ends, so the recording must be longer than half a frame. */
     r->min_samples = MAX(min_samples, MEL_WINDOW);
@@ -178,8 +178,8 @@ int features_open(struct audio *a, uint32_t bands, uint64_t min_samples, feature
                   void *ctx, struct features **out)
 {
     struct reader *r;
-    TRY(begin(a, bands, min_samples, &r));
-    int e = survey(r, progress, ctx);
+    TRY(reader_begin(a, bands, min_samples, &r));
+    int e = read_all(r, progress, ctx);
     if (e) {
         features_close(&r->open);
         return e;
@@ -191,7 +191,7 @@ int features_open(struct audio *a, uint32_t bands, uint64_t min_samples, feature
 int features_begin(struct audio *a, uint32_t bands, uint64_t min_samples, struct features **out)
 {
     struct reader *r;
-    TRY(begin(a, bands, min_samples, &r));
+    TRY(reader_begin(a, bands, min_samples, &r));
     r->grows = true;
     *out = &r->open;
     return 0;
@@ -232,7 +232,7 @@ static int widen(struct reader *r, uint32_t n)
 }
 
 /* Reads the frames before `end` into the ring, or all frames if the recording has fewer. */
-static int fill(struct reader *r, uint64_t end)
+static int read_frames(struct reader *r, uint64_t end)
 {
     uint32_t bands = r->open.bands;
     while (r->next < end) {
@@ -258,10 +258,10 @@ int features_reach(struct features *f, uint64_t first, uint64_t end)
         return ERR(ARG, "frames %llu to %llu are not readable now", (unsigned long long)first,
                    (unsigned long long)end);
     TRY(widen(r, (uint32_t)(end - first)));
-    TRY(fill(r, end));
+    TRY(read_frames(r, end));
     if (r->ended) TRY(check_heard(r));
     f->frames = r->next;
-    f->samples = r->stream.heard;
+    f->samples = r->window.heard;
     return 0;
 }
 
@@ -274,10 +274,10 @@ int features_window(struct features *f, uint64_t first, uint32_t n, uint32_t col
                    (unsigned long long)first, (unsigned long long)(first + n),
                    (unsigned long long)f->frames);
     TRY(widen(r, columns));
-    TRY(fill(r, first + n));
+    TRY(read_frames(r, first + n));
     if (r->next < first + n)
         return ERR(IO, "%s: the file became shorter while it was read",
-                   audio_name(r->stream.audio));
+                   audio_name(r->window.audio));
     memset(out, 0, (size_t)bands * columns * sizeof *out);
     float least = r->loudest - 8;
     for (uint32_t t = 0; t < n; t++) {

@@ -56,7 +56,7 @@ static int more(struct wav_stream *s)
 }
 
 /* Moves the unused bytes to the beginning of the room. */
-static void settle(struct wav_stream *s)
+static void shift_room(struct wav_stream *s)
 {
     memmove(s->room, s->room + s->at, s->n - s->at);
     s->base += s->at;
@@ -126,13 +126,13 @@ static int find_format(struct wav_stream *s)
     return e < 0 ? e : ERR(FORMAT, "%s: a WAV recording without a data chunk", s->name);
 }
 
-static int skip(struct wav_stream *s, uint64_t n)
+static int skip_bytes(struct wav_stream *s, uint64_t n)
 {
     while (n) {
         uint32_t part = (uint32_t)MIN(n, s->n - s->at);
         s->at += part;
         n -= part;
-        settle(s);
+        shift_room(s);
         if (n && s->over) return 0;
         if (n) TRY(more(s));
     }
@@ -143,7 +143,7 @@ static int skip(struct wav_stream *s, uint64_t n)
 static int find_data(struct wav_stream *s)
 {
     for (uint32_t chunks = 0;; chunks++) {
-        settle(s);
+        shift_room(s);
         int e = await(s, 8);
         if (e < 0) return e;
         if (!e) return ERR(FORMAT, "%s: a WAV recording without a data chunk", s->name);
@@ -153,7 +153,7 @@ static int find_data(struct wav_stream *s)
         uint64_t n = little32(s->room + 4);
         s->at = 8;
         if (memcmp(s->room, "data", 4) != 0) {
-            TRY(skip(s, n + (n & 1)));
+            TRY(skip_bytes(s, n + (n & 1)));
             continue;
         }
         /* If the header states a total that is long enough, the sound is really empty: other chunks follow.  A
@@ -255,7 +255,7 @@ static int next_block(struct wav_stream *s)
     uint32_t frame = s->width * s->channels, n = 0;
     s->begun = true;
     if (!s->known || s->left >= frame) {
-        if (sizeof s->room - s->at < frame || s->at == s->n) settle(s);
+        if (sizeof s->room - s->at < frame || s->at == s->n) shift_room(s);
         int e = await(s, frame);
         if (e < 0) return e;
         n = MIN((s->n - s->at) / frame, RESAMPLE_BLOCK);

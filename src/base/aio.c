@@ -16,7 +16,7 @@ static const struct aio_kind *const kinds[] = {
     &aio_threads,
 };
 
-static int find(const char *name, const struct aio_kind **out)
+static int find_backend(const char *name, const struct aio_kind **out)
 {
     for (size_t i = 0; i < countof(kinds); i++)
         if (strcmp(kinds[i]->name, name) == 0) {
@@ -33,7 +33,7 @@ int aio_open(int fd, const char *backend, struct aio **out)
 {
     const struct aio_kind *named = NULL;
     if (!backend || !*backend) backend = getenv("KVIK_AIO");
-    if (backend && *backend) TRY(find(backend, &named));
+    if (backend && *backend) TRY(find_backend(backend, &named));
     struct aio *a = mem_alloc(sizeof *a);
     if (!a) return ERR_NOMEM;
     int err = ERR_UNSUPPORTED;

@@ -46,7 +46,7 @@ static void uring_close(struct aio *a)
     mem_free(a->own);
 }
 
-static void prepare(struct io_uring_sqe *sqe, int fd, struct aio_op *op)
+static void prepare_entry(struct io_uring_sqe *sqe, int fd, struct aio_op *op)
 {
     char *mem = (char *)op->mem + op->done;
     uint64_t at = op->at + op->done;
@@ -83,7 +83,7 @@ static void uring_start(struct aio *a, struct aio_op *const *op, uint32_t n)
     struct io_uring_sqe *sqe[AIO_DEPTH];
     uint32_t put = 0;
     while (put < MIN(n, AIO_DEPTH) && (sqe[put] = io_uring_get_sqe(r)) != NULL) {
-        prepare(sqe[put], a->fd, op[put]);
+        prepare_entry(sqe[put], a->fd, op[put]);
         put++;
     }
     /* The kernel takes requests in order, so the last ones are left over.  It reads the ring only inside submit. */

@@ -7,7 +7,7 @@
 enum { RUNS = 5, PIECE = 1 << 15, MOST_THREADS = 64 };
 
 typedef uint64_t vec __attribute__((vector_size(32)));
-struct stream {
+struct read_test {
     const vec *data;
     size_t n;
     vec sum[MOST_THREADS]; /* so that the reads are not optimized away */
@@ -15,7 +15,7 @@ struct stream {
 
 static void read_piece(void *ctx, uint32_t task, uint32_t thread)
 {
-    struct stream *s = ctx;
+    struct read_test *s = ctx;
     vec a = {0}, b = {0}, c = {0}, d = {0};
     size_t end = MIN(((size_t)task + 1) * PIECE, s->n);
     for (size_t i = (size_t)task * PIECE; i + 4 <= end; i += 4) {
@@ -31,11 +31,11 @@ double bandwidth_read(uint32_t n_threads)
 {
     size_t bytes = (size_t)512 << 20;
     void *data = mem_aligned(bytes);
-    struct stream *s = mem_aligned(sizeof *s);
+    struct read_test *s = mem_aligned(sizeof *s);
     struct pool *p = NULL;
     double t[RUNS], rate = 0;
     if (data && s && pool_open(&p, n_threads) >= 0) {
-        *s = (struct stream){.data = data, .n = bytes / sizeof(vec)};
+        *s = (struct read_test){.data = data, .n = bytes / sizeof(vec)};
         memset(data, 1, bytes);
         for (int i = 0; i < RUNS; i++) {
             double begun = now_seconds();

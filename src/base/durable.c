@@ -64,7 +64,7 @@ static int lock(const char *path, int fd)
 }
 
 /* Returns the last part of a path, which is a name in its directory. */
-static const char *name_of(const char *path)
+static const char *last_part(const char *path)
 {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     return *name ? name : ".";
@@ -115,9 +115,9 @@ static int open_once(struct durable *f, int dir, const char *path, bool write)
     int e = injected(DURABLE_OPEN, NULL);
     if (!e && write) e = take_dir(f, dir);
     if (!e && write)
-        f->fd = fd_open_at(f->dir, name_of(f->path), O_RDWR | O_NOFOLLOW | O_NONBLOCK, 0);
+        f->fd = fd_open_at(f->dir, last_part(f->path), O_RDWR | O_NOFOLLOW | O_NONBLOCK, 0);
     else if (!e)
-        f->fd = fd_open_at(dir, here ? path : name_of(path), O_RDONLY | O_NONBLOCK, 0);
+        f->fd = fd_open_at(dir, here ? path : last_part(path), O_RDONLY | O_NONBLOCK, 0);
     if (f->fd < 0 && !e) e = errno;
     if (e == ENOENT) return ERR(NOTFOUND, "%s: no such file", path);
     if (e) return failed(path, "cannot open", e);
@@ -125,7 +125,7 @@ static int open_once(struct durable *f, int dir, const char *path, bool write)
         return ERR(IO, "%s: not a regular file", path);
     if (write && durable_opened) durable_opened(path);
     if (write) TRY(lock(path, f->fd));
-    if (write && !named(f->dir, name_of(f->path), &st)) return 1;
+    if (write && !named(f->dir, last_part(f->path), &st)) return 1;
     if (fstat(f->fd, &st) < 0) return failed(path, "cannot open", errno); /* it may have grown */
     f->size = (uint64_t)st.st_size;
     if (write) return 0;
@@ -166,7 +166,7 @@ static bool has_mark(int fd, const char *mark)
 }
 
 /* Closes a file that is not ours, so that durable_close does not remove the file. */
-static int leave(struct durable *f, int e)
+static int leave_foreign(struct durable *f, int e)
 {
     if (f->fd >= 0) close(f->fd);
     f->fd = -1;
@@ -191,11 +191,12 @@ static int take_tmp(struct durable *f, const char *mark)
     if (f->fd < 0)
         return failed(f->path, "cannot create a temporary file beside it", e ? e : errno);
     if (fstat(f->fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_uid != geteuid())
-        return leave(f, OTHER);
+        return leave_foreign(f, OTHER);
     e = lock(f->path, f->fd);
-    if (e < 0) return leave(f, e);
-    if (!named(f->dir, f->tmp, &st)) return leave(f, AGAIN);
-    if (fstat(f->fd, &st) < 0 || st.st_nlink != 1 || !has_mark(f->fd, mark)) return leave(f, OTHER);
+    if (e < 0) return leave_foreign(f, e);
+    if (!named(f->dir, f->tmp, &st)) return leave_foreign(f, AGAIN);
+    if (fstat(f->fd, &st) < 0 || st.st_nlink != 1 || !has_mark(f->fd, mark))
+        return leave_foreign(f, OTHER);
     if (fchmod(f->fd, 0600) < 0)
         return failed(f->path, "cannot create a temporary file beside it", errno);
     return durable_truncate(f, 0);
@@ -209,7 +210,7 @@ static int take_any(struct durable *f, const char *mark)
     for (unsigned n = 0, tries = 0; n < 4 && (e == OTHER || e == AGAIN) && tries < 8; tries++) {
         TRY(path_beside(f->path, n, tmp));
         mem_free(f->tmp);
-        if (!(f->tmp = mem_strdup(name_of(tmp)))) return ERR_NOMEM;
+        if (!(f->tmp = mem_strdup(last_part(tmp)))) return ERR_NOMEM;
         e = take_tmp(f, mark);
         n += e == OTHER;
     }
@@ -328,7 +329,7 @@ static int sync_dir(const struct durable *f)
 /* Renames the temporary file to a name that no file has.  Some file systems cannot do that in one call. */
 static int rename_new(const struct durable *f)
 {
-    const char *name = name_of(f->path);
+    const char *name = last_part(f->path);
     if (renameat2(f->dir, f->tmp, f->dir, name, RENAME_NOREPLACE) == 0) return 0;
     if (errno != EINVAL && errno != ENOSYS) return errno;
     if (linkat(f->dir, f->tmp, f->dir, name, 0) == 0) {
@@ -344,7 +345,7 @@ int durable_replace(struct durable *f)
     TRY(durable_sync(f));
     int e = injected(DURABLE_RENAME, NULL);
     if (!e && f->fresh) e = rename_new(f);
-    if (!e && !f->fresh && renameat(f->dir, f->tmp, f->dir, name_of(f->path)) < 0) e = errno;
+    if (!e && !f->fresh && renameat(f->dir, f->tmp, f->dir, last_part(f->path)) < 0) e = errno;
     if (e == EEXIST)
         return ERR(BUSY, "%s: another process made this file meanwhile; save under another name",
                    f->path);

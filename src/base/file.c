@@ -196,8 +196,8 @@ static int give_name(int fd, const char *tmp)
 }
 
 /* Writes a new file beside `path` and renames it.  Returns 0 or an errno. */
-static int replace(const char *path, const struct stat *old, bool named, const struct span *span,
-                   size_t n_spans)
+static int replace_file(const char *path, const struct stat *old, bool named,
+                        const struct span *span, size_t n_spans)
 {
     char tmp[PATH_MAX];
     int fd = open_new(path, named, tmp), e = fd < 0 ? errno : 0;
@@ -223,10 +223,10 @@ int file_write_spans(const char *path, const struct span *span, size_t n_spans)
     if (old && S_ISDIR(st.st_mode)) return write_failed(path, EISDIR);
     if (old && !S_ISREG(st.st_mode)) return write_into(path, span, n_spans);
     TRY(path_real(path, real));
-    int e = replace(real, old ? &st : NULL, false, span, n_spans);
+    int e = replace_file(real, old ? &st : NULL, false, span, n_spans);
     /* the file system has no nameless files, or the system no /proc */
     if (e == EOPNOTSUPP || e == EISDIR || e == EINVAL || e == ENOENT || e == EXDEV || e == EEXIST)
-        e = replace(real, old ? &st : NULL, true, span, n_spans);
+        e = replace_file(real, old ? &st : NULL, true, span, n_spans);
     return e ? write_failed(path, e) : 0;
 }
 

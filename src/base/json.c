@@ -36,7 +36,7 @@ static bool unquoted(const char *text, size_t n)
 }
 
 /* Says what is wrong with a text that is not JSON.  Mistakes that people make have sentences of their own. */
-static int refuse(const char *text, size_t n, const char *what, const json_error_t *e)
+static int refuse_text(const char *text, size_t n, const char *what, const json_error_t *e)
 {
     char fixed[HINT_MAX];
     if (requote(text, n, fixed))
@@ -72,7 +72,7 @@ int json_parse(const char *text, size_t n, const char *what, json_t **out)
     /* tokenizer_config.json spells "no limit" as a model_max_length of 10^30, which overflows jansson's integers. */
     if (!j && json_error_code(&e) == json_error_numeric_overflow)
         TRY(json_load_safely(text, n, flags | JSON_DECODE_INT_AS_REAL, &j, &e));
-    if (!j) return refuse(text, n, what, &e);
+    if (!j) return refuse_text(text, n, what, &e);
     *out = j;
     return 0;
 }
@@ -93,7 +93,7 @@ struct sink {
     int error;
 };
 
-static int add(const char *s, size_t n, void *ctx)
+static int append_text(const char *s, size_t n, void *ctx)
 {
     struct sink *k = ctx;
     if (k->error == 0) k->error = buf_append(&k->text, s, n);
@@ -105,7 +105,7 @@ int json_text(const json_t *j, char **out)
     struct sink k = {.error = 0};
     JSON_SCOPE(scope);
     buf_init(&k.text, SIZE_MAX / 2);
-    int e = json_dump_callback(j, add, &k, JSON_ENCODE_ANY | JSON_COMPACT);
+    int e = json_dump_callback(j, append_text, &k, JSON_ENCODE_ANY | JSON_COMPACT);
     if (e < 0 || k.error < 0 || json_lost_outside()) {
         buf_done(&k.text);
         return ERR(NOMEM, "out of memory writing JSON");

@@ -109,7 +109,7 @@ bool json_lost_outside(void)
 }
 
 /* Returns a bound of the longest token: the longest stretch without a quote that delimits a string. */
-static size_t longest(const char *text, size_t n)
+static size_t longest_token(const char *text, size_t n)
 {
     size_t most = 0, from = 0;
     for (size_t i = 0; i < n; i++) {
@@ -142,7 +142,7 @@ int json_load_safely(const char *text, size_t n, size_t flags, json_t **out, jso
 {
     struct source s = {.text = text, .n = n, .before = failures};
     /* A token buffer doubles: 2 + 4 times a token, its copy, and small values for the rest of a piece. */
-    size_t most = longest(text, n);
+    size_t most = longest_token(text, n);
     if (most > (SIZE_MAX - (64u << 10)) / 8)
         return ERR(LIMIT, "a JSON text of %zu bytes is too long", n);
     char *memory = mem_alloc(8 * most + (64u << 10));

@@ -17,7 +17,7 @@ enum { PATH = 1024, TEXT = 8192 };
 
 /* Reads the beginning of a small file of the system into the caller's memory: thread counts are read where nothing
  * may be allocated. */
-static bool read_text(const char *path, char *out, size_t size)
+static bool read_small(const char *path, char *out, size_t size)
 {
     int fd = fd_open(path, O_RDONLY, 0);
     size_t n = 0;
@@ -34,7 +34,7 @@ static double number_in(const char *dir, const char *name)
 {
     char path[PATH + 32], text[64];
     snprintf(path, sizeof path, "%s/%s", dir, name);
-    return read_text(path, text, sizeof text) ? strtod(text, NULL) : 0;
+    return read_small(path, text, sizeof text) ? strtod(text, NULL) : 0;
 }
 
 /* Returns the share of one group; 0 without a limit. */
@@ -44,7 +44,7 @@ static double share_of(const char *dir, bool second)
     double share, period;
     if (second) {
         snprintf(path, sizeof path, "%s/cpu.max", dir);
-        if (!read_text(path, text, sizeof text) || !strncmp(text, "max", 3)) return 0;
+        if (!read_small(path, text, sizeof text) || !strncmp(text, "max", 3)) return 0;
         share = strtod(text, &end);
         period = strtod(end, NULL);
     } else {
@@ -82,7 +82,7 @@ double cpu_quota(const char *groups, const char *root)
 {
     char text[TEXT], tree[PATH], *rest = text;
     double least = 0;
-    if (!read_text(groups, text, sizeof text)) return 0;
+    if (!read_small(groups, text, sizeof text)) return 0;
     for (char *line; (line = strsep(&rest, "\n"));) { /* NUMBER:CONTROLLERS:GROUP */
         (void)strsep(&line, ":");
         const char *controllers = strsep(&line, ":");

@@ -67,7 +67,7 @@ void trace_record(enum trace_track track, const char *name, double begun, uint32
     pthread_mutex_unlock(&lock);
 }
 
-static int put(struct buf *b, const struct event *e)
+static int put_event(struct buf *b, const struct event *e)
 {
     char layer[32] = "";
     if (e->layer != UINT32_MAX) snprintf(layer, sizeof layer, "\"layer\":%u,", e->layer);
@@ -94,7 +94,7 @@ static int write_file(const char *path, const struct event *events, uint64_t n)
                        "{\"name\":\"%s\"}}",
                        i ? ",\n" : "", i + 1, track[i]);
     for (uint64_t i = first; e >= 0 && i < n; i++)
-        e = put(&b, &events[i % EVENTS]);
+        e = put_event(&b, &events[i % EVENTS]);
     if (e >= 0) e = buf_puts(&b, "\n]}\n");
     if (e >= 0) e = file_write(path, b.data, b.len);
     buf_done(&b);

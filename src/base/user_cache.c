@@ -358,7 +358,7 @@ int cache_write(struct cache_writer *w, const void *data, size_t n)
     return 0;
 }
 
-static int finish(struct cache_writer *w)
+static int finish_entry(struct cache_writer *w)
 {
     char line[LINE + 1];
     uint8_t sum[DIGEST_BYTES];
@@ -372,7 +372,7 @@ static int finish(struct cache_writer *w)
 
 int cache_write_end(struct cache_writer *w)
 {
-    int e = finish(w);
+    int e = finish_entry(w);
     if (e >= 0) bound_dir(w->kind, w->dir);
     cache_write_drop(w);
     return e;

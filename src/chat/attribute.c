@@ -6,7 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static int seq_index(struct run *r, struct val v, struct val key, struct val *out, bool *found)
+static int seq_index(struct render_state *r, struct val v, struct val key, struct val *out,
+                     bool *found)
 {
     size_t n;
     int64_t i = val_as_int(key);
@@ -16,7 +17,7 @@ static int seq_index(struct run *r, struct val v, struct val key, struct val *ou
     if (!*found) return 0;
     if (v.t == V_STR) {
         size_t at, len;
-        TRY(run_work_bytes(r, v.str->chars == v.str->n ? 0 : v.str->n * 4));
+        TRY(render_work_bytes(r, v.str->chars == v.str->n ? 0 : v.str->n * 4));
         at = str_offset(v.str, (size_t)i);
         utf8_decode(v.str->s + at, v.str->n - at, &len);
         return str_sub(r, v, at, at + len, out);
@@ -26,7 +27,8 @@ static int seq_index(struct run *r, struct val v, struct val key, struct val *ou
 }
 
 /* Finds obj[key] as data, without methods. */
-static int lookup(struct run *r, struct val obj, struct val key, struct val *out, bool *found)
+static int lookup(struct render_state *r, struct val obj, struct val key, struct val *out,
+                  bool *found)
 {
     *found = false;
     if (obj.t == V_DICT) {
@@ -43,7 +45,7 @@ static int lookup(struct run *r, struct val obj, struct val key, struct val *out
 }
 
 /* Makes the undefined value that a missing name or index of obj gives. */
-static int undef_member(struct run *r, struct val obj, struct val key, struct val *out)
+static int undef_member(struct render_state *r, struct val obj, struct val key, struct val *out)
 {
     char owner[64];
     snprintf(owner, sizeof owner, "%s object", val_type_name(obj));
@@ -56,7 +58,8 @@ static int undef_member(struct run *r, struct val obj, struct val key, struct va
 }
 
 /* Finds obj.name as a method or as a member of a namespace, loop or macro. */
-static int member(struct run *r, struct val obj, struct str *name, struct val *out, bool *found)
+static int member(struct render_state *r, struct val obj, struct str *name, struct val *out,
+                  bool *found)
 {
     struct val key = {.t = V_STR, .str = name};
     bool unsafe = false;
@@ -92,7 +95,7 @@ static int member(struct run *r, struct val obj, struct str *name, struct val *o
     return 0;
 }
 
-int val_attr(struct run *r, struct val obj, struct val name, struct val *out)
+int val_attr(struct render_state *r, struct val obj, struct val name, struct val *out)
 {
     bool found;
     if (obj.t == V_UNDEF) return val_fail_undef(obj);
@@ -101,7 +104,7 @@ int val_attr(struct run *r, struct val obj, struct val name, struct val *out)
     return found ? 0 : undef_member(r, obj, name, out);
 }
 
-int val_item(struct run *r, struct val obj, struct val key, struct val *out)
+int val_item(struct render_state *r, struct val obj, struct val key, struct val *out)
 {
     bool found;
     if (obj.t == V_UNDEF) return val_fail_undef(obj);
@@ -110,7 +113,7 @@ int val_item(struct run *r, struct val obj, struct val key, struct val *out)
     return found ? 0 : undef_member(r, obj, key, out);
 }
 
-int member_set(struct run *r, struct val box, struct val key, struct val v)
+int member_set(struct render_state *r, struct val box, struct val key, struct val v)
 {
     if (box.t == V_SPACE && key.t == V_STR && key.str->n && key.str->s[0] == '_')
         return ERR(FORMAT,
@@ -120,7 +123,8 @@ int member_set(struct run *r, struct val box, struct val key, struct val v)
     return dict_put(r, box.dict, key, v);
 }
 
-int val_path(struct run *r, struct val obj, struct val path, struct val other, struct val *out)
+int val_path(struct render_state *r, struct val obj, struct val path, struct val other,
+             struct val *out)
 {
     bool replace = other.t != V_MISSING && other.t != V_NONE, text = path.t == V_STR;
     const char *s = text ? path.str->s : "", *end = s + (text ? path.str->n : 0), *dot;
@@ -159,7 +163,7 @@ static int64_t slice_clamp(int64_t i, int64_t n, int64_t low, int64_t high)
 }
 
 /* Takes `count` characters, every step-th from character `from` on. */
-static int slice_str(struct run *r, struct val v, int64_t from, int64_t step, size_t count,
+static int slice_str(struct render_state *r, struct val v, int64_t from, int64_t step, size_t count,
                      struct val *out)
 {
     struct str *s = v.str;
@@ -167,7 +171,7 @@ static int slice_str(struct run *r, struct val v, int64_t from, int64_t step, si
     if (!count) return str_puts(r, "", out);
     if (step == 1) return str_sub(r, v, first, str_offset(s, (size_t)from + count), out);
     struct buf b;
-    buf_init(&b, RUN_MAX_MEMORY);
+    buf_init(&b, RENDER_MAX_MEMORY);
     int e = 0;
     for (size_t at = first, len; e >= 0; count--) {
         utf8_decode(s->s + at, s->n - at, &len);
@@ -184,7 +188,7 @@ static int slice_str(struct run *r, struct val v, int64_t from, int64_t step, si
     return 0;
 }
 
-int val_slice(struct run *r, struct val v, const struct val part[3], struct val *out)
+int val_slice(struct render_state *r, struct val v, const struct val part[3], struct val *out)
 {
     size_t len;
     int64_t step, from, to;
@@ -193,7 +197,7 @@ int val_slice(struct run *r, struct val v, const struct val part[3], struct val 
     if (v.t != V_STR && !val_is_indexed(v))
         return ERR(FORMAT, "'%s' object is not subscriptable", val_type_name(v));
     TRY(val_len(r, v, &len));
-    TRY(run_work_bytes(r, v.t == V_STR ? v.str->n : 0));
+    TRY(render_work_bytes(r, v.t == V_STR ? v.str->n : 0));
     TRY(slice_part(part[2], 1, &step));
     if (step == 0) return ERR(FORMAT, "slice step cannot be zero");
     int64_t n = (int64_t)len, low = step < 0 ? -1 : 0, high = step < 0 ? n - 1 : n;
@@ -212,7 +216,7 @@ int val_slice(struct run *r, struct val v, const struct val part[3], struct val 
     struct seq *s;
     TRY(seq_new(r, v.seq->kind, share ? 0 : count, &s));
     if (share && count) s->v = v.seq->v + from;
-    if (!share) TRY(run_work(r, count));
+    if (!share) TRY(render_work(r, count));
     for (size_t i = 0; i < count && !share; i++, from += step)
         s->v[i] = v.seq->v[from];
     s->n = s->cap = count;

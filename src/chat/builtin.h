@@ -26,12 +26,13 @@ builtin_fn f_abs, f_int, f_float, f_round;
 builtin_fn g_range, g_dict, g_raise, g_strftime;
 
 /* ---- text_ops.c */
-int text_strip(struct run *r, struct val s, struct val chars, enum strip_how how, struct val *out);
-int text_replace(struct run *r, struct val s, struct val from, struct val to, int64_t count,
-                 struct val *out);
+int text_strip(struct render_state *r, struct val s, struct val chars, enum strip_how how,
+               struct val *out);
+int text_replace(struct render_state *r, struct val s, struct val from, struct val to,
+                 int64_t count, struct val *out);
 /* Finds the line at byte `at`: its end, and where the next one begins; false at the end of s. */
 bool text_line(const struct str *s, size_t at, size_t *end, size_t *next);
-int text_find(struct run *r, const char *s, size_t n, const struct str *needle, bool back,
+int text_find(struct render_state *r, const char *s, size_t n, const struct str *needle, bool back,
               size_t *out); /* SIZE_MAX: absent */
-int text_split(struct run *r, struct val s, struct val sep, int64_t most, bool back,
+int text_split(struct render_state *r, struct val s, struct val sep, int64_t most, bool back,
                struct val *out);

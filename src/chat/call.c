@@ -44,13 +44,13 @@ static int bind(struct call *c)
     return 0;
 }
 
-int fn_invoke(struct run *r, const struct fn_row *row, struct val self, const struct args *args,
-              struct val *out)
+int fn_invoke(struct render_state *r, const struct fn_row *row, struct val self,
+              const struct args *args, struct val *out)
 {
     static const struct args none;
     struct call c = {.r = r, .self = self, .raw = args ? args : &none, .row = row};
     if (row->params) TRY(bind(&c));
-    TRY(run_enter(r));
+    TRY(render_enter(r));
     bool saved = r->tainting;
     r->tainting = val_foreign(self);
     for (size_t i = 0; args && i < args->n; i++)
@@ -60,16 +60,16 @@ int fn_invoke(struct run *r, const struct fn_row *row, struct val self, const st
     int e = row->kinds & FN_TEXT ? val_str(r, self, &c.self) : 0;
     if (e >= 0) e = row->fn(&c, out);
     r->tainting = saved;
-    run_leave(r);
+    render_leave(r);
     return e;
 }
 
 /* Fails if the call has an argument that is no parameter of the macro. */
-static int check_macro_args(struct run *r, const struct macro *m, const struct args *args)
+static int check_macro_args(struct render_state *r, const struct macro *m, const struct args *args)
 {
     const struct node *def = m->def;
     int n = (int)MIN(m->name->n, (size_t)100);
-    TRY(run_work(r, args->n_kw * def->n / 16)); /* names are compared in pairs */
+    TRY(render_work(r, args->n_kw * def->n / 16)); /* names are compared in pairs */
     if (args->n > def->n)
         return ERR(FORMAT, "macro '%.*s' takes not more than %u argument(s)", n, m->name->s,
                    def->n);
@@ -85,7 +85,7 @@ static int check_macro_args(struct run *r, const struct macro *m, const struct a
     return 0;
 }
 
-static int bind_params(struct run *r, const struct node *def, const struct args *args)
+static int bind_params(struct render_state *r, const struct node *def, const struct args *args)
 {
     uint32_t first_default = def->n - def->n2;
     for (uint32_t i = 0; i < def->n; i++) {
@@ -106,7 +106,7 @@ static int bind_params(struct run *r, const struct node *def, const struct args 
     return 0;
 }
 
-static int macro_call(struct run *r, const struct macro *m, const struct args *args,
+static int macro_call(struct render_state *r, const struct macro *m, const struct args *args,
                       struct val *out)
 {
     struct frame *saved;
@@ -118,7 +118,7 @@ static int macro_call(struct run *r, const struct macro *m, const struct args *a
     return e < 0 ? e : 0;
 }
 
-int val_call(struct run *r, struct val f, const struct args *args, struct val *out)
+int val_call(struct render_state *r, struct val f, const struct args *args, struct val *out)
 {
     int e;
     if (f.t == V_UNDEF) return val_fail_undef(f);

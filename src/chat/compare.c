@@ -13,7 +13,7 @@ static int num_order(struct val a, struct val b)
     return isnan(x) || isnan(y) ? 2 : (x > y) - (x < y);
 }
 
-static int dict_equal(struct run *r, const struct dict *a, const struct dict *b, bool *out)
+static int dict_equal(struct render_state *r, const struct dict *a, const struct dict *b, bool *out)
 {
     *out = a == b;
     if (a == b || a->n != b->n) return 0;
@@ -29,7 +29,7 @@ static int dict_equal(struct run *r, const struct dict *a, const struct dict *b,
     return 0;
 }
 
-static int seq_equal(struct run *r, struct val a, struct val b, bool *out)
+static int seq_equal(struct render_state *r, struct val a, struct val b, bool *out)
 {
     *out = a.seq == b.seq;
     bool same_kind = a.seq->kind == b.seq->kind && !val_is_gen(a) && a.seq->kind != SEQ_VALUES;
@@ -42,7 +42,7 @@ static int seq_equal(struct run *r, struct val a, struct val b, bool *out)
     return 0;
 }
 
-static int equal_inner(struct run *r, struct val a, struct val b, bool *out)
+static int equal_inner(struct render_state *r, struct val a, struct val b, bool *out)
 {
     *out = false;
     if (val_is_num(a) && val_is_num(b)) {
@@ -52,27 +52,28 @@ static int equal_inner(struct run *r, struct val a, struct val b, bool *out)
     if (a.t != b.t) return 0;
     if (a.t == V_SEQ) return seq_equal(r, a, b, out);
     if (a.t == V_DICT) return dict_equal(r, a.dict, b.dict, out);
-    if (a.t == V_STR) TRY(run_work_bytes(r, a.str->n == b.str->n ? a.str->n : 0));
+    if (a.t == V_STR) TRY(render_work_bytes(r, a.str->n == b.str->n ? a.str->n : 0));
     *out = a.t == V_STR ? str_same(a.str, b.str)
                         : a.t == V_NONE || a.t == V_UNDEF || a.dict == b.dict; /* or identity */
     return 0;
 }
 
-int val_equal(struct run *r, struct val a, struct val b, bool *out)
+int val_equal(struct render_state *r, struct val a, struct val b, bool *out)
 {
-    TRY(run_enter(r));
-    int e = run_work(r, 1);
+    TRY(render_enter(r));
+    int e = render_work(r, 1);
     if (e >= 0) e = equal_inner(r, a, b, out);
-    run_leave(r);
+    render_leave(r);
     return e;
 }
 
 /* Compares two values as num_order does; an error if they have no order. */
-static int val_order(struct run *r, enum compare_op op, struct val a, struct val b, int *out)
+static int val_order(struct render_state *r, enum compare_op op, struct val a, struct val b,
+                     int *out)
 {
     static const char *const text[] = {
         [CMP_LT] = "<", [CMP_LE] = "<=", [CMP_GT] = ">", [CMP_GE] = ">="};
-    TRY(run_work(r, 1));
+    TRY(render_work(r, 1));
     if (a.t == V_UNDEF) return val_fail_undef(a);
     if (b.t == V_UNDEF) return val_fail_undef(b);
     if (val_is_num(a) && val_is_num(b)) {
@@ -85,20 +86,20 @@ static int val_order(struct run *r, enum compare_op op, struct val a, struct val
         return ERR(FORMAT, "'%s' not supported between instances of '%s' and '%s'", text[op],
                    val_type_name(a), val_type_name(b));
     size_t n = MIN(a.str->n, b.str->n);
-    TRY(run_work_bytes(r, n));
+    TRY(render_work_bytes(r, n));
     int k = memcmp(a.str->s, b.str->s, n); /* UTF-8 order is code point order */
     *out = k ? (k > 0) - (k < 0) : (a.str->n > b.str->n) - (a.str->n < b.str->n);
     return 0;
 }
 
-static int val_contains(struct run *r, struct val box, struct val x, bool *out)
+static int val_contains(struct render_state *r, struct val box, struct val x, bool *out)
 {
     *out = false;
     if (box.t == V_STR) {
         if (x.t != V_STR)
             return ERR(FORMAT, "'in <string>' requires string as left operand, not %s",
                        val_type_name(x));
-        TRY(run_work_bytes(r, box.str->n));
+        TRY(render_work_bytes(r, box.str->n));
         *out = str_find(box.str->s, box.str->n, x.str->s, x.str->n) != SIZE_MAX;
         return 0;
     }
@@ -120,7 +121,7 @@ static int val_contains(struct run *r, struct val box, struct val x, bool *out)
     return e;
 }
 
-int val_compare(struct run *r, enum compare_op op, struct val a, struct val b, bool *out)
+int val_compare(struct render_state *r, enum compare_op op, struct val a, struct val b, bool *out)
 {
     int k = 0, e;
     if (op == CMP_EQ || op == CMP_NE)
@@ -135,10 +136,10 @@ int val_compare(struct run *r, enum compare_op op, struct val a, struct val b, b
     return e;
 }
 
-int val_hash(struct run *r, struct val v, uint32_t *out)
+int val_hash(struct render_state *r, struct val v, uint32_t *out)
 {
     double f = val_is_num(v) ? val_as_float(v) + 0.0 : 0; /* equal numbers have equal hashes */
-    if (v.t == V_STR) TRY(run_work_bytes(r, v.str->n));
+    if (v.t == V_STR) TRY(render_work_bytes(r, v.str->n));
     if (val_is_tuple(v)) return ERR(UNSUPPORTED, "a tuple as a key is not supported");
     if (v.t != V_STR && v.t != V_NONE && !val_is_num(v))
         return ERR(FORMAT, "unhashable type: '%s'", val_type_name(v));
@@ -148,8 +149,8 @@ int val_hash(struct run *r, struct val v, uint32_t *out)
 }
 
 /* Merge sort: stable, and every comparison may fail. */
-static int merge(struct run *r, struct val *v, struct val *key, size_t mid, size_t n, bool reverse,
-                 struct val *tmp)
+static int merge(struct render_state *r, struct val *v, struct val *key, size_t mid, size_t n,
+                 bool reverse, struct val *tmp)
 {
     size_t i = 0, j = mid, k = 0;
     memcpy(tmp, v, n * sizeof *v);
@@ -170,12 +171,12 @@ static int merge(struct run *r, struct val *v, struct val *key, size_t mid, size
     return 0;
 }
 
-int val_sort(struct run *r, struct val *v, struct val *key, size_t n, bool reverse)
+int val_sort(struct render_state *r, struct val *v, struct val *key, size_t n, bool reverse)
 {
     struct val *tmp;
     RUN_NEW(r, tmp, n * 2);
     for (size_t width = 1; width < n; width *= 2) {
-        TRY(run_work(r, n));
+        TRY(render_work(r, n));
         for (size_t at = 0; at + width < n; at += 2 * width)
             TRY(merge(r, v + at, key + at, width, MIN(2 * width, n - at), reverse, tmp));
     }

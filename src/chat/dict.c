@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-int dict_new(struct run *r, size_t cap, struct dict **out)
+int dict_new(struct render_state *r, size_t cap, struct dict **out)
 {
     struct dict *d;
     RUN_NEW(r, d, 1);
@@ -15,7 +15,7 @@ int dict_new(struct run *r, size_t cap, struct dict **out)
 }
 
 /* Finds the entry under k, or NULL, and the hash of k. */
-static int dict_entry(struct run *r, const struct dict *d, struct val k, uint32_t *hash,
+static int dict_entry(struct render_state *r, const struct dict *d, struct val k, uint32_t *hash,
                       struct entry **out)
 {
     bool hit = false;
@@ -24,7 +24,7 @@ static int dict_entry(struct run *r, const struct dict *d, struct val k, uint32_
     TRY(val_hash(r, k, hash));
     for (at = *hash & (d->slots - 1); d->slots && d->index[at]; at = (at + 1) & (d->slots - 1)) {
         struct entry *e = &d->v[d->index[at] - 1];
-        if (++probes % 8 == 0) TRY(run_work(r, 1));
+        if (++probes % 8 == 0) TRY(render_work(r, 1));
         if (e->hash != *hash) continue;
         if (k.t == V_STR && e->k.t == V_STR)
             hit = str_same(k.str, e->k.str);
@@ -45,7 +45,7 @@ static void index_add(struct dict *d, size_t i)
     d->index[at] = (uint32_t)i + 1;
 }
 
-int dict_put(struct run *r, struct dict *d, struct val k, struct val v)
+int dict_put(struct render_state *r, struct dict *d, struct val k, struct val v)
 {
     uint32_t hash;
     struct entry *e;
@@ -67,7 +67,7 @@ int dict_put(struct run *r, struct dict *d, struct val k, struct val v)
     return 0;
 }
 
-int dict_find(struct run *r, const struct dict *d, struct val k, struct val **out)
+int dict_find(struct render_state *r, const struct dict *d, struct val k, struct val **out)
 {
     uint32_t hash;
     struct entry *e;
@@ -76,11 +76,11 @@ int dict_find(struct run *r, const struct dict *d, struct val k, struct val **ou
     return 0;
 }
 
-int dict_view(struct run *r, const struct dict *d, enum seq_kind kind, struct val *out)
+int dict_view(struct render_state *r, const struct dict *d, enum seq_kind kind, struct val *out)
 {
     struct seq *s;
     TRY(seq_new(r, kind, d->n, &s));
-    TRY(run_work(r, d->n / 4));
+    TRY(render_work(r, d->n / 4));
     for (size_t i = 0; i < d->n; i++) {
         if (kind == SEQ_KEYS || kind == SEQ_LIST)
             s->v[i] = d->v[i].k;

@@ -86,7 +86,7 @@ static void longest_at(const struct word *w, size_t n_w, const char *s, size_t n
     }
 }
 
-static int push(struct plain_spans *p, size_t from, size_t to)
+static int push_span(struct plain_spans *p, size_t from, size_t to)
 {
     if (p->n && p->v[p->n - 1].to >= from) {
         p->v[p->n - 1].to = MAX(p->v[p->n - 1].to, to);
@@ -121,7 +121,7 @@ static int scan(const struct word *w, size_t n_w, const char *s, size_t n,
             return ERR(LIMIT,
                        "the special tokens of this tokenizer take too many steps on this text; "
                        "the tokenizer file is broken or hostile");
-        if (any > own) TRY(push(out, MAX(at, edge), MIN(at + any, foreign[f].to)));
+        if (any > own) TRY(push_span(out, MAX(at, edge), MIN(at + any, foreign[f].to)));
         if (!own) continue;
         out->n_own++;
         at += own - 1;
@@ -237,8 +237,9 @@ static int mark(const struct rendered *m, const struct ids *out, size_t from,
     return 0;
 }
 
-static int encode(const struct tok *t, const json_t *messages, const struct chat_options *o,
-                  struct ids *out, struct buf *text, bool **marked)
+static int encode_messages(const struct tok *t, const json_t *messages,
+                           const struct chat_options *o, struct ids *out, struct buf *text,
+                           bool **marked)
 {
     struct buf prompt;
     struct rendered marks = {0};
@@ -263,11 +264,11 @@ static int encode(const struct tok *t, const json_t *messages, const struct chat
 int chat_encode(const struct tok *t, const json_t *messages, const struct chat_options *o,
                 struct ids *out, struct buf *text)
 {
-    return encode(t, messages, o, out, text, NULL);
+    return encode_messages(t, messages, o, out, text, NULL);
 }
 
 int chat_encode_marked(const struct tok *t, const json_t *messages, const struct chat_options *o,
                        struct ids *out, bool **marked)
 {
-    return encode(t, messages, o, out, NULL, marked);
+    return encode_messages(t, messages, o, out, NULL, marked);
 }

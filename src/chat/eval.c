@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* Finds a name that the template has not set: a variable of the caller, a trusted variable, or a function. */
-static int given_value(struct run *r, const struct str *name, struct val *out)
+static int given_value(struct render_state *r, const struct str *name, struct val *out)
 {
     const json_t *j = json_object_get(r->vars, name->s);
     bool saved = r->tainting;
@@ -22,10 +22,10 @@ static int given_value(struct run *r, const struct str *name, struct val *out)
     return 0;
 }
 
-static int eval_name(struct run *r, const struct node *n, struct val *out)
+static int eval_name(struct render_state *r, const struct node *n, struct val *out)
 {
     for (struct frame *f = r->frame; f; f = f->parent) {
-        TRY(run_work_bytes(r, f->n + 1)); /* looking at one binding costs as much as one byte */
+        TRY(render_work_bytes(r, f->n + 1)); /* looking at one binding costs as much as one byte */
         for (size_t i = f->n; i-- > 0;)
             if (f->v[i].sym == n->sym) {
                 *out = f->v[i].v;
@@ -42,7 +42,7 @@ static int eval_name(struct run *r, const struct node *n, struct val *out)
     return 0;
 }
 
-static int eval_list(struct run *r, const struct node *n, struct val *out)
+static int eval_list(struct render_state *r, const struct node *n, struct val *out)
 {
     struct seq *s;
     TRY(seq_new(r, n->kind == N_TUPLE ? SEQ_TUPLE : SEQ_LIST, n->n, &s));
@@ -53,7 +53,7 @@ static int eval_list(struct run *r, const struct node *n, struct val *out)
     return 0;
 }
 
-static int eval_dict(struct run *r, const struct node *n, struct val *out)
+static int eval_dict(struct render_state *r, const struct node *n, struct val *out)
 {
     struct dict *d;
     TRY(dict_new(r, n->n / 2, &d));
@@ -67,7 +67,7 @@ static int eval_dict(struct run *r, const struct node *n, struct val *out)
     return 0;
 }
 
-static int eval_item(struct run *r, const struct node *n, struct val *out)
+static int eval_item(struct render_state *r, const struct node *n, struct val *out)
 {
     struct val obj, key, part[3];
     TRY(node_eval(r, n->a, &obj));
@@ -83,7 +83,7 @@ static int eval_item(struct run *r, const struct node *n, struct val *out)
     return val_slice(r, obj, part, out);
 }
 
-static int eval_args(struct run *r, const struct node *n, struct args *args)
+static int eval_args(struct render_state *r, const struct node *n, struct args *args)
 {
     *args = (struct args){.n = n->n, .n_kw = n->n2};
     if (n->n) RUN_NEW(r, args->v, n->n);
@@ -97,7 +97,7 @@ static int eval_args(struct run *r, const struct node *n, struct args *args)
     return 0;
 }
 
-static int eval_call(struct run *r, const struct node *n, struct val *out)
+static int eval_call(struct render_state *r, const struct node *n, struct val *out)
 {
     struct val f;
     struct args args;
@@ -106,7 +106,7 @@ static int eval_call(struct run *r, const struct node *n, struct val *out)
     return val_call(r, f, &args, out);
 }
 
-static int eval_builtin(struct run *r, const struct node *n, struct val *out)
+static int eval_builtin(struct render_state *r, const struct node *n, struct val *out)
 {
     struct val self;
     struct args args;
@@ -116,7 +116,7 @@ static int eval_builtin(struct run *r, const struct node *n, struct val *out)
     return fn_invoke(r, n->fn, self, &args, out);
 }
 
-static int eval_cond(struct run *r, const struct node *n, struct val *out)
+static int eval_cond(struct render_state *r, const struct node *n, struct val *out)
 {
     struct val test;
     TRY(node_eval(r, n->a, &test));
@@ -128,7 +128,7 @@ static int eval_cond(struct run *r, const struct node *n, struct val *out)
                      n->line);
 }
 
-static int eval_unary(struct run *r, const struct node *n, struct val *out)
+static int eval_unary(struct render_state *r, const struct node *n, struct val *out)
 {
     struct val v;
     TRY(node_eval(r, n->a, &v));
@@ -140,7 +140,7 @@ static int eval_unary(struct run *r, const struct node *n, struct val *out)
     return val_negate(v, out);
 }
 
-static int eval_binary(struct run *r, const struct node *n, struct val *out)
+static int eval_binary(struct render_state *r, const struct node *n, struct val *out)
 {
     struct val a, b;
     TRY(node_eval(r, n->a, &a));
@@ -156,13 +156,13 @@ static int eval_binary(struct run *r, const struct node *n, struct val *out)
     return val_binary(r, (enum op)n->op, a, b, out);
 }
 
-static int eval_const(struct run *r, const struct node *n, struct val *out)
+static int eval_const(struct render_state *r, const struct node *n, struct val *out)
 {
     *out = n->kind == N_CAPTURED ? r->captured : n->value;
     return 0;
 }
 
-typedef int eval_fn(struct run *r, const struct node *n, struct val *out);
+typedef int eval_fn(struct render_state *r, const struct node *n, struct val *out);
 
 static eval_fn *const eval_kind[] = {
     [N_CONST] = eval_const,    [N_NAME] = eval_name,    [N_TUPLE] = eval_list,
@@ -173,13 +173,13 @@ static eval_fn *const eval_kind[] = {
     [N_FILTER] = eval_builtin, [N_TEST] = eval_builtin, [N_CAPTURED] = eval_const,
 };
 
-int node_eval(struct run *r, const struct node *n, struct val *out)
+int node_eval(struct render_state *r, const struct node *n, struct val *out)
 {
-    int e = run_enter(r);
+    int e = render_enter(r);
     if (e >= 0) {
-        e = run_work(r, 1);
+        e = render_work(r, 1);
         if (e >= 0) e = eval_kind[n->kind](r, n, out);
-        run_leave(r);
+        render_leave(r);
     }
     if (e < 0 && !r->err_line) r->err_line = n->line;
     return e;

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-int frame_push(struct run *r, struct frame *parent, struct frame **saved)
+int frame_push(struct render_state *r, struct frame *parent, struct frame **saved)
 {
     struct frame *f;
     RUN_NEW(r, f, 1);
@@ -14,10 +14,10 @@ int frame_push(struct run *r, struct frame *parent, struct frame **saved)
     return 0;
 }
 
-int frame_set(struct run *r, uint32_t sym, struct val v)
+int frame_set(struct render_state *r, uint32_t sym, struct val v)
 {
     struct frame *f = r->frame;
-    TRY(run_work_bytes(r, f->n));
+    TRY(render_work_bytes(r, f->n));
     for (size_t i = 0; i < f->n; i++)
         if (f->v[i].sym == sym) {
             f->v[i].v = v;
@@ -28,7 +28,7 @@ int frame_set(struct run *r, uint32_t sym, struct val v)
     return 0;
 }
 
-static int assign_tuple(struct run *r, const struct node *target, struct val v)
+static int assign_tuple(struct render_state *r, const struct node *target, struct val v)
 {
     struct iter it;
     struct val item;
@@ -46,7 +46,7 @@ static int assign_tuple(struct run *r, const struct node *target, struct val v)
     return e > 0 ? ERR(FORMAT, "too many values to unpack (expected %u)", target->n) : e;
 }
 
-static int assign_space(struct run *r, const struct node *target, struct val v)
+static int assign_space(struct render_state *r, const struct node *target, struct val v)
 {
     struct val space;
     struct node name = {.kind = N_NAME, .sym = target->sym, .line = target->line};
@@ -56,19 +56,19 @@ static int assign_space(struct run *r, const struct node *target, struct val v)
     return member_set(r, space, target->value, v);
 }
 
-int node_assign(struct run *r, const struct node *target, struct val v)
+int node_assign(struct render_state *r, const struct node *target, struct val v)
 {
     if (target->kind == N_NAME) return frame_set(r, target->sym, v);
     if (target->kind == N_NSREF) return assign_space(r, target, v);
     if (target->kind != N_TUPLE) return ERR(FORMAT, "can't assign to this expression");
-    TRY(run_enter(r));
+    TRY(render_enter(r));
     int e = assign_tuple(r, target, v);
-    run_leave(r);
+    render_leave(r);
     return e;
 }
 
 /* Runs `body` and puts its output into *out as a text.  Returns the flow that ended the body, or an error. */
-int node_capture(struct run *r, const struct node *body, struct val *out)
+int node_capture(struct render_state *r, const struct node *body, struct val *out)
 {
     struct text *outer = r->out, t;
     text_init(&t, JINJA_MAX_OUTPUT);
@@ -79,7 +79,7 @@ int node_capture(struct run *r, const struct node *body, struct val *out)
     return e < 0 ? e : flow;
 }
 
-static int exec_seq(struct run *r, const struct node *n)
+static int exec_seq(struct render_state *r, const struct node *n)
 {
     for (uint32_t i = 0; i < n->n; i++) {
         int flow = node_exec(r, n->list[i]);
@@ -88,7 +88,7 @@ static int exec_seq(struct run *r, const struct node *n)
     return 0;
 }
 
-static int exec_if(struct run *r, const struct node *n)
+static int exec_if(struct render_state *r, const struct node *n)
 {
     for (uint32_t i = 0; i < n->n; i += 2) {
         struct val test;
@@ -99,7 +99,7 @@ static int exec_if(struct run *r, const struct node *n)
 }
 
 /* Runs {% set x %}: passes the text of the block through its filters. */
-static int exec_set_block(struct run *r, const struct node *n)
+static int exec_set_block(struct render_state *r, const struct node *n)
 {
     struct val text, saved = r->captured;
     struct frame *outer;
@@ -113,7 +113,7 @@ static int exec_set_block(struct run *r, const struct node *n)
     return e < 0 ? e : node_assign(r, n->a, text);
 }
 
-static int make_macro(struct run *r, const struct node *def, struct val *out)
+static int make_macro(struct render_state *r, const struct node *def, struct val *out)
 {
     struct macro *m;
     RUN_NEW(r, m, 1);
@@ -123,7 +123,7 @@ static int make_macro(struct run *r, const struct node *def, struct val *out)
 }
 
 /* Runs the body in a scope of its own and notes the span of its output. */
-static int exec_generation(struct run *r, const struct node *n)
+static int exec_generation(struct render_state *r, const struct node *n)
 {
     struct val text;
     struct frame *saved;
@@ -139,7 +139,7 @@ static int exec_generation(struct run *r, const struct node *n)
     return 0;
 }
 
-static int exec_kind(struct run *r, const struct node *n)
+static int exec_kind(struct render_state *r, const struct node *n)
 {
     struct val v;
     switch (n->kind) {
@@ -173,13 +173,13 @@ static int exec_kind(struct run *r, const struct node *n)
     }
 }
 
-int node_exec(struct run *r, const struct node *n)
+int node_exec(struct render_state *r, const struct node *n)
 {
-    int e = run_enter(r);
+    int e = render_enter(r);
     if (e >= 0) {
-        e = run_work(r, 1);
+        e = render_work(r, 1);
         if (e >= 0) e = exec_kind(r, n);
-        run_leave(r);
+        render_leave(r);
     }
     if (e < 0 && !r->err_line) r->err_line = n->line;
     return e;

@@ -56,8 +56,8 @@ int f_reverse(struct call *c, struct val *out)
 }
 
 /* Finds the value by which an item is sorted and compared. */
-static int item_key(struct run *r, struct val item, struct val attribute, bool case_sensitive,
-                    struct val *out)
+static int item_key(struct render_state *r, struct val item, struct val attribute,
+                    bool case_sensitive, struct val *out)
 {
     *out = item;
     if (attribute.t != V_MISSING && attribute.t != V_NONE)

@@ -66,7 +66,7 @@ int f_join(struct call *c, struct val *out)
     bool method = c->row->how;
     if (!method && c->a[0].t == V_MISSING) TRY(str_puts(c->r, "", &sep));
     if (!method && c->a[0].t != V_MISSING) TRY(val_str(c->r, c->a[0], &sep));
-    text_init(&t, RUN_MAX_MEMORY);
+    text_init(&t, RENDER_MAX_MEMORY);
     int e = join_items(c, method ? c->a[0] : c->self, sep, &t);
     TRY(text_take(c->r, e, &t, out));
     out->safe = method && sep.safe;
@@ -93,7 +93,7 @@ static int indent_lines(struct call *c, const struct str *unit, struct text *t)
     bool first = args_truth(c, 1, false), blank = args_truth(c, 2, false), more = true;
     for (size_t at = 0, line = 0, end, next; more; line++, at = next) {
         more = text_line(s, at, &end, &next) && next > end;
-        TRY(run_work_bytes(c->r, unit->n + (end - at)));
+        TRY(render_work_bytes(c->r, unit->n + (end - at)));
         if (line) TRY(buf_putc(&t->b, '\n'));
         if (line ? blank || end > at : first) TRY(text_put(c->r, t, unit, 0, unit->n));
         TRY(text_put(c->r, t, s, at, end - at));
@@ -109,7 +109,7 @@ int f_indent(struct call *c, struct val *out)
     if (c->self.t != V_STR)
         return ERR(FORMAT, "'%s' object has no attribute 'splitlines'", val_type_name(c->self));
     TRY(indent_unit(c, &unit));
-    text_init(&t, RUN_MAX_MEMORY);
+    text_init(&t, RENDER_MAX_MEMORY);
     int e = indent_lines(c, unit.str, &t);
     TRY(text_take(c->r, e, &t, out));
     out->safe = c->self.safe;
@@ -145,7 +145,7 @@ int f_truncate(struct call *c, struct val *out)
     else
         TRY(args_str(c, 2, &end));
     TRY(val_len(c->r, s, &chars));
-    TRY(run_work_bytes(c->r, (s.t == V_STR ? s.str->n * 2 : 0) + end.str->n));
+    TRY(render_work_bytes(c->r, (s.t == V_STR ? s.str->n * 2 : 0) + end.str->n));
     int64_t n = (int64_t)chars, n_end = (int64_t)str_chars(end.str);
     if (length < n_end || leeway < 0)
         return ERR(FORMAT, "truncate needs a length of at least %lld and a leeway of at least 0",
@@ -164,7 +164,7 @@ int f_wordcount(struct call *c, struct val *out)
     const struct str *s = c->self.str;
     int64_t n = 0;
     bool in = false;
-    TRY(run_work_bytes(c->r, s->n * 4));
+    TRY(render_work_bytes(c->r, s->n * 4));
     for (size_t at = 0, len; at < s->n; at += len) {
         bool word = chr_is(utf8_decode(s->s + at, s->n - at, &len), IS_WORD);
         n += word && !in;

@@ -16,7 +16,7 @@ struct loop {
 };
 
 /* Fetches the next item that passes the loop's test; 1, or 0 at the end. */
-static int fetch(struct run *r, struct loop *l, struct val *out)
+static int fetch(struct render_state *r, struct loop *l, struct val *out)
 {
     for (;;) {
         int e = iter_next(r, &l->it, out);
@@ -37,7 +37,7 @@ static int fetch(struct run *r, struct loop *l, struct val *out)
 }
 
 /* Fetches up to n items ahead of the current one.  *left: number of items that were fetched and did not run yet. */
-static int look(struct run *r, struct loop *l, size_t n, size_t *left)
+static int fetch_ahead(struct render_state *r, struct loop *l, size_t n, size_t *left)
 {
     struct val v;
     while (l->ahead->n - l->ahead_at < n && !l->done) {
@@ -49,7 +49,7 @@ static int look(struct run *r, struct loop *l, size_t n, size_t *left)
     return 0;
 }
 
-static int next_item(struct run *r, struct loop *l, struct val *out)
+static int next_item(struct render_state *r, struct loop *l, struct val *out)
 {
     if (l->ahead_at == l->ahead->n) return l->done ? 0 : fetch(r, l, out);
     *out = l->ahead->v[l->ahead_at++];
@@ -57,7 +57,7 @@ static int next_item(struct run *r, struct loop *l, struct val *out)
     return 1;
 }
 
-static int run_items(struct run *r, struct loop *l, bool *ran)
+static int run_items(struct render_state *r, struct loop *l, bool *ran)
 {
     struct val item;
     int e;
@@ -79,7 +79,7 @@ static int run_items(struct run *r, struct loop *l, bool *ran)
     return e;
 }
 
-int loop_exec(struct run *r, const struct node *n)
+int loop_exec(struct render_state *r, const struct node *n)
 {
     struct loop *l;
     struct val over;
@@ -106,7 +106,7 @@ static int loop_cycle(struct call *c, struct val *out)
     return 0;
 }
 
-static int cycle_method(struct run *r, struct loop *l, struct val *out)
+static int cycle_method(struct render_state *r, struct loop *l, struct val *out)
 {
     static const struct fn_row row = {.name = "cycle", .fn = loop_cycle};
     struct method *m;
@@ -117,7 +117,8 @@ static int cycle_method(struct run *r, struct loop *l, struct val *out)
 }
 
 /* Computes a member of `loop` that counts items.  Returns 1, 0 if `name` is no such member, or an error. */
-static int loop_number(struct run *r, struct loop *l, const struct str *name, struct val *out)
+static int loop_number(struct render_state *r, struct loop *l, const struct str *name,
+                       struct val *out)
 {
     static const struct {
         const char *name;
@@ -130,14 +131,15 @@ static int loop_number(struct run *r, struct loop *l, const struct str *name, st
     size_t left = 0;
     for (size_t i = 0; i < countof(row); i++) {
         if (!str_is(name, row[i].name)) continue;
-        if (row[i].rest) TRY(look(r, l, SIZE_MAX, &left));
+        if (row[i].rest) TRY(fetch_ahead(r, l, SIZE_MAX, &left));
         *out = val_int(row[i].at * (int64_t)l->index + row[i].rest * (int64_t)left + row[i].more);
         return 1;
     }
     return 0;
 }
 
-int loop_attr(struct run *r, struct loop *l, const struct str *name, struct val *out, bool *found)
+int loop_attr(struct render_state *r, struct loop *l, const struct str *name, struct val *out,
+              bool *found)
 {
     size_t left;
     int e = loop_number(r, l, name, out);
@@ -150,7 +152,7 @@ int loop_attr(struct run *r, struct loop *l, const struct str *name, struct val 
         if (l->index == 0) return val_undef(r, out, "there is no previous item");
         *out = l->prev;
     } else if (str_is(name, "last") || str_is(name, "nextitem")) {
-        TRY(look(r, l, 1, &left));
+        TRY(fetch_ahead(r, l, 1, &left));
         *out = val_bool(left == 0);
         if (str_is(name, "last")) return 0;
         if (!left) return val_undef(r, out, "there is no next item");

@@ -6,7 +6,7 @@
 #include <string.h>
 
 struct percent {
-    struct run *r;
+    struct render_state *r;
     struct val arg; /* a tuple of arguments, or one argument */
     size_t at;      /* arguments taken */
     struct text out;
@@ -66,7 +66,7 @@ static int percent_all(struct percent *p, const struct str *f)
     for (;; at += used) {
         const char *s = f->s + at, *mark = memchr(s, '%', f->n - at);
         size_t n = mark ? (size_t)(mark - s) : f->n - at;
-        TRY(run_work(p->r, 1));
+        TRY(render_work(p->r, 1));
         TRY(text_put(p->r, &p->out, f, at, n));
         if (!mark) break;
         at += n + 1;
@@ -84,11 +84,11 @@ static int percent_all(struct percent *p, const struct str *f)
     return 0;
 }
 
-int format_percent(struct run *r, struct val f, struct val arg, struct val *out)
+int format_percent(struct render_state *r, struct val f, struct val arg, struct val *out)
 {
     struct percent p = {.r = r, .arg = arg};
-    text_init(&p.out, RUN_MAX_MEMORY);
-    int e = run_work_bytes(r, f.str->n);
+    text_init(&p.out, RENDER_MAX_MEMORY);
+    int e = render_work_bytes(r, f.str->n);
     if (e >= 0) e = percent_all(&p, f.str);
     TRY(text_take(r, e, &p.out, out));
     out->safe = f.safe;
@@ -101,7 +101,7 @@ static int brace_all(struct call *c, struct text *out)
     size_t next = 0;
     for (size_t i = 0; i < f->n; i++) {
         char ch = f->s[i], after = i + 1 < f->n ? f->s[i + 1] : 0;
-        TRY(run_work_bytes(c->r, BYTES_PER_STEP / 8));
+        TRY(render_work_bytes(c->r, BYTES_PER_STEP / 8));
         if (ch == '{' && after == '}') {
             if (next >= c->raw->n)
                 return ERR(FORMAT, "Replacement index %zu out of range for positional args tuple",
@@ -126,7 +126,7 @@ static int brace_all(struct call *c, struct text *out)
 int m_format(struct call *c, struct val *out)
 {
     struct text t;
-    text_init(&t, RUN_MAX_MEMORY);
+    text_init(&t, RENDER_MAX_MEMORY);
     int e = brace_all(c, &t);
     TRY(text_take(c->r, e, &t, out));
     out->safe = c->self.safe;

@@ -23,7 +23,7 @@ int g_range(struct call *c, struct val *out)
     if (n > RANGE_MAX)
         return ERR(FORMAT, "Range too big. The sandbox blocks ranges larger than MAX_RANGE (%d).",
                    RANGE_MAX);
-    TRY(run_work(c->r, (size_t)n / 8));
+    TRY(render_work(c->r, (size_t)n / 8));
     TRY(seq_new(c->r, SEQ_RANGE, (size_t)n, &s));
     for (; s->n < (size_t)n; s->n++)
         s->v[s->n] = val_int(a + (int64_t)s->n * step);
@@ -97,11 +97,12 @@ static int c_format(const struct str *f, struct buf *out)
 }
 
 /* Two bytes of a format become at most 32, unless the format gives a width. */
-static int put_moment(struct run *r, const struct tm *tm, const char *format, struct val *out)
+static int put_moment(struct render_state *r, const struct tm *tm, const char *format,
+                      struct val *out)
 {
     size_t cap = 16 * strlen(format) + 64;
-    TRY(run_work(r, 32)); /* the cost of making a locale */
-    TRY(run_work_bytes(r, cap));
+    TRY(render_work(r, 32)); /* the cost of making a locale */
+    TRY(render_work_bytes(r, cap));
     char *text;
     RUN_NEW(r, text, cap);
     locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
@@ -120,7 +121,7 @@ int g_strftime(struct call *c, struct val *out)
     TRY(args_str(c, 0, &fmt));
     if (memchr(fmt.str->s, 0, fmt.str->n)) return ERR(FORMAT, "embedded null character");
     TRY(moment(&c->r->now, &tm));
-    buf_init(&b, RUN_MAX_MEMORY);
+    buf_init(&b, RENDER_MAX_MEMORY);
     int e = c_format(fmt.str, &b);
     if (e >= 0) e = put_moment(c->r, &tm, b.data, out);
     buf_done(&b);

@@ -10,7 +10,7 @@
 #define SOURCE_MAX  (1u << 20)
 #define COMPILE_MAX (64u << 20)
 
-int run_work(struct run *r, size_t steps)
+int render_work(struct render_state *r, size_t steps)
 {
     r->steps += steps;
     if (r->steps > JINJA_MAX_STEPS || steps > JINJA_MAX_STEPS)
@@ -18,25 +18,26 @@ int run_work(struct run *r, size_t steps)
     return 0;
 }
 
-int run_work_bytes(struct run *r, size_t bytes)
+int render_work_bytes(struct render_state *r, size_t bytes)
 {
-    if (bytes >= (size_t)JINJA_MAX_STEPS * BYTES_PER_STEP) return run_work(r, JINJA_MAX_STEPS + 1);
+    if (bytes >= (size_t)JINJA_MAX_STEPS * BYTES_PER_STEP)
+        return render_work(r, JINJA_MAX_STEPS + 1);
     r->bytes += bytes; /* bytes short of a whole step are kept and count with the next ones */
     size_t steps = r->bytes / BYTES_PER_STEP;
     r->bytes %= BYTES_PER_STEP;
-    return run_work(r, steps);
+    return render_work(r, steps);
 }
 
-int run_enter(struct run *r)
+int render_enter(struct render_state *r)
 {
-    if (r->depth >= RUN_MAX_DEPTH)
+    if (r->depth >= RENDER_MAX_DEPTH)
         return ERR(LIMIT, "nested deeper than %u levels (maximum recursion depth exceeded)",
-                   RUN_MAX_DEPTH);
+                   RENDER_MAX_DEPTH);
     r->depth++;
     return 0;
 }
 
-static int compile(struct compile *c, const char *src, size_t n)
+static int compile_source(struct compile *c, const char *src, size_t n)
 {
     static const struct str loop = {"loop", 4, 4, NULL};
     TRY(sym_intern(c, &loop, &c->j->sym_loop));
@@ -60,7 +61,7 @@ int jinja_compile(const char *src, size_t n, struct jinja **out)
     int e = c ? 0 : ERR_NOMEM;
     if (c) {
         c->j = j;
-        e = compile(c, src, n);
+        e = compile_source(c, src, n);
         mem_free(c->tok);
         mem_free(c);
     }
@@ -78,7 +79,7 @@ void jinja_drop(struct jinja *j)
     mem_free(j);
 }
 
-static int run_root(struct run *r)
+static int run_root(struct render_state *r)
 {
     struct frame *none;
     if (r->j->n_sym) RUN_NEW(r, r->ctx, r->j->n_sym);
@@ -115,17 +116,17 @@ int jinja_run(const struct jinja *j, const json_t *vars, const json_t *trusted,
               const struct jinja_now *now, struct buf *out, struct rendered *marks)
 {
     struct text text;
-    struct run r = {.key = hash_key_new(),
-                    .j = j,
-                    .vars = vars,
-                    .trusted = trusted,
-                    .out = &text,
-                    .root_out = &text};
+    struct render_state r = {.key = hash_key_new(),
+                             .j = j,
+                             .vars = vars,
+                             .trusted = trusted,
+                             .out = &text,
+                             .root_out = &text};
     struct rendered m = {0};
     if (now) r.now = *now;
     r.foreign.all = true;
     text_init(&text, JINJA_MAX_OUTPUT);
-    arena_init(&r.mem, RUN_MAX_MEMORY);
+    arena_init(&r.mem, RENDER_MAX_MEMORY);
     int e = run_root(&r);
     if (e < 0 && r.err_line) err_prefix(e, "line %d", r.err_line);
     if (e >= 0) e = copy_ranges(&r.spans, out->len, &m.span, &m.n_span);

@@ -97,13 +97,13 @@ static int convert(const struct str *s, enum str_case how, uint8_t *room, struct
     return 0;
 }
 
-int str_convert(struct run *r, struct val s, enum str_case how, struct val *out)
+int str_convert(struct render_state *r, struct val s, enum str_case how, struct val *out)
 {
     struct buf b;
-    TRY(run_work_bytes(r, s.str->n * 16));
+    TRY(render_work_bytes(r, s.str->n * 16));
     uint8_t *room = mem_alloc(3 * s.str->n + 16);
     if (!room) return ERR_NOMEM;
-    buf_init(&b, RUN_MAX_MEMORY);
+    buf_init(&b, RENDER_MAX_MEMORY);
     int e = convert(s.str, how, room, &b);
     mem_free(room);
     TRY(str_take(r, e, &b, out));

@@ -61,7 +61,7 @@ static int push_token(struct lexer *x, struct token t)
     return 0;
 }
 
-static void advance(struct lexer *x, size_t to)
+static void advance_to(struct lexer *x, size_t to)
 {
     if (to > x->at) x->line_starting = x->s[to - 1] == '\n';
     for (; x->at < to; x->at++)
@@ -123,7 +123,7 @@ static int lex_comment(struct lexer *x)
     for (size_t at = x->at + 2 + (tag_sign(x, x->at + 2) != 0); at < x->n; at++) {
         size_t end = tag_end(x, at, "#}", true);
         if (!end) continue;
-        advance(x, end);
+        advance_to(x, end);
         return 0;
     }
     return compile_fail(x->line, "Missing end of comment tag");
@@ -145,7 +145,7 @@ static int lex_name(struct lexer *x)
         at += len;
     struct token t = {.type = T_NAME, .line = x->line};
     TRY(compile_str(x->c, x->s + x->at, at - x->at, &t.s));
-    advance(x, at);
+    advance_to(x, at);
     return push_token(x, t);
 }
 
@@ -207,7 +207,7 @@ static int lex_string(struct lexer *x)
                             utf8_count(x->s, x->at));
     struct token t = {.type = T_STRING, .line = x->line};
     TRY(unescape(x->c, x->s + x->at + 1, at - x->at - 1, x->line, &t.s));
-    advance(x, at + 1);
+    advance_to(x, at + 1);
     return push_token(x, t);
 }
 
@@ -233,7 +233,7 @@ static int lex_number(struct lexer *x)
             __builtin_add_overflow(t.i, (int64_t)(s[i] - '0'), &t.i))
             return ERR(LIMIT, "line %d: the number %.*s is larger than 64 bits", x->line,
                        (int)MIN(end, (size_t)40), s);
-    advance(x, x->at + end);
+    advance_to(x, x->at + end);
     return push_token(x, t);
 }
 
@@ -263,7 +263,7 @@ static int lex_operator(struct lexer *x)
         if (x->n - x->at < n || memcmp(s, ops[i], n) != 0) continue;
         memcpy(t.op, ops[i], n);
         if (n == 1) TRY(lex_bracket(x, *s));
-        advance(x, x->at + n);
+        advance_to(x, x->at + n);
         return push_token(x, t);
     }
     size_t len;
@@ -286,19 +286,19 @@ static int lex_tag(struct lexer *x, bool block)
 {
     struct token t = {.type = block ? T_BLOCK_BEGIN : T_VAR_BEGIN, .line = x->line};
     TRY(push_token(x, t));
-    advance(x, x->at + 2 + (tag_sign(x, x->at + 2) != 0));
+    advance_to(x, x->at + 2 + (tag_sign(x, x->at + 2) != 0));
     x->n_bracket = 0;
     while (x->at < x->n) {
         size_t end = x->n_bracket ? 0 : tag_end(x, x->at, block ? "%}" : "}}", block);
         if (end) {
             t = (struct token){.type = block ? T_BLOCK_END : T_VAR_END, .line = x->line};
             TRY(push_token(x, t));
-            advance(x, end);
+            advance_to(x, end);
             return 0;
         }
         size_t p = skip_space(x, x->at);
         if (p > x->at) {
-            advance(x, p);
+            advance_to(x, p);
             continue;
         }
         TRY(lex_inside(x));
@@ -314,12 +314,12 @@ static int lex_root(struct lexer *x)
         at++;
     if (at >= x->n) {
         TRY(push_data(x, x->n, '+', false));
-        advance(x, x->n);
+        advance_to(x, x->n);
         return 0;
     }
     char kind = x->s[at + 1], sign = tag_sign(x, at + 2);
     TRY(push_data(x, at, sign, kind != '{'));
-    advance(x, at);
+    advance_to(x, at);
     if (kind == '#') return lex_comment(x);
     return lex_tag(x, kind == '%');
 }

@@ -12,15 +12,16 @@ int m_find(struct call *c, struct val *out)
     TRY(args_str(c, 0, &sub));
     TRY(text_find(c->r, s->s, s->n, sub.str, c->row->how, &hit));
     *out = val_int(hit == SIZE_MAX ? -1 : (int64_t)utf8_count(s->s, hit));
-    return run_work_bytes(c->r, hit == SIZE_MAX ? 0 : hit * 4);
+    return render_work_bytes(c->r, hit == SIZE_MAX ? 0 : hit * 4);
 }
 
-static int affix(struct run *r, const struct str *s, const struct str *a, bool end, bool *hit)
+static int affix(struct render_state *r, const struct str *s, const struct str *a, bool end,
+                 bool *hit)
 {
     *hit = false;
     if (a->n > s->n) return 0;
     *hit = memcmp(end ? s->s + s->n - a->n : s->s, a->s, a->n) == 0;
-    return run_work_bytes(r, a->n);
+    return render_work_bytes(r, a->n);
 }
 
 /* The methods startswith and endswith: test for one text, or for any text of a tuple. */
@@ -32,7 +33,7 @@ int m_affix(struct call *c, struct val *out)
     bool hit = false;
     if (a.t == V_UNDEF) return val_fail_undef(a);
     for (size_t i = 0; i < n && !hit; i++) {
-        TRY(run_work(c->r, 1));
+        TRY(render_work(c->r, 1));
         if (v[i].t != V_STR)
             return ERR(FORMAT, "%s first arg must be str or a tuple of str, not %s", c->row->name,
                        val_type_name(v[i]));
@@ -69,7 +70,7 @@ int m_splitlines(struct call *c, struct val *out)
     for (size_t at = 0, end, next; at < s->n; at = next) {
         struct val line;
         text_line(s, at, &end, &next);
-        TRY(run_work_bytes(c->r, BYTES_PER_STEP + next - at));
+        TRY(render_work_bytes(c->r, BYTES_PER_STEP + next - at));
         TRY(str_sub(c->r, c->self, at, keep ? next : end, &line));
         TRY(seq_push(c->r, list, line));
     }
@@ -82,7 +83,7 @@ int m_class(struct call *c, struct val *out)
 {
     const struct str *s = c->self.str;
     bool hit = s->n > 0;
-    TRY(run_work_bytes(c->r, s->n * 4));
+    TRY(render_work_bytes(c->r, s->n * 4));
     for (size_t at = 0, len; at < s->n && hit; at += len)
         hit = chr_is(utf8_decode(s->s + at, s->n - at, &len), (enum chr_class)c->row->how);
     *out = val_bool(hit);

@@ -144,7 +144,7 @@ static bool to_number(struct call *c, struct val *out)
 int f_int(struct call *c, struct val *out)
 {
     if (c->self.t == V_UNDEF) return val_fail_undef(c->self);
-    TRY(run_work_bytes(c->r, c->self.t == V_STR ? c->self.str->n : 0));
+    TRY(render_work_bytes(c->r, c->self.t == V_STR ? c->self.str->n : 0));
     bool ok = to_number(c, out);
     if (ok && out->t == V_FLOAT && (isnan(out->f) || isinf(out->f)))
         *out = c->a[0].t == V_MISSING ? val_int(0) : c->a[0];
@@ -158,7 +158,7 @@ int f_int(struct call *c, struct val *out)
 int f_float(struct call *c, struct val *out)
 {
     if (c->self.t == V_UNDEF) return val_fail_undef(c->self);
-    TRY(run_work_bytes(c->r, c->self.t == V_STR ? c->self.str->n : 0));
+    TRY(render_work_bytes(c->r, c->self.t == V_STR ? c->self.str->n : 0));
     if (to_number(c, out) || c->a[0].t == V_MISSING) *out = val_float(val_as_float(*out));
     return 0;
 }

@@ -94,11 +94,11 @@ static int float_binary(enum op op, double a, double b, struct val *out)
     return 0;
 }
 
-static int add_seq(struct run *r, struct val a, struct val b, struct val *out)
+static int add_seq(struct render_state *r, struct val a, struct val b, struct val *out)
 {
     struct seq *s;
     size_t n = a.seq->n + b.seq->n;
-    TRY(run_work(r, n / 4));
+    TRY(render_work(r, n / 4));
     TRY(seq_new(r, a.seq->kind, n, &s));
     if (a.seq->n) memcpy(s->v, a.seq->v, a.seq->n * sizeof *s->v);
     if (b.seq->n) memcpy(s->v + a.seq->n, b.seq->v, b.seq->n * sizeof *s->v);
@@ -107,16 +107,16 @@ static int add_seq(struct run *r, struct val a, struct val b, struct val *out)
     return 0;
 }
 
-static int repeat_str(struct run *r, struct val v, int64_t times, struct val *out)
+static int repeat_str(struct render_state *r, struct val v, int64_t times, struct val *out)
 {
     const struct str *s = v.str;
     size_t n;
     if (times <= 0 || !s->n) return str_puts(r, "", out);
-    if (!ck_mul(s->n, (size_t)times, &n) || n > RUN_MAX_MEMORY)
-        return ERR(LIMIT, "the repeated text would be longer than %u MiB", RUN_MAX_MEMORY >> 20);
+    if (!ck_mul(s->n, (size_t)times, &n) || n > RENDER_MAX_MEMORY)
+        return ERR(LIMIT, "the repeated text would be longer than %u MiB", RENDER_MAX_MEMORY >> 20);
     char *p;
     RUN_NEW(r, p, n);
-    TRY(run_work_bytes(r, n));
+    TRY(render_work_bytes(r, n));
     memcpy(p, s->s, s->n);
     for (size_t at = s->n; at < n; at *= 2) /* doubles the part that is written */
         memcpy(p + at, p, MIN(at, n - at));
@@ -126,7 +126,7 @@ static int repeat_str(struct run *r, struct val v, int64_t times, struct val *ou
     return 0;
 }
 
-static int add_str(struct run *r, struct val a, struct val b, struct val *out)
+static int add_str(struct render_state *r, struct val a, struct val b, struct val *out)
 {
     bool safe = a.safe || b.safe;
     if (safe) TRY(str_escape(r, a, &a));
@@ -136,7 +136,7 @@ static int add_str(struct run *r, struct val a, struct val b, struct val *out)
     return 0;
 }
 
-int val_binary(struct run *r, enum op op, struct val a, struct val b, struct val *out)
+int val_binary(struct render_state *r, enum op op, struct val a, struct val b, struct val *out)
 {
     if (op == OP_MOD && a.t == V_STR) return format_percent(r, a, b, out);
     if (op == OP_CONCAT) {

@@ -7,7 +7,7 @@
 #include <string.h>
 
 struct writer {
-    struct run *r;
+    struct render_state *r;
     struct buf *out;
     bool json, ascii, sort;
     struct val indent; /* V_NONE: one line; int: blanks; str: the unit itself */
@@ -57,7 +57,7 @@ static int repr_str(const struct str *s, struct buf *out)
 
 static int write_str(struct writer *w, struct val v)
 {
-    TRY(run_work_bytes(w->r, v.str->n * 4));
+    TRY(render_work_bytes(w->r, v.str->n * 4));
     if (w->json) return json_str(w, v.str);
     if (v.safe) TRY(buf_puts(w->out, "Markup("));
     TRY(repr_str(v.str, w->out));
@@ -67,7 +67,7 @@ static int write_str(struct writer *w, struct val v)
 static int write_float(struct writer *w, double f)
 {
     char tmp[40];
-    TRY(run_work(w->r, 16)); /* the cost of making a locale and of reading numbers back */
+    TRY(render_work(w->r, 16)); /* the cost of making a locale and of reading numbers back */
     if (w->json && isnan(f)) return buf_puts(w->out, "NaN");
     if (w->json && isinf(f)) return buf_puts(w->out, f < 0 ? "-Infinity" : "Infinity");
     float_repr(f, tmp);
@@ -90,7 +90,7 @@ static int write_line(struct writer *w)
     size_t n = unit.t == V_STR ? unit.str->n : (size_t)MAX(val_as_int(unit), (int64_t)0);
     TRY(buf_putc(w->out, '\n'));
     for (unsigned i = 0; i < w->level; i++) {
-        TRY(run_work_bytes(w->r, MIN(n, (size_t)RUN_MAX_MEMORY) + BYTES_PER_STEP));
+        TRY(render_work_bytes(w->r, MIN(n, (size_t)RENDER_MAX_MEMORY) + BYTES_PER_STEP));
         if (unit.t == V_STR) TRY(buf_append(w->out, unit.str->s, unit.str->n));
         for (int64_t k = unit.t == V_STR ? 0 : val_as_int(unit); k > 0; k--)
             TRY(buf_putc(w->out, ' '));
@@ -163,37 +163,37 @@ static int write_inner(struct writer *w, struct val v)
 
 static int write_value(struct writer *w, struct val v)
 {
-    TRY(run_enter(w->r));
-    int e = run_work(w->r, 1);
+    TRY(render_enter(w->r));
+    int e = render_work(w->r, 1);
     if (e >= 0) e = write_inner(w, v);
-    run_leave(w->r);
+    render_leave(w->r);
     return e;
 }
 
-int val_repr(struct run *r, struct val v, struct buf *out)
+int val_repr(struct render_state *r, struct val v, struct buf *out)
 {
     struct writer w = {.r = r, .out = out, .indent = val_none()};
     return write_value(&w, v);
 }
 
-int val_print(struct run *r, struct val v, struct text *out)
+int val_print(struct render_state *r, struct val v, struct text *out)
 {
     size_t from = out->b.len;
     if (v.t == V_UNDEF) return 0;
     if (v.t == V_STR) {
-        TRY(run_work_bytes(r, v.str->n));
+        TRY(render_work_bytes(r, v.str->n));
         return text_put(r, out, v.str, 0, v.str->n);
     }
     TRY(val_repr(r, v, &out->b));
     return val_foreign(v) ? text_mark(r, out, from) : 0;
 }
 
-int val_str(struct run *r, struct val v, struct val *out)
+int val_str(struct render_state *r, struct val v, struct val *out)
 {
     struct text t;
     *out = v;
     if (v.t == V_STR) return 0;
-    text_init(&t, RUN_MAX_MEMORY);
+    text_init(&t, RENDER_MAX_MEMORY);
     int e = val_print(r, v, &t);
     return text_take(r, e, &t, out);
 }

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-static int ranges_add(struct run *r, struct ranges *g, size_t from, size_t to)
+static int ranges_add(struct render_state *r, struct ranges *g, size_t from, size_t to)
 {
     if (from == to) return 0;
     if (g->n && g->v[g->n - 1].to == from) {
@@ -35,8 +35,8 @@ static size_t ranges_at(const struct ranges *g, size_t at)
 }
 
 /* Adds the foreign parts of s[from..from+n) to g.  In g's text these bytes lie at `at`. */
-static int ranges_copy(struct run *r, struct ranges *g, size_t at, const struct str *s, size_t from,
-                       size_t n)
+static int ranges_copy(struct render_state *r, struct ranges *g, size_t at, const struct str *s,
+                       size_t from, size_t n)
 {
     const struct str_buf *b = s->buf;
     if (!b) return 0;
@@ -45,7 +45,7 @@ static int ranges_copy(struct run *r, struct ranges *g, size_t at, const struct 
     for (size_t i = ranges_at(&b->foreign, off); i < b->foreign.n; i++) {
         struct jinja_span x = b->foreign.v[i];
         if (x.from >= off + n) break;
-        TRY(run_work(r, 1));
+        TRY(render_work(r, 1));
         TRY(ranges_add(r, g, at + MAX(x.from, off) - off, at + MIN(x.to, off + n) - off));
     }
     return 0;
@@ -66,7 +66,7 @@ bool val_foreign(struct val v)
     return v.t == V_SEQ || v.t == V_DICT || v.t == V_SPACE;
 }
 
-void str_taint(struct run *r, struct val to, struct val from)
+void str_taint(struct render_state *r, struct val to, struct val from)
 {
     if (val_foreign(from)) to.str->buf = &r->foreign;
 }
@@ -77,14 +77,14 @@ void text_init(struct text *t, size_t max)
     buf_init(&t->b, max);
 }
 
-int text_put(struct run *r, struct text *t, const struct str *s, size_t from, size_t n)
+int text_put(struct render_state *r, struct text *t, const struct str *s, size_t from, size_t n)
 {
     size_t at = t->b.len;
     TRY(buf_append(&t->b, s->s + from, n));
     return ranges_copy(r, &t->foreign, at, s, from, n);
 }
 
-int text_mark(struct run *r, struct text *t, size_t from)
+int text_mark(struct render_state *r, struct text *t, size_t from)
 {
     while (t->foreign.n && t->foreign.v[t->foreign.n - 1].to > from) {
         struct jinja_span *last = &t->foreign.v[t->foreign.n - 1];
@@ -96,7 +96,7 @@ int text_mark(struct run *r, struct text *t, size_t from)
     return ranges_add(r, &t->foreign, from, t->b.len);
 }
 
-int text_take(struct run *r, int e, struct text *t, struct val *out)
+int text_take(struct render_state *r, int e, struct text *t, struct val *out)
 {
     struct str_buf *b;
     TRY(str_take(r, e, &t->b, out));
@@ -109,7 +109,7 @@ int text_take(struct run *r, int e, struct text *t, struct val *out)
     return 0;
 }
 
-int str_view(struct run *r, const char *s, size_t n, struct val *out)
+int str_view(struct render_state *r, const char *s, size_t n, struct val *out)
 {
     struct str *t;
     RUN_NEW(r, t, 1);
@@ -121,28 +121,28 @@ int str_view(struct run *r, const char *s, size_t n, struct val *out)
     return 0;
 }
 
-static int str_new(struct run *r, const char *s, size_t n, struct val *out)
+static int str_new(struct render_state *r, const char *s, size_t n, struct val *out)
 {
     char *copy;
     RUN_NEW(r, copy, n);
-    TRY(run_work_bytes(r, n));
+    TRY(render_work_bytes(r, n));
     if (n) memcpy(copy, s, n);
     return str_view(r, copy, n, out);
 }
 
-int str_puts(struct run *r, const char *s, struct val *out)
+int str_puts(struct render_state *r, const char *s, struct val *out)
 {
     return str_view(r, s, strlen(s), out);
 }
 
-int str_take(struct run *r, int e, struct buf *b, struct val *out)
+int str_take(struct render_state *r, int e, struct buf *b, struct val *out)
 {
     if (e >= 0) e = str_new(r, b->data ? b->data : "", b->len, out);
     buf_done(b);
     return e;
 }
 
-int str_join2(struct run *r, struct val a, struct val b, struct val *out)
+int str_join2(struct render_state *r, struct val a, struct val b, struct val *out)
 {
     struct str *x = a.str, *y = b.str;
     size_t n;
@@ -150,16 +150,16 @@ int str_join2(struct run *r, struct val a, struct val b, struct val *out)
     struct str_buf *g = x->buf;
     bool room = g && g->p && x->s + x->n == g->p + g->len && g->cap - g->len >= y->n;
     if (!room) {
-        if (n > RUN_MAX_MEMORY) return ERR(LIMIT, "text too long");
+        if (n > RENDER_MAX_MEMORY) return ERR(LIMIT, "text too long");
         RUN_NEW(r, g, 1);
         g->cap = n < 64 ? n : n * 2;
         RUN_NEW(r, g->p, g->cap);
         memcpy(g->p, x->s, x->n);
         g->len = x->n;
         TRY(ranges_copy(r, &g->foreign, 0, x, 0, x->n));
-        TRY(run_work_bytes(r, x->n));
+        TRY(render_work_bytes(r, x->n));
     }
-    TRY(run_work_bytes(r, y->n));
+    TRY(render_work_bytes(r, y->n));
     const char *start = room ? x->s : g->p;
     memcpy(g->p + g->len, y->s, y->n);
     TRY(ranges_copy(r, &g->foreign, g->len, y, 0, y->n));
@@ -188,7 +188,7 @@ size_t str_offset(struct str *s, size_t ch)
     return at;
 }
 
-int str_sub(struct run *r, struct val s, size_t from, size_t to, struct val *out)
+int str_sub(struct render_state *r, struct val s, size_t from, size_t to, struct val *out)
 {
     bool ascii = s.str->chars == s.str->n;
     if (from == 0 && to == s.str->n) {
@@ -212,7 +212,7 @@ bool str_same(const struct str *a, const struct str *b)
     return a->n == b->n && memcmp(a->s, b->s, a->n) == 0;
 }
 
-int str_escape(struct run *r, struct val v, struct val *out)
+int str_escape(struct render_state *r, struct val v, struct val *out)
 {
     static const char from[] = "&<>'\"", *const into[] = {"&amp;", "&lt;", "&gt;", "&#39;",
                                                           "&#34;"};
@@ -221,8 +221,8 @@ int str_escape(struct run *r, struct val v, struct val *out)
     TRY(val_str(r, v, &v));
     *out = v;
     if (v.safe) return 0;
-    TRY(run_work_bytes(r, v.str->n * 4));
-    buf_init(&b, RUN_MAX_MEMORY);
+    TRY(render_work_bytes(r, v.str->n * 4));
+    buf_init(&b, RENDER_MAX_MEMORY);
     for (size_t i = 0; i < v.str->n && e >= 0; i++) {
         const char *hit = v.str->s[i] ? strchr(from, v.str->s[i]) : NULL;
         e = hit ? buf_puts(&b, into[hit - from]) : buf_putc(&b, v.str->s[i]);

@@ -9,7 +9,8 @@ static bool strippable(const struct str *set, uint32_t c, const char *s, size_t 
     return set ? str_find(set->s, set->n, s, len) != SIZE_MAX : chr_space(c);
 }
 
-int text_strip(struct run *r, struct val s, struct val chars, enum strip_how how, struct val *out)
+int text_strip(struct render_state *r, struct val s, struct val chars, enum strip_how how,
+               struct val *out)
 {
     const struct str *set = chars.t == V_STR ? chars.str : NULL;
     const char *p = s.str->s;
@@ -20,29 +21,29 @@ int text_strip(struct run *r, struct val s, struct val chars, enum strip_how how
     while (how & STRIP_LEFT && from < to) {
         uint32_t c = utf8_decode(p + from, to - from, &len);
         if (!strippable(set, c, p + from, len)) break;
-        TRY(run_work_bytes(r, cost));
+        TRY(render_work_bytes(r, cost));
         from += len;
     }
     while (how & STRIP_RIGHT && to > from) {
         size_t at = utf8_back(p, to);
         uint32_t c = utf8_decode(p + at, to - at, &len);
         if (!strippable(set, c, p + at, to - at)) break;
-        TRY(run_work_bytes(r, cost));
+        TRY(render_work_bytes(r, cost));
         to = at;
     }
-    TRY(run_work_bytes(r, from + s.str->n - to));
+    TRY(render_work_bytes(r, from + s.str->n - to));
     return str_sub(r, s, from, to, out);
 }
 
 /* An empty `from` matches before every character and at the end. */
-static int replace_into(struct run *r, const struct str *s, const struct str *from,
+static int replace_into(struct render_state *r, const struct str *s, const struct str *from,
                         const struct str *to, int64_t count, struct text *t)
 {
     size_t at = 0;
     while (count != 0) {
         size_t hit = str_find(s->s + at, s->n - at, from->s, from->n), len = 0;
         if (hit == SIZE_MAX) break;
-        TRY(run_work_bytes(r, BYTES_PER_STEP / 4 + hit + to->n));
+        TRY(render_work_bytes(r, BYTES_PER_STEP / 4 + hit + to->n));
         TRY(text_put(r, t, s, at, hit));
         TRY(text_put(r, t, to, 0, to->n));
         at += hit + from->n;
@@ -56,14 +57,14 @@ static int replace_into(struct run *r, const struct str *s, const struct str *fr
     return text_put(r, t, s, at, s->n - at);
 }
 
-int text_replace(struct run *r, struct val s, struct val from, struct val to, int64_t count,
-                 struct val *out)
+int text_replace(struct render_state *r, struct val s, struct val from, struct val to,
+                 int64_t count, struct val *out)
 {
     struct text t;
     *out = s;
-    TRY(run_work_bytes(r, s.str->n));
+    TRY(render_work_bytes(r, s.str->n));
     if (from.str->n && str_find(s.str->s, s.str->n, from.str->s, from.str->n) == SIZE_MAX) return 0;
-    text_init(&t, RUN_MAX_MEMORY);
+    text_init(&t, RENDER_MAX_MEMORY);
     int e = replace_into(r, s.str, from.str, to.str, count, &t);
     TRY(text_take(r, e, &t, out));
     out->safe = s.safe;
@@ -83,15 +84,15 @@ bool text_line(const struct str *s, size_t at, size_t *end, size_t *next)
     return false;
 }
 
-int text_find(struct run *r, const char *s, size_t n, const struct str *needle, bool back,
+int text_find(struct render_state *r, const char *s, size_t n, const struct str *needle, bool back,
               size_t *out)
 {
-    TRY(run_work_bytes(r, back ? 0 : n));
+    TRY(render_work_bytes(r, back ? 0 : n));
     /* str_rfind compares the needle at every place, so a long needle costs steps in advance. */
     if (back && needle->n > BYTES_PER_STEP)
-        TRY(run_work_bytes(r, n * (needle->n / BYTES_PER_STEP)));
+        TRY(render_work_bytes(r, n * (needle->n / BYTES_PER_STEP)));
     *out = (back ? str_rfind : str_find)(s, n, needle->s, needle->n);
-    return run_work_bytes(r, back ? n - MIN(*out, n) : 0);
+    return render_work_bytes(r, back ? n - MIN(*out, n) : 0);
 }
 
 /* Returns the end of the white space that begins at `at`; if not `space`, the end of the other text. */
@@ -102,15 +103,15 @@ static size_t space_run(const struct str *s, size_t at, bool space)
     return at;
 }
 
-static int push_part(struct run *r, struct seq *list, struct val s, size_t from, size_t to)
+static int push_part(struct render_state *r, struct seq *list, struct val s, size_t from, size_t to)
 {
     struct val v;
-    TRY(run_work(r, 1));
+    TRY(render_work(r, 1));
     TRY(str_sub(r, s, from, to, &v));
     return seq_push(r, list, v);
 }
 
-static int split_space(struct run *r, struct val s, int64_t most, struct seq *list)
+static int split_space(struct render_state *r, struct val s, int64_t most, struct seq *list)
 {
     size_t at = space_run(s.str, 0, true), end;
     for (; at < s.str->n && most-- != 0; at = space_run(s.str, end, true)) {
@@ -120,8 +121,8 @@ static int split_space(struct run *r, struct val s, int64_t most, struct seq *li
     return at < s.str->n ? push_part(r, list, s, at, s.str->n) : 0;
 }
 
-static int split_sep(struct run *r, struct val s, const struct str *sep, int64_t most, bool back,
-                     struct seq *list)
+static int split_sep(struct render_state *r, struct val s, const struct str *sep, int64_t most,
+                     bool back, struct seq *list)
 {
     size_t at = 0, to = s.str->n;
     while (most-- != 0) {
@@ -142,11 +143,11 @@ static int split_sep(struct run *r, struct val s, const struct str *sep, int64_t
     return push_part(r, list, s, at, to);
 }
 
-int text_split(struct run *r, struct val s, struct val sep, int64_t most, bool back,
+int text_split(struct render_state *r, struct val s, struct val sep, int64_t most, bool back,
                struct val *out)
 {
     struct seq *list;
-    TRY(run_work_bytes(r, s.str->n));
+    TRY(render_work_bytes(r, s.str->n));
     TRY(seq_new(r, SEQ_LIST, 0, &list));
     if (sep.t == V_UNDEF) return val_fail_undef(sep);
     if (sep.t == V_MISSING || sep.t == V_NONE) {

@@ -36,7 +36,7 @@ bool val_true(struct val v)
     return v.t > V_DICT; /* namespaces, functions and the like */
 }
 
-int seq_new(struct run *r, enum seq_kind kind, size_t cap, struct seq **out)
+int seq_new(struct render_state *r, enum seq_kind kind, size_t cap, struct seq **out)
 {
     struct seq *s;
     RUN_NEW(r, s, 1);
@@ -47,14 +47,15 @@ int seq_new(struct run *r, enum seq_kind kind, size_t cap, struct seq **out)
     return 0;
 }
 
-int seq_push(struct run *r, struct seq *s, struct val v)
+int seq_push(struct render_state *r, struct seq *s, struct val v)
 {
     ARENA_GROW(&r->mem, s);
     s->v[s->n++] = v;
     return 0;
 }
 
-int seq_copy(struct run *r, enum seq_kind kind, const struct val *v, size_t n, struct val *out)
+int seq_copy(struct render_state *r, enum seq_kind kind, const struct val *v, size_t n,
+             struct val *out)
 {
     struct seq *s;
     TRY(seq_new(r, kind, n, &s));
@@ -82,12 +83,12 @@ int iter_init(struct val v, struct iter *it)
 }
 
 /* Gives the next character of a string, key of a dictionary, or item.  A generator is consumed. */
-int iter_next(struct run *r, struct iter *it, struct val *out)
+int iter_next(struct render_state *r, struct iter *it, struct val *out)
 {
     struct val v = it->v;
     size_t *at = val_is_gen(v) ? &v.seq->pos : &it->at, len;
     size_t n = v.t == V_SEQ ? v.seq->n : v.t == V_DICT ? v.dict->n : v.t == V_STR ? v.str->n : 0;
-    TRY(run_work(r, 1));
+    TRY(render_work(r, 1));
     if (*at >= n) return 0;
     if (v.t == V_STR) {
         utf8_decode(v.str->s + *at, n - *at, &len);
@@ -101,7 +102,7 @@ int iter_next(struct run *r, struct iter *it, struct val *out)
     return 1;
 }
 
-int val_list(struct run *r, struct val v, struct seq **out)
+int val_list(struct render_state *r, struct val v, struct seq **out)
 {
     struct iter it;
     struct val item;
@@ -116,9 +117,9 @@ int val_list(struct run *r, struct val v, struct seq **out)
     return 0;
 }
 
-int val_len(struct run *r, struct val v, size_t *out)
+int val_len(struct render_state *r, struct val v, size_t *out)
 {
-    if (v.t == V_STR && v.str->chars == SIZE_MAX) TRY(run_work_bytes(r, v.str->n * 2));
+    if (v.t == V_STR && v.str->chars == SIZE_MAX) TRY(render_work_bytes(r, v.str->n * 2));
     if ((v.t != V_SEQ || val_is_gen(v)) && v.t != V_STR && v.t != V_DICT && v.t != V_UNDEF)
         return ERR(FORMAT, "object of type '%s' has no len()", val_type_name(v));
     *out = v.t == V_STR    ? str_chars(v.str)
@@ -128,7 +129,7 @@ int val_len(struct run *r, struct val v, size_t *out)
     return 0;
 }
 
-static int list_from_json(struct run *r, const json_t *j, unsigned depth, struct val *out)
+static int list_from_json(struct render_state *r, const json_t *j, unsigned depth, struct val *out)
 {
     struct seq *s;
     size_t n = json_array_size(j);
@@ -140,7 +141,7 @@ static int list_from_json(struct run *r, const json_t *j, unsigned depth, struct
     return 0;
 }
 
-static int dict_from_json(struct run *r, const json_t *j, unsigned depth, struct val *out)
+static int dict_from_json(struct render_state *r, const json_t *j, unsigned depth, struct val *out)
 {
     struct dict *d;
     const char *key;
@@ -157,11 +158,11 @@ static int dict_from_json(struct run *r, const json_t *j, unsigned depth, struct
     return 0;
 }
 
-int val_from_json(struct run *r, const json_t *j, unsigned depth, struct val *out)
+int val_from_json(struct render_state *r, const json_t *j, unsigned depth, struct val *out)
 {
-    if (depth > RUN_MAX_DEPTH / 2)
+    if (depth > RENDER_MAX_DEPTH / 2)
         return ERR(LIMIT, "the template's variables are nested deeper than %u levels",
-                   RUN_MAX_DEPTH / 2);
+                   RENDER_MAX_DEPTH / 2);
     if (json_is_array(j)) return list_from_json(r, j, depth, out);
     if (json_is_object(j)) return dict_from_json(r, j, depth, out);
     if (json_is_string(j)) return str_view(r, json_string_value(j), json_string_length(j), out);
@@ -172,7 +173,7 @@ int val_from_json(struct run *r, const json_t *j, unsigned depth, struct val *ou
     return 0;
 }
 
-int val_undef(struct run *r, struct val *out, const char *fmt, ...)
+int val_undef(struct render_state *r, struct val *out, const char *fmt, ...)
 {
     char text[512];
     struct undef *u;

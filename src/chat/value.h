@@ -9,10 +9,10 @@
 #include "chat/arena.h"
 #include "chat/chat.h"
 
-#define RUN_MAX_DEPTH  1000u       /* nested evaluations, all calls together (C stack) */
-#define RUN_MAX_MEMORY (64u << 20) /* bytes of all values of one rendering */
-#define RANGE_MAX      100000      /* as in Jinja's sandbox */
-#define BYTES_PER_STEP 64u         /* work on a long string counts as steps */
+#define RENDER_MAX_DEPTH  1000u       /* nested evaluations, all calls together (C stack) */
+#define RENDER_MAX_MEMORY (64u << 20) /* bytes of all values of one rendering */
+#define RANGE_MAX         100000      /* as in Jinja's sandbox */
+#define BYTES_PER_STEP    64u         /* work on a long string counts as steps */
 
 enum val_type {
     V_MISSING, /* an argument that was not given; templates never see it */
@@ -110,7 +110,7 @@ struct args {
 };
 #define CALL_MAX_ARGS 8
 struct call {
-    struct run *r;
+    struct render_state *r;
     struct val self;             /* the value that a filter, test or method is called on */
     struct val a[CALL_MAX_ARGS]; /* bound by the row's parameter list; V_MISSING: not given */
     const struct args *raw;
@@ -156,7 +156,7 @@ struct macro {
     struct frame *env;
     const struct str *name;
 };
-struct run {
+struct render_state {
     const struct jinja *j;
     struct hash_key key; /* of the dictionaries of this rendering */
     struct arena mem;
@@ -176,12 +176,12 @@ struct run {
 };
 
 /* ---- running (jinja.c) */
-int run_work(struct run *r, size_t steps); /* ERR_LIMIT past JINJA_MAX_STEPS */
+int render_work(struct render_state *r, size_t steps); /* ERR_LIMIT past JINJA_MAX_STEPS */
 /* Counts work on `bytes` bytes: a step for every BYTES_PER_STEP of them. */
-int run_work_bytes(struct run *r, size_t bytes);
-/* one level deeper on the C stack; if it returns 0, call run_leave afterwards */
-int run_enter(struct run *r);
-static inline void run_leave(struct run *r)
+int render_work_bytes(struct render_state *r, size_t bytes);
+/* one level deeper on the C stack; if it returns 0, call render_leave afterwards */
+int render_enter(struct render_state *r);
+static inline void render_leave(struct render_state *r)
 {
     r->depth--;
 }
@@ -242,69 +242,72 @@ static inline bool val_is_indexed(struct val v) /* a list, tuple or range */
 }
 const char *val_type_name(struct val v); /* Python's name: "str", "list", "NoneType" */
 bool val_true(struct val v);
-int val_from_json(struct run *r, const json_t *j, unsigned depth, struct val *out);
-int val_undef(struct run *r, struct val *out, const char *fmt, ...)
+int val_from_json(struct render_state *r, const json_t *j, unsigned depth, struct val *out);
+int val_undef(struct render_state *r, struct val *out, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 int val_fail_undef(struct val v); /* returns the error of using an undefined value */
-int seq_new(struct run *r, enum seq_kind kind, size_t cap, struct seq **out);
-int seq_copy(struct run *r, enum seq_kind kind, const struct val *v, size_t n, struct val *out);
-int seq_push(struct run *r, struct seq *s, struct val v);
+int seq_new(struct render_state *r, enum seq_kind kind, size_t cap, struct seq **out);
+int seq_copy(struct render_state *r, enum seq_kind kind, const struct val *v, size_t n,
+             struct val *out);
+int seq_push(struct render_state *r, struct seq *s, struct val v);
 void seq_reverse(struct seq *s);
 struct iter {
     struct val v;
     size_t at; /* index of the next item, or byte of a string */
 };
-int iter_init(struct val v, struct iter *it);                   /* error: not iterable */
-int iter_next(struct run *r, struct iter *it, struct val *out); /* 1, or 0 at the end */
-int val_list(struct run *r, struct val v, struct seq **out);    /* a new list of the items */
-int val_len(struct run *r, struct val v, size_t *out);
+int iter_init(struct val v, struct iter *it);                            /* error: not iterable */
+int iter_next(struct render_state *r, struct iter *it, struct val *out); /* 1, or 0 at the end */
+int val_list(struct render_state *r, struct val v, struct seq **out); /* a new list of the items */
+int val_len(struct render_state *r, struct val v, size_t *out);
 
 /* ---- text.c: strings */
-int str_view(struct run *r, const char *s, size_t n, struct val *out); /* borrows */
-int str_puts(struct run *r, const char *s, struct val *out);           /* borrows a literal */
+int str_view(struct render_state *r, const char *s, size_t n, struct val *out); /* borrows */
+int str_puts(struct render_state *r, const char *s, struct val *out); /* borrows a literal */
 /* Copies b into a string and frees b, also after an error e of the caller, which is then returned. */
-int str_take(struct run *r, int e, struct buf *b, struct val *out);
+int str_take(struct render_state *r, int e, struct buf *b, struct val *out);
 /* Joins a and b.  Joining piece by piece takes linear time. */
-int str_join2(struct run *r, struct val a, struct val b, struct val *out);
+int str_join2(struct render_state *r, struct val a, struct val b, struct val *out);
 bool str_foreign(const struct str *s); /* true if any byte is foreign */
 bool val_foreign(struct val v);        /* true if v may hold foreign text */
 /* marks `to` as computed from `from`, so that it is foreign if `from` is */
-void str_taint(struct run *r, struct val to, struct val from);
+void str_taint(struct render_state *r, struct val to, struct val from);
 void text_init(struct text *t, size_t max);
-int text_put(struct run *r, struct text *t, const struct str *s, size_t from, size_t n);
+int text_put(struct render_state *r, struct text *t, const struct str *s, size_t from, size_t n);
 /* marks the text from byte `from` to its end as foreign */
-int text_mark(struct run *r, struct text *t, size_t from);
-int text_take(struct run *r, int e, struct text *t, struct val *out); /* as str_take */
+int text_mark(struct render_state *r, struct text *t, size_t from);
+int text_take(struct render_state *r, int e, struct text *t, struct val *out); /* as str_take */
 size_t str_chars(struct str *s);
 size_t str_offset(struct str *s, size_t ch); /* byte offset of code point ch; s->n at the end */
-int str_sub(struct run *r, struct val s, size_t from, size_t to, struct val *out); /* bytes */
+int str_sub(struct render_state *r, struct val s, size_t from, size_t to,
+            struct val *out); /* bytes */
 bool str_is(const struct str *s, const char *lit);
 bool str_same(const struct str *a, const struct str *b);
 /* byte offset, or SIZE_MAX */
 size_t str_find(const char *h, size_t n, const char *needle, size_t m);
 size_t str_rfind(const char *h, size_t n, const char *needle, size_t m);
 /* Escapes HTML, as Jinja does with a text that is joined to a safe one.  The result is safe. */
-int str_escape(struct run *r, struct val v, struct val *out);
+int str_escape(struct render_state *r, struct val v, struct val *out);
 size_t str_trim_end(const char *s, size_t from, size_t to); /* where trailing white space begins */
 
 /* ---- dict.c */
-int dict_new(struct run *r, size_t cap, struct dict **out);
-int dict_put(struct run *r, struct dict *d, struct val k, struct val v);
+int dict_new(struct render_state *r, size_t cap, struct dict **out);
+int dict_put(struct render_state *r, struct dict *d, struct val k, struct val v);
 /* *out: the value of key k, or NULL if there is none. */
-int dict_find(struct run *r, const struct dict *d, struct val k, struct val **out);
-int dict_view(struct run *r, const struct dict *d, enum seq_kind kind, struct val *out);
+int dict_find(struct render_state *r, const struct dict *d, struct val k, struct val **out);
+int dict_view(struct render_state *r, const struct dict *d, enum seq_kind kind, struct val *out);
 
 /* ---- compare.c */
-int val_equal(struct run *r, struct val a, struct val b, bool *out);
+int val_equal(struct render_state *r, struct val a, struct val b, bool *out);
 enum compare_op { CMP_EQ, CMP_NE, CMP_LT, CMP_LE, CMP_GT, CMP_GE, CMP_IN, CMP_NOTIN };
-int val_compare(struct run *r, enum compare_op op, struct val a, struct val b, bool *out);
-int val_hash(struct run *r, struct val v, uint32_t *out); /* error: unhashable */
-int val_sort(struct run *r, struct val *v, struct val *key, size_t n, bool reverse); /* stable */
+int val_compare(struct render_state *r, enum compare_op op, struct val a, struct val b, bool *out);
+int val_hash(struct render_state *r, struct val v, uint32_t *out); /* error: unhashable */
+int val_sort(struct render_state *r, struct val *v, struct val *key, size_t n,
+             bool reverse); /* stable */
 
 /* ---- print.c */
-int val_print(struct run *r, struct val v, struct text *out); /* str(v) */
-int val_repr(struct run *r, struct val v, struct buf *out);
-int val_str(struct run *r, struct val v,
+int val_print(struct render_state *r, struct val v, struct text *out); /* str(v) */
+int val_repr(struct render_state *r, struct val v, struct buf *out);
+int val_str(struct render_state *r, struct val v,
             struct val *out); /* str(v); a string is returned as it is */
 int f_tojson(struct call *c, struct val *out);
 
@@ -315,17 +318,20 @@ size_t digits_in(const char *s, const char *end);       /* digits at the start o
 bool float_parse(const char *s, size_t n, double *out); /* false unless all n bytes are a number */
 
 /* ---- attribute.c */
-int val_attr(struct run *r, struct val obj, struct val name, struct val *out); /* obj.name */
-int val_item(struct run *r, struct val obj, struct val key, struct val *out);  /* obj[key] */
+int val_attr(struct render_state *r, struct val obj, struct val name,
+             struct val *out); /* obj.name */
+int val_item(struct render_state *r, struct val obj, struct val key,
+             struct val *out); /* obj[key] */
 /* Follows a path such as 'a.b.0'.  `other` (V_MISSING or none: nothing) replaces every undefined part. */
-int val_path(struct run *r, struct val obj, struct val path, struct val other, struct val *out);
+int val_path(struct render_state *r, struct val obj, struct val path, struct val other,
+             struct val *out);
 /* Sets a member of a dictionary under construction or of a namespace. */
-int member_set(struct run *r, struct val box, struct val key, struct val v);
-int val_slice(struct run *r, struct val v, const struct val part[3], struct val *out);
+int member_set(struct render_state *r, struct val box, struct val key, struct val v);
+int val_slice(struct render_state *r, struct val v, const struct val part[3], struct val *out);
 
 /* ---- operator.c */
 enum op { OP_ADD, OP_SUB, OP_MUL, OP_DIV, OP_FLOORDIV, OP_MOD, OP_POW, OP_CONCAT };
-int val_binary(struct run *r, enum op op, struct val a, struct val b, struct val *out);
+int val_binary(struct render_state *r, enum op op, struct val a, struct val b, struct val *out);
 int val_negate(struct val a, struct val *out);
 
 /* ---- builtin.c, call.c */
@@ -335,9 +341,9 @@ bool builtin_refused(enum fn_kind kind, const struct str *name);
 /* Returns the error for a name that builtin_find does not find. */
 int builtin_fail(enum fn_kind kind, const struct str *name);
 const struct fn_row *method_find(struct val self, const struct str *name, bool *unsafe);
-int fn_invoke(struct run *r, const struct fn_row *row, struct val self, const struct args *args,
-              struct val *out);
-int val_call(struct run *r, struct val f, const struct args *args, struct val *out);
+int fn_invoke(struct render_state *r, const struct fn_row *row, struct val self,
+              const struct args *args, struct val *out);
+int val_call(struct render_state *r, struct val f, const struct args *args, struct val *out);
 int args_int(struct call *c, unsigned i, int64_t fallback, int64_t *out);
 int args_str(struct call *c, unsigned i, struct val *out); /* must be a string */
 bool args_truth(struct call *c, unsigned i, bool fallback);
@@ -356,20 +362,22 @@ enum str_case {
     CASE_WORDS,
     CASE_NONE
 };
-int str_convert(struct run *r, struct val s, enum str_case how, struct val *out);
+int str_convert(struct render_state *r, struct val s, enum str_case how, struct val *out);
 enum chr_class { IS_ALPHA, IS_DIGIT, IS_SPACE, IS_WORD };
 bool chr_is(uint32_t c, enum chr_class k);
 
 /* ---- format.c */
-int format_percent(struct run *r, struct val f, struct val arg, struct val *out);
+int format_percent(struct render_state *r, struct val f, struct val arg, struct val *out);
 
 /* ---- eval.c, execute.c, for_loop.c, call.c */
-int node_eval(struct run *r, const struct node *n, struct val *out);
-int node_exec(struct run *r, const struct node *n);
+int node_eval(struct render_state *r, const struct node *n, struct val *out);
+int node_exec(struct render_state *r, const struct node *n);
 enum flow { FLOW_NEXT = 0, FLOW_BREAK = 1, FLOW_CONTINUE = 2 };
-int frame_push(struct run *r, struct frame *parent, struct frame **saved);
-int frame_set(struct run *r, uint32_t sym, struct val v);
-int node_assign(struct run *r, const struct node *target, struct val v);
-int node_capture(struct run *r, const struct node *body, struct val *out); /* flow, or error */
-int loop_exec(struct run *r, const struct node *n);
-int loop_attr(struct run *r, struct loop *l, const struct str *name, struct val *out, bool *found);
+int frame_push(struct render_state *r, struct frame *parent, struct frame **saved);
+int frame_set(struct render_state *r, uint32_t sym, struct val v);
+int node_assign(struct render_state *r, const struct node *target, struct val v);
+int node_capture(struct render_state *r, const struct node *body,
+                 struct val *out); /* flow, or error */
+int loop_exec(struct render_state *r, const struct node *n);
+int loop_attr(struct render_state *r, struct loop *l, const struct str *name, struct val *out,
+              bool *found);

@@ -72,7 +72,7 @@ static const struct advice {
     {"max_length", counted, "beside max_new_tokens, which wins; give only one of them", NULL, NULL},
 };
 
-static void tell(const struct advice *a, enum advice_from from)
+static void tell_advice(const struct advice *a, enum advice_from from)
 {
     const bool set = from == ADVICE_SET;
     char text[256], name[64], add[96] = "";
@@ -101,7 +101,7 @@ static void tell_greedy(const kvik_generation *g, const json_t *options, enum ad
         bool used = strcmp(o->name, "top_k") == 0 && g->penalty_alpha > 0; /* contrastive search */
         if (strcmp(o->group, "sampling") == 0 && strcmp(o->name, "do_sample") != 0 && !used &&
             json_object_get(options, o->name))
-            tell(&a, from);
+            tell_advice(&a, from);
     }
 }
 
@@ -109,5 +109,6 @@ void advice_tell(const kvik_generation *g, const json_t *options, enum advice_fr
 {
     if (!g->do_sample) tell_greedy(g, options, from);
     for (size_t i = 0; i < countof(advice); i++)
-        if (json_object_get(options, advice[i].name) && advice[i].idle(g)) tell(&advice[i], from);
+        if (json_object_get(options, advice[i].name) && advice[i].idle(g))
+            tell_advice(&advice[i], from);
 }

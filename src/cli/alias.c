@@ -154,7 +154,7 @@ static bool is(const char *word, const char *name, size_t n)
     return !word[n];
 }
 
-static const char *find(const struct alias *a, size_t n, const char *word)
+static const char *find_alias(const struct alias *a, size_t n, const char *word)
 {
     for (size_t i = 0; i < n; i++)
         for (const char *s = a[i].names; *s; s += strcspn(s, "|"), s += *s == '|')
@@ -165,17 +165,17 @@ static const char *find(const struct alias *a, size_t n, const char *word)
 const char *alias_find(const struct command *c, const char *word)
 {
     const char *say = NULL;
-    if (c == &command_transcribe) say = find(of_transcribe, countof(of_transcribe), word);
-    if (c == &command_chat || c == &command_run) say = find(of_chat, countof(of_chat), word);
-    return say ? say : find(options, countof(options), word);
+    if (c == &command_transcribe) say = find_alias(of_transcribe, countof(of_transcribe), word);
+    if (c == &command_chat || c == &command_run) say = find_alias(of_chat, countof(of_chat), word);
+    return say ? say : find_alias(options, countof(options), word);
 }
 
 const char *alias_command(const char *word)
 {
-    return find(commands, countof(commands), word);
+    return find_alias(commands, countof(commands), word);
 }
 
 const char *alias_slash(const char *word)
 {
-    return find(slashes, countof(slashes), word);
+    return find_alias(slashes, countof(slashes), word);
 }

@@ -58,7 +58,7 @@ struct parser {
     bool set; /* the option comes from /set in a chat, so messages spell names without dashes */
 };
 
-static bool same(const char *a, size_t n, const char *b)
+static bool same_name(const char *a, size_t n, const char *b)
 {
     for (size_t i = 0; i < n; i++)
         if (!b[i] || (a[i] == '_' ? '-' : a[i]) != (b[i] == '_' ? '-' : b[i])) return false;
@@ -92,12 +92,12 @@ static void spell(const struct parser *p, const char *name, char out[64])
     snprintf(out + 2, 62, "%.61s", dashed);
 }
 
-static const struct arg_option *find(const struct command *c, const char *name, size_t n)
+static const struct arg_option *find_option(const struct command *c, const char *name, size_t n)
 {
     for (size_t i = 0; i < c->n_options; i++)
-        if (same(name, n, c->option[i].name)) return &c->option[i];
+        if (same_name(name, n, c->option[i].name)) return &c->option[i];
     for (size_t i = 0; i < countof(shared); i++)
-        if (same(name, n, shared[i].name)) return &shared[i];
+        if (same_name(name, n, shared[i].name)) return &shared[i];
     return NULL;
 }
 
@@ -105,7 +105,7 @@ static const kvik_option *find_generation(const struct command *c, const char *n
 {
     const kvik_option *o;
     for (uint32_t i = 0; c->generation && (o = kvik_option_at(i)); i++)
-        if (same(name, n, o->name)) return o;
+        if (same_name(name, n, o->name)) return o;
     return NULL;
 }
 
@@ -279,7 +279,7 @@ static json_t *value_json(const char *name, const char *type, const char *v)
     return json_parse(v, strlen(v), name, &j) == 0 ? j : NULL;
 }
 
-static int put(struct parser *p, const char *key, json_t *v, bool append)
+static int put_value(struct parser *p, const char *key, json_t *v, bool append)
 {
     json_t *old = append ? json_object_get(p->out->generation, key) : NULL;
     if (old) { /* a repeated list option adds to the list */
@@ -350,7 +350,7 @@ static int take_generation(struct parser *p, const kvik_option *o, const char *i
     if (!strcmp(o->type, "bool")) {
         bool on;
         int e = take_bool(p, name, inline_value, &on);
-        return e ? e : put(p, o->name, json_boolean(on), false);
+        return e ? e : put_value(p, o->name, json_boolean(on), false);
     }
     const char *v = value_of(p, name, inline_value, value_words(o, words));
     if (!v) return EXIT_USAGE;
@@ -361,7 +361,7 @@ static int take_generation(struct parser *p, const kvik_option *o, const char *i
     }
     bool list = !strcmp(o->type, "strings") || !strcmp(o->type, "ids") ||
                 !strcmp(o->type, "lists") || !strcmp(o->type, "biases");
-    return put(p, o->name, j, list);
+    return put_value(p, o->name, j, list);
 }
 
 /* Takes an option of Transformers that the table does not have.  The library says whether the value is acceptable. */
@@ -374,7 +374,7 @@ static int take_known(struct parser *p, const char *key, const char *inline_valu
         j = json_true();
     else if (json_parse(v, strlen(v), "value", &j) < 0)
         j = say_json(v, strlen(v));
-    return put(p, key, j, false);
+    return put_value(p, key, j, false);
 }
 
 /* True if the library knows the name: it accepts null for exactly these. */
@@ -405,7 +405,7 @@ static const char *set_instead(const struct command *c, const char *say, char ou
     return out;
 }
 
-static int unknown(const struct parser *p, const char *word)
+static int unknown_option(const struct parser *p, const char *word)
 {
     const struct command *c = p->c;
     struct near near;
@@ -442,7 +442,7 @@ static int take_option(struct parser *p, const char *word)
 {
     size_t n = strcspn(word, "=");
     const char *inline_value = word[n] ? word + n + 1 : NULL;
-    const struct arg_option *own = find(p->c, word, n);
+    const struct arg_option *own = find_option(p->c, word, n);
     if (own) return take_own(p, own, inline_value);
     const kvik_option *g = find_generation(p->c, word, n);
     if (g) return take_generation(p, g, inline_value);
@@ -453,7 +453,7 @@ static int take_option(struct parser *p, const char *word)
             key[i] = i == n ? 0 : word[i] == '-' ? '_' : word[i];
         if (known(key)) return take_known(p, key, inline_value);
     }
-    return unknown(p, word);
+    return unknown_option(p, word);
 }
 
 int args_set(const struct command *c, const char *name, const char *value, json_t *into)
@@ -462,7 +462,7 @@ int args_set(const struct command *c, const char *name, const char *value, json_
     struct args out = {.generation = into};
     struct parser p = {.c = c, .out = &out, .argc = 1, .argv = argv, .set = true};
     snprintf(word, sizeof word, "%s", name);
-    if (strchr(word, '=') || find(c, word, strlen(word)))
+    if (strchr(word, '=') || find_option(c, word, strlen(word)))
         return say_usage("%.60s is no generation option; it is given when kvik %s starts", word,
                          c->name);
     return take_option(&p, word);

@@ -94,7 +94,7 @@ static size_t take_first(struct backlog *b, void *bytes, size_t n)
     return n;
 }
 
-static void *fill(void *arg)
+static void *fill_blocks(void *arg)
 {
     struct backlog *b = arg;
     uint8_t *bytes = b->bytes;
@@ -126,7 +126,7 @@ int backlog_open(int fd, struct backlog **out)
     b->leave = fd_take(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     int e = b->bell < 0 || b->leave < 0 ? ERR(IO, "eventfd: %s", fd_error(errno)) : 0;
     if (!e) {
-        int failed = thread_start(&b->thread, NULL, fill, b);
+        int failed = thread_start(&b->thread, NULL, fill_blocks, b);
         b->runs = !failed;
         if (failed) e = ERR(IO, "a thread cannot be started: %s", fd_error(failed));
     }
@@ -167,7 +167,7 @@ void backlog_close(struct backlog *b)
 }
 
 /* Takes at most n bytes.  *over: the recording has no more. */
-static int64_t take(struct backlog *b, void *bytes, size_t n, bool *over)
+static int64_t take_bytes(struct backlog *b, void *bytes, size_t n, bool *over)
 {
     pthread_mutex_lock(&b->lock);
     n = take_first(b, bytes, n);
@@ -184,7 +184,7 @@ int64_t backlog_read(struct backlog *b, void *bytes, size_t n)
         bool over;
         uint64_t news;
         if (interrupt_seen()) return -EINTR;
-        int64_t got = take(b, bytes, n, &over);
+        int64_t got = take_bytes(b, bytes, n, &over);
         if (got || over) return got;
         struct pollfd p = {.fd = b->bell, .events = POLLIN};
         if (interrupt_poll(&p, 1, -1) > 0) (void)!read(b->bell, &news, sizeof news);
@@ -195,7 +195,7 @@ int64_t backlog_rest(struct backlog *b, void *bytes, size_t n)
 {
     bool over;
     stop(b);
-    int64_t got = take(b, bytes, n, &over);
+    int64_t got = take_bytes(b, bytes, n, &over);
     if (got || over || b->left <= 0) return got;
     got = read(b->fd, bytes, MIN(n, (size_t)b->left));
     b->left = got > 0 ? b->left - (int)got : 0;

@@ -76,7 +76,8 @@ static void compare(struct bench_prompt *at, const float *p, const float *q, uin
     at->kld += (fmax(kld, 0) - at->kld) / ++at->n;
 }
 
-static int follow(struct bench *b, struct bench_row *r, kvik_cache *c, kvik_seq s, float *logits)
+static int feed_quality(struct bench *b, struct bench_row *r, kvik_cache *c, kvik_seq s,
+                        float *logits)
 {
     struct bench_prompt *at = &r->prompt;
     uint32_t n = bench_longest(b), vocab = kvik_model_vocab(b->session->model);
@@ -104,7 +105,7 @@ int bench_prompt(struct bench *b, struct bench_row *r)
     if (e >= 0) {
         e = bench_open(b, &r->s, &c, &s);
         if (e >= 0) e = feed_prompt(b, &r->prompt, c, s, &g);
-        if (e >= 0) e = follow(b, r, c, s, logits);
+        if (e >= 0) e = feed_quality(b, r, c, s, logits);
         kvik_cache_close(c);
         kvik_generation_done(&g);
     }

@@ -26,7 +26,8 @@ static bool has_window(const kvik_model *m, bool *some_full)
     return found;
 }
 
-static void add(struct bench_strategy *s, uint32_t *n, uint32_t room, struct bench_strategy one)
+static void add_strategy(struct bench_strategy *s, uint32_t *n, uint32_t room,
+                         struct bench_strategy one)
 {
     if (*n < room) s[(*n)++] = one;
 }
@@ -54,9 +55,9 @@ uint32_t bench_strategies(struct bench *b, struct bench_strategy *s, uint32_t ro
         {"quanto 4 bits, offloaded", "offloaded", "{\"backend\":\"quanto\",\"nbits\":4}", false},
     };
     for (size_t i = 0; i < countof(fixed); i++)
-        add(s, &n, room, fixed[i]);
-    add(s, &n, room, window);
-    add(s, &n, room, sink);
+        add_strategy(s, &n, room, fixed[i]);
+    add_strategy(s, &n, room, window);
+    add_strategy(s, &n, room, sink);
     return n;
 }
 
@@ -113,7 +114,7 @@ struct bench_job {
     uint32_t len;
 };
 
-static int feed(const struct bench *b, struct bench_job *j, uint32_t n, bool logits)
+static int feed_piece(const struct bench *b, struct bench_job *j, uint32_t n, bool logits)
 {
     kvik_span span = {.size = sizeof span, .seq = j->seq, .ids = b->ids + j->len, .n = n};
     int e = kvik_forward(j->cache, &span, 1, false, logits ? j->logits : NULL);
@@ -131,7 +132,7 @@ static int measure(struct bench *b, struct bench_row *r, struct bench_job *j, ui
     kvik_usage u = {.size = sizeof u};
     at->depth = b->depth[d];
     while (j->len < b->depth[d]) {
-        TRY(feed(b, j, MIN(piece, b->depth[d] - j->len), false));
+        TRY(feed_piece(b, j, MIN(piece, b->depth[d] - j->len), false));
         if (run == 0) bench_sample(j->cache, j->len, &r->pieces);
         if (interrupt_seen()) return ERR_CANCELLED;
     }
@@ -144,7 +145,7 @@ static int measure(struct bench *b, struct bench_row *r, struct bench_job *j, ui
             TRY(bench_pace_step(b, &pace[k]));
         for (uint32_t k = i; k < end; k++) {
             begun = now_seconds();
-            TRY(feed(b, j, 1, true));
+            TRY(feed_piece(b, j, 1, true));
             step[k] = now_seconds() - begun;
         }
     }

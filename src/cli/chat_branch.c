@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-static int find(const struct chat *c, const char *name, uint32_t *out)
+static int find_branch(const struct chat *c, const char *name, uint32_t *out)
 {
     struct near near;
     near_begin(&near, name);
@@ -55,7 +55,7 @@ int chat_fork(struct chat *c, const char *name)
     struct branch *from = chat_here(c), *b = &c->branch[c->n];
     if (!*name || strcspn(name, " \t/") != strlen(name) || strlen(name) >= CHAT_NAME)
         return ERR(ARG, "/fork needs a name: one word of less than %d characters", CHAT_NAME);
-    if (find(c, name, &same) >= 0) return ERR(ARG, "a branch %s exists already", name);
+    if (find_branch(c, name, &same) >= 0) return ERR(ARG, "a branch %s exists already", name);
     if (c->n == CHAT_BRANCHES)
         return ERR(LIMIT, "the limit is %d branches; /drop NAME drops one", CHAT_BRANCHES);
     json_t *messages = json_copy(from->messages);
@@ -81,7 +81,7 @@ int chat_switch(struct chat *c, const char *name)
 {
     uint32_t i;
     if (!*name) return ERR(ARG, "/switch needs the name of a branch; /branches lists them");
-    TRY(find(c, name, &i));
+    TRY(find_branch(c, name, &i));
     c->at = i;
     c->changed = true;
     char last[CHAT_PREVIEW];
@@ -96,7 +96,7 @@ int chat_drop(struct chat *c, const char *name)
 {
     uint32_t i;
     if (!*name) return ERR(ARG, "/drop needs the name of a branch; /branches lists them");
-    TRY(find(c, name, &i));
+    TRY(find_branch(c, name, &i));
     if (i == c->at)
         return ERR(ARG, "%s is the current branch; /switch to another branch first", name);
     TRY(kvik_cache_drop(c->s.cache, c->branch[i].seq));

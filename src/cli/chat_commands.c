@@ -38,13 +38,13 @@ static int map(struct chat *c, const char *text)
     return chat_map(c);
 }
 
-static int save(struct chat *c, const char *text)
+static int save_command(struct chat *c, const char *text)
 {
     if (!*text) return ERR(ARG, "/save needs a file name");
     return chat_save_as(c, text);
 }
 
-static int load(struct chat *c, const char *text)
+static int load_command(struct chat *c, const char *text)
 {
     if (!*text) return ERR(ARG, "/load needs a file name");
     TRY(chat_load(c, text));
@@ -67,8 +67,8 @@ static const struct slash {
     {"/switch", "NAME", "continue in another branch", chat_switch},
     {"/branches", "", "list the branches and what they share", branches},
     {"/drop", "NAME", "drop a branch", chat_drop},
-    {"/save", "FILE", "save all branches with their cache", save},
-    {"/load", "FILE", "replace all branches by saved ones", load},
+    {"/save", "FILE", "save all branches with their cache", save_command},
+    {"/load", "FILE", "replace all branches by saved ones", load_command},
     {"/cache", "", "show the cache of this branch, block by block", map},
     {"/clear", "", "remove the messages; the system message stays", reset},
     {"/reset", "", NULL, reset},

@@ -40,7 +40,8 @@ struct chat_limit chat_limit(const struct chat *c)
 }
 
 /* Renders the whole conversation as tokens, up to the place where the reply begins. */
-static int encode(const struct chat *c, const json_t *conversation, int32_t **ids, size_t *n)
+static int encode_conversation(const struct chat *c, const json_t *conversation, int32_t **ids,
+                               size_t *n)
 {
     char *messages;
     TRY(json_text(conversation, &messages));
@@ -93,7 +94,7 @@ static int encode_without(const struct chat *c, const json_t *messages, size_t d
         drop_oldest(rest);
     kvik_free(*ids);
     *ids = NULL;
-    int e = encode(c, rest, ids, n);
+    int e = encode_conversation(c, rest, ids, n);
     json_decref(rest);
     return e;
 }
@@ -143,7 +144,7 @@ int chat_fit(struct chat *c, int32_t **ids, size_t *n)
     size_t most = l.tokens, need = MAX(most / 8, MIN(256, most / 4)), dropped = 0;
     if (c->s.g.max_new_tokens) need = MIN(c->s.g.max_new_tokens, most / 2);
     size_t leave = MAX(need, most * 3 / 8);
-    TRY(encode(c, messages, ids, n));
+    TRY(encode_conversation(c, messages, ids, n));
     const size_t before = *n;
     bool full = !c->stops_full && *n + need > most;
     if (full && *n + leave > most) TRY(drop_to(c, most - leave, ids, n, &dropped));

@@ -67,7 +67,7 @@ static bool unsampled(const struct chat *c, const kvik_generation *own, const js
 }
 
 /* Sets c->s.g from the defaults of the model, the command line and `set`. */
-static int settle(struct chat *c, const json_t *set)
+static int settle_options(struct chat *c, const json_t *set)
 {
     kvik_generation own;
     TRY(kvik_generation_init(&own, c->s.model));
@@ -132,7 +132,7 @@ int chat_settings_open(struct chat *c, const json_t *options)
     if (c->o->greedy && json_is_true(wish))
         return ERR(ARG,
                    "--greedy switches sampling off and do_sample switches it on; leave one out");
-    TRY(settle(c, c->set));
+    TRY(settle_options(c, c->set));
     advise(c, options, false);
     return 0;
 }
@@ -207,7 +207,7 @@ static void print_other(const char *name, const json_t *v)
     mem_free(text);
 }
 
-static int show(const struct chat *c)
+static int show_all(const struct chat *c)
 {
     const kvik_generation *g = &c->s.g;
     const char *key;
@@ -238,10 +238,10 @@ static int show(const struct chat *c)
 /* Takes `next` as the options of /set, if all of them together are acceptable. */
 static int change(struct chat *c, json_t *next)
 {
-    int e = settle(c, next);
+    int e = settle_options(c, next);
     uint32_t width = e < 0 ? 0 : session_width(&c->s);
     if (width > c->s.sequences) {
-        (void)settle(c, c->set);
+        (void)settle_options(c, c->set);
         e = ERR(
             LIMIT,
             "a reply would need %u sequences of the cache, which was opened for %u; set a smaller top_k or "
@@ -319,7 +319,7 @@ int chat_set(struct chat *c, const char *text)
     char name[64];
     text += strspn(text, "-");
     size_t n = strcspn(text, " \t=");
-    if (!*text) return show(c);
+    if (!*text) return show_all(c);
     snprintf(name, sizeof name, "%.*s", (int)n, text);
     const char *value = text + n + strspn(text + n, " \t=");
     if (!strcmp(name, "parameter")) /* as Ollama has it */

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 /* Fills an empty branch with the longest prefix that an earlier conversation has saved on disk. */
-static int begin(struct chat *c, const int32_t *ids, size_t n)
+static int load_prefix(struct chat *c, const int32_t *ids, size_t n)
 {
     struct branch *b = chat_here(c);
     kvik_seq s;
@@ -34,7 +34,7 @@ static int reply(struct chat *c, bool anew, kvik_result **res)
     if (c->open_ended) room = MIN(room, kvik_model_context(c->s.model));
     room = MIN(room, chat_pause(c, &g));
     g.max_new_tokens = g.max_new_tokens ? MIN(g.max_new_tokens, room) : room;
-    int e = begin(c, ids, n);
+    int e = load_prefix(c, ids, n);
     kvik_prompt p = {.size = sizeof p, .ids = ids, .n = n, .seq = chat_here(c)->seq};
     c->stream.prints = true;
     c->stream.wrap = screen_is_terminal(stdout) && !screen_is_raw() ? &c->wrap : NULL;

@@ -283,7 +283,7 @@ int stored_prefix_save(kvik_cache *cache, const char *dir, kvik_seq seq);
 
 /* --- stream.c: generates, prints the text as it grows, shows progress, and obeys Ctrl-C.  The text of beams is
  * printed at the end.  Printed text ends with a newline. */
-struct stream {
+struct text_stream {
     bool prints; /* set by the caller: there is one row, and its text is printed as it grows */
     struct wrap *wrap; /* set by the caller: wraps the text; NULL: no wrapping */
     /* Set by the caller: goes_on is asked after each `pause` tokens (0: never); if it returns false, generation
@@ -295,7 +295,7 @@ struct stream {
     bool spoke, ends_line; /* something was printed; the printed text ends with a newline */
     struct progress progress;
 };
-int stream_generate(struct stream *s, struct session *session, const kvik_generation *g,
+int stream_generate(struct text_stream *s, struct session *session, const kvik_generation *g,
                     const kvik_prompt *prompt, uint32_t n, kvik_result **out);
 
 /* --- report.c */

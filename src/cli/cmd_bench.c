@@ -209,7 +209,7 @@ static int measure(struct bench *b, uint32_t seconds)
 }
 
 /* Makes the rows and arrays of all strategies.  Returns the exit status. */
-static int prepare(struct bench *b, bool caches)
+static int prepare_rows(struct bench *b, bool caches)
 {
     struct bench_strategy s[16];
     uint32_t context = kvik_model_context(b->session->model);
@@ -224,7 +224,7 @@ static int prepare(struct bench *b, bool caches)
     return 0;
 }
 
-static int show(const struct bench *b, const struct options *o)
+static int show_results(const struct bench *b, const struct options *o)
 {
     int e = o->report ? bench_report(b, o->report) : 0;
     if (e < 0) return say_error(e);
@@ -276,9 +276,9 @@ static int run_bench(const struct command *self, int argc, char **argv)
                 say_failed("%s: kvik bench does not measure models with an encoder", a.word[0]);
         else
             status = read_depths(o.depths, kvik_model_context(session.model), &b);
-        if (status == 0) status = prepare(&b, o.caches);
+        if (status == 0) status = prepare_rows(&b, o.caches);
         if (status == 0) status = measure(&b, o.seconds);
-        if (status == 0) status = show(&b, &o);
+        if (status == 0) status = show_results(&b, &o);
         for (uint32_t i = 0; i < b.n_rows && b.row; i++)
             mem_free(b.row[i].refused);
         mem_free(b.row);

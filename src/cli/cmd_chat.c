@@ -110,7 +110,7 @@ static int answer_once(struct chat *c, const struct buf *prompt)
 }
 
 /* Opens the model, the cache and the first branch.  Returns an exit status. */
-static int begin(struct chat *c, const struct chat_options *o, const struct args *a)
+static int chat_begin(struct chat *c, const struct chat_options *o, const struct args *a)
 {
     int status = session_options(o->config, a->generation, &c->given);
     if (!status) status = template_check(o->common.template);
@@ -149,13 +149,13 @@ static int begin(struct chat *c, const struct chat_options *o, const struct args
     return 0;
 }
 
-static int run(struct chat *c, const struct chat_options *o, const struct args *a)
+static int chat_run(struct chat *c, const struct chat_options *o, const struct args *a)
 {
     if (!a->n) return say_usage("kvik %s needs a MODEL", c->command->name);
     struct buf line;
     buf_init(&line, 64u << 20);
     int status = a->n > 1 ? read_prompt(a, &line) : 0;
-    if (!status) status = begin(c, o, a);
+    if (!status) status = chat_begin(c, o, a);
     if (!status) status = a->n > 1 ? answer_once(c, &line) : loop(c, &line);
     buf_done(&line);
     return status;
@@ -168,7 +168,7 @@ static int run_chat(const struct command *self, int argc, char **argv)
     struct chat c = {.o = &o, .command = self};
     buf_init(&c.next, 64u << 20);
     int status = args_parse(self, argc, argv, &o, &a);
-    if (status == 0) status = run(&c, &o, &a);
+    if (status == 0) status = chat_run(&c, &o, &a);
     status = chat_done(&c, status);
     args_done(&a);
     return MAX(status, 0);

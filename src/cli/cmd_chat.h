@@ -24,7 +24,7 @@ struct chat {
     struct branch branch[CHAT_BRANCHES];
     uint32_t n, at; /* number of branches; index of the current one */
     struct line_editor *editor;
-    struct stream stream;
+    struct text_stream stream;
     struct wrap wrap;
     /* number of replies so far; it is added to the seed, so that each reply draws other numbers */
     uint64_t draws;

@@ -50,7 +50,7 @@ static const struct arg_option table[] = {
      "print on standard error what the cache held and how long each phase took"},
 };
 
-struct run {
+struct generation {
     const struct options *o;
     const struct args *args;
     struct session s;
@@ -64,7 +64,7 @@ struct run {
     kvik_encoder encoder;
     uint32_t n;
     bool unlimited; /* the user has not set a length */
-    struct stream stream;
+    struct text_stream stream;
 };
 
 static int mask_parse(const char *text, size_t n, uint8_t **out)
@@ -91,7 +91,7 @@ static int mask_parse(const char *text, size_t n, uint8_t **out)
     return say_usage("--attention-mask has %zu numbers, its --input-ids has %zu", count, n);
 }
 
-static int prompts_of_ids(struct run *r)
+static int prompts_of_ids(struct generation *r)
 {
     const struct options *o = r->o;
     for (uint32_t i = 0; i < r->n; i++) {
@@ -110,7 +110,7 @@ static int prompts_of_ids(struct run *r)
 }
 
 /* Reads --input-features.  Each item of its batch is a prompt. */
-static int read_features(struct run *r)
+static int read_features(struct generation *r)
 {
     const char *at = strrchr(r->o->features, ':');
     size_t n = at ? (size_t)(at - r->o->features) : strlen(r->o->features);
@@ -125,7 +125,7 @@ static int read_features(struct run *r)
     return 0;
 }
 
-static int prompts_of_features(struct run *r)
+static int prompts_of_features(struct generation *r)
 {
     if (r->shape[1] != r->encoder.bins)
         return say_failed(
@@ -138,7 +138,7 @@ static int prompts_of_features(struct run *r)
     return 0;
 }
 
-static int decoder_prompts(struct run *r)
+static int decoder_prompts(struct generation *r)
 {
     const struct arg_list *l = &r->o->decoder_ids;
     if (l->n && l->n != r->n)
@@ -152,7 +152,7 @@ static int decoder_prompts(struct run *r)
     return 0;
 }
 
-static int encode(struct run *r, const char *text, size_t len, kvik_source *p)
+static int encode_text(struct generation *r, const char *text, size_t len, kvik_source *p)
 {
     const kvik_tokenizer *t = kvik_model_tokenizer(r->s.model);
     int32_t *ids;
@@ -180,17 +180,17 @@ static int encode(struct run *r, const char *text, size_t len, kvik_source *p)
     return n ? 0 : ERR(ARG, "the prompt has no tokens; give a text that is not empty");
 }
 
-static int prompts_of_text(struct run *r, const struct texts *t)
+static int prompts_of_text(struct generation *r, const struct texts *t)
 {
     for (uint32_t i = 0; i < r->n; i++) {
-        int e = encode(r, t->text[i].s, t->text[i].n, &r->source[i]);
+        int e = encode_text(r, t->text[i].s, t->text[i].n, &r->source[i]);
         if (e < 0) return say_error(e);
     }
     return 0;
 }
 
 /* Refuses texts if the model's encoder reads features. */
-static int check_hears(const struct run *r)
+static int check_hears(const struct generation *r)
 {
     const char *path = r->args->word[0];
     if (!r->encoder.bins) return 0;
@@ -200,7 +200,7 @@ static int check_hears(const struct run *r)
 }
 
 /* Decides what the given texts or ids are: inputs of the encoder, or prompts if the model has no encoder. */
-static int settle(struct run *r)
+static int place_inputs(struct generation *r)
 {
     if (!r->encoder.layers && r->o->decoder_ids.n)
         return say_failed("--decoder-input-ids is for models with an encoder");
@@ -225,7 +225,7 @@ static size_t length(const kvik_prompt *p)
 }
 
 /* Returns the length of a reply if the user has set none.  A static cache must have room for all of it. */
-static uint32_t reply_tokens(const struct run *r, size_t longest)
+static uint32_t reply_tokens(const struct generation *r, size_t longest)
 {
     const kvik_generation *g = &r->s.g;
     uint32_t most = MAX(REPLY_TOKENS, g->min_new_tokens);
@@ -235,7 +235,7 @@ static uint32_t reply_tokens(const struct run *r, size_t longest)
     return is_static && room > longest ? (uint32_t)MIN(most, room - longest) : most;
 }
 
-static int open_cache(struct run *r)
+static int open_cache(struct generation *r)
 {
     uint32_t context = session_context(&r->s), vocab = kvik_model_vocab(r->s.model);
     size_t longest = 0;
@@ -264,7 +264,7 @@ static int open_cache(struct run *r)
     return session_assist(&r->s, r->o->assistant, r->n, MAX(need, longest));
 }
 
-static void print_rows(struct run *r, const kvik_result *res)
+static void print_rows(struct generation *r, const kvik_result *res)
 {
     for (uint32_t i = 0; i < res->n_rows; i++) {
         const kvik_row *row = res->row[i];
@@ -282,7 +282,7 @@ static void print_rows(struct run *r, const kvik_result *res)
 }
 
 /* Prints which texts have fewer tokens than the user asked for, and which limit ended them. */
-static void tell_limits(const struct run *r, const kvik_result *res)
+static void tell_limits(const struct generation *r, const kvik_result *res)
 {
     uint32_t context = kvik_model_context(r->s.model);
     for (uint32_t i = 0; i < res->n_rows; i++) {
@@ -309,7 +309,7 @@ static void tell_limits(const struct run *r, const kvik_result *res)
 }
 
 /* Prints how many texts ended at the default length. */
-static void tell_default(const struct run *r, const kvik_result *res)
+static void tell_default(const struct generation *r, const kvik_result *res)
 {
     char what[48] = "the text";
     const char *whose = r->o->common.chats ? " of --chat" : "";
@@ -330,7 +330,7 @@ static bool is_broken(const kvik_result *res)
     return false;
 }
 
-static int print_result(struct run *r, const kvik_result *res)
+static int print_result(struct generation *r, const kvik_result *res)
 {
     kvik_usage usage = {.size = sizeof usage};
     int status = 0;
@@ -356,7 +356,7 @@ static int print_result(struct run *r, const kvik_result *res)
 
 /* True if an earlier prompt has loaded nearly all of what the directory has for prompt i.  The call then shares
  * these rows; loading them again would make a copy. */
-static bool is_loaded(const struct run *r, uint32_t i)
+static bool is_loaded(const struct generation *r, uint32_t i)
 {
     const kvik_prompt *p = &r->prompt[i];
     for (uint32_t j = 0; j < i; j++) {
@@ -370,7 +370,7 @@ static bool is_loaded(const struct run *r, uint32_t i)
 }
 
 /* Makes a sequence for prompt i, with the longest prefix that an earlier run has saved. */
-static int begin(struct run *r, uint32_t i)
+static int prompt_begin(struct generation *r, uint32_t i)
 {
     kvik_prompt *p = &r->prompt[i];
     int64_t n = 0;
@@ -385,7 +385,7 @@ static int begin(struct run *r, uint32_t i)
 
 /* Saves the prompts in the directory.  A failure is printed but not returned, because the text was printed
  * already. */
-static void keep(struct run *r)
+static void save_prompts(struct generation *r)
 {
     int e = 0;
     for (uint32_t i = 0; r->o->prefix_cache && r->s.g.use_cache && i < r->n; i++)
@@ -394,12 +394,12 @@ static void keep(struct run *r)
     if (e < 0) say_error(e);
 }
 
-static int generate(struct run *r)
+static int generate(struct generation *r)
 {
     kvik_result *res;
     int e = 0;
     for (uint32_t i = 0; e >= 0 && r->s.g.use_cache && i < r->n; i++)
-        e = begin(r, i); /* the sequences live until after the report */
+        e = prompt_begin(r, i); /* the sequences live until after the report */
     if (e < 0) return say_error(e);
     r->s.g.output_logits = r->o->logits_file != NULL;
     r->stream.prints = r->n == 1 && r->s.g.num_return_sequences == 1 && !r->o->common.json;
@@ -410,11 +410,11 @@ static int generate(struct run *r)
     bool broken = is_broken(res);
     int status = print_result(r, res);
     kvik_result_free(res);
-    if (!broken) keep(r);
+    if (!broken) save_prompts(r);
     return status;
 }
 
-static int check(const struct options *o, const struct args *a, json_t **given)
+static int check_line(const struct options *o, const struct args *a, json_t **given)
 {
     if (!a->n)
         return say_usage("kvik generate needs a MODEL: a Hugging Face directory or a .gguf file");
@@ -437,11 +437,11 @@ static int check(const struct options *o, const struct args *a, json_t **given)
     return session_options(o->config, a->generation, given);
 }
 
-static int run(struct run *r)
+static int run_prompts(struct generation *r)
 {
     const struct options *o = r->o;
     struct texts texts = {0};
-    int status = check(o, r->args, &r->given);
+    int status = check_line(o, r->args, &r->given);
     bool from_ids = o->input_ids.n > 0, from_features = o->features != NULL;
     if (status) return status;
     r->n = (uint32_t)(from_ids ? o->input_ids.n : MAX(r->args->n - 1, 1));
@@ -465,7 +465,7 @@ static int run(struct run *r)
     if (!status && !from_features) status = check_hears(r);
     if (!status && !from_ids && !from_features) status = prompts_of_text(r, &texts);
     if (!status && from_features) status = prompts_of_features(r);
-    if (!status) status = settle(r);
+    if (!status) status = place_inputs(r);
     if (!status) status = open_cache(r);
     if (!status) status = session_prefix(&r->s, o->prefix_cache);
     if (!status) status = generate(r);
@@ -477,9 +477,9 @@ static int run_generate(const struct command *self, int argc, char **argv)
 {
     struct options o = {0};
     struct args a;
-    struct run r = {.o = &o, .args = &a};
+    struct generation r = {.o = &o, .args = &a};
     int status = args_parse(self, argc, argv, &o, &a);
-    if (status == 0) status = run(&r);
+    if (status == 0) status = run_prompts(&r);
     for (uint32_t i = 0; r.prompt && r.source && i < r.n; i++) {
         if (r.prompt[i].ids != r.source[i].ids) mem_free((void *)(uintptr_t)r.prompt[i].ids);
         mem_free((void *)(uintptr_t)r.source[i].ids);

@@ -31,7 +31,7 @@ static json_t *quantization(const json_t *about)
 }
 
 /* Adds a model to the list.  name: the word for MODEL on kvik's command line. */
-static int add(json_t *list, const char *cache, const char *name, const char *path)
+static int add_model(json_t *list, const char *cache, const char *name, const char *path)
 {
     json_t *o = json_pack("{s:s, s:o, s:o}", "cache", cache, "name", say_json(name, strlen(name)),
                           "path", say_json(path, strlen(path)));
@@ -67,16 +67,16 @@ static int add_folder(json_t *list, const char *cache, const char *repo, const c
 {
     struct folder f;
     char path[HUB_PATH], name[HUB_PATH];
-    if (repo && locate_is_weights(dir)) return add(list, cache, repo, dir);
+    if (repo && locate_is_weights(dir)) return add_model(list, cache, repo, dir);
     TRY(locate_gguf(dir, &f));
-    int e = repo && !f.n ? add(list, cache, repo, dir) : 0;
+    int e = repo && !f.n ? add_model(list, cache, repo, dir) : 0;
     for (size_t i = 0; e >= 0 && i < f.n; i++) {
         if (repo && f.n > 1)
             snprintf(name, sizeof name, "%s/%s", repo, f.name[i]);
         else
             snprintf(name, sizeof name, "%s", repo ? repo : f.name[i]);
         if (snprintf(path, sizeof path, "%s/%s", dir, f.name[i]) < (int)sizeof path)
-            e = add(list, cache, name, path);
+            e = add_model(list, cache, name, path);
     }
     folder_done(&f);
     return e;
@@ -112,7 +112,7 @@ static void put_padded(const char *s, size_t width)
         putchar(' ');
 }
 
-static void put(const json_t *list)
+static void put_table(const json_t *list)
 {
     static const char *const key[] = {"name", "architecture", "quantization"};
     size_t width[3] = {5, 12, 7}, i;
@@ -173,7 +173,7 @@ static int list_all(const struct options *how)
     else if (how->common.json)
         return say_json_line(list);
     else if (json_array_size(list))
-        put(list);
+        put_table(list);
     else
         fprintf(stderr, "no models in %s or %s; hf download ORG/NAME fetches one into the first\n",
                 hub, own);

@@ -35,7 +35,7 @@ struct renderer {
 };
 
 /* Writes a part of the request as JSON text.  If it is absent or null, *out stays NULL. */
-static int part(const json_t *request, const char *key, char **out)
+static int request_part(const json_t *request, const char *key, char **out)
 {
     const json_t *v = json_object_get(request, key);
     return !v || json_is_null(v) ? 0 : json_text(v, out);
@@ -48,9 +48,9 @@ static int render(const struct renderer *r, const json_t *request, char **text)
     if (!json_is_object(request))
         return ERR(ARG, "request: must be a JSON object with \"messages\"");
     TRY(json_get_str(request, "request", "now", &now));
-    int e = part(request, "messages", &messages);
-    if (e >= 0) e = part(request, "kwargs", &kwargs);
-    if (e >= 0) e = part(request, "special_tokens", &special);
+    int e = request_part(request, "messages", &messages);
+    if (e >= 0) e = request_part(request, "kwargs", &kwargs);
+    if (e >= 0) e = request_part(request, "special_tokens", &special);
     const kvik_chat chat = {.size = sizeof chat,
                             .json = messages,
                             .kwargs = kwargs,
@@ -138,7 +138,7 @@ static int render_one(const struct renderer *r, const struct options *o, const s
 
 /* Takes the template of --template or of the model.  If the model has none, takes the format that its tokens
  * suggest. */
-static int choose(struct renderer *r, const struct options *o, const char *model)
+static int choose_template(struct renderer *r, const struct options *o, const char *model)
 {
     char found[HUB_PATH];
     if (o->template) return template_read(o->template, &r->template);
@@ -148,7 +148,7 @@ static int choose(struct renderer *r, const struct options *o, const char *model
     return r->template.text ? 0 : template_guess(model, r->tok, &r->template);
 }
 
-static int run(const struct options *o, const struct args *a)
+static int render_chat(const struct options *o, const struct args *a)
 {
     size_t first = o->template ? 0 : 1;
     if (a->n < first) return say_usage("kvik render needs a MODEL, or --template FILE or NAME");
@@ -162,7 +162,7 @@ static int run(const struct options *o, const struct args *a)
     bool piped = o->messages && !strcmp(o->messages, "-");
     int status = n || piped ? texts_read(a, first, true, &texts) : 0;
     struct renderer r = {0};
-    int e = status ? 0 : choose(&r, o, a->word[0]);
+    int e = status ? 0 : choose_template(&r, o, a->word[0]);
     if (e < 0) status = say_error(e);
     if (!status) status = o->jsonl ? jsonl_run(o->jsonl, answer, &r) : render_one(&r, o, &texts);
     texts_done(&texts);
@@ -176,7 +176,7 @@ static int run_render(const struct command *self, int argc, char **argv)
     struct options o = {.prompt = true};
     struct args a;
     int status = args_parse(self, argc, argv, &o, &a);
-    if (status == 0) status = run(&o, &a);
+    if (status == 0) status = render_chat(&o, &a);
     args_done(&a);
     return MAX(status, 0);
 }

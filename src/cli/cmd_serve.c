@@ -139,7 +139,7 @@ static void short_name(const char *path, char out[256])
 
 /* Settles the default options of requests: a chat's defaults for this model, then the options of the command line.
  * Temperature 0 means greedy decoding.  *out is their JSON (mem_free). */
-static int settle(struct session *s, const json_t *given, char **out)
+static int settle_defaults(struct session *s, const json_t *given, char **out)
 {
     kvik_generation own;
     json_t *all = NULL;
@@ -284,7 +284,7 @@ static int serve_model(const struct options *o, const char *model, const json_t 
     char name[256], *options = NULL;
     int status = session_open_model(&s, model, &o->common);
     if (status) return status;
-    int e = settle(&s, given, &options);
+    int e = settle_defaults(&s, given, &options);
     if (e < 0) return session_close(&s, say_error(e));
     warn_open(o);
     short_name(model, name);

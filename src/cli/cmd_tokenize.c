@@ -159,7 +159,7 @@ static int decode_one(const struct options *o, const kvik_tokenizer *t, const ch
     return status;
 }
 
-static int each(const struct options *o, const struct args *a, const kvik_tokenizer *t)
+static int each_text(const struct options *o, const struct args *a, const kvik_tokenizer *t)
 {
     if (o->jsonl) return jsonl_run(o->jsonl, answer, (void *)(uintptr_t)t);
     struct texts texts;
@@ -171,7 +171,7 @@ static int each(const struct options *o, const struct args *a, const kvik_tokeni
     return status;
 }
 
-static int run(const struct options *o, const struct args *a)
+static int convert_texts(const struct options *o, const struct args *a)
 {
     if (!a->n)
         return say_usage(
@@ -186,7 +186,7 @@ static int run(const struct options *o, const struct args *a)
     int e = model_locate(a->word[0], found);
     if (e >= 0) e = kvik_tokenizer_open(found, &t);
     if (e < 0) return say_error(e);
-    int status = each(o, a, t);
+    int status = each_text(o, a, t);
     kvik_tokenizer_close(t);
     return status;
 }
@@ -196,7 +196,7 @@ static int run_tokenize(const struct command *self, int argc, char **argv)
     struct options o = {.add_special = true};
     struct args a;
     int status = args_parse(self, argc, argv, &o, &a);
-    if (status == 0) status = run(&o, &a);
+    if (status == 0) status = convert_texts(&o, &a);
     args_done(&a);
     return MAX(status, 0);
 }

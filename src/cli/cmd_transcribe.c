@@ -63,7 +63,7 @@ static const struct arg_option table[] = {
      "seed of the draws at temperatures above 0 (default: 0)"},
 };
 
-struct run {
+struct transcription {
     struct transcript_print print;
     struct progress progress;
     enum kvik_hearing shown;
@@ -73,7 +73,7 @@ struct run {
 };
 
 /* Returns the sentence of the library without the path that it begins with, because that path may name a spool. */
-static const char *behind_path(const struct run *r, const char *text)
+static const char *behind_path(const struct transcription *r, const char *text)
 {
     size_t n = strlen(r->via.path);
     return n && !strncmp(text, r->via.path, n) ? text + n : NULL;
@@ -108,14 +108,14 @@ static int read_list(const char *text, double out[TEMPERATURES], uint32_t *n)
 
 /* False after Ctrl-C.  But a recording that comes through a pipe then ends, and the part that was heard is
  * transcribed. */
-static bool goes_on(const struct run *r)
+static bool goes_on(const struct transcription *r)
 {
     return r->sound.fd >= 0 || !interrupt_seen();
 }
 
 static bool on_hearing(void *ctx, enum kvik_hearing what, double seconds, double total)
 {
-    struct run *r = ctx;
+    struct transcription *r = ctx;
     if (r->sound.fd >= 0) {
         progress_show(&r->progress, 0, 0);
         return goes_on(r);
@@ -132,7 +132,7 @@ static bool on_hearing(void *ctx, enum kvik_hearing what, double seconds, double
 
 static int64_t on_sound(void *ctx, void *bytes, size_t n)
 {
-    struct run *r = ctx;
+    struct transcription *r = ctx;
     bool before = r->sound.cut;
     int64_t got = sound_read(&r->sound, bytes, n);
     if (r->sound.cut && !before && got >= 0) {
@@ -145,7 +145,7 @@ static int64_t on_sound(void *ctx, void *bytes, size_t n)
 
 static bool on_segment(void *ctx, const kvik_segment *segment)
 {
-    struct run *r = ctx;
+    struct transcription *r = ctx;
     progress_hide(&r->progress);
     transcript_print_segment(&r->print, segment);
     return goes_on(r);
@@ -153,7 +153,7 @@ static bool on_segment(void *ctx, const kvik_segment *segment)
 
 static void on_notice(void *ctx, const char *text)
 {
-    struct run *r = ctx;
+    struct transcription *r = ctx;
     const char *rest = behind_path(r, text);
     progress_hide(&r->progress);
     if (rest)
@@ -163,7 +163,7 @@ static void on_notice(void *ctx, const char *text)
 }
 
 /* Puts the name of the recording into the sentence of the last error. */
-static int say_of(const struct run *r, int e)
+static int say_of(const struct transcription *r, int e)
 {
     const char *rest = behind_path(r, err_last());
     return rest ? say_failed("%s%s", r->name, rest) : say_error(e);
@@ -171,7 +171,7 @@ static int say_of(const struct run *r, int e)
 
 /* Copies a recording from a pipe to a file.  Refuses samples without a header, which would be copied until the
  * disk is full. */
-static int copy(struct run *r)
+static int copy_to_spool(struct transcription *r)
 {
     if (!foreign_recording(r->sound.head, (size_t)MIN(r->sound.n, SOUND_HEAD)))
         return say_failed(
@@ -182,13 +182,13 @@ static int copy(struct run *r)
 }
 
 /* Transcribes a file or a pipe.  A recording that cannot be read while it arrives is copied to a file first. */
-static int hear(struct run *r, struct session *s, const char *path, kvik_speech *speech,
+static int hear(struct transcription *r, struct session *s, const char *path, kvik_speech *speech,
                 kvik_transcript **t, int *status)
 {
     if (r->sound.fd >= 0) {
         int e = kvik_transcribe_stream(s->cache, on_sound, r->name, speech, t);
         if (e != KVIK_UNSUPPORTED || !r->sound.n || r->sound.n > SOUND_HEAD) return e;
-        *status = copy(r);
+        *status = copy_to_spool(r);
         sound_close(&r->sound);
         if (*status) return e;
     }
@@ -198,7 +198,7 @@ static int hear(struct run *r, struct session *s, const char *path, kvik_speech 
 }
 
 /* Prints how a recording has ended.  Returns its exit status. */
-static int ended(const struct run *r, int e)
+static int ended(const struct transcription *r, int e)
 {
     if (e < 0 && (r->sound.cut || (e == KVIK_CANCELLED && interrupt_seen())))
         return EXIT_INTERRUPTED;
@@ -209,7 +209,7 @@ static int ended(const struct run *r, int e)
 
 /* Transcribes a recording to standard output, or to the file `to`. */
 static int one(struct session *s, const struct options *o, kvik_speech *speech, const char *path,
-               struct run *r, const char *to)
+               struct transcription *r, const char *to)
 {
     bool json = o->common.json;
     kvik_transcript *t = NULL;
@@ -244,7 +244,8 @@ static int open_one(struct session *s, const struct options *o, kvik_speech *spe
                     const struct args *a, size_t i, const char *to)
 {
     bool standard = args_is_stdin(a, i);
-    struct run r = {.name = standard ? "standard input" : a->word[i], .sound = {.fd = -1}};
+    struct transcription r = {.name = standard ? "standard input" : a->word[i],
+                              .sound = {.fd = -1}};
     int status = 0;
     if (!standard || !spool_redirected(&r.via)) status = sound_open(a->word[i], standard, &r.sound);
     if (!status) status = one(s, o, speech, a->word[i], &r, to);
@@ -254,7 +255,8 @@ static int open_one(struct session *s, const struct options *o, kvik_speech *spe
 }
 
 /* Transcribes all recordings.  If one fails, the others are transcribed all the same. */
-static int each(const struct options *o, const struct args *a, kvik_speech *speech, char *const *to)
+static int each_recording(const struct options *o, const struct args *a, kvik_speech *speech,
+                          char *const *to)
 {
     struct session s;
     int status = session_open_model(&s, a->word[0], &o->common);
@@ -297,14 +299,14 @@ static int run_files(const struct options *o, const struct args *a, kvik_speech 
     size_t n = a->n - 1;
     bool named = o->dir || (subtitles && n > 1);
     int status = check_piped(a, named);
-    if (status || !named) return status ? status : each(o, a, speech, NULL);
+    if (status || !named) return status ? status : each_recording(o, a, speech, NULL);
     char **to = mem_array(n, sizeof(char *));
     if (!to) status = say_error(KVIK_NOMEM);
     for (size_t i = 0; i < n && !status; i++)
         if (!(to[i] = transcript_file_name(a->word[i + 1], o->dir, format)))
             status = say_error(KVIK_NOMEM);
     if (!status) status = transcript_files_check(to, a->word + 1, n, o->overwrite);
-    if (!status) status = each(o, a, speech, to);
+    if (!status) status = each_recording(o, a, speech, to);
     for (size_t i = 0; to && i < n; i++)
         mem_free(to[i]);
     mem_free(to);
@@ -327,7 +329,7 @@ static void tell_idle(const struct options *o, const kvik_speech *speech)
         say_notice(NULL, "--early-stopping has no effect without beams; add --num-beams 4");
 }
 
-static int run(struct options *o, const struct args *a)
+static int transcribe_all(struct options *o, const struct args *a)
 {
     double temperature[TEMPERATURES];
     kvik_speech speech;
@@ -372,7 +374,7 @@ static int run_transcribe(const struct command *self, int argc, char **argv)
     struct options o = {.timestamps = true};
     struct args a;
     int status = args_parse(self, argc, argv, &o, &a);
-    if (status == 0) status = run(&o, &a);
+    if (status == 0) status = transcribe_all(&o, &a);
     args_done(&a);
     return MAX(status, 0);
 }

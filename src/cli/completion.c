@@ -75,7 +75,7 @@ static void generation(const kvik_option *o, struct item *out)
 }
 
 /* Calls fn for every option of a command. */
-static void each(const struct command *c, void (*fn)(const struct item *))
+static void each_option(const struct command *c, void (*fn)(const struct item *))
 {
     struct item it;
     size_t n;
@@ -124,12 +124,12 @@ static void bash_any(const struct item *it)
 static void bash_command(const struct command *c, const char *name)
 {
     printf("    %s)\n        options='", name);
-    each(c, put_name);
+    each_option(c, put_name);
     fputs("'\n        case $before in\n", stdout);
-    each(c, bash_value);
+    each_option(c, bash_value);
     /* a pattern that matches nothing, so that every name can follow with a bar */
     fputs("        =", stdout);
-    each(c, bash_any);
+    each_option(c, bash_any);
     fputs(") return ;;\n", stdout);
     printf("        *) [[ $current == -* ]] && words=$options || %s ;;\n        esac ;;\n",
            takes_model(c)                   ? "models=1"
@@ -282,7 +282,7 @@ static void put_zsh(void)
     for (size_t i = 0; (c = command_at(i)); i++) {
         printf("    %s)\n        _arguments \\\n",
                !strcmp(c->name, "chat") ? "chat | run" : c->name);
-        each(c, zsh_option);
+        each_option(c, zsh_option);
         puts(takes_model(c)                   ? "            '1:model:_kvik_models' '*:text:' ;;"
              : !strcmp(c->name, "completion") ? "            '1:shell:(bash zsh)' ;;"
                                               : "            && return ;;");

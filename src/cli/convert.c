@@ -72,7 +72,7 @@ static const char *const gst[] = {"gst-launch-1.0",
 
 /* Finds a program in the directories of $PATH.  Relative directories are skipped, since they depend on where the
  * user happens to be. */
-static bool find(const char *program, char *out, size_t size)
+static bool find_program(const char *program, char *out, size_t size)
 {
     const char *path = getenv("PATH");
     for (size_t n; path && *path; path += n + (path[n] == ':')) {
@@ -116,21 +116,21 @@ static int missing(const char *name, const char *file, const struct foreign *f)
                       name, f->name, from, to);
 }
 
-static void put(uint8_t *at, uint32_t v)
+static void put_u32(uint8_t *at, uint32_t v)
 {
     for (int i = 0; i < 4; i++)
         at[i] = (uint8_t)(v >> 8 * i);
 }
 
 /* Writes the header of a WAV file of n bytes of sound. */
-static bool head(int fd, uint64_t n)
+static bool write_head(int fd, uint64_t n)
 {
     uint8_t h[HEADER] = "RIFF....WAVEfmt ....\1\0\1\0........\2\0\20\0data";
-    put(h + 4, (uint32_t)(n + HEADER - 8));
-    put(h + 16, 16);
-    put(h + 24, RATE);
-    put(h + 28, RATE * 2);
-    put(h + 40, (uint32_t)n);
+    put_u32(h + 4, (uint32_t)(n + HEADER - 8));
+    put_u32(h + 16, 16);
+    put_u32(h + 24, RATE);
+    put_u32(h + 28, RATE * 2);
+    put_u32(h + 40, (uint32_t)n);
     return pwrite(fd, h, HEADER, 0) == HEADER;
 }
 
@@ -144,7 +144,7 @@ struct decoding {
 };
 
 /* Copies the sound.  Returns 0, or an exit status after a sentence. */
-static int copy(struct decoding *d)
+static int copy_sound(struct decoding *d)
 {
     static uint8_t room[1 << 16];
     char a[16], b[16];
@@ -184,7 +184,7 @@ static const char *said(const struct decoding *d)
 }
 
 /* Decides from its status whether the program has succeeded.  Returns an exit status. */
-static int judge(const struct decoding *d, int status)
+static int judge_status(const struct decoding *d, int status)
 {
     const char *words = said(d);
     if (interrupt_seen()) return EXIT_INTERRUPTED;
@@ -221,12 +221,12 @@ static int decode(struct decoding *d, const char *path, const struct foreign *f,
     d->child.first = words == gst; /* gst-launch explains its first line in further lines */
     int e = child_start(&d->child, path, argv, in, d->seconds);
     if (e) return say_failed("%s: %s cannot be started: %s", d->name, path, strerror(e));
-    int stopped = copy(d);
+    int stopped = copy_sound(d);
     int status = child_end(&d->child, stopped != 0);
-    return stopped ? stopped : judge(d, status);
+    return stopped ? stopped : judge_status(d, status);
 }
 
-static int take(const char *name, const char *file, int in, uint64_t size, struct spool *via)
+static int decode_file(const char *name, const char *file, int in, uint64_t size, struct spool *via)
 {
     char path[4096];
     const struct foreign *f = foreign_find(in);
@@ -237,7 +237,7 @@ static int take(const char *name, const char *file, int in, uint64_t size, struc
     if (!f) return 0;
     for (size_t i = 0; i < 2 && !d.program; i++) {
         const char *one = i ? gst[0] : ffmpeg[0];
-        if (find(one, path, sizeof path)) d.program = one;
+        if (find_program(one, path, sizeof path)) d.program = one;
     }
     if (!d.program) return missing(name, file, f);
     d.to = spool_make(&d.dir);
@@ -247,7 +247,7 @@ static int take(const char *name, const char *file, int in, uint64_t size, struc
     uint8_t none[HEADER] = {0};
     bool room = spool_append(d.to, 0, none, HEADER);
     int status = room ? decode(&d, path, f, in) : 0;
-    if (!room || (!status && !head(d.to, d.n)))
+    if (!room || (!status && !write_head(d.to, d.n)))
         status = say_failed("%s: writing its sound to a file in %s: %s; TMPDIR names another place",
                             name, d.dir, fd_error(errno));
     if (status) {
@@ -265,7 +265,8 @@ int convert_take(const char *name, const char *path, struct spool *via)
     int in = fd_open(via->fd ? via->path : path, O_RDONLY | O_NONBLOCK, 0);
     if (in < 0) return 0; /* the library then tells why */
     bool regular = fstat(in, &st) == 0 && S_ISREG(st.st_mode);
-    int status = regular ? take(name, via->fd ? NULL : path, in, (uint64_t)st.st_size, via) : 0;
+    int status =
+        regular ? decode_file(name, via->fd ? NULL : path, in, (uint64_t)st.st_size, via) : 0;
     close(in);
     return status;
 }

@@ -23,7 +23,7 @@ static void put_size(const char *name, long long n)
     printf("  %-20s %s\n", name, bytes_text((uint64_t)n, size));
 }
 
-static void put(const json_t *o)
+static void put_session(const json_t *o)
 {
     json_t *g, *s;
     size_t i;
@@ -62,7 +62,7 @@ int inspect_session(const char *path, bool json)
     if (json) {
         puts(s);
     } else if ((e = json_parse(s, strlen(s), "session description", &o)) >= 0) {
-        put(o);
+        put_session(o);
         json_decref(o);
     }
     kvik_free(s);

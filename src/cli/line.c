@@ -121,7 +121,7 @@ static int read_character(EditLine *el, wchar_t *out)
 }
 
 /* Inserts text at the cursor, without control characters except line ends and tabs. */
-static int insert(EditLine *el, const char *s, size_t n)
+static int insert_text(EditLine *el, const char *s, size_t n)
 {
     size_t k = 0, len;
     bool paired = false; /* the last byte ended a line of two bytes */
@@ -165,7 +165,7 @@ static unsigned char paste(EditLine *el, int key)
         }
         size_t n = sizeof ends - 1;
         if (b->len < n || memcmp(b->data + b->len - n, ends, n) != 0) continue;
-        if (whole) return insert(el, b->data, b->len - n) < 0 ? CC_ERROR : CC_REFRESH;
+        if (whole) return insert_text(el, b->data, b->len - n) < 0 ? CC_ERROR : CC_REFRESH;
         fprintf(stderr, "\r\nkvik: the pasted block is longer than %u MiB and is left out\r\n",
                 MOST_BYTES >> 20);
         return CC_REDISPLAY;
@@ -186,7 +186,7 @@ void line_offer(struct line_words *w, const char *typed, const char *word)
 }
 
 /* Returns how many bytes at their beginning all words have in common. */
-static size_t common(const struct line_words *w)
+static size_t common_bytes(const struct line_words *w)
 {
     size_t n = strlen(w->word[0]);
     for (size_t i = 1; i < w->n; i++) {
@@ -216,7 +216,7 @@ static void list(const struct line_words *w)
     fflush(stderr);
 }
 
-static unsigned char complete(EditLine *el, int key)
+static unsigned char complete_word(EditLine *el, int key)
 {
     struct line_editor *e = editor_of(el);
     struct line_words w = {0};
@@ -228,7 +228,7 @@ static unsigned char complete(EditLine *el, int key)
     const char *typed = e->paste.data ? e->paste.data : "";
     if (e->complete) e->complete(e->ctx, typed, &w);
     if (w.n) {
-        size_t has = strlen(typed) - w.from, n = common(&w);
+        size_t has = strlen(typed) - w.from, n = common_bytes(&w);
         bool whole = w.n == 1 && w.word[0][strlen(w.word[0]) - 1] != '/';
         if (n > has || w.n == 1) {
             w.word[0][n] = 0;
@@ -267,7 +267,7 @@ static void open_editor(struct line_editor *e)
     el_set(e->el, EL_SETTY, "-x", "-echo", "-icanon", NULL); /* also between the lines */
     el_set(e->el, EL_ADDFN, "kvik-paste", "insert pasted text", paste);
     el_set(e->el, EL_BIND, "\033[200~", "kvik-paste", NULL);
-    el_set(e->el, EL_ADDFN, "kvik-complete", "complete a word", complete);
+    el_set(e->el, EL_ADDFN, "kvik-complete", "complete a word", complete_word);
     el_set(e->el, EL_BIND, "^I", "kvik-complete", NULL);
     terminal_quiet();
     if (!e->history) return;

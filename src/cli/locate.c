@@ -10,7 +10,7 @@
 #define TAKES                                                                                      \
     "kvik takes a Hugging Face directory, a .gguf file, or a repository id of the hub cache"
 
-static int take(const char *path, char out[HUB_PATH])
+static int take_path(const char *path, char out[HUB_PATH])
 {
     size_t n = strlen(path);
     if (n >= HUB_PATH)
@@ -19,7 +19,7 @@ static int take(const char *path, char out[HUB_PATH])
     return 0;
 }
 
-static int join(const char *dir, const char *name, char out[HUB_PATH])
+static int join_path(const char *dir, const char *name, char out[HUB_PATH])
 {
     if (snprintf(out, HUB_PATH, "%s/%s", dir, name) < HUB_PATH) return 0;
     return ERR(LIMIT, "%.60s...: the path is longer than %d bytes", dir, HUB_PATH - 1);
@@ -56,7 +56,7 @@ int locate_gguf(const char *dir, struct folder *out)
 }
 
 /* Lists the .gguf files of a directory in an error that asks the user to choose one. */
-static int choose(const char *shown, const struct folder *f)
+static int refuse_several(const char *shown, const struct folder *f)
 {
     char list[512];
     size_t n = 0;
@@ -77,16 +77,18 @@ static int in_folder(const char *dir, const char *shown, const char *repo, char 
 {
     struct folder f;
     char path[HUB_PATH];
-    if (locate_is_weights(dir)) return take(dir, out);
+    if (locate_is_weights(dir)) return take_path(dir, out);
     TRY(locate_gguf(dir, &f));
-    int e = f.n > 1 ? choose(shown, &f) : f.n ? join(dir, f.name[0], path) : take(dir, path);
+    int e = f.n > 1 ? refuse_several(shown, &f)
+            : f.n   ? join_path(dir, f.name[0], path)
+                    : take_path(dir, path);
     if (e >= 0 && f.n && !file_exists(path))
         e = repo ? ERR(NOTFOUND,
                        "%s: the download of %s is not complete; fetch it again: hf download %s",
                        shown, f.name[0], repo)
                  : ERR(NOTFOUND, "%s: %s is a broken link, or not a file", shown, f.name[0]);
     folder_done(&f);
-    return e < 0 ? e : take(path, out);
+    return e < 0 ? e : take_path(path, out);
 }
 
 /* Refuses a URL, and says how to fetch the model. */
@@ -189,15 +191,15 @@ static int absent(const char *name)
 int model_locate(const char *name, char out[HUB_PATH])
 {
     char found[HUB_PATH];
-    if (file_exists(name)) return take(name, out);
+    if (file_exists(name)) return take_path(name, out);
     if (dir_exists(name)) return in_folder(name, name, NULL, out);
     if (strstr(name, "://") || !strncmp(name, "hf.co/", 6) || !strncmp(name, "huggingface.co/", 15))
         return refuse_url(name);
-    if (in_own_cache(name, found) || in_snapshot(name, found)) return take(found, out);
+    if (in_own_cache(name, found) || in_snapshot(name, found)) return take_path(found, out);
     if (hub_find(name, strlen(name), found)) return in_folder(found, name, name, out);
     if (strchr(name, ':') && *name != '/' && *name != '.' && !is_file_name(name))
         return refuse_tag(name);
     if (hub_is_repo(name, strlen(name)) && !is_file_name(name)) return absent(name);
     if (strlen(name) > 255) return ERR(NOTFOUND, "%.60s...: no such file or directory", name);
-    return take(name, out); /* the library reports that there is no such file */
+    return take_path(name, out); /* the library reports that there is no such file */
 }

@@ -40,7 +40,7 @@ static void help(FILE *to)
         to);
 }
 
-static int unknown(const char *word)
+static int unknown_command(const char *word)
 {
     struct near near;
     const char *kind = word[0] == '-' ? "option" : "command", *known_as = alias_command(word);
@@ -61,7 +61,7 @@ static int unknown(const char *word)
     return say_usage("unknown %s \"%.60s\"; kvik --help lists the commands", kind, word);
 }
 
-static const struct command *find(const char *name)
+static const struct command *find_command(const char *name)
 {
     if (!strcmp(name, command_run.name)) return &command_run;
     for (size_t i = 0; i < countof(commands); i++)
@@ -104,8 +104,8 @@ int main(int argc, char **argv)
         return say_flush(0);
     }
     bool help_for = !strcmp(word, "help");
-    const struct command *c = find(help_for ? argv[2] : word);
-    if (!c) return unknown(help_for ? argv[2] : word);
+    const struct command *c = find_command(help_for ? argv[2] : word);
+    if (!c) return unknown_command(help_for ? argv[2] : word);
     if (help_for) {
         help_command(c, false, stdout);
         return say_flush(0);

@@ -71,7 +71,7 @@ int say_error(int code)
     return EXIT_FAILED;
 }
 
-static void say(const char *fmt, va_list ap)
+static void print_sentence(const char *fmt, va_list ap)
 {
     char line[1024];
     vsnprintf(line, sizeof line, fmt, ap);
@@ -86,7 +86,7 @@ void say_line(const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    say(fmt, ap);
+    print_sentence(fmt, ap);
     va_end(ap);
 }
 
@@ -94,7 +94,7 @@ int say_usage(const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    say(fmt, ap);
+    print_sentence(fmt, ap);
     va_end(ap);
     return EXIT_USAGE;
 }
@@ -103,7 +103,7 @@ int say_failed(const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    say(fmt, ap);
+    print_sentence(fmt, ap);
     va_end(ap);
     return EXIT_FAILED;
 }

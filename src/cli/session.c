@@ -47,7 +47,7 @@ int session_config_file(const char *path, json_t **out)
 }
 
 /* Reads --generation-config, a JSON object or the name of a file with one, and checks it. */
-static int read_config(const char *config, json_t **out)
+static int read_config_option(const char *config, json_t **out)
 {
     static const char what[] = "--generation-config";
     if (config[strspn(config, " \t\r\n")] != '{') return session_config_file(config, out);
@@ -72,7 +72,7 @@ static int merge(const json_t *from, json_t *to)
 }
 
 /* Checks options without a model. */
-static int check(const json_t *options)
+static int check_options(const json_t *options)
 {
     kvik_generation g;
     char *text;
@@ -88,11 +88,11 @@ int session_options(const char *config, const json_t *options, json_t **out)
 {
     json_t *from = NULL, *to = json_object();
     int e = to ? 0 : ERR(NOMEM, "out of memory");
-    if (e >= 0 && config) e = read_config(config, &from);
+    if (e >= 0 && config) e = read_config_option(config, &from);
     if (e >= 0) e = merge(from, to);
     if (e >= 0) e = merge(options, to);
     json_decref(from);
-    if (e >= 0) e = check(to);
+    if (e >= 0) e = check_options(to);
     if (e >= 0) {
         *out = to;
         return 0;
@@ -116,7 +116,7 @@ static void on_notice(void *ctx, const char *text)
     l->notice = mem_strdup(text);
 }
 
-static void load(void *ctx)
+static void load_model(void *ctx)
 {
     struct load *l = ctx;
     const kvik_model_options o = {
@@ -129,7 +129,7 @@ int session_model(const char *what, const char *path, const char *quantize, kvik
     char found[HUB_PATH];
     struct load l = {.out = out, .path = found, .quantize = quantize};
     TRY(model_locate(path, found));
-    progress_during(what, load, &l);
+    progress_during(what, load_model, &l);
     if (l.notice) say_line("%s", l.notice);
     mem_free(l.notice);
     return l.e;

@@ -37,7 +37,7 @@ bool spool_append(int to, uint64_t size, const uint8_t *bytes, size_t n)
 }
 
 /* Copies everything up to the end of the pipe.  False: a read or write has failed, and errno says why. */
-static bool copy(struct sound *from, int to)
+static bool copy_pipe(struct sound *from, int to)
 {
     static uint8_t room[1 << 16];
     int64_t got;
@@ -75,7 +75,7 @@ int spool_fill(struct sound *from, struct spool *out)
             "TMPDIR",
             from->name, dir, fd_error(errno));
     int status = 0;
-    if (!copy(from, to))
+    if (!copy_pipe(from, to))
         status =
             say_failed("%s: copying the recording to a file in %s: %s; TMPDIR names another place",
                        from->name, dir, fd_error(errno));

@@ -14,13 +14,13 @@ struct call {
     int64_t result;
 };
 
-static void load(void *ctx)
+static void load_rows(void *ctx)
 {
     struct call *c = ctx;
     c->result = kvik_cache_load(c->cache, c->path, c->n_seqs, c->seq, c->got);
 }
 
-static void save(void *ctx)
+static void save_rows(void *ctx)
 {
     struct call *c = ctx;
     c->result = kvik_cache_save(c->cache, c->path, c->seq, c->n_seqs, c->note);
@@ -38,7 +38,7 @@ static void prefix_save(void *ctx)
     c->result = kvik_prefix_save(c->cache, c->path, *c->seq, 0);
 }
 
-static int64_t run(const char *what, void (*fn)(void *ctx), struct call c)
+static int64_t run_with_progress(const char *what, void (*fn)(void *ctx), struct call c)
 {
     progress_during(what, fn, &c);
     return c.result;
@@ -47,24 +47,24 @@ static int64_t run(const char *what, void (*fn)(void *ctx), struct call c)
 int stored_load(kvik_cache *cache, const char *path, uint32_t most, kvik_seq *seq, char **note)
 {
     struct call c = {.cache = cache, .path = path, .seq = seq, .n_seqs = most, .got = note};
-    return (int)run("loading the session", load, c);
+    return (int)run_with_progress("loading the session", load_rows, c);
 }
 
 int stored_save(kvik_cache *cache, const char *path, kvik_seq *seq, uint32_t n, const char *note)
 {
     struct call c = {.cache = cache, .path = path, .seq = seq, .n_seqs = n, .note = note};
-    return (int)run("saving the session", save, c);
+    return (int)run_with_progress("saving the session", save_rows, c);
 }
 
 int64_t stored_prefix_load(kvik_cache *cache, const char *dir, const int32_t *ids, size_t n,
                            kvik_seq *seq)
 {
     struct call c = {.cache = cache, .path = dir, .ids = ids, .n = n, .seq = seq};
-    return run("looking for the prompt in --prefix-cache", prefix_load, c);
+    return run_with_progress("looking for the prompt in --prefix-cache", prefix_load, c);
 }
 
 int stored_prefix_save(kvik_cache *cache, const char *dir, kvik_seq seq)
 {
     struct call c = {.cache = cache, .path = dir, .seq = &seq};
-    return (int)run("saving the prompt in --prefix-cache", prefix_save, c);
+    return (int)run_with_progress("saving the prompt in --prefix-cache", prefix_save, c);
 }

@@ -10,7 +10,7 @@ static bool ends_line(const char *text)
     return *text && text[strlen(text) - 1] == '\n';
 }
 
-static void print(struct stream *s, const char *text)
+static void print(struct text_stream *s, const char *text)
 {
     if (s->wrap)
         wrap_put(s->wrap, text);
@@ -22,7 +22,7 @@ static void print(struct stream *s, const char *text)
 
 static bool on_token(void *ctx, uint32_t row, int32_t id, const char *text)
 {
-    struct stream *s = ctx;
+    struct text_stream *s = ctx;
     (void)row;
     (void)id;
     progress_end(&s->progress);
@@ -37,14 +37,14 @@ static bool on_token(void *ctx, uint32_t row, int32_t id, const char *text)
 
 static bool on_progress(void *ctx, uint64_t done, uint64_t total)
 {
-    struct stream *s = ctx;
+    struct text_stream *s = ctx;
     progress_show(&s->progress, done, total);
     return !interrupt_seen();
 }
 
 static void on_notice(void *ctx, const char *text)
 {
-    struct stream *s = ctx;
+    struct text_stream *s = ctx;
     progress_end(&s->progress);
     fflush(stdout);
     if (s->spoke && !s->ends_line && isatty(STDERR_FILENO)) fputc('\n', stderr);
@@ -52,7 +52,7 @@ static void on_notice(void *ctx, const char *text)
     say_notice(NULL, text);
 }
 
-int stream_generate(struct stream *s, struct session *session, const kvik_generation *g,
+int stream_generate(struct text_stream *s, struct session *session, const kvik_generation *g,
                     const kvik_prompt *prompt, uint32_t n, kvik_result **out)
 {
     bool beams = g->num_beams > 1;

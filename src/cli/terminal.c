@@ -24,7 +24,7 @@ static struct termios editing; /* valid while `edits` */
 static volatile sig_atomic_t taken, edits, event;
 static bool marks_pastes, registered;
 
-static void tell(const char *code)
+static void send_code(const char *code)
 {
     if (marks_pastes) (void)!write(STDERR_FILENO, code, strlen(code));
 }
@@ -33,7 +33,7 @@ void terminal_restore(void)
 {
     if (!taken) return;
     taken = 0;
-    tell(paste_off);
+    send_code(paste_off);
     tcsetattr(STDIN_FILENO, TCSANOW, &before);
 }
 
@@ -95,7 +95,7 @@ static void on_stop(int sig)
     if (held) {
         tcsetattr(STDIN_FILENO, TCSANOW, &now);
         taken = 1;
-        tell(paste_on);
+        send_code(paste_on);
     }
     event = TERMINAL_CONTINUED;
     errno = kept;
@@ -138,7 +138,7 @@ static void on_continue(int sig)
             tcsetattr(STDIN_FILENO, TCSANOW, &editing);
         else
             terminal_quiet();
-        tell(paste_on);
+        send_code(paste_on);
         event = TERMINAL_CONTINUED;
     }
     errno = kept;
@@ -162,7 +162,7 @@ void terminal_open(void)
     catch (SIGCONT, on_continue);
     catch (SIGWINCH, on_resize);
     terminal_quiet();
-    tell(paste_on);
+    send_code(paste_on);
 }
 
 void terminal_close(void)

@@ -14,7 +14,7 @@ enum transcript_format transcript_format(const char *name)
 }
 
 /* Writes out the text so far, unless it is for a file: that text is written at the end. */
-static void tell(struct transcript_print *p)
+static void write_out(struct transcript_print *p)
 {
     if (p->keeps || !p->out.len) return;
     fwrite(p->out.data, 1, p->out.len, stdout);
@@ -23,7 +23,7 @@ static void tell(struct transcript_print *p)
 }
 
 /* Appends bytes and notes the first failure: a transcript is written completely or not at all. */
-static void put(struct transcript_print *p, const char *s, size_t n)
+static void print_bytes(struct transcript_print *p, const char *s, size_t n)
 {
     int e = buf_append(&p->out, s, n);
     if (e < 0 && !p->error) p->error = e;
@@ -31,14 +31,14 @@ static void put(struct transcript_print *p, const char *s, size_t n)
 
 static void puts_to(struct transcript_print *p, const char *s)
 {
-    put(p, s, strlen(s));
+    print_bytes(p, s, strlen(s));
 }
 
 void transcript_print_begin(struct transcript_print *p)
 {
     buf_init(&p->out, (size_t)1 << 30);
     if (p->format == TRANSCRIPT_VTT) puts_to(p, "WEBVTT\n\n");
-    tell(p);
+    write_out(p);
 }
 
 /* Prints a time such as 1:02:03.456; in SRT with a comma. */
@@ -67,7 +67,7 @@ static void print_text(struct transcript_print *p, const char *text, size_t n)
         else if (marked && c == '&')
             puts_to(p, "&amp;");
         else
-            put(p, &c, 1);
+            print_bytes(p, &c, 1);
     }
 }
 
@@ -110,7 +110,7 @@ void transcript_print_segment(struct transcript_print *p, const kvik_segment *s)
     else
         print_text(p, text, n);
     puts_to(p, srt || vtt ? "\n\n" : "\n");
-    tell(p);
+    write_out(p);
 }
 
 static json_t *time_json(double seconds)
@@ -168,5 +168,5 @@ void transcript_print_json(struct transcript_print *p, const char *path, const k
     puts_to(p, text);
     puts_to(p, "\n");
     mem_free(text);
-    tell(p);
+    write_out(p);
 }

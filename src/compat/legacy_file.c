@@ -214,7 +214,8 @@ static int read_notes(const struct safetensors *s, const char *what, const kvik_
     return 0;
 }
 
-static int load(const struct safetensors *s, const char *what, const kvik_model *m, kvik_legacy *l)
+static int load_tensors(const struct safetensors *s, const char *what, const kvik_model *m,
+                        kvik_legacy *l)
 {
     char name[NAME];
     const struct tensor *first = safetensors_find(s, "layers.0.keys");
@@ -246,7 +247,7 @@ int legacy_read(const struct safetensors *s, const char *what, const kvik_model 
     kvik_legacy *l = mem_alloc(sizeof *l);
     if (!l) return ERR_NOMEM;
     l->size = sizeof *l;
-    int e = load(s, what, m, l);
+    int e = load_tensors(s, what, m, l);
     if (e < 0) {
         kvik_legacy_free(l);
         return e;

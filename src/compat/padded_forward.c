@@ -213,7 +213,7 @@ static int probe_new(const struct kvik_batch *b, const kvik_outputs *out, struct
 
 /* Spreads `have` adjacent rows of `width` floats to the marked cells of n cells, in place.  The other cells become
  * zeros. */
-static void spread(float *x, size_t width, const uint8_t *marked, size_t n, size_t have)
+static void spread_cells(float *x, size_t width, const uint8_t *marked, size_t n, size_t have)
 {
     for (size_t i = n; i-- > 0;) {
         if (!marked[i]) {
@@ -237,7 +237,7 @@ static void logits_out(const struct kvik_batch *b, const kvik_inputs *in, struct
             /* the feed is over, so `want` can hold the mask of the wanted cells */
             s->want[cell++] = real;
         }
-    if (have < cell) spread(logits, b->c->x->m->vocab, s->want, (size_t)b->rows * kept, have);
+    if (have < cell) spread_cells(logits, b->c->x->m->vocab, s->want, (size_t)b->rows * kept, have);
 }
 
 static void hidden_out(const struct kvik_batch *b, const kvik_inputs *in,
@@ -249,7 +249,7 @@ static void hidden_out(const struct kvik_batch *b, const kvik_inputs *in,
             float *to = out + ((size_t)l * b->rows + i) * n * width;
             size_t have = s->count[i];
             if (have) memcpy(to, s->probe[i].hidden + l * have * width, have * width * sizeof *to);
-            spread(to, width, s->real + (size_t)i * n, n, have);
+            spread_cells(to, width, s->real + (size_t)i * n, n, have);
         }
 }
 
@@ -298,15 +298,15 @@ static void cross_out(const struct kvik_batch *b, const kvik_inputs *in,
     }
 }
 
-static void remember(struct kvik_batch *b, const kvik_inputs *in, const struct padded_scratch *s)
+static void append_mask(struct kvik_batch *b, const kvik_inputs *in, const struct padded_scratch *s)
 {
     for (uint32_t i = 0; i < b->rows; i++)
         memcpy(b->mask + (size_t)i * b->cap + b->length, s->real + (size_t)i * in->n, in->n);
     b->length += in->n;
 }
 
-static int feed(struct kvik_batch *b, const kvik_inputs *in, const kvik_outputs *out,
-                struct padded_scratch *s)
+static int feed_rows(struct kvik_batch *b, const kvik_inputs *in, const kvik_outputs *out,
+                     struct padded_scratch *s)
 {
     struct exec *x = b->c->x;
     uint32_t k = 0, kept = choose_columns(in, s->keep);
@@ -329,7 +329,7 @@ static int feed(struct kvik_batch *b, const kvik_inputs *in, const kvik_outputs 
     if (out && out->hidden_states) hidden_out(b, in, s, out->hidden_states);
     if (out && out->attentions) attention_out(b, in, s, out->attentions);
     if (out && out->cross_attentions) cross_out(b, in, s, out->cross_attentions);
-    remember(b, in, s);
+    append_mask(b, in, s);
     return 0;
 }
 
@@ -348,7 +348,7 @@ KVIK_API int kvik_batch_forward(kvik_batch *b, const kvik_inputs *given, const k
     TRY(padded_room(b, b->length + in->n));
     TRY(scratch(b, in, &s));
     memset(s->probe, 0, b->rows * sizeof *s->probe);
-    int e = feed(b, in, out, s);
+    int e = feed_rows(b, in, out, s);
     for (uint32_t i = 0; i < b->rows; i++) {
         mem_free(s->probe[i].hidden);
         mem_free(s->probe[i].attention);

@@ -52,7 +52,7 @@ static bool sink_crop(const struct kvik_batch *b, uint32_t n)
 }
 
 /* Finds out which of the four cases this call is. */
-static int judge(const struct kvik_batch *b, const kvik_inputs *in, bool *append)
+static int judge_case(const struct kvik_batch *b, const kvik_inputs *in, bool *append)
 {
     uint32_t past = b->length;
     bool mask = in->attention_mask != NULL;
@@ -85,7 +85,7 @@ static int judge(const struct kvik_batch *b, const kvik_inputs *in, bool *append
     return 0;
 }
 
-static int check(const struct kvik_batch *b, const kvik_inputs *in, const kvik_generation *g)
+static int check_batch(const struct kvik_batch *b, const kvik_inputs *in, const kvik_generation *g)
 {
     if (in->embeds)
         return ERR(
@@ -129,7 +129,7 @@ static int masks(struct call *c)
 }
 
 /* Gives row i the whole text: its mode of decoding cannot append, or it has no tokens yet. */
-static int whole(struct call *c, uint32_t i, int32_t *ids)
+static int give_whole(struct call *c, uint32_t i, int32_t *ids)
 {
     const struct kvik_batch *b = c->b;
     const uint8_t *mask = c->mask + (size_t)i * c->columns;
@@ -166,7 +166,7 @@ static int prompts(struct call *c, const kvik_generation *g, const kvik_hooks *h
                           .seq = b->seq[i],
                           .append = c->append && plain && kv_len(b->c->x->kv, b->seq[i])};
         if (!c->append || c->prompt[i].append) continue;
-        TRY(whole(c, i, c->ids + (size_t)i * c->columns));
+        TRY(give_whole(c, i, c->ids + (size_t)i * c->columns));
     }
     return 0;
 }
@@ -254,8 +254,8 @@ KVIK_API int kvik_batch_generate(kvik_batch *b, const kvik_generation *g, const 
     TRY(generation_in(g, &full));
     TRY(hooks_in(hooks, &room, &hooks));
     g = &full;
-    TRY(check(b, in, g));
-    TRY(judge(b, in, &c.append));
+    TRY(check_batch(b, in, g));
+    TRY(judge_case(b, in, &c.append));
     refs_take(&b->refs); /* a callback may close the batch */
     int e = call_begin(&c, g, hooks);
     if (e >= 0) e = padded_room(b, room_for(b, g, c.columns));

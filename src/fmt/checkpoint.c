@@ -28,7 +28,7 @@ struct checkpoint {
 };
 
 /* dir/name; mem_free. */
-static char *join(const char *dir, const char *name)
+static char *join_path(const char *dir, const char *name)
 {
     struct buf b;
     buf_init(&b, 65536);
@@ -39,7 +39,7 @@ static char *join(const char *dir, const char *name)
 
 static int has(const char *dir, const char *name, bool *out)
 {
-    char *path = join(dir, name);
+    char *path = join_path(dir, name);
     if (!path) return ERR_NOMEM;
     *out = path_exists(path);
     mem_free(path);
@@ -47,9 +47,9 @@ static int has(const char *dir, const char *name, bool *out)
 }
 
 /* Reads dir/name if it is there; *out stays NULL otherwise. */
-static int read_config(const char *dir, const char *name, json_t **out)
+static int read_json(const char *dir, const char *name, json_t **out)
 {
-    char *text, *path = join(dir, name);
+    char *text, *path = join_path(dir, name);
     size_t n;
     int e = 0;
     if (!path) return ERR_NOMEM;
@@ -68,7 +68,7 @@ static int read_config(const char *dir, const char *name, json_t **out)
 
 static int add_file(struct checkpoint *c, const char *name)
 {
-    char *path = join(c->path, name);
+    char *path = join_path(c->path, name);
     if (!path) return ERR_NOMEM;
     int e = safetensors_open(path, &c->file[c->n_files]);
     mem_free(path);
@@ -131,7 +131,7 @@ static int open_shards(struct checkpoint *c, const struct shards *s)
 
 static int open_index(struct checkpoint *c)
 {
-    char *text, *path = join(c->path, "model.safetensors.index.json");
+    char *text, *path = join_path(c->path, "model.safetensors.index.json");
     struct shards s;
     size_t n;
     if (!path) return ERR_NOMEM;
@@ -186,8 +186,8 @@ static int open_dir(struct checkpoint *c)
     TRY(has(c->path, "model.safetensors.index.json", &sharded));
     if (!single && !sharded) TRY(refuse_pickle(c->path));
     if (!single && !sharded) TRY(refuse_empty(c->path));
-    TRY(read_config(c->path, "config.json", &c->config));
-    TRY(read_config(c->path, "generation_config.json", &c->generation));
+    TRY(read_json(c->path, "config.json", &c->config));
+    TRY(read_json(c->path, "generation_config.json", &c->generation));
     if (single) return open_single(c);
     if (sharded) return open_index(c);
     return index_tensors(c);

@@ -38,7 +38,7 @@ static const uint8_t value_size[] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
 static const char *const value_name[] = {"u8",   "i8",     "u16",   "i16", "u32", "i32", "f32",
                                          "bool", "string", "array", "u64", "i64", "f64"};
 
-static int take_name(struct rd *r, const char *field, const char **out)
+static int read_name(struct rd *r, const char *field, const char **out)
 {
     const char *s;
     size_t n, at = r->pos;
@@ -104,7 +104,7 @@ static int take_value(struct rd *r, struct gguf_value *v, uint64_t **item)
 {
     uint32_t type;
     const uint8_t *p;
-    TRY(take_name(r, "a metadata key", &v->key));
+    TRY(read_name(r, "a metadata key", &v->key));
     TRY(rd_u32(r, v->key, &type));
     if (type >= countof(value_size))
         return ERR(FORMAT, "%s: key \"%.200s\": unknown type %u", r->what, v->key, type);
@@ -190,7 +190,7 @@ static int take_dtype(struct rd *r, struct tensor *t)
 static int take_tensor(struct rd *r, struct tensor *t, uint64_t *offset)
 {
     uint64_t dim[FMT_MAX_DIMS];
-    TRY(take_name(r, "a tensor name", &t->name));
+    TRY(read_name(r, "a tensor name", &t->name));
     TRY(rd_u32(r, t->name, &t->n_dims));
     if (t->n_dims > FMT_MAX_DIMS) {
         uint32_t n = t->n_dims;

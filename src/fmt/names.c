@@ -5,14 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *name_of(const void *item)
+static const char *item_name(const void *item)
 {
     return *(const char *const *)item;
 }
 
 static int by_name(const void *a, const void *b)
 {
-    return strcmp(name_of(*(const void *const *)a), name_of(*(const void *const *)b));
+    return strcmp(item_name(*(const void *const *)a), item_name(*(const void *const *)b));
 }
 
 int names_build(struct names *x, const void *base, uint32_t n, size_t stride)
@@ -37,7 +37,7 @@ const void *names_find(const struct names *x, const char *name)
     uint32_t lo = 0, hi = x->n;
     while (lo < hi) {
         uint32_t mid = lo + (hi - lo) / 2;
-        int c = strcmp(name_of(x->at[mid]), name);
+        int c = strcmp(item_name(x->at[mid]), name);
         if (c == 0) return x->at[mid];
         if (c < 0)
             lo = mid + 1;
@@ -50,6 +50,6 @@ const void *names_find(const struct names *x, const char *name)
 const char *names_twice(const struct names *x)
 {
     for (uint32_t i = 1; i < x->n; i++)
-        if (strcmp(name_of(x->at[i - 1]), name_of(x->at[i])) == 0) return name_of(x->at[i]);
+        if (strcmp(item_name(x->at[i - 1]), item_name(x->at[i])) == 0) return item_name(x->at[i]);
     return NULL;
 }

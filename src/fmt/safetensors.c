@@ -210,7 +210,7 @@ static int take_header(struct safetensors *s, struct scan *j, const struct body 
     return e < 0 ? e : scan_end(j);
 }
 
-static int check(struct safetensors *s, const struct body *body)
+static int check_tensors(struct safetensors *s, const struct body *body)
 {
     if (s->n) qsort(s->tensor, s->n, sizeof *s->tensor, by_place);
     TRY(names_build(&s->by_name, s->tensor, s->n, sizeof *s->tensor));
@@ -236,7 +236,7 @@ static int parse(struct safetensors *s, const uint8_t *data, size_t size)
     s->text = j.text; /* names point into this text */
     j.text = NULL;
     scan_done(&j);
-    return e < 0 ? e : check(s, &body);
+    return e < 0 ? e : check_tensors(s, &body);
 }
 
 int safetensors_parse(const void *data, size_t n, const char *what, struct safetensors **out)

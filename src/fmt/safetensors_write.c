@@ -19,7 +19,7 @@ static int by_layout(const void *a, const void *b)
     return p != q ? (p > q ? -1 : 1) : strcmp(s->name, t->name);
 }
 
-static int check(const char *path, const struct tensor *t)
+static int check_tensor(const char *path, const struct tensor *t)
 {
     size_t want;
     if (strcmp(t->name, "__metadata__") == 0)
@@ -56,7 +56,7 @@ static int header_json(const char *path, const struct tensor *const *at, uint32_
     size_t from = 0, to;
     for (uint32_t i = 0; i < n; i++) {
         const struct tensor *t = at[i];
-        TRY(check(path, t));
+        TRY(check_tensor(path, t));
         if (!ck_add(from, t->bytes, &to) || to > INT64_MAX)
             return ERR(LIMIT, "%s: more data than a file can hold", path);
         if (json_object_get(o, t->name))

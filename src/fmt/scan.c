@@ -219,7 +219,7 @@ int scan_key(struct scan *j, bool *first, const char **key)
     return 1;
 }
 
-static int skip(struct scan *j, uint32_t depth)
+static int skip_nested(struct scan *j, uint32_t depth)
 {
     const char *s;
     bool first = true;
@@ -230,12 +230,12 @@ static int skip(struct scan *j, uint32_t depth)
     case '{':
         j->pos++;
         while ((e = scan_key(j, &first, &s)) == 1)
-            TRY(skip(j, depth + 1));
+            TRY(skip_nested(j, depth + 1));
         break;
     case '[':
         j->pos++;
         while ((e = scan_item(j, &first)) == 1)
-            TRY(skip(j, depth + 1));
+            TRY(skip_nested(j, depth + 1));
         break;
     case '"':
         e = scan_string(j, &s);
@@ -248,5 +248,5 @@ static int skip(struct scan *j, uint32_t depth)
 
 int scan_skip(struct scan *j)
 {
-    return skip(j, 1);
+    return skip_nested(j, 1);
 }

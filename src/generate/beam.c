@@ -140,7 +140,7 @@ static void sift_down(struct beam_candidate *heap, uint32_t n, uint32_t i)
     heap[i] = c;
 }
 
-static void push(struct beam_search *b, struct beam_candidate c)
+static void push_candidate(struct beam_search *b, struct beam_candidate c)
 {
     struct beam_candidate *heap = b->candidate;
     uint32_t i = b->held++;
@@ -173,7 +173,7 @@ void beam_offer(struct beam_search *b, uint32_t beam, const float *score)
             b->candidate[0] = c;
             sift_down(b->candidate, b->held, 0);
         } else {
-            push(b, c);
+            push_candidate(b, c);
         }
     }
 }
@@ -260,7 +260,7 @@ static void record(const struct beam_search *b, const struct beam_candidate *c,
 }
 
 /* Puts a candidate that has ended into the finished list if its score beats the worst there. */
-static void finish(struct beam_search *b, const struct beam_candidate *c, float divisor)
+static void finish_candidate(struct beam_search *b, const struct beam_candidate *c, float divisor)
 {
     uint32_t last = b->rules.beams - 1, i = last;
     float score = c->score / divisor;
@@ -277,7 +277,7 @@ static void finish(struct beam_search *b, const struct beam_candidate *c, float 
 }
 
 /* Writes the texts of the running beams: that of the beam which each extends, and its own token. */
-static void follow(struct beam_search *b)
+static void extend_texts(struct beam_search *b)
 {
     size_t width = beam_width(b), limit = b->rules.limit;
     for (uint32_t i = 0; i < b->rules.beams; i++) {
@@ -367,7 +367,7 @@ static bool advance_group(struct beam_search *b)
         b->running[k].score = -INFINITY;
     }
     bool ended = group_over(b, c[0].score);
-    follow(b);
+    extend_texts(b);
     b->held = 0;
     return !ended;
 }
@@ -385,9 +385,10 @@ bool beam_advance(struct beam_search *b)
         choose_running(b);
     for (uint32_t i = 0; i < b->held; i++) {
         goes_on |= b->candidate[i].ends < 0;
-        if (i < b->rules.beams && b->candidate[i].ends >= 0) finish(b, &b->candidate[i], divisor);
+        if (i < b->rules.beams && b->candidate[i].ends >= 0)
+            finish_candidate(b, &b->candidate[i], divisor);
     }
-    follow(b);
+    extend_texts(b);
     b->held = 0;
     if (b->rules.early == KVIK_EARLY_TRUE && b->n_real == b->rules.beams) return false;
     return goes_on && can_improve(b);
@@ -421,7 +422,7 @@ void beam_end(struct beam_search *b, const int *ends)
         if (b->rules.group)
             group_add(b, &c, b->n, ends[i]);
         else if (run->ends < 0)
-            finish(b, &c, power(b, b->n));
+            finish_candidate(b, &c, power(b, b->n));
     }
 }
 

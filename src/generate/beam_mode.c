@@ -508,7 +508,7 @@ static int on_step(const struct beams *b)
     return more ? 0 : ERR(CANCELLED, "cancelled");
 }
 
-static int gather(struct run *r)
+static int beams_gather(struct run *r)
 {
     struct beams *b = r->own;
     uint32_t n = r->fed = r->steps ? gather_beams(b) : gather_prompts(b);
@@ -520,7 +520,7 @@ static int gather(struct run *r)
     return 0;
 }
 
-static int choose(struct run *r, bool *running)
+static int beams_choose(struct run *r, bool *running)
 {
     struct beams *b = r->own;
     if (!r->g->use_cache) drop_fresh(r);
@@ -570,7 +570,7 @@ static int scratch(struct beams *b)
     return b->item && b->from && b->chosen && b->ends && (b->extended || !asks) ? 0 : ERR_NOMEM;
 }
 
-static int begin(struct run *r)
+static int beams_begin(struct run *r)
 {
     struct beams *b = mem_alloc(sizeof *b);
     if (!(r->own = b)) return ERR_NOMEM;
@@ -581,7 +581,7 @@ static int begin(struct run *r)
     return 0;
 }
 
-static void end(struct run *r)
+static void beams_end(struct run *r)
 {
     struct beams *b = r->own;
     if (!r->g->use_cache) drop_fresh(r);
@@ -608,7 +608,7 @@ static uint64_t width(const struct run *r)
     return r->g->num_beams;
 }
 
-static int check(const struct run *r)
+static int beams_check(const struct run *r)
 {
     if (!r->hooks || !r->hooks->on_token) return 0;
     return ERR(ARG,
@@ -621,11 +621,11 @@ const struct run_mode beam_mode = {.sequences = "beams",
                                    .search = true,
                                    .unfed = 1,
                                    .width = width,
-                                   .check = check,
-                                   .begin = begin,
-                                   .gather = gather,
-                                   .choose = choose,
+                                   .check = beams_check,
+                                   .begin = beams_begin,
+                                   .gather = beams_gather,
+                                   .choose = beams_choose,
                                    .cancel = cancel,
                                    .finish = beam_rows,
                                    .owns = owns,
-                                   .end = end};
+                                   .end = beams_end};

@@ -14,8 +14,8 @@ static uint32_t rows_before(const struct row *w)
 }
 
 /* Returns the beam whose sequence shares most with a finished text.  *have: KV rows that agree. */
-static uint32_t nearest(const struct beams *b, const struct item *it, const struct beam_done *d,
-                        uint32_t *have)
+static uint32_t nearest_beam(const struct beams *b, const struct item *it,
+                             const struct beam_done *d, uint32_t *have)
 {
     const struct kv *kv = b->r->x->kv;
     uint32_t longest = 0, which = 0, prompt = rows_before(it->row);
@@ -42,7 +42,7 @@ static bool take_best(struct beams *b, struct item *it, uint32_t which)
 static void keep_best(struct beams *b, struct item *it)
 {
     const struct row *w = it->row;
-    uint32_t longest, have, which = nearest(b, it, it->best[0], &longest);
+    uint32_t longest, have, which = nearest_beam(b, it, it->best[0], &longest);
     if (!w->given) return;
     if (!take_best(b, it, which)) longest = rows_before(w);
     (void)kv_trim(b->r->x->kv, it->seq[0], longest, &have);
@@ -53,7 +53,7 @@ static int give(struct beams *b, struct item *it, const struct beam_done *d, boo
                 kvik_row *out)
 {
     struct exec *x = b->r->x;
-    uint32_t prompt = rows_before(it->row), have, which = nearest(b, it, d, &have);
+    uint32_t prompt = rows_before(it->row), have, which = nearest_beam(b, it, d, &have);
     if (first && it->row->given) {
         if (!take_best(b, it, which)) have = prompt;
         out->seq = it->row->given;

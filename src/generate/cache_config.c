@@ -50,7 +50,7 @@ static int add_fields(struct kv_keys *k, json_t *o, int e, const char *what, con
     return e;
 }
 
-static void put(json_t *o, const char *key, int64_t value)
+static void put_key(json_t *o, const char *key, int64_t value)
 {
     if (value) json_object_set_new(o, key, json_integer(value));
 }
@@ -67,8 +67,8 @@ static int add_policy(struct kv_keys *k, const kvik_policy *given)
     JSON_SCOPE(scope);
     TRY(SIZED_IN(&p, given, kvik_policy));
     json_t *o = json_object();
-    put(o, "sliding_window", (int64_t)p.sliding_window);
-    put(o, "window_length", p.window_length);
+    put_key(o, "sliding_window", (int64_t)p.sliding_window);
+    put_key(o, "window_length", p.window_length);
     if (p.window_length || p.num_sink_tokens)
         json_object_set_new(o, "num_sink_tokens", json_integer(p.num_sink_tokens));
     return add_fields(k, o, json_whole(&scope), "kvik_policy", "cache_config");
@@ -84,11 +84,11 @@ static int add_codec(struct kv_keys *k, const kvik_codec *given, const char *tex
     put_name(o, "backend", c.backend);
     put_name(o, "backend_key", c.backend_key);
     put_name(o, "backend_value", c.backend_value);
-    put(o, "nbits", c.nbits);
-    put(o, "q_group_size", c.q_group_size);
-    put(o, "axis_key", c.axis_key);
-    put(o, "axis_value", c.axis_value);
-    put(o, "residual_length", (int64_t)c.residual_length);
+    put_key(o, "nbits", c.nbits);
+    put_key(o, "q_group_size", c.q_group_size);
+    put_key(o, "axis_key", c.axis_key);
+    put_key(o, "axis_value", c.axis_value);
+    put_key(o, "residual_length", (int64_t)c.residual_length);
     return add_fields(k, o, json_whole(&scope), "kvik_codec", text);
 }
 

@@ -9,7 +9,7 @@
 extern const struct gen_processor *const __start_kvik_processor[];
 extern const struct gen_processor *const __stop_kvik_processor[];
 
-static void insert(struct gen_chain *c, const struct gen_processor *p)
+static void insert_processor(struct gen_chain *c, const struct gen_processor *p)
 {
     uint32_t i = c->n++;
     for (; i > 0 && c->processor[i - 1]->order > p->order; i--)
@@ -35,7 +35,7 @@ int gen_chain_new(const kvik_generation *g, uint32_t vocab, const struct tok *to
         if ((*p)->sampling && !g->do_sample) continue;
         if (e < 0 || !(*p)->wanted(g)) continue;
         assert(c->n < GEN_MAX_PROCESSORS);
-        insert(c, *p);
+        insert_processor(c, *p);
         if ((*p)->open) e = (*p)->open(c);
     }
     if (e < 0) {

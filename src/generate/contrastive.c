@@ -43,7 +43,7 @@ struct contrasting {
     float *value;             /* [vocab] */
 };
 
-static void end(struct run *r)
+static void contrast_end(struct run *r)
 {
     struct contrasting *c = r->own;
     for (uint32_t i = 0; c->row && i < r->n; i++) {
@@ -99,7 +99,7 @@ static uint64_t width(const struct run *r)
     return MIN(r->g->top_k, r->x->m->vocab);
 }
 
-static int begin(struct run *r)
+static int contrast_begin(struct run *r)
 {
     struct contrasting *c = mem_alloc(sizeof *c);
     if (!(r->own = c)) return ERR_NOMEM;
@@ -262,7 +262,7 @@ static void rank(struct contrasting *c, struct contrast *o)
 }
 
 /* Gives each running row the sequence of its winner, and drops the other candidates. */
-static int follow(struct contrasting *c)
+static int take_winners(struct contrasting *c)
 {
     struct run *r = c->r;
     size_t vocab = r->x->m->vocab;
@@ -297,7 +297,7 @@ static int gather_negatives(struct contrasting *c)
     return 0;
 }
 
-static int gather(struct run *r)
+static int contrast_gather(struct run *r)
 {
     struct contrasting *c = r->own;
     return c->phase == PROMPTS      ? gather_prompts(c)
@@ -305,7 +305,7 @@ static int gather(struct run *r)
                                     : gather_negatives(c);
 }
 
-static int choose(struct run *r, bool *running)
+static int contrast_choose(struct run *r, bool *running)
 {
     struct contrasting *c = r->own;
     bool cancel = false;
@@ -326,7 +326,7 @@ static int choose(struct run *r, bool *running)
     TRY(run_step_end(r, cancel, running));
     r->steps++;
     if (r->guide) c->phase = NEGATIVES;
-    return follow(c);
+    return take_winners(c);
 }
 
 /* Removes the last tokens of running rows from the cache, so that they end like other rows. */
@@ -340,7 +340,7 @@ static int cancel(struct run *r)
     return run_cancel(r);
 }
 
-static int check(const struct run *r)
+static int contrast_check(const struct run *r)
 {
     if (r->g->use_cache) return 0;
     return ERR(
@@ -352,10 +352,10 @@ static int check(const struct run *r)
 const struct run_mode contrastive_mode = {.sequences = "candidates (top_k)",
                                           .anew = true,
                                           .width = width,
-                                          .check = check,
-                                          .begin = begin,
-                                          .gather = gather,
-                                          .choose = choose,
+                                          .check = contrast_check,
+                                          .begin = contrast_begin,
+                                          .gather = contrast_gather,
+                                          .choose = contrast_choose,
                                           .cancel = cancel,
                                           .finish = run_rows,
-                                          .end = end};
+                                          .end = contrast_end};

@@ -17,7 +17,7 @@ struct lookup {
 };
 
 /* Computes the scores of the next token after the first n of a row; -INFINITY: forbidden. */
-static void judge(const struct lookup *l, const struct draft_row *w, uint32_t n)
+static void score_next(const struct lookup *l, const struct draft_row *w, uint32_t n)
 {
     struct gen_row view = w->text;
     if (!l->chain) return;
@@ -33,20 +33,20 @@ static bool forbidden(const struct lookup *l, int32_t id)
 }
 
 /* Copies the tokens from `at` on behind the text, as many as the draft may have. */
-static void take(const struct lookup *l, struct draft_row *w, uint32_t at)
+static void take_draft(const struct lookup *l, struct draft_row *w, uint32_t at)
 {
     uint32_t end = MIN(w->n, at + w->max);
     w->got = 0;
     for (; at < end; at++) {
         int32_t id = w->ids[at];
-        judge(l, w, w->n + w->got);
+        score_next(l, w, w->n + w->got);
         if (forbidden(l, id) || run_ends(l->g, id)) return;
         w->ids[w->n + w->got++] = id;
     }
 }
 
 /* Returns how many tokens before `end`, at most `most`, equal the last tokens of the text. */
-static uint32_t common(const struct draft_row *w, uint32_t end, uint32_t most)
+static uint32_t common_tail(const struct draft_row *w, uint32_t end, uint32_t most)
 {
     uint32_t n = 0;
     most = MIN(most, end);
@@ -55,21 +55,21 @@ static uint32_t common(const struct draft_row *w, uint32_t end, uint32_t most)
     return n;
 }
 
-static void find(const struct lookup *l, struct draft_row *w)
+static void find_draft(const struct lookup *l, struct draft_row *w)
 {
     uint32_t most = l->g->max_matching_ngram_size, best = 0, at = 0;
-    judge(l, w, w->n);
+    score_next(l, w, w->n);
     for (uint32_t end = 1; end < w->n && best < most; end++) {
-        uint32_t n = forbidden(l, w->ids[end]) ? 0 : common(w, end, most);
+        uint32_t n = forbidden(l, w->ids[end]) ? 0 : common_tail(w, end, most);
         if (n > best) best = n, at = end;
     }
-    if (best) take(l, w, at);
+    if (best) take_draft(l, w, at);
 }
 
 static int propose(void *ctx, struct draft_row *row, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++)
-        if (row[i].max) find(ctx, &row[i]);
+        if (row[i].max) find_draft(ctx, &row[i]);
     return 0;
 }
 

@@ -32,7 +32,7 @@ struct assistant {
     float *logits, *scores; /* [n][vocab], [vocab] */
 };
 
-static void drop(const struct assistant *s, kv_seq *seq)
+static void drop_seq(const struct assistant *s, kv_seq *seq)
 {
     if (*seq) (void)kv_drop(s->a->x->kv, *seq);
     *seq = 0;
@@ -43,13 +43,13 @@ static void rest(const struct assistant *s, struct helper *h)
 {
     h->resting = true;
     h->thinking = false;
-    drop(s, &h->draft);
-    drop(s, &h->sure);
+    drop_seq(s, &h->draft);
+    drop_seq(s, &h->sure);
 }
 
 /* Makes `sure` a sequence of the certain tokens, without at least the last one.  If the cache has no sequence
  * left, the row rests. */
-static int settle(struct assistant *s, struct helper *h, const struct draft_row *w)
+static int settle_sure(struct assistant *s, struct helper *h, const struct draft_row *w)
 {
     struct kv *kv = s->a->x->kv;
     uint32_t have = 0;
@@ -76,7 +76,7 @@ static int settle(struct assistant *s, struct helper *h, const struct draft_row 
         h->draft = h->sure;
         h->sure = read;
     }
-    drop(s, &h->draft);
+    drop_seq(s, &h->draft);
     return 0;
 }
 
@@ -105,7 +105,7 @@ static int catch_up(struct assistant *s, struct draft_row *row, uint32_t n)
         if (w->n > x->max_len) h->resting = true;
         if (h->resting || !w->max) continue;
         w->max = MIN(w->max, x->max_len - w->n + 1);
-        TRY(settle(s, h, w));
+        TRY(settle_sure(s, h, w));
         if (h->resting) continue;
         uint32_t len = kv_len(x->kv, h->sure);
         s->feed[k] =
@@ -195,7 +195,7 @@ static void close_assistant(void *ctx)
         at = &(*at)->next;
     if (*at) *at = s->next;
     for (uint32_t i = 0; s->helper && i < s->n; i++) {
-        drop(s, &s->helper[i].draft);
+        drop_seq(s, &s->helper[i].draft);
         if (s->helper[i].sure) (void)kv_keep(s->a->x->kv, s->helper[i].sure);
     }
     if (s->chain) gen_chain_drop(s->chain);

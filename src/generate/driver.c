@@ -124,7 +124,7 @@ static int reserve(struct driver *d, const struct run *r)
     return d->logits ? 0 : ERR_NOMEM;
 }
 
-static void insert(struct driver *d, struct run *r)
+static void insert_run(struct driver *d, struct run *r)
 {
     struct run **at = &d->first;
     while (*at)
@@ -152,7 +152,7 @@ static void release(struct run *r, bool failed)
     run_end(r, failed);
 }
 
-static int begin(struct run *r, const struct gen_call *call)
+static int begin_rows(struct run *r, const struct gen_call *call)
 {
     uint64_t computed = r->x->computed;
     if (call->n == 0) return ERR(ARG, "no prompt");
@@ -182,13 +182,13 @@ int run_start(struct driver *d, const struct gen_call *call, struct run **out)
                       .n_prompts = call->n,
                       .turn = d->turns, /* behind the runs that wait */
                       .begun = now_seconds()};
-    int e = begin(r, call);
+    int e = begin_rows(r, call);
     if (e < 0) {
         release(r, true);
         mem_free(r);
         return e;
     }
-    insert(d, r);
+    insert_run(d, r);
     *out = r;
     run_tell_mode(r);
     return 0;
@@ -196,7 +196,7 @@ int run_start(struct driver *d, const struct gen_call *call, struct run **out)
 
 /* --- A step. */
 
-static void fail(struct run *r, int e)
+static void fail_run(struct run *r, int e)
 {
     snprintf(r->why, sizeof r->why, "%s", err_last());
     r->error = e;
@@ -210,7 +210,7 @@ static bool active(const struct run *r)
 
 /* Lets a run judge its drafts.  An error of a judge is kept until the step has ended, because the step is valid
  * for the other runs. */
-static void judge(void *ctx, uint32_t first, uint32_t n, uint32_t *accepted)
+static void judge_run(void *ctx, uint32_t first, uint32_t n, uint32_t *accepted)
 {
     struct run *r = ctx;
     int e = r->error ? r->error : r->mode->judge(r, first, n, accepted);
@@ -221,7 +221,7 @@ static void judge(void *ctx, uint32_t first, uint32_t n, uint32_t *accepted)
     r->error = e;
 }
 
-static int gather(struct run *r)
+static int gather_job(struct run *r)
 {
     bool first = !r->prefilled;
     r->job.draft = false;
@@ -237,7 +237,7 @@ static int gather(struct run *r)
     else
         TRY(r->mode->gather(r));
     r->job.feed = r->feed;
-    r->job.judge = judge;
+    r->job.judge = judge_run;
     r->job.ctx = r;
     TRY(exec_job_begin(r->x, &r->job));
     r->pending = true;
@@ -269,11 +269,11 @@ static void told(struct run *r)
         return;
     }
     e = exec_tell(r->x, hear, r, r->job.done, r->job.total);
-    if (e < 0) fail(r, e);
+    if (e < 0) fail_run(r, e);
 }
 
 /* Runs one step for d->run[at, at + n). */
-static int step(struct driver *d, uint32_t at, uint32_t n)
+static int step_together(struct driver *d, uint32_t at, uint32_t n)
 {
     int e;
     do
@@ -310,18 +310,18 @@ static void take_turns(struct driver *d, uint32_t n)
 }
 
 /* Runs one step of the model for the waiting jobs. */
-static void feed(struct driver *d, const struct driver_batch *b)
+static void feed_jobs(struct driver *d, const struct driver_batch *b)
 {
     uint32_t k = list(d, b);
     if (!k) return;
     take_turns(d, k);
     for (uint32_t i = 0; i < k; i++)
         d->run[i]->before = d->run[i]->job.done;
-    int e = step(d, 0, k);
+    int e = step_together(d, 0, k);
     if (e < 0) k = list(d, b);
     for (uint32_t i = 0; e < 0 && i < k; i++) {
-        int own = k > 1 ? step(d, i, 1) : e;
-        if (own < 0) fail(d->run[i], own);
+        int own = k > 1 ? step_together(d, i, 1) : e;
+        if (own < 0) fail_run(d->run[i], own);
     }
     for (uint32_t i = 0; i < k; i++)
         told(d->run[i]);
@@ -349,7 +349,7 @@ static void decide_ahead(struct driver *d, const struct driver_batch *b)
     if (k > 1) dev_each(d->x->dev, k, decide, d);
 }
 
-static void choose(struct run *r)
+static void choose_tokens(struct run *r)
 {
     bool running = true;
     if (!computed(r)) return;
@@ -360,11 +360,11 @@ static void choose(struct run *r)
     }
     if (!r->prefilled) r->prefilled = now_seconds();
     int e = r->mode->choose(r, &running);
-    if (e < 0) fail(r, e);
+    if (e < 0) fail_run(r, e);
     r->over = e >= 0 && !running;
 }
 
-static void leave(struct driver_batch *b)
+static void leave_batch(struct driver_batch *b)
 {
     for (struct run *r = b->first; r; r = r->after)
         r->stepping = false;
@@ -380,7 +380,7 @@ int driver_add(struct driver *d, struct driver_batch *b, struct run *r)
         e = ERR(BUSY, "request %u is in a step already: give it once, and not in its own callback",
                 b->n);
     if (e < 0) {
-        leave(b);
+        leave_batch(b);
         return e;
     }
     r->stepping = true; /* no callback may end the run */
@@ -398,18 +398,18 @@ int driver_step(struct driver *d, struct driver_batch *b)
 {
     int busy = exec_idle(d->x);
     if (busy < 0) {
-        leave(b);
+        leave_batch(b);
         return busy;
     }
     for (struct run *r = b->first; r; r = r->after) {
-        int e = active(r) && !r->pending ? gather(r) : 0;
-        if (e < 0) fail(r, e);
+        int e = active(r) && !r->pending ? gather_job(r) : 0;
+        if (e < 0) fail_run(r, e);
     }
-    feed(d, b);
+    feed_jobs(d, b);
     decide_ahead(d, b);
     for (struct run *r = b->first; r; r = r->after)
-        choose(r);
-    leave(b);
+        choose_tokens(r);
+    leave_batch(b);
     return 0;
 }
 
@@ -456,7 +456,7 @@ void run_set_chunk(struct run *r, uint32_t tokens)
 }
 
 /* Fills the result of a run that has chosen at least one token for each row. */
-static int complete(struct run *r, kvik_result *out)
+static int complete_result(struct run *r, kvik_result *out)
 {
     uint64_t computed = r->x->computed;
     int e = r->over ? 0 : r->mode->cancel ? r->mode->cancel(r) : run_cancel(r);
@@ -503,10 +503,10 @@ static int end_active(struct run *r, kvik_result **out)
     job_end(r, !chosen);
     int e = chosen && pending ? unfeed(r) : 0;
     r->over = r->over || !chosen;
-    if (e >= 0) e = chosen ? complete(r, res) : run_no_rows(r, res);
+    if (e >= 0) e = chosen ? complete_result(r, res) : run_no_rows(r, res);
     if (e < 0) {
         gen_result_free(res);
-        fail(r, e);
+        fail_run(r, e);
         return e;
     }
     release(r, !chosen);

@@ -95,8 +95,8 @@ static int take_input(const struct exec *x, const kvik_source *in, uint32_t i, s
     return MIN(rows, 0);
 }
 
-static int begin(const struct exec *x, const kvik_generation *g, const kvik_prompt *p, uint32_t i,
-                 struct gen_source *s)
+static int source_begin(const struct exec *x, const kvik_generation *g, const kvik_prompt *p,
+                        uint32_t i, struct gen_source *s)
 {
     if (p->n && !p->ids) return ERR(ARG, "row %u: n is %zu and ids is NULL", i, p->n);
     if (p->attention_mask)
@@ -139,7 +139,7 @@ int sources_begin(const struct exec *x, const kvik_generation *g, const kvik_pro
     if (!s) return ERR_NOMEM;
     int e = 0;
     for (uint32_t i = 0; e >= 0 && i < n; i++)
-        e = begin(x, g, &prompt[i], i, &s[i]);
+        e = source_begin(x, g, &prompt[i], i, &s[i]);
     if (e < 0) {
         sources_end(s, n);
         return e;

@@ -16,7 +16,7 @@ static bool pad_text(const struct run *r, struct row *w, uint32_t at)
     return true;
 }
 
-static int feed(struct run *r, const kv_seq *seq, uint32_t at)
+static int feed_ended(struct run *r, const kv_seq *seq, uint32_t at)
 {
     size_t vocab = r->x->m->vocab;
     float *kept = r->kept.data + (size_t)at * r->width * vocab;
@@ -79,7 +79,7 @@ void idle_run(struct run *r)
     if (e >= 0 && cached && first <= last) e = seqs_begin(r, last, seq);
     for (uint32_t at = first; e >= 0 && at <= last; at++) {
         if (!cached) e = seqs_begin(r, at, seq);
-        if (e >= 0) e = feed(r, seq, at);
+        if (e >= 0) e = feed_ended(r, seq, at);
         if (!cached) seqs_end(r, seq);
     }
     if (seq) seqs_end(r, seq);

@@ -269,7 +269,7 @@ const kvik_option *kvik_option_at(uint32_t i)
     return i < countof(table) ? &table[i] : NULL;
 }
 
-static bool same(const char *a, const char *b)
+static bool same_name(const char *a, const char *b)
 {
     for (; *a || *b; a++, b++)
         if ((*a == '-' ? '_' : *a) != (*b == '-' ? '_' : *b)) return false;
@@ -279,7 +279,7 @@ static bool same(const char *a, const char *b)
 int option_find(const char *name)
 {
     for (size_t i = 0; i < countof(table); i++)
-        if (same(name, table[i].name)) return (int)i;
+        if (same_name(name, table[i].name)) return (int)i;
     return -1;
 }
 
@@ -296,7 +296,7 @@ const char *option_default(const char *name)
 const struct option_neutral *option_neutral_find(const char *name)
 {
     for (size_t i = 0; i < countof(neutrals); i++)
-        if (same(name, neutrals[i].name)) return &neutrals[i];
+        if (same_name(name, neutrals[i].name)) return &neutrals[i];
     return NULL;
 }
 

@@ -12,7 +12,7 @@
 
 /* Copies each of the n / per rows of logits, from row `at` on, to the `per` rows of its prompt.  These begin at
  * row `to`. */
-static void spread(struct run *r, uint32_t at, uint32_t to)
+static void spread_logits(struct run *r, uint32_t at, uint32_t to)
 {
     size_t vocab = r->x->m->vocab;
     for (uint32_t i = r->n; i-- > 0;)
@@ -23,8 +23,8 @@ static void spread(struct run *r, uint32_t at, uint32_t to)
 /* Forks the first row of each prompt, which was fed, into the other rows of the prompt. */
 static int share_prompts(struct run *r)
 {
-    if (r->guide) spread(r, r->fed, r->n);
-    spread(r, 0, 0);
+    if (r->guide) spread_logits(r, r->fed, r->n);
+    spread_logits(r, 0, 0);
     r->fed = r->n;
     for (uint32_t i = 0; i < r->n; i++) {
         struct row *w = &r->row[i];
@@ -311,7 +311,7 @@ int run_choose_rows(struct run *r, bool *cancel)
 }
 
 /* Chooses one token for every running row. */
-static int choose(struct run *r, bool *running)
+static int choose_rows(struct run *r, bool *running)
 {
     bool cancel = false;
     TRY(run_choose_rows(r, &cancel));
@@ -325,5 +325,5 @@ const struct run_mode plain_mode = {.sequences = "rows",
                                     .unfed = 1,
                                     .width = run_width,
                                     .gather = run_gather_rows,
-                                    .choose = choose,
+                                    .choose = choose_rows,
                                     .finish = run_rows};

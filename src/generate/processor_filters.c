@@ -60,7 +60,7 @@ static void apply_min_p(struct gen_chain *c, const struct gen_row *row, float *s
  * exp(-entropy)), which is lower if many tokens are plausible.  Tokens as probable as the last one that must stay
  * also stay. */
 
-static void cut(struct gen_chain *c, float *scores, double total, float least)
+static void cut_improbable(struct gen_chain *c, float *scores, double total, float least)
 {
     uint32_t n = scores_of(c, scores);
     float spared = gen_select(c->value, n, MIN(c->keep, n));
@@ -78,7 +78,7 @@ static void apply_epsilon(struct gen_chain *c, const struct gen_row *row, float 
 {
     (void)row;
     double total = gen_weights(scores, c->vocab, c->value);
-    if (total > 0) cut(c, scores, total, (float)c->g.epsilon_cutoff);
+    if (total > 0) cut_improbable(c, scores, total, (float)c->g.epsilon_cutoff);
 }
 
 static bool wanted_eta(const kvik_generation *g)
@@ -105,7 +105,7 @@ static void apply_eta(struct gen_chain *c, const struct gen_row *row, float *sco
     if (!(total > 0)) return;
     float eta = (float)c->g.eta_cutoff;
     float wide = sqrtf(eta) * expf((float)-entropy(c, scores, total));
-    cut(c, scores, total, MIN(eta, wide));
+    cut_improbable(c, scores, total, MIN(eta, wide));
 }
 
 GEN_PROCESSOR(topk, 1920, true, wanted_top_k, apply_top_k);

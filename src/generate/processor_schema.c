@@ -18,7 +18,7 @@ static bool wanted_schema(const kvik_generation *g)
     return g->json_schema != NULL;
 }
 
-static void drop(struct gen_schema *s)
+static void release_schema(struct gen_schema *s)
 {
     matcher_drop(s->matcher);
     schema_drop(s->schema);
@@ -73,7 +73,7 @@ static int open_schema(struct gen_chain *c)
     struct gen_schema *s = mem_alloc(sizeof *s);
     if (!s) return ERR_NOMEM;
     c->schema = s;
-    c->drop_schema = drop;
+    c->drop_schema = release_schema;
     TRY(schema_of(c->g.json_schema, "json_schema", &s->schema));
     return matcher_new(s->schema, l, &s->matcher);
 }

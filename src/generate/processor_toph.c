@@ -11,7 +11,7 @@ struct top {
     uint32_t id;
 };
 
-static bool wanted(const kvik_generation *g)
+static bool wanted_top_h(const kvik_generation *g)
 {
     return g->top_h > 0;
 }
@@ -38,7 +38,7 @@ static uint32_t best(struct gen_chain *c, const float *scores, struct top top[TO
     return k;
 }
 
-static void apply(struct gen_chain *c, const struct gen_row *row, float *scores)
+static void apply_top_h(struct gen_chain *c, const struct gen_row *row, float *scores)
 {
     struct top top[TOP];
     float p[TOP];
@@ -65,4 +65,4 @@ static void apply(struct gen_chain *c, const struct gen_row *row, float *scores)
         scores[top[i].id] = top[i].score;
 }
 
-GEN_PROCESSOR(toph, 1910, true, wanted, apply);
+GEN_PROCESSOR(toph, 1910, true, wanted_top_h, apply_top_h);

@@ -9,7 +9,7 @@
 
 #include <math.h>
 
-static bool wanted(const kvik_generation *g)
+static bool wanted_top_p(const kvik_generation *g)
 {
     return g->top_p < 1.0;
 }
@@ -76,7 +76,7 @@ static struct edge find_edge(float *w, uint32_t n, double total, float limit)
     return edge_of_sorted(w + lo, hi - lo, below, total, limit);
 }
 
-static void apply(struct gen_chain *c, const struct gen_row *row, float *scores)
+static void apply_top_p(struct gen_chain *c, const struct gen_row *row, float *scores)
 {
     (void)row;
     double total = gen_weights(scores, c->vocab, c->value);
@@ -100,4 +100,4 @@ static void apply(struct gen_chain *c, const struct gen_row *row, float *scores)
     }
 }
 
-GEN_PROCESSOR(topp, 1930, true, wanted, apply);
+GEN_PROCESSOR(topp, 1930, true, wanted_top_p, apply_top_p);

@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-static bool wanted(const kvik_generation *g)
+static bool wanted_typical(const kvik_generation *g)
 {
     return g->typical_p < 1.0;
 }
@@ -93,7 +93,7 @@ static float edge_of_rank(struct gen_chain *c, const float *far, uint32_t k, uin
     return edge;
 }
 
-static void apply(struct gen_chain *c, const struct gen_row *row, float *scores)
+static void apply_typical(struct gen_chain *c, const struct gen_row *row, float *scores)
 {
     float *far = c->value; /* log p at first, then distances */
     double entropy = 0;
@@ -119,4 +119,4 @@ static void apply(struct gen_chain *c, const struct gen_row *row, float *scores)
         if (!(far[i] < edge) && !(far[i] == edge && ties > 0 && ties--)) scores[i] = c->filter;
 }
 
-GEN_PROCESSOR(typical, 1950, true, wanted, apply, .open = take_pairs);
+GEN_PROCESSOR(typical, 1950, true, wanted_typical, apply_typical, .open = take_pairs);

@@ -18,8 +18,8 @@ static int check_text(const kvik_cache *c, uint32_t i, const char *more)
     return 0;
 }
 
-static int encode(const kvik_cache *c, const char *text, bool special, const int32_t **ids,
-                  size_t *n)
+static int encode_prompt(const kvik_cache *c, const char *text, bool special, const int32_t **ids,
+                         size_t *n)
 {
     struct ids v = {0};
     int e =
@@ -77,7 +77,7 @@ int source_read(const kvik_cache *c, uint32_t i, const kvik_source *given, bool 
                        : s.attention_mask ? "an attention_mask"
                                           : NULL));
     int e = copy ? copy_source(c, &s) : 0;
-    if (e >= 0 && s.text) e = encode(c, s.text, true, &s.ids, &s.n);
+    if (e >= 0 && s.text) e = encode_prompt(c, s.text, true, &s.ids, &s.n);
     *out = s; /* also an incomplete copy, which is freed with the rest */
     return e;
 }
@@ -103,7 +103,7 @@ static int read_prompt(struct prompts *s, const kvik_cache *c, const kvik_prompt
     const kvik_source *source = p.source;
     if (source) p.source = &s->source[i];
     int e = s->copied ? copy_prompt(c, &p) : 0;
-    if (e >= 0 && p.text) e = encode(c, p.text, !p.append && !c->x->encode, &p.ids, &p.n);
+    if (e >= 0 && p.text) e = encode_prompt(c, p.text, !p.append && !c->x->encode, &p.ids, &p.n);
     s->p[s->n++] = p; /* also an incomplete copy, which is freed with the rest */
     if (e >= 0 && source) e = source_read(c, i, source, s->copied, &s->source[i]);
     return e;

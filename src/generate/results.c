@@ -120,7 +120,7 @@ static void drop_sequences(struct run *r, kvik_result *out)
 }
 
 /* Notes the token that was generated but not appended to the caller's sequence. */
-static void say(struct run *r, const struct row *w)
+static void note_said(struct run *r, const struct row *w)
 {
     uint64_t at = kv_len(r->x->kv, w->seq) - w->sync.report->offset;
     if (at < w->n) sync_said(r->x, w->seq, w->ids[at]);
@@ -149,7 +149,7 @@ void run_result_end(struct run *r, kvik_result *out, bool failed)
     }
     for (uint32_t i = 0; i < out->n_rows; i += per) {
         struct row *w = &r->row[i / per * r->per];
-        if (w->given) say(r, w);
+        if (w->given) note_said(r, w);
         out->row[i]->sync = w->sync.report;
         w->sync.report = NULL;
     }

@@ -39,7 +39,7 @@ void gen_done(kvik_generation *g)
 
 #define SHOWN 48 /* most characters of a value that an error quotes */
 
-static const char *show(const json_t *v, char out[SHOWN])
+static const char *show_value(const json_t *v, char out[SHOWN])
 {
     char *s = NULL;
     bool whole = json_text(v, &s) == 0;
@@ -52,7 +52,7 @@ static const char *show(const json_t *v, char out[SHOWN])
 int settings_bad(const struct change *c, const kvik_option *o, const json_t *v, const char *must)
 {
     char s[SHOWN];
-    return ERR(ARG, "%s: %s must be %s, not %s", c->what, o->name, must, show(v, s));
+    return ERR(ARG, "%s: %s must be %s, not %s", c->what, o->name, must, show_value(v, s));
 }
 
 static int take_uint(const struct change *c, const kvik_option *o, const json_t *v, uint64_t *out)
@@ -116,14 +116,14 @@ static bool neutral(const char *want, const json_t *v)
     return json_is_number(v) && json_number_value(v) == strtod(want, NULL);
 }
 
-static int refuse(const char *what, const char *key, const char *want, const json_t *v)
+static int refuse_value(const char *what, const char *key, const char *want, const json_t *v)
 {
     char s[SHOWN];
     if (!strcmp(want, "null") || !strcmp(want, "[]"))
         return ERR(UNSUPPORTED, "%s: %s=%s is not supported in this version; leave it out", what,
-                   key, show(v, s));
+                   key, show_value(v, s));
     return ERR(UNSUPPORTED, "%s: %s=%s is not supported in this version; only %s works", what, key,
-               show(v, s), want);
+               show_value(v, s), want);
 }
 
 static int take_text(struct change *c, const char *value, size_t offset)
@@ -135,7 +135,7 @@ static int take_text(struct change *c, const char *value, size_t offset)
 }
 
 /* Takes one of the choices of the option. */
-static int take_name(struct change *c, const kvik_option *o, const json_t *v, size_t offset)
+static int take_choice(struct change *c, const kvik_option *o, const json_t *v, size_t offset)
 {
     const char *s = json_string_value(v);
     char list[128], shown[SHOWN], *save = NULL;
@@ -147,7 +147,7 @@ static int take_name(struct change *c, const kvik_option *o, const json_t *v, si
         if (!strcmp(w, s)) return take_text(c, s, offset);
         near_try(&near, w);
     }
-    show(v, shown);
+    show_value(v, shown);
     if (near.best)
         return ERR(ARG, "%s: unknown %s %s; did you mean \"%s\"?", c->what, o->name, shown,
                    near.best);
@@ -170,7 +170,7 @@ static int take_cache(struct change *c, const kvik_option *o, const json_t *v, s
             return ERR(UNSUPPORTED, "%s: %s \"%s\" is not supported in this version", c->what,
                        o->name, s);
     }
-    show(v, shown);
+    show_value(v, shown);
     if (near.best)
         return ERR(ARG, "%s: unknown %s %s; did you mean \"%s\"?", c->what, o->name, shown,
                    near.best);
@@ -212,7 +212,7 @@ static int beyond(const struct change *c, const kvik_option *o)
                o->name);
 }
 
-static int take(struct change *c, int i, const json_t *v)
+static int take_option(struct change *c, int i, const json_t *v)
 {
     const kvik_option *o = kvik_option_at((uint32_t)i);
     const struct option_slot *slot = option_slot_at(i);
@@ -237,7 +237,7 @@ static int take(struct change *c, int i, const json_t *v)
     case OPT_FLOAT:
         return take_float(c, o, v, (double *)at);
     case OPT_NAME:
-        return take_name(c, o, v, slot->offset);
+        return take_choice(c, o, v, slot->offset);
     case OPT_CACHE:
         return take_cache(c, o, v, slot->offset);
     case OPT_STRINGS:
@@ -273,11 +273,11 @@ static int take_neutral(struct change *c, const struct option_neutral *o, const 
         json_object_del(c->unmet, o->name);
         return 0;
     }
-    if (c->strict) return refuse(c->what, o->name, o->value, v);
+    if (c->strict) return refuse_value(c->what, o->name, o->value, v);
     return json_object_set(c->unmet, o->name, (json_t *)v) < 0 ? ERR(NOMEM, "out of memory") : 0;
 }
 
-static int unknown(const char *what, const char *key)
+static int unknown_key(const char *what, const char *key)
 {
     const char *near = kvik_option_nearest(key);
     if (near)
@@ -294,11 +294,11 @@ static int apply_all(struct change *c, const json_t *o)
         const struct option_neutral *rest;
         int i = option_find(key);
         if (i >= 0) {
-            if (!json_is_null(v)) TRY(take(c, i, v));
+            if (!json_is_null(v)) TRY(take_option(c, i, v));
         } else if ((rest = option_neutral_find(key))) {
             TRY(take_neutral(c, rest, v));
         } else if (c->strict) {
-            return unknown(c->what, key);
+            return unknown_key(c->what, key);
         }
     }
     TRY(settings_apply_mask(c));

@@ -54,7 +54,7 @@ static void strings_drop(char **s, uint32_t n)
     mem_free(s);
 }
 
-static void drop(kvik_generation *g, const struct owned *o)
+static void drop_value(kvik_generation *g, const struct owned *o)
 {
     void *p = *pointer(g, o);
     uint32_t *n = count(g, o);
@@ -67,7 +67,7 @@ static void drop(kvik_generation *g, const struct owned *o)
 }
 
 /* Returns a copy of the n elements at `from`, which `o` describes. */
-static void *copy(const void *from, const struct owned *o, uint32_t n)
+static void *copy_value(const void *from, const struct owned *o, uint32_t n)
 {
     if (o->count == NONE) return mem_strdup(from);
     if (o->shape == FLAT) {
@@ -105,7 +105,7 @@ int gen_copy(const kvik_generation *from, kvik_generation *to)
     for (size_t i = 0; i < countof(owned); i++) {
         void *p = *pointer(&source, &owned[i]);
         const uint32_t *n = count(&source, &owned[i]);
-        if (!p || (*pointer(to, &owned[i]) = copy(p, &owned[i], n ? *n : 0))) continue;
+        if (!p || (*pointer(to, &owned[i]) = copy_value(p, &owned[i], n ? *n : 0))) continue;
         gen_done(to);
         return ERR_NOMEM;
     }
@@ -116,7 +116,7 @@ void settings_drop_others(kvik_generation *g, const kvik_generation *keep)
 {
     kvik_generation other = *keep;
     for (size_t i = 0; i < countof(owned); i++)
-        if (*pointer(g, &owned[i]) != *pointer(&other, &owned[i])) drop(g, &owned[i]);
+        if (*pointer(g, &owned[i]) != *pointer(&other, &owned[i])) drop_value(g, &owned[i]);
 }
 
 void settings_replace(struct change *c, size_t offset, void *value, uint32_t n)
@@ -125,7 +125,7 @@ void settings_replace(struct change *c, size_t offset, void *value, uint32_t n)
     for (size_t i = 0; i < countof(owned); i++) {
         const struct owned *o = &owned[i];
         if (o->at != offset) continue;
-        if (*pointer(&c->to, o) != *pointer(&from, o)) drop(&c->to, o);
+        if (*pointer(&c->to, o) != *pointer(&from, o)) drop_value(&c->to, o);
         *pointer(&c->to, o) = value;
         if (o->count != NONE) *count(&c->to, o) = n;
     }

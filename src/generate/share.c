@@ -10,7 +10,7 @@
 
 enum { LEAST_GAIN = 32 }; /* fewer common tokens are not worth a step of their own */
 
-static uint32_t common(const struct row *a, const struct row *b)
+static uint32_t common_rows(const struct row *a, const struct row *b)
 {
     /* the last token of each prompt is fed for its logits */
     return sync_common(a->ids, b->ids, MIN(a->n, b->n) - 1);
@@ -40,7 +40,7 @@ void share_begin(struct run *r)
         struct row *w = &r->row[i];
         for (uint32_t j = 0; j < i && may_follow(w) && w->common + 1 < w->n; j += r->per) {
             const struct row *l = &r->row[j];
-            uint32_t n = may_lead(l) && l->pad == w->pad ? common(l, w) : 0;
+            uint32_t n = may_lead(l) && l->pad == w->pad ? common_rows(l, w) : 0;
             if (n < MAX(w->common + 1, w->have + LEAST_GAIN)) continue;
             w->common = n;
             w->leader = j;
@@ -49,7 +49,7 @@ void share_begin(struct run *r)
 }
 
 /* Gives the row the prefix that its leader has computed. */
-static int follow(struct run *r, struct row *w)
+static int follow_leader(struct run *r, struct row *w)
 {
     uint32_t none;
     w->common = 0;
@@ -78,7 +78,7 @@ int share_gather(struct run *r)
     for (uint32_t i = 0; i < r->n; i += r->per) {
         struct row *w = &r->row[i];
         const struct row *l = &r->row[w->leader]; /* the leader is an earlier row */
-        if (w->common && !l->common && l->have >= w->common) TRY(follow(r, w));
+        if (w->common && !l->common && l->have >= w->common) TRY(follow_leader(r, w));
     }
     for (uint32_t i = 0; i < r->n; i += r->per) {
         const struct row *w = &r->row[i];

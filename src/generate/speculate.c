@@ -26,7 +26,7 @@ struct speculation {
     bool cancel;
 };
 
-static void end(struct run *r)
+static void drafts_end(struct run *r)
 {
     struct speculation *s = r->own;
     if (s->maker.close) s->maker.close(s->maker.ctx);
@@ -49,7 +49,7 @@ static int maker_open(const struct run *r, struct speculation *s)
     return draft_lookup_open(r, &s->maker);
 }
 
-static int begin(struct run *r)
+static int drafts_begin(struct run *r)
 {
     struct speculation *s = mem_alloc(sizeof *s);
     if (!(r->own = s)) return ERR_NOMEM;
@@ -113,7 +113,7 @@ static int judge_row(struct speculation *s, uint32_t k, const float *logits, uin
 }
 
 /* Judges rows [first, first + n), whose logits are adjacent in s->logits. */
-static int judge(struct run *r, uint32_t first, uint32_t n, uint32_t *accepted)
+static int drafts_judge(struct run *r, uint32_t first, uint32_t n, uint32_t *accepted)
 {
     struct speculation *s = r->own;
     const float *logits = s->logits;
@@ -150,7 +150,7 @@ static bool gather_drafts(struct speculation *s)
     return true;
 }
 
-static int gather(struct run *r)
+static int drafts_gather(struct run *r)
 {
     struct speculation *s = r->own;
     s->drafting = false;
@@ -162,7 +162,7 @@ static int gather(struct run *r)
     return run_gather_rows(r);
 }
 
-static int choose(struct run *r, bool *running)
+static int drafts_choose(struct run *r, bool *running)
 {
     struct speculation *s = r->own;
     if (!s->drafting) TRY(run_choose_rows(r, &s->cancel));
@@ -176,7 +176,7 @@ static int choose(struct run *r, bool *running)
     return run_step_end(r, s->cancel, running);
 }
 
-static int check(const struct run *r)
+static int drafts_check(const struct run *r)
 {
     if (r->g->use_cache) return 0;
     return ERR(ARG, "%s needs use_cache: draft tokens are checked on top of the cached tokens",
@@ -188,10 +188,10 @@ const struct run_mode speculate_mode = {.sequences = "rows",
                                         .drafts = true,
                                         .unfed = 1,
                                         .width = run_width,
-                                        .check = check,
-                                        .begin = begin,
-                                        .gather = gather,
-                                        .choose = choose,
-                                        .judge = judge,
+                                        .check = drafts_check,
+                                        .begin = drafts_begin,
+                                        .gather = drafts_gather,
+                                        .choose = drafts_choose,
+                                        .judge = drafts_judge,
                                         .finish = run_rows,
-                                        .end = end};
+                                        .end = drafts_end};

@@ -44,14 +44,14 @@ static uint32_t agree(const int32_t *known, const int32_t *id, uint32_t n)
     return i;
 }
 
-static struct exec_said *place(struct exec *x, kv_seq s)
+static struct exec_said *said_slot(struct exec *x, kv_seq s)
 {
     return &x->said[kv_slot(x->kv, s)];
 }
 
 void sync_said(struct exec *x, kv_seq s, int32_t token)
 {
-    *place(x, s) = (struct exec_said){s, kv_len(x->kv, s), token};
+    *said_slot(x, s) = (struct exec_said){s, kv_len(x->kv, s), token};
 }
 
 /* Detects a conversation that was cropped to the last rows that a sink cache shows.  Returns the row of its first
@@ -62,7 +62,7 @@ static uint32_t crop_offset(struct exec *x, const struct sync *s, const struct s
                             uint32_t same)
 {
     const int32_t *known = kv_tokens(x->kv, s->seq);
-    const struct exec_said *said = place(x, s->seq);
+    const struct exec_said *said = said_slot(x, s->seq);
     uint32_t len = s->len, found = 0;
     bool pending = said->seq == s->seq && said->len == len;
     if (ids->n != sink_window(x)) return 0;
@@ -160,7 +160,8 @@ static int unknown_whole(const struct exec *x, kv_seq s, uint32_t same, uint32_t
 }
 
 /* Finds how many rows the sequence can keep of the `same` rows that agree.  *hinders: see reason(). */
-static int longest(const struct exec *x, kv_seq s, uint32_t same, uint32_t *have, uint32_t *hinders)
+static int longest_resumable(const struct exec *x, kv_seq s, uint32_t same, uint32_t *have,
+                             uint32_t *hinders)
 {
     bool cut = false;
     *hinders = UINT32_MAX;
@@ -171,7 +172,7 @@ static int longest(const struct exec *x, kv_seq s, uint32_t same, uint32_t *have
     return unknown_whole(x, s, same, have);
 }
 
-static void forget(struct sync *s)
+static void drop_sync(struct sync *s)
 {
     sync_report_free(s->report);
     *s = (struct sync){0};
@@ -185,7 +186,7 @@ static bool by_turns(const struct exec *x)
     return false;
 }
 
-static int cut(struct exec *x, struct sync *s, uint32_t rows, uint32_t have)
+static int cut_sequence(struct exec *x, struct sync *s, uint32_t rows, uint32_t have)
 {
     /* only the sequence knows the tokens of rows before the ids */
     if (have < rows && (s->report->offset || by_turns(x)))
@@ -195,11 +196,11 @@ static int cut(struct exec *x, struct sync *s, uint32_t rows, uint32_t have)
 
 /* Cuts the sequence for a call that makes it `until` rows long.  The dropped rows stay until the call ends, for
  * the undo.  If the budget has room for only one reserve, it may lack room for both the dropped and the new rows. */
-static int keep(struct exec *x, struct sync *s, uint32_t rows, uint32_t have, uint32_t until)
+static int keep_rows(struct exec *x, struct sync *s, uint32_t rows, uint32_t have, uint32_t until)
 {
     char why[512];
     TRY(kv_rely(x->kv, s->seq, until));
-    int e = cut(x, s, rows, have);
+    int e = cut_sequence(x, s, rows, have);
     if (e >= 0) e = kv_rely(x->kv, s->seq, until); /* a crop may have used the room */
     if (e != ERR_FULL || have == s->len) return e;
     snprintf(why, sizeof why, "%s", err_last());
@@ -211,13 +212,13 @@ static int keep(struct exec *x, struct sync *s, uint32_t rows, uint32_t have, ui
 
 /* Finds how many of the `same` agreeing rows can be kept (*have).  Fills in the counts of the
  * report and the reason. */
-static int choose(struct exec *x, struct sync *s, const struct sync_ids *ids, uint32_t same,
-                  uint32_t *have)
+static int choose_kept(struct exec *x, struct sync *s, const struct sync_ids *ids, uint32_t same,
+                       uint32_t *have)
 {
     kvik_sync *r = s->report;
     uint32_t offset = (uint32_t)r->offset, hinders;
     bool padding = x->m->counts_padding && !ids->append && kv_salt(x->kv, s->seq).pad != ids->pad;
-    TRY(longest(x, s->seq, padding ? 0 : offset + same, have, &hinders));
+    TRY(longest_resumable(x, s->seq, padding ? 0 : offset + same, have, &hinders));
     bool regime = *have && offset + ids->n > *have &&
                   /* the difference may be negative, which is fine modulo 2^32 */
                   regime_changes(x, s->seq, offset + ids->n - s->len);
@@ -280,15 +281,15 @@ int sync_begin(struct exec *x, const struct tok *tok, kv_seq seq, const struct s
     s.report->size = sizeof *s.report;
     uint32_t same = compare(x, tok, ids, &s);
     int e = kv_mark(x->kv, seq, &s.mark);
-    if (e >= 0) e = choose(x, &s, ids, same, &have);
+    if (e >= 0) e = choose_kept(x, &s, ids, same, &have);
     uint64_t until = (uint64_t)s.report->offset + ids->n + ids->more;
     if (e >= 0)
-        e = keep(x, &s, (uint32_t)s.report->offset + same, have,
-                 (uint32_t)MIN(until, (uint64_t)x->max_len));
+        e = keep_rows(x, &s, (uint32_t)s.report->offset + same, have,
+                      (uint32_t)MIN(until, (uint64_t)x->max_len));
     if (e >= 0) e = begin_with(x, &s, ids);
     if (e < 0) {
         kv_rollback(x->kv, &s.mark);
-        forget(&s);
+        drop_sync(&s);
         return e;
     }
     s.have = s.kept - (uint32_t)s.report->offset;
@@ -299,7 +300,7 @@ int sync_begin(struct exec *x, const struct tok *tok, kv_seq seq, const struct s
 void sync_end(struct exec *x, struct sync *s, bool failed)
 {
     kv_settle(x->kv, &s->mark, failed);
-    forget(s);
+    drop_sync(s);
 }
 
 void sync_report_done(kvik_sync *r)

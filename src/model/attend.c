@@ -83,7 +83,7 @@ static struct attend_room *room_of(struct graph *g, uint32_t heads, uint32_t dim
 }
 
 /* Writes the tables for the spans of the step, one after another. */
-static void place(struct attend_room *r, const struct pass *p)
+static void place_spans(struct attend_room *r, const struct pass *p)
 {
     uint32_t t = 0, block = 0;
     r->counts[0] = p->n_fed;
@@ -114,7 +114,7 @@ static int attend_run(struct pass *p, const void *arg)
 {
     const struct attend *a = arg;
     struct attend_room *r = a->room;
-    place(r, p);
+    place_spans(r, p);
     dev_put(p->dev, r->arrays.at, r->arrays.host, r->n_arrays * sizeof *r->table);
     dev_kv_write(p->dev, &r->view, 0, a->k, (size_t)r->heads * r->dim);
     dev_kv_write(p->dev, &r->view, 1, a->v, (size_t)r->heads * r->dim_v);

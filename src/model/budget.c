@@ -91,7 +91,7 @@ static void groups_close(struct kv_config *c)
  * cache is meant to be small: it has room for steps of two strips of every sequence, the rows of one longer step,
  * and staging.  If sequences have reserves, each reserve holds the pages of a whole step, whose length the caller
  * may have chosen. */
-static size_t bytes_of(const struct budget *b, const struct kv_config *c, size_t *staging)
+static size_t bytes_of_cache(const struct budget *b, const struct kv_config *c, size_t *staging)
 {
     bool small = c->streaming == KV_STREAM, whole = b->reserve && b->step_given;
     uint32_t step = small && !whole ? MIN(c->max_tokens, 2 * KV_STRIP) : c->max_tokens;
@@ -112,7 +112,7 @@ static size_t bytes_of(const struct budget *b, const struct kv_config *c, size_t
 size_t budget_bytes(const struct budget *b, size_t most, size_t *staging)
 {
     struct kv_config c;
-    size_t want = groups_open(b, &c) ? bytes_of(b, &c, staging) : SIZE_MAX;
+    size_t want = groups_open(b, &c) ? bytes_of_cache(b, &c, staging) : SIZE_MAX;
     groups_close(&c);
     if (want <= most) return want;
     *staging = 0;

@@ -67,7 +67,7 @@ static int ends(struct exec *x)
     return MIN(g->error, 0);
 }
 
-static int compile(struct exec *x, uint32_t tile)
+static int record_graphs(struct exec *x, uint32_t tile)
 {
     const struct arch *a = x->m->arch;
     uint32_t rows = x->encoder_rows ? x->encoder_rows : x->step_tokens;
@@ -182,7 +182,7 @@ int exec_open(const struct model *m, const struct exec_config *c, struct exec **
     if (e >= 0) e = store(x, c);
     if (e >= 0) e = agree(x);
     if (e >= 0) e = buffers(x);
-    if (e >= 0) e = compile(x, widest_tile(x));
+    if (e >= 0) e = record_graphs(x, widest_tile(x));
     if (e < 0) {
         exec_close(x);
         return e;
@@ -230,14 +230,14 @@ static int prepare_token(struct exec *x, const struct exec_span *s, uint32_t len
 }
 
 /* True if the caller wants the logits of token j of a span. */
-static bool wanted(const struct exec_span *s, uint32_t j)
+static bool wants_logits(const struct exec_span *s, uint32_t j)
 {
     if (s->feed && s->feed->want) return s->feed->want[s->at + j];
     return j >= s->rows.n - s->n_logits;
 }
 
 /* Fills in the inputs of the step, in span order. */
-static int prepare(struct exec *x, const struct exec_span *span, uint32_t n)
+static int prepare_inputs(struct exec *x, const struct exec_span *span, uint32_t n)
 {
     struct pass *p = x->pass;
     uint32_t t = 0, most = (n && span[0].rows.cross ? x->encode : x->graph)->tokens;
@@ -258,7 +258,7 @@ static int prepare(struct exec *x, const struct exec_span *span, uint32_t n)
             TRY(prepare_token(x, s, len, j, t));
             p->column[t] = len + j + pad;
             if (x->regime_rows) p->end[t] = regime ? regime - 1 : 0;
-            if (wanted(s, j)) ((uint32_t *)p->wanted.host)[p->n_wanted++] = t;
+            if (wants_logits(s, j)) ((uint32_t *)p->wanted.host)[p->n_wanted++] = t;
         }
         p->span[i] = s->rows;
     }
@@ -269,7 +269,7 @@ static int prepare(struct exec *x, const struct exec_span *span, uint32_t n)
     return 0;
 }
 
-static int head(struct exec *x, float *logits)
+static int compute_logits(struct exec *x, float *logits)
 {
     struct pass *p = x->pass;
     const struct model *m = x->m;
@@ -299,14 +299,14 @@ int exec_step_judged(struct exec *x, const struct exec_span *span, uint32_t n, f
     struct pass *p = x->pass;
     const struct graph *g = n && span[0].rows.cross ? x->encode : x->graph;
     if (!g) return ERR(UNSUPPORTED, "%s: %s has no encoder", x->m->what, x->m->arch_name);
-    TRY(prepare(x, span, n));
+    TRY(prepare_inputs(x, span, n));
     TRY(kv_begin(x->kv, p->span, n, &p->step));
     uint32_t tokens = p->n;
     p->logits = logits != NULL;
     p->narrow = false;
     int e = graph_replay(g, p);
     p->n = tokens;
-    if (e >= 0 && logits) e = head(x, logits);
+    if (e >= 0 && logits) e = compute_logits(x, logits);
     if (e < 0) {
         kv_abort(p->step);
         return e;

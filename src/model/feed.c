@@ -94,8 +94,8 @@ static int check_feed(const struct exec *x, const struct exec_feed *feed, uint32
 
 /* Adds up the tokens of all feeds, with the rows that a change of regime recomputes.  *one_step: one step is
  * enough. */
-static int survey(const struct exec *x, const struct exec_feed *feed, uint32_t n, uint32_t chunk,
-                  uint64_t *total, bool *one_step)
+static int sum_feeds(const struct exec *x, const struct exec_feed *feed, uint32_t n,
+                        uint32_t chunk, uint64_t *total, bool *one_step)
 {
     *one_step = true;
     *total = 0;
@@ -116,8 +116,8 @@ static int survey(const struct exec *x, const struct exec_feed *feed, uint32_t n
     return 0;
 }
 
-static int begin(struct exec *x, const struct exec_feed *feed, struct exec_fed *g, uint32_t i,
-                 bool one_step)
+static int begin_feed(struct exec *x, const struct exec_feed *feed, struct exec_fed *g, uint32_t i,
+                      bool one_step)
 {
     g[i] = (struct exec_fed){.start = kv_len(x->kv, feed[i].seq),
                              .moved = moved(x, &feed[i]),
@@ -135,8 +135,8 @@ static int begin(struct exec *x, const struct exec_feed *feed, struct exec_fed *
 }
 
 /* Ends the feeds.  A sequence without a mark was empty, or its caller restores or drops it. */
-static void end(struct exec *x, const struct exec_feed *feed, struct exec_fed *g, uint32_t n,
-                bool failed)
+static void end_feeds(struct exec *x, const struct exec_feed *feed, struct exec_fed *g, uint32_t n,
+                      bool failed)
 {
     uint32_t have;
     for (uint32_t i = 0; i < n; i++) {
@@ -177,7 +177,7 @@ int exec_feed(struct exec *x, const struct exec_feed *feed, uint32_t n, uint32_t
     TRY(can_feed(x, n));
     if (chunk == 0 || chunk > x->step_tokens) chunk = x->step_tokens;
     struct exec_job job = {.feed = feed, .fed = x->fed, .n = n, .chunk = chunk, .logits = logits};
-    TRY(survey(x, feed, n, chunk, &job.total, &one_step));
+    TRY(sum_feeds(x, feed, n, chunk, &job.total, &one_step));
     size_t vocab = x->m->vocab, rows = x->step_tokens;
     for (uint32_t i = 0; i < n; i++)
         many |= feed[i].all || feed[i].want;
@@ -187,16 +187,16 @@ int exec_feed(struct exec *x, const struct exec_feed *feed, uint32_t n, uint32_t
     int e = logits && !one_step && !tmp ? ERR_NOMEM : 0;
     uint32_t started = 0;
     for (; e >= 0 && started < n; started++)
-        e = begin(x, feed, x->fed, started, one_step && !progress);
+        e = begin_feed(x, feed, x->fed, started, one_step && !progress);
     while (e >= 0 && job.done < job.total) {
         e = exec_step_jobs(x, (struct exec_job *[]){&job}, 1, tmp);
         if (e == JOB_FEWER && one_step) { /* several steps need a mark, for the undo */
-            end(x, feed, x->fed, started, false);
+            end_feeds(x, feed, x->fed, started, false);
             return exec_feed(x, feed, n, chunk, logits, progress, ctx);
         }
         if (e == 0) e = exec_tell(x, progress, ctx, job.done, job.total);
     }
-    end(x, feed, x->fed, started, e < 0);
+    end_feeds(x, feed, x->fed, started, e < 0);
     mem_free(tmp);
     return e;
 }
@@ -212,10 +212,10 @@ int exec_job_begin(struct exec *x, struct exec_job *job)
     job->single = false;
     job->one_row = true;
     memset(job->fed, 0, job->n * sizeof *job->fed);
-    TRY(survey(x, job->feed, job->n, job->chunk, &job->total, &one_step));
+    TRY(sum_feeds(x, job->feed, job->n, job->chunk, &job->total, &one_step));
     int e = 0;
     for (; e >= 0 && i < job->n; i++) {
-        e = begin(x, job->feed, job->fed, i, false);
+        e = begin_feed(x, job->feed, job->fed, i, false);
         job->one_row &= job->fed[i].rows == 1;
     }
     if (e < 0) exec_job_end(x, job, true);

@@ -131,7 +131,7 @@ static int verify(struct model *m, uint32_t threads)
 
 /* Makes sure that the digest is known.  Hashes the weights only if there is no digest, or if the files have
  * changed since. */
-static int settle(struct model *m, uint32_t threads)
+static int settle_digest(struct model *m, uint32_t threads)
 {
     struct weights_digest *w = &m->weights;
     struct weights_files f;
@@ -156,7 +156,7 @@ int model_weights_again(struct model *m, uint32_t threads)
 int model_weights(struct model *m, uint32_t threads, uint8_t out[DIGEST_BYTES])
 {
     pthread_mutex_lock(&m->weights.lock);
-    int e = settle(m, threads);
+    int e = settle_digest(m, threads);
     if (e >= 0) memcpy(out, m->weights.all, DIGEST_BYTES);
     pthread_mutex_unlock(&m->weights.lock);
     return e;

@@ -64,7 +64,7 @@ int gemma_read(struct model *m, uint32_t odd_layers, float attn_cap, float logit
     return read_cap(m, "final_logit_softcapping", "final_logit_softcapping", &m->logit_softcap);
 }
 
-static int bind_layer(struct model *m, uint32_t i, struct block_layer *l)
+static int gemma_bind_layer(struct model *m, uint32_t i, struct block_layer *l)
 {
     uint32_t h = m->hidden;
     TRY(block_attn_bind(m, i, &m->site[i], &l->attn));
@@ -95,7 +95,7 @@ int gemma_bind(struct model *m)
     w->layer = model_own(m, m->n_layers, sizeof *w->layer);
     if (!w->layer) return ERR_NOMEM;
     for (uint32_t i = 0; i < m->n_layers; i++)
-        TRY(bind_layer(m, i, &w->layer[i]));
+        TRY(gemma_bind_layer(m, i, &w->layer[i]));
     if (model_is_gguf(m)) return 0;
     TRY(json_get_bool(m->config, m->config_file, "attention_bias", &biases));
     return block_stack_biases(m, w->layer, biases, biases);

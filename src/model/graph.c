@@ -28,7 +28,7 @@ void graph_close(struct graph *g)
     mem_free(g);
 }
 
-static void *keep(struct graph *g, void *p)
+static void *keep_block(struct graph *g, void *p)
 {
     void **own = p ? mem_grow(g->own, g->n_own + 1u, sizeof *own) : NULL;
     if (!own) {
@@ -95,14 +95,14 @@ const struct dev_bias *graph_bias(struct graph *g, const struct dev_bias *bias, 
 struct graph_table graph_table(struct graph *g, size_t n)
 {
     struct graph_table t = {0};
-    t.host = keep(g, mem_aligned(n));
+    t.host = keep_block(g, mem_aligned(n));
     if (t.host) t.at = got(g, dev_mirror(g->x->dev, t.host, n));
     return t;
 }
 
 void *graph_own(struct graph *g, size_t n, size_t size)
 {
-    return keep(g, mem_array(n, size));
+    return keep_block(g, mem_array(n, size));
 }
 
 void graph_op(struct graph *g, graph_run run, const void *arg)
@@ -276,7 +276,7 @@ struct norm {
     float *out;
 };
 
-static void copy(struct dev *d, const float *x, uint32_t n, uint32_t width, float *out)
+static void copy_rows(struct dev *d, const float *x, uint32_t n, uint32_t width, float *out)
 {
     dev_cut(d, &(struct dev_cut){x, width, 1, width, width, out, width}, n);
 }
@@ -285,7 +285,7 @@ void norm_rows(struct dev *d, const struct mod_norm *norm, const float *x, uint3
                uint32_t width, float *out)
 {
     if (norm->kind == NORM_NONE) {
-        if (out != x) copy(d, x, n, width, out);
+        if (out != x) copy_rows(d, x, n, width, out);
     } else if (norm->kind == NORM_LAYER)
         dev_layernorm(d, x, norm->w, norm->b, norm->eps, n, width, out);
     else
@@ -348,7 +348,7 @@ static int rope_run(struct pass *p, const void *arg)
     const struct rope *r = &p->x->m->rope[a->r->rope];
     size_t ld = (size_t)a->heads * a->dim;
     if (a->copy) {
-        copy(p->dev, a->x, p->n, a->heads * a->dim, a->copy);
+        copy_rows(p->dev, a->x, p->n, a->heads * a->dim, a->copy);
         dev_rope(p->dev, a->copy, ld, p->n, a->heads, a->dim, r->rot, r->interleaved,
                  a->sink->cos.at, a->sink->sin.at);
     }

@@ -183,7 +183,7 @@ struct verdict {
     bool copied;
 };
 
-static int judge(void *ctx, const float *logits, uint32_t *accepted)
+static int judge_drafts(void *ctx, const float *logits, uint32_t *accepted)
 {
     const struct verdict *v = ctx;
     const struct plan *p = v->plan;
@@ -200,7 +200,7 @@ static int judge(void *ctx, const float *logits, uint32_t *accepted)
 }
 
 /* Notes how far the feeds are after a step that succeeded. */
-static void advance(const struct plan *p)
+static void advance_feeds(const struct plan *p)
 {
     for (uint32_t i = 0; i < p->n; i++) {
         struct exec_job *j = p->job[p->span[i].job];
@@ -240,10 +240,10 @@ int exec_step_jobs(struct exec *x, struct exec_job *const *job, uint32_t n, floa
             drafts |= job[k]->draft;
         float *to = direct(x, &p), *logits = to ? to : tmp;
         struct verdict v = {x, &p, !to && logits};
-        int e = exec_step_judged(x, p.span, p.n, logits, drafts ? judge : NULL, &v);
+        int e = exec_step_judged(x, p.span, p.n, logits, drafts ? judge_drafts : NULL, &v);
         if (e >= 0) {
             if (!drafts && v.copied) distribute(x, &p, logits);
-            advance(&p);
+            advance_feeds(&p);
             return 0;
         }
         /* pages begin to stream, so a step holds fewer sequences */

@@ -8,7 +8,7 @@ static uint32_t conv_width(const struct mixer2_shape *s)
 }
 
 /* Checks that the sizes divide each other.  heads: name of the key for the number of heads, for errors. */
-static int check(const struct model *m, const struct mixer2_shape *s, const char *heads)
+static int check_sizes(const struct model *m, const struct mixer2_shape *s, const char *heads)
 {
     if (s->inner % s->heads || s->heads % s->groups)
         return ERR(FORMAT,
@@ -31,7 +31,7 @@ int mixer2_read(struct model *m, const struct mixer2_keys *k, struct mixer2_shap
     TRY(model_u32(m, k->groups, "ssm.group_count", 1, 1u << 12, &s->groups));
     TRY(model_u32(m, k->states, "ssm.state_size", 1, DEV_SCAN_STATES, &s->states));
     TRY(model_u32(m, k->taps, "ssm.conv_kernel", 1, DEV_CONV_TAPS, &s->taps));
-    return check(m, s, k->heads);
+    return check_sizes(m, s, k->heads);
 }
 
 void mixer2_site(const struct mixer2_shape *s, uint32_t layer, struct kv_site *site)
@@ -54,7 +54,8 @@ static int bind_heads(struct model *m, uint32_t layer, struct mixer_names n, boo
 }
 
 /* Repeats the value of each head for all channels of the head. */
-static int spread(struct model *m, const struct mixer2_shape *s, const float *by_head, float **out)
+static int spread_heads(struct model *m, const struct mixer2_shape *s, const float *by_head,
+                        float **out)
 {
     *out = model_own(m, s->inner, sizeof **out);
     for (uint32_t i = 0; *out && i < s->inner; i++)
@@ -72,8 +73,8 @@ static int bind_scan(struct model *m, uint32_t layer, const char *hf, struct mix
     TRY(bind_heads(m, layer, mixer_name(hf, "D", "d"), true, s->heads, &d));
     TRY(bind_heads(m, layer, mixer_name(hf, "dt_bias", "dt.bias"), false, s->heads, &w->b_dt));
     mixer_decays(m, a, s->heads);
-    TRY(spread(m, s, a, &w->a));
-    TRY(spread(m, s, d, &w->d));
+    TRY(spread_heads(m, s, a, &w->a));
+    TRY(spread_heads(m, s, d, &w->d));
     if (model_is_gguf(m)) return model_array(m, n.hf, n.gguf, layer, rows, 2, &w->norm);
     return model_vector(m, n.hf, NULL, layer, s->inner, false, &w->norm);
 }

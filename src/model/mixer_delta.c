@@ -129,8 +129,8 @@ struct delta_buffers delta_buffers_new(struct graph *g, const struct delta_shape
 }
 
 /* Copies `width` values of each key head's part of x, beginning at value `at` of the part. */
-static void cut(struct graph *g, const struct delta_shape *s, const float *x, uint32_t stride,
-                uint32_t at, uint32_t width, float *out, size_t ldo)
+static void cut_heads(struct graph *g, const struct delta_shape *s, const float *x, uint32_t stride,
+                      uint32_t at, uint32_t width, float *out, size_t ldo)
 {
     mod_cut(g, &(struct mod_cut){.x = x,
                                  .ldx = (size_t)s->key_heads * stride,
@@ -156,21 +156,21 @@ static void project(struct graph *g, const struct delta_net *w, const struct del
     mod_linear(g, x, out, n);
     if (!w->z.data) {
         size_t ldo = conv_width(s);
-        cut(g, s, b->mixed, 2 * (k + v), 0, k, b->qkv, ldo);
-        cut(g, s, b->mixed, 2 * (k + v), k, k, b->qkv + key_width(s), ldo);
-        cut(g, s, b->mixed, 2 * (k + v), 2 * k, v, b->qkv + (size_t)2 * key_width(s), ldo);
-        cut(g, s, b->mixed, 2 * (k + v), 2 * k + v, v, b->z, value_width(s));
+        cut_heads(g, s, b->mixed, 2 * (k + v), 0, k, b->qkv, ldo);
+        cut_heads(g, s, b->mixed, 2 * (k + v), k, k, b->qkv + key_width(s), ldo);
+        cut_heads(g, s, b->mixed, 2 * (k + v), 2 * k, v, b->qkv + (size_t)2 * key_width(s), ldo);
+        cut_heads(g, s, b->mixed, 2 * (k + v), 2 * k + v, v, b->z, value_width(s));
     }
     if (!w->a.data) {
-        cut(g, s, b->shares, 2 * share, 0, share, b->beta, s->heads);
-        cut(g, s, b->shares, 2 * share, share, share, b->dt, s->heads);
+        cut_heads(g, s, b->shares, 2 * share, 0, share, b->beta, s->heads);
+        cut_heads(g, s, b->shares, 2 * share, share, share, b->dt, s->heads);
     }
     mod_sigmoid(g, b->beta, s->heads);
     mod_softplus(g, b->dt, w->b_dt, 0, INFINITY, s->heads);
 }
 
-static void remember(struct graph *g, uint32_t site, const struct delta_net *w,
-                     const struct delta_buffers *b)
+static void memory_graph(struct graph *g, uint32_t site, const struct delta_net *w,
+                         const struct delta_buffers *b)
 {
     const struct delta_shape *s = &w->s;
     uint32_t wide = conv_width(s), keys = key_width(s);
@@ -212,7 +212,7 @@ void delta_graph(struct graph *g, uint32_t site, const struct delta_net *w,
 {
     const struct delta_shape *s = &w->s;
     project(g, w, b, x);
-    remember(g, site, w, b);
+    memory_graph(g, site, w, b);
     mod_norm(g, &w->y_norm, b->y, s->heads, s->values, b->y);
     mod_silu_mul(g, b->z, b->y, value_width(s));
     mod_linear(g, b->z, (struct mod_out[]){{&w->out, NULL, out}}, 1);

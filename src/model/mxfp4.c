@@ -10,7 +10,7 @@
 enum { BLOCK = 32, CODES = 16, BYTES = 1 + CODES };
 
 /* Moves nibble i of x to byte i. */
-static uint64_t spread(uint64_t x)
+static uint64_t spread_nibbles(uint64_t x)
 {
     x = (x | x << 16) & 0x0000ffff0000ffffu;
     x = (x | x << 8) & 0x00ff00ff00ff00ffu;
@@ -24,8 +24,8 @@ void mxfp4_repack(const unsigned char *codes, const unsigned char *scales, size_
         uint64_t low, high; /* values 0..15, 16..31; little endian */
         memcpy(&low, codes, 8);
         memcpy(&high, codes + 8, 8);
-        uint64_t a = spread((uint32_t)low) | spread((uint32_t)high) << 4;
-        uint64_t b = spread(low >> 32) | spread(high >> 32) << 4;
+        uint64_t a = spread_nibbles((uint32_t)low) | spread_nibbles((uint32_t)high) << 4;
+        uint64_t b = spread_nibbles(low >> 32) | spread_nibbles(high >> 32) << 4;
         out[0] = scales[i];
         memcpy(out + 1, &a, 8);
         memcpy(out + 9, &b, 8);

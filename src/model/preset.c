@@ -210,7 +210,7 @@ static struct kv_group group_of(const struct kv_site *s, const struct preset_opt
     return g;
 }
 
-static bool same(const struct kv_group *a, const struct kv_group *b)
+static bool same_group(const struct kv_group *a, const struct kv_group *b)
 {
     bool eq = a->policy.kind == b->policy.kind && a->policy.window == b->policy.window &&
               a->policy.chunk == b->policy.chunk && a->n_planes == b->n_planes;
@@ -258,7 +258,7 @@ int preset_groups(const struct kv_site *site, uint32_t n_sites, const struct pre
     for (uint32_t i = 0; i < n_sites; i++) {
         struct kv_group g = group_of(&site[i], o);
         uint32_t j = 0;
-        while (j < n && !same(&group[j], &g))
+        while (j < n && !same_group(&group[j], &g))
             j++;
         if (j == n) group[n++] = g;
         group[j].n_sites++;
@@ -267,7 +267,7 @@ int preset_groups(const struct kv_site *site, uint32_t n_sites, const struct pre
         group[j].site0 = next;
         for (uint32_t i = 0; i < n_sites; i++) {
             struct kv_group g = group_of(&site[i], o);
-            if (same(&group[j], &g)) number[i] = next++;
+            if (same_group(&group[j], &g)) number[i] = next++;
         }
     }
     for (uint32_t j = 0; preset_encodes(o) && j < n; j++) {

@@ -37,7 +37,7 @@ static const char *const ignored[] = {"device", "batch_size", "max_batch_size", 
 
 const struct kv_keys kv_keys_none = {.residual_length = 128};
 
-static bool same(const char *a, const char *b)
+static bool same_word(const char *a, const char *b)
 {
     return strlen(a) == strlen(b) && near_distance(a, b) == 0; /* near_distance takes '-' for '_' */
 }
@@ -45,7 +45,7 @@ static bool same(const char *a, const char *b)
 bool kv_keys_ignores(const char *key)
 {
     for (size_t i = 0; i < countof(ignored); i++)
-        if (same(key, ignored[i])) return true;
+        if (same_word(key, ignored[i])) return true;
     return false;
 }
 
@@ -57,7 +57,7 @@ static const char *spell(const char *name, int plane, char out[KV_OPTION_NAME])
     return out;
 }
 
-static int unknown(const char *what, const char *key)
+static int unknown_key(const char *what, const char *key)
 {
     static const int planes[] = {-1, 0, 1};
     char word[KV_OPTION_NAME], best[KV_OPTION_NAME] = "";
@@ -83,7 +83,7 @@ static int unknown(const char *what, const char *key)
     return ERR(ARG, "%s: unknown key \"%.40s\"", what, key);
 }
 
-static int take_name(const char *what, enum kv_key id, const char *s, struct kv_keys *k)
+static int take_backend(const char *what, enum kv_key id, const char *s, struct kv_keys *k)
 {
     struct near n;
     const char *key = table[id].name;
@@ -95,7 +95,7 @@ static int take_name(const char *what, enum kv_key id, const char *s, struct kv_
         const char *name = kv_codec_at(i)->name;
         near_try(&n, name);
         /* case does not matter: the guide of Transformers writes "HQQ" */
-        if (!same(s, name)) continue;
+        if (!same_word(s, name)) continue;
         memcpy((char *)k + table[id].offset, &name, sizeof name);
         return 0;
     }
@@ -105,14 +105,14 @@ static int take_name(const char *what, enum kv_key id, const char *s, struct kv_
                list);
 }
 
-static int take(const char *what, enum kv_key id, const json_t *v, struct kv_keys *k)
+static int take_key(const char *what, enum kv_key id, const json_t *v, struct kv_keys *k)
 {
     void *at = (char *)k + table[id].offset;
     json_int_t n = json_integer_value(v);
     const char *name = table[id].name;
     switch (table[id].kind) {
     case NAME:
-        return take_name(what, id, json_string_value(v), k);
+        return take_backend(what, id, json_string_value(v), k);
     case BOOL:
         if (!json_is_boolean(v)) return ERR(ARG, "%s: %s must be true or false", what, name);
         *(bool *)at = json_is_true(v);
@@ -138,7 +138,7 @@ static const struct kv_codec_option *option_of(const char *key, int *plane)
         for (uint32_t k = 0; k < kv_codec_at(i)->n_options; k++)
             for (*plane = -1; *plane < 2; ++*plane) {
                 const struct kv_codec_option *o = &kv_codec_at(i)->option[k];
-                if (same(key, spell(o->name, *plane, word))) return o;
+                if (same_word(key, spell(o->name, *plane, word))) return o;
             }
     return NULL;
 }
@@ -180,22 +180,22 @@ int kv_keys_read(const json_t *o, const char *what, struct kv_keys *out)
     json_object_foreach((json_t *)(uintptr_t)o, key, v)
     {
         uint32_t i = 0;
-        while (i < KV_KEYS && !same(key, table[i].name))
+        while (i < KV_KEYS && !same_word(key, table[i].name))
             i++;
-        if (i == KV_KEYS && same(key, "compute_dtype") && !json_is_null(v))
+        if (i == KV_KEYS && same_word(key, "compute_dtype") && !json_is_null(v))
             return ERR(
                 UNSUPPORTED,
                 "%s: compute_dtype is not supported: rows are dequantized to the type in which "
                 "they were computed; leave it out",
                 what);
-        if (i == KV_KEYS && !kv_keys_ignores(key) && !same(key, "compute_dtype")) {
+        if (i == KV_KEYS && !kv_keys_ignores(key) && !same_word(key, "compute_dtype")) {
             int taken = take_option(what, key, v, &k);
             if (taken < 0) return taken;
-            if (!taken) return unknown(what, key);
+            if (!taken) return unknown_key(what, key);
         }
         if (i == KV_KEYS || json_is_null(v)) continue;
         if (k.given & 1u << i) return ERR(ARG, "%s: %s is given twice", what, table[i].name);
-        TRY(take(what, i, v, &k));
+        TRY(take_key(what, i, v, &k));
         k.given |= 1u << i;
     }
     *out = k;
@@ -300,7 +300,7 @@ static int no_codec(const char *key, const struct preset *p)
 }
 
 /* Applies one option to the planes that it is for.  At least one of their codecs must have the option. */
-static int apply(const struct kv_key_option *w, struct kv_codec_pair *o)
+static int apply_option(const struct kv_key_option *w, struct kv_codec_pair *o)
 {
     char key[KV_OPTION_NAME];
     bool taken = false;
@@ -339,7 +339,7 @@ int kv_keys_codecs(const struct kv_keys *k, const struct preset *p, struct kv_co
     }
     for (int one = 0; one < 2; one++) /* an option of one plane overrides the same option of both */
         for (uint32_t i = 0; i < k->n_options; i++)
-            if ((k->option[i].plane >= 0) == one) TRY(apply(&k->option[i], &o));
+            if ((k->option[i].plane >= 0) == one) TRY(apply_option(&k->option[i], &o));
     TRY(kv_codec_pair_check(&o));
     *out = o;
     return 0;

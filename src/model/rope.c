@@ -16,7 +16,7 @@ const char *rope_type_name(enum rope_type t)
     return names[t];
 }
 
-static int type_of(const char *s, const char *what, enum rope_type *out)
+static int rope_type_of(const char *s, const char *what, enum rope_type *out)
 {
     if (strcmp(s, "su") == 0) s = "longrope"; /* the name of longrope in early files */
     for (int i = 0; i < ROPE_TYPES; i++)
@@ -83,7 +83,7 @@ static int read_scaling(struct rope *r, const json_t *o, const char *what)
     bool has_attention = false;
     TRY(json_get_str(o, what, "type", &type));
     TRY(json_get_str(o, what, "rope_type", &type));
-    if (type) TRY(type_of(type, what, &r->type));
+    if (type) TRY(rope_type_of(type, what, &r->type));
     if (r->type == ROPE_YARN && json_object_get(o, "short_factor"))
         r->type = ROPE_LONG; /* some early files give longrope the type yarn */
     TRY(json_get_f64(o, what, "rope_theta", &r->theta));

@@ -79,7 +79,7 @@ static int cut_run(struct pass *p, const void *arg)
     return 0;
 }
 
-static void cut(struct graph *g, const struct dev_cut *a)
+static void add_cut(struct graph *g, const struct dev_cut *a)
 {
     struct dev_cut *w = own(g, a, sizeof *a);
     if (w) graph_op(g, cut_run, w);
@@ -87,7 +87,8 @@ static void cut(struct graph *g, const struct dev_cut *a)
 
 void mod_cut(struct graph *g, const struct mod_cut *a)
 {
-    cut(g, &(struct dev_cut){a->x + a->at, a->ldx, a->parts, a->stride, a->width, a->out, a->ldo});
+    add_cut(g,
+            &(struct dev_cut){a->x + a->at, a->ldx, a->parts, a->stride, a->width, a->out, a->ldo});
 }
 
 struct map {
@@ -166,11 +167,11 @@ void mod_gelu_erf_mul(struct graph *g, float *gate, const float *up, uint32_t wi
 
 void mod_join(struct graph *g, const float *x, const float *y, uint32_t width, float *out)
 {
-    cut(g, &(struct dev_cut){x, width, 1, width, width, out, 2 * (size_t)width});
-    cut(g, &(struct dev_cut){y, width, 1, width, width, out + width, 2 * (size_t)width});
+    add_cut(g, &(struct dev_cut){x, width, 1, width, width, out, 2 * (size_t)width});
+    add_cut(g, &(struct dev_cut){y, width, 1, width, width, out + width, 2 * (size_t)width});
 }
 
 void mod_copy(struct graph *g, const float *x, uint32_t width, float *out)
 {
-    cut(g, &(struct dev_cut){x, width, 1, width, width, out, width});
+    add_cut(g, &(struct dev_cut){x, width, 1, width, width, out, width});
 }

@@ -31,8 +31,8 @@ static const struct tensor *find_text(const struct model *m, const char *name)
     return checkpoint_find(m->ck, other);
 }
 
-static const struct tensor *find(const struct model *m, const char *hf, const char *gguf,
-                                 uint32_t layer, char *name, size_t n)
+static const struct tensor *find_tensor(const struct model *m, const char *hf, const char *gguf,
+                                        uint32_t layer, char *name, size_t n)
 {
     const char *fmt = model_is_gguf(m) ? gguf : hf;
 #pragma GCC diagnostic push
@@ -57,7 +57,7 @@ int model_plain(struct model *m, const char *hf, const char *gguf, uint32_t laye
                 uint32_t cols, struct dev_weight *out)
 {
     char name[160], want[64];
-    const struct tensor *t = find(m, hf, gguf, layer, name, sizeof name);
+    const struct tensor *t = find_tensor(m, hf, gguf, layer, name, sizeof name);
     if (!t) return ERR(FORMAT, "%s: tensor %s is missing", m->what, name);
     if (t->n_dims != 2 || t->dim[0] != rows || t->dim[1] != cols) {
         snprintf(want, sizeof want, "[%u, %u]", rows, cols);
@@ -83,7 +83,7 @@ static int bind_array(struct model *m, const char *hf, const char *gguf, uint32_
                       const uint32_t *dim, uint32_t n_dims, bool optional, float **out)
 {
     char name[160], want[64];
-    const struct tensor *t = find(m, hf, gguf, layer, name, sizeof name);
+    const struct tensor *t = find_tensor(m, hf, gguf, layer, name, sizeof name);
     size_t n = 1, k = 0;
     bool fits = t && t->n_dims == n_dims;
     if (!t && optional) {
@@ -138,7 +138,8 @@ const struct tensor *model_find(const struct model *m, const char *hf, const cha
                                 uint32_t layer)
 {
     char name[160];
-    return (model_is_gguf(m) ? gguf : hf) ? find(m, hf, gguf, layer, name, sizeof name) : NULL;
+    return (model_is_gguf(m) ? gguf : hf) ? find_tensor(m, hf, gguf, layer, name, sizeof name)
+                                          : NULL;
 }
 
 void model_norm_plus_one(const struct model *m, struct mod_norm *norm, uint32_t n)
@@ -204,7 +205,7 @@ int model_experts(struct model *m, const char *hf, const char *gguf, uint32_t la
                   uint32_t rows, uint32_t cols, bool transposed, struct dev_weight *out)
 {
     char name[160], want[64];
-    const struct tensor *t = find(m, hf, gguf, layer, name, sizeof name);
+    const struct tensor *t = find_tensor(m, hf, gguf, layer, name, sizeof name);
     if (!t) return ERR(FORMAT, "%s: tensor %s is missing", m->what, name);
     bool swap = transposed && !model_is_gguf(m) && dtype_block(t->dtype) == 1;
     uint32_t r = swap ? cols : rows, c = swap ? rows : cols;
@@ -268,7 +269,7 @@ static int arch_of(struct model *m)
                m->what, wanted, list);
 }
 
-static void survey(struct model *m)
+static void count_params(struct model *m)
 {
     uint64_t count[DT_COUNT] = {0}, best = 0;
     for (uint32_t i = 0; i < checkpoint_n_tensors(m->ck); i++) {
@@ -312,7 +313,7 @@ int model_bind(struct model *m)
         return ERR(NOTFOUND,
                    "%s: no weights; model.safetensors or model.safetensors.index.json is needed",
                    m->what);
-    survey(m);
+    count_params(m);
     return m->arch->open(m);
 }
 

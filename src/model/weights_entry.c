@@ -60,7 +60,7 @@ static void write_text(const uint8_t digest[DIGEST_BYTES], char text[TEXT_BYTES 
 
 /* Reads the digest from the text of an entry.  The text is accepted only if it is exactly the text that this
  * digest makes. */
-static bool read_text(const char text[TEXT_BYTES], uint8_t out[DIGEST_BYTES])
+static bool read_entry(const char text[TEXT_BYTES], uint8_t out[DIGEST_BYTES])
 {
     const char *hex = text + sizeof MARK - 1 + 9;
     char again[TEXT_BYTES + 1];
@@ -80,7 +80,7 @@ bool weights_recall(const struct weights_files *f, uint8_t out[DIGEST_BYTES])
 {
     struct cache_entry e;
     if (!cache_find(&digests, &f->opened, &e)) return false;
-    bool good = e.size == TEXT_BYTES && read_text((const char *)e.map.data, out);
+    bool good = e.size == TEXT_BYTES && read_entry((const char *)e.map.data, out);
     cache_entry_close(&e);
     return good;
 }

@@ -64,7 +64,7 @@ static bool is_float(enum dtype t)
 }
 
 /* Decides how a matrix is quantized.  False: it is not. */
-static bool choose(const struct model *m, enum dtype to, struct matrix *x)
+static bool choose_type(const struct model *m, enum dtype to, struct matrix *x)
 {
     const struct tensor *t = x->t;
     if (!is_float(t->dtype) || t->n_dims < 2 || t->n_dims > 3) return false;
@@ -89,7 +89,7 @@ static int make_plan(struct model *m, enum dtype to, struct matrix_list *l)
     int e = model_bind(&probe);
     for (uint32_t i = 0; e >= 0 && i < l->n; i++) {
         struct matrix x = l->v[i];
-        if (!choose(&probe, to, &x)) {
+        if (!choose_type(&probe, to, &x)) {
             l->left += is_float(x.t->dtype);
             continue;
         }
@@ -121,7 +121,7 @@ struct sink {
     uint64_t at;
 };
 
-static int put(struct sink *s, const void *data, size_t n)
+static int put_bytes(struct sink *s, const void *data, size_t n)
 {
     if (s->w) TRY(cache_write(s->w, data, n));
     if (!s->w) memcpy(s->memory + s->at, data, n);
@@ -238,10 +238,10 @@ static int quantize_matrix(struct work *w, const struct matrix *m, struct sink *
                     return ERR(FORMAT,
                                "tensor %s has values that are not finite or too large for %s",
                                m->t->name, dtype_name(m->to));
-                TRY(put(s, w->out + (size_t)i * 2 * PIECE, n * row_bytes(m)));
+                TRY(put_bytes(s, w->out + (size_t)i * 2 * PIECE, n * row_bytes(m)));
             }
         }
-    return m->bytes % ALIGN ? put(s, zeros, ALIGN - m->bytes % ALIGN) : 0;
+    return m->bytes % ALIGN ? put_bytes(s, zeros, ALIGN - m->bytes % ALIGN) : 0;
 }
 
 static int quantize_all(const struct matrix_list *l, const struct buf *head, struct sink *s)
@@ -251,7 +251,7 @@ static int quantize_all(const struct matrix_list *l, const struct buf *head, str
     w.threads = MIN(pool_threads(w.pool), 64u);
     w.x = mem_array((size_t)w.threads * 2 * PIECE, sizeof *w.x);
     w.out = mem_array((size_t)w.threads * 2, PIECE);
-    int e = w.x && w.out ? put(s, head->data, head->len) : ERR_NOMEM;
+    int e = w.x && w.out ? put_bytes(s, head->data, head->len) : ERR_NOMEM;
     for (uint32_t i = 0; e >= 0 && i < l->n; i++) {
         e = quantize_matrix(&w, &l->v[i], s);
         map_forget(l->v[i].t->data, l->v[i].t->bytes);
@@ -365,7 +365,7 @@ static double mib(uint64_t bytes)
     return (double)bytes / (1 << 20);
 }
 
-static void tell(const struct job *j, double seconds, const char *why, size_t before)
+static void tell_kept(const struct job *j, double seconds, const char *why, size_t before)
 {
     char text[1600], rest[160] = "", where[1200];
     const struct cache_entry *entry;
@@ -408,7 +408,7 @@ static int make(struct job *j)
     snprintf(why, sizeof why, "%s", err_last());
     if (e == 0) e = make_in_memory(j);
     TRY(e);
-    tell(j, now_seconds() - begun, why, before);
+    tell_kept(j, now_seconds() - begun, why, before);
     return 0;
 }
 

@@ -50,8 +50,8 @@ bool forbidden(const struct item *it, struct item *list)
     return list->v != NULL;
 }
 
-static int each(struct compiler *c, const struct item *it, const char *name, brancher branch,
-                const void *x)
+static int each_opposite(struct compiler *c, const struct item *it, const char *name,
+                         brancher branch, const void *x)
 {
     const json_t *v = json_object_get(it->v, name);
     for (size_t i = 0; i < json_array_size(v); i++) {
@@ -151,7 +151,7 @@ int expand_not(struct compiler *c, const struct item *it, brancher branch, const
         if (v && !json_is_true(v))
             return bad_keyword(c, ERR_UNSUPPORTED, it->path, beyond[i], "is not supported in not");
     }
-    TRY(each(c, it, "allOf", branch, x));
+    TRY(each_opposite(c, it, "allOf", branch, x));
     TRY(none(c, it, "anyOf", false, branch, x));
     TRY(none(c, it, "oneOf", true, branch, x));
     TRY(conditions(c, it, branch, x));

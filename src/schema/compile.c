@@ -197,7 +197,7 @@ static int compile_all(struct compiler *c, const json_t *json)
     return 0;
 }
 
-static int compile(const json_t *json, const char *what, bool exact, struct schema **out)
+static int compile_root(const json_t *json, const char *what, bool exact, struct schema **out)
 {
     struct compiler c = {.root = json, .what = what, .exact = exact};
     dfa_budget();
@@ -214,10 +214,10 @@ static int compile(const json_t *json, const char *what, bool exact, struct sche
 int schema_compile(const json_t *json, const char *what, struct schema **out)
 {
     char said[1024];
-    int e = compile(json, what, false, out);
+    int e = compile_root(json, what, false, out);
     if (e != ERR_UNSUPPORTED || !strstr(err_last(), "oneOf is supported")) return e;
     snprintf(said, sizeof said, "%s", err_last());
-    int exact = compile(json, what, true, out);
+    int exact = compile_root(json, what, true, out);
     if (exact != ERR_UNSUPPORTED) return exact;
     return err_set(e, "%s", said);
 }

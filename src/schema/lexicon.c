@@ -65,7 +65,7 @@ static int by_text(const void *a, const void *b)
     return x->id < y->id ? -1 : 1;
 }
 
-static uint32_t common(const struct entry *a, const struct entry *b)
+static uint32_t common_bytes(const struct entry *a, const struct entry *b)
 {
     uint32_t n = 0;
     while (n < a->n && n < b->n && a->s[n] == b->s[n])
@@ -91,7 +91,7 @@ static void make_nodes(struct trie_of_tokens *t, const struct entry *v, uint32_t
 {
     uint32_t depth = 0, at = 0;
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t same = i ? common(&v[i - 1], &v[i]) : 0;
+        uint32_t same = i ? common_bytes(&v[i - 1], &v[i]) : 0;
         for (; depth > same; depth--)
             t->node[open[depth]].skip = at;
         for (; depth < v[i].n; at++) {
@@ -112,7 +112,7 @@ static int make_trie(struct trie_of_tokens *t, const struct entry *v, uint32_t n
 {
     size_t nodes = 1;
     for (uint32_t i = 0; i < n; i++)
-        nodes += v[i].n - (i ? common(&v[i - 1], &v[i]) : 0);
+        nodes += v[i].n - (i ? common_bytes(&v[i - 1], &v[i]) : 0);
     t->node = mem_array(nodes, sizeof *t->node);
     t->end = mem_array(MAX(n, 1u), sizeof *t->end);
     if (!t->node || !t->end) return ERR_NOMEM;

@@ -60,7 +60,7 @@ static void emit(struct machine *m, const struct thread *t)
 }
 
 /* Opens or changes a frame.  Returns 0 if there is no room. */
-static uint32_t push(struct machine *m, const struct frame *f)
+static uint32_t push_frame(struct machine *m, const struct frame *f)
 {
     if (f->depth > DEPTH_MOST)
         /* The thread ends here, as if the text could not go on.  An error is raised when no other thread is left. */
@@ -364,7 +364,7 @@ static void named(struct machine *m, const struct thread *t, const struct names 
         n.seen = m->n_scratch_set | SCRATCH;
         m->n_scratch_set += b->words;
     }
-    uint32_t frame = push(m, &n);
+    uint32_t frame = push_frame(m, &n);
     if (frame) emit(m, &(struct thread){.frame = frame, .what = b->value[c], .mode = MODE_COLON});
 }
 
@@ -393,12 +393,12 @@ static void open_frame(struct machine *m, const struct thread *t, uint32_t basic
         n.seen = m->n_scratch_set | SCRATCH;
         m->n_scratch_set += b->words;
     }
-    uint32_t frame = push(m, &n);
+    uint32_t frame = push_frame(m, &n);
     if (frame) emit(m, &(struct thread){.frame = frame, .mode = MODE_FIRST});
 }
 
 /* Takes the first byte of a value, for one type. */
-static void begin(struct machine *m, const struct thread *t, uint32_t basic, uint8_t byte)
+static void begin_value(struct machine *m, const struct thread *t, uint32_t basic, uint8_t byte)
 {
     const struct basic *b = basic_of(m, basic);
     struct thread n = {.frame = t->frame, .what = basic};
@@ -436,7 +436,7 @@ static void value(struct machine *m, const struct thread *t, uint8_t byte)
         return;
     }
     for (uint32_t i = 0; i < n->n; i++)
-        if (m->s->basic[n->first + i].live) begin(m, t, n->first + i, byte);
+        if (m->s->basic[n->first + i].live) begin_value(m, t, n->first + i, byte);
 }
 
 /* --- arrays and objects */
@@ -455,7 +455,7 @@ static bool item(struct machine *m, uint32_t frame, struct thread *out)
         return true;
     }
     f.count++;
-    return (out->frame = push(m, &f)) != 0;
+    return (out->frame = push_frame(m, &f)) != 0;
 }
 
 static bool closes(const struct machine *m, const struct frame *f, uint8_t byte)

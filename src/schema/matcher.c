@@ -51,7 +51,7 @@ struct matcher {
 
 /* --- memory */
 
-static void forget(struct matcher *m)
+static void forget_all(struct matcher *m)
 {
     m->x.n_frame = 1;
     m->x.named = 0;
@@ -111,7 +111,7 @@ int matcher_new(const struct schema *s, const struct lexicon *l, struct matcher 
         matcher_drop(m);
         return e;
     }
-    forget(m);
+    forget_all(m);
     *out = m;
     return 0;
 }
@@ -205,7 +205,7 @@ static int compare(const struct thread *a, const struct thread *b)
 }
 
 /* Stores the threads pool[from .. n_pool) as a state.  Returns 0 and sets `full` if there is no room. */
-static uint32_t keep(struct matcher *m, uint32_t from)
+static uint32_t keep_threads(struct matcher *m, uint32_t from)
 {
     uint32_t n = 0;
     if (m->x.n_pool - from > MOST_THREADS) {
@@ -274,8 +274,8 @@ static int start_anew(struct matcher *m, uint32_t from, uint32_t *out)
         x->scratch[low & ~SCRATCH].parent = parent;
     }
     if (x->full) return too_large();
-    forget(m);
-    *out = keep(m, from);
+    forget_all(m);
+    *out = keep_threads(m, from);
     return x->full ? too_large() : 0;
 }
 
@@ -298,11 +298,11 @@ uint32_t matcher_start(struct matcher *m)
     begin_walk(m);
     if (!m->x.s->node[m->x.s->root].live) return 0;
     m->x.pool[m->x.n_pool++] = (struct thread){.what = m->x.s->root, .mode = MODE_VALUE};
-    return m->begin = keep(m, 0);
+    return m->begin = keep_threads(m, 0);
 }
 
 /* Puts the threads of a state into the pool. */
-static int load(struct matcher *m, uint32_t state)
+static int load_threads(struct matcher *m, uint32_t state)
 {
     begin_walk(m);
     m->x.n_pool = m->state[state].n;
@@ -314,7 +314,7 @@ static int load(struct matcher *m, uint32_t state)
 /* Stores pool[from .. n_pool) as a state; if memory is full, drops everything else first. */
 static int keep_or_forget(struct matcher *m, uint32_t from, uint32_t *out)
 {
-    *out = keep(m, from);
+    *out = keep_threads(m, from);
     return m->x.full ? start_anew(m, from, out) : 0;
 }
 
@@ -332,7 +332,7 @@ int matcher_text(struct matcher *m, uint32_t state, const char *s, size_t n, uin
     uint32_t from = 0;
     *out = 0;
     if (!state) return 0;
-    TRY(load(m, state));
+    TRY(load_threads(m, state));
     for (size_t i = 0; i < n && from < x->n_pool; i++) {
         uint32_t end = x->n_pool;
         for (uint32_t k = from; k < end; k++)
@@ -341,7 +341,7 @@ int matcher_text(struct matcher *m, uint32_t state, const char *s, size_t n, uin
         from = end;
         if (from == x->n_pool || !crowded(x, from)) continue;
         TRY(keep_or_forget(m, from, &state));
-        TRY(load(m, state));
+        TRY(load_threads(m, state));
         from = 0;
     }
     return from == x->n_pool ? 0 : keep_or_forget(m, from, out);
@@ -488,7 +488,7 @@ static uint32_t plain_state(struct matcher *m, uint32_t state)
         t->frame = plain_frame(m, t->frame);
         if (t->mode == MODE_STRING && b->any) t->count = plain_count(m, b, t->count, 0);
     }
-    uint32_t alike = m->x.full || m->x.n_pool < s->n ? state : keep(m, 0);
+    uint32_t alike = m->x.full || m->x.n_pool < s->n ? state : keep_threads(m, 0);
     return s->alike = m->x.full ? state : alike;
 }
 

@@ -55,7 +55,7 @@ int nfa_edge(struct nfa *a, uint32_t from, enum nfa_kind kind, uint32_t lo, uint
 }
 
 /* Returns the target of an edge for exactly cp, or NFA_NONE. */
-static uint32_t follow(const struct nfa *a, uint32_t q, uint32_t cp)
+static uint32_t follow_edge(const struct nfa *a, uint32_t q, uint32_t cp)
 {
     for (uint32_t i = a->first[q]; i != NFA_NONE; i = a->edge[i].next)
         if (a->edge[i].kind == NFA_RANGE && a->edge[i].lo == cp && a->edge[i].hi == cp)
@@ -72,7 +72,7 @@ int nfa_text(struct nfa *a, const char *s, size_t n, uint32_t mark)
     }
     for (size_t at = 0, k; at < n; at += k) {
         uint32_t cp = utf8_decode(s + at, n - at, &k);
-        if ((to = follow(a, q, cp)) == NFA_NONE) {
+        if ((to = follow_edge(a, q, cp)) == NFA_NONE) {
             TRY(nfa_state(a, &to));
             TRY(nfa_edge(a, q, NFA_RANGE, cp, cp, to));
         }

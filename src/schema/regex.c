@@ -28,7 +28,7 @@ struct part { /* a part of the automaton, between two states */
     uint32_t in, out;
 };
 
-static int refuse(const struct parser *p, const char *what)
+static int refuse_pattern(const struct parser *p, const char *what)
 {
     return ERR(UNSUPPORTED, "%s: pattern: %s is not supported, at byte %zu of \"%.100s\"", p->where,
                what, p->at, p->s);
@@ -45,7 +45,7 @@ static bool next_is(const struct parser *p, const char *text)
     return p->n - p->at >= n && !memcmp(p->s + p->at, text, n);
 }
 
-static bool take(struct parser *p, const char *text)
+static bool take_literal(struct parser *p, const char *text)
 {
     if (!next_is(p, text)) return false;
     p->at += strlen(text);
@@ -62,7 +62,7 @@ static uint32_t take_char(struct parser *p)
 
 /* --- sets of characters */
 
-static int put(struct parser *p, uint32_t lo, uint32_t hi)
+static int put_range(struct parser *p, uint32_t lo, uint32_t hi)
 {
     if (p->set->n == MOST_RANGES) return wrong(p, "a class has too many ranges");
     p->set->v[p->set->n++] = (struct range){lo, hi};
@@ -76,7 +76,7 @@ static int by_lo(const void *a, const void *b)
 }
 
 /* Sorts the ranges from `first` on and joins those that touch.  invert: replaces them by their complement. */
-static int settle(struct parser *p, uint32_t first, bool invert)
+static int merge_ranges(struct parser *p, uint32_t first, bool invert)
 {
     struct set *s = p->set;
     uint32_t n = first, at = 0;
@@ -97,7 +97,7 @@ static int settle(struct parser *p, uint32_t first, bool invert)
         at = r.hi + 1;
     }
     s->n = n;
-    return at <= CP_LAST ? put(p, at, CP_LAST) : 0;
+    return at <= CP_LAST ? put_range(p, at, CP_LAST) : 0;
 }
 
 /* Adds the class \d, \w or \s; a capital letter adds its complement. */
@@ -114,8 +114,8 @@ static int put_named(struct parser *p, char name)
     uint32_t n = small == 'd' ? countof(digit) : small == 'w' ? countof(word) : countof(space);
     uint32_t first = p->set->n;
     for (uint32_t i = 0; i < n; i++)
-        TRY(put(p, v[i].lo, v[i].hi));
-    return name == small ? 0 : settle(p, first, true);
+        TRY(put_range(p, v[i].lo, v[i].hi));
+    return name == small ? 0 : merge_ranges(p, first, true);
 }
 
 static int take_hex(struct parser *p, uint32_t least, uint32_t most, uint32_t *out)
@@ -137,9 +137,9 @@ static int take_hex(struct parser *p, uint32_t least, uint32_t most, uint32_t *o
 static int take_unicode(struct parser *p, uint32_t *out)
 {
     uint32_t low;
-    if (take(p, "{")) {
+    if (take_literal(p, "{")) {
         TRY(take_hex(p, 1, 6, out));
-        return take(p, "}") ? 0 : wrong(p, "} is missing");
+        return take_literal(p, "}") ? 0 : wrong(p, "} is missing");
     }
     TRY(take_hex(p, 4, 4, out));
     if (*out < 0xD800 || *out > 0xDBFF || !next_is(p, "\\u")) return 0;
@@ -160,9 +160,9 @@ static int take_escape(struct parser *p, bool inside, uint32_t *cp)
         p->at++;
         return put_named(p, c);
     }
-    if (c == 'p' || c == 'P') return refuse(p, "\\p, a class of Unicode,");
-    if ((c == 'b' && !inside) || c == 'B') return refuse(p, "\\b, the edge of a word,");
-    if ((c >= '1' && c <= '9') || c == 'k') return refuse(p, "a backreference");
+    if (c == 'p' || c == 'P') return refuse_pattern(p, "\\p, a class of Unicode,");
+    if ((c == 'b' && !inside) || c == 'B') return refuse_pattern(p, "\\b, the edge of a word,");
+    if ((c >= '1' && c <= '9') || c == 'k') return refuse_pattern(p, "a backreference");
     *cp = take_char(p);
     const char *known = c ? strchr(letters, c) : NULL;
     if (c == 'b')
@@ -183,16 +183,16 @@ static int take_escape(struct parser *p, bool inside, uint32_t *cp)
 /* Reads one end of a range, or a class.  Returns 1 for a character in *cp. */
 static int class_atom(struct parser *p, uint32_t *cp)
 {
-    if (take(p, "\\")) return take_escape(p, true, cp);
+    if (take_literal(p, "\\")) return take_escape(p, true, cp);
     *cp = take_char(p);
     return 1;
 }
 
 static int take_class(struct parser *p)
 {
-    bool invert = take(p, "^");
+    bool invert = take_literal(p, "^");
     uint32_t first = p->set->n, lo, hi;
-    while (!take(p, "]")) {
+    while (!take_literal(p, "]")) {
         if (p->at == p->n) return wrong(p, "] is missing");
         int one = class_atom(p, &lo);
         if (one < 0) return one;
@@ -204,14 +204,14 @@ static int take_class(struct parser *p)
             one = class_atom(p, &hi);
             if (one < 0) return one;
             if (!one) { /* [a-\d]: the dash stands for itself */
-                TRY(put(p, '-', '-'));
+                TRY(put_range(p, '-', '-'));
                 hi = lo;
             }
         }
         if (hi < lo) return wrong(p, "a range ends before it begins");
-        TRY(put(p, lo, hi));
+        TRY(put_range(p, lo, hi));
     }
-    return settle(p, first, invert);
+    return merge_ranges(p, first, invert);
 }
 
 /* --- pieces of the automaton */
@@ -225,7 +225,7 @@ static int new_part(struct parser *p, struct part *out)
 /* Makes the piece for one character of the set, and clears the set. */
 static int set_part(struct parser *p, struct part *out)
 {
-    TRY(settle(p, 0, false));
+    TRY(merge_ranges(p, 0, false));
     TRY(new_part(p, out));
     for (uint32_t i = 0; i < p->set->n; i++)
         TRY(nfa_edge(p->a, out->in, NFA_RANGE, p->set->v[i].lo, p->set->v[i].hi, out->out));
@@ -237,19 +237,19 @@ static int take_alternatives(struct parser *p, struct part *out);
 
 static int take_group(struct parser *p, struct part *out)
 {
-    if (next_is(p, "?=") || next_is(p, "?!")) return refuse(p, "lookahead");
-    if (next_is(p, "?<=") || next_is(p, "?<!")) return refuse(p, "lookbehind");
-    if (take(p, "?<")) {
+    if (next_is(p, "?=") || next_is(p, "?!")) return refuse_pattern(p, "lookahead");
+    if (next_is(p, "?<=") || next_is(p, "?<!")) return refuse_pattern(p, "lookbehind");
+    if (take_literal(p, "?<")) {
         while (p->at < p->n && p->s[p->at] != '>')
             p->at++;
-        if (!take(p, ">")) return wrong(p, "> is missing");
-    } else if (next_is(p, "?") && !take(p, "?:")) {
-        return refuse(p, "this kind of group");
+        if (!take_literal(p, ">")) return wrong(p, "> is missing");
+    } else if (next_is(p, "?") && !take_literal(p, "?:")) {
+        return refuse_pattern(p, "this kind of group");
     }
     if (++p->nest > MOST_NEST) return wrong(p, "groups are nested too deeply");
     TRY(take_alternatives(p, out));
     p->nest--;
-    return take(p, ")") ? 0 : wrong(p, ") is missing");
+    return take_literal(p, ")") ? 0 : wrong(p, ") is missing");
 }
 
 static int edge_part(struct parser *p, enum nfa_kind kind, struct part *out)
@@ -261,25 +261,25 @@ static int edge_part(struct parser *p, enum nfa_kind kind, struct part *out)
 static int take_atom(struct parser *p, struct part *out)
 {
     uint32_t cp;
-    if (take(p, "^")) return edge_part(p, NFA_BEGIN, out);
-    if (take(p, "$")) return edge_part(p, NFA_END, out);
-    if (take(p, "(")) return take_group(p, out);
-    if (take(p, "[")) {
+    if (take_literal(p, "^")) return edge_part(p, NFA_BEGIN, out);
+    if (take_literal(p, "$")) return edge_part(p, NFA_END, out);
+    if (take_literal(p, "(")) return take_group(p, out);
+    if (take_literal(p, "[")) {
         TRY(take_class(p));
-    } else if (take(p, ".")) {
-        TRY(put(p, '\n', '\n'));
-        TRY(put(p, '\r', '\r'));
-        TRY(put(p, 0x2028, 0x2029));
-        TRY(settle(p, 0, true));
-    } else if (take(p, "\\")) {
+    } else if (take_literal(p, ".")) {
+        TRY(put_range(p, '\n', '\n'));
+        TRY(put_range(p, '\r', '\r'));
+        TRY(put_range(p, 0x2028, 0x2029));
+        TRY(merge_ranges(p, 0, true));
+    } else if (take_literal(p, "\\")) {
         int one = take_escape(p, false, &cp);
         if (one < 0) return one;
-        if (one) TRY(put(p, cp, cp));
+        if (one) TRY(put_range(p, cp, cp));
     } else if (strchr("*+?", p->s[p->at])) {
         return wrong(p, "nothing to repeat");
     } else {
         cp = take_char(p);
-        TRY(put(p, cp, cp));
+        TRY(put_range(p, cp, cp));
     }
     return set_part(p, out);
 }
@@ -299,24 +299,24 @@ static bool take_times(struct parser *p, uint32_t *min, uint32_t *max)
 {
     size_t before = p->at;
     *min = *max = 1;
-    if (take(p, "*")) {
+    if (take_literal(p, "*")) {
         *min = 0;
         *max = UINT32_MAX;
-    } else if (take(p, "+")) {
+    } else if (take_literal(p, "+")) {
         *max = UINT32_MAX;
-    } else if (take(p, "?")) {
+    } else if (take_literal(p, "?")) {
         *min = 0;
     } else {
-        bool good = take(p, "{") && take_number(p, min);
+        bool good = take_literal(p, "{") && take_number(p, min);
         *max = *min;
-        if (good && take(p, ",") && !take_number(p, max)) *max = UINT32_MAX;
-        if (!good || !take(p, "}")) {
+        if (good && take_literal(p, ",") && !take_number(p, max)) *max = UINT32_MAX;
+        if (!good || !take_literal(p, "}")) {
             p->at = before; /* a brace that begins no quantifier stands for itself */
             *min = *max = 1;
             return false;
         }
     }
-    (void)take(p, "?"); /* a lazy quantifier matches the same texts */
+    (void)take_literal(p, "?"); /* a lazy quantifier matches the same texts */
     return true;
 }
 
@@ -333,7 +333,7 @@ static int take_repeated(struct parser *p, struct part *out)
     end = p->at;
     if (max < min) return wrong(p, "a repetition whose maximum is below its minimum");
     if (min > MOST_REPEAT || (max != UINT32_MAX && max > MOST_REPEAT))
-        return refuse(p, "a repetition of more than 4096 times");
+        return refuse_pattern(p, "a repetition of more than 4096 times");
     TRY(new_part(p, out));
     last = out->in;
     uint32_t copies = max == UINT32_MAX ? min + 1 : max;
@@ -372,11 +372,11 @@ static int take_alternatives(struct parser *p, struct part *out)
         TRY(take_sequence(p, &one));
         TRY(nfa_edge(p->a, out->in, NFA_EMPTY, 0, 0, one.in));
         TRY(nfa_edge(p->a, one.out, NFA_EMPTY, 0, 0, out->out));
-    } while (take(p, "|"));
+    } while (take_literal(p, "|"));
     return 0;
 }
 
-static int whole(struct parser *p, uint32_t mark)
+static int parse_all(struct parser *p, uint32_t mark)
 {
     struct part all;
     uint32_t in, out;
@@ -398,7 +398,7 @@ int nfa_regex(struct nfa *a, const char *s, size_t n, uint32_t mark, const char 
 {
     struct parser p = {.a = a, .s = s, .n = n, .where = where};
     if (!(p.set = mem_alloc(sizeof *p.set))) return ERR_NOMEM;
-    int e = whole(&p, mark);
+    int e = parse_all(&p, mark);
     mem_free(p.set);
     return e;
 }

@@ -42,7 +42,7 @@ static struct schema *hold(struct schema *s)
     return s;
 }
 
-static size_t bytes_of(const struct schema *s, const char *text)
+static size_t bytes_of_schema(const struct schema *s, const char *text)
 {
     size_t n = strlen(text) + s->cap_basic * sizeof *s->basic + s->cap_node * sizeof *s->node;
     for (uint32_t i = 0; i < s->n_basic; i++) {
@@ -63,7 +63,7 @@ static void use(uint32_t i)
 }
 
 /* Returns the schema of a text with one more holder, or NULL.  The caller holds the lock. */
-static struct schema *find(const char *text)
+static struct schema *find_kept(const char *text)
 {
     for (uint32_t i = 0; i < n_kept; i++) {
         if (strcmp(kept[i].text, text) != 0) continue;
@@ -74,10 +74,10 @@ static struct schema *find(const char *text)
 }
 
 /* Keeps a schema if there is memory.  Cannot fail. */
-static void keep(const char *text, struct schema *s)
+static void keep_schema(const char *text, struct schema *s)
 {
     struct kept last = {0};
-    char *copy = bytes_of(s, text) <= KEPT_MOST ? mem_strdup(text) : NULL;
+    char *copy = bytes_of_schema(s, text) <= KEPT_MOST ? mem_strdup(text) : NULL;
     if (!copy) return;
     take_lock();
     if (n_kept == KEPT) last = kept[--n_kept];
@@ -93,11 +93,11 @@ int schema_of(const char *text, const char *what, struct schema **out)
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, survive_fork);
     take_lock();
-    struct schema *s = find(text);
+    struct schema *s = find_kept(text);
     give_lock();
     if (!s) {
         TRY(schema_compile_text(text, what, &s));
-        keep(text, s); /* two threads may keep the same text twice, which does no harm */
+        keep_schema(text, s); /* two threads may keep the same text twice, which does no harm */
     }
     *out = s;
     return 0;

@@ -80,7 +80,7 @@ static bool is_temporary(const char *name)
            !name[1 + NAME_HEX + n + strspn(name + 1 + NAME_HEX + n, "0123456789")];
 }
 
-static int look(const struct place *p, const char *name, struct stat *st)
+static int look_at(const struct place *p, const char *name, struct stat *st)
 {
     return fstatat(p->fd, name, st, AT_SYMLINK_NOFOLLOW);
 }
@@ -96,11 +96,11 @@ static void path_of(const struct place *p, const char *name, char out[PATH_BYTES
 static bool is_alone(const struct place *p, const char *name)
 {
     struct stat st;
-    return look(p, name, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 1 && fd_private(&st);
+    return look_at(p, name, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 1 && fd_private(&st);
 }
 
 /* Tells the user, once, that a file or directory is ignored because others can write it. */
-static void tell(kvik_cache *c, const char *what, const char *path)
+static void tell_private(kvik_cache *c, const char *what, const char *path)
 {
     char line[PATH_BYTES + 256];
     if (c->told_private || !c->on_notice) return;
@@ -118,7 +118,7 @@ static bool is_trusted(void *ctx, const struct durable *f)
 {
     struct stat st;
     if (fstat(f->fd, &st) == 0 && fd_private(&st)) return true;
-    tell(ctx, "file", f->path);
+    tell_private(ctx, "file", f->path);
     return false;
 }
 
@@ -147,8 +147,8 @@ static uint32_t common_prefix(const struct session_seq *q, const int32_t *ids, s
 
 /* Finds the sequence of a file with the longest usable prefix of ids; of equal ones that with the longest prefix.
  * NULL: none shares a prefix. */
-static struct session_seq *nearest(const kvik_cache *c, const struct session *file,
-                                   const struct search *s, uint32_t *common, uint32_t *usable)
+static struct session_seq *nearest_seq(const kvik_cache *c, const struct session *file,
+                                       const struct search *s, uint32_t *common, uint32_t *usable)
 {
     struct session_seq *best = NULL;
     *common = *usable = 0;
@@ -191,7 +191,7 @@ static void on_look(void *ctx, const struct place *p, const char *name)
         return;
     bool fits = session_agree(s->meta, file.meta, path) >= 0;
     fits = fits && file.n_groups == s->cache->x->n_groups;
-    struct session_seq *q = fits ? nearest(s->cache, &file, s, &common, &usable) : NULL;
+    struct session_seq *q = fits ? nearest_seq(s->cache, &file, s, &common, &usable) : NULL;
     if (q && (usable > s->usable || (usable == s->usable && common > s->common))) {
         snprintf(s->best, sizeof s->best, "%s", name);
         s->common = common;
@@ -222,7 +222,7 @@ static int place_open(kvik_cache *c, const char *dir, struct place *p)
         return 1;
     }
     closedir(d);
-    tell(c, "directory", dir);
+    tell_private(c, "directory", dir);
     return 0;
 }
 
@@ -232,8 +232,8 @@ static void place_close(struct place *p)
 }
 
 /* Calls fn for every session and every temporary file of kvik in the directory. */
-static void each(const struct place *p,
-                 void (*fn)(void *ctx, const struct place *p, const char *name), void *ctx)
+static void each_file(const struct place *p,
+                      void (*fn)(void *ctx, const struct place *p, const char *name), void *ctx)
 {
     struct dirent *e;
     rewinddir(p->list);
@@ -241,7 +241,7 @@ static void each(const struct place *p,
         if (is_session(e->d_name) || is_temporary(e->d_name)) fn(ctx, p, e->d_name);
 }
 
-static int search(kvik_cache *c, const struct place *p, struct search *s)
+static int search_dir(kvik_cache *c, const struct place *p, struct search *s)
 {
     json_t *meta;
     TRY(session_meta(c, &meta));
@@ -249,7 +249,7 @@ static int search(kvik_cache *c, const struct place *p, struct search *s)
     s->place = p;
     s->need = need_of(c);
     s->meta = meta;
-    each(p, on_look, s);
+    each_file(p, on_look, s);
     s->meta = NULL;
     json_decref(meta);
     return 0;
@@ -267,7 +267,7 @@ static int trim(kvik_cache *c, kvik_seq s, uint32_t *have)
     return e;
 }
 
-/* Loads the sequence that nearest() finds in a file, in one of three ways: only the usable rows, up to a snapshot
+/* Loads the sequence that nearest_seq() finds in a file, in one of three ways: only the usable rows, up to a snapshot
  * if layers drop rows; only rows in whole tiles; or the whole sequence, trimmed to a length that all layers can
  * resume from.  Returns the number of tokens of the sequence; -1: this way does not work. */
 static int load_one(kvik_cache *c, const struct search *found, int way, kvik_seq *out)
@@ -283,7 +283,7 @@ static int load_one(kvik_cache *c, const struct search *found, int way, kvik_seq
     path_of(found->place, found->best, path);
     TRY(session_open_file(found->place->fd, path, &need, is_trusted, c, &f, &s));
     struct session_seq *q = /* looked up again, because the file may have changed */
-        s.n_groups == c->x->n_groups ? nearest(c, &s, found, &common, &usable) : NULL;
+        s.n_groups == c->x->n_groups ? nearest_seq(c, &s, found, &common, &usable) : NULL;
     have = !q ? 0 : way == 2 ? common : way == 1 ? usable - usable % tile : usable;
     bool worth = q && have >= LEAST && (way != 1 || have < usable);
     if (way == 2) worth = worth && q->im.len > common && q->im.len - common <= common;
@@ -357,7 +357,7 @@ KVIK_API int64_t kvik_prefix_load_salted(kvik_cache *c, const char *dir, const i
     gen_owner(cache_salt, f.salt.owner);
     int64_t e = place_open(c, dir, &p);
     if (e <= 0) return e;
-    e = search(c, &p, &f);
+    e = search_dir(c, &p, &f);
     if (e >= 0 && f.common >= LEAST) {
         int have = -1;
         for (int way = 0; way < 3 && have < 0; way++)
@@ -387,7 +387,8 @@ static void on_size(void *ctx, const struct place *p, const char *name)
     struct oldest *o = ctx;
     struct stat st;
     bool tmp = is_temporary(name);
-    if ((!tmp && !is_ours(name, SUFFIX)) || look(p, name, &st) < 0 || !S_ISREG(st.st_mode)) return;
+    if ((!tmp && !is_ours(name, SUFFIX)) || look_at(p, name, &st) < 0 || !S_ISREG(st.st_mode))
+        return;
     if (tmp && remove_idle(p, name)) return;
     o->sum += (uint64_t)st.st_size;
     int64_t when = nanoseconds(&st.st_mtim);
@@ -400,13 +401,13 @@ static void shrink(const struct place *p, uint64_t max)
 {
     for (;;) {
         struct oldest o = {0};
-        each(p, on_size, &o);
+        each_file(p, on_size, &o);
         if (o.sum <= max || !o.name[0]) break;
         if (!remove_idle(p, o.name) && errno != ENOENT) break;
     }
 }
 
-static void name_of(const kvik_cache *c, const struct search *s, char out[NAME_BYTES])
+static void choose_name(const kvik_cache *c, const struct search *s, char out[NAME_BYTES])
 {
     struct digest d;
     uint8_t sum[DIGEST_BYTES];
@@ -434,8 +435,8 @@ static int save_branch(kvik_cache *c, const struct search *f, kvik_seq s)
     const struct place *p = f->place;
     char own[NAME_BYTES], path[PATH_BYTES + NAME_BYTES];
     struct stat st;
-    name_of(c, f, own);
-    bool taken = look(p, own, &st) == 0 && !is_alone(p, own);
+    choose_name(c, f, own);
+    bool taken = look_at(p, own, &st) == 0 && !is_alone(p, own);
     if (taken && !f->home[0]) return 0;
     path_of(p, f->home[0] ? f->home : own, path);
     int e = session_save_branch(c, p->fd, path, s);
@@ -469,7 +470,7 @@ static void lock_place(const struct place *p)
 static int save_new(kvik_cache *c, const struct place *p, struct search *f, kvik_seq s)
 {
     lock_place(p);
-    TRY(search(c, p, f));
+    TRY(search_dir(c, p, f));
     if (f->cover[0]) {
         (void)utimensat(p->fd, f->cover, NULL, 0);
         return 0;

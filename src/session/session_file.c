@@ -42,7 +42,7 @@ struct cursor {
     bool bad;
 };
 
-static bool fill(struct cursor *c)
+static bool fill_window(struct cursor *c)
 {
     size_t n = (size_t)MIN(c->left, (uint64_t)WINDOW);
     if (!n || c->e < 0) return false;
@@ -61,7 +61,7 @@ static void take_bytes(struct cursor *c, void *out, size_t n)
 {
     uint8_t *to = out;
     while (n) {
-        if (!c->bad && c->pos == c->n) c->bad = !fill(c);
+        if (!c->bad && c->pos == c->n) c->bad = !fill_window(c);
         if (c->bad) {
             memset(to, 0, n);
             return;
@@ -398,7 +398,7 @@ static int read_manifest(struct session_io *io, const uint8_t want[DIGEST_BYTES]
     if (c.e < 0) e = c.e;
     bool whole = e >= 0 || ((e == ERR_FORMAT || e == ERR_LIMIT) && c.left <= PIECE);
     while (whole && c.left && c.e >= 0)
-        (void)fill(&c);
+        (void)fill_window(&c);
     mem_free(c.window);
     digest_end(&c.digest, s->digest);
     if (whole && !c.left && !same_digest(s->digest, want))

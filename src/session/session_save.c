@@ -66,7 +66,7 @@ int session_meta(kvik_cache *c, json_t **out)
     return 0;
 }
 
-static const char *text_of(const json_t *o, const char *key)
+static const char *member_text(const json_t *o, const char *key)
 {
     const char *s = json_string_value(json_object_get(o, key));
     return s ? s : "?";
@@ -77,8 +77,8 @@ static const char *text_of(const json_t *o, const char *key)
 static int unlike_layers(const json_t *mine, const json_t *theirs, const char *what,
                          const char *here, const char *there)
 {
-    const char *is = text_of(mine, "cache_implementation"),
-               *was = text_of(theirs, "cache_implementation");
+    const char *is = member_text(mine, "cache_implementation"),
+               *was = member_text(theirs, "cache_implementation");
     if (strcmp(is, was) != 0)
         return ERR(
             ARG,
@@ -95,28 +95,29 @@ static int unlike_layers(const json_t *mine, const json_t *theirs, const char *w
 int session_agree(const json_t *mine, const json_t *theirs, const char *what)
 {
     const json_t *a = json_object_get(mine, "groups"), *b = json_object_get(theirs, "groups");
-    if (strcmp(text_of(mine, "fingerprint"), text_of(theirs, "fingerprint")) != 0)
+    if (strcmp(member_text(mine, "fingerprint"), member_text(theirs, "fingerprint")) != 0)
         return ERR(
             ARG,
             "%s: saved with another model: %s (%s, fingerprint %.12s); this model is %s (%s, "
             "%.12s)",
-            what, text_of(theirs, "model"), text_of(theirs, "architecture"),
-            text_of(theirs, "fingerprint"), text_of(mine, "model"), text_of(mine, "architecture"),
-            text_of(mine, "fingerprint"));
+            what, member_text(theirs, "model"), member_text(theirs, "architecture"),
+            member_text(theirs, "fingerprint"), member_text(mine, "model"),
+            member_text(mine, "architecture"), member_text(mine, "fingerprint"));
     if (json_object_get(theirs, "weights") &&
-        strcmp(text_of(mine, "weights"), text_of(theirs, "weights")) != 0)
+        strcmp(member_text(mine, "weights"), member_text(theirs, "weights")) != 0)
         return ERR(
             ARG,
             "%s: saved with other weights of this model: %s (weights %.12s); those of %s are "
             "%.12s. Open the model that the file was saved with, or name another file",
-            what, text_of(theirs, "model"), text_of(theirs, "weights"), text_of(mine, "model"),
-            text_of(mine, "weights"));
-    if (strcmp(text_of(mine, "compute"), text_of(theirs, "compute")) != 0)
+            what, member_text(theirs, "model"), member_text(theirs, "weights"),
+            member_text(mine, "model"), member_text(mine, "weights"));
+    if (strcmp(member_text(mine, "compute"), member_text(theirs, "compute")) != 0)
         return ERR(
             ARG,
             "%s: saved with compute \"%s\"; this cache has \"%s\". Open it with \"%s\", or name another "
             "file",
-            what, text_of(theirs, "compute"), text_of(mine, "compute"), text_of(theirs, "compute"));
+            what, member_text(theirs, "compute"), member_text(mine, "compute"),
+            member_text(theirs, "compute"));
     for (size_t i = 0; i < MAX(json_array_size(a), json_array_size(b)); i++) {
         const char *x = json_string_value(json_array_get(a, i)),
                    *y = json_string_value(json_array_get(b, i));
@@ -351,7 +352,7 @@ static int create(struct saver *v, const char *path)
     return 0;
 }
 
-static int begin(struct saver *v, const char *path)
+static int open_save(struct saver *v, const char *path)
 {
     uint8_t head[SESSION_DATA];
     int e = open_old(v, path);
@@ -429,15 +430,15 @@ static int commit(struct saver *v)
     return durable_replace(&v->file);
 }
 
-static int save(kvik_cache *c, struct saver *v, const char *path, const kvik_seq *s, uint32_t n,
-                const char *note)
+static int save_seqs(kvik_cache *c, struct saver *v, const char *path, const kvik_seq *s,
+                     uint32_t n, const char *note)
 {
     v->sink = (struct kv_sink){.image = on_image, .chunk = on_chunk, .shared = on_shared};
     v->new.n_groups = kv_n_groups(c->x->kv);
     TRY(session_meta(c, &v->new.meta));
     v->new.n_note = note ? strlen(note) : 0;
     if (!(v->new.note = mem_strdup(note ? note : ""))) return ERR_NOMEM;
-    TRY(begin(v, path));
+    TRY(open_save(v, path));
     int known = v->branch ? keep_old(c, v, *s) : 0;
     if (known) return known;
     for (uint32_t i = 0; i < n; i++)
@@ -454,7 +455,7 @@ static int save_file(kvik_cache *c, int dir, const char *path, const kvik_seq *s
                       .branch = branch,
                       .cache = c};
     TRY(session_seen_open(c));
-    int e = save(c, &v, path, s, n, note);
+    int e = save_seqs(c, &v, path, s, n, note);
     if (e < 0 && v.added && v.old.both && v.file.fd >= 0) {
         char why[512];
         snprintf(why, sizeof why, "%s", err_last());

@@ -40,7 +40,7 @@ int session_add_part(struct session_seq *q, const struct session_part *p)
     return 0;
 }
 
-static void put(uint8_t **at, uint64_t v, unsigned n)
+static void put_number(uint8_t **at, uint64_t v, unsigned n)
 {
     for (unsigned i = 0; i < n; i++)
         *(*at)++ = (uint8_t)(v >> 8 * i);
@@ -87,40 +87,40 @@ static size_t seq_bytes(const struct session *s, const struct session_seq *q)
 static void put_seq(uint8_t **at, const struct session *s, const struct session_seq *q)
 {
     const struct kv_image *im = &q->im;
-    put(at, im->len, 4);
-    put(at, im->cross, 4);
-    put(at, im->n_turns, 4);
+    put_number(at, im->len, 4);
+    put_number(at, im->cross, 4);
+    put_number(at, im->n_turns, 4);
     uint32_t keeps = all_keeps(s, q);
-    put(at,
-        im->turn_open | im->foreign << 1 | (has_digests(im) ? SESSION_DIGESTS : 0) |
-            (keeps ? SESSION_KEEPS : 0) | (has_owner(im) ? SESSION_OWNER : 0),
-        4);
-    put(at, im->salt.regime, 4);
-    put(at, im->salt.pad, 4);
+    put_number(at,
+               im->turn_open | im->foreign << 1 | (has_digests(im) ? SESSION_DIGESTS : 0) |
+                   (keeps ? SESSION_KEEPS : 0) | (has_owner(im) ? SESSION_OWNER : 0),
+               4);
+    put_number(at, im->salt.regime, 4);
+    put_number(at, im->salt.pad, 4);
     if (has_digests(im)) {
         put_bytes(at, im->salt.adapter, KV_DIGEST);
         put_bytes(at, im->salt.source, KV_DIGEST);
     }
     if (has_owner(im)) put_bytes(at, im->salt.owner, KV_DIGEST);
     for (uint32_t i = 0; i < 2 * s->n_groups; i++)
-        put(at, q->unseen[i], 4);
+        put_number(at, q->unseen[i], 4);
     for (uint32_t i = 0; i < im->len; i++)
-        put(at, (uint32_t)q->tok[i], 4);
+        put_number(at, (uint32_t)q->tok[i], 4);
     for (uint32_t i = 0; i < im->n_turns; i++) {
-        put(at, q->turn[i].pos, 4);
-        put(at, q->turn[i].n, 4);
+        put_number(at, q->turn[i].pos, 4);
+        put_number(at, q->turn[i].n, 4);
     }
     for (uint32_t i = 0; keeps && i < s->n_groups + keeps; i++)
-        put(at, q->keep[i], 4);
-    put(at, q->n_parts, 4);
+        put_number(at, q->keep[i], 4);
+    put_number(at, q->n_parts, 4);
     for (uint32_t i = 0; i < q->n_parts; i++) {
         const struct session_part *p = &q->part[i];
-        put(at, p->c.group, 4);
-        put(at, p->c.form, 4);
-        put(at, p->c.row, 4);
-        put(at, p->c.n, 4);
-        put(at, p->at, 8);
-        put(at, p->bytes, 8);
+        put_number(at, p->c.group, 4);
+        put_number(at, p->c.form, 4);
+        put_number(at, p->c.row, 4);
+        put_number(at, p->c.n, 4);
+        put_number(at, p->at, 8);
+        put_number(at, p->bytes, 8);
         put_bytes(at, p->digest, DIGEST_BYTES);
     }
 }
@@ -143,12 +143,12 @@ int session_encode(const struct session *s, char **out, size_t *n)
                 s->n_seqs, bytes, SESSION_SEQS_MOST);
     uint8_t *data = e < 0 ? NULL : mem_alloc(bytes), *at = data;
     if (data) {
-        put(&at, n_meta, 4);
+        put_number(&at, n_meta, 4);
         put_bytes(&at, meta, n_meta);
-        put(&at, s->n_note, 4);
+        put_number(&at, s->n_note, 4);
         put_bytes(&at, s->note, s->n_note);
-        put(&at, s->n_groups, 4);
-        put(&at, s->n_seqs, 4);
+        put_number(&at, s->n_groups, 4);
+        put_number(&at, s->n_seqs, 4);
         for (uint32_t i = 0; i < s->n_seqs; i++)
             put_seq(&at, s, &s->seq[i]);
         *out = (char *)data;
@@ -163,7 +163,7 @@ void session_head(uint8_t out[SESSION_DATA])
     uint8_t *at = out + 8;
     memset(out, 0, SESSION_DATA);
     memcpy(out, SESSION_MAGIC, 8);
-    put(&at, SESSION_VERSION, 4);
+    put_number(&at, SESSION_VERSION, 4);
 }
 
 void session_slot(const struct session *s, const uint8_t digest[DIGEST_BYTES],
@@ -171,10 +171,10 @@ void session_slot(const struct session *s, const uint8_t digest[DIGEST_BYTES],
 {
     uint8_t *at = out;
     memset(out, 0, SESSION_SLOT);
-    put(&at, s->saves, 8);
-    put(&at, s->manifest_at, 8);
-    put(&at, s->manifest_bytes, 8);
-    put(&at, s->end, 8);
+    put_number(&at, s->saves, 8);
+    put_number(&at, s->manifest_at, 8);
+    put_number(&at, s->manifest_bytes, 8);
+    put_number(&at, s->end, 8);
     put_bytes(&at, digest, DIGEST_BYTES);
     digest_of(out, SESSION_SLOT - DIGEST_BYTES, out + SESSION_SLOT - DIGEST_BYTES);
 }

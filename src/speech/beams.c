@@ -27,7 +27,7 @@ struct beaming {
     double *token, *end;
 };
 
-static int begin(struct listener *l, kv_seq seq, uint32_t i, struct beaming *b)
+static int beaming_begin(struct listener *l, kv_seq seq, uint32_t i, struct beaming *b)
 {
     const kvik_generation *g = &l->g[i];
     uint32_t n = g->num_beams, limit = (uint32_t)(l->most - l->n_prompt);
@@ -92,7 +92,7 @@ static int score(struct beaming *b, uint32_t at, uint32_t j)
 }
 
 /* Chooses the tokens of a step.  *more is false when the search is over. */
-static int choose(struct beaming *b, bool *more)
+static int choose_beams(struct beaming *b, bool *more)
 {
     uint32_t at = beam_length(b->search), held;
     double *token = b->token + (size_t)at * b->n, *end = b->end + (size_t)at * b->n;
@@ -120,7 +120,7 @@ static int choose(struct beaming *b, bool *more)
 }
 
 /* Makes the sequences those of the chosen beams, and computes the logits after their last tokens. */
-static int follow(struct beaming *b)
+static int follow_beams(struct beaming *b)
 {
     struct kv *kv = b->l->x->kv;
     size_t last = b->l->n_prompt + beam_length(b->search) - 1;
@@ -149,15 +149,15 @@ static double sum_of(const struct beaming *b, const struct beam_done *d)
                                                   : likely(b, at, beam, d->token[at]));
 }
 
-static int search(struct beaming *b, struct speech_said *out, double *sum)
+static int search_beams(struct beaming *b, struct speech_said *out, double *sum)
 {
     struct listener *l = b->l;
     bool more = true;
     memcpy(b->scores, l->logits, l->vocab * sizeof *b->scores);
-    TRY(choose(b, &more));
+    TRY(choose_beams(b, &more));
     while (more) {
-        TRY(follow(b));
-        TRY(choose(b, &more));
+        TRY(follow_beams(b));
+        TRY(choose_beams(b, &more));
     }
     const struct beam_done *d = beam_best(b->search, 0);
     /* The scores of all texts are out of range: worse than any text of another temperature. */
@@ -174,8 +174,8 @@ static int search(struct beaming *b, struct speech_said *out, double *sum)
 int beams_decode(struct listener *l, kv_seq seq, uint32_t i, struct speech_said *out, double *sum)
 {
     struct beaming b;
-    int e = begin(l, seq, i, &b);
-    if (e >= 0) e = search(&b, out, sum);
+    int e = beaming_begin(l, seq, i, &b);
+    if (e >= 0) e = search_beams(&b, out, sum);
     done(&b);
     return e;
 }

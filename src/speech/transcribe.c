@@ -135,7 +135,7 @@ static int make_prompt(struct recording *r, size_t *n, size_t *start)
 
 /* Appends the text of a segment to r->past, for later windows.  If the segment ends with two timestamps, the
  * second belongs to the next segment. */
-static int remember(struct recording *r, const int32_t *ids, size_t n)
+static int remember_text(struct recording *r, const int32_t *ids, size_t n)
 {
     size_t most = r->l.marks.max_length / 2 - 1, over;
     if (n > 2 && ids[n - 2] >= r->l.marks.first_timestamp) n--;
@@ -153,7 +153,8 @@ static int remember(struct recording *r, const int32_t *ids, size_t n)
 
 /* --- windows */
 
-static int tell(const struct recording *r, enum kvik_hearing what, double seconds, double total)
+static int tell_progress(const struct recording *r, enum kvik_hearing what, double seconds,
+                         double total)
 {
     const kvik_speech *w = &r->l.want;
     if (!w->on_hearing || w->on_hearing(w->ctx, what, seconds, total)) return 0;
@@ -162,7 +163,7 @@ static int tell(const struct recording *r, enum kvik_hearing what, double second
 
 static bool reading(void *ctx, double seconds, double total)
 {
-    return tell(ctx, KVIK_HEARING_READ, seconds, total) >= 0;
+    return tell_progress(ctx, KVIK_HEARING_READ, seconds, total) >= 0;
 }
 
 /* Returns the level of a part of the window that begins at frame `at`.  Timestamps are not exact, so BESIDE
@@ -190,7 +191,7 @@ static int add_segments(struct recording *r, const struct speech_said *said, uin
         TRY(transcript_add(r->transcript, &r->l, said, p, offset, &s));
         s->level = level_of(r, p, at);
         s->no_speech = s->level < SILENCE;
-        TRY(remember(r, ids + p->from, p->to - p->from));
+        TRY(remember_text(r, ids + p->from, p->to - p->from));
         if (r->l.want.on_segment && !r->l.want.on_segment(r->l.want.ctx, s))
             return ERR(CANCELLED, "%s: cancelled at %.2f s", r->name, offset);
         if (!r->keep_segments) transcript_forget(r->transcript);
@@ -260,7 +261,7 @@ static int await(struct recording *r, uint64_t at)
 {
     uint64_t end = at + r->l.marks.frames;
     if (!r->comes) return 0;
-    TRY(tell(r, KVIK_HEARING_READ, seconds_of(r), audio_promised(r->audio)));
+    TRY(tell_progress(r, KVIK_HEARING_READ, seconds_of(r), audio_promised(r->audio)));
     /* Without timestamps the recording must fit one window.  One more frame is read to know this before any text
      * is shown. */
     TRY(features_reach(r->features, at, r->l.timestamps ? end : end + 1));
@@ -282,15 +283,16 @@ static int windows(struct recording *r)
                        r->l.marks.frames * SPEECH_FRAME);
         if (at >= r->frames) break;
         double total = r->comes ? audio_promised(r->audio) : seconds_of(r);
-        TRY(tell(r, KVIK_HEARING_TRANSCRIBE, MIN((double)at * SPEECH_FRAME, seconds_of(r)), total));
+        TRY(tell_progress(r, KVIK_HEARING_TRANSCRIBE, MIN((double)at * SPEECH_FRAME, seconds_of(r)),
+                          total));
         TRY(window(r, at, &advance));
     }
     if (r->comes) tell_note(r);
-    return tell(r, KVIK_HEARING_TRANSCRIBE, seconds_of(r), seconds_of(r));
+    return tell_progress(r, KVIK_HEARING_TRANSCRIBE, seconds_of(r), seconds_of(r));
 }
 
 /* Reads the whole recording for its length and its loudest band. */
-static int survey(struct recording *r)
+static int survey_recording(struct recording *r)
 {
     const struct speech_marks *k = &r->l.marks;
     TRY(features_open(r->audio, k->bands, k->samples, reading, r, &r->features));
@@ -301,7 +303,7 @@ static int survey(struct recording *r)
 }
 
 /* Begins a recording that is still being made, which can be read only once. */
-static int begin(struct recording *r)
+static int begin_live(struct recording *r)
 {
     const struct speech_marks *k = &r->l.marks;
     return features_begin(r->audio, k->bands, k->samples, &r->features);
@@ -338,14 +340,15 @@ static int transcribe(kvik_cache *c, struct recording *r, const kvik_speech *o,
     if (!r->part) return ERR_NOMEM;
     TRY(transcript_new(&r->transcript));
     TRY(take_prompt(r));
-    TRY(r->given ? check_given(r) : r->comes ? begin(r) : survey(r));
+    TRY(r->given ? check_given(r) : r->comes ? begin_live(r) : survey_recording(r));
     TRY(windows(r));
     if (!out) return 0;
     return transcript_take(r->transcript, seconds_of(r), r->l.windows, out);
 }
 
 /* Transcribes, and frees the memory for it. */
-static int run(kvik_cache *c, struct recording *r, const kvik_speech *o, kvik_transcript **out)
+static int transcribe_recording(kvik_cache *c, struct recording *r, const kvik_speech *o,
+                                kvik_transcript **out)
 {
     int e = transcribe(c, r, o, out);
     features_close(r->features);
@@ -361,13 +364,13 @@ static int run_audio(kvik_cache *c, struct audio *audio, bool comes, const kvik_
                      kvik_transcript **out)
 {
     struct recording r = {.audio = audio, .comes = comes, .name = audio_name(audio)};
-    int e = run(c, &r, o, out);
+    int e = transcribe_recording(c, &r, o, out);
     audio_close(audio);
     return e;
 }
 
 /* Checks the arguments of a call, and completes the options. */
-static int check(kvik_cache *c, const kvik_speech *o, kvik_transcript **out, kvik_speech *full)
+static int check_call(kvik_cache *c, const kvik_speech *o, kvik_transcript **out, kvik_speech *full)
 {
     TRY(exec_idle(c->x));
     TRY(kvik_speech_init(full));
@@ -392,7 +395,7 @@ KVIK_API int kvik_transcribe(kvik_cache *c, const char *path, const kvik_speech 
     kvik_speech full;
     USE_CACHE(c);
     if (!path) return ERR(ARG, "the path of a recording is needed, and NULL was given");
-    TRY(check(c, o, out, &full));
+    TRY(check_call(c, o, out, &full));
     TRY(audio_open(path, &audio));
     return run_audio(c, audio, false, &full, out);
 }
@@ -404,7 +407,7 @@ KVIK_API int kvik_transcribe_stream(kvik_cache *c, kvik_on_sound read, const cha
     kvik_speech full;
     USE_CACHE(c);
     if (!read) return ERR(ARG, "a callback that gives the recording is needed, and NULL was given");
-    TRY(check(c, o, out, &full));
+    TRY(check_call(c, o, out, &full));
     TRY(audio_stream(read, full.ctx, name ? name : "the recording", &audio));
     return run_audio(c, audio, true, &full, out);
 }
@@ -416,7 +419,7 @@ KVIK_API int kvik_transcribe_samples(kvik_cache *c, const float *samples, size_t
     kvik_speech full;
     USE_CACHE(c);
     if (!samples && n) return ERR(ARG, "samples are needed, and NULL was given");
-    TRY(check(c, o, out, &full));
+    TRY(check_call(c, o, out, &full));
     TRY(audio_samples(samples, n, "the recording", &audio));
     return run_audio(c, audio, false, &full, out);
 }
@@ -427,12 +430,12 @@ KVIK_API int kvik_transcribe_features(kvik_cache *c, const float *features, size
     kvik_speech full;
     USE_CACHE(c);
     if (!features) return ERR(ARG, "features are needed, and NULL was given");
-    TRY(check(c, o, out, &full));
+    TRY(check_call(c, o, out, &full));
     if (n_sound > n_frames || n_frames > (uint64_t)AUDIO_SECONDS * AUDIO_RATE / MEL_HOP)
         return ERR(ARG, "%zu of %zu frames of features cannot be sound", n_sound, n_frames);
     struct recording r = {.name = "the recording",
                           .given = features,
                           .given_frames = n_frames,
                           .samples = (uint64_t)n_sound * MEL_HOP};
-    return run(c, &r, &full, out);
+    return transcribe(c, &r, &full, out);
 }

@@ -64,8 +64,8 @@ void transcript_drop(struct transcript *t)
 
 /* Writes the tokens that are text (not timestamps or marks) to id, and their indexes in ids to at.  Returns their
  * number. */
-static size_t text_of(const struct listener *l, const int32_t *ids, size_t n, int32_t *id,
-                      size_t *at)
+static size_t text_tokens(const struct listener *l, const int32_t *ids, size_t n, int32_t *id,
+                          size_t *at)
 {
     const struct tok *t = l->cache->model->tok->tok;
     size_t k = 0;
@@ -107,9 +107,9 @@ static int add_words(const struct transcript *t, const struct listener *l, kvik_
     return e;
 }
 
-static int fill(const struct transcript *t, const struct listener *l,
-                const struct speech_said *said, const struct speech_part *part, double offset,
-                kvik_segment *s)
+static int fill_segment(const struct transcript *t, const struct listener *l,
+                        const struct speech_said *said, const struct speech_part *part,
+                        double offset, kvik_segment *s)
 {
     const int32_t *ids = said->ids + said->n_prompt + part->from;
     size_t n = part->to - part->from;
@@ -132,7 +132,7 @@ static int fill(const struct transcript *t, const struct listener *l,
         s->avg_logprob = said->avg_logprob;
         s->compression_ratio = said->compression_ratio;
         s->no_speech_prob = said->no_speech_prob;
-        size_t k = text_of(l, ids, n, id, at);
+        size_t k = text_tokens(l, ids, n, id, at);
         e = tok_decode(l->cache->model->tok->tok, id, k, true, &text);
         if (e >= 0 && !(s->text = buf_take(&text))) e = ERR_NOMEM;
         if (e >= 0 && said->time)
@@ -150,7 +150,7 @@ int transcript_add(struct transcript *t, const struct listener *l, const struct 
 {
     kvik_segment *s = mem_alloc(sizeof *s);
     if (!s) return ERR_NOMEM;
-    int e = fill(t, l, said, part, offset, s);
+    int e = fill_segment(t, l, said, part, offset, s);
     if (e >= 0 && t->t->n_segments == t->cap) {
         void *more = mem_grow(t->t->segment, 2 * t->cap + 8, sizeof *t->t->segment);
         if (more) {

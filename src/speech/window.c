@@ -156,7 +156,7 @@ int listener_language(struct listener *l, int32_t *id)
 
 /* Feeds the prompt to `seq`.  The last row of l->logits is then that after the prompt.  Returns the probability
  * that nobody speaks, which the logits after token `start` give. */
-static int begin(struct listener *l, kv_seq seq, size_t n, size_t start, double *no_speech)
+static int feed_prompt(struct listener *l, kv_seq seq, size_t n, size_t start, double *no_speech)
 {
     uint8_t want[4096] = {0};
     if (n > sizeof want) return ERR(LIMIT, "a prompt of %zu tokens is too long", n);
@@ -169,7 +169,7 @@ static int begin(struct listener *l, kv_seq seq, size_t n, size_t start, double 
     return 0;
 }
 
-static int step(struct listener *l, kv_seq seq, const int32_t *id)
+static int decode_step(struct listener *l, kv_seq seq, const int32_t *id)
 {
     struct exec_feed feed = {.seq = seq, .tok = id, .n = 1};
     return exec_feed(l->x, &feed, 1, 0, l->scores, NULL, NULL);
@@ -195,7 +195,7 @@ static int decode(struct listener *l, kv_seq seq, uint32_t i, struct speech_said
         *sum += judge_logprob(l->scores, l->vocab, id, by);
         l->ids[n++] = id;
         if (id == l->marks.eos || n == most) break;
-        TRY(step(l, seq, &l->ids[n - 1]));
+        TRY(decode_step(l, seq, &l->ids[n - 1]));
     }
     out->n = n;
     return 0;
@@ -282,7 +282,7 @@ int listener_decode(struct listener *l, size_t n, size_t start, uint32_t frames,
     l->most = l->marks.max_length;
     if (l->want.max_new_tokens) l->most = MIN(l->most, n + l->want.max_new_tokens);
     TRY(kv_fork(l->x->kv, l->heard, &base));
-    int e = begin(l, base, n, start, &out->no_speech_prob);
+    int e = feed_prompt(l, base, n, start, &out->no_speech_prob);
     struct attempt tries = {.l = l, .base = base};
     if (e >= 0) e = judge_tries(&l->want, attempt, &tries, out);
     if (e >= 0 && l->want.word_timestamps && !out->skip) e = find_times(l, base, frames, out);

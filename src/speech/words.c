@@ -73,7 +73,7 @@ static bool within(const char *text, const char *set)
 }
 
 /* Joins a and b, which are neighbours, into `to`, which is one of them.  The other becomes empty. */
-static int join(struct speech_word *a, struct speech_word *b, struct speech_word *to)
+static int join_words(struct speech_word *a, struct speech_word *b, struct speech_word *to)
 {
     struct speech_word *other = to == a ? b : a;
     size_t na = strlen(a->text), nb = strlen(b->text);
@@ -115,7 +115,7 @@ static int join_at_spaces(struct list *l)
             last = i;
             continue;
         }
-        TRY(join(&l->word[last], &l->word[i], &l->word[last]));
+        TRY(join_words(&l->word[last], &l->word[i], &l->word[last]));
     }
     compact(l);
     return 0;
@@ -128,7 +128,7 @@ static int join_punctuation(struct list *l)
     if (l->n < 2) return 0;
     for (size_t i = l->n - 1, j = l->n - 1; i-- > 0;) {
         if (l->word[i].text[0] == ' ' && within(l->word[i].text, before))
-            TRY(join(&l->word[i], &l->word[j], &l->word[j]));
+            TRY(join_words(&l->word[i], &l->word[j], &l->word[j]));
         else
             j = i;
     }
@@ -136,7 +136,7 @@ static int join_punctuation(struct list *l)
         size_t n = strlen(l->word[i].text);
         bool open = n == 0 || l->word[i].text[n - 1] != ' ';
         if (open && strstr(behind, l->word[j].text))
-            TRY(join(&l->word[i], &l->word[j], &l->word[i]));
+            TRY(join_words(&l->word[i], &l->word[j], &l->word[i]));
         else
             i = j;
     }

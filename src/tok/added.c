@@ -102,7 +102,7 @@ static bool touches_plain(struct added_scan *c, size_t from, size_t to)
 
 /* Returns the longest token at c->at as an index into tok.added, or -1, and its bytes in *len.  Counts the bytes
  * that it compares. */
-static int64_t longest(struct added_scan *c, size_t *len)
+static int64_t longest_added(struct added_scan *c, size_t *len)
 {
     const struct trie *t = c->trie;
     uint32_t node = 0;
@@ -146,7 +146,7 @@ int added_next(struct added_scan *c, struct added_hit *out)
             continue;
         }
         size_t len = 0;
-        int64_t what = longest(c, &len);
+        int64_t what = longest_added(c, &len);
         if (*c->left == 0)
             return ERR(LIMIT, "tokenizer: the added tokens take too many steps on this text; the "
                               "tokenizer file is broken or hostile");

@@ -29,7 +29,7 @@ void charsmap_drop(struct charsmap *c)
     mem_free(c);
 }
 
-static int fill(struct charsmap *c, const uint8_t *p, size_t n)
+static int read_map(struct charsmap *c, const uint8_t *p, size_t n)
 {
     if (!(c->unit = mem_array(c->n_unit, sizeof *c->unit))) return ERR_NOMEM;
     for (size_t i = 0; i < c->n_unit; i++)
@@ -52,7 +52,7 @@ int charsmap_new(const uint8_t *p, size_t n, struct charsmap **out)
     struct charsmap *c = mem_alloc(sizeof *c);
     if (!c) return ERR_NOMEM;
     c->n_unit = n_unit;
-    int e = fill(c, p, n);
+    int e = read_map(c, p, n);
     if (e < 0) {
         charsmap_drop(c);
         return e;
@@ -86,7 +86,7 @@ static uint32_t offset(uint32_t u)
 }
 
 /* Finds the shortest entry that begins s, as the reference does. 1: *at is the place of its replacement; 0: none. */
-static int find(const struct charsmap *c, const char *s, size_t n, size_t *at)
+static int find_entry(const struct charsmap *c, const char *s, size_t n, size_t *at)
 {
     uint32_t pos = offset(c->unit[0]);
     for (size_t i = 0; i < n && s[i]; i++) {
@@ -106,10 +106,10 @@ static int find(const struct charsmap *c, const char *s, size_t n, size_t *at)
 }
 
 /* Appends the replacement of s; 0 if there is none. */
-static int replace(const struct charsmap *c, const char *s, size_t n, struct buf *out)
+static int replace_cluster(const struct charsmap *c, const char *s, size_t n, struct buf *out)
 {
     size_t at;
-    int found = find(c, s, n, &at);
+    int found = find_entry(c, s, n, &at);
     if (found > 0) TRY(buf_append(out, c->text + at, strlen(c->text + at)));
     return found;
 }
@@ -117,10 +117,10 @@ static int replace(const struct charsmap *c, const char *s, size_t n, struct buf
 static int put_cluster(const struct charsmap *c, const char *s, size_t n, struct buf *out)
 {
     int found = 0;
-    if (n < CLUSTER_MAX && (found = replace(c, s, n, out)) != 0) return found;
+    if (n < CLUSTER_MAX && (found = replace_cluster(c, s, n, out)) != 0) return found;
     for (size_t i = 0, len; i < n; i += len) {
         utf8_decode(s + i, n - i, &len);
-        found = replace(c, s + i, len, out);
+        found = replace_cluster(c, s + i, len, out);
         if (found == 0) found = buf_append(out, s + i, len);
         if (found < 0) return found;
     }

@@ -190,7 +190,7 @@ struct image {
     const void *at[S_COUNT];
 };
 
-static int broken(const char *what)
+static int broken_table(const char *what)
 {
     return ERR(FORMAT, "a compiled vocabulary is damaged: %s", what);
 }
@@ -205,20 +205,20 @@ static int find_sections(const uint8_t *data, size_t n, struct image *m)
     const struct head *h = (const void *)data;
     uint64_t bytes[S_COUNT];
     size_t at = (sizeof *h + ALIGN - 1) / ALIGN * ALIGN;
-    if (n < at || memcmp(h->mark, (char[16]){MARK}, 16) != 0) return broken("its head");
+    if (n < at || memcmp(h->mark, (char[16]){MARK}, 16) != 0) return broken_table("its head");
     if (h->version != 1 || h->piece_bytes != sizeof(struct voc_piece) ||
         h->merge_bytes != sizeof(struct bpe_merge) || h->node_bytes != sizeof(struct uni_node))
-        return broken("another version wrote it");
+        return broken_table("another version wrote it");
     count_bytes(h, bytes);
     for (int i = 0; i < S_COUNT; i++) {
-        if (bytes[i] != h->bytes[i] || bytes[i] > n - at) return broken("its sizes");
+        if (bytes[i] != h->bytes[i] || bytes[i] > n - at) return broken_table("its sizes");
         m->at[i] = data + at;
         size_t padded = (size_t)(bytes[i] + ALIGN - 1) / ALIGN * ALIGN;
-        if (padded > n - at) return broken("its sizes");
+        if (padded > n - at) return broken_table("its sizes");
         at += padded;
     }
     m->h = h;
-    return at == n ? 0 : broken("its sizes");
+    return at == n ? 0 : broken_table("its sizes");
 }
 
 static bool is_id(const struct image *m, uint32_t id)
@@ -230,7 +230,7 @@ static bool is_id(const struct image *m, uint32_t id)
 static int check_ids(const struct image *m, const int32_t *id, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if (id[i] != -1 && (id[i] < 0 || !is_id(m, (uint32_t)id[i]))) return broken("an id");
+        if (id[i] != -1 && (id[i] < 0 || !is_id(m, (uint32_t)id[i]))) return broken_table("an id");
     return 0;
 }
 
@@ -241,18 +241,18 @@ static int check_vocab(const struct image *m)
     const uint32_t *slot = m->at[S_SLOTS];
     uint64_t used = 0;
     if (h->vocab_size == 0 || h->vocab_size > TOK_MAX_ID || !is_mask(h->vocab_mask))
-        return broken("the size of the vocabulary");
+        return broken_table("the size of the vocabulary");
     for (uint32_t id = 0; id < h->vocab_size; id++) {
         if (!p[id].flags) continue;
         if (p[id].off > h->bytes[S_BLOB] || p[id].len > h->bytes[S_BLOB] - p[id].off ||
             !utf8_valid((const char *)m->at[S_BLOB] + p[id].off, p[id].len))
-            return broken("the text of a token");
+            return broken_table("the text of a token");
     }
     for (uint64_t i = 0; i <= h->vocab_mask; i++) {
         used += slot[i] != 0;
-        if (slot[i] && !is_id(m, slot[i] - 1)) return broken("the index of the vocabulary");
+        if (slot[i] && !is_id(m, slot[i] - 1)) return broken_table("the index of the vocabulary");
     }
-    return used <= h->vocab_mask ? 0 : broken("the index of the vocabulary");
+    return used <= h->vocab_mask ? 0 : broken_table("the index of the vocabulary");
 }
 
 static int check_bpe(const struct image *m)
@@ -264,19 +264,19 @@ static int check_bpe(const struct image *m)
     if (h->flags & IS_UNIGRAM) return 0;
     TRY(check_ids(m, h->char_id, BPE_CHARS));
     TRY(check_ids(m, h->byte_id, 256));
-    if (!(h->flags & HAS_MERGES) || !is_mask(h->bpe_mask)) return broken("the merges");
+    if (!(h->flags & HAS_MERGES) || !is_mask(h->bpe_mask)) return broken_table("the merges");
     for (uint64_t i = 0; i <= h->bpe_mask; i++) {
         if (merge[i].key == UINT64_MAX) continue;
         used++;
-        if (!is_id(m, merge[i].id)) return broken("a merge");
+        if (!is_id(m, merge[i].id)) return broken_table("a merge");
     }
-    if (used > h->bpe_mask) return broken("the merges");
+    if (used > h->bpe_mask) return broken_table("the merges");
     if (!(h->flags & HAS_EDGES)) return 0;
     used = 0;
-    if (!is_mask(h->edge_mask)) return broken("the pairs of characters");
+    if (!is_mask(h->edge_mask)) return broken_table("the pairs of characters");
     for (uint64_t i = 0; i <= h->edge_mask; i++)
         used += edge[i] != UINT64_MAX;
-    return used <= h->edge_mask ? 0 : broken("the pairs of characters");
+    return used <= h->edge_mask ? 0 : broken_table("the pairs of characters");
 }
 
 /* Children come after their parents, so that a walk ends. */
@@ -289,17 +289,17 @@ static int check_unigram(const struct image *m)
     if (!(h->flags & IS_UNIGRAM)) return 0;
     TRY(check_ids(m, h->uni_byte_id, 256));
     if (h->n_node == 0 || h->n_node > UNI_MAX_NODES || !isfinite(h->least))
-        return broken("the pieces");
+        return broken_table("the pieces");
     for (uint32_t i = 0; i < h->uni_cap; i++)
-        if (!isfinite(score[i])) return broken("a score");
+        if (!isfinite(score[i])) return broken_table("a score");
     for (uint32_t i = 0; i < h->n_node; i++) {
         if (node[i].n && (node[i].first <= i || node[i].first > h->n_node ||
                           node[i].n > h->n_node - node[i].first))
-            return broken("the trie of pieces");
+            return broken_table("the trie of pieces");
         if (node[i].id == -1) continue;
         if (node[i].id < 0 || !is_id(m, (uint32_t)node[i].id) ||
             (uint32_t)node[i].id >= h->uni_cap || p[node[i].id].len > UNI_MAX_PIECE)
-            return broken("the trie of pieces");
+            return broken_table("the trie of pieces");
     }
     return 0;
 }
@@ -311,15 +311,15 @@ static int check_trie(const struct image *m, int i)
     const uint32_t *node = m->at[S_TRIES + 3 * i + 1], *what = m->at[S_TRIES + 3 * i + 2];
     uint64_t used = 0;
     if (!r->n_node) return 0;
-    if (!is_mask(r->mask)) return broken("the added tokens");
+    if (!is_mask(r->mask)) return broken_table("the added tokens");
     for (uint64_t k = 0; k <= r->mask; k++) {
         if (key[k] == UINT64_MAX) continue;
         used++;
-        if (node[k] >= r->n_node) return broken("the added tokens");
+        if (node[k] >= r->n_node) return broken_table("the added tokens");
     }
     for (uint32_t k = 0; k < r->n_node; k++)
-        if (what[k] > m->h->n_added) return broken("the added tokens");
-    return used <= r->mask ? 0 : broken("the added tokens");
+        if (what[k] > m->h->n_added) return broken_table("the added tokens");
+    return used <= r->mask ? 0 : broken_table("the added tokens");
 }
 
 /* Checks that ids ascend, and that each token with VOC_SHOWN has a text. */
@@ -330,16 +330,16 @@ static int check_added(const struct image *m)
     uint64_t shown = 0, marked = 0, texts = 0;
     for (uint32_t i = 0; i < m->h->n_added; i++) {
         if (a[i].id < 0 || !is_id(m, (uint32_t)a[i].id) || (i && a[i].id <= a[i - 1].id))
-            return broken("an added token");
+            return broken_table("an added token");
         bool other = p[a[i].id].flags & VOC_SHOWN;
         if (a[i].n_shown > 16 * TOK_MAX_ADDED || (a[i].n_shown && !other))
-            return broken("an added token");
+            return broken_table("an added token");
         shown += a[i].n_shown;
         texts += other;
     }
     for (uint32_t id = 0; id < m->h->vocab_size; id++)
         marked += (p[id].flags & VOC_SHOWN) != 0;
-    if (shown != m->h->bytes[S_SHOWN] || texts != marked) return broken("an added token");
+    if (shown != m->h->bytes[S_SHOWN] || texts != marked) return broken_table("an added token");
     TRY(check_trie(m, 0));
     return check_trie(m, 1);
 }
@@ -472,7 +472,7 @@ int compiled_find(struct tok *t, const struct tok_source *s)
     return 1;
 }
 
-static int put(void *ctx, const void *data, size_t n)
+static int put_to_writer(void *ctx, const void *data, size_t n)
 {
     return cache_write(ctx, data, n);
 }
@@ -483,7 +483,7 @@ void compiled_keep(const struct tok *t, const struct tok_source *s, const char *
     if (!cache_sources_settled(&kind, &s->of, s->begun) ||
         cache_write_begin(&kind, &s->key, t->vocab.blob_len + n_rest, &w) < 0)
         return;
-    if (tok_compile(t, rest, n_rest, put, w) < 0)
+    if (tok_compile(t, rest, n_rest, put_to_writer, w) < 0)
         cache_write_drop(w);
     else
         (void)cache_write_end(w);

@@ -40,7 +40,7 @@ struct tok_stream {
     struct stage stage[];
 };
 
-static int feed(struct tok_stream *s, uint32_t i, const char *p, size_t n, bool end);
+static int feed_stage(struct tok_stream *s, uint32_t i, const char *p, size_t n, bool end);
 
 /* Passes bytes on, with U+FFFD in place of bytes that are not UTF-8.  An incomplete character stays in `run`. */
 static int feed_lossy(struct tok_stream *s, uint32_t i, const char *p, size_t n)
@@ -55,15 +55,15 @@ static int feed_lossy(struct tok_stream *s, uint32_t i, const char *p, size_t n)
             continue;
         }
         if (len - at <= 3 && utf8_pending(b + at, len - at) == len - at) break;
-        if (at > from) TRY(feed(s, i + 1, b + from, at - from, false));
-        TRY(feed(s, i + 1, BAD_CHAR, 3, false));
+        if (at > from) TRY(feed_stage(s, i + 1, b + from, at - from, false));
+        TRY(feed_stage(s, i + 1, BAD_CHAR, 3, false));
         size_t bad = 1; /* the longest beginning of a character is replaced by one U+FFFD */
         for (k = 2; k <= 3 && k <= len - at; k++)
             if (utf8_pending(b + at, k) == k) bad = k;
         at += bad;
         from = at;
     }
-    if (at > from) TRY(feed(s, i + 1, b + from, at - from, false));
+    if (at > from) TRY(feed_stage(s, i + 1, b + from, at - from, false));
     memmove(g->run.data, b + at, len - at);
     g->run.len = len - at;
     return 0;
@@ -91,9 +91,9 @@ static int flush_run(struct tok_stream *s, uint32_t i)
 {
     struct stage *g = &s->stage[i];
     bool good = !g->broken && utf8_valid(g->run.data ? g->run.data : "", g->run.len);
-    if (good && g->run.len > 0) TRY(feed(s, i + 1, g->run.data, g->run.len, true));
+    if (good && g->run.len > 0) TRY(feed_stage(s, i + 1, g->run.data, g->run.len, true));
     for (size_t k = 0; !good && k < g->run.len; k++)
-        TRY(feed(s, i + 1, BAD_CHAR, 3, true));
+        TRY(feed_stage(s, i + 1, BAD_CHAR, 3, true));
     buf_clear(&g->run);
     return 0;
 }
@@ -113,7 +113,7 @@ static int put_byte(struct tok_stream *s, uint32_t i, uint8_t byte)
     }
     if (g->broken) return flush_run(s, i);
     if (n < MAX_RUN) return 0;
-    if (at > 0) TRY(feed(s, i + 1, g->run.data, at, true));
+    if (at > 0) TRY(feed_stage(s, i + 1, g->run.data, at, true));
     memmove(g->run.data, g->run.data + at, n - at);
     g->run.len = n - at;
     return 0;
@@ -123,7 +123,7 @@ static int put_fallback(struct tok_stream *s, uint32_t i, const char *p, size_t 
 {
     struct stage *g = &s->stage[i];
     /* the fragments before this one were passed on already */
-    if (g->inside) return feed(s, i + 1, p, n, end);
+    if (g->inside) return feed_stage(s, i + 1, p, n, end);
     TRY(buf_append(&g->hold, p, n));
     const char *t = g->hold.data;
     size_t len = g->hold.len;
@@ -136,7 +136,7 @@ static int put_fallback(struct tok_stream *s, uint32_t i, const char *p, size_t 
     }
     TRY(flush_run(s, i));
     g->broken = false;
-    TRY(feed(s, i + 1, t ? t : "", len, end));
+    TRY(feed_stage(s, i + 1, t ? t : "", len, end));
     buf_clear(&g->hold);
     return 0;
 }
@@ -155,12 +155,12 @@ static int put_meta(struct tok_stream *s, uint32_t i, const char *p, size_t n, b
             at++;
             continue;
         }
-        if (at > from) TRY(feed(s, i + 1, p + from, at - from, false));
-        if (g->index > 0 || !g->d->prefix) TRY(feed(s, i + 1, " ", 1, false));
+        if (at > from) TRY(feed_stage(s, i + 1, p + from, at - from, false));
+        if (g->index > 0 || !g->d->prefix) TRY(feed_stage(s, i + 1, " ", 1, false));
         at += g->d->n_mark;
         from = at;
     }
-    return feed(s, i + 1, p + from, n - from, end);
+    return feed_stage(s, i + 1, p + from, n - from, end);
 }
 
 static int put_strip(struct tok_stream *s, uint32_t i, const char *p, size_t n, bool end)
@@ -183,10 +183,10 @@ static int put_strip(struct tok_stream *s, uint32_t i, const char *p, size_t n, 
         /* The limit is reached, so one held mark must be passed on.  All marks are the same byte, so it may be
          * this one. */
         for (; !mark && g->tail > 0; g->tail--)
-            TRY(feed(s, i + 1, d->mark, d->n_mark, false));
-        TRY(feed(s, i + 1, p + at, len, false));
+            TRY(feed_stage(s, i + 1, d->mark, d->n_mark, false));
+        TRY(feed_stage(s, i + 1, p + at, len, false));
     }
-    return end ? feed(s, i + 1, "", 0, true) : 0;
+    return end ? feed_stage(s, i + 1, "", 0, true) : 0;
 }
 
 /* Returns how many bytes at the end of s could become the literal when more text comes. */
@@ -204,12 +204,12 @@ static int put_literal(struct tok_stream *s, uint32_t i, const char *lit, size_t
     size_t n = g->hold.len, at = 0;
     const char *hit;
     while (n_lit <= n - at && (hit = find_bytes(t + at, n - at, lit, n_lit))) {
-        TRY(feed(s, i + 1, t + at, (size_t)(hit - t) - at, false));
-        TRY(feed(s, i + 1, g->d->text, g->d->n_text, false));
+        TRY(feed_stage(s, i + 1, t + at, (size_t)(hit - t) - at, false));
+        TRY(feed_stage(s, i + 1, g->d->text, g->d->n_text, false));
         at = (size_t)(hit - t) + n_lit;
     }
     size_t keep = end ? 0 : partial(t + at, n - at, lit, n_lit);
-    TRY(feed(s, i + 1, t + at, n - at - keep, end));
+    TRY(feed_stage(s, i + 1, t + at, n - at - keep, end));
     if (g->hold.data) memmove(g->hold.data, t + n - keep, keep);
     g->hold.len = keep;
     return 0;
@@ -226,11 +226,11 @@ static int put_regex(struct tok_stream *s, uint32_t i)
     struct hits h = {
         .p = g->d->pattern, .s = t, .shadow = changed ? g->run.data : t, .n = g->hold.len};
     while (e >= 0 && (e = hits_next(&h, &s->matcher, &hit)) > 0) {
-        e = feed(s, i + 1, t + done, hit.from - done, false);
-        if (e >= 0) e = feed(s, i + 1, g->d->text, g->d->n_text, false);
+        e = feed_stage(s, i + 1, t + done, hit.from - done, false);
+        if (e >= 0) e = feed_stage(s, i + 1, g->d->text, g->d->n_text, false);
         done = hit.to;
     }
-    if (e >= 0) e = feed(s, i + 1, t + done, g->hold.len - done, true);
+    if (e >= 0) e = feed_stage(s, i + 1, t + done, g->hold.len - done, true);
     buf_clear(&g->hold);
     buf_clear(&g->run);
     return e;
@@ -253,11 +253,11 @@ static int flush_suffix(struct tok_stream *s, uint32_t i, const char *as)
     const char *t = g->hold.data ? g->hold.data : "", *hit;
     size_t n = g->hold.len, at = 0;
     while ((hit = find_bytes(t + at, n - at, g->d->text, g->d->n_text))) {
-        TRY(feed(s, i + 1, t + at, (size_t)(hit - t) - at, false));
-        TRY(feed(s, i + 1, as, strlen(as), false));
+        TRY(feed_stage(s, i + 1, t + at, (size_t)(hit - t) - at, false));
+        TRY(feed_stage(s, i + 1, as, strlen(as), false));
         at = (size_t)(hit - t) + g->d->n_text;
     }
-    TRY(feed(s, i + 1, t + at, n - at, true));
+    TRY(feed_stage(s, i + 1, t + at, n - at, true));
     buf_clear(&g->hold);
     return 0;
 }
@@ -280,14 +280,14 @@ static int put_one(struct tok_stream *s, uint32_t i, const char *p, size_t n, bo
     case DEC_META:
         return put_meta(s, i, p, n, end);
     case DEC_FUSE:
-        return feed(s, i + 1, p, n, false);
+        return feed_stage(s, i + 1, p, n, false);
     case DEC_STRIP:
         return put_strip(s, i, p, n, end);
     case DEC_REPLACE:
         return put_replace(s, i, p, n, end);
     case DEC_JOIN:
-        if (!g->inside && g->index > 0) TRY(feed(s, i + 1, " ", 1, false));
-        return feed(s, i + 1, p, n, end);
+        if (!g->inside && g->index > 0) TRY(feed_stage(s, i + 1, " ", 1, false));
+        return feed_stage(s, i + 1, p, n, end);
     case DEC_SUFFIX:
         return put_suffix(s, i, p, n);
     }
@@ -295,7 +295,7 @@ static int put_one(struct tok_stream *s, uint32_t i, const char *p, size_t n, bo
 }
 
 /* Takes a fragment of whole characters of the current token; `end`: the last fragment. */
-static int feed(struct tok_stream *s, uint32_t i, const char *p, size_t n, bool end)
+static int feed_stage(struct tok_stream *s, uint32_t i, const char *p, size_t n, bool end)
 {
     if (n >= (uint64_t)MAX(s->credit, 0))
         return ERR(LIMIT, "tokenizer: the decoder makes too much text of its tokens; the tokenizer "
@@ -312,17 +312,17 @@ static int feed(struct tok_stream *s, uint32_t i, const char *p, size_t n, bool 
     return 0;
 }
 
-static int finish(struct tok_stream *s, uint32_t i)
+static int finish_token(struct tok_stream *s, uint32_t i)
 {
     struct stage *g = &s->stage[i];
     switch (g->d->kind) {
     case DEC_BYTES:
-        if (g->run.len > 0) TRY(feed(s, i + 1, BAD_CHAR, 3, false));
-        return feed(s, i + 1, "", 0, true);
+        if (g->run.len > 0) TRY(feed_stage(s, i + 1, BAD_CHAR, 3, false));
+        return feed_stage(s, i + 1, "", 0, true);
     case DEC_FALLBACK:
         return flush_run(s, i);
     case DEC_FUSE:
-        return feed(s, i + 1, "", 0, true);
+        return feed_stage(s, i + 1, "", 0, true);
     case DEC_SUFFIX:
         return g->index > 0 ? flush_suffix(s, i, "") : 0;
     default:
@@ -427,7 +427,7 @@ static int put_id(struct tok_stream *s, int32_t id)
     const char *p = tok_shown(s->t, id, &n, &special);
     if (!p || (special && skips(s, id))) return 0;
     s->credit += CREDIT_TOKEN + CREDIT_BYTE * (int64_t)n;
-    return feed(s, 0, p, n, true);
+    return feed_stage(s, 0, p, n, true);
 }
 
 static int guarded(struct tok_stream *s, int e, struct buf *out, size_t before)
@@ -452,7 +452,7 @@ int tok_stream_end(struct tok_stream *s, struct buf *piece)
     int e = 0;
     s->out = piece;
     for (uint32_t i = 0; i < s->n && e >= 0; i++)
-        e = finish(s, i);
+        e = finish_token(s, i);
     e = guarded(s, e, piece, before);
     rewind_stages(s);
     return e;

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-static int replace(const struct norm *m, struct work *w)
+static int replace_matches(const struct norm *m, struct work *w)
 {
     struct hit hit;
     bool changed = false;
@@ -93,8 +93,9 @@ static int map(const struct norm *m, const char *s, size_t n, struct buf *out)
     return charsmap_apply(m->map, s, n, out);
 }
 
-static int whole(const struct norm *m, struct work *w,
-                 int (*make)(const struct norm *m, const char *s, size_t n, struct buf *out))
+static int normalize_whole(const struct norm *m, struct work *w,
+                           int (*make)(const struct norm *m, const char *s, size_t n,
+                                       struct buf *out))
 {
     TRY(make(m, w->text.data, w->text.len, &w->next));
     TRY(work_place_clusters(w, m, make));
@@ -102,19 +103,19 @@ static int whole(const struct norm *m, struct work *w,
     return 0;
 }
 
-static int step(const struct norm *m, struct work *w)
+static int normalize_step(const struct norm *m, struct work *w)
 {
     work_fresh(w);
     switch (m->kind) {
     case NORM_FORM:
-        return whole(m, w, form);
+        return normalize_whole(m, w, form);
     case NORM_PREPEND:
         TRY(work_put(w, m->text, m->n_text, 0));
         TRY(work_keep(w, 0, w->text.len));
         work_swap(w);
         return 0;
     case NORM_REPLACE:
-        return replace(m, w);
+        return replace_matches(m, w);
     case NORM_LOWER:
         return lower(w);
     case NORM_STRIP:
@@ -122,7 +123,7 @@ static int step(const struct norm *m, struct work *w)
     case NORM_BYTES:
         return bytes(w);
     case NORM_MAP:
-        return whole(m, w, map);
+        return normalize_whole(m, w, map);
     }
     return 0;
 }
@@ -130,7 +131,7 @@ static int step(const struct norm *m, struct work *w)
 int normalize_run(const struct norm *v, uint32_t n, struct work *w)
 {
     for (uint32_t i = 0; i < n && w->text.len > 0; i++) {
-        TRY(step(&v[i], w));
+        TRY(normalize_step(&v[i], w));
         TRY(work_made(w, i));
     }
     return 0;

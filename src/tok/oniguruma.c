@@ -27,7 +27,7 @@ struct rewrite {
     uint32_t n_group;
 };
 
-static int refuse(const struct rewrite *r, const char *what)
+static int refuse_pattern(const struct rewrite *r, const char *what)
 {
     return ERR(UNSUPPORTED,
                "tokenizer: regular expression \"%.*s\": %s at byte %zu is not supported",
@@ -44,10 +44,11 @@ static int put_code(struct rewrite *r, char letter)
     size_t most = braces ? 6 : letter == 'x' ? 2 : 4;
     while (to < r->n && to - from < most && hex_digit(r->s[to]) >= 0)
         to++;
-    if (to == from || (letter == 'u' && to - from < 4)) return refuse(r, "a bad code point");
+    if (to == from || (letter == 'u' && to - from < 4))
+        return refuse_pattern(r, "a bad code point");
     if (letter == 'x' && !braces && to - from == 2 && r->s[from] > '7')
-        return refuse(r, "a raw byte");
-    if (braces && (to == r->n || r->s[to] != '}')) return refuse(r, "a bad code point");
+        return refuse_pattern(r, "a raw byte");
+    if (braces && (to == r->n || r->s[to] != '}')) return refuse_pattern(r, "a bad code point");
     TRY(buf_printf(r->out, "\\x{%.*s}", (int)(to - from), r->s + from));
     r->i = to + braces;
     return 0;
@@ -61,11 +62,11 @@ static int put_property(struct rewrite *r, char letter)
         {"Letter", "L"}, {"Mark", "M"},   {"Number", "N"}, {"Punctuation", "P"}, {"Punct", "P"},
         {"Symbol", "S"}, {"Digit", "Nd"}, {"Other", "C"},  {"Separator", "Z"},   {"Any", "Any"},
     };
-    if (r->i >= r->n || r->s[r->i] != '{') return refuse(r, "\\p without a name");
+    if (r->i >= r->n || r->s[r->i] != '{') return refuse_pattern(r, "\\p without a name");
     size_t from = r->i + 1, to = from;
     while (to < r->n && r->s[to] != '}')
         to++;
-    if (to == r->n || to - from > 40) return refuse(r, "a bad property name");
+    if (to == r->n || to - from > 40) return refuse_pattern(r, "a bad property name");
     const char *inverse = from < to && r->s[from] == '^' ? "^" : "";
     from += strlen(inverse);
     const char *name = r->s + from, *kind = "sc:";
@@ -134,7 +135,7 @@ static int put_escape(struct rewrite *r)
         {'Z', "\\Z"},
     };
     r->i++;
-    if (r->i >= r->n) return refuse(r, "a backslash at the end");
+    if (r->i >= r->n) return refuse_pattern(r, "a backslash at the end");
     char c = r->s[r->i++];
     for (size_t k = 0; k < countof(map); k++)
         if (map[k].c == c) return buf_puts(r->out, map[k].as);
@@ -142,13 +143,13 @@ static int put_escape(struct rewrite *r)
     if (done != 0) return done < 0 ? done : 0;
     char what[] = {'\\', c ? c : '0', 0};
     r->i -= 2;
-    return refuse(r, what);
+    return refuse_pattern(r, what);
 }
 
 static int put_class_escape(struct rewrite *r, bool after_dash)
 {
     r->i++;
-    if (r->i >= r->n) return refuse(r, "a backslash at the end");
+    if (r->i >= r->n) return refuse_pattern(r, "a backslash at the end");
     char c = r->s[r->i++];
     const char *as = c == 's'   ? SPACES
                      : c == 'S' ? "\\S\\x{180E}"
@@ -158,7 +159,7 @@ static int put_class_escape(struct rewrite *r, bool after_dash)
                                 : NULL;
     bool set = as && c != 'b';
     if (c == 'd' || c == 'D' || c == 'p' || c == 'P') set = true;
-    if (set && after_dash) return refuse(r, "a range that ends in a class");
+    if (set && after_dash) return refuse_pattern(r, "a range that ends in a class");
     if (as) {
         TRY(buf_puts(r->out, as));
     } else {
@@ -166,7 +167,7 @@ static int put_class_escape(struct rewrite *r, bool after_dash)
         if (done < 0) return done;
         if (!done) {
             char what[] = {'\\', c ? c : '0', 0};
-            return refuse(r, what);
+            return refuse_pattern(r, what);
         }
     }
     /* Behind a set a dash stands for itself.  Behind the last member of an expanded set PCRE2 would read it as a
@@ -197,33 +198,33 @@ static int put_class(struct rewrite *r)
             TRY(put_class_escape(r, after_dash));
         } else if (c == '[') {
             if (r->i + 1 < r->n && strchr("^:.=", r->s[r->i + 1]))
-                return refuse(r, "this kind of set in a set");
-            if (++depth > 8) return refuse(r, "a deeply nested set");
+                return refuse_pattern(r, "this kind of set in a set");
+            if (++depth > 8) return refuse_pattern(r, "a deeply nested set");
             r->i++;
         } else if (c == ']' && !first) {
             r->i++;
             if (depth == 0) return buf_putc(r->out, ']');
             depth--;
         } else if (c == ']') {
-            return refuse(r, "an empty set");
+            return refuse_pattern(r, "an empty set");
         } else if (c == '&' && r->i + 1 < r->n && r->s[r->i + 1] == '&') {
-            return refuse(r, "&&");
+            return refuse_pattern(r, "&&");
         } else {
             TRY(buf_putc(r->out, c));
             r->i++;
         }
         first = false;
     }
-    return refuse(r, "an open set");
+    return refuse_pattern(r, "an open set");
 }
 
 static int put_group(struct rewrite *r)
 {
-    if (r->n_group == MAX_GROUPS) return refuse(r, "a group nested too deeply");
+    if (r->n_group == MAX_GROUPS) return refuse_pattern(r, "a group nested too deeply");
     r->group[r->n_group++] = r->out->len;
     TRY(buf_putc(r->out, '('));
     r->i++;
-    if (r->i < r->n && r->s[r->i] == '*') return refuse(r, "(*");
+    if (r->i < r->n && r->s[r->i] == '*') return refuse_pattern(r, "(*");
     if (r->i >= r->n || r->s[r->i] != '?') return 0;
     TRY(buf_putc(r->out, '?'));
     r->i++;
@@ -243,7 +244,7 @@ static int put_group(struct rewrite *r)
     }
     /* Elsewhere than at the start, Oniguruma's (?i) also swallows the alternatives behind it. */
     if (r->i < r->n && r->s[r->i] == ')' && r->group[r->n_group - 1] == 0) return 0;
-    return refuse(r, "this kind of group");
+    return refuse_pattern(r, "this kind of group");
 }
 
 static int wrap_atom(struct rewrite *r, const char *tail)
@@ -274,7 +275,7 @@ static int put_interval(struct rewrite *r)
     }
     char next = i + 1 < r->n ? r->s[i + 1] : 0;
     if (comma - low > 5 || i - high > 5 || (!ranged && next == '?'))
-        return refuse(r, "this repeat count");
+        return refuse_pattern(r, "this repeat count");
     TRY(buf_printf(r->out, "{%.*s", (int)(comma - low), comma > low ? r->s + low : "0"));
     if (comma == low) TRY(buf_putc(r->out, '0'));
     if (ranged) TRY(buf_printf(r->out, ",%.*s", (int)(i - high), r->s + high));
@@ -301,7 +302,7 @@ static int put_one(struct rewrite *r)
     case '(':
         return put_group(r);
     case ')':
-        if (r->n_group == 0) return refuse(r, "a lone )");
+        if (r->n_group == 0) return refuse_pattern(r, "a lone )");
         r->atom = r->group[--r->n_group];
         r->i++;
         return buf_putc(r->out, ')');
@@ -314,7 +315,7 @@ static int put_one(struct rewrite *r)
         r->i++;
         return buf_putc(r->out, c);
     default:
-        if (c == 0) return refuse(r, "a NUL byte");
+        if (c == 0) return refuse_pattern(r, "a NUL byte");
         utf8_decode(r->s + r->i, r->n - r->i, &len);
         TRY(buf_append(r->out, r->s + r->i, len));
         r->i += len;
@@ -329,5 +330,5 @@ int oniguruma_rewrite(const char *s, size_t n, struct buf *out)
     if (!utf8_valid(s, n)) return ERR(FORMAT, "tokenizer: a regular expression is not UTF-8");
     while (r.i < n)
         TRY(put_one(&r));
-    return r.n_group ? refuse(&r, "an open group") : 0;
+    return r.n_group ? refuse_pattern(&r, "an open group") : 0;
 }

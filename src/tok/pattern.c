@@ -42,7 +42,7 @@ static void pcre_free(void *p, void *data)
     mem_free(p);
 }
 
-static int compile(struct pattern *p, const char *pcre, size_t n)
+static int compile_pcre(struct pattern *p, const char *pcre, size_t n)
 {
     pcre2_general_context *g = pcre2_general_context_create(pcre_alloc, pcre_free, NULL);
     pcre2_compile_context *c = g ? pcre2_compile_context_create(g) : NULL;
@@ -88,7 +88,7 @@ int pattern_new(const char *s, size_t n, bool regex, struct pattern **out)
     if (!p->text) goto fail;
     if (regex) {
         e = oniguruma_rewrite(s, n, &b);
-        if (e == 0) e = compile(p, b.data ? b.data : "", b.len);
+        if (e == 0) e = compile_pcre(p, b.data ? b.data : "", b.len);
         if (e < 0) goto fail;
     }
     buf_done(&b);
@@ -171,7 +171,7 @@ static int match(const struct hits *h, size_t from, struct matcher *m)
 }
 
 /* The first match at or after `from`, which is 0 in the first search of a text. */
-static int search(const struct hits *h, size_t from, struct matcher *m, struct hit *out)
+static int search_windows(const struct hits *h, size_t from, struct matcher *m, struct hit *out)
 {
     const struct pattern *p = h->p;
     uint32_t most = (uint32_t)MIN((size_t)MATCH_STEPS + 8 * h->n, (size_t)1 << 30);
@@ -227,7 +227,7 @@ int hits_next(struct hits *h, struct matcher *m, struct hit *out)
 {
     while (h->at <= h->n && h->n > 0) {
         struct hit got;
-        int found = h->p->code ? search(h, h->at, m, &got) : find_literal(h, h->at, &got);
+        int found = h->p->code ? search_windows(h, h->at, m, &got) : find_literal(h, h->at, &got);
         if (found <= 0) return found;
         bool empty = got.from == got.to;
         h->at = got.to;

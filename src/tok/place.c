@@ -23,7 +23,7 @@ void tok_places_done(struct tok_places *p)
 }
 
 /* Returns the place of byte `at` of work.text; behind the last byte, the place of the last byte. */
-static uint32_t place(const struct work *w, size_t at)
+static uint32_t place_at(const struct work *w, size_t at)
 {
     if (!w->from.n) return w->section;
     return w->from.v[MIN(at, w->from.n - 1)];
@@ -63,7 +63,7 @@ int work_put(struct work *w, const char *s, size_t n, size_t at)
     TRY(buf_append(&w->next, s, n));
     if (!w->placed) return 0;
     TRY(reserve(&w->from_next, n));
-    uint32_t p = place(w, at);
+    uint32_t p = place_at(w, at);
     for (size_t i = 0; i < n; i++)
         w->from_next.v[w->from_next.n++] = p;
     return 0;
@@ -79,7 +79,7 @@ int work_keep(struct work *w, size_t from, size_t to)
     return 0;
 }
 
-static int push(struct tok_places *p, uint32_t x)
+static int push_place(struct tok_places *p, uint32_t x)
 {
     TRY(reserve(p, 1));
     p->v[p->n++] = x;
@@ -89,15 +89,15 @@ static int push(struct tok_places *p, uint32_t x)
 int work_id(struct work *w, struct ids *out, int32_t id, size_t at)
 {
     TRY(ids_push(out, id));
-    if (w->ends) TRY(push(&w->begun, (uint32_t)at));
-    return w->placed ? work_place(w, place(w, at)) : 0;
+    if (w->ends) TRY(push_place(&w->begun, (uint32_t)at));
+    return w->placed ? work_place(w, place_at(w, at)) : 0;
 }
 
 int work_end(struct work *w, uint32_t end, uint32_t word)
 {
     if (!w->ends) return 0;
-    TRY(push(w->ends, end));
-    return push(w->words, word);
+    TRY(push_place(w->ends, end));
+    return push_place(w->words, word);
 }
 
 uint32_t work_end_of(const struct work *w, uint32_t last)
@@ -113,7 +113,7 @@ int work_ends(struct work *w, size_t to)
     for (size_t i = 0; w->ends && i < w->begun.n; i++) {
         size_t end = i + 1 < w->begun.n ? w->begun.v[i + 1] : to;
         end = MAX(end, (size_t)w->begun.v[i] + 1);
-        TRY(work_end(w, work_end_of(w, place(w, end - 1)), w->word));
+        TRY(work_end(w, work_end_of(w, place_at(w, end - 1)), w->word));
     }
     w->begun.n = 0;
     w->word++;
@@ -150,9 +150,9 @@ static int place_cluster(struct work *w, size_t at, size_t n, const struct buf *
     while (tail && !(between(old, n, n - tail) && between(new, to, to - tail)))
         tail--;
     for (size_t i = 0; i < to; i++)
-        w->from_next.v[w->from_next.n++] = place(w, at + (i < head        ? i
-                                                          : i < to - tail ? head
-                                                                          : i + n - to));
+        w->from_next.v[w->from_next.n++] = place_at(w, at + (i < head        ? i
+                                                             : i < to - tail ? head
+                                                                             : i + n - to));
     return 0;
 }
 

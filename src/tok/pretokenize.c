@@ -231,7 +231,7 @@ static int cut_by_class(const struct pre *p, struct part at, struct work *w)
     return cut_flush(&c);
 }
 
-static int step(const struct pre *p, struct work *w)
+static int pretokenize_step(const struct pre *p, struct work *w)
 {
     w->cut.n = 0;
     switch (p->kind) {
@@ -262,7 +262,7 @@ int pretokenize_run(const struct pre *v, uint32_t n, struct work *w)
     w->parts.n = 0;
     if (w->text.len > 0) TRY(parts_push(&w->parts, 0, w->text.len));
     for (uint32_t i = 0; i < n && w->parts.n > 0; i++) {
-        TRY(step(&v[i], w));
+        TRY(pretokenize_step(&v[i], w));
         TRY(work_made(w, TOK_MAX_STEPS + i));
     }
     return 0;

@@ -29,7 +29,7 @@ static void fallback(struct buf *b)
 }
 
 /* Replaces every `from` by `to`. */
-static int replace(struct buf *b, const char *from, size_t n_from, const char *to, size_t n_to)
+static int replace_all(struct buf *b, const char *from, size_t n_from, const char *to, size_t n_to)
 {
     struct buf out;
     size_t done = 0;
@@ -72,7 +72,7 @@ static int strip(struct buf *b, const struct dec *d)
     return 0;
 }
 
-static int step(const struct dec *d, bool *fused, struct buf *b)
+static int decode_step(const struct dec *d, bool *fused, struct buf *b)
 {
     size_t n, k;
     const char *lit;
@@ -83,7 +83,7 @@ static int step(const struct dec *d, bool *fused, struct buf *b)
         fallback(b);
         return 0;
     case DEC_META:
-        return replace(b, d->mark, d->n_mark, " ", 1);
+        return replace_all(b, d->mark, d->n_mark, " ", 1);
     case DEC_FUSE:
         *fused = true;
         return 0;
@@ -93,7 +93,7 @@ static int step(const struct dec *d, bool *fused, struct buf *b)
     case DEC_REPLACE:
         lit = pattern_literal(d->pattern, &n);
         if (lit && utf8_decode(lit, n, &k) != UTF8_BAD && k == n)
-            return replace(b, lit, n, d->text, d->n_text);
+            return replace_all(b, lit, n, d->text, d->n_text);
         break;
     case DEC_JOIN:
     case DEC_SUFFIX:
@@ -113,7 +113,7 @@ int tok_bytes(const struct tok *t, int32_t id, struct buf *out)
     if (!p || special || !n) return 0;
     TRY(buf_append(out, p, n));
     for (uint32_t i = 0; i < t->n_dec && out->len; i++)
-        TRY(step(&t->dec[i], &fused, out));
+        TRY(decode_step(&t->dec[i], &fused, out));
     return 0;
 }
 

@@ -111,7 +111,7 @@ static int open_source(struct source *s)
     return array_of(s->g, KEY "merges", GGUF_STRING, 0, &s->merges);
 }
 
-static int type_of(const struct source *s, uint64_t i)
+static int token_type(const struct source *s, uint64_t i)
 {
     double d = s->types ? gguf_number_at(s->types, i) : PIECE_NORMAL;
     return d >= PIECE_NORMAL && d <= PIECE_BYTE ? (int)d : PIECE_NORMAL;
@@ -129,7 +129,7 @@ static int put_piece(struct source *s, uint64_t i)
     const char *p;
     size_t n;
     char spare[64];
-    int type = type_of(s, i);
+    int type = token_type(s, i);
     TRY(gguf_string_at(s->tokens, s->g, i, &p, &n));
     if (!utf8_valid(p, n))
         return ERR(FORMAT, KEY "tokens: entry %llu is not UTF-8", (unsigned long long)i);
@@ -281,7 +281,7 @@ static int score_merges(struct source *s)
     if (!v) return ERR_NOMEM;
     for (uint32_t i = 0; i < s->tokens->n; i++) {
         double score = gguf_number_at(s->scores, i);
-        if (type_of(s, i) != PIECE_NORMAL || !(t->vocab.piece[i].flags & VOC_MODEL)) continue;
+        if (token_type(s, i) != PIECE_NORMAL || !(t->vocab.piece[i].flags & VOC_MODEL)) continue;
         v[n++] = (struct scored){score == score ? score : 0, i};
     }
     qsort(v, n, sizeof *v, by_score);
@@ -405,7 +405,7 @@ static int load_t5(struct source *s)
     *d = (struct dec){.kind = DEC_META, .mark = "\xE2\x96\x81", .n_mark = 3, .prefix = prefix};
     t->uni.on = true;
     for (uint32_t i = 0; !t->compiled && i < s->tokens->n; i++) {
-        int type = type_of(s, i);
+        int type = token_type(s, i);
         t->uni.byte_fallback |= type == PIECE_BYTE;
         TRY(unigram_put(&t->uni, i, gguf_number_at(s->scores, i), type == PIECE_NORMAL));
     }
@@ -456,7 +456,7 @@ static int load_special(struct source *s, bool spm, bool t5, const struct cut_ru
     return layout_frame(s->t, bos ? bos_id : -1, eos ? eos_id : -1, t5 ? 0 : 1);
 }
 
-static int load(struct source *s)
+static int load_model(struct source *s)
 {
     const char *model = NULL, *text;
     size_t n = 0;
@@ -487,12 +487,12 @@ static int open_kept(struct source *s, const struct map *m, const char *path)
     struct stamp now;
     compiled_source(path, &m->stamp, &source);
     int e = compiled_find(s->t, &source);
-    if (e >= 0) e = load(s);
+    if (e >= 0) e = load_model(s);
     /* the kept tables do not belong to this file */
     if (e < 0 && e != ERR_NOMEM && s->t->compiled) {
         tok_close(s->t);
         *s = (struct source){.g = s->g, .t = tok_new()};
-        e = s->t ? load(s) : ERR_NOMEM;
+        e = s->t ? load_model(s) : ERR_NOMEM;
     }
     if (e >= 0 && !s->t->compiled && map_now(m, path, &now) &&
         memcmp(&now, &m->stamp, sizeof now) == 0)
@@ -506,7 +506,7 @@ int tok_open_gguf(const struct gguf *g, struct tok **out)
     const struct map *m = gguf_map(g, &path);
     struct source s = {.g = g, .t = tok_new()};
     if (!s.t) return ERR_NOMEM;
-    int e = m->mapped ? open_kept(&s, m, path) : load(&s);
+    int e = m->mapped ? open_kept(&s, m, path) : load_model(&s);
     if (e < 0) {
         tok_close(s.t);
         return e;

@@ -68,7 +68,7 @@ static int get_behavior(const json_t *o, enum pre_behavior *out)
     return ERR(UNSUPPORTED, FILE_NAME ": split behavior \"%s\" is not known", s);
 }
 
-static int type_of(const json_t *o, const char *what, const char **type)
+static int component_type(const json_t *o, const char *what, const char **type)
 {
     size_t n;
     if (!json_is_object(o)) return ERR(FORMAT, FILE_NAME ": a %s must be an object", what);
@@ -111,7 +111,7 @@ static int load_norm(struct tok *t, const json_t *o, uint32_t depth)
     };
     const char *type;
     struct norm *m;
-    TRY(type_of(o, "normalizer", &type));
+    TRY(component_type(o, "normalizer", &type));
     if (strcmp(type, "Sequence") == 0) return load_list(t, o, "normalizers", depth, load_norm);
     size_t k = 0;
     while (k < countof(known) && strcmp(known[k].type, type) != 0)
@@ -234,7 +234,7 @@ static int load_pre(struct tok *t, const json_t *o, uint32_t depth)
     };
     const char *type;
     struct pre *p;
-    TRY(type_of(o, "pre-tokenizer", &type));
+    TRY(component_type(o, "pre-tokenizer", &type));
     if (strcmp(type, "Sequence") == 0) return load_list(t, o, "pretokenizers", depth, load_pre);
     for (size_t k = 0; k < countof(known); k++) {
         if (strcmp(known[k].type, type) != 0) continue;
@@ -313,7 +313,7 @@ static int load_dec(struct tok *t, const json_t *o, uint32_t depth)
     };
     const char *type;
     struct dec *d;
-    TRY(type_of(o, "decoder", &type));
+    TRY(component_type(o, "decoder", &type));
     if (strcmp(type, "Sequence") == 0) return load_list(t, o, "decoders", depth, load_dec);
     for (size_t k = 0; k < countof(known); k++) {
         if (strcmp(known[k].type, type) != 0) continue;
@@ -328,7 +328,7 @@ static int load_dec(struct tok *t, const json_t *o, uint32_t depth)
 static int load_post(struct tok *t, const json_t *o, uint32_t depth)
 {
     const char *type;
-    TRY(type_of(o, "post-processor", &type));
+    TRY(component_type(o, "post-processor", &type));
     if (strcmp(type, "Sequence") == 0) return load_list(t, o, "processors", depth, load_post);
     if (strcmp(type, "ByteLevel") == 0) return 0; /* this step changes only offsets */
     return layout_load(t, type, o);

@@ -13,7 +13,7 @@ void layout_done(struct layout *l)
     *l = (struct layout){0};
 }
 
-static int put(struct layout *l, int32_t id, uint32_t type)
+static int put_part(struct layout *l, int32_t id, uint32_t type)
 {
     if (l->n >= LAYOUT_MAX)
         return ERR(LIMIT, "tokenizer: more than %d ids and texts in a row", LAYOUT_MAX);
@@ -29,9 +29,9 @@ static int put(struct layout *l, int32_t id, uint32_t type)
 /* Adds the parts of one text; a head or tail below 0 is left out. */
 static int put_text(struct layout *l, int32_t head, int32_t text, int32_t tail, uint32_t type)
 {
-    if (head >= 0) TRY(put(l, head, type));
-    TRY(put(l, text, type));
-    return tail >= 0 ? put(l, tail, type) : 0;
+    if (head >= 0) TRY(put_part(l, head, type));
+    TRY(put_part(l, text, type));
+    return tail >= 0 ? put_part(l, tail, type) : 0;
 }
 
 int layout_frame(struct tok *t, int32_t head, int32_t tail, uint32_t second)
@@ -64,7 +64,7 @@ static int put_tokens(struct tok *t, const char *name, const json_t *special, ui
     json_array_foreach(ids, i, one)
     {
         TRY(need_id(t, one, &id));
-        TRY(put(l, id, type));
+        TRY(put_part(l, id, type));
     }
     return 0;
 }
@@ -94,7 +94,7 @@ static int put_template(struct tok *t, const json_t *list, const json_t *special
         if (!second && strcmp(name, "A") != 0)
             return ERR(UNSUPPORTED,
                        FILE_NAME ": a template has sequence \"%s\"; A and B are supported", name);
-        TRY(put(l, second ? TOK_SECOND : TOK_FIRST, type));
+        TRY(put_part(l, second ? TOK_SECOND : TOK_FIRST, type));
         seen[second]++;
     }
     return 0;

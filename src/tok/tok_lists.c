@@ -19,7 +19,7 @@ static int open_scan(struct scan *j, const char *s, size_t n)
 }
 
 /* Skips a value without keeping its strings. */
-static int skip(struct scan *j)
+static int skip_value(struct scan *j)
 {
     size_t used = j->used;
     int e = scan_skip(j);
@@ -34,7 +34,7 @@ struct cutter {
     struct buf *rest;
 };
 
-static int keep(struct cutter *c, size_t to)
+static int keep_text(struct cutter *c, size_t to)
 {
     if (to - c->copied > c->rest->max - c->rest->len)
         return ERR(LIMIT, TOK_JSON ": more than %zu MiB beside the vocabulary and its merges",
@@ -42,13 +42,13 @@ static int keep(struct cutter *c, size_t to)
     return buf_append(c->rest, c->j.s + c->copied, to - c->copied);
 }
 
-static int cut(struct cutter *c, struct tok_list *out)
+static int cut_list(struct cutter *c, struct tok_list *out)
 {
     struct scan *j = &c->j;
     scan_peek(j);
     size_t from = j->pos;
-    TRY(skip(j));
-    TRY(keep(c, from));
+    TRY(skip_value(j));
+    TRY(keep_text(c, from));
     TRY(buf_puts(c->rest, "null"));
     *out = (struct tok_list){j->s + from, j->pos - from};
     c->copied = j->pos;
@@ -63,11 +63,11 @@ static int cut_model(struct cutter *c, struct tok_lists *out)
     TRY(scan_char(&c->j, '{'));
     while ((e = scan_key(&c->j, &first, &key)) == 1) {
         if (strcmp(key, "vocab") == 0)
-            TRY(cut(c, &out->vocab));
+            TRY(cut_list(c, &out->vocab));
         else if (strcmp(key, "merges") == 0)
-            TRY(cut(c, &out->merges));
+            TRY(cut_list(c, &out->merges));
         else
-            TRY(skip(&c->j));
+            TRY(skip_value(&c->j));
     }
     return e;
 }
@@ -83,13 +83,13 @@ static int cut_all(struct cutter *c, struct tok_lists *out)
         if (strcmp(key, "model") == 0 && scan_peek(&c->j) == '{')
             TRY(cut_model(c, out));
         else if (strcmp(key, "added_tokens") == 0)
-            TRY(cut(c, &out->added));
+            TRY(cut_list(c, &out->added));
         else
-            TRY(skip(&c->j));
+            TRY(skip_value(&c->j));
     }
     if (e < 0) return e;
     TRY(scan_end(&c->j));
-    return keep(c, c->j.n);
+    return keep_text(c, c->j.n);
 }
 
 int tok_lists_find(const char *json, size_t n, struct tok_lists *out, struct buf *rest)
@@ -153,7 +153,7 @@ static int next_tree(struct scan *j, bool *first, const char *what, json_t **out
     if (e != 1) return e;
     scan_peek(j);
     size_t from = j->pos;
-    TRY(skip(j));
+    TRY(skip_value(j));
     if (j->pos - from > ITEM_MOST)
         return ERR(LIMIT, "%s: an item of %zu bytes; at most %zu", what, j->pos - from, ITEM_MOST);
     TRY(json_parse(j->s + from, j->pos - from, what, out));
@@ -217,7 +217,7 @@ static int count_items(struct scan *j, uint64_t *n)
     *n = 0;
     TRY(scan_char(j, '['));
     while ((e = scan_item(j, &first)) == 1) {
-        TRY(skip(j));
+        TRY(skip_value(j));
         ++*n;
     }
     return e;

@@ -21,7 +21,7 @@ static int32_t prompt[PROMPT];
 static kvik_model *shared; /* opened without faults */
 
 /* Everything that a run holds. Its steps fill it, and `end` empties it. */
-struct run {
+struct fault_run {
     const struct scene *scene;
     kvik_model *m;
     kvik_tokenizer *t;
@@ -35,7 +35,7 @@ struct run {
     char *text[8]; /* texts that the run has made */
     int n_text;
 };
-typedef int (*step)(struct run *r);
+typedef int (*step)(struct fault_run *r);
 struct scene {
     const char *name;
     step steps[12];
@@ -45,17 +45,17 @@ struct scene {
 
 /* --- Steps ---------------------------------------------------------------------------------- */
 
-static int open_model(struct run *r)
+static int open_model(struct fault_run *r)
 {
     return kvik_model_open(r->scene->path, &r->m);
 }
 
-static int open_tokenizer(struct run *r)
+static int open_tokenizer(struct fault_run *r)
 {
     return kvik_tokenizer_open(r->scene->path, &r->t);
 }
 
-static int open_cache(struct run *r)
+static int open_cache(struct fault_run *r)
 {
     kvik_cache_config k = r->scene->config;
     k.size = sizeof k;
@@ -67,12 +67,12 @@ static int open_cache(struct run *r)
     return kvik_cache_open(r->m ? r->m : shared, &k, &r->c);
 }
 
-static int add_sequence(struct run *r)
+static int add_sequence(struct fault_run *r)
 {
     return kvik_cache_new(r->c, &r->seq);
 }
 
-static int append(struct run *r)
+static int append(struct fault_run *r)
 {
     kvik_span s = {.size = sizeof s, .seq = r->seq, .ids = prompt, .n = HELD};
     int64_t before = kvik_cache_length(r->c, r->seq);
@@ -81,7 +81,7 @@ static int append(struct run *r)
     return e;
 }
 
-static int take(struct run *r, kvik_result *got, size_t n)
+static int take(struct fault_run *r, kvik_result *got, size_t n)
 {
     assert_int_equal(got->row[0]->n, n + NEW);
     memcpy(r->out[r->n_out++], got->row[0]->ids + n, sizeof *r->out);
@@ -89,7 +89,7 @@ static int take(struct run *r, kvik_result *got, size_t n)
     return 0;
 }
 
-static int generate_for(struct run *r, kvik_seq s, const int32_t *ids, size_t n)
+static int generate_for(struct fault_run *r, kvik_seq s, const int32_t *ids, size_t n)
 {
     kvik_generation g;
     kvik_result *got = NULL;
@@ -104,23 +104,23 @@ static int generate_for(struct run *r, kvik_seq s, const int32_t *ids, size_t n)
     return e < 0 ? e : take(r, got, n);
 }
 
-static int generate(struct run *r)
+static int generate(struct fault_run *r)
 {
     return generate_for(r, r->seq, prompt, PROMPT);
 }
 
-static int save(struct run *r)
+static int save(struct fault_run *r)
 {
     return kvik_cache_save(r->c, session, &r->seq, 1, "a note");
 }
 
 /* Saves more tokens into the file.  After a failure the file must have its old or its new contents. */
-static int save_over(struct run *r)
+static int save_over(struct fault_run *r)
 {
     int e = save(r);
     if (e >= 0) return e;
     char text[512];
-    struct run other = {.scene = r->scene, .m = r->m};
+    struct fault_run other = {.scene = r->scene, .m = r->m};
     snprintf(text, sizeof text, "%s", kvik_last_error());
     (void)shim_disarm();
     if (open_cache(&other) < 0 || kvik_cache_load(other.c, session, 1, &other.loaded, NULL) < 0)
@@ -131,7 +131,7 @@ static int save_over(struct run *r)
     return err_set(e, "%s", text);
 }
 
-static int load(struct run *r)
+static int load(struct fault_run *r)
 {
     char *note = NULL;
     int e = kvik_cache_load(r->c, session, 1, &r->loaded, &note);
@@ -141,52 +141,52 @@ static int load(struct run *r)
     return e;
 }
 
-static int continue_loaded(struct run *r)
+static int continue_loaded(struct fault_run *r)
 {
     return generate_for(r, r->loaded, prompt, PROMPT);
 }
 
-static int save_prefix(struct run *r)
+static int save_prefix(struct fault_run *r)
 {
     return kvik_prefix_save(r->c, prefixes, r->seq, 0);
 }
 
 /* Loads a prefix.  A prefix that cannot be read is a miss, so the result is a sequence or none. */
-static int load_prefix(struct run *r)
+static int load_prefix(struct fault_run *r)
 {
     int64_t e = kvik_prefix_load(r->c, prefixes, prompt, PROMPT, &r->loaded);
     if (e <= 0) assert_true(!r->loaded);
     return e < 0 ? (int)e : 0;
 }
 
-static int keep_text(struct run *r, int e, char *text)
+static int keep_text(struct fault_run *r, int e, char *text)
 {
     if (e >= 0) r->text[r->n_text++] = text;
     return e;
 }
 
-static int describe(struct run *r)
+static int describe(struct fault_run *r)
 {
     char *text = NULL;
     int e = kvik_model_describe(r->m, &text);
     return keep_text(r, e, text);
 }
 
-static int describe_caches(struct run *r)
+static int describe_caches(struct fault_run *r)
 {
     char *text = NULL;
     int e = kvik_model_describe_caches(r->m, &text);
     return keep_text(r, e, text);
 }
 
-static int peek(struct run *r)
+static int peek(struct fault_run *r)
 {
     char *text = NULL;
     int e = kvik_model_peek(r->scene->path, &text);
     return keep_text(r, e, text);
 }
 
-static int encode(struct run *r)
+static int encode(struct fault_run *r)
 {
     static const char text[] = "ab <x> \xEF\xAC\x81Y aab\xC3\xA9";
     char *back = NULL;
@@ -197,7 +197,7 @@ static int encode(struct run *r)
     return keep_text(r, e, back);
 }
 
-static int decode(struct run *r)
+static int decode(struct fault_run *r)
 {
     kvik_decoder *d = NULL;
     struct buf b;
@@ -220,7 +220,7 @@ static const kvik_message talk[] = {
     {sizeof(kvik_message), "assistant", "Good day.", "{\"name\": \"Ann\"}"},
     {sizeof(kvik_message), "user", "Once more, please", NULL}};
 
-static int render(struct run *r)
+static int render(struct fault_run *r)
 {
     char *text = NULL;
     const kvik_tokenizer *t = r->t ? r->t : kvik_model_tokenizer(r->m);
@@ -231,7 +231,7 @@ static int render(struct run *r)
 }
 
 /* One turn of a conversation, whose sequence holds the turns before. */
-static int turn_of(struct run *r, size_t messages)
+static int turn_of(struct fault_run *r, size_t messages)
 {
     int32_t *ids = NULL;
     size_t n = 0;
@@ -242,12 +242,12 @@ static int turn_of(struct run *r, size_t messages)
     return e;
 }
 
-static int first_turn(struct run *r)
+static int first_turn(struct fault_run *r)
 {
     return turn_of(r, 1);
 }
 
-static int second_turn(struct run *r)
+static int second_turn(struct fault_run *r)
 {
     return turn_of(r, 3);
 }
@@ -294,7 +294,7 @@ static void empty(const char *path)
     if (d) closedir(d);
 }
 
-static void end(struct run *r)
+static void end(struct fault_run *r)
 {
     kvik_cache_close(r->c);
     kvik_model_close(r->m);
@@ -315,11 +315,12 @@ static bool refused_space(int e)
 static bool (*clean)(int e); /* true for codes that a failed call may give */
 
 /* Runs a scene with a fault.  Returns how many calls could fail.  *errors: number of steps that failed. */
-static uint64_t run(const struct scene *s, const struct shim_fault *f, struct run *r, int *errors)
+static uint64_t run(const struct scene *s, const struct shim_fault *f, struct fault_run *r,
+                    int *errors)
 {
     uint64_t calls = 0;
     bool faulty = true;
-    *r = (struct run){.scene = s};
+    *r = (struct fault_run){.scene = s};
     shim_arm(f);
     for (size_t i = 0; i < countof(s->steps) && s->steps[i]; i++) {
         int e = s->steps[i](r);
@@ -327,7 +328,7 @@ static uint64_t run(const struct scene *s, const struct shim_fault *f, struct ru
         calls = shim_disarm();
         if (faulty && refused_space(e)) { /* the cache stays small, so another one is opened */
             end(r);
-            *r = (struct run){.scene = s};
+            *r = (struct fault_run){.scene = s};
             faulty = false;
             i = SIZE_MAX;
             continue;
@@ -342,8 +343,8 @@ static uint64_t run(const struct scene *s, const struct shim_fault *f, struct ru
     return faulty ? shim_disarm() : calls;
 }
 
-static void compare(const struct scene *s, const struct shim_fault *f, const struct run *want,
-                    const struct run *got)
+static void compare(const struct scene *s, const struct shim_fault *f, const struct fault_run *want,
+                    const struct fault_run *got)
 {
     bool same = want->n_out == got->n_out && want->n_text == got->n_text &&
                 memcmp(want->out, got->out, sizeof want->out) == 0;
@@ -362,7 +363,7 @@ static bool same_live(struct shim_live a, struct shim_live b)
 /* Libraries keep some memory for ever, such as the stacks of ended threads.  A leak grows with each run. */
 static void check_live(const struct scene *s, const struct shim_fault *f, struct shim_live *before)
 {
-    struct run again;
+    struct fault_run again;
     struct shim_live now = shim_live(), then = now;
     int errors = 0;
     for (int i = 0; i < 2 && !same_live(now, *before); i++) {
@@ -391,7 +392,7 @@ enum { SAMPLE = 30 };
 /* Makes every call fail in turn, or a sample of calls that is the same in each run. */
 static void sweep_scene(const struct scene *s, const struct sweep *w)
 {
-    struct run want, got;
+    struct fault_run want, got;
     struct shim_fault f = {.kinds = w->kinds};
     int errors = 0;
     clean = w->clean;

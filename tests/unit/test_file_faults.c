@@ -48,7 +48,7 @@ static void fill(const char *path)
 static int on_full_disk(void)
 {
     static const struct scene resident = {"full", {0}, {0}, dir};
-    struct run r = {.scene = &resident};
+    struct fault_run r = {.scene = &resident};
     char filler[100];
     if (unshare(CLONE_NEWNS) < 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
         mount("none", sessions, "tmpfs", 0, "size=1m") < 0)

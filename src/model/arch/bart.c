@@ -35,7 +35,7 @@ static int read_act(const struct model *m, enum s2s_act *act)
                name, m->arch_name);
 }
 
-static int read_config(struct model *m, struct bart *w)
+static int bart_read_config(struct model *m, struct bart *w)
 {
     TRY(s2s_config(m, &w->encoder, &w->decoder));
     TRY(model_need_u32(m, "max_position_embeddings", NULL, 1, 1u << 20, &m->context));
@@ -63,7 +63,7 @@ static int bind_stack(struct model *m, struct s2s_stack *s, struct front *f, boo
     return s2s_bind(m, s, cross);
 }
 
-static int bind_ends(struct model *m)
+static int bart_bind_ends(struct model *m)
 {
     static const char *const embed[] = {"model.shared.weight", "model.decoder.embed_tokens.weight",
                                         "model.encoder.embed_tokens.weight", "lm_head.weight"};
@@ -89,8 +89,8 @@ static int bart_open(struct model *m)
     struct bart *w = model_own(m, 1, sizeof *w);
     if (!w) return ERR_NOMEM;
     m->arch_weights = w;
-    TRY(read_config(m, w));
-    TRY(bind_ends(m));
+    TRY(bart_read_config(m, w));
+    TRY(bart_bind_ends(m));
     TRY(bind_stack(m, &w->encoder, &w->encoder_front, false));
     TRY(bind_stack(m, &w->decoder, &w->decoder_front, true));
     m->final_norm = w->decoder.last_norm;

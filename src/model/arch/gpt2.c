@@ -19,7 +19,7 @@ struct gpt2 {
     struct layer layer[];
 };
 
-static int read_config(struct model *m)
+static int gpt2_read_config(struct model *m)
 {
     const json_t *c = m->config;
     const char *act = "gelu_new";
@@ -83,7 +83,7 @@ static int bind_conv(struct model *m, struct namer *n, uint32_t layer, const cha
     return model_vector(m, name(n, h), g, layer, rows, false, b);
 }
 
-static int bind_layer(struct model *m, struct namer *n, uint32_t i, struct layer *l)
+static int gpt2_bind_layer(struct model *m, struct namer *n, uint32_t i, struct layer *l)
 {
     uint32_t h = m->hidden;
     struct dev_weight qkv;
@@ -99,7 +99,7 @@ static int bind_layer(struct model *m, struct namer *n, uint32_t i, struct layer
     return 0;
 }
 
-static int bind_ends(struct model *m, struct namer *n, struct gpt2 *w)
+static int gpt2_bind_ends(struct model *m, struct namer *n, struct gpt2 *w)
 {
     const struct tensor *t = model_find(m, name(n, "wte.weight"), "token_embd.weight", 0);
     if (!t || t->n_dims != 2 || t->dim[0] < 1 || t->dim[0] > 1u << 24)
@@ -139,15 +139,15 @@ static int read_scale(struct model *m, struct gpt2 *w)
 static int gpt2_open(struct model *m)
 {
     struct namer n = {"", ""};
-    TRY(read_config(m));
+    TRY(gpt2_read_config(m));
     if (model_find(m, "transformer.wte.weight", NULL, 0)) n.prefix = "transformer.";
     struct gpt2 *w = model_own(m, 1, sizeof *w + m->n_layers * sizeof w->layer[0]);
     if (!w) return ERR_NOMEM;
     m->arch_weights = w;
-    TRY(bind_ends(m, &n, w));
+    TRY(gpt2_bind_ends(m, &n, w));
     TRY(read_scale(m, w));
     for (uint32_t i = 0; i < m->n_layers; i++)
-        TRY(bind_layer(m, &n, i, &w->layer[i]));
+        TRY(gpt2_bind_layer(m, &n, i, &w->layer[i]));
     return 0;
 }
 

@@ -15,7 +15,7 @@ struct layer {
     struct moe moe;
 };
 
-static int read_config(struct model *m)
+static int gpt_oss_read_config(struct model *m)
 {
     uint32_t window = 128;
     if (model_is_gguf(m))
@@ -113,7 +113,7 @@ static int bind_experts(struct model *m, uint32_t layer, struct moe *moe, struct
     return bind_biases(m, layer, moe);
 }
 
-static int bind_layer(struct model *m, uint32_t i, struct layer *l, struct dev_weight *tmp)
+static int gpt_oss_bind_layer(struct model *m, uint32_t i, struct layer *l, struct dev_weight *tmp)
 {
     struct moe *moe = &l->moe;
     moe->route = MOE_TOP_SOFTMAX;
@@ -138,7 +138,7 @@ static int bind_layer(struct model *m, uint32_t i, struct layer *l, struct dev_w
 static int gpt_oss_open(struct model *m)
 {
     uint32_t n, top;
-    TRY(read_config(m));
+    TRY(gpt_oss_read_config(m));
     TRY(moe_read_counts(m, &n, &top));
     TRY(model_bind_ends(m));
     TRY(rope_prepare(&m->rope[0]));
@@ -148,7 +148,7 @@ static int gpt_oss_open(struct model *m)
     m->arch_weights = l;
     for (uint32_t i = 0; i < m->n_layers; i++) {
         TRY(moe_new(m, n, top, m->ffn, &l[i].moe));
-        TRY(bind_layer(m, i, &l[i], tmp));
+        TRY(gpt_oss_bind_layer(m, i, &l[i], tmp));
     }
     return 0;
 }

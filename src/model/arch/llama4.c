@@ -92,7 +92,7 @@ static int read_moe_layers(struct model *m, struct llama4 *w)
     return 0;
 }
 
-static int read_config(struct model *m, struct llama4 **out)
+static int llama4_read_config(struct model *m, struct llama4 **out)
 {
     if (model_is_gguf(m))
         return ERR(UNSUPPORTED, "%s: Llama 4 is read from Hugging Face directories", m->what);
@@ -166,7 +166,7 @@ static int bind_moe(struct model *m, uint32_t i, const struct llama4 *w, struct 
 static int llama4_open(struct model *m)
 {
     struct llama4 *w = NULL;
-    TRY(read_config(m, &w));
+    TRY(llama4_read_config(m, &w));
     TRY(model_bind_ends(m));
     TRY(rope_prepare(&m->rope[0]));
     struct dev_weight *tmp = model_own(m, w->n, sizeof *tmp);

@@ -9,7 +9,7 @@ struct layer {
     struct mixer1 mixer;
 };
 
-static int read_config(struct model *m, struct mixer1_shape *s)
+static int mamba_read_config(struct model *m, struct mixer1_shape *s)
 {
     static const struct mixer1_keys keys = {"expand", "state_size", "conv_kernel",
                                             "time_step_rank"};
@@ -38,7 +38,7 @@ static int mamba_open(struct model *m)
 {
     struct mixer1_shape s;
     struct mod_norm params;
-    TRY(read_config(m, &s));
+    TRY(mamba_read_config(m, &s));
     TRY(read_norms(m, &params));
     m->tied = true;
     TRY(model_bind_named_ends(m, "backbone.embeddings.weight", "backbone.norm_f"));

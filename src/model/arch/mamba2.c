@@ -33,7 +33,7 @@ static int read_limit(struct model *m, struct mixer2_shape *s)
     return bound(m, json_array_get(v, 1), &s->dt_max);
 }
 
-static int read_config(struct model *m, struct mixer2_shape *s)
+static int mamba2_read_config(struct model *m, struct mixer2_shape *s)
 {
     static const struct mixer2_keys keys = {"expand", "num_heads", "n_groups", "state_size",
                                             "conv_kernel"};
@@ -51,7 +51,7 @@ static int read_config(struct model *m, struct mixer2_shape *s)
 static int mamba2_open(struct model *m)
 {
     struct mixer2_shape s;
-    TRY(read_config(m, &s));
+    TRY(mamba2_read_config(m, &s));
     TRY(model_bind_named_ends(m, "backbone.embeddings.weight", "backbone.norm_f"));
     struct layer *l = model_own(m, m->n_layers, sizeof *l);
     if (!l) return ERR_NOMEM;

@@ -13,7 +13,7 @@ struct layer {
     struct moe moe;
 };
 
-static int read_config(struct model *m, uint32_t *n, uint32_t *top)
+static int mixtral_read_config(struct model *m, uint32_t *n, uint32_t *top)
 {
     uint32_t window = 0;
     m->context = 131072;
@@ -31,7 +31,7 @@ static int read_config(struct model *m, uint32_t *n, uint32_t *top)
     return 0;
 }
 
-static int bind_layer(struct model *m, uint32_t layer, struct layer *l)
+static int mixtral_bind_layer(struct model *m, uint32_t layer, struct layer *l)
 {
     static const struct moe_names names = {"model.layers.%u.block_sparse_moe.experts", "w1", "w3",
                                            "w2", "model.layers.%u.mlp.experts"};
@@ -50,7 +50,7 @@ static int bind_layer(struct model *m, uint32_t layer, struct layer *l)
 static int mixtral_open(struct model *m)
 {
     uint32_t n, top;
-    TRY(read_config(m, &n, &top));
+    TRY(mixtral_read_config(m, &n, &top));
     TRY(model_bind_ends(m));
     TRY(rope_prepare(&m->rope[0]));
     struct layer *l = model_own(m, m->n_layers, sizeof *l);
@@ -58,7 +58,7 @@ static int mixtral_open(struct model *m)
     m->arch_weights = l;
     for (uint32_t i = 0; i < m->n_layers; i++) {
         TRY(moe_new(m, n, top, m->ffn, &l[i].moe));
-        TRY(bind_layer(m, i, &l[i]));
+        TRY(mixtral_bind_layer(m, i, &l[i]));
     }
     return 0;
 }

@@ -3,7 +3,7 @@
  * change once a sequence is longer than the original training length (longrope; regime.c). */
 #include "model/block.h"
 
-static int read_config(struct model *m)
+static int phi3_read_config(struct model *m)
 {
     uint32_t window = 0;
     m->context = 4096;
@@ -17,7 +17,7 @@ static int read_config(struct model *m)
     return 0;
 }
 
-static int bind_layer(struct model *m, uint32_t i, struct block_layer *l)
+static int phi3_bind_layer(struct model *m, uint32_t i, struct block_layer *l)
 {
     uint32_t h = m->hidden, q = m->n_heads * m->head_dim, kv = m->n_kv_heads * m->head_dim;
     struct dev_weight qkv, gate_up;
@@ -42,14 +42,14 @@ static int bind_layer(struct model *m, uint32_t i, struct block_layer *l)
 
 static int phi3_open(struct model *m)
 {
-    TRY(read_config(m));
+    TRY(phi3_read_config(m));
     TRY(model_bind_ends(m));
     TRY(rope_prepare(&m->rope[0]));
     struct block_layer *l = model_own(m, m->n_layers, sizeof *l);
     if (!l) return ERR_NOMEM;
     m->arch_weights = l;
     for (uint32_t i = 0; i < m->n_layers; i++)
-        TRY(bind_layer(m, i, &l[i]));
+        TRY(phi3_bind_layer(m, i, &l[i]));
     return 0;
 }
 

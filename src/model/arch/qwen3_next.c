@@ -162,7 +162,8 @@ static int bind_mixture(struct model *m, uint32_t i, const struct qwen3_next *w,
     return bind_share(m, i, &l->share);
 }
 
-static int bind_layer(struct model *m, uint32_t i, const struct qwen3_next *w, struct layer *l)
+static int qwen3_next_bind_layer(struct model *m, uint32_t i, const struct qwen3_next *w,
+                                 struct layer *l)
 {
     TRY(model_norm(m, NORM_RMS, "model.layers.%u.input_layernorm", "blk.%u.attn_norm", i, m->hidden,
                    false, &l->norm));
@@ -194,7 +195,7 @@ static int qwen3_next_open(struct model *m)
     TRY(model_bind_ends(m));
     model_norm_plus_one(m, &m->final_norm, m->hidden);
     for (uint32_t i = 0; i < m->n_layers; i++)
-        TRY(bind_layer(m, i, w, &w->layer[i]));
+        TRY(qwen3_next_bind_layer(m, i, w, &w->layer[i]));
     return 0;
 }
 
@@ -243,8 +244,8 @@ static void attend(const struct model *m, struct graph *g, uint32_t i, const str
 }
 
 /* b->y = the MLP, or the experts, of b->x. */
-static void feed(const struct model *m, struct graph *g, const struct layer *l,
-                 const struct buffers *b)
+static void mlp_graph(const struct model *m, struct graph *g, const struct layer *l,
+                      const struct buffers *b)
 {
     const struct block_buffers *k = &b->block;
     const struct block_mlp *a = &l->mlp;
@@ -285,7 +286,7 @@ static int qwen3_next_graph(const struct model *m, struct graph *g)
         mod_narrow(g, i, b.x, d);
         mod_add(g, h, b.x, d);
         mod_norm(g, &l->ff_norm, h, 1, d, b.x);
-        feed(m, g, l, &b);
+        mlp_graph(m, g, l, &b);
         mod_add(g, h, b.y, d);
     }
     return 0;

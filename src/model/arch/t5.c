@@ -53,7 +53,7 @@ static int read_act(const struct model *m, struct s2s_stack *t)
 
 enum { MOST_BUCKETS = 4096, MOST_DISTANCE = 1 << 14 };
 
-static int read_config(struct model *m, struct t5 *t, uint32_t *buckets, uint32_t *distance)
+static int t5_read_config(struct model *m, struct t5 *t, uint32_t *buckets, uint32_t *distance)
 {
     struct model_encoder *e = &m->encoder;
     TRY(model_need_u32(m, "num_layers", "block_count", 1, MODEL_LAYERS, &e->n_layers));
@@ -192,7 +192,7 @@ static int bind_decoder(struct model *m, const struct t5 *t, uint32_t i, struct 
                     &(struct names){DEC "2.layer_norm", "dec.blk.%u.ffn_norm"}, &l->mlp);
 }
 
-static int bind_ends(struct model *m, struct t5 *t)
+static int t5_bind_ends(struct model *m, struct t5 *t)
 {
     static const char *const embed[] = {"shared.weight", "decoder.embed_tokens.weight",
                                         "encoder.embed_tokens.weight"};
@@ -227,8 +227,8 @@ static int t5_open(struct model *m)
     struct t5 *t = model_own(m, 1, sizeof *t);
     if (!t) return ERR_NOMEM;
     m->arch_weights = t;
-    TRY(read_config(m, t, &buckets, &distance));
-    TRY(bind_ends(m, t));
+    TRY(t5_read_config(m, t, &buckets, &distance));
+    TRY(t5_bind_ends(m, t));
     static const struct names enc = {ENC "0.SelfAttention.relative_attention_bias.weight",
                                      "enc.blk.%u.attn_rel_b.weight"},
                               dec = {DEC "0.SelfAttention.relative_attention_bias.weight",

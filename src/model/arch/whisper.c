@@ -15,7 +15,7 @@ struct whisper {
     struct s2s_stack encoder, decoder;
 };
 
-static int read_config(struct model *m, struct whisper *w)
+static int whisper_read_config(struct model *m, struct whisper *w)
 {
     struct model_encoder *e = &m->encoder;
     const char *act = "gelu";
@@ -53,7 +53,7 @@ static int bind_conv(struct model *m, uint32_t i, uint32_t channels, struct dev_
     return model_vector(m, name, NULL, 0, m->hidden, false, bias);
 }
 
-static int bind_ends(struct model *m, struct whisper *w)
+static int whisper_bind_ends(struct model *m, struct whisper *w)
 {
     uint32_t d = m->hidden;
     TRY(model_need_u32(m, "vocab_size", NULL, 1, 1u << 24, &m->vocab));
@@ -80,8 +80,8 @@ static int whisper_open(struct model *m)
     struct whisper *w = model_own(m, 1, sizeof *w);
     if (!w) return ERR_NOMEM;
     m->arch_weights = w;
-    TRY(read_config(m, w));
-    TRY(bind_ends(m, w));
+    TRY(whisper_read_config(m, w));
+    TRY(whisper_bind_ends(m, w));
     TRY(s2s_bind(m, &w->encoder, false));
     return s2s_bind(m, &w->decoder, true);
 }

@@ -65,7 +65,7 @@ static int read_sizes(struct model *m, struct mixer2_shape *s)
     return mixer2_read(m, &keys, s);
 }
 
-static int read_options(struct model *m, struct zamba2 *w)
+static int zamba2_read_options(struct model *m, struct zamba2 *w)
 {
     w->blocks = 1;
     w->rank = 128;
@@ -186,7 +186,7 @@ static int zamba2_open(struct model *m)
     if (!w) return ERR_NOMEM;
     m->arch_weights = w;
     w->s = s;
-    TRY(read_options(m, w));
+    TRY(zamba2_read_options(m, w));
     TRY(read_layers(m, w));
     m->tied = true;
     TRY(model_bind_named_ends(m, "model.embed_tokens.weight", "model.final_layernorm"));
