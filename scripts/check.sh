@@ -63,6 +63,15 @@ BEGIN {
 }' $sources | fail "floors: a file includes only lower floors" \
     "an upward include ties two modules together, and neither can be tested or replaced alone"
 
+awk '
+FILENAME ~ /ARCHITECTURE/ { if (/^[0-9]  [a-z]+ /) floor[$2] = $1; next }
+FNR == 1 && match($0, / - floor [0-9]+/) {
+    split(FILENAME, part, "/")
+    named = substr($0, RSTART + 9, RLENGTH - 9)
+    if (!(part[2] in floor) || named != floor[part[2]]) print FILENAME ": floor " named
+}' docs/ARCHITECTURE.md $sources | fail "floors: a header names the floor that docs/ARCHITECTURE.md gives its room" \
+    "the map and the code would tell a reader different things"
+
 # --- Size and names -------------------------------------------------------------------------
 for f in $sources; do
     case $f in

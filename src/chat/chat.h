@@ -1,4 +1,4 @@
-/* chat.h - chat templates: a Jinja engine for what published templates use, and the step from messages to token
+/* chat.h - floor 4: chat templates: a Jinja engine for what published templates use, and the step from messages to token
  * ids.  A template reaches its data, nothing else.  Parts of Jinja that no known template uses are refused by
  * name: "line 3: the filter 'groupby' is not supported in chat templates". */
 #pragma once

@@ -94,8 +94,8 @@ static int check_feed(const struct exec *x, const struct exec_feed *feed, uint32
 
 /* Adds up the tokens of all feeds, with the rows that a change of regime recomputes.  *one_step: one step is
  * enough. */
-static int sum_feeds(const struct exec *x, const struct exec_feed *feed, uint32_t n,
-                        uint32_t chunk, uint64_t *total, bool *one_step)
+static int sum_feeds(const struct exec *x, const struct exec_feed *feed, uint32_t n, uint32_t chunk,
+                     uint64_t *total, bool *one_step)
 {
     *one_step = true;
     *total = 0;

@@ -1,4 +1,4 @@
-/* schema.h - JSON texts that a schema allows.  A schema is compiled to an automaton over bytes.  A matcher then
+/* schema.h - floor 1: JSON texts that a schema allows.  A schema is compiled to an automaton over bytes.  A matcher then
  * tells which tokens of a vocabulary may follow a text. */
 #pragma once
 #include "base/base.h"

@@ -1,4 +1,4 @@
-/* session.h - what saving and loading sessions share. */
+/* session.h - floor 6: what saving and loading sessions share. */
 #pragma once
 #include "base/durable.h"
 #include "generate/handle.h"

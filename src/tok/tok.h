@@ -1,4 +1,4 @@
-/* tok.h - tokenizers: normalizer -> added tokens -> pre-tokenizer -> model -> post-processor, and the decoder,
+/* tok.h - floor 1: tokenizers: normalizer -> added tokens -> pre-tokenizer -> model -> post-processor, and the decoder,
  * from tokenizer.json or GGUF metadata.  Results equal Hugging Face tokenizers 0.23, which comments in this room
  * call the reference. */
 #pragma once
