@@ -16,10 +16,12 @@ static int check_features(const struct tensor *t, const char *name, const char *
                    path, name, t->n_dims);
     for (uint32_t i = 0; i < t->n_dims; i++) {
         if (!t->dim[i] || t->dim[i] > 1u << 24)
-            return ERR(FORMAT, "%s: %s has a dimension of %llu", path, name,
+            return ERR(FORMAT, "%s: %s has a dimension of %llu; 1 to 2^24 are possible", path, name,
                        (unsigned long long)t->dim[i]);
         n *= t->dim[i];
-        if (n > 1u << 30) return ERR(LIMIT, "%s: %s has more than 2^30 values", path, name);
+        if (n > 1u << 30)
+            return ERR(LIMIT, "%s: %s has %llu values or more, the limit is 2^30; split the batch",
+                       path, name, (unsigned long long)n);
     }
     if (t->dtype != DT_F32 && t->dtype != DT_F16 && t->dtype != DT_BF16)
         return ERR(UNSUPPORTED, "%s: %s has type %s; features are f32, f16 or bf16", path, name,

@@ -97,7 +97,8 @@ static int check_choice(const struct kvik_sampler *s, const kvik_choice *in)
         return ERR(ARG, "kvik_choice: n_prompt is %zu, but the whole text has %zu tokens",
                    in->n_prompt, in->n);
     if (in->n - in->n_prompt > UINT32_MAX)
-        return ERR(LIMIT, "kvik_choice: %zu new tokens are too many", in->n - in->n_prompt);
+        return ERR(LIMIT, "kvik_choice: %zu new tokens, the limit is %u", in->n - in->n_prompt,
+                   UINT32_MAX);
     for (size_t i = 0; i < in->n; i++)
         if ((uint32_t)in->ids[i] >= s->vocab)
             return ERR(ARG, "kvik_choice: token id %d at %zu is outside the vocabulary of %u",

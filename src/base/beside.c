@@ -16,7 +16,9 @@ enum {
 
 static int too_long(const char *path)
 {
-    return ERR(LIMIT, "%.200s...: the path is too long", path);
+    return ERR(LIMIT,
+               "%.200s...: the path has %zu bytes, and the system allows %d; use a shorter one",
+               path, strlen(path), PATH_MAX - 1);
 }
 
 int path_dir(const char *path, char out[PATH_MAX])

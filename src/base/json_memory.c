@@ -144,7 +144,9 @@ int json_load_safely(const char *text, size_t n, size_t flags, json_t **out, jso
     /* A token buffer doubles: 2 + 4 times a token, its copy, and small values for the rest of a piece. */
     size_t most = longest_token(text, n);
     if (most > (SIZE_MAX - (64u << 10)) / 8)
-        return ERR(LIMIT, "a JSON text of %zu bytes is too long", n);
+        return ERR(LIMIT,
+                   "a JSON text of %zu bytes has a string of %zu bytes, which is too long to read",
+                   n, most);
     char *memory = mem_alloc(8 * most + (64u << 10));
     if (!memory) return ERR_NOMEM;
     JSON_SCOPE(scope);

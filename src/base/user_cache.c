@@ -328,8 +328,9 @@ static int open_place(struct cache_writer *w, uint64_t room)
     if (w->dir < 0) return no_dir(path, errno);
     sweep(w->dir);
     if (fstatvfs(w->dir, &fs) == 0 && (uint64_t)fs.f_bavail * fs.f_frsize / 2 < room)
-        return ERR(IO, "%s: the disk has too little room for %.1f MiB", path,
-                   (double)room / (1 << 20));
+        return ERR(
+            IO, "%s: an entry of %.1f MiB needs twice as much room, and the disk has %.1f MiB",
+            path, (double)room / (1 << 20), (double)fs.f_bavail * (double)fs.f_frsize / (1 << 20));
     (void)add_name(w->kind, &w->key, path);
     return durable_create_at(&w->file, w->dir, path, w->kind->mark);
 }

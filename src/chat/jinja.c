@@ -48,7 +48,7 @@ static int compile_source(struct compile *c, const char *src, size_t n)
 int jinja_compile(const char *src, size_t n, struct jinja **out)
 {
     if (n > SOURCE_MAX)
-        return ERR(LIMIT, "the template is longer than the limit of %u bytes", SOURCE_MAX);
+        return ERR(LIMIT, "the template has %zu bytes, the limit is %u", n, SOURCE_MAX);
     for (size_t at = 0, len, line = 1; at < n; at += len) {
         if (utf8_decode(src + at, n - at, &len) == UTF8_BAD)
             return ERR(FORMAT, "line %zu: the template is not UTF-8", line);

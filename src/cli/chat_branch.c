@@ -54,7 +54,8 @@ int chat_fork(struct chat *c, const char *name)
     uint32_t same;
     struct branch *from = chat_here(c), *b = &c->branch[c->n];
     if (!*name || strcspn(name, " \t/") != strlen(name) || strlen(name) >= CHAT_NAME)
-        return ERR(ARG, "/fork needs a name: one word of less than %d characters", CHAT_NAME);
+        return ERR(ARG, "/fork needs a name: one word of at most %d bytes, without a slash",
+                   CHAT_NAME - 1);
     if (find_branch(c, name, &same) >= 0) return ERR(ARG, "a branch %s exists already", name);
     if (c->n == CHAT_BRANCHES)
         return ERR(LIMIT, "the limit is %d branches; /drop NAME drops one", CHAT_BRANCHES);

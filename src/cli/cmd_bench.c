@@ -54,7 +54,8 @@ static int read_depths(const char *text, uint32_t context, struct bench *b)
             break; /* a default depth that is beyond the model's context is left out */
         }
         if (b->n_depths == BENCH_DEPTHS)
-            return say_usage("--depths: at most %u numbers", BENCH_DEPTHS);
+            return say_usage("--depths: more than %u numbers; measure the others in another run",
+                             BENCH_DEPTHS);
         if (b->n_depths && v <= b->depth[b->n_depths - 1])
             return say_usage("--depths must ascend: %lu comes after %u", v,
                              b->depth[b->n_depths - 1]);
@@ -62,7 +63,11 @@ static int read_depths(const char *text, uint32_t context, struct bench *b)
         if (!*end) break;
         p = end + 1;
     }
-    return b->n_depths ? 0 : say_usage("the model's context of %u is too small", context);
+    return b->n_depths
+               ? 0
+               : say_usage(
+                     "the model's context of %u has no room for the %u tokens of a measurement; give a smaller --steps",
+                     context, b->steps + 1);
 }
 
 /* Adds up all tensors, except an embedding that is only looked up. */

@@ -353,9 +353,10 @@ static int run_serve(const struct command *self, int argc, char **argv)
     int status = args_parse(self, argc, argv, &o, &a);
     if (status == 0 && a.n != 1)
         status = say_usage("kvik serve takes one MODEL; kvik models lists those that are here");
-    if (status == 0 && o.port > 65535) status = say_usage("--port must be at most 65535");
+    if (status == 0 && o.port > 65535)
+        status = say_usage("--port is %u and must be at most 65535", o.port);
     if (status == 0 && (!o.parallel || o.parallel > 64))
-        status = say_usage("--parallel must be from 1 to 64");
+        status = say_usage("--parallel is %u and must be from 1 to 64", o.parallel);
     if (status == 0 && metrics_of(o.metrics) < 0)
         status = say_usage("--metrics-compat is vllm, llamacpp or off, not %s", o.metrics);
     if (status == 0 && reasoning_of(o.reasoning) == -2)

@@ -97,7 +97,8 @@ static int read_list(const char *text, double out[TEMPERATURES], uint32_t *n)
     for (const char *at = text; text && at; *n += 1) {
         size_t len = strcspn(at, ",");
         if (*n == TEMPERATURES)
-            return say_usage("--temperature: more than %d temperatures", TEMPERATURES);
+            return say_usage("--temperature: more than %d temperatures; leave some out",
+                             TEMPERATURES);
         snprintf(part, sizeof part, "%.*s", (int)MIN(len, sizeof part - 1), at);
         int status = read_number("temperature", part, &out[*n]);
         if (status) return status;

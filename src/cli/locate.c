@@ -14,7 +14,8 @@ static int take_path(const char *path, char out[HUB_PATH])
 {
     size_t n = strlen(path);
     if (n >= HUB_PATH)
-        return ERR(LIMIT, "%.60s...: the path is longer than %d bytes", path, HUB_PATH - 1);
+        return ERR(LIMIT, "%.60s...: the path has %zu bytes, the limit is %d", path, n,
+                   HUB_PATH - 1);
     memcpy(out, path, n + 1);
     return 0;
 }

@@ -255,7 +255,11 @@ uint32_t session_width(const struct session *s)
 int session_cache(struct session *s, uint32_t sequences, uint64_t need)
 {
     uint32_t width = session_width(s);
-    if (sequences > UINT32_MAX / width) return say_error(ERR(LIMIT, "too many beams"));
+    if (sequences > UINT32_MAX / width)
+        return say_error(ERR(
+            LIMIT,
+            "%u prompts with %u sequences each are too many for one cache; give fewer prompts or beams",
+            sequences, width));
     kvik_cache_config c = {
         .size = sizeof c,
         .cache_implementation = s->g.cache_implementation,

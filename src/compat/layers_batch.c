@@ -175,7 +175,8 @@ KVIK_API int kvik_layers_mask_sizes(const kvik_layers *layers, uint32_t layer, u
     if (layer >= all->n_layers) return ERR(ARG, "layer %u of %u", layer, all->n_layers);
     struct layers_shape s = layers_shape(all, &all->layer[layer], n);
     if (n > UINT32_MAX - s.len)
-        return ERR(LIMIT, "an update of %u rows after %u is too long", n, s.len);
+        return ERR(LIMIT, "an update of %u rows after %u exceeds the limit of %u rows", n, s.len,
+                   UINT32_MAX);
     if (kv_length) *kv_length = s.rows;
     if (kv_offset) *kv_offset = s.lo - s.sinks;
     return 0;

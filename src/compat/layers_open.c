@@ -41,7 +41,7 @@ static int kinds_read(kvik_layers *all, const char *const *kinds)
 static int check_config(const kvik_layers *all)
 {
     if (all->max_batch > 16384)
-        return ERR(LIMIT, "max_sequences %u: at most 16384", all->max_batch);
+        return ERR(LIMIT, "max_sequences is %u, the limit is 16384", all->max_batch);
     if (layers_static(all) && !all->set.max_cache_len)
         return ERR(ARG, "cache_implementation \"%s\" without a model needs max_cache_len",
                    all->set.preset->name);

@@ -102,7 +102,8 @@ static int check_inputs(const struct kvik_batch *b, const kvik_inputs *in)
     if (!in->n || !in->ids == !in->embeds)
         return ERR(ARG, "a forward needs columns of either ids or embeds");
     if (in->n > UINT32_MAX / 2 || past > UINT32_MAX / 2)
-        return ERR(LIMIT, "%u columns after %u are too many", in->n, past);
+        return ERR(LIMIT, "%u columns after %u: each may be at most %u", in->n, past,
+                   UINT32_MAX / 2);
     TRY(check_mask(b, in));
     for (uint32_t j = 0; in->cache_position && j < in->n; j++)
         if (in->cache_position[j] != past + j)

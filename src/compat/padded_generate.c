@@ -96,7 +96,8 @@ static int check_batch(const struct kvik_batch *b, const kvik_inputs *in, const 
     if (in->position_ids || in->cache_position || in->columns || in->logits_to_keep)
         return ERR(ARG, "generating takes ids and their attention mask; positions follow from it");
     if (in->n > UINT32_MAX / 4 || b->length > UINT32_MAX / 4)
-        return ERR(LIMIT, "%u columns after %u are too many", in->n, b->length);
+        return ERR(LIMIT, "%u columns after %u: each may be at most %u", in->n, b->length,
+                   UINT32_MAX / 4);
     if (g->num_return_sequences > 1)
         return ERR(ARG,
                    "num_return_sequences=%u needs that many rows of the batch for each prompt; "

@@ -319,7 +319,8 @@ static int parse(struct gguf *g, const uint8_t *data, size_t size)
     TRY(rd_count(&r, "the number of tensors", MIN_TENSOR_BYTES, &n_tensors));
     TRY(rd_count(&r, "the number of metadata values", MIN_VALUE_BYTES, &n_values));
     if (n_values > MAX_VALUES || n_tensors > MAX_TENSORS)
-        return ERR(LIMIT, "%s: more than %u metadata values or %u tensors", g->what, MAX_VALUES,
+        return ERR(LIMIT, "%s: %llu metadata values and %llu tensors; at most %u and %u are read",
+                   g->what, (unsigned long long)n_values, (unsigned long long)n_tensors, MAX_VALUES,
                    MAX_TENSORS);
     TRY(take_values(g, &r, n_values));
     TRY(take_tensors(g, &r, n_tensors));

@@ -139,7 +139,8 @@ static int read_ids(const struct change *c, const kvik_option *o, const json_t *
 {
     size_t n = json_is_array(v) ? json_array_size(v) : 1;
     uint32_t kept = 0;
-    if (n > MOST) return ERR(LIMIT, "%s: %s has more than %d ids", c->what, o->name, MOST);
+    if (n > MOST)
+        return ERR(LIMIT, "%s: %s has %zu ids, the limit is %d", c->what, o->name, n, MOST);
     int32_t *id = mem_array(MAX(n, 1), sizeof *id);
     if (!id) return ERR_NOMEM;
     for (size_t i = 0; i < n; i++) {
@@ -163,7 +164,7 @@ int settings_take_ids(struct change *c, const kvik_option *o, const json_t *v, s
     TRY(read_ids(c, o, v, true, &id, &n));
     if (n > KVIK_MAX_EOS) {
         mem_free(id);
-        return ERR(LIMIT, "%s: %s has more than %d ids", c->what, o->name, KVIK_MAX_EOS);
+        return ERR(LIMIT, "%s: %s has %u ids, the limit is %d", c->what, o->name, n, KVIK_MAX_EOS);
     }
     memset(to, 0, KVIK_MAX_EOS * sizeof *to);
     memcpy(to, id, n * sizeof *id);
@@ -286,7 +287,8 @@ int settings_take_lists(struct change *c, const kvik_option *o, const json_t *v,
     size_t n = json_array_size(v);
     int e = 0;
     if (!json_is_array(v)) return settings_bad(c, o, v, must);
-    if (n > MOST) return ERR(LIMIT, "%s: %s has more than %d entries", c->what, o->name, MOST);
+    if (n > MOST)
+        return ERR(LIMIT, "%s: %s has %zu entries, the limit is %d", c->what, o->name, n, MOST);
     kvik_bias *list = n ? mem_array(n, sizeof *list) : NULL;
     if (n && !list) return ERR_NOMEM;
     for (size_t i = 0; e >= 0 && i < n; i++)
@@ -334,7 +336,8 @@ int settings_take_biases(struct change *c, const kvik_option *o, const json_t *v
     size_t n = object ? json_object_size(v) : json_array_size(v);
     uint32_t used = 0;
     int e = 0;
-    if (n > MOST) return ERR(LIMIT, "%s: %s has more than %d entries", c->what, o->name, MOST);
+    if (n > MOST)
+        return ERR(LIMIT, "%s: %s has %zu entries, the limit is %d", c->what, o->name, n, MOST);
     if (!object && !json_is_array(v)) return read_bias(c, o, v, NULL, NULL, &(kvik_bias){0});
     kvik_bias *list = n ? mem_array(n, sizeof *list) : NULL;
     if (n && !list) return ERR_NOMEM;
@@ -366,7 +369,7 @@ int settings_take_biases(struct change *c, const kvik_option *o, const json_t *v
 int settings_take_strings(struct change *c, const kvik_option *o, const json_t *v, size_t offset)
 {
     size_t n = json_is_array(v) ? json_array_size(v) : 1;
-    if (n > 256) return ERR(LIMIT, "%s: %s has more than 256 texts", c->what, o->name);
+    if (n > 256) return ERR(LIMIT, "%s: %s has %zu texts, the limit is 256", c->what, o->name, n);
     char **s = n ? mem_array(n, sizeof *s) : NULL;
     if (n && !s) return ERR_NOMEM;
     for (size_t i = 0; i < n; i++) {

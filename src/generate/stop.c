@@ -21,7 +21,8 @@ static int pattern_init(struct pattern *p, const char *s)
 {
     size_t n = strlen(s);
     if (!n) return ERR(ARG, "stop_strings has an empty text, which would end every text at once");
-    if (n > UINT32_MAX) return ERR(LIMIT, "a stop string is longer than 4 GiB");
+    if (n > UINT32_MAX)
+        return ERR(LIMIT, "a stop string has %zu bytes, the limit is %u", n, UINT32_MAX);
     p->text = mem_strndup(s, n);
     p->back = mem_array(n, sizeof *p->back);
     if (!p->text || !p->back) return ERR_NOMEM;

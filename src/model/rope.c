@@ -137,7 +137,10 @@ int rope_read(struct rope *r, const json_t *config, const char *what, uint32_t c
     TRY(positive(what, "beta_slow", r->beta_slow));
     TRY(positive(what, "low_freq_factor", r->low_freq_factor));
     if (r->type == ROPE_LLAMA3 && !(r->high_freq_factor > r->low_freq_factor))
-        return ERR(FORMAT, "%s: \"high_freq_factor\" must be above \"low_freq_factor\"", what);
+        return ERR(
+            FORMAT,
+            "%s: \"high_freq_factor\" is %g and must be above \"low_freq_factor\", which is %g",
+            what, (double)r->high_freq_factor, (double)r->low_freq_factor);
     return 0;
 }
 

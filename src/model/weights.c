@@ -246,7 +246,8 @@ static int arch_of(struct model *m)
                      &name));
     if (!name) return ERR(FORMAT, "%s: the configuration names no architecture", m->what);
     if (strlen(name) >= sizeof m->arch_name)
-        return ERR(FORMAT, "%s: architecture name too long", m->what);
+        return ERR(FORMAT, "%s: the name of the architecture has %zu bytes, the limit is %zu",
+                   m->what, strlen(name), sizeof m->arch_name - 1);
     memcpy(m->arch_name, name, strlen(name) + 1);
     m->config = c;
     /* GGUF files of some families name a model with experts like the dense model, such as "llama".  An

@@ -71,7 +71,8 @@ static int none(struct compiler *c, const struct item *it, const char *name, boo
     size_t n = json_array_size(v);
     if (!v) return 0;
     if (n > countof(part))
-        return bad_keyword(c, ERR_LIMIT, it->path, name, "in not has more than 64 branches");
+        return bad_keyword(c, ERR_LIMIT, it->path, name,
+                           "in not has %zu branches; at most 64 are possible", n);
     for (size_t i = 0; i < n; i++)
         part[i] = (struct item){.v = json_array_get(v, i), .path = it->path, .role = ROLE_NOT};
     TRY(branch(c, x, part, n));

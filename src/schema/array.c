@@ -62,7 +62,8 @@ int make_array(struct compiler *c, const struct items *atoms, struct basic *b)
         longest = MAX(longest, json_array_size(it->role == ROLE_VALUE ? it->v : prefix_of(it)));
     }
     if (longest > PREFIX)
-        return ERR(LIMIT, "%s: an array of more than %d different items", c->what, PREFIX);
+        return ERR(LIMIT, "%s: an array with %zu different items; at most %d are possible", c->what,
+                   longest, PREFIX);
     b->prefix = mem_array(MAX(longest, 1), sizeof *b->prefix);
     if (!b->prefix) return ERR_NOMEM;
     for (b->n_prefix = 0; b->n_prefix < longest; b->n_prefix++)

@@ -2,6 +2,7 @@
  * Equal conjunctions are one node, so recursion in a schema ends. */
 #include "schema/compile.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -75,9 +76,14 @@ const char *path_at(struct compiler *c, const char *parent, const char *key, siz
 }
 
 int bad_keyword(const struct compiler *c, int code, const char *path, const char *keyword,
-                const char *why)
+                const char *why, ...)
 {
-    return err_set(code, "%s: %s: %s %s", c->what, path, keyword, why);
+    char text[256];
+    va_list ap;
+    va_start(ap, why);
+    vsnprintf(text, sizeof text, why, ap);
+    va_end(ap);
+    return err_set(code, "%s: %s: %s %s", c->what, path, keyword, text);
 }
 
 static int by_item(const void *a, const void *b)

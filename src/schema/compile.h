@@ -64,7 +64,7 @@ int node_of(struct compiler *c, struct items *list, uint32_t *out);
 const char *path_below(struct compiler *c, const char *parent, const char *key);
 const char *path_at(struct compiler *c, const char *parent, const char *key, size_t i);
 int bad_keyword(const struct compiler *c, int code, const char *path, const char *keyword,
-                const char *why);
+                const char *why, ...) __attribute__((format(printf, 5, 6)));
 
 /* expand.c: makes the alternatives of a node. */
 int expand_node(struct compiler *c, uint32_t node);

@@ -55,8 +55,8 @@ int dfa_new(uint32_t n_state, const uint32_t *from, uint32_t n_span, struct dfa 
     if (n_state > DFA_MOST || (uint64_t)n_state * n_span > DFA_CELLS)
         return ERR(LIMIT,
                    "the automaton of this part of the schema would have %u states and %u classes "
-                   "of characters, more than the limit",
-                   n_state, n_span);
+                   "of characters; at most %u states and %u transitions are possible",
+                   n_state, n_span, DFA_MOST, DFA_CELLS);
     struct dfa *d = mem_alloc(sizeof *d);
     if (!d) return ERR_NOMEM;
     d->n_state = n_state;

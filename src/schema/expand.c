@@ -98,7 +98,8 @@ int resolve_ref(struct compiler *c, const struct item *it, const char *ref, stru
     while (at && *p == '/') {
         size_t n = strcspn(++p, "/");
         if (n >= sizeof key)
-            return bad_keyword(c, ERR_LIMIT, it->path, "$ref", "has a name that is too long");
+            return bad_keyword(c, ERR_LIMIT, it->path, "$ref",
+                               "has a name of %zu bytes; the limit is %zu", n, sizeof key - 1);
         unescape(p, n, key);
         at = step_into(at, key);
         p += n;
@@ -125,7 +126,8 @@ static int note_apart(struct compiler *c, const struct item *it, const json_t *l
 {
     size_t n = json_array_size(list);
     if (n > 64)
-        return bad_keyword(c, ERR_LIMIT, it->path, "oneOf", "has more than 64 branches; use anyOf");
+        return bad_keyword(c, ERR_LIMIT, it->path, "oneOf",
+                           "has %zu branches; at most 64 are possible, or use anyOf", n);
     for (size_t i = 0; i < n; i++)
         for (size_t k = 0; k < i; k++) {
             struct items both = {0};
@@ -225,7 +227,8 @@ static int one_of(struct compiler *c, const struct choice *x, const struct item 
     size_t n = json_array_size(it->v);
     struct item part[64];
     if (n > countof(part))
-        return bad_keyword(c, ERR_LIMIT, it->path, "oneOf", "has more than 64 branches");
+        return bad_keyword(c, ERR_LIMIT, it->path, "oneOf",
+                           "has %zu branches; at most 64 are possible, or use anyOf", n);
     for (size_t i = 0; i < n; i++) {
         for (size_t k = 0; k < n; k++)
             part[k] = (struct item){.v = json_array_get(it->v, k),

@@ -153,7 +153,7 @@ int check_keywords(const struct compiler *c, const struct item *it)
             return bad_keyword(c, ERR_UNSUPPORTED, it->path, name, "is not supported");
         }
         const char *wrong = wrong_value(key, v);
-        if (wrong) return bad_keyword(c, ERR_FORMAT, it->path, key, wrong);
+        if (wrong) return bad_keyword(c, ERR_FORMAT, it->path, key, "%s", wrong);
     }
     return 0;
 }
@@ -228,7 +228,8 @@ int count_of(const struct compiler *c, const struct item *it, const json_t *v, c
         return bad_keyword(c, ERR_FORMAT, it->path, name, "must be a whole number from 0");
     *out = d < SCHEMA_MANY ? (uint32_t)d : SCHEMA_MANY;
     if (*out == SCHEMA_MANY && none == 0)
-        return bad_keyword(c, ERR_LIMIT, it->path, name, "is too large");
+        return bad_keyword(c, ERR_LIMIT, it->path, name, "is %.0f; at most %u is possible", d,
+                           SCHEMA_MANY - 1);
     return 0;
 }
 

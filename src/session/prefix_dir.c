@@ -486,7 +486,11 @@ KVIK_API int kvik_prefix_save(kvik_cache *c, const char *dir, kvik_seq s, uint64
     if (!dir) return ERR(ARG, "saving a prefix needs a directory");
     TRY(no_encoder(c));
     if (!kv_tokens(c->x->kv, s)) return ERR(STALE, "the sequence was dropped");
-    if (strlen(dir) + 64 > PATH_BYTES) return ERR(ARG, "%.100s...: the path is too long", dir);
+    if (strlen(dir) + 64 > PATH_BYTES)
+        return ERR(
+            ARG,
+            "%.100s...: the path of the directory has %zu bytes, the limit is %d; use a shorter one",
+            dir, strlen(dir), PATH_BYTES - 64);
     struct search f = {.ids = kv_tokens(c->x->kv, s),
                        .n = kv_len(c->x->kv, s),
                        .salt = kv_salt(c->x->kv, s),
@@ -513,7 +517,11 @@ KVIK_API int kvik_prefix_check(kvik_cache *c, const char *dir)
     if (c) TRY(cache_enter(c, &in_use));
     if (!dir) return ERR(ARG, "checking a directory of prompts needs its path");
     if (c) TRY(no_encoder(c));
-    if (strlen(dir) + 64 > PATH_BYTES) return ERR(ARG, "%.100s...: the path is too long", dir);
+    if (strlen(dir) + 64 > PATH_BYTES)
+        return ERR(
+            ARG,
+            "%.100s...: the path of the directory has %zu bytes, the limit is %d; use a shorter one",
+            dir, strlen(dir), PATH_BYTES - 64);
     if (mkdir(dir, 0700) < 0 && errno != EEXIST)
         return ERR(IO, "%s: cannot make the directory: %s", dir, strerror(errno));
     if (stat(dir, &st) < 0) return ERR(IO, "%s: %s", dir, strerror(errno));

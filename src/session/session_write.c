@@ -130,16 +130,21 @@ int session_encode(const struct session *s, char **out, size_t *n)
     char *meta;
     TRY(json_text(s->meta, &meta));
     size_t n_meta = strlen(meta), bytes = 4 + n_meta + 4 + s->n_note + 8;
-    int e = n_meta > SESSION_META_MOST || s->n_note > SESSION_NOTE_MOST
-                ? ERR(LIMIT, "the note has %zu bytes; the note of a session has at most 64 MiB",
-                      s->n_note)
-                : 0;
+    int e =
+        n_meta > SESSION_META_MOST
+            ? ERR(LIMIT,
+                  "the description of the model and cache has %zu bytes, the limit of a session is %u",
+                  n_meta, SESSION_META_MOST)
+        : s->n_note > SESSION_NOTE_MOST
+            ? ERR(LIMIT, "the note has %zu bytes; the note of a session has at most 64 MiB",
+                  s->n_note)
+            : 0;
     for (uint32_t i = 0; i < s->n_seqs; i++)
         bytes += seq_bytes(s, &s->seq[i]);
     if (e >= 0 && (s->n_seqs > SESSION_SEQS_MOST || bytes > SESSION_MANIFEST_MOST))
         e = ERR(LIMIT,
                 "%u sequences with %zu bytes of token ids and lists of blocks: a session "
-                "has at most %u with 256 MiB",
+                "has at most %u with 256 MiB; save them in several files",
                 s->n_seqs, bytes, SESSION_SEQS_MOST);
     uint8_t *data = e < 0 ? NULL : mem_alloc(bytes), *at = data;
     if (data) {

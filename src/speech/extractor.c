@@ -17,7 +17,8 @@ KVIK_API int64_t kvik_speech_features(const float *samples, size_t n, uint32_t b
     if (!bins || bins > MEL_MOST)
         return ERR(ARG, "features of %u bins; 1 to %u are possible", bins, MEL_MOST);
     if (n / AUDIO_RATE > AUDIO_SECONDS)
-        return ERR(LIMIT, "the recording is longer than %u hours", AUDIO_SECONDS / 3600);
+        return ERR(LIMIT, "the recording has %.1f hours, the limit is %u; cut it into parts",
+                   (double)n / AUDIO_RATE / 3600, AUDIO_SECONDS / 3600);
     uint32_t frames = (uint32_t)(MAX(n, MEL_WINDOW) / MEL_HOP);
     if (!out) return frames;
     TRY(audio_samples(samples, n, "the recording", &a));

@@ -124,7 +124,11 @@ static int read_window(const kvik_model *m, struct speech_marks *k)
     k->bands = m->m->encoder.bins;
     k->frames = m->m->encoder.rows * m->m->encoder.stride;
     int n = snprintf(path, sizeof path, "%s/preprocessor_config.json", checkpoint_path(m->m->ck));
-    if (n < 0 || n >= (int)sizeof path) return ERR(LIMIT, "%s: the path is too long", m->m->what);
+    if (n < 0 || n >= (int)sizeof path)
+        return ERR(
+            LIMIT,
+            "%s: the path of preprocessor_config.json has %d bytes, the limit is %zu; move the model",
+            m->m->what, n, sizeof path - 1);
     const char *what = "preprocessor_config.json";
     int e = path_exists(path) ? json_read(path, 1 << 20, &o) : 0;
     if (o) {

@@ -159,7 +159,9 @@ int listener_language(struct listener *l, int32_t *id)
 static int feed_prompt(struct listener *l, kv_seq seq, size_t n, size_t start, double *no_speech)
 {
     uint8_t want[4096] = {0};
-    if (n > sizeof want) return ERR(LIMIT, "a prompt of %zu tokens is too long", n);
+    if (n > sizeof want)
+        return ERR(LIMIT, "the prompt has %zu tokens, the limit is %zu; give a shorter prompt", n,
+                   sizeof want);
     want[start] = want[n - 1] = 1;
     struct exec_feed feed = {.seq = seq, .tok = l->ids, .n = (uint32_t)n, .want = want};
     TRY(exec_feed(l->x, &feed, 1, 0, l->logits, NULL, NULL));

@@ -198,7 +198,9 @@ static int load_gpt2(struct source *s, const struct cut_rule **rule)
         return ERR(UNSUPPORTED, KEY "pre \"%.*s\" is not a pre-tokenizer this version knows",
                    (int)MIN(n, 60), name);
     if (!s->merges) return ERR(FORMAT, KEY "merges is missing");
-    if (s->merges->n > UINT32_MAX) return ERR(LIMIT, KEY "merges has too many entries");
+    if (s->merges->n > UINT32_MAX)
+        return ERR(LIMIT, KEY "merges has %llu entries, the limit is %u",
+                   (unsigned long long)s->merges->n, UINT32_MAX);
     if ((*rule)->digits) {
         TRY(tok_add_pre(t, &p));
         p->kind = PRE_DIGITS;

@@ -82,7 +82,8 @@ static int load_list(struct tok *t, const json_t *o, const char *key, uint32_t d
     const json_t *list = json_object_get(o, key), *one;
     size_t i;
     if (!json_is_array(list)) return ERR(FORMAT, FILE_NAME ": \"%s\" must be a list", key);
-    if (depth >= TOK_MAX_NEST) return ERR(LIMIT, FILE_NAME ": sequences nested too deeply");
+    if (depth >= TOK_MAX_NEST)
+        return ERR(LIMIT, FILE_NAME ": sequences are nested deeper than %u levels", TOK_MAX_NEST);
     json_array_foreach(list, i, one) TRY(load(t, one, depth + 1));
     return 0;
 }
@@ -92,7 +93,9 @@ static int norm_text(struct norm *m, const json_t *o, const char *key)
 {
     const char *s;
     TRY(need_str(o, key, &s, &m->n_text));
-    if (m->n_text > TOK_MAX_PATTERN) return ERR(LIMIT, FILE_NAME ": \"%s\" is too long", key);
+    if (m->n_text > TOK_MAX_PATTERN)
+        return ERR(LIMIT, FILE_NAME ": \"%s\" has %zu bytes, the limit is %u", key, m->n_text,
+                   TOK_MAX_PATTERN);
     m->text = mem_strndup(s, m->n_text);
     return m->text ? 0 : ERR_NOMEM;
 }
@@ -340,7 +343,8 @@ static int affix(const json_t *model, const char *key, char **out, size_t *n)
     const char *s = NULL;
     TRY(json_get_str(model, FILE_NAME, key, &s));
     if (!s || !*s) return 0;
-    if (strlen(s) > 64) return ERR(LIMIT, FILE_NAME ": \"%s\" is longer than 64 bytes", key);
+    if (strlen(s) > 64)
+        return ERR(LIMIT, FILE_NAME ": \"%s\" has %zu bytes, the limit is 64", key, strlen(s));
     *n = strlen(s);
     *out = mem_strdup(s);
     return *out ? 0 : ERR_NOMEM;

@@ -81,7 +81,8 @@ static int load_file(struct tok *t, const char *json, size_t n, const char *conf
 {
     struct tok_lists lists;
     buf_init(rest, 0);
-    if (n > TOK_MAX_FILE) return ERR(LIMIT, FILE_NAME ": %zu bytes are too many", n);
+    if (n > TOK_MAX_FILE)
+        return ERR(LIMIT, FILE_NAME ": %zu bytes, the limit is %zu", n, (size_t)TOK_MAX_FILE);
     TRY(tok_lists_find(json, n, &lists, rest));
     return load_text(t, rest->data, rest->len, &lists, config, n_config);
 }
@@ -119,7 +120,8 @@ static int read_optional(const char *dir, const char *name, size_t max, char **t
 {
     char path[4096];
     if (snprintf(path, sizeof path, "%s/%s", dir, name) >= (int)sizeof path)
-        return ERR(ARG, "%s: the path is too long", dir);
+        return ERR(ARG, "%s/%s: the path has more than %zu bytes; move the model", dir, name,
+                   sizeof path - 1);
     *text = NULL;
     int e = path_exists(path) ? file_read(path, max, text, n) : 0;
     return e == ERR_NOTFOUND ? 0 : e; /* the file was removed after the test */

@@ -122,7 +122,9 @@ static int gpt_oss_bind_layer(struct model *m, uint32_t i, struct layer *l, stru
     moe->limit = 7;
     TRY(model_f32(m, "swiglu_alpha", NULL, &moe->alpha));
     TRY(model_f32(m, "swiglu_limit", NULL, &moe->limit));
-    if (!(moe->limit > 0)) return ERR(FORMAT, "%s: swiglu_limit must be above 0", m->config_file);
+    if (!(moe->limit > 0))
+        return ERR(FORMAT, "%s: swiglu_limit must be above 0, not %g", m->config_file,
+                   (double)moe->limit);
     TRY(block_attn_bind(m, i, &m->site[i], &l->attn));
     TRY(model_vector(m, "model.layers.%u.self_attn.sinks", NULL, i, m->n_heads, false,
                      &l->sink_logit));

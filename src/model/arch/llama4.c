@@ -126,7 +126,8 @@ static int llama4_read_config(struct model *m, struct llama4 **out)
     TRY(model_f32(m, "floor_scale", NULL, &w->floor_scale));
     TRY(model_f32(m, "attn_scale", NULL, &w->attn_scale));
     if (!(w->floor_scale > 0))
-        return ERR(FORMAT, "%s: floor_scale must be above 0", m->config_file);
+        return ERR(FORMAT, "%s: floor_scale must be above 0, not %g", m->config_file,
+                   (double)w->floor_scale);
     TRY(read_rope_layers(m, w));
     TRY(read_chunks(m, w));
     TRY(read_moe_layers(m, w));
