@@ -96,7 +96,8 @@ static void test_too_many_values(void **state)
     assert_non_null(q);
     gguf_begin(&f, 3, 0, 65537);
     memcpy(q, f.b, f.n);
-    assert_error(parse_gguf(q, n), ERR_LIMIT, "65536 metadata values", "65537 values");
+    assert_error(parse_gguf(q, n), ERR_LIMIT, "65537 metadata values and 0 tensors; at most 65536",
+                 "65537 values");
     q[16] = 0; /* 65536: the first key is empty */
     assert_error(parse_gguf(q, n), ERR_FORMAT, "a metadata key", "65536 values");
     free(q);
