@@ -109,6 +109,14 @@ def mask_2d(value: Any) -> Optional[np.ndarray]:
     return np.ascontiguousarray(mask != 0, np.uint8)
 
 
+def frozen(value: Any) -> Any:
+    """Returns an array of numpy as a read-only view: a change of it would be lost.  A tensor cannot be read-only."""
+    if isinstance(value, np.ndarray):
+        value = value.view()
+        value.flags.writeable = False
+    return value
+
+
 def like(array: np.ndarray, torch: bool) -> Any:
     """Returns an array as what the caller uses: a torch tensor over the same memory, or the array."""
     if not torch:

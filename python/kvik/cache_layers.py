@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Callable, List, Optional, Tuple, TypeVar
 import numpy as np
 
 from . import _abi
-from ._arrays import like, torch_module
+from ._arrays import frozen, like, torch_module
 from ._lib import call, lib, view
 from .cache_outline import WINDOWS, Outline
 from .cache_states import Linear, State
@@ -27,7 +27,7 @@ _MOST = 4096  # layers of a cache without a model
 
 
 class CacheLayer:
-    """The rows of a layer: ``keys`` and ``values``, copies of [batch, heads, columns, width].
+    """The rows of a layer: ``keys`` and ``values``, copies of [batch, heads, columns, width], numpy's read-only.
 
     Both are None of a layer that holds nothing yet.  read: returns the two.
     """
@@ -38,12 +38,12 @@ class CacheLayer:
     @property
     def keys(self) -> Any:
         """The keys, or None."""
-        return self._read()[0]
+        return frozen(self._read()[0])
 
     @property
     def values(self) -> Any:
         """The values, or None."""
-        return self._read()[1]
+        return frozen(self._read()[1])
 
     @property
     def is_initialized(self) -> bool:
@@ -276,19 +276,19 @@ class Layers(_Base):
     @property
     def key_cache(self) -> List[Any]:
         """The keys of every layer."""
-        return [k for k, _ in self.to_legacy_cache()]
+        return [frozen(k) for k, _ in self.to_legacy_cache()]
 
     @property
     def value_cache(self) -> List[Any]:
         """The values of every layer."""
-        return [v for _, v in self.to_legacy_cache()]
+        return [frozen(v) for _, v in self.to_legacy_cache()]
 
     def _states(self, name: str) -> List[Any]:
         """Returns a plane of each layer with the batch in front; None for layers without it."""
         states = self._state.linear
         if states:
             given = states.conv if name == "conv" else states.recurrent
-            return [copied(given[i, 0]) if (i, 0) in given else None for i in range(len(self))] if given else []
+            return [frozen(copied(given[i, 0])) if (i, 0) in given else None for i in range(len(self))] if given else []
         if not self._state.is_of_model:
             return []
         rows = []
@@ -301,7 +301,7 @@ class Layers(_Base):
                     rows.append([_plane(layers[i], name) for i in range(out.contents.n_layers)])
                 finally:
                     lib.kvik_export_free(out)
-        return [None if parts[0] is None else like(np.stack(parts), self._as_torch) for parts in zip(*rows)]
+        return [None if parts[0] is None else frozen(like(np.stack(parts), self._as_torch)) for parts in zip(*rows)]
 
     @property
     def conv_states(self) -> List[Any]:

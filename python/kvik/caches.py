@@ -13,7 +13,7 @@ import ctypes
 import numpy as np
 
 from . import _abi, display, legacy
-from ._arrays import integers, is_torch, like, to_numpy
+from ._arrays import frozen, integers, is_torch, like, to_numpy
 from ._lib import address, call, encode, field_kinds, lib, sized, text_of
 from .cache_files import note_of, save_session
 from .cache_layers import Layers, adopt_transformers
@@ -25,6 +25,7 @@ from .linear_states import LinearStates
 from .pickles import Check, checked, is_passed, is_rows, is_session, of
 from .memory import Memory
 from .store import Batch, ModelHandle, Settings, Store, settings_of
+from .utils.logging import notice
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -125,6 +126,9 @@ class Cache(Layers):
         """Returns the batch of this cache in a store of the model.  rows: of the first input."""
         self._state = self._state.ready(model, rows)
         if self._batch is None:
+            if type(self).update is not Cache.update:
+                notice(f"{type(self).__name__}.update() is not called: a model of kvik appends rows inside the library. Use the cache with "
+                       "a model that is written elsewhere, or do what update() does between two calls of forward()")
             self._state = self._state.with_rows(Bound(self._state.to_batch(model, self._settings.over(defaults), rows)))
         assert self._batch is not None
         return self._batch
@@ -238,7 +242,8 @@ class Cache(Layers):
         layers = self._layers()
         if not -len(layers) <= layer_idx < len(layers):
             raise KeyError(f"the cache has {len(layers)} layers; layer {layer_idx} was asked for")
-        return legacy.as_tuples([layers[layer_idx]], self._as_torch)[0]
+        keys, values = legacy.as_tuples([layers[layer_idx]], self._as_torch)[0]
+        return frozen(keys), frozen(values)
 
     def __iter__(self) -> Iterator[Tuple[Any, Any]]:
         return iter(self.to_legacy_cache())

@@ -126,6 +126,40 @@ class Opened(unittest.TestCase):
             opened(num_hiden_layers=1)
 
 
+class Rows(unittest.TestCase):
+    """Changes of a cache's rows that would be lost are impossible, and an update() that is not called is said."""
+
+    def test_read_only(self):
+        made, own = opened()(IDS).past_key_values, kvik.DynamicCache()
+        own.update(np.ones((1, 2, 3, 4), np.float32), np.ones((1, 2, 3, 4), np.float32), 0)
+        given = np.ones((1, 2, 3, 4), np.float32)
+        held = kvik.DynamicCache.from_legacy_cache(((given, given),))
+        for cache in (made, own, held):
+            for array in (cache.layers[0].keys, cache.layers[0].values, cache[0][0], cache[0][1], cache.key_cache[0], cache.value_cache[0]):
+                with self.assertRaisesRegex(ValueError, "read-only"):
+                    array[...] = 0
+            cache.to_legacy_cache()[0][0][...] = 0  # an array to work with
+        given[...] = 1  # the caller's stays as it was
+        states = opened("mamba")(IDS).cache_params
+        with self.assertRaisesRegex(ValueError, "read-only"):
+            states.ssm_states[0][...] = 0
+
+    def test_update(self):
+        class Counting(kvik.DynamicCache):
+            """A cache that counts."""
+            calls = 0
+
+            def update(self, *args, **kwargs):
+                """Counts."""
+                self.calls += 1
+                return super().update(*args, **kwargs)
+        cache, rows = Counting(), np.ones((1, 2, 3, 4), np.float32)
+        cache.update(rows, rows, 0)
+        self.assertEqual(cache.calls, 1)
+        with self.assertWarnsRegex(UserWarning, r"Counting.update\(\) is not called"):
+            opened()(IDS, past_key_values=Counting())
+
+
 class Seen:
     """A processor or criterion that keeps what it sees; `answer` makes the answer of a criterion."""
 

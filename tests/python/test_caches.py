@@ -360,7 +360,8 @@ class Standalone(unittest.TestCase):
             with self.assertRaises(kvik.KvikError):
                 wrong()
             np.testing.assert_array_equal(cache.get_conv_state(0), inputs)
-        cache.conv_states[0][...] = 0  # a copy
+        with self.assertRaisesRegex(ValueError, "read-only"):
+            cache.conv_states[0][...] = 0  # a copy
         np.testing.assert_array_equal(cache.get_conv_state(0), inputs)
         recorded = kvik.DynamicCache(config=config(layer_types=["conv", "full_attention"]))
         recorded.activate_past_recording()
