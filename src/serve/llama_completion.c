@@ -51,12 +51,22 @@ static json_t *probability(const struct choice *c, size_t i)
     return json_incref(json_array_get(c->logprobs, i));
 }
 
-static json_t *part(struct choice *c, const char *text, size_t n, bool stop)
+/* Takes the tokens. */
+static json_t *part(struct choice *c, const char *text, size_t n, json_t *tokens, bool stop)
 {
     json_t *o = json_pack("{s:i, s:o, s:b}", "index", (int)c->index, "content",
                           answer_text(text, n), "stop", stop);
-    json_object_set_new(o, "tokens", c->ids ? json_incref(c->ids) : json_array());
+    json_object_set_new(o, "tokens", tokens);
     return o;
+}
+
+/* The tokens that a stream has not told yet. */
+static json_t *new_tokens(struct choice *c)
+{
+    json_t *list = json_array();
+    for (size_t n = json_array_size(c->ids); c->ids_told < n; c->ids_told++)
+        json_array_append(list, json_array_get(c->ids, c->ids_told));
+    return list;
 }
 
 static void add_probabilities(struct choice *c, json_t *o)
@@ -84,7 +94,10 @@ static json_t *ended(const struct answer *a, struct choice *c, const char *text,
 {
     bool whole = c->finish != KVIK_FINISH_CONTEXT && c->finish != KVIK_FINISH_MAX_CACHE_LEN;
     bool lines = c->text.len && memchr(c->text.data, '\n', c->text.len);
-    json_t *o = part(c, text, n, true);
+    json_t *tokens = a->ask.stream ? new_tokens(c)
+                     : c->ids      ? json_incref(c->ids)
+                                   : json_array(),
+           *o = part(c, text, n, tokens, true);
     add_probabilities(c, o);
     json_object_set_new(o, "model", json_string(a->server->o.name));
     json_object_set_new(o, "id_slot", json_integer(a->slot));
@@ -133,7 +146,7 @@ static json_t *pick_fields(const struct answer *a, json_t *o)
 static void piece(struct answer *a, struct choice *c, enum piece kind, const char *text)
 {
     (void)kind;
-    json_t *o = part(c, text, strlen(text), false);
+    json_t *o = part(c, text, strlen(text), new_tokens(c), false);
     add_probabilities(c, o);
     answer_add_timings(a, o);
     answer_event(a, NULL, o);
@@ -141,7 +154,7 @@ static void piece(struct answer *a, struct choice *c, enum piece kind, const cha
 
 static void progress(struct answer *a, json_t *progress, json_t *times)
 {
-    json_t *o = part(&a->choice[0], "", 0, false);
+    json_t *o = part(&a->choice[0], "", 0, json_array(), false);
     json_object_set_new(o, "prompt_progress", progress);
     if (times) json_object_set_new(o, "timings", times);
     answer_event(a, NULL, o);
@@ -189,6 +202,7 @@ static int read_options(struct server *s, struct ask *k, json_t *body)
     TRY(ask_sampling(k, s, body));
     TRY(json_get_u32(body, "the request", "n_probs", 0, MOST_TOP, &k->top_logprobs));
     TRY(json_get_bool(body, "the request", "return_tokens", &k->return_ids));
+    k->return_ids |= k->stream; /* each part of a stream has its tokens */
     k->logprobs = k->top_logprobs > 0;
     if (json_is_array(fields)) k->fields = json_incref(fields);
     return 0;

@@ -47,6 +47,7 @@ struct choice {
     json_t *logprobs; /* owned array of {"token", "logprob", "bytes", "top_logprobs"}, or NULL */
     size_t told;      /* entries of logprobs that a stream has sent */
     json_t *ids;      /* owned array of the new tokens, if asked for */
+    size_t ids_told;  /* entries of ids that a stream has sent */
     enum kvik_finish finish;
     uint64_t new_tokens, reasoning_tokens; /* the second are among the first */
     bool over;

@@ -89,6 +89,11 @@ for path in ("/completion", "/v1/completions", "/v1/chat/completions", "/v1/resp
     check(f"{path}: progress comes before the text", "prompt_progress" not in events[-1] and events.index(parts[0]) > max(i for i, e in enumerate(events) if "prompt_progress" in e))
     plain = list(s.stream(path, {**fields, "return_progress": False, "timings_per_token": False}))
     check(f"{path}: nobody is told who has not asked", not any("prompt_progress" in e for e in plain), plain)
+events = list(s.stream("/completion", {"prompt": "the", "n_predict": 20, "stream": True, "temperature": 0}))
+whole = s.post("/completion", {"prompt": "the", "n_predict": 20, "temperature": 0, "return_tokens": True})[1]
+told = [t for e in events for t in e["tokens"]]
+check("each part of a stream has its tokens", told == whole["tokens"] and all(e["tokens"] for e in events if e["content"]), (told, whole))
+check("tokens of a whole answer are asked for", s.post("/completion", {"prompt": "the", "n_predict": 2})[1]["tokens"] == [])
 a = s.post("/completion", {**body, "stream": False})[1]
 check("progress of a whole answer is not told", "prompt_progress" not in a and a["timings"]["prompt_n"] + a["timings"]["cache_n"] == a["tokens_evaluated"], a)
 a = s.post("/v1/chat/completions", {**hello, "max_tokens": 2, "verbose": True})[1]
