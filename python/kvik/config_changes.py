@@ -22,7 +22,7 @@ _KNOWN = {"attention_chunk_size", "head_dim", "layer_types", "max_position_embed
           "rope_theta", "sliding_window", "sliding_window_pattern", "tie_word_embeddings", "use_sliding_window"}
 # Keys that change nothing of what kvik computes; model.config has them all the same.
 _NEUTRAL = {"_name_or_path", "architectures", "auto_map", "dtype", "id2label", "initializer_range", "is_decoder", "is_encoder_decoder",
-            "label2id", "output_attentions", "output_hidden_states", "pretraining_tp", "quantization_config", "return_dict",
+            "label2id", "output_attentions", "output_hidden_states", "pretraining_tp", "return_dict",
             "torch_dtype", "transformers_version", "use_cache"}
 
 
