@@ -20,7 +20,6 @@ from .cache_layers import Layers, adopt_transformers
 from .cache_states import Bound, Fresh, Held, Saved, State, restored
 from .devices import accept_device, dtype_name
 from .errors import ArgumentError, BusyError, MissingError
-from .layer_store import LayerStore
 from .linear_states import LinearStates
 from .pickles import Check, checked, is_passed, is_rows, is_session, of
 from .memory import Memory
@@ -206,17 +205,13 @@ class Cache(Layers):
             raise ValueError(f"update() got keys {list(keys.shape)} and values {list(values.shape)}; expected "
                              "[batch, heads, tokens, dim] with equal batch, heads and tokens")
         with self._use():
-            store = self._for_updates(keys.shape[0], layer_idx)
-            self._torch, self._row_dtype = torch, key_states.dtype
-            out_keys, out_values = store.update(layer_idx, keys, values, dtype)
+            state = self._state.updatable(self._outline(), keys.shape[0], layer_idx)
+            assert state.store is not None
+            out_keys, out_values = state.store.update(layer_idx, keys, values, dtype)
+            self._state, self._torch, self._row_dtype = state, torch, key_states.dtype
         if not torch:
             return out_keys.astype(key_states.dtype, copy=False), out_values.astype(value_states.dtype, copy=False)
         return like(out_keys, True).to(key_states), like(out_values, True).to(value_states)
-
-    def _for_updates(self, batch: int, layer: int) -> LayerStore:
-        self._state = self._state.updatable(self._outline(), batch, layer)
-        assert self._state.store is not None
-        return self._state.store
 
     def _layers(self) -> legacy.Layers:
         """Returns the rows of all layers as f32 arrays."""

@@ -126,13 +126,27 @@ static int functions_sound(const struct kv_codec *c, const struct kv_reader *r, 
     return 0;
 }
 
+/* True if two readers give rows in the same way. */
+static bool same_kind(const struct kv_reader *a, const struct kv_reader *b)
+{
+    return !a->strips == !b->strips && !a->score == !b->score && !a->add == !b->add;
+}
+
 static int reader_sound(const struct kv_codec *c, bool key)
 {
     if (!c->reader) return 0;
     if (!c->reader[DEV_REF])
         return ERR(ARG, "codec %s: its reader lacks a scalar reference", c->name);
     for (int isa = 0; isa < DEV_ISAS; isa++)
-        if (c->reader[isa]) TRY(functions_sound(c, c->reader[isa], key, dev_isa_names()[isa]));
+        if (c->reader[isa]) {
+            TRY(functions_sound(c, c->reader[isa], key, dev_isa_names()[isa]));
+            /* All instruction sets have one order of sums, and a rotation asks the scalar reader which functions there are. */
+            if (!same_kind(c->reader[isa], c->reader[DEV_REF]))
+                return ERR(
+                    ARG,
+                    "codec %s: its reader for %s gives rows in another way than the scalar one",
+                    c->name, dev_isa_names()[isa]);
+        }
     return 0;
 }
 

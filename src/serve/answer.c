@@ -172,9 +172,18 @@ const char *answer_finish(const struct choice *c)
     return c->finish == KVIK_FINISH_EOS || c->finish == KVIK_FINISH_STOP ? "stop" : "length";
 }
 
-json_t *answer_ids(const struct choice *c, json_t *o)
+json_t *answer_new_ids(struct choice *c)
 {
-    if (c->ids) json_object_set(o, "token_ids", c->ids);
+    size_t n = json_array_size(c->ids);
+    json_t *list = json_array();
+    for (; c->told_ids < n; c->told_ids++)
+        json_array_append(list, json_array_get(c->ids, c->told_ids));
+    return list;
+}
+
+json_t *answer_ids(struct choice *c, json_t *o)
+{
+    if (c->ids) json_object_set_new(o, "token_ids", answer_new_ids(c));
     return o;
 }
 
@@ -308,7 +317,8 @@ static void on_progress(struct job *j)
     if (!a->ask.progress || !a->ask.stream || a->failed) return;
     begin(a);
     add_reused(a, j);
-    answer_progress(a, j, j->have);
+    answer_progress(a, j,
+                    MIN(j->have, j->n)); /* a job that was parked computes its new tokens again */
 }
 
 /* Sets the times of a text that is being written; those of a request are its first text's. */
@@ -373,7 +383,6 @@ static void write_log(const struct answer *a)
 static void complete(struct answer *a)
 {
     write_log(a);
-    totals_add(&a->server->totals, a);
     if (!a->failed && a->ask.stream) {
         if (a->protocol->done) a->protocol->done(a);
     } else if (!a->failed)
@@ -451,7 +460,9 @@ static void on_over(struct job *j, const kvik_row *row, int code, const char *se
     if (row) c->finish = row->finish;
     if (row) find_stop(a, c, row);
     if (row) remember(a, c, row);
-    if (row && j->index == 0) a->slot = slots_put(a->server->slots, a->ask.slot, row->ids, row->n);
+    if (row && j->index == 0)
+        a->slot =
+            slots_put(a->server->slots, a->ask.slot, row->ids, row->n, !j->salt[0] && !j->cache);
     add_up(a, j);
     if (!row) fail(a, code, sentence);
     if (row && a->ask.stream && !a->failed) {

@@ -20,8 +20,7 @@ static int refuse_long(const struct server *s, struct exchange *x, const struct 
     return 1;
 }
 
-/* The prompt of text i of the answer. */
-static struct ask_text text_of(const struct ask *k, uint32_t i)
+struct ask_text ask_text_of(const struct ask *k, uint32_t i)
 {
     uint32_t prompt = i / (k->choices / (1 + k->n_more));
     return prompt ? k->more[prompt - 1] : (struct ask_text){k->ids, k->n};
@@ -58,7 +57,7 @@ static int settle(const struct server *s, const struct ask *k, uint32_t index, s
 static int job_new(const struct server *s, struct exchange *x, const struct ask *k, uint32_t index,
                    struct job **out)
 {
-    struct ask_text t = text_of(k, index);
+    struct ask_text t = ask_text_of(k, index);
     struct job *j = mem_alloc(sizeof *j);
     if (!j) return ERR_NOMEM;
     *j = (struct job){.calls = &answer_calls,
@@ -95,7 +94,7 @@ int ask_run(struct server *s, struct exchange *x, const struct protocol *p, stru
     uint32_t n = 0, choices = k->choices;
     int e = 0;
     for (uint32_t i = 0; i < choices && !e; i += choices / (1 + k->n_more)) {
-        struct ask_text t = text_of(k, i);
+        struct ask_text t = ask_text_of(k, i);
         e = refuse_long(s, x, p, k, &t);
     }
     if (e) return MIN(e, 0);

@@ -51,22 +51,13 @@ static json_t *probability(const struct choice *c, size_t i)
     return json_incref(json_array_get(c->logprobs, i));
 }
 
-/* Takes the tokens. */
-static json_t *part(struct choice *c, const char *text, size_t n, json_t *tokens, bool stop)
+/* A text, or a part of it with the tokens that are new in it. */
+static json_t *part(struct choice *c, const char *text, size_t n, bool stop)
 {
     json_t *o = json_pack("{s:i, s:o, s:b}", "index", (int)c->index, "content",
                           answer_text(text, n), "stop", stop);
-    json_object_set_new(o, "tokens", tokens);
+    json_object_set_new(o, "tokens", answer_new_ids(c));
     return o;
-}
-
-/* The tokens that a stream has not told yet. */
-static json_t *new_tokens(struct choice *c)
-{
-    json_t *list = json_array();
-    for (size_t n = json_array_size(c->ids); c->ids_told < n; c->ids_told++)
-        json_array_append(list, json_array_get(c->ids, c->ids_told));
-    return list;
 }
 
 static void add_probabilities(struct choice *c, json_t *o)
@@ -79,12 +70,12 @@ static void add_probabilities(struct choice *c, json_t *o)
     json_object_set_new(o, "completion_probabilities", list);
 }
 
-/* The text of the prompt, with its special tokens. */
-static json_t *prompt_text(const struct answer *a)
+/* A prompt as text, with its special tokens. */
+static json_t *prompt_text(const struct answer *a, const struct ask_text *prompt)
 {
     char *text = NULL;
     size_t n = 0;
-    (void)kvik_tokenizer_decode(a->server->tokenizer, a->ask.ids, a->ask.n, false, &text, &n);
+    (void)kvik_tokenizer_decode(a->server->tokenizer, prompt->ids, prompt->n, false, &text, &n);
     json_t *o = answer_text(text, n);
     kvik_free(text);
     return o;
@@ -94,19 +85,17 @@ static json_t *ended(const struct answer *a, struct choice *c, const char *text,
 {
     bool whole = c->finish != KVIK_FINISH_CONTEXT && c->finish != KVIK_FINISH_MAX_CACHE_LEN;
     bool lines = c->text.len && memchr(c->text.data, '\n', c->text.len);
-    json_t *tokens = a->ask.stream ? new_tokens(c)
-                     : c->ids      ? json_incref(c->ids)
-                                   : json_array(),
-           *o = part(c, text, n, tokens, true);
+    const struct ask_text prompt = ask_text_of(&a->ask, c->index);
+    json_t *o = part(c, text, n, true);
     add_probabilities(c, o);
     json_object_set_new(o, "model", json_string(a->server->o.name));
     json_object_set_new(o, "id_slot", json_integer(a->slot));
-    json_object_set_new(o, "prompt", prompt_text(a));
+    json_object_set_new(o, "prompt", prompt_text(a, &prompt));
     json_object_set_new(o, "generation_settings", settings(a));
     json_object_set_new(o, "tokens_predicted", json_integer((json_int_t)c->new_tokens));
-    json_object_set_new(o, "tokens_evaluated", json_integer((json_int_t)a->prompt_tokens));
+    json_object_set_new(o, "tokens_evaluated", json_integer((json_int_t)prompt.n));
     json_object_set_new(o, "tokens_cached",
-                        json_integer((json_int_t)a->prompt_tokens + (json_int_t)c->new_tokens));
+                        json_integer((json_int_t)prompt.n + (json_int_t)c->new_tokens));
     json_object_set_new(o, "truncated", json_boolean(!whole));
     json_object_set_new(o, "has_new_line", json_boolean(lines));
     json_object_set_new(o, "stop_type", json_string(stop_type(c)));
@@ -119,6 +108,7 @@ static json_t *ended(const struct answer *a, struct choice *c, const char *text,
 json_t *answer_verbose(const struct answer *a)
 {
     struct choice *c = &a->choice[0];
+    c->told = c->told_ids = 0; /* all of it again */
     return ended(a, c, c->text.data, c->text.len);
 }
 
@@ -146,7 +136,7 @@ static json_t *pick_fields(const struct answer *a, json_t *o)
 static void piece(struct answer *a, struct choice *c, enum piece kind, const char *text)
 {
     (void)kind;
-    json_t *o = part(c, text, strlen(text), new_tokens(c), false);
+    json_t *o = part(c, text, strlen(text), false);
     add_probabilities(c, o);
     answer_add_timings(a, o);
     answer_event(a, NULL, o);
@@ -154,7 +144,7 @@ static void piece(struct answer *a, struct choice *c, enum piece kind, const cha
 
 static void progress(struct answer *a, json_t *progress, json_t *times)
 {
-    json_t *o = part(&a->choice[0], "", 0, json_array(), false);
+    json_t *o = part(&a->choice[0], "", 0, false);
     json_object_set_new(o, "prompt_progress", progress);
     if (times) json_object_set_new(o, "timings", times);
     answer_event(a, NULL, o);

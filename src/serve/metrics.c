@@ -36,34 +36,32 @@ static void add_caches(struct buf *b, const struct server *s, const struct sched
 }
 
 /* The same under the names of llama-server. */
-static void llama_numbers(struct server *s, const struct scheduler_state *t, struct buf *b)
+static void llama_numbers(const struct scheduler_state *t, struct buf *b)
 {
-    struct totals sum;
-    totals_look(&s->totals, &sum);
-    double read = (double)(sum.prompt_tokens - MIN(sum.reused_tokens, sum.prompt_tokens)),
-           written = (double)sum.new_tokens;
+    double read = (double)(t->prompt_tokens - MIN(t->reused_tokens, t->prompt_tokens)),
+           written = (double)t->new_tokens;
     const struct {
         const char *name, *type, *help;
         double v;
     } all[] = {
         {"prompt_tokens_total", "counter", "Tokens of prompts that were computed.", read},
         {"prompt_tokens_cached_total", "counter", "Tokens of prompts whose rows were reused.",
-         (double)sum.reused_tokens},
+         (double)t->reused_tokens},
         {"prompt_seconds_total", "counter", "Seconds from the first step to the first token.",
-         sum.prompt_seconds},
+         t->prompt_seconds},
         {"tokens_predicted_total", "counter", "Tokens that were generated.", written},
         {"tokens_predicted_seconds_total", "counter", "Seconds from the first token to the last.",
-         sum.writing_seconds},
+         t->writing_seconds},
         {"n_decode_total", "counter", "Steps of the model.", (double)t->steps},
         {"n_tokens_max", "counter", "Tokens of the longest text with its prompt.",
-         (double)sum.longest},
+         (double)t->longest},
         {"spec_decode_num_draft_tokens_total", "counter", "Tokens that were drafted.", 0},
         {"spec_decode_num_accepted_tokens_total", "counter", "Drafted tokens that were right.", 0},
         {"spec_decode_num_drafts_total", "counter", "Drafts.", 0},
         {"prompt_tokens_seconds", "gauge", "Tokens of prompts per second, since the start.",
-         sum.prompt_seconds > 0 ? read / sum.prompt_seconds : 0},
+         t->prompt_seconds > 0 ? read / t->prompt_seconds : 0},
         {"predicted_tokens_seconds", "gauge", "New tokens per second, since the start.",
-         sum.writing_seconds > 0 ? written / sum.writing_seconds : 0},
+         t->writing_seconds > 0 ? written / t->writing_seconds : 0},
         {"requests_processing", "gauge", "Generations that are computed.", t->running},
         {"requests_deferred", "gauge", "Generations that wait.", t->waiting},
         {"n_busy_slots_per_decode", "gauge", "New tokens that a step of the model gives.",
@@ -118,7 +116,7 @@ static int metrics(struct server *s, struct exchange *x)
     scheduler_look(s->scheduler, &t);
     buf_init(&b, 1 << 20);
     if (s->o.metrics == SERVE_METRICS_LLAMACPP)
-        llama_numbers(s, &t, &b);
+        llama_numbers(&t, &b);
     else
         vllm_numbers(s, &t, &b);
     size_t n = b.len;

@@ -1,6 +1,7 @@
 /* ollama.c - Ollama's own protocol: chats and texts, as whole answers or as a line of JSON for each part.
  *
  * A stream is the default.  Options stand in an object of their own, under Ollama's names. */
+#include "serve/infill.h"
 #include "serve/replay.h"
 
 #include <math.h>
@@ -228,15 +229,14 @@ static int read_text(struct server *s, struct exchange *x, struct ask *k, json_t
         return ERR(UNSUPPORTED, "field \"images\": this model reads text");
     if (!json_is_string(prompt)) return ERR(ARG, "field \"prompt\" must be a string");
     if (json_string_length(json_object_get(body, "suffix")))
-        return ERR(UNSUPPORTED, "field \"suffix\": texts are not filled in");
+        return infill_prompt(k, s, NULL, prompt, NULL, json_object_get(body, "suffix"));
     if (raw || !kvik_tokenizer_template(s->tokenizer)) return ask_prompt(k, s, prompt);
-    if (!(k->messages = json_array()) ||
-        !(k->kwargs = json_pack("{s:b}", "add_generation_prompt", 1)))
-        return ERR(NOMEM, "out of memory");
+    if (!(k->messages = json_array())) return ERR(NOMEM, "out of memory");
     if (json_string_length(system))
         json_array_append_new(k->messages,
                               json_pack("{s:s, s:O}", "role", "system", "content", system));
     json_array_append_new(k->messages, json_pack("{s:s, s:O}", "role", "user", "content", prompt));
+    TRY(ask_kwargs(k, s, body));
     return replay_render(k, s, x->client);
 }
 

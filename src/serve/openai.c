@@ -60,12 +60,12 @@ static void send_done(struct answer *a)
 
 /* --- Chat. */
 
-static void chat_chunk(struct answer *a, const struct choice *c, json_t *delta, json_t *logprobs)
+static void chat_chunk(struct answer *a, struct choice *c, json_t *delta, json_t *logprobs)
 {
     json_t *o = head(a, "chat.completion.chunk");
-    json_object_set_new(o, "choices",
-                        json_pack("[{s:i, s:o, s:o, s:s?}]", "index", (int)c->index, "delta", delta,
-                                  "logprobs", logprobs, "finish_reason", answer_finish(c)));
+    json_t *one = json_pack("{s:i, s:o, s:o, s:s?}", "index", (int)c->index, "delta", delta,
+                            "logprobs", logprobs, "finish_reason", answer_finish(c));
+    json_object_set_new(o, "choices", json_pack("[o]", answer_ids(c, one)));
     if (c->new_tokens) answer_add_timings(a, o);
     answer_event(a, NULL, o);
 }
@@ -208,7 +208,8 @@ static json_t *text_choice(struct choice *c, const char *text, size_t n)
 static void text_chunk(struct answer *a, struct choice *c, const char *text)
 {
     json_t *o = head(a, "text_completion");
-    json_object_set_new(o, "choices", json_pack("[o]", text_choice(c, text, strlen(text))));
+    json_t *one = answer_ids(c, text_choice(c, text, strlen(text)));
+    json_object_set_new(o, "choices", json_pack("[o]", one));
     answer_add_timings(a, o);
     answer_event(a, NULL, o);
 }

@@ -47,7 +47,7 @@ struct choice {
     json_t *logprobs; /* owned array of {"token", "logprob", "bytes", "top_logprobs"}, or NULL */
     size_t told;      /* entries of logprobs that a stream has sent */
     json_t *ids;      /* owned array of the new tokens, if asked for */
-    size_t ids_told;  /* entries of ids that a stream has sent */
+    size_t told_ids;  /* of them, those that the answer has */
     enum kvik_finish finish;
     uint64_t new_tokens, reasoning_tokens; /* the second are among the first */
     bool over;
@@ -90,6 +90,8 @@ struct ask {
     uint32_t top_logprobs;
     double presence_penalty, frequency_penalty;
 };
+/* The prompt of text i of the answer; its ids are those of k. */
+struct ask_text ask_text_of(const struct ask *k, uint32_t i);
 
 struct answer {
     struct server *server;
@@ -196,8 +198,10 @@ json_t *answer_call(const struct call *k, const char *arguments);
 json_t *answer_message(const struct choice *c);
 /* "stop", "length" or "tool_calls", as OpenAI names how a text ended; NULL while it runs. */
 const char *answer_finish(const struct choice *c);
-/* Adds token_ids to a choice of an answer, if asked for. */
-json_t *answer_ids(const struct choice *c, json_t *o);
+/* The tokens that the parts before have not told, as an array. */
+json_t *answer_new_ids(struct choice *c);
+/* The same as token_ids of a choice or of its part, if asked for. */
+json_t *answer_ids(struct choice *c, json_t *o);
 /* A text as JSON; NULL if memory is short. */
 json_t *answer_text(const char *s, size_t n);
 /* The logprobs that the stream has not sent yet, as OpenAI shows them, or null. */

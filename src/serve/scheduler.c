@@ -219,7 +219,12 @@ static void finish(struct scheduler *s, struct job *j)
     s->ended++;
     s->sum.prompt_tokens += j->n;
     s->sum.reused_tokens += j->reused;
-    s->sum.new_tokens += e >= 0 && r->n_rows ? r->row[0]->n - r->row[0]->n_prompt : j->n_chosen;
+    uint64_t new_tokens = e >= 0 && r->n_rows ? r->row[0]->n - r->row[0]->n_prompt : j->n_chosen;
+    double now = now_seconds(), first = j->first > 0 ? j->first : now;
+    s->sum.new_tokens += new_tokens;
+    s->sum.longest = MAX(s->sum.longest, j->n + new_tokens);
+    s->sum.prompt_seconds += first - j->begun;
+    s->sum.writing_seconds += now - first;
     if (e >= 0 && r->n_rows) j->miss = r->row[0]->prefix_miss;
     if (e >= 0 && r->n_rows && r->row[0]->seq) shelf_put(cache_of(s, j)->shelf, r->row[0]->seq);
     over(j, e >= 0 ? r->row[0] : NULL, e, e >= 0 ? NULL : kvik_last_error());
@@ -389,6 +394,9 @@ static void count(struct scheduler *s)
     t->prompt_tokens = s->sum.prompt_tokens;
     t->reused_tokens = s->sum.reused_tokens;
     t->new_tokens = s->sum.new_tokens;
+    t->longest = s->sum.longest;
+    t->prompt_seconds = s->sum.prompt_seconds;
+    t->writing_seconds = s->sum.writing_seconds;
     t->waiting = t->parked = 0;
     t->writing = 0;
     for (uint32_t i = 0; i < s->n_running; i++)

@@ -79,6 +79,9 @@ void scheduler_call(struct scheduler *s, void (*fn)(void *ctx), void *ctx);
 struct scheduler_state {
     uint32_t running, waiting, parked;
     uint64_t jobs, steps, prompt_tokens, reused_tokens, new_tokens, parkings;
+    uint64_t longest;                 /* tokens of a prompt with its text */
+    double prompt_seconds;            /* from joining the steps to the first token, of all texts */
+    double writing_seconds;           /* from there to the end */
     uint64_t writing;                 /* new tokens of the jobs that run */
     double busy_seconds, own_seconds; /* in steps of the model; and between them */
     kvik_usage usage;                 /* the sums over the caches; and what each has */

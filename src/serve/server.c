@@ -76,7 +76,6 @@ static int open_parts(struct server *s)
 int serve(const struct serve_options *o)
 {
     struct server s = {.o = *o};
-    totals_init(&s.totals);
     int e = open_parts(&s);
     if (e >= 0) {
         atomic_store(&serving, s.net);
@@ -94,6 +93,5 @@ int serve(const struct serve_options *o)
     replay_close(s.replay);
     slots_close(s.slots);
     keys_free(s.keys);
-    totals_done(&s.totals);
     return e;
 }

@@ -5,7 +5,6 @@
 #include "serve/exchange.h"
 #include "serve/scheduler.h"
 #include "serve/serve.h"
-#include "serve/totals.h"
 
 struct keys;
 struct slots;
@@ -21,7 +20,6 @@ struct server {
     struct keys *keys; /* NULL: none are needed */
     struct replay *replay;
     struct slots *slots;
-    struct totals totals;
     uint64_t seed;
     bool seeded;               /* the options of the command line have a seed */
     int32_t eos[KVIK_MAX_EOS]; /* tokens that end a turn */

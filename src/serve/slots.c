@@ -14,6 +14,7 @@ struct slot {
     int32_t *ids; /* [n] owned, NULL: empty */
     size_t n;
     uint64_t used; /* when it was used last: a count */
+    bool shared;   /* of the cache that all have, without a salt */
 };
 
 struct slots {
@@ -50,15 +51,18 @@ static bool continues(const struct slot *t, const int32_t *ids, size_t n)
 
 static uint32_t choose(const struct slots *s, const int32_t *ids, size_t n)
 {
-    uint32_t best = 0;
+    uint32_t best = s->n;
     for (uint32_t i = 0; i < s->n; i++)
-        if (continues(&s->slot[i], ids, n)) return i;
+        if (continues(&s->slot[i], ids, n) && (best == s->n || s->slot[i].n > s->slot[best].n))
+            best = i;
+    if (best < s->n) return best;
+    best = 0;
     for (uint32_t i = 1; i < s->n; i++)
         if (s->slot[i].used < s->slot[best].used) best = i;
     return best;
 }
 
-int slots_put(struct slots *s, int wish, const int32_t *ids, size_t n)
+int slots_put(struct slots *s, int wish, const int32_t *ids, size_t n, bool shared)
 {
     int32_t *copy = mem_array(n ? n : 1, sizeof *copy);
     if (!copy) return -1;
@@ -66,19 +70,27 @@ int slots_put(struct slots *s, int wish, const int32_t *ids, size_t n)
     pthread_mutex_lock(&s->lock);
     uint32_t i = wish >= 0 && (uint32_t)wish < s->n ? (uint32_t)wish : choose(s, ids, n);
     mem_free(s->slot[i].ids);
-    s->slot[i] = (struct slot){.ids = copy, .n = n, .used = ++s->uses};
+    s->slot[i] = (struct slot){.ids = copy, .n = n, .used = ++s->uses, .shared = shared};
     pthread_mutex_unlock(&s->lock);
     return (int)i;
 }
 
-/* Copies the text of a slot; an empty one has none. */
+/* Copies the text of a slot that is to be saved. */
 static int slots_get(struct slots *s, uint32_t i, struct ask_text *out)
 {
     pthread_mutex_lock(&s->lock);
     const struct slot *t = &s->slot[i];
+    bool empty = !t->n, shared = t->shared;
     *out = (struct ask_text){.n = t->n, .ids = mem_array(t->n + 1, sizeof *out->ids)};
     if (out->ids && t->n) memcpy(out->ids, t->ids, t->n * sizeof *t->ids);
     pthread_mutex_unlock(&s->lock);
+    if (empty) return ERR(ARG, "slot %u has no text", i);
+    if (!shared)
+        return ERR(
+            UNSUPPORTED,
+            "the text of slot %u is not saved: it has a key, a cache_salt or a cache_implementation of its own, and a file "
+            "would give its rows to others",
+            i);
     return out->ids ? 0 : ERR_NOMEM;
 }
 
@@ -94,7 +106,7 @@ static size_t slots_erase(struct slots *s, uint32_t i)
 
 /* --- Files. */
 
-struct errand {
+struct filing {
     kvik_cache *cache;
     const char *dir, *name;
     char path[4096];
@@ -132,17 +144,21 @@ static int read_note(const char *path, const char *note, struct ask_text *out)
         return ERR(FORMAT, "%s is a session, but not one of a slot", path);
     }
     const json_t *list = json_object_get(o, "slot");
+    bool good = json_array_size(list) > 0;
     *out = (struct ask_text){.ids = mem_array(json_array_size(list) + 1, sizeof *out->ids)};
     json_array_foreach(list, i, v)
     {
+        good &=
+            json_is_integer(v) && json_integer_value(v) >= 0 && json_integer_value(v) <= INT32_MAX;
         if (out->ids) out->ids[out->n++] = (int32_t)json_integer_value(v);
     }
     json_decref(o);
+    if (!good) return ERR(FORMAT, "%s: the tokens of its note are wrong", path);
     return out->ids ? 0 : ERR_NOMEM;
 }
 
 /* Writes beside the file and renames: the file has its old contents or all new ones. */
-static int save(struct errand *w)
+static int save(struct filing *w)
 {
     char beside[4096 + 8], *note = NULL;
     kvik_seq seq;
@@ -164,19 +180,27 @@ static int save(struct errand *w)
     return e;
 }
 
-static int restore(struct errand *w)
+static int restore(struct filing *w)
 {
     char *note = NULL;
     kvik_seq seq;
-    TRY(kvik_cache_load(w->cache, w->path, 1, &seq, &note));
+    int n = kvik_cache_load(w->cache, w->path, 1, &seq, &note);
+    if (n < 0) return n;
+    if (n != 1) {
+        kvik_free(note);
+        return ERR(FORMAT, "%s is a session, but not one of a slot", w->path);
+    }
     w->tokens = kvik_cache_length(w->cache, seq);
     int e = read_note(w->path, note, &w->text);
+    if (e >= 0 && (int64_t)w->text.n != w->tokens && (int64_t)w->text.n != w->tokens + 1)
+        e = ERR(FORMAT, "%s: its note has %zu tokens, and its rows are those of %lld", w->path,
+                w->text.n, (long long)w->tokens);
     kvik_cache_drop(w->cache, seq);
     kvik_free(note);
     return e;
 }
 
-static void do_errand(struct errand *w, int (*fn)(struct errand *w))
+static void do_filing(struct filing *w, int (*fn)(struct filing *w))
 {
     double begun = now_seconds();
     w->error = fn(w);
@@ -187,16 +211,16 @@ static void do_errand(struct errand *w, int (*fn)(struct errand *w))
 
 static void do_save(void *ctx)
 {
-    do_errand(ctx, save);
+    do_filing(ctx, save);
 }
 
 static void do_restore(void *ctx)
 {
-    do_errand(ctx, restore);
+    do_filing(ctx, restore);
 }
 
 /* A name without a directory, which does not begin with a dot. */
-static int name_file(struct errand *w, const json_t *body)
+static int name_file(struct filing *w, const json_t *body)
 {
     const json_t *v = json_object_get(body, "filename");
     const char *s = json_string_value(v);
@@ -215,16 +239,18 @@ static int name_file(struct errand *w, const json_t *body)
 static int answer_file(struct server *s, struct exchange *x, uint32_t i, bool saves)
 {
     json_t *body;
-    struct errand w = {.cache = s->caches.use[0].o.cache, .dir = s->o.slot_dir};
+    struct filing w = {.cache = s->caches.use[0].o.cache, .dir = s->o.slot_dir};
     TRY(body_read(x, &body));
     int e = name_file(&w, body);
     if (e >= 0 && saves) e = slots_get(s->slots, i, &w.text);
-    if (e >= 0 && saves && !w.text.n) e = ERR(ARG, "slot %u has no text", i);
+    if (e >= 0 && !saves && s->keys)
+        e = ERR(UNSUPPORTED,
+                "slots are not restored where requests have keys, which share no rows");
     if (e >= 0) {
         scheduler_call(s->scheduler, saves ? do_save : do_restore, &w);
         if ((e = w.error) < 0) (void)err_set(e, "%s", w.sentence);
     }
-    if (e >= 0 && !saves) (void)slots_put(s->slots, (int)i, w.text.ids, w.text.n);
+    if (e >= 0 && !saves) (void)slots_put(s->slots, (int)i, w.text.ids, w.text.n, true);
     if (e >= 0)
         exchange_json(x, 200,
                       json_pack("{s:i, s:s, s:I, s:I, s:{s:f}}", "id_slot", (int)i, "filename",

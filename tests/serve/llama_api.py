@@ -101,6 +101,15 @@ check("verbose: the prompt and the options", a["__verbose"]["prompt"].replace(" 
 check("no __verbose unless asked for", "__verbose" not in s.post("/v1/chat/completions", {**hello, "max_tokens": 2})[1])
 code, e = s.post("/completion", {"prompt": "a", "n_probs": 2, "post_sampling_probs": True})
 check("post_sampling_probs is an error that names it", code == 400 and "post_sampling_probs" in e["error"]["message"], e)
+parts = list(s.stream("/completion", {"prompt": "the", "n_predict": 6, "temperature": 0, "return_tokens": True, "stream": True}))
+whole = s.post("/completion", {"prompt": "the", "n_predict": 6, "temperature": 0, "return_tokens": True})[1]
+check("a stream tells each token once", [t for e in parts for t in e["tokens"]] == whole["tokens"] and len(whole["tokens"]) == 6, (parts, whole["tokens"]))
+parts = list(s.stream("/v1/completions", {"prompt": "the", "max_tokens": 6, "temperature": 0, "return_token_ids": True, "stream": True}))
+check("token_ids of a stream, each once", [t for e in parts for c in e["choices"] for t in c.get("token_ids", [])] == whole["tokens"], parts)
+a = s.post("/completion", {"prompt": ["the", "the people of"], "n_predict": 2})[1]
+check("each of several prompts is told with its text", a[0]["prompt"] != a[1]["prompt"] and a[0]["tokens_evaluated"] < a[1]["tokens_evaluated"], a)
+a = s.post("/v1/chat/completions", {**hello, "max_tokens": 3, "logprobs": True, "top_logprobs": 1, "verbose": True})[1]
+check("verbose: all probabilities", len(a["__verbose"]["completion_probabilities"]) == len(a["choices"][0]["logprobs"]["content"]) > 0, a)
 begun = time.time()
 a = s.post("/completion", {"prompt": long, "n_predict": 7000, "t_max_predict_ms": 100})[1]
 check("t_max_predict_ms ends a text", a["tokens_predicted"] < 7000 and a["stop_type"] == "limit" and time.time() - begun < 30, a["timings"])

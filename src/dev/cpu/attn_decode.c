@@ -7,6 +7,7 @@
 #include "base/thread.h"
 #include "dev/cpu/attn_job.h"
 
+#include <assert.h>
 #include <string.h>
 
 #define MERGES 96u /* in a wave, over all heads, that are worth a fork */
@@ -52,6 +53,8 @@ static void own_rows(const struct attn_job *j, const struct attn_task *t, const 
     own.out += i * j->group * j->state;
     m.a = u->joint;
     if (m.a >= m.b) return;
+    /* A reader's `end` runs once for each sum.  So atoms that share rows of tiles share all of them. */
+    assert(!j->tiled);
     if (!scores) {
         attn_values(j, &own);
         return;
