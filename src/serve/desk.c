@@ -1,6 +1,7 @@
 /* desk.c - a queue of requests and the threads that read them; see desk.h.
  *
- * A text of megabytes is tokenized for seconds.  So the first thread takes short requests only, and these never wait for a long one. */
+ * A text of megabytes is tokenized for seconds.  So the first thread takes short requests only, and a short one never
+ * waits for a long one. */
 #include "serve/desk.h"
 #include "base/thread.h"
 
