@@ -41,8 +41,7 @@ struct scheduler {
     kvik_request **request;
     uint32_t n_running;
     uint64_t orders, ended;
-    double token_seconds;       /* of a token of a prompt, smoothed; 0: not known yet */
-    struct scheduler_state sum; /* the counts of tokens */
+    double token_seconds; /* of a token of a prompt, smoothed; 0: not known yet */
 };
 
 static void over(struct job *j, const kvik_row *row, int code, const char *sentence)
@@ -211,20 +210,29 @@ static void admit(struct scheduler *s)
 
 /* --- Leaving. */
 
+/* Adds a text that has ended to the sums, before its answer goes out: a client may look at once. */
+static void add_up(struct scheduler *s, const struct job *j, uint64_t new_tokens)
+{
+    struct scheduler_state *t = &s->state;
+    double now = now_seconds(), first = j->first > 0 ? j->first : now;
+    pthread_mutex_lock(&s->lock);
+    t->prompt_tokens += j->n;
+    t->reused_tokens += j->reused;
+    t->new_tokens += new_tokens;
+    t->longest = MAX(t->longest, j->n + new_tokens);
+    t->prompt_seconds += first - j->begun;
+    t->writing_seconds += now - first;
+    pthread_mutex_unlock(&s->lock);
+}
+
 static void finish(struct scheduler *s, struct job *j)
 {
     kvik_result *r = NULL;
     job_note_progress(j);
     int e = kvik_request_end(j->request, &r);
     s->ended++;
-    s->sum.prompt_tokens += j->n;
-    s->sum.reused_tokens += j->reused;
     uint64_t new_tokens = e >= 0 && r->n_rows ? r->row[0]->n - r->row[0]->n_prompt : j->n_chosen;
-    double now = now_seconds(), first = j->first > 0 ? j->first : now;
-    s->sum.new_tokens += new_tokens;
-    s->sum.longest = MAX(s->sum.longest, j->n + new_tokens);
-    s->sum.prompt_seconds += first - j->begun;
-    s->sum.writing_seconds += now - first;
+    add_up(s, j, new_tokens);
     if (e >= 0 && r->n_rows) j->miss = r->row[0]->prefix_miss;
     if (e >= 0 && r->n_rows && r->row[0]->seq) shelf_put(cache_of(s, j)->shelf, r->row[0]->seq);
     over(j, e >= 0 ? r->row[0] : NULL, e, e >= 0 ? NULL : kvik_last_error());
@@ -391,12 +399,6 @@ static void count(struct scheduler *s)
 {
     struct scheduler_state *t = &s->state;
     t->running = s->n_running;
-    t->prompt_tokens = s->sum.prompt_tokens;
-    t->reused_tokens = s->sum.reused_tokens;
-    t->new_tokens = s->sum.new_tokens;
-    t->longest = s->sum.longest;
-    t->prompt_seconds = s->sum.prompt_seconds;
-    t->writing_seconds = s->sum.writing_seconds;
     t->waiting = t->parked = 0;
     t->writing = 0;
     for (uint32_t i = 0; i < s->n_running; i++)
