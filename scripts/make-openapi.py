@@ -294,6 +294,13 @@ NATIVE = {
                        n_erased=COUNT, timings=record(save_ms=N, restore_ms=N)),
     "Adapters": array(O, maxItems=0),
     "Slots": array(record("id n_ctx is_processing", id=COUNT, n_ctx=COUNT, is_processing=B)),
+    "Transcript": record("text usage", "Of a server whose model hears; with response_format text, srt and vtt it is text.", text=S,
+                         usage=record("type seconds", type=oneof("duration"), seconds=COUNT), task=S, language=S, duration=N,
+                         segments=array(record("id start end text", id=COUNT, start=N, end=N, text=S)), words=array(record("word start end", word=S, start=N, end=N))),
+    "TranscriptForm": record("file", file={"type": "string", "format": "binary"}, model=S, language=S, prompt=S, temperature=N,
+                             response_format=oneof("json", "text", "srt", "vtt", "verbose_json"),
+                             **{"timestamp_granularities[]": array(oneof("word", "segment"))}, stream=oneof("true", "false")),
+    "TranscriptEvent": record("type", type=oneof("transcript.text.delta", "transcript.text.done"), delta=S, text=S, usage=O),
     "Props": record("default_generation_settings total_slots model_alias model_path chat_template build_info modalities",
                     default_generation_settings=record("n_ctx params", n_ctx=COUNT, params=O), total_slots=COUNT, model_alias=S,
                     model_path=S, chat_template=nullable(S), build_info=S, modalities=O),
@@ -305,6 +312,7 @@ SCHEMAS = {**SHARED, **OPENAI, **RESPONSES, **ANTHROPIC, **OLLAMA, **NATIVE}
 
 # --- Paths: what each is for, its answer, its request, and an event of its stream.
 JSON, LINES, EVENTS = "application/json", "application/x-ndjson", "text/event-stream"
+FORM = "multipart/form-data"
 CHAT = ("OpenAI's chat", "Chat", "ChatRequest", "ChatChunk")
 TEXT = ("OpenAI's completions", "Completion", "CompletionRequest", "CompletionChunk")
 RESPONSE = ("OpenAI's responses", "Response", "ResponsesRequest", "ResponsesEvent")
@@ -330,6 +338,8 @@ PATHS = {
     "/api/version": ("The version of kvik", "OllamaVersion"),
     "/completion": LLAMA, "/completions": LLAMA,
     "/infill": ("The text between two others, of a model that can", "LlamaTexts", "InfillRequest", "LlamaEvent"),
+    "/v1/audio/transcriptions": ("What is said in a recording", "Transcript", "TranscriptForm", "TranscriptEvent"),
+    "/v1/audio/translations": ("The same in English", "Transcript", "TranscriptForm", "TranscriptEvent"),
     "/tokenize": ("The tokens of a text", "Tokens", "TokenizeRequest"),
     "/detokenize": ("The text of tokens", "Text", "DetokenizeRequest"),
     "/apply-template": ("A chat as the text of its prompt", "Rendered", "Conversation"),
@@ -365,6 +375,7 @@ EXAMPLES = {
     "LlamaRequest": [{"prompt": "Once upon a time", "n_predict": 8, "n_probs": 2}, {**WRITTEN, "n": 2}, {**WRITTEN, "stream": True}],
     "SlotRequest": [{"filename": "one.bin"}],
     "InfillRequest": [{"input_prefix": "def one():\n", "input_suffix": "\nprint(one())", "n_predict": 8}],
+    "TranscriptForm": [{"file": "", "model": "whisper"}],
     "TokenizeRequest": [{"content": "Hello", "with_pieces": True}],
     "DetokenizeRequest": [{"tokens": [5, 6, 7]}],
 }
@@ -405,7 +416,7 @@ def operation(path, opens):
         o["parameters"] += [{"name": "action", "in": "query", "required": True, "schema": oneof("save", "restore", "erase")}]
     if request:
         examples = {str(i): {"value": v} for i, v in enumerate(EXAMPLES[request])}
-        o["requestBody"] = {"required": True, "content": {JSON: {"schema": ref(request), "examples": examples}}}
+        o["requestBody"] = {"required": True, "content": {FORM if request == "TranscriptForm" else JSON: {"schema": ref(request), "examples": examples}}}
     wrong = {"$ref": f"#/components/responses/{shape}Error"}
     o["responses"] = {"200": {"description": "the answer", "content": content}, "4XX": wrong, "5XX": wrong}
     return o

@@ -178,3 +178,6 @@ install: all man
 	  > $(DESTDIR)$(PREFIX)/lib/pkgconfig/kvik.pc
 	install -m 644 man/kvik.1 $(DESTDIR)$(PREFIX)/share/man/man1/kvik.1
 	if [ -f $(MAN3)/kvik.3 ]; then install -m 644 $(MAN3)/*.3 $(DESTDIR)$(PREFIX)/share/man/man3; fi
+
+# The parser of forms is a part of the server, and needs nothing of it.
+$(B)/replay_multipart $(B)/fuzz_multipart: $(B)/src/serve/multipart.o

@@ -6,6 +6,7 @@
 #include "cli/cli.h"
 #include "cli/screen.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -468,6 +469,42 @@ int args_set(const struct command *c, const char *name, const char *value, json_
     return take_option(&p, word);
 }
 
+/* Takes an option from the environment: KVIK_PORT gives --port. */
+static int take_variable(struct parser *p, const struct arg_option *o)
+{
+    /* Of these the library reads the variable, wherever no option says otherwise. */
+    static const char *const own[] = {"threads", "isa", "spill-dir"};
+    char name[64];
+    snprintf(name, sizeof name, "KVIK_%s", o->name);
+    for (char *s = name; *s; s++)
+        *s = *s == '-' ? '_' : (char)toupper((unsigned char)*s);
+    const char *v = getenv(name);
+    for (size_t i = 0; i < countof(own); i++)
+        if (!strcmp(o->name, own[i])) return 0;
+    if (!v || !*v) return 0;
+    int e;
+    if (o->kind == ARG_FLAG)
+        e = take_bool(p, o->name, v, (bool *)((char *)p->into + o->offset));
+    else
+        e = take_own(p, o, v);
+    if (e) say_line("%s has this value", name);
+    return e;
+}
+
+/* Takes all options that the environment gives.  The command line is read behind them, and wins. */
+static int take_environment(struct parser *p)
+{
+    const struct command *c = p->c;
+    size_t n;
+    int e;
+    const struct arg_option *common = args_shared(c, &n);
+    for (size_t i = 0; i < c->n_options; i++)
+        if ((e = take_variable(p, &c->option[i]))) return e;
+    for (size_t i = 0; i < n; i++)
+        if ((e = take_variable(p, &common[i]))) return e;
+    return 0;
+}
+
 int args_parse(const struct command *c, int argc, char **argv, void *into, struct args *out)
 {
     struct parser p = {.c = c, .into = into, .out = out, .argc = argc, .argv = argv};
@@ -476,6 +513,8 @@ int args_parse(const struct command *c, int argc, char **argv, void *into, struc
                          .word = mem_array((size_t)argc + 1, sizeof *out->word),
                          .generation = json_object()};
     if (!out->word || !out->generation) return say_failed("out of memory");
+    int status = c->environment ? take_environment(&p) : 0;
+    if (status) return status;
     while (p.at < argc) {
         const char *w = argv[p.at++];
         int e = 0;

@@ -43,6 +43,7 @@ struct common {
     const char *trace;
     uint32_t threads;
     bool verbose, json, raw, verify;
+    bool hears; /* a model that hears will do, without a chat template */
     bool chats; /* prompts are messages of a chat, which a template renders */
 };
 struct command {
@@ -50,8 +51,9 @@ struct command {
     int (*run)(const struct command *self, int argc, char **argv);
     const struct arg_option *option;
     size_t n_options;
-    bool generation; /* takes the options of kvik_options() */
-    bool runs_model; /* takes all options of struct common, and lists them in its help */
+    bool generation;  /* takes the options of kvik_options() */
+    bool runs_model;  /* takes all options of struct common, and lists them in its help */
+    bool environment; /* variables give options: KVIK_PORT is --port */
     /* Writes the command's own default of a generation option for the help; false: it has none. */
     bool (*fallback)(const char *option, char out[32]);
 };
@@ -239,6 +241,7 @@ json_t *schema_read(const char *name, const char *v);
 /* Returns the number that cache_config has for a key, spelled with '_' or '-'; 0: its value is no number; -1: no
  * such key. */
 int64_t session_configured(const kvik_generation *g, const char *name);
+bool session_hears(const kvik_model *m);         /* the model hears recordings */
 uint32_t session_width(const struct session *s); /* sequences that one prompt needs */
 /* Opens the cache.  sequences: prompts at the same time; need: tokens of the longest sequence. */
 int session_cache(struct session *s, uint32_t sequences, uint64_t need);

@@ -22,7 +22,8 @@ enum {
     DELAY = 100,
     SHELF = 9,
     BODY = 32 << 20,
-    LEAST_TOKEN = 64
+    LEAST_TOKEN = 64,
+    HEARD = 2 /* recordings are heard one after another */
 };
 
 static const struct arg_option table[] = {
@@ -225,8 +226,9 @@ static int open_served(struct session *s, const struct options *o, uint32_t most
     s->g.max_cache_len = 0;
     s->fewer = true;
     /* With a directory finished texts wait to be saved, and one is read (serve/shelf.c). */
+    uint32_t texts = session_hears(s->model) ? HEARD : o->parallel;
     int status =
-        session_cache(s, o->parallel + (o->prefix_cache ? SHELF : 0) + (o->slots != NULL), context);
+        session_cache(s, texts + (o->prefix_cache ? SHELF : 0) + (o->slots != NULL), context);
     *out = (struct serve_cache){.implementation = s->g.cache_implementation,
                                 .config = s->g.cache_config,
                                 .cache = s->cache,
@@ -346,7 +348,8 @@ static int run_serve(const struct command *self, int argc, char **argv)
                         .waiting = WAITING,
                         .delay = DELAY,
                         .max_body = BODY,
-                        .common.chats = true};
+                        .common.chats = true,
+                        .common.hears = true};
     struct args a;
     json_t *given = NULL;
     double begun = now_seconds();
@@ -392,5 +395,6 @@ const struct command command_serve = {
     .n_options = countof(table),
     .generation = true,
     .runs_model = true,
+    .environment = true,
     .fallback = serve_fallback,
 };

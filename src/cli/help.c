@@ -156,4 +156,8 @@ void help_command(const struct command *c, bool all, FILE *to)
     if (out)
         fprintf(to, "\nkvik %s --help-all prints %u more options, and man kvik describes them.\n",
                 c->name, out);
+    if (c->environment)
+        fputs(
+            "\nA variable KVIK_NAME gives the option --name, as KVIK_PORT=8080; the command line wins.\n",
+            to);
 }

@@ -173,6 +173,12 @@ int session_settle(struct session *s, const json_t *options)
     return 0;
 }
 
+bool session_hears(const kvik_model *m)
+{
+    kvik_encoder encoder = {.size = sizeof encoder};
+    return kvik_model_encoder(m, &encoder) >= 0 && encoder.bins;
+}
+
 /* Refuses a model that reads recordings, before it is asked for a chat template. */
 static int check_chats(const kvik_model *m, const char *path)
 {
@@ -197,8 +203,9 @@ int session_open_model(struct session *s, const char *path, const struct common 
     s->traces = e >= 0 && common->trace;
     if (e >= 0) e = session_model(what, path, common->quantize, &s->model);
     if (e >= 0) e = session_verify(s->model, common);
-    if (e >= 0 && common->chats) e = check_chats(s->model, path);
-    if (e >= 0 && common->chats) e = template_open(s->model, path, common->template);
+    bool chats = e >= 0 && common->chats && !(common->hears && session_hears(s->model));
+    if (chats) e = check_chats(s->model, path);
+    if (e >= 0 && chats) e = template_open(s->model, path, common->template);
     if (e < 0) return session_close(s, say_error(e));
     s->load_seconds = now_seconds() - begun;
     if (common->verbose)

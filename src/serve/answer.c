@@ -187,14 +187,19 @@ json_t *answer_ids(struct choice *c, json_t *o)
     return o;
 }
 
-json_t *answer_logprobs(struct choice *c)
+json_t *answer_probabilities(struct choice *c)
 {
     size_t n = json_array_size(c->logprobs);
-    if (!c->logprobs) return json_null();
-    json_t *list = json_array();
+    json_t *list = c->logprobs ? json_array() : NULL;
     for (; c->told < n; c->told++)
         json_array_append(list, json_array_get(c->logprobs, c->told));
-    return json_pack("{s:o}", "content", list);
+    return list;
+}
+
+json_t *answer_logprobs(struct choice *c)
+{
+    json_t *list = answer_probabilities(c);
+    return list ? json_pack("{s:o}", "content", list) : json_null();
 }
 
 /* One token with its probability.  Its bytes may be a part of a character: then `token` has U+FFFD for them. */

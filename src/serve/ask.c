@@ -260,7 +260,11 @@ int ask_sampling(struct ask *k, const struct server *s, const json_t *body)
     TRY(n_predict(k, body));
     TRY(penalties(k, body));
     json_t *schema = json_object_get(body, "json_schema"); /* as llama-server has it */
-    if (json_is_object(schema)) TRY(ask_schema(k, json_incref(schema)));
+    const char *any = json_string_value(schema);
+    if (schema && !json_is_null(schema) && !json_is_object(schema) &&
+        !(any && !strcmp(any, "json_object")))
+        return ERR(ARG, "field \"json_schema\" must be an object or \"json_object\"");
+    if (schema && !json_is_null(schema)) TRY(ask_schema(k, json_incref(schema)));
     TRY(json_get_bool(body, WHERE, "stream", &k->stream));
     TRY(json_get_bool(body, WHERE, "return_token_ids", &k->return_ids));
     TRY(id_slot(k, s, body));

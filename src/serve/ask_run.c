@@ -127,6 +127,11 @@ int ask_read(struct server *s, struct exchange *x, ask_reader read, struct ask *
 {
     json_t *body;
     ask_init(k);
+    if (s->hearing)
+        return ERR(UNSUPPORTED,
+                   "%s hears recordings and writes no other text; there is POST "
+                   "/v1/audio/transcriptions",
+                   s->o.name);
     TRY(body_read(x, &body));
     int e = caches_find(&s->caches, body, &k->cache);
     if (e >= 0) e = take_salt(s, x, body, k);

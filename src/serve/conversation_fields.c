@@ -5,27 +5,30 @@
 #include <ctype.h>
 #include <string.h>
 
-/* Joins the parts of a content, which must be texts. */
-static int join_parts(const json_t *parts, size_t at, json_t **out)
+int ask_join(const json_t *content, const char *list, size_t at, json_t **out)
 {
+    const json_t *part;
     struct buf b;
-    json_t *part;
     size_t i;
     int e = 0;
     buf_init(&b, SIZE_MAX);
-    json_array_foreach(parts, i, part)
+    if (json_is_string(content))
+        e = buf_append(&b, json_string_value(content), json_string_length(content));
+    else if (content && !json_is_null(content) && !json_is_array(content))
+        e = ERR(ARG, "field \"%s[%zu].content\" must be a string or an array of parts", list, at);
+    json_array_foreach(content, i, part)
     {
-        const char *type = json_string_value(json_object_get(part, "type")),
-                   *text = json_string_value(json_object_get(part, "text"));
-        if (json_is_string(part)) text = json_string_value(part);
-        if (!text && e >= 0)
-            e = ERR(
-                UNSUPPORTED,
-                "field \"messages[%zu].content[%zu]\" is of type \"%.40s\"; this model reads text",
-                at, i, type ? type : "?");
-        if (text && e >= 0) e = buf_puts(&b, text);
+        const json_t *text = json_is_string(part) ? part : json_object_get(part, "text");
+        const char *type = json_string_value(json_object_get(part, "type"));
+        if (!json_is_string(text)) text = json_object_get(part, "refusal");
+        if (!json_is_string(text) && e >= 0)
+            e = ERR(UNSUPPORTED,
+                    "field \"%s[%zu].content[%zu]\" is of type \"%.40s\"; this model reads text",
+                    list, at, i, type ? type : "?");
+        if (e >= 0) e = buf_append(&b, json_string_value(text), json_string_length(text));
     }
-    if (e >= 0 && !(*out = json_stringn(b.data ? b.data : "", b.len))) e = ERR_NOMEM;
+    if (e >= 0 && !(*out = json_stringn(b.data ? b.data : "", b.len)))
+        e = ERR(NOMEM, "out of memory");
     buf_done(&b);
     return e;
 }
@@ -109,11 +112,8 @@ static int take_message(struct ask *k, const struct server *s, const json_t *giv
     json_t *content = json_object_get(given, "content"), *text = NULL, *m;
     if (!json_is_object(given)) return ERR(ARG, "field \"messages[%zu]\" must be an object", at);
     if (!role) return ERR(ARG, "field \"messages[%zu].role\" must be a string", at);
-    if (json_is_array(content))
-        TRY(join_parts(content, at, &text));
-    else if (content && !json_is_string(content) && !json_is_null(content))
-        return ERR(ARG, "field \"messages[%zu].content\" must be a string or an array of parts",
-                   at);
+    if (content && !json_is_null(content) && !json_is_string(content))
+        TRY(ask_join(content, "messages", at, &text));
     if (!(m = json_copy((json_t *)(uintptr_t)given))) {
         json_decref(text);
         return ERR(NOMEM, "out of memory");
@@ -165,7 +165,8 @@ int ask_kwargs(struct ask *k, const struct server *s, const json_t *body)
     if (ends || !json_is_false(opens))
         json_object_set_new(k->kwargs, ends ? "continue_final_message" : "add_generation_prompt",
                             json_true());
-    const char *effort = json_string_value(json_object_get(body, "reasoning_effort"));
+    const char *effort = NULL;
+    TRY(json_get_str(body, "the request", "reasoning_effort", &effort));
     if (effort && !json_object_get(k->kwargs, "reasoning_effort"))
         json_object_set_new(k->kwargs, "reasoning_effort", json_string(effort));
     if (effort && !strcmp(effort, "none") && !json_object_get(k->kwargs, "enable_thinking"))

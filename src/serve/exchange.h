@@ -19,6 +19,7 @@ struct exchange {
     struct net *net;
     enum exchange_method method;
     char *path, *query, *key; /* owned; query and key (the API key that was sent) may be NULL */
+    char *type;               /* owned: Content-Type of the body, or NULL */
     char *origin;             /* owned: of the page that a browser shows, or NULL */
     char *body;               /* owned, [n_body], ends with a NUL that does not count */
     size_t n_body;

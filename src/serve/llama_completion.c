@@ -45,12 +45,6 @@ static json_t *settings(const struct answer *a)
     return o;
 }
 
-/* Renames what OpenAI calls logprobs: entry i of the choice. */
-static json_t *probability(const struct choice *c, size_t i)
-{
-    return json_incref(json_array_get(c->logprobs, i));
-}
-
 /* A text, or a part of it with the tokens that are new in it. */
 static json_t *part(struct choice *c, const char *text, size_t n, bool stop)
 {
@@ -62,12 +56,8 @@ static json_t *part(struct choice *c, const char *text, size_t n, bool stop)
 
 static void add_probabilities(struct choice *c, json_t *o)
 {
-    size_t n = json_array_size(c->logprobs);
-    if (!c->logprobs) return;
-    json_t *list = json_array();
-    for (; c->told < n; c->told++)
-        json_array_append_new(list, probability(c, c->told));
-    json_object_set_new(o, "completion_probabilities", list);
+    json_t *list = answer_probabilities(c);
+    if (list) json_object_set_new(o, "completion_probabilities", list);
 }
 
 /* A prompt as text, with its special tokens. */

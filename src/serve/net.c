@@ -23,7 +23,6 @@
 #include <pthread.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -44,10 +43,11 @@ struct net {
     struct event_base *base;
     struct evhttp *http;
     struct listeners at;
-    struct event *wake, *tick;
+    struct event *wake, *tick, *drain;
     int bell; /* eventfd: letters have come, or net_stop was called */
     atomic_bool stopping;
-    double stop_at, grace;
+    double stop_at, grace; /* stop_at: 0 until it is asked to stop */
+    double arrived;        /* when the newest connection or request came */
     struct exchange *open; /* those with a request */
     atomic_uint n_open;
     uint32_t sending; /* answers that are complete and have not gone out */
@@ -143,6 +143,7 @@ void exchange_release(struct exchange *x)
     mem_free(x->path);
     mem_free(x->query);
     mem_free(x->key);
+    mem_free(x->type);
     mem_free(x->origin);
     mem_free(x->body);
     mem_free(x);
@@ -364,15 +365,41 @@ static void deliver(struct letter *l)
     }
 }
 
+/* A connection was accepted, or a request has come. */
+static void note_arrival(struct net *n)
+{
+    n->arrived = now_seconds();
+}
+
+/* libevent makes the connection itself where this gives none. */
+static struct bufferevent *on_accept(struct event_base *base, void *arg)
+{
+    (void)base;
+    note_arrival(arg);
+    return NULL;
+}
+
+/* Ends the loop when it is asked to.  What clients have sent before waits in the system's queue of connections or in
+ * sockets, so accepting goes on until nothing has come for NET_DRAIN_SECONDS; requests that come now are refused. */
 static void maybe_stop(struct net *n)
 {
+    double now = now_seconds();
     if (!atomic_load(&n->stopping)) return;
-    if (n->at.n) {
-        listeners_close(&n->at, n->http);
-        n->stop_at = now_seconds() + n->grace;
+    if (n->stop_at == 0) {
+        n->stop_at = now + n->grace;
+        note_arrival(n);
+        event_add(n->drain, &(struct timeval){.tv_usec = 50000});
     }
-    bool idle = !atomic_load(&n->n_open) && !n->sending;
-    if (idle || now_seconds() > n->stop_at) event_base_loopexit(n->base, NULL);
+    bool drained = now - n->arrived > NET_DRAIN_SECONDS;
+    if (n->at.n && (drained || now > n->stop_at)) listeners_close(&n->at, n->http);
+    bool idle = !n->at.n && !atomic_load(&n->n_open) && !n->sending;
+    if (idle || now > n->stop_at) event_base_loopexit(n->base, NULL);
+}
+
+static void on_drain(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd, (void)what;
+    maybe_stop(arg);
 }
 
 static void on_bell(evutil_socket_t fd, short what, void *arg)
@@ -465,6 +492,8 @@ static int fill(struct exchange *x, struct evhttp_request *r)
     x->path = mem_strdup(path && *path ? path : "/");
     x->query = query ? mem_strdup(query) : NULL;
     const char *origin = evhttp_find_header(evhttp_request_get_input_headers(r), "Origin");
+    const char *type = evhttp_find_header(evhttp_request_get_input_headers(r), "Content-Type");
+    if (type && !(x->type = mem_strdup(type))) return ERR_NOMEM;
     x->origin = origin ? mem_strdup(origin) : NULL;
     if (origin && !x->origin) return ERR_NOMEM;
     x->key = sent_key(evhttp_request_get_input_headers(r));
@@ -479,6 +508,7 @@ static void on_http(struct evhttp_request *r, void *arg)
 {
     struct net *n = arg;
     struct exchange *x = mem_alloc(sizeof *x);
+    note_arrival(n);
     if (!x) {
         evhttp_send_error(r, 503, NULL);
         return;
@@ -498,6 +528,8 @@ static void on_http(struct evhttp_request *r, void *arg)
     x->refused = fault != NULL;
     if (fault)
         route_refuse(x, 400, fault);
+    else if (atomic_load(&n->stopping))
+        route_refuse(x, 503, "the server is closing");
     else if (!ready || atomic_load(&n->n_open) > NET_MOST_EXCHANGES)
         route_refuse(x, 503, "the server has as many requests as it can hold; try again later");
     else if (x->method == EXCHANGE_ASK) {
@@ -524,13 +556,15 @@ static int prepare(struct net *n)
     n->http = n->base ? evhttp_new(n->base) : NULL;
     n->wake = n->base ? event_new(n->base, n->bell, EV_READ | EV_PERSIST, on_bell, n) : NULL;
     n->tick = n->base ? event_new(n->base, -1, EV_PERSIST, on_tick, n) : NULL;
-    if (n->bell < 0 || !n->http || !n->wake || !n->tick)
+    n->drain = n->base ? event_new(n->base, -1, EV_PERSIST, on_drain, n) : NULL;
+    if (n->bell < 0 || !n->http || !n->wake || !n->tick || !n->drain)
         return ERR(NOMEM, "the server cannot start: libevent or an eventfd is not to be had");
     evhttp_set_timeout(n->http, NET_STALL_SECONDS);
     evhttp_set_max_headers_size(n->http, NET_HEADERS);
     evhttp_set_max_body_size(n->http, (ev_ssize_t)(n->o.max_body + (1 << 20)));
     evhttp_set_allowed_methods(n->http, UINT16_MAX); /* the table of routes decides */
     evhttp_set_gencb(n->http, on_http, n);
+    evhttp_set_bevcb(n->http, on_accept, n);
     event_add(n->wake, NULL);
     event_add(n->tick, &(struct timeval){.tv_sec = 1});
     return listeners_open(&n->at, n->http, n->o.host, n->o.port);
@@ -586,6 +620,7 @@ void net_close(struct net *n)
     }
     if (n->wake) event_free(n->wake);
     if (n->tick) event_free(n->tick);
+    if (n->drain) event_free(n->drain);
     if (n->http) evhttp_free(n->http);
     if (n->base) event_base_free(n->base);
     if (n->bell >= 0) close(n->bell);

@@ -2,6 +2,7 @@
 #pragma once
 #include "serve/exchange.h"
 
+#define NET_DRAIN_SECONDS 0.3 /* without a new request, before a server that closes takes no more */
 enum {
     NET_BACKLOG = 256 << 10, /* bytes that may wait for a client; then its generation pauses */
     NET_HEADERS = 64 << 10,  /* bytes of the headers of a request */
@@ -23,8 +24,8 @@ struct net_options {
 /* Listens; returns ERR_IO with a sentence that names the address if that fails. */
 int net_open(const struct net_options *o, struct net **out);
 uint16_t net_port(const struct net *n);
-/* Serves until net_stop, which any thread and a signal handler may call: new connections are refused from then on, and
- * net_run returns when every exchange has ended, or after `seconds`. */
+/* Serves until net_stop, which any thread and a signal handler may call: requests that come from then on are refused,
+ * and net_run returns when every exchange has ended, or after `seconds`. */
 void net_run(struct net *n, double seconds);
 void net_stop(struct net *n);
 void net_close(struct net *n);

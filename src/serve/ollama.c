@@ -6,6 +6,7 @@
 
 #include <math.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
 static json_t *error(const struct fault *f)
@@ -26,12 +27,17 @@ static void send_line(struct answer *a, json_t *o)
     json_decref(o);
 }
 
+enum { TIME_TEXT = 40 };
+static void time_text(time_t seconds, char out[TIME_TEXT])
+{
+    struct tm t;
+    strftime(out, TIME_TEXT, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&seconds, &t));
+}
+
 static json_t *head(const struct answer *a)
 {
-    char when[40];
-    struct tm t;
-    time_t seconds = (time_t)a->created;
-    strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&seconds, &t));
+    char when[TIME_TEXT];
+    time_text((time_t)a->created, when);
     return json_pack("{s:s, s:s}", "model", a->server->o.name, "created_at", when);
 }
 
@@ -298,12 +304,16 @@ static json_t *details(const struct server *s, json_t **about)
 
 static int tags(struct server *s, struct exchange *x)
 {
+    struct stat st;
+    char when[TIME_TEXT];
     json_t *about, *d = details(s, &about);
+    json_int_t bytes = json_integer_value(json_object_get(about, "bytes"));
     json_decref(about);
+    time_text(stat(s->o.path, &st) == 0 ? st.st_mtime : (time_t)s->created, when);
     exchange_json(x, 200,
-                  json_pack("{s:[{s:s, s:s, s:s, s:i, s:s, s:o}]}", "models", "name", s->o.name,
-                            "model", s->o.name, "modified_at", "1970-01-01T00:00:00Z", "size", 0,
-                            "digest", "", "details", d));
+                  json_pack("{s:[{s:s, s:s, s:s, s:I, s:s, s:o}]}", "models", "name", s->o.name,
+                            "model", s->o.name, "modified_at", when, "size", bytes, "digest", "",
+                            "details", d));
     return 0;
 }
 

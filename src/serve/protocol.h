@@ -148,6 +148,8 @@ int ask_set(struct ask *k, const char *option, json_t *value);
 int ask_sampling(struct ask *k, const struct server *s, const json_t *body);
 /* --- conversation_fields.c: read the messages of a chat, and what its template is told. */
 int ask_messages(struct ask *k, const struct server *s, const json_t *given);
+/* Joins the texts of a content: a string, or parts, each of which is a text; `list` and `at` name it in errors. */
+int ask_join(const json_t *content, const char *list, size_t at, json_t **out);
 int ask_kwargs(struct ask *k, const struct server *s, const json_t *body);
 /* --- structure_fields.c: what an answer must be. */
 /* Demands JSON of a schema, or "json_object"; takes the schema. */
@@ -204,6 +206,8 @@ json_t *answer_new_ids(struct choice *c);
 json_t *answer_ids(struct choice *c, json_t *o);
 /* A text as JSON; NULL if memory is short. */
 json_t *answer_text(const char *s, size_t n);
+/* The entries of logprobs that the stream has not sent yet; NULL: none were asked for. */
+json_t *answer_probabilities(struct choice *c);
 /* The logprobs that the stream has not sent yet, as OpenAI shows them, or null. */
 json_t *answer_logprobs(struct choice *c);
 /* Reads the body of a request as an object. */

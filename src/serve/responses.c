@@ -57,6 +57,20 @@ static json_t *usage(const struct answer *a)
                      (json_int_t)a->prompt_tokens + (json_int_t)a->choice[0].new_tokens);
 }
 
+/* Tells the options that the request has set. */
+static void add_options(const struct answer *a, json_t *o)
+{
+    static const char *const names[][2] = {{"max_output_tokens", "max_new_tokens"},
+                                           {"temperature", "temperature"},
+                                           {"top_p", "top_p"}};
+    for (size_t i = 0; i < countof(names); i++) {
+        json_t *v = json_object_get(a->ask.options, names[i][1]);
+        json_object_set_new(o, names[i][0], v ? json_incref(v) : json_null());
+    }
+    if (json_is_false(json_object_get(a->ask.options, "do_sample"))) /* which temperature 0 sets */
+        json_object_set_new(o, "temperature", json_integer(0));
+}
+
 /* `output` becomes the response's.  usage: whether the response is over. */
 static json_t *response(const struct answer *a, const char *status, json_t *output, json_t *used)
 {
@@ -72,7 +86,7 @@ static json_t *response(const struct answer *a, const char *status, json_t *outp
                      "previous_response_id", "reasoning", "effort", "summary", "store", 0, "text",
                      "format", "type", "text", "tool_choice", "auto", "tools", "truncation",
                      "disabled"));
-    json_object_update_new(o, json_pack("{s:n, s:n}", "temperature", "top_p"));
+    add_options(a, o);
     return o;
 }
 

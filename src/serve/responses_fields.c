@@ -53,37 +53,10 @@ static json_t *said(struct build *b, const char *key)
 
 /* --- Items. */
 
-/* Joins the texts of parts; a string is one. */
-static int join(const json_t *content, size_t at, json_t **out)
-{
-    const json_t *part;
-    struct buf b;
-    size_t i;
-    int e = 0;
-    buf_init(&b, SIZE_MAX);
-    if (json_is_string(content)) e = buf_puts(&b, json_string_value(content));
-    json_array_foreach(content, i, part)
-    {
-        const char *text = text_at(part, "text");
-        if (!text) text = text_at(part, "refusal");
-        if (!text && e >= 0)
-            e = ERR(UNSUPPORTED,
-                    "field \"input[%zu].content[%zu]\" is of type \"%.40s\"; this model reads text",
-                    at, i, text_at(part, "type") ? text_at(part, "type") : "?");
-        if (text && e >= 0) e = buf_puts(&b, text);
-    }
-    if (e >= 0 && content && !json_is_null(content) && !json_is_string(content) &&
-        !json_is_array(content))
-        e = ERR(ARG, "field \"input[%zu]\" has text that is no string and no array of parts", at);
-    if (e >= 0 && !(*out = json_stringn(b.data ? b.data : "", b.len))) e = no_memory();
-    buf_done(&b);
-    return e;
-}
-
 static int put_text(json_t *message, const char *key, const json_t *content, size_t at)
 {
     json_t *text = NULL;
-    TRY(join(content, at, &text));
+    TRY(ask_join(content, "input", at, &text));
     return message && json_object_set_new(message, key, text) == 0 ? 0 : no_memory();
 }
 
@@ -170,6 +143,8 @@ static int read_input(struct build *b, const json_t *body)
     const json_t *input = json_object_get(body, "input"), *item,
                  *instructions = json_object_get(body, "instructions");
     size_t i;
+    if (instructions && !json_is_null(instructions) && !json_is_string(instructions))
+        return ERR(ARG, "field \"instructions\" must be a string");
     if (json_string_length(instructions))
         json_array_append_new(b->messages,
                               json_pack("{s:s, s:O}", "role", "system", "content", instructions));

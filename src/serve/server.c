@@ -1,6 +1,7 @@
 /* server.c - opens the parts of a server in order, and closes them in the other; see serve.h. */
 #include "serve/server.h"
 #include "serve/desk.h"
+#include "serve/hearing.h"
 #include "serve/keys.h"
 #include "serve/net.h"
 #include "serve/replay.h"
@@ -44,6 +45,12 @@ static bool has_seed(const char *defaults, uint64_t *seed)
     return has;
 }
 
+static bool hears(const kvik_model *m)
+{
+    kvik_encoder encoder = {.size = sizeof encoder};
+    return kvik_model_encoder(m, &encoder) >= 0 && encoder.bins;
+}
+
 static int open_parts(struct server *s)
 {
     const struct serve_options *o = &s->o;
@@ -55,6 +62,7 @@ static int open_parts(struct server *s)
     dialect_find(s->tokenizer, &s->dialect);
     if (o->key_file) TRY(keys_read(o->key_file, &s->keys));
     TRY(find_ends(s));
+    if (hears(o->model)) TRY(hearing_open(o->max_waiting, &s->hearing));
     TRY(replay_open(&s->replay));
     TRY(slots_open(o->parallel, &s->slots));
     TRY(caches_open(o, &s->caches));
@@ -87,6 +95,7 @@ int serve(const struct serve_options *o)
         atomic_store(&stop_asked, false);
     }
     desk_close(s.desk);
+    hearing_close(s.hearing);
     scheduler_close(s.scheduler);
     caches_close(&s.caches);
     net_close(s.net);

@@ -9,6 +9,7 @@
 struct keys;
 struct slots;
 struct desk;
+struct hearing;
 struct server {
     struct serve_options o;
     const kvik_tokenizer *tokenizer;
@@ -16,6 +17,7 @@ struct server {
     struct net *net;
     struct desk *desk;
     struct caches caches;
+    struct hearing *hearing; /* of a model that hears; else NULL */
     struct scheduler *scheduler;
     struct keys *keys; /* NULL: none are needed */
     struct replay *replay;

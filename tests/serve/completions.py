@@ -183,6 +183,13 @@ while s.metric("vllm:num_requests_running"):
     pass
 check("a client that leaves ends its request", s.metric("vllm:generation_tokens_total") - tokens < 400)
 
+for field, value, part in [("json_schema", 7, 'field "json_schema" must be'), ("json_schema", "json", 'field "json_schema" must be')]:
+    code, o = s.post("/v1/completions", {"prompt": "a", field: value})
+    check(f"a wrong type: {field} {value}", code == 400 and part in o["error"]["message"], o)
+code, o = s.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}], "reasoning_effort": 7})
+check("a wrong type: reasoning_effort", code == 400 and "reasoning_effort" in o["error"]["message"], o)
+code, o = s.post("/v1/completions", {"prompt": "a", "max_tokens": 40, "json_schema": "json_object"})
+check("json_schema json_object demands JSON", code == 200 and o["choices"][0]["text"].lstrip().startswith("{"), o)
 check("SIGTERM ends the server", s.stop() == 0, s.said)
 check("options that have an effect cause no warning", not any("no effect" in line for line in s.said), s.said)
 

@@ -62,5 +62,7 @@ check("completion: a stream", "".join(e["content"] for e in events) == raw and e
       and not any(e["stop"] for e in events[:-1]), events)
 check("completion: why it ended", a["stop_type"] in ("limit", "eos") and s.post(
     "/completion", {"prompt": "Hello", "stop": raw[2:4], "temperature": 0})[1]["stop_type"] == "word")
+code, o = s.get("/api/tags")
+check("tags: the size of the model and the time of its file", o["models"][0]["size"] > 1000 and o["models"][0]["modified_at"] > "2000", o)
 check("ends", s.stop() == 0, s.said)
 finish()

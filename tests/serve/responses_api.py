@@ -127,5 +127,13 @@ for name, body, word in [
         ("no JSON", "{", "body")]:
     code, a = s.post(PATH, body)
     check(f"error: {name}", code == 400 and word in a["error"]["message"], (code, a))
+code, a = s.post(PATH, {"input": "a", "instructions": 7})
+check("error: instructions of a wrong type", code == 400 and 'field "instructions" must be a string' in a["error"]["message"], a)
+code, a = s.post(PATH, {"input": "a", "reasoning": {"effort": 7}})
+check("error: an effort of a wrong type", code == 400 and "reasoning_effort" in a["error"]["message"], a)
+code, a = s.post(PATH, {"input": "a", "max_output_tokens": 5, "temperature": 0.5, "top_p": 0.75})
+check("a response has the options of its request", code == 200 and (a["max_output_tokens"], a["temperature"], a["top_p"]) == (5, 0.5, 0.75), a)
+code, a = s.post(PATH, {"input": "a", "max_output_tokens": 5, "temperature": 0})
+check("and those alone", code == 200 and a["temperature"] == 0 and a["top_p"] is None, a)
 check("SIGTERM", s.stop() == 0, s.said)
 finish()

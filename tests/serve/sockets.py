@@ -7,7 +7,7 @@ import signal
 import socket
 import time
 
-from harness import Server, check, finish, skip, tiny
+from harness import PATIENCE, Server, check, finish, skip, tiny
 
 MODEL = tiny("llama-mha")
 HEALTH = b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -187,4 +187,26 @@ for c in many:
     c.close()
 check("and answers when there are some again", s.get("/health")[0] == 200)
 check("descriptors: ends", s.stop() == 0)
+# --- SIGTERM behind a burst: every request whose bytes were sent before it is answered or refused.
+s = Server(tiny("llama-mha"))
+body = json.dumps({"prompt": [5, 6, 7], "max_tokens": 3}).encode()
+burst = []
+for _ in range(120):
+    c = socket.create_connection(("127.0.0.1", s.port))
+    c.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+    burst.append(c)
+s.process.send_signal(signal.SIGTERM)
+
+
+def first_line(c):
+    try:
+        c.settimeout(PATIENCE)
+        return c.recv(12)
+    except OSError as e:
+        return repr(e).encode()
+
+
+lines = [first_line(c) for c in burst]
+check("SIGTERM behind a burst: none is lost", set(lines) <= {b"HTTP/1.1 200", b"HTTP/1.1 503"}, {x: lines.count(x) for x in set(lines)})
+check("SIGTERM behind a burst: ends", s.process.wait(PATIENCE) == 0, s.said)
 finish()
