@@ -80,6 +80,10 @@ NEVER = nullable(B, const=False)
 SCHEMA = says("a JSON Schema; docs/STRUCTURED.md says what it may have", {"type": ["object", "boolean"]})
 TEXT_PART = whole(type=oneof("text"), text=S)
 
+# Which cache a request uses; --allow-cache names those that may be chosen.
+CACHE = {"cache_implementation": says("a strategy that the server allows", nullable(S)), "cache_config": nullable(O),
+         "cache_salt": says("requests with another salt share no rows with this one", nullable(S))}
+
 # --- What OpenAI's protocols and llama-server's share.
 SHARED = {
     "Sampling": record(
@@ -97,7 +101,7 @@ SHARED = {
         json_schema=says("the answer is JSON that is valid under this schema", nullable(O)), stream=FLAG,
         return_token_ids=FLAG, timings_per_token=says("each part of a stream has timings", FLAG),
         return_progress=says("a stream tells how far the prompt is", FLAG), verbose=says("a chat shows its prompt", FLAG),
-        post_sampling_probs=NEVER, t_max_predict_ms=says("milliseconds of a text at most; 0: no limit", nullable(N, maximum=1e9)),
+        **CACHE, post_sampling_probs=NEVER, t_max_predict_ms=says("milliseconds of a text at most; 0: no limit", nullable(N, maximum=1e9)),
         id_slot=says("-1: any", nullable(I, minimum=-1)), grammar=says("is not supported", either({"const": ""}, NULL)), n=nullable(I, minimum=1, maximum=64), priority=says("higher first", nullable(I))),
     "StreamOptions": record(stream_options=nullable(record(include_usage=FLAG))),
     "Message": record("role", role=S, content=either(S, array(either(S, TEXT_PART)), NULL),
@@ -190,7 +194,7 @@ RESPONSES = {
         tools=nullable(array(record("type", type=S, name=S, description=nullable(S), parameters=nullable(O)))),
         tool_choice=either(oneof("auto", "none", "required"), record("type name", type=oneof("function"), name=S), NULL),
         text=nullable(record(format=ref("Format"))), reasoning=nullable(record(effort=nullable(S))),
-        chat_template_kwargs=nullable(O), max_output_tokens=LENGTH, temperature=number(0, 100), top_p=number(0, 1), stream=FLAG,
+        **CACHE, chat_template_kwargs=nullable(O), max_output_tokens=LENGTH, temperature=number(0, 100), top_p=number(0, 1), stream=FLAG,
         timings_per_token=FLAG, return_progress=FLAG, seed=nullable(I), priority=nullable(I), previous_response_id=NULL, conversation=NULL, prompt=NULL, background=NEVER),
     "ResponsesOutput": either(
         whole(id=S, type=oneof("message"), status=S, role=oneof("assistant"),
@@ -228,7 +232,7 @@ ANTHROPIC = {
         tool_choice=nullable(either(whole(type=oneof("auto", "any", "none")), whole(type=oneof("tool"), name=S))),
         thinking=nullable(record("type", type=oneof("enabled", "disabled", "adaptive"), budget_tokens=I)),
         output_config=nullable(record(effort=S, format=ref("Format"))), chat_template_kwargs=nullable(O),
-        stop_sequences=nullable(array(S)), temperature=number(0, 100), top_p=number(0, 1), min_p=number(0, 1),
+        **CACHE, stop_sequences=nullable(array(S)), temperature=number(0, 100), top_p=number(0, 1), min_p=number(0, 1),
         top_k=nullable(I, minimum=-1, maximum=MOST), seed=nullable(I), stream=FLAG, priority=nullable(I), max_tokens=LENGTH),
     "AnthropicRequest": extends("AnthropicConversation", **record("max_tokens")),
     "AnthropicMessage": record(
@@ -247,7 +251,7 @@ ANTHROPIC = {
 OLLAMA = {
     "OllamaError": whole(error=S),
     "OllamaOptions": extends("Sampling", **record(num_predict=says("-1 and -2: no limit", nullable(I, maximum=MOST)))),
-    "OllamaRequest": record(stream=says("true unless it is set", FLAG), format=either(oneof("", "json"), O, NULL),
+    "OllamaRequest": record(**CACHE, stream=says("true unless it is set", FLAG), format=either(oneof("", "json"), O, NULL),
                             options=nullable(ref("OllamaOptions"))),
     "OllamaChatRequest": extends("OllamaRequest", **record(
         messages=says("none: the answer says that the model is loaded", nullable(array(ref("Message")))),
@@ -304,7 +308,8 @@ NATIVE = {
     "Props": record("default_generation_settings total_slots model_alias model_path chat_template build_info modalities",
                     default_generation_settings=record("n_ctx params", n_ctx=COUNT, params=O), total_slots=COUNT, model_alias=S,
                     model_path=S, chat_template=nullable(S), build_info=S, modalities=O),
-    "Store": record("usage running waiting context model", "What the cache holds, block by block.",
+    "Store": record("usage caches running waiting context model", "What the cache holds, block by block.",
+                    caches=array(whole(cache_implementation=S, cache_config=O, budget=COUNT, used=COUNT, index=COUNT, context=COUNT)),
                     usage=whole(**{k: COUNT for k in BYTES}), running=COUNT, waiting=COUNT, prompt_tokens=COUNT,
                     reused_tokens=COUNT, new_tokens=COUNT, writing=COUNT, context=COUNT, model=S),
 }
@@ -364,7 +369,7 @@ SHORT = {"options": {"num_predict": 8}}
 MANY = {"logprobs": True, "top_logprobs": 2, "n": 2, "seed": 7, "temperature": 0.7, "return_token_ids": True, "stop": ["\n\n"]}
 EXAMPLES = {
     "ChatRequest": [ASKED, {**USED, **MANY}, {**ASKED, "stream": True, "logprobs": True, "stream_options": {"include_usage": True}}],
-    "CompletionRequest": [WRITTEN, {**WRITTEN, **MANY, "logprobs": 2}, {"prompt": [[5, 6], "abc"], "max_tokens": 8},
+    "CompletionRequest": [WRITTEN, {**WRITTEN, "cache_implementation": "dynamic", "cache_salt": "a"}, {**WRITTEN, **MANY, "logprobs": 2}, {"prompt": [[5, 6], "abc"], "max_tokens": 8},
                           {**WRITTEN, "stream": True, "logprobs": 2}],
     "Conversation": [ASKED, USED],
     "ResponsesRequest": [{"input": "What is the capital of France?", "max_output_tokens": 8}, PICKED, {**PICKED, "stream": True}],
@@ -412,6 +417,8 @@ def operation(path, opens):
         o["security"] = []
     if "{name}" in path:
         o["parameters"] = [{"name": "name", "in": "path", "required": True, "schema": S}]
+    if path == "/kvik/store":
+        o["parameters"] = [{"name": "cache", "in": "query", "description": "the number of a cache", "schema": COUNT}]
     if path == "/slots/{name}":
         o["parameters"] += [{"name": "action", "in": "query", "required": True, "schema": oneof("save", "restore", "erase")}]
     if request:
