@@ -1,5 +1,5 @@
 """A server under long load: KVIK_SOAK_SECONDS (1800) in which 1000 streams of every protocol are opened, and read, left or reset at
-random, eight at most at a time, after 800 without pauses, which warm it up. Then no row belongs to anybody but the index, and
+random, eight at most at a time, after 2000 without pauses, which warm it up. Then no row belongs to anybody but the index, and
 memory has not grown by more than 2 %. 20 seconds are a trial. make test-long SECTIONS=soak runs it."""
 import json
 import os
@@ -15,7 +15,7 @@ from scripted import scripted
 
 SECONDS = float(os.environ.get("KVIK_SOAK_SECONDS") or 1800)
 SEED = int(os.environ.get("KVIK_TEST_SEED") or 20261127)
-WARM, STREAMS, AT_ONCE = 800, 1000, 8
+WARM, STREAMS, AT_ONCE = 2000, 1000, 8
 TEXTS = {"plain": "Good day, 20° today.", "think": "<think>\nHm, so.\n</think>\n\nYes: it is so.",
          "call": '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'}
 TOOL = {"name": "get_weather", "description": "Weather.", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}
