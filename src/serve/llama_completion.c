@@ -128,7 +128,7 @@ static void piece(struct answer *a, struct choice *c, enum piece kind, const cha
     (void)kind;
     json_t *o = part(c, text, strlen(text), false);
     add_probabilities(c, o);
-    answer_add_timings(a, o);
+    answer_add_timings(a, c, o);
     answer_event(a, NULL, o);
 }
 

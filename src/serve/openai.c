@@ -66,7 +66,7 @@ static void chat_chunk(struct answer *a, struct choice *c, json_t *delta, json_t
     json_t *one = json_pack("{s:i, s:o, s:o, s:s?}", "index", (int)c->index, "delta", delta,
                             "logprobs", logprobs, "finish_reason", answer_finish(c));
     json_object_set_new(o, "choices", json_pack("[o]", answer_ids(c, one)));
-    if (c->new_tokens) answer_add_timings(a, o);
+    if (c->new_tokens) answer_add_timings(a, c, o);
     answer_event(a, NULL, o);
 }
 
@@ -210,7 +210,7 @@ static void text_chunk(struct answer *a, struct choice *c, const char *text)
     json_t *o = head(a, "text_completion");
     json_t *one = answer_ids(c, text_choice(c, text, strlen(text)));
     json_object_set_new(o, "choices", json_pack("[o]", one));
-    answer_add_timings(a, o);
+    answer_add_timings(a, c, o);
     answer_event(a, NULL, o);
 }
 

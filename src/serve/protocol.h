@@ -188,8 +188,8 @@ json_t *answer_usage(const struct answer *a);
 json_t *answer_kvik(const struct answer *a);
 /* How long the parts took, as llama-server says it. */
 json_t *answer_timings(const struct answer *a);
-/* Adds them to a part of a stream, if asked for. */
-void answer_add_timings(const struct answer *a, json_t *o);
+/* Adds them to a part of a stream, if asked for, or if the text of the part is over; c may be NULL. */
+void answer_add_timings(const struct answer *a, const struct choice *c, json_t *o);
 /* Tells a stream that `have` tokens of the prompt of a job are there, if asked for; the stream has begun. */
 void answer_progress(struct answer *a, const struct job *j, uint64_t have);
 /* The first text as POST /completion shows it: with the prompt and the options. */

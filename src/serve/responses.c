@@ -101,7 +101,7 @@ enum { OPEN_NONE, OPEN_TEXT, OPEN_REASONING };
 
 static void event(struct answer *a, const char *name, json_t *o)
 {
-    if (a->choice[0].new_tokens) answer_add_timings(a, o);
+    if (a->choice[0].new_tokens) answer_add_timings(a, NULL, o);
     json_object_set_new(o, "type", json_string(name));
     json_object_set_new(o, "sequence_number", json_integer(a->events++));
     answer_event(a, name, o);

@@ -36,9 +36,9 @@ json_t *answer_timings(const struct answer *a)
     return timings(a, a->prompt_tokens - a->reused, fmax(a->first - a->waited, 0));
 }
 
-void answer_add_timings(const struct answer *a, json_t *o)
+void answer_add_timings(const struct answer *a, const struct choice *c, json_t *o)
 {
-    if (a->ask.timings) json_object_set_new(o, "timings", answer_timings(a));
+    if (a->ask.timings || (c && c->over)) json_object_set_new(o, "timings", answer_timings(a));
 }
 
 void answer_progress(struct answer *a, const struct job *j, uint64_t have)

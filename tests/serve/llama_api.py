@@ -94,6 +94,10 @@ whole = s.post("/completion", {"prompt": "the", "n_predict": 20, "temperature": 
 told = [t for e in events for t in e["tokens"]]
 check("each part of a stream has its tokens", told == whole["tokens"] and all(e["tokens"] for e in events if e["content"]), (told, whole))
 check("tokens of a whole answer are asked for", s.post("/completion", {"prompt": "the", "n_predict": 2})[1]["tokens"] == [])
+for path, asked in (("/v1/chat/completions", hello), ("/v1/completions", {"prompt": "the"})):
+    events = list(s.stream(path, {**asked, "max_tokens": 3, "stream": True}))
+    timed = [e["choices"][0]["finish_reason"] for e in events if "timings" in e]
+    check(f"{path}: the end of a stream has timings", timed == ["length"] and events[-1]["timings"]["predicted_n"] == 3, events)
 a = s.post("/completion", {**body, "stream": False})[1]
 check("progress of a whole answer is not told", "prompt_progress" not in a and a["timings"]["prompt_n"] + a["timings"]["cache_n"] == a["tokens_evaluated"], a)
 a = s.post("/v1/chat/completions", {**hello, "max_tokens": 2, "verbose": True})[1]
