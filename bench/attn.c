@@ -74,7 +74,7 @@ static void set_up(struct setup *s, uint32_t rows, bool shuffle)
 }
 
 /* Returns the median seconds of one pass over all sites: n tokens from row pos on. */
-static double pass(struct dev *d, struct setup *s, uint32_t pos, uint32_t n)
+static double pass(struct dev_queue *d, struct setup *s, uint32_t pos, uint32_t n)
 {
     double t[RUNS];
     struct dev_attn a = {s->q,   HEADS * DIM, s->out, HEADS * DIM, HEADS,
@@ -148,11 +148,11 @@ int main(int argc, char **argv)
         printf("plain read   depth %4u  %6.2f GB/s\n", depths[i], floors[i]);
     }
     for (int isa = 0; isa < DEV_ISAS; isa++) {
-        struct dev *d;
+        struct dev_queue *d;
         struct dev_limits lim = {PREFILL, DIM, DIM, HEADS, DIM, DEPTH, 0};
         c.isa = dev_isa_names()[isa];
         if (!dev_isa_supported((enum dev_isa)isa) || isa == DEV_AVX512BF16) continue;
-        if (dev_open(&c, &d) < 0 || dev_reserve(d, &lim) < 0) die(c.isa);
+        if (dev_queue_open(&dev_host, &c, &d) < 0 || dev_reserve(d, &lim) < 0) die(c.isa);
         for (size_t i = 0; i < countof(depths); i++) {
             double t = pass(d, &s, depths[i] - 1, 1);
             double rate = (double)depths[i] * KV_HEADS * DIM * 4 * SITES / t * 1e-9;
@@ -166,7 +166,7 @@ int main(int argc, char **argv)
             printf("%-6s prefill %u tokens at %4u  %6.1f GFLOP/s  %7.2f ms per site\n", c.isa,
                    PREFILL, at, pairs * 4 * DIM * HEADS * SITES / t * 1e-9, t / SITES * 1e3);
         }
-        dev_close(d);
+        dev_queue_close(d);
     }
     mem_free(s.mem);
     mem_free(s.q);

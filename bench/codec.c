@@ -126,7 +126,7 @@ static void at_site(struct setup *s, uint32_t site)
 }
 
 /* Returns the seconds that quantizing all rows of all sites takes. */
-static double seal(struct dev *d, struct setup *s)
+static double seal(struct dev_queue *d, struct setup *s)
 {
     double t0 = cpu_seconds();
     uint32_t enc[2] = {0, 0};
@@ -141,7 +141,7 @@ static double seal(struct dev *d, struct setup *s)
     return cpu_seconds() - t0;
 }
 
-static double attend(struct dev *d, struct setup *s)
+static double attend(struct dev_queue *d, struct setup *s)
 {
     struct dev_attn a = {s->q,   HEADS * DIM, s->out, HEADS * DIM, HEADS,
                          0.125f, 0,           NULL,   NULL,        NULL};
@@ -167,8 +167,8 @@ int main(int argc, char **argv)
     uint32_t depth = argc > 1 ? (uint32_t)atoi(argv[1]) / 64 * 64 : 4032;
     struct dev_config c = {1, argc > 2 ? argv[2] : NULL};
     struct dev_limits lim = {16, DIM, DIM, HEADS, DIM, depth + 64, 64};
-    struct dev *d;
-    if (dev_open(&c, &d) < 0 || dev_reserve(d, &lim) < 0) die("device");
+    struct dev_queue *d;
+    if (dev_queue_open(&dev_host, &c, &d) < 0 || dev_reserve(d, &lim) < 0) die("device");
     printf("%u rows, %u sites, %s, 1 thread\n", depth, SITES, dev_isa_name(d));
     for (size_t i = 0; i < countof(subjects); i++) {
         set_up(&s, &subjects[i], depth);
@@ -186,6 +186,6 @@ int main(int argc, char **argv)
         mem_free(s.raw_table);
         mem_free(s.table);
     }
-    dev_close(d);
+    dev_queue_close(d);
     return 0;
 }

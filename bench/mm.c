@@ -60,7 +60,7 @@ static void read_task(void *ctx, uint32_t task, uint32_t thread)
 }
 
 /* Returns the best GB/s of several passes over the whole memory. */
-static double read_bandwidth(struct dev *d)
+static double read_bandwidth(struct dev_queue *d)
 {
     double best = 0;
     for (int i = 0; i < 8; i++) {
@@ -73,7 +73,7 @@ static double read_bandwidth(struct dev *d)
     return best;
 }
 
-static double decode_rate(struct dev *d, enum dtype t, enum dev_compute mode,
+static double decode_rate(struct dev_queue *d, enum dtype t, enum dev_compute mode,
                           const struct options *o, const float *x, float *y)
 {
     size_t row_bytes = 0;
@@ -92,7 +92,7 @@ static double decode_rate(struct dev *d, enum dtype t, enum dev_compute mode,
     return best;
 }
 
-static double prompt_rate(struct dev *d, enum dtype t, enum dev_compute mode,
+static double prompt_rate(struct dev_queue *d, enum dtype t, enum dev_compute mode,
                           const struct options *o, uint32_t n, const float *x, float *y)
 {
     struct dev_weight w = {memory, o->rows, o->k, t};
@@ -114,7 +114,7 @@ static int rate_only(const struct options *o, const float *x, float *y)
 {
     enum { MOST = 4096 };
     static double rate[MOST];
-    struct dev *d;
+    struct dev_queue *d;
     enum dtype t = 0;
     size_t n = 0;
     while (t < DT_COUNT && (!dev_weight_supported(t) || !o->type || strcmp(o->type, dtype_name(t))))
@@ -124,7 +124,7 @@ static int rate_only(const struct options *o, const float *x, float *y)
                 "bench_mm: --rate needs --type, one that has products, and a K of whole blocks\n");
         return 2;
     }
-    if (dev_open(&(struct dev_config){o->threads, o->isa}, &d) < 0) return 1;
+    if (dev_queue_open(&dev_host, &(struct dev_config){o->threads, o->isa}, &d) < 0) return 1;
     if (dev_reserve(d, &(struct dev_limits){.tokens = o->tokens, .k = o->k}) < 0) return 1;
     struct dev_weight w = {memory, o->rows, o->k, t};
     struct dev_mm mm = {&w, NULL, y, o->rows};
@@ -134,14 +134,15 @@ static int rate_only(const struct options *o, const float *x, float *y)
         rate[n] = (double)o->tokens * o->rows * o->k * 1e-9 / (now() - s);
     }
     printf("%.1f %s\n", median_of(rate, n), dev_isa_name(d));
-    dev_close(d);
+    dev_queue_close(d);
     return 0;
 }
 
 static void bench_isa(enum dev_isa isa, const struct options *o, const float *x, float *y)
 {
-    struct dev *d;
-    if (dev_open(&(struct dev_config){o->threads, dev_isa_names()[isa]}, &d) < 0) return;
+    struct dev_queue *d;
+    if (dev_queue_open(&dev_host, &(struct dev_config){o->threads, dev_isa_names()[isa]}, &d) < 0)
+        return;
     if (dev_reserve(d, &(struct dev_limits){.tokens = o->tokens, .k = o->k}) < 0) return;
     double floor = read_bandwidth(d);
     printf("\n%s, %u threads, K %u: memory read %.1f GB/s\n", dev_isa_name(d), dev_threads(d), o->k,
@@ -163,7 +164,7 @@ static void bench_isa(enum dev_isa isa, const struct options *o, const float *x,
                exact);
         fflush(stdout);
     }
-    dev_close(d);
+    dev_queue_close(d);
 }
 
 int main(int argc, char **argv)

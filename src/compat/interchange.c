@@ -217,7 +217,8 @@ int export_of(kvik_cache *c, kv_seq s, kvik_export **out)
     if (e >= 0) {
         for (uint32_t i = 0; e >= 0 && i < x->m->n_sites; i++)
             e = site_out(x, &r, i, p);
-        rows_close(&r);
+        int failed = rows_close(&r);
+        if (e >= 0) e = failed;
     }
     if (e < 0) {
         kvik_export_free(p);
@@ -371,10 +372,10 @@ static int write_rows(struct exec *x, const struct kv_view *v, uint32_t plane, u
                       const float *packed)
 {
     size_t width = (size_t)v->shape[plane].heads * v->shape[plane].dim;
-    float *at = dev_lend(x->dev, packed, n * width * sizeof *at);
+    float *at = dev_lend(x->queue, packed, n * width * sizeof *at);
     if (!at) return ERR_NOMEM;
-    dev_put(x->dev, at, packed, n * width * sizeof *at);
-    dev_kv_write(x->dev, v, plane, at, width);
+    dev_put(x->queue, at, packed, n * width * sizeof *at);
+    dev_kv_write(x->queue, v, plane, at, width);
     return 0;
 }
 
@@ -386,7 +387,7 @@ static int rows_in(struct exec *x, const struct kv_view *v, const struct kv_site
         pack(l, kvik_layer_plane(l, plane_name(site, i)), done, n, buffer);
         TRY(write_rows(x, v, i, n, buffer));
     }
-    dev_kv_seal(x->dev, v);
+    dev_kv_seal(x->queue, v);
     return 0;
 }
 
@@ -454,7 +455,7 @@ static int import_cross(struct exec *x, const kvik_export *in, kv_seq s, uint32_
                 rows_pack(p->data, n, 0, n, p->dim[0], p->dim[2], buffer);
                 e = write_rows(x, &v, k, n, buffer);
             }
-            if (v.first) dev_kv_seal(x->dev, &v);
+            if (v.first) dev_kv_seal(x->queue, &v);
         }
     }
     if (e < 0) {

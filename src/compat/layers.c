@@ -37,6 +37,7 @@ static int store_open(kvik_layers *all, struct layer *l)
     TRY(preset_groups(&as, 1, &o, &l->group, &site));
     struct kv_config k = {
         .dev = all->dev,
+        .queue = all->queue,
         .group = &l->group,
         .n_groups = 1,
         .max_seqs = 2 * all->max_batch, /* a batch, and the batch that a selection makes of it */
@@ -59,7 +60,7 @@ static int store_open(kvik_layers *all, struct layer *l)
     if (k.streaming != KV_RESIDENT)
         k.max_tokens = MAX(budget_step(&b, k.pool_bytes, staging, STREAM_STEP), all->max_batch);
     if (mem_failures() != failures) return ERR_NOMEM;
-    if (k.streaming != KV_RESIDENT) TRY(exec_tier_open(all->dev, all->spill_dir, &k.tier));
+    if (k.streaming != KV_RESIDENT) TRY(exec_tier_open(all->queue, all->spill_dir, &k.tier));
     int e = kv_open(&l->kv, &k);
     if (e < 0 && k.tier) k.tier->close(k.tier);
     return e;
@@ -179,12 +180,12 @@ static int update_step(const struct update *p, struct kv_step *st, uint32_t done
                 rows_pack(p->in[plane] + b * width * p->n, p->n, done, take, l->heads,
                           dim_of(l, plane), p->all->packed + (size_t)b * take * width);
             size_t bytes = (size_t)l->batch * take * width * sizeof(float);
-            float *at = dev_lend(p->all->dev, p->all->packed, bytes);
+            float *at = dev_lend(p->all->queue, p->all->packed, bytes);
             if (!at) return ERR_NOMEM;
-            dev_put(p->all->dev, at, p->all->packed, bytes);
-            dev_kv_write(p->all->dev, &v, plane, at, width);
+            dev_put(p->all->queue, at, p->all->packed, bytes);
+            dev_kv_write(p->all->queue, &v, plane, at, width);
         }
-        if (v.first) dev_kv_seal(p->all->dev, &v);
+        if (v.first) dev_kv_seal(p->all->queue, &v);
         for (uint32_t b = 0; b < l->batch; b++)
             read_back(p, &v, b, done, take);
     }
@@ -341,8 +342,8 @@ static int layer_read(kvik_layers *all, struct layer *l, kvik_rows *out)
         TRY(rows_open(l->kv, l->seq[b], &r));
         int e = rows_site(&r, &l->group, 0, all->keys + first * l->dim_k,
                           all->values + first * l->dim_v);
-        rows_close(&r);
-        if (e < 0) return e;
+        int failed = rows_close(&r);
+        if (e < 0 || failed < 0) return MIN(e, failed);
     }
     for (uint32_t i = 0; i < n; i++)
         all->position[i] = (int32_t)(i < sinks ? i : lo + i - sinks);

@@ -17,7 +17,8 @@ struct layer {
 struct kvik_layers {
     struct refs refs;
     struct guard guard;
-    struct dev *dev;
+    struct dev *dev;         /* owned */
+    struct dev_queue *queue; /* owned */
     struct preset_choice set;
     uint64_t memory; /* limit of each layer; 0: not given */
     char *spill_dir; /* owned */

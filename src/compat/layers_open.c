@@ -54,6 +54,7 @@ static void layers_drop(kvik_layers *all)
     if (guard_foreign(&all->guard) || !refs_drop(&all->refs)) return;
     for (uint32_t i = 0; all->layer && i < all->n_layers; i++)
         layer_close(&all->layer[i]);
+    if (all->queue) dev_queue_close(all->queue);
     if (all->dev) dev_close(all->dev);
     mem_free(all->layer);
     mem_free(all->spill_dir);
@@ -74,7 +75,8 @@ static int layers_fill(kvik_layers *all, const kvik_cache_config *c, const char 
     if (c->spill_dir && !(all->spill_dir = mem_strdup(c->spill_dir))) return ERR_NOMEM;
     TRY(check_config(all));
     TRY(kinds_read(all, kinds));
-    return dev_open(&d, &all->dev);
+    TRY(dev_open(&all->dev));
+    return dev_queue_open(all->dev, &d, &all->queue);
 }
 
 KVIK_API int kvik_layers_open(const kvik_cache_config *config, uint32_t n_layers,

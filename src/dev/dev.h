@@ -56,7 +56,8 @@
 #include "base/thread.h"
 #include "dev/view.h"
 
-struct dev;
+struct dev_queue;
+struct kv_codec;
 /* Of an architecture each includes those above it; a machine has those of one architecture. */
 enum dev_isa {
     DEV_REF,
@@ -69,12 +70,19 @@ enum dev_isa {
     DEV_ISAS
 };
 enum dev_compute { DEV_EXACT, DEV_FAST };
-struct dev_config {
+struct dev_config {     /* of a queue */
     uint32_t n_threads; /* 0: $KVIK_THREADS, else cpu_count() */
     const char *isa;    /* a name of dev_isa_names; NULL: $KVIK_ISA, else the best here */
 };
-/* Opens a device of the kind that $KVIK_DEVICE names, "cpu" if it names none.  ERR_UNSUPPORTED names a missing kind or ISA. */
-int dev_open(const struct dev_config *c, struct dev **out);
+/* A device: memory, and weights in it, which models hold and caches share.  A kind of device may have more behind it. */
+struct dev {
+    const struct dev_kind *kind;
+};
+/* Opens the device that $KVIK_DEVICE names, "cpu" if it names none.  ERR_UNSUPPORTED names a missing kind. */
+int dev_open(struct dev **out);
+/* The CPU, whose memory is that of the host, and a queue of it that only copies: for what no model has a device for. */
+extern struct dev dev_host;
+extern struct dev_queue dev_host_queue;
 bool dev_isa_supported(enum dev_isa isa);
 const char *const *dev_isa_names(void); /* [DEV_ISAS] */
 
@@ -83,9 +91,9 @@ struct dev_limits {
     uint32_t tokens, k, n, heads, head_dim, max_len, tile;
 };
 enum dev_range_as {
-    DEV_RANGE_USED,   /* readable and writable from now on; zeros at first */
+    DEV_RANGE_USED, /* readable and writable from now on; what was used already keeps its contents */
     DEV_RANGE_HUGE,   /* all of it is in use: a hint to take larger pages of the system */
-    DEV_RANGE_DROPPED /* nobody needs the contents: the memory goes back until the next write */
+    DEV_RANGE_DROPPED /* nobody needs the contents: the memory goes back until this is used again */
 };
 
 struct dev_weight { /* [rows][cols] as it lies in the file; possibly unaligned */
@@ -208,24 +216,38 @@ enum dev_norm {
 #include "dev/ops.h"
     DEV_NORMS
 };
-/* What a kind of device is: the table of its operations. */
-struct dev_ops {
-#define OP(result, name, parameters, arguments) result(*name) parameters;
-#include "dev/ops.h"
+/* A kind of device, which registers itself with one line. */
+struct dev_kind {
+    const char *name;
     bool is_host; /* memory of the device is memory of the host: files can be read into it */
+    int (*open)(struct dev **out);
+#define MEMORY(result, name, parameters, arguments) result(*name) parameters;
+#define OP(result, name, parameters, arguments)     result(*name) parameters;
+#include "dev/ops.h"
 };
-/* The CPU's table, which also serves where no device is given: there it is asked for memory of the host alone. */
-extern const struct dev_ops dev_cpu;
-/* Returns the table of a device.  The struct dev of every kind begins with its address. */
-static inline const struct dev_ops *dev_table(const struct dev *d)
+#define DEV_KIND(ident, ptr)                                                                       \
+    const struct dev_kind *const kvik_dev_##ident                                                  \
+        __attribute__((section("kvik_dev"), used, visibility("hidden"))) = ptr
+/* A queue: the order of operations, and their scratch, which a cache has for itself.  The struct dev_queue of every kind begins
+ * with these. */
+struct dev_base {
+    const struct dev_kind *kind;
+    struct dev *dev;
+};
+static inline const struct dev_base *dev_base(const struct dev_queue *d)
 {
-    return d ? *(const struct dev_ops *const *)(const void *)d : &dev_cpu;
+    return (const struct dev_base *)(const void *)d;
 }
-/* The operations: dev_matmul calls `matmul` of the device's table, and so on. */
+/* The list as functions: dev_matmul calls `matmul` of the table of the queue's kind, and so on. */
+#define MEMORY(result, name, parameters, arguments)                                                \
+    static inline result dev_##name parameters                                                     \
+    {                                                                                              \
+        return d->kind->name arguments;                                                            \
+    }
 #define OP(result, name, parameters, arguments)                                                    \
     static inline result dev_##name parameters                                                     \
     {                                                                                              \
-        return dev_table(d)->name arguments;                                                       \
+        return dev_base(d)->kind->name arguments;                                                  \
     }
 #define MAP(which, name, parameters, arguments)                                                    \
     static inline void dev_##name parameters                                                       \
@@ -239,17 +261,8 @@ static inline const struct dev_ops *dev_table(const struct dev *d)
     }
 #include "dev/ops.h"
 /* x *= w[dim] */
-static inline void dev_mul_row(struct dev *d, float *x, const float *w, uint32_t n, uint32_t dim)
+static inline void dev_mul_row(struct dev_queue *d, float *x, const float *w, uint32_t n,
+                               uint32_t dim)
 {
     dev_map(d, DEV_MUL, x, w, true, 0, 0, n, dim);
 }
-
-/* A kind of device, which registers itself with one line. */
-struct dev_kind {
-    const char *name;
-    int (*open)(const struct dev_config *c, struct dev **out); /* c may be NULL */
-};
-int dev_open_kind(const char *name, const struct dev_config *c, struct dev **out);
-#define DEV_KIND(ident, ptr)                                                                       \
-    const struct dev_kind *const kvik_dev_##ident                                                  \
-        __attribute__((section("kvik_dev"), used, visibility("hidden"))) = ptr

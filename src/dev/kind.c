@@ -7,15 +7,11 @@
 extern const struct dev_kind *const __start_kvik_dev[] __attribute__((visibility("hidden")));
 extern const struct dev_kind *const __stop_kvik_dev[] __attribute__((visibility("hidden")));
 
-int dev_open_kind(const char *name, const struct dev_config *c, struct dev **out)
-{
-    for (const struct dev_kind *const *k = __start_kvik_dev; k < __stop_kvik_dev; k++)
-        if (strcmp((*k)->name, name) == 0) return (*k)->open(c, out);
-    return ERR(UNSUPPORTED, "there is no device '%.40s' ($KVIK_DEVICE)", name);
-}
-
-int dev_open(const struct dev_config *c, struct dev **out)
+int dev_open(struct dev **out)
 {
     const char *name = getenv("KVIK_DEVICE");
-    return dev_open_kind(name && *name ? name : "cpu", c, out);
+    if (!name || !*name) name = "cpu";
+    for (const struct dev_kind *const *k = __start_kvik_dev; k < __stop_kvik_dev; k++)
+        if (strcmp((*k)->name, name) == 0) return (*k)->open(out);
+    return ERR(UNSUPPORTED, "there is no device '%.40s' ($KVIK_DEVICE)", name);
 }

@@ -79,9 +79,9 @@ struct kv_block {
     size_t n;
 };
 #define KV_BLOCKS 4u
-struct dev;
-struct kv_view {     /* one piece of one site; resident groups have one piece */
-    struct dev *dev; /* the pages are memory of this device; NULL: of the host */
+struct dev_queue;
+struct kv_view {             /* one piece of one site; resident groups have one piece */
+    struct dev_queue *queue; /* of the store: the pages are memory of its device */
     struct kv_form raw, sealed;
     uint32_t n_planes;
     struct kv_shape shape[KV_MAX_PLANES];        /* k, v | conv, ssm */

@@ -346,7 +346,7 @@ static void decide_ahead(struct driver *d, const struct driver_batch *b)
     uint32_t k = 0;
     for (struct run *r = b->first; r; r = r->after)
         if (computed(r) && run_decides(r)) d->run[k++] = r;
-    if (k > 1) dev_each(d->x->dev, k, decide, d);
+    if (k > 1) dev_each(d->x->queue, k, decide, d);
 }
 
 static void choose_tokens(struct run *r)

@@ -168,16 +168,17 @@ size_t image_most(const struct group *g, uint32_t form)
     return g->form[form].n_ids ? image_bytes(g, &c) : 0;
 }
 
-static void copy(struct dev *dev, unsigned char *page, unsigned char *chunk, size_t n, bool in)
+static void copy(struct dev_queue *work, unsigned char *page, unsigned char *chunk, size_t n,
+                 bool in)
 {
     if (in)
-        dev_put(dev, page, chunk, n);
+        dev_put(work, page, chunk, n);
     else
-        dev_get(dev, chunk, page, n);
+        dev_get(work, chunk, page, n);
 }
 
 /* Moves rows [first, first + n) of one plane of a raw block; returns the bytes moved. */
-static size_t move_raw(struct dev *dev, const struct group *g, const struct kv_shape *s,
+static size_t move_raw(struct dev_queue *work, const struct group *g, const struct kv_shape *s,
                        uint32_t first, uint32_t n, unsigned char *page, unsigned char *chunk,
                        bool in)
 {
@@ -186,17 +187,17 @@ static size_t move_raw(struct dev *dev, const struct group *g, const struct kv_s
     for (uint32_t h = 0; h < s->heads; h++, page += head) {
         unsigned char *at = page + first * row; /* a strip and a row begin at the same offset */
         if (s->layout != KV_STRIPS || n == KV_STRIP) {
-            copy(dev, at, chunk, n * row, in);
+            copy(work, at, chunk, n * row, in);
             chunk += n * row;
             continue;
         }
         for (uint32_t d = 0; d < s->dim; d++, at += KV_STRIP * size, chunk += n * size)
-            copy(dev, at, chunk, n * size, in);
+            copy(work, at, chunk, n * size, in);
     }
     return (size_t)(chunk - from);
 }
 
-size_t image_move(struct dev *dev, const struct group *g, const struct kv_chunk *c,
+size_t image_move(struct dev_queue *work, const struct group *g, const struct kv_chunk *c,
                   unsigned char *page, size_t span, unsigned char *chunk, bool in)
 {
     unsigned char *from = chunk;
@@ -206,12 +207,12 @@ size_t image_move(struct dev *dev, const struct group *g, const struct kv_chunk 
             unsigned char *at = page + site * span + g->offset[c->form][i];
             size_t n;
             if (c->form == SEALED) {
-                copy(dev, at, chunk, n = p->codec->bytes(p->codec, &p->shape), in);
+                copy(work, at, chunk, n = p->codec->bytes(p->codec, &p->shape), in);
             } else if (g->c.policy.kind == KV_STATE) {
                 n = (size_t)p->shape.heads * p->shape.dim * dtype_size(p->shape.dtype);
-                copy(dev, at, chunk, n, in);
+                copy(work, at, chunk, n, in);
             } else {
-                n = move_raw(dev, g, &p->shape, c->row % g->rows[RAW], c->n, at, chunk, in);
+                n = move_raw(work, g, &p->shape, c->row % g->rows[RAW], c->n, at, chunk, in);
             }
             chunk += n;
         }

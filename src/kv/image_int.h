@@ -18,6 +18,6 @@ bool image_next(struct image_walk *w, struct kv_chunk *c);
 size_t image_bytes(const struct group *g, const struct kv_chunk *c);
 size_t image_most(const struct group *g, uint32_t form); /* Returns the most bytes of a chunk. */
 /* Moves the bytes of a chunk between `data` and one page: a block's rows, a tile or a state.  The
- * page's i-th site is at page + i * span, in memory of dev.  Returns the bytes moved.  in: into the page. */
-size_t image_move(struct dev *dev, const struct group *g, const struct kv_chunk *c,
+ * page's i-th site is at page + i * span, in memory of the device of `work`.  Returns the bytes moved.  in: into the page. */
+size_t image_move(struct dev_queue *work, const struct group *g, const struct kv_chunk *c,
                   unsigned char *page, size_t span, unsigned char *chunk, bool in);

@@ -11,7 +11,6 @@
 #include "kv/kv_int.h"
 
 #include <string.h>
-#include <unistd.h>
 
 #define EXTENT 1024u /* units that become usable together */
 
@@ -45,7 +44,8 @@ uint32_t room_units(size_t bytes)
 int room_open(struct room *r, uint32_t n_units)
 {
     uint8_t order = (uint8_t)__builtin_ctz(n_units);
-    for (; !(r->base = pool_reserve(NULL, (size_t)KV_ROOM_UNIT << order)) && order > 6; order--)
+    for (; !(r->base = pool_reserve(&dev_host, (size_t)KV_ROOM_UNIT << order)) && order > 6;
+         order--)
         ;
     r->n_units = 1u << order;
     if (!r->base) return 0;
@@ -59,7 +59,7 @@ int room_open(struct room *r, uint32_t n_units)
 
 void room_close(struct room *r)
 {
-    if (r->base) dev_range_close(NULL, r->base, (size_t)r->n_units * KV_ROOM_UNIT);
+    if (r->base) dev_range_close(&dev_host, r->base, (size_t)r->n_units * KV_ROOM_UNIT);
     mem_free(r->unit);
     memset(r, 0, sizeof *r);
 }
@@ -70,7 +70,7 @@ static bool extend(struct room *r, uint32_t to)
     if (to <= r->usable) return true;
     to = MIN((to + EXTENT - 1) / EXTENT * EXTENT, r->n_units);
     size_t from = (size_t)r->usable * KV_ROOM_UNIT, end = (size_t)to * KV_ROOM_UNIT;
-    if (dev_range_set(NULL, r->base + from, end - from, DEV_RANGE_USED) != 0) return false;
+    if (dev_range_set(&dev_host, r->base + from, end - from, DEV_RANGE_USED) != 0) return false;
     r->usable = to;
     return true;
 }
@@ -102,9 +102,9 @@ void room_give(struct room *r, void *at)
 {
     uint32_t i = (uint32_t)(((unsigned char *)at - r->base) / KV_ROOM_UNIT);
     uint8_t order = r->unit[i].order;
-    size_t bytes = (size_t)KV_ROOM_UNIT << order, os = (size_t)sysconf(_SC_PAGESIZE);
+    size_t bytes = (size_t)KV_ROOM_UNIT << order, os = dev_page(&dev_host);
     r->used -= bytes;
-    if (bytes >= os) (void)dev_range_set(NULL, at, bytes, DEV_RANGE_DROPPED);
+    if (bytes >= os) (void)dev_range_set(&dev_host, at, bytes, DEV_RANGE_DROPPED);
     for (; 1u << order < r->n_units;
          order++) { /* a free block and its free neighbour become one block again */
         uint32_t other = i ^ 1u << order;

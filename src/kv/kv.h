@@ -93,8 +93,10 @@ struct kv_group {
  * or always, as far as the budget cannot hold them. */
 enum kv_streaming { KV_RESIDENT, KV_STREAM_ON_FULL, KV_STREAM };
 struct kv_config {
-    /* Pages are memory of this device, which outlives the store; NULL: of the host.  A tier must be one for it. */
+    /* Pages are memory of this device, and the queue is one of it; both outlive the store.  NULL: of the host.  Sizes depend
+     * on the device.  A tier must be one for the queue. */
     struct dev *dev;
+    struct dev_queue *queue;
     const struct kv_group *group; /* copied */
     uint32_t n_groups;
     /* These sizes fix the arrays; max_tokens counts the tokens of one step. */
@@ -382,11 +384,11 @@ struct kv_span {
 };
 /* Begins a step of n spans. */
 int kv_begin(struct kv *kv, const struct kv_span *span, uint32_t n, struct kv_step **out);
-/* Commits the accepted rows of each span; accepted NULL: all rows.  Fails only for a wrong
- * argument. */
+/* Commits the accepted rows of each span; accepted NULL: all rows.  Fails for a wrong argument, and the step stays open; and
+ * for an error of the device in an operation of the step, which is aborted then. */
 int kv_commit(struct kv_step *st, const uint32_t *accepted);
-/* Ends the step without its rows. */
-void kv_abort(struct kv_step *st);
+/* Ends the step without its rows.  Returns an error of the device in an operation of the step, or 0. */
+int kv_abort(struct kv_step *st);
 /* Fills in the view of the next piece of a site.  Returns 1 for a view, 0 after the last piece (the
  * next call starts over), or an error, after which the caller aborts. */
 int kv_next(struct kv_step *st, uint32_t site, struct kv_view *v);

@@ -165,7 +165,8 @@ struct ages {
     uint64_t walked, strayed; /* choices that a walk was compared with, and that it disproved */
 };
 struct kv {
-    struct dev *dev; /* whose memory the pages are; NULL: memory of the host */
+    struct dev *dev;        /* whose memory the pages are */
+    struct dev_queue *work; /* of it: copies, and the operations on views */
     uint32_t n_groups, n_sites;
     uint32_t max_seqs, max_tokens, max_len, slot_bits;
     uint32_t lanes; /* sequences of one step */
@@ -421,7 +422,7 @@ static inline bool leaves(const struct kv *kv, const struct group *g, uint32_t f
 
 /* step.c */
 /* Undoes everything that kv_begin did. */
-void step_undo(struct kv_step *st);
+int step_undo(struct kv_step *st); /* as kv_abort */
 /* True if the step writes rows of the group: frozen groups in a step of an encoder, all others else. */
 static inline bool step_writes(const struct kv_step *st, const struct group *g)
 {

@@ -13,6 +13,7 @@
  * A page whose chunks an earlier sequence of the file already has is shared with that sequence.  If
  * the store has an index, full pages are also shared with the sequence that has most of the tokens
  * in common.  Equal keys mean equal rows, so these chunks are not read. */
+#include "dev/dev.h"
 #include "kv/image_int.h"
 
 #include <assert.h>
@@ -260,7 +261,7 @@ static int load_state(const struct loading *v, struct group *g, const struct kv_
     } else {
         TRY(v->src->chunk(v->src, c, v->chunk, image_bytes(g, c)));
         TRY(take_page(v->kv, p, 0, 0, &page));
-        (void)image_move(p->dev, g, c, page_at(p, 0, page), p->span, v->chunk, true);
+        (void)image_move(v->kv->work, g, c, page_at(p, 0, page), p->span, v->chunk, true);
     }
     if (k) k->page = page;
     if (c->row != v->s->len) return 0;
@@ -282,7 +283,7 @@ static int load_chunk(const struct loading *v, struct group *g, const struct kv_
     TRY(v->src->chunk(v->src, c, v->chunk, image_bytes(g, c)));
     for (uint32_t i = a; i < b; i++) {
         TRY(take_cell(v, g, c->form, i));
-        at += image_move(p->dev, g, c, page_at(p, 0, table[i]), p->span, v->chunk + at, true);
+        at += image_move(v->kv->work, g, c, page_at(p, 0, table[i]), p->span, v->chunk + at, true);
     }
     return 0;
 }
@@ -358,7 +359,8 @@ static int load_with(const struct loading *v)
     size_t pages = kv->stream.active ? 0 : pages_bytes(v);
     TRY(make_room(kv, pages, meta_lacks(kv, v->s->slot), "loading a sequence"));
     meta_settle(kv, v->s->slot);
-    TRY(load_all(v));
+    int e = load_all(v), failed = dev_finish(v->kv->work);
+    if (e < 0 || failed < 0) return MIN(e, failed);
     /* the sequences whose pages are shared may have reserves */
     return reserve_fill_all(kv, "loading a sequence");
 }

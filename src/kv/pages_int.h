@@ -22,6 +22,7 @@ struct run {             /* ids [16k, 16k+16) */
     uint32_t prev, next; /* in the list of runs with the same number of free ids */
     uint16_t free, backed;
     uint16_t stale; /* ids whose bytes in the tier nobody needs any more */
+    uint16_t bare;  /* ids whose memory, or some of it, was given back */
 };
 /* Where a page stands in the queue of its form (queue.c). */
 struct place {
@@ -43,7 +44,7 @@ struct queue {
 /* The pages of one group in one form.  Page p of the group's i-th site lies at base + i * span + p
  * * grain.  An id is taken and given back for all sites at once. */
 struct pages {
-    struct dev *dev;           /* whose memory the pages are; NULL: memory of the host */
+    struct dev *dev;           /* whose memory the pages are */
     unsigned char *base;       /* a range of n_sites * span bytes */
     bool mapped;               /* the range is a mapping of its own; else it lies in the arena */
     size_t span, grain, bytes; /* bytes: grain * n_sites, the cost of one id */
@@ -73,12 +74,12 @@ struct stash {
 };
 
 /* pool.c */
-/* Computes the sizes; *total: bytes of address space. */
+/* Computes the sizes, with p->dev; *total: bytes of address space. */
 int pages_size(struct pages *p, uint32_t n_ids, size_t grain, uint32_t n_sites, size_t *total);
 /* Reserves address space of a device without memory; NULL if the system refuses. */
 void *pool_reserve(struct dev *dev, size_t bytes);
 /* Opens the pages at reserved address space; at NULL: reserves some of the device's. */
-int pages_open(struct pages *p, struct dev *dev, void *at);
+int pages_open(struct pages *p, void *at);
 void pages_close(struct pages *p);
 /* Takes a page with one reference: page `after` + 1 if that page is free, else the index-th of a
  * free run, else any.  0 if the system has no memory for a page.  The caller has checked the
@@ -97,7 +98,8 @@ void stash_end(struct kv *kv, uint32_t slot, bool undo);
 /* Returns memory of free pages to the system while it exceeds the budget. */
 void pool_trim(struct kv *kv);
 void page_leaves_memory(struct kv *kv, struct pages *p, uint32_t id);
-void page_comes_back(struct kv *kv, struct pages *p, uint32_t id);
+/* Returns -1 if the system has no memory for the page. */
+int page_comes_back(struct kv *kv, struct pages *p, uint32_t id);
 static inline unsigned char *page_at(const struct pages *p, uint32_t site, uint32_t id)
 {
     return p->base + site * p->span + id * p->grain;

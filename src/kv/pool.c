@@ -1,10 +1,11 @@
 /* pool.c - pages: address ranges reserved at open, ids in aligned runs, reference counts, bytes.
  *
  * Memory.  A range of addresses is reserved for every group and form.  The range becomes usable in
- * ascending extents as runs are first used.  The kernel gives memory page by page as rows are
- * written.  Free pages keep their memory for the next taker until live bytes plus such memory
- * exceed the budget.  Then pool_trim returns that memory to the system, so the past peak of one
- * form is not charged to another form.
+ * ascending extents as runs are first used.  The CPU gives memory page by page as rows are
+ * written, another device at once.  Free pages keep their memory for the next taker until live bytes
+ * plus such memory exceed the budget.  Then pool_trim returns that memory to the device, so the past
+ * peak of one form is not charged to another form.  What was given back is asked for again before it is
+ * written.
  *
  * Ids.  Ids come in aligned runs of 16.  A sequence that holds id p takes p + 1 next.  A new
  * sequence starts in a wholly free run, at the place of its block in a span of 256 rows.  The rows
@@ -19,18 +20,12 @@
 #include "kv/kv_int.h"
 
 #include <string.h>
-#include <unistd.h>
 
 #define EXTENT_BYTES ((size_t)64 << 10) /* smallest piece of a range made usable at once */
 #define HUGE_BYTES   ((uintptr_t)2 << 20)
 #define HUGE_LAG     4u /* runs that several sequences may still be filling */
 
 struct kv_fault kv_fault;
-
-static size_t os_page(void)
-{
-    return (size_t)sysconf(_SC_PAGESIZE);
-}
 
 static void list_unlink(struct pages *p, uint32_t r)
 {
@@ -88,7 +83,7 @@ static void make_huge(struct pages *p)
 static int extend(struct pages *p, uint32_t r)
 {
     if (r < p->usable || p->usable == p->n_runs) return 0;
-    size_t run_bytes = KV_RUN * p->grain, os = os_page();
+    size_t run_bytes = KV_RUN * p->grain, os = dev_page(p->dev);
     uint32_t n = (uint32_t)((EXTENT_BYTES + run_bytes - 1) / run_bytes);
     uint32_t end = MIN(r + n, p->n_runs);
     size_t from = p->usable * run_bytes / os * os;
@@ -102,7 +97,7 @@ static int extend(struct pages *p, uint32_t r)
 
 int pages_size(struct pages *p, uint32_t n_ids, size_t grain, uint32_t n_sites, size_t *total)
 {
-    size_t os = os_page(), bytes;
+    size_t os = dev_page(p->dev), bytes;
     p->n_runs = (n_ids + KV_RUN - 1) / KV_RUN;
     p->n_ids = p->n_runs * KV_RUN;
     p->grain = grain;
@@ -131,11 +126,10 @@ static void poison(const struct pages *p, uint32_t id)
         memset(page_at(p, s, id), 0xFF, p->grain); /* tests do this with memory of the host */
 }
 
-int pages_open(struct pages *p, struct dev *dev, void *at)
+int pages_open(struct pages *p, void *at)
 {
-    p->dev = dev;
     p->mapped = !at;
-    p->base = at ? at : pool_reserve(dev, p->n_sites * p->span);
+    p->base = at ? at : pool_reserve(p->dev, p->n_sites * p->span);
     if (!p->base) return ERR_LIMIT;
     for (uint32_t k = 0; k <= KV_RUN; k++)
         p->list[k] = KV_NONE;
@@ -194,12 +188,28 @@ static void count_free(struct kv *kv, struct pages *p, uint32_t backed, uint32_t
     kv->backed += (backed - MIN(backed, promised)) * p->bytes;
 }
 
+/* Gets memory for a page that has given some of its own back.  Returns -1 if there is none. */
+static int cover(struct pages *p, uint32_t id)
+{
+    size_t os = dev_page(p->dev), from = id * p->grain, to = from + p->grain;
+    struct run *run = &p->run[id / KV_RUN];
+    uint16_t bit = (uint16_t)(1u << id % KV_RUN);
+    if (!(run->bare & bit)) return 0;
+    from = from / os * os;
+    to = (to + os - 1) / os * os;
+    for (uint32_t s = 0; s < p->n_sites; s++)
+        if (dev_range_set(p->dev, p->base + s * p->span + from, to - from, DEV_RANGE_USED) != 0)
+            return -1;
+    run->bare &= (uint16_t)~bit;
+    return 0;
+}
+
 static uint32_t take(struct kv *kv, struct pages *p, uint32_t after, uint32_t index)
 {
     uint32_t id = after ? after + 1 : 0;
     if (!id || id % KV_RUN == 0 || !(p->run[id / KV_RUN].free >> id % KV_RUN & 1))
         id = pick(p, index);
-    if (!id) return 0;
+    if (!id || cover(p, id) < 0) return 0;
     struct run *run = &p->run[id / KV_RUN];
     uint16_t bit = (uint16_t)(1u << id % KV_RUN);
     list_unlink(p, id / KV_RUN);
@@ -304,17 +314,19 @@ static bool all_bare(const struct pages *p, size_t from, size_t to)
     return true;
 }
 
-/* Returns the memory of one page, which is no longer backed, to the system.  At every site this
- * covers the whole OS pages inside the page, and OS pages shared only with pages that hold no
+/* Returns the memory of one page, which is no longer backed, to the device.  At every site this
+ * covers the whole pages of the device inside the page, and those shared only with pages that hold no
  * memory either. */
-static void give_back(const struct pages *p, uint32_t id)
+static void give_back(struct pages *p, uint32_t id)
 {
-    size_t os = os_page(), from = id * p->grain, to = from + p->grain;
+    size_t os = dev_page(p->dev), from = id * p->grain, to = from + p->grain;
     size_t lo = from / os * os, hi = (to + os - 1) / os * os;
     if (lo < from && !all_bare(p, lo, from)) lo += os;
     if (hi > to && !all_bare(p, to, hi)) hi -= os;
     for (uint32_t s = 0; s < p->n_sites && lo < hi; s++)
         (void)dev_range_set(p->dev, p->base + s * p->span + lo, hi - lo, DEV_RANGE_DROPPED);
+    for (size_t i = lo / p->grain; lo < hi && i * p->grain < hi; i++)
+        p->run[i / KV_RUN].bare |= (uint16_t)(1u << i % KV_RUN);
 }
 
 static void release(struct kv *kv, struct pages *p, uint32_t id)
@@ -338,9 +350,10 @@ void page_leaves_memory(struct kv *kv, struct pages *p, uint32_t id)
     queue_update(kv, p, id);
 }
 
-void page_comes_back(struct kv *kv, struct pages *p, uint32_t id)
+int page_comes_back(struct kv *kv, struct pages *p, uint32_t id)
 {
     struct page *pg = &p->page[id];
+    if (cover(p, id) < 0) return -1;
     pg->spilled = false;
     p->n_spilled--;
     kv->live += p->bytes;
@@ -348,6 +361,7 @@ void page_comes_back(struct kv *kv, struct pages *p, uint32_t id)
     if (pg->refs > 1) kv->shared += p->bytes;
     p->run[id / KV_RUN].backed |= (uint16_t)(1u << id % KV_RUN);
     queue_update(kv, p, id);
+    return 0;
 }
 
 static void trim_form(struct kv *kv, struct pages *p)

@@ -51,7 +51,7 @@ static void read_sealed(const struct reading *r, uint32_t j, uint32_t *to)
     if (f->rows >= KV_STRIP) first = 0;
     const unsigned char *at = f->base + page * f->grain + f->offset[r->plane];
     c->decode(c, r->s, r->head, r->tile, first,
-              dev_look(r->v->dev, at, c->bytes(c, r->s), r->room));
+              dev_look(r->v->queue, at, c->bytes(c, r->s), r->room));
     *to = MIN(*to, row0 + f->rows);
     for (; j < *to; j++)
         kv_row_load(r->s, r->tile, first + j - row0, row_at(r, j));
@@ -65,7 +65,7 @@ static void read_raw(const struct reading *r, uint32_t j, uint32_t *to)
     uint32_t page = f->table[(size_t)r->slot * f->stride + block];
     const unsigned char *at = f->base + page * f->grain + f->offset[r->plane];
     size_t head = (size_t)f->rows * r->s->dim * dtype_size(r->s->dtype);
-    at = dev_look(r->v->dev, at + r->head * head, head, r->room);
+    at = dev_look(r->v->queue, at + r->head * head, head, r->room);
     *to = MIN(*to, (block + 1) * f->rows);
     for (; j < *to; j++)
         kv_row_load(r->s, at, j % f->rows, row_at(r, j));
@@ -164,17 +164,17 @@ static size_t state_bytes(const struct kv_view *v, uint32_t plane)
 
 const float *rows_state(const struct kv_view *v, uint32_t page, uint32_t plane, float *room)
 {
-    return page ? dev_look(v->dev, state_at(v, page, plane), state_bytes(v, plane), room) : NULL;
+    return page ? dev_look(v->queue, state_at(v, page, plane), state_bytes(v, plane), room) : NULL;
 }
 
 void rows_state_put(const struct kv_view *v, uint32_t page, uint32_t plane, const float *x)
 {
-    dev_put(v->dev, state_at(v, page, plane), x, state_bytes(v, plane));
+    dev_put(v->queue, state_at(v, page, plane), x, state_bytes(v, plane));
 }
 
-void rows_close(struct rows_reader *r)
+int rows_close(struct rows_reader *r)
 {
-    kv_abort(r->step);
+    return kv_abort(r->step);
 }
 
 void rows_pack(const float *x, size_t ld, size_t at, uint32_t n, uint32_t heads, uint32_t dim,

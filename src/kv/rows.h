@@ -39,7 +39,8 @@ int rows_site(struct rows_reader *r, const struct kv_group *g, uint32_t site, fl
 const float *rows_state(const struct kv_view *v, uint32_t page, uint32_t plane, float *room);
 /* Writes a plane of a page, which is not page 0. */
 void rows_state_put(const struct kv_view *v, uint32_t page, uint32_t plane, const float *x);
-void rows_close(struct rows_reader *r);
+/* Returns an error of the device: rows that were read are then anything. */
+int rows_close(struct rows_reader *r);
 
 /* Copies n rows of x, [heads][ld][dim] from row `at`, to out [n][heads][dim] as dev_kv_write takes
  * them. */

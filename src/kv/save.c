@@ -2,6 +2,7 @@
  *
  * Pages in memory are packed in place.  Pages in the tier are read into a buffer outside the
  * budget, so saving moves no page and changes nothing. */
+#include "dev/dev.h"
 #include "kv/image_int.h"
 
 struct saving {
@@ -29,15 +30,15 @@ static int save_page(const struct saving *v, struct group *g, const struct kv_ch
     uint32_t id = state ? state_page(v, g, c->row) : seq_table(v->kv, g, c->form, v->s)[cell];
     unsigned char *at = page_at(p, 0, id);
     size_t span = p->span;
-    struct dev *dev = p->dev;
+    struct dev_queue *work = v->kv->work;
     if (p->page[id].spilled) {
         TRY(spill_read(v->kv, p, id, v->page));
         at = v->page;
         span = p->grain;
-        dev = NULL;
+        work = &dev_host_queue;
     }
-    *n = image_move(dev, g, c, at, span, out, false);
-    return 0;
+    *n = image_move(work, g, c, at, span, out, false);
+    return dev_finish(work);
 }
 
 /* Asks the sink: 1 if it already has this chunk, which fills one page; else 0, or an error. */

@@ -135,7 +135,9 @@ int spill_out(struct kv *kv, size_t bytes)
 
 int spill_back(struct kv *kv, struct pages *p, uint32_t id)
 {
-    page_comes_back(kv, p, id);
+    if (page_comes_back(kv, p, id) < 0)
+        return ERR(NOMEM,
+                   "cache: the system has no memory for a page that comes back from the tier");
     int e = kv_fault.stale_open ? 0 : move(kv, p, id, id, 1, false);
     if (e < 0)
         page_leaves_memory(kv, p, id);

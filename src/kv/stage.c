@@ -22,7 +22,6 @@
 
 #include <assert.h>
 #include <string.h>
-#include <unistd.h>
 
 #define HALF_BYTES ((size_t)1 << 20)   /* of staging, if the budget allows */
 #define IO_BYTES   ((size_t)256 << 10) /* of one transfer, so that several share a piece */
@@ -64,7 +63,7 @@ static int unit_bytes(const struct kv *kv, size_t *out)
 
 int stage_room(struct kv *kv, const struct kv_config *c)
 {
-    size_t os = (size_t)sysconf(_SC_PAGESIZE), one = 0, many;
+    size_t os = dev_page(kv->dev), one = 0, many;
     struct stream *st = &kv->stream;
     if (c->streaming == KV_RESIDENT) return 0;
     TRY(unit_bytes(kv, &one));
@@ -426,7 +425,7 @@ static void show_table(struct kv_step *st, const struct group *g, uint32_t form,
         const struct seq *s = &st->kv->seq[sp->seq];
         size_t at = (size_t)sp->seq * g->stride[form];
         uint32_t rows = g->c.policy.kind == KV_FROZEN ? s->cross : s->len + sp->rows.n;
-        dev_put(st->kv->dev, b->at + at, b->host + at,
+        dev_put(st->kv->work, b->at + at, b->host + at,
                 table_used(g, form, rows) * sizeof(uint32_t));
     }
 }

@@ -7,6 +7,7 @@
  *
  * step_pages.c counts and takes the pages, and step_view.c has the views that kernels get in between. */
 #include "base/trace.h"
+#include "dev/dev.h"
 #include "kv/kv_int.h"
 
 /* Changes the turn list to what it is after the span's rows, because queries of the span lie inside
@@ -135,10 +136,11 @@ static void pin_tails(struct kv_step *st, bool pin)
 }
 
 /* Undoes everything begin did, in reverse order. */
-void step_undo(struct kv_step *st)
+int step_undo(struct kv_step *st)
 {
     struct kv *kv = st->kv;
     stage_end(kv);
+    int e = dev_finish(kv->work); /* nothing reads the pages that are given back */
     while (st->n_changes) {
         struct change *c = &st->change[--st->n_changes];
         if (c->copied && *c->cell == c->old) continue; /* the copy was not made yet */
@@ -160,6 +162,7 @@ void step_undo(struct kv_step *st)
     for (uint32_t i = st->n_spans; i > 0; i--)
         own_undo(kv, &st->span[i - 1]);
     st->open = false;
+    return e;
 }
 
 struct beginning {
@@ -181,7 +184,7 @@ static int begin(struct kv *kv, void *ctx)
     if (e >= 0) e = step_plan(st);
     pin_tails(st, false);
     if (e >= 0) e = step_take(st);
-    if (e < 0) step_undo(st);
+    if (e < 0) (void)step_undo(st);
     return e;
 }
 
@@ -308,6 +311,11 @@ int kv_commit(struct kv_step *st, const uint32_t *accepted)
             accepted[i] < st->span[i].rows.n - st->span[i].rows.undo)
             return ERR(ARG, "cache: span %u accepts %u of %u rows, at most %u may be rejected", i,
                        accepted[i], st->span[i].rows.n, st->span[i].rows.undo);
+    int e = dev_finish(kv->work);
+    if (e < 0) {
+        (void)step_undo(st);
+        return e;
+    }
     for (uint32_t i = 0; i < st->n_changes; i++) {
         const struct change *c = &st->change[i];
         if (!c->copied) continue;
@@ -325,7 +333,7 @@ int kv_commit(struct kv_step *st, const uint32_t *accepted)
     return 0;
 }
 
-void kv_abort(struct kv_step *st)
+int kv_abort(struct kv_step *st)
 {
-    if (st && st->open) step_undo(st);
+    return st && st->open ? step_undo(st) : 0;
 }

@@ -96,7 +96,7 @@ static uint32_t count_pages(struct kv_step *st, const struct step_span *sp, stru
 }
 
 /* Copies the first n rows of a block at every site (K in whole strips). */
-static void copy_rows(struct group *g, uint32_t to, uint32_t from, uint32_t n)
+static void copy_rows(const struct kv *kv, struct group *g, uint32_t to, uint32_t from, uint32_t n)
 {
     const struct pages *p = &g->form[RAW];
     for (uint32_t i = 0; i < g->c.n_planes; i++) {
@@ -107,7 +107,7 @@ static void copy_rows(struct group *g, uint32_t to, uint32_t from, uint32_t n)
         for (uint32_t site = 0; site < p->n_sites; site++) {
             unsigned char *dst = page_at(p, site, to) + g->offset[RAW][i];
             const unsigned char *src = page_at(p, site, from) + g->offset[RAW][i];
-            dev_move(p->dev, dst, src, bytes, s->heads, head);
+            dev_move(kv->work, dst, src, bytes, s->heads, head);
         }
     }
 }
@@ -131,7 +131,7 @@ static int take_copies(struct kv_step *st)
         if (c->pages->page[c->old].spilled)
             TRY(spill_copy(kv, c->pages, c->old, id));
         else
-            copy_rows(g, id, c->old, rows);
+            copy_rows(kv, g, id, c->old, rows);
         kv->rows_copied += rows;
     }
     return 0;

@@ -61,7 +61,7 @@ static void fill_writes(struct kv_step *st, struct group *g, const struct step_s
 
 static void put(struct kv *kv, const struct kv_block *b, size_t from, size_t n)
 {
-    dev_put(kv->dev, b->at + from, b->host + from, n * sizeof *b->at);
+    dev_put(kv->work, b->at + from, b->host + from, n * sizeof *b->at);
 }
 
 /* Lets the device see the arrays of a group, and of its tables the rows of the step.  A step that writes frozen groups shows
@@ -157,7 +157,7 @@ int kv_next(struct kv_step *st, uint32_t site, struct kv_view *v)
     }
     bool state = g->c.policy.kind == KV_STATE;
     uint32_t rows = state ? 0 : g->stride[RAW] * g->rows[RAW];
-    *v = (struct kv_view){.dev = kv->dev,
+    *v = (struct kv_view){.queue = kv->work,
                           .n_planes = g->c.n_planes,
                           .row1 = (rows + KV_ATOM - 1) / KV_ATOM * KV_ATOM,
                           .raw1 = (rows + KV_ATOM - 1) / KV_ATOM * KV_ATOM,

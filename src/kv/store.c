@@ -15,8 +15,10 @@
 #define MAX_SITES  65536u
 #define KEPT_SHARE 16u /* part of the budget for the records of pages of kept contents */
 
-static int plane_check(uint32_t gi, const struct kv_group *g, const struct kv_plane *p)
+static int plane_check(const struct kv_config *c, uint32_t gi, const struct kv_group *g,
+                       const struct kv_plane *p)
 {
+    struct dev *dev = c->dev ? c->dev : &dev_host;
     const struct kv_shape *s = &p->shape;
     const char *name = p->name ? p->name : "?";
     if (!s->heads || !s->dim || s->heads > 1u << 20 || s->dim > 1u << 24)
@@ -36,11 +38,18 @@ static int plane_check(uint32_t gi, const struct kv_group *g, const struct kv_pl
     if (p->codec->tile != g->seal.tile || !p->codec->bytes || !p->codec->encode)
         return ERR(ARG, "cache: group %u plane %s: codec %s has tiles of %u rows, the group of %u",
                    gi, name, p->codec->name, p->codec->tile, g->seal.tile);
+    if (!dev_reads(dev, p->codec))
+        return ERR(
+            UNSUPPORTED,
+            "cache: the device %s has no kernels for rows that codec %s has quantized; choose "
+            "another backend, or none",
+            dev->kind->name, p->codec->name);
     return 0;
 }
 
-static int group_check(uint32_t gi, const struct kv_group *g, uint32_t site)
+static int group_check(const struct kv_config *c, uint32_t gi, uint32_t site)
 {
+    const struct kv_group *g = &c->group[gi];
     const struct kv_policy *p = &g->policy;
     const struct kv_seal *s = &g->seal;
     if (p->kind != KV_ROWS && p->kind != KV_STATE && p->kind != KV_FROZEN)
@@ -67,7 +76,7 @@ static int group_check(uint32_t gi, const struct kv_group *g, uint32_t site)
         return ERR(ARG, "cache: group %u: %u sinks, but only %u leading rows stay raw", gi,
                    p->sinks, s->lead);
     for (uint32_t i = 0; i < g->n_planes; i++)
-        TRY(plane_check(gi, g, &g->plane[i]));
+        TRY(plane_check(c, gi, g, &g->plane[i]));
     return 0;
 }
 
@@ -87,7 +96,7 @@ static int config_check(const struct kv_config *c)
         return ERR(ARG, "cache: a tier is needed to stream, and only then");
     uint32_t site = 0;
     for (uint32_t i = 0; i < c->n_groups; i++) {
-        TRY(group_check(i, &c->group[i], site));
+        TRY(group_check(c, i, site));
         site += c->group[i].n_sites;
     }
     return 0;
@@ -175,6 +184,7 @@ static int form_size(struct kv *kv, struct group *g, uint32_t form, unsigned hal
     n = MIN(n >> halvings, (uint64_t)(UINT32_MAX / g->rows[form]) - KV_RUN); /* dst has 32 bits */
     p->index = (uint32_t)(g - kv->group) * FORMS + form;
     p->state = g->c.policy.kind == KV_STATE;
+    p->dev = kv->dev;
     TRY(pages_size(p, (uint32_t)MAX(n, KV_RUN), grain, g->c.n_sites, total));
     p->n_own = (uint32_t)MIN(own, p->n_ids);
     return 0;
@@ -232,7 +242,7 @@ static int forms_open(struct kv *kv, unsigned halvings, const struct kv_tier *ti
         for (uint32_t f = 0; f < FORMS; f++) {
             struct pages *p = &kv->group[gi].form[f];
             if (f == SEALED && !kv->group[gi].c.seal.tile) continue;
-            TRY(pages_open(p, kv->dev, at));
+            TRY(pages_open(p, at));
             if (at) at += p->n_sites * p->span;
         }
     return 0;
@@ -291,13 +301,13 @@ static int block_arrays(struct kv *kv, const struct part *part, size_t n, struct
 
 int block_open(struct kv *kv, struct kv_block *b)
 {
-    b->at = dev_mirror(kv->dev, b->host, b->n * sizeof *b->at);
+    b->at = dev_mirror(kv->work, b->host, b->n * sizeof *b->at);
     return b->at ? 0 : ERR_NOMEM;
 }
 
 void block_close(struct kv *kv, struct kv_block *b)
 {
-    dev_mirror_close(kv->dev, b->at, b->n * sizeof *b->at);
+    dev_mirror_close(kv->work, b->at, b->n * sizeof *b->at);
     mem_free((void *)(uintptr_t)b->host);
     *b = (struct kv_block){0};
 }
@@ -380,7 +390,8 @@ static int step_arrays(struct kv *kv)
 static int store_arrays(struct kv *kv, const struct kv_config *c)
 {
     kv->step.kv = kv;
-    kv->dev = c->dev;
+    kv->dev = c->dev ? c->dev : &dev_host;
+    kv->work = c->queue ? c->queue : &dev_host_queue;
     kv->max_seqs = c->max_seqs;
     kv->lanes = c->lanes ? MIN(c->lanes, c->max_seqs) : c->max_seqs;
     kv->max_tokens = c->max_tokens;

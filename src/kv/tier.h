@@ -11,13 +11,13 @@ struct kv_io {
     uint64_t at; /* byte address in the tier */
     size_t n;
     bool write;
-    bool host;     /* mem is memory of the host, whatever the tier's device */
+    bool host;     /* mem is memory of the host, whatever the tier's queue */
     int err;       /* set by finish: 0 or a negative code */
     uint32_t slot; /* belongs to the tier from start to finish */
 };
 struct kv_tier {
-    const char *name; /* "file" */
-    struct dev *dev;  /* the device whose memory `mem` is; NULL: of the host */
+    const char *name;        /* "file" */
+    struct dev_queue *queue; /* `mem` is memory of its device; NULL: of the host */
     /* Starts n transfers, in any order among themselves.  On error none was started.  Bytes that
      * were never written cannot be read: an error where the tier can tell, else zeros. */
     int (*start)(struct kv_tier *t, struct kv_io *io, uint32_t n);
@@ -45,6 +45,7 @@ struct kv_tier {
  * $KVIK_SPILL_DIR.  backend: "uring", "threads" or NULL for $KVIK_AIO or the best this system
  * grants. */
 int kv_tier_file_open(const char *dir, const char *backend, struct kv_tier **out);
-/* Opens a tier in a range of memory of the host, for rows in memory of `dev` (NULL: of the host, for tests), which outlives it.
+/* Opens a tier in a range of memory of the host, for rows in memory of the device of a queue (NULL: of the host, for tests),
+ * which outlives it.
  * docs/ADDING-A-TIER.md walks through it. */
-int kv_tier_memory_open(struct dev *dev, size_t size, struct kv_tier **out);
+int kv_tier_memory_open(struct dev_queue *queue, size_t size, struct kv_tier **out);

@@ -2,7 +2,7 @@
  *
  * For devices with memory of their own, for tests, and as the example of docs/ADDING-A-TIER.md: without such a device, moving
  * pages from memory to memory frees none.  The address space is reserved at once and gets memory where it is
- * written; a transfer is a copy, done when it starts. */
+ * written.  A transfer is a copy of the queue, beside its operations. */
 #include "dev/dev.h"
 #include "kv/tier.h"
 
@@ -15,6 +15,11 @@ struct tier_memory {
     size_t size, page;
     uint64_t written; /* the end of all that was ever written */
 };
+
+static struct dev_queue *queue_of(const struct kv_tier *tier, const struct kv_io *io)
+{
+    return io->host || !tier->queue ? &dev_host_queue : tier->queue;
+}
 
 static int memory_start(struct kv_tier *tier, struct kv_io *io, uint32_t n)
 {
@@ -29,14 +34,14 @@ static int memory_start(struct kv_tier *tier, struct kv_io *io, uint32_t n)
                    (unsigned long long)io[i].at);
     }
     for (uint32_t i = 0; i < n; i++) {
-        io[i].err = 0;
-        if (io[i].n == 0) continue;
         unsigned char *here = t->base + io[i].at;
-        struct dev *dev = io[i].host ? NULL : tier->dev;
+        struct dev_queue *q = queue_of(tier, &io[i]);
+        io[i].slot = 0;
+        if (io[i].n == 0) continue;
         if (io[i].write)
-            dev_get(dev, here, io[i].mem, io[i].n);
+            io[i].slot = dev_get_begin(q, here, io[i].mem, io[i].n);
         else
-            dev_put(dev, io[i].mem, here, io[i].n);
+            io[i].slot = dev_put_begin(q, io[i].mem, here, io[i].n);
         if (io[i].write) t->written = MAX(t->written, io[i].at + io[i].n);
     }
     return 0;
@@ -44,10 +49,12 @@ static int memory_start(struct kv_tier *tier, struct kv_io *io, uint32_t n)
 
 static int memory_finish(struct kv_tier *tier, struct kv_io *io, uint32_t n)
 {
-    (void)tier;
-    (void)io;
-    (void)n;
-    return 0;
+    int e = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        io[i].err = io[i].n ? dev_copied(queue_of(tier, &io[i]), io[i].slot) : 0;
+        if (e >= 0) e = io[i].err;
+    }
+    return e;
 }
 
 /* Returns whole pages to the system.  A page of which only a part is dropped keeps its memory. */
@@ -68,7 +75,7 @@ static void memory_close(struct kv_tier *tier)
     mem_free(t);
 }
 
-int kv_tier_memory_open(struct dev *dev, size_t size, struct kv_tier **out)
+int kv_tier_memory_open(struct dev_queue *queue, size_t size, struct kv_tier **out)
 {
     if (size == 0) return ERR(ARG, "a memory tier of 0 bytes holds nothing");
     struct tier_memory *t = mem_alloc(sizeof *t);
@@ -80,7 +87,7 @@ int kv_tier_memory_open(struct dev *dev, size_t size, struct kv_tier **out)
         return ERR(NOMEM, "cannot reserve %zu bytes for a memory tier", size);
     }
     t->tier = (struct kv_tier){.name = "memory",
-                               .dev = dev,
+                               .queue = queue,
                                .start = memory_start,
                                .finish = memory_finish,
                                .drop = memory_drop,

@@ -42,7 +42,7 @@ static bool rows_of(struct graph *g, struct attend_room *r)
     for (size_t i = 0; i < countof(each); i++)
         *each[i] = r->counts + 3 + i * tokens;
     r->view = (struct kv_view){
-        .dev = g->x->dev,
+        .queue = g->x->queue,
         .block = {{r->arrays.host, r->arrays.at, r->n_arrays}},
         .raw = {.base = r->base,
                 .grain = k + v,
@@ -115,10 +115,10 @@ static int attend_run(struct pass *p, const void *arg)
     const struct attend *a = arg;
     struct attend_room *r = a->room;
     place_spans(r, p);
-    dev_put(p->dev, r->arrays.at, r->arrays.host, r->n_arrays * sizeof *r->table);
-    dev_kv_write(p->dev, &r->view, 0, a->k, (size_t)r->heads * r->dim);
-    dev_kv_write(p->dev, &r->view, 1, a->v, (size_t)r->heads * r->dim_v);
-    dev_attention(p->dev, &r->view, &a->at);
+    dev_put(p->queue, r->arrays.at, r->arrays.host, r->n_arrays * sizeof *r->table);
+    dev_kv_write(p->queue, &r->view, 0, a->k, (size_t)r->heads * r->dim);
+    dev_kv_write(p->queue, &r->view, 1, a->v, (size_t)r->heads * r->dim_v);
+    dev_attention(p->queue, &r->view, &a->at);
     return 0;
 }
 

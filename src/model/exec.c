@@ -6,7 +6,7 @@
 static int table(struct exec *x, size_t n, struct graph_table *out)
 {
     out->host = mem_array(n, sizeof(uint32_t));
-    if (out->host) out->at = dev_mirror(x->dev, out->host, n * sizeof(uint32_t));
+    if (out->host) out->at = dev_mirror(x->queue, out->host, n * sizeof(uint32_t));
     return out->at ? 0 : ERR_NOMEM;
 }
 
@@ -17,8 +17,8 @@ static int buffers(struct exec *x)
     if (!ck_mul(n, x->m->hidden * sizeof(float), &bytes))
         return ERR(NOMEM, "%zu tokens of %u activations are too large for memory; lower %s", n,
                    x->m->hidden, n > x->step_tokens ? "max_encoder_len" : "step_tokens");
-    p->h = dev_alloc(x->dev, bytes);
-    p->rows = dev_alloc(x->dev, bytes);
+    p->h = dev_alloc(x->queue, bytes);
+    p->rows = dev_alloc(x->queue, bytes);
     p->end = mem_array(n, sizeof *p->end);
     p->column = mem_array(n, sizeof *p->column);
     p->shown = mem_array(2 * (size_t)x->max_seqs, sizeof *p->shown);
@@ -30,11 +30,11 @@ static int buffers(struct exec *x)
     TRY(table(x, n, &p->ids));
     TRY(table(x, n, &p->wanted));
     p->x = x;
-    p->dev = x->dev;
+    p->queue = x->queue;
     return feed_open(x);
 }
 
-/* Records the steps of one phase, and sizes the device's scratch for its operations. */
+/* Records the steps of one phase, and sizes the scratch for its operations. */
 static int record(struct exec *x, int (*write)(const struct model *m, struct graph *g),
                   uint32_t tokens, uint32_t tile, struct graph **out)
 {
@@ -53,7 +53,7 @@ static int record(struct exec *x, int (*write)(const struct model *m, struct gra
         .max_len = MAX(x->max_len, x->encoder_rows),
         .tile = tile,
     };
-    return dev_reserve(x->dev, &lim);
+    return dev_reserve(x->queue, &lim);
 }
 
 /* Makes the final norm and the head, which come after the recorded words. */
@@ -107,17 +107,18 @@ static int agree(const struct exec *x)
     return 0;
 }
 
-int exec_tier_open(struct dev *dev, const char *dir, struct kv_tier **out)
+int exec_tier_open(struct dev_queue *queue, const char *dir, struct kv_tier **out)
 {
     /* bytes of addresses; only rows that are used take memory */
     const size_t room = (size_t)1 << 40;
-    return dev_table(dev)->is_host ? kv_tier_file_open(dir, NULL, out)
-                                   : kv_tier_memory_open(dev, room, out);
+    return dev_base(queue)->kind->is_host ? kv_tier_file_open(dir, NULL, out)
+                                          : kv_tier_memory_open(queue, room, out);
 }
 
 struct kv_config exec_store(const struct model *m, const struct exec_config *c)
 {
     return (struct kv_config){
+        .dev = m->dev,
         .max_seqs = EXEC_HANDLES * c->max_seqs,
         .lanes = 2 * c->max_seqs,
         /* one for each sequence of a call, and one for recomputed rows */
@@ -143,13 +144,13 @@ static int store(struct exec *x, const struct exec_config *c)
     if (n < 0) return n;
     x->n_groups = (uint32_t)n;
     struct kv_config k = exec_store(m, c);
-    k.dev = x->dev;
+    k.queue = x->queue;
     k.group = x->group;
     k.n_groups = x->n_groups;
     k.order = x->site; /* a step visits the store's sites in this order */
     for (uint32_t i = 0; i < m->n_ropes; i++)
         k.turns |= m->rope[i].type == ROPE_DYNAMIC;
-    if (c->streaming != KV_RESIDENT) TRY(exec_tier_open(x->dev, c->spill_dir, &k.tier));
+    if (c->streaming != KV_RESIDENT) TRY(exec_tier_open(x->queue, c->spill_dir, &k.tier));
     int e = kv_open(&x->kv, &k);
     if (e < 0 && k.tier) k.tier->close(k.tier);
     return e;
@@ -178,7 +179,7 @@ int exec_open(const struct model *m, const struct exec_config *c, struct exec **
     x->streaming = c->streaming;
     struct dev_config d = {c->threads, c->isa};
     int e = (x->pass = mem_alloc(sizeof *x->pass)) ? 0 : ERR_NOMEM;
-    if (e >= 0) e = dev_open(&d, &x->dev);
+    if (e >= 0) e = dev_queue_open(m->dev, &d, &x->queue);
     if (e >= 0) e = store(x, c);
     if (e >= 0) e = agree(x);
     if (e >= 0) e = buffers(x);
@@ -196,7 +197,7 @@ void exec_close(struct exec *x)
     if (!x) return;
     if (x->kv) kv_close(x->kv);
     if (x->group) preset_close(x->group, x->n_groups);
-    if (x->dev) dev_close(x->dev);
+    if (x->queue) dev_queue_close(x->queue);
     graph_close(x->graph);
     graph_close(x->encode);
     struct pass *p = x->pass;
@@ -263,9 +264,9 @@ static int prepare_inputs(struct exec *x, const struct exec_span *span, uint32_t
         p->span[i] = s->rows;
     }
     p->n = t;
-    dev_put(p->dev, p->ids.at, p->ids.host, t * sizeof(uint32_t));
-    dev_put(p->dev, p->pos.at, p->pos.host, t * sizeof(uint32_t));
-    dev_put(p->dev, p->wanted.at, p->wanted.host, p->n_wanted * sizeof(uint32_t));
+    dev_put(p->queue, p->ids.at, p->ids.host, t * sizeof(uint32_t));
+    dev_put(p->queue, p->pos.at, p->pos.host, t * sizeof(uint32_t));
+    dev_put(p->queue, p->wanted.at, p->wanted.host, p->n_wanted * sizeof(uint32_t));
     return 0;
 }
 
@@ -276,15 +277,15 @@ static int compute_logits(struct exec *x, float *logits)
     uint32_t row = p->n_wanted;
     if (row == 0) return 0;
     size_t bytes = (size_t)row * m->vocab * sizeof *logits;
-    float *y = dev_lend(x->dev, logits, bytes);
+    float *y = dev_lend(x->queue, logits, bytes);
     if (!y) return ERR_NOMEM;
-    if (!p->narrow) dev_rows(x->dev, p->h, p->wanted.at, row, m->hidden, p->rows);
-    norm_rows(x->dev, &x->ends.norm, p->narrow ? p->h : p->rows, row, m->hidden, p->rows);
-    if (m->head_scale != 0) dev_scale(x->dev, p->rows, m->head_scale, row, m->hidden);
+    if (!p->narrow) dev_rows(x->queue, p->h, p->wanted.at, row, m->hidden, p->rows);
+    norm_rows(x->queue, &x->ends.norm, p->narrow ? p->h : p->rows, row, m->hidden, p->rows);
+    if (m->head_scale != 0) dev_scale(x->queue, p->rows, m->head_scale, row, m->hidden);
     struct dev_mm mm = {&x->ends.head, x->ends.bias, y, m->vocab};
-    dev_matmul(x->dev, x->compute, p->rows, m->hidden, row, &mm, 1);
-    if (m->logit_softcap) dev_softcap(x->dev, y, m->logit_softcap, row, m->vocab);
-    dev_get(x->dev, logits, y, bytes);
+    dev_matmul(x->queue, x->compute, p->rows, m->hidden, row, &mm, 1);
+    if (m->logit_softcap) dev_softcap(x->queue, y, m->logit_softcap, row, m->vocab);
+    dev_get(x->queue, logits, y, bytes);
     return 0;
 }
 
@@ -307,11 +308,12 @@ int exec_step_judged(struct exec *x, const struct exec_span *span, uint32_t n, f
     int e = graph_replay(g, p);
     p->n = tokens;
     if (e >= 0 && logits) e = compute_logits(x, logits);
+    if (e >= 0 && p->probed) probe_last(p);
+    if (e >= 0) e = dev_finish(x->queue);
     if (e < 0) {
         kv_abort(p->step);
         return e;
     }
-    if (p->probed) probe_last(p);
     x->computed += p->n;
     if (!judge) return kv_commit(p->step, NULL);
     for (uint32_t i = 0; i < n; i++)

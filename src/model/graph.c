@@ -56,12 +56,12 @@ float *graph_buffer(struct graph *g, size_t width)
                            width, g->tokens);
         return NULL;
     }
-    return got(g, dev_alloc(g->x->dev, n));
+    return got(g, dev_alloc(g->x->queue, n));
 }
 
 void *graph_weights(struct graph *g, const void *host, size_t n)
 {
-    return host ? got(g, dev_weights(g->x->dev, host, n)) : NULL;
+    return host ? got(g, model_placed(g->x->m, host, n)) : NULL;
 }
 
 struct dev_weight graph_matrix(struct graph *g, const struct dev_weight *w)
@@ -96,7 +96,7 @@ struct graph_table graph_table(struct graph *g, size_t n)
 {
     struct graph_table t = {0};
     t.host = keep_block(g, mem_aligned(n));
-    if (t.host) t.at = got(g, dev_mirror(g->x->dev, t.host, n));
+    if (t.host) t.at = got(g, dev_mirror(g->x->queue, t.host, n));
     return t;
 }
 
@@ -170,8 +170,8 @@ int graph_replay(const struct graph *g, struct pass *p)
         const struct rope *rope = &p->x->m->rope[r->rope];
         size_t bytes = (size_t)p->n * (rope->rot / 2) * sizeof(float);
         rope_fill(rope, r->limit ? r->at : pos, p->end, p->n, r->cos.host, r->sin.host);
-        dev_put(p->dev, r->cos.at, r->cos.host, bytes);
-        dev_put(p->dev, r->sin.at, r->sin.host, bytes);
+        dev_put(p->queue, r->cos.at, r->cos.host, bytes);
+        dev_put(p->queue, r->sin.at, r->sin.host, bytes);
     }
     for (uint32_t i = 0; i < g->n_ops; i++)
         TRY(g->op[i].run(p, g->op[i].arg));
@@ -206,15 +206,15 @@ static int embed_run(struct pass *p, const void *arg)
 {
     const struct model *m = p->x->m;
     uint32_t d = m->embed.cols, t = 0;
-    dev_embed(p->dev, arg, p->ids.at, p->n, p->h);
-    if (m->embed_scale != 0 && !m->scales_given) dev_scale(p->dev, p->h, m->embed_scale, p->n, d);
+    dev_embed(p->queue, arg, p->ids.at, p->n, p->h);
+    if (m->embed_scale != 0 && !m->scales_given) dev_scale(p->queue, p->h, m->embed_scale, p->n, d);
     for (uint32_t i = 0; p->embeds && i < p->n_fed; t += p->fed[i++].rows.n) {
         const struct exec_span *s = &p->fed[i];
         if (s->feed && s->feed->embeds)
-            dev_put(p->dev, p->h + (size_t)t * d, s->feed->embeds + (size_t)s->at * d,
+            dev_put(p->queue, p->h + (size_t)t * d, s->feed->embeds + (size_t)s->at * d,
                     (size_t)s->rows.n * d * sizeof(float));
     }
-    if (m->embed_scale != 0 && m->scales_given) dev_scale(p->dev, p->h, m->embed_scale, p->n, d);
+    if (m->embed_scale != 0 && m->scales_given) dev_scale(p->queue, p->h, m->embed_scale, p->n, d);
     return 0;
 }
 
@@ -232,8 +232,8 @@ struct positions {
 static int positions_run(struct pass *p, const void *arg)
 {
     const struct positions *a = arg;
-    dev_embed(p->dev, &a->w, p->pos.at, p->n, a->row);
-    dev_add(p->dev, a->x, a->row, p->n, a->w.cols);
+    dev_embed(p->queue, &a->w, p->pos.at, p->n, a->row);
+    dev_add(p->queue, a->x, a->row, p->n, a->w.cols);
     return 0;
 }
 
@@ -254,8 +254,8 @@ static int narrow_run(struct pass *p, const void *arg)
     const struct narrow *a = arg;
     uint32_t d = p->x->m->hidden, n = p->logits ? p->n_wanted : 0;
     if (p->probed) return 0;
-    dev_rows(p->dev, p->h, p->wanted.at, n, d, p->h);
-    dev_rows(p->dev, a->x, p->wanted.at, n, a->width, a->x);
+    dev_rows(p->queue, p->h, p->wanted.at, n, d, p->h);
+    dev_rows(p->queue, a->x, p->wanted.at, n, a->width, a->x);
     p->n = n;
     p->narrow = true;
     return 0;
@@ -276,12 +276,12 @@ struct norm {
     float *out;
 };
 
-static void copy_rows(struct dev *d, const float *x, uint32_t n, uint32_t width, float *out)
+static void copy_rows(struct dev_queue *d, const float *x, uint32_t n, uint32_t width, float *out)
 {
     dev_cut(d, &(struct dev_cut){x, width, 1, width, width, out, width}, n);
 }
 
-void norm_rows(struct dev *d, const struct mod_norm *norm, const float *x, uint32_t n,
+void norm_rows(struct dev_queue *d, const struct mod_norm *norm, const float *x, uint32_t n,
                uint32_t width, float *out)
 {
     if (norm->kind == NORM_NONE) {
@@ -295,7 +295,7 @@ void norm_rows(struct dev *d, const struct mod_norm *norm, const float *x, uint3
 static int norm_run(struct pass *p, const void *arg)
 {
     const struct norm *a = arg;
-    norm_rows(p->dev, &a->norm, a->x, p->n * a->per, a->width, a->out);
+    norm_rows(p->queue, &a->norm, a->x, p->n * a->per, a->width, a->out);
     return 0;
 }
 
@@ -317,7 +317,7 @@ struct linear {
 static int linear_run(struct pass *p, const void *arg)
 {
     const struct linear *a = arg;
-    dev_matmul(p->dev, p->x->compute, a->x, a->k, p->n, a->mm, a->n);
+    dev_matmul(p->queue, p->x->compute, a->x, a->k, p->n, a->mm, a->n);
     return 0;
 }
 
@@ -348,11 +348,11 @@ static int rope_run(struct pass *p, const void *arg)
     const struct rope *r = &p->x->m->rope[a->r->rope];
     size_t ld = (size_t)a->heads * a->dim;
     if (a->copy) {
-        copy_rows(p->dev, a->x, p->n, a->heads * a->dim, a->copy);
-        dev_rope(p->dev, a->copy, ld, p->n, a->heads, a->dim, r->rot, r->interleaved,
+        copy_rows(p->queue, a->x, p->n, a->heads * a->dim, a->copy);
+        dev_rope(p->queue, a->copy, ld, p->n, a->heads, a->dim, r->rot, r->interleaved,
                  a->sink->cos.at, a->sink->sin.at);
     }
-    dev_rope(p->dev, a->x, ld, p->n, a->heads, a->dim, r->rot, r->interleaved, a->r->cos.at,
+    dev_rope(p->queue, a->x, ld, p->n, a->heads, a->dim, r->rot, r->interleaved, a->r->cos.at,
              a->r->sin.at);
     return 0;
 }
@@ -409,12 +409,12 @@ static int attention_run(struct pass *p, const void *arg)
     int e;
     while ((e = kv_next(p->step, w->number, &view)) > 0) {
         if (view.first && w->a.k) {
-            dev_kv_write(p->dev, &view, 0, w->a.k, w->ldk);
-            dev_kv_write(p->dev, &view, 1, w->a.v, w->ldv);
-            dev_kv_seal(p->dev, &view);
+            dev_kv_write(p->queue, &view, 0, w->a.k, w->ldk);
+            dev_kv_write(p->queue, &view, 1, w->a.v, w->ldv);
+            dev_kv_seal(p->queue, &view);
         }
         if (!w->a.q) continue;
-        dev_attention(p->dev, &view, &w->at);
+        dev_attention(p->queue, &view, &w->at);
         if (p->probed) probe_attention(p, w->a.layer, w->cross, &view, &w->at);
     }
     return e;
@@ -457,7 +457,7 @@ struct map {
 static int map_run(struct pass *p, const void *arg)
 {
     const struct map *a = arg;
-    dev_map(p->dev, a->kind, a->x, a->y, false, a->by, 0, p->n, a->width);
+    dev_map(p->queue, a->kind, a->x, a->y, false, a->by, 0, p->n, a->width);
     return 0;
 }
 

@@ -42,5 +42,5 @@ struct mod_norm graph_norm(struct graph *g, const struct mod_norm *norm, uint32_
 const struct dev_bias *graph_bias(struct graph *g, const struct dev_bias *bias, uint32_t heads);
 int graph_replay(const struct graph *g, struct pass *p);
 /* out = norm of n rows of `width` values of x; out may be x. */
-void norm_rows(struct dev *d, const struct mod_norm *norm, const float *x, uint32_t n,
+void norm_rows(struct dev_queue *d, const struct mod_norm *norm, const float *x, uint32_t n,
                uint32_t width, float *out);

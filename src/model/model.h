@@ -1,7 +1,8 @@
 /* model.h - floor 4: weights bound to an architecture, and the forward pass over a cache.  A model is read-only,
- * and several caches may share it.  An exec runs it for one thread: it owns the device, the activations and the
- * store.  An architecture is one file in arch/: it reads its config keys, binds its weights, and writes its
- * forward in the words of graph.c.  No other file knows the architecture's name. */
+ * and several caches may share it, with its device and the weights there.  An exec runs it for one thread: it owns a
+ * queue of the device, the activations and the store.  An architecture is one file in arch/: it reads its config
+ * keys, binds its weights, and writes its forward in the words of graph.c.  No other file knows the architecture's
+ * name. */
 #pragma once
 #include "base/base.h"
 #include "base/json.h"
@@ -92,6 +93,8 @@ struct model_encoder {
 #define MODEL_LAYERS 512u /* at most */
 struct model {
     struct checkpoint *ck; /* owned */
+    struct dev *dev;       /* owned */
+    struct placed *placed; /* owned: where weights are on the device (placed.c) */
     const json_t *config;  /* the object that holds the keys: config.json or its text_config */
     const struct arch *arch;
     char arch_name[64];
@@ -212,6 +215,11 @@ int model_transposed(struct model *m, const char *hf, const char *gguf, uint32_t
  * tensor as [n][cols][rows]. */
 int model_experts(struct model *m, const char *hf, const char *gguf, uint32_t layer, uint32_t n,
                   uint32_t rows, uint32_t cols, bool transposed, struct dev_weight *out);
+/* --- placed.c */
+int placed_open(struct model *m);
+/* Returns where operations see n bytes of weights: the same place for every cache of the model.  NULL with an error set. */
+void *model_placed(const struct model *m, const void *host, size_t n);
+void placed_close(struct model *m);
 /* --- mxfp4.c */
 /* Binds out[n], matrices [rows][cols] in the layout of GGUF, from a Hugging Face file's <hf>_blocks and <hf>_scales; the
  * model owns the copies.  Row r is row first + r * step of the file's rows * step, so two calls bind gate and up
@@ -285,7 +293,7 @@ struct exec_config {
 };
 struct exec {
     const struct model *m;
-    struct dev *dev;
+    struct dev_queue *queue; /* owned: of the model's device */
     struct kv *kv;
     enum dev_compute compute;
     uint32_t step_tokens, max_seqs, max_len, encoder_rows;
@@ -323,7 +331,7 @@ void exec_close(struct exec *x);
 struct kv_config exec_store(const struct model *m, const struct exec_config *c);
 /* Opens the tier for pages that leave the device's memory: a file, or memory of the host if the device has its own
  * memory. */
-int exec_tier_open(struct dev *dev, const char *dir, struct kv_tier **out);
+int exec_tier_open(struct dev_queue *queue, const char *dir, struct kv_tier **out);
 
 /* Makes a sequence.  If the preset demands it, the sequence reserves its rows. */
 int exec_new(struct exec *x, const struct kv_salt *salt, kv_seq *out);
@@ -531,7 +539,7 @@ struct graph_table {
 };
 struct pass { /* inputs of the current step */
     struct exec *x;
-    struct dev *dev;
+    struct dev_queue *queue;
     struct kv_step *step;
     uint32_t n; /* tokens of this step; after mod_narrow only those whose logits are wanted */
     struct graph_table ids, pos; /* int32_t, uint32_t [n] */

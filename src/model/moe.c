@@ -65,19 +65,19 @@ static void route(struct pass *p, const struct mixture *a)
 {
     uint32_t n = a->at.n, top = a->at.top;
     struct dev_mm mm = {&a->router, a->router_bias, a->score, n};
-    dev_matmul(p->dev, DEV_EXACT, a->x, a->at.hidden, p->n, &mm, 1);
+    dev_matmul(p->queue, DEV_EXACT, a->x, a->at.hidden, p->n, &mm, 1);
     if (a->route == MOE_SOFTMAX_TOP || a->route == MOE_SOFTMAX_ALL)
-        dev_softmax(p->dev, a->score, p->n, n);
-    dev_choose(p->dev, a->score, p->n, n, top, a->route == MOE_SOFTMAX_TOP, a->chosen, a->weight);
-    if (a->route == MOE_TOP_SOFTMAX) dev_softmax(p->dev, a->weight, p->n, top);
-    if (a->route == MOE_SIGMOID_IN) dev_sigmoid(p->dev, a->weight, p->n, top);
+        dev_softmax(p->queue, a->score, p->n, n);
+    dev_choose(p->queue, a->score, p->n, n, top, a->route == MOE_SOFTMAX_TOP, a->chosen, a->weight);
+    if (a->route == MOE_TOP_SOFTMAX) dev_softmax(p->queue, a->weight, p->n, top);
+    if (a->route == MOE_SIGMOID_IN) dev_sigmoid(p->queue, a->weight, p->n, top);
 }
 
 static int moe_run(struct pass *p, const void *arg)
 {
     const struct mixture *a = arg;
     route(p, a);
-    dev_experts(p->dev, p->x->compute, &a->at, a->x, p->n, a->out);
+    dev_experts(p->queue, p->x->compute, &a->at, a->x, p->n, a->out);
     return 0;
 }
 

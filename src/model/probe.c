@@ -16,8 +16,8 @@ static int mark_run(struct pass *p, const void *arg)
         const struct exec_span *s = &p->fed[i];
         const struct exec_probe *to = s->feed ? s->feed->probe : NULL;
         if (to && to->hidden)
-            dev_get(p->dev, to->hidden + ((size_t)a->layer * s->feed->n + s->at) * d, p->h + t * d,
-                    s->rows.n * d * sizeof(float));
+            dev_get(p->queue, to->hidden + ((size_t)a->layer * s->feed->n + s->at) * d,
+                    p->h + t * d, s->rows.n * d * sizeof(float));
     }
     return 0;
 }
@@ -40,9 +40,9 @@ void probe_last(struct pass *p)
         size_t bytes = s->rows.n * d * sizeof(float);
         if (!to || !(to->last || to->hidden)) continue;
         float *hidden = to->hidden ? to->hidden + m->n_layers * s->feed->n * d : NULL;
-        norm_rows(p->dev, &p->x->ends.norm, p->h + t * d, s->rows.n, m->hidden, p->rows);
-        if (to->last) dev_get(p->dev, to->last + s->at * d, p->rows, bytes);
-        if (hidden) dev_get(p->dev, hidden + s->at * d, p->rows, bytes);
+        norm_rows(p->queue, &p->x->ends.norm, p->h + t * d, s->rows.n, m->hidden, p->rows);
+        if (to->last) dev_get(p->queue, to->last + s->at * d, p->rows, bytes);
+        if (hidden) dev_get(p->queue, hidden + s->at * d, p->rows, bytes);
     }
 }
 
@@ -62,5 +62,5 @@ void probe_attention(struct pass *p, uint32_t layer, bool cross, const struct kv
         to->out = out + layer * a->n_heads * to->ldh + (size_t)s->at * to->columns;
         any = true;
     }
-    if (any) dev_attention_probe(p->dev, v, a, p->shown);
+    if (any) dev_attention_probe(p->queue, v, a, p->shown);
 }

@@ -18,7 +18,7 @@ static int conv_run(struct pass *p, const void *arg)
     struct kv_view view;
     int e;
     while ((e = kv_next(p->step, a->site, &view)) > 0)
-        dev_conv(p->dev, &view, a->plane, &a->conv);
+        dev_conv(p->queue, &view, a->plane, &a->conv);
     return e;
 }
 
@@ -39,7 +39,7 @@ static int scan_run(struct pass *p, const void *arg)
     struct kv_view view;
     int e;
     while ((e = kv_next(p->step, a->site, &view)) > 0)
-        dev_scan(p->dev, &view, a->plane, &a->scan);
+        dev_scan(p->queue, &view, a->plane, &a->scan);
     return e;
 }
 
@@ -60,7 +60,7 @@ static int delta_run(struct pass *p, const void *arg)
     struct kv_view view;
     int e;
     while ((e = kv_next(p->step, a->site, &view)) > 0)
-        dev_delta(p->dev, &view, a->plane, &a->delta);
+        dev_delta(p->queue, &view, a->plane, &a->delta);
     return e;
 }
 
@@ -75,7 +75,7 @@ void mod_delta(struct graph *g, const struct mod_delta *a)
 
 static int cut_run(struct pass *p, const void *arg)
 {
-    dev_cut(p->dev, arg, p->n);
+    dev_cut(p->queue, arg, p->n);
     return 0;
 }
 
@@ -101,7 +101,7 @@ struct map {
 static int softplus_run(struct pass *p, const void *arg)
 {
     const struct map *a = arg;
-    dev_softplus(p->dev, a->x, a->y, a->lo, a->hi, p->n, a->width);
+    dev_softplus(p->queue, a->x, a->y, a->lo, a->hi, p->n, a->width);
     return 0;
 }
 
@@ -115,7 +115,7 @@ void mod_softplus(struct graph *g, float *x, const float *bias, float lo, float 
 static int mul_row_run(struct pass *p, const void *arg)
 {
     const struct map *a = arg;
-    dev_mul_row(p->dev, a->x, a->y, p->n, a->width);
+    dev_mul_row(p->queue, a->x, a->y, p->n, a->width);
     return 0;
 }
 
@@ -129,7 +129,7 @@ void mod_mul_row(struct graph *g, float *x, const float *by, uint32_t width)
 static int sigmoid_run(struct pass *p, const void *arg)
 {
     const struct map *a = arg;
-    dev_sigmoid(p->dev, a->x, p->n, a->width);
+    dev_sigmoid(p->queue, a->x, p->n, a->width);
     return 0;
 }
 
@@ -142,7 +142,7 @@ void mod_sigmoid(struct graph *g, float *x, uint32_t width)
 static int scale_rows_run(struct pass *p, const void *arg)
 {
     const struct map *a = arg;
-    dev_scale_rows(p->dev, a->x, a->y, p->n, a->width);
+    dev_scale_rows(p->queue, a->x, a->y, p->n, a->width);
     return 0;
 }
 
@@ -155,7 +155,7 @@ void mod_scale_rows(struct graph *g, float *x, const float *by, uint32_t width)
 static int gelu_erf_mul_run(struct pass *p, const void *arg)
 {
     const struct map *a = arg;
-    dev_gelu_erf_mul(p->dev, a->x, a->y, p->n, a->width);
+    dev_gelu_erf_mul(p->queue, a->x, a->y, p->n, a->width);
     return 0;
 }
 

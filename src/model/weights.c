@@ -323,7 +323,8 @@ int model_open_quantized(const char *path, const struct quantize *q, struct mode
     struct model *m = mem_alloc(sizeof *m);
     if (!m) return ERR_NOMEM;
     pthread_mutex_init(&m->weights.lock, NULL);
-    int e = checkpoint_open(path, &m->ck);
+    int e = placed_open(m);
+    if (e >= 0) e = checkpoint_open(path, &m->ck);
     if (e >= 0 && q->to != DT_F32) e = weights_quantize(m, q);
     if (e >= 0) e = model_bind(m);
     if (e < 0) {
@@ -357,6 +358,7 @@ void model_close(struct model *m)
 {
     if (!m) return;
     struct checkpoint *ck = m->ck;
+    placed_close(m);
     model_done(m);
     if (ck) checkpoint_close(ck);
     mem_free(m);

@@ -43,7 +43,7 @@ int session_meta(kvik_cache *c, json_t **out)
     const struct model *m = c->model->m;
     const struct exec *x = c->x;
     char text[KV_GROUP_TEXT];
-    TRY(model_digests(c->model->m, dev_threads(x->dev), &c->digests));
+    TRY(model_digests(c->model->m, dev_threads(x->queue), &c->digests));
     JSON_SCOPE(scope);
     json_t *groups = json_array(), *name = json_string(base_name(m->what));
     if (!name) name = json_string("?"); /* not UTF-8 */
@@ -54,7 +54,7 @@ int session_meta(kvik_cache *c, json_t **out)
     json_t *o = json_pack("{s:s, s:o, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:o}", "kvik",
                           KVIK_VERSION, "model", name, "architecture", m->arch_name, "fingerprint",
                           c->digests.fingerprint, "weights", c->digests.weights, "compute",
-                          x->compute == DEV_EXACT ? "exact" : "fast", "isa", dev_isa_name(x->dev),
+                          x->compute == DEV_EXACT ? "exact" : "fast", "isa", dev_isa_name(x->queue),
                           "rows", dtype_name(x->group[0].plane[0].shape.dtype),
                           "cache_implementation", c->preset->name, "groups", groups);
     int e = o ? json_whole(&scope) : ERR(NOMEM, "out of memory");

@@ -3,10 +3,13 @@
  *
  * Its memory is readable and writable while an operation runs, and else for nobody.  So whoever reads or writes an activation
  * or a weight between operations gets SIGSEGV, as with a GPU.  And each array that an operation is given must lie in one
- * piece of that memory, which is not closed.  Who hands over an array of the host is told, and the process ends.  Memory holds
- * NaN until something is put there, so an array that is read before its dev_put shows in the results.
+ * piece of that memory, which is not closed, or in pages of a range that are in use.  Who hands over an array of the host is
+ * told, and the process ends.  Memory holds NaN until something is put there, so an array that is read before its dev_put shows
+ * in the results.
  *
- * Kernels read the arrays of a view from memory of the device, too.  Devices are used by one thread at a time. */
+ * A copy that was begun moves its bytes when it is waited for, and its place holds NaN before.  An operation can be made to fail:
+ * it and those after it do nothing, and dev_finish says so.  Kernels read the arrays of a view from memory of the device, too.
+ * Devices are used by one thread at a time. */
 #include "dev/dev.h"
 #include "hidden.h"
 
@@ -21,24 +24,43 @@
 #define ARENA ((size_t)1 << 45) /* of addresses, for all devices */
 #endif
 
-struct dev {
-    const struct dev_ops *op;
-    struct dev *cpu; /* owned */
-    void *lent;      /* [n_lent] the array of the last dev_lend */
+#define PAGE ((size_t)16 << 10) /* of ranges; not the system's */
+
+/* A copy under way. */
+struct copy {
+    uint32_t number;
+    unsigned char *to;
+    const unsigned char *from;
+    size_t n;
+    uint64_t sum; /* of the source */
+    bool failed;
+};
+struct dev_queue {
+    struct dev_base base;
+    struct dev_queue *cpu; /* owned */
+    void *lent;            /* [n_lent] the array of the last dev_lend */
     size_t n_lent;
+    const char *failed; /* the operation that failed since the last dev_finish, or NULL */
+    struct copy *copy;  /* [n_copies] */
+    uint32_t n_copies, last;
 };
 
 /* What was given out, ascending, side by side.  All of it goes back with the last device. */
 struct piece {
     size_t from, n;
+    const struct dev_queue *of; /* closed with this queue; NULL: of the device */
     bool closed;
+    unsigned char *used; /* of a range: [n / PAGE] pages in use */
 };
 static struct piece *piece; /* [n_pieces] */
 static size_t n_pieces;
 static unsigned char *arena;
 static size_t used,
     closed; /* bytes that were given out, and those of them that callers have closed */
-static uint32_t n_devices, depth;
+static uint32_t n_devices, depth, n_uploads, fail_at;
+static size_t range_used, given_back;
+static uint64_t n_beside;
+static const char *lacking;
 
 static void protect(int how)
 {
@@ -76,10 +98,14 @@ static void in(const char *what, const void *at, size_t n)
     const struct piece *p = n ? piece_of(at) : NULL;
     if (n == 0) return;
     size_t first = p ? (size_t)((const unsigned char *)at - arena) - p->from : 0;
-    if (p && !p->closed && n <= p->n - first) return;
+    bool fits = p && !p->closed && n <= p->n - first, there = fits;
+    for (size_t i = first / PAGE; fits && p->used && i * PAGE < first + n; i++)
+        there = there && p->used[i];
+    if (there) return;
     fprintf(stderr, "hidden device: %s, %zu bytes, %s\n", what, n,
             !p          ? "is memory of the host"
             : p->closed ? "was closed"
+            : fits      ? "is in no page that is in use"
                         : "ends behind its memory");
     abort();
 }
@@ -124,10 +150,19 @@ static size_t ids_end(const char *what, const void *at, uint32_t n)
     return end;
 }
 
+/* Counts an operation; false if it is not to be done. */
+static bool counted(struct dev_queue *d, const char *what)
+{
+    if (fail_at && !--fail_at && !d->failed) d->failed = what;
+    return !d->failed;
+}
+
 /* Runs an operation of the CPU while memory is open. */
 #define RUN(operation)                                                                             \
     do {                                                                                           \
-        struct dev *cpu = d->cpu;                                                                  \
+        struct dev_queue *cpu = d->cpu;                                                            \
+        if (!counted(d, __func__ + 2)) break;                                                      \
+        n_beside += d->n_copies > 0;                                                               \
         enter();                                                                                   \
         operation;                                                                                 \
         leave();                                                                                   \
@@ -145,7 +180,42 @@ size_t hidden_bytes(void)
     return used - closed;
 }
 
-static void *take(size_t n, int fill)
+uint32_t hidden_uploads(void)
+{
+    return n_uploads;
+}
+
+size_t hidden_range_bytes(void)
+{
+    return range_used;
+}
+
+size_t hidden_given_back(void)
+{
+    return given_back;
+}
+
+uint64_t hidden_beside(void)
+{
+    return n_beside;
+}
+
+void hidden_fail(uint32_t k)
+{
+    fail_at = k;
+}
+
+bool hidden_failing(void)
+{
+    return fail_at != 0;
+}
+
+void hidden_lacks(const char *codec)
+{
+    lacking = codec;
+}
+
+static void *take(const struct dev_queue *of, size_t n, int fill)
 {
     size_t bytes = space(n);
     if (!arena) {
@@ -159,7 +229,7 @@ static void *take(size_t n, int fill)
     struct piece *all = realloc(piece, (n_pieces + 1) * sizeof *piece);
     if (!all) abort();
     piece = all;
-    piece[n_pieces++] = (struct piece){used, n, false};
+    piece[n_pieces++] = (struct piece){.from = used, .n = n, .of = of};
     void *at = arena + used;
     used += bytes;
     if (!fill) return at; /* new pages are zero */
@@ -169,67 +239,148 @@ static void *take(size_t n, int fill)
     return at;
 }
 
-static void *h_alloc(struct dev *d, size_t n)
+static void *h_alloc(struct dev_queue *d, size_t n)
 {
-    (void)d;
-    return take(n, 0);
+    return take(d, n, 0);
 }
 
-static void h_put(struct dev *d, void *at, const void *host, size_t n)
+/* Copies between the device and the host. */
+static void copy(struct dev_queue *d, void *to, const void *from, size_t n, const char *what)
 {
-    (void)d;
+    if (!counted(d, what)) return;
+    enter();
+    memcpy(to, from, n);
+    leave();
+}
+
+static void h_put(struct dev_queue *d, void *at, const void *host, size_t n)
+{
     in("the place of a dev_put", at, n);
     outside("the source of a dev_put", host, n);
+    copy(d, at, host, n, "put");
+}
+
+static void h_get(struct dev_queue *d, void *host, const void *at, size_t n)
+{
+    in("the source of a dev_get", at, n);
+    outside("the place of a dev_get", host, n);
+    copy(d, host, at, n, "get");
+}
+
+static uint64_t sum(const unsigned char *p, size_t n)
+{
+    uint64_t h = n;
+    for (size_t i = 0; i < n; i++)
+        h = (h ^ p[i]) * 0x100000001b3u;
+    return h;
+}
+
+static uint32_t begin(struct dev_queue *d, void *to, const void *from, size_t n)
+{
+    bool before = d->failed != NULL, failed = !counted(d, "a copy");
+    struct copy *all = realloc(d->copy, (d->n_copies + 1) * sizeof *all);
+    if (!all) abort();
+    d->copy = all;
+    if (!before) d->failed = NULL; /* dev_copied says it */
+    enter();
+    all[d->n_copies++] = (struct copy){++d->last, to, from, n, sum(from, n), failed};
+    memset(to, 0xFF, n);
+    leave();
+    return d->last;
+}
+
+static uint32_t h_put_begin(struct dev_queue *d, void *at, const void *host, size_t n)
+{
+    in("the place of a copy", at, n);
+    outside("the source of a copy", host, n);
+    return begin(d, at, host, n);
+}
+
+static uint32_t h_get_begin(struct dev_queue *d, void *host, const void *at, size_t n)
+{
+    in("the source of a copy", at, n);
+    outside("the place of a copy", host, n);
+    return begin(d, host, at, n);
+}
+
+/* Moves the bytes of a copy. */
+static void end(const struct copy *c)
+{
+    enter();
+    if (sum(c->from, c->n) != c->sum) {
+        fprintf(stderr, "hidden device: the source of a copy has changed\n");
+        abort();
+    }
+    if (!c->failed) memcpy(c->to, c->from, c->n);
+    leave();
+}
+
+static int h_copied(struct dev_queue *d, uint32_t number)
+{
+    for (uint32_t i = 0; i < d->n_copies; i++) {
+        if (d->copy[i].number != number) continue;
+        bool failed = d->copy[i].failed;
+        end(&d->copy[i]);
+        d->copy[i] = d->copy[--d->n_copies];
+        return failed ? ERR(IO, "the device failed in a copy") : 0;
+    }
+    fprintf(stderr, "hidden device: copy %u was not begun, or waited for before\n", number);
+    abort();
+}
+
+static void *h_weights(struct dev *dev, const void *host, size_t n)
+{
+    (void)dev;
+    void *at = take(NULL, n, 0xFF);
+    n_uploads++;
+    if (!at) return NULL;
+    outside("a weight of the host", host, n);
     enter();
     memcpy(at, host, n);
     leave();
-}
-
-static void h_get(struct dev *d, void *host, const void *at, size_t n)
-{
-    (void)d;
-    in("the source of a dev_get", at, n);
-    outside("the place of a dev_get", host, n);
-    enter();
-    memcpy(host, at, n);
-    leave();
-}
-
-static void *h_weights(struct dev *d, const void *host, size_t n)
-{
-    void *at = take(n, 0xFF);
-    if (at) h_put(d, at, host, n);
     return at;
 }
 
-static void *h_mirror(struct dev *d, const void *host, size_t n)
+static void *h_mirror(struct dev_queue *d, const void *host, size_t n)
 {
-    (void)d, (void)host;
-    return take(n, 0xFF);
+    (void)host;
+    return take(d, n, 0xFF);
 }
 
 /* From now on nobody may name these bytes. */
 static void close_piece(void *at, size_t n)
 {
+    struct piece *p = at ? piece_of(at) : NULL;
     if (!at) return;
-    in("what is closed", at, n);
-    piece_of(at)->closed = true;
+    if (!p || p->closed || p->n != n) {
+        fprintf(stderr, "hidden device: what is closed was not given out\n");
+        abort();
+    }
+    for (size_t i = 0; p->used && i < n / PAGE; i++)
+        range_used -= p->used[i] * PAGE;
+    free(p->used);
+    p->used = NULL;
+    p->closed = true;
     madvise(at, n, MADV_DONTNEED);
     closed += space(n);
+    while (used > ARENA / 4 && n_pieces && piece[n_pieces - 1].closed) { /* addresses come again */
+        closed -= used - piece[n_pieces - 1].from;
+        used = piece[--n_pieces].from;
+    }
 }
 
-static void h_mirror_close(struct dev *d, void *at, size_t n)
+static void h_mirror_close(struct dev_queue *d, void *at, size_t n)
 {
     (void)d;
     close_piece(at, n);
 }
 
-static void *h_lend(struct dev *d, const void *host, size_t n)
+static void *h_lend(struct dev_queue *d, const void *host, size_t n)
 {
     (void)host;
     if (n > d->n_lent) {
         close_piece(d->lent, d->n_lent);
-        if (!(d->lent = take(n, 0xFF))) return NULL;
+        if (!(d->lent = take(d, n, 0xFF))) return NULL;
         d->n_lent = n;
     }
     enter();
@@ -238,77 +389,113 @@ static void *h_lend(struct dev *d, const void *host, size_t n)
     return d->lent;
 }
 
-static void *h_range(struct dev *d, size_t n)
+static size_t h_page(const struct dev *dev)
 {
-    (void)d;
-    size_t from = (used + 4095) & ~(size_t)4095;
-    closed += from - used; /* nobody has what lies between */
-    used = from;
-    return take(n, 0);
+    (void)dev;
+    return PAGE;
 }
 
-static void h_range_close(struct dev *d, void *at, size_t n)
+static void *h_range(struct dev *dev, size_t n)
 {
-    (void)d;
+    (void)dev;
+    size_t from = (used + PAGE - 1) & ~(PAGE - 1);
+    closed += from - used; /* nobody has what lies between */
+    used = from;
+    void *at = n % PAGE ? NULL : take(NULL, n, 0);
+    if (!at) abort();
+    if (!(piece[n_pieces - 1].used = calloc(n / PAGE, 1))) abort();
+    return at;
+}
+
+static void h_range_close(struct dev *dev, void *at, size_t n)
+{
+    (void)dev;
     close_piece(at, n);
 }
 
-static int h_range_set(struct dev *d, void *at, size_t n, enum dev_range_as as)
+static int h_range_set(struct dev *dev, void *at, size_t n, enum dev_range_as as)
 {
-    (void)d;
-    in("a range", at, n);
-    if (as == DEV_RANGE_DROPPED) madvise(at, n, MADV_DONTNEED);
+    (void)dev;
+    struct piece *p = piece_of(at);
+    size_t first = p ? (size_t)((unsigned char *)at - arena) - p->from : 1;
+    if (as == DEV_RANGE_HUGE) return 0;
+    if (!p || p->closed || !p->used || first % PAGE || n % PAGE || n > p->n - first) {
+        fprintf(stderr, "hidden device: %zu bytes of a range are no whole pages\n", n);
+        abort();
+    }
+    for (size_t i = first / PAGE; i < (first + n) / PAGE; i++) {
+        unsigned char *page = arena + p->from + i * PAGE;
+        if (p->used[i] == (as == DEV_RANGE_USED)) continue;
+        p->used[i] = as == DEV_RANGE_USED;
+        range_used += p->used[i] ? PAGE : -PAGE;
+        if (!p->used[i]) given_back += PAGE;
+        if (!p->used[i]) madvise(page, PAGE, MADV_DONTNEED);
+        if (!p->used[i]) continue;
+        enter();
+        memset(page, 0xFF, PAGE);
+        leave();
+    }
     return 0;
 }
 
-static const void *h_look(struct dev *d, const void *at, size_t n, void *room)
+static const void *h_look(struct dev_queue *d, const void *at, size_t n, void *room)
 {
     h_get(d, room, at, n);
     return room;
 }
 
-static void h_move(struct dev *d, void *to, const void *from, size_t n, size_t parts, size_t stride)
+static void h_move(struct dev_queue *d, void *to, const void *from, size_t n, size_t parts,
+                   size_t stride)
 {
     in("what is copied", from, (parts - 1) * stride + n);
     in("a copy", to, (parts - 1) * stride + n);
     RUN(dev_move(cpu, to, from, n, parts, stride));
 }
 
-/* --- the device */
-static void h_close(struct dev *d)
+/* --- the queue */
+static void h_queue_close(struct dev_queue *d)
 {
-    dev_close(d->cpu);
+    if (d->n_copies) {
+        fprintf(stderr, "hidden device: a copy was not waited for\n");
+        abort();
+    }
+    for (size_t i = 0; i < n_pieces; i++)
+        if (piece[i].of == d && !piece[i].closed) close_piece(arena + piece[i].from, piece[i].n);
+    dev_queue_close(d->cpu);
+    free(d->copy);
     free(d);
-    if (--n_devices) return;
-    madvise(arena, used, MADV_DONTNEED);
-    used = closed = n_pieces = 0;
-    free(piece);
-    piece = NULL;
 }
 
-static const char *h_isa_name(const struct dev *d)
+static int h_finish(struct dev_queue *d)
+{
+    const char *failed = d->failed;
+    d->failed = NULL;
+    return failed ? ERR(IO, "the device failed in %s", failed) : 0;
+}
+
+static const char *h_isa_name(const struct dev_queue *d)
 {
     return dev_isa_name(d->cpu);
 }
 
-static uint32_t h_threads(const struct dev *d)
+static uint32_t h_threads(const struct dev_queue *d)
 {
     return dev_threads(d->cpu);
 }
 
-static void h_each(struct dev *d, uint32_t n, pool_fn fn, void *ctx)
+static void h_each(struct dev_queue *d, uint32_t n, pool_fn fn, void *ctx)
 {
     dev_each(d->cpu, n, fn, ctx);
 }
 
-static int h_reserve(struct dev *d, const struct dev_limits *lim)
+static int h_reserve(struct dev_queue *d, const struct dev_limits *lim)
 {
     return dev_reserve(d->cpu, lim);
 }
 
 /* --- operations on activations */
-static void h_matmul(struct dev *d, enum dev_compute mode, const float *x, size_t ldx, uint32_t n,
-                     const struct dev_mm *mm, uint32_t n_mm)
+static void h_matmul(struct dev_queue *d, enum dev_compute mode, const float *x, size_t ldx,
+                     uint32_t n, const struct dev_mm *mm, uint32_t n_mm)
 {
     for (uint32_t i = 0; n && i < n_mm; i++) {
         const struct dev_weight *w = mm[i].w;
@@ -320,7 +507,7 @@ static void h_matmul(struct dev *d, enum dev_compute mode, const float *x, size_
     RUN(dev_matmul(cpu, mode, x, ldx, n, mm, n_mm));
 }
 
-static void h_embed(struct dev *d, const struct dev_weight *w, const int32_t *id, uint32_t n,
+static void h_embed(struct dev_queue *d, const struct dev_weight *w, const int32_t *id, uint32_t n,
                     float *out)
 {
     weight(w);
@@ -332,7 +519,7 @@ static void h_embed(struct dev *d, const struct dev_weight *w, const int32_t *id
     RUN(dev_embed(cpu, w, id, n, out));
 }
 
-static void h_norm(struct dev *d, enum dev_norm kind, const float *x, const float *w,
+static void h_norm(struct dev_queue *d, enum dev_norm kind, const float *x, const float *w,
                    const float *b, float eps, uint32_t n, uint32_t dim, float *out)
 {
     floats("an input of a norm", x, (size_t)n * dim);
@@ -342,23 +529,23 @@ static void h_norm(struct dev *d, enum dev_norm kind, const float *x, const floa
     RUN(dev_norm(cpu, kind, x, w, b, eps, n, dim, out));
 }
 
-static void h_map(struct dev *d, enum dev_map kind, float *x, const float *y, bool shared, float p,
-                  float q, uint32_t n, uint32_t dim)
+static void h_map(struct dev_queue *d, enum dev_map kind, float *x, const float *y, bool shared,
+                  float p, float q, uint32_t n, uint32_t dim)
 {
     floats("x of a map", x, (size_t)n * dim);
     perhaps("y of a map", y, shared ? dim : (size_t)n * dim);
     RUN(dev_map(cpu, kind, x, y, shared, p, q, n, dim));
 }
 
-static void h_scale_rows(struct dev *d, float *x, const float *by, uint32_t n, uint32_t dim)
+static void h_scale_rows(struct dev_queue *d, float *x, const float *by, uint32_t n, uint32_t dim)
 {
     floats("rows", x, (size_t)n * dim);
     floats("factors of rows", by, n);
     RUN(dev_scale_rows(cpu, x, by, n, dim));
 }
 
-static void h_rope(struct dev *d, float *x, size_t ldx, uint32_t n, uint32_t heads, uint32_t dim,
-                   uint32_t rot, bool interleaved, const float *cos, const float *sin)
+static void h_rope(struct dev_queue *d, float *x, size_t ldx, uint32_t n, uint32_t heads,
+                   uint32_t dim, uint32_t rot, bool interleaved, const float *cos, const float *sin)
 {
     if (n) floats("what is rotated", x, (n - 1) * ldx + (size_t)heads * dim);
     floats("cosines", cos, (size_t)n * (rot / 2));
@@ -366,7 +553,7 @@ static void h_rope(struct dev *d, float *x, size_t ldx, uint32_t n, uint32_t hea
     RUN(dev_rope(cpu, x, ldx, n, heads, dim, rot, interleaved, cos, sin));
 }
 
-static void h_cut(struct dev *d, const struct dev_cut *a, uint32_t n)
+static void h_cut(struct dev_queue *d, const struct dev_cut *a, uint32_t n)
 {
     size_t last = (size_t)(a->parts - 1) * a->stride + a->width;
     if (n) floats("columns", a->x, (n - 1) * a->ldx + last);
@@ -374,23 +561,23 @@ static void h_cut(struct dev *d, const struct dev_cut *a, uint32_t n)
     RUN(dev_cut(cpu, a, n));
 }
 
-static void h_rows(struct dev *d, const float *x, const uint32_t *id, uint32_t n, uint32_t dim,
-                   float *out)
+static void h_rows(struct dev_queue *d, const float *x, const uint32_t *id, uint32_t n,
+                   uint32_t dim, float *out)
 {
     floats("rows", x, ids_end("numbers of rows", id, n) * dim);
     floats("picked rows", out, (size_t)n * dim);
     RUN(dev_rows(cpu, x, id, n, dim, out));
 }
 
-static void h_unfold(struct dev *d, const float *x, uint32_t n_x, uint32_t channels, uint32_t taps,
-                     uint32_t step, uint32_t n, float *out)
+static void h_unfold(struct dev_queue *d, const float *x, uint32_t n_x, uint32_t channels,
+                     uint32_t taps, uint32_t step, uint32_t n, float *out)
 {
     floats("rows of a convolution", x, (size_t)n_x * channels);
     floats("inputs of a convolution", out, (size_t)n * channels * taps);
     RUN(dev_unfold(cpu, x, n_x, channels, taps, step, n, out));
 }
 
-static void h_choose(struct dev *d, const float *score, uint32_t n, uint32_t n_experts,
+static void h_choose(struct dev_queue *d, const float *score, uint32_t n, uint32_t n_experts,
                      uint32_t top, bool share, uint32_t *chosen, float *by)
 {
     floats("scores", score, (size_t)n * n_experts);
@@ -399,7 +586,7 @@ static void h_choose(struct dev *d, const float *score, uint32_t n, uint32_t n_e
     RUN(dev_choose(cpu, score, n, n_experts, top, share, chosen, by));
 }
 
-static void h_experts(struct dev *d, enum dev_compute mode, const struct dev_experts *a,
+static void h_experts(struct dev_queue *d, enum dev_compute mode, const struct dev_experts *a,
                       const float *x, uint32_t n, float *out)
 {
     size_t wide = (size_t)n * a->hidden;
@@ -440,11 +627,10 @@ static const uint32_t *seen(const struct kv_view *v, const uint32_t *host)
 }
 
 /* Returns the view as kernels see it. */
-static struct kv_view view(const struct dev *d, const struct kv_view *host)
+static struct kv_view view(const struct dev_queue *d, const struct kv_view *host)
 {
     struct kv_view v = *host;
-    if (!v.dev) return v;
-    if (v.dev != d) abort();
+    if (v.queue != d) abort();
     in("blocks", v.raw.base, v.raw.grain);
     if (v.sealed.rows) in("tiles", v.sealed.base, v.sealed.grain);
     const uint32_t **each[] = {&v.raw.table, &v.sealed.table, &v.counts, &v.slot, &v.len,
@@ -455,19 +641,30 @@ static struct kv_view view(const struct dev *d, const struct kv_view *host)
     return v;
 }
 
-static void h_kv_write(struct dev *d, const struct kv_view *v, uint32_t plane, const float *x,
+/* Ends the process unless a page of the view is in use. */
+static void there(const char *what, const struct kv_form *f, uint32_t page)
+{
+    in(what, f->base + page * f->grain, f->grain);
+}
+
+static void h_kv_write(struct dev_queue *d, const struct kv_view *v, uint32_t plane, const float *x,
                        size_t ldx)
 {
     const struct kv_shape *s = &v->shape[plane];
     uint32_t n = v->counts[1];
     if (n && v->first) floats("rows of the cache", x, (n - 1) * ldx + (size_t)s->heads * s->dim);
     struct kv_view at = view(d, v);
+    for (uint32_t t = 0; t < n && v->first; t++)
+        there("a block that is written", &v->raw, v->dst[t] / v->raw.rows);
     RUN(dev_kv_write(cpu, &at, plane, x, ldx));
 }
 
-static void h_kv_seal(struct dev *d, const struct kv_view *v)
+static void h_kv_seal(struct dev_queue *d, const struct kv_view *v)
 {
     struct kv_view at = view(d, v);
+    for (uint32_t i = 0; v->sealed.rows && v->first && i < v->counts[2]; i++)
+        there("a tile that is written", &v->sealed,
+              v->sealed.table[v->slot[v->enc[2 * i]] * v->sealed.stride + v->enc[2 * i + 1]]);
     RUN(dev_kv_seal(cpu, &at));
 }
 
@@ -485,22 +682,23 @@ static void attn(const struct kv_view *v, const struct dev_attn *a)
                (size_t)a->n_heads * (a->bias->back + 1 + a->bias->ahead));
 }
 
-static void h_attention(struct dev *d, const struct kv_view *v, const struct dev_attn *a)
+static void h_attention(struct dev_queue *d, const struct kv_view *v, const struct dev_attn *a)
 {
     attn(v, a);
     struct kv_view at = view(d, v);
     RUN(dev_attention(cpu, &at, a));
 }
 
-static void h_attention_probe(struct dev *d, const struct kv_view *v, const struct dev_attn *a,
-                              const struct dev_probe *lane)
+static void h_attention_probe(struct dev_queue *d, const struct kv_view *v,
+                              const struct dev_attn *a, const struct dev_probe *lane)
 {
     attn(v, a);
     struct kv_view at = view(d, v);
     RUN(dev_attention_probe(cpu, &at, a, lane));
 }
 
-static void h_conv(struct dev *d, const struct kv_view *v, uint32_t plane, const struct dev_conv *a)
+static void h_conv(struct dev_queue *d, const struct kv_view *v, uint32_t plane,
+                   const struct dev_conv *a)
 {
     size_t n = (size_t)v->counts[1] * a->channels;
     floats("inputs of a convolution", a->x, n);
@@ -511,7 +709,8 @@ static void h_conv(struct dev *d, const struct kv_view *v, uint32_t plane, const
     RUN(dev_conv(cpu, &at, plane, a));
 }
 
-static void h_scan(struct dev *d, const struct kv_view *v, uint32_t plane, const struct dev_scan *a)
+static void h_scan(struct dev_queue *d, const struct kv_view *v, uint32_t plane,
+                   const struct dev_scan *a)
 {
     size_t n = v->counts[1], row = (size_t)a->groups * a->n;
     if (n) floats("inputs of a scan", a->x, (n - 1) * a->ldx + a->channels);
@@ -525,7 +724,7 @@ static void h_scan(struct dev *d, const struct kv_view *v, uint32_t plane, const
     RUN(dev_scan(cpu, &at, plane, a));
 }
 
-static void h_delta(struct dev *d, const struct kv_view *v, uint32_t plane,
+static void h_delta(struct dev_queue *d, const struct kv_view *v, uint32_t plane,
                     const struct dev_delta *a)
 {
     size_t n = v->counts[1], keys = (size_t)a->key_heads * a->keys,
@@ -541,25 +740,55 @@ static void h_delta(struct dev *d, const struct kv_view *v, uint32_t plane,
     RUN(dev_delta(cpu, &at, plane, a));
 }
 
-static const struct dev_ops table = {
-#define OP(result, name, parameters, arguments) .name = h_##name,
-#include "dev/ops.h"
-};
-
-static int h_open(const struct dev_config *c, struct dev **out)
+/* --- the device */
+static bool h_reads(const struct dev *dev, const struct kv_codec *c)
 {
-    struct dev *d = calloc(1, sizeof *d);
+    (void)dev;
+    return !lacking || strcmp(c->name, lacking) != 0;
+}
+
+static int h_queue_open(struct dev *dev, const struct dev_config *c, struct dev_queue **out)
+{
+    struct dev_queue *d = calloc(1, sizeof *d);
     if (!d) return ERR_NOMEM;
-    d->op = &table;
-    int e = dev_open_kind("cpu", c, &d->cpu);
+    d->base = (struct dev_base){dev->kind, dev};
+    int e = dev_queue_open(&dev_host, c, &d->cpu);
     if (e < 0) {
         free(d);
         return e;
     }
-    n_devices++;
     *out = d;
     return 0;
 }
 
-static const struct dev_kind hidden = {.name = "hidden", .open = h_open};
+static void h_close(struct dev *dev)
+{
+    free(dev);
+    if (--n_devices) return;
+    if (used) madvise(arena, used, MADV_DONTNEED);
+    for (size_t i = 0; i < n_pieces; i++)
+        free(piece[i].used);
+    used = closed = n_pieces = range_used = 0;
+    free(piece);
+    piece = NULL;
+}
+
+static int h_open(struct dev **out);
+static const struct dev_kind hidden = {
+    .name = "hidden",
+    .open = h_open,
+#define MEMORY(result, name, parameters, arguments) .name = h_##name,
+#define OP(result, name, parameters, arguments)     .name = h_##name,
+#include "dev/ops.h"
+};
 DEV_KIND(hidden, &hidden);
+
+static int h_open(struct dev **out)
+{
+    struct dev *dev = calloc(1, sizeof *dev);
+    if (!dev) return ERR_NOMEM;
+    dev->kind = &hidden;
+    n_devices++;
+    *out = dev;
+    return 0;
+}

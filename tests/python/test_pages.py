@@ -29,6 +29,7 @@ EXPECTED = {
     "docs/ADDING-A-CODEC.md": (4, 0),
     "docs/ADDING-A-PROCESSOR.md": (1, 0),
     "docs/ADDING-A-TIER.md": (1, 0),
+    "docs/ADDING-A-DEVICE.md": (1, 0),
     "docs/COMING-FROM.md": (8, 0),
     "docs/COMPARISON.md": (3, 0),
     "docs/GUIDE.md": (55, 0),

@@ -14,14 +14,14 @@
 #include <cmocka.h>
 
 enum { HEADS = 6, KV_HEADS = 2, LEN = 720, LANES = 4 };
-static struct dev *devices[DEV_ISAS][4]; /* [isa][threads] */
+static struct dev_queue *devices[DEV_ISAS][4]; /* [isa][threads] */
 
-static struct dev *device(enum dev_isa isa, uint32_t threads)
+static struct dev_queue *device(enum dev_isa isa, uint32_t threads)
 {
-    struct dev **d = &devices[isa][threads];
+    struct dev_queue **d = &devices[isa][threads];
     if (*d || !dev_isa_supported(isa)) return *d;
     struct dev_config c = {threads, dev_isa_names()[isa]};
-    assert_int_equal(dev_open(&c, d), 0);
+    assert_int_equal(dev_queue_open(&dev_host, &c, d), 0);
     struct dev_limits lim = {TOY_TOKENS, 64, 64, HEADS, 128, TOY_ROWS, 512};
     assert_int_equal(dev_reserve(*d, &lim), 0);
     return *d;
@@ -105,7 +105,7 @@ static struct dev_attn call_of(struct run *r)
 }
 
 /* Runs the step of the toy; also the probabilities of lane 0, of one token. */
-static void attend(struct run *r, struct dev *d)
+static void attend(struct run *r, struct dev_queue *d)
 {
     struct dev_attn call = call_of(r);
     struct dev_probe probe[TOY_LANES] = {{r->probe, LEN, LEN}};
@@ -194,7 +194,7 @@ static void one_answer(struct run *r, const char *what)
     uint32_t last = 62; /* token of the step: lane 1's last */
     for (int isa = 0; isa < DEV_AVX512BF16; isa++)
         for (uint32_t threads = 1; threads <= 3; threads++) {
-            struct dev *d = device((enum dev_isa)isa, threads);
+            struct dev_queue *d = device((enum dev_isa)isa, threads);
             if (!d) continue;
             attend(r, d);
             if (isa == 0 && threads == 1) {

@@ -13,14 +13,14 @@
 
 #include <cmocka.h>
 
-static struct dev *devices[DEV_ISAS][4]; /* [isa][threads] */
+static struct dev_queue *devices[DEV_ISAS][4]; /* [isa][threads] */
 
-static struct dev *device(enum dev_isa isa, uint32_t threads)
+static struct dev_queue *device(enum dev_isa isa, uint32_t threads)
 {
-    struct dev **d = &devices[isa][threads];
+    struct dev_queue **d = &devices[isa][threads];
     if (*d || !dev_isa_supported(isa)) return *d;
     struct dev_config c = {threads, dev_isa_names()[isa]};
-    assert_int_equal(dev_open(&c, d), 0);
+    assert_int_equal(dev_queue_open(&dev_host, &c, d), 0);
     struct dev_limits lim = {TOY_TOKENS, 64, 64, 36, 512, TOY_ROWS, 512};
     assert_int_equal(dev_reserve(*d, &lim), 0);
     return *d;
@@ -62,7 +62,7 @@ static void check_step(struct toy *t, float softcap, const char *what)
         }
     for (int isa = 0; isa < DEV_AVX512BF16; isa++)
         for (uint32_t threads = 1; threads <= 3; threads++) {
-            struct dev *d = device((enum dev_isa)isa, threads);
+            struct dev_queue *d = device((enum dev_isa)isa, threads);
             if (!d || (isa == DEV_REF && threads != 2))
                 continue; /* slow, and it walks the rows as the others do */
             call = call_of(t, softcap);
@@ -202,7 +202,7 @@ static void test_policies(void **state)
 }
 
 /* Computes rows 0..len of a lane in chunks. The output of a row must not depend on its chunk. */
-static void prefill(struct dev *d, struct toy *t, uint32_t len, uint32_t chunk, float *out)
+static void prefill(struct dev_queue *d, struct toy *t, uint32_t len, uint32_t chunk, float *out)
 {
     size_t ld = (size_t)t->c.n_heads * t->c.dim;
     for (uint32_t at = 0; at < len; at += chunk) {
@@ -230,10 +230,10 @@ static void test_chunks(void **state)
         toy_open(&t, &c);
         size_t bytes = len * 3 * 16 * sizeof(float);
         float *want = toy_alloc(bytes), *got = toy_alloc(bytes);
-        struct dev *d = device(dev_isa_supported(DEV_AVX2)   ? DEV_AVX2
-                               : dev_isa_supported(DEV_NEON) ? DEV_NEON
-                                                             : DEV_REF,
-                               2);
+        struct dev_queue *d = device(dev_isa_supported(DEV_AVX2)   ? DEV_AVX2
+                                     : dev_isa_supported(DEV_NEON) ? DEV_NEON
+                                                                   : DEV_REF,
+                                     2);
         prefill(d, &t, len, len, want);
         for (size_t k = 0; k < countof(chunks); k++) {
             prefill(d, &t, len, chunks[k], got);
@@ -309,7 +309,7 @@ static void test_pieces(void **state)
         ragged(&t);
         size_t bytes = out_bytes(&t);
         float *want = toy_alloc(bytes);
-        struct dev *d = device(DEV_REF, 2);
+        struct dev_queue *d = device(DEV_REF, 2);
         struct dev_attn call = call_of(&t, 0);
         dev_attention(d, &t.view, &call);
         memcpy(want, t.out, bytes);
@@ -461,7 +461,7 @@ static void test_codes(void **state)
         t.view.codec[0] = t.view.codec[1] = c;
         for (int isa = 0; isa < DEV_AVX512BF16; isa++)
             for (uint32_t threads = 1; threads <= 3; threads++) {
-                struct dev *d = device((enum dev_isa)isa, threads);
+                struct dev_queue *d = device((enum dev_isa)isa, threads);
                 if (!d || (isa == DEV_REF && threads != 2)) continue;
                 call = call_of(&t, 0);
                 dev_attention(d, &t.view, &call);
@@ -522,7 +522,7 @@ static int close_devices(void **state)
     (void)state;
     for (int i = 0; i < DEV_ISAS; i++)
         for (int k = 0; k < 4; k++)
-            dev_close(devices[i][k]);
+            dev_queue_close(devices[i][k]);
     return 0;
 }
 

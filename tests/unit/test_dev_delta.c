@@ -39,7 +39,7 @@ static void mixer_free(struct mixer *m)
 }
 
 /* Runs the rule in steps of `chunk` tokens: y [lane][TOKENS][heads][values], and the last page of every lane. */
-static void run(struct dev *d, const struct mixer *m, uint32_t chunk, bool all, float *y,
+static void run(struct dev_queue *d, const struct mixer *m, uint32_t chunk, bool all, float *y,
                 float *last)
 {
     const struct shape *s = &m->s;
@@ -118,7 +118,7 @@ static void check_head(const struct mixer *m, uint32_t lane, uint32_t head, cons
     free(h);
 }
 
-static void check_shape(struct dev *ref, const struct shape *s)
+static void check_shape(struct dev_queue *ref, const struct shape *s)
 {
     static const uint32_t chunks[] = {TOKENS, 1, 2, 7};
     struct mixer m = mixer_new(s);
@@ -130,9 +130,11 @@ static void check_shape(struct dev *ref, const struct shape *s)
         check_head(&m, i % LANES, i / LANES, want, held);
     for (int isa = 0; isa < DEV_ISAS; isa++)
         for (uint32_t threads = 1; threads < 4; threads += 2) {
-            struct dev *d;
+            struct dev_queue *d;
             if (!dev_isa_supported((enum dev_isa)isa)) continue;
-            assert_int_equal(dev_open(&(struct dev_config){threads, dev_isa_names()[isa]}, &d), 0);
+            assert_int_equal(
+                dev_queue_open(&dev_host, &(struct dev_config){threads, dev_isa_names()[isa]}, &d),
+                0);
             for (size_t k = 0; k <= countof(chunks); k++) {
                 bool all = k == countof(chunks); /* a page for every token */
                 run(d, &m, all ? TOKENS : chunks[k], all, got, mine);
@@ -140,7 +142,7 @@ static void check_shape(struct dev *ref, const struct shape *s)
                     fail_msg("%s, %u threads, steps %zu: %u heads of %u keys and %u values differ",
                              dev_isa_names()[isa], threads, k, s->heads, s->keys, s->values);
             }
-            dev_close(d);
+            dev_queue_close(d);
         }
     free(want);
     free(got);
@@ -152,15 +154,15 @@ static void check_shape(struct dev *ref, const struct shape *s)
 static void test_one_answer(void **state)
 {
     (void)state;
-    struct dev *ref;
-    assert_int_equal(dev_open(&(struct dev_config){1, "ref"}, &ref), 0);
+    struct dev_queue *ref;
+    assert_int_equal(dev_queue_open(&dev_host, &(struct dev_config){1, "ref"}, &ref), 0);
     for (size_t i = 0; i < countof(shapes); i++)
         check_shape(ref, &shapes[i]);
-    dev_close(ref);
+    dev_queue_close(ref);
 }
 
 struct rule {
-    struct dev *d;
+    struct dev_queue *d;
     struct step *t;
     struct dev_delta delta;
 };
@@ -182,13 +184,13 @@ static void test_pages(void **state)
     struct rule o = {.t = &t,
                      .delta = {m.q, m.k, (size_t)s.key_heads * s.keys, m.v, vw, m.dt, m.beta, m.a,
                                1, out, s.heads, s.key_heads, s.keys, s.values}};
-    assert_int_equal(dev_open(NULL, &o.d), 0);
+    assert_int_equal(dev_queue_open(&dev_host, NULL, &o.d), 0);
     step_new(&t, used, 0);
     check_pages(&t, used, run_rule, &o);
     free(out);
     free(t.pages);
     mixer_free(&m);
-    dev_close(o.d);
+    dev_queue_close(o.d);
 }
 
 int main(void)

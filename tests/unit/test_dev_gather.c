@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-static struct dev *dev;
+static struct dev_queue *dev;
 static float x[24], out[64];
 
 static int start(void **state)
@@ -13,13 +13,13 @@ static int start(void **state)
     (void)state;
     for (size_t i = 0; i < countof(x); i++)
         x[i] = (float)i + 1;
-    return dev_open(&(struct dev_config){.n_threads = 1}, &dev);
+    return dev_queue_open(&dev_host, &(struct dev_config){.n_threads = 1}, &dev);
 }
 
 static int stop(void **state)
 {
     (void)state;
-    dev_close(dev);
+    dev_queue_close(dev);
     return 0;
 }
 

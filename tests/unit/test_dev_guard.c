@@ -34,16 +34,16 @@ static const enum dtype types[] = {DT_F32,  DT_F16,  DT_BF16, DT_Q4_0, DT_Q4_1, 
                                    DT_Q8_0, DT_Q2_K, DT_Q3_K, DT_Q4_K, DT_Q5_K, DT_Q6_K, DT_MXFP4};
 
 /* The results of the scalar reference, which every other instruction set must repeat bit for bit. */
-static struct dev *ref;
+static struct dev_queue *ref;
 
 /* With BF16 weights in fast mode the instructions of this set round in their own way. */
-static bool rounds_alike(const struct dev *d, enum dtype t)
+static bool rounds_alike(const struct dev_queue *d, enum dtype t)
 {
     return t != DT_BF16 || strcmp(dev_isa_name(d), dev_isa_names()[DEV_AVX512BF16]) != 0;
 }
 
 /* n tokens, which may be none, of k values with weights of `rows` rows, which may be none. */
-static void one_product(struct dev *d, enum dtype t, uint32_t n, uint32_t rows, uint32_t k,
+static void one_product(struct dev_queue *d, enum dtype t, uint32_t n, uint32_t rows, uint32_t k,
                         bool end)
 {
     struct fence fw, fx, fy, fb;
@@ -74,29 +74,29 @@ static void one_product(struct dev *d, enum dtype t, uint32_t n, uint32_t rows, 
     fence_close(&fb);
 }
 
-static struct dev *open_isa(int isa)
+static struct dev_queue *open_isa(int isa)
 {
-    struct dev *d;
+    struct dev_queue *d;
     struct dev_config c = {2, dev_isa_names()[isa]};
     struct dev_limits lim = {520, 1024, 1024, 8, 64, 512, 0};
-    assert_int_equal(dev_open(&c, &d), 0);
+    assert_int_equal(dev_queue_open(&dev_host, &c, &d), 0);
     assert_int_equal(dev_reserve(d, &lim), 0);
     return d;
 }
 
-static void each_isa(void (*run)(struct dev *d))
+static void each_isa(void (*run)(struct dev_queue *d))
 {
     ref = open_isa(DEV_REF);
     for (int isa = 0; isa < DEV_ISAS; isa++) {
         if (!dev_isa_supported((enum dev_isa)isa)) continue;
-        struct dev *d = open_isa(isa);
+        struct dev_queue *d = open_isa(isa);
         run(d);
-        dev_close(d);
+        dev_queue_close(d);
     }
-    dev_close(ref);
+    dev_queue_close(ref);
 }
 
-static void products(struct dev *d)
+static void products(struct dev_queue *d)
 {
     static const uint32_t ks[] = {1, 5, 16, 31, 32, 48, 96, 160, 256, 512},
                           ns[] = {0, 1, 2, 3, 4, 5, 9, 33}, outs[] = {0, 1, 3, 4, 7, 17, 40};
@@ -111,7 +111,7 @@ static void products(struct dev *d)
     }
 }
 
-static void rows_of_tables(struct dev *d)
+static void rows_of_tables(struct dev_queue *d)
 {
     for (size_t t = 0; t < countof(types); t++) {
         struct fence fw, fo;
@@ -128,7 +128,7 @@ static void rows_of_tables(struct dev *d)
     }
 }
 
-static void elementwise(struct dev *d)
+static void elementwise(struct dev_queue *d)
 {
     for (uint32_t dim = 1; dim < 70; dim += dim < 20 ? 1 : 7)
         for (uint32_t n = 0; n < 4; n++) {
@@ -163,7 +163,7 @@ static void elementwise(struct dev *d)
 }
 
 /* Heads of odd sizes, of which a part is rotated, in both orders of the pairs. */
-static void rotations(struct dev *d)
+static void rotations(struct dev_queue *d)
 {
     for (uint32_t rot = 2; rot < 70; rot += rot < 20 ? 2 : 14)
         for (uint32_t n = 0; n < 3; n++) {

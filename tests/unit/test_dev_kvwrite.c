@@ -11,12 +11,12 @@
 
 #define N_SPECIAL 40u
 
-static struct dev *open_device(enum dev_isa isa, uint32_t threads)
+static struct dev_queue *open_device(enum dev_isa isa, uint32_t threads)
 {
-    struct dev *d;
+    struct dev_queue *d;
     struct dev_config c = {threads, dev_isa_names()[isa]};
     if (!dev_isa_supported(isa)) return NULL;
-    assert_int_equal(dev_open(&c, &d), 0);
+    assert_int_equal(dev_queue_open(&dev_host, &c, &d), 0);
     return d;
 }
 
@@ -74,7 +74,7 @@ static void test_rounding(void **state)
     for (size_t f = 0; f < countof(formats); f++)
         for (int isa = 0; isa < DEV_AVX512BF16; isa++)
             for (int layout = KV_STRIPS; layout <= KV_ROWMAJOR; layout++) {
-                struct dev *d = open_device((enum dev_isa)isa, 2);
+                struct dev_queue *d = open_device((enum dev_isa)isa, 2);
                 if (!d) continue;
                 static float page[2][4096 * 16]; /* the null page and one more, one head */
                 struct kv_view v = {.n_planes = 1, .first = true};
@@ -96,7 +96,7 @@ static void test_rounding(void **state)
                         fail_msg("%s, %s: %a becomes %a, wants %a", dtype_name(formats[f].t),
                                  dev_isa_name(d), (double)x[i], got, want);
                 }
-                dev_close(d);
+                dev_queue_close(d);
             }
 }
 
@@ -111,7 +111,7 @@ static void test_places(void **state)
         for (size_t n = 0; n < countof(dims) * countof(rows_of) * 3; n++) {
             uint32_t dim = dims[n % 6], rows = rows_of[n / 6 % 3], heads = 1 + toy_random() % 3;
             enum dtype t = (enum dtype)(n / 18);
-            struct dev *d = open_device((enum dev_isa)isa, 1 + (uint32_t)n % 3);
+            struct dev_queue *d = open_device((enum dev_isa)isa, 1 + (uint32_t)n % 3);
             if (!d) continue;
             struct kv_view v = {.n_planes = 2, .first = true};
             size_t values = (size_t)rows * heads * dim, ldx = (size_t)heads * dim + n % 2;
@@ -148,7 +148,7 @@ static void test_places(void **state)
             free(want);
             free(x);
             free(v.raw.base);
-            dev_close(d);
+            dev_queue_close(d);
         }
 }
 
@@ -170,7 +170,7 @@ static void test_seal(void **state)
                                .codec = &toy_lossless};
         struct toy t;
         toy_open(&t, &c);
-        struct dev *d = open_device(DEV_REF, 2);
+        struct dev_queue *d = open_device(DEV_REF, 2);
         struct dev_limits lim = {64, 64, 64, 6, 20, 640, 128};
         assert_int_equal(dev_reserve(d, &lim), 0);
         struct kv_view native = t.view;
@@ -206,7 +206,7 @@ static void test_seal(void **state)
         dev_attention(d, &native, &a);
         assert_memory_equal(got, t.out, sizeof got);
         free(want);
-        dev_close(d);
+        dev_queue_close(d);
         toy_close(&t);
     }
 }

@@ -69,7 +69,7 @@ static const char *const map_name[MAPS] = {"add",     "silu_mul", "gelu_mul",   
                                            "swiglu",  "scale",    "scale_rows", "softcap",
                                            "sigmoid", "mul_row",  "softplus",   "gelu_erf_mul"};
 
-static void apply(struct dev *d, int map, float *x, const float *y, uint32_t n, uint32_t dim)
+static void apply(struct dev_queue *d, int map, float *x, const float *y, uint32_t n, uint32_t dim)
 {
     switch (map) {
     case ADD:
@@ -184,9 +184,9 @@ static void test_accuracy(void **state)
 {
     (void)state;
     enum { N = 4096 };
-    struct dev *d;
+    struct dev_queue *d;
     float *x = malloc(N * 4), *y = malloc(N * 4), *out = malloc(N * 4);
-    assert_int_equal(dev_open(&(struct dev_config){1, NULL}, &d), 0);
+    assert_int_equal(dev_queue_open(&dev_host, &(struct dev_config){1, NULL}, &d), 0);
     for (int map = 0; map < MAPS; map++) {
         for (int i = 0; i < N / 4; i++)
             y[i] = rnd_float();
@@ -211,10 +211,10 @@ static void test_accuracy(void **state)
     free(x);
     free(y);
     free(out);
-    dev_close(d);
+    dev_queue_close(d);
 }
 
-static void check_any_bits(struct dev *ref, struct dev *d)
+static void check_any_bits(struct dev_queue *ref, struct dev_queue *d)
 {
     enum { N = 1 << 16 };
     float *x = malloc(2 * N * 4), *y = x + N, *up = malloc(N * 4);
@@ -233,7 +233,7 @@ static void check_any_bits(struct dev *ref, struct dev *d)
     free(up);
 }
 
-static void check_maps(struct dev *ref, struct dev *d, uint32_t n, uint32_t dim)
+static void check_maps(struct dev_queue *ref, struct dev_queue *d, uint32_t n, uint32_t dim)
 {
     size_t values = (size_t)n * dim;
     float *y = malloc(values * 4);
@@ -257,7 +257,7 @@ enum { RMS, RMS_ONES, LAYER, LAYER_BARE, SOFTMAX, ROWS };
 static const char *const row_name[ROWS] = {"rmsnorm", "rmsnorm of ones", "layernorm",
                                            "layernorm without w and b", "softmax"};
 
-static void apply_rows(struct dev *d, int op, const float *x, const float *w, uint32_t n,
+static void apply_rows(struct dev_queue *d, int op, const float *x, const float *w, uint32_t n,
                        uint32_t dim, float *out)
 {
     if (op == SOFTMAX) {
@@ -296,7 +296,7 @@ static void check_row(int op, const float *x, const float *w, uint32_t dim, cons
     }
 }
 
-static void check_rows(struct dev *ref, struct dev *d, uint32_t n, uint32_t dim)
+static void check_rows(struct dev_queue *ref, struct dev_queue *d, uint32_t n, uint32_t dim)
 {
     size_t values = (size_t)n * dim;
     float *x = malloc(values * 4), *w = malloc(2 * dim * 4);
@@ -330,8 +330,8 @@ static void check_rows(struct dev *ref, struct dev *d, uint32_t n, uint32_t dim)
     free(b);
 }
 
-static void check_rope(struct dev *ref, struct dev *d, uint32_t n, uint32_t dim, uint32_t rot,
-                       bool inter)
+static void check_rope(struct dev_queue *ref, struct dev_queue *d, uint32_t n, uint32_t dim,
+                       uint32_t rot, bool inter)
 {
     enum { HEADS = 3 };
     size_t ldx = (size_t)HEADS * dim + 5, values = n * ldx;
@@ -355,13 +355,15 @@ static void check_rope(struct dev *ref, struct dev *d, uint32_t n, uint32_t dim,
 static void test_elementwise(void **state)
 {
     (void)state;
-    struct dev *ref;
-    assert_int_equal(dev_open(&(struct dev_config){1, "ref"}, &ref), 0);
+    struct dev_queue *ref;
+    assert_int_equal(dev_queue_open(&dev_host, &(struct dev_config){1, "ref"}, &ref), 0);
     for (int isa = 1; isa < DEV_ISAS; isa++) {
         if (!dev_isa_supported((enum dev_isa)isa)) continue;
         for (uint32_t threads = 1; threads < 4; threads += 2) {
-            struct dev *d;
-            assert_int_equal(dev_open(&(struct dev_config){threads, dev_isa_names()[isa]}, &d), 0);
+            struct dev_queue *d;
+            assert_int_equal(
+                dev_queue_open(&dev_host, &(struct dev_config){threads, dev_isa_names()[isa]}, &d),
+                0);
             check_any_bits(ref, d);
             for (size_t i = 0; i < countof(dims); i++) {
                 check_maps(ref, d, 1 + rnd() % 40, dims[i]);
@@ -370,10 +372,10 @@ static void test_elementwise(void **state)
                 check_rope(ref, d, 1 + rnd() % 20, dim, dim, rnd() % 2);
                 check_rope(ref, d, 1 + rnd() % 20, dim, dim / 4 * 2, rnd() % 2);
             }
-            dev_close(d);
+            dev_queue_close(d);
         }
     }
-    dev_close(ref);
+    dev_queue_close(ref);
 }
 
 /* A known result for each map, so that the reference device is not only compared with copies of
@@ -381,8 +383,8 @@ static void test_elementwise(void **state)
 static void test_known(void **state)
 {
     (void)state;
-    struct dev *d;
-    assert_int_equal(dev_open(&(struct dev_config){1, "ref"}, &d), 0);
+    struct dev_queue *d;
+    assert_int_equal(dev_queue_open(&dev_host, &(struct dev_config){1, "ref"}, &d), 0);
     float x[2] = {3, 4}, w[2] = {1, 2}, y[2];
     dev_rmsnorm(d, x, w, 0, 1, 2, y);
     assert_true(fabsf(y[0] - 3 / sqrtf(12.5f)) < 1e-6f && fabsf(y[1] - 8 / sqrtf(12.5f)) < 1e-6f);
@@ -408,7 +410,7 @@ static void test_known(void **state)
     assert_true(q[0] == -3 && q[1] == 2 && q[2] == 1 && q[3] == 4);
     dev_rope(d, q, 4, 1, 1, 4, 2, true, cs, sn); /* only the first pair is rotated */
     assert_true(q[0] == -2 && q[1] == -3 && q[2] == 1 && q[3] == 4);
-    dev_close(d);
+    dev_queue_close(d);
 }
 
 int main(void)

@@ -32,10 +32,11 @@ static float rnd_float(void)
 static const enum dtype types[] = {DT_F32,  DT_F16,  DT_BF16, DT_Q4_0, DT_Q4_1, DT_Q5_0, DT_Q5_1,
                                    DT_Q8_0, DT_Q2_K, DT_Q3_K, DT_Q4_K, DT_Q5_K, DT_Q6_K, DT_MXFP4};
 
-static struct dev *open_dev(int isa, uint32_t threads)
+static struct dev_queue *open_dev(int isa, uint32_t threads)
 {
-    struct dev *d = NULL;
-    assert_int_equal(dev_open(&(struct dev_config){threads, dev_isa_names()[isa]}, &d), 0);
+    struct dev_queue *d = NULL;
+    assert_int_equal(
+        dev_queue_open(&dev_host, &(struct dev_config){threads, dev_isa_names()[isa]}, &d), 0);
     return d;
 }
 
@@ -43,7 +44,7 @@ static struct dev *open_dev(int isa, uint32_t threads)
 
 static void check_embed(int isa, enum dtype t, const void *raw, const float *want, size_t n)
 {
-    struct dev *d = open_dev(isa, 2);
+    struct dev_queue *d = open_dev(isa, 2);
     float *got = malloc(2 * n * 4);
     struct dev_weight w = {raw, 1, (uint32_t)n, t};
     memset(got, 0x55, 2 * n * 4);
@@ -51,7 +52,7 @@ static void check_embed(int isa, enum dtype t, const void *raw, const float *wan
     assert_memory_equal(got, want, n * 4);
     assert_memory_equal(got + n, want, n * 4);
     free(got);
-    dev_close(d);
+    dev_queue_close(d);
 }
 
 static void test_formats(void **state)
@@ -289,7 +290,7 @@ static void expect_same(const struct problem *p, const char *isa, int mode, uint
 
 /* Checks one device on one problem: all tokens at once, a few of them, and one alone; nothing is
  * written past the end. */
-static void check(struct dev *d, const struct problem *p, int mode, bool bias)
+static void check(struct dev_queue *d, const struct problem *p, int mode, bool bias)
 {
     size_t ldy = p->rows + rnd_to(5), values = p->n * ldy;
     float *y = malloc((values + 1) * 4);
@@ -323,7 +324,7 @@ static void test_products(void **state)
 {
     (void)state;
     int rounds = getenv("KVIK_TEST_LONG") ? 60 : 5;
-    struct dev *d[DEV_ISAS] = {NULL};
+    struct dev_queue *d[DEV_ISAS] = {NULL};
     for (int isa = 0; isa < DEV_ISAS; isa++) {
         if (!dev_isa_supported((enum dev_isa)isa)) continue;
         d[isa] = open_dev(isa, 1 + rnd_to(4));
@@ -343,7 +344,7 @@ static void test_products(void **state)
             free_problem(&p);
         }
     for (int isa = 0; isa < DEV_ISAS; isa++)
-        dev_close(d[isa]);
+        if (d[isa]) dev_queue_close(d[isa]);
 }
 
 /* The largest sums that a block can have: all bits of the codes and of their small scales set, or none, or every second, against
@@ -374,10 +375,10 @@ static void test_extremes(void **state)
         solve(&p);
         for (int isa = 0; isa < DEV_ISAS; isa++) {
             if (!dev_isa_supported((enum dev_isa)isa)) continue;
-            struct dev *d = open_dev(isa, 2);
+            struct dev_queue *d = open_dev(isa, 2);
             assert_int_equal(dev_reserve(d, &(struct dev_limits){.tokens = N, .k = k}), 0);
             check(d, &p, DEV_FAST, false);
-            dev_close(d);
+            dev_queue_close(d);
         }
         free_problem(&p);
     }
@@ -403,7 +404,7 @@ static void test_odd_jobs(void **state)
     for (int isa = 0; isa < DEV_AVX512BF16; isa++) {
         if (!dev_isa_supported((enum dev_isa)isa)) continue;
         for (size_t i = 0; i < countof(threads); i++) {
-            struct dev *d = open_dev(isa, threads[i]);
+            struct dev_queue *d = open_dev(isa, threads[i]);
             assert_int_equal(dev_reserve(d, &(struct dev_limits){.tokens = 1, .k = K}), 0);
             for (size_t k = 0; k < countof(counts); k++) {
                 const struct problem *q = p;
@@ -420,7 +421,7 @@ static void test_odd_jobs(void **state)
                     free(mm[j].y);
                 }
             }
-            dev_close(d);
+            dev_queue_close(d);
         }
     }
     for (size_t i = 0; i < countof(rows); i++)
@@ -433,7 +434,7 @@ static void test_tiny(void **state)
 {
     (void)state;
     static const uint32_t ks[] = {1, 2, 7, 8, 15, 17, 24, 31, 33, 40, 47, 63, 65, 72, 80};
-    struct dev *d[DEV_ISAS] = {NULL};
+    struct dev_queue *d[DEV_ISAS] = {NULL};
     for (int isa = 0; isa < DEV_ISAS; isa++) {
         if (!dev_isa_supported((enum dev_isa)isa)) continue;
         d[isa] = open_dev(isa, 2);
@@ -461,7 +462,7 @@ static void test_tiny(void **state)
             free_problem(&p);
         }
     for (int isa = 0; isa < DEV_ISAS; isa++)
-        dev_close(d[isa]);
+        if (d[isa]) dev_queue_close(d[isa]);
 }
 
 /* Products that underflow to -0 in every lane: a tail must not change lanes of other elements. */
@@ -470,7 +471,7 @@ static void test_negative_zero(void **state)
     (void)state;
     for (int isa = 0; isa < DEV_ISAS; isa++) {
         if (!dev_isa_supported((enum dev_isa)isa)) continue;
-        struct dev *d = open_dev(isa, 1);
+        struct dev_queue *d = open_dev(isa, 1);
         float x[47], w[2 * 47], y[2][2];
         for (uint32_t i = 0; i < 2 * 47; i++)
             w[i] = -1e-30f;
@@ -485,7 +486,7 @@ static void test_negative_zero(void **state)
                     assert_int_equal(half_bits(y[i / 2][i % 2]), 0x80000000u);
             }
         }
-        dev_close(d);
+        dev_queue_close(d);
     }
 }
 
@@ -497,7 +498,7 @@ static void test_bf16_alone(void **state)
     for (int round = 0; round < 12; round++) {
         struct problem p;
         make_problem(&p, DT_BF16, random_k(DT_BF16), 1 + rnd_to(40), 1 + rnd_to(70));
-        struct dev *d = open_dev(DEV_AVX512BF16, 2);
+        struct dev_queue *d = open_dev(DEV_AVX512BF16, 2);
         assert_int_equal(dev_reserve(d, &(struct dev_limits){.tokens = p.n, .k = p.k}), 0);
         float *y = malloc(p.n * p.rows * 4);
         struct dev_weight w = {p.w, p.rows, p.k, p.type};
@@ -508,7 +509,7 @@ static void test_bf16_alone(void **state)
         check(d, &p, DEV_FAST, false);
         check(d, &p, DEV_FAST, true);
         free(y);
-        dev_close(d);
+        dev_queue_close(d);
         free_problem(&p);
     }
 }
@@ -520,7 +521,7 @@ static void check_many(int isa, const float *x, uint32_t n, uint32_t k)
     struct problem p[countof(mix)];
     struct dev_weight w[countof(mix)];
     struct dev_mm mm[countof(mix)];
-    struct dev *d = open_dev(isa, 3);
+    struct dev_queue *d = open_dev(isa, 3);
     assert_int_equal(dev_reserve(d, &(struct dev_limits){.tokens = n, .k = k}), 0);
     for (size_t i = 0; i < countof(mix); i++) {
         make_problem(&p[i], mix[i], k, 3 + 30 * (uint32_t)i, 1);
@@ -540,7 +541,7 @@ static void check_many(int isa, const float *x, uint32_t n, uint32_t k)
         free(mm[i].y);
         free_problem(&p[i]);
     }
-    dev_close(d);
+    dev_queue_close(d);
 }
 
 static void test_many(void **state)
@@ -562,7 +563,7 @@ static void check_not_finite(int isa, enum dtype type)
     struct problem p;
     uint32_t block = dtype_block(type);
     make_problem(&p, type, block == 1 ? 19 : 2 * block, R, N);
-    struct dev *d = open_dev(isa, 2);
+    struct dev_queue *d = open_dev(isa, 2);
     assert_int_equal(dev_reserve(d, &(struct dev_limits){.tokens = N, .k = p.k}), 0);
     float y[2][N * R];
     struct dev_weight w = {p.w, p.rows, p.k, p.type};
@@ -575,7 +576,7 @@ static void check_not_finite(int isa, enum dtype type)
             assert_false(isfinite(y[1][i]));
         else
             assert_memory_equal(&y[0][i], &y[1][i], 4);
-    dev_close(d);
+    dev_queue_close(d);
     free_problem(&p);
 }
 
@@ -590,12 +591,13 @@ static void test_not_finite(void **state)
 static void test_open(void **state)
 {
     (void)state;
-    struct dev *d = (struct dev *)&seed;
-    assert_int_equal(dev_open(&(struct dev_config){1, "sse9"}, &d), ERR_UNSUPPORTED);
+    struct dev_queue *d = (struct dev_queue *)&seed;
+    assert_int_equal(dev_queue_open(&dev_host, &(struct dev_config){1, "sse9"}, &d),
+                     ERR_UNSUPPORTED);
     assert_non_null(strstr(err_last(), "ref"));
     assert_ptr_equal(d, &seed);
     setenv("KVIK_ISA", "ref", 1);
-    assert_int_equal(dev_open(&(struct dev_config){2, NULL}, &d), 0);
+    assert_int_equal(dev_queue_open(&dev_host, &(struct dev_config){2, NULL}, &d), 0);
     unsetenv("KVIK_ISA");
     assert_string_equal(dev_isa_name(d), "ref");
     assert_int_equal(dev_threads(d), 2);
@@ -607,15 +609,14 @@ static void test_open(void **state)
     mem_fail_at(0, false);
     assert_int_equal(dev_reserve(d, &(struct dev_limits){.tokens = 64, .k = 64}), ERR_NOMEM);
     mem_fail_at(-1, false);
-    dev_close(d);
-    dev_close(NULL);
+    dev_queue_close(d);
     for (int i = 0; i < 4; i++) { /* each allocation of open fails in turn */
-        struct dev *e = NULL;
+        struct dev_queue *e = NULL;
         mem_fail_at(i, false);
-        int r = dev_open(&(struct dev_config){2, "ref"}, &e);
+        int r = dev_queue_open(&dev_host, &(struct dev_config){2, "ref"}, &e);
         mem_fail_at(-1, false);
         assert_true(r == 0 ? e != NULL : r == ERR_NOMEM && !e);
-        dev_close(e);
+        if (e) dev_queue_close(e);
     }
 }
 
@@ -625,23 +626,23 @@ static void test_threads_named(void **state)
     (void)state;
     static const char *const wrong[] = {"0", "two", "2x", "-1", "1025", "99999999999999999999"};
     char *kept = getenv("KVIK_THREADS") ? strdup(getenv("KVIK_THREADS")) : NULL;
-    struct dev *d = (struct dev *)&seed;
+    struct dev_queue *d = (struct dev_queue *)&seed;
     for (size_t i = 0; i < countof(wrong); i++) {
         setenv("KVIK_THREADS", wrong[i], 1);
-        assert_int_equal(dev_open(&(struct dev_config){0, NULL}, &d), ERR_ARG);
+        assert_int_equal(dev_queue_open(&dev_host, &(struct dev_config){0, NULL}, &d), ERR_ARG);
         assert_non_null(strstr(err_last(), "KVIK_THREADS"));
         assert_ptr_equal(d, &seed);
     }
     for (uint32_t given = 0; given < 3; given++) {
         setenv("KVIK_THREADS", "5", 1);
-        assert_int_equal(dev_open(&(struct dev_config){given, NULL}, &d), 0);
+        assert_int_equal(dev_queue_open(&dev_host, &(struct dev_config){given, NULL}, &d), 0);
         assert_int_equal(dev_threads(d), given ? given : 5);
-        dev_close(d);
+        dev_queue_close(d);
     }
     setenv("KVIK_THREADS", "", 1);
-    assert_int_equal(dev_open(NULL, &d), 0);
+    assert_int_equal(dev_queue_open(&dev_host, NULL, &d), 0);
     assert_true(dev_threads(d) >= 1);
-    dev_close(d);
+    dev_queue_close(d);
     if (kept)
         setenv("KVIK_THREADS", kept, 1);
     else

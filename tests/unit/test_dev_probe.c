@@ -32,11 +32,11 @@ static const uint32_t forms[][4] = {{0, 512, 0, 0},   {512, UINT32_MAX, 0, 0}, {
 static void run(enum dev_isa isa, uint32_t threads, struct toy *t, const struct dev_attn *a,
                 const uint32_t (*piece)[4], float *out)
 {
-    struct dev *d;
+    struct dev_queue *d;
     struct dev_config c = {threads, dev_isa_names()[isa]};
     struct dev_limits lim = {FED + 8, 64, 64, HEADS, 64, TOY_ROWS, 512};
     struct dev_probe lane[LANES] = {{0}};
-    assert_int_equal(dev_open(&c, &d), 0);
+    assert_int_equal(dev_queue_open(&dev_host, &c, &d), 0);
     assert_int_equal(dev_reserve(d, &lim), 0);
     for (size_t i = 0; i < LANES; i++)
         if (i != 2) /* lane 2 asks for no probabilities */
@@ -52,7 +52,7 @@ static void run(enum dev_isa isa, uint32_t threads, struct toy *t, const struct 
         t->view.last = !(piece[k + 1][1] | piece[k + 1][3]);
         dev_attention_probe(d, &t->view, a, lane);
     }
-    dev_close(d);
+    dev_queue_close(d);
 }
 
 /* Computes row j of one token and head in double. */

@@ -49,7 +49,8 @@ static void mixer_free(struct mixer *m)
 
 /* Runs both operations in steps of `chunk` tokens: y [2][lane][TOKENS][channels], of the convolution
  * and the scan, and the last page of every lane. */
-static void run(struct dev *d, const struct mixer *m, uint32_t chunk, float *y, unsigned char *last)
+static void run(struct dev_queue *d, const struct mixer *m, uint32_t chunk, float *y,
+                unsigned char *last)
 {
     const struct shape *s = m->s;
     size_t c = s->channels, gn = (size_t)s->groups * s->n;
@@ -128,7 +129,7 @@ static void check_exact(const struct mixer *m, const float *y)
     free(h);
 }
 
-static void check_shape(struct dev *ref, const struct shape *s)
+static void check_shape(struct dev_queue *ref, const struct shape *s)
 {
     static const uint32_t chunks[] = {TOKENS, 1, 2, 7};
     struct mixer m = mixer_new(s);
@@ -140,16 +141,18 @@ static void check_shape(struct dev *ref, const struct shape *s)
     check_exact(&m, want);
     for (int isa = 0; isa < DEV_ISAS; isa++)
         for (uint32_t threads = 1; threads < 4; threads += 2) {
-            struct dev *d;
+            struct dev_queue *d;
             if (!dev_isa_supported((enum dev_isa)isa)) continue;
-            assert_int_equal(dev_open(&(struct dev_config){threads, dev_isa_names()[isa]}, &d), 0);
+            assert_int_equal(
+                dev_queue_open(&dev_host, &(struct dev_config){threads, dev_isa_names()[isa]}, &d),
+                0);
             for (size_t k = 0; k < countof(chunks); k++) {
                 run(d, &m, chunks[k], got, mine);
                 if (memcmp(want, got, n * 4) != 0 || memcmp(held, mine, state) != 0)
                     fail_msg("%s, %u threads, steps of %u: %u channels, %u states differ",
                              dev_isa_names()[isa], threads, chunks[k], s->channels, s->n);
             }
-            dev_close(d);
+            dev_queue_close(d);
         }
     free(want);
     free(got);
@@ -161,15 +164,15 @@ static void check_shape(struct dev *ref, const struct shape *s)
 static void test_one_answer(void **state)
 {
     (void)state;
-    struct dev *ref;
-    assert_int_equal(dev_open(&(struct dev_config){1, "ref"}, &ref), 0);
+    struct dev_queue *ref;
+    assert_int_equal(dev_queue_open(&dev_host, &(struct dev_config){1, "ref"}, &ref), 0);
     for (size_t i = 0; i < countof(shapes); i++)
         check_shape(ref, &shapes[i]);
-    dev_close(ref);
+    dev_queue_close(ref);
 }
 
 struct both {
-    struct dev *d;
+    struct dev_queue *d;
     struct step *t;
     struct dev_conv conv;
     struct dev_scan scan;
@@ -194,13 +197,13 @@ static void test_pages(void **state)
                      .conv = {m.x, m.w, m.bias, out, s.taps, s.channels},
                      .scan = {m.x, s.channels, m.dt, m.b, m.c, s.n, m.a, false, m.d, out,
                               s.channels, s.heads, 1, s.n}};
-    assert_int_equal(dev_open(NULL, &o.d), 0);
+    assert_int_equal(dev_queue_open(&dev_host, NULL, &o.d), 0);
     step_new(&t, conv, scan);
     check_pages(&t, conv + scan, run_both, &o);
     free(out);
     free(t.pages);
     mixer_free(&m);
-    dev_close(o.d);
+    dev_queue_close(o.d);
 }
 
 int main(void)

@@ -52,7 +52,7 @@ static const struct {
 
 static int n_found; /* the number of prefix hits */
 struct toy {
-    struct dev *dev;
+    struct dev_queue *dev;
     struct kv *kv;
     struct kv_group group[2];
     uint32_t n_groups;
@@ -660,7 +660,9 @@ int main(int argc, char **argv)
     setvbuf(stdout, NULL, _IOLBF, 0);
     t.rows = calloc((size_t)CHUNK * HEADS * CODEC_DIM_MOST, sizeof *t.rows);
     t.scratch = calloc(1, 1 << 20);
-    if (!t.rows || !t.scratch || dev_open(&(struct dev_config){1, NULL}, &t.dev) < 0) return 1;
+    if (!t.rows || !t.scratch ||
+        dev_queue_open(&dev_host, &(struct dev_config){1, NULL}, &t.dev) < 0)
+        return 1;
     for (uint32_t i = 0, x = 3; i < MOST; i++)
         t.ids[i] = (int32_t)((x = x * 1664525u + 1013904223u) >> 12 & 0x3ff);
     uint32_t variants = codec_variants();
@@ -668,7 +670,7 @@ int main(int argc, char **argv)
         for (uint32_t c = 0; c < variants; c++)
             run_pair(&t, p, c);
     count_demanded();
-    dev_close(t.dev);
+    dev_queue_close(t.dev);
     free(t.rows);
     free(t.scratch);
     printf("%d of them streamed, %d found a prefix\n", n_streamed, n_found);

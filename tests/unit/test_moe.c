@@ -66,21 +66,21 @@ static struct moe layer(enum moe_route route)
 /* Computes the mixture of n rows in one step of its own. */
 static void run(const struct moe *moe, const float *in, uint32_t n, float *out)
 {
-    struct model m = {.hidden = HIDDEN};
+    struct model m = {.hidden = HIDDEN, .dev = &dev_host};
     struct exec e = {.m = &m, .step_tokens = TOKENS, .compute = DEV_EXACT};
     struct dev_config d = {.n_threads = 2};
     struct graph *g;
-    assert_int_equal(dev_open(&d, &e.dev), 0);
+    assert_int_equal(dev_queue_open(&dev_host, &d, &e.queue), 0);
     assert_int_equal(graph_open(&e, TOKENS, &g), 0);
     mod_moe(g, moe, moe_buffers_new(g, HIDDEN, N, TOP, FFN), in, out);
     assert_int_equal(g->error, 0);
     struct dev_limits lim = {
         .tokens = TOKENS, .k = g->max_k, .n = g->max_n, .heads = 1, .head_dim = 16, .max_len = 16};
-    assert_int_equal(dev_reserve(e.dev, &lim), 0);
-    struct pass p = {.x = &e, .dev = e.dev, .n = n};
+    assert_int_equal(dev_reserve(e.queue, &lim), 0);
+    struct pass p = {.x = &e, .queue = e.queue, .n = n};
     assert_int_equal(graph_replay(g, &p), 0);
     graph_close(g);
-    dev_close(e.dev);
+    dev_queue_close(e.queue);
 }
 
 static void plain(const struct moe *moe, const float *in, double *out)

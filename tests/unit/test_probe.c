@@ -62,7 +62,7 @@ static void test_embeds(void **state)
             struct exec *x = open_way(models[k], &ways[w]);
             size_t v = x->m->vocab, d = x->m->hidden;
             float *rows = array(N * d), *want = array(2 * v), *got = array(2 * v);
-            dev_embed(x->dev, &x->m->embed, ids, N, rows);
+            dev_embed(x->queue, &x->m->embed, ids, N, rows);
             /* Transformers scales the embeddings inside the model. */
             if (strncmp(models[k], "gemma", 5) == 0) {
                 struct exec_probe p = {.hidden = array((x->m->n_layers + 1) * N * d)};
@@ -195,8 +195,8 @@ static void test_hidden(void **state)
             const float *last = p[0].hidden + x->m->n_layers * N * d;
             assert_memory_equal(last, p[1].last, N * d * sizeof *last);
             struct dev_mm mm = {&x->m->head, NULL, again, v};
-            dev_matmul(x->dev, x->compute, last + (N - 1) * d, d, 1, &mm, 1);
-            if (x->m->logit_softcap) dev_softcap(x->dev, again, x->m->logit_softcap, 1, v);
+            dev_matmul(x->queue, x->compute, last + (N - 1) * d, d, 1, &mm, 1);
+            if (x->m->logit_softcap) dev_softcap(x->queue, again, x->m->logit_softcap, 1, v);
             assert_memory_equal(again, logits, v * sizeof *again);
             if (want && memcmp(want, p[0].hidden, n * sizeof *want))
                 fail_msg("%s, way %zu: hidden states differ", models[k], w);
@@ -320,7 +320,7 @@ static void test_cancelled(void **state)
             size_t v = x->m->vocab, d = x->m->hidden;
             float *rows = array(N * d), *want = array(2 * v), *got = want + v, *out = array(N * v);
             struct exec_probe p = {.last = array(N * d)};
-            dev_embed(x->dev, &x->m->embed, ids, N, rows);
+            dev_embed(x->queue, &x->m->embed, ids, N, rows);
             kv_seq a = fresh(x), b = fresh(x);
             const struct exec_feed first[] = {{.seq = a, .embeds = rows, .n = N},
                                               {.seq = b, .embeds = rows, .n = N}};
@@ -352,7 +352,7 @@ static void test_saved(void **state)
         struct exec *x = open_way("gemma3", &ways[w]);
         size_t v = x->m->vocab, d = x->m->hidden;
         float *rows = array(N * d), *want = array(2 * v), *got = want + v;
-        dev_embed(x->dev, &x->m->embed, ids, N, rows);
+        dev_embed(x->queue, &x->m->embed, ids, N, rows);
         kv_seq a = fresh(x), b;
         feed(x, &(struct exec_feed){.seq = a, .embeds = rows, .n = N}, 1, 0, NULL);
         feed(x, &(struct exec_feed){.seq = a, .tok = ids, .n = 5}, 1, 0, NULL);
@@ -391,7 +391,7 @@ static float *everything(const struct way *w, size_t *n_out, bool *streamed)
     uint32_t pos[THEN];
     struct kv_usage u;
     p[1].columns = (uint32_t)columns;
-    dev_embed(x->dev, &m->embed, ids + 5, THEN, rows);
+    dev_embed(x->queue, &m->embed, ids + 5, THEN, rows);
     for (uint32_t i = 0; i < ROWS; i++)
         f[i] = (struct exec_feed){.seq = fresh(x), .tok = ids + i, .n = FIRST};
     feed(x, f, ROWS, w->chunk, NULL);
@@ -469,7 +469,7 @@ static void test_prefix(void **state)
         float *rows = array(MOST * d), *want = array(2 * v), *got = want + v;
         for (uint32_t i = 0; i < MOST; i++)
             pos[i] = at + i + 1;
-        dev_embed(x->dev, &x->m->embed, ids, MOST, rows);
+        dev_embed(x->queue, &x->m->embed, ids, MOST, rows);
         kv_seq a = fresh(x), b = fresh(x), c = fresh(x);
         if (at) feed(x, &(struct exec_feed){.seq = a, .tok = ids, .n = at}, 1, 0, NULL);
         struct exec_feed f = {.seq = a, .tok = ids + at, .n = odd, .pos = pos};

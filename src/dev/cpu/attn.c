@@ -222,7 +222,8 @@ static void plan(struct attn_job *j, struct attn_iter *it)
     }
 }
 
-void attn_open(struct dev *d, const struct kv_view *v, const struct dev_attn *a, struct attn_job *j)
+void attn_open(struct dev_queue *d, const struct kv_view *v, const struct dev_attn *a,
+               struct attn_job *j)
 {
     *j = (struct attn_job){.v = v, .a = a, .pool = d->pool, .scratch = d->attn};
     j->k = ((attn_kernels_fn)cpu_kernel_get(d, CPU_ATTN_ATOM, CPU_ANY))();
@@ -247,7 +248,7 @@ void attn_open(struct dev *d, const struct kv_view *v, const struct dev_attn *a,
         ((struct ready *)attn_part(j, i, j->lay.ready))->n = 0;
 }
 
-void cpu_attention(struct dev *d, const struct kv_view *v, const struct dev_attn *a)
+void cpu_attention(struct dev_queue *d, const struct kv_view *v, const struct dev_attn *a)
 {
     struct attn_job j;
     attn_open(d, v, a, &j);

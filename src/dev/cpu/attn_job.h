@@ -72,7 +72,7 @@ static inline void *attn_part(const struct attn_job *j, uint32_t thread, size_t 
 }
 
 /* Makes a job of a call. */
-void attn_open(struct dev *d, const struct kv_view *v, const struct dev_attn *a,
+void attn_open(struct dev_queue *d, const struct kv_view *v, const struct dev_attn *a,
                struct attn_job *j);
 
 /* Writes the queries of `head`'s group for n tokens, token-major, to qt in the form in which rows of a phase are met. */

@@ -94,7 +94,7 @@ static void probe(void *ctx, uint32_t task, uint32_t thread)
     }
 }
 
-void cpu_attention_probe(struct dev *d, const struct kv_view *v, const struct dev_attn *a,
+void cpu_attention_probe(struct dev_queue *d, const struct kv_view *v, const struct dev_attn *a,
                          const struct dev_probe *lane)
 {
     struct job j = {.lane = lane};

@@ -64,7 +64,8 @@ static void conv_task(void *ctx, uint32_t task, uint32_t thread)
     }
 }
 
-void cpu_conv(struct dev *d, const struct kv_view *v, uint32_t plane, const struct dev_conv *a)
+void cpu_conv(struct dev_queue *d, const struct kv_view *v, uint32_t plane,
+              const struct dev_conv *a)
 {
     struct convolution o = {.a = a, .v = v, .plane = plane};
     assert(a->taps <= DEV_CONV_TAPS);

@@ -1,4 +1,4 @@
-/* cpu.h - shared inside dev/cpu: the device, its scratch, and the table of kernels.
+/* cpu.h - shared inside dev/cpu: a queue with its scratch, and the table of kernels.
  *
  * An operation (enum cpu_op) has a reference kernel in a base file and may have faster siblings, in files
  * whose suffix names the instruction set (_avx2, _avx512, _avx512bf16).  A sibling registers itself
@@ -131,10 +131,10 @@ typedef void (*cpu_mm_fn)(const struct cpu_mm *j);
 /* The reference product of quantized weights, for shapes that a vector kernel does not take; j->unpack is used. */
 void cpu_mm_q_ref(const struct cpu_mm *j);
 
-struct dev {
-    const struct dev_ops *op; /* first: see dev_table */
-    struct pool *pool;        /* owned */
-    void **own;               /* [n_own] what cpu_alloc gave */
+struct dev_queue {
+    struct dev_base base; /* first */
+    struct pool *pool;    /* owned */
+    void **own;           /* [n_own] what cpu_alloc gave */
     uint32_t n_own;
     enum dev_isa isa;
     struct dev_limits lim;
@@ -151,10 +151,11 @@ struct dev {
 };
 
 /* The operations of the CPU's table (open.c). */
-#define OP(result, name, parameters, arguments) result cpu_##name parameters;
+#define MEMORY(result, name, parameters, arguments) result cpu_##name parameters;
+#define OP(result, name, parameters, arguments)     result cpu_##name parameters;
 #include "dev/ops.h"
 
-static inline cpu_fn cpu_kernel_get(const struct dev *d, enum cpu_op op, enum dtype t)
+static inline cpu_fn cpu_kernel_get(const struct dev_queue *d, enum cpu_op op, enum dtype t)
 {
     return d->fn[op][t];
 }

@@ -71,7 +71,8 @@ static void pass(const void *arg, const struct scan_strip *s, uint32_t t, uint32
                               .tokens = n});
 }
 
-void cpu_delta(struct dev *d, const struct kv_view *v, uint32_t plane, const struct dev_delta *a)
+void cpu_delta(struct dev_queue *d, const struct kv_view *v, uint32_t plane,
+               const struct dev_delta *a)
 {
     struct delta o = {.a = a, .fn = (cpu_delta_fn)cpu_kernel_get(d, CPU_DELTA, CPU_ANY)};
     assert(a->keys <= DEV_DELTA_KEYS && a->heads % a->key_heads == 0);

@@ -92,7 +92,8 @@ static void embed_token(void *ctx, uint32_t t, uint32_t thread)
     e->to_f32(e->data + (size_t)e->id[t] * e->row_bytes, e->out + (size_t)t * e->cols, e->cols);
 }
 
-void cpu_embed(struct dev *d, const struct dev_weight *w, const int32_t *id, uint32_t n, float *out)
+void cpu_embed(struct dev_queue *d, const struct dev_weight *w, const int32_t *id, uint32_t n,
+               float *out)
 {
     struct embed e = {w->data, 0,   w->cols,
                       id,      out, (cpu_to_f32_fn)cpu_kernel_get(d, CPU_TO_F32, w->dtype)};

@@ -6,7 +6,7 @@
 #define SPLIT_VALUES 8192u /* values per task */
 
 struct elem {
-    const struct dev *d;
+    const struct dev_queue *d;
     float *x;
     const float *y, *w, *b;
     float *out;
@@ -19,7 +19,7 @@ struct elem {
 };
 
 /* Splits n tokens of `dim` values into tasks of whole tokens. */
-static void run(struct dev *d, struct elem *e, pool_fn fn, uint32_t n, size_t dim)
+static void run(struct dev_queue *d, struct elem *e, pool_fn fn, uint32_t n, size_t dim)
 {
     e->tokens = n;
     e->per_task = (uint32_t)MAX(SPLIT_VALUES / MAX(dim, 1), 1);
@@ -37,8 +37,8 @@ static void row_task(void *ctx, uint32_t task, uint32_t thread)
     }
 }
 
-void cpu_norm(struct dev *d, enum dev_norm kind, const float *x, const float *w, const float *b,
-              float eps, uint32_t n, uint32_t dim, float *out)
+void cpu_norm(struct dev_queue *d, enum dev_norm kind, const float *x, const float *w,
+              const float *b, float eps, uint32_t n, uint32_t dim, float *out)
 {
     struct elem e = {.y = x, .w = w, .b = b, .out = out, .p = eps, .dim = dim};
     e.fn = cpu_kernel_get(d, (enum cpu_op)(CPU_RMSNORM + (int)(kind - DEV_RMSNORM)), CPU_ANY);
@@ -65,7 +65,7 @@ static void row_map_task(void *ctx, uint32_t task, uint32_t thread)
         ((cpu_map_fn)e->fn)(e->x + (size_t)t * e->dim, e->y, e->p, e->q, e->dim);
 }
 
-void cpu_map(struct dev *d, enum dev_map kind, float *x, const float *y, bool shared, float p,
+void cpu_map(struct dev_queue *d, enum dev_map kind, float *x, const float *y, bool shared, float p,
              float q, uint32_t n, uint32_t dim)
 {
     struct elem e = {.x = x, .y = y, .p = p, .q = q, .dim = dim};
@@ -82,7 +82,7 @@ static void scale_rows_task(void *ctx, uint32_t task, uint32_t thread)
         ((cpu_map_fn)e->fn)(e->x + (size_t)t * e->dim, NULL, e->y[t], 0, e->dim);
 }
 
-void cpu_scale_rows(struct dev *d, float *x, const float *by, uint32_t n, uint32_t dim)
+void cpu_scale_rows(struct dev_queue *d, float *x, const float *by, uint32_t n, uint32_t dim)
 {
     struct elem e = {.x = x, .y = by, .dim = dim, .fn = cpu_kernel_get(d, CPU_SCALE, CPU_ANY)};
     run(d, &e, scale_rows_task, n, dim);
@@ -98,7 +98,7 @@ static void rope_task(void *ctx, uint32_t task, uint32_t thread)
                              e->y + (size_t)t * half, e->w + (size_t)t * half);
 }
 
-void cpu_rope(struct dev *d, float *x, size_t ldx, uint32_t n, uint32_t heads, uint32_t dim,
+void cpu_rope(struct dev_queue *d, float *x, size_t ldx, uint32_t n, uint32_t heads, uint32_t dim,
               uint32_t rot, bool interleaved, const float *cos, const float *sin)
 {
     struct elem e = {.x = x,

@@ -29,8 +29,8 @@ static void divide(float *w, uint32_t n)
         w[i] /= sum;
 }
 
-void cpu_choose(struct dev *d, const float *score, uint32_t n, uint32_t n_experts, uint32_t top,
-                bool share, uint32_t *chosen, float *weight)
+void cpu_choose(struct dev_queue *d, const float *score, uint32_t n, uint32_t n_experts,
+                uint32_t top, bool share, uint32_t *chosen, float *weight)
 {
     (void)d;
     for (size_t t = 0; t < n; t++) {
@@ -55,7 +55,7 @@ static uint32_t gather(const struct dev_experts *a, uint32_t e, const float *x, 
 }
 
 /* Computes a->y, the expert's MLP of the n rows of a->in. */
-static void expert(struct dev *d, enum dev_compute mode, const struct dev_experts *a,
+static void expert(struct dev_queue *d, enum dev_compute mode, const struct dev_experts *a,
                    const struct dev_expert *e, uint32_t n)
 {
     struct dev_mm in[] = {{&e->gate, e->bgate, a->gate, a->ffn}, {&e->up, e->bup, a->up, a->ffn}};
@@ -70,8 +70,8 @@ static void expert(struct dev *d, enum dev_compute mode, const struct dev_expert
     if (!a->weigh_input) dev_scale_rows(d, a->y, a->by, n, a->hidden);
 }
 
-void cpu_experts(struct dev *d, enum dev_compute mode, const struct dev_experts *a, const float *x,
-                 uint32_t n, float *out)
+void cpu_experts(struct dev_queue *d, enum dev_compute mode, const struct dev_experts *a,
+                 const float *x, uint32_t n, float *out)
 {
     memset(out, 0, (size_t)n * a->hidden * sizeof *out);
     for (uint32_t e = 0; e < a->n; e++) {

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-void cpu_cut(struct dev *d, const struct dev_cut *a, uint32_t n)
+void cpu_cut(struct dev_queue *d, const struct dev_cut *a, uint32_t n)
 {
     (void)d;
     for (size_t t = 0; t < n; t++)
@@ -13,7 +13,7 @@ void cpu_cut(struct dev *d, const struct dev_cut *a, uint32_t n)
                    a->width * sizeof *a->out);
 }
 
-void cpu_rows(struct dev *d, const float *x, const uint32_t *id, uint32_t n, uint32_t dim,
+void cpu_rows(struct dev_queue *d, const float *x, const uint32_t *id, uint32_t n, uint32_t dim,
               float *out)
 {
     (void)d;
@@ -23,7 +23,7 @@ void cpu_rows(struct dev *d, const float *x, const uint32_t *id, uint32_t n, uin
     }
 }
 
-void cpu_unfold(struct dev *d, const float *x, uint32_t n_x, uint32_t channels, uint32_t taps,
+void cpu_unfold(struct dev_queue *d, const float *x, uint32_t n_x, uint32_t channels, uint32_t taps,
                 uint32_t step, uint32_t n, float *out)
 {
     (void)d;

@@ -82,7 +82,7 @@ static void write_head(void *ctx, uint32_t head, uint32_t thread)
     }
 }
 
-void cpu_kv_write(struct dev *d, const struct kv_view *v, uint32_t plane, const float *x,
+void cpu_kv_write(struct dev_queue *d, const struct kv_view *v, uint32_t plane, const float *x,
                   size_t ldx)
 {
     const struct kv_shape *s = &v->shape[plane];
@@ -121,7 +121,7 @@ static void seal_tile(void *ctx, uint32_t task, uint32_t thread)
                    row % b, lead);
 }
 
-void cpu_kv_seal(struct dev *d, const struct kv_view *v)
+void cpu_kv_seal(struct dev_queue *d, const struct kv_view *v)
 {
     if (!v->first || !v->sealed.rows) return;
     for (uint32_t i = 0; i < v->n_planes; i++)

@@ -24,7 +24,7 @@ struct queue {
 };
 
 struct plan {
-    struct dev *d;
+    struct dev_queue *d;
     const float *x;
     size_t ldx;
     uint32_t n, t0; /* tokens of this pass, and the first of them in the caller's y */
@@ -50,7 +50,7 @@ static enum x_form form_of(enum dev_compute mode, enum dtype t)
 static void convert_task(void *ctx, uint32_t task, uint32_t thread)
 {
     const struct plan *p = ctx;
-    const struct dev *d = p->d;
+    const struct dev_queue *d = p->d;
     (void)thread;
     uint32_t end = MIN((task + 1) * p->x_per_task, p->n);
     for (uint32_t t = task * p->x_per_task; t < end; t++) {
@@ -73,7 +73,7 @@ static void convert_x(struct plan *p)
     pool_run(p->d->pool, (p->n + p->x_per_task - 1) / p->x_per_task, convert_task, p);
 }
 
-static cpu_mm_fn kernel_for(const struct dev *d, enum x_form form, enum dtype t, uint32_t n)
+static cpu_mm_fn kernel_for(const struct dev_queue *d, enum x_form form, enum dtype t, uint32_t n)
 {
     static const enum cpu_op few[] = {CPU_GEMV_F32, CPU_FEW_Q, CPU_GEMV_BF16};
     static const enum cpu_op many[] = {CPU_MM_F32, CPU_MM_Q, CPU_MM_BF16};
@@ -130,7 +130,7 @@ static uint32_t queue_first(const struct plan *p, uint32_t q, uint32_t n)
 static void multiply(const struct plan *p, uint32_t i, uint32_t s, uint32_t end, uint32_t tile,
                      struct cpu_mm *j)
 {
-    const struct dev *d = p->d;
+    const struct dev_queue *d = p->d;
     const struct dev_mm *m = &p->mm[i];
     enum dtype type = m->w->dtype;
     enum x_form form = form_of(p->mode, type);
@@ -235,7 +235,7 @@ static void matmul_pass(struct plan *p)
     pool_run(p->d->pool, threads, mm_task, p);
 }
 
-void cpu_matmul(struct dev *d, enum dev_compute mode, const float *x, size_t ldx, uint32_t n,
+void cpu_matmul(struct dev_queue *d, enum dev_compute mode, const float *x, size_t ldx, uint32_t n,
                 const struct dev_mm *mm, uint32_t n_mm)
 {
     if (n == 0 || n_mm == 0) return;

@@ -1,4 +1,4 @@
-/* open.c - opening a CPU device: which instruction set, which kernels, how many threads, and all the
+/* open.c - opening the CPU and its queues: which instruction set, which kernels, how many threads, and all the
  * scratch the operations will need.  After dev_reserve nothing in this backend allocates. */
 #include "dev/cpu/cpu.h"
 
@@ -75,7 +75,7 @@ static int choose_isa(const char *name, enum dev_isa *out)
     return 0;
 }
 
-static void bind_kernels(struct dev *d)
+static void bind_kernels(struct dev_queue *d)
 {
     signed char have[CPU_OPS][DT_COUNT];
     memset(have, -1, sizeof have);
@@ -87,9 +87,8 @@ static void bind_kernels(struct dev *d)
     }
 }
 
-void cpu_close(struct dev *d)
+void cpu_queue_close(struct dev_queue *d)
 {
-    if (!d) return;
     pool_close(d->pool);
     for (uint32_t i = 0; i < d->n_own; i++)
         mem_free(d->own[i]);
@@ -98,17 +97,17 @@ void cpu_close(struct dev *d)
     mem_free(d);
 }
 
-const char *cpu_isa_name(const struct dev *d)
+const char *cpu_isa_name(const struct dev_queue *d)
 {
     return isa_names[d->isa];
 }
 
-uint32_t cpu_threads(const struct dev *d)
+uint32_t cpu_threads(const struct dev_queue *d)
 {
     return pool_threads(d->pool);
 }
 
-void cpu_each(struct dev *d, uint32_t n, pool_fn fn, void *ctx)
+void cpu_each(struct dev_queue *d, uint32_t n, pool_fn fn, void *ctx)
 {
     pool_run(d->pool, n, fn, ctx);
 }
@@ -122,7 +121,7 @@ static bool place(size_t *at, size_t n, size_t size, size_t *where)
            ck_add(*at, bytes & ~(size_t)63, at);
 }
 
-int cpu_reserve(struct dev *d, const struct dev_limits *lim)
+int cpu_reserve(struct dev_queue *d, const struct dev_limits *lim)
 {
     struct dev_limits l = {
         MAX(lim->tokens, d->lim.tokens),
@@ -160,18 +159,20 @@ int cpu_reserve(struct dev *d, const struct dev_limits *lim)
     return 0;
 }
 
-const struct dev_ops dev_cpu = {
-#define OP(result, name, parameters, arguments) .name = cpu_##name,
-#include "dev/ops.h"
-    .is_host = true};
+/* Operations are over when they return, and cannot fail: all they need is reserved. */
+int cpu_finish(struct dev_queue *d)
+{
+    (void)d;
+    return 0;
+}
 
-static int cpu_open(const struct dev_config *c, struct dev **out)
+int cpu_queue_open(struct dev *dev, const struct dev_config *c, struct dev_queue **out)
 {
     enum dev_isa isa = DEV_REF;
     TRY(choose_isa(c ? c->isa : NULL, &isa));
-    struct dev *d = mem_alloc(sizeof *d);
+    struct dev_queue *d = mem_alloc(sizeof *d);
     if (!d) return ERR_NOMEM;
-    d->op = &dev_cpu;
+    d->base = (struct dev_base){dev->kind, dev};
     d->isa = isa;
     bind_kernels(d);
     int e = pool_open(&d->pool, c ? c->n_threads : 0);
@@ -183,5 +184,33 @@ static int cpu_open(const struct dev_config *c, struct dev **out)
     return 0;
 }
 
-static const struct dev_kind cpu = {.name = "cpu", .open = cpu_open};
+/* The CPU is there without being opened. */
+static int cpu_open(struct dev **out)
+{
+    *out = &dev_host;
+    return 0;
+}
+
+void cpu_close(struct dev *d)
+{
+    (void)d;
+}
+
+/* A codec of the host has its own `decode`, if nothing faster. */
+bool cpu_reads(const struct dev *d, const struct kv_codec *c)
+{
+    (void)d, (void)c;
+    return true;
+}
+
+static const struct dev_kind cpu = {
+    .name = "cpu",
+    .is_host = true,
+    .open = cpu_open,
+#define MEMORY(result, name, parameters, arguments) .name = cpu_##name,
+#define OP(result, name, parameters, arguments)     .name = cpu_##name,
+#include "dev/ops.h"
+};
 DEV_KIND(cpu, &cpu);
+struct dev dev_host = {.kind = &cpu};
+struct dev_queue dev_host_queue = {.base = {&cpu, &dev_host}};

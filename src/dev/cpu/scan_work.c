@@ -86,7 +86,7 @@ static void run_task(void *ctx, uint32_t task, uint32_t thread)
         run_strip(o->w, &span, i, h);
 }
 
-void scan_run(struct dev *d, const struct scan_work *w)
+void scan_run(struct dev_queue *d, const struct scan_work *w)
 {
     struct split o = {.w = w, .per_task = scan_per_task(w->v, w->strips, w->cost)};
     assert(w->rows <= SCAN_ROWS);

@@ -67,7 +67,8 @@ static void pass(const void *arg, const struct scan_strip *s, uint32_t t, uint32
                              .tokens = n});
 }
 
-void cpu_scan(struct dev *d, const struct kv_view *v, uint32_t plane, const struct dev_scan *a)
+void cpu_scan(struct dev_queue *d, const struct kv_view *v, uint32_t plane,
+              const struct dev_scan *a)
 {
     struct scan o = {.a = a, .fn = (cpu_scan_fn)cpu_kernel_get(d, CPU_SCAN, CPU_ANY)};
     assert(a->n <= DEV_SCAN_STATES && a->channels % a->groups == 0);

@@ -36,7 +36,7 @@ struct scan_work {
     /* Passes n tokens from token t on over the strip's state h [rows][SCAN_LANES]. */
     void (*pass)(const void *arg, const struct scan_strip *s, uint32_t t, uint32_t n, float *h);
 };
-void scan_run(struct dev *d, const struct scan_work *w);
+void scan_run(struct dev_queue *d, const struct scan_work *w);
 
 /* One token: out[i] = silu(bias[i] + the sum over k < taps of w[k * ldw + i] * row[k][i]), i < n. */
 typedef void (*cpu_conv_fn)(const float *const *row, uint32_t taps, const float *w, size_t ldw,

@@ -202,8 +202,8 @@ static int tune_run(struct pass *p, const void *arg)
         float steps = floorf(((float)p->column[t] + 1.0f) / a->w->floor_scale);
         by[t] = (float)log1p((double)steps) * a->w->attn_scale + 1.0f;
     }
-    dev_put(p->dev, a->by.at, by, p->n * sizeof *by);
-    dev_scale_rows(p->dev, a->q, a->by.at, p->n, m->n_heads * m->head_dim);
+    dev_put(p->queue, a->by.at, by, p->n * sizeof *by);
+    dev_scale_rows(p->queue, a->q, a->by.at, p->n, m->n_heads * m->head_dim);
     return 0;
 }
 

@@ -112,8 +112,8 @@ static void convolve(struct pass *p, const struct front *f, uint32_t i, const fl
                      float *y)
 {
     struct dev_mm mm = {&f->conv[i], f->bias[i], y, f->hidden};
-    dev_matmul(p->dev, p->x->compute, x, f->conv[i].cols, n, &mm, 1);
-    dev_gelu_erf(p->dev, y, n, f->hidden);
+    dev_matmul(p->queue, p->x->compute, x, f->conv[i].cols, n, &mm, 1);
+    dev_gelu_erf(p->queue, y, n, f->hidden);
 }
 
 static int front_run(struct pass *p, const void *arg)
@@ -125,13 +125,13 @@ static int front_run(struct pass *p, const void *arg)
         uint32_t n = p->fed[i].rows.n;
         const float *columns = f->frame_columns.at;
         unfold_features(f, s, f->frame_columns.host);
-        dev_put(p->dev, f->frame_columns.at, f->frame_columns.host,
+        dev_put(p->queue, f->frame_columns.at, f->frame_columns.host,
                 (size_t)s->frames * f->bins * TAPS * sizeof(float));
         /* A product has at most as many rows as the step, so the frames take two. */
         for (uint32_t half = 0; half < 2; half++)
             convolve(p, f, 0, columns + (size_t)half * n * f->bins * TAPS, n,
                      f->frames + (size_t)half * n * f->hidden);
-        dev_unfold(p->dev, f->frames, 2 * n, f->hidden, TAPS, 2, n, f->columns);
+        dev_unfold(p->queue, f->frames, 2 * n, f->hidden, TAPS, 2, n, f->columns);
         convolve(p, f, 1, f->columns, n, h);
         h += (size_t)n * f->hidden;
     }
