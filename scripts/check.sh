@@ -239,6 +239,10 @@ if [ -n "$formatter" ]; then
     fi
 fi
 
+# --- Merges ---------------------------------------------------------------------------------
+tracked | grep -v '^tests/fuzz/corpus/' | xargs grep -nIE '^(<{7}|>{7}) ' 2>/dev/null |
+    fail "merges: no file has the marks of a merge" "such a file was committed before its conflict was settled"
+
 # --- Traps ----------------------------------------------------------------------------------
 # Files that differ from the newest commit before this work: all that is not on the main branch, or the last commit.
 if git rev-parse --git-dir >/dev/null 2>&1 && command -v clang-tidy >/dev/null 2>&1; then
