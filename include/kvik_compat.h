@@ -140,7 +140,7 @@ KVIK_API int kvik_sample(kvik_sampler *s, const kvik_choice *choice, int32_t *id
 /* Closes a sampler. */
 KVIK_API void kvik_sampler_close(kvik_sampler *s);
 
-/* ---- Callbacks that see all rows of a step together, as those of Transformers do --------------------- */
+/* ---- Together: callbacks that see all rows of a step, as those of Transformers do ------------------ */
 
 /* Texts, the prompt included, without columns that a mask hides. */
 typedef struct kvik_texts {

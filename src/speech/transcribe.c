@@ -437,5 +437,5 @@ KVIK_API int kvik_transcribe_features(kvik_cache *c, const float *features, size
                           .given = features,
                           .given_frames = n_frames,
                           .samples = (uint64_t)n_sound * MEL_HOP};
-    return transcribe(c, &r, &full, out);
+    return transcribe_recording(c, &r, &full, out);
 }
