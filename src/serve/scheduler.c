@@ -12,6 +12,7 @@
 #include <string.h>
 
 enum {
+    PATIENCE = 4,      /* times that a job is parked before it has precedence */
     LEAST_SHARED = 32, /* tokens in common that are worth waiting for */
     LEAST_CHUNK = 16,  /* tokens of a prompt in a step */
     FIRST_CHUNK = 64   /* where it is not known yet how long a token takes */
@@ -35,9 +36,10 @@ struct scheduler {
     uint32_t n_inbox;
     bool closing;
     /* Of the thread. */
-    uint32_t *jobs;       /* [n of the caches] running jobs of each */
-    struct job *waiting;  /* in the order in which they begin */
-    struct job **running; /* [n_running], oldest first */
+    uint32_t *jobs;          /* [n of the caches] running jobs of each */
+    struct job *waiting;     /* in the order in which they begin */
+    const struct job *alone; /* no other begins before it is over; NULL: none */
+    struct job **running;    /* [n_running], oldest first */
     kvik_request **request;
     uint32_t n_running;
     uint64_t orders, ended;
@@ -162,7 +164,7 @@ static struct job *next_job(struct scheduler *s)
     bool closed = false; /* to those that have not run yet */
     for (struct job **at = &s->waiting; *at; at = &(*at)->next) {
         struct job *j = *at;
-        if (is_full(j)) continue;
+        if (is_full(j) || (s->alone && j != s->alone)) continue;
         if (j->blocked && s->n_running && j->full_at == s->ended)
             closed = true;
         else if ((!best || before(s, j, *best)) && !held_back(s, j))
@@ -332,15 +334,31 @@ static struct job *take_younger(struct scheduler *s, const struct job *j)
     return found;
 }
 
+/* Ends the precedence of a job that is over, or that waits for its client. */
+static void check_alone(struct scheduler *s)
+{
+    bool here = false;
+    for (uint32_t i = 0; i < s->n_running; i++)
+        here |= s->running[i] == s->alone;
+    for (const struct job *j = s->waiting; j; j = j->next)
+        here |= j == s->alone;
+    if (!here || is_full(s->alone)) s->alone = NULL;
+}
+
 /* A step parks the youngest jobs of its own cache.  So that memory goes by age over all caches, the oldest job that was
  * parked takes that of other caches, and if need be that of younger jobs there.  One job in a round: it has computed
- * something before another may take that memory. */
+ * something before another may take that memory.  A job that was parked again and again runs on without new ones beside it,
+ * since two that need each other's memory would take it in turn for ever. */
 static void favour_oldest(struct scheduler *s)
 {
     struct job *oldest = NULL, *y;
+    check_alone(s);
     for (struct job *j = s->waiting; j; j = j->next)
-        if (j->need && (!oldest || j->order < oldest->order)) oldest = j;
+        if (j->need &&
+            (!oldest || j == s->alone || (oldest != s->alone && j->order < oldest->order)))
+            oldest = j;
     if (!oldest) return;
+    if (!s->alone && oldest->parked >= PATIENCE) s->alone = oldest;
     while (!caches_lend(s->o.caches, oldest->cache, oldest->need)) {
         if (!(y = take_younger(s, oldest))) {
             oldest->need = 0; /* older ones have it; it waits until one ends */

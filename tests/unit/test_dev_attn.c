@@ -522,7 +522,7 @@ static int close_devices(void **state)
     (void)state;
     for (int i = 0; i < DEV_ISAS; i++)
         for (int k = 0; k < 4; k++)
-            dev_queue_close(devices[i][k]);
+            if (devices[i][k]) dev_queue_close(devices[i][k]);
     return 0;
 }
 
