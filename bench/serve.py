@@ -56,6 +56,7 @@ class Stream:
         if got and b"data: [DONE]" not in self.data[-64 - len(got):]:
             return True
         self.end = time.perf_counter() - self.begun
+        self.first = self.first or self.end  # an answer without a text
         self.socket.close()
         if not self.data.startswith(b"HTTP/1.1 200"):
             raise RuntimeError(self.data[:600].decode(errors="replace"))

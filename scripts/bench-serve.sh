@@ -1,7 +1,7 @@
 #!/bin/sh
 # bench-serve.sh MODEL - measures kvik serve and llama-server on the same file with as many threads, in turn (make bench-serve).
 #
-# Prints a table of medians and writes docs/serving.json and docs/serving.svg.  llama-server is built once from the source
+# Prints a table of medians and draws docs/serving.svg; all figures are in build/serving.json.  llama-server is built once from the source
 # package of llama-cpp-python, in the user's cache directory; that takes ten minutes of two cores and the network.
 #
 #   LLAMA_SERVER=FILE   one that is there already
@@ -21,6 +21,6 @@ if [ -z "$server" ]; then
 fi
 # 16 contexts of 5 120 tokens: those of 16 agents with no shared rows.
 exec python3 bench/serve.py --rounds "${ROUNDS:-3}" --parts "${PARTS:-streams,again,in_turn,turns,agents}" \
-    --json docs/serving.json --plot docs/serving.svg \
+    --json build/serving.json --plot docs/serving.svg \
     --server "kvik=env KVIK_THREADS=$threads ./kvik serve $model --port PORT --parallel 16" \
     ${server:+--server "llama-server=$server -m $model --port PORT -t $threads -tb $threads -np 16 -c 81920 --kv-unified --no-webui"}
