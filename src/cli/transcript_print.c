@@ -1,5 +1,6 @@
 /* transcript_print.c - prints transcripts: as text, as subtitles (SRT, WebVTT), as JSON. */
 #include "cli/transcript_print.h"
+#include "base/cue.h"
 #include "cli/cli.h"
 
 #include <math.h>
@@ -22,16 +23,15 @@ static void write_out(struct transcript_print *p)
     buf_clear(&p->out);
 }
 
-/* Appends bytes and notes the first failure: a transcript is written completely or not at all. */
-static void print_bytes(struct transcript_print *p, const char *s, size_t n)
+/* Notes the first failure: a transcript is written completely or not at all. */
+static void note(struct transcript_print *p, int e)
 {
-    int e = buf_append(&p->out, s, n);
     if (e < 0 && !p->error) p->error = e;
 }
 
 static void puts_to(struct transcript_print *p, const char *s)
 {
-    print_bytes(p, s, strlen(s));
+    note(p, buf_puts(&p->out, s));
 }
 
 void transcript_print_begin(struct transcript_print *p)
@@ -41,34 +41,14 @@ void transcript_print_begin(struct transcript_print *p)
     write_out(p);
 }
 
-/* Prints a time such as 1:02:03.456; in SRT with a comma. */
 static void print_time(struct transcript_print *p, double seconds, char point)
 {
-    char text[64];
-    unsigned long long ms = (unsigned long long)llround(seconds * 1000);
-    snprintf(text, sizeof text, "%02llu:%02llu:%02llu%c%03llu", ms / 3600000, ms / 60000 % 60,
-             ms / 1000 % 60, point, ms % 1000);
-    puts_to(p, text);
+    note(p, cue_time(&p->out, seconds, point));
 }
 
-/* Prints n bytes of text.  Line ends are replaced, since they would end a line or a subtitle.  For WebVTT tags are
- * escaped. */
 static void print_text(struct transcript_print *p, const char *text, size_t n)
 {
-    bool marked = p->format == TRANSCRIPT_VTT;
-    for (size_t i = 0; i < n; i++) {
-        char c = text[i];
-        if (c == '\n' || c == '\r')
-            puts_to(p, " ");
-        else if (marked && c == '<')
-            puts_to(p, "&lt;");
-        else if (marked && c == '>')
-            puts_to(p, "&gt;");
-        else if (marked && c == '&')
-            puts_to(p, "&amp;");
-        else
-            print_bytes(p, &c, 1);
-    }
+    note(p, cue_text(&p->out, text, n, p->format == TRANSCRIPT_VTT));
 }
 
 static void print_words(struct transcript_print *p, const kvik_segment *s)
@@ -86,10 +66,8 @@ static void print_words(struct transcript_print *p, const kvik_segment *s)
 
 void transcript_print_segment(struct transcript_print *p, const kvik_segment *s)
 {
-    const char *text = s->text + strspn(s->text, " \t\r\n");
-    size_t n = strlen(text);
-    while (n > 0 && strchr(" \t\r\n", text[n - 1]))
-        n--;
+    size_t n;
+    const char *text = cue_trim(s->text, &n);
     if (!n) return;
     if (s->no_speech) {
         p->silent++;

@@ -1,10 +1,8 @@
-/* desk.h - the threads that read requests: they parse, render and tokenize, so that the network thread never does. */
+/* desk.h - the crew that reads requests: it parses, renders and tokenizes, so that the network thread never does. */
 #pragma once
 #include "serve/route.h"
 
-struct desk;
-int desk_open(struct server *s, struct desk **out);
-/* Hands over an exchange with its route; takes the reference. */
-void desk_put(struct desk *d, struct exchange *x, const struct route *r);
-/* Refuses what waits and ends the threads. */
-void desk_close(struct desk *d);
+struct crew;
+int desk_open(struct crew **out);
+/* Hands an exchange with its route to the desk of the server; takes the reference. */
+void desk_put(struct server *s, struct exchange *x, const struct route *r);

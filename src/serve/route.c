@@ -97,5 +97,5 @@ void route_request(void *server, struct exchange *x)
     else if (r->light)
         route_answer(s, x, r);
     else
-        desk_put(s->desk, x, r);
+        desk_put(s, x, r);
 }

@@ -1,7 +1,7 @@
 /* server.c - opens the parts of a server in order, and closes them in the other; see serve.h. */
 #include "serve/server.h"
+#include "serve/crew.h"
 #include "serve/desk.h"
-#include "serve/hearing.h"
 #include "serve/keys.h"
 #include "serve/net.h"
 #include "serve/replay.h"
@@ -62,7 +62,12 @@ static int open_parts(struct server *s)
     dialect_find(s->tokenizer, &s->dialect);
     if (o->key_file) TRY(keys_read(o->key_file, &s->keys));
     TRY(find_ends(s));
-    if (hears(o->model)) TRY(hearing_open(o->max_waiting, &s->hearing));
+    /* One recording after another, and nobody else waits for them. */
+    if (hears(o->model))
+        TRY(crew_open(&(struct crew_options){.bytes = {SIZE_MAX},
+                                             .waiting = o->max_waiting,
+                                             .what = "recordings"},
+                      &s->hearing));
     TRY(replay_open(&s->replay));
     TRY(slots_open(o->parallel, &s->slots));
     TRY(caches_open(o, &s->caches));
@@ -71,7 +76,7 @@ static int open_parts(struct server *s)
                                                    .waiting = o->max_waiting,
                                                    .delay = o->delay},
                        &s->scheduler));
-    TRY(desk_open(s, &s->desk));
+    TRY(desk_open(&s->desk));
     return net_open(&(struct net_options){.host = o->host,
                                           .port = o->port,
                                           .max_body = o->max_body,
@@ -94,8 +99,8 @@ int serve(const struct serve_options *o)
         atomic_store(&serving, NULL);
         atomic_store(&stop_asked, false);
     }
-    desk_close(s.desk);
-    hearing_close(s.hearing);
+    crew_close(s.desk);
+    crew_close(s.hearing);
     scheduler_close(s.scheduler);
     caches_close(&s.caches);
     net_close(s.net);

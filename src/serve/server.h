@@ -8,16 +8,15 @@
 
 struct keys;
 struct slots;
-struct desk;
-struct hearing;
+struct crew;
 struct server {
     struct serve_options o;
     const kvik_tokenizer *tokenizer;
     struct dialect_use dialect;
     struct net *net;
-    struct desk *desk;
+    struct crew *desk;
     struct caches caches;
-    struct hearing *hearing; /* of a model that hears; else NULL */
+    struct crew *hearing; /* transcribes, where the model hears; else NULL */
     struct scheduler *scheduler;
     struct keys *keys; /* NULL: none are needed */
     struct replay *replay;

@@ -1,5 +1,6 @@
 /* subtitles.c - segments as subtitles and as JSON; see subtitles.h. */
 #include "serve/subtitles.h"
+#include "base/cue.h"
 
 #include <math.h>
 #include <string.h>
@@ -9,49 +10,17 @@ static json_t *seconds(double v)
     return json_real(round(v * 1000) / 1000);
 }
 
-static int add_time(struct buf *b, double v, char point)
-{
-    unsigned long long ms = (unsigned long long)llround(v * 1000);
-    return buf_printf(b, "%02llu:%02llu:%02llu%c%03llu", ms / 3600000, ms / 60000 % 60,
-                      ms / 1000 % 60, point, ms % 1000);
-}
-
-/* A line end would end a subtitle early. */
-static int add_text(struct buf *b, const char *text, size_t n, bool vtt)
-{
-    int e = 0;
-    for (size_t i = 0; e >= 0 && i < n; i++) {
-        char c = text[i];
-        if (c == '\n' || c == '\r')
-            e = buf_putc(b, ' ');
-        else if (vtt && strchr("<>&", c) && c)
-            e = buf_puts(b, c == '<' ? "&lt;" : c == '>' ? "&gt;" : "&amp;");
-        else
-            e = buf_putc(b, c);
-    }
-    return e;
-}
-
-const char *subtitle_text(const kvik_segment *s, size_t *n)
-{
-    const char *text = s->text + strspn(s->text, " \t\r\n");
-    *n = strlen(text);
-    while (*n && strchr(" \t\r\n", text[*n - 1]))
-        --*n;
-    return text;
-}
-
 int subtitle_add(struct buf *b, const kvik_segment *s, unsigned number, bool vtt)
 {
     size_t n;
-    const char *text = subtitle_text(s, &n);
+    const char *text = cue_trim(s->text, &n);
     char point = vtt ? '.' : ',';
     int e = vtt ? 0 : buf_printf(b, "%u\n", number);
-    if (e >= 0) e = add_time(b, s->start, point);
+    if (e >= 0) e = cue_time(b, s->start, point);
     if (e >= 0) e = buf_puts(b, " --> ");
-    if (e >= 0) e = add_time(b, s->end, point);
+    if (e >= 0) e = cue_time(b, s->end, point);
     if (e >= 0) e = buf_puts(b, "\n");
-    if (e >= 0) e = add_text(b, text, n, vtt);
+    if (e >= 0) e = cue_text(b, text, n, vtt);
     return e >= 0 ? buf_puts(b, "\n\n") : e;
 }
 

@@ -6,7 +6,5 @@
 
 /* Adds a segment: SRT has a number and commas in its times; WebVTT reads tags. */
 int subtitle_add(struct buf *b, const kvik_segment *s, unsigned number, bool vtt);
-/* Returns the text without the spaces around it. */
-const char *subtitle_text(const kvik_segment *s, size_t *n);
 json_t *segment_json(const kvik_segment *s, size_t index);
 json_t *word_json(const kvik_word *w);

@@ -1,6 +1,7 @@
 /* transcription.c - OpenAI's transcriptions and translations of recordings, whole and as streams. */
+#include "base/cue.h"
 #include "base/descriptor.h"
-#include "serve/hearing.h"
+#include "serve/crew.h"
 #include "serve/multipart.h"
 #include "serve/protocol.h"
 #include "serve/subtitles.h"
@@ -15,8 +16,8 @@ enum form { FORM_JSON, FORM_TEXT, FORM_SRT, FORM_VTT, FORM_VERBOSE };
 enum { NAME = 80, MOST_OUT = 64 << 20 };
 
 struct transcription {
-    struct hearing_job job; /* the first member: the thread knows this one alone */
-    struct hearing *hearing;
+    struct work work;
+    const struct crew *crew;
     kvik_cache *cache;
     kvik_speech speech;
     char *language, *prompt; /* owned, or NULL */
@@ -33,7 +34,7 @@ struct transcription {
 
 static void transcription_free(struct transcription *t)
 {
-    exchange_release(t->job.x);
+    exchange_release(t->work.x);
     mem_free(t->language);
     mem_free(t->prompt);
     buf_done(&t->out);
@@ -44,7 +45,7 @@ static void transcription_free(struct transcription *t)
 
 static bool goes_on(const struct transcription *t)
 {
-    return !t->error && !exchange_gone(t->job.x) && !hearing_ends(t->hearing);
+    return !t->error && !exchange_gone(t->work.x) && !crew_ends(t->crew);
 }
 
 static void send_event(struct transcription *t, json_t *o)
@@ -52,12 +53,12 @@ static void send_event(struct transcription *t, json_t *o)
     char *text = NULL;
     struct buf b;
     buf_init(&b, MOST_OUT);
-    if (!t->begun) exchange_begin(t->job.x, "text/event-stream", true);
+    if (!t->begun) exchange_begin(t->work.x, "text/event-stream", true);
     t->begun = true;
     int e = o ? json_text(o, &text) : ERR_NOMEM;
     if (e >= 0) e = buf_printf(&b, "data: %s\n\n", text);
     if (e >= 0)
-        exchange_send(t->job.x, b.data, b.len);
+        exchange_send(t->work.x, b.data, b.len);
     else
         t->error = e;
     mem_free(text);
@@ -69,7 +70,7 @@ static bool on_segment(void *ctx, const kvik_segment *s)
 {
     struct transcription *t = ctx;
     size_t n;
-    const char *text = subtitle_text(s, &n);
+    const char *text = cue_trim(s->text, &n);
     if (!n || s->no_speech) return goes_on(t); /* an invention of the model */
     bool subtitles = t->form == FORM_SRT || t->form == FORM_VTT;
     size_t before = t->out.len;
@@ -131,7 +132,7 @@ static json_t *verbose(const struct transcription *t, const kvik_transcript *r)
 
 static void answer(struct transcription *t, const kvik_transcript *r)
 {
-    struct exchange *x = t->job.x;
+    struct exchange *x = t->work.x;
     json_t *text = answer_text(t->out.data, t->out.len);
     if (t->stream) {
         send_event(t, json_pack("{s:s, s:o, s:o}", "type", "transcript.text.done", "text", text,
@@ -166,11 +167,11 @@ static void fail(struct transcription *t, int e, const char *path)
     const struct fault f = {.status = route_status(e), .sentence = text};
     json_t *o = protocol_openai.error(&f);
     if (!t->begun) {
-        exchange_json(t->job.x, f.status, o);
+        exchange_json(t->work.x, f.status, o);
         return;
     }
     send_event(t, o);
-    exchange_finish(t->job.x);
+    exchange_finish(t->work.x);
 }
 
 /* Puts the recording where the library reads it: a file in memory.  Returns its descriptor, or an error code. */
@@ -191,9 +192,9 @@ static int spool(const struct transcription *t, char path[32])
     return fd;
 }
 
-static void run(struct hearing_job *j)
+static void run(struct work *w)
 {
-    struct transcription *t = (struct transcription *)j;
+    struct transcription *t = (struct transcription *)w;
     kvik_transcript *r = NULL;
     char path[32] = "";
     int fd = spool(t, path), e = fd;
@@ -209,10 +210,10 @@ static void run(struct hearing_job *j)
     transcription_free(t);
 }
 
-static void refuse(struct hearing_job *j)
+static void refuse(struct work *w, int status, const char *sentence)
 {
-    route_refuse(exchange_hold(j->x), 503, "the server is closing");
-    transcription_free((struct transcription *)j);
+    route_refuse(exchange_hold(w->x), status, sentence);
+    transcription_free((struct transcription *)w);
 }
 
 /* --- Requests. */
@@ -324,8 +325,8 @@ static int hear(struct server *s, struct exchange *x, const char *task)
     TRY(multipart_read(x->type, x->body, x->n_body, part, &n));
     struct transcription *t = mem_alloc(sizeof *t);
     if (!t) return ERR_NOMEM;
-    t->job = (struct hearing_job){.x = exchange_hold(x), .run = run, .refuse = refuse};
-    t->hearing = s->hearing;
+    t->work = (struct work){.x = exchange_hold(x), .run = run, .refuse = refuse};
+    t->crew = s->hearing;
     t->cache = s->caches.use[0].o.cache;
     snprintf(t->name, sizeof t->name, "the recording");
     buf_init(&t->out, MOST_OUT);
@@ -335,7 +336,7 @@ static int hear(struct server *s, struct exchange *x, const char *task)
     t->speech.on_segment = on_segment;
     t->speech.on_hearing = on_hearing;
     int e = read_fields(t, part, n);
-    if (e >= 0) e = hearing_put(s->hearing, &t->job);
+    if (e >= 0) e = crew_put(s->hearing, &t->work);
     if (e < 0) transcription_free(t);
     return e;
 }

@@ -1,0 +1,109 @@
+/* crew.c - a queue and its threads; see crew.h. */
+#include "serve/crew.h"
+#include "base/thread.h"
+
+struct crew {
+    struct crew_options o;
+    struct hand {
+        struct crew *crew;
+        pthread_t thread;
+        size_t bytes;
+    } hand[CREW_MOST];
+    uint32_t n; /* threads that were started */
+    pthread_mutex_t lock;
+    pthread_cond_t bell;
+    struct work *first, **last;
+    size_t n_waiting;
+    atomic_bool closing;
+};
+
+bool crew_ends(const struct crew *c)
+{
+    return atomic_load(&c->closing);
+}
+
+static struct work **find(struct crew *c, size_t bytes)
+{
+    struct work **at = &c->first;
+    while (*at && (*at)->x->n_body > bytes)
+        at = &(*at)->next;
+    return at;
+}
+
+static struct work *take(const struct hand *h)
+{
+    struct crew *c = h->crew;
+    struct work **at, *w;
+    pthread_mutex_lock(&c->lock);
+    while (!*(at = find(c, h->bytes)) && !crew_ends(c))
+        pthread_cond_wait(&c->bell, &c->lock);
+    w = crew_ends(c) ? NULL : *at;
+    if (w && !(*at = w->next)) c->last = at;
+    c->n_waiting -= w != NULL;
+    pthread_mutex_unlock(&c->lock);
+    return w;
+}
+
+static void *run(void *arg)
+{
+    for (struct work *w; (w = take(arg));) {
+        if (exchange_gone(w->x))
+            w->refuse(w, 499, "the client has left");
+        else
+            w->run(w);
+    }
+    return NULL;
+}
+
+int crew_put(struct crew *c, struct work *w)
+{
+    pthread_mutex_lock(&c->lock);
+    bool room = c->n_waiting < c->o.waiting && !crew_ends(c);
+    if (room) {
+        w->next = NULL;
+        *c->last = w;
+        c->last = &w->next;
+        c->n_waiting++;
+        pthread_cond_broadcast(&c->bell);
+    }
+    pthread_mutex_unlock(&c->lock);
+    return room ? 0 : ERR(BUSY, "%zu %s wait already; try again later", c->o.waiting, c->o.what);
+}
+
+int crew_open(const struct crew_options *o, struct crew **out)
+{
+    struct crew *c = mem_alloc(sizeof *c);
+    if (!c) return ERR_NOMEM;
+    c->o = *o;
+    c->last = &c->first;
+    pthread_mutex_init(&c->lock, NULL);
+    pthread_cond_init(&c->bell, NULL);
+    for (uint32_t i = 0; i < CREW_MOST && o->bytes[i]; i++, c->n++) {
+        struct hand *h = &c->hand[i];
+        *h = (struct hand){.crew = c, .bytes = o->bytes[i]};
+        if (thread_start(&h->thread, NULL, run, h) != 0) {
+            crew_close(c);
+            return ERR(NOMEM, "a thread for %s cannot be started", o->what);
+        }
+    }
+    *out = c;
+    return 0;
+}
+
+void crew_close(struct crew *c)
+{
+    if (!c) return;
+    pthread_mutex_lock(&c->lock);
+    atomic_store(&c->closing, true);
+    pthread_cond_broadcast(&c->bell);
+    pthread_mutex_unlock(&c->lock);
+    for (uint32_t i = 0; i < c->n; i++)
+        pthread_join(c->hand[i].thread, NULL);
+    for (struct work *w = c->first, *next; w; w = next) {
+        next = w->next;
+        w->refuse(w, 503, "the server is closing");
+    }
+    pthread_cond_destroy(&c->bell);
+    pthread_mutex_destroy(&c->lock);
+    mem_free(c);
+}
