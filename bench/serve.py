@@ -163,8 +163,8 @@ def wait_ready(process, port):
     raise RuntimeError("the server is not ready after a minute")
 
 
-def own_share(port):
-    """The share of a step that kvik's scheduler takes for itself, as /kvik/store says; None elsewhere."""
+def step_seconds(port):
+    """The seconds of kvik's scheduler between steps of the model and in them, as /metrics says; zeros elsewhere."""
     c = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     c.request("GET", "/metrics")
     text = c.getresponse().read().decode()
@@ -181,10 +181,10 @@ def measure(command, seed, parts):
         run(port, "/v1/completions", [text_body("Hello", 4)])
         for part in parts:
             if part is streams:
-                before = own_share(port)
+                before = step_seconds(port)
             part(port, out, seed)
             if part is streams and before[1]:
-                own, step = (b - a for a, b in zip(before, own_share(port)))
+                own, step = (b - a for a, b in zip(before, step_seconds(port)))
                 out["streams: scheduler, % of a step"] = 100 * own / step
     except (RuntimeError, OSError, IndexError) as error:
         log.seek(0)

@@ -56,8 +56,7 @@ int ask_render(struct ask *k, const struct server *s)
     return e;
 }
 
-/* Appends ids to a prompt. */
-static int append_ids(struct ask_text *t, const int32_t *ids, size_t n)
+int ask_text_add(struct ask_text *t, const int32_t *ids, size_t n)
 {
     int32_t *all = mem_grow(t->ids, t->n + n + 1, sizeof *all);
     if (!all) return ERR_NOMEM;
@@ -74,7 +73,7 @@ static int append_text(const struct server *s, struct ask_text *t, const json_t 
     size_t n = 0;
     TRY(kvik_tokenizer_encode(s->tokenizer, json_string_value(text), json_string_length(text),
                               first, &ids, &n));
-    int e = append_ids(t, ids, n);
+    int e = ask_text_add(t, ids, n);
     kvik_free(ids);
     return e;
 }
@@ -86,7 +85,7 @@ static int append_item(const struct server *s, struct ask_text *t, const json_t 
     if (json_is_string(v)) return append_text(s, t, v, at == 0);
     if (!json_is_integer(v) || id < 0 || id >= (json_int_t)kvik_model_vocab(s->o.model))
         return ERR(ARG, "field \"prompt\": token %zu is no id of this model", at);
-    return append_ids(t, &(int32_t){(int32_t)id}, 1);
+    return ask_text_add(t, &(int32_t){(int32_t)id}, 1);
 }
 
 /* Reads a text, an array of ids, which may have texts between them, or llama-server's {"prompt_string": text}. */
@@ -99,7 +98,7 @@ static int read_prompt(const struct server *s, const json_t *prompt, struct ask_
         prompt = json_object_get(prompt, "prompt_string");
     if (!json_is_string(prompt) && !json_is_array(prompt))
         return ERR(ARG, "field \"prompt\" must be a string or an array of token ids");
-    int e = append_ids(&t, NULL, 0);
+    int e = ask_text_add(&t, NULL, 0);
     if (e >= 0 && json_is_string(prompt)) e = append_text(s, &t, prompt, true);
     json_array_foreach(prompt, i, v)
     {

@@ -26,11 +26,9 @@ struct ask_text ask_text_of(const struct ask *k, uint32_t i)
     return prompt ? k->more[prompt - 1] : (struct ask_text){k->ids, k->n};
 }
 
-static int settle(const struct server *s, const struct ask *k, uint32_t index, size_t n,
-                  kvik_generation *g)
+int ask_options(const struct server *s, const struct ask *k, uint32_t index, kvik_generation *g)
 {
     char *text = NULL;
-    const struct cache_use *use = &s->caches.use[k->cache];
     TRY(kvik_generation_init(g, s->o.model));
     g->max_new_tokens = g->max_length = 0; /* a text ends where it does, or the context */
     g->include_stop_str_in_output = false;
@@ -40,18 +38,30 @@ static int settle(const struct server *s, const struct ask *k, uint32_t index, s
     mem_free(text);
     if (!k->seeded && !s->seeded) g->seed = k->seed;
     g->seed += index % (k->choices / (1 + k->n_more));
+    if (e < 0) kvik_generation_done(g);
+    return e;
+}
+
+static int settle(const struct server *s, const struct ask *k, uint32_t index, size_t n,
+                  kvik_generation *g)
+{
+    const struct cache_use *use = &s->caches.use[k->cache];
+    TRY(ask_options(s, k, index, g));
     g->num_return_sequences = 1;
     g->output_logits = g->output_scores = g->return_legacy_cache = false;
-    if (e >= 0 && g->num_beams > use->o.sequences)
-        e = ERR(LIMIT, "num_beams is %u, and the server has %u sequences; --parallel gives more",
+    if (g->num_beams > use->o.sequences) {
+        int e =
+            ERR(LIMIT, "num_beams is %u, and the server has %u sequences; --parallel gives more",
                 g->num_beams, use->o.sequences);
+        kvik_generation_done(g);
+        return e;
+    }
     if (!g->max_length || g->max_new_tokens)
         g->max_new_tokens =
             (uint32_t)MIN(g->max_new_tokens ? g->max_new_tokens : UINT32_MAX, use->capacity - n);
     else
         g->max_length = (uint32_t)MIN(g->max_length, use->capacity);
-    if (e < 0) kvik_generation_done(g);
-    return e;
+    return 0;
 }
 
 static int job_new(const struct server *s, struct exchange *x, const struct ask *k, uint32_t index,

@@ -34,43 +34,33 @@ static bool find_marks(const struct server *s, struct marks *m)
     return false;
 }
 
-static int add(struct ask *k, const int32_t *ids, size_t n)
-{
-    int32_t *all = mem_grow(k->ids, k->n + n + 1, sizeof *all);
-    if (!all) return ERR_NOMEM;
-    k->ids = all;
-    if (n) memcpy(all + k->n, ids, n * sizeof *ids);
-    k->n += n;
-    return 0;
-}
-
 /* What spells a mark inside a text is text. */
-static int add_text(struct ask *k, const struct server *s, const char *text, size_t n)
+static int add_text(struct ask_text *t, const struct server *s, const char *text, size_t n)
 {
     int32_t *ids = NULL;
     int64_t count = text && n ? kvik_tokenizer_encode_plain(s->tokenizer, text, n, &ids, NULL) : 0;
-    int e = count < 0 ? (int)count : add(k, ids, (size_t)count);
+    int e = count < 0 ? (int)count : ask_text_add(t, ids, (size_t)count);
     kvik_free(ids);
     return e;
 }
 
-static int add_field(struct ask *k, const struct server *s, const json_t *v)
+static int add_field(struct ask_text *t, const struct server *s, const json_t *v)
 {
-    return add_text(k, s, json_string_value(v), json_string_length(v));
+    return add_text(t, s, json_string_value(v), json_string_length(v));
 }
 
 /* The tokens that the tokenizer puts before every text. */
-static int add_begin(struct ask *k, const struct server *s)
+static int add_begin(struct ask_text *t, const struct server *s)
 {
     int32_t *ids = NULL;
     size_t n = 0;
     TRY(kvik_tokenizer_encode(s->tokenizer, "", 0, true, &ids, &n));
-    int e = add(k, ids, MIN(n, 1));
+    int e = ask_text_add(t, ids, MIN(n, 1));
     kvik_free(ids);
     return e;
 }
 
-static int add_files(struct ask *k, const struct server *s, const struct marks *m,
+static int add_files(struct ask_text *t, const struct server *s, const struct marks *m,
                      const json_t *extra)
 {
     const json_t *file;
@@ -84,27 +74,38 @@ static int add_files(struct ask *k, const struct server *s, const struct marks *
                 ARG,
                 "field \"input_extra[%zu]\" must have a string \"text\" and may have a string \"filename\"",
                 i);
-        if (m->file >= 0) TRY(add(k, &m->file, 1));
-        if (name) TRY(add_field(k, s, name));
-        TRY(add_text(k, s, "\n", 1));
-        TRY(add_field(k, s, text));
-        TRY(add_text(k, s, "\n", 1));
+        if (m->file >= 0) TRY(ask_text_add(t, &m->file, 1));
+        if (name) TRY(add_field(t, s, name));
+        TRY(add_text(t, s, "\n", 1));
+        TRY(add_field(t, s, text));
+        TRY(add_text(t, s, "\n", 1));
     }
-    return i && m->file >= 0 ? add(k, &m->file, 1) : 0;
+    return i && m->file >= 0 ? ask_text_add(t, &m->file, 1) : 0;
+}
+
+/* The tokens of a prompt: what the tokenizer puts before texts, files, and both texts between their marks. */
+static int add_all(struct ask_text *t, const struct server *s, const struct marks *m,
+                   const json_t *extra, const json_t *const text[3])
+{
+    TRY(add_begin(t, s));
+    TRY(add_files(t, s, m, extra));
+    TRY(ask_text_add(t, &m->prefix, 1));
+    TRY(add_field(t, s, text[0]));
+    TRY(add_field(t, s, text[1]));
+    TRY(ask_text_add(t, &m->suffix, 1));
+    TRY(add_field(t, s, text[2]));
+    return ask_text_add(t, &m->middle, 1);
 }
 
 int infill_prompt(struct ask *k, const struct server *s, const json_t *extra, const json_t *prefix,
                   const json_t *more, const json_t *suffix)
 {
     struct marks m;
+    struct ask_text t = {k->ids, k->n};
     if (!find_marks(s, &m))
         return ERR(UNSUPPORTED, "this model has no tokens for a text between two others");
-    TRY(add_begin(k, s));
-    TRY(add_files(k, s, &m, extra));
-    TRY(add(k, &m.prefix, 1));
-    TRY(add_field(k, s, prefix));
-    TRY(add_field(k, s, more));
-    TRY(add(k, &m.suffix, 1));
-    TRY(add_field(k, s, suffix));
-    return add(k, &m.middle, 1);
+    int e = add_all(&t, s, &m, extra, (const json_t *const[]){prefix, more, suffix});
+    k->ids = t.ids; /* also after an error: k frees them */
+    k->n = t.n;
+    return e;
 }

@@ -25,12 +25,7 @@ static const char *stop_type(const struct choice *c)
 static json_t *settings(const struct answer *a)
 {
     kvik_generation g;
-    char *text = NULL;
-    if (kvik_generation_init(&g, a->server->o.model) < 0) return NULL;
-    if (a->server->o.defaults) (void)kvik_generation_set(&g, a->server->o.defaults);
-    if (json_text(a->ask.options, &text) >= 0) (void)kvik_generation_set(&g, text);
-    mem_free(text);
-    if (!a->ask.seeded && !a->server->seeded) g.seed = a->ask.seed;
+    if (ask_options(a->server, &a->ask, 0, &g) < 0) return NULL;
     json_t *bias = json_array(), *limit = json_object_get(a->ask.options, "max_new_tokens");
     if (a->ask.ignores_eos)
         for (uint32_t i = 0; i < a->server->n_eos; i++)

@@ -90,8 +90,13 @@ struct ask {
     uint32_t top_logprobs;
     double presence_penalty, frequency_penalty;
 };
+/* Appends ids to a prompt; n 0 makes sure that it has an array. */
+int ask_text_add(struct ask_text *t, const int32_t *ids, size_t n);
 /* The prompt of text i of the answer; its ids are those of k. */
 struct ask_text ask_text_of(const struct ask *k, uint32_t i);
+/* The options of that text: those of the model, the server and the request; not what the cache limits.  The caller frees
+ * them with kvik_generation_done. */
+int ask_options(const struct server *s, const struct ask *k, uint32_t i, kvik_generation *g);
 
 struct answer {
     struct server *server;
