@@ -314,6 +314,10 @@ enum kvik_piece {
  * owns the text. */
 KVIK_API const char *kvik_tokenizer_piece(const kvik_tokenizer *t, int32_t id, size_t *n_bytes,
                                           uint32_t *kind);
+/* Gives the bytes that a token adds within a text, which may be a part of a character; a special one adds none.  Free
+ * *bytes with kvik_free.  KVIK_UNSUPPORTED: the decoder changes text across tokens. */
+KVIK_API int kvik_tokenizer_bytes(const kvik_tokenizer *t, int32_t id, char **bytes,
+                                  size_t *n_bytes);
 /* Encodes as kvik_tokenizer_encode does, and tells where the ids come from.  Returns their number; *places gets three
  * numbers for each: the byte of the text at which its characters begin, the byte behind them, and the number of its
  * word, as the pre-tokenizer cuts the text.  Tokens that the tokenizer adds at the ends have no characters, and

@@ -206,6 +206,19 @@ KVIK_API const char *kvik_tokenizer_piece(const kvik_tokenizer *t, int32_t id, s
     return tok_piece(t->tok, id, n_bytes);
 }
 
+KVIK_API int kvik_tokenizer_bytes(const kvik_tokenizer *t, int32_t id, char **bytes,
+                                  size_t *n_bytes)
+{
+    struct buf b;
+    if (!t || !bytes || !n_bytes)
+        return ERR(
+            ARG,
+            "a tokenizer and pointers for the bytes and their number are needed, and one of them is NULL");
+    TRY(tokenizer_check(t));
+    buf_init(&b, SIZE_MAX / 2);
+    return take_text(&b, tok_bytes(t->tok, id, &b), bytes, n_bytes);
+}
+
 KVIK_API const char *kvik_tokenizer_special(const kvik_tokenizer *t, const char *name)
 {
     return given(t) && named(name) ? tok_special_text(t->tok, name) : NULL;

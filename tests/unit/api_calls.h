@@ -265,6 +265,7 @@ static const struct api_call api_calls[] = {
     CALL(kvik_speech_init_sized, R_INT, D_NOTHING, A_SPEECH, A_SPEECH_SIZE),
     CALL(kvik_speech_language, R_POINTER, D_NOTHING, A_0, CAN(A_OUT_BORROWED)),
     CALL(kvik_sync_done, R_VOID, D_CLOSES, A_SYNC),
+    CALL(kvik_tokenizer_bytes, R_INT, D_NOTHING, A_TOKENIZER, A_2, A_OUT_MEMORY, A_OUT_N),
     CALL(kvik_tokenizer_close, R_VOID, D_CLOSES, A_TOKENIZER),
     CALL(kvik_tokenizer_decode, R_INT, D_NOTHING, A_TOKENIZER, A_IDS, A_N, A_FALSE, A_OUT_MEMORY,
          CAN(A_OUT_N)),

@@ -489,18 +489,54 @@ static void test_every_allocation(void **state)
     kvik_tokenizer_close(t);
 }
 
+/* A vocabulary of SentencePiece that has the character by which byte-level BPE spells a space. */
+static const char pieces[] =
+    "{\"added_tokens\":[{\"id\":5,\"content\":\"</s>\",\"special\":true}],"
+    "\"decoder\":{\"type\":\"Sequence\",\"decoders\":["
+    "{\"type\":\"Replace\",\"pattern\":{\"String\":\"\xE2\x96\x81\"},\"content\":\" \"},"
+    "{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"},"
+    "{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}]},"
+    "\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"merges\":[],\"vocab\":{\"a\":0,\"\xC4\xA0\":1,"
+    "\"\xC3\xA9\":2,\"<0xC3>\":3,\"\xE2\x96\x81\":4,\"</s>\":5}}}";
+
+static void test_bytes(void **state)
+{
+    (void)state;
+    static const struct {
+        int32_t id;
+        const char *bytes;
+    } want[] = {{0, "a"}, {1, "\xC4\xA0"}, {2, "\xC3\xA9"}, {3, "\xC3"},
+                {4, " "}, {5, ""},         {6, ""}};
+    char own[] = "/tmp/kvik-api-XXXXXX", path[64], *bytes;
+    size_t n;
+    kvik_tokenizer *t;
+    assert_non_null(mkdtemp(own));
+    snprintf(path, sizeof path, "%s/tokenizer.json", own);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(pieces, f);
+    fclose(f);
+    if (kvik_tokenizer_open(own, &t) < 0) fail_msg("%s", kvik_last_error());
+    for (size_t i = 0; i < countof(want); i++) {
+        assert_int_equal(kvik_tokenizer_bytes(t, want[i].id, &bytes, &n), 0);
+        assert_int_equal(n, strlen(want[i].bytes));
+        assert_memory_equal(bytes, want[i].bytes, n);
+        kvik_free(bytes);
+    }
+    assert_int_equal(kvik_tokenizer_bytes(t, 0, NULL, &n), KVIK_ARG);
+    kvik_tokenizer_close(t);
+    unlink(path);
+    rmdir(own);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_text),
-        cmocka_unit_test(test_chat),
-        cmocka_unit_test(test_messages),
-        cmocka_unit_test(test_bad_messages),
-        cmocka_unit_test(test_older_messages),
-        cmocka_unit_test(test_bad_requests),
-        cmocka_unit_test(test_template),
-        cmocka_unit_test(test_assistant),
-        cmocka_unit_test(test_every_allocation),
+        cmocka_unit_test(test_text),         cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_chat),         cmocka_unit_test(test_messages),
+        cmocka_unit_test(test_bad_messages), cmocka_unit_test(test_older_messages),
+        cmocka_unit_test(test_bad_requests), cmocka_unit_test(test_template),
+        cmocka_unit_test(test_assistant),    cmocka_unit_test(test_every_allocation),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
