@@ -1,9 +1,11 @@
 /* together.c - the rows of a step, side by side for callbacks that see them together. */
 #include "generate/together.h"
-
+#include "generate/sizes.h"
 #include "kvik_compat.h"
 
 #include <string.h>
+
+enum { SIZED_LEAST(kvik_together, stopping_criteria) };
 
 struct together {
     const kvik_hooks *hooks;
@@ -60,15 +62,15 @@ static int reserve(struct together *t, uint32_t rows)
 int together_open(const kvik_hooks *hooks, uint32_t rows, uint32_t vocab, struct together **out)
 {
     const kvik_together *given = hooks ? hooks->together : NULL;
+    kvik_together asked = {0};
     *out = NULL;
     if (!given) return 0;
-    if (given->size < sizeof given->size)
-        return ERR(ARG, "kvik_together.size is %zu; set it to sizeof(kvik_together)", given->size);
+    TRY(SIZED_IN(&asked, given, kvik_together));
     struct together *t = mem_alloc(sizeof *t);
     if (!t) return ERR_NOMEM;
+    t->asked = asked;
     t->hooks = hooks;
     t->vocab = vocab;
-    memcpy(&t->asked, given, MIN(given->size, sizeof *given));
     int e = reserve(t, MAX(rows, 1u));
     if (e < 0) {
         together_close(t);

@@ -172,6 +172,8 @@ static void together(void **state)
     both.size = 0;
     assert_int_equal(kvik_generate(cache, &g, p, 2, &hooks, &r), KVIK_ARG);
     assert_non_null(strstr(kvik_last_error(), "kvik_together"));
+    both.size = sizeof both - 4; /* would cut the last callback */
+    assert_int_equal(kvik_generate(cache, &g, p, 2, &hooks, &r), KVIK_ARG);
     kvik_generation_done(&g);
 }
 
