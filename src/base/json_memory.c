@@ -11,8 +11,8 @@
  * place whenever no scope is open.  In a scope its calls reach them through here, unchanged, and values may be made in a scope
  * and freed outside.  Functions that the host sets while a scope is open stay, and the scope then counts no failures. */
 #include "base/json_memory.h"
+#include "base/thread.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -22,7 +22,7 @@
 static _Atomic(json_malloc_t) below;
 static _Atomic(json_free_t) below_free;
 /* Guards n_scopes, and is held while the functions of jansson are exchanged. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+FORK_LOCK(lock);
 static uint64_t n_scopes;
 /* Of this thread: failed allocations, open scopes, and the failures that are already reported or that came before
  * the outermost scope. */
@@ -48,29 +48,11 @@ static void counting_free(void *p)
     if (!reserve || at < from || at >= from + size) atomic_load (&below_free)(p);
 }
 
-static void take_lock(void)
-{
-    pthread_mutex_lock(&lock);
-}
-
-static void give_lock(void)
-{
-    pthread_mutex_unlock(&lock);
-}
-
-/* A child of fork() uses JSON as well, and must not find the lock taken by a thread that it lacks. */
-static void survive_fork(void)
-{
-    (void)pthread_atfork(take_lock, give_lock, give_lock);
-}
-
 void json_scope_open(struct json_scope *s)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
     json_malloc_t now;
     json_free_t now_free;
-    pthread_once(&once, survive_fork);
-    take_lock();
+    lock_take();
     json_get_alloc_funcs(&now, &now_free);
     if (now != counting_malloc) {
         atomic_store(&below, now);
@@ -78,7 +60,7 @@ void json_scope_open(struct json_scope *s)
         json_set_alloc_funcs(counting_malloc, counting_free);
     }
     n_scopes++;
-    give_lock();
+    lock_give();
     s->before = failures;
     if (!depth++) told = failures;
 }
@@ -89,11 +71,11 @@ void json_scope_close(struct json_scope *s)
     json_free_t now_free;
     (void)s;
     depth--;
-    take_lock();
+    lock_take();
     json_get_alloc_funcs(&now, &now_free);
     if (--n_scopes == 0 && now == counting_malloc)
         json_set_alloc_funcs(atomic_load(&below), atomic_load(&below_free));
-    give_lock();
+    lock_give();
 }
 
 int json_whole(const struct json_scope *s)

@@ -8,6 +8,30 @@
  * to the host's threads: one of these may wait in a system call that the signal shall end.  attr may be NULL. */
 int thread_start(pthread_t *out, const pthread_attr_t *attr, void *(*fn)(void *), void *arg);
 
+/* Defines a static mutex `name` with name_take and name_give.  A child of fork() finds it free, even if a thread that
+ * the child lacks held it. */
+#define FORK_LOCK(name)                                                                            \
+    static pthread_mutex_t name = PTHREAD_MUTEX_INITIALIZER;                                       \
+    static void name##_hold(void)                                                                  \
+    {                                                                                              \
+        pthread_mutex_lock(&name);                                                                 \
+    }                                                                                              \
+    static void name##_give(void)                                                                  \
+    {                                                                                              \
+        pthread_mutex_unlock(&name);                                                               \
+    }                                                                                              \
+    static void name##_survive(void)                                                               \
+    {                                                                                              \
+        (void)pthread_atfork(name##_hold, name##_give, name##_give);                               \
+    }                                                                                              \
+    static void name##_take(void)                                                                  \
+    {                                                                                              \
+        static pthread_once_t once = PTHREAD_ONCE_INIT;                                            \
+        pthread_once(&once, name##_survive);                                                       \
+        name##_hold();                                                                             \
+    }                                                                                              \
+    _Static_assert(1, "for the semicolon")
+
 struct pool;
 /* n_threads 0: $KVIK_THREADS, else cpu_count().  The caller is one of the threads. */
 int pool_open(struct pool **out, uint32_t n_threads);

@@ -2,9 +2,9 @@
  * request names its schema as text, and the same text is needed several times: one thread checks the options,
  * another begins the texts, each of n texts needs the schema, and a parked text needs it again.  All of them find
  * the compiled schema here. */
+#include "base/thread.h"
 #include "schema/schema_int.h"
 
-#include <pthread.h>
 #include <string.h>
 
 enum {
@@ -18,23 +18,7 @@ static struct kept {
     struct schema *schema;
 } kept[KEPT];
 static uint32_t n_kept;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-
-static void take_lock(void)
-{
-    pthread_mutex_lock(&lock);
-}
-
-static void give_lock(void)
-{
-    pthread_mutex_unlock(&lock);
-}
-
-/* A child of fork() compiles schemas as well, and must not find the lock taken by a thread that it lacks. */
-static void survive_fork(void)
-{
-    (void)pthread_atfork(take_lock, give_lock, give_lock);
-}
+FORK_LOCK(lock);
 
 static struct schema *hold(struct schema *s)
 {
@@ -79,22 +63,20 @@ static void keep_schema(const char *text, struct schema *s)
     struct kept last = {0};
     char *copy = bytes_of_schema(s, text) <= KEPT_MOST ? mem_strdup(text) : NULL;
     if (!copy) return;
-    take_lock();
+    lock_take();
     if (n_kept == KEPT) last = kept[--n_kept];
     kept[n_kept++] = (struct kept){.text = copy, .schema = hold(s)};
     use(n_kept - 1);
-    give_lock();
+    lock_give();
     mem_free(last.text);
     schema_drop(last.schema);
 }
 
 int schema_of(const char *text, const char *what, struct schema **out)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, survive_fork);
-    take_lock();
+    lock_take();
     struct schema *s = find_kept(text);
-    give_lock();
+    lock_give();
     if (!s) {
         TRY(schema_compile_text(text, what, &s));
         keep_schema(text, s); /* two threads may keep the same text twice, which does no harm */
