@@ -173,6 +173,8 @@ KVIK_API int kvik_generation_init_sized(kvik_generation *g, size_t size, const k
 /* Sets options from a JSON object: {"max_new_tokens": 20, "stop_strings": ["\n"]}.  An unknown name or a value out
  * of range is an error that suggests the nearest, and then nothing is set. */
 KVIK_API int kvik_generation_set(kvik_generation *g, const char *json);
+/* Reads an option of type "bool", "uint", "int" or "float" by its name.  KVIK_ARG for others. */
+KVIK_API int kvik_generation_number(const kvik_generation *g, const char *name, double *value);
 /* Frees what the options own. */
 KVIK_API void kvik_generation_done(kvik_generation *g);
 

@@ -64,6 +64,14 @@ KVIK_API int kvik_generation_set(kvik_generation *g, const char *json)
     return e < 0 ? e : SIZED_OUT(g, &full, kvik_generation);
 }
 
+KVIK_API int kvik_generation_number(const kvik_generation *g, const char *name, double *value)
+{
+    kvik_generation full;
+    if (!g || !name || !value) return ERR(ARG, "kvik_generation_number: NULL argument");
+    TRY(generation_in(g, &full));
+    return gen_number(&full, name, value);
+}
+
 KVIK_API void kvik_generation_done(kvik_generation *g)
 {
     kvik_generation full;

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
@@ -15,39 +16,36 @@
 static const char *const fixed[] = {"cache_implementation", "cache_config", "max_cache_len",
                                     "use_cache", "num_return_sequences"};
 
-/* The options that shape a draw, in the order in which a chat shows them. */
-static const struct value {
-    const char *name;
-    size_t offset;
-    double off;                                     /* the value that has no effect */
-    enum { SHOWN, WHOLE, ALWAYS, GREEDY_TOO } form; /* WHOLE: a uint32_t, else a double */
-} values[] = {
-    {"temperature", offsetof(kvik_generation, temperature), 1, ALWAYS},
-    {"top_k", offsetof(kvik_generation, top_k), 0, WHOLE},
-    {"top_p", offsetof(kvik_generation, top_p), 1, SHOWN},
-    {"min_p", offsetof(kvik_generation, min_p), 0, SHOWN},
-    {"typical_p", offsetof(kvik_generation, typical_p), 1, SHOWN},
-    {"top_h", offsetof(kvik_generation, top_h), 0, SHOWN},
-    {"epsilon_cutoff", offsetof(kvik_generation, epsilon_cutoff), 0, SHOWN},
-    {"eta_cutoff", offsetof(kvik_generation, eta_cutoff), 0, SHOWN},
-    {"repetition_penalty", offsetof(kvik_generation, repetition_penalty), 1, GREEDY_TOO},
+/* An option of a chat that is one number. */
+struct number {
+    const kvik_option *option;
+    double value, off; /* off: the value that has no effect */
+    bool draws;        /* it matters to sampling only */
 };
 
-static double value_of(const kvik_generation *g, const struct value *v)
+/* Reads the next option that shapes a draw or changes scores.  *i: where the table goes on, 0 at first. */
+static bool next_number(const kvik_generation *g, uint32_t *i, struct number *n)
 {
-    const char *at = (const char *)g + v->offset;
-    return v->form == WHOLE ? (double)*(const uint32_t *)at : *(const double *)at;
+    const kvik_option *o;
+    while ((o = kvik_option_at((*i)++))) {
+        n->draws = !strcmp(o->group, "sampling");
+        if (!n->draws && strcmp(o->group, "scores")) continue;
+        if (strcmp(o->type, "uint") && strcmp(o->type, "float")) continue;
+        if (!strcmp(o->name, "seed") || kvik_generation_number(g, o->name, &n->value) < 0) continue;
+        n->option = o;
+        n->off =
+            !strcmp(o->name, "top_k") ? 0 : strtod(o->fallback, NULL); /* its default is not 0 */
+        return true;
+    }
+    return false;
 }
 
 bool chat_samples(const kvik_generation *own)
 {
-    kvik_generation plain;
-    if (kvik_generation_init(&plain, NULL) < 0) return false;
+    struct number n;
     bool yes = own->do_sample;
-    for (size_t i = 0; i < countof(values); i++)
-        yes |= values[i].form != GREEDY_TOO &&
-               value_of(own, &values[i]) != value_of(&plain, &values[i]);
-    kvik_generation_done(&plain);
+    for (uint32_t i = 0; next_number(own, &i, &n);)
+        yes |= n.draws && n.value != strtod(n.option->fallback, NULL);
     return yes;
 }
 
@@ -166,10 +164,10 @@ static void print_decoding(const struct chat *c)
         add(line, "%s", g->num_beams > 1 ? "beam search" : "sampling");
         if (g->num_beams > 1) add(line, " with %u beams", g->num_beams);
         const char *before = ": ";
-        for (size_t i = 0; g->do_sample && i < countof(values); i++) {
-            const struct value *v = &values[i];
-            if (v->form != ALWAYS && value_of(g, v) == v->off) continue;
-            add(line, "%s%s %g", before, v->name, value_of(g, v));
+        struct number n;
+        for (uint32_t i = 0; g->do_sample && next_number(g, &i, &n);) {
+            if (n.value == n.off && strcmp(n.option->name, "temperature")) continue;
+            add(line, "%s%s %g", before, n.option->name, n.value);
             before = ", ";
         }
         if (g->do_sample) add(line, "%sseed %llu", before, (unsigned long long)g->seed);
@@ -194,16 +192,17 @@ void chat_banner(const struct chat *c, const char *model)
     wrap_line(stderr, line);
 }
 
-/* Prints an option that the table above does not show. */
-static void print_other(const char *name, const json_t *v)
+/* Prints an option that is not one of the numbers above. */
+static void print_other(const kvik_generation *g, const char *name, const json_t *v)
 {
     char *text;
-    for (size_t i = 0; i < countof(values); i++)
-        if (!strcmp(name, values[i].name)) return;
+    struct number n;
+    for (uint32_t i = 0; next_number(g, &i, &n);)
+        if (!strcmp(name, n.option->name)) return;
     if (!strcmp(name, "do_sample") || !strcmp(name, "seed") || !strcmp(name, "max_new_tokens"))
         return;
     if (json_text(v, &text) < 0) return;
-    fprintf(stderr, "  %-26s %s\n", name, text);
+    fprintf(stderr, "  %-28s %s\n", name, text);
     mem_free(text);
 }
 
@@ -216,18 +215,17 @@ static int show_all(const struct chat *c)
         json_decref(all);
         return ERR(NOMEM, "out of memory");
     }
-    fprintf(stderr, "  %-26s %s\n", "do_sample", g->do_sample ? "true" : "false");
-    for (size_t i = 0; i < countof(values); i++) {
-        double value = value_of(g, &values[i]);
-        fprintf(stderr, "  %-26s %g%s\n", values[i].name, value,
-                value == values[i].off ? " (off)" : "");
-    }
-    fprintf(stderr, "  %-26s %llu\n", "seed", (unsigned long long)g->seed);
+    fprintf(stderr, "  %-28s %s\n", "do_sample", g->do_sample ? "true" : "false");
+    struct number n;
+    for (uint32_t i = 0; next_number(g, &i, &n);)
+        fprintf(stderr, "  %-28s %g%s\n", n.option->name, n.value,
+                n.value == n.off ? " (off)" : "");
+    fprintf(stderr, "  %-28s %llu\n", "seed", (unsigned long long)g->seed);
     if (g->max_new_tokens)
-        fprintf(stderr, "  %-26s %u\n", "max_new_tokens", g->max_new_tokens);
+        fprintf(stderr, "  %-28s %u\n", "max_new_tokens", g->max_new_tokens);
     else
-        fprintf(stderr, "  %-26s no limit\n", "max_new_tokens");
-    json_object_foreach(all, key, v) print_other(key, v);
+        fprintf(stderr, "  %-28s no limit\n", "max_new_tokens");
+    json_object_foreach(all, key, v) print_other(g, key, v);
     json_decref(all);
     fputs("/set NAME VALUE changes an option, /set NAME - takes the change back; Tab lists the "
           "names\n",

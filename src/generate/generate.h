@@ -14,6 +14,8 @@ void gen_defaults(kvik_generation *g);
  * it are not set. */
 int gen_apply(kvik_generation *g, const json_t *o, const char *what, bool strict);
 void gen_done(kvik_generation *g);
+/* Reads an option that is one number or a truth value.  ERR_ARG for others. */
+int gen_number(const kvik_generation *g, const char *name, double *value);
 /* given.c: reads options or callbacks of a program.  Fields that the program's struct does not have get their
  * defaults.  For hooks *out is `room`, or NULL if the program gives none. */
 int generation_in(const kvik_generation *g, kvik_generation *out);

@@ -37,6 +37,33 @@ void gen_done(kvik_generation *g)
     gen_defaults(g);
 }
 
+int gen_number(const kvik_generation *g, const char *name, double *value)
+{
+    int i = option_find(name);
+    if (i < 0) return ERR(ARG, "there is no option \"%.60s\"", name);
+    const struct option_slot *slot = option_slot_at(i);
+    const void *at = (const char *)g + slot->offset;
+    switch (slot->kind) {
+    case OPT_BOOL:
+        *value = *(const bool *)at;
+        return 0;
+    case OPT_UINT:
+        *value = *(const uint32_t *)at;
+        return 0;
+    case OPT_SEED:
+        *value = (double)*(const uint64_t *)at;
+        return 0;
+    case OPT_INT:
+        *value = *(const int32_t *)at;
+        return 0;
+    case OPT_FLOAT:
+        *value = *(const double *)at;
+        return 0;
+    default:
+        return ERR(ARG, "option \"%.60s\" is not one number", name);
+    }
+}
+
 #define SHOWN 48 /* most characters of a value that an error quotes */
 
 static const char *show_value(const json_t *v, char out[SHOWN])

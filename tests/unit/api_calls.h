@@ -202,6 +202,7 @@ static const struct api_call api_calls[] = {
     CALL(kvik_generate_text, R_INT, D_ADDS, A_CACHE, A_GENERATION, A_TEXT, A_OUT_RESULT),
     CALL(kvik_generation_done, R_VOID, D_CLOSES, A_GENERATION_OUT),
     CALL(kvik_generation_init_sized, R_INT, D_NOTHING, A_GENERATION_OUT, A_SIZE, CAN(A_MODEL)),
+    CALL(kvik_generation_number, R_INT, D_NOTHING, A_GENERATION, A_OPTION, A_OUT_N),
     CALL(kvik_generation_set, R_INT, D_NOTHING, A_GENERATION_OUT, A_JSON),
     CALL(kvik_last_error, R_POINTER, D_NOTHING, A_END),
     CALL(kvik_layer_plane, R_POINTER, D_NOTHING, A_LAYER, A_PLANE),

@@ -455,6 +455,18 @@ static void test_table(void **state)
         assert_int_equal(option_find(o->name), n);
         assert_null(option_neutral_find(o->name));
         assert_string_equal(kvik_option_nearest(o->name), o->name);
+        static const char *const numbers[] = {"bool", "uint", "int", "float"};
+        double value = -7;
+        bool number = false;
+        for (size_t i = 0; i < countof(numbers); i++)
+            number |= !strcmp(o->type, numbers[i]);
+        assert_int_equal(kvik_generation_number(&g, o->name, &value), number ? 0 : ERR_ARG);
+        if (!number)
+            assert_true(value == -7);
+        else if (!strcmp(o->type, "bool"))
+            assert_true(value == !strcmp(o->fallback, "true"));
+        else
+            assert_true(value == strtod(o->fallback, NULL));
         if (*o->fallback) {
             bool quoted = !strcmp(o->type, "string");
             snprintf(json, sizeof json, quoted ? "{\"%s\": \"%s\"}" : "{\"%s\": %s}", o->name,
@@ -467,6 +479,16 @@ static void test_table(void **state)
         kvik_generation_done(&g);
     }
     assert_true(n >= 20);
+    kvik_generation g;
+    double value = 0;
+    gen_defaults(&g);
+    assert_int_equal(
+        kvik_generation_set(&g, "{\"seed\": 77, \"top_h\": 0.25, \"pad_token_id\": 3}"), 0);
+    assert_true(!kvik_generation_number(&g, "seed", &value) && value == 77);
+    assert_true(!kvik_generation_number(&g, "top_h", &value) && value == 0.25);
+    assert_true(!kvik_generation_number(&g, "pad_token_id", &value) && value == 3);
+    assert_int_equal(kvik_generation_number(&g, "nothing", &value), ERR_ARG);
+    kvik_generation_done(&g);
 }
 
 static void test_near(void **state)
