@@ -44,7 +44,8 @@ class BatchEncoding(UserDict[str, Any]):
             data = self.__dict__.get("data")
             if data is not None and name in data:
                 return data[name]
-            raise AttributeError(f"{type(self).__name__} has no {name!r}; it has {', '.join(data or {}) or 'nothing'}")
+            hint = "; its input_ids do, and return_dict=False of apply_chat_template() gives these alone" if name == "shape" else ""
+            raise AttributeError(f"{type(self).__name__} has no {name!r}; it has {', '.join(data or {}) or 'nothing'}{hint}")
 
     def __getitem__(self, item: Any) -> Any:
         if isinstance(item, str):

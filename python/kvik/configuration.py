@@ -65,7 +65,8 @@ class PretrainedConfig:
 
     def to_dict(self) -> Dict[str, Any]:
         """Returns the keys and values."""
-        return {k: v.to_dict() if isinstance(v, PretrainedConfig) else copy.deepcopy(v) for k, v in vars(self).items()}
+        return {k: v.to_dict() if isinstance(v, PretrainedConfig) else copy.deepcopy(v) for k, v in vars(self).items()
+                if k != "_attn_implementation"}
 
     def to_json_string(self) -> str:
         """Returns the configuration as JSON."""

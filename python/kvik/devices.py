@@ -75,6 +75,28 @@ def asked_dtype(dtype: Any) -> Optional[str]:
     return name
 
 
+_ATTENTION = {"eager", "sdpa", "flash_attention_2", "flash_attention_3", "flash_attention_4", "flex_attention", "continuous"}
+
+
+def accept_attention(name: Any) -> None:
+    """Takes the name of an implementation of attention, or a dictionary of names: kvik has one.  Raises ValueError for what is none."""
+    for value in name.values() if isinstance(name, dict) else (name,):
+        text = str(value)
+        if value is not None and text.split("|")[-1] not in _ATTENTION and "/" not in text:
+            raise ValueError(f"attn_implementation={value!r} is no implementation of attention: expected one of "
+                             f"{', '.join(sorted(_ATTENTION))}, which all mean that of kvik")
+
+
+def dtype_changes_nothing(asked: Optional[str], kept: Optional[str]) -> None:
+    """Tells that a dtype was asked for which the weights do not have.  kept: the dtype of the files; None: several, as of quantized ones."""
+    short = {"half": "float16", "float": "float32", "double": "float64"}
+    asked = short.get(asked or "", asked)
+    if asked in (None, kept) or (asked == "float32" and kept is not None):
+        return
+    notice(f"dtype {asked}: weights are used as the files have them ({kept or 'quantized, or of several types'}), and activations are "
+           "float32; quantize= makes them smaller")
+
+
 def dtype_object(name: str) -> Any:
     """Returns torch's dtype of a name if torch is imported, else the name."""
     torch = torch_module()

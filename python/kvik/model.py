@@ -14,7 +14,7 @@ from ._lib import address, call, lib, sized, text_of
 from .cache_utils import DynamicCache, as_cache
 from .config_changes import Changes
 from .configuration import PretrainedConfig
-from .devices import accept_device, asked_dtype, cpu, dtype_name, dtype_object
+from .devices import accept_attention, accept_device, asked_dtype, cpu, dtype_changes_nothing, dtype_name, dtype_object
 from .encoder import encoder_of
 from .errors import ArgumentError, UnsupportedError
 from .generation import GenerationMixin, Options, log_softmax
@@ -111,6 +111,8 @@ class PreTrainedModel(GenerationMixin):
         where = {k: kwargs.pop(k) for k in ("revision", "gguf_file") if k in kwargs}
         path = hub.resolve(pretrained_model_name_or_path, cache=kwargs.pop("cache_dir", None), **where)
         own = {k: kwargs.pop(k) for k in list(kwargs) if k in _OPEN_TAKES}
+        attention = own.pop("attn_implementation", None)
+        accept_attention(attention)
         changes = Changes(path, own.pop("config", None), kwargs)
         if kwargs:
             notice(f"from_pretrained() ignores {', '.join(kwargs)}; kvik has no such argument")
@@ -128,6 +130,8 @@ class PreTrainedModel(GenerationMixin):
         if getattr(cls, "_seq2seq", False) and not getattr(kind, "_seq2seq", False):
             raise ArgumentError(f"{path} is a model of type {getattr(config, 'model_type', None)!r}, which has no encoder; open it "
                                 "with AutoModelForCausalLM")
+        config._attn_implementation = attention or "sdpa"
+        dtype_changes_nothing(name, dtype_name(getattr(config, "dtype", None) or getattr(config, "torch_dtype", None)))
         model: _M = kind(handle, config, defaults, name)
         model._check_class()
         return model
@@ -151,10 +155,19 @@ class PreTrainedModel(GenerationMixin):
         return dtype_object(self._dtype)
 
     def to(self, *args: Any, **kwargs: Any) -> Any:
-        """Returns itself; see `devices`."""
+        """Returns itself; see `devices`.  A dtype changes nothing, and a notice says so."""
         for value in (*args, *kwargs.values()):
             if isinstance(value, str) or type(value).__name__ == "device":
                 accept_device(value)
+            elif type(value).__name__ == "dtype" or isinstance(value, type):
+                self._cast(value)
+        return self
+
+    def _cast(self: _M, dtype: Any) -> _M:
+        name = asked_dtype(dtype)
+        if name not in (None, self._dtype):
+            notice(f"the model stays as it was opened, with dtype {self._dtype}; from_pretrained(..., dtype=\"float32\") computes in "
+                   f"float32 throughout, and {name} changes nothing here")
         return self
 
     def eval(self) -> Any:
@@ -168,20 +181,34 @@ class PreTrainedModel(GenerationMixin):
         return self
 
     def half(self: _M) -> _M:
-        """Returns itself; weights are used as the files have them."""
-        return self
+        """Returns itself; weights are used as the files have them, and a notice says so."""
+        return self._cast("float16")
 
     if TYPE_CHECKING:
         def cuda(self: _M, *args: Any, **kwargs: Any) -> _M: ...
         cpu = float = bfloat16 = double = requires_grad_ = cuda
     else:
-        cuda = cpu = float = bfloat16 = double = requires_grad_ = lambda self, *args, **kwargs: self
+        cuda = cpu = requires_grad_ = lambda self, *args, **kwargs: self
+
+        def float(self):
+            """Returns itself, as half()."""
+            return self._cast("float32")
+
+        def bfloat16(self):
+            """Returns itself, as half()."""
+            return self._cast("bfloat16")
+
+        def double(self):
+            """Returns itself, as half()."""
+            return self._cast("float64")
 
     def compile(self, *_: Any, **__: Any) -> None:
         """Does nothing: every strategy replays a recorded step."""
 
-    def set_attn_implementation(self, *_: Any, **__: Any) -> None:
-        """Does nothing: kvik has one implementation of attention."""
+    def set_attn_implementation(self, attn_implementation: Any, *_: Any, **__: Any) -> None:
+        """Changes the name alone: kvik has one implementation of attention.  Raises ValueError for what is none."""
+        accept_attention(attn_implementation)
+        self.config._attn_implementation = attn_implementation
 
     def tie_weights(self, *_: Any, **__: Any) -> None:
         """Does nothing: the head and the embeddings are tied as the files say."""

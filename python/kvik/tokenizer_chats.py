@@ -44,8 +44,8 @@ class Chats:
                             tokenize: Literal[False], **kwargs: Any) -> List[str]: ...
 
     @overload
-    def apply_chat_template(self, conversation: Any, tools: Optional[Sequence[Any]] = None, *, return_dict: Literal[True],
-                            **kwargs: Any) -> BatchEncoding: ...
+    def apply_chat_template(self, conversation: Any, tools: Optional[Sequence[Any]] = None, *, return_dict: Literal[True] = True,
+                            tokenize: Literal[True] = True, **kwargs: Any) -> BatchEncoding: ...
 
     @overload
     def apply_chat_template(self, conversation: Any, tools: Optional[Sequence[Any]] = None, *args: Any, **kwargs: Any) -> Any: ...
@@ -55,31 +55,33 @@ class Chats:
                             add_generation_prompt: bool = False, continue_final_message: bool = False,
                             tokenize: bool = True, padding: Union[bool, str] = False,
                             truncation: Union[bool, str] = False, max_length: Optional[int] = None,
-                            return_tensors: Optional[str] = None, return_dict: Optional[bool] = None,
-                            return_assistant_tokens_mask: bool = False,
-                            tokenizer_kwargs: Optional[Dict[str, Any]] = None, **kwargs: Any) -> Any:
+                            return_tensors: Optional[str] = None, return_dict: bool = True,
+                            return_assistant_tokens_mask: bool = False, tokenizer_kwargs: Optional[Dict[str, Any]] = None,
+                            sanitize_control_tokens: Optional[bool] = None, **kwargs: Any) -> Any:
         """Renders messages with the chat template and encodes them.
 
         conversation: a list of {"role", "content"}, or a list of such lists; what a message without one of them looks like
         is the template's affair.  tools: JSON schemas or functions with type
-        hints.  tokenize=False returns the text.  return_dict: True returns ``input_ids`` and ``attention_mask`` (the
-        default with return_tensors None and False: the ids alone).  Further arguments are variables of the template.
+        hints.  tokenize=False returns the text.  Returns ``input_ids`` and ``attention_mask``, so that
+        ``model.generate(**tokenizer.apply_chat_template(messages, return_tensors="np"))`` works; return_dict=False: the ids alone, as
+        release 4 of Transformers did.  Further arguments are variables of the template.
 
         return_assistant_tokens_mask: True adds ``assistant_masks``, 1 for the tokens of {% generation %} blocks, which is where
         templates put the words of the model.
 
-        Special tokens that are spelled inside a message are encoded as plain text; pass allow_special_tokens=True for
-        what Transformers does.
+        Special tokens that are spelled inside a message are encoded as plain text, which Transformers does with
+        sanitize_control_tokens=True; pass sanitize_control_tokens=False, or allow_special_tokens=True, for its default.
         """
+        if sanitize_control_tokens is not None:
+            kwargs.setdefault("allow_special_tokens", not sanitize_control_tokens)
         template = self.get_chat_template(chat_template, tools)
         if return_assistant_tokens_mask:
-            if return_dict is False or not tokenize:
+            if not (return_dict and tokenize):
                 raise ValueError("return_assistant_tokens_mask=True needs return_dict=True and tokenize=True")
             if continue_final_message:
                 raise ValueError("return_assistant_tokens_mask=True and continue_final_message=True exclude each other")
             if template is not None and not re.search(r"\{%[-+]?\s*generation\s*[-+]?%\}", template):
                 notice("the chat template has no {% generation %}, so assistant_masks holds only zeros")
-            return_dict = True
         conversation = getattr(conversation, "messages", conversation)
         batched = isinstance(conversation, (list, tuple)) and bool(conversation) and (
             isinstance(conversation[0], (list, tuple)) or hasattr(conversation[0], "messages"))

@@ -1,8 +1,11 @@
 """What the tests of the Python package share: the package of the source tree, the golden models and their cases."""
 import json
+import lzma
 import os
+import shutil
 import struct
 import sys
+import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.environ.get("KVIK_PYTHON") or os.path.join(ROOT, "python"))
@@ -33,6 +36,16 @@ def read_json(*path):
     """Reads a file of the golden set."""
     with open(os.path.join(GOLDEN, *path), encoding="utf-8") as f:
         return json.load(f)
+
+
+def folder_of_tokenizer(test, name):
+    """Returns a directory with a golden tokenizer, which a test has until its end."""
+    folder, source = tempfile.mkdtemp(), os.path.join(GOLDEN, "tokenizers", name)
+    test.addCleanup(shutil.rmtree, folder)
+    shutil.copy(os.path.join(source, "tokenizer_config.json"), folder)
+    with lzma.open(os.path.join(source, "tokenizer.json.xz")) as packed, open(os.path.join(folder, "tokenizer.json"), "wb") as f:
+        shutil.copyfileobj(packed, f)
+    return folder
 
 
 def tensors(*path):

@@ -1,9 +1,12 @@
 """What a program sets that Transformers heeds is heeded here, or an error says what to do."""
+import json
+import os
 import pickle
 import unittest
+import warnings
 
 import numpy as np
-from common import kvik, model_path
+from common import folder_of_tokenizer, kvik, model_path
 
 IDS = np.array([[1, 5, 6, 7, 8, 9]])
 
@@ -41,6 +44,79 @@ class EndTokens(unittest.TestCase):
         self.assertEqual(long.shape[1], 10)
         np.testing.assert_array_equal(long[:, :short.shape[1]], short)
         self.assertEqual(kvik.GenerationConfig(eos_token_id=None).to_dict(), {"eos_token_id": None})
+
+
+class Padding(unittest.TestCase):
+    """Ids that are padded with the pad token need no mask, unless it is an end token.  The tokens are those of Transformers 5.23."""
+
+    def test_mask_of_the_pad_token(self):
+        m, other = opened(), [43, 10, 209, 263]
+        for ids, new, at_end in (([0, 0, 5, 6], [94, 368, 94, 368], [70] * 4), ([5, 0, 6, 9], [184, 184, 184, 355], [368, 368, 368, 165])):
+            for eos, wanted in ((2, new), (None, new), (0, at_end)):
+                with self.subTest(ids=ids, eos=eos):
+                    options = {"max_new_tokens": 4, "do_sample": False, "pad_token_id": 0, "eos_token_id": eos}
+                    with warnings.catch_warnings():
+                        warnings.simplefilter("ignore")
+                        out = m.generate(np.array([ids, [5, 6, 7, 8]]), **options)
+                        alone = m.generate(np.array([ids]), **options)
+                    self.assertEqual((out[0, 4:].tolist(), out[1, 4:].tolist()), (wanted, other))
+                    self.assertEqual(alone[0, 4:].tolist(), wanted)
+
+
+class Names(unittest.TestCase):
+    """What changes nothing here is said, or is an error where it means nothing there."""
+
+    def test_attention(self):
+        with self.assertRaisesRegex(ValueError, "attn_implementation='nonsense' is no implementation"):
+            opened(attn_implementation="nonsense")
+        m = opened(attn_implementation="eager")
+        self.assertEqual(m.config._attn_implementation, "eager")
+        with self.assertRaisesRegex(ValueError, "nonsense"):
+            m.set_attn_implementation("nonsense")
+        m.set_attn_implementation("sdpa")
+        self.assertEqual((m.config._attn_implementation, opened().config._attn_implementation), ("sdpa", "sdpa"))
+        self.assertNotIn("_attn_implementation", m.config.to_dict())
+
+    def test_dtypes(self):
+        m = opened()
+        for call in (m.half, m.bfloat16, m.double, lambda: m.to(np.float16), lambda: m.to(dtype=np.float64)):
+            with self.assertWarnsRegex(UserWarning, "stays as it was opened, with dtype float32"):
+                self.assertIs(call(), m)
+        with self.assertWarnsRegex(UserWarning, "dtype bfloat16: weights are used as the files have them .float32."):
+            kvik.AutoModelForCausalLM.from_pretrained(model_path("llama-gqa-l3"), dtype="bfloat16", threads=1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for name, dtype in (("llama-bf16", "bfloat16"), ("llama-bf16", "float32"), ("llama-gqa-l3", "auto"), ("llama-gqa-l3", None)):
+                kvik.AutoModelForCausalLM.from_pretrained(model_path(name), dtype=dtype, threads=1).to("cpu")
+            self.assertIs(m.float(), m)
+
+
+class Streams(unittest.TestCase):
+    """A streamer cuts a text where Transformers 5.23 does, and is called as often: recorded/streams.json."""
+
+    def test_pieces(self):
+        class Kept(kvik.TextStreamer):
+            def on_finalized_text(self, text, stream_end=False):
+                self.pieces.append((text, stream_end))
+
+        class Other:
+            """A tokenizer that is written elsewhere."""
+
+            def decode(self, ids, **options):
+                return tokenizer.decode(ids, **options)
+
+        with open(os.path.join(os.path.dirname(__file__), "recorded", "streams.json"), encoding="utf-8") as f:
+            cases = json.load(f)
+        tokenizer = kvik.AutoTokenizer.from_pretrained(folder_of_tokenizer(self, "qwen3"))
+        for case in cases:
+            for reader in (tokenizer, Other()):
+                with self.subTest(text=case["text"], reader=type(reader).__name__):
+                    streamer = Kept(reader, skip_special_tokens=case["skip_special_tokens"])
+                    streamer.pieces = []
+                    for token in tokenizer(case["text"]).input_ids:
+                        streamer.put(np.array([token]))
+                    streamer.end()
+                    self.assertEqual(streamer.pieces, [(piece, False) for piece in case["pieces"]] + [(case["end"], True)])
 
 
 class Config(unittest.TestCase):

@@ -1,13 +1,10 @@
 """Notices where Transformers warns, none where nothing is wrong, and sentences for arguments that numpy would refuse with its own."""
-import lzma
 import os
-import shutil
-import tempfile
 import unittest
 import warnings
 
 import numpy as np
-from common import GOLDEN, kvik, model
+from common import folder_of_tokenizer, kvik, model
 
 IDS = np.array([[5, 6, 7, 8, 9]])
 TWO = np.array([[5, 6, 7, 8], [9, 10, 11, 12]])
@@ -51,13 +48,16 @@ class Notices(unittest.TestCase):
 
     def test_batches(self):
         left, right = np.array([[0, 0, 5, 6], [5, 6, 7, 8]]), np.array([[5, 6, 0, 0], [5, 6, 7, 8]])
-        for ids, mask, wanted in ((right, right != 0, "padded on the right"), (left, None, "no attention_mask"),
-                                  (right, None, "no attention_mask")):
+        for ids, mask, eos, wanted in ((right, right != 0, 2, "padded on the right"), (right, None, 2, "padded on the right"),
+                                       (right[:1], None, 2, "padded on the right"), (left, None, 0, "no attention_mask"),
+                                       (right, None, 0, "no attention_mask")):
             with self.subTest(wanted=wanted):
-                self.assertRegex("\n".join(self.said_of(ids, attention_mask=mask, pad_token_id=0)), "^[^\n]*" + wanted + "[^\n]*$")
-        for ids, mask in ((left, left != 0), (TWO, None), (TWO, np.ones((2, 4))), (np.insert(TWO, 0, 0, 1), None), (left[:1], None)):
+                said = self.said_of(ids, attention_mask=mask, pad_token_id=0, eos_token_id=eos)
+                self.assertRegex("\n".join(said), "^[^\n]*" + wanted + "[^\n]*$")
+        for ids, mask in ((left, left != 0), (left, None), (TWO, None), (TWO, np.ones((2, 4))), (np.insert(TWO, 0, 0, 1), None),
+                          (left[:1], None)):
             with self.subTest(ids=ids.tolist()):
-                self.assertEqual(self.said_of(ids, attention_mask=mask, pad_token_id=0), [])
+                self.assertEqual(self.said_of(ids, attention_mask=mask, pad_token_id=0, eos_token_id=2), [])
 
     def test_verbosity(self):
         before = kvik.utils.logging.get_verbosity()
@@ -67,12 +67,7 @@ class Notices(unittest.TestCase):
 
     def folder(self):
         """Returns a directory with a golden tokenizer."""
-        folder, source = tempfile.mkdtemp(), os.path.join(GOLDEN, "tokenizers", "qwen3")
-        self.addCleanup(shutil.rmtree, folder)
-        shutil.copy(os.path.join(source, "tokenizer_config.json"), folder)
-        with lzma.open(os.path.join(source, "tokenizer.json.xz")) as packed, open(os.path.join(folder, "tokenizer.json"), "wb") as f:
-            shutil.copyfileobj(packed, f)
-        return folder
+        return folder_of_tokenizer(self, "qwen3")
 
     def test_tokenizer(self):
         tokenizer = kvik.AutoTokenizer.from_pretrained(self.folder(), model_max_length=3)

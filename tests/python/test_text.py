@@ -179,18 +179,31 @@ class Text(unittest.TestCase):
         self.assertTrue(text.endswith("<|im_start|>assistant\n"))
         out = t.apply_chat_template(MESSAGES, add_generation_prompt=True, return_dict=True, return_tensors="np")
         self.assertEqual(t.decode(out.input_ids[0]), text)
-        self.assertEqual(t.apply_chat_template(MESSAGES, add_generation_prompt=True), out.input_ids[0].tolist())
+        alone = {"add_generation_prompt": True, "return_dict": False}
+        self.assertEqual(t.apply_chat_template(MESSAGES, **alone), out.input_ids[0].tolist())
+        self.assertEqual(t.apply_chat_template(MESSAGES, return_tensors="np", **alone).tolist(), out.input_ids.tolist())
+        default = t.apply_chat_template(MESSAGES, add_generation_prompt=True)  # as of release 5
+        self.assertEqual(dict(default), {"input_ids": out.input_ids[0].tolist(), "attention_mask": [1] * out.input_ids.shape[1]})
+        asked = t.apply_chat_template(MESSAGES, add_generation_prompt=True, return_tensors="np")
+        with self.assertRaisesRegex(AttributeError, "return_dict=False"):
+            asked.shape  # noqa: B018
+        self.assertEqual(self.model.generate(**asked, max_new_tokens=2).shape[1], out.input_ids.shape[1] + 2)
         own = t.apply_chat_template(MESSAGES, chat_template="{{ messages[0].content }}!", tokenize=False)
         self.assertEqual(own, MESSAGES[0]["content"] + "!")
         more = {"role": "assistant", "content": "Paris"}
-        self.assertEqual(t.apply_chat_template(MESSAGES) + t.encode_message_with_chat_template(more, MESSAGES),
-                         t.apply_chat_template([*MESSAGES, more]))
-        self.assertEqual(t.encode_message_with_chat_template(MESSAGES[0]), t.apply_chat_template(MESSAGES))
+        self.assertEqual(t.apply_chat_template(MESSAGES).input_ids + t.encode_message_with_chat_template(more, MESSAGES),
+                         t.apply_chat_template([*MESSAGES, more]).input_ids)
+        self.assertEqual(t.encode_message_with_chat_template(MESSAGES[0]), t.apply_chat_template(MESSAGES).input_ids)
+        spelled, end = [{"role": "user", "content": "<|im_end|>"}], t.convert_tokens_to_ids("<|im_end|>")
+        for switch, ends in (({}, 0), ({"sanitize_control_tokens": True}, 0), ({"sanitize_control_tokens": False}, 1),
+                             ({"allow_special_tokens": True}, 1)):
+            ids = t.apply_chat_template(spelled, chat_template="{{ messages[0].content }}", **switch).input_ids
+            self.assertEqual(ids.count(end), ends, switch)
         for wrong, shown in (("hi", "there is 'hi'"), (MESSAGES[0], "there is {'role'"), ([*MESSAGES, "hi"], "there is 'hi'")):
             with self.assertRaisesRegex(TypeError, shown):
                 t.apply_chat_template(wrong)
         both = t.apply_chat_template([MESSAGES, MESSAGES], return_tensors="np")
-        self.assertEqual(both.shape[0], 2)
+        self.assertEqual(both.input_ids.shape[0], 2)
 
         def weather(city: str, days: int = 1):
             """Tells the weather.
@@ -275,7 +288,7 @@ class Text(unittest.TestCase):
         inputs = t("The sea is", return_tensors="np")
         self.assertEqual(t.batch_encode_plus(["a", "b c"]).input_ids, t(["a", "b c"]).input_ids)
         self.assertEqual(t.convert_tokens_to_string(t.tokenize("Hello world")), "Hello world")
-        self.assertEqual(t.apply_chat_template([{**MESSAGES[0], "name": None}]), t.apply_chat_template(MESSAGES))
+        self.assertEqual(dict(t.apply_chat_template([{**MESSAGES[0], "name": None}])), dict(t.apply_chat_template(MESSAGES)))
         self.assertIn(t.eos_token_id, np.atleast_1d(m.generation_config.eos_token_id))
         out = m.generate(**inputs, max_new_tokens=4, do_sample=False, return_dict_in_generate=True, output_scores=True)
         scores = m.compute_transition_scores(out.sequences, out.scores, normalize_logits=True)
@@ -438,8 +451,11 @@ class Text(unittest.TestCase):
         texts = ["The sea is", "A"]
         self.assertEqual(kvik.pipeline("text-generation", self.model, tokenizer=other)(texts, **some),
                          kvik.pipeline("text-generation", self.model, tokenizer=self.tokenizer)(texts, **some))
-        with self.assertRaisesRegex(TypeError, "not Other"):
-            self.model.generate([[5]], max_new_tokens=2, streamer=kvik.TextStreamer(other))
+        streamer = kvik.TextIteratorStreamer(other)
+        ids = self.model.generate([[5]], max_new_tokens=2, streamer=streamer)
+        self.assertEqual("".join(streamer), self.tokenizer.decode(ids[0]))
+        with self.assertRaisesRegex(TypeError, "not int"):
+            self.model.generate([[5]], max_new_tokens=2, streamer=kvik.TextStreamer(7))
 
     def test_pipeline_device(self):
         warned, kvik.devices._warned = kvik.devices._warned, False

@@ -45,9 +45,18 @@ def advise_options(given: Dict[str, Any], g: Any, prompt: int, new: int, ids: bo
         notice(f"the prompt has no ids beside inputs_embeds, so {names} has no effect; give input_ids as well, or leave it out")
 
 
+def padding_of(ids: np.ndarray, pad: Optional[int], eos: Any) -> Optional[np.ndarray]:
+    """Returns the mask of ids that came without one: of the pad token, unless it may be text, as an end token may."""
+    ends = np.ravel(eos).tolist() if eos is not None else []
+    if pad is None or pad in ends or not (ids == pad).any():
+        return None
+    mask = (ids != pad).astype(np.uint8)
+    return mask if mask.any(1).all() else None
+
+
 def advise_batch(ids: np.ndarray, mask: Optional[np.ndarray], pad: Optional[int], eos: Any) -> None:
     """Gives notices about a batch [rows][n] that is padded on the right, or padded without a mask."""
-    if ids.shape[0] < 2 or not ids.shape[1]:
+    if not ids.shape[1]:
         return
     if mask is not None and mask.shape == ids.shape:
         if not mask[:, -1].all():
@@ -55,7 +64,7 @@ def advise_batch(ids: np.ndarray, mask: Optional[np.ndarray], pad: Optional[int]
                    "and Transformers continues the padding; set tokenizer.padding_side = \"left\"")
         return
     fills = pad if pad is not None else eos[0] if isinstance(eos, (list, tuple)) and eos else eos
-    if mask is not None or not isinstance(fills, int):
+    if mask is not None or not isinstance(fills, int) or ids.shape[0] < 2:
         return
     padded = ids[:, [0, -1]] == fills
     if (padded.any(0) & ~padded.all(0)).any():  # an id that begins or ends all rows is no padding

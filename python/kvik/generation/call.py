@@ -16,7 +16,7 @@ from ..errors import ArgumentError, LimitError, UnsupportedError
 from ..outputs import (GenerateBeamDecoderOnlyOutput, GenerateBeamEncoderDecoderOutput, GenerateDecoderOnlyOutput,
                        GenerateEncoderDecoderOutput)
 from ..store import Batch, Settings, Store, settings_of
-from .advice import advise_batch, advise_options
+from .advice import advise_batch, advise_options, padding_of
 from .callbacks import Callbacks
 from .configuration_utils import merged
 from .logits_process import settle
@@ -92,6 +92,8 @@ class Call:
         if self.seq2seq and self.past is not None:  # the rows then come back with their sequences
             values = {**values, "return_dict_in_generate": True}
         self.options = Options(model._handle, seeded(values))
+        if not self.seq2seq and self.embeds is None and self.mask is None and not (self.past and _length(self.past)):
+            self.mask = padding_of(self.ids, values.get("pad_token_id"), values.get("eos_token_id"))
         self._advise(values, merged(None, generation_config, kwargs))
         if any(self.shown.values()) and self.embeds is not None:
             raise UnsupportedError("output_attentions and output_hidden_states of generate() need input_ids; forward() shows what "

@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from queue import Queue
 from typing import Any, AsyncIterator, Iterator, List, Optional, cast
 
+import numpy as np
+
 from .._arrays import integers
 from .._lib import address, check, lib, owned
 
@@ -45,31 +47,73 @@ class BaseStreamer:
         raise NotImplementedError
 
 
-class TextStreamer(BaseStreamer):
-    """Prints the text as it is generated, each character as soon as it is complete.
+# Blocks of Unicode whose characters are words.
+_WORDS = ((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x2A6DF), (0x2A700, 0x2CEAF), (0x2F800, 0x2FA1F))
 
-    skip_prompt: does not print the prompt.  Further arguments, such as skip_special_tokens, are those of decode().
+
+def _ready(text: str) -> int:
+    """Returns how many characters of a text can be shown: all after a line or a CJK character, else whole words with their space."""
+    if text.endswith("\n") or (text and any(a <= ord(text[-1]) <= b for a, b in _WORDS)):
+        return len(text)
+    return text.rfind(" ") + 1
+
+
+class TextStreamer(BaseStreamer):
+    """Prints the text as it is generated, word by word.
+
+    skip_prompt: does not print the prompt.  Further arguments, such as skip_special_tokens, are those of decode().  on_finalized_text()
+    is called once for each put(), with "" while a word is not complete.
     """
 
     def __init__(self, tokenizer: Any, skip_prompt: bool = False, **decode_kwargs: Any) -> None:
         self.tokenizer, self.skip_prompt, self.decode_kwargs = getattr(tokenizer, "tokenizer", tokenizer), skip_prompt, decode_kwargs
         self.next_tokens_are_prompt = True
         self._decoder: Optional[ctypes.c_void_p] = None
-        self._ids: List[int] = []
+        self._held = ""  # text that waits for the end of its word
+        self._ids: List[int] = []  # of a line, for a tokenizer that decodes it as a whole
+        self._seen = 0  # characters of that line which are in _held, or were shown
 
-    def _open(self) -> ctypes.c_void_p:
+    def _open(self) -> Optional[ctypes.c_void_p]:
+        """Returns what decodes token by token; None if decode() does it: of other arguments, or a tokenizer that is written elsewhere."""
+        handle = getattr(self.tokenizer, "_handle", None)
+        if handle is None and not hasattr(self.tokenizer, "decode"):
+            raise TypeError(f"a streamer needs a tokenizer, not {type(self.tokenizer).__name__}")
+        if handle is None or any(value for name, value in self.decode_kwargs.items() if name != "skip_special_tokens"):
+            return None
         if self._decoder is None:
-            decoder, handle = owned("kvik_decoder_close"), getattr(self.tokenizer, "_handle", None)
-            if handle is None:
-                raise TypeError(f"a streamer of kvik needs a tokenizer of kvik, not {type(self.tokenizer).__name__}; take both from "
-                                "one library")
+            decoder = owned("kvik_decoder_close")
             check(lib.kvik_decoder_open(handle, bool(self.decode_kwargs.get("skip_special_tokens")),
                                         ctypes.byref(decoder)))
             self._decoder = decoder
         return self._decoder
 
+    def _more(self, ids: np.ndarray) -> str:
+        """Returns the characters that ids add to the text."""
+        decoder, text = self._open(), ctypes.c_void_p()
+        if decoder is not None:
+            n = check(lib.kvik_decoder_put(decoder, address(ids), ids.size, ctypes.byref(text)))
+            return ctypes.string_at(text, n).decode("utf-8", "replace")  # which may hold a NUL
+        self._ids.extend(ids.tolist())
+        line = str(self.tokenizer.decode(self._ids, **self.decode_kwargs))
+        if line.endswith("\ufffd"):  # a character that is not complete
+            return ""
+        more, self._seen = line[self._seen:], len(line)
+        if line.endswith("\n"):
+            self._ids, self._seen = [], 0
+        return more
+
+    def _rest(self) -> str:
+        """Returns the characters that come after the last id."""
+        decoder, text = self._open(), ctypes.c_void_p()
+        if decoder is not None:
+            n = check(lib.kvik_decoder_flush(decoder, ctypes.byref(text)))
+            return ctypes.string_at(text, n).decode("utf-8", "replace")
+        line = str(self.tokenizer.decode(self._ids, **self.decode_kwargs)) if self._ids else ""
+        more, self._ids, self._seen = line[self._seen:], [], 0
+        return more
+
     def put(self, value: Any) -> None:
-        """Receives ids of one row, and hands on the characters that they complete."""
+        """Receives ids of one row, and hands on the words that they complete."""
         ids = integers(value, "a streamer's value")
         if ids.ndim > 1 and ids.shape[0] > 1:
             raise ValueError("TextStreamer only supports batch size 1")
@@ -78,18 +122,16 @@ class TextStreamer(BaseStreamer):
             self.next_tokens_are_prompt = False
             return
         self.next_tokens_are_prompt = False
-        text = ctypes.c_void_p()
-        n = check(lib.kvik_decoder_put(self._open(), address(ids), ids.size, ctypes.byref(text)))
-        piece = ctypes.string_at(text, n).decode("utf-8", "replace")  # which may hold a NUL
-        if piece:
-            self.on_finalized_text(piece)
+        text = self._held + self._more(ids)
+        n = _ready(text)
+        self._held = text[n:]
+        self.on_finalized_text(text[:n])
 
     def end(self) -> None:
         """Hands on what was held back."""
-        text = ctypes.c_void_p()
-        n = check(lib.kvik_decoder_flush(self._open(), ctypes.byref(text)))
+        text, self._held = self._held + self._rest(), ""
         self.next_tokens_are_prompt = True
-        self.on_finalized_text(ctypes.string_at(text, n).decode("utf-8", "replace"), stream_end=True)
+        self.on_finalized_text(text, stream_end=True)
 
     def on_finalized_text(self, text: str, stream_end: bool = False) -> None:
         """Receives text that will not change.  Prints it; subclasses do what they want."""
