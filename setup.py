@@ -2,6 +2,7 @@
 
 The package has no compiled modules of its own, so one wheel serves every version of Python on a platform.
 """
+import glob
 import os
 import re
 import shutil
@@ -39,7 +40,7 @@ class Build(build_py):
         super().run()
         target = os.path.join(self.build_lib, "kvik")
         subprocess.check_call([sys.executable, os.path.join(HERE, "scripts", "make-abi.py"),
-                               *(os.path.join(HERE, "include", name) for name in ("kvik.h", "kvik_compat.h", "kvik_speech.h")),
+                               *sorted(glob.glob(os.path.join(HERE, "include", "*.h"))),
                                os.path.join(target, "_abi.py")])
         make("libkvik.so", target)
 

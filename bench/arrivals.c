@@ -8,7 +8,7 @@
  *
  *     build/release/bench_arrivals MODEL [THREADS] */
 #include "base/base.h"
-#include "kvik.h"
+#include "kvik_loop.h"
 
 #include <stdio.h>
 #include <stdlib.h>

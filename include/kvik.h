@@ -173,8 +173,6 @@ KVIK_API int kvik_generation_init_sized(kvik_generation *g, size_t size, const k
 /* Sets options from a JSON object: {"max_new_tokens": 20, "stop_strings": ["\n"]}.  An unknown name or a value out
  * of range is an error that suggests the nearest, and then nothing is set. */
 KVIK_API int kvik_generation_set(kvik_generation *g, const char *json);
-/* Reads an option of type "bool", "uint", "int" or "float" by its name.  KVIK_ARG for others. */
-KVIK_API int kvik_generation_number(const kvik_generation *g, const char *name, double *value);
 /* Frees what the options own. */
 KVIK_API void kvik_generation_done(kvik_generation *g);
 
@@ -291,7 +289,7 @@ typedef struct kvik_encoder {
 /* Describes the encoder of a model.  Returns 1, or 0 if it has none. */
 KVIK_API int kvik_model_encoder(const kvik_model *m, kvik_encoder *out);
 
-/* ---- Tokenizers: tokenizers, chat templates and a decoder for streams ----------------------------- */
+/* ---- Tokenizers: tokenizers and chat templates ---------------------------------------------------- */
 
 /* Opens the tokenizer of a model's path, or of a directory with tokenizer files alone. */
 KVIK_API int kvik_tokenizer_open(const char *path, kvik_tokenizer **out);
@@ -320,25 +318,11 @@ KVIK_API const char *kvik_tokenizer_piece(const kvik_tokenizer *t, int32_t id, s
  * *bytes with kvik_free.  KVIK_UNSUPPORTED: the decoder changes text across tokens. */
 KVIK_API int kvik_tokenizer_bytes(const kvik_tokenizer *t, int32_t id, char **bytes,
                                   size_t *n_bytes);
-/* Encodes as kvik_tokenizer_encode does, and tells where the ids come from.  Returns their number; *places gets three
- * numbers for each: the byte of the text at which its characters begin, the byte behind them, and the number of its
- * word, as the pre-tokenizer cuts the text.  Tokens that the tokenizer adds at the ends have no characters, and
- * UINT32_MAX for a word.  Free *ids and *places with kvik_free.  KVIK_UNSUPPORTED: normalizing this text joins
- * characters so that they have no place. */
-KVIK_API int64_t kvik_tokenizer_encode_placed(const kvik_tokenizer *t, const char *text,
-                                              size_t n_bytes, bool add_special_tokens,
-                                              int32_t **ids, uint32_t **places);
 /* Encodes a text without special tokens: where it spells one, such as "<|im_end|>" in the words of a user, it
  * becomes tokens of plain text.  Adds no tokens.  Returns the number of ids; *ids and *places as of
- * kvik_tokenizer_encode_placed, and places may be NULL. */
+ * kvik_tokenizer_encode_placed (kvik_compat.h), and places may be NULL. */
 KVIK_API int64_t kvik_tokenizer_encode_plain(const kvik_tokenizer *t, const char *text,
                                              size_t n_bytes, int32_t **ids, uint32_t **places);
-/* Tells what add_special_tokens makes of a text (pair false), or of two texts that a model reads as one (pair true).
- * Returns the number of parts in their order; *parts gets two numbers for each: the id of a token that the tokenizer
- * adds, -1 for the ids of the text, or -2 for those of the second text; and the type of this part's ids, which is
- * token_type_ids of Transformers.  Encode each text alone, without special tokens.  Free *parts with kvik_free.
- * KVIK_UNSUPPORTED: the tokenizer's files do not say how two texts are joined. */
-KVIK_API int64_t kvik_tokenizer_layout(const kvik_tokenizer *t, bool pair, int32_t **parts);
 /* Returns the text of a special token by its role ("bos_token", "eos_token", "pad_token", "unk_token", ...), or
  * NULL.  The tokenizer owns the text. */
 KVIK_API const char *kvik_tokenizer_special(const kvik_tokenizer *t, const char *name);
@@ -360,20 +344,6 @@ KVIK_API const char *kvik_format_guess(const kvik_tokenizer *t);
 /* Renders a conversation as text; free *text with kvik_free.  t may be NULL if the conversation has a template; special
  * tokens are then those of the conversation alone. */
 KVIK_API int kvik_chat_render(const kvik_tokenizer *t, const kvik_chat *chat, char **text);
-
-/* A decoder of ids that come one by one.  Bytes are held back until they are a whole character. */
-typedef struct kvik_decoder kvik_decoder;
-/* Opens a decoder.  Memory for the usual token is taken here, so that decoding one allocates nothing. */
-KVIK_API int kvik_decoder_open(const kvik_tokenizer *t, bool skip_special_tokens,
-                               kvik_decoder **out);
-/* Decodes n more ids.  *text has the characters that became whole, ends with a NUL and is valid until the next call;
- * returns its bytes, often 0.  A call that fails changes nothing. */
-KVIK_API int64_t kvik_decoder_put(kvik_decoder *d, const int32_t *ids, size_t n, const char **text);
-/* Gives the bytes that were held back, with U+FFFD for an incomplete character.  The decoder then begins a new
- * text.  All texts together are that of kvik_tokenizer_decode. */
-KVIK_API int64_t kvik_decoder_flush(kvik_decoder *d, const char **text);
-/* Closes a decoder. */
-KVIK_API void kvik_decoder_close(kvik_decoder *d);
 
 /* ---- Caches: configuration and use of memory ------------------------------------------------------ */
 
@@ -531,9 +501,8 @@ KVIK_API int kvik_trace_end(const char *path);
 
 /* ---- Sequences: operations on the tokens of a cache ----------------------------------------------- */
 
-/* Keeps the first len tokens (0: none; beyond the end: all); len < 0 removes the last -len.  KVIK_ARG if the
- * sequence has fewer.  Layers recompute evicted rows that the shorter sequence needs, or the call fails and
- * changes nothing. */
+/* Keeps the first len tokens (0: none; beyond the end: all); len < 0 removes the last -len.  KVIK_ARG if the sequence
+ * has fewer.  Layers recompute evicted rows that the shorter sequence needs, or the call fails and changes nothing. */
 KVIK_API int kvik_cache_crop(kvik_cache *c, kvik_seq s, int64_t len);
 /* Gives s[i] the contents that s[from[i]] had, for all i at once. */
 KVIK_API int kvik_cache_reorder(kvik_cache *c, const kvik_seq *s, const uint32_t *from, uint32_t n);
@@ -794,6 +763,8 @@ typedef struct kvik_option {
 KVIK_API const kvik_option *kvik_option_at(uint32_t i);
 /* Returns the option whose name is nearest to a misspelled one, or NULL if none is near. */
 KVIK_API const char *kvik_option_nearest(const char *name);
+/* Reads an option of type "bool", "uint", "int" or "float" by its name.  KVIK_ARG for others. */
+KVIK_API int kvik_generation_number(const kvik_generation *g, const char *name, double *value);
 
 /* ---- Results: prompts and results of a generation -------------------------------------------------- */
 
@@ -966,92 +937,6 @@ struct kvik_hooks {
     /* Callbacks that see all rows at once (kvik_compat.h).  It must stay valid until the generation is over. */
     const struct kvik_together *together;
 };
-
-/* ---- Requests: several generations in one batch -------------------------------------------------
- *
- * A request is a generation that you advance step by step, beside others on the same cache.  Requests
- * may have different options, seeds, processors and ways of decoding; they join, pause and leave
- * whenever you want.  Each gives the tokens, scores and logits that kvik_generate gives for it alone,
- * bit for bit.
- *
- *     kvik_request_start(cache, &greedy, &prompt_a, 1, NULL, &r[0]);
- *     kvik_request_start(cache, &beams, &prompt_b, 1, NULL, &r[1]);
- *     while (kvik_request_step(r, 2) > 0) {}       // here others may join, and these may leave
- *     for (int i = 0; i < 2; i++) {
- *         if (kvik_request_end(r[i], &result[i]) < 0) puts(kvik_last_error());
- *         kvik_request_free(r[i]);
- *     }
- */
-
-typedef struct kvik_request kvik_request;
-/* States of a request. */
-enum kvik_state {
-    KVIK_RUNNING,
-    KVIK_PAUSED,
-    /* The request has all its tokens, or you have ended it. */
-    KVIK_OVER,
-    /* kvik_request_error says why; the sequences are what they were before the request started. */
-    KVIK_FAILED
-};
-/* Checks the call and takes sequences, as kvik_generate does, but computes nothing yet.  The request
- * copies `g`, the prompts and the struct of hooks.  All requests of a cache, and kvik_generate beside them,
- * share its max_sequences: KVIK_LIMIT if they do not suffice.  A sequence of yours (kvik_prompt.seq)
- * belongs to the request until the request has ended or failed.  Until then calls that change the
- * sequence are KVIK_BUSY and change nothing: forward, sync, crop, reset, reorder, reserve, drop, generate and a second
- * request.  Calls that read it are allowed: length, fork, export, save. */
-KVIK_API int kvik_request_start(kvik_cache *c, const kvik_generation *g, const kvik_prompt *prompt,
-                                uint32_t n, const kvik_hooks *hooks, kvik_request **out);
-/* Advances n requests of one cache and returns how many of them still run.  A request that decodes
- * gets its next token (with draft tokens several; guided contrastive search: every second step).
- * Requests that are paused, over or failed take no part.
- *
- * A call is one forward step of at most step_tokens tokens.  Requests that decode come first; prompts that are not
- * computed yet share what is left, by turns.  So the time between two tokens of a request does not grow with
- * the number of prompts that wait.  prefill_chunk_size shortens it: prompts then take no more tokens of a
- * step than the smallest of their chunks.  If more sequences decode than step_tokens, they take turns too, and
- * prompts wait until fewer decode.
- *
- * A request that fails, because its callback refuses or its part of the step does not fit the memory,
- * ends with its error.  The others go on unaffected, and this call returns no error.  When memory runs
- * short, the requests take their part of the step one by one in the order given.  Those whose part
- * does not fit fail and give their memory to those after them.
- *
- * A callback cannot step or end requests that take part in the step (KVIK_BUSY). */
-KVIK_API int kvik_request_step(kvik_request *const *request, uint32_t n);
-/* Returns the state of a request. */
-KVIK_API enum kvik_state kvik_request_state(const kvik_request *r);
-/* Returns the error of a failed request, else 0.  *text (may be NULL) is its sentence, valid until the
- * request is freed. */
-KVIK_API int kvik_request_error(const kvik_request *r, const char **text);
-/* How far a request is, summed over its prompts. */
-typedef struct kvik_progress {
-    size_t size;
-    /* Tokens of the prompts; those of them whose cached rows are reused; and all tokens that were computed so far. */
-    uint64_t prompt_tokens, reused_tokens, computed_tokens;
-    /* New tokens so far, those of kvik_prompt.n_new included; with beams, of the longest text. */
-    uint64_t new_tokens;
-    /* 1 while the prompts wait for their turn or are being computed; then 0. */
-    uint64_t prefills;
-} kvik_progress;
-/* Fills *out, also of a request that is over or has failed. */
-KVIK_API int kvik_request_progress(const kvik_request *r, kvik_progress *out);
-/* Pause and resume a request.  A paused request takes no part in steps.  Its rows stay, and may move to disk
- * like all others.  The clock of max_time runs on. */
-KVIK_API void kvik_request_pause(kvik_request *r);
-KVIK_API void kvik_request_resume(kvik_request *r);
-/* Replaces the prefill_chunk_size of a request from its next step on; 0: step_tokens of the cache.  For programs that
- * bound the time of a step: the result is the same. */
-KVIK_API void kvik_request_set_chunk(kvik_request *r, uint32_t tokens);
-/* Gives the result, once; free it with kvik_result_free.  Rows of a request that still runs end with
- * KVIK_FINISH_CANCELLED; a beam search gives its best beams so far.  If no token has been chosen yet,
- * the rows are the prompts and your sequences are what they were.  A failed request gives its error.
- * The end may compute, so a callback that cannot append to the cache (kvik_on_progress, drafts) cannot
- * end a request that has chosen a token: KVIK_BUSY, and it can be ended later. */
-KVIK_API int kvik_request_end(kvik_request *r, kvik_result **out);
-/* Frees a request in any state.  A request that was not ended leaves your sequences as they were before it
- * started.  A request that a call of any thread still uses is freed when that call returns: a callback may free its
- * own request, which ends with this step. */
-KVIK_API void kvik_request_free(kvik_request *r);
 
 #ifdef __cplusplus
 }

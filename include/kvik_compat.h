@@ -1,6 +1,6 @@
 /* kvik_compat.h - the interfaces beside that of kvik.h, for programs that think in the words of Transformers.
  *
- * BATCHES are padded rectangles of columns, as forward() sees them, and a SAMPLER chooses the tokens of such loops.
+ * BATCHES are padded rectangles of columns, as forward() sees them; the sampler of kvik_loop.h chooses their tokens.
  * An EXPORT is the KV rows of a sequence as arrays, and LEGACY tuples are those of a batch.  LAYERS are a cache for a
  * model that kvik does not run.  All are in the same library, and the conventions are those of kvik.h, which this
  * header includes. */
@@ -98,47 +98,22 @@ KVIK_API int kvik_batch_copy(const kvik_batch *b, kvik_batch **out);
 KVIK_API int kvik_batch_generate(kvik_batch *b, const kvik_generation *g, const kvik_inputs *in,
                                  const kvik_hooks *hooks, kvik_result **out);
 
-/* ---- Sampler: tokens for loops of your own ----------------------------------------------------------
- *
- * A sampler chooses tokens from logits as kvik_generate does, bit for bit: with the same processors, and draws
- * that depend on the seed, the row and the number of new tokens alone.
- *
- *     kvik_sampler_open(&g, kvik_model_vocab(model), NULL, &sampler);
- *     for (;; n++) {
- *         kvik_forward(cache, &span, 1, false, logits);     // the tokens since the last call
- *         kvik_choice choice = {.size = sizeof choice, .logits = logits, .ids = ids, .n = n, .n_prompt = n_prompt};
- *         if (kvik_sample(sampler, &choice, &ids[n]) != 0) break;
- *     } */
+/* ---- Encodings: what else tokenizers of Transformers return -------------------------------------------- */
 
-typedef struct kvik_sampler kvik_sampler;
-/* What kvik_sample chooses from. */
-typedef struct kvik_choice {
-    size_t size;
-    /* [vocab] after the last id; not changed. */
-    const float *logits;
-    /* [n] the text so far: the prompt, then the tokens that were chosen. */
-    const int32_t *ids;
-    size_t n, n_prompt;
-    /* Columns of the prompt that a mask leaves out of ids; lengths count them. */
-    size_t masked;
-    /* Row of the result whose draws these are: rows of one seed draw different tokens. */
-    uint32_t row;
-    /* Tokens of the longest text, for forced_eos_token_id.  0: as the options say. */
-    size_t max_length;
-    /* NULL, or [vocab] to fill with the scores after the processors. */
-    float *scores;
-    /* Tokens that each filter (top_k, top_p, min_p, typical_p, epsilon_cutoff, eta_cutoff) leaves at least.  0: 1. */
-    size_t min_tokens_to_keep;
-} kvik_choice;
-/* Opens a sampler for logits of vocab tokens.  Options and hooks are copied; of the hooks only logits_processor is
- * called.  Beams, contrastive search and guidance_scale are KVIK_UNSUPPORTED; drafts, stop_strings and max_time
- * are without effect. */
-KVIK_API int kvik_sampler_open(const kvik_generation *g, uint32_t vocab, const kvik_hooks *hooks,
-                               kvik_sampler **out);
-/* Chooses the next token.  Returns 1 if *id is an end-of-sequence token, else 0.  Allocates nothing. */
-KVIK_API int kvik_sample(kvik_sampler *s, const kvik_choice *choice, int32_t *id);
-/* Closes a sampler. */
-KVIK_API void kvik_sampler_close(kvik_sampler *s);
+/* Encodes as kvik_tokenizer_encode does, and tells where the ids come from.  Returns their number; *places gets three
+ * numbers for each: the byte of the text at which its characters begin, the byte behind them, and the number of its
+ * word, as the pre-tokenizer cuts the text.  Tokens that the tokenizer adds at the ends have no characters, and
+ * UINT32_MAX for a word.  Free *ids and *places with kvik_free.  KVIK_UNSUPPORTED: normalizing this text joins
+ * characters so that they have no place. */
+KVIK_API int64_t kvik_tokenizer_encode_placed(const kvik_tokenizer *t, const char *text,
+                                              size_t n_bytes, bool add_special_tokens,
+                                              int32_t **ids, uint32_t **places);
+/* Tells what add_special_tokens makes of a text (pair false), or of two texts that a model reads as one (pair true).
+ * Returns the number of parts in their order; *parts gets two numbers for each: the id of a token that the tokenizer
+ * adds, -1 for the ids of the text, or -2 for those of the second text; and the type of this part's ids, which is
+ * token_type_ids of Transformers.  Encode each text alone, without special tokens.  Free *parts with kvik_free.
+ * KVIK_UNSUPPORTED: the tokenizer's files do not say how two texts are joined. */
+KVIK_API int64_t kvik_tokenizer_layout(const kvik_tokenizer *t, bool pair, int32_t **parts);
 
 /* ---- Together: callbacks that see all rows of a step, as those of Transformers do ------------------ */
 

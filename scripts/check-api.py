@@ -75,7 +75,7 @@ def broken(old, new):
 
 
 def main():
-    header = "".join((TOP / "include" / name).read_text(encoding="utf-8") for name in ("kvik.h", "kvik_compat.h", "kvik_speech.h"))
+    header = "".join(path.read_text(encoding="utf-8") for path in sorted((TOP / "include").glob("*.h")))
     version, kinds = re.search(r'define KVIK_VERSION "([^"]+)"', header)[1], declarations(header)
     if sys.argv[1:] == ["write"]:
         write(version, kinds)

@@ -5,7 +5,7 @@ MODEL ?= $$(scripts/fetch-model.sh)
 DEMO_PROMPT ?= Write one sentence about the sea.
 
 # What programs include.
-HEADERS := include/kvik.h include/kvik_compat.h include/kvik_speech.h
+HEADERS := $(sort $(wildcard include/*.h))
 
 .PHONY: report unit examples replay bench-peers bench-ops check-abi abi man help tidy
 # help: lists the targets

@@ -1,7 +1,7 @@
 /* requests.c - three requests with different settings join and leave one batch: greedy decoding, sampling with a seed, and a
  * beam search.  Each gives the tokens it gives alone; the program checks that.
  *     requests MODEL */
-#include <kvik.h>
+#include <kvik_loop.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

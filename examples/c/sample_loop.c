@@ -1,7 +1,7 @@
 /* sample_loop.c - a loop of the program's own: it computes logits, chooses tokens as kvik_generate does, and prints text in
  * whole characters as it comes.
  *     sample_loop MODEL [TEXT] */
-#include <kvik_compat.h>
+#include <kvik_loop.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

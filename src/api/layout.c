@@ -2,6 +2,7 @@
  * library. */
 #include "base/base.h"
 #include "kvik_compat.h"
+#include "kvik_loop.h"
 #include "kvik_speech.h"
 
 /* A field that a later version appends must not lie in the padding of an older version, because padding may hold

@@ -5,6 +5,7 @@
 #include "base/refs.h"
 #include "compat/compat_sizes.h"
 #include "generate/generate.h"
+#include "kvik_loop.h"
 
 #include <string.h>
 

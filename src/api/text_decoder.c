@@ -2,6 +2,7 @@
  * soon as they are certain.  The text of all calls together is that of kvik_tokenizer_decode, because both use the
  * same code (tok/detokenize.c). */
 #include "generate/handle.h"
+#include "kvik_loop.h"
 
 struct kvik_decoder {
     struct guard guard;  /* guards only against other threads */

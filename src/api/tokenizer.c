@@ -7,6 +7,7 @@
 #include "chat/formats.h"
 #include "fmt/fmt.h"
 #include "generate/handle.h"
+#include "kvik_compat.h"
 
 #include <string.h>
 

@@ -1,5 +1,6 @@
 /* cmd_tokenize.c - kvik tokenize: converts text to token ids and back with the tokenizer of a model. */
 #include "cli/cli.h"
+#include "kvik_loop.h"
 
 #include <unistd.h>
 

@@ -10,6 +10,7 @@
 #pragma once
 #include "base/base.h"
 #include "kvik.h"
+#include "kvik_loop.h"
 
 struct exec;
 struct tok;

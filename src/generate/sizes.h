@@ -3,6 +3,7 @@
 #pragma once
 #include "base/sized.h"
 #include "kvik.h"
+#include "kvik_loop.h"
 
 /* For kvik_generation the least size includes everything that the struct owns. */
 #define SIZED_LEAST(type, field)                                                                   \

@@ -5,6 +5,7 @@
  * rows are given up, and it goes on later with the same draws from the tokens that it has chosen. */
 #pragma once
 #include "kvik.h"
+#include "kvik_loop.h"
 #include "serve/caches.h"
 #include "serve/exchange.h"
 #include "serve/keys.h"

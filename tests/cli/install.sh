@@ -7,7 +7,7 @@ last="make install DESTDIR=... PREFIX=/usr"
 make --no-print-directory install DESTDIR="$root" PREFIX=/usr >"$work/out" 2>"$work/err"
 rc=$?
 check "make install" status 0
-for f in bin/kvik lib/libkvik.so lib/libkvik.so.0 lib/libkvik.a include/kvik.h include/kvik_compat.h include/kvik_speech.h lib/pkgconfig/kvik.pc share/man/man1/kvik.1 \
+for f in bin/kvik lib/libkvik.so lib/libkvik.so.0 lib/libkvik.a include/kvik.h include/kvik_compat.h include/kvik_loop.h include/kvik_speech.h lib/pkgconfig/kvik.pc share/man/man1/kvik.1 \
     share/bash-completion/completions/kvik share/zsh/site-functions/_kvik; do
     check "installs $f" test -e "$root/usr/$f"
 done
@@ -129,7 +129,7 @@ if command -v man >/dev/null 2>&1; then
 elif ! command -v mandoc >/dev/null 2>&1; then
     skip "the library's pages are not checked: neither mandoc nor man is installed"
 fi
-scripts/make-man.py include/kvik.h include/kvik_compat.h include/kvik_speech.h "$work/again"
+scripts/make-man.py include/*.h "$work/again"
 check "the pages are the same each time" diff -r "$work/again" "$pages"
 
 for command in generate chat inspect tokenize render models completion; do

@@ -64,7 +64,7 @@ def read(path):
 def pages():
     """Returns the pages that readers have."""
     names = [os.path.join(folder, n) for folder in ("", "docs") for n in sorted(os.listdir(os.path.join(ROOT, folder))) if n.endswith(".md")]
-    return names + ["man/kvik.1", "include/kvik.h", "include/kvik_compat.h", "include/kvik_speech.h"]
+    return names + ["man/kvik.1"] + [os.path.join("include", n) for n in sorted(os.listdir(os.path.join(ROOT, "include")))]
 
 
 def blocks(page, text):
@@ -119,7 +119,7 @@ class Reader:
             copy(source, to)
         os.mkdir(os.path.join(self.tree, "build"))
         # Another test may be writing the declarations of this tree.
-        subprocess.check_call([sys.executable, os.path.join(ROOT, "scripts", "make-abi.py"), *(os.path.join(ROOT, "include", name) for name in ("kvik.h", "kvik_compat.h", "kvik_speech.h")),
+        subprocess.check_call([sys.executable, os.path.join(ROOT, "scripts", "make-abi.py"), *(os.path.join(ROOT, n) for n in pages() if n.endswith(".h")),
                                os.path.join(self.tree, "python", "kvik", "_abi.py")])
         self.before = self.files()
 
@@ -161,7 +161,7 @@ class Reader:
         """Completes the lines of a program, compiles it with the header and the library, and runs it; returns its standard output."""
         program = os.path.join(self.folder, "program")
         with open(program + ".c", "w", encoding="utf-8") as f:
-            f.write('#include <kvik_compat.h>\n#include <kvik_speech.h>\n#include <stdio.h>\n#include <stdlib.h>\nstatic void die(const char *why)\n{\n    fputs(why, stderr);\n'
+            f.write('#include <kvik_compat.h>\n#include <kvik_loop.h>\n#include <kvik_speech.h>\n#include <stdio.h>\n#include <stdlib.h>\nstatic void die(const char *why)\n{\n    fputs(why, stderr);\n'
                     "    exit(1);\n}\nint main(void)\n{\n" + code + "    return 0;\n}\n")
         return self.shell(f"cd {self.tree}\n${{CC:-cc}} -o {program} {program}.c -Iinclude -L. -lkvik -Wl,-rpath,$PWD\n"
                           f"cd ~/.cache/kvik\n{program}\n")

@@ -10,6 +10,7 @@
 #pragma once
 #include "base/base.h"
 #include "kvik_compat.h"
+#include "kvik_loop.h"
 #include "kvik_speech.h"
 #include "testing.h"
 #include "toy_tokenizer.h"

@@ -205,7 +205,7 @@ static inline uintptr_t api_value(struct api_world *w, int kind, int at)
         [A_TEMPLATE] = "{{ messages[0].content }}",
         [A_CHAT] = &w->chat,
         [A_FORMAT] = "chatml",
-        [A_OPTION] = "bos_tokens",
+        [A_OPTION] = "bos_token_id",
         [A_JSON] = "{}",
         [A_MODEL_PATH] = api_path[P_MODEL],
         [A_SESSION] = api_path[P_SESSION],

@@ -5,7 +5,7 @@
 #pragma once
 #include "../shim/shim.h"
 #include "base/base.h"
-#include "kvik.h"
+#include "kvik_loop.h"
 #include "toy_tokenizer.h"
 
 #include <dirent.h>

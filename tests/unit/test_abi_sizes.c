@@ -6,6 +6,7 @@
  * pattern that the library may neither read nor write. */
 #include "base/base.h"
 #include "kvik_compat.h"
+#include "kvik_loop.h"
 #include "testing.h"
 
 enum { VOCAB = 1024, BEHIND = 64, JUNK = 0xa5 };

@@ -73,7 +73,7 @@ static void test_parameters(void **state)
 {
     (void)state;
     static const char *const headers[] = {"include/kvik.h", "include/kvik_compat.h",
-                                          "include/kvik_speech.h"};
+                                          "include/kvik_loop.h", "include/kvik_speech.h"};
     size_t n = 0;
     for (size_t i = 0; i < countof(headers); i++) {
         char *header = text_of(headers[i]), *p = header;

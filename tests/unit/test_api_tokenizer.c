@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "kvik.h"
+#include "kvik_compat.h"
 #include "toy_tokenizer.h"
 
 static char dir[] = "/tmp/kvik-api-XXXXXX";

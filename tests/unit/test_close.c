@@ -5,6 +5,7 @@
  * is freed too early or never. */
 #include "base/base.h"
 #include "kvik_compat.h"
+#include "kvik_loop.h"
 #include "testing.h"
 
 #include <pthread.h>

@@ -3,7 +3,7 @@
 #include "base/base.h"
 #include "base/file.h"
 #include "base/utf8.h"
-#include "kvik.h"
+#include "kvik_loop.h"
 #include "test_tok.h"
 
 #include <unistd.h>

@@ -2,6 +2,7 @@
  * decoding and every pair of strategies for the decoder's own rows and for the encoder's. */
 #include "generate/handle.h"
 #include "kvik_compat.h"
+#include "kvik_loop.h"
 #include "models.h"
 #include "testing.h"
 

@@ -2,6 +2,7 @@
  * bit for bit, the ids, scores and logits that kvik_generate gives for it alone, for every
  * combination of ways of decoding. */
 #include "kvik_compat.h"
+#include "kvik_loop.h"
 #include "requests.h"
 
 #include <unistd.h>

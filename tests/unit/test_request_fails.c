@@ -1,6 +1,7 @@
 /* test_request_fails.c - requests that a callback, a budget, a limit, a wrong call or missing memory ends: only that
  * request fails, and the others give what they give alone. */
 #include "kvik_compat.h"
+#include "kvik_loop.h"
 #include "requests.h"
 
 /* --- Failing. */

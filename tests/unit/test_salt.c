@@ -1,7 +1,7 @@
 /* test_salt.c - prompts share rows only with those of the same cache_salt: in the cache, in every way of decoding, in saved
  * sessions and in a directory of prompts.  The tokens do not depend on it. */
 #include "base/base.h"
-#include "kvik.h"
+#include "kvik_loop.h"
 #include "testing.h"
 
 #include <stdio.h>

@@ -3,6 +3,7 @@
  * arguments, allocation failures, and no allocation for a token. */
 #include "base/base.h"
 #include "kvik_compat.h"
+#include "kvik_loop.h"
 #include "models.h"
 #include "testing.h"
 

@@ -4,7 +4,7 @@
  * the result, in whole characters. */
 #include "base/base.h"
 #include "base/utf8.h"
-#include "kvik.h"
+#include "kvik_loop.h"
 #include "toy_tokenizer.h"
 
 enum { VOCAB = 384 };
