@@ -27,7 +27,7 @@ unit: $(TESTBIN)
 # replay: builds the fuzz targets with a driver that replays their corpora
 replay: $(REPLAYBIN)
 # The fuzz target of requests links the server without its sockets: without the files that call libevent.
-$(B)/replay_request $(B)/fuzz_request: $(filter-out %/net.o %/listen.o,$(filter $(B)/src/serve/%,$(CLIOBJ)))
+$(B)/replay_request $(B)/fuzz_request: $(filter-out %/net.o %/wire.o %/mailbox.o %/listen.o,$(filter $(B)/src/serve/%,$(CLIOBJ)))
 # examples: builds the examples of C
 examples: $(EXBIN)
 
@@ -179,5 +179,6 @@ install: all man
 	install -m 644 man/kvik.1 $(DESTDIR)$(PREFIX)/share/man/man1/kvik.1
 	if [ -f $(MAN3)/kvik.3 ]; then install -m 644 $(MAN3)/*.3 $(DESTDIR)$(PREFIX)/share/man/man3; fi
 
-# The parser of forms is a part of the server, and needs nothing of it.
+# These parsers are parts of the server, and need nothing of it.
 $(B)/replay_multipart $(B)/fuzz_multipart: $(B)/src/serve/multipart.o
+$(B)/replay_head $(B)/fuzz_head: $(B)/src/serve/head.o

@@ -53,6 +53,12 @@ bool keys_have(const struct keys *k, const char *key)
     return found;
 }
 
+const char *keys_sent(const char *authorization, const char *x_api_key)
+{
+    bool bearer = authorization && !strncasecmp(authorization, "Bearer ", 7);
+    return bearer ? authorization + 7 : x_api_key;
+}
+
 void keys_salt(const char *key, const char *own, size_t n, char out[KEYS_SALT])
 {
     struct digest d;

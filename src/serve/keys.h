@@ -7,6 +7,8 @@ struct keys;
 int keys_read(const char *path, struct keys **out);
 /* True if the key is one of them.  The time depends on the length of `key` and the number of keys alone. */
 bool keys_have(const struct keys *k, const char *key);
+/* Returns the key that a request has sent in these two headers, each of which may be NULL; NULL: none. */
+const char *keys_sent(const char *authorization, const char *x_api_key);
 /* Makes the salt of a request: prompts share rows with those of the same key (NULL: none) and the same text [n] of the
  * request.  It is a digest, so that files with it do not tell the key.  Without both it is "". */
 enum { KEYS_SALT = 65 };

@@ -1,153 +1,20 @@
-/* net.c - the network thread; see net.h.
- *
- * libevent answers bodies above its own limit with a page of HTML.  So that limit lies a little above ours, and what is
- * between the two gets an error in the shape of its protocol.
+/* net.c - the network thread: its loop, requests and answers; see net.h.  Letters are in mailbox.c, connections in wire.c.
  *
  * While a request is computed, its connection still reads, because only a read tells that the client has left.  What a
  * client sends meanwhile (a pipelined request) waits: at most NET_HEADERS bytes of it are taken from the socket. */
-#include "serve/net.h"
-#include "base/buf.h"
 #include "base/descriptor.h"
-#include "base/hash.h"
 #include "serve/cors.h"
 #include "serve/framing.h"
-#include "serve/listen.h"
+#include "serve/keys.h"
+#include "serve/network.h"
 #include "serve/route.h"
 
 #include <errno.h>
-#include <event2/buffer.h>
-#include <event2/bufferevent.h>
-#include <event2/event.h>
-#include <event2/http.h>
 #include <event2/keyvalq_struct.h>
-#include <pthread.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
-
-enum letter_kind { LETTER_WHOLE, LETTER_BEGIN, LETTER_PART, LETTER_FINISH };
-struct letter {
-    struct letter *next;
-    struct exchange *x; /* held */
-    enum letter_kind kind;
-    int status;
-    bool comments;
-    const char *type;
-    char *text; /* owned */
-    size_t n;
-};
-
-struct net {
-    struct net_options o;
-    struct event_base *base;
-    struct evhttp *http;
-    struct listeners at;
-    struct event *wake, *tick, *drain;
-    int bell; /* eventfd: letters have come, or net_stop was called */
-    atomic_bool stopping;
-    double stop_at, grace; /* stop_at: 0 until it is asked to stop */
-    double arrived;        /* when the newest connection or request came */
-    struct exchange *open; /* those with a request */
-    atomic_uint n_open;
-    uint32_t sending; /* answers that are complete and have not gone out */
-    uint64_t ids;
-    struct hash_key secret;
-    char started[24]; /* Unix time */
-    pthread_mutex_t lock;
-    struct letter *first, **last; /* the mailbox */
-};
-
-/* --- Letters. */
-
-static void ring(struct net *n)
-{
-    uint64_t one = 1;
-    ssize_t w;
-    do
-        w = write(n->bell, &one, sizeof one);
-    while (w < 0 && errno == EINTR);
-}
-
-static void letter_free(struct letter *l)
-{
-    exchange_release(l->x);
-    mem_free(l->text);
-    mem_free(l);
-}
-
-/* A letter that cannot be written for lack of memory ends the exchange, as if the client had left. */
-static void post(struct exchange *x, const struct letter *what)
-{
-    struct net *n = x->net;
-    struct letter *l = mem_alloc(sizeof *l);
-    if (!l) {
-        atomic_store(&x->gone, true);
-        mem_free(what->text);
-        return;
-    }
-    *l = *what;
-    l->x = exchange_hold(x);
-    pthread_mutex_lock(&n->lock);
-    bool first = !n->first;
-    *n->last = l;
-    n->last = &l->next;
-    pthread_mutex_unlock(&n->lock);
-    if (first) ring(n);
-}
-
-void exchange_answer(struct exchange *x, int status, const char *type, char *text, size_t n)
-{
-    post(x, &(struct letter){
-                .kind = LETTER_WHOLE, .status = status, .type = type, .text = text, .n = n});
-}
-
-void exchange_json(struct exchange *x, int status, json_t *o)
-{
-    char *text = NULL;
-    if (!o || json_text(o, &text) < 0) {
-        status = 500;
-        text = mem_strdup("{\"error\":{\"message\":\"out of memory\",\"code\":500}}");
-    }
-    json_decref(o);
-    exchange_answer(x, status, "application/json; charset=utf-8", text, text ? strlen(text) : 0);
-}
-
-void exchange_begin(struct exchange *x, const char *type, bool comments)
-{
-    post(x, &(struct letter){.kind = LETTER_BEGIN, .type = type, .comments = comments});
-}
-
-void exchange_send(struct exchange *x, const char *text, size_t n)
-{
-    if (exchange_gone(x)) return;
-    char *copy = mem_strndup(text, n);
-    if (!copy) atomic_store(&x->gone, true); /* a text with a hole would look whole */
-    if (copy) post(x, &(struct letter){.kind = LETTER_PART, .text = copy, .n = n});
-}
-
-void exchange_finish(struct exchange *x)
-{
-    post(x, &(struct letter){.kind = LETTER_FINISH});
-}
-
-struct exchange *exchange_hold(struct exchange *x)
-{
-    atomic_fetch_add_explicit(&x->refs, 1, memory_order_relaxed);
-    return x;
-}
-
-void exchange_release(struct exchange *x)
-{
-    if (!x || atomic_fetch_sub_explicit(&x->refs, 1, memory_order_acq_rel) != 1) return;
-    mem_free(x->path);
-    mem_free(x->query);
-    mem_free(x->key);
-    mem_free(x->type);
-    mem_free(x->origin);
-    mem_free(x->body);
-    mem_free(x);
-}
 
 /* --- Sockets. */
 
@@ -168,14 +35,15 @@ static void unwait(struct exchange *x)
     exchange_release(x);
 }
 
-/* Takes the request from its exchange: the connection no longer calls back with an exchange that may be gone.  The
- * answer that is sent next frees it, also where the connection is closed. */
+/* Takes the request from its exchange, which its connection then forgets.  The answer that is sent next frees the request,
+ * also where the connection is closed. */
 static struct evhttp_request *request_take(struct exchange *x)
 {
     struct evhttp_request *r = x->request;
     struct evhttp_connection *c = r ? evhttp_request_get_connection(r) : NULL;
+    struct wire *l = c ? wire_of(x->net, c) : NULL;
     x->request = NULL;
-    if (c) evhttp_connection_set_closecb(c, NULL, NULL);
+    if (l) l->x = NULL;
     return r;
 }
 
@@ -193,10 +61,8 @@ static void exchange_shut(struct exchange *x)
     exchange_release(x);
 }
 
-static void on_close(struct evhttp_connection *c, void *arg)
+void exchange_lost(struct exchange *x)
 {
-    struct exchange *x = arg;
-    (void)c;
     atomic_store(&x->gone, true); /* the letters that still come free the request */
     unwait(x);
 }
@@ -222,13 +88,6 @@ static void set_timeouts(struct evhttp_connection *c, bool computing)
     bufferevent_enable(b, EV_READ);
 }
 
-static void on_lost(struct evhttp_connection *c, void *arg)
-{
-    struct net *n = arg;
-    (void)c;
-    n->sending--;
-}
-
 /* Takes the request of an exchange whose answer is complete, and counts it until its last byte has gone out. */
 static struct evhttp_request *request_last(struct exchange *x)
 {
@@ -236,7 +95,7 @@ static struct evhttp_request *request_last(struct exchange *x)
     struct evhttp_connection *c = evhttp_request_get_connection(r);
     if (!c) return r;
     x->net->sending++;
-    evhttp_connection_set_closecb(c, on_lost, x->net);
+    wire_of(x->net, c)->sending = true;
     return r;
 }
 
@@ -247,8 +106,9 @@ static void on_complete(struct evhttp_request *r, void *arg)
     struct evhttp_connection *c = evhttp_request_get_connection(r);
     if (!c) return;
     n->sending--;
-    evhttp_connection_set_closecb(c, NULL, NULL);
+    wire_of(n, c)->sending = false;
     set_timeouts(c, false);
+    wire_rest(wire_of(n, c));
 }
 
 static void header(struct evhttp_request *r, const char *name, const char *value)
@@ -365,20 +225,6 @@ static void deliver(struct letter *l)
     }
 }
 
-/* A connection was accepted, or a request has come. */
-static void note_arrival(struct net *n)
-{
-    n->arrived = now_seconds();
-}
-
-/* libevent makes the connection itself where this gives none. */
-static struct bufferevent *on_accept(struct event_base *base, void *arg)
-{
-    (void)base;
-    note_arrival(arg);
-    return NULL;
-}
-
 /* Ends the loop when it is asked to.  What clients have sent before waits in the system's queue of connections or in
  * sockets, so accepting goes on until nothing has come for NET_DRAIN_SECONDS; requests that come now are refused. */
 static void maybe_stop(struct net *n)
@@ -387,7 +233,7 @@ static void maybe_stop(struct net *n)
     if (!atomic_load(&n->stopping)) return;
     if (n->stop_at == 0) {
         n->stop_at = now + n->grace;
-        note_arrival(n);
+        n->arrived = now;
         event_add(n->drain, &(struct timeval){.tv_usec = 50000});
     }
     bool drained = now - n->arrived > NET_DRAIN_SECONDS;
@@ -409,12 +255,7 @@ static void on_bell(evutil_socket_t fd, short what, void *arg)
     (void)what;
     while (read(fd, &count, sizeof count) < 0 && errno == EINTR) {
     }
-    pthread_mutex_lock(&n->lock);
-    struct letter *l = n->first, *next;
-    n->first = NULL;
-    n->last = &n->first;
-    pthread_mutex_unlock(&n->lock);
-    for (; l; l = next) {
+    for (struct letter *l = mailbox_take(n), *next; l; l = next) {
         next = l->next;
         deliver(l);
         letter_free(l);
@@ -443,9 +284,8 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
 
 static char *sent_key(const struct evkeyvalq *headers)
 {
-    const char *bearer = evhttp_find_header(headers, "Authorization"),
-               *key = evhttp_find_header(headers, "x-api-key");
-    if (bearer && !strncasecmp(bearer, "Bearer ", 7)) key = bearer + 7;
+    const char *key = keys_sent(evhttp_find_header(headers, "Authorization"),
+                                evhttp_find_header(headers, "x-api-key"));
     return key ? mem_strdup(key) : NULL;
 }
 
@@ -507,8 +347,9 @@ static int fill(struct exchange *x, struct evhttp_request *r)
 static void on_http(struct evhttp_request *r, void *arg)
 {
     struct net *n = arg;
-    struct exchange *x = mem_alloc(sizeof *x);
-    note_arrival(n);
+    struct wire *l = wire_of(n, evhttp_request_get_connection(r));
+    struct exchange *x = l ? mem_alloc(sizeof *x) : NULL;
+    n->arrived = now_seconds();
     if (!x) {
         evhttp_send_error(r, 503, NULL);
         return;
@@ -517,11 +358,12 @@ static void on_http(struct evhttp_request *r, void *arg)
     x->net = n;
     x->id = ++n->ids;
     x->request = r;
-    x->begun = now_seconds();
+    x->begun = n->arrived;
+    l->x = x;
+    l->ours = true;
     bool ready = fill(x, r) == 0;
     exchange_open(n, x);
     evhttp_request_set_on_complete_cb(r, on_complete, n);
-    evhttp_connection_set_closecb(evhttp_request_get_connection(r), on_close, x);
     set_timeouts(evhttp_request_get_connection(r), true);
     exchange_hold(x);
     const char *fault = framing_fault(evhttp_request_get_input_headers(r), is_bodiless(r));
@@ -538,8 +380,6 @@ static void on_http(struct evhttp_request *r, void *arg)
     } else if (x->origin && !cors_allows(n->o.origins, x->origin))
         route_refuse(x, 403,
                      "pages of this origin may not use the server; --cors-origins allows them");
-    else if (x->n_body > n->o.max_body)
-        route_refuse(x, 413, "the body of the request is larger than the server accepts");
     else
         n->o.on_request(n->o.ctx, x);
 }
@@ -559,12 +399,13 @@ static int prepare(struct net *n)
     n->drain = n->base ? event_new(n->base, -1, EV_PERSIST, on_drain, n) : NULL;
     if (n->bell < 0 || !n->http || !n->wake || !n->tick || !n->drain)
         return ERR(NOMEM, "the server cannot start: libevent or an eventfd is not to be had");
+    TRY(wires_open(n));
     evhttp_set_timeout(n->http, NET_STALL_SECONDS);
     evhttp_set_max_headers_size(n->http, NET_HEADERS);
-    evhttp_set_max_body_size(n->http, (ev_ssize_t)(n->o.max_body + (1 << 20)));
+    evhttp_set_flags(n->http, EVHTTP_SERVER_LINGERING_CLOSE);
     evhttp_set_allowed_methods(n->http, UINT16_MAX); /* the table of routes decides */
     evhttp_set_gencb(n->http, on_http, n);
-    evhttp_set_bevcb(n->http, on_accept, n);
+    evhttp_set_bevcb(n->http, wire_accept, n);
     event_add(n->wake, NULL);
     event_add(n->tick, &(struct timeval){.tv_sec = 1});
     return listeners_open(&n->at, n->http, n->o.host, n->o.port);
@@ -603,7 +444,7 @@ void net_run(struct net *n, double seconds)
 void net_stop(struct net *n)
 {
     atomic_store(&n->stopping, true);
-    ring(n);
+    mailbox_ring(n);
 }
 
 void net_close(struct net *n)
@@ -622,6 +463,7 @@ void net_close(struct net *n)
     if (n->tick) event_free(n->tick);
     if (n->drain) event_free(n->drain);
     if (n->http) evhttp_free(n->http);
+    wires_close(n);
     if (n->base) event_base_free(n->base);
     if (n->bell >= 0) close(n->bell);
     pthread_mutex_destroy(&n->lock);

@@ -17,6 +17,9 @@ struct net_options {
     uint16_t port; /* 0: any that is free */
     size_t max_body;
     const char *origins; /* see cors_allows */
+    /* Called by the network thread with the head of a request: its path and the key that was sent, or NULL.  False: its
+     * body has at most NET_HEADERS bytes.  *p: whose shape errors have, or NULL. */
+    bool (*on_head)(void *ctx, const char *path, const char *key, const struct protocol **p);
     /* Called by the network thread with a request whose body is complete; takes the reference.  Must not wait. */
     void (*on_request)(void *ctx, struct exchange *x);
     void *ctx;

@@ -9,19 +9,18 @@
 
 extern const struct route_list *const __start_kvik_route[], *const __stop_kvik_route[];
 
-/* Returns the route, or NULL with the methods that its path has, as bits. */
-static const struct route *find(const struct exchange *x, unsigned *methods)
+/* Returns the route of a path and one of these methods, or NULL with the methods that the path has, as bits. */
+static const struct route *find(const char *path, unsigned wanted, unsigned *methods)
 {
     *methods = 0;
     for (const struct route_list *const *l = __start_kvik_route; l < __stop_kvik_route; l++)
         for (size_t i = 0; i < (*l)->n; i++) {
             const struct route *r = &(*l)->route[i];
             size_t n = strlen(r->path);
-            bool here =
-                r->below ? !strncmp(r->path, x->path, n) && x->path[n] : !strcmp(r->path, x->path);
+            bool here = r->below ? !strncmp(r->path, path, n) && path[n] : !strcmp(r->path, path);
             if (!here) continue;
             *methods |= r->methods;
-            if (r->methods & x->method) return r;
+            if (r->methods & wanted) return r;
         }
     return NULL;
 }
@@ -54,13 +53,17 @@ void route_sentence(char out[ROUTE_SENTENCE], const char *sentence)
         if (utf8_decode(out + at, n - at, &len) == UTF8_BAD) out[at] = '?';
 }
 
-void route_refuse(struct exchange *x, int status, const char *sentence)
+json_t *route_error(const struct protocol *p, int status, const char *sentence)
 {
-    const struct protocol *p = x->protocol ? x->protocol : &protocol_openai;
     char text[ROUTE_SENTENCE];
     struct fault f = {.status = status, .sentence = text};
     route_sentence(text, sentence);
-    exchange_json(x, status, p->error(&f));
+    return (p ? p : &protocol_openai)->error(&f);
+}
+
+void route_refuse(struct exchange *x, int status, const char *sentence)
+{
+    exchange_json(x, status, route_error(x->protocol, status, sentence));
     exchange_release(x);
 }
 
@@ -73,12 +76,21 @@ void route_answer(struct server *s, struct exchange *x, const struct route *r)
         exchange_release(x);
 }
 
+bool route_head(void *server, const char *path, const char *key, const struct protocol **p)
+{
+    const struct server *s = server;
+    unsigned methods;
+    const struct route *r = find(path, EXCHANGE_GET | EXCHANGE_POST, &methods);
+    *p = r ? r->protocol : NULL;
+    return !s->keys || keys_have(s->keys, key);
+}
+
 void route_request(void *server, struct exchange *x)
 {
     struct server *s = server;
     char sentence[160];
     unsigned methods;
-    const struct route *r = find(x, &methods);
+    const struct route *r = find(x->path, x->method, &methods);
     if (!r) {
         x->allow = !(methods & EXCHANGE_POST)  ? "GET, HEAD, OPTIONS"
                    : !(methods & EXCHANGE_GET) ? "POST, OPTIONS"

@@ -22,12 +22,17 @@ struct route_list {
     static const struct route_list *const reg_##array_                                             \
         __attribute__((section("kvik_route"), used)) = &list_##array_
 
+/* Says before the body of a request comes whether it may be long: without a known key it may not.  *p: the protocol of the
+ * path, or NULL. */
+bool route_head(void *server, const char *path, const char *key, const struct protocol **p);
 /* Finds the route of an exchange, checks the key, and answers or hands it to the desk.  Takes the reference. */
 void route_request(void *server, struct exchange *x);
 /* Runs the route's function on this thread.  Takes the reference. */
 void route_answer(struct server *s, struct exchange *x, const struct route *r);
 /* Sends an error.  Takes the reference. */
 void route_refuse(struct exchange *x, int status, const char *sentence);
+/* The same error as JSON; p NULL: as OpenAI has it. */
+json_t *route_error(const struct protocol *p, int status, const char *sentence);
 /* Copies a sentence, which may quote what a client has sent, as UTF-8: bytes that are none become question marks. */
 enum { ROUTE_SENTENCE = 1024 };
 void route_sentence(char out[ROUTE_SENTENCE], const char *sentence);

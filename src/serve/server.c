@@ -81,6 +81,7 @@ static int open_parts(struct server *s)
                                           .port = o->port,
                                           .max_body = o->max_body,
                                           .origins = o->origins,
+                                          .on_head = route_head,
                                           .on_request = route_request,
                                           .ctx = s},
                     &s->net);

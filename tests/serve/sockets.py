@@ -7,7 +7,7 @@ import signal
 import socket
 import time
 
-from harness import PATIENCE, Server, check, finish, skip, tiny
+from harness import PATIENCE, Server, check, finish, skip, tiny, work
 
 MODEL = tiny("llama-mha")
 HEALTH = b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -19,8 +19,8 @@ def request(path, body, *headers):
     return b"\r\n".join(head) + b"\r\n\r\n" + body
 
 
-def talk(server, *parts, pause=0.05):
-    """Sends parts with pauses; returns all that comes until the server closes or is quiet for a second."""
+def talk(server, *parts, pause=0.05, answers=None):
+    """Sends parts with pauses; returns all that comes until the server closes or is quiet for a second, or has begun so many answers."""
     out = b""
     with socket.create_connection(("127.0.0.1", server.port), timeout=60) as c:
         try:
@@ -29,9 +29,10 @@ def talk(server, *parts, pause=0.05):
                 time.sleep(pause)
             while True:
                 got = c.recv(1 << 16)
-                c.settimeout(1)
+                if not answers:
+                    c.settimeout(1)
                 out += got
-                if not got:
+                if not got or (answers and out.count(b"HTTP/1.1 ") == answers and b"}" in got):
                     return out
         except OSError:
             return out
@@ -93,6 +94,73 @@ for name, path in {"bytes that are not UTF-8": b"/\xff\xfe", "a character cut at
     got = talk(s, b"GET " + path + b" HTTP/1.1\r\nHost: a\r\n\r\n")
     check(f"a path with {name} is not found", got.startswith(b"HTTP/1.1 404") and b"there is nothing at" in got, got)
 check("ends", s.stop() == 0, s.said)
+
+# --- What libevent itself refuses is JSON, too.
+def refusal(got):
+    """Returns the status, the headers, and the parsed body of the last answer."""
+    head, _, body = got[max(got.rfind(b"HTTP/1.1 "), 0):].partition(b"\r\n\r\n")
+    try:
+        return int(head.split()[1]), head, json.loads(body)
+    except (ValueError, IndexError):
+        return 0, got[-600:], {"error": {"code": -1, "message": ""}}
+
+
+s = Server(MODEL, "--max-body", "100K")
+for name, sent, want in [("no HTTP", b"what is this\r\n\r\n", 400), ("a header without a colon", HEALTH.replace(b"Host:", b"Host"), 400),
+                         ("long headers", HEALTH.replace(b"Host: a", b"Host: a\r\nX: " + b"x" * 70000), 400),
+                         ("a long line", b"GET /" + b"x" * 70000, 400),
+                         ("a length that is none", request(b"/tokenize", b"", b"Content-Length: x"), 400),
+                         ("an expectation", request(b"/tokenize", b"", b"Content-Length: 5", b"Expect: cake"), 417),
+                         ("a long body", request(b"/tokenize", b"x" * 102401), 413),
+                         ("a long chunk", request(b"/tokenize", b"19001\r\n", b"Transfer-Encoding: chunked"), 413)]:
+    for before in (b"", HEALTH, request(b"/tokenize", A)):  # also behind other requests of the connection
+        code, head, said = refusal(talk(s, before, sent, pause=0.01))
+        check(f"{name}: JSON with status {want}", code == want == said["error"]["code"] and b"\r\nConnection: close" in head and b"HTML" not in head
+              and said["error"]["message"], (code, head, said))
+for path, kind in [(b"/v1/messages", lambda e: e["type"] == "error" and e["error"]["message"]), (b"/api/chat", lambda e: isinstance(e["error"], str)),
+                   (b"/v1/chat/completions", lambda e: e["error"]["type"])]:
+    said = refusal(talk(s, request(path, b"x" * 200000)))[2]
+    check(f"the shape of {path.decode()}'s errors", kind(said), said)
+check("a body of the longest length is read", b" 200 " in talk(s, request(b"/tokenize", b'{"content":"' + b"x" * (102400 - 14) + b'"}'), answers=1)[:20])
+check("a client that waits for 100 Continue gets it", talk(s, request(b"/tokenize", b"", b"Content-Length: 15", b"Expect: 100-continue"), A, pause=0.3, answers=2)
+      .startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 "))
+check("refusals: ends", s.stop() == 0, s.said)
+
+# --- Without a known key no body is stored, and the answer comes behind it: a client that still sends reads nothing.
+keys = os.path.join(work, "keys")
+with open(keys, "w") as f:
+    f.write("sesame\n")
+s = Server(MODEL, "--api-key-file", keys, "--max-body", "64M")
+KEY, X_KEY, WRONG = b"Authorization: Bearer sesame", b"X-Api-Key: sesame", b"Authorization: Bearer other"
+
+
+def memory():
+    with open(f"/proc/{s.process.pid}/status") as f:
+        return next(int(line.split()[1]) for line in f if line.startswith("VmHWM"))
+
+
+LARGE = b"x" * (48 << 20)
+used = memory()
+for headers in ([], [WRONG], [b"X-Api-Key: other"]):
+    code, head, said = refusal(talk(s, request(b"/v1/messages", LARGE, b"Content-Length: %d" % len(LARGE), *headers)))
+    check(f"a large body with {headers}: 401 behind it", code == 401 and b"WWW-Authenticate: Bearer" in head and said["type"] == "error" and "API key" in said["error"]["message"],
+          (code, said))
+check("and it was not stored", memory() - used < 16 << 10, (memory(), used))
+code, _, said = refusal(talk(s, request(b"/tokenize", b"30d40\r\n", b"Transfer-Encoding: chunked", WRONG)))
+check("a large chunk: 401", code == 401 and "API key" in said["error"]["message"], (code, said))
+got = talk(s, request(b"/tokenize", A, b"Content-Length: 15"), request(b"/tokenize", A, b"Content-Length: 15", KEY), answers=2)
+check("a short body without a key: 401, and the connection stays", got.count(b"HTTP/1.1 401") == got.count(b"HTTP/1.1 200") == 1, got)
+MUCH = json.dumps({"content": "x" * 300000}).encode()
+for key in (KEY, X_KEY, b"authorization:bearer sesame"):
+    sent = request(b"/tokenize", MUCH, b"Content-Length: %d" % len(MUCH), key)
+    check(f"{key}: a large body is read", b" 200 " in talk(s, sent, answers=1)[:20])
+    check(f"{key}: also behind another, in one piece", talk(s, HEALTH + sent + HEALTH + sent, answers=4).count(b"HTTP/1.1 200") == 4)
+    head = sent[:sent.index(b"\r\n\r\n") + 4]
+    check(f"{key}: also with a head that comes byte for byte", b" 200 " in talk(s, *[head[i:i + 1] for i in range(len(head))], sent[len(head):], pause=0.001, answers=1)[:20])
+    check(f"{key}: with ends of lines that are no CRLF", b" 200 " in talk(s, head.replace(b"\r\n", b"\n") + sent[len(head):], answers=1)[:20])
+got = talk(s, request(b"/tokenize", A, b"Content-Length: 15", KEY) + request(b"/tokenize", MUCH, b"Content-Length: %d" % len(MUCH)))
+check("a key counts for its own request", got.count(b"HTTP/1.1 200") == 1 and refusal(got)[0] == 401, got[-300:])
+check("keys: ends", s.stop() == 0, s.said)
 
 # --- An answer that is complete goes out, also if the server ends meanwhile.
 s = Server(MODEL)

@@ -1,0 +1,264 @@
+/* wire.c - connections, beneath what evhttp shows of them; see network.h.
+ *
+ * evhttp calls back when a body is complete.  So that nobody without a known key has the server store one, the bytes of a
+ * connection are looked at before evhttp takes them: when the head of a request is whole, the limit of its body is set.
+ * libevent refuses a longer body by itself; first it takes what the client sends and drops it, since a client reads no
+ * answer before it has sent its request.
+ *
+ * What libevent refuses it answers with a page of HTML.  It lies in the buffer of the connection until the loop waits for
+ * sockets again; before that it is replaced by an error in the shape of the protocol. */
+#include "serve/head.h"
+#include "serve/keys.h"
+#include "serve/network.h"
+#include "serve/route.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct wire *wire_of(const struct net *n, struct evhttp_connection *c)
+{
+    evutil_socket_t fd = bufferevent_getfd(evhttp_connection_get_bufferevent(c));
+    return fd >= 0 && (size_t)fd < n->n_wires ? n->wire[fd] : NULL;
+}
+
+static void wire_free(struct wire *l)
+{
+    for (struct wire **at = &l->net->page; l->listed && *at; at = &(*at)->next)
+        if (*at == l) {
+            *at = l->next;
+            break;
+        }
+    bufferevent_decref(l->b);
+    buf_done(&l->head);
+    mem_free(l);
+}
+
+/* The connection is closed. */
+static void on_close(struct evhttp_connection *c, void *arg)
+{
+    struct wire *l = arg;
+    (void)c;
+    if (l->x) exchange_lost(l->x);
+    l->net->sending -= l->sending;
+    l->net->wire[l->fd] = NULL;
+    wire_free(l);
+}
+
+/* --- What comes in. */
+
+/* Says how long a body may be, by the head before it. */
+static void admit(struct wire *l)
+{
+    const struct net_options *o = &l->net->o;
+    struct head h;
+    head_read(l->head.data, l->head.len, &h);
+    l->denied = !o->on_head(o->ctx, h.path, keys_sent(h.authorization, h.key), &l->protocol);
+    evhttp_connection_set_max_body_size(l->c, l->denied ? NET_HEADERS : (ev_ssize_t)o->max_body);
+    l->heading = false;
+    buf_done(&l->head);
+}
+
+/* Takes the last n bytes of the buffer into the head.  A head that is too long, or that memory is short for, is not waited
+ * for: libevent refuses the first, and a body after the second has the limit of one without a key. */
+static void take_head(struct wire *l, struct evbuffer *in, size_t n)
+{
+    struct evbuffer_ptr at;
+    size_t had = l->head.len;
+    evbuffer_ptr_set(in, &at, evbuffer_get_length(in) - n, EVBUFFER_PTR_SET);
+    n = MIN(n, NET_HEADERS - MIN(had, NET_HEADERS));
+    if (!n || buf_reserve(&l->head, n) < 0 ||
+        evbuffer_copyout_from(in, &at, l->head.data + had, n) != (ev_ssize_t)n) {
+        l->heading = false;
+        return;
+    }
+    l->head.len += n;
+    size_t len = head_length(l->head.data, l->head.len, had);
+    if (!len) return;
+    l->head.len = len;
+    admit(l);
+}
+
+static void on_input(struct evbuffer *in, const struct evbuffer_cb_info *info, void *arg)
+{
+    struct wire *l = arg;
+    size_t n = MIN(info->n_added, evbuffer_get_length(in));
+    if (l->heading && n) take_head(l, in, n);
+}
+
+void wire_rest(struct wire *l)
+{
+    struct evbuffer *in = bufferevent_get_input(l->b);
+    size_t n = evbuffer_get_length(in);
+    buf_init(&l->head, NET_HEADERS + 1);
+    l->heading = true;
+    l->ours = l->denied = false;
+    l->protocol = NULL;
+    evhttp_connection_set_max_body_size(l->c, NET_HEADERS);
+    if (n) take_head(l, in, n);
+}
+
+/* --- What libevent itself sends. */
+
+static const char *sentence_of(int status)
+{
+    switch (status) {
+    case 401:
+        return "an API key is needed, and one that is known: Authorization: Bearer KEY";
+    case 413:
+        return "the body of the request is larger than the server accepts";
+    case 417:
+        return "header Expect: only 100-continue is supported";
+    case 501:
+        return "the method of the request is not known";
+    case 503:
+        return "out of memory";
+    default:
+        return "this is no request of HTTP, or its headers are too long";
+    }
+}
+
+/* The same as an error of ours, whose status is at least 400; NULL if memory is short. */
+static char *write_error(const struct wire *l, int status)
+{
+    char *text = NULL;
+    json_t *o = route_error(l->protocol, status, sentence_of(status));
+    struct buf b;
+    buf_init(&b, SIZE_MAX);
+    int e = o ? json_text(o, &text) : ERR_NOMEM;
+    if (e >= 0)
+        e = buf_printf(&b,
+                       "HTTP/1.1 %d %s\r\nContent-Type: application/json; charset=utf-8\r\n"
+                       "Content-Length: %zu\r\nConnection: close\r\nCache-Control: no-store\r\n"
+                       "X-Content-Type-Options: nosniff\r\n%s\r\n%s",
+                       status, status == 401 ? "Unauthorized" : "Refused", strlen(text),
+                       status == 401 ? "WWW-Authenticate: Bearer\r\n" : "", text);
+    mem_free(text);
+    json_decref(o);
+    char *all = e >= 0 ? buf_take(&b) : NULL;
+    buf_done(&b);
+    return all;
+}
+
+/* Replaces a page of libevent.  A bufferevent freezes its output: nobody else reads it or takes from it. */
+static void mend(const struct wire *l)
+{
+    struct evbuffer *out = bufferevent_get_output(l->b);
+    char first[16] = "", *text = NULL;
+    evbuffer_unfreeze(out, 1);
+    evbuffer_copyout(out, first, sizeof first - 1);
+    int status = !strncmp(first, "HTTP/1.", 7) ? (int)strtol(first + 9, NULL, 10) : 0;
+    if (status == 413 && l->denied) status = 401;
+    if (status >= 400) text = write_error(l, status); /* "100 Continue" stays */
+    if (text) {
+        evbuffer_drain(out, evbuffer_get_length(out));
+        evbuffer_add(out, text, strlen(text));
+    }
+    evbuffer_freeze(out, 1);
+    mem_free(text);
+}
+
+static void on_mend(evutil_socket_t fd, short what, void *arg)
+{
+    struct net *n = arg;
+    (void)fd, (void)what;
+    for (struct wire *l; (l = n->page);) {
+        n->page = l->next;
+        mend(l);
+        l->listed = false; /* what mend adds does not list it again */
+    }
+}
+
+static void on_output(struct evbuffer *out, const struct evbuffer_cb_info *info, void *arg)
+{
+    struct wire *l = arg;
+    struct net *n = l->net;
+    (void)out;
+    if (l->ours || l->listed || !info->n_added) return;
+    l->listed = true;
+    l->next = n->page;
+    n->page = l;
+    event_active(n->mend, EV_TIMEOUT, 1);
+}
+
+/* --- Accepting. */
+
+struct bufferevent *wire_accept(struct event_base *base, void *net)
+{
+    struct net *n = net;
+    struct wire *l = mem_alloc(sizeof *l);
+    struct bufferevent *b = l ? bufferevent_socket_new(base, -1, 0) : NULL;
+    n->arrived = now_seconds();
+    if (!b) { /* libevent makes one; its requests are refused, since they have no wire */
+        mem_free(l);
+        return NULL;
+    }
+    bufferevent_incref(b);
+    *l = (struct wire){.net = n, .b = b, .next = n->met};
+    n->met = l;
+    event_active(n->meet, EV_TIMEOUT, 1);
+    return b;
+}
+
+/* Makes room for a descriptor in the table of connections. */
+static bool make_room(struct net *n, size_t fd)
+{
+    if (fd < n->n_wires) return true;
+    size_t more = MAX(fd + 1, 2 * n->n_wires);
+    struct wire **all = mem_grow(n->wire, more, sizeof *all);
+    if (!all) return false;
+    memset(all + n->n_wires, 0, (more - n->n_wires) * sizeof *all);
+    n->wire = all;
+    n->n_wires = more;
+    return true;
+}
+
+/* Takes note of a new connection, which libevent has made meanwhile.  Nothing has come from it yet. */
+static void meet(struct wire *l)
+{
+    void *c = NULL;
+    bufferevent_getcb(l->b, NULL, NULL, NULL, &c);
+    l->fd = bufferevent_getfd(l->b);
+    if (!c || l->fd < 0) { /* memory was short for it */
+        wire_free(l);
+        return;
+    }
+    l->c = c;
+    if (!make_room(l->net, (size_t)l->fd) ||
+        !evbuffer_add_cb(bufferevent_get_input(l->b), on_input, l) ||
+        !evbuffer_add_cb(bufferevent_get_output(l->b), on_output, l)) {
+        evhttp_connection_free(l->c);
+        wire_free(l);
+        return;
+    }
+    l->net->wire[l->fd] = l;
+    evhttp_connection_set_closecb(l->c, on_close, l);
+    wire_rest(l);
+}
+
+static void on_meet(evutil_socket_t fd, short what, void *arg)
+{
+    struct net *n = arg;
+    (void)fd, (void)what;
+    for (struct wire *l; (l = n->met);) {
+        n->met = l->next;
+        meet(l);
+    }
+}
+
+int wires_open(struct net *n)
+{
+    n->meet = event_new(n->base, -1, 0, on_meet, n);
+    n->mend = event_new(n->base, -1, 0, on_mend, n);
+    return n->meet && n->mend ? 0 : ERR(NOMEM, "the server cannot start: memory is short");
+}
+
+void wires_close(struct net *n)
+{
+    for (struct wire *l; (l = n->met);) {
+        n->met = l->next;
+        wire_free(l);
+    }
+    if (n->meet) event_free(n->meet);
+    if (n->mend) event_free(n->mend);
+    mem_free(n->wire);
+}
