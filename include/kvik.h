@@ -260,7 +260,7 @@ KVIK_API int kvik_model_describe(const kvik_model *m, char **json);
  * it, bytes of the weights and of the files, types of the weights.  Free *json with kvik_free. */
 KVIK_API int kvik_model_peek(const char *path, char **json);
 /* Describes every cache strategy for this model as JSON: its properties, bytes per token, and bytes at the full
- * context.  Free *json with kvik_free. */
+ * context; and lists the codecs of this build as cache_config.  Free *json with kvik_free. */
 KVIK_API int kvik_model_describe_caches(const kvik_model *m, char **json);
 /* Hashes all weights and compares the digest with the one that an earlier run kept for these files.  Returns 1 if they
  * are equal, 0 if none was kept, KVIK_IO if they differ.  Sessions and directories of prompts need this digest, which
@@ -582,10 +582,11 @@ KVIK_API int kvik_cache_sync(kvik_cache *c, kvik_seq s, const int32_t *ids, size
 KVIK_API void kvik_sync_done(kvik_sync *report);
 
 /* Describes what one sequence holds and where, as JSON; free *json with kvik_free.  {"tokens", "groups": [..]}: a
- * group is the layers that keep the same rows, with "layers", "kind", "window", "sinks", "codec", "rows",
- * "block_rows", "tile_rows", "snapshots", "blocks" and "tiles" ({"count", "shared", "spilled", "bytes",
- * "shared_bytes", "spilled_bytes"}), and "map".  The map has a letter for each block: '.' not held, 'o' open, 'r'
- * full, 'e' quantized, 'd' on disk, 'z' quantized and on disk; capitals for blocks that other sequences share.
+ * group is the layers that keep the same rows, with "layers", "kind", "window", "sinks", "codec", "rows", "lead",
+ * "residual_length", "block_rows", "block_bytes", "tile_rows", "tile_bytes", "tile_coded" (no padding), "snapshots",
+ * "blocks" and "tiles" ({"count", "shared", "spilled", "bytes", "shared_bytes", "spilled_bytes"}), and "map": a letter
+ * for each block: '.' not held, 'o' open, 'r' full, 'e' quantized, 'd' on disk, 'z' quantized and on disk; capitals
+ * for blocks that other sequences share.
  *
  * s 0: the whole store, {"groups": [..]} with "layers", "kind", "codec", and a letter for each block ("blocks") and
  * each quantized tile ("tiles") that there was at once: '.' free, 'k' held for reuse alone ('K': on disk), the others

@@ -94,9 +94,16 @@ static inline uint32_t bench_turn(const struct bench *b)
 }
 
 /* bench_host.c */
+/* What was measured, and where. */
+struct bench_machine {
+    char model[128], cpu[128], date[16];
+    uint32_t threads;
+};
+/* word: the model as the user named it. */
+void bench_machine_name(const struct session *s, const char *word, struct bench_machine *out);
 /* Returns the library's description of the model, or NULL; json_decref. */
 json_t *bench_describe(const kvik_model *m);
-/* Fills in model, cpu, date and threads.  word: the model as the user named it. */
+/* Fills in model, cpu, date and threads. */
 void bench_host(struct bench *b, const char *word);
 
 /* bench_text.c */

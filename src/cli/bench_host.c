@@ -57,13 +57,23 @@ static void name_model(const kvik_model *m, const char *word, char *out, size_t 
     json_decref(o);
 }
 
-void bench_host(struct bench *b, const char *word)
+void bench_machine_name(const struct session *s, const char *word, struct bench_machine *out)
 {
     time_t t = time(NULL);
     struct tm day;
-    name_model(b->session->model, word, b->model, sizeof b->model);
-    name_cpu(b->cpu, sizeof b->cpu);
-    b->threads = b->session->common.threads;
-    if (!b->threads) b->threads = cpu_count();
-    if (gmtime_r(&t, &day)) strftime(b->date, sizeof b->date, "%Y-%m-%d", &day);
+    *out = (struct bench_machine){.threads = s->common.threads};
+    name_model(s->model, word, out->model, sizeof out->model);
+    name_cpu(out->cpu, sizeof out->cpu);
+    if (!out->threads) out->threads = cpu_count();
+    if (gmtime_r(&t, &day)) strftime(out->date, sizeof out->date, "%Y-%m-%d", &day);
+}
+
+void bench_host(struct bench *b, const char *word)
+{
+    struct bench_machine m;
+    bench_machine_name(b->session, word, &m);
+    memcpy(b->model, m.model, sizeof b->model);
+    memcpy(b->cpu, m.cpu, sizeof b->cpu);
+    memcpy(b->date, m.date, sizeof b->date);
+    b->threads = m.threads;
 }

@@ -68,10 +68,11 @@ static int page(const struct bench *b, struct buf *out)
     if (e >= 0) e = buf_append(&script, report.data, report.n);
     if (e >= 0)
         e = page_fill(out, page_part(PAGE_REPORT_HTML),
-                      (struct page_slot[]){{"style", page_part(PAGE_CSS)},
+                      (struct page_slot[]){{"title", {"kvik bench", 10}},
+                                           {"style", page_part(PAGE_CSS)},
                                            {"figures", {json.data, json.len}},
                                            {"script", {script.data, script.len}}},
-                      3);
+                      4);
     buf_done(&json);
     buf_done(&script);
     return e;

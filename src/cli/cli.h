@@ -101,7 +101,8 @@ const char *alias_slash(const char *word);
 /* The commands, in the order of the help; X(name): a file defines command_name. */
 #define COMMANDS(X)                                                                                \
     X(generate)                                                                                    \
-    X(chat) X(serve) X(transcribe) X(inspect) X(tokenize) X(render) X(bench) X(models) X(completion)
+    X(chat)                                                                                        \
+    X(serve) X(transcribe) X(inspect) X(tokenize) X(render) X(bench) X(eval) X(models) X(completion)
 #define COMMAND_DECLARE(name) extern const struct command command_##name;
 COMMANDS(COMMAND_DECLARE)
 #undef COMMAND_DECLARE

@@ -17,13 +17,15 @@
 FILE_OF(page_report_html, "src/cli/page/report.html");
 FILE_OF(page_report_js, "src/cli/page/report.js");
 FILE_OF(page_charts_js, "src/cli/page/charts.js");
+FILE_OF(page_eval_js, "src/cli/page/eval.js");
 FILE_OF(page_css, "src/cli/page/page.css");
 
 struct page_part page_part(enum page_file f)
 {
-    const char *begin[] = {page_report_html, page_report_js, page_charts_js, page_css};
-    const char *end[] = {page_report_html_end, page_report_js_end, page_charts_js_end,
-                         page_css_end};
+    const char *begin[] = {page_report_html, page_report_js, page_charts_js, page_css,
+                           page_eval_js};
+    const char *end[] = {page_report_html_end, page_report_js_end, page_charts_js_end, page_css_end,
+                         page_eval_js_end};
     return (struct page_part){begin[f], (size_t)(end[f] - begin[f])};
 }
 

@@ -9,7 +9,7 @@ struct page_part {
     const char *data;
     size_t n;
 };
-enum page_file { PAGE_REPORT_HTML, PAGE_REPORT_JS, PAGE_CHARTS_JS, PAGE_CSS };
+enum page_file { PAGE_REPORT_HTML, PAGE_REPORT_JS, PAGE_CHARTS_JS, PAGE_CSS, PAGE_EVAL_JS };
 struct page_part page_part(enum page_file f);
 
 /* The text that replaces {{name}}. */

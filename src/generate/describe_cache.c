@@ -157,8 +157,9 @@ int describe_caches(const struct model *m, json_t **out)
     for (uint32_t i = 0; i < m->n_sites; i++)
         if (m->site[i].kind == KV_STATE) dense += kv_site_bytes(&m->site[i], DT_F32);
     struct kv_group *g = mem_array(m->n_sites, sizeof *g);
-    json_t *o = json_object(), *list = json_array();
+    json_t *o = json_object(), *list = json_array(), *codecs = NULL;
     int err = g && o && list ? 0 : ERR(NOMEM, "out of memory");
+    if (!err) err = describe_codecs(&codecs);
     for (uint32_t i = 0; !err && preset_at(i); i++)
         if (json_array_append_new(list, strategy(m, preset_at(i), dense, g)) < 0)
             err = ERR(NOMEM, "out of memory");
@@ -167,8 +168,10 @@ int describe_caches(const struct model *m, json_t **out)
         json_object_set_new(o, "rows", json_string(dtype_name(e.preset.dtype)));
         set_bytes(o, "dense_bytes", dense);
         json_object_set(o, "caches", list);
+        json_object_set(o, "codecs", codecs);
     }
     json_decref(list);
+    json_decref(codecs);
     mem_free(g);
     if (err)
         json_decref(o);

@@ -288,6 +288,7 @@ struct kv_survey {
     uint32_t rows, blocks;          /* blocks of block_rows rows, dropped blocks included */
     uint32_t block_rows, tile_rows; /* tile_rows 0: no codec */
     uint32_t keeps, reserved;       /* snapshots; rows promised by the reserve */
+    size_t page[2];                 /* bytes of a block (or a state), and of a tile, at all sites */
     struct kv_survey_form form[2];  /* raw blocks (or states), sealed tiles */
 };
 /* Fills in what s holds in one group. */

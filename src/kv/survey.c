@@ -29,6 +29,7 @@ int kv_survey(const struct kv *kv, kv_seq handle, uint32_t group, struct kv_surv
                               .block_rows = g->rows[RAW],
                               .tile_rows = g->rows[SEALED],
                               .keeps = s->g[group].n_keeps,
+                              .page = {g->form[RAW].bytes, g->form[SEALED].bytes},
                               .reserved = kv->slot[s->slot].reserve};
     out->blocks = table_used(g, RAW, out->rows);
     for (uint32_t f = 0; f < FORMS; f++) {

@@ -41,6 +41,16 @@ static json_t *layers(const struct exec *x, const struct kv_group *g)
     return a;
 }
 
+/* Returns the bytes that the codecs write for one tile, at all sites; the page of a tile is padded. */
+static size_t coded(const struct kv_group *g)
+{
+    size_t sum = 0;
+    for (uint32_t i = 0; i < g->n_planes; i++)
+        if (g->plane[i].codec)
+            sum += g->plane[i].codec->bytes(g->plane[i].codec, &g->plane[i].shape) * g->n_sites;
+    return sum;
+}
+
 static json_t *group(const struct exec *x, kv_seq s, uint32_t gi)
 {
     static const char *const kinds[] = {"rows", "state", "frozen"};
@@ -55,6 +65,11 @@ static json_t *group(const struct exec *x, kv_seq s, uint32_t gi)
                   (int)p->sinks, "rows", (int)v.rows, "block_rows", (int)v.block_rows, "tile_rows",
                   (int)v.tile_rows, "snapshots", (int)v.keeps);
     if (!o) return NULL;
+    json_object_set_new(o, "lead", json_integer(g->seal.lead));
+    json_object_set_new(o, "residual_length", json_integer(g->seal.resid));
+    json_object_set_new(o, "block_bytes", json_integer((json_int_t)v.page[0]));
+    json_object_set_new(o, "tile_bytes", json_integer((json_int_t)v.page[1]));
+    json_object_set_new(o, "tile_coded", json_integer((json_int_t)coded(g)));
     json_object_set_new(o, "codec", codec ? json_string(codec->name) : json_null());
     json_object_set_new(o, "blocks", form(&v.form[0]));
     json_object_set_new(o, "tiles", form(&v.form[1]));
