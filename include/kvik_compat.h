@@ -18,6 +18,24 @@ extern "C" {
  * real tokens, so its results are bit for bit those of the row alone. */
 
 typedef struct kvik_batch kvik_batch;
+/* What a layer attends to in a forward whose rows the caller keeps. */
+typedef struct kvik_seen {
+    size_t size;
+    uint32_t layer;
+    /* The rows that this forward has computed, [rows][heads][n][dim_k] and [rows][heads][n][dim_v]; zeros in masked
+     * columns.  Valid during the call. */
+    uint32_t rows, heads, n, dim_k, dim_v;
+    const float *new_keys, *new_values;
+    /* To be set: what attention sees, [rows][heads][columns][dim_k] and [rows][heads][columns][dim_v].  Valid until the
+     * next call of the callback, or the end of the forward. */
+    uint32_t columns;
+    const float *keys, *values;
+    /* [columns] ascending: the column of the text of each, before `past` + n; -1: seen by no token.  NULL: the last
+     * `columns` of the text. */
+    const int32_t *position;
+} kvik_seen;
+/* Sets what a layer sees.  Returns 0; below 0 ends the forward with KVIK_CANCELLED. */
+typedef int (*kvik_on_layer)(void *ctx, kvik_seen *seen);
 /* Zero and NULL: not given. */
 typedef struct kvik_inputs {
     size_t size;
@@ -41,6 +59,13 @@ typedef struct kvik_inputs {
     /* Or logits of these of the n columns, [n_columns] ascending. */
     uint32_t n_columns;
     const uint32_t *columns;
+    /* The caller keeps the rows: for each layer the callback gets those of this forward, and sets what attention sees,
+     * by its window if it has one.  The batch is empty before and after.  `past` columns come before those of this
+     * forward; attention_mask has past + n.  One step must hold all tokens (step_tokens).  KVIK_UNSUPPORTED for models
+     * with recurrent states or an encoder, for sinks, and with outputs.attentions. */
+    uint32_t past;
+    kvik_on_layer on_layer;
+    void *ctx;
 } kvik_inputs;
 /* Arrays to fill; NULL: not wanted.  Masked columns and batch rows without a token are zeros, where Transformers
  * computes values that must not be used. */

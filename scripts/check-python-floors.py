@@ -15,12 +15,12 @@ FLOORS = (
     ("show", "memory display outputs tool_schema utils.logging utils progress"),
     ("files", "files hub devices configuration config_changes languages"),
     ("store", "store encoder legacy linear_states layer_store cache_files cache_outline cache_states"),
-    ("caches", "cache_layers caches cache_utils cross_cache"),
+    ("caches", "layer_views cache_layers caches cache_utils cross_cache"),
     ("text", "tokenizer_parts tokenizer_files tokenizer_vocabulary tokenizer_rows batch_encoding tokenizer_chats tokenization processing"),
     ("generation", "generation.seeds generation.configuration_utils generation.options generation.logits_process "
                    "generation.stopping_criteria generation.streamers generation.texts generation.callbacks generation.result "
-                   "generation.advice generation.call generation.watched generation.utils generation"),
-    ("models", "model seq2seq speech models"),
+                   "generation.advice generation.loop generation.call generation.watched generation.utils generation"),
+    ("models", "kept_rows model seq2seq speech models"),
     ("program", "pipelines __init__"),
 )
 # Imports inside functions, and why they are there.

@@ -6,8 +6,7 @@ import ctypes
 import json
 import sys
 import threading
-from functools import partial
-from typing import TYPE_CHECKING, Any, Callable, List, Optional, Tuple, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple, Type, TypeVar
 
 import numpy as np
 
@@ -18,53 +17,16 @@ from .cache_outline import WINDOWS, Outline
 from .cache_states import Linear, State
 from .configuration import layer_kinds
 from .errors import ArgumentError, UnsupportedError
+from .layer_views import (CacheLayer, Column, DynamicLayer, DynamicSlidingWindowLayer, Edits, HQQQuantizedLayer, LinearAttentionLayer,
+                          QuantoQuantizedLayer, Snapshot, StaticLayer, StaticSlidingWindowLayer)
+from .legacy import as_tuples
 from .linear_states import LinearStates, copied
 from .store import Batch, Settings
 
 _LINEAR = ("linear_attention", "conv", "mamba", "recurrent_state")  # kinds of layers that have states and no rows
+STATIC = ("static", "offloaded_static", "sliding_window", "hybrid", "hybrid_chunked", "offloaded_hybrid", "offloaded_hybrid_chunked")
 _DUMMY = ("moe", "mlp", "dummy")  # kinds of layers that have neither
 _MOST = 4096  # layers of a cache without a model
-
-
-class CacheLayer:
-    """The rows of a layer: ``keys`` and ``values``, copies of [batch, heads, columns, width], numpy's read-only.
-
-    Both are None of a layer that holds nothing yet.  read: returns the two.
-    """
-
-    def __init__(self, read: Callable[[], Tuple[Any, Any]], is_sliding: bool = False) -> None:
-        self._read, self.is_sliding = read, is_sliding
-
-    @property
-    def keys(self) -> Any:
-        """The keys, or None."""
-        return frozen(self._read()[0])
-
-    @property
-    def values(self) -> Any:
-        """The values, or None."""
-        return frozen(self._read()[1])
-
-    @property
-    def is_initialized(self) -> bool:
-        """True if the layer holds rows."""
-        return self.keys is not None
-
-    @property
-    def dtype(self) -> Any:
-        """The dtype of the rows, or None."""
-        return getattr(self.keys, "dtype", None)
-
-    @property
-    def device(self) -> Any:
-        """The device of the rows: of a numpy array "cpu".  None if there are none."""
-        keys = self.keys
-        return None if keys is None else getattr(keys, "device", "cpu")
-
-    def get_seq_length(self) -> int:
-        """Returns the number of columns."""
-        keys = self.keys
-        return 0 if keys is None else int(keys.shape[2])
 
 
 class _Base:
@@ -111,6 +73,7 @@ class Layers(_Base):
         _settings: Settings
         _torch: bool
         _row_dtype: Any
+        _edits: Edits
 
         @property
         def is_initialized(self) -> bool: ...
@@ -118,7 +81,10 @@ class Layers(_Base):
         def _batch(self) -> Optional[Batch]: ...
         def _use(self) -> Any: ...
         def get_seq_length(self, layer_idx: int = 0) -> int: ...
+        def get_max_cache_shape(self, layer_idx: Optional[int] = 0) -> Optional[int]: ...
         def to_legacy_cache(self) -> Tuple[Tuple[Any, Any], ...]: ...
+        def _layers(self, settled: bool = True) -> Any: ...
+        def settle(self, layer: Optional[int] = None) -> None: ...
 
     # -- which layers there are
 
@@ -248,12 +214,58 @@ class Layers(_Base):
 
     @property
     def layers(self) -> List[CacheLayer]:
-        """The layers with their ``keys`` and ``values``, copied: as they are now, or of an update()d cache as they are then."""
+        """The layers with their ``keys`` and ``values``, which can be read and set."""
+        rows, slides, linear = Snapshot(self), self.is_sliding, self.is_linear
+        n = max(len(self), 1 + max((layer for layer, _ in self._edits.set), default=-1))
+        slides, linear = (given + [False] * (n - len(given)) for given in (slides, linear))
+        return [self._kind_of(slides[i], linear[i]).of(rows, i, slides[i]) for i in range(n)]
+
+    def _kind_of(self, slides: bool, linear: bool) -> Type[CacheLayer]:
+        """Returns the class of a layer."""
+        name = self._settings.cache_implementation or "dynamic"
+        if linear:
+            return LinearAttentionLayer
+        if name == "quantized":
+            return HQQQuantizedLayer if '"hqq"' in (self._settings.cache_config or "").lower() else QuantoQuantizedLayer
+        if name in ("dynamic", "offloaded", "sink"):
+            return DynamicSlidingWindowLayer if slides else DynamicLayer
+        return StaticSlidingWindowLayer if slides else StaticLayer
+
+    def layer_limit(self, layer: int) -> int:
+        """Returns the most columns of a layer; -1 for no limit."""
+        limits = [self.get_max_cache_shape()]
+        slides = self.is_sliding
+        if layer < len(slides) and slides[layer]:
+            outline = self._outline()
+            limits.append(outline.window(outline.kinds()) or json.loads(self._settings.cache_config or "{}").get("sliding_window"))
+        known = [int(n) for n in limits if n]
+        return min(known) if known else -1
+
+    def _read_rows(self, layer: int) -> Dict[int, Tuple[Any, Any]]:
+        """Returns the rows of a layer, or of all where they are read together, by their numbers."""
         if self._state.store is not None:
-            return [CacheLayer(partial(self._rows_of, i), slides) for i, slides in enumerate(self.is_sliding)]
-        rows = self.to_legacy_cache() if self.is_initialized else ()
-        slides = self.is_sliding + [False] * (len(rows) - len(self))
-        return [CacheLayer(partial(tuple, rows[i] if i < len(rows) else (None, None)), s) for i, s in enumerate(slides)]
+            found = {layer: self._rows_of(layer)}
+        else:
+            found = dict(enumerate(as_tuples(self._layers(settled=False), self._as_torch) if self.is_initialized else ()))
+        return {i: (self._padded(i, k), self._padded(i, v)) for i, (k, v) in found.items() if k is not None}
+
+    def _padded(self, layer: int, rows: Any) -> Any:
+        """Returns the rows of a static layer with the columns that it has reserved, which are zeros."""
+        limit = self.layer_limit(layer) if self._settings.cache_implementation in STATIC else -1
+        gap = limit - rows.shape[2]
+        if gap <= 0:
+            return rows
+        shape = (*rows.shape[:2], gap, rows.shape[3])
+        torch = torch_module() if self._as_torch else None
+        return np.concatenate([rows, np.zeros(shape, rows.dtype)], 2) if torch is None else \
+            torch.cat([rows, torch.zeros(shape, dtype=rows.dtype)], 2)
+
+    def _set_rows(self, layer: int, which: int, value: Any) -> None:
+        """Sets the keys (0) or the values (1) of a layer, from the next use of the cache on."""
+        if np.ndim(value) != 4:
+            raise ValueError(f"the rows of a layer are [batch, heads, columns, width], not {list(getattr(value, 'shape', ()))}; reset() and "
+                             "crop() remove rows")
+        self._edits.set[layer, which] = value
 
     def _rows_of(self, layer: int) -> Tuple[Any, Any]:
         """Returns the rows of a layer that update() has filled, in the dtype that update() was given."""
@@ -276,12 +288,12 @@ class Layers(_Base):
     @property
     def key_cache(self) -> List[Any]:
         """The keys of every layer."""
-        return [frozen(k) for k, _ in self.to_legacy_cache()]
+        return Column(self, 0, [layer.keys for layer in self.layers])
 
     @property
     def value_cache(self) -> List[Any]:
         """The values of every layer."""
-        return [frozen(v) for _, v in self.to_legacy_cache()]
+        return Column(self, 1, [layer.values for layer in self.layers])
 
     def _states(self, name: str) -> List[Any]:
         """Returns a plane of each layer with the batch in front; None for layers without it."""

@@ -9,11 +9,12 @@ An operation returns the state after it, the same object or another.  One that f
 import ctypes
 import json
 from contextlib import contextmanager
-from typing import Any, ContextManager, Dict, Iterator, List, Optional, Tuple
+from typing import AbstractSet, Any, ContextManager, Dict, Iterator, List, Optional, Tuple
 
 import numpy as np
 
 from . import _abi, legacy
+from ._arrays import to_numpy
 from ._lib import address, call, field_kinds, sized, text_of
 from .cache_files import load_session, session_bytes, session_read, waiting
 from .cache_outline import Outline, Shapes
@@ -33,6 +34,7 @@ class State:
     store: Optional[LayerStore] = None
     session: Optional[Dict[str, Any]] = None
     linear: Optional[LinearStates] = None
+    mask: Optional[np.ndarray] = None
     is_used = False
     is_loose = False  # rows that come from a model which is written elsewhere
     is_of_model = False  # rows of a model of kvik
@@ -75,6 +77,10 @@ class State:
         """The batch of rows of a model of kvik, for reading."""
         raise AssertionError
 
+    def columns_mask(self) -> Optional[np.ndarray]:
+        """Returns the mask of the columns, [rows, columns]; None if all are tokens."""
+        return self.mask
+
     def usage(self) -> Dict[str, int]:
         """Returns the fields of kvik_usage by name."""
         return {}
@@ -86,7 +92,8 @@ class State:
     def pickled(self) -> Dict[str, Any]:
         """Returns what a pickle keeps, which restored() takes."""
         held, passed = self.parts() if self.is_loose else (None, {})
-        return {"_held": held, "_passed": passed, "_of_model": self._shapes, "_session": self.session, "_linear": None}
+        return {"_held": held, "_passed": passed, "_of_model": self._shapes, "_session": self.session, "_linear": None,
+                "_mask": self.columns_mask() if self.is_loose else None}
 
     # -- from one to another
 
@@ -108,7 +115,7 @@ class State:
         known = self.store is not None or passed  # rows of a legacy cache do not tell how long the text was
         length = max(map(self.seen, range(len(layers)))) if known else 0
         with model.using(settings, rows) as store:
-            return legacy.to_batch(store, layers, length)
+            return legacy.to_batch(store, layers, length, self.mask)
 
     def updatable(self, outline: Outline, batch: int, layer: int) -> "State":
         """Returns the state in which update() can append rows of a batch to a layer."""
@@ -167,9 +174,11 @@ class Held(State):
     is_used = is_loose = True
     unsaved = "the cache waits for its model; call the model with it first"
 
-    def __init__(self, layers: legacy.Layers, passed: Optional[Passed] = None, shapes: Shapes = None) -> None:
+    def __init__(self, layers: legacy.Layers, passed: Optional[Passed] = None, shapes: Shapes = None,
+                 mask: Optional[np.ndarray] = None) -> None:
         super().__init__(shapes)
         self._layers, self._passed = layers, passed or {}
+        self.mask = mask  # of the columns; None: all are tokens
 
     def layer_count(self) -> int:
         return len(self._layers)
@@ -188,7 +197,8 @@ class Held(State):
     def crop(self, n: int, outline: Outline) -> State:
         if self._passed:
             return self.updatable(outline, self.rows(), 0).crop(n, outline)
-        return self._of([(np.ascontiguousarray(k[:, :, :n]), np.ascontiguousarray(v[:, :, :n])) for k, v in self._layers])
+        return self._of([(np.ascontiguousarray(k[:, :, :n]), np.ascontiguousarray(v[:, :, :n])) for k, v in self._layers],
+                        None if self.mask is None else np.ascontiguousarray(self.mask[:, :n]))
 
     def reset(self) -> State:
         return Fresh(self._shapes)
@@ -197,13 +207,15 @@ class Held(State):
         return self.select(index)
 
     def repeat(self, times: int) -> State:
-        return self._of([(k.repeat(times, 0), v.repeat(times, 0)) for k, v in self._layers])
+        return self._of([(k.repeat(times, 0), v.repeat(times, 0)) for k, v in self._layers],
+                        None if self.mask is None else self.mask.repeat(times, 0))
 
     def select(self, index: np.ndarray) -> State:
-        return self._of([(k[index], v[index]) if k.size else (k, v) for k, v in self._layers])
+        return self._of([(k[index], v[index]) if k.size else (k, v) for k, v in self._layers],
+                        None if self.mask is None else np.ascontiguousarray(self.mask[index]))
 
-    def _of(self, layers: legacy.Layers) -> State:
-        return Held(layers, self._passed, self._shapes)
+    def _of(self, layers: legacy.Layers, mask: Optional[np.ndarray]) -> State:
+        return Held(layers, self._passed, self._shapes, mask)
 
 
 class Saved(State):
@@ -343,6 +355,11 @@ class Bound(State):
     def columns(self) -> int:
         return self.batch.length
 
+    def columns_mask(self) -> Optional[np.ndarray]:
+        mask = np.empty((self.batch.rows, self.batch.length), np.uint8)
+        call("kvik_batch_mask", self.batch.pointer, address(mask))
+        return None if mask.all() else mask
+
     def parts(self) -> Tuple[legacy.Layers, Passed]:
         layers = legacy.of_batch(self.batch)
         return layers, {i: (self.batch.length - k.shape[2], 0) for i, (k, _) in enumerate(layers)}
@@ -455,6 +472,9 @@ class Linear(State):
             return out
         return {**out, "bytes": out.get("bytes", 0) + states, "states": out.get("states", 0) + states}
 
+    def columns_mask(self) -> Optional[np.ndarray]:
+        return self.under.columns_mask()
+
     def maps(self) -> List[Dict[str, Any]]:
         return self.under.maps()
 
@@ -504,11 +524,47 @@ class Linear(State):
         return Linear(self.linear.copy(), self.under.fork())
 
 
+def _edited(old: np.ndarray, value: Any, what: str) -> np.ndarray:
+    """Returns rows that a program has set, as the cache keeps them.  old: the rows before; of a static layer without its padding."""
+    new = np.ascontiguousarray(to_numpy(value, np.float32))
+    if new.ndim != 4 or (old.size and (new.shape[0] != old.shape[0] or new.shape[1] != old.shape[1] or new.shape[3] != old.shape[3])):
+        raise ArgumentError(f"{what} were set to {list(new.shape)}; expected {[*old.shape[:2], 'columns', old.shape[3]]}")
+    return new
+
+
+def held_with(state: State, changed: Dict[Tuple[int, int], Any], touched: AbstractSet[Tuple[int, int]], full: Dict[int, int]) -> State:
+    """Returns the state that has the rows of another with changes, {(layer, 0 for keys or 1 for values): rows}, and waits for its model.
+
+    touched: which of them are changes of rows that the cache gave.  full: for static layers the columns that they have reserved; rows of so many are cut to those that there were.
+    """
+    layers, passed = state.parts()
+    before = [k.shape[2] for k, _ in layers]
+    for (layer, which), value in sorted(changed.items()):
+        if not 0 <= layer < len(layers):
+            raise ArgumentError(f"rows were set in layer {layer}; the cache has {len(layers)} layers")
+        pair = list(layers[layer])
+        new = _edited(pair[which], value, f"the {'values' if which else 'keys'} of layer {layer}")
+        if new.shape[2] == full.get(layer):
+            new = new[:, :, :before[layer]]
+        elif (layer, which) in touched:  # what update() returned of a window has rows that the window has passed since
+            new = new[:, :, max(new.shape[2] - before[layer], 0):]
+        pair[which] = np.ascontiguousarray(new)
+        layers[layer] = pair[0], pair[1]
+    for i, (k, v) in enumerate(layers):
+        if k.shape[:3] != v.shape[:3]:
+            raise ArgumentError(f"layer {i} has keys {list(k.shape)} and values {list(v.shape)}: set both before the cache is used")
+    mask = state.columns_mask()
+    if mask is not None and any(k.shape[2] != n for (k, _), n in zip(layers, before)):
+        raise ArgumentError("rows were removed from a batch with padding, whose columns then no longer fit its attention mask; crop() "
+                            "removes the last ones")
+    return Held(layers, passed, state.shapes(), mask)
+
+
 def restored(kept: Dict[str, Any], settings: Settings) -> State:
     """Returns the state of a pickle, from what pickled() has returned."""
     state: State = Fresh(kept["_of_model"])
     if kept["_session"] is not None:
         state = Saved(kept["_session"], settings)
     elif kept["_held"] is not None:
-        state = Held(kept["_held"], kept["_passed"], kept["_of_model"])
+        state = Held(kept["_held"], kept["_passed"], kept["_of_model"], kept["_mask"])
     return state if kept["_linear"] is None else Linear(kept["_linear"], state)

@@ -12,6 +12,10 @@ from .cache_layers import heir_of
 from .caches import Cache as Cache  # programs import it from here
 from .configuration import PretrainedConfig
 from .errors import ArgumentError
+from .layer_views import (CacheLayer, CacheLayerMixin as CacheLayerMixin, DummyLayer as DummyLayer, DynamicLayer as DynamicLayer,
+                          DynamicSlidingWindowLayer, HQQQuantizedLayer, LinearAttentionAndFullAttentionLayer as
+                          LinearAttentionAndFullAttentionLayer, LinearAttentionLayer, QuantizedLayer, QuantoQuantizedLayer as
+                          QuantoQuantizedLayer, StaticLayer, StaticSlidingWindowLayer)
 from .pickles import of
 
 if TYPE_CHECKING:
@@ -30,6 +34,15 @@ def _window(config: Any) -> Optional[int]:
 def _context(config: Any) -> Optional[int]:
     get = getattr(config, "get_text_config", None)
     return getattr(get(decoder=True) if get else config, "max_position_embeddings", None)
+
+
+def _with_windows(windows: List[Optional[int]]) -> PretrainedConfig:
+    """Returns a configuration of layers with these windows; None: a layer without one."""
+    known = {w for w in windows if w is not None}
+    if len(known) > 1:
+        raise ArgumentError(f"layers with windows of {min(known)} and {max(known)}: the windows of a cache have one length")
+    return PretrainedConfig(num_hidden_layers=len(windows), sliding_window=max(known, default=None),
+                            layer_types=["sliding_attention" if w else "full_attention" for w in windows])
 
 
 class DynamicCache(Cache):
@@ -57,15 +70,17 @@ class DynamicCache(Cache):
         elif ddp_cache_data is not None and not isinstance(ddp_cache_data, int):
             data = ddp_cache_data
         data = kwargs.pop("_distributed_cache_data", data)
+        layers = None if data is None else list(data)
+        if config is None and layers and any(len(layer) > 2 and layer[2] is not None for layer in layers):
+            config = _with_windows([int(layer[2]) if len(layer) > 2 and layer[2] is not None else None for layer in layers])
         if offloading:
             kwargs["cache_implementation"] = "offloaded"
             if offload_only_non_sliding:
                 kwargs["cache_config"] = {**(kwargs.get("cache_config") or {}), "offload_only_non_sliding": True}
         super().__init__(config, **kwargs)
-        if data is not None:
-            layers = list(data)
-            if layers:
-                self._hold(layers)
+        layers = layers if layers and any(layer[0] is not None for layer in layers) else None
+        if layers:
+            self._hold([layer[:2] for layer in layers])
 
 
 class OffloadedCache(DynamicCache):
@@ -426,7 +441,8 @@ class EncoderDecoderCache(Cache):
             self.cross_attention_cache[layer_idx] if layer_idx < len(self.cross_attention_cache) else ())
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self.to_legacy_cache())
+        for own, cross in zip(self.self_attention_cache, self.cross_attention_cache):
+            yield own + cross
 
     def __len__(self) -> int:
         return len(self.self_attention_cache)
@@ -496,5 +512,24 @@ def as_cache(value: Any) -> Tuple[Optional[Cache], bool]:
     raise TypeError(f"past_key_values is a cache of kvik or a tuple of layers, not {what}{hint}")
 
 
+def _alone(layer: CacheLayer, *args: Any, **kwargs: Any) -> Cache:
+    """Makes the cache of a layer that belongs to none, with the arguments of the layer's class."""
+    names = {DynamicSlidingWindowLayer: ("sliding_window",), StaticLayer: ("max_cache_len",),
+             StaticSlidingWindowLayer: ("max_cache_len", "sliding_window"),
+             QuantizedLayer: ("nbits", "axis_key", "axis_value", "q_group_size", "residual_length")}
+    kind = next((k for k in type(layer).__mro__ if k in names), None)
+    given = {**dict(zip(names[kind] if kind else (), args)), **kwargs}
+    config = _with_windows([given.pop("sliding_window", None)])
+    if isinstance(layer, LinearAttentionLayer):
+        return DynamicCache(config=PretrainedConfig(num_hidden_layers=1, layer_types=["linear_attention"]))
+    if isinstance(layer, StaticLayer):
+        return StaticCache(config, given["max_cache_len"])
+    if isinstance(layer, QuantizedLayer):
+        return QuantizedCache("hqq" if isinstance(layer, HQQQuantizedLayer) else "quanto", config, **given)
+    return DynamicCache(config=config)
+
+
+CacheLayer.alone = _alone
+
 __all__ = [name for name, value in list(globals().items())
-           if isinstance(value, type) and (issubclass(value, (Cache, CacheConfig)))]
+           if isinstance(value, type) and (issubclass(value, (Cache, CacheConfig, CacheLayer)))]

@@ -13,13 +13,14 @@ import ctypes
 import numpy as np
 
 from . import _abi, display, legacy
-from ._arrays import frozen, integers, is_torch, like, to_numpy
+from ._arrays import integers, is_torch, like, to_numpy
 from ._lib import address, call, encode, field_kinds, lib, sized, text_of
 from .cache_files import note_of, save_session
-from .cache_layers import Layers, adopt_transformers
-from .cache_states import Bound, Fresh, Held, Saved, State, restored
+from .cache_layers import STATIC, Layers, adopt_transformers
+from .cache_states import Bound, Fresh, Held, Saved, State, held_with, restored
 from .devices import accept_device, dtype_name
 from .errors import ArgumentError, BusyError, MissingError
+from .layer_views import Edits
 from .linear_states import LinearStates
 from .pickles import Check, checked, is_passed, is_rows, is_session, of
 from .memory import Memory
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
 
 _C = TypeVar("_C", bound="Cache")
 
-_LIVE = ("_guard", "_state", "_row_dtype")  # attributes that a pickle leaves out
-_KEPT = ("_held", "_passed", "_of_model", "_session", "_linear")  # entries of a pickle that are the state: State.pickled()
+_LIVE = ("_guard", "_state", "_row_dtype", "_edits")  # attributes that a pickle leaves out
+_KEPT = ("_held", "_passed", "_of_model", "_session", "_linear", "_mask")  # entries of a pickle that are the state: State.pickled()
 _OLDER: Dict[str, Any] = {**dict.fromkeys(_KEPT), "_passed": {}, "_removes": False}  # what older pickles do not have
 
 
@@ -66,6 +67,7 @@ class Cache(Layers):
         self._torch, self._row_dtype = False, None
         self._removes = False
         self._guard: Dict[str, int] = {}
+        self._edits = Edits()
 
     @classmethod
     def _of(cls, settings: Settings, batch: Optional[Batch], torch: bool = False, config: Any = None) -> Any:
@@ -114,20 +116,36 @@ class Cache(Layers):
             raise BusyError("the cache is in use by a call that has not returned; use a deepcopy of it in each thread")
 
     @contextmanager
-    def _holding(self) -> Iterator[State]:
-        """The state, with the store of a model locked, for one thread."""
+    def _holding(self, changes: bool = False, settled: bool = True) -> Iterator[State]:
+        """The state, with the store of a model locked, for one thread.  changes: what was read of the rows is then old."""
         with self._use():
+            if settled:
+                self.settle()
             batch = self._batch
             with batch.store.locked() if batch is not None else nullcontext():
                 yield self._state
+            if changes:
+                self._edits.forget()
+
+    def settle(self, layer: Optional[int] = None) -> None:
+        """Takes the rows that a program has set, or changed in a tensor that it has read.  layer: only if one of these is of it."""
+        changed = self._edits.changed()
+        if not changed or (layer is not None and not any(place[0] == layer for place in changed)):
+            return
+        with self._use():
+            static = self._settings.cache_implementation in STATIC
+            held = held_with(self._state, changed, changed.keys() - self._edits.set.keys(), {layer: self.layer_limit(layer) for layer, _ in changed} if static else {})
+            self._state = self._state.with_rows(held)
+            self._edits.set.clear()
+            self._edits.shown = {place: (tensor, tensor._version) for place, (tensor, _) in self._edits.shown.items()}
+            self._edits.epoch += 1
 
     def _bind(self, model: ModelHandle, defaults: Settings, rows: int) -> Batch:
         """Returns the batch of this cache in a store of the model.  rows: of the first input."""
+        self.settle()
+        self._edits.forget()
         self._state = self._state.ready(model, rows)
         if self._batch is None:
-            if type(self).update is not Cache.update:
-                notice(f"{type(self).__name__}.update() is not called: a model of kvik appends rows inside the library. Use the cache with "
-                       "a model that is written elsewhere, or do what update() does between two calls of forward()")
             self._state = self._state.with_rows(Bound(self._state.to_batch(model, self._settings.over(defaults), rows)))
         assert self._batch is not None
         return self._batch
@@ -137,6 +155,8 @@ class Cache(Layers):
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Returns the number of columns, padding included."""
         adopt_transformers()
+        if self._edits.set:
+            self.settle()
         state = self._state
         return state.columns() if state.is_of_model else state.seen(self._counting(layer_idx))
 
@@ -189,12 +209,19 @@ class Cache(Layers):
 
     # -- rows
 
+    @property
+    def is_written(self) -> bool:
+        """True if update() is a program's, which models of kvik then call for every layer."""
+        return not str(getattr(self.update, "__module__", "")).startswith(f"{__package__}.")
+
     def update(self, key_states: Any, value_states: Any, layer_idx: int,
                cache_kwargs: Optional[Dict[str, Any]] = None, *args: Any, **kwargs: Any) -> Tuple[Any, Any]:
         """Appends keys and values [batch, heads, n, dim] to a layer; returns those that attention must see.
 
-        For models that are written elsewhere.  Takes numpy arrays or torch tensors and returns the same, in the dtype that
-        was given.  Positions follow from the order; ``cache_position`` in cache_kwargs is not needed.
+        For models that are written elsewhere, and for subclasses: a model of kvik calls an update() that a program has written, for
+        every layer in every forward, with float32 arrays, or tensors where ids are tensors.  Takes numpy arrays or torch tensors and
+        returns the same, in the dtype that was given.  Positions follow from the order; ``cache_position`` in cache_kwargs is not
+        needed.
         """
         if not hasattr(layer_idx, "__index__"):
             raise ArgumentError(f"layer_idx is {layer_idx!r}; expected the whole number of a layer, from 0")
@@ -205,17 +232,23 @@ class Cache(Layers):
             raise ValueError(f"update() got keys {list(keys.shape)} and values {list(values.shape)}; expected "
                              "[batch, heads, tokens, dim] with equal batch, heads and tokens")
         with self._use():
+            self.settle(layer_idx)
             state = self._state.updatable(self._outline(), keys.shape[0], layer_idx)
             assert state.store is not None
             out_keys, out_values = state.store.update(layer_idx, keys, values, dtype)
             self._state, self._torch, self._row_dtype = state, torch, key_states.dtype
+            self._edits.forget(layer_idx)
         if not torch:
-            return out_keys.astype(key_states.dtype, copy=False), out_values.astype(value_states.dtype, copy=False)
-        return like(out_keys, True).to(key_states), like(out_values, True).to(value_states)
+            seen = [out_keys.astype(key_states.dtype, copy=False), out_values.astype(value_states.dtype, copy=False)]
+        else:
+            seen = [like(out_keys, True).to(key_states), like(out_values, True).to(value_states)]
+        if self.is_written:  # a change of what is returned changes the cache, as in Transformers, or is refused
+            seen = [self._edits.show((layer_idx, which), rows) for which, rows in enumerate(seen)]
+        return seen[0], seen[1]
 
-    def _layers(self) -> legacy.Layers:
-        """Returns the rows of all layers as f32 arrays."""
-        with self._holding() as state:
+    def _layers(self, settled: bool = True) -> legacy.Layers:
+        """Returns the rows of all layers as f32 arrays.  settled: False leaves out what a program has set since."""
+        with self._holding(settled=settled) as state:
             return state.parts()[0]
 
     def to_legacy_cache(self) -> Tuple[Tuple[Any, Any], ...]:
@@ -234,14 +267,19 @@ class Cache(Layers):
         return cache
 
     def __getitem__(self, layer_idx: int) -> Tuple[Any, Any]:
-        layers = self._layers()
+        layers = self.layers if self.is_initialized else []
         if not -len(layers) <= layer_idx < len(layers):
             raise KeyError(f"the cache has {len(layers)} layers; layer {layer_idx} was asked for")
-        keys, values = legacy.as_tuples([layers[layer_idx]], self._as_torch)[0]
-        return frozen(keys), frozen(values)
+        return layers[layer_idx].keys, layers[layer_idx].values
 
-    def __iter__(self) -> Iterator[Tuple[Any, Any]]:
-        return iter(self.to_legacy_cache())
+    def __iter__(self) -> Iterator[Tuple[Any, ...]]:
+        """Yields the keys and values of each layer, and its window or None, as release 5 of Transformers does."""
+        for layer in self.layers:
+            yield layer.keys, layer.values, self._window_of(layer)
+
+    def _window_of(self, layer: Any) -> Any:
+        window = np.array(layer.get_max_length()) if layer.is_sliding else None
+        return window if window is None else like(window, self._as_torch)
 
     def __bool__(self) -> bool:
         return True
@@ -249,34 +287,38 @@ class Cache(Layers):
     # -- operations on all rows
 
     def crop(self, max_length: int) -> None:
-        """Keeps the first max_length columns if it is 0 or more; a negative number removes that many.
+        """Keeps the first max_length columns if it is 0 or more; a negative number removes that many, or all if there are fewer.
 
         After activate_past_recording() 0 removes nothing, as in release 5 of Transformers.
         """
         n = int(max_length)
-        with self._holding() as state:
-            self._state = state.crop(n, self._outline()) if n or not self._removes else state.settled()
+        with self._holding(changes=True) as state:
+            if n < 0:
+                n = 0 if -n > self.get_seq_length() and state.linear is None else n
+                self._state = state.crop(n, self._outline())
+            else:
+                self._state = state.crop(n, self._outline()) if n or not self._removes else state.settled()
 
     def reset(self) -> None:
         """Removes all columns."""
-        with self._holding() as state:
+        with self._holding(changes=True) as state:
             self._state = state.reset()
 
     def reorder_cache(self, beam_idx: Any) -> None:
         """Gives row i the contents of row beam_idx[i]."""
         index = _indices(beam_idx)
-        with self._holding() as state:
+        with self._holding(changes=True) as state:
             self._state = state.reorder(index)
 
     def batch_repeat_interleave(self, repeats: int) -> None:
         """Repeats every row: 0, 0, .., 1, 1, .."""
-        with self._holding() as state:
+        with self._holding(changes=True) as state:
             self._state = state.repeat(repeats)
 
     def batch_select_indices(self, indices: Any) -> None:
         """Makes the cache the rows indices[0], indices[1], ..."""
         index = _indices(indices)
-        with self._holding() as state:
+        with self._holding(changes=True) as state:
             self._state = state.select(index)
 
     # -- forks and files
@@ -288,7 +330,7 @@ class Cache(Layers):
         """
         copy = type(self).__new__(type(self))
         copy.__dict__.update(self.__dict__)
-        copy._guard = {}
+        copy._guard, copy._edits = {}, Edits()
         with self._holding() as state:
             copy._state = state.fork()
         return copy
@@ -344,10 +386,10 @@ class Cache(Layers):
     def __setstate__(self, state: Dict[str, Any]) -> None:
         adopt_transformers()
         values = {**_OLDER, **checked(self, state, self._pickled)}
-        checked(self, values, {"_passed": is_passed, "_linear": of(LinearStates, type(None)), "_torch": of(bool), "_removes": of(bool)})
+        checked(self, values, {"_passed": is_passed, "_linear": of(LinearStates, type(None)), "_mask": of(np.ndarray, type(None)), "_torch": of(bool), "_removes": of(bool)})
         kept = {name: values.pop(name) for name in _KEPT}
         self.__dict__.update(values)
-        self._guard, self._row_dtype = {}, None
+        self._guard, self._row_dtype, self._edits = {}, None, Edits()
         self._state = restored(kept, self._settings)
 
     def sync(self, model: "PreTrainedModel", input_ids: Any) -> List[Dict[str, Any]]:
@@ -389,6 +431,19 @@ class Cache(Layers):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(length={self.get_seq_length()})"
+
+
+def calls_update(cache: Any, model: ModelHandle) -> bool:
+    """True if a forward of the model calls update() of the cache: one that a program has written, of a model with attention alone."""
+    if not isinstance(cache, Cache) or not cache.is_written:
+        return False
+    why = "of a sink cache turns rows" if cache._settings.cache_implementation == "sink" else \
+        None if model.has_attention_alone else "has recurrent states or an encoder"
+    if why:
+        notice(f"{type(cache).__name__}.update() is not called: a model of kvik appends rows inside the library where it {why}")
+        return False
+    notice(f"{type(cache).__name__}.update() is called for every layer, which is slower than kvik's own caches")
+    return True
 
 
 def _indices(value: Any) -> np.ndarray:

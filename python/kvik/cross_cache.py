@@ -3,7 +3,7 @@
 The library keeps the encoder's rows in the sequences of the decoder, so the second cache of a pair is a view of the first.
 """
 from dataclasses import replace
-from typing import Any, Dict, List, cast
+from typing import Any, Dict, List, Optional, cast
 
 from . import legacy
 from .cache_files import encoder_length
@@ -11,6 +11,7 @@ from .cache_utils import DynamicCache, EncoderDecoderCache
 from .cache_states import State
 from .caches import _LIVE, Cache
 from .errors import ArgumentError
+from .layer_views import Edits
 from .pickles import of
 from .store import Batch, Settings
 
@@ -35,6 +36,12 @@ class CrossCache(DynamicCache):
 
     def _use(self) -> Any:
         return self._own._use()
+
+    def settle(self, layer: Optional[int] = None) -> None:
+        """Raises where rows were set: they are read again by every row of the batch, and stay as the encoder made them."""
+        if self._edits.changed():
+            self._edits = Edits()
+            raise ArgumentError("the rows of an encoder cannot be set; change what the encoder is given, or encoder_outputs")
 
     def __getstate__(self) -> Dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k not in _LIVE}  # the rows are in those of _own
@@ -70,7 +77,7 @@ class CrossCache(DynamicCache):
         """Raises: the encoder's rows stay as long as the text."""
         raise ArgumentError("the rows of an encoder cannot be cropped; reset() of the whole cache removes them")
 
-    def _layers(self) -> legacy.Layers:
+    def _layers(self, settled: bool = True) -> legacy.Layers:
         if not self._state.is_of_model:
             return []
         with self._use(), self._state.read() as batch:

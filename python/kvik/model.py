@@ -12,6 +12,7 @@ from . import _abi, display, hub
 from ._arrays import ids_2d, integers, is_torch, like, mask_2d, to_numpy
 from ._lib import address, call, lib, sized, text_of
 from .cache_utils import DynamicCache, as_cache
+from .caches import calls_update
 from .config_changes import Changes
 from .configuration import PretrainedConfig
 from .devices import accept_attention, accept_device, asked_dtype, cpu, dtype_changes_nothing, dtype_name, dtype_object
@@ -19,6 +20,7 @@ from .encoder import encoder_of
 from .errors import ArgumentError, UnsupportedError
 from .generation import GenerationMixin, Options, log_softmax
 from .generation.configuration_utils import GenerationConfig
+from .kept_rows import Keeper, check_inputs, kept_batch, run
 from .outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
 from .pickles import checked, of
 from .store import Batch, ModelHandle, Settings, settings_of
@@ -316,11 +318,15 @@ class PreTrainedModel(GenerationMixin):
         hidden, keep = show or not self._head, cache is not None or self._heeded("use_cache", use_cache, True)
         if cache is None:
             cache = DynamicCache._of(Settings(), None, call_.torch, self.config)
-        with cache._use():
-            batch = cache._bind(self._handle, self._defaults, call_.rows)
-            with batch.store.locked():
-                out = call_.run(batch, hidden, self._heeded("output_attentions", output_attentions, False))
-            cache._torch = call_.torch
+        attentions = self._heeded("output_attentions", output_attentions, False)
+        if calls_update(cache, self._handle):
+            out = call_.run_kept(cache, hidden, attentions)
+        else:
+            with cache._use():
+                batch = cache._bind(self._handle, self._defaults, call_.rows)
+                with batch.store.locked():
+                    out = call_.run(batch, hidden, attentions)
+                cache._torch = call_.torch
         past: Any = (cache.to_legacy_cache() if was_legacy else cache) if keep else None
         result = self._result(out, past, show)
         if labels is not None:
@@ -436,10 +442,17 @@ class _Forward:
             raise ArgumentError(f"cache_position holds {int(given.min())}; positions begin at 0")
         return integers(given, "cache_position", np.uint32)
 
-    def run(self, batch: Batch, hidden: bool, attentions: bool) -> Dict[str, Any]:
-        """Appends to the batch; returns arrays."""
+    def run_kept(self, cache: Any, hidden: bool, attentions: bool) -> Dict[str, Any]:
+        """Appends by update() of the cache; returns arrays."""
+        keeper = Keeper(cache, self.torch, self.n)
+        check_inputs(cache, attentions, self.mask, keeper.past, self.n)
+        with kept_batch(self.model._handle, self.model._defaults, self.rows, self.n) as batch:
+            return self.run(batch, hidden, False, keeper)
+
+    def run(self, batch: Batch, hidden: bool, attentions: bool, keeper: Optional[Keeper] = None) -> Dict[str, Any]:
+        """Appends to the batch; returns arrays.  keeper: appends in its place."""
         model = self.model._handle.pointer
-        length = batch.length
+        length = batch.length if keeper is None else keeper.past
         position = self._check_position(length)
         kept = self.columns.size if self.columns is not None else self.keep or self.n
         layers, width = lib.kvik_model_layers(model), lib.kvik_model_hidden(model)
@@ -458,7 +471,11 @@ class _Forward:
                        n_columns=0 if self.columns is None else self.columns.size, columns=address(self.columns))
         outputs = sized(_abi.kvik_outputs, logits=address(logits), hidden_states=address(states), attentions=address(weights),
                         cross_attentions=address(cross))
-        call("kvik_batch_forward", batch.pointer, ctypes.byref(inputs), ctypes.byref(outputs))
+        if keeper is None:
+            call("kvik_batch_forward", batch.pointer, ctypes.byref(inputs), ctypes.byref(outputs))
+        else:
+            inputs.past, inputs.on_layer = keeper.past, keeper.on_layer
+            run(batch.pointer, inputs, outputs, keeper)
         return {"logits": None if logits is None else like(logits, self.torch),
                 "hidden_states": None if states is None else tuple(like(s, self.torch) for s in states),
                 "attentions": None if weights is None else tuple(like(w, self.torch) for w in weights),

@@ -16,7 +16,7 @@ from typing import Any, Dict, Iterator, List, Optional
 import numpy as np
 
 from . import _abi
-from ._lib import address, call, encode, field_kinds, fits, lib, owned, sized
+from ._lib import address, call, encode, field_kinds, fits, lib, owned, sized, text_of
 from .config_changes import Changes
 from .errors import BusyError, KvikError, LimitError, OutOfMemoryError, UnsupportedError, adopt_torch
 from .utils.logging import notice
@@ -152,6 +152,16 @@ class ModelHandle:
     def layers(self) -> int:
         """The number of layers."""
         return int(lib.kvik_model_layers(self.pointer))
+
+    @property
+    def has_attention_alone(self) -> bool:
+        """True if every layer has attention, and there is no encoder."""
+        if not hasattr(self, "_attends"):
+            kinds = {layer["kind"] for layer in json.loads(text_of("kvik_model_describe", self.pointer))["layers"]}
+            encoder = sized(_abi.kvik_encoder)
+            self._attends = kinds <= {"full_attention", "sliding_attention", "chunked_attention"} and \
+                not lib.kvik_model_encoder(self.pointer, ctypes.byref(encoder))
+        return self._attends
 
     def store(self, settings: Settings, sequences: int = 0) -> "Store":
         """Returns a store with these settings that no other thread seems to use."""

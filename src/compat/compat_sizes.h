@@ -9,6 +9,7 @@ enum {
     SIZED_LEAST(kvik_legacy, layer),
     SIZED_LEAST(kvik_outputs, logits),
     SIZED_LEAST(kvik_rows, position),
+    SIZED_LEAST(kvik_seen, position),
     SIZED_LEAST(kvik_shape, dim_v),
     SIZED_LEAST(kvik_export, layer),
 };

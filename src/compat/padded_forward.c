@@ -2,7 +2,7 @@
  * Each batch row of the rectangle becomes one feed without padding: masked columns are left out, and the others
  * are computed at the requested positions.  Results are spread to rectangles again, with zeros in masked columns.
  * The mask grows only when everything has succeeded. */
-#include "compat/padded.h"
+#include "compat/lender.h"
 
 #include <string.h>
 
@@ -62,15 +62,21 @@ static int scratch(struct kvik_batch *b, const kvik_inputs *in, struct padded_sc
     return 0;
 }
 
+/* Columns before those of a forward. */
+static uint32_t past_of(const struct kvik_batch *b, const kvik_inputs *in)
+{
+    return in->on_layer ? in->past : b->length;
+}
+
 static int check_mask(const struct kvik_batch *b, const kvik_inputs *in)
 {
-    uint32_t past = b->length;
+    uint32_t past = past_of(b, in);
     if (in->attention_mask && in->width != past + in->n)
         return ERR(ARG,
                    "the attention mask has %u columns; %u are cached and %u come now, so it needs "
                    "%u",
                    in->width, past, in->n, past + in->n);
-    for (uint32_t i = 0; i < b->rows; i++) {
+    for (uint32_t i = 0; i < b->rows && !in->on_layer; i++) {
         const uint8_t *was = b->mask + (size_t)i * b->cap;
         const uint8_t *is = in->attention_mask ? in->attention_mask + (size_t)i * in->width : NULL;
         uint32_t fed = padded_ones(was, past), rows = kv_len(b->c->x->kv, b->seq[i]);
@@ -98,7 +104,7 @@ static int check_mask(const struct kvik_batch *b, const kvik_inputs *in)
 
 static int check_inputs(const struct kvik_batch *b, const kvik_inputs *in)
 {
-    uint32_t past = b->length;
+    uint32_t past = past_of(b, in);
     if (!in->n || !in->ids == !in->embeds)
         return ERR(ARG, "a forward needs columns of either ids or embeds");
     if (in->n > UINT32_MAX / 2 || past > UINT32_MAX / 2)
@@ -137,7 +143,7 @@ static uint32_t choose_columns(const kvik_inputs *in, uint8_t *keep)
 static int position(const struct kvik_batch *b, const kvik_inputs *in, uint32_t i, uint32_t j,
                     uint32_t *out)
 {
-    *out = b->length + j;
+    *out = past_of(b, in) + j;
     if (!in->position_ids) return 0;
     int32_t p = in->position_ids[(in->position_rows == 1 ? 0 : (size_t)i * in->n) + j];
     if (p < 0) return ERR(ARG, "row %u column %u: position %d is negative", i, j, p);
@@ -154,7 +160,7 @@ static int row_feed(struct kvik_batch *b, const kvik_inputs *in, struct padded_s
     uint32_t len = kv_len(x->kv, b->seq[i]), k = 0, lead = 0;
     const uint8_t *mask = in->attention_mask;
     bool own = true;
-    if (mask) mask += (size_t)i * in->width + b->length;
+    if (mask) mask += (size_t)i * in->width + past_of(b, in);
     for (uint32_t j = 0; j < in->n; j++) {
         uint8_t real = !mask || mask[j];
         s->real[at + j] = real;
@@ -175,7 +181,7 @@ static int row_feed(struct kvik_batch *b, const kvik_inputs *in, struct padded_s
                             .n = k,
                             .pos = own ? NULL : s->pos + at,
                             .want = s->want + at,
-                            .pad = b->length + lead};
+                            .pad = past_of(b, in) + lead};
     return 0;
 }
 
@@ -306,6 +312,23 @@ static void append_mask(struct kvik_batch *b, const kvik_inputs *in, const struc
     b->length += in->n;
 }
 
+/* Runs the first k feeds of the call. */
+static int feed(struct kvik_batch *b, const kvik_inputs *in, struct padded_scratch *s, uint32_t k,
+                float *logits)
+{
+    struct exec *x = b->c->x;
+    struct lender lender;
+    if (!in->on_layer) return cache_full(b->c, exec_feed(x, x->call, k, 0, logits, NULL, NULL));
+    int e = lender_open(&lender, b, in, s->real, s->count);
+    x->lender = &lender.to;
+    if (e >= 0) e = cache_full(b->c, exec_feed(x, x->call, k, 0, logits, NULL, NULL));
+    x->lender = NULL;
+    lender_close(&lender);
+    for (uint32_t i = 0; e >= 0 && i < b->rows; i++)
+        e = cache_clear(b->c, b->seq[i]);
+    return e;
+}
+
 static int feed_rows(struct kvik_batch *b, const kvik_inputs *in, const kvik_outputs *out,
                      struct padded_scratch *s)
 {
@@ -325,12 +348,12 @@ static int feed_rows(struct kvik_batch *b, const kvik_inputs *in, const kvik_out
         k += s->count[i] > 0;
     }
     if (probing) TRY(probe_new(b, out, s));
-    if (k) TRY(cache_full(b->c, exec_feed(x, x->call, k, 0, logits, NULL, NULL)));
+    if (k) TRY(feed(b, in, s, k, logits));
     if (logits) logits_out(b, in, s, kept, logits);
     if (out && out->hidden_states) hidden_out(b, in, s, out->hidden_states);
     if (out && out->attentions) attention_out(b, in, s, out->attentions);
     if (out && out->cross_attentions) cross_out(b, in, s, out->cross_attentions);
-    append_mask(b, in, s);
+    if (!in->on_layer) append_mask(b, in, s);
     return 0;
 }
 
@@ -346,6 +369,7 @@ KVIK_API int kvik_batch_forward(kvik_batch *b, const kvik_inputs *given, const k
     if (out) TRY(SIZED_IN(&outputs, out, kvik_outputs));
     if (out) out = &outputs;
     TRY(check_inputs(b, in));
+    if (in->on_layer) TRY(lender_check(b, in, out));
     TRY(padded_room(b, b->length + in->n));
     TRY(scratch(b, in, &s));
     memset(s->probe, 0, b->rows * sizeof *s->probe);

@@ -209,6 +209,7 @@ void exec_close(struct exec *x)
     }
     mem_free(x->site);
     mem_free(x->group);
+    lent_close(x->lent);
     feed_close(x);
     mem_free(x);
 }

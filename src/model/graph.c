@@ -402,11 +402,29 @@ struct attention {
     struct dev_attn at; /* the arguments for the device */
 };
 
+static int attention_lent(struct pass *p, const struct attention *w)
+{
+    struct kv_view view, first = {0};
+    int e;
+    while ((e = kv_next(p->step, w->number, &view)) > 0) {
+        if (!view.first) continue;
+        first = view;
+        dev_kv_write(p->queue, &view, 0, w->a.k,
+                     w->ldk); /* not for reading: a page that is sealed holds numbers */
+        dev_kv_write(p->queue, &view, 1, w->a.v, w->ldv);
+        dev_kv_seal(p->queue, &view);
+    }
+    return e < 0 ? e
+                 : lent_attend(p, w->a.layer, &first, &exec_group(p->x, w->a.site)->policy, w->a.k,
+                               w->a.v, &w->at);
+}
+
 static int attention_run(struct pass *p, const void *arg)
 {
     const struct attention *w = arg;
     struct kv_view view;
     int e;
+    if (p->x->lender) return attention_lent(p, w);
     while ((e = kv_next(p->step, w->number, &view)) > 0) {
         if (view.first && w->a.k) {
             dev_kv_write(p->queue, &view, 0, w->a.k, w->ldk);

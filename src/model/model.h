@@ -316,8 +316,31 @@ struct exec {
     struct exec_fed *fed;        /* [2 * max_seqs] scratch of the current feed */
     struct exec_span *span;      /* [2 * max_seqs] scratch of the current step */
     uint32_t regime_rows; /* most rows that a change of regime drops; 0: the model has one regime */
-    struct exec_said *said; /* [EXEC_HANDLES * max_seqs] by kv_slot */
+    struct exec_said *said;           /* [EXEC_HANDLES * max_seqs] by kv_slot */
+    const struct exec_lender *lender; /* of the current feed, or NULL */
+    struct lent *lent;                /* NULL: not made yet */
 };
+/* --- lent.c: rows that a caller keeps.  In a feed with a lender, attention of every layer sees what the lender gives, and
+ * the rows that the step writes into the store are of no account. */
+struct exec_given {      /* what one span of the step sees */
+    uint32_t n;          /* rows */
+    const float *k, *v;  /* [n][heads][dim] */
+    const uint32_t *pos; /* [n] columns of the text, ascending */
+};
+struct exec_lender {
+    /* Gives what the n spans of a step see of a layer.  k and v: the rows of the step's tokens.  shape: of both. */
+    int (*give)(void *ctx, uint32_t layer, const struct kv_shape *shape, const float *k,
+                const float *v, struct exec_given *given);
+    void *ctx;
+    const uint32_t *column; /* [tokens of the step] their columns */
+};
+struct lent; /* memory for what was given */
+void lent_close(struct lent *l);
+/* Attends as a layer's word does, to what the lender gives.  own: a view of the layer's site. */
+int lent_attend(struct pass *p, uint32_t layer, const struct kv_view *own,
+                const struct kv_policy *policy, const float *k, const float *v,
+                const struct dev_attn *a);
+
 /* The token that ended a sequence: it was generated, but not appended.  It is only a hint, and is lost if another
  * handle uses the same place. */
 struct exec_said {

@@ -203,7 +203,7 @@ class Opened(unittest.TestCase):
 
 
 class Rows(unittest.TestCase):
-    """Changes of a cache's rows that would be lost are impossible, and an update() that is not called is said."""
+    """Changes of a cache's rows that would be lost are impossible."""
 
     def test_read_only(self):
         made, own = opened()(IDS).past_key_values, kvik.DynamicCache()
@@ -219,21 +219,6 @@ class Rows(unittest.TestCase):
         states = opened("mamba")(IDS).cache_params
         with self.assertRaisesRegex(ValueError, "read-only"):
             states.ssm_states[0][...] = 0
-
-    def test_update(self):
-        class Counting(kvik.DynamicCache):
-            """A cache that counts."""
-            calls = 0
-
-            def update(self, *args, **kwargs):
-                """Counts."""
-                self.calls += 1
-                return super().update(*args, **kwargs)
-        cache, rows = Counting(), np.ones((1, 2, 3, 4), np.float32)
-        cache.update(rows, rows, 0)
-        self.assertEqual(cache.calls, 1)
-        with self.assertWarnsRegex(UserWarning, r"Counting.update\(\) is not called"):
-            opened()(IDS, past_key_values=Counting())
 
 
 class Seen:

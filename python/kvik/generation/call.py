@@ -9,7 +9,7 @@ from .. import _abi, legacy
 from .._arrays import ids_2d, is_torch, like, mask_2d, to_numpy, torch_module
 from .._lib import address, call, lib, sized
 from ..cache_utils import DynamicCache, as_cache, class_of
-from ..caches import Cache
+from ..caches import Cache, calls_update
 from ..cross_cache import beside, empty_pair, pair_of, settings_of_pair
 from ..encoder import take_input
 from ..errors import ArgumentError, LimitError, UnsupportedError
@@ -20,6 +20,7 @@ from .advice import advise_batch, advise_options, padding_of
 from .callbacks import Callbacks
 from .configuration_utils import merged
 from .logits_process import settle
+from .loop import Loop, check_options
 from .options import Options
 from .result import Result
 from .seeds import seeded
@@ -188,6 +189,8 @@ class Call:
 
     def run(self, callbacks: Callbacks) -> Any:
         """Generates, and returns sequences or a GenerateOutput."""
+        if self.past is not None and not self.seq2seq and calls_update(self.past, self.model._handle):
+            return self._with_written(callbacks, self.past)
         if self.past is not None and (self.filled or not self.seq2seq) and self.embeds is None:
             return self._with_cache(callbacks, self.past)
         rows = self.rows
@@ -255,6 +258,21 @@ class Call:
             call("kvik_generate", store.pointer, ctypes.byref(self.options.struct), ctypes.byref(prompts), rows,
                  ctypes.byref(callbacks.struct), out)
         return self._finish(generate, callbacks)
+
+    def _with_written(self, callbacks: Callbacks, cache: Any) -> Any:
+        g = self.options.struct
+        if self.embeds is not None or any(self.shown.values()):
+            raise UnsupportedError(f"inputs_embeds, output_attentions and output_hidden_states of generate() need a cache of kvik, and the "
+                                   f"update() of this one is called ({type(cache).__name__}); forward() takes embeddings and shows states")
+        check_options(self.options, cache, bool(callbacks.struct.assistant_model), bool(g.n_stop_strings))
+        ids, mask, each = self.ids, self.mask, max(int(g.num_return_sequences), 1)
+        if each > 1:
+            ids, mask = np.repeat(ids, each, 0), None if mask is None else np.repeat(mask, each, 0)
+            if cache.get_seq_length():
+                cache.batch_repeat_interleave(each)
+        loop = Loop(self.model, cache, self.options, callbacks, ids, mask, self.torch)
+        loop.run()
+        return loop.output(self.want_dict)
 
     def _with_cache(self, callbacks: Callbacks, cache: Any) -> Any:
         g = self.options.struct

@@ -1,0 +1,141 @@
+"""generate() with a cache whose update() a program has written: a loop over forward(), with the library's sampler.
+
+The tokens are those of the library's own generation where update() keeps the rows as they are.
+"""
+import ctypes
+from typing import Any, Dict, List, Optional
+
+import numpy as np
+
+from .. import _abi
+from .._arrays import like, to_numpy
+from .._lib import address, call, lib, owned, sized
+from ..errors import UnsupportedError
+from ..outputs import GenerateDecoderOnlyOutput
+from .callbacks import Callbacks
+from .options import Options
+from .stopping_criteria import rows_that_end
+
+_NOT_HERE = (("num_beams", 1), ("guidance_scale", 1), ("penalty_alpha", 0), ("prompt_lookup_num_tokens", 0))
+
+
+def check_options(options: Options, cache: Any, assistant: bool, stops: bool) -> None:
+    """Raises UnsupportedError for ways to generate that need the library's own caches."""
+    g = options.struct
+    wrong = next((name for name, usual in _NOT_HERE if getattr(g, name, usual) != usual), None)
+    wrong = wrong or ("assistant_model" if assistant else "stop_strings" if stops else None)
+    if wrong:
+        raise UnsupportedError(f"{wrong}: with a cache whose update() is called ({type(cache).__name__}) generate() decodes greedily or "
+                               "samples; use a cache of kvik, or leave it out")
+
+
+class Loop:
+    """One generation.  ids: [rows, columns], mask: the same or None."""
+
+    def __init__(self, model: Any, cache: Any, options: Options, callbacks: Callbacks, ids: np.ndarray, mask: Optional[np.ndarray],
+                 torch: bool) -> None:
+        self.model, self.cache, self.options, self.callbacks, self.torch = model, cache, options, callbacks, torch
+        self.ids, self.mask, self.prompt = ids.astype(np.int64), mask, ids.shape[1]
+        self.rows = ids.shape[0]
+        self.finish: List[str] = ["length"] * self.rows
+        self.over = np.zeros(self.rows, bool)
+        self.logits: List[np.ndarray] = []
+        self.scores: List[np.ndarray] = []
+        self._sampler = owned("kvik_sampler_close")
+        call("kvik_sampler_open", ctypes.byref(options.struct), self._vocab(), ctypes.byref(callbacks.struct),
+             ctypes.byref(self._sampler))
+
+    def _vocab(self) -> int:
+        return int(lib.kvik_model_vocab(self.model._handle.pointer))
+
+    def _positions(self) -> Optional[np.ndarray]:
+        """Returns the positions of all columns; padding has none of its own."""
+        return None if self.mask is None else np.maximum(np.cumsum(self.mask.astype(np.int64), 1) - 1, 0)
+
+    def _forward(self, begin: int) -> np.ndarray:
+        """Computes the columns from `begin` on; returns the logits of the last one."""
+        positions = self._positions()
+        out = self.model.forward(like(np.ascontiguousarray(self.ids[:, begin:]), self.torch), attention_mask=self.mask,
+                                 position_ids=None if positions is None else positions[:, begin:], past_key_values=self.cache,
+                                 logits_to_keep=1, use_cache=True, return_dict=True, output_hidden_states=False, output_attentions=False)
+        return np.ascontiguousarray(to_numpy(out.logits, np.float32)[:, -1])
+
+    def _choose(self, logits: np.ndarray) -> np.ndarray:
+        """Returns the next token of each row; rows that have ended are padded."""
+        tokens = np.full(self.rows, self.options.pad(), np.int64)
+        scores = np.zeros_like(logits)
+        shown = self.ids if self.mask is None else None
+        for i in np.flatnonzero(~self.over):
+            text = np.ascontiguousarray(shown[i] if shown is not None else self.ids[i][self.mask[i] != 0], np.int32)  # type: ignore[index]
+            masked = self.ids.shape[1] - text.size
+            token = ctypes.c_int32()
+            choice = sized(_abi.kvik_choice, logits=address(logits[i]), ids=address(text), n=text.size,
+                           n_prompt=self.prompt - masked, masked=masked, row=int(i), scores=address(scores[i]))
+            try:
+                ended = call("kvik_sample", self._sampler, ctypes.byref(choice), ctypes.byref(token))
+            except Exception:
+                if self.callbacks.error is not None:
+                    raise self.callbacks.error from None
+                raise
+            tokens[i] = token.value
+            if ended:
+                self.over[i], self.finish[i] = True, "eos"
+        if self.options.struct.output_scores:
+            self.scores.append(scores)
+        if self.options.struct.output_logits:
+            self.logits.append(logits)
+        return tokens
+
+    def _criteria(self) -> None:
+        shown = like(self.ids.copy(), self.torch)
+        scores = tuple(like(s, self.torch) for s in self.scores) or None
+        for criterion in self.callbacks.criteria:
+            for i in np.flatnonzero(rows_that_end(criterion(shown, scores), self.rows) & ~self.over):
+                self.over[i], self.finish[i] = True, "criteria"
+
+    def run(self) -> None:
+        """Generates until every row has ended."""
+        have = int(self.cache.get_seq_length())
+        if have >= self.prompt:
+            have = self.prompt - 1
+            self.cache.crop(have)
+        most = self.options.new_tokens(self.prompt)
+        context = int(lib.kvik_model_context(self.model._handle.pointer))
+        for _ in range(most):
+            logits = self._forward(have)
+            have = self.ids.shape[1]
+            going = ~self.over
+            tokens = self._choose(logits)
+            self.ids = np.concatenate([self.ids, tokens[:, None]], 1)
+            if self.mask is not None:
+                self.mask = np.concatenate([self.mask, np.ones((self.rows, 1), self.mask.dtype)], 1)
+            if self.callbacks.streamer is not None:
+                self.callbacks.streamer.put(like(tokens[going], self.torch))
+            if self.callbacks.criteria:
+                self._criteria()
+            if self.over.all():
+                return
+            if have >= context:
+                self.finish = [f if self.over[i] else "context" for i, f in enumerate(self.finish)]
+                return
+
+    def _texts(self) -> List[str]:
+        tokenizer = lib.kvik_model_tokenizer(self.model._handle.pointer)
+        out = []
+        for i in range(self.rows if tokenizer else 0):
+            ids = np.ascontiguousarray(self.ids[i, self.prompt:], np.int32)
+            text, n = owned("kvik_free"), ctypes.c_size_t()
+            call("kvik_tokenizer_decode", tokenizer, address(ids), ids.size, True, ctypes.byref(text), ctypes.byref(n))
+            out.append(ctypes.string_at(text.value, n.value).decode("utf-8", "replace") if text.value else "")
+        return out
+
+    def output(self, want_dict: bool) -> Any:
+        """Returns the ids, or a GenerateOutput."""
+        sequences = like(self.ids, self.torch)
+        if not want_dict:
+            return sequences
+        kept: Dict[str, Any] = {name: tuple(like(s, self.torch) for s in steps) or None
+                                for name, steps in (("scores", self.scores), ("logits", self.logits))}
+        new = self.rows * (self.ids.shape[1] - self.prompt)
+        return GenerateDecoderOnlyOutput(sequences=sequences, **kept, past_key_values=self.cache, texts=self._texts(),
+                                         finish_reasons=self.finish, stats={"prompt_tokens": self.rows * self.prompt, "new_tokens": new})
