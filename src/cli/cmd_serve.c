@@ -227,8 +227,7 @@ static int open_served(struct session *s, const struct options *o, uint32_t most
     s->fewer = true;
     /* With a directory finished texts wait to be saved, and one is read (serve/shelf.c). */
     uint32_t texts = session_hears(s->model) ? HEARD : o->parallel;
-    int status =
-        session_cache(s, texts + (o->prefix_cache ? SHELF : 0) + (o->slots != NULL), context);
+    int status = session_cache(s, texts + (o->prefix_cache ? SHELF : 0), context);
     *out = (struct serve_cache){.implementation = s->g.cache_implementation,
                                 .config = s->g.cache_config,
                                 .cache = s->cache,

@@ -319,6 +319,8 @@ static void add_reused(struct answer *a, const struct job *j)
 static void on_progress(struct job *j)
 {
     struct answer *a = j->owner;
+    if (a->slot < 0 && j->index == 0)
+        a->slot = (int)slots_begin(a->server->slots, a->ask.slot, j->ids, j->n);
     if (!a->ask.progress || !a->ask.stream || a->failed) return;
     begin(a);
     add_reused(a, j);
@@ -465,9 +467,9 @@ static void on_over(struct job *j, const kvik_row *row, int code, const char *se
     if (row) c->finish = row->finish;
     if (row) find_stop(a, c, row);
     if (row) remember(a, c, row);
-    if (row && j->index == 0)
-        a->slot =
-            slots_put(a->server->slots, a->ask.slot, row->ids, row->n, !j->salt[0] && !j->cache);
+    if (a->slot >= 0 && j->index == 0)
+        slots_end(a->server->slots, (uint32_t)a->slot, row ? row->ids : NULL, row ? row->n : 0,
+                  !j->salt[0] && !j->cache);
     add_up(a, j);
     if (!row) fail(a, code, sentence);
     if (row && a->ask.stream && !a->failed) {

@@ -49,14 +49,18 @@ static int add_field(struct ask_text *t, const struct server *s, const json_t *v
     return add_text(t, s, json_string_value(v), json_string_length(v));
 }
 
-/* The tokens that the tokenizer puts before every text. */
+/* The tokens that the tokenizer puts before every text; others can stand behind it. */
 static int add_begin(struct ask_text *t, const struct server *s)
 {
-    int32_t *ids = NULL;
-    size_t n = 0;
-    TRY(kvik_tokenizer_encode(s->tokenizer, "", 0, true, &ids, &n));
-    int e = ask_text_add(t, ids, MIN(n, 1));
-    kvik_free(ids);
+    int32_t *whole = NULL, *bare = NULL;
+    size_t n = 0, len = 0, at = 0;
+    int e = kvik_tokenizer_encode(s->tokenizer, "a", 1, true, &whole, &n);
+    if (e >= 0) e = kvik_tokenizer_encode(s->tokenizer, "a", 1, false, &bare, &len);
+    while (e >= 0 && at + len <= n && memcmp(whole + at, bare, len * sizeof *bare) != 0)
+        at++;
+    if (e >= 0 && at + len <= n) e = ask_text_add(t, whole, at);
+    kvik_free(whole);
+    kvik_free(bare);
     return e;
 }
 

@@ -21,11 +21,11 @@ static const char *stop_type(const struct choice *c)
     }
 }
 
-/* The options that decide the text, by llama-server's names. */
-static json_t *settings(const struct answer *a)
+/* The options that decide a text, by llama-server's names. */
+static json_t *settings(const struct answer *a, uint32_t index)
 {
     kvik_generation g;
-    if (ask_options(a->server, &a->ask, 0, &g) < 0) return NULL;
+    if (ask_options(a->server, &a->ask, index, &g) < 0) return NULL;
     json_t *bias = json_array(), *limit = json_object_get(a->ask.options, "max_new_tokens");
     if (a->ask.ignores_eos)
         for (uint32_t i = 0; i < a->server->n_eos; i++)
@@ -76,7 +76,7 @@ static json_t *ended(const struct answer *a, struct choice *c, const char *text,
     json_object_set_new(o, "model", json_string(a->server->o.name));
     json_object_set_new(o, "id_slot", json_integer(a->slot));
     json_object_set_new(o, "prompt", prompt_text(a, &prompt));
-    json_object_set_new(o, "generation_settings", settings(a));
+    json_object_set_new(o, "generation_settings", settings(a, c->index));
     json_object_set_new(o, "tokens_predicted", json_integer((json_int_t)c->new_tokens));
     json_object_set_new(o, "tokens_evaluated", json_integer((json_int_t)prompt.n));
     json_object_set_new(o, "tokens_cached",

@@ -20,6 +20,9 @@ struct job_calls {
     void (*progress)(struct job *j);
     /* The job is over; the scheduler frees it afterwards.  row: its text, or NULL after an error: code and sentence. */
     void (*over)(struct job *j, const kvik_row *row, int code, const char *sentence);
+    /* NULL, or what the job does in place of a text, once it may begin: work on the cache.  Returns an error code; where it is
+     * short of memory or of sequences (KVIK_FULL, KVIK_LIMIT), it is called again when there are more. */
+    int (*work)(struct job *j, kvik_cache *cache);
 };
 
 struct job {
@@ -40,6 +43,8 @@ struct job {
     bool logprobs;
     uint32_t top_logprobs;
     double presence_penalty, frequency_penalty;
+    /* For the server itself: it is not counted, and `over` has the rows of its text (kvik_row.seq). */
+    bool keeps;
     /* Set before `over`. */
     uint64_t reused, computed;
     double begun, first, ended; /* seconds: joined the steps, first token, end */

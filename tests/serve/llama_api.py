@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 
-from harness import KVIK, ROOT, Server, check, finish, skip, work
+from harness import KVIK, ROOT, Server, at_once, check, finish, skip, work
 
 sys.path.insert(0, os.path.join(ROOT, "tests/serve/llama"))
 
@@ -64,6 +64,26 @@ code, a = s.post("/v1/chat/completions", {**hello, "max_tokens": 3})
 check("a chat has the prompt that /apply-template shows", abs(a["usage"]["prompt_tokens"] - n) <= 1 and not a["choices"][0]["message"].get("reasoning_content"), a)
 a = s.post("/v1/chat/completions", {**on, "max_tokens": 3})[1]
 check("reasoning that is on", a["choices"][0]["message"].get("reasoning_content"), a)
+
+# --- Slots are busy while a text is written in them.
+def busy():
+    return [t["is_processing"] for t in s.get("/slots")[1]]
+
+
+check("no slot is busy", not any(busy()), busy())
+one = s.stream("/completion", {"prompt": "the", "n_predict": 7000, "ignore_eos": True, "stream": True, "id_slot": 3})
+two = s.stream("/completion", {"prompt": "the", "n_predict": 7000, "ignore_eos": True, "stream": True})
+next(one), next(two)
+now = busy()
+check("the slots of two texts are busy", sum(now) == 2 and now[3], now)
+one.close(), two.close()
+for _ in range(600):
+    if not any(busy()):
+        break
+    time.sleep(0.05)
+check("and no longer when their clients have left", not any(busy()), busy())
+a = s.post("/completion", {"prompt": ["the", "the"], "n": 2, "n_predict": 1, "seed": 7})[1]
+check("each text is told with its own seed", [t["generation_settings"]["seed"] for t in a] == [7, 8, 7, 8], a)
 
 # --- Times.
 a = s.post("/completion", {"prompt": "the", "n_predict": 1})[1]["timings"]
@@ -176,6 +196,13 @@ for wrong in ({"input_prefix": 3}, {"input_suffix": None}, {"prompt": 3}, {"inpu
     got, e = s.post("/infill", {**gap, **wrong})
     check(f"infill: {wrong} is an error that names it", got == 400 and next(iter(wrong)) in e["error"]["message"], e)
 s.stop()
+subprocess.run([sys.executable, os.path.join(ROOT, "tests/serve/llama/stand_in.py"), code, "--ends", "<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"], check=True)
+s = Server(code)
+ids = s.post("/tokenize", {"content": "the", "add_special": True})[1]["tokens"]
+check("a tokenizer that puts a token behind texts alone", ids[-1] == 2 and ids[0] != 1, ids)
+a = s.post("/infill", gap)[1]
+check("infill: none of it stands before the text", a["prompt"].startswith("<|fim_prefix|>"), a["prompt"])
+s.stop()
 
 # --- Slots: texts as files, which another server reads.
 place = os.path.join(work, "slots")
@@ -213,6 +240,28 @@ b = s.post("/completion", {"prompt": long, "n_predict": 5, "temperature": 0})[1]
 check("restore: the rows are reused, and the text is the same", b["timings"]["cache_n"] >= a["tokens_evaluated"] - 1 and b["content"] == a["content"], (a, b))
 check("a restored slot can be saved", s.post("/slots/0?action=save", {"filename": "two.bin"})[0] == 200)
 s.stop()
+
+# Memory for one text and a half: rows of the first are lost while the second runs, and computed again for the file.
+s = Server(model, "--slot-save-path", place, "--parallel", "2", "--cache-memory", "1M")
+capacity = s.get("/v1/models")[1]["data"][0]["meta"]["n_ctx"]
+ids = [3 + i % 40 for i in range(capacity * 2 // 3)]
+one = {"prompt": ids, "n_predict": 5, "temperature": 0, "id_slot": 0}
+two = {"prompt": ids[::-1], "n_predict": capacity - len(ids) - 1, "temperature": 0, "ignore_eos": True, "id_slot": 1}
+first, second = s.post("/completion", one)[1], s.post("/completion", two)[1]
+check("short of memory: the first text is lost", s.post("/completion", {**one, "n_predict": 1, "id_slot": 1})[1]["timings"]["cache_n"] < len(ids) // 2)
+s.post("/completion", two)
+asked = s.metric("vllm:generation_tokens_total")
+got = at_once([lambda: s.post("/completion", {**two, "n_predict": 40})] + [lambda i=i: s.post("/slots/0?action=save", {"filename": f"{i}.bin"}) for i in range(3)] +
+              [lambda: s.post("/slots/1?action=restore", {"filename": "one.bin"}), lambda: s.post("/slots/1?action=restore", {"filename": "none"})])
+check("short of memory: files of all tokens", [(c, e.get("n_saved")) for c, e in got[1:4]] == [(200, len(ids) + 5)] * 3, got[1:4])
+check("short of memory: a text beside them is the same", got[0][0] == 200 and second["content"].startswith(got[0][1]["content"]), got[0])
+check("short of memory: a restore beside them", got[4][0] == 200 and got[4][1]["n_restored"] > 0, got[4])
+check("short of memory: an error is that of its request", got[5][0] == 404, got[5])
+check("files are not counted as texts", s.metric("vllm:generation_tokens_total") - asked == 40, s.metric("vllm:generation_tokens_total") - asked)
+code, e = s.post("/slots/0?action=restore", {"filename": "2.bin"})
+again = s.post("/completion", one)[1]
+check("short of memory: restored", code == 200 and again["timings"]["cache_n"] >= len(ids) - 1 and again["content"] == first["content"], (e, again["timings"]))
+check("short of memory: ends", s.stop() == 0, s.said)
 s = Server(model, "--metrics-compat", "off", "--log")
 for _ in range(2):
     s.post("/completion", {"prompt": "a", "n_predict": 1, "mirostat": 2, "xtc_probability": 0.5, "dry_multiplier": 0, "cache_prompt": True})

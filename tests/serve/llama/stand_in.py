@@ -89,6 +89,9 @@ def tensors(kinds):
 
 
 def main(out, *special):
+    """Makes a model with further special tokens; the first may be --ends: texts get a token behind them, and none before them."""
+    ends = special[:1] == ("--ends",)
+    special = special[ends:]
     pieces = ["<unk>", "<s>", "</s>", *(f"<0x{b:02X}>" for b in range(256))]
     kinds = [2, 3, 3] + [6] * 256
     pieces += merges(PIECES - len(pieces) - len(CHARS)) + list(CHARS)
@@ -100,7 +103,8 @@ def main(out, *special):
         "llama.attention.head_count_kv": HEADS, "llama.attention.layer_norm_rms_epsilon": 1e-5, "llama.rope.dimension_count": WIDTH // HEADS,
         "tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": pieces, "tokenizer.ggml.scores": [-float(i) for i in range(len(pieces))],
         "tokenizer.ggml.token_type": kinds, "tokenizer.ggml.bos_token_id": 1, "tokenizer.ggml.eos_token_id": 2,
-        "tokenizer.ggml.unknown_token_id": 0, "tokenizer.ggml.add_bos_token": True, "tokenizer.chat_template": CHATML,
+        "tokenizer.ggml.unknown_token_id": 0, "tokenizer.ggml.add_bos_token": not ends, "tokenizer.ggml.add_eos_token": ends,
+        "tokenizer.chat_template": CHATML,
     }
     head, data, infos, count = b"", b"", b"", 0
     for k, v in about.items():

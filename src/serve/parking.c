@@ -1,0 +1,191 @@
+/* parking.c - which jobs leave, and which give their memory to others for a while; see scheduling.h.
+ *
+ * kvik_request_step gives memory in the order of age, so what fails for lack of memory is the youngest, and it is parked.  A
+ * parked job is the first to come back, after a job has ended: nothing else makes room. */
+#include "serve/scheduling.h"
+
+#include <string.h>
+
+enum { PATIENCE = 4 /* times that a job is parked before it has precedence */ };
+
+void job_over(struct job *j, const kvik_row *row, int code, const char *sentence)
+{
+    j->ended = now_seconds();
+    j->calls->over(j, row, code, sentence);
+    job_free(j);
+}
+
+/* Adds a text that has ended to the sums, before its answer goes out: a client may look at once. */
+static void add_up(struct scheduler *s, const struct job *j, uint64_t new_tokens)
+{
+    struct scheduler_state *t = &s->state;
+    double now = now_seconds(), first = j->first > 0 ? j->first : now;
+    pthread_mutex_lock(&s->lock);
+    t->prompt_tokens += j->n;
+    t->reused_tokens += j->reused;
+    t->new_tokens += new_tokens;
+    t->longest = MAX(t->longest, j->n + new_tokens);
+    t->prompt_seconds += first - j->begun;
+    t->writing_seconds += now - first;
+    pthread_mutex_unlock(&s->lock);
+}
+
+void finish_job(struct scheduler *s, struct job *j)
+{
+    kvik_result *r = NULL;
+    job_note_progress(j);
+    int e = kvik_request_end(j->request, &r);
+    s->ended++;
+    uint64_t new_tokens = e >= 0 && r->n_rows ? r->row[0]->n - r->row[0]->n_prompt : j->n_chosen;
+    if (!j->keeps) add_up(s, j, new_tokens);
+    const struct cache_use *use = cache_of(s, j);
+    kvik_seq seq = e >= 0 && r->n_rows ? r->row[0]->seq : 0;
+    if (e >= 0 && r->n_rows) j->miss = r->row[0]->prefix_miss;
+    if (seq && use->shelf) shelf_put(use->shelf, seq);
+    job_over(j, e >= 0 ? r->row[0] : NULL, e, e >= 0 ? NULL : kvik_last_error());
+    if (seq && !use->shelf) kvik_cache_drop(use->o.cache, seq);
+    kvik_result_free(r);
+}
+
+/* A job gives its rows up, and waits. */
+static void park(struct scheduler *s, struct job *j)
+{
+    job_note_progress(j);
+    kvik_request_free(j->request);
+    j->request = NULL;
+    j->parked++;
+    j->paused = false;
+    pthread_mutex_lock(&s->lock);
+    s->state.parkings++;
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* True if a job waits for what a paused one has: a place among the running, or memory. */
+static bool lacks_place(const struct scheduler *s)
+{
+    for (const struct job *j = s->waiting; j; j = j->next)
+        if (!is_full(j) && (j->blocked || s->n_running == s->o.parallel)) return true;
+    return false;
+}
+
+/* A paused job leaves its place to others: else a client that does not read could hold all of them. */
+static void make_place(struct scheduler *s, struct job *j)
+{
+    park(s, j);
+    s->ended++;
+    j->blocked = false;
+    j->next = s->waiting;
+    s->waiting = j;
+}
+
+/* Parks a job that was short of memory, if others have some that it can get.  False: they have not. */
+static bool goes_on(struct scheduler *s, struct job *j, uint32_t n_before)
+{
+    uint64_t need = need_of(s, j);
+    bool shelved = caches_shelved(s->o.caches);
+    caches_unshelve(s->o.caches);
+    if (n_before == 1 && !shelved && !caches_can_lend(s->o.caches, j->cache, need)) return false;
+    park(s, j);
+    wait_again(s, j);
+    j->need = MAX(need, 1);
+    return true;
+}
+
+/* True if the job leaves the running ones. */
+static bool settle(struct scheduler *s, struct job *j, uint32_t n_before)
+{
+    const char *sentence;
+    enum kvik_state state = kvik_request_state(j->request);
+    if (exchange_gone(j->x) || state == KVIK_OVER) {
+        finish_job(s, j);
+        return true;
+    }
+    if (state == KVIK_FAILED) {
+        int e = kvik_request_error(j->request, &sentence);
+        if (e == KVIK_FULL && goes_on(s, j, n_before)) return true;
+        job_note_progress(j);
+        s->ended++;
+        job_over(j, NULL, e, sentence);
+        return true;
+    }
+    bool full = is_full(j);
+    if (full && lacks_place(s)) {
+        make_place(s, j);
+        return true;
+    }
+    if (full != j->paused) (full ? kvik_request_pause : kvik_request_resume)(j->request);
+    j->paused = full;
+    return false;
+}
+
+void settle_jobs(struct scheduler *s)
+{
+    uint32_t kept = 0, n = s->n_running;
+    for (uint32_t i = 0; i < n; i++) {
+        struct job *j = s->running[i];
+        if (!settle(s, j, n)) s->running[kept++] = j;
+    }
+    s->n_running = kept;
+}
+
+/* Takes the youngest running job of another cache that is younger than j out of the list; NULL: there is none. */
+static struct job *take_younger(struct scheduler *s, const struct job *j)
+{
+    uint32_t i = s->n_running;
+    while (i && (s->running[i - 1]->cache == j->cache || s->running[i - 1]->order < j->order))
+        i--;
+    if (!i) return NULL;
+    struct job *found = s->running[i - 1];
+    memmove(&s->running[i - 1], &s->running[i], (s->n_running-- - i) * sizeof *s->running);
+    return found;
+}
+
+/* Ends the precedence of a job that is over, or that waits for its client. */
+static void check_alone(struct scheduler *s)
+{
+    bool here = false;
+    for (uint32_t i = 0; i < s->n_running; i++)
+        here |= s->running[i] == s->alone;
+    for (const struct job *j = s->waiting; j; j = j->next)
+        here |= j == s->alone;
+    if (!here || is_full(s->alone)) s->alone = NULL;
+}
+
+/* A step parks the youngest jobs of its own cache.  So that memory goes by age over all caches, the oldest job that was
+ * parked takes that of other caches, and if need be that of younger jobs there.  One job in a round: it has computed
+ * something before another may take that memory.  A job that was parked again and again runs on without new ones beside it,
+ * since two that need each other's memory would take it in turn for ever. */
+void favour_oldest(struct scheduler *s)
+{
+    struct job *oldest = NULL, *y;
+    check_alone(s);
+    for (struct job *j = s->waiting; j; j = j->next)
+        if (j->need &&
+            (!oldest || j == s->alone || (oldest != s->alone && j->order < oldest->order)))
+            oldest = j;
+    if (!oldest) return;
+    if (!s->alone && oldest->parked >= PATIENCE) s->alone = oldest;
+    while (!caches_lend(s->o.caches, oldest->cache, oldest->need)) {
+        if (!(y = take_younger(s, oldest))) {
+            oldest->need = 0; /* older ones have it; it waits until one ends */
+            return;
+        }
+        park(s, y);
+        wait_again(s, y);
+    }
+    oldest->need = 0;
+    oldest->full_at = s->ended - 1;
+}
+
+void drop_gone(struct scheduler *s, bool all)
+{
+    for (struct job **at = &s->waiting; *at;) {
+        struct job *j = *at;
+        if (!all && !exchange_gone(j->x)) {
+            at = &j->next;
+            continue;
+        }
+        *at = j->next;
+        job_over(j, NULL, KVIK_CANCELLED, "the server is closing");
+    }
+}

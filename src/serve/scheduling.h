@@ -1,0 +1,67 @@
+/* scheduling.h - what the files of the scheduler share: who begins (admission.c), who leaves or waits again (parking.c), and the
+ * thread that steps the rest (scheduler.c). */
+#pragma once
+#include "serve/scheduler.h"
+
+#include <pthread.h>
+
+struct errand {
+    struct errand *next;
+    void (*fn)(void *ctx);
+    void *ctx;
+    bool done;
+};
+
+struct scheduler {
+    struct scheduler_options o;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t bell, back;
+    struct job *inbox, **last; /* under the lock, as everything to `closing` */
+    struct errand *errands;
+    struct scheduler_state state;
+    uint32_t n_inbox;
+    bool closing;
+    /* Of the thread. */
+    uint32_t *jobs;          /* [n of the caches] running jobs of each */
+    struct job *waiting;     /* in the order in which they begin */
+    const struct job *alone; /* no other begins before it is over; NULL: none */
+    struct job **running;    /* [n_running], oldest first */
+    kvik_request **request;
+    uint32_t n_running;
+    uint64_t orders, ended;
+    double token_seconds; /* of a token of a prompt, smoothed; 0: not known yet */
+};
+
+/* The cache of a job. */
+static inline struct cache_use *cache_of(const struct scheduler *s, const struct job *j)
+{
+    return &s->o.caches->use[j->cache];
+}
+/* True if the client of a job does not read what it has. */
+static inline bool is_full(const struct job *j)
+{
+    return atomic_load_explicit(&j->x->full, memory_order_relaxed);
+}
+
+/* --- admission.c */
+/* Begins the jobs that there is room for. */
+void admit_jobs(struct scheduler *s);
+/* Counts the running jobs of each cache. */
+void count_jobs(struct scheduler *s);
+/* What the last refusal of a job's cache was short of. */
+uint64_t need_of(const struct scheduler *s, const struct job *j);
+/* Puts a job first in line, for when another has ended. */
+void wait_again(struct scheduler *s, struct job *j);
+
+/* --- parking.c */
+/* Tells a job that it is over, and frees it. */
+void job_over(struct job *j, const kvik_row *row, int code, const char *sentence);
+/* The same of one that has a request. */
+void finish_job(struct scheduler *s, struct job *j);
+/* Looks at the running jobs behind a step: those that are over leave, and those that are short of memory are parked. */
+void settle_jobs(struct scheduler *s);
+/* Gives the oldest parked job memory that others can give. */
+void favour_oldest(struct scheduler *s);
+/* Drops jobs whose client left before they began; or all that wait. */
+void drop_gone(struct scheduler *s, bool all);
