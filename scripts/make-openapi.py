@@ -252,7 +252,8 @@ OLLAMA = {
     "OllamaError": whole(error=S),
     "OllamaOptions": extends("Sampling", **record(num_predict=says("-1 and -2: no limit", nullable(I, maximum=MOST)))),
     "OllamaRequest": record(**CACHE, stream=says("true unless it is set", FLAG), format=either(oneof("", "json"), O, NULL),
-                            options=nullable(ref("OllamaOptions"))),
+                            options=nullable(ref("OllamaOptions")), logprobs=FLAG, top_logprobs=nullable(COUNT, maximum=20),
+                            think=says("enable_thinking of the template; a text is its reasoning_effort, too", either(B, S, NULL))),
     "OllamaChatRequest": extends("OllamaRequest", **record(
         messages=says("none: the answer says that the model is loaded", nullable(array(ref("Message")))),
         tools=nullable(array(ref("Tool"))), chat_template_kwargs=nullable(O))),
@@ -260,15 +261,17 @@ OLLAMA = {
         prompt=says("none: the answer says that the model is loaded", S), system=S, raw=FLAG, suffix=says("must be empty", S),
         images=nullable(array(S, maxItems=0)))),
     "OllamaLine": record("model created_at done", "A whole answer, or a line of a stream, whose last one alone has the counts.",
-                         model=S, created_at=S, done=B, done_reason=oneof("stop", "length", "tool_calls", "load"),
+                         model=S, created_at=S, done=B, done_reason=oneof("stop", "length", "load"),
                          total_duration=COUNT, load_duration=COUNT, prompt_eval_count=COUNT, prompt_eval_duration=COUNT,
-                         eval_count=COUNT, eval_duration=COUNT, kvik=ref("Kvik")),
+                         eval_count=COUNT, eval_duration=COUNT, kvik=ref("Kvik"), logprobs=array(ref("Logprob"))),
     "OllamaChat": extends("OllamaLine", **whole(message=record(
         "role content", role=oneof("assistant"), content=S, thinking=S,
         tool_calls=array(whole(id=S, function=whole(index=COUNT, name=S, arguments=O)))))),
-    "OllamaText": extends("OllamaLine", **whole(response=S)),
+    "OllamaText": extends("OllamaLine", **record("response", response=S, thinking=S)),
     "OllamaDetails": whole(format=S, family=S, families=array(S), parent_model=S, parameter_size=S, quantization_level=S),
     "OllamaModels": whole(models=array(whole(name=S, model=S, modified_at=S, size=COUNT, digest=S, details=ref("OllamaDetails")))),
+    "OllamaRunning": whole(models=array(whole(name=S, model=S, modified_at=S, size=COUNT, digest=S, details=ref("OllamaDetails"),
+                                              expires_at=S, size_vram=COUNT, context_length=COUNT))),
     "OllamaModel": whole(modelfile=S, parameters=S, template=S, details=ref("OllamaDetails"), model_info=O, capabilities=array(S)),
     "OllamaVersion": whole(version=S),
 }
@@ -326,7 +329,6 @@ MODELS = ("The model, with the length of its context", "Models")
 MODEL = ("The model, if this is one of its names", "Model")
 LLAMA = ("llama-server's completion", "LlamaTexts", "LlamaRequest", "LlamaEvent")
 HEALTH = ("Whether the server is up", "Health")
-TAGS = ("The model, as Ollama lists it", "OllamaModels")
 PATHS = {
     "/v1/chat/completions": CHAT, "/chat/completions": CHAT,
     "/v1/completions": TEXT,
@@ -338,7 +340,7 @@ PATHS = {
     "/v1/messages/count_tokens": ("The tokens of a request for a message", "AnthropicCount", "AnthropicConversation"),
     "/api/chat": ("Ollama's chat", "OllamaChat", "OllamaChatRequest", "OllamaChat"),
     "/api/generate": ("Ollama's texts", "OllamaText", "OllamaTextRequest", "OllamaText"),
-    "/api/tags": TAGS, "/api/ps": TAGS,
+    "/api/tags": ("The model, as Ollama lists it", "OllamaModels"), "/api/ps": ("The same of those in memory", "OllamaRunning"),
     "/api/show": ("The model, as Ollama describes it", "OllamaModel"),
     "/api/version": ("The version of kvik", "OllamaVersion"),
     "/completion": LLAMA, "/completions": LLAMA,

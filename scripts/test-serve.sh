@@ -5,7 +5,7 @@ set -u
 cd "$(dirname "$0")/.." || exit 1
 venv=build/serve-venv rc=0
 [ -x $venv/bin/pip ] || python3 -m venv $venv || exit 1
-for package in openai anthropic langchain-openai litellm schemathesis prometheus-client; do
+for package in openai anthropic langchain-openai litellm ollama schemathesis prometheus-client; do
     $venv/bin/pip install -q --disable-pip-version-check "$package" || echo "test-serve: $package cannot be installed" >&2
 done
 # test NAME [ARGUMENT...]: runs tests/serve/NAME.py, which prints what it counts.

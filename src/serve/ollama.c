@@ -48,9 +48,10 @@ static json_t *nanoseconds_of(double seconds)
 
 static void add_ending(const struct answer *a, json_t *o)
 {
-    const char *reason = answer_finish(&a->choice[0]);
+    const char *reason = answer_finish(&a->choice[0]); /* that of calls is no reason for Ollama */
+    bool full = reason && !strcmp(reason, "length");
     json_object_set_new(o, "done", json_true());
-    json_object_set_new(o, "done_reason", json_string(reason ? reason : "stop"));
+    json_object_set_new(o, "done_reason", json_string(full ? "length" : "stop"));
     json_object_set_new(o, "total_duration", nanoseconds_of(a->seconds));
     json_object_set_new(o, "load_duration", nanoseconds_of(a->waited));
     json_object_set_new(o, "prompt_eval_count", json_integer((json_int_t)a->prompt_tokens));
@@ -58,6 +59,14 @@ static void add_ending(const struct answer *a, json_t *o)
     json_object_set_new(o, "eval_count", json_integer((json_int_t)a->new_tokens));
     json_object_set_new(o, "eval_duration", nanoseconds_of(a->decoding));
     json_object_set_new(o, "kvik", answer_kvik(a));
+}
+
+/* Adds the probabilities of the tokens that the lines before have not told, if asked for. */
+static json_t *add_logprobs(struct choice *c, json_t *o)
+{
+    json_t *list = answer_probabilities(c);
+    if (list) json_object_set_new(o, "logprobs", list);
+    return o;
 }
 
 static void broken(struct answer *a, const struct fault *f)
@@ -80,9 +89,8 @@ static void chat_piece(struct answer *a, struct choice *c, enum piece kind, cons
     bool thinks = kind == PIECE_REASONING;
     json_t *m = json_pack("{s:s, s:o}", "role", "assistant", "content",
                           answer_text(thinks ? "" : text, thinks ? 0 : strlen(text)));
-    (void)c;
     if (thinks) json_object_set_new(m, "thinking", answer_text(text, strlen(text)));
-    send_line(a, chat_line(a, m));
+    send_line(a, add_logprobs(c, chat_line(a, m)));
 }
 
 /* A call as Ollama shows it: its arguments are an object. */
@@ -110,7 +118,7 @@ static void chat_done(struct answer *a)
 
 static json_t *chat_whole(struct answer *a)
 {
-    const struct choice *c = &a->choice[0];
+    struct choice *c = &a->choice[0];
     json_t *m = answer_message(c), *thought = json_object_get(m, "reasoning_content"),
            *list = c->n_calls ? json_array() : NULL;
     for (uint32_t i = 0; i < c->n_calls; i++)
@@ -123,7 +131,7 @@ static json_t *chat_whole(struct answer *a)
     }
     json_t *o = chat_line(a, m);
     add_ending(a, o);
-    return o;
+    return add_logprobs(c, o);
 }
 
 static const struct protocol chats = {.name = "ollama.chat",
@@ -150,8 +158,10 @@ static json_t *text_line(const struct answer *a, const char *text, size_t n)
 
 static void text_piece(struct answer *a, struct choice *c, enum piece kind, const char *text)
 {
-    (void)c, (void)kind;
-    send_line(a, text_line(a, text, strlen(text)));
+    bool thinks = kind == PIECE_REASONING;
+    json_t *o = text_line(a, thinks ? "" : text, thinks ? 0 : strlen(text));
+    if (thinks) json_object_set_new(o, "thinking", answer_text(text, strlen(text)));
+    send_line(a, add_logprobs(c, o));
 }
 
 static void text_done(struct answer *a)
@@ -163,15 +173,19 @@ static void text_done(struct answer *a)
 
 static json_t *text_whole(struct answer *a)
 {
-    json_t *o = text_line(a, a->choice[0].text.data, a->choice[0].text.len);
+    struct choice *c = &a->choice[0];
+    json_t *o = text_line(a, c->text.data, c->text.len);
+    if (c->reason.len)
+        json_object_set_new(o, "thinking", answer_text(c->reason.data, c->reason.len));
     add_ending(a, o);
-    return o;
+    return add_logprobs(c, o);
 }
 
 static const struct protocol texts = {.name = "ollama.generate",
                                       .prefix = "ollama-",
                                       .stream = "application/x-ndjson",
                                       .error = error,
+                                      .calls = true, /* its reasoning is parted from the text */
                                       .piece = text_piece,
                                       .done = text_done,
                                       .broken = broken,
@@ -200,7 +214,59 @@ static int read_options(struct ask *k, const struct server *s, const json_t *bod
     int e = ask_sampling(k, s, o);
     json_decref(o);
     k->stream = true;
-    return e < 0 ? e : json_get_bool(body, "the request", "stream", &k->stream);
+    if (e >= 0) e = json_get_bool(body, "the request", "stream", &k->stream);
+    if (e >= 0) e = json_get_bool(body, "the request", "logprobs", &k->logprobs);
+    if (e >= 0)
+        e = json_get_u32(body, "the request", "top_logprobs", 0, MOST_TOP, &k->top_logprobs);
+    return e;
+}
+
+/* "think": whether the model reasons, or how much ("low", "medium", "high"), as the variables of the template that other
+ * protocols set. */
+static int read_template(struct ask *k, const struct server *s, const json_t *body)
+{
+    const json_t *think = json_object_get(body, "think");
+    if (think && !json_is_null(think) && !json_is_boolean(think) && !json_is_string(think))
+        return ERR(ARG, "field \"think\" must be true, false or a string");
+    json_t *chat = json_copy((json_t *)(uintptr_t)body),
+           *kwargs = json_copy(json_object_get(body, "chat_template_kwargs"));
+    if (!kwargs) kwargs = json_object();
+    if (json_is_string(think))
+        json_object_set(chat, "reasoning_effort", (json_t *)(uintptr_t)think);
+    if (json_is_boolean(think) || json_is_string(think))
+        json_object_set_new(kwargs, "enable_thinking", json_boolean(!json_is_false(think)));
+    json_object_set_new(chat, "chat_template_kwargs", kwargs);
+    int e = chat ? ask_kwargs(k, s, chat) : ERR(NOMEM, "out of memory");
+    json_decref(chat);
+    return e;
+}
+
+static void rename_key(json_t *o, const char *from, const char *to)
+{
+    json_t *v = json_object_get(o, from);
+    if (v && !json_object_get(o, to)) json_object_set(o, to, v);
+    json_object_del(o, from);
+}
+
+/* Reads messages, some of whose fields have other names than for OpenAI. */
+static int read_messages(struct ask *k, const struct server *s, const json_t *given)
+{
+    json_t *list = json_is_array(given) ? json_array() : NULL;
+    const json_t *m;
+    size_t i;
+    int e = 0;
+    json_array_foreach(given, i, m)
+    {
+        json_t *own = json_copy((json_t *)(uintptr_t)m);
+        if (json_array_size(json_object_get(m, "images")))
+            e = ERR(UNSUPPORTED, "field \"messages[%zu].images\": this model reads text", i);
+        rename_key(own, "thinking", "reasoning_content");
+        rename_key(own, "tool_name", "name");
+        json_array_append_new(list, own);
+    }
+    if (e >= 0) e = ask_messages(k, s, list);
+    json_decref(list);
+    return e;
 }
 
 /* "json", or a schema. */
@@ -218,8 +284,8 @@ static int read_chat(struct server *s, struct exchange *x, struct ask *k, json_t
 {
     TRY(read_options(k, s, body));
     TRY(read_format(k, body));
-    TRY(ask_messages(k, s, json_object_get(body, "messages")));
-    TRY(ask_kwargs(k, s, body));
+    TRY(read_messages(k, s, json_object_get(body, "messages")));
+    TRY(read_template(k, s, body));
     return replay_render(k, s, x->client);
 }
 
@@ -242,7 +308,7 @@ static int read_text(struct server *s, struct exchange *x, struct ask *k, json_t
         json_array_append_new(k->messages,
                               json_pack("{s:s, s:O}", "role", "system", "content", system));
     json_array_append_new(k->messages, json_pack("{s:s, s:O}", "role", "user", "content", prompt));
-    TRY(ask_kwargs(k, s, body));
+    TRY(read_template(k, s, body));
     return replay_render(k, s, x->client);
 }
 
@@ -302,7 +368,8 @@ static json_t *details(const struct server *s, json_t **about)
                      "parameter_size", "", "quantization_level", "");
 }
 
-static int tags(struct server *s, struct exchange *x)
+/* The models that are there, or those in memory: there is one, which stays. */
+static json_t *list(const struct server *s, bool running)
 {
     struct stat st;
     char when[TIME_TEXT];
@@ -310,10 +377,24 @@ static int tags(struct server *s, struct exchange *x)
     json_int_t bytes = json_integer_value(json_object_get(about, "bytes"));
     json_decref(about);
     time_text(stat(s->o.path, &st) == 0 ? st.st_mtime : (time_t)s->created, when);
-    exchange_json(x, 200,
-                  json_pack("{s:[{s:s, s:s, s:s, s:I, s:s, s:o}]}", "models", "name", s->o.name,
-                            "model", s->o.name, "modified_at", when, "size", bytes, "digest", "",
-                            "details", d));
+    json_t *m = json_pack("{s:s, s:s, s:s, s:I, s:s, s:o}", "name", s->o.name, "model", s->o.name,
+                          "modified_at", when, "size", bytes, "digest", "", "details", d);
+    if (running)
+        json_object_update_new(m, json_pack("{s:s, s:i, s:I}", "expires_at", "2999-01-01T00:00:00Z",
+                                            "size_vram", 0, "context_length",
+                                            (json_int_t)server_capacity(s)));
+    return m ? json_pack("{s:[o]}", "models", m) : NULL;
+}
+
+static int tags(struct server *s, struct exchange *x)
+{
+    exchange_json(x, 200, list(s, false));
+    return 0;
+}
+
+static int ps(struct server *s, struct exchange *x)
+{
+    exchange_json(x, 200, list(s, true));
     return 0;
 }
 
@@ -347,7 +428,7 @@ static const struct route ollama_routes[] = {
     {"/api/chat", EXCHANGE_POST, .protocol = &chats, .answer = chat},
     {"/api/generate", EXCHANGE_POST, .protocol = &texts, .answer = generate},
     {"/api/tags", EXCHANGE_GET, .protocol = &texts, .answer = tags},
-    {"/api/ps", EXCHANGE_GET, .protocol = &texts, .answer = tags},
+    {"/api/ps", EXCHANGE_GET, .protocol = &texts, .answer = ps},
     {"/api/show", EXCHANGE_POST, .protocol = &texts, .answer = show},
     {"/api/version", EXCHANGE_GET, .light = true, .protocol = &texts, .answer = version},
 };

@@ -25,6 +25,27 @@ static const struct route *find(const char *path, unsigned wanted, unsigned *met
     return NULL;
 }
 
+/* Returns the protocol of a path that nobody serves: that of the path which it begins like, up to a slash; NULL: of none, or of
+ * several. */
+static const struct protocol *nearest(const char *path)
+{
+    const struct protocol *found = NULL;
+    size_t most = 1;
+    for (const struct route_list *const *l = __start_kvik_route; l < __stop_kvik_route; l++)
+        for (size_t i = 0; i < (*l)->n; i++) {
+            const struct route *r = &(*l)->route[i];
+            size_t same = 0, n = 0;
+            for (; path[n] && path[n] == r->path[n]; n++)
+                if (path[n] == '/') same = n + 1;
+            if (path[n] == '/' && !r->path[n]) same = n + 1; /* below it */
+            if (same < most) continue;
+            bool alike = !found || found->error == r->protocol->error;
+            found = same > most || alike ? r->protocol : NULL;
+            most = same;
+        }
+    return most > 1 ? found : NULL;
+}
+
 int route_status(int code)
 {
     switch (code) {
@@ -81,7 +102,7 @@ bool route_head(void *server, const char *path, const char *key, const struct pr
     const struct server *s = server;
     unsigned methods;
     const struct route *r = find(path, EXCHANGE_GET | EXCHANGE_POST, &methods);
-    *p = r ? r->protocol : NULL;
+    *p = r ? r->protocol : nearest(path);
     return !s->keys || keys_have(s->keys, key);
 }
 
@@ -92,6 +113,7 @@ void route_request(void *server, struct exchange *x)
     unsigned methods;
     const struct route *r = find(x->path, x->method, &methods);
     if (!r) {
+        x->protocol = nearest(x->path);
         x->allow = !(methods & EXCHANGE_POST)  ? "GET, HEAD, OPTIONS"
                    : !(methods & EXCHANGE_GET) ? "POST, OPTIONS"
                                                : "GET, HEAD, POST, OPTIONS";

@@ -1,4 +1,4 @@
-"""The packages that people use: openai, anthropic, langchain-openai and litellm against kvik serve, whole and as streams, with tools.
+"""The packages that people use: openai, anthropic, langchain-openai, litellm and ollama against kvik serve, whole and as streams, with tools.
 make test-serve installs them in build/serve-venv and runs this."""
 import asyncio
 import importlib
@@ -157,7 +157,54 @@ def test_litellm(litellm):
         check(f"litellm {route}: a stream of calls", [json.loads(t.function.arguments) for t in m.tool_calls or []] == want, (m, parts))
 
 
-for name, tests in (("openai", [test_chat, test_responses]), ("anthropic", [test_anthropic]), ("langchain_openai", [test_langchain]), ("litellm", [test_litellm])):
+def test_ollama(ollama):
+    c = ollama.Client(host=URL)
+    check("ollama: models", [m.model for m in c.list().models] == [m.model for m in c.ps().models] == ["hermes"])
+    check("ollama: show", "tools" in c.show("hermes").capabilities and c.show("hermes").modelinfo["llama.context_length"] > 1000)
+    r = c.chat("hermes", user("#plain"))
+    check("ollama: a chat", r.message.content == TEXTS["plain"] and r.done_reason == "stop" and r.eval_count > 3, r)
+    check("ollama: a stream", "".join(p.message.content for p in c.chat("hermes", user("#plain"), stream=True)) == TEXTS["plain"])
+    check("ollama: a text", c.generate("hermes", "#plain").response == TEXTS["plain"])
+    check("ollama: a stream of a text", "".join(p.response for p in c.generate("hermes", "#plain", stream=True)) == TEXTS["plain"])
+
+    def get_weather(city: str) -> str:
+        """Weather.
+
+        Args:
+            city: where
+        """
+    r = c.chat("hermes", user("#two"), tools=[get_weather])
+    check("ollama: calls of a Python function", [t.function.arguments for t in r.message.tool_calls] == CITIES and r.message.content == "I look.", r)
+    turn = user("#two") + [r.message] + [{"role": "tool", "tool_name": t.function.name, "content": "sunny #plain"} for t in r.message.tool_calls]
+    r2 = c.chat("hermes", turn, tools=[get_weather])
+    check("ollama: results", r2.message.content == TEXTS["plain"], r2)
+    said = list(c.chat("hermes", user("#two"), tools=[get_weather], stream=True))
+    check("ollama: a stream of calls", [t.function.arguments for p in said for t in p.message.tool_calls or []] == CITIES
+          and "".join(p.message.content or "" for p in said) == "I look.", said)
+    r = c.chat("hermes", user("#think"), think=True)
+    check("ollama: thinking", (r.message.thinking, r.message.content) == ("Hm, so.", "Yes: it is so."), r)
+    r = c.generate("hermes", "#think", think=True)
+    check("ollama: thinking of a text", (r.thinking, r.response) == ("Hm, so.", "Yes: it is so."), r)
+    said = list(c.generate("hermes", "#think", think=True, stream=True))
+    check("ollama: a stream of thinking", ("".join(p.thinking or "" for p in said), "".join(p.response for p in said)) == ("Hm, so.", "Yes: it is so."), said)
+    exact = {**SCHEMA, "additionalProperties": False, "properties": {"city": {"enum": ["Oslo", "Rome"]}}}
+    for stream in (False, True):
+        r = c.chat("hermes", user("#plain"), format=exact, stream=stream)
+        text = "".join(p.message.content for p in r) if stream else r.message.content
+        check(f"ollama: a schema (stream: {stream})", json.loads(text)["city"] in ("Oslo", "Rome"), text)
+    r = c.chat("hermes", user("#plain"), logprobs=True, top_logprobs=2)
+    check("ollama: probabilities", "".join(p.token for p in r.logprobs).startswith("Go") and len(r.logprobs[0].top_logprobs) == 2, r)
+    for name, call in {"messages": lambda: c.chat("hermes", user("a" * 90000)), "temperature": lambda: c.chat("hermes", user("a"), options={"temperature": "hot"}),
+                       "images": lambda: c.chat("hermes", [{"role": "user", "content": "a", "images": [b"x"]}]),
+                       "exceeds": lambda: list(c.chat("hermes", user("a" * 90000), stream=True)), "/api/pull": lambda: c.pull("other")}.items():
+        try:
+            call()
+            check(f"ollama: an error ({name})", False)
+        except ollama.ResponseError as e:
+            check(f"ollama: an error ({name})", (name in e.error or "exceeds" in e.error) and not e.error.startswith("{"), e)
+
+
+for name, tests in (("openai", [test_chat, test_responses]), ("anthropic", [test_anthropic]), ("langchain_openai", [test_langchain]), ("litellm", [test_litellm]), ("ollama", [test_ollama])):
     found = package(name)
     for test in tests if found else []:
         test(found)

@@ -44,9 +44,25 @@ code, a = s.post("/api/generate", {"model": "any", "prompt": "Hello", "options":
 check("generate: no limit", code == 200 and "w" not in a["response"], a)
 check("tags", s.get("/api/tags")[1]["models"][0]["model"] == "llama-mha")
 check("show", s.post("/api/show", {"model": "llama-mha"})[1]["model_info"]["llama.context_length"] == 256, s.post("/api/show", {}))
+check("ps", s.get("/api/ps")[1]["models"][0]["context_length"] == 256, s.get("/api/ps"))
+a = s.post("/api/chat", {"messages": messages, "options": options, "stream": False, "logprobs": True, "top_logprobs": 3})[1]
+check("chat: probabilities", len(a["logprobs"]) == a["eval_count"] and len(a["logprobs"][0]["top_logprobs"]) == 3, a)
+got = lines("/api/generate", {"prompt": "Hello", "options": options, "logprobs": True})
+check("generate: probabilities of a stream, each once", sum(len(x.get("logprobs", [])) for x in got) == got[-1]["eval_count"], got)
+for method, path in (("POST", "/api/pull"), ("DELETE", "/api/delete"), ("GET", "/api/chat"), ("GET", "/api/none/such")):
+    code, a = s.ask(method, path)
+    check(f"{method} {path}: an error in Ollama's shape", code in (404, 405) and isinstance(a["error"], str), a)
+check("the shape of Anthropic's errors", s.get("/v1/messages/batches")[1]["type"] == "error")
+for path in ("/v1/none", "/none", "/v1", "/api"):
+    check(f"{path}: OpenAI's shape", isinstance(s.get(path)[1]["error"], dict), s.get(path))
 check("version", "version" in s.get("/api/version")[1])
 for name, path, body, word in [("options of a wrong type", "/api/chat", {"messages": messages, "options": 3}, "options"),
                                ("an option of a wrong type", "/api/chat", {"messages": messages, "options": {"top_p": "x"}}, "top_p"),
+                               ("think", "/api/chat", {"messages": messages, "think": 3}, "think"),
+                               ("images", "/api/chat", {"messages": [{**messages[0], "images": ["a"]}]}, "images"),
+                               ("no messages", "/api/chat", {"messages": 3}, "messages"),
+                               ("a message that is none", "/api/chat", {"messages": [3]}, "messages[0]"),
+                               ("top_logprobs", "/api/chat", {"messages": messages, "top_logprobs": -1}, "top_logprobs"),
                                ("a format", "/api/chat", {"messages": messages, "format": "xml"}, "format"),
                                ("a prompt of a wrong type", "/api/generate", {"prompt": 3}, "prompt"),
                                ("no JSON", "/api/generate", "{", "body")]:
