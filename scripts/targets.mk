@@ -182,3 +182,4 @@ install: all man
 # These parsers are parts of the server, and need nothing of it.
 $(B)/replay_multipart $(B)/fuzz_multipart: $(B)/src/serve/multipart.o
 $(B)/replay_head $(B)/fuzz_head: $(B)/src/serve/head.o
+$(B)/replay_chunks $(B)/fuzz_chunks: $(B)/src/serve/chunks.o

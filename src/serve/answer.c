@@ -193,6 +193,10 @@ json_t *answer_probabilities(struct choice *c)
     json_t *list = c->logprobs ? json_array() : NULL;
     for (; c->told < n; c->told++)
         json_array_append(list, json_array_get(c->logprobs, c->told));
+    if (list && c->answer->ask.stream) { /* nobody asks for them again */
+        json_array_clear(c->logprobs);
+        c->told = 0;
+    }
     return list;
 }
 

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <sys/random.h>
 
+enum { MOST_CONTAINERS = 1 << 20, MOST_VALUES = 8 << 20 }; /* of a body */
+
 void ask_init(struct ask *k)
 {
     *k = (struct ask){.options = json_object(), .choices = 1, .slot = -1};
@@ -33,10 +35,31 @@ int ask_set(struct ask *k, const char *option, json_t *value)
     return 0;
 }
 
+/* An object of JSON takes some hundred bytes of memory, so a short text can need very much. */
+static int check_size(const char *text, size_t n)
+{
+    size_t containers = 0, values = 0;
+    bool quoted = false;
+    for (size_t i = 0; i < n; i++) {
+        char c = text[i];
+        i += quoted && c == '\\';
+        quoted ^= c == '"';
+        if (quoted) continue;
+        containers += c == '{' || c == '[';
+        values += c == ',';
+    }
+    if (containers <= MOST_CONTAINERS && values <= MOST_VALUES) return 0;
+    return ERR(
+        LIMIT,
+        "the body of the request has %zu arrays and objects and %zu commas; the limits are %d and %d",
+        containers, values, MOST_CONTAINERS, MOST_VALUES);
+}
+
 int body_read(const struct exchange *x, json_t **out)
 {
     json_t *o = NULL;
     if (!x->n_body) return ERR(FORMAT, "the request has no body; a JSON object is expected");
+    TRY(check_size(x->body, x->n_body));
     TRY(json_parse(x->body, x->n_body, "the body of the request", &o));
     if (!json_is_object(o)) {
         json_decref(o);

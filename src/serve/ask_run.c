@@ -47,6 +47,12 @@ static int settle(const struct server *s, const struct ask *k, uint32_t index, s
 {
     const struct cache_use *use = &s->caches.use[k->cache];
     TRY(ask_options(s, k, index, g));
+    if (g->num_beams > 1 && k->logprobs) {
+        kvik_generation_done(g);
+        return ERR(
+            UNSUPPORTED,
+            "fields \"logprobs\" and \"num_beams\" exclude one another: beams tell no probabilities");
+    }
     g->num_return_sequences = 1;
     g->output_logits = g->output_scores = g->return_legacy_cache = false;
     if (g->num_beams > use->o.sequences) {

@@ -5,6 +5,8 @@
 #include "serve/desk.h"
 #include "serve/crew.h"
 
+#include <malloc.h>
+
 enum { SHORT = 256 << 10 /* bytes */ };
 
 struct paper {
@@ -16,8 +18,10 @@ struct paper {
 static void run(struct work *w)
 {
     struct paper *p = (struct paper *)w;
+    size_t n = w->x->n_body;
     route_answer(p->server, w->x, p->route);
     mem_free(p);
+    if (n > SHORT) malloc_trim(0); /* what a long body took would stay with the process */
 }
 
 static void refuse(struct work *w, int status, const char *sentence)

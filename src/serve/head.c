@@ -37,10 +37,30 @@ static const char *value_of(char *line, const char *name)
     return value;
 }
 
+bool head_plain(const char *text, size_t n)
+{
+    if (memchr(text, 0, n)) return false;
+    for (const char *at = text; (at = memchr(at, '\r', n - (size_t)(at - text)));)
+        if (*++at != '\n') return false;
+    return true;
+}
+
+/* Takes the value of a header, of several of one name the first. */
+static void read_header(char *line, struct head *out)
+{
+    const struct {
+        const char *name, **value;
+    } known[] = {{"Authorization", &out->authorization},
+                 {"x-api-key", &out->key},
+                 {"Content-Length", &out->length},
+                 {"Transfer-Encoding", &out->coding}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (!*known[i].value) *known[i].value = value_of(line, known[i].name);
+}
+
 void head_read(char *text, size_t n, struct head *out)
 {
     char *end = text + n;
-    const char *value;
     *out = (struct head){.path = ""};
     for (char *line = text, *next; line < end; line = next) {
         char *stop = memchr(line, '\n', (size_t)(end - line));
@@ -50,9 +70,7 @@ void head_read(char *text, size_t n, struct head *out)
         if (stop > line && stop[-1] == '\r') stop[-1] = 0;
         if (line == text)
             out->path = read_path(line);
-        else if (!out->authorization && (value = value_of(line, "Authorization")))
-            out->authorization = value;
-        else if (!out->key && (value = value_of(line, "x-api-key")))
-            out->key = value;
+        else
+            read_header(line, out);
     }
 }

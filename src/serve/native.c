@@ -7,6 +7,8 @@
 
 #include <string.h>
 
+enum { MOST_PIECES = 1 << 20 }; /* that /tokenize tells: each is an object */
+
 static int health(struct server *s, struct exchange *x)
 {
     (void)s;
@@ -41,6 +43,10 @@ static int tokenize(struct server *s, struct exchange *x)
     if (e >= 0)
         e = kvik_tokenizer_encode(s->tokenizer, json_string_value(content),
                                   json_string_length(content), special, &ids, &n);
+    if (e >= 0 && pieces && n > MOST_PIECES)
+        e = ERR(LIMIT,
+                "field \"with_pieces\": the text has %zu tokens, and %d pieces are told at most", n,
+                MOST_PIECES);
     if (e >= 0) list = json_array();
     for (size_t i = 0; list && i < n; i++) {
         json_t *id = json_integer(ids[i]);

@@ -277,6 +277,7 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
     }
     /* Where accepting has failed; else it is enabled already. */
     listeners_resume(&n->at);
+    wires_check(n, now);
     maybe_stop(n);
 }
 
@@ -366,7 +367,10 @@ static void on_http(struct evhttp_request *r, void *arg)
     evhttp_request_set_on_complete_cb(r, on_complete, n);
     set_timeouts(evhttp_request_get_connection(r), true);
     exchange_hold(x);
-    const char *fault = framing_fault(evhttp_request_get_input_headers(r), is_bodiless(r));
+    const char *fault =
+        l->crooked
+            ? "headers and chunks have lines that end with CR and LF, and no NUL; the size of a chunk is a number alone"
+            : framing_fault(evhttp_request_get_input_headers(r), is_bodiless(r));
     x->refused = fault != NULL;
     if (fault)
         route_refuse(x, 400, fault);

@@ -3,6 +3,7 @@
 #pragma once
 #include "base/buf.h"
 #include "base/hash.h"
+#include "serve/chunks.h"
 #include "serve/listen.h"
 #include "serve/net.h"
 
@@ -37,8 +38,13 @@ struct wire {
     bool sending;       /* that answer is complete, and has not gone out */
     bool listed;        /* in the list of net.page */
     bool denied;        /* without a known key: its body is not stored */
+    bool dropped;       /* its body is longer than it may be: it is not stored */
     bool heading;       /* the head of a request is awaited */
+    bool chunked;       /* then its body comes in chunks */
+    bool crooked;       /* head or chunks could be read in two ways */
+    double since;       /* when the head began, or has ended; 0: not yet */
     struct buf head;    /* as far as it has come */
+    struct chunks chunks;
     const struct protocol *protocol; /* of its path, or NULL */
 };
 
@@ -80,6 +86,8 @@ void wires_close(struct net *n);
 struct bufferevent *wire_accept(struct event_base *base, void *net);
 /* Returns the connection of a request, or NULL. */
 struct wire *wire_of(const struct net *n, struct evhttp_connection *c);
+/* Closes connections whose head, or whose body that is not stored, takes too long. */
+void wires_check(struct net *n, double now);
 /* The answer of a request has gone out: waits for the head of the next one, some of which may be there. */
 void wire_rest(struct wire *l);
 

@@ -51,50 +51,78 @@ static void admit(struct wire *l)
 {
     const struct net_options *o = &l->net->o;
     struct head h;
+    l->crooked = !head_plain(l->head.data, l->head.len);
     head_read(l->head.data, l->head.len, &h);
     l->denied = !o->on_head(o->ctx, h.path, keys_sent(h.authorization, h.key), &l->protocol);
-    evhttp_connection_set_max_body_size(l->c, l->denied ? NET_HEADERS : (ev_ssize_t)o->max_body);
+    size_t most = l->denied ? NET_HEADERS : o->max_body;
+    evhttp_connection_set_max_body_size(l->c, (ev_ssize_t)most);
+    l->dropped = h.length && strtoull(h.length, NULL, 10) > most;
+    l->chunked = h.coding && !strcasecmp(h.coding, "chunked");
     l->heading = false;
+    l->since = now_seconds();
     buf_done(&l->head);
 }
 
-/* Takes the last n bytes of the buffer into the head.  A head that is too long, or that memory is short for, is not waited
- * for: libevent refuses the first, and a body after the second has the limit of one without a key. */
-static void take_head(struct wire *l, struct evbuffer *in, size_t n)
+/* Takes bytes into the head, and returns how many belong to it.  A head that is too long, or that memory is short for, is not
+ * waited for: libevent refuses the first, and a body after the second has the limit of one without a key. */
+static size_t take_head(struct wire *l, const char *bytes, size_t n)
 {
-    struct evbuffer_ptr at;
     size_t had = l->head.len;
-    evbuffer_ptr_set(in, &at, evbuffer_get_length(in) - n, EVBUFFER_PTR_SET);
-    n = MIN(n, NET_HEADERS - MIN(had, NET_HEADERS));
-    if (!n || buf_reserve(&l->head, n) < 0 ||
-        evbuffer_copyout_from(in, &at, l->head.data + had, n) != (ev_ssize_t)n) {
+    if (!had) l->since = now_seconds();
+    if (buf_append(&l->head, bytes, MIN(n, NET_HEADERS - MIN(had, NET_HEADERS))) < 0 ||
+        l->head.len == had) {
         l->heading = false;
-        return;
+        return n;
     }
-    l->head.len += n;
     size_t len = head_length(l->head.data, l->head.len, had);
-    if (!len) return;
+    if (!len) return n;
     l->head.len = len;
     admit(l);
+    return len - had;
+}
+
+/* Looks at the last n bytes of what has come. */
+static void look(struct wire *l, struct evbuffer *in, size_t n)
+{
+    char bytes[4096];
+    struct evbuffer_ptr at;
+    evbuffer_ptr_set(in, &at, evbuffer_get_length(in) - n, EVBUFFER_PTR_SET);
+    while (n && (l->heading || l->chunked)) {
+        size_t some = MIN(n, sizeof bytes), used = 0;
+        if (evbuffer_copyout_from(in, &at, bytes, some) != (ev_ssize_t)some) return;
+        if (l->heading) used = take_head(l, bytes, some);
+        if (l->chunked) chunks_read(&l->chunks, bytes + used, some - used);
+        n -= some;
+        if (n) evbuffer_ptr_set(in, &at, some, EVBUFFER_PTR_ADD);
+    }
+    l->crooked |= l->chunks.state == CHUNKS_BAD;
 }
 
 static void on_input(struct evbuffer *in, const struct evbuffer_cb_info *info, void *arg)
 {
-    struct wire *l = arg;
-    size_t n = MIN(info->n_added, evbuffer_get_length(in));
-    if (l->heading && n) take_head(l, in, n);
+    look(arg, in, MIN(info->n_added, evbuffer_get_length(in)));
 }
 
 void wire_rest(struct wire *l)
 {
     struct evbuffer *in = bufferevent_get_input(l->b);
-    size_t n = evbuffer_get_length(in);
     buf_init(&l->head, NET_HEADERS + 1);
     l->heading = true;
-    l->ours = l->denied = false;
+    l->ours = l->denied = l->dropped = l->chunked = l->crooked = false;
+    l->chunks = (struct chunks){0};
+    l->since = 0;
     l->protocol = NULL;
     evhttp_connection_set_max_body_size(l->c, NET_HEADERS);
-    if (n) take_head(l, in, n);
+    look(l, in, evbuffer_get_length(in));
+}
+
+void wires_check(struct net *n, double now)
+{
+    for (size_t i = 0; i < n->n_wires; i++) {
+        struct wire *l = n->wire[i];
+        if (!l || l->ours || l->since == 0 || now - l->since < NET_STALL_SECONDS) continue;
+        if (l->heading || l->denied || l->dropped) evhttp_connection_free(l->c);
+    }
 }
 
 /* --- What libevent itself sends. */
@@ -113,7 +141,7 @@ static const char *sentence_of(int status)
     case 503:
         return "out of memory";
     default:
-        return "this is no request of HTTP, or its headers are too long";
+        return "this is no request of HTTP, its headers are too long, or its chunks are not plain";
     }
 }
 
@@ -148,6 +176,8 @@ static void mend(const struct wire *l)
     evbuffer_copyout(out, first, sizeof first - 1);
     int status = !strncmp(first, "HTTP/1.", 7) ? (int)strtol(first + 9, NULL, 10) : 0;
     if (status == 413 && l->denied) status = 401;
+    if (l->crooked)
+        status = MIN(status, 400); /* libevent calls chunks that it cannot read too large */
     if (status >= 400) text = write_error(l, status); /* "100 Continue" stays */
     if (text) {
         evbuffer_drain(out, evbuffer_get_length(out));

@@ -29,11 +29,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     MUST(whole <= n);
     if (whole) {
         MUST(text[whole - 1] == '\n');
+        bool plain = head_plain(text, whole);
+        MUST(!plain || !memchr(text, 0, whole));
         head_read(text, whole, &h);
         MUST(h.path);
         check_inside(h.path, text, whole);
         check_inside(h.authorization, text, whole);
         check_inside(h.key, text, whole);
+        check_inside(h.length, text, whole);
+        check_inside(h.coding, text, whole);
     }
     free(text);
     return 0;

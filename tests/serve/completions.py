@@ -128,6 +128,7 @@ for name, path, body, status, word in [
         ("another path", "/v2", {}, 404, "/v2"),
         ("deep JSON", "/v1/completions", '{"prompt":' + "[" * 50000, 400, ""),
         ("not UTF-8", "/v1/completions", b'{"prompt":"\xff"}', 400, ""),
+        ("probabilities of beams", "/v1/completions", {"prompt": "a", "num_beams": 2, "logprobs": 1}, 400, "num_beams"),
         ("a large body", "/v1/completions", {"prompt": "a" * 200000}, 413, "larger")]:
     code, a = s.post(path, body)
     check(f"error: {name}", code == status and word in a["error"]["message"], (code, a))

@@ -137,6 +137,12 @@ check("verbose: all probabilities", len(a["__verbose"]["completion_probabilities
 begun = time.time()
 a = s.post("/completion", {"prompt": long, "n_predict": 7000, "t_max_predict_ms": 100})[1]
 check("t_max_predict_ms ends a text", a["tokens_predicted"] < 7000 and a["stop_type"] == "limit" and time.time() - begun < 30, a["timings"])
+# --- Texts that need much more memory than they have bytes.
+for name, path, body, word in [("objects", "/completion", '{"prompt": "a", "x": "\\"{", "y": [' + "{}," * (1 << 20) + "{}]}", "1048579 arrays and objects"),
+                               ("values", "/completion", '{"prompt": [' + "5," * ((8 << 20) + 1) + "5]}", "8388609 commas"),
+                               ("pieces", "/tokenize", {"content": "\u00e4" * (1 << 20), "with_pieces": True}, "with_pieces")]:
+    got, e = s.post(path, body)
+    check(f"too many {name} are an error", got == 400 and word in e["error"]["message"], e)
 check("adapters: none", s.get("/lora-adapters") == (200, []))
 for field in ("return_progress", "timings_per_token", "verbose"):
     check(f"{field} must be true or false", s.post("/completion", {"prompt": "a", field: 3})[0] == 400)

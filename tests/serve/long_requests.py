@@ -2,10 +2,11 @@
 same requests alone; and /health while the longest prompt of the real model is computed."""
 import os
 import random
+import socket
 import threading
 import time
 
-from harness import Server, at_once, check, finish, generate, skip, tiny
+from harness import Server, at_once, check, finish, generate, skip, tiny, work
 
 SEED = int(os.environ.get("KVIK_TEST_SEED") or 20261127)
 MANY = 32
@@ -71,6 +72,31 @@ def health_beside(model, ids, *options):
     check(f"{label}: ends", s.stop() == 0, s.said)
 
 
+def slow_clients():
+    """Clients that send a byte now and then: a head, and without a key a body, must be there within a minute."""
+    keys = os.path.join(work, "keys")
+    with open(keys, "w") as f:
+        f.write("sesame\n")
+    s = Server(tiny("llama-mha"), "--api-key-file", keys)
+    post = b"POST /tokenize HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n"
+    sent = {"a head": b"GET /", "a body without a key": post % 1000 + b"\r\n", "a body that is too long": post % 10**18 + b"x-api-key: sesame\r\n\r\n",
+            "a body with a key": post % 1000 + b"x-api-key: sesame\r\n\r\n"}
+    lines = {name: socket.create_connection(("127.0.0.1", s.port)) for name in sent}
+    for name, c in lines.items():
+        c.sendall(sent[name])
+    begun, over = time.time(), {}
+    while time.time() - begun < 75:
+        time.sleep(5)
+        for name, c in lines.items():
+            try:
+                c.sendall(b"a")
+            except OSError:
+                over.setdefault(name, time.time() - begun)
+    check("slow clients: those without a right are closed after a minute", sorted(over) == sorted(sent)[:1] + sorted(sent)[2:] and min(over.values()) > 55, over)
+    check("slow clients: ends", s.stop() == 0, s.said)
+
+
+slow_clients()
 for name, most, memory in [("llama-mha", 250, "500K"), ("gemma3", 250, "700K"), ("qwen3-next", 500, "700K")]:
     alone(tiny(name), most, memory)
 real = os.environ.get("KVIK_TEST_MODEL", "none")

@@ -65,6 +65,26 @@ for name, headers in {
           and b"Connection: close" in got, got)
 got = talk(s, request(b"/tokenize", b"f\r\n" + A + b"\r\n0\r\n\r\n", b"Transfer-Encoding: chunked"), HEALTH)
 check("a chunked body is read", got.count(b"HTTP/1.1 200") == 2, got)
+# Chunks and headers that a proxy could read otherwise.
+CODED, hidden = b"Transfer-Encoding: chunked", HEALTH.replace(b"/health", b"/props")
+plain = b"f\r\n" + A + b"\r\n0\r\n\r\n"
+many = []
+for body in [*(size + plain[1:] for size in [b"0xf", b"+f", b" f", b"f ", b"f g", b"f ;a", b"f;a=b", b"f\0", b"\tf", b"f\r", b"", b"g", b"-f", b"f" * 16]),
+             plain.replace(b"\r\n", b"\n"), plain.replace(b"}\r\n", b"}"), plain.replace(b"}\r\n", b"}XX\r\n"), plain[:-2] + b"X: \0\r\n\r\n", plain[:-2] + b"X: y\n\r\n"]:
+    got = talk(s, request(b"/tokenize", body, CODED) + hidden)
+    if not got.startswith(b"HTTP/1.1 400") or got.count(b"HTTP/1.1 ") != 1 or b"Connection: close" not in got:
+        many.append((body, got))
+check("chunks that are not plain: refused, and the connection closed", not many, many)
+many = []
+for head in [b"Content-Length: 15\0", b"Content-Length: 15\0 3", b"Content-Length: 15\r", CODED + b"\0", b"X: a\rTransfer-Encoding: chunked", b"\0: a\r\nContent-Length: 15", b"X: \0\r\nContent-Length: 15"]:
+    got = talk(s, request(b"/tokenize", plain if b"chunked" in head else A, head) + hidden)
+    if not got.startswith(b"HTTP/1.1 400") or got.count(b"HTTP/1.1 ") != 1:
+        many.append((head, got))
+check("CR and NUL in headers: refused, and the connection closed", not many, many)
+for body in (plain, plain.replace(b"f\r", b"0000F\r"), plain[:-2] + b"X: y\r\nZ:\r\n\r\n", b"1\r\n{\r\ne\r\n" + A[1:] + b"\r\n0\r\n\r\n"):
+    for cut in (0, 1):
+        got = talk(s, *([request(b"/tokenize", body, CODED) + hidden] if not cut else [bytes([b]) for b in request(b"/tokenize", body, CODED) + hidden]), pause=0.0005, answers=2)
+        check(f"{body}: read, and the next request, too (cut: {cut})", got.count(b"HTTP/1.1 200") == 2 and b"build_info" in got, got)
 # The body of a request is never taken for another request, whatever its method: a proxy would send it as one request.
 inside, many = HEALTH.replace(b"/health", b"/props"), []
 for method in [b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS", b"TRACE", b"CONNECT", b"BREW"]:
