@@ -82,6 +82,13 @@ GUIDE ?= ../shared/guide
 test-guide: python
 	@scripts/test-guide.sh $(GUIDE)
 
+# test-transformers: runs tests of Transformers with kvik in its place, from TESTS=DIR, the `tests` of a checkout of it
+.PHONY: test-transformers
+TESTS ?= ../shared/transformers/tests
+PYTHON ?= python3
+test-transformers: python
+	@$(PYTHON) -W ignore scripts/test-transformers.py $(TESTS)
+
 # test-serve: kvik serve against packages of its clients, schemathesis and prometheus-client, in build/serve-venv; minutes
 .PHONY: test-serve
 test-serve: kvik

@@ -37,7 +37,7 @@ from .generation import (AsyncTextIteratorStreamer, BaseStreamer, ConfidenceCrit
                         SuppressTokensLogitsProcessor, TemperatureLogitsWarper, TextIteratorStreamer, TextStreamer,
                         TopHLogitsWarper, TopKLogitsWarper, TopPLogitsWarper, TypicalLogitsWarper, validate_stopping_criteria,
                         set_seed)
-from .generation.configuration_utils import GenerationConfig
+from .generation.configuration_utils import CompileConfig, GenerationConfig
 from .model import AutoModel, AutoModelForCausalLM, PreTrainedModel
 from .models import CLASSES as _CLASSES, CONFIGS as _CONFIGS, class_named as _class_named, config_named as _config_named
 from .pipelines import AutomaticSpeechRecognitionPipeline, TextGenerationPipeline, pipeline
@@ -48,7 +48,7 @@ from .speech import AutoModelForSpeechSeq2Seq
 from .tokenization import AutoTokenizer, PreTrainedTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from .tokenizer_files import AddedToken
 from .tokenizer_parts import CharSpan, TokenSpan
-from .utils import logging
+from .utils import is_torch_available, logging
 
 __version__: str = _library.kvik_version().decode()
 
@@ -86,7 +86,7 @@ __all__ = [
     "AddedToken", "ArgumentError", "AsyncTextIteratorStreamer", "AutoConfig", "AutoFeatureExtractor", "AutoModel",
     "AutoModelForCausalLM", "AutoModelForSeq2SeqLM", "AutoModelForSpeechSeq2Seq", "AutoProcessor", "AutoTokenizer",
     "AutomaticSpeechRecognitionPipeline", "BaseStreamer", "BatchEncoding", "BatchFeature", "BitsAndBytesConfig", "BusyError", "Cache",
-    "CancelledError", "CharSpan", "ConfidenceCriteria", "DynamicCache", "EncoderDecoderCache",
+    "CancelledError", "CharSpan", "CompileConfig", "ConfidenceCriteria", "DynamicCache", "EncoderDecoderCache",
     "EncoderNoRepeatNGramLogitsProcessor", "EncoderRepetitionPenaltyLogitsProcessor", "EosTokenCriteria",
     "EpsilonLogitsWarper", "EtaLogitsWarper", "ExponentialDecayLengthPenalty", "FileError",
     "ForcedBOSTokenLogitsProcessor", "ForcedEOSTokenLogitsProcessor", "FormatError", "GenerationConfig", "GenerationMixin",
@@ -103,6 +103,6 @@ __all__ = [
     "SuppressTokensLogitsProcessor", "TemperatureLogitsWarper", "TextGenerationPipeline", "TextIteratorStreamer",
     "TextStreamer", "TokenSpan", "TopHLogitsWarper", "TopKLogitsWarper", "TopPLogitsWarper", "TypicalLogitsWarper",
     "UnsupportedError", "WhisperFeatureExtractor", "WhisperProcessor", "WhisperTokenizer", "WhisperTokenizerFast",
-    "infer_device", "logging", "pipeline", "set_seed", "utils", "validate_stopping_criteria", *_CLASSES, *_CONFIGS,
+    "infer_device", "is_torch_available", "logging", "pipeline", "set_seed", "utils", "validate_stopping_criteria", *_CLASSES, *_CONFIGS,
     *_TOKENIZERS,
 ]

@@ -56,7 +56,7 @@ def adopt_transformers() -> None:
     module = sys.modules.get("transformers.cache_utils")
     for kind, name in _HEIRS if module is not None else ():
         theirs = getattr(module, name, None)
-        if not isinstance(theirs, type) or theirs in kind.__bases__:
+        if not isinstance(theirs, type) or theirs in kind.__bases__ or issubclass(theirs, kind):
             continue
         with _adopting:  # of two threads that have come so far, one
             if theirs not in kind.__bases__:
@@ -74,6 +74,7 @@ class Layers(_Base):
         _torch: bool
         _row_dtype: Any
         _edits: Edits
+        _early: Dict[int, np.ndarray]
 
         @property
         def is_initialized(self) -> bool: ...
@@ -243,22 +244,42 @@ class Layers(_Base):
 
     def _read_rows(self, layer: int) -> Dict[int, Tuple[Any, Any]]:
         """Returns the rows of a layer, or of all where they are read together, by their numbers."""
+        if not self._state.is_used:
+            return {i: (like(zeros, self._as_torch), like(zeros, self._as_torch)) for i, zeros in self._early.items()}
         if self._state.store is not None:
             found = {layer: self._rows_of(layer)}
         else:
             found = dict(enumerate(as_tuples(self._layers(settled=False), self._as_torch) if self.is_initialized else ()))
-        return {i: (self._padded(i, k), self._padded(i, v)) for i, (k, v) in found.items() if k is not None}
+        return {i: (self._padded(i, k, 0), self._padded(i, v, 1)) for i, (k, v) in found.items() if k is not None}
 
-    def _padded(self, layer: int, rows: Any) -> Any:
-        """Returns the rows of a static layer with the columns that it has reserved, which are zeros."""
+    def _padded(self, layer: int, rows: Any, which: int) -> Any:
+        """Returns the rows of a static layer with the columns that it has reserved, which are zeros.
+
+        A full window begins with a row that no later token sees; of a model of kvik that is zeros as well.
+        """
         limit = self.layer_limit(layer) if self._settings.cache_implementation in STATIC else -1
         gap = limit - rows.shape[2]
         if gap <= 0:
             return rows
-        shape = (*rows.shape[:2], gap, rows.shape[3])
+        more = np.zeros((*rows.shape[:2], gap, rows.shape[3]), np.float32)
+        full = gap == 1 and self.get_seq_length(layer) >= limit
+        if full and layer in self._edits.oldest:
+            more = self._edits.oldest[layer][which]
         torch = torch_module() if self._as_torch else None
-        return np.concatenate([rows, np.zeros(shape, rows.dtype)], 2) if torch is None else \
-            torch.cat([rows, torch.zeros(shape, dtype=rows.dtype)], 2)
+        if torch is None:
+            parts = [rows, more.astype(rows.dtype)]
+            return np.concatenate(parts[::-1] if full else parts, 2)
+        parts = [rows, like(more, True).to(rows.dtype)]
+        return torch.cat(parts[::-1] if full else parts, 2)
+
+    def early_initialization(self, batch_size: int, num_heads: Any, head_dim: Any, dtype: Any = None, device: Any = None) -> None:
+        """Lets layers that hold nothing show zeros of these shapes.  num_heads, head_dim: numbers, or one for each layer."""
+        n = len(self)
+        heads, width = ([int(v) for v in (value if hasattr(value, "__len__") else [value] * n)] for value in (num_heads, head_dim))
+        if len(heads) != n or len(width) != n:
+            raise ValueError(f"num_heads has {len(heads)} entries and head_dim {len(width)}; the cache has {n} layers")
+        self._torch = self._torch or type(dtype).__module__.split(".")[0] == "torch"
+        self._early = {i: np.zeros((int(batch_size), heads[i], max(self.layer_limit(i), 0), width[i]), np.float32) for i in range(n)}
 
     def _set_rows(self, layer: int, which: int, value: Any) -> None:
         """Sets the keys (0) or the values (1) of a layer, from the next use of the cache on."""

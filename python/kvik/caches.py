@@ -19,7 +19,7 @@ from .cache_files import note_of, save_session
 from .cache_layers import STATIC, Layers, adopt_transformers
 from .cache_states import Bound, Fresh, Held, Saved, State, held_with, restored
 from .devices import accept_device, dtype_name
-from .errors import ArgumentError, BusyError, MissingError
+from .errors import ArgumentError, BusyError, IndexLimitError, LimitError, MissingError
 from .layer_views import Edits
 from .linear_states import LinearStates
 from .pickles import Check, checked, is_passed, is_rows, is_session, of
@@ -36,7 +36,7 @@ _C = TypeVar("_C", bound="Cache")
 
 _LIVE = ("_guard", "_state", "_row_dtype", "_edits")  # attributes that a pickle leaves out
 _KEPT = ("_held", "_passed", "_of_model", "_session", "_linear", "_mask")  # entries of a pickle that are the state: State.pickled()
-_OLDER: Dict[str, Any] = {**dict.fromkeys(_KEPT), "_passed": {}, "_removes": False}  # what older pickles do not have
+_OLDER: Dict[str, Any] = {**dict.fromkeys(_KEPT), "_passed": {}, "_removes": False, "_early": {}}  # what older pickles do not have
 
 
 class Cache(Layers):
@@ -68,6 +68,7 @@ class Cache(Layers):
         self._removes = False
         self._guard: Dict[str, int] = {}
         self._edits = Edits()
+        self._early: Dict[int, np.ndarray] = {}  # zeros that layers show which hold nothing
 
     @classmethod
     def _of(cls, settings: Settings, batch: Optional[Batch], torch: bool = False, config: Any = None) -> Any:
@@ -196,8 +197,8 @@ class Cache(Layers):
 
     @property
     def is_initialized(self) -> bool:
-        """True if the cache has been used."""
-        return self._state.is_used
+        """True if the cache has been used, or early_initialization() has given it shapes."""
+        return self._state.is_used or bool(self._early)
 
     def has_previous_state(self, layer_idx: Optional[int] = None, state_idx: Optional[int] = None) -> bool:
         """True if the cache holds tokens; of a layer whose model is written elsewhere, if it holds a state."""
@@ -235,9 +236,14 @@ class Cache(Layers):
             self.settle(layer_idx)
             state = self._state.updatable(self._outline(), keys.shape[0], layer_idx)
             assert state.store is not None
-            out_keys, out_values = state.store.update(layer_idx, keys, values, dtype)
+            try:
+                out_keys, out_values = state.store.update(layer_idx, keys, values, dtype)
+            except LimitError as e:
+                raise (IndexLimitError(str(e)) if self._settings.cache_implementation in STATIC else e) from None
             self._state, self._torch, self._row_dtype = state, torch, key_states.dtype
             self._edits.forget(layer_idx)
+            if self._settings.cache_implementation in STATIC:
+                self._edits.keep_window(layer_idx, self.layer_limit(layer_idx), out_keys, out_values)
         if not torch:
             seen = [out_keys.astype(key_states.dtype, copy=False), out_values.astype(value_states.dtype, copy=False)]
         else:
@@ -292,6 +298,8 @@ class Cache(Layers):
         After activate_past_recording() 0 removes nothing, as in release 5 of Transformers.
         """
         n = int(max_length)
+        if abs(n) >= 1 << 63:
+            raise ArgumentError(f"crop to {n} columns: out of range")
         with self._holding(changes=True) as state:
             if n < 0:
                 n = 0 if -n > self.get_seq_length() and state.linear is None else n

@@ -8,12 +8,18 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Type, Union
 
 from . import files, hub
 from ._lib import call, encode, lib, text_of
+from .config_defaults import DERIVED, LAYERED, OF
 from .errors import FormatError, UnsupportedError
 
 CONFIGS: Dict[str, Callable[[], Any]] = {}
 """For each type of models, what returns the class of its configurations.  kvik.models registers them."""
 
 # Attributes that are None where the file of a model does not have them, as in Transformers.
+_NONE = object()
+_COMMON: Dict[str, Any] = {
+    "_name_or_path": "", "chunk_size_feed_forward": 0, "id2label": {0: "LABEL_0", 1: "LABEL_1"}, "label2id": {"LABEL_0": 0, "LABEL_1": 1},
+    "output_attentions": False, "output_hidden_states": False, "problem_type": None, "return_dict": True}
+_UNSAID = ("_attn_implementation", "_name_or_path")  # attributes that are of the program and not of the model
 _UNSET = ("architectures", "bos_token_id", "decoder_start_token_id", "dtype", "eos_token_id", "pad_token_id", "torch_dtype")
 
 
@@ -21,8 +27,8 @@ class PretrainedConfig:
     """The configuration of a model.
 
     Attributes are the keys of config.json (``num_hidden_layers``, ``sliding_window``, ...).  Nested objects, such as
-    ``text_config``, are configurations of their own.  A few attributes that programs ask of any model are None where the file
-    says nothing, such as ``pad_token_id``.
+    ``text_config``, are configurations of their own.  A key that is not given has the value that Transformers gives it for this type
+    of models; to_dict() has the given ones.  Ids of special tokens that a file does not have are None.
     """
 
     model_type = ""
@@ -40,9 +46,47 @@ class PretrainedConfig:
         other = type(self).attribute_map.get(name)
         if other in vars(self):
             return vars(self)[other]
+        found = self._default(name)
+        if found is _NONE and other is not None:
+            found = self._default(other)
+        if found is not _NONE:
+            return found
         if name in _UNSET:
             return None
         raise AttributeError(f"{type(self).__name__} has no {name!r}; it has the keys of the model's file")
+
+    def _default(self, name: str) -> Any:
+        """Returns what a configuration of this type has for a key that is not given; _NONE if it has none."""
+        kind = str(self.model_type or "")
+        if name in _COMMON:
+            return copy.deepcopy(_COMMON[name])
+        if kind not in OF or name.startswith("__"):
+            return _NONE
+        if name == "layer_types" and kind in LAYERED:
+            return layer_kinds(self) or ["full_attention"] * int(self.num_hidden_layers)
+        if kind in DERIVED.get(name, ()):
+            heads = int(self.num_attention_heads)
+            return heads if name == "num_key_value_heads" else int(self.hidden_size) // heads
+        if name.endswith("_token_id") and "model_type" in vars(self):  # of a file, which has the ids that the model ends with
+            return _NONE
+        if name not in OF[kind]:
+            return _NONE
+        return self._rope(OF[kind][name]) if name == "rope_parameters" else copy.deepcopy(OF[kind][name])
+
+    def _rope(self, usual: Dict[str, Any]) -> Any:
+        """Returns rope_parameters of a file that has the older rope_theta and rope_scaling; _NONE where kinds of layers differ."""
+        own, scaling = vars(self), dict(vars(self).get("rope_scaling") or {})
+        if "full_attention" in usual and own.keys() & {"rope_theta", "rope_scaling"}:
+            return _NONE
+        if "type" in scaling:
+            scaling.setdefault("rope_type", scaling.pop("type"))
+        return {**copy.deepcopy(usual), **scaling, **{k: own[k] for k in ("rope_theta", "partial_rotary_factor") if k in own}}
+
+    def to_diff_dict(self) -> Dict[str, Any]:
+        """Returns the keys and values that differ from those of a new configuration of this type."""
+        usual = type(self)()
+        out = {k: v for k, v in self.to_dict().items() if getattr(usual, k, _NONE) != v or k == "model_type"}
+        return {**({"model_type": self.model_type} if self.model_type else {}), **out}
 
     def __setattr__(self, name: str, value: Any) -> None:
         other = type(self).attribute_map.get(name)
@@ -57,7 +101,9 @@ class PretrainedConfig:
     def from_pretrained(cls, name: Any, **kwargs: Any) -> "PretrainedConfig":
         """Reads the configuration of a model's directory or .gguf file.  The weights are not loaded."""
         known = {k: kwargs.pop(k) for k in ("revision", "gguf_file") if k in kwargs}
-        return cls.from_dict(read_config(hub.resolve(name, **known)), **kwargs)
+        out = cls.from_dict(read_config(hub.resolve(name, **known)), **kwargs)
+        out._name_or_path = str(name)
+        return out
 
     def get_text_config(self, decoder: bool = False) -> "PretrainedConfig":
         """Returns the configuration of the text model, which is this one unless it is nested."""
@@ -66,7 +112,7 @@ class PretrainedConfig:
     def to_dict(self) -> Dict[str, Any]:
         """Returns the keys and values."""
         return {k: v.to_dict() if isinstance(v, PretrainedConfig) else copy.deepcopy(v) for k, v in vars(self).items()
-                if k != "_attn_implementation"}
+                if k not in _UNSAID}
 
     def to_json_string(self) -> str:
         """Returns the configuration as JSON."""
@@ -110,7 +156,8 @@ def layer_kinds(config: Any) -> Optional[List[str]]:
 
     Where the configuration has no layer_types, they are those that Transformers makes of its other keys.
     """
-    types, n = getattr(config, "layer_types", None), int(getattr(config, "num_hidden_layers", None) or 0)
+    types = vars(config).get("layer_types") if isinstance(config, PretrainedConfig) else getattr(config, "layer_types", None)
+    n = int(getattr(config, "num_hidden_layers", None) or 0)
     if types:
         return list(types)
     kind = str(getattr(config, "model_type", None) or "")

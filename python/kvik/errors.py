@@ -45,6 +45,10 @@ class BusyError(KvikError, RuntimeError):
     code = "BUSY"
 
 
+class IndexLimitError(LimitError, IndexError):
+    """A static cache is full: Transformers writes behind its end, which is an IndexError."""
+
+
 class LostError(KvikError, RuntimeError):
     """Rows would have to be recomputed whose token ids are not known."""
 

@@ -19,6 +19,7 @@ class Edits:
         self.set: Dict[Place, Any] = {}
         self.shown: Dict[Place, Tuple[Any, int]] = {}  # tensors, with the versions that they had
         self.epoch = 0  # counts changes of the cache, after which what was read is old
+        self.oldest: Dict[int, Tuple[Any, Any]] = {}  # of static layers with a window, its first row, which no later token sees
 
     def show(self, place: Place, value: Any) -> Any:
         """Returns an array as a program may have it."""
@@ -39,7 +40,16 @@ class Edits:
     def forget(self, layer: Optional[int] = None) -> None:
         """Drops what was read, of one layer or of all: the cache has changed."""
         self.epoch += 1
+        self.oldest = {} if layer is None else self.oldest
         self.shown = {} if layer is None else {place: kept for place, kept in self.shown.items() if place[0] != layer}
+
+
+    def keep_window(self, layer: int, window: int, keys: Any, values: Any) -> None:
+        """Keeps the first row of the window of a layer.  keys and values: what update() has returned."""
+        rows = keys.shape[2]
+        self.oldest.pop(layer, None)
+        if 0 < window <= rows:
+            self.oldest[layer] = keys[:, :, rows - window:rows - window + 1].copy(), values[:, :, rows - window:rows - window + 1].copy()
 
 
 class Snapshot:

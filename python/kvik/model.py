@@ -78,8 +78,8 @@ class PreTrainedModel(GenerationMixin):
             self.generation_config = GenerationConfig.from_pretrained(handle.path)
         except (OSError, ValueError):  # the library reads the same file, and says what is wrong when it generates
             pass
-        self.generation_config = GenerationConfig(**{k: v for k, v in self.generation_config.to_dict().items()
-                                                     if not k.startswith("_") and k != "transformers_version"})
+        self.generation_config = GenerationConfig._of({k: v for k, v in self.generation_config.to_dict().items()
+                                                       if not k.startswith("_") and k != "transformers_version"})
         self._take_ends()
 
     def _take_ends(self) -> None:
@@ -132,7 +132,7 @@ class PreTrainedModel(GenerationMixin):
         if getattr(cls, "_seq2seq", False) and not getattr(kind, "_seq2seq", False):
             raise ArgumentError(f"{path} is a model of type {getattr(config, 'model_type', None)!r}, which has no encoder; open it "
                                 "with AutoModelForCausalLM")
-        config._attn_implementation = attention or "sdpa"
+        config._attn_implementation, config._name_or_path = attention or "sdpa", str(pretrained_model_name_or_path)
         dtype_changes_nothing(name, dtype_name(getattr(config, "dtype", None) or getattr(config, "torch_dtype", None)))
         model: _M = kind(handle, config, defaults, name)
         model._check_class()

@@ -13,6 +13,14 @@ _NAMES = {**_SCALARS, list: "array", tuple: "array", dict: "object"}
 _UNIONS = (Union, getattr(types, "UnionType", Union))  # Python 3.10 has `int | str`
 
 
+class TypeHintParsingException(TypeError, ValueError):
+    """A type hint of a tool is missing, or has no JSON schema."""
+
+
+class DocstringParsingException(ValueError):
+    """A tool's docstring lacks something."""
+
+
 def _type(hint: Any) -> Dict[str, Any]:
     """Returns the JSON schema of a type hint.  The order of keys is what templates print."""
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
@@ -35,12 +43,12 @@ def _type(hint: Any) -> Dict[str, Any]:
         return {"type": "object", "additionalProperties": _type(inner[1])}
     if origin is typing.Literal:
         return _values(list(inner), hint)
-    raise TypeError(f"a tool's argument has the type hint {hint!r}, which has no JSON schema")
+    raise TypeHintParsingException(f"a tool's argument has the type hint {hint!r}, which has no JSON schema")
 
 
 def _values(values: List[Any], hint: Any) -> Dict[str, Any]:
     if not values or any(type(v) not in _SCALARS for v in values):
-        raise TypeError(f"a tool's argument has the type hint {hint!r}; its values have to be numbers, texts, truth values or None")
+        raise TypeHintParsingException(f"a tool's argument has the type hint {hint!r}; its values have to be numbers, texts, truth values or None")
     return {"type": _one_or_several(dict.fromkeys(_SCALARS[type(v)] for v in values)), "enum": values}
 
 
@@ -76,7 +84,7 @@ def _docstring(function: Callable[..., Any]) -> Tuple[str, Dict[str, str], str]:
     """Returns the description, those of the arguments, and that of the result, from a docstring in Google's style."""
     text = inspect.cleandoc(function.__doc__ or "")
     if not text:
-        raise ValueError(f"the tool {_name(function)} needs a docstring that says what it does")
+        raise DocstringParsingException(f"the tool {_name(function)} needs a docstring that says what it does")
     parts = re.split(r"^(Args|Arguments|Returns|Raises):\s*$", text, flags=re.M)
     sections = dict(zip(parts[1::2], parts[2::2]))
     arguments = _arguments(sections.get("Args", sections.get("Arguments", "")))
@@ -93,7 +101,7 @@ def _choices(text: str, name: str, tool: Any) -> List[Any]:
     except ValueError:
         found = None
     if not isinstance(found, list):
-        raise ValueError(f"the choices of the argument {name!r} of the tool {_name(tool)} are no JSON list: {text}")
+        raise DocstringParsingException(f"the choices of the argument {name!r} of the tool {_name(tool)} are no JSON list: {text}")
     return [c.strip() if isinstance(c, str) else c for c in found]
 
 
@@ -127,7 +135,8 @@ def get_json_schema(tool: Callable[..., Any]) -> Dict[str, Any]:
         if not i and name in ("self", "cls") and name not in hints:
             continue
         if name not in hints or name not in arguments:
-            raise ValueError(f"the argument {name!r} of the tool {_name(tool)} needs a type hint and a line under Args")
+            kind = TypeHintParsingException if name not in hints else DocstringParsingException
+            raise kind(f"the argument {name!r} of the tool {_name(tool)} needs a type hint and a line under Args")
         description_of = arguments[name]
         choices = re.search(r"\(choices:\s*(.*?)\)\s*$", description_of, re.I)
         properties[name] = _type(hints[name])

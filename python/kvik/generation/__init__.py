@@ -2,7 +2,7 @@
 from ..outputs import (GenerateBeamDecoderOnlyOutput, GenerateBeamEncoderDecoderOutput, GenerateDecoderOnlyOutput,
                        GenerateEncoderDecoderOutput)
 from .callbacks import Interruptible
-from .configuration_utils import GenerationConfig
+from .configuration_utils import CompileConfig, GenerationConfig, GenerationMode
 from .logits_process import (EncoderNoRepeatNGramLogitsProcessor, EncoderRepetitionPenaltyLogitsProcessor, EpsilonLogitsWarper,
                              EtaLogitsWarper, ExponentialDecayLengthPenalty, ForcedBOSTokenLogitsProcessor,
                              ForcedEOSTokenLogitsProcessor, InfNanRemoveLogitsProcessor, LogitNormalization, LogitsProcessor,
@@ -23,7 +23,7 @@ __all__ = [
     "EncoderRepetitionPenaltyLogitsProcessor", "EosTokenCriteria", "EpsilonLogitsWarper", "EtaLogitsWarper",
     "GenerateBeamDecoderOnlyOutput", "GenerateBeamEncoderDecoderOutput", "GenerateDecoderOnlyOutput",
     "GenerateEncoderDecoderOutput", "ExponentialDecayLengthPenalty", "ForcedBOSTokenLogitsProcessor", "ForcedEOSTokenLogitsProcessor",
-    "GenerationConfig", "GenerationMixin", "InfNanRemoveLogitsProcessor", "Interruptible", "LogitNormalization",
+    "CompileConfig", "GenerationConfig", "GenerationMixin", "GenerationMode", "InfNanRemoveLogitsProcessor", "Interruptible", "LogitNormalization",
     "LogitsProcessor", "LogitsProcessorList", "LogitsWarper", "MaxLengthCriteria", "MaxTimeCriteria",
     "MinLengthLogitsProcessor", "MinNewTokensLengthLogitsProcessor", "MinPLogitsWarper", "NoBadWordsLogitsProcessor",
     "NoRepeatNGramLogitsProcessor", "Options", "PrefixConstrainedLogitsProcessor", "RepetitionPenaltyLogitsProcessor",

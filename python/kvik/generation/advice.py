@@ -4,17 +4,10 @@ from typing import Any, Dict, Optional
 import numpy as np
 
 from ..utils.logging import notice
+from .configuration_utils import names_set, useless
 
-_SAMPLING = {"temperature": (0, 1), "top_k": (50,), "top_p": (1,), "min_p": (), "top_h": (), "typical_p": (1,), "epsilon_cutoff": (0,),
-             "eta_cutoff": (0,)}  # the values that change nothing
-_BEAMS = {"early_stopping": (False,), "length_penalty": (1,)}
 _PENALTIES = {"repetition_penalty": (1,), "no_repeat_ngram_size": (0,)}
 _OF_THE_PROMPT = {"encoder_repetition_penalty": (1,), "encoder_no_repeat_ngram_size": (0,)}
-
-
-def _set(given: Dict[str, Any], options: Dict[str, Any]) -> str:
-    """Returns the names of options that a call has set to a value of effect."""
-    return ", ".join(name for name, neutral in options.items() if given.get(name) is not None and given[name] not in neutral)
 
 
 def advise_options(given: Dict[str, Any], g: Any, prompt: int, new: int, ids: bool) -> None:
@@ -23,13 +16,8 @@ def advise_options(given: Dict[str, Any], g: Any, prompt: int, new: int, ids: bo
     given: what the call itself sets, without the options of the model.  g: the kvik_generation with all of them.  prompt: tokens
     before the new ones, of which there are at most `new`.  ids: the prompt has ids, which penalties can count.
     """
-    sampling = {name: values for name, values in _SAMPLING.items() if name != "top_k" or not g.penalty_alpha}
-    names = _set(given, sampling)
-    if names and not g.do_sample:
-        notice(f"without do_sample=True the most likely token is taken, so {names} has no effect; set do_sample=True or leave it out")
-    names = _set(given, _BEAMS)
-    if names and g.num_beams <= 1:
-        notice(f"{names} is for beams and has no effect with num_beams=1; set num_beams above 1 or leave it out")
+    for sentence in useless(given, bool(g.do_sample), int(g.num_beams), bool(g.penalty_alpha), bool(g.return_dict_in_generate)):
+        notice(sentence)
     for most, least in (("max_new_tokens", "max_length"), ("min_new_tokens", "min_length")):
         if given.get(most) is not None and given.get(least) is not None:
             notice(f"{most}={given[most]} and {least}={given[least]} were both given; {most} counts")
@@ -37,10 +25,10 @@ def advise_options(given: Dict[str, Any], g: Any, prompt: int, new: int, ids: bo
     if low > new:
         notice(f"the least number of new tokens is {low}, and the text ends after {new} new tokens; lower the former or raise "
                "max_new_tokens")
-    names = _set(given, _PENALTIES)
+    names = names_set(given, _PENALTIES)
     if names and not ids:
         notice(f"the prompt has no ids beside inputs_embeds, so {names} counts new tokens alone")
-    names = _set(given, _OF_THE_PROMPT)
+    names = names_set(given, _OF_THE_PROMPT)
     if names and not ids:
         notice(f"the prompt has no ids beside inputs_embeds, so {names} has no effect; give input_ids as well, or leave it out")
 

@@ -94,8 +94,10 @@ class _OfLibrary(LogitsProcessor):
         return ids[:0], 0
 
     def __call__(self, input_ids: Any, scores: Any) -> Any:
-        """Returns scores [rows, vocab] in a new array, of the type that was given."""
-        ids, given = to_numpy(input_ids), to_numpy(scores, np.float32)
+        """Returns scores [rows, vocab] in a new array, of the type that was given.  Where the text does not matter input_ids may be None."""
+        given = to_numpy(scores, np.float32)
+        blind = input_ids is None and type(self)._text is _OfLibrary._text and given.ndim == 2
+        ids = np.zeros((len(given), 1), np.int32) if blind else to_numpy(input_ids)
         if ids.ndim != 2 or given.ndim != 2 or len(ids) != len(given):
             raise ValueError(f"{type(self).__name__} got input_ids {list(ids.shape)} and scores {list(given.shape)}; expected "
                              "[rows, tokens] and [rows, vocab]")
@@ -309,8 +311,10 @@ class SequenceBiasLogitsProcessor(_OfText):
     _option: Optional[str] = "sequence_bias"
 
     def __init__(self, sequence_bias: Any) -> None:
-        self.sequence_bias = sequence_bias
         _need(bool(sequence_bias), "sequence_bias", sequence_bias, "at least one sequence")
+        pairs = isinstance(sequence_bias, (list, tuple)) and all(isinstance(p, (list, tuple)) and len(p) == 2 for p in sequence_bias)
+        self.sequence_bias = {tuple(ids): float(bias) for ids, bias in sequence_bias} if pairs and all(
+            isinstance(p[0], (list, tuple)) for p in sequence_bias) else sequence_bias
         self._take(sequence_bias=sequence_bias)
 
 
@@ -360,8 +364,8 @@ class MinLengthLogitsProcessor(_OfText):
     _option = "min_length"
 
     def __init__(self, min_length: int, eos_token_id: Any, device: Any = "cpu") -> None:
-        self.min_length, self.eos_token_id = _count("min_length", min_length, 0), _ids("eos_token_id", eos_token_id)
-        self._take(min_length=self.min_length, eos_token_id=self.eos_token_id)
+        self.min_length, self.eos_token_id = _count("min_length", min_length, 0), np.array(_ids("eos_token_id", eos_token_id))
+        self._take(min_length=self.min_length, eos_token_id=self.eos_token_id.tolist())
 
 
 class MinNewTokensLengthLogitsProcessor(_OfLibrary):
@@ -371,8 +375,8 @@ class MinNewTokensLengthLogitsProcessor(_OfLibrary):
 
     def __init__(self, prompt_length_to_skip: int, min_new_tokens: int, eos_token_id: Any, device: Any = "cpu") -> None:
         self.prompt_length_to_skip = _count("prompt_length_to_skip", prompt_length_to_skip, 0)
-        self.min_new_tokens, self.eos_token_id = _count("min_new_tokens", min_new_tokens, 0), _ids("eos_token_id", eos_token_id)
-        self._take(min_new_tokens=self.min_new_tokens, eos_token_id=self.eos_token_id)
+        self.min_new_tokens, self.eos_token_id = _count("min_new_tokens", min_new_tokens, 0), np.array(_ids("eos_token_id", eos_token_id))
+        self._take(min_new_tokens=self.min_new_tokens, eos_token_id=self.eos_token_id.tolist())
 
     def _text(self, ids: np.ndarray, row: int, rows: int) -> Optional[Tuple[np.ndarray, int]]:
         return ids, min(self.prompt_length_to_skip, ids.size)
@@ -397,8 +401,8 @@ class ForcedEOSTokenLogitsProcessor(_OfLibrary):
     _option = "forced_eos_token_id"
 
     def __init__(self, max_length: int, eos_token_id: Any, device: Any = "cpu") -> None:
-        self.max_length, self.eos_token_id = int(max_length), _ids("eos_token_id", eos_token_id)
-        self._take(forced_eos_token_id=self.eos_token_id, max_new_tokens=1)  # the next token is the last
+        self.max_length, self.eos_token_id = int(max_length), np.array(_ids("eos_token_id", eos_token_id))
+        self._take(forced_eos_token_id=self.eos_token_id.tolist(), max_new_tokens=1)  # the next token is the last
 
     def _text(self, ids: np.ndarray, row: int, rows: int) -> Optional[Tuple[np.ndarray, int]]:
         return (ids, ids.size) if ids.size == self.max_length - 1 else None

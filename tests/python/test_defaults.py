@@ -1,0 +1,150 @@
+"""Configurations and options that a program makes itself have the values that Transformers 5.23 gives them."""
+import os
+import pickle
+import tempfile
+import unittest
+import warnings
+
+import numpy as np
+from common import kvik, model, model_path
+from kvik.generation import GenerationMode
+
+
+class Configurations(unittest.TestCase):
+    def test_defaults(self):
+        c = kvik.LlamaConfig()
+        self.assertEqual((c.hidden_size, c.num_hidden_layers, c.num_key_value_heads, c.head_dim, c.max_position_embeddings, c.eos_token_id),
+                         (4096, 32, 32, 128, 2048, 2))
+        self.assertEqual((c.to_dict(), c.to_diff_dict(), c._name_or_path, c.return_dict, c.output_attentions),
+                         ({}, {"model_type": "llama"}, "", True, False))
+        self.assertEqual(c.rope_parameters, {"rope_theta": 10000.0, "rope_type": "default"})
+        c = kvik.LlamaConfig(num_attention_heads=8, hidden_size=64)
+        self.assertEqual((c.num_key_value_heads, c.head_dim), (8, 8))
+        self.assertEqual(c.to_diff_dict(), {"model_type": "llama", "num_attention_heads": 8, "hidden_size": 64})
+        self.assertEqual(kvik.Gemma2Config(num_hidden_layers=3).layer_types, ["sliding_attention", "full_attention", "sliding_attention"])
+        self.assertEqual(kvik.Qwen2Config(num_hidden_layers=2).layer_types, ["full_attention"] * 2)
+        self.assertEqual((kvik.MistralConfig().sliding_window, kvik.GPT2Config().hidden_size, kvik.T5Config().d_model), (4096, 768, 512))
+        with self.assertRaisesRegex(AttributeError, "no 'layer_types'"):
+            c.layer_types  # noqa: B018
+        self.assertEqual(pickle.loads(pickle.dumps(c)), c)
+
+    def test_files(self):
+        c = kvik.AutoConfig.from_pretrained(model_path("llama-gqa-l3"))  # a file with rope_scaling, from before rope_parameters
+        self.assertEqual((c.rope_parameters["rope_type"], c.rope_parameters["rope_theta"]), ("llama3", c.rope_theta))
+        self.assertEqual(c._name_or_path, model_path("llama-gqa-l3"))
+        self.assertNotIn("_name_or_path", c.to_dict())
+        self.assertEqual(c.attention_bias, False)
+        c = kvik.AutoConfig.from_pretrained(model_path("gemma3-old"))
+        with self.assertRaisesRegex(AttributeError, "no 'rope_parameters'"):  # two kinds of layers, and numbers for one
+            c.rope_parameters  # noqa: B018
+
+
+class Options(unittest.TestCase):
+    def said(self, function):
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            function()
+        return [str(w.message) for w in found]
+
+    def test_modes(self):
+        for mode, options in (("GREEDY_SEARCH", {}), ("SAMPLE", {"do_sample": True}), ("BEAM_SEARCH", {"num_beams": 2}),
+                              ("BEAM_SAMPLE", {"num_beams": 2, "do_sample": True}), ("GROUP_BEAM_SEARCH", {"num_beams": 4, "num_beam_groups": 2}),
+                              ("CONTRASTIVE_SEARCH", {"top_k": 4, "penalty_alpha": 0.6}), ("ASSISTED_GENERATION", {"prompt_lookup_num_tokens": 3})):
+            self.assertEqual(kvik.GenerationConfig(**options).get_generation_mode(), getattr(GenerationMode, mode))
+        self.assertEqual(kvik.GenerationConfig().get_generation_mode(assistant_model="any"), "assisted_generation")
+
+    def test_refused(self):
+        for options, words in (({"num_return_sequences": 2}, "greedy decoding has one text"), ({"max_new_tokens": 0}, "at least 1"),
+                               ({"num_beams": 2, "num_return_sequences": 3}, "more than num_beams"), ({"early_stopping": "soon"}, "or 'never'"),
+                               ({"logits_processor": []}, "argument of generate"), ({"assistant_ensemble_weight": 1.0}, "below 1")):
+            with self.assertRaisesRegex(ValueError, words):
+                kvik.GenerationConfig(**options)
+        config = kvik.GenerationConfig(cache_implementation="no_such")
+        with self.assertRaisesRegex(ValueError, "cache_implementation='no_such'"):
+            config.validate()
+        with self.assertRaisesRegex(ValueError, "not a CompileConfig"):
+            kvik.GenerationConfig(compile_config=7).validate()
+        config = kvik.GenerationConfig(temperature=0.5)
+        with tempfile.TemporaryDirectory() as folder:
+            with self.assertRaisesRegex(ValueError, "temperature has no effect"):
+                config.save_pretrained(folder)
+            self.assertEqual(os.listdir(folder), [])
+            kvik.GenerationConfig(do_sample=True, temperature=0.5, compile_config=kvik.CompileConfig(mode="x")).save_pretrained(folder, "g.json")
+            self.assertEqual(kvik.GenerationConfig.from_pretrained(folder, "g.json").compile_config, {"mode": "x"})
+
+    def test_notices(self):
+        for call, words in ((lambda: kvik.GenerationConfig(do_sample=False, top_p=0.8), "top_p has no effect"),
+                            (lambda: kvik.GenerationConfig(do_sample=False).update(temperature=0.9), "temperature has"),
+                            (lambda: kvik.GenerationConfig(return_dict_in_generate=False, output_scores=True), "output_scores shows nothing"),
+                            (lambda: model("llama-mha").generate(np.array([[5, 6]]), max_new_tokens=2, output_logits=True), "output_logits shows")):
+            self.assertRegex("\n".join(self.said(call)), words)
+        for quiet in (lambda: kvik.GenerationConfig(temperature=0.5), lambda: kvik.GenerationConfig(do_sample=True, temperature=0.6).update(
+                do_sample=False), lambda: kvik.GenerationConfig(do_sample=False)):
+            self.assertEqual(self.said(quiet), [])
+
+    def test_dictionaries(self):
+        config = kvik.GenerationConfig(max_new_tokens=3, eos_token_id=None)
+        self.assertEqual((config.to_dict(), config.to_diff_dict()), ({"max_new_tokens": 3, "eos_token_id": None}, {"max_new_tokens": 3}))
+        self.assertEqual(hash(config), hash(kvik.GenerationConfig(max_new_tokens=3)))
+        theirs = kvik.GenerationConfig.from_model_config(kvik.LlamaConfig(eos_token_id=7, num_beams=2, vocab_size=9))
+        self.assertEqual((theirs.eos_token_id, theirs.num_beams, hasattr(theirs, "vocab_size")), (7, 2, False))
+
+
+class Processors(unittest.TestCase):
+    def test_without_ids(self):
+        scores = np.log(np.array([[0.1, 0.2, 0.7], [0.3, 0.3, 0.4]], np.float32))
+        for make in (lambda: kvik.TemperatureLogitsWarper(0.5), lambda: kvik.TopKLogitsWarper(2), lambda: kvik.TopPLogitsWarper(0.8),
+                     lambda: kvik.MinPLogitsWarper(0.3), lambda: kvik.LogitNormalization()):
+            np.testing.assert_array_equal(make()(None, scores), make()(np.zeros((2, 1), int), scores))
+
+    def test_attributes(self):
+        self.assertEqual(kvik.SequenceBiasLogitsProcessor([[[4, 6], -0.5], [[8], 1.5]]).sequence_bias, {(4, 6): -0.5, (8,): 1.5})
+        self.assertTrue(kvik.MinLengthLogitsProcessor(3, 7).eos_token_id == 7)
+
+
+class Caches(unittest.TestCase):
+    def test_early_initialization(self):
+        cache = kvik.StaticCache(kvik.LlamaConfig(num_hidden_layers=2), 8)
+        self.assertFalse(cache.is_initialized)
+        cache.early_initialization(batch_size=1, num_heads=2, head_dim=[4, 6])
+        self.assertEqual([(layer.is_initialized, layer.keys.shape) for layer in cache.layers], [(True, (1, 2, 8, 4)), (True, (1, 2, 8, 6))])
+        self.assertEqual((cache.is_initialized, cache.get_seq_length()), (True, 0))
+        part = np.ones((1, 2, 3, 4), np.float32)
+        keys, _ = cache.update(part, part, 0)
+        self.assertEqual((keys[0, 0, :, 0].tolist(), cache.get_seq_length()), ([1] * 3 + [0] * 5, 3))
+        with self.assertRaisesRegex(ValueError, "2 layers"):
+            cache.early_initialization(1, [2], 4)
+
+    def test_static_window(self):
+        """A static layer shows its whole window, whose first row no later token sees; a full one is an IndexError."""
+        cache = kvik.StaticCache(kvik.MistralConfig(num_hidden_layers=1, sliding_window=4), 16)
+        for i in range(6):
+            row = np.full((1, 1, 1, 1), i + 1.0, np.float32)
+            cache.update(row, row, 0)
+        self.assertEqual(cache.layers[0].keys.ravel().tolist(), [3, 4, 5, 6])
+        full = kvik.StaticCache(kvik.LlamaConfig(num_hidden_layers=1), 2)
+        full.update(np.ones((1, 1, 2, 1), np.float32), np.ones((1, 1, 2, 1), np.float32), 0)
+        with self.assertRaises(IndexError):
+            full.update(np.ones((1, 1, 1, 1), np.float32), np.ones((1, 1, 1, 1), np.float32), 0)
+
+
+class Tools(unittest.TestCase):
+    def test_exceptions(self):
+        def bare(x):
+            return x
+
+        def odd(x: object):
+            """Does.
+
+            Args:
+                x: it
+            """
+        with self.assertRaises(kvik.utils.DocstringParsingException):
+            kvik.utils.get_json_schema(bare)
+        with self.assertRaises(kvik.utils.TypeHintParsingException):
+            kvik.utils.get_json_schema(odd)
+        self.assertTrue(kvik.is_torch_available() in (True, False) and kvik.utils.is_hqq_available())
+
+
+if __name__ == "__main__":
+    unittest.main()
