@@ -173,7 +173,8 @@ OPENAI = {
                                                                        logprobs=nullable(COUNT, maximum=20))),
     "Completion": completion("text_completion", TEXT_CHOICE, True),
     "CompletionChunk": either(completion("text_completion", TEXT_CHOICE, False), ref("Error")),
-    "Model": whole(id=S, object=oneof("model"), created=I, owned_by=S, aliases=array(S), tags=array(S),
+    "Model": whole(id=S, object=oneof("model"), created=I, owned_by=S, type=oneof("model"), display_name=S, max_input_tokens=COUNT,
+                   max_model_len=COUNT, aliases=array(S), tags=array(S),
                    meta=whole(n_ctx=COUNT, n_vocab=COUNT)),
     "Models": whole(object=oneof("list"), models=array(whole(name=S, model=S, type=oneof("model"))), data=array(ref("Model"))),
 }

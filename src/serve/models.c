@@ -16,12 +16,15 @@ static json_t *words_of(const char *list)
     return all;
 }
 
+/* The model as OpenAI describes it, and behind that as Anthropic, vLLM and llama-server do. */
 static json_t *describe(const struct server *s)
 {
-    return json_pack("{s:s, s:s, s:I, s:s, s:o, s:o, s:{s:I, s:I}}", "id", s->o.name, "object",
-                     "model", "created", (json_int_t)s->created, "owned_by", "kvik", "aliases",
-                     words_of(s->o.aliases), "tags", words_of(s->o.tags), "meta", "n_ctx",
-                     (json_int_t)server_capacity(s), "n_vocab",
+    json_int_t context = (json_int_t)server_capacity(s);
+    return json_pack("{s:s, s:s, s:I, s:s, s:s, s:s, s:I, s:I, s:o, s:o, s:{s:I, s:I}}", "id",
+                     s->o.name, "object", "model", "created", (json_int_t)s->created, "owned_by",
+                     "kvik", "type", "model", "display_name", s->o.name, "max_input_tokens",
+                     context, "max_model_len", context, "aliases", words_of(s->o.aliases), "tags",
+                     words_of(s->o.tags), "meta", "n_ctx", context, "n_vocab",
                      (json_int_t)kvik_model_vocab(s->o.model));
 }
 

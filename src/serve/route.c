@@ -30,20 +30,21 @@ static const struct route *find(const char *path, unsigned wanted, unsigned *met
 static const struct protocol *nearest(const char *path)
 {
     const struct protocol *found = NULL;
-    size_t most = 1;
+    size_t most = 1; /* each path begins with a slash */
+    bool mixed = false;
     for (const struct route_list *const *l = __start_kvik_route; l < __stop_kvik_route; l++)
         for (size_t i = 0; i < (*l)->n; i++) {
             const struct route *r = &(*l)->route[i];
             size_t same = 0, n = 0;
             for (; path[n] && path[n] == r->path[n]; n++)
                 if (path[n] == '/') same = n + 1;
-            if (path[n] == '/' && !r->path[n]) same = n + 1; /* below it */
-            if (same < most) continue;
-            bool alike = !found || found->error == r->protocol->error;
-            found = same > most || alike ? r->protocol : NULL;
+            if ((path[n] == '/' || !path[n]) && !r->path[n]) same = n + 1; /* it, or below it */
+            if (same < most || same == 1) continue;
+            mixed = same == most && (mixed || found->error != r->protocol->error);
+            found = r->protocol;
             most = same;
         }
-    return most > 1 ? found : NULL;
+    return mixed ? NULL : found;
 }
 
 int route_status(int code)

@@ -101,6 +101,8 @@ def test_anthropic(anthropic):
     c = anthropic.Anthropic(base_url=URL, api_key="none", max_retries=0)
     tool = {"name": "get_weather", "description": "Weather.", "input_schema": SCHEMA}
     check("anthropic: models", [m.id for m in c.models.list()] == ["hermes"])
+    m = c.models.retrieve("hermes")
+    check("anthropic: a model", (m.type, m.display_name) == ("model", "hermes") and m.max_input_tokens > 1000, m)
     m = c.messages.create(model="hermes", max_tokens=200, messages=user("#think"))
     check("anthropic: thinking and a text", [b.type for b in m.content] == ["thinking", "text"] and m.content[1].text == "Yes: it is so.", m)
     m = c.messages.create(model="hermes", max_tokens=200, messages=user("#two"), tools=[tool], system="Be brief.")

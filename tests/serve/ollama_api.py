@@ -52,9 +52,11 @@ check("generate: probabilities of a stream, each once", sum(len(x.get("logprobs"
 for method, path in (("POST", "/api/pull"), ("DELETE", "/api/delete"), ("GET", "/api/chat"), ("GET", "/api/none/such")):
     code, a = s.ask(method, path)
     check(f"{method} {path}: an error in Ollama's shape", code in (404, 405) and isinstance(a["error"], str), a)
-check("the shape of Anthropic's errors", s.get("/v1/messages/batches")[1]["type"] == "error")
-for path in ("/v1/none", "/none", "/v1", "/api"):
-    check(f"{path}: OpenAI's shape", isinstance(s.get(path)[1]["error"], dict), s.get(path))
+for path in ("/v1/messages", "/v1/messages/batches", "/v1/messages/count_tokens"):
+    check(f"{path}: Anthropic's shape", s.ask("PUT", path)[1].get("type") == "error", s.ask("PUT", path))
+for path in ("/v1/none", "/none", "/v1", "/api", "/", "/v1/chat/none"):
+    a = s.ask("PUT", path)[1]
+    check(f"{path}: OpenAI's shape", isinstance(a["error"], dict) and "type" not in a, a)
 check("version", "version" in s.get("/api/version")[1])
 for name, path, body, word in [("options of a wrong type", "/api/chat", {"messages": messages, "options": 3}, "options"),
                                ("an option of a wrong type", "/api/chat", {"messages": messages, "options": {"top_p": "x"}}, "top_p"),
