@@ -592,6 +592,9 @@ KVIK_API void kvik_sync_done(kvik_sync *report);
  * each quantized tile ("tiles") that there was at once: '.' free, 'k' held for reuse alone ('K': on disk), the others
  * as above; nothing is 'o'. */
 KVIK_API int kvik_cache_map(const kvik_cache *c, kvik_seq s, char **json);
+/* Predicts what a sequence of n tokens, of which the first `prompt` are one call, will hold: JSON with "bytes" and its
+ * kinds, "own" (what forks after the prompt do not share), "peak", "metadata".  Free *json with kvik_free. */
+KVIK_API int kvik_cache_plan(const kvik_cache *c, uint32_t prompt, uint32_t n, char **json);
 
 /* ---- Sessions: sequences on disk ------------------------------------------------------------------ */
 

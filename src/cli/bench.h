@@ -103,6 +103,8 @@ struct bench_machine {
 void bench_machine_name(const struct session *s, const char *word, struct bench_machine *out);
 /* Returns the library's description of the model, or NULL; json_decref. */
 json_t *bench_describe(const kvik_model *m);
+/* Adds up the bytes of all tensors, except an embedding that is only looked up: what a step reads. */
+uint64_t bench_weight_bytes(const kvik_model *m);
 /* Fills in model, cpu, date and threads. */
 void bench_host(struct bench *b, const char *word);
 

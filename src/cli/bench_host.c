@@ -17,6 +17,22 @@ json_t *bench_describe(const kvik_model *m)
     return o;
 }
 
+uint64_t bench_weight_bytes(const kvik_model *m)
+{
+    json_t *o = bench_describe(m), *t;
+    size_t i;
+    uint64_t sum = 0;
+    bool tied = json_is_true(json_object_get(o, "tied_head"));
+    json_array_foreach(json_object_get(o, "tensors"), i, t)
+    {
+        const char *name = json_string_value(json_object_get(t, "name"));
+        bool embed = name && (strstr(name, "embed_tokens") || strstr(name, "token_embd"));
+        if (tied || !embed) sum += (uint64_t)json_integer_value(json_object_get(t, "bytes"));
+    }
+    json_decref(o);
+    return sum;
+}
+
 /* Copies the line "model name : X" of /proc/cpuinfo; without one, the kind of machine. */
 static void name_cpu(char *out, size_t room)
 {

@@ -102,7 +102,8 @@ const char *alias_slash(const char *word);
 #define COMMANDS(X)                                                                                \
     X(generate)                                                                                    \
     X(chat)                                                                                        \
-    X(serve) X(transcribe) X(inspect) X(tokenize) X(render) X(bench) X(eval) X(models) X(completion)
+    X(serve)                                                                                       \
+    X(transcribe) X(inspect) X(tokenize) X(render) X(bench) X(eval) X(plan) X(models) X(completion)
 #define COMMAND_DECLARE(name) extern const struct command command_##name;
 COMMANDS(COMMAND_DECLARE)
 #undef COMMAND_DECLARE

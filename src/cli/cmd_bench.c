@@ -70,23 +70,6 @@ static int read_depths(const char *text, uint32_t context, struct bench *b)
                      context, b->steps + 1);
 }
 
-/* Adds up all tensors, except an embedding that is only looked up. */
-static uint64_t weight_bytes(const kvik_model *m)
-{
-    json_t *o = bench_describe(m), *t;
-    size_t i;
-    uint64_t sum = 0;
-    bool tied = json_is_true(json_object_get(o, "tied_head"));
-    json_array_foreach(json_object_get(o, "tensors"), i, t)
-    {
-        const char *name = json_string_value(json_object_get(t, "name"));
-        bool embed = name && (strstr(name, "embed_tokens") || strstr(name, "token_embd"));
-        if (tied || !embed) sum += (uint64_t)json_integer_value(json_object_get(t, "bytes"));
-    }
-    json_decref(o);
-    return sum;
-}
-
 /* Sets the time limit, and prints before the start how long the benchmark will take. */
 static void announce(struct bench *b, uint32_t seconds)
 {
@@ -274,7 +257,7 @@ static int run_bench(const struct command *self, int argc, char **argv)
         b.text = o.text;
         b.runs = o.runs;
         b.steps = o.steps;
-        b.weight_bytes = weight_bytes(session.model);
+        b.weight_bytes = bench_weight_bytes(session.model);
         kvik_encoder encoder = {.size = sizeof encoder};
         if (kvik_model_encoder(session.model, &encoder) > 0)
             status =

@@ -309,6 +309,21 @@ enum kv_place kv_survey_block(const struct kv *kv, kv_seq s, uint32_t group, uin
  * set of KV_BLOCK_ bits in out[0, that number); 0: it is free. */
 uint32_t kv_store_blocks(const struct kv *kv, uint32_t group, uint32_t form);
 void kv_store_map(const struct kv *kv, uint32_t group, uint32_t form, uint8_t *out);
+/* held.c: what a sequence would hold.  Bytes are those of whole pages. */
+struct kv_growth {
+    uint32_t turn, len; /* the first `turn` of `len` rows are one turn, the others single tokens */
+};
+struct kv_held {
+    size_t raw, sealed, states;
+    size_t own;      /* of these, what forks at the end of the turn do not share */
+    size_t streamed; /* of raw and sealed, what can live in the tier */
+    size_t metadata; /* of the sequence */
+    size_t fixed;    /* arrays of the store, whatever it holds */
+    uint64_t seen;   /* rows that the last token sees, over all sites */
+};
+void kv_held(const struct kv *kv, const struct kv_growth *w, struct kv_held *out);
+/* Returns the most bytes of pages while a turn from row 0 on is computed. */
+size_t kv_turn_peak(const struct kv *kv, uint32_t turn);
 uint32_t kv_len(const struct kv *kv, kv_seq s);
 /* Returns how many frozen rows the sequence has; 0: none were written. */
 uint32_t kv_cross(const struct kv *kv, kv_seq s);

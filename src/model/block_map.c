@@ -1,6 +1,8 @@
-/* block_map.c - describes as JSON where the blocks of one sequence, or of all sequences, are. */
+/* block_map.c - describes as JSON where the blocks of one sequence, or of all sequences, are, and what a sequence would hold. */
 #include "base/buf.h"
 #include "model/model.h"
+
+enum { MOST_GATHERED = 4096 }; /* rows before the end at which a plan looks for the peak */
 
 static json_t *form(const struct kv_survey_form *f)
 {
@@ -130,4 +132,23 @@ int exec_store_map(const struct exec *x, json_t **out)
     }
     *out = o;
     return 0;
+}
+
+int exec_plan(const struct exec *x, uint32_t prompt, uint32_t n, json_t **out)
+{
+    struct kv_held h, at;
+    kv_held(x->kv, &(struct kv_growth){prompt, n}, &h);
+    size_t peak = MAX(kv_turn_peak(x->kv, prompt), h.raw + h.sealed + h.states);
+    /* rows that gather before they are quantized hold most just before that */
+    for (uint32_t i = n, rows = 0; i > prompt && rows < MOST_GATHERED; i--, rows++) {
+        kv_held(x->kv, &(struct kv_growth){prompt, i}, &at);
+        peak = MAX(peak, at.raw + at.sealed + at.states);
+    }
+    *out =
+        json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "bytes",
+                  (json_int_t)(h.raw + h.sealed + h.states), "rows", (json_int_t)h.raw, "quantized",
+                  (json_int_t)h.sealed, "states", (json_int_t)h.states, "own", (json_int_t)h.own,
+                  "streamed", (json_int_t)h.streamed, "peak", (json_int_t)peak, "metadata",
+                  (json_int_t)h.metadata, "fixed", (json_int_t)h.fixed, "seen", (json_int_t)h.seen);
+    return *out ? 0 : ERR(NOMEM, "out of memory");
 }

@@ -530,6 +530,8 @@ int exec_replay(struct exec *x, kv_seq seq, const struct kv_past *past, uint32_t
 int exec_map(const struct exec *x, kv_seq s, json_t **out);
 /* Describes all blocks of the store in the same way. */
 int exec_store_map(const struct exec *x, json_t **out);
+/* Predicts what a sequence will hold whose first `prompt` of n rows are one turn. */
+int exec_plan(const struct exec *x, uint32_t prompt, uint32_t n, json_t **out);
 
 /* --- regime.c: ropes whose frequencies depend on the length of the whole sequence (longrope).  A regime is named
  * by the least length that has it; the shortest regime is 0.  The regime is part of a sequence's salt.  If a feed

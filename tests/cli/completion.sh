@@ -48,7 +48,7 @@ if command -v bash >/dev/null 2>&1; then
     complete kvik r
     check "bash: kvik run too" offers "render run"
     complete kvik ""
-    check "bash: every command" sh -c "for c in generate chat run inspect tokenize render bench eval models completion help; do grep -qx \$c '$work/out' || exit 1; done"
+    check "bash: every command" sh -c "for c in generate chat run inspect tokenize render bench eval plan models completion help; do grep -qx \$c '$work/out' || exit 1; done"
     complete kvik help ch
     check "bash: help CHAT" offers chat
     complete kvik generate --max-new

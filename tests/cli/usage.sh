@@ -12,7 +12,7 @@ run --help
 check "--help succeeds" status 0
 check "--help is on stdout" out_has generate
 check "--help: nothing on stderr" err_empty
-for command in generate chat inspect tokenize render transcribe bench eval models completion; do
+for command in generate chat inspect tokenize render transcribe bench eval plan models completion; do
     run --help
     check "--help lists $command" out_has "$command"
     run $command --help

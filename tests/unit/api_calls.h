@@ -173,6 +173,7 @@ static const struct api_call api_calls[] = {
     CALL(kvik_cache_map, R_INT, D_READS, A_CACHE, A_SEQ, A_OUT_MEMORY),
     CALL(kvik_cache_new, R_INT, D_ADDS, A_CACHE, A_OUT_SEQ),
     CALL(kvik_cache_open, R_INT, D_NOTHING, A_MODEL, CAN(A_CONFIG), A_OUT_CACHE),
+    CALL(kvik_cache_plan, R_INT, D_READS, A_CACHE, A_0, A_1, A_OUT_MEMORY),
     CALL(kvik_cache_reorder, R_INT, D_CHANGES, A_CACHE, A_SEQS, A_INDEX, A_1),
     CALL(kvik_cache_reserve, R_INT, D_CHANGES, A_CACHE, A_SEQ, A_N),
     CALL(kvik_cache_reset, R_INT, D_CHANGES, A_CACHE, A_SEQ),

@@ -1,0 +1,63 @@
+/* plan.h - shared by the files of kvik plan, which tells before a run what a cache will take and how fast it will decode.  plan_bytes.c asks the
+ * library for bytes, plan_speed.c measures short steps and draws them out, plan_table.c prints. */
+#pragma once
+#include "cli/bench.h"
+
+#define PLAN_ROWS 48u
+
+/* Why a strategy stands where it does, best first. */
+enum plan_rank { PLAN_EXACT, PLAN_QUANTIZED, PLAN_DISK, PLAN_FORGETS };
+
+struct plan_row {
+    char name[96];
+    const char *implementation, *config; /* borrowed, or NULL */
+    char *own;                           /* owned config, or NULL */
+    char *refused;                       /* owned: why there are no numbers */
+    enum plan_rank rank;
+    uint32_t order; /* in the list of what was planned, where more bits come first */
+    kvik_cache *cache;
+    /* of one sequence; and what each further one adds, which shares the prompt */
+    uint64_t rows, quantized, states, further;
+    uint64_t tables; /* of all sequences */
+    uint64_t peak;   /* most bytes of rows and states, as a rule at the end of the prompt */
+    uint64_t disk;   /* bytes that can live on disk */
+    uint64_t need;   /* memory that a cache needs for all this */
+    uint64_t seen;   /* rows that the last token sees, over all layers */
+    bool fits;
+    uint32_t longest; /* tokens that fit the memory; 0: not asked */
+    double tokens;    /* predicted tokens per second of all sequences together; 0: not measured */
+};
+
+struct plan {
+    struct session *session;
+    struct bench_machine machine;
+    uint32_t context, decoded, beams; /* tokens, and how many of them are decoded */
+    uint64_t memory;                  /* 0: no limit was given */
+    bool measures;
+    uint64_t weight_bytes;
+    double bandwidth;
+    struct plan_row row[PLAN_ROWS];
+    uint32_t n_rows;
+};
+static inline uint32_t plan_prompt(const struct plan *v)
+{
+    return v->context - v->decoded;
+}
+
+/* plan_bytes.c */
+/* Adds the strategies that the user named, or those of the build.  Returns an exit status. */
+int plan_rows(struct plan *v, const char *implementation, const struct arg_list *configs);
+/* Predicts the bytes of a row; a refusal of the library is not an error.  Returns an exit status. */
+int plan_bytes(struct plan *v, struct plan_row *r);
+/* Returns the rows that a token sees as the n-th of a sequence. */
+uint64_t plan_seen(const struct plan_row *r, uint32_t n);
+/* Puts rows that fit first, the best first. */
+void plan_sort(struct plan *v);
+void plan_close(struct plan *v);
+
+/* plan_speed.c: predicts the speed of a row.  Returns 0 or EXIT_INTERRUPTED. */
+int plan_speed(struct plan *v, struct plan_row *r);
+
+/* plan_table.c */
+void plan_print(const struct plan *v);
+json_t *plan_json(const struct plan *v);

@@ -1,0 +1,197 @@
+/* plan_bytes.c - what caches would hold: each is opened as it would be used, and the library tells what a sequence of that length takes.
+ * A cache takes no memory for rows before they are written. */
+#include "base/json.h"
+#include "cli/plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int add(struct plan *v, struct plan_row r, const char *name, bool own)
+{
+    if (v->n_rows == PLAN_ROWS)
+        return say_usage("--cache-config: more than %u; plan the others in another run", PLAN_ROWS);
+    struct plan_row *to = &v->row[v->n_rows++];
+    *to = r;
+    to->order = v->n_rows;
+    snprintf(to->name, sizeof to->name, "%s", name);
+    if (own) to->config = to->own = mem_strdup(r.config);
+    return own && !to->own ? say_error(ERR(NOMEM, "out of memory")) : 0;
+}
+
+/* Returns the rank of a strategy that the user named. */
+static enum plan_rank rank_of(const char *implementation, const char *config)
+{
+    json_t *o = NULL;
+    if (config) (void)json_parse(config, strlen(config), "--cache-config", &o);
+    bool forgets = json_object_get(o, "sliding_window") || json_object_get(o, "window_length");
+    bool quantized = json_object_get(o, "backend") || !strcmp(implementation, "quantized");
+    bool disk =
+        json_is_true(json_object_get(o, "offloading")) || !strncmp(implementation, "offloaded", 9);
+    json_decref(o);
+    return forgets ? PLAN_FORGETS : quantized ? PLAN_QUANTIZED : disk ? PLAN_DISK : PLAN_EXACT;
+}
+
+/* Adds what this build has: rows as they are, each codec with each number of bits, and rows on disk. */
+static int add_all(struct plan *v)
+{
+    char *text = NULL;
+    json_t *o = NULL, *c;
+    size_t i;
+    int status = add(v, (struct plan_row){.implementation = "dynamic"}, "dynamic", false);
+    if (status) return status;
+    int e = kvik_model_describe_caches(v->session->model, &text);
+    if (e >= 0) e = json_parse(text, strlen(text), "caches", &o);
+    kvik_free(text);
+    if (e < 0) return say_error(e);
+    json_array_foreach(json_object_get(o, "codecs"), i, c)
+    {
+        struct plan_row r = {.implementation = "dynamic",
+                             .config = json_string_value(json_object_get(c, "cache_config")),
+                             .rank = PLAN_QUANTIZED};
+        if (!status) status = add(v, r, json_string_value(json_object_get(c, "name")), true);
+    }
+    json_decref(o);
+    if (status) return status;
+    return add(v, (struct plan_row){.implementation = "offloaded", .rank = PLAN_DISK}, "offloaded",
+               false);
+}
+
+int plan_rows(struct plan *v, const char *implementation, const struct arg_list *configs)
+{
+    int status = 0;
+    if (!implementation && !configs->n) return add_all(v);
+    for (size_t i = 0; !status && i < MAX(configs->n, 1); i++) {
+        struct plan_row r = {.implementation = implementation ? implementation : "dynamic",
+                             .config = configs->n ? configs->item[i] : NULL};
+        char name[96];
+        snprintf(name, sizeof name, "%s%s%s", implementation ? implementation : "",
+                 implementation && r.config ? " " : "", r.config ? r.config : "");
+        r.rank = rank_of(r.implementation, r.config);
+        status = add(v, r, name, false);
+    }
+    return status;
+}
+
+static int open_cache(const struct plan *v, struct plan_row *r)
+{
+    const struct common *o = &v->session->common;
+    kvik_cache_config c = {.size = sizeof c,
+                           .cache_implementation = r->implementation,
+                           .cache_config = r->config,
+                           /* a limit decides how much of a cache on disk stays in memory */
+                           .cache_memory = r->rank == PLAN_DISK ? v->memory : 0,
+                           .max_sequences = v->beams,
+                           .max_cache_len = v->context,
+                           .threads = o->threads,
+                           .compute = o->compute,
+                           .isa = o->isa,
+                           .spill_dir = o->spill_dir,
+                           .no_prefix_cache = true,
+                           .snapshots = KVIK_TURN_ENDS};
+    if (r->config && strstr(r->config, "max_cache_len")) c.max_cache_len = 0;
+    return kvik_cache_open(v->session->model, &c, &r->cache);
+}
+
+/* Asks for the plan of a sequence of n tokens.  Returns an error code. */
+static int ask(const struct plan_row *r, uint32_t prompt, uint32_t n, json_t **out)
+{
+    char *text;
+    TRY(kvik_cache_plan(r->cache, prompt, n, &text));
+    int e = json_parse(text, strlen(text), "plan", out);
+    kvik_free(text);
+    return e;
+}
+
+static uint64_t number(const json_t *o, const char *key)
+{
+    return (uint64_t)json_integer_value(json_object_get(o, key));
+}
+
+/* Fills in the bytes for sequences of n tokens.  Returns an error code. */
+static int fill(const struct plan *v, struct plan_row *r, uint32_t n)
+{
+    json_t *o;
+    kvik_usage u = {.size = sizeof u};
+    TRY(ask(r, n - MIN(n, v->decoded), n, &o));
+    r->rows = number(o, "rows");
+    r->quantized = number(o, "quantized");
+    r->states = number(o, "states");
+    r->further = number(o, "own");
+    r->tables = number(o, "fixed") + v->beams * number(o, "metadata");
+    r->seen = number(o, "seen");
+    r->disk = number(o, "streamed");
+    uint64_t all = number(o, "bytes") + (v->beams - 1) * r->further;
+    r->peak = MAX(number(o, "peak"), all);
+    json_decref(o);
+    TRY(kvik_cache_usage(r->cache, &u));
+    r->need = r->peak + r->tables;
+    if (r->disk) { /* what streams needs no more than the budget with which the cache opens */
+        r->disk += (v->beams - 1) * r->further;
+        r->need = MIN(r->need, u.budget);
+    }
+    return 0;
+}
+
+/* Finds the most tokens that fit the memory. */
+static int find_longest(const struct plan *v, struct plan_row *r)
+{
+    struct plan_row at = *r;
+    uint32_t low = 0, high = v->context;
+    while (low < high) {
+        uint32_t n = low + (high - low + 1) / 2;
+        TRY(fill(v, &at, n));
+        if (at.need <= v->memory)
+            low = n;
+        else
+            high = n - 1;
+    }
+    r->longest = low;
+    return 0;
+}
+
+int plan_bytes(struct plan *v, struct plan_row *r)
+{
+    int e = open_cache(v, r);
+    if (e >= 0) e = fill(v, r, v->context);
+    if (e >= 0 && v->memory) e = find_longest(v, r);
+    if (e >= 0) {
+        r->fits = !v->memory || r->need <= v->memory;
+        return 0;
+    }
+    r->refused = mem_strdup(kvik_last_error());
+    return r->refused ? 0 : say_error(ERR(NOMEM, "out of memory"));
+}
+
+uint64_t plan_seen(const struct plan_row *r, uint32_t n)
+{
+    json_t *o;
+    if (ask(r, n, n, &o) < 0) return 0;
+    uint64_t seen = number(o, "seen");
+    json_decref(o);
+    return seen;
+}
+
+/* What fits, then exact before quantized before disk before what forgets; of these the larger, which has more bits. */
+static int better(const void *a, const void *b)
+{
+    const struct plan_row *x = a, *y = b;
+    if (!x->refused != !y->refused) return x->refused ? 1 : -1;
+    if (x->fits != y->fits) return x->fits ? -1 : 1;
+    if (x->rank != y->rank) return x->rank < y->rank ? -1 : 1;
+    uint64_t bx = x->rows + x->quantized, by = y->rows + y->quantized;
+    return bx != by ? (bx > by ? -1 : 1) : (x->order > y->order) - (x->order < y->order);
+}
+
+void plan_sort(struct plan *v)
+{
+    if (v->memory) qsort(v->row, v->n_rows, sizeof *v->row, better);
+}
+
+void plan_close(struct plan *v)
+{
+    for (struct plan_row *r = v->row; r < v->row + v->n_rows; r++) {
+        kvik_cache_close(r->cache);
+        mem_free(r->refused);
+        mem_free(r->own);
+    }
+}

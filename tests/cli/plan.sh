@@ -1,0 +1,57 @@
+#!/bin/sh
+# kvik plan: bytes by kind, what fits a memory limit, refusals and usage errors. tests/unit/test_plan.c compares the bytes with real caches.
+. "$(dirname "$0")/lib.inc"
+model=$golden/models/llama-bf16-long
+
+run plan "$model" --context 1000 --decoded 100 --json --threads 1
+check "plan succeeds" status 0
+check "plan: dynamic, each codec and offloaded" json \
+    "[c['cache'] for c in o['caches']][0] == 'dynamic' and o['caches'][-1]['cache'] == 'offloaded' and {'quanto 4 bits', 'hqq 1 bit'} <= {c['cache'] for c in o['caches']}"
+check "plan: 63 blocks of 16 rows of 256 bytes" json "o['caches'][0]['rows_bytes'] == 63 * 16 * 256 and o['caches'][0]['quantized_bytes'] == 0"
+check "plan: a prompt in one call peaks above what a quantized cache holds" json \
+    "all(c['peak_bytes'] > c['rows_bytes'] + c['quantized_bytes'] > 0 for c in o['caches'] if 'bit' in c['cache'])"
+check "plan: what is needed is the peak with tables" json \
+    "all(c['needed_bytes'] == c['peak_bytes'] + c['tables_bytes'] and 'fits' not in c for c in o['caches'] if c['cache'] != 'offloaded')"
+check "plan: offloaded rows can be on disk" json "o['caches'][-1]['disk_bytes'] == o['caches'][0]['rows_bytes']"
+check "plan: a speed for each" json "o['read_bandwidth'] > 0 and all(c['tokens_per_second'] > 0 for c in o['caches'])"
+
+run plan "$model" --context 1000 --decoded 100 --beams 5 --bytes-only --cache-implementation dynamic --json
+check "plan: beams share the prompt" json \
+    "[c['further_sequence_bytes'] for c in o['caches']] == [7 * 16 * 256] and o['caches'][0]['peak_bytes'] == (63 + 4 * 7) * 16 * 256"
+check "plan --bytes-only predicts no speed" json "o['caches'][0]['tokens_per_second'] is None"
+
+# With a memory limit: the best first; what does not fit says up to where it would.
+run plan "$model" --context 1000 --memory 250K --bytes-only --json
+check "plan --memory: what fits comes first" json \
+    "sorted((c['fits'] for c in o['caches']), reverse=True) == [c['fits'] for c in o['caches']]"
+check "plan --memory: dynamic fits up to a length" json \
+    "[(c['fits'], 100 < c['longest'] < 1000) for c in o['caches'] if c['cache'] == 'dynamic'] == [(False, True)]"
+longest=$(python3 -c 'import json, sys; print([c["longest"] for c in json.load(open(sys.argv[1]))["caches"] if c["cache"] == "dynamic"][0])' "$work/out")
+run plan "$model" --context $longest --decoded 250 --memory 250K --bytes-only --json --cache-config '{}'
+check "plan --memory: a cache of that length fits" json "o['caches'][0]['fits']"
+run plan "$model" --context $((longest + 80)) --decoded 250 --memory 250K --bytes-only --json --cache-config '{}'
+check "plan --memory: one that is a little longer does not" json "not o['caches'][0]['fits']"
+run plan "$model" --context 1000 --memory 1G --bytes-only
+check "plan --memory: with room, rows as they are come first" sh -c "sed -n 4p '$work/out' | grep -q '^dynamic .*  yes$'"
+check "plan --memory: then more bits before fewer" sh -c "test \"\$(sed -n '5,6p' '$work/out' | cut -c1-10 | tr -d ' ' | tr '\n' ' ')\" = 'hqq8bits hqq4bits '"
+
+run plan $golden/models/jamba --bytes-only --json --cache-config '{}'
+check "plan: states" json "o['caches'][0]['states_bytes'] > 0 and o['caches'][0]['rows_bytes'] > 0"
+run plan $golden/models/gemma3 --bytes-only --json --cache-config '{}' --cache-config '{"sliding_window":4}'
+check "plan: a window takes less" json "o['caches'][1]['rows_bytes'] < o['caches'][0]['rows_bytes']"
+run plan "$model" --bytes-only --cache-config '{"backend":"quanto","q_group_size":48}'
+check "plan: a refused shape is told in its row" out_has 'q_group_size 48 with axis_key 0'
+
+run plan "$model" --context 4000 --bytes-only
+refused "a length beyond the context" 2 'exceeds the model.s context of 2048'
+run plan "$model" --context 10 --decoded 10
+refused "no prompt" 2 'leaves no prompt'
+run plan "$model" --beams 0
+refused "no beams" 2 'beams is 1 to'
+run plan "$model" --memory x
+refused "a memory that is none" 2 'not a number of bytes'
+run plan $golden/models/t5
+refused "a model with an encoder" 1 'encoder'
+run plan
+refused "no model" 2 'needs a MODEL'
+finish
