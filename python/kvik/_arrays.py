@@ -9,6 +9,8 @@ from typing import Any, Optional, Sequence
 
 import numpy as np
 
+from .errors import UnsupportedError
+
 
 def torch_module() -> Any:
     """Returns torch if the program has imported it, else None."""
@@ -107,6 +109,26 @@ def mask_2d(value: Any) -> Optional[np.ndarray]:
     if mask.ndim != 2:
         raise ValueError(f"attention_mask has the shape {list(mask.shape)}; expected [batch, columns]")
     return np.ascontiguousarray(mask != 0, np.uint8)
+
+
+def flat_mask(value: Any) -> Any:
+    """Returns a mask [batch, 1, n, columns], bool or added to scores, as the mask [batch, columns] that it is made of.
+
+    Raises UnsupportedError for one that hides more than padding and what comes later.
+    """
+    if value is None or np.ndim(value) != 4:
+        return value
+    given = to_numpy(value)
+    seen = (given > -1 if given.dtype.kind == "f" and given.min(initial=0) < -1 else given != 0)[:, 0]
+    n, columns = seen.shape[1:]
+    padding = seen[:, -1:]
+    own = np.arange(columns - n, columns)[:, None]
+    wanted = padding & (np.arange(columns)[None] <= own)
+    real = padding[:, 0, columns - n:, None]  # what a masked token sees does not matter
+    if given.shape[1] != 1 or ((seen != wanted) & real).any():
+        raise UnsupportedError("an attention_mask of four dimensions may hide padding, and tokens that come later; for another one, or one "
+                               "for each head, use a model of Transformers with a cache of kvik")
+    return padding[:, 0]
 
 
 def frozen(value: Any) -> Any:

@@ -143,6 +143,7 @@ class CallOptions(TypedDict, total=False):
     return_legacy_cache: Optional[bool]
     """return the rows of the cache as arrays"""
     assistant_early_exit: Any
+    assistant_ensemble_weight: Any
     assistant_lookbehind: Any
     constraints: Any
     continuous_batching_config: Any
@@ -153,9 +154,11 @@ class CallOptions(TypedDict, total=False):
     low_memory: Any
     output_attentions: Any
     output_hidden_states: Any
+    speculation_type: Any
     target_lookbehind: Any
     token_healing: Any
     transformers_version: Any
+    use_mtp: Any
     watermarking_config: Any
 
 class GenerationOptions(CallOptions, total=False):
@@ -249,6 +252,7 @@ class OptionAttributes:
     return_dict_in_generate: Optional[bool]
     return_legacy_cache: Optional[bool]
     assistant_early_exit: Any
+    assistant_ensemble_weight: Any
     assistant_lookbehind: Any
     constraints: Any
     continuous_batching_config: Any
@@ -259,9 +263,11 @@ class OptionAttributes:
     low_memory: Any
     output_attentions: Any
     output_hidden_states: Any
+    speculation_type: Any
     target_lookbehind: Any
     token_healing: Any
     transformers_version: Any
+    use_mtp: Any
     watermarking_config: Any
     alignment_heads: Any
     compression_ratio_threshold: Any

@@ -147,7 +147,8 @@ class Cache(Layers):
         self._edits.forget()
         self._state = self._state.ready(model, rows)
         if self._batch is None:
-            self._state = self._state.with_rows(Bound(self._state.to_batch(model, self._settings.over(defaults), rows)))
+            self._state = self._state.with_rows(Bound(self._state.to_batch(
+                model, model.fitting(self._settings.over(defaults)), rows)))
         assert self._batch is not None
         return self._batch
 

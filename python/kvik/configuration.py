@@ -58,6 +58,8 @@ class PretrainedConfig:
     def _default(self, name: str) -> Any:
         """Returns what a configuration of this type has for a key that is not given; _NONE if it has none."""
         kind = str(self.model_type or "")
+        if name == "num_labels":
+            return len(self.id2label)
         if name in _COMMON:
             return copy.deepcopy(_COMMON[name])
         if kind not in OF or name.startswith("__"):

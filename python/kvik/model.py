@@ -4,12 +4,12 @@ import ctypes
 import json
 import os
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, Callable, Dict, Literal, Optional, Tuple, Type, TypeVar, Union, overload
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Literal, Optional, Tuple, Type, TypeVar, Union, overload
 
 import numpy as np
 
 from . import _abi, display, hub
-from ._arrays import ids_2d, integers, is_torch, like, mask_2d, to_numpy
+from ._arrays import flat_mask, ids_2d, integers, is_torch, like, mask_2d, to_numpy
 from ._lib import address, call, lib, sized, text_of
 from .cache_utils import DynamicCache, as_cache
 from .caches import calls_update
@@ -25,6 +25,7 @@ from .outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
 from .pickles import checked, of
 from .store import Batch, ModelHandle, Settings, settings_of
 from .utils.logging import notice
+from .weights import Weight, arrays, named
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -37,11 +38,11 @@ CLASSES: Dict[str, Callable[[Any], Any]] = {}
 kvik.models registers them."""
 
 _COMPUTE = {"float32": "exact"}
-_WEIGHTS = "the weights stay in the library; model.device, model.dtype and model.num_parameters() tell of them"
+_WEIGHTS = "the weights stay in the library; model.parameters(), named_parameters() and state_dict() tell of them"
 _LAYERS = "it is called as a whole; output_hidden_states=True and output_attentions=True show what its layers compute"
 # What programs for Transformers ask a torch.nn.Module, and the sentence that answers.
 _OF_MODULES = {
-    **dict.fromkeys(("parameters", "named_parameters", "buffers", "state_dict", "load_state_dict"), _WEIGHTS),
+    **dict.fromkeys(("buffers", "load_state_dict"), _WEIGHTS),
     **dict.fromkeys(("model", "base_model", "lm_head", "transformer", "modules", "named_modules", "get_output_embeddings",
                      "register_forward_hook"), _LAYERS),
     **dict.fromkeys(("resize_token_embeddings", "save_pretrained", "push_to_hub", "gradient_checkpointing_enable", "add_adapter",
@@ -237,6 +238,28 @@ class PreTrainedModel(GenerationMixin):
         """Returns the number of weights."""
         return int(self.describe()["parameters"])
 
+    def named_parameters(self, *_: Any, **__: Any) -> "Iterator[Tuple[str, Weight]]":
+        """Yields the names of the weights in the files, and what is known of each: see `weights`."""
+        return named(self._handle.path, self.describe()["tensors"])
+
+    def parameters(self, recurse: bool = True) -> "Iterator[Weight]":
+        """Yields the weights: ``next(model.parameters()).device`` and ``dtype``, ``numel()``, and the values of safetensors files."""
+        return (weight for _, weight in self.named_parameters())
+
+    def state_dict(self) -> Dict[str, Any]:
+        """Returns the values of all weights by name, as the safetensors files have them.  Raises UnsupportedError for other files."""
+        return arrays(self._handle.path, self.describe()["tensors"])
+
+    def prepare_inputs_for_generation(self, input_ids: Any, next_sequence_length: Optional[int] = None, past_key_values: Any = None,
+                                      attention_mask: Any = None, inputs_embeds: Any = None, is_first_iteration: bool = False,
+                                      **kwargs: Any) -> Dict[str, Any]:
+        """Returns the arguments of forward() for a step of a loop: what is not None, with the last next_sequence_length ids if given."""
+        if next_sequence_length is not None:
+            input_ids = input_ids[:, -next_sequence_length:]
+        first = {"inputs_embeds": inputs_embeds} if inputs_embeds is not None and is_first_iteration else {"input_ids": input_ids}
+        out = {**first, "past_key_values": past_key_values, "attention_mask": attention_mask, **kwargs}
+        return {name: value for name, value in out.items() if value is not None}
+
     def describe(self) -> Dict[str, Any]:
         """Returns what the library knows of the model: layers, tensors, tokenizer, bytes of cache per token."""
         return dict(json.loads(text_of("kvik_model_describe", self._handle.pointer)))
@@ -409,7 +432,7 @@ class _Forward:
         self.rows, self.n = given.shape[0], given.shape[1]
         if not self.rows or not self.n:
             raise ArgumentError("forward() needs at least one token")
-        self.mask = mask_2d(mask)
+        self.mask = mask_2d(flat_mask(mask))
         if self.mask is not None and self.mask.shape[0] != self.rows:
             raise ArgumentError(f"attention_mask has {self.mask.shape[0]} rows for {self.rows} rows of input")
         self.positions = None if positions is None else np.atleast_2d(integers(positions, "position_ids"))

@@ -24,6 +24,8 @@ from .utils.logging import notice
 _KEEP = 4  # stores of a model that stay open without a cache in them
 _SEQUENCES = 64
 
+WINDOWED = ("sliding_window", "hybrid", "hybrid_chunked", "offloaded_hybrid", "offloaded_hybrid_chunked")
+"""Strategies whose layers have windows."""
 CACHE_NAMES = {"mamba": "dynamic", "dynamic_full": "dynamic", "offloaded_dynamic": "offloaded"}
 """Names of Transformers that mean a strategy of another name."""
 
@@ -152,6 +154,18 @@ class ModelHandle:
     def layers(self) -> int:
         """The number of layers."""
         return int(lib.kvik_model_layers(self.pointer))
+
+    def fitting(self, settings: "Settings") -> "Settings":
+        """Returns settings for this model: names of caches with windows mean full caches where no layer has one, as in Transformers."""
+        name = settings.cache_implementation
+        if name not in WINDOWED or "sliding_window" in (settings.cache_config or ""):
+            return settings
+        layers = json.loads(text_of("kvik_model_describe", self.pointer))["layers"]
+        if any(layer["kind"] in ("sliding_attention", "chunked_attention") for layer in layers):
+            return settings
+        plain = "offloaded_static" if name.startswith("offloaded") else "static"
+        notice(f"cache_implementation={name!r}: no layer of the model has a window, so the cache keeps all of the text, as {plain!r} does")
+        return replace(settings, cache_implementation=plain)
 
     @property
     def has_attention_alone(self) -> bool:

@@ -128,6 +128,53 @@ class Caches(unittest.TestCase):
             full.update(np.ones((1, 1, 1, 1), np.float32), np.ones((1, 1, 1, 1), np.float32), 0)
 
 
+class Models(unittest.TestCase):
+    """What programs ask of any model."""
+
+    def test_weights(self):
+        m = model("llama-gqa-l3")
+        self.assertEqual((str(next(m.parameters()).device), str(next(m.parameters()).dtype).split(".")[-1]), ("cpu", "float32"))
+        self.assertEqual(sum(p.numel() for p in m.parameters()), m.num_parameters())
+        values = m.state_dict()
+        self.assertEqual({name: tuple(p.shape) for name, p in m.named_parameters()}, {name: tuple(v.shape) for name, v in values.items()})
+        np.testing.assert_array_equal(np.asarray(values["model.embed_tokens.weight"]), m.get_input_embeddings().weight)
+        with self.assertRaises(ValueError):
+            dict(m.named_parameters())["model.embed_tokens.weight"].numpy()[0] = 0
+        wide = next(model("llama-bf16").parameters())
+        self.assertEqual((wide.kind, wide.numpy().dtype, wide.numpy().shape), ("bf16", np.float32, wide.shape))
+        with self.assertRaisesRegex(kvik.UnsupportedError, "not in a safetensors file"):
+            model("gemma2.gguf").state_dict()
+        self.assertEqual(m.config.num_labels, 2)
+
+    def test_masks(self):
+        """The numbers are those of Transformers 5.23."""
+        m, ids, mask = model("llama-gqa-l3", "float32"), np.array([[1, 5, 6, 7]]), np.tril(np.ones((1, 1, 4, 4), bool))
+        mask[..., 0] = False
+        places = np.arange(4)[None]
+        for given in (mask, np.where(mask, 0, np.finfo(np.float32).min).astype(np.float32), np.array([[0, 1, 1, 1]])):
+            np.testing.assert_allclose(m(ids, attention_mask=given, position_ids=places).logits[0, -1, :4], [0.3567, -2.5197, -5.0870, 4.6095],
+                                       atol=2e-4)
+        with self.assertRaisesRegex(kvik.UnsupportedError, "four dimensions"):
+            m(ids, attention_mask=np.ones((1, 1, 4, 4)))
+
+    def test_loop(self):
+        m, cache, ids = model("llama-gqa-l3"), kvik.DynamicCache(), np.array([[1, 5, 6, 7]])
+        self.assertEqual(set(m.prepare_inputs_for_generation(ids, attention_mask=ids > 0)), {"input_ids", "attention_mask"})
+        for _ in range(3):
+            step = m.prepare_inputs_for_generation(ids, next_sequence_length=ids.shape[1] - cache.get_seq_length(), past_key_values=cache)
+            ids = np.concatenate([ids, m(**step).logits[:, -1].argmax(-1)[:, None]], 1)
+        np.testing.assert_array_equal(ids, m.generate(ids[:, :4], max_new_tokens=3, do_sample=False, eos_token_id=None))
+
+    def test_caches_without_windows(self):
+        m, ids = model("llama-gqa-l3"), np.array([[1, 5, 6, 7]])
+        want = m.generate(ids, max_new_tokens=3)
+        for name in ("hybrid", "sliding_window", "hybrid_chunked"):
+            with self.assertWarnsRegex(UserWarning, "no layer of the model has a window"):
+                np.testing.assert_array_equal(m.generate(ids, max_new_tokens=3, cache_implementation=name), want)
+        with self.assertWarnsRegex(UserWarning, "as 'static' does"):
+            np.testing.assert_array_equal(m.generate(ids, max_new_tokens=3, past_key_values=kvik.HybridCache(m.config, 16)), want)
+
+
 class Tools(unittest.TestCase):
     def test_exceptions(self):
         def bare(x):

@@ -57,7 +57,7 @@ class Outputs(unittest.TestCase):
         m = model("llama-gqa-l3", "float32")
         self.assertGreater(m.get_memory_footprint(), m.num_parameters())
         self.assertIs(m.double(), m)
-        for name, word in (("parameters", "num_parameters"), ("lm_head", "output_hidden_states"), ("save_pretrained", "files"),
+        for name, word in (("buffers", "state_dict"), ("lm_head", "output_hidden_states"), ("save_pretrained", "files"),
                            ("foo", "no attribute 'foo'")):
             with self.assertRaisesRegex(AttributeError, word):
                 getattr(m, name)

@@ -15,7 +15,7 @@ from ..encoder import take_input
 from ..errors import ArgumentError, LimitError, UnsupportedError
 from ..outputs import (GenerateBeamDecoderOnlyOutput, GenerateBeamEncoderDecoderOutput, GenerateDecoderOnlyOutput,
                        GenerateEncoderDecoderOutput)
-from ..store import Batch, Settings, Store, settings_of
+from ..store import Batch, ModelHandle, Settings, Store, settings_of
 from .advice import advise_batch, advise_options, padding_of
 from .callbacks import Callbacks
 from .configuration_utils import merged
@@ -155,7 +155,8 @@ class Call:
         settings = settings_of(values)
         if self.seq2seq and self.past is not None:
             settings = settings_of_pair(self.past).over(settings)
-        settings = settings.over(self.model._defaults)
+        handle: ModelHandle = self.model._handle
+        settings = handle.fitting(settings.over(self.model._defaults))
         if settings.cache_implementation in _RESERVING and not settings.max_cache_len and \
                 "max_cache_len" not in (settings.cache_config or ""):
             prompt = self.columns()
