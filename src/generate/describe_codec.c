@@ -14,45 +14,59 @@ static int32_t advised_axis(const struct kv_codec_kind *kind)
     return strcmp(kind->name, "hqq") == 0 ? 1 : -1;
 }
 
-/* Finds the options that are numbers of bits, at most two: of all rows, or of keys and of values. */
-static uint32_t bits_of(const struct kv_codec_kind *kind, uint32_t at[2])
+/* The options of a configuration's keys and values, and which of them is the number of bits; below 0: none is. */
+struct rung {
+    struct kv_codec_options plane[2];
+    int bits;
+};
+
+static int32_t bits_at(const struct rung *r, int plane)
 {
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < kind->n_options && n < 2; i++) {
-        size_t len = strlen(kind->option[i].name);
-        if (len >= 4 && strcmp(kind->option[i].name + len - 4, "bits") == 0) at[n++] = i;
-    }
-    return n;
+    return r->plane[plane].value[r->bits];
 }
 
-static bool allowed(const struct kv_codec_options *o)
+static bool allowed(const struct rung *r)
 {
-    const struct kv_codec_kind *kind = o->kind;
-    for (uint32_t i = 0; i < kind->n_options; i++)
-        if (o->value[i] < kind->option[i].min || o->value[i] > kind->option[i].max) return false;
-    return !kind->check || (kind->check(o, true) >= 0 && kind->check(o, false) >= 0);
+    const struct kv_codec_kind *kind = r->plane[0].kind;
+    for (int p = 0; p < 2; p++) {
+        const struct kv_codec_options *o = &r->plane[p];
+        const struct kv_codec_option *bits = r->bits < 0 ? NULL : &kind->option[r->bits];
+        if (bits && (bits_at(r, p) < bits->min || bits_at(r, p) > bits->max)) return false;
+        if (kind->check && kind->check(o, p == 0) < 0) return false;
+    }
+    return true;
+}
+
+static void set_bits(json_t *config, const char *name, const char *end, int32_t bits)
+{
+    char key[64];
+    snprintf(key, sizeof key, "%s%s", name, end);
+    json_object_set_new(config, key, json_integer(bits));
 }
 
 /* Adds one configuration: its name, and the text of its cache_config. */
-static int add(json_t *list, const struct kv_codec_options *o, const uint32_t *bits, uint32_t n)
+static int add(json_t *list, const struct rung *r)
 {
-    const struct kv_codec_kind *kind = o->kind;
+    const struct kv_codec_kind *kind = r->plane[0].kind;
     int axis = kv_codec_option_at(kind, "axis");
     char name[64], *text;
     json_t *config = json_pack("{s:s}", "backend", kind->name);
     if (!config) return ERR(NOMEM, "out of memory");
-    for (uint32_t i = 0; i < n; i++)
-        json_object_set_new(config, kind->option[bits[i]].name, json_integer(o->value[bits[i]]));
-    if (axis >= 0 && o->value[axis] != kind->option[axis].usual) {
-        json_object_set_new(config, "axis_key", json_integer(o->value[axis]));
-        json_object_set_new(config, "axis_value", json_integer(o->value[axis]));
+    snprintf(name, sizeof name, "%s", kind->name);
+    if (r->bits >= 0 && bits_at(r, 0) == bits_at(r, 1)) {
+        set_bits(config, kind->option[r->bits].name, "", bits_at(r, 0));
+        snprintf(name, sizeof name, "%s %d bit%s", kind->name, (int)bits_at(r, 0),
+                 bits_at(r, 0) == 1 ? "" : "s");
+    } else if (r->bits >= 0) {
+        set_bits(config, kind->option[r->bits].name, "_key", bits_at(r, 0));
+        set_bits(config, kind->option[r->bits].name, "_value", bits_at(r, 1));
+        snprintf(name, sizeof name, "%s %d/%d bits", kind->name, (int)bits_at(r, 0),
+                 (int)bits_at(r, 1));
     }
-    int at = snprintf(name, sizeof name, "%s", kind->name);
-    if (n) at += snprintf(name + at, sizeof name - (size_t)at, " %d", (int)o->value[bits[0]]);
-    if (n > 1 && o->value[bits[1]] != o->value[bits[0]])
-        at += snprintf(name + at, sizeof name - (size_t)at, "/%d", (int)o->value[bits[1]]);
-    bool one = n == 1 && o->value[bits[0]] == 1;
-    if (n) snprintf(name + at, sizeof name - (size_t)at, one ? " bit" : " bits");
+    if (axis >= 0 && r->plane[0].value[axis] != kind->option[axis].usual) {
+        json_object_set_new(config, "axis_key", json_integer(r->plane[0].value[axis]));
+        json_object_set_new(config, "axis_value", json_integer(r->plane[1].value[axis]));
+    }
     int e = json_text(config, &text);
     json_decref(config);
     TRY(e);
@@ -62,27 +76,27 @@ static int add(json_t *list, const struct kv_codec_options *o, const uint32_t *b
     return e < 0 ? ERR(NOMEM, "out of memory") : 0;
 }
 
-/* Adds a kind with each number of bits, and with the next lower one for the values, from the most bits down. */
+/* Adds a kind with each number of bits, from the most down.  Kinds of kvik's own, which do not follow the schedule of
+ * Transformers, also with the next lower number for values, which need fewer bits than keys. */
 static int add_kind(json_t *list, const struct kv_codec_kind *kind)
 {
-    struct kv_codec_options o;
-    uint32_t at[2], n = bits_of(kind, at);
-    TRY(kv_codec_usual(kind->name, &o));
+    struct rung r = {.bits = kv_codec_option_at(kind, "nbits")};
     int axis = kv_codec_option_at(kind, "axis");
-    if (axis >= 0 && advised_axis(kind) >= 0) o.value[axis] = advised_axis(kind);
-    if (!n) return allowed(&o) ? add(list, &o, at, 0) : 0;
+    for (int p = 0; p < 2; p++) {
+        TRY(kv_codec_usual(kind->name, &r.plane[p]));
+        if (axis >= 0 && advised_axis(kind) >= 0) r.plane[p].value[axis] = advised_axis(kind);
+    }
+    if (r.bits < 0) return allowed(&r) ? add(list, &r) : 0;
     for (int32_t keys = MOST_BITS; keys > 0; keys--) {
-        o.value[at[0]] = keys;
-        for (int32_t values = keys, found = 0; values > 0 && found < 2; values--) {
-            if (n > 1) o.value[at[1]] = values;
-            if (allowed(&o)) {
-                TRY(add(list, &o, at, n));
-                found++;
-            } else if (values == keys) {
-                break;
-            }
-            if (n < 2) break;
-        }
+        int32_t values = keys;
+        r.plane[0].value[r.bits] = r.plane[1].value[r.bits] = keys;
+        if (!allowed(&r)) continue;
+        TRY(add(list, &r));
+        if (kind->turns) continue;
+        do
+            r.plane[1].value[r.bits] = --values;
+        while (values > 0 && !allowed(&r));
+        if (values > 0) TRY(add(list, &r));
     }
     return 0;
 }

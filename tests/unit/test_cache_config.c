@@ -454,6 +454,39 @@ static void test_default_budget(void **state)
     }
 }
 
+/* Every configuration in the list of codecs opens, and each is another one.  A kind that seals by position is listed
+ * with fewer bits for values, too. */
+static void test_listed(void **state)
+{
+    (void)state;
+    kvik_model *m;
+    kvik_cache *c;
+    char *text;
+    json_t *o, *one, *seen = json_object();
+    size_t i;
+    bool mixed = false;
+    assert_int_equal(kvik_model_open("tests/golden/models/llama-d64", &m), 0);
+    assert_int_equal(kvik_model_describe_caches(m, &text), 0);
+    assert_int_equal(json_parse(text, strlen(text), "caches", &o), 0);
+    kvik_free(text);
+    json_array_foreach(json_object_get(o, "codecs"), i, one)
+    {
+        const char *config = json_string_value(json_object_get(one, "cache_config"));
+        const char *name = json_string_value(json_object_get(one, "name"));
+        kvik_cache_config k = {.size = sizeof k, .cache_config = config, .max_cache_len = 64};
+        if (kvik_cache_open(m, &k, &c) < 0) fail_msg("%s: %s", config, kvik_last_error());
+        kvik_cache_close(c);
+        assert_null(json_object_get(seen, name));
+        json_object_set_new(seen, name, json_true());
+        mixed |= strstr(name, "/3 bits") != NULL;
+    }
+    assert_true(json_object_get(seen, "quanto 4 bits") && json_object_get(seen, "hqq 1 bit"));
+    assert_true(mixed && !json_object_get(seen, "quanto 4/2 bits"));
+    json_decref(seen);
+    json_decref(o);
+    kvik_model_close(m);
+}
+
 /* A reserve follows the policy: layers with a window never set aside more than two windows, a step
  * and a copy. */
 static void test_reserve(void **state)
@@ -659,8 +692,9 @@ int main(void)
         cmocka_unit_test(test_groups),         cmocka_unit_test(test_names),
         cmocka_unit_test(test_bound),          cmocka_unit_test(test_reserve),
         cmocka_unit_test(test_default_budget), cmocka_unit_test(test_codecs),
-        cmocka_unit_test(test_planes),         cmocka_unit_test(test_hint),
-        cmocka_unit_test(test_fields),         cmocka_unit_test(test_fields_refused),
+        cmocka_unit_test(test_listed),         cmocka_unit_test(test_planes),
+        cmocka_unit_test(test_hint),           cmocka_unit_test(test_fields),
+        cmocka_unit_test(test_fields_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
