@@ -139,6 +139,8 @@ def home(trees, module, name):
     for n in trees[module + ".__init__"].body:
         if isinstance(n, ast.ImportFrom) and n.level == 1 and name in {a.name for a in n.names}:
             return f"{module}.{n.module or name}"  # a module itself has no other
+        if getattr(n, "name", None) == name:
+            return f"{module}.__init__"
     raise LookupError(f"{module} has no {name}")
 
 

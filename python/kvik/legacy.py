@@ -87,6 +87,9 @@ def to_batch(store: Store, layers: Layers, length: int = 0, mask: Optional[np.nd
     try:
         call("kvik_batch_from_legacy", store.pointer, ctypes.byref(given), ctypes.byref(batch.pointer))
     except ArgumentError as e:
+        if "sees the last" in str(e) and "(length)" not in str(e):
+            raise ArgumentError(f"{e}: layers of a model of kvik have rows of the same text; a cache class with an update() of its own can "
+                                "keep others in each") from None
         if "(length)" not in str(e):
             raise
         raise ArgumentError(str(e).split(";")[0] + "; such rows do not tell how long the text was. Give the model the DynamicCache "
