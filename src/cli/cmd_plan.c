@@ -61,7 +61,7 @@ static int predict(struct plan *v)
     progress_begin(&p, "measuring");
     for (uint32_t i = 0; !status && i < v->n_rows; i++) {
         progress_show(&p, i, v->n_rows);
-        if (!v->row[i].refused && v->row[i].fits) status = plan_speed(v, &v->row[i]);
+        if (!v->row[i].refused && v->row[i].fits_in_calls) status = plan_speed(v, &v->row[i]);
     }
     progress_end(&p);
     return status;

@@ -4,6 +4,7 @@
 #include "cli/bench.h"
 
 #define PLAN_ROWS 48u
+#define PLAN_CALL 256u
 
 /* Why a strategy stands where it does, best first. */
 enum plan_rank { PLAN_EXACT, PLAN_QUANTIZED, PLAN_DISK, PLAN_FORGETS };
@@ -23,9 +24,9 @@ struct plan_row {
     uint64_t disk;   /* bytes that can live on disk */
     uint64_t need;   /* memory that a cache needs for all this */
     uint64_t seen;   /* rows that the last token sees, over all layers */
-    bool fits;
-    uint32_t longest; /* tokens that fit the memory; 0: not asked */
-    double tokens;    /* predicted tokens per second of all sequences together; 0: not measured */
+    bool fits, fits_in_calls; /* with the prompt in one call; in calls of PLAN_CALL tokens */
+    uint32_t longest;         /* tokens that fit the memory; 0: not asked */
+    double tokens; /* predicted tokens per second of all sequences together; 0: not measured */
 };
 
 struct plan {

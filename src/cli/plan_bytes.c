@@ -149,6 +149,26 @@ static int find_longest(const struct plan *v, struct plan_row *r)
     return 0;
 }
 
+/* True if the cache fits where a prompt comes in several calls, as under a codec that quantizes when a call ends: the rows of a call
+ * stand beside what the others hold. */
+static bool fits_in_calls(const struct plan *v, const struct plan_row *r)
+{
+    struct plan *calls = mem_alloc(sizeof *calls);
+    struct plan_row at = *r;
+    json_t *o;
+    bool fits = false;
+    if (!calls) return false;
+    *calls = *v;
+    calls->decoded = v->context - MIN(PLAN_CALL, v->context);
+    if (fill(calls, &at, v->context) >= 0 &&
+        ask(r, MIN(PLAN_CALL, v->context), MIN(PLAN_CALL, v->context), &o) >= 0) {
+        fits = at.need + number(o, "peak") <= v->memory;
+        json_decref(o);
+    }
+    mem_free(calls);
+    return fits;
+}
+
 int plan_bytes(struct plan *v, struct plan_row *r)
 {
     int e = open_cache(v, r);
@@ -156,6 +176,7 @@ int plan_bytes(struct plan *v, struct plan_row *r)
     if (e >= 0 && v->memory) e = find_longest(v, r);
     if (e >= 0) {
         r->fits = !v->memory || r->need <= v->memory;
+        r->fits_in_calls = r->fits || (v->beams == 1 && fits_in_calls(v, r));
         return 0;
     }
     r->refused = mem_strdup(kvik_last_error());
@@ -177,6 +198,7 @@ static int better(const void *a, const void *b)
     const struct plan_row *x = a, *y = b;
     if (!x->refused != !y->refused) return x->refused ? 1 : -1;
     if (x->fits != y->fits) return x->fits ? -1 : 1;
+    if (x->fits_in_calls != y->fits_in_calls) return x->fits_in_calls ? -1 : 1;
     if (x->rank != y->rank) return x->rank < y->rank ? -1 : 1;
     uint64_t bx = x->rows + x->quantized, by = y->rows + y->quantized;
     return bx != by ? (bx > by ? -1 : 1) : (x->order > y->order) - (x->order < y->order);

@@ -40,7 +40,8 @@ static void print_row(const struct plan *v, const struct plan_row *r)
     if (v->memory && r->fits)
         printf("  yes");
     else if (v->memory)
-        printf("  up to %u tokens", r->longest);
+        printf("  up to %u tokens%s", r->longest,
+               r->fits_in_calls ? "; all of them if the prompt comes in calls of 256" : "");
     printf("\n");
 }
 
@@ -75,6 +76,7 @@ static json_t *row_json(const struct plan *v, const struct plan_row *r)
     json_object_set_new(o, "tokens_per_second", r->tokens > 0 ? json_real(r->tokens) : json_null());
     if (v->memory) {
         json_object_set_new(o, "fits", json_boolean(r->fits));
+        json_object_set_new(o, "fits_in_calls", json_boolean(r->fits_in_calls));
         json_object_set_new(o, "longest", json_integer(r->longest));
     }
     return o;

@@ -26,6 +26,8 @@ check "plan --memory: what fits comes first" json \
     "sorted((c['fits'] for c in o['caches']), reverse=True) == [c['fits'] for c in o['caches']]"
 check "plan --memory: dynamic fits up to a length" json \
     "[(c['fits'], 100 < c['longest'] < 1000) for c in o['caches'] if c['cache'] == 'dynamic'] == [(False, True)]"
+check "plan --memory: what is quantized when a call ends fits in shorter calls" json \
+    "[(c['fits'], c['fits_in_calls']) for c in o['caches'] if c['cache'] in ('dynamic', 'quanto 2 bits')] == [(False, True), (False, False)]"
 longest=$(python3 -c 'import json, sys; print([c["longest"] for c in json.load(open(sys.argv[1]))["caches"] if c["cache"] == "dynamic"][0])' "$work/out")
 run plan "$model" --context $longest --decoded 250 --memory 250K --bytes-only --json --cache-config '{}'
 check "plan --memory: a cache of that length fits" json "o['caches'][0]['fits']"

@@ -177,8 +177,38 @@ static void test_peak(void **state)
     }
 }
 
+/* A prompt in calls of CALL tokens peaks below what a cache holds that grows token by token and one such call. */
+static void test_calls(void **state)
+{
+    enum { CALL = 40, CALLS = 4 };
+    (void)state;
+    for (size_t i = 0; i < 4; i++) {
+        kvik_model *m;
+        struct subject t = {.name = "llama-bf16-long", .config = configs[i]};
+        kvik_cache_config c = {.size = sizeof c,
+                               .cache_config = t.config,
+                               .max_sequences = 1,
+                               .threads = 1,
+                               .no_prefix_cache = true,
+                               .snapshots = KVIK_TURN_ENDS};
+        kvik_seq s;
+        assert_int_equal(kvik_model_open(GOLDEN_MODELS "/llama-bf16-long", &m), 0);
+        draw_ids(t.ids, MOST, kvik_model_vocab(m), 5);
+        assert_int_equal(kvik_cache_open(m, &c, &t.cache), 0);
+        assert_int_equal(kvik_cache_new(t.cache, &s), 0);
+        for (uint32_t k = 0; k < CALLS; k++)
+            feed(t.cache, s, t.ids + k * CALL, CALL);
+        uint64_t peak = usage_of(t.cache).peak_bytes;
+        assert_true(peak <=
+                    plan_of(t.cache, CALL, CALL * CALLS).peak + plan_of(t.cache, CALL, CALL).peak);
+        kvik_cache_close(t.cache);
+        kvik_model_close(m);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_held), cmocka_unit_test(test_peak)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_held), cmocka_unit_test(test_peak),
+                                       cmocka_unit_test(test_calls)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
