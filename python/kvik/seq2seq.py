@@ -11,8 +11,9 @@ from .cross_cache import pair_of, settings_of_pair
 from .encoder import Encoder, EncoderInput, take_input
 from .errors import ArgumentError
 from .generation.options import Options as CallOptions
-from .model import PreTrainedModel, _Forward, _loss
+from .model import PreTrainedModel, _loss
 from .outputs import Seq2SeqLMOutput
+from .step import Step
 from .store import Batch, Settings
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class Seq2SeqModel(PreTrainedModel):
             decoder_input_ids = self._behind_start(labels)
         if decoder_input_ids is None:
             raise ArgumentError("forward() of a model with an encoder needs decoder_input_ids")
-        call_ = _Forward(self, decoder_input_ids, None, decoder_attention_mask, None, cache_position, 0)
+        call_ = Step(self, decoder_input_ids, None, decoder_attention_mask, None, cache_position, 0)
         given = take_input(self._handle, encoder_outputs, input_ids, attention_mask, input_features)
         cache = past_key_values
         keep = cache is not None or self._heeded("use_cache", use_cache, True)
@@ -112,7 +113,7 @@ class Seq2SeqModel(PreTrainedModel):
         start = np.full((ids.shape[0], 1), max(CallOptions(self._handle, {}).struct.decoder_start_token_id, 0), np.int32)
         return like(np.concatenate([start, ids[:, :-1]], 1), is_torch(labels))
 
-    def _ready(self, cache: Any, held: Optional[Cache], given: Optional[EncoderInput], call_: _Forward) -> Tuple[Any, Batch]:
+    def _ready(self, cache: Any, held: Optional[Cache], given: Optional[EncoderInput], call_: Step) -> Tuple[Any, Batch]:
         """Returns the cache of a forward(), and its batch, whose rows the encoder has filled."""
         batch = held._batch if held is not None else None
         if held is not None and held._state.session is not None:  # a pickle
