@@ -49,8 +49,8 @@ $(B)/tests/%.o: OPT += -Og -g1# tests compile in half the time, and run short
 ALLFLAGS = $(BASEFLAGS) $(OPT) $(WARN) $(CFLAGS) -MMD -MP
 LDLIBS := $(PKG_LIBS) -lunistring -lm -pthread # libunistring has no pkg-config file
 
-CLISRC := $(wildcard src/cli/*.c $(if $(SERVE),src/serve/*.c))
-LIBSRC := $(filter-out src/cli/% src/serve/%,$(wildcard src/*/*.c src/*/*/*.c))
+CLISRC := $(wildcard src/cli/*.c src/hub/*.c $(if $(SERVE),src/serve/*.c))
+LIBSRC := $(filter-out src/cli/% src/hub/% src/serve/%,$(wildcard src/*/*.c src/*/*/*.c))
 LIBOBJ := $(LIBSRC:%.c=$(B)/%.o)
 CLIOBJ := $(CLISRC:%.c=$(B)/%.o)
 TESTSRC := $(wildcard tests/unit/test_*.c)
@@ -82,7 +82,7 @@ kvik: $(B)/kvik
 # The command shares the lowest floor (base) with the library, so it links the object with all names.
 $(B)/kvik: $(CLIOBJ) $(B)/kvik.o $(B)/objects
 	@echo "  LD    $@"
-	$(Q)$(CC) $(OPT) -pie $(HARDEN_LD) $(LDFLAGS) -o $@ $(CLIOBJ) $(B)/kvik.o $(LDLIBS) -ledit $(if $(SERVE),-levent)
+	$(Q)$(CC) $(OPT) -pie $(HARDEN_LD) $(LDFLAGS) -o $@ $(CLIOBJ) $(B)/kvik.o $(LDLIBS) -ledit $(if $(SERVE),-levent) $(CURL_LIBS)
 
 # This list changes when a source file comes or goes, and what is linked from all files is linked again.
 $(B)/objects: objects

@@ -47,7 +47,8 @@ BEGIN {
     may["speech"] = " base tok audio kv model generate kvik.h kvik_speech.h "
     may["api"] = " base fmt tok dev kv model chat generate session compat kvik.h kvik_compat.h kvik_loop.h kvik_speech.h "
     may["serve"] = " base kvik.h kvik_loop.h kvik_speech.h "
-    may["cli"] = " base serve kvik.h kvik_loop.h kvik_speech.h "
+    may["hub"] = " base "
+    may["cli"] = " base hub serve kvik.h kvik_loop.h kvik_speech.h "
 }
 /^[ \t]*#[ \t]*include[ \t]*"/ {
     split(FILENAME, part, "/")

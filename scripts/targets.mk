@@ -94,6 +94,11 @@ test-transformers: python
 test-serve: kvik
 	@scripts/test-serve.sh
 
+# test-hub: kvik pull against huggingface_hub, in build/hub-venv; needs a download
+.PHONY: test-hub
+test-hub: kvik
+	@scripts/test-hub.sh
+
 # test: every test, ten minutes on two cores
 test:
 	@MAKE="$(MAKE)" scripts/run-tests.sh
@@ -190,3 +195,10 @@ install: all man
 $(B)/replay_multipart $(B)/fuzz_multipart: $(B)/src/serve/multipart.o
 $(B)/replay_head $(B)/fuzz_head: $(B)/src/serve/head.o
 $(B)/replay_chunks $(B)/fuzz_chunks: $(B)/src/serve/chunks.o
+
+# libcurl downloads models for kvik pull. Without it (or with CURL= ) the command says what is missing.
+CURL := $(shell pkg-config --exists libcurl 2>/dev/null && echo libcurl)
+CURL_LIBS = $(if $(CURL),$(shell pkg-config --libs $(CURL)))
+$(B)/src/hub/web.o: BASEFLAGS += $(if $(CURL),-DKVIK_CURL $(shell pkg-config --cflags $(CURL)))
+# The parsers of what the hub sends need nothing of the network.
+$(B)/replay_hub $(B)/fuzz_hub: $(patsubst %,$(B)/src/hub/%.o,response choice listing name)

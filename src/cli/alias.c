@@ -16,7 +16,7 @@ struct alias {
 static const struct alias options[] = {
     {"-m|model", "MODEL is the first argument: kvik generate MODEL PROMPT"},
     {"-hf|-hfr|-mu|hf_repo|hf_file|model_url",
-     "MODEL is the first argument, a repository id of the local hub cache too; kvik downloads nothing"},
+     "MODEL is the first argument, a name of the hub too: kvik run ORG/NAME:Q4_K_M --pull"},
     {"-p|prompt", "PROMPT is an argument after MODEL: kvik generate MODEL PROMPT"},
     {"-f|file|-bf|binary_file",
      "kvik reads the prompt from standard input: kvik generate MODEL < FILE"},
@@ -124,11 +124,11 @@ static const struct alias commands[] = {
     {"list|ls|ps",
      "kvik models lists the models of this machine; a model is loaded only while a command runs"},
     {"show|info", "kvik inspect MODEL describes a model"},
-    {"pull|download|fetch|get|push",
-     "kvik downloads nothing; fetch a model with: hf download ORG/NAME"},
+    {"download|fetch|get", "kvik pull ORG/NAME downloads a model"},
+    {"push|upload", "kvik uploads nothing"},
     {"server|start|stop", "kvik serve MODEL serves a model, and Ctrl-C ends it"},
     {"version|-v|-V", "kvik --version prints the version"},
-    {"rm|remove|delete", "kvik removes no models; kvik models lists where they are"},
+    {"remove|delete", "kvik rm ORG/NAME removes a model that was downloaded"},
     {"quantize",
      "give --quantize q8_0, q4_0 or q4_k to a command that opens a model: kvik generate "
      "MODEL PROMPT --quantize q4_0"},

@@ -35,6 +35,8 @@ static const struct arg_option shared[] = {
      "instruction set (default: $KVIK_ISA, else the best of this machine)"},
     ARG_QUANTIZE,
     ARG_VERIFY,
+    {"pull", ARG_FLAG, offsetof(struct common, pull), NULL, NULL,
+     "if MODEL is a name such as ORG/NAME:Q4_K_M and is not here, download it first, as kvik pull does"},
     {"verbose", ARG_FLAG, offsetof(struct common, verbose), NULL, NULL,
      "print more on standard error"},
     {"raw", ARG_FLAG, offsetof(struct common, raw), NULL, NULL,

@@ -1,10 +1,12 @@
-/* cli.h - what the files of the command share.  The command includes only kvik.h and base/, so a program that embeds the
- * library can do everything that the command does. */
+/* cli.h - what the files of the command share.  For what concerns models the command includes only kvik.h and base/, so a
+ * program that embeds the library can do all of it. */
 #pragma once
 #include "base/base.h"
 #include "base/buf.h"
 #include "base/bytes.h"
 #include "base/json.h"
+#include "hub/folder.h"
+#include "hub/hub.h"
 #include "kvik.h"
 
 #include <stdio.h>
@@ -42,7 +44,7 @@ struct common {
     const char *template; /* of commands that chat */
     const char *trace;
     uint32_t threads;
-    bool verbose, json, raw, verify;
+    bool verbose, json, raw, verify, pull;
     bool hears; /* a model that hears will do, without a chat template */
     bool chats; /* prompts are messages of a chat, which a template renders */
 };
@@ -103,7 +105,9 @@ const char *alias_slash(const char *word);
     X(generate)                                                                                    \
     X(chat)                                                                                        \
     X(serve)                                                                                       \
-    X(transcribe) X(inspect) X(tokenize) X(render) X(bench) X(eval) X(plan) X(models) X(completion)
+    X(transcribe)                                                                                  \
+    X(inspect) X(tokenize) X(render) X(bench) X(eval) X(plan) X(models) X(pull) X(rm)              \
+        X(completion)
 #define COMMAND_DECLARE(name) extern const struct command command_##name;
 COMMANDS(COMMAND_DECLARE)
 #undef COMMAND_DECLARE
@@ -164,9 +168,14 @@ struct progress {
     const char *what;
     double begun, drawn; /* seconds */
     bool on, shown;
+    /* of progress_bytes: where the present measurement of the rate began, and the rate, bytes in a second */
+    double since, rate;
+    uint64_t from;
 };
 void progress_begin(struct progress *p, const char *what);
 void progress_show(struct progress *p, uint64_t done, uint64_t total);
+/* As progress_show, for bytes: with their rate and the time that is left.  `what` may change. */
+void progress_bytes(struct progress *p, const char *what, uint64_t done, uint64_t total);
 void progress_end(struct progress *p);
 /* Erases the line before other output.  The next progress_show draws it again. */
 void progress_hide(struct progress *p);
@@ -175,36 +184,22 @@ void progress_during(const char *what, void (*fn)(void *ctx), void *ctx);
 
 /* --- interrupt.c: Ctrl-C once sets the flag, twice ends the process. */
 void interrupt_catch(void);
+void interrupt_release(void); /* Ctrl-C ends the process again */
 bool interrupt_seen(void);
 void interrupt_clear(void);
 /* As poll, but Ctrl-C ends the wait, even if it came before the call.  ms below 0: no time limit. */
 struct pollfd;
 int interrupt_poll(struct pollfd *p, unsigned n, int ms);
 
-/* --- folder.c: the names in a directory that end with `tail`, sorted, without hidden ones.  An absent directory
- * has no names. */
-struct folder {
-    char **name; /* [n], owned */
-    size_t n;
-};
-int folder_list(const char *path, const char *tail, struct folder *out);
-void folder_done(struct folder *f);
-
-/* --- hub.c: the local caches of models.  Functions that return bool write `out` only if they return true. */
-#define HUB_PATH 4096
-bool hub_dir(char out[HUB_PATH]);
-bool hub_own_dir(char out[HUB_PATH]); /* kvik's own, where bootstrap puts models */
-/* True if s[0, n) is "org/name" or "name" in the characters that the hub allows. */
-bool hub_is_repo(const char *s, size_t n);
-/* Finds the snapshot of a repository, and that of the folder of a repository. */
-bool hub_find(const char *repo, size_t n, char out[HUB_PATH]);
-bool hub_snapshot(const char *folder, char out[HUB_PATH]);
-
 /* --- locate.c: finds the path of the model that a person names.  Returns an error code. */
 int model_locate(const char *name, char out[HUB_PATH]);
 bool locate_is_weights(const char *dir); /* a directory in the layout of Hugging Face */
-/* Lists the .gguf files of a directory that hold models. */
-int locate_gguf(const char *dir, struct folder *out);
+/* --- offer.c: downloads a model that a person names and that is not here, if --pull is given or the person agrees.  Does
+ * nothing for other names.  Returns an error code. */
+int offer_pull(const char *name, const struct common *common);
+struct pulled;
+/* Downloads a model, and shows how far it is.  asks: the person is asked first.  *out is set if 0 is returned. */
+int offer_fetch(const struct hub_name *name, bool asks, bool dry, struct pulled *out);
 
 enum { REPLY_TOKENS = 1024 }; /* most tokens of a reply if the user has set no length */
 

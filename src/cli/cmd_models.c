@@ -68,17 +68,47 @@ static int add_folder(json_t *list, const char *cache, const char *repo, const c
     struct folder f;
     char path[HUB_PATH], name[HUB_PATH];
     if (repo && locate_is_weights(dir)) return add_model(list, cache, repo, dir);
-    TRY(locate_gguf(dir, &f));
+    TRY(hub_ggufs(dir, repo != NULL, &f));
     int e = repo && !f.n ? add_model(list, cache, repo, dir) : 0;
     for (size_t i = 0; e >= 0 && i < f.n; i++) {
         if (repo && f.n > 1)
-            snprintf(name, sizeof name, "%s/%s", repo, f.name[i]);
+            snprintf(name, sizeof name, strchr(repo, '@') ? "%.*s:%s%s" : "%.*s/%s%s",
+                     (int)strcspn(repo, "@"), repo, f.name[i], repo + strcspn(repo, "@"));
         else
             snprintf(name, sizeof name, "%s", repo ? repo : f.name[i]);
         if (snprintf(path, sizeof path, "%s/%s", dir, f.name[i]) < (int)sizeof path)
             e = add_model(list, cache, name, path);
     }
     folder_done(&f);
+    return e;
+}
+
+/* Adds the snapshots of a repository: that of main by the name of the repository, others with their revision. */
+static int add_repo(json_t *list, const char *folder, const char *repo)
+{
+    struct folder f;
+    char first[HUB_PATH] = "", at[HUB_PATH], name[512];
+    size_t before = json_array_size(list);
+    int e = 0;
+    if (hub_snapshot(folder, "", first)) e = add_folder(list, "hub", repo, first);
+    if (e < 0 || snprintf(at, sizeof at, "%s/snapshots", folder) >= HUB_PATH ||
+        folder_list(at, "", &f) < 0)
+        return e;
+    for (size_t i = 0; e >= 0 && i < f.n; i++) {
+        if (snprintf(at, sizeof at, "%s/snapshots/%s", folder, f.name[i]) >= HUB_PATH ||
+            !hub_is_commit(f.name[i]) || !strcmp(at, first))
+            continue;
+        snprintf(name, sizeof name, "%.400s@%.12s", repo, f.name[i]);
+        e = add_folder(list, "hub", name, at);
+    }
+    folder_done(&f);
+    for (size_t i = before; i < json_array_size(list);
+         i++) { /* the directory of a snapshot has the commit as its name */
+        json_t *o = json_array_get(list, i);
+        const char *commit = strstr(text(o, "path") + strlen(folder), "/snapshots/");
+        if (commit)
+            json_object_set_new(o, "commit", say_json(commit + 11, strcspn(commit + 11, "/")));
+    }
     return e;
 }
 
@@ -89,15 +119,14 @@ static int add_hub(json_t *list, const char *hub)
     struct folder f;
     int e = folder_list(hub, "", &f);
     for (size_t i = 0; e >= 0 && i < f.n; i++) {
-        char folder[HUB_PATH], snapshot[HUB_PATH], repo[512];
+        char folder[HUB_PATH], repo[512];
         const char *rest = f.name[i] + sizeof prefix - 1, *cut;
         if (strncmp(f.name[i], prefix, sizeof prefix - 1)) continue;
         cut = strstr(rest, "--");
         snprintf(repo, sizeof repo, "%.*s%s%s", (int)(cut ? cut - rest : 255), rest, cut ? "/" : "",
                  cut ? cut + 2 : "");
-        if (snprintf(folder, sizeof folder, "%s/%s", hub, f.name[i]) < (int)sizeof folder &&
-            hub_snapshot(folder, snapshot))
-            e = add_folder(list, "hub", repo, snapshot);
+        if (snprintf(folder, sizeof folder, "%s/%s", hub, f.name[i]) < (int)sizeof folder)
+            e = add_repo(list, folder, repo);
     }
     folder_done(&f);
     return e;
@@ -124,6 +153,7 @@ static void put_table(const json_t *list)
     fputs("      SIZE  ", stdout);
     put_padded("ARCHITECTURE", width[1]);
     put_padded("WEIGHTS", width[2]);
+    fputs("COMMIT    ", stdout);
     puts("PATH");
     json_array_foreach(list, i, o)
     {
@@ -132,6 +162,7 @@ static void put_table(const json_t *list)
         printf("%10s  ", bytes ? bytes_text(bytes, size) : "-");
         put_padded(text(o, "architecture"), width[1]);
         put_padded(text(o, "quantization"), width[2]);
+        printf("%-8.8s  ", text(o, "commit"));
         put_padded(text(o, "path"), 0);
         if (json_object_get(o, "error"))
             printf("(%s)", text(o, "error"));
@@ -175,7 +206,7 @@ static int list_all(const struct options *how)
     else if (json_array_size(list))
         put_table(list);
     else
-        fprintf(stderr, "no models in %s or %s; hf download ORG/NAME fetches one into the first\n",
+        fprintf(stderr, "no models in %s or %s; kvik pull ORG/NAME downloads one into the first\n",
                 hub, own);
     json_decref(list);
     return 0;

@@ -95,7 +95,7 @@ static void each_option(const struct command *c, void (*fn)(const struct item *)
 
 static bool takes_model(const struct command *c)
 {
-    return strstr(c->usage, "MODEL") != NULL;
+    return strstr(c->usage, "MODEL") || !strcmp(c->name, "pull") || !strcmp(c->name, "rm");
 }
 
 static void put_name(const struct item *it)

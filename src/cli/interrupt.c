@@ -25,6 +25,11 @@ void interrupt_catch(void)
     sigaction(SIGINT, &a, NULL);
 }
 
+void interrupt_release(void)
+{
+    sigaction(SIGINT, &(struct sigaction){.sa_handler = SIG_DFL}, NULL);
+}
+
 int interrupt_poll(struct pollfd *p, unsigned n, int ms)
 {
     struct timespec most = {ms / 1000, ms % 1000 * 1000000L};

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #define TAKES                                                                                      \
-    "kvik takes a Hugging Face directory, a .gguf file, or a repository id of the hub cache"
+    "kvik takes a Hugging Face directory, a .gguf file, or a name of the hub such as ORG/NAME:Q4_K_M"
 
 static int take_path(const char *path, char out[HUB_PATH])
 {
@@ -41,21 +41,6 @@ bool locate_is_weights(const char *dir)
     return false;
 }
 
-int locate_gguf(const char *dir, struct folder *out)
-{
-    size_t n = 0;
-    TRY(folder_list(dir, ".gguf", out));
-    for (size_t i = 0; i < out->n;
-         i++) { /* an mmproj file is the part of a model that sees images, not a model */
-        if (strncmp(out->name[i], "mmproj", 6))
-            out->name[n++] = out->name[i];
-        else
-            mem_free(out->name[i]);
-    }
-    out->n = n;
-    return 0;
-}
-
 /* Lists the .gguf files of a directory in an error that asks the user to choose one. */
 static int refuse_several(const char *shown, const struct folder *f)
 {
@@ -79,51 +64,32 @@ static int in_folder(const char *dir, const char *shown, const char *repo, char 
     struct folder f;
     char path[HUB_PATH];
     if (locate_is_weights(dir)) return take_path(dir, out);
-    TRY(locate_gguf(dir, &f));
+    TRY(hub_ggufs(dir, repo != NULL, &f));
     int e = f.n > 1 ? refuse_several(shown, &f)
             : f.n   ? join_path(dir, f.name[0], path)
                     : take_path(dir, path);
     if (e >= 0 && f.n && !file_exists(path))
         e = repo ? ERR(NOTFOUND,
-                       "%s: the download of %s is not complete; fetch it again: hf download %s",
+                       "%s: the download of %s is not complete; fetch it again: kvik pull %s",
                        shown, f.name[0], repo)
                  : ERR(NOTFOUND, "%s: %s is a broken link, or not a file", shown, f.name[0]);
     folder_done(&f);
     return e < 0 ? e : take_path(path, out);
 }
 
-/* Refuses a URL, and says how to fetch the model. */
+/* Refuses the URL of another host than the hub's, and says how to fetch the model. */
 static int refuse_url(const char *url)
 {
-    static const char *const host[] = {"huggingface.co/", "hf.co/"};
-    const char *at = strstr(url, "://");
-    at = at ? at + 3 : url;
-    for (size_t i = 0; i < countof(host); i++) {
-        if (strncmp(at, host[i], strlen(host[i]))) continue;
-        const char *repo = at + strlen(host[i]);
-        size_t org = strcspn(repo, "/"),
-               n = org + (repo[org] ? 1 + strcspn(repo + org + 1, "/:?#") : 0);
-        if (repo[org] && hub_is_repo(repo, n))
-            return ERR(
-                ARG,
-                "%.200s is a URL, and kvik downloads nothing; fetch the model with: hf download "
-                "%.*s, then give %.*s",
-                url, (int)n, repo, (int)n, repo);
-    }
     return ERR(
         ARG,
-        "%.200s is a URL, and kvik downloads nothing; fetch the file with: curl -LO URL, then "
+        "%.200s is a URL, and kvik downloads from the Hugging Face hub alone; fetch the file with: curl -LO URL, then "
         "give its path (" TAKES ")",
         url);
 }
 
-/* Refuses names of other programs: "llama3.2:1b" of Ollama, "org/name:Q4_K_M" of llama.cpp. */
+/* Refuses a name of Ollama, "llama3.2:1b". */
 static int refuse_tag(const char *name)
 {
-    size_t n = strcspn(name, ":");
-    if (memchr(name, '/', n))
-        return ERR(ARG, "%.200s: " TAKES ", without a tag; give %.*s, or %.*s/FILE.gguf", name,
-                   (int)n, name, (int)n, name);
     return ERR(ARG,
                "%.200s is a name of Ollama; " TAKES
                ". Ollama's own file is a .gguf file too: ollama "
@@ -153,17 +119,20 @@ static bool in_own_cache(const char *name, char out[HUB_PATH])
 /* Finds "org/name/FILE" in the hub cache. */
 static bool in_snapshot(const char *name, char out[HUB_PATH])
 {
+    struct hub_name hub = {0};
     char dir[HUB_PATH];
     size_t org = strcspn(name, "/"), n = org + (name[org] ? 1 + strcspn(name + org + 1, "/") : 0);
-    return name[n] == '/' && hub_find(name, n, dir) &&
-           snprintf(out, HUB_PATH, "%s/%s", dir, name + n + 1) < HUB_PATH && path_exists(out);
+    if (name[n] != '/' || n >= sizeof hub.repo || !hub_is_repo(name, n)) return false;
+    memcpy(hub.repo, name, n);
+    return hub_find(&hub, dir) && snprintf(out, HUB_PATH, "%s/%s", dir, name + n + 1) < HUB_PATH &&
+           path_exists(out);
 }
 
 /* Finds the first model of kvik's own cache whose name contains the typed one, ignoring case. */
 static void suggest(const char *name, const char *own, char out[256])
 {
     struct folder f = {0};
-    if (strlen(name) < 3 || !*own || locate_gguf(own, &f) < 0) return;
+    if (strlen(name) < 3 || !*own || hub_ggufs(own, false, &f) < 0) return;
     for (size_t i = 0; i < f.n && !*out; i++)
         if (strcasestr(f.name[i], name)) snprintf(out, 256, " did you mean %.200s?", f.name[i]);
     folder_done(&f);
@@ -176,10 +145,11 @@ static int absent(const char *name)
     (void)hub_dir(hub);
     (void)hub_own_dir(own);
     if (strchr(name, '/'))
-        return ERR(NOTFOUND,
-                   "%.200s: no such file or directory, and no such repository in the hub cache %s; "
-                   "fetch it with: hf download %.200s",
-                   name, hub, name);
+        return ERR(
+            NOTFOUND,
+            "%.200s: no such file or directory, and no such model in the hub cache %s; "
+            "download it with: kvik pull %.200s (or give --pull to a command that runs a model)",
+            name, hub, name);
     suggest(name, own, near);
     bool closed = *own && access(own, X_OK) < 0 && errno == EACCES;
     return ERR(
@@ -189,15 +159,33 @@ static int absent(const char *name)
         name, own, closed ? " (which this user may not read)" : "", hub, near);
 }
 
+/* Finds a name of the hub in its cache. */
+static int in_hub(const char *typed, const struct hub_name *name, char out[HUB_PATH])
+{
+    char dir[HUB_PATH];
+    if (!hub_find(name, dir)) return absent(typed);
+    if (!*name->pick) return in_folder(dir, typed, typed, out);
+    int n = hub_picked(dir, name->pick, out);
+    if (n < 0 || n == 1) return MIN(n, 0);
+    if (n)
+        return ERR(ARG,
+                   "%.200s: several files of %s are named by %.100s; give the whole name of one",
+                   typed, name->repo, name->pick);
+    return absent(typed);
+}
+
 int model_locate(const char *name, char out[HUB_PATH])
 {
     char found[HUB_PATH];
+    struct hub_name hub;
     if (file_exists(name)) return take_path(name, out);
     if (dir_exists(name)) return in_folder(name, name, NULL, out);
-    if (strstr(name, "://") || !strncmp(name, "hf.co/", 6) || !strncmp(name, "huggingface.co/", 15))
-        return refuse_url(name);
     if (in_own_cache(name, found) || in_snapshot(name, found)) return take_path(found, out);
-    if (hub_find(name, strlen(name), found)) return in_folder(found, name, name, out);
+    bool named = hub_name_read(name, &hub) >= 0;
+    if (named && (strchr(hub.repo, '/') || hub_find(&hub, found)) &&
+        (*hub.pick || !is_file_name(name)))
+        return in_hub(name, &hub, out);
+    if (strstr(name, "://")) return refuse_url(name);
     if (strchr(name, ':') && *name != '/' && *name != '.' && !is_file_name(name))
         return refuse_tag(name);
     if (hub_is_repo(name, strlen(name)) && !is_file_name(name)) return absent(name);

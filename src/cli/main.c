@@ -34,7 +34,7 @@ static void help(FILE *to)
             command_run.summary);
     fputs(
         "\nMODEL is a Hugging Face model directory, a .gguf file or a directory with one, or a name that kvik models\n"
-        "lists: a repository id of the local hub cache, or a file of kvik's own cache.\n"
+        "lists: that of a model from the Hugging Face hub, ORG/NAME or ORG/NAME:Q4_K_M, or a file of kvik's own cache.\n"
         "kvik COMMAND --help lists the options that matter, --help-all all of them; kvik --version prints the version.\n"
         "Exit status: 0 success, 1 failure, 2 wrong usage, 130 stopped by Ctrl-C.\n",
         to);
@@ -53,9 +53,9 @@ static int unknown_command(const char *word)
                          "text, kvik chat MODEL talks with a model",
                          word);
     near_begin(&near, word);
+    near_try(&near, command_run.name);
     for (size_t i = 0; i < countof(commands); i++)
         near_try(&near, commands[i]->name);
-    near_try(&near, command_run.name);
     if (near.best)
         return say_usage("unknown %s \"%.60s\"; did you mean \"%s\"?", kind, word, near.best);
     return say_usage("unknown %s \"%.60s\"; kvik --help lists the commands", kind, word);

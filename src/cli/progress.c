@@ -60,6 +60,61 @@ void progress_hide(struct progress *p)
     p->shown = false;
 }
 
+/* Measures the rate over spans of two seconds, so that a slower line is seen soon. */
+static void measure(struct progress *p, double t, uint64_t done)
+{
+    if (!p->since || done < p->from) {
+        p->since = t;
+        p->from = done;
+    }
+    double span = t - p->since, now = span > 0 ? (double)(done - p->from) / span : 0;
+    if (!p->rate) p->rate = span > 0.5 ? now : 0;
+    if (span < 2) return;
+    p->rate = now;
+    p->since = t;
+    p->from = done;
+}
+
+/* Writes "0:07" or "1:02:03". */
+static void time_text(double seconds, char out[32])
+{
+    unsigned long long s = seconds < 1e9 ? (unsigned long long)seconds : 999999999;
+    if (s >= 3600)
+        snprintf(out, 32, "%llu:%02llu:%02llu", s / 3600, s / 60 % 60, s % 60);
+    else
+        snprintf(out, 32, "%llu:%02llu", s / 60, s % 60);
+}
+
+void progress_bytes(struct progress *p, const char *what, uint64_t done, uint64_t total)
+{
+    enum { WIDTH = 20 };
+    char have[16], all[16], rate[16], left[32], bar[WIDTH + 1], line[512];
+    double t = now_seconds();
+    measure(p, t, done);
+    if (!p->on || t - p->begun < 0.3 || t - p->drawn < 0.1 || screen_is_piped()) return;
+    p->drawn = t;
+    p->shown = true;
+    memset(bar, ' ', WIDTH);
+    bar[WIDTH] = 0;
+    memset(bar, '=', (size_t)(WIDTH * MIN((double)done / (double)MAX(total, 1), 1.0)));
+    int n = snprintf(line, sizeof line, "%s of %s [%s]", bytes_text(done, have),
+                     bytes_text(total, all), bar);
+    if (p->rate >= 1) {
+        time_text((double)(total - MIN(done, total)) / p->rate, left);
+        n += snprintf(line + n, sizeof line - (size_t)n, " %s/s, %s left",
+                      bytes_text((uint64_t)p->rate, rate), left);
+    }
+    snprintf(line + n, sizeof line - (size_t)n, "  %.200s", what);
+    unsigned columns = terminal_columns(stderr);
+    for (char *c = line; *c; c++)
+        *c = screen_one_line(*c);
+    if (columns && columns <= strlen(line)) line[columns - 1] = 0;
+    screen_code(stderr, "\r");
+    fputs(line, stderr);
+    screen_code(stderr, "\033[K");
+    fflush(stderr);
+}
+
 struct ticker {
     struct progress p;
     pthread_mutex_t lock;

@@ -201,6 +201,11 @@ int session_open_model(struct session *s, const char *path, const struct common 
     int e = common->trace ? file_writable(common->trace) : 0;
     if (e >= 0 && common->trace) e = kvik_trace_begin();
     s->traces = e >= 0 && common->trace;
+    if (e >= 0) e = offer_pull(path, common);
+    if (e == ERR_CANCELLED && interrupt_seen()) {
+        say_error(e);
+        return session_close(s, EXIT_INTERRUPTED);
+    }
     if (e >= 0) e = session_model(what, path, common->quantize, &s->model);
     if (e >= 0) e = session_verify(s->model, common);
     bool chats = e >= 0 && common->chats && !(common->hears && session_hears(s->model));

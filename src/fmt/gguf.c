@@ -297,7 +297,7 @@ static int take_version(struct rd *r)
         return ERR(
             UNSUPPORTED,
             "%s: a ggml file of whisper.cpp, or of llama.cpp before GGUF, which kvik does not read; for a "
-            "Whisper model: hf download openai/whisper-base, then kvik transcribe openai/whisper-base FILE",
+            "Whisper model: kvik pull openai/whisper-base, then kvik transcribe openai/whisper-base FILE",
             r->what);
     if (memcmp(magic, "GGUF", 4) != 0)
         return ERR(FORMAT, "%s: not a GGUF file%s: give a model directory or a .gguf file", r->what,

@@ -46,9 +46,9 @@ if command -v bash >/dev/null 2>&1; then
     complete kvik gen
     check "bash: a command" offers generate
     complete kvik r
-    check "bash: kvik run too" offers "render run"
+    check "bash: kvik run too" offers "render rm run"
     complete kvik ""
-    check "bash: every command" sh -c "for c in generate chat run inspect tokenize render bench eval plan models completion help; do grep -qx \$c '$work/out' || exit 1; done"
+    check "bash: every command" sh -c "for c in generate chat run inspect tokenize render bench eval plan models pull rm completion help; do grep -qx \$c '$work/out' || exit 1; done"
     complete kvik help ch
     check "bash: help CHAT" offers chat
     complete kvik generate --max-new

@@ -24,11 +24,11 @@ opens() {
 run models
 check "no caches: succeeds" status 0
 check "no caches: nothing on stdout" out_empty
-check "no caches: says where it looked and how to fetch" err_has "$hub or $own; hf download"
+check "no caches: says where it looked and how to fetch" err_has "$hub or $own; kvik pull"
 run models --json
 check "no caches: an empty list" json "o == []"
 run generate google/gemma-3-270m --input-ids 5
-refused "an absent repository: where it looked, the command that fetches it" 1 "hub cache $hub" "hf download google/gemma-3-270m"
+refused "an absent repository: where it looked, the command that fetches it" 1 "hub cache $hub" "kvik pull google/gemma-3-270m"
 HF_HOME="$work/elsewhere" run generate google/gemma-3-270m --input-ids 5
 refused "HF_HOME moves the cache" 1 "$work/elsewhere/hub"
 HF_HUB_CACHE="$work/there" run generate google/gemma-3-270m --input-ids 5
@@ -88,7 +88,7 @@ opens "one of them" org/several/q8.gguf
 repo org partial
 ln -s ../../blobs/gone "$snapshot/m.gguf"
 run generate org/partial --input-ids 5
-refused "a download that is not complete: fetch again" 1 "not complete" "hf download org/partial"
+refused "a download that is not complete: fetch again" 1 "not complete" "kvik pull org/partial"
 repo org pickle
 cp "$tiny/config.json" "$snapshot"
 : >"$snapshot/pytorch_model.bin"
@@ -98,16 +98,20 @@ repo org norefs
 cp "$gemma" "$snapshot/m.gguf"
 rm "$hub/models--org--norefs/refs/main"
 opens "without refs/main the only snapshot counts" org/norefs
+opens "a commit" org/norefs@$commit
+opens "the first digits of a commit" org/norefs@012345
+run generate org/norefs@543210 --input-ids 5
+refused "another commit" 1 "kvik pull org/norefs@543210 "
 for content in '../../../../..' 'zz' ''; do
     repo org odd
     mkdir -p "$hub/models--org--odd/snapshots/2"
     printf %s "$content" >"$hub/models--org--odd/refs/main"
     run generate org/odd --input-ids 5
-    refused "refs/main with \"$content\"" 1 "hf download org/odd"
+    refused "refs/main with \"$content\"" 1 "kvik pull org/odd"
 done
 head -c 100000 /dev/zero >"$hub/models--org--odd/refs/main"
 run generate org/odd --input-ids 5
-refused "refs/main with 100000 NUL bytes" 1 "hf download org/odd"
+refused "refs/main with 100000 NUL bytes" 1 "kvik pull org/odd"
 mkfifo "$hub/pipe"
 ln -s loop "$hub/models--loop--loop"
 mkdir -p "$hub/models--" "$hub/datasets--a--b" "$hub/models----"
@@ -158,15 +162,19 @@ refused "models takes no argument" 2 "no arguments"
 run chat llama3.2:1b
 refused "an Ollama name: what kvik takes" 1 "name of Ollama" "Hugging Face directory" ".gguf" "ollama show llama3.2:1b --modelfile"
 run generate https://huggingface.co/google/gemma-3-270m/tree/main --input-ids 5
-refused "a URL of the hub" 1 URL "hf download google/gemma-3-270m,"
+refused "a URL of the hub" 1 "kvik pull https://huggingface.co/google/gemma-3-270m/tree/main "
 run generate hf.co/bartowski/Llama-GGUF:Q4_K_M --input-ids 5
-refused "a URL as Ollama writes it" 1 "hf download bartowski/Llama-GGUF,"
+refused "a URL as Ollama writes it" 1 "kvik pull hf.co/bartowski/Llama-GGUF:Q4_K_M "
+opens "a page of the hub, whose model is here" https://huggingface.co/org/safe
 run generate https://example.com/model.gguf --input-ids 5
 refused "another URL" 1 URL "curl -LO"
 run generate "https://huggingface.co/$(printf '\033')[31m/x" --input-ids 5
 refused "a URL with an escape" 1 URL
 run generate org/name:Q4_K_M --input-ids 5
-refused "a tag of llama.cpp" 1 "org/name/FILE.gguf"
+refused "a quantization that is not here" 1 "kvik pull org/name:Q4_K_M "
+opens "a quantization that is here" org/several:q8
+run generate org/several:q5 --input-ids 5
+refused "a quantization that is not here, of a repository that is" 1 "kvik pull org/several:q5 "
 run generate ./absent.gguf --input-ids 5
 refused "a file that is not there" 1 "no such file"
 run generate "$(python3 -c 'print("a" * 5000)')" --input-ids 5

@@ -23,7 +23,7 @@ for name in offloaded_static hybrid_chunked sink; do
     run generate --help
     check "generate --help lists the cache $name" out_has "[ |]$name"
 done
-for absent in pull; do
+for absent in push; do
     run --help
     check "--help does not list $absent, which does not work" sh -c "! grep -qw $absent '$work/out'"
 done
@@ -38,8 +38,8 @@ for pair in genrate:generate chta:chat rum:run trancribe:transcribe; do
     run "${pair%:*}" "$model"
     refused "the command nearest to ${pair%:*} is ${pair#*:}" 2 "did you mean \"${pair#*:}\""
 done
-for pair in list:'kvik models' ls:'kvik models' ps:'kvik models' show:'kvik inspect' pull:'hf download' server:'kvik serve' \
-    version:'kvik --version' -v:'kvik --version' -V:'kvik --version' rm:'kvik models' create:'makes no models' quantize:'--quantize q4_0'; do
+for pair in list:'kvik models' ls:'kvik models' ps:'kvik models' show:'kvik inspect' push:'uploads nothing' download:'kvik pull' server:'kvik serve' \
+    version:'kvik --version' -v:'kvik --version' -V:'kvik --version' remove:'kvik rm' create:'makes no models' quantize:'--quantize q4_0'; do
     run "${pair%%:*}" some-model
     refused "kvik ${pair%%:*}, as in other programs, says what to type" 2 "${pair#*:}"
 done

@@ -1,6 +1,6 @@
 /* folder.c - the names in a directory, sorted, so that what the command prints does not depend on the file system. */
+#include "hub/folder.h"
 #include "base/descriptor.h"
-#include "cli/cli.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,0 +1,16 @@
+/* choice.h - which files of a repository kvik reads, and so downloads. */
+#pragma once
+#include "hub/listing.h"
+
+/* Marks the files that a name wants.  Of a repository with .gguf files this is one, which `pick` names or which is the only
+ * one or has the quantization Q4_K_M; else an error lists them.  Of other repositories: configurations, tokenizers,
+ * templates and weights in safetensors. */
+int choice_make(struct listing *l, const struct hub_name *name);
+/* Marks the files that an index of weights names, and no others of weights. */
+int choice_shards(struct listing *l, const char *text, size_t n);
+/* True if a file is a model in the format GGUF, in one piece or the first of several. */
+bool choice_is_gguf(const char *path);
+/* Writes the word that names a .gguf file behind "ORG/NAME:": its quantization if no other file has it, else its path. */
+void choice_word(const struct listing *l, const char *path, char out[HUB_PICK]);
+
+#define CHOICE_INDEX "model.safetensors.index.json"

@@ -1,0 +1,244 @@
+/* remove.c - removes models.  Refs go first, then links, then contents: no name is left that leads to nothing.  No link is
+ * followed, so what lies outside of the repository's folder is never touched. */
+#include "hub/remove.h"
+#include "base/descriptor.h"
+#include "base/file.h"
+#include "hub/folder.h"
+#include "hub/repository.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { DEEPEST = 40 };
+
+static int failed(const char *name)
+{
+    return ERR(IO, "%.200s cannot be removed: %s", name, strerror(errno));
+}
+
+/* Calls fn for every file and link below a directory of this open directory, deepest directories first; fn also sees the
+ * directories, when what was in them has been seen. */
+typedef int visit(void *ctx, int dir, const char *name, const struct stat *st);
+static int walk(int parent, const char *name, int depth, visit *fn, void *ctx)
+{
+    const struct dirent *d;
+    struct stat st;
+    if (!depth) return ERR(LIMIT, "%.200s: directories are nested over %d deep", name, DEEPEST);
+    int fd = fd_open_at(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0), e = 0;
+    if (fd < 0) return errno == ENOENT ? 0 : failed(name);
+    DIR *list = fd_list_at(fd, ".");
+    if (!list) e = failed(name);
+    while (e >= 0 && (d = readdir(list))) {
+        if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, "..")) continue;
+        if (fstatat(fd, d->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0) continue; /* it is gone already */
+        if (S_ISDIR(st.st_mode)) e = walk(fd, d->d_name, depth - 1, fn, ctx);
+        if (e >= 0) e = fn(ctx, fd, d->d_name, &st);
+    }
+    if (list) closedir(list);
+    close(fd);
+    return e;
+}
+
+static int unlink_one(void *ctx, int dir, const char *name, const struct stat *st)
+{
+    struct removed *r = ctx;
+    if (unlinkat(dir, name, S_ISDIR(st->st_mode) ? AT_REMOVEDIR : 0) < 0)
+        return errno == ENOENT ? 0 : failed(name);
+    if (S_ISREG(st->st_mode)) r->bytes += (uint64_t)st->st_size;
+    if (!S_ISDIR(st->st_mode)) r->files++;
+    return 0;
+}
+
+/* Removes a directory and all that is in it. */
+static int remove_tree(int parent, const char *name, struct removed *r)
+{
+    TRY(walk(parent, name, DEEPEST, unlink_one, r));
+    return unlinkat(parent, name, AT_REMOVEDIR) == 0 || errno == ENOENT ? 0 : failed(name);
+}
+
+/* Names of contents that links lead to. */
+static int note_target(void *ctx, int dir, const char *name, const struct stat *st)
+{
+    struct folder *f = ctx;
+    char to[HUB_PATH];
+    if (!S_ISLNK(st->st_mode)) return 0;
+    ssize_t n = readlinkat(dir, name, to, sizeof to - 1);
+    if (n <= 0) return 0;
+    to[n] = 0;
+    const char *slash = strrchr(to, '/');
+    char *copy = mem_strdup(slash ? slash + 1 : to),
+         **grown = mem_grow(f->name, f->n + 1, sizeof *grown);
+    if (grown) f->name = grown;
+    if (!copy || !grown) {
+        mem_free(copy);
+        return ERR_NOMEM;
+    }
+    f->name[f->n++] = copy;
+    return 0;
+}
+
+static bool has(const struct folder *f, const char *name)
+{
+    for (size_t i = 0; i < f->n; i++)
+        if (!strcmp(f->name[i], name)) return true;
+    return false;
+}
+
+/* Removes those contents that no link of a snapshot leads to any more. */
+static int remove_unused(int folder, const struct folder *once, struct removed *r)
+{
+    struct folder used = {0};
+    struct stat st;
+    int e = walk(folder, "snapshots", DEEPEST, note_target, &used);
+    int blobs = e < 0 ? -1 : fd_open_at(folder, "blobs", O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
+    for (size_t i = 0; e >= 0 && blobs >= 0 && i < once->n; i++) {
+        if (has(&used, once->name[i]) || !hub_is_path(once->name[i])) continue;
+        if (fstatat(blobs, once->name[i], &st, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISDIR(st.st_mode))
+            e = unlink_one(r, blobs, once->name[i], &st);
+    }
+    if (blobs >= 0) close(blobs);
+    folder_done(&used);
+    return e;
+}
+
+static int drop_ref(void *ctx, int dir, const char *name, const struct stat *st)
+{
+    const char *commit = ctx;
+    char text[HUB_COMMIT] = "";
+    if (!S_ISREG(st->st_mode)) return 0;
+    int fd = fd_open_at(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
+    if (fd < 0) return 0;
+    bool same = read(fd, text, 40) == 40 && !strcmp(text, commit);
+    close(fd);
+    return !same || unlinkat(dir, name, 0) == 0 ? 0 : failed(name);
+}
+
+/* Removes a snapshot, what names it, and the contents that it alone has. */
+static int remove_snapshot(int folder, char *commit, struct removed *r)
+{
+    struct folder once = {0};
+    struct removed links = {0};
+    char path[HUB_COMMIT + 16];
+    snprintf(path, sizeof path, "snapshots/%s", commit);
+    int e = walk(folder, path, DEEPEST, note_target, &once);
+    if (e >= 0) e = walk(folder, "refs", DEEPEST, drop_ref, commit);
+    if (e >= 0) e = remove_tree(folder, path, &links);
+    r->bytes += links.bytes;
+    if (e >= 0) e = remove_unused(folder, &once, r);
+    folder_done(&once);
+    return e;
+}
+
+/* Removes one file of a snapshot.  at: its path from the repository's folder. */
+static int remove_file(int folder, const char *at, struct removed *r)
+{
+    struct folder once = {0};
+    struct stat st;
+    if (fstatat(folder, at, &st, AT_SYMLINK_NOFOLLOW) < 0) return failed(at);
+    int e = note_target(&once, folder, at, &st);
+    struct removed link = {0};
+    if (e >= 0) e = unlink_one(&link, folder, at, &st);
+    r->bytes += link.bytes;
+    r->files += !S_ISLNK(st.st_mode);
+    if (e >= 0) e = remove_unused(folder, &once, r);
+    folder_done(&once);
+    return e;
+}
+
+static int check_lock(void *ctx, int dir, const char *name, const struct stat *st)
+{
+    const char *repo = ctx;
+    if (!S_ISREG(st->st_mode)) return 0;
+    int fd = fd_open_at(dir, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK, 0);
+    if (fd < 0) return 0;
+    bool busy = flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK;
+    close(fd);
+    return busy ? ERR(BUSY, "a file of %s is being downloaded; try again when that has ended", repo)
+                : 0;
+}
+
+/* Counts snapshots. */
+static size_t snapshots(const char *folder)
+{
+    char path[HUB_PATH + 16];
+    struct folder f;
+    snprintf(path, sizeof path, "%s/snapshots", folder);
+    if (folder_list(path, "", &f) < 0) return 0;
+    size_t n = f.n;
+    folder_done(&f);
+    return n;
+}
+
+static int remove_repo(int cache, const struct store *s, struct removed *r)
+{
+    static const char *const order[] = {"refs", "snapshots", "blobs"};
+    struct removed names = {0};
+    const char *name = strrchr(s->folder, '/') + 1;
+    int folder = fd_open_at(cache, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0), e = 0;
+    if (folder < 0) return failed(s->folder);
+    for (size_t i = 0; e >= 0 && i < countof(order); i++)
+        e = remove_tree(folder, order[i], i < 2 ? &names : r);
+    close(folder);
+    r->bytes += names.bytes;
+    if (e >= 0) e = remove_tree(cache, name, &names);
+    int locks = fd_open_at(cache, ".locks", O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
+    if (e >= 0 && locks >= 0) e = remove_tree(locks, name, &names);
+    if (locks >= 0) close(locks);
+    return e;
+}
+
+/* Removes a revision, or a file of one. */
+static int remove_part(const struct store *s, const struct hub_name *name, struct removed *r)
+{
+    char at[HUB_PATH], found[HUB_PATH], text[1024];
+    hub_name_text(name, text);
+    if (!hub_snapshot(s->folder, name->revision, at))
+        return ERR(NOTFOUND, "%s is not in %s", text, s->cache);
+    int many = *name->pick ? hub_picked(at, name->pick, found) : 1;
+    if (many < 0) return many;
+    if (many != 1)
+        return many ? ERR(ARG, "%s has several files for %s; give the whole name of one",
+                          name->repo, name->pick)
+                    : ERR(NOTFOUND, "%s is not in %s", text, s->cache);
+    int folder = fd_open(s->folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0), e;
+    if (folder < 0) return failed(s->folder);
+    char *commit = strrchr(at, '/') + 1;
+    if (!*name->pick) {
+        e = remove_snapshot(folder, commit, r);
+    } else {
+        e = remove_file(folder, found + strlen(s->folder) + 1, r);
+        /* the snapshot goes with its last file */
+        if (e >= 0 && rmdir(at) == 0) e = walk(folder, "refs", DEEPEST, drop_ref, commit);
+    }
+    close(folder);
+    return e;
+}
+
+int hub_remove(const struct hub_name *name, struct removed *out)
+{
+    struct store s;
+    char cache[HUB_PATH], at[HUB_PATH];
+    *out = (struct removed){0};
+    if (!hub_dir(cache))
+        return ERR(NOTFOUND, "neither HF_HUB_CACHE, HF_HOME nor HOME names a place for models");
+    TRY(store_name(cache, name->repo, &s));
+    if (!dir_exists(s.folder))
+        return ERR(NOTFOUND, "%s is not in %s; kvik models lists what is there", name->repo, cache);
+    int fd = fd_open(cache, O_RDONLY | O_DIRECTORY, 0);
+    if (fd < 0) return failed(cache);
+    snprintf(at, sizeof at, ".locks/%.1000s", strrchr(s.folder, '/') + 1);
+    int e = walk(fd, at, DEEPEST, check_lock, (void *)(uintptr_t)name->repo);
+    bool last = *name->revision && !*name->pick && snapshots(s.folder) == 1 &&
+                hub_snapshot(s.folder, name->revision, at);
+    if (e >= 0)
+        e = (*name->revision || *name->pick) && !last ? remove_part(&s, name, out)
+                                                      : remove_repo(fd, &s, out);
+    if (e >= 0 && *name->pick && !snapshots(s.folder)) e = remove_repo(fd, &s, out);
+    close(fd);
+    return e;
+}

@@ -1,0 +1,33 @@
+/* web.h - requests to the hub, by libcurl.  A token goes to the host and port of the hub alone, also behind redirections. */
+#pragma once
+#include "base/buf.h"
+#include "hub/response.h"
+
+struct web;
+/* home, name (which errors name) and watch are borrowed until web_close.  ERR_UNSUPPORTED in a build without libcurl. */
+int web_open(const struct hub_home *home, const struct hub_name *name,
+             const struct hub_watch *watch, struct web **out);
+void web_close(struct web *w);
+/* Makes an error of an answer whose status is no success. */
+int web_refuse(const struct web *w, const struct answer *a);
+
+/* Where the contents of a file go.  begins: the headers are there, and an error ends the request before its first byte.  An
+ * error of `takes` ends the request as well. */
+struct web_sink {
+    void *ctx;
+    int (*begins)(void *ctx, const struct answer *a);
+    int (*takes)(void *ctx, const char *data, size_t n);
+};
+/* One try to get a file from byte `from` on.  Returns 1: the server has sent all that it announced, or a status that is no
+ * success.  Returns 0: the connection failed in a way that another try may mend (err_last says how).  Returns an error of
+ * the sink; ERR_CANCELLED if the watch stops; another error if trying again is no use. */
+int web_try(struct web *w, const char *url, uint64_t from, const struct web_sink *sink,
+            struct answer *a);
+/* Gets a short text, at most `most` bytes; tries again while that may help.  Returns 0 for every answer: look at its
+ * status. */
+int web_text(struct web *w, const char *url, size_t most, struct buf *out, struct answer *a);
+/* Waits before try number `tries` (from 1), as long as the answer asks for.  Returns 0 if there have been too many tries or
+ * the wait is too long, 1 to try again, or ERR_CANCELLED. */
+int web_wait(struct web *w, const struct answer *a, unsigned tries);
+/* Appends a part of a URL in which all but letters, digits and "-_.~" is written as %XX; slashes stay if `path`. */
+int web_quote(struct buf *b, const char *s, bool path);

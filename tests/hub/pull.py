@@ -1,0 +1,512 @@
+"""kvik pull, kvik rm, kvik models and --pull against a hub on this machine (server.py): what arrives, what is refused, and
+what is left behind."""
+import fcntl
+import hashlib
+import json
+import os
+import pty
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "serve"))
+from harness import KVIK, PATIENCE, ROOT, check, finish, skip, work  # noqa: E402
+from server import Hub, Repo, git_sha  # noqa: E402
+
+MODELS = os.path.join(ROOT, "tests/golden/models")
+COMMIT, OLD = "0123456789abcdef0123456789abcdef01234567", "89abcdef0123456789abcdef0123456789abcdef"
+TOKEN = "hf_test_token"
+
+
+def read(path):
+    with open(path, "rb") as f:
+        return f.read()
+
+
+tiny = {n: read(os.path.join(MODELS, "llama-mha", n)) for n in os.listdir(os.path.join(MODELS, "llama-mha"))}
+gguf = read(os.path.join(MODELS, "granite.gguf"))
+SAFE = {**tiny, "README.md": b"# a model\n", ".gitattributes": b"*.safetensors lfs\n", "pytorch_model.bin": b"P" * 1000,
+        "onnx/model.onnx": b"O" * 1000, "special_tokens_map.json": b"{}", "flax_model.msgpack": b"F"}
+older = {**SAFE, "README.md": b"# an older model\n", "generation_config.json": b'{"eos_token_id": 1}'}
+
+
+def shards():
+    """The tiny model in two files and an index."""
+    import struct
+    raw = tiny["model.safetensors"]
+    n = struct.unpack("<Q", raw[:8])[0]
+    head, body = json.loads(raw[8:8 + n]), raw[8 + n:]
+    names = sorted(k for k in head if k != "__metadata__")
+    out, where = {}, {}
+    for i, part in enumerate((names[::2], names[1::2])):
+        file = f"model-0000{i + 1}-of-00002.safetensors"
+        at, h, b = 0, {}, b""
+        for k in part:
+            lo, hi = head[k]["data_offsets"]
+            h[k] = {**head[k], "data_offsets": [at, at + hi - lo]}
+            at += hi - lo
+            b += body[lo:hi]
+            where[k] = file
+        text = json.dumps(h).encode()
+        out[file] = struct.pack("<Q", len(text)) + text + b
+    out["model.safetensors.index.json"] = json.dumps({"metadata": {}, "weight_map": where}).encode()
+    return {**out, "config.json": tiny["config.json"], "generation_config.json": tiny["generation_config.json"]}
+
+
+LFS = (".safetensors", ".gguf", ".bin")
+quants = {f"model-{q}.gguf": gguf + q.encode() for q in ("Q2_K", "Q8_0", "BF16")}
+hub = Hub({
+    "org/safe": Repo(SAFE, LFS, COMMIT, branches={"main": COMMIT, "refs/pr/1": OLD}, tags={"v1": OLD}, commits={COMMIT: SAFE, OLD: older}),
+    "org/shards": Repo({**shards(), "consolidated.safetensors": b"C" * 5000}, LFS, COMMIT),
+    "org/gguf": Repo({"one-Q5_0.gguf": gguf, "mmproj-one.gguf": b"M", "README.md": b"x"}, LFS, COMMIT),
+    "org/quants": Repo({**quants, "model-Q4_K_M.gguf": gguf, "sub/model-IQ4_XS.gguf": gguf + b"s", "imatrix.gguf": b"I"}, LFS, COMMIT),
+    "org/odd": Repo(quants, LFS, COMMIT),
+    "org/parts": Repo({f"big-Q8_0-0000{i}-of-00002.gguf": gguf for i in (1, 2)}, LFS, COMMIT),
+    "org/pickle": Repo({"config.json": tiny["config.json"], "pytorch_model.bin": b"P"}, LFS, COMMIT),
+    "org/adapter": Repo({"adapter_config.json": b"{}", "adapter_model.safetensors": b"A"}, LFS, COMMIT),
+    "org/private": Repo({"one.gguf": gguf}, LFS, COMMIT, token=TOKEN),
+    "org/gated": Repo({"one.gguf": gguf}, LFS, COMMIT, token=TOKEN, gated=True),
+})
+home = os.path.join(work, "home")
+os.mkdir(home)
+cache = os.path.join(home, ".cache/huggingface/hub")
+DROP = ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH",
+        "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "all_proxy")
+env = {k: v for k, v in os.environ.items() if k not in DROP}
+env.update(HOME=home, HF_ENDPOINT=hub.url, HF_HUB_DOWNLOAD_TIMEOUT="300", no_proxy="*")
+
+
+def kvik(*words, **more):
+    limits = more.pop("limits", None)
+    return subprocess.run([KVIK, *words], capture_output=True, text=True, timeout=PATIENCE, stdin=subprocess.DEVNULL,
+                          env={**env, **more}, preexec_fn=limits)
+
+
+def folder(repo):
+    return os.path.join(cache, "models--" + repo.replace("/", "--"))
+
+
+def forget(repo=None):
+    hub.reset()
+    shutil.rmtree(folder(repo) if repo else cache, ignore_errors=True)
+
+
+def names(path):
+    return sorted(os.path.relpath(os.path.join(d, f), path) for d, _, files in os.walk(path) for f in files)
+
+
+def refused(name, r, *words, status=1):
+    check(name, r.returncode == status and not r.stdout and all(w in r.stderr for w in words) and r.stderr.count("\n") <= 3,
+          (r.returncode, r.stdout, r.stderr))
+
+
+if "without libcurl" in kvik("pull", "org/safe").stderr:
+    skip("this build downloads nothing (libcurl)")
+    finish()
+forget()
+
+
+def test_layout():
+    r = kvik("pull", "org/safe")
+    snapshot = os.path.join(folder("org/safe"), "snapshots", COMMIT)
+    check("pull: the path is printed", r.returncode == 0 and r.stdout == snapshot + "\n" and "4 files" in r.stderr, (r.stdout, r.stderr))
+    check("pull: only what kvik reads", names(snapshot) == ["config.json", "generation_config.json", "model.safetensors", "special_tokens_map.json"],
+          names(snapshot))
+    sha = hashlib.sha256(tiny["model.safetensors"]).hexdigest()
+    check("pull: relative links to blobs by their hashes",
+          os.readlink(os.path.join(snapshot, "model.safetensors")) == "../../blobs/" + sha
+          and os.readlink(os.path.join(snapshot, "config.json")) == "../../blobs/" + git_sha(tiny["config.json"]))
+    check("pull: the contents", all(read(os.path.join(snapshot, n)) == SAFE[n] for n in names(snapshot)))
+    check("pull: refs/main", read(os.path.join(folder("org/safe"), "refs/main")) == COMMIT.encode())
+    check("pull: nothing temporary is left", not [n for n in names(cache) if "incomplete" in n or ".kvik" in n], names(cache))
+    check("pull: the cache is marked for backups", os.path.exists(os.path.join(cache, "CACHEDIR.TAG")))
+    check("pull: locks where the hub's own library has them", os.path.isdir(os.path.join(cache, ".locks/models--org--safe")))
+    hub.reset()
+    r = kvik("pull", "org/safe")
+    check("pull again: downloads nothing", r.returncode == 0 and "all here already" in r.stderr and not hub.asked("resolve"), r.stderr)
+    r = kvik("generate", "org/safe", "--input-ids", "5", "--max-new-tokens", "1")
+    check("every command takes the name", r.returncode == 0, r.stderr)
+    r = kvik("pull", "org/safe@v1")
+    old = os.path.join(folder("org/safe"), "snapshots", OLD)
+    check("pull @tag", r.stdout == old + "\n" and read(os.path.join(folder("org/safe"), "refs/v1")) == OLD.encode(), r.stderr)
+    check("pull @tag: only what differs came", len(hub.asked("resolve")) == 1, [q["path"] for q in hub.seen])
+    r = kvik("pull", "org/safe@refs/pr/1")
+    check("pull @refs/pr/1: a ref in directories", read(os.path.join(folder("org/safe"), "refs/refs/pr/1")) == OLD.encode(), r.stderr)
+    r = kvik("pull", "org/safe@" + OLD)
+    check("pull @commit", r.stdout == old + "\n", r.stderr)
+    for word in ("org/safe@v1", "org/safe@" + OLD, "org/safe@" + OLD[:8], "https://huggingface.co/org/safe/tree/v1", "hf.co/org/safe@v1"):
+        r = kvik("inspect", word, "--json")
+        check(f"{word} is found", r.returncode == 0 and OLD in json.loads(r.stdout)["path"], r.stderr)
+    listed = {m["name"]: m for m in json.loads(kvik("models", "--json").stdout)}
+    check("models: revisions by name, size and commit", listed["org/safe"]["commit"] == COMMIT and listed["org/safe"]["file_bytes"] > 600000
+          and listed["org/safe@" + OLD[:12]]["commit"] == OLD, listed)
+    check("models: the table has the commit", COMMIT[:8] in kvik("models").stdout)
+
+
+def test_shards():
+    forget()
+    r = kvik("pull", "org/shards")
+    found = names(r.stdout.strip())
+    check("shards: the index's files and no others", r.returncode == 0 and "consolidated.safetensors" not in found
+          and len(found) == 5, (found, r.stderr))
+    r = kvik("generate", "org/shards", "--input-ids", "5", "--max-new-tokens", "1")
+    check("shards: the model runs", r.returncode == 0, r.stderr)
+    hub.reset()
+    r = kvik("pull", "org/shards")
+    check("shards: again downloads nothing", not hub.asked("resolve") and "all here already" in r.stderr, r.stderr)
+    bad = dict(hub.repos["org/shards"].files, **{"model.safetensors.index.json": json.dumps(
+        {"weight_map": {"a": "../../../etc/passwd.safetensors"}}).encode()})
+    hub.repos["org/evil"] = Repo(bad, LFS, COMMIT)
+    refused("an index that names a file elsewhere", kvik("pull", "org/evil"), "tensor a", "does not have")
+    check("and no snapshot of it", not os.listdir(os.path.join(folder("org/evil"), "snapshots")))
+    check("a name without main is not found before", kvik("inspect", "org/evil").returncode == 1)
+
+
+def test_gguf():
+    forget()
+    r = kvik("pull", "org/gguf")
+    check("the only .gguf", r.stdout.endswith("/one-Q5_0.gguf\n") and names(os.path.dirname(r.stdout)) == ["one-Q5_0.gguf"], r.stderr)
+    r = kvik("pull", "org/quants")
+    check("of several Q4_K_M", r.stdout.endswith(COMMIT + "/model-Q4_K_M.gguf\n"), r.stderr)
+    r = kvik("pull", "org/quants:q8_0")
+    check("by its quantization, in any case", r.stdout.endswith("/model-Q8_0.gguf\n"), r.stderr)
+    r = kvik("pull", "org/quants:IQ4_XS")
+    check("in a directory", r.stdout.endswith("/sub/model-IQ4_XS.gguf\n") and os.readlink(r.stdout.strip()).startswith("../../../blobs/"), r.stderr)
+    r = kvik("pull", "org/quants:model-Q2_K.gguf")
+    check("by its name", r.stdout.endswith("/model-Q2_K.gguf\n"), r.stderr)
+    refused("a quantization that is not there lists those that are", kvik("pull", "org/quants:Q3_K"), "Q3_K", "Q2_K (", "Q8_0 (", "IQ4_XS (")
+    refused("several without Q4_K_M are listed", kvik("pull", "org/odd"), "org/odd has several", "Q2_K (40", "BF16")
+    r = kvik("pull", "org/quants", "--dry-run")
+    check("--dry-run lists", r.returncode == 0 and "model-Q4_K_M.gguf" in r.stdout and "kvik pull org/quants:BF16" in r.stdout, r.stdout)
+    for word in ("org/quants:Q8_0", "org/quants:IQ4_XS", "org/quants/model-Q2_K.gguf", "hf.co/org/quants:Q4_K_M", "org/gguf"):
+        r = kvik("inspect", word)
+        check(f"{word} is found", r.returncode == 0, r.stderr)
+    refused("a file that is not here: the command", kvik("inspect", "org/quants:BF16"), "kvik pull org/quants:BF16")
+    refused("parts", kvik("pull", "org/parts"), "2 parts", "llama-gguf-split")
+    refused("pickled weights", kvik("pull", "org/pickle"), "pytorch_model.bin", "safetensors")
+    refused("an adapter", kvik("pull", "org/adapter"), "adapter")
+
+
+def test_remove():
+    forget()
+    for word in ("org/safe", "org/safe@v1", "org/quants:Q8_0", "org/quants:Q2_K"):
+        kvik("pull", word)
+    r = kvik("rm", "org/safe@v1")
+    here = os.path.join(folder("org/safe"), "snapshots")
+    check("rm @tag: that snapshot and its ref", r.returncode == 0 and os.listdir(here) == [COMMIT]
+          and not os.path.exists(os.path.join(folder("org/safe"), "refs/v1")), (r.stderr, os.listdir(here)))
+    check("rm @tag: contents that another has stay", len(os.listdir(os.path.join(folder("org/safe"), "blobs"))) == 4
+          and kvik("inspect", "org/safe").returncode == 0)
+    r = kvik("rm", "org/quants:Q8_0", "--json")
+    check("rm :QUANT: one file", json.loads(r.stdout)["bytes"] == len(quants["model-Q8_0.gguf"])
+          and len(os.listdir(os.path.join(folder("org/quants"), "blobs"))) == 1, r)
+    kvik("rm", "org/quants:Q2_K")
+    check("rm: the repository goes with its last file", not os.path.exists(folder("org/quants")))
+    outside = os.path.join(work, "outside")
+    os.mkdir(outside)
+    open(os.path.join(outside, "mine"), "w").close()
+    os.symlink(outside, os.path.join(here, COMMIT, "elsewhere"))
+    r = kvik("rm", "org/safe")
+    check("rm: the whole repository, and no link is followed", r.returncode == 0 and not os.path.exists(folder("org/safe"))
+          and os.listdir(outside) == ["mine"] and not os.path.exists(os.path.join(cache, ".locks/models--org--safe")), r.stderr)
+    refused("rm of what is not there", kvik("rm", "org/safe"), "org/safe is not in", "kvik models")
+    refused("rm of a path", kvik("rm", "../x"), "no name", status=2)
+    kvik("pull", "org/gguf")
+    os.rename(folder("org/gguf"), outside + "/moved")
+    os.symlink(outside + "/moved", folder("org/gguf"))
+    refused("rm of a folder that is a link", kvik("rm", "org/gguf"), "cannot be removed")
+    os.unlink(folder("org/gguf"))
+    kvik("pull", "org/gguf")
+    sha = hashlib.sha256(gguf).hexdigest()
+    with open(os.path.join(cache, ".locks/models--org--gguf", sha + ".lock"), "w") as f:
+        fcntl.flock(f, fcntl.LOCK_EX)
+        refused("rm while a file comes", kvik("rm", "org/gguf"), "being downloaded")
+
+
+def test_names():
+    hub.reset()
+    for word in ("org", "a/b/c", "../a", "a/..", "org/name:", "org/name@", "org/name:../x", "org/name:/etc/passwd", "org/name@../x",
+                 "org/name@-x", "org/name:a\nb", "", "https://example.com/x.gguf", "/etc", "a/b@c d", "x" * 300 + "/y", "llama3.2:../1b"):
+        if word != "org":
+            refused(f"no name: {word[:30]!r}", kvik("pull", word), "no name", status=2)
+    check("a wrong name asks no server", not hub.seen)
+    refused("a name too many", kvik("pull", "org/a", "org/b"), "one name", status=2)
+
+
+def test_tokens():
+    forget()
+    refused("private, without a token", kvik("pull", "org/private"), "no repository org/private", "HF_TOKEN")
+    refused("gated, without a token", kvik("pull", "org/gated"), "gated", hub.url + "/org/gated", "HF_TOKEN")
+    refused("gated, with a token of somebody else", kvik("pull", "org/gated", HF_TOKEN="hf_other"), "gated", "may not read it")
+    hub.reset()
+    r = kvik("pull", "org/gated", HF_TOKEN=" " + TOKEN + "\n")
+    check("with the token", r.returncode == 0, r.stderr)
+    check("the token goes to the hub", all(q["headers"].get("authorization") == "Bearer " + TOKEN for q in hub.seen if q["origin"] == "hub"))
+    check("and to no other host", hub.asked("", "cdn") and not any("authorization" in q["headers"] for q in hub.asked("", "cdn")))
+    check("and in no message", TOKEN not in r.stdout + r.stderr and "secret" not in r.stderr)
+    os.makedirs(os.path.join(home, ".cache/huggingface"), exist_ok=True)
+    token = os.path.join(home, ".cache/huggingface/token")
+    with open(token, "w") as f:
+        f.write(TOKEN + "\n")
+    check("the token of hf auth login", kvik("pull", "org/private").returncode == 0)
+    forget("org/private")
+    refused("HF_TOKEN wins over the file", kvik("pull", "org/private", HF_TOKEN="hf_other"), "your token")
+    refused("HF_HUB_DISABLE_IMPLICIT_TOKEN", kvik("pull", "org/private", HF_HUB_DISABLE_IMPLICIT_TOKEN="1"), "private")
+    os.rename(token, os.path.join(work, "token"))
+    r = kvik("pull", "org/private", HF_TOKEN_PATH=os.path.join(work, "token"))
+    check("HF_TOKEN_PATH", r.returncode == 0, r.stderr)
+    refused("a token with a line break", kvik("pull", "org/safe", HF_TOKEN="a\nX-Evil: b"), "HF_TOKEN is no token")
+
+
+def test_places():
+    forget()
+    for variable, value, place in (("HF_HUB_CACHE", "there", "there"), ("HF_HOME", "hf", "hf/hub"), ("XDG_CACHE_HOME", "xdg", "xdg/huggingface/hub"),
+                                   ("HF_HOME", "~/tilde", "home/tilde/hub")):
+        given = value if value[0] == "~" else os.path.join(work, value)
+        r = kvik("pull", "org/gguf", **{variable: given})
+        check(f"{variable}={value}", r.stdout.startswith(os.path.join(work, place) + "/models--org--gguf/"), (r.stdout, r.stderr))
+    refused("HF_ENDPOINT that is no URL", kvik("pull", "org/gguf", HF_ENDPOINT="huggingface"), "HF_ENDPOINT", "URL")
+    refused("a home that is not there", kvik("pull", "org/gguf", HOME=os.path.join(work, "nobody")), "HOME does not exist")
+    hub.reset()
+    refused("offline", kvik("pull", "org/gguf", HF_HUB_OFFLINE="1"), "HF_HUB_OFFLINE")
+    refused("TRANSFORMERS_OFFLINE", kvik("pull", "org/gguf", TRANSFORMERS_OFFLINE="yes"), "forbids")
+    check("offline asks no server", not hub.seen)
+    kvik("pull", "org/gguf")
+    hub.reset()
+    r = kvik("pull", "org/gguf", HF_HUB_OFFLINE="1")
+    check("offline, what is here is found", r.stdout.endswith("one-Q5_0.gguf\n") or r.stdout.strip().endswith(COMMIT), r.stderr)
+    check("without asking", not hub.seen)
+
+
+def fetch(name, *faults, repo="org/gguf", **more):
+    """Downloads anew while the server has faults."""
+    forget(repo)
+    for f in faults:
+        hub.fault(*f)
+    return kvik("pull", repo, **more)
+
+
+def test_faults():
+    sha = hashlib.sha256(gguf).hexdigest()
+
+    def good(name, r, tries=None):
+        check(name, r.returncode == 0 and read(r.stdout.strip()) == gguf and not [n for n in names(cache) if "incomplete" in n], r.stderr)
+        if tries:
+            check(name + ": in so many requests", len(hub.asked(sha, "cdn")) == tries, [q["headers"].get("range") for q in hub.seen])
+    good("a connection that is cut: the rest by a range", fetch("", (sha, ("cut", 20000))), 2)
+    check("the range begins where the first ended", hub.asked(sha, "cdn")[1]["headers"]["range"] == "bytes=20000-",
+          hub.asked(sha, "cdn")[1]["headers"])
+    good("cut three times", fetch("", (sha, ("cut", 10000), 3)), 4)
+    good("cut, and the server knows no ranges", fetch("", (sha, ("cut", 20000)), (sha, ("norange",))), 2)
+    good("cut, and the range is refused", fetch("", (sha, ("cut", 20000)), (sha, ("416",))), 3)
+    good("status 500 once", fetch("", (sha, 500)))
+    good("status 503 of the list", fetch("", ("tree", 503)))
+    good("status 429 with Retry-After", fetch("", ("revision", ("wait", 429, "0")), (sha, ("wait", 429, "0"))))
+    good("a connection that is dropped", fetch("", ("tree", ("drop",))))
+    good("silence", fetch("", (sha, ("silence", 3)), HF_HUB_DOWNLOAD_TIMEOUT="1"))
+    r = fetch("", (sha, ("wait", 503, "7200"), 9))
+    refused("a server that asks to wait for hours", r, "status 503")
+    refused("status 500 for ever", fetch("", ("revision", ("wait", 500, "0"), 99)), "fails at the moment", "status 500")
+    check("in five tries", len(hub.asked("revision")) == 5)
+    refused("status 429 for ever", fetch("", ("revision", ("wait", 429, "0"), 99)), "too many requests")
+    refused("status 404 of a file", fetch("", (sha, 404)), "org/gguf")
+    refused("no server", kvik("pull", "org/gguf", HF_ENDPOINT="http://127.0.0.1:1"), "127.0.0.1:1")
+    r = fetch("", (sha, ("wrong",)))
+    refused("wrong contents", r, "SHA-256", "removed")
+    check("wrong contents leave nothing", not [n for n in names(folder("org/gguf")) if "blobs" in n or "snapshots" in n], names(folder("org/gguf")))
+    check("and no ref", not os.path.exists(os.path.join(folder("org/gguf"), "refs/main")))
+    r = fetch("", ("config.json", ("wrong",)), repo="org/safe")
+    refused("wrong contents of a small file", r, "config.json", "hash")
+    forget("org/gguf")
+    place = os.path.join(folder("org/gguf"), "blobs")
+    os.makedirs(place)
+    with open(os.path.join(place, sha + ".6b76696b.incomplete"), "wb") as f:
+        f.write(b"Z" * 30000)
+    good("what an earlier call has left is damaged: once again", kvik("pull", "org/gguf"), 2)
+    forget("org/gguf")
+    os.makedirs(place)
+    with open(os.path.join(place, sha + ".6b76696b.incomplete"), "wb") as f:
+        f.write(gguf[:30000])
+    good("what an earlier call has left is used", kvik("pull", "org/gguf"), 1)
+    check("with a range", hub.asked(sha, "cdn")[0]["headers"]["range"] == "bytes=30000-")
+    forget("org/gguf")
+    os.makedirs(place)
+    with open(os.path.join(place, sha), "wb") as f:
+        f.write(gguf[:100])
+    good("a blob of a wrong size is replaced", kvik("pull", "org/gguf"))
+    with open(os.path.join(place, sha), "ab") as f:
+        f.write(b"more")
+    good("also behind a link", kvik("pull", "org/gguf"))
+
+
+def test_lies():
+    sha = hashlib.sha256(gguf).hexdigest()
+    refused("HTML in place of a file", fetch("", (sha, ("html",))), "page of HTML", "one-Q5_0.gguf")
+    refused("HTML in place of JSON", fetch("", ("revision", ("html",))), "page of HTML", "proxy")
+    refused("HTML in place of the list", fetch("", ("tree", ("html",))), "page of HTML")
+    refused("no JSON", fetch("", ("tree", ("body", b"[1, 2"))), "list of files")
+    refused("deep JSON", fetch("", ("tree", ("body", b"[" * 100000))), "nested deeper")
+    refused("an object in place of the list", fetch("", ("tree", ("body", b'{"a": 1}'))), "no list")
+    refused("no commit", fetch("", ("revision", ("body", b'{"sha": "../../x"}'))), "no commit")
+    refused("an endless answer", fetch("", ("tree", ("endless", 400))), "longer than")
+    refused("endless headers", fetch("", ("tree", ("headers",))), "headers")
+    refused("more than the file has", fetch("", (sha, ("longer", 5))), "more than the")
+    refused("a length that is not the file's", fetch("", (sha, ("short", 100))), "sends 100 bytes")
+    refused("another size in the answer", fetch("", ("resolve", ("size",))), "and its answer 7")
+    refused("another hash in the answer", fetch("", ("resolve", ("etag",))), "different contents")
+    refused("another commit", fetch("", ("resolve", ("commit",))), "commit dddddddddddd")
+    refused("a range that was not asked for", fetch("", (sha, ("cut", 20000)), (sha, ("range",))), "sends others")
+    refused("redirections in a circle", fetch("", (sha, ("loop",), 99)), "circle")
+    refused("a redirection to a file", fetch("", ("resolve", ("to", "file:///etc/passwd"))), "neither http nor https")
+    refused("a redirection to another protocol", fetch("", ("resolve", ("to", "gopher://x/"))), "neither http nor https")
+    refused("a list that goes on in a circle", fetch("", ("tree", ("next", hub.url + "/api/models/org/gguf/tree/%s?recursive=true" % COMMIT), 9)), "same page")
+    entry = hub.repos["org/gguf"].entry(COMMIT, "one-Q5_0.gguf")
+    for path in ("../evil", "/etc/passwd", "a/../../b", "a//b", "", ".", "..", "a/", "x\x01y", "a\\b", "x" * 300, "/".join(["d"] * 600), 7, None, "a\x00b"):
+        hub.reset()
+        hub.lists["org/gguf"] = [{**entry, "path": path}, entry]
+        refused(f"a path {str(path)[:20]!r}", kvik("pull", "org/gguf"), "which no file here may be named")
+    for change in ({"size": -1}, {"size": 1 << 62}, {"size": "5"}, {"size": 1.5}, {"lfs": {"oid": "../../x", "size": 5}}, {"type": "symlink"},
+                   {"lfs": None, "oid": "zz"}, {"size": 5}):
+        hub.reset()
+        hub.lists["org/gguf"] = [{**entry, **change}]
+        refused(f"an entry with {change}", kvik("pull", "org/gguf"), "list of files")
+    hub.lists["org/gguf"] = [entry, entry]
+    refused("a path twice", kvik("pull", "org/gguf"), "twice")
+    hub.lists["org/gguf"] = [{**entry, "size": 1 << 49, "lfs": {**entry["lfs"], "size": 1 << 49}}]
+    hub.seen.clear()
+    refused("no room on the disk", kvik("pull", "org/gguf"), "the download takes 512", "the disk has", "HF_HUB_CACHE")
+    check("is known before the first byte", not hub.asked("resolve"))
+    hub.lists["org/gguf"] = [entry, {"type": "directory", "oid": "0" * 40, "size": 0, "path": "sub"}]
+    check("directories are no files", kvik("pull", "org/gguf").returncode == 0)
+    check("nothing was written outside of the cache", not os.path.exists(os.path.join(cache, "evil"))
+          and not os.path.exists(os.path.join(home, "evil")))
+
+
+def test_pages():
+    forget()
+    hub.page = 2
+    r = kvik("pull", "org/safe")
+    check("a list of several pages", r.returncode == 0 and len(hub.asked("tree")) == 5 and "4 files" in r.stderr, (len(hub.asked("tree")), r.stderr))
+    hub.page = 1000
+    refused("a revision that is not there", kvik("pull", "org/safe@v9"), 'no revision "v9"', "main, refs/pr/1, v1")
+
+
+def test_stop():
+    sha = hashlib.sha256(gguf).hexdigest()
+    forget()
+    hub.fault(sha, ("slow", 0.3))
+    p = subprocess.Popen([KVIK, "pull", "org/gguf"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+    left = os.path.join(folder("org/gguf"), "blobs", sha + ".6b76696b.incomplete")
+    until = time.time() + PATIENCE
+    while time.time() < until and not (os.path.exists(left) and os.path.getsize(left)):
+        time.sleep(0.02)
+    other = kvik("rm", "org/gguf")
+    check("rm while another process downloads", other.returncode == 1 and "being downloaded" in other.stderr, other.stderr)
+    p.send_signal(signal.SIGINT)
+    out, err = p.communicate(timeout=PATIENCE)
+    check("Ctrl-C: status 130 and what to do", p.returncode == 130 and "kvik pull org/gguf goes on" in err and not out, (p.returncode, err))
+    had = os.path.getsize(left)
+    hub.reset()
+    r = kvik("pull", "org/gguf")
+    check("goes on where it was", r.returncode == 0 and hub.asked(sha, "cdn")[0]["headers"]["range"] == f"bytes={had}-", r.stderr)
+    forget()
+    hub.fault(sha, ("slow", 0.1))
+    two = [subprocess.Popen([KVIK, "pull", "org/gguf"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) for _ in range(2)]
+    out = [q.communicate(timeout=PATIENCE) for q in two]
+    check("two at once: one downloads, one waits", [q.returncode for q in two] == [0, 0] and len(hub.asked(sha, "cdn")) == 1
+          and sum("waiting" in o[1] for o in out) == 1, out)
+    forget()
+    hub.fault(sha, ("slow", 0.3))
+    p = subprocess.Popen([KVIK, "pull", "org/gguf"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env)
+    while time.time() < until and not (os.path.exists(left) and os.path.getsize(left)):
+        time.sleep(0.02)
+    p.kill()
+    p.wait()
+    check("killed: no name leads to a part of a file", not names(os.path.join(folder("org/gguf"), "snapshots")))
+    hub.reset()
+    r = kvik("pull", "org/gguf")
+    check("killed: the next call ends it", r.returncode == 0 and read(r.stdout.strip()) == gguf, r.stderr)
+
+    def small():
+        import resource
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (16384, 16384))
+    forget()
+    refused("a limit on the size of files", kvik("pull", "org/gguf", limits=small), "cannot be written", "the same command goes on")
+    r = kvik("pull", "org/gguf")
+    check("without it the rest comes", r.returncode == 0 and read(r.stdout.strip()) == gguf, r.stderr)
+
+
+def test_readonly():
+    forget()
+    kvik("pull", "org/gguf")
+
+    def other():
+        if os.geteuid() == 0:
+            os.setuid(65534)
+    for path in (work, home):
+        os.chmod(path, 0o755)
+    os.chmod(folder("org/gguf"), 0o555)
+    try:
+        r = kvik("pull", "org/gguf", limits=other)
+    except (OSError, subprocess.SubprocessError) as e:
+        skip(f"a cache that cannot be written: {e}")
+    else:
+        check("a cache that cannot be written, with all in it", r.returncode == 0 and r.stdout.endswith("/one-Q5_0.gguf\n"), r.stderr)
+        if os.geteuid() == 0:
+            refused("a cache that cannot be written", kvik("pull", "org/quants", limits=other), "Permission denied")
+    os.chmod(folder("org/gguf"), 0o755)
+
+
+def typed(words, keys, wait):
+    """Runs a command on a terminal, types keys when `wait` is shown, and returns the status and what was shown."""
+    pid, fd = pty.fork()
+    if pid == 0:
+        os.execve(KVIK, [KVIK, *words], {**env, "TERM": "xterm", "COLUMNS": "200"})
+    seen, sent, until = b"", False, time.time() + PATIENCE
+    while time.time() < until:
+        if not select.select([fd], [], [], 0.1)[0]:
+            continue
+        try:
+            data = os.read(fd, 65536)
+        except OSError:
+            break
+        if not data:
+            break
+        seen += data
+        if not sent and wait in seen:
+            os.write(fd, keys)
+            sent = True
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), seen.decode(errors="replace")
+
+
+def test_offer():
+    forget()
+    args = ("generate", "org/safe", "--input-ids", "5", "--max-new-tokens", "1")
+    refused("a program gets the command", kvik(*args), "kvik pull org/safe", "--pull")
+    check("and no server is asked", not hub.seen)
+    r = kvik(*args, "--pull")
+    check("--pull downloads", r.returncode == 0 and r.stdout and "4 files" in r.stderr, r.stderr)
+    hub.reset()
+    check("--pull asks no server for a model that is here", kvik(*args, "--pull").returncode == 0 and not hub.seen)
+    forget()
+    try:
+        status, seen = typed(args, b"n\n", b"[Y/n]")
+    except OSError:
+        skip("this system has no pseudo terminals")
+        return
+    check("a terminal is asked, n", status == 1 and "Download " in seen and "(4 files)" in seen and "nothing is downloaded" in seen
+          and not os.path.exists(folder("org/safe")), (status, seen))
+    hub.fault("[0-9a-f]{64}", ("slow", 0.02))
+    status, seen = typed(args, b"\n", b"[Y/n]")
+    check("a terminal is asked, Enter", status == 0 and os.path.exists(folder("org/safe")), (status, seen))
+    check("with progress: rate and time left", "/s, 0:" in seen and " left" in seen, seen)
+
+
+for test in (test_names, test_layout, test_shards, test_gguf, test_remove, test_tokens, test_places, test_faults, test_lies, test_pages,
+             test_stop, test_readonly, test_offer):
+    test()
+finish()
