@@ -106,8 +106,7 @@ const char *alias_slash(const char *word);
     X(chat)                                                                                        \
     X(serve)                                                                                       \
     X(transcribe)                                                                                  \
-    X(inspect) X(tokenize) X(render) X(bench) X(eval) X(plan) X(models) X(pull) X(rm)              \
-        X(completion)
+    X(inspect) X(tokenize) X(render) X(bench) X(eval) X(plan) X(models) X(pull) X(rm) X(completion)
 #define COMMAND_DECLARE(name) extern const struct command command_##name;
 COMMANDS(COMMAND_DECLARE)
 #undef COMMAND_DECLARE
