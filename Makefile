@@ -47,7 +47,7 @@ OPT := $(RELEASE_OPT)
 endif
 $(B)/tests/%.o: OPT += -Og -g1# tests compile in half the time, and run short
 ALLFLAGS = $(BASEFLAGS) $(OPT) $(WARN) $(CFLAGS) -MMD -MP
-LDLIBS := $(PKG_LIBS) -lunistring -lm -pthread # libunistring has no pkg-config file
+LDLIBS := $(PKG_LIBS) -lunistring -lm -ldl -pthread # libunistring has no pkg-config file
 
 CLISRC := $(wildcard src/cli/*.c src/hub/*.c $(if $(SERVE),src/serve/*.c))
 LIBSRC := $(filter-out src/cli/% src/hub/% src/serve/%,$(wildcard src/*/*.c src/*/*/*.c))

@@ -249,6 +249,8 @@ typedef struct kvik_model_options {
     /* NULL, or receives a sentence about what was quantized and where it is kept. */
     void (*on_notice)(void *ctx, const char *text);
     void *ctx;
+    /* "cpu", or "cuda" (libkvik-cuda.so of make cuda; not yet run on a GPU).  NULL: $KVIK_DEVICE, else "cpu". */
+    const char *device;
 } kvik_model_options;
 /* Opens a model as kvik_model_open does, with options; NULL: none. */
 KVIK_API int kvik_model_open_with(const char *path, const kvik_model_options *options,

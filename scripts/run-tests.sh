@@ -340,6 +340,9 @@ launch golden-own build/release/test_golden own
 for part in A D own; do # on a device whose memory the host cannot touch (tests/hidden)
     launch "hidden-$part" env KVIK_DEVICE=hidden build/release/test_golden "$part"
 done
+for part in A D own; do # the kernels for GPUs, emulated (tests/cuda)
+    launch "emulated-$part" env KVIK_DEVICE=cuda KVIK_CUDA_LIBRARY=build/release/libkvik-cuda-emulated.so build/release/test_golden "$part"
+done
 for t in probe_reference interchange legacy padded session_dir; do
     launch "hidden-$t" env KVIK_DEVICE=hidden build/release/test_"$t"
 done

@@ -107,6 +107,37 @@ test:
 test-long:
 	@MAKE="$(MAKE)" scripts/run-tests.sh long $(SECTIONS)
 
+# The kernels of src/dev/cuda are one source for nvcc and for cc, which makes the library that tests load.
+CUDA_KERNELS := $(sort $(wildcard src/dev/cuda/k_*.cu))
+CUDA_ARCHS ?= 80 90 100
+NVCC ?= nvcc
+$(B)/%.cu.o: %.cu Makefile
+	@mkdir -p $(@D)
+	@echo "  CC    $<"
+	$(Q)$(CC) $(ALLFLAGS) -c -o $@ -x c $<
+$(B)/libkvik-cuda-emulated.so: $(CUDA_KERNELS:%=$(B)/%.o) $(B)/tests/cuda/rt_emulated.o
+	@echo "  LD    $@"
+	$(Q)$(CC) -shared $(OPT) -o $@ $^ -lm
+$(B)/test_cuda: | $(B)/libkvik-cuda-emulated.so
+
+# cuda: the library with the kernels for GPUs, libkvik-cuda.so; needs nvcc (CUDA_ARCHS="80 90 100", the last as PTX too)
+.PHONY: cuda
+cuda: libkvik-cuda.so
+libkvik-cuda.so: $(CUDA_KERNELS) src/dev/cuda/rt_cuda.cu $(wildcard src/dev/cuda/*.h)
+	@echo "  NVCC  $@"
+	$(Q)$(NVCC) -shared -o $@ -std=c++17 -O3 --fmad=false -Isrc -Iinclude -Xcompiler -fPIC,-fvisibility=hidden \
+	  -diag-suppress 177 $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
+	  -gencode arch=compute_$(lastword $(CUDA_ARCHS)),code=compute_$(lastword $(CUDA_ARCHS)) \
+	  $(CUDA_KERNELS) src/dev/cuda/rt_cuda.cu
+
+# test-cuda: the device cuda on a GPU: operations, golden cases, compute-sanitizer
+# bench-cuda: the device cuda on a GPU beside the CPU; MODEL=file
+.PHONY: test-cuda bench-cuda
+test-cuda:
+	@MAKE="$(MAKE)" scripts/test-cuda.sh
+bench-cuda:
+	@MAKE="$(MAKE)" scripts/bench-cuda.sh $(MODEL)
+
 # test-arm: cross-compiles for 64-bit ARM and tests under qemu; many minutes; NAMES="dev_mm golden" runs only these
 .PHONY: test-arm
 test-arm:

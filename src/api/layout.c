@@ -27,7 +27,7 @@ ENDS_WITH(kvik_source, n_frames);
 ENDS_WITH(kvik_encoder, decoder_start_token_id);
 ENDS_WITH(kvik_message, more);
 ENDS_WITH(kvik_chat, now);
-ENDS_WITH(kvik_model_options, ctx);
+ENDS_WITH(kvik_model_options, device);
 ENDS_WITH(kvik_hooks, together);
 ENDS_WITH(kvik_together, stopping_criteria);
 ENDS_WITH(kvik_progress, prefills);

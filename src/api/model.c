@@ -76,7 +76,7 @@ KVIK_API int kvik_model_open_with(const char *path, const kvik_model_options *op
     refs_init(&k->refs);
     guard_init(&k->guard);
     k->turn_end = -1;
-    int e = model_open_quantized(path, &q, &k->m);
+    int e = model_open_quantized(path, &q, o.device, &k->m);
     if (e >= 0) e = open_tokenizer(k, path);
     if (e < 0) {
         model_drop(k);

@@ -28,8 +28,9 @@ static const struct alias options[] = {
     {"-t|-tb|threads_batch|num_thread|n_threads", "give --threads N"},
     {"-b|-ub|batch_size|ubatch_size|num_batch",
      "give --prefill-chunk-size N; the result does not change"},
-    {"-ngl|gpu_layers|n_gpu_layers|num_gpu|main_gpu|-mg|-sm|split_mode|-ts|tensor_split|-dev|device",
-     "this version of kvik computes on the CPU; leave the option out"},
+    {"-ngl|gpu_layers|n_gpu_layers|num_gpu|main_gpu|-mg|-sm|split_mode|-ts|tensor_split|-dev",
+     "a GPU computes a whole model or nothing: --device cuda (compiled and emulated, not yet run on a GPU); leave the "
+     "option out for the CPU"},
     {"-ctk|cache_type_k",
      "give --cache-implementation quantized --cache-config '{\"backend\": \"hqq\", \"axis\": 1, "
      "\"nbits_key\": 4, \"nbits_value\": 8}' with bits of your choice"},

@@ -33,6 +33,9 @@ static const struct arg_option shared[] = {
     {"isa", ARG_TEXT, offsetof(struct common, isa), "NAME",
      "ref|avx2|avx512|avx512bf16|neon|neondot|neoni8mm",
      "instruction set (default: $KVIK_ISA, else the best of this machine)"},
+    {"device", ARG_TEXT, offsetof(struct common, device), "NAME", "cpu|cuda",
+     "device that computes. cuda: libkvik-cuda.so, compiled and emulated, not yet run on a GPU (default: "
+     "$KVIK_DEVICE, else cpu)"},
     ARG_QUANTIZE,
     ARG_VERIFY,
     {"pull", ARG_FLAG, offsetof(struct common, pull), NULL, NULL,
@@ -475,7 +478,7 @@ int args_set(const struct command *c, const char *name, const char *value, json_
 static int take_variable(struct parser *p, const struct arg_option *o)
 {
     /* Of these the library reads the variable, wherever no option says otherwise. */
-    static const char *const own[] = {"threads", "isa", "spill-dir"};
+    static const char *const own[] = {"threads", "isa", "spill-dir", "device"};
     char name[64];
     snprintf(name, sizeof name, "KVIK_%s", o->name);
     for (char *s = name; *s; s++)

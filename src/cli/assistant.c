@@ -5,7 +5,8 @@
 int session_assist(struct session *s, const char *path, uint32_t sequences, uint64_t need)
 {
     int e = offer_pull(path, &s->common);
-    if (e >= 0) e = session_model("loading the assistant", path, NULL, &s->assistant);
+    if (e >= 0)
+        e = session_model("loading the assistant", path, NULL, s->common.device, &s->assistant);
     if (e < 0) return say_error(e);
     uint32_t context = kvik_model_context(s->assistant);
     kvik_cache_config c = {

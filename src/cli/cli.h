@@ -40,7 +40,7 @@ struct arg_option {
 /* Options that every command takes.  Commands that run no model do not list them. */
 struct common {
     uint64_t cache_memory;
-    const char *compute, *isa, *on_full, *spill_dir, *quantize;
+    const char *compute, *isa, *on_full, *spill_dir, *quantize, *device;
     const char *template; /* of commands that chat */
     const char *trace;
     uint32_t threads;
@@ -249,7 +249,8 @@ int session_prefix(const struct session *s, const char *dir);
 /* Frees everything and writes the trace. Returns `status`, or 1 if the trace could not be written. */
 int session_close(struct session *s, int status);
 /* Opens a model file, or a model of the local hub cache.  Shows `what` meanwhile.  Returns an error code. */
-int session_model(const char *what, const char *path, const char *quantize, kvik_model **out);
+int session_model(const char *what, const char *path, const char *quantize, const char *device,
+                  kvik_model **out);
 /* If --verify was given, hashes the weights of a model.  Returns an error code. */
 int session_verify(kvik_model *m, const struct common *common);
 /* template.c: the chat template of a run. */

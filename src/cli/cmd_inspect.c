@@ -267,7 +267,8 @@ static int run_inspect(const struct command *self, int argc, char **argv)
         status = o.caches ? say_usage("--caches needs a MODEL, this is a saved session")
                           : inspect_session(a.word[0], o.common.json);
     } else if (status == 0) {
-        int e = session_model("loading the model", a.word[0], o.common.quantize, &m);
+        int e =
+            session_model("loading the model", a.word[0], o.common.quantize, o.common.device, &m);
         if (e >= 0 && (e = session_verify(m, &o.common)) < 0) kvik_model_close(m);
         status = e < 0      ? say_error(e)
                  : o.caches ? inspect_caches(m, o.common.json)

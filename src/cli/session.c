@@ -104,7 +104,7 @@ int session_options(const char *config, const json_t *options, json_t **out)
 
 struct load {
     kvik_model **out;
-    const char *path, *quantize;
+    const char *path, *quantize, *device;
     char *notice; /* owned */
     int e;
 };
@@ -119,15 +119,19 @@ static void on_notice(void *ctx, const char *text)
 static void load_model(void *ctx)
 {
     struct load *l = ctx;
-    const kvik_model_options o = {
-        .size = sizeof o, .quantize = l->quantize, .on_notice = on_notice, .ctx = l};
+    const kvik_model_options o = {.size = sizeof o,
+                                  .quantize = l->quantize,
+                                  .on_notice = on_notice,
+                                  .ctx = l,
+                                  .device = l->device};
     l->e = kvik_model_open_with(l->path, &o, l->out);
 }
 
-int session_model(const char *what, const char *path, const char *quantize, kvik_model **out)
+int session_model(const char *what, const char *path, const char *quantize, const char *device,
+                  kvik_model **out)
 {
     char found[HUB_PATH];
-    struct load l = {.out = out, .path = found, .quantize = quantize};
+    struct load l = {.out = out, .path = found, .quantize = quantize, .device = device};
     TRY(model_locate(path, found));
     progress_during(what, load_model, &l);
     if (l.notice) say_line("%s", l.notice);
@@ -206,7 +210,7 @@ int session_open_model(struct session *s, const char *path, const struct common 
         say_error(e);
         return session_close(s, EXIT_INTERRUPTED);
     }
-    if (e >= 0) e = session_model(what, path, common->quantize, &s->model);
+    if (e >= 0) e = session_model(what, path, common->quantize, common->device, &s->model);
     if (e >= 0) e = session_verify(s->model, common);
     bool chats = e >= 0 && common->chats && !(common->hears && session_hears(s->model));
     if (chats) e = check_chats(s->model, path);

@@ -75,7 +75,7 @@ static int layers_fill(kvik_layers *all, const kvik_cache_config *c, const char 
     if (c->spill_dir && !(all->spill_dir = mem_strdup(c->spill_dir))) return ERR_NOMEM;
     TRY(check_config(all));
     TRY(kinds_read(all, kinds));
-    TRY(dev_open(&all->dev));
+    TRY(dev_open(NULL, &all->dev));
     return dev_queue_open(all->dev, &d, &all->queue);
 }
 

@@ -78,8 +78,9 @@ struct dev_config {     /* of a queue */
 struct dev {
     const struct dev_kind *kind;
 };
-/* Opens the device that $KVIK_DEVICE names, "cpu" if it names none.  ERR_UNSUPPORTED names a missing kind. */
-int dev_open(struct dev **out);
+/* Opens the device of a kind by its name.  NULL: the one that $KVIK_DEVICE names, "cpu" if it names none.  ERR_UNSUPPORTED
+ * names a missing kind. */
+int dev_open(const char *name, struct dev **out);
 /* The CPU, whose memory is that of the host, and a queue of it that only copies: for what no model has a device for. */
 extern struct dev dev_host;
 extern struct dev_queue dev_host_queue;
@@ -90,6 +91,20 @@ const char *const *dev_isa_names(void); /* [DEV_ISAS] */
 struct dev_limits {
     uint32_t tokens, k, n, heads, head_dim, max_len, tile;
 };
+/* Returns limits that hold for both. */
+static inline struct dev_limits dev_limits_both(const struct dev_limits *a,
+                                                const struct dev_limits *b)
+{
+    return (struct dev_limits){
+        MAX(a->tokens, b->tokens),
+        MAX(a->k, b->k),
+        MAX(a->n, b->n),
+        MAX(a->heads, b->heads),
+        MAX(a->head_dim, b->head_dim),
+        MAX(a->max_len, b->max_len),
+        MAX(a->tile, b->tile),
+    };
+}
 enum dev_range_as {
     DEV_RANGE_USED, /* readable and writable from now on; what was used already keeps its contents */
     DEV_RANGE_HUGE,   /* all of it is in use: a hint to take larger pages of the system */

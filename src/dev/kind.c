@@ -7,11 +7,13 @@
 extern const struct dev_kind *const __start_kvik_dev[] __attribute__((visibility("hidden")));
 extern const struct dev_kind *const __stop_kvik_dev[] __attribute__((visibility("hidden")));
 
-int dev_open(struct dev **out)
+int dev_open(const char *name, struct dev **out)
 {
-    const char *name = getenv("KVIK_DEVICE");
+    const char *given = name;
+    if (!given) name = getenv("KVIK_DEVICE");
     if (!name || !*name) name = "cpu";
     for (const struct dev_kind *const *k = __start_kvik_dev; k < __stop_kvik_dev; k++)
         if (strcmp((*k)->name, name) == 0) return (*k)->open(out);
-    return ERR(UNSUPPORTED, "there is no device '%.40s' ($KVIK_DEVICE)", name);
+    return ERR(UNSUPPORTED, "there is no device '%.40s'%s; it can be cpu or cuda", name,
+               given ? "" : " ($KVIK_DEVICE)");
 }

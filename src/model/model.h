@@ -144,7 +144,9 @@ struct quantize {
     void (*on_notice)(void *ctx, const char *text);
     void *ctx;
 };
-int model_open_quantized(const char *path, const struct quantize *q, struct model **out);
+/* device: as dev_open takes it. */
+int model_open_quantized(const char *path, const struct quantize *q, const char *device,
+                         struct model **out);
 int weights_quantize(struct model *m, const struct quantize *q);
 /* Opens the architecture of m->ck.  If m->matrices is set, also notes there which tensors are matrices. */
 int model_bind(struct model *m);
@@ -216,7 +218,7 @@ int model_transposed(struct model *m, const char *hf, const char *gguf, uint32_t
 int model_experts(struct model *m, const char *hf, const char *gguf, uint32_t layer, uint32_t n,
                   uint32_t rows, uint32_t cols, bool transposed, struct dev_weight *out);
 /* --- placed.c */
-int placed_open(struct model *m);
+int placed_open(struct model *m, const char *device);
 /* Returns where operations see n bytes of weights: the same place for every cache of the model.  NULL with an error set. */
 void *model_placed(const struct model *m, const void *host, size_t n);
 void placed_close(struct model *m);

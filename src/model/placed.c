@@ -16,11 +16,11 @@ struct placed {
     uint32_t n_places, room;
 };
 
-int placed_open(struct model *m)
+int placed_open(struct model *m, const char *device)
 {
     if (!(m->placed = mem_alloc(sizeof *m->placed))) return ERR_NOMEM;
     pthread_mutex_init(&m->placed->lock, NULL);
-    return dev_open(&m->dev);
+    return dev_open(device, &m->dev);
 }
 
 void placed_close(struct model *m)

@@ -318,12 +318,13 @@ int model_bind(struct model *m)
     return m->arch->open(m);
 }
 
-int model_open_quantized(const char *path, const struct quantize *q, struct model **out)
+int model_open_quantized(const char *path, const struct quantize *q, const char *device,
+                         struct model **out)
 {
     struct model *m = mem_alloc(sizeof *m);
     if (!m) return ERR_NOMEM;
     pthread_mutex_init(&m->weights.lock, NULL);
-    int e = placed_open(m);
+    int e = placed_open(m, device);
     if (e >= 0) e = checkpoint_open(path, &m->ck);
     if (e >= 0 && q->to != DT_F32) e = weights_quantize(m, q);
     if (e >= 0) e = model_bind(m);
@@ -338,7 +339,7 @@ int model_open_quantized(const char *path, const struct quantize *q, struct mode
 int model_open(const char *path, struct model **out)
 {
     const struct quantize none = {.to = DT_F32};
-    return model_open_quantized(path, &none, out);
+    return model_open_quantized(path, &none, NULL, out);
 }
 
 /* Frees everything but the files. */

@@ -82,7 +82,8 @@ static void proper(struct dev_queue *d)
 static struct dev *open_queue(struct dev_queue **d)
 {
     struct dev *dev;
-    if (dev_open(&dev) < 0 || dev_queue_open(dev, &(struct dev_config){.n_threads = 1}, d) < 0)
+    if (dev_open(NULL, &dev) < 0 ||
+        dev_queue_open(dev, &(struct dev_config){.n_threads = 1}, d) < 0)
         _exit(1);
     return dev;
 }

@@ -5,10 +5,9 @@
  * merges atoms and never has them at once). */
 #include "base/thread.h"
 #include "dev/cpu/attn_job.h"
-#include "dev/cpu/mathfn.h"
+#include "dev/soften.h"
 
 #include <assert.h>
-#include <math.h>
 #include <string.h>
 
 struct job {
@@ -45,32 +44,6 @@ static void scores(const struct attn_job *j, uint32_t token, uint32_t head, uint
     }
 }
 
-/* The rows a token sees, one after another: [0, sinks) and [lo, hi). */
-#define EACH_SEEN(i, sinks, lo, hi)                                                                \
-    (uint32_t i = sinks ? 0 : lo; i < hi; i = i + 1 == sinks ? lo : i + 1)
-
-/* Scores to probabilities; `sink`: a logit that takes its share and has no row. */
-static void soften(float *x, uint32_t sinks, uint32_t lo, uint32_t hi, float cap, const float *sink)
-{
-    float m = sink ? *sink : -INFINITY;
-    for
-        EACH_SEEN(i, sinks, lo, hi)
-        {
-            if (cap != 0) x[i] = cap * math_tanh(x[i] / cap);
-            m = x[i] > m ? x[i] : m;
-        }
-    double sum = sink ? (double)math_exp(*sink - m) : 0;
-    for
-        EACH_SEEN(i, sinks, lo, hi)
-        {
-            x[i] = math_exp(x[i] - m);
-            sum += (double)x[i];
-        }
-    for
-        EACH_SEEN(i, sinks, lo, hi)
-    x[i] = (float)((double)x[i] / sum);
-}
-
 /* One token and kv head. */
 static void probe(void *ctx, uint32_t task, uint32_t thread)
 {
@@ -90,7 +63,7 @@ static void probe(void *ctx, uint32_t task, uint32_t thread)
     scores(j, token, kv, thread, out, to->ldh);
     for (uint32_t i = 0; v->last && i < j->group; i++) {
         const float *sink = j->a->sink_logit ? &j->a->sink_logit[kv * j->group + i] : NULL;
-        soften(out + i * to->ldh, MIN(v->sinks, lo), lo, hi, j->a->softcap, sink);
+        dev_soften(out + i * to->ldh, MIN(v->sinks, lo), lo, hi, j->a->softcap, sink);
     }
 }
 

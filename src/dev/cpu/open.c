@@ -123,15 +123,7 @@ static bool place(size_t *at, size_t n, size_t size, size_t *where)
 
 int cpu_reserve(struct dev_queue *d, const struct dev_limits *lim)
 {
-    struct dev_limits l = {
-        MAX(lim->tokens, d->lim.tokens),
-        MAX(lim->k, d->lim.k),
-        MAX(lim->n, d->lim.n),
-        MAX(lim->heads, d->lim.heads),
-        MAX(lim->head_dim, d->lim.head_dim),
-        MAX(lim->max_len, d->lim.max_len),
-        MAX(lim->tile, d->lim.tile),
-    };
+    struct dev_limits l = dev_limits_both(lim, &d->lim);
     if (l.k > 1u << 24)
         return ERR(LIMIT, "matrix rows of %u values: the limit is %u", l.k, 1u << 24);
     uint32_t threads = pool_threads(d->pool), x_tokens = MIN(MAX(l.tokens, 1), CPU_X_TOKENS);

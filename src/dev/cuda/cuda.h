@@ -1,0 +1,66 @@
+/* cuda.h - shared inside dev/cuda: a device, a queue with its scratch, and how operations launch kernels. */
+#pragma once
+#include "base/thread.h"
+#include "dev/cuda/rt.h"
+#include "dev/dev.h"
+
+struct cuda_dev {
+    struct dev base; /* first */
+    const struct cuda_rt *rt;
+    pthread_mutex_t lock; /* of `own` */
+    void **own;           /* [n_own] weights */
+    uint32_t n_own;
+};
+/* A copy beside the operations. */
+struct cuda_beside {
+    uint32_t number;
+    void *event; /* it has ended */
+};
+struct dev_queue {
+    struct dev_base base; /* first */
+    const struct cuda_rt *rt;
+    struct pool *pool;  /* for work of the host; owned */
+    void *main, *aside; /* streams: of the operations, and of copies beside them */
+    void *reached;      /* an event: what a copy beside comes after */
+    int failed;         /* the first error since the last dev_finish, and its sentence */
+    char why[256];
+    void **own; /* [n_own] what alloc and mirror gave; NULL: closed */
+    uint32_t n_own;
+    void *lent; /* [n_lent] */
+    size_t n_lent;
+    unsigned char *stage; /* [CUDA_STAGE] pinned; bytes up to `staged` are on their way */
+    size_t staged;
+    struct cuda_beside *beside; /* [n_beside] */
+    uint32_t n_beside, last;
+    struct dev_limits lim;
+    struct k_group *group; /* [tokens][groups] activations as codes */
+    size_t groups;         /* of the widest input */
+    float *run, *part;     /* attention: running results, and those of a wave of atoms */
+    size_t state, n_part;  /* floats of a result; of `part` */
+    float *scores;         /* [n_scores] of a probe, from its first piece to its last */
+    size_t n_scores;
+};
+#define CUDA_STAGE ((size_t)4 << 20)
+
+/* The operations of the table. */
+#define MEMORY(result, name, parameters, arguments) result cuda_##name parameters;
+#define OP(result, name, parameters, arguments)     result cuda_##name parameters;
+#include "dev/ops.h"
+
+/* Keeps an error of the runtime as the queue's, unless it has one.  Returns whether the queue goes on. */
+bool cuda_ok(struct dev_queue *d, int e);
+/* Runs a kernel on x * y blocks; nothing where one is 0, or after an error. */
+void cuda_launch(struct dev_queue *d, enum cuda_kernel k, size_t x, size_t y, const void *args,
+                 size_t n);
+#define LAUNCH(d, name, x, y, ...)                                                                 \
+    cuda_launch(d, CUDA_##name, x, y, &(struct name##_args){__VA_ARGS__},                          \
+                sizeof(struct name##_args))
+/* Blocks for n values. */
+static inline size_t cuda_blocks(size_t n)
+{
+    return (n + 255) / 256;
+}
+/* Memory that lives as long as the queue and comes again with the next call; NULL with an error set. */
+int cuda_room(struct dev_queue *d, float **at, size_t *have, size_t n);
+/* Where the device sees an array of a view. */
+const uint32_t *cuda_seen(const struct kv_view *v, const uint32_t *host);

@@ -1,0 +1,204 @@
+/* cuda_memory.c - memory of the device: weights, arrays, pages, and copies.
+ *
+ * An operation may still run when its call returns, and so may a copy.  What the host gives is therefore copied to
+ * pinned memory first, from where the device takes it in its turn: the caller's array is free at once. */
+#include "dev/cuda/cuda.h"
+
+#include <string.h>
+
+/* --- the device */
+void *cuda_weights(struct dev *base, const void *host, size_t n)
+{
+    struct cuda_dev *dev = (struct cuda_dev *)base;
+    const struct cuda_rt *rt = dev->rt;
+    void *stream = rt->stream(), *at = stream ? rt->alloc(n) : NULL;
+    bool there = at && rt->copy(stream, at, host, n, CUDA_TO_DEVICE) >= 0 && rt->wait(stream) >= 0;
+    if (!there)
+        (void)ERR(NOMEM, "device cuda: no memory for %zu bytes of weights (%s)", n, rt->error());
+    if (stream) rt->stream_close(stream);
+    pthread_mutex_lock(&dev->lock);
+    void **own = there ? mem_grow(dev->own, dev->n_own + 1u, sizeof *own) : NULL;
+    if (own) {
+        dev->own = own;
+        own[dev->n_own++] = at;
+    }
+    pthread_mutex_unlock(&dev->lock);
+    if (own) return at;
+    if (at) rt->release(at);
+    return NULL;
+}
+
+bool cuda_reads(const struct dev *d, const struct kv_codec *c);
+
+size_t cuda_page(const struct dev *d)
+{
+    return ((const struct cuda_dev *)d)->rt->granule();
+}
+
+void *cuda_range(struct dev *d, size_t n)
+{
+    return ((struct cuda_dev *)d)->rt->range(n);
+}
+
+void cuda_range_close(struct dev *d, void *at, size_t n)
+{
+    ((struct cuda_dev *)d)->rt->range_close(at, n);
+}
+
+int cuda_range_set(struct dev *d, void *at, size_t n, enum dev_range_as as)
+{
+    const struct cuda_rt *rt = ((struct cuda_dev *)d)->rt;
+    if (as == DEV_RANGE_USED) return rt->back(at, n) < 0 ? -1 : 0;
+    if (as == DEV_RANGE_DROPPED) rt->drop(at, n);
+    return 0;
+}
+
+/* --- a queue */
+static void *take(struct dev_queue *d, size_t n)
+{
+    void **own = mem_grow(d->own, d->n_own + 1u, sizeof *own);
+    if (!own) return NULL;
+    d->own = own;
+    void *at = d->rt->alloc(n);
+    if (!at) {
+        (void)ERR(NOMEM, "device cuda: no memory for %zu bytes (%s)", n, d->rt->error());
+        return NULL;
+    }
+    own[d->n_own++] = at;
+    return at;
+}
+
+void *cuda_alloc(struct dev_queue *d, size_t n)
+{
+    void *at = take(d, MAX(n, 1));
+    if (at) (void)cuda_ok(d, d->rt->fill(d->main, at, 0, n));
+    return at;
+}
+
+void *cuda_mirror(struct dev_queue *d, const void *host, size_t n)
+{
+    (void)host;
+    return take(d, MAX(n, 1));
+}
+
+void cuda_mirror_close(struct dev_queue *d, void *at, size_t n)
+{
+    (void)n;
+    if (!at) return;
+    (void)cuda_ok(d, d->rt->wait(d->main)); /* an operation may still read it */
+    for (uint32_t i = 0; i < d->n_own; i++) {
+        if (d->own[i] != at) continue;
+        d->rt->release(at);
+        d->own[i] = d->own[--d->n_own];
+        return;
+    }
+}
+
+int cuda_room(struct dev_queue *d, float **at, size_t *have, size_t n)
+{
+    if (n <= *have) return 0;
+    (void)cuda_ok(d, d->rt->wait(d->main));
+    if (*at) d->rt->release(*at);
+    *have = 0;
+    *at = d->rt->alloc(n * sizeof **at);
+    if (!*at)
+        return ERR(NOMEM, "device cuda: no memory for %zu bytes (%s)", n * sizeof **at,
+                   d->rt->error());
+    *have = n;
+    return 0;
+}
+
+void *cuda_lend(struct dev_queue *d, const void *host, size_t n)
+{
+    (void)host;
+    if (n <= d->n_lent && d->lent) return d->lent;
+    (void)cuda_ok(d, d->rt->wait(d->main));
+    if (d->lent) d->rt->release(d->lent);
+    d->n_lent = 0;
+    d->lent = d->rt->alloc(MAX(n, 1));
+    if (!d->lent) {
+        (void)ERR(NOMEM, "device cuda: no memory for %zu bytes (%s)", n, d->rt->error());
+        return NULL;
+    }
+    d->n_lent = n;
+    return d->lent;
+}
+
+void cuda_put(struct dev_queue *d, void *at, const void *host, size_t n)
+{
+    for (size_t done = 0, part; done < n && !d->failed; done += part) {
+        part = MIN(n - done, CUDA_STAGE);
+        if (part > CUDA_STAGE - d->staged) {
+            (void)cuda_ok(d, d->rt->wait(d->main));
+            d->staged = 0;
+        }
+        unsigned char *from = d->stage + d->staged;
+        memcpy(from, (const unsigned char *)host + done, part);
+        d->staged = MIN((d->staged + part + 63) & ~(size_t)63, CUDA_STAGE);
+        (void)cuda_ok(d,
+                      d->rt->copy(d->main, (unsigned char *)at + done, from, part, CUDA_TO_DEVICE));
+    }
+}
+
+void cuda_get(struct dev_queue *d, void *host, const void *at, size_t n)
+{
+    if (n && !d->failed) (void)cuda_ok(d, d->rt->copy(d->main, host, at, n, CUDA_TO_HOST));
+    (void)cuda_ok(d, d->rt->wait(d->main));
+    d->staged = 0;
+}
+
+const void *cuda_look(struct dev_queue *d, const void *at, size_t n, void *room)
+{
+    cuda_get(d, room, at, n);
+    return room;
+}
+
+/* A copy on the stream beside: it begins when the operations so far have ended. */
+static uint32_t begin(struct dev_queue *d, void *to, const void *from, size_t n, enum cuda_copy how)
+{
+    const struct cuda_rt *rt = d->rt;
+    struct cuda_beside *all = mem_grow(d->beside, d->n_beside + 1u, sizeof *all);
+    void *event = all ? rt->event() : NULL;
+    if (all) d->beside = all;
+    bool begun = event && !d->failed && rt->record(d->reached, d->main) >= 0 &&
+                 rt->after(d->aside, d->reached) >= 0 &&
+                 rt->copy(d->aside, to, from, n, how) >= 0 && rt->record(event, d->aside) >= 0;
+    if (begun) {
+        d->beside[d->n_beside++] = (struct cuda_beside){++d->last, event};
+        return d->last;
+    }
+    if (event) rt->event_close(event);
+    (void)cuda_ok(d, -1);
+    return 0; /* no copy has this number */
+}
+
+uint32_t cuda_put_begin(struct dev_queue *d, void *at, const void *host, size_t n)
+{
+    return begin(d, at, host, n, CUDA_TO_DEVICE);
+}
+
+uint32_t cuda_get_begin(struct dev_queue *d, void *host, const void *at, size_t n)
+{
+    return begin(d, host, at, n, CUDA_TO_HOST);
+}
+
+int cuda_copied(struct dev_queue *d, uint32_t number)
+{
+    for (uint32_t i = 0; i < d->n_beside; i++) {
+        struct cuda_beside b = d->beside[i];
+        if (b.number != number) continue;
+        d->beside[i] = d->beside[--d->n_beside];
+        /* What follows on the main stream may read what came, and other memory may take its place. */
+        int e = d->rt->happened(b.event);
+        if (e >= 0) e = d->rt->after(d->main, b.event);
+        d->rt->event_close(b.event);
+        return e < 0 ? ERR(IO, "device cuda: %s", d->rt->error()) : 0;
+    }
+    return ERR(IO, "device cuda: a copy could not begin (%s)", d->why);
+}
+
+void cuda_move(struct dev_queue *d, void *to, const void *from, size_t n, size_t parts,
+               size_t stride)
+{
+    if (n) LAUNCH(d, k_move, cuda_blocks(n * parts), 1, to, from, n, stride, n * parts);
+}

@@ -1,0 +1,150 @@
+/* cuda_open.c - the kind of device "cuda": finds the library of the runtime, opens devices and queues.
+ *
+ * libkvik has no CUDA in it.  The library with the kernels is loaded when a model asks for the device:
+ * $KVIK_CUDA_LIBRARY, or libkvik-cuda.so where the system finds libraries.  Where it or the driver is missing, the
+ * error says which. */
+#include "dev/cuda/cuda.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int cuda_open(struct dev **out);
+static const struct dev_kind cuda = {
+    .name = "cuda",
+    .open = cuda_open,
+#define MEMORY(result, name, parameters, arguments) .name = cuda_##name,
+#define OP(result, name, parameters, arguments)     .name = cuda_##name,
+#include "dev/ops.h"
+};
+DEV_KIND(cuda, &cuda);
+
+/* The library stays loaded: its kernels may not go away while a device of another model runs. */
+static int load(const struct cuda_rt **out)
+{
+    const char *file = getenv("KVIK_CUDA_LIBRARY");
+    if (!file || !*file) file = "libkvik-cuda.so";
+    void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+    if (!library)
+        return ERR(
+            UNSUPPORTED,
+            "device cuda: %s; make cuda builds the library, $KVIK_CUDA_LIBRARY names another place",
+            dlerror());
+    const struct cuda_rt *const *rt = dlsym(library, CUDA_RT_SYMBOL);
+    if (!rt || (*rt)->version != CUDA_RT_VERSION || (*rt)->arguments != CUDA_ARGUMENTS) {
+        dlclose(library);
+        return ERR(UNSUPPORTED, "device cuda: %.200s is of another version of kvik; build it again",
+                   file);
+    }
+    if ((*rt)->open() < 0) return ERR(UNSUPPORTED, "device cuda: %s", (*rt)->error());
+    *out = *rt;
+    return 0;
+}
+
+static int cuda_open(struct dev **out)
+{
+    const struct cuda_rt *rt;
+    TRY(load(&rt));
+    struct cuda_dev *dev = mem_alloc(sizeof *dev);
+    if (!dev) return ERR_NOMEM;
+    *dev = (struct cuda_dev){.base = {&cuda}, .rt = rt};
+    pthread_mutex_init(&dev->lock, NULL);
+    *out = &dev->base;
+    return 0;
+}
+
+void cuda_close(struct dev *base)
+{
+    struct cuda_dev *dev = (struct cuda_dev *)base;
+    for (uint32_t i = 0; i < dev->n_own; i++)
+        dev->rt->release(dev->own[i]);
+    mem_free(dev->own);
+    pthread_mutex_destroy(&dev->lock);
+    mem_free(dev);
+}
+
+int cuda_queue_open(struct dev *base, const struct dev_config *c, struct dev_queue **out)
+{
+    const struct cuda_dev *dev = (const struct cuda_dev *)base;
+    struct dev_queue *d = mem_alloc(sizeof *d);
+    if (!d) return ERR_NOMEM;
+    *d = (struct dev_queue){.base = {base->kind, base}, .rt = dev->rt};
+    int e = pool_open(&d->pool, c ? c->n_threads : 0);
+    if (e >= 0) {
+        d->main = d->rt->stream();
+        d->aside = d->rt->stream();
+        d->reached = d->rt->event();
+        d->stage = d->rt->pin(CUDA_STAGE);
+        if (!d->main || !d->aside || !d->reached || !d->stage)
+            e = ERR(NOMEM, "device cuda: %s", d->rt->error());
+    }
+    if (e < 0) {
+        cuda_queue_close(d);
+        return e;
+    }
+    *out = d;
+    return 0;
+}
+
+void cuda_queue_close(struct dev_queue *d)
+{
+    const struct cuda_rt *rt = d->rt;
+    if (d->main) (void)rt->wait(d->main);
+    if (d->aside) (void)rt->wait(d->aside);
+    for (uint32_t i = 0; i < d->n_beside; i++)
+        rt->event_close(d->beside[i].event);
+    void *memory[] = {d->lent, d->group, d->run, d->part, d->scores};
+    for (size_t i = 0; i < countof(memory); i++)
+        if (memory[i]) rt->release(memory[i]);
+    for (uint32_t i = 0; i < d->n_own; i++)
+        if (d->own[i]) rt->release(d->own[i]);
+    if (d->reached) rt->event_close(d->reached);
+    if (d->stage) rt->unpin(d->stage);
+    if (d->aside) rt->stream_close(d->aside);
+    if (d->main) rt->stream_close(d->main);
+    mem_free(d->beside);
+    mem_free(d->own);
+    pool_close(d->pool);
+    mem_free(d);
+}
+
+bool cuda_ok(struct dev_queue *d, int e)
+{
+    if (e < 0 && !d->failed) {
+        d->failed = ERR_IO;
+        snprintf(d->why, sizeof d->why, "%s", d->rt->error());
+    }
+    return !d->failed;
+}
+
+int cuda_finish(struct dev_queue *d)
+{
+    (void)cuda_ok(d, d->rt->wait(d->main));
+    d->staged = 0;
+    if (!d->failed) return 0;
+    d->failed = 0;
+    return ERR(IO, "device cuda: %s", d->why);
+}
+
+const char *cuda_isa_name(const struct dev_queue *d)
+{
+    return d->rt->name();
+}
+
+uint32_t cuda_threads(const struct dev_queue *d)
+{
+    return pool_threads(d->pool);
+}
+
+void cuda_each(struct dev_queue *d, uint32_t n, pool_fn fn, void *ctx)
+{
+    pool_run(d->pool, n, fn, ctx);
+}
+
+void cuda_launch(struct dev_queue *d, enum cuda_kernel k, size_t x, size_t y, const void *args,
+                 size_t n)
+{
+    if (d->failed || !x || !y) return;
+    (void)cuda_ok(d, d->rt->launch(d->main, k, (uint32_t)x, (uint32_t)y, args, n));
+}

@@ -1,0 +1,112 @@
+/* cuda_product.c - products, embeddings and mixtures of experts. */
+#include "dev/cuda/cuda.h"
+
+#include <assert.h>
+
+static bool quantized(enum dtype t)
+{
+    return dtype_block(t) > 1;
+}
+
+static struct k_weight weight_of(const struct dev_weight *w)
+{
+    size_t bytes = 0;
+    (void)dtype_bytes(w->dtype, w->cols, &bytes);
+    return (struct k_weight){w->data, bytes, (uint32_t)w->dtype};
+}
+
+void cuda_embed(struct dev_queue *d, const struct dev_weight *w, const int32_t *id, uint32_t n,
+                float *out)
+{
+    size_t all = (size_t)n * w->cols;
+    LAUNCH(d, k_embed, cuda_blocks(all), 1, weight_of(w), id, out, w->cols, all);
+}
+
+/* Tokens are few enough for the room of their codes. */
+static void some(struct dev_queue *d, enum dev_compute mode, const float *x, size_t ldx, uint32_t n,
+                 const struct dev_mm *mm, uint32_t n_mm, uint32_t t0)
+{
+    uint32_t k = mm[0].w->cols, groups = (k + K_GROUP - 1) / K_GROUP,
+             tiles = (n + K_TOKENS - 1) / K_TOKENS;
+    bool coded = false;
+    for (uint32_t i = 0; i < n_mm; i++) {
+        const struct dev_weight *w = mm[i].w;
+        uint32_t blocks = (w->rows + K_ROWS - 1) / K_ROWS;
+        float *y = mm[i].y + t0 * mm[i].ldy;
+        if (mode == DEV_EXACT || !quantized(w->dtype)) {
+            bool round = mode == DEV_FAST && w->dtype == DT_BF16;
+            LAUNCH(d, k_product, blocks, tiles, weight_of(w), x, mm[i].bias, y, ldx, mm[i].ldy,
+                   w->rows, k, n, round);
+            continue;
+        }
+        if (!coded) LAUNCH(d, k_quantize, groups, n, x, ldx, d->group, k, groups);
+        coded = true;
+        LAUNCH(d, k_product_q, blocks, tiles, weight_of(w), d->group, mm[i].bias, y, mm[i].ldy,
+               w->rows, k, n, groups);
+    }
+}
+
+void cuda_matmul(struct dev_queue *d, enum dev_compute mode, const float *x, size_t ldx, uint32_t n,
+                 const struct dev_mm *mm, uint32_t n_mm)
+{
+    if (!n || !n_mm) return;
+    assert(mm[0].w->cols <= d->lim.k);
+    for (uint32_t t = 0, step = MAX(d->lim.tokens, 1); t < n; t += step)
+        some(d, mode, x + t * ldx, ldx, MIN(n - t, step), mm, n_mm, t);
+}
+
+void cuda_choose(struct dev_queue *d, const float *score, uint32_t n, uint32_t n_experts,
+                 uint32_t top, bool share, uint32_t *chosen, float *weight)
+{
+    LAUNCH(d, k_choose, cuda_blocks(n), 1, score, chosen, weight, n, n_experts, top, share);
+}
+
+/* Computes a->y, the expert's MLP of the n rows of a->in. */
+static void expert(struct dev_queue *d, enum dev_compute mode, const struct dev_experts *a,
+                   const struct dev_expert *e, uint32_t n)
+{
+    struct dev_mm in[] = {{&e->gate, e->bgate, a->gate, a->ffn}, {&e->up, e->bup, a->up, a->ffn}};
+    struct dev_mm down = {&e->down, e->bdown, a->y, a->hidden};
+    if (a->weigh_input) dev_scale_rows(d, a->in, a->by, n, a->hidden);
+    dev_matmul(d, mode, a->in, a->hidden, n, in, 2);
+    if (a->clamped)
+        dev_swiglu_clamped(d, a->gate, a->up, a->alpha, a->limit, n, a->ffn);
+    else
+        dev_silu_mul(d, a->gate, a->up, n, a->ffn);
+    dev_matmul(d, mode, a->gate, a->ffn, n, &down, 1);
+    if (!a->weigh_input) dev_scale_rows(d, a->y, a->by, n, a->hidden);
+}
+
+/* The host must know which experts were chosen before it can launch their products: a layer of experts waits once. */
+void cuda_experts(struct dev_queue *d, enum dev_compute mode, const struct dev_experts *a,
+                  const float *x, uint32_t n, float *out)
+{
+    size_t all = (size_t)n * a->top;
+    uint32_t *chosen = mem_array(2 * all, sizeof *chosen), *row = chosen ? chosen + all : NULL;
+    float *weight = mem_array(2 * all, sizeof *weight), *by = weight ? weight + all : NULL;
+    if (!chosen || !weight) {
+        if (!d->failed) d->failed = ERR_NOMEM;
+        n = 0;
+    } else {
+        cuda_get(d, chosen, a->chosen, all * sizeof *chosen);
+        cuda_get(d, weight, a->weight, all * sizeof *weight);
+    }
+    if (n) (void)cuda_ok(d, d->rt->fill(d->main, out, 0, (size_t)n * a->hidden * sizeof *out));
+    for (uint32_t e = 0; e < a->n && n && !d->failed; e++) {
+        uint32_t k = 0;
+        for (size_t i = 0; i < all; i++) {
+            if (chosen[i] != e) continue;
+            row[k] = (uint32_t)(i / a->top);
+            by[k++] = weight[i];
+        }
+        if (!k) continue;
+        cuda_put(d, a->row, row, k * sizeof *row);
+        cuda_put(d, a->by, by, k * sizeof *by);
+        dev_rows(d, x, a->row, k, a->hidden, a->in);
+        expert(d, mode, a, &a->expert[e], k);
+        LAUNCH(d, k_add_rows, cuda_blocks((size_t)k * a->hidden), 1, a->y, out, a->row, a->hidden,
+               (size_t)k * a->hidden);
+    }
+    mem_free(chosen);
+    mem_free(weight);
+}

@@ -1,0 +1,118 @@
+/* k_product.cu - products with weights in their encoded form, and rows of an embedding table.
+ *
+ * Half a warp makes an output: its 16 lanes are those of sum16 (dev.h), so the order of the sum is that of the CPU and
+ * neither the grid nor the tokens of a call change a bit.  A block has 16 rows of the weight and K_TOKENS tokens.
+ * Quantized weights meet activations of 16 bits: a lane makes the sums of a group of 256 columns in integers, and the
+ * first lane adds the groups in their order. */
+#include "dev/cuda/k_weight.h"
+
+KERNEL(k_embed)
+{
+    EACH_VALUE(i, a.n)
+    {
+        size_t token = i / a.cols;
+        const unsigned char *row = a.w.data + (size_t)a.id[token] * a.w.row_bytes;
+        a.out[i] = weight_value(a.w.type, row, (uint32_t)(i % a.cols));
+    }
+}
+
+KERNEL(k_quantize)
+{
+    SHARED(uint32_t, top, K_THREADS);
+    const float *x = a.x + BLOCK_Y * a.ldx + (size_t)BLOCK_X * K_GROUP;
+    struct k_group *out = a.out + (size_t)BLOCK_Y * a.groups + BLOCK_X;
+    uint32_t left = a.k - BLOCK_X * K_GROUP, n = left < K_GROUP ? left : K_GROUP;
+    EACH_THREAD top[t] = t < n ? half_bits(x[t]) & 0x7fffffffu : 0;
+    for (uint32_t step = K_THREADS / 2; step; step /= 2)
+        EACH_THREAD if (t < step) top[t] = top[t + step] > top[t] ? top[t + step] : top[t];
+    EACH_THREAD
+    {
+        bool finite = top[0] < 0x7f800000u, none = half_from_bits(top[0]) < 0x1p-100f;
+        float amax = half_from_bits(top[0]), by = 32512.0f / amax;
+        const float round = 0x1.8p+23f;
+        if (t == 0) out->d = !finite ? half_from_bits(0x7fc00000u) : none ? 0 : amax / 32512.0f;
+        if (t < n) out->q[t] = (int16_t)(finite && !none ? (int)((x[t] * by + round) - round) : 0);
+    }
+}
+
+KERNEL(k_product)
+{
+    MINE_ARRAY(float, sum, K_TOKENS);
+    MINE(float, y);
+    uint32_t t0 = BLOCK_Y * K_TOKENS, tokens = a.n - t0 < K_TOKENS ? a.n - t0 : K_TOKENS;
+    EACH_THREAD
+    {
+        uint32_t row = BLOCK_X * K_ROWS + t / 16;
+        const unsigned char *w = a.w.data + (size_t)row * a.w.row_bytes;
+        for (uint32_t i = 0; i < K_TOKENS; i++)
+            MY(sum)[i] = 0;
+        for (uint32_t k = t % 16; row < a.rows && k < a.k; k += 16) {
+            float v = weight_value(a.w.type, w, k);
+            for (uint32_t i = 0; i < tokens; i++) {
+                float x = a.x[(t0 + i) * a.ldx + k];
+                MY(sum)[i] = k_fma(a.round ? k_round(DT_BF16, x) : x, v, MY(sum)[i]);
+            }
+        }
+    }
+    for (uint32_t i = 0; i < tokens; i++) {
+        EACH_THREAD MY(y) = MY(sum)[i];
+        TREE16(y);
+        EACH_THREAD
+        {
+            uint32_t row = BLOCK_X * K_ROWS + t / 16;
+            if (t % 16 == 0 && row < a.rows)
+                a.y[(t0 + i) * a.ldy + row] = a.bias ? MY(y) + a.bias[row] : MY(y);
+        }
+    }
+}
+
+/* The sum of a group of n columns from column k on. */
+K_FN float group_sum(uint32_t type, const unsigned char *w, const int16_t *q, uint32_t k,
+                     uint32_t n)
+{
+    float s = 0, d, m;
+    uint32_t scaled = weight_scaled(type);
+    for (uint32_t i = 0; i < n; i += scaled) {
+        int32_t sum = 0, xsum = 0;
+        for (uint32_t j = i; j < i + scaled; j++) {
+            sum += weight_code(type, w, k + j) * q[j];
+            xsum += q[j];
+        }
+        weight_scale(type, w, k + i, &d, &m);
+        s = k_fma(d, (float)sum, s);
+        if (weight_has_min(type)) s = k_fma(m, (float)xsum, s);
+    }
+    return s;
+}
+
+KERNEL(k_product_q)
+{
+    SHARED(float, part, K_THREADS);
+    MINE(float, y);
+    uint32_t t0 = BLOCK_Y * K_TOKENS, tokens = a.n - t0 < K_TOKENS ? a.n - t0 : K_TOKENS;
+    for (uint32_t i = 0; i < tokens; i++) {
+        const struct k_group *x = a.x + (size_t)(t0 + i) * a.groups;
+        EACH_THREAD MY(y) = 0;
+        for (uint32_t g0 = 0; g0 < a.groups; g0 += 16) {
+            EACH_THREAD
+            {
+                uint32_t row = BLOCK_X * K_ROWS + t / 16, g = g0 + t % 16, k = g * K_GROUP;
+                const unsigned char *w = a.w.data + (size_t)row * a.w.row_bytes;
+                if (row < a.rows && g < a.groups)
+                    part[t] =
+                        group_sum(a.w.type, w, x[g].q, k, a.k - k < K_GROUP ? a.k - k : K_GROUP);
+            }
+            EACH_THREAD
+            {
+                for (uint32_t g = g0; t % 16 == 0 && g < g0 + 16 && g < a.groups; g++)
+                    MY(y) = k_fma(x[g].d, part[t + g - g0], MY(y));
+            }
+        }
+        EACH_THREAD
+        {
+            uint32_t row = BLOCK_X * K_ROWS + t / 16;
+            if (t % 16 == 0 && row < a.rows)
+                a.y[(t0 + i) * a.ldy + row] = a.bias ? MY(y) + a.bias[row] : MY(y);
+        }
+    }
+}

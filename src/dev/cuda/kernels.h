@@ -1,0 +1,237 @@
+/* kernels.h - the kernels of this folder: their names, and the struct of arguments of each.  A new kernel is a line of
+ * the list, a struct, and a function in a .cu file. */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* X(name): struct NAME_args, and KERNEL(NAME) in a .cu file. */
+#define CUDA_KERNELS(X)                                                                            \
+    X(k_map)                                                                                       \
+    X(k_norm)                                                                                      \
+    X(k_scale_rows)                                                                                \
+    X(k_rope)                                                                                      \
+    X(k_move)                                                                                      \
+    X(k_cut)                                                                                       \
+    X(k_rows)                                                                                      \
+    X(k_unfold)                                                                                    \
+    X(k_choose)                                                                                    \
+    X(k_add_rows)                                                                                  \
+    X(k_embed)                                                                                     \
+    X(k_quantize)                                                                                  \
+    X(k_product)                                                                                   \
+    X(k_product_q)                                                                                 \
+    X(k_write)                                                                                     \
+    X(k_atom)                                                                                      \
+    X(k_merge)                                                                                     \
+    X(k_scores)                                                                                    \
+    X(k_conv)                                                                                      \
+    X(k_scan)                                                                                      \
+    X(k_delta)
+enum cuda_kernel {
+#define CUDA_KERNEL_ID(name) CUDA_##name,
+    CUDA_KERNELS(CUDA_KERNEL_ID)
+#undef CUDA_KERNEL_ID
+        CUDA_KERNEL_COUNT
+};
+
+/* --- k_values.cu; a grid has a thread for each value, or a block for each row */
+struct k_map_args { /* kind: enum dev_map */
+    float *x;
+    const float *y;
+    uint32_t kind, dim;
+    bool shared;
+    float p, q;
+    size_t n;
+};
+struct k_norm_args { /* a block is a row; kind: enum dev_norm */
+    const float *x, *w, *b;
+    float *out;
+    float eps;
+    uint32_t kind, dim;
+};
+struct k_scale_rows_args {
+    float *x;
+    const float *by;
+    uint32_t dim;
+    size_t n;
+};
+struct k_rope_args { /* a thread is a pair */
+    float *x;
+    size_t ldx;
+    const float *cos, *sin;
+    uint32_t heads, dim, half;
+    bool interleaved;
+    size_t n;
+};
+/* --- k_rows.cu */
+struct k_move_args { /* a thread is a byte */
+    unsigned char *to;
+    const unsigned char *from;
+    size_t bytes, stride, n;
+};
+struct k_cut_args {
+    const float *x;
+    float *out;
+    size_t ldx, ldo, n;
+    uint32_t stride, width, parts;
+};
+struct k_rows_args { /* a thread is a column, so that out may be x */
+    const float *x;
+    float *out;
+    const uint32_t *id;
+    uint32_t n, dim;
+};
+struct k_unfold_args {
+    const float *x;
+    float *out;
+    uint32_t n_x, channels, taps, step;
+    size_t n;
+};
+struct k_choose_args { /* a thread is a token */
+    const float *score;
+    uint32_t *chosen;
+    float *weight;
+    uint32_t n, n_experts, top;
+    bool share;
+};
+struct k_add_rows_args { /* out[row[i]] += y[i]; the rows of a call differ */
+    const float *y;
+    float *out;
+    const uint32_t *row;
+    uint32_t dim;
+    size_t n;
+};
+/* --- k_product.cu */
+struct k_weight { /* type: enum dtype */
+    const unsigned char *data;
+    size_t row_bytes;
+    uint32_t type;
+};
+struct k_embed_args {
+    struct k_weight w;
+    const int32_t *id;
+    float *out;
+    uint32_t cols;
+    size_t n;
+};
+#define K_GROUP 256u /* columns under one scale of activations */
+struct k_group {
+    int16_t q[K_GROUP];
+    float d;
+};
+struct k_quantize_args { /* a block is a group: x the group, y the token */
+    const float *x;
+    size_t ldx;
+    struct k_group *out;
+    uint32_t k, groups;
+};
+#define K_ROWS   16u /* rows of a weight in a block */
+#define K_TOKENS 8u  /* tokens that pass them */
+struct k_product_args {
+    struct k_weight w;
+    const float *x, *bias;
+    float *y;
+    size_t ldx, ldy;
+    uint32_t rows, k, n;
+    bool round; /* x to bf16 first */
+};
+struct k_product_q_args {
+    struct k_weight w;
+    const struct k_group *x;
+    const float *bias;
+    float *y;
+    size_t ldy;
+    uint32_t rows, k, n, groups;
+};
+/* --- k_write.cu and k_attn.cu: views of the cache (view.h) */
+struct k_affine { /* struct kv_affine; bits 0: rows lie in tiles as in raw blocks */
+    uint32_t bits, unit, group;
+    bool zero_first;
+};
+struct k_form {
+    unsigned char *base;
+    size_t grain, offset;
+    const uint32_t *table;
+    uint32_t rows, stride;
+};
+struct k_plane { /* K or V */
+    struct k_form raw, sealed;
+    uint32_t heads, dim, type;
+    bool strips, coded; /* coded: it has a codec */
+    struct k_affine affine;
+};
+struct k_write_args { /* a thread is a value of a head */
+    struct k_plane p;
+    const float *x;
+    size_t ldx;
+    const uint32_t *dst;
+    size_t n;
+};
+/* How tokens walk over the rows of a piece; the arrays are those of the view, of the device or of the host. */
+struct k_walk {
+    const uint32_t *slot, *lane, *pos, *lo, *hi, *edge;
+    uint32_t row0, row1, raw0, raw1, sinks, lead;
+    bool lossy, tiled;
+};
+struct k_query {
+    const float *q, *q_sink;
+    size_t ldq;
+    uint32_t n_heads, group;
+    float scale, softcap;
+    const float *bias; /* [n_heads][back + 1 + ahead], or NULL */
+    uint32_t back, ahead;
+};
+#define K_DIM 1024u  /* most values of a head */
+struct k_atom_args { /* a block: x an atom of the wave, y a token and head */
+    struct k_plane k, v;
+    struct k_walk walk;
+    struct k_query query;
+    float *part;    /* [token][head][wave][state] */
+    uint32_t first; /* atom of the piece with which the wave begins */
+    uint32_t wave, state;
+};
+struct k_merge_args { /* a block is a token and head */
+    struct k_walk walk;
+    const float *part, *sink_logit;
+    float *run, *out; /* run: [token][head][state]; out NULL: the walk goes on */
+    size_t ldo;
+    uint32_t n_heads, dim, first, wave, state;
+    bool begins;
+};
+struct k_scores_args { /* a block: x an atom, y a token and head */
+    struct k_plane k;
+    struct k_walk walk;
+    struct k_query query;
+    float *out; /* [token][head][columns] */
+    uint32_t columns;
+};
+/* --- k_state.cu: a thread is a channel, or a column of a head's matrix; y is the lane */
+struct k_state {
+    unsigned char *base;
+    size_t grain, offset;
+    const uint32_t *lane, *pos, *dst, *from;
+    uint32_t n; /* tokens of the step */
+};
+struct k_conv_args {
+    struct k_state s;
+    const float *x, *w, *bias;
+    float *out;
+    uint32_t taps, channels;
+};
+struct k_scan_args {
+    struct k_state s;
+    const float *x, *dt, *b, *c, *a, *d;
+    float *out;
+    size_t ldx, ldb;
+    uint32_t channels, heads, groups, n;
+    bool one_decay;
+};
+struct k_delta_args {
+    struct k_state s;
+    const float *q, *k, *v, *dt, *beta, *a;
+    float *out;
+    size_t ldq, ldv;
+    float scale;
+    uint32_t heads, key_heads, keys, values;
+};

@@ -1,0 +1,62 @@
+/* rt.h - all that this folder asks of a GPU: twenty-odd functions of one struct, which a library brings that is loaded
+ * when a model asks for the device.  libkvik-cuda.so (rt_cuda.cu) has them over the CUDA runtime;
+ * tests/cuda/rt_emulated.c runs the same kernels on the CPU and lets work begin as late as the order of streams and
+ * events allows.
+ *
+ * Functions that return int give 0 or a negative number; error() then has the sentence.  A stream runs what it is
+ * given in order, and later.  Several threads use a device at once; a stream belongs to one. */
+#pragma once
+#include "dev/cuda/kernels.h"
+
+#define CUDA_RT_VERSION 1u
+enum cuda_copy { CUDA_TO_DEVICE, CUDA_TO_HOST, CUDA_WITHIN };
+
+struct cuda_rt {
+    /* CUDA_RT_VERSION, and the size of the arguments of all kernels together: both sides must agree. */
+    uint32_t version, arguments;
+    const char *(*error)(void);
+    /* Finds the device.  Fails with a sentence where there is no driver or no device. */
+    int (*open)(void);
+    const char *(*name)(void); /* valid for ever */
+
+    /* --- memory of the device; NULL: none is left */
+    void *(*alloc)(size_t n);
+    void (*release)(void *at);
+    /* Memory of the host that copies reach without staging. */
+    void *(*pin)(size_t n);
+    void (*unpin)(void *at);
+    /* Addresses, whose pages of granule() bytes get memory and give it back. */
+    size_t (*granule)(void);
+    void *(*range)(size_t n);
+    void (*range_close)(void *at, size_t n);
+    int (*back)(void *at, size_t n);
+    void (*drop)(void *at, size_t n);
+
+    /* --- streams */
+    void *(*stream)(void);
+    void (*stream_close)(void *stream);
+    /* The source must stay as it is, and the place unread, until the stream is past the copy. */
+    int (*copy)(void *stream, void *to, const void *from, size_t n, enum cuda_copy how);
+    int (*fill)(void *stream, void *at, int byte, size_t n);
+    /* Runs a kernel on x * y blocks of K_THREADS threads.  The arguments are copied. */
+    int (*launch)(void *stream, enum cuda_kernel k, uint32_t x, uint32_t y, const void *args,
+                  size_t n);
+    int (*wait)(void *stream); /* until all of it is done; the first error of it */
+
+    /* --- events */
+    void *(*event)(void);
+    void (*event_close)(void *event);
+    int (*record)(void *event, void *stream); /* it happens when the stream is here */
+    int (*after)(void *stream, void *event);  /* the stream goes on when it has happened */
+    int (*happened)(void *event);             /* waits for it */
+};
+
+/* The sum of the sizes of all structs of arguments. */
+enum {
+    CUDA_ARGUMENTS = 0
+#define CUDA_ARGUMENT_SIZE(name) +(int)sizeof(struct name##_args)
+    CUDA_KERNELS(CUDA_ARGUMENT_SIZE)
+#undef CUDA_ARGUMENT_SIZE
+};
+/* What the library exports. */
+#define CUDA_RT_SYMBOL "kvik_cuda_rt"

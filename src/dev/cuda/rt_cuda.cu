@@ -1,0 +1,284 @@
+/* rt_cuda.cu - the runtime of rt.h over CUDA: each function is a call or two.  Compiled and linked by make cuda; what
+ * runs on machines without a GPU is tests/cuda/rt_emulated.c, so nothing but calls belongs here.
+ *
+ * Ranges are virtual memory of the driver (cuMemAddressReserve), whose functions are looked up at run time: the
+ * library loads where there is no driver, and open() says so. */
+#include "dev/cuda/k_block.h"
+#include "dev/cuda/rt.h"
+
+#include <cuda.h>
+#include <cuda_runtime.h>
+#include <mutex>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unordered_map>
+
+#define DECLARE(name) extern "C" __global__ void name(const struct name##_args a);
+CUDA_KERNELS(DECLARE)
+#undef DECLARE
+
+static thread_local char said[256];
+static char device_name[128];
+static int device;
+static size_t granule;
+
+/* The driver's functions for ranges. */
+static decltype(&cuMemGetAllocationGranularity) mem_granularity;
+static decltype(&cuMemAddressReserve) mem_reserve;
+static decltype(&cuMemAddressFree) mem_free_range;
+static decltype(&cuMemCreate) mem_create;
+static decltype(&cuMemRelease) mem_release;
+static decltype(&cuMemMap) mem_map;
+static decltype(&cuMemUnmap) mem_unmap;
+static decltype(&cuMemSetAccess) mem_access;
+
+/* The memory behind each page of a range that is in use. */
+static std::mutex pages_lock;
+static std::unordered_map<CUdeviceptr, CUmemGenericAllocationHandle> pages;
+
+static int fail(const char *what, const char *why)
+{
+    snprintf(said, sizeof said, "%s: %s", what, why);
+    return -1;
+}
+
+static int check(const char *what, cudaError_t e)
+{
+    return e == cudaSuccess ? 0 : fail(what, cudaGetErrorString(e));
+}
+
+static const char *r_error(void)
+{
+    return said;
+}
+
+static const char *r_name(void)
+{
+    return device_name;
+}
+
+static bool find(const char *name, void **fn)
+{
+    cudaDriverEntryPointQueryResult found;
+#if CUDART_VERSION >= 12050
+    return cudaGetDriverEntryPointByVersion(name, fn, 12000, cudaEnableDefault, &found) ==
+               cudaSuccess &&
+           *fn;
+#else
+    return cudaGetDriverEntryPoint(name, fn, cudaEnableDefault, &found) == cudaSuccess && *fn;
+#endif
+}
+#define FIND(name, fn) find(#name, (void **)&(fn))
+
+static CUmemAllocationProp properties(void)
+{
+    CUmemAllocationProp p = {};
+    p.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    p.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    p.location.id = device;
+    return p;
+}
+
+static int open_device(void)
+{
+    int n = 0;
+    cudaDeviceProp p;
+    cudaError_t e = cudaGetDeviceCount(&n);
+    if (e == cudaErrorInsufficientDriver)
+        return fail("no driver", "install NVIDIA's driver, or a newer one for this library");
+    if (e != cudaSuccess || n == 0)
+        return fail("no device",
+                    e == cudaSuccess ? "the driver finds none" : cudaGetErrorString(e));
+    if (check("cannot open the device", cudaSetDevice(device)) < 0) return -1;
+    if (check("cannot read what the device is", cudaGetDeviceProperties(&p, device)) < 0) return -1;
+    snprintf(device_name, sizeof device_name, "%s", p.name);
+    if (!FIND(cuMemGetAllocationGranularity, mem_granularity) ||
+        !FIND(cuMemAddressReserve, mem_reserve) || !FIND(cuMemAddressFree, mem_free_range) ||
+        !FIND(cuMemCreate, mem_create) || !FIND(cuMemRelease, mem_release) ||
+        !FIND(cuMemMap, mem_map) || !FIND(cuMemUnmap, mem_unmap) ||
+        !FIND(cuMemSetAccess, mem_access))
+        return fail("no virtual memory", "the driver is too old");
+    CUmemAllocationProp prop = properties();
+    if (mem_granularity(&granule, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM) != CUDA_SUCCESS)
+        return fail("no virtual memory", "the device has none");
+    return 0;
+}
+
+static int r_open(void)
+{
+    static std::mutex lock;
+    static bool opened;
+    std::lock_guard<std::mutex> hold(lock);
+    if (opened) return check("cannot open the device", cudaSetDevice(device));
+    if (open_device() < 0) return -1;
+    opened = true;
+    return 0;
+}
+
+static void *r_alloc(size_t n)
+{
+    void *at = NULL;
+    cudaSetDevice(device); /* of this thread */
+    return check("no memory", cudaMalloc(&at, n)) < 0 ? NULL : at;
+}
+
+static void r_release(void *at)
+{
+    cudaFree(at);
+}
+
+static void *r_pin(size_t n)
+{
+    void *at = NULL;
+    cudaSetDevice(device);
+    return check("no pinned memory", cudaMallocHost(&at, n)) < 0 ? NULL : at;
+}
+
+static void r_unpin(void *at)
+{
+    cudaFreeHost(at);
+}
+
+static size_t r_granule(void)
+{
+    return granule;
+}
+
+static void *r_range(size_t n)
+{
+    CUdeviceptr at;
+    cudaSetDevice(device);
+    if (mem_reserve(&at, (n + granule - 1) / granule * granule, 0, 0, 0) == CUDA_SUCCESS)
+        return (void *)at;
+    fail("no addresses", "the driver refuses a range");
+    return NULL;
+}
+
+static void r_drop(void *at, size_t n)
+{
+    std::lock_guard<std::mutex> hold(pages_lock);
+    for (size_t i = 0; i < n; i += granule) {
+        auto page = pages.find((CUdeviceptr)at + i);
+        if (page == pages.end()) continue;
+        mem_unmap(page->first, granule);
+        mem_release(page->second);
+        pages.erase(page);
+    }
+}
+
+static void r_range_close(void *at, size_t n)
+{
+    r_drop(at, n);
+    mem_free_range((CUdeviceptr)at, (n + granule - 1) / granule * granule);
+}
+
+static int back_page(CUdeviceptr at)
+{
+    CUmemAllocationProp prop = properties();
+    CUmemAccessDesc access = {};
+    CUmemGenericAllocationHandle memory;
+    if (pages.count(at)) return 0;
+    if (mem_create(&memory, granule, &prop, 0) != CUDA_SUCCESS)
+        return fail("no memory", "for a page of the cache");
+    access.location = prop.location;
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    if (mem_map(at, granule, 0, memory, 0) == CUDA_SUCCESS) {
+        if (mem_access(at, granule, &access, 1) == CUDA_SUCCESS) {
+            pages[at] = memory;
+            return 0;
+        }
+        mem_unmap(at, granule);
+    }
+    mem_release(memory);
+    return fail("no memory", "a page of the cache cannot be mapped");
+}
+
+static int r_back(void *at, size_t n)
+{
+    std::lock_guard<std::mutex> hold(pages_lock);
+    cudaSetDevice(device);
+    for (size_t i = 0; i < n; i += granule)
+        if (back_page((CUdeviceptr)at + i) < 0) return -1;
+    return 0;
+}
+
+static void *r_stream(void)
+{
+    cudaStream_t s;
+    cudaSetDevice(device);
+    return check("no stream", cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking)) < 0 ? NULL : s;
+}
+
+static void r_stream_close(void *s)
+{
+    cudaStreamSynchronize((cudaStream_t)s);
+    cudaStreamDestroy((cudaStream_t)s);
+}
+
+static int r_copy(void *s, void *to, const void *from, size_t n, enum cuda_copy how)
+{
+    static const cudaMemcpyKind kinds[] = {cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost,
+                                           cudaMemcpyDeviceToDevice};
+    return check("a copy", cudaMemcpyAsync(to, from, n, kinds[how], (cudaStream_t)s));
+}
+
+static int r_fill(void *s, void *at, int byte, size_t n)
+{
+    return check("a fill", cudaMemsetAsync(at, byte, n, (cudaStream_t)s));
+}
+
+static int r_launch(void *s, enum cuda_kernel k, uint32_t x, uint32_t y, const void *args, size_t n)
+{
+    static const struct {
+        const void *fn;
+        const char *name;
+    } kernels[] = {
+#define ROW(name) {(const void *)name, #name},
+        CUDA_KERNELS(ROW)
+#undef ROW
+    };
+    void *one[] = {(void *)args};
+    (void)n;
+    return check(kernels[k].name, cudaLaunchKernel(kernels[k].fn, dim3(x, y), dim3(K_THREADS), one,
+                                                   0, (cudaStream_t)s));
+}
+
+static int r_wait(void *s)
+{
+    return check("the device", cudaStreamSynchronize((cudaStream_t)s));
+}
+
+static void *r_event(void)
+{
+    cudaEvent_t e;
+    cudaSetDevice(device);
+    return check("no event", cudaEventCreateWithFlags(&e, cudaEventDisableTiming)) < 0 ? NULL : e;
+}
+
+static void r_event_close(void *e)
+{
+    cudaEventDestroy((cudaEvent_t)e);
+}
+
+static int r_record(void *e, void *s)
+{
+    return check("an event", cudaEventRecord((cudaEvent_t)e, (cudaStream_t)s));
+}
+
+static int r_after(void *s, void *e)
+{
+    return check("an event", cudaStreamWaitEvent((cudaStream_t)s, (cudaEvent_t)e, 0));
+}
+
+static int r_happened(void *e)
+{
+    return check("a copy", cudaEventSynchronize((cudaEvent_t)e));
+}
+
+static const struct cuda_rt rt = {
+    CUDA_RT_VERSION, CUDA_ARGUMENTS, r_error,   r_open,     r_name,        r_alloc, r_release,
+    r_pin,           r_unpin,        r_granule, r_range,    r_range_close, r_back,  r_drop,
+    r_stream,        r_stream_close, r_copy,    r_fill,     r_launch,      r_wait,  r_event,
+    r_event_close,   r_record,       r_after,   r_happened,
+};
+extern "C" __attribute__((visibility("default"))) const struct cuda_rt *const kvik_cuda_rt = &rt;
