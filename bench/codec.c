@@ -16,8 +16,8 @@ enum { HEADS = 9, KV_HEADS = 3, DIM = 64, SITES = 30, RUNS = 7 };
 
 struct subject {
     const char *name;
-    const char *backend; /* NULL: native */
-    int nbits, axis, group;
+    const char *backend;    /* NULL: native */
+    int nbits, axis, group; /* group 0: the codec has no groups */
 };
 static const struct subject subjects[] = {
     {"native f16", NULL, 0, 0, 0},
@@ -28,6 +28,10 @@ static const struct subject subjects[] = {
     {"hqq 2 axis 1 g64", "hqq", 2, 1, 64},
     {"hqq 8 axis 1 g64", "hqq", 8, 1, 64},
     {"hqq 4 axis 0 g64", "hqq", 4, 0, 64},
+    {"kvik 8", "kvik", 8, 0, 0},
+    {"kvik 4", "kvik", 4, 0, 0},
+    {"kvik 3", "kvik", 3, 0, 0},
+    {"kvik 2", "kvik", 2, 0, 0},
 };
 
 static double cpu_seconds(void)
@@ -59,8 +63,8 @@ static void open_codecs(struct setup *s, const struct subject *sub)
     for (int p = 0; p < 2; p++)
         if (kv_codec_usual(sub->backend, &o.plane[p]) < 0 ||
             kv_codec_set(&o.plane[p], "nbits", sub->nbits) < 0 ||
-            kv_codec_set(&o.plane[p], "axis", sub->axis) < 0 ||
-            kv_codec_set(&o.plane[p], "q_group_size", sub->group) < 0)
+            (sub->group && (kv_codec_set(&o.plane[p], "axis", sub->axis) < 0 ||
+                            kv_codec_set(&o.plane[p], "q_group_size", sub->group) < 0)))
             die(sub->name);
     if (kv_codec_pair_open(&o, &s->v.shape[0], &s->v.shape[1], &s->c[0], &s->c[1], &seal) < 0)
         die(sub->name);
@@ -164,9 +168,9 @@ static double attend(struct dev_queue *d, struct setup *s)
 int main(int argc, char **argv)
 {
     static struct setup s;
-    uint32_t depth = argc > 1 ? (uint32_t)atoi(argv[1]) / 64 * 64 : 4032;
+    uint32_t depth = argc > 1 ? (uint32_t)atoi(argv[1]) / 128 * 128 : 4096;
     struct dev_config c = {1, argc > 2 ? argv[2] : NULL};
-    struct dev_limits lim = {16, DIM, DIM, HEADS, DIM, depth + 64, 64};
+    struct dev_limits lim = {16, DIM, DIM, HEADS, DIM, depth + 128, 128};
     struct dev_queue *d;
     if (dev_queue_open(&dev_host, &c, &d) < 0 || dev_reserve(d, &lim) < 0) die("device");
     printf("%u rows, %u sites, %s, 1 thread\n", depth, SITES, dev_isa_name(d));

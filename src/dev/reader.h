@@ -25,6 +25,9 @@ struct kv_piece {
      * is replaced by another, so that a kernel may read 16 rows. */
     const unsigned char *tile[KV_STRIP];
     uint32_t head, r0, r1;
+    /* For a reader that sums, one tile: where the bytes lie that are read after those of this head, about as many; a kernel
+     * asks the cache for them as it goes.  NULL: not known. */
+    const unsigned char *then;
 };
 /* The functions for one instruction set.  A score depends on the query and the row alone, an addition on the query's
  * probabilities and on the rows of the piece, neither on the other queries of the call; all sets give the same bits. */
@@ -52,6 +55,8 @@ struct kv_reader {
 extern const struct kv_reader *const kv_read_in_place[DEV_ISAS];
 /* Of tiles as affine.h says; codec->param is their struct kv_affine. */
 extern const struct kv_reader *const kv_read_affine[DEV_ISAS];
+/* Of tiles as coded.h says; codec->param is their struct kv_coded. */
+extern const struct kv_reader *const kv_read_coded[DEV_ISAS];
 /* Of any tiles, by codec->decode. */
 extern const struct kv_reader *const kv_read_decoded[DEV_ISAS];
 

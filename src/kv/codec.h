@@ -4,10 +4,12 @@
 #include "kv/kv.h"
 
 /* An option of a kind: a number that its instances are made with.  In cache_config, NAME sets the option for keys and
- * values, NAME_key or NAME_value for one of them.  `usual` is the default. */
+ * values, NAME_key or NAME_value for one of them.  `usual` is the default.  own: other names, for keys and for values, that
+ * only this kind has; or NULL. */
 struct kv_codec_option {
     const char *name;
     int32_t min, max, usual;
+    const char *own[2];
 };
 enum { KV_CODEC_OPTIONS = 8 }; /* most options of a kind */
 

@@ -1,18 +1,20 @@
 /* codec_rotated.c - a rotation around any codec.
  *
- * The rotation R turns the signs of some channels, then takes a Hadamard transform of each run of 2^k channels, where 2^k is
- * the largest power of two that divides the size of heads.  It is orthogonal: q . k = (R q) . (R k), and
- * the sum of p * v is R' (the sum of p * (R v)).  So attention turns queries and sums, never rows.  Turned rows are rounded to
- * the type of the plane before `inner` encodes them.  All is done in f32, in one order. */
+ * The rotation R (hadamard.h) is orthogonal: q . k = (R q) . (R k), and the sum of p * v is R' (the sum of p * (R v)).  So
+ * attention turns queries and sums, never rows.  Turned rows are rounded to the type of the plane before `inner` encodes
+ * them. */
 #include "kv/codec_rotated.h"
+#include "dev/hadamard.h"
 #include "dev/reader.h"
 #include "dev/row.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { DIM_MOST = 1024, HEAD_MOST = 1 << 16 }; /* values of a row; bytes of one head of a tile */
+enum {
+    DIM_MOST = HADAMARD_MOST,
+    HEAD_MOST = 1 << 16
+}; /* values of a row; bytes of one head of a tile */
 
 struct rotated {
     struct kv_codec c;
@@ -20,36 +22,9 @@ struct rotated {
     void (*close)(struct kv_codec *c);
     struct kv_reader reader; /* for all instruction sets: it finds that of `inner` */
     const struct kv_reader *table[DEV_ISAS];
-    uint32_t seed, dim, run;
-    float scale, sign[DIM_MOST];
+    uint32_t seed;
+    struct hadamard turn;
 };
-
-static void hadamard(const struct rotated *c, float *x)
-{
-    for (uint32_t h = 1; h < c->run; h *= 2)
-        for (uint32_t i = 0; i < c->dim; i += 2 * h)
-            for (uint32_t d = i; d < i + h; d++) {
-                float a = x[d], b = x[d + h];
-                x[d] = a + b;
-                x[d + h] = a - b;
-            }
-    for (uint32_t d = 0; d < c->dim; d++)
-        x[d] *= c->scale;
-}
-
-static void turn(const struct rotated *c, float *x)
-{
-    for (uint32_t d = 0; d < c->dim; d++)
-        x[d] *= c->sign[d];
-    hadamard(c, x);
-}
-
-static void turn_back(const struct rotated *c, float *x)
-{
-    hadamard(c, x);
-    for (uint32_t d = 0; d < c->dim; d++)
-        x[d] *= c->sign[d];
-}
 
 static const struct rotated *of(const struct kv_codec *c)
 {
@@ -67,7 +42,7 @@ static void query(const struct kv_reading *r, const float *q, float *out)
     struct kv_reading in = inner_of(r);
     float x[DIM_MOST];
     memcpy(x, q, r->shape->dim * sizeof *x);
-    turn(of(r->codec), x);
+    hadamard_turn(&of(r->codec)->turn, x);
     if (in.reader->query)
         in.reader->query(&in, x, out);
     else
@@ -98,7 +73,7 @@ static void end(const struct kv_reading *r, float *o)
 {
     struct kv_reading in = inner_of(r);
     if (in.reader->end) in.reader->end(&in, o);
-    turn_back(of(r->codec), o);
+    hadamard_back(&of(r->codec)->turn, o);
 }
 
 /* --- tiles */
@@ -118,7 +93,7 @@ static void rotated_encode(const struct kv_codec *c, const struct kv_shape *s, u
         uint32_t row = first + r;
         memset(x, 0, s->dim * sizeof *x);
         if (r >= lead) kv_row_load(s, raw[row / block_rows], row % block_rows, x);
-        turn(of(c), x);
+        hadamard_turn(&of(c)->turn, x);
         kv_row_store(s, block, r, x);
     }
     of(c)->inner->encode(of(c)->inner, s, head, dst, &turned, MAX(c->tile, KV_STRIP), 0, lead);
@@ -131,7 +106,7 @@ static void rotated_decode(const struct kv_codec *c, const struct kv_shape *s, u
     of(c)->inner->decode(of(c)->inner, s, head, dst, first, src);
     for (uint32_t r = first; r < first + c->tile; r++) {
         kv_row_load(s, dst, r, x);
-        turn_back(of(c), x);
+        hadamard_back(&of(c)->turn, x);
         kv_row_store(s, dst, r, x);
     }
 }
@@ -142,21 +117,6 @@ static int rotated_describe(const struct kv_codec *c, char *out, size_t n)
     if (at < 0 || (size_t)at >= n) return at;
     int inner = of(c)->inner->describe(of(c)->inner, out + at, n - (size_t)at);
     return inner < 0 ? inner : at + inner;
-}
-
-/* Signs follow from the seed alone: their bits are those of a product. */
-static void choose(struct rotated *c, uint32_t seed, uint32_t dim)
-{
-    c->seed = seed;
-    c->dim = dim;
-    c->run = dim & (0 - dim);
-    c->scale = 1 / sqrtf((float)c->run);
-    for (uint32_t d = 0; d < dim; d++) {
-        uint64_t x = ((uint64_t)seed << 32 | d) + 0x9E3779B97F4A7C15u;
-        x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
-        x = (x ^ x >> 27) * 0x94D049BB133111EBu;
-        c->sign[d] = x >> 63 ? -1 : 1;
-    }
 }
 
 static int check(const struct kv_codec *inner, const struct kv_shape *s)
@@ -190,7 +150,8 @@ int rotated_open(struct kv_codec *inner, void (*close)(struct kv_codec *c), uint
                                    .add = r->add ? add : NULL,
                                    .end = end};
     c->table[DEV_REF] = &c->reader;
-    choose(c, seed, s->dim);
+    c->seed = seed;
+    hadamard_choose(&c->turn, seed, s->dim);
     c->c = (struct kv_codec){.name = inner->name,
                              .tile = inner->tile,
                              .lead = inner->lead,

@@ -23,7 +23,8 @@
 
 #define EXTENT_BYTES ((size_t)64 << 10) /* smallest piece of a range made usable at once */
 #define HUGE_BYTES   ((uintptr_t)2 << 20)
-#define HUGE_LAG     4u /* runs that several sequences may still be filling */
+#define HUGE_LAG                                                                                   \
+    ((size_t)1 << 20) /* bytes of runs that several sequences may still be filling: 1 to 4 runs */
 
 struct kv_fault kv_fault;
 
@@ -64,7 +65,8 @@ static bool well_used(const struct pages *p, size_t from, size_t to)
  * when this was called last.  A system that has none leaves everything as it is. */
 static void make_huge(struct pages *p)
 {
-    size_t before = p->huge, used = (p->fresh - MIN(p->fresh, HUGE_LAG)) * KV_RUN * p->grain;
+    uint32_t lag = (uint32_t)MAX(1, MIN(4, HUGE_LAG / (KV_RUN * p->grain)));
+    size_t before = p->huge, used = (p->fresh - MIN(p->fresh, lag)) * KV_RUN * p->grain;
     p->huge = used;
     for (uint32_t s = 0; s < p->n_sites; s++) {
         unsigned char *site = p->base + s * p->span;

@@ -65,6 +65,7 @@ struct kv_key_option {
     const char *name; /* the name in a codec's table */
     int plane;        /* 0: for keys, 1: for values, -1: for both */
     int32_t value;
+    const struct kv_codec_kind *only; /* the kind whose own name was given, or NULL */
 };
 enum { KV_KEY_OPTIONS = 3 * KV_CODEC_OPTIONS };
 struct kv_keys {

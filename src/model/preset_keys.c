@@ -57,6 +57,13 @@ static const char *spell(const char *name, int plane, char out[KV_OPTION_NAME])
     return out;
 }
 
+/* An option as it was given. */
+static const char *spell_given(const struct kv_key_option *w, char out[KV_OPTION_NAME])
+{
+    if (!w->only) return spell(w->name, w->plane, out);
+    return w->only->option[kv_codec_option_at(w->only, w->name)].own[w->plane];
+}
+
 static int unknown_key(const char *what, const char *key)
 {
     static const int planes[] = {-1, 0, 1};
@@ -75,9 +82,11 @@ static int unknown_key(const char *what, const char *key)
             for (size_t p = 0; p < countof(planes); p++) {
                 near_begin(&n, key);
                 near_try(&n, spell(kv_codec_at(i)->option[k].name, planes[p], word));
+                if (planes[p] >= 0 && kv_codec_at(i)->option[k].own[planes[p]])
+                    near_try(&n, kv_codec_at(i)->option[k].own[planes[p]]);
                 if (!n.best || n.cost >= least) continue;
                 least = n.cost;
-                snprintf(best, sizeof best, "%s", word);
+                snprintf(best, sizeof best, "%s", n.best);
             }
     if (*best) return ERR(ARG, "%s: unknown key \"%.40s\"; did you mean \"%s\"?", what, key, best);
     return ERR(ARG, "%s: unknown key \"%.40s\"", what, key);
@@ -130,15 +139,19 @@ static int take_key(const char *what, enum kv_key id, const json_t *v, struct kv
     return 0;
 }
 
-/* Returns the option that a key spells, and its planes; NULL if no kind has the option. */
-static const struct kv_codec_option *option_of(const char *key, int *plane)
+/* Returns the option that a key spells, its planes, and in *only the kind whose own name it is; NULL if no kind has the
+ * option. */
+static const struct kv_codec_option *option_of(const char *key, int *plane,
+                                               const struct kv_codec_kind **only)
 {
     char word[KV_OPTION_NAME];
     for (uint32_t i = 0; kv_codec_at(i); i++)
         for (uint32_t k = 0; k < kv_codec_at(i)->n_options; k++)
             for (*plane = -1; *plane < 2; ++*plane) {
                 const struct kv_codec_option *o = &kv_codec_at(i)->option[k];
-                if (same_word(key, spell(o->name, *plane, word))) return o;
+                const char *own = *plane < 0 ? NULL : o->own[*plane];
+                *only = own && same_word(key, own) ? kv_codec_at(i) : NULL;
+                if (*only || same_word(key, spell(o->name, *plane, word))) return o;
             }
     return NULL;
 }
@@ -150,12 +163,16 @@ static int take_option(const char *what, const char *key, const json_t *v, struc
 {
     int plane;
     char word[KV_OPTION_NAME];
-    const struct kv_codec_option *o = option_of(key, &plane), *p = o;
+    const struct kv_codec_kind *only;
+    const struct kv_codec_option *o = option_of(key, &plane, &only), *p = o;
     if (!o) return 0;
     if (json_is_null(v)) return 1;
     json_int_t n = json_integer_value(v);
-    spell(o->name, plane, word);
-    for (uint32_t i = 0; kv_codec_at(i) && (n < p->min || n > p->max); i++) {
+    if (only)
+        snprintf(word, sizeof word, "%s", o->own[plane]);
+    else
+        spell(o->name, plane, word);
+    for (uint32_t i = 0; !only && kv_codec_at(i) && (n < p->min || n > p->max); i++) {
         int at = kv_codec_option_at(kv_codec_at(i), o->name);
         if (at >= 0) p = &kv_codec_at(i)->option[at];
     }
@@ -166,7 +183,7 @@ static int take_option(const char *what, const char *key, const json_t *v, struc
             return ERR(ARG, "%s: %s is given twice", what, word);
     if (k->n_options == KV_KEY_OPTIONS)
         return ERR(ARG, "%s: more than %d options of codecs", what, KV_KEY_OPTIONS);
-    k->option[k->n_options++] = (struct kv_key_option){o->name, plane, (int32_t)n};
+    k->option[k->n_options++] = (struct kv_key_option){o->name, plane, (int32_t)n, only};
     return 1;
 }
 
@@ -241,7 +258,7 @@ int kv_keys_add(struct kv_keys *k, const struct kv_keys *more, const char *first
         if (at == k->n_options && k->n_options == KV_KEY_OPTIONS)
             return ERR(ARG, "%s: more than %d options of codecs", second, KV_KEY_OPTIONS);
         if (at < k->n_options && k->option[at].value != o->value)
-            return twice(spell(o->name, o->plane, word), first, second);
+            return twice(spell_given(o, word), first, second);
         k->option[at] = *o;
         k->n_options = MAX(k->n_options, at + 1);
     }
@@ -302,11 +319,12 @@ static int no_codec(const char *key, const struct preset *p)
 /* Applies one option to the planes that it is for.  At least one of their codecs must have the option. */
 static int apply_option(const struct kv_key_option *w, struct kv_codec_pair *o)
 {
-    char key[KV_OPTION_NAME];
+    char word[KV_OPTION_NAME];
+    const char *key = spell_given(w, word);
     bool taken = false;
-    spell(w->name, w->plane, key);
     for (int p = 0; p < 2; p++) {
         if (w->plane >= 0 && w->plane != p) continue;
+        if (w->only && w->only != o->plane[p].kind) continue;
         if (kv_codec_option_at(o->plane[p].kind, w->name) < 0) continue;
         TRY(kv_codec_set(&o->plane[p], w->name, w->value));
         taken = true;
@@ -332,7 +350,7 @@ int kv_keys_codecs(const struct kv_keys *k, const struct preset *p, struct kv_co
         if (p->quantized)
             return ERR(ARG, "cache_implementation \"%s\" and backend \"%s\" contradict each other",
                        p->name, KV_CODEC_NONE);
-        if (k->n_options) return no_codec(spell(k->option[0].name, k->option[0].plane, key), p);
+        if (k->n_options) return no_codec(spell_given(&k->option[0], key), p);
         if (k->given & 1u << KV_KEY_RESIDUAL_LENGTH) return no_codec("residual_length", p);
         *out = o;
         return 0;

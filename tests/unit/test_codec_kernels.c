@@ -142,6 +142,10 @@ static void count_add(const struct kv_reading *r, const struct kv_piece *at, con
     one_tile(r, at, n);
     counted->add(r, at, p, ldp, n, o, ldo);
 }
+static void count_end(const struct kv_reading *r, float *o)
+{
+    if (counted->end) counted->end(r, o);
+}
 static void (*decode_of)(const struct kv_codec *c, const struct kv_shape *s, uint32_t head,
                          void *dst, uint32_t first, const void *src);
 static void count_decode(const struct kv_codec *c, const struct kv_shape *s, uint32_t head,
@@ -245,7 +249,8 @@ static void test_used(void **state)
     for (uint32_t i = 0; next_variant(&i, &dim, &v);)
         for (int prefill = 0; prefill < 2; prefill++) {
             struct kv_codec same[2];
-            struct kv_reader count = {.query = count_query, .score = count_score, .add = count_add};
+            struct kv_reader count = {
+                .query = count_query, .score = count_score, .add = count_add, .end = count_end};
             const struct kv_reader *table[DEV_ISAS] = {&count};
             struct run r;
             double worst = 0;

@@ -80,6 +80,7 @@ static void find_pieces(const struct kv_form *f, const uint32_t *table, uint32_t
         first = row - row % unit;
         end = unit < KV_STRIP || f->rows < KV_STRIP ? MIN(run->b, first + unit) : run->b;
         at->r0 = row - first;
+        at->then = NULL;
         at->r1 = end - first;
         uint32_t i0 = at->r0 / f->rows, i1 = (at->r1 - 1) / f->rows;
         uint32_t n = MAX(i1 + 1, unit / f->rows);
@@ -154,6 +155,18 @@ static bool next_strips(const struct attn_task *t, const struct run *run, const 
     return true;
 }
 
+/* What follows the bytes of head h0 + i of a run's tile. */
+static const unsigned char *behind(const struct attn_task *t, const struct run *run,
+                                   const struct run *ahead, uint32_t i)
+{
+    const struct run *at = i + 1 < t->heads ? run : ahead;
+    uint32_t head = i + 1 < t->heads ? t->h0 + i + 1 : t->h0;
+    if (!at) return NULL;
+    if (!at->n) return at->strip[0];
+    const struct kv_shape *s = at->by->shape;
+    return at->piece[0].tile[0] + at->by->codec->bytes(at->by->codec, s) / s->heads * head;
+}
+
 /* Narrows [*a, *b) to the rows that one of the tokens [i, last] of a block sees. */
 static void seen_by_one(const struct attn_task *t, uint32_t i, uint32_t last, uint32_t *a,
                         uint32_t *b)
@@ -181,6 +194,7 @@ static void score_run(const struct attn_job *j, const struct attn_task *t, struc
     const void *strip[ATTN_STRIPS], *next[ATTN_STRIPS];
     if (sums(run->by, 0)) {
         run->piece[0].head = t->h0 + i;
+        run->piece[0].then = behind(t, run, ahead, i);
         run->by->reader->score(run->by, run->piece, qt, t->nq, j->a->scale, p + (run->a - row0),
                                KV_ATOM);
         return;
@@ -232,11 +246,12 @@ static void add_strips(const struct attn_job *j, const struct attn_task *t, cons
 
 /* By a reader that sums; queries that see the same rows go together. */
 static void add_pieces(const struct attn_job *j, const struct attn_task *t, struct run *run,
-                       uint32_t head, const float *p, float *o)
+                       const struct run *ahead, uint32_t i, const float *p, float *o)
 {
     struct kv_piece at = run->piece[0];
     uint32_t g = j->group;
-    at.head = head;
+    at.head = t->h0 + i;
+    at.then = behind(t, run, ahead, i);
     for (uint32_t q0 = 0, q1; q0 < t->nq; q0 = q1) {
         uint32_t a = run->a, b = run->b;
         const struct attn_atom *r = t->row ? &t->row[q0 / g] : t->m;
@@ -263,7 +278,7 @@ static void add_run(const struct attn_job *j, const struct attn_task *t, struct 
         if (t->fresh && run->a == t->m->a)
             for (uint32_t q = 0; q < t->nq; q++)
                 memset(o + q * j->state, 0, (j->state - ATTN_HEAD) * sizeof *o);
-        add_pieces(j, t, run, t->h0 + i, p, o);
+        add_pieces(j, t, run, ahead, i, p, o);
         return;
     }
     strips_of(j, t, run, i, strip);

@@ -1,0 +1,110 @@
+/* hadamard.c - the rotation of hadamard.h on vectors of four values, which every processor has: it runs for each query and for
+ * the sum of each atom, so it must not cost more than the rows of an atom. */
+#include "dev/hadamard.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef float four __attribute__((vector_size(16)));
+
+static inline four load(const float *x)
+{
+    four v;
+    memcpy(&v, x, sizeof v);
+    return v;
+}
+
+static inline void store(float *x, four v)
+{
+    memcpy(x, &v, sizeof v);
+}
+
+/* Distances 1 and 2, inside a vector. */
+static inline four inside(four v)
+{
+    const four odd = {1, -1, 1, -1}, high = {1, 1, -1, -1};
+    four a = {v[0], v[0], v[2], v[2]}, b = {v[1], v[1], v[3], v[3]};
+    v = a + b * odd;
+    a = (four){v[0], v[1], v[0], v[1]}, b = (four){v[2], v[3], v[2], v[3]};
+    return a + b * high;
+}
+
+static void narrow(const struct hadamard *c, float *x)
+{
+    for (uint32_t h = 1; h < c->run; h *= 2)
+        for (uint32_t i = 0; i < c->dim; i += 2 * h)
+            for (uint32_t d = i; d < i + h; d++) {
+                float a = x[d], b = x[d + h];
+                x[d] = a + b;
+                x[d + h] = a - b;
+            }
+}
+
+/* Two distances, h and 2h, in one pass. */
+static void pass2(float *x, uint32_t dim, uint32_t h)
+{
+    for (uint32_t i = 0; i < dim; i += 4 * h)
+        for (uint32_t d = i; d < i + h; d += 4) {
+            four a = load(x + d), b = load(x + d + h), c = load(x + d + 2 * h),
+                 e = load(x + d + 3 * h);
+            four s = a + b, t = a - b, u = c + e, w = c - e;
+            store(x + d, s + u);
+            store(x + d + h, t + w);
+            store(x + d + 2 * h, s - u);
+            store(x + d + 3 * h, t - w);
+        }
+}
+
+static void pass1(float *x, uint32_t dim, uint32_t h)
+{
+    for (uint32_t i = 0; i < dim; i += 2 * h)
+        for (uint32_t d = i; d < i + h; d += 4) {
+            four a = load(x + d), b = load(x + d + h);
+            store(x + d, a + b);
+            store(x + d + h, a - b);
+        }
+}
+
+static void transform(const struct hadamard *c, float *x)
+{
+    uint32_t h = 4;
+    if (c->run < 4) {
+        narrow(c, x);
+        return;
+    }
+    for (uint32_t d = 0; d < c->dim; d += 4)
+        store(x + d, inside(load(x + d)));
+    for (; 4 * h <= c->run; h *= 4)
+        pass2(x, c->dim, h);
+    if (h < c->run) pass1(x, c->dim, h);
+}
+
+void hadamard_turn(const struct hadamard *c, float *x)
+{
+    for (uint32_t d = 0; d < c->dim; d++)
+        x[d] *= c->sign[d];
+    transform(c, x);
+    for (uint32_t d = 0; d < c->dim; d++)
+        x[d] *= c->scale;
+}
+
+void hadamard_back(const struct hadamard *c, float *x)
+{
+    transform(c, x);
+    for (uint32_t d = 0; d < c->dim; d++)
+        x[d] = x[d] * c->scale * c->sign[d];
+}
+
+void hadamard_choose(struct hadamard *c, uint32_t seed, uint32_t dim)
+{
+    c->dim = dim;
+    c->run = dim & (0 - dim);
+    c->scale = 1 / sqrtf((float)c->run);
+    for (uint32_t d = 0; d < dim; d++) {
+        /* The bits of a product of the seed and the channel. */
+        uint64_t x = ((uint64_t)seed << 32 | d) + 0x9E3779B97F4A7C15u;
+        x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
+        x = (x ^ x >> 27) * 0x94D049BB133111EBu;
+        c->sign[d] = x >> 63 ? -1 : 1;
+    }
+}

@@ -1,0 +1,307 @@
+/* codec_kvik.c - kvik's own low-bit rows, made for speed: attention takes integer dot products of them (dev/coded.h).
+ *
+ * Each row of a head is turned by a Hadamard rotation, which spreads its large channels, and stored as one level of
+ * 2, 3, 4 or 8 bits per value, with one scale.  Keys lose the mean of their tile's rows first: what all keys share takes no
+ * code, and the reader adds it to the scores of a tile as one number.  8 bits are even steps; with fewer the levels are
+ * those of Lloyd and Max for a normal distribution, which turned rows nearly have.  Nothing is calibrated.  The first rows
+ * of a sequence, which attention weighs most, stay raw, and so does the tile that is not full. */
+#include "dev/coded.h"
+#include "dev/dev.h"
+#include "dev/reader.h"
+#include "dev/row.h"
+#include "kv/codec.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { LEAD = 4, SEED = 1 };
+enum { NBITS, OPTIONS };
+static const struct kv_codec_option options[OPTIONS] = {
+    [NBITS] = {"nbits", 2, 8, 4, {"k_bits", "v_bits"}},
+};
+
+struct kvik {
+    struct kv_coded f; /* first: what readers take for the parameter */
+    struct kv_codec c;
+    uint32_t n;               /* levels */
+    float edge[CODED_LEVELS]; /* between levels i and i + 1, in standard deviations */
+};
+
+/* Levels of Lloyd and Max for a normal distribution of deviation 1, the positive half. */
+static const float lloyd2[] = {0.4528f, 1.5104f};
+static const float lloyd3[] = {0.2451f, 0.7560f, 1.3439f, 2.1520f};
+static const float lloyd4[] = {0.1284f, 0.3881f, 0.6568f, 0.9424f,
+                               1.2562f, 1.6180f, 2.0690f, 2.7326f};
+
+static const struct kvik *of(const struct kv_codec *c)
+{
+    return c->param;
+}
+
+static size_t kvik_bytes(const struct kv_codec *c, const struct kv_shape *s)
+{
+    return (size_t)s->heads * (c->tile / CODED_ROWS) * coded_unit_bytes(&of(c)->f, s->dim);
+}
+
+typedef float four __attribute__((vector_size(16)));
+typedef int32_t four_ints __attribute__((vector_size(16)));
+
+static four load4(const float *x)
+{
+    four v;
+    memcpy(&v, x, sizeof v);
+    return v;
+}
+
+/* The sum of x * y, in four chains. */
+static float dot(const float *x, const float *y, uint32_t n)
+{
+    four s = {0};
+    float last = 0;
+    uint32_t d = 0;
+    for (; d + 4 <= n; d += 4)
+        s += load4(x + d) * load4(y + d);
+    for (; d < n; d++)
+        last += x[d] * y[d];
+    return (s[0] + s[2]) + (s[1] + s[3]) + last;
+}
+
+/* The largest size of n values, as the bits of a float; a value that is not finite makes it one. */
+static uint32_t top_bits(const float *x, uint32_t n)
+{
+    uint32_t top = 0;
+    for (uint32_t d = 0; d < n; d++) {
+        uint32_t u;
+        memcpy(&u, x + d, sizeof u);
+        top = MAX(top, u & 0x7fffffffu);
+    }
+    return top;
+}
+
+static bool finite_row(const float *x, uint32_t n)
+{
+    return top_bits(x, n) < 0x7f800000u;
+}
+
+/* The scale that a row is stored with: bf16, rounded up, so that no code leaves its range. */
+static float scale_up(float x)
+{
+    float y = kv_row_round(DT_BF16, x);
+    return y < x ? kv_row_round(DT_BF16, x * (1 + 0x1p-7f)) : y;
+}
+
+/* Even steps. */
+static float code8(const float *x, uint32_t n, uint8_t *q)
+{
+    uint32_t bits = top_bits(x, n);
+    float top;
+    memcpy(&top, &bits, sizeof top);
+    float a = scale_up(top / 127), by = a > 0x1p-100f && isfinite(a) ? 1 / a : 0;
+    for (uint32_t d = 0; d < n; d++) {
+        float y = x[d] * by;
+        q[d] = (uint8_t)(int8_t)((y + 0x1.8p23f) - 0x1.8p23f);
+    }
+    return by > 0 ? a : 0;
+}
+
+/* Levels: the nearest for the row's deviation, then the scale of least error.  x and level have room for 3 more values. */
+static float code_levels(const struct kvik *k, const float *x, uint32_t n, uint8_t *q)
+{
+    float level[CODED_DIM];
+    float rms = sqrtf(dot(x, x, n) / (float)n), by = rms > 0x1p-60f && rms < 0x1p60f ? 1 / rms : 0;
+    for (uint32_t d = 0; d < n; d += 4) {
+        four v = load4(x + d) * by;
+        four_ints c = {0};
+        for (uint32_t e = 0; e + 1 < k->n; e++)
+            c -= v > k->edge[e]; /* a comparison that holds is -1 */
+        for (uint32_t i = 0; i < MIN(4, n - d); i++) {
+            q[d + i] = (uint8_t)c[i];
+            level[d + i] = k->f.level[c[i]];
+        }
+    }
+    return by > 0 ? dot(x, level, n) / dot(level, level, n) : 0;
+}
+
+/* Rows of a tile. */
+struct source {
+    const struct kvik *k;
+    const struct kv_shape *s;
+    const void *const *raw;
+    uint32_t block_rows;
+};
+
+/* A strip of 16 rows as floats, from row `row` on. */
+static void load_strip(const struct source *from, uint32_t row, float *x)
+{
+    uint32_t dim = from->s->dim;
+    size_t size = dtype_size(from->s->dtype);
+    const char *at =
+        (const char *)from->raw[row / from->block_rows] + row % from->block_rows * dim * size;
+    float lanes[KV_STRIP * CODED_DIM];
+    bool strips = from->s->layout == KV_STRIPS;
+    dev_to_f32(from->s->dtype, at, strips ? lanes : x, (size_t)KV_STRIP * dim);
+    for (uint32_t d = 0; strips && d < dim; d++)
+        for (uint32_t r = 0; r < KV_STRIP; r++)
+            x[r * dim + d] = lanes[d * KV_STRIP + r];
+}
+
+/* The mean of rows [a, b) of a unit, turned; rows that are not finite are left out. */
+static void put_mean(const struct source *from, uint32_t row0, uint32_t a, uint32_t b,
+                     unsigned char *unit, float *mean)
+{
+    uint32_t dim = from->s->dim, n = 0;
+    float x[KV_STRIP * CODED_DIM];
+    uint16_t *to = (uint16_t *)(uintptr_t)coded_means(unit);
+    memset(mean, 0, dim * sizeof *mean);
+    for (uint32_t r0 = 0; r0 < b; r0 += KV_STRIP) {
+        load_strip(from, row0 + r0, x);
+        for (uint32_t r = MAX(r0, a); r < r0 + KV_STRIP; r++) {
+            const float *row = x + (size_t)(r - r0) * dim;
+            if (!finite_row(row, dim)) continue;
+            for (uint32_t d = 0; d < dim; d++)
+                mean[d] += row[d];
+            n++;
+        }
+    }
+    for (uint32_t d = 0; d < dim; d++)
+        mean[d] = n ? mean[d] / (float)n : 0;
+    if (from->k->f.turned) hadamard_turn(&from->k->f.turn, mean);
+    for (uint32_t d = 0; d < dim; d++) {
+        kv_row_put(DT_BF16, to, d, mean[d]);
+        mean[d] = kv_row_get(DT_BF16, to, d);
+    }
+    if (finite_row(mean, dim)) return;
+    memset(mean, 0, dim * sizeof *mean); /* of huge rows */
+    memset(to, 0, dim * sizeof *to);
+}
+
+/* One row: its codes, and its scale to the unit. */
+static void put_row(const struct kvik *k, uint32_t dim, float *x, const float *mean,
+                    unsigned char *unit, uint32_t r, uint8_t *q)
+{
+    float scale = NAN;
+    if (k->f.turned) hadamard_turn(&k->f.turn, x);
+    for (uint32_t d = 0; k->f.mean && d < dim; d++)
+        x[d] -= mean[d];
+    if (finite_row(x, dim)) scale = k->f.bits == 8 ? code8(x, dim, q) : code_levels(k, x, dim, q);
+    kv_row_put(DT_BF16, unit, r, scale);
+}
+
+/* Rows [a, 128) of a unit, whose first row is row0 of the raw blocks. */
+static void put_unit(const struct source *from, uint32_t row0, uint32_t a, unsigned char *unit)
+{
+    uint32_t dim = from->s->dim;
+    uint8_t q[CODED_ROWS * CODED_DIM];
+    float x[KV_STRIP * CODED_DIM], mean[CODED_DIM], row[CODED_DIM + 3] = {0};
+    memset(q, 0, (size_t)CODED_ROWS * dim);
+    if (from->k->f.mean) put_mean(from, row0, a, CODED_ROWS, unit, mean);
+    for (uint32_t r0 = a / KV_STRIP * KV_STRIP; r0 < CODED_ROWS; r0 += KV_STRIP) {
+        load_strip(from, row0 + r0, x);
+        for (uint32_t r = MAX(r0, a); r < r0 + KV_STRIP; r++) {
+            memcpy(row, x + (size_t)(r - r0) * dim, dim * sizeof *row);
+            put_row(from->k, dim, row, mean, unit, r, q + (size_t)r * dim);
+        }
+    }
+    coded_pack(&from->k->f, dim, unit, q);
+}
+
+static void kvik_encode(const struct kv_codec *c, const struct kv_shape *s, uint32_t head,
+                        void *dst, const void *const *raw, uint32_t block_rows, uint32_t first,
+                        uint32_t lead)
+{
+    const struct kvik *k = of(c);
+    const struct source from = {k, s, raw, block_rows};
+    for (uint32_t u = 0; u < c->tile / CODED_ROWS; u++) {
+        unsigned char *unit = (unsigned char *)dst + coded_unit_at(&k->f, s->dim, c->tile, head, u);
+        uint32_t row0 = u * CODED_ROWS, a = MAX(row0, lead) - row0;
+        if (a < CODED_ROWS) put_unit(&from, first + row0, a, unit);
+    }
+}
+
+static void kvik_decode(const struct kv_codec *c, const struct kv_shape *s, uint32_t head,
+                        void *dst, uint32_t first, const void *src)
+{
+    const struct kv_coded *f = &of(c)->f;
+    int8_t level[CODED_DIM];
+    float x[CODED_DIM];
+    for (uint32_t r = 0; r < c->tile; r++) {
+        const unsigned char *unit =
+            (const unsigned char *)src + coded_unit_at(f, s->dim, c->tile, head, r / CODED_ROWS);
+        float scale = kv_row_get(DT_BF16, coded_scales(unit), r % CODED_ROWS);
+        coded_get(f, s->dim, unit, r % CODED_ROWS, level);
+        for (uint32_t d = 0; d < s->dim; d++) {
+            float mean = f->mean ? kv_row_get(DT_BF16, coded_means(unit), d) : 0;
+            x[d] = fmaf((float)level[d], scale, mean);
+        }
+        if (f->turned) hadamard_back(&f->turn, x);
+        kv_row_store(s, dst, first + r, x);
+    }
+}
+
+static int kvik_describe(const struct kv_codec *c, char *out, size_t n)
+{
+    const struct kv_coded *f = &of(c)->f;
+    return snprintf(out, n, "%u bits%s", f->bits, f->mean ? " less the mean" : "");
+}
+
+static int check(const struct kv_codec_options *o, bool key)
+{
+    int32_t bits = o->value[NBITS];
+    if (bits == 2 || bits == 3 || bits == 4 || bits == 8) return 0;
+    return ERR(ARG, "%s %d: backend \"kvik\" has 2, 3, 4 and 8 bits", key ? "k_bits" : "v_bits",
+               bits);
+}
+
+static void choose_levels(struct kvik *k)
+{
+    const float *half = k->f.bits == 2 ? lloyd2 : k->f.bits == 3 ? lloyd3 : lloyd4;
+    uint32_t n = 1u << k->f.bits;
+    k->n = n;
+    for (uint32_t i = 0; i < n; i++) {
+        float at = i < n / 2 ? -half[n / 2 - 1 - i] : half[i - n / 2];
+        k->f.level[i] = (int8_t)lrintf(at * (127 / half[n / 2 - 1]));
+        k->f.level_byte[i] = (uint8_t)(k->f.level[i] + 128);
+    }
+    for (uint32_t i = 0; i + 1 < n; i++)
+        k->edge[i] = (float)(k->f.level[i] + k->f.level[i + 1]) / 2 * (half[n / 2 - 1] / 127);
+}
+
+static int kvik_open(const struct kv_codec_options *o, const struct kv_shape *s, bool key,
+                     uint32_t tile, struct kv_codec **out)
+{
+    if (s->dim < 8 || s->dim > CODED_DIM)
+        return ERR(ARG, "backend \"kvik\": heads have 8 to %u values, not %u", CODED_DIM, s->dim);
+    struct kvik *k = mem_alloc(sizeof *k);
+    if (!k) return ERR_NOMEM;
+    k->f = (struct kv_coded){
+        .bits = (uint32_t)o->value[NBITS], .key = key, .mean = key, .turned = true};
+    hadamard_choose(&k->f.turn, SEED, s->dim);
+    if (k->f.bits < 8) choose_levels(k);
+    k->c = (struct kv_codec){.name = "kvik",
+                             .param = k,
+                             .tile = tile ? tile : CODED_ROWS,
+                             .lead = LEAD,
+                             .describe = kvik_describe,
+                             .bytes = kvik_bytes,
+                             .encode = kvik_encode,
+                             .decode = kvik_decode,
+                             .reader = kv_read_coded};
+    *out = &k->c;
+    return 0;
+}
+
+static void kvik_close(struct kv_codec *c)
+{
+    mem_free((void *)(uintptr_t)c->param);
+}
+
+static const struct kv_codec_kind kvik = {
+    .name = "kvik",
+    .option = options,
+    .n_options = OPTIONS,
+    .check = check,
+    .open = kvik_open,
+    .close = kvik_close,
+};
+KV_CODEC(kvik, &kvik);
