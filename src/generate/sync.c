@@ -130,18 +130,20 @@ static char *reason(const struct exec *x, uint32_t hinders, uint32_t same, uint3
 
 /* --- Cutting the sequence. */
 
-/* Lowers *have to the start of a turn under dynamic NTK.  All rows of such a turn have the frequencies of its end,
- * so a turn is kept as a whole or not at all. */
-static int whole_turns(const struct exec *x, kv_seq s, uint32_t *have, bool *cut)
+/* Lowers *have to a length that the sequence can resume from and that ends no turn under dynamic NTK in its middle.  All
+ * rows of such a turn have the frequencies of its end, so a turn is kept as a whole or not at all.  past: the sequence with
+ * all its turns. */
+static int whole_turns(const struct exec *x, kv_seq s, const struct kv_past *past, uint32_t *have,
+                       bool *cut)
 {
-    uint32_t n, least = UINT32_MAX;
-    const struct kv_turn *turn = kv_turns(x->kv, s, &n);
+    uint32_t least = UINT32_MAX;
     for (uint32_t i = 0; i < x->m->n_ropes; i++)
         if (x->m->rope[i].type == ROPE_DYNAMIC) least = MIN(least, x->m->rope[i].original);
-    for (uint32_t i = n; i-- > 0;) {
-        uint32_t end = turn[i].pos + turn[i].n;
-        if (turn[i].pos >= *have || *have >= end || end <= least) continue;
-        TRY(kv_resume(x->kv, s, turn[i].pos, have));
+    for (uint32_t i = past->n_turns; i-- > 0;) {
+        const struct kv_turn *turn = &past->turn[i];
+        uint32_t end = turn->pos + turn->n;
+        if (turn->pos >= *have || *have >= end || end <= least) continue;
+        TRY(kv_resume(x->kv, s, turn->pos, have));
         *cut = true;
     }
     return 0;
@@ -160,16 +162,17 @@ static int unknown_whole(const struct exec *x, kv_seq s, uint32_t same, uint32_t
 }
 
 /* Finds how many rows the sequence can keep of the `same` rows that agree.  *hinders: see reason(). */
-static int longest_resumable(const struct exec *x, kv_seq s, uint32_t same, uint32_t *have,
-                             uint32_t *hinders)
+static int longest_resumable(const struct exec *x, const struct sync *s, uint32_t same,
+                             uint32_t *have, uint32_t *hinders)
 {
     bool cut = false;
+    struct kv_past past = kv_marked(x->kv, &s->mark);
     *hinders = UINT32_MAX;
-    TRY(kv_resume(x->kv, s, same, have));
-    if (*have < same) *hinders = kv_hinders(x->kv, s, same);
-    TRY(whole_turns(x, s, have, &cut));
+    TRY(kv_resume(x->kv, s->seq, same, have));
+    if (*have < same) *hinders = kv_hinders(x->kv, s->seq, same);
+    TRY(whole_turns(x, s->seq, &past, have, &cut));
     if (cut) *hinders = UINT32_MAX;
-    return unknown_whole(x, s, same, have);
+    return unknown_whole(x, s->seq, same, have);
 }
 
 static void drop_sync(struct sync *s)
@@ -186,28 +189,47 @@ static bool by_turns(const struct exec *x)
     return false;
 }
 
-static int cut_sequence(struct exec *x, struct sync *s, uint32_t rows, uint32_t have)
+/* Cuts the sequence to `rows` rows, computed again from *have on, or to *have.  What makes room for that may drop a snapshot,
+ * and then fewer rows are kept than *have said. */
+static int cut_sequence(struct exec *x, struct sync *s, uint32_t rows, uint32_t *have)
 {
+    struct kv_past past = kv_marked(x->kv, &s->mark);
     /* only the sequence knows the tokens of rows before the ids */
-    if (have < rows && (s->report->offset || by_turns(x)))
-        return exec_crop(x, s->seq, s->kept = rows);
-    return kv_trim(x->kv, s->seq, have, &s->kept);
+    if (*have < rows && (s->report->offset || by_turns(x)))
+        return exec_crop_from(x, s->seq, s->kept = rows, have);
+    for (bool cut = true; cut;) {
+        TRY(kv_trim(x->kv, s->seq, *have, &s->kept));
+        *have = s->kept;
+        cut = false;
+        TRY(whole_turns(x, s->seq, &past, have, &cut));
+    }
+    return 0;
 }
 
 /* Cuts the sequence for a call that makes it `until` rows long.  The dropped rows stay until the call ends, for
  * the undo.  If the budget has room for only one reserve, it may lack room for both the dropped and the new rows. */
-static int keep_rows(struct exec *x, struct sync *s, uint32_t rows, uint32_t have, uint32_t until)
+static int keep_rows(struct exec *x, struct sync *s, uint32_t rows, uint32_t *have, uint32_t until)
 {
     char why[512];
     TRY(kv_rely(x->kv, s->seq, until));
     int e = cut_sequence(x, s, rows, have);
     if (e >= 0) e = kv_rely(x->kv, s->seq, until); /* a crop may have used the room */
-    if (e != ERR_FULL || have == s->len) return e;
+    if (e != ERR_FULL || *have == s->len) return e;
     snprintf(why, sizeof why, "%s", err_last());
     return ERR(FULL,
                "%s; %u cached tokens are replaced and stay until the call has ended, unless the "
                "sequence is cropped to %u tokens before",
-               why, s->len - have, have);
+               why, s->len - *have, *have);
+}
+
+/* Fills in how many of n tokens are kept, and computed, if the sequence keeps `have` of its rows. */
+static void count(const struct sync *s, uint32_t n, uint32_t same, uint32_t have)
+{
+    kvik_sync *r = s->report;
+    uint32_t offset = (uint32_t)r->offset;
+    r->reused = s->regime || have < offset ? 0 : have - offset;
+    r->recomputed = s->regime ? same : offset + same - have;
+    r->computed = n - same + r->recomputed;
 }
 
 /* Finds how many of the `same` agreeing rows can be kept (*have).  Fills in the counts of the
@@ -218,18 +240,16 @@ static int choose_kept(struct exec *x, struct sync *s, const struct sync_ids *id
     kvik_sync *r = s->report;
     uint32_t offset = (uint32_t)r->offset, hinders;
     bool padding = x->m->counts_padding && !ids->append && kv_salt(x->kv, s->seq).pad != ids->pad;
-    TRY(longest_resumable(x, s->seq, padding ? 0 : offset + same, have, &hinders));
-    bool regime = *have && offset + ids->n > *have &&
-                  /* the difference may be negative, which is fine modulo 2^32 */
-                  regime_changes(x, s->seq, offset + ids->n - s->len);
-    r->reused = regime || *have < offset ? 0 : *have - offset;
-    r->recomputed = regime ? same : offset + same - *have;
-    r->computed = ids->n - same + r->recomputed;
+    TRY(longest_resumable(x, s, padding ? 0 : offset + same, have, &hinders));
+    s->regime = *have && offset + ids->n > *have &&
+                /* the difference may be negative, which is fine modulo 2^32 */
+                regime_changes(x, s->seq, offset + ids->n - s->len);
+    count(s, ids->n, same, *have);
     if (!r->recomputed) return 0;
     if (padding)
         r->reason = words("the number of masked columns before the prompt has changed");
     else
-        r->reason = reason(x, hinders, offset + same, *have, regime);
+        r->reason = reason(x, hinders, offset + same, *have, s->regime);
     return 0;
 }
 
@@ -284,8 +304,9 @@ int sync_begin(struct exec *x, const struct tok *tok, kv_seq seq, const struct s
     if (e >= 0) e = choose_kept(x, &s, ids, same, &have);
     uint64_t until = (uint64_t)s.report->offset + ids->n + ids->more;
     if (e >= 0)
-        e = keep_rows(x, &s, (uint32_t)s.report->offset + same, have,
+        e = keep_rows(x, &s, (uint32_t)s.report->offset + same, &have,
                       (uint32_t)MIN(until, (uint64_t)x->max_len));
+    if (e >= 0) count(&s, ids->n, same, have);
     if (e >= 0) e = begin_with(x, &s, ids);
     if (e < 0) {
         kv_rollback(x->kv, &s.mark);

@@ -33,40 +33,44 @@ int exec_replay(struct exec *x, kv_seq seq, const struct kv_past *p, uint32_t fr
     return replay_update(x, seq, p->tok, from, to, to, false);
 }
 
-/* Finds the row to resume from.  It must not lie inside a turn whose rows are one update. */
-static int start_of(const struct exec *x, kv_seq s, uint32_t want, uint32_t *have)
+/* Returns the first row of the turn that row `row` lies inside of, where the rows of a turn are one update; else `row`. */
+static uint32_t update_of(const struct exec *x, const struct kv_past *p, uint32_t row)
 {
-    uint32_t n;
-    TRY(kv_resume(x->kv, s, want, have));
-    const struct kv_turn *turn = kv_turns(x->kv, s, &n);
-    if (*have == want || !kv_by_turns(x->kv)) return 0;
-    for (uint32_t i = n; i-- > 0;)
-        if (turn[i].pos < *have && *have < turn[i].pos + turn[i].n)
-            TRY(kv_resume(x->kv, s, turn[i].pos, have));
-    return 0;
+    for (uint32_t i = p->n_turns; kv_by_turns(x->kv) && i-- > 0;)
+        if (p->turn[i].pos < row && row < p->turn[i].pos + p->turn[i].n) return p->turn[i].pos;
+    return row;
 }
 
-/* Trims s to `from` rows and recomputes rows [from, to).  past: the sequence as it was before. */
-static int refill(struct exec *x, kv_seq s, const struct kv_past *past, uint32_t from, uint32_t to)
+/* Trims s so that at most `to` rows are left, all of whole updates, and recomputes the others from *from on.  past: the
+ * sequence as it was before.  A trim can leave fewer rows than kv_resume has told, because what made room for
+ * it has dropped a snapshot. */
+static int refill(struct exec *x, kv_seq s, const struct kv_past *past, uint32_t to, uint32_t *from)
 {
-    uint32_t have;
-    for (uint32_t i = from; i < to; i++)
-        if (past->tok[i] < 0) return ERR(LOST, "row %u must be recomputed and has no token id", i);
     TRY(kv_rely(x->kv, s, to));
-    TRY(kv_trim(x->kv, s, from, &have));
-    return exec_replay(x, s, past, have, to);
+    for (uint32_t row = update_of(x, past, *from);; row = update_of(x, past, *from)) {
+        TRY(kv_trim(x->kv, s, row, from));
+        if (update_of(x, past, *from) == *from) break;
+    }
+    for (uint32_t i = *from; i < to; i++)
+        if (past->tok[i] < 0) return ERR(LOST, "row %u must be recomputed and has no token id", i);
+    return exec_replay(x, s, past, *from, to);
+}
+
+int exec_crop_from(struct exec *x, kv_seq s, uint32_t want, uint32_t *from)
+{
+    struct kv_mark mark;
+    TRY(kv_resume(x->kv, s, want, from));
+    if (*from == want) return kv_trim(x->kv, s, want, from);
+    TRY(checkpoint_recheck(x->m->ck)); /* reading a mapped file that shrank would raise SIGBUS */
+    TRY(kv_mark(x->kv, s, &mark));
+    struct kv_past past = kv_marked(x->kv, &mark);
+    int e = refill(x, s, &past, want, from);
+    kv_settle(x->kv, &mark, e < 0);
+    return e;
 }
 
 int exec_crop(struct exec *x, kv_seq s, uint32_t want)
 {
-    uint32_t have;
-    struct kv_mark mark;
-    TRY(start_of(x, s, want, &have));
-    if (have == want) return kv_trim(x->kv, s, want, &have);
-    TRY(checkpoint_recheck(x->m->ck)); /* reading a mapped file that shrank would raise SIGBUS */
-    TRY(kv_mark(x->kv, s, &mark));
-    struct kv_past past = kv_marked(x->kv, &mark);
-    int e = refill(x, s, &past, have, want);
-    kv_settle(x->kv, &mark, e < 0);
-    return e;
+    uint32_t from;
+    return exec_crop_from(x, s, want, &from);
 }

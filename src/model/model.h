@@ -525,6 +525,8 @@ void feed_close(struct exec *x);
 
 /* --- crop.c: cuts a sequence to its first `want` rows, with the bits of a sequence that never was longer. */
 int exec_crop(struct exec *x, kv_seq s, uint32_t want);
+/* The same.  *from: the rows from there on were computed again, if that is not `want`. */
+int exec_crop_from(struct exec *x, kv_seq s, uint32_t want, uint32_t *from);
 /* Feeds rows [from, to) again, turn by turn.  past: the sequence as it was. */
 int exec_replay(struct exec *x, kv_seq seq, const struct kv_past *past, uint32_t from, uint32_t to);
 

@@ -685,12 +685,14 @@ static void close_seed(void)
 static void one_seed(uint64_t seed)
 {
     static float want[VOCAB], got[VOCAB];
+    kvik_usage usage = {.size = sizeof usage};
     rng = seed * 0x9e3779b97f4a7c15u + 0x1234567;
     for (int i = 0; i < 8; i++)
         (void)below(2);
     memset(options, 0, sizeof options);
     open_seed();
     logits_of(want);
+    api_need(kvik_cache_usage(w.cache, &usage));
     for (int i = 0; i < CALLS; i++)
         call(&api_calls[below(countof(api_calls))]);
     for (size_t i = 0; i < countof(seqs); i++)
@@ -699,6 +701,7 @@ static void one_seed(uint64_t seed)
         close_handle(A_REQUEST, pool[A_REQUEST].p[--pool[A_REQUEST].n]);
     while (pool[A_BATCH].n > 1)
         close_handle(A_BATCH, pool[A_BATCH].p[--pool[A_BATCH].n]);
+    api_need(kvik_cache_set_memory(w.cache, usage.budget)); /* a call may have lowered it */
     logits_of(got);
     assert_memory_equal(got, want, sizeof got);
     close_seed();

@@ -708,6 +708,10 @@ int main(int argc, char **argv)
         first = 1;
         count = getenv("KVIK_TEST_LONG") ? 2000 : 200;
     }
+    /* a crop that made its room by dropping the snapshot that it was to resume from */
+    static const uint32_t once_failed[] = {1560};
+    for (size_t i = 0; i < countof(once_failed); i++)
+        failed += !chaos(once_failed[i]);
     for (; done < count && (!done || (double)clock() / CLOCKS_PER_SEC < limit); done++)
         failed += !chaos(first + done);
     for (uint32_t i = 0; i < n_models; i++)
