@@ -105,7 +105,9 @@ static float code8(const float *x, uint32_t n, uint8_t *q)
     return by > 0 ? a : 0;
 }
 
-/* Levels: the nearest for the row's deviation, then the scale of least error.  x and level have room for 3 more values. */
+/* Levels: the nearest for the row's deviation.  The scale of values is that of least squared error, which makes rows shorter;
+ * of keys it gives the row's product with itself, since shorter keys would flatten the softmax.  x has room for 3 more
+ * values. */
 static float code_levels(const struct kvik *k, const float *x, uint32_t n, uint8_t *q)
 {
     float level[CODED_DIM];
@@ -120,7 +122,8 @@ static float code_levels(const struct kvik *k, const float *x, uint32_t n, uint8
             level[d + i] = k->f.level[c[i]];
         }
     }
-    return by > 0 ? dot(x, level, n) / dot(level, level, n) : 0;
+    if (by == 0) return 0;
+    return k->f.key ? dot(x, x, n) / dot(x, level, n) : dot(x, level, n) / dot(level, level, n);
 }
 
 /* Rows of a tile. */
