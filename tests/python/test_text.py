@@ -82,7 +82,7 @@ class Text(unittest.TestCase):
 
     def test_sides_and_templates(self):
         with tempfile.TemporaryDirectory() as folder:
-            kvik.GenerationConfig(top_k=3).save_pretrained(folder)
+            kvik.GenerationConfig(do_sample=True, top_k=3).save_pretrained(folder)
             self.assertEqual(kvik.GenerationConfig.from_pretrained(folder).top_k, 3)
             os.unlink(os.path.join(folder, "generation_config.json"))
             with self.assertRaises(FileNotFoundError):
