@@ -5,6 +5,7 @@
 #include "codecs.h"
 #include "dev/reader.h"
 #include "kv/codec_rotated.h"
+#include "share.h"
 #include "test_dev_attn_toy.h"
 
 #include <setjmp.h>
