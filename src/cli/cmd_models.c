@@ -72,8 +72,8 @@ static int add_folder(json_t *list, const char *cache, const char *repo, const c
     int e = repo && !f.n ? add_model(list, cache, repo, dir) : 0;
     for (size_t i = 0; e >= 0 && i < f.n; i++) {
         if (repo && f.n > 1)
-            snprintf(name, sizeof name, strchr(repo, '@') ? "%.*s:%s%s" : "%.*s/%s%s",
-                     (int)strcspn(repo, "@"), repo, f.name[i], repo + strcspn(repo, "@"));
+            snprintf(name, sizeof name, "%.*s:%s%s", (int)strcspn(repo, "@"), repo, f.name[i],
+                     repo + strcspn(repo, "@"));
         else
             snprintf(name, sizeof name, "%s", repo ? repo : f.name[i]);
         if (snprintf(path, sizeof path, "%s/%s", dir, f.name[i]) < (int)sizeof path)

@@ -36,8 +36,9 @@ static void on_say(void *ctx, const char *sentence)
 /* Asks whether to download. */
 static int on_agree(void *ctx, const struct pulled *p)
 {
-    const struct shown *s = ctx;
+    struct shown *s = ctx;
     char name[1024], size[16], line[64];
+    progress_hide(&s->progress);
     hub_name_text(s->name, name);
     fprintf(stderr, "%s is not on this machine. Download %s (%u %s) from %s? [Y/n] ", name,
             bytes_text(p->missing_bytes, size), p->missing, p->missing == 1 ? "file" : "files",
@@ -68,13 +69,15 @@ int offer_fetch(const struct hub_name *name, bool asks, bool dry, struct pulled 
     return ERR(CANCELLED, "stopped; kvik pull %s goes on from here", text);
 }
 
-/* True if a word can only be the name of a model on the hub that is not here. */
+/* True if a word can only be the name of a model on the hub whose weights are not here. */
 static bool is_absent(const char *word, struct hub_name *name)
 {
     char path[HUB_PATH];
     if (path_exists(word) || hub_name_read(word, name) < 0 || !strchr(name->repo, '/'))
         return false;
-    return model_locate(word, path) == ERR_NOTFOUND;
+    int e = model_locate(word, path);
+    /* programs that count tokens fetch the tokenizer alone */
+    return e == ERR_NOTFOUND || (e >= 0 && dir_exists(path) && !locate_is_weights(path));
 }
 
 int offer_pull(const char *word, const struct common *common)

@@ -107,6 +107,11 @@ static int find_endpoint(char out[512])
     while (n && v[n - 1] == '/')
         n--;
     bool url = !strncasecmp(v, "https://", 8) || !strncasecmp(v, "http://", 7);
+    const char *host = url ? strstr(v, "://") + 3 : v;
+    if (memchr(host, '@', strcspn(host, "/?#"))) /* messages show the address */
+        return ERR(ARG,
+                   "HF_ENDPOINT has a user or a password, which kvik does not send; the place for "
+                   "a token is HF_TOKEN");
     for (size_t i = 0; i < n; i++)
         url &= v[i] > ' ' && v[i] <= '~' && !strchr("\"<>\\^`{|}?#", v[i]);
     if (!url || n < 8 || n >= 512)

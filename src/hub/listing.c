@@ -98,6 +98,10 @@ static int by_path(const void *a, const void *b)
 
 int listing_end(struct listing *l)
 {
+    json_int_t sum = 0;
+    for (size_t i = 0; i < l->n; i++) /* so that no sum of sizes overflows */
+        if ((sum += (json_int_t)l->file[i].size) > SIZE_MOST)
+            return ERR(FORMAT, "the hub's list of files: together they have over a million GB");
     if (l->n) qsort(l->file, l->n, sizeof *l->file, by_path);
     for (size_t i = 1; i < l->n; i++)
         if (!strcmp(l->file[i - 1].path, l->file[i].path))

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { TEXT_MOST = 16 << 20, PAGES = 256, INDEX_MOST = 64 << 20 };
+enum { TEXT_MOST = 4 << 20, PAGES = 256, INDEX_MOST = 64 << 20 };
 #define SPARE ((uint64_t)64 << 20) /* bytes that a disk keeps free */
 
 struct work {
@@ -87,10 +87,14 @@ static int list_files(struct work *w)
         e = page < PAGES ? ask(w, url.data, &text, &a)
                          : ERR(LIMIT, "the hub's list of files has over %d pages", PAGES);
         if (e >= 0) e = listing_add(&w->out->list, text.data ? text.data : "", text.len);
+        if (e >= 0 && a.lost_next)
+            e = ERR(LIMIT, "the hub's list of files goes on at an address that is too long");
         if (e < 0 || !*a.next) break;
+        bool whole = strstr(a.next, "://") != NULL; /* else a path on the hub */
         if (!strcmp(a.next, url.data))
             e = ERR(FORMAT, "the hub's list of files goes on with the same page");
-        bool whole = strstr(a.next, "://") != NULL; /* else a path on the hub */
+        else if (!whole && a.next[0] != '/') /* "@other" would change the host */
+            e = ERR(FORMAT, "the hub's list of files goes on at no address");
         buf_clear(&url);
         if (e >= 0) e = buf_printf(&url, "%s%s", whole ? "" : w->home.endpoint, a.next);
     }
@@ -194,6 +198,47 @@ static bool all_linked(const struct work *w)
     return true;
 }
 
+/* True for files without which a directory is no model. */
+static bool is_weights(const char *path)
+{
+    return strstr(path, ".safetensors") || choice_is_gguf(path);
+}
+
+/* Makes the links, last those of the weights: a snapshot that is not whole, because the process ended or a link could not be
+ * made, is then no model. */
+static int link_all(const struct work *w)
+{
+    const struct listing *l = &w->out->list;
+    for (int weights = 0; weights < 2; weights++)
+        for (size_t i = 0; i < l->n; i++) {
+            const struct listed *f = &l->file[i];
+            if (f->wanted && is_weights(f->path) == weights &&
+                !store_has_file(&w->store, w->out->commit, f->path, f->size))
+                TRY(store_link(&w->store, w->out->commit, f->path, f->blob));
+        }
+    if (all_linked(w)) return 0;
+    return ERR(BUSY, "%s: another process has removed a file of it; the same command goes on",
+               w->how->name->repo);
+}
+
+static int agree(const struct work *w)
+{
+    const struct pull *how = w->how;
+    if (!how->agrees) return 0;
+    return how->agrees(how->watch ? how->watch->ctx : NULL, w->out);
+}
+
+/* Downloads the index of weights.  It can name files of which the list did not tell that they are wanted: then the person is
+ * asked once more. */
+static int fetch_index(struct work *w, const struct listed *index)
+{
+    uint64_t known = w->out->missing_bytes;
+    TRY(fetch(w, index));
+    TRY(read_index(w, index));
+    TRY(check_room(w));
+    return w->out->missing_bytes > known ? agree(w) : 0;
+}
+
 /* Downloads what is missing, then makes the links. */
 static int fetch_all(struct work *w)
 {
@@ -201,22 +246,13 @@ static int fetch_all(struct work *w)
     const struct listed *index = find_index(w);
     TRY(store_make(&w->store));
     TRY(check_room(w));
-    if (index && !is_here(w, index)) {
-        TRY(fetch(w, index));
-        TRY(read_index(w, index));
-        TRY(check_room(w));
-    }
+    if (index && !is_here(w, index)) TRY(fetch_index(w, index));
     for (int large = 0; large < 2;
          large++) /* small files first: one that is refused is known at once */
         for (size_t i = 0; i < l->n; i++)
             if (l->file[i].wanted && l->file[i].large == large && !is_here(w, &l->file[i]))
                 TRY(fetch(w, &l->file[i]));
-    for (size_t i = 0; i < l->n; i++) {
-        const struct listed *f = &l->file[i];
-        if (f->wanted && !store_has_file(&w->store, w->out->commit, f->path, f->size))
-            TRY(store_link(&w->store, w->out->commit, f->path, f->blob));
-    }
-    return 0;
+    return link_all(w);
 }
 
 /* Makes the revision name the commit, if that is not so yet. */
@@ -269,8 +305,7 @@ static int work(struct work *w)
         (void)set_ref(w); /* a cache that cannot be written has the model all the same */
         return 0;
     }
-    if (p->missing && w->how->agrees)
-        TRY(w->how->agrees(w->how->watch ? w->how->watch->ctx : NULL, p));
+    if (p->missing) TRY(agree(w));
     TRY(fetch_all(w));
     return set_ref(w);
 }

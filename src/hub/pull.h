@@ -16,7 +16,8 @@ struct pull {
     const struct hub_name *name;
     const struct hub_watch *watch; /* or NULL */
     bool dry;                      /* ends before the first file */
-    /* NULL, or is called before the first file, with the watch's ctx.  An error ends the call. */
+    /* NULL, or is called before the first file, with the watch's ctx, and again if the index of weights makes the download
+     * larger.  An error ends the call. */
     int (*agrees)(void *ctx, const struct pulled *p);
 };
 /* Returns 0; or an error code, and *out holds nothing.  With HF_HUB_OFFLINE no socket is opened: a model that is here is

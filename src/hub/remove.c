@@ -54,6 +54,23 @@ static int unlink_one(void *ctx, int dir, const char *name, const struct stat *s
     return 0;
 }
 
+/* Opens a directory below another one.  No part of the path may be a link. */
+static int open_below(int dir, const char *path)
+{
+    char part[HUB_PATH];
+    int fd = fd_open_at(dir, ".", O_RDONLY | O_DIRECTORY, 0);
+    while (fd >= 0 && *path) {
+        size_t n = strcspn(path, "/");
+        snprintf(part, sizeof part, "%.*s", (int)n, path);
+        int next = fd_open_at(fd, part, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0), why = errno;
+        close(fd);
+        errno = why;
+        fd = next;
+        path += n + (path[n] == '/');
+    }
+    return fd;
+}
+
 /* Removes a directory and all that is in it. */
 static int remove_tree(int parent, const char *name, struct removed *r)
 {
@@ -123,11 +140,12 @@ static int remove_snapshot(int folder, char *commit, struct removed *r)
 {
     struct folder once = {0};
     struct removed links = {0};
-    char path[HUB_COMMIT + 16];
-    snprintf(path, sizeof path, "snapshots/%s", commit);
-    int e = walk(folder, path, DEEPEST, note_target, &once);
+    int all = open_below(folder, "snapshots");
+    if (all < 0) return failed("snapshots");
+    int e = walk(all, commit, DEEPEST, note_target, &once);
     if (e >= 0) e = walk(folder, "refs", DEEPEST, drop_ref, commit);
-    if (e >= 0) e = remove_tree(folder, path, &links);
+    if (e >= 0) e = remove_tree(all, commit, &links);
+    close(all);
     r->bytes += links.bytes;
     if (e >= 0) e = remove_unused(folder, &once, r);
     folder_done(&once);
@@ -138,13 +156,18 @@ static int remove_snapshot(int folder, char *commit, struct removed *r)
 static int remove_file(int folder, const char *at, struct removed *r)
 {
     struct folder once = {0};
-    struct stat st;
-    if (fstatat(folder, at, &st, AT_SYMLINK_NOFOLLOW) < 0) return failed(at);
-    int e = note_target(&once, folder, at, &st);
+    struct stat st = {0};
     struct removed link = {0};
-    if (e >= 0) e = unlink_one(&link, folder, at, &st);
+    char parent[HUB_PATH];
+    const char *name = strrchr(at, '/') + 1;
+    snprintf(parent, sizeof parent, "%.*s", (int)(name - at) - 1, at);
+    int dir = open_below(folder, parent), e = 0;
+    if (dir < 0 || fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0) e = failed(at);
+    if (e >= 0) e = note_target(&once, dir, name, &st);
+    if (e >= 0) e = unlink_one(&link, dir, name, &st);
+    if (dir >= 0) close(dir);
     r->bytes += link.bytes;
-    r->files += !S_ISLNK(st.st_mode);
+    r->files += e >= 0 && !S_ISLNK(st.st_mode);
     if (e >= 0) e = remove_unused(folder, &once, r);
     folder_done(&once);
     return e;
@@ -192,6 +215,19 @@ static int remove_repo(int cache, const struct store *s, struct removed *r)
     return e;
 }
 
+/* Removes the directories that are empty without a file, from its own up to the snapshot `at`.  Returns true if the
+ * snapshot is gone. */
+static bool remove_empty(const char *at, char *file)
+{
+    char *slash;
+    bool empty = true;
+    while (empty && (slash = strrchr(file, '/')) && slash >= file + strlen(at)) {
+        *slash = 0;
+        empty = rmdir(file) == 0;
+    }
+    return empty;
+}
+
 /* Removes a revision, or a file of one. */
 static int remove_part(const struct store *s, const struct hub_name *name, struct removed *r)
 {
@@ -212,8 +248,7 @@ static int remove_part(const struct store *s, const struct hub_name *name, struc
         e = remove_snapshot(folder, commit, r);
     } else {
         e = remove_file(folder, found + strlen(s->folder) + 1, r);
-        /* the snapshot goes with its last file */
-        if (e >= 0 && rmdir(at) == 0) e = walk(folder, "refs", DEEPEST, drop_ref, commit);
+        if (e >= 0 && remove_empty(at, found)) e = walk(folder, "refs", DEEPEST, drop_ref, commit);
     }
     close(folder);
     return e;

@@ -101,14 +101,14 @@ int store_lock(const struct store *s, const char *blob, const struct hub_watch *
     bool said = false;
     snprintf(path, sizeof path, "%s/%s.lock", s->locks, blob);
     for (*fd = -1;;) {
-        *fd = fd_open(path, O_RDWR | O_CREAT, 0664);
+        *fd = fd_open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK, 0664);
         if (*fd < 0) return ERR(IO, "%s: %s", path, strerror(errno));
-        if (flock(*fd, LOCK_EX | LOCK_NB) == 0 && is_named(*fd, path)) return 0;
-        int why = errno;
+        int why = flock(*fd, LOCK_EX | LOCK_NB) < 0 ? errno : 0;
+        if (!why && is_named(*fd, path)) return 0;
         close(*fd);
         *fd = -1;
         if (why == ENOSYS || why == EOPNOTSUPP || why == ENOLCK) return 0;
-        if (why != EWOULDBLOCK && why != EINTR && path_exists(path) && why != 0)
+        if (why && why != EWOULDBLOCK && why != EINTR && path_exists(path))
             return ERR(IO, "%s: %s", path, strerror(why));
         if (watch && watch->stops && watch->stops(watch->ctx)) return ERR(CANCELLED, "stopped");
         if (!said && why == EWOULDBLOCK && watch && watch->says)
@@ -183,10 +183,13 @@ int store_link(const struct store *s, const char *commit, const char *path, cons
 int store_ref(const struct store *s, const char *revision, const char *commit)
 {
     char path[HUB_PATH + HUB_REVISION + 16];
+    struct stat st;
     snprintf(path, sizeof path, "%s/refs/%s", s->folder, revision);
     char *slash = strrchr(path, '/');
     *slash = 0;
     TRY(make_dirs(path, strlen(s->folder)));
     *slash = '/';
+    /* file_write follows links, and one that somebody else has put into the cache can lead to any file */
+    if (lstat(path, &st) == 0 && !S_ISREG(st.st_mode)) (void)unlink(path);
     return file_write(path, commit, 40);
 }

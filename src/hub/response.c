@@ -1,5 +1,6 @@
 /* response.c - reads headers, and turns a status into a sentence that says what to do. */
 #include "hub/response.h"
+#include "base/utf8.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -16,6 +17,9 @@ static void copy(const char *text, size_t n, char *out, size_t room)
     for (size_t i = 0; i < n; i++)
         out[i] = text[i] < ' ' && text[i] >= 0 ? ' ' : text[i];
     out[n] = 0;
+    if (utf8_valid(out, n)) return; /* who reads messages expects that */
+    for (size_t i = 0; i < n; i++)
+        if ((unsigned char)out[i] >= 0x80) out[i] = '?';
 }
 
 /* As copy, without the "W/" and the quotes of an ETag. */
@@ -66,11 +70,15 @@ static void take_link(struct answer *a, const char *s)
 {
     while ((s = strchr(s, '<'))) {
         const char *url = s + 1, *end = strchr(url, '>');
-        if (!end) return;
+        if (!end) {
+            a->lost_next = true; /* the line was cut */
+            return;
+        }
         size_t n = (size_t)(end - url), rest = strcspn(end, "<");
         const char *rel = memmem(end, rest, "rel=\"next\"", 10);
-        if (rel && n < sizeof a->next) {
-            copy(url, n, a->next, sizeof a->next);
+        if (rel) {
+            a->lost_next = n >= sizeof a->next;
+            if (!a->lost_next) copy(url, n, a->next, sizeof a->next);
             return;
         }
         s = end;
@@ -112,7 +120,7 @@ void answer_header(struct answer *a, const char *line, size_t n)
 {
     char name[32];
     if (n >= 5 && !strncasecmp(line, "HTTP/", 5)) {
-        a->has_range = a->has_length = a->waits = false;
+        a->has_range = a->has_length = a->waits = a->lost_next = false;
         a->from = a->total = a->length = a->wait = 0;
         a->type[0] = a->next[0] = 0;
         return;

@@ -17,6 +17,7 @@ struct answer {
     uint64_t length;      /* Content-Length */
     uint32_t wait;        /* Retry-After, seconds; 0: not given */
     bool has_range, has_length, waits;
+    bool lost_next; /* there is a next page, but its address is too long */
 };
 /* Takes a line of the headers.  The line with the status begins an answer: only what the hub itself has said stays. */
 void answer_header(struct answer *a, const char *line, size_t n);

@@ -1,6 +1,7 @@
 /* web.c - requests to the hub.  Redirections are followed here and not by libcurl, so that every hop is checked: its
  * protocol, who may see the token, and how many there are. */
 #include "hub/web.h"
+#include "base/file.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -142,7 +143,10 @@ static int set_up(struct web *w)
     for (size_t i = 0; good && i < countof(bundle); i++) {
         const char *v = getenv(bundle[i]);
         if (!v || !*v) continue;
-        good = curl_easy_setopt(c, CURLOPT_CAINFO, v) == CURLE_OK;
+        bool dir = dir_exists(v);
+        /* the other place, which libcurl would trust by itself, does not count then */
+        good = curl_easy_setopt(c, CURLOPT_CAINFO, dir ? NULL : v) == CURLE_OK &&
+               curl_easy_setopt(c, CURLOPT_CAPATH, dir ? v : NULL) == CURLE_OK;
         break;
     }
     if (good && *w->home->token) {
@@ -215,8 +219,10 @@ static void host_of(const char *url, char out[128])
 {
     const char *at = strstr(url, "://");
     size_t n = at ? (size_t)(at - url) + 3 : 0;
-    n += strcspn(url + n, "/?#");
-    snprintf(out, 128, "%.*s", (int)MIN(n, 127), url);
+    size_t end = n + strcspn(url + n, "/?#"), host = n;
+    for (size_t i = n; i < end; i++) /* no user and no password */
+        if (url[i] == '@') host = i + 1;
+    snprintf(out, 128, "%.*s%.*s", (int)MIN(n, 16), url, (int)MIN(end - host, 100), url + host);
 }
 
 /* Makes a request without following a redirection.  Returns as web_try. */
@@ -287,6 +293,9 @@ static int follow(struct web *w, const char *url, uint64_t from, const struct we
     w->answer = a;
     w->sink = sink;
     if (strlen(url) >= sizeof at) return ERR(LIMIT, "a URL of %zu bytes", strlen(url));
+    if (is_secure(w->home->endpoint) && !is_secure(url))
+        return ERR(FORMAT,
+                   "the hub's list of files goes on with http or another protocol, not https");
     memcpy(at, url, strlen(url) + 1);
     for (int hop = 0; hop <= HOPS; hop++) {
         int e = one_hop(w, at, from, brief);

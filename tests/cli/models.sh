@@ -138,7 +138,7 @@ check "models succeeds" status 0
 check "models: nothing on stderr" err_empty
 check "models: a repository" out_has '^org/safe  .* llama  *[fF]32 .*models--org--safe'
 check "models: a file" out_has '^small.gguf .* gemma3 '
-check "models: files of one repository each" out_has '^org/several/q8.gguf '
+check "models: files of one repository each" out_has '^org/several:q8.gguf '
 check "models: a link to nothing" out_has '^dangling.gguf .*('
 check "models: an architecture that this version lacks" out_has '^org/future .*mamba9 .*(this version'
 check "models: no escape reaches the terminal" sh -c "! grep -q '$(printf '\033')' '$work/out'"

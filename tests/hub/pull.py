@@ -359,6 +359,7 @@ def test_lies():
     refused("another hash in the answer", fetch("", ("resolve", ("etag",))), "different contents")
     refused("another commit", fetch("", ("resolve", ("commit",))), "commit dddddddddddd")
     refused("a range that was not asked for", fetch("", (sha, ("cut", 20000)), (sha, ("range",))), "sends others")
+    refused("a message that is no UTF-8", fetch("", ("revision", ("say", 418, "so \x9b[2J\x1b]0;x\x07"))), "status 418: so ?[2J")
     refused("redirections in a circle", fetch("", (sha, ("loop",), 99)), "circle")
     refused("a redirection to a file", fetch("", ("resolve", ("to", "file:///etc/passwd"))), "neither http nor https")
     refused("a redirection to another protocol", fetch("", ("resolve", ("to", "gopher://x/"))), "neither http nor https")
@@ -483,6 +484,84 @@ def typed(words, keys, wait):
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), seen.decode(errors="replace")
 
 
+def test_links():
+    """Links that somebody else has put into the cache."""
+    forget()
+    mine, outside = os.path.join(work, "mine"), os.path.join(work, "linked")
+    os.makedirs(outside)
+    with open(mine, "wb") as f:
+        f.write(b"mine")
+    refs, locks = os.path.join(folder("org/gguf"), "refs"), os.path.join(cache, ".locks/models--org--gguf")
+    os.makedirs(refs)
+    os.symlink(mine, os.path.join(refs, "main"))
+    r = kvik("pull", "org/gguf")
+    check("a ref that is a link is replaced, and not written through", r.returncode == 0 and read(mine) == b"mine"
+          and read(os.path.join(refs, "main")) == COMMIT.encode(), (r.stderr, read(mine)))
+    forget()
+    os.makedirs(locks)
+    os.symlink(os.path.join(outside, "new"), os.path.join(locks, hashlib.sha256(gguf).hexdigest() + ".lock"))
+    refused("a lock that is a link", kvik("pull", "org/gguf"), ".lock")
+    check("a lock that is a link makes no file elsewhere", not os.listdir(outside), os.listdir(outside))
+    forget()
+    for word in ("org/gguf", "org/safe", "org/safe@v1"):
+        kvik("pull", word)
+    shutil.copy(mine, os.path.join(outside, "x.gguf"))
+    os.symlink(outside, os.path.join(folder("org/gguf"), "snapshots", COMMIT, "there"))
+    refused("rm :FILE behind a link", kvik("rm", "org/gguf:there/x.gguf"), "cannot be removed")
+    check("rm :FILE behind a link removes nothing there", os.listdir(outside) == ["x.gguf"])
+    snapshots = os.path.join(folder("org/safe"), "snapshots")
+    os.rename(snapshots, os.path.join(outside, "moved"))
+    os.symlink(os.path.join(outside, "moved"), snapshots)
+    refused("rm @REVISION behind a link", kvik("rm", "org/safe@v1"), "cannot be removed")
+    check("rm @REVISION behind a link removes nothing there", sorted(os.listdir(os.path.join(outside, "moved"))) == [COMMIT, OLD])
+    forget()
+    os.makedirs(os.path.join(folder("org/safe"), "snapshots", COMMIT, "special_tokens_map.json"))
+    refused("a link that cannot be made", kvik("pull", "org/safe"), "special_tokens_map.json")
+    check("a link that cannot be made: the weights get no name", not os.path.lexists(os.path.join(
+        folder("org/safe"), "snapshots", COMMIT, "model.safetensors")))
+
+
+def test_parts():
+    """What is removed in part, or while it comes."""
+    forget()
+    kvik("pull", "org/quants:IQ4_XS")
+    r = kvik("rm", "org/quants:IQ4_XS")
+    check("rm of the last file, in a directory: the repository goes", r.returncode == 0 and not os.path.exists(folder("org/quants")), r.stderr)
+    for word in ("Q8_0", "Q2_K", "IQ4_XS"):
+        kvik("pull", "org/quants:" + word)
+    listed = kvik("models", "--names").stdout.split()
+    check("rm takes the names that kvik models lists", len(listed) == 3 and all(kvik("rm", n).returncode == 0 for n in listed)
+          and not os.path.exists(folder("org/quants")), listed)
+    forget()
+    sha = hashlib.sha256(tiny["model.safetensors"]).hexdigest()
+    hub.fault(sha, ("wait", 503, "2"))
+    p = subprocess.Popen([KVIK, "pull", "org/safe"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+    until = time.time() + PATIENCE
+    while time.time() < until and not hub.asked(sha, "cdn"):
+        time.sleep(0.02)
+    os.unlink(os.path.join(folder("org/safe"), "blobs", git_sha(tiny["config.json"])))
+    out, err = p.communicate(timeout=PATIENCE)
+    check("a file that goes while others come is missed", p.returncode == 1 and not out and "removed a file" in err, (p.returncode, err))
+    check("a file that goes while others come: the same command goes on", kvik("pull", "org/safe").returncode == 0)
+
+
+def test_sums():
+    forget()
+    entries = [hub.repos["org/shards"].entry(COMMIT, n) for n in ("config.json", "model.safetensors.index.json")]
+    hub.lists["org/shards"] = entries + [{"type": "file", "path": f"model-{i}-of-.safetensors", "size": 1 << 50, "oid": "0" * 40} for i in range(1 << 14)]
+    hub.page = 1 << 20
+    refused("sizes whose sum overflows", kvik("pull", "org/shards", "--dry-run"), "million GB")
+    hub.page = 1000
+    r = fetch("", ("tree", ("next", "/api/models/org/gguf/tree?cursor=" + "a" * 3000)))
+    refused("an address of the next page that is too long", r, "too long")
+    for address in ("@127.0.0.1:1/x", ".evil.example/x"):
+        refused(f"the next page at {address}", fetch("", ("tree", ("next", address))), "at no address")
+    hub.reset()
+    r = kvik("pull", "org/gguf", HF_ENDPOINT=hub.url.replace("http://", "http://me:swordfish@"))
+    refused("HF_ENDPOINT with a password", r, "HF_TOKEN")
+    check("HF_ENDPOINT with a password does not show it, and asks no server", "swordfish" not in r.stderr and not hub.seen, r.stderr)
+
+
 def test_offer():
     forget()
     args = ("generate", "org/safe", "--input-ids", "5", "--max-new-tokens", "1")
@@ -490,6 +569,11 @@ def test_offer():
     check("and no server is asked", not hub.seen)
     r = kvik(*args, "--pull")
     check("--pull downloads", r.returncode == 0 and r.stdout and "4 files" in r.stderr, r.stderr)
+    hub.reset()
+    forget("org/safe")
+    kvik("pull", "org/safe:config.json")
+    r = kvik(*args, "--pull")
+    check("--pull downloads what is missing beside a configuration", r.returncode == 0 and r.stdout, r.stderr)
     hub.reset()
     check("--pull asks no server for a model that is here", kvik(*args, "--pull").returncode == 0 and not hub.seen)
     forget()
@@ -500,6 +584,12 @@ def test_offer():
         return
     check("a terminal is asked, n", status == 1 and "Download " in seen and "(4 files)" in seen and "nothing is downloaded" in seen
           and not os.path.exists(folder("org/safe")), (status, seen))
+    big = b"B" * 300000
+    hub.repos["org/more"] = Repo({"config.json": tiny["config.json"], "big.safetensors": big, "model.safetensors.index.json": json.dumps(
+        {"weight_map": {"a": "big.safetensors"}}).encode()}, LFS, COMMIT)
+    status, seen = typed(("generate", "org/more", *args[2:]), b"y\nn\n", b"[Y/n]")
+    check("an index that makes the download larger: a second question", status == 1 and seen.count("[Y/n]") == 2 and "nothing is downloaded" in seen
+          and not hub.asked(hashlib.sha256(big).hexdigest()), (status, seen))
     hub.fault("[0-9a-f]{64}", ("slow", 0.02))
     status, seen = typed(args, b"\n", b"[Y/n]")
     check("a terminal is asked, Enter", status == 0 and os.path.exists(folder("org/safe")), (status, seen))
@@ -507,6 +597,6 @@ def test_offer():
 
 
 for test in (test_names, test_layout, test_shards, test_gguf, test_remove, test_tokens, test_places, test_faults, test_lies, test_pages,
-             test_stop, test_readonly, test_offer):
+             test_stop, test_readonly, test_links, test_parts, test_sums, test_offer):
     test()
 finish()

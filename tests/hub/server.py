@@ -152,6 +152,8 @@ class Handler(BaseHTTPRequestHandler):
             self.say(fault, "", "broken for the test")
         elif fault[0] == "wait":
             self.say(fault[1], "", "slower, please", [("Retry-After", fault[2])])
+        elif fault[0] == "say":
+            self.say(fault[1], "", fault[2])
         elif fault[0] == "html":
             self.reply(200, PAGE, kind="text/html; charset=utf-8")
         elif fault[0] == "to":
