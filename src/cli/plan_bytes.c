@@ -1,6 +1,7 @@
 /* plan_bytes.c - what caches would hold: each is opened as it would be used, and the library tells what a sequence of that length takes.
  * A cache takes no memory for rows before they are written. */
 #include "base/json.h"
+#include "base/near.h"
 #include "cli/plan.h"
 
 #include <stdlib.h>
@@ -18,15 +19,31 @@ static int add(struct plan *v, struct plan_row r, const char *name, bool own)
     return own && !to->own ? say_error(ERR(NOMEM, "out of memory")) : 0;
 }
 
+/* Returns what a configuration sets a key to, which may be spelled with '-'; NULL if it does not. */
+static const json_t *value_of(json_t *o, const char *name)
+{
+    const char *key;
+    json_t *v;
+    json_object_foreach(o, key, v) if (strlen(key) == strlen(name) &&
+                                       near_distance(key, name) == 0 && !json_is_null(v)) return v;
+    return NULL;
+}
+
+static bool encodes(json_t *o, const char *key)
+{
+    const char *backend = json_string_value(value_of(o, key));
+    return backend && strcmp(backend, "none") != 0;
+}
+
 /* Returns the rank of a strategy that the user named. */
 static enum plan_rank rank_of(const char *implementation, const char *config)
 {
     json_t *o = NULL;
     if (config) (void)json_parse(config, strlen(config), "--cache-config", &o);
-    bool forgets = json_object_get(o, "sliding_window") || json_object_get(o, "window_length");
-    bool quantized = json_object_get(o, "backend") || !strcmp(implementation, "quantized");
-    bool disk =
-        json_is_true(json_object_get(o, "offloading")) || !strncmp(implementation, "offloaded", 9);
+    bool forgets = value_of(o, "sliding_window") || value_of(o, "window_length");
+    bool quantized = encodes(o, "backend") || encodes(o, "backend_key") ||
+                     encodes(o, "backend_value") || !strcmp(implementation, "quantized");
+    bool disk = json_is_true(value_of(o, "offloading")) || !strncmp(implementation, "offloaded", 9);
     json_decref(o);
     return forgets ? PLAN_FORGETS : quantized ? PLAN_QUANTIZED : disk ? PLAN_DISK : PLAN_EXACT;
 }
@@ -86,7 +103,6 @@ static int open_cache(const struct plan *v, struct plan_row *r)
                            .compute = o->compute,
                            .isa = o->isa,
                            .spill_dir = o->spill_dir,
-                           .no_prefix_cache = true,
                            .snapshots = KVIK_TURN_ENDS};
     if (r->config && strstr(r->config, "max_cache_len")) c.max_cache_len = 0;
     return kvik_cache_open(v->session->model, &c, &r->cache);

@@ -105,25 +105,46 @@ static float code8(const float *x, uint32_t n, uint8_t *q)
     return by > 0 ? a : 0;
 }
 
+/* Brings a row whose squares overflow or vanish near 1, by a power of two.  Returns the exponent that its scale lacks. */
+static int bring_near(float *x, uint32_t n)
+{
+    int e;
+    float top;
+    uint32_t bits = top_bits(x, n);
+    memcpy(&top, &bits, sizeof top);
+    (void)frexpf(top, &e);
+    for (uint32_t d = 0; d < n; d++)
+        x[d] = ldexpf(x[d], -e);
+    return e;
+}
+
 /* Levels: the nearest for the row's deviation.  The scale of values is that of least squared error, which makes rows shorter;
  * of keys it gives the row's product with itself, since shorter keys would flatten the softmax.  x has room for 3 more
  * values. */
-static float code_levels(const struct kvik *k, const float *x, uint32_t n, uint8_t *q)
+static float code_levels(const struct kvik *k, float *x, uint32_t n, uint8_t *q)
 {
     float level[CODED_DIM];
-    float rms = sqrtf(dot(x, x, n) / (float)n), by = rms > 0x1p-60f && rms < 0x1p60f ? 1 / rms : 0;
+    int e = 0;
+    float rms = sqrtf(dot(x, x, n) / (float)n);
+    if (!(rms > 0x1p-60f && rms < 0x1p60f)) {
+        e = bring_near(x, n);
+        rms = sqrtf(dot(x, x, n) / (float)n);
+    }
+    float by = rms > 0 ? 1 / rms : 0;
     for (uint32_t d = 0; d < n; d += 4) {
         four v = load4(x + d) * by;
         four_ints c = {0};
-        for (uint32_t e = 0; e + 1 < k->n; e++)
-            c -= v > k->edge[e]; /* a comparison that holds is -1 */
+        for (uint32_t i = 0; i + 1 < k->n; i++)
+            c -= v > k->edge[i]; /* a comparison that holds is -1 */
         for (uint32_t i = 0; i < MIN(4, n - d); i++) {
             q[d + i] = (uint8_t)c[i];
             level[d + i] = k->f.level[c[i]];
         }
     }
     if (by == 0) return 0;
-    return k->f.key ? dot(x, x, n) / dot(x, level, n) : dot(x, level, n) / dot(level, level, n);
+    float scale =
+        k->f.key ? dot(x, x, n) / dot(x, level, n) : dot(x, level, n) / dot(level, level, n);
+    return ldexpf(scale, e);
 }
 
 /* Rows of a tile. */

@@ -20,8 +20,18 @@ check "plan: beams share the prompt" json \
     "[c['further_sequence_bytes'] for c in o['caches']] == [7 * 16 * 256] and o['caches'][0]['peak_bytes'] == (63 + 4 * 7) * 16 * 256"
 check "plan --bytes-only predicts no speed" json "o['caches'][0]['tokens_per_second'] is None"
 
+# What a plan needs is enough for a run.
+run plan "$model" --context 1000 --decoded 100 --bytes-only --json --cache-config '{}' --cache-config '{"backend":"kvik"}'
+cp "$work/out" "$work/plan"
+for config in '{}' '{"backend":"kvik"}'; do
+    needs=$(python3 -c 'import json, sys; print([c["needed_bytes"] for c in json.load(open(sys.argv[1]))["caches"] if c["cache_config"] == sys.argv[2]][0])' "$work/plan" "$config")
+    run generate "$model" --input-ids "$(seq -s, 3 299),$(seq -s, 3 299),$(seq -s, 3 308)" --max-new-tokens 100 --min-new-tokens 100 \
+        --cache-config "$config" --cache-memory $needs
+    check "a cache that is planned with $config holds the run" status 0
+done
+
 # With a memory limit: the best first; what does not fit says up to where it would.
-run plan "$model" --context 1000 --memory 250K --bytes-only --json
+run plan "$model" --context 1000 --memory 300K --bytes-only --json
 check "plan --memory: what fits comes first" json \
     "sorted((c['fits'] for c in o['caches']), reverse=True) == [c['fits'] for c in o['caches']]"
 check "plan --memory: dynamic fits up to a length" json \
@@ -29,13 +39,17 @@ check "plan --memory: dynamic fits up to a length" json \
 check "plan --memory: what is quantized when a call ends fits in shorter calls" json \
     "[(c['fits'], c['fits_in_calls']) for c in o['caches'] if c['cache'] in ('dynamic', 'quanto 2 bits')] == [(False, True), (False, False)]"
 longest=$(python3 -c 'import json, sys; print([c["longest"] for c in json.load(open(sys.argv[1]))["caches"] if c["cache"] == "dynamic"][0])' "$work/out")
-run plan "$model" --context $longest --decoded 250 --memory 250K --bytes-only --json --cache-config '{}'
+run plan "$model" --context $longest --decoded 250 --memory 300K --bytes-only --json --cache-config '{}'
 check "plan --memory: a cache of that length fits" json "o['caches'][0]['fits']"
-run plan "$model" --context $((longest + 80)) --decoded 250 --memory 250K --bytes-only --json --cache-config '{}'
+run plan "$model" --context $((longest + 80)) --decoded 250 --memory 300K --bytes-only --json --cache-config '{}'
 check "plan --memory: one that is a little longer does not" json "not o['caches'][0]['fits']"
 run plan "$model" --context 1000 --memory 1G --bytes-only
 check "plan --memory: with room, rows as they are come first" sh -c "sed -n 4p '$work/out' | grep -q '^dynamic .*  yes$'"
 check "plan --memory: then more bits before fewer" sh -c "test \"\$(sed -n '5,6p' '$work/out' | cut -c1-10 | tr -d ' ' | tr '\n' ' ')\" = 'hqq8bits hqq4bits '"
+run plan "$model" --context 1000 --memory 1G --bytes-only --json --cache-config '{"sliding-window":100}' \
+    --cache-config '{"backend_key":"kvik"}' --cache-config '{"backend":"none"}'
+check "plan --memory: exact before codecs of one plane before what forgets, however they are spelled" json \
+    "[list(json.loads(c['cache_config']))[0] for c in o['caches']] == ['backend', 'backend_key', 'sliding-window']"
 
 run plan $golden/models/jamba --bytes-only --json --cache-config '{}'
 check "plan: states" json "o['caches'][0]['states_bytes'] > 0 and o['caches'][0]['rows_bytes'] > 0"

@@ -18,7 +18,7 @@
 #define CODED_QUERIES 48u /* whose weights lie on the stack at once */
 
 /* A prepared query: this, then the codes in the form of the instruction set, 2 * ceil4(dim) bytes.  It fits the room of
- * dim floats from CODED_DIM_LEAST dims on. */
+ * dim floats from 8 dims on, fewer than which the codec refuses. */
 struct coded_query {
     float scale;
     int32_t sum; /* of the codes */
