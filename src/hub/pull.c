@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "hub/blob.h"
 #include "hub/choice.h"
+#include "hub/folder.h"
 #include "hub/repository.h"
 #include "hub/web.h"
 
@@ -310,6 +311,23 @@ static int work(struct work *w)
     return set_ref(w);
 }
 
+/* Chooses in a snapshot as choice_make does in a list: safetensors, else the only .gguf file, else that of Q4_K_M. */
+static int choose_here(const char snapshot[HUB_PATH], char out[HUB_PATH])
+{
+    struct folder f;
+    char config[HUB_PATH];
+    memcpy(out, snapshot, HUB_PATH);
+    if (snprintf(config, sizeof config, "%s/config.json", snapshot) < HUB_PATH &&
+        file_exists(config))
+        return 0;
+    TRY(hub_ggufs(snapshot, true, &f));
+    bool found = f.n == 1 ? snprintf(out, HUB_PATH, "%s/%s", snapshot, f.name[0]) < HUB_PATH
+                          : hub_picked(snapshot, "Q4_K_M", out) == 1;
+    if (!found) memcpy(out, snapshot, HUB_PATH);
+    folder_done(&f);
+    return 0;
+}
+
 /* Finds the model without network. */
 static int find_here(const struct hub_name *name, struct pulled *out)
 {
@@ -322,8 +340,7 @@ static int find_here(const struct hub_name *name, struct pulled *out)
             "%s is not in the cache, and HF_HUB_OFFLINE (or TRANSFORMERS_OFFLINE) forbids the network",
             text);
     snprintf(out->commit, sizeof out->commit, "%.40s", strrchr(snapshot, '/') + 1);
-    if (!*name->pick) memcpy(out->path, snapshot, sizeof snapshot);
-    return 0;
+    return *name->pick ? 0 : choose_here(snapshot, out->path);
 }
 
 int hub_pull(const struct pull *how, struct pulled *out)

@@ -75,8 +75,7 @@ static void take_link(struct answer *a, const char *s)
             return;
         }
         size_t n = (size_t)(end - url), rest = strcspn(end, "<");
-        const char *rel = memmem(end, rest, "rel=\"next\"", 10);
-        if (rel) {
+        if (memmem(end, rest, "rel=\"next\"", 10) || memmem(end, rest, "rel=next", 8)) {
             a->lost_next = n >= sizeof a->next;
             if (!a->lost_next) copy(url, n, a->next, sizeof a->next);
             return;

@@ -218,6 +218,8 @@ class Handler(BaseHTTPRequestHandler):
                 headers = [("Link", f'<{link}>; rel="next"')]
             if fault and fault[0] == "next":
                 headers = [("Link", f'<{fault[1]}>; rel="next"')]
+            if fault and fault[0] == "unquoted":
+                headers = [(n, v.replace('"', "")) for n, v in headers]
             self.reply(200, json.dumps(entries[at:at + hub.page]).encode(), headers)
         else:
             self.reply(200, json.dumps({"id": name, "sha": commit, "private": False, "gated": False,
