@@ -67,6 +67,13 @@ static int predict(struct plan *v)
     return status;
 }
 
+static bool none_opened(const struct plan *v)
+{
+    for (uint32_t i = 0; i < v->n_rows; i++)
+        if (!v->row[i].refused) return false;
+    return true;
+}
+
 static int plan(struct plan *v, const struct options *o, const char *word)
 {
     kvik_encoder encoder = {.size = sizeof encoder};
@@ -79,9 +86,12 @@ static int plan(struct plan *v, const struct options *o, const char *word)
     if (!status) status = plan_rows(v, o->implementation, &o->configs);
     if (!status) status = predict(v);
     if (status) return status;
-    if (o->common.json) return say_json_line(plan_json(v));
-    plan_print(v);
-    return 0;
+    if (o->common.json)
+        status = say_json_line(plan_json(v));
+    else
+        plan_print(v);
+    return status || !none_opened(v) ? status
+                                     : say_failed("no cache that was asked for is possible");
 }
 
 static int check_options(const struct options *o, const struct args *a)

@@ -57,6 +57,11 @@ run plan $golden/models/gemma3 --bytes-only --json --cache-config '{}' --cache-c
 check "plan: a window takes less" json "o['caches'][1]['rows_bytes'] < o['caches'][0]['rows_bytes']"
 run plan "$model" --bytes-only --cache-config '{"backend":"quanto","q_group_size":48}'
 check "plan: a refused shape is told in its row" out_has 'q_group_size 48 with axis_key 0'
+check "plan: nothing that is possible" status 1
+run plan "$model" --bytes-only --cache-config '{"backend":"quanto","q_group_size":48}' --cache-config '{}'
+check "plan: something is possible" status 0
+run plan "$model" --bytes-only --json --cache-implementation dynamical
+check "plan: a strategy that is none" sh -c "test $rc = 1 && grep -q 'did you mean' '$work/out'"
 
 run plan "$model" --context 4000 --bytes-only
 refused "a length beyond the context" 2 'exceeds the model.s context of 2048'
