@@ -34,7 +34,7 @@ class _Base:
 
 
 _HEIRS: List[Tuple[type, str]] = []
-_adopting = threading.Lock()
+_adopting = threading.RLock()
 
 
 _Kind = TypeVar("_Kind", bound=type)

@@ -116,7 +116,7 @@ def budgeted() -> Iterator[None]:
 
 
 _open: "weakref.WeakSet[ModelHandle]" = weakref.WeakSet()
-_open_lock = threading.Lock()
+_open_lock = threading.RLock()
 
 
 def open_models() -> List["ModelHandle"]:
@@ -145,7 +145,8 @@ class ModelHandle:
             raise (e if folder not in str(e) or folder == path else type(e)(str(e).replace(folder, path))) from None
         for text in said:
             notice(text)
-        self._lock = threading.Lock()
+        # A `with` that a signal ends between two instructions can leave a lock held: its own thread then still goes on.
+        self._lock = threading.RLock()
         self._idle: List["Store"] = []  # the newest last
         with _open_lock:
             _open.add(self)

@@ -61,7 +61,7 @@ class _Sampler:
     """A kvik_sampler for one vocabulary.  One call at a time."""
 
     def __init__(self, values: Dict[str, Any], vocab: int) -> None:
-        self.vocab, self.lock = vocab, threading.Lock()
+        self.vocab, self.lock = vocab, threading.RLock()
         options = Options(None, values)
         self.pointer = owned("kvik_sampler_close")
         call("kvik_sampler_open", ctypes.byref(options.struct), vocab, None, ctypes.byref(self.pointer))
