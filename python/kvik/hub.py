@@ -64,8 +64,8 @@ def resolve(name: Union[str, "os.PathLike[str]"], revision: Optional[str] = None
         found = (None if cache or revision else _own(os.fspath(name))) or _snapshot(folder, revision or "main")
         if found is None:
             raise MissingError(f"no model {os.fspath(name)!r}: no such file or directory, none of this name in {own_cache()}, and "
-                               f"no {folder} in the local cache of the hub. kvik downloads nothing: give a path, or fetch the model "
-                               "with `hf download` first.")
+                               f"no {folder} in the local cache of the hub. The package downloads nothing: give a path, or fetch the model "
+                               "with `kvik pull` or `hf download` first.")
         path = found
     if os.path.isdir(path) and gguf_file:
         path = path / gguf_file
