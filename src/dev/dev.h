@@ -281,3 +281,6 @@ static inline void dev_mul_row(struct dev_queue *d, float *x, const float *w, ui
 {
     dev_map(d, DEV_MUL, x, w, true, 0, 0, n, dim);
 }
+/* Computes a->y, the MLP of expert e of the n rows of a->in, for the operation `experts` of a kind of device. */
+void dev_expert_mlp(struct dev_queue *d, enum dev_compute mode, const struct dev_experts *a,
+                    const struct dev_expert *e, uint32_t n);

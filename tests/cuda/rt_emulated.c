@@ -9,7 +9,6 @@
 #include "dev/cuda/k_block.h"
 #include "dev/cuda/rt.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -32,7 +31,6 @@ struct item {
     enum cuda_kernel kernel;
     uint32_t x, y;
     unsigned char args[512];
-    struct event *event;
     size_t target; /* ACT_AFTER: where the event was when this was given */
     struct stream *of;
 };

@@ -54,22 +54,6 @@ static uint32_t gather(const struct dev_experts *a, uint32_t e, const float *x, 
     return k;
 }
 
-/* Computes a->y, the expert's MLP of the n rows of a->in. */
-static void expert(struct dev_queue *d, enum dev_compute mode, const struct dev_experts *a,
-                   const struct dev_expert *e, uint32_t n)
-{
-    struct dev_mm in[] = {{&e->gate, e->bgate, a->gate, a->ffn}, {&e->up, e->bup, a->up, a->ffn}};
-    struct dev_mm down = {&e->down, e->bdown, a->y, a->hidden};
-    if (a->weigh_input) dev_scale_rows(d, a->in, a->by, n, a->hidden);
-    dev_matmul(d, mode, a->in, a->hidden, n, in, 2);
-    if (a->clamped)
-        dev_swiglu_clamped(d, a->gate, a->up, a->alpha, a->limit, n, a->ffn);
-    else
-        dev_silu_mul(d, a->gate, a->up, n, a->ffn);
-    dev_matmul(d, mode, a->gate, a->ffn, n, &down, 1);
-    if (!a->weigh_input) dev_scale_rows(d, a->y, a->by, n, a->hidden);
-}
-
 void cpu_experts(struct dev_queue *d, enum dev_compute mode, const struct dev_experts *a,
                  const float *x, uint32_t n, float *out)
 {
@@ -77,7 +61,7 @@ void cpu_experts(struct dev_queue *d, enum dev_compute mode, const struct dev_ex
     for (uint32_t e = 0; e < a->n; e++) {
         uint32_t k = gather(a, e, x, n);
         if (k == 0) continue;
-        expert(d, mode, a, &a->expert[e], k);
+        dev_expert_mlp(d, mode, a, &a->expert[e], k);
         for (uint32_t i = 0; i < k; i++) {
             float *to = out + (size_t)a->row[i] * a->hidden;
             const float *y = a->y + (size_t)i * a->hidden;

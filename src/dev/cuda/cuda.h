@@ -34,9 +34,8 @@ struct dev_queue {
     uint32_t n_beside, last;
     struct dev_limits lim;
     struct k_group *group; /* [tokens][groups] activations as codes */
-    size_t groups;         /* of the widest input */
     float *run, *part;     /* attention: running results, and those of a wave of atoms */
-    size_t state, n_part;  /* floats of a result; of `part` */
+    size_t n_part;         /* floats of `part` */
     float *scores;         /* [n_scores] of a probe, from its first piece to its last */
     size_t n_scores;
 };
@@ -62,5 +61,3 @@ static inline size_t cuda_blocks(size_t n)
 }
 /* Memory that lives as long as the queue and comes again with the next call; NULL with an error set. */
 int cuda_room(struct dev_queue *d, float **at, size_t *have, size_t n);
-/* Where the device sees an array of a view. */
-const uint32_t *cuda_seen(const struct kv_view *v, const uint32_t *host);

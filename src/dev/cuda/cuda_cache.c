@@ -44,13 +44,12 @@ int cuda_reserve(struct dev_queue *d, const struct dev_limits *more)
         n = have;
     }
     d->n_part = n;
-    d->state = state;
-    d->groups = groups;
     d->lim = *lim;
     return 0;
 }
 
-const uint32_t *cuda_seen(const struct kv_view *v, const uint32_t *host)
+/* Where the device sees an array of a view. */
+static const uint32_t *seen(const struct kv_view *v, const uint32_t *host)
 {
     for (uint32_t i = 0; host && i < KV_BLOCKS; i++) {
         const struct kv_block *b = &v->block[i];
@@ -61,8 +60,8 @@ const uint32_t *cuda_seen(const struct kv_view *v, const uint32_t *host)
 
 static struct k_form form_of(const struct kv_view *v, const struct kv_form *f, uint32_t plane)
 {
-    return (struct k_form){f->base, f->grain, f->offset[plane], cuda_seen(v, f->table),
-                           f->rows, f->stride};
+    return (struct k_form){f->base,           f->grain, f->offset[plane],
+                           seen(v, f->table), f->rows,  f->stride};
 }
 
 static struct k_plane plane_of(const struct kv_view *v, uint32_t i)
@@ -94,7 +93,7 @@ static struct k_walk walk_of(const struct kv_view *v, bool host)
     }
     const uint32_t **each[] = {&w.slot, &w.lane, &w.pos, &w.lo, &w.hi, &w.edge};
     for (size_t i = 0; !host && i < countof(each); i++)
-        *each[i] = cuda_seen(v, *each[i]);
+        *each[i] = seen(v, *each[i]);
     return w;
 }
 
@@ -186,7 +185,7 @@ void cuda_kv_write(struct dev_queue *d, const struct kv_view *v, uint32_t plane,
     const struct kv_shape *s = &v->shape[plane];
     size_t n = (size_t)v->counts[1] * s->heads * s->dim;
     if (v->first)
-        LAUNCH(d, k_write, cuda_blocks(n), 1, plane_of(v, plane), x, ldx, cuda_seen(v, v->dst), n);
+        LAUNCH(d, k_write, cuda_blocks(n), 1, plane_of(v, plane), x, ldx, seen(v, v->dst), n);
 }
 
 /* One tile of one plane.  Codecs encode on the host: a tile is full once in many tokens. */
@@ -228,9 +227,9 @@ void cuda_kv_seal(struct dev_queue *d, const struct kv_view *v)
 /* --- recurrent states */
 static struct k_state state_of(const struct kv_view *v, uint32_t plane)
 {
-    return (struct k_state){v->raw.base,           v->raw.grain,         v->raw.offset[plane],
-                            cuda_seen(v, v->lane), cuda_seen(v, v->pos), cuda_seen(v, v->dst),
-                            cuda_seen(v, v->from), v->counts[1]};
+    return (struct k_state){v->raw.base,      v->raw.grain,    v->raw.offset[plane],
+                            seen(v, v->lane), seen(v, v->pos), seen(v, v->dst),
+                            seen(v, v->from), v->counts[1]};
 }
 
 void cuda_conv(struct dev_queue *d, const struct kv_view *v, uint32_t plane,

@@ -28,8 +28,6 @@ void *cuda_weights(struct dev *base, const void *host, size_t n)
     return NULL;
 }
 
-bool cuda_reads(const struct dev *d, const struct kv_codec *c);
-
 size_t cuda_page(const struct dev *d)
 {
     return ((const struct cuda_dev *)d)->rt->granule();

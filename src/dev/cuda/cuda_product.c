@@ -61,22 +61,6 @@ void cuda_choose(struct dev_queue *d, const float *score, uint32_t n, uint32_t n
     LAUNCH(d, k_choose, cuda_blocks(n), 1, score, chosen, weight, n, n_experts, top, share);
 }
 
-/* Computes a->y, the expert's MLP of the n rows of a->in. */
-static void expert(struct dev_queue *d, enum dev_compute mode, const struct dev_experts *a,
-                   const struct dev_expert *e, uint32_t n)
-{
-    struct dev_mm in[] = {{&e->gate, e->bgate, a->gate, a->ffn}, {&e->up, e->bup, a->up, a->ffn}};
-    struct dev_mm down = {&e->down, e->bdown, a->y, a->hidden};
-    if (a->weigh_input) dev_scale_rows(d, a->in, a->by, n, a->hidden);
-    dev_matmul(d, mode, a->in, a->hidden, n, in, 2);
-    if (a->clamped)
-        dev_swiglu_clamped(d, a->gate, a->up, a->alpha, a->limit, n, a->ffn);
-    else
-        dev_silu_mul(d, a->gate, a->up, n, a->ffn);
-    dev_matmul(d, mode, a->gate, a->ffn, n, &down, 1);
-    if (!a->weigh_input) dev_scale_rows(d, a->y, a->by, n, a->hidden);
-}
-
 /* The host must know which experts were chosen before it can launch their products: a layer of experts waits once. */
 void cuda_experts(struct dev_queue *d, enum dev_compute mode, const struct dev_experts *a,
                   const float *x, uint32_t n, float *out)
@@ -103,7 +87,7 @@ void cuda_experts(struct dev_queue *d, enum dev_compute mode, const struct dev_e
         cuda_put(d, a->row, row, k * sizeof *row);
         cuda_put(d, a->by, by, k * sizeof *by);
         dev_rows(d, x, a->row, k, a->hidden, a->in);
-        expert(d, mode, a, &a->expert[e], k);
+        dev_expert_mlp(d, mode, a, &a->expert[e], k);
         LAUNCH(d, k_add_rows, cuda_blocks((size_t)k * a->hidden), 1, a->y, out, a->row, a->hidden,
                (size_t)k * a->hidden);
     }
