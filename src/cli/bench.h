@@ -100,6 +100,8 @@ struct bench_machine {
     uint32_t threads;
 };
 /* word: the model as the user named it. */
+/* Returns log(sum of exp(x)); *best: the first of the largest. */
+double bench_log_sum(const float *x, uint32_t n, uint32_t *best);
 void bench_machine_name(const struct session *s, const char *word, struct bench_machine *out);
 /* Returns the library's description of the model, or NULL; json_decref. */
 json_t *bench_describe(const kvik_model *m);

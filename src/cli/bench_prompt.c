@@ -53,7 +53,7 @@ static int feed_prompt(struct bench *b, struct bench_prompt *p, kvik_cache *c, k
     return 0;
 }
 
-static double log_sum(const float *x, uint32_t n, uint32_t *best)
+double bench_log_sum(const float *x, uint32_t n, uint32_t *best)
 {
     double sum = 0;
     *best = 0;
@@ -68,7 +68,7 @@ static double log_sum(const float *x, uint32_t n, uint32_t *best)
 static void compare(struct bench_prompt *at, const float *p, const float *q, uint32_t n)
 {
     uint32_t best_p, best_q;
-    double lp = log_sum(p, n, &best_p), lq = log_sum(q, n, &best_q), kld = 0;
+    double lp = bench_log_sum(p, n, &best_p), lq = bench_log_sum(q, n, &best_q), kld = 0;
     for (uint32_t i = 0; i < n; i++)
         kld += exp(p[i] - lp) * ((p[i] - lp) - (q[i] - lq));
     at->identical &= memcmp(p, q, n * sizeof *p) == 0;

@@ -1,6 +1,5 @@
 /* bench_report.c - writes the measurements as one HTML page.  The page has the numbers as JSON, with the sentences
  * of bench_found.c, and draws them with its own script (src/cli/page). */
-#include "base/file.h"
 #include "cli/bench.h"
 #include "cli/page.h"
 
@@ -57,33 +56,7 @@ static json_t *figures(const struct bench *b)
     return o;
 }
 
-static int page(const struct bench *b, struct buf *out)
-{
-    struct buf json, script;
-    struct page_part charts = page_part(PAGE_CHARTS_JS), report = page_part(PAGE_REPORT_JS);
-    buf_init(&json, 16u << 20);
-    buf_init(&script, 1u << 20);
-    int e = page_json(&json, figures(b));
-    if (e >= 0) e = buf_append(&script, charts.data, charts.n);
-    if (e >= 0) e = buf_append(&script, report.data, report.n);
-    if (e >= 0)
-        e = page_fill(out, page_part(PAGE_REPORT_HTML),
-                      (struct page_slot[]){{"title", {"kvik bench", 10}},
-                                           {"style", page_part(PAGE_CSS)},
-                                           {"figures", {json.data, json.len}},
-                                           {"script", {script.data, script.len}}},
-                      4);
-    buf_done(&json);
-    buf_done(&script);
-    return e;
-}
-
 int bench_report(const struct bench *b, const char *path)
 {
-    struct buf out;
-    buf_init(&out, 32u << 20);
-    int e = page(b, &out);
-    if (e >= 0) e = file_write(path, out.data, out.len);
-    buf_done(&out);
-    return e;
+    return page_report(path, "kvik bench", figures(b), page_part(PAGE_REPORT_JS));
 }

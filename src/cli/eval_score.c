@@ -12,21 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Returns log(sum of exp(x)). */
-static double log_sum(const float *x, uint32_t n, uint32_t *best)
-{
-    double sum = 0;
-    *best = 0;
-    for (uint32_t i = 1; i < n; i++)
-        if (x[i] > x[*best]) *best = i;
-    for (uint32_t i = 0; i < n; i++)
-        sum += exp((double)x[i] - x[*best]);
-    return log(sum) + x[*best];
-}
-
 void eval_reference(struct eval_position *at, uint32_t vocab)
 {
-    at->log_sum = log_sum(at->logits, vocab, &at->best);
+    at->log_sum = bench_log_sum(at->logits, vocab, &at->best);
     for (uint32_t i = 0; i < vocab; i++)
         at->p[i] = exp(at->logits[i] - at->log_sum);
 }
@@ -35,7 +23,7 @@ bool eval_compare(const struct eval_position *at, const float *logits, uint32_t 
                   double *nll, bool *same)
 {
     uint32_t best;
-    double sum = log_sum(logits, vocab, &best), moved = 0;
+    double sum = bench_log_sum(logits, vocab, &best), moved = 0;
     for (uint32_t i = 0; i < vocab; i++) /* a token that a model forbids has -inf in both */
         if (at->p[i] > 0) moved += at->p[i] * ((double)at->logits[i] - logits[i]);
     *kld = fmax(moved + (sum - at->log_sum), 0);

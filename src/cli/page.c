@@ -2,6 +2,7 @@
  * building needs no other program.  The Makefile says that this object depends on them. */
 #include "cli/page.h"
 
+#include "base/file.h"
 #include "base/json.h"
 
 #include <string.h>
@@ -58,5 +59,29 @@ int page_json(struct buf *out, json_t *o)
         else
             e = buf_putc(out, *p);
     mem_free(text);
+    return e;
+}
+
+int page_report(const char *path, const char *title, json_t *figures, struct page_part script)
+{
+    struct buf out, json, both;
+    struct page_part charts = page_part(PAGE_CHARTS_JS);
+    buf_init(&out, 32u << 20);
+    buf_init(&json, 16u << 20);
+    buf_init(&both, 1u << 20);
+    int e = page_json(&json, figures);
+    if (e >= 0) e = buf_append(&both, charts.data, charts.n);
+    if (e >= 0) e = buf_append(&both, script.data, script.n);
+    if (e >= 0)
+        e = page_fill(&out, page_part(PAGE_REPORT_HTML),
+                      (struct page_slot[]){{"title", {title, strlen(title)}},
+                                           {"style", page_part(PAGE_CSS)},
+                                           {"figures", {json.data, json.len}},
+                                           {"script", {both.data, both.len}}},
+                      4);
+    if (e >= 0) e = file_write(path, out.data, out.len);
+    buf_done(&out);
+    buf_done(&json);
+    buf_done(&both);
     return e;
 }

@@ -22,3 +22,5 @@ int page_fill(struct buf *out, struct page_part skeleton, const struct page_slot
 /* Appends JSON for a script element.  No text in it can end the element or begin a comment.  Takes over o, which
  * is NULL if memory was short.  Returns an error code. */
 int page_json(struct buf *out, json_t *o);
+/* Writes a report: figures, which it takes over, and a script of its own that draws them with the shared charts. */
+int page_report(const char *path, const char *title, json_t *figures, struct page_part script);
