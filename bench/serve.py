@@ -8,6 +8,7 @@ another, --rounds times in turn, and a figure is the median of its rounds.  All 
   again       the same prompt of 4 000 tokens a second time
   in turn     two conversations of about 3 000 tokens that ask in turn, each three times
   turns       a conversation of 30 turns of which every second is the result of a tool
+  health      GET /health again and again, each by a connection of its own, while a prompt of 4 000 tokens is computed
 """
 import argparse
 import http.client
@@ -21,6 +22,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 WORDS = ("river stone garden winter letter captain window market silver engine forest island morning teacher bridge shadow "
@@ -142,6 +144,28 @@ def turns(port, out, seed):
     out["turns: first text of turn 30, ms"] = statistics.median(firsts[27:])
 
 
+def health(port, out, seed):
+    over, times = threading.Event(), []
+
+    def long():
+        run(port, "/v1/completions", [text_body(f"Log {seed}: " + words(seed + 11000, 3300), 1)])
+        over.set()
+    t = threading.Thread(target=long)
+    t.start()
+    while not over.is_set():
+        begun = time.perf_counter()
+        c = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
+        c.request("GET", "/health")
+        c.getresponse().read()
+        c.close()
+        times.append(1000 * (time.perf_counter() - begun))
+        time.sleep(0.002)
+    t.join()
+    times.sort()
+    out["/health beside a prompt: the worst, ms"] = times[-1]
+    out["/health beside a prompt: 99 of 100 within, ms"] = times[len(times) * 99 // 100]
+
+
 def free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
@@ -222,7 +246,7 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--server", action="append", required=True, metavar="NAME=COMMAND")
     p.add_argument("--rounds", type=int, default=3)
-    p.add_argument("--parts", default="streams,again,in_turn,turns,agents")
+    p.add_argument("--parts", default="streams,again,in_turn,turns,health,agents")
     p.add_argument("--json")
     p.add_argument("--plot")
     a = p.parse_args()

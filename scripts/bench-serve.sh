@@ -5,7 +5,7 @@
 # package of llama-cpp-python, in the user's cache directory; that takes ten minutes of two cores and the network.
 #
 #   LLAMA_SERVER=FILE   one that is there already
-#   ROUNDS=3  THREADS=N  PARTS=streams,again,in_turn,turns,agents
+#   ROUNDS=3  THREADS=N  PARTS=streams,again,in_turn,turns,health,agents
 set -eu
 cd "$(dirname "$0")/.."
 model=${1:?usage: bench-serve.sh MODEL}
@@ -20,7 +20,7 @@ if [ -z "$server" ]; then
     else say "llama-server is left out: it could not be fetched or built ($work/pip.log, $work/llama.log)"; fi
 fi
 # 16 contexts of 5 120 tokens: those of 16 agents with no shared rows.
-exec python3 bench/serve.py --rounds "${ROUNDS:-3}" --parts "${PARTS:-streams,again,in_turn,turns,agents}" \
+exec python3 bench/serve.py --rounds "${ROUNDS:-3}" --parts "${PARTS:-streams,again,in_turn,turns,health,agents}" \
     --json build/serving.json --plot docs/serving.svg \
     --server "kvik=env KVIK_THREADS=$threads ./kvik serve $model --port PORT --parallel 16" \
     ${server:+--server "llama-server=$server -m $model --port PORT -t $threads -tb $threads -np 16 -c 81920 --kv-unified --no-webui"}

@@ -8,12 +8,15 @@ venv=build/serve-venv rc=0
 for package in openai anthropic langchain-openai litellm ollama schemathesis prometheus-client; do
     $venv/bin/pip install -q --disable-pip-version-check "$package" || echo "test-serve: $package cannot be installed" >&2
 done
+# Claude Code and Codex themselves; what their packages need is for programs that drive them.
+$venv/bin/pip install -q --disable-pip-version-check --no-deps claude-agent-sdk openai-codex-cli-bin || echo "test-serve: Claude Code or Codex cannot be installed" >&2
 # test NAME [ARGUMENT...]: runs tests/serve/NAME.py, which prints what it counts.
 test() {
     echo "== $1"
     $venv/bin/python "tests/serve/$1.py" "$2" || rc=1
 }
 test clients all
+test agents all
 test contract schemathesis
 test exposition all
 test proxy all

@@ -195,7 +195,7 @@ json_t *answer_probabilities(struct choice *c)
         json_array_append(list, json_array_get(c->logprobs, c->told));
     if (list && c->answer->ask.stream) { /* nobody asks for them again */
         json_array_clear(c->logprobs);
-        c->told = 0;
+        c->told = c->answer->probabilities = 0;
     }
     return list;
 }
@@ -227,6 +227,7 @@ static void add_logprobs(const struct answer *a, struct choice *c, const kvik_lo
     json_object_set_new(one, "top_logprobs", top);
     if (!c->logprobs) c->logprobs = json_array();
     json_array_append_new(c->logprobs, one);
+    c->answer->probabilities += n;
 }
 
 /* --- What the jobs say. */
@@ -343,7 +344,20 @@ static void note_times(struct answer *a, const struct job *j, double now)
     a->decoding = now - first;
 }
 
-static void on_text(struct job *j, int32_t id, const char *text, const kvik_logprob *token,
+static void fail(struct answer *a, int code, const char *sentence)
+{
+    char text[ROUTE_SENTENCE];
+    struct fault f = {.status = route_status(code), .sentence = text};
+    if (a->failed) return;
+    route_sentence(text, sentence);
+    a->failed = true;
+    if (a->begun)
+        a->protocol->broken(a, &f);
+    else
+        exchange_json(a->x, f.status, a->protocol->error(&f));
+}
+
+static bool on_text(struct job *j, int32_t id, const char *text, const kvik_logprob *token,
                     uint32_t n)
 {
     struct answer *a = j->owner;
@@ -359,6 +373,11 @@ static void on_text(struct job *j, int32_t id, const char *text, const kvik_logp
     if (a->ask.timings) note_times(a, j, now_seconds());
     hear(a, c, text);
     c->reasoning_tokens += id >= 0 && c->spoken && spoken_reasons(c->spoken);
+    if (a->probabilities > MOST_PROBABILITIES)
+        fail(a, KVIK_LIMIT,
+             "the answer has more than 262144 probabilities (choices, tokens and top_logprobs "
+             "multiply); ask for fewer, or for a stream");
+    return !a->failed;
 }
 
 static void add_up(struct answer *a, const struct job *j)
@@ -400,19 +419,6 @@ static void complete(struct answer *a)
         exchange_json(a->x, 200, a->protocol->whole(a));
     if (a->begun) exchange_finish(a->x);
     answer_free(a);
-}
-
-static void fail(struct answer *a, int code, const char *sentence)
-{
-    char text[ROUTE_SENTENCE];
-    struct fault f = {.status = route_status(code), .sentence = text};
-    if (a->failed) return;
-    route_sentence(text, sentence);
-    a->failed = true;
-    if (a->begun)
-        a->protocol->broken(a, &f);
-    else
-        exchange_json(a->x, f.status, a->protocol->error(&f));
 }
 
 /* Finds which stop string has ended a text: the one that is whole first, of two the longer. */

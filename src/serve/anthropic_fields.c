@@ -23,10 +23,16 @@ static int put(json_t *object, const char *key, json_t *v)
 }
 
 /* Adds a text behind others, with `between` between two. */
-static int add_text(struct buf *b, const char *text, const char *between)
+static int add_text(struct buf *b, const char *text, size_t n, const char *between)
 {
-    if (b->len && *text) TRY(buf_puts(b, between));
-    return buf_puts(b, text);
+    if (b->len && n) TRY(buf_puts(b, between));
+    return buf_append(b, text, n);
+}
+
+/* The same of a string of JSON, which may have a NUL. */
+static int add_string(struct buf *b, const json_t *text, const char *between)
+{
+    return add_text(b, json_string_value(text), json_string_length(text), between);
 }
 
 static json_t *text_of(const struct buf *b)
@@ -37,15 +43,13 @@ static json_t *text_of(const struct buf *b)
 /* Adds the text of a block, or of a document that is text. */
 static int add_block(struct buf *b, const json_t *block, size_t at, const char *between)
 {
-    const json_t *source = json_object_get(block, "source");
-    const char *text = json_string_value(json_object_get(block, "text"));
-    if (is(block, "document") && is(source, "text"))
-        text = json_string_value(json_object_get(source, "data"));
-    if (!text)
+    const json_t *source = json_object_get(block, "source"), *text = json_object_get(block, "text");
+    if (is(block, "document") && is(source, "text")) text = json_object_get(source, "data");
+    if (!json_is_string(text))
         return ERR(UNSUPPORTED,
                    "messages.%zu.content: a block of type \"%.40s\"; this model reads text", at,
                    type_of(block));
-    return add_text(b, text, between);
+    return add_string(b, text, between);
 }
 
 /* --- System. */
@@ -57,13 +61,14 @@ static int read_system(const struct server *s, json_t *messages, const json_t *g
     size_t i;
     int e = 0;
     buf_init(&b, SIZE_MAX);
-    if (json_is_string(given)) e = buf_puts(&b, json_string_value(given));
+    if (json_is_string(given)) e = add_string(&b, given, "");
     json_array_foreach(given, i, block)
     {
-        const char *text = json_string_value(json_object_get(block, "text"));
-        if (!text && e >= 0) e = ERR(ARG, "system.%zu: a block of text is expected", i);
-        if (text && !s->o.no_rules) text += rules_skip(text, strlen(text));
-        if (text && e >= 0) e = add_text(&b, text, "\n\n");
+        const json_t *text = json_object_get(block, "text");
+        const char *t = json_string_value(text);
+        size_t n = json_string_length(text), skip = t && !s->o.no_rules ? rules_skip(t, n) : 0;
+        if (!t && e >= 0) e = ERR(ARG, "system.%zu: a block of text is expected", i);
+        if (t && e >= 0) e = add_text(&b, t + skip, n - skip, "\n\n");
     }
     if (given && !json_is_null(given) && !json_is_string(given) && !json_is_array(given))
         e = ERR(ARG, "system: a string or an array of blocks is expected");
@@ -95,7 +100,7 @@ static int add_result(json_t *messages, const json_t *block, size_t at)
     if (!json_is_string(id))
         return ERR(ARG, "messages.%zu.content: a tool_result has a tool_use_id", at);
     buf_init(&b, SIZE_MAX);
-    if (json_is_string(content)) e = buf_puts(&b, json_string_value(content));
+    if (json_is_string(content)) e = add_string(&b, content, "");
     json_array_foreach(content, i, part)
     {
         if (e >= 0) e = add_block(&b, part, at, "\n");
@@ -115,7 +120,7 @@ static int read_user(json_t *messages, const char *role, const json_t *content, 
     size_t i, before = json_array_size(messages);
     int e = 0;
     buf_init(&b, SIZE_MAX);
-    if (json_is_string(content)) e = buf_puts(&b, json_string_value(content));
+    if (json_is_string(content)) e = add_string(&b, content, "");
     json_array_foreach(content, i, block)
     {
         if (e < 0) break;
@@ -153,15 +158,15 @@ static int read_assistant(json_t *messages, const json_t *content, size_t at)
     int e = m && calls ? 0 : ERR(NOMEM, "out of memory");
     buf_init(&text, SIZE_MAX);
     buf_init(&thought, SIZE_MAX);
-    if (e >= 0 && json_is_string(content)) e = buf_puts(&text, json_string_value(content));
+    if (e >= 0 && json_is_string(content)) e = add_string(&text, content, "");
     json_array_foreach(content, i, block)
     {
-        const char *thinking = json_string_value(json_object_get(block, "thinking"));
+        const json_t *thinking = json_object_get(block, "thinking");
         if (e < 0) break;
         if (is(block, "tool_use"))
             e = add_use(calls, block, at);
-        else if (is(block, "thinking") && thinking)
-            e = add_text(&thought, thinking, "\n");
+        else if (is(block, "thinking") && json_is_string(thinking))
+            e = add_string(&thought, thinking, "\n");
         else if (is(block, "text"))
             e = add_block(&text, block, at, "");
         else if (!is(block, "redacted_thinking"))

@@ -149,7 +149,8 @@ int ask_read(struct server *s, struct exchange *x, ask_reader read, struct ask *
                    "/v1/audio/transcriptions",
                    s->o.name);
     TRY(body_read(x, &body));
-    int e = caches_find(&s->caches, body, &k->cache);
+    int e = ask_refuse_nul(body, NULL);
+    if (e >= 0) e = caches_find(&s->caches, body, &k->cache);
     if (e >= 0) e = take_salt(s, x, body, k);
     if (e >= 0) e = read(s, x, k, body);
     json_decref(body);

@@ -70,7 +70,7 @@ static int take_call(const struct server *s, json_t *call, size_t at)
         return ERR(ARG, "field \"messages[%zu].tool_calls\": a call has a function with a name",
                    at);
     if (s->dialect.objects && json_is_string(given))
-        own = json_loadb(json_string_value(given), json_string_length(given), 0, NULL);
+        own = json_loadb(json_string_value(given), json_string_length(given), JSON_ALLOW_NUL, NULL);
     if (own) json_object_set_new(f, "arguments", own);
     if (!s->dialect.objects && json_is_object(given)) TRY(spell_arguments(f, given));
     if (s->dialect.short_ids && id) json_object_set_new(call, "id", short_id(id));

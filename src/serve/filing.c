@@ -123,10 +123,11 @@ static void answer(struct filing *w, bool saves, int e, const char *sentence)
     filing_free(w);
 }
 
-static void no_text(struct job *j, int32_t id, const char *text, const kvik_logprob *token,
+static bool no_text(struct job *j, int32_t id, const char *text, const kvik_logprob *token,
                     uint32_t n)
 {
     (void)j, (void)id, (void)text, (void)token, (void)n;
+    return true;
 }
 
 /* The rows of the text are there: all of them, unless its client has left. */

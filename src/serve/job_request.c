@@ -44,9 +44,9 @@ static bool on_token(void *ctx, uint32_t row, int32_t id, const char *text)
     struct job *j = ctx;
     (void)row;
     if (id >= 0 && keep(j, id) < 0) return false;
-    j->calls->text(j, id, text, j->tops, j->n_tops);
+    bool more = j->calls->text(j, id, text, j->tops, j->n_tops);
     j->n_tops = 0;
-    return !exchange_gone(j->x);
+    return more && !exchange_gone(j->x);
 }
 
 static bool on_logprobs(void *ctx, uint32_t row, const kvik_logprob *token, uint32_t n)

@@ -84,7 +84,9 @@ static int apply_template(struct server *s, struct exchange *x)
     char *messages = NULL, *kwargs = NULL, *text = NULL, *own = NULL;
     TRY(body_read(x, &body));
     ask_init(&k);
-    int e = ask_messages(&k, s, json_object_get(body, "messages"));
+    int e = ask_refuse_nul(body, NULL);
+    if (e >= 0) e = ask_refuse_nul(body, "messages"); /* the answer is a text that ends with one */
+    if (e >= 0) e = ask_messages(&k, s, json_object_get(body, "messages"));
     if (e >= 0) e = ask_kwargs(&k, s, body);
     if (e >= 0) e = json_text(k.messages, &messages);
     if (e >= 0) e = json_text(k.kwargs, &kwargs);

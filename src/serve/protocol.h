@@ -56,6 +56,8 @@ struct choice {
 
 /* Limits of one request: texts that it may ask for, likeliest tokens of each step, and tokens of logit_bias. */
 enum { MOST_CHOICES = 64, MOST_TOP = 20, MOST_BIASES = 4096 };
+/* Probabilities that an answer holds at most.  Each takes a kilobyte, as JSON of its own; a stream holds those of one part. */
+enum { MOST_PROBABILITIES = 1 << 18 };
 
 struct ask_text {
     int32_t *ids; /* [n] owned */
@@ -109,9 +111,10 @@ struct answer {
     uint32_t left;         /* choices that are not over */
     int slot;              /* in which the first text is remembered, or -1 */
     bool begun, failed;
-    bool progressed;    /* a stream was told how far its prompt is: */
-    uint64_t processed; /* its tokens that are there */
-    uint32_t events;    /* of a stream whose events are numbered */
+    bool progressed;        /* a stream was told how far its prompt is: */
+    uint64_t processed;     /* its tokens that are there */
+    uint32_t events;        /* of a stream whose events are numbered */
+    uint64_t probabilities; /* that all choices hold */
     /* Sums of all choices, the prompt once. */
     uint64_t prompt_tokens, reused, computed, new_tokens;
     double waited, first, seconds; /* seconds: before the first step, to the first token, in all */
@@ -156,6 +159,9 @@ int ask_messages(struct ask *k, const struct server *s, const json_t *given);
 /* Joins the texts of a content: a string, or parts, each of which is a text; `list` and `at` name it in errors. */
 int ask_join(const json_t *content, const char *list, size_t at, json_t **out);
 int ask_kwargs(struct ask *k, const struct server *s, const json_t *body);
+/* --- nul_fields.c */
+/* Refuses a body with a NUL in a text that would be cut there; field: in that field alone, NULL: in those that are known. */
+int ask_refuse_nul(const json_t *body, const char *field);
 /* --- structure_fields.c: what an answer must be. */
 /* Demands JSON of a schema, or "json_object"; takes the schema. */
 int ask_schema(struct ask *k, json_t *schema);

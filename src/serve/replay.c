@@ -184,13 +184,20 @@ struct span {
     size_t n;
 };
 
-/* Encodes the first n messages as a conversation that nobody continues yet. */
-static int encode_head(const struct server *s, const struct ask *k, size_t n, struct span *out)
+/* Encodes the first n messages as a conversation that nobody continues yet.  content: NULL, or what the last one says in
+ * place of its own text. */
+static int encode_head(const struct server *s, const struct ask *k, size_t n, const char *content,
+                       struct span *out)
 {
     json_t *head = json_array(), *kwargs = json_copy(k->kwargs);
     int e = head && kwargs ? 0 : ERR(NOMEM, "out of memory");
     for (size_t i = 0; e >= 0 && i < n; i++)
         json_array_append(head, json_array_get(k->messages, i));
+    if (e >= 0 && content) {
+        json_t *last = json_copy(json_array_get(head, n - 1));
+        json_object_set_new(last, "content", json_string(content));
+        e = json_array_set_new(head, n - 1, last) < 0 ? ERR(NOMEM, "out of memory") : 0;
+    }
     json_object_del(kwargs, "add_generation_prompt");
     json_object_del(kwargs, "continue_final_message");
     if (e >= 0) e = ask_encode(s, head, kwargs, &out->ids, &out->n);
@@ -206,9 +213,55 @@ static bool ends_turn(const struct server *s, int32_t id)
     return false;
 }
 
-/* Joins remembered ids with what `full` has behind the end of the turn that `head` ends with.  Returns 1, or 0 if the
- * template does not render the first messages alike with and without those that follow. */
-static int join(struct ask *k, const struct server *s, const struct span *said,
+static size_t same_end(const struct span *a, const struct span *b)
+{
+    size_t n = 0;
+    while (n < a->n && n < b->n && a->ids[a->n - 1 - n] == b->ids[b->n - 1 - n])
+        n++;
+    return n;
+}
+
+/* True if the last n tokens of x are all the text that the ends of x and y have in common. */
+static bool is_whole_end(const struct server *s, const struct span *x, const struct span *y,
+                         size_t n)
+{
+    char *text[3] = {NULL};
+    size_t len[3] = {0}, same = 0;
+    const struct span part[3] = {*x, *y, {x->ids + x->n - n, n}};
+    int e = 0;
+    for (uint32_t i = 0; e >= 0 && i < 3; i++)
+        e = kvik_tokenizer_decode(s->tokenizer, part[i].ids, part[i].n, false, &text[i], &len[i]);
+    while (e >= 0 && same < MIN(len[0], len[1]) &&
+           text[0][len[0] - 1 - same] == text[1][len[1] - 1 - same])
+        same++;
+    bool whole = e >= 0 && same == len[2];
+    for (uint32_t i = 0; i < 3; i++)
+        kvik_free(text[i]);
+    return whole;
+}
+
+/* Finds in `head` the end of its last message where the model has no token that ends a turn: behind it stands what the
+ * template puts there whatever the message says, so two other texts stand in for the message.  Returns 0 where the last
+ * letters of the message and the first ones of the template are one token. */
+static size_t find_end(const struct server *s, const struct ask *k, size_t messages,
+                       const struct span *head)
+{
+    struct span x = {0}, y = {0};
+    size_t end = 0;
+    if (encode_head(s, k, messages, "x", &x) >= 0 && encode_head(s, k, messages, "1.", &y) >= 0) {
+        size_t n = same_end(&x, &y);
+        if (n < MIN(x.n, y.n) && same_end(head, &x) >= n && same_end(head, &y) >= n &&
+            is_whole_end(s, &x, &y, n))
+            end = head->n - n;
+    }
+    kvik_free(x.ids);
+    kvik_free(y.ids);
+    return end;
+}
+
+/* Joins remembered ids with what `full` has behind the end of the turn that `head`, the first messages, ends with.  Returns 1,
+ * or 0 if the template does not render the first messages alike with and without those that follow. */
+static int join(struct ask *k, const struct server *s, size_t messages, const struct span *said,
                 const struct span *head, const struct span *full)
 {
     size_t end = head->n;
@@ -216,9 +269,11 @@ static int join(struct ask *k, const struct server *s, const struct span *said,
         return 0;
     while (end && !ends_turn(s, head->ids[end - 1]))
         end--;
-    if (!end || !said->n) return 0;
-    if (!ends_turn(s, said->ids[said->n - 1]))
+    if (!s->n_eos)
+        end = find_end(s, k, messages, head);
+    else if (end && said->n && !ends_turn(s, said->ids[said->n - 1]))
         end--; /* its end was not chosen but comes from the template */
+    if (!end || !said->n) return 0;
     size_t rest = full->n - end;
     int32_t *ids = mem_array(said->n + rest, sizeof *ids);
     if (!ids) return ERR_NOMEM;
@@ -261,7 +316,8 @@ int replay_render(struct ask *k, const struct server *s, uint64_t client)
     bool same = messages && said.n <= k->n && !memcmp(said.ids, k->ids, said.n * sizeof *said.ids);
     if (messages && !same) {
         /* A template may refuse a conversation that is cut; then the whole prompt stays. */
-        if (encode_head(s, k, messages, &head) >= 0) e = join(k, s, &said, &head, &full);
+        if (encode_head(s, k, messages, NULL, &head) >= 0)
+            e = join(k, s, messages, &said, &head, &full);
     }
     kvik_free(head.ids);
     mem_free(said.ids);

@@ -71,7 +71,9 @@ static int add_message(struct build *b, const json_t *item, const char *role, si
     /* Templates take one system message, and in the first place. */
     if (e >= 0 && json_array_size(b->messages) == 1 && !strcmp(text_at(m, "role"), "system") &&
         !strcmp(text_at(last, "role"), "system")) {
-        json_t *both = json_sprintf("%s\n\n%s", text_at(last, "content"), text_at(m, "content"));
+        const json_t *old = json_object_get(last, "content"), *new = json_object_get(m, "content");
+        json_t *both = json_pack("s%++%", json_string_value(old), json_string_length(old), "\n\n",
+                                 json_string_value(new), json_string_length(new));
         e = both && json_object_set_new(last, "content", both) == 0 ? 0 : no_memory();
     } else if (e >= 0)
         e = json_array_append(b->messages, m) < 0 ? no_memory() : 0;

@@ -13,8 +13,9 @@
 struct job;
 struct job_calls {
     /* New text of a job: the characters that are complete, often "".  token[0..n) are the probabilities that were asked
-     * for, the chosen one first; n 0: none were.  id is -1 with the last characters. */
-    void (*text)(struct job *j, int32_t id, const char *text, const kvik_logprob *token,
+     * for, the chosen one first; n 0: none were.  id is -1 with the last characters.
+     * Returns false to end the job with this token. */
+    bool (*text)(struct job *j, int32_t id, const char *text, const kvik_logprob *token,
                  uint32_t n);
     /* NULL, or: more of the prompt is there, j->have tokens of it; first what is reused. */
     void (*progress)(struct job *j);

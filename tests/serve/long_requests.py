@@ -9,7 +9,7 @@ import time
 from harness import Server, at_once, check, finish, generate, skip, tiny, work
 
 SEED = int(os.environ.get("KVIK_TEST_SEED") or 20261127)
-MANY = 32
+MANY = int(os.environ.get("KVIK_TEST_MANY") or 32)  # 6: a minute, without slow clients
 TOKENS = int(os.environ.get("KVIK_TEST_TOKENS") or 8000)  # of the longest prompt: the context of the real model has 8192
 draw = random.Random(SEED)
 
@@ -31,7 +31,7 @@ def drawn(most):
 def alone(model, most, memory):
     cases = [drawn(most) for _ in range(MANY)]
     want = [generate(model, *o)["sequences"][0][len(b["prompt"]):] for b, o in cases]
-    s = Server(model, "--generation-config", '{"top_p":1.0}', "--cache-memory", memory, "--parallel", "32")
+    s = Server(model, "--generation-config", '{"top_p":1.0}', "--cache-memory", memory, "--parallel", str(MANY))
     check(f"{model}: the limit holds one text", s.get("/v1/models")[1]["data"][0]["meta"]["n_ctx"] >= most)
     got = at_once([lambda b=b: s.post("/v1/completions", b) for b, o in cases])
     label = f"{os.path.basename(model)}, {memory}: {MANY} requests of {most // 2} tokens and more"
@@ -39,7 +39,7 @@ def alone(model, most, memory):
     check(f"{label} have the tokens that each has alone (seed {SEED})", not bad, bad[:1])
     n = s.metric("vllm:num_preemptions_total")
     print(f"{label}: {n:.0f} times parked, limit {s.get('/kvik/store')[1]['usage']['budget']} bytes")
-    check(f"{label}: some were parked", n > 0, n)
+    check(f"{label}: some were parked", n > 0 or MANY < 32, n)
     check(f"{label}: ends", s.stop() == 0, s.said)
 
 
@@ -96,7 +96,8 @@ def slow_clients():
     check("slow clients: ends", s.stop() == 0, s.said)
 
 
-slow_clients()
+if MANY == 32:
+    slow_clients()
 for name, most, memory in [("llama-mha", 250, "500K"), ("gemma3", 250, "700K"), ("qwen3-next", 500, "700K")]:
     alone(tiny(name), most, memory)
 real = os.environ.get("KVIK_TEST_MODEL", "none")

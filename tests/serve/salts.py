@@ -12,6 +12,13 @@ with open(keys, "w") as f:
 IDS = [5 + (i * 11) % 50 for i in range(200)]
 
 
+def metric(name):
+    for line in s.get("/metrics", {"x-api-key": BOB})[1].decode().splitlines():
+        if line.startswith(name + " "):
+            return float(line.split()[1])
+    raise KeyError(name)
+
+
 def ask(s, key, salt=None, ids=IDS, **more):
     """Returns the tokens of the prompt that were reused, and the new ones."""
     body = {"prompt": ids, "max_tokens": 4, "temperature": 0, "return_token_ids": True, **more}
@@ -36,6 +43,19 @@ check("a key and a salt are not another key's", ask(s, BOB, "x")[0] == 0)
 check("an empty one is none", ask(s, ANN, "")[0] > 190)
 code, o = s.post("/v1/completions", {"prompt": IDS, "cache_salt": 7}, {"Authorization": "Bearer " + ANN})
 check("a wrong type is named", code == 400 and 'field "cache_salt" must be a string' in o["error"]["message"], o)
+
+# --- A prompt that another key or salt has computed takes the work of a prompt that nobody has: the same steps and tokens, so the
+# time to the first token tells nothing either.
+PROBE = [9 + (i * 17) % 40 for i in range(180)]
+work_of = []
+for key, salt, ids in [(ANN, None, PROBE), (BOB, None, PROBE), (ANN, "x", PROBE), (BOB, "y", PROBE[::-1]), (ANN, "x", PROBE)]:
+    before = metric("kvik:steps_total")
+    code, o = s.post("/v1/completions", {"prompt": ids, "max_tokens": 4, "temperature": 0, **({"cache_salt": salt} if salt else {})},
+                     {"Authorization": "Bearer " + key})
+    while metric("vllm:num_requests_running"):
+        pass
+    work_of.append((o["usage"]["prompt_tokens_details"]["cached_tokens"], o["kvik"]["computed"], o["kvik"]["prefix_miss"], metric("kvik:steps_total") - before))
+check("foreign prompts take the work of new ones", len(set(work_of[:4])) == 1 and work_of[4][1] < 20, work_of)
 
 # --- Prompts that are computed at the same moment.
 new = [7 + (i * 13) % 50 for i in range(200)]
