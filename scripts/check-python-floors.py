@@ -17,7 +17,8 @@ FLOORS = (
     ("store", "store encoder legacy linear_states layer_store cache_files cache_outline cache_states"),
     ("caches", "layer_views cache_layers caches cache_utils cross_cache"),
     ("text", "tokenizer_parts tokenizer_files tokenizer_vocabulary tokenizer_rows batch_encoding tokenizer_chats tokenization processing"),
-    ("generation", "generation.seeds generation.configuration_utils generation.options generation.logits_process "
+    ("generation", "generation.seeds generation.watermark_configs generation.configuration_utils generation.options generation.logits_process "
+                   "generation.watermarks generation.watermarking generation.healing "
                    "generation.stopping_criteria generation.streamers generation.texts generation.callbacks generation.result "
                    "generation.advice generation.loop generation.call generation.watched generation.utils generation"),
     ("models", "kept_rows weights step model seq2seq speech models"),

@@ -35,8 +35,9 @@ from .generation import (AsyncTextIteratorStreamer, BaseStreamer, ConfidenceCrit
                         PrefixConstrainedLogitsProcessor, RepetitionPenaltyLogitsProcessor, SequenceBiasLogitsProcessor,
                         StopStringCriteria, StoppingCriteria, StoppingCriteriaList, SuppressTokensAtBeginLogitsProcessor,
                         SuppressTokensLogitsProcessor, TemperatureLogitsWarper, TextIteratorStreamer, TextStreamer,
-                        TopHLogitsWarper, TopKLogitsWarper, TopPLogitsWarper, TypicalLogitsWarper, validate_stopping_criteria,
-                        set_seed)
+                        SynthIDTextWatermarkingConfig, SynthIDTextWatermarkLogitsProcessor, TopHLogitsWarper, TopKLogitsWarper,
+                        TopPLogitsWarper, TypicalLogitsWarper, WatermarkDetector, WatermarkingConfig, WatermarkLogitsProcessor,
+                        validate_stopping_criteria, set_seed)
 from .generation.configuration_utils import CompileConfig, GenerationConfig
 from .model import AutoModel, AutoModelForCausalLM, PreTrainedModel
 from .models import CLASSES as _CLASSES, CONFIGS as _CONFIGS, class_named as _class_named, config_named as _config_named
@@ -100,9 +101,9 @@ __all__ = [
     "QuantizedCache", "QuantizedCacheConfig", "QuantoQuantizedCache", "RepetitionPenaltyLogitsProcessor",
     "SequenceBiasLogitsProcessor", "SinkCache", "SlidingWindowCache", "StaleError", "StaticCache", "StaticCacheConfig",
     "StopStringCriteria", "StoppingCriteria", "StoppingCriteriaList", "SuppressTokensAtBeginLogitsProcessor",
-    "SuppressTokensLogitsProcessor", "TemperatureLogitsWarper", "TextGenerationPipeline", "TextIteratorStreamer",
+    "SuppressTokensLogitsProcessor", "SynthIDTextWatermarkLogitsProcessor", "SynthIDTextWatermarkingConfig", "TemperatureLogitsWarper", "TextGenerationPipeline", "TextIteratorStreamer",
     "TextStreamer", "TokenSpan", "TopHLogitsWarper", "TopKLogitsWarper", "TopPLogitsWarper", "TypicalLogitsWarper",
-    "UnsupportedError", "WhisperFeatureExtractor", "WhisperProcessor", "WhisperTokenizer", "WhisperTokenizerFast",
+    "UnsupportedError", "WatermarkDetector", "WatermarkLogitsProcessor", "WatermarkingConfig", "WhisperFeatureExtractor", "WhisperProcessor", "WhisperTokenizer", "WhisperTokenizerFast",
     "infer_device", "is_torch_available", "logging", "pipeline", "set_seed", "utils", "validate_stopping_criteria", *_CLASSES, *_CONFIGS,
     *_TOKENIZERS,
 ]

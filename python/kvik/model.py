@@ -267,6 +267,17 @@ class PreTrainedModel(GenerationMixin):
         """Returns every cache strategy for this model with its bytes per token and at the full context."""
         return dict(json.loads(text_of("kvik_model_describe_caches", self._handle.pointer)))
 
+    def _with_layers(self, n: int) -> Any:
+        """Returns this model with its first n layers alone, for drafts; the same one in later calls."""
+        changes, early = self._handle.changes, self.__dict__.setdefault("_early", {})
+        if n not in early:
+            if not isinstance(n, int) or not 0 < n < self._handle.layers:
+                raise ArgumentError(f"assistant_early_exit={n!r}: expected 1 to {self._handle.layers - 1}, the layers that write drafts")
+            fewer = {"num_hidden_layers": n}
+            early[n] = type(self).from_pretrained(self._handle.path, quantize=self._handle.quantize, config=dict(changes.values, **fewer)) \
+                if changes and changes.values else type(self).from_pretrained(self._handle.path, quantize=self._handle.quantize, **fewer)
+        return early[n]
+
     def _notice(self, text: str) -> None:
         notice(text)
 

@@ -17,9 +17,12 @@ from .stopping_criteria import (ConfidenceCriteria, EosTokenCriteria, MaxLengthC
 from .streamers import AsyncTextIteratorStreamer, BaseStreamer, TextIteratorStreamer, TextStreamer
 from .seeds import set_seed
 from .utils import GenerationMixin, log_softmax
+from .watermark_configs import BaseWatermarkingConfig, SynthIDTextWatermarkingConfig, WatermarkingConfig
+from .watermarking import WatermarkDetector, WatermarkDetectorOutput
+from .watermarks import SynthIDTextWatermarkLogitsProcessor, WatermarkLogitsProcessor
 
 __all__ = [
-    "AsyncTextIteratorStreamer", "BaseStreamer", "ConfidenceCriteria", "EncoderNoRepeatNGramLogitsProcessor",
+    "AsyncTextIteratorStreamer", "BaseStreamer", "BaseWatermarkingConfig", "ConfidenceCriteria", "EncoderNoRepeatNGramLogitsProcessor",
     "EncoderRepetitionPenaltyLogitsProcessor", "EosTokenCriteria", "EpsilonLogitsWarper", "EtaLogitsWarper",
     "GenerateBeamDecoderOnlyOutput", "GenerateBeamEncoderDecoderOutput", "GenerateDecoderOnlyOutput",
     "GenerateEncoderDecoderOutput", "ExponentialDecayLengthPenalty", "ForcedBOSTokenLogitsProcessor", "ForcedEOSTokenLogitsProcessor",
@@ -30,5 +33,6 @@ __all__ = [
     "SequenceBiasLogitsProcessor", "StopStringCriteria", "StoppingCriteria", "StoppingCriteriaList",
     "SuppressTokensAtBeginLogitsProcessor", "SuppressTokensLogitsProcessor", "TemperatureLogitsWarper",
     "TextIteratorStreamer", "TextStreamer", "TopHLogitsWarper", "TopKLogitsWarper", "TopPLogitsWarper",
-    "TypicalLogitsWarper", "log_softmax", "set_seed", "validate_stopping_criteria",
+    "SynthIDTextWatermarkLogitsProcessor", "SynthIDTextWatermarkingConfig", "TypicalLogitsWarper", "WatermarkDetector",
+    "WatermarkDetectorOutput", "WatermarkLogitsProcessor", "WatermarkingConfig", "log_softmax", "set_seed", "validate_stopping_criteria",
 ]

@@ -19,15 +19,18 @@ from ..store import Batch, ModelHandle, Settings, Store, settings_of
 from .advice import advise_batch, advise_options, padding_of
 from .callbacks import Callbacks
 from .configuration_utils import merged
+from .healing import healed
 from .logits_process import settle
 from .loop import Loop, check_options
 from .options import Options
 from .result import Result
 from .seeds import seeded
 from .texts import Texts
+from .watermarks import marked
 
 _OPTIONS_OF_CACHE = ("cache_implementation", "cache_config", "max_cache_len", "cross_cache_implementation", "cross_cache_config")
 _IGNORED = ("tokenizer", "position_ids", "token_type_ids", "return_dict", "trust_remote_code")
+_OF_THE_PACKAGE = ("token_healing", "assistant_early_exit")  # options that the library does not have
 _RESERVING = ("static", "offloaded_static")
 
 
@@ -60,6 +63,7 @@ class Call:
         if self.decoder is not None:
             self.decoder = ids_2d(self.decoder)
         self.past, self.legacy_in = as_cache(_first(kwargs, "past_key_values", "cache_params"))
+        tokenizer = kwargs.get("tokenizer")
         for name in _IGNORED:
             kwargs.pop(name, None)
         kwargs.pop("cache_position", None)
@@ -69,7 +73,9 @@ class Call:
             raise ArgumentError(f"cache_implementation={explicit!r} and a cache object (past_key_values) were both given; "
                                 "the object decides, so leave the name out")
         own = {k: kwargs.pop(k) for k in list(kwargs) if k in Settings.__dataclass_fields__ and k not in _OPTIONS_OF_CACHE}
-        values = settle(processors, merged(model._own_options(), generation_config, kwargs))
+        values = marked(settle(processors, merged(model._own_options(), generation_config, kwargs)), processors, self.vocab())
+        heals, self.early_exit = bool(values.get("token_healing")), values.get("assistant_early_exit")
+        values.update({name: None for name in _OF_THE_PACKAGE if name in values})
         self.torch = is_torch(ids) or decoder_torch or is_torch(self.embeds)
         if self.seq2seq:
             self._take_encoder(encoded, ids, mask, features)
@@ -88,6 +94,8 @@ class Call:
                 raise ArgumentError("input_ids has no tokens")
             if self.mask is not None and self.mask.shape[0] != self.rows:
                 raise ArgumentError(f"attention_mask has {self.mask.shape[0]} rows, input_ids {self.rows}")
+        if heals:
+            self._heal(tokenizer)
         self.want_dict = bool(values.get("return_dict_in_generate"))
         self.shown = {n: bool(values.pop(n, None)) and self.want_dict for n in ("output_attentions", "output_hidden_states")}
         if self.seq2seq and self.past is not None:  # the rows then come back with their sequences
@@ -103,6 +111,15 @@ class Call:
             raise UnsupportedError("output_attentions and output_hidden_states of beams: kvik does not keep what dropped beams "
                                    "saw; use them without num_beams, or call forward() with the sequences")
         self.settings = self._settings(own)
+
+    def _heal(self, tokenizer: Any) -> None:
+        """Chooses the last token of each prompt anew."""
+        if self.seq2seq or self.embeds is not None or (self.past and _length(self.past)):
+            raise UnsupportedError("token_healing needs prompts in input_ids, no encoder, and no cache that holds a text")
+        fresh = ids_2d(healed(self.model, self.ids, tokenizer))
+        if self.mask is not None and fresh.shape != self.ids.shape:
+            self.mask = padding_of(fresh, getattr(tokenizer, "pad_token_id", None), None)
+        self.ids = fresh
 
     def _advise(self, values: Dict[str, Any], given: Dict[str, Any]) -> None:
         prompt = self.columns()

@@ -11,6 +11,7 @@ from .. import _abi, files, hub
 from .._lib import encode, lib
 from ..errors import ArgumentError
 from ..utils.logging import notice
+from .watermark_configs import BaseWatermarkingConfig, SynthIDTextWatermarkingConfig, WatermarkingConfig, watermark_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -103,6 +104,7 @@ class GenerationConfig(OptionAttributes):
 
     def __init__(self, **kwargs: "Unpack[GenerationOptions]") -> None:
         self.__dict__.update(kwargs)
+        self._take_watermark()
         self._refuse()
         self._advise({**kwargs})
 
@@ -111,7 +113,13 @@ class GenerationConfig(OptionAttributes):
         """Makes options of a file, whose options without an effect are no mistake of the program."""
         out = cls.__new__(cls)
         out.__dict__.update(values)
+        out._take_watermark()
         return out
+
+    def _take_watermark(self) -> None:
+        """Makes an object of the dictionary that a file has for a watermark."""
+        if self.__dict__.get("watermarking_config") is not None:
+            self.__dict__["watermarking_config"] = watermark_of(self.__dict__["watermarking_config"])
 
     def _advise(self, given: Dict[str, Any]) -> None:
         """Gives notices about options without an effect that a call sets, where it says itself how tokens are chosen, or this object does."""
@@ -141,6 +149,8 @@ class GenerationConfig(OptionAttributes):
             wrong = f"assistant_ensemble_weight={have('assistant_ensemble_weight')}: above 0 and below 1"
         if wrong:
             raise ArgumentError(wrong)
+        if have("watermarking_config") is not None:
+            watermark_of(have("watermarking_config")).validate()
 
     if not TYPE_CHECKING:  # to a type checker, a name that is no option is a mistake
         def __getattr__(self, name: str) -> Any:

@@ -11,6 +11,9 @@ from .._lib import call, encode, owned
 from ..errors import ArgumentError
 from ..store import CACHE_NAMES, ModelHandle
 
+# Options that the package has and the library does not, and what each is there: a file of the model may set them.
+_OF_THE_PACKAGE = {"token_healing": False, "watermarking_config": None, "assistant_early_exit": None}
+
 
 class Options:
     """A kvik_generation with the options of one call."""
@@ -20,6 +23,7 @@ class Options:
         call("kvik_generation_init_sized", ctypes.byref(self.struct), ctypes.sizeof(self.struct),
              model.pointer if model else None)
         given = {k: _plain(k, v) for k, v in values.items() if v is not None}
+        given.update({k: neutral for k, neutral in _OF_THE_PACKAGE.items() if k in values and values[k] is None})
         if values.get("eos_token_id", given) is None:  # nothing ends a text; an option that is left out has the model's value
             given["eos_token_id"] = []
         if given:

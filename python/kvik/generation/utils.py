@@ -86,6 +86,8 @@ class GenerationMixin:
             if prefix_allowed_tokens_fn is not None:
                 most = max(g.num_beams, g.num_return_sequences, 1)
                 processors.append(PrefixConstrainedLogitsProcessor(prefix_allowed_tokens_fn, most))
+            if this.early_exit is not None:
+                assistant_model = self._with_layers(this.early_exit)
             if assistant_model is not None:
                 helper = assistant_model._handle
                 drafts = helper.own_store(assistant_model._defaults) if helper is self._handle else \
@@ -131,6 +133,10 @@ class GenerationMixin:
     def _own_options(self) -> GenerationConfig:
         """Returns the options of the model that the library knows."""
         return self.generation_config
+
+    def _with_layers(self, n: int) -> Any:
+        """Returns this model with its first n layers alone, for drafts."""
+        raise NotImplementedError
 
     def _notice(self, text: str) -> None:
         raise NotImplementedError
