@@ -37,18 +37,19 @@ BEGIN {
     may["tok"] = " base fmt "
     may["schema"] = " base "
     may["audio"] = " base "
+    may["shared"] = " base "
     may["dev"] = " base "
     may["kv"] = " base dev "
     may["model"] = " base fmt dev kv "
     may["chat"] = " base tok "
     may["generate"] = " base tok schema model kv dev chat kvik.h kvik_compat.h kvik_loop.h " # structs of options and hooks are the public ones
-    may["session"] = " base kv generate kvik.h "
+    may["session"] = " base shared kv generate kvik.h kvik_shared.h "
     may["compat"] = " base fmt kv model generate kvik.h kvik_compat.h kvik_loop.h "
     may["speech"] = " base tok audio kv model generate kvik.h kvik_speech.h "
-    may["api"] = " base fmt tok dev kv model chat generate session compat kvik.h kvik_compat.h kvik_loop.h kvik_speech.h "
-    may["serve"] = " base kvik.h kvik_loop.h kvik_speech.h "
+    may["api"] = " base fmt tok dev kv model chat generate session compat kvik.h kvik_compat.h kvik_loop.h kvik_shared.h kvik_speech.h "
+    may["serve"] = " base kvik.h kvik_loop.h kvik_shared.h kvik_speech.h "
     may["hub"] = " base "
-    may["cli"] = " base hub serve kvik.h kvik_loop.h kvik_speech.h "
+    may["cli"] = " base hub serve kvik.h kvik_loop.h kvik_shared.h kvik_speech.h "
 }
 /^[ \t]*#[ \t]*include[ \t]*"/ {
     split(FILENAME, part, "/")
@@ -56,7 +57,7 @@ BEGIN {
     from = part[2]
     split($0, q, "\"")
     n = split(q[2], to, "/")
-    target = n > 1 ? to[1] : (to[1] ~ /^kvik(_compat|_loop|_speech)?[.]h$/ ? to[1] : from)
+    target = n > 1 ? to[1] : (to[1] ~ /^kvik(_compat|_loop|_shared|_speech)?[.]h$/ ? to[1] : from)
     if (to[1] == "..") target = q[2]
     if (!(from in may)) { if (!told[from]++) print FILENAME ": module " from " is on no floor"; next }
     if (target != from && index(may[from], " " target " ") == 0)

@@ -7,8 +7,8 @@
 
 struct options {
     struct common common;
-    const char *host, *alias, *keys, *config, *prefix_cache, *origins, *reasoning, *tags, *metrics,
-        *slots;
+    const char *host, *alias, *keys, *config, *prefix_cache, *store, *origins, *reasoning, *tags,
+        *metrics, *slots;
     uint32_t port, parallel, waiting, delay;
     uint64_t max_body;
     bool log, no_rules, verbose;
@@ -45,6 +45,9 @@ static const struct arg_option table[] = {
      "texts that may wait; more are refused with status 503 (default: 512)"},
     {"prefix-cache", ARG_TEXT, offsetof(struct options, prefix_cache), "DIR", NULL,
      "directory of saved prompts: they are reused, and texts are saved there when the server is idle and when it ends"},
+    {"prefix-store", ARG_TEXT, offsetof(struct options, store), "ADDRESS", NULL,
+     "store of prompts that several servers share: redis://HOST, rediss://HOST (TLS), unix:///SOCKET or file:///DIR; "
+     "$REDISCLI_AUTH is its password"},
     {"slot-save-path", ARG_TEXT, offsetof(struct options, slots), "DIR", NULL,
      "directory in which POST /slots/N?action=save keeps the text of a slot as a file"},
     {"allow-cache", ARG_LIST, offsetof(struct options, allowed), "NAME[:JSON]", NULL,
@@ -225,9 +228,9 @@ static int open_served(struct session *s, const struct options *o, uint32_t most
     if (asked) context = MIN(context, asked);
     s->g.max_cache_len = 0;
     s->fewer = true;
-    /* With a directory finished texts wait to be saved, and one is read (serve/shelf.c). */
+    /* With a directory or a store finished texts wait to be saved, and one is read (serve/shelf.c). */
     uint32_t texts = session_hears(s->model) ? HEARD : o->parallel;
-    int status = session_cache(s, texts + (o->prefix_cache ? SHELF : 0), context);
+    int status = session_cache(s, texts + (o->prefix_cache || o->store ? SHELF : 0), context);
     *out = (struct serve_cache){.implementation = s->g.cache_implementation,
                                 .config = s->g.cache_config,
                                 .cache = s->cache,
@@ -311,6 +314,7 @@ static int serve_model(const struct options *o, const char *model, const json_t 
                                .origins = o->origins,
                                .slot_dir = o->slots,
                                .prefix_dir = o->prefix_cache,
+                               .prefix_store = o->store,
                                .no_rules = o->no_rules,
                                .verbose = o->verbose,
                                .metrics = (enum serve_metrics)metrics_of(o->metrics),

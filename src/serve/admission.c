@@ -16,12 +16,14 @@ static int start_once(struct scheduler *s, struct job *j)
     if (j->calls->work) return j->calls->work(j, use->o.cache);
     j->g.return_dict_in_generate = use->shelf || j->keeps;
     TRY(job_start(j, use->o.cache));
-    if (!use->shelf || kvik_request_progress(j->request, &p) < 0 ||
-        !shelf_load(use->shelf, j->ids, j->n, j->salt, (size_t)p.reused_tokens))
-        return 0;
-    kvik_request_free(j->request);
-    j->request = NULL;
-    return job_start(j, use->o.cache);
+    if (!use->shelf || kvik_request_progress(j->request, &p) < 0) return 0;
+    if (shelf_load(use->shelf, j->ids, j->n, j->salt, (size_t)p.reused_tokens)) {
+        kvik_request_free(j->request);
+        j->request = NULL;
+        TRY(job_start(j, use->o.cache));
+    }
+    if (!j->fetch) seek_prompt(s, j, use->shelf);
+    return 0;
 }
 
 uint64_t need_of(const struct scheduler *s, const struct job *j)

@@ -139,10 +139,11 @@ json_t *answer_usage(const struct answer *a)
 
 json_t *answer_kvik(const struct answer *a)
 {
-    return json_pack("{s:I, s:I, s:I, s:s?, s:f, s:f, s:f}", "reused", (json_int_t)a->reused,
-                     "computed", (json_int_t)a->computed, "replayed", (json_int_t)a->ask.replayed,
-                     "prefix_miss", a->reused ? NULL : a->miss, "wait_seconds", a->waited,
-                     "first_token_seconds", a->first, "seconds", a->seconds);
+    return json_pack("{s:I, s:I, s:I, s:I, s:s?, s:f, s:f, s:f}", "reused", (json_int_t)a->reused,
+                     "fetched", (json_int_t)a->fetched, "computed", (json_int_t)a->computed,
+                     "replayed", (json_int_t)a->ask.replayed, "prefix_miss",
+                     a->reused ? NULL : a->miss, "wait_seconds", a->waited, "first_token_seconds",
+                     a->first, "seconds", a->seconds);
 }
 
 json_t *answer_call(const struct call *k, const char *arguments)
@@ -384,6 +385,7 @@ static void add_up(struct answer *a, const struct job *j)
 {
     a->new_tokens += a->choice[j->index].new_tokens;
     a->computed += j->computed;
+    a->fetched += j->fetched;
     add_reused(a, j);
     if (j->index == 0) {
         a->miss = j->miss;
@@ -398,13 +400,14 @@ static void write_log(const struct answer *a)
     const struct serve_options *o = &a->server->o;
     char *line = NULL;
     if (!o->on_log) return;
-    json_t *j = json_pack(
-        "{s:I, s:I, s:s, s:b, s:b, s:i, s:I, s:I, s:I, s:I, s:f, s:f, s:f}", "time",
-        (json_int_t)time(NULL), "request", (json_int_t)a->x->id, "path", a->x->path, "failed",
-        a->failed, "left", exchange_gone(a->x), "choices", (int)a->ask.choices, "prompt_tokens",
-        (json_int_t)a->prompt_tokens, "cached_tokens", (json_int_t)a->reused, "computed_tokens",
-        (json_int_t)a->computed, "new_tokens", (json_int_t)a->new_tokens, "wait_seconds", a->waited,
-        "first_token_seconds", a->first, "seconds", a->seconds);
+    json_t *j = json_pack("{s:I, s:I, s:s, s:b, s:b, s:i, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f}",
+                          "time", (json_int_t)time(NULL), "request", (json_int_t)a->x->id, "path",
+                          a->x->path, "failed", a->failed, "left", exchange_gone(a->x), "choices",
+                          (int)a->ask.choices, "prompt_tokens", (json_int_t)a->prompt_tokens,
+                          "cached_tokens", (json_int_t)a->reused, "fetched_tokens",
+                          (json_int_t)a->fetched, "computed_tokens", (json_int_t)a->computed,
+                          "new_tokens", (json_int_t)a->new_tokens, "wait_seconds", a->waited,
+                          "first_token_seconds", a->first, "seconds", a->seconds);
     if (j && json_text(j, &line) >= 0) o->on_log(o->ctx, line);
     mem_free(line);
     json_decref(j);

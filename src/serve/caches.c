@@ -113,6 +113,12 @@ bool caches_save(struct caches *c)
     return false;
 }
 
+void caches_share(struct caches *c)
+{
+    for (uint32_t i = 0; i < c->n; i++)
+        if (shelf_share(c->use[i].shelf)) return;
+}
+
 void caches_unshelve(struct caches *c)
 {
     for (uint32_t i = 0; i < c->n; i++)
@@ -260,7 +266,7 @@ static int open_use(const struct serve_options *o, uint32_t i, struct cache_use 
     use->config = plain_keys(config);
     json_decref(config);
     if (!use->config) return ERR_NOMEM;
-    return shelf_open(use->o.cache, o->prefix_dir, i == 0, &use->shelf);
+    return shelf_open(use->o.cache, o->prefix_dir, o->prefix_store, i == 0, &use->shelf);
 }
 
 int caches_open(const struct serve_options *o, struct caches *out)

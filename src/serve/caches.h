@@ -44,5 +44,7 @@ void caches_usage(const struct caches *c, kvik_usage *sum, struct cache_bytes *e
 bool caches_shelved(const struct caches *c);
 /* Saves one sequence of the shelves; false: none waits. */
 bool caches_save(struct caches *c);
+/* Hands some rows of the shelves to their shared stores. */
+void caches_share(struct caches *c);
 /* Gives up what waits to be saved. */
 void caches_unshelve(struct caches *c);

@@ -7,6 +7,7 @@ void job_free(struct job *j)
 {
     if (!j) return;
     if (j->request) kvik_request_free(j->request);
+    kvik_fetch_free(j->fetch);
     kvik_generation_done(&j->g);
     exchange_release(j->x);
     mem_free(j->ids);

@@ -116,7 +116,7 @@ struct answer {
     uint32_t events;        /* of a stream whose events are numbered */
     uint64_t probabilities; /* that all choices hold */
     /* Sums of all choices, the prompt once. */
-    uint64_t prompt_tokens, reused, computed, new_tokens;
+    uint64_t prompt_tokens, reused, fetched, computed, new_tokens;
     double waited, first, seconds; /* seconds: before the first step, to the first token, in all */
     double decoding;               /* seconds from the first token to the last */
     const char *miss;

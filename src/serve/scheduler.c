@@ -9,7 +9,8 @@
 
 enum {
     LEAST_CHUNK = 16, /* tokens of a prompt in a step */
-    FIRST_CHUNK = 64  /* where it is not known yet how long a token takes */
+    FIRST_CHUNK = 64, /* where it is not known yet how long a token takes */
+    FETCH_CHUNK = 64  /* while a shared store is read: what it has is soon seen */
 };
 
 /* --- The thread. */
@@ -61,8 +62,8 @@ static void rest(struct scheduler *s, bool can_step)
 {
     struct timespec t;
     if (can_step || s->inbox || s->errands || s->closing) return;
-    if (!s->n_running && !s->waiting && caches_shelved(s->o.caches)) return;
-    if (!s->n_running && !s->waiting) {
+    if (!s->n_running && !s->waiting && caches_shelved(s->o.caches) && !s->stuck) return;
+    if (!s->n_running && !s->waiting && !s->stuck) {
         pthread_cond_wait(&s->bell, &s->lock);
         return;
     }
@@ -87,6 +88,14 @@ static bool computes_prompts(const struct scheduler *s, uint32_t cache)
     return false;
 }
 
+/* The tokens that a job's prompt may add to a step, of which `chunk` is the limit for all; 0: there is none. */
+static uint32_t chunk_of(const struct job *j, uint32_t chunk)
+{
+    if (!chunk) chunk = j->g.prefill_chunk_size;
+    if (!j->fetch) return chunk;
+    return chunk ? MIN(chunk, FETCH_CHUNK) : FETCH_CHUNK;
+}
+
 /* Bounds the part of a round that prompts have, while texts are written: the caches that compute prompts share it. */
 static void set_chunks(struct scheduler *s)
 {
@@ -100,8 +109,7 @@ static void set_chunks(struct scheduler *s)
     uint32_t chunk = writes ? (uint32_t)MAX(LEAST_CHUNK, MIN(fits / MAX(sharers, 1), 1e6)) : 0;
     for (uint32_t i = 0; i < s->n_running; i++)
         if (s->running[i]->prefills)
-            kvik_request_set_chunk(s->running[i]->request,
-                                   chunk ? chunk : s->running[i]->g.prefill_chunk_size);
+            kvik_request_set_chunk(s->running[i]->request, chunk_of(s->running[i], chunk));
 }
 
 /* Advances the jobs of one cache, oldest first. */
@@ -148,10 +156,12 @@ static bool turn(struct scheduler *s)
     admit_jobs(s);
     double t1 = now_seconds();
     bool computes = steps(s);
-    if (computes)
+    if (computes) {
+        look_at_fetches(s);
         step(s);
-    else if (!s->n_running && !s->waiting)
-        caches_save(s->o.caches);
+        caches_share(s->o.caches);
+    } else if (!s->n_running && !s->waiting)
+        s->stuck = !caches_save(s->o.caches) && caches_shelved(s->o.caches);
     double t2 = now_seconds();
     settle_jobs(s);
     favour_oldest(s);

@@ -6,6 +6,7 @@
 #pragma once
 #include "kvik.h"
 #include "kvik_loop.h"
+#include "kvik_shared.h"
 #include "serve/caches.h"
 #include "serve/exchange.h"
 #include "serve/keys.h"
@@ -66,6 +67,9 @@ struct job {
     bool paused, counted;
     bool prefills; /* its prompt is not computed yet */
     uint64_t have; /* tokens of the prompt that are there, of one that prefills */
+    /* Rows that a shared store may have: what is being read, or NULL; behind how many tokens; and how many of the prompt came so. */
+    kvik_fetch *fetch;
+    uint64_t fetch_from, fetched;
 };
 
 struct scheduler;

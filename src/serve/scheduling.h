@@ -31,6 +31,7 @@ struct scheduler {
     uint32_t n_running;
     uint64_t orders, ended;
     double token_seconds; /* of a token of a prompt, smoothed; 0: not known yet */
+    bool stuck;           /* what waits to be shared waits for the store */
 };
 
 /* The cache of a job. */
@@ -53,6 +54,12 @@ void count_jobs(struct scheduler *s);
 uint64_t need_of(const struct scheduler *s, const struct job *j);
 /* Puts a job first in line, for when another has ended. */
 void wait_again(struct scheduler *s, struct job *j);
+
+/* --- fetching.c */
+/* Begins to read in the shared store what the cache lacks of a prompt. */
+void seek_prompt(struct scheduler *s, struct job *j, struct shelf *shelf);
+/* Lets jobs go on from what was read, before a step. */
+void look_at_fetches(struct scheduler *s);
 
 /* --- parking.c */
 /* Tells a job that it is over, and frees it. */

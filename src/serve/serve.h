@@ -45,6 +45,8 @@ struct serve_options {
     const char *origins;
     /* NULL, or a directory in which prompts and answers are kept for the next server. */
     const char *prefix_dir;
+    /* NULL, or the address of a store that several servers share (kvik_shared.h). */
+    const char *prefix_store;
     /* NULL, or the directory of the files of slots. */
     const char *slot_dir;
     /* True: prompts are taken as they are; see rules.h. */

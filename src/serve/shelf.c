@@ -1,64 +1,109 @@
-/* shelf.c - sequences that wait to be saved; see shelf.h.  All of it runs on the thread of the scheduler. */
+/* shelf.c - sequences that wait to be saved or shared; see shelf.h.  All of it runs on the thread of the scheduler. */
 #include "serve/shelf.h"
 #include "base/base.h"
 
 #include <string.h>
 
+#define TRY_AGAIN 30.0 /* seconds after which a store that was too slow is tried again */
+#define BEHIND    ((uint64_t)64 << 20) /* bytes that may wait for the store's thread */
 enum {
-    WAITING = 8,     /* sequences whose rows are kept until they are saved */
-    LEAST_GAIN = 64, /* tokens that are worth a read */
-    DIR_BYTES = 0    /* of the directory: kvik_prefix_save's own limit */
+    WAITING = 8,       /* sequences whose rows are kept until they are saved */
+    LEAST_GAIN = 64,   /* tokens that are worth a read of the directory */
+    LEAST_FETCH = 256, /* and of the store */
+    DIR_BYTES = 0      /* of the directory: kvik_prefix_save's own limit */
 };
 
+struct item {
+    kvik_seq seq;
+    bool shared; /* the store has it, or there is none */
+};
 struct shelf {
     kvik_cache *cache;
-    char *dir;
-    kvik_seq seq[WAITING];
+    char *dir;           /* NULL: none */
+    kvik_shared *shared; /* NULL: none */
+    double tried;        /* when a slow store was read last */
+    struct item item[WAITING];
     uint32_t n;
 };
 
-int shelf_open(kvik_cache *c, const char *dir, bool demanded, struct shelf **out)
+/* Opens the directory.  Returns 1, or 0 where prompts cannot be found again. */
+static int open_dir(struct shelf *s, const char *dir, bool demanded)
 {
-    *out = NULL;
-    if (!dir) return 0;
-    int e = kvik_prefix_check(c, dir);
-    if (e < 0) return e;
-    if (e == 0 && !demanded) return 0;
-    if (e == 0)
+    if (!dir) return 1;
+    int e = kvik_prefix_check(s->cache, dir);
+    if (e == 0 && demanded)
         return ERR(
             UNSUPPORTED,
             "--prefix-cache: with this cache strategy rows depend on turns, and no prompt can be found again");
+    if (e > 0 && !(s->dir = mem_strdup(dir))) return ERR_NOMEM;
+    return e;
+}
+
+/* Opens the store.  Returns 1, or 0 where prompts cannot be found again. */
+static int open_store(struct shelf *s, const char *address, bool demanded)
+{
+    if (!address) return 1;
+    int e = kvik_shared_open(s->cache, address, &s->shared);
+    if (e >= 0) return 1;
+    if (e == KVIK_UNSUPPORTED && !demanded) return 0;
+    return err_prefix(e, "--prefix-store");
+}
+
+int shelf_open(kvik_cache *c, const char *dir, const char *address, bool demanded,
+               struct shelf **out)
+{
+    *out = NULL;
+    if (!dir && !address) return 0;
     struct shelf *s = mem_alloc(sizeof *s);
     if (!s) return ERR_NOMEM;
     s->cache = c;
-    if (!(s->dir = mem_strdup(dir))) {
-        mem_free(s);
-        return ERR_NOMEM;
-    }
-    *out = s;
-    return 0;
+    int e = open_dir(s, dir, demanded);
+    if (e > 0) e = open_store(s, address, demanded);
+    if (e > 0)
+        *out = s;
+    else
+        shelf_close(s);
+    return MIN(e, 0);
 }
 
 size_t shelf_load(struct shelf *s, const int32_t *ids, size_t n, const char *salt, size_t have)
 {
     kvik_seq seq;
-    if (!s || n < have + LEAST_GAIN) return 0;
+    if (!s || !s->dir || n < have + LEAST_GAIN) return 0;
     int64_t got = kvik_prefix_load_salted(s->cache, s->dir, ids, n, salt, &seq);
     if (got <= 0) return 0;
     kvik_cache_drop(s->cache, seq); /* its rows stay in the index */
     return (size_t)got > have ? (size_t)got : 0;
 }
 
-static void remove_first(struct shelf *s)
+bool shelf_state(const struct shelf *s, kvik_shared_state *out)
 {
-    kvik_cache_drop(s->cache, s->seq[0]);
-    memmove(s->seq, s->seq + 1, --s->n * sizeof *s->seq);
+    *out = (kvik_shared_state){.size = sizeof *out};
+    return s && s->shared && kvik_shared_look(s->shared, out) >= 0;
+}
+
+kvik_fetch *shelf_seek(struct shelf *s, const int32_t *ids, size_t n, const char *salt, size_t have,
+                       double token_seconds)
+{
+    kvik_shared_state now;
+    kvik_fetch *f;
+    if (n < have + LEAST_FETCH || !shelf_state(s, &now) || now.reads_rest) return NULL;
+    bool slow = token_seconds > 0 && now.token_seconds >= token_seconds;
+    if (slow && now_seconds() < s->tried + TRY_AGAIN) return NULL;
+    if (slow) s->tried = now_seconds();
+    return kvik_shared_seek(s->shared, ids, n, salt, have, &f) >= 0 ? f : NULL;
+}
+
+static void remove_item(struct shelf *s, uint32_t i)
+{
+    kvik_cache_drop(s->cache, s->item[i].seq);
+    memmove(s->item + i, s->item + i + 1, (--s->n - i) * sizeof *s->item);
 }
 
 void shelf_put(struct shelf *s, kvik_seq seq)
 {
-    if (s->n == WAITING) remove_first(s);
-    s->seq[s->n++] = seq;
+    if (s->n == WAITING) remove_item(s, 0);
+    s->item[s->n++] = (struct item){seq, !s->shared};
 }
 
 bool shelf_waits(const struct shelf *s)
@@ -66,19 +111,33 @@ bool shelf_waits(const struct shelf *s)
     return s && s->n;
 }
 
+bool shelf_share(struct shelf *s)
+{
+    kvik_shared_state now;
+    uint32_t i = 0;
+    while (s && i < s->n && s->item[i].shared)
+        i++;
+    if (!s || i == s->n || !shelf_state(s, &now) || now.waiting >= BEHIND) return false;
+    s->item[i].shared = kvik_shared_put(s->shared, s->item[i].seq) <= 0;
+    if (s->item[i].shared && !s->dir) remove_item(s, i);
+    return true;
+}
+
 bool shelf_save(struct shelf *s)
 {
     if (!shelf_waits(s)) return false;
-    (void)kvik_prefix_save(s->cache, s->dir, s->seq[0],
-                           DIR_BYTES); /* a full disk costs the reuse, not the answer */
-    remove_first(s);
+    if (!s->item[0].shared) return shelf_share(s);
+    if (s->dir)
+        (void)kvik_prefix_save(s->cache, s->dir, s->item[0].seq,
+                               DIR_BYTES); /* a full disk costs the reuse, not the answer */
+    remove_item(s, 0);
     return true;
 }
 
 void shelf_drop(struct shelf *s)
 {
     while (shelf_waits(s))
-        remove_first(s);
+        remove_item(s, 0);
 }
 
 void shelf_close(struct shelf *s)
@@ -86,6 +145,8 @@ void shelf_close(struct shelf *s)
     if (!s) return;
     while (shelf_save(s)) {
     }
+    shelf_drop(s);
+    kvik_shared_close(s->shared);
     mem_free(s->dir);
     mem_free(s);
 }

@@ -7,7 +7,7 @@ last="make install DESTDIR=... PREFIX=/usr"
 make --no-print-directory install DESTDIR="$root" PREFIX=/usr >"$work/out" 2>"$work/err"
 rc=$?
 check "make install" status 0
-for f in bin/kvik lib/libkvik.so lib/libkvik.so.0 lib/libkvik.a include/kvik.h include/kvik_compat.h include/kvik_loop.h include/kvik_speech.h lib/pkgconfig/kvik.pc share/man/man1/kvik.1 \
+for f in bin/kvik lib/libkvik.so lib/libkvik.so.0 lib/libkvik.a include/kvik.h include/kvik_compat.h include/kvik_loop.h include/kvik_shared.h include/kvik_speech.h lib/pkgconfig/kvik.pc share/man/man1/kvik.1 \
     share/bash-completion/completions/kvik share/zsh/site-functions/_kvik; do
     check "installs $f" test -e "$root/usr/$f"
 done

@@ -11,6 +11,7 @@
 #include "base/base.h"
 #include "kvik_compat.h"
 #include "kvik_loop.h"
+#include "kvik_shared.h"
 #include "kvik_speech.h"
 #include "testing.h"
 #include "toy_tokenizer.h"
@@ -32,6 +33,8 @@ enum {
     A_REQUESTS,
     A_DECODER,
     A_SAMPLER,
+    A_SHARED,
+    A_FETCH,
     A_CONFIG,
     A_GENERATION,
     A_GENERATION_OUT, /* options that the call changes or frees */
@@ -57,6 +60,7 @@ enum {
     A_TENSOR,
     A_LOGITS_FILE,
     A_DIR,
+    A_STORE, /* address of a store */
     A_LOGITS,
     A_FLOATS,
     A_MASK,
@@ -71,6 +75,8 @@ enum {
     A_OUTPUTS,
     A_USAGE,
     A_PROGRESS,
+    A_SHARED_STATE,
+    A_FETCHED,
     A_SYNC,
     A_EXPORT,
     A_LAYER,
@@ -95,6 +101,8 @@ enum {
     A_OUT_RESULT,
     A_OUT_DECODER,
     A_OUT_SAMPLER,
+    A_OUT_SHARED,
+    A_OUT_FETCH,
     A_OUT_EXPORT,
     A_OUT_LEGACY,
     A_OUT_TRANSCRIPT,
@@ -190,6 +198,9 @@ static const struct api_call api_calls[] = {
     CALL(kvik_decoder_put, R_I64, D_NOTHING, A_DECODER, A_IDS, A_N, A_OUT_BORROWED),
     CALL(kvik_error_name, R_POINTER, D_NOTHING, A_CODE),
     CALL(kvik_features_load, R_INT, D_NOTHING, A_FEATURES_FILE, A_TENSOR, A_DIM, A_OUT_MEMORY),
+    CALL(kvik_fetch_free, R_VOID, D_CLOSES, A_FETCH),
+    CALL(kvik_fetch_look, R_INT, D_READS, A_FETCH, A_FETCHED),
+    CALL(kvik_fetch_take, R_I64, D_ADDS, A_FETCH, A_OUT_SEQ),
     CALL(kvik_finish_name, R_POINTER, D_NOTHING, A_1),
     CALL(kvik_format_end, R_POINTER, D_NOTHING, A_FORMAT),
     CALL(kvik_format_guess, R_POINTER, D_NOTHING, A_TOKENIZER),
@@ -263,6 +274,12 @@ static const struct api_call api_calls[] = {
     CALL(kvik_sampler_close, R_VOID, D_CLOSES, A_SAMPLER),
     CALL(kvik_sampler_open, R_INT, D_NOTHING, A_GENERATION, A_VOCAB, CAN(A_HOOKS), A_OUT_SAMPLER),
     CALL(kvik_session_describe, R_INT, D_NOTHING, A_SESSION, A_OUT_MEMORY),
+    CALL(kvik_shared_close, R_VOID, D_CLOSES, A_SHARED),
+    CALL(kvik_shared_flush, R_INT, D_READS, A_SHARED, A_1),
+    CALL(kvik_shared_look, R_INT, D_READS, A_SHARED, A_SHARED_STATE),
+    CALL(kvik_shared_open, R_INT, D_READS, A_CACHE, A_STORE, A_OUT_SHARED),
+    CALL(kvik_shared_put, R_INT, D_READS, A_SHARED, A_SEQ),
+    CALL(kvik_shared_seek, R_INT, D_READS, A_SHARED, A_IDS, A_N, CAN(A_TEXT), A_0, A_OUT_FETCH),
     CALL(kvik_export_free, R_VOID, D_CLOSES, A_EXPORT),
     CALL(kvik_speech_features, R_I64, D_NOTHING, A_FLOATS, A_N, A_N, CAN(A_LOGITS)),
     CALL(kvik_speech_init_sized, R_INT, D_NOTHING, A_SPEECH, A_SPEECH_SIZE),

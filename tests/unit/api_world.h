@@ -13,6 +13,8 @@ struct api_world {
     kvik_request *request;
     kvik_decoder *decoder;
     kvik_sampler *sampler;
+    kvik_shared *shared;
+    kvik_fetch *fetch;
     kvik_seq mine; /* sequence of the batch */
     kvik_cache_config config;
     kvik_generation g, g_out;
@@ -27,6 +29,8 @@ struct api_world {
     kvik_outputs outputs;
     kvik_usage usage;
     kvik_progress progress;
+    kvik_shared_state shared_state;
+    kvik_fetched fetched;
     kvik_sync sync;
     kvik_export *export;
     kvik_legacy *legacy;
@@ -43,6 +47,7 @@ struct api_world {
     uint64_t out[ARGS];
 };
 static char api_dir[] = "/tmp/kvik-api-XXXXXX";
+static char api_store[80];   /* an address */
 static char api_path[8][64]; /* model, session, saved, legacy, logits, prefixes, spill */
 enum { P_MODEL, P_SESSION, P_SAVED, P_LEGACY, P_LOGITS, P_PREFIXES };
 
@@ -64,6 +69,7 @@ static inline void api_files_make(void)
     setenv("XDG_CACHE_HOME", api_dir, 1); /* kvik_model_verify writes there */
     for (size_t i = 0; i < countof(name); i++)
         snprintf(api_path[i], sizeof api_path[i], "%s/%s", api_dir, name[i]);
+    snprintf(api_store, sizeof api_store, "file://%s/store", api_dir);
     assert_int_equal(mkdir(api_path[P_MODEL], 0700), 0);
     assert_int_equal(mkdir(api_path[P_PREFIXES], 0700), 0);
     assert_non_null(getcwd(cwd, sizeof cwd));
@@ -95,6 +101,8 @@ static inline void api_structs(struct api_world *w)
     w->outputs = (kvik_outputs){.size = sizeof w->outputs, .logits = w->floats};
     w->usage = (kvik_usage){.size = sizeof w->usage};
     w->progress = (kvik_progress){.size = sizeof w->progress};
+    w->shared_state = (kvik_shared_state){.size = sizeof w->shared_state};
+    w->fetched = (kvik_fetched){.size = sizeof w->fetched};
     w->sync = (kvik_sync){.size = sizeof w->sync};
     w->choice = (kvik_choice){
         .size = sizeof w->choice, .logits = w->floats, .ids = api_ids, .n = IDS, .n_prompt = 3};
@@ -145,11 +153,20 @@ static inline void api_open(struct api_world *w, const kvik_cache_config *config
     api_need(kvik_request_start(w->cache, &w->g, &fresh, 1, NULL, &w->request));
     api_need(kvik_decoder_open(w->tokenizer, false, &w->decoder));
     api_need(kvik_sampler_open(&w->g, VOCAB, NULL, &w->sampler));
+    if (kvik_shared_open(w->cache, api_store, &w->shared) == KVIK_UNSUPPORTED) { /* by turns */
+        kvik_cache *plain;
+        api_need(kvik_cache_open(w->model, NULL, &plain));
+        api_need(kvik_shared_open(plain, api_store, &w->shared));
+        kvik_cache_close(plain);
+    }
+    api_need(kvik_shared_seek(w->shared, api_ids, IDS, NULL, 0, &w->fetch));
     api_need(kvik_layers_update(w->layers, 0, w->floats, w->floats, &w->shape, &w->rows));
 }
 
 static inline void api_close(struct api_world *w)
 {
+    kvik_fetch_free(w->fetch);
+    kvik_shared_close(w->shared);
     kvik_sampler_close(w->sampler);
     kvik_decoder_close(w->decoder);
     kvik_request_free(w->request);
@@ -193,6 +210,8 @@ static inline uintptr_t api_value(struct api_world *w, int kind, int at)
         [A_REQUESTS] = &w->request,
         [A_DECODER] = w->decoder,
         [A_SAMPLER] = w->sampler,
+        [A_SHARED] = w->shared,
+        [A_FETCH] = w->fetch,
         [A_CONFIG] = &w->config,
         [A_GENERATION] = &w->g,
         [A_GENERATION_OUT] = &w->g_out,
@@ -215,6 +234,7 @@ static inline uintptr_t api_value(struct api_world *w, int kind, int at)
         [A_FEATURES_FILE] = api_path[P_LOGITS],
         [A_TENSOR] = "logits",
         [A_DIR] = api_path[P_PREFIXES],
+        [A_STORE] = api_store,
         [A_LOGITS] = w->floats,
         [A_FLOATS] = w->floats,
         [A_MASK] = w->room,
@@ -228,6 +248,8 @@ static inline uintptr_t api_value(struct api_world *w, int kind, int at)
         [A_OUTPUTS] = &w->outputs,
         [A_USAGE] = &w->usage,
         [A_PROGRESS] = &w->progress,
+        [A_SHARED_STATE] = &w->shared_state,
+        [A_FETCHED] = &w->fetched,
         [A_SYNC] = &w->sync,
         [A_EXPORT] = w->export,
         [A_LAYER] = w->export->layer,
@@ -359,6 +381,12 @@ static inline void api_release(struct api_world *w, const struct api_call *c)
             break;
         case A_OUT_SAMPLER:
             kvik_sampler_close(p);
+            break;
+        case A_OUT_SHARED:
+            kvik_shared_close(p);
+            break;
+        case A_OUT_FETCH:
+            kvik_fetch_free(p);
             break;
         case A_OUT_EXPORT:
             kvik_export_free(p);

@@ -73,7 +73,8 @@ static void test_parameters(void **state)
 {
     (void)state;
     static const char *const headers[] = {"include/kvik.h", "include/kvik_compat.h",
-                                          "include/kvik_loop.h", "include/kvik_speech.h"};
+                                          "include/kvik_loop.h", "include/kvik_shared.h",
+                                          "include/kvik_speech.h"};
     size_t n = 0;
     for (size_t i = 0; i < countof(headers); i++) {
         char *header = text_of(headers[i]), *p = header;
@@ -379,7 +380,8 @@ static void test_guessed(void **state)
 
 static bool uses_cache(const struct api_call *c)
 {
-    return takes(c, A_CACHE) || takes(c, A_BATCH) || takes(c, A_REQUEST) || takes(c, A_REQUESTS);
+    return takes(c, A_CACHE) || takes(c, A_BATCH) || takes(c, A_REQUEST) || takes(c, A_REQUESTS) ||
+           takes(c, A_SHARED) || takes(c, A_FETCH);
 }
 
 /* Checks a call that another thread or another process may not make. */

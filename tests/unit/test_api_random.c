@@ -324,6 +324,12 @@ static bool fill_struct(int kind, char *at)
     case A_PROGRESS:
         *(size_t *)at = sizeof(kvik_progress);
         break;
+    case A_SHARED_STATE:
+        *(size_t *)at = sizeof(kvik_shared_state);
+        break;
+    case A_FETCHED:
+        *(size_t *)at = sizeof(kvik_fetched);
+        break;
     case A_ROWS:
         *(size_t *)at = sizeof(kvik_rows);
         break;
@@ -384,6 +390,8 @@ static uintptr_t pointer(int kind, int at, uint32_t *most)
     case A_REQUEST:
     case A_DECODER:
     case A_SAMPLER:
+    case A_SHARED:
+    case A_FETCH:
     case A_RESULT:
     case A_EXPORT:
     case A_LEGACY:
@@ -524,6 +532,12 @@ static void close_handle(int kind, void *p)
     case A_SAMPLER:
         kvik_sampler_close(p);
         break;
+    case A_SHARED:
+        kvik_shared_close(p);
+        break;
+    case A_FETCH:
+        kvik_fetch_free(p);
+        break;
     case A_RESULT:
         kvik_result_free(p);
         break;
@@ -565,7 +579,8 @@ static void take_outputs(const struct api_call *c, const uintptr_t v[ARGS], int6
         {A_OUT_MODEL, A_MODEL},     {A_OUT_TOKENIZER, A_TOKENIZER}, {A_OUT_CACHE, A_CACHE},
         {A_OUT_BATCH, A_BATCH},     {A_OUT_REQUEST, A_REQUEST},     {A_OUT_RESULT, A_RESULT},
         {A_OUT_DECODER, A_DECODER}, {A_OUT_SAMPLER, A_SAMPLER},     {A_OUT_EXPORT, A_EXPORT},
-        {A_OUT_LEGACY, A_LEGACY},   {A_OUT_LAYERS, A_LAYERS}};
+        {A_OUT_LEGACY, A_LEGACY},   {A_OUT_LAYERS, A_LAYERS},       {A_OUT_SHARED, A_SHARED},
+        {A_OUT_FETCH, A_FETCH}};
     for (int i = 0; i < api_args(c); i++) {
         int kind = c->arg[i] & ~A_OPTIONAL;
         uint64_t *out = place[depth][i];
@@ -651,8 +666,9 @@ static void logits_of(float out[VOCAB])
 
 static void open_seed(void)
 {
-    static const int kind[] = {A_MODEL,   A_TOKENIZER, A_CACHE,  A_LAYERS, A_BATCH, A_REQUEST,
-                               A_DECODER, A_SAMPLER,   A_RESULT, A_EXPORT, A_LEGACY};
+    static const int kind[] = {A_MODEL,   A_TOKENIZER, A_CACHE,   A_LAYERS, A_BATCH,
+                               A_REQUEST, A_DECODER,   A_SAMPLER, A_RESULT, A_EXPORT,
+                               A_LEGACY,  A_SHARED,    A_FETCH};
     const kvik_cache_config config = {
         .size = sizeof config, .max_sequences = 24, .max_cache_len = 64, .threads = 1};
     memset(pool, 0, sizeof pool);

@@ -27,6 +27,10 @@ static void **handle(struct api_world *w, int kind)
         return (void **)&w->decoder;
     case A_SAMPLER:
         return (void **)&w->sampler;
+    case A_SHARED:
+        return (void **)&w->shared;
+    case A_FETCH:
+        return (void **)&w->fetch;
     default:
         return NULL;
     }

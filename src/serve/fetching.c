@@ -1,0 +1,82 @@
+/* fetching.c - prompts whose rows a shared store may have; see scheduling.h.
+ *
+ * A job never waits for the store: it computes while the store is read.  If the store is ahead of it when the read has ended, or
+ * when the rest of the read would take longer than computing, the job goes on from what was read.  So an answer is not
+ * later than without the store, but for what two threads take of the processors. */
+#include "serve/scheduling.h"
+
+enum { LEAST_AHEAD = 96 /* tokens that are worth beginning again */ };
+
+static void end_fetch(struct job *j)
+{
+    kvik_fetch_free(j->fetch);
+    j->fetch = NULL;
+}
+
+/* True if reading on takes less time than computing, as far as one can know. */
+static bool beats(const struct scheduler *s, const struct job *j, const kvik_fetched *f)
+{
+    double compute = s->token_seconds;
+    uint64_t most = MAX(f->most, f->tokens), first = j->fetch_from;
+    if (j->have >= most) return false;
+    if (compute <= 0 || f->seconds <= 0) return true;
+    double left = (double)(most - j->have) * compute;
+    if (f->tokens <= first) return f->seconds < left;
+    return (double)(most - f->tokens) * f->seconds / (double)(f->tokens - first) < left;
+}
+
+/* The job begins again, behind the rows that were read.  Returns an error of the new beginning. */
+static int begin_again(struct scheduler *s, struct job *j)
+{
+    kvik_cache *cache = cache_of(s, j)->o.cache;
+    kvik_progress p = {.size = sizeof p};
+    kvik_seq seq;
+    int64_t got = kvik_fetch_take(j->fetch, &seq);
+    if (got <= 0) return 0; /* no room, or damaged: it is computed */
+    if (kvik_request_progress(j->request, &p) >= 0) j->computed += p.computed_tokens;
+    kvik_request_free(j->request);
+    j->request = NULL;
+    int e = job_start(j, cache);
+    kvik_cache_drop(cache, seq); /* its rows are the request's now, and stay in the index */
+    if (e < 0) return e;
+    j->fetched = (uint64_t)got;
+    job_note_reuse(j);
+    job_look(j);
+    return 0;
+}
+
+static int look_at(struct scheduler *s, struct job *j)
+{
+    kvik_fetched f = {.size = sizeof f};
+    bool lost = !j->prefills || kvik_fetch_look(j->fetch, &f) < 0;
+    if (!lost && !f.over && beats(s, j, &f)) return 0;
+    int e = !lost && f.tokens >= j->have + LEAST_AHEAD ? begin_again(s, j) : 0;
+    end_fetch(j);
+    return e;
+}
+
+void seek_prompt(struct scheduler *s, struct job *j, struct shelf *shelf)
+{
+    kvik_progress p = {.size = sizeof p};
+    if (j->n_chosen || j->parked || kvik_request_progress(j->request, &p) < 0) return;
+    j->fetch_from = p.reused_tokens;
+    j->fetch = shelf_seek(shelf, j->ids, j->n, j->salt, (size_t)p.reused_tokens, s->token_seconds);
+}
+
+void look_at_fetches(struct scheduler *s)
+{
+    uint32_t kept = 0, n = s->n_running;
+    for (uint32_t i = 0; i < n; i++) {
+        struct job *j = s->running[i];
+        int e = j->fetch ? look_at(s, j) : 0;
+        if (e >= 0) {
+            s->running[kept++] = j;
+        } else if (e == KVIK_FULL || e == KVIK_LIMIT) {
+            wait_again(s, j);
+        } else {
+            s->ended++;
+            job_over(j, NULL, e, kvik_last_error());
+        }
+    }
+    s->n_running = kept;
+}

@@ -1,0 +1,293 @@
+/* shared_fetch.c - rows come out of a shared store: another thread reads and checks values, and the thread of the cache
+ * makes a sequence of them.
+ *
+ * Where no group forgets, blocks are read from the first that the cache lacks to the first that the store lacks.  Where some
+ * forget, the last length is looked for from which a text can resume, and then the blocks before it are read. */
+#include "base/sized.h"
+#include "generate/prompts.h"
+#include "session/shared_prefix.h"
+
+#include <string.h>
+
+#define PATIENCE 5.0 /* seconds that a read may take */
+#define SLOWEST  4e6 /* and bytes a second */
+#define SMOOTH   0.3
+enum { least_kvik_fetched = sizeof(kvik_fetched) };
+
+struct got {    /* a value that was read */
+    void *data; /* owned */
+    struct block b;
+};
+struct kvik_fetch {
+    struct refs refs; /* the program's and the thread's */
+    struct kvik_fetch *next;
+    struct kvik_shared *s; /* held */
+    int32_t *ids;          /* [n_blocks * tokens] owned */
+    uint8_t (*key)[DIGEST_BYTES];
+    uint32_t n_blocks, from; /* blocks before `from` are in the cache */
+    struct kv_salt salt;
+    struct got *got; /* [n_blocks] */
+    /* Under the lock of s. */
+    /* Blocks that can be taken, with those before `from`.  The thread fills got[n_read]. */
+    uint32_t n_read;
+    uint64_t bytes;
+    double begun, ended;
+    bool cancelled, over;
+};
+
+static void fetch_drop(struct kvik_fetch *f)
+{
+    if (!refs_drop(&f->refs)) return;
+    for (uint32_t i = 0; f->got && i < f->n_blocks; i++)
+        mem_free(f->got[i].data);
+    mem_free(f->got);
+    mem_free(f->key);
+    mem_free(f->ids);
+    shared_drop(f->s);
+    mem_free(f);
+}
+
+/* --- The thread that reads. */
+
+/* Reads one value and checks it.  A value that is wrong is removed, so that a right one can take its place. */
+static int read_value(struct kvik_shared *s, const uint8_t *key, uint32_t kind, struct got *out,
+                      bool *damaged)
+{
+    struct keeper *k = s->in.keeper;
+    size_t n;
+    double until = now_seconds() + PATIENCE + (double)s->most / SLOWEST;
+    int e = k->get(k, key, s->most, &out->data, &n, until);
+    *damaged = e == ERR_LIMIT;
+    if (e >= 0 && block_read(out->data, n, key, kind, &out->b) < 0) *damaged = true;
+    if (!*damaged) return e;
+    mem_free(out->data);
+    out->data = NULL;
+    (void)k->remove(k, key, until);
+    return ERR_NOTFOUND;
+}
+
+/* Reads the next block.  Under the lock before and after.  Returns false if it was the last. */
+static bool read_next(struct kvik_shared *s, struct kvik_fetch *f)
+{
+    uint32_t i = f->n_read;
+    bool damaged = false;
+    if (f->cancelled || s->closing || i >= f->n_blocks || f->bytes >= SHARED_STAGE ||
+        shared_rests(&s->in))
+        return false;
+    pthread_mutex_unlock(&s->lock);
+    double begun = now_seconds();
+    int e = read_value(s, f->key[i], BLOCK_ROWS, &f->got[i], &damaged);
+    double each = (now_seconds() - begun) / s->tokens;
+    pthread_mutex_lock(&s->lock);
+    shared_note(s, &s->in, e);
+    shared_learn(s, f->key[i], e >= 0);
+    s->state.damaged += damaged;
+    s->state.misses += e == ERR_NOTFOUND;
+    if (e < 0) return false;
+    size_t n = (size_t)(f->got[i].b.part - (const unsigned char *)f->got[i].data);
+    f->bytes += n;
+    s->state.reads++;
+    s->state.bytes_read += n;
+    double *pace = &s->state.token_seconds;
+    *pace = *pace > 0 ? *pace + SMOOTH * (each - *pace) : each;
+    f->n_read++;
+    return true;
+}
+
+void *shared_read(void *shared)
+{
+    struct kvik_shared *s = shared;
+    pthread_mutex_lock(&s->lock);
+    while (!s->closing || s->first) {
+        struct kvik_fetch *f = s->first;
+        if (!f) {
+            pthread_cond_wait(&s->bell, &s->lock);
+            continue;
+        }
+        if (!(s->first = f->next)) s->last = &s->first;
+        s->running = f;
+        f->begun = now_seconds();
+        while (read_next(s, f)) {
+        }
+        f->over = true;
+        f->ended = now_seconds();
+        s->running = NULL;
+        if (!s->closing) atomic_store(&s->in.stop, false); /* it may have been set for this fetch */
+        pthread_mutex_unlock(&s->lock);
+        fetch_drop(f);
+        pthread_mutex_lock(&s->lock);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+/* --- The program's threads. */
+
+static int fetch_enter(const kvik_fetch *f, kvik_fetch **used)
+{
+    if (!f) return ERR(ARG, "the fetch is NULL");
+    TRY(refs_check(&f->refs, "fetch"));
+    *used = (kvik_fetch *)(uintptr_t)f;
+    refs_take(&(*used)->refs);
+    return 0;
+}
+
+static void fetch_leave(kvik_fetch **used)
+{
+    if (*used) fetch_drop(*used);
+}
+
+/* Uses a fetch, and its cache, until the end of the block. */
+#define USE_FETCH(f)                                                                               \
+    kvik_fetch *used_fetch __attribute__((cleanup(fetch_leave))) = NULL;                           \
+    TRY(fetch_enter(f, &used_fetch));                                                              \
+    kvik_cache *in_use __attribute__((cleanup(cache_leave))) = NULL;                               \
+    TRY(cache_use(used_fetch->s->c, &in_use))
+
+static int fetch_new(struct kvik_shared *s, const int32_t *ids, uint32_t n_blocks,
+                     struct kvik_fetch **out)
+{
+    struct kvik_fetch *f = mem_alloc(sizeof *f);
+    if (!f) return ERR_NOMEM;
+    refs_init(&f->refs);
+    shared_hold(s);
+    f->s = s;
+    f->n_blocks = n_blocks;
+    f->ids = mem_array(MAX((size_t)n_blocks * s->tokens, 1), sizeof *f->ids);
+    f->key = mem_array(MAX(n_blocks, 1), sizeof *f->key);
+    f->got = mem_array(MAX(n_blocks, 1), sizeof *f->got);
+    if (!f->ids || !f->key || !f->got) {
+        fetch_drop(f);
+        return ERR_NOMEM;
+    }
+    if (n_blocks) memcpy(f->ids, ids, (size_t)n_blocks * s->tokens * sizeof *ids);
+    *out = f;
+    return 0;
+}
+
+KVIK_API int kvik_shared_seek(kvik_shared *s, const int32_t *ids, size_t n, const char *cache_salt,
+                              size_t have, kvik_fetch **out)
+{
+    struct kvik_fetch *f;
+    USE_SHARED(s);
+    if ((n && !ids) || !out) return ERR(ARG, "a fetch needs token ids and a pointer");
+    const struct exec *x = s->c->x;
+    uint32_t most = (uint32_t)MIN(n, x->max_len), known = 0;
+    while (known < most && ids[known] >= 0 && (uint32_t)ids[known] < x->m->vocab)
+        known++;
+    TRY(fetch_new(s, ids, s->forgets ? 0 : known / s->tokens, &f));
+    f->salt.regime = regime_of(x->m, most);
+    gen_owner(cache_salt, f->salt.owner);
+    uint8_t root[DIGEST_BYTES];
+    shared_root(s, &f->salt, root);
+    for (uint32_t i = 0; i < f->n_blocks; i++)
+        block_key(i ? f->key[i - 1] : root, f->ids + (size_t)i * s->tokens, s->tokens, f->key[i]);
+    f->from = (uint32_t)MIN(have / s->tokens, f->n_blocks);
+    f->n_read = f->from;
+    pthread_mutex_lock(&s->lock);
+    f->over = f->from == f->n_blocks || shared_rests(&s->in);
+    if (!f->over) {
+        refs_take(&f->refs);
+        *s->last = f;
+        s->last = &f->next;
+        pthread_cond_broadcast(&s->bell);
+    }
+    pthread_mutex_unlock(&s->lock);
+    *out = f;
+    return 0;
+}
+
+KVIK_API int kvik_fetch_look(const kvik_fetch *f, kvik_fetched *out)
+{
+    USE_FETCH(f);
+    if (!out) return ERR(ARG, "looking at a fetch needs a struct");
+    TRY(SIZED_CHECK(out, kvik_fetched));
+    struct kvik_shared *s = f->s;
+    pthread_mutex_lock(&s->lock);
+    kvik_fetched now = {.size = sizeof now,
+                        .tokens = f->n_read > f->from ? (uint64_t)f->n_read * s->tokens : 0,
+                        .most = (uint64_t)(f->over ? f->n_read : f->n_blocks) * s->tokens,
+                        .bytes = f->bytes,
+                        .seconds =
+                            f->begun > 0 ? (f->over ? f->ended : now_seconds()) - f->begun : 0,
+                        .over = f->over};
+    pthread_mutex_unlock(&s->lock);
+    return SIZED_OUT(out, &now, kvik_fetched);
+}
+
+/* Ends the reading, without waiting for the thread. */
+static void cancel(struct kvik_fetch *f)
+{
+    struct kvik_shared *s = f->s;
+    pthread_mutex_lock(&s->lock);
+    f->cancelled = true;
+    if (s->running == f && !f->over) atomic_store(&s->in.stop, true);
+    pthread_mutex_unlock(&s->lock);
+}
+
+struct giver {
+    struct kv_source source; /* first */
+    const struct kvik_fetch *f;
+    uint32_t n; /* blocks that were read */
+};
+
+static int give_chunk(struct kv_source *source, const struct kv_chunk *c, void *data, size_t bytes)
+{
+    const struct giver *g = (const struct giver *)source;
+    uint32_t b = c->row / g->f->s->tokens;
+    const void *found =
+        b < g->n && g->f->got[b].data ? block_find(&g->f->got[b].b, c, bytes) : NULL;
+    if (!found)
+        return ERR(FORMAT, "a value of the store lacks rows %u to %u of group %u", c->row,
+                   c->row + c->n, c->group);
+    memcpy(data, found, bytes);
+    return 0;
+}
+
+/* Loads the blocks that were read, and those before them that the cache shares. */
+static int load(const struct kvik_fetch *f, uint32_t n, kvik_seq *out)
+{
+    const struct exec *x = f->s->c->x;
+    const struct kv_turn turn = {0, n * f->s->tokens};
+    uint32_t groups = x->n_groups, *zeros = mem_array(3 * (size_t)MAX(groups, 1), sizeof *zeros);
+    kvik_seq got;
+    if (!zeros) return ERR_NOMEM;
+    const struct kv_image im = {.len = turn.n,
+                                .n_turns = 1,
+                                .salt = f->salt,
+                                .tok = f->ids,
+                                .turn = &turn,
+                                .unseen = zeros,
+                                .n_keeps = zeros + 2 * groups,
+                                .keep = zeros};
+    struct giver g = {.source = {.chunk = give_chunk}, .f = f, .n = n};
+    int e = kv_load(x->kv, &im, &g.source, &got);
+    mem_free(zeros);
+    if (e >= 0 && x->reserve && (e = kv_reserve(x->kv, got, x->max_len)) < 0)
+        (void)kv_drop(x->kv, got);
+    if (e >= 0) *out = got;
+    return e;
+}
+
+KVIK_API int64_t kvik_fetch_take(kvik_fetch *f, kvik_seq *out)
+{
+    USE_FETCH(f);
+    if (!out) return ERR(ARG, "taking what was fetched needs a pointer for the sequence");
+    struct kvik_shared *s = f->s;
+    TRY(exec_idle(s->c->x));
+    cancel(f);
+    pthread_mutex_lock(&s->lock);
+    uint32_t n = f->n_read;
+    pthread_mutex_unlock(&s->lock);
+    if (n == f->from) return 0;
+    int e = load(f, n, out);
+    return e == ERR_FORMAT ? 0 : e < 0 ? cache_full(s->c, e) : (int64_t)n * s->tokens;
+}
+
+KVIK_API void kvik_fetch_free(kvik_fetch *f)
+{
+    if (!f || !refs_is_open(&f->refs) || guard_foreign(&f->s->c->guard) || !refs_close(&f->refs))
+        return;
+    cancel(f);
+    fetch_drop(f);
+}
