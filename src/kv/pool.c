@@ -227,12 +227,20 @@ static uint32_t take(struct kv *kv, struct pages *p, uint32_t after, uint32_t in
     return id;
 }
 
+/* Counts n pages towards the one that a test lets fail; writes nothing otherwise, since caches of several threads come
+ * here at once. */
+static bool take_fails(uint32_t n)
+{
+    if (!kv_fault.fail_take) return false;
+    bool fails = kv_fault.fail_take <= n;
+    kv_fault.fail_take -= MIN(kv_fault.fail_take, n);
+    return fails;
+}
+
 /* Makes sure of usable ids for n more pages beside those that are in use or promised. */
 static int provide(struct pages *p, uint32_t n)
 {
-    bool refused = kv_fault.fail_take && kv_fault.fail_take <= n;
-    kv_fault.fail_take -= MIN(kv_fault.fail_take, n);
-    return refused ? -1 : extend(p, (p->n_live + n) / KV_RUN);
+    return take_fails(n) ? -1 : extend(p, (p->n_live + n) / KV_RUN);
 }
 
 uint32_t pages_take(struct kv *kv, struct pages *p, uint32_t after, uint32_t index)

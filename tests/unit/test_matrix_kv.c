@@ -676,5 +676,7 @@ int main(int argc, char **argv)
     printf("%d of them streamed, %d found a prefix\n", n_streamed, n_found);
     printf("synthetic groups: cells %d pass %d refused 0 skip 0\n", n_cells, n_pass);
     printf("%d passed, %d failed, 0 skipped\n", n_pass, n_failed);
-    return n_failed || !n_pass || !n_streamed || !n_found;
+    bool small =
+        test_share() > 4; /* the sample for TSan need not hold a cell that finds a prefix */
+    return n_failed || !n_pass || !n_streamed || (!n_found && !small);
 }
