@@ -13,7 +13,7 @@ import sys
 FLOORS = (
     ("library", "_abi errors _lib _arrays pickles"),
     ("show", "memory display outputs tool_schema utils.logging utils progress"),
-    ("files", "files hub devices config_defaults configuration config_changes languages"),
+    ("files", "files hub download devices config_defaults configuration config_changes languages"),
     ("store", "store encoder legacy linear_states layer_store cache_files cache_outline cache_states"),
     ("caches", "layer_views cache_layers caches cache_utils cross_cache"),
     ("text", "tokenizer_parts tokenizer_files tokenizer_vocabulary tokenizer_rows batch_encoding tokenizer_chats tokenization processing"),

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Type, Union
 
-from . import files, hub
+from . import download, files
 from ._lib import call, encode, lib, text_of
 from .config_defaults import DERIVED, LAYERED, OF
 from .errors import FormatError, UnsupportedError
@@ -102,8 +102,9 @@ class PretrainedConfig:
     @classmethod
     def from_pretrained(cls, name: Any, **kwargs: Any) -> "PretrainedConfig":
         """Reads the configuration of a model's directory or .gguf file.  The weights are not loaded."""
-        known = {k: kwargs.pop(k) for k in ("revision", "gguf_file") if k in kwargs}
-        out = cls.from_dict(read_config(hub.resolve(name, **known)), **kwargs)
+        path = download.take(name, kwargs)
+        kwargs.pop("trust_remote_code", None)
+        out = cls.from_dict(read_config(path), **kwargs)
         out._name_or_path = str(name)
         return out
 

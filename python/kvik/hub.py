@@ -1,9 +1,10 @@
 """Names of models: a directory, a .gguf file, an id of the Hugging Face hub that is in the local cache, or the name of a
 file in kvik's own cache.
 
-Nothing is downloaded.
+Nothing is downloaded here: see `download`.
 """
 import os
+import re
 from pathlib import Path
 from typing import List, Optional, Union
 
@@ -25,6 +26,11 @@ def own_cache() -> Path:
     """Returns the directory of kvik's own cache, where the command looks for names without a slash."""
     given = os.environ.get("XDG_CACHE_HOME")
     return (Path(given) if given else Path.home() / ".cache") / "kvik"
+
+
+def is_repository(name: str) -> bool:
+    """True if a name is one of the hub with an owner: "org/name"."""
+    return re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", name, re.ASCII) is not None and not name.endswith(".gguf")
 
 
 def _own(name: str) -> Optional[Path]:
@@ -64,8 +70,8 @@ def resolve(name: Union[str, "os.PathLike[str]"], revision: Optional[str] = None
         found = (None if cache or revision else _own(os.fspath(name))) or _snapshot(folder, revision or "main")
         if found is None:
             raise MissingError(f"no model {os.fspath(name)!r}: no such file or directory, none of this name in {own_cache()}, and "
-                               f"no {folder} in the local cache of the hub. The package downloads nothing: give a path, or fetch the model "
-                               "with `kvik pull` or `hf download` first.")
+                               f"no {folder} in the local cache of the hub. Give a path, fetch the model with "
+                               "`kvik pull` or `hf download`, or let from_pretrained(..., local_files_only=False) download it.")
         path = found
     if os.path.isdir(path) and gguf_file:
         path = path / gguf_file

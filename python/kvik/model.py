@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Literal, Option
 
 import numpy as np
 
-from . import display, hub
+from . import display, download
 from ._arrays import ids_2d, integers, is_torch, like, to_numpy
 from ._lib import address, call, lib, text_of
 from .cache_utils import DynamicCache, as_cache
@@ -48,8 +48,7 @@ _OF_MODULES = {
                      "load_adapter", "zero_grad"), "kvik runs models as their files are, and neither changes nor writes them")}
 # Arguments of from_pretrained: kvik's, and those of Transformers that change nothing here.
 _OPEN_TAKES = {f.name for f in fields(Settings)} | {
-    "config", "revision", "gguf_file", "cache_dir", "token", "use_auth_token", "local_files_only", "force_download", "trust_remote_code",
-    "low_cpu_mem_usage", "use_safetensors", "attn_implementation"}
+    "config", "trust_remote_code", "low_cpu_mem_usage", "use_safetensors", "attn_implementation"}
 _FORWARD_IGNORED = ("token_type_ids", "position_embeddings", "output_router_logits", "cache_kwargs")
 
 
@@ -98,6 +97,9 @@ class PreTrainedModel(GenerationMixin):
                         **arguments: "Unpack[OpenArguments]") -> _M:
         """Opens a directory, a .gguf file, a hub id in the local cache, or a name that `kvik models` lists.
 
+        local_files_only=False downloads a hub id that is not in the cache, or not of the newest revision, as `kvik pull` does; so does
+        force_download=True.  revision, cache_dir, token and gguf_file are as in Transformers.
+
         dtype (torch_dtype): torch.float32 computes with float32 throughout; other types are recorded, and weights are used
         as the files have them.  device_map is accepted; models run on the CPU.  Of kvik: cache_memory, max_sequences,
         threads, compute, isa, spill_dir, on_full are defaults for the caches of this model; the variable KVIK_CACHE_MEMORY is
@@ -110,8 +112,7 @@ class PreTrainedModel(GenerationMixin):
         kwargs: Dict[str, Any] = {**arguments}
         accept_device(device_map)
         name = asked_dtype(dtype if dtype is not None else torch_dtype)
-        where = {k: kwargs.pop(k) for k in ("revision", "gguf_file") if k in kwargs}
-        path = hub.resolve(pretrained_model_name_or_path, cache=kwargs.pop("cache_dir", None), **where)
+        path = download.take(pretrained_model_name_or_path, kwargs)
         own = {k: kwargs.pop(k) for k in list(kwargs) if k in _OPEN_TAKES}
         attention = own.pop("attn_implementation", None)
         accept_attention(attention)

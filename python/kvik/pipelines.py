@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Literal, 
 
 import numpy as np
 
+from . import download
 from ._arrays import samples_of
 from .configuration import PretrainedConfig
 from .devices import accept_device
@@ -35,14 +36,14 @@ _FORM = ("return_full_text", "return_text", "return_tensors")
 _PREFIX = " prefix"  # the tokens of a prefix, among the options of a call
 _NO_LIMIT = 10**30  # model_max_length of a tokenizer whose files name none
 # Arguments of a pipeline that change nothing here.
-_IGNORED = ("framework", "num_workers", "trust_remote_code", "use_fast", "token", "use_auth_token", "image_processor",
+_IGNORED = ("framework", "num_workers", "trust_remote_code", "use_fast", "image_processor",
             "video_processor", "binary_output")
 
 
 def _open(auto: Any, model: Any, kwargs: Dict[str, Any]) -> Any:
     """Returns the model of a pipeline, opened if it came as a name, and takes its arguments out of kwargs."""
     options = dict(kwargs.pop("model_kwargs", None) or {})
-    for name in ("dtype", "torch_dtype", "device_map", "revision"):
+    for name in ("dtype", "torch_dtype", "device_map", *download.ARGUMENTS):
         value = kwargs.pop(name, None)
         if value is not None:
             options[name] = value
@@ -479,7 +480,8 @@ def pipeline(task: Optional[str] = None, model: Any = None, config: Any = None, 
     if config is not None:
         notice("pipeline() ignores config: the configuration of a model is that of its files")
     if task is None:
-        kind = getattr(model, "config", None) or PretrainedConfig.from_pretrained(model)
+        kind = getattr(model, "config", None) or PretrainedConfig.from_pretrained(
+            model, **{k: kwargs[k] for k in download.ARGUMENTS if k in kwargs})
         task = "automatic-speech-recognition" if getattr(kind, "model_type", "") == "whisper" else "text-generation"
     if task not in _TASKS:
         raise UnsupportedError(f"pipeline({task!r}): this version has {' and '.join(map(repr, _TASKS))}")

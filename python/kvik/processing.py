@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
-from . import files, hub
+from . import download, files
 from ._arrays import is_torch, like, tensors, to_numpy, want_torch
 from ._lib import address, check, lib
 from .batch_encoding import BatchEncoding
@@ -93,7 +93,7 @@ class WhisperFeatureExtractor:
 
         Without both, the number of bins and the length of a window are those of the model.
         """
-        path = hub.resolve(name, cache=kwargs.pop("cache_dir", None), revision=kwargs.pop("revision", None))
+        path = download.take(name, kwargs)
         values = _read(path)
         if not values:
             config = read_config(path)
@@ -362,9 +362,9 @@ class WhisperProcessor:
     @classmethod
     def from_pretrained(cls, name: Any, **kwargs: Any) -> "WhisperProcessor":
         """Opens both of a directory, or of a hub id in the local cache."""
-        where = {k: kwargs[k] for k in ("revision", "cache_dir") if k in kwargs}
+        path = download.take(name, kwargs)
         own = {k: kwargs[k] for k in _MARKED if k in kwargs}
-        return cls(WhisperFeatureExtractor.from_pretrained(name, **where), WhisperTokenizer.from_pretrained(name, **where, **own))
+        return cls(WhisperFeatureExtractor.from_pretrained(path), WhisperTokenizer.from_pretrained(path, **own))
 
     def to_dict(self) -> Dict[str, Any]:
         """Returns what processor_config.json holds: ``feature_extractor``, its attributes, and ``processor_class``."""
@@ -429,10 +429,8 @@ class AutoProcessor:
     @staticmethod
     def from_pretrained(name: Any, **kwargs: Any) -> Any:
         """Opens the processor of a directory, or of a hub id in the local cache."""
-        path = hub.resolve(name, cache=kwargs.get("cache_dir"), revision=kwargs.get("revision"))
-        if _is_whisper(path):
-            return WhisperProcessor.from_pretrained(name, **kwargs)
-        return PreTrainedTokenizer.from_pretrained(name, **kwargs)
+        path = download.take(name, kwargs)
+        return (WhisperProcessor if _is_whisper(path) else PreTrainedTokenizer).from_pretrained(path, **kwargs)
 
 
 class AutoFeatureExtractor:

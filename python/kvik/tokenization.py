@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequenc
 
 import numpy as np
 
-from . import hub
+from . import download
 from ._arrays import integers, is_torch, like, tensors, to_numpy, want_torch
 from ._lib import address, call, encode, lib, owned, view
 from .batch_encoding import BatchEncoding
@@ -84,8 +84,7 @@ class PreTrainedTokenizer(Vocabulary, Chats):
     @classmethod
     def from_pretrained(cls, name: Any, *_: Any, **kwargs: Any) -> "PreTrainedTokenizer":
         """Opens the tokenizer of a directory, a .gguf file, or a hub id in the local cache."""
-        where = {k: kwargs.pop(k) for k in ("revision", "gguf_file") if k in kwargs}
-        path = hub.resolve(name, cache=kwargs.pop("cache_dir", None), **where)
+        path = download.take(name, kwargs)
         found = cls(path, **kwargs)
         kind = next((kind for token, kind in TOKENIZERS.items() if found._id(token) is not None), None)
         return kind(path, **kwargs) if kind is not None and cls is PreTrainedTokenizer else found

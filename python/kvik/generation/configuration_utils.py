@@ -7,7 +7,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Union
 
-from .. import _abi, files, hub
+from .. import _abi, download, files
 from .._lib import encode, lib
 from ..errors import ArgumentError
 from ..utils.logging import notice
@@ -165,9 +165,12 @@ class GenerationConfig(OptionAttributes):
     def from_pretrained(cls, name: Union[str, "os.PathLike[str]"], config_file_name: str = "generation_config.json",
                         **kwargs: Any) -> "GenerationConfig":
         """Reads the options of a model's directory, or of one of save_pretrained().  Raises MissingError if it has none."""
-        path = Path(hub.resolve(name))
+        path = Path(download.take(name, kwargs))
         path = path / config_file_name if os.path.isdir(path) else path.parent / config_file_name
-        return cls._of({**files.read_object(path), **kwargs})
+        wants = kwargs.pop("return_unused_kwargs", False)
+        out = cls._of(files.read_object(path))
+        unused = out.update(**kwargs)  # which are ignored, as in Transformers
+        return (out, unused) if wants else out  # type: ignore[return-value]
 
     @classmethod
     def from_model_config(cls, config: Any) -> "GenerationConfig":
