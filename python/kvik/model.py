@@ -94,7 +94,7 @@ class PreTrainedModel(GenerationMixin):
     @classmethod
     def from_pretrained(cls: Type[_M], pretrained_model_name_or_path: Union[str, "os.PathLike[str]"], *_: Any, dtype: Any = None,
                         torch_dtype: Any = None, device_map: Any = None, quantize: Optional[str] = None,
-                        **arguments: "Unpack[OpenArguments]") -> _M:
+                        device: Optional[str] = None, **arguments: "Unpack[OpenArguments]") -> _M:
         """Opens a directory, a .gguf file, a hub id in the local cache, or a name that `kvik models` lists.
 
         local_files_only=False downloads a hub id that is not in the cache, or not of the newest revision, as `kvik pull` does; so does
@@ -107,7 +107,8 @@ class PreTrainedModel(GenerationMixin):
         --quantize of the command does: the first opening writes them to ~/.cache/kvik/weights, later ones map them, and
         describe() names the types.  config (a configuration, its dictionary or path), and arguments that are keys of it
         (num_hidden_layers=2), open the model of a directory as if its config.json had them; of a .gguf file they raise
-        UnsupportedError.  Arguments that kvik does not have are ignored with a warning.
+        UnsupportedError.  device="cuda" computes the model on a GPU, as --device of the command does (compiled and emulated, not
+        yet run on a GPU).  Arguments that kvik does not have are ignored with a warning.
         """
         kwargs: Dict[str, Any] = {**arguments}
         accept_device(device_map)
@@ -125,7 +126,7 @@ class PreTrainedModel(GenerationMixin):
         defaults = settings_of(kwargs)
         if name in _COMPUTE and defaults.compute is None:
             defaults = Settings(compute=_COMPUTE[name]).over(defaults)
-        handle = ModelHandle(path, quantize, changes)
+        handle = ModelHandle(path, quantize, changes, device)
         config = changes.config(handle.pointer)
         if cls.main_input_name == "input_features" and not encoder_of(handle).bins:
             raise UnsupportedError(f"{path} is a model of type {getattr(config, 'model_type', None)!r}, and no speech model")

@@ -128,7 +128,8 @@ def open_models() -> List["ModelHandle"]:
 class ModelHandle:
     """An open model and its stores."""
 
-    def __init__(self, path: str, quantize: Optional[str] = None, changes: Optional[Changes] = None) -> None:
+    def __init__(self, path: str, quantize: Optional[str] = None, changes: Optional[Changes] = None,
+                 device: Optional[str] = None) -> None:
         self.path, self.quantize, self.changes = path, quantize, changes
         folder = changes.folder if changes else path
         if folder != path and quantize:
@@ -138,7 +139,7 @@ class ModelHandle:
         self.pointer = owned("kvik_model_close")
         said: List[str] = []
         tell = _abi.kvik_on_notice(lambda ctx, text: said.append((text or b"").decode("utf-8", "replace")))
-        options = sized(_abi.kvik_model_options, quantize=encode(quantize), on_notice=tell)
+        options = sized(_abi.kvik_model_options, quantize=encode(quantize), on_notice=tell, device=encode(device))
         try:
             call("kvik_model_open_with", encode(folder), ctypes.byref(options), ctypes.byref(self.pointer))
         except KvikError as e:  # with the path that the program knows

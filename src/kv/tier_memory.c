@@ -2,8 +2,11 @@
  *
  * For devices with memory of their own, for tests, and as the example of docs/ADDING-A-TIER.md: without such a device, moving
  * pages from memory to memory frees none.  The address space is reserved at once and gets memory where it is
- * written.  A transfer is a copy of the queue, beside its operations. */
-#include "dev/dev.h"
+ * written.  A transfer is a copy of the queue, beside its operations.
+ *
+ * A device with memory of its own copies faster where the host's memory is pinned.  So its pieces, of one page of the device
+ * each, are pinned while some byte in them is in use, and go back to the system with the last one. */
+#include "dev/pin.h"
 #include "kv/tier.h"
 
 #include <sys/mman.h>
@@ -14,7 +17,44 @@ struct tier_memory {
     unsigned char *base; /* owned: a mapping of size bytes */
     size_t size, page;
     uint64_t written; /* the end of all that was ever written */
+    struct dev *dev;  /* whose pieces are pinned; NULL: none are */
+    size_t piece;     /* bytes */
+    /* One mapping, owned: [size / page] whether a page of the system is in use, after [size / piece] how many of a piece are. */
+    uint32_t *n_live;
+    uint8_t *live;
+    size_t marks; /* bytes of the mapping */
+    void *whole;  /* owned: [size + 2 * piece], in which base is a multiple of the piece */
 };
+
+static size_t pieces(const struct tier_memory *t)
+{
+    return t->size / t->piece + 1;
+}
+
+/* Pins the pieces of bytes that are written. */
+static void use(struct tier_memory *t, uint64_t at, size_t n)
+{
+    for (uint64_t i = at / t->page; t->dev && i * t->page < at + n; i++) {
+        uint64_t piece = i * t->page / t->piece;
+        if (t->live[i]) continue;
+        t->live[i] = 1;
+        if (!t->n_live[piece]++) dev_pin(t->dev, t->base + piece * t->piece, t->piece, true);
+    }
+}
+
+/* Lets go of whole pages [from, to) of the system. */
+static void unuse(struct tier_memory *t, uint64_t from, uint64_t to)
+{
+    for (uint64_t i = from / t->page; i * t->page < to; i++) {
+        uint64_t piece = i * t->page / t->piece;
+        if (!t->live[i]) continue;
+        t->live[i] = 0;
+        if (--t->n_live[piece]) continue;
+        unsigned char *here = t->base + piece * t->piece;
+        dev_pin(t->dev, here, t->piece, false);
+        madvise(here, t->piece, MADV_DONTNEED);
+    }
+}
 
 static struct dev_queue *queue_of(const struct kv_tier *tier, const struct kv_io *io)
 {
@@ -38,6 +78,7 @@ static int memory_start(struct kv_tier *tier, struct kv_io *io, uint32_t n)
         struct dev_queue *q = queue_of(tier, &io[i]);
         io[i].slot = 0;
         if (io[i].n == 0) continue;
+        if (io[i].write) use(t, io[i].at, io[i].n);
         if (io[i].write)
             io[i].slot = dev_get_begin(q, here, io[i].mem, io[i].n);
         else
@@ -64,15 +105,41 @@ static void memory_drop(struct kv_tier *tier, uint64_t at, size_t n)
     if (at >= t->size) return;
     uint64_t from = (at + t->page - 1) / t->page * t->page;
     uint64_t to = (at + MIN(n, t->size - at)) / t->page * t->page;
-    if (from < to) madvise(t->base + from, to - from, MADV_DONTNEED);
+    if (from >= to) return;
+    if (t->dev)
+        unuse(t, from, to);
+    else
+        madvise(t->base + from, to - from, MADV_DONTNEED);
 }
 
 static void memory_close(struct kv_tier *tier)
 {
     struct tier_memory *t = (struct tier_memory *)tier;
     if (!t) return;
-    munmap(t->base, t->size);
+    if (t->n_live) unuse(t, 0, t->written);
+    if (t->n_live) munmap(t->n_live, t->marks);
+    if (t->whole) munmap(t->whole, t->size + 2 * t->piece);
     mem_free(t);
+}
+
+static void *reserve(size_t n)
+{
+    void *at =
+        mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return at == MAP_FAILED ? NULL : at;
+}
+
+static bool room(struct tier_memory *t)
+{
+    size_t all;
+    t->whole = ck_add(t->size, 2 * t->piece, &all) ? reserve(all) : NULL;
+    if (!t->whole) return false;
+    t->base = (unsigned char *)t->whole + (t->piece - (size_t)t->whole % t->piece) % t->piece;
+    if (!t->dev) return true;
+    t->marks = pieces(t) * sizeof *t->n_live + t->size / t->page + 1;
+    t->n_live = reserve(t->marks);
+    t->live = t->n_live ? (uint8_t *)(t->n_live + pieces(t)) : NULL;
+    return t->live;
 }
 
 int kv_tier_memory_open(struct dev_queue *queue, size_t size, struct kv_tier **out)
@@ -80,10 +147,14 @@ int kv_tier_memory_open(struct dev_queue *queue, size_t size, struct kv_tier **o
     if (size == 0) return ERR(ARG, "a memory tier of 0 bytes holds nothing");
     struct tier_memory *t = mem_alloc(sizeof *t);
     if (!t) return ERR_NOMEM;
-    t->base = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                   -1, 0);
-    if (t->base == MAP_FAILED) {
-        mem_free(t);
+    t->size = size;
+    t->page = t->piece = (size_t)sysconf(_SC_PAGESIZE);
+    if (queue && !dev_base(queue)->kind->is_host) {
+        t->dev = dev_base(queue)->dev;
+        t->piece = MAX(dev_page(t->dev), t->page);
+    }
+    if (!room(t)) {
+        memory_close(&t->tier);
         return ERR(NOMEM, "cannot reserve %zu bytes for a memory tier", size);
     }
     t->tier = (struct kv_tier){.name = "memory",
@@ -92,8 +163,6 @@ int kv_tier_memory_open(struct dev_queue *queue, size_t size, struct kv_tier **o
                                .finish = memory_finish,
                                .drop = memory_drop,
                                .close = memory_close};
-    t->size = size;
-    t->page = (size_t)sysconf(_SC_PAGESIZE);
     *out = &t->tier;
     return 0;
 }

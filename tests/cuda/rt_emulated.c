@@ -4,44 +4,58 @@
  * late as a GPU may be.  So a result that is read too early is old, an array that the host writes too early is seen by its
  * checksum, and memory that is given back too early is a fault, since nobody can touch it any more.  With
  * KVIK_EMULATED=eager everything runs at once instead, and with KVIK_EMULATED=backwards the threads of a block run in
- * descending order: whoever depends on an order gives other bits in one of the three.  New memory holds NaN. */
+ * descending order: whoever depends on an order gives other bits in one of the three.
+ *
+ * New memory holds NaN, and ends where an unreadable page begins (backwards: begins where one ends).  A graph is a list of
+ * operations, with the arguments that it was made of or that were set: a pointer that has changed since is stale. */
 #include "base/base.h"
 #include "dev/cuda/k_block.h"
 #include "dev/cuda/rt.h"
+#include "emulated.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
 #define GRANULE ((size_t)64 << 10)
 
-enum act { ACT_COPY, ACT_FILL, ACT_LAUNCH, ACT_RECORD, ACT_AFTER };
 struct event {
     struct stream *stream; /* where it was recorded last; NULL: it has happened */
     size_t at;             /* items of the stream before it */
 };
+enum what { RUN_OP, RECORD, AFTER };
 struct item {
-    enum act act;
-    unsigned char *to;
-    const unsigned char *from;
-    size_t n;
+    enum what what;
+    struct cuda_op op;
     uint64_t sum; /* of a source of the host */
-    bool summed;
-    int byte;
-    enum cuda_kernel kernel;
-    uint32_t x, y;
-    unsigned char args[512];
-    size_t target; /* ACT_AFTER: where the event was when this was given */
+    bool summed, pinned;
+    size_t target; /* AFTER: where the event was when this was given */
     struct stream *of;
+};
+struct graph {
+    struct cuda_op *op; /* [n] */
+    uint32_t n;
 };
 struct stream {
     struct item *item; /* [n] */
     size_t n, done;    /* counted from the first item ever */
     size_t room, first;
+    size_t copies; /* on their way */
 };
 
 static _Thread_local char said[128];
 static bool eager, backwards;
+static struct emulated_counts counts;
+static _Atomic size_t copies; /* on their way, of all streams */
+
+/* Pinned memory of the host. */
+static struct {
+    const unsigned char *at;
+    size_t n;
+} * pinned;
+static size_t n_pinned;
+static pthread_mutex_t pinned_lock = PTHREAD_MUTEX_INITIALIZER;
 
 #define DECLARE(name) void name(const struct name##_args a, const struct k_block at);
 CUDA_KERNELS(DECLARE)
@@ -78,28 +92,86 @@ static int e_open(void)
     return 0;
 }
 
-/* --- memory: a mapping each, so that what was given back faults.  Before it stands its size. */
+/* --- memory: a mapping each, between unreadable pages, so that what was given back faults.  Before it stands its size. */
+#define PAGE ((size_t)4096)
 static void *take(size_t n)
 {
-    size_t page = 4096, all = (n + page - 1) / page * page + page;
+    size_t body = (n + PAGE - 1) / PAGE * PAGE, all = body + 3 * PAGE;
     unsigned char *at = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (at == MAP_FAILED) {
         fail("no memory");
         return NULL;
     }
     memcpy(at, &all, sizeof all);
-    memset(at + page, 0xFF, n);
-    return at + page;
+    mprotect(at + PAGE, PAGE, PROT_NONE);
+    mprotect(at + 2 * PAGE + body, PAGE, PROT_NONE);
+    at += 2 * PAGE;
+    memset(at, 0xFF, n);
+    if (!backwards && body > n) memmove(at + body - n, at, n);
+    return backwards ? at : at + body - n;
 }
 
 static void e_release(void *p)
 {
     size_t all;
-    unsigned char *at = (unsigned char *)p - 4096;
     if (!p) return;
+    unsigned char *at = (unsigned char *)((uintptr_t)p & ~(PAGE - 1)) - 2 * PAGE;
     memcpy(&all, at, sizeof all);
     madvise(at, all, MADV_DONTNEED);
     mprotect(at, all, PROT_NONE); /* the addresses never come again */
+}
+
+/* --- pinned memory of the host */
+static size_t find_pinned(const unsigned char *p, size_t n)
+{
+    size_t i = 0;
+    while (i < n_pinned && !(p >= pinned[i].at && p + n <= pinned[i].at + pinned[i].n))
+        i++;
+    return i;
+}
+
+static bool is_pinned(const void *p, size_t n)
+{
+    pthread_mutex_lock(&pinned_lock);
+    bool is = find_pinned(p, n) < n_pinned;
+    pthread_mutex_unlock(&pinned_lock);
+    return is;
+}
+
+static int e_hold(void *at, size_t n)
+{
+    pthread_mutex_lock(&pinned_lock);
+    void *all = realloc(pinned, (n_pinned + 1) * sizeof *pinned);
+    if (!all) abort();
+    pinned = all;
+    pinned[n_pinned].at = at;
+    pinned[n_pinned++].n = n;
+    counts.held += n;
+    pthread_mutex_unlock(&pinned_lock);
+    return 0;
+}
+
+static void e_let_go(void *at)
+{
+    pthread_mutex_lock(&pinned_lock);
+    size_t i = find_pinned(at, 0);
+    if (i == n_pinned || pinned[i].at != at) fault("memory is let go that was not held");
+    counts.held -= pinned[i].n;
+    pinned[i] = pinned[--n_pinned];
+    pthread_mutex_unlock(&pinned_lock);
+}
+
+static void *e_pin(size_t n)
+{
+    void *at = take(n);
+    if (at) e_hold(at, n);
+    return at;
+}
+
+static void e_unpin(void *at)
+{
+    e_let_go(at);
+    e_release(at);
 }
 
 static size_t e_granule(void)
@@ -146,16 +218,16 @@ static uint64_t checksum(const unsigned char *p, size_t n)
     return h;
 }
 
-static void launch(const struct item *i)
+static void launch(const struct cuda_op *op)
 {
     struct k_block at = {0, 0, backwards};
-    for (at.y = 0; at.y < i->y; at.y++)
-        for (at.x = 0; at.x < i->x; at.x++)
-            switch (i->kernel) {
+    for (at.y = 0; at.y < op->y; at.y++)
+        for (at.x = 0; at.x < op->x; at.x++)
+            switch (op->kernel) {
 #define RUN(name)                                                                                  \
     case CUDA_##name: {                                                                            \
         struct name##_args a;                                                                      \
-        memcpy(&a, i->args, sizeof a);                                                             \
+        memcpy(&a, op->args, sizeof a);                                                            \
         name(a, at);                                                                               \
         break;                                                                                     \
     }
@@ -168,25 +240,33 @@ static void launch(const struct item *i)
 
 static void run_to(struct stream *s, size_t end);
 
-static void run(struct item *i)
+/* The memory of the host that a copy names. */
+static const void *host_of(const struct cuda_op *op)
 {
-    switch (i->act) {
-    case ACT_COPY:
-        if (i->summed && checksum(i->from, i->n) != i->sum)
-            fault("the source of a copy has changed");
-        memcpy(i->to, i->from, i->n);
-        break;
-    case ACT_FILL:
-        memset(i->to, i->byte, i->n);
-        break;
-    case ACT_LAUNCH:
-        launch(i);
-        break;
-    case ACT_RECORD:
-        break;
-    case ACT_AFTER:
-        if (i->of) run_to(i->of, i->target);
-    }
+    return op->how == CUDA_TO_DEVICE ? op->from : op->to;
+}
+
+static void run_copy(struct stream *s, const struct item *i)
+{
+    const struct cuda_op *op = &i->op;
+    if (i->pinned && !is_pinned(host_of(op), op->n))
+        fault("memory of the host is let go before its copy has ended");
+    if (i->summed && checksum(op->from, op->n) != i->sum) fault("the source of a copy has changed");
+    memcpy(op->to, op->from, op->n);
+    copies--;
+    s->copies--;
+}
+
+static void run(struct stream *s, const struct item *i)
+{
+    if (i->what == AFTER && i->of) run_to(i->of, i->target);
+    if (i->what != RUN_OP) return;
+    if (i->op.act == CUDA_COPY)
+        run_copy(s, i);
+    else if (i->op.act == CUDA_FILL)
+        memset(i->op.to, i->op.byte, i->op.n);
+    else
+        launch(&i->op);
 }
 
 /* Works off the items of a stream before item `end`. */
@@ -195,7 +275,7 @@ static void run_to(struct stream *s, size_t end)
     while (s->done < end && s->done < s->first + s->n) {
         struct item i = s->item[s->done - s->first];
         s->done++; /* first: an event may lead back here */
-        run(&i);
+        run(s, &i);
     }
     if (s->done == s->first + s->n) { /* nothing waits: the list begins again */
         s->first = s->done;
@@ -230,26 +310,27 @@ static void e_stream_close(void *p)
     free(s);
 }
 
-static int e_copy(void *s, void *to, const void *from, size_t n, enum cuda_copy how)
+static int give_op(struct stream *s, const struct cuda_op *op)
 {
-    struct item i = {
-        .act = ACT_COPY, .to = to, .from = from, .n = n, .summed = how == CUDA_TO_DEVICE};
-    if (i.summed) i.sum = checksum(from, n);
+    struct item i = {.what = RUN_OP, .op = *op};
+    if (op->act == CUDA_LAUNCH && op->y > 65535)
+        return fail("a grid has at most 65535 rows of blocks");
+    if (op->act == CUDA_LAUNCH && copies > s->copies) counts.beside++;
+    if (op->act == CUDA_COPY) {
+        copies++;
+        s->copies++;
+        i.pinned = op->how != CUDA_WITHIN && is_pinned(host_of(op), op->n);
+        i.summed = op->how == CUDA_TO_DEVICE;
+        if (i.summed) i.sum = checksum(op->from, op->n);
+        if (op->how != CUDA_WITHIN) *(i.pinned ? &counts.pinned : &counts.pageable) += op->n;
+    }
     return give(s, &i);
 }
 
-static int e_fill(void *s, void *at, int byte, size_t n)
+static int e_give(void *s, const struct cuda_op *op)
 {
-    return give(s, &(struct item){.act = ACT_FILL, .to = at, .byte = byte, .n = n});
-}
-
-static int e_launch(void *s, enum cuda_kernel k, uint32_t x, uint32_t y, const void *args, size_t n)
-{
-    struct item i = {.act = ACT_LAUNCH, .kernel = k, .x = x, .y = y, .n = n};
-    if (n > sizeof i.args) fault("a kernel has more arguments than there is room for");
-    if (y > 65535) return fail("a grid has at most 65535 rows of blocks");
-    memcpy(i.args, args, n);
-    return give(s, &i);
+    counts.given++;
+    return give_op(s, op);
 }
 
 static int e_wait(void *s)
@@ -274,13 +355,13 @@ static int e_record(void *e, void *s)
     struct stream *stream = s;
     event->stream = stream;
     event->at = stream->first + stream->n;
-    return give(stream, &(struct item){.act = ACT_RECORD});
+    return give(stream, &(struct item){.what = RECORD});
 }
 
 static int e_after(void *s, void *e)
 {
     const struct event *event = e;
-    return give(s, &(struct item){.act = ACT_AFTER, .of = event->stream, .target = event->at});
+    return give(s, &(struct item){.what = AFTER, .of = event->stream, .target = event->at});
 }
 
 static int e_happened(void *e)
@@ -288,6 +369,44 @@ static int e_happened(void *e)
     struct event *event = e;
     if (event->stream) run_to(event->stream, event->at);
     return 0;
+}
+
+/* --- graphs */
+static void *e_graph(const struct cuda_op *op, uint32_t n)
+{
+    struct graph *g = calloc(1, sizeof *g);
+    if (!g || !(g->op = malloc(n * sizeof *op))) abort();
+    memcpy(g->op, op, n * sizeof *op);
+    g->n = n;
+    counts.graphs++;
+    return g;
+}
+
+static int e_graph_set(void *graph, uint32_t i, const struct cuda_op *op)
+{
+    struct graph *g = graph;
+    if (i >= g->n || g->op[i].act != op->act || g->op[i].kernel != op->kernel)
+        fault("an operation of a graph becomes another one");
+    g->op[i] = *op;
+    counts.sets++;
+    return 0;
+}
+
+static int e_graph_run(void *graph, void *stream)
+{
+    const struct graph *g = graph;
+    counts.runs++;
+    counts.in_graphs += g->n;
+    for (uint32_t i = 0; i < g->n; i++)
+        if (give_op(stream, &g->op[i]) < 0) return -1;
+    return 0;
+}
+
+static void e_graph_close(void *graph)
+{
+    struct graph *g = graph;
+    free(g->op);
+    free(g);
 }
 
 static const struct cuda_rt rt = {
@@ -298,8 +417,10 @@ static const struct cuda_rt rt = {
     .name = e_name,
     .alloc = take,
     .release = e_release,
-    .pin = take,
-    .unpin = e_release,
+    .pin = e_pin,
+    .unpin = e_unpin,
+    .hold = e_hold,
+    .let_go = e_let_go,
     .granule = e_granule,
     .range = e_range,
     .range_close = e_range_close,
@@ -307,15 +428,19 @@ static const struct cuda_rt rt = {
     .drop = e_drop,
     .stream = e_stream,
     .stream_close = e_stream_close,
-    .copy = e_copy,
-    .fill = e_fill,
-    .launch = e_launch,
+    .give = e_give,
     .wait = e_wait,
     .event = e_event,
     .event_close = e_event_close,
     .record = e_record,
     .after = e_after,
     .happened = e_happened,
+    .graph = e_graph,
+    .graph_set = e_graph_set,
+    .graph_run = e_graph_run,
+    .graph_close = e_graph_close,
 };
 extern const struct cuda_rt *const kvik_cuda_rt;
 __attribute__((visibility("default"))) const struct cuda_rt *const kvik_cuda_rt = &rt;
+extern struct emulated_counts *const kvik_emulated_counts;
+__attribute__((visibility("default"))) struct emulated_counts *const kvik_emulated_counts = &counts;

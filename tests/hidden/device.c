@@ -10,7 +10,7 @@
  * A copy that was begun moves its bytes when it is waited for, and its place holds NaN before.  An operation can be made to fail:
  * it and those after it do nothing, and dev_finish says so.  Kernels read the arrays of a view from memory of the device, too.
  * Devices are used by one thread at a time. */
-#include "dev/dev.h"
+#include "dev/pin.h"
 #include "hidden.h"
 
 #include <stdio.h>
@@ -58,7 +58,7 @@ static unsigned char *arena;
 static size_t used,
     closed; /* bytes that were given out, and those of them that callers have closed */
 static uint32_t n_devices, depth, n_uploads, fail_at;
-static size_t range_used, given_back;
+static size_t range_used, given_back, pinned;
 static uint64_t n_beside;
 static const char *lacking;
 
@@ -198,6 +198,11 @@ size_t hidden_given_back(void)
 uint64_t hidden_beside(void)
 {
     return n_beside;
+}
+
+size_t hidden_pinned(void)
+{
+    return pinned;
 }
 
 void hidden_fail(uint32_t k)
@@ -411,6 +416,14 @@ static void h_range_close(struct dev *dev, void *at, size_t n)
 {
     (void)dev;
     close_piece(at, n);
+}
+
+static void h_pin(struct dev *dev, void *host, size_t n, bool on)
+{
+    (void)dev;
+    outside("memory that is pinned", host, n);
+    if ((size_t)host % PAGE || n % PAGE) abort();
+    pinned += on ? n : -n;
 }
 
 static int h_range_set(struct dev *dev, void *at, size_t n, enum dev_range_as as)
@@ -782,6 +795,8 @@ static const struct dev_kind hidden = {
 #include "dev/ops.h"
 };
 DEV_KIND(hidden, &hidden);
+static const struct dev_pins pins = {&hidden, h_pin};
+DEV_PINS(hidden, &pins);
 
 static int h_open(struct dev **out)
 {

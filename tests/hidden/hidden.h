@@ -11,6 +11,8 @@ size_t hidden_range_bytes(void);
 size_t hidden_given_back(void);
 /* Returns how many operations have run while a copy was under way. */
 uint64_t hidden_beside(void);
+/* Returns the bytes of memory of the host that are pinned. */
+size_t hidden_pinned(void);
 /* Makes the k-th operation or copy from now on fail; 0: none. */
 void hidden_fail(uint32_t k);
 /* True if that operation has not come yet. */

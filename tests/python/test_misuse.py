@@ -545,6 +545,16 @@ class Names(unittest.TestCase):
         with self.assertRaisesRegex(kvik.ArgumentError, "q8_0, q4_0 or q4_k"):
             kvik.AutoModelForCausalLM.from_pretrained(model_path("llama-mha"), quantize="q5")
 
+    def test_device(self):
+        """device= is the device of kvik; one that is not there is an error, and not the CPU."""
+        opened = kvik.AutoModelForCausalLM.from_pretrained(model_path("llama-mha"), device="cpu", threads=1)
+        self.assertEqual(opened.generate(IDS, max_new_tokens=4).tolist(), model("llama-mha").generate(IDS, max_new_tokens=4).tolist())
+        with unittest.mock.patch.dict(os.environ, KVIK_CUDA_LIBRARY="/there/is/no/library.so"):
+            with self.assertRaisesRegex(kvik.UnsupportedError, "device cuda: .*make cuda"):
+                kvik.AutoModelForCausalLM.from_pretrained(model_path("llama-mha"), device="cuda")
+        with self.assertRaisesRegex(kvik.UnsupportedError, "can be cpu or cuda"):
+            kvik.AutoModelForCausalLM.from_pretrained(model_path("llama-mha"), device="tpu")
+
 
 if __name__ == "__main__":
     unittest.main()

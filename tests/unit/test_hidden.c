@@ -284,7 +284,7 @@ static void pages(void **state)
             /* runs that are in use in part, at two sites */
             assert_true(hidden_range_bytes() <= c.pool_bytes + (size_t)2 * 2 * 16 * BYTES);
         }
-        assert_true(hidden_given_back() > back);
+        assert_true(hidden_given_back() > back && hidden_pinned() > 0);
         check_rows(kv, &g, s, tag);
         assert_true(kv_check(kv));
         assert_int_equal(kv_drop(kv, s), 0);
@@ -292,6 +292,7 @@ static void pages(void **state)
     assert_true(hidden_beside() > beside);
     kv_close(kv);
     assert_int_equal(hidden_range_bytes(), 0);
+    assert_int_equal(hidden_pinned(), 0);
     close_queue(c.dev, c.queue);
 }
 

@@ -16,13 +16,30 @@ struct cuda_beside {
     uint32_t number;
     void *event; /* it has ended */
 };
+/* Operations one after another. */
+struct cuda_list {
+    struct cuda_op *op; /* [room] */
+    uint32_t n, room;
+};
+/* A list that came before, and its graph; NULL: it came once. */
+struct cuda_graph {
+    struct cuda_list list;
+    void *graph;
+    uint64_t used; /* the list before which it was used last */
+};
+#define CUDA_GRAPHS 64u
 struct dev_queue {
     struct dev_base base; /* first */
     const struct cuda_rt *rt;
-    struct pool *pool;  /* for work of the host; owned */
-    void *main, *aside; /* streams: of the operations, and of copies beside them */
-    void *reached;      /* an event: what a copy beside comes after */
-    int failed;         /* the first error since the last dev_finish, and its sentence */
+    struct pool *pool;     /* for work of the host; owned */
+    void *main, *aside[2]; /* streams: of the operations, and of copies beside them, by direction */
+    void *reached;         /* an event: what a copy beside comes after */
+    void *done;            /* an event: what dev_finish waits for */
+    struct cuda_list list; /* what `main` has not been given yet (cuda_graph.c) */
+    struct cuda_graph graph[CUDA_GRAPHS];
+    uint64_t lists;
+    bool no_graphs; /* $KVIK_CUDA_GRAPHS is "no" */
+    int failed;     /* the first error since the last dev_finish, and its sentence */
     char why[256];
     void **own; /* [n_own] what alloc and mirror gave; NULL: closed */
     uint32_t n_own;
@@ -48,12 +65,28 @@ struct dev_queue {
 
 /* Keeps an error of the runtime as the queue's, unless it has one.  Returns whether the queue goes on. */
 bool cuda_ok(struct dev_queue *d, int e);
-/* Runs a kernel on x * y blocks; nothing where one is 0, or after an error. */
+/* These append to the list.  A kernel runs on x * y blocks; nothing where one is 0.  After an error nothing is done. */
 void cuda_launch(struct dev_queue *d, enum cuda_kernel k, size_t x, size_t y, const void *args,
                  size_t n);
+void cuda_copy(struct dev_queue *d, void *to, const void *from, size_t n, enum cuda_copy how);
+void cuda_fill(struct dev_queue *d, void *to, int byte, size_t n);
+/* Gives the list to the stream. */
+void cuda_flush(struct dev_queue *d);
+/* The same, and waits for it; then nothing is staged any more. */
+void cuda_wait(struct dev_queue *d);
+void cuda_graphs_close(struct dev_queue *d);
+/* Lists are compared by their bytes, so those between the members of arguments are zeros. */
+#if defined(__has_builtin) && !defined(__clang__)
+#define CUDA_CLEAR(p) __builtin_clear_padding(p)
+#else
+#define CUDA_CLEAR(p) (void)0
+#endif
 #define LAUNCH(d, name, x, y, ...)                                                                 \
-    cuda_launch(d, CUDA_##name, x, y, &(struct name##_args){__VA_ARGS__},                          \
-                sizeof(struct name##_args))
+    do {                                                                                           \
+        struct name##_args cuda_args = {__VA_ARGS__};                                              \
+        CUDA_CLEAR(&cuda_args);                                                                    \
+        cuda_launch(d, CUDA_##name, x, y, &cuda_args, sizeof cuda_args);                           \
+    } while (0)
 /* Blocks for n values. */
 static inline size_t cuda_blocks(size_t n)
 {

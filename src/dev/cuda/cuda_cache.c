@@ -31,7 +31,7 @@ int cuda_reserve(struct dev_queue *d, const struct dev_limits *more)
     if (lim->head_dim > K_DIM)
         return ERR(UNSUPPORTED, "device cuda: heads of %u values; its kernels take %u at most",
                    lim->head_dim, K_DIM);
-    (void)cuda_ok(d, d->rt->wait(d->main));
+    cuda_wait(d);
     float **room[] = {(float **)&d->group, &d->run, &d->part};
     size_t floats[] = {lim->tokens * groups * sizeof(struct k_group) / sizeof(float), results,
                        MAX(results, PART_BYTES / sizeof(float))};
@@ -134,7 +134,7 @@ void cuda_attention(struct dev_queue *d, const struct kv_view *v, const struct d
     for (uint32_t first = 0; first == 0 || first < atoms; first += wave) {
         uint32_t n = MIN(wave, atoms - first);
         bool ends = v->last && first + wave >= atoms;
-        LAUNCH(d, k_atom, n, results, k, value, walk, query, d->part, first, wave, (uint32_t)state);
+        LAUNCH(d, k_atom, results, n, k, value, walk, query, d->part, first, wave, (uint32_t)state);
         LAUNCH(d, k_merge, results, 1, walk, d->part, a->sink_logit, d->run, ends ? a->out : NULL,
                a->ldo, a->n_heads, v->shape[1].dim, first, wave, (uint32_t)state,
                v->first && first == 0);
@@ -161,7 +161,7 @@ void cuda_attention_probe(struct dev_queue *d, const struct kv_view *v, const st
         columns = MAX(columns, v->hi[t]);
     size_t all = (size_t)n * a->n_heads * columns;
     if (!n || (v->first && cuda_room(d, &d->scores, &d->n_scores, all) < 0)) return;
-    LAUNCH(d, k_scores, atoms, (size_t)n * a->n_heads, plane_of(v, 0), walk_of(v, false),
+    LAUNCH(d, k_scores, (size_t)n * a->n_heads, atoms, plane_of(v, 0), walk_of(v, false),
            query_of(v, a), d->scores, columns);
     if (!v->last) return;
     float *score = mem_array(all + a->n_heads, sizeof *score), *sink = score ? score + all : NULL;

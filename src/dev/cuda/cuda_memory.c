@@ -12,7 +12,9 @@ void *cuda_weights(struct dev *base, const void *host, size_t n)
     struct cuda_dev *dev = (struct cuda_dev *)base;
     const struct cuda_rt *rt = dev->rt;
     void *stream = rt->stream(), *at = stream ? rt->alloc(n) : NULL;
-    bool there = at && rt->copy(stream, at, host, n, CUDA_TO_DEVICE) >= 0 && rt->wait(stream) >= 0;
+    const struct cuda_op op = {
+        .act = CUDA_COPY, .how = CUDA_TO_DEVICE, .to = at, .from = host, .n = n};
+    bool there = at && rt->give(stream, &op) >= 0 && rt->wait(stream) >= 0;
     if (!there)
         (void)ERR(NOMEM, "device cuda: no memory for %zu bytes of weights (%s)", n, rt->error());
     if (stream) rt->stream_close(stream);
@@ -69,7 +71,7 @@ static void *take(struct dev_queue *d, size_t n)
 void *cuda_alloc(struct dev_queue *d, size_t n)
 {
     void *at = take(d, MAX(n, 1));
-    if (at) (void)cuda_ok(d, d->rt->fill(d->main, at, 0, n));
+    if (at) cuda_fill(d, at, 0, n);
     return at;
 }
 
@@ -83,7 +85,7 @@ void cuda_mirror_close(struct dev_queue *d, void *at, size_t n)
 {
     (void)n;
     if (!at) return;
-    (void)cuda_ok(d, d->rt->wait(d->main)); /* an operation may still read it */
+    cuda_wait(d); /* an operation may still read it */
     for (uint32_t i = 0; i < d->n_own; i++) {
         if (d->own[i] != at) continue;
         d->rt->release(at);
@@ -95,7 +97,7 @@ void cuda_mirror_close(struct dev_queue *d, void *at, size_t n)
 int cuda_room(struct dev_queue *d, float **at, size_t *have, size_t n)
 {
     if (n <= *have) return 0;
-    (void)cuda_ok(d, d->rt->wait(d->main));
+    cuda_wait(d);
     if (*at) d->rt->release(*at);
     *have = 0;
     *at = d->rt->alloc(n * sizeof **at);
@@ -110,7 +112,7 @@ void *cuda_lend(struct dev_queue *d, const void *host, size_t n)
 {
     (void)host;
     if (n <= d->n_lent && d->lent) return d->lent;
-    (void)cuda_ok(d, d->rt->wait(d->main));
+    cuda_wait(d);
     if (d->lent) d->rt->release(d->lent);
     d->n_lent = 0;
     d->lent = d->rt->alloc(MAX(n, 1));
@@ -126,23 +128,30 @@ void cuda_put(struct dev_queue *d, void *at, const void *host, size_t n)
 {
     for (size_t done = 0, part; done < n && !d->failed; done += part) {
         part = MIN(n - done, CUDA_STAGE);
-        if (part > CUDA_STAGE - d->staged) {
-            (void)cuda_ok(d, d->rt->wait(d->main));
-            d->staged = 0;
-        }
+        if (part > CUDA_STAGE - d->staged) cuda_wait(d);
         unsigned char *from = d->stage + d->staged;
         memcpy(from, (const unsigned char *)host + done, part);
         d->staged = MIN((d->staged + part + 63) & ~(size_t)63, CUDA_STAGE);
-        (void)cuda_ok(d,
-                      d->rt->copy(d->main, (unsigned char *)at + done, from, part, CUDA_TO_DEVICE));
+        cuda_copy(d, (unsigned char *)at + done, from, part, CUDA_TO_DEVICE);
     }
 }
 
+/* By way of the pinned memory, too: the stream is past what it staged there. */
 void cuda_get(struct dev_queue *d, void *host, const void *at, size_t n)
 {
-    if (n && !d->failed) (void)cuda_ok(d, d->rt->copy(d->main, host, at, n, CUDA_TO_HOST));
-    (void)cuda_ok(d, d->rt->wait(d->main));
-    d->staged = 0;
+    cuda_flush(d);
+    for (size_t done = 0, part; done < n && !d->failed; done += part) {
+        part = MIN(n - done, CUDA_STAGE);
+        const struct cuda_op op = {.act = CUDA_COPY,
+                                   .how = CUDA_TO_HOST,
+                                   .to = d->stage,
+                                   .from = (const unsigned char *)at + done,
+                                   .n = part};
+        if (!cuda_ok(d, d->rt->give(d->main, &op))) break;
+        cuda_wait(d);
+        memcpy((unsigned char *)host + done, d->stage, part);
+    }
+    if (!n) cuda_wait(d);
 }
 
 const void *cuda_look(struct dev_queue *d, const void *at, size_t n, void *room)
@@ -151,16 +160,34 @@ const void *cuda_look(struct dev_queue *d, const void *at, size_t n, void *room)
     return room;
 }
 
-/* A copy on the stream beside: it begins when the operations so far have ended. */
+/* Gives a copy to a stream, in parts none of which lies in two pieces of pinned memory. */
+static int give_parts(struct dev_queue *d, void *stream, unsigned char *to,
+                      const unsigned char *from, size_t n, enum cuda_copy how)
+{
+    size_t page = d->rt->granule();
+    uintptr_t host = (uintptr_t)(how == CUDA_TO_DEVICE ? from : to);
+    for (size_t done = 0, part; done < n; done += part) {
+        part = MIN(n - done, page - (host + done) % page);
+        const struct cuda_op op = {
+            .act = CUDA_COPY, .how = how, .to = to + done, .from = from + done, .n = part};
+        int e = d->rt->give(stream, &op);
+        if (e < 0) return e;
+    }
+    return 0;
+}
+
+/* A copy on the stream of its direction: it begins when the operations so far have ended. */
 static uint32_t begin(struct dev_queue *d, void *to, const void *from, size_t n, enum cuda_copy how)
 {
     const struct cuda_rt *rt = d->rt;
+    void *stream = d->aside[how];
+    cuda_flush(d);
     struct cuda_beside *all = mem_grow(d->beside, d->n_beside + 1u, sizeof *all);
     void *event = all ? rt->event() : NULL;
     if (all) d->beside = all;
     bool begun = event && !d->failed && rt->record(d->reached, d->main) >= 0 &&
-                 rt->after(d->aside, d->reached) >= 0 &&
-                 rt->copy(d->aside, to, from, n, how) >= 0 && rt->record(event, d->aside) >= 0;
+                 rt->after(stream, d->reached) >= 0 &&
+                 give_parts(d, stream, to, from, n, how) >= 0 && rt->record(event, stream) >= 0;
     if (begun) {
         d->beside[d->n_beside++] = (struct cuda_beside){++d->last, event};
         return d->last;
@@ -182,6 +209,7 @@ uint32_t cuda_get_begin(struct dev_queue *d, void *host, const void *at, size_t 
 
 int cuda_copied(struct dev_queue *d, uint32_t number)
 {
+    cuda_flush(d); /* so that it runs while the host waits */
     for (uint32_t i = 0; i < d->n_beside; i++) {
         struct cuda_beside b = d->beside[i];
         if (b.number != number) continue;

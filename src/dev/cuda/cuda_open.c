@@ -4,6 +4,7 @@
  * $KVIK_CUDA_LIBRARY, or libkvik-cuda.so where the system finds libraries.  Where it or the driver is missing, the
  * error says which. */
 #include "dev/cuda/cuda.h"
+#include "dev/pin.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -19,6 +20,18 @@ static const struct dev_kind cuda = {
 #include "dev/ops.h"
 };
 DEV_KIND(cuda, &cuda);
+
+/* Memory that cannot be pinned is copied all the same. */
+static void cuda_pin(struct dev *d, void *host, size_t n, bool on)
+{
+    const struct cuda_rt *rt = ((struct cuda_dev *)d)->rt;
+    if (on)
+        (void)rt->hold(host, n);
+    else
+        rt->let_go(host);
+}
+static const struct dev_pins pins = {&cuda, cuda_pin};
+DEV_PINS(cuda, &pins);
 
 /* The library stays loaded: its kernels may not go away while a device of another model runs. */
 static int load(const struct cuda_rt **out)
@@ -69,14 +82,18 @@ int cuda_queue_open(struct dev *base, const struct dev_config *c, struct dev_que
     const struct cuda_dev *dev = (const struct cuda_dev *)base;
     struct dev_queue *d = mem_alloc(sizeof *d);
     if (!d) return ERR_NOMEM;
-    *d = (struct dev_queue){.base = {base->kind, base}, .rt = dev->rt};
+    const char *graphs = getenv("KVIK_CUDA_GRAPHS");
+    *d = (struct dev_queue){
+        .base = {base->kind, base}, .rt = dev->rt, .no_graphs = graphs && !strcmp(graphs, "no")};
     int e = pool_open(&d->pool, c ? c->n_threads : 0);
     if (e >= 0) {
         d->main = d->rt->stream();
-        d->aside = d->rt->stream();
+        for (int i = 0; i < 2; i++)
+            d->aside[i] = d->rt->stream();
         d->reached = d->rt->event();
+        d->done = d->rt->event();
         d->stage = d->rt->pin(CUDA_STAGE);
-        if (!d->main || !d->aside || !d->reached || !d->stage)
+        if (!d->main || !d->aside[0] || !d->aside[1] || !d->reached || !d->done || !d->stage)
             e = ERR(NOMEM, "device cuda: %s", d->rt->error());
     }
     if (e < 0) {
@@ -90,8 +107,10 @@ int cuda_queue_open(struct dev *base, const struct dev_config *c, struct dev_que
 void cuda_queue_close(struct dev_queue *d)
 {
     const struct cuda_rt *rt = d->rt;
-    if (d->main) (void)rt->wait(d->main);
-    if (d->aside) (void)rt->wait(d->aside);
+    if (d->main) cuda_wait(d);
+    cuda_graphs_close(d);
+    for (int i = 0; i < 2; i++)
+        if (d->aside[i]) (void)rt->wait(d->aside[i]);
     for (uint32_t i = 0; i < d->n_beside; i++)
         rt->event_close(d->beside[i].event);
     void *memory[] = {d->lent, d->group, d->run, d->part, d->scores};
@@ -100,8 +119,10 @@ void cuda_queue_close(struct dev_queue *d)
     for (uint32_t i = 0; i < d->n_own; i++)
         if (d->own[i]) rt->release(d->own[i]);
     if (d->reached) rt->event_close(d->reached);
+    if (d->done) rt->event_close(d->done);
     if (d->stage) rt->unpin(d->stage);
-    if (d->aside) rt->stream_close(d->aside);
+    for (int i = 0; i < 2; i++)
+        if (d->aside[i]) rt->stream_close(d->aside[i]);
     if (d->main) rt->stream_close(d->main);
     mem_free(d->beside);
     mem_free(d->own);
@@ -120,7 +141,12 @@ bool cuda_ok(struct dev_queue *d, int e)
 
 int cuda_finish(struct dev_queue *d)
 {
-    (void)cuda_ok(d, d->rt->wait(d->main));
+    const struct cuda_rt *rt = d->rt;
+    cuda_flush(d);
+    /* after an error, too: nothing may run on when the pages of a step are given back */
+    int e = rt->record(d->done, d->main);
+    if (e >= 0) e = rt->happened(d->done);
+    (void)cuda_ok(d, e);
     d->staged = 0;
     if (!d->failed) return 0;
     d->failed = 0;
@@ -140,11 +166,4 @@ uint32_t cuda_threads(const struct dev_queue *d)
 void cuda_each(struct dev_queue *d, uint32_t n, pool_fn fn, void *ctx)
 {
     pool_run(d->pool, n, fn, ctx);
-}
-
-void cuda_launch(struct dev_queue *d, enum cuda_kernel k, size_t x, size_t y, const void *args,
-                 size_t n)
-{
-    if (d->failed || !x || !y) return;
-    (void)cuda_ok(d, d->rt->launch(d->main, k, (uint32_t)x, (uint32_t)y, args, n));
 }

@@ -75,7 +75,7 @@ void cuda_experts(struct dev_queue *d, enum dev_compute mode, const struct dev_e
         cuda_get(d, chosen, a->chosen, all * sizeof *chosen);
         cuda_get(d, weight, a->weight, all * sizeof *weight);
     }
-    if (n) (void)cuda_ok(d, d->rt->fill(d->main, out, 0, (size_t)n * a->hidden * sizeof *out));
+    if (n) cuda_fill(d, out, 0, (size_t)n * a->hidden * sizeof *out);
     for (uint32_t e = 0; e < a->n && n && !d->failed; e++) {
         uint32_t k = 0;
         for (size_t i = 0; i < all; i++) {

@@ -33,10 +33,10 @@ KERNEL(k_atom)
     SHARED(float, query, K_DIM);
     SHARED(float, p, K_THREADS);
     SHARED(float, s, K_THREADS);
-    uint32_t token = BLOCK_Y / a.query.n_heads, head = BLOCK_Y % a.query.n_heads, phase, from, to;
-    if (!walk_atom(&a.walk, token, a.first + BLOCK_X, &phase, &from, &to)) return;
+    uint32_t token = BLOCK_X / a.query.n_heads, head = BLOCK_X % a.query.n_heads, phase, from, to;
+    if (!walk_atom(&a.walk, token, a.first + BLOCK_Y, &phase, &from, &to)) return;
     const float *q = query_of(&a.query, token, head, phase, a.k.dim);
-    float *part = a.part + ((size_t)BLOCK_Y * a.wave + BLOCK_X) * a.state;
+    float *part = a.part + ((size_t)BLOCK_X * a.wave + BLOCK_Y) * a.state;
     uint32_t row0 = from / WALK_SPAN * WALK_SPAN;
     EACH_THREAD
     {
@@ -142,10 +142,10 @@ KERNEL(k_merge)
 
 KERNEL(k_scores)
 {
-    uint32_t token = BLOCK_Y / a.query.n_heads, head = BLOCK_Y % a.query.n_heads, phase, from, to;
-    if (!walk_atom(&a.walk, token, BLOCK_X, &phase, &from, &to)) return;
+    uint32_t token = BLOCK_X / a.query.n_heads, head = BLOCK_X % a.query.n_heads, phase, from, to;
+    if (!walk_atom(&a.walk, token, BLOCK_Y, &phase, &from, &to)) return;
     const float *q = query_of(&a.query, token, head, phase, a.k.dim);
-    float *out = a.out + (size_t)BLOCK_Y * a.columns;
+    float *out = a.out + (size_t)BLOCK_X * a.columns;
     EACH_THREAD
     {
         uint32_t row = from / WALK_SPAN * WALK_SPAN + t;

@@ -183,7 +183,7 @@ struct k_query {
     uint32_t back, ahead;
 };
 #define K_DIM 1024u  /* most values of a head */
-struct k_atom_args { /* a block: x an atom of the wave, y a token and head */
+struct k_atom_args { /* a block: x a token and head, y an atom of the wave */
     struct k_plane k, v;
     struct k_walk walk;
     struct k_query query;
@@ -199,7 +199,7 @@ struct k_merge_args { /* a block is a token and head */
     uint32_t n_heads, dim, first, wave, state;
     bool begins;
 };
-struct k_scores_args { /* a block: x an atom, y a token and head */
+struct k_scores_args { /* a block: x a token and head, y an atom */
     struct k_plane k;
     struct k_walk walk;
     struct k_query query;

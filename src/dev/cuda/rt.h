@@ -1,4 +1,4 @@
-/* rt.h - all that this folder asks of a GPU: twenty-odd functions of one struct, which a library brings that is loaded
+/* rt.h - all that this folder asks of a GPU: some thirty short functions of one struct, which a library brings that is loaded
  * when a model asks for the device.  libkvik-cuda.so (rt_cuda.cu) has them over the CUDA runtime;
  * tests/cuda/rt_emulated.c runs the same kernels on the CPU and lets work begin as late as the order of streams and
  * events allows.
@@ -8,8 +8,28 @@
 #pragma once
 #include "dev/cuda/kernels.h"
 
-#define CUDA_RT_VERSION 1u
+#define CUDA_RT_VERSION 2u
 enum cuda_copy { CUDA_TO_DEVICE, CUDA_TO_HOST, CUDA_WITHIN };
+enum cuda_act { CUDA_LAUNCH, CUDA_COPY, CUDA_FILL };
+union cuda_args {
+#define CUDA_ARGUMENTS_OF(name) struct name##_args name;
+    CUDA_KERNELS(CUDA_ARGUMENTS_OF)
+#undef CUDA_ARGUMENTS_OF
+};
+/* What a stream does. */
+struct cuda_op {
+    enum cuda_act act;
+    /* CUDA_LAUNCH: a kernel on x * y blocks of K_THREADS threads */
+    enum cuda_kernel kernel;
+    uint32_t x, y;
+    /* CUDA_COPY; the source must stay as it is, and the place unread, until the stream is past it.  CUDA_FILL: `to` and `byte` */
+    enum cuda_copy how;
+    int byte;
+    void *to;
+    const void *from;
+    size_t n;                                    /* bytes: of the copy, of the arguments */
+    unsigned char args[sizeof(union cuda_args)]; /* [n] of CUDA_LAUNCH */
+};
 
 struct cuda_rt {
     /* CUDA_RT_VERSION, and the size of the arguments of all kernels together: both sides must agree. */
@@ -25,6 +45,9 @@ struct cuda_rt {
     /* Memory of the host that copies reach without staging. */
     void *(*pin)(size_t n);
     void (*unpin)(void *at);
+    /* Makes memory of the caller such memory, and no longer. */
+    int (*hold)(void *at, size_t n);
+    void (*let_go)(void *at);
     /* Addresses, whose pages of granule() bytes get memory and give it back. */
     size_t (*granule)(void);
     void *(*range)(size_t n);
@@ -35,12 +58,7 @@ struct cuda_rt {
     /* --- streams */
     void *(*stream)(void);
     void (*stream_close)(void *stream);
-    /* The source must stay as it is, and the place unread, until the stream is past the copy. */
-    int (*copy)(void *stream, void *to, const void *from, size_t n, enum cuda_copy how);
-    int (*fill)(void *stream, void *at, int byte, size_t n);
-    /* Runs a kernel on x * y blocks of K_THREADS threads.  The arguments are copied. */
-    int (*launch)(void *stream, enum cuda_kernel k, uint32_t x, uint32_t y, const void *args,
-                  size_t n);
+    int (*give)(void *stream, const struct cuda_op *op); /* copies *op */
     int (*wait)(void *stream); /* until all of it is done; the first error of it */
 
     /* --- events */
@@ -49,6 +67,13 @@ struct cuda_rt {
     int (*record)(void *event, void *stream); /* it happens when the stream is here */
     int (*after)(void *stream, void *event);  /* the stream goes on when it has happened */
     int (*happened)(void *event);             /* waits for it */
+
+    /* --- graphs: operations one after another that a stream is given at once */
+    void *(*graph)(const struct cuda_op *op, uint32_t n); /* copies them; NULL: no memory */
+    /* From the next run on operation i is another one of the same act and kernel. */
+    int (*graph_set)(void *graph, uint32_t i, const struct cuda_op *op);
+    int (*graph_run)(void *graph, void *stream);
+    void (*graph_close)(void *graph);
 };
 
 /* The sum of the sizes of all structs of arguments. */

@@ -9,9 +9,11 @@
 #include <cuda.h>
 #include <cuda_runtime.h>
 #include <mutex>
+#include <new>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unordered_map>
+#include <vector>
 
 #define DECLARE(name) extern "C" __global__ void name(const struct name##_args a);
 CUDA_KERNELS(DECLARE)
@@ -139,6 +141,17 @@ static void r_unpin(void *at)
     cudaFreeHost(at);
 }
 
+static int r_hold(void *at, size_t n)
+{
+    cudaSetDevice(device);
+    return check("no pinned memory", cudaHostRegister(at, n, cudaHostRegisterDefault));
+}
+
+static void r_let_go(void *at)
+{
+    cudaHostUnregister(at);
+}
+
 static size_t r_granule(void)
 {
     return granule;
@@ -215,32 +228,27 @@ static void r_stream_close(void *s)
     cudaStreamDestroy((cudaStream_t)s);
 }
 
-static int r_copy(void *s, void *to, const void *from, size_t n, enum cuda_copy how)
-{
-    static const cudaMemcpyKind kinds[] = {cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost,
-                                           cudaMemcpyDeviceToDevice};
-    return check("a copy", cudaMemcpyAsync(to, from, n, kinds[how], (cudaStream_t)s));
-}
-
-static int r_fill(void *s, void *at, int byte, size_t n)
-{
-    return check("a fill", cudaMemsetAsync(at, byte, n, (cudaStream_t)s));
-}
-
-static int r_launch(void *s, enum cuda_kernel k, uint32_t x, uint32_t y, const void *args, size_t n)
-{
-    static const struct {
-        const void *fn;
-        const char *name;
-    } kernels[] = {
+static const cudaMemcpyKind copies[] = {cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost,
+                                        cudaMemcpyDeviceToDevice};
+static const struct {
+    const void *fn;
+    const char *name;
+} kernels[] = {
 #define ROW(name) {(const void *)name, #name},
-        CUDA_KERNELS(ROW)
+    CUDA_KERNELS(ROW)
 #undef ROW
-    };
-    void *one[] = {(void *)args};
-    (void)n;
-    return check(kernels[k].name, cudaLaunchKernel(kernels[k].fn, dim3(x, y), dim3(K_THREADS), one,
-                                                   0, (cudaStream_t)s));
+};
+
+static int r_give(void *stream, const struct cuda_op *op)
+{
+    cudaStream_t s = (cudaStream_t)stream;
+    void *one[] = {(void *)op->args};
+    if (op->act == CUDA_COPY)
+        return check("a copy", cudaMemcpyAsync(op->to, op->from, op->n, copies[op->how], s));
+    if (op->act == CUDA_FILL)
+        return check("a fill", cudaMemsetAsync(op->to, op->byte, op->n, s));
+    return check(kernels[op->kernel].name,
+                 cudaLaunchKernel(kernels[op->kernel].fn, dim3(op->x, op->y), dim3(K_THREADS), one, 0, s));
 }
 
 static int r_wait(void *s)
@@ -275,10 +283,103 @@ static int r_happened(void *e)
     return check("a copy", cudaEventSynchronize((cudaEvent_t)e));
 }
 
+/* --- graphs: a chain of nodes, which stay known, so that they can be set */
+struct chain {
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    std::vector<cudaGraphNode_t> node;
+};
+
+static cudaKernelNodeParams launch_of(const struct cuda_op *op, void **one)
+{
+    cudaKernelNodeParams p = {};
+    p.func = (void *)kernels[op->kernel].fn;
+    p.gridDim = dim3(op->x, op->y);
+    p.blockDim = dim3(K_THREADS);
+    p.kernelParams = one;
+    return p;
+}
+
+static cudaMemsetParams fill_of(const struct cuda_op *op)
+{
+    cudaMemsetParams p = {};
+    p.dst = op->to;
+    p.value = (unsigned)op->byte;
+    p.elementSize = 1;
+    p.width = op->n;
+    p.height = 1;
+    return p;
+}
+
+static int add_node(struct chain *c, const struct cuda_op *op)
+{
+    const cudaGraphNode_t *after = c->node.empty() ? NULL : &c->node.back();
+    size_t n = after ? 1 : 0;
+    cudaGraphNode_t node;
+    cudaError_t e;
+    if (op->act == CUDA_COPY) {
+        e = cudaGraphAddMemcpyNode1D(&node, c->graph, after, n, op->to, op->from, op->n, copies[op->how]);
+    } else if (op->act == CUDA_FILL) {
+        cudaMemsetParams p = fill_of(op);
+        e = cudaGraphAddMemsetNode(&node, c->graph, after, n, &p);
+    } else {
+        void *one[] = {(void *)op->args};
+        cudaKernelNodeParams p = launch_of(op, one);
+        e = cudaGraphAddKernelNode(&node, c->graph, after, n, &p);
+    }
+    if (check("a node of a graph", e) < 0) return -1;
+    c->node.push_back(node);
+    return 0;
+}
+
+static void r_graph_close(void *graph)
+{
+    struct chain *c = (struct chain *)graph;
+    if (c->exec) cudaGraphExecDestroy(c->exec);
+    if (c->graph) cudaGraphDestroy(c->graph);
+    delete c;
+}
+
+static void *r_graph(const struct cuda_op *op, uint32_t n)
+{
+    struct chain *c = new (std::nothrow) chain();
+    if (!c) return NULL;
+    cudaSetDevice(device);
+    int e = check("a graph", cudaGraphCreate(&c->graph, 0));
+    for (uint32_t i = 0; i < n && e >= 0; i++)
+        e = add_node(c, &op[i]);
+    if (e >= 0) e = check("a graph", cudaGraphInstantiate(&c->exec, c->graph, 0));
+    if (e >= 0) return c;
+    r_graph_close(c);
+    return NULL;
+}
+
+static int r_graph_set(void *graph, uint32_t i, const struct cuda_op *op)
+{
+    struct chain *c = (struct chain *)graph;
+    if (op->act == CUDA_COPY)
+        return check("a copy of a graph",
+                     cudaGraphExecMemcpyNodeSetParams1D(c->exec, c->node[i], op->to, op->from, op->n,
+                                                        copies[op->how]));
+    if (op->act == CUDA_FILL) {
+        cudaMemsetParams p = fill_of(op);
+        return check("a fill of a graph", cudaGraphExecMemsetNodeSetParams(c->exec, c->node[i], &p));
+    }
+    void *one[] = {(void *)op->args};
+    cudaKernelNodeParams p = launch_of(op, one);
+    return check(kernels[op->kernel].name, cudaGraphExecKernelNodeSetParams(c->exec, c->node[i], &p));
+}
+
+static int r_graph_run(void *graph, void *s)
+{
+    return check("a graph", cudaGraphLaunch(((struct chain *)graph)->exec, (cudaStream_t)s));
+}
+
 static const struct cuda_rt rt = {
-    CUDA_RT_VERSION, CUDA_ARGUMENTS, r_error,   r_open,     r_name,        r_alloc, r_release,
-    r_pin,           r_unpin,        r_granule, r_range,    r_range_close, r_back,  r_drop,
-    r_stream,        r_stream_close, r_copy,    r_fill,     r_launch,      r_wait,  r_event,
-    r_event_close,   r_record,       r_after,   r_happened,
+    CUDA_RT_VERSION, CUDA_ARGUMENTS, r_error,       r_open,      r_name,        r_alloc, r_release,
+    r_pin,           r_unpin,        r_hold,        r_let_go,    r_granule,     r_range, r_range_close,
+    r_back,          r_drop,         r_stream,      r_stream_close, r_give,     r_wait,  r_event,
+    r_event_close,   r_record,       r_after,       r_happened,  r_graph,       r_graph_set, r_graph_run,
+    r_graph_close,
 };
 extern "C" __attribute__((visibility("default"))) const struct cuda_rt *const kvik_cuda_rt = &rt;

@@ -1,0 +1,281 @@
+/* test_cuda_order.c - what a GPU is given, and in which order, on the emulated device (tests/cuda): a decode step is one graph,
+ * which is set where shapes change; rows outside memory come by copies beside the kernels, from pinned memory; and the
+ * emulation notices who breaks the order. */
+#include "emulated_library.h"
+#include "kvik.h"
+
+#include <math.h>
+#include <sys/wait.h>
+
+#define MODEL "tests/golden/models/llama-gqa-l3"
+enum { PROMPT = 250, STEPS = 24, ROWS = 3 };
+static struct emulated_counts *counts;
+static int32_t ids[ROWS][PROMPT + STEPS];
+
+static kvik_model *open_model(const char *device)
+{
+    kvik_model_options o = {.size = sizeof o, .device = device};
+    kvik_model *m;
+    if (kvik_model_open_with(MODEL, &o, &m) < 0) fail_msg("%s", kvik_last_error());
+    for (uint32_t i = 0; i < ROWS; i++)
+        draw_ids(ids[i], PROMPT + STEPS, kvik_model_vocab(m), 5 + i);
+    return m;
+}
+
+static kvik_cache *open_cache(kvik_model *m, const char *impl, uint64_t memory)
+{
+    kvik_cache_config config = {.size = sizeof config,
+                                .cache_implementation = impl,
+                                .max_sequences = ROWS,
+                                .max_cache_len = PROMPT + STEPS,
+                                .cache_memory = memory,
+                                .threads = 1};
+    kvik_cache *c;
+    if (kvik_cache_open(m, &config, &c) < 0) fail_msg("%s", kvik_last_error());
+    return c;
+}
+
+/* Appends tokens [from, to) of the first `rows` rows.  logits: [rows][vocab] */
+static void feed(kvik_cache *c, const kvik_seq *s, uint32_t rows, uint32_t from, uint32_t to,
+                 float *logits)
+{
+    kvik_span span[ROWS];
+    for (uint32_t i = 0; i < rows; i++)
+        span[i] =
+            (kvik_span){.size = sizeof *span, .seq = s[i], .ids = ids[i] + from, .n = to - from};
+    if (kvik_forward(c, span, rows, false, logits) < 0) fail_msg("%s", kvik_last_error());
+}
+
+/* The logits of the last steps: [STEPS][rows][vocab]; malloc'd.  Every step but the first few is one graph, and the atom that
+ * begins in between makes no other one. */
+static float *decode(const char *device, uint32_t rows, bool graphs)
+{
+    kvik_model *m = open_model(device);
+    kvik_cache *c = open_cache(m, "static", 0);
+    kvik_seq s[ROWS];
+    size_t one = (size_t)rows * kvik_model_vocab(m);
+    float *out = malloc(STEPS * one * sizeof *out);
+    for (uint32_t i = 0; i < rows; i++)
+        assert_int_equal(kvik_cache_new(c, &s[i]), 0);
+    feed(c, s, rows, 0, PROMPT, NULL);
+    uint64_t made = 0, set = 0;
+    for (uint32_t t = 0; t < STEPS; t++) {
+        uint64_t given = counts->given, runs = counts->runs, in = counts->in_graphs;
+        feed(c, s, rows, PROMPT + t, PROMPT + t + 1, out + t * one);
+        if (t == 2) {
+            made = counts->graphs;
+            set = counts->sets;
+        }
+        if (t < 2) continue;
+        assert_int_equal(counts->runs - runs, graphs);
+        if (!graphs) continue;
+        assert_int_equal(counts->graphs, made);
+        assert_true(counts->in_graphs - in > 10 * 3); /* all kernels of all layers */
+        assert_true(counts->given - given < 20);      /* what the host brings, and the logits */
+    }
+    if (graphs) assert_true(counts->sets > set); /* row 256 began another atom */
+    if (graphs) assert_true(counts->sets - set < 20);
+    kvik_cache_close(c);
+    kvik_model_close(m);
+    return out;
+}
+
+static void test_steps(void **state)
+{
+    (void)state;
+    for (uint32_t rows = 1; rows <= ROWS; rows += 2) {
+        kvik_model *m = open_model("cpu");
+        size_t bytes = STEPS * rows * kvik_model_vocab(m) * sizeof(float);
+        kvik_cache *c = open_cache(m, "static", 0);
+        kvik_seq s[ROWS];
+        float *want = malloc(bytes), *got = decode("cuda", rows, true);
+        for (uint32_t i = 0; i < rows; i++)
+            assert_int_equal(kvik_cache_new(c, &s[i]), 0);
+        feed(c, s, rows, 0, PROMPT, NULL);
+        for (uint32_t t = 0; t < STEPS; t++)
+            feed(c, s, rows, PROMPT + t, PROMPT + t + 1,
+                 want + (size_t)t * rows * kvik_model_vocab(m));
+        if (memcmp(want, got, bytes)) fail_msg("%u rows: not the logits of the CPU", rows);
+        free(got);
+        if (rows == 1) {
+            setenv("KVIK_CUDA_GRAPHS", "no", 1);
+            got = decode("cuda", rows, false);
+            unsetenv("KVIK_CUDA_GRAPHS");
+            if (memcmp(want, got, bytes)) fail_msg("without graphs: not the logits of the CPU");
+            free(got);
+        }
+        free(want);
+        kvik_cache_close(c);
+        kvik_model_close(m);
+    }
+}
+
+/* Rows that do not fit the budget: the pages of a layer come while kernels of the layer before run, from pinned memory, and the
+ * logits are those of rows in memory. */
+static void test_offloaded(void **state)
+{
+    (void)state;
+    kvik_model *m = open_model("cuda");
+    kvik_cache *c[2] = {open_cache(m, "static", 0), open_cache(m, "offloaded", 460 << 10)};
+    size_t vocab = kvik_model_vocab(m);
+    float *logits[2] = {malloc(vocab * sizeof(float)), malloc(vocab * sizeof(float))};
+    kvik_seq s[2];
+    uint64_t pageable = counts->pageable;
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(kvik_cache_new(c[i], &s[i]), 0);
+        feed(c[i], &s[i], 1, 0, PROMPT, NULL);
+    }
+    kvik_usage u = {.size = sizeof u};
+    kvik_cache_usage(c[1], &u);
+    assert_true(u.tier_written > 0 && counts->held > (4u << 20)); /* more than what is staged */
+    for (uint32_t t = 0; t < STEPS; t++) {
+        feed(c[0], &s[0], 1, PROMPT + t, PROMPT + t + 1, logits[0]);
+        uint64_t beside = counts->beside;
+        feed(c[1], &s[1], 1, PROMPT + t, PROMPT + t + 1, logits[1]);
+        assert_memory_equal(logits[0], logits[1], vocab * sizeof(float));
+        assert_true(counts->beside > beside + 10); /* kernels of a layer, at least */
+    }
+    assert_int_equal(counts->pageable, pageable);
+    for (int i = 0; i < 2; i++) {
+        kvik_cache_close(c[i]);
+        free(logits[i]);
+    }
+    kvik_model_close(m);
+    assert_int_equal(counts->held, 0);
+}
+
+/* --- the emulation itself: what it must notice */
+static const struct cuda_rt *rt;
+
+static void copy(void *stream, void *to, const void *from, size_t n, enum cuda_copy how)
+{
+    const struct cuda_op op = {.act = CUDA_COPY, .how = how, .to = to, .from = from, .n = n};
+    assert_true(rt->give(stream, &op) >= 0);
+}
+
+/* A kernel that copies n bytes. */
+static struct cuda_op move(void *to, const void *from, size_t n)
+{
+    struct cuda_op op = {.act = CUDA_LAUNCH, .kernel = CUDA_k_move, .x = 1, .y = 1};
+    struct k_move_args a = {to, from, n, 0, n};
+    op.n = sizeof a;
+    memcpy(op.args, &a, sizeof a);
+    return op;
+}
+
+/* True if a copy on a stream of its own has ended for a kernel that does, or does not, come after its event. */
+static bool sees(bool ordered)
+{
+    void *stream = rt->stream(), *beside = rt->stream(), *event = rt->event();
+    float *host = rt->pin(64), *page = rt->alloc(64), *out = rt->alloc(64);
+    for (int i = 0; i < 16; i++)
+        host[i] = (float)i;
+    const struct cuda_op read = move(out, page, 64);
+    copy(beside, page, host, 64, CUDA_TO_DEVICE);
+    assert_true(rt->record(event, beside) >= 0);
+    if (ordered) assert_true(rt->after(stream, event) >= 0);
+    assert_true(rt->give(stream, &read) >= 0 && rt->wait(stream) >= 0);
+    bool same = memcmp(out, host, 64) == 0, none = isnan(out[3]);
+    assert_true(same != none);
+    rt->stream_close(stream);
+    rt->stream_close(beside);
+    rt->event_close(event);
+    rt->unpin(host);
+    return same;
+}
+
+/* A page that is given back while a kernel that reads it is on its way. */
+static void dropped(bool early)
+{
+    size_t n = rt->granule();
+    void *stream = rt->stream(), *out = rt->alloc(64), *event = rt->event();
+    unsigned char *page = rt->range(n);
+    assert_true(rt->back(page, n) == 0);
+    const struct cuda_op read = move(out, page, 64);
+    assert_true(rt->give(stream, &read) >= 0 && rt->record(event, stream) >= 0);
+    if (early) rt->drop(page, n);
+    assert_true(rt->happened(event) >= 0);
+    if (!early) rt->drop(page, n);
+    rt->stream_close(stream);
+}
+
+/* A graph that runs when the memory of its kernels is another. */
+static void stale(bool wrong)
+{
+    void *stream = rt->stream(), *out = rt->alloc(64), *a = rt->alloc(64), *b = rt->alloc(64);
+    const struct cuda_op was = move(out, a, 64), now = move(out, b, 64);
+    void *graph = rt->graph(&was, 1);
+    rt->release(a);
+    if (!wrong) assert_true(rt->graph_set(graph, 0, &now) >= 0);
+    assert_true(rt->graph_run(graph, stream) >= 0 && rt->wait(stream) >= 0);
+    rt->graph_close(graph);
+    rt->stream_close(stream);
+}
+
+/* Pinned memory that is let go before its copy has ended. */
+static void let_go(bool early)
+{
+    void *stream = rt->stream(), *at = rt->alloc(64), *host = aligned_alloc(4096, 4096);
+    memset(host, 1, 4096);
+    assert_true(rt->hold(host, 4096) >= 0);
+    copy(stream, at, host, 64, CUDA_TO_DEVICE);
+    if (early) rt->let_go(host);
+    assert_true(rt->wait(stream) >= 0);
+    if (!early) rt->let_go(host);
+    rt->stream_close(stream);
+    free(host);
+}
+
+/* Memory of the host that is written before its copy has ended. */
+static void written(bool early)
+{
+    void *stream = rt->stream(), *at = rt->alloc(64);
+    unsigned char *host = rt->pin(64);
+    copy(stream, at, host, 64, CUDA_TO_DEVICE);
+    if (early) host[5]++;
+    assert_true(rt->wait(stream) >= 0);
+    host[5]++;
+    rt->stream_close(stream);
+    rt->unpin(host);
+}
+
+/* True if a process that does this ends in order. */
+static bool survives(void (*act)(bool), bool wrong)
+{
+    int status;
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        if (!freopen("/dev/null", "w", stderr)) _exit(3);
+        signal(SIGSEGV, SIG_DFL); /* cmocka's would go on */
+        signal(SIGABRT, SIG_DFL);
+        act(wrong);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+static void test_noticed(void **state)
+{
+    static void (*const acts[])(bool) = {dropped, stale, let_go, written};
+    (void)state;
+    assert_true(sees(true));
+    assert_false(sees(false));
+    for (size_t i = 0; i < sizeof acts / sizeof *acts; i++) {
+        if (!survives(acts[i], false)) fail_msg("act %zu is refused in the right order", i);
+        if (survives(acts[i], true)) fail_msg("act %zu is not noticed in the wrong order", i);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_noticed), cmocka_unit_test(test_steps),
+                                       cmocka_unit_test(test_offloaded)};
+    emulated_choose(argc ? argv[0] : "");
+    setenv("KVIK_EMULATED", "late", 1);
+    rt = emulated_rt();
+    counts = emulated_counted();
+    if (!counts || rt->open() < 0) return 1;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
