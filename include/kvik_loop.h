@@ -136,6 +136,33 @@ KVIK_API int kvik_sample(kvik_sampler *s, const kvik_choice *choice, int32_t *id
 /* Closes a sampler. */
 KVIK_API void kvik_sampler_close(kvik_sampler *s);
 
+/* ---- Blocks: what later prompts can reuse ---------------------------------------------------------------- */
+
+/* A block of tokens whose cached rows later prompts reuse, or that is gone.  The pointers are valid during the call. */
+typedef struct kvik_block {
+    size_t size;
+    /* [32] a digest of what decides the rows: the tokens up to the end of this block, the salt and the strategy.  Equal
+     * keys mean equal rows in caches of one model. */
+    const uint8_t *key;
+    /* [32] the key of the block before; NULL: this block is the first of its text. */
+    const uint8_t *before;
+    /* [n] the tokens of the block; n is 16. */
+    const int32_t *ids;
+    uint32_t n;
+    /* The number of the block in its text, from 0. */
+    uint32_t number;
+    /* 1: the block is there from now on.  0: it is gone. */
+    uint64_t stored;
+} kvik_block;
+/* A block follows the block before it, and is gone before that one.  Calls with the same cache are KVIK_BUSY
+ * meanwhile. */
+typedef void (*kvik_on_block)(void *ctx, const kvik_block *block);
+/* Tells all blocks that prompts can reuse, and from then on each block that comes or goes: after a forward step at the
+ * latest, in the thread that calls.  on_block NULL: tells nothing any more.  A cache has one observer; another one
+ * replaces it.  Where layers forget rows (windows, states), a prompt resumes only at some of the blocks.
+ * KVIK_UNSUPPORTED with no_prefix_cache. */
+KVIK_API int kvik_cache_observe(kvik_cache *c, kvik_on_block on_block, void *ctx);
+
 /* ---- Decoder: text of ids that come one by one -------------------------------------------------------- */
 
 /* Decodes ids one by one.  Bytes are held back until they are a whole character. */

@@ -240,3 +240,9 @@ TLS := $(if $(REDIS),$(shell pkg-config --exists gnutls 2>/dev/null && echo gnut
 $(B)/src/shared/redis.o $(B)/src/shared/keeper.o: BASEFLAGS += $(if $(REDIS),-DKVIK_REDIS $(shell pkg-config --cflags $(REDIS)))
 $(B)/src/shared/link.o: BASEFLAGS += $(if $(TLS),-DKVIK_TLS $(shell pkg-config --cflags $(TLS)))
 LDLIBS += $(if $(REDIS),$(shell pkg-config --libs $(REDIS) $(TLS)))
+
+# libzmq and msgpack publish what the cache holds (kvik serve --kv-events). Without one of them (or with EVENTS= ) the option says so.
+EVENTS := $(if $(SERVE),$(shell pkg-config --exists libzmq msgpack 2>/dev/null && echo libzmq msgpack))
+EVENTS_LIBS = $(if $(EVENTS),$(shell pkg-config --libs $(EVENTS)))
+$(B)/src/serve/events.o: BASEFLAGS += $(if $(EVENTS),-DKVIK_EVENTS $(shell pkg-config --cflags $(EVENTS)))
+$(B)/replay_request $(B)/fuzz_request: LDLIBS += $(EVENTS_LIBS)

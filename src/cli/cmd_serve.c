@@ -8,7 +8,7 @@
 struct options {
     struct common common;
     const char *host, *alias, *keys, *config, *prefix_cache, *store, *origins, *reasoning, *tags,
-        *metrics, *slots;
+        *metrics, *slots, *events, *events_replay, *events_topic;
     uint32_t port, parallel, waiting, delay;
     uint64_t max_body;
     bool log, no_rules, verbose;
@@ -50,6 +50,13 @@ static const struct arg_option table[] = {
      "$REDISCLI_AUTH is its password"},
     {"slot-save-path", ARG_TEXT, offsetof(struct options, slots), "DIR", NULL,
      "directory in which POST /slots/N?action=save keeps the text of a slot as a file"},
+    {"kv-events", ARG_TEXT, offsetof(struct options, events), "ENDPOINT", NULL,
+     "publish which blocks the cache holds, for routers that know prefixes, in the form of vLLM: a ZMQ endpoint "
+     "(tcp://127.0.0.1:5557), or a port of this machine. The events show the token ids of all prompts"},
+    {"kv-events-replay", ARG_TEXT, offsetof(struct options, events_replay), "ENDPOINT", NULL,
+     "where the newest 10000 messages of --kv-events can be had again"},
+    {"kv-events-topic", ARG_TEXT, offsetof(struct options, events_topic), "TEXT", NULL,
+     "what the messages begin with (default: kv@ADDRESS:PORT@NAME)"},
     {"allow-cache", ARG_LIST, offsetof(struct options, allowed), "NAME[:JSON]", NULL,
      "a further cache strategy that requests may choose, with its cache_config as JSON; repeat for more. All share --cache-memory"},
     {"max-delay", ARG_UINT, offsetof(struct options, delay), "MS", NULL,
@@ -178,8 +185,22 @@ static bool all_local(const char *hosts)
 }
 
 /* Warns if others can reach the port and no keys are needed. */
+/* True if an endpoint of ZMQ is one of this machine alone. */
+static bool is_local(const char *endpoint)
+{
+    static const char *const local[] = {"tcp://127.", "tcp://localhost:", "tcp://[::1]:", "ipc://",
+                                        "inproc://"};
+    for (size_t i = 0; endpoint && i < countof(local); i++)
+        if (!strncmp(endpoint, local[i], strlen(local[i]))) return true;
+    return !endpoint || endpoint[strspn(endpoint, "0123456789")] == 0;
+}
+
 static void warn_open(const struct options *o)
 {
+    if (!is_local(o->events) || !is_local(o->events_replay))
+        say_line(
+            "the events of --kv-events show the token ids of all prompts to everybody who reaches "
+            "their port");
     if (o->keys || all_local(o->host)) return;
     say_line(
         "everybody who reaches %s is served, since there are no keys; --api-key-file gives some",
@@ -313,6 +334,9 @@ static int serve_model(const struct options *o, const char *model, const json_t 
                                .key_file = o->keys,
                                .origins = o->origins,
                                .slot_dir = o->slots,
+                               .events = o->events,
+                               .events_replay = o->events_replay,
+                               .events_topic = o->events_topic,
                                .prefix_dir = o->prefix_cache,
                                .prefix_store = o->store,
                                .no_rules = o->no_rules,
@@ -367,6 +391,8 @@ static int run_serve(const struct command *self, int argc, char **argv)
         status = say_usage("--metrics-compat is vllm, llamacpp or off, not %s", o.metrics);
     if (status == 0 && reasoning_of(o.reasoning) == -2)
         status = say_usage("--reasoning is on or off, not %s", o.reasoning);
+    if (status == 0 && !o.events && (o.events_replay || o.events_topic))
+        status = say_usage("--kv-events-replay and --kv-events-topic need --kv-events");
     if (status == 0) status = template_check(o.common.template);
     if (status == 0) status = session_options(o.config, a.generation, &given);
     if (status == 0 && json_object_get(given, "num_return_sequences"))

@@ -29,6 +29,10 @@ int cache_enter(const kvik_cache *c, kvik_cache **used)
 int cache_use(kvik_cache *c, kvik_cache **used)
 {
     TRY(guard_enter(&c->guard, "cache"));
+    if (c->telling) {
+        guard_leave(&c->guard);
+        return ERR(BUSY, "the cache tells of its blocks; no call with it is possible meanwhile");
+    }
     *used = cache_hold(c);
     return 0;
 }

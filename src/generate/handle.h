@@ -46,6 +46,9 @@ struct kvik_cache {
     struct session_seen *seen;    /* owned; the sessions that were loaded or saved; NULL: none */
     void (*on_notice)(void *ctx, const char *text);
     void *notice_ctx;
+    void (*on_block)(void *ctx, const struct kvik_block *block); /* NULL: nobody observes */
+    void *block_ctx;
+    bool telling;      /* on_block runs, in the middle of a change of the store */
     bool told_private; /* told that files are ignored because other users can write them */
 };
 /* Take a reference to the handle and return the handle.  The drop function gives the reference back.  NULL is

@@ -51,6 +51,8 @@ struct index {
     uint32_t *noted; /* [n_contents] live contents with blocks that are not listed */
     uint32_t n_noted;
     const struct seq *donor; /* contents that the last match resumed from */
+    kv_on_block watch;       /* NULL, or is told of blocks that come and go */
+    void *watch_ctx;
     enum kv_miss miss;
     uint64_t hits, hit_rows;
 };
@@ -121,6 +123,10 @@ uint64_t index_next(const struct kv *kv, uint64_t ref);
 /* Returns the first sequence of the bucket's next key. */
 uint64_t index_chain(const struct kv *kv, uint64_t first);
 struct seq *index_seq(const struct kv *kv, uint64_t ref);
+
+/* index_watch.c */
+/* Tells that block `what` of s is listed as the first with its key, or is removed as the last. */
+void index_tell(struct kv *kv, const struct seq *s, uint32_t what, bool stored);
 
 /* index_key.c */
 /* Computes the key of the first block's tokens alone. */

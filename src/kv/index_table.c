@@ -91,6 +91,7 @@ static void list_one(struct kv *kv, struct seq *s, uint32_t what)
         uint64_t *bucket = bucket_of(kv, what, key);
         *n = (struct node){.chain = *bucket};
         *bucket = ref;
+        index_tell(kv, s, what, true);
     }
 }
 
@@ -103,6 +104,7 @@ static void hide_one(struct kv *kv, struct seq *s, uint32_t what)
         node_at(kv, n.prev)->next = n.next;
         return;
     }
+    if (!n.next) index_tell(kv, s, what, false);
     uint64_t *at = bucket_of(kv, what, key_at(s, what));
     while (*at != ref)
         at = &node_at(kv, *at)->chain;

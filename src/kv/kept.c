@@ -211,7 +211,6 @@ static void take(struct kv *kv, struct seq *s)
     if (s->n_keys && s->cross) give_up_frozen(kv, s);
     struct seq *r = record(kv, s);
     if (!r) return;
-    index_hide(kv, s, 0);
     seq_clone(kv, s, r);
     edited_contents(kv, r);
     r->kept = true;
@@ -219,7 +218,8 @@ static void take(struct kv *kv, struct seq *s)
     x->n++;
     newest(x, r);
     index_wanted(kv, r);
-    index_list(kv, r);
+    index_list(kv, r); /* before s is removed, so that its blocks are always listed */
+    index_hide(kv, s, 0);
 }
 
 int kv_keep(struct kv *kv, kv_seq handle)

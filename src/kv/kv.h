@@ -384,6 +384,19 @@ enum kv_miss kv_match_reason(const struct kv *kv);
 const char *kv_miss_text(enum kv_miss why);
 /* Empties the index. */
 void kv_forget(struct kv *kv);
+/* A full block of tokens whose rows a later match can share, or that is not there any more. */
+struct kv_prefix_block {
+    const unsigned char *key,
+        *before;        /* [32] of the block; of the block before it, NULL: it is the first */
+    const int32_t *tok; /* [16] */
+    uint32_t number;    /* among the blocks of its sequence, from 0 */
+    bool stored;        /* false: it is removed */
+};
+/* Called in the middle of changes: it may not use the store. */
+typedef void (*kv_on_block)(void *ctx, const struct kv_prefix_block *b);
+/* Tells all blocks that are there, and from then on each change: at the latest when the step that made it commits.  watch
+ * NULL: tells nothing any more.  ERR_UNSUPPORTED without an index. */
+int kv_watch(struct kv *kv, kv_on_block watch, void *ctx);
 
 /* One forward.
  *

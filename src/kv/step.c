@@ -330,6 +330,7 @@ int kv_commit(struct kv_step *st, const uint32_t *accepted)
         commit_span(st, &st->span[i], accepted ? accepted[i] : st->span[i].rows.n);
     for (uint32_t i = 0; i < st->n_spans; i++) /* snapshots are evicted in favour of reserves */
         reserve_refill(kv, kv->seq[st->span[i].seq].slot);
+    if (kv->index.watch) index_list_live(kv);
     return 0;
 }
 

@@ -3,6 +3,7 @@
  * The list of running jobs is ordered by age, oldest first.  In each turn jobs begin (admission.c), one step is computed, and jobs
  * leave (parking.c). */
 #include "base/thread.h"
+#include "serve/events.h"
 #include "serve/scheduling.h"
 
 #include <string.h>
@@ -165,6 +166,7 @@ static bool turn(struct scheduler *s)
     double t2 = now_seconds();
     settle_jobs(s);
     favour_oldest(s);
+    events_flush(s->o.events);
     pthread_mutex_lock(&s->lock);
     count(s);
     s->state.steps += computes;

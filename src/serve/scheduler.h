@@ -73,7 +73,9 @@ struct job {
 };
 
 struct scheduler;
+struct events;
 struct scheduler_options {
+    struct events *events; /* NULL, or published after each turn */
     struct caches *caches; /* outlive the scheduler, whose thread alone uses them */
     uint32_t parallel;     /* jobs that compute at once */
     size_t waiting;        /* jobs that may wait; more are refused */

@@ -47,6 +47,9 @@ struct serve_options {
     const char *prefix_dir;
     /* NULL, or the address of a store that several servers share (kvik_shared.h). */
     const char *prefix_store;
+    /* NULL, or where changes of the cache are published, as a ZMQ endpoint or a port of this machine; where they can be had
+     * again; and their topic, NULL: kv@HOST:PORT@NAME.  See events.h. */
+    const char *events, *events_replay, *events_topic;
     /* NULL, or the directory of the files of slots. */
     const char *slot_dir;
     /* True: prompts are taken as they are; see rules.h. */

@@ -2,6 +2,7 @@
 #include "serve/server.h"
 #include "serve/crew.h"
 #include "serve/desk.h"
+#include "serve/events.h"
 #include "serve/keys.h"
 #include "serve/net.h"
 #include "serve/replay.h"
@@ -71,7 +72,11 @@ static int open_parts(struct server *s)
     TRY(replay_open(&s->replay));
     TRY(slots_open(o->parallel, &s->slots));
     TRY(caches_open(o, &s->caches));
+    TRY(events_open(o, &s->events));
+    if (s->events) TRY(events_watch(s->events, s->caches.use[0].o.cache));
+    events_flush(s->events);
     TRY(scheduler_open(&(struct scheduler_options){.caches = &s->caches,
+                                                   .events = s->events,
                                                    .parallel = o->parallel,
                                                    .waiting = o->max_waiting,
                                                    .delay = o->delay},
@@ -103,6 +108,7 @@ int serve(const struct serve_options *o)
     crew_close(s.desk);
     crew_close(s.hearing);
     scheduler_close(s.scheduler);
+    events_close(s.events);
     caches_close(&s.caches);
     net_close(s.net);
     replay_close(s.replay);

@@ -9,6 +9,7 @@
 struct keys;
 struct slots;
 struct crew;
+struct events;
 struct server {
     struct serve_options o;
     const kvik_tokenizer *tokenizer;
@@ -18,7 +19,8 @@ struct server {
     struct caches caches;
     struct crew *hearing; /* transcribes, where the model hears; else NULL */
     struct scheduler *scheduler;
-    struct keys *keys; /* NULL: none are needed */
+    struct events *events; /* NULL: none are published */
+    struct keys *keys;     /* NULL: none are needed */
     struct replay *replay;
     struct slots *slots;
     uint64_t seed;

@@ -19,6 +19,9 @@ else:
     values = {x.name: x.value for f in families.values() for x in f.samples if not x.labels}
     check("prometheus-client: the tokens that were reused", values["vllm:prefix_cache_hits_total"] > 0
           and values["vllm:prefix_cache_queries_total"] == 80 and values["vllm:num_requests_running"] == 0, values)
+    info = [x.labels for x in families["vllm:cache_config_info"].samples]
+    check("what llm-d's picker reads", {"vllm:num_requests_waiting", "vllm:num_requests_running", "vllm:kv_cache_usage_perc"} <= values.keys()
+          and 0 <= values["vllm:kv_cache_usage_perc"] <= 1 and len(info) == 1 and info[0]["block_size"] == "16" and int(info[0]["num_gpu_blocks"]) > 0, info)
     names = [x.name for f in families.values() for x in f.samples if not x.labels]
     check("prometheus-client: no sample twice", len(names) == len(set(names)), names)
 

@@ -197,6 +197,11 @@ static inline int64_t api_no_sound(void *ctx, void *bytes, size_t n)
     return 0;
 }
 
+static inline void api_no_block(void *ctx, const kvik_block *b)
+{
+    (void)ctx, (void)b;
+}
+
 /* Returns a valid value of an argument.  at: its place among the arguments. */
 static inline uintptr_t api_value(struct api_world *w, int kind, int at)
 {
@@ -266,6 +271,8 @@ static inline uintptr_t api_value(struct api_world *w, int kind, int at)
         return (uintptr_t)api_silent;
     case A_ON_SOUND:
         return (uintptr_t)api_no_sound;
+    case A_ON_BLOCK:
+        return (uintptr_t)api_no_block;
     case A_CTX:
         return 0;
     case A_SEQ:

@@ -427,6 +427,8 @@ static uintptr_t pointer(int kind, int at, uint32_t *most)
         return (uintptr_t)on_text;
     case A_ON_SOUND:
         return (uintptr_t)on_sound;
+    case A_ON_BLOCK:
+        return (uintptr_t)api_no_block;
     case A_TEXT:
     case A_OPTION:
     case A_FORMAT:
