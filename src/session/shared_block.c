@@ -125,9 +125,14 @@ void block_begin(struct block_build *b, uint32_t kind, uint32_t first, uint32_t 
     memcpy(b->key, key, DIGEST_BYTES);
 }
 
-int block_add(struct block_build *b, const struct kv_chunk *c, const void *data, size_t n)
+static int begin_data(struct block_build *b)
 {
     static const unsigned char empty[BLOCK_HEAD];
+    return b->data.len ? 0 : buf_append(&b->data, empty, sizeof empty);
+}
+
+int block_add(struct block_build *b, const struct kv_chunk *c, const void *data, size_t n)
+{
     unsigned char part[BLOCK_PART];
     put32(part, c->group);
     put32(part + 4, c->form);
@@ -135,7 +140,7 @@ int block_add(struct block_build *b, const struct kv_chunk *c, const void *data,
     put32(part + 12, c->n);
     put32(part + 16, (uint32_t)n);
     put32(part + 20, (uint32_t)((uint64_t)n >> 32));
-    if (!b->data.len) TRY(buf_append(&b->data, empty, sizeof empty));
+    TRY(begin_data(b));
     TRY(buf_append(&b->data, data, n));
     TRY(buf_append(&b->part, part, sizeof part));
     b->n_parts++;
@@ -145,7 +150,7 @@ int block_add(struct block_build *b, const struct kv_chunk *c, const void *data,
 int block_finish(struct block_build *b)
 {
     uint8_t sum[DIGEST_BYTES];
-    if (!b->n_parts) return ERR(ARG, "a value of a store without rows");
+    TRY(begin_data(b));
     unsigned char *head = (unsigned char *)b->data.data;
     memcpy(head, BLOCK_MAGIC, 8);
     put32(head + 8, BLOCK_VERSION);

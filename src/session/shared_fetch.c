@@ -12,6 +12,7 @@
 #define PATIENCE 5.0 /* seconds that a read may take */
 #define SLOWEST  4e6 /* and bytes a second */
 #define SMOOTH   0.3
+enum { PROBES = 256 /* lengths at which the end of a text is looked for */ };
 enum { least_kvik_fetched = sizeof(kvik_fetched) };
 
 struct got {    /* a value that was read */
@@ -27,11 +28,14 @@ struct kvik_fetch {
     uint32_t n_blocks, from; /* blocks before `from` are in the cache */
     struct kv_salt salt;
     struct got *got; /* [n_blocks] */
+    struct got end;  /* of groups that forget */
     /* Under the lock of s. */
     /* Blocks that can be taken, with those before `from`.  The thread fills got[n_read]. */
     uint32_t n_read;
     uint64_t bytes;
     double begun, ended;
+    uint32_t limit;   /* blocks that are wanted */
+    uint32_t n_whole; /* where groups forget: blocks that can be taken; 0: none yet */
     bool cancelled, over;
 };
 
@@ -40,6 +44,7 @@ static void fetch_drop(struct kvik_fetch *f)
     if (!refs_drop(&f->refs)) return;
     for (uint32_t i = 0; f->got && i < f->n_blocks; i++)
         mem_free(f->got[i].data);
+    mem_free(f->end.data);
     mem_free(f->got);
     mem_free(f->key);
     mem_free(f->ids);
@@ -66,32 +71,83 @@ static int read_value(struct kvik_shared *s, const uint8_t *key, uint32_t kind, 
     return ERR_NOTFOUND;
 }
 
-/* Reads the next block.  Under the lock before and after.  Returns false if it was the last. */
-static bool read_next(struct kvik_shared *s, struct kvik_fetch *f)
+/* True while there is a reason to read on.  Under the lock. */
+static bool goes_on(const struct kvik_shared *s, const struct kvik_fetch *f)
 {
-    uint32_t i = f->n_read;
+    return !f->cancelled && !s->closing && f->bytes < SHARED_STAGE && !shared_rests(&s->in);
+}
+
+/* Reads a value.  Under the lock before and after. */
+static bool read_one(struct kvik_shared *s, struct kvik_fetch *f, const uint8_t *key, uint32_t kind,
+                     struct got *out)
+{
     bool damaged = false;
-    if (f->cancelled || s->closing || i >= f->n_blocks || f->bytes >= SHARED_STAGE ||
-        shared_rests(&s->in))
-        return false;
     pthread_mutex_unlock(&s->lock);
     double begun = now_seconds();
-    int e = read_value(s, f->key[i], BLOCK_ROWS, &f->got[i], &damaged);
+    int e = read_value(s, key, kind, out, &damaged);
     double each = (now_seconds() - begun) / s->tokens;
     pthread_mutex_lock(&s->lock);
     shared_note(s, &s->in, e);
-    shared_learn(s, f->key[i], e >= 0);
+    shared_learn(s, key, e >= 0);
     s->state.damaged += damaged;
     s->state.misses += e == ERR_NOTFOUND;
     if (e < 0) return false;
-    size_t n = (size_t)(f->got[i].b.part - (const unsigned char *)f->got[i].data);
+    size_t n = (size_t)(out->b.part - (const unsigned char *)out->data);
     f->bytes += n;
     s->state.reads++;
     s->state.bytes_read += n;
     double *pace = &s->state.token_seconds;
-    *pace = *pace > 0 ? *pace + SMOOTH * (each - *pace) : each;
-    f->n_read++;
+    if (kind == BLOCK_ROWS || !s->keeps) *pace = *pace > 0 ? *pace + SMOOTH * (each - *pace) : each;
     return true;
+}
+
+/* Reads the blocks up to the limit.  Under the lock before and after. */
+static void read_rows(struct kvik_shared *s, struct kvik_fetch *f)
+{
+    while (f->n_read < f->limit && goes_on(s, f)) {
+        uint32_t i = f->n_read;
+        if (s->keeps && !read_one(s, f, f->key[i], BLOCK_ROWS, &f->got[i])) return;
+        f->n_read++;
+    }
+}
+
+/* Finds the longest text of at most `most` blocks whose end the store has, and reads that.  Returns its blocks; 0: none. */
+static uint32_t find_end(struct kvik_shared *s, struct kvik_fetch *f, uint32_t most)
+{
+    struct keeper *k = s->in.keeper;
+    uint8_t key[DIGEST_BYTES];
+    uint32_t least = MAX(f->from, most > PROBES ? most - PROBES : 0);
+    for (; most > least && goes_on(s, f); most--) {
+        block_end_key(f->key[most - 1], key);
+        pthread_mutex_unlock(&s->lock);
+        int e = k->exists(k, key, now_seconds() + PATIENCE);
+        pthread_mutex_lock(&s->lock);
+        shared_note(s, &s->in, e);
+        if (e <= 0) continue;
+        mem_free(f->end.data);
+        f->end = (struct got){0};
+        if (read_one(s, f, key, BLOCK_END, &f->end)) return most;
+    }
+    return 0;
+}
+
+/* Reads all of a fetch.  Under the lock before and after. */
+static void read_fetch(struct kvik_shared *s, struct kvik_fetch *f)
+{
+    if (!s->forgets) {
+        read_rows(s, f);
+        return;
+    }
+    for (uint32_t most = f->n_blocks; most > f->from; most = f->n_read) {
+        f->limit = find_end(s, f, most);
+        if (f->limit <= f->from) return;
+        read_rows(s, f);
+        if (f->n_read < f->limit && !goes_on(s, f)) return;
+        if (f->n_read >= f->limit) {
+            f->n_whole = f->limit;
+            return;
+        }
+    }
 }
 
 void *shared_read(void *shared)
@@ -107,8 +163,7 @@ void *shared_read(void *shared)
         if (!(s->first = f->next)) s->last = &s->first;
         s->running = f;
         f->begun = now_seconds();
-        while (read_next(s, f)) {
-        }
+        read_fetch(s, f);
         f->over = true;
         f->ended = now_seconds();
         s->running = NULL;
@@ -175,7 +230,7 @@ KVIK_API int kvik_shared_seek(kvik_shared *s, const int32_t *ids, size_t n, cons
     uint32_t most = (uint32_t)MIN(n, x->max_len), known = 0;
     while (known < most && ids[known] >= 0 && (uint32_t)ids[known] < x->m->vocab)
         known++;
-    TRY(fetch_new(s, ids, s->forgets ? 0 : known / s->tokens, &f));
+    TRY(fetch_new(s, ids, known / s->tokens, &f));
     f->salt.regime = regime_of(x->m, most);
     gen_owner(cache_salt, f->salt.owner);
     uint8_t root[DIGEST_BYTES];
@@ -184,6 +239,7 @@ KVIK_API int kvik_shared_seek(kvik_shared *s, const int32_t *ids, size_t n, cons
         block_key(i ? f->key[i - 1] : root, f->ids + (size_t)i * s->tokens, s->tokens, f->key[i]);
     f->from = (uint32_t)MIN(have / s->tokens, f->n_blocks);
     f->n_read = f->from;
+    f->limit = f->n_blocks;
     pthread_mutex_lock(&s->lock);
     f->over = f->from == f->n_blocks || shared_rests(&s->in);
     if (!f->over) {
@@ -195,6 +251,13 @@ KVIK_API int kvik_shared_seek(kvik_shared *s, const int32_t *ids, size_t n, cons
     pthread_mutex_unlock(&s->lock);
     *out = f;
     return 0;
+}
+
+/* Returns the blocks that can be taken.  Under the lock. */
+static uint32_t can_take(const struct kvik_fetch *f)
+{
+    if (f->s->forgets) return f->n_whole;
+    return f->n_read > f->from ? f->n_read : 0;
 }
 
 KVIK_API int kvik_fetch_look(const kvik_fetch *f, kvik_fetched *out)
@@ -235,8 +298,10 @@ static int give_chunk(struct kv_source *source, const struct kv_chunk *c, void *
 {
     const struct giver *g = (const struct giver *)source;
     uint32_t b = c->row / g->f->s->tokens;
-    const void *found =
-        b < g->n && g->f->got[b].data ? block_find(&g->f->got[b].b, c, bytes) : NULL;
+    const struct got *of = shared_forgets(g->f->s, c->group) ? &g->f->end
+                           : b < g->n                        ? &g->f->got[b]
+                                                             : NULL;
+    const void *found = of && of->data ? block_find(&of->b, c, bytes) : NULL;
     if (!found)
         return ERR(FORMAT, "a value of the store lacks rows %u to %u of group %u", c->row,
                    c->row + c->n, c->group);
@@ -277,9 +342,9 @@ KVIK_API int64_t kvik_fetch_take(kvik_fetch *f, kvik_seq *out)
     TRY(exec_idle(s->c->x));
     cancel(f);
     pthread_mutex_lock(&s->lock);
-    uint32_t n = f->n_read;
+    uint32_t n = can_take(f);
     pthread_mutex_unlock(&s->lock);
-    if (n == f->from) return 0;
+    if (!n) return 0;
     int e = load(f, n, out);
     return e == ERR_FORMAT ? 0 : e < 0 ? cache_full(s->c, e) : (int64_t)n * s->tokens;
 }

@@ -65,6 +65,12 @@ void shared_root(const struct kvik_shared *s, const struct kv_salt *salt, uint8_
     digest_end(&d, out);
 }
 
+bool shared_forgets(const struct kvik_shared *s, uint32_t group)
+{
+    const struct kv_policy *p = &s->c->x->group[group].policy;
+    return p->kind != KV_ROWS || p->window || p->chunk;
+}
+
 /* Chooses the tokens of a block, and looks at what the groups are. */
 static int measure(struct kvik_shared *s)
 {
@@ -76,7 +82,7 @@ static int measure(struct kvik_shared *s)
         uint32_t tile = MAX(g->seal.tile, 1), n = s->tokens;
         while (s->tokens % tile && s->tokens <= TOKENS_MOST)
             s->tokens += n;
-        bool forgets = g->policy.kind != KV_ROWS || g->policy.window || g->policy.chunk;
+        bool forgets = shared_forgets(s, i);
         s->forgets |= forgets;
         s->keeps |= !forgets;
         for (uint32_t p = 0; p < g->n_planes; p++) {

@@ -54,6 +54,8 @@ struct kvik_shared {
 /* The beginning of the chain of keys. */
 void shared_root(const struct kvik_shared *s, const struct kv_salt *salt,
                  uint8_t out[DIGEST_BYTES]);
+/* True if a group gives up rows that a shorter text would need. */
+bool shared_forgets(const struct kvik_shared *s, uint32_t group);
 /* Under the lock: whether the store seems to have a value; and that it has, or has not. */
 bool shared_knows(const struct kvik_shared *s, const uint8_t key[DIGEST_BYTES]);
 void shared_learn(struct kvik_shared *s, const uint8_t key[DIGEST_BYTES], bool there);

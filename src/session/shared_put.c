@@ -19,24 +19,24 @@ struct putting {
     struct value **value; /* [last - first], NULL: the store has it */
 };
 
-static bool forgets(const struct kvik_shared *s, uint32_t group)
+/* True if a text of p->end tokens may need rows of the chunk; rows of earlier snapshots are not put twice. */
+static bool is_near(const struct putting *p, const struct kv_chunk *c)
 {
-    const struct kv_policy *p = &s->c->x->group[group].policy;
-    return p->kind != KV_ROWS || p->window || p->chunk;
+    const struct kv_group *g = &p->s->c->x->group[c->group];
+    uint32_t reach =
+        MAX(g->policy.window, g->policy.chunk) + g->policy.slack + MAX(g->seal.tile, KV_STRIP);
+    if (g->policy.kind == KV_STATE) return c->row == p->end;
+    return c->row < MAX(g->policy.sinks, g->seal.lead) + KV_STRIP || c->row + c->n + reach > p->end;
 }
 
 /* Returns the value that a chunk belongs to, or NULL. */
 static struct value *value_of(const struct putting *p, const struct kv_chunk *c)
 {
     uint32_t b = c->row / p->s->tokens;
-    if (forgets(p->s, c->group) != (p->kind == BLOCK_END)) return NULL;
-    if (p->kind == BLOCK_ROWS) {
-        bool inside = b >= p->first && b < p->last && c->row + c->n <= (b + 1) * p->s->tokens;
-        return inside ? p->value[b - p->first] : NULL;
-    }
-    const struct kv_policy *pol = &p->s->c->x->group[c->group].policy;
-    bool state = pol->kind == KV_STATE;
-    return !state || c->row == p->end ? *p->value : NULL;
+    if (shared_forgets(p->s, c->group) != (p->kind == BLOCK_END)) return NULL;
+    if (p->kind == BLOCK_END) return is_near(p, c) ? *p->value : NULL;
+    bool inside = b >= p->first && b < p->last && c->row + c->n <= (b + 1) * p->s->tokens;
+    return inside ? p->value[b - p->first] : NULL;
 }
 
 static int on_image(struct kv_sink *sink, const struct kv_image *im)
@@ -64,14 +64,15 @@ static void value_free(struct value *v)
     mem_free(v);
 }
 
-/* Hands over the values that have rows. */
+/* Hands over the values.  The end of a text may need no rows, where a chunk of attention ends with it. */
 static void hand_over(struct kvik_shared *s, struct value **v, uint32_t n)
 {
     pthread_mutex_lock(&s->lock);
     for (uint32_t i = 0; i < n; i++) {
-        if (!v[i] || !v[i]->b.n_parts) continue;
+        if (!v[i]) continue;
+        shared_learn(s, v[i]->b.key, true); /* also of one without rows, which is not made again */
+        if (!v[i]->b.n_parts && v[i]->b.kind == BLOCK_ROWS) continue;
         s->state.waiting += v[i]->b.data.len;
-        shared_learn(s, v[i]->b.key, true);
         *s->value_last = v[i];
         s->value_last = &v[i]->next;
         v[i] = NULL;
@@ -134,6 +135,51 @@ static int put_rows(struct kvik_shared *s, kv_seq seq, const uint8_t *key, uint3
     return e < 0 ? e : i < n;
 }
 
+/* Puts what a text of `end` tokens resumes from, of groups that forget. */
+static int put_end(struct kvik_shared *s, kv_seq seq, const uint8_t *key, uint32_t end)
+{
+    struct kv *kv = s->c->x->kv;
+    struct value *v = value_new(BLOCK_END, end - s->tokens, s->tokens, key);
+    struct putting p = {.s = s, .kind = BLOCK_END, .end = end, .value = &v};
+    kv_seq fork;
+    uint32_t have = 0;
+    if (!v) return ERR_NOMEM;
+    int e = kv_fork(kv, seq, &fork);
+    if (e < 0) {
+        value_free(v);
+        return e;
+    }
+    e = kv_trim(kv, fork, end, &have);
+    if (e >= 0 && have == end)
+        e = copy_out(&p, fork, 1);
+    else
+        value_free(v);
+    (void)kv_drop(kv, fork);
+    return MIN(e, 0);
+}
+
+/* Puts the ends of one length from which a text can resume exactly, the longest that the store does not seem to have.
+ * Returns 1 if there may be more. */
+static int put_ends(struct kvik_shared *s, kv_seq seq, const uint8_t *key, uint32_t n)
+{
+    uint8_t end_key[DIGEST_BYTES];
+    for (uint32_t have; n; n--) {
+        TRY(kv_resume(s->c->x->kv, seq, n * s->tokens, &have));
+        if (have < n * s->tokens) { /* the loop takes one more away */
+            n = have / s->tokens + 1;
+            continue;
+        }
+        block_end_key(key + (size_t)(n - 1) * DIGEST_BYTES, end_key);
+        pthread_mutex_lock(&s->lock);
+        bool there = shared_knows(s, end_key);
+        pthread_mutex_unlock(&s->lock);
+        if (there) continue;
+        TRY(put_end(s, seq, end_key, n * s->tokens));
+        return 1;
+    }
+    return 0;
+}
+
 KVIK_API int kvik_shared_put(kvik_shared *s, kvik_seq seq)
 {
     USE_SHARED(s);
@@ -142,7 +188,7 @@ KVIK_API int kvik_shared_put(kvik_shared *s, kvik_seq seq)
     if (!ids) return ERR(STALE, "the sequence was dropped");
     const struct kv_salt salt = kv_salt(kv, seq);
     uint32_t n = kv_len(kv, seq) / s->tokens;
-    if (!n || kv_foreign(kv, seq) || salt.pad || s->forgets) return 0;
+    if (!n || kv_foreign(kv, seq) || salt.pad) return 0;
     pthread_mutex_lock(&s->lock);
     bool rests = shared_rests(&s->out), full = s->state.waiting >= SHARED_QUEUE;
     pthread_mutex_unlock(&s->lock);
@@ -158,7 +204,8 @@ KVIK_API int kvik_shared_put(kvik_shared *s, kvik_seq seq)
             block_key(i ? key + (size_t)(i - 1) * DIGEST_BYTES : root, ids + (size_t)i * s->tokens,
                       s->tokens, key + (size_t)i * DIGEST_BYTES);
     }
-    int e = n ? put_rows(s, seq, key, n) : 0;
+    int e = n && s->keeps ? put_rows(s, seq, key, n) : 0;
+    if (!e && s->forgets) e = put_ends(s, seq, key, n);
     mem_free(key);
     return e;
 }

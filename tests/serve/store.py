@@ -1,8 +1,10 @@
 """A store of prefixes that servers share: a real redis-server, and a proxy before it that drops, delays, cuts and changes bytes."""
 import os
+import random
 import shutil
 import socket
 import subprocess
+import threading
 import time
 
 from harness import PATIENCE, Server, check, finish, skip, tiny, work
@@ -51,6 +53,57 @@ class Redis:
         self.process.wait()
 
 
+class Proxy:
+    """Stands before a Redis and does to its replies what `mode` says."""
+
+    def __init__(self, port, seed=1):
+        self.to, self.mode, self.random, self.flips = port, "pass", random.Random(seed), 0
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            c, _ = self.listener.accept()
+            if self.mode == "refuse":
+                c.close()
+                continue
+            r = socket.create_connection(("127.0.0.1", self.to))
+            threading.Thread(target=self.carry, args=(c, r, False), daemon=True).start()
+            threading.Thread(target=self.carry, args=(r, c, True), daemon=True).start()
+
+    def carry(self, a, b, reply):
+        sent = 0
+        try:
+            while True:
+                data = bytearray(a.recv(1 << 16))
+                if not data:
+                    break
+                if reply and self.mode == "hang":
+                    continue
+                if reply and self.mode == "slow":
+                    for i in range(0, len(data), 512):
+                        b.sendall(data[i:i + 512])
+                        time.sleep(0.2)
+                    continue
+                if reply and self.mode == "flip" and sent + len(data) > 200:
+                    data[self.random.randrange(max(0, 200 - sent), len(data))] ^= 1 << self.random.randrange(8)
+                    self.flips += 1
+                if self.mode == ("cut" if reply else "drop") and sent + len(data) > 5000:
+                    b.sendall(data[:self.random.randrange(len(data))])
+                    break
+                b.sendall(data)
+                sent += len(data)
+        except OSError:
+            pass
+        for s in (a, b):
+            try:
+                s.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+
+LONG = os.environ.get("KVIK_TEST_LONG") == "1"
 model = tiny("llama-bf16-long")
 IDS = [5 + (i * 11 + i * i) % 50 for i in range(1100)]
 
@@ -71,12 +124,12 @@ def written(redis, n, seconds=PATIENCE):
     return redis.values()
 
 
-def second(store, *options, ids=IDS, key=None):
+def second(store, *options, ids=IDS, key=None, env=None):
     """Starts servers until one of them is slower in computing a prompt than in reading it: with a tiny model either may be first.
     Returns it, and what each has fetched and said."""
     tries = []
     for _ in range(12):
-        s = Server(model, "--prefix-store", store, *options)
+        s = Server(model, "--prefix-store", store, *options, env=env)
         _, came, got = ask(s, ids, key)
         tries.append((came, got))
         if came:
@@ -97,4 +150,106 @@ b, tries = second(STORE)
 check("a second server reads it, and has the same tokens", tries[-1] == (1024, want) and all(t[1] == want for t in tries), tries)
 check("and then it is in its cache", ask(b)[:2] == (1099, 0))
 check("ends", a.stop() == 0 and b.stop() == 0, a.said + b.said)
+
+# --- A store that misbehaves: the answers are right, and in time.
+proxy = Proxy(redis.port)
+THROUGH = f"redis://127.0.0.1:{proxy.port}"
+for mode in ["flip", "cut", "drop", "refuse", "hang", "slow"]:
+    for turn in range(12 if LONG and mode in ("flip", "cut", "drop") else 1):
+        proxy.mode = mode
+        s = Server(model, "--prefix-store", THROUGH)
+        tokens = [ask(s)[2], ask(s, IDS[1:])[2] and ask(s)[2]]
+        check(f"{mode}: the same tokens", tokens == [want, want], tokens)
+        proxy.mode = "refuse" if mode in ("hang", "slow") else mode  # a hanging write would be waited for
+        check(f"{mode}: ends", s.stop() == 0, s.said)
+for _ in range(10):  # until a value was read before it was computed
+    if proxy.flips:
+        break
+    proxy.mode = "flip"
+    s = Server(model, "--prefix-store", THROUGH)
+    check("flip: the same tokens", ask(s)[2] == want)
+    s.stop()
+check("bytes were changed", proxy.flips > 0)
+proxy.mode = "pass"
+a = Server(model, "--prefix-store", THROUGH)
+ask(a)
+check("damaged values are written again", written(redis, 8) >= 8)
+a.stop()
+b, tries = second(THROUGH)
+check("and read", tries[-1] == (1024, want), tries)
+b.stop()
+
+# --- It dies, and comes back.
+port = redis.port
+s = Server(model, "--prefix-store", STORE)
+redis.stop()
+check("dead: the same tokens", ask(s)[2] == want)
+redis = Redis(port=port)
+check("it comes back empty: the same tokens", ask(s, IDS[:1090])[2] is not None and ask(s)[2] == want)
+check("dead: ends", s.stop() == 0, s.said)
+
+# --- It is full: what was there is read, and nothing else is lost.
+full = Redis("--maxmemory", "1mb", "--maxmemory-policy", "noeviction")
+s = Server(model, "--prefix-store", f"redis://127.0.0.1:{full.port}")
+check("full: the same tokens", ask(s)[2] == want and ask(s)[2] == want)
+check("full: ends", s.stop() == 0, s.said)
+full.stop()
+
+# --- Keys of clients.
+ANN, BOB = "sk-of-annabella", "sk-of-bobolink"
+keys = os.path.join(work, "keys")
+with open(keys, "w") as f:
+    f.write(f"{ANN}\n{BOB}\n")
+redis.say("FLUSHALL")
+a = Server(model, "--prefix-store", STORE, "--api-key-file", keys)
+ask(a, key=ANN)
+check("keys: written", written(redis, 8) == 8)
+check("keys: another key computes, and the store has its rows apart", ask(a, key=BOB)[0] == 0 and written(redis, 16) == 16)
+a.stop()
+redis.say("FLUSHALL")
+a = Server(model, "--prefix-store", STORE, "--api-key-file", keys)
+ask(a, key=ANN)
+written(redis, 8)
+a.stop()
+b, tries = second(STORE, "--api-key-file", keys, key=ANN)
+check("keys: the same key reads", tries[-1] == (1024, want), tries)
+check("keys: another does not", ask(b, key=BOB)[:2] == (0, 0))
+b.stop()
+
+# --- A password, and TLS.
+crt, pem = (os.path.join(work, n) for n in ("redis.crt", "redis.key"))
+made = shutil.which("openssl") and subprocess.run(
+    ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost", "-addext",
+     "subjectAltName=DNS:localhost", "-keyout", pem, "-out", crt], capture_output=True).returncode == 0
+if made:
+    tls = free_port()
+    safe = Redis("--tls-port", str(tls), "--tls-cert-file", crt, "--tls-key-file", pem, "--tls-ca-cert-file", crt, "--tls-auth-clients", "no")
+    safe.say("CONFIG", "SET", "requirepass", "of the store")
+
+    def values():
+        with socket.create_connection(("127.0.0.1", safe.port)) as c:
+            c.sendall(b"AUTH \"of the store\"\r\nDBSIZE\r\n")
+            time.sleep(0.05)
+            return int(c.recv(99).split(b":")[1].split(b"\r")[0])
+    TLS = f"rediss://localhost:{tls}/0?ssl_ca_certs={crt}"
+    word = os.path.join(work, "password")
+    with open(word, "w") as f:
+        f.write("of the store\n")
+    a = Server(model, "--prefix-store", TLS, env={"REDISCLI_AUTH": "of the store"})
+    check("TLS: computed", ask(a)[2] == want)
+    a.stop()
+    check("TLS: written with the password of the environment", values() == 8, values())
+    b, tries = second(f"{TLS}&password_file={word}")
+    check("TLS: read with the password of a file", tries[-1] == (1024, want), tries)
+    b.stop()
+    for name, store in {"the wrong password": f"rediss://:wrong@localhost:{tls}/0?ssl_ca_certs={crt}",
+                        "no password": TLS, "a certificate that nobody vouches for": f"rediss://:x@localhost:{tls}/0",
+                        "a certificate of another host": TLS.replace("localhost", "127.0.0.1"),
+                        "no TLS": f"redis://:of%20the%20store@localhost:{tls}/0"}.items():
+        s = Server(model, "--prefix-store", store)
+        check(f"{name}: the same tokens, and nothing from the store", ask(s)[1:] == (0, want))
+        check(f"{name}: ends", s.stop() == 0, s.said)
+    check("nothing else was written", values() == 8, values())
+else:
+    skip("openssl is not installed")
 finish()

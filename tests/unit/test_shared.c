@@ -1,0 +1,406 @@
+/* test_shared.c - prefixes that caches share through a store: a cache that reads what another has computed goes on with the bits
+ * of computing, in every strategy; other salts and other tokens find nothing; damaged values are removed, and never used.
+ *
+ * The store is a directory here; tests/serve/store.py has a Redis. */
+#include "kvik_shared.h"
+#include "session/shared_block.h"
+#include "shared/keeper.h"
+#include "testing.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MODELS "tests/golden/models/"
+enum { PROMPT = 300, WHOLE = 256, MOST = 400 };
+
+static const struct line {
+    const char *model, *name, *config;
+} rows[] = {{"llama-mha", NULL, NULL},
+            {"llama-bf16-long", "static", NULL},
+            {"llama-gqa-l3", "offloaded", NULL},
+            {"llama-d64", "quantized", "{\"backend\": \"kvik\", \"nbits\": 4}"},
+            {"llama-d64", "quantized", "{\"backend\": \"kvik\", \"nbits\": 2}"},
+            {"llama-d128", "quantized", "{\"backend\": \"kvik\", \"nbits\": 8}"},
+            {"phi3", NULL, NULL},
+            {"mamba", NULL, NULL},
+            {"mamba2", NULL, NULL},
+            {"jamba", NULL, NULL},
+            {"qwen3-next", NULL, NULL},
+            {"mistral", NULL, NULL},
+            {"gemma3", NULL, NULL},
+            {"gpt-oss", NULL, NULL},
+            {"llama4", NULL, NULL},
+            {"llama-gqa-l3", "sink", "{\"window_length\": 40, \"num_sink_tokens\": 4}"},
+            {"mistral", "quantized", "{\"backend\": \"kvik\", \"nbits\": 4}"}};
+
+static int32_t ids[MOST];
+static float want[1 << 16], got[1 << 16];
+static char dir[] = "/tmp/kvik-shared-XXXXXX", store[128], address[160];
+
+static int64_t need(int64_t e)
+{
+    if (e < 0) fail_msg("%s", kvik_last_error());
+    return e;
+}
+
+static kvik_cache *cache_of(kvik_model *m, const struct line *r)
+{
+    kvik_cache *c;
+    const kvik_cache_config k = {.size = sizeof k,
+                                 .cache_implementation = r->name,
+                                 .cache_config = r->config,
+                                 .max_cache_len = 512,
+                                 .max_sequences = 3,
+                                 .threads = 1};
+    need(kvik_cache_open(m, &k, &c));
+    return c;
+}
+
+static kvik_model *model_of(const struct line *r)
+{
+    char path[128];
+    kvik_model *m;
+    snprintf(path, sizeof path, MODELS "%s", r->model);
+    need(kvik_model_open(path, &m));
+    for (uint32_t i = 0, x = 7; i < MOST; i++) {
+        x = x * 1664525u + 1013904223u;
+        ids[i] = (int32_t)(4 + (x >> 8) % (kvik_model_vocab(m) - 4));
+    }
+    return m;
+}
+
+static void feed(kvik_cache *c, kvik_seq s, uint32_t from, uint32_t to, float *logits)
+{
+    kvik_span span = {.size = sizeof span, .seq = s, .ids = ids + from, .n = to - from};
+    need(kvik_forward(c, &span, 1, false, logits));
+}
+
+static kvik_shared *open_store(kvik_cache *c)
+{
+    kvik_shared *s;
+    need(kvik_shared_open(c, address, &s));
+    return s;
+}
+
+/* Computes the prompt and puts it into the store; the logits of its last token are in `want`. */
+static void compute(kvik_model *m, const struct line *r)
+{
+    kvik_cache *c = cache_of(m, r);
+    kvik_shared *s = open_store(c);
+    kvik_seq seq;
+    need(kvik_cache_new(c, &seq));
+    feed(c, seq, 0, PROMPT, want);
+    while (need(kvik_shared_put(s, seq)) > 0)
+        assert_int_equal(kvik_shared_flush(s, 60000), 1);
+    assert_int_equal(kvik_shared_flush(s, 60000), 1);
+    kvik_shared_state st = {.size = sizeof st};
+    need(kvik_shared_look(s, &st));
+    assert_true(st.writes > 0 && !st.waiting && !st.failures);
+    kvik_shared_close(s);
+    kvik_cache_close(c);
+}
+
+/* Reads the first n tokens; returns how many came, and their sequence. */
+static int64_t fetch(kvik_shared *s, const char *salt, uint32_t n, kvik_seq *seq)
+{
+    kvik_fetch *f;
+    kvik_fetched st = {.size = sizeof st};
+    need(kvik_shared_seek(s, ids, n, salt, 0, &f));
+    do {
+        need(kvik_fetch_look(f, &st));
+        usleep(500);
+    } while (!st.over);
+    int64_t n_got = need(kvik_fetch_take(f, seq));
+    assert_true((uint64_t)n_got <= st.tokens);
+    kvik_fetch_free(f);
+    return n_got;
+}
+
+static void remove_all(void)
+{
+    char command[160];
+    snprintf(command, sizeof command, "rm -rf %s", store);
+    assert_int_equal(system(command), 0);
+}
+
+static void test_bits(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < countof(rows); i++) {
+        const struct line *r = &rows[i];
+        kvik_model *m = model_of(r);
+        size_t bytes = kvik_model_vocab(m) * sizeof *want;
+        remove_all();
+        compute(m, r);
+        kvik_cache *c = cache_of(m, r);
+        kvik_shared *s = open_store(c);
+        kvik_seq seq;
+        if (fetch(s, NULL, PROMPT, &seq) != WHOLE)
+            fail_msg("%s %s: the prompt did not come", r->model, r->name ? r->name : "");
+        assert_int_equal(kvik_cache_length(c, seq), WHOLE);
+        feed(c, seq, WHOLE, PROMPT, got);
+        if (memcmp(got, want, bytes) != 0)
+            fail_msg("%s %s: other bits", r->model, r->name ? r->name : "");
+        need(kvik_cache_drop(c, seq));
+        /* another text finds what it has in common, where all rows are kept */
+        int32_t was = ids[200];
+        ids[200] ^= 1;
+        int64_t n = fetch(s, NULL, PROMPT, &seq);
+        assert_true(n == 0 || n == 128);
+        if (n) need(kvik_cache_drop(c, seq));
+        ids[200] = was;
+        assert_int_equal(fetch(s, "ann", PROMPT, &seq), 0);
+        kvik_shared_close(s);
+        kvik_cache_close(c);
+        /* another strategy has other rows */
+        const struct line other = {r->model, "quantized", "{\"backend\": \"kvik\", \"nbits\": 3}"};
+        if (i < 3) {
+            c = cache_of(m, &other);
+            s = open_store(c);
+            assert_int_equal(fetch(s, NULL, PROMPT, &seq), 0);
+            kvik_shared_close(s);
+            kvik_cache_close(c);
+        }
+        kvik_model_close(m);
+    }
+}
+
+/* Rows that were put with a salt come to the same salt alone. */
+static void test_salts(void **state)
+{
+    (void)state;
+    kvik_model *m = model_of(&rows[0]);
+    kvik_cache *c = cache_of(m, &rows[0]);
+    kvik_shared *s;
+    kvik_generation g;
+    kvik_result *res;
+    kvik_seq seq;
+    remove_all();
+    s = open_store(c);
+    need(kvik_generation_init(&g, m));
+    g.max_new_tokens = 1;
+    g.return_dict_in_generate = true;
+    kvik_prompt p = {.size = sizeof p, .ids = ids, .n = PROMPT, .cache_salt = "ann"};
+    need(kvik_generate(c, &g, &p, 1, NULL, &res));
+    while (need(kvik_shared_put(s, res->row[0]->seq)) > 0)
+        need(kvik_shared_flush(s, 60000));
+    assert_int_equal(kvik_shared_flush(s, 60000), 1);
+    kvik_result_free(res);
+    kvik_generation_done(&g);
+    kvik_shared_close(s);
+    kvik_cache_close(c);
+    c = cache_of(m, &rows[0]);
+    s = open_store(c);
+    assert_int_equal(fetch(s, NULL, PROMPT, &seq), 0);
+    assert_int_equal(fetch(s, "bob", PROMPT, &seq), 0);
+    assert_int_equal(fetch(s, "ann", PROMPT, &seq), WHOLE);
+    kvik_shared_close(s);
+    kvik_cache_close(c);
+    kvik_model_close(m);
+}
+
+/* Calls fn for each file of the store. */
+static uint32_t each_file(void (*fn)(const char *path, void *ctx), void *ctx)
+{
+    DIR *d = opendir(store);
+    struct dirent *e;
+    uint32_t n = 0;
+    char path[512];
+    while (d && (e = readdir(d)))
+        if (*e->d_name != '.') {
+            snprintf(path, sizeof path, "%s/%s", store, e->d_name);
+            if (fn) fn(path, ctx);
+            n++;
+        }
+    if (d) closedir(d);
+    return n;
+}
+
+struct harm {
+    uint32_t how, x;
+};
+static void harm_file(const char *path, void *ctx)
+{
+    struct harm *h = ctx;
+    unsigned char b;
+    int fd = open(path, O_RDWR);
+    off_t n = lseek(fd, 0, SEEK_END);
+    h->x = h->x * 1664525u + 1013904223u;
+    off_t at = (off_t)((h->x >> 8) % (uint32_t)n);
+    if (h->how == 0) at = at % 64; /* the head */
+    if (h->how == 3) at = n - 1 - at % 300;
+    if (h->how == 2) {
+        assert_int_equal(ftruncate(fd, at), 0);
+    } else {
+        assert_int_equal(pread(fd, &b, 1, at), 1);
+        b ^= (unsigned char)(1u << (h->x >> 29));
+        assert_int_equal(pwrite(fd, &b, 1, at), 1);
+    }
+    close(fd);
+}
+
+/* Every value is harmed: nothing comes, and the values are gone, so that others can take their place. */
+static void test_damage(void **state)
+{
+    (void)state;
+    static const size_t of[] = {0, 3, 9, 12};
+    for (size_t i = 0; i < countof(of); i++)
+        for (uint32_t how = 0; how < 4; how++) {
+            const struct line *r = &rows[of[i]];
+            struct harm h = {how, 77 + how};
+            kvik_model *m = model_of(r);
+            remove_all();
+            compute(m, r);
+            uint32_t files = each_file(harm_file, &h);
+            assert_true(files > 0);
+            kvik_cache *c = cache_of(m, r);
+            kvik_shared *s = open_store(c);
+            kvik_seq seq;
+            kvik_shared_state st = {.size = sizeof st};
+            assert_int_equal(fetch(s, NULL, PROMPT, &seq), 0);
+            need(kvik_shared_look(s, &st));
+            assert_true(st.damaged > 0 && !st.failures);
+            assert_true(each_file(NULL, NULL) < files);
+            kvik_shared_close(s);
+            kvik_cache_close(c);
+            kvik_model_close(m);
+        }
+}
+
+/* A value under another key, as a store that mixes them up would give it. */
+static void move_file(const char *path, void *ctx)
+{
+    char *first = ctx, beside[600];
+    if (!*first) {
+        snprintf(first, 512, "%s", path);
+        return;
+    }
+    snprintf(beside, sizeof beside, "%s.x", path);
+    assert_int_equal(rename(path, beside), 0);
+    assert_int_equal(rename(first, path), 0);
+    assert_int_equal(rename(beside, first), 0);
+    *first = 0;
+}
+
+static void test_mixed_up(void **state)
+{
+    (void)state;
+    char first[512] = "";
+    kvik_model *m = model_of(&rows[0]);
+    kvik_seq seq;
+    remove_all();
+    compute(m, &rows[0]);
+    assert_int_equal(each_file(move_file, first), 2);
+    kvik_cache *c = cache_of(m, &rows[0]);
+    kvik_shared *s = open_store(c);
+    assert_int_equal(fetch(s, NULL, PROMPT, &seq), 0);
+    kvik_shared_close(s);
+    kvik_cache_close(c);
+    kvik_model_close(m);
+}
+
+static void test_addresses(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *host, *port, *path, *user, *password;
+        uint32_t database;
+        bool tls;
+    } good[] = {{"redis://h", "h", "6379", NULL, NULL, NULL, 0, false},
+                {"redis://h/", "h", "6379", NULL, NULL, NULL, 0, false},
+                {"rediss://u:p@h:1/2", "h", "1", NULL, "u", "p", 2, true},
+                {"redis://:a%40b%2f@[::1]:99/3?ttl=60", "::1", "99", NULL, NULL, "a@b/", 3, false},
+                {"unix:///run/r.sock?db=4", NULL, NULL, "/run/r.sock", NULL, NULL, 4, false},
+                {"unix://:pw@/run/r.sock", NULL, NULL, "/run/r.sock", NULL, "pw", 0, false},
+                {"file:///a%20b", NULL, NULL, "/a b", NULL, NULL, 0, false}};
+    static const char *const bad[] = {"",
+                                      "h",
+                                      "redis:/h",
+                                      "redis://",
+                                      "redis://h:",
+                                      "redis://h:x",
+                                      "redis://h:99999",
+                                      "redis://h/x",
+                                      "redis://h?x=1",
+                                      "redis://h?ttl",
+                                      "redis://h?ttl=",
+                                      "redis://%zz@h",
+                                      "redis://%0@h",
+                                      "redis://a%00@h",
+                                      "file://a",
+                                      "unix://",
+                                      "http://h",
+                                      "redis://[::1",
+                                      "redis://h?password_file=/none",
+                                      "redis://:secret@h:secret",
+                                      "redis://secret?secret"};
+    struct address a;
+    unsetenv("REDISCLI_AUTH");
+    for (size_t i = 0; i < countof(good); i++) {
+        need(address_read(good[i].text, &a));
+        const char *const have[] = {a.host, a.port, a.path, a.user, a.password},
+                          *const wanted[] = {good[i].host, good[i].port, good[i].path, good[i].user,
+                                             good[i].password};
+        for (size_t k = 0; k < countof(have); k++)
+            if (wanted[k] ? !have[k] || strcmp(have[k], wanted[k]) != 0 : have[k] != NULL)
+                fail_msg("%s: part %zu is %s", good[i].text, k, have[k] ? have[k] : "NULL");
+        assert_true(a.database == good[i].database && a.tls == good[i].tls);
+        if (a.password) assert_null(strstr(a.shown, a.password));
+        address_done(&a);
+    }
+    for (size_t i = 0; i < countof(bad); i++) {
+        if (address_read(bad[i], &a) >= 0) fail_msg("%s is an address", bad[i]);
+        assert_null(strstr(kvik_last_error(), "secret"));
+    }
+    setenv("REDISCLI_AUTH", "of the environment", 1);
+    need(address_read("redis://h", &a));
+    assert_string_equal(a.password, "of the environment");
+    address_done(&a);
+    unsetenv("REDISCLI_AUTH");
+}
+
+/* What cannot be shared is refused with a sentence. */
+static void test_refused(void **state)
+{
+    (void)state;
+    static const struct line quanto = {"llama-d64", "quantized", "{\"backend\": \"quanto\"}"};
+    kvik_model *m = model_of(&quanto);
+    kvik_cache *c = cache_of(m, &quanto);
+    kvik_shared *s;
+    assert_int_equal(kvik_shared_open(c, address, &s), KVIK_UNSUPPORTED);
+    assert_non_null(strstr(kvik_last_error(), "turns"));
+    kvik_cache_close(c);
+    kvik_model_close(m);
+}
+
+static int make_dir(void **state)
+{
+    (void)state;
+    if (!mkdtemp(dir)) return -1;
+    snprintf(store, sizeof store, "%s/store", dir);
+    snprintf(address, sizeof address, "file://%s", store);
+    setenv("XDG_CACHE_HOME", dir, 1);
+    return 0;
+}
+
+static int remove_dir(void **state)
+{
+    (void)state;
+    char command[160];
+    snprintf(command, sizeof command, "rm -rf %s", dir);
+    return system(command);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bits),      cmocka_unit_test(test_salts),
+        cmocka_unit_test(test_damage),    cmocka_unit_test(test_mixed_up),
+        cmocka_unit_test(test_addresses), cmocka_unit_test(test_refused),
+    };
+    return cmocka_run_group_tests(tests, make_dir, remove_dir);
+}
