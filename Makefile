@@ -33,8 +33,8 @@ BASEFLAGS := -std=c11 -D_GNU_SOURCE -g -fPIC -pthread -fno-math-errno -ffp-contr
 RELEASE_OPT := -O2 -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=$(FORTIFY)
 ifeq ($(MODE),asan)
 OPT := -O1 -g1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
-# Instrumented, these files compile for minutes: they are those of the release build, and test_dev_guard fences operands.
-PLAIN := $(patsubst %.c,%.o,$(wildcard src/dev/cpu/dot_*.c src/dev/cpu/strip_*.c))
+# Instrumented, these files compile for minutes: they are those of the release build, and their tests fence operands.
+PLAIN := $(patsubst %.c,%.o,$(wildcard $(patsubst %,src/dev/cpu/%*.c,dot_ strip_ attn_avx coded_avx attn_neon coded_neon)))
 else ifeq ($(MODE),tsan)
 OPT := -O1 -fno-omit-frame-pointer -fsanitize=thread
 else ifeq ($(MODE),fuzz)
@@ -45,7 +45,8 @@ $(B)/src/dev/cpu/%.o: OPT := -O1 -fno-omit-frame-pointer
 else
 OPT := $(RELEASE_OPT)
 endif
-$(B)/tests/%.o: OPT += -Og -g1# tests compile in half the time, and run short
+$(B)/src/dev/cpu/%.o: OPT += -g1# where variables are is half of the work of compiling unrolled loops
+$(B)/tests/%.o: OPT += -Og -g1 $(if $(PLAIN),-fno-sanitize=undefined)# tests compile in half the time, and run short
 ALLFLAGS = $(BASEFLAGS) $(OPT) $(WARN) $(CFLAGS) -MMD -MP
 LDLIBS := $(PKG_LIBS) -lunistring -lm -ldl -pthread # libunistring has no pkg-config file
 
@@ -70,8 +71,7 @@ ISA = $(ISA_$(ARCH)_$(lastword $(subst _, ,$(*F))))
 
 .PHONY: all deps demo test test-long test-classes check asan tsan fuzz bench golden matrix install clean libs objects
 .DELETE_ON_ERROR:
-# Only the release build leaves files at the root; the others stay in build/$(MODE).
-ifeq ($(MODE),release)
+ifeq ($(MODE),release)# the others leave no files at the root
 all: kvik libkvik.so libkvik.a $(if $(shell command -v python3),python/kvik/_abi.py)
 else
 all: $(B)/kvik
@@ -115,7 +115,7 @@ ifdef PLAIN
 $(PLAIN:%=$(B)/%): $(B)/%.o: build/release/%.o
 	@mkdir -p $(@D)
 	$(Q)cp -p $< $@
-$(PLAIN:%=build/release/%): OPT := $(RELEASE_OPT)
+$(PLAIN:%=build/release/%): OPT := $(RELEASE_OPT) -g1
 $(PLAIN:%=build/release/%): build/release/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	@echo "  CC    $<"
@@ -124,7 +124,7 @@ endif
 
 # Unit tests see internal headers and link the static objects, a device (KVIK_DEVICE=hidden) and a codec for tests.
 $(B)/test_%: $(B)/tests/unit/test_%.o $(B)/tests/hidden/device.o $(B)/tests/codec/codec_shuffle.o $(B)/kvik.o
-	$(Q)$(CC) $(OPT) -o $@ $^ $(LDLIBS) -lcmocka -ldl
+	$(Q)$(CC) $(OPT) $(TEST_LDFLAGS) -o $@ $^ $(LDLIBS) -lcmocka
 	$(if $(filter arm,$(MODE)),,@mkdir -p build; ln -sf $(MODE)/test_$* build/test_$*)
 $(B)/test_kv: $(patsubst %.c,$(B)/%.o,$(wildcard tests/ref/flat.c tests/ref/kv_model.c tests/ref/model_*.c))
 # Tests that go through all codecs are also linked with the codecs in tests/codec.
@@ -141,7 +141,7 @@ $(B)/ex_%: examples/c/%.c libkvik.so
 	$(Q)$(CC) -std=c11 $(OPT) $(WARN) -Iinclude -o $@ $< -L. -lkvik -Wl,-rpath,'$$ORIGIN/../..'
 # replay.c drives a fuzz target over its corpus; libFuzzer drives it with MODE=fuzz (clang).
 $(B)/replay_%: $(B)/tests/fuzz/fuzz_%.o $(B)/tests/fuzz/replay.o $(B)/tests/codec/codec_shuffle.o $(B)/kvik.o
-	$(Q)$(CC) $(OPT) -o $@ $^ $(LDLIBS)
+	$(Q)$(CC) $(OPT) $(TEST_LDFLAGS) -o $@ $^ $(LDLIBS)
 $(B)/fuzz_%: $(B)/tests/fuzz/fuzz_%.o $(B)/tests/codec/codec_shuffle.o $(B)/kvik.o
 	$(Q)$(CC) $(OPT) -fsanitize=fuzzer -o $@ $^ $(LDLIBS)
 

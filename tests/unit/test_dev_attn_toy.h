@@ -10,6 +10,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #define TOY_TOKENS 1024u /* the greatest number of tokens of a step */
 #define TOY_LANES  8u
@@ -144,6 +146,28 @@ static inline void *toy_alloc(size_t n)
     return p;
 }
 
+/* The same, of bytes that end where an unreadable page begins: the sanitizer builds leave the vector kernels uninstrumented.
+ * The page before holds the size of the mapping. */
+static inline void *toy_fenced(size_t n)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), body = (n + page - 1) / page * page;
+    size_t total = body + 2 * page;
+    unsigned char *map =
+        mmap(NULL, total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (!n || map == MAP_FAILED || mprotect(map + page + body, page, PROT_NONE)) abort();
+    memcpy(map, &total, sizeof total);
+    return memset(map + page + body - n, 0xff, n);
+}
+static inline void toy_unfence(void *p)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    size_t total;
+    if (!p) return;
+    unsigned char *map = (unsigned char *)p - (uintptr_t)p % page - page;
+    memcpy(&total, map, sizeof total);
+    munmap(map, total);
+}
+
 /* Returns a table of distinct shuffled pages, 1 + i of [0, n_lanes * stride). */
 static inline uint32_t *toy_table(uint32_t n)
 {
@@ -167,7 +191,9 @@ static inline void toy_form(struct kv_form *f, unsigned char **mem, uint32_t **t
     uint32_t n = f->stride * t->c.n_lanes;
     *table = toy_table(n);
     f->table = *table;
-    *mem = toy_alloc((n + 1) * f->grain);
+    size_t used =
+        (f->offset[1] + plane_bytes + 63) & ~(size_t)63; /* of the last page: the fence follows */
+    *mem = toy_fenced(n * f->grain + used);
     f->base = *mem;
 }
 
@@ -193,16 +219,16 @@ static inline void toy_open(struct toy *t, const struct toy_config *c)
     t->q_all = toy_alloc(c->n_lanes * c->max_len * q * sizeof(float));
     for (size_t i = 0; i < c->n_lanes * c->max_len * q; i++)
         t->q_all[i] = toy_uniform() * 2;
-    t->q = toy_alloc(TOY_TOKENS * q * sizeof(float));
-    t->out = toy_alloc(TOY_TOKENS * q * sizeof(float));
+    t->q = toy_fenced(TOY_TOKENS * q * sizeof(float));
+    t->out = toy_fenced(TOY_TOKENS * q * sizeof(float));
     if (c->turned) {
-        t->q_sink = toy_alloc(TOY_TOKENS * q * sizeof(float));
+        t->q_sink = toy_fenced(TOY_TOKENS * q * sizeof(float));
         t->q_sink_all = toy_alloc(c->n_lanes * c->max_len * q * sizeof(float));
         for (size_t i = 0; i < c->n_lanes * c->max_len * q; i++)
             t->q_sink_all[i] = toy_uniform() * 2;
     }
     if (c->logits) {
-        t->logit = toy_alloc(c->n_heads * sizeof(float));
+        t->logit = toy_fenced(c->n_heads * sizeof(float));
         /* The sink logit of the last head is far above all scores. */
         for (uint32_t i = 0; i < c->n_heads; i++)
             t->logit[i] = i + 1 < c->n_heads ? toy_uniform() * 6 : 30;
@@ -235,16 +261,16 @@ static inline void toy_close(struct toy *t)
 {
     for (int i = 0; i < 4; i++)
         free(t->flat[i / 2][i % 2]);
-    free(t->raw);
-    free(t->sealed);
+    toy_unfence(t->raw);
+    toy_unfence(t->sealed);
     free(t->table);
     free(t->tile_table);
-    free(t->q);
-    free(t->out);
+    toy_unfence(t->q);
+    toy_unfence(t->out);
     free(t->q_all);
-    free(t->q_sink);
+    toy_unfence(t->q_sink);
     free(t->q_sink_all);
-    free(t->logit);
+    toy_unfence(t->logit);
 }
 
 /* Makes lane `to` a fork of `from` that diverged at `rows`, a multiple of all page sizes. */

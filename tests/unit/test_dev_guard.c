@@ -1,7 +1,8 @@
 /* test_dev_guard.c - no kernel touches a byte beyond its operands. Weights, activations and results
  * end where an unreadable page begins (and, in a second run, begin where one ends), on every
- * instruction set. The sanitizer builds leave the vector kernels of products uninstrumented, since
- * compilers take minutes over them. */
+ * instruction set. The sanitizer builds leave the vector kernels of products and attention
+ * uninstrumented, since compilers take minutes over them; for attention test_dev_attn_toy.h has such
+ * ends. */
 #include "dev/dev.h"
 #include "testing.h"
 
