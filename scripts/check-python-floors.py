@@ -20,7 +20,7 @@ FLOORS = (
     ("generation", "generation.seeds generation.watermark_configs generation.configuration_utils generation.options generation.logits_process "
                    "generation.watermarks generation.watermarking generation.healing "
                    "generation.stopping_criteria generation.streamers generation.texts generation.callbacks generation.result "
-                   "generation.advice generation.loop generation.call generation.watched generation.utils generation"),
+                   "generation.advice generation.loop generation.beams generation.call generation.watched generation.utils generation"),
     ("models", "kept_rows weights step model seq2seq speech models"),
     ("program", "pipelines __init__"),
 )

@@ -66,6 +66,8 @@ class Step:
     def run_kept(self, cache: Any, hidden: bool, attentions: bool) -> Dict[str, Any]:
         """Appends by update() of the cache; returns arrays."""
         keeper = Keeper(cache, self.torch, self.n)
+        if self.mask is not None and self.mask.shape[1] > keeper.past + self.n:  # the cache has dropped rows: as in Transformers
+            self.mask = np.ascontiguousarray(self.mask[:, :keeper.past + self.n])
         check_inputs(cache, attentions, self.mask, keeper.past, self.n)
         with kept_batch(self.model._handle, self.model._defaults, self.rows, self.n) as batch:
             return self.run(batch, hidden, False, keeper)

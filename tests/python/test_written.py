@@ -19,6 +19,11 @@ with open(os.path.join(os.path.dirname(__file__), "recorded", "written_caches.js
     RECORDED = json.load(file)
 
 
+# What Transformers 5.16 makes of IDS and of TWO, padded, with these classes: {beams: ...}.
+FADED = {1: [[209, 209, 137, 365, 372, 255], [31, 50, 311, 368, 368, 368]], 3: [[206, 209, 209, 209, 209, 209], [31, 50, 311, 368, 368, 368]]}
+EVICTED = {1: [[206, 248, 209, 209, 238, 40], [60, 209, 1, 45, 297, 234]], 3: [[206, 209, 209, 209, 209, 40], [60, 209, 209, 209, 209, 366]]}
+
+
 class Counting(kvik.DynamicCache):
     """Counts."""
 
@@ -122,6 +127,54 @@ class Written(unittest.TestCase):
         for a, b in zip(*hidden):
             np.testing.assert_array_equal(a, b)
 
+    def test_beams(self):
+        """Beams over a class that counts are those of the library; with one that changes what attention sees those of Transformers 5.16."""
+        m = model("llama-gqa-l3", "float32")
+        ends = [3, 20, 100, 201, 150, 66, 376]
+        for more in ({}, {"num_beams": 4, "num_return_sequences": 3}, {"early_stopping": True, "eos_token_id": ends},
+                     {"early_stopping": "never", "eos_token_id": ends, "length_penalty": 2.0}, {"length_penalty": -1.0, "eos_token_id": ends},
+                     {"repetition_penalty": 1.3, "eos_token_id": ends}, {"stopping_criteria": [lambda ids, _: ids[:, -1] > 300]}):
+            with self.subTest(more=list(more)):
+                options = {"num_beams": 2, "max_new_tokens": 8, "attention_mask": TWO != 0, "pad_token_id": 0, "eos_token_id": None,
+                           "return_dict_in_generate": True, "output_scores": True, **more}
+                one, other = (m.generate(TWO, past_key_values=cache, **options) for cache in (None, Counting()))
+                for name in ("sequences", "beam_indices"):
+                    np.testing.assert_array_equal(one[name], other[name])
+                np.testing.assert_allclose(other.sequences_scores, one.sequences_scores, atol=1e-4)
+                self.assertEqual((one.finish_reasons, len(one.scores)), (other.finish_reasons, len(other.scores)))
+                self.assertEqual(other.past_key_values.batch_size, 2 * options["num_beams"])
+        for kind, made in ((Fading, FADED), (Evicting, EVICTED)):
+            for beams in (1, 3):
+                options = {"num_beams": beams, "max_new_tokens": 6, "eos_token_id": None, "pad_token_id": 0}
+                out = m.generate(TWO, attention_mask=TWO != 0, past_key_values=kind(), **options)
+                self.assertEqual(out[:, 8:].tolist(), made[beams])
+                self.assertEqual(m.generate(IDS, past_key_values=kind(), **options)[0, 8:].tolist(), made[beams][1])
+        cache = Counting()
+        m.generate(IDS, past_key_values=cache, max_new_tokens=3, eos_token_id=None)
+        longer = np.concatenate([m.generate(IDS, max_new_tokens=3, eos_token_id=None), [[5, 6]]], 1)
+        self.assertEqual(m.generate(longer, past_key_values=cache, num_beams=2, max_new_tokens=6, eos_token_id=None).tolist(),
+                         m.generate(longer, num_beams=2, max_new_tokens=6, eos_token_id=None).tolist())
+        drawn = [m.generate(IDS, past_key_values=Counting(), num_beams=3, do_sample=True, seed=n, max_new_tokens=8).tolist() for n in (1, 1, 2)]
+        self.assertEqual(drawn[0], drawn[1])
+
+    def test_drafts(self):
+        """Drafts do not change what is chosen, so they are left out with a notice."""
+        m = model("llama-gqa-l3", "float32")
+        plain = m.generate(IDS, max_new_tokens=8, eos_token_id=None).tolist()
+        for more in ({"prompt_lookup_num_tokens": 3}, {"assistant_model": model("llama-mha", "float32")}, {"assistant_early_exit": 1}):
+            with self.assertWarnsRegex(UserWarning, "drafts are not used with a cache whose"):
+                self.assertEqual(m.generate(IDS, past_key_values=Counting(), max_new_tokens=8, eos_token_id=None, **more).tolist(), plain)
+
+    @unittest.skipUnless(os.path.isfile(os.environ.get("KVIK_TEST_MODEL", "")), "needs a model with a tokenizer")
+    def test_stop_strings(self):
+        path = os.environ["KVIK_TEST_MODEL"]
+        m, ids = kvik.AutoModelForCausalLM.from_pretrained(path), kvik.AutoTokenizer.from_pretrained(path)("The sea is", return_tensors="np").input_ids
+        one, other = (m.generate(ids, past_key_values=cache, max_new_tokens=20, stop_strings=["."]).tolist() for cache in (None, Counting()))
+        self.assertEqual(one, other)
+        self.assertLess(len(one[0]), ids.shape[1] + 20)
+        out = m.generate(ids, past_key_values=Counting(), max_new_tokens=20, max_time=1e-9)
+        self.assertEqual(out.shape[1], ids.shape[1] + 1)
+
     def test_notice_and_errors(self):
         m = model("llama-gqa-l3")
         with self.assertWarnsRegex(UserWarning, r"Counting.update\(\) is called for every layer, which is slower"):
@@ -141,8 +194,8 @@ class Written(unittest.TestCase):
                 call(Failing())
             with self.assertRaisesRegex(ValueError, r"Short.update\(\) returned keys \[1, 2, 8, 16\] and values \[1, 1, 8, 16\] for layer 0"):
                 call(Short())
-        with self.assertRaisesRegex(kvik.UnsupportedError, "num_beams: with a cache whose"):
-            m.generate(IDS, past_key_values=Counting(), num_beams=2)
+        with self.assertRaisesRegex(kvik.UnsupportedError, "guidance_scale: with a cache whose"):
+            m.generate(IDS, past_key_values=Counting(), guidance_scale=2.0)
         with self.assertRaisesRegex(kvik.ArgumentError, "output_attentions"):
             m(IDS, past_key_values=Counting(), output_attentions=True)
         cache = Counting()

@@ -18,6 +18,7 @@ from ..outputs import (GenerateBeamDecoderOnlyOutput, GenerateBeamEncoderDecoder
 from ..store import Batch, ModelHandle, Settings, Store, settings_of
 from .advice import advise_batch, advise_options, padding_of
 from .callbacks import Callbacks
+from .beams import Beams
 from .configuration_utils import merged
 from .healing import healed
 from .logits_process import settle
@@ -282,13 +283,13 @@ class Call:
         if self.embeds is not None or any(self.shown.values()):
             raise UnsupportedError(f"inputs_embeds, output_attentions and output_hidden_states of generate() need a cache of kvik, and the "
                                    f"update() of this one is called ({type(cache).__name__}); forward() takes embeddings and shows states")
-        check_options(self.options, cache, bool(callbacks.struct.assistant_model), bool(g.n_stop_strings))
-        ids, mask, each = self.ids, self.mask, max(int(g.num_return_sequences), 1)
+        callbacks.criteria = [*callbacks.criteria, *check_options(self.model, self.options, cache, bool(callbacks.struct.assistant_model))]
+        ids, mask, each = self.ids, self.mask, max(int(g.num_beams if g.num_beams > 1 else g.num_return_sequences), 1)
         if each > 1:
             ids, mask = np.repeat(ids, each, 0), None if mask is None else np.repeat(mask, each, 0)
             if cache.get_seq_length():
                 cache.batch_repeat_interleave(each)
-        loop = Loop(self.model, cache, self.options, callbacks, ids, mask, self.torch)
+        loop = (Beams if g.num_beams > 1 else Loop)(self.model, cache, self.options, callbacks, ids, mask, self.torch)
         loop.run()
         return loop.output(self.want_dict)
 

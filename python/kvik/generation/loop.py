@@ -3,7 +3,7 @@
 The tokens are those of the library's own generation where update() keeps the rows as they are.
 """
 import ctypes
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
 import numpy as np
 
@@ -12,21 +12,36 @@ from .._arrays import like, to_numpy
 from .._lib import address, call, lib, owned, sized
 from ..errors import UnsupportedError
 from ..outputs import GenerateDecoderOnlyOutput
+from ..tokenization import AutoTokenizer
+from ..utils.logging import notice
 from .callbacks import Callbacks
 from .options import Options
-from .stopping_criteria import rows_that_end
+from .stopping_criteria import MaxTimeCriteria, StopStringCriteria, rows_that_end
 
-_NOT_HERE = (("num_beams", 1), ("guidance_scale", 1), ("penalty_alpha", 0), ("prompt_lookup_num_tokens", 0))
+_NOT_HERE = (("num_beam_groups", 1), ("guidance_scale", 1), ("penalty_alpha", 0))
 
 
-def check_options(options: Options, cache: Any, assistant: bool, stops: bool) -> None:
-    """Raises UnsupportedError for ways to generate that need the library's own caches."""
+def log_softmax(values: np.ndarray) -> np.ndarray:
+    """Returns the logarithms of the probabilities over the last axis."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        shifted = values - values.max(-1, keepdims=True)
+        return np.asarray(shifted - np.log(np.exp(shifted).sum(-1, keepdims=True)))
+
+
+def check_options(model: Any, options: Options, cache: Any, assistant: bool) -> List[Any]:
+    """Raises UnsupportedError for ways to generate that need the library's own caches.  Returns criteria for options that the loop lacks."""
     g = options.struct
-    wrong = next((name for name, usual in _NOT_HERE if getattr(g, name, usual) != usual), None)
-    wrong = wrong or ("assistant_model" if assistant else "stop_strings" if stops else None)
+    wrong = next((name for name, usual in _NOT_HERE if getattr(g, name) not in (0, usual)), None)
     if wrong:
-        raise UnsupportedError(f"{wrong}: with a cache whose update() is called ({type(cache).__name__}) generate() decodes greedily or "
-                               "samples; use a cache of kvik, or leave it out")
+        raise UnsupportedError(f"{wrong}: with a cache whose update() is called ({type(cache).__name__}) generate() decodes greedily, "
+                               "samples or searches with beams; use a cache of kvik, or leave it out")
+    if assistant or g.prompt_lookup_num_tokens:
+        notice(f"drafts are not used with a cache whose update() is called ({type(cache).__name__}): the tokens are the same, one in each step")
+    more: List[Any] = [MaxTimeCriteria(g.max_time)] if g.max_time > 0 else []
+    if g.n_stop_strings:
+        more.append(StopStringCriteria(AutoTokenizer.from_pretrained(model.name_or_path),
+                                       [g.stop_strings[i].decode("utf-8", "replace") for i in range(g.n_stop_strings)]))
+    return more
 
 
 class Loop:
@@ -42,8 +57,13 @@ class Loop:
         self.logits: List[np.ndarray] = []
         self.scores: List[np.ndarray] = []
         self._sampler = owned("kvik_sampler_close")
-        call("kvik_sampler_open", ctypes.byref(options.struct), self._vocab(), ctypes.byref(callbacks.struct),
-             ctypes.byref(self._sampler))
+        g = options.struct
+        search = g.num_beams, g.num_return_sequences
+        g.num_beams, g.num_return_sequences = 1, 1  # a sampler sees one row
+        try:
+            call("kvik_sampler_open", ctypes.byref(g), self._vocab(), ctypes.byref(callbacks.struct), ctypes.byref(self._sampler))
+        finally:
+            g.num_beams, g.num_return_sequences = search
 
     def _vocab(self) -> int:
         return int(lib.kvik_model_vocab(self.model._handle.pointer))
@@ -55,29 +75,33 @@ class Loop:
     def _forward(self, begin: int) -> np.ndarray:
         """Computes the columns from `begin` on; returns the logits of the last one."""
         positions = self._positions()
+        if positions is None and int(self.cache.get_seq_length()) != begin:  # it has dropped rows: tokens keep the places of the text
+            positions = np.arange(self.ids.shape[1])[None]
         out = self.model.forward(like(np.ascontiguousarray(self.ids[:, begin:]), self.torch), attention_mask=self.mask,
                                  position_ids=None if positions is None else positions[:, begin:], past_key_values=self.cache,
                                  logits_to_keep=1, use_cache=True, return_dict=True, output_hidden_states=False, output_attentions=False)
         return np.ascontiguousarray(to_numpy(out.logits, np.float32)[:, -1])
 
+    def _sample(self, i: int, logits: np.ndarray, scores: np.ndarray, least: int = 0) -> Tuple[int, bool]:
+        """Returns the next token of row i and whether it ends the row; fills scores.  least: tokens that filters leave."""
+        text = np.ascontiguousarray(self.ids[i] if self.mask is None else self.ids[i][self.mask[i] != 0], np.int32)
+        masked, token = self.ids.shape[1] - text.size, ctypes.c_int32()
+        choice = sized(_abi.kvik_choice, logits=address(logits), ids=address(text), n=text.size, n_prompt=self.prompt - masked,
+                       masked=masked, row=int(i), scores=address(scores), min_tokens_to_keep=least)
+        try:
+            ended = call("kvik_sample", self._sampler, ctypes.byref(choice), ctypes.byref(token))
+        except Exception:
+            if self.callbacks.error is not None:
+                raise self.callbacks.error from None
+            raise
+        return token.value, bool(ended)
+
     def _choose(self, logits: np.ndarray) -> np.ndarray:
         """Returns the next token of each row; rows that have ended are padded."""
         tokens = np.full(self.rows, self.options.pad(), np.int64)
         scores = np.zeros_like(logits)
-        shown = self.ids if self.mask is None else None
         for i in np.flatnonzero(~self.over):
-            text = np.ascontiguousarray(shown[i] if shown is not None else self.ids[i][self.mask[i] != 0], np.int32)  # type: ignore[index]
-            masked = self.ids.shape[1] - text.size
-            token = ctypes.c_int32()
-            choice = sized(_abi.kvik_choice, logits=address(logits[i]), ids=address(text), n=text.size,
-                           n_prompt=self.prompt - masked, masked=masked, row=int(i), scores=address(scores[i]))
-            try:
-                ended = call("kvik_sample", self._sampler, ctypes.byref(choice), ctypes.byref(token))
-            except Exception:
-                if self.callbacks.error is not None:
-                    raise self.callbacks.error from None
-                raise
-            tokens[i] = token.value
+            tokens[i], ended = self._sample(i, logits[i], scores[i])
             if ended:
                 self.over[i], self.finish[i] = True, "eos"
         if self.options.struct.output_scores:
@@ -93,14 +117,18 @@ class Loop:
             for i in np.flatnonzero(rows_that_end(criterion(shown, scores), self.rows) & ~self.over):
                 self.over[i], self.finish[i] = True, "criteria"
 
-    def run(self) -> None:
-        """Generates until every row has ended."""
+    def _begin(self) -> Tuple[int, int]:
+        """Returns the columns that the cache holds, of which the last of the prompt is none, and the most new tokens."""
         have = int(self.cache.get_seq_length())
         if have >= self.prompt:
             have = self.prompt - 1
             self.cache.crop(have)
-        most = self.options.new_tokens(self.prompt)
         context = int(lib.kvik_model_context(self.model._handle.pointer))
+        return have, min(self.options.new_tokens(self.prompt), max(context - self.prompt + 1, 1))
+
+    def run(self) -> None:
+        """Generates until every row has ended."""
+        have, most = self._begin()
         for _ in range(most):
             logits = self._forward(have)
             have = self.ids.shape[1]
@@ -115,9 +143,8 @@ class Loop:
                 self._criteria()
             if self.over.all():
                 return
-            if have >= context:
-                self.finish = [f if self.over[i] else "context" for i, f in enumerate(self.finish)]
-                return
+        if most < self.options.new_tokens(self.prompt):
+            self.finish = [f if self.over[i] else "context" for i, f in enumerate(self.finish)]
 
     def _texts(self) -> List[str]:
         tokenizer = lib.kvik_model_tokenizer(self.model._handle.pointer)

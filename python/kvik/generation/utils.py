@@ -11,6 +11,7 @@ from ..outputs import (GenerateBeamDecoderOnlyOutput, GenerateBeamEncoderDecoder
 from ..progress import Bar
 from .call import Call
 from .configuration_utils import GenerationConfig
+from .loop import log_softmax
 from .logits_process import PrefixConstrainedLogitsProcessor
 from .streamers import readers_told
 from .watched import Watched
@@ -19,13 +20,6 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
     from .._typing import Array, GenerateArguments, Hooks, Options
     from ..outputs import GenerateOutput
-
-
-def log_softmax(values: np.ndarray) -> np.ndarray:
-    """Returns the logarithms of the probabilities over the last axis."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        shifted = values - values.max(-1, keepdims=True)
-        return np.asarray(shifted - np.log(np.exp(shifted).sum(-1, keepdims=True)))
 
 
 def _list(value: Any) -> List[Any]:
