@@ -186,6 +186,10 @@ bench-peers: all $(B)/bench_rates
 .PHONY: bench-serve
 bench-serve: kvik
 	@model=$(MODEL) && scripts/bench-serve.sh "$$model"
+# bench-fleet: measures three replicas behind routers; needs smg in build/serve-venv (make test-serve installs it) and nginx
+.PHONY: bench-fleet
+bench-fleet: kvik
+	@model=$(MODEL) && build/serve-venv/bin/python bench/fleet.py --model "$$model" --json build/fleet.json
 # bench-ops: measures single operations; needs no model
 bench-ops: $(BENCHBIN)
 	@for b in $(filter-out $(WHOLE:%=$(B)/bench_%) $(B)/bench_lengths,$(BENCHBIN)); do echo "== $$b"; $$b || exit 1; done

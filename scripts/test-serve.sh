@@ -5,7 +5,7 @@ set -u
 cd "$(dirname "$0")/.." || exit 1
 venv=build/serve-venv rc=0
 [ -x $venv/bin/pip ] || python3 -m venv $venv || exit 1
-for package in openai anthropic langchain-openai litellm ollama schemathesis prometheus-client pyzmq msgspec; do
+for package in openai anthropic langchain-openai litellm ollama schemathesis prometheus-client pyzmq msgspec smg; do
     $venv/bin/pip install -q --disable-pip-version-check "$package" || echo "test-serve: $package cannot be installed" >&2
 done
 # Claude Code and Codex themselves; what their packages need is for programs that drive them.
@@ -23,6 +23,7 @@ test events all
 test contract schemathesis
 test exposition all
 test proxy all
+test fleet all
 echo "== llama-server's own tests"
 scripts/test-llama-server.sh || rc=1
 exit $rc

@@ -237,7 +237,10 @@ static void maybe_stop(struct net *n)
         event_add(n->drain, &(struct timeval){.tv_usec = 50000});
     }
     bool drained = now - n->arrived > NET_DRAIN_SECONDS;
-    if (n->at.n && (drained || now > n->stop_at)) listeners_close(&n->at, n->http);
+    if (n->at.n && (drained || now > n->stop_at)) {
+        listeners_close(&n->at, n->http);
+        wires_hang_up(n);
+    }
     bool idle = !n->at.n && !atomic_load(&n->n_open) && !n->sending;
     if (idle || now > n->stop_at) event_base_loopexit(n->base, NULL);
 }

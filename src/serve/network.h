@@ -88,6 +88,9 @@ struct bufferevent *wire_accept(struct event_base *base, void *net);
 struct wire *wire_of(const struct net *n, struct evhttp_connection *c);
 /* Closes connections whose head, or whose body that is not stored, takes too long. */
 void wires_check(struct net *n, double now);
+/* Closes connections that wait for their next request, no byte of which is there: a proxy that keeps them then asks another
+ * server. */
+void wires_hang_up(struct net *n);
 /* The answer of a request has gone out: waits for the head of the next one, some of which may be there. */
 void wire_rest(struct wire *l);
 

@@ -125,6 +125,13 @@ void wires_check(struct net *n, double now)
     }
 }
 
+void wires_hang_up(struct net *n)
+{
+    for (size_t i = 0; i < n->n_wires; i++)
+        if (n->wire[i] && !n->wire[i]->ours && n->wire[i]->since == 0)
+            evhttp_connection_free(n->wire[i]->c);
+}
+
 /* --- What libevent itself sends. */
 
 static const char *sentence_of(int status)
