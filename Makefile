@@ -82,7 +82,7 @@ kvik: $(B)/kvik
 # The command shares the lowest floor (base) with the library, so it links the object with all names.
 $(B)/kvik: $(CLIOBJ) $(B)/kvik.o $(B)/objects
 	@echo "  LD    $@"
-	$(Q)$(CC) $(OPT) -pie $(HARDEN_LD) $(LDFLAGS) -o $@ $(CLIOBJ) $(B)/kvik.o $(LDLIBS) -ledit $(if $(SERVE),-levent) $(CURL_LIBS) $(EVENTS_LIBS)
+	$(Q)$(CC) $(OPT) -pie $(HARDEN_LD) $(LDFLAGS) -o $@ $(CLIOBJ) $(B)/kvik.o $(LDLIBS) $(EDIT_LIBS) $(if $(SERVE),-levent) $(CURL_LIBS) $(EVENTS_LIBS)
 
 # This list changes when a source file comes or goes, and what is linked from all files is linked again.
 $(B)/objects: objects

@@ -5,17 +5,20 @@ The package has no compiled modules of its own, so one wheel serves every versio
 import glob
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 
-from setuptools import setup
+from setuptools import Distribution, setup
 from setuptools.command.build_py import build_py
 from wheel.bdist_wheel import bdist_wheel
 
 from distutils.command.build_scripts import build_scripts  # that of setuptools, which comes first for this reason
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+# Packages of a system have the library and the command beside the Python package, which then is the same on every machine.
+SYSTEM = bool(os.environ.get("KVIK_SYSTEM_LIBRARY"))
 
 
 def version():
@@ -26,7 +29,8 @@ def version():
 def make(name, folder):
     """Builds a file, and copies it without debug symbols into a folder."""
     jobs = str(os.cpu_count() or 1)
-    subprocess.check_call([os.environ.get("MAKE", "make"), "--no-print-directory", f"-j{jobs}", name], cwd=HERE)
+    subprocess.check_call([os.environ.get("MAKE", "make"), "--no-print-directory", f"-j{jobs}",
+                           *shlex.split(os.environ.get("KVIK_MAKE_ARGS", "")), name], cwd=HERE)
     os.makedirs(folder, exist_ok=True)
     target = os.path.join(folder, name)
     shutil.copy(os.path.join(HERE, name), target)
@@ -42,7 +46,8 @@ class Build(build_py):
         subprocess.check_call([sys.executable, os.path.join(HERE, "scripts", "make-abi.py"),
                                *sorted(glob.glob(os.path.join(HERE, "include", "*.h"))),
                                os.path.join(target, "_abi.py")])
-        make("libkvik.so", target)
+        if not SYSTEM:
+            make("libkvik.so", target)
 
 
 class Scripts(build_scripts):
@@ -55,15 +60,22 @@ class Scripts(build_scripts):
         return []
 
 
+class Files(Distribution):
+    """With a library in the package, it is installed where those of one architecture are."""
+
+    def has_ext_modules(self):
+        return not SYSTEM
+
+
 class Wheel(bdist_wheel):
     """py3-none-PLATFORM: any Python 3, this machine's architecture."""
 
     def finalize_options(self):
         super().finalize_options()
-        self.root_is_pure = False
+        self.root_is_pure = SYSTEM
 
     def get_tag(self):
-        return "py3", "none", super().get_tag()[2]
+        return "py3", "none", "any" if SYSTEM else super().get_tag()[2]
 
 
-setup(version=version(), scripts=["kvik"], cmdclass={"build_py": Build, "build_scripts": Scripts, "bdist_wheel": Wheel})
+setup(version=version(), distclass=Files, scripts=[] if SYSTEM else ["kvik"], cmdclass={"build_py": Build, "build_scripts": Scripts, "bdist_wheel": Wheel})

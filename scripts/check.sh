@@ -24,7 +24,7 @@ tracked() { # lists every file of the repository, also in an unpacked archive wi
     if git rev-parse --git-dir >/dev/null 2>&1; then
         git ls-files
     else
-        find . -type f ! -path './build/*' | sed 's|^\./||'
+        find . -type f ! -path './build/*' ! -path './packages/*' | sed 's|^\./||'
     fi
 }
 
@@ -100,9 +100,9 @@ done | fail "essay: every file opens with a comment that says what it owns" \
 awk 'END { if (NR > 150) print FILENAME ": " NR " lines" }' Makefile |
     fail "length: the Makefile has at most 150 lines" "it must be readable in one sitting"
 
-for t in $(sed -n 's/^\.PHONY://p' Makefile scripts/targets.mk); do
+for t in $(sed -n 's/^\.PHONY://p' Makefile scripts/*.mk); do
     case $t in libs | objects) continue ;; esac
-    grep -q "^# $t: " scripts/targets.mk || echo "scripts/targets.mk: $t"
+    grep -q "^# $t: " scripts/*.mk || echo "scripts/targets.mk: $t"
 done | fail "targets: every target has its line for make help" "a target that nobody finds is not used"
 
 # --- Calls ----------------------------------------------------------------------------------
@@ -161,6 +161,22 @@ if [ -f libkvik.so ] && command -v nm >/dev/null 2>&1; then
     fi
 else
     echo "check: libkvik.so is not built, exports not compared (run make first)" >&2
+fi
+
+if [ -d debian ]; then
+    grep -v '^#' src/api/exports.txt | sort >"$tmp/listed"
+    sed -n 's/^ \(kvik_[a-z0-9_]*\)@KVIK_0 .*/\1/p' debian/libkvik0.symbols | sort | diff "$tmp/listed" - |
+        sed -n 's/^< /debian\/libkvik0.symbols lacks it: /p; s/^> /not exported: /p' |
+        fail "packages: debian/libkvik0.symbols has what src/api/exports.txt lists" \
+            "a program that is linked with a new function must ask for the version that brought it; add \" NAME@KVIK_0 VERSION\""
+    version=$(sed -n 's/^#define KVIK_VERSION "\(.*\)"/\1/p' include/kvik.h)
+    grep -q "^kvik ($version[)~+]" debian/changelog || echo "debian/changelog begins with $(head -n 1 debian/changelog), include/kvik.h has $version" |
+        fail "packages: debian/changelog begins with the version of the headers" "the package would be named for another version"
+    # What a build may find is found in Debian's clean room, too.
+    sed -n 's/^    need \(lib[a-z0-9.-]*-dev\|nettle-dev\|zlib1g-dev\) .*/\1/p' bootstrap | while read -r p; do
+        [ "$p" = libc6-dev ] || grep -q "^ *\(Build-Depends: \)*$p\( .*\)*,*$" debian/control || echo "$p"
+    done | fail "packages: Build-Depends of debian/control has the libraries of bootstrap" \
+        "the package would be built without what the library does"
 fi
 
 # The brackets keep this line from finding itself.

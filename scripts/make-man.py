@@ -231,7 +231,7 @@ class Header:
             word, _, title = place[1].partition(": ")
             # A struct belongs to the section that has its fields.
             parts = [item for item in items(text[place.end():end]) if not (item.forward() and f"struct {item.name} {{" in whole)]
-            self.sections.append(("kvik_" + word.lower(), title or word, plain(place[2]), parts))
+            self.sections.append(("kvik_" + word.lower().replace(" ", "_"), title or word, plain(place[2]), parts))
 
     def listing(self):
         """The list of the pages."""

@@ -11,7 +11,7 @@ HEADERS := $(sort $(wildcard include/*.h))
 # help: lists the targets
 help:
 	@echo "kvik $(VERSION): make TARGET [NAME=VALUE...]"; echo
-	@sed -n 's/^# \([a-z][a-z_.-]*\): \(.*\)/\1|\2/p' scripts/targets.mk | sort -u | awk -F'|' '{ printf "  %-21s %s\n", $$1, $$2 }'
+	@sed -n 's/^# \([a-z][a-z_.-]*\): \(.*\)/\1|\2/p' scripts/*.mk | sort -u | awk -F'|' '{ printf "  %-21s %s\n", $$1, $$2 }'
 
 # compile_commands.json: how each C file is compiled, for clangd and editors
 compile_commands.json: Makefile scripts/targets.mk
@@ -205,24 +205,26 @@ $(MAN3)/kvik.3: $(HEADERS) man/kvik.1 scripts/make-man.py
 override PREFIX := $(PREFIX:~/%=$(HOME)/%)
 # install: to PREFIX=/usr/local, without debug symbols (STRIP=true keeps them)
 STRIP ?= strip
+# Debian's packages have a directory for each architecture.
+LIBDIR ?= $(PREFIX)/lib
 INSTALL_BIN = install -m 755 -s --strip-program=$(STRIP)
 install: all man
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig \
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(LIBDIR)/pkgconfig \
 	  $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/man/man3 \
 	  $(DESTDIR)$(PREFIX)/share/bash-completion/completions \
 	  $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 	$(INSTALL_BIN) kvik $(DESTDIR)$(PREFIX)/bin/kvik
 	./kvik completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/kvik
 	./kvik completion zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_kvik
-	$(INSTALL_BIN) libkvik.so $(DESTDIR)$(PREFIX)/lib/libkvik.so.$(VERSION)
-	ln -sf libkvik.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libkvik.so.$(SOVERSION)
-	ln -sf libkvik.so.$(SOVERSION) $(DESTDIR)$(PREFIX)/lib/libkvik.so
-	install -m 644 libkvik.a $(DESTDIR)$(PREFIX)/lib/libkvik.a
+	$(INSTALL_BIN) libkvik.so $(DESTDIR)$(LIBDIR)/libkvik.so.$(VERSION)
+	ln -sf libkvik.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libkvik.so.$(SOVERSION)
+	ln -sf libkvik.so.$(SOVERSION) $(DESTDIR)$(LIBDIR)/libkvik.so
+	install -m 644 libkvik.a $(DESTDIR)$(LIBDIR)/libkvik.a
 	install -m 644 $(HEADERS) $(DESTDIR)$(PREFIX)/include
-	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' -e 's| *@URING@|$(URING:%= %)|' \
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(patsubst $(PREFIX)/%,$${prefix}/%,$(LIBDIR))|' -e 's|@VERSION@|$(VERSION)|' -e 's| *@URING@|$(URING:%= %)|' -e 's| *@REDIS@|$(REDIS:%= %)$(TLS:%= %)|' \
 	  -e 's|@AUDIO@ *|$(if $(AUDIO),$(shell pkg-config --libs $(AUDIO)) )|' \
 	  scripts/kvik.pc.in \
-	  > $(DESTDIR)$(PREFIX)/lib/pkgconfig/kvik.pc
+	  > $(DESTDIR)$(LIBDIR)/pkgconfig/kvik.pc
 	install -m 644 man/kvik.1 $(DESTDIR)$(PREFIX)/share/man/man1/kvik.1
 	if [ -f $(MAN3)/kvik.3 ]; then install -m 644 $(MAN3)/*.3 $(DESTDIR)$(PREFIX)/share/man/man3; fi
 
@@ -231,10 +233,13 @@ $(B)/replay_multipart $(B)/fuzz_multipart: $(B)/src/serve/multipart.o
 $(B)/replay_head $(B)/fuzz_head: $(B)/src/serve/head.o
 $(B)/replay_chunks $(B)/fuzz_chunks: $(B)/src/serve/chunks.o
 
-# libcurl downloads models for kvik pull. Without it (or with CURL= ) the command says what is missing.
+# libcurl downloads models for kvik pull. Without it (or with CURL= ) the command says what is missing. CURL=load: the command
+# links no libcurl, and loads the one of the machine that it runs on.
 CURL := $(shell pkg-config --exists libcurl 2>/dev/null && echo libcurl)
-CURL_LIBS = $(if $(CURL),$(shell pkg-config --libs $(CURL)))
-$(B)/src/hub/web.o: BASEFLAGS += $(if $(CURL),-DKVIK_CURL $(shell pkg-config --cflags $(CURL)))
+CURL_LIBS = $(if $(filter libcurl,$(CURL)),$(shell pkg-config --libs $(CURL)))
+$(patsubst %,$(B)/src/hub/%.o,web curl): BASEFLAGS += $(if $(CURL),-DKVIK_CURL $(if $(filter load,$(CURL)),-DKVIK_CURL_LOAD) \
+  $(shell pkg-config --cflags libcurl))
+EDIT_LIBS ?= -ledit
 # The parsers of what the hub sends need nothing of the network.
 $(B)/replay_hub $(B)/fuzz_hub: $(patsubst %,$(B)/src/hub/%.o,response choice listing name)
 
@@ -250,3 +255,4 @@ EVENTS := $(if $(SERVE),$(shell pkg-config --exists libzmq msgpack 2>/dev/null &
 EVENTS_LIBS = $(if $(EVENTS),$(shell pkg-config --libs $(EVENTS)))
 $(B)/src/serve/events.o: BASEFLAGS += $(if $(EVENTS),-DKVIK_EVENTS $(shell pkg-config --cflags $(EVENTS)))
 $(B)/replay_request $(B)/fuzz_request: LDLIBS += $(EVENTS_LIBS)
+-include scripts/packages.mk

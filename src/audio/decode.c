@@ -3,6 +3,7 @@
 #include "audio/audio.h"
 
 #ifdef KVIK_AUDIO
+#include "base/built.h"
 #include "base/descriptor.h"
 
 #include <errno.h>
@@ -189,6 +190,13 @@ int decoder_read(struct decoder *d, float *out, uint32_t n)
     return (int)got;
 }
 
+/* The library calls itself libsndfile-1.2.0. */
+static int name(struct buf *b)
+{
+    const char *said = sf_version_string(), *number = strchr(said, '-');
+    return buf_printf(b, "libsndfile %.20s", number ? number + 1 : said);
+}
+BUILT(sndfile, BUILT_LIBRARIES, name);
 #else
 
 int decoder_missing(const char *name)

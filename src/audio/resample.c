@@ -3,6 +3,8 @@
 #include "audio/audio.h"
 
 #ifdef KVIK_AUDIO
+#include "base/built.h"
+
 #include <soxr.h>
 #include <string.h>
 
@@ -110,4 +112,11 @@ int resample_take(struct resample *r, float *out, uint32_t n)
     r->drained = r->ended && !made;
     return (int)made;
 }
+
+static int name(struct buf *b)
+{
+    const char *said = soxr_version(), *number = strchr(said, '-');
+    return buf_printf(b, "libsoxr %.20s", number ? number + 1 : said);
+}
+BUILT(soxr, BUILT_LIBRARIES, name);
 #endif

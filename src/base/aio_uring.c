@@ -5,6 +5,7 @@
  * stay in the ring as a no-op.  After a wait the kernel holds no pointer to the caller's memory. */
 #ifdef KVIK_URING
 #include "base/aio_int.h"
+#include "base/built.h"
 #include "base/descriptor.h"
 
 #include <errno.h>
@@ -127,4 +128,10 @@ static void uring_wait(struct aio *a, struct aio_op *op)
 }
 
 const struct aio_kind aio_uring = {"uring", uring_open, uring_close, uring_start, uring_wait};
+
+static int name(struct buf *b)
+{
+    return buf_puts(b, "liburing");
+}
+BUILT(uring, BUILT_LIBRARIES, name);
 #endif

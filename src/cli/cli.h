@@ -88,6 +88,9 @@ const struct arg_option *args_shared(const struct command *c, size_t *n);
             "has hashed"                                                                           \
     }
 /* help.c: prints the help of a command.  all: also rarely used options. */
+/* --- version.c: the version and what was built in; the exit status. */
+int print_version(FILE *to);
+
 void help_command(const struct command *c, bool all, FILE *to);
 /* Writes the name of an option as the command line spells it, with dashes. */
 void args_dashed(const char *name, char out[64]);

@@ -35,7 +35,7 @@ static void help(FILE *to)
     fputs(
         "\nMODEL is a Hugging Face model directory, a .gguf file or a directory with one, or a name that kvik models\n"
         "lists: that of a model from the Hugging Face hub, ORG/NAME or ORG/NAME:Q4_K_M, or a file of kvik's own cache.\n"
-        "kvik COMMAND --help lists the options that matter, --help-all all of them; kvik --version prints the version.\n"
+        "kvik COMMAND --help lists the options that matter, --help-all all of them; kvik --version says what was built in.\n"
         "Exit status: 0 success, 1 failure, 2 wrong usage, 130 stopped by Ctrl-C.\n",
         to);
 }
@@ -95,10 +95,7 @@ int main(int argc, char **argv)
         return EXIT_USAGE;
     }
     const char *word = argv[1];
-    if (!strcmp(word, "--version")) {
-        printf("kvik %s\n", kvik_version());
-        return say_flush(0);
-    }
+    if (!strcmp(word, "--version")) return say_flush(print_version(stdout));
     if (!strcmp(word, "--help") || !strcmp(word, "-h") || (!strcmp(word, "help") && argc == 2)) {
         help(stdout);
         return say_flush(0);

@@ -1,4 +1,5 @@
 /* kind.c - the kinds of device that this program has, and which of them dev_open opens. */
+#include "base/built.h"
 #include "dev/dev.h"
 
 #include <stdlib.h>
@@ -17,3 +18,11 @@ int dev_open(const char *name, struct dev **out)
     return ERR(UNSUPPORTED, "there is no device '%.40s'%s; it can be cpu or cuda", name,
                given ? "" : " ($KVIK_DEVICE)");
 }
+
+static int names(struct buf *b)
+{
+    for (const struct dev_kind *const *k = __start_kvik_dev; k < __stop_kvik_dev; k++)
+        TRY(buf_printf(b, "%s%s", k > __start_kvik_dev ? ", " : "", (*k)->name));
+    return 0;
+}
+BUILT(kinds, BUILT_DEVICES, names);

@@ -1,6 +1,7 @@
 /* web.c - requests to the hub.  Redirections are followed here and not by libcurl, so that every hop is checked: its
  * protocol, who may see the token, and how many there are. */
 #include "hub/web.h"
+#include "base/built.h"
 #include "base/file.h"
 
 #include <stdio.h>
@@ -56,7 +57,7 @@ int web_wait(struct web *w, const struct answer *a, unsigned tries)
     return 0;
 }
 #else
-#include <curl/curl.h>
+#include "hub/curl.h"
 
 enum {
     HOPS = 10,
@@ -159,6 +160,7 @@ static int set_up(struct web *w)
 int web_open(const struct hub_home *home, const struct hub_name *name,
              const struct hub_watch *watch, struct web **out)
 {
+    TRY(curl_load());
     if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
         return ERR(NOMEM, "libcurl does not start");
     struct web *w = mem_alloc(sizeof *w);
@@ -350,4 +352,14 @@ int web_text(struct web *w, const char *url, size_t most, struct buf *out, struc
         if (!again) return e ? 0 : ERR_IO; /* the sentence is that of the connection */
     }
 }
+
+/* The library calls itself libcurl/7.88.1 and more, as its users do in HTTP. */
+static int name(struct buf *b)
+{
+    if (curl_load() < 0) return buf_puts(b, "libcurl (looked for and not found)");
+    const char *said = curl_version(), *number = strchr(said, '/');
+    return buf_printf(b, "libcurl %.*s", number ? (int)strcspn(number + 1, " ") : 20,
+                      number ? number + 1 : said);
+}
+BUILT(curl, BUILT_LIBRARIES, name);
 #endif

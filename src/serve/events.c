@@ -7,6 +7,7 @@
 #include "base/base.h"
 
 #ifdef KVIK_EVENTS
+#include "base/built.h"
 #include "base/thread.h"
 
 #include <errno.h>
@@ -389,6 +390,13 @@ void events_close(struct events *e)
     mem_free(e);
 }
 
+static int name(struct buf *b)
+{
+    int major, minor, patch;
+    zmq_version(&major, &minor, &patch);
+    return buf_printf(b, "libzmq %d.%d.%d", major, minor, patch);
+}
+BUILT(zmq, BUILT_LIBRARIES, name);
 #else
 
 int events_open(const struct serve_options *o, struct events **out)

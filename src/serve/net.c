@@ -2,6 +2,7 @@
  *
  * While a request is computed, its connection still reads, because only a read tells that the client has left.  What a
  * client sends meanwhile (a pipelined request) waits: at most NET_HEADERS bytes of it are taken from the socket. */
+#include "base/built.h"
 #include "base/descriptor.h"
 #include "serve/cors.h"
 #include "serve/framing.h"
@@ -476,3 +477,10 @@ void net_close(struct net *n)
     pthread_mutex_destroy(&n->lock);
     mem_free(n);
 }
+
+static int name(struct buf *b)
+{
+    return buf_printf(b, "libevent %.*s", (int)strcspn(event_get_version(), "-"),
+                      event_get_version());
+}
+BUILT(event, BUILT_LIBRARIES, name);

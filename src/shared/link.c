@@ -2,6 +2,7 @@
  * by the system, which has a limit of its own.  TLS is GnuTLS over the same socket: the certificate must be valid for the
  * host, and lead to those that the system trusts or the address names. */
 #include "shared/link.h"
+#include "base/built.h"
 #include "base/descriptor.h"
 
 #include <errno.h>
@@ -95,6 +96,12 @@ bool link_has_tls(void)
 {
     return true;
 }
+
+static int name(struct buf *b)
+{
+    return buf_printf(b, "GnuTLS %.20s", gnutls_check_version(NULL));
+}
+BUILT(gnutls, BUILT_LIBRARIES, name);
 
 static int tls_failed(const struct link *l, int e)
 {

@@ -5,6 +5,7 @@
 #include "shared/keeper.h"
 
 #ifdef KVIK_REDIS
+#include "base/built.h"
 #include "shared/link.h"
 
 #include <hiredis.h>
@@ -213,6 +214,12 @@ int redis_open(const struct address *a, const atomic_bool *stop, struct keeper *
     *out = &r->keeper;
     return 0;
 }
+
+static int name(struct buf *b)
+{
+    return buf_printf(b, "hiredis %d.%d.%d", HIREDIS_MAJOR, HIREDIS_MINOR, HIREDIS_PATCH);
+}
+BUILT(redis, BUILT_LIBRARIES, name);
 #else
 int redis_open(const struct address *a, const atomic_bool *stop, struct keeper **out)
 {

@@ -47,6 +47,9 @@ check "the completion of zsh is that of the command" sh -c "./kvik completion zs
 check "demo builds the shared library, which the programs of the README need" sh -c \
     "make -n MODE=release -W src/api/libkvik.map demo | grep -q 'ln -f .*libkvik.so'"
 check "soname" sh -c "objdump -p '$root/usr/lib/libkvik.so' | grep -q 'SONAME *libkvik.so.0$'"
+make --no-print-directory -n install DESTDIR="$work/multi" PREFIX=/usr LIBDIR=/usr/lib/some-arch >"$work/out" 2>"$work/err"
+check "LIBDIR says where libraries go" sh -c "grep -q '$work/multi/usr/lib/some-arch/libkvik.so' '$work/out' && ! grep -q '$work/multi/usr/lib/lib' '$work/out'"
+check "and kvik.pc tells it" grep -qF 's|@LIBDIR@|${prefix}/lib/some-arch|' "$work/out"
 check "kvik.pc has no placeholder and no staging path" sh -c "! grep -q '@\|$work' '$root/usr/lib/pkgconfig/kvik.pc'"
 
 cat >"$work/use.c" <<'C'

@@ -30,7 +30,15 @@ done
 
 run --version
 check "--version succeeds" status 0
-check "--version has a number" out_has '[0-9]\.[0-9]'
+check "--version has a number" out_has '^kvik [0-9]*\.[0-9]'
+check "--version has the instruction sets that kernels were built for, and that of this processor" out_has '^kernels: *ref.*(this processor: [a-z0-9]*)$'
+check "--version has the devices" out_has '^devices: *.*\bcpu\b'
+for word in liburing libsndfile libevent libcurl hiredis GnuTLS libzmq; do # each is built in, or said to be left out
+    check "--version says of $word whether it is built in" test "$(grep -c "^libraries:.*$word\|^without: *$word" "$work/out")" = 1
+done
+if [ -e .git ] && commit=$(git rev-parse --short=12 HEAD 2>/dev/null); then
+    check "--version has the commit" out_has '^commit: *[0-9a-f]\{12\}+*$'
+fi
 
 run generat "$model"
 refused "an unknown command suggests the nearest" 2 generate

@@ -1,5 +1,6 @@
 /* open.c - opening the CPU and its queues: which instruction set, which kernels, how many threads, and all the
  * scratch the operations will need.  After dev_reserve nothing in this backend allocates. */
+#include "base/built.h"
 #include "dev/cpu/cpu.h"
 
 #include <stdio.h>
@@ -48,14 +49,31 @@ bool dev_isa_supported(enum dev_isa isa)
     return false;
 }
 
+static enum dev_isa best_isa(void)
+{
+    enum dev_isa best = DEV_REF;
+    for (int i = 0; i < DEV_ISAS; i++)
+        if (dev_isa_supported((enum dev_isa)i)) best = (enum dev_isa)i;
+    return best;
+}
+
+/* The instruction sets that kernels were compiled for, and which of them this processor has. */
+static int names(struct buf *b)
+{
+    bool have[DEV_ISAS] = {[DEV_REF] = true};
+    for (const struct cpu_kernel *const *p = __start_kvik_cpu; p < __stop_kvik_cpu; p++)
+        have[(*p)->isa] = true;
+    for (int i = 0; i < DEV_ISAS; i++)
+        if (have[i]) TRY(buf_printf(b, "%s%s", i ? ", " : "", isa_names[i]));
+    return buf_printf(b, " (this processor: %s)", isa_names[best_isa()]);
+}
+BUILT(cpu, BUILT_KERNELS, names);
+
 static int choose_isa(const char *name, enum dev_isa *out)
 {
     if (!name || !*name) name = getenv("KVIK_ISA");
     if (!name || !*name) {
-        enum dev_isa best = DEV_REF;
-        for (int i = 0; i < DEV_ISAS; i++)
-            if (dev_isa_supported((enum dev_isa)i)) best = (enum dev_isa)i;
-        *out = best;
+        *out = best_isa();
         return 0;
     }
     char have[64];

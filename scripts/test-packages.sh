@@ -1,0 +1,180 @@
+#!/bin/bash
+# test-packages.sh [PART...] - builds the packages of the last commit, installs each on a bare Debian 12 and uses it there.
+#
+#   deb        dpkg-buildpackage in a clean root without network, lintian, its own tests (autopkgtest) in a bare root, the bits of the
+#              packaged library against those of this tree, purge
+#   wheel      the wheel with the libraries inside, in a bare root that has Python and numpy only
+#   sdist      pip builds the source distribution in a clean root, and its wheel is used
+#
+# The roots are in packages/roots (scripts/in-root.sh): a bare one, which debootstrap makes once, and layers on it. Needs root, debootstrap and the
+# network that this machine's apt and pip use. A whole run compiles kvik twice. CCACHE=DIR names a directory of ccache for both; without it they are cold.
+# With the model of scripts/fetch-model.sh on this machine the command is asked for a capital, else a tiny model is used.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+root=$PWD
+roots=packages/roots
+logs=packages/logs
+passed=0 failed=0 skipped=0
+mkdir -p $roots $logs packages/apt
+[ $# -gt 0 ] || set -- deb wheel sdist
+export PATH=$PATH:/usr/sbin:/sbin
+jobs=$(scripts/cpus.sh)
+model=$(scripts/fetch-model.sh --offline 2>/dev/null) || model=
+
+# check NAME COMMAND...: one test. Its output is in packages/logs.
+check() {
+    local name=$1 log
+    log=$logs/$(printf '%s' "$name" | tr -c 'a-zA-Z0-9\n' '-' | cut -c1-80).log
+    shift
+    if "$@" >"$log" 2>&1 </dev/null; then
+        passed=$((passed + 1))
+        echo "  ok   $name"
+    else
+        failed=$((failed + 1))
+        echo "  FAIL $name ($log)"
+        tail -n 12 "$log" | cut -c1-300 | sed 's/^/         /'
+        return 1
+    fi
+}
+skip() {
+    skipped=$((skipped + 1))
+    echo "  skip $1"
+}
+# fresh NAME: an empty layer.
+fresh() { rm -rf "${roots:?}/$1" "$roots/$1.work" "$roots/$1.root"; }
+# inside [-n] [-b FROM:TO]... LAYER... -- COMMAND...: with apt's packages kept for the next root.
+inside() { scripts/in-root.sh -b "$root/packages/apt:/var/cache/apt/archives" "$@"; }
+install_in() { # LAYER... -- PACKAGE...
+    local layers=()
+    while [ "$1" != -- ]; do layers+=("$1"); shift; done
+    shift
+    inside -b "$root/packages:/packages" "${layers[@]}" -- sh -c \
+        'apt-get update -q && apt-get install -y -q --no-install-recommends -o APT::Keep-Downloaded-Packages=true "$@"' sh "$@"
+}
+bare() { check "a bare Debian 12" scripts/in-root.sh --base $roots/base || exit 1; }
+builder() { # what compiles kvik; made again when the list changes
+    [ $roots/build.made -nt debian/control ] && return
+    fresh build
+    check "a clean root that builds, from Build-Depends" inside -b "$root/packages:/packages" $roots/build $roots/base -- sh -ec '
+        apt-get update -q
+        apt-get install -y -q --no-install-recommends -o APT::Keep-Downloaded-Packages=true build-essential fakeroot ccache
+        apt-get build-dep -y -q --no-install-recommends -o APT::Keep-Downloaded-Packages=true /packages/deb/kvik_*.dsc
+        /usr/sbin/update-ccache-symlinks
+        useradd --create-home builder' || return
+    touch $roots/build.made
+}
+# What the compiler is called, and where its cache is.
+cached=()
+[ -z "${CCACHE-}" ] || { mkdir -p "$CCACHE" && cached=(-b "$CCACHE:/ccache"); }
+compiler=${CCACHE:+/usr/lib/ccache:}
+
+# --- Debian packages
+part_deb() {
+    check "source package" scripts/make-deb.sh --source || return
+    builder || return
+    fresh work
+    check "dpkg-buildpackage in it, as a user without rights, without network" inside -n "${cached[@]}" -b "$root/packages/deb:/deb" $roots/work $roots/build $roots/base -- \
+        sh -ec "mkdir /build && cd /build && dpkg-source -x /deb/kvik_*.dsc && chown -R builder /build && cd kvik-*/
+            export CCACHE_DIR=/ccache PATH=$compiler\$PATH DEB_BUILD_OPTIONS='parallel=$jobs ${DEB_BUILD_OPTIONS-}'
+            [ ! -d /ccache ] || chown builder /ccache
+            setpriv --reuid=builder --regid=builder --clear-groups env HOME=/build dpkg-buildpackage --no-sign --build=full
+            cp /build/*.deb /build/*.changes /build/*.buildinfo /deb" || return
+    fresh lint
+    check "lintian is installed" install_in $roots/lint $roots/base -- lintian &&
+        check "lintian: neither errors nor warnings" inside -n -b "$root/packages/deb:/deb" $roots/lint $roots/base -- \
+            sh -c 'useradd lint; setpriv --reuid=lint --regid=lint --clear-groups lintian --no-cfg --fail-on error,warning --info /deb/kvik_*.changes'
+    use_deb
+}
+use_deb() {
+    fresh command
+    check "a bare Debian 12 installs kvik" install_in $roots/command $roots/base -- "$(in_root packages/deb/kvik_*_*.deb)" || return
+    check "kvik --version" inside -n $roots/command $roots/base -- kvik --version
+    sed 's/^/         /' $logs/kvik---version.log
+    ask_command $roots/command /usr/bin/kvik
+    check "the service is there, and disabled" inside -n $roots/command $roots/base -- \
+        sh -c 'test -f /lib/systemd/system/kvik.service && ! find /etc/systemd -name "kvik*" | grep .'
+    check "purge leaves nothing" inside -n $roots/command $roots/base -- \
+        sh -c 'dpkg --purge kvik && ! find /usr /etc /var/lib/systemd /lib/systemd -name "*kvik*" | grep .'
+    fresh tests
+    check "autopkgtest is installed" install_in $roots/tests $roots/base -- autopkgtest &&
+        check "autopkgtest: the command, the library, the Python package" inside -b "$root/packages/deb:/deb" $roots/tests $roots/base -- \
+            sh -c 'cd /tmp && autopkgtest /deb/*.deb /deb/kvik_*.dsc -- null'
+    fresh python
+    check "a bare Debian 12 installs python3-kvik" install_in $roots/python $roots/base -- "$(in_root packages/deb/libkvik0_*.deb)" \
+        "$(in_root packages/deb/python3-kvik_*.deb)" || return
+    same_bits $roots/python KVIK_PYTHON=/usr/lib/python3/dist-packages python3
+}
+in_root() { echo "/$1"; }
+# The tree's tests lie where no package of the tree is found.
+ask_command() { # LAYER COMMAND
+    if [ -n "$model" ]; then
+        check "the command answers: $2" inside -n -b "$model:/model.gguf" "$1" $roots/base -- \
+            sh -c "'$2' generate /model.gguf 'What is the capital of France?' --chat --max-new-tokens 12 | tee /dev/stderr | grep -q Paris"
+    else
+        skip "$2 is not asked: the model of scripts/fetch-model.sh is not here"
+    fi
+}
+# same_bits LAYER SETTING PYTHON: the package that is installed in there computes what this tree computes.
+same_bits() {
+    local log=$logs/bits-$(basename "$1")
+    if [ ! -f libkvik.so ] || [ ! -f python/kvik/_abi.py ]; then
+        skip "the tree is not built (make), so its bits are not compared"
+        return
+    fi
+    PYTHON=/usr/bin/python3 scripts/python.sh >/dev/null && "$(PYTHON=/usr/bin/python3 scripts/python.sh)" tests/packages/bits.py >"$log.tree" 2>&1
+    inside -n -b "$root/tests:/tree/tests" "$1" $roots/base -- env "$2" "$3" /tree/tests/packages/bits.py >"$log" 2>&1
+    check "$(basename "$1"): the installed package computes the bits of this tree ($(grep -c . "$log") digests)" cmp "$log" "$log.tree"
+}
+
+# --- The wheel
+part_wheel() {
+    check "wheel" scripts/make-wheel.sh || return
+    ls -l packages/wheel/*.whl | sed 's/^/         /'
+    use_wheel wheel packages/wheel
+}
+use_wheel() { # NAME FOLDER
+    fresh "$1"
+    check "$1: a bare Debian 12 with Python, pip and numpy" install_in $roots/"$1" $roots/base -- python3 python3-pip python3-venv python3-numpy || return
+    check "$1: pip installs it" inside -n -b "$root/$2:/wheel" $roots/"$1" $roots/base -- \
+        sh -c 'python3 -m venv --system-site-packages /opt/kvik && /opt/kvik/bin/pip install --no-index --no-deps /wheel/*.whl' || return
+    check "$1: kvik --version" inside -n $roots/"$1" $roots/base -- /opt/kvik/bin/kvik --version
+    ask_command $roots/"$1" /opt/kvik/bin/kvik
+    same_bits $roots/"$1" KVIK_PYTHON=/opt/kvik /opt/kvik/bin/python
+    check "$1: pip uninstall leaves nothing" inside -n $roots/"$1" $roots/base -- \
+        sh -c '/opt/kvik/bin/pip uninstall -y kvik && ! find /opt/kvik | grep -i kvik/.*kvik'
+}
+
+# --- The source distribution
+part_sdist() {
+    check "source distribution" scripts/make-sdist.sh || return
+    [ -e $roots/build ] || { check "source package" scripts/make-deb.sh --source && builder; } || return
+    fresh sdist-work
+    rm -rf packages/sdist/built && mkdir -p packages/sdist/built
+    check "pip builds it without network" inside -n "${cached[@]}" -b "$root/packages/sdist:/sdist" $roots/sdist-work $roots/build $roots/base -- \
+        sh -ec "export CCACHE_DIR=/ccache CCACHE_NOHASHDIR=1 PATH=$compiler\$PATH
+            mkdir /unpacked && tar -x -f /sdist/kvik-*.tar.gz -C /unpacked && cd /unpacked/kvik-* && python3 -m build --no-isolation --wheel --outdir /sdist/built ." || return
+    fresh sdist
+    check "sdist: a bare Debian 12 with Python, numpy and the libraries" install_in $roots/sdist $roots/base -- python3 python3-pip python3-venv python3-numpy libjansson4 \
+        libnettle8 libpcre2-8-0 libsndfile1 libsoxr0 libunistring2 liburing2 libutf8proc2 libedit2 libevent-2.1-7 libcurl3-gnutls || return
+    check "sdist: pip installs the wheel" inside -n -b "$root/packages/sdist/built:/wheel" $roots/sdist $roots/base -- \
+        sh -c 'python3 -m venv --system-site-packages /opt/kvik && /opt/kvik/bin/pip install --no-index --no-deps /wheel/*.whl' || return
+    check "sdist: kvik --version" inside -n $roots/sdist $roots/base -- /opt/kvik/bin/kvik --version
+    same_bits $roots/sdist KVIK_PYTHON=/opt/kvik /opt/kvik/bin/python
+}
+
+for part in "$@"; do
+    echo "== $part"
+    case $part in
+    deb | use_deb | wheel | sdist)
+        bare
+        [ "$part" = use_deb ] || part=part_$part
+        $part
+        ;;
+    *)
+        echo "test-packages: unknown part $part (deb, wheel, sdist)" >&2
+        exit 2
+        ;;
+    esac
+done
+echo "$passed passed, $failed failed, $skipped skipped"
+[ $failed = 0 ]
