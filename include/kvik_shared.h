@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-/* ---- Shared prefixes: rows that another process has computed --------------------------------------
+/* ---- Shared: prefixes that another process has computed -------------------------------------------
  *
  * A shared store keeps rows of texts, 128 tokens in each value, in a Redis or a directory.  What one process has
  * computed, another with the same model reads.  Rows from the store have the bits of computing.

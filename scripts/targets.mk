@@ -223,6 +223,7 @@ install: all man
 	install -m 644 $(HEADERS) $(DESTDIR)$(PREFIX)/include
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(patsubst $(PREFIX)/%,$${prefix}/%,$(LIBDIR))|' -e 's|@VERSION@|$(VERSION)|' -e 's| *@URING@|$(URING:%= %)|' -e 's| *@REDIS@|$(REDIS:%= %)$(TLS:%= %)|' \
 	  -e 's|@AUDIO@ *|$(if $(AUDIO),$(shell pkg-config --libs $(AUDIO)) )|' \
+	  -e 's|@SHARED@ *|$(if $(REDIS),$(shell pkg-config --libs $(REDIS) $(TLS)) )|' \
 	  scripts/kvik.pc.in \
 	  > $(DESTDIR)$(LIBDIR)/pkgconfig/kvik.pc
 	install -m 644 man/kvik.1 $(DESTDIR)$(PREFIX)/share/man/man1/kvik.1

@@ -10,4 +10,4 @@ for f; do
     case $f in *_avx*.c | *_sse*.c | *_neon*.c) continue ;; esac
     [ ! -f "$f" ] || printf '%s\0' "$f"
 done | xargs -0 -r -n 4 -P "${JOBS:-$(scripts/cpus.sh)}" sh -c '
-    clang-tidy --quiet "$@" -- -std=c11 -D_GNU_SOURCE -DKVIK_URING -DKVIK_AUDIO -Iinclude -Isrc 2>/dev/null' tidy
+    clang-tidy --quiet "$@" -- -std=c11 -D_GNU_SOURCE -DKVIK_URING -DKVIK_AUDIO -DKVIK_REDIS -DKVIK_TLS -I/usr/include/hiredis -Iinclude -Isrc 2>/dev/null' tidy

@@ -218,6 +218,7 @@ struct session {
     uint32_t sequences;    /* number of sequences that the cache was opened for */
     kvik_model *assistant; /* --assistant-model, or NULL */
     kvik_cache *assistant_cache;
+    struct kvik_shared *shared; /* --prefix-store, or NULL */
 };
 /* Merges --generation-config with the options of the command line, which win, and checks them before anything is
  * loaded.  The keys of *out have '_'.  The file is read only once.  Returns an exit status. */
@@ -283,6 +284,15 @@ int stored_save(kvik_cache *cache, const char *path, kvik_seq *seq, uint32_t n, 
 int64_t stored_prefix_load(kvik_cache *cache, const char *dir, const int32_t *ids, size_t n,
                            kvik_seq *seq);
 int stored_prefix_save(kvik_cache *cache, const char *dir, kvik_seq seq);
+
+/* --- shared_prompts.c: --prefix-store. */
+/* Opens the store; NULL: none.  Returns an exit status. */
+int session_store(struct session *s, const char *address);
+/* Makes a sequence of what the store has of ids, if that is clearly more than `have` tokens and comes soon.  Returns its
+ * tokens, or 0 and no sequence. */
+int64_t session_fetch(struct session *s, const int32_t *ids, size_t n, size_t have, kvik_seq *seq);
+/* Puts the rows of a sequence into the store, if there is one. */
+void session_share(struct session *s, kvik_seq seq);
 
 /* --- stream.c: generates, prints the text as it grows, shows progress, and obeys Ctrl-C.  The text of beams is
  * printed at the end.  Printed text ends with a newline. */

@@ -15,6 +15,9 @@ static const struct arg_option table[] = {
     {"prefix-cache", ARG_TEXT, offsetof(struct chat_options, prefix_cache), "DIR", NULL,
      "directory of saved prompts: reuse the longest saved prefix of a conversation, and save "
      "conversations there"},
+    {"prefix-store", ARG_TEXT, offsetof(struct chat_options, store), "ADDRESS", NULL,
+     "store of prompts that processes share: redis://HOST, rediss://HOST (TLS), unix:///SOCKET or file:///DIR; "
+     "$REDISCLI_AUTH is its password"},
     {"assistant-model", ARG_TEXT, offsetof(struct chat_options, assistant), "MODEL", NULL,
      "smaller model with the same vocabulary that drafts tokens; replies do not change"},
     {"greedy", ARG_FLAG, offsetof(struct chat_options, greedy), NULL, NULL,
@@ -138,6 +141,7 @@ static int chat_begin(struct chat *c, const struct chat_options *o, const struct
     uint32_t need = MIN(chat_cache_len(c), 1u << 20);
     status = session_cache(&c->s, CHAT_BRANCHES, need);
     if (!status) status = session_prefix(&c->s, o->prefix_cache);
+    if (!status) status = session_store(&c->s, o->store);
     if (!status && o->assistant) status = session_assist(&c->s, o->assistant, 1, need);
     if (status) return status;
     int e = chat_reset(c);

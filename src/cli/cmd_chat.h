@@ -8,7 +8,7 @@ enum { CHAT_BRANCHES = 8, CHAT_NAME = 32, CHAT_PREVIEW = 64 };
 
 struct chat_options {
     struct common common;
-    const char *system, *config, *session, *prefix_cache, *assistant, *context_full;
+    const char *system, *config, *session, *prefix_cache, *store, *assistant, *context_full;
     bool cache_report, greedy;
     uint32_t reply_tokens; /* 0: no limit */
 };

@@ -14,7 +14,7 @@ struct options {
     struct common common;
     struct arg_list input_ids, attention_mask, decoder_ids;
     const char *features;
-    const char *system, *config, *logits_file, *prefix_cache, *assistant;
+    const char *system, *config, *logits_file, *prefix_cache, *store, *assistant;
     bool cache_report;
 };
 
@@ -43,6 +43,9 @@ static const struct arg_option table[] = {
     {"prefix-cache", ARG_TEXT, offsetof(struct options, prefix_cache), "DIR", NULL,
      "directory of saved prompts: reuse the longest saved prefix of each prompt, and save the prompt "
      "and its text there"},
+    {"prefix-store", ARG_TEXT, offsetof(struct options, store), "ADDRESS", NULL,
+     "store of prompts that processes share: redis://HOST, rediss://HOST (TLS), unix:///SOCKET or file:///DIR; "
+     "$REDISCLI_AUTH is its password"},
     {"assistant-model", ARG_TEXT, offsetof(struct options, assistant), "MODEL", NULL,
      "smaller model with the same vocabulary that drafts tokens; the text does not change"},
     {"json", ARG_FLAG, offsetof(struct options, common.json), NULL, NULL, "print one JSON object"},
@@ -379,7 +382,17 @@ static int prompt_begin(struct generation *r, uint32_t i)
     if (n > 0 && r->o->common.verbose)
         say_line("%lld of %zu tokens of the prompt come from %s", (long long)n, p->n,
                  r->o->prefix_cache);
-    r->loaded[i] = MAX(n, 0);
+    if (n < 0) return (int)n;
+    kvik_seq shared;
+    int64_t more = p->attention_mask ? 0 : session_fetch(&r->s, p->ids, p->n, (size_t)n, &shared);
+    if (more > 0) {
+        if (n) kvik_cache_drop(r->s.cache, p->seq);
+        p->seq = shared;
+        n = more;
+        if (r->o->common.verbose)
+            say_line("%lld of %zu tokens of the prompt come from the store", (long long)n, p->n);
+    }
+    r->loaded[i] = n;
     return n < 0 ? (int)n : n ? 0 : kvik_cache_new(r->s.cache, &p->seq);
 }
 
@@ -391,6 +404,8 @@ static void save_prompts(struct generation *r)
     for (uint32_t i = 0; r->o->prefix_cache && r->s.g.use_cache && i < r->n; i++)
         if (!r->prompt[i].attention_mask)
             e = MIN(e, stored_prefix_save(r->s.cache, r->o->prefix_cache, r->prompt[i].seq));
+    for (uint32_t i = 0; r->s.shared && r->s.g.use_cache && i < r->n; i++)
+        if (!r->prompt[i].attention_mask) session_share(&r->s, r->prompt[i].seq);
     if (e < 0) say_error(e);
 }
 
@@ -468,6 +483,7 @@ static int run_prompts(struct generation *r)
     if (!status) status = place_inputs(r);
     if (!status) status = open_cache(r);
     if (!status) status = session_prefix(&r->s, o->prefix_cache);
+    if (!status && r->s.g.use_cache) status = session_store(&r->s, o->store);
     if (!status) status = generate(r);
     texts_done(&texts);
     return status;

@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "base/near.h"
 #include "cli/cli.h"
+#include "kvik_shared.h"
 
 #include <string.h>
 
@@ -321,6 +322,7 @@ int session_prefix(const struct session *s, const char *dir)
 int session_close(struct session *s, int status)
 {
     if (s->has_g) kvik_generation_done(&s->g);
+    kvik_shared_close(s->shared);
     kvik_cache_close(s->assistant_cache);
     kvik_model_close(s->assistant);
     kvik_cache_close(s->cache);

@@ -113,6 +113,26 @@ bool caches_save(struct caches *c)
     return false;
 }
 
+bool caches_store(const struct caches *c, kvik_shared_state *out)
+{
+    bool any = false;
+    *out = (kvik_shared_state){.size = sizeof *out};
+    for (uint32_t i = 0; i < c->n; i++) {
+        kvik_shared_state one;
+        if (!shelf_state(c->use[i].shelf, &one)) continue;
+        any = true;
+        out->reads += one.reads;
+        out->misses += one.misses;
+        out->bytes_read += one.bytes_read;
+        out->writes += one.writes;
+        out->bytes_written += one.bytes_written;
+        out->damaged += one.damaged;
+        out->failures += one.failures;
+        out->waiting += one.waiting;
+    }
+    return any;
+}
+
 void caches_share(struct caches *c)
 {
     for (uint32_t i = 0; i < c->n; i++)

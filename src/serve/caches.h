@@ -44,6 +44,8 @@ void caches_usage(const struct caches *c, kvik_usage *sum, struct cache_bytes *e
 bool caches_shelved(const struct caches *c);
 /* Saves one sequence of the shelves; false: none waits. */
 bool caches_save(struct caches *c);
+/* The sums of what the shared stores did; false: there are none. */
+bool caches_store(const struct caches *c, kvik_shared_state *out);
 /* Hands some rows of the shelves to their shared stores. */
 void caches_share(struct caches *c);
 /* Gives up what waits to be saved. */

@@ -35,6 +35,29 @@ static void add_caches(struct buf *b, const struct server *s, const struct sched
     }
 }
 
+/* What the shared store did (--prefix-store). */
+static void add_store(struct buf *b, const kvik_shared_state *t)
+{
+    const struct {
+        const char *name, *type, *help;
+        uint64_t v;
+    } all[] = {
+        {"reads_total", "counter", "Values that were read.", t->reads},
+        {"misses_total", "counter", "Values that the store lacked.", t->misses},
+        {"read_bytes_total", "counter", "Bytes of rows that were read.", t->bytes_read},
+        {"writes_total", "counter", "Values that were written.", t->writes},
+        {"written_bytes_total", "counter", "Bytes of values that were written.", t->bytes_written},
+        {"damaged_total", "counter", "Values that were damaged or foreign.", t->damaged},
+        {"failures_total", "counter", "Calls that failed or came too late.", t->failures},
+        {"waiting_bytes", "gauge", "Bytes that wait to be written.", t->waiting},
+    };
+    for (size_t i = 0; i < countof(all); i++) {
+        char full[80];
+        snprintf(full, sizeof full, "kvik:store_%s", all[i].name);
+        number(b, full, all[i].type, all[i].help, (double)all[i].v);
+    }
+}
+
 /* The same under the names of llama-server. */
 static void llama_numbers(const struct scheduler_state *t, struct buf *b)
 {
@@ -102,6 +125,7 @@ static void vllm_numbers(const struct server *s, const struct scheduler_state *t
         "vllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"%llu\"} 1\n",
         (unsigned long long)server_capacity(s) / 16);
     if (s->caches.n > 1) add_caches(b, s, t);
+    if (t->shares) add_store(b, &t->store);
 }
 
 static int metrics(struct server *s, struct exchange *x)

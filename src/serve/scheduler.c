@@ -56,6 +56,7 @@ static void count(struct scheduler *s)
     }
     t->usage.size = sizeof t->usage;
     caches_usage(s->o.caches, &t->usage, t->cache);
+    t->shares = caches_store(s->o.caches, &t->store);
 }
 
 /* Waits where nothing can be computed.  A job whose client does not read, or has not left yet, is looked at again soon. */

@@ -97,7 +97,9 @@ struct scheduler_state {
     double writing_seconds;           /* from there to the end */
     uint64_t writing;                 /* new tokens of the jobs that run */
     double busy_seconds, own_seconds; /* in steps of the model; and between them */
-    kvik_usage usage;                 /* the sums over the caches; and what each has */
+    bool shares;                      /* there are shared stores, of which `store` has the sums */
+    kvik_shared_state store;
+    kvik_usage usage; /* the sums over the caches; and what each has */
     struct cache_bytes cache[SERVE_CACHES];
 };
 void scheduler_look(struct scheduler *s, struct scheduler_state *out);

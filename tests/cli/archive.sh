@@ -81,9 +81,11 @@ model=$golden/models/llama-mha
 packages="jansson libpcre2-8 libutf8proc nettle"
 nm -u build/release/kvik.o | grep -q io_uring_queue_init && packages="$packages liburing"
 static_libs="$(pkg-config --static --libs $packages) -lunistring"
-# Debian has no archives of libsndfile and libsoxr, so they stay shared in every program.
+# Debian has no archives of libsndfile and libsoxr, and GnuTLS has many libraries of its own, so they stay shared in every program.
 audio=
 if nm -u build/release/kvik.o | grep -q sf_open_fd; then audio=$(pkg-config --libs sndfile soxr zlib); fi
+if nm -u build/release/kvik.o | grep -q redisReaderCreate; then audio="$audio $(pkg-config --libs hiredis)"; fi
+if nm -u build/release/kvik.o | grep -q gnutls_init; then audio="$audio $(pkg-config --libs gnutls)"; fi
 archives=$(for name in jansson pcre2-8 utf8proc nettle unistring uring; do cc -print-file-name=lib$name.a; done)
 
 # What the same calls give with the shared library, from a program that defines one of the names.

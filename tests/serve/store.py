@@ -1,4 +1,5 @@
 """A store of prefixes that servers share: a real redis-server, and a proxy before it that drops, delays, cuts and changes bytes."""
+import json
 import os
 import random
 import shutil
@@ -7,50 +8,12 @@ import subprocess
 import threading
 import time
 
-from harness import PATIENCE, Server, check, finish, skip, tiny, work
-from harness import servers as all_servers
+from harness import KVIK, PATIENCE, Server, check, finish, skip, tiny, work
+from redis_server import Redis, free_port
 
 if not shutil.which("redis-server"):
     skip("redis-server is not installed (Debian: redis-server)")
     finish()
-
-
-def free_port():
-    with socket.socket() as c:
-        c.bind(("127.0.0.1", 0))
-        return c.getsockname()[1]
-
-
-class Redis:
-    """A redis-server of this test, without files."""
-
-    def __init__(self, *options, port=None):
-        self.port = port or free_port()
-        self.process = subprocess.Popen(["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",
-                                         "--dir", work, *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        all_servers.append(self)
-        end = time.time() + PATIENCE
-        while time.time() < end:
-            try:
-                if self.say("PING"):
-                    return
-            except OSError:
-                time.sleep(0.02)
-        raise RuntimeError("redis-server did not start")
-
-    def say(self, *words):
-        """Sends a command; returns the first bytes of the reply."""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE) as c:
-            words = [w if isinstance(w, bytes) else str(w).encode() for w in words]
-            c.sendall(b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(w), w) for w in words))
-            return c.recv(1 << 16)
-
-    def values(self):
-        return int(self.say("DBSIZE")[1:].split(b"\r")[0])
-
-    def stop(self):
-        self.process.kill()
-        self.process.wait()
 
 
 class Proxy:
@@ -149,7 +112,29 @@ check("what it computed is written: 8 values of 128 tokens", written(redis, 8) =
 b, tries = second(STORE)
 check("a second server reads it, and has the same tokens", tries[-1] == (1024, want) and all(t[1] == want for t in tries), tries)
 check("and then it is in its cache", ask(b)[:2] == (1099, 0))
+check("the numbers say so", b.metric("kvik:store_reads_total") == 8 and b.metric("kvik:store_damaged_total") == 0)
 check("ends", a.stop() == 0 and b.stop() == 0, a.said + b.said)
+
+# --- The command, through the Redis and a directory.
+for store in (STORE, f"file://{work}/store"):
+    said, got = [], []
+    for _ in range(6):
+        r = subprocess.run([KVIK, "generate", model, "--input-ids", ",".join(map(str, IDS)), "--max-new-tokens", "8", "--json", "--verbose",
+                            "--prefix-store", store], capture_output=True, text=True, timeout=PATIENCE)
+        got.append(r.returncode == 0 and json.loads(r.stdout)["sequences"][0][-8:])
+        said.append("1024 of 1100 tokens of the prompt come from the store" in r.stderr)
+        if said[-1]:
+            break
+    check(f"generate: {store}: reads, and has the same tokens", said[-1] and all(g == want for g in got), (said, got, r.stderr))
+first = [KVIK, "chat", model, "a long beginning " * 40, "--max-new-tokens", "8", "--greedy", "--cache-report"]
+plain = subprocess.run(first, capture_output=True, text=True, timeout=PATIENCE)
+for _ in range(6):
+    r = subprocess.run([*first, "--prefix-store", STORE], capture_output=True, text=True, timeout=PATIENCE)
+    if r.stderr != plain.stderr and "reused" in r.stderr:
+        break
+check("chat: the same answer", r.returncode == 0 and r.stdout == plain.stdout, (r.stdout, plain.stdout, r.stderr))
+r = subprocess.run([KVIK, "generate", model, "x", "--prefix-store", "http://h"], capture_output=True, text=True, timeout=PATIENCE)
+check("a wrong address is an error", r.returncode == 1 and "--prefix-store: the address of a store begins with redis://" in r.stderr, r.stderr)
 
 # --- A store that misbehaves: the answers are right, and in time.
 proxy = Proxy(redis.port)

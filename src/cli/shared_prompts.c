@@ -1,0 +1,56 @@
+/* shared_prompts.c - --prefix-store of commands that answer one prompt after another: what a store has of a prompt is read before
+ * it is computed, and what was computed is put there.
+ *
+ * A command cannot compute and read at the same time, as the server does.  So the wait is short beside computing: FIRST for
+ * the first rows, and EACH for every token of the prompt. */
+#include "cli/cli.h"
+#include "kvik_shared.h"
+
+#include <time.h>
+
+#define FIRST 0.1
+#define EACH  0.0002
+enum { LEAST_GAIN = 256, MOST_FLUSHES = 50, FLUSH_MS = 100 };
+
+int session_store(struct session *s, const char *address)
+{
+    if (!address) return 0;
+    int e = kvik_shared_open(s->cache, address, &s->shared);
+    return e < 0 ? err_prefix(e, "--prefix-store"), say_error(e) : 0;
+}
+
+/* Waits until the fetch is over, or as long as it may last. */
+static void wait_for(kvik_fetch *f, size_t n)
+{
+    const struct timespec tick = {.tv_nsec = 1000000};
+    const double begun = now_seconds(), most = FIRST + EACH * (double)n;
+    kvik_fetched now = {.size = sizeof now};
+    while (kvik_fetch_look(f, &now) >= 0 && !now.over) {
+        double t = now_seconds() - begun;
+        if (t > most || (t > FIRST && !now.bytes)) return;
+        nanosleep(&tick, NULL);
+    }
+}
+
+int64_t session_fetch(struct session *s, const int32_t *ids, size_t n, size_t have, kvik_seq *seq)
+{
+    kvik_fetch *f;
+    kvik_fetched now = {.size = sizeof now};
+    kvik_seq got;
+    if (!s->shared || n < have + LEAST_GAIN ||
+        kvik_shared_seek(s->shared, ids, n, NULL, have, &f) < 0)
+        return 0;
+    wait_for(f, n);
+    bool worth = kvik_fetch_look(f, &now) >= 0 && now.tokens >= have + LEAST_GAIN;
+    int64_t taken = worth ? kvik_fetch_take(f, &got) : 0;
+    kvik_fetch_free(f);
+    if (taken <= 0) return 0; /* no room: it is computed */
+    *seq = got;
+    return taken;
+}
+
+void session_share(struct session *s, kvik_seq seq)
+{
+    for (int i = 0; s->shared && i < MOST_FLUSHES && kvik_shared_put(s->shared, seq) > 0; i++)
+        (void)kvik_shared_flush(s->shared, FLUSH_MS);
+}
