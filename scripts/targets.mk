@@ -247,7 +247,7 @@ $(B)/replay_hub $(B)/fuzz_hub: $(patsubst %,$(B)/src/hub/%.o,response choice lis
 # hiredis and GnuTLS reach shared stores of prefixes. Without them (or with REDIS= or TLS= ) the address says what is missing.
 REDIS := $(shell pkg-config --exists hiredis 2>/dev/null && echo hiredis)
 TLS := $(if $(REDIS),$(shell pkg-config --exists gnutls 2>/dev/null && echo gnutls))
-$(B)/src/shared/redis.o $(B)/src/shared/keeper.o: BASEFLAGS += $(if $(REDIS),-DKVIK_REDIS $(shell pkg-config --cflags $(REDIS)))
+$(B)/src/shared/redis.o: BASEFLAGS += $(if $(REDIS),-DKVIK_REDIS $(shell pkg-config --cflags $(REDIS)))
 $(B)/src/shared/link.o: BASEFLAGS += $(if $(TLS),-DKVIK_TLS $(shell pkg-config --cflags $(TLS)))
 LDLIBS += $(if $(REDIS),$(shell pkg-config --libs $(REDIS) $(TLS)))
 

@@ -5,6 +5,11 @@
  * later than without the store, but for what two threads take of the processors. */
 #include "serve/scheduling.h"
 
+#define FIRST 0.05 /* seconds in which the first rows come, and */
+#define SHARE                                                                                      \
+    0.1 /* so much of what computing the prompt takes: else the steps would stay short for nothing */
+#define MUCH                                                                                       \
+    ((uint64_t)256 << 20) /* bytes after which a fetch may have ended before the store did */
 enum { LEAST_AHEAD = 96 /* tokens that are worth beginning again */ };
 
 static void end_fetch(struct job *j)
@@ -21,7 +26,7 @@ static bool beats(const struct scheduler *s, const struct job *j, const kvik_fet
     if (j->have >= most) return false;
     if (compute <= 0 || f->seconds <= 0) return true;
     double left = (double)(most - j->have) * compute;
-    if (f->tokens <= first) return f->seconds < left;
+    if (f->tokens <= first) return f->seconds < MIN(left, FIRST + SHARE * (double)j->n * compute);
     return (double)(most - f->tokens) * f->seconds / (double)(f->tokens - first) < left;
 }
 
@@ -51,7 +56,9 @@ static int look_at(struct scheduler *s, struct job *j)
     bool lost = !j->prefills || kvik_fetch_look(j->fetch, &f) < 0;
     if (!lost && !f.over && beats(s, j, &f)) return 0;
     int e = !lost && f.tokens >= j->have + LEAST_AHEAD ? begin_again(s, j) : 0;
+    bool more = e >= 0 && j->fetched && f.over && f.bytes >= MUCH;
     end_fetch(j);
+    if (more) seek_prompt(s, j, cache_of(s, j)->shelf);
     return e;
 }
 

@@ -2,15 +2,6 @@
 #include "shared/keeper.h"
 #include "shared/link.h"
 
-const char *keeper_kinds(void)
-{
-#ifdef KVIK_REDIS
-    return link_has_tls() ? "Redis, TLS" : "Redis without TLS";
-#else
-    return "directories only (no hiredis)";
-#endif
-}
-
 int keeper_open(const struct address *a, const atomic_bool *stop, struct keeper **out)
 {
     if (a->tls && !link_has_tls())

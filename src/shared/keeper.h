@@ -48,5 +48,3 @@ void address_done(struct address *a);
 int keeper_open(const struct address *a, const atomic_bool *stop, struct keeper **out);
 int redis_open(const struct address *a, const atomic_bool *stop, struct keeper **out);
 int keeper_files_open(const struct address *a, struct keeper **out);
-/* What this build can reach: "redis, TLS", "redis" or "directories". */
-const char *keeper_kinds(void);

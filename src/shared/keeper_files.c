@@ -62,7 +62,7 @@ static uint64_t survey(const struct files *f, char oldest[NAME_BYTES])
         int64_t t = nanoseconds(&st.st_mtim);
         if (t >= when) continue;
         when = t;
-        snprintf(oldest, NAME_BYTES, "%s", e->d_name);
+        memcpy(oldest, e->d_name, strlen(e->d_name) + 1);
     }
     return sum;
 }

@@ -1,10 +1,13 @@
-"""A real redis-server as a child of a test."""
+"""A real redis-server as a child of a test. Debian's package redis-server starts a service; redis-tools has the same program under another name."""
+import shutil
 import socket
 import subprocess
 import time
 
 from harness import PATIENCE, work
 from harness import servers as all_servers
+
+PROGRAM = shutil.which("redis-server") or shutil.which("redis-check-rdb")
 
 
 def free_port():
@@ -19,7 +22,7 @@ class Redis:
     def __init__(self, *options, port=None):
         self.port = port or free_port()
         self.process = subprocess.Popen(["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",
-                                         "--dir", work, *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                                         "--dir", work, *options], executable=PROGRAM, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         all_servers.append(self)
         end = time.time() + PATIENCE
         while time.time() < end:

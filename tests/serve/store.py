@@ -9,10 +9,10 @@ import threading
 import time
 
 from harness import KVIK, PATIENCE, Server, check, finish, skip, tiny, work
-from redis_server import Redis, free_port
+from redis_server import PROGRAM, Redis, free_port
 
-if not shutil.which("redis-server"):
-    skip("redis-server is not installed (Debian: redis-server)")
+if not PROGRAM:
+    skip("redis-server is not installed (Debian: redis-tools)")
     finish()
 
 
