@@ -27,6 +27,7 @@ FLOORS = (
 # Imports inside functions, and why they are there.
 INSIDE = {
     ("_arrays", "torch"): "torch takes seconds to import and may be missing; a program that asks for tensors gets it",
+    ("tokenization", "tokenizers"): "the package may be missing, and only a program that asks for its object needs it",
     ("progress", "tqdm.auto"): "tqdm may be missing, and only a program that enables bars needs it",
 }
 

@@ -12,9 +12,10 @@ from .cache_layers import heir_of
 from .caches import Cache as Cache  # programs import it from here
 from .configuration import PretrainedConfig
 from .errors import ArgumentError
-from .layer_views import (CacheLayer, CacheLayerMixin as CacheLayerMixin, DummyLayer as DummyLayer, DynamicLayer as DynamicLayer,
-                          DynamicSlidingWindowLayer, HQQQuantizedLayer, LinearAttentionAndFullAttentionLayer as
-                          LinearAttentionAndFullAttentionLayer, LinearAttentionLayer, QuantizedLayer, QuantoQuantizedLayer as
+from .layer_views import (CacheLayer, CacheLayerMixin as CacheLayerMixin, DummyLayer as DummyLayer, DynamicIndexedLayer as DynamicIndexedLayer,
+                          DynamicLayer as DynamicLayer, DynamicSlidingWindowLayer, HQQQuantizedLayer, LinearAttentionAndFullAttentionLayer as
+                          LinearAttentionAndFullAttentionLayer, LinearAttentionAndSlidingWindowAttentionLayer as
+                          LinearAttentionAndSlidingWindowAttentionLayer, LinearAttentionLayer, QuantizedLayer, QuantoQuantizedLayer as
                           QuantoQuantizedLayer, StaticLayer, StaticSlidingWindowLayer)
 from .pickles import of
 
@@ -519,8 +520,9 @@ def _alone(layer: CacheLayer, *args: Any, **kwargs: Any) -> Cache:
              QuantizedLayer: ("nbits", "axis_key", "axis_value", "q_group_size", "residual_length")}
     kind = next((k for k in type(layer).__mro__ if k in names), None)
     given = {**dict(zip(names[kind] if kind else (), args)), **kwargs}
-    config = _with_windows([given.pop("sliding_window", None)])
-    if isinstance(layer, LinearAttentionLayer):
+    window = given.pop("sliding_window", None)
+    config = _with_windows([window if isinstance(layer, (DynamicSlidingWindowLayer, StaticSlidingWindowLayer)) else None])
+    if isinstance(layer, LinearAttentionLayer) and not isinstance(layer, DynamicLayer):
         return DynamicCache(config=PretrainedConfig(num_hidden_layers=1, layer_types=["linear_attention"]))
     if isinstance(layer, StaticLayer):
         return StaticCache(config, given["max_cache_len"])

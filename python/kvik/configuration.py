@@ -17,7 +17,8 @@ CONFIGS: Dict[str, Callable[[], Any]] = {}
 # Attributes that are None where the file of a model does not have them, as in Transformers.
 _NONE = object()
 _COMMON: Dict[str, Any] = {
-    "_name_or_path": "", "chunk_size_feed_forward": 0, "id2label": {0: "LABEL_0", 1: "LABEL_1"}, "label2id": {"LABEL_0": 0, "LABEL_1": 1},
+    "_attn_implementation": None, "_name_or_path": "", "chunk_size_feed_forward": 0, "id2label": {0: "LABEL_0", 1: "LABEL_1"},
+    "label2id": {"LABEL_0": 0, "LABEL_1": 1},
     "output_attentions": False, "output_hidden_states": False, "problem_type": None, "return_dict": True}
 _UNSAID = ("_attn_implementation", "_name_or_path")  # attributes that are of the program and not of the model
 _UNSET = ("architectures", "bos_token_id", "decoder_start_token_id", "dtype", "eos_token_id", "pad_token_id", "torch_dtype")

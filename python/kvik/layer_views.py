@@ -5,8 +5,12 @@ found by their version.
 """
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from ._arrays import frozen, is_torch
+import numpy as np
+
+from ._arrays import frozen, is_torch, like, torch_module
+from .cache_states import Linear
 from .errors import ArgumentError, UnsupportedError
+from .linear_states import copied
 
 Place = Tuple[int, int]
 """A layer, and 0 for its keys, 1 for its values."""
@@ -95,17 +99,26 @@ class CacheLayer:
     """
 
     is_sliding = False
+    _forgets = False  # update() drops rows that a crop() would need
     is_compileable = False
     is_croppable = True
     supports_early_init = True
     alone: Callable[..., Any]  # makes the cache of a layer that belongs to none: cache_utils sets it
 
+    _made: Optional[Tuple[Any, Any]] = None  # the arguments of a layer that belongs to no cache
+    _recorded: Optional[Tuple[Any, Any]] = None  # its rows that its cache does not have: see activate_past_recording()
+    _since = 0  # tokens among these that came after the cache's
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         cache = self.alone(*args, **kwargs)
+        self._made = args, kwargs
         self._place(Snapshot(cache), 0)
 
     def _place(self, rows: Snapshot, index: int) -> None:
         self._rows, self._index, self.record_past = rows, index, False
+
+    def _row(self, which: int) -> Any:
+        return self._rows.row(self._index, which) if self._recorded is None else frozen(self._recorded[which])
 
     @classmethod
     def of(cls, rows: Snapshot, index: int, is_sliding: bool) -> Any:
@@ -122,7 +135,7 @@ class CacheLayer:
     @property
     def keys(self) -> Any:
         """The keys, or None."""
-        return self._rows.row(self._index, 0)
+        return self._row(0)
 
     @keys.setter
     def keys(self, value: Any) -> None:
@@ -131,7 +144,7 @@ class CacheLayer:
     @property
     def values(self) -> Any:
         """The values, or None."""
-        return self._rows.row(self._index, 1)
+        return self._row(1)
 
     @values.setter
     def values(self, value: Any) -> None:
@@ -162,10 +175,16 @@ class CacheLayer:
     @property
     def cumulative_length(self) -> int:
         """The tokens that the layer has seen."""
-        return int(self._cache.get_seq_length(self._index))
+        return int(self._cache.get_seq_length(self._index)) + self._since
 
     def update(self, key_states: Any, value_states: Any, *args: Any, **kwargs: Any) -> Tuple[Any, Any]:
         """Appends rows, as update() of the cache does."""
+        if self.record_past and self._forgets:
+            before = (self.keys, self.values) if self.keys is not None else (key_states[:, :, :0], value_states[:, :, :0])
+            self._since += key_states.shape[2]
+            self._recorded = joined(before[0], key_states, 2), joined(before[1], value_states, 2)
+            return self._recorded
+        self._recorded = None
         return self._cache.update(key_states, value_states, self._index)  # type: ignore[no-any-return]
 
     def get_seq_length(self) -> int:
@@ -191,19 +210,44 @@ class CacheLayer:
         return self._cache
 
     def activate_past_recording(self) -> None:
-        """Keeps what a crop() would need; of a layer that belongs to no cache."""
-        self.record_past = True
+        """Keeps what a crop() would need, until it comes; of a layer that belongs to no cache."""
+        self.record_past = self._made is not None
         self._alone().activate_past_recording()
 
+    def _shrink(self, n: int) -> None:
+        """Makes a cache anew of the recorded rows without the last -n."""
+        keys, values = self._recorded or (self.keys, self.values)
+        passed, keep = self.cumulative_length - keys.shape[2], max(keys.shape[2] + n, 0)
+        self._recorded = kept = keys[:, :, :keep], values[:, :, :keep]
+        assert self._made is not None
+        fresh, cache = self.alone(*self._made[0], **self._made[1]), self._cache
+        if keep and passed:  # what its window has passed
+            gone = [np.zeros((*r.shape[:2], passed, r.shape[3]), np.float32) for r in kept]
+            fresh.update(*(like(z, True).to(r) if is_torch(r) else z.astype(r.dtype) for z, r in zip(gone, kept)), 0)
+        if keep:
+            fresh.update(*kept, 0)
+            self._recorded = None
+        cache._state = cache._state.with_rows(fresh._state)
+        cache._torch, cache._row_dtype, self._since = is_torch(keys), keys.dtype, 0
+        cache._edits.forget()
+
     def crop(self, tokens_to_remove: int) -> None:
-        """Removes so many tokens, a number of 0 or below; of a layer that belongs to no cache."""
+        """Removes so many tokens, a number of 0 or below, or all if there are fewer; of a layer that belongs to no cache."""
         if tokens_to_remove > 0:
             raise ArgumentError(f"crop({tokens_to_remove}) of a layer: expected 0, or below 0 the number of tokens to remove")
-        if tokens_to_remove and self.is_initialized:
-            self._alone().crop(tokens_to_remove)
+        cache, rows = self._alone(), self.keys
+        states = cache._state.linear
+        if self._made is not None and (self._recorded is not None or (rows is not None and -tokens_to_remove >= self.cumulative_length)):
+            self._shrink(tokens_to_remove)
+        elif tokens_to_remove and (rows is not None or states):
+            cache.crop(tokens_to_remove)
+            return
+        if states:
+            cache._state = Linear(states.cropped(tokens_to_remove), cache._state.under)
 
     def reset(self) -> None:
         """Removes all columns; of a layer that belongs to no cache."""
+        self._recorded, self._since = None, 0
         self._alone().reset()
 
     def reorder_cache(self, beam_idx: Any) -> None:
@@ -237,12 +281,56 @@ class DynamicLayer(CacheLayer):
 class DynamicSlidingWindowLayer(DynamicLayer):
     """A layer that keeps what the next token sees of its window."""
 
-    is_sliding = True
+    is_sliding = _forgets = True
 
     @property
     def sliding_window(self) -> int:
         """The window, or the chunk."""
         return int(self._cache.layer_limit(self._index))
+
+
+class DynamicIndexedLayer(DynamicLayer):
+    """A layer with the keys of an indexer beside its rows, [batch, tokens, width], as models with sparse attention ask for: alone, since
+    no model of kvik has one."""
+
+    indexer_keys: Any = None
+
+    @property
+    def is_indexer_initialized(self) -> bool:
+        """True if update_indexer() was called."""
+        return self.indexer_keys is not None
+
+    def update_indexer(self, indexer_key_states: Any) -> Any:
+        """Appends keys of the indexer, and returns all."""
+        self.indexer_keys = indexer_key_states if self.indexer_keys is None else joined(self.indexer_keys, indexer_key_states, 1)
+        return self.indexer_keys
+
+    def crop(self, tokens_to_remove: int) -> None:
+        """Removes so many tokens of both, a number of 0 or below."""
+        super().crop(tokens_to_remove)
+        if self.indexer_keys is not None:
+            self.indexer_keys = self.indexer_keys[:, :max(self.indexer_keys.shape[1] + tokens_to_remove, 0)]
+
+    def reset(self) -> None:
+        """Removes all columns of both."""
+        super().reset()
+        self.indexer_keys = None
+
+    def batch_select_indices(self, indices: Any) -> None:
+        """Makes the batch these rows."""
+        super().batch_select_indices(indices)
+        self.indexer_keys = None if self.indexer_keys is None else self.indexer_keys[indices]
+
+    def reorder_cache(self, beam_idx: Any) -> None:
+        """Gives row i the contents of row beam_idx[i]."""
+        super().reorder_cache(beam_idx)
+        self.indexer_keys = None if self.indexer_keys is None else self.indexer_keys[beam_idx]
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        """Repeats every row."""
+        super().batch_repeat_interleave(repeats)
+        if self.indexer_keys is not None:
+            self.indexer_keys = self.indexer_keys[np.repeat(np.arange(len(self.indexer_keys)), repeats)]
 
 
 class StaticLayer(CacheLayer):
@@ -279,16 +367,26 @@ class LinearAttentionLayer(CacheLayer):
 
     supports_early_init = False
 
-    @property
-    def conv_states(self) -> Any:
-        """The last inputs of the convolution, or None."""
-        return _state(self._cache.conv_states, self._index)
+    def _places(self, name: str, *columns: str) -> Dict[int, Any]:
+        states = self._cache._state.linear
+        if states:
+            return {k: frozen(copied(a)) for (i, k), a in getattr(states, name).items() if i == self._index} or {0: None}
+        return {0: next((s for s in (_state(getattr(self._cache, c), self._index) for c in columns) if s is not None), None)}
 
     @property
-    def recurrent_states(self) -> Any:
-        """The recurrent state, or None."""
-        found = _state(self._cache.recurrent_states, self._index)
-        return found if found is not None else _state(self._cache.ssm_states, self._index)
+    def conv_states(self) -> Dict[int, Any]:
+        """The last inputs of each of its convolutions by their numbers from 0, copied; None of one without any."""
+        return self._places("conv", "conv_states")
+
+    @property
+    def recurrent_states(self) -> Dict[int, Any]:
+        """The recurrent states by their numbers from 0, copied; None for none."""
+        return self._places("recurrent", "recurrent_states", "ssm_states")
+
+    def activate_past_recording(self) -> None:
+        """Keeps what a crop() would need, until it comes; of a layer that belongs to no cache."""
+        super().activate_past_recording()
+        self._cache._states_of().recording = True
 
     def update_conv_state(self, conv_states: Any, state_idx: int = 0, **kwargs: Any) -> Any:
         """As that of the cache."""
@@ -305,8 +403,19 @@ class LinearAttentionAndFullAttentionLayer(LinearAttentionLayer, DynamicLayer):
     supports_early_init = True
 
 
+class LinearAttentionAndSlidingWindowAttentionLayer(LinearAttentionLayer, DynamicSlidingWindowLayer):
+    """A layer with states, and with rows of which it keeps a window."""
+
+    supports_early_init = True
+
+
 class DummyLayer(CacheLayer):
     """A layer that keeps nothing."""
+
+
+def joined(first: Any, second: Any, axis: int) -> Any:
+    """Returns two arrays, or two tensors, one behind the other."""
+    return torch_module().cat((first, second), axis) if is_torch(second) else np.concatenate((first, second), axis)
 
 
 def _state(states: List[Any], layer: int) -> Any:

@@ -79,11 +79,8 @@ class LinearStates:
         if n > 0 or (n and (self.recurrent or not self.recording)):
             raise UnsupportedError("a recurrent state cannot take tokens back; crop a deepcopy that was made before them")
         out = self.copy()
-        for (layer, _), inputs in self.conv.items():
-            if -n > inputs.shape[-1]:
-                raise ArgumentError(f"crop by {-n}: layer {layer} has recorded {inputs.shape[-1]} inputs")
         for place, inputs in out.conv.items():
-            end = inputs.shape[-1] + n
+            end = max(inputs.shape[-1] + n, 0)
             out.conv[place] = copied(inputs[..., max(end - self._taps[place], 0):end])
         return out
 

@@ -1,6 +1,8 @@
 """Tokenizers, called as those of Transformers: texts to ids and back."""
 import ctypes
 import os
+import tempfile
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union, cast, overload
 
 import numpy as np
@@ -114,6 +116,17 @@ class PreTrainedTokenizer(Vocabulary, Chats):
         if self._framed:
             write_layouts(save_directory, self._layout(False), self._layout(True), self.convert_ids_to_tokens)
         return made
+
+    def _open_backend(self) -> Any:
+        """Returns the same tokenizer as an object of the package tokenizers, which a program may ask for as backend_tokenizer."""
+        if not os.path.isfile(os.path.join(self.name_or_path, "tokenizer.json")):
+            raise AttributeError(f"backend_tokenizer: {self.name_or_path} has no tokenizer.json; the library reads a .gguf file itself")
+        if find_spec("tokenizers") is None:
+            raise AttributeError("backend_tokenizer is an object of the package tokenizers, which is not installed; kvik does not need it")
+        from tokenizers import Tokenizer  # type: ignore[import-not-found,unused-ignore]
+        with tempfile.TemporaryDirectory() as folder:  # with what add_bos_token and add_eos_token changed
+            self.save_pretrained(folder)
+            return Tokenizer.from_file(os.path.join(folder, "tokenizer.json"))
 
     def _saved(self) -> Dict[str, Any]:
         """Returns the entries that a subclass adds to tokenizer_config.json."""

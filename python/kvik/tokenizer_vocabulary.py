@@ -22,6 +22,10 @@ class Vocabulary:
         """Returns the text of ids."""
         raise NotImplementedError
 
+    def _open_backend(self) -> Any:
+        """Returns the same tokenizer as an object of the package tokenizers, or raises AttributeError with the reason."""
+        raise NotImplementedError
+
     # -- special tokens
 
     def _special(self, role: str) -> Optional[str]:
@@ -32,6 +36,10 @@ class Vocabulary:
         if name.endswith("_token_id") and name[:-3] in ROLES:
             token = self.__dict__.get(name[:-3])
             return None if token is None else self._id(token)
+        if name in ("backend_tokenizer", "_tokenizer"):
+            if "_backend" not in self.__dict__:
+                self.__dict__["_backend"] = self._open_backend()
+            return self.__dict__["_backend"]
         raise AttributeError(f"the tokenizer has no {name!r}")
 
     def __setattr__(self, name: str, value: Any) -> None:

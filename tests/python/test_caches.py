@@ -802,5 +802,36 @@ class Full(unittest.TestCase):
             self.assertEqual(cache.get_seq_length(), n)
 
 
+class Recording(unittest.TestCase):
+    def test_layers(self):
+        """A layer that belongs to no cache shows all rows while it records, and what its window keeps after crop()."""
+        from kvik.cache_utils import DynamicIndexedLayer, DynamicSlidingWindowLayer
+        rows = np.random.default_rng(1).standard_normal((2, 3, 9, 4)).astype(np.float32)
+        layer = DynamicSlidingWindowLayer(sliding_window=4)
+        layer.update(rows[:, :, :5], rows[:, :, :5])
+        layer.activate_past_recording()
+        for i in range(5, 9):
+            seen, _ = layer.update(rows[:, :, i:i + 1], rows[:, :, i:i + 1])
+        np.testing.assert_array_equal(seen, rows[:, :, 2:])
+        self.assertEqual((layer.keys.shape[2], layer.cumulative_length), (7, 9))
+        layer.crop(-2)
+        np.testing.assert_array_equal(layer.keys, rows[:, :, 4:7])
+        self.assertEqual(layer.cumulative_length, 7)
+        layer.crop(-8)
+        self.assertEqual((layer.keys.size, layer.values.size), (0, 0))
+        layer = DynamicIndexedLayer()
+        layer.update(rows, rows)
+        self.assertEqual(layer.update_indexer(rows[:, 0, :5]).shape, (2, 5, 4))
+        np.testing.assert_array_equal(layer.update_indexer(rows[:, 0, 5:]), rows[:, 0])
+        layer.crop(-3)
+        layer.batch_repeat_interleave(2)
+        np.testing.assert_array_equal(layer.indexer_keys, rows[:, 0, :6][[0, 0, 1, 1]])
+        layer.reorder_cache(np.array([3, 2, 1, 0]))
+        layer.batch_select_indices(np.array([0]))
+        np.testing.assert_array_equal((layer.indexer_keys, layer.keys[:, 0]), (rows[1:, 0, :6], rows[1:, 0, :6]))
+        layer.reset()
+        self.assertFalse(layer.is_indexer_initialized)
+
+
 if __name__ == "__main__":
     unittest.main()

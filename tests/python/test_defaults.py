@@ -18,6 +18,7 @@ class Configurations(unittest.TestCase):
         self.assertEqual((c.to_dict(), c.to_diff_dict(), c._name_or_path, c.return_dict, c.output_attentions),
                          ({}, {"model_type": "llama"}, "", True, False))
         self.assertEqual(c.rope_parameters, {"rope_theta": 10000.0, "rope_type": "default"})
+        self.assertIsNone(c._attn_implementation)
         c = kvik.LlamaConfig(num_attention_heads=8, hidden_size=64)
         self.assertEqual((c.num_key_value_heads, c.head_dim), (8, 8))
         self.assertEqual(c.to_diff_dict(), {"model_type": "llama", "num_attention_heads": 8, "hidden_size": 64})

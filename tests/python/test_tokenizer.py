@@ -7,9 +7,10 @@ import pickle
 import shutil
 import tempfile
 import unittest
+from importlib.util import find_spec
 
 import numpy as np
-from common import GOLDEN, ROOT, kvik
+from common import GOLDEN, ROOT, folder_of_tokenizer, kvik
 
 
 class Places(unittest.TestCase):
@@ -116,6 +117,22 @@ class Places(unittest.TestCase):
     def test_nul(self):
         t = self.open["qwen3"]
         self.assertEqual(t.decode(t("a\0b").input_ids), "a\0b")
+
+
+class Backend(unittest.TestCase):
+    def test_backend(self):
+        t = kvik.AutoTokenizer.from_pretrained(folder_of_tokenizer(self, "llama2"))
+        if find_spec("tokenizers") is None:
+            with self.assertRaisesRegex(AttributeError, "not installed"):
+                t.backend_tokenizer  # noqa: B018
+        else:
+            self.assertEqual(t.backend_tokenizer.encode("The sea is").ids, t("The sea is").input_ids)
+            self.assertIs(t.backend_tokenizer, t._tokenizer)
+
+    @unittest.skipUnless(os.path.isfile(os.environ.get("KVIK_TEST_MODEL", "")), "needs a .gguf file with a tokenizer")
+    def test_gguf(self):
+        with self.assertRaisesRegex(AttributeError, "has no tokenizer.json"):
+            kvik.AutoTokenizer.from_pretrained(os.environ["KVIK_TEST_MODEL"]).backend_tokenizer  # noqa: B018
 
 
 if __name__ == "__main__":
