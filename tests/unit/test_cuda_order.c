@@ -1,13 +1,14 @@
 /* test_cuda_order.c - what a GPU is given, and in which order, on the emulated device (tests/cuda): a decode step is one graph,
  * which is set where shapes change; rows outside memory come by copies beside the kernels, from pinned memory; and the
- * emulation notices who breaks the order. */
+ * emulation notices who breaks the order.  Models of each family, and quantized rows, have the logits of the CPU. */
 #include "emulated_library.h"
 #include "kvik.h"
 
 #include <math.h>
 #include <sys/wait.h>
 
-#define MODEL "tests/golden/models/llama-gqa-l3"
+#define MODELS "tests/golden/models/"
+static const char *path = MODELS "llama-gqa-l3";
 enum { PROMPT = 250, STEPS = 24, ROWS = 3 };
 static struct emulated_counts *counts;
 static int32_t ids[ROWS][PROMPT + STEPS];
@@ -16,16 +17,19 @@ static kvik_model *open_model(const char *device)
 {
     kvik_model_options o = {.size = sizeof o, .device = device};
     kvik_model *m;
-    if (kvik_model_open_with(MODEL, &o, &m) < 0) fail_msg("%s", kvik_last_error());
+    if (kvik_model_open_with(path, &o, &m) < 0) fail_msg("%s", kvik_last_error());
     for (uint32_t i = 0; i < ROWS; i++)
         draw_ids(ids[i], PROMPT + STEPS, kvik_model_vocab(m), 5 + i);
     return m;
 }
 
+static const char *codec; /* of the cache, or NULL */
+
 static kvik_cache *open_cache(kvik_model *m, const char *impl, uint64_t memory)
 {
     kvik_cache_config config = {.size = sizeof config,
                                 .cache_implementation = impl,
+                                .cache_config = codec,
                                 .max_sequences = ROWS,
                                 .max_cache_len = PROMPT + STEPS,
                                 .cache_memory = memory,
@@ -142,6 +146,52 @@ static void test_offloaded(void **state)
     }
     kvik_model_close(m);
     assert_int_equal(counts->held, 0);
+}
+
+/* States, experts, windows, sinks and quantized rows, for a prompt and a few steps. */
+static void test_families(void **state)
+{
+    static const struct {
+        const char *model, *impl, *codec;
+    } all[] = {
+        {MODELS "mamba2", "dynamic", NULL},
+        {MODELS "jamba", "dynamic", NULL},
+        {MODELS "qwen3-next", "dynamic", NULL},
+        {MODELS "gpt-oss-mxfp4", "dynamic", NULL},
+        {MODELS "gemma3", "hybrid", NULL},
+        {MODELS "llama-d64", "quantized",
+         "{\"backend\": \"quanto\", \"nbits\": 4, \"residual_length\": 16}"},
+        {MODELS "llama-d64", "quantized",
+         "{\"backend\": \"hqq\", \"nbits\": 3, \"axis_key\": 1, \"axis_value\": 1, \"residual_length\": 16}"},
+    };
+    enum { FIRST = 40, LAST = 44 };
+    (void)state;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        float *logits[2];
+        size_t n = 0;
+        path = all[i].model;
+        codec = all[i].codec;
+        for (int side = 0; side < 2; side++) {
+            kvik_model *m = open_model(side ? "cuda" : "cpu");
+            kvik_cache *c = open_cache(m, all[i].impl, 0);
+            kvik_seq s[2];
+            n = 2 * kvik_model_vocab(m);
+            logits[side] = malloc((LAST - FIRST) * n * sizeof(float));
+            for (int r = 0; r < 2; r++)
+                assert_int_equal(kvik_cache_new(c, &s[r]), 0);
+            feed(c, s, 2, 0, FIRST, NULL);
+            for (uint32_t t = FIRST; t < LAST; t++)
+                feed(c, s, 2, t, t + 1, logits[side] + (t - FIRST) * n);
+            kvik_cache_close(c);
+            kvik_model_close(m);
+        }
+        if (memcmp(logits[0], logits[1], (LAST - FIRST) * n * sizeof(float)))
+            fail_msg("%s, %s: not the logits of the CPU", path, all[i].impl);
+        free(logits[0]);
+        free(logits[1]);
+    }
+    path = MODELS "llama-gqa-l3";
+    codec = NULL;
 }
 
 /* --- the emulation itself: what it must notice */
@@ -271,7 +321,8 @@ static void test_noticed(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_noticed), cmocka_unit_test(test_steps),
-                                       cmocka_unit_test(test_offloaded)};
+                                       cmocka_unit_test(test_offloaded),
+                                       cmocka_unit_test(test_families)};
     emulated_choose(argc ? argv[0] : "");
     setenv("KVIK_EMULATED", "late", 1);
     rt = emulated_rt();

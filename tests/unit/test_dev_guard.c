@@ -3,7 +3,7 @@
  * instruction set. The sanitizer builds leave the vector kernels of products and attention
  * uninstrumented, since compilers take minutes over them; for attention test_dev_attn_toy.h has such
  * ends. */
-#include "dev/dev.h"
+#include "guard_shapes.h"
 #include "testing.h"
 
 #include <sys/mman.h>
@@ -31,9 +31,6 @@ static void fence_close(struct fence *f)
     munmap(f->map, f->total);
 }
 
-static const enum dtype types[] = {DT_F32,  DT_F16,  DT_BF16, DT_Q4_0, DT_Q4_1, DT_Q5_0, DT_Q5_1,
-                                   DT_Q8_0, DT_Q2_K, DT_Q3_K, DT_Q4_K, DT_Q5_K, DT_Q6_K, DT_MXFP4};
-
 /* The results of the scalar reference, which every other instruction set must repeat bit for bit. */
 static struct dev_queue *ref;
 
@@ -55,9 +52,9 @@ static void one_product(struct dev_queue *d, enum dtype t, uint32_t n, uint32_t 
     float *y = fence_open(&fy, size, end), *want = malloc(size + 1);
     float *b = fence_open(&fb, rows * sizeof *b, end);
     for (size_t i = 0; i < rows * bytes; i++)
-        w[i] = (unsigned char)(i * 7 % 61); /* all scales are small, whatever the format */
+        w[i] = guard_byte(i);
     for (size_t i = 0; i < (size_t)n * k; i++)
-        x[i] = (float)(i % 13) - 6;
+        x[i] = guard_input(i);
     struct dev_weight weight = {w, rows, k, t};
     for (int mode = DEV_EXACT; mode <= DEV_FAST; mode++) {
         struct dev_mm mm = {&weight, b, y, rows};
@@ -99,14 +96,15 @@ static void each_isa(void (*run)(struct dev_queue *d))
 
 static void products(struct dev_queue *d)
 {
-    static const uint32_t ks[] = {1, 5, 16, 31, 32, 48, 96, 160, 256, 512},
-                          ns[] = {0, 1, 2, 3, 4, 5, 9, 33}, outs[] = {0, 1, 3, 4, 7, 17, 40};
-    for (size_t t = 0; t < countof(types); t++)
-        for (size_t k = 0; k < countof(ks); k++)
-            for (size_t n = 0; n < countof(ns); n++)
-                for (size_t o = 0; o < countof(outs); o++)
+    const enum dtype *types = guard_types;
+    const uint32_t *ks = guard_ks, *ns = guard_ns, *outs = guard_outs;
+    for (size_t t = 0; t < countof(guard_types); t++)
+        for (size_t k = 0; k < countof(guard_ks); k++)
+            for (size_t n = 0; n < countof(guard_ns); n++)
+                for (size_t o = 0; o < countof(guard_outs); o++)
                     one_product(d, types[t], ns[n], outs[o], ks[k], (n + o + k) % 3 != 0);
-    for (size_t t = 0; t < countof(types); t++) { /* more tokens, or more rows, than any tile */
+    for (size_t t = 0; t < countof(guard_types);
+         t++) { /* more tokens, or more rows, than any tile */
         one_product(d, types[t], 517, 1, 256, true);
         one_product(d, types[t], 1, 1023, 256, true);
     }
@@ -114,15 +112,15 @@ static void products(struct dev_queue *d)
 
 static void rows_of_tables(struct dev_queue *d)
 {
-    for (size_t t = 0; t < countof(types); t++) {
+    for (size_t t = 0; t < countof(guard_types); t++) {
         struct fence fw, fo;
         size_t bytes;
         uint32_t k = 256, rows = 3;
-        assert_true(dtype_bytes(types[t], k, &bytes));
+        assert_true(dtype_bytes(guard_types[t], k, &bytes));
         unsigned char *w = fence_open(&fw, rows * bytes, true);
         float *out = fence_open(&fo, 2 * k * sizeof *out, true);
         memset(w, 1, rows * bytes);
-        struct dev_weight weight = {w, rows, k, types[t]};
+        struct dev_weight weight = {w, rows, k, guard_types[t]};
         dev_embed(d, &weight, (int32_t[]){2, 0}, 2, out);
         fence_close(&fw);
         fence_close(&fo);
@@ -131,7 +129,7 @@ static void rows_of_tables(struct dev_queue *d)
 
 static void elementwise(struct dev_queue *d)
 {
-    for (uint32_t dim = 1; dim < 70; dim += dim < 20 ? 1 : 7)
+    for (uint32_t dim = 1; dim < 70; dim = guard_dim(dim))
         for (uint32_t n = 0; n < 4; n++) {
             struct fence fx, fy, fw, fr;
             float *r = fence_open(&fr, n * sizeof *r, true);
@@ -166,7 +164,7 @@ static void elementwise(struct dev_queue *d)
 /* Heads of odd sizes, of which a part is rotated, in both orders of the pairs. */
 static void rotations(struct dev_queue *d)
 {
-    for (uint32_t rot = 2; rot < 70; rot += rot < 20 ? 2 : 14)
+    for (uint32_t rot = 2; rot < 70; rot = guard_rot(rot))
         for (uint32_t n = 0; n < 3; n++) {
             const uint32_t heads = 1 + n, dim = rot + n, ldx = heads * dim + n;
             struct fence fx, fc, fs;
@@ -202,17 +200,17 @@ static void rotations(struct dev_queue *d)
 static void conversions(void)
 {
     static const enum dtype made[] = {DT_Q8_0, DT_Q4_0, DT_Q4_K};
-    for (size_t t = 0; t < countof(types); t++)
+    for (size_t t = 0; t < countof(guard_types); t++)
         for (uint32_t blocks = 0; blocks < 4; blocks++) {
             struct fence fs, fd;
-            size_t n = (size_t)blocks * dtype_block(types[t]), bytes = 0;
-            if (n) assert_true(dtype_bytes(types[t], n, &bytes));
+            size_t n = (size_t)blocks * dtype_block(guard_types[t]), bytes = 0;
+            if (n) assert_true(dtype_bytes(guard_types[t], n, &bytes));
             unsigned char *src = fence_open(&fs, bytes, true);
             float *out = fence_open(&fd, n * sizeof *out, true);
             memset(src, 1, bytes);
-            dev_to_f32(types[t], src, out, n);
+            dev_to_f32(guard_types[t], src, out, n);
             for (size_t i = 0; i < countof(made); i++)
-                if (made[i] == types[t]) (void)dev_encode(types[t], out, src, n);
+                if (made[i] == guard_types[t]) (void)dev_encode(guard_types[t], out, src, n);
             fence_close(&fs);
             fence_close(&fd);
         }

@@ -39,6 +39,7 @@ struct dev_queue {
     struct cuda_graph graph[CUDA_GRAPHS];
     uint64_t lists;
     bool no_graphs; /* $KVIK_CUDA_GRAPHS is "no" */
+    bool no_tensor; /* $KVIK_CUDA_TENSOR is "no" */
     int failed;     /* the first error since the last dev_finish, and its sentence */
     char why[256];
     void **own; /* [n_own] what alloc and mirror gave; NULL: closed */

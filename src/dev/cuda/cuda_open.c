@@ -77,14 +77,21 @@ void cuda_close(struct dev *base)
     mem_free(dev);
 }
 
+static bool without(const char *name)
+{
+    const char *given = getenv(name);
+    return given && !strcmp(given, "no");
+}
+
 int cuda_queue_open(struct dev *base, const struct dev_config *c, struct dev_queue **out)
 {
     const struct cuda_dev *dev = (const struct cuda_dev *)base;
     struct dev_queue *d = mem_alloc(sizeof *d);
     if (!d) return ERR_NOMEM;
-    const char *graphs = getenv("KVIK_CUDA_GRAPHS");
-    *d = (struct dev_queue){
-        .base = {base->kind, base}, .rt = dev->rt, .no_graphs = graphs && !strcmp(graphs, "no")};
+    *d = (struct dev_queue){.base = {base->kind, base},
+                            .rt = dev->rt,
+                            .no_graphs = without("KVIK_CUDA_GRAPHS"),
+                            .no_tensor = without("KVIK_CUDA_TENSOR")};
     int e = pool_open(&d->pool, c ? c->n_threads : 0);
     if (e >= 0) {
         d->main = d->rt->stream();

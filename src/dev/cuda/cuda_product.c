@@ -22,27 +22,56 @@ void cuda_embed(struct dev_queue *d, const struct dev_weight *w, const int32_t *
     LAUNCH(d, k_embed, cuda_blocks(all), 1, weight_of(w), id, out, w->cols, all);
 }
 
+/* A product with a weight of bf16, whose inputs are rounded. */
+static void rounded(struct dev_queue *d, const float *x, size_t ldx, uint32_t n,
+                    const struct dev_mm *mm, float *y)
+{
+    const struct dev_weight *w = mm->w;
+    struct k_tensor_args a = {weight_of(w), x, mm->bias, y, ldx, mm->ldy, w->rows, w->cols, n};
+    if (d->no_tensor)
+        LAUNCH(d, k_product, (w->rows + K_ROWS - 1) / K_ROWS, (n + K_TOKENS - 1) / K_TOKENS, a.w, x,
+               a.bias, y, ldx, a.ldy, a.rows, a.k, n, true);
+    else if (n <= K_FEW)
+        LAUNCH(d, k_tensor, (w->rows + 15) / 16, 1, a.w, x, a.bias, y, ldx, a.ldy, a.rows, a.k, n);
+    else
+        LAUNCH(d, k_tensor_wide, (w->rows + 127) / 128, (n + K_MANY - 1) / K_MANY, a);
+}
+
+/* A product with a quantized weight and inputs as codes; the bits are the same on tensor cores. */
+static void coded(struct dev_queue *d, uint32_t n, const struct dev_mm *mm, float *y)
+{
+    const struct dev_weight *w = mm->w;
+    uint32_t groups = (w->cols + K_GROUP - 1) / K_GROUP;
+    struct k_product_q_args a = {weight_of(w), d->group, mm->bias, y,     mm->ldy,
+                                 w->rows,      w->cols,  n,        groups};
+    if (d->no_tensor)
+        LAUNCH(d, k_product_q, (w->rows + K_ROWS - 1) / K_ROWS, (n + K_TOKENS - 1) / K_TOKENS, a.w,
+               a.x, a.bias, y, a.ldy, a.rows, a.k, n, groups);
+    else if (n <= K_FEW)
+        LAUNCH(d, k_tensor_q, (w->rows + 15) / 16, 1, a);
+    else
+        LAUNCH(d, k_tensor_q_wide, (w->rows + 127) / 128, (n + K_MANY - 1) / K_MANY, a);
+}
+
 /* Tokens are few enough for the room of their codes. */
 static void some(struct dev_queue *d, enum dev_compute mode, const float *x, size_t ldx, uint32_t n,
                  const struct dev_mm *mm, uint32_t n_mm, uint32_t t0)
 {
-    uint32_t k = mm[0].w->cols, groups = (k + K_GROUP - 1) / K_GROUP,
-             tiles = (n + K_TOKENS - 1) / K_TOKENS;
-    bool coded = false;
+    uint32_t k = mm[0].w->cols, groups = (k + K_GROUP - 1) / K_GROUP;
+    bool have = false;
     for (uint32_t i = 0; i < n_mm; i++) {
         const struct dev_weight *w = mm[i].w;
-        uint32_t blocks = (w->rows + K_ROWS - 1) / K_ROWS;
         float *y = mm[i].y + t0 * mm[i].ldy;
-        if (mode == DEV_EXACT || !quantized(w->dtype)) {
-            bool round = mode == DEV_FAST && w->dtype == DT_BF16;
-            LAUNCH(d, k_product, blocks, tiles, weight_of(w), x, mm[i].bias, y, ldx, mm[i].ldy,
-                   w->rows, k, n, round);
-            continue;
+        if (mode == DEV_FAST && quantized(w->dtype)) {
+            if (!have) LAUNCH(d, k_quantize, groups, n, x, ldx, d->group, k, groups);
+            have = true;
+            coded(d, n, &mm[i], y);
+        } else if (mode == DEV_FAST && w->dtype == DT_BF16) {
+            rounded(d, x, ldx, n, &mm[i], y);
+        } else {
+            LAUNCH(d, k_product, (w->rows + K_ROWS - 1) / K_ROWS, (n + K_TOKENS - 1) / K_TOKENS,
+                   weight_of(w), x, mm[i].bias, y, ldx, mm[i].ldy, w->rows, k, n, false);
         }
-        if (!coded) LAUNCH(d, k_quantize, groups, n, x, ldx, d->group, k, groups);
-        coded = true;
-        LAUNCH(d, k_product_q, blocks, tiles, weight_of(w), d->group, mm[i].bias, y, mm[i].ldy,
-               w->rows, k, n, groups);
     }
 }
 

@@ -15,6 +15,10 @@
  * Between phases stands what is the same for all threads of a block.  A value that a thread keeps from phase to phase
  * is MINE(type, name), and is called MY(name).  Arguments are one struct, `a`, passed by value.
  *
+ * EACH_LANE { ... } is a phase after which nobody waits: for what a thread keeps to itself, or finds as it was before the last
+ * barrier.  MMA_BF16 and MMA_S8 are done by the 32 threads of a warp together, between phases: on a GPU one instruction
+ * of the tensor cores, in a test the same product of what the threads hold.
+ *
  * The bits are those of THE CANONICAL ORDER (dev.h).  Both compilers round each operation by itself: no fused
  * multiplication but where the code says so, IEEE division and roots, subnormal numbers kept. */
 #pragma once
@@ -37,6 +41,29 @@ enum { K_THREADS = 256 };
 #define MINE_ARRAY(type, name, n) type name[n]
 #define MY(name)                  name
 #define EACH_THREAD               for (uint32_t t = threadIdx.x, k_once = 1; k_once; k_once = 0, __syncthreads())
+#define EACH_LANE                 for (uint32_t t = threadIdx.x, k_once = 1; k_once; k_once = 0)
+/* c[16][8] += a[16][16] * b[16][8] (PTX: m16n8k16), of bf16 with sums in f32, or of bytes with sums in 32 bits.  A thread holds 4
+ * values of c from `at` on, 4 (bytes: 2) words of a, and 2 (1) words of b from `from` on. */
+#define MMA_BF16(c, at, a, b, from) mma_bf16(&c[at], a, &b[from])
+#define MMA_S8(c, at, a, b, from)   mma_s8(&c[at], a, b[from])
+#define MMA_U8(c, at, a, b, from)   mma_u8(&c[at], a, b[from]) /* bytes of b have no sign */
+static __device__ __forceinline__ void mma_bf16(float *c, const uint32_t *a, const uint32_t *b)
+{
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+#define K_MMA_BYTES(name, types)                                                                   \
+    static __device__ __forceinline__ void name(int32_t *c, const uint32_t *a, uint32_t b)         \
+    {                                                                                              \
+        asm volatile("mma.sync.aligned.m16n8k16.row.col.s32." types                                \
+                     ".s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"                           \
+                     : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])                              \
+                     : "r"(a[0]), "r"(a[1]), "r"(b));                                              \
+    }
+K_MMA_BYTES(mma_s8, "s8.s8")
+K_MMA_BYTES(mma_u8, "s8.u8")
 /* Lane 0 of every 16 threads gets tree16 of their values (dev.h); the others get anything. */
 #define TREE16(name)                                                                               \
     do {                                                                                           \
@@ -69,6 +96,7 @@ struct k_block {
 #define EACH_THREAD                                                                                \
     for (uint32_t k_i = 0, t = k_at.backwards ? K_THREADS - 1 : 0; k_i < K_THREADS;                \
          k_i++, t = k_at.backwards ? t - 1 : t + 1)
+#define EACH_LANE EACH_THREAD
 #define TREE16(name)                                                                               \
     do {                                                                                           \
         for (uint32_t k_first = 0; k_first < K_THREADS; k_first += 16)                             \
@@ -76,6 +104,61 @@ struct k_block {
                 for (uint32_t k_l = k_first; k_l < k_first + k_step; k_l++)                        \
                     name[k_l] += name[k_l + k_step];                                               \
     } while (0)
+#define K_MMA(of, c, at, a, b, from)                                                               \
+    do {                                                                                           \
+        for (uint32_t k_w = 0; k_w < K_THREADS; k_w += 32)                                         \
+            of(&c[k_w][at], sizeof c[0] / sizeof c[0][0], a[k_w], sizeof a[0] / sizeof a[0][0],    \
+               &b[k_w][from], sizeof b[0] / sizeof b[0][0]);                                       \
+    } while (0)
+#define MMA_BF16(c, at, a, b, from) K_MMA(mma_bf16, c, at, a, b, from)
+#define MMA_S8(c, at, a, b, from)   K_MMA(mma_s8, c, at, a, b, from)
+#define MMA_U8(c, at, a, b, from)   K_MMA(mma_u8, c, at, a, b, from)
+
+/* The 32 threads' parts lie ldc, lda and ldb words apart.  Sums ascend over k: tensor cores have an order of their own. */
+static inline void mma_bf16(float *c, size_t ldc, const uint32_t *a, size_t lda, const uint32_t *b,
+                            size_t ldb)
+{
+    float m[16][16], n[16][8];
+    for (uint32_t t = 0; t < 32; t++) {
+        for (uint32_t r = 0; r < 8; r++)
+            m[t / 4 + r / 2 % 2 * 8][t % 4 * 2 + r / 4 * 8 + r % 2] =
+                half_bf16_to_f32((uint16_t)(a[t * lda + r / 2] >> r % 2 * 16));
+        for (uint32_t r = 0; r < 4; r++)
+            n[t % 4 * 2 + r / 2 * 8 + r % 2][t / 4] =
+                half_bf16_to_f32((uint16_t)(b[t * ldb + r / 2] >> r % 2 * 16));
+    }
+    for (uint32_t t = 0; t < 32; t++)
+        for (uint32_t r = 0; r < 4; r++)
+            for (uint32_t k = 0; k < 16; k++)
+                c[t * ldc + r] = __builtin_fmaf(m[t / 4 + r / 2 * 8][k], n[k][t % 4 * 2 + r % 2],
+                                                c[t * ldc + r]);
+}
+static inline void mma_bytes(int32_t *c, size_t ldc, const uint32_t *a, size_t lda,
+                             const uint32_t *b, size_t ldb, int32_t sign)
+{
+    int32_t m[16][16], n[16][8];
+    for (uint32_t t = 0; t < 32; t++) {
+        for (uint32_t r = 0; r < 8; r++)
+            m[t / 4 + r / 4 * 8][t % 4 * 4 + r % 4] = (int8_t)(a[t * lda + r / 4] >> r % 4 * 8);
+        for (uint32_t r = 0; r < 4; r++)
+            n[t % 4 * 4 + r][t / 4] =
+                (int32_t)((b[t * ldb] >> r * 8 & 255) ^ (uint32_t)sign) - sign;
+    }
+    for (uint32_t t = 0; t < 32; t++)
+        for (uint32_t r = 0; r < 4; r++)
+            for (uint32_t k = 0; k < 16; k++)
+                c[t * ldc + r] += m[t / 4 + r / 2 * 8][k] * n[k][t % 4 * 2 + r % 2];
+}
+static inline void mma_s8(int32_t *c, size_t ldc, const uint32_t *a, size_t lda, const uint32_t *b,
+                          size_t ldb)
+{
+    mma_bytes(c, ldc, a, lda, b, ldb, 128);
+}
+static inline void mma_u8(int32_t *c, size_t ldc, const uint32_t *a, size_t lda, const uint32_t *b,
+                          size_t ldb)
+{
+    mma_bytes(c, ldc, a, lda, b, ldb, 0);
+}
 #endif
 
 /* A walk of all threads of a grid over n values: i is the next of this thread's. */

@@ -21,6 +21,10 @@
     X(k_quantize)                                                                                  \
     X(k_product)                                                                                   \
     X(k_product_q)                                                                                 \
+    X(k_tensor)                                                                                    \
+    X(k_tensor_wide)                                                                               \
+    X(k_tensor_q)                                                                                  \
+    X(k_tensor_q_wide)                                                                             \
     X(k_write)                                                                                     \
     X(k_atom)                                                                                      \
     X(k_merge)                                                                                     \
@@ -144,7 +148,26 @@ struct k_product_q_args {
     size_t ldy;
     uint32_t rows, k, n, groups;
 };
-/* --- k_write.cu and k_attn.cu: views of the cache (view.h) */
+/* --- k_tensor.cu: y is a tile of tokens; x 16 rows of the weight, wide: 128 */
+#define K_FEW  32u     /* tokens of a tile */
+#define K_MANY 64u     /* wide */
+struct k_tensor_args { /* a weight of bf16 */
+    struct k_weight w;
+    const float *x, *bias;
+    float *y;
+    size_t ldx, ldy;
+    uint32_t rows, k, n;
+};
+struct k_tensor_wide_args {
+    struct k_tensor_args a;
+};
+struct k_tensor_q_args {
+    struct k_product_q_args a;
+};
+struct k_tensor_q_wide_args {
+    struct k_product_q_args a;
+};
+/* --- k_attn.cu: views of the cache (view.h) */
 struct k_affine { /* struct kv_affine; bits 0: rows lie in tiles as in raw blocks */
     uint32_t bits, unit, group;
     bool zero_first;
