@@ -3,7 +3,7 @@
 #
 # auditwheel puts the libraries that kvik needs into it, and names the oldest C library that it runs on (manylinux): that of the symbols
 # which this machine's compiler has used. No encryption is in it, which would grow old there: kvik pull loads the libcurl
-# of the machine, a Redis is reached without TLS, and kvik serve publishes no events. libedit is linked whole, because libbsd, which it needs, asks for a C library newer than all others do. The wheel has the licences of the libraries that it carries.
+# of the machine, a Redis is reached without TLS, and kvik serve publishes no events. libedit is linked whole, with the three that it needs. The wheel has the licences of the libraries that it carries.
 set -eu
 cd "$(dirname "$0")/.."
 root=$PWD
@@ -23,9 +23,10 @@ cd "$out"
 licences=$(echo open/*/*.dist-info)/licenses
 mkdir -p "$licences"
 cp tree/LICENSE "$licences/"
+for package in libedit2 libbsd0 libmd0 libtinfo6; do cp "/usr/share/doc/$package/copyright" "$licences/$package.txt"; done
 for file in open/*/kvik.libs/*; do
     name=$(basename "$file" | sed 's/-[0-9a-f]\{8\}\././') # auditwheel puts a digest there
-    package=$(dpkg -S "*/$name" | head -n 1 | cut -d: -f1)
+    package=$(dpkg -S "*/$(cc -print-multiarch)/$name" | head -n 1 | cut -d: -f1)
     [ -n "$package" ] || { echo "make-wheel: no package has $name"; exit 1; }
     cp "/usr/share/doc/$package/copyright" "$licences/$package.txt"
 done

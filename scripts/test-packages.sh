@@ -5,6 +5,8 @@
 #              packaged library against those of this tree, purge
 #   wheel      the wheel with the libraries inside, in a bare root that has Python and numpy only
 #   sdist      pip builds the source distribution in a clean root, and its wheel is used
+#   container  Containerfile is built of the Debian package of the part deb, on the bare root instead of an image from a registry, by
+#              buildah with the isolation of a chroot, which needs no container engine; its command answers as a user without rights
 #
 # The roots are in packages/roots (scripts/in-root.sh): a bare one, which debootstrap makes once, and layers on it. Needs root, debootstrap and the
 # network that this machine's apt and pip use. A whole run compiles kvik twice. CCACHE=DIR names a directory of ccache for both; without it they are cold.
@@ -16,7 +18,7 @@ roots=packages/roots
 logs=packages/logs
 passed=0 failed=0 skipped=0
 mkdir -p $roots $logs packages/apt
-[ $# -gt 0 ] || set -- deb wheel sdist
+[ $# -gt 0 ] || set -- deb wheel sdist container
 export PATH=$PATH:/usr/sbin:/sbin
 jobs=$(scripts/cpus.sh)
 model=$(scripts/fetch-model.sh --offline 2>/dev/null) || model=
@@ -138,6 +140,8 @@ use_wheel() { # NAME FOLDER
     check "$1: pip installs it" inside -n -b "$root/$2:/wheel" $roots/"$1" $roots/base -- \
         sh -c 'python3 -m venv --system-site-packages /opt/kvik && /opt/kvik/bin/pip install --no-index --no-deps /wheel/*.whl' || return
     check "$1: kvik --version" inside -n $roots/"$1" $roots/base -- /opt/kvik/bin/kvik --version
+    check "$1: without a libcurl on the machine kvik pull says what to install" inside -n $roots/"$1" $roots/base -- \
+        sh -c '! /opt/kvik/bin/kvik pull org/name 2>/tmp/said && grep libcurl4 /tmp/said'
     ask_command $roots/"$1" /opt/kvik/bin/kvik
     same_bits $roots/"$1" KVIK_PYTHON=/opt/kvik /opt/kvik/bin/python
     check "$1: pip uninstall leaves nothing" inside -n $roots/"$1" $roots/base -- \
@@ -162,16 +166,48 @@ part_sdist() {
     same_bits $roots/sdist KVIK_PYTHON=/opt/kvik /opt/kvik/bin/python
 }
 
+# --- The container
+part_container() {
+    local storage=packages/container
+    ls packages/deb/kvik_*_*.deb >/dev/null 2>&1 || part_deb || return
+    fresh buildah
+    rm -rf $storage && mkdir -p $storage
+    cp Containerfile $storage/
+    check "buildah is installed" install_in $roots/buildah $roots/base -- buildah crun || return
+    cat >$storage/buildah <<'S'
+#!/bin/sh
+exec buildah --storage-driver vfs --root /packages/container/storage --runroot /packages/container/run "$@"
+S
+    chmod +x $storage/buildah
+    in_buildah() { inside -b "$root/packages:/packages" -b "$root/$roots/base:/bare" "$@"; }
+    check "buildah builds Containerfile" in_buildah $roots/buildah $roots/base -- sh -ec 'b=/packages/container/buildah
+        c=$($b from scratch) && $b add --quiet $c /bare / && $b commit --quiet $c localhost/bare && $b rm $c
+        $b bud --isolation chroot --build-arg BASE=localhost/bare --file /packages/container/Containerfile --tag kvik /packages/deb
+        $b from --name kvik-run localhost/kvik && $b images' || return
+    check "its command runs, as user 10001" in_buildah -n $roots/buildah $roots/base -- sh -ec 'b=/packages/container/buildah
+        $b run --isolation chroot kvik-run -- kvik --version
+        test "$($b run --isolation chroot kvik-run -- id -u)" = 10001
+        ! $b run --isolation chroot kvik-run -- sh -c "echo >/usr/bin/kvik"
+        $b inspect --type image --format "{{.OCIv1.Config.Entrypoint}} {{.OCIv1.Config.User}}" localhost/kvik | grep -x "\[kvik\] 10001:10001"'
+    if [ -n "$model" ]; then
+        check "and answers" in_buildah -n -b "$model:/model.gguf" $roots/buildah $roots/base -- sh -c '/packages/container/buildah run --isolation chroot \
+            --volume /model.gguf:/model.gguf:ro kvik-run -- kvik generate /model.gguf "What is the capital of France?" --chat --max-new-tokens 12 | tee /dev/stderr | grep -q Paris'
+    else
+        skip "the container is not asked: the model of scripts/fetch-model.sh is not here"
+    fi
+    rm -rf $storage
+}
+
 for part in "$@"; do
     echo "== $part"
     case $part in
-    deb | use_deb | wheel | sdist)
+    deb | use_deb | wheel | sdist | container)
         bare
         [ "$part" = use_deb ] || part=part_$part
         $part
         ;;
     *)
-        echo "test-packages: unknown part $part (deb, wheel, sdist)" >&2
+        echo "test-packages: unknown part $part (deb, wheel, sdist, container)" >&2
         exit 2
         ;;
     esac
