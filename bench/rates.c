@@ -5,7 +5,8 @@
  *
  *     build/release/bench_rates MODEL THREADS CACHE IDS [LOGITS]
  *
- * CACHE: f16 (the dynamic cache), q8_0 (hqq with 8 bits) or q4_0 (quanto with 4 bits), or exact (float32 throughout).
+ * CACHE: f16 (the dynamic cache), q8_0 (hqq with 8 bits), q4_0 (quanto with 4 bits), kvik8 or kvik4, or exact (float32
+ * throughout).
  * IDS: a file with token ids as text. */
 #include "base/thread.h"
 #include "kvik.h"
@@ -84,11 +85,13 @@ int main(int argc, char **argv)
         {"exact", "dynamic", NULL},
         {"q8_0", "quantized", "{\"backend\":\"hqq\",\"nbits\":8,\"axis_key\":1,\"axis_value\":1}"},
         {"q4_0", "quantized", "{\"backend\":\"quanto\",\"nbits\":4}"},
+        {"kvik8", "quantized", "{\"backend\":\"kvik\",\"nbits\":8}"},
+        {"kvik4", "quantized", "{\"backend\":\"kvik\",\"nbits\":4}"},
     };
     kvik_model *m;
     size_t k = 0;
     if (argc < 5) {
-        fprintf(stderr, "usage: bench_rates MODEL THREADS f16|q8_0|q4_0|exact IDS [LOGITS]\n");
+        fprintf(stderr, "usage: bench_rates MODEL THREADS f16|q8_0|q4_0|kvik8|kvik4|exact IDS [LOGITS]\n");
         return 2;
     }
     while (k < countof(config) && strcmp(config[k][0], argv[3]) != 0)

@@ -6,7 +6,9 @@
  *
  *     steps,kind,tokens,milliseconds of a step,in steps of one token,tokens a second
  *
- *     build/release/bench_steps MODEL [THREADS] [ISA] */
+ *     build/release/bench_steps MODEL [THREADS] [ISA] [CACHE_CONFIG]
+ *
+ * CACHE_CONFIG: as JSON, of a quantized cache; with it only forks are measured.  An empty ISA is the best one. */
 #include "base/base.h"
 #include "kvik.h"
 #include "steady.h"
@@ -70,14 +72,16 @@ int main(int argc, char **argv)
     kvik_seq near[MOST], far[MOST];
     setvbuf(stdout, NULL, _IOLBF, 0);
     if (argc < 2) {
-        fprintf(stderr, "usage: bench_steps MODEL [THREADS] [ISA]\n");
+        fprintf(stderr, "usage: bench_steps MODEL [THREADS] [ISA] [CACHE_CONFIG]\n");
         return 2;
     }
     kvik_cache_config config = {.size = sizeof config,
                                 .max_sequences = 2 * MOST,
                                 .max_cache_len = FAR + MOST,
                                 .threads = argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 10) : 0,
-                                .isa = argc > 3 ? argv[3] : NULL};
+                                .isa = argc > 3 ? argv[3] : NULL,
+                                .cache_implementation = argc > 4 ? "quantized" : NULL,
+                                .cache_config = argc > 4 ? argv[4] : NULL};
     if (kvik_model_open(argv[1], &m) < 0 || kvik_cache_open(m, &config, &c) < 0) die();
     float *logits = malloc(MOST * kvik_model_vocab(m) * sizeof *logits);
     if (!logits) return 1;
@@ -99,6 +103,7 @@ int main(int argc, char **argv)
     for (uint32_t r = 0; r < ROUNDS; r++)
         for (uint32_t k = 0; k < 3; k++)
             for (uint32_t i = 0; i < SIZES; i++) {
+                if (argc > 4 && k != 2) continue;
                 if (k == 2 && (!deep || (i && i + 1 < SIZES))) continue;
                 /* The first step finds the caches full of another kind's rows, and is not counted. */
                 for (uint32_t j = 0; j <= STEPS; j++) {
@@ -107,8 +112,10 @@ int main(int argc, char **argv)
                     if (j) t[k][i][r * STEPS + j - 1] = s;
                 }
             }
-    report("one sequence", t[0], 15, ROUNDS);
-    report("sequences", t[1], 15, ROUNDS);
+    if (argc <= 4) {
+        report("one sequence", t[0], 15, ROUNDS);
+        report("sequences", t[1], 15, ROUNDS);
+    }
     if (deep) report("forks of 4000", t[2], 9, ROUNDS);
     free(logits);
     kvik_cache_close(c);

@@ -28,7 +28,7 @@
  *          L = fma(L, a, l*b); O[d] = fma(O[d], a, acc[d]*b); from the first atom as is.  A sink logit is one
  *          more atom at the end: m its value, l = 1, acc = 0.  Output O * (1/L).
  *          Sealed rows whose reader sums (struct kv_reader): score(j) as the reader states; acc by pieces, the atom's
- *          rows of one tile, ascending, each added as the reader states.  A reader may end acc before the merge.
+ *          rows of one tile, ascending, each added as the reader states.  A reader may end O, once, behind the last of them.
  *  rmsnorm  ss = sum16 of x*x; x * (1/sqrtf(ss/n + eps)) * w  (w last).
  *  layernorm  mean = sum16 of x * 1 / n; ss = sum16 of (x-mean)*(x-mean);
  *          (x-mean) * (1/sqrtf(ss/n + eps)) * w + b, each rounded.

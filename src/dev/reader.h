@@ -5,8 +5,8 @@
  *   strips       the reader makes strips of 16 rows in raw layout out of tiles
  *   score, add   the reader sums over the bytes of a tile
  * Rows in place and strips are summed by attention, in the order of raw rows (dev.h).  A reader that sums states its
- * own order.  What is the same whatever the way: a query is prepared before it meets rows, and the sum of an atom is
- * ended. */
+ * own order, and many queries may meet a tile that it has opened.  What is the same whatever the way: a query is prepared
+ * before it meets rows, and the sum over all of them is ended. */
 #pragma once
 #include "dev/dev.h"
 
@@ -28,7 +28,11 @@ struct kv_piece {
     /* For a reader that sums, one tile: where the bytes lie that are read after those of this head, about as many; a kernel
      * asks the cache for them as it goes.  NULL: not known. */
     const unsigned char *then;
+    /* For a reader that sums: what its `open` made of the rows of tile[0] from row `open0` on, or NULL. */
+    const unsigned char *open;
+    uint32_t open0;
 };
+#define KV_OPEN_ROW(dim) (2 * (dim) + 64) /* bytes of room for a row that is opened */
 /* The functions for one instruction set.  A score depends on the query and the row alone, an addition on the query's
  * probabilities and on the rows of the piece, neither on the other queries of the call; all sets give the same bits. */
 struct kv_reader {
@@ -40,14 +44,19 @@ struct kv_reader {
     /* Writes the strips of a piece to room, one after another, and returns where the first lies.  Rows outside the
      * piece may be anything.  room: for all tiles of the piece, or for a strip. */
     const void *(*strips)(const struct kv_reading *r, const struct kv_piece *at, void *room);
+    /* Of a reader that sums: makes of the rows of a piece, all that their tile has in an atom, what many queries meet faster than
+     * the tile: in room, KV_OPEN_ROW bytes for each row.  Returns it, or NULL if the tile is best as it is.  NULL: never. */
+    const unsigned char *(*open)(const struct kv_reading *r, const struct kv_piece *at, void *room);
     /* Of keys: p[i * ldp + j - r0] = scale * (query i . row j) for n queries q[n][dim]. */
     void (*score)(const struct kv_reading *r, const struct kv_piece *at, const float *q, uint32_t n,
                   float scale, float *p, size_t ldp);
     /* Of values: o[i * ldo + d] += the sum over j of p[i * ldp + j - r0] * row j [d], for n queries. */
     void (*add)(const struct kv_reading *r, const struct kv_piece *at, const float *p, size_t ldp,
                 uint32_t n, float *o, size_t ldo);
-    /* Of values: ends the sum o[dim] of one query over the rows of an atom.  NULL: as it is. */
+    /* Of values: ends the sum o[dim] of one query over all sealed rows, whose atoms have been merged.  NULL: as it is. */
     void (*end)(const struct kv_reading *r, float *o);
+    /* A thread reads no more for now: what of the processor it holds for its products is given back.  NULL: nothing. */
+    void (*rest)(const struct kv_reading *r);
 };
 
 /* Tables [DEV_ISAS] by the instruction set or kind of device; one without an entry takes the entry below, and

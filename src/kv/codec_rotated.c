@@ -55,6 +55,18 @@ static const void *strips(const struct kv_reading *r, const struct kv_piece *at,
     return in.reader->strips(&in, at, room);
 }
 
+static const unsigned char *open(const struct kv_reading *r, const struct kv_piece *at, void *room)
+{
+    struct kv_reading in = inner_of(r);
+    return in.reader->open ? in.reader->open(&in, at, room) : NULL;
+}
+
+static void rest(const struct kv_reading *r)
+{
+    struct kv_reading in = inner_of(r);
+    if (in.reader->rest) in.reader->rest(&in);
+}
+
 static void score(const struct kv_reading *r, const struct kv_piece *at, const float *q, uint32_t n,
                   float scale, float *p, size_t ldp)
 {
@@ -148,7 +160,9 @@ int rotated_open(struct kv_codec *inner, void (*close)(struct kv_codec *c), uint
                                    .strips = r->strips ? strips : NULL,
                                    .score = r->score ? score : NULL,
                                    .add = r->add ? add : NULL,
-                                   .end = end};
+                                   .open = r->score || r->add ? open : NULL,
+                                   .end = end,
+                                   .rest = rest};
     c->table[DEV_REF] = &c->reader;
     c->seed = seed;
     hadamard_choose(&c->turn, seed, s->dim);

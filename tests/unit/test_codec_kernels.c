@@ -3,6 +3,7 @@
  * functions are called and nothing is decoded, and the answer is that of decoded rows up to rounding. The same of every
  * codec in a rotation. Unsound readers are refused. */
 #include "codecs.h"
+#include "dev/cpu/tiles.h"
 #include "dev/reader.h"
 #include "kv/codec_rotated.h"
 #include "share.h"
@@ -197,6 +198,9 @@ static void one_answer(struct run *r, const char *what)
     size_t bytes = t->counts[1] * r->ld * sizeof(float), row = r->ld * sizeof(float);
     float *want = toy_alloc(bytes), *seen = toy_alloc((size_t)HEADS * LEN * sizeof(float));
     uint32_t last = 62; /* token of the step: lane 1's last */
+#if defined(__x86_64__)
+    bool tiles_are = tiles_here();
+#endif
     for (int isa = 0; isa < DEV_AVX512BF16; isa++)
         for (uint32_t threads = 1; threads <= 3; threads++) {
             struct dev_queue *d = device((enum dev_isa)isa, threads);
@@ -213,6 +217,14 @@ static void one_answer(struct run *r, const char *what)
             if (memcmp(seen, r->probe, (size_t)HEADS * LEN * sizeof(float)))
                 fail_msg("%s: %s: other probabilities", what, dev_isa_name(d));
         }
+#if defined(__x86_64__)
+    tiles_hidden = true;
+    if (tiles_are && device(DEV_AVX512, 2)) {
+        attend(r, device(DEV_AVX512, 2));
+        if (memcmp(want, t->out, bytes)) fail_msg("%s: without tiles: other bits", what);
+    }
+    tiles_hidden = false;
+#endif
     toy_begin(t);
     toy_feed(t, 1, t->pos[last], 1);
     attend(r, device(DEV_REF, 1));
@@ -220,6 +232,35 @@ static void one_answer(struct run *r, const char *what)
         fail_msg("%s: a token alone has other bits than in a block", what);
     free(want);
     free(seen);
+}
+
+/* Forks meet tiles that they share together, and have the bits that each has alone. */
+static void forks_answer(struct run *r, const char *what)
+{
+    struct toy *t = &r->t;
+    static const uint32_t parted[] = {512, 512, 256};
+    size_t row = r->ld * sizeof(float);
+    float *want = toy_alloc(LANES * row);
+    for (uint32_t lane = 1; lane < LANES; lane++)
+        toy_fork(t, 0, lane, parted[lane - 1]);
+    for (uint32_t lane = 0; lane < LANES; lane++) {
+        toy_begin(t);
+        toy_feed(t, lane, 655, 1);
+        attend(r, device(DEV_REF, 1));
+        memcpy(want + lane * r->ld, t->out, row);
+    }
+    toy_begin(t);
+    for (uint32_t lane = 0; lane < LANES; lane++)
+        toy_feed(t, lane, 655, 1);
+    for (int isa = 0; isa < DEV_AVX512BF16; isa++)
+        for (uint32_t threads = 1; threads <= 2; threads++) {
+            struct dev_queue *d = device((enum dev_isa)isa, threads);
+            if (!d) continue;
+            attend(r, d);
+            if (memcmp(want, t->out, LANES * row))
+                fail_msg("%s: forks with %s have other bits together", what, dev_isa_name(d));
+        }
+    free(want);
 }
 
 static void test_one_answer(void **state)
@@ -237,6 +278,7 @@ static void test_one_answer(void **state)
             snprintf(what, sizeof what, "%s, %s", v.name, reaches[k].name);
             run_open(&r, &v.pair, false, k, dim, types[(n + k) % 3]);
             one_answer(&r, what);
+            if (k % 2 == 0) forks_answer(&r, what);
             run_close(&r);
         }
     assert_true(n >= 3); /* a codec of tests/codec has kernels */

@@ -21,7 +21,7 @@
 
 struct ready { /* whose queries lie in a thread's qt: those of `per` kv heads from h0 on */
     const float *queries;
-    uint32_t h0, per, n, token[ATTN_BLOCK];
+    uint32_t h0, per, n, token[ATTN_MOST];
     const struct kv_reader *form; /* who prepared them; NULL: as raw rows meet them */
 };
 
@@ -47,9 +47,12 @@ static size_t state_floats(size_t dim)
 static void lay_out(uint32_t tokens, uint32_t heads, uint32_t dk, uint32_t dv, uint32_t tile,
                     uint32_t threads, struct attn_layout *l)
 {
-    size_t queries = MAX(heads, ATTN_BLOCK), state = state_floats(dv);
-    size_t tile_rows =
-        tile ? KV_ATOM + 2 * (size_t)tile : 0; /* an atom, and what two tiles have beside it */
+    size_t queries = MAX(heads, ATTN_MOST), state = state_floats(dv);
+    size_t dim = MAX(dk, dv),
+           /* Decoded: an atom, and what two tiles have beside it; or opened, of both planes. */
+        tiles = tile ? MAX((KV_ATOM + 2 * (size_t)tile) * dim * sizeof(float),
+                           2 * (size_t)KV_ATOM * KV_OPEN_ROW(dim))
+                     : 0;
     l->total = l->per_thread = 0;
     l->run = put(&l->total, mul(tokens, heads), state * sizeof(float));
     l->wave = put(&l->total, mul(ATTN_WAVE, heads), state * sizeof(float));
@@ -58,11 +61,12 @@ static void lay_out(uint32_t tokens, uint32_t heads, uint32_t dk, uint32_t dv, u
     l->block = put(&l->total, tokens, sizeof(struct attn_block));
     l->ready = put(&l->per_thread, 1, sizeof(struct ready));
     l->p = put(&l->per_thread, queries, KV_ATOM * sizeof(float));
-    l->qt = put(&l->per_thread, queries, dk * sizeof(float));
+    /* A reader may take queries in sixteens, and read what lies behind the last. */
+    l->qt = put(&l->per_thread, queries + 16, dk * sizeof(float));
     l->one = put(&l->per_thread, heads, dk * sizeof(float));
     l->query = put(&l->per_thread, 1, dk * sizeof(float));
     l->part = put(&l->per_thread, queries, state * sizeof(float));
-    l->tile = put(&l->per_thread, tile_rows, MAX(dk, dv) * sizeof(float));
+    l->tile = put(&l->per_thread, tiles, 1);
     l->thread = put(&l->total, threads, l->per_thread);
 }
 
@@ -165,11 +169,26 @@ void attn_begin_states(const struct attn_job *j, uint32_t t0, uint32_t t1, uint3
             attn_run_state(j, t, h)[1] = 0;
 }
 
+/* Ends the sum over sealed rows, which come first. */
+static void end_sealed(const struct attn_job *j, float *state)
+{
+    if (state[1] != 0 && state[ATTN_TURNED] != 0)
+        j->sealed[1].reader->end(&j->sealed[1], state + ATTN_HEAD);
+    state[ATTN_TURNED] = 0;
+}
+
+void attn_merge(const struct attn_job *j, float *run, const float *part)
+{
+    if (part[ATTN_TURNED] == 0) end_sealed(j, run);
+    j->k->merge(run, part, j->dv);
+}
+
 /* A sink logit is one more atom, which adds no value; then the division. */
 void attn_end_state(const struct attn_job *j, uint32_t token, uint32_t head, float *state,
                     float *room)
 {
     const struct dev_attn *a = j->a;
+    end_sealed(j, state);
     if (a->sink_logit) {
         memset(room, 0, j->state * sizeof *room);
         room[0] = a->sink_logit[head];
@@ -202,7 +221,7 @@ static bool decodes(const struct attn_job *j, uint32_t t, uint32_t end)
 /* Sorts the step's tokens into decoding ones and blocks of prefill. */
 static void plan(struct attn_job *j, struct attn_iter *it)
 {
-    uint32_t n = j->n_tokens, most = MAX(1, ATTN_BLOCK / j->group);
+    uint32_t n = j->n_tokens, most = MAX(1, (j->sums ? ATTN_MOST : ATTN_BLOCK) / j->group);
     /* At least four units per thread where the step has that many tokens. */
     uint32_t fair = n * j->n_kv / (4 * pool_threads(j->pool));
     most = MIN(most, MAX(fair, 4));
@@ -240,6 +259,7 @@ void attn_open(struct dev_queue *d, const struct kv_view *v, const struct dev_at
         j->raw[i] = kv_reading(NULL, &v->shape[i], d->isa);
         j->sealed[i] = kv_reading(c, &v->shape[i], d->isa);
     }
+    j->sums = j->sealed[0].reader->score && j->sealed[1].reader->add;
     lay_out(j->n_tokens, a->n_heads, j->dk, j->dv, j->tiled ? v->sealed.rows : 0,
             pool_threads(d->pool), &j->lay);
     assert(!a->bias || (a->softcap == 0 && !v->sinks));

@@ -10,7 +10,11 @@
 #define ATTN_STRIPS (KV_ATOM / KV_STRIP) /* of one span */
 #define ATTN_WAVE   64u                  /* atoms of a decode wave: bounds the scratch */
 #define ATTN_BLOCK  48u                  /* queries of a prefill block: p and O of all stay in L2 */
-#define ATTN_HEAD   16u                  /* floats of a state before O, so that O is aligned */
+#define ATTN_MOST   (2 * ATTN_BLOCK) /* ... where readers open tiles, which then serve more of them */
+#define ATTN_HEAD   16u              /* floats of a state before O, so that O is aligned */
+#define ATTN_TURNED 2u               /* of a state: not 0 where the reader has still to end O */
+#define ATTN_AT_ONCE                                                                               \
+    16u /* queries of a block that meet opened tiles at a time: their p and the rows stay in L1 */
 
 struct attn_kernels {
     uint32_t score_max, pv_max; /* most queries one call takes */

@@ -68,7 +68,9 @@ static void shared_unit(const struct attn_job *j, const struct attn_unit *u, str
 {
     const struct attn_atom *m = &j->wave[u->first];
     struct attn_atom joint = {m->token, m->phase, m->a, u->joint};
+    struct attn_opened opened = {0};
     t->m = &joint;
+    if (j->sums && m->phase == ATTN_SEALED) t->opened = &opened;
     attn_scores(j, t);
     for (uint32_t i = 0; i < u->n; i++) {
         own_rows(j, t, u, i, true);
@@ -120,6 +122,7 @@ static void decode_unit(void *ctx, uint32_t task, uint32_t thread)
         attn_values(j, &t);
     }
     if (j->alone) finish_unit(j, u, &t);
+    attn_rest(j);
 }
 
 /* The next atom of a token's walk, or false at its end. */
@@ -198,8 +201,8 @@ static void merge_head(void *ctx, uint32_t head, uint32_t thread)
         attn_begin_states(j, j->few[i], j->few[i] + 1, head, head + 1);
     for (uint32_t k = 0; k < j->n_units; k++)
         for (uint32_t i = 0; i < j->unit[k].n; i++)
-            j->k->merge(attn_run_state(j, j->wave[j->unit[k].first + i].token, head),
-                        unit_state(j, &j->unit[k], i, head), j->dv);
+            attn_merge(j, attn_run_state(j, j->wave[j->unit[k].first + i].token, head),
+                       unit_state(j, &j->unit[k], i, head));
     for (uint32_t i = 0; j->ends && i < j->n_few; i++)
         attn_end_states(j, j->few[i], j->few[i] + 1, head, head + 1, thread);
 }

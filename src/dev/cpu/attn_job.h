@@ -18,6 +18,17 @@ struct attn_atom {
 struct attn_block { /* tokens [t0, t0 + n) of one lane */
     uint32_t t0, n;
 };
+/* What readers have made of the tiles of one atom and kv head, for all queries of a unit: by plane and by the strip of the
+ * atom with which the tile begins. */
+struct attn_opened {
+    bool asked[2][ATTN_STRIPS];
+    const unsigned char *at[2][ATTN_STRIPS];
+    /* Where it lies, or the part of the tile itself if nothing was made of it: some queries after others read it. */
+    const unsigned char *from[2][ATTN_STRIPS];
+    uint32_t lines[2][ATTN_STRIPS]; /* of 64 bytes */
+};
+/* Asks the first cache for the i-th of ATTN_AT_ONCE parts of a plane. */
+void attn_ask(const struct attn_opened *o, uint32_t plane, uint32_t i);
 /* An atom of some queries with some kv heads.  p, qt and out lie [kv head][query]; the heads count from h0. */
 struct attn_task {
     const struct attn_atom *m; /* the rows that at least one of them sees */
@@ -27,7 +38,8 @@ struct attn_task {
      * token's edge on are held throughout a step. */
     uint32_t edge;
     uint32_t h0, heads, nq, thread;
-    bool fresh; /* out has no values yet; else sums go on */
+    bool fresh;                 /* out has no values yet; else sums go on */
+    struct attn_opened *opened; /* NULL: tiles are read as they lie */
     float *p, *qt, *out;
 };
 struct attn_layout {
@@ -45,6 +57,7 @@ struct attn_job {
     uint32_t n_tokens, n_kv, group, dk, dv;
     size_t state;                        /* floats of one state */
     bool lossy, tiled;                   /* a plane has a lossy codec; any codec */
+    bool sums;                           /* the readers of both planes sum over sealed rows */
     struct kv_reading raw[2], sealed[2]; /* who reads the rows of the planes */
     struct attn_atom *wave;              /* [ATTN_WAVE] */
     struct attn_unit *unit;              /* [ATTN_WAVE], of attn_decode.c */
@@ -92,6 +105,15 @@ void attn_begin_states(const struct attn_job *j, uint32_t t0, uint32_t t1, uint3
                        uint32_t h1);
 void attn_end_states(const struct attn_job *j, uint32_t t0, uint32_t t1, uint32_t h0, uint32_t h1,
                      uint32_t thread);
+
+/* run <- run + part, of one token and head. */
+void attn_merge(const struct attn_job *j, float *run, const float *part);
+/* The calling thread leaves attention for now. */
+static inline void attn_rest(const struct attn_job *j)
+{
+    for (int i = 0; i < 2; i++)
+        if (j->sealed[i].reader->rest) j->sealed[i].reader->rest(&j->sealed[i]);
+}
 
 /* Ends one state of a token and head.  room: for one more, of the thread. */
 void attn_end_state(const struct attn_job *j, uint32_t token, uint32_t head, float *state,

@@ -9,12 +9,15 @@ struct walk { /* of a prefill unit */
     uint32_t edge, head, thread; /* edge: the least of the block */
 };
 
-/* One span of one phase: row[i] is the atom of the i-th token, a == b == row0 where it has none. */
-static void block_span(const struct attn_job *j, const struct walk *w, const struct attn_atom *row,
-                       const struct attn_atom *all)
+/* Tokens [first, first + n) of a block in one span of one phase: row[i] is the atom of the block's i-th token, a == b == row0
+ * where it has none. */
+static void span_some(const struct attn_job *j, const struct walk *w, const struct attn_atom *row,
+                      uint32_t first, uint32_t n, const struct attn_atom *all,
+                      struct attn_opened *opened)
 {
-    const struct attn_block *bl = w->bl;
-    uint32_t row0 = all->a / KV_ATOM * KV_ATOM, g = j->group, nq = bl->n * g, head = w->head;
+    uint32_t row0 = all->a / KV_ATOM * KV_ATOM, g = j->group, nq = n * g, head = w->head;
+    float *qt = attn_part(j, w->thread, j->lay.qt);
+    row += first;
     const struct attn_task t = {.m = all,
                                 .row = row,
                                 .edge = w->edge,
@@ -22,31 +25,54 @@ static void block_span(const struct attn_job *j, const struct walk *w, const str
                                 .heads = 1,
                                 .nq = nq,
                                 .thread = w->thread,
+                                .opened = opened,
                                 .p = attn_part(j, w->thread, j->lay.p),
-                                .qt = attn_part(j, w->thread, j->lay.qt),
+                                .qt = qt + (size_t)first * g * j->dk,
                                 .out = attn_part(j, w->thread, j->lay.part)};
     memset(t.out, 0, nq * j->state * sizeof *t.out);
     attn_scores(j, &t);
     for (uint32_t q = 0; q < nq; q++) {
         const struct attn_atom *r = &row[q / g];
         float *p = t.p + (size_t)q * KV_ATOM;
+        attn_ask(opened, 1, q);
         if (r->a >= r->b) continue;
-        attn_bias(j->a->bias, head * g + q % g, j->v->pos[bl->t0 + q / g], r->a, r->b,
+        attn_bias(j->a->bias, head * g + q % g, j->v->pos[w->bl->t0 + first + q / g], r->a, r->b,
                   p + (r->a - row0));
         j->k->soft(p, r->a - row0, r->b - row0, j->a->softcap, t.out + q * j->state);
     }
     attn_values(j, &t);
-    for (uint32_t q = 0; q < nq; q++)
+    for (uint32_t q = 0; q < nq; q++) {
+        attn_ask(opened, 0, q);
         if (row[q / g].a < row[q / g].b)
-            j->k->merge(attn_run_state(j, bl->t0 + q / g, head * g + q % g), t.out + q * j->state,
-                        j->dv);
+            attn_merge(j, attn_run_state(j, w->bl->t0 + first + q / g, head * g + q % g),
+                       t.out + q * j->state);
+    }
+}
+
+/* A span.  Where readers sum, few queries at a time meet tiles that are opened for all. */
+static void block_span(const struct attn_job *j, const struct walk *w, const struct attn_atom *row,
+                       const struct attn_atom *all)
+{
+    struct attn_opened opened = {0};
+    bool sums = j->sums && all->phase == ATTN_SEALED;
+    uint32_t n = w->bl->n, some = sums ? MAX(1, ATTN_AT_ONCE / j->group) : n;
+    for (uint32_t first = 0; first < n; first += some) {
+        uint32_t end = MIN(n, first + some);
+        struct attn_atom of = {w->bl->t0 + first, all->phase, UINT32_MAX, 0};
+        for (uint32_t i = first; i < end; i++) {
+            if (row[i].a >= row[i].b) continue;
+            of.a = MIN(of.a, row[i].a);
+            of.b = MAX(of.b, row[i].b);
+        }
+        if (of.a < of.b) span_some(j, w, row, first, end - first, &of, sums ? &opened : NULL);
+    }
 }
 
 static void block_phase(const struct attn_job *j, struct walk *w, uint32_t phase)
 {
     const struct attn_block *bl = w->bl;
-    struct attn_atom whole[ATTN_BLOCK], row[ATTN_BLOCK];
-    uint32_t a = UINT32_MAX, b = 0, token[ATTN_BLOCK];
+    struct attn_atom whole[ATTN_MOST], row[ATTN_MOST];
+    uint32_t a = UINT32_MAX, b = 0, token[ATTN_MOST];
     for (uint32_t i = 0; i < bl->n; i++) {
         token[i] = bl->t0 + i;
         attn_phase_rows(j->v, j->lossy, token[i], phase, &whole[i].a, &whole[i].b);
@@ -74,12 +100,12 @@ static void block_phase(const struct attn_job *j, struct walk *w, uint32_t phase
 }
 
 /* One prefill unit: a block of tokens with one kv head, all phases.  Late blocks, which have the most
- * rows to read, are handed out first. */
+ * rows to read, are handed out first, and head by head, so that the rows of a head stay in the cache. */
 void attn_prefill_unit(void *ctx, uint32_t task, uint32_t thread)
 {
     const struct attn_job *j = ctx;
-    const struct attn_block *bl = &j->block[j->n_blocks - 1 - task / j->n_kv];
-    struct walk w = {bl, UINT32_MAX, task % j->n_kv, thread};
+    const struct attn_block *bl = &j->block[j->n_blocks - 1 - task % j->n_blocks];
+    struct walk w = {bl, UINT32_MAX, task / j->n_blocks, thread};
     for (uint32_t i = 0; i < bl->n; i++)
         w.edge = MIN(w.edge, j->v->edge[bl->t0 + i]);
     uint32_t h0 = w.head * j->group, h1 = h0 + j->group, end = bl->t0 + bl->n;
@@ -87,4 +113,5 @@ void attn_prefill_unit(void *ctx, uint32_t task, uint32_t thread)
     for (uint32_t phase = 0; phase < ATTN_PHASES; phase++)
         block_phase(j, &w, phase);
     if (j->v->last) attn_end_states(j, bl->t0, end, h0, h1, thread);
+    attn_rest(j);
 }

@@ -167,6 +167,47 @@ static const unsigned char *behind(const struct attn_task *t, const struct run *
     return at->piece[0].tile[0] + at->by->codec->bytes(at->by->codec, s) / s->heads * head;
 }
 
+/* What the reader has made of the tile of a run, at the first question for the atom. */
+static const unsigned char *opened(const struct attn_job *j, const struct attn_task *t,
+                                   const struct run *run, uint32_t plane, struct kv_piece *at)
+{
+    struct attn_opened *o = t->opened;
+    uint32_t row0 = row0_of(t), tile0 = run->a - at->r0, first = MAX(tile0, row0);
+    uint32_t end = MIN(tile0 + run->by->codec->tile, row0 + KV_ATOM), i = (first - row0) / KV_STRIP;
+    if (!o || !run->by->reader->open) return NULL;
+    at->open0 = first - tile0;
+    if (!o->asked[plane][i]) {
+        struct kv_piece whole = *at;
+        unsigned char *room = attn_part(j, t->thread, j->lay.tile);
+        whole.r0 = first - tile0;
+        whole.r1 = end - tile0;
+        o->asked[plane][i] = true;
+        o->at[plane][i] = run->by->reader->open(run->by, &whole,
+                                                room + (size_t)(plane * KV_ATOM + first - row0) *
+                                                           KV_OPEN_ROW(MAX(j->dk, j->dv)));
+        const struct kv_codec *c = run->by->codec;
+        size_t bytes = c->bytes(c, run->by->shape) / run->by->shape->heads;
+        o->from[plane][i] = o->at[plane][i]
+                                ? o->at[plane][i]
+                                : at->tile[0] + bytes * at->head + bytes * whole.r0 / c->tile;
+        o->lines[plane][i] =
+            (uint32_t)((o->at[plane][i] ? (size_t)(end - first) * run->by->shape->dim
+                                        : bytes * (end - first) / c->tile) /
+                       64);
+    }
+    return o->at[plane][i];
+}
+
+void attn_ask(const struct attn_opened *o, uint32_t plane, uint32_t i)
+{
+    for (uint32_t k = 0; o && i < ATTN_AT_ONCE && k < ATTN_STRIPS; k++) {
+        uint32_t a = o->lines[plane][k] * i / ATTN_AT_ONCE,
+                 b = o->lines[plane][k] * (i + 1) / ATTN_AT_ONCE;
+        for (; a < b; a++)
+            __builtin_prefetch(o->from[plane][k] + (size_t)a * 64, 0, 3);
+    }
+}
+
 /* Narrows [*a, *b) to the rows that one of the tokens [i, last] of a block sees. */
 static void seen_by_one(const struct attn_task *t, uint32_t i, uint32_t last, uint32_t *a,
                         uint32_t *b)
@@ -195,6 +236,7 @@ static void score_run(const struct attn_job *j, const struct attn_task *t, struc
     if (sums(run->by, 0)) {
         run->piece[0].head = t->h0 + i;
         run->piece[0].then = behind(t, run, ahead, i);
+        run->piece[0].open = opened(j, t, run, 0, &run->piece[0]);
         run->by->reader->score(run->by, run->piece, qt, t->nq, j->a->scale, p + (run->a - row0),
                                KV_ATOM);
         return;
@@ -252,6 +294,7 @@ static void add_pieces(const struct attn_job *j, const struct attn_task *t, stru
     uint32_t g = j->group;
     at.head = t->h0 + i;
     at.then = behind(t, run, ahead, i);
+    at.open = opened(j, t, run, 1, &at);
     for (uint32_t q0 = 0, q1; q0 < t->nq; q0 = q1) {
         uint32_t a = run->a, b = run->b;
         const struct attn_atom *r = t->row ? &t->row[q0 / g] : t->m;
@@ -318,6 +361,6 @@ void attn_values(const struct attn_job *j, const struct attn_task *t)
 {
     const struct kv_reading *by = t->m->phase == ATTN_SEALED ? &j->sealed[1] : &j->raw[1];
     each_run(j, t, 1, add_run);
-    for (uint32_t q = 0; by->reader->end && q < t->heads * t->nq; q++)
-        by->reader->end(by, t->out + q * j->state + ATTN_HEAD);
+    for (uint32_t q = 0; q < t->heads * t->nq; q++)
+        t->out[q * j->state + ATTN_TURNED] = by->reader->end ? 1 : 0;
 }

@@ -119,22 +119,31 @@ static void score(enum dtype t, const float *qt, uint32_t nq, uint32_t dim, cons
         score_of(DT_F32, qt, nq, dim, k, next, s0, s1, scale, p);
 }
 
+/* The scores of a strip, capped, of those in [a, b); others are none. */
+INLINE vf soft_strip(float *p, uint32_t s, uint32_t a, uint32_t b, float softcap)
+{
+    vf x = vf_load(p + s);
+    if (softcap != 0) {
+        const vf cap = vf_set1(softcap);
+        x = vf_mul(cap, vf_tanh(vf_div(x, cap)));
+        vf_store(p + s, x);
+    }
+    if (s < a || s + KV_STRIP > b) x = vf_keep(x, a > s ? a - s : 0, b - s, vf_set1(-INFINITY));
+    return x;
+}
+
 static void soft(float *p, uint32_t a, uint32_t b, float softcap, float *state)
 {
-    const vf none = vf_set1(-INFINITY), cap = vf_set1(softcap);
-    uint32_t s0 = a / KV_STRIP * KV_STRIP;
-    vf top = none, l = vf_zero();
-    for (uint32_t s = s0; s < b; s += KV_STRIP) {
-        vf x = vf_load(p + s);
-        if (softcap != 0) {
-            x = vf_mul(cap, vf_tanh(vf_div(x, cap)));
-            vf_store(p + s, x);
-        }
-        if (s < a || s + KV_STRIP > b) x = vf_keep(x, a > s ? a - s : 0, b - s, none);
-        top = vf_max(x, top);
-    }
-    state[0] = vf_top(top);
-    for (uint32_t s = s0; s < b; s += KV_STRIP) {
+    uint32_t s0 = a / KV_STRIP * KV_STRIP, s = s0;
+    vf top[4], l = vf_zero(); /* the order of a maximum does not matter, so four go side by side */
+    UNROLL for (int i = 0; i < 4; i++) top[i] = vf_set1(-INFINITY);
+    for (; s + 3 * KV_STRIP < b; s += 4 * KV_STRIP)
+        UNROLL for (uint32_t i = 0; i < 4; i++) top[i] =
+            vf_max(soft_strip(p, s + i * KV_STRIP, a, b, softcap), top[i]);
+    for (; s < b; s += KV_STRIP)
+        top[0] = vf_max(soft_strip(p, s, a, b, softcap), top[0]);
+    state[0] = vf_top(vf_max(vf_max(top[0], top[1]), vf_max(top[2], top[3])));
+    for (s = s0; s < b; s += KV_STRIP) {
         vf x = vf_exp(vf_sub(vf_load(p + s), vf_set1(state[0])));
         vf_store(p + s, x);
         if (s < a || s + KV_STRIP > b) x = vf_keep(x, a > s ? a - s : 0, b - s, vf_zero());

@@ -4,11 +4,14 @@
  * queries signed; values are signed and weights unsigned.  A weight of 16 bits is 256 * high + low, two instructions.  Codes
  * of 4 and of 2 bits become bytes in registers where few queries meet them. */
 #if defined(__x86_64__)
+#include "dev/cpu/tiles.h"
 #include "dev/cpu/vec_avx512.h"
 
 #define CODED_AT_ONCE 3u
 #define CODED_BLOCKS  4u
 #define CODED_FUSED   1
+#define CODED_PUT4    1
+#define CODED_TILES   1
 #define UNROLL8       _Pragma("GCC unroll 8")
 
 /* Of weights the high bytes of all codes, then the low ones. */
@@ -17,6 +20,17 @@ INLINE void codes_put(void *to, uint32_t n, uint32_t i, vi v, bool key)
     __mmask16 m = vec_mask(MIN(16, n - i));
     if (!key) _mm512_mask_cvtepi32_storeu_epi8((char *)to + i, m, vi_sar(v, 8));
     _mm512_mask_cvtepi32_storeu_epi8((char *)to + (key ? 0 : n) + i, m, v);
+}
+/* Of each four vectors the 16-byte lanes are transposed while they are packed; the permutation undoes it. */
+INLINE void codes_put4(void *to, uint32_t n, uint32_t i, const vi *v)
+{
+    const vi byte = _mm512_set1_epi16(255),
+             order = _mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0);
+    vi a = _mm512_packus_epi32(v[0], v[1]), b = _mm512_packus_epi32(v[2], v[3]);
+    vi high = _mm512_packus_epi16(_mm512_srli_epi16(a, 8), _mm512_srli_epi16(b, 8));
+    vi low = _mm512_packus_epi16(_mm512_and_si512(a, byte), _mm512_and_si512(b, byte));
+    vb_store((char *)to + i, _mm512_permutexvar_epi32(order, high));
+    vb_store((char *)to + n + i, _mm512_permutexvar_epi32(order, low));
 }
 INLINE vi codes_get(const void *from, uint32_t n, uint32_t i, uint32_t many)
 {

@@ -6,6 +6,7 @@
  *   CODED_AT_ONCE, CODED_BLOCKS   queries, and blocks of lanes, whose sums fit the registers
  *   codes_put(to, n, i, v, key)   writes the 16 codes v, or as many as there are, as codes i and up of n, a multiple of 4:
  *       of a query, of 8 bits, or of weights, of 16
+ *   codes_put4(to, n, i, v)       of weights, four vectors; a file without it gets four times codes_put
  *   codes_get(from, n, i, m)      reads m of the 16 codes of a query from i on; others are anything that is a code
  *   codes_dot(key, bits, level, x, step, depth, c, apart, n, nq, nb, asks, then, sum)   sums of the codes of nq queries,
  *       `apart` bytes apart, with nb blocks of `depth` groups, `step` bytes apart: unsigned bytes of keys, signed ones of
@@ -22,6 +23,9 @@
 #endif
 #ifndef CODED_FUSED
 #define CODED_FUSED 0 /* codes_dot takes codes of 2 and 4 bits as they lie */
+#endif
+#ifndef CODED_TILES
+#define CODED_TILES 0 /* the processor may have the products of tiles.h */
 #endif
 #ifndef CODED_SIGNED
 #define CODED_SIGNED 0 /* codes_dot has taken the 128 from keys */
@@ -54,11 +58,7 @@ static void query(const struct kv_reading *r, const float *q, float *out)
         to->sum += lane[i];
 }
 
-/* Asks for what lies `apart` from the line at p; 0: nothing is known. */
-INLINE void ask(const unsigned char *p, ptrdiff_t apart)
-{
-    __builtin_prefetch(p + apart, 0, 2);
-}
+#include "dev/cpu/coded_bytes.h"
 
 /* From the first unit of a piece to what is read after the piece. */
 INLINE ptrdiff_t then_of(const struct kv_reading *r, const struct kv_piece *at)
@@ -69,109 +69,31 @@ INLINE ptrdiff_t then_of(const struct kv_reading *r, const struct kv_piece *at)
     return at->then ? (ptrdiff_t)((uintptr_t)at->then - (uintptr_t)unit) : 0;
 }
 
-/* 64 bytes of codes, of which some bits are wanted, as levels. */
-INLINE vb levels_of(const struct kv_coded *f, vb x, int shift, uint8_t mask)
-{
-    return vb_lookup(f->key ? f->level_byte : (const uint8_t *)f->level,
-                     vb_and1(vb_shr(x, shift), mask));
-}
-
-INLINE void unpack4(const struct kv_coded *f, const unsigned char *src, uint32_t depth,
-                    ptrdiff_t then, unsigned char *dst)
-{
-    for (uint32_t e = 0; e < depth; e += 2, src += 64, dst += 128) {
-        vb x = vb_load(src);
-        ask(src, then);
-        vb_store(dst, levels_of(f, x, 0, 15));
-        vb_store(dst + 64, levels_of(f, x, 4, 15));
-    }
-}
-
-INLINE void unpack2(const struct kv_coded *f, const unsigned char *src, uint32_t depth,
-                    ptrdiff_t then, unsigned char *dst)
-{
-    for (uint32_t e = 0; e < depth; e += 4, src += 64, dst += 256) {
-        vb x = vb_load(src);
-        ask(src, then);
-        vb_store(dst, levels_of(f, x, 0, 3));
-        vb_store(dst + 64, levels_of(f, x, 2, 3));
-        vb_store(dst + 128, levels_of(f, x, 4, 3));
-        vb_store(dst + 192, levels_of(f, x, 6, 3));
-    }
-}
-
-/* A group of 3 bits: two at `low`, one at `high`. */
-INLINE vb levels3(const struct kv_coded *f, vb x, int low, vb y, const int high)
-{
-    vb bit = vb_and1(y, (uint8_t)(1u << high));
-    bit = high < 2 ? vb_shl(bit, 2 - high) : vb_shr(bit, high - 2);
-    return vb_lookup(f->key ? f->level_byte : (const uint8_t *)f->level,
-                     vb_or(vb_and1(vb_shr(x, low), 3), bit));
-}
-
-INLINE void unpack3(const struct kv_coded *f, const unsigned char *src, uint32_t depth,
-                    ptrdiff_t then, unsigned char *dst)
-{
-    const unsigned char *top = src + coded_part_bytes(2, depth);
-    for (uint32_t e = 0; e < depth; e += 8, top += 64) {
-        vb y = vb_load(top);
-        vb x = vb_load(src);
-        ask(top, then);
-        ask(src, then);
-        vb_store(dst, levels3(f, x, 0, y, 0));
-        vb_store(dst + 64, levels3(f, x, 2, y, 1));
-        vb_store(dst + 128, levels3(f, x, 4, y, 2));
-        vb_store(dst + 192, levels3(f, x, 6, y, 3));
-        if (e + 4 >= depth) return;
-        x = vb_load(src + 64);
-        ask(src + 64, then);
-        vb_store(dst + 256, levels3(f, x, 0, y, 4));
-        vb_store(dst + 320, levels3(f, x, 2, y, 5));
-        vb_store(dst + 384, levels3(f, x, 4, y, 6));
-        vb_store(dst + 448, levels3(f, x, 6, y, 7));
-        src += 128;
-        dst += 512;
-    }
-}
-
-/* Some blocks, a step apart, with codes of *bits bits: where they lie if the kernel takes them so and few queries meet them,
- * else as bytes in room. */
-static const unsigned char *blocks_of(const struct kv_coded *f, const unsigned char *codes,
-                                      uint32_t block, uint32_t n, uint32_t depth, size_t size,
-                                      ptrdiff_t then, uint32_t queries, unsigned char *room,
-                                      size_t *step, uint32_t *bits)
-{
-    codes += block * size;
-    *step = size;
-    *bits = f->bits;
-    if (f->bits == 8 || (CODED_FUSED && f->bits != 3 && queries <= CODED_AT_ONCE)) return codes;
-    *bits = 8;
-    *step = (size_t)(depth + 7) / 8 * 512;
-    for (uint32_t b = 0; b < n; b++, codes += size) {
-        if (f->bits == 4)
-            unpack4(f, codes, depth, then, room + b * *step);
-        else if (f->bits == 3)
-            unpack3(f, codes, depth, then, room + b * *step);
-        else
-            unpack2(f, codes, depth, then, room + b * *step);
-    }
-    return room;
-}
-
 /* --- keys */
 struct scoring {
     const struct kv_coded *f;
     const unsigned char *unit;
-    float t[CODED_QUERIES], m[CODED_QUERIES], *p;
+    float t[CODED_QUERIES], m[CODED_QUERIES], scale[CODED_ROWS], *p;
     size_t ldp;
     uint32_t r0, r1; /* rows of the unit that are wanted; p[0] is row r0's */
     ptrdiff_t then;  /* from the unit to what is read after it, or 0 */
 };
 
+INLINE const struct coded_query *query_at(const float *q, uint32_t i, uint32_t dim)
+{
+    return (const struct coded_query *)(const void *)(q + (size_t)i * dim);
+}
+
+/* What the sums of a query lack: bytes of keys are 128 too large. */
+INLINE vi bias_of(const struct coded_query *c)
+{
+    return vi_set1(CODED_SIGNED ? 0 : (int32_t)(0u - 128u * (uint32_t)c->sum));
+}
+
 INLINE void score_block(const struct scoring *s, uint32_t i, uint32_t block, vi sum)
 {
     uint32_t row = block * 16;
-    vf scale = vf_mul(vf_set1(s->t[i]), vf_from_bf16(coded_scales(s->unit) + row));
+    vf scale = vf_mul(vf_set1(s->t[i]), vf_load(s->scale + row));
     vf x = vf_fma(vf_from_int(sum), scale, vf_set1(s->m[i]));
     float *p = s->p + i * s->ldp;
     if (row >= s->r0 && row + 16 <= s->r1) {
@@ -198,19 +120,54 @@ INLINE float mean_dot(const void *codes, uint32_t n, const uint16_t *mean, uint3
     return vf_tree(s);
 }
 
+/* The dot products of n queries, at most 4 * VEC_TOKENS, whose trees are made together. */
+#define MEANS (4u * VEC_TOKENS)
+static void mean_dots(const float *q, uint32_t n, const uint16_t *mean, uint32_t dim, float *out)
+{
+    vf acc[4][VEC_TOKENS];
+    float tree[VEC_TOKENS][4];
+    const void *codes[MEANS];
+    for (uint32_t i = 0; i < MEANS; i++)
+        codes[i] = query_at(q, MIN(i, n - 1), dim) + 1;
+    UNROLL for (uint32_t i = 0; i < MEANS; i++) acc[i % 4][i / 4] = vf_zero();
+    for (uint32_t d = 0; d < dim; d += 16) {
+        vf x = vf_from_bf16(mean + d);
+        UNROLL for (uint32_t i = 0; i < MEANS; i++) acc[i % 4][i / 4] =
+            vf_fma(vf_from_int(codes_get(codes[i], dim, d, 16)), x, acc[i % 4][i / 4]);
+    }
+    vf_trees(acc, VEC_TOKENS, tree);
+    for (uint32_t i = 0; i < n; i++)
+        out[i] = tree[i / 4][i % 4];
+}
+
+/* What scores of n queries are made of, besides sums. */
+static void begin_unit(struct scoring *s, const float *q, uint32_t n, float scale, uint32_t dim)
+{
+    const uint16_t *mean = coded_means(s->unit);
+    uint32_t i = 0;
+    for (uint32_t row = 0; row < CODED_ROWS; row += 16)
+        vf_store(s->scale + row, vf_from_bf16(coded_scales(s->unit) + row));
+    for (; s->f->mean && dim % 16 == 0 && n - i >= 4; i = MIN(n, i + MEANS))
+        mean_dots(q + (size_t)i * dim, MIN(n - i, MEANS), mean, dim, s->m + i);
+    for (; i < n; i++)
+        s->m[i] = s->f->mean ? mean_dot(query_at(q, i, dim) + 1, (dim + 3) / 4 * 4, mean, dim) : 0;
+    for (i = 0; i < n; i++) {
+        s->t[i] = query_at(q, i, dim)->scale * scale;
+        s->m[i] = s->f->mean ? s->t[i] * s->m[i] : 0;
+    }
+}
+
 INLINE void score_some(const struct scoring *s, const uint32_t bits, const bool asks, uint32_t i,
                        const uint32_t nq, uint32_t block, const uint32_t nb, const unsigned char *x,
                        size_t step, uint32_t depth, const float *q, uint32_t dim)
 {
     vi sum[CODED_AT_ONCE][CODED_BLOCKS];
-    const struct coded_query *c = (const struct coded_query *)(const void *)(q + (size_t)i * dim);
-    codes_dot(true, bits, s->f->level_byte, x, step, depth, (const unsigned char *)(c + 1),
-              dim * sizeof *q, 4 * depth, nq, nb, asks, s->then, sum);
+    codes_dot(true, bits, s->f->level_byte, x, step, depth,
+              (const unsigned char *)(query_at(q, i, dim) + 1), dim * sizeof *q, 4 * depth, nq, nb,
+              asks, s->then, sum);
     UNROLL for (uint32_t k = 0; k < nq; k++)
     {
-        const struct coded_query *ck =
-            (const struct coded_query *)(const void *)(q + (size_t)(i + k) * dim);
-        const vi bias = vi_set1(CODED_SIGNED ? 0 : (int32_t)(0u - 128u * (uint32_t)ck->sum));
+        const vi bias = bias_of(query_at(q, i + k, dim));
         UNROLL for (uint32_t b = 0; b < nb; b++)
             score_block(s, i + k, block + b, vi_add(sum[k][b], bias));
     }
@@ -221,7 +178,7 @@ INLINE void score_blocks(const struct scoring *s, const uint32_t bits, uint32_t 
                          const float *q, uint32_t dim)
 {
     uint32_t i = 0;
-    if (n >= CODED_AT_ONCE) {
+    if (n >= CODED_AT_ONCE && (s->then || bits != 8)) {
         score_some(s, bits, true, 0, CODED_AT_ONCE, block, nb, x, step, depth, q, dim);
         i = CODED_AT_ONCE;
     }
@@ -244,31 +201,65 @@ INLINE void score_packed(const struct scoring *s, uint32_t bits, uint32_t n, uin
         score_blocks(s, 2, n, block, nb, x, step, depth, q, dim);
 }
 
-static void score_unit(struct scoring *s, const float *q, uint32_t n, float scale, uint32_t dim)
+#if CODED_TILES
+/* All rows of a unit; the operations of score_block. */
+INLINE void score_all(const struct scoring *s, uint32_t i, vi bias, const int32_t *sum)
+{
+    const vf t = vf_set1(s->t[i]), m = vf_set1(s->m[i]);
+    const float *scale = s->scale;
+    float *p = s->p + i * s->ldp;
+    UNROLL for (uint32_t row = 0; row < CODED_ROWS; row += 16)
+        vf_store(p + row, vf_fma(vf_from_int(vi_add(vi_load(sum + row), bias)),
+                                 vf_mul(t, vf_load(scale + row)), m));
+}
+
+static void score_tiles(const struct scoring *s, const struct blocks *x, const float *q, uint32_t n,
+                        uint32_t dim)
+{
+    int32_t sum[TILES_QUERIES * CODED_ROWS] __attribute__((aligned(64)));
+    uint32_t b0 = s->r0 / 16, nb = (s->r1 + 15) / 16 - b0;
+    bool whole = s->r0 == 0 && s->r1 == CODED_ROWS;
+    for (uint32_t i0 = 0; i0 < n; i0 += TILES_QUERIES) {
+        uint32_t some = MIN(n - i0, TILES_QUERIES);
+        tiles_keys(x->at + b0 * x->step, x->step, nb, dim / 64,
+                   (const unsigned char *)(query_at(q, i0, dim) + 1), dim * sizeof *q, sum);
+        for (uint32_t i = 0; i < some; i++) {
+            const vi bias = bias_of(query_at(q, i0 + i, dim));
+            if (whole)
+                score_all(s, i0 + i, bias, sum + i * CODED_ROWS);
+            else
+                for (uint32_t b = 0; b < nb; b++)
+                    score_block(s, i0 + i, b0 + b,
+                                vi_add(vi_load(sum + i * CODED_ROWS + 16 * b), bias));
+        }
+    }
+}
+#endif
+
+static void score_unit(struct scoring *s, const struct blocks *bytes, const float *q, uint32_t n,
+                       uint32_t dim)
 {
     unsigned char room[CODED_ROOM] __attribute__((aligned(64)));
     const struct kv_coded *f = s->f;
     uint32_t depth = coded_depth(f, dim), size = coded_block_bytes(f, dim);
     const unsigned char *codes = s->unit + coded_head_bytes(f, dim);
     const ptrdiff_t then = s->then;
-    uint32_t bits;
-    size_t step;
-    for (uint32_t i = 0; i < n; i++) {
-        const struct coded_query *c =
-            (const struct coded_query *)(const void *)(q + (size_t)i * dim);
-        s->t[i] = c->scale * scale;
-        s->m[i] = f->mean ? s->t[i] * mean_dot(c + 1, 4 * depth, coded_means(s->unit), dim) : 0;
+#if CODED_TILES
+    if (bytes->at && n >= TILES_FEW && dim % 64 == 0 && tiles_here()) {
+        score_tiles(s, bytes, q, n, dim);
+        return;
     }
+#endif
     for (uint32_t b = s->r0 / 16; b * 16 < s->r1;) {
         uint32_t nb = MIN(CODED_BLOCKS, (s->r1 + 15) / 16 - b);
-        const unsigned char *x =
-            blocks_of(f, codes, b, nb, depth, size, then, n, room, &step, &bits);
-        s->then = x == room ? 0 : then;
+        struct blocks x = bytes->at ? blocks_from(bytes, b)
+                                    : blocks_of(f, codes, b, nb, depth, size, then, n, room);
+        s->then = x.at == room ? 0 : then;
         if (nb == CODED_BLOCKS)
-            score_packed(s, bits, n, b, CODED_BLOCKS, x, step, depth, q, dim);
+            score_packed(s, x.bits, n, b, CODED_BLOCKS, x.at, x.step, depth, q, dim);
         else
             for (uint32_t k = 0; k < nb; k++)
-                score_packed(s, bits, n, b + k, 1, x + k * step, step, depth, q, dim);
+                score_packed(s, x.bits, n, b + k, 1, x.at + k * x.step, x.step, depth, q, dim);
         b += nb;
     }
 }
@@ -279,7 +270,8 @@ static void score(const struct kv_reading *r, const struct kv_piece *at, const f
     uint32_t dim = r->shape->dim;
     for (uint32_t i = 0; i < n; i += CODED_QUERIES)
         for (uint32_t j = at->r0, end; j < at->r1; j = end) {
-            uint32_t first = j / CODED_ROWS * CODED_ROWS;
+            uint32_t first = j / CODED_ROWS * CODED_ROWS, some = MIN(n - i, CODED_QUERIES);
+            struct blocks bytes = bytes_of(r, at, j / CODED_ROWS);
             end = MIN(at->r1, first + CODED_ROWS);
             struct scoring s = {.f = coded_of(r),
                                 .unit = coded_unit(r, at, j / CODED_ROWS),
@@ -288,7 +280,8 @@ static void score(const struct kv_reading *r, const struct kv_piece *at, const f
                                 .r0 = j - first,
                                 .r1 = end - first,
                                 .then = i ? 0 : then_of(r, at)};
-            score_unit(&s, q + (size_t)i * dim, MIN(n - i, CODED_QUERIES), scale, dim);
+            begin_unit(&s, q + (size_t)i * dim, some, scale, dim);
+            score_unit(&s, &bytes, q + (size_t)i * dim, some, dim);
         }
 }
 
@@ -328,7 +321,7 @@ INLINE void add_blocks(const struct adding *s, const uint32_t bits, uint32_t n, 
                        const unsigned char *w)
 {
     uint32_t i = 0;
-    if (n >= CODED_AT_ONCE) {
+    if (n >= CODED_AT_ONCE && (s->then || bits != 8)) {
         add_some(s, bits, true, 0, CODED_AT_ONCE, block, nb, x, step, w);
         i = CODED_AT_ONCE;
     }
@@ -350,28 +343,63 @@ INLINE void add_packed(const struct adding *s, uint32_t bits, uint32_t n, uint32
         add_blocks(s, 2, n, block, nb, x, step, w);
 }
 
-/* The weights of the rows of a unit, of n queries. */
-INLINE void weigh(const unsigned char *unit, float by, uint32_t r0, uint32_t r1, const float *p,
-                  size_t ldp, uint32_t n, unsigned char *w)
+#if CODED_TILES
+static void add_tiles(const struct adding *s, const struct blocks *x, uint32_t n, uint32_t blocks,
+                      const unsigned char *w)
 {
-    const vf one = vf_set1(by), none = vf_zero();
-    for (uint32_t row = 0; row < CODED_ROWS; row += 16) {
-        vf u = vf_mul(vf_from_bf16(coded_scales(unit) + row), one);
-        bool whole = row >= r0 && row + 16 <= r1, part = row < r1 && row + 16 > r0;
-        for (uint32_t i = 0; i < n; i++) {
-            vf x = none;
-            if (whole) {
-                x = vf_load(p + i * ldp + (row - r0));
-            } else if (part) {
+    int32_t low[TILES_QUERIES * 64] __attribute__((aligned(64)));
+    int32_t high[TILES_QUERIES * 64] __attribute__((aligned(64)));
+    for (uint32_t i0 = 0; i0 < n; i0 += TILES_QUERIES)
+        for (uint32_t b0 = 0; b0 < blocks; b0 += 4) {
+            uint32_t some = MIN(n - i0, TILES_QUERIES), nb = MIN(4, blocks - b0);
+            tiles_values(x->at + b0 * x->step, x->step, nb, w + (size_t)i0 * 2 * CODED_ROWS, low,
+                         high);
+            for (uint32_t i = 0; i < some; i++)
+                for (uint32_t b = 0; b < nb; b++) {
+                    uint32_t k = i * 64 + 16 * b;
+                    add_block(s, i0 + i, b0 + b,
+                              vi_add(vi_shl(vi_load(high + k), 8), vi_load(low + k)));
+                }
+        }
+}
+#endif
+
+#ifndef CODED_PUT4
+INLINE void codes_put4(void *to, uint32_t n, uint32_t i, const vi *v)
+{
+    UNROLL for (uint32_t k = 0; k < 4; k++) codes_put(to, n, i + 16 * k, v[k], false);
+}
+#endif
+
+/* The weights of all rows of a unit, of n queries; u: what each row's probability is multiplied with. */
+static void weigh_all(const float *u, const float *p, size_t ldp, uint32_t n, unsigned char *w)
+{
+    for (uint32_t i = 0; i < n; i++, p += ldp, w += 2 * CODED_ROWS)
+        for (uint32_t row = 0; row < CODED_ROWS; row += 64) {
+            vi v[4];
+            UNROLL for (uint32_t k = 0; k < 4; k++) v[k] =
+                vi_round(vf_mul(vf_load(p + row + 16 * k), vf_load(u + row + 16 * k)));
+            codes_put4(w, CODED_ROWS, row, v);
+        }
+}
+
+/* Of rows [r0, r1); others weigh 0. */
+static void weigh_some(const float *u, uint32_t r0, uint32_t r1, const float *p, size_t ldp,
+                       uint32_t n, unsigned char *w)
+{
+    for (uint32_t i = 0; i < n; i++, p += ldp, w += 2 * CODED_ROWS)
+        for (uint32_t row = 0; row < CODED_ROWS; row += 16) {
+            vf x = vf_zero();
+            if (row >= r0 && row + 16 <= r1) {
+                x = vf_load(p + (row - r0));
+            } else if (row < r1 && row + 16 > r0) {
                 float lane[16] = {0};
                 for (uint32_t j = MAX(row, r0); j < MIN(row + 16, r1); j++)
-                    lane[j - row] = p[i * ldp + j - r0];
+                    lane[j - row] = p[j - r0];
                 x = vf_load(lane);
             }
-            codes_put(w + (size_t)i * 2 * CODED_ROWS, CODED_ROWS, row, vi_round(vf_mul(x, u)),
-                      false);
+            codes_put(w, CODED_ROWS, row, vi_round(vf_mul(x, vf_load(u + row))), false);
         }
-    }
 }
 
 /* The largest of the scales of a unit, as the bits of a float. */
@@ -383,33 +411,47 @@ INLINE uint32_t top_scale(const unsigned char *unit)
     return (uint32_t)vi_top(top);
 }
 
-static void add_unit(const struct kv_coded *f, uint32_t dim, const unsigned char *unit, uint32_t r0,
-                     uint32_t r1, ptrdiff_t then, const float *p, size_t ldp, uint32_t n, float *o,
-                     size_t ldo)
+/* The weights of n queries, and the step of their sums.  False: a row is not finite. */
+static bool weigh(struct adding *s, const unsigned char *unit, uint32_t r0, uint32_t r1,
+                  const float *p, size_t ldp, uint32_t n, unsigned char *w)
+{
+    float u[CODED_ROWS] __attribute__((aligned(64)));
+    uint32_t top = top_scale(unit);
+    if (top >= 0x7f800000u) return false;
+    const vf by = vf_set1(cpu_group_scale(top, &s->step));
+    for (uint32_t row = 0; row < CODED_ROWS; row += 16)
+        vf_store(u + row, vf_mul(vf_from_bf16(coded_scales(unit) + row), by));
+    if (r0 == 0 && r1 == CODED_ROWS)
+        weigh_all(u, p, ldp, n, w);
+    else
+        weigh_some(u, r0, r1, p, ldp, n, w);
+    return true;
+}
+
+static void add_unit(struct adding *s, const struct kv_coded *f, const unsigned char *unit,
+                     const struct blocks *bytes, uint32_t n, const unsigned char *w)
 {
     unsigned char room[CODED_ROOM] __attribute__((aligned(64)));
-    unsigned char w[CODED_QUERIES * 2 * CODED_ROWS] __attribute__((aligned(64)));
-    struct adding s = {.level = (const uint8_t *)f->level, .o = o, .ldo = ldo, .dim = dim};
-    const unsigned char *codes = unit + coded_head_bytes(f, dim);
-    uint32_t size = coded_block_bytes(f, dim), blocks = coded_blocks(f, dim), top = top_scale(unit),
-             bits;
-    size_t step;
-    if (top >= 0x7f800000u) { /* a row is not finite */
-        for (uint32_t i = 0; i < n; i++)
-            coded_add_unit(f, dim, unit, r0, r1, p + i * ldp, o + i * ldo);
+    const unsigned char *codes = unit + coded_head_bytes(f, s->dim);
+    uint32_t size = coded_block_bytes(f, s->dim), blocks = coded_blocks(f, s->dim);
+    const ptrdiff_t then = s->then;
+#if CODED_TILES
+    if (bytes->at && n >= TILES_FEW && tiles_here()) {
+        add_tiles(s, bytes, n, blocks, w);
         return;
     }
-    weigh(unit, cpu_group_scale(top, &s.step), r0, r1, p, ldp, n, w);
+#endif
     for (uint32_t b = 0; b < blocks;) {
         uint32_t nb = MIN(CODED_BLOCKS, blocks - b);
-        const unsigned char *x =
-            blocks_of(f, codes, b, nb, CODED_ROWS / 4, size, then, n, room, &step, &bits);
-        s.then = x == room ? 0 : then;
+        struct blocks x = bytes->at
+                              ? blocks_from(bytes, b)
+                              : blocks_of(f, codes, b, nb, CODED_ROWS / 4, size, then, n, room);
+        s->then = x.at == room ? 0 : then;
         if (nb == CODED_BLOCKS)
-            add_packed(&s, bits, n, b, CODED_BLOCKS, x, step, w);
+            add_packed(s, x.bits, n, b, CODED_BLOCKS, x.at, x.step, w);
         else
             for (uint32_t k = 0; k < nb; k++)
-                add_packed(&s, bits, n, b + k, 1, x + k * step, step, w);
+                add_packed(s, x.bits, n, b + k, 1, x.at + k * x.step, x.step, w);
         b += nb;
     }
 }
@@ -417,15 +459,42 @@ static void add_unit(const struct kv_coded *f, uint32_t dim, const unsigned char
 static void add(const struct kv_reading *r, const struct kv_piece *at, const float *p, size_t ldp,
                 uint32_t n, float *o, size_t ldo)
 {
+    const struct kv_coded *f = coded_of(r);
+    uint32_t dim = r->shape->dim;
+    unsigned char w[CODED_QUERIES * 2 * CODED_ROWS] __attribute__((aligned(64)));
     for (uint32_t i = 0; i < n; i += CODED_QUERIES)
         for (uint32_t j = at->r0, end; j < at->r1; j = end) {
-            uint32_t first = j / CODED_ROWS * CODED_ROWS;
+            uint32_t first = j / CODED_ROWS * CODED_ROWS, some = MIN(n - i, CODED_QUERIES);
+            const unsigned char *unit = coded_unit(r, at, j / CODED_ROWS);
+            const float *pj = p + i * ldp + (j - at->r0);
+            struct blocks bytes = bytes_of(r, at, j / CODED_ROWS);
+            struct adding s = {.level = (const uint8_t *)f->level,
+                               .o = o + i * ldo,
+                               .ldo = ldo,
+                               .dim = dim,
+                               .then = i ? 0 : then_of(r, at)};
             end = MIN(at->r1, first + CODED_ROWS);
-            add_unit(coded_of(r), r->shape->dim, coded_unit(r, at, j / CODED_ROWS), j - first,
-                     end - first, i ? 0 : then_of(r, at), p + i * ldp + (j - at->r0), ldp,
-                     MIN(n - i, CODED_QUERIES), o + i * ldo, ldo);
+            if (weigh(&s, unit, j - first, end - first, pj, ldp, some, w))
+                add_unit(&s, f, unit, &bytes, some, w);
+            else
+                for (uint32_t k = 0; k < some; k++)
+                    coded_add_unit(f, dim, unit, j - first, end - first, pj + k * ldp,
+                                   s.o + k * ldo);
         }
 }
 
-const struct kv_reader VEC(coded_reader) = {
-    .query = query, .score = score, .add = add, .end = coded_end};
+#if CODED_TILES
+static void rest(const struct kv_reading *r)
+{
+    (void)r;
+    tiles_rest();
+}
+#endif
+const struct kv_reader VEC(coded_reader) = {.query = query,
+                                            .open = open_piece,
+                                            .score = score,
+                                            .add = add,
+#if CODED_TILES
+                                            .rest = rest,
+#endif
+                                            .end = coded_end};
