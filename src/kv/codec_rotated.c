@@ -55,7 +55,8 @@ static const void *strips(const struct kv_reading *r, const struct kv_piece *at,
     return in.reader->strips(&in, at, room);
 }
 
-static const unsigned char *open(const struct kv_reading *r, const struct kv_piece *at, void *room)
+static const unsigned char *opened(const struct kv_reading *r, const struct kv_piece *at,
+                                   void *room)
 {
     struct kv_reading in = inner_of(r);
     return in.reader->open ? in.reader->open(&in, at, room) : NULL;
@@ -160,7 +161,7 @@ int rotated_open(struct kv_codec *inner, void (*close)(struct kv_codec *c), uint
                                    .strips = r->strips ? strips : NULL,
                                    .score = r->score ? score : NULL,
                                    .add = r->add ? add : NULL,
-                                   .open = r->score || r->add ? open : NULL,
+                                   .open = r->score || r->add ? opened : NULL,
                                    .end = end,
                                    .rest = rest};
     c->table[DEV_REF] = &c->reader;
