@@ -91,7 +91,8 @@ int main(int argc, char **argv)
     kvik_model *m;
     size_t k = 0;
     if (argc < 5) {
-        fprintf(stderr, "usage: bench_rates MODEL THREADS f16|q8_0|q4_0|kvik8|kvik4|exact IDS [LOGITS]\n");
+        fprintf(stderr,
+                "usage: bench_rates MODEL THREADS f16|q8_0|q4_0|kvik8|kvik4|exact IDS [LOGITS]\n");
         return 2;
     }
     while (k < countof(config) && strcmp(config[k][0], argv[3]) != 0)
