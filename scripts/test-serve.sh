@@ -23,6 +23,7 @@ test events all
 test contract schemathesis
 test exposition all
 test proxy all
+test store long
 test fleet all
 echo "== llama-server's own tests"
 scripts/test-llama-server.sh || rc=1

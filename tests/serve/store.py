@@ -5,6 +5,7 @@ import random
 import shutil
 import socket
 import subprocess
+import sys
 import threading
 import time
 
@@ -66,7 +67,7 @@ class Proxy:
                 pass
 
 
-LONG = os.environ.get("KVIK_TEST_LONG") == "1"
+LONG = os.environ.get("KVIK_TEST_LONG") == "1" or "long" in sys.argv
 model = tiny("llama-bf16-long")
 IDS = [5 + (i * 11 + i * i) % 50 for i in range(1100)]
 
