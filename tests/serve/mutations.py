@@ -8,7 +8,7 @@ from harness import Server, check, finish
 from scripted import scripted
 
 SEED = int(os.environ.get("KVIK_TEST_SEED") or 20261127)
-MANY = 4000 if os.environ.get("KVIK_TEST_LONG") else 400
+MANY = 4000 if os.environ.get("KVIK_TEST_LONG") else 100 if os.environ.get("KVIK_TEST_SHORT") else 400
 draw = random.Random(SEED)
 SCHEMA = {"type": "object", "properties": {"city": {"enum": ["Paris", "Rome"]}}, "required": ["city"], "additionalProperties": False}
 CALL = {"id": "call_1", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Paris"}'}}

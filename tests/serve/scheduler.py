@@ -9,7 +9,7 @@ import time
 from harness import Server, at_once, check, finish, generate, tiny, work
 
 SEED = int(os.environ.get("KVIK_TEST_SEED") or 20261127)
-MANY = 24 if os.environ.get("KVIK_TEST_SHORT") else 64
+MANY = 12 if os.environ.get("KVIK_TEST_SHORT") else 40
 draw = random.Random(SEED)
 
 

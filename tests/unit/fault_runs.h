@@ -387,7 +387,7 @@ struct sweep {
     bool stays;
     bool (*clean)(int e); /* true for codes that a failed step may give; NULL: no step fails */
 };
-enum { SAMPLE = 30 };
+enum { SAMPLE = 20 };
 
 /* Makes every call fail in turn, or a sample of calls that is the same in each run. */
 static void sweep_scene(const struct scene *s, const struct sweep *w)

@@ -157,7 +157,7 @@ static int fail_each(const struct scene *s, uint32_t kinds, int error, bool stay
 {
     struct outcome o = {0};
     run(s, &(struct aio_fault){.kinds = kinds}, want, &o);
-    uint64_t some = MAX(16 / test_share(), 1);
+    uint64_t some = MAX(8 / test_share(), 1);
     uint64_t step = getenv("KVIK_TEST_LONG") ? 1 : MAX(o.calls / some, 1);
     for (uint64_t at = 1; at <= o.calls; at += at < 4 ? 1 : step) {
         struct aio_fault f = {.at = at, .kinds = kinds, .error = error, .every = stays};
