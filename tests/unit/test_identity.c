@@ -93,6 +93,13 @@ static uint32_t depth_of(const kvik_model *m)
     return m == model[0] && !whole ? SHALLOW : DEEP;
 }
 
+/* True for the codec of tests on a device that has no kernels for it. */
+static bool unread(const struct way *w)
+{
+    const char *device = getenv("KVIK_DEVICE");
+    return device && !strcmp(device, "cuda") && w->config && strstr(w->config, "shuffle");
+}
+
 #define SHUFFLE "{\"backend\": \"shuffle\"}"
 #define WINDOW  "{\"sliding_window\": 64}"
 #define BOTH    "{\"sliding_window\": 64, \"backend\": \"shuffle\"}"
@@ -120,6 +127,7 @@ static void all_ways(kvik_model *m, const char *compute)
     uint32_t depth = depth_of(m);
     float *want = run(m, &base, depth);
     for (size_t i = 0; i < countof(ways); i++) {
+        if (unread(&ways[i])) continue;
         struct way w = ways[i];
         w.compute = compute;
         if (m != model[0] || whole || w.real > (strcmp(compute, "exact") == 0))
@@ -155,6 +163,7 @@ static void windows(kvik_model *m, const char *compute)
         free(full);
     }
     for (size_t i = 0; i < countof(ways); i++) {
+        if (unread(&ways[i])) continue;
         struct way w = ways[i];
         w.compute = compute;
         if (w.real || m != model[0] || whole) same(m, want, &w, depth);
