@@ -30,7 +30,7 @@ rm -rf "$logs" && mkdir -p "$logs"
 # because the fake frames of gcc 12 do not align 64-byte vectors (GCC bug 110027).
 export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1:allocator_may_return_null=1:handle_segv=2:handle_sigbus=2:handle_sigfpe=2:handle_sigill=2
 export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
-export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
+export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:suppressions=$PWD/scripts/tsan.supp
 export LC_ALL=C.UTF-8
 
 # Spilled pages go to a disk. On some systems the directory for them is in memory, where kvik refuses to put them.
