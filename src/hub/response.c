@@ -15,7 +15,7 @@ static void copy(const char *text, size_t n, char *out, size_t room)
         text++, n--;
     n = MIN(n, room - 1);
     for (size_t i = 0; i < n; i++)
-        out[i] = text[i] < ' ' && text[i] >= 0 ? ' ' : text[i];
+        out[i] = (unsigned char)text[i] < ' ' ? ' ' : text[i];
     out[n] = 0;
     if (utf8_valid(out, n)) return; /* who reads messages expects that */
     for (size_t i = 0; i < n; i++)
