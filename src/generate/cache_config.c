@@ -273,12 +273,33 @@ static bool hint_states(const struct preset_choice *s, const struct model *m,
     return true;
 }
 
+/* Codecs that seal by position gather no rows, so residual_length changes nothing; its default is no news. */
+static void hint_residual(const struct kv_keys *k, const struct kv_codec_pair *o,
+                          const kvik_cache_config *c)
+{
+    char line[128];
+    const struct kv_codec_kind *by_place = NULL;
+    if (!(k->given & 1u << KV_KEY_RESIDUAL_LENGTH) ||
+        k->residual_length == kv_keys_none.residual_length)
+        return;
+    for (int p = 0; p < 2; p++) {
+        if (o->plane[p].kind && o->plane[p].kind->turns) return;
+        if (o->plane[p].kind) by_place = o->plane[p].kind;
+    }
+    if (!by_place) return;
+    snprintf(line, sizeof line,
+             "residual_length has no effect: backend \"%.40s\" quantizes rows by their position",
+             by_place->name);
+    c->on_notice(c->notice_ctx, line);
+}
+
 void settings_hints(const struct preset_choice *s, const struct model *m,
                     const kvik_cache_config *c)
 {
     struct kv_codec_pair o;
     if (!c->on_notice || kv_keys_codecs(&s->keys, s->preset, &o) < 0) return;
     if (hint_states(s, m, c, o.plane[0].kind || o.plane[1].kind)) return;
+    hint_residual(&s->keys, &o, c);
     for (int p = 0; p < 2; p++) {
         const struct kv_codec_kind *kind = o.plane[p].kind;
         int axis = kv_codec_option_at(kind, "axis");

@@ -55,6 +55,11 @@ check "hqq with axis 0: one line of advice" test "$(wc -l <"$work/err")" = 1
 check "hqq with axis 0: names the keys" err_has axis_key
 run generate "$llama" --input-ids $ids --json --max-new-tokens 20 --cache-config '{"backend": "hqq", "axis-key": 1, "axis-value": 1, "q-group-size": 8}'
 check "hqq with axis 1: no advice" test ! -s "$work/err"
+run generate "$llama" --input-ids $ids --json --max-new-tokens 20 --cache-config '{"backend": "kvik", "residual-length": 32}'
+check "kvik with residual_length: exit 0" status 0
+check "kvik with residual_length: a notice that it has no effect" err_has 'residual_length has no effect: backend "kvik"'
+run generate "$llama" --input-ids $ids --json --max-new-tokens 20 --cache-config '{"backend": "kvik", "residual-length": 128}'
+check "kvik with the usual residual_length: no notice" test ! -s "$work/err"
 check "json: bytes by kind" json "all(k in o['cache'] for k in ('live','shared','staging','states','spilled','streaming'))"
 
 # A budget that is reached in the middle: one notice, and the same ids.

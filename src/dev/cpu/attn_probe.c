@@ -65,6 +65,7 @@ static void probe(void *ctx, uint32_t task, uint32_t thread)
         const float *sink = j->a->sink_logit ? &j->a->sink_logit[kv * j->group + i] : NULL;
         dev_soften(out + i * to->ldh, MIN(v->sinks, lo), lo, hi, j->a->softcap, sink);
     }
+    attn_rest(j);
 }
 
 void cpu_attention_probe(struct dev_queue *d, const struct kv_view *v, const struct dev_attn *a,
