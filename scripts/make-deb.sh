@@ -13,7 +13,7 @@ mkdir -p "$out/$name"
 git archive HEAD -- . ':!tests/golden/tokenizers/llama2' ':!tests/golden/tokenizers/llama2.jsonl' ':!.ci' | tar -x -C "$out/$name"
 if [ "${1-}" = --source ]; then
     cd "$out"
-    exec dpkg-source --build "$name"
+    exec dpkg-source -z1 --build "$name"
 fi
 cd "$out/$name"
-dpkg-buildpackage --no-sign --build=full
+dpkg-buildpackage --no-sign --build=full --source-option=-z1 # tests are most of it, and get hardly smaller

@@ -79,8 +79,8 @@ part_deb() {
         sh -ec "mkdir /build && cd /build && dpkg-source -x /deb/kvik_*.dsc && chown -R builder /build && cd kvik-*/
             export CCACHE_DIR=/ccache PATH=$compiler\$PATH DEB_BUILD_OPTIONS='parallel=$jobs ${DEB_BUILD_OPTIONS-}'
             [ ! -d /ccache ] || chown builder /ccache
-            setpriv --reuid=builder --regid=builder --clear-groups env HOME=/build dpkg-buildpackage --no-sign --build=full
-            cp /build/*.deb /build/*.changes /build/*.buildinfo /deb" || return
+            setpriv --reuid=builder --regid=builder --clear-groups env HOME=/build dpkg-buildpackage --no-sign --build=full --source-option=-z1
+            cp /build/*.dsc /build/*.tar.xz /build/*.deb /build/*.changes /build/*.buildinfo /deb" || return
     fresh lint
     check "lintian is installed" install_in $roots/lint $roots/base -- lintian &&
         check "lintian: neither errors nor warnings" inside -n -b "$root/packages/deb:/deb" $roots/lint $roots/base -- \
