@@ -173,7 +173,7 @@ build() {
 # do not name their number of threads gets one: two tests with two threads each on two cores spend most of their time
 # waiting for each other. Golden cases, command tests, examples and TSan run with the default number.
 slow="smollm2 identity forks beam_cache stream_faults matrix matrix_kv arch_identity request kv power_cuts file_faults
-save_faults budget dev_attn tok_hostile api_calls"
+save_faults budget dev_attn codec_kernels tok_hostile api_calls hearing stream plan"
 run_units() {
     local b name threads=1 without=test_golden # runs with a part as its argument, below
     # The shim of these tests would be called before TSan has found the C library's functions.
@@ -208,11 +208,11 @@ sanitized() {
     export KVIK_TEST_SHORT=1 KVIK_TEST_MODEL=none
     [ "$1" != tsan ] || KVIK_TEST_SHORT=2
     unset KVIK_TEST_LONG
-    run_units "$1"
-    run_replays "$1"
-    for name in usage failures generate serve; do
+    for name in serve usage failures generate; do
         launch "$1-cli-$name" env KVIK=build/"$1"/kvik tests/cli/$name.sh
     done
+    run_units "$1"
+    run_replays "$1"
     [ ! -f "$kept" ] || launch "$1-smollm2" build/"$1"/kvik generate "$kept" "The sea" --max-new-tokens 3
     unset KVIK_TEST_SHORT KVIK_TEST_MODEL
     [ -z "$kept" ] || export KVIK_TEST_MODEL=$kept

@@ -65,7 +65,7 @@ for name, options in [("llama-mha", []), ("gemma3", []), ("llama-mha", ["--cache
         if code != 200 or g["choices"][0]["token_ids"] != ids or g["usage"]["completion_tokens"] != len(ids):
             bad.append((body, ids, code, g))
     check(f"{label}: {MANY} texts are those of kvik generate (seed {SEED})", not bad, bad[:1])
-    if any("memory" in x for x in options):
+    if any("memory" in x for x in options) and "KVIK_TEST_SHORT" not in os.environ:  # a slow build may get them one by one
         check(f"{label}: some were parked", s.metric("vllm:num_preemptions_total") > 0)
     check(f"{label}: ends", s.stop() == 0, s.said)
 
