@@ -8,6 +8,7 @@
 #include <string.h>
 
 enum { ENTRIES = 4096, MOST_IDS = 8 << 20 };
+enum { MOST_BEHIND = 8 }; /* tokens of a template behind the one that ends a turn */
 
 struct entry {
     uint8_t key[DIGEST_BYTES];
@@ -240,7 +241,7 @@ static bool is_whole_end(const struct server *s, const struct span *x, const str
     return whole;
 }
 
-/* Finds in `head` the end of its last message where the model has no token that ends a turn: behind it stands what the
+/* Finds in `head` the end of its last message where no token of the model ends it: behind it stands what the
  * template puts there whatever the message says, so two other texts stand in for the message.  Returns 0 where the last
  * letters of the message and the first ones of the template are one token. */
 static size_t find_end(const struct server *s, const struct ask *k, size_t messages,
@@ -267,13 +268,17 @@ static int join(struct ask *k, const struct server *s, size_t messages, const st
     size_t end = head->n;
     if (head->n > full->n || memcmp(head->ids, full->ids, head->n * sizeof *head->ids) != 0)
         return 0;
+    if (!said->n) return 0;
+    const int32_t last = said->ids[said->n - 1];
     while (end && !ends_turn(s, head->ids[end - 1]))
         end--;
-    if (!s->n_eos)
+    if (!end || head->n - end > MOST_BEHIND) { /* none, or one of an earlier message */
         end = find_end(s, k, messages, head);
-    else if (end && said->n && !ends_turn(s, said->ids[said->n - 1]))
+        end += end && end < head->n && head->ids[end] == last && ends_turn(s, last);
+    } else if (!ends_turn(s, last)) {
         end--; /* its end was not chosen but comes from the template */
-    if (!end || !said->n) return 0;
+    }
+    if (!end) return 0;
     size_t rest = full->n - end;
     int32_t *ids = mem_array(said->n + rest, sizeof *ids);
     if (!ids) return ERR_NOMEM;

@@ -21,7 +21,8 @@ class Abi(unittest.TestCase):
     def test_layout(self):
         structs = {n: v for n, v in vars(_abi).items() if isinstance(v, type) and issubclass(v, ctypes.Structure)}
         constants = {n: v for n, v in vars(_abi).items() if n.startswith("KVIK_") and isinstance(v, int)}
-        lines = ["#include <stdio.h>", "#include <kvik_compat.h>", "#include <kvik_loop.h>", "#include <kvik_speech.h>", "int main(void) {"]
+        headers = sorted(n for n in os.listdir(os.path.join(ROOT, "include")) if n.endswith(".h"))
+        lines = ["#include <stdio.h>", *(f"#include <{name}>" for name in headers), "int main(void) {"]
         for name, struct in structs.items():
             # A struct of a typedef or of a tag: the header has a typedef for both.
             lines.append(f'printf("{name} %zu\\n", sizeof({name}));')

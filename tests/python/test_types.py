@@ -92,7 +92,8 @@ class Types(unittest.TestCase):
         text = kvik.PreTrainedModel
         told = keys("ForwardArguments") | {"input_ids", "attention_mask", "past_key_values", "return_dict"}
         self.assertEqual(told, parameters(text.forward) | {*model._FORWARD_IGNORED, "num_logits_to_keep"})
-        self.assertEqual(keys("OpenArguments"), model._OPEN_TAKES)
+        from_hub = set(kvik.download.ARGUMENTS) - {"resume_download", "code_revision"}  # accepted without effect
+        self.assertEqual(keys("OpenArguments"), model._OPEN_TAKES | from_hub)
         told = keys("Seq2SeqArguments") | {"input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask",
                                            "encoder_outputs", "past_key_values", "return_dict"}
         self.assertEqual(told, parameters(kvik.seq2seq.Seq2SeqModel.forward))

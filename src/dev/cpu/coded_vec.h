@@ -213,16 +213,26 @@ INLINE void score_all(const struct scoring *s, uint32_t i, vi bias, const int32_
                                  vf_mul(t, vf_load(scale + row)), m));
 }
 
+/* The product reads 16 queries: where there are fewer, their codes are copied to where that many can be read. */
 static void score_tiles(const struct scoring *s, const struct blocks *x, const float *q, uint32_t n,
                         uint32_t dim)
 {
     int32_t sum[TILES_QUERIES * CODED_ROWS] __attribute__((aligned(64)));
+    unsigned char few[TILES_QUERIES * CODED_DIM] __attribute__((aligned(64)));
     uint32_t b0 = s->r0 / 16, nb = (s->r1 + 15) / 16 - b0;
     bool whole = s->r0 == 0 && s->r1 == CODED_ROWS;
     for (uint32_t i0 = 0; i0 < n; i0 += TILES_QUERIES) {
         uint32_t some = MIN(n - i0, TILES_QUERIES);
-        tiles_keys(x->at + b0 * x->step, x->step, nb, dim / 64,
-                   (const unsigned char *)(query_at(q, i0, dim) + 1), dim * sizeof *q, sum);
+        const unsigned char *codes = (const unsigned char *)(query_at(q, i0, dim) + 1);
+        size_t apart = dim * sizeof *q;
+        if (some < TILES_QUERIES) {
+            memset(few, 0, (size_t)TILES_QUERIES * dim);
+            for (uint32_t i = 0; i < some; i++)
+                memcpy(few + (size_t)i * dim, codes + i * apart, dim);
+            codes = few;
+            apart = dim;
+        }
+        tiles_keys(x->at + b0 * x->step, x->step, nb, dim / 64, codes, apart, sum);
         for (uint32_t i = 0; i < some; i++) {
             const vi bias = bias_of(query_at(q, i0 + i, dim));
             if (whole)
