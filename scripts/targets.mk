@@ -99,7 +99,7 @@ test-serve: kvik
 test-hub: kvik
 	@scripts/test-hub.sh
 
-# test: every test, ten minutes on two cores
+# test: every test, about 15 minutes on two cores
 test:
 	@MAKE="$(MAKE)" scripts/run-tests.sh
 
