@@ -18,7 +18,7 @@ WINDOWED = re.compile("sliding_window|hybrid")
 def missing():
     """Returns what pages name and the repository has not."""
     wrong = []
-    header = "".join(read(f"include/{name}.h") for name in ("kvik", "kvik_compat", "kvik_loop", "kvik_speech"))
+    header = "".join(read(f"include/{name}.h") for name in ("kvik", "kvik_compat", "kvik_loop", "kvik_shared", "kvik_speech"))
     for page in pages():
         text = read(page)
         folder = os.path.dirname(page)
