@@ -184,7 +184,6 @@ static bool all_local(const char *hosts)
     return true;
 }
 
-/* Warns if others can reach the port and no keys are needed. */
 /* True if an endpoint of ZMQ is one of this machine alone. */
 static bool is_local(const char *endpoint)
 {
@@ -195,6 +194,7 @@ static bool is_local(const char *endpoint)
     return !endpoint || endpoint[strspn(endpoint, "0123456789")] == 0;
 }
 
+/* Warns if others can reach the events, or the port and no keys are needed. */
 static void warn_open(const struct options *o)
 {
     if (!is_local(o->events) || !is_local(o->events_replay))

@@ -34,6 +34,7 @@ int kv_watch(struct kv *kv, kv_on_block watch, void *ctx)
         return ERR(
             UNSUPPORTED,
             "the cache has no prefix index (no_prefix_cache), so no prompt shares its blocks");
+    x->watch = NULL; /* what is listed now is told below, and not to the observer before */
     index_list_live(kv);
     x->watch = watch;
     x->watch_ctx = ctx;

@@ -95,15 +95,28 @@ static void on_block(void *ctx, const kvik_block *b)
 int events_watch(struct events *e, kvik_cache *c)
 {
     kvik_cache *old = e->cache;
+    int err = old && old != c ? kvik_cache_observe(old, NULL, NULL) : 0;
     e->cache = c;
     e->n_notes = 0;
     e->clears = true;
     e->lost = false;
-    return old && old != c ? kvik_cache_observe(old, NULL, NULL)
-                           : kvik_cache_observe(c, c ? on_block : NULL, e);
+    if (err >= 0 && c) err = kvik_cache_observe(c, on_block, e);
+    e->lost |= err < 0;
+    return err;
 }
 
 /* --- Messages. */
+
+struct packed {
+    msgpack_sbuffer b;
+    bool failed; /* some bytes are missing, though later ones may have had room */
+};
+static int add(void *packed, const char *data, size_t n)
+{
+    struct packed *to = packed;
+    to->failed |= msgpack_sbuffer_write(&to->b, data, n) < 0;
+    return to->failed ? -1 : 0;
+}
 
 static void pack_text(msgpack_packer *p, const char *s)
 {
@@ -144,14 +157,14 @@ static void pack_run(msgpack_packer *p, const struct note *n, size_t len)
 static struct message *pack(const struct events *e)
 {
     struct timespec now;
-    msgpack_sbuffer b;
+    struct packed to = {.failed = false};
     msgpack_packer p;
     size_t runs = e->clears;
     clock_gettime(CLOCK_REALTIME, &now);
     for (size_t i = 0; i < e->n_notes; i += run_of(e->note + i, e->n_notes - i))
         runs++;
-    msgpack_sbuffer_init(&b);
-    msgpack_packer_init(&p, &b, msgpack_sbuffer_write);
+    msgpack_sbuffer_init(&to.b);
+    msgpack_packer_init(&p, &to, add);
     msgpack_pack_array(&p, 3);
     msgpack_pack_double(&p, (double)now.tv_sec + (double)now.tv_nsec * 1e-9);
     msgpack_pack_array(&p, runs);
@@ -163,13 +176,13 @@ static struct message *pack(const struct events *e)
         n = run_of(e->note + i, e->n_notes - i);
         pack_run(&p, e->note + i, n);
     }
-    int whole = msgpack_pack_int(&p, 0);
-    struct message *m = whole < 0 ? NULL : mem_alloc(sizeof *m + b.size);
+    msgpack_pack_int(&p, 0);
+    struct message *m = to.failed ? NULL : mem_alloc(sizeof *m + to.b.size);
     if (m) {
-        m->n = b.size;
-        memcpy(m->data, b.data, b.size);
+        m->n = to.b.size;
+        memcpy(m->data, to.b.data, to.b.size);
     }
-    msgpack_sbuffer_destroy(&b);
+    msgpack_sbuffer_destroy(&to.b);
     return m;
 }
 

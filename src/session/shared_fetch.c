@@ -241,7 +241,7 @@ KVIK_API int kvik_shared_seek(kvik_shared *s, const int32_t *ids, size_t n, cons
     f->n_read = f->from;
     f->limit = f->n_blocks;
     pthread_mutex_lock(&s->lock);
-    f->over = f->from == f->n_blocks || shared_rests(&s->in);
+    f->over = f->from == f->n_blocks || shared_rests(&s->in) || s->closing;
     if (!f->over) {
         refs_take(&f->refs);
         *s->last = f;

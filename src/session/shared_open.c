@@ -102,10 +102,17 @@ static int measure(struct kvik_shared *s)
 
 /* --- What the store seems to have. */
 
+/* Returns the entry of a key, or else the oldest of its set. */
 static struct known *known_at(const struct kvik_shared *s, const uint8_t *key, uint64_t *short_key)
 {
     memcpy(short_key, key, sizeof *short_key);
-    return &s->known[*short_key % SHARED_KNOWN];
+    struct known *set = s->known + *short_key % (SHARED_KNOWN / SHARED_WAYS) * SHARED_WAYS,
+                 *oldest = set;
+    for (struct known *at = set; at < set + SHARED_WAYS; at++) {
+        if (at->key == *short_key) return at;
+        if (at->when < oldest->when) oldest = at;
+    }
+    return oldest;
 }
 
 bool shared_knows(const struct kvik_shared *s, const uint8_t key[DIGEST_BYTES])

@@ -10,7 +10,9 @@
 #include "session/shared_block.h"
 #include "shared/keeper.h"
 
-enum { SHARED_KNOWN = 1 << 14, SHARED_ERROR = 256 };
+/* Keys that are known, in sets of SHARED_WAYS.  A new key takes the place of the oldest of its set, so that the keys of one text
+ * do not push each other out: whoever puts it would begin again without end. */
+enum { SHARED_KNOWN = 1 << 16, SHARED_WAYS = 8 };
 #define SHARED_QUEUE ((size_t)128 << 20) /* bytes that may wait to be written */
 #define SHARED_STAGE ((size_t)512 << 20) /* bytes that a fetch may hold */
 

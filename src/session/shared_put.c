@@ -135,7 +135,7 @@ static int put_rows(struct kvik_shared *s, kv_seq seq, const uint8_t *key, uint3
     return e < 0 ? e : i < n;
 }
 
-/* Puts what a text of `end` tokens resumes from, of groups that forget. */
+/* Puts what a text of `end` tokens resumes from, of groups that forget.  Returns 1, or 0 if there is no such text. */
 static int put_end(struct kvik_shared *s, kv_seq seq, const uint8_t *key, uint32_t end)
 {
     struct kv *kv = s->c->x->kv;
@@ -155,7 +155,7 @@ static int put_end(struct kvik_shared *s, kv_seq seq, const uint8_t *key, uint32
     else
         value_free(v);
     (void)kv_drop(kv, fork);
-    return MIN(e, 0);
+    return e < 0 ? e : have == end;
 }
 
 /* Puts the ends of one length from which a text can resume exactly, the longest that the store does not seem to have.
@@ -174,8 +174,8 @@ static int put_ends(struct kvik_shared *s, kv_seq seq, const uint8_t *key, uint3
         bool there = shared_knows(s, end_key);
         pthread_mutex_unlock(&s->lock);
         if (there) continue;
-        TRY(put_end(s, seq, end_key, n * s->tokens));
-        return 1;
+        int e = put_end(s, seq, end_key, n * s->tokens);
+        if (e) return e;
     }
     return 0;
 }

@@ -197,6 +197,10 @@ static int read_all(const char *text, struct address *a)
         TRY(decode(s, n, &a->path));
     }
     if (a->redis) TRY(take_password(a));
+    if (!a->tls && (a->ca || a->cert || a->key))
+        return ERR(ARG, "the address of a store has options of TLS, which are for rediss://");
+    if (files && s[strcspn(s, "?")])
+        return ERR(ARG, "the address of a store has options, and a directory takes none");
     return show(a);
 }
 

@@ -4,6 +4,7 @@
  * Only a directory and files that nobody but the user and root can write are used.  When the files have more than LIMIT
  * bytes, the oldest are removed. */
 #include "base/descriptor.h"
+#include "base/hash.h"
 #include "shared/keeper.h"
 
 #include <dirent.h>
@@ -23,6 +24,8 @@ struct files {
     DIR *list;
     const char *shown;
     uint64_t sum; /* bytes, as far as this process knows */
+    /* In the names of files that are being written.  Numbers of processes are not unique over machines and containers. */
+    uint64_t mine;
 };
 
 static void name_of(const uint8_t *key, char out[NAME_BYTES])
@@ -88,10 +91,10 @@ static int write_all(const struct files *f, int fd, const char *data, size_t n)
 static int put(struct keeper *k, const uint8_t *key, const void *data, size_t n, double until)
 {
     struct files *f = (struct files *)k;
-    char name[NAME_BYTES], beside[NAME_BYTES + 16];
+    char name[NAME_BYTES], beside[NAME_BYTES + 24];
     (void)until;
     name_of(key, name);
-    snprintf(beside, sizeof beside, "%s.%ld", name, (long)getpid());
+    snprintf(beside, sizeof beside, "%s.%016llx", name, (unsigned long long)f->mine);
     int dir = dirfd(f->list);
     int fd = fd_open_at(dir, beside, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0600);
     if (fd < 0) return failed(f);
@@ -180,6 +183,7 @@ int keeper_files_open(const struct address *a, struct keeper **out)
     if (!f) return ERR_NOMEM;
     f->keeper = (struct keeper){put, get, exists, remove_file, close_files};
     f->shown = a->shown;
+    f->mine = hash_key_new().k[0];
     f->list = fd_list(a->path);
     int e = 0;
     if (!f->list)

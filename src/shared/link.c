@@ -80,10 +80,14 @@ static int connect_host(struct link *l, const struct address *a, double until)
     int e = getaddrinfo(a->host, a->port, &hints, &list);
     if (e) return ERR(IO, "%s: %s", l->shown, gai_strerror(e));
     e = ERR_IO;
-    for (at = list; at && e < 0; at = at->ai_next) {
+    uint32_t left = 0;
+    for (at = list; at; at = at->ai_next)
+        left++;
+    for (at = list; at && e < 0; at = at->ai_next, left--) {
+        double now = now_seconds(); /* one that swallows everything leaves time for the next */
         if (l->fd >= 0) close(l->fd);
         l->fd = -1;
-        e = connect_to(l, at->ai_family, at->ai_addr, at->ai_addrlen, until);
+        e = connect_to(l, at->ai_family, at->ai_addr, at->ai_addrlen, now + (until - now) / left);
     }
     freeaddrinfo(list);
     return e;

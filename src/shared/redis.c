@@ -100,14 +100,20 @@ static int say(struct redis *r, int n, const char **word, double until)
     return 0;
 }
 
+/* A server that knows no AUTH says what it was sent, so nothing of its answer is told. */
+static int log_in(struct redis *r, double until)
+{
+    const struct address *a = r->a;
+    const char *with_user[] = {"AUTH", a->user, a->password}, *alone[] = {"AUTH", a->password};
+    int e = a->user ? say(r, 3, with_user, until) : say(r, 2, alone, until);
+    return e == ERR_ARG ? ERR(ARG, "%s refuses the password", a->shown) : e;
+}
+
 static int greet(struct redis *r, double until)
 {
     const struct address *a = r->a;
     char database[16];
-    if (a->password && a->user)
-        TRY(say(r, 3, (const char *[]){"AUTH", a->user, a->password}, until));
-    else if (a->password)
-        TRY(say(r, 2, (const char *[]){"AUTH", a->password}, until));
+    if (a->password) TRY(log_in(r, until));
     if (!a->database) return 0;
     snprintf(database, sizeof database, "%u", a->database);
     return say(r, 2, (const char *[]){"SELECT", database}, until);
@@ -164,6 +170,7 @@ static int get(struct keeper *k, const uint8_t *key, size_t most, void **data, s
             : reply->type == REDIS_REPLY_NIL
                 ? ERR(NOTFOUND, "%s has no such value", r->a->shown)
                 : ERR(FORMAT, "%s does not answer as Redis does", r->a->shown);
+    if (e == ERR_FORMAT) disconnect(r);
     void *copy = e >= 0 ? mem_alloc((size_t)reply->len + 1) : NULL;
     if (e >= 0 && !copy) e = ERR_NOMEM;
     if (e >= 0) {
@@ -184,6 +191,7 @@ static int counted(struct keeper *k, const char *name, const uint8_t *key, doubl
     int e = reply->type == REDIS_REPLY_INTEGER
                 ? reply->integer > 0
                 : ERR(FORMAT, "%s does not answer as Redis does", r->a->shown);
+    if (e == ERR_FORMAT) disconnect(r);
     freeReplyObject(reply);
     return e;
 }

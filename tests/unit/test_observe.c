@@ -3,6 +3,8 @@
 #include "kvik_loop.h"
 #include "testing.h"
 
+#include <unistd.h>
+
 enum { MOST = 8192, STRIP = 16, LONGEST = 200, VOCAB = 384 };
 
 struct picture {
@@ -201,6 +203,43 @@ static void the_picture_is_the_store(void **state)
     }
 }
 
+/* Sequences that were loaded are listed when the next prompt is looked for.  An observer that goes before is not called any
+ * more, and one that comes is told of them once. */
+static void after_loading(void **state)
+{
+    (void)state;
+    static struct picture p;
+    char path[] = "/tmp/kvik-observe-XXXXXX";
+    int32_t ids[LONGEST];
+    kvik_model *m;
+    kvik_seq s;
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    unlink(path);
+    for (int32_t i = 0; i < LONGEST; i++)
+        ids[i] = 5 + i;
+    assert_int_equal(kvik_model_open("tests/golden/models/llama-gqa-l3", &m), 0);
+    kvik_cache *c = open_cache(m, "dynamic", 0);
+    kvik_span span = {.size = sizeof span, .ids = ids, .n = LONGEST};
+    assert_int_equal(kvik_cache_new(c, &span.seq), 0);
+    assert_int_equal(kvik_forward(c, &span, 1, false, NULL), 0);
+    if (kvik_cache_save(c, path, &span.seq, 1, NULL) < 0) fail_msg("%s", kvik_last_error());
+    kvik_cache_close(c);
+    for (int again = 0; again < 2; again++) {
+        c = open_cache(m, "dynamic", 0);
+        p = (struct picture){0};
+        assert_int_equal(kvik_cache_observe(c, on_block, &p), 0);
+        if (kvik_cache_load(c, path, 1, &s, NULL) != 1) fail_msg("%s", kvik_last_error());
+        assert_int_equal(kvik_cache_observe(c, again ? on_block : NULL, &p), 0);
+        assert_int_equal(p.stored, again ? LONGEST / STRIP : 0);
+        assert_int_equal(p.wrong, 0);
+        kvik_cache_close(c);
+    }
+    unlink(path);
+    kvik_model_close(m);
+}
+
 static void without_an_index(void **state)
 {
     (void)state;
@@ -219,6 +258,7 @@ static void without_an_index(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(the_picture_is_the_store),
+                                       cmocka_unit_test(after_loading),
                                        cmocka_unit_test(without_an_index)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

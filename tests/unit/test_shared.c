@@ -3,8 +3,7 @@
  *
  * The store is a directory here; tests/serve/store.py has a Redis. */
 #include "kvik_shared.h"
-#include "session/shared_block.h"
-#include "shared/keeper.h"
+#include "session/shared_prefix.h"
 #include "testing.h"
 
 #include <dirent.h>
@@ -12,6 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #define MODELS "tests/golden/models/"
@@ -336,6 +337,9 @@ static void test_addresses(void **state)
                                       "http://h",
                                       "redis://[::1",
                                       "redis://h?password_file=/none",
+                                      "redis://h?ssl_ca_certs=/secret",
+                                      "unix:///s?ssl_keyfile=/secret",
+                                      "file:///d?ttl=60",
                                       "redis://:secret@h:secret",
                                       "redis://secret?secret"};
     struct address a;
@@ -377,6 +381,83 @@ static void test_refused(void **state)
     kvik_model_close(m);
 }
 
+/* Keys of one text that have one place in the table of what the store has: putting it ends all the same. */
+static void test_one_place(void **state)
+{
+    (void)state;
+    const struct line *r = &rows[12];
+    const struct kv_salt none = {0};
+    uint8_t root[DIGEST_BYTES], row[2][DIGEST_BYTES], end[DIGEST_BYTES];
+    uint64_t a, b;
+    kvik_seq seq;
+    remove_all();
+    kvik_model *m = model_of(r);
+    kvik_cache *c = cache_of(m, r);
+    kvik_shared *s = open_store(c);
+    shared_root(s, &none, root);
+    block_key(root, ids, s->tokens, row[0]);
+    memcpy(&a, row[0], sizeof a);
+    uint32_t vocab = kvik_model_vocab(m), x = 0;
+    do {
+        uint32_t v = x++;
+        for (uint32_t i = s->tokens; i < s->tokens + 4; i++, v /= vocab)
+            ids[i] = (int32_t)(v % vocab);
+        block_key(row[0], ids + s->tokens, s->tokens, row[1]);
+        block_end_key(row[1], end);
+        memcpy(&b, end, sizeof b);
+    } while (a % SHARED_KNOWN != b % SHARED_KNOWN);
+    need(kvik_cache_new(c, &seq));
+    feed(c, seq, 0, PROMPT, got);
+    for (int i = 0; need(kvik_shared_put(s, seq)) > 0; i++) {
+        if (i == 50) fail_msg("a text is put again and again");
+        assert_int_equal(kvik_shared_flush(s, 60000), 1);
+    }
+    kvik_shared_close(s);
+    kvik_cache_close(c);
+    kvik_model_close(m);
+}
+
+/* Answers one command as a server does that has no AUTH, and so tells what it was sent. */
+static void *answer_once(void *listener)
+{
+    static const char says[] =
+        "-ERR unknown command 'AUTH', with args beginning with: 'ann' 'secret' \r\n";
+    char command[256];
+    int fd = accept(*(int *)listener, NULL, NULL);
+    if (recv(fd, command, sizeof command, 0) > 0) (void)send(fd, says, sizeof says - 1, 0);
+    close(fd);
+    return NULL;
+}
+
+static void test_password_untold(void **state)
+{
+    (void)state;
+    struct sockaddr_un to = {.sun_family = AF_UNIX};
+    const uint8_t key[KEEPER_KEY] = {0};
+    atomic_bool stop = false;
+    char text[200];
+    struct address a;
+    struct keeper *k;
+    pthread_t thread;
+    snprintf(to.sun_path, sizeof to.sun_path, "%s/socket", dir);
+    snprintf(text, sizeof text, "unix://ann:secret@%s", to.sun_path);
+    need(address_read(text, &a));
+    if (keeper_open(&a, &stop, &k) == ERR_UNSUPPORTED) {
+        address_done(&a);
+        skip();
+    }
+    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&to, sizeof to), 0);
+    assert_int_equal(listen(fd, 1), 0);
+    assert_int_equal(pthread_create(&thread, NULL, answer_once, &fd), 0);
+    assert_int_equal(k->exists(k, key, now_seconds() + 60), ERR_ARG);
+    if (strstr(kvik_last_error(), "secret")) fail_msg("%s", kvik_last_error());
+    pthread_join(thread, NULL);
+    k->close(k);
+    close(fd);
+    address_done(&a);
+}
+
 static int make_dir(void **state)
 {
     (void)state;
@@ -401,6 +482,7 @@ int main(void)
         cmocka_unit_test(test_bits),      cmocka_unit_test(test_salts),
         cmocka_unit_test(test_damage),    cmocka_unit_test(test_mixed_up),
         cmocka_unit_test(test_addresses), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_one_place), cmocka_unit_test(test_password_untold),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }
