@@ -3,16 +3,21 @@
 #pragma once
 #include "generate/handle.h"
 
-/* Fills the pages that a step writes at one site.  The pattern is a small number in f32, f16 and bf16. */
+/* Fills the pages that a step writes at one site, on whatever device.  The pattern is a small number in f32, f16 and bf16. */
 static void fill(const struct kv_view *v, uint32_t n)
 {
+    static uint16_t pattern[1u << 15];
     uint32_t before = 0;
+    for (size_t i = 0; !pattern[0] && i < countof(pattern); i++)
+        pattern[countof(pattern) - 1 - i] = 0x1c23;
     for (uint32_t t = 0; t < n; t++) {
         uint32_t page = v->dst[t] / MAX(v->raw.rows, 1u);
         if (!page || page == before) continue;
-        uint16_t *at = (uint16_t *)(void *)(v->raw.base + page * v->raw.grain);
-        for (size_t i = 0; i < v->raw.grain / sizeof *at; i++)
-            at[i] = 0x1c23;
+        unsigned char *at = v->raw.base + page * v->raw.grain;
+        for (size_t done = 0, part; done < v->raw.grain; done += part) {
+            part = MIN(v->raw.grain - done, sizeof pattern);
+            dev_put(v->queue, at + done, pattern, part);
+        }
         before = page;
     }
 }
@@ -33,6 +38,7 @@ static int grow(struct exec *x, kv_seq s, uint32_t len, uint32_t most)
             while (kv_next(st, site, &v) > 0)
                 fill(&v, n);
         TRY(kv_commit(st, NULL));
+        TRY(dev_finish(x->queue));
     }
     return 0;
 }

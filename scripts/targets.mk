@@ -130,13 +130,13 @@ libkvik-cuda.so: $(CUDA_KERNELS) src/dev/cuda/rt_cuda.cu $(wildcard src/dev/cuda
 	  -gencode arch=compute_$(lastword $(CUDA_ARCHS)),code=compute_$(lastword $(CUDA_ARCHS)) \
 	  $(CUDA_KERNELS) src/dev/cuda/rt_cuda.cu
 
-# test-cuda: the device cuda on a GPU: operations, golden cases, compute-sanitizer
-# bench-cuda: the device cuda on a GPU beside the CPU; MODEL=file
+# test-cuda: the device cuda on a GPU: operations, golden cases, compute-sanitizer; DRY=--dry tries the script without one
+# bench-cuda: the device cuda beside the floors of the GPU; MODEL=file measures it too, DRY=--dry tries the script without a GPU
 .PHONY: test-cuda bench-cuda
 test-cuda:
-	@MAKE="$(MAKE)" scripts/test-cuda.sh
+	@MAKE="$(MAKE)" scripts/test-cuda.sh $(DRY)
 bench-cuda:
-	@MAKE="$(MAKE)" scripts/bench-cuda.sh $(MODEL)
+	@MAKE="$(MAKE)" scripts/bench-cuda.sh $(DRY) $(if $(filter command line environment,$(origin MODEL)),$(MODEL))
 
 # test-arm: cross-compiles for 64-bit ARM and tests under qemu; many minutes; NAMES="dev_mm golden" runs only these
 .PHONY: test-arm
@@ -192,7 +192,7 @@ bench-fleet: kvik
 	@model=$(MODEL) && build/serve-venv/bin/python bench/fleet.py --model "$$model" --json build/fleet.json
 # bench-ops: measures single operations; needs no model
 bench-ops: $(BENCHBIN)
-	@for b in $(filter-out $(WHOLE:%=$(B)/bench_%) $(B)/bench_lengths,$(BENCHBIN)); do echo "== $$b"; $$b || exit 1; done
+	@for b in $(filter-out $(patsubst %,$(B)/bench_%,$(WHOLE) lengths cuda floors random_model),$(BENCHBIN)); do echo "== $$b"; $$b || exit 1; done
 
 # man: the manual pages of the library, one for each section and function of the headers; needs python3
 MAN3 := build/man/man3
