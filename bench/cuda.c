@@ -48,7 +48,8 @@ static double floor_rate(const struct bench *b, const char *name)
     double rate, found = 0;
     FILE *f = fopen(b->floors, "r");
     while (f && fgets(line, sizeof line, f))
-        if (sscanf(line, "%31[^,],%*[^,],%*[^,],%*[^,],%lf,%31s", is, &rate, unit) == 3 && !strcmp(is, name))
+        if (sscanf(line, "%31[^,],%*[^,],%*[^,],%*[^,],%lf,%31s", is, &rate, unit) == 3 &&
+            !strcmp(is, name))
             found = rate * (*unit == 'G' ? 1e9 : 1e12);
     if (f) fclose(f);
     return found;
@@ -58,11 +59,12 @@ static void show(const struct bench *b, const char *what, uint32_t depth, uint32
                  uint32_t n, uint32_t tokens, double amount, const char *unit, const char *floor)
 {
     double s = median_of(t, n), rate = floor_rate(b, floor), least = rate > 0 ? amount / rate : 0;
-    const char *holds = scatters(t, n)               ? "scatters"
+    const char *holds = scatters(t, n)              ? "scatters"
                         : least / s > MOST_OF_FLOOR ? "above floor"
                                                     : "holds";
     printf("%s,%s,%u,%u,%.3f,%.1f,%.4g,%s,%s,%.3f,%.3f,%s\n", what, b->name, depth, batch, 1e3 * s,
-           tokens / s, amount / (*unit == 'G' ? 1e9 : 1e12), unit, floor, 1e3 * least, least / s, holds);
+           tokens / s, amount / (*unit == 'G' ? 1e9 : 1e12), unit, floor, 1e3 * least, least / s,
+           holds);
     fflush(stdout);
 }
 
@@ -78,7 +80,8 @@ static int cache_open(struct bench *b, uint32_t batch, uint32_t len, uint32_t st
         .max_sequences = batch,
         .cache_implementation = memory ? "offloaded" : "dynamic",
         /* blocks are whole, and forks and beams have one of their own */
-        .cache_memory = memory ? memory : (uint64_t)(b->row * batch * (len + 1024.0)) + (256u << 20),
+        .cache_memory =
+            memory ? memory : (uint64_t)(b->row * batch * (len + 1024.0)) + (256u << 20),
         .no_prefix_cache = true};
     TRY(kvik_cache_open(b->m, &k, &b->c));
     for (uint32_t i = 0; i < batch; i++)
@@ -98,7 +101,8 @@ static int step(struct bench *b, const kvik_seq *s, uint32_t n, double *seconds)
     static const int32_t id[] = {7, 11, 13, 17, 19, 23, 29};
     kvik_span span[MOST];
     for (uint32_t i = 0; i < n; i++)
-        span[i] = (kvik_span){.size = sizeof *span, .seq = s[i], .ids = &id[i % countof(id)], .n = 1};
+        span[i] =
+            (kvik_span){.size = sizeof *span, .seq = s[i], .ids = &id[i % countof(id)], .n = 1};
     double t = now_seconds();
     TRY(kvik_forward(b->c, span, n, false, b->logits));
     *seconds = now_seconds() - t;
@@ -127,6 +131,14 @@ static int decode_at(struct bench *b, uint32_t depth, uint32_t batch)
     return 0;
 }
 
+/* The device says it in its own words, which other errors have, too ("an illegal memory access"). */
+static bool no_memory(int e)
+{
+    const char *why = kvik_last_error();
+    return e == ERR_FULL || e == ERR_NOMEM ||
+           (e == ERR_IO && (strstr(why, "no memory") || strstr(why, "out of memory")));
+}
+
 static int decode(struct bench *b)
 {
     for (size_t d = 0; d < countof(sizes.depth); d++)
@@ -135,9 +147,10 @@ static int decode(struct bench *b)
             double bytes = b->weights + (double)batch * depth * b->row;
             int e = decode_at(b, depth, batch);
             cache_close(b);
-            if (e == ERR_FULL || e == ERR_NOMEM || e == ERR_IO) { /* the next ones may fit */
+            if (e < 0 && no_memory(e)) { /* the next ones may fit */
                 fprintf(stderr, "decode at %u, batch %u: %s\n", depth, batch, kvik_last_error());
-                printf("decode,%s,%u,%u,0,0,%.4g,GB,hbm,0,0,no memory\n", b->name, depth, batch, bytes / 1e9);
+                printf("decode,%s,%u,%u,0,0,%.4g,GB,hbm,0,0,no memory\n", b->name, depth, batch,
+                       bytes / 1e9);
             } else if (e < 0) {
                 return e;
             }
@@ -163,8 +176,8 @@ static int offload(struct bench *b)
     uint64_t before = u.tier_read;
     TRY(kvik_cache_usage(b->c, &u));
     if (u.tier_read == before) return ERR(ARG, "nothing was fetched: the budget holds all rows");
-    show(b, "offload", depth, 1, t, sizes.steps, 1, (double)(u.tier_read - before) / sizes.steps, "GB",
-         "to_device");
+    show(b, "offload", depth, 1, t, sizes.steps, 1, (double)(u.tier_read - before) / sizes.steps,
+         "GB", "to_device");
     return 0;
 }
 
@@ -185,7 +198,8 @@ static int prefill(struct bench *b)
         ids[i] = (int32_t)(i * 7919 % b->in->vocab);
     for (size_t k = 0; k < countof(in_a_step); k++) {
         TRY(cache_open(b, 1, sizes.prefill + 8, in_a_step[k], 0));
-        const kvik_span span = {.size = sizeof span, .seq = b->s[0], .ids = ids, .n = sizes.prefill};
+        const kvik_span span = {
+            .size = sizeof span, .seq = b->s[0], .ids = ids, .n = sizes.prefill};
         for (int i = -1; i < (int)countof(t); i++) {
             double begin = now_seconds();
             TRY(kvik_forward(b->c, &span, 1, false, b->logits));
@@ -202,7 +216,8 @@ static int prefill(struct bench *b)
 /* --- Forks and beams */
 
 /* Seconds of kvik_generate for n equal prompts, or one with beams. */
-static int generate(struct bench *b, uint32_t n, uint32_t beams, uint32_t new_tokens, double *seconds)
+static int generate(struct bench *b, uint32_t n, uint32_t beams, uint32_t new_tokens,
+                    double *seconds)
 {
     static int32_t ids[64];
     kvik_prompt p[BEAMS];
@@ -258,9 +273,10 @@ static int fork_and_beams(struct bench *b)
     TRY(kvik_cache_usage(b->c, &u));
     TRY(token_of(b, 1, BEAMS, &beams));
     TRY(token_of(b, BEAMS, 1, &rows));
-    printf("fork,%s,%s,%u,%.2f,%.1f,%.3f,%.3f,%.3f,%.3f,%.3f\n", b->in->dev->kind->name, b->name, depth,
-           1e6 * median_of(fork, sizes.steps), (double)u.rows_copied / sizes.steps,
-           1e3 * median_of(token, sizes.steps), 1e3 * median_of(first, sizes.steps), beams, rows, rows / beams);
+    printf("fork,%s,%s,%u,%.2f,%.1f,%.3f,%.3f,%.3f,%.3f,%.3f\n", b->in->dev->kind->name, b->name,
+           depth, 1e6 * median_of(fork, sizes.steps), (double)u.rows_copied / sizes.steps,
+           1e3 * median_of(token, sizes.steps), 1e3 * median_of(first, sizes.steps), beams, rows,
+           rows / beams);
     return 0;
 }
 
@@ -275,7 +291,8 @@ static int run(struct bench *b, const char *path, const char *what)
     b->in = b->m->m;
     size_t embed = 0, bytes = checkpoint_bytes(b->in->ck);
     if (!b->in->tied) /* rows of it alone are read */
-        (void)dtype_bytes(b->in->embed.dtype, (uint64_t)b->in->embed.rows * b->in->embed.cols, &embed);
+        (void)dtype_bytes(b->in->embed.dtype, (uint64_t)b->in->embed.rows * b->in->embed.cols,
+                          &embed);
     b->weights = (double)(bytes - embed);
     b->row = 4.0 * b->in->n_layers * b->in->n_kv_heads * b->in->head_dim; /* K and V of 16 bits */
     b->logits = malloc((size_t)MOST * b->in->vocab * sizeof *b->logits);

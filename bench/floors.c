@@ -46,7 +46,8 @@ static void copies(const char *floor, enum cuda_copy how, void *to, const void *
         if (r >= 0) t[r] = now_seconds() - begin;
     }
     rt->stream_close(stream);
-    line(floor, "copy", (double)n * TIMES * (how == CUDA_WITHIN ? 2 : 1), median_of(t, ROUNDS), "GB/s");
+    line(floor, "copy", (double)n * TIMES * (how == CUDA_WITHIN ? 2 : 1), median_of(t, ROUNDS),
+         "GB/s");
 }
 
 static void all_copies(size_t n)
@@ -130,7 +131,8 @@ static double own_seconds(struct dev *dev, uint32_t m, uint32_t n, uint32_t k)
     for (size_t i = 0; i < (size_t)m * k; i++)
         w[i] = (uint16_t)(0x3C00 + i % 251);
     struct dev_weight weight = {dev_weights(dev, w, (size_t)m * k * sizeof *w), m, k, DT_BF16};
-    float *x = dev_alloc(q, (size_t)n * k * sizeof *x), *y = dev_alloc(q, (size_t)n * m * sizeof *y);
+    float *x = dev_alloc(q, (size_t)n * k * sizeof *x),
+          *y = dev_alloc(q, (size_t)n * m * sizeof *y);
     const struct dev_mm mm = {&weight, NULL, y, m};
     if (!weight.data || !x || !y) die(err_last());
     for (int r = -1; r < ROUNDS; r++) {
@@ -156,8 +158,8 @@ int main(int argc, char **argv)
     printf("floor,by,amount,seconds,rate,unit\n");
     all_copies((size_t)(dry ? 1 : 1024) << 20);
     double own = own_seconds(dev, m, n, k), blas = blas_seconds((int)m, (int)n, (int)k);
-    line("gemm", blas > 0 ? "cuBLAS" : "own kernel: cuBLAS is not there", amount, blas > 0 ? blas : own,
-         "TFLOP/s");
+    line("gemm", blas > 0 ? "cuBLAS" : "own kernel: cuBLAS is not there", amount,
+         blas > 0 ? blas : own, "TFLOP/s");
     line("gemm_own", "own kernel", amount, own, "TFLOP/s");
     dev_close(dev);
     return 0;

@@ -19,7 +19,7 @@ struct shape {
     bool tied;
 };
 static const struct shape shapes[] = {
-    {"1b", 2048, 16, 32, 8, 8192, 128256, 131072, true}, /* as Llama 3.2 1B */
+    {"1b", 2048, 16, 32, 8, 8192, 128256, 131072, true},  /* as Llama 3.2 1B */
     {"7b", 4096, 32, 32, 8, 14336, 32000, 131072, false}, /* as Mistral 7B */
     {"tiny", 256, 2, 4, 2, 256, 64, 4096, false},
 };
@@ -131,9 +131,9 @@ static void tensors(struct out *o)
     const struct {
         const char *name;
         uint32_t rows, cols;
-    } part[] = {{"attn_norm", 0, d},       {"attn_q", d, d},          {"attn_k", kv, d},
-                {"attn_v", kv, d},         {"attn_output", d, d},     {"ffn_norm", 0, d},
-                {"ffn_gate", s->ffn, d},   {"ffn_up", s->ffn, d},     {"ffn_down", d, s->ffn}};
+    } part[] = {{"attn_norm", 0, d},     {"attn_q", d, d},      {"attn_k", kv, d},
+                {"attn_v", kv, d},       {"attn_output", d, d}, {"ffn_norm", 0, d},
+                {"ffn_gate", s->ffn, d}, {"ffn_up", s->ffn, d}, {"ffn_down", d, s->ffn}};
     char name[64];
     o->n = 0;
     tensor(o, "token_embd.weight", s->vocab, d);

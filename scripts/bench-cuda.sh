@@ -18,7 +18,7 @@ programs="build/release/test_cuda build/release/bench_floors build/release/bench
 # shellcheck disable=SC2086
 build $programs
 device
-parts=$out/bench-parts.csv
+parts=$out/bench-parts.csv kind=csv
 echo "part,seconds,result" >"$parts"
 shapes="1b 7b"
 [ -z "$dry" ] || shapes=tiny

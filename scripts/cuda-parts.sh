@@ -3,8 +3,10 @@
 #
 # Where a compiler is, programs and library are built, and what they load from the system is copied to build/cuda/lib.  A copy of
 # such a tree needs a driver and bash: where no compiler is, or with KVIK_BUILT=1, it is used as it is.
+# Whoever sources it sets kind and parts, and ends with $failed.
 #
 # --dry: on the emulated device, to try the script where no GPU is; nothing that it says of speed means anything.
+# shellcheck disable=SC2034,SC2154
 make=${MAKE:-make}
 out=build/cuda library=${KVIK_CUDA_LIBRARY:-$PWD/libkvik-cuda.so} dry='' failed=0
 if [ "${1:-}" = --dry ]; then
@@ -36,12 +38,12 @@ device() {
     echo "device: $why"
 }
 
-# part NAME COMMAND...: runs it for at most 10 minutes, its output in NAME.csv and what it says in NAME.log, and writes a line to
-# $parts.
+# part NAME COMMAND...: runs it for at most 10 minutes, what it prints in NAME.$kind and what it says on stderr in NAME.log, and
+# writes a line to $parts.
 part() {
     local name=$1 t0=$SECONDS result=passed
     shift
-    timeout -k 10 600 "$@" </dev/null >"$out/$name.csv" 2>"$out/$name.log" || { result=failed && failed=1; }
+    timeout -k 10 600 "$@" </dev/null >"$out/$name.$kind" 2>"$out/$name.log" || { result=failed && failed=1; }
     echo "$name,$((SECONDS - t0)),$result" | tee -a "$parts"
-    [ "$result" = passed ] || tail -n 20 "$out/$name.log" "$out/$name.csv" | sed 's/^/    | /'
+    [ "$result" = passed ] || tail -n 20 "$out/$name.log" "$out/$name.$kind" | sed 's/^/    | /'
 }

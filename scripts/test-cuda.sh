@@ -1,42 +1,45 @@
 #!/bin/bash
-# test-cuda.sh - tests the device cuda on a GPU (make test-cuda); on a machine without one it says so and is skipped (exit 77).
+# test-cuda.sh [--dry] - tests the device cuda on a GPU (make test-cuda), in parts of at most 10 minutes each; on a machine without
+# one it says so and is skipped (exit 77).
 #
-# Builds libkvik-cuda.so unless it is there, or $KVIK_CUDA_LIBRARY is, then runs each operation against the scalar reference, kernels over
-# the shapes of test_dev_guard, golden cases, tests of identity and sessions, and compute-sanitizer where it is installed. A line for
-# each goes to build/cuda/test.csv, and what it printed
-# to build/cuda/NAME.log. Each part has 10 minutes.
+# Each operation against the scalar reference, kernels over the shapes of test_dev_guard, golden cases, tests of identity and
+# sessions; divergence from the CPU, sessions that go from device to device, and memory of the device that others have taken
+# (tests/unit/test_devices.c); and compute-sanitizer where it is installed.  build/cuda then has
+#
+#   test.csv      the parts, their seconds, and which failed; of each what it printed is NAME.out, and NAME.log
+#   devices.csv   the figures of test_devices
+#
+# --dry: a few parts, on the emulated device (scripts/cuda-parts.sh).
 set -u
 cd "$(dirname "$0")/.." || exit 1
-make=${MAKE:-make}
-out=build/cuda
-mkdir -p "$out"
-tests="cuda cuda_guard golden identity legacy session_dir"
-library=${KVIK_CUDA_LIBRARY:-$PWD/libkvik-cuda.so}
-if command -v "${CC:-cc}" >/dev/null 2>&1; then # else the tree was built where a compiler is: make cuda test-cuda there, once
-    [ -f "$library" ] || $make --no-print-directory cuda || exit 1
-    # shellcheck disable=SC2086
-    $make --no-print-directory -j"$(scripts/cpus.sh)" all $(printf ' build/release/test_%s' $tests) || exit 1
-fi
-export KVIK_DEVICE=cuda KVIK_CUDA_LIBRARY=$library
-model=$(scripts/fetch-model.sh 2>/dev/null) || model=
-if ! why=$(build/release/test_cuda --device 2>&1); then
-    echo "skipped: $why"
-    exit 77
-fi
-echo "device: $why"
-echo "part,seconds,result" >"$out/test.csv"
-failed=0
-
-# part NAME COMMAND...: runs one part and writes its line.
-part() {
-    local name=$1 t0=$SECONDS result=passed
-    shift
-    timeout -k 10 600 "$@" </dev/null >"$out/$name.log" 2>&1 || { result=failed && failed=1; }
-    echo "$name,$((SECONDS - t0)),$result" | tee -a "$out/test.csv"
-    [ "$result" = passed ] || tail -n 20 "$out/$name.log" | sed 's/^/    | /'
-}
+# shellcheck source=scripts/cuda-parts.sh
+. scripts/cuda-parts.sh
+tests="cuda cuda_guard devices golden identity legacy session_dir"
+[ -z "$dry" ] || tests="cuda devices golden"
+# shellcheck disable=SC2046,SC2086
+build $(printf 'build/release/test_%s ' $tests)
+device
+parts=$out/test.csv kind=out
+echo "part,seconds,result" >"$parts"
+models="tests/golden/models/llama-d64 tests/golden/models/llama-bf16"
+model=
+[ -n "$dry" ] || model=$(scripts/fetch-model.sh 2>/dev/null) || model=
 
 part operations build/release/test_cuda real
+for m in $models $model; do
+    for t in kld sessions; do part "$t-$(basename "$m")" build/release/test_devices "${dry:-real}" "$t" "$m"; done
+done
+part memory build/release/test_devices "${dry:-real}" memory
+{
+    echo "what,model,case,tokens,mean divergence,greatest,result"
+    cat "$out"/{kld,sessions,memory}*.out | grep -E '^(kld|session|memory),'
+} >"$out/devices.csv"
+if [ -n "$dry" ]; then
+    part golden build/release/test_golden B -o llama-d64
+    echo "$out/test.csv, $out/devices.csv"
+    exit $failed
+fi
+
 part shapes env KVIK_TEST_LONG=1 build/release/test_cuda_guard real
 for p in A B C D own; do part "golden-$p" build/release/test_golden "$p"; done
 for t in identity legacy session_dir; do part "$t" build/release/test_"$t"; done

@@ -6,6 +6,8 @@
  * KVIK_EMULATED=eager everything runs at once instead, and with KVIK_EMULATED=backwards the threads of a block run in
  * descending order: whoever depends on an order gives other bits in one of the three.
  *
+ * KVIK_EMULATED_MEMORY=BYTES: the device has so much, for arrays and pages together.
+ *
  * New memory holds NaN, and ends where an unreadable page begins (backwards: begins where one ends).  A graph is a list of
  * operations, with the arguments that it was made of or that were set: a pointer that has changed since is stale. */
 #include "base/base.h"
@@ -46,6 +48,8 @@ struct stream {
 
 static _Thread_local char said[128];
 static bool eager, backwards;
+static size_t limit = SIZE_MAX; /* bytes of the device */
+static _Atomic size_t taken;
 static struct emulated_counts counts;
 static _Atomic size_t copies; /* on their way, of all streams */
 
@@ -87,6 +91,8 @@ static int e_open(void)
 {
     const char *how = getenv("KVIK_EMULATED");
     if (how && !strcmp(how, "none")) return fail("there is no driver: libcuda.so.1 was not found");
+    const char *most = getenv("KVIK_EMULATED_MEMORY");
+    if (most) limit = strtoul(most, NULL, 10);
     eager = how && !strcmp(how, "eager");
     backwards = how && !strcmp(how, "backwards");
     return 0;
@@ -111,14 +117,39 @@ static void *take(size_t n)
     return backwards ? at : at + body - n;
 }
 
-static void e_release(void *p)
+/* Returns what it took. */
+static size_t untake(void *p)
 {
     size_t all;
-    if (!p) return;
+    if (!p) return 0;
     unsigned char *at = (unsigned char *)((uintptr_t)p & ~(PAGE - 1)) - 2 * PAGE;
     memcpy(&all, at, sizeof all);
     madvise(at, all, MADV_DONTNEED);
     mprotect(at, all, PROT_NONE); /* the addresses never come again */
+    return all - 3 * PAGE;
+}
+
+/* Counts n bytes of the device, if it has them. */
+static bool count(size_t n)
+{
+    if ((taken += n) <= limit) return true;
+    taken -= n;
+    fail("no memory");
+    return false;
+}
+
+static void *e_alloc(size_t n)
+{
+    size_t body = (n + PAGE - 1) / PAGE * PAGE;
+    if (!count(body)) return NULL;
+    void *at = take(n);
+    if (!at) taken -= body;
+    return at;
+}
+
+static void e_release(void *p)
+{
+    taken -= untake(p);
 }
 
 /* --- pinned memory of the host */
@@ -171,7 +202,7 @@ static void *e_pin(size_t n)
 static void e_unpin(void *at)
 {
     e_let_go(at);
-    e_release(at);
+    (void)untake(at);
 }
 
 static size_t e_granule(void)
@@ -187,8 +218,31 @@ static void *e_range(size_t n)
     return NULL;
 }
 
+/* With a limit, a page that has memory has been written: by e_back, if by nobody else. */
+static bool backed(const unsigned char *page)
+{
+    unsigned char in;
+    if (mincore((void *)(uintptr_t)page, 1, &in) != 0) fault("a page is in no range");
+    return in & 1;
+}
+
+/* Gives back what the pages of a range have taken. */
+static void uncount(const unsigned char *at, size_t n)
+{
+    for (size_t i = 0; limit < SIZE_MAX && i < n; i += GRANULE)
+        if (backed(at + i)) taken -= GRANULE;
+}
+
+static void e_drop(void *at, size_t n)
+{
+    uncount(at, n);
+    madvise(at, n, MADV_DONTNEED);
+    mprotect(at, n, PROT_NONE);
+}
+
 static void e_range_close(void *at, size_t n)
 {
+    uncount(at, n);
     munmap(at, n);
 }
 
@@ -196,17 +250,13 @@ static int e_back(void *at, size_t n)
 {
     if (n % GRANULE) fault("a range is used in parts of its pages");
     for (size_t i = 0; i < n; i += GRANULE) {
-        unsigned char in, *page = (unsigned char *)at + i;
-        if (mincore(page, 1, &in) != 0) fault("a page is in no range");
+        unsigned char *page = (unsigned char *)at + i;
+        if (backed(page)) continue;
+        if (limit < SIZE_MAX && !count(GRANULE)) return -1;
         if (mprotect(page, GRANULE, PROT_READ | PROT_WRITE) != 0) return fail("no memory");
+        if (limit < SIZE_MAX) *page = 0xFF;
     }
     return 0;
-}
-
-static void e_drop(void *at, size_t n)
-{
-    madvise(at, n, MADV_DONTNEED);
-    mprotect(at, n, PROT_NONE);
 }
 
 /* --- streams */
@@ -415,7 +465,7 @@ static const struct cuda_rt rt = {
     .error = e_error,
     .open = e_open,
     .name = e_name,
-    .alloc = take,
+    .alloc = e_alloc,
     .release = e_release,
     .pin = e_pin,
     .unpin = e_unpin,
