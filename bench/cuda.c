@@ -168,7 +168,7 @@ static int offload(struct bench *b)
     TRY(kvik_cache_usage(b->c, &u));
     cache_close(b);
     TRY(cache_open(b, 1, len, 0, u.live / 4 + u.metadata));
-    TRY(grow(b->c->x, b->s[0], depth, 64));
+    TRY(grow(b->c->x, b->s[0], depth, b->c->x->step_tokens));
     for (int i = -3; i < (int)sizes.steps; i++) {
         if (!i) TRY(kvik_cache_usage(b->c, &u));
         TRY(step(b, b->s, 1, &t[MAX(i, 0)]));

@@ -8,8 +8,8 @@ static void fill(const struct kv_view *v, uint32_t n)
 {
     static uint16_t pattern[1u << 15];
     uint32_t before = 0;
-    for (size_t i = 0; !pattern[0] && i < countof(pattern); i++)
-        pattern[countof(pattern) - 1 - i] = 0x1c23;
+    for (size_t i = pattern[0] ? countof(pattern) : 0; i < countof(pattern); i++)
+        pattern[i] = 0x1c23;
     for (uint32_t t = 0; t < n; t++) {
         uint32_t page = v->dst[t] / MAX(v->raw.rows, 1u);
         if (!page || page == before) continue;
@@ -36,7 +36,7 @@ static int grow(struct exec *x, kv_seq s, uint32_t len, uint32_t most)
         TRY(kv_begin(kv, &span, 1, &st));
         for (uint32_t site = 0; site < x->m->n_sites; site++)
             while (kv_next(st, site, &v) > 0)
-                fill(&v, n);
+                if (v.first) fill(&v, n);
         TRY(kv_commit(st, NULL));
         TRY(dev_finish(x->queue));
     }

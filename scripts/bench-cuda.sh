@@ -20,6 +20,7 @@ build $programs
 device
 parts=$out/bench-parts.csv kind=csv
 echo "part,seconds,result" >"$parts"
+rm -f "$out"/{decode,offload,prefill,fork,transformers}-*.csv # of an earlier run
 shapes="1b 7b"
 [ -z "$dry" ] || shapes=tiny
 [ -z "$dry" ] || export KVIK_CUDA_TENSOR=no # emulated, each token would cost as 32

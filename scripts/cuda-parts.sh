@@ -21,8 +21,10 @@ build() {
         export LD_LIBRARY_PATH=$PWD/build/cuda/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
         return
     fi
+    local targets=(kvik "$@")
+    [ -z "$dry" ] || targets+=("${library#"$PWD"/}")
     [ -n "$dry" ] || [ -f "$library" ] || $make --no-print-directory cuda || exit 1
-    $make --no-print-directory -s -j"$(scripts/cpus.sh)" "${dry:+build/release/libkvik-cuda-emulated.so}" kvik "$@" || exit 1
+    $make --no-print-directory -s -j"$(scripts/cpus.sh)" "${targets[@]}" || exit 1
     mkdir -p build/cuda/lib
     ldd kvik "$library" "$@" | awk '$3 ~ /^\// { print $3 }' | sort -u | grep -vE '/(libc|libm|libdl|libpthread|librt|libresolv|libcuda)\.so' |
         xargs -r cp -Lut build/cuda/lib

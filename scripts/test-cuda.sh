@@ -21,6 +21,7 @@ build $(printf 'build/release/test_%s ' $tests)
 device
 parts=$out/test.csv kind=out
 echo "part,seconds,result" >"$parts"
+rm -f "$out"/*.out # of an earlier run
 models="tests/golden/models/llama-d64 tests/golden/models/llama-bf16"
 model=
 [ -n "$dry" ] || model=$(scripts/fetch-model.sh 2>/dev/null) || model=
