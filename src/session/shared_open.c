@@ -41,6 +41,7 @@ static int find_meaning(struct kvik_shared *s)
     json_decref(meta);
     digest_begin(&d);
     digest_text(&d, "kvik shared 1");
+    digest_text(&d, KVIK_VERSION); /* another version may compute other bits */
     digest_text(&d, s->c->digests.fingerprint);
     digest_text(&d, s->c->digests.weights);
     digest_u64(&d, x->compute);
