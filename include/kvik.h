@@ -445,11 +445,12 @@ struct kvik_cache_config {
      * strategy above is for the decoder's own rows.  "dynamic", "static", "offloaded" or "quantized", and a JSON
      * object with the keys for precision and offloading of cache_config, or the same as fields.  NULL: as computed, in
      * memory. */
-    const char *cross_cache_implementation;
-    const char *cross_cache_config;
+    const char *cross_cache_implementation, *cross_cache_config;
     const kvik_codec *cross_codec;
     /* Limit of an encoder's input, in rows.  0: the model's, at most 16 384; 512 if it names none. */
     uint64_t max_encoder_len;
+    /* NULL, or options whose settings of caches hold where these are not given; read while the cache is opened. */
+    const kvik_generation *options;
 };
 
 /* What a cache holds, in bytes where nothing else is said.  These sums hold:
@@ -721,8 +722,8 @@ struct kvik_generation {
     /* Tokens of the prompt computed in one step, or of all prompts in a step of requests.  0: step_tokens of the
      * cache. */
     uint32_t prefill_chunk_size;
-    /* For programs that open the cache from these options; kvik_generate does not read them.  The configurations are
-     * JSON. */
+    /* How the cache is kept that these options open (kvik_cache_config.options); kvik_generate uses the cache that it
+     * is given.  The configurations are JSON. */
     char *cache_implementation, *cache_config;
     uint32_t max_cache_len;
     /* The same for the encoder's rows. */

@@ -7,12 +7,12 @@
 
 KVIK_API int kvik_cache_open(kvik_model *m, const kvik_cache_config *config, kvik_cache **out)
 {
-    kvik_cache_config full = {0};
+    kvik_cache_config full;
     struct preset_choice s = {0};
     struct exec_config x = {0};
     TRY(model_check(m));
     if (!out) return ERR(ARG, "a pointer for the cache is needed, and NULL was given");
-    if (config) TRY(SIZED_IN(&full, config, kvik_cache_config));
+    TRY(settings_take(config, &full));
     config = &full;
     TRY(settings_read(config, &s));
     TRY(settings_exec(&s, m->m, config, &x));

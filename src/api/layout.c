@@ -11,7 +11,7 @@
     _Static_assert(offsetof(type, field) + sizeof(((type *)0)->field) == sizeof(type),             \
                    #type " has padding behind its last field");                                    \
     _Static_assert(offsetof(type, size) == 0, #type " begins with its size")
-ENDS_WITH(kvik_cache_config, max_encoder_len);
+ENDS_WITH(kvik_cache_config, options);
 ENDS_WITH(kvik_policy, num_sink_tokens);
 ENDS_WITH(kvik_codec, residual_length);
 ENDS_WITH(kvik_usage, evictions);

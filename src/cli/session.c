@@ -279,11 +279,7 @@ int session_cache(struct session *s, uint32_t sequences, uint64_t need)
             sequences, width));
     kvik_cache_config c = {
         .size = sizeof c,
-        .cache_implementation = s->g.cache_implementation,
-        .cache_config = s->g.cache_config,
-        .cross_cache_implementation = s->g.cross_cache_implementation,
-        .cross_cache_config = s->g.cross_cache_config,
-        .max_encoder_len = s->g.max_encoder_len,
+        .options = &s->g,
         .cache_memory = s->common.cache_memory,
         .max_sequences = sequences * width,
         .threads = s->common.threads,

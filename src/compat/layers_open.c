@@ -82,12 +82,12 @@ static int layers_fill(kvik_layers *all, const kvik_cache_config *c, const char 
 KVIK_API int kvik_layers_open(const kvik_cache_config *config, uint32_t n_layers,
                               const char *const *kinds, kvik_layers **out)
 {
-    kvik_cache_config full = {0};
+    kvik_cache_config full;
     struct preset_choice set = {0};
     if (!n_layers || n_layers > MOST_LAYERS)
         return ERR(ARG, "%u layers: 1 to %d", n_layers, MOST_LAYERS);
     if (!out) return ERR(ARG, "a pointer for the cache is needed, and NULL was given");
-    if (config) TRY(SIZED_IN(&full, config, kvik_cache_config));
+    TRY(settings_take(config, &full));
     TRY(settings_read(&full, &set));
     kvik_layers *all = mem_alloc(sizeof *all);
     if (!all) return ERR_NOMEM;

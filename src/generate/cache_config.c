@@ -116,6 +116,23 @@ static int read_cross(const kvik_cache_config *c, struct preset_choice *s)
     return add_codec(&s->cross_keys, c->cross_codec, "cross_cache_config");
 }
 
+int settings_take(const kvik_cache_config *given, kvik_cache_config *full)
+{
+    kvik_generation g;
+    *full = (kvik_cache_config){0};
+    if (given) TRY(SIZED_IN(full, given, kvik_cache_config));
+    if (!full->options) return 0;
+    TRY(SIZED_IN(&g, full->options, kvik_generation));
+    if (!full->cache_implementation) full->cache_implementation = g.cache_implementation;
+    if (!full->cache_config) full->cache_config = g.cache_config;
+    if (!full->max_cache_len) full->max_cache_len = g.max_cache_len;
+    if (!full->cross_cache_implementation)
+        full->cross_cache_implementation = g.cross_cache_implementation;
+    if (!full->cross_cache_config) full->cross_cache_config = g.cross_cache_config;
+    if (!full->max_encoder_len) full->max_encoder_len = g.max_encoder_len;
+    return 0;
+}
+
 int settings_read(const kvik_cache_config *c, struct preset_choice *s)
 {
     const char *name = c->cache_implementation;

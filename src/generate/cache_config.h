@@ -2,6 +2,8 @@
 #pragma once
 #include "generate/handle.h"
 
+/* Copies what a program gave (NULL: nothing) into *full, and takes from its options what it leaves out. */
+int settings_take(const kvik_cache_config *given, kvik_cache_config *full);
 /* Reads a configuration, except for what depends on the model. */
 int settings_read(const kvik_cache_config *c, struct preset_choice *s);
 int settings_exec(const struct preset_choice *s, const struct model *m, const kvik_cache_config *c,

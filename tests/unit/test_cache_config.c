@@ -710,16 +710,60 @@ static void test_fields_refused(void **state)
     }
 }
 
+/* What the options of a generation say of its cache is as if the configuration said it, which comes first. */
+static void test_options(void **state)
+{
+    (void)state;
+    kvik_generation g;
+    assert_int_equal(kvik_generation_init(&g, NULL), 0);
+    assert_int_equal(
+        kvik_generation_set(
+            &g, "{\"cache_implementation\": \"quantized\", \"cache_config\": {\"nbits\": 2}, "
+                "\"max_cache_len\": 60, \"cross_cache_implementation\": \"static\", "
+                "\"cross_cache_config\": {\"offloading\": true}, \"max_encoder_len\": 9}"),
+        0);
+    const kvik_cache_config none = CONFIG(.options = &g),
+                            some = CONFIG(.options = &g, .cache_implementation = "static",
+                                          .cache_config = "{}", .max_cache_len = 50,
+                                          .cross_cache_implementation = "dynamic",
+                                          .cross_cache_config = "{}", .max_encoder_len = 8),
+                            twice =
+                                CONFIG(.options = &g, .cache_config = "{\"max_cache_len\": 50}");
+    kvik_cache_config merged;
+    struct preset_choice s = {0};
+    assert_int_equal(settings_take(&none, &merged), 0);
+    assert_int_equal(merged.max_encoder_len, 9);
+    assert_int_equal(settings_read(&merged, &s), 0);
+    assert_string_equal(s.preset->name, "quantized");
+    assert_string_equal(s.cross->name, "static");
+    assert_int_equal(s.max_cache_len, 60);
+    assert_true(s.keys.n_options && s.cross_keys.offloading);
+    assert_int_equal(settings_take(&some, &merged), 0);
+    assert_int_equal(merged.max_encoder_len, 8);
+    assert_int_equal(settings_read(&merged, &s), 0);
+    assert_string_equal(s.preset->name, "static");
+    assert_string_equal(s.cross->name, "dynamic");
+    assert_int_equal(s.max_cache_len, 50);
+    assert_false(s.keys.n_options || s.cross_keys.offloading);
+    assert_int_equal(settings_take(&twice, &merged), 0);
+    assert_int_equal(settings_read(&merged, &s), KVIK_ARG);
+    assert_non_null(strstr(kvik_last_error(), "50 in cache_config and 60"));
+    g.size = 3;
+    assert_int_equal(settings_take(&none, &merged), KVIK_ARG);
+    g.size = sizeof g;
+    kvik_generation_done(&g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sentences),      cmocka_unit_test(test_states),
-        cmocka_unit_test(test_groups),         cmocka_unit_test(test_names),
-        cmocka_unit_test(test_bound),          cmocka_unit_test(test_reserve),
-        cmocka_unit_test(test_default_budget), cmocka_unit_test(test_codecs),
-        cmocka_unit_test(test_listed),         cmocka_unit_test(test_planes),
-        cmocka_unit_test(test_hint),           cmocka_unit_test(test_fields),
-        cmocka_unit_test(test_fields_refused),
+        cmocka_unit_test(test_sentences), cmocka_unit_test(test_states),
+        cmocka_unit_test(test_options),   cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_names),     cmocka_unit_test(test_bound),
+        cmocka_unit_test(test_reserve),   cmocka_unit_test(test_default_budget),
+        cmocka_unit_test(test_codecs),    cmocka_unit_test(test_listed),
+        cmocka_unit_test(test_planes),    cmocka_unit_test(test_hint),
+        cmocka_unit_test(test_fields),    cmocka_unit_test(test_fields_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
