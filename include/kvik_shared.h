@@ -44,6 +44,8 @@ KVIK_API int kvik_shared_flush(kvik_shared *s, uint32_t milliseconds);
  * writes.  Returns 1 if there are more, or much waits: call again later; 0: that was all.  The last tokens, fewer
  * than 128, are not put. */
 KVIK_API int kvik_shared_put(kvik_shared *s, kvik_seq seq);
+/* So many tokens are worth a fetch: fewer are computed sooner. */
+enum { KVIK_SHARED_LEAST = 256 };
 /* Begins to read the longest prefix of ids, among those that were put with this cache_salt (NULL: without one).
  * have: so many tokens are in the cache already, and are not read. */
 KVIK_API int kvik_shared_seek(kvik_shared *s, const int32_t *ids, size_t n, const char *cache_salt,
@@ -63,6 +65,8 @@ typedef struct kvik_shared_state {
     uint64_t reads_rest, writes_rest;
     /* The last failure; "": none. */
     char error[256];
+    /* 1 if the last read has failed; the last write. */
+    uint64_t reads_fail, writes_fail;
 } kvik_shared_state;
 KVIK_API int kvik_shared_look(kvik_shared *s, kvik_shared_state *out);
 /* How far a fetch is. */

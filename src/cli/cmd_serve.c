@@ -348,6 +348,7 @@ static int serve_model(const struct options *o, const char *model, const json_t 
                                .delay = o->delay / 1000.0,
                                .max_body = (size_t)o->max_body,
                                .on_log = o->log ? on_log : NULL,
+                               .on_outage = on_log,
                                .on_ready = on_ready,
                                .ctx = &h};
     catch_signals();

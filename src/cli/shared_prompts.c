@@ -10,7 +10,7 @@
 
 #define FIRST 0.1
 #define EACH  0.0002
-enum { LEAST_GAIN = 256, MOST_FLUSHES = 50, FLUSH_MS = 100 };
+enum { MOST_FLUSHES = 50, FLUSH_MS = 100 };
 
 int session_store(struct session *s, const char *address)
 {
@@ -37,11 +37,11 @@ int64_t session_fetch(struct session *s, const int32_t *ids, size_t n, size_t ha
     kvik_fetch *f;
     kvik_fetched now = {.size = sizeof now};
     kvik_seq got;
-    if (!s->shared || n < have + LEAST_GAIN ||
+    if (!s->shared || n < have + KVIK_SHARED_LEAST ||
         kvik_shared_seek(s->shared, ids, n, NULL, have, &f) < 0)
         return 0;
     wait_for(f, n);
-    bool worth = kvik_fetch_look(f, &now) >= 0 && now.tokens >= have + LEAST_GAIN;
+    bool worth = kvik_fetch_look(f, &now) >= 0 && now.tokens >= have + KVIK_SHARED_LEAST;
     int64_t taken = worth ? kvik_fetch_take(f, &got) : 0;
     kvik_fetch_free(f);
     if (taken <= 0) return 0; /* no room: it is computed */

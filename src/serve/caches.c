@@ -129,6 +129,10 @@ bool caches_store(const struct caches *c, kvik_shared_state *out)
         out->damaged += one.damaged;
         out->failures += one.failures;
         out->waiting += one.waiting;
+        out->reads_fail |= one.reads_fail;
+        out->writes_fail |= one.writes_fail;
+        if (one.reads_fail || one.writes_fail || !*out->error)
+            memcpy(out->error, one.error, sizeof out->error);
     }
     return any;
 }

@@ -22,9 +22,18 @@ enum {
     BLOCK = 16,   /* tokens */
     KEPT = 10000, /* messages that can be had again, and their bytes */
     KEPT_BYTES = 64 << 20,
-    ASKED = 1024,   /* bytes of a message from outside at most: a number, or a topic */
-    LINGER_MS = 500 /* for the last messages, when the server ends */
+    ASKED = 1024,    /* bytes of a message from outside at most: a number, or a topic */
+    LINGER_MS = 500, /* for the last messages, when the server ends */
+    /* Of those who ask for messages again: so many at once, with so many messages each that they have not read, or else a
+     * question of a few bytes could take the memory of all that is kept. */
+    ASKERS = 16,
+    UNREAD = 64,
+    PACE_MS = 2,
+    WHO = 255 /* bytes of the name that a socket gives to one */
 };
+/* After which an asker that does not read is forgotten; and after which another may have its place. */
+#define STALL_SECONDS 10.0
+#define PLACE_SECONDS 0.1
 
 struct message {
     struct message *next;
@@ -37,6 +46,13 @@ struct note {
     uint64_t hash, before;
     bool stored, first;
     int32_t ids[BLOCK];
+};
+/* Who asked for messages again: for those from `next` on, before `end`. */
+struct asker {
+    unsigned char who[WHO];
+    size_t n_who;
+    uint64_t next, end;
+    double moved; /* when there was room for one */
 };
 struct events {
     void *zmq, *pub, *replay; /* replay may be NULL */
@@ -59,6 +75,8 @@ struct events {
     struct message **kept; /* [KEPT] owned */
     uint32_t oldest, n_kept;
     size_t kept_bytes;
+    struct asker asker[ASKERS];
+    uint32_t n_askers;
 };
 
 /* --- What the cache tells. */
@@ -275,29 +293,81 @@ static bool read_question(struct events *e, zmq_msg_t *who, uint64_t *from)
     return good;
 }
 
-static bool give(struct events *e, zmq_msg_t *who, uint64_t number, const char *data, size_t n)
+/* Sends an asker a message.  Returns 1; 0: as many wait for it as may; -1: it is gone. */
+static int give(struct events *e, const struct asker *a, uint64_t number, const char *data,
+                size_t n)
 {
     unsigned char text[8];
     number_text(number, text);
-    return zmq_send(e->replay, zmq_msg_data(who), zmq_msg_size(who), ZMQ_SNDMORE | ZMQ_DONTWAIT) >=
-               0 &&
-           zmq_send(e->replay, "", 0, ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0 &&
-           zmq_send(e->replay, text, sizeof text, ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0 &&
-           zmq_send(e->replay, data, n, ZMQ_DONTWAIT) >= 0;
+    if (zmq_send(e->replay, a->who, a->n_who, ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0)
+        return errno == EAGAIN ? 0 : -1;
+    bool good = zmq_send(e->replay, "", 0, ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0 &&
+                zmq_send(e->replay, text, sizeof text, ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0 &&
+                zmq_send(e->replay, data, n, ZMQ_DONTWAIT) >= 0;
+    return good ? 1 : -1;
 }
 
+/* Sends an asker what there is room for.  Returns as `give`; 1: it has all. */
+static int go_on(struct events *e, struct asker *a)
+{
+    int sent = 1;
+    while (sent > 0 && a->next < a->end && e->n_kept) {
+        uint64_t oldest = e->kept[e->oldest]->number;
+        a->next = MAX(a->next, oldest);
+        if (a->next >= MIN(a->end, oldest + e->n_kept)) break;
+        const struct message *m = e->kept[(e->oldest + (a->next - oldest)) % KEPT];
+        if ((sent = give(e, a, m->number, m->data, m->n)) > 0) {
+            a->next++;
+            a->moved = now_seconds();
+        }
+    }
+    return sent > 0 ? give(e, a, UINT64_MAX, "", 0) : sent;
+}
+
+/* Goes on with all that ask.  Those that do not read are forgotten. */
+static void go_on_all(struct events *e)
+{
+    for (uint32_t i = 0; i < e->n_askers;) {
+        struct asker *a = &e->asker[i];
+        int sent = go_on(e, a);
+        if (sent != 0 || now_seconds() > a->moved + STALL_SECONDS)
+            *a = e->asker[--e->n_askers];
+        else
+            i++;
+    }
+}
+
+/* Returns the asker for whom there was no room for longest. */
+static uint32_t slowest(const struct events *e)
+{
+    uint32_t at = 0;
+    for (uint32_t i = 1; i < e->n_askers; i++)
+        if (e->asker[i].moved < e->asker[at].moved) at = i;
+    return at;
+}
+
+static bool has_place(const struct events *e)
+{
+    return e->n_askers < ASKERS || now_seconds() > e->asker[slowest(e)].moved + PLACE_SECONDS;
+}
+
+/* Takes a question, in the place of an earlier one of the same asker. */
 static void replay(struct events *e)
 {
     zmq_msg_t who;
     uint64_t from = 0;
     zmq_msg_init(&who);
-    if (read_question(e, &who, &from)) {
-        bool good = true;
-        for (uint32_t i = 0; good && i < e->n_kept; i++) {
-            const struct message *m = e->kept[(e->oldest + i) % KEPT];
-            if (m->number >= from) good = give(e, &who, m->number, m->data, m->n);
-        }
-        if (good) give(e, &who, UINT64_MAX, "", 0);
+    if (read_question(e, &who, &from) && zmq_msg_size(&who) <= WHO) {
+        struct asker a = {.n_who = zmq_msg_size(&who), .next = from, .moved = now_seconds()};
+        uint32_t i = 0;
+        memcpy(a.who, zmq_msg_data(&who), a.n_who);
+        if (e->n_kept) a.end = e->kept[e->oldest]->number + e->n_kept;
+        while (i < e->n_askers &&
+               (e->asker[i].n_who != a.n_who || memcmp(e->asker[i].who, a.who, a.n_who) != 0))
+            i++;
+        if (i == ASKERS) i = slowest(e);
+        e->asker[i] = a;
+        e->n_askers = MAX(e->n_askers, i + 1);
     }
     zmq_msg_close(&who);
 }
@@ -307,9 +377,10 @@ static void *run(void *arg)
     struct events *e = arg;
     bool ends = false;
     while (!ends) {
+        bool asks = e->replay && has_place(e);
         zmq_pollitem_t item[] = {{.fd = e->bell, .events = ZMQ_POLLIN},
                                  {.socket = e->replay, .events = ZMQ_POLLIN}};
-        if (zmq_poll(item, e->replay ? 2 : 1, -1) < 0 && errno != EINTR) break;
+        if (zmq_poll(item, 1 + asks, e->n_askers ? PACE_MS : -1) < 0 && errno != EINTR) break;
         if (item[0].revents) {
             uint64_t rung;
             if (read(e->bell, &rung, sizeof rung) < 0 && errno != EAGAIN && errno != EINTR) break;
@@ -318,7 +389,8 @@ static void *run(void *arg)
             pthread_mutex_unlock(&e->lock);
             publish(e);
         }
-        if (e->replay && item[1].revents) replay(e);
+        if (asks && item[1].revents) replay(e);
+        go_on_all(e);
     }
     return NULL;
 }
@@ -329,7 +401,7 @@ static void *run(void *arg)
 static int bind_to(struct events *e, int type, const char *where, const char *option, void **out)
 {
     char endpoint[300];
-    int most = ASKED, linger = LINGER_MS, waiting = KEPT + 2, one = 1;
+    int most = ASKED, linger = LINGER_MS, waiting = type == ZMQ_PUB ? KEPT + 2 : UNREAD, one = 1;
     bool port = *where && where[strspn(where, "0123456789")] == 0;
     snprintf(endpoint, sizeof endpoint, "%s%s", port ? "tcp://127.0.0.1:" : "", where);
     if (!(*out = zmq_socket(e->zmq, type)))
@@ -338,6 +410,8 @@ static int bind_to(struct events *e, int type, const char *where, const char *op
     zmq_setsockopt(*out, ZMQ_MAXMSGSIZE, &(int64_t){most}, sizeof(int64_t));
     zmq_setsockopt(*out, ZMQ_LINGER, &linger, sizeof linger);
     zmq_setsockopt(*out, ZMQ_SNDHWM, &waiting, sizeof waiting);
+    /* Then a message that has no room is an error, and not lost. */
+    if (type == ZMQ_ROUTER) zmq_setsockopt(*out, ZMQ_ROUTER_MANDATORY, &one, sizeof one);
     if (zmq_bind(*out, endpoint) == 0) return 0;
     return ERR(IO, "--%s: %s cannot be bound: %s (tcp://127.0.0.1:5557, or a port alone)", option,
                endpoint, zmq_strerror(errno));

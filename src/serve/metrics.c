@@ -50,6 +50,8 @@ static void add_store(struct buf *b, const kvik_shared_state *t)
         {"damaged_total", "counter", "Values that were damaged or foreign.", t->damaged},
         {"failures_total", "counter", "Calls that failed or came too late.", t->failures},
         {"waiting_bytes", "gauge", "Bytes that wait to be written.", t->waiting},
+        {"failing", "gauge", "1 while the last read or the last write has failed.",
+         t->reads_fail || t->writes_fail},
     };
     for (size_t i = 0; i < countof(all); i++) {
         char full[80];

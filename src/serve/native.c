@@ -1,6 +1,7 @@
 /* native.c - the routes that llama-server has beside the protocols: health, properties, tokens, templates, slots. */
 #include "base/utf8.h"
 #include "serve/net.h"
+#include "serve/outage.h"
 #include "serve/protocol.h"
 #include "serve/reasoning.h"
 #include "serve/token_text.h"
@@ -110,12 +111,14 @@ static int props(struct server *s, struct exchange *x)
     const char *template = kvik_tokenizer_template(s->tokenizer);
     json_t *settings = json_pack("{s:I, s:{s:I}}", "n_ctx", (json_int_t)server_capacity(s),
                                  "params", "seed", (json_int_t)s->seed);
-    exchange_json(x, 200,
-                  json_pack("{s:o, s:i, s:s, s:s, s:s?, s:s, s:{s:b}}",
-                            "default_generation_settings", settings, "total_slots",
-                            (int)s->o.parallel, "model_alias", s->o.name, "model_path", s->o.path,
-                            "chat_template", template, "build_info", "kvik " KVIK_VERSION,
-                            "modalities", "vision", 0));
+    json_t *all = json_pack(
+        "{s:o, s:i, s:s, s:s, s:s?, s:s, s:{s:b}}", "default_generation_settings", settings,
+        "total_slots", (int)s->o.parallel, "model_alias", s->o.name, "model_path", s->o.path,
+        "chat_template", template, "build_info", "kvik " KVIK_VERSION, "modalities", "vision", 0);
+    struct scheduler_state t;
+    scheduler_look(s->scheduler, &t);
+    if (t.shares) json_object_set_new(all, "prefix_store", outage_json(&t.store));
+    exchange_json(x, 200, all);
     return 0;
 }
 

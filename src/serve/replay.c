@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum { ENTRIES = 4096, MOST_IDS = 8 << 20 };
-enum { MOST_BEHIND = 8 }; /* tokens of a template behind the one that ends a turn */
+enum { MOST_TAIL = 128 }; /* tokens in which the end of a message is looked for */
 
 struct entry {
     uint8_t key[DIGEST_BYTES];
@@ -185,20 +185,15 @@ struct span {
     size_t n;
 };
 
-/* Encodes the first n messages as a conversation that nobody continues yet.  content: NULL, or what the last one says in
- * place of its own text. */
-static int encode_head(const struct server *s, const struct ask *k, size_t n, const char *content,
+/* Encodes the first n messages as a conversation that nobody continues yet.  last: NULL, or what stands in the place of the
+ * last one. */
+static int encode_head(const struct server *s, const struct ask *k, size_t n, json_t *last,
                        struct span *out)
 {
     json_t *head = json_array(), *kwargs = json_copy(k->kwargs);
     int e = head && kwargs ? 0 : ERR(NOMEM, "out of memory");
     for (size_t i = 0; e >= 0 && i < n; i++)
-        json_array_append(head, json_array_get(k->messages, i));
-    if (e >= 0 && content) {
-        json_t *last = json_copy(json_array_get(head, n - 1));
-        json_object_set_new(last, "content", json_string(content));
-        e = json_array_set_new(head, n - 1, last) < 0 ? ERR(NOMEM, "out of memory") : 0;
-    }
+        json_array_append(head, last && i + 1 == n ? last : json_array_get(k->messages, i));
     json_object_del(kwargs, "add_generation_prompt");
     json_object_del(kwargs, "continue_final_message");
     if (e >= 0) e = ask_encode(s, head, kwargs, &out->ids, &out->n);
@@ -207,56 +202,129 @@ static int encode_head(const struct server *s, const struct ask *k, size_t n, co
     return e;
 }
 
+/* Makes a call say `word`. */
+static void replace_call(json_t *call, const char *word)
+{
+    json_t *f = json_object_get(call, "function"), *to = f ? f : call;
+    json_t *arguments = json_pack("{s:s}", word, word);
+    char *text = NULL;
+    if (json_is_string(json_object_get(to, "arguments")) && json_text(arguments, &text) >= 0) {
+        json_decref(arguments);
+        arguments = json_string(text);
+        mem_free(text);
+    }
+    json_object_set_new(to, "name", json_string(word));
+    json_object_set_new(to, "arguments", arguments);
+}
+
+/* Returns a message of the same kind that says `word`, in its calls if it has some, else in its text. */
+static json_t *stand_in(const json_t *message, const char *word)
+{
+    json_t *m = json_deep_copy(message), *call;
+    const json_t *calls = json_object_get(m, "tool_calls");
+    size_t i;
+    json_array_foreach(calls, i, call)
+    {
+        replace_call(call, word);
+    }
+    if (!json_array_size(calls)) json_object_set_new(m, "content", json_string(word));
+    return m;
+}
+
+/* --- Where a message ends. */
+
 static bool ends_turn(const struct server *s, int32_t id)
 {
     for (uint32_t i = 0; i < s->n_eos; i++)
         if (s->eos[i] == id) return true;
     return false;
 }
+struct tail {
+    char *text; /* of the last tokens; owned by the library */
+    size_t n;
+};
 
-static size_t same_end(const struct span *a, const struct span *b)
+static int tail_of(const struct server *s, const struct span *a, size_t tokens, struct tail *out)
+{
+    size_t n = MIN(a->n, tokens);
+    return kvik_tokenizer_decode(s->tokenizer, a->ids + a->n - n, n, false, &out->text, &out->n);
+}
+
+static size_t same_end(const struct tail *a, const struct tail *b)
 {
     size_t n = 0;
-    while (n < a->n && n < b->n && a->ids[a->n - 1 - n] == b->ids[b->n - 1 - n])
+    while (n < MIN(a->n, b->n) && a->text[a->n - 1 - n] == b->text[b->n - 1 - n])
         n++;
     return n;
 }
 
-/* True if the last n tokens of x are all the text that the ends of x and y have in common. */
-static bool is_whole_end(const struct server *s, const struct span *x, const struct span *y,
-                         size_t n)
+/* Returns how many bytes of the last n of `head` are said at the end of `said` already. */
+static size_t overlap(const struct tail *said, const struct tail *head, size_t n)
 {
-    char *text[3] = {NULL};
-    size_t len[3] = {0}, same = 0;
-    const struct span part[3] = {*x, *y, {x->ids + x->n - n, n}};
-    int e = 0;
-    for (uint32_t i = 0; e >= 0 && i < 3; i++)
-        e = kvik_tokenizer_decode(s->tokenizer, part[i].ids, part[i].n, false, &text[i], &len[i]);
-    while (e >= 0 && same < MIN(len[0], len[1]) &&
-           text[0][len[0] - 1 - same] == text[1][len[1] - 1 - same])
-        same++;
-    bool whole = e >= 0 && same == len[2];
-    for (uint32_t i = 0; i < 3; i++)
-        kvik_free(text[i]);
-    return whole;
+    const char *end = head->text + head->n - n;
+    size_t k = MIN(n, said->n);
+    while (k && memcmp(said->text + said->n - k, end, k) != 0)
+        k--;
+    return k;
 }
 
-/* Finds in `head` the end of its last message where no token of the model ends it: behind it stands what the
- * template puts there whatever the message says, so two other texts stand in for the message.  Returns 0 where the last
- * letters of the message and the first ones of the template are one token. */
-static size_t find_end(const struct server *s, const struct ask *k, size_t messages,
-                       const struct span *head)
+/* Returns the place in `head` behind which it has `bytes` of text, or, if `last` is not negative, the place behind the last
+ * such token among these bytes.  0: there is none. */
+static size_t place(const struct server *s, const struct span *head, size_t bytes, int32_t last)
 {
+    for (size_t m = 0; m <= MIN(head->n - 1, MOST_TAIL); m++) {
+        struct tail t = {0};
+        if (tail_of(s, head, m + (last >= 0), &t) < 0) return 0;
+        kvik_free(t.text);
+        if (t.n > bytes) return 0;
+        if (last >= 0 ? head->ids[head->n - 1 - m] == last : t.n == bytes) return head->n - m;
+    }
+    return 0;
+}
+
+/* Finds the end of what was said, among the text that the template puts behind every message of this kind.  That is the end
+ * which `head` has in common with two other messages, x and y.  A model says the beginning of that text itself: the token that
+ * ends a turn, and what closes a call. */
+static size_t end_among(const struct server *s, const struct span *said, bool calls,
+                        const struct span *head, const struct span *x, const struct span *y)
+{
+    const int32_t last = said->ids[said->n - 1];
+    const bool ended = ends_turn(s, last);
+    const struct span own = {said->ids, said->n - ended}, *all[] = {&own, head, x, y};
+    struct tail t[countof(all)] = {0};
+    size_t end = 0;
+    int e = 0;
+    for (uint32_t i = 0; e >= 0 && i < countof(all); i++)
+        e = tail_of(s, all[i], MOST_TAIL, &t[i]);
+    if (e >= 0) {
+        size_t others = same_end(&t[2], &t[3]),
+               n = MIN(others, MIN(same_end(&t[1], &t[2]), same_end(&t[1], &t[3])));
+        size_t twice = calls ? overlap(&t[0], &t[1], n) : 0;
+        if (ended) end = place(s, head, n, last);
+        if (!end && others < MIN(t[2].n, t[3].n) && (calls ? twice > 0 : n == others))
+            end = place(s, head, n - twice, -1);
+    }
+    for (uint32_t i = 0; i < countof(all); i++)
+        kvik_free(t[i].text);
+    return end;
+}
+
+/* Finds in `head` the end of its last message, which was said as `said`.  Returns 0 where there is none between two tokens. */
+static size_t find_end(const struct server *s, const struct ask *k, size_t messages,
+                       const struct span *said, const struct span *head)
+{
+    const json_t *m = json_array_get(k->messages, messages - 1);
+    json_t *one = stand_in(m, "x"), *two = stand_in(m, "1.");
     struct span x = {0}, y = {0};
     size_t end = 0;
-    if (encode_head(s, k, messages, "x", &x) >= 0 && encode_head(s, k, messages, "1.", &y) >= 0) {
-        size_t n = same_end(&x, &y);
-        if (n < MIN(x.n, y.n) && same_end(head, &x) >= n && same_end(head, &y) >= n &&
-            is_whole_end(s, &x, &y, n))
-            end = head->n - n;
-    }
+    if (one && two && encode_head(s, k, messages, one, &x) >= 0 &&
+        encode_head(s, k, messages, two, &y) >= 0)
+        end =
+            end_among(s, said, json_array_size(json_object_get(m, "tool_calls")) > 0, head, &x, &y);
     kvik_free(x.ids);
     kvik_free(y.ids);
+    json_decref(one);
+    json_decref(two);
     return end;
 }
 
@@ -265,19 +333,9 @@ static size_t find_end(const struct server *s, const struct ask *k, size_t messa
 static int join(struct ask *k, const struct server *s, size_t messages, const struct span *said,
                 const struct span *head, const struct span *full)
 {
-    size_t end = head->n;
     if (head->n > full->n || memcmp(head->ids, full->ids, head->n * sizeof *head->ids) != 0)
         return 0;
-    if (!said->n) return 0;
-    const int32_t last = said->ids[said->n - 1];
-    while (end && !ends_turn(s, head->ids[end - 1]))
-        end--;
-    if (!end || head->n - end > MOST_BEHIND) { /* none, or one of an earlier message */
-        end = find_end(s, k, messages, head);
-        end += end && end < head->n && head->ids[end] == last && ends_turn(s, last);
-    } else if (!ends_turn(s, last)) {
-        end--; /* its end was not chosen but comes from the template */
-    }
+    size_t end = said->n ? find_end(s, k, messages, said, head) : 0;
     if (!end) return 0;
     size_t rest = full->n - end;
     int32_t *ids = mem_array(said->n + rest, sizeof *ids);

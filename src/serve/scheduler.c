@@ -57,20 +57,23 @@ static void count(struct scheduler *s)
     t->usage.size = sizeof t->usage;
     caches_usage(s->o.caches, &t->usage, t->cache);
     t->shares = caches_store(s->o.caches, &t->store);
+    if (t->shares) outage_look(&s->outage, &t->store, s->o.serve);
 }
 
-/* Waits where nothing can be computed.  A job whose client does not read, or has not left yet, is looked at again soon. */
+/* Waits where nothing can be computed.  A job whose client does not read, or has not left yet, is looked at again soon, and so is
+ * a store at work, less often. */
 static void rest(struct scheduler *s, bool can_step)
 {
     struct timespec t;
+    bool idle = !s->n_running && !s->waiting && !s->stuck;
     if (can_step || s->inbox || s->errands || s->closing) return;
-    if (!s->n_running && !s->waiting && caches_shelved(s->o.caches) && !s->stuck) return;
-    if (!s->n_running && !s->waiting && !s->stuck) {
+    if (idle && caches_shelved(s->o.caches)) return;
+    if (idle && !s->state.store.waiting && !outage_untold(&s->outage)) {
         pthread_cond_wait(&s->bell, &s->lock);
         return;
     }
     clock_gettime(CLOCK_MONOTONIC, &t);
-    t.tv_nsec += 10 * 1000 * 1000;
+    t.tv_nsec += (idle ? 200 : 10) * 1000 * 1000;
     if (t.tv_nsec >= 1000000000) t.tv_sec++, t.tv_nsec -= 1000000000;
     pthread_cond_timedwait(&s->bell, &s->lock, &t);
 }

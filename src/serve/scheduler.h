@@ -75,10 +75,11 @@ struct job {
 struct scheduler;
 struct events;
 struct scheduler_options {
-    struct events *events; /* NULL, or published after each turn */
-    struct caches *caches; /* outlive the scheduler, whose thread alone uses them */
-    uint32_t parallel;     /* jobs that compute at once */
-    size_t waiting;        /* jobs that may wait; more are refused */
+    struct events *events;             /* NULL, or published after each turn */
+    const struct serve_options *serve; /* outlive the scheduler */
+    struct caches *caches;             /* outlive the scheduler, whose thread alone uses them */
+    uint32_t parallel;                 /* jobs that compute at once */
+    size_t waiting;                    /* jobs that may wait; more are refused */
     double delay; /* seconds that the prompts of a step may delay the texts that are written */
 };
 int scheduler_open(const struct scheduler_options *o, struct scheduler **out);

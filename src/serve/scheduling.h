@@ -1,6 +1,7 @@
 /* scheduling.h - what the files of the scheduler share: who begins (admission.c), who leaves or waits again (parking.c), and the
  * thread that steps the rest (scheduler.c). */
 #pragma once
+#include "serve/outage.h"
 #include "serve/scheduler.h"
 
 #include <pthread.h>
@@ -32,6 +33,7 @@ struct scheduler {
     uint64_t orders, ended;
     double token_seconds; /* of a token of a prompt, smoothed; 0: not known yet */
     bool stuck;           /* what waits to be shared waits for the store */
+    struct outage outage; /* of the store */
 };
 
 /* The cache of a job. */

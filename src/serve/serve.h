@@ -70,6 +70,8 @@ struct serve_options {
     /* NULL, or gets a line of JSON for each generation that is over, without its text.  Called by a thread of the
      * server. */
     void (*on_log)(void *ctx, const char *line);
+    /* NULL, or gets a line of JSON when the shared store begins to fail, and when it works again; see outage.h. */
+    void (*on_outage)(void *ctx, const char *line);
     void *ctx;
 };
 /* Serves until serve_stop, then lets running answers end for at most 30 seconds.  Returns 0 or an error code. */

@@ -77,6 +77,7 @@ static int open_parts(struct server *s)
     events_flush(s->events);
     TRY(scheduler_open(&(struct scheduler_options){.caches = &s->caches,
                                                    .events = s->events,
+                                                   .serve = o,
                                                    .parallel = o->parallel,
                                                    .waiting = o->max_waiting,
                                                    .delay = o->delay},

@@ -7,10 +7,9 @@
 #define TRY_AGAIN 30.0 /* seconds after which a store that was too slow is tried again */
 #define BEHIND    ((uint64_t)64 << 20) /* bytes that may wait for the store's thread */
 enum {
-    WAITING = 8,       /* sequences whose rows are kept until they are saved */
-    LEAST_GAIN = 64,   /* tokens that are worth a read of the directory */
-    LEAST_FETCH = 256, /* and of the store */
-    DIR_BYTES = 0      /* of the directory: kvik_prefix_save's own limit */
+    WAITING = 8,     /* sequences whose rows are kept until they are saved */
+    LEAST_GAIN = 64, /* tokens that are worth a read of the directory */
+    DIR_BYTES = 0    /* of the directory: kvik_prefix_save's own limit */
 };
 
 struct item {
@@ -87,7 +86,7 @@ kvik_fetch *shelf_seek(struct shelf *s, const int32_t *ids, size_t n, const char
 {
     kvik_shared_state now;
     kvik_fetch *f;
-    if (n < have + LEAST_FETCH || !shelf_state(s, &now) || now.reads_rest) return NULL;
+    if (n < have + KVIK_SHARED_LEAST || !shelf_state(s, &now) || now.reads_rest) return NULL;
     bool slow = token_seconds > 0 && now.token_seconds >= token_seconds;
     if (slow && now_seconds() < s->tried + TRY_AGAIN) return NULL;
     if (slow) s->tried = now_seconds();

@@ -303,6 +303,8 @@ KVIK_API int kvik_shared_look(kvik_shared *s, kvik_shared_state *out)
     kvik_shared_state now = s->state;
     now.reads_rest = shared_rests(&s->in);
     now.writes_rest = shared_rests(&s->out);
+    now.reads_fail = s->in.rest > 0;
+    now.writes_fail = s->out.rest > 0;
     pthread_mutex_unlock(&s->lock);
     now.size = sizeof now;
     return SIZED_OUT(out, &now, kvik_shared_state);

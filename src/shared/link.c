@@ -1,12 +1,12 @@
-/* link.c - a socket that never blocks: each wait ends at the deadline, or soon after `stop` was set.  Names are looked up
- * by the system, which has a limit of its own.  TLS is GnuTLS over the same socket: the certificate must be valid for the
- * host, and lead to those that the system trusts or the address names. */
+/* link.c - a socket that never blocks: each wait ends at the deadline, or soon after `stop` was set.  TLS is GnuTLS
+ * over the same socket: the certificate must be valid for the host, and lead to those that the system trusts or the address
+ * names. */
 #include "shared/link.h"
 #include "base/built.h"
 #include "base/descriptor.h"
+#include "shared/lookup.h"
 
 #include <errno.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -75,11 +75,9 @@ static int connect_local(struct link *l, const char *path, double until)
 
 static int connect_host(struct link *l, const struct address *a, double until)
 {
-    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_ADDRCONFIG};
     struct addrinfo *list, *at;
-    int e = getaddrinfo(a->host, a->port, &hints, &list);
-    if (e) return ERR(IO, "%s: %s", l->shown, gai_strerror(e));
-    e = ERR_IO;
+    TRY(lookup(a->host, a->port, l->shown, l->stop, until, &list));
+    int e = ERR_IO;
     uint32_t left = 0;
     for (at = list; at; at = at->ai_next)
         left++;

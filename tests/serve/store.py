@@ -165,14 +165,81 @@ b, tries = second(THROUGH)
 check("and read", tries[-1] == (1024, want), tries)
 b.stop()
 
-# --- It dies, and comes back.
+# --- It dies, and comes back: whoever runs the server is told.
+def until(done, seconds=PATIENCE):
+    end = time.time() + seconds
+    while not done() and time.time() < end:
+        time.sleep(0.02)
+    return done()
+
+
+def lines():
+    return [json.loads(x)["prefix_store"] for x in s.said if x.startswith("{") and "prefix_store" in x]
+
+
 port = redis.port
 s = Server(model, "--prefix-store", STORE)
+check("it works: /props and /metrics say so", s.get("/props")[1]["prefix_store"] == {"status": "ok", "reads_fail": False, "writes_fail": False,
+      "failures": 0, "error": ""} and s.metric("kvik:store_failing") == 0, s.get("/props")[1])
 redis.stop()
 check("dead: the same tokens", ask(s)[2] == want)
+check("dead: /metrics says so", until(lambda: s.metric("kvik:store_failing") == 1))
+shown = s.get("/props")[1]["prefix_store"]
+check("dead: and /props says why", shown["status"] == "failing" and f"redis://127.0.0.1:{port}/0" in shown["error"] and shown["failures"] > 0, shown)
+check("dead: a line without --log", until(lines) and lines()[0]["status"] == "failing" and lines()[0]["error"] == shown["error"], s.said)
+for i in range(3):
+    ask(s, IDS[i:])
+check("dead: one line, however often it fails", len(lines()) == 1, lines())
 redis = Redis(port=port)
 check("it comes back empty: the same tokens", ask(s, IDS[:1090])[2] is not None and ask(s)[2] == want)
+
+
+def works():
+    ask(s, [draw.randrange(5, 55) for _ in range(300)])
+    time.sleep(0.2)
+    return s.get("/props")[1]["prefix_store"]["status"] == "ok"
+
+
+draw = random.Random(3)
+check("it comes back: /props says so", until(works))
+if LONG:
+    check("it comes back: a line, a minute after the first", until(lambda: works() and len(lines()) > 1) and lines()[1]["status"] == "ok", lines())
 check("dead: ends", s.stop() == 0, s.said)
+
+# --- A socket of this machine, with a password.
+local = Redis("--unixsocket", os.path.join(work, "redis.sock"), "--requirepass", "pw")
+LOCAL = f"unix://:pw@{work}/redis.sock?db=2"
+a = Server(model, "--prefix-store", LOCAL)
+check("unix: computed", ask(a)[2] == want)
+a.stop()
+b, tries = second(LOCAL)
+check("unix: a second server reads it", tries[-1] == (1024, want), tries)
+check("unix: ends", b.stop() == 0, b.said)
+local.stop()
+
+# --- It evicts what was used longest ago: prompts come and go, and none is wrong.
+lru = Redis("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
+prompts = [[5 + (i * (7 + 2 * k) + i * i) % 50 for i in range(1100)] for k in range(8)]
+a = Server(model, "--prefix-store", f"redis://127.0.0.1:{lru.port}")
+wants = [ask(a, p)[2] for p in prompts]
+check("evicting: all are written", written(lru, 60) >= 60, lru.values())
+a.stop()
+
+
+def used():
+    return int(lru.say("INFO", "memory").split(b"used_memory:")[1].split(b"\r")[0])
+
+
+lru.say("CONFIG", "SET", "maxmemory", used() - 1)  # some have to go, and more with each that comes
+b = Server(model, "--prefix-store", f"redis://127.0.0.1:{lru.port}")
+for round in range(3):
+    check("evicting: the same tokens", [ask(b, p, cache_salt=str(round % 2))[2] for p in prompts] == wants)
+until(lambda: b.metric("kvik:store_waiting_bytes") == 0)
+gone = int(lru.say("INFO", "stats").split(b"evicted_keys:")[1].split(b"\r")[0])
+check("evicting: values went, and that is no failure", gone > 0 and b.metric("kvik:store_failures_total") == 0 and b.metric("kvik:store_damaged_total") == 0,
+      (gone, b.get("/props")[1]["prefix_store"]))
+check("evicting: ends", b.stop() == 0, b.said)
+lru.stop()
 
 # --- It is full: what was there is read, and nothing else is lost.
 full = Redis("--maxmemory", "1mb", "--maxmemory-policy", "noeviction")

@@ -1,8 +1,10 @@
 """The second turn is cheap, always: what an answer was in tokens is remembered beside what it said, so that the next turn
 continues from it although its text is tokenized otherwise."""
 import os
+import re
 import time
 
+import scripted
 from harness import Server, check, finish, skip, tiny, work
 
 # Most tokens of this model read as text that is encoded as other tokens: "w269" becomes four.
@@ -108,4 +110,36 @@ for name, first, then in [("a message that differs behind a NUL", {"text": "a\0o
     a = ask(then, answer, {"role": "user", "content": "go on"})
     check(f"{name}: {'replayed' if first == then else 'not replayed'}", (a["kvik"]["replayed"] > 0) == (first == then), a["kvik"])
 check("conversations: ends", s.stop() == 0)
+
+# --- The end of an answer is where the template goes on, whether a token of the model, a text or a call ends it. The template spells
+# calls otherwise than the model, so each answer is replayed; the prompt of the next turn has it once.
+CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
+SAID = {"call": CALL, "both": "I look.\n" + CALL, "two": CALL + "\n" + CALL.replace("Paris", "Rome"), "text": "  Fine then. "}
+TOOL = {"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object"}}}
+CLOSE = "{% if m.role == 'assistant' %}</s>{% endif %}"
+plain = scripted.template(list(SAID), scripted.HERMES, "<go-%s>")
+assert CLOSE in plain and '", "arguments": ' in scripted.HERMES and "{{ m.content }}" in plain
+otherwise = scripted.template(list(SAID), scripted.HERMES.replace('{\"name\": \"', '{\"name\":\"'), "<go-%s>").replace("{{ m.content }}", "{{ (m.content or '')|trim }}")
+model = scripted.scripted("ended", SAID)
+for ending, close in (("a token of the model", CLOSE), ("a token and more", CLOSE.replace("</s>", "\n</s> -- \n")), ("a text", "|over|\n"),
+                      ("a text that looks like a call's", '"}}|\n'), ("nothing", "")):
+    with open(template_file := os.path.join(work, "ended.jinja"), "w") as f:
+        f.write(otherwise.replace(CLOSE, close.replace("|over|", "{% if m.role == 'assistant' %}|over|{% endif %}")))
+    s = Server(model, "--template", template_file)
+    for name, said in SAID.items():
+        question = [{"role": "user", "content": "#" + name}]
+        one = chat(question, {}, max_tokens=200, tools=[TOOL])
+        answer = one["choices"][0]["message"]
+        then = question + [answer] + [{"role": "tool", "tool_call_id": c["id"], "content": "sunny"} for c in answer.get("tool_calls", [])]
+        two = chat(then + [{"role": "user", "content": "#text"}], {}, max_tokens=3, tools=[TOOL], verbose=True)
+        prompt = two["__verbose"]["prompt"]
+        again = s.post("/apply-template", {"messages": then + [{"role": "user", "content": "#text"}], "tools": [TOOL]})[1]["prompt"]
+        mark = "<user>sunny" if "tool_calls" in answer else "<user>#text"
+        shown, rendered = (p[p.index("<bot>"):p.rindex(mark) if mark[-1] == "t" else p.index(mark)] for p in (prompt, again))
+        bare = [re.sub(r"<go-\w+>|</s>|\s", "", p) for p in (shown, rendered)]
+        check(f"{name}, ended by {ending}: the next prompt has it once", bare[0] == bare[1] and shown.count("</s>") <= 1, (shown, rendered))
+        if ending != "a text that looks like a call's":
+            check(f"{name}, ended by {ending}: it is replayed", said in shown and two["usage"]["prompt_tokens_details"]["cached_tokens"]
+                  >= one["usage"]["total_tokens"] - 1, (shown, two["usage"], two["kvik"]))
+    check(f"ended by {ending}: ends", s.stop() == 0)
 finish()

@@ -4,9 +4,12 @@
  * The store is a directory here; tests/serve/store.py has a Redis. */
 #include "kvik_shared.h"
 #include "session/shared_prefix.h"
+#include "shared/lookup.h"
 #include "testing.h"
 
+#include <arpa/inet.h>
 #include <dirent.h>
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -476,12 +479,108 @@ static int remove_dir(void **state)
     return system(command);
 }
 
+/* --- Names that are not found in time. */
+
+static atomic_bool release_names;
+static atomic_uint asked, answered;
+
+/* In the place of the system's: names that end with .slow take as long as the test wants, and nobody has "none". */
+int getaddrinfo(const char *node, const char *service, const struct addrinfo *hints,
+                struct addrinfo **out)
+{
+    if (!strcmp(node, "none")) return EAI_NONAME;
+    static const char slow[] = ".slow";
+    size_t n = strlen(node);
+    int (*real)(const char *, const char *, const struct addrinfo *, struct addrinfo **);
+    *(void **)(void *)&real = dlsym(RTLD_NEXT, "getaddrinfo");
+    if (hints->ai_flags & AI_NUMERICHOST || n < strlen(slow) ||
+        strcmp(node + n - strlen(slow), slow) != 0)
+        return real(node, service, hints, out);
+    atomic_fetch_add(&asked, 1);
+    while (!atomic_load(&release_names))
+        usleep(500);
+    int e = real("localhost", service, hints, out);
+    atomic_fetch_add(&answered, 1);
+    return e;
+}
+
+static int look_up(const char *host, double seconds, bool stopped, struct addrinfo **out)
+{
+    atomic_bool stop = stopped;
+    return lookup(host, "6379", "redis://shown", &stop, now_seconds() + seconds, out);
+}
+
+static void test_names(void **state)
+{
+    (void)state;
+    struct addrinfo *list = NULL;
+    int e = 0;
+    need(look_up("127.0.0.1", 0, true, &list)); /* an address is no name */
+    freeaddrinfo(list);
+    need(look_up("localhost", 60, false, &list));
+    freeaddrinfo(list);
+    assert_int_equal(look_up("none", 60, false, &list), ERR_IO);
+    assert_non_null(strstr(kvik_last_error(), "redis://shown: "));
+    assert_int_equal(look_up("a.slow", 0.02, false, &list), ERR_BUSY);
+    assert_non_null(strstr(kvik_last_error(), "not found in time"));
+    assert_int_equal(look_up("a.slow", 60, true, &list), ERR_BUSY); /* stop */
+    for (int i = 0; i < 20 && !e; i++) {
+        e = look_up("a.slow", 0, false, &list);
+        if (!strstr(kvik_last_error(), "earlier lookups")) e = 0;
+    }
+    assert_int_equal(e, ERR_BUSY); /* threads have a limit */
+    assert_true(atomic_load(&asked) <= 8);
+    atomic_store(&release_names, true);
+    while (atomic_load(&answered) < atomic_load(&asked))
+        usleep(500);
+    do
+        e = look_up("a.slow", 60, false, &list); /* when the threads before have ended */
+    while (e == ERR_BUSY);
+    need(e);
+    assert_int_equal(ntohs(((struct sockaddr_in *)(void *)list->ai_addr)->sin_port), 6379);
+    freeaddrinfo(list);
+}
+
+/* A store whose name is not found delays neither a look nor the end. */
+static void test_slow_name(void **state)
+{
+    (void)state;
+    kvik_model *m = model_of(&rows[0]);
+    kvik_cache *c = cache_of(m, &rows[0]);
+    kvik_shared *s = NULL;
+    kvik_fetch *f;
+    kvik_fetched st = {.size = sizeof st};
+    int e = kvik_shared_open(c, "redis://store.slow", &s);
+    unsigned before = atomic_load(&asked);
+    atomic_store(&release_names, false);
+    if (e == KVIK_UNSUPPORTED) {
+        kvik_cache_close(c);
+        kvik_model_close(m);
+        skip();
+    }
+    need(e);
+    need(kvik_shared_seek(s, ids, PROMPT, NULL, 0, &f));
+    while (atomic_load(&asked) == before)
+        usleep(500);
+    need(kvik_fetch_look(f, &st));
+    assert_int_equal(st.tokens, 0);
+    kvik_fetch_free(f);
+    kvik_shared_close(s); /* the name is not found yet */
+    assert_true(atomic_load(&answered) <= before);
+    atomic_store(&release_names, true);
+    while (atomic_load(&answered) <= before)
+        usleep(500);
+    kvik_cache_close(c);
+    kvik_model_close(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bits),      cmocka_unit_test(test_salts),
         cmocka_unit_test(test_damage),    cmocka_unit_test(test_mixed_up),
         cmocka_unit_test(test_addresses), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_names),     cmocka_unit_test(test_slow_name),
         cmocka_unit_test(test_one_place), cmocka_unit_test(test_password_untold),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);

@@ -1,0 +1,46 @@
+/* outage.c - says when the shared store fails; see outage.h. */
+#include "serve/outage.h"
+#include "base/utf8.h"
+
+#include <string.h>
+#include <time.h>
+
+#define LINE_SECONDS 60.0 /* between two lines: a store may come and go with every call */
+
+bool outage_untold(const struct outage *w)
+{
+    return w->fails != w->told;
+}
+
+/* The error may have what a foreign server has said, and is cut at a byte. */
+static json_t *sentence(const char *error)
+{
+    char plain[sizeof((kvik_shared_state){0}.error)];
+    size_t n = strlen(error), i = 0;
+    bool valid = utf8_valid(error, n);
+    for (; i < n; i++)
+        plain[i] = valid || (unsigned char)error[i] < 0x80 ? error[i] : '?';
+    return json_stringn(plain, n);
+}
+
+json_t *outage_json(const kvik_shared_state *now)
+{
+    bool fails = now->reads_fail || now->writes_fail;
+    return json_pack("{s:s, s:b, s:b, s:I, s:o}", "status", fails ? "failing" : "ok", "reads_fail",
+                     now->reads_fail != 0, "writes_fail", now->writes_fail != 0, "failures",
+                     (json_int_t)now->failures, "error", sentence(now->error));
+}
+
+void outage_look(struct outage *w, const kvik_shared_state *now, const struct serve_options *o)
+{
+    char *line = NULL;
+    w->fails = now->reads_fail || now->writes_fail;
+    if (!outage_untold(w) || (w->since > 0 && now_seconds() < w->since + LINE_SECONDS)) return;
+    w->told = w->fails;
+    w->since = now_seconds();
+    json_t *j =
+        json_pack("{s:I, s:o}", "time", (json_int_t)time(NULL), "prefix_store", outage_json(now));
+    if (o->on_outage && j && json_text(j, &line) >= 0) o->on_outage(o->ctx, line);
+    mem_free(line);
+    json_decref(j);
+}
