@@ -46,7 +46,8 @@ static void put_dry(const struct hub_name *name, const struct pulled *p)
         const struct listed *f = &p->list.file[i];
         if (f->wanted || !choice_is_gguf(f->path)) continue;
         choice_word(&p->list, f->path, word);
-        printf("%10s  with kvik pull %s:%s\n", bytes_text(f->size, size), name->repo, word);
+        printf("%10s  with kvik pull %s:%s\n", bytes_text(choice_bytes(&p->list, f), size),
+               name->repo, word);
     }
 }
 

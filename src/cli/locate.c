@@ -46,11 +46,6 @@ static int refuse_several(const char *shown, const struct folder *f)
 {
     char list[512];
     size_t n = 0;
-    if (strstr(f->name[0], "-00001-of-"))
-        return ERR(UNSUPPORTED,
-                   "%s has a model in %zu .gguf parts; kvik reads one file, so join them: "
-                   "llama-gguf-split --merge %s OUT.gguf",
-                   shown, f->n, f->name[0]);
     for (size_t i = 0; i < f->n && n < sizeof list - 100; i++)
         n += (size_t)snprintf(list + n, sizeof list - n, "%s%.80s", i ? ", " : "", f->name[i]);
     if (f->n > 1 && n >= sizeof list - 100) snprintf(list + n, sizeof list - n, ", ...");

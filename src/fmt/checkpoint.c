@@ -14,7 +14,7 @@
 
 struct checkpoint {
     char *path;                /* owned */
-    struct gguf *gguf;         /* owned; NULL for a directory */
+    struct gguf_parts gguf;    /* owned; n is 0 for a directory */
     struct safetensors **file; /* [n_files] owned */
     uint32_t n_files;
     json_t *config, *generation; /* owned; NULL if absent */
@@ -195,14 +195,17 @@ static int open_dir(struct checkpoint *c)
 
 static int open_gguf(struct checkpoint *c)
 {
-    TRY(gguf_open(c->path, &c->gguf));
-    TRY(gguf_json(c->gguf, &c->config));
-    uint32_t n = gguf_n_tensors(c->gguf);
+    size_t n = 0;
+    TRY(gguf_parts_open(c->path, &c->gguf));
+    TRY(gguf_json(c->gguf.file[0], &c->config));
+    for (uint32_t i = 0; i < c->gguf.n; i++)
+        n += gguf_n_tensors(c->gguf.file[i]);
+    if (n > UINT32_MAX) return ERR(LIMIT, "%s: %zu tensors in all parts", c->path, n);
     c->tensor = mem_array(n, sizeof *c->tensor);
     if (!c->tensor) return ERR_NOMEM;
-    for (uint32_t i = 0; i < n; i++)
-        c->tensor[i] = *gguf_tensor_at(c->gguf, i);
-    c->n_tensors = n;
+    for (uint32_t i = 0; i < c->gguf.n; i++)
+        for (uint32_t k = 0; k < gguf_n_tensors(c->gguf.file[i]); k++)
+            c->tensor[c->n_tensors++] = *gguf_tensor_at(c->gguf.file[i], k);
     return index_tensors(c);
 }
 
@@ -218,7 +221,7 @@ static int open_any(struct checkpoint *c)
     if (ends_with(c->path, ".safetensors") || ends_with(c->path, ".json"))
         return ERR(ARG, "%s: one file of a model: give the directory that holds it", c->path);
     int e = open_gguf(c);
-    if (e == ERR_NOTFOUND)
+    if (e == ERR_NOTFOUND && !path_exists(c->path))
         return ERR(NOTFOUND,
                    "%s: no such file or directory: give a Hugging Face model directory or a .gguf "
                    "file",
@@ -249,7 +252,7 @@ void checkpoint_close(struct checkpoint *c)
     for (uint32_t i = 0; i < c->n_files; i++)
         safetensors_close(c->file[i]);
     mem_free(c->file);
-    gguf_close(c->gguf);
+    gguf_parts_close(&c->gguf);
     gguf_close(c->adopted);
     cache_entry_close(&c->entry);
     mem_free(c->memory);
@@ -261,7 +264,8 @@ void checkpoint_close(struct checkpoint *c)
 
 int checkpoint_recheck(const struct checkpoint *c)
 {
-    if (c->gguf) TRY(gguf_recheck(c->gguf));
+    for (uint32_t i = 0; i < c->gguf.n; i++)
+        TRY(gguf_recheck(c->gguf.file[i]));
     for (uint32_t i = 0; i < c->n_files; i++)
         TRY(safetensors_recheck(c->file[i]));
     return c->entry.path ? map_check(&c->entry.map, c->entry.path) : 0;
@@ -315,7 +319,7 @@ size_t checkpoint_adopted(const struct checkpoint *c, const struct cache_entry *
 
 uint32_t checkpoint_n_files(const struct checkpoint *c)
 {
-    return (c->gguf ? 1 : c->n_files) + (c->entry.path != NULL);
+    return c->gguf.n + c->n_files + (c->entry.path != NULL);
 }
 
 const struct map *checkpoint_file_at(const struct checkpoint *c, uint32_t i, const char **path)
@@ -324,7 +328,7 @@ const struct map *checkpoint_file_at(const struct checkpoint *c, uint32_t i, con
         *path = c->entry.path;
         return &c->entry.map;
     }
-    if (c->gguf) return gguf_map(c->gguf, path);
+    if (c->gguf.n) return gguf_map(c->gguf.file[i], path);
     *path = safetensors_path(c->file[i]);
     return safetensors_map(c->file[i]);
 }
@@ -336,12 +340,12 @@ const char *checkpoint_path(const struct checkpoint *c)
 
 bool checkpoint_is_gguf(const struct checkpoint *c)
 {
-    return c->gguf != NULL;
+    return c->gguf.n > 0;
 }
 
 const struct gguf *checkpoint_gguf(const struct checkpoint *c)
 {
-    return c->gguf;
+    return c->gguf.n ? c->gguf.file[0] : NULL;
 }
 
 const json_t *checkpoint_config(const struct checkpoint *c)

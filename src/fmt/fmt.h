@@ -33,7 +33,7 @@ int safetensors_write(const char *path, const struct tensor *t, uint32_t n);
 int safetensors_write_noted(const char *path, const struct tensor *t, uint32_t n,
                             const struct safetensors_note *note, uint32_t n_notes);
 
-/* --- GGUF v2/v3, little endian: one file. */
+/* --- GGUF v2/v3, little endian: one file, which may be one of the parts of a model. */
 struct gguf;
 /* The file's own numbers. */
 enum gguf_type {
@@ -88,7 +88,7 @@ struct map;
 const struct map *gguf_map(const struct gguf *g, const char **path);
 
 /* --- checkpoint: a Hugging Face directory (config.json, model.safetensors or a sharded index,
- * generation_config.json optional) or a .gguf file.  A directory without weights opens too (tokenizer
+ * generation_config.json optional) or a .gguf file, or the first of its parts.  A directory without weights opens too (tokenizer
  * tools need none); n_tensors is 0 then. */
 struct checkpoint;
 int checkpoint_open(const char *path, struct checkpoint **out);
@@ -110,7 +110,8 @@ uint32_t checkpoint_n_files(const struct checkpoint *c); /* an adopted entry is 
 const struct map *checkpoint_file_at(const struct checkpoint *c, uint32_t i, const char **path);
 const char *checkpoint_path(const struct checkpoint *c);
 bool checkpoint_is_gguf(const struct checkpoint *c);
-const struct gguf *checkpoint_gguf(const struct checkpoint *c); /* NULL for a directory */
+/* The file, or the first of its parts; NULL for a directory.  Only the metadata are those of the whole model. */
+const struct gguf *checkpoint_gguf(const struct checkpoint *c);
 /* Directory: config.json (NULL if absent; an object; Python's Infinity reads as the largest double,
  * NaN as the text "NaN").  GGUF: the scalar and small-array metadata as one flat
  * object {"general.architecture": "llama", "llama.block_count": 30, ...}; tokenizer arrays left out. */

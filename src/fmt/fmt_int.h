@@ -66,6 +66,14 @@ void shards_done(struct shards *s);
  * and the largest double).  The result is an object. */
 int config_parse(const char *text, size_t n, const char *what, json_t **out);
 
+/* --- The .gguf files of a model: one, or the parts that the name of the first leads to. */
+struct gguf_parts {
+    struct gguf **file; /* [n] owned; the first has the metadata */
+    uint32_t n;
+};
+int gguf_parts_open(const char *path, struct gguf_parts *out);
+void gguf_parts_close(struct gguf_parts *x);
+
 /* ERR_IO if the file under the mapping has shrunk since it was opened. */
 int safetensors_recheck(const struct safetensors *s);
 int gguf_recheck(const struct gguf *g);

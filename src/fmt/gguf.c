@@ -313,7 +313,6 @@ static int parse(struct gguf *g, const uint8_t *data, size_t size)
 {
     struct rd r = {.data = data, .size = size, .what = g->what};
     uint64_t n_tensors, n_values;
-    uint32_t n_files;
     g->data = data;
     TRY(take_version(&r));
     TRY(rd_count(&r, "the number of tensors", MIN_TENSOR_BYTES, &n_tensors));
@@ -323,12 +322,7 @@ static int parse(struct gguf *g, const uint8_t *data, size_t size)
                    g->what, (unsigned long long)n_values, (unsigned long long)n_tensors, MAX_VALUES,
                    MAX_TENSORS);
     TRY(take_values(g, &r, n_values));
-    TRY(take_tensors(g, &r, n_tensors));
-    int e = gguf_get_u32(g, "split.count", 0, UINT32_MAX, &n_files);
-    if (e == 1 && n_files > 1)
-        return ERR(UNSUPPORTED, "%s: one of %u parts: merge them with `gguf-split --merge` first",
-                   g->what, n_files);
-    return e < 0 ? e : 0;
+    return take_tensors(g, &r, n_tensors);
 }
 
 int gguf_parse(const void *data, size_t n, const char *what, struct gguf **out)

@@ -15,46 +15,88 @@ static bool ends_with(const char *s, const char *tail)
     return n >= k && !strcasecmp(s + n - k, tail);
 }
 
-/* Returns the number of parts of "NAME-00001-of-00003.gguf", or 0 for a file in one piece.  *first: the part is the first. */
-static unsigned parts(const char *path, bool *first)
+enum { TAIL = 20 }; /* bytes of "-00001-of-00003.gguf" */
+
+/* Reads five digits; 0 if they are none. */
+static unsigned number(const char *s)
+{
+    unsigned n = 0;
+    for (int i = 0; i < 5; i++) {
+        if (s[i] < '0' || s[i] > '9') return 0;
+        n = 10 * n + (unsigned)(s[i] - '0');
+    }
+    return n;
+}
+
+unsigned choice_parts(const char *path, unsigned *part)
 {
     size_t n = strlen(path);
-    unsigned part = 0, of = 0;
-    *first = true;
-    if (n < 20) return 0;
-    const char *s = path + n - 20; /* "-00001-of-00003.gguf" */
-    if (s[0] != '-' || strncmp(s + 6, "-of-", 4) != 0) return 0;
-    for (int i = 1; i < 6; i++) {
-        if (s[i] < '0' || s[i] > '9' || s[i + 9] < '0' || s[i + 9] > '9') return 0;
-        part = 10 * part + (unsigned)(s[i] - '0');
-        of = 10 * of + (unsigned)(s[i + 9] - '0');
-    }
-    *first = part == 1;
+    const char *s = n > TAIL ? path + n - TAIL : "";
+    *part = 1;
+    if (s[0] != '-' || strncmp(s + 6, "-of-", 4) != 0 || strcmp(s + 15, ".gguf") != 0) return 1;
+    unsigned no = number(s + 1), of = number(s + 10);
+    if (!no || no > of) return 1;
+    *part = no;
     return of;
+}
+
+void choice_set_part(char *path, unsigned part)
+{
+    char digits[16];
+    snprintf(digits, sizeof digits, "%05u", part);
+    memcpy(path + strlen(path) - TAIL + 1, digits, 5);
 }
 
 bool choice_is_gguf(const char *path)
 {
-    bool first;
+    unsigned part;
     const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
     if (!ends_with(base, ".gguf") || strstr(base, "mmproj") || !strncmp(base, "imatrix", 7))
         return false;
-    (void)parts(path, &first);
-    return first;
+    (void)choice_parts(path, &part);
+    return part == 1;
 }
 
 void choice_word(const struct listing *l, const char *path, char out[HUB_PICK])
 {
     const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path, *from = base;
-    bool first;
+    unsigned part;
     size_t n = strlen(base) - 5, same = 0;
-    if (parts(path, &first)) n -= 15;
+    if (choice_parts(path, &part) > 1) n -= TAIL - 5;
     for (size_t i = 0; i < n; i++)
         if ((base[i] == '-' || base[i] == '.') && i + 1 < n) from = base + i + 1;
     snprintf(out, HUB_PICK, "%.*s", (int)MIN(n - (size_t)(from - base), HUB_PICK - 1), from);
     for (size_t i = 0; i < l->n; i++)
         same += choice_is_gguf(l->file[i].path) && hub_picks(out, l->file[i].path);
     if (same != 1 || from == base) snprintf(out, HUB_PICK, "%.*s", HUB_PICK - 1, path);
+}
+
+/* Marks a .gguf file as wanted, or all parts of one.  Returns their bytes, and *lacks is a part that the list does not have. */
+static uint64_t take_parts(const struct listing *l, const struct listed *first, bool want,
+                           char lacks[HUB_PATH])
+{
+    char path[HUB_PATH];
+    unsigned part, of = choice_parts(first->path, &part);
+    uint64_t bytes = 0;
+    *lacks = 0;
+    if (snprintf(path, sizeof path, "%s", first->path) >= HUB_PATH) of = 1;
+    for (unsigned i = 1; i <= of && !*lacks; i++) {
+        if (of > 1) choice_set_part(path, i);
+        struct listed *f = of > 1 ? listing_find(l, path) : (struct listed *)(uintptr_t)first;
+        if (!f) {
+            memcpy(lacks, path, HUB_PATH);
+        } else {
+            bytes += f->size;
+            f->wanted |= want;
+        }
+    }
+    return bytes;
+}
+
+uint64_t choice_bytes(const struct listing *l, const struct listed *first)
+{
+    char lacks[HUB_PATH];
+    return take_parts(l, first, false, lacks);
 }
 
 /* Lists the .gguf files in an error that asks to choose one. */
@@ -70,7 +112,7 @@ static int refuse_several(const struct listing *l, const struct hub_name *name, 
             left++;
         else
             n += (size_t)snprintf(list + n, sizeof list - n, "%s%s (%s)", n ? ", " : "", word,
-                                  bytes_text(f->size, size));
+                                  bytes_text(choice_bytes(l, f), size));
     }
     if (left) snprintf(list + n, sizeof list - n, ", %zu more", left);
     return ERR(ARG, "%s %.120s; give one behind a colon, as in kvik pull %s:%.40s: %s", name->repo,
@@ -95,9 +137,8 @@ static size_t find_gguf(const struct listing *l, const char *pick, struct listed
 
 static int choose_gguf(struct listing *l, const struct hub_name *name)
 {
-    char why[160];
+    char why[160], lacks[HUB_PATH];
     struct listed *f = NULL;
-    bool first;
     size_t n = find_gguf(l, name->pick, &f);
     if (n > 1 && !*name->pick && find_gguf(l, PREFERRED, &f) == 1) n = 1;
     if (n != 1) {
@@ -105,15 +146,8 @@ static int choose_gguf(struct listing *l, const struct hub_name *name)
                  *name->pick ? " for " : "", name->pick);
         return refuse_several(l, name, why);
     }
-    unsigned of = parts(f->path, &first);
-    if (of > 1)
-        return ERR(
-            UNSUPPORTED,
-            "%s has %.200s in %u parts, and kvik reads a .gguf file in one; choose a smaller quantization, or "
-            "fetch the parts with another program and join them: llama-gguf-split --merge",
-            name->repo, f->path, of);
-    f->wanted = true;
-    return 0;
+    take_parts(l, f, true, lacks);
+    return *lacks ? ERR(FORMAT, "%s lists %.200s, but not %.200s", name->repo, f->path, lacks) : 0;
 }
 
 /* True for files beside the weights that kvik reads. */

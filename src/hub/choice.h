@@ -2,7 +2,7 @@
 #pragma once
 #include "hub/listing.h"
 
-/* Marks the files that a name wants.  Of a repository with .gguf files this is one, which `pick` names or which is the only
+/* Marks the files that a name wants.  Of a repository with .gguf files this is one, with all of its parts, which `pick` names or which is the only
  * one or has the quantization Q4_K_M; else an error lists them.  Of other repositories: configurations, tokenizers,
  * templates and weights in safetensors. */
 int choice_make(struct listing *l, const struct hub_name *name);
@@ -10,7 +10,14 @@ int choice_make(struct listing *l, const struct hub_name *name);
 int choice_shards(struct listing *l, const char *text, size_t n);
 /* True if a file is a model in the format GGUF, in one piece or the first of several. */
 bool choice_is_gguf(const char *path);
+/* Returns 3 for "NAME-00002-of-00003.gguf", and *part is 2; 1 for a file in one piece. */
+unsigned choice_parts(const char *path, unsigned *part);
+/* Makes a path of that form name another part. */
+void choice_set_part(char *path, unsigned part);
 /* Writes the word that names a .gguf file behind "ORG/NAME:": its quantization if no other file has it, else its path. */
 void choice_word(const struct listing *l, const char *path, char out[HUB_PICK]);
+
+/* Returns the bytes of a .gguf file, with those of its other parts. */
+uint64_t choice_bytes(const struct listing *l, const struct listed *first);
 
 #define CHOICE_INDEX "model.safetensors.index.json"

@@ -1,6 +1,7 @@
 /* picked.c - the .gguf files of a directory, and the one that a name picks. */
 #include "base/descriptor.h"
 #include "base/file.h"
+#include "hub/choice.h"
 #include "hub/folder.h"
 #include "hub/hub.h"
 
@@ -15,13 +16,6 @@ static int by_name(const void *a, const void *b)
 {
     const char *const *x = a, *const *y = b;
     return strcmp(*x, *y);
-}
-
-/* True for models: an mmproj file is the part of a model that sees images. */
-static bool is_model(const char *name)
-{
-    size_t n = strlen(name);
-    return n > 5 && !strcmp(name + n - 5, ".gguf") && strncmp(name, "mmproj", 6) != 0;
 }
 
 static bool is_dir(const char *path)
@@ -43,7 +37,7 @@ static int add_dir(const char *dir, const char *below, int depth, struct folder 
                 HUB_PATH ||
             snprintf(path, sizeof path, "%s/%s", dir, name) >= HUB_PATH)
             continue;
-        if (is_model(f.name[i])) {
+        if (choice_is_gguf(f.name[i])) {
             char *copy = mem_strdup(name), **grown = mem_grow(out->name, out->n + 1, sizeof *grown);
             if (grown) out->name = grown;
             if (copy && grown)

@@ -120,7 +120,7 @@ static void count(struct work *w)
     for (size_t i = 0; i < p->list.n; i++) {
         const struct listed *f = &p->list.file[i];
         if (!f->wanted) continue;
-        if (choice_is_gguf(f->path) || *w->how->name->pick) gguf = f->path;
+        if (choice_is_gguf(f->path) || (*w->how->name->pick && !gguf)) gguf = f->path;
         p->files++;
         p->bytes += f->size;
         if (is_here(w, f)) continue;

@@ -3,6 +3,7 @@
 #include "hub/remove.h"
 #include "base/descriptor.h"
 #include "base/file.h"
+#include "hub/choice.h"
 #include "hub/folder.h"
 #include "hub/repository.h"
 
@@ -152,7 +153,7 @@ static int remove_snapshot(int folder, char *commit, struct removed *r)
     return e;
 }
 
-/* Removes one file of a snapshot.  at: its path from the repository's folder. */
+/* Removes one file of a snapshot, if it is there.  at: its path from the repository's folder. */
 static int remove_file(int folder, const char *at, struct removed *r)
 {
     struct folder once = {0};
@@ -162,7 +163,11 @@ static int remove_file(int folder, const char *at, struct removed *r)
     const char *name = strrchr(at, '/') + 1;
     snprintf(parent, sizeof parent, "%.*s", (int)(name - at) - 1, at);
     int dir = open_below(folder, parent), e = 0;
-    if (dir < 0 || fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0) e = failed(at);
+    if (dir >= 0 && fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT) {
+        close(dir);
+        return 0;
+    }
+    if (dir < 0 || !st.st_mode) e = failed(at);
     if (e >= 0) e = note_target(&once, dir, name, &st);
     if (e >= 0) e = unlink_one(&link, dir, name, &st);
     if (dir >= 0) close(dir);
@@ -171,6 +176,17 @@ static int remove_file(int folder, const char *at, struct removed *r)
     if (e >= 0) e = remove_unused(folder, &once, r);
     folder_done(&once);
     return e;
+}
+
+/* Removes a file of a snapshot with its other parts, the first one last: without it they are found by no name. */
+static int remove_parts(int folder, char *at, struct removed *r)
+{
+    unsigned part, of = choice_parts(at, &part);
+    for (unsigned i = of; i > 0; i--) {
+        if (of > 1) choice_set_part(at, i);
+        TRY(remove_file(folder, at, r));
+    }
+    return 0;
 }
 
 static int check_lock(void *ctx, int dir, const char *name, const struct stat *st)
@@ -247,7 +263,7 @@ static int remove_part(const struct store *s, const struct hub_name *name, struc
     if (!*name->pick) {
         e = remove_snapshot(folder, commit, r);
     } else {
-        e = remove_file(folder, found + strlen(s->folder) + 1, r);
+        e = remove_parts(folder, found + strlen(s->folder) + 1, r);
         if (e >= 0 && remove_empty(at, found)) e = walk(folder, "refs", DEEPEST, drop_ref, commit);
     }
     close(folder);

@@ -1,5 +1,6 @@
-"""Copies a GGUF file with more or other metadata: gguf.py IN OUT [KEY=TEXT | KEY:=NUMBER | tokens=TOKEN,TOKEN...]
-tokens: adds a tokenizer of bytes, with these special tokens behind <pad>, <eos>, <bos> and <unk>."""
+"""Copies a GGUF file with more or other metadata: gguf.py IN OUT [KEY=TEXT | KEY:=NUMBER | tokens=TOKEN,TOKEN... | split=N]
+tokens: adds a tokenizer of bytes, with these special tokens behind <pad>, <eos>, <bos> and <unk>.
+split: writes OUT-00001-of-0000N.gguf and so on, as llama-gguf-split does; the first has the metadata and no tensors."""
 import struct
 import sys
 
@@ -37,12 +38,13 @@ for _ in range(n_values):
     key = data[begin + 8 : at].decode()
     skip(number("I"))
     given[key] = data[begin:at]
-values_end = at
+infos = []  # (all but the offset, the offset)
 for _ in range(n_tensors):
+    begin = at
     skip(8)
     n = number("I")
-    at += 8 * n + 12
-infos = data[values_end:at]
+    at += 8 * n + 4
+    infos.append((data[begin:at], number("Q")))
 tensors = data[-(-at // 32) * 32 :]
 
 
@@ -56,7 +58,17 @@ def array(kind, code, items):
         b"".join(map(text, items)) if kind == 8 else struct.pack(f"<{len(items)}{code}", *items))
 
 
+def put(target, given, infos, tensors):
+    head = struct.pack("<IIQQ", 0x46554747, version, len(infos), len(given)) + b"".join(given.values()) + b"".join(
+        info + struct.pack("<Q", offset) for info, offset in infos)
+    open(target, "wb").write(head + b"\0" * (-len(head) % 32) + tensors)
+
+
+parts = 1
 for word in more:
+    if word.startswith("split="):
+        parts = int(word[6:])
+        continue
     if word.startswith("tokens="):
         names = ["<pad>", "<eos>", "<bos>", "<unk>"] + [t for t in word[7:].split(",") if t]
         size = 384  # the vocabulary of the tiny models
@@ -80,5 +92,17 @@ for word in more:
         added = [(key, struct.pack("<I", 8) + text(v))]
     for key, v in added:
         given[key] = text(key) + v
-head = struct.pack("<IIQQ", 0x46554747, version, n_tensors, len(given)) + b"".join(given.values()) + infos
-open(target, "wb").write(head + b"\0" * (-len(head) % 32) + tensors)
+if parts == 1:
+    put(target, given, infos, tensors)
+    sys.exit()
+infos.sort(key=lambda info: info[1])
+ends = [offset for _, offset in infos[1:]] + [len(tensors)]
+share = -(-len(infos) // (parts - 1))
+for no in range(parts):
+    mine = range(share * (no - 1), min(share * no, len(infos))) if no else ()
+    start = infos[mine[0]][1] if mine else 0
+    own = dict(given) if no == 0 else {}
+    for key, kind, code, v in (("split.no", 2, "H", no), ("split.count", 2, "H", parts), ("split.tensors.count", 5, "i", len(infos))):
+        own[key] = text(key) + struct.pack("<I" + code, kind, v)
+    put(f"{target}-{no + 1:05}-of-{parts:05}.gguf", own, [(infos[i][0], infos[i][1] - start) for i in mine],
+        tensors[start : ends[mine[-1]]] if mine else b"")

@@ -49,10 +49,6 @@ run generate "$work/two" --input-ids 5
 refused "a directory with two names them" 1 "2 .gguf files" "$work/two/FILE" "a.gguf, b.gguf"
 run inspect "$work/none"
 refused "a directory with nothing" 1 "not a model"
-mkdir "$work/parts"
-for i in 1 2 3; do cp "$gemma" "$work/parts/m-0000$i-of-00003.gguf"; done
-run inspect "$work/parts"
-refused "a model in parts: how to join them" 1 "3 .gguf parts" "llama-gguf-split --merge m-00001-of-00003.gguf"
 cp -R "$tiny" "$work/both"
 cp "$gemma" "$work/both/x.gguf"
 run inspect "$work/both" --json

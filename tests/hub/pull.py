@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "serve"))
@@ -56,6 +57,14 @@ def shards():
     return {**out, "config.json": tiny["config.json"], "generation_config.json": tiny["generation_config.json"]}
 
 
+def parts(name, n):
+    """The tiny .gguf in n files; the names say its quantization, of which kvik only compares the letters."""
+    with tempfile.TemporaryDirectory() as d:
+        subprocess.run([sys.executable, os.path.join(MODELS, "../../cli/gguf.py"), os.path.join(MODELS, "granite.gguf"), d + "/m",
+                        "general.name=" + name, f"split={n}"], check=True)
+        return {f"{name}-{i + 1:05}-of-{n:05}.gguf": read(f"{d}/m-{i + 1:05}-of-{n:05}.gguf") for i in range(n)}
+
+
 LFS = (".safetensors", ".gguf", ".bin")
 quants = {f"model-{q}.gguf": gguf + q.encode() for q in ("Q2_K", "Q8_0", "BF16")}
 hub = Hub({
@@ -64,7 +73,8 @@ hub = Hub({
     "org/gguf": Repo({"one-Q5_0.gguf": gguf, "mmproj-one.gguf": b"M", "README.md": b"x"}, LFS, COMMIT),
     "org/quants": Repo({**quants, "model-Q4_K_M.gguf": gguf, "sub/model-IQ4_XS.gguf": gguf + b"s", "imatrix.gguf": b"I"}, LFS, COMMIT),
     "org/odd": Repo(quants, LFS, COMMIT),
-    "org/parts": Repo({f"big-Q8_0-0000{i}-of-00002.gguf": gguf for i in (1, 2)}, LFS, COMMIT),
+    "org/parts": Repo({**parts("sub/big-Q8_0", 3), **parts("big-Q2_K", 2)}, LFS, COMMIT),
+    "org/half": Repo({n: f for n, f in parts("big-Q8_0", 3).items() if "-00002-" not in n}, LFS, COMMIT),
     "org/pickle": Repo({"config.json": tiny["config.json"], "pytorch_model.bin": b"P"}, LFS, COMMIT),
     "org/adapter": Repo({"adapter_config.json": b"{}", "adapter_model.safetensors": b"A"}, LFS, COMMIT),
     "org/private": Repo({"one.gguf": gguf}, LFS, COMMIT, token=TOKEN),
@@ -185,7 +195,30 @@ def test_gguf():
         r = kvik("inspect", word)
         check(f"{word} is found", r.returncode == 0, r.stderr)
     refused("a file that is not here: the command", kvik("inspect", "org/quants:BF16"), "kvik pull org/quants:BF16")
-    refused("parts", kvik("pull", "org/parts"), "2 parts", "llama-gguf-split")
+    refused("a part that the list does not have", kvik("pull", "org/half"), "but not big-Q8_0-00002-of-00003.gguf")
+
+
+def test_split():
+    """Models in several .gguf files."""
+    forget()
+    refused("several in parts: each is listed once, with all of its bytes", kvik("pull", "org/parts"), "Q8_0 (4", "Q2_K (4")
+    r = kvik("pull", "org/parts:Q8_0")
+    at = os.path.dirname(r.stdout.strip())
+    check("all parts of one", r.returncode == 0 and r.stdout.endswith("/sub/big-Q8_0-00001-of-00003.gguf\n") and len(names(at)) == 3, (r, names(at)))
+    whole = kvik("generate", os.path.join(MODELS, "granite.gguf"), "--input-ids", "5,6,7", "--max-new-tokens", "6").stdout
+    for word in ("org/parts:Q8_0", "org/parts"):
+        r = kvik("generate", word, "--input-ids", "5,6,7", "--max-new-tokens", "6")
+        check(f"{word} runs", r.returncode == 0 and r.stdout == whole, r.stderr)
+    listed = json.loads(kvik("models", "--json").stdout)
+    size = sum(len(f) for n, f in hub.repos["org/parts"].files.items() if "Q8_0" in n)
+    check("kvik models: one model, with the bytes of all parts", [m["file_bytes"] for m in listed if m["cache"] == "hub"] == [size], listed)
+    r = kvik("rm", "org/parts:Q8_0", "--json")
+    check("rm takes all parts", json.loads(r.stdout)["bytes"] == size and not os.path.exists(folder("org/parts")), r)
+    r = kvik("pull", "org/parts:Q2_K")
+    os.unlink(os.path.join(os.path.dirname(r.stdout), "big-Q2_K-00002-of-00002.gguf"))
+    refused("a part that is gone", kvik("generate", "org/parts", "--input-ids", "5"), "part 2 of 2, is missing")
+    r = kvik("pull", "org/parts:Q2_K")
+    check("is fetched again", r.returncode == 0 and kvik("generate", "org/parts", "--input-ids", "5").returncode == 0, r.stderr)
     refused("pickled weights", kvik("pull", "org/pickle"), "pytorch_model.bin", "safetensors")
     refused("an adapter", kvik("pull", "org/adapter"), "adapter")
 
@@ -598,7 +631,7 @@ def test_offer():
     check("with progress: rate and time left", "/s, 0:" in seen and " left" in seen, seen)
 
 
-for test in (test_names, test_layout, test_shards, test_gguf, test_remove, test_tokens, test_places, test_faults, test_lies, test_pages,
+for test in (test_names, test_layout, test_shards, test_gguf, test_split, test_remove, test_tokens, test_places, test_faults, test_lies, test_pages,
              test_stop, test_readonly, test_links, test_parts, test_sums, test_offer):
     test()
 finish()

@@ -412,6 +412,60 @@ static void test_gguf_checkpoint(void **state)
     checkpoint_close(c);
 }
 
+/* Writes a file without tensors that says which part it is; a negative number leaves a key out. */
+static const char *write_part(struct dir *d, const char *name, long no, long count, uint32_t type)
+{
+    static struct file f;
+    gguf_begin(&f, 3, 0, (uint64_t)(no >= 0) + (count >= 0));
+    if (no >= 0) {
+        gguf_key(&f, "split.no", GGUF_U16);
+        put_le(&f, (uint64_t)no, 2);
+    }
+    if (count >= 0) {
+        gguf_key(&f, "split.count", type);
+        put_le(&f, (uint64_t)count, type == GGUF_U16 ? 2 : 4);
+    }
+    dir_write(d, name, f.b, f.n);
+    return dir_file(d, name);
+}
+
+/* Parts whose numbers cannot be (whole models in parts: tests/cli/parts.sh). */
+static void test_gguf_parts(void **state)
+{
+    static const struct {
+        const char *name;
+        long no, count;
+        uint32_t type;
+        int want;
+        const char *says;
+    } rows[] = {
+        {"m-00001-of-00001.gguf", 0, 1, GGUF_U16, 0, NULL},
+        {"m-00001-of-00002.gguf", -1, 0, GGUF_U16, 0, NULL},
+        {"m-00001-of-00002.gguf", 0, 2, GGUF_F32, ERR_FORMAT, "split.count"},
+        {"m-00001-of-00002.gguf", -1, 2, GGUF_U16, ERR_FORMAT, "split.no is missing"},
+        {"m-00001-of-00002.gguf", 2, 2, GGUF_U16, ERR_FORMAT, "split.no"},
+        {"m-00001-of-00002.gguf", 0, 3, GGUF_U16, ERR_ARG, "must end with -00001-of-00003.gguf"},
+        {"m-00002-of-00002.gguf", 0, 2, GGUF_U16, ERR_ARG, "must end with -00001-of-00002.gguf"},
+        {"m-00001-of-04096.gguf", 0, 4096, GGUF_U32, ERR_NOTFOUND, "-00002-of-04096.gguf"},
+        {"m-00001-of-04097.gguf", 0, 4097, GGUF_U32, ERR_LIMIT, "the limit is 4096"},
+        {"m-00001-of-00002.gguf", 0, INT32_MAX, GGUF_U32, ERR_LIMIT, "the limit is 4096"},
+        {"m.gguf", 0, 2, GGUF_U16, ERR_ARG, "m.gguf: part 1 of 2, whose name must end"},
+        {"m-00002-of-00002.gguf", 1, 2, GGUF_U16, ERR_ARG, "m-00001-of-00002.gguf"},
+    };
+    (void)state;
+    struct dir d;
+    dir_make(&d);
+    for (size_t i = 0; i < countof(rows); i++) {
+        const char *path = write_part(&d, rows[i].name, rows[i].no, rows[i].count, rows[i].type);
+        if (rows[i].want)
+            assert_error(open_close(path), rows[i].want, rows[i].says, rows[i].name);
+        else
+            assert_int_equal(open_close(path), 0);
+        assert_int_equal(unlink(path), 0);
+    }
+    dir_remove(&d);
+}
+
 /* Returns the mappings of this process that are of the large file or reserve addresses alone: those of memory come and go,
  * also by themselves under TSan.  *asked: huge pages are wanted for the one that begins at `at`. */
 static int mappings(const void *at, bool *asked)
@@ -553,13 +607,21 @@ static void test_json_text_faults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden_models),     cmocka_unit_test(test_sharded),
-        cmocka_unit_test(test_symlinked_shards),  cmocka_unit_test(test_indexes),
-        cmocka_unit_test(test_sharded_truncated), cmocka_unit_test(test_paths),
-        cmocka_unit_test(test_config_truncated),  cmocka_unit_test(test_config_flipped),
-        cmocka_unit_test(test_configs),           cmocka_unit_test(test_python_words),
-        cmocka_unit_test(test_gguf_checkpoint),   cmocka_unit_test(test_shrinking_file),
-        cmocka_unit_test(test_large_file),        cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_golden_models),
+        cmocka_unit_test(test_sharded),
+        cmocka_unit_test(test_symlinked_shards),
+        cmocka_unit_test(test_indexes),
+        cmocka_unit_test(test_sharded_truncated),
+        cmocka_unit_test(test_paths),
+        cmocka_unit_test(test_config_truncated),
+        cmocka_unit_test(test_config_flipped),
+        cmocka_unit_test(test_configs),
+        cmocka_unit_test(test_python_words),
+        cmocka_unit_test(test_gguf_checkpoint),
+        cmocka_unit_test(test_gguf_parts),
+        cmocka_unit_test(test_shrinking_file),
+        cmocka_unit_test(test_large_file),
+        cmocka_unit_test(test_faults),
         cmocka_unit_test(test_json_text_faults),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -381,18 +381,6 @@ static void test_versions(void **state)
     }
     assert_error(parse_gguf((const uint8_t *)"<!DOCTYPE html>", 15), ERR_FORMAT, "web page",
                  "html");
-    gguf_begin(&f, 3, 0, 1);
-    gguf_key(&f, "split.count", GGUF_U16);
-    put_le(&f, 2, 2);
-    assert_error(parse_gguf(f.b, f.n), ERR_UNSUPPORTED, "one of 2 parts", "split");
-    gguf_begin(&f, 3, 0, 1);
-    gguf_key(&f, "split.count", GGUF_U16);
-    put_le(&f, 1, 2);
-    assert_int_equal(parse_gguf(f.b, f.n), 0);
-    gguf_begin(&f, 3, 0, 1);
-    gguf_key(&f, "split.count", GGUF_F32);
-    put_u32(&f, 0);
-    assert_error(parse_gguf(f.b, f.n), ERR_FORMAT, "split.count", "split of the wrong type");
 }
 
 /* class: CVE-2024-39720 */
