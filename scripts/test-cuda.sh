@@ -14,7 +14,7 @@ set -u
 cd "$(dirname "$0")/.." || exit 1
 # shellcheck source=scripts/cuda-parts.sh
 . scripts/cuda-parts.sh
-tests="cuda cuda_guard devices golden identity legacy session_dir"
+tests="cuda cuda_guard devices golden identity legacy padded session_dir"
 [ -z "$dry" ] || tests="cuda devices golden"
 # shellcheck disable=SC2046,SC2086
 build $(printf 'build/release/test_%s ' $tests)
@@ -43,7 +43,7 @@ fi
 
 part shapes env KVIK_TEST_LONG=1 build/release/test_cuda_guard real
 for p in A B C D own; do part "golden-$p" build/release/test_golden "$p"; done
-for t in identity legacy session_dir; do part "$t" build/release/test_"$t"; done
+for t in identity legacy padded session_dir; do part "$t" build/release/test_"$t"; done
 [ -z "$model" ] || part model ./kvik generate "$model" "The sea" --max-new-tokens 20 --device cuda
 # The same greedy text without graphs and without tensor cores.
 same() { # NAME=VALUE

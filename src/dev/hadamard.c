@@ -1,6 +1,7 @@
 /* hadamard.c - the rotation of hadamard.h on vectors of four values, which every processor has: it runs for each query and for
  * the sum of each atom, so it must not cost more than the rows of an atom. */
 #include "dev/hadamard.h"
+#include "dev/hadamard_sign.h"
 
 #include <math.h>
 #include <string.h>
@@ -100,11 +101,7 @@ void hadamard_choose(struct hadamard *c, uint32_t seed, uint32_t dim)
     c->dim = dim;
     c->run = dim & (0 - dim);
     c->scale = 1 / sqrtf((float)c->run);
-    for (uint32_t d = 0; d < dim; d++) {
-        /* The bits of a product of the seed and the channel. */
-        uint64_t x = ((uint64_t)seed << 32 | d) + 0x9E3779B97F4A7C15u;
-        x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
-        x = (x ^ x >> 27) * 0x94D049BB133111EBu;
-        c->sign[d] = x >> 63 ? -1 : 1;
-    }
+    c->seed = seed;
+    for (uint32_t d = 0; d < dim; d++)
+        c->sign[d] = hadamard_sign(seed, d);
 }

@@ -9,7 +9,7 @@
 #define HADAMARD_MOST 1024u /* values of a row */
 
 struct hadamard {
-    uint32_t dim, run;
+    uint32_t dim, run, seed;
     float scale, sign[HADAMARD_MOST];
 };
 

@@ -71,7 +71,10 @@ static int open_all(void **state)
     const struct dev_config c = {1, "ref"};
     struct dev_limits lim = {520, 1024, 1024, 8, 64, 512, 0};
     if (dev_queue_open(&dev_host, &c, &ref) < 0 || dev_reserve(ref, &lim) < 0) return -1;
-    if (dev_open("cuda", &dev) < 0 || dev_queue_open(dev, &c, &gpu) < 0) return -1;
+    if (dev_open("cuda", &dev) < 0 || dev_queue_open(dev, &c, &gpu) < 0) {
+        fprintf(stderr, "%s\n", err_last());
+        exit(1); /* there is nothing to tear down */
+    }
     return dev_reserve(gpu, &lim);
 }
 

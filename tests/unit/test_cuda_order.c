@@ -2,7 +2,7 @@
  * which is set where shapes change; rows outside memory come by copies beside the kernels, from pinned memory; and the
  * emulation notices who breaks the order.  Models of each family, and quantized rows, have the logits of the CPU. */
 #include "emulated_library.h"
-#include "kvik.h"
+#include "kvik_compat.h"
 
 #include <math.h>
 #include <sys/wait.h>
@@ -65,7 +65,9 @@ static float *decode(const char *device, uint32_t rows, bool graphs)
     uint64_t made = 0, set = 0;
     for (uint32_t t = 0; t < STEPS; t++) {
         uint64_t given = counts->given, runs = counts->runs, in = counts->in_graphs;
+        uint64_t calls = mem_calls();
         feed(c, s, rows, PROMPT + t, PROMPT + t + 1, out + t * one);
+        assert_int_equal(mem_calls(), calls); /* nor for a list of a new shape */
         if (t == 2) {
             made = counts->graphs;
             set = counts->sets;
@@ -151,24 +153,36 @@ static void test_offloaded(void **state)
 /* States, experts, windows, sinks and quantized rows, for a prompt and a few steps. */
 static void test_families(void **state)
 {
+    /* two tiles of 128 rows and a part of another, in two atoms */
+    enum { FIRST = 40, TILES = 268, MORE = 4 };
     static const struct {
         const char *model, *impl, *codec;
+        uint32_t first; /* tokens of the prompt; 0: FIRST */
     } all[] = {
-        {MODELS "mamba2", "dynamic", NULL},
-        {MODELS "jamba", "dynamic", NULL},
-        {MODELS "qwen3-next", "dynamic", NULL},
-        {MODELS "gpt-oss-mxfp4", "dynamic", NULL},
-        {MODELS "gemma3", "hybrid", NULL},
+        {MODELS "mamba2", "dynamic", NULL, 0},
+        {MODELS "jamba", "dynamic", NULL, 0},
+        {MODELS "qwen3-next", "dynamic", NULL, 0},
+        {MODELS "gpt-oss-mxfp4", "dynamic", NULL, 0},
+        {MODELS "gemma3", "hybrid", NULL, 0},
         {MODELS "llama-d64", "quantized",
-         "{\"backend\": \"quanto\", \"nbits\": 4, \"residual_length\": 16}"},
+         "{\"backend\": \"quanto\", \"nbits\": 4, \"residual_length\": 16}", 0},
         {MODELS "llama-d64", "quantized",
-         "{\"backend\": \"hqq\", \"nbits\": 3, \"axis_key\": 1, \"axis_value\": 1, \"residual_length\": 16}"},
+         "{\"backend\": \"hqq\", \"nbits\": 3, \"axis_key\": 1, \"axis_value\": 1, \"residual_length\": 16}",
+         0},
+        {MODELS "llama-d64", "quantized", "{\"backend\": \"kvik\", \"nbits\": 8}", TILES},
+        {MODELS "llama-d64", "quantized", "{\"backend\": \"kvik\", \"k_bits\": 4, \"v_bits\": 2}",
+         TILES},
+        {MODELS "gpt-oss", "quantized", "{\"backend\": \"kvik\", \"nbits\": 3}", TILES},
+        {MODELS "gemma2", "quantized", "{\"backend_key\": \"kvik\", \"backend_value\": \"none\"}",
+         TILES},
+        {MODELS "llama-d64", "quantized",
+         "{\"backend_key\": \"none\", \"backend_value\": \"kvik\"}", TILES},
     };
-    enum { FIRST = 40, LAST = 44 };
     (void)state;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         float *logits[2];
         size_t n = 0;
+        uint32_t first = all[i].first ? all[i].first : FIRST;
         path = all[i].model;
         codec = all[i].codec;
         for (int side = 0; side < 2; side++) {
@@ -176,16 +190,16 @@ static void test_families(void **state)
             kvik_cache *c = open_cache(m, all[i].impl, 0);
             kvik_seq s[2];
             n = 2 * kvik_model_vocab(m);
-            logits[side] = malloc((LAST - FIRST) * n * sizeof(float));
+            logits[side] = malloc(MORE * n * sizeof(float));
             for (int r = 0; r < 2; r++)
                 assert_int_equal(kvik_cache_new(c, &s[r]), 0);
-            feed(c, s, 2, 0, FIRST, NULL);
-            for (uint32_t t = FIRST; t < LAST; t++)
-                feed(c, s, 2, t, t + 1, logits[side] + (t - FIRST) * n);
+            feed(c, s, 2, 0, first, NULL);
+            for (uint32_t t = first; t < first + MORE; t++)
+                feed(c, s, 2, t, t + 1, logits[side] + (t - first) * n);
             kvik_cache_close(c);
             kvik_model_close(m);
         }
-        if (memcmp(logits[0], logits[1], (LAST - FIRST) * n * sizeof(float)))
+        if (memcmp(logits[0], logits[1], MORE * n * sizeof(float)))
             fail_msg("%s, %s: not the logits of the CPU", path, all[i].impl);
         free(logits[0]);
         free(logits[1]);
@@ -194,8 +208,63 @@ static void test_families(void **state)
     codec = NULL;
 }
 
-/* --- the emulation itself: what it must notice */
 static const struct cuda_rt *rt;
+
+/* The device has so many bytes from now on. */
+static void device_has(const char *bytes)
+{
+    setenv("KVIK_EMULATED_MEMORY", bytes, 1);
+    assert_true(rt->open() >= 0);
+    unsetenv("KVIK_EMULATED_MEMORY");
+}
+
+/* Probabilities of attention are those of the CPU.  Where the device has no memory for them the call fails: the rows stay as they
+ * were, and the same call succeeds when there is memory again. */
+static void test_shown(void **state)
+{
+    static const char *const codecs[] = {NULL, "{\"backend\": \"kvik\", \"nbits\": 4}"};
+    enum { FIRST = 150, N = 3 };
+    (void)state;
+    path = MODELS "llama-d64";
+    for (size_t i = 0; i < 2; i++) {
+        float *shown[2];
+        size_t bytes = 0;
+        codec = codecs[i];
+        for (int side = 0; side < 2; side++) {
+            kvik_model *m = open_model(side ? "cuda" : "cpu");
+            kvik_cache *c = open_cache(m, codec ? "quantized" : "dynamic", 0);
+            kvik_batch *b;
+            assert_int_equal(kvik_batch_open(c, 1, &b), 0);
+            bytes = (size_t)kvik_model_layers(m) * kvik_model_heads(m) * N * (FIRST + N) *
+                    sizeof(float);
+            shown[side] = malloc(bytes);
+            kvik_inputs in = {.size = sizeof in, .ids = ids[0], .n = FIRST};
+            kvik_outputs out = {.size = sizeof out, .attentions = shown[side]};
+            if (kvik_batch_forward(b, &in, NULL) < 0) fail_msg("%s", kvik_last_error());
+            in.ids += FIRST;
+            in.n = N;
+            if (side) {
+                device_has("1");
+                int e = kvik_batch_forward(b, &in, &out);
+                device_has("18446744073709551615");
+                assert_int_equal(e, KVIK_NOMEM);
+                assert_non_null(strstr(kvik_last_error(), "device cuda: no memory for"));
+                assert_int_equal(kvik_batch_length(b), FIRST);
+            }
+            if (kvik_batch_forward(b, &in, &out) < 0) fail_msg("%s", kvik_last_error());
+            kvik_batch_close(b);
+            kvik_cache_close(c);
+            kvik_model_close(m);
+        }
+        if (memcmp(shown[0], shown[1], bytes)) fail_msg("case %zu: not those of the CPU", i);
+        free(shown[0]);
+        free(shown[1]);
+    }
+    path = MODELS "llama-gqa-l3";
+    codec = NULL;
+}
+
+/* --- the emulation itself: what it must notice */
 
 static void copy(void *stream, void *to, const void *from, size_t n, enum cuda_copy how)
 {
@@ -322,7 +391,8 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_noticed), cmocka_unit_test(test_steps),
                                        cmocka_unit_test(test_offloaded),
-                                       cmocka_unit_test(test_families)};
+                                       cmocka_unit_test(test_families),
+                                       cmocka_unit_test(test_shown)};
     emulated_choose(argc ? argv[0] : "");
     setenv("KVIK_EMULATED", "late", 1);
     rt = emulated_rt();

@@ -11,23 +11,20 @@ struct cuda_dev {
     void **own;           /* [n_own] weights */
     uint32_t n_own;
 };
-/* A copy beside the operations. */
+/* A copy beside the operations; its event serves another when it is over. */
 struct cuda_beside {
-    uint32_t number;
-    void *event; /* it has ended */
-};
-/* Operations one after another. */
-struct cuda_list {
-    struct cuda_op *op; /* [room] */
-    uint32_t n, room;
+    uint32_t number; /* 0: none */
+    void *event;     /* it has ended */
 };
 /* A list that came before, and its graph; NULL: it came once. */
 struct cuda_graph {
-    struct cuda_list list;
+    uint32_t first, n; /* its operations in `kept`; n 0: no list */
     void *graph;
     uint64_t used; /* the list before which it was used last */
 };
 #define CUDA_GRAPHS 64u
+#define CUDA_LIST   4096u /* operations that wait at once */
+#define CUDA_KEPT   8192u /* operations of the lists that are remembered */
 struct dev_queue {
     struct dev_base base; /* first */
     const struct cuda_rt *rt;
@@ -35,7 +32,9 @@ struct dev_queue {
     void *main, *aside[2]; /* streams: of the operations, and of copies beside them, by direction */
     void *reached;         /* an event: what a copy beside comes after */
     void *done;            /* an event: what dev_finish waits for */
-    struct cuda_list list; /* what `main` has not been given yet (cuda_graph.c) */
+    /* cuda_graph.c: [n_list] of CUDA_LIST, what `main` has not been given yet; [n_kept] of CUDA_KEPT, the lists of `graph` */
+    struct cuda_op *list, *kept;
+    uint32_t n_list, n_kept;
     struct cuda_graph graph[CUDA_GRAPHS];
     uint64_t lists;
     bool no_graphs; /* $KVIK_CUDA_GRAPHS is "no" */
@@ -66,6 +65,8 @@ struct dev_queue {
 
 /* Keeps an error of the runtime as the queue's, unless it has one.  Returns whether the queue goes on. */
 bool cuda_ok(struct dev_queue *d, int e);
+/* The same for an error of the host, whose sentence is that of the thread. */
+void cuda_failed(struct dev_queue *d, int e);
 /* These append to the list.  A kernel runs on x * y blocks; nothing where one is 0.  After an error nothing is done. */
 void cuda_launch(struct dev_queue *d, enum cuda_kernel k, size_t x, size_t y, const void *args,
                  size_t n);
@@ -75,6 +76,7 @@ void cuda_fill(struct dev_queue *d, void *to, int byte, size_t n);
 void cuda_flush(struct dev_queue *d);
 /* The same, and waits for it; then nothing is staged any more. */
 void cuda_wait(struct dev_queue *d);
+int cuda_graphs_open(struct dev_queue *d);
 void cuda_graphs_close(struct dev_queue *d);
 /* Lists are compared by their bytes, so those between the members of arguments are zeros. */
 #if defined(__has_builtin) && !defined(__clang__)

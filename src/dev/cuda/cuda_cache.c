@@ -3,6 +3,7 @@
  * Attention of a piece runs in waves: a kernel makes some atoms of every token and head, a second one merges them in
  * order.  A wave has as many atoms as the room for their results allows. */
 #include "dev/affine.h"
+#include "dev/coded.h"
 #include "dev/cuda/cuda.h"
 #include "dev/cuda/k_walk.h"
 #include "dev/reader.h"
@@ -15,35 +16,42 @@
 #define PART_BYTES                                                                                 \
     ((size_t)64 << 20) /* of the results of a wave, where one atom of each token takes less */
 
-/* Kernels read raw rows, rows of tiles that are laid out like raw ones, and groups of small codes. */
+/* Kernels read raw rows, rows of tiles that are laid out like raw ones, groups of small codes, and levels. */
 bool cuda_reads(const struct dev *d, const struct kv_codec *c)
 {
     (void)d;
-    return c->reader == kv_read_in_place || c->reader == kv_read_affine;
+    return c->reader == kv_read_in_place || c->reader == kv_read_affine ||
+           c->reader == kv_read_coded;
 }
 
 int cuda_reserve(struct dev_queue *d, const struct dev_limits *more)
 {
     struct dev_limits both = dev_limits_both(more, &d->lim), *lim = &both;
-    size_t groups = (lim->k + K_GROUP - 1) / K_GROUP, have = 0;
-    size_t state = 2 + (size_t)lim->head_dim, results = (size_t)lim->tokens * lim->heads * state,
-           n = 0;
+    size_t groups = (lim->k + K_GROUP - 1) / K_GROUP;
+    size_t state = K_STATE + (size_t)lim->head_dim,
+           results = (size_t)lim->tokens * lim->heads * state;
     if (lim->head_dim > K_DIM)
         return ERR(UNSUPPORTED, "device cuda: heads of %u values; its kernels take %u at most",
                    lim->head_dim, K_DIM);
     cuda_wait(d);
-    float **room[] = {(float **)&d->group, &d->run, &d->part};
+    float **room[] = {(float **)&d->group, &d->run, &d->part}, *more_room[3] = {NULL};
     size_t floats[] = {lim->tokens * groups * sizeof(struct k_group) / sizeof(float), results,
-                       MAX(results, PART_BYTES / sizeof(float))};
-    d->n_part = 0;
-    for (size_t i = 0; i < countof(room); i++) {
-        if (*room[i]) d->rt->release(*room[i]);
-        *room[i] = NULL;
+                       MAX(results, PART_BYTES / sizeof(float))},
+           have;
+    /* never more than all atoms of all tokens */
+    floats[2] = MAX(results, MIN(floats[2], results * (lim->max_len / KV_ATOM + WALK_PHASES)));
+    int e = 0;
+    for (size_t i = 0; i < countof(room) && e >= 0; i++) {
         have = 0;
-        TRY(cuda_room(d, room[i], &have, MAX(floats[i], 1)));
-        n = have;
+        e = cuda_room(d, &more_room[i], &have, MAX(floats[i], 1));
     }
-    d->n_part = n;
+    for (size_t i = 0; i < countof(room); i++) { /* what there was stays if one is not to be had */
+        float *old = e < 0 ? more_room[i] : *room[i];
+        if (old) d->rt->release(old);
+        if (e >= 0) *room[i] = more_room[i];
+    }
+    if (e < 0) return e;
+    d->n_part = floats[2];
     d->lim = *lim;
     return 0;
 }
@@ -64,6 +72,17 @@ static struct k_form form_of(const struct kv_view *v, const struct kv_form *f, u
                            seen(v, f->table), f->rows,  f->stride};
 }
 
+static struct k_levels levels_of(const struct kv_coded *f)
+{
+    struct k_levels l = {.bits = f->bits, .key = f->key, .mean = f->mean};
+    memcpy(l.level, f->level, sizeof l.level);
+    if (!f->turned) return l;
+    l.seed = f->turn.seed;
+    l.run = f->turn.run;
+    l.turn = f->turn.scale;
+    return l;
+}
+
 static struct k_plane plane_of(const struct kv_view *v, uint32_t i)
 {
     const struct kv_shape *s = &v->shape[i];
@@ -79,6 +98,7 @@ static struct k_plane plane_of(const struct kv_view *v, uint32_t i)
         const struct kv_affine *f = v->codec[i]->param;
         p.affine = (struct k_affine){f->bits, f->unit, f->group, f->zero_first};
     }
+    if (v->codec[i]->reader == kv_read_coded) p.levels = levels_of(v->codec[i]->param);
     return p;
 }
 
@@ -123,7 +143,7 @@ static uint32_t most_atoms(const struct kv_view *v)
 
 void cuda_attention(struct dev_queue *d, const struct kv_view *v, const struct dev_attn *a)
 {
-    size_t results = (size_t)v->counts[1] * a->n_heads, state = 2 + (size_t)v->shape[1].dim;
+    size_t results = (size_t)v->counts[1] * a->n_heads, state = K_STATE + (size_t)v->shape[1].dim;
     if (!results) return;
     assert(results * state <= d->n_part && a->n_heads % v->shape[0].heads == 0);
     struct k_plane k = plane_of(v, 0), value = plane_of(v, 1);
@@ -134,10 +154,27 @@ void cuda_attention(struct dev_queue *d, const struct kv_view *v, const struct d
     for (uint32_t first = 0; first == 0 || first < atoms; first += wave) {
         uint32_t n = MIN(wave, atoms - first);
         bool ends = v->last && first + wave >= atoms;
-        LAUNCH(d, k_atom, results, n, k, value, walk, query, d->part, first, wave, (uint32_t)state);
-        LAUNCH(d, k_merge, results, 1, walk, d->part, a->sink_logit, d->run, ends ? a->out : NULL,
-               a->ldo, a->n_heads, v->shape[1].dim, first, wave, (uint32_t)state,
-               v->first && first == 0);
+        struct k_atom_args atom = {k, value, walk, query, d->part, first, wave, (uint32_t)state};
+        struct k_merge_args merge = {walk,
+                                     d->part,
+                                     a->sink_logit,
+                                     d->run,
+                                     ends ? a->out : NULL,
+                                     a->ldo,
+                                     a->n_heads,
+                                     v->shape[1].dim,
+                                     first,
+                                     wave,
+                                     (uint32_t)state,
+                                     v->first && first == 0};
+        CUDA_CLEAR(&atom);
+        CUDA_CLEAR(&merge);
+        cuda_launch(d, k.levels.bits || value.levels.bits ? CUDA_k_atom_coded : CUDA_k_atom,
+                    results, n, &atom, sizeof atom);
+        if (value.levels.bits)
+            LAUNCH(d, k_merge_coded, results, 1, merge, value);
+        else
+            cuda_launch(d, CUDA_k_merge, results, 1, &merge, sizeof merge);
     }
 }
 
@@ -160,12 +197,16 @@ void cuda_attention_probe(struct dev_queue *d, const struct kv_view *v, const st
     for (uint32_t t = 0; t < n; t++)
         columns = MAX(columns, v->hi[t]);
     size_t all = (size_t)n * a->n_heads * columns;
-    if (!n || (v->first && cuda_room(d, &d->scores, &d->n_scores, all) < 0)) return;
-    LAUNCH(d, k_scores, (size_t)n * a->n_heads, atoms, plane_of(v, 0), walk_of(v, false),
-           query_of(v, a), d->scores, columns);
+    if (!n) return;
+    if (v->first && cuda_room(d, &d->scores, &d->n_scores, all) < 0) cuda_failed(d, ERR_NOMEM);
+    struct k_scores_args of = {plane_of(v, 0), walk_of(v, false), query_of(v, a), d->scores,
+                               columns};
+    CUDA_CLEAR(&of);
+    cuda_launch(d, of.k.levels.bits ? CUDA_k_scores_coded : CUDA_k_scores, (size_t)n * a->n_heads,
+                atoms, &of, sizeof of);
     if (!v->last) return;
     float *score = mem_array(all + a->n_heads, sizeof *score), *sink = score ? score + all : NULL;
-    if (!score && !d->failed) d->failed = ERR_NOMEM;
+    if (!score) cuda_failed(d, ERR_NOMEM);
     if (score) cuda_get(d, score, d->scores, all * sizeof *score);
     if (score && a->sink_logit) cuda_get(d, sink, a->sink_logit, a->n_heads * sizeof *sink);
     host.sink_logit = a->sink_logit ? sink : NULL;
@@ -209,8 +250,8 @@ static void seal(struct dev_queue *d, const struct kv_view *v, uint32_t plane, c
         unsigned char *to = room + ((n * bytes + 63) & ~(size_t)63);
         kv_tile_encode(c, s, to, raw, b, row % b, lead);
         cuda_put(d, v->sealed.base + page * v->sealed.grain + v->sealed.offset[plane], to, tile);
-    } else if (!d->failed) {
-        d->failed = ERR_NOMEM;
+    } else {
+        cuda_failed(d, ERR_NOMEM);
     }
     mem_free(room);
     mem_free(raw);

@@ -5,34 +5,27 @@
  * addresses and only their contents change.  So a list that comes the second time becomes a graph, and is one launch from
  * then on.  Two things may differ from the list that the graph was made of, and are set in the graph: attention, which
  * has a block for each atom of rows, and copies, whose sizes and places in the pinned memory may change.  A list with any
- * other difference is another graph. */
+ * other difference is another graph.  Both the list and those that are remembered lie in memory that is taken when the
+ * queue opens. */
 #include "dev/cuda/cuda.h"
 
 #include <string.h>
 
-#define LEAST 6u    /* operations that are worth a graph */
-#define MOST  4096u /* operations that wait at once */
-#define KEPT  8192u /* operations in the lists that are remembered */
+#define LEAST 6u /* operations that are worth a graph */
 
 /* --- the list */
+int cuda_graphs_open(struct dev_queue *d)
+{
+    d->list = mem_array(CUDA_LIST, sizeof *d->list);
+    d->kept = mem_array(CUDA_KEPT, sizeof *d->kept);
+    return d->list && d->kept ? 0 : ERR_NOMEM;
+}
+
 static struct cuda_op *next(struct dev_queue *d, enum cuda_act act)
 {
-    struct cuda_list *l = &d->list;
+    if (d->n_list == CUDA_LIST) cuda_flush(d);
     if (d->failed) return NULL;
-    if (l->n == l->room) {
-        uint32_t room = l->room ? 2 * l->room : 256;
-        struct cuda_op *op = room <= MOST ? mem_grow(l->op, room, sizeof *op) : NULL;
-        if (op) {
-            l->op = op;
-            l->room = room;
-        } else if (l->n) {
-            cuda_flush(d);
-        } else {
-            d->failed = ERR_NOMEM;
-        }
-        if (d->failed) return NULL;
-    }
-    struct cuda_op *op = &l->op[l->n++];
+    struct cuda_op *op = &d->list[d->n_list++];
     memset(op, 0, offsetof(struct cuda_op, args));
     op->act = act;
     return op;
@@ -77,31 +70,48 @@ static bool equal(const struct cuda_op *a, const struct cuda_op *b)
            (a->act != CUDA_LAUNCH || memcmp(a->args, b->args, a->n) == 0);
 }
 
+static bool varies(const struct cuda_op *a)
+{
+    if (a->act != CUDA_LAUNCH) return a->act == CUDA_COPY;
+    switch (a->kernel) {
+    case CUDA_k_atom:
+    case CUDA_k_merge:
+    case CUDA_k_atom_coded:
+    case CUDA_k_merge_coded:
+        return true;
+    default:
+        return false;
+    }
+}
+
 /* True if one can take the place of the other in a graph. */
 static bool alike(const struct cuda_op *a, const struct cuda_op *b)
 {
     if (a->act != b->act || a->kernel != b->kernel || a->how != b->how) return false;
-    bool varies = a->act == CUDA_COPY || (a->act == CUDA_LAUNCH &&
-                                          (a->kernel == CUDA_k_atom || a->kernel == CUDA_k_merge));
-    return varies || equal(a, b);
+    return varies(a) || equal(a, b);
 }
 
 static struct cuda_graph *find(struct dev_queue *d, const struct cuda_op *op, uint32_t n)
 {
     for (uint32_t i = 0; i < CUDA_GRAPHS; i++) {
-        const struct cuda_list *l = &d->graph[i].list;
+        const struct cuda_graph *g = &d->graph[i];
         uint32_t k = 0;
-        while (l->n == n && k < n && alike(&l->op[k], &op[k]))
+        while (g->n == n && k < n && alike(&d->kept[g->first + k], &op[k]))
             k++;
         if (n == k) return &d->graph[i];
     }
     return NULL;
 }
 
+/* The lists behind that of g move up. */
 static void forget(struct dev_queue *d, struct cuda_graph *g)
 {
+    uint32_t end = g->first + g->n;
     if (g->graph) d->rt->graph_close(g->graph);
-    mem_free(g->list.op);
+    memmove(d->kept + g->first, d->kept + end, (d->n_kept - end) * sizeof *d->kept);
+    d->n_kept -= g->n;
+    for (uint32_t i = 0; i < CUDA_GRAPHS; i++)
+        if (d->graph[i].n && d->graph[i].first > g->first) d->graph[i].first -= g->n;
     *g = (struct cuda_graph){0};
 }
 
@@ -110,16 +120,14 @@ static struct cuda_graph *place(struct dev_queue *d, uint32_t n)
 {
     for (;;) {
         struct cuda_graph *empty = NULL, *oldest = NULL;
-        uint32_t kept = n;
         for (uint32_t i = 0; i < CUDA_GRAPHS; i++) {
             struct cuda_graph *g = &d->graph[i];
-            kept += g->list.n;
-            if (!g->list.n)
+            if (!g->n)
                 empty = g;
             else if (!oldest || g->used < oldest->used)
                 oldest = g;
         }
-        if (empty && (kept <= KEPT || !oldest)) return empty;
+        if (empty && d->n_kept + n <= CUDA_KEPT) return empty;
         forget(d, oldest);
     }
 }
@@ -127,21 +135,19 @@ static struct cuda_graph *place(struct dev_queue *d, uint32_t n)
 /* Keeps a list that came for the first time. */
 static void remember(struct dev_queue *d, const struct cuda_op *op, uint32_t n)
 {
-    struct cuda_graph *g = place(d, n);
-    g->list.op = mem_array(n, sizeof *op);
-    if (!g->list.op) return;
-    memcpy(g->list.op, op, n * sizeof *op);
-    g->list.n = n;
-    g->used = d->lists;
+    *place(d, n) = (struct cuda_graph){.first = d->n_kept, .n = n, .used = d->lists};
+    memcpy(d->kept + d->n_kept, op, n * sizeof *op);
+    d->n_kept += n;
 }
 
 /* Brings a graph to what its list is now.  False: it must be made again. */
-static bool settle(struct dev_queue *d, struct cuda_graph *g, const struct cuda_op *op)
+static bool settle(struct dev_queue *d, const struct cuda_graph *g, const struct cuda_op *op)
 {
-    for (uint32_t i = 0; i < g->list.n; i++) {
-        if (equal(&g->list.op[i], &op[i])) continue;
+    struct cuda_op *was = d->kept + g->first;
+    for (uint32_t i = 0; i < g->n; i++) {
+        if (equal(&was[i], &op[i])) continue;
         if (d->rt->graph_set(g->graph, i, &op[i]) < 0) return false;
-        g->list.op[i] = op[i];
+        was[i] = op[i];
     }
     return true;
 }
@@ -160,7 +166,7 @@ static bool replayed(struct dev_queue *d, const struct cuda_op *op, uint32_t n)
         g->graph = NULL;
     }
     if (!g->graph) {
-        memcpy(g->list.op, op, n * sizeof *op);
+        memcpy(d->kept + g->first, op, n * sizeof *op);
         g->graph = d->rt->graph(op, n);
     }
     if (!g->graph) return false; /* without memory for it, one by one */
@@ -170,16 +176,16 @@ static bool replayed(struct dev_queue *d, const struct cuda_op *op, uint32_t n)
 
 void cuda_flush(struct dev_queue *d)
 {
-    const struct cuda_list *l = &d->list;
-    uint32_t i = 0, n = l->n;
-    d->list.n = 0;
+    const struct cuda_op *op = d->list;
+    uint32_t i = 0, n = d->n_list;
+    d->n_list = 0;
     d->lists++;
     /* What the host brings at the beginning of a step has another size every few steps: it stays outside. */
-    for (; i < n && l->op[i].act == CUDA_COPY && l->op[i].how == CUDA_TO_DEVICE; i++)
-        if (!d->failed) (void)cuda_ok(d, d->rt->give(d->main, &l->op[i]));
-    if (n - i >= LEAST && !d->no_graphs && !d->failed && replayed(d, l->op + i, n - i)) return;
+    for (; i < n && op[i].act == CUDA_COPY && op[i].how == CUDA_TO_DEVICE; i++)
+        if (!d->failed) (void)cuda_ok(d, d->rt->give(d->main, &op[i]));
+    if (n - i >= LEAST && !d->no_graphs && !d->failed && replayed(d, op + i, n - i)) return;
     for (; i < n && !d->failed; i++)
-        (void)cuda_ok(d, d->rt->give(d->main, &l->op[i]));
+        (void)cuda_ok(d, d->rt->give(d->main, &op[i]));
 }
 
 void cuda_wait(struct dev_queue *d)
@@ -192,7 +198,7 @@ void cuda_wait(struct dev_queue *d)
 void cuda_graphs_close(struct dev_queue *d)
 {
     for (uint32_t i = 0; i < CUDA_GRAPHS; i++)
-        forget(d, &d->graph[i]);
-    mem_free(d->list.op);
-    d->list = (struct cuda_list){0};
+        if (d->graph[i].graph) d->rt->graph_close(d->graph[i].graph);
+    mem_free(d->kept);
+    mem_free(d->list);
 }

@@ -176,25 +176,38 @@ static int give_parts(struct dev_queue *d, void *stream, unsigned char *to,
     return 0;
 }
 
+/* Returns one that is over, or a new one. */
+static struct cuda_beside *beside(struct dev_queue *d)
+{
+    uint32_t i = 0;
+    while (i < d->n_beside && d->beside[i].number)
+        i++;
+    if (i < d->n_beside) return &d->beside[i];
+    struct cuda_beside *all = mem_grow(d->beside, i + 1u, sizeof *all);
+    if (!all) {
+        cuda_failed(d, ERR_NOMEM);
+        return NULL;
+    }
+    d->beside = all;
+    all[i] = (struct cuda_beside){0, d->rt->event()};
+    if (!cuda_ok(d, all[i].event ? 0 : -1)) return NULL;
+    d->n_beside++;
+    return &all[i];
+}
+
 /* A copy on the stream of its direction: it begins when the operations so far have ended. */
 static uint32_t begin(struct dev_queue *d, void *to, const void *from, size_t n, enum cuda_copy how)
 {
     const struct cuda_rt *rt = d->rt;
     void *stream = d->aside[how];
     cuda_flush(d);
-    struct cuda_beside *all = mem_grow(d->beside, d->n_beside + 1u, sizeof *all);
-    void *event = all ? rt->event() : NULL;
-    if (all) d->beside = all;
-    bool begun = event && !d->failed && rt->record(d->reached, d->main) >= 0 &&
-                 rt->after(stream, d->reached) >= 0 &&
-                 give_parts(d, stream, to, from, n, how) >= 0 && rt->record(event, stream) >= 0;
-    if (begun) {
-        d->beside[d->n_beside++] = (struct cuda_beside){++d->last, event};
-        return d->last;
-    }
-    if (event) rt->event_close(event);
-    (void)cuda_ok(d, -1);
-    return 0; /* no copy has this number */
+    struct cuda_beside *b = beside(d);
+    if (!b || d->failed) return 0; /* no copy has this number */
+    bool begun = rt->record(d->reached, d->main) >= 0 && rt->after(stream, d->reached) >= 0 &&
+                 give_parts(d, stream, to, from, n, how) >= 0 && rt->record(b->event, stream) >= 0;
+    if (!cuda_ok(d, begun ? 0 : -1)) return 0;
+    d->last += d->last == UINT32_MAX ? 2 : 1; /* never 0 */
+    return b->number = d->last;
 }
 
 uint32_t cuda_put_begin(struct dev_queue *d, void *at, const void *host, size_t n)
@@ -210,14 +223,13 @@ uint32_t cuda_get_begin(struct dev_queue *d, void *host, const void *at, size_t 
 int cuda_copied(struct dev_queue *d, uint32_t number)
 {
     cuda_flush(d); /* so that it runs while the host waits */
-    for (uint32_t i = 0; i < d->n_beside; i++) {
-        struct cuda_beside b = d->beside[i];
-        if (b.number != number) continue;
-        d->beside[i] = d->beside[--d->n_beside];
+    for (uint32_t i = 0; number && i < d->n_beside; i++) {
+        struct cuda_beside *b = &d->beside[i];
+        if (b->number != number) continue;
+        b->number = 0;
         /* What follows on the main stream may read what came, and other memory may take its place. */
-        int e = d->rt->happened(b.event);
-        if (e >= 0) e = d->rt->after(d->main, b.event);
-        d->rt->event_close(b.event);
+        int e = d->rt->happened(b->event);
+        if (e >= 0) e = d->rt->after(d->main, b->event);
         return e < 0 ? ERR(IO, "device cuda: %s", d->rt->error()) : 0;
     }
     return ERR(IO, "device cuda: a copy could not begin (%s)", d->why);

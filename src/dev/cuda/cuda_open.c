@@ -100,6 +100,7 @@ int cuda_queue_open(struct dev *base, const struct dev_config *c, struct dev_que
         d->reached = d->rt->event();
         d->done = d->rt->event();
         d->stage = d->rt->pin(CUDA_STAGE);
+        e = cuda_graphs_open(d);
         if (!d->main || !d->aside[0] || !d->aside[1] || !d->reached || !d->done || !d->stage)
             e = ERR(NOMEM, "device cuda: %s", d->rt->error());
     }
@@ -146,6 +147,13 @@ bool cuda_ok(struct dev_queue *d, int e)
     return !d->failed;
 }
 
+void cuda_failed(struct dev_queue *d, int e)
+{
+    if (d->failed) return;
+    d->failed = e;
+    snprintf(d->why, sizeof d->why, "%s", err_last());
+}
+
 int cuda_finish(struct dev_queue *d)
 {
     const struct cuda_rt *rt = d->rt;
@@ -156,8 +164,9 @@ int cuda_finish(struct dev_queue *d)
     (void)cuda_ok(d, e);
     d->staged = 0;
     if (!d->failed) return 0;
+    int code = d->failed;
     d->failed = 0;
-    return ERR(IO, "device cuda: %s", d->why);
+    return err_pass(code, err_set(code, "%s%s", code == ERR_IO ? "device cuda: " : "", d->why));
 }
 
 const char *cuda_isa_name(const struct dev_queue *d)

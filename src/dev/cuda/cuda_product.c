@@ -80,7 +80,8 @@ void cuda_matmul(struct dev_queue *d, enum dev_compute mode, const float *x, siz
 {
     if (!n || !n_mm) return;
     assert(mm[0].w->cols <= d->lim.k);
-    for (uint32_t t = 0, step = MAX(d->lim.tokens, 1); t < n; t += step)
+    /* a grid has as many rows of blocks */
+    for (uint32_t t = 0, step = MIN(MAX(d->lim.tokens, 1), 65535); t < n; t += step)
         some(d, mode, x + t * ldx, ldx, MIN(n - t, step), mm, n_mm, t);
 }
 
@@ -98,7 +99,7 @@ void cuda_experts(struct dev_queue *d, enum dev_compute mode, const struct dev_e
     uint32_t *chosen = mem_array(2 * all, sizeof *chosen), *row = chosen ? chosen + all : NULL;
     float *weight = mem_array(2 * all, sizeof *weight), *by = weight ? weight + all : NULL;
     if (!chosen || !weight) {
-        if (!d->failed) d->failed = ERR_NOMEM;
+        cuda_failed(d, ERR_NOMEM);
         n = 0;
     } else {
         cuda_get(d, chosen, a->chosen, all * sizeof *chosen);

@@ -29,6 +29,9 @@
     X(k_atom)                                                                                      \
     X(k_merge)                                                                                     \
     X(k_scores)                                                                                    \
+    X(k_atom_coded)                                                                                \
+    X(k_merge_coded)                                                                               \
+    X(k_scores_coded)                                                                              \
     X(k_conv)                                                                                      \
     X(k_scan)                                                                                      \
     X(k_delta)
@@ -172,6 +175,12 @@ struct k_affine { /* struct kv_affine; bits 0: rows lie in tiles as in raw block
     uint32_t bits, unit, group;
     bool zero_first;
 };
+struct k_levels { /* struct kv_coded; bits 0: rows are no levels; run 0: they are not turned */
+    uint32_t bits, seed, run;
+    float turn;
+    bool key, mean;
+    int8_t level[16];
+};
 struct k_form {
     unsigned char *base;
     size_t grain, offset;
@@ -183,6 +192,7 @@ struct k_plane { /* K or V */
     uint32_t heads, dim, type;
     bool strips, coded; /* coded: it has a codec */
     struct k_affine affine;
+    struct k_levels levels;
 };
 struct k_write_args { /* a thread is a value of a head */
     struct k_plane p;
@@ -205,7 +215,9 @@ struct k_query {
     const float *bias; /* [n_heads][back + 1 + ahead], or NULL */
     uint32_t back, ahead;
 };
-#define K_DIM 1024u  /* most values of a head */
+#define K_DIM 1024u /* most values of a head */
+#define K_STATE                                                                                    \
+    3u /* floats of a state before its values: M, L, and 1 where the values are still turned */
 struct k_atom_args { /* a block: x a token and head, y an atom of the wave */
     struct k_plane k, v;
     struct k_walk walk;
@@ -228,6 +240,17 @@ struct k_scores_args { /* a block: x a token and head, y an atom */
     struct k_query query;
     float *out; /* [token][head][columns] */
     uint32_t columns;
+};
+/* --- k_attn_coded.cu: the same where a plane is coded; merging where that of values is */
+struct k_atom_coded_args {
+    struct k_atom_args a;
+};
+struct k_merge_coded_args {
+    struct k_merge_args a;
+    struct k_plane v;
+};
+struct k_scores_coded_args {
+    struct k_scores_args a;
 };
 /* --- k_state.cu: a thread is a channel, or a column of a head's matrix; y is the lane */
 struct k_state {
