@@ -17,7 +17,7 @@ from .cache_outline import WINDOWS, Outline
 from .cache_states import Linear, State
 from .configuration import layer_kinds
 from .errors import ArgumentError, UnsupportedError
-from .layer_views import (CacheLayer, Column, DynamicLayer, DynamicSlidingWindowLayer, Edits, HQQQuantizedLayer, LinearAttentionLayer,
+from .layer_views import (CacheLayer, Column, DynamicLayer, DynamicSlidingWindowLayer, Edits, Fp8QuantizedLayer, HQQQuantizedLayer, LinearAttentionLayer,
                           QuantoQuantizedLayer, Snapshot, StaticLayer, StaticSlidingWindowLayer)
 from .legacy import as_tuples
 from .linear_states import LinearStates, copied
@@ -227,7 +227,8 @@ class Layers(_Base):
         if linear:
             return LinearAttentionLayer
         if name == "quantized":
-            return HQQQuantizedLayer if '"hqq"' in (self._settings.cache_config or "").lower() else QuantoQuantizedLayer
+            config = (self._settings.cache_config or "").lower()
+            return HQQQuantizedLayer if '"hqq"' in config else Fp8QuantizedLayer if '"fp8"' in config else QuantoQuantizedLayer
         if name in ("dynamic", "offloaded", "sink"):
             return DynamicSlidingWindowLayer if slides else DynamicLayer
         return StaticSlidingWindowLayer if slides else StaticLayer

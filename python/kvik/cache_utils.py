@@ -13,7 +13,7 @@ from .caches import Cache as Cache  # programs import it from here
 from .configuration import PretrainedConfig
 from .errors import ArgumentError
 from .layer_views import (CacheLayer, CacheLayerMixin as CacheLayerMixin, DummyLayer as DummyLayer, DynamicIndexedLayer as DynamicIndexedLayer,
-                          DynamicLayer as DynamicLayer, DynamicSlidingWindowLayer, HQQQuantizedLayer, LinearAttentionAndFullAttentionLayer as
+                          DynamicLayer as DynamicLayer, DynamicSlidingWindowLayer, Fp8QuantizedLayer, HQQQuantizedLayer, LinearAttentionAndFullAttentionLayer as
                           LinearAttentionAndFullAttentionLayer, LinearAttentionAndSlidingWindowAttentionLayer as
                           LinearAttentionAndSlidingWindowAttentionLayer, LinearAttentionLayer, QuantizedLayer, QuantoQuantizedLayer as
                           QuantoQuantizedLayer, StaticLayer, StaticSlidingWindowLayer)
@@ -262,6 +262,8 @@ class QuantizedCacheConfig(CacheConfig):
                  axis_value: Optional[int] = 0, q_group_size: Optional[int] = 64, residual_length: Optional[int] = 128,
                  compute_dtype: Any = None, device: Optional[str] = "cpu", **kwargs: Any) -> None:
         super().__init__("quantized", **kwargs)
+        if backend.lower() == "fp8" and (nbits, axis_key, axis_value, q_group_size, residual_length) == (4, 0, 0, 64, 128):
+            nbits = axis_key = axis_value = q_group_size = residual_length = None  # defaults of the others; fp8 has none of them
         self.backend, self.nbits, self.axis_key, self.axis_value = backend, nbits, axis_key, axis_value
         self.q_group_size, self.residual_length = q_group_size, residual_length
         self.compute_dtype, self.device = compute_dtype, device
@@ -290,7 +292,8 @@ class QuantizedCache(Cache):
     ``QuantizedCache(backend, config, nbits, axis_key, axis_value, q_group_size, residual_length)``, or
     ``QuantizedCache(QuantizedCacheConfig(...))``.
 
-    backend: "quanto" (nbits 2 or 4) or "hqq" (1, 2, 3, 4 or 8; axes 1 are the better ones).  axis_key, axis_value: along which
+    backend: "quanto" (nbits 2 or 4) or "hqq" (1, 2, 3, 4 or 8; axes 1 are the better ones), or "fp8" (floats of 8 bits), which
+    has none of the other options; or "kvik", the library's own.  axis_key, axis_value: along which
     direction the values of a group lie.  q_group_size: values that share a scale.  residual_length: rows that may stay
     as they are.  Wrong values, and groups that do not fit the heads of the model, raise ArgumentError at first use.
     """
@@ -304,7 +307,7 @@ class QuantizedCache(Cache):
         if isinstance(backend, (CacheConfig, dict)):
             cache_config, backend = backend, None
         elif backend is not None and not isinstance(backend, str):
-            raise TypeError(f"backend is 'quanto', 'hqq' or a QuantizedCacheConfig, not {type(backend).__name__}")
+            raise TypeError(f"backend is 'quanto', 'hqq', 'fp8', 'kvik' or a QuantizedCacheConfig, not {type(backend).__name__}")
         values = dict(cache_config if isinstance(cache_config, dict) else cache_config.to_dict() if cache_config else {})
         given = {"backend": self._backend or backend, "nbits": nbits, "axis_key": axis_key, "axis_value": axis_value,
                  "q_group_size": q_group_size, "residual_length": residual_length}
@@ -527,7 +530,8 @@ def _alone(layer: CacheLayer, *args: Any, **kwargs: Any) -> Cache:
     if isinstance(layer, StaticLayer):
         return StaticCache(config, given["max_cache_len"])
     if isinstance(layer, QuantizedLayer):
-        return QuantizedCache("hqq" if isinstance(layer, HQQQuantizedLayer) else "quanto", config, **given)
+        backend = "hqq" if isinstance(layer, HQQQuantizedLayer) else "fp8" if isinstance(layer, Fp8QuantizedLayer) else "quanto"
+        return QuantizedCache(backend, config, **given)
     return DynamicCache(config=config)
 
 

@@ -362,6 +362,10 @@ class HQQQuantizedLayer(QuantizedLayer):
     """One of the backend hqq."""
 
 
+class Fp8QuantizedLayer(QuantizedLayer):
+    """One of the backend fp8."""
+
+
 class LinearAttentionLayer(CacheLayer):
     """A layer with recurrent states."""
 

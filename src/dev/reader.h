@@ -66,6 +66,8 @@ extern const struct kv_reader *const kv_read_in_place[DEV_ISAS];
 extern const struct kv_reader *const kv_read_affine[DEV_ISAS];
 /* Of tiles as coded.h says; codec->param is their struct kv_coded. */
 extern const struct kv_reader *const kv_read_coded[DEV_ISAS];
+/* Of tiles as float8.h says. */
+extern const struct kv_reader *const kv_read_float8[DEV_ISAS];
 /* Of any tiles, by codec->decode. */
 extern const struct kv_reader *const kv_read_decoded[DEV_ISAS];
 

@@ -208,7 +208,7 @@ int kv_codec_pair_open(const struct kv_codec_pair *o, const struct kv_shape *k,
 {
     struct kv_codec_options plane[2] = {o->plane[0], o->plane[1]};
     struct kv_codec *c[2] = {NULL, NULL};
-    bool turns = false;
+    bool turns = false, gathers = false;
     if (!plane[0].kind && !plane[1].kind) {
         *kc = *vc = NULL;
         *seal = (struct kv_seal){0};
@@ -218,6 +218,7 @@ int kv_codec_pair_open(const struct kv_codec_pair *o, const struct kv_shape *k,
     for (int p = 0; p < 2; p++) {
         if (!plane[p].kind) TRY(kv_codec_usual(KV_CODEC_NONE, &plane[p]));
         turns |= plane[p].kind->turns;
+        gathers |= plane[p].kind->turns && !plane[p].kind->at_once;
     }
     int e = pair_open(plane, (const struct kv_shape *const[]){k, v}, c);
     if (e < 0) {
@@ -230,7 +231,9 @@ int kv_codec_pair_open(const struct kv_codec_pair *o, const struct kv_shape *k,
     *seal = (struct kv_seal){.tile = c[0]->tile,
                              .lead = MAX(c[0]->lead, c[1]->lead),
                              /* 0 and 1 both flush every update */
-                             .resid = turns ? MAX(o->residual_length, 1) : 0};
+                             .resid = gathers ? MAX(o->residual_length, 1)
+                                      : turns ? 1
+                                              : 0};
     return 0;
 }
 

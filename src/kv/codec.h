@@ -28,6 +28,8 @@ struct kv_codec_kind {
     const char *name;
     /* Rows are sealed by turns and residual_length, as in Transformers; else by position. */
     bool turns;
+    /* Of a kind with turns: every update is sealed at its end, so there is no residual_length. */
+    bool at_once;
     const struct kv_codec_option *option;
     uint32_t n_options;
     /* Refuses values that no shape allows (ERR_ARG).  key: the plane holds keys, else values.  NULL: all values are allowed. */

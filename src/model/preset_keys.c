@@ -336,6 +336,24 @@ static int apply_option(const struct kv_key_option *w, struct kv_codec_pair *o)
                key, k ? k->name : KV_CODEC_NONE, v ? v->name : KV_CODEC_NONE);
 }
 
+/* A codec without a residual refuses its length, as Transformers does, unless the other plane's codec has one. */
+static int check_residual(const struct kv_keys *k, const struct kv_codec_pair *o)
+{
+    const struct kv_codec_kind *without = NULL;
+    if (!(k->given & 1u << KV_KEY_RESIDUAL_LENGTH)) return 0;
+    for (int p = 0; p < 2; p++) {
+        const struct kv_codec_kind *kind = o->plane[p].kind;
+        if (kind && kind->turns && !kind->at_once) return 0;
+        if (kind && kind->at_once) without = kind;
+    }
+    if (!without) return 0;
+    return ERR(
+        ARG,
+        "cache_config: residual_length: backend \"%s\" quantizes the rows of every update when "
+        "it ends; leave it out",
+        without->name);
+}
+
 int kv_keys_codecs(const struct kv_keys *k, const struct preset *p, struct kv_codec_pair *out)
 {
     const char *both = k->backend ? k->backend : p->quantized ? "quanto" : KV_CODEC_NONE;
@@ -359,6 +377,7 @@ int kv_keys_codecs(const struct kv_keys *k, const struct preset *p, struct kv_co
         for (uint32_t i = 0; i < k->n_options; i++)
             if ((k->option[i].plane >= 0) == one) TRY(apply_option(&k->option[i], &o));
     TRY(kv_codec_pair_check(&o));
+    TRY(check_residual(k, &o));
     *out = o;
     return 0;
 }

@@ -420,6 +420,15 @@ class Standalone(unittest.TestCase):
             self.assertTrue(0 < error < 0.5, f"{backend}: {error}")
             np.testing.assert_array_equal(keys[:, :, 8:], new)
 
+    def test_fp8(self):
+        cache, part, new = kvik.QuantizedCache("fp8", config()), rows(32, 1, 2, 16), rows(1, 1, 2, 16)
+        keys, _ = cache.update(part, part, 0)
+        np.testing.assert_array_equal(keys, part)
+        keys, _ = cache.update(new, new, 0)
+        error = np.abs(keys[:, :, :32] - part)
+        self.assertTrue(0 < error.max() <= np.abs(part).max() / 16)
+        self.assertEqual(type(cache.layers[0]).__name__, "Fp8QuantizedLayer")
+
     def test_dtypes(self):
         cache = kvik.DynamicCache()
         part = rows(3).astype(np.float16)
@@ -496,8 +505,13 @@ class Arguments(unittest.TestCase):
                       kvik.QuantoQuantizedCache(config(), 2, q_group_size=16), kvik.QuantizedCache("quanto", config(), 2)):
             self.assertEqual((cache.cache_config["backend"], cache.cache_config["nbits"]), ("quanto", 2))
         self.assertEqual(kvik.HQQQuantizedCache(config()).cache_config["backend"], "hqq")
+        for cache in (kvik.QuantizedCache("fp8", config()), kvik.QuantizedCache(kvik.QuantizedCacheConfig(backend="fp8"))):
+            cache.update(rows(2), rows(2), 0)
+            self.assertEqual({k: v for k, v in cache.cache_config.items() if v is not None}, {"backend": "fp8"})
         with self.assertRaises(ValueError):
             kvik.QuantizedCacheConfig(nbits=5)
+        with self.assertRaisesRegex(ValueError, "nbits.*fp8"):
+            kvik.QuantizedCache("fp8", config(), nbits=8).update(rows(2), rows(2), 0)
 
     def test_others(self):
         kvik.MambaCache(config(), 1, "float16", "cpu")

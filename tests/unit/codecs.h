@@ -98,10 +98,17 @@ static inline void codec_config(const struct kv_codec_pair *o, char *out, size_t
     static const char *const suffix[] = {"_key", "_value"};
     out[0] = '\0';
     if (!o->plane[0].kind && !o->plane[1].kind) return;
-    text_add(out, n, "\"residual_length\":%u", o->residual_length);
+    bool gathers = false, at_once = false;
     for (int p = 0; p < 2; p++) {
         const struct kv_codec_kind *k = o->plane[p].kind;
-        text_add(out, n, ",\"backend%s\":\"%s\"", suffix[p], k ? k->name : KV_CODEC_NONE);
+        gathers |= k && k->turns && !k->at_once;
+        at_once |= k && k->at_once;
+    }
+    if (gathers || !at_once) text_add(out, n, "\"residual_length\":%u,", o->residual_length);
+    for (int p = 0; p < 2; p++) {
+        const struct kv_codec_kind *k = o->plane[p].kind;
+        text_add(out, n, "%s\"backend%s\":\"%s\"", p ? "," : "", suffix[p],
+                 k ? k->name : KV_CODEC_NONE);
         for (uint32_t i = 0; k && i < k->n_options; i++)
             text_add(out, n, ",\"%s%s\":%d", k->option[i].name, suffix[p], o->plane[p].value[i]);
     }
