@@ -211,11 +211,13 @@ def run_block(reader, page, block):
 def run(page, words, folder):
     """Runs the blocks of a page; returns how many were right and the list of what was wrong."""
     text = read(page)
+    all_blocks = blocks(page, text)
+    if all(NEEDS.search(b.above) for b in all_blocks) and EXPECTED.get(page, (0, 0)) == (0, len(all_blocks)):
+        return 0, []  # nobody copies anything here, so the page needs no tree
     reader, right, ran, wrong, changes = Reader(folder), 0, 0, [], []
     if page.startswith("man/"):  # the models of its examples
         reader.shell("export PATH=$PWD:$PATH; mkdir ~/there; scripts/tiny-models.sh ~/there; cd ~/there; mv mistral model; "
                      "ln -s ~/.cache/kvik/SmolLM2-135M-Instruct.Q4_1.gguf model.gguf")
-    all_blocks = blocks(page, text)
     prepares = {next((i for i, b in enumerate(all_blocks) if b.language == kind), 0) for kind in ("sh", "python")}
     for i, block in enumerate(all_blocks):
         if NEEDS.search(block.above):

@@ -134,7 +134,7 @@ static void check_shape(struct dev_queue *ref, const struct shape *s)
             struct dev_queue *d;
             if (!dev_isa_supported((enum dev_isa)isa)) continue;
             bool slow = isa == DEV_REF && test_share() > 1; /* two ways, with several threads */
-            if (slow && threads == 1) continue;
+            if (slow && (threads == 1 || state > 100000)) continue; /* `want` has the large ones */
             assert_int_equal(
                 dev_queue_open(&dev_host, &(struct dev_config){threads, dev_isa_names()[isa]}, &d),
                 0);

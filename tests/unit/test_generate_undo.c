@@ -1,6 +1,8 @@
 /* test_generate_undo.c - a generation that fails leaves the caller's sequence as it was: its length, and the bits of its
  * next logits, whatever stopped the call and whatever the cache sets aside. */
+#include "base/base.h"
 #include "kvik.h"
+#include "share.h"
 #include "testing.h"
 
 #include <stdbool.h>
@@ -239,7 +241,7 @@ static int fork_meanwhile(kvik_model *m, kvik_cache *c, kvik_seq s, size_t i, ui
 static void forked_meanwhile(void **state)
 {
     (void)state;
-    uint32_t forks = 0, refused = 0, done = 0;
+    uint32_t forks = 0, refused = 0, done = 0, step = (6 << 10) * MIN(test_share(), 3);
     for (size_t i = 0; i < CACHES; i++) {
         if (!strstr(caches[i].impl, "static") || strstr(caches[i].impl, "offloaded")) continue;
         kvik_model *m = open_model(caches[i].model);
@@ -248,7 +250,7 @@ static void forked_meanwhile(void **state)
         for (uint32_t held = HELD; held < LONGEST; held += 50) {
             uint64_t least = 0;
             untouched(m, i, held);
-            for (uint64_t memory = 8 << 10; memory < 800 << 9; memory += 6 << 10) {
+            for (uint64_t memory = 8 << 10; memory < 800 << 9; memory += step) {
                 if (!(c = open_cache(m, i, memory))) continue;
                 bool holds = hold(c, &s) >= 0;
                 int e = holds ? fork_meanwhile(m, c, s, i, held, &forks) : 0;

@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "kvik.h"
 #include "models.h"
+#include "share.h"
 
 enum {
     FORKS = 3,
@@ -118,7 +119,7 @@ static void test_held(void **state)
         for (size_t k = 0; k < countof(configs); k++) {
             struct subject t = {.name = name[i], .config = configs[k]};
             uint32_t most = MIN(MOST, kvik_model_context(m));
-            if (!getenv("KVIK_TEST_LONG") && (i + k) % SHARE) continue;
+            if (!getenv("KVIK_TEST_LONG") && (i + k) % (SHARE * MIN(test_share(), 3))) continue;
             kvik_cache_config c = {.size = sizeof c,
                                    .cache_config = configs[k],
                                    .max_sequences = FORKS,

@@ -1,5 +1,6 @@
 /* test_speech_stream.c - recordings that are transcribed as they come: the segments are those of the whole recording if its
  * loudest part comes first, each is there before the next window is asked for, and every failure leaves the cache as it was. */
+#include "share.h"
 #include "speech/speech.h"
 #include "test_sound.h"
 #include "testing.h"
@@ -166,7 +167,7 @@ static void refusals(void **state)
              {KVIK_IO, KVIK_IO, "the recording: reading the recording failed"},
              {1 << 20, KVIK_ARG, "the callback returned 1048576"}};
     for (size_t i = 0; i < countof(c); i++)
-        for (size_t n = 0; n < 44 + 2 * WINDOW; n += 43 + i * 9000) {
+        for (size_t n = 0; n < 44 + 2 * WINDOW; n += 43 * test_share() + i * 9000) {
             l = (struct live){.n = n, .portion = 3000, .end = c[i].end};
             o = options(&l);
             assert_int_equal(kvik_transcribe_stream(cache, give, NULL, &o, &t), c[i].code);
