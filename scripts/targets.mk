@@ -118,7 +118,7 @@ $(B)/%.cu.o: %.cu Makefile
 $(B)/libkvik-cuda-emulated.so: $(CUDA_KERNELS:%=$(B)/%.o) $(B)/tests/cuda/rt_emulated.o
 	@echo "  LD    $@"
 	$(Q)$(CC) -shared $(OPT) -o $@ $^ -lm
-$(patsubst %,$(B)/test_%,cuda cuda_guard cuda_order devices): | $(B)/libkvik-cuda-emulated.so
+$(patsubst %,$(B)/test_%,cuda cuda_guard cuda_order cuda_seal devices): | $(B)/libkvik-cuda-emulated.so
 
 # cuda: the library with the kernels for GPUs, libkvik-cuda.so; needs nvcc (CUDA_ARCHS="80 90 100", the last as PTX too)
 .PHONY: cuda

@@ -28,6 +28,7 @@ struct kv_coded {
      * which kernels want unsigned bytes; 8-bit codes of keys are stored so, too. */
     int8_t level[CODED_LEVELS];
     uint8_t level_byte[CODED_LEVELS];
+    float edge[CODED_LEVELS]; /* between levels i and i + 1, in standard deviations of a row */
     struct hadamard turn;
 };
 

@@ -24,8 +24,7 @@ static const struct kv_codec_option options[OPTIONS] = {
 struct kvik {
     struct kv_coded f; /* first: what readers take for the parameter */
     struct kv_codec c;
-    uint32_t n;               /* levels */
-    float edge[CODED_LEVELS]; /* between levels i and i + 1, in standard deviations */
+    uint32_t n; /* levels */
 };
 
 /* Levels of Lloyd and Max for a normal distribution of deviation 1, the positive half. */
@@ -135,7 +134,7 @@ static float code_levels(const struct kvik *k, float *x, uint32_t n, uint8_t *q)
         four v = load4(x + d) * by;
         four_ints c = {0};
         for (uint32_t i = 0; i + 1 < k->n; i++)
-            c -= v > k->edge[i]; /* a comparison that holds is -1 */
+            c -= v > k->f.edge[i]; /* a comparison that holds is -1 */
         for (uint32_t i = 0; i < MIN(4, n - d); i++) {
             q[d + i] = (uint8_t)c[i];
             level[d + i] = k->f.level[c[i]];
@@ -288,7 +287,7 @@ static void choose_levels(struct kvik *k)
         k->f.level_byte[i] = (uint8_t)(k->f.level[i] + 128);
     }
     for (uint32_t i = 0; i + 1 < n; i++)
-        k->edge[i] = (float)(k->f.level[i] + k->f.level[i + 1]) / 2 * (half[n / 2 - 1] / 127);
+        k->f.edge[i] = (float)(k->f.level[i] + k->f.level[i + 1]) / 2 * (half[n / 2 - 1] / 127);
 }
 
 static int kvik_open(const struct kv_codec_options *o, const struct kv_shape *s, bool key,

@@ -1,6 +1,7 @@
 /* emulated_library.h - the emulated device (tests/cuda), whose library stands beside a test. */
 #pragma once
 #include "../cuda/emulated.h"
+#include "base/base.h"
 #include "dev/cuda/rt.h"
 #include "testing.h"
 

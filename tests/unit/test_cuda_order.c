@@ -116,6 +116,35 @@ static void test_steps(void **state)
     }
 }
 
+/* A step that seals tiles is one graph too, once it came twice.  They are sealed every few steps. */
+static void test_sealing(void **state)
+{
+    enum { FIRST = 20, LAST = 50 };
+    (void)state;
+    path = MODELS "llama-d64";
+    codec = "{\"backend\": \"quanto\", \"nbits\": 4, \"residual_length\": 3}";
+    kvik_model *m = open_model("cuda");
+    kvik_cache *c = open_cache(m, "quantized", 0);
+    kvik_seq s[2];
+    float *logits = malloc(2 * kvik_model_vocab(m) * sizeof *logits);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(kvik_cache_new(c, &s[i]), 0);
+    feed(c, s, 2, 0, FIRST, NULL);
+    for (uint32_t t = FIRST; t < LAST; t++) {
+        uint64_t given = counts->given, runs = counts->runs, made = counts->graphs;
+        feed(c, s, 2, t, t + 1, logits);
+        if (t < FIRST + 12) continue;
+        assert_int_equal(counts->runs - runs, 1);
+        assert_int_equal(counts->graphs, made);
+        assert_true(counts->given - given < 20);
+    }
+    free(logits);
+    kvik_cache_close(c);
+    kvik_model_close(m);
+    path = MODELS "llama-gqa-l3";
+    codec = NULL;
+}
+
 /* Rows that do not fit the budget: the pages of a layer come while kernels of the layer before run, from pinned memory, and the
  * logits are those of rows in memory. */
 static void test_offloaded(void **state)
@@ -389,10 +418,10 @@ static void test_noticed(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_noticed), cmocka_unit_test(test_steps),
-                                       cmocka_unit_test(test_offloaded),
-                                       cmocka_unit_test(test_families),
-                                       cmocka_unit_test(test_shown)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_noticed),  cmocka_unit_test(test_steps),
+        cmocka_unit_test(test_sealing),  cmocka_unit_test(test_offloaded),
+        cmocka_unit_test(test_families), cmocka_unit_test(test_shown)};
     emulated_choose(argc ? argv[0] : "");
     setenv("KVIK_EMULATED", "late", 1);
     rt = emulated_rt();

@@ -90,6 +90,9 @@ void cuda_graphs_close(struct dev_queue *d);
         CUDA_CLEAR(&cuda_args);                                                                    \
         cuda_launch(d, CUDA_##name, x, y, &cuda_args, sizeof cuda_args);                           \
     } while (0)
+/* Where the device sees an array of a view, and a plane of it; NULL: it does not. */
+const uint32_t *cuda_seen(const struct kv_view *v, const uint32_t *host);
+struct k_plane cuda_plane(const struct kv_view *v, uint32_t plane);
 /* Blocks for n values. */
 static inline size_t cuda_blocks(size_t n)
 {

@@ -1,4 +1,4 @@
-/* cuda_cache.c - the cache on views: rows that are written, tiles, attention, recurrent states.
+/* cuda_cache.c - the cache on views: rows that are written, attention, recurrent states.
  *
  * Attention of a piece runs in waves: a kernel makes some atoms of every token and head, a second one merges them in
  * order.  A wave has as many atoms as the room for their results allows. */
@@ -7,7 +7,6 @@
 #include "dev/cuda/cuda.h"
 #include "dev/cuda/k_walk.h"
 #include "dev/reader.h"
-#include "dev/row.h"
 #include "dev/soften.h"
 
 #include <assert.h>
@@ -56,8 +55,7 @@ int cuda_reserve(struct dev_queue *d, const struct dev_limits *more)
     return 0;
 }
 
-/* Where the device sees an array of a view. */
-static const uint32_t *seen(const struct kv_view *v, const uint32_t *host)
+const uint32_t *cuda_seen(const struct kv_view *v, const uint32_t *host)
 {
     for (uint32_t i = 0; host && i < KV_BLOCKS; i++) {
         const struct kv_block *b = &v->block[i];
@@ -68,8 +66,8 @@ static const uint32_t *seen(const struct kv_view *v, const uint32_t *host)
 
 static struct k_form form_of(const struct kv_view *v, const struct kv_form *f, uint32_t plane)
 {
-    return (struct k_form){f->base,           f->grain, f->offset[plane],
-                           seen(v, f->table), f->rows,  f->stride};
+    return (struct k_form){f->base, f->grain, f->offset[plane], cuda_seen(v, f->table),
+                           f->rows, f->stride};
 }
 
 static struct k_levels levels_of(const struct kv_coded *f)
@@ -83,7 +81,7 @@ static struct k_levels levels_of(const struct kv_coded *f)
     return l;
 }
 
-static struct k_plane plane_of(const struct kv_view *v, uint32_t i)
+struct k_plane cuda_plane(const struct kv_view *v, uint32_t i)
 {
     const struct kv_shape *s = &v->shape[i];
     struct k_plane p = {.raw = form_of(v, &v->raw, i),
@@ -113,7 +111,7 @@ static struct k_walk walk_of(const struct kv_view *v, bool host)
     }
     const uint32_t **each[] = {&w.slot, &w.lane, &w.pos, &w.lo, &w.hi, &w.edge};
     for (size_t i = 0; !host && i < countof(each); i++)
-        *each[i] = seen(v, *each[i]);
+        *each[i] = cuda_seen(v, *each[i]);
     return w;
 }
 
@@ -146,7 +144,7 @@ void cuda_attention(struct dev_queue *d, const struct kv_view *v, const struct d
     size_t results = (size_t)v->counts[1] * a->n_heads, state = K_STATE + (size_t)v->shape[1].dim;
     if (!results) return;
     assert(results * state <= d->n_part && a->n_heads % v->shape[0].heads == 0);
-    struct k_plane k = plane_of(v, 0), value = plane_of(v, 1);
+    struct k_plane k = cuda_plane(v, 0), value = cuda_plane(v, 1);
     struct k_walk walk = walk_of(v, false);
     struct k_query query = query_of(v, a);
     uint32_t atoms = most_atoms(v),
@@ -199,7 +197,7 @@ void cuda_attention_probe(struct dev_queue *d, const struct kv_view *v, const st
     size_t all = (size_t)n * a->n_heads * columns;
     if (!n) return;
     if (v->first && cuda_room(d, &d->scores, &d->n_scores, all) < 0) cuda_failed(d, ERR_NOMEM);
-    struct k_scores_args of = {plane_of(v, 0), walk_of(v, false), query_of(v, a), d->scores,
+    struct k_scores_args of = {cuda_plane(v, 0), walk_of(v, false), query_of(v, a), d->scores,
                                columns};
     CUDA_CLEAR(&of);
     cuda_launch(d, of.k.levels.bits ? CUDA_k_scores_coded : CUDA_k_scores, (size_t)n * a->n_heads,
@@ -226,51 +224,16 @@ void cuda_kv_write(struct dev_queue *d, const struct kv_view *v, uint32_t plane,
     const struct kv_shape *s = &v->shape[plane];
     size_t n = (size_t)v->counts[1] * s->heads * s->dim;
     if (v->first)
-        LAUNCH(d, k_write, cuda_blocks(n), 1, plane_of(v, plane), x, ldx, seen(v, v->dst), n);
-}
-
-/* One tile of one plane.  Codecs encode on the host: a tile is full once in many tokens. */
-static void seal(struct dev_queue *d, const struct kv_view *v, uint32_t plane, const uint32_t *e)
-{
-    const struct kv_codec *c = v->codec[plane];
-    const struct kv_shape *s = &v->shape[plane];
-    uint32_t slot = v->slot[e[0]], row = e[1] * c->tile, b = v->raw.rows, n = MAX(1, c->tile / b);
-    size_t bytes = (size_t)b * s->heads * s->dim * dtype_size(s->dtype), tile = c->bytes(c, s);
-    unsigned char *room = mem_aligned(n * bytes + tile + 64);
-    const void **raw = mem_array(n, sizeof *raw);
-    if (room && raw) {
-        for (uint32_t i = 0; i < n; i++) {
-            uint32_t page = v->raw.table[(size_t)slot * v->raw.stride + row / b + i];
-            cuda_get(d, room + i * bytes, v->raw.base + page * v->raw.grain + v->raw.offset[plane],
-                     bytes);
-            raw[i] = room + i * bytes;
-        }
-        uint32_t page = v->sealed.table[(size_t)slot * v->sealed.stride + e[1]];
-        uint32_t lead = v->lead > row ? MIN(v->lead - row, c->tile) : 0;
-        unsigned char *to = room + ((n * bytes + 63) & ~(size_t)63);
-        kv_tile_encode(c, s, to, raw, b, row % b, lead);
-        cuda_put(d, v->sealed.base + page * v->sealed.grain + v->sealed.offset[plane], to, tile);
-    } else {
-        cuda_failed(d, ERR_NOMEM);
-    }
-    mem_free(room);
-    mem_free(raw);
-}
-
-void cuda_kv_seal(struct dev_queue *d, const struct kv_view *v)
-{
-    if (!v->first || !v->sealed.rows) return;
-    for (uint32_t i = 0; i < v->counts[2]; i++)
-        for (uint32_t plane = 0; plane < v->n_planes; plane++)
-            if (v->codec[plane]) seal(d, v, plane, v->enc + (size_t)i * 2);
+        LAUNCH(d, k_write, cuda_blocks(n), 1, cuda_plane(v, plane), x, ldx, cuda_seen(v, v->dst),
+               n);
 }
 
 /* --- recurrent states */
 static struct k_state state_of(const struct kv_view *v, uint32_t plane)
 {
-    return (struct k_state){v->raw.base,      v->raw.grain,    v->raw.offset[plane],
-                            seen(v, v->lane), seen(v, v->pos), seen(v, v->dst),
-                            seen(v, v->from), v->counts[1]};
+    return (struct k_state){v->raw.base,           v->raw.grain,         v->raw.offset[plane],
+                            cuda_seen(v, v->lane), cuda_seen(v, v->pos), cuda_seen(v, v->dst),
+                            cuda_seen(v, v->from), v->counts[1]};
 }
 
 void cuda_conv(struct dev_queue *d, const struct kv_view *v, uint32_t plane,

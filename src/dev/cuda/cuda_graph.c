@@ -3,8 +3,8 @@
  * An operation is not launched when it is called.  It waits in a list until somebody needs what was called so far: a result,
  * the end of a step, a copy beside.  A decode step makes the same list every time, because its arrays lie at fixed
  * addresses and only their contents change.  So a list that comes the second time becomes a graph, and is one launch from
- * then on.  Two things may differ from the list that the graph was made of, and are set in the graph: attention, which
- * has a block for each atom of rows, and copies, whose sizes and places in the pinned memory may change.  A list with any
+ * then on.  Three things may differ from the list that the graph was made of, and are set in the graph: attention,
+ * which has a block for each atom of rows, sealing, which has some for each tile, and copies, whose sizes and places in the pinned memory may change.  A list with any
  * other difference is another graph.  Both the list and those that are remembered lie in memory that is taken when the
  * queue opens. */
 #include "dev/cuda/cuda.h"
@@ -78,6 +78,10 @@ static bool varies(const struct cuda_op *a)
     case CUDA_k_merge:
     case CUDA_k_atom_coded:
     case CUDA_k_merge_coded:
+    case CUDA_k_seal_rows:
+    case CUDA_k_seal_ranges:
+    case CUDA_k_seal_codes:
+    case CUDA_k_seal_levels:
         return true;
     default:
         return false;

@@ -32,6 +32,10 @@
     X(k_atom_coded)                                                                                \
     X(k_merge_coded)                                                                               \
     X(k_scores_coded)                                                                              \
+    X(k_seal_rows)                                                                                 \
+    X(k_seal_ranges)                                                                               \
+    X(k_seal_codes)                                                                                \
+    X(k_seal_levels)                                                                               \
     X(k_conv)                                                                                      \
     X(k_scan)                                                                                      \
     X(k_delta)
@@ -251,6 +255,28 @@ struct k_merge_coded_args {
 };
 struct k_scores_coded_args {
     struct k_scores_args a;
+};
+/* --- k_seal.cu: y is a tile of those that the step seals; a thread is a value, a group, or a byte of codes */
+struct k_seal {
+    struct k_plane p;
+    const uint32_t *slot, *enc;
+    uint32_t lead;
+};
+struct k_seal_rows_args {
+    struct k_seal s;
+    size_t n;
+};
+struct k_seal_ranges_args {
+    struct k_seal s;
+    size_t n;
+};
+struct k_seal_codes_args {
+    struct k_seal s;
+    size_t n;
+};
+struct k_seal_levels_args { /* k_seal_coded.cu: x is a unit of a head */
+    struct k_seal s;
+    float edge[16];
 };
 /* --- k_state.cu: a thread is a channel, or a column of a head's matrix; y is the lane */
 struct k_state {

@@ -1,0 +1,108 @@
+/* cuda_seal.c - tiles that a step seals: by kernels where a codec has them, so that the step stays one graph, else by the host.
+ *
+ * Kernels make the bytes that the codec makes, so a codec is known by its name, which says what a tile means (view.h).  The host
+ * encodes tiles of `hqq`, whose arithmetic has a power of the C library, and of codecs that a program brings.  It waits for the
+ * rows of a tile, and gives its bytes back. */
+#include "dev/affine.h"
+#include "dev/coded.h"
+#include "dev/cuda/cuda.h"
+#include "dev/reader.h"
+#include "dev/row.h"
+
+#include <string.h>
+
+static struct k_seal seal_of(const struct kv_view *v, uint32_t plane)
+{
+    return (struct k_seal){cuda_plane(v, plane), cuda_seen(v, v->slot), cuda_seen(v, v->enc),
+                           v->lead};
+}
+
+/* Copies of rows. */
+static void seal_rows(struct dev_queue *d, const struct kv_view *v, uint32_t plane)
+{
+    const struct kv_shape *s = &v->shape[plane];
+    size_t n = (size_t)s->heads * v->sealed.rows * s->dim;
+    LAUNCH(d, k_seal_rows, cuda_blocks(n), v->counts[2], seal_of(v, plane), n);
+}
+
+/* Groups with a range. */
+static void seal_ranges(struct dev_queue *d, const struct kv_view *v, uint32_t plane)
+{
+    const struct kv_affine *f = v->codec[plane]->param;
+    const struct kv_shape *s = &v->shape[plane];
+    size_t units = (size_t)s->heads * v->sealed.rows / f->unit, pairs = affine_pairs(f, s->dim);
+    size_t codes = affine_unit_bytes(f, s) - 2 * pairs * dtype_size(s->dtype);
+    LAUNCH(d, k_seal_ranges, cuda_blocks(units * pairs), v->counts[2], seal_of(v, plane),
+           units * pairs);
+    LAUNCH(d, k_seal_codes, cuda_blocks(units * codes), v->counts[2], seal_of(v, plane),
+           units * codes);
+}
+
+/* Levels. */
+static void seal_levels(struct dev_queue *d, const struct kv_view *v, uint32_t plane)
+{
+    const struct kv_coded *f = v->codec[plane]->param;
+    struct k_seal_levels_args a = {.s = seal_of(v, plane)};
+    memcpy(a.edge, f->edge, sizeof a.edge);
+    CUDA_CLEAR(&a);
+    cuda_launch(d, CUDA_k_seal_levels, v->shape[plane].heads * (v->sealed.rows / CODED_ROWS),
+                v->counts[2], &a, sizeof a);
+}
+
+static const struct {
+    const char *codec;
+    const struct kv_reader *const *reader;
+    void (*seal)(struct dev_queue *d, const struct kv_view *v, uint32_t plane);
+} sealers[] = {
+    {"none", kv_read_in_place, seal_rows},
+    {"quanto", kv_read_affine, seal_ranges},
+    {"kvik", kv_read_coded, seal_levels},
+};
+
+/* One tile, by the host. */
+static void seal_by_host(struct dev_queue *d, const struct kv_view *v, uint32_t plane,
+                         const uint32_t *e)
+{
+    const struct kv_codec *c = v->codec[plane];
+    const struct kv_shape *s = &v->shape[plane];
+    uint32_t slot = v->slot[e[0]], row = e[1] * c->tile, b = v->raw.rows, n = MAX(1, c->tile / b);
+    size_t bytes = (size_t)b * s->heads * s->dim * dtype_size(s->dtype), tile = c->bytes(c, s);
+    unsigned char *room = mem_aligned(n * bytes + tile + 64);
+    const void **raw = mem_array(n, sizeof *raw);
+    if (room && raw) {
+        for (uint32_t i = 0; i < n; i++) {
+            uint32_t page = v->raw.table[(size_t)slot * v->raw.stride + row / b + i];
+            cuda_get(d, room + i * bytes, v->raw.base + page * v->raw.grain + v->raw.offset[plane],
+                     bytes);
+            raw[i] = room + i * bytes;
+        }
+        uint32_t page = v->sealed.table[(size_t)slot * v->sealed.stride + e[1]];
+        uint32_t lead = v->lead > row ? MIN(v->lead - row, c->tile) : 0;
+        unsigned char *to = room + ((n * bytes + 63) & ~(size_t)63);
+        kv_tile_encode(c, s, to, raw, b, row % b, lead);
+        cuda_put(d, v->sealed.base + page * v->sealed.grain + v->sealed.offset[plane], to, tile);
+    } else {
+        cuda_failed(d, ERR_NOMEM);
+    }
+    mem_free(room);
+    mem_free(raw);
+}
+
+static void seal_plane(struct dev_queue *d, const struct kv_view *v, uint32_t plane)
+{
+    const struct kv_codec *c = v->codec[plane];
+    for (size_t i = 0; i < countof(sealers); i++)
+        if (c->reader == sealers[i].reader && strcmp(c->name, sealers[i].codec) == 0) {
+            sealers[i].seal(d, v, plane);
+            return;
+        }
+    for (uint32_t i = 0; i < v->counts[2]; i++)
+        seal_by_host(d, v, plane, v->enc + (size_t)i * 2);
+}
+
+void cuda_kv_seal(struct dev_queue *d, const struct kv_view *v)
+{
+    if (!v->first || !v->sealed.rows) return;
+    for (uint32_t plane = 0; plane < v->n_planes; plane++)
+        if (v->codec[plane]) seal_plane(d, v, plane);
+}

@@ -1,0 +1,113 @@
+/* k_seal.cu - tiles that are encoded on the device, with the bytes of the codecs of the kv floor: copies of rows (none), and
+ * groups with a range (quanto).
+ *
+ * Which tiles a step seals stands in memory of the device (view.h: enc), so the arguments of a step that seals are always the
+ * same, and only the number of tiles, the rows of blocks of a grid, differs.  A group is a thread's: first its range, then, in
+ * a second kernel, the codes: a thread has a byte of them, since groups may share one.  A code follows from the value and the
+ * range as it is stored, so nothing passes from one kernel to the other but the tile. */
+#include "dev/cuda/k_seal.h"
+
+/* Bytes of one unit of a head, and of its ranges. */
+K_FN uint32_t pairs_of(const struct k_plane *p)
+{
+    return p->affine.group ? p->affine.unit * p->dim / p->affine.group : p->dim;
+}
+K_FN uint32_t range_bytes(const struct k_plane *p)
+{
+    return 2 * pairs_of(p) * size_of(p->type);
+}
+K_FN uint32_t unit_bytes(const struct k_plane *p)
+{
+    uint32_t row = code_bytes(p->affine.bits, p->dim);
+    return (range_bytes(p) + p->affine.unit * row + 3) & ~3u;
+}
+
+KERNEL(k_seal_rows)
+{
+    EACH_VALUE(i, a.n)
+    {
+        const struct k_plane *p = &a.s.p;
+        struct k_tile tile = tile_of(&a.s, BLOCK_Y);
+        uint32_t rows = p->sealed.rows, d = (uint32_t)(i % p->dim), r = (uint32_t)(i / p->dim) % rows,
+                 head = (uint32_t)(i / p->dim / rows), size = size_of(p->type);
+        size_t from, to = place_of(p, rows, head, r, d);
+        const unsigned char *page = raw_at(&a.s, &tile, head, r, d, &from);
+        for (uint32_t k = 0; k < size; k++)
+            tile.to[to * size + k] = page[from * size + k];
+    }
+}
+
+/* The least and the largest value of a group, without the leading rows; false: it has none.  A NaN is both. */
+K_FN bool range_of(const struct k_seal *s, const struct k_tile *tile, uint32_t head, uint32_t unit,
+                   uint32_t i, float *lo, float *hi)
+{
+    const struct k_plane *p = &s->p;
+    uint32_t group = p->affine.group, size = group ? group : p->affine.unit;
+    bool any = false;
+    for (uint32_t k = 0; k < size; k++) {
+        uint32_t at = i * group + k, row = unit * p->affine.unit + (group ? at / p->dim : k);
+        if (row < tile->lead) continue;
+        float x = raw_value(s, tile, head, row, group ? at % p->dim : i);
+        if (!any || !(x >= *lo)) *lo = x;
+        if (!any || !(x <= *hi)) *hi = x;
+        any = true;
+        if (*lo != *lo) return true;
+    }
+    return any;
+}
+
+KERNEL(k_seal_ranges)
+{
+    EACH_VALUE(g, a.n)
+    {
+        const struct k_plane *p = &a.s.p;
+        struct k_tile tile = tile_of(&a.s, BLOCK_Y);
+        uint32_t pairs = pairs_of(p), units = p->sealed.rows / p->affine.unit;
+        uint32_t i = (uint32_t)(g % pairs), unit = (uint32_t)(g / pairs);
+        unsigned char *to = tile.to + (size_t)unit * unit_bytes(p);
+        float lo = 0, hi = 0, top = (float)((1u << p->affine.bits) - 1), scale = 0, shift = 0;
+        if (range_of(&a.s, &tile, unit / units, unit % units, i, &lo, &hi)) {
+            scale = k_round(p->type, k_round(p->type, hi - lo) / top);
+            shift = -lo;
+        }
+        put_value(p->type, to, i, scale);
+        put_value(p->type, to, pairs + i, shift);
+    }
+}
+
+/* The code of value d of row r of a unit, by the range of its group. */
+K_FN uint32_t range_code(const struct k_seal *s, const struct k_tile *tile, const unsigned char *to,
+                         uint32_t head, uint32_t unit, uint32_t r, uint32_t d)
+{
+    const struct k_plane *p = &s->p;
+    uint32_t group = p->affine.group, i = group ? (r * p->dim + d) / group : d;
+    uint32_t type = p->type, row = unit * p->affine.unit + r;
+    if (row < tile->lead) return 0;
+    float scale = k_load(type, to, i), shift = k_load(type, to, (size_t)pairs_of(p) + i);
+    float top = (float)((1u << p->affine.bits) - 1), x = raw_value(s, tile, head, row, d);
+    float q = k_round(type, k_round(type, x + shift) / scale);
+    q = q > top ? top : q;
+    return q > 0 ? (uint32_t)((q + 0x1.8p23f) - 0x1.8p23f) : 0; /* a NaN has 0 */
+}
+
+KERNEL(k_seal_codes)
+{
+    EACH_VALUE(b, a.n)
+    {
+        const struct k_plane *p = &a.s.p;
+        const struct k_affine *f = &p->affine;
+        struct k_tile tile = tile_of(&a.s, BLOCK_Y);
+        uint32_t row_bytes = code_bytes(f->bits, p->dim), head_of = range_bytes(p);
+        uint32_t codes = unit_bytes(p) - head_of, at = (uint32_t)(b % codes), byte = 0;
+        uint32_t unit = (uint32_t)(b / codes), units = p->sealed.rows / f->unit;
+        unsigned char *to = tile.to + (size_t)unit * unit_bytes(p);
+        bool strips = p->strips && f->unit % 16 == 0;
+        uint32_t r = strips ? at / 16 / row_bytes * 16 + at % 16 : at / row_bytes;
+        uint32_t c = strips ? at / 16 % row_bytes : at % row_bytes;
+        uint32_t chunk = 128 / f->bits, d0 = c / 16 * chunk, n = walk_min(chunk, p->dim - d0);
+        uint32_t apart = code_bytes(f->bits, n);
+        for (uint32_t i = c % 16, k = 0; at < f->unit * row_bytes && i < n && k < 8; i += apart, k += f->bits)
+            byte |= range_code(&a.s, &tile, to, unit / units, unit % units, r, d0 + i) << k;
+        to[head_of + at] = (unsigned char)byte;
+    }
+}

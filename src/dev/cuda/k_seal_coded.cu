@@ -1,0 +1,209 @@
+/* k_seal_coded.cu - tiles of levels (dev/coded.h) encoded on the device, with the bytes of kv/codec_kvik.c.
+ *
+ * A block makes a unit of a head: 128 rows.  A thread has a row, and does what the codec does with one, in the same order of
+ * sums, which are four chains over the values of the row.  Codes of a byte can be of several rows, so they gather in shared
+ * memory, four bits each, and then a thread makes a byte of the tile; codes of 8 bits go to the tile at once. */
+#include "dev/cuda/k_coded.h"
+#include "dev/cuda/k_seal.h"
+
+enum { HALF_ROW = CODED_DIM / 2 };
+
+/* The sum of x * y in four chains; y NULL: the levels of the codes. */
+K_FN float dot4(const float *x, const float *y, uint32_t n)
+{
+    float s[4] = {0, 0, 0, 0}, last = 0;
+    for (uint32_t d = 0; d < n; d++)
+        if (d < n / 4 * 4)
+            s[d % 4] += x[d] * y[d];
+        else
+            last += x[d] * y[d];
+    return (s[0] + s[2]) + (s[1] + s[3]) + last;
+}
+
+K_FN uint32_t top_bits(const float *x, uint32_t n)
+{
+    uint32_t top = 0;
+    for (uint32_t d = 0; d < n; d++)
+        top = walk_max(top, half_bits(x[d]) & 0x7fffffffu);
+    return top;
+}
+
+/* The scale that a row is stored with: bf16, rounded up. */
+K_FN float scale_up(float x)
+{
+    float y = k_round(2, x);
+    return y < x ? k_round(2, x * (1 + 0x1p-7f)) : y;
+}
+
+K_FN void turn_row(const struct k_plane *p, float *x)
+{
+    for (uint32_t d = 0; d < p->dim; d++)
+        x[d] *= hadamard_sign(p->levels.seed, d);
+    for (uint32_t h = 1; h < p->levels.run; h *= 2)
+        for (uint32_t i = 0; i < p->dim; i += 2 * h)
+            for (uint32_t d = i; d < i + h; d++) {
+                float x0 = x[d], x1 = x[d + h];
+                x[d] = x0 + x1;
+                x[d + h] = x0 - x1;
+            }
+    for (uint32_t d = 0; d < p->dim; d++)
+        x[d] *= p->levels.turn;
+}
+
+/* Brings a row near 1, by a power of two, which it returns. */
+K_FN int bring_near(float *x, uint32_t n)
+{
+    int e;
+    (void)frexpf(half_from_bits(top_bits(x, n)), &e);
+    for (uint32_t d = 0; d < n; d++)
+        x[d] = ldexpf(x[d], -e);
+    return e;
+}
+
+/* Codes of 8 bits, into the places of the tile.  Returns the scale. */
+K_FN float code_even(const struct k_plane *p, const float *x, unsigned char *block, uint32_t r)
+{
+    float top = scale_up(half_from_bits(top_bits(x, p->dim)) / 127);
+    float by = top > 0x1p-100f && top < INFINITY ? 1 / top : 0;
+    for (uint32_t d = 0; d < p->dim; d++) {
+        uint32_t lane = p->levels.key ? r : d, at = p->levels.key ? d : r, shift;
+        float y = x[d] * by;
+        uint32_t q = (uint32_t)(int32_t)((y + 0x1.8p23f) - 0x1.8p23f) & 255;
+        size_t i = (size_t)(lane / 16) * coded_block_bytes(p) + coded_place(8, lane % 16, at, &shift);
+        block[i] = (unsigned char)(p->levels.key ? q ^ 0x80 : q);
+    }
+    return by > 0 ? top : 0;
+}
+
+/* Codes of fewer bits, two to a byte of q.  Returns the scale. */
+K_FN float code_levels(const struct k_plane *p, const float *edge, float *x, unsigned char *q)
+{
+    float level[CODED_DIM], rms = sqrtf(dot4(x, x, p->dim) / (float)p->dim);
+    int e = 0;
+    if (!(rms > 0x1p-60f && rms < 0x1p60f)) {
+        e = bring_near(x, p->dim);
+        rms = sqrtf(dot4(x, x, p->dim) / (float)p->dim);
+    }
+    float by = rms > 0 ? 1 / rms : 0;
+    for (uint32_t d = 0; d < p->dim; d++) {
+        float v = x[d] * by;
+        uint32_t c = 0;
+        for (uint32_t i = 0; i + 1 < 1u << p->levels.bits; i++)
+            c += v > edge[i];
+        level[d] = p->levels.level[c];
+        q[d / 2] = (unsigned char)(d % 2 ? q[d / 2] | c << 4 : c);
+    }
+    if (by == 0) return 0;
+    float along = dot4(x, level, p->dim);
+    float scale = p->levels.key ? dot4(x, x, p->dim) / along : along / dot4(level, level, p->dim);
+    return ldexpf(scale, e);
+}
+
+/* The byte at `at` of the blocks of a unit, of codes of less than 8 bits. */
+K_FN unsigned char byte_of(const struct k_plane *p, const unsigned char *q, uint32_t at)
+{
+    uint32_t block = at / coded_block_bytes(p), depth = coded_depth(p), byte = 0;
+    uint32_t bits = p->levels.bits == 3 ? 2 : p->levels.bits, from = 0;
+    at %= coded_block_bytes(p);
+    if (p->levels.bits == 3 && at >= coded_part_bytes(2, depth)) {
+        at -= coded_part_bytes(2, depth);
+        bits = 1;
+        from = 2; /* the third bit */
+    }
+    uint32_t per = 8 / bits, lane = block * 16 + at % 64 / 4;
+    for (uint32_t i = 0; i < per; i++) {
+        uint32_t k = (at / 64 * per + i) * 4 + at % 4; /* a value of a row, or a row */
+        uint32_t r = p->levels.key ? lane : k, d = p->levels.key ? k : lane;
+        if (r >= CODED_ROWS || d >= p->dim) continue;
+        uint32_t code = q[r * HALF_ROW + d / 2] >> d % 2 * 4 & 15;
+        byte |= (code >> from & ((1u << bits) - 1)) << i * bits;
+    }
+    return (unsigned char)byte;
+}
+
+KERNEL(k_seal_levels)
+{
+    const struct k_plane *p = &a.s.p;
+    SHARED(unsigned char, q, CODED_ROWS *HALF_ROW);
+    SHARED(float, mean, CODED_DIM);
+    SHARED(uint32_t, top, K_THREADS);
+    SHARED(unsigned char, whole, CODED_ROWS); /* rows that are finite, and seen */
+    struct k_tile tile = tile_of(&a.s, BLOCK_Y);
+    uint32_t units = p->sealed.rows / CODED_ROWS, head = BLOCK_X / units, dim = p->dim;
+    uint32_t row0 = BLOCK_X % units * CODED_ROWS, codes = coded_blocks(p) * coded_block_bytes(p);
+    uint32_t first = walk_min(tile.lead > row0 ? tile.lead - row0 : 0, CODED_ROWS);
+    unsigned char *unit = coded_unit(p, tile.to, head, row0), *block = unit + coded_head_bytes(p);
+    EACH_THREAD
+    {
+        bool even = p->levels.bits == 8 && p->levels.key && first < CODED_ROWS;
+        for (uint32_t i = t; i < coded_head_bytes(p) + codes; i += K_THREADS)
+            unit[i] = i >= coded_head_bytes(p) && even ? 0x80 : 0;
+        for (uint32_t i = t; i < CODED_ROWS * HALF_ROW; i += K_THREADS)
+            q[i] = 0;
+    }
+    if (first == CODED_ROWS) return;
+    EACH_THREAD
+    {
+        uint32_t above = 0;
+        for (uint32_t d = 0; t >= first && t < CODED_ROWS && d < dim; d++)
+            above = walk_max(above, half_bits(raw_value(&a.s, &tile, head, row0 + t, d)) & 0x7fffffffu);
+        if (t < CODED_ROWS) whole[t] = t >= first && above < 0x7f800000u;
+    }
+    EACH_THREAD
+    {
+        for (uint32_t d = t; d < dim; d += K_THREADS) {
+            uint32_t n = 0;
+            mean[d] = 0;
+            for (uint32_t r = first; p->levels.mean && r < CODED_ROWS; r++)
+                if (whole[r]) mean[d] += raw_value(&a.s, &tile, head, row0 + r, d), n++;
+            mean[d] = n ? mean[d] / (float)n : 0;
+        }
+    }
+    if (p->levels.mean) {
+        if (p->levels.run) {
+            EACH_THREAD
+            {
+                for (uint32_t d = t; d < dim; d += K_THREADS)
+                    mean[d] *= hadamard_sign(p->levels.seed, d);
+            }
+            TRANSFORM(mean, dim, p->levels.run);
+        }
+        EACH_THREAD
+        {
+            top[t] = 0;
+            for (uint32_t d = t; d < dim; d += K_THREADS) {
+                mean[d] = k_round(2, p->levels.run ? mean[d] * p->levels.turn : mean[d]);
+                top[t] = walk_max(top[t], half_bits(mean[d]) & 0x7fffffffu);
+            }
+        }
+        LARGEST(top);
+        EACH_THREAD
+        {
+            for (uint32_t d = t; d < dim; d += K_THREADS) {
+                if (top[0] >= 0x7f800000u) mean[d] = 0; /* of huge rows */
+                put_value(2, unit, CODED_ROWS + d, mean[d]);
+            }
+        }
+    }
+    EACH_THREAD
+    {
+        float x[CODED_DIM], scale = half_from_bits(0x7fc00000u);
+        if (t >= first && t < CODED_ROWS) {
+            for (uint32_t d = 0; d < dim; d++)
+                x[d] = raw_value(&a.s, &tile, head, row0 + t, d);
+            if (p->levels.run) turn_row(p, x);
+            for (uint32_t d = 0; p->levels.mean && d < dim; d++)
+                x[d] -= mean[d];
+            if (top_bits(x, dim) < 0x7f800000u)
+                scale = p->levels.bits == 8 ? code_even(p, x, block, t)
+                                            : code_levels(p, a.edge, x, q + t * HALF_ROW);
+            put_value(2, unit, t, scale);
+        }
+    }
+    if (p->levels.bits == 8) return;
+    EACH_THREAD
+    {
+        for (uint32_t i = t; i < codes; i += K_THREADS)
+            block[i] = byte_of(p, q, i);
+    }
+}
