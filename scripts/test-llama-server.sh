@@ -4,6 +4,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 root=$PWD
+free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
 package=llama_cpp_python-0.3.36
 venv=$root/build/serve-venv
 suite=$root/build/$package/vendor/llama.cpp/tools/server/tests
@@ -15,5 +16,5 @@ if [ ! -d "$suite" ]; then
 fi
 cd "$suite"
 [ $# -gt 0 ] || set -- unit
-PYTHONPATH="$root/tests/serve/llama" LLAMA_SERVER_BIN_PATH="$root/tests/serve/llama/shim.py" PORT="${PORT:-8970}" \
+PYTHONPATH="$root/tests/serve/llama" LLAMA_SERVER_BIN_PATH="$root/tests/serve/llama/shim.py" PORT="${PORT:-$(free_port)}" \
     exec "$venv/bin/python" -m pytest -p llama_plugin -q --tb=short "$@"

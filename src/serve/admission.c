@@ -141,7 +141,7 @@ void admit_jobs(struct scheduler *s)
         j->blocked = false;
         if (e < 0 || !j->request) {
             s->ended++;
-            job_over(j, NULL, e, e < 0 ? kvik_last_error() : NULL);
+            job_over(s, j, NULL, e, e < 0 ? kvik_last_error() : NULL);
             continue;
         }
         job_note_reuse(j);

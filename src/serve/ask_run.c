@@ -114,7 +114,7 @@ int ask_run(struct server *s, struct exchange *x, const struct protocol *p, stru
         e = refuse_long(s, x, p, k, &t);
     }
     if (e) return MIN(e, 0);
-    if (!scheduler_room(s->scheduler, choices))
+    if (!scheduler_room(s->scheduler, x->client, choices))
         return ERR(BUSY, "%u generations wait already; try again later", s->o.max_waiting);
     while (e >= 0 && n < choices)
         if ((e = job_new(s, x, k, n, &job[n])) >= 0) n++;

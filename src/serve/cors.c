@@ -1,7 +1,10 @@
 /* cors.c - a browser sends the origin of a page with its requests; see cors.h.
  *
  * Any page that a person visits can send requests to a server on their machine.  So a request from a page that is not
- * allowed is refused, and not only its answer hidden. */
+ * allowed is refused, and not only its answer hidden.
+ *
+ * A page can also have its own name lead to this machine; then the browser takes its requests for those of the page's own server,
+ * and sends no origin with a GET.  The header Host still has the name. */
 #include "serve/cors.h"
 #include "base/base.h"
 
@@ -23,6 +26,57 @@ static bool from_here(const char *origin)
     host += 3;
     const char *end = strchr(*host == '[' ? host + strcspn(host, "]") : host, ':');
     return is_local(host, end ? (size_t)(end - host) : strlen(host));
+}
+
+/* Returns how long the name in a Host header, or behind the "://" of an origin, is without its port. */
+static size_t name_length(const char *host)
+{
+    return *host == '[' ? strcspn(host, "]") + (strchr(host, ']') != NULL) : strcspn(host, ":/");
+}
+
+/* True if nobody outside of a network can have a name point to this machine: it is an address, has no dot, or an end that is
+ * kept for machines here. */
+static bool is_private(const char *s, size_t n)
+{
+    static const char *const ends[] = {".localhost", ".local", ".internal"};
+    bool dots = memchr(s, '.', n) != NULL;
+    if (*s == '[' || !dots || strspn(s, "0123456789.") >= n) return true;
+    for (size_t i = 0; i < countof(ends); i++) {
+        size_t len = strlen(ends[i]);
+        if (n > len && !strncasecmp(s + n - len, ends[i], len)) return true;
+    }
+    return false;
+}
+
+bool cors_knows(const char *list, const char *host)
+{
+    size_t n = name_length(host);
+    if (!n || is_private(host, n)) return true;
+    while (*list) {
+        size_t len = strcspn(list, ",");
+        const char *name = memmem(list, len, "://", 3);
+        if (len == 1 && *list == '*') return true;
+        if (name) name += 3;
+        if (name && (size_t)(list + len - name) >= n &&
+            MIN(name_length(name), (size_t)(list + len - name)) == n && !strncasecmp(name, host, n))
+            return true;
+        list += len + (list[len] == ',');
+    }
+    return false;
+}
+
+bool cors_is_here(const char *hosts)
+{
+    bool any = false;
+    while (*hosts) {
+        size_t n = strcspn(hosts, ",");
+        bool four = n > 4 && !strncmp(hosts, "127.", 4);
+        if (n && !four && !is_local(hosts, n) && !(n == 3 && !strncmp(hosts, "::1", 3)))
+            return false;
+        any |= n > 0;
+        hosts += n + (hosts[n] == ',');
+    }
+    return any;
 }
 
 bool cors_allows(const char *list, const char *origin)

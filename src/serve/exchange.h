@@ -23,6 +23,7 @@ struct exchange {
     char *origin;             /* owned: of the page that a browser shows, or NULL */
     char *body;               /* owned, [n_body], ends with a NUL that does not count */
     size_t n_body;
+    size_t reserved;                 /* bytes of the network's that it gives back */
     const struct protocol *protocol; /* whose shape errors have */
     const char *allow;   /* static: the methods of its path, where its own is none of them */
     uint64_t id, client; /* number of the request; who sent it: of its key, else of its address */

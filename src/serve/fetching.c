@@ -82,7 +82,7 @@ void look_at_fetches(struct scheduler *s)
             wait_again(s, j);
         } else {
             s->ended++;
-            job_over(j, NULL, e, kvik_last_error());
+            job_over(s, j, NULL, e, kvik_last_error());
         }
     }
     s->n_running = kept;

@@ -212,7 +212,7 @@ static int begin(struct server *s, struct exchange *x, uint32_t slot, const stru
     int e = name_file(w, body);
     json_decref(body);
     if (e >= 0 && calls == &saves) e = slots_get(s->slots, slot, &w->text);
-    if (e >= 0 && !scheduler_room(s->scheduler, 1))
+    if (e >= 0 && !scheduler_room(s->scheduler, x->client, 1))
         e = ERR(BUSY, "%u generations wait already; try again later", s->o.max_waiting);
     if (e >= 0) e = start(w, calls);
     if (e < 0) filing_free(w);

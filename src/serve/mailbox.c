@@ -97,6 +97,7 @@ struct exchange *exchange_hold(struct exchange *x)
 void exchange_release(struct exchange *x)
 {
     if (!x || atomic_fetch_sub_explicit(&x->refs, 1, memory_order_acq_rel) != 1) return;
+    bodies_give(x->net, &x->reserved);
     mem_free(x->path);
     mem_free(x->query);
     mem_free(x->key);

@@ -349,6 +349,24 @@ static int fill(struct exchange *x, struct evhttp_request *r)
     return 0;
 }
 
+/* True if a client has more requests than are left for others: so there is always room for one that comes new. */
+static bool has_too_many(const struct net *n, uint64_t client)
+{
+    uint32_t own = 0;
+    for (const struct exchange *x = n->open; x; x = x->next)
+        own += x->client == client;
+    uint32_t open = atomic_load(&n->n_open);
+    return own > NET_MOST_EXCHANGES - MIN(open, NET_MOST_EXCHANGES);
+}
+
+/* True if the request is for a name that a page may have made for this machine. */
+static bool is_foreign(const struct net *n, const struct evhttp_request *r)
+{
+    const char *host = evhttp_find_header(
+        evhttp_request_get_input_headers((struct evhttp_request *)(uintptr_t)r), "Host");
+    return n->o.names && host && !cors_knows(n->o.origins, host);
+}
+
 static void on_http(struct evhttp_request *r, void *arg)
 {
     struct net *n = arg;
@@ -364,6 +382,8 @@ static void on_http(struct evhttp_request *r, void *arg)
     x->id = ++n->ids;
     x->request = r;
     x->begun = n->arrived;
+    x->reserved = l->body;
+    l->body = 0;
     l->x = x;
     l->ours = true;
     bool ready = fill(x, r) == 0;
@@ -382,6 +402,15 @@ static void on_http(struct evhttp_request *r, void *arg)
         route_refuse(x, 503, "the server is closing");
     else if (!ready || atomic_load(&n->n_open) > NET_MOST_EXCHANGES)
         route_refuse(x, 503, "the server has as many requests as it can hold; try again later");
+    else if (has_too_many(n, x->client))
+        route_refuse(
+            x, 503,
+            "this client has half of the requests that the server can hold; try again later");
+    else if (is_foreign(n, r))
+        route_refuse(
+            x, 403,
+            "the server is for this machine alone, and the header Host has another's name; "
+            "--cors-origins http://NAME allows it");
     else if (x->method == EXCHANGE_ASK) {
         exchange_answer(x, 200, NULL, NULL, 0);
         exchange_release(x);

@@ -9,7 +9,9 @@ enum {
     NET_QUIET_SECONDS = 10,  /* of a stream, before a comment keeps proxies from closing it */
     NET_STALL_SECONDS =
         60, /* without progress of a client that sends or reads; then it is closed */
-    NET_MOST_EXCHANGES = 1024 /* at once */
+    NET_MOST_EXCHANGES = 1024, /* at once */
+    NET_BODIES =
+        16 /* bodies of the largest size that the server holds at once; those of NET_HEADERS bytes do not count */
 };
 
 struct net_options {
@@ -17,6 +19,7 @@ struct net_options {
     uint16_t port; /* 0: any that is free */
     size_t max_body;
     const char *origins; /* see cors_allows */
+    bool names; /* requests for names that others could have made are refused; see cors_knows */
     /* Called by the network thread with the head of a request: its path and the key that was sent, or NULL.  False: its
      * body has at most NET_HEADERS bytes.  *p: whose shape errors have, or NULL. */
     bool (*on_head)(void *ctx, const char *path, const char *key, const struct protocol **p);

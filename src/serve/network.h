@@ -41,7 +41,9 @@ struct wire {
     bool dropped;       /* its body is longer than it may be: it is not stored */
     bool heading;       /* the head of a request is awaited */
     bool chunked;       /* then its body comes in chunks */
+    bool crowded;       /* there is no memory for its body now: it is not stored */
     bool crooked;       /* head or chunks could be read in two ways */
+    size_t body;        /* bytes that are reserved for its body, until its exchange has them */
     double since;       /* when the head began, or has ended; 0: not yet */
     struct buf head;    /* as far as it has come */
     struct chunks chunks;
@@ -63,13 +65,21 @@ struct net {
     double arrived;        /* when the newest connection or request came */
     struct exchange *open; /* those with a request */
     atomic_uint n_open;
-    uint32_t sending; /* answers that are complete and have not gone out */
+    atomic_size_t bodies; /* bytes that are reserved */
+    uint32_t sending;     /* answers that are complete and have not gone out */
     uint64_t ids;
     struct hash_key secret;
     char started[24]; /* Unix time */
     pthread_mutex_t lock;
     struct letter *first, **last; /* the mailbox */
 };
+
+/* Gives reserved bytes back. */
+static inline void bodies_give(struct net *n, size_t *bytes)
+{
+    atomic_fetch_sub(&n->bodies, *bytes);
+    *bytes = 0;
+}
 
 /* --- mailbox.c */
 /* Wakes the network thread. */

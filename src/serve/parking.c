@@ -8,8 +8,10 @@
 
 enum { PATIENCE = 4 /* times that a job is parked before it has precedence */ };
 
-void job_over(struct job *j, const kvik_row *row, int code, const char *sentence)
+void job_over(struct scheduler *s, struct job *j, const kvik_row *row, int code,
+              const char *sentence)
 {
+    atomic_fetch_sub(count_of(s, j->x->client), 1);
     j->ended = now_seconds();
     j->calls->over(j, row, code, sentence);
     job_free(j);
@@ -42,7 +44,7 @@ void finish_job(struct scheduler *s, struct job *j)
     kvik_seq seq = e >= 0 && r->n_rows ? r->row[0]->seq : 0;
     if (e >= 0 && r->n_rows) j->miss = r->row[0]->prefix_miss;
     if (seq && use->shelf) shelf_put(use->shelf, seq);
-    job_over(j, e >= 0 ? r->row[0] : NULL, e, e >= 0 ? NULL : kvik_last_error());
+    job_over(s, j, e >= 0 ? r->row[0] : NULL, e, e >= 0 ? NULL : kvik_last_error());
     if (seq && !use->shelf) kvik_cache_drop(use->o.cache, seq);
     kvik_result_free(r);
 }
@@ -105,7 +107,7 @@ static bool settle(struct scheduler *s, struct job *j, uint32_t n_before)
         if (e == KVIK_FULL && goes_on(s, j, n_before)) return true;
         job_note_progress(j);
         s->ended++;
-        job_over(j, NULL, e, sentence);
+        job_over(s, j, NULL, e, sentence);
         return true;
     }
     bool full = is_full(j);
@@ -186,6 +188,6 @@ void drop_gone(struct scheduler *s, bool all)
             continue;
         }
         *at = j->next;
-        job_over(j, NULL, KVIK_CANCELLED, "the server is closing");
+        job_over(s, j, NULL, KVIK_CANCELLED, "the server is closing");
     }
 }

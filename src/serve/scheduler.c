@@ -201,17 +201,19 @@ void scheduler_add(struct scheduler *s, struct job *j)
     *s->last = j;
     s->last = &j->next;
     s->n_inbox++;
+    atomic_fetch_add(count_of(s, j->x->client), 1);
     s->state.jobs += !j->keeps;
     pthread_cond_signal(&s->bell);
     pthread_mutex_unlock(&s->lock);
 }
 
-bool scheduler_room(struct scheduler *s, size_t n)
+bool scheduler_room(struct scheduler *s, uint64_t client, size_t n)
 {
     pthread_mutex_lock(&s->lock);
-    bool room = s->n_inbox + s->state.waiting + n <= s->o.waiting + s->o.parallel;
+    size_t all = s->o.waiting + s->o.parallel, wait = s->n_inbox + s->state.waiting,
+           own = atomic_load(count_of(s, client));
     pthread_mutex_unlock(&s->lock);
-    return room;
+    return wait + n <= all && own <= all - wait;
 }
 
 void scheduler_call(struct scheduler *s, void (*fn)(void *ctx), void *ctx)
@@ -272,7 +274,7 @@ void scheduler_close(struct scheduler *s)
     while (s->inbox) {
         struct job *j = s->inbox;
         s->inbox = j->next;
-        job_over(j, NULL, KVIK_CANCELLED, "the server is closing");
+        job_over(s, j, NULL, KVIK_CANCELLED, "the server is closing");
     }
     pthread_cond_destroy(&s->bell);
     pthread_cond_destroy(&s->back);

@@ -83,8 +83,8 @@ struct scheduler_options {
     double delay; /* seconds that the prompts of a step may delay the texts that are written */
 };
 int scheduler_open(const struct scheduler_options *o, struct scheduler **out);
-/* True if n more jobs may wait. */
-bool scheduler_room(struct scheduler *s, size_t n);
+/* True if n more jobs of a client may wait: it has no more than are left for others. */
+bool scheduler_room(struct scheduler *s, uint64_t client, size_t n);
 /* Hands over a job. */
 void scheduler_add(struct scheduler *s, struct job *j);
 /* Runs fn in the scheduler's thread between two steps, and waits for it: for calls that need the cache. */

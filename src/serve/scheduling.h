@@ -6,6 +6,8 @@
 
 #include <pthread.h>
 
+enum { SCHEDULER_CLIENTS = 1024 };
+
 struct errand {
     struct errand *next;
     void (*fn)(void *ctx);
@@ -23,6 +25,8 @@ struct scheduler {
     struct scheduler_state state;
     uint32_t n_inbox;
     bool closing;
+    /* Jobs of clients, waiting or running: of all whose number has the same rest. */
+    atomic_uint of_client[SCHEDULER_CLIENTS];
     /* Of the thread. */
     uint32_t *jobs;          /* [n of the caches] running jobs of each */
     struct job *waiting;     /* in the order in which they begin */
@@ -40,6 +44,10 @@ struct scheduler {
 static inline struct cache_use *cache_of(const struct scheduler *s, const struct job *j)
 {
     return &s->o.caches->use[j->cache];
+}
+static inline atomic_uint *count_of(struct scheduler *s, uint64_t client)
+{
+    return &s->of_client[client % SCHEDULER_CLIENTS];
 }
 /* True if the client of a job does not read what it has. */
 static inline bool is_full(const struct job *j)
@@ -65,7 +73,8 @@ void look_at_fetches(struct scheduler *s);
 
 /* --- parking.c */
 /* Tells a job that it is over, and frees it. */
-void job_over(struct job *j, const kvik_row *row, int code, const char *sentence);
+void job_over(struct scheduler *s, struct job *j, const kvik_row *row, int code,
+              const char *sentence);
 /* The same of one that has a request. */
 void finish_job(struct scheduler *s, struct job *j);
 /* Looks at the running jobs behind a step: those that are over leave, and those that are short of memory are parked. */

@@ -1,5 +1,6 @@
 /* server.c - opens the parts of a server in order, and closes them in the other; see serve.h. */
 #include "serve/server.h"
+#include "serve/cors.h"
 #include "serve/crew.h"
 #include "serve/desk.h"
 #include "serve/events.h"
@@ -87,6 +88,7 @@ static int open_parts(struct server *s)
                                           .port = o->port,
                                           .max_body = o->max_body,
                                           .origins = o->origins,
+                                          .names = !o->key_file && cors_is_here(o->host),
                                           .on_head = route_head,
                                           .on_request = route_request,
                                           .ctx = s},

@@ -28,6 +28,7 @@ static void wire_free(struct wire *l)
             *at = l->next;
             break;
         }
+    bodies_give(l->net, &l->body);
     bufferevent_decref(l->b);
     buf_done(&l->head);
     mem_free(l);
@@ -46,6 +47,17 @@ static void on_close(struct evhttp_connection *c, void *arg)
 
 /* --- What comes in. */
 
+/* Reserves memory for a body, or marks that there is none. */
+static void reserve(struct wire *l, size_t bytes)
+{
+    struct net *n = l->net;
+    uint64_t all = (uint64_t)n->o.max_body * NET_BODIES;
+    l->crowded = atomic_load(&n->bodies) + bytes > all; /* this thread alone adds to it */
+    if (l->crowded) return;
+    atomic_fetch_add(&n->bodies, bytes);
+    l->body = bytes;
+}
+
 /* Says how long a body may be, by the head before it. */
 static void admit(struct wire *l)
 {
@@ -54,10 +66,12 @@ static void admit(struct wire *l)
     l->crooked = !head_plain(l->head.data, l->head.len);
     head_read(l->head.data, l->head.len, &h);
     l->denied = !o->on_head(o->ctx, h.path, keys_sent(h.authorization, h.key), &l->protocol);
-    size_t most = l->denied ? NET_HEADERS : o->max_body;
-    evhttp_connection_set_max_body_size(l->c, (ev_ssize_t)most);
-    l->dropped = h.length && strtoull(h.length, NULL, 10) > most;
     l->chunked = h.coding && !strcasecmp(h.coding, "chunked");
+    uint64_t length = h.length ? strtoull(h.length, NULL, 10) : l->chunked ? o->max_body : 0;
+    if (!l->denied && length > NET_HEADERS && length <= o->max_body) reserve(l, (size_t)length);
+    size_t most = l->denied || l->crowded ? MIN(NET_HEADERS, o->max_body) : o->max_body;
+    evhttp_connection_set_max_body_size(l->c, (ev_ssize_t)most);
+    l->dropped = h.length && length > most;
     l->heading = false;
     l->since = now_seconds();
     buf_done(&l->head);
@@ -108,7 +122,8 @@ void wire_rest(struct wire *l)
     struct evbuffer *in = bufferevent_get_input(l->b);
     buf_init(&l->head, NET_HEADERS + 1);
     l->heading = true;
-    l->ours = l->denied = l->dropped = l->chunked = l->crooked = false;
+    l->ours = l->denied = l->dropped = l->chunked = l->crooked = l->crowded = false;
+    bodies_give(l->net, &l->body);
     l->chunks = (struct chunks){0};
     l->since = 0;
     l->protocol = NULL;
@@ -121,7 +136,7 @@ void wires_check(struct net *n, double now)
     for (size_t i = 0; i < n->n_wires; i++) {
         struct wire *l = n->wire[i];
         if (!l || l->ours || l->since == 0 || now - l->since < NET_STALL_SECONDS) continue;
-        if (l->heading || l->denied || l->dropped) evhttp_connection_free(l->c);
+        if (l->heading || l->denied || l->dropped || l->crowded) evhttp_connection_free(l->c);
     }
 }
 
@@ -146,7 +161,7 @@ static const char *sentence_of(int status)
     case 501:
         return "the method of the request is not known";
     case 503:
-        return "out of memory";
+        return "the server has no memory for the request; try again later";
     default:
         return "this is no request of HTTP, its headers are too long, or its chunks are not plain";
     }
@@ -183,6 +198,7 @@ static void mend(const struct wire *l)
     evbuffer_copyout(out, first, sizeof first - 1);
     int status = !strncmp(first, "HTTP/1.", 7) ? (int)strtol(first + 9, NULL, 10) : 0;
     if (status == 413 && l->denied) status = 401;
+    if (status == 413 && l->crowded) status = 503;
     if (l->crooked)
         status = MIN(status, 400); /* libevent calls chunks that it cannot read too large */
     if (status >= 400) text = write_error(l, status); /* "100 Continue" stays */

@@ -44,7 +44,8 @@ class Router:
             return r.status, data
 
     def until(self, ready):
-        for _ in range(600):
+        end = time.time() + PATIENCE
+        while time.time() < end:
             if self.process.poll() is not None:
                 break
             try:

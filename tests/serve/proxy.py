@@ -50,7 +50,8 @@ class Proxy:
         self.process = subprocess.Popen([nginx, "-c", conf, "-p", work, "-g", "daemon off; master_process off;"], stderr=subprocess.DEVNULL)
         all_servers.append(self)  # which are ended at exit
         self.trust = ssl.create_default_context(cafile=crt)
-        for _ in range(100):
+        end = time.time() + PATIENCE
+        while time.time() < end:
             try:
                 socket.create_connection(("127.0.0.1", self.port)).close()
                 break

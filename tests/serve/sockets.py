@@ -3,6 +3,7 @@ go out while the server ends, and connections that the process has no descriptor
 import json
 import os
 import resource
+import shutil
 import signal
 import socket
 import time
@@ -182,6 +183,91 @@ for key in (KEY, X_KEY, b"authorization:bearer sesame"):
 got = talk(s, request(b"/tokenize", A, b"Content-Length: 15", KEY) + request(b"/tokenize", MUCH, b"Content-Length: %d" % len(MUCH)))
 check("a key counts for its own request", got.count(b"HTTP/1.1 200") == 1 and refusal(got)[0] == 401, got[-300:])
 check("keys: ends", s.stop() == 0, s.said)
+
+# --- One client leaves room for others: of requests at once, and of generations that wait.
+with open(keys, "w") as f:
+    f.write("sesame\nother\n")
+far = os.path.join(work, "far")
+shutil.copytree(MODEL, far)
+with open(os.path.join(far, "config.json")) as f:
+    config = json.load(f)
+with open(os.path.join(far, "config.json"), "w") as f:
+    json.dump(dict(config, max_position_embeddings=32768), f)
+s = Server(far, "--api-key-file", keys, "--max-waiting", "60", "--parallel", "2", "--max-body", "1M")
+
+
+def asks(n, body, *headers):
+    """Sends a request by each of n connections, whose answers nobody reads."""
+    sent = request(b"/v1/completions", body, b"Content-Length: %d" % len(json.dumps(body)), *headers)
+    out = []
+    for _ in range(n):
+        c = socket.create_connection(("127.0.0.1", s.port), timeout=PATIENCE)
+        c.sendall(sent)
+        out.append(c)
+    return out
+
+
+def refused(many):
+    """Counts those that were answered by 503, once the last of them has an answer or computes."""
+    s.get("/health")
+    time.sleep(0.3)
+    n = 0
+    for c in many:
+        c.setblocking(False)
+        try:
+            n += c.recv(12) == b"HTTP/1.1 503"
+        except BlockingIOError:
+            pass
+    return n
+
+
+many = asks(100, dict(LONG, max_tokens=8000), KEY)
+count = refused(many)
+check("a client that asks for more than there is room for is refused", 0 < count < 100, count)
+status = s.post("/v1/completions", {"prompt": [9], "max_tokens": 1}, {"x-api-key": "other"})[0]
+check("and another client is not", status == 200, status)
+for c in many:
+    c.close()
+HEAD = request(b"/tokenize", b"", b"Content-Length: 1048576", KEY)
+many = [socket.create_connection(("127.0.0.1", s.port), timeout=PATIENCE) for _ in range(16)]
+for c in many:
+    c.sendall(HEAD + b"{")
+MUCH = json.dumps({"content": "x" * 300000}).encode()
+sent = request(b"/tokenize", MUCH, b"Content-Length: %d" % len(MUCH), KEY)
+code, head, said = refusal(talk(s, sent))
+check("bodies that are announced have a limit together", code == 503 == said["error"]["code"] and "memory" in said["error"]["message"], (code, head, said))
+check("short ones go on", b" 200 " in talk(s, request(b"/tokenize", A, b"Content-Length: 15", KEY), answers=1)[:20])
+for c in many:
+    c.close()
+end = time.time() + PATIENCE
+while b" 200 " not in (got := talk(s, sent, answers=1)[:20]) and time.time() < end:
+    pass
+check("and long ones when there is memory again", b" 200 " in got, got)
+check("room: ends", s.stop() == 0, s.said)
+soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+if hard >= 1400:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1400, hard))
+    s = Server(MODEL, "--api-key-file", keys, "--max-waiting", "3000", "--parallel", "1")
+    many = asks(1100, LONG, KEY)
+    status = s.get("/v1/models", {"x-api-key": "other"})[0]
+    check("1100 requests of one client leave room for another", status == 200, status)
+    for c in many:
+        c.close()
+    check("requests: ends", s.stop() == 0, s.said)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+else:
+    skip("1400 descriptors cannot be had")
+
+# --- A name that a page has made for this machine; a server for this machine alone does not answer to it.
+for options, foreign in (([], 403), (["--cors-origins", "https://kvik.example.org:8443"], 403), (["--api-key-file", keys], 401), (["--host", "0.0.0.0"], 200)):
+    s = Server(MODEL, *options)
+    for host, want in [(b"evil.example.com:8123", foreign), (b"evil.example.com", foreign), (b"127.0.0.1.evil.com", foreign), (b"localhost.evil.com", foreign),
+                       (b"kvik.example.org", 200 if "cors" in str(options) else foreign), (b"localhost:1", 200), (b"127.0.0.1", 200), (b"[::1]:80", 200),
+                       (b"192.168.1.9", 200), (b"kvik", 200), (b"a.localhost", 200), (b"host.docker.internal", 200), (b"", 200)]:
+        got = talk(s, HEALTH.replace(b"/health", b"/props").replace(b"Host: a", b"Host: " + host), answers=1)
+        want = 401 if foreign == 401 else want
+        check(f"Host {host} with {options}: {want}", got.startswith(b"HTTP/1.1 %d " % want), got[:300])
+    check("names: ends", s.stop() == 0, s.said)
 
 # --- An answer that is complete goes out, also if the server ends meanwhile.
 s = Server(MODEL)

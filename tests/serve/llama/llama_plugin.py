@@ -2,11 +2,16 @@
 
 Nothing is downloaded: a model that stands in for those of the tests is written (stand_in.py).  No assertion is touched.  tests.txt names the tests that cannot
 pass, with a reason.  One that fails and is not named there is a failure; so is one that is named there as failing and passes.
+
+Some of the tests look at the clock ("after 0.1 s all slots are busy"), so a busy machine fails them: one that fails is run again, at most twice, and the end
+says so.  A server may take KVIK_TEST_PATIENCE seconds to start, and the same to end.
 """
 import os
+import subprocess
 import sys
 
 import pytest
+from _pytest.runner import runtestprotocol
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.getcwd())
@@ -20,6 +25,19 @@ def no_download(*_):
 
 utils.ServerPreset.load_all = staticmethod(lambda: None)
 utils.download_file = no_download
+PATIENCE = int(os.environ.get("KVIK_TEST_PATIENCE") or 300)
+utils.ServerProcess.start.__defaults__ = (PATIENCE,)
+TRIES = 3
+
+
+class Patient(subprocess.Popen):
+    """A server that has as long to end as to start."""
+
+    def wait(self, timeout=None):
+        return super().wait(timeout and max(timeout, PATIENCE))
+
+
+utils.subprocess.Popen = Patient
 
 
 def read_list(path):
@@ -38,7 +56,7 @@ def read_list(path):
 
 
 LEAST, LISTED = read_list(os.path.join(HERE, "tests.txt"))
-passed = []
+passed, again = [], []
 
 
 def mark_of(name):
@@ -63,6 +81,21 @@ def pytest_collection_modifyitems(items):
             item.add_marker(mark)
 
 
+def pytest_runtest_protocol(item, nextitem):
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    for left in reversed(range(TRIES)):
+        reports = runtestprotocol(item, nextitem=nextitem, log=False)
+        # What is named as failing has failed, or has passed, whatever the clock says.
+        if not left or item.get_closest_marker("xfail") or not any(r.failed for r in reports):
+            break
+        again.append(item.nodeid)
+        item._initrequest()
+    for r in reports:
+        item.ihook.pytest_runtest_logreport(report=r)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
+
+
 def pytest_runtest_logreport(report):
     if report.when == "call" and report.passed:
         passed.append(report.nodeid)
@@ -81,4 +114,6 @@ def pytest_terminal_summary(terminalreporter, config):
         t.section("these pass now: take them off tests/serve/llama/tests.txt")
         for r in good:
             t.line(r.nodeid)
+    for name in again:
+        t.line(f"failed once, and was run again: {name}")
     t.line(f"llama-server's tests: {len(passed)} passed, at least {LEAST} must")
