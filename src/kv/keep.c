@@ -169,33 +169,36 @@ static bool oldest(struct kv *kv, bool whole, struct victim *out)
 }
 
 /* Returns the bytes that become free when one more owner releases page id.  Such a page cannot leave
- * any more. */
-static size_t gain_page(struct kv *kv, struct pages *p, uint32_t id)
+ * any more.  reset: forgets the owners that have released the page. */
+static size_t gain_page(struct kv *kv, struct pages *p, uint32_t id, bool reset)
 {
     uint32_t gone = p->seen[id]++;
-    if (gone + 1 != p->page[id].refs || p->page[id].spilled) return 0;
+    if (reset || !id) p->seen[id] = 0;
+    if (!id || reset || gone + 1 != p->page[id].refs || p->page[id].spilled) return 0;
     if (p->queue.at && p->queue.at[id].key) kv->stream.doomed += p->bytes;
     return p->bytes;
 }
 
-size_t gain_whole(struct kv *kv, const struct seq *s, bool reset)
+size_t gain_cut(struct kv *kv, const struct seq *s, uint32_t len, bool whole, bool reset)
 {
     size_t sum = 0;
     if (reset) kv->stream.doomed = 0;
+    if (!whole && seq_shared(s)) len = s->len; /* a trim cuts a copy */
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         struct group *g = &kv->group[gi];
+        const struct seq_group *sg = &s->g[gi];
+        bool state = g->c.policy.kind == KV_STATE, all = whole || (state && len < s->len);
         for (uint32_t f = 0; f < FORMS; f++) {
             struct pages *p = &g->form[f];
-            const uint32_t *table = seq_table(kv, g, f, s);
-            for (uint32_t i = 0; i < table_used(g, f, seq_rows(g, s)); i++) {
-                if (reset) p->seen[table[i]] = 0;
-                if (!reset && table[i]) sum += gain_page(kv, p, table[i]);
-            }
-        }
-        for (uint32_t i = 0; i < s->g[gi].n_keeps; i++) {
-            uint32_t id = s->g[gi].keep[i].page;
-            if (reset) g->form[RAW].seen[id] = 0;
-            if (!reset && id) sum += gain_page(kv, &g->form[RAW], id);
+            uint32_t end = table_used(g, f, seq_rows(g, s)), i = all ? 0 : table_used(g, f, len);
+            p->freed = 0;
+            if (g->c.policy.kind == KV_FROZEN && !whole) continue;
+            for (; i < end; i++)
+                p->freed += gain_page(kv, p, seq_table(kv, g, f, s)[i], reset) > 0;
+            for (i = 0; f == RAW && i < sg->n_keeps; i++)
+                if (whole || sg->keep[i].pos > len)
+                    p->freed += gain_page(kv, p, sg->keep[i].page, reset) > 0;
+            sum += p->freed * p->bytes;
         }
     }
     return sum;
@@ -205,27 +208,19 @@ size_t gain_whole(struct kv *kv, const struct seq *s, bool reset)
  * the count. */
 static size_t gain(struct kv *kv, const struct victim *v, bool reset)
 {
-    if (v->gi == KV_NONE) return gain_whole(kv, v->s, reset) + v->s->bytes;
+    if (v->gi == KV_NONE) return gain_cut(kv, v->s, 0, true, reset) + v->s->bytes;
     struct group *g = &kv->group[v->gi];
     struct seq_group *sg = &v->s->g[v->gi];
     const struct keep *k = &sg->keep[v->i];
     size_t sum = 0;
-    if (g->c.policy.kind == KV_STATE) {
-        if (!reset) return gain_page(kv, &g->form[RAW], k->page);
-        g->form[RAW].seen[k->page] = 0;
-        return 0;
-    }
+    if (g->c.policy.kind == KV_STATE) return gain_page(kv, &g->form[RAW], k->page, reset);
     for (uint32_t f = 0; f < FORMS; f++) {
         struct pages *p = &g->form[f];
         if (!p->n_ids) continue;
         uint32_t a, b, *table = seq_table(kv, g, f, v->s);
         keep_range(g, sg, k, f, &a, &b);
-        for (; a < b; a++) {
-            uint32_t id = table[a];
-            if (reset) p->seen[id] = 0;
-            if (!id || reset || keep_holds(g, sg, f, a)) continue;
-            sum += gain_page(kv, p, id);
-        }
+        for (; a < b; a++)
+            if (reset || !keep_holds(g, sg, f, a)) sum += gain_page(kv, p, table[a], reset);
     }
     return sum;
 }
@@ -238,7 +233,7 @@ static void settle_kept(struct kv *kv, bool evict, bool shrink, size_t bytes)
     const struct seq *last = x->doomed;
     x->doomed = NULL;
     for (const struct seq *s = last; s; s = s->older)
-        gain_whole(kv, s, true);
+        gain_cut(kv, s, 0, true, true);
     for (bool more = last && evict; more;) {
         more = x->oldest != last;
         if (more || !shrink)

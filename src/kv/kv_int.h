@@ -111,9 +111,7 @@ struct slot {
     /* 1 + the first of the marks that may roll the slot back; 0: none */
     uint32_t marks;
     struct stash *stash; /* [n_groups * FORMS], part of kv.stash */
-    /* rows and bytes of metadata that the slot is charged for (metadata.c) */
-    uint32_t meta_rows, meta_copies;
-    size_t meta;
+    size_t meta;         /* bytes of metadata that the slot is charged for (metadata.c) */
 };
 /* A mark that has not ended.  seq 0: none. */
 struct mark {
@@ -395,9 +393,10 @@ int make_room(struct kv *kv, size_t bytes, size_t meta, const char *what);
 /* Runs `attempt`, which makes room.  If the budget is short and pages could move to the tier,
  * begins streaming and runs `attempt` again.  Calls streaming off if that fails too. */
 int with_room(struct kv *kv, int (*attempt)(struct kv *kv, void *ctx), void *ctx);
-/* Returns the bytes that go free when nobody holds the pages of s any more, after those counted
- * before.  reset: forgets the earlier counts. */
-size_t gain_whole(struct kv *kv, const struct seq *s, bool reset);
+/* Returns the bytes that go free when s gives up its pages, after those counted before: the pages of
+ * rows and states after `len`, or (whole) all.  pages.freed has their number.  reset: forgets the
+ * earlier counts. */
+size_t gain_cut(struct kv *kv, const struct seq *s, uint32_t len, bool whole, bool reset);
 
 /* age.c: which snapshot is evicted first */
 int age_arrays(struct kv *kv);

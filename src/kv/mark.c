@@ -48,9 +48,8 @@ int kv_mark(struct kv *kv, kv_seq handle, struct kv_mark *out)
         at++;
     mark_add(kv, &kv->slot[slot], at, handle);
     bool reserved = kv->slot[slot].reserve;
-    int e = 0; /* the first mark of a sequence lacks nothing; a mark made after growth may */
-    if (reserved || meta_lacks(kv, slot))
-        e = reserve_make(kv, slot,
+    /* the first mark of a sequence lacks nothing; a mark made after growth may */
+    int e = reserve_make(kv, slot,
                          reserved ? "keeping what an undo restores, beside a reserve,"
                                   : "keeping what an undo restores");
     if (e < 0) {

@@ -58,6 +58,7 @@ struct pages {
     uint32_t hand;     /* where the next release of memory starts looking */
     uint32_t n_backed; /* free ids that still hold memory */
     uint32_t n_promised;
+    uint32_t freed; /* scratch of gain_cut and reserve_short */
     uint32_t n_spilled, n_stale;
     struct queue queue;
     uint32_t list[KV_RUN + 1];

@@ -55,12 +55,7 @@ static ptrdiff_t beams_short(const struct kv *kv, const struct reordering *o)
     ptrdiff_t sum = 0;
     for (uint32_t i = 0; i < o->n; i++) {
         uint32_t at = slot_index(kv, o->beam[i]);
-        const struct slot *slot = &kv->slot[at];
-        for (uint32_t k = 0; slot->reserve && k < FORMS * kv->n_groups; k++) {
-            uint32_t need = reserve_need(kv, at, k), have = slot->stash[k].n;
-            if (slot->marks) have = MIN(have, need); /* a rollback may need the rest */
-            sum += ((ptrdiff_t)need - have) * (ptrdiff_t)kv->group[k / FORMS].form[k % FORMS].bytes;
-        }
+        if (kv->slot[at].reserve) sum += reserve_short(kv, at, kv->seq[kv->slot[at].seq].len);
     }
     return sum;
 }
@@ -73,7 +68,7 @@ static size_t beams_free(struct kv *kv, const struct reordering *o)
         for (uint32_t i = 0; i < o->n; i++) {
             struct seq *s = &kv->seq[o->now[i]];
             if (s->owners || s->marks || s->held == (bool)reset) continue;
-            freed += gain_whole(kv, s, reset);
+            freed += gain_cut(kv, s, 0, true, reset);
             s->held = reset;
         }
     return freed;
@@ -153,7 +148,7 @@ int kv_reorder(struct kv *kv, const kv_seq *beam, const uint32_t *from, uint32_t
             if (pass) reserve_refill(kv, slot);
             if (pass || !kv->slot[slot].reserve) continue;
             if (kv->seq[kv->slot[slot].seq].owners > 1) (void)seq_own(kv, slot);
-            if (!kv->slot[slot].marks) reserve_return(kv, slot);
+            if (!kv->slot[slot].marks) reserve_spare(kv, slot);
         }
     return 0;
 }

@@ -165,65 +165,50 @@ static uint32_t need_growth(const struct kv *kv, uint32_t slot, uint32_t i, uint
     return reserve_need_as(kv, s, i / FORMS, i % FORMS, len, &r);
 }
 
-uint32_t reserve_need(const struct kv *kv, uint32_t slot, uint32_t i)
+/* Returns what the reserve must hold once the contents are cut to `len`.  freed: pages that the cut gives to
+ * what appends need, but not to what the slot's marks need. */
+static uint32_t need_after(const struct kv *kv, uint32_t slot, uint32_t i, uint32_t len,
+                           uint32_t freed)
 {
-    uint32_t len = kv->seq[kv->slot[slot].seq].len, need = need_growth(kv, slot, i, len);
-    if (!kv->slot[slot].marks || kv->group[i / FORMS].c.policy.kind == KV_FROZEN) return need;
-    return MAX(need, family_need(kv, slot, i / FORMS, i % FORMS, len));
+    const struct slot *s = &kv->slot[slot];
+    if (!s->reserve || kv->group[i / FORMS].c.policy.kind == KV_FROZEN) return 0;
+    uint32_t need = need_growth(kv, slot, i, len);
+    if (s->marks) need -= MIN(need, freed);
+    return s->marks ? MAX(need, family_need(kv, slot, i / FORMS, i % FORMS, len)) : need;
 }
 
-/* Counts the state pages that cutting the sequence to `len` frees: its state and the later
- * snapshots. */
-static uint32_t states_after(const struct kv *kv, const struct seq *s, uint32_t gi, uint32_t len)
+static uint32_t len_of(const struct kv *kv, uint32_t slot)
 {
-    const struct pages *p = &kv->group[gi].form[RAW];
-    const struct seq_group *sg = &s->g[gi];
-    uint32_t page = *seq_table(kv, &kv->group[gi], RAW, s), refs = 1, n = 0;
-    if (seq_shared(s)) return 0;
-    for (uint32_t i = 0; i < sg->n_keeps; i++) {
-        if (sg->keep[i].pos <= len) continue;
-        if (sg->keep[i].page == page)
-            refs++;
-        else
-            n += p->page[sg->keep[i].page].refs == 1;
-    }
-    return n + (p->page[page].refs == refs);
+    uint32_t seq = kv->slot[slot].seq;
+    return seq == KV_NONE ? 0 : kv->seq[seq].len;
+}
+
+uint32_t reserve_need(const struct kv *kv, uint32_t slot, uint32_t i)
+{
+    return need_after(kv, slot, i, len_of(kv, slot), 0);
 }
 
 ptrdiff_t reserve_short(const struct kv *kv, uint32_t slot, uint32_t len)
 {
-    const struct seq *s = &kv->seq[kv->slot[slot].seq];
-    const struct reserve_for r = {.shared = seq_shared(s)};
     ptrdiff_t sum = 0;
+    bool cut = len < len_of(kv, slot);
     for (uint32_t i = 0; i < FORMS * kv->n_groups; i++) {
-        const struct group *g = &kv->group[i / FORMS];
-        const struct pages *p = &g->form[i % FORMS];
-        uint32_t have = kv->slot[slot].stash[i].n;
-        ptrdiff_t lack = -(ptrdiff_t)have;
-        if (g->c.policy.kind == KV_ROWS)
-            have += own_pages(kv, s, &r, i / FORMS, i % FORMS, table_used(g, i % FORMS, len),
-                              table_used(g, i % FORMS, s->len));
-        else if (g->c.policy.kind == KV_STATE && i % FORMS == RAW && len < s->len)
-            have += states_after(kv, s, i / FORMS, len);
-        ptrdiff_t growth = (ptrdiff_t)need_growth(kv, slot, i, len) - have;
-        if (kv->slot[slot].marks) /* nothing is spare: the rollback may need the rest */
-            lack = MAX(MAX(growth, 0),
-                       lack + (ptrdiff_t)family_need(kv, slot, i / FORMS, i % FORMS, len));
-        else
-            lack = growth;
+        const struct pages *p = &kv->group[i / FORMS].form[i % FORMS];
+        uint32_t freed = cut ? p->freed : 0;
+        ptrdiff_t lack = need_after(kv, slot, i, len, freed);
+        lack -= kv->slot[slot].stash[i].n;
+        lack = kv->slot[slot].marks ? MAX(lack, 0) : lack - freed;
         sum += lack * (ptrdiff_t)p->bytes;
     }
     return sum;
 }
 
-/* Gives back the pages that the reserve does not need. */
-static void spare(struct kv *kv, uint32_t slot)
+void reserve_spare(struct kv *kv, uint32_t slot)
 {
     for (uint32_t i = 0; i < FORMS * kv->n_groups; i++) {
         struct pages *p = &kv->group[i / FORMS].form[i % FORMS];
-        struct stash *st = &kv->slot[slot].stash[i];
-        uint32_t need = st->n ? reserve_need(kv, slot, i) : 0;
-        if (st->n > need) (void)pages_promise(kv, p, slot, need);
+        uint32_t have = kv->slot[slot].stash[i].n, need = have ? reserve_need(kv, slot, i) : 0;
+        if (have > need) (void)pages_promise(kv, p, slot, need);
     }
 }
 
@@ -247,13 +232,10 @@ static int take_lacking(struct kv *kv, uint32_t slot, bool all)
 
 int reserve_fill_beside(struct kv *kv, uint32_t slot, uint32_t beside, const char *what)
 {
-    size_t bytes = 0, meta = meta_lacks(kv, slot);
+    size_t meta = meta_lacks(kv, slot);
     if (beside != KV_NONE) meta += meta_lacks(kv, beside);
-    for (uint32_t i = 0; i < FORMS * kv->n_groups; i++) {
-        uint32_t need = reserve_need(kv, slot, i), have = kv->slot[slot].stash[i].n;
-        if (need > have) bytes += (need - have) * kv->group[i / FORMS].form[i % FORMS].bytes;
-    }
-    if (!kv->slot[slot].marks) spare(kv, slot);
+    if (!kv->slot[slot].marks) reserve_spare(kv, slot);
+    size_t bytes = (size_t)reserve_short(kv, slot, len_of(kv, slot));
     if (bytes + meta) TRY(make_room(kv, bytes, meta, what));
     meta_settle(kv, slot);
     if (beside != KV_NONE) meta_settle(kv, beside);
@@ -269,10 +251,8 @@ int reserve_fill(struct kv *kv, uint32_t slot, const char *what)
 
 void reserve_refill(struct kv *kv, uint32_t slot)
 {
-    const struct slot *s = &kv->slot[slot];
     meta_settle(kv, slot);
-    if (!s->reserve && !s->marks) reserve_return(kv, slot);
-    if (!s->reserve || reserve_fill(kv, slot, "a reserve") >= 0) return;
+    if (reserve_fill(kv, slot, "a reserve") >= 0) return;
     kv->owing = true;
     (void)take_lacking(kv, slot, false);
 }
@@ -294,12 +274,6 @@ int reserve_fill_all(struct kv *kv, const char *what)
 int reserve_settle(struct kv *kv)
 {
     return kv->owing ? reserve_fill_all(kv, "a reserve") : 0;
-}
-
-void reserve_return(struct kv *kv, uint32_t slot)
-{
-    for (uint32_t i = 0; i < FORMS * kv->n_groups; i++)
-        (void)pages_promise(kv, &kv->group[i / FORMS].form[i % FORMS], slot, 0);
 }
 
 struct reserving {

@@ -44,10 +44,11 @@ void reserve_refill(struct kv *kv, uint32_t slot);
 int reserve_fill_all(struct kv *kv, const char *what);
 /* Fills the reserves that lack pages since the tier failed or a mark was rolled back. */
 int reserve_settle(struct kv *kv);
-/* Returns every page of the reserve to the pool. */
-void reserve_return(struct kv *kv, uint32_t slot);
-/* Returns the bytes that the slot's reserve would lack (negative: would have to spare) after a trim
- * of its sequence to `len`.  A marked sequence's reserve spares nothing. */
+/* Gives back the pages that the reserve does not need. */
+void reserve_spare(struct kv *kv, uint32_t slot);
+/* Returns the bytes that the slot's reserve lacks (negative: has to spare) once its sequence is cut to
+ * `len`, if it gets the pages of the cut, which gain_cut has just counted.  A marked sequence's reserve
+ * spares nothing, because a rollback may need the rest. */
 ptrdiff_t reserve_short(const struct kv *kv, uint32_t slot, uint32_t len);
 
 /* family.c: what a slot with marks needs */
@@ -66,22 +67,14 @@ uint32_t family_need(const struct kv *kv, uint32_t slot, uint32_t gi, uint32_t f
 /* Returns the bytes of the record of one page: where pages may leave memory, with its place in the
  * queue and in the staging plan. */
 size_t meta_record(bool moves);
-/* Returns the bytes of the tables, snapshots and page records of contents in one group. */
-size_t meta_group(const struct group *g, const bool moves[FORMS], uint32_t rows);
-/* Returns the bytes of tokens, turns and keys. */
-size_t meta_tokens(bool index, uint32_t rows);
-/* Rounds rows up to the step in which charges grow. */
-uint32_t meta_round(uint32_t rows);
-/* Returns the bytes of the metadata of contents of `rows` rows, rounded up. */
+/* Returns the bytes of tokens, turns, keys, tables, snapshots and page records of contents of `rows` rows, rounded up. */
 size_t meta_unit(const struct kv *kv, uint32_t rows);
 /* Returns how many bytes the slot's charge changes if its contents are replaced by others of `rows`
  * rows. */
 ptrdiff_t meta_change(const struct kv *kv, uint32_t slot, uint32_t rows);
 /* Returns the bytes that the slot's charge lacks for what the slot has. */
 size_t meta_lacks(const struct kv *kv, uint32_t slot);
-/* Returns the bytes that the slot's charge lacks for a step that ends at `rows` rows. */
-size_t meta_step(const struct kv *kv, uint32_t slot, uint32_t rows);
-/* Raises the slot's charge for such a step; the caller has made room. */
+/* Raises the slot's charge for a step that ends at `rows` rows; the caller has made room. */
 void meta_grow(struct kv *kv, uint32_t slot, uint32_t rows);
 /* Charges the slot for exactly what it has.  The caller has made room if meta_lacks is not 0. */
 void meta_settle(struct kv *kv, uint32_t slot);

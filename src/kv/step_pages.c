@@ -230,7 +230,7 @@ int step_plan(struct kv_step *st)
     }
     size_t meta = 0;
     for (uint32_t i = 0; i < st->n_spans; i++)
-        meta += meta_step(kv, kv->seq[st->span[i].seq].slot, span_end(st, &st->span[i]));
+        meta += (size_t)meta_change(kv, kv->seq[st->span[i].seq].slot, span_end(st, &st->span[i]));
     TRY(make_room(kv, bytes, meta, "the step"));
     for (uint32_t i = 0; meta && i < st->n_spans; i++)
         meta_grow(kv, kv->seq[st->span[i].seq].slot, span_end(st, &st->span[i]));

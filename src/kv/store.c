@@ -249,10 +249,10 @@ static int forms_open(struct kv *kv, unsigned halvings, const struct kv_tier *ti
 }
 
 /* Computes the bytes with which every sequence of a step can have its first rows. */
-static int first_rows(const struct kv *kv, const struct kv_config *c, size_t *first)
+static int first_rows(const struct kv *kv, size_t *first)
 {
     size_t each;
-    if (!ck_mul(kv_metadata_bytes(c, 1), 2, &each))
+    if (!ck_mul(meta_unit(kv, 1), 2, &each))
         return ERR(LIMIT, "cache: the tables of a sequence are too large");
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         const struct group *g = &kv->group[gi];
@@ -459,43 +459,55 @@ static int store_open(struct kv *kv, const struct kv_config *c)
     return e;
 }
 
-/* Computes what the staging area of a store with this pool takes, and either the first rows of every
- * sequence or (first NULL) the arrays of fixed size.  The same declarations make the arrays of a store,
- * so what is measured here is what kv_open counts. */
-static int measure(const struct kv_config *c, size_t pool, size_t *staging, size_t *first,
-                   size_t *fixed)
+/* Declares what a store with this pool has, and makes nothing of it but kv->group, which the caller frees.  pages: its
+ * pages, too, so that kv->fixed counts all.  The same declarations make the arrays of a store, so what is measured here
+ * is what kv_open counts. */
+static int measure(const struct kv_config *c, size_t pool, bool pages, struct kv *kv)
 {
-    struct kv kv = {.measured = true};
     struct kv_config k = *c;
+    *kv = (struct kv){.measured = true};
     k.pool_bytes = pool;
-    int e = store_arrays(&kv, &k);
-    *staging = staging_bytes(&kv);
-    if (e >= 0) e = first ? first_rows(&kv, c, first) : forms_size(&kv, 0);
-    if (e >= 0 && fixed) e = stage_arrays(&kv);
-    if (e >= 0 && fixed) fixed_rest(&kv);
-    if (fixed) *fixed = kv.fixed;
+    TRY(store_arrays(kv, &k));
+    if (!pages) return 0;
+    TRY(forms_size(kv, 0));
+    TRY(stage_arrays(kv));
+    fixed_rest(kv);
+    return 0;
+}
+
+size_t kv_metadata_bytes(const struct kv_config *c, uint32_t rows)
+{
+    struct kv kv;
+    size_t bytes = measure(c, c->pool_bytes, false, &kv) < 0 ? SIZE_MAX : meta_unit(&kv, rows);
     mem_free(kv.group);
-    return e;
+    return bytes;
 }
 
 size_t kv_staging_bytes(const struct kv_config *c)
 {
-    size_t staging, first;
-    return measure(c, SIZE_MAX, &staging, &first, NULL) < 0 ? SIZE_MAX : staging;
+    struct kv kv;
+    size_t bytes = measure(c, SIZE_MAX, false, &kv) < 0 ? SIZE_MAX : staging_bytes(&kv);
+    mem_free(kv.group);
+    return bytes;
 }
 
 size_t kv_fixed_bytes(const struct kv_config *c)
 {
-    size_t fixed, staging;
-    return measure(c, c->pool_bytes, &staging, NULL, &fixed) < 0 ? SIZE_MAX : fixed;
+    struct kv kv;
+    size_t bytes = measure(c, c->pool_bytes, true, &kv) < 0 ? SIZE_MAX : kv.fixed;
+    mem_free(kv.group);
+    return bytes;
 }
 
 size_t kv_pool_bytes(const struct kv_config *c, size_t bytes)
 {
-    size_t fixed, staging, wants, pool = bytes;
+    size_t pool = bytes;
     for (uint32_t i = 0; i < 64; i++) { /* a larger pool has more pages, and some more records */
-        if (measure(c, pool, &staging, NULL, &fixed) < 0 || !ck_add(bytes, fixed + staging, &wants))
-            return SIZE_MAX;
+        struct kv kv;
+        size_t wants;
+        int e = measure(c, pool, true, &kv);
+        mem_free(kv.group);
+        if (e < 0 || !ck_add(bytes, kv.fixed + staging_bytes(&kv), &wants)) return SIZE_MAX;
         if (wants <= pool) return pool;
         pool = wants;
     }
@@ -504,15 +516,19 @@ size_t kv_pool_bytes(const struct kv_config *c, size_t bytes)
 
 size_t kv_open_bytes(const struct kv_config *c)
 {
-    size_t staging, first;
-    return measure(c, 0, &staging, &first, NULL) < 0 ? SIZE_MAX : kv_pool_bytes(c, first);
+    struct kv kv;
+    size_t first = SIZE_MAX;
+    int e = measure(c, 0, false, &kv);
+    if (e >= 0) e = first_rows(&kv, &first);
+    mem_free(kv.group);
+    return e < 0 ? SIZE_MAX : kv_pool_bytes(c, first);
 }
 
 static int pool_check(const struct kv *kv, const struct kv_config *c)
 {
     size_t first;
     char limit[16], least[16], tables[16];
-    TRY(first_rows(kv, c, &first));
+    TRY(first_rows(kv, &first));
     if (kv->pool >= first + kv->fixed + staging_bytes(kv)) return 0;
     return ERR(
         LIMIT,

@@ -172,39 +172,6 @@ static struct seq *trims_at(const struct kv *kv, const struct trims *t, uint32_t
     return &kv->seq[kv->slot[slot_index(kv, t->seq[i])].seq];
 }
 
-/* Counts `mine` references that a trim gives up.  Returns the bytes of the page if the trims before
- * it have given up all the others; reset: forgets the count. */
-static size_t give_refs(struct pages *p, uint32_t id, uint32_t mine, bool reset)
-{
-    p->seen[id] = reset ? 0 : p->seen[id] + mine;
-    return id && p->seen[id] == p->page[id].refs && p->seen[id] > mine ? p->bytes : 0;
-}
-
-/* Returns the bytes of pages that go to the reserve of s, because earlier trims have given them up
- * as well. */
-static size_t given_up(struct kv *kv, const struct seq *s, uint32_t len, bool reset)
-{
-    size_t sum = 0;
-    for (uint32_t gi = 0; gi < kv->n_groups && len < s->len && !seq_shared(s); gi++) {
-        struct group *g = &kv->group[gi];
-        const struct seq_group *sg = &s->g[gi];
-        const uint32_t *state = seq_table(kv, g, RAW, s);
-        uint32_t mine = 1;
-        for (uint32_t f = 0; f < FORMS && g->c.policy.kind == KV_ROWS; f++)
-            for (uint32_t i = table_used(g, f, len); i < table_used(g, f, s->len); i++)
-                if (!g->form[f].page[seq_table(kv, g, f, s)[i]].spilled)
-                    sum += give_refs(&g->form[f], seq_table(kv, g, f, s)[i], 1, reset);
-        if (g->c.policy.kind != KV_STATE) continue;
-        for (uint32_t i = sg->n_keeps; i-- > 0 && sg->keep[i].pos > len;)
-            if (sg->keep[i].page == *state)
-                mine++;
-            else
-                sum += give_refs(&g->form[RAW], sg->keep[i].page, 1, reset);
-        sum += give_refs(&g->form[RAW], *state, mine, reset);
-    }
-    return sum;
-}
-
 static void trims_pin(struct kv *kv, const struct trims *t, bool pin)
 {
     for (uint32_t i = 0; i < t->n; i++) {
@@ -221,10 +188,12 @@ static int trims_room(struct kv *kv, void *ctx)
     ptrdiff_t sum = 0, most = 0;
     for (int reset = 0; reset < 2; reset++)
         for (uint32_t i = 0; i < t->n; i++) {
-            uint32_t slot = slot_index(kv, t->seq[i]);
-            size_t given = given_up(kv, trims_at(kv, t, i), t->len[i], reset);
-            if (reset || !kv->slot[slot].reserve || t->len[i] >= trims_at(kv, t, i)->len) continue;
-            sum += reserve_short(kv, slot, t->len[i]) - (ptrdiff_t)given;
+            const struct seq *s = trims_at(kv, t, i);
+            uint32_t slot = slot_index(kv, t->seq[i]), len = t->len[i];
+            if (len >= s->len) continue;
+            (void)gain_cut(kv, s, len, false, reset);
+            if (reset || !kv->slot[slot].reserve) continue;
+            sum += reserve_short(kv, slot, len);
             most = MAX(most, sum);
         }
     if (!most) return 0;
