@@ -54,14 +54,6 @@ void age_open(struct kv *kv)
         a->winner[i] = match(kv, i);
 }
 
-void age_close(struct kv *kv)
-{
-    mem_free(kv->ages.stamp);
-    mem_free(kv->ages.winner);
-    mem_free(kv->ages.doomed);
-    kv->ages = (struct ages){0};
-}
-
 /* Returns the stamp of the oldest snapshot of s that may be evicted, and its place. */
 static uint64_t oldest_of(const struct kv *kv, const struct seq *s, uint32_t *gi, uint32_t *i)
 {
@@ -139,28 +131,23 @@ void age_doom(struct kv *kv, struct seq *s, uint32_t gi, uint32_t i)
 
 /* --- Checks ----------------------------------------------------------------------------------- */
 
-static bool fail(const char *what, uint32_t a, uint32_t b)
-{
-    err_set(ERR_ARG, "kv_check: %s (%u, %u)", what, a, b);
-    return false;
-}
-
 bool age_check(const struct kv *kv)
 {
     const struct ages *a = &kv->ages;
     uint32_t gi = 0, i = 0;
-    if (a->n_doomed) return fail("doomed snapshots", a->n_doomed, 0);
+    if (a->n_doomed) return wrong("doomed snapshots", a->n_doomed, 0);
     for (uint32_t k = 0; k < kv->n_contents; k++) {
         const struct seq *s = &kv->seq[k];
-        if (s->n_doomed || (s->pinned && !s->busy)) return fail("doomed or pinned", k, s->n_doomed);
+        if (s->n_doomed || (s->pinned && !s->busy))
+            return wrong("doomed or pinned", k, s->n_doomed);
         for (gi = 0; gi < kv->n_groups; gi++)
             for (i = 1; i < s->g[gi].n_keeps; i++)
                 if (s->g[gi].keep[i].stamp <= s->g[gi].keep[i - 1].stamp)
-                    return fail("ages of snapshots", k, i);
+                    return wrong("ages of snapshots", k, i);
         if (a->stamp && a->stamp[k] != oldest_of(kv, s, &gi, &i))
-            return fail("age of the oldest snapshot", k, gi);
+            return wrong("age of the oldest snapshot", k, gi);
     }
     for (uint32_t node = kv->n_contents - 1; a->stamp && node; node--)
-        if (a->winner[node] != match(kv, node)) return fail("older", node, a->winner[node]);
+        if (a->winner[node] != match(kv, node)) return wrong("older", node, a->winner[node]);
     return true;
 }

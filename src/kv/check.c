@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-static bool fail(const char *what, uint32_t a, uint32_t b)
+bool wrong(const char *what, uint32_t a, uint32_t b)
 {
     err_set(ERR_ARG, "kv_check: %s (%u, %u)", what, a, b);
     return false;
@@ -49,14 +49,14 @@ static bool check_form(const struct kv *kv, const struct pages *p, size_t sum[6]
         bool is_free = p->run[id / KV_RUN].free >> id % KV_RUN & 1;
         bool is_backed = p->run[id / KV_RUN].backed >> id % KV_RUN & 1;
         bool idle = !pg->refs;
-        if (pg->refs != p->seen[id]) return fail("references", id, pg->refs);
-        if (id / KV_RUN < p->fresh && is_free != idle) return fail("free mask", id, pg->refs);
-        if (id / KV_RUN >= p->fresh && (is_free || !idle)) return fail("unused run", id, pg->refs);
+        if (pg->refs != p->seen[id]) return wrong("references", id, pg->refs);
+        if (id / KV_RUN < p->fresh && is_free != idle) return wrong("free mask", id, pg->refs);
+        if (id / KV_RUN >= p->fresh && (is_free || !idle)) return wrong("unused run", id, pg->refs);
         if (pg->refs && !is_backed == !pg->spilled)
-            return fail("live page without memory, or spilled with", id, pg->spilled);
-        if ((pg->spilled && !pg->refs) || pg->picked) return fail("flags", id, pg->picked);
+            return wrong("live page without memory, or spilled with", id, pg->spilled);
+        if ((pg->spilled && !pg->refs) || pg->picked) return wrong("flags", id, pg->picked);
         bool is_stale = p->run[id / KV_RUN].stale >> id % KV_RUN & 1;
-        if (pg->spilled && is_stale) return fail("needed bytes are stale", id, 0);
+        if (pg->spilled && is_stale) return wrong("needed bytes are stale", id, 0);
         live += pg->refs && !pg->spilled;
         spilled += pg->spilled;
         stale += is_stale;
@@ -64,25 +64,25 @@ static bool check_form(const struct kv *kv, const struct pages *p, size_t sum[6]
         if (pg->refs > 1 && !pg->spilled) sum[2] += p->bytes;
     }
     if (spilled != p->n_spilled || stale != p->n_stale)
-        return fail("pages in the tier", spilled, p->n_spilled);
+        return wrong("pages in the tier", spilled, p->n_spilled);
     sum[4] += spilled * p->bytes;
     sum[5] += stale * p->bytes;
     for (uint32_t i = 0; i < kv->max_seqs; i++)
         promised += kv->slot[i].stash[p->index].n;
     if (live + spilled + promised != p->n_live || promised != p->n_promised ||
         p->usable * KV_RUN <= p->n_live || backed != p->n_backed)
-        return fail("page counts", live, p->n_live);
+        return wrong("page counts", live, p->n_live);
     sum[p->state ? 1 : 0] += live * p->bytes;
     sum[3] += (backed - MIN(backed, promised)) * p->bytes;
     uint32_t listed = 0, runs = 0;
     for (uint32_t k = 1; k <= KV_RUN; k++)
         for (uint32_t r = p->list[k]; r != KV_NONE; r = p->run[r].next) {
-            if ((uint32_t)__builtin_popcount(p->run[r].free) != k) return fail("run list", r, k);
-            if (++listed > p->n_runs) return fail("run list loops", r, k);
+            if ((uint32_t)__builtin_popcount(p->run[r].free) != k) return wrong("run list", r, k);
+            if (++listed > p->n_runs) return wrong("run list loops", r, k);
         }
     for (uint32_t r = 0; r < p->fresh; r++)
         runs += p->run[r].free != 0;
-    return listed == runs ? true : fail("run lists", listed, runs);
+    return listed == runs ? true : wrong("run lists", listed, runs);
 }
 
 static bool check_cells(const struct kv *kv, const struct seq *s, uint32_t gi, uint32_t f)
@@ -92,18 +92,19 @@ static bool check_cells(const struct kv *kv, const struct seq *s, uint32_t gi, u
     const uint32_t *table = seq_table(kv, g, f, s);
     uint32_t rows = seq_rows(g, s), used = table_used(g, f, rows), first = table_first(g, f);
     for (uint32_t i = used; !s->kept && i < g->stride[f]; i++)
-        if (table[i]) return fail("cell beyond the end", i, table[i]);
-    if (g->c.policy.kind == KV_STATE) return !table[0] == !s->len ? true : fail("state", s->len, 0);
+        if (table[i]) return wrong("cell beyond the end", i, table[i]);
+    if (g->c.policy.kind == KV_STATE)
+        return !table[0] == !s->len ? true : wrong("state", s->len, 0);
     struct need n = need_at(g, s, rows, g->c.policy.slack, s->turn_open);
     uint32_t to = MIN((f == RAW ? n.raw_from : n.row_from) / g->rows[f], used);
-    if (sg->cut[f] < MAX(to, first)) return fail("drop rule lags", sg->cut[f], to);
+    if (sg->cut[f] < MAX(to, first)) return wrong("drop rule lags", sg->cut[f], to);
     for (uint32_t i = 0; i < used; i++) {
-        bool want = i >= sg->cut[f] || (i < first ? f == RAW : keep_holds(g, sg, f, i));
-        if (want != (table[i] != 0)) return fail("cell held or missing", i, table[i]);
+        if (cell_held(g, sg, f, i) != (table[i] != 0))
+            return wrong("cell held or missing", i, table[i]);
     }
     n = need_at(g, s, rows, 0, s->turn_open); /* every row that the next query reads is held */
     for (uint32_t i = (f == RAW ? n.raw_from : n.row_from) / g->rows[f]; i < used; i++)
-        if (!table[i] && (f == RAW || i >= first)) return fail("reachable cell missing", i, 0);
+        if (!table[i] && (f == RAW || i >= first)) return wrong("reachable cell missing", i, 0);
     return true;
 }
 
@@ -113,18 +114,18 @@ static bool check_owners(const struct kv *kv, const struct seq *s)
 {
     if (s->kept)
         return !s->owners && !s->marks && !s->turn_open && !s->foreign ? true
-                                                                       : fail("kept", s->id, 0);
+                                                                       : wrong("kept", s->id, 0);
     uint32_t k = (uint32_t)(s - kv->seq), n = 0, at = s->slot, reserve = 0;
     for (uint32_t i = 0; i < kv->max_seqs; i++)
         n += kv->slot[i].used && kv->slot[i].seq == k;
-    if (n != s->owners) return fail("owners", n, s->owners);
+    if (n != s->owners) return wrong("owners", n, s->owners);
     for (uint32_t i = 0; i < n; i++, at = kv->slot[at].next) {
         const struct slot *slot = &kv->slot[at];
-        if (slot->seq != k || kv->slot[slot->next].prev != at) return fail("ring", k, at);
+        if (slot->seq != k || kv->slot[slot->next].prev != at) return wrong("ring", k, at);
         reserve |= slot->reserve;
     }
-    if (at != s->slot || s->held) return fail("ring", k, at);
-    return n > 1 && (reserve || s->busy) ? fail("several owners", k, reserve) : true;
+    if (at != s->slot || s->held) return wrong("ring", k, at);
+    return n > 1 && (reserve || s->busy) ? wrong("several owners", k, reserve) : true;
 }
 
 /* True if `what` of s is listed once under its key. */
@@ -134,20 +135,21 @@ static bool check_listed(const struct kv *kv, const struct seq *s, uint32_t what
     uint32_t times = 0;
     for (uint64_t at = index_find(kv, what, key); at; at = index_next(kv, at))
         times += index_seq(kv, at) == s;
-    return times == 1 ? true : fail("a key is not listed once", s->id, what);
+    return times == 1 ? true : wrong("a key is not listed once", s->id, what);
 }
 
 static bool check_keys(const struct kv *kv, const struct seq *s)
 {
     if (s->n_listed > s->n_keys || s->n_keys > s->len / KV_STRIP)
-        return fail("keys", s->n_listed, s->n_keys);
+        return wrong("keys", s->n_listed, s->n_keys);
     if (kv->index.on && !s->noted && index_donor(s) && s->n_listed < s->n_keys)
-        return fail("blocks that no search finds", s->n_listed, s->n_keys);
+        return wrong("blocks that no search finds", s->n_listed, s->n_keys);
     for (uint32_t i = 0; i < s->n_listed; i++)
         if (!check_listed(kv, s, i, s->key + (size_t)i * KV_KEY)) return false;
     if (s->n_listed && !check_listed(kv, s, KV_LIST_BEGIN, s->first)) return false;
     if (!s->kept || (!s->len && s->cross)) return true;
-    if (s->n_listed != s->len / KV_STRIP) return fail("keys of kept contents", s->n_listed, s->len);
+    if (s->n_listed != s->len / KV_STRIP)
+        return wrong("keys of kept contents", s->n_listed, s->len);
     return check_listed(kv, s, KV_LIST_END, s->key + (size_t)(s->n_keys - 1) * KV_KEY);
 }
 
@@ -159,11 +161,11 @@ static bool check_index(const struct kv *kv)
     size_t bytes = 0;
     for (const struct seq *s = x->oldest; s; before = s, s = s->newer, kept++) {
         if (!s->kept || s->older != before || (before && before->used >= s->used))
-            return fail("list of kept contents", kept, s->id);
+            return wrong("list of kept contents", kept, s->id);
         bytes += s->bytes;
     }
-    if (x->newest != before || kept != x->n || x->doomed) return fail("kept", kept, x->n);
-    if (bytes != x->room.used) return fail("bytes of the index", (uint32_t)bytes, kept);
+    if (x->newest != before || kept != x->n || x->doomed) return wrong("kept", kept, x->n);
+    if (bytes != x->room.used) return wrong("bytes of the index", (uint32_t)bytes, kept);
     for (const struct seq *s = NULL; (s = seq_each(kv, s));) {
         if (!check_keys(kv, s)) return false;
         listed += s->n_listed + (s->n_listed > 0) + (s->n_listed && s->kept);
@@ -171,28 +173,28 @@ static bool check_index(const struct kv *kv)
     for (uint32_t i = 0; i < x->n_buckets; i++)
         for (uint64_t at = x->bucket[i]; at; at = index_chain(kv, at))
             for (uint64_t same = at; same; same = index_next(kv, same))
-                if (++found > listed) return fail("the index lists more than there is", i, listed);
-    return found == listed ? true : fail("the index lists less than there is", found, listed);
+                if (++found > listed) return wrong("the index lists more than there is", i, listed);
+    return found == listed ? true : wrong("the index lists less than there is", found, listed);
 }
 
 static bool check_seq(const struct kv *kv, const struct seq *s)
 {
     if (!s->owners && !s->kept && !s->marks)
-        return s->len || s->cross ? fail("spare", s->len, 0) : true;
-    if (s->busy) return kv->step.open ? true : fail("busy", s->slot, 0);
+        return s->len || s->cross ? wrong("spare", s->len, 0) : true;
+    if (s->busy) return kv->step.open ? true : wrong("busy", s->slot, 0);
     uint32_t end = 0;
     for (uint32_t i = 0; i < s->n_turns; i++) {
         const struct kv_turn *t = &s->turn[i];
-        if (t->pos < end || !t->n) return fail("turns", i, t->pos);
+        if (t->pos < end || !t->n) return wrong("turns", i, t->pos);
         end = t->pos + t->n;
     }
-    if (end > s->len) return fail("turn beyond the end", end, s->len);
+    if (end > s->len) return wrong("turn beyond the end", end, s->len);
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         const struct seq_group *sg = &s->g[gi];
         for (uint32_t i = 0; i < sg->n_keeps; i++) {
             const struct keep *k = &sg->keep[i];
             if (k->doomed || k->pos > s->len || (i && k->pos <= k[-1].pos))
-                return fail("snapshots", i, k->pos);
+                return wrong("snapshots", i, k->pos);
         }
         for (uint32_t f = 0; f < FORMS; f++)
             if (kv->group[gi].form[f].n_ids && !check_cells(kv, s, gi, f)) return false;
@@ -211,14 +213,14 @@ static bool check_reserves(const struct kv *kv)
         const struct stash *st = &sl->stash[i];
         bytes += st->n * p->bytes;
         if (st->n && (!sl->used || (!sl->reserve && !sl->marks)))
-            return fail("reserve of nobody", slot, st->n);
-        if (st->lent && !(sl->used && kv->seq[sl->seq].busy)) return fail("lent", slot, st->lent);
+            return wrong("reserve of nobody", slot, st->n);
+        if (st->lent && !(sl->used && kv->seq[sl->seq].busy)) return wrong("lent", slot, st->lent);
         if (!sl->used || kv->seq[sl->seq].busy || kv->owing) continue;
         uint32_t need = reserve_need(kv, slot, i);
-        if (st->n < need) return fail("reserve lacks pages", st->n, need);
+        if (st->n < need) return wrong("reserve lacks pages", st->n, need);
     }
     return bytes == kv->reserved ? true
-                                 : fail("reserved bytes", (uint32_t)bytes, (uint32_t)kv->reserved);
+                                 : wrong("reserved bytes", (uint32_t)bytes, (uint32_t)kv->reserved);
 }
 
 /* True if the list of every sequence has its marks, each once. */
@@ -229,10 +231,10 @@ static bool check_marks(const struct kv *kv)
         live += kv->mark[i].seq && slot_find(kv, kv->mark[i].seq);
     for (uint32_t k = 0; k < kv->max_seqs; k++)
         for (uint32_t i = kv->slot[k].used ? kv->slot[k].marks : 0; i; i = kv->mark[i - 1].next) {
-            if (slot_find(kv, kv->mark[i - 1].seq) != &kv->slot[k]) return fail("mark", k, i);
-            if (++listed > live) return fail("marks loop", k, i);
+            if (slot_find(kv, kv->mark[i - 1].seq) != &kv->slot[k]) return wrong("mark", k, i);
+            if (++listed > live) return wrong("marks loop", k, i);
         }
-    return listed == live ? true : fail("marks listed", listed, live);
+    return listed == live ? true : wrong("marks listed", listed, live);
 }
 
 bool kv_check(const struct kv *kv)
@@ -259,16 +261,16 @@ bool kv_check(const struct kv *kv)
     if (!ok || !check_reserves(kv) || !check_index(kv) || !queue_check(kv) || !check_marks(kv) ||
         !age_check(kv))
         return false;
-    if (marks != kv->n_marks || marks > kv->max_marks) return fail("marks", marks, kv->n_marks);
-    if (used + kv->n_idle != kv->max_seqs) return fail("idle slots", used, kv->n_idle);
-    if (spare != kv->n_spare) return fail("spare contents", spare, kv->n_spare);
+    if (marks != kv->n_marks || marks > kv->max_marks) return wrong("marks", marks, kv->n_marks);
+    if (used + kv->n_idle != kv->max_seqs) return wrong("idle slots", used, kv->n_idle);
+    if (spare != kv->n_spare) return wrong("spare contents", spare, kv->n_spare);
     if (sum[0] != kv->live || sum[1] != kv->states)
-        return fail("live bytes", (uint32_t)sum[0], (uint32_t)kv->live);
+        return wrong("live bytes", (uint32_t)sum[0], (uint32_t)kv->live);
     if (sum[2] != kv->shared || sum[3] != kv->backed)
-        return fail("shared bytes", (uint32_t)sum[2], (uint32_t)kv->shared);
+        return wrong("shared bytes", (uint32_t)sum[2], (uint32_t)kv->shared);
     if (sum[4] != kv->stream.spilled || sum[5] != kv->stream.stale)
-        return fail("bytes in the tier", (uint32_t)sum[4], (uint32_t)kv->stream.spilled);
-    if (!meta_check(kv)) return fail("metadata", (uint32_t)kv->used, (uint32_t)kv->fixed);
-    if (pool_held(kv) > kv->pool) return fail("over budget", (uint32_t)kv->live, 0);
-    return kv->peak >= pool_rows(kv) ? true : fail("peak", (uint32_t)kv->peak, 0);
+        return wrong("bytes in the tier", (uint32_t)sum[4], (uint32_t)kv->stream.spilled);
+    if (!meta_check(kv)) return wrong("metadata", (uint32_t)kv->used, (uint32_t)kv->fixed);
+    if (pool_held(kv) > kv->pool) return wrong("over budget", (uint32_t)kv->live, 0);
+    return kv->peak >= pool_rows(kv) ? true : wrong("peak", (uint32_t)kv->peak, 0);
 }

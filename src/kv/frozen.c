@@ -30,34 +30,12 @@ static void thaw(struct kv *kv, struct seq *s)
         struct group *g = &kv->group[gi];
         if (g->c.policy.kind != KV_FROZEN) continue;
         for (uint32_t f = 0; f < FORMS; f++) {
-            uint32_t *table = seq_table(kv, g, f, s), n = table_used(g, f, s->cross);
-            for (uint32_t i = 0; i < n; i++) {
-                if (table[i]) page_unref(kv, &g->form[f], table[i]);
-                table[i] = 0;
-            }
+            cells_drop(kv, s, gi, f, 0, table_used(g, f, s->cross));
             s->g[gi].cut[f] = table_first(g, f);
         }
         s->g[gi].unseen = s->g[gi].raw_unseen = 0;
     }
     s->cross = 0;
-}
-
-static void freeze(struct kv *kv, const struct seq *from, struct seq *to)
-{
-    to->cross = from->cross;
-    for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
-        struct group *g = &kv->group[gi];
-        if (g->c.policy.kind != KV_FROZEN) continue;
-        to->g[gi].unseen = from->g[gi].unseen;
-        to->g[gi].raw_unseen = from->g[gi].raw_unseen;
-        for (uint32_t f = 0; f < FORMS; f++) {
-            uint32_t *table = seq_table(kv, g, f, to), n = table_used(g, f, from->cross);
-            to->g[gi].cut[f] = from->g[gi].cut[f];
-            if (n) memcpy(table, seq_table(kv, g, f, from), n * sizeof *table);
-            for (uint32_t i = 0; i < n; i++)
-                if (table[i]) page_ref(kv, &g->form[f], table[i]);
-        }
-    }
 }
 
 int kv_adopt(struct kv *kv, kv_seq handle, uint32_t *rows)
@@ -73,7 +51,9 @@ int kv_adopt(struct kv *kv, kv_seq handle, uint32_t *rows)
     if (!d) return 0;
     uint32_t slot = slot_index(kv, handle);
     s = edit(kv, slot);
-    freeze(kv, d, s);
+    s->cross = d->cross;
+    for (uint32_t gi = 0; gi < kv->n_groups; gi++)
+        if (kv->group[gi].c.policy.kind == KV_FROZEN) cells_share(kv, d, s, gi);
     index_wanted(kv, d);
     if (edited(kv, slot, "sharing frozen rows") < 0) { /* the caller may try to write them */
         thaw(kv, edit(kv, slot));

@@ -49,15 +49,6 @@ int index_open(struct kv *kv)
     return room_open(&x->room, x->room.n_units);
 }
 
-void index_close(struct kv *kv)
-{
-    mem_free(kv->index.key);
-    mem_free(kv->index.gone);
-    mem_free(kv->index.noted);
-    mem_free(kv->index.bucket);
-    room_close(&kv->index.room);
-}
-
 /* Returns the number of leading rows with token ids. */
 uint32_t index_known(const int32_t *tok, uint32_t n)
 {

@@ -60,7 +60,6 @@ struct index {
 /* Sizes the index and declares its arrays. */
 int index_arrays(struct kv *kv, const struct kv_config *c);
 int index_open(struct kv *kv);
-void index_close(struct kv *kv);
 /* Most sequences that one search looks at, and that it passes at one key. */
 #define KV_LOOKS 64u
 /* Returns the number of leading rows with token ids. */

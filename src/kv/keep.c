@@ -59,6 +59,12 @@ bool keep_holds(const struct group *g, const struct seq_group *sg, uint32_t form
     return false;
 }
 
+bool cell_held(const struct group *g, const struct seq_group *sg, uint32_t form, uint32_t index)
+{
+    if (index < table_first(g, form)) return form == RAW;
+    return index >= sg->cut[form] || keep_holds(g, sg, form, index);
+}
+
 /* Computes the cells [*a, *b) that only snapshot k may be keeping. */
 static void keep_range(const struct group *g, const struct seq_group *sg, const struct keep *k,
                        uint32_t form, uint32_t *a, uint32_t *b)
@@ -66,12 +72,6 @@ static void keep_range(const struct group *g, const struct seq_group *sg, const 
     uint32_t from = form == RAW ? k->raw_from : k->row_from;
     *a = MAX(from / g->rows[form], table_first(g, form));
     *b = MIN(table_used(g, form, k->pos), sg->cut[form]);
-}
-
-static void cell_clear(struct kv *kv, struct pages *p, uint32_t *cell)
-{
-    page_unref(kv, p, *cell);
-    *cell = 0;
 }
 
 void keep_remove(struct kv *kv, struct seq *s, uint32_t gi, uint32_t i)
@@ -90,7 +90,7 @@ void keep_remove(struct kv *kv, struct seq *s, uint32_t gi, uint32_t i)
         uint32_t a, b, *table = seq_table(kv, g, f, s);
         keep_range(g, sg, &k, f, &a, &b);
         for (; a < b; a++)
-            if (table[a] && !keep_holds(g, sg, f, a)) cell_clear(kv, &g->form[f], &table[a]);
+            if (table[a] && !keep_holds(g, sg, f, a)) cells_drop(kv, s, gi, f, a, a + 1);
     }
 }
 
@@ -142,7 +142,7 @@ void drop_unreachable(struct kv *kv, struct seq *s, uint32_t gi)
         to = MIN(to, table_used(g, f, rows));
         for (; sg->cut[f] < to; sg->cut[f]++)
             if (table[sg->cut[f]] && !keep_holds(g, sg, f, sg->cut[f]))
-                cell_clear(kv, &g->form[f], &table[sg->cut[f]]);
+                cells_drop(kv, s, gi, f, sg->cut[f], sg->cut[f] + 1);
     }
 }
 

@@ -167,8 +167,9 @@ struct kv {
     struct dev_queue *work; /* of it: copies, and the operations on views */
     uint32_t n_groups, n_sites;
     uint32_t max_seqs, max_tokens, max_len, slot_bits;
-    uint32_t lanes; /* sequences of one step */
-    uint32_t redo;  /* kv_config.redo */
+    uint32_t lanes;  /* sequences of one step */
+    uint32_t redo;   /* kv_config.redo */
+    struct own *own; /* all arrays that follow, and those that they name (kv_own) */
     struct group *group;
     uint32_t *site_group;        /* [n_sites] */
     struct slot *slot;           /* [max_seqs] */
@@ -228,14 +229,13 @@ struct kv_fault {
 extern struct kv_fault kv_fault;
 
 /* store.c */
-/* Declares an array that lives as long as the store: counts it as metadata of fixed size, allocates
- * it, and stores its address in the pointer at `at`.  While the store is only measured, the array is
+/* Returns a zeroed array that lives as long as the store; NULL: there is no memory. */
+void *kv_own(struct kv *kv, size_t n, size_t size);
+/* Declares such an array of fixed size: counts it as metadata, allocates it, and stores its address in the pointer at `at`.  While the store is only measured, the array is
  * counted and not made.  So a store has exactly the arrays that were measured. */
 int kv_array(struct kv *kv, void *at, size_t n, size_t size);
 /* Finds out where the device of the store sees a block of the host. */
 int block_open(struct kv *kv, struct kv_block *b);
-/* Closes that, and frees the block. */
-void block_close(struct kv *kv, struct kv_block *b);
 /* Sets the sizes of the group that follow from its configuration alone. */
 int group_measure(struct group *g);
 
@@ -266,6 +266,11 @@ uint32_t edge_cut(const struct kv_seal *s, const struct kv_turn *turn, uint32_t 
 void seq_reset(struct kv *kv, struct seq *s);
 /* Makes dst, which is empty, another owner of the pages of src. */
 void seq_clone(struct kv *kv, const struct seq *src, struct seq *dst);
+/* Gives up the pages of cells [from, to). */
+void cells_drop(struct kv *kv, struct seq *s, uint32_t gi, uint32_t form, uint32_t from,
+                uint32_t to);
+/* Makes dst, which has none, another owner of the pages that the cells of src name in one group. */
+void cells_share(struct kv *kv, const struct seq *src, struct seq *dst, uint32_t gi);
 /* Gives up every page. */
 void seq_clear(struct kv *kv, struct seq *s);
 /* Takes the slot out of the owners of its contents, makes it idle and returns the contents.  The
@@ -385,6 +390,8 @@ void keep_add(struct kv *kv, struct seq *s, uint32_t gi, uint32_t pos, uint32_t 
 void keep_thin(struct kv *kv, struct seq *s, uint32_t gi, uint32_t len);
 void keep_remove(struct kv *kv, struct seq *s, uint32_t gi, uint32_t i);
 bool keep_holds(const struct group *g, const struct seq_group *sg, uint32_t form, uint32_t index);
+/* True if contents that follow the drop rule hold a page of the cell, which has rows. */
+bool cell_held(const struct group *g, const struct seq_group *sg, uint32_t form, uint32_t index);
 void drop_unreachable(struct kv *kv, struct seq *s, uint32_t gi);
 /* Makes room for `bytes` more of pages and `meta` more of metadata: evicts kept contents and
  * snapshots, then moves pages to the tier.  ERR_FULL (need is set, nothing is evicted) if that is
@@ -401,7 +408,6 @@ size_t gain_cut(struct kv *kv, const struct seq *s, uint32_t len, bool whole, bo
 /* age.c: which snapshot is evicted first */
 int age_arrays(struct kv *kv);
 void age_open(struct kv *kv);
-void age_close(struct kv *kv);
 /* Notes a change of what decides the oldest snapshot of s: its snapshots, `pinned`, `busy`, or
  * kv.step.open. */
 void age_update(struct kv *kv, const struct seq *s);
@@ -413,6 +419,8 @@ struct seq *age_oldest(struct kv *kv, uint32_t *gi, uint32_t *i);
 /* Adds the oldest snapshot of s to the eviction plan being made. */
 void age_doom(struct kv *kv, struct seq *s, uint32_t gi, uint32_t i);
 bool age_check(const struct kv *kv);
+/* check.c: says what kv_check has found; returns false */
+bool wrong(const char *what, uint32_t a, uint32_t b);
 
 static inline bool leaves(const struct kv *kv, const struct group *g, uint32_t form)
 {

@@ -135,9 +135,7 @@ static int take_page(struct kv *kv, struct pages *p, uint32_t after, uint32_t in
     uint32_t id = 0;
     if (kv->index.n) index_yield(kv, p, 1);
     if (p->n_live + 1 < p->n_ids) id = pages_take(kv, p, after, index);
-    if (!id)
-        return ERR(NOMEM, "cache: the system has no memory for another page of %zu bytes",
-                   p->bytes);
+    if (!id) return no_page(p);
     *out = id;
     kv->peak = MAX(kv->peak, pool_rows(kv));
     if (pool_held(kv) + kv->backed > kv->pool) pool_trim(kv);
@@ -148,9 +146,7 @@ static int take_cell(const struct loading *v, struct group *g, uint32_t form, ui
 {
     uint32_t *table = seq_table(v->kv, g, form, v->s);
     if (table[i]) return 0;
-    TRY(take_page(v->kv, &g->form[form], i ? table[i - 1] : 0, i, &table[i]));
-    queue_place(v->kv, g, form, table[i], i);
-    return 0;
+    return take_page(v->kv, &g->form[form], i ? table[i - 1] : 0, i, &table[i]);
 }
 
 /* Computes the cells [*a, *b) that the chunk of rows lies in. */
@@ -179,7 +175,6 @@ static int share(const struct loading *v, struct group *g, const struct kv_chunk
     for (uint32_t i = a; i < b; i++) {
         page_ref(v->kv, &g->form[c->form], from[i]);
         table[i] = from[i];
-        queue_place(v->kv, g, c->form, table[i], i);
     }
     return 1;
 }
@@ -212,7 +207,6 @@ static void share_form(const struct loading *v, uint32_t gi, uint32_t form, cons
         for (uint32_t i = MAX(a, *end); i < b; i++) {
             table[i] = seq_table(kv, g, form, d)[i];
             page_ref(kv, &g->form[form], table[i]);
-            queue_place(kv, g, form, table[i], i);
             *end = i + 1;
         }
     }
@@ -300,22 +294,11 @@ static int load_all(const struct loading *v)
         }
     for (uint32_t gi = 0; gi < v->kv->n_groups; gi++) { /* open blocks without loaded rows */
         struct group *g = &v->kv->group[gi];
-        const struct seq_group *sg = &v->s->g[gi];
         if (g->c.policy.kind == KV_STATE) continue;
-        uint32_t i = table_first(g, RAW), end = table_used(g, RAW, seq_rows(g, v->s));
-        for (; i < end; i++)
-            if (i >= sg->cut[RAW] || keep_holds(g, sg, RAW, i)) TRY(take_cell(v, g, RAW, i));
+        for (uint32_t i = 0; i < table_used(g, RAW, seq_rows(g, v->s)); i++)
+            if (cell_held(g, &v->s->g[gi], RAW, i)) TRY(take_cell(v, g, RAW, i));
     }
     return 0;
-}
-
-static size_t shared_bytes(const struct loading *v, const struct group *g, uint32_t f)
-{
-    uint32_t n = 0, end = v->shared[FORMS * (g - v->kv->group) + f];
-    const uint32_t *table = seq_table(v->kv, g, f, v->s);
-    for (uint32_t i = 0; i < end; i++)
-        n += table[i] != 0;
-    return n * g->form[f].bytes;
 }
 
 /* Returns the bytes of all pages of the sequence that are not shared yet. */
@@ -324,21 +307,16 @@ static size_t pages_bytes(const struct loading *v)
     const struct kv *kv = v->kv;
     const struct seq *s = v->s;
     size_t sum = 0;
-    for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
-        const struct group *g = &kv->group[gi];
-        for (uint32_t f = 0; f < FORMS; f++) {
-            sum -= shared_bytes(v, g, f);
-            uint32_t used = table_used(g, f, seq_rows(g, s)), first = table_first(g, f);
-            const struct seq_group *sg = &s->g[gi];
-            bool last = sg->n_keeps && sg->keep[sg->n_keeps - 1].pos == s->len;
-            if (g->c.policy.kind == KV_STATE)
-                sum += f == RAW && s->len ? (1 + sg->n_keeps - last) * g->form[RAW].bytes : 0;
-            else if (used)
-                sum += (used - MIN(used, sg->cut[f])) * g->form[f].bytes +
-                       (f == RAW ? MIN(used, first) * g->form[f].bytes : 0);
-            for (uint32_t i = first; i < MIN(used, sg->cut[f]) && sg->n_keeps; i++)
-                sum += keep_holds(g, sg, f, i) ? g->form[f].bytes : 0;
-        }
+    for (uint32_t i = 0; i < FORMS * kv->n_groups; i++) {
+        const struct group *g = &kv->group[i / FORMS];
+        const struct seq_group *sg = &s->g[i / FORMS];
+        uint32_t f = i % FORMS, n = 0, last = sg->n_keeps;
+        bool state = g->c.policy.kind == KV_STATE;
+        for (uint32_t k = 0; !state && k < table_used(g, f, seq_rows(g, s)); k++)
+            n += !seq_table(kv, g, f, s)[k] && cell_held(g, sg, f, k);
+        if (state && f == RAW && s->len) /* a snapshot at the end has the newest state */
+            n = last + !(last && sg->keep[last - 1].pos == s->len);
+        sum += n * g->form[f].bytes;
     }
     return sum;
 }

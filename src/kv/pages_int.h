@@ -39,6 +39,7 @@ struct queue {
     uint32_t *head;    /* [2 * cells + 1] first page of each list; 0: the list is empty */
     uint64_t *bits[6]; /* which lists have pages; then which words of the level before are not 0 */
     uint32_t cells, levels;
+    uint32_t first;  /* pages of cells before it stay in memory */
     uint32_t picked; /* scratch of spill.c: chain of pages that are about to leave */
 };
 /* The pages of one group in one form.  Page p of the group's i-th site lies at base + i * span + p
@@ -82,10 +83,12 @@ void *pool_reserve(struct dev *dev, size_t bytes);
 /* Opens the pages at reserved address space; at NULL: reserves some of the device's. */
 int pages_open(struct pages *p, void *at);
 void pages_close(struct pages *p);
-/* Takes a page with one reference: page `after` + 1 if that page is free, else the index-th of a
- * free run, else any.  0 if the system has no memory for a page.  The caller has checked the
+/* Takes a page with one reference for cell `index` of a table: page `after` + 1 if that page is free, else the
+ * index-th of a free run, else any.  0 if the system has no memory for a page.  The caller has checked the
  * budget. */
 uint32_t pages_take(struct kv *kv, struct pages *p, uint32_t after, uint32_t index);
+/* Returns the error of a take that got no page. */
+int no_page(const struct pages *p);
 void page_ref(struct kv *kv, struct pages *p, uint32_t id);
 void page_unref(struct kv *kv, struct pages *p, uint32_t id);
 /* Promises the slot n pages of the form.  -1: the system refuses the memory; the caller has checked
@@ -108,11 +111,10 @@ static inline unsigned char *page_at(const struct pages *p, uint32_t site, uint3
 
 /* queue.c: which pages may leave memory */
 int queue_open(struct kv *kv, struct group *g, uint32_t form);
-void queue_close(struct group *g, uint32_t form);
 /* Puts a page where it belongs after a change of its references or its place in memory. */
 void queue_update(struct kv *kv, struct pages *p, uint32_t id);
-/* Notes the cell of a page that committed tables name. */
-void queue_place(struct kv *kv, struct group *g, uint32_t form, uint32_t id, uint32_t cell);
+/* Notes the cell that a page was taken for.  Every table that names the page has it there. */
+void queue_place(struct kv *kv, struct pages *p, uint32_t id, uint32_t cell);
 /* Finds the page that leaves next, and returns its form; NULL: none may leave. */
 struct pages *queue_next(const struct kv *kv, uint32_t *id);
 /* Counts the tail of s among those of its pages, and takes it out again.  Length and cells must not

@@ -223,6 +223,7 @@ static uint32_t take(struct kv *kv, struct pages *p, uint32_t after, uint32_t in
     p->n_live++;
     *bytes_of(kv, p) += p->bytes;
     kv->max_refs = MAX(kv->max_refs, 1);
+    queue_place(kv, p, id, index);
     if (kv_fault.poison) poison(p, id);
     return id;
 }
@@ -246,6 +247,11 @@ static int provide(struct pages *p, uint32_t n)
 uint32_t pages_take(struct kv *kv, struct pages *p, uint32_t after, uint32_t index)
 {
     return provide(p, 1) < 0 ? 0 : take(kv, p, after, index);
+}
+
+int no_page(const struct pages *p)
+{
+    return ERR(NOMEM, "cache: the system has no memory for another page of %zu bytes", p->bytes);
 }
 
 static void promise(struct kv *kv, struct pages *p, struct stash *st, uint32_t n)

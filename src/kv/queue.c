@@ -25,24 +25,15 @@ int queue_open(struct kv *kv, struct group *g, uint32_t form)
 {
     struct queue *q = &g->form[form].queue;
     q->cells = g->stride[form];
+    q->first = table_first(g, form);
     TRY(kv_array(kv, &q->head, (size_t)2 * q->cells + 1, sizeof *q->head));
     for (size_t n = (size_t)2 * q->cells + 1; n > 1 || !q->levels; n = (n + WORD - 1) / WORD) {
         TRY(kv_array(kv, &q->bits[q->levels], (n + WORD - 1) / WORD, sizeof *q->bits[0]));
         q->levels++;
     }
     if (kv->measured) return 0;
-    q->at = mem_array(g->form[form].n_ids, sizeof *q->at); /* counted with the records of pages */
+    q->at = kv_own(kv, g->form[form].n_ids, sizeof *q->at); /* counted with the records of pages */
     return q->at ? 0 : ERR_NOMEM;
-}
-
-void queue_close(struct group *g, uint32_t form)
-{
-    struct queue *q = &g->form[form].queue;
-    mem_free(q->at);
-    mem_free(q->head);
-    for (uint32_t i = 0; i < q->levels; i++)
-        mem_free(q->bits[i]);
-    *q = (struct queue){0};
 }
 
 /* Returns the key of the list that a page belongs to: of whole pages 1 + cells + cell, of tails
@@ -103,10 +94,9 @@ void queue_update(struct kv *kv, struct pages *p, uint32_t id)
     if (!p->page[id].refs) q->at[id] = (struct place){0};
 }
 
-void queue_place(struct kv *kv, struct group *g, uint32_t form, uint32_t id, uint32_t cell)
+void queue_place(struct kv *kv, struct pages *p, uint32_t id, uint32_t cell)
 {
-    struct pages *p = &g->form[form];
-    if (!p->queue.at || !id || cell < table_first(g, form)) return;
+    if (!p->queue.at || cell < p->queue.first) return;
     p->queue.at[id].cell = cell + 1;
     queue_update(kv, p, id);
 }
@@ -219,12 +209,6 @@ void pin_whole(struct kv *kv, const struct seq *s, bool pin)
 
 /* --- Checks ----------------------------------------------------------------------------------- */
 
-static bool fail(const char *what, uint32_t a, uint32_t b)
-{
-    err_set(ERR_ARG, "kv_check: %s (%u, %u)", what, a, b);
-    return false;
-}
-
 /* Counts in `seen` the tails (or, stays: those held for reserves) that pages belong to.  The step
  * that is open has taken its sequences' tails out. */
 static void count_tails(const struct kv *kv, const struct group *g, bool stays)
@@ -246,7 +230,7 @@ static bool check_tails(const struct kv *kv, const struct group *g)
         for (uint32_t id = 0; id < p->n_ids; id++) {
             const struct place *at = &p->queue.at[id];
             if (ok && p->seen[id] != (stays ? at->stays : at->tails))
-                ok = fail(stays ? "reserved tails" : "tails", id, p->seen[id]);
+                ok = wrong(stays ? "reserved tails" : "tails", id, p->seen[id]);
             p->seen[id] = 0;
         }
     }
@@ -261,7 +245,7 @@ static bool check_places(const struct kv *kv, const struct group *g, uint32_t fo
         for (uint32_t i = 0; !s->busy && i < table_used(g, form, seq_rows(g, s)); i++)
             if (table[i] &&
                 g->form[form].queue.at[table[i]].cell != (i < table_first(g, form) ? 0 : i + 1))
-                return fail("place of a page", table[i], i);
+                return wrong("place of a page", table[i], i);
     }
     return true;
 }
@@ -274,22 +258,22 @@ static bool check_lists(const struct pages *p, size_t *sum)
     for (uint32_t key = 0; key <= 2 * q->cells; key++) {
         uint32_t head = q->head[key], id = head;
         for (uint32_t i = 0, k = key; i < q->levels; i++, k /= WORD)
-            if (head && !(q->bits[i][k / WORD] >> k % WORD & 1)) return fail("bits", key, i);
-        if (!head && q->bits[0][key / WORD] >> key % WORD & 1) return fail("bits", key, 0);
+            if (head && !(q->bits[i][k / WORD] >> k % WORD & 1)) return wrong("bits", key, i);
+        if (!head && q->bits[0][key / WORD] >> key % WORD & 1) return wrong("bits", key, 0);
         if (!head) continue;
         do {
             if (q->at[id].key != key || q->at[q->at[id].next].prev != id)
-                return fail("queue", id, key);
-            if (++listed > p->n_ids) return fail("queue loops", id, key);
+                return wrong("queue", id, key);
+            if (++listed > p->n_ids) return wrong("queue loops", id, key);
             id = q->at[id].next;
         } while (id != head);
     }
     for (uint32_t id = 1; id < p->n_ids; id++) {
-        if (q->at[id].key != key_of(p, id)) return fail("queued", id, q->at[id].key);
+        if (q->at[id].key != key_of(p, id)) return wrong("queued", id, q->at[id].key);
         queued += q->at[id].key != 0;
     }
     *sum += queued * p->bytes;
-    return queued == listed ? true : fail("pages queued", queued, listed);
+    return queued == listed ? true : wrong("pages queued", queued, listed);
 }
 
 bool queue_check(const struct kv *kv)
@@ -302,8 +286,8 @@ bool queue_check(const struct kv *kv)
         if (f == RAW && !check_tails(kv, g)) return false;
         if (!check_places(kv, g, f) || !check_lists(&g->form[f], &sum)) return false;
     }
-    if (kv->stream.doomed) return fail("doomed bytes", (uint32_t)kv->stream.doomed, 0);
+    if (kv->stream.doomed) return wrong("doomed bytes", (uint32_t)kv->stream.doomed, 0);
     return sum == kv->stream.queued
                ? true
-               : fail("bytes that may leave", (uint32_t)sum, (uint32_t)kv->stream.queued);
+               : wrong("bytes that may leave", (uint32_t)sum, (uint32_t)kv->stream.queued);
 }

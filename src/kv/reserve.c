@@ -223,9 +223,7 @@ static int take_lacking(struct kv *kv, uint32_t slot, bool all)
         size_t room = kv->pool - MIN(kv->pool, pool_held(kv));
         if (!all) need = have + (uint32_t)MIN(need - have, room / p->bytes);
         if (kv->index.n) index_yield(kv, p, need - have);
-        if (pages_promise(kv, p, slot, need) < 0)
-            return ERR(NOMEM, "cache: the system has no memory for another page of %zu bytes",
-                       p->bytes);
+        if (pages_promise(kv, p, slot, need) < 0) return no_page(p);
     }
     return 0;
 }

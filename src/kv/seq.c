@@ -127,17 +127,40 @@ int kv_resalt(struct kv *kv, kv_seq handle, const struct kv_salt *salt)
     return edited(kv, slot_index(kv, handle), NULL);
 }
 
+void cells_drop(struct kv *kv, struct seq *s, uint32_t gi, uint32_t form, uint32_t from,
+                uint32_t to)
+{
+    struct group *g = &kv->group[gi];
+    uint32_t *table = seq_table(kv, g, form, s);
+    for (; from < to; from++) {
+        if (table[from]) page_unref(kv, &g->form[form], table[from]);
+        table[from] = 0;
+    }
+}
+
+void cells_share(struct kv *kv, const struct seq *src, struct seq *dst, uint32_t gi)
+{
+    struct group *g = &kv->group[gi];
+    const struct seq_group *from = &src->g[gi];
+    struct seq_group *to = &dst->g[gi];
+    to->unseen = from->unseen;
+    to->raw_unseen = from->raw_unseen;
+    for (uint32_t f = 0; f < FORMS; f++) {
+        uint32_t n = table_used(g, f, seq_rows(g, src)), *table = seq_table(kv, g, f, dst);
+        to->cut[f] = from->cut[f];
+        if (n) memcpy(table, seq_table(kv, g, f, src), n * sizeof *table);
+        for (uint32_t i = 0; i < n; i++)
+            if (table[i]) page_ref(kv, &g->form[f], table[i]);
+    }
+}
+
 void seq_clear(struct kv *kv, struct seq *s)
 {
     index_hide(kv, s, 0);
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         struct group *g = &kv->group[gi];
-        for (uint32_t f = 0; f < FORMS; f++) {
-            uint32_t *table = seq_table(kv, g, f, s), n = table_used(g, f, seq_rows(g, s));
-            for (uint32_t i = 0; i < n; i++)
-                if (table[i]) page_unref(kv, &g->form[f], table[i]);
-            if (n) memset(table, 0, n * sizeof *table);
-        }
+        for (uint32_t f = 0; f < FORMS; f++)
+            cells_drop(kv, s, gi, f, 0, table_used(g, f, seq_rows(g, s)));
         for (uint32_t i = 0; i < s->g[gi].n_keeps; i++)
             if (s->g[gi].keep[i].page) page_unref(kv, &g->form[RAW], s->g[gi].keep[i].page);
         s->g[gi].n_keeps = 0;
@@ -147,7 +170,6 @@ void seq_clear(struct kv *kv, struct seq *s)
 
 void seq_clone(struct kv *kv, const struct seq *src, struct seq *dst)
 {
-    bool forget = kv_fault.break_refs;
     dst->len = src->len;
     dst->cross = src->cross;
     dst->salt = src->salt;
@@ -159,27 +181,17 @@ void seq_clone(struct kv *kv, const struct seq *src, struct seq *dst)
     memcpy(dst->tok, src->tok, src->len * sizeof *src->tok);
     memcpy(dst->turn, src->turn, src->n_turns * sizeof *src->turn);
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
-        struct group *g = &kv->group[gi];
+        struct pages *p = &kv->group[gi].form[RAW];
         const struct seq_group *from = &src->g[gi];
         struct seq_group *to = &dst->g[gi];
-        to->unseen = from->unseen;
-        to->raw_unseen = from->raw_unseen;
-        for (uint32_t f = 0; f < FORMS; f++) {
-            to->cut[f] = from->cut[f];
-            uint32_t n = table_used(g, f, seq_rows(g, src));
-            if (!n) continue;
-            uint32_t *table = seq_table(kv, g, f, dst);
-            memcpy(table, seq_table(kv, g, f, src), n * sizeof *table);
-            for (uint32_t i = 0; i < n; i++) {
-                if (table[i] && !forget) page_ref(kv, &g->form[f], table[i]);
-                if (table[i]) forget = false;
-            }
-        }
+        cells_share(kv, src, dst, gi);
         to->n_keeps = from->n_keeps;
         if (from->n_keeps) memcpy(to->keep, from->keep, from->n_keeps * sizeof *to->keep);
         for (uint32_t i = 0; i < to->n_keeps; i++)
-            if (to->keep[i].page) page_ref(kv, &g->form[RAW], to->keep[i].page);
+            if (to->keep[i].page) page_ref(kv, p, to->keep[i].page);
     }
+    uint32_t id = src->len && kv_fault.break_refs ? *seq_table(kv, &kv->group[0], RAW, dst) : 0;
+    if (id) page_unref(kv, &kv->group[0].form[RAW], id);
 }
 
 static void slot_give(struct kv *kv, uint32_t slot)

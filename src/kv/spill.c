@@ -230,10 +230,3 @@ int spill_arrays(struct kv *kv, const struct kv_config *c)
         TRY(kv_array(kv, &st->load[i].io, KV_TIER_DEPTH, sizeof *st->load[i].io));
     return 0;
 }
-
-void spill_close(struct kv *kv)
-{
-    for (int i = 0; i < 2; i++)
-        mem_free(kv->stream.load[i].io);
-    if (kv->stream.tier) kv->stream.tier->close(kv->stream.tier);
-}

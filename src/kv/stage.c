@@ -115,13 +115,13 @@ static int group_open(struct kv *kv, struct group *g)
             return ERR(LIMIT, "cache: the staging area has more pages than 32 bits can name");
         ids += 2 * (size_t)p->n_ids;
         size_t n = (size_t)kv->n_contents * MAX(g->stride[f], 1);
-        g->shown[f] = mem_array(n, sizeof(uint32_t));
+        g->shown[f] = kv_own(kv, n, sizeof(uint32_t));
         if (!g->shown[f]) return ERR_NOMEM;
         g->shows[f] = (struct kv_block){.host = g->shown[f], .n = n};
         TRY(block_open(kv, &g->shows[f]));
     }
     if (!ids) return 0;
-    g->staged = mem_array(ids, sizeof *g->staged); /* counted with the records of pages */
+    g->staged = kv_own(kv, ids, sizeof *g->staged); /* counted with the records of pages */
     return g->staged ? 0 : ERR_NOMEM;
 }
 
@@ -158,20 +158,6 @@ int stage_open(struct kv *kv, const struct kv_config *c)
         TRY(group_open(kv, &kv->group[gi]));
     window_open(kv, c->tier);
     return order_fill(kv, c);
-}
-
-void stage_close(struct kv *kv)
-{
-    for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
-        mem_free(kv->group[gi].piece);
-        mem_free(kv->group[gi].staged);
-        for (uint32_t f = 0; f < FORMS; f++) {
-            block_close(kv, &kv->group[gi].shows[f]);
-            queue_close(&kv->group[gi], f);
-        }
-    }
-    mem_free(kv->stream.order);
-    mem_free(kv->stream.rank);
 }
 
 /* --- reading -------------------------------------------------------------------------------- */

@@ -249,15 +249,10 @@ static void commit_rows(struct kv *kv, struct seq *s, uint32_t gi, const struct 
     uint32_t len = seq_rows(g, s), all = len + sp->rows.n - accepted, every = g->c.policy.every;
     for (uint32_t f = 0; f < FORMS; f++) {
         if (!g->form[f].n_ids) continue;
-        uint32_t *table = seq_table(kv, g, f, s), i = table_used(g, f, len);
         if (f == SEALED)
             kv->seals += step_tiles_begun(g, len) - step_tiles_begun(g, len - accepted);
         if (f == SEALED && kv_fault.keep_rejected) continue;
-        for (uint32_t end = table_used(g, f, all); i < end; i++)
-            if (table[i]) {
-                page_unref(kv, &g->form[f], table[i]);
-                table[i] = 0;
-            }
+        cells_drop(kv, s, gi, f, table_used(g, f, len), table_used(g, f, all));
     }
     if (g->forgets && every && accepted) {
         uint64_t pos = ((uint64_t)(len - accepted) / every + 1) * every;
@@ -267,13 +262,6 @@ static void commit_rows(struct kv *kv, struct seq *s, uint32_t gi, const struct 
             keep_add(kv, s, gi, (uint32_t)pos, 0);
         }
         if (end <= len) keep_add(kv, s, gi, end, 0);
-    }
-    for (uint32_t f = 0; f < FORMS; f++) { /* pages that the step took may leave from now on */
-        const uint32_t *table = seq_table(kv, g, f, s);
-        uint32_t i =
-            f == RAW ? (len - accepted) / g->rows[RAW] : step_tiles_begun(g, len - accepted);
-        for (; g->moves[f] && i < table_used(g, f, len); i++)
-            queue_place(kv, g, f, table[i], i);
     }
     drop_unreachable(kv, s, gi);
 }

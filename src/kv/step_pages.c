@@ -112,11 +112,6 @@ static void copy_rows(const struct kv *kv, struct group *g, uint32_t to, uint32_
     }
 }
 
-static int no_memory(const struct pages *p)
-{
-    return ERR(NOMEM, "cache: the system has no memory for another page of %zu bytes", p->bytes);
-}
-
 static int take_copies(struct kv_step *st)
 {
     struct kv *kv = st->kv;
@@ -126,7 +121,7 @@ static int take_copies(struct kv_step *st)
         struct seq *s = cell_owner(kv, g, c->cell);
         uint32_t index = s->len / g->rows[RAW], rows = s->len % g->rows[RAW];
         uint32_t id = stash_take(kv, c->pages, s->slot, index ? c->cell[-1] : 0, index);
-        if (!id) return no_memory(c->pages);
+        if (!id) return no_page(c->pages);
         *c->cell = id;
         if (c->pages->page[c->old].spilled)
             TRY(spill_copy(kv, c->pages, c->old, id));
@@ -147,7 +142,7 @@ static int take_form(struct kv_step *st, struct group *g, uint32_t form, const s
     uint32_t end = table_used(g, form, len + sp->rows.n);
     for (; i < end; i++) {
         uint32_t id = stash_take(kv, p, s->slot, i ? table[i - 1] : 0, i);
-        if (!id) return no_memory(p);
+        if (!id) return no_page(p);
         change_push(st, p, &table[i], NULL);
         table[i] = id;
     }
@@ -162,7 +157,7 @@ static int take_states(struct kv_step *st, struct group *g, const struct step_sp
     for (uint32_t t = 0; t < sp->rows.n; t++) {
         if (!state_kept(kv, g, sp, len, t)) continue;
         g->dst[sp->tok0 + t] = stash_take(kv, &g->form[RAW], s->slot, 0, 0);
-        if (!g->dst[sp->tok0 + t]) return no_memory(&g->form[RAW]);
+        if (!g->dst[sp->tok0 + t]) return no_page(&g->form[RAW]);
     }
     return 0;
 }

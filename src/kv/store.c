@@ -102,9 +102,24 @@ static int config_check(const struct kv_config *c)
     return 0;
 }
 
+/* Stands before each array, so that kv_close finds all of them. */
+struct own {
+    _Alignas(16) struct own *next;
+};
+void *kv_own(struct kv *kv, size_t n, size_t size)
+{
+    size_t bytes;
+    if (!ck_mul(n, size, &bytes) || !ck_add(bytes, sizeof(struct own), &bytes)) bytes = SIZE_MAX;
+    struct own *o = mem_alloc(bytes);
+    if (!o) return NULL;
+    o->next = kv->own;
+    kv->own = o;
+    return o + 1;
+}
+
 int kv_array(struct kv *kv, void *at, size_t n, size_t size)
 {
-    void *p = kv->measured ? NULL : mem_array(n, size);
+    void *p = kv->measured ? NULL : kv_own(kv, n, size);
     size_t bytes;
     if (!ck_mul(n, size, &bytes) || !ck_add(kv->fixed, bytes, &kv->fixed))
         return ERR(LIMIT, "cache: its tables exceed the address space");
@@ -281,7 +296,7 @@ int group_measure(struct group *g)
     return 0;
 }
 
-/* Declares arrays that lie side by side in a block.  The first one is to be freed. */
+/* Declares arrays that lie side by side in a block. */
 struct part {
     uint32_t **at;
     size_t n;
@@ -305,10 +320,9 @@ int block_open(struct kv *kv, struct kv_block *b)
     return b->at ? 0 : ERR_NOMEM;
 }
 
-void block_close(struct kv *kv, struct kv_block *b)
+static void block_close(struct kv *kv, struct kv_block *b)
 {
     dev_mirror_close(kv->work, b->at, b->n * sizeof *b->at);
-    mem_free((void *)(uintptr_t)b->host);
     *b = (struct kv_block){0};
 }
 
@@ -338,7 +352,7 @@ static int group_open(struct kv *kv, struct group *g)
 {
     for (uint32_t f = 0; f < FORMS; f++) {
         size_t n = (size_t)kv->n_contents * MAX(g->stride[f], 1);
-        g->table[f] = mem_array(n, sizeof(uint32_t));
+        g->table[f] = kv_own(kv, n, sizeof(uint32_t));
         if (!g->table[f]) return ERR_NOMEM;
         g->tables[f] = (struct kv_block){.host = g->table[f], .n = n};
         TRY(block_open(kv, &g->tables[f]));
@@ -354,21 +368,21 @@ static int seq_open(struct kv *kv, struct seq *s, uint32_t i)
     s->slot = KV_NONE;
     kv->spare[kv->n_contents - 1 - i] = i; /* contents 0 are handed out first */
     /* metadata.c counts the arrays that grow with the rows */
-    s->tok = mem_array(kv->max_len, sizeof *s->tok);
-    s->turn = mem_array((size_t)kv->max_len / 2 + 2, sizeof *s->turn);
+    s->tok = kv_own(kv, kv->max_len, sizeof *s->tok);
+    s->turn = kv_own(kv, (size_t)kv->max_len / 2 + 2, sizeof *s->turn);
     s->g = kv->seq_group + (size_t)i * kv->n_groups;
     if (!s->tok || !s->turn) return ERR_NOMEM;
     size_t blocks = kv->max_len / KV_STRIP + 1;
     s->id = i;
-    if (kv->index.on &&
-        (!(s->key = mem_array(blocks, KV_KEY)) || !(s->node = mem_array(blocks, sizeof *s->node))))
+    if (kv->index.on && (!(s->key = kv_own(kv, blocks, KV_KEY)) ||
+                         !(s->node = kv_own(kv, blocks, sizeof *s->node))))
         return ERR_NOMEM;
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         struct group *g = &kv->group[gi];
         for (uint32_t f = 0; f < FORMS; f++)
             s->g[gi].table[f] = g->table[f] + (size_t)i * g->stride[f];
         if (!kv->group[gi].forgets || !kv->group[gi].c.policy.every) continue;
-        s->g[gi].keep = mem_array(KV_KEEPS, sizeof(struct keep));
+        s->g[gi].keep = kv_own(kv, KV_KEEPS, sizeof(struct keep));
         if (!s->g[gi].keep) return ERR_NOMEM;
     }
     seq_reset(kv, s);
@@ -560,40 +574,22 @@ void kv_close(struct kv *kv)
 {
     if (!kv) return;
     if (kv->stream.tier) stage_end(kv);
-    spill_close(kv);
-    stage_close(kv);
+    if (kv->stream.tier) kv->stream.tier->close(kv->stream.tier);
     forms_close(kv);
     for (uint32_t i = 0; i < kv->n_groups; i++) {
         struct group *g = &kv->group[i];
-        for (uint32_t f = 0; f < FORMS; f++)
+        for (uint32_t f = 0; f < FORMS; f++) {
             block_close(kv, &g->tables[f]);
+            block_close(kv, &g->shows[f]);
+        }
         block_close(kv, &g->arrays);
     }
-    age_close(kv);
-    index_close(kv);
-    for (uint32_t i = 0; kv->seq && i < kv->n_contents; i++) {
-        struct seq *s = &kv->seq[i];
-        for (uint32_t gi = 0; s->g && gi < kv->n_groups; gi++)
-            mem_free(s->g[gi].keep);
-        mem_free(s->tok);
-        mem_free(s->turn);
-        mem_free(s->key);
-        mem_free(s->node);
-    }
-    mem_free(kv->stash);
-    mem_free(kv->seq_group);
-    mem_free(kv->step.span);
-    mem_free(kv->step.change);
     block_close(kv, &kv->step.arrays);
-    mem_free(kv->step.given);
+    room_close(&kv->index.room);
+    for (struct own *o = kv->own, *next; o; o = next) {
+        next = o->next;
+        mem_free(o);
+    }
     mem_free(kv->group);
-    mem_free(kv->site_group);
-    mem_free(kv->slot);
-    mem_free(kv->seq);
-    mem_free(kv->idle);
-    mem_free(kv->spare);
-    mem_free(kv->mark);
-    mem_free(kv->member);
-    mem_free(kv->scratch);
     mem_free(kv);
 }

@@ -47,7 +47,6 @@ struct stream {
 
 /* spill.c: pages that leave memory */
 int spill_arrays(struct kv *kv, const struct kv_config *c);
-void spill_close(struct kv *kv);
 /* Returns the bytes that could leave memory beside those that the eviction plan being made frees; 0
  * while a step is open. */
 size_t spill_can(const struct kv *kv);
@@ -72,7 +71,6 @@ bool form_moves(const struct group *g, uint32_t form); /* its pages may leave me
 int stage_room(struct kv *kv, const struct kv_config *c);
 int stage_arrays(struct kv *kv);
 int stage_open(struct kv *kv, const struct kv_config *c);
-void stage_close(struct kv *kv);
 /* Plans the pieces of every group and starts to read the first. */
 void stage_plan(struct kv_step *st);
 /* Fills in the rows and tables of a site's k-th piece. */

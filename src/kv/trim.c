@@ -94,11 +94,7 @@ static void trim_rows(struct kv *kv, struct seq *s, uint32_t gi, uint32_t m)
     struct group *g = &kv->group[gi];
     for (uint32_t f = 0; f < FORMS; f++) {
         if (!g->form[f].n_ids) continue;
-        uint32_t *table = seq_table(kv, g, f, s), old = table_used(g, f, s->len);
-        for (uint32_t i = table_used(g, f, m); i < old; i++) {
-            if (table[i]) page_unref(kv, &g->form[f], table[i]);
-            table[i] = 0;
-        }
+        cells_drop(kv, s, gi, f, table_used(g, f, m), table_used(g, f, s->len));
         s->g[gi].cut[f] = cut_at(g, s, gi, f, m);
     }
     s->g[gi].unseen = MIN(s->g[gi].unseen, m);
