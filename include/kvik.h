@@ -299,8 +299,7 @@ KVIK_API int kvik_tokenizer_open(const char *path, kvik_tokenizer **out);
 KVIK_API void kvik_tokenizer_close(kvik_tokenizer *t);
 /* Returns the id of a token, or -1. */
 KVIK_API int32_t kvik_tokenizer_find(const kvik_tokenizer *t, const char *token);
-/* Returns the number of token ids, those of added tokens included.  The width of the logits (kvik_model_vocab) may be
- * higher. */
+/* Returns the number of token ids, with added tokens.  The width of the logits (kvik_model_vocab) may be higher. */
 KVIK_API uint32_t kvik_tokenizer_vocab(const kvik_tokenizer *t);
 /* What a token of the tokenizer is. */
 enum kvik_piece {
@@ -328,8 +327,7 @@ KVIK_API int64_t kvik_tokenizer_encode_plain(const kvik_tokenizer *t, const char
 /* Returns the text of a special token by its role ("bos_token", "eos_token", "pad_token", "unk_token", ...), or
  * NULL.  The tokenizer owns the text. */
 KVIK_API const char *kvik_tokenizer_special(const kvik_tokenizer *t, const char *name);
-/* Returns the chat template, or NULL.  The tokenizer owns the text, which is valid until kvik_model_set_template
- * replaces it. */
+/* Returns the chat template, or NULL.  The tokenizer owns the text, until kvik_model_set_template replaces it. */
 KVIK_API const char *kvik_tokenizer_template(const kvik_tokenizer *t);
 /* Replaces the chat template of a model.  Do it before other threads use the model.  end: a token that ends a turn,
  * which kvik_generation_init then adds to eos_token_id; NULL, or a token that the vocabulary lacks: none. */
@@ -352,26 +350,32 @@ KVIK_API int kvik_chat_render(const kvik_tokenizer *t, const kvik_chat *chat, ch
 /* A strategy is three choices: which rows a query sees, how exactly rows are stored, and where they live.  Every
  * name and JSON text of a kvik_cache_config stands for such choices.  0 and NULL: not given. */
 
-/* The rows that a query sees: those of a window; or the first num_sink_tokens and the last ones, window_length in
- * all. */
+/* The rows that a query sees: those of a window; or the first num_sink_tokens and the last ones, window_length. */
 typedef struct kvik_policy {
     size_t size;
     uint64_t sliding_window;
     uint32_t window_length, num_sink_tokens;
 } kvik_policy;
+/* Bits of one layer's rows; 0: as in the other layers.  layer below 0: counted from the end, so -1 is the last. */
+typedef struct kvik_layer_bits {
+    int32_t layer;
+    uint32_t k_bits, v_bits;
+} kvik_layer_bits;
 /* How rows are quantized. */
 typedef struct kvik_codec {
     size_t size;
-    /* "quanto" or "hqq", of keys and values; */
-    const char *backend;
-    /* or of only one of them; "none": not quantized. */
-    const char *backend_key, *backend_value;
+    /* "quanto", "hqq", "fp8" or "kvik", of keys and values, or of only one of them; "none": not quantized. */
+    const char *backend, *backend_key, *backend_value;
     /* 0: 4 bits, groups of 64 values. */
     uint32_t nbits, q_group_size;
     /* 0, 1 or -1 (the last). */
     int32_t axis_key, axis_value;
     /* Rows that gather before they are quantized.  0: 128. */
     uint64_t residual_length;
+    /* Bits of keys and of values (backend "kvik"), 0: nbits; and n_layers layers that differ. */
+    uint32_t k_bits, v_bits;
+    const kvik_layer_bits *layers;
+    size_t n_layers;
 } kvik_codec;
 /* Where full pages live. */
 enum kvik_tier {
@@ -386,8 +390,7 @@ enum kvik_tier {
 /* kvik_cache_config.snapshots: only at the ends of prompts. */
 #define KVIK_TURN_ENDS (1u << 28)
 
-/* How a cache is kept.  0, false and NULL are the defaults.  A value that is given twice, such as max_cache_len as
- * a field and as JSON, must be the same in both. */
+/* How a cache is kept.  0, false and NULL are the defaults.  A value given as a field and as JSON must be the same. */
 struct kvik_cache_config {
     size_t size;
     /* The strategy: "dynamic" (default), "static", "offloaded", "offloaded_static", "quantized", "sliding_window",
@@ -396,7 +399,7 @@ struct kvik_cache_config {
     /* NULL, or a JSON object; every strategy takes the same keys:
      *   length             "max_cache_len"
      *   rows seen          "sliding_window"; or "window_length" with "num_sink_tokens"
-     *   precision of rows  "backend", "nbits", "axis_key", "axis_value", "q_group_size", "residual_length"
+     *   precision of rows  "backend", "nbits", "layers", "axis_key", "axis_value", "q_group_size", "residual_length"
      *   where rows live    "offloading", "offload_only_non_sliding" */
     const char *cache_config;
     /* The same as fields. */
@@ -411,14 +414,12 @@ struct kvik_cache_config {
     /* What to do at cache_memory.  "error" (default): fail, nothing is lost.  "offload": move old rows to a file on
      * disk and continue; the tokens do not change. */
     const char *on_full;
-    /* Directory of the spill file, which is unlinked as soon as it is open.  NULL: $KVIK_SPILL_DIR, $TMPDIR, or
-     * /var/tmp. */
+    /* Directory of the spill file, which has no name once it is open.  NULL: $KVIK_SPILL_DIR, $TMPDIR, /var/tmp. */
     const char *spill_dir;
     /* Limit of sequences and batch rows that one call computes at once.  0: 64.  Three times as many can exist,
      * because a call makes sequences to compute with and sequences to return. */
     uint32_t max_sequences;
-    /* Limit of tokens in one forward step; longer prompts take several.  0: 512, or fewer where rows stream from
-     * disk. */
+    /* Limit of tokens in one forward step; longer prompts take several.  0: 512, or fewer where rows are on disk. */
     uint32_t step_tokens;
     /* Turns the prefix index off.  With the index, a fresh sequence of kvik_generate reuses the rows of any other
      * sequence, live or dropped, that begins with the same tokens (kvik_row.reused).  Rows of dropped sequences
@@ -719,8 +720,7 @@ struct kvik_generation {
     double assistant_confidence_threshold;
     /* False: recompute the whole text for every token. */
     bool use_cache;
-    /* Tokens of the prompt computed in one step, or of all prompts in a step of requests.  0: step_tokens of the
-     * cache. */
+    /* Tokens of the prompt computed in one step, or of all prompts in a step of requests.  0: step_tokens. */
     uint32_t prefill_chunk_size;
     /* How the cache is kept that these options open (kvik_cache_config.options); kvik_generate uses the cache that it
      * is given.  The configurations are JSON. */

@@ -30,7 +30,9 @@ static int store_open(kvik_layers *all, struct layer *l)
     struct preset_options o = {.dtype = l->dtype, .every = PRESET_NEVER};
     struct kv_site as = kv_site_rows(l->heads, l->dim_k, l->dim_v);
     uint32_t site = 0, max = all->set.max_cache_len;
+    as.layer = (uint32_t)(l - all->layer);
     TRY(preset_settle(all->set.preset, &all->set.keys, NULL, 0, &o));
+    TRY(kv_layers_settle(&all->set.keys.layers, all->n_layers, &o.layers));
     if (!l->slides) o.window = 0;
     if (layers_static(all) && o.window > max) o.window = max;
     if (all->set.streaming == KV_STREAM_ON_FULL) o.stream = true;

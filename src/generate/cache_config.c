@@ -74,6 +74,25 @@ static int add_policy(struct kv_keys *k, const kvik_policy *given)
     return add_fields(k, o, json_whole(&scope), "kvik_policy", "cache_config");
 }
 
+/* The object of "layers", as JSON has it; a layer that is given twice is left to the reader as a wrong name. */
+static json_t *layers_of(const kvik_codec *c)
+{
+    json_t *all = json_object();
+    for (size_t i = 0; i < c->n_layers && c->layers; i++) {
+        const kvik_layer_bits *l = &c->layers[i];
+        char name[32];
+        json_t *one = json_object();
+        snprintf(name, sizeof name, "%d", (int)l->layer);
+        if (json_object_get(all, name)) snprintf(name, sizeof name, "%d twice", (int)l->layer);
+        put_key(one, c->backend && strcmp(c->backend, "kvik") != 0 ? "nbits_key" : "k_bits",
+                l->k_bits);
+        put_key(one, c->backend && strcmp(c->backend, "kvik") != 0 ? "nbits_value" : "v_bits",
+                l->v_bits);
+        json_object_set_new(all, name, one);
+    }
+    return all;
+}
+
 static int add_codec(struct kv_keys *k, const kvik_codec *given, const char *text)
 {
     kvik_codec c = {0};
@@ -89,6 +108,9 @@ static int add_codec(struct kv_keys *k, const kvik_codec *given, const char *tex
     put_key(o, "axis_key", c.axis_key);
     put_key(o, "axis_value", c.axis_value);
     put_key(o, "residual_length", (int64_t)c.residual_length);
+    put_key(o, "k_bits", c.k_bits);
+    put_key(o, "v_bits", c.v_bits);
+    if (c.n_layers) json_object_set_new(o, "layers", layers_of(&c));
     return add_fields(k, o, json_whole(&scope), "kvik_codec", text);
 }
 

@@ -41,6 +41,7 @@ void kv_group_text(const struct kv *kv, uint32_t gi, char out[KV_GROUP_TEXT])
     const struct kv_policy *p = &g->policy;
     out[0] = '\0';
     put(out, "%u layers of %s", g->n_sites, kind[p->kind]);
+    if (g->layers[0]) put(out, " (%s)", g->layers);
     if (p->window) put(out, ", window %u", p->window);
     if (p->chunk) put(out, ", chunk %u", p->chunk);
     if (p->sinks) put(out, ", sinks %u", p->sinks);

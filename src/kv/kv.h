@@ -85,6 +85,8 @@ struct kv_group {
     uint32_t rows;           /* of a raw block: 16, 32, 64, 128 or 256 */
     uint32_t n_planes;
     struct kv_plane plane[KV_MAX_PLANES]; /* k,v | latent | conv,ssm */
+    /* Which layers these are, where that does not follow from the model; "": it does.  Part of what saved rows mean. */
+    char layers[64];
     /* True if full pages of the group may live in the tier; a step reads them piece by piece
      * through the staging area. */
     bool stream;

@@ -3,6 +3,7 @@
  * new row of the table, and a new choice of the option cache_implementation (generate/options.c). */
 #include "model/preset.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static const struct preset table[] = {
@@ -118,6 +119,25 @@ const struct preset *preset_for(const struct preset *p, const struct kv_keys *k,
     return own_cache && !windows(k, site, n_sites) ? &table[0] : p;
 }
 
+/* Finds the layers that have bits of their own. */
+static int settle_layers(const struct kv_layers *l, const struct kv_site *site, uint32_t n_sites,
+                         struct kv_layers *out)
+{
+    uint32_t n_layers = 0;
+    for (uint32_t i = 0; i < n_sites; i++)
+        n_layers = MAX(n_layers, site[i].layer + 1);
+    TRY(kv_layers_settle(l, n_layers, out));
+    for (uint32_t k = 0; k < out->n; k++) {
+        bool rows = false;
+        for (uint32_t i = 0; i < n_sites; i++)
+            rows |= site[i].kind == KV_ROWS && site[i].layer == (uint32_t)out->at[k].layer;
+        if (!rows)
+            return ERR(ARG, "cache_config: layers \"%d\": this layer keeps no keys and values",
+                       (int)l->at[k].layer);
+    }
+    return 0;
+}
+
 int preset_settle(const struct preset *p, const struct kv_keys *k, const struct kv_site *site,
                   uint32_t n_sites, struct preset_options *o)
 {
@@ -140,7 +160,8 @@ int preset_settle(const struct preset *p, const struct kv_keys *k, const struct 
     o->stream_only_full = k->given & 1u << KV_KEY_OFFLOAD_ONLY_NON_SLIDING
                               ? k->offload_only_non_sliding
                               : p->reserve; /* as in Transformers */
-    return kv_keys_codecs(k, p, &o->quant);
+    TRY(kv_keys_codecs(k, p, &o->quant));
+    return n_sites ? settle_layers(&k->layers, site, n_sites, &o->layers) : 0;
 }
 
 int preset_settle_cross(const struct preset *cross, const struct kv_keys *k,
@@ -160,6 +181,7 @@ int preset_settle_cross(const struct preset *cross, const struct kv_keys *k,
     if (k->given & window)
         return ERR(ARG, "cross_cache_config: windows, sinks and blocks are not for an encoder's "
                         "rows, which are all read; give keys of precision or offloading");
+    if (k->layers.n) return ERR(ARG, "cross_cache_config: layers is not for an encoder's rows");
     TRY(kv_keys_check(k, cross ? cross : &plain));
     return kv_keys_codecs(k, cross ? cross : &plain, &o->cross_quant);
 }
@@ -226,11 +248,25 @@ bool preset_encodes(const struct preset_options *o)
            o->cross_quant.plane[1].kind;
 }
 
-static int codecs_open(struct kv_group *g, const struct preset_options *p)
+/* The codecs of a site's rows. */
+static struct kv_codec_pair codecs_of(const struct kv_site *s, const struct preset_options *o)
+{
+    if (s->kind == KV_FROZEN) return o->cross_quant;
+    return s->kind == KV_ROWS ? kv_layers_pair(&o->layers, &o->quant, s->layer) : o->quant;
+}
+
+static bool same_codecs(const struct kv_codec_pair *a, const struct kv_codec_pair *b)
+{
+    for (int p = 0; p < 2; p++)
+        for (int i = 0; i < KV_CODEC_OPTIONS; i++)
+            if (a->plane[p].value[i] != b->plane[p].value[i]) return false;
+    return true;
+}
+
+static int codecs_open(struct kv_group *g, const struct kv_codec_pair *o)
 {
     struct kv_codec *k, *v;
     struct kv_seal seal;
-    const struct kv_codec_pair *o = g->policy.kind == KV_FROZEN ? &p->cross_quant : &p->quant;
     if (g->policy.kind == KV_STATE || (!o->plane[0].kind && !o->plane[1].kind)) return 0;
     TRY(kv_codec_pair_open(o, &g->plane[0].shape, &g->plane[1].shape, &k, &v, &seal));
     seal.lead = MAX(seal.lead, g->policy.sinks);
@@ -249,33 +285,76 @@ void preset_close(struct kv_group *group, uint32_t n_groups)
         }
 }
 
+/* Returns the group of site i, which is a new one if no site before has the same policy, shapes and codecs; counts it. */
+static uint32_t group_for(const struct kv_site *site, uint32_t i, const struct preset_options *o,
+                          struct kv_group *group, uint32_t *n, const uint32_t *number)
+{
+    struct kv_group g = group_of(&site[i], o);
+    struct kv_codec_pair codecs = codecs_of(&site[i], o);
+    for (uint32_t k = 0; k < i; k++) {
+        struct kv_codec_pair other = codecs_of(&site[k], o);
+        if (!same_group(&group[number[k]], &g) || !same_codecs(&codecs, &other)) continue;
+        group[number[k]].n_sites++;
+        return number[k];
+    }
+    group[*n] = g;
+    group[*n].n_sites = 1;
+    return (*n)++;
+}
+
+/* Writes the layers of group j as ranges; what does not fit is a digest of all. */
+static void name_layers(const struct kv_site *site, uint32_t n_sites, const uint32_t *number,
+                        uint32_t j, char out[sizeof((struct kv_group *)0)->layers])
+{
+    enum { ROOM = sizeof((struct kv_group *)0)->layers, TAIL = 18 };
+    uint64_t all = 0xcbf29ce484222325u; /* FNV-1a */
+    size_t at = 0;
+    for (uint32_t i = 0, end; i < n_sites; i = end + 1) {
+        char range[32];
+        end = i;
+        if (number[i] != j) continue;
+        all = (all ^ site[i].layer) * 0x100000001b3u;
+        for (; end + 1 < n_sites && number[end + 1] == j; end++)
+            all = (all ^ site[end + 1].layer) * 0x100000001b3u;
+        int n = snprintf(range, sizeof range, end > i ? "%s%u-%u" : "%s%u", at ? " " : "",
+                         site[i].layer, site[end].layer);
+        if (at + (size_t)n + TAIL < ROOM) {
+            memcpy(out + at, range, (size_t)n + 1);
+            at += (size_t)n;
+        } else {
+            at = ROOM; /* the rest is in the digest */
+        }
+    }
+    if (at == ROOM) snprintf(out + strlen(out), TAIL, " %016llx", (unsigned long long)all);
+}
+
 int preset_groups(const struct kv_site *site, uint32_t n_sites, const struct preset_options *o,
                   struct kv_group *group, uint32_t *number)
 {
-    uint32_t n = 0, next = 0;
+    uint32_t n = 0, next = 0; /* until all groups are known, number[i] is that of a group */
     if (o->block_rows % KV_STRIP || o->block_rows > KV_ATOM || o->block_rows & (o->block_rows - 1))
         return ERR(ARG, "block_rows %u: 16, 32, 64, 128 or 256", o->block_rows);
-    for (uint32_t i = 0; i < n_sites; i++) {
-        struct kv_group g = group_of(&site[i], o);
-        uint32_t j = 0;
-        while (j < n && !same_group(&group[j], &g))
-            j++;
-        if (j == n) group[n++] = g;
-        group[j].n_sites++;
-    }
-    for (uint32_t j = 0; j < n; j++) {
-        group[j].site0 = next;
-        for (uint32_t i = 0; i < n_sites; i++) {
-            struct kv_group g = group_of(&site[i], o);
-            if (same_group(&group[j], &g)) number[i] = next++;
-        }
-    }
+    for (uint32_t i = 0; i < n_sites; i++)
+        number[i] = group_for(site, i, o, group, &n, number);
     for (uint32_t j = 0; preset_encodes(o) && j < n; j++) {
-        int e = codecs_open(&group[j], o);
+        uint32_t i = 0;
+        while (number[i] != j)
+            i++;
+        struct kv_codec_pair pair = codecs_of(&site[i], o);
+        int e = codecs_open(&group[j], &pair);
         if (e < 0) {
             preset_close(group, j);
             return e;
         }
     }
+    for (uint32_t j = 0; j < n; j++) {
+        group[j].site0 = next;
+        next += group[j].n_sites;
+        group[j].n_sites = 0;
+    }
+    for (uint32_t j = 0; o->layers.n && j < n; j++)
+        name_layers(site, n_sites, number, j, group[j].layers);
+    for (uint32_t i = 0; i < n_sites; i++)
+        number[i] = group[number[i]].site0 + group[number[i]].n_sites++;
     return (int)n;
 }

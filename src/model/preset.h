@@ -68,6 +68,22 @@ struct kv_key_option {
     const struct kv_codec_kind *only; /* the kind whose own name was given, or NULL */
 };
 enum { KV_KEY_OPTIONS = 3 * KV_CODEC_OPTIONS };
+
+/* preset_layers.c: bits of single layers. */
+enum {
+    KV_LAYERS = 256,
+    KV_LAYER_MOST = 1 << 16
+}; /* most layers with bits of their own; bound of a number */
+struct kv_layer_bits {
+    int32_t layer;                       /* below 0: counted from the end */
+    int32_t bits[2];                     /* of keys, of values; 0: as in the other layers */
+    bool one[2];                         /* given for this plane alone */
+    const struct kv_codec_kind *only[2]; /* the kind whose own name was given, or NULL */
+};
+struct kv_layers {
+    uint32_t n;
+    struct kv_layer_bits at[KV_LAYERS]; /* by number as given */
+};
 struct kv_keys {
     uint32_t given; /* bit 1 << enum kv_key */
     uint32_t max_cache_len, sliding_window, window_length, num_sink_tokens, block_rows;
@@ -76,6 +92,7 @@ struct kv_keys {
     const char *backend, *backend_plane[2]; /* names of the registry, or NULL */
     struct kv_key_option option[KV_KEY_OPTIONS];
     uint32_t n_options;
+    struct kv_layers layers;
 };
 extern const struct kv_keys kv_keys_none; /* no key given: the defaults of Transformers */
 /* Reads an object of keys; `what` names its source in errors.  An unknown key is an error that suggests the nearest. */
@@ -88,6 +105,20 @@ int kv_keys_add(struct kv_keys *k, const struct kv_keys *more, const char *first
 bool kv_keys_ignores(const char *key);
 /* Refuses contradictions among the keys and with the preset; each error names both sides. */
 int kv_keys_check(const struct kv_keys *k, const struct preset *p);
+/* Returns the option of a codec that a key spells, its plane (-1: both), and in *only the kind whose own name it is; NULL if no
+ * kind has the option. */
+const struct kv_codec_option *kv_keys_option(const char *key, int *plane,
+                                             const struct kv_codec_kind **only);
+/* Reads the object of "layers". */
+int kv_layers_read(const char *what, const json_t *v, struct kv_layers *out);
+bool kv_layers_same(const struct kv_layers *a, const struct kv_layers *b);
+/* Refuses bits that the codecs do not have; errors name the layer. */
+int kv_layers_check(const struct kv_layers *l, const struct kv_codec_pair *quant);
+/* Replaces numbers below 0.  A layer that is not there, or that is named in two ways, is an error. */
+int kv_layers_settle(const struct kv_layers *l, uint32_t n_layers, struct kv_layers *out);
+/* Returns the codecs of a layer; l: settled. */
+struct kv_codec_pair kv_layers_pair(const struct kv_layers *l, const struct kv_codec_pair *quant,
+                                    uint32_t layer);
 /* Finds the codecs of keys and values that the keys and the preset ask for; errors name the key. */
 int kv_keys_codecs(const struct kv_keys *k, const struct preset *p, struct kv_codec_pair *out);
 
@@ -103,6 +134,7 @@ struct preset_options {
     bool stream;                /* full pages may live in the tier */
     bool stream_only_full;      /* pages of sites with a window or chunk stay in memory */
     struct kv_codec_pair quant; /* codecs; each group gets its own instances */
+    struct kv_layers layers;    /* settled: layers whose codecs have other bits */
     /* for frozen sites, in place of stream and quant */
     bool cross_stream;
     struct kv_codec_pair cross_quant;

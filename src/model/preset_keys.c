@@ -71,6 +71,7 @@ static int unknown_key(const char *what, const char *key)
     size_t least = SIZE_MAX;
     struct near n;
     near_begin(&n, key);
+    near_try(&n, "layers");
     for (size_t i = 0; i < KV_KEY_TEST_BLOCK_ROWS; i++)
         near_try(&n, table[i].name);
     if (n.best) {
@@ -139,10 +140,8 @@ static int take_key(const char *what, enum kv_key id, const json_t *v, struct kv
     return 0;
 }
 
-/* Returns the option that a key spells, its planes, and in *only the kind whose own name it is; NULL if no kind has the
- * option. */
-static const struct kv_codec_option *option_of(const char *key, int *plane,
-                                               const struct kv_codec_kind **only)
+const struct kv_codec_option *kv_keys_option(const char *key, int *plane,
+                                             const struct kv_codec_kind **only)
 {
     char word[KV_OPTION_NAME];
     for (uint32_t i = 0; kv_codec_at(i); i++)
@@ -164,7 +163,7 @@ static int take_option(const char *what, const char *key, const json_t *v, struc
     int plane;
     char word[KV_OPTION_NAME];
     const struct kv_codec_kind *only;
-    const struct kv_codec_option *o = option_of(key, &plane, &only), *p = o;
+    const struct kv_codec_option *o = kv_keys_option(key, &plane, &only), *p = o;
     if (!o) return 0;
     if (json_is_null(v)) return 1;
     json_int_t n = json_integer_value(v);
@@ -205,6 +204,10 @@ int kv_keys_read(const json_t *o, const char *what, struct kv_keys *out)
                 "%s: compute_dtype is not supported: rows are dequantized to the type in which "
                 "they were computed; leave it out",
                 what);
+        if (i == KV_KEYS && same_word(key, "layers")) {
+            if (!json_is_null(v)) TRY(kv_layers_read(what, v, &k.layers));
+            continue;
+        }
         if (i == KV_KEYS && !kv_keys_ignores(key) && !same_word(key, "compute_dtype")) {
             int taken = take_option(what, key, v, &k);
             if (taken < 0) return taken;
@@ -262,6 +265,9 @@ int kv_keys_add(struct kv_keys *k, const struct kv_keys *more, const char *first
         k->option[at] = *o;
         k->n_options = MAX(k->n_options, at + 1);
     }
+    if (more->layers.n && k->layers.n && !kv_layers_same(&more->layers, &k->layers))
+        return twice("layers", first, second);
+    if (more->layers.n) k->layers = more->layers;
     return 0;
 }
 
@@ -370,6 +376,7 @@ int kv_keys_codecs(const struct kv_keys *k, const struct preset *p, struct kv_co
                        p->name, KV_CODEC_NONE);
         if (k->n_options) return no_codec(spell_given(&k->option[0], key), p);
         if (k->given & 1u << KV_KEY_RESIDUAL_LENGTH) return no_codec("residual_length", p);
+        if (k->layers.n) return no_codec("layers", p);
         *out = o;
         return 0;
     }
@@ -378,6 +385,7 @@ int kv_keys_codecs(const struct kv_keys *k, const struct preset *p, struct kv_co
             if ((k->option[i].plane >= 0) == one) TRY(apply_option(&k->option[i], &o));
     TRY(kv_codec_pair_check(&o));
     TRY(check_residual(k, &o));
+    TRY(kv_layers_check(&k->layers, &o));
     *out = o;
     return 0;
 }

@@ -5,11 +5,12 @@
 
 #include <math.h>
 
-enum { NBITS, GROUP, SEED, OPTIONS };
+enum { NBITS, GROUP, SEED, ZERO, OPTIONS };
 static const struct kv_codec_option options[OPTIONS] = {
     [NBITS] = {"nbits", 1, 8, 4},
     [GROUP] = {"q_group_size", 1, AFFINE_MOST, 32},
     [SEED] = {"rotation_seed", 0, 15, 1},
+    [ZERO] = {"around_zero", 0, 1, 0}, /* steps around zero, as ggml's q4_0 has them */
 };
 
 static void quantize(struct affine_group *g)
@@ -23,6 +24,20 @@ static void quantize(struct affine_group *g)
     g->b = -lo;
     for (uint32_t i = 0; i < g->n; i++) {
         float q = g->a > 0 && isfinite(g->a) ? rintf((g->x[i] - lo) / g->a) : 0;
+        g->q[i] = (uint8_t)fminf(fmaxf(q, 0), (float)g->max_q);
+    }
+}
+
+/* The value largest in size is a code of its own: with 4 bits d = x / -8, code = trunc(x / d + 8.5). */
+static void quantize_around_zero(struct affine_group *g)
+{
+    float top = 0, half = (float)(g->max_q / 2 + 1);
+    for (uint32_t i = 0; i < g->n; i++)
+        if (!(fabsf(g->x[i]) <= fabsf(top))) top = g->x[i]; /* a NaN stays */
+    g->a = kv_row_round(g->dtype, top / -half);
+    g->b = g->a * half;
+    for (uint32_t i = 0; i < g->n; i++) {
+        float q = g->a != 0 && isfinite(g->a) ? truncf(g->x[i] / g->a + half + 0.5f) : half;
         g->q[i] = (uint8_t)fminf(fmaxf(q, 0), (float)g->max_q);
     }
 }
@@ -42,7 +57,7 @@ static int open_plane(const struct kv_codec_options *o, const struct kv_shape *s
                                .bits = (uint32_t)o->value[NBITS],
                                .group = (uint32_t)o->value[GROUP],
                                .axis = key ? "keys" : "values",
-                               .quantize = quantize};
+                               .quantize = o->value[ZERO] ? quantize_around_zero : quantize};
     struct kv_codec *stored;
     TRY(affine_open(&spec, s, tile, &stored));
     return rotated_open(stored, affine_close, (uint32_t)o->value[SEED], s, out);

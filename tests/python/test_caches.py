@@ -505,6 +505,12 @@ class Arguments(unittest.TestCase):
                       kvik.QuantoQuantizedCache(config(), 2, q_group_size=16), kvik.QuantizedCache("quanto", config(), 2)):
             self.assertEqual((cache.cache_config["backend"], cache.cache_config["nbits"]), ("quanto", 2))
         self.assertEqual(kvik.HQQQuantizedCache(config()).cache_config["backend"], "hqq")
+        ends = {0: {"nbits": 8}, -1: {"k_bits": 8}}
+        for cache in (kvik.QuantizedCache(kvik.QuantizedCacheConfig("kvik", axis_key=None, axis_value=None, q_group_size=None, layers=ends)),
+                      kvik.QuantizedCache(cache_config={"backend": "kvik", "layers": ends})):
+            cache.update(rows(2), rows(2), 0)
+        with self.assertRaisesRegex(ValueError, 'layers "0": k_bits 5'):
+            kvik.QuantizedCache(cache_config={"backend": "kvik", "layers": {"0": {"nbits": 5}}}).update(rows(2), rows(2), 0)
         for cache in (kvik.QuantizedCache("fp8", config()), kvik.QuantizedCache(kvik.QuantizedCacheConfig(backend="fp8"))):
             cache.update(rows(2), rows(2), 0)
             self.assertEqual({k: v for k, v in cache.cache_config.items() if v is not None}, {"backend": "fp8"})

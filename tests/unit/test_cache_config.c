@@ -22,7 +22,7 @@ static const struct kv_site chunked[] = {SITE(0, 64, 16, 16), SITE(0, 0, 16, 16)
 
 static const struct kv_site hybrid[] = {
     {.kind = KV_STATE, .n_planes = 2, .plane = {{"conv", 4, 32}, {"ssm", 8, 32}}},
-    SITE(0, 0, 16, 16)};
+    {.layer = 1, .n_planes = 2, .plane = {{"k", 2, 16}, {"v", 2, 16}}}};
 
 enum layers { FULL, ALTERNATING, CHUNKED, STATES };
 
@@ -148,6 +148,11 @@ static const struct {
      {"offloaded_hybrid_chunked", "{\"sliding_window\": N}"}},
     {"dynamic", "{\"backend\": \"nonsensical\"}", FULL, {"\"nonsensical\"", "hqq, kvik, none"}},
     {"quantized", "{\"backend\": \"fp8\", \"nbits\": null}", FULL, {NULL}},
+    {"dynamic", "{\"backend\": \"kvik\", \"layers\": {\"1\": {\"nbits\": 8}}}", STATES, {NULL}},
+    {"dynamic",
+     "{\"backend\": \"kvik\", \"layers\": {\"0\": {\"nbits\": 8}}}",
+     STATES,
+     {"layers \"0\"", "keeps no keys and values"}},
     {"quantized",
      "{\"backend\": \"fp8\", \"nbits\": 8}",
      FULL,
@@ -634,6 +639,8 @@ static void test_fields(void **state)
                 .policy = POLICY(.window_length = 20, .num_sink_tokens = 4)),
          CONFIG(.cache_implementation = "sink",
                 .cache_config = "{\"window_length\": 20, \"num_sink_tokens\": 4}")},
+        {CONFIG(.codec = CODEC(.backend = "kvik", .k_bits = 8, .v_bits = 3)),
+         CONFIG(.cache_config = "{\"backend\": \"kvik\", \"k_bits\": 8, \"v_bits\": 3}")},
         {CONFIG(.codec = CODEC(.backend = "hqq", .nbits = 2, .axis_key = 1, .axis_value = 1,
                                .q_group_size = 16, .residual_length = 32)),
          CONFIG(.cache_config =
