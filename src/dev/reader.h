@@ -55,6 +55,9 @@ struct kv_reader {
                 uint32_t n, float *o, size_t ldo);
     /* Of values: ends the sum o[dim] of one query over all sealed rows, whose atoms have been merged.  NULL: as it is. */
     void (*end)(const struct kv_reading *r, float *o);
+    /* Called every few hundred cycles by a thread that works on what the functions above have returned and will call them again:
+     * keeps what makes their products ready.  NULL: nothing. */
+    void (*awake)(const struct kv_reading *r);
     /* A thread reads no more for now: what of the processor it holds for its products is given back.  NULL: nothing. */
     void (*rest)(const struct kv_reading *r);
 };

@@ -265,7 +265,7 @@ static void kvik_decode(const struct kv_codec *c, const struct kv_shape *s, uint
 static int kvik_describe(const struct kv_codec *c, char *out, size_t n)
 {
     const struct kv_coded *f = &of(c)->f;
-    return snprintf(out, n, "%u bits%s", f->bits, f->mean ? " less the mean" : "");
+    return snprintf(out, n, "%u bits%s", f->bits, f->key ? " less the mean" : " in bands");
 }
 
 static int check(const struct kv_codec_options *o, bool key)

@@ -251,9 +251,55 @@ static void test_sizes(void **state)
     }
 }
 
+/* A value row that is far larger than its neighbours takes nothing from their sum, whether a query attends to it or not. */
+static void test_outlier(void **state)
+{
+    (void)state;
+    enum { DIM = 64, ROWS = 128, HUGE_ROW = 50, TINY_ROW = 90 };
+    static const float sizes[] = {1, 10, 100, 1e3f, 1e6f, 1e15f};
+    static float x[ROWS * DIM], y[ROWS * DIM];
+    const struct kv_shape s = {1, DIM, DT_F32, KV_ROWMAJOR};
+    for (uint32_t k = 0; k < countof(sizes); k++) {
+        struct kv_codec_options o;
+        struct kv_codec *c;
+        float p[ROWS], out[DIM] = {0};
+        double off = 0, all = 0;
+        assert_int_equal(kv_codec_usual("kvik", &o), 0);
+        assert_int_equal(kv_codec_set(&o, "nbits", 8), 0);
+        assert_int_equal(kv_codec_open(&o, &s, false, 0, &c), 0);
+        for (uint32_t i = 0; i < ROWS * DIM; i++)
+            x[i] = uniform() * (i / DIM == HUGE_ROW   ? sizes[k]
+                                : i / DIM == TINY_ROW ? 1 / sizes[k]
+                                                      : 1);
+        through(c, &s, x, 0, y);
+        unsigned char *tile = aligned_alloc(64, (c->bytes(c, &s) + 63) / 64 * 64);
+        const void *blocks = x;
+        kv_tile_encode(c, &s, tile, &blocks, ROWS, 0, 0);
+        for (uint32_t r = 0; r < ROWS; r++)
+            p[r] = r == HUGE_ROW ? 0 : fabsf(uniform());
+        struct kv_reading by = kv_reading(c, &s, DEV_REF);
+        struct kv_piece at = {.tile = {tile}, .r1 = ROWS};
+        by.reader->add(&by, &at, p, ROWS, 1, out, DIM);
+        by.reader->end(&by, out);
+        for (uint32_t d = 0; d < DIM; d++) {
+            double want = 0;
+            for (uint32_t r = 0; r < ROWS; r++)
+                want += (double)p[r] * (double)y[r * DIM + d];
+            off += (out[d] - want) * (out[d] - want);
+            all += want * want;
+        }
+        if (!(off < 1e-6 * all))
+            fail_msg("a row %g times its neighbours: their sum is off by %.2g of its length",
+                     (double)sizes[k], sqrt(off / all));
+        free(tile);
+        kv_codec_close(c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_extremes),
-                                       cmocka_unit_test(test_sizes)};
+                                       cmocka_unit_test(test_sizes),
+                                       cmocka_unit_test(test_outlier)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

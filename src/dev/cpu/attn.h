@@ -14,7 +14,7 @@
 #define ATTN_HEAD   16u              /* floats of a state before O, so that O is aligned */
 #define ATTN_TURNED 2u               /* of a state: not 0 where the reader has still to end O */
 #define ATTN_AT_ONCE                                                                               \
-    16u /* queries of a block that meet opened tiles at a time: their p and the rows stay in L1 */
+    48u /* queries of a block that meet opened tiles at a time: more share what each meeting costs, and their p leave L2 */
 
 struct attn_kernels {
     uint32_t score_max, pv_max; /* most queries one call takes */

@@ -34,6 +34,7 @@ static void task_soft(const struct attn_job *j, const struct attn_task *t, uint3
     uint32_t row0 = m->a / KV_ATOM * KV_ATOM;
     for (uint32_t i = 0; i < n; i++) {
         float *p = t->p + (size_t)(q0 + i) * KV_ATOM;
+        attn_awake(j);
         attn_bias(j->a->bias, head + i, j->v->pos[m->token], m->a, m->b, p + (m->a - row0));
         j->k->soft(p, m->a - row0, m->b - row0, j->a->softcap, t->out + (q0 + i) * j->state);
     }

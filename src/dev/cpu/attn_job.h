@@ -21,6 +21,7 @@ struct attn_block { /* tokens [t0, t0 + n) of one lane */
 /* What readers have made of the tiles of one atom and kv head, for all queries of a unit: by plane and by the strip of the
  * atom with which the tile begins. */
 struct attn_opened {
+    uint32_t step[2]; /* strips from tile to tile; 0: none was asked for */
     bool asked[2][ATTN_STRIPS];
     const unsigned char *at[2][ATTN_STRIPS];
     /* Where it lies, or the part of the tile itself if nothing was made of it: some queries after others read it. */
@@ -108,6 +109,11 @@ void attn_end_states(const struct attn_job *j, uint32_t t0, uint32_t t1, uint32_
 
 /* run <- run + part, of one token and head. */
 void attn_merge(const struct attn_job *j, float *run, const float *part);
+/* The calling thread works on one query of several, between two meetings with rows. */
+static inline void attn_awake(const struct attn_job *j)
+{
+    if (j->sealed[1].reader->awake) j->sealed[1].reader->awake(&j->sealed[1]);
+}
 /* The calling thread leaves attention for now. */
 static inline void attn_rest(const struct attn_job *j)
 {

@@ -35,6 +35,7 @@ static void span_some(const struct attn_job *j, const struct walk *w, const stru
         const struct attn_atom *r = &row[q / g];
         float *p = t.p + (size_t)q * KV_ATOM;
         attn_ask(opened, 1, q);
+        attn_awake(j);
         if (r->a >= r->b) continue;
         attn_bias(j->a->bias, head * g + q % g, j->v->pos[w->bl->t0 + first + q / g], r->a, r->b,
                   p + (r->a - row0));
@@ -43,6 +44,7 @@ static void span_some(const struct attn_job *j, const struct walk *w, const stru
     attn_values(j, &t);
     for (uint32_t q = 0; q < nq; q++) {
         attn_ask(opened, 0, q);
+        if (q % 4 == 0) attn_awake(j);
         if (row[q / g].a < row[q / g].b)
             attn_merge(j, attn_run_state(j, w->bl->t0 + first + q / g, head * g + q % g),
                        t.out + q * j->state);

@@ -182,6 +182,7 @@ static const unsigned char *opened(const struct attn_job *j, const struct attn_t
         whole.r0 = first - tile0;
         whole.r1 = end - tile0;
         o->asked[plane][i] = true;
+        o->step[plane] = MIN(run->by->codec->tile / KV_STRIP, ATTN_STRIPS);
         o->at[plane][i] = run->by->reader->open(run->by, &whole,
                                                 room + (size_t)(plane * KV_ATOM + first - row0) *
                                                            KV_OPEN_ROW(MAX(j->dk, j->dv)));
@@ -200,7 +201,8 @@ static const unsigned char *opened(const struct attn_job *j, const struct attn_t
 
 void attn_ask(const struct attn_opened *o, uint32_t plane, uint32_t i)
 {
-    for (uint32_t k = 0; o && i < ATTN_AT_ONCE && k < ATTN_STRIPS; k++) {
+    if (!o || i >= ATTN_AT_ONCE || !o->step[plane]) return;
+    for (uint32_t k = 0; k < ATTN_STRIPS; k += o->step[plane]) {
         uint32_t a = o->lines[plane][k] * i / ATTN_AT_ONCE,
                  b = o->lines[plane][k] * (i + 1) / ATTN_AT_ONCE;
         for (; a < b; a++)

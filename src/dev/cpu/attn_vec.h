@@ -132,6 +132,15 @@ INLINE vf soft_strip(float *p, uint32_t s, uint32_t a, uint32_t b, float softcap
     return x;
 }
 
+/* Makes probabilities of a strip, whose sum over the rows in [a, b) is added to l. */
+INLINE vf soft_sum(float *p, uint32_t s, uint32_t a, uint32_t b, vf m, vf l)
+{
+    vf x = vf_exp(vf_sub(vf_load(p + s), m));
+    vf_store(p + s, x);
+    if (s < a || s + KV_STRIP > b) x = vf_keep(x, a > s ? a - s : 0, b - s, vf_zero());
+    return vf_add(l, x);
+}
+
 static void soft(float *p, uint32_t a, uint32_t b, float softcap, float *state)
 {
     uint32_t s0 = a / KV_STRIP * KV_STRIP, s = s0;
@@ -143,12 +152,13 @@ static void soft(float *p, uint32_t a, uint32_t b, float softcap, float *state)
     for (; s < b; s += KV_STRIP)
         top[0] = vf_max(soft_strip(p, s, a, b, softcap), top[0]);
     state[0] = vf_top(vf_max(vf_max(top[0], top[1]), vf_max(top[2], top[3])));
-    for (s = s0; s < b; s += KV_STRIP) {
-        vf x = vf_exp(vf_sub(vf_load(p + s), vf_set1(state[0])));
-        vf_store(p + s, x);
-        if (s < a || s + KV_STRIP > b) x = vf_keep(x, a > s ? a - s : 0, b - s, vf_zero());
-        l = vf_add(l, x);
-    }
+    const vf m = vf_set1(state[0]);
+    /* Whole strips, of which most atoms consist, have a loop without conditions. */
+    s = s0;
+    if (s < a) l = soft_sum(p, s, a, b, m, l), s += KV_STRIP;
+    for (; s + KV_STRIP <= b; s += KV_STRIP)
+        l = soft_sum(p, s, s, s + KV_STRIP, m, l);
+    if (s < b) l = soft_sum(p, s, a, b, m, l);
     state[1] = vf_tree(l);
 }
 

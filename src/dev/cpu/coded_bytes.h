@@ -7,11 +7,16 @@ INLINE void ask(const unsigned char *p, ptrdiff_t apart)
     __builtin_prefetch(p + apart, 0, 2);
 }
 
+/* 64 codes as levels. */
+INLINE vb look_up(const struct kv_coded *f, vb codes)
+{
+    return vb_lookup(f->key ? f->level_byte : (const uint8_t *)f->level, codes);
+}
+
 /* 64 bytes of codes, of which some bits are wanted, as levels. */
 INLINE vb levels_of(const struct kv_coded *f, vb x, int shift, uint8_t mask)
 {
-    return vb_lookup(f->key ? f->level_byte : (const uint8_t *)f->level,
-                     vb_and1(vb_shr(x, shift), mask));
+    return look_up(f, vb_and1(vb_shr(x, shift), mask));
 }
 
 INLINE void unpack4(const struct kv_coded *f, const unsigned char *src, uint32_t depth,
@@ -43,8 +48,7 @@ INLINE vb levels3(const struct kv_coded *f, vb x, int low, vb y, const int high)
 {
     vb bit = vb_and1(y, (uint8_t)(1u << high));
     bit = high < 2 ? vb_shl(bit, 2 - high) : vb_shr(bit, high - 2);
-    return vb_lookup(f->key ? f->level_byte : (const uint8_t *)f->level,
-                     vb_or(vb_and1(vb_shr(x, low), 3), bit));
+    return look_up(f, vb_or(vb_and1(vb_shr(x, low), 3), bit));
 }
 
 INLINE void unpack3(const struct kv_coded *f, const unsigned char *src, uint32_t depth,

@@ -5,17 +5,20 @@
  *          amax)).  Turned queries have no large channels, so what this rounds off is what 8 bits round off from keys.
  *   score  t = qs * scale.  isum = the sum over d of c[d] * level[r][d].  With means m = t * sum16 of c[d] * mean[d], else 0.
  *          The score is fma((float)isum, t * scale[r], m).
- *   add    rows by units.  top = the largest scale of the unit's 128 rows, as bits, NaN left out; u[r] = scale[r] *
- *          (32512 / top); w[r] = round-to-even(p[r] * u[r]), 0 for rows outside the piece; isum = the sum over r of
- *          w[r] * level[r][d]; o[d] = fma((float)isum, top / 32512, o[d]).  A top of 0 (or below 2^-100) adds nothing.  A visible
- *          row whose scale is NaN makes o NaN.  p is at most 1, so w has 16 bits; what p weighs below top / 65024 is lost.
+ *   add    rows by units, and the rows of a unit by bands: a band has the rows whose scales are from 1/64 of the largest one that is
+ *          left up, and nearly always it has all rows.  top = that scale, as bits, of all 128 rows, NaN left out; u[r] = scale[r] *
+ *          (32512 / top), 0 outside the band; w[r] = round-to-even(p[r] * u[r]), 0 for rows outside the piece; isum = the sum over r
+ *          of w[r] * level[r][d]; o[d] = fma((float)isum, top / 32512, o[d]).  A top of 0 (or below 2^-100) adds nothing, and
+ *          neither do smaller ones.  A visible row whose scale is NaN makes o NaN.  p is at most 1, so w has 16 bits; what p weighs
+ *          below top / 65024 is lost.  Without bands one huge row, even one that no query attends to, would take the bits of all others.
  *   end    turned back. */
 #pragma once
 #include "dev/coded.h"
 #include "dev/cpu/cpu.h"
 #include "dev/reader.h"
 
-#define CODED_QUERIES 48u /* whose weights lie on the stack at once */
+#define CODED_BAND    0x1p-6f /* the least scale of a band, in its largest */
+#define CODED_QUERIES 48u     /* whose weights lie on the stack at once */
 
 /* A prepared query: this, then the codes in the form of the instruction set, 2 * ceil4(dim) bytes.  It fits the room of
  * dim floats from 8 dims on, fewer than which the codec refuses. */

@@ -14,6 +14,7 @@
 #include "dev/cpu/coded_read.h"
 #include "dev/cpu/half.h"
 
+#include <math.h>
 #include <string.h>
 
 #if defined(__clang__)
@@ -29,6 +30,12 @@
 #endif
 #ifndef CODED_SIGNED
 #define CODED_SIGNED 0 /* codes_dot has taken the 128 from keys */
+#endif
+#if CODED_TILES
+#define AWAKE(i, often) /* in a loop over queries, once in so many */                              \
+    if ((i) % (often) == 0) tiles_awake();
+#else
+#define AWAKE(i, often) (void)(i);
 #endif
 /* Room for blocks as bytes. */
 #define CODED_ROOM (CODED_BLOCKS * CODED_DIM / 4 * 64)
@@ -147,8 +154,10 @@ static void begin_unit(struct scoring *s, const float *q, uint32_t n, float scal
     uint32_t i = 0;
     for (uint32_t row = 0; row < CODED_ROWS; row += 16)
         vf_store(s->scale + row, vf_from_bf16(coded_scales(s->unit) + row));
-    for (; s->f->mean && dim % 16 == 0 && n - i >= 4; i = MIN(n, i + MEANS))
+    for (; s->f->mean && dim % 16 == 0 && n - i >= 4; i = MIN(n, i + MEANS)) {
+        AWAKE(i, MEANS)
         mean_dots(q + (size_t)i * dim, MIN(n - i, MEANS), mean, dim, s->m + i);
+    }
     for (; i < n; i++)
         s->m[i] = s->f->mean ? mean_dot(query_at(q, i, dim) + 1, (dim + 3) / 4 * 4, mean, dim) : 0;
     for (i = 0; i < n; i++) {
@@ -235,6 +244,7 @@ static void score_tiles(const struct scoring *s, const struct blocks *x, const f
         tiles_keys(x->at + b0 * x->step, x->step, nb, dim / 64, codes, apart, sum);
         for (uint32_t i = 0; i < some; i++) {
             const vi bias = bias_of(query_at(q, i0 + i, dim));
+            AWAKE(i, 8)
             if (whole)
                 score_all(s, i0 + i, bias, sum + i * CODED_ROWS);
             else
@@ -364,12 +374,14 @@ static void add_tiles(const struct adding *s, const struct blocks *x, uint32_t n
             uint32_t some = MIN(n - i0, TILES_QUERIES), nb = MIN(4, blocks - b0);
             tiles_values(x->at + b0 * x->step, x->step, nb, w + (size_t)i0 * 2 * CODED_ROWS, low,
                          high);
-            for (uint32_t i = 0; i < some; i++)
+            for (uint32_t i = 0; i < some; i++) {
+                AWAKE(i, 8)
                 for (uint32_t b = 0; b < nb; b++) {
                     uint32_t k = i * 64 + 16 * b;
                     add_block(s, i0 + i, b0 + b,
                               vi_add(vi_shl(vi_load(high + k), 8), vi_load(low + k)));
                 }
+            }
         }
 }
 #endif
@@ -384,13 +396,15 @@ INLINE void codes_put4(void *to, uint32_t n, uint32_t i, const vi *v)
 /* The weights of all rows of a unit, of n queries; u: what each row's probability is multiplied with. */
 static void weigh_all(const float *u, const float *p, size_t ldp, uint32_t n, unsigned char *w)
 {
-    for (uint32_t i = 0; i < n; i++, p += ldp, w += 2 * CODED_ROWS)
+    for (uint32_t i = 0; i < n; i++, p += ldp, w += 2 * CODED_ROWS) {
+        AWAKE(i, 4)
         for (uint32_t row = 0; row < CODED_ROWS; row += 64) {
             vi v[4];
             UNROLL for (uint32_t k = 0; k < 4; k++) v[k] =
                 vi_round(vf_mul(vf_load(p + row + 16 * k), vf_load(u + row + 16 * k)));
             codes_put4(w, CODED_ROWS, row, v);
         }
+    }
 }
 
 /* Of rows [r0, r1); others weigh 0. */
@@ -412,30 +426,41 @@ static void weigh_some(const float *u, uint32_t r0, uint32_t r1, const float *p,
         }
 }
 
-/* The largest of the scales of a unit, as the bits of a float. */
+/* The largest of the scales of a unit, as the bits of a float; what is not finite is larger than all others. */
 INLINE uint32_t top_scale(const unsigned char *unit)
 {
     vi top = vi_zero();
     UNROLL for (uint32_t row = 0; row < CODED_ROWS; row += 16) top =
-        vi_max(top, vi_bits(vf_from_bf16(coded_scales(unit) + row)));
+        vi_max(top, vi_shr(vi_bits(vf_from_bf16(coded_scales(unit) + row)), 16));
+    return (uint32_t)vi_top(top) << 16;
+}
+
+/* The largest below a limit, where all are finite. */
+INLINE uint32_t top_below(const unsigned char *unit, float limit)
+{
+    vi top = vi_zero();
+    UNROLL for (uint32_t row = 0; row < CODED_ROWS; row += 16)
+    {
+        vf x = vf_from_bf16(coded_scales(unit) + row);
+        top = vi_max(top, vi_bits(vf_choose(x, vf_set1(limit), x, vf_zero())));
+    }
     return (uint32_t)vi_top(top);
 }
 
-/* The weights of n queries, and the step of their sums.  False: a row is not finite. */
-static bool weigh(struct adding *s, const unsigned char *unit, uint32_t r0, uint32_t r1,
-                  const float *p, size_t ldp, uint32_t n, unsigned char *w)
+/* The weights of n queries with the band of scales in [least, limit), which are multiplied with `by`. */
+static void weigh(const unsigned char *unit, float by, float least, float limit, uint32_t r0,
+                  uint32_t r1, const float *p, size_t ldp, uint32_t n, unsigned char *w)
 {
     float u[CODED_ROWS] __attribute__((aligned(64)));
-    uint32_t top = top_scale(unit);
-    if (top >= 0x7f800000u) return false;
-    const vf by = vf_set1(cpu_group_scale(top, &s->step));
-    for (uint32_t row = 0; row < CODED_ROWS; row += 16)
-        vf_store(u + row, vf_mul(vf_from_bf16(coded_scales(unit) + row), by));
+    for (uint32_t row = 0; row < CODED_ROWS; row += 16) {
+        vf x = vf_from_bf16(coded_scales(unit) + row), none = vf_zero();
+        x = vf_choose(x, vf_set1(limit), vf_choose(x, vf_set1(least), none, x), none);
+        vf_store(u + row, vf_mul(x, vf_set1(by)));
+    }
     if (r0 == 0 && r1 == CODED_ROWS)
         weigh_all(u, p, ldp, n, w);
     else
         weigh_some(u, r0, r1, p, ldp, n, w);
-    return true;
 }
 
 static void add_unit(struct adding *s, const struct kv_coded *f, const unsigned char *unit,
@@ -466,34 +491,52 @@ static void add_unit(struct adding *s, const struct kv_coded *f, const unsigned 
     }
 }
 
+/* Rows [r0, r1) of a unit for n queries, at most CODED_QUERIES; p[0] is row r0's. */
+static void add_rows(struct adding *s, const struct kv_coded *f, const unsigned char *unit,
+                     const struct blocks *bytes, uint32_t r0, uint32_t r1, const float *p,
+                     size_t ldp, uint32_t n)
+{
+    unsigned char w[CODED_QUERIES * 2 * CODED_ROWS] __attribute__((aligned(64)));
+    uint32_t top = top_scale(unit);
+    float by, limit = INFINITY;
+    if (top >= 0x7f800000u) {
+        for (uint32_t i = 0; i < n; i++)
+            coded_add_unit(f, s->dim, unit, r0, r1, p + i * ldp, s->o + i * s->ldo);
+        return;
+    }
+    for (; (by = cpu_group_scale(top, &s->step)) > 0; top = top_below(unit, limit)) {
+        float least = half_from_bits(top) * CODED_BAND;
+        weigh(unit, by, least, limit, r0, r1, p, ldp, n, w);
+        add_unit(s, f, unit, bytes, n, w);
+        limit = least;
+    }
+}
+
 static void add(const struct kv_reading *r, const struct kv_piece *at, const float *p, size_t ldp,
                 uint32_t n, float *o, size_t ldo)
 {
     const struct kv_coded *f = coded_of(r);
-    uint32_t dim = r->shape->dim;
-    unsigned char w[CODED_QUERIES * 2 * CODED_ROWS] __attribute__((aligned(64)));
     for (uint32_t i = 0; i < n; i += CODED_QUERIES)
         for (uint32_t j = at->r0, end; j < at->r1; j = end) {
-            uint32_t first = j / CODED_ROWS * CODED_ROWS, some = MIN(n - i, CODED_QUERIES);
-            const unsigned char *unit = coded_unit(r, at, j / CODED_ROWS);
-            const float *pj = p + i * ldp + (j - at->r0);
+            uint32_t first = j / CODED_ROWS * CODED_ROWS;
             struct blocks bytes = bytes_of(r, at, j / CODED_ROWS);
             struct adding s = {.level = (const uint8_t *)f->level,
                                .o = o + i * ldo,
                                .ldo = ldo,
-                               .dim = dim,
+                               .dim = r->shape->dim,
                                .then = i ? 0 : then_of(r, at)};
             end = MIN(at->r1, first + CODED_ROWS);
-            if (weigh(&s, unit, j - first, end - first, pj, ldp, some, w))
-                add_unit(&s, f, unit, &bytes, some, w);
-            else
-                for (uint32_t k = 0; k < some; k++)
-                    coded_add_unit(f, dim, unit, j - first, end - first, pj + k * ldp,
-                                   s.o + k * ldo);
+            add_rows(&s, f, coded_unit(r, at, j / CODED_ROWS), &bytes, j - first, end - first,
+                     p + i * ldp + (j - at->r0), ldp, MIN(n - i, CODED_QUERIES));
         }
 }
 
 #if CODED_TILES
+static void awake(const struct kv_reading *r)
+{
+    (void)r;
+    tiles_awake();
+}
 static void rest(const struct kv_reading *r)
 {
     (void)r;
@@ -505,6 +548,7 @@ const struct kv_reader VEC(coded_reader) = {.query = query,
                                             .score = score,
                                             .add = add,
 #if CODED_TILES
+                                            .awake = awake,
                                             .rest = rest,
 #endif
                                             .end = coded_end};

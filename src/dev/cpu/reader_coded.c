@@ -66,30 +66,44 @@ static void score(const struct kv_reading *r, const struct kv_piece *at, const f
     }
 }
 
+/* The largest scale of a unit below a limit; what is not finite is left out. */
+static float top_below(const uint16_t *scale, float limit)
+{
+    float top = 0;
+    for (uint32_t j = 0; j < CODED_ROWS; j++) {
+        float s = half_bf16_to_f32(scale[j]);
+        if (scale[j] < 0x7f80 && s < limit) top = fmaxf(top, s);
+    }
+    return top;
+}
+
 void coded_add_unit(const struct kv_coded *f, uint32_t dim, const unsigned char *unit, uint32_t r0,
                     uint32_t r1, const float *p, float *o)
 {
     const uint16_t *scale = coded_scales(unit);
-    uint32_t top = 0;
-    bool nan = false;
-    int32_t sum[CODED_DIM] = {0};
     int8_t level[CODED_DIM];
-    float step;
-    for (uint32_t j = 0; j < CODED_ROWS; j++)
-        if (scale[j] < 0x7f80)
-            top = MAX(top, scale[j]);
-        else if (j >= r0 && j < r1)
-            nan = true;
-    float by = cpu_group_scale(top << 16, &step);
-    for (uint32_t j = r0; j < r1; j++) {
-        float w = scale[j] < 0x7f80 ? p[j - r0] * (half_bf16_to_f32(scale[j]) * by) : 0;
-        int code = w > 0 ? nearest(fminf(w, CPU_X_CODE)) : 0; /* 0 for a NaN, whose query is NaN */
-        coded_get(f, dim, unit, j, level);
+    float step, by, top, limit = INFINITY;
+    bool nan = false;
+    for (uint32_t j = r0; j < r1; j++)
+        nan |= scale[j] >= 0x7f80;
+    while (top = top_below(scale, limit), (by = cpu_group_scale(half_bits(top), &step)) > 0) {
+        float least = top * CODED_BAND;
+        int32_t sum[CODED_DIM] = {0};
+        for (uint32_t j = r0; j < r1; j++) {
+            float s = half_bf16_to_f32(scale[j]), w = p[j - r0] * (s * by);
+            /* 0 for a NaN, whose query is NaN */
+            bool band = scale[j] < 0x7f80 && s >= least && s < limit;
+            int code = band && w > 0 ? nearest(fminf(w, CPU_X_CODE)) : 0;
+            coded_get(f, dim, unit, j, level);
+            for (uint32_t d = 0; d < dim; d++)
+                sum[d] += code * level[d];
+        }
         for (uint32_t d = 0; d < dim; d++)
-            sum[d] += code * level[d];
+            o[d] = fmaf((float)sum[d], step, o[d]);
+        limit = least;
     }
-    for (uint32_t d = 0; d < dim; d++)
-        o[d] = nan ? NAN : fmaf((float)sum[d], step, o[d]);
+    for (uint32_t d = 0; nan && d < dim; d++)
+        o[d] = NAN;
 }
 
 static void add(const struct kv_reading *r, const struct kv_piece *at, const float *p, size_t ldp,

@@ -1,4 +1,4 @@
-/* tiles.c - see tiles.h.  Tiles 0 and 1 hold sums, 2 and 3 rows or values, 4 to 7 codes of queries or weights. */
+/* tiles.c - see tiles.h.  Tiles 0 to 3 hold sums of four blocks, 4 codes of queries or weights, 5 to 7 rows or values. */
 #if defined(__x86_64__)
 #include "dev/cpu/tiles.h"
 
@@ -72,44 +72,72 @@ AMX void tiles_rest(void)
     configured = false;
 }
 
-AMX void tiles_keys(const unsigned char *x, size_t step, uint32_t nb, uint32_t k,
+AMX void tiles_awake(void)
+{
+    if (configured) _tile_dpbsud(7, 5, 6);
+}
+
+/* A product waits for the one before it that adds to the same tile, and four do not wait for each other: so four blocks, of
+ * which there may be fewer, go side by side.  at: of the block and step. */
+#define BLOCK(sum, rows, b, product, at)                                                           \
+    if (nb > (b)) {                                                                                \
+        _tile_loadd(rows, at, 64);                                                                 \
+        product(sum, 4, rows);                                                                     \
+    }
+#define BLOCKS(product, x, step)                                                                   \
+    BLOCK(0, 5, 0, product, (x))                                                                   \
+    BLOCK(1, 6, 1, product, (x) + (step))                                                          \
+    BLOCK(2, 7, 2, product, (x) + 2 * (step))                                                      \
+    BLOCK(3, 5, 3, product, (x) + 3 * (step))
+
+AMX static void clear(void)
+{
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+}
+
+AMX static void store(uint32_t nb, int32_t *sum, size_t stride)
+{
+    _tile_stored(0, sum, stride);
+    if (nb > 1) _tile_stored(1, sum + 16, stride);
+    if (nb > 2) _tile_stored(2, sum + 32, stride);
+    if (nb > 3) _tile_stored(3, sum + 48, stride);
+}
+
+AMX void tiles_keys(const unsigned char *x, size_t step, uint32_t blocks, uint32_t k,
                     const unsigned char *codes, size_t apart, int32_t *sum)
 {
     configure();
-    _tile_loadd(4, codes, apart);
-    for (uint32_t b = 0; b < nb; b++, x += step, sum += 16) {
-        _tile_zero(0);
-        _tile_loadd(2, x, 64);
-        _tile_dpbsud(0, 4, 2);
-        for (uint32_t t = 1; t < k; t++) {
-            _tile_loadd(5, codes + (size_t)t * 64, apart);
-            _tile_loadd(3, x + (size_t)t * 1024, 64);
-            _tile_dpbsud(0, 5, 3);
+    for (uint32_t nb = blocks, i = 0; i < blocks; i += 4, nb -= 4, x += 4 * step, sum += 64) {
+        clear();
+        for (uint32_t t = 0; t < k; t++) {
+            _tile_loadd(4, codes + (size_t)t * 64, apart);
+            BLOCKS(_tile_dpbsud, x + (size_t)t * 1024, step)
         }
-        _tile_stored(0, sum, 512);
+        store(nb, sum, 512);
     }
+}
+
+/* The high bytes of the weights, or the low ones. */
+AMX static void values_half(const unsigned char *x, size_t step, uint32_t nb,
+                            const unsigned char *w, int32_t *sum)
+{
+    clear();
+    _tile_loadd(4, w, 256);
+    BLOCKS(_tile_dpbusd, x, step)
+    _tile_loadd(4, w + 64, 256);
+    BLOCKS(_tile_dpbusd, x + 1024, step)
+    store(nb, sum, 256);
 }
 
 AMX void tiles_values(const unsigned char *x, size_t step, uint32_t nb, const unsigned char *w,
                       int32_t *low, int32_t *high)
 {
     configure();
-    _tile_loadd(4, w, 256);
-    _tile_loadd(5, w + 64, 256);
-    _tile_loadd(6, w + 128, 256);
-    _tile_loadd(7, w + 192, 256);
-    for (uint32_t b = 0; b < nb; b++, x += step, low += 16, high += 16) {
-        _tile_zero(0);
-        _tile_zero(1);
-        _tile_loadd(2, x, 64);
-        _tile_loadd(3, x + 1024, 64);
-        _tile_dpbusd(0, 4, 2);
-        _tile_dpbusd(1, 6, 2);
-        _tile_dpbusd(0, 5, 3);
-        _tile_dpbusd(1, 7, 3);
-        _tile_stored(0, high, 256);
-        _tile_stored(1, low, 256);
-    }
+    values_half(x, step, nb, w, high);
+    values_half(x, step, nb, w + 128, low);
 }
 #else
 typedef int tiles_unused;

@@ -90,10 +90,11 @@ K_FN float coded_score(const struct k_plane *k, const struct k_walk *w, const st
     return biased(w, q, token, head, row, k_fma((float)sum, t * scale, mean));
 }
 
-/* The code of a row's probability; by: what it is multiplied with. */
-K_FN int32_t weight_of(float p, uint32_t scale, float by)
+/* The code of a row's probability; by: what it is multiplied with, of scales in [least, limit). */
+K_FN int32_t weight_of(float p, uint32_t bits, float by, float least, float limit)
 {
-    float w = scale < 0x7f80 ? p * (half_bf16_to_f32((uint16_t)scale) * by) : 0;
+    float scale = half_bf16_to_f32((uint16_t)bits);
+    float w = bits < 0x7f80 && scale >= least && scale < limit ? p * (scale * by) : 0;
     if (!(w > 0)) return 0; /* a NaN, too, whose query is NaN */
     return coded_nearest(w < (float)CODED_CODE ? w : (float)CODED_CODE);
 }
@@ -152,30 +153,39 @@ KERNEL(k_atom_coded)
     for (uint32_t u0 = from / CODED_ROWS * CODED_ROWS; u0 < to; u0 += CODED_ROWS) {
         const unsigned char *unit =
             unit_of(&in->v, &in->walk, token, kv, u0 < from ? from : u0);
-        EACH_THREAD /* the largest scale; above it whether a row that is seen is not finite */
-        {
-            uint32_t scale = t < CODED_ROWS ? coded_scale(unit, t) : 0;
-            bool seen = u0 + t >= from && u0 + t < to;
-            top[t] = scale < 0x7f80 ? scale : (uint32_t)seen << 16;
-        }
-        LARGEST(top);
-        bool nan = top[0] >> 16;
-        float step, by = coded_group_scale(top[0] << 16, &step);
-        EACH_THREAD
-        {
-            bool seen = t < CODED_ROWS && u0 + t >= from && u0 + t < to;
-            if (t < CODED_ROWS)
-                code[t] = seen ? weight_of(p[u0 - row0 + t], coded_scale(unit, t), by) : 0;
-        }
-        EACH_THREAD
-        {
-            for (uint32_t d = t, i = 0; d < in->v.dim; d += K_THREADS, i++) {
-                int32_t sum = 0;
-                for (uint32_t r = 0; r < CODED_ROWS; r++)
-                    if (code[r]) sum += code[r] * coded_level(&in->v, unit, r, d);
-                MY(o)[i] = nan ? half_from_bits(0x7fc00000u) : k_fma((float)sum, step, MY(o)[i]);
+        float limit = INFINITY, by;
+        do { /* a band of scales (dev/cpu/coded_read.h) */
+            EACH_THREAD /* the largest scale; above it whether a row that is seen is not finite */
+            {
+                uint32_t scale = t < CODED_ROWS ? coded_scale(unit, t) : 0;
+                bool seen = u0 + t >= from && u0 + t < to;
+                top[t] = scale >= 0x7f80                                ? (uint32_t)seen << 16
+                         : half_bf16_to_f32((uint16_t)scale) < limit ? scale
+                                                                        : 0;
             }
-        }
+            LARGEST(top);
+            bool nan = top[0] >> 16;
+            float step, least = half_from_bits(top[0] << 16) * CODED_BAND;
+            by = coded_group_scale(top[0] << 16, &step);
+            EACH_THREAD
+            {
+                bool seen = t < CODED_ROWS && u0 + t >= from && u0 + t < to;
+                if (t < CODED_ROWS)
+                    code[t] =
+                        seen ? weight_of(p[u0 - row0 + t], coded_scale(unit, t), by, least, limit)
+                             : 0;
+            }
+            EACH_THREAD
+            {
+                for (uint32_t d = t, i = 0; (by > 0 || nan) && d < in->v.dim; d += K_THREADS, i++) {
+                    int32_t sum = 0;
+                    for (uint32_t r = 0; r < CODED_ROWS; r++)
+                        if (code[r]) sum += code[r] * coded_level(&in->v, unit, r, d);
+                    MY(o)[i] = nan ? half_from_bits(0x7fc00000u) : k_fma((float)sum, step, MY(o)[i]);
+                }
+            }
+            limit = least;
+        } while (by > 0);
     }
     EACH_THREAD
     {

@@ -12,6 +12,7 @@
 #endif
 
 enum { CODED_ROWS = 128, CODED_DIM = 512, CODED_CODE = 32512 };
+#define CODED_BAND 0x1p-6f /* as in dev/cpu/coded_read.h */
 
 /* --- where things lie */
 K_FN uint32_t coded_depth(const struct k_plane *p)
