@@ -62,13 +62,17 @@ struct bench_pace {
     uint32_t depth;                         /* tokens of `turn` */
     float *logits;
 };
+/* What was measured, and where. */
+struct bench_machine {
+    char model[128], cpu[128], date[16];
+    uint32_t threads;
+};
 struct bench {
     struct session *session;
     struct bench_pace pace;
-    char model[128], cpu[128], date[16];
+    struct bench_machine machine;
     const char *text; /* file of the measured text; NULL: the model wrote it */
-    uint32_t threads;
-    uint32_t window; /* tokens that sliding windows and sinks keep; 0: the model's own windows */
+    uint32_t window;  /* tokens that sliding windows and sinks keep; 0: the model's own windows */
     uint32_t n_depths, depth[BENCH_DEPTHS];
     uint32_t runs, steps;
     double seconds; /* seconds that the benchmark took */
@@ -94,21 +98,45 @@ static inline uint32_t bench_turn(const struct bench *b)
 }
 
 /* bench_host.c */
-/* What was measured, and where. */
-struct bench_machine {
-    char model[128], cpu[128], date[16];
-    uint32_t threads;
-};
-/* word: the model as the user named it. */
 /* Returns log(sum of exp(x)); *best: the first of the largest. */
 double bench_log_sum(const float *x, uint32_t n, uint32_t *best);
+/* word: the model as the user named it. */
 void bench_machine_name(const struct session *s, const char *word, struct bench_machine *out);
 /* Returns the library's description of the model, or NULL; json_decref. */
 json_t *bench_describe(const kvik_model *m);
 /* Adds up the bytes of all tensors, except an embedding that is only looked up: what a step reads. */
 uint64_t bench_weight_bytes(const kvik_model *m);
-/* Fills in model, cpu, date and threads. */
-void bench_host(struct bench *b, const char *word);
+
+/* measuring.c */
+/* What is known of every measurement: the first member of its struct. */
+struct measured {
+    struct session *session;
+    struct bench_machine machine;
+};
+/* A command that measures one MODEL; its options begin with struct common. */
+struct measuring {
+    size_t bytes;                                 /* of a struct that begins with struct measured */
+    int (*check)(const void *options);            /* before the model is opened */
+    int (*measure)(void *v, const void *options); /* v: zeros, but for struct measured */
+    void (*close)(void *v);
+};
+/* Reads the options, opens the session and measures.  Returns the exit status of the command. */
+int measuring_run(const struct command *self, const struct measuring *m, int argc, char **argv,
+                  void *options);
+/* How a cache is opened to be measured. */
+struct cache_options {
+    const char *implementation, *config; /* or NULL */
+    uint32_t sequences,
+        tokens;      /* tokens of a sequence, unless the configuration has max_cache_len */
+    uint64_t memory; /* 0: no limit */
+};
+/* The configuration with the options of the command line.  It has no prefix index, and the fewest snapshots, so that the peak is the
+ * memory that a strategy needs; snapshots are evicted before anything else. */
+kvik_cache_config cache_config(const struct common *o, const struct cache_options *c);
+/* Returns what a cache_config sets a key to, which may be spelled with '-'; NULL if it does not. */
+const json_t *config_value(json_t *config, const char *name);
+/* Warns if others, of bench_load_others, is more than BENCH_BUSY, and returns true if so. */
+bool say_busy(double others);
 
 /* bench_text.c */
 /* Estimates the seconds of the whole benchmark by a short trial; 0: unknown. */

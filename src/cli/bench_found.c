@@ -53,7 +53,7 @@ void bench_headline(const struct bench *b, struct buf *out)
     uint32_t n = bench_longest(b);
     char held[16], all[16];
     if (dynamic->refused || !dynamic->prompt.held) {
-        say(out, "The cache of %s", b->model);
+        say(out, "The cache of %s", b->machine.model);
         return;
     }
     bytes_text(dynamic->prompt.held, all);
@@ -80,8 +80,8 @@ static void range_of_runs(const struct bench *b, uint32_t *least, uint32_t *most
 void bench_method(const struct bench *b, struct buf *out)
 {
     uint32_t least, most;
-    say(out, "%s, %u thread%s of %s, %s, kvik %s; ", b->model, b->threads,
-        b->threads == 1 ? "" : "s", b->cpu, b->date, kvik_version());
+    say(out, "%s, %u thread%s of %s, %s, kvik %s; ", b->machine.model, b->machine.threads,
+        b->machine.threads == 1 ? "" : "s", b->machine.cpu, b->machine.date, kvik_version());
     range_of_runs(b, &least, &most);
     if (most == 1)
         say(out, "one run");

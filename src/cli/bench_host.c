@@ -83,13 +83,3 @@ void bench_machine_name(const struct session *s, const char *word, struct bench_
     if (!out->threads) out->threads = cpu_count();
     if (gmtime_r(&t, &day)) strftime(out->date, sizeof out->date, "%Y-%m-%d", &day);
 }
-
-void bench_host(struct bench *b, const char *word)
-{
-    struct bench_machine m;
-    bench_machine_name(b->session, word, &m);
-    memcpy(b->model, m.model, sizeof b->model);
-    memcpy(b->cpu, m.cpu, sizeof b->cpu);
-    memcpy(b->date, m.date, sizeof b->date);
-    b->threads = m.threads;
-}

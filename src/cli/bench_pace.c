@@ -20,15 +20,9 @@ static int grow(struct bench *b, uint32_t from, uint32_t to)
 int bench_pace_open(struct bench *b)
 {
     struct bench_pace *p = &b->pace;
-    const struct common *o = &b->session->common;
-    kvik_cache_config c = {.size = sizeof c,
-                           .max_sequences = b->n_depths + 2,
-                           .max_cache_len = b->n_ids,
-                           .threads = o->threads,
-                           .compute = o->compute,
-                           .isa = o->isa,
-                           .no_prefix_cache = true,
-                           .snapshots = KVIK_TURN_ENDS};
+    kvik_cache_config c =
+        cache_config(&b->session->common,
+                     &(struct cache_options){.sequences = b->n_depths + 2, .tokens = b->n_ids});
     p->logits = mem_array(kvik_model_vocab(b->session->model), sizeof *p->logits);
     int e = p->logits ? kvik_cache_open(b->session->model, &c, &p->cache) : ERR_NOMEM;
     if (e >= 0) e = kvik_cache_new(p->cache, &p->grows);

@@ -65,23 +65,9 @@ int bench_open(const struct bench *b, const struct bench_strategy *s, kvik_cache
                kvik_seq *seq)
 {
     const struct common *o = &b->session->common;
-    kvik_cache_config c = {
-        .size = sizeof c,
-        .cache_implementation = s->implementation,
-        .cache_config = *s->config ? s->config : NULL,
-        .cache_memory = o->cache_memory,
-        .max_sequences = 1,
-        .max_cache_len = strstr(s->config, "max_cache_len") ? 0 : b->n_ids,
-        .threads = o->threads,
-        .compute = o->compute,
-        .isa = o->isa,
-        .on_full = o->on_full,
-        .spill_dir = o->spill_dir,
-        .no_prefix_cache = true,
-        /* The peak shall be the memory that a strategy needs, without snapshots, which are evicted before anything
-         * else. */
-        .snapshots = KVIK_TURN_ENDS,
-    };
+    kvik_cache_config c =
+        cache_config(o, &(struct cache_options){s->implementation, *s->config ? s->config : NULL, 1,
+                                                b->n_ids, o->cache_memory});
     TRY(kvik_cache_open(b->session->model, &c, cache));
     return kvik_cache_new(*cache, seq);
 }

@@ -185,8 +185,9 @@ json_t *bench_json(const struct bench *b)
     }
     return json_pack(
         "{s:o, s:o, s:i, s:s, s:s, s:o, s:i, s:i, s:i, s:b, s:f, s:I, s:f, s:f, s:o, s:o}", "model",
-        say_json(b->model, strlen(b->model)), "cpu", say_json(b->cpu, strlen(b->cpu)), "threads",
-        (int)b->threads, "date", b->date, "kvik", kvik_version(), "text",
+        say_json(b->machine.model, strlen(b->machine.model)), "cpu",
+        say_json(b->machine.cpu, strlen(b->machine.cpu)), "threads", (int)b->machine.threads,
+        "date", b->machine.date, "kvik", kvik_version(), "text",
         b->text ? say_json(b->text, strlen(b->text)) : json_null(), "window", (int)b->window,
         "runs", (int)b->runs, "steps", (int)b->steps, "in_turn", (int)b->in_turn, "read_bandwidth",
         b->bandwidth, "weight_bytes", (json_int_t)b->weight_bytes, "seconds", b->seconds,

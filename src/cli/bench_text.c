@@ -49,7 +49,7 @@ static int from_file(struct bench *b)
     char *text;
     size_t n_bytes, n;
     int32_t *ids;
-    if (!t) return say_failed("--text: %s has no tokenizer", b->model);
+    if (!t) return say_failed("--text: %s has no tokenizer", b->machine.model);
     FILE *f = fd_stream(b->text);
     if (!f) return say_failed("--text: %s cannot be read", b->text);
     int e = read_all(f, b->text, &text, &n_bytes);

@@ -159,11 +159,7 @@ static void warn(const struct bench *b)
     bench_left_out(b, &left);
     if (left.len) say_line("%s --seconds N allows more.", left.data);
     buf_done(&left);
-    if (b->others > BENCH_BUSY)
-        say_line("The machine was busy: other programs took %.0f %% of the processors. Speeds are "
-                 "those of a busy machine; end the other programs and measure again.",
-                 100 * b->others);
-    else if (marks & (BENCH_SCATTERS | BENCH_PREFILL))
+    if (!say_busy(b->others) && marks & (BENCH_SCATTERS | BENCH_PREFILL))
         say_line("Some speeds differ by more than 30 %% from run to run and are marked; measure "
                  "again with more --runs or --steps.");
 }
@@ -255,7 +251,7 @@ static int run_bench(const struct command *self, int argc, char **argv)
     interrupt_catch();
     if (status == 0) status = session_open(&session, a.word[0], &o.common, none, none);
     if (status == 0) {
-        bench_host(&b, a.word[0]);
+        bench_machine_name(b.session, a.word[0], &b.machine);
         b.text = o.text;
         b.runs = o.runs;
         b.steps = o.steps;

@@ -34,10 +34,10 @@ static const struct arg_option table[] = {
      "print the numbers as JSON"},
 };
 
-static int check_options(const struct options *o, const struct args *a)
+static int check_options(const void *options)
 {
+    const struct options *o = options;
     int e = 0;
-    if (a->n != 1) return say_usage(a->n ? "kvik eval takes one MODEL" : "kvik eval needs a MODEL");
     if (!o->text) return say_usage("kvik eval needs --text FILE, a text that is scored");
     if (o->context && o->context < LEAST) return say_usage("--context is at least %d", LEAST);
     if (!o->tokens) return say_usage("--tokens is at least 1");
@@ -49,7 +49,7 @@ static int check_options(const struct options *o, const struct args *a)
 /* Sets the length of a window. */
 static int choose_window(struct eval *v, uint32_t asked)
 {
-    uint32_t context = kvik_model_context(v->session->model);
+    uint32_t context = kvik_model_context(v->is.session->model);
     if (asked > context)
         return say_usage("--context %u exceeds the model's context of %u", asked, context);
     v->window = asked ? asked : MIN(WINDOW, context);
@@ -73,12 +73,10 @@ static int show(const struct eval *v, const struct options *o)
     return 0;
 }
 
-static int measure(struct eval *v, const struct options *o, const char *word)
+static int measure(void *ctx, const void *options)
 {
-    kvik_encoder encoder = {.size = sizeof encoder};
-    if (kvik_model_encoder(v->session->model, &encoder) > 0)
-        return say_failed("%s: kvik eval does not measure models with an encoder", word);
-    bench_machine_name(v->session, word, &v->machine);
+    struct eval *v = ctx;
+    const struct options *o = options;
     v->text = o->text;
     v->wanted = o->tokens;
     int status = choose_window(v, o->context);
@@ -97,30 +95,11 @@ static int measure(struct eval *v, const struct options *o, const char *word)
 
 static int run_eval(const struct command *self, int argc, char **argv)
 {
+    static const struct measuring m = {sizeof(struct eval), check_options, measure, eval_close};
     struct options o = {.tokens = SCORED};
-    struct args a;
-    struct session session = {0};
-    json_t *none = json_object();
-    int status = args_parse(self, argc, argv, &o, &a);
-    if (status == 0) status = check_options(&o, &a);
-    interrupt_catch();
-    if (status == 0) status = session_open(&session, a.word[0], &o.common, none, none);
-    if (status == 0) {
-        struct eval *v = mem_alloc(sizeof *v);
-        if (v) {
-            v->session = &session;
-            status = measure(v, &o, a.word[0]);
-            eval_close(v);
-            mem_free(v);
-        } else {
-            status = say_error(ERR(NOMEM, "out of memory"));
-        }
-        status = session_close(&session, status);
-    }
-    json_decref(none);
+    int status = measuring_run(self, &m, argc, argv, &o);
     args_list_done(&o.configs);
-    args_done(&a);
-    return MAX(status, 0);
+    return status;
 }
 
 const struct command command_eval = {

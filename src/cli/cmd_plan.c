@@ -37,7 +37,7 @@ static const struct arg_option table[] = {
 /* Settles the lengths. */
 static int settle(struct plan *v, const struct options *o)
 {
-    uint32_t context = kvik_model_context(v->session->model);
+    uint32_t context = kvik_model_context(v->is.session->model);
     v->context = o->context ? o->context : context;
     v->beams = o->beams;
     v->memory = o->memory;
@@ -52,18 +52,23 @@ static int settle(struct plan *v, const struct options *o)
 static int predict(struct plan *v)
 {
     struct progress p;
+    struct bench_load before, after;
     int status = 0;
     for (struct plan_row *r = v->row; !status && r < v->row + v->n_rows; r++)
         status = plan_bytes(v, r);
     plan_sort(v);
     if (!v->measures || status) return status;
-    v->bandwidth = bandwidth_read(v->session->common.threads);
+    bench_load_read(&before);
+    v->bandwidth = bandwidth_read(v->is.session->common.threads);
     progress_begin(&p, "measuring");
     for (uint32_t i = 0; !status && i < v->n_rows; i++) {
         progress_show(&p, i, v->n_rows);
         if (!v->row[i].refused && v->row[i].fits_in_calls) status = plan_speed(v, &v->row[i]);
     }
     progress_end(&p);
+    bench_load_read(&after);
+    v->others = bench_load_others(&before, &after);
+    if (!status) say_busy(v->others);
     return status;
 }
 
@@ -74,14 +79,12 @@ static bool none_opened(const struct plan *v)
     return true;
 }
 
-static int plan(struct plan *v, const struct options *o, const char *word)
+static int plan(void *ctx, const void *options)
 {
-    kvik_encoder encoder = {.size = sizeof encoder};
-    if (kvik_model_encoder(v->session->model, &encoder) > 0)
-        return say_failed("%s: kvik plan does not know models with an encoder", word);
-    bench_machine_name(v->session, word, &v->machine);
+    struct plan *v = ctx;
+    const struct options *o = options;
     v->measures = !o->bytes_only;
-    v->weight_bytes = bench_weight_bytes(v->session->model);
+    v->weight_bytes = bench_weight_bytes(v->is.session->model);
     int status = settle(v, o);
     if (!status) status = plan_rows(v, o->implementation, &o->configs);
     if (!status) status = predict(v);
@@ -94,39 +97,20 @@ static int plan(struct plan *v, const struct options *o, const char *word)
                                      : say_failed("no cache that was asked for is possible");
 }
 
-static int check_options(const struct options *o, const struct args *a)
+static int check_options(const void *options)
 {
-    if (a->n != 1) return say_usage(a->n ? "kvik plan takes one MODEL" : "kvik plan needs a MODEL");
+    const struct options *o = options;
     if (o->beams < 1 || o->beams > MOST_BEAMS) return say_usage("--beams is 1 to %d", MOST_BEAMS);
     return 0;
 }
 
 static int run_plan(const struct command *self, int argc, char **argv)
 {
+    static const struct measuring m = {sizeof(struct plan), check_options, plan, plan_close};
     struct options o = {.beams = 1, .decoded = UINT32_MAX};
-    struct args a;
-    struct session session = {0};
-    json_t *none = json_object();
-    int status = args_parse(self, argc, argv, &o, &a);
-    if (status == 0) status = check_options(&o, &a);
-    interrupt_catch();
-    if (status == 0) status = session_open(&session, a.word[0], &o.common, none, none);
-    if (status == 0) {
-        struct plan *v = mem_alloc(sizeof *v);
-        if (v) {
-            v->session = &session;
-            status = plan(v, &o, a.word[0]);
-            plan_close(v);
-            mem_free(v);
-        } else {
-            status = say_error(ERR(NOMEM, "out of memory"));
-        }
-        status = session_close(&session, status);
-    }
-    json_decref(none);
+    int status = measuring_run(self, &m, argc, argv, &o);
     args_list_done(&o.configs);
-    args_done(&a);
-    return MAX(status, 0);
+    return status;
 }
 
 const struct command command_plan = {

@@ -45,8 +45,7 @@ struct eval_row {
 };
 
 struct eval {
-    struct session *session;
-    struct bench_machine machine;
+    struct measured is;
     const char *text; /* file */
     char sha256[65];
     char rows[8];     /* type of the reference's rows */
@@ -88,7 +87,7 @@ int eval_rows(struct eval *v, const struct arg_list *configs);
 int eval_open(struct eval *v);
 /* Feeds all windows to all caches.  Returns an exit status. */
 int eval_run(struct eval *v);
-void eval_close(struct eval *v);
+void eval_close(void *v);
 
 /* eval_score.c */
 /* Fills p, log_sum and best from the logits. */

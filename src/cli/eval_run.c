@@ -33,8 +33,7 @@ static int add_row(struct eval *v, const char *name, const char *config, bool ow
     if (!config) return 0;
     int e = json_parse(config, strlen(config), "--cache-config", &o);
     if (e < 0) return say_error(e), EXIT_USAGE;
-    const json_t *given = json_object_get(o, "residual_length");
-    if (!given) given = json_object_get(o, "residual-length");
+    const json_t *given = config_value(o, "residual_length");
     if (json_is_integer(given) && json_integer_value(given) < UINT32_MAX / 2)
         r->residual = (uint32_t)MAX(json_integer_value(given), 1);
     json_decref(o);
@@ -46,7 +45,7 @@ int eval_rows(struct eval *v, const struct arg_list *configs)
     char *text = NULL;
     json_t *o = NULL, *c;
     size_t i;
-    int e = kvik_model_describe_caches(v->session->model, &text);
+    int e = kvik_model_describe_caches(v->is.session->model, &text);
     if (e >= 0) e = json_parse(text, strlen(text), "caches", &o);
     kvik_free(text);
     if (e < 0) return say_error(e);
@@ -69,22 +68,11 @@ int eval_rows(struct eval *v, const struct arg_list *configs)
 
 static int open_cache(const struct eval *v, struct eval_row *r)
 {
-    const struct common *o = &v->session->common;
-    kvik_cache_config c = {.size = sizeof c,
-                           .cache_config = r->config,
-                           .cache_memory = o->cache_memory,
-                           .max_sequences = 1,
-                           .max_cache_len = v->window,
-                           .step_tokens = 2 * EVAL_BLOCK,
-                           .threads = o->threads,
-                           .compute = o->compute,
-                           .isa = o->isa,
-                           .on_full = o->on_full,
-                           .spill_dir = o->spill_dir,
-                           .no_prefix_cache = true,
-                           .snapshots = KVIK_TURN_ENDS};
-    if (r->config && strstr(r->config, "max_cache_len")) c.max_cache_len = 0;
-    TRY(kvik_cache_open(v->session->model, &c, &r->cache));
+    const struct common *o = &v->is.session->common;
+    kvik_cache_config c =
+        cache_config(o, &(struct cache_options){NULL, r->config, 1, v->window, o->cache_memory});
+    c.step_tokens = 2 * EVAL_BLOCK;
+    TRY(kvik_cache_open(v->is.session->model, &c, &r->cache));
     return kvik_cache_new(r->cache, &r->seq);
 }
 
@@ -100,7 +88,7 @@ static int refuse(struct eval *v, struct eval_row *r, int e)
 
 int eval_open(struct eval *v)
 {
-    uint32_t vocab = kvik_model_vocab(v->session->model);
+    uint32_t vocab = kvik_model_vocab(v->is.session->model);
     uint32_t most = v->windows * eval_scored(v);
     v->block = (uint32_t)(BYTES_AT_ONCE / sizeof *v->p / vocab);
     v->block = MIN(MAX(v->block, 1), EVAL_BLOCK);
@@ -109,7 +97,7 @@ int eval_open(struct eval *v)
     v->other = mem_array(n, sizeof *v->other);
     v->p = mem_array(n, sizeof *v->p);
     if (!v->logits || !v->other || !v->p) return out_of_memory();
-    int e = pool_open(&v->pool, v->session->common.threads), status = 0;
+    int e = pool_open(&v->pool, v->is.session->common.threads), status = 0;
     if (e < 0) return say_error(e);
     for (struct eval_row *r = v->row; !status && r < v->row + v->n_rows; r++) {
         r->at.identical = true;
@@ -120,8 +108,9 @@ int eval_open(struct eval *v)
     return status;
 }
 
-void eval_close(struct eval *v)
+void eval_close(void *ctx)
 {
+    struct eval *v = ctx;
     for (struct eval_row *r = v->row; r < v->row + v->n_rows; r++) {
         kvik_cache_close(r->cache);
         mem_free(r->at.kld);
@@ -153,7 +142,7 @@ static int feed(const struct eval *v, struct eval_row *r, uint32_t w, uint32_t n
 static int feed_scored(const struct eval *v, struct eval_row *r, uint32_t w, uint32_t n,
                        float *logits)
 {
-    uint32_t vocab = kvik_model_vocab(v->session->model);
+    uint32_t vocab = kvik_model_vocab(v->is.session->model);
     for (uint32_t done = 0, piece; done < n; done += piece) {
         uint32_t gathered = (r->fed - eval_prompt(v)) % r->residual;
         piece = MIN(n - done, r->residual - gathered);
@@ -173,13 +162,13 @@ static void reference_task(void *ctx, uint32_t task, uint32_t thread)
 {
     struct eval *v = ctx;
     (void)thread;
-    eval_reference(&v->at[task], kvik_model_vocab(v->session->model));
+    eval_reference(&v->at[task], kvik_model_vocab(v->is.session->model));
 }
 
 static void compare_task(void *ctx, uint32_t task, uint32_t thread)
 {
     struct compare *c = ctx;
-    uint32_t vocab = kvik_model_vocab(c->v->session->model);
+    uint32_t vocab = kvik_model_vocab(c->v->is.session->model);
     (void)thread;
     c->finite[task] = eval_compare(&c->v->at[task], c->v->other + (size_t)task * vocab, vocab,
                                    &c->kld[task], &c->nll[task], &c->same[task]);
@@ -189,7 +178,7 @@ static void compare_task(void *ctx, uint32_t task, uint32_t thread)
 static int add_scores(struct eval *v, struct eval_row *r, uint32_t n)
 {
     struct compare c = {.v = v};
-    size_t bytes = (size_t)n * kvik_model_vocab(v->session->model) * sizeof *v->other;
+    size_t bytes = (size_t)n * kvik_model_vocab(v->is.session->model) * sizeof *v->other;
     pool_run(v->pool, n, compare_task, &c);
     for (uint32_t i = 0; i < n; i++) {
         if (!c.finite[i])
@@ -206,7 +195,7 @@ static int add_scores(struct eval *v, struct eval_row *r, uint32_t n)
 /* Feeds the next n tokens to the reference and prepares the comparison. */
 static int reference_block(struct eval *v, uint32_t w, uint32_t n)
 {
-    uint32_t vocab = kvik_model_vocab(v->session->model), from = v->row->fed;
+    uint32_t vocab = kvik_model_vocab(v->is.session->model), from = v->row->fed;
     int32_t next[EVAL_BLOCK];
     TRY(feed_scored(v, v->row, w, n, v->logits));
     eval_tokens(v, w, from + 1, n, next);
@@ -246,7 +235,7 @@ static double bits_of(const struct eval_row *r, double values)
 /* Returns how many numbers the rows of one token have, over all layers. */
 static double values_of(const struct eval *v)
 {
-    json_t *o = bench_describe(v->session->model);
+    json_t *o = bench_describe(v->is.session->model);
     const json_t *bytes = json_object_get(o, "cache_bytes_per_token");
     double values = (double)json_integer_value(json_object_get(bytes, "f16")) / 2;
     json_decref(o);

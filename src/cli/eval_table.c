@@ -8,7 +8,7 @@
 
 void eval_method(const struct eval *v, struct buf *out)
 {
-    const struct bench_machine *m = &v->machine;
+    const struct bench_machine *m = &v->is.machine;
     const char *file = strrchr(v->text, '/');
     say(out,
         "%s, %u tokens of %s scored in %u window%s of %u: the first %u tokens of a window are one "
@@ -124,7 +124,7 @@ static json_t *row_json(const struct eval *v, const struct eval_row *r)
 
 json_t *eval_json(const struct eval *v)
 {
-    const struct bench_machine *m = &v->machine;
+    const struct bench_machine *m = &v->is.machine;
     const char *file = strrchr(v->text, '/');
     json_t *rows = json_array();
     file = file ? file + 1 : v->text;

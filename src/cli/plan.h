@@ -30,13 +30,14 @@ struct plan_row {
 };
 
 struct plan {
-    struct session *session;
-    struct bench_machine machine;
+    struct measured is;
     uint32_t context, decoded, beams; /* tokens, and how many of them are decoded */
     uint64_t memory;                  /* 0: no limit was given */
     bool measures;
     uint64_t weight_bytes;
     double bandwidth;
+    /* share of the processors' time that other programs took meanwhile; below 0: unknown */
+    double others;
     struct plan_row row[PLAN_ROWS];
     uint32_t n_rows;
 };
@@ -54,7 +55,7 @@ int plan_bytes(struct plan *v, struct plan_row *r);
 uint64_t plan_seen(const struct plan_row *r, uint32_t n);
 /* Puts rows that fit first, the best first. */
 void plan_sort(struct plan *v);
-void plan_close(struct plan *v);
+void plan_close(void *v);
 
 /* plan_speed.c: predicts the speed of a row.  Returns 0 or EXIT_INTERRUPTED. */
 int plan_speed(struct plan *v, struct plan_row *r);

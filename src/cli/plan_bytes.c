@@ -1,7 +1,6 @@
 /* plan_bytes.c - what caches would hold: each is opened as it would be used, and the library tells what a sequence of that length takes.
  * A cache takes no memory for rows before they are written. */
 #include "base/json.h"
-#include "base/near.h"
 #include "cli/plan.h"
 
 #include <stdlib.h>
@@ -19,19 +18,9 @@ static int add(struct plan *v, struct plan_row r, const char *name, bool own)
     return own && !to->own ? say_error(ERR(NOMEM, "out of memory")) : 0;
 }
 
-/* Returns what a configuration sets a key to, which may be spelled with '-'; NULL if it does not. */
-static const json_t *value_of(json_t *o, const char *name)
-{
-    const char *key;
-    json_t *v;
-    json_object_foreach(o, key, v) if (strlen(key) == strlen(name) &&
-                                       near_distance(key, name) == 0 && !json_is_null(v)) return v;
-    return NULL;
-}
-
 static bool encodes(json_t *o, const char *key)
 {
-    const char *backend = json_string_value(value_of(o, key));
+    const char *backend = json_string_value(config_value(o, key));
     return backend && strcmp(backend, "none") != 0;
 }
 
@@ -40,10 +29,11 @@ static enum plan_rank rank_of(const char *implementation, const char *config)
 {
     json_t *o = NULL;
     if (config) (void)json_parse(config, strlen(config), "--cache-config", &o);
-    bool forgets = value_of(o, "sliding_window") || value_of(o, "window_length");
+    bool forgets = config_value(o, "sliding_window") || config_value(o, "window_length");
     bool quantized = encodes(o, "backend") || encodes(o, "backend_key") ||
                      encodes(o, "backend_value") || !strcmp(implementation, "quantized");
-    bool disk = json_is_true(value_of(o, "offloading")) || !strncmp(implementation, "offloaded", 9);
+    bool disk =
+        json_is_true(config_value(o, "offloading")) || !strncmp(implementation, "offloaded", 9);
     json_decref(o);
     return forgets ? PLAN_FORGETS : quantized ? PLAN_QUANTIZED : disk ? PLAN_DISK : PLAN_EXACT;
 }
@@ -56,7 +46,7 @@ static int add_all(struct plan *v)
     size_t i;
     int status = add(v, (struct plan_row){.implementation = "dynamic"}, "dynamic", false);
     if (status) return status;
-    int e = kvik_model_describe_caches(v->session->model, &text);
+    int e = kvik_model_describe_caches(v->is.session->model, &text);
     if (e >= 0) e = json_parse(text, strlen(text), "caches", &o);
     kvik_free(text);
     if (e < 0) return say_error(e);
@@ -91,21 +81,14 @@ int plan_rows(struct plan *v, const char *implementation, const struct arg_list 
 
 static int open_cache(const struct plan *v, struct plan_row *r)
 {
-    const struct common *o = &v->session->common;
-    kvik_cache_config c = {.size = sizeof c,
-                           .cache_implementation = r->implementation,
-                           .cache_config = r->config,
-                           /* a limit decides how much of a cache on disk stays in memory */
-                           .cache_memory = r->rank == PLAN_DISK ? v->memory : 0,
-                           .max_sequences = v->beams,
-                           .max_cache_len = v->context,
-                           .threads = o->threads,
-                           .compute = o->compute,
-                           .isa = o->isa,
-                           .spill_dir = o->spill_dir,
-                           .snapshots = KVIK_TURN_ENDS};
-    if (r->config && strstr(r->config, "max_cache_len")) c.max_cache_len = 0;
-    return kvik_cache_open(v->session->model, &c, &r->cache);
+    kvik_cache_config c = cache_config(
+        &v->is.session->common,
+        &(struct cache_options){r->implementation, r->config, v->beams, v->context,
+                                /* a limit decides how much of a cache on disk stays in memory */
+                                r->rank == PLAN_DISK ? v->memory : 0});
+    c.no_prefix_cache = false; /* the index is part of what a cache takes */
+    c.on_full = NULL;
+    return kvik_cache_open(v->is.session->model, &c, &r->cache);
 }
 
 /* Asks for the plan of a sequence of n tokens.  Returns an error code. */
@@ -225,8 +208,9 @@ void plan_sort(struct plan *v)
     if (v->memory) qsort(v->row, v->n_rows, sizeof *v->row, better);
 }
 
-void plan_close(struct plan *v)
+void plan_close(void *ctx)
 {
+    struct plan *v = ctx;
     for (struct plan_row *r = v->row; r < v->row + v->n_rows; r++) {
         kvik_cache_close(r->cache);
         mem_free(r->refused);

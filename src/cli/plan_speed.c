@@ -88,7 +88,7 @@ static int predict(struct run *t, double *seconds)
 
 int plan_speed(struct plan *v, struct plan_row *r)
 {
-    struct run t = {.v = v, .r = r, .vocab = kvik_model_vocab(v->session->model), .seed = 7};
+    struct run t = {.v = v, .r = r, .vocab = kvik_model_vocab(v->is.session->model), .seed = 7};
     double seconds = 0;
     if (v->context < WARM + 2) return 0;
     t.logits = mem_array((size_t)v->beams * t.vocab, sizeof *t.logits);

@@ -6,15 +6,19 @@
 static void head(const struct plan *v)
 {
     char size[16];
-    printf("%s, %u tokens: a prompt of %u in one call, and %u decoded", v->machine.model,
+    printf("%s, %u tokens: a prompt of %u in one call, and %u decoded", v->is.machine.model,
            v->context, plan_prompt(v), v->decoded);
     if (v->beams > 1) printf(" by each of %u sequences that share the prompt", v->beams);
     if (v->memory) printf("; memory of the cache: %s", bytes_text(v->memory, size));
     printf("\n");
     if (v->measures)
         printf("a step reads %s of weights; memory is read at %.1f GB/s by %u thread%s\n",
-               bytes_text(v->weight_bytes, size), v->bandwidth / 1e9, v->machine.threads,
-               v->machine.threads == 1 ? "" : "s");
+               bytes_text(v->weight_bytes, size), v->bandwidth / 1e9, v->is.machine.threads,
+               v->is.machine.threads == 1 ? "" : "s");
+    if (v->measures && v->others > BENCH_BUSY)
+        printf(
+            "other programs took %.0f %% of the processors meanwhile: tokens/s are those of a busy machine\n",
+            100 * v->others);
     printf("\n%-20s %10s %10s %10s %10s %10s %10s %10s %8s%s\n", "cache", "rows", "quantized",
            "states", v->beams > 1 ? "a further" : "", "tables", "needs", "on disk", "tokens/s",
            v->memory ? "  fits" : "");
@@ -84,13 +88,15 @@ static json_t *row_json(const struct plan *v, const struct plan_row *r)
 
 json_t *plan_json(const struct plan *v)
 {
-    const struct bench_machine *m = &v->machine;
+    const struct bench_machine *m = &v->is.machine;
     json_t *rows = json_array();
     for (uint32_t i = 0; i < v->n_rows; i++)
         json_array_append_new(rows, row_json(v, &v->row[i]));
-    return json_pack("{s:o, s:s, s:i, s:i, s:i, s:i, s:I, s:I, s:f, s:o}", "model",
+    return json_pack("{s:o, s:s, s:i, s:i, s:i, s:i, s:I, s:I, s:f, s:o, s:o}", "model",
                      say_json(m->model, strlen(m->model)), "cpu", m->cpu, "threads",
                      (int)m->threads, "tokens", (int)v->context, "decoded", (int)v->decoded,
                      "sequences", (int)v->beams, "memory", (json_int_t)v->memory, "weight_bytes",
-                     (json_int_t)v->weight_bytes, "read_bandwidth", v->bandwidth, "caches", rows);
+                     (json_int_t)v->weight_bytes, "read_bandwidth", v->bandwidth, "other_programs",
+                     v->measures && v->others >= 0 ? json_real(v->others) : json_null(), "caches",
+                     rows);
 }

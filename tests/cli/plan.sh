@@ -15,6 +15,19 @@ check "plan: what is needed is the peak with tables" json \
 check "plan: offloaded rows can be on disk" json "o['caches'][-1]['disk_bytes'] == o['caches'][0]['rows_bytes']"
 check "plan: a speed for each" json "o['read_bandwidth'] > 0 and all(c['tokens_per_second'] > 0 for c in o['caches'])"
 
+
+# Programs that take all processors meanwhile: the speeds are said to be those of a busy machine.
+busy=
+for i in $(seq "$(nproc)"); do
+    sh -c 'while :; do :; done' &
+    busy="$busy $!"
+done
+run plan "$model" --context 2000 --cache-implementation dynamic --cache-config '{}' --json --threads 1
+kill $busy
+wait $busy 2>/dev/null
+check "plan: on a busy machine" json "o['other_programs'] is None or o['other_programs'] > 0.1"
+check "plan: says so" sh -c "grep -q '\"other_programs\": *null' '$work/out' || grep -q 'machine was busy' '$work/err'"
+
 run plan "$model" --context 1000 --decoded 100 --beams 5 --bytes-only --cache-implementation dynamic --json
 check "plan: beams share the prompt" json \
     "[c['further_sequence_bytes'] for c in o['caches']] == [7 * 16 * 256] and o['caches'][0]['peak_bytes'] == (63 + 4 * 7) * 16 * 256"

@@ -29,7 +29,7 @@ static void setup(struct two *t, double a, double b, double c)
                             .weight_bytes = 100000000,
                             .bandwidth = 30e9}};
     t->b.row = t->row;
-    strcpy(t->b.model, "m");
+    strcpy(t->b.machine.model, "m");
     strcpy(t->row[0].s.name, "dynamic");
     strcpy(t->row[1].s.name, "small");
     t->row[0].prompt.held = 40 << 20;
