@@ -367,6 +367,15 @@ static bool is_foreign(const struct net *n, const struct evhttp_request *r)
     return n->o.names && host && !cors_knows(n->o.origins, host);
 }
 
+/* The memory that was reserved for a body becomes the exchange's, as far as the body needs it: of one in chunks the length was not
+ * known before. */
+static void take_reserved(struct exchange *x, struct wire *l)
+{
+    x->reserved = x->n_body > NET_HEADERS ? MIN(x->n_body, l->body) : 0;
+    l->body -= x->reserved;
+    bodies_give(x->net, &l->body);
+}
+
 static void on_http(struct evhttp_request *r, void *arg)
 {
     struct net *n = arg;
@@ -382,11 +391,10 @@ static void on_http(struct evhttp_request *r, void *arg)
     x->id = ++n->ids;
     x->request = r;
     x->begun = n->arrived;
-    x->reserved = l->body;
-    l->body = 0;
     l->x = x;
     l->ours = true;
     bool ready = fill(x, r) == 0;
+    take_reserved(x, l);
     exchange_open(n, x);
     evhttp_request_set_on_complete_cb(r, on_complete, n);
     set_timeouts(evhttp_request_get_connection(r), true);

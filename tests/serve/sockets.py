@@ -221,11 +221,21 @@ def refused(many):
     return n
 
 
-many = asks(100, dict(LONG, max_tokens=8000), KEY)
+many = asks(100, dict(LONG, max_tokens=2500), KEY)
 count = refused(many)
 check("a client that asks for more than there is room for is refused", 0 < count < 100, count)
 status = s.post("/v1/completions", {"prompt": [9], "max_tokens": 1}, {"x-api-key": "other"})[0]
 check("and another client is not", status == 200, status)
+for c in many:
+    c.close()
+chunk = json.dumps(dict(LONG, max_tokens=500)).encode()
+chunk = request(b"/v1/completions", b"%x\r\n%s\r\n0\r\n\r\n" % (len(chunk), chunk), CODED, KEY)
+many = [socket.create_connection(("127.0.0.1", s.port), timeout=PATIENCE) for _ in range(20)]
+for c in many:
+    c.sendall(chunk)
+time.sleep(0.3)
+got = talk(s, request(b"/tokenize", plain, CODED, KEY), answers=1)
+check("chunked bodies count as what they are once they are there", b" 200 " in got[:20], got)
 for c in many:
     c.close()
 HEAD = request(b"/tokenize", b"", b"Content-Length: 1048576", KEY)
