@@ -58,6 +58,10 @@ static int open_plane(const struct kv_codec_options *o, const struct kv_shape *s
                                .group = (uint32_t)o->value[GROUP],
                                .axis = key ? "keys" : "values",
                                .quantize = o->value[ZERO] ? quantize_around_zero : quantize};
+    /* steps around zero have rotations of their own, so that the description tells them apart */
+    struct kv_codec_options own = *o;
+    if (o->value[ZERO]) own.value[SEED] += 16;
+    o = &own;
     struct kv_codec *stored;
     TRY(affine_open(&spec, s, tile, &stored));
     return rotated_open(stored, affine_close, (uint32_t)o->value[SEED], s, out);
