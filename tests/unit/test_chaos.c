@@ -1,9 +1,9 @@
-/* test_chaos.c - random configurations and random operations through the public interface, against
- * a model of truth without a cache. The model of truth knows the updates of every sequence. A
- * sequence must answer, bit for bit, what a fresh sequence of a plain resident cache answers after
- * the same updates. Calls that fail must change nothing.
+/* test_chaos.c - random configurations and random operations through the public interface, against a model of truth without
+ * a cache (chaos_truth.h).  The model of truth knows the updates of every sequence.  A sequence must answer, bit for bit, what a
+ * fresh sequence of a plain resident cache answers after the same updates.  Calls that fail must change nothing.
  *
- *     build/release/test_chaos [SEED [COUNT]] [-v]
+ *     build/release/test_chaos [SEED [COUNT]] [-v]     walks of these seeds
+ *     build/release/test_chaos "open:17 new:4 ..."     the walk that a failure has printed (walk.h)
  *
  * The models are those of tests/golden/models, the codecs all that are registered.
  *
@@ -11,203 +11,10 @@
  * as one turn, and so are the rows of an encoder. A sequence of a longrope model under a codec is not compared if a crop left it in
  * its long regime. A sequence under dynamic NTK is not compared after an import or a crop inside an
  * update, whose remaining rows keep the frequencies of the whole update. */
-#include "drawn_cache.h"
-#include "generate/handle.h"
-#include "hearing.h"
-#include "kvik_compat.h"
+#include "chaos_truth.h"
 
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
-
-enum { MOST = 420, SEQS = 6, BEAMS = 3 };
-
-struct golden {
-    const char *name;
-    kvik_model *opened;
-    /* The greatest number of positions, or 0; the length where longrope changes, or 0. */
-    uint32_t context, original;
-    bool dynamic; /* dynamic NTK: a row keeps the frequencies of its update */
-    struct hearing hearing;
-};
-static struct golden models[GOLDEN_MOST];
-static uint32_t n_models, n_deaf; /* those without an encoder are the first */
-
-struct truth { /* one sequence: its tokens, and marks on the tokens that begin an update */
-    kvik_seq s;
-    uint32_t n;
-    bool longer, lost; /* in longrope's long regime; contents no longer known */
-    bool begin[MOST];
-    int32_t ids[MOST];
-};
-struct world {
-    uint32_t seed, model, vocab, most, lanes, n, op; /* lanes: max_sequences */
-    kvik_cache *cache, *plain;
-    bool codec, cross_codec, reserves, failed;
-    uint64_t budget;
-    char text[2400];
-    const char *what; /* the name of the operation that runs */
-    float *got, *want;
-    struct truth seq[SEQS], trial;
-};
-
-static uint64_t rng;
-static int verbose;
-static uint32_t n_probes, n_fed, n_refused, n_streamed, n_done[16];
-
-static uint32_t dice(uint32_t n)
-{
-    rng ^= rng << 13;
-    rng ^= rng >> 7;
-    rng ^= rng << 17;
-    return (uint32_t)((rng >> 16) % n);
-}
-static uint32_t between(uint32_t a, uint32_t b)
-{
-    return a + dice(b - a + 1);
-}
-
-__attribute__((format(printf, 2, 3))) static void wrong(struct world *w, const char *format, ...)
-{
-    va_list a;
-    if (w->failed) return;
-    w->failed = true;
-    printf("FAIL seed %u op %u %s: ", w->seed, w->op, w->what);
-    va_start(a, format);
-    vprintf(format, a);
-    va_end(a);
-    printf("\n     %s\n", w->text);
-}
-
-/* ---- The model of truth ---- */
-
-/* True if rows depend on the updates in which their tokens came. */
-static bool by_turns(const struct world *w)
-{
-    return w->codec || models[w->model].dynamic;
-}
-
-static void truth_crop(const struct world *w, struct truth *t, uint32_t n)
-{
-    if (models[w->model].dynamic && n < t->n && !t->begin[n]) t->lost = true;
-    t->n = n;
-    if (!n) t->lost = false;
-}
-
-static void truth_feed(const struct world *w, struct truth *t, const int32_t *ids, uint32_t n)
-{
-    uint32_t at = models[w->model].original, end = t->n + n;
-    bool longer = at && end > at, again = at && t->n && longer != t->longer;
-    if (at && w->codec && t->n && t->n <= at && t->longer && longer) t->lost = true;
-    memcpy(t->ids + t->n, ids, n * sizeof *ids);
-    memset(t->begin + t->n, 0, n);
-    t->begin[t->n] = true;
-    if (again) memset(t->begin + 1, 0, end - 1);
-    t->longer = longer;
-    t->n = end;
-}
-
-/* Computes the logits of the last token of a fresh sequence with these updates; with `all`, those
- * of every token of the last update. */
-static int truth_logits(struct world *w, const struct truth *t, bool all, float *out)
-{
-    kvik_seq s;
-    int e = hearing_new(&models[w->model].hearing, w->plain, &s);
-    if (e < 0) return e;
-    for (uint32_t i = 0, j; e >= 0 && i < t->n; i = j) {
-        for (j = i + 1; j < t->n && !t->begin[j];)
-            j++;
-        kvik_span span = {.size = sizeof span, .seq = s, .ids = t->ids + i, .n = j - i};
-        e = kvik_forward(w->plain, &span, 1, all && j == t->n, j == t->n ? out : NULL);
-    }
-    kvik_cache_drop(w->plain, s);
-    return e;
-}
-
-/* Draws tokens that come after `before` others.  A decoder's text begins with its start token, which a generation would
- * add otherwise. */
-static void draw_ids(const struct world *w, uint32_t before, int32_t *ids, uint32_t n)
-{
-    const struct hearing *h = &models[w->model].hearing;
-    for (uint32_t i = 0; i < n; i++)
-        ids[i] = (int32_t)between(4, w->vocab - 1);
-    if (!before && h->hears) ids[0] = h->encoder.decoder_start_token_id;
-}
-
-/* ---- What must hold after every operation ---- */
-
-static void compare(struct world *w, const struct truth *t, const float *got, const char *what)
-{
-    if (t->lost) return;
-    if (truth_logits(w, t, false, w->want) < 0)
-        wrong(w, "the plain cache: %s", kvik_last_error());
-    else if (memcmp(got, w->want, w->vocab * sizeof *got) != 0)
-        wrong(w, "%s: other logits after %u tokens, %g for %g", what, t->n, (double)got[4],
-              (double)w->want[4]);
-    n_probes++;
-}
-
-/* Forks the sequence, appends one token to the fork and compares the logits. */
-static void probe(struct world *w, const struct truth *t)
-{
-    kvik_seq f;
-    int32_t id;
-    if (t->n >= w->most || t->lost) return;
-    draw_ids(w, t->n, &id, 1);
-    if (kvik_cache_fork(w->cache, t->s, &f) < 0) return;
-    kvik_span span = {.size = sizeof span, .seq = f, .ids = &id, .n = 1};
-    int e = kvik_forward(w->cache, &span, 1, false, w->got);
-    kvik_cache_drop(w->cache, f);
-    if (e == KVIK_FULL) return;
-    if (e < 0) {
-        wrong(w, "probe: %s", kvik_last_error());
-        return;
-    }
-    w->trial = *t;
-    truth_feed(w, &w->trial, &id, 1);
-    compare(w, &w->trial, w->got, "probe");
-}
-
-static void check_all(struct world *w)
-{
-    kvik_usage u = {.size = sizeof u};
-    uint64_t rows = 0;
-    for (uint32_t i = 0; i < w->n; i++) {
-        int64_t len = kvik_cache_length(w->cache, w->seq[i].s);
-        if (len != w->seq[i].n)
-            wrong(w, "sequence %u has %lld tokens, not %u", i, (long long)len, w->seq[i].n);
-        rows += w->seq[i].n;
-    }
-    kvik_cache_usage(w->cache, &u);
-    if (w->budget && u.peak_bytes > w->budget)
-        wrong(w, "peak %llu over %llu", (unsigned long long)u.peak_bytes,
-              (unsigned long long)w->budget);
-    if (u.bytes > u.peak_bytes || u.shared > u.live + u.states ||
-        u.bytes != u.live + u.states + u.staging)
-        wrong(w, "usage: bytes %llu peak %llu live %llu shared %llu", (unsigned long long)u.bytes,
-              (unsigned long long)u.peak_bytes, (unsigned long long)u.live,
-              (unsigned long long)u.shared);
-    if (u.tokens != rows)
-        wrong(w, "usage: %llu tokens, not %llu", (unsigned long long)u.tokens,
-              (unsigned long long)rows);
-    if (w->n && dice(3) == 0) probe(w, &w->seq[dice(w->n)]);
-    uint64_t state = rng; /* -vvv: probe all sequences, to find the first wrong one */
-    for (uint32_t i = 0; verbose > 2 && i < w->n; i++)
-        probe(w, &w->seq[i]);
-    rng = state;
-}
-
-/* A call was refused: checks that the reason is memory, or the reason that is due. */
-static void refused(struct world *w, int e, int due)
-{
-    n_refused++;
-    if (verbose > 1) printf("    refused: %s\n", kvik_last_error());
-    if (due ? e != due : e != KVIK_FULL) wrong(w, "%s: %s", kvik_error_name(e), kvik_last_error());
-    if (w->n) probe(w, &w->seq[dice(w->n)]);
-}
+#include <unistd.h>
 
 /* ---- Operations ---- */
 
@@ -445,8 +252,7 @@ static void follow(struct world *w, struct truth *t, const kvik_generation *g, c
     if (g->num_beams > 1 && w->codec && models[w->model].original) t->lost = true;
 }
 
-/* Draws the way of decoding. */
-/* hears: guidance is refused for models with an encoder. */
+/* Draws the way of decoding.  hears: guidance is refused for models with an encoder. */
 static void draw_way(kvik_generation *g, bool hears)
 {
     g->num_beams = dice(3) ? 1 : between(2, BEAMS);
@@ -526,177 +332,145 @@ static void op_reserve(struct world *w)
     if (e < 0) refused(w, e, 0);
 }
 
-static const struct {
-    const char *name;
-    uint32_t weight;
-    void (*run)(struct world *w);
-} operations[] = {{"new", 3, op_new},           {"feed", 12, op_feed},
-                  {"fork", 4, op_fork},         {"drop", 2, op_drop},
-                  {"crop", 6, op_crop},         {"reset", 1, op_reset},
-                  {"reorder", 2, op_reorder},   {"exchange", 2, op_exchange},
-                  {"generate", 5, op_generate}, {"reserve", 1, op_reserve}};
+/* A sequence is saved and loaded beside itself. */
+static void op_save(struct world *w)
+{
+    struct truth *from = &w->seq[dice(w->n)], *t = &w->seq[w->n];
+    char path[64];
+    kvik_seq s;
+    if (w->n == w->lanes) return;
+    snprintf(path, sizeof path, "build/chaos-%d.session", (int)getpid());
+    remove(path);
+    int e = kvik_cache_save(w->cache, path, &from->s, 1, NULL);
+    if (e >= 0) e = kvik_cache_load(w->cache, path, 1, &s, NULL);
+    remove(path);
+    if (e < 0) {
+        refused(w, e, 0);
+        return;
+    }
+    *t = *from;
+    t->s = s;
+    w->n++;
+}
+
+/* The first opens the cache; it begins every walk and is drawn nowhere else. */
+static const struct walk_op operations[] = {
+    {"open", 0},  {"new", 3},     {"feed", 12},    {"fork", 4},     {"drop", 2},    {"crop", 6},
+    {"reset", 1}, {"reorder", 2}, {"exchange", 2}, {"generate", 5}, {"reserve", 1}, {"save", 2}};
 enum { OPS = sizeof operations / sizeof *operations };
+static void (*const runs[OPS])(struct world *w) = {NULL,        op_new,      op_feed,    op_fork,
+                                                   op_drop,     op_crop,     op_reset,   op_reorder,
+                                                   op_exchange, op_generate, op_reserve, op_save};
 
-/* ---- Configurations ---- */
-
-/* Opens the cache with 1 to 2.5 times the least memory that opens and computes 50 tokens. The search
- * for the least memory grows by quarters. */
-static int open_small(struct world *w, struct drawn_cache *d)
+static void operate(struct world *w, const struct walk_step *step)
 {
-    int e = KVIK_FULL;
-    uint64_t memory = between(4, 12) << 10;
-    static int32_t ids[50];
-    draw_ids(w, 0, ids, 50);
-    for (; memory < 1u << 27; memory += memory / 4) {
-        d->config.cache_memory = memory;
-        e = kvik_cache_open(models[w->model].opened, &d->config, &w->cache);
-        if (e == KVIK_UNSUPPORTED || e == KVIK_ARG) return e;
-        if (e < 0) continue;
-        kvik_seq s;
-        kvik_span span = {.size = sizeof span, .seq = 0, .ids = ids, .n = 50};
-        e = hearing_new(&models[w->model].hearing, w->cache, &s);
-        span.seq = s;
-        if (e >= 0) e = kvik_forward(w->cache, &span, 1, false, NULL);
-        kvik_cache_close(w->cache);
-        if (e >= 0) break;
-    }
-    if (e < 0) return e;
-    d->config.cache_memory = memory * between(8, 20) / 8;
-    return kvik_cache_open(models[w->model].opened, &d->config, &w->cache);
-}
-
-static int world_open(struct world *w)
-{
-    struct drawn_cache d;
-    const struct golden *g = &models[w->model];
-    const struct drawn_for of = {dice, g->opened, g->hearing.hears, g->context, MOST, SEQS};
-    int e = KVIK_ARG;
-    for (int i = 0; e < 0 && i < 200; i++) {
-        draw_cache(&of, &d);
-        kvik_cache_config plain = {.size = sizeof plain,
-                                   .cache_config = d.plain,
-                                   .cross_cache_config = *d.plain_cross ? d.plain_cross : NULL,
-                                   .max_sequences = 2 * BEAMS,
-                                   .step_tokens = 128,
-                                   .threads = 1,
-                                   .compute = "exact"};
-        e = kvik_cache_open(models[w->model].opened, &plain, &w->plain);
-        if (e < 0) continue;
-        bool small = d.config.on_full || dice(2);
-        e = small ? open_small(w, &d)
-                  : kvik_cache_open(models[w->model].opened, &d.config, &w->cache);
-        if (e < 0) kvik_cache_close(w->plain);
-    }
-    w->most = d.most;
-    w->codec = d.codec;
-    w->cross_codec = d.cross_codec;
-    w->reserves = d.reserves;
-    w->budget = d.config.cache_memory;
-    w->lanes = d.config.max_sequences;
-    snprintf(w->text, sizeof w->text,
-             "%s %s %s cross %s on_full %s memory %llu sequences %u step %u threads %u",
-             models[w->model].name, d.config.cache_implementation, d.keys, d.cross,
-             d.config.on_full ? d.config.on_full : "error",
-             (unsigned long long)d.config.cache_memory, d.config.max_sequences,
-             d.config.step_tokens, d.config.threads);
-    return e;
-}
-
-static void operate(struct world *w)
-{
-    uint32_t total = 0, i = 0;
-    for (uint32_t k = 0; k < OPS; k++)
-        total += operations[k].weight;
-    for (uint32_t x = dice(total); x >= operations[i].weight; i++)
-        x -= operations[i].weight;
-    if (w->n == 0) i = 0;
+    uint32_t i = w->n ? step->op : 1; /* without a sequence there is only one operation */
+    walk_seed(step->x);
     w->what = operations[i].name;
-    if (verbose > 1) {
-        printf("%3u %s:", w->op, w->what);
+    if (verbose > 1 && !quiet) {
+        printf("%3u %s:", w->at, w->what);
         for (uint32_t k = 0; k < w->n; k++)
             printf(" %u", w->seq[k].n);
         printf("\n");
     }
     n_done[i]++;
-    operations[i].run(w);
+    runs[i](w);
     check_all(w);
 }
 
-static bool chaos(uint32_t seed)
+/* Drops all sequences and closes the caches: nothing is left. */
+static void world_close(struct world *w)
+{
+    kvik_usage u = {.size = sizeof u};
+    while (w->n)
+        kvik_cache_drop(w->cache, w->seq[--w->n].s);
+    kvik_cache_usage(w->cache, &u);
+    n_streamed += u.tier_written > 0;
+    w->what = "end";
+    if (u.live || u.shared || u.states || u.tokens || u.reserved)
+        wrong(w, "live %llu shared %llu reserved %llu after all were dropped",
+              (unsigned long long)u.live, (unsigned long long)u.shared,
+              (unsigned long long)u.reserved);
+    kvik_cache_close(w->cache);
+    kvik_cache_close(w->plain);
+}
+
+/* True if the walk finds something wrong. */
+static bool fails(const struct walk *walk)
 {
     static struct world w;
-    kvik_usage u = {.size = sizeof u};
     memset(&w, 0, sizeof w);
-    rng = seed * 0x9e3779b97f4a7c15u + 0x1234567;
-    for (int i = 0; i < 8; i++)
-        dice(2);
-    w.seed = seed;
+    walk_seed(walk->step[0].x);
     w.model = dice(6) ? dice(n_models) : n_deaf + dice(n_models - n_deaf);
     w.vocab = kvik_model_vocab(models[w.model].opened);
     w.what = "open";
     if (world_open(&w) < 0) {
         wrong(&w, "no configuration: %s", kvik_last_error());
-        return false;
+        return true;
     }
-    if (verbose) printf("seed %u: %s\n", seed, w.text);
+    if (verbose && !quiet) printf("%s\n", w.text);
     w.got = malloc((size_t)SEQS * 96 * w.vocab * sizeof *w.got);
     w.want = malloc((size_t)(MOST + 1) * w.vocab * sizeof *w.want);
-    uint32_t ops = between(30, 80);
-    for (w.op = 0; w.op < ops && !w.failed; w.op++)
-        operate(&w);
+    for (w.at = 1; w.at < walk->n && !w.failed; w.at++)
+        operate(&w, &walk->step[w.at]);
     for (uint32_t i = 0; i < w.n && !w.failed; i++)
         probe(&w, &w.seq[i]);
-    while (w.n)
-        kvik_cache_drop(w.cache, w.seq[--w.n].s);
-    kvik_cache_usage(w.cache, &u);
-    n_streamed += u.tier_written > 0;
-    w.what = "end";
-    if (u.live || u.shared || u.states || u.tokens || u.reserved)
-        wrong(&w, "live %llu shared %llu reserved %llu after all were dropped",
-              (unsigned long long)u.live, (unsigned long long)u.shared,
-              (unsigned long long)u.reserved);
-    kvik_cache_close(w.cache);
-    kvik_cache_close(w.plain);
+    world_close(&w);
     free(w.got);
     free(w.want);
-    return !w.failed;
+    return w.failed;
 }
 
-/* Opens every golden model and notes the lengths at which its positions end or change. */
-static bool open_models(void)
+/* Runs a walk; returns 1 if it fails, and prints it with as few steps as still fail. */
+static uint32_t chaos(struct walk *walk)
 {
-    const char *name[GOLDEN_MOST];
-    n_models = golden_all(name);
-    while (n_deaf + 1 < n_models && !golden_hears(name[n_deaf]))
-        n_deaf++;
-    for (uint32_t i = 0; i < n_models; i++) {
-        struct golden *g = &models[i];
-        char path[200];
-        g->name = name[i];
-        snprintf(path, sizeof path, GOLDEN_MODELS "/%s", g->name);
-        if (kvik_model_open(path, &g->opened) < 0) {
-            printf("FAIL %s: %s\n", path, kvik_last_error());
-            return false;
-        }
-        hearing_open(&g->hearing, g->opened);
-        golden_ran(g->opened);
-        const struct model *m = g->opened->m;
-        if (m->learned_positions) g->context = m->context;
-        g->dynamic = m->rope[0].type == ROPE_DYNAMIC;
-        if (m->rope[0].type == ROPE_LONG) g->original = m->rope[0].original;
-    }
-    const char *arch = golden_missed();
-    if (arch) printf("FAIL no golden model of architecture %s\n", arch);
-    return !arch;
+    if (!fails(walk)) return 0;
+    quiet = true;
+    walk_shorten(walk, fails);
+    quiet = false;
+    printf("     again: build/release/test_chaos \"");
+    walk_print(walk);
+    return 1;
 }
+
+/* Runs the walk of a seed, or of a text. */
+static uint32_t chaos_of(uint32_t seed, const char *text)
+{
+    static struct walk walk = {.op = operations, .n_ops = OPS};
+    walk.n = 0;
+    if (text) {
+        walk_read(&walk, text);
+        if (!walk.n || walk.step[0].op) test_stop("a walk begins with open");
+    } else {
+        walk_seed(seed);
+        walk.step[walk.n++] = (struct walk_step){0, dice(1u << 30)};
+        walk_draw(&walk, between(30, 80));
+        if (verbose) printf("seed %u: ", seed);
+    }
+    return chaos(&walk);
+}
+
+/* Walks that have failed. */
+static const char *const once_failed[] = {
+    /* a crop that made its room by dropping the snapshot that it was to resume from */
+    "open:1560 exchange:3824304831805648347 fork:4466252764385669011 "
+    "feed:439284870055729646 feed:9191064580275480458 reorder:12786698574114151439 "
+    "generate:4208538431809746208 drop:8284329734212840962 crop:16485761999749188536 "
+    "feed:7288194963036143836 feed:4034277060340282894 feed:11981200394237668587 "
+    "feed:16880768013046119524 new:11519753200148135033 reserve:9677898648897318887 "
+    "crop:15026233908707624345 generate:3753383861766775892",
+};
 
 int main(int argc, char **argv)
 {
     uint32_t first = 0, count = 0, failed = 0, done = 0;
     double limit = getenv("KVIK_TEST_LONG") || argc > 1 ? 1e9 : getenv("KVIK_TEST_SHORT") ? 3 : 6;
+    const char *text = NULL;
     for (int i = 1; i < argc; i++) {
         if (argv[i][0] == '-')
             verbose += (int)strlen(argv[i]) - 1;
+        else if (strchr(argv[i], ':'))
+            text = argv[i];
         else if (!first)
             first = (uint32_t)atoi(argv[i]), count = 1;
         else
@@ -704,19 +478,18 @@ int main(int argc, char **argv)
     }
     setvbuf(stdout, NULL, _IOLBF, 0);
     if (!open_models()) return 1;
-    if (!first) {
+    if (!first && !text) {
         first = 1;
         count = getenv("KVIK_TEST_LONG") ? 2000 : 200;
+        for (size_t i = 0; i < countof(once_failed); i++, done++)
+            failed += chaos_of(0, once_failed[i]);
     }
-    /* a crop that made its room by dropping the snapshot that it was to resume from */
-    static const uint32_t once_failed[] = {1560};
-    for (size_t i = 0; i < countof(once_failed); i++)
-        failed += !chaos(once_failed[i]);
-    for (; done < count && (!done || (double)clock() / CLOCKS_PER_SEC < limit); done++)
-        failed += !chaos(first + done);
+    if (text) failed += chaos_of(0, text), done++;
+    for (; count-- && (!done || (double)clock() / CLOCKS_PER_SEC < limit); done++)
+        failed += chaos_of(first++, NULL);
     for (uint32_t i = 0; i < n_models; i++)
         kvik_model_close(models[i].opened);
-    for (uint32_t i = 0; i < OPS; i++)
+    for (uint32_t i = 1; i < OPS; i++)
         printf("%s %u ", operations[i].name, n_done[i]);
     printf("\n%u tokens, %u comparisons, %u refusals, %u of %u streamed\n", n_fed, n_probes,
            n_refused, n_streamed, done);
