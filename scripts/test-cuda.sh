@@ -14,7 +14,7 @@ set -u
 cd "$(dirname "$0")/.." || exit 1
 # shellcheck source=scripts/cuda-parts.sh
 . scripts/cuda-parts.sh
-tests="cuda cuda_guard devices golden identity legacy padded session_dir"
+tests="cuda cuda_guard cuda_seal devices golden identity legacy padded session_dir"
 [ -z "$dry" ] || tests="cuda devices golden"
 # shellcheck disable=SC2046,SC2086
 build $(printf 'build/release/test_%s ' $tests)
@@ -41,6 +41,7 @@ if [ -n "$dry" ]; then
     exit $failed
 fi
 
+part tiles build/release/test_cuda_seal real
 part shapes env KVIK_TEST_LONG=1 build/release/test_cuda_guard real
 for p in A B C D own; do part "golden-$p" build/release/test_golden "$p"; done
 for t in identity legacy padded session_dir; do part "$t" build/release/test_"$t"; done
@@ -54,6 +55,7 @@ export -f same && export model
 if command -v compute-sanitizer >/dev/null 2>&1; then
     for tool in memcheck racecheck synccheck; do
         part "$tool" compute-sanitizer --tool "$tool" --error-exitcode 1 build/release/test_cuda real
+        part "$tool-tiles" compute-sanitizer --tool "$tool" --error-exitcode 1 build/release/test_cuda_seal real
         part "$tool-shapes" compute-sanitizer --tool "$tool" --error-exitcode 1 build/release/test_cuda_guard real
     done
 else

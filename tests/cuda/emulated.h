@@ -11,5 +11,6 @@ struct emulated_counts {
     _Atomic uint64_t pageable;  /* bytes of copies of memory of the host that is not pinned */
     _Atomic uint64_t pinned;    /* bytes of the others */
     _Atomic uint64_t held;      /* bytes of memory of callers that is pinned now */
+    _Atomic uint64_t waits;     /* of the host, for a stream */
     _Atomic uint64_t beside;    /* kernels given while another stream copies */
 };

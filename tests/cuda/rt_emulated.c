@@ -385,6 +385,7 @@ static int e_give(void *s, const struct cuda_op *op)
 
 static int e_wait(void *s)
 {
+    counts.waits++;
     run_to(s, SIZE_MAX);
     return 0;
 }

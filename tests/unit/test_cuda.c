@@ -2,13 +2,14 @@
  * reference over shapes with ends that are no whole block; and the order of streams, copies and memory is kept.  Golden cases
  * run on the same device (scripts/run-tests.sh), attention, states and experts among them. */
 #include "dev/dev.h"
+#include "emulated_library.h"
 #include "share.h"
-#include "testing.h"
 
 #include <math.h>
 
 static struct dev *dev;
 static struct dev_queue *ref, *gpu;
+static struct emulated_counts *counted; /* NULL: on a GPU */
 
 static uint32_t seed = 1;
 static float drawn(void)
@@ -52,6 +53,7 @@ static int open_all(void **state)
     struct dev_limits lim = {
         .tokens = 40, .k = 1100, .n = 600, .heads = 8, .head_dim = 64, .max_len = 600};
     if (dev_queue_open(&dev_host, &c, &ref) < 0 || dev_reserve(ref, &lim) < 0) return -1;
+    counted = emulated_counted();
     if (dev_open(NULL, &dev) < 0 || dev_queue_open(dev, &c, &gpu) < 0) return -1;
     return dev_reserve(gpu, &lim);
 }
@@ -236,6 +238,95 @@ static void test_products(void **state)
     }
 }
 
+/* --- experts: few tokens do not wait for the choice, and have the bits of the reference; so have tokens among many */
+enum { EXPERTS = 5, TOP = 2, FEW = 3, MANY = 40 };
+
+static struct dev_weight matrix(enum dtype t, uint32_t rows, uint32_t cols,
+                                struct dev_weight *there)
+{
+    size_t bytes;
+    assert_true(dtype_bytes(t, cols, &bytes));
+    unsigned char *w = malloc(rows * bytes);
+    fill_weights(t, w, rows * bytes);
+    *there = (struct dev_weight){dev_weights(dev, w, rows * bytes), rows, cols, t};
+    assert_non_null(there->data);
+    return (struct dev_weight){w, rows, cols, t};
+}
+
+static void mixture(enum dtype t, enum dev_compute mode, bool weigh_input)
+{
+    enum { HIDDEN = 256, FFN = 512 };
+    static float in[2][MANY * HIDDEN], gate[MANY * FFN], up_[MANY * FFN], y[MANY * HIDDEN],
+        by[MANY];
+    static uint32_t row[MANY];
+    struct dev_expert here[EXPERTS] = {0}, there[EXPERTS] = {0};
+    float *bias = floats(FFN), *dbias = UP(bias, FFN);
+    for (int e = 0; e < EXPERTS; e++) {
+        here[e].gate = matrix(t, FFN, HIDDEN, &there[e].gate);
+        here[e].up = matrix(t, FFN, HIDDEN, &there[e].up);
+        here[e].down = matrix(t, HIDDEN, FFN, &there[e].down);
+        if (e % 2) here[e].bgate = here[e].bup = here[e].bdown = bias;
+        if (e % 2) there[e].bgate = there[e].bup = there[e].bdown = dbias;
+    }
+    float *x = floats(MANY * HIDDEN), *score = floats(MANY * EXPERTS),
+          *want = floats(MANY * HIDDEN);
+    uint32_t chosen[MANY * TOP];
+    float weight[MANY * TOP];
+    dev_choose(ref, score, MANY, EXPERTS, TOP, true, chosen, weight);
+    struct dev_experts h = {.expert = here,
+                            .n = EXPERTS,
+                            .top = TOP,
+                            .hidden = HIDDEN,
+                            .ffn = FFN,
+                            .weigh_input = weigh_input,
+                            .chosen = chosen,
+                            .weight = weight,
+                            .in = in[0],
+                            .gate = gate,
+                            .up = up_,
+                            .y = y,
+                            .by = by,
+                            .row = row};
+    struct dev_experts d = h;
+    d.expert = there;
+    d.chosen = UP(chosen, MANY * TOP);
+    d.weight = UP(weight, MANY * TOP);
+    d.in = UP(in[0], MANY * HIDDEN), d.gate = UP(gate, MANY * FFN), d.up = UP(up_, MANY * FFN);
+    d.y = UP(y, MANY * HIDDEN), d.by = UP(by, MANY), d.row = UP(row, MANY);
+    float *dx = UP(x, MANY * HIDDEN), *few = UP(want, FEW * HIDDEN),
+          *many = UP(want, MANY * HIDDEN);
+    dev_experts(ref, mode, &h, x, MANY, want);
+    uint64_t waits = counted ? counted->waits : 0;
+    dev_experts(gpu, mode, &d, dx, FEW, few);
+    if (counted) assert_int_equal(counted->waits, waits);
+    dev_experts(gpu, mode, &d, dx, MANY, many);
+    if (t == DT_BF16 && mode == DEV_FAST) /* tensor cores have bits of their own */
+        dev_get(gpu, want, many, FEW * HIDDEN * sizeof *want);
+    else
+        same("many tokens of a mixture", many, want, MANY * HIDDEN * sizeof *want);
+    same(dtype_name(t), few, want, FEW * HIDDEN * sizeof *want);
+    for (int e = 0; e < EXPERTS; e++) {
+        free((void *)(uintptr_t)here[e].gate.data);
+        free((void *)(uintptr_t)here[e].up.data);
+        free((void *)(uintptr_t)here[e].down.data);
+    }
+    free(bias);
+    free(x);
+    free(score);
+    free(want);
+}
+
+static void test_experts(void **state)
+{
+    static const enum dtype some[] = {DT_F32, DT_F16, DT_BF16, DT_Q8_0, DT_Q4_K, DT_MXFP4};
+    (void)state;
+    for (size_t i = 0; i < countof(some); i++)
+        for (int weigh_input = 0; weigh_input < 2; weigh_input++) {
+            if (i % 2) mixture(some[i], DEV_EXACT, weigh_input);
+            mixture(some[i], DEV_FAST, weigh_input);
+        }
+}
+
 /* What the host wrote is free when a call returns; copies beside come after what was before them. */
 static void test_order(void **state)
 {
@@ -296,9 +387,10 @@ static void test_missing(void **state)
 static int run(const char *how, const char *library)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_map),    cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_places), cmocka_unit_test(test_products),
-        cmocka_unit_test(test_order),  cmocka_unit_test(test_missing),
+        cmocka_unit_test(test_map),     cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_places),  cmocka_unit_test(test_products),
+        cmocka_unit_test(test_experts), cmocka_unit_test(test_order),
+        cmocka_unit_test(test_missing),
     };
     setenv("KVIK_EMULATED", how, 1);
     setenv("KVIK_CUDA_LIBRARY", library, 1);

@@ -22,6 +22,12 @@ struct cuda_graph {
     void *graph;
     uint64_t used; /* the list before which it was used last */
 };
+/* Where the device finds the weights of a layer of experts. */
+struct cuda_layer {
+    const struct dev_expert *of; /* [n] */
+    uint32_t n;
+    struct k_expert *here, *there; /* [n] on the host, and on the device; there NULL: it does not */
+};
 #define CUDA_GRAPHS 64u
 #define CUDA_LIST   4096u /* operations that wait at once */
 #define CUDA_KEPT   8192u /* operations of the lists that are remembered */
@@ -49,6 +55,8 @@ struct dev_queue {
     size_t staged;
     struct cuda_beside *beside; /* [n_beside] */
     uint32_t n_beside, last;
+    struct cuda_layer *layer; /* [n_layers] */
+    uint32_t n_layers;
     struct dev_limits lim;
     struct k_group *group; /* [tokens][groups] activations as codes */
     float *run, *part;     /* attention: running results, and those of a wave of atoms */
@@ -93,6 +101,10 @@ void cuda_graphs_close(struct dev_queue *d);
 /* Where the device sees an array of a view, and a plane of it; NULL: it does not. */
 const uint32_t *cuda_seen(const struct kv_view *v, const uint32_t *host);
 struct k_plane cuda_plane(const struct kv_view *v, uint32_t plane);
+struct k_weight cuda_weight(const struct dev_weight *w);
+/* Makes codes of n inputs for products with a weight that takes them. */
+void cuda_codes(struct dev_queue *d, enum dev_compute mode, const struct dev_weight *w,
+                const float *x, size_t ldx, uint32_t n);
 /* Blocks for n values. */
 static inline size_t cuda_blocks(size_t n)
 {

@@ -133,6 +133,9 @@ void cuda_queue_close(struct dev_queue *d)
         if (d->aside[i]) rt->stream_close(d->aside[i]);
     if (d->main) rt->stream_close(d->main);
     mem_free(d->beside);
+    for (uint32_t i = 0; i < d->n_layers; i++)
+        mem_free(d->layer[i].here);
+    mem_free(d->layer);
     mem_free(d->own);
     pool_close(d->pool);
     mem_free(d);

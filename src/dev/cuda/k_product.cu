@@ -39,17 +39,26 @@ KERNEL(k_product)
 {
     MINE_ARRAY(float, sum, K_TOKENS);
     MINE(float, y);
-    uint32_t t0 = BLOCK_Y * K_TOKENS, tokens = a.n - t0 < K_TOKENS ? a.n - t0 : K_TOKENS;
+    struct k_product_args in = a;
+    uint32_t t0 = BLOCK_Y * K_TOKENS;
+    if (a.pick.expert) {
+        pick(&a.pick, BLOCK_Y, &in.w, &in.bias);
+        in.x += BLOCK_Y / a.pick.share * a.ldx;
+        in.y += BLOCK_Y * a.ldy;
+        in.n = 1;
+        t0 = 0;
+    }
+    uint32_t tokens = in.n - t0 < K_TOKENS ? in.n - t0 : K_TOKENS;
     EACH_THREAD
     {
         uint32_t row = BLOCK_X * K_ROWS + t / 16;
-        const unsigned char *w = a.w.data + (size_t)row * a.w.row_bytes;
+        const unsigned char *w = in.w.data + (size_t)row * in.w.row_bytes;
         for (uint32_t i = 0; i < K_TOKENS; i++)
             MY(sum)[i] = 0;
         for (uint32_t k = t % 16; row < a.rows && k < a.k; k += 16) {
-            float v = weight_value(a.w.type, w, k);
+            float v = weight_value(in.w.type, w, k);
             for (uint32_t i = 0; i < tokens; i++) {
-                float x = a.x[(t0 + i) * a.ldx + k];
+                float x = in.x[(t0 + i) * a.ldx + k];
                 MY(sum)[i] = k_fma(a.round ? k_round(DT_BF16, x) : x, v, MY(sum)[i]);
             }
         }
@@ -61,7 +70,7 @@ KERNEL(k_product)
         {
             uint32_t row = BLOCK_X * K_ROWS + t / 16;
             if (t % 16 == 0 && row < a.rows)
-                a.y[(t0 + i) * a.ldy + row] = a.bias ? MY(y) + a.bias[row] : MY(y);
+                in.y[(t0 + i) * a.ldy + row] = in.bias ? MY(y) + in.bias[row] : MY(y);
         }
     }
 }
@@ -89,18 +98,27 @@ KERNEL(k_product_q)
 {
     SHARED(float, part, K_THREADS);
     MINE(float, y);
-    uint32_t t0 = BLOCK_Y * K_TOKENS, tokens = a.n - t0 < K_TOKENS ? a.n - t0 : K_TOKENS;
+    struct k_product_q_args in = a;
+    uint32_t t0 = BLOCK_Y * K_TOKENS;
+    if (a.pick.expert) {
+        pick(&a.pick, BLOCK_Y, &in.w, &in.bias);
+        in.x += (size_t)(BLOCK_Y / a.pick.share) * a.groups;
+        in.y += BLOCK_Y * a.ldy;
+        in.n = 1;
+        t0 = 0;
+    }
+    uint32_t tokens = in.n - t0 < K_TOKENS ? in.n - t0 : K_TOKENS;
     for (uint32_t i = 0; i < tokens; i++) {
-        const struct k_group *x = a.x + (size_t)(t0 + i) * a.groups;
+        const struct k_group *x = in.x + (size_t)(t0 + i) * a.groups;
         EACH_THREAD MY(y) = 0;
         for (uint32_t g0 = 0; g0 < a.groups; g0 += 16) {
             EACH_THREAD
             {
                 uint32_t row = BLOCK_X * K_ROWS + t / 16, g = g0 + t % 16, k = g * K_GROUP;
-                const unsigned char *w = a.w.data + (size_t)row * a.w.row_bytes;
+                const unsigned char *w = in.w.data + (size_t)row * in.w.row_bytes;
                 if (row < a.rows && g < a.groups)
                     part[t] =
-                        group_sum(a.w.type, w, x[g].q, k, a.k - k < K_GROUP ? a.k - k : K_GROUP);
+                        group_sum(in.w.type, w, x[g].q, k, a.k - k < K_GROUP ? a.k - k : K_GROUP);
             }
             EACH_THREAD
             {
@@ -112,7 +130,7 @@ KERNEL(k_product_q)
         {
             uint32_t row = BLOCK_X * K_ROWS + t / 16;
             if (t % 16 == 0 && row < a.rows)
-                a.y[(t0 + i) * a.ldy + row] = a.bias ? MY(y) + a.bias[row] : MY(y);
+                in.y[(t0 + i) * a.ldy + row] = in.bias ? MY(y) + in.bias[row] : MY(y);
         }
     }
 }

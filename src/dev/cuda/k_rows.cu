@@ -69,3 +69,26 @@ KERNEL(k_add_rows)
 {
     EACH_VALUE(i, a.n) a.out[(size_t)a.row[i / a.dim] * a.dim + i % a.dim] += a.y[i];
 }
+
+KERNEL(k_spread)
+{
+    EACH_VALUE(i, a.n) a.out[i] = a.x[i / a.dim / a.each * a.dim + i % a.dim];
+}
+
+KERNEL(k_sum_experts)
+{
+    EACH_VALUE(i, a.n)
+    {
+        size_t token = i / a.dim;
+        const uint32_t *chosen = a.chosen + token * a.top;
+        float sum = 0;
+        for (uint32_t k = 0, least = 0; k < a.top; k++) { /* from the least expert up */
+            uint32_t best = a.top;
+            for (uint32_t j = 0; j < a.top; j++)
+                if (chosen[j] >= least && (best == a.top || chosen[j] < chosen[best])) best = j;
+            sum += a.y[(token * a.top + best) * a.dim + i % a.dim];
+            least = chosen[best] + 1;
+        }
+        a.out[i] = sum;
+    }
+}

@@ -52,7 +52,15 @@ KERNEL(k_tensor)
     MINE_ARRAY(float, acc, 4 * TILES);
     MINE_ARRAY(uint32_t, w, 4);
     MINE_ARRAY(uint32_t, x, 2 * TILES);
+    struct k_tensor_args in = a;
     uint32_t row0 = BLOCK_X * 16, t0 = BLOCK_Y * K_FEW, steps = steps_of(a.k);
+    if (a.pick.expert) {
+        pick(&a.pick, BLOCK_Y, &in.w, &in.bias);
+        in.x += BLOCK_Y / a.pick.share * a.ldx;
+        in.y += BLOCK_Y * a.ldy;
+        in.n = 1;
+        t0 = 0;
+    }
     EACH_LANE
     {
         for (uint32_t i = 0; i < 4 * TILES; i++)
@@ -62,13 +70,13 @@ KERNEL(k_tensor)
         EACH_LANE
         {
             uint32_t lane = t % 32, step = t / 32 * steps + s, k = step * 16 + lane % 4 * 2;
-            four_weights(&a, row0, step, lane, MY(w));
+            four_weights(&in, row0, step, lane, MY(w));
             for (uint32_t j = 0; j < 2 * TILES; j++)
-                if (t0 + j / 2 * 8 < a.n)
-                    MY(x)[j] = two_inputs(&a, t0 + j / 2 * 8 + lane / 4, k + j % 2 * 8);
+                if (t0 + j / 2 * 8 < in.n)
+                    MY(x)[j] = two_inputs(&in, t0 + j / 2 * 8 + lane / 4, k + j % 2 * 8);
         }
         for (uint32_t j = 0; j < TILES; j++)
-            if (t0 + 8 * j < a.n) MMA_BF16(acc, 4 * j, w, x, 2 * j);
+            if (t0 + 8 * j < in.n) MMA_BF16(acc, 4 * j, w, x, 2 * j);
     }
     EACH_THREAD
     {
@@ -84,8 +92,8 @@ KERNEL(k_tensor)
             float y = 0;
             for (uint32_t p = 0; p < PARTS; p++)
                 y += part[p * 16 * K_FEW + i];
-            if (row < a.rows && token < a.n)
-                a.y[token * a.ldy + row] = a.bias ? y + a.bias[row] : y;
+            if (row < a.rows && token < in.n)
+                in.y[token * a.ldy + row] = in.bias ? y + in.bias[row] : y;
         }
     }
 }

@@ -151,3 +151,11 @@ K_FN float weight_value(uint32_t type, const unsigned char *row, uint32_t k)
     v = d * (float)weight_code(type, row, k);
     return weight_has_min(type) ? v + m : v;
 }
+
+/* The weight and the bias that a slot has. */
+K_FN void pick(const struct k_pick *p, uint32_t slot, struct k_weight *w, const float **bias)
+{
+    const struct k_expert *e = &p->expert[p->chosen[slot]];
+    w->data = e->w[p->which];
+    *bias = e->bias[p->which];
+}

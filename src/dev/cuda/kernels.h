@@ -17,6 +17,8 @@
     X(k_unfold)                                                                                    \
     X(k_choose)                                                                                    \
     X(k_add_rows)                                                                                  \
+    X(k_spread)                                                                                    \
+    X(k_sum_experts)                                                                               \
     X(k_embed)                                                                                     \
     X(k_quantize)                                                                                  \
     X(k_product)                                                                                   \
@@ -113,6 +115,20 @@ struct k_add_rows_args { /* out[row[i]] += y[i]; the rows of a call differ */
     uint32_t dim;
     size_t n;
 };
+struct k_spread_args { /* out[i] = x[i / each] */
+    const float *x;
+    float *out;
+    uint32_t dim, each;
+    size_t n;
+};
+struct
+    k_sum_experts_args { /* out[t] = the sum of y[t * top + i], in ascending order of the experts */
+    const float *y;
+    const uint32_t *chosen;
+    float *out;
+    uint32_t dim, top;
+    size_t n;
+};
 /* --- k_product.cu */
 struct k_weight { /* type: enum dtype */
     const unsigned char *data;
@@ -137,6 +153,17 @@ struct k_quantize_args { /* a block is a group: x the group, y the token */
     struct k_group *out;
     uint32_t k, groups;
 };
+/* Experts of a layer, and which of them each slot (a token and one of its choices) has: then y of the grid is a slot, whose input
+ * is row slot / share of x, and whose result is row slot of y. */
+struct k_expert { /* gate, up, down; bias: or NULL */
+    const unsigned char *w[3];
+    const float *bias[3];
+};
+struct k_pick { /* expert NULL: there is one weight for all tokens */
+    const struct k_expert *expert;
+    const uint32_t *chosen;
+    uint32_t which, share;
+};
 #define K_ROWS   16u /* rows of a weight in a block */
 #define K_TOKENS 8u  /* tokens that pass them */
 struct k_product_args {
@@ -146,6 +173,7 @@ struct k_product_args {
     size_t ldx, ldy;
     uint32_t rows, k, n;
     bool round; /* x to bf16 first */
+    struct k_pick pick;
 };
 struct k_product_q_args {
     struct k_weight w;
@@ -154,6 +182,7 @@ struct k_product_q_args {
     float *y;
     size_t ldy;
     uint32_t rows, k, n, groups;
+    struct k_pick pick;
 };
 /* --- k_tensor.cu: y is a tile of tokens; x 16 rows of the weight, wide: 128 */
 #define K_FEW  32u     /* tokens of a tile */
@@ -164,6 +193,7 @@ struct k_tensor_args { /* a weight of bf16 */
     float *y;
     size_t ldx, ldy;
     uint32_t rows, k, n;
+    struct k_pick pick; /* not wide */
 };
 struct k_tensor_wide_args {
     struct k_tensor_args a;
