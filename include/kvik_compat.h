@@ -123,6 +123,24 @@ KVIK_API int kvik_batch_copy(const kvik_batch *b, kvik_batch **out);
 KVIK_API int kvik_batch_generate(kvik_batch *b, const kvik_generation *g, const kvik_inputs *in,
                                  const kvik_hooks *hooks, kvik_result **out);
 
+/* ---- Encoders: what the encoder of a model computes ---------------------------------------------------- */
+
+/* What an encoder computes of one input.  The call sets the numbers: rows without those of masked ids, layers and
+ * heads of the encoder, and values of a hidden state. */
+typedef struct kvik_encoded {
+    size_t size;
+    uint32_t rows, layers, heads, hidden;
+    /* Arrays to fill; NULL: not wanted.  [layers + 1][rows][hidden]: of the embedding and of each layer, the last one
+     * as the decoder reads it. */
+    float *hidden_states;
+    /* [layers][heads][rows][rows] */
+    float *attentions;
+} kvik_encoded;
+/* Runs the encoder for these arrays; kvik_cache_encode is what gives a sequence the rows that a decoder reads.
+ * Nothing is kept, but the cache needs room for those rows, or it is KVIK_FULL.  Without arrays the call only sets the
+ * numbers. */
+KVIK_API int kvik_encoder_forward(kvik_cache *c, const kvik_source *in, kvik_encoded *out);
+
 /* ---- Encodings: what else tokenizers of Transformers return -------------------------------------------- */
 
 /* Encodes as kvik_tokenizer_encode does, and tells where the ids come from.  Returns their number; *places gets three

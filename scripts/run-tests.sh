@@ -347,7 +347,7 @@ for part in A D own; do # the kernels for GPUs, emulated (tests/cuda)
     launch "emulated-$part" env KVIK_DEVICE=cuda KVIK_CUDA_LIBRARY=build/release/libkvik-cuda-emulated.so build/release/test_golden "$part"
 done
 launch emulated-B env KVIK_DEVICE=cuda KVIK_CUDA_LIBRARY=build/release/libkvik-cuda-emulated.so build/release/test_golden B -o llama-d64
-for t in probe_reference interchange legacy padded session_dir; do
+for t in encoded probe_reference interchange legacy padded session_dir; do
     launch "hidden-$t" env KVIK_DEVICE=hidden build/release/test_"$t"
 done
 for t in tests/cli/*.sh; do

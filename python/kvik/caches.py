@@ -19,7 +19,7 @@ from .cache_files import note_of, save_session
 from .cache_layers import STATIC, Layers, adopt_transformers
 from .cache_states import Bound, Fresh, Held, Saved, State, held_with, restored
 from .devices import accept_device, dtype_name
-from .errors import ArgumentError, BusyError, IndexLimitError, LimitError, MissingError
+from .errors import ArgumentError, BusyError, IndexLimitError, LimitError, MissingError, UnsupportedError
 from .layer_views import Edits
 from .linear_states import LinearStates
 from .pickles import Check, checked, is_passed, is_rows, is_session, of
@@ -443,14 +443,20 @@ class Cache(Layers):
 
 
 def calls_update(cache: Any, model: ModelHandle) -> bool:
-    """True if a forward of the model calls update() of the cache: one that a program has written, of a model with attention alone."""
-    if not isinstance(cache, Cache) or not cache.is_written:
+    """True if a forward of the model calls update() of the cache: one that a program has written.  A model without attention calls none, as
+    in Transformers.  Raises UnsupportedError where update() would have to be called and cannot be."""
+    if model.hears and hasattr(cache, "cross_attention_cache"):
+        return any([calls_update(part, model) for part in (cache.self_attention_cache, cache.cross_attention_cache)])
+    if not isinstance(cache, Cache) or not cache.is_written or not model.attends:
         return False
-    why = "of a sink cache turns rows" if cache._settings.cache_implementation == "sink" else \
-        None if model.has_attention_alone else "has recurrent states or an encoder"
+    why = "a sink cache turns its rows inside the library. Drop rows in the update() of a DynamicCache, as examples/python/evict.py does" \
+        if cache._settings.cache_implementation == "sink" else \
+        "the rows of a decoder and of its encoder stay inside the library. Use a cache of kvik with this model, or a model without encoder" \
+        if model.hears else \
+        "the model has recurrent states beside its attention, and both stay inside the library. Use a cache of kvik with it, or a model " \
+        "whose layers all have attention" if model.has_states else None
     if why:
-        notice(f"{type(cache).__name__}.update() is not called: a model of kvik appends rows inside the library where it {why}")
-        return False
+        raise UnsupportedError(f"{type(cache).__name__}.update() cannot be called: {why}")
     notice(f"{type(cache).__name__}.update() is called for every layer, which is slower than kvik's own caches")
     return True
 

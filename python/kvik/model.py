@@ -275,9 +275,10 @@ class PreTrainedModel(GenerationMixin):
         if n not in early:
             if not isinstance(n, int) or not 0 < n < self._handle.layers:
                 raise ArgumentError(f"assistant_early_exit={n!r}: expected 1 to {self._handle.layers - 1}, the layers that write drafts")
-            fewer = {"num_hidden_layers": n}
-            early[n] = type(self).from_pretrained(self._handle.path, quantize=self._handle.quantize, config=dict(changes.values, **fewer)) \
-                if changes and changes.values else type(self).from_pretrained(self._handle.path, quantize=self._handle.quantize, **fewer)
+            fewer: Dict[str, Any] = {"num_hidden_layers": n}
+            if changes and changes.values:
+                fewer = {"config": {**changes.values, **fewer}}
+            early[n] = type(self).from_pretrained(self._handle.path, quantize=self._handle.quantize, device=self._handle.device, **fewer)
         return early[n]
 
     def _notice(self, text: str) -> None:
@@ -299,7 +300,7 @@ class PreTrainedModel(GenerationMixin):
         """A pickle has the path of the model, its settings and its options; unpickling opens the files again."""
         changes = self._handle.changes
         return _open_again, (type(self), self._handle.path, self._handle.quantize, self.config, self._defaults, self._dtype,
-                             self.generation_config, changes.values if changes else {})
+                             self.generation_config, changes.values if changes else {}, self._handle.device)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name_or_path!r})"
@@ -427,13 +428,14 @@ class Embeddings:
 
 
 def _open_again(kind: Any, path: str, quantize: Optional[str], config: Any, defaults: Settings, dtype: str, options: Any,
-                changes: Any = None) -> Any:
-    """Opens a pickled model.  changes: of the configuration; older pickles have none."""
+                changes: Any = None, device: Optional[str] = None) -> Any:
+    """Opens a pickled model.  changes: of the configuration; older pickles have none, and no device."""
     changes = changes if changes is not None else {}
-    checked(kind, {"path": path, "quantize": quantize, "config": config, "settings": defaults, "options": options, "changes": changes}, {
+    checked(kind, {"path": path, "quantize": quantize, "config": config, "settings": defaults, "options": options, "changes": changes,
+                   "device": device}, {
         "path": of(str), "quantize": of(str, type(None)), "config": of(PretrainedConfig), "settings": of(Settings),
-        "options": of(GenerationConfig), "changes": of(dict)})
-    model = kind(ModelHandle(path, quantize, Changes(path, changes, {}) if changes else None), config, defaults, dtype)
+        "options": of(GenerationConfig), "changes": of(dict), "device": of(str, type(None))})
+    model = kind(ModelHandle(path, quantize, Changes(path, changes, {}) if changes else None, device), config, defaults, dtype)
     model.generation_config = options
     return model
 

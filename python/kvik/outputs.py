@@ -1,5 +1,5 @@
 """Results of forward() and generate(): attributes, keys and positions at once, as Transformers returns them."""
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Tuple
 
 from . import display
 
@@ -7,6 +7,16 @@ if TYPE_CHECKING:
     from ._typing import Array
     from .cache_utils import EncoderDecoderCache
     from .caches import Cache
+
+
+class Later:
+    """An entry of an output that is computed when it is first read."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self.make = make
+
+    def __repr__(self) -> str:
+        return "<computed when it is read>"
 
 
 class ModelOutput(Dict[str, Any]):
@@ -38,11 +48,33 @@ class ModelOutput(Dict[str, Any]):
         self.pop(name, None)
 
     def __getitem__(self, key: Any) -> Any:
-        return dict.__getitem__(self, key) if isinstance(key, str) else self.to_tuple()[key]
+        if not isinstance(key, str):
+            return self.to_tuple()[key]
+        value = dict.__getitem__(self, key)
+        if isinstance(value, Later):
+            value = value.make()
+            dict.__setitem__(self, key, value)
+        return value
 
     def to_tuple(self) -> Tuple[Any, ...]:
         """Returns the entries that are not None."""
-        return tuple(self.values())
+        return tuple(self[name] for name in self)
+
+    # What reads values of a dictionary without __getitem__.
+
+    def values(self) -> Any:
+        """Returns the entries that are not None."""
+        self.to_tuple()
+        return super().values()
+
+    def items(self) -> Any:
+        """Returns the names and entries that are not None."""
+        self.to_tuple()
+        return super().items()
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Returns an entry, or the default if it is None."""
+        return self[key] if key in self else default
 
     def __iter__(self) -> Iterator[str]:
         return dict.__iter__(self)
@@ -87,8 +119,9 @@ class BaseModelOutputWithPast(ModelOutput):
 
 
 class Seq2SeqLMOutput(ModelOutput):
-    """Of forward() of a model with an encoder: ``logits`` [batch, tokens, vocab], ``past_key_values``, and by request
-    ``decoder_hidden_states``, ``decoder_attentions``, ``cross_attentions``."""
+    """Of forward() of a model with an encoder: ``logits`` [batch, tokens, vocab], ``past_key_values``,
+    ``encoder_last_hidden_state``, and by request ``decoder_hidden_states``, ``decoder_attentions``, ``cross_attentions``,
+    ``encoder_hidden_states``, ``encoder_attentions``."""
 
     _fields = ("loss", "logits", "past_key_values", "decoder_hidden_states", "decoder_attentions", "cross_attentions",
                "encoder_last_hidden_state", "encoder_hidden_states", "encoder_attentions")
@@ -101,9 +134,10 @@ class Seq2SeqLMOutput(ModelOutput):
         decoder_hidden_states: Tuple[Array, ...]
         decoder_attentions: Tuple[Array, ...]
         cross_attentions: Tuple[Array, ...]
-        encoder_last_hidden_state: None
-        encoder_hidden_states: None
-        encoder_attentions: None
+        @property
+        def encoder_last_hidden_state(self) -> Array: ...
+        encoder_hidden_states: Tuple[Array, ...]
+        encoder_attentions: Tuple[Array, ...]
 
 
 class GenerateOutput(ModelOutput):
@@ -113,7 +147,8 @@ class GenerateOutput(ModelOutput):
     ``sequences_scores``, ``beam_indices`` with beams; ``past_key_values``.  With output_attentions and
     output_hidden_states, ``attentions`` and ``hidden_states``: for each new token a tuple with an array for each layer,
     [rows, heads, n, cached + n] and [rows, n, hidden], where n is the prompt's length for the first, else 1; of models with
-    an encoder ``decoder_attentions``, ``cross_attentions`` and ``decoder_hidden_states``.  They are computed again behind the
+    an encoder ``decoder_attentions``, ``cross_attentions``, ``decoder_hidden_states``, and once, with an array for each layer,
+    ``encoder_attentions`` and ``encoder_hidden_states``.  They are computed again behind the
     generation, with the same bits, and not with beams.  Of kvik: ``texts``, ``finish_reasons``, ``stats``.
     """
 
@@ -129,8 +164,8 @@ class GenerateOutput(ModelOutput):
         logits: Tuple[Array, ...]
         @property
         def beam_indices(self) -> Array: ...
-        encoder_attentions: None
-        encoder_hidden_states: None
+        encoder_attentions: Tuple[Array, ...]
+        encoder_hidden_states: Tuple[Array, ...]
         attentions: Tuple[Tuple[Array, ...], ...]
         decoder_attentions: Tuple[Tuple[Array, ...], ...]
         cross_attentions: Tuple[Tuple[Array, ...], ...]

@@ -6,9 +6,9 @@ import numpy as np
 
 from ._arrays import ids_2d, is_torch, like
 from .cache_utils import EncoderDecoderCache
-from .caches import Cache
+from .caches import Cache, calls_update
 from .cross_cache import pair_of, settings_of_pair
-from .encoder import Encoder, EncoderInput, take_input
+from .encoder import Encoder, EncoderInput, shown_of, take_input
 from .errors import ArgumentError
 from .generation.options import Options as CallOptions
 from .model import PreTrainedModel, _loss
@@ -75,7 +75,8 @@ class Seq2SeqModel(PreTrainedModel):
         Returns ``logits`` f32 [batch, n, vocab] and ``past_key_values``, an EncoderDecoderCache; with
         output_hidden_states ``decoder_hidden_states``, [batch, n, hidden] of the embedding and each layer; with
         output_attentions ``decoder_attentions`` [batch, heads, n, cached + n] and ``cross_attentions``
-        [batch, heads, n, encoder rows] of each layer.  The encoder's own states and attentions are None.
+        [batch, heads, n, encoder rows] of each layer.  Of an encoder that this call gave its input ``encoder_last_hidden_state``, and
+        by the same requests ``encoder_hidden_states`` and ``encoder_attentions``, which are computed when they are first read.
         """
         for name, value in kwargs.items():
             if value is not None and value is not False:
@@ -85,20 +86,22 @@ class Seq2SeqModel(PreTrainedModel):
         if decoder_input_ids is None:
             raise ArgumentError("forward() of a model with an encoder needs decoder_input_ids")
         call_ = Step(self, decoder_input_ids, None, decoder_attention_mask, None, cache_position, 0)
-        given = take_input(self._handle, encoder_outputs, input_ids, attention_mask, input_features)
+        given = take_input(self, encoder_outputs, input_ids, attention_mask, input_features)
         cache = past_key_values
         keep = cache is not None or self._heeded("use_cache", use_cache, True)
         if cache is not None and not isinstance(cache, Cache):
             raise ArgumentError("past_key_values of a model with an encoder is an EncoderDecoderCache")
         held = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
+        calls_update(cache, self._handle)
         with held._use() if held is not None else nullcontext():
             cache, batch = self._ready(cache, held, given, call_)
             with batch.store.locked():
-                out = call_.run(batch, self._heeded("output_hidden_states", output_hidden_states, False),
-                                self._heeded("output_attentions", output_attentions, False))
+                hidden = self._heeded("output_hidden_states", output_hidden_states, False)
+                attentions = self._heeded("output_attentions", output_attentions, False)
+                out = call_.run(batch, hidden, attentions)
         result = Seq2SeqLMOutput(logits=out["logits"], past_key_values=cache if keep else None,
                                  decoder_hidden_states=out["hidden_states"], decoder_attentions=out["attentions"],
-                                 cross_attentions=out["cross_attentions"])
+                                 cross_attentions=out["cross_attentions"], **shown_of(given, batch.store.settings, hidden, attentions))
         if labels is not None:
             result = Seq2SeqLMOutput(loss=_loss(result.logits, labels, 0), **result)
         return result if self._heeded("return_dict", return_dict, True) else result.to_tuple()

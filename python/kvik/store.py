@@ -11,7 +11,7 @@ import threading
 import weakref
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Any, Dict, FrozenSet, Iterator, List, Optional
 
 import numpy as np
 
@@ -130,7 +130,7 @@ class ModelHandle:
 
     def __init__(self, path: str, quantize: Optional[str] = None, changes: Optional[Changes] = None,
                  device: Optional[str] = None) -> None:
-        self.path, self.quantize, self.changes = path, quantize, changes
+        self.path, self.quantize, self.changes, self.device = path, quantize, changes, device
         folder = changes.folder if changes else path
         if folder != path and quantize:
             raise UnsupportedError(f"quantize={quantize!r} keeps the weights of the model's own configuration; leave it out where the "
@@ -169,15 +169,26 @@ class ModelHandle:
         notice(f"cache_implementation={name!r}: no layer of the model has a window, so the cache keeps all of the text, as {plain!r} does")
         return replace(settings, cache_implementation=plain)
 
+    def _kinds(self) -> FrozenSet[str]:
+        if not hasattr(self, "_kinds_of_layers"):
+            self._kinds_of_layers = frozenset(
+                layer["kind"] for layer in json.loads(text_of("kvik_model_describe", self.pointer))["layers"])
+        return self._kinds_of_layers
+
     @property
-    def has_attention_alone(self) -> bool:
-        """True if every layer has attention, and there is no encoder."""
-        if not hasattr(self, "_attends"):
-            kinds = {layer["kind"] for layer in json.loads(text_of("kvik_model_describe", self.pointer))["layers"]}
-            encoder = sized(_abi.kvik_encoder)
-            self._attends = kinds <= {"full_attention", "sliding_attention", "chunked_attention"} and \
-                not lib.kvik_model_encoder(self.pointer, ctypes.byref(encoder))
-        return self._attends
+    def attends(self) -> bool:
+        """True if a layer has attention."""
+        return bool(self._kinds() - {"recurrent_state"})
+
+    @property
+    def has_states(self) -> bool:
+        """True if a layer has a recurrent state."""
+        return "recurrent_state" in self._kinds()
+
+    @property
+    def hears(self) -> bool:
+        """True if the model has an encoder."""
+        return bool(lib.kvik_model_encoder(self.pointer, ctypes.byref(sized(_abi.kvik_encoder))))
 
     def store(self, settings: Settings, sequences: int = 0) -> "Store":
         """Returns a store with these settings that no other thread seems to use."""

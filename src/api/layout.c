@@ -36,3 +36,4 @@ ENDS_WITH(kvik_block, stored);
 ENDS_WITH(kvik_inputs, ctx);
 ENDS_WITH(kvik_seen, position);
 ENDS_WITH(kvik_outputs, cross_attentions);
+ENDS_WITH(kvik_encoded, attentions);

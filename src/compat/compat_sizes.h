@@ -5,6 +5,7 @@
 
 enum {
     SIZED_LEAST(kvik_choice, scores),
+    SIZED_LEAST(kvik_encoded, attentions),
     SIZED_LEAST(kvik_inputs, n),
     SIZED_LEAST(kvik_legacy, layer),
     SIZED_LEAST(kvik_outputs, logits),

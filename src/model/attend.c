@@ -105,6 +105,7 @@ static void place_spans(struct attend_room *r, const struct pass *p)
 }
 
 struct attend {
+    uint32_t layer;
     struct attend_room *room;
     const float *k, *v;
     struct dev_attn at;
@@ -119,6 +120,7 @@ static int attend_run(struct pass *p, const void *arg)
     dev_kv_write(p->queue, &r->view, 0, a->k, (size_t)r->heads * r->dim);
     dev_kv_write(p->queue, &r->view, 1, a->v, (size_t)r->heads * r->dim_v);
     dev_attention(p->queue, &r->view, &a->at);
+    if (p->probed) probe_attention(p, a->layer, false, &r->view, &a->at);
     return 0;
 }
 
@@ -128,7 +130,8 @@ void mod_attend(struct graph *g, const struct mod_attend *a)
     struct attend *w = graph_own(g, 1, sizeof *w);
     struct attend_room *room = room_of(g, heads, a->dim, dim_v);
     if (!w || !room) return;
-    *w = (struct attend){.room = room,
+    *w = (struct attend){.layer = a->layer,
+                         .room = room,
                          .k = a->k,
                          .v = a->v,
                          .at = {.q = a->q,

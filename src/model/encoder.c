@@ -99,3 +99,27 @@ int exec_encode(struct exec *x, kv_seq seq, const struct exec_source *s)
     if (e < 0) (void)kv_resalt(x->kv, seq, &was);
     return e;
 }
+
+/* Ends the step of an encoder that only shows: the store forgets the rows. */
+static int shown(void *ctx, const float *logits, uint32_t *accepted)
+{
+    (void)logits;
+    (void)accepted;
+    *(bool *)ctx = true;
+    return ERR_CANCELLED;
+}
+
+int exec_show_encoder(struct exec *x, const struct exec_source *s)
+{
+    kv_seq seq;
+    bool done = false;
+    int rows = exec_source_rows(x, s);
+    if (rows < 0) return rows;
+    TRY(exec_idle(x));
+    TRY(checkpoint_recheck(x->m->ck));
+    TRY(kv_new(x->kv, NULL, &seq));
+    struct exec_span span = {.rows = {.seq = seq, .n = (uint32_t)rows, .cross = true}, .source = s};
+    int e = exec_step_judged(x, &span, 1, NULL, shown, &done);
+    kv_drop(x->kv, seq);
+    return done ? 0 : e;
+}

@@ -253,7 +253,7 @@ static int prepare_inputs(struct exec *x, const struct exec_span *span, uint32_t
         uint32_t len = s->rows.cross ? 0 : kv_len(x->kv, s->rows.seq), regime = salt.regime;
         uint32_t pad = salt.pad;
         p->embeds |= s->feed && s->feed->embeds;
-        p->probed |= s->feed && s->feed->probe;
+        p->probed |= s->feed ? s->feed->probe != NULL : s->source && s->source->probe;
         if (s->rows.n > most - t)
             return ERR(LIMIT, "a step has more tokens than step_tokens (%u)", most);
         for (uint32_t j = 0; j < s->rows.n; j++, t++) {

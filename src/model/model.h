@@ -80,6 +80,7 @@ struct mod_norm {
 /* A model's encoder, and the input that it takes. */
 struct model_encoder {
     uint32_t n_layers; /* 0: the model has no encoder */
+    uint32_t heads;    /* of the attention in the encoder */
     uint32_t rows;     /* most rows of an input, unless the cache is opened for a longer one */
     bool fixed;        /* no cache can be opened for more rows: the encoder has learned positions */
     uint32_t bins;     /* values of a frame of features; 0: the input is token ids */
@@ -368,6 +369,7 @@ struct exec_source {
     uint32_t first;        /* position of the first id; not 0 only if the encoder counts padding */
     const float *features; /* [bins][frames] in the layout of input_features, or NULL */
     uint32_t frames;
+    struct exec_probe *probe; /* what the caller wants of the encoder, or NULL */
 };
 /* Returns how many rows the encoder makes of an input.  An error if the input does not fit the model or the cache. */
 int exec_source_rows(const struct exec *x, const struct exec_source *s);
@@ -375,6 +377,8 @@ int exec_source_rows(const struct exec *x, const struct exec_source *s);
  * running the encoder.  A sequence that has the rows of this input already is not changed.  If it has the rows of
  * another input: ERR_ARG. */
 int exec_encode(struct exec *x, kv_seq seq, const struct exec_source *s);
+/* Runs the encoder for s->probe alone: no sequence gets the rows. */
+int exec_show_encoder(struct exec *x, const struct exec_source *s);
 /* True if decoding needs the rows of an encoder, and this sequence has none. */
 bool exec_unheard(const struct exec *x, kv_seq seq);
 
@@ -384,7 +388,8 @@ int exec_match(struct exec *x, kv_seq seq, const int32_t *ids, uint32_t n, uint3
                uint32_t *have);
 
 /* Arrays that a caller wants filled for the n tokens of a feed, besides logits.  Each array is filled completely,
- * however the feed is cut into steps.  After a failure the contents are undefined. */
+ * however the feed is cut into steps.  After a failure the contents are undefined.  Of an encoder's input n is its
+ * rows, layers and heads are the encoder's, `columns` is n, and `last` and `cross` are NULL. */
 struct exec_probe {
     /* [n_layers + 1][n][hidden] or NULL: the input of layer 0, 1, ..., and the last layer's result after the final norm,
      * as output_hidden_states has them. */
@@ -612,6 +617,8 @@ void mod_embed(struct graph *g);
 /* Shows the residual stream to probes.  Use it once at the top of each layer, after the last addition to the
  * embedding. */
 void mod_mark(struct graph *g, uint32_t layer);
+/* The same for an encoder's result x, [hidden] per token, as what follows its last layer. */
+void mod_mark_end(struct graph *g, uint32_t n_layers, const float *x);
 /* Narrows the step to the tokens whose logits are wanted.  Use it after the attention of every layer; it acts in
  * the last one.  The words after it compute only these tokens.  Their rows of h, and of x, which has `width`
  * values for each token, move to the front.  A step with a probe is not narrowed, because a probe shows all
@@ -655,6 +662,7 @@ void mod_attention(struct graph *g, const struct mod_attention *a);
 /* attend.c: attention inside one step, for encoders: every token sees all tokens of its span, and no rows are
  * kept. */
 struct mod_attend {
+    uint32_t layer;                       /* under which a probe shows the probabilities */
     uint32_t heads, kv_heads, dim, dim_v; /* kv_heads 0: heads; dim_v 0: dim */
     const float *q, *k, *v; /* [heads][dim], [kv_heads][dim], [kv_heads][dim_v] per token */
     float *out;             /* [heads][dim_v] per token */

@@ -1,4 +1,4 @@
-/* probe.c - shows a caller the inside of a feed besides logits: the residual stream at the top of each layer, the
+/* probe.c - shows a caller the inside of a feed, or of an encoder, besides logits: the residual stream at the top of each layer, the
  * input of the head, and attention probabilities.  The graph records a mark at the top of every layer, which costs
  * one test if no feed has a probe.  Each row is copied to its place in the feed's arrays, so the result does not
  * depend on steps, batch or chunks. */
@@ -6,28 +6,41 @@
 
 struct mark {
     uint32_t layer;
+    const float *x; /* [n][hidden] what is shown */
 };
+
+/* Returns what the caller of a span wants besides logits, or NULL; *n: the rows of its arrays. */
+static const struct exec_probe *wanted(const struct exec_span *s, size_t *n)
+{
+    *n = s->feed ? s->feed->n : s->rows.n; /* an encoder's input is one step */
+    return s->feed ? s->feed->probe : s->source ? s->source->probe : NULL;
+}
 
 static int mark_run(struct pass *p, const void *arg)
 {
     const struct mark *a = arg;
-    size_t d = p->x->m->hidden, t = 0;
+    size_t d = p->x->m->hidden, t = 0, n;
     for (uint32_t i = 0; p->probed && i < p->n_fed; t += p->fed[i].rows.n, i++) {
         const struct exec_span *s = &p->fed[i];
-        const struct exec_probe *to = s->feed ? s->feed->probe : NULL;
+        const struct exec_probe *to = wanted(s, &n);
         if (to && to->hidden)
-            dev_get(p->queue, to->hidden + ((size_t)a->layer * s->feed->n + s->at) * d,
-                    p->h + t * d, s->rows.n * d * sizeof(float));
+            dev_get(p->queue, to->hidden + (a->layer * n + s->at) * d, a->x + t * d,
+                    s->rows.n * d * sizeof(float));
     }
     return 0;
 }
 
-void mod_mark(struct graph *g, uint32_t layer)
+void mod_mark_end(struct graph *g, uint32_t n_layers, const float *x)
 {
     struct mark *a = graph_own(g, 1, sizeof *a);
     if (!a) return;
-    a->layer = layer;
+    *a = (struct mark){n_layers, x};
     graph_op(g, mark_run, a);
+}
+
+void mod_mark(struct graph *g, uint32_t layer)
+{
+    mod_mark_end(g, layer, graph_h(g));
 }
 
 void probe_last(struct pass *p)
@@ -50,15 +63,16 @@ void probe_attention(struct pass *p, uint32_t layer, bool cross, const struct kv
                      const struct dev_attn *a)
 {
     bool any = false;
+    size_t n;
     for (uint32_t i = 0; i < p->n_fed; i++) {
         const struct exec_span *s = &p->fed[i];
         struct dev_probe *to = &p->shown[i];
         *to = (struct dev_probe){0};
-        const struct exec_probe *of = s->feed ? s->feed->probe : NULL;
+        const struct exec_probe *of = wanted(s, &n);
         float *out = !of ? NULL : cross ? of->cross : of->attention;
         if (!out) continue;
         to->columns = cross ? of->heard : of->columns;
-        to->ldh = (size_t)s->feed->n * to->columns;
+        to->ldh = n * to->columns;
         to->out = out + layer * a->n_heads * to->ldh + (size_t)s->at * to->columns;
         any = true;
     }

@@ -53,6 +53,7 @@ int s2s_config(struct model *m, struct s2s_stack *encoder, struct s2s_stack *dec
     TRY(json_get_bool(m->config, m->config_file, "scale_embedding", &scaled));
     if (scaled) m->embed_scale = sqrtf((float)m->hidden);
     m->encoder.n_layers = encoder->n_layers;
+    m->encoder.heads = encoder->heads;
     m->encoder.fixed = true;
     m->n_layers = decoder->n_layers;
     m->ffn = decoder->ffn;
@@ -198,8 +199,10 @@ void s2s_encode(const struct model *m, struct graph *g, const struct s2s_stack *
     struct buffers b = buffers_new(m, g, encoder);
     for (uint32_t i = 0; i < encoder->n_layers; i++) {
         const struct s2s_layer *l = &encoder->layer[i];
+        mod_mark(g, i);
         project(m, g, encoder, &l->self, &b);
-        mod_attend(g, &(struct mod_attend){.heads = encoder->heads,
+        mod_attend(g, &(struct mod_attend){.layer = i,
+                                           .heads = encoder->heads,
                                            .dim = encoder->dim,
                                            .q = b.q,
                                            .k = b.k,
@@ -211,6 +214,7 @@ void s2s_encode(const struct model *m, struct graph *g, const struct s2s_stack *
         mlp(m, g, encoder, &l->mlp, &b);
     }
     const float *x = half_begin(m, g, encoder, &encoder->last_norm, &b);
+    mod_mark_end(g, encoder->n_layers, x);
     for (uint32_t i = 0; i < m->n_layers; i++) {
         const struct s2s_attn *a = &decoder->layer[i].cross;
         mod_linear(g, x, (struct mod_out[]){{&a->k, a->bk, b.k}, {&a->v, a->bv, b.v}}, 2);

@@ -68,6 +68,7 @@ enum {
     A_SPAN,
     A_SOURCE,
     A_ENCODER,
+    A_ENCODED,
     A_MODEL_OPTIONS,
     A_SPEECH,
     A_RECORDING, /* a file */
@@ -198,6 +199,7 @@ static const struct api_call api_calls[] = {
     CALL(kvik_decoder_flush, R_I64, D_NOTHING, A_DECODER, A_OUT_BORROWED),
     CALL(kvik_decoder_open, R_INT, D_NOTHING, A_TOKENIZER, A_FALSE, A_OUT_DECODER),
     CALL(kvik_decoder_put, R_I64, D_NOTHING, A_DECODER, A_IDS, A_N, A_OUT_BORROWED),
+    CALL(kvik_encoder_forward, R_INT, D_ADDS, A_CACHE, A_SOURCE, A_ENCODED),
     CALL(kvik_error_name, R_POINTER, D_NOTHING, A_CODE),
     CALL(kvik_features_load, R_INT, D_NOTHING, A_FEATURES_FILE, A_TENSOR, A_DIM, A_OUT_MEMORY),
     CALL(kvik_fetch_free, R_VOID, D_CLOSES, A_FETCH),

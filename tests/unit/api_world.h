@@ -23,6 +23,7 @@ struct api_world {
     kvik_span span;
     kvik_source source;
     kvik_encoder encoder;
+    kvik_encoded encoded;
     kvik_model_options model_options;
     kvik_speech speech;
     kvik_inputs inputs;
@@ -95,6 +96,7 @@ static inline void api_structs(struct api_world *w)
     w->span = (kvik_span){.size = sizeof w->span, .seq = w->mine, .ids = api_ids, .n = IDS};
     w->source = (kvik_source){.size = sizeof w->source, .ids = api_ids, .n = IDS};
     w->encoder = (kvik_encoder){.size = sizeof w->encoder};
+    w->encoded = (kvik_encoded){.size = sizeof w->encoded};
     w->model_options = (kvik_model_options){.size = sizeof w->model_options};
     api_need(kvik_speech_init(&w->speech));
     w->inputs = (kvik_inputs){.size = sizeof w->inputs, .ids = api_ids, .n = IDS};
@@ -246,6 +248,7 @@ static inline uintptr_t api_value(struct api_world *w, int kind, int at)
         [A_SPAN] = &w->span,
         [A_SOURCE] = &w->source,
         [A_ENCODER] = &w->encoder,
+        [A_ENCODED] = &w->encoded,
         [A_MODEL_OPTIONS] = &w->model_options,
         [A_SPEECH] = &w->speech,
         [A_RECORDING] = "tests/fixtures/audio/tone.wav",

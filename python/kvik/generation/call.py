@@ -144,7 +144,7 @@ class Call:
         return ids
 
     def _take_encoder(self, outputs: Any, ids: Any, mask: Any, features: Any) -> None:
-        self.source = take_input(self.model._handle, outputs, ids, mask, features)
+        self.source = take_input(self.model, outputs, ids, mask, features)
         self.mask = None
         if self.past is not None and _length(self.past):  # its rows have read their input
             if self.decoder is None:
@@ -208,7 +208,7 @@ class Call:
 
     def run(self, callbacks: Callbacks) -> Any:
         """Generates, and returns sequences or a GenerateOutput."""
-        if self.past is not None and not self.seq2seq and calls_update(self.past, self.model._handle):
+        if calls_update(self.past, self.model._handle):
             return self._with_written(callbacks, self.past)
         if self.past is not None and (self.filled or not self.seq2seq) and self.embeds is None:
             return self._with_cache(callbacks, self.past)
@@ -435,7 +435,15 @@ class Call:
             steps.append(model.forward(part, past_key_values=cache, **given, **more))
         names = ("decoder_attentions", "cross_attentions", "decoder_hidden_states") if self.seq2seq else \
             ("attentions", "hidden_states")
-        return {name: tuple(s[name] for s in steps) for name in names if steps and steps[0].get(name) is not None}
+        return {**self._heard(), **{name: tuple(s[name] for s in steps) for name in names if steps and steps[0].get(name) is not None}}
+
+    def _heard(self) -> Dict[str, Any]:
+        """Returns what was asked for of the encoder: once for each text, however many rows decode it, as in Transformers."""
+        if self.source is None:
+            return {}
+        self.source.settings = self.settings.over(self.source.settings)
+        return {"encoder_attentions": self.source.weights() if self.shown["output_attentions"] else None,
+                "encoder_hidden_states": self.source.states() if self.shown["output_hidden_states"] else None}
 
 
 def _length(cache: Any) -> int:

@@ -36,7 +36,8 @@ def check_options(model: Any, options: Options, cache: Any, assistant: bool) -> 
         raise UnsupportedError(f"{wrong}: with a cache whose update() is called ({type(cache).__name__}) generate() decodes greedily, "
                                "samples or searches with beams; use a cache of kvik, or leave it out")
     if assistant or g.prompt_lookup_num_tokens:
-        notice(f"drafts are not used with a cache whose update() is called ({type(cache).__name__}): the tokens are the same, one in each step")
+        notice(f"drafts are not used with a cache whose update() is called ({type(cache).__name__}): the tokens are those of a run without "
+               "them, one in each step; leave the assistant or prompt_lookup_num_tokens out")
     more: List[Any] = [MaxTimeCriteria(g.max_time)] if g.max_time > 0 else []
     if g.n_stop_strings:
         more.append(StopStringCriteria(AutoTokenizer.from_pretrained(model.name_or_path),
@@ -100,7 +101,7 @@ class Loop:
         """Returns the next token of each row; rows that have ended are padded."""
         tokens = np.full(self.rows, self.options.pad(), np.int64)
         scores = np.zeros_like(logits)
-        for i in np.flatnonzero(~self.over):
+        for i in np.flatnonzero(~self.over).tolist():
             tokens[i], ended = self._sample(i, logits[i], scores[i])
             if ended:
                 self.over[i], self.finish[i] = True, "eos"

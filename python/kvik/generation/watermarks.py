@@ -108,7 +108,7 @@ class _History:
     def had(self, hashes: np.ndarray) -> np.ndarray:
         """Returns for each row whether its context was there before, and remembers it."""
         size = len(self._seen)
-        again = (self._seen[:min(self._n + 1, size)] == hashes).any(0)  # one that is still 0 stands for all of these
+        again: np.ndarray = (self._seen[:min(self._n + 1, size)] == hashes).any(0)  # one that is still 0 stands for all of these
         self._seen[self._n % size] = hashes
         self._n += 1
         return again

@@ -63,7 +63,7 @@ static int t5_read_config(struct model *m, struct t5 *t, uint32_t *buckets, uint
     TRY(model_need_u32(m, "d_ff", "feed_forward_length", 1, 1u << 20, &m->ffn));
     TRY(model_need_u32(m, "num_heads", "attention.head_count", 1, 1024, &m->n_heads));
     TRY(model_need_u32(m, "d_kv", "attention.key_length", 1, 1024, &m->head_dim));
-    m->n_kv_heads = m->n_heads;
+    m->n_kv_heads = m->encoder.heads = m->n_heads;
     m->context = 512;
     TRY(model_u32(m, "n_positions", "context_length", 1, 1u << 24, &m->context));
     e->rows = m->context;
