@@ -239,7 +239,11 @@ class Saved(State):
 
     def parts(self) -> Tuple[legacy.Layers, Passed]:
         with self.read() as batch:
-            return legacy.of_batch(batch), {}
+            return _parts_of(batch)
+
+    def columns_mask(self) -> Optional[np.ndarray]:
+        with self.read() as batch:
+            return _mask_of(batch)
 
     def read(self) -> ContextManager[Batch]:
         assert self.session is not None
@@ -266,6 +270,19 @@ class Saved(State):
 
     def select(self, index: np.ndarray) -> State:
         raise waiting()
+
+
+def _parts_of(batch: Batch) -> Tuple[legacy.Layers, Passed]:
+    """Returns the rows of a batch, and what the windows of its layers have passed."""
+    layers = legacy.of_batch(batch)
+    return layers, {i: (batch.length - k.shape[2], 0) for i, (k, _) in enumerate(layers)}
+
+
+def _mask_of(batch: Batch) -> Optional[np.ndarray]:
+    """Returns the mask of the columns of a batch; None if all are tokens."""
+    mask = np.empty((batch.rows, batch.length), np.uint8)
+    call("kvik_batch_mask", batch.pointer, address(mask))
+    return None if mask.all() else mask
 
 
 class Unbound(State):
@@ -356,13 +373,10 @@ class Bound(State):
         return self.batch.length
 
     def columns_mask(self) -> Optional[np.ndarray]:
-        mask = np.empty((self.batch.rows, self.batch.length), np.uint8)
-        call("kvik_batch_mask", self.batch.pointer, address(mask))
-        return None if mask.all() else mask
+        return _mask_of(self.batch)
 
     def parts(self) -> Tuple[legacy.Layers, Passed]:
-        layers = legacy.of_batch(self.batch)
-        return layers, {i: (self.batch.length - k.shape[2], 0) for i, (k, _) in enumerate(layers)}
+        return _parts_of(self.batch)
 
     @contextmanager
     def read(self) -> Iterator[Batch]:
@@ -544,8 +558,10 @@ def held_with(state: State, changed: Dict[Tuple[int, int], Any], touched: Abstra
             raise ArgumentError(f"rows were set in layer {layer}; the cache has {len(layers)} layers")
         pair = list(layers[layer])
         new = _edited(pair[which], value, f"the {'values' if which else 'keys'} of layer {layer}")
-        if new.shape[2] == full.get(layer):
-            new = new[:, :, :before[layer]]
+        limit = full.get(layer)
+        if new.shape[2] == limit:  # without the zeros behind the rows, or before those of a full window: CacheLayer.keys
+            first = limit - before[layer] if before[layer] + passed.get(layer, (0, 0))[0] >= limit else 0
+            new = new[:, :, first:first + before[layer]]
         elif (layer, which) in touched:  # what update() returned of a window has rows that the window has passed since
             new = new[:, :, max(new.shape[2] - before[layer], 0):]
         pair[which] = np.ascontiguousarray(new)

@@ -6,7 +6,7 @@ its operations do, is in one object, its state (`cache_states`).
 import json
 import os
 import threading
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Tuple, Type, TypeVar, Union
 
 import ctypes
@@ -135,11 +135,12 @@ class Cache(Layers):
             return
         with self._use():
             static = self._settings.cache_implementation in STATIC
+            if static and not self._state.is_used:  # columns that are reserved: a token writes its own over them
+                self._edits.taken()
+                return
             held = held_with(self._state, changed, changed.keys() - self._edits.set.keys(), {layer: self.layer_limit(layer) for layer, _ in changed} if static else {})
             self._state = self._state.with_rows(held)
-            self._edits.set.clear()
-            self._edits.shown = {place: (tensor, tensor._version) for place, (tensor, _) in self._edits.shown.items()}
-            self._edits.epoch += 1
+            self._edits.taken()
 
     def _bind(self, model: ModelHandle, defaults: Settings, rows: int) -> Batch:
         """Returns the batch of this cache in a store of the model.  rows: of the first input."""
@@ -311,6 +312,10 @@ class Cache(Layers):
     def reset(self) -> None:
         """Removes all columns."""
         with self._holding(changes=True) as state:
+            if self._settings.cache_implementation in STATIC and state.is_used:  # what is reserved stays, as zeros
+                with suppress(ArgumentError):  # of a pickle that waits for its model
+                    self._early = {i: np.zeros((*k.shape[:2], self.layer_limit(i), k.shape[3]), np.float32)
+                                   for i, (k, _) in enumerate(state.parts()[0]) if self.layer_limit(i) > 0}
             self._state = state.reset()
 
     def reorder_cache(self, beam_idx: Any) -> None:

@@ -41,12 +41,18 @@ class Edits:
         touched = {place: tensor for place, (tensor, version) in self.shown.items() if tensor._version != version}
         return {**touched, **self.set}
 
+    def taken(self) -> None:
+        """Notes that the cache has taken all changes.  A tensor that was set, or read and not set since, is now what the cache holds."""
+        shown = {place: tensor for place, (tensor, _) in self.shown.items() if place not in self.set}
+        shown.update({place: value for place, value in self.set.items() if is_torch(value)})
+        self.set, self.shown = {}, {place: (tensor, tensor._version) for place, tensor in shown.items()}
+        self.epoch += 1
+
     def forget(self, layer: Optional[int] = None) -> None:
         """Drops what was read, of one layer or of all: the cache has changed."""
         self.epoch += 1
         self.oldest = {} if layer is None else self.oldest
         self.shown = {} if layer is None else {place: kept for place, kept in self.shown.items() if place[0] != layer}
-
 
     def keep_window(self, layer: int, window: int, keys: Any, values: Any) -> None:
         """Keeps the first row of the window of a layer.  keys and values: what update() has returned."""

@@ -169,7 +169,7 @@ class Outputs(unittest.TestCase):
                 self.same(out.cross_attentions[step][layer], whole.cross_attentions[layer][:, :, step:step + 1])
                 self.same(out.decoder_attentions[step][layer], whole.decoder_attentions[layer][:, :, step:step + 1, :step + 1])
             self.same(out.decoder_hidden_states[step][-1], whole.decoder_hidden_states[-1][:, step:step + 1])
-        self.assertIsNone(out.encoder_attentions)
+        self.same(out.encoder_attentions[1], whole.encoder_attentions[1])
         many = m.generate(np.repeat(IDS, 2, 0), **{**ASK, "do_sample": True, "num_return_sequences": 2})
         self.assertEqual(many.cross_attentions[0][0].shape, (4, 4, 1, 6))
 
