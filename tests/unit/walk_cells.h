@@ -40,7 +40,7 @@ static inline void cell_draw(struct walk *w, uint32_t seed)
         walk_draw(w, 1);
         if (s->op == FORK && n == CELL_LIVE) s->op = DROP;
         if (s->op == DROP && n == 1) s->op = RESET;
-        if (longer[i] && s->op <= GO_B && s->op >= GO_A) s->op = CROP;
+        if (longer[i] && s->op >= GO_A && s->op <= FEED) s->op = CROP;
         s->x = i;
         if (s->op == FORK) s->x = 10 * n + i, longer[n++] = longer[i];
         if (s->op == DROP) s->x = --n;
