@@ -221,7 +221,8 @@ def refused(many):
     return n
 
 
-many = asks(100, dict(LONG, max_tokens=2500), KEY)
+long_text = dict(LONG, max_tokens=300 if "KVIK_TEST_SHORT" in os.environ else 2500)
+many = asks(100, long_text, KEY)
 count = refused(many)
 check("a client that asks for more than there is room for is refused", 0 < count < 100, count)
 status = s.post("/v1/completions", {"prompt": [9], "max_tokens": 1}, {"x-api-key": "other"})[0]
