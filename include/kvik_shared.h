@@ -36,7 +36,8 @@ typedef struct kvik_fetch kvik_fetch;
  * $REDISCLI_AUTH.  Nothing is connected yet. KVIK_UNSUPPORTED: this build lacks what the address needs; rows depend
  * on turns (quanto, hqq); the model has an encoder. */
 KVIK_API int kvik_shared_open(kvik_cache *c, const char *address, kvik_shared **out);
-/* Writes what waits for at most 5 seconds, and closes. */
+/* Writes what waits for at most 5 seconds, and closes.  A lookup of the store's name that the system has not ended
+ * goes on in a thread of its own: then do not unload the library. */
 KVIK_API void kvik_shared_close(kvik_shared *s);
 /* Waits at most so many milliseconds until all is written that was put.  Returns 1 if it is, else 0. */
 KVIK_API int kvik_shared_flush(kvik_shared *s, uint32_t milliseconds);

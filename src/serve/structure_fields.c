@@ -27,6 +27,57 @@ int ask_format(struct ask *k, const json_t *format, const char *field)
 
 /* --- Calls that are demanded. */
 
+static bool is_one_of(const char *key, const char *const *names, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!strcmp(key, names[i])) return true;
+    return false;
+}
+
+/* Lets the references of a schema lead to the place `where` it stands inside another one: "#/$defs/a" becomes
+ * "#/properties/arguments/$defs/a".  names: the keys of v are names that the schema's author chose. */
+static int move_refs(json_t *v, const char *where, bool names)
+{
+    static const char *const data[] = {"const", "enum", "default", "examples"},
+                             *const maps[] = {"properties", "patternProperties", "$defs",
+                                              "definitions", "dependentSchemas"};
+    const char *key;
+    json_t *one;
+    size_t i;
+    json_array_foreach(v, i, one)
+    {
+        TRY(move_refs(one, where, false));
+    }
+    json_object_foreach(v, key, one)
+    {
+        const char *ref = json_string_value(one);
+        if (!names && ref && *ref == '#' && !strcmp(key, "$ref")) {
+            json_t *moved = json_pack("s++", where, ref + 1, "");
+            if (!moved || json_object_set_new(v, key, moved) < 0)
+                return ERR(NOMEM, "out of memory");
+        } else if (names || !is_one_of(key, data, countof(data)))
+            TRY(move_refs(one, where, !names && is_one_of(key, maps, countof(maps))));
+    }
+    return 0;
+}
+
+/* The schema of a call stands alone, or is number i of several.  Its parameters may refer to parts of themselves. */
+static int settle(json_t *call, const char *arguments, bool alone, size_t i)
+{
+    char where[64];
+    json_t *properties = json_object_get(call, "properties"),
+           *own = json_deep_copy(json_object_get(properties, arguments));
+    if (alone)
+        snprintf(where, sizeof where, "#/properties/%s", arguments);
+    else
+        snprintf(where, sizeof where, "#/anyOf/%zu/properties/%s", i, arguments);
+    json_object_del(own, "$id"); /* the whole is not what it names */
+    int e = own ? move_refs(own, where, false) : ERR(NOMEM, "out of memory");
+    if (e >= 0 && json_object_set_new(properties, arguments, own) < 0) return ERR_NOMEM;
+    if (e < 0) json_decref(own);
+    return e;
+}
+
 /* The schema of a call of one tool; `arguments` is what the model calls them. */
 static json_t *call_schema(const json_t *tool, const char *arguments)
 {
@@ -74,6 +125,17 @@ int ask_choice(struct ask *k, const struct server *s, const json_t *body)
     if (!json_array_size(any)) {
         json_decref(any);
         return ERR(ARG, "field \"tool_choice\": there is no tool %s", named ? named : "at all");
+    }
+    int e = 0;
+    json_t *call;
+    json_array_foreach(any, i, call)
+    {
+        if (e >= 0)
+            e = settle(call, llama ? "parameters" : "arguments", json_array_size(any) == 1, i);
+    }
+    if (e < 0) {
+        json_decref(any);
+        return e;
     }
     k->demanded = true;
     if (json_array_size(any) > 1) return ask_schema(k, json_pack("{s:o}", "anyOf", any));

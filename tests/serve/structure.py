@@ -46,6 +46,16 @@ for seed in range(8):
     check("responses: a call", code == 200 and "color" in json.loads(a["output"][0]["arguments"]), a)
     code, a = s.post("/api/chat", {"messages": user("a"), "stream": False, "format": COLOR, "options": {"seed": seed}})
     check("Ollama: a schema", code == 200 and "color" in json.loads(a["message"]["content"]), a)
+# Parameters that refer to parts of themselves, as pydantic writes nested models.
+NESTED = {"$id": "https://example.org/go", "$defs": {"City": WEATHER, "const": {"$ref": "#/$defs/City"}}, "type": "object", "additionalProperties": False,
+          "properties": {"at": {"$ref": "#/$defs/City"}, "$ref": {"$ref": "#/$defs/const"}, "next": {"anyOf": [{"$ref": "#"}, {"type": "null"}]}, "as": {"const": {"$ref": "#/x"}}},
+          "required": ["at", "$ref", "as"]}
+MORE = [{"type": "function", "function": {"name": "go", "parameters": NESTED}}, {"type": "function", "function": {"name": "come", "parameters": NESTED}}]
+for tools, choice in ((MORE[:1], "required"), (MORE, "required"), (MORE, {"type": "function", "function": {"name": "come"}})):
+    code, a = s.post(CHAT, {"messages": user("a"), "tools": tools, "tool_choice": choice, "seed": 4, "max_tokens": 2000})
+    if check(f"parameters with $defs, {len(tools)} tools, {choice}", code == 200 and a["choices"][0]["finish_reason"] == "tool_calls", a):
+        said = json.loads(a["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"])
+        check("and they are valid", said["at"]["city"] in ("Paris", "Rome") and said["$ref"]["city"] in ("Paris", "Rome") and said["as"] == {"$ref": "#/x"}, said)
 code, a = s.post("/v1/completions", {"prompt": "a", "json_schema": COLOR})
 check("json_schema of completions", code == 200 and "color" in json.loads(a["choices"][0]["text"]), a)
 events = list(s.stream(CHAT, {"messages": user("a"), "tools": TOOLS, "tool_choice": "required", "stream": True}))
