@@ -40,6 +40,33 @@ void affine_put(const struct kv_affine *f, const struct kv_shape *s, unsigned ch
     unit[code_at(f, s, r, c)] |= (unsigned char)(q >> 2 << shift);
 }
 
+/* Some bits of n codes, from bit `low` up, into the row of `bits`-bit codes at `row`, whose bytes are `step` apart. */
+static void put_run(unsigned char *row, size_t step, uint32_t bits, uint32_t dim, uint32_t d,
+                    uint32_t n, const uint8_t *q, uint32_t low)
+{
+    uint32_t chunk = 128 / bits, mask = (1u << bits) - 1;
+    while (n) { /* values whose bits lie at one place of neighbouring bytes */
+        uint32_t c = d / chunk, i = d % chunk;
+        uint32_t w = affine_plane_bytes(bits, MIN(chunk, dim - c * chunk));
+        uint32_t some = MIN(n, MIN(w - i % w, chunk - i)), shift = i / w * bits;
+        unsigned char *to = row + (size_t)(c * 16 + i % w) * step;
+        for (uint32_t k = 0; k < some; k++)
+            to[k * step] |= (unsigned char)((q[k] >> low & mask) << shift);
+        d += some;
+        q += some;
+        n -= some;
+    }
+}
+
+void affine_put_run(const struct kv_affine *f, const struct kv_shape *s, unsigned char *unit,
+                    uint32_t r, uint32_t d, uint32_t n, const uint8_t *q)
+{
+    size_t step = affine_strips(f, s) ? KV_STRIP : 1;
+    put_run(unit + code_at(f, s, r, 0), step, f->bits == 3 ? 2 : f->bits, s->dim, d, n, q, 0);
+    if (f->bits != 3) return;
+    put_run(unit + code_at(f, s, r, affine_plane_bytes(2, s->dim)), step, 1, s->dim, d, n, q, 2);
+}
+
 uint32_t affine_get(const struct kv_affine *f, const struct kv_shape *s, const unsigned char *unit,
                     uint32_t r, uint32_t d)
 {

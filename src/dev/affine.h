@@ -60,6 +60,9 @@ size_t affine_bytes(const struct kv_affine *f, const struct kv_shape *s, uint32_
 /* Writes code q of value d of row r into a unit whose bytes were zero. */
 void affine_put(const struct kv_affine *f, const struct kv_shape *s, unsigned char *unit,
                 uint32_t r, uint32_t d, uint32_t q);
+/* Writes the codes q[n] of values d and up of row r. */
+void affine_put_run(const struct kv_affine *f, const struct kv_shape *s, unsigned char *unit,
+                    uint32_t r, uint32_t d, uint32_t n, const uint8_t *q);
 uint32_t affine_get(const struct kv_affine *f, const struct kv_shape *s, const unsigned char *unit,
                     uint32_t r, uint32_t d);
 void affine_put_pair(const struct kv_affine *f, const struct kv_shape *s, unsigned char *unit,

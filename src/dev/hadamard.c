@@ -1,24 +1,11 @@
 /* hadamard.c - the rotation of hadamard.h on vectors of four values, which every processor has: it runs for each query and for
  * the sum of each atom, so it must not cost more than the rows of an atom. */
 #include "dev/hadamard.h"
+#include "dev/four.h"
 #include "dev/hadamard_sign.h"
 
 #include <math.h>
 #include <string.h>
-
-typedef float four __attribute__((vector_size(16)));
-
-static inline four load(const float *x)
-{
-    four v;
-    memcpy(&v, x, sizeof v);
-    return v;
-}
-
-static inline void store(float *x, four v)
-{
-    memcpy(x, &v, sizeof v);
-}
 
 /* Distances 1 and 2, inside a vector. */
 static inline four inside(four v)
@@ -46,13 +33,13 @@ static void pass2(float *x, uint32_t dim, uint32_t h)
 {
     for (uint32_t i = 0; i < dim; i += 4 * h)
         for (uint32_t d = i; d < i + h; d += 4) {
-            four a = load(x + d), b = load(x + d + h), c = load(x + d + 2 * h),
-                 e = load(x + d + 3 * h);
+            four a = four_load(x + d), b = four_load(x + d + h), c = four_load(x + d + 2 * h),
+                 e = four_load(x + d + 3 * h);
             four s = a + b, t = a - b, u = c + e, w = c - e;
-            store(x + d, s + u);
-            store(x + d + h, t + w);
-            store(x + d + 2 * h, s - u);
-            store(x + d + 3 * h, t - w);
+            four_store(x + d, s + u);
+            four_store(x + d + h, t + w);
+            four_store(x + d + 2 * h, s - u);
+            four_store(x + d + 3 * h, t - w);
         }
 }
 
@@ -60,9 +47,9 @@ static void pass1(float *x, uint32_t dim, uint32_t h)
 {
     for (uint32_t i = 0; i < dim; i += 2 * h)
         for (uint32_t d = i; d < i + h; d += 4) {
-            four a = load(x + d), b = load(x + d + h);
-            store(x + d, a + b);
-            store(x + d + h, a - b);
+            four a = four_load(x + d), b = four_load(x + d + h);
+            four_store(x + d, a + b);
+            four_store(x + d + h, a - b);
         }
 }
 
@@ -74,7 +61,7 @@ static void transform(const struct hadamard *c, float *x)
         return;
     }
     for (uint32_t d = 0; d < c->dim; d += 4)
-        store(x + d, inside(load(x + d)));
+        four_store(x + d, inside(four_load(x + d)));
     for (; 4 * h <= c->run; h *= 4)
         pass2(x, c->dim, h);
     if (h < c->run) pass1(x, c->dim, h);

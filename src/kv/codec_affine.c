@@ -9,6 +9,7 @@
 #include "dev/reader.h"
 
 #include <stdio.h>
+#include <string.h>
 
 struct affine_codec {
     struct kv_codec c;
@@ -31,45 +32,73 @@ static size_t codec_bytes(const struct kv_codec *c, const struct kv_shape *s)
     return affine_bytes(c->param, s, c->tile);
 }
 
-static float raw_value(const struct encode_job *j, uint32_t r, uint32_t d)
-{
-    uint32_t row = j->first + r;
-    return kv_row_get(j->s->dtype, j->raw[row / j->block_rows],
-                      kv_row_place(j->s, row % j->block_rows, d));
-}
+/* Part of a group: values d and up of one row of the unit, or of channel d of rows r and up. */
+struct run {
+    uint32_t r, d, n;
+};
 
-/* Returns in (row, d) the place of value k of group i of a unit. */
-static void place(const struct encode_job *j, uint32_t i, uint32_t k, uint32_t *row, uint32_t *d)
+/* The k-th run of group i; n 0: there is no other.  Rows that stay raw are in none. */
+static struct run run_at(const struct encode_job *j, uint32_t i, uint32_t k)
 {
     const struct kv_affine *f = &j->a->form;
-    uint32_t at = i * f->group + k;
-    *row = f->group ? at / j->s->dim : k;
-    *d = f->group ? at % j->s->dim : i;
+    uint32_t dim = j->s->dim, below = j->lead > j->row0 ? j->lead - j->row0 : 0;
+    if (!f->group) {
+        uint32_t r = MIN(below, f->unit);
+        return (struct run){r, i, k ? 0 : f->unit - r};
+    }
+    uint32_t at = i * f->group, n = MIN(f->group, dim), rows = f->group / n;
+    uint32_t r = MAX(at / dim, below) + k;
+    return (struct run){r, at % dim, r < at / dim + rows ? n : 0};
+}
+
+/* The values of a run.  They lie one after another, or 16 apart, or a row apart. */
+static void load(const struct encode_job *j, struct run run, float *x)
+{
+    unsigned char raw[AFFINE_MOST * sizeof(float)];
+    size_t size = dtype_size(j->s->dtype);
+    bool channel = !j->a->form.group;
+    size_t apart = j->s->layout == KV_STRIPS ? KV_STRIP * size : size;
+    for (uint32_t k = 0; k < run.n; k += channel ? 1 : run.n) {
+        uint32_t row = j->first + j->row0 + run.r + k;
+        const unsigned char *at = (const unsigned char *)j->raw[row / j->block_rows] +
+                                  kv_row_place(j->s, row % j->block_rows, run.d) * size;
+        if (channel)
+            memcpy(raw + k * size, at, size);
+        else if (apart == size)
+            memcpy(raw, at, run.n * size);
+        else if (size == 2)
+            for (uint32_t i = 0; i < run.n; i++)
+                memcpy(raw + 2 * i, at + i * apart, 2);
+        else
+            for (uint32_t i = 0; i < run.n; i++)
+                memcpy(raw + 4 * i, at + i * apart, 4);
+    }
+    dev_to_f32(j->s->dtype, raw, x, run.n);
 }
 
 static void encode_group(const struct encode_job *j, uint32_t i)
 {
     float x[AFFINE_MOST], work[AFFINE_MOST];
-    uint8_t q[AFFINE_MOST];
+    uint8_t q[AFFINE_MOST], *from = q;
     const struct kv_affine *f = &j->a->form;
-    uint32_t size = f->group ? f->group : f->unit, row, d;
+    struct run run;
     struct affine_group g = {.dtype = j->s->dtype,
                              .max_q = (1u << f->bits) - 1,
                              .channel = j->a->spec.channel,
                              .x = x,
                              .q = q,
                              .work = work};
-    for (uint32_t k = 0; k < size; k++) {
-        place(j, i, k, &row, &d);
-        if (j->row0 + row >= j->lead) x[g.n++] = raw_value(j, j->row0 + row, d);
-    }
+    for (uint32_t k = 0; (run = run_at(j, i, k)).n; k++, g.n += run.n)
+        load(j, run, x + g.n);
     if (!g.n) return;
     j->a->spec.quantize(&g);
     affine_put_pair(f, j->s, j->unit, i, g.a, g.b);
-    for (uint32_t k = 0, at = 0; k < size; k++) {
-        place(j, i, k, &row, &d);
-        if (j->row0 + row >= j->lead) affine_put(f, j->s, j->unit, row, d, q[at++]);
-    }
+    for (uint32_t k = 0; (run = run_at(j, i, k)).n; k++, from += run.n)
+        if (f->group)
+            affine_put_run(f, j->s, j->unit, run.r, run.d, run.n, from);
+        else
+            for (uint32_t r = 0; r < run.n; r++)
+                affine_put(f, j->s, j->unit, run.r + r, run.d, from[r]);
 }
 
 static void codec_encode(const struct kv_codec *c, const struct kv_shape *s, uint32_t head,

@@ -12,6 +12,7 @@
  * package stops all groups of a tensor together, once their common error no longer shrinks; so rows of other sequences and
  * later tokens decide how a row is stored.  Here each group takes the zero of the round with its least squared error,
  * which is at most the error of the round at which the package stops. */
+#include "dev/four.h"
 #include "kv/codec_affine.h"
 
 #include <math.h>
@@ -84,19 +85,53 @@ static float missed(enum dtype t, float x, float q, float zero, float scale)
     return x - kv_row_round(t, kv_row_round(t, q - zero) * scale);
 }
 
+/* What a round needs of each value. */
+struct round {
+    enum dtype dtype;
+    float step, zero, top, stored, scale; /* stored: the zero as it will be stored */
+};
+
+/* Returns how far value x will be read off, and in *z its term of the next zero. */
+static float leave_one(const struct round *r, float x, float *z)
+{
+    float q = code_of(x, r->step, r->zero, r->top);
+    *z = q - (x - shrink(x - (q - r->zero) / r->step)) * r->step;
+    return missed(r->dtype, x, q, r->stored, r->scale);
+}
+
+/* Four values, by the same operations. */
+static four leave_four(const struct round *r, const float *x, float *z)
+{
+    const four big = {0x1.8p23f, 0x1.8p23f, 0x1.8p23f, 0x1.8p23f}, none = {0};
+    four v = four_load(x), q = v * r->step + r->zero;
+    q = four_pick(q > r->top, none + r->top, q);
+    q = four_pick(q > none, (q + big) - big, none);
+    four d = v - (q - r->zero) / r->step;
+    four_ints small = (d < SHRINK) & (d > -SHRINK);
+    four_store(z, q - v * r->step); /* of a small d nothing is shrunk away */
+    for (int l = 0; l < 4 && !four_all(small); l++)
+        z[l] = q[l] - (x[l] - shrink(d[l])) * r->step;
+    return v - (q - r->stored) * r->scale;
+}
+
 /* Returns the squared error with a given zero, and in z the terms of the next zero. */
 static double leave(const struct affine_group *g, float step, float zero, float *z)
 {
-    float top = (float)g->max_q, scale = kv_row_round(g->dtype, 1 / step);
-    float stored = kv_row_round(g->dtype, zero), square[4] = {0};
+    const struct round r = {g->dtype,
+                            step,
+                            zero,
+                            (float)g->max_q,
+                            kv_row_round(g->dtype, zero),
+                            kv_row_round(g->dtype, 1 / step)};
+    four square = {0};
     for (uint32_t i = 0; i < g->n; i += 4) {
-        uint32_t n = MIN(g->n - i, 4);
-        for (uint32_t l = 0; l < n; l++) {
-            float x = g->x[i + l], q = code_of(x, step, zero, top);
-            float d = x - (q - zero) / step, e = missed(g->dtype, x, q, stored, scale);
-            square[l] += e * e;
-            z[i + l] = q - (x - shrink(d)) * step;
-        }
+        four e = {0};
+        if (g->dtype != DT_BF16 && g->n - i >= 4)
+            e = leave_four(&r, g->x + i, z + i);
+        else
+            for (uint32_t l = 0; l < MIN(g->n - i, 4); l++)
+                e[l] = leave_one(&r, g->x[i + l], z + i + l);
+        square += e * e;
     }
     return ((double)square[0] + (double)square[1]) + ((double)square[2] + (double)square[3]);
 }

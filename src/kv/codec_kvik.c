@@ -7,6 +7,7 @@
  * of a sequence, which attention weighs most, stay raw, and so does the tile that is not full. */
 #include "dev/coded.h"
 #include "dev/dev.h"
+#include "dev/four.h"
 #include "dev/reader.h"
 #include "dev/row.h"
 #include "kv/codec.h"
@@ -43,16 +44,6 @@ static size_t kvik_bytes(const struct kv_codec *c, const struct kv_shape *s)
     return (size_t)s->heads * (c->tile / CODED_ROWS) * coded_unit_bytes(&of(c)->f, s->dim);
 }
 
-typedef float four __attribute__((vector_size(16)));
-typedef int32_t four_ints __attribute__((vector_size(16)));
-
-static four load4(const float *x)
-{
-    four v;
-    memcpy(&v, x, sizeof v);
-    return v;
-}
-
 /* The sum of x * y, in four chains. */
 static float dot(const float *x, const float *y, uint32_t n)
 {
@@ -60,7 +51,7 @@ static float dot(const float *x, const float *y, uint32_t n)
     float last = 0;
     uint32_t d = 0;
     for (; d + 4 <= n; d += 4)
-        s += load4(x + d) * load4(y + d);
+        s += four_load(x + d) * four_load(y + d);
     for (; d < n; d++)
         last += x[d] * y[d];
     return (s[0] + s[2]) + (s[1] + s[3]) + last;
@@ -131,7 +122,7 @@ static float code_levels(const struct kvik *k, float *x, uint32_t n, uint8_t *q)
     }
     float by = rms > 0 ? 1 / rms : 0;
     for (uint32_t d = 0; d < n; d += 4) {
-        four v = load4(x + d) * by;
+        four v = four_load(x + d) * by;
         four_ints c = {0};
         for (uint32_t i = 0; i + 1 < k->n; i++)
             c -= v > k->f.edge[i]; /* a comparison that holds is -1 */

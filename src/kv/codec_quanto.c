@@ -8,6 +8,7 @@
  * Every operation is rounded to the type of the rows, in which quanto computes.  A constant group has scale 0 and codes 0,
  * and is stored exactly.  A group with a NaN or an infinity becomes NaN as a whole and affects no other group.  (If a
  * tensor is one single group, quanto makes every value a group of its own; kvik does not copy this.) */
+#include "dev/four.h"
 #include "kv/codec_affine.h"
 
 #include <math.h>
@@ -18,6 +19,34 @@ static float nearest(float x)
 {
     float big = x + 0x1.8p23f;
     return big - 0x1.8p23f;
+}
+
+static uint8_t code_of(enum dtype t, float x, float shift, float scale, float top)
+{
+    float q = kv_row_round(t, kv_row_round(t, x + shift) / scale);
+    q = q > top ? top : q;
+    return q > 0 ? (uint8_t)nearest(q) : 0; /* 0 for NaN, too: of 0 / 0, or in a group with a NaN */
+}
+
+/* Rounds four values of f16 as kv_row_round does, if all are zero or of the usual sizes. */
+static bool round_four(four *x)
+{
+    four_words u = (four_words)*x, size = u & 0x7fffffff;
+    *x = (four)((u + 0xfff + (u >> 13 & 1)) & ~0x1fff);
+    return four_all((size == 0) | ((size >= 0x38800000) & (size < 0x477ff000)));
+}
+
+/* Four codes by the same operations.  False: a value is of an unusual size. */
+static bool code_four(const float *x, float shift, float scale, float top, uint8_t *q)
+{
+    four v = four_load(x) + shift;
+    if (!round_four(&v)) return false;
+    v = v / scale;
+    if (!round_four(&v)) return false;
+    v = four_pick(v > top, v * 0 + top, v);
+    for (int l = 0; l < 4; l++)
+        q[l] = v[l] > 0 ? (uint8_t)nearest(v[l]) : 0;
+    return true;
 }
 
 static void quantize(struct affine_group *g)
@@ -33,11 +62,11 @@ static void quantize(struct affine_group *g)
     g->b = shift;
     memset(g->q, 0, g->n);
     if (!(scale > 0) && hi == lo) return;
-    for (uint32_t i = 0; i < g->n; i++) {
-        float q = kv_row_round(t, kv_row_round(t, g->x[i] + shift) / scale);
-        q = q > top ? top : q;
-        g->q[i] = q > 0 ? (uint8_t)nearest(q)
-                        : 0; /* 0 for NaN, too: of 0 / 0, or in a group with a NaN */
+    for (uint32_t i = 0; i < g->n; i += 4) {
+        uint32_t n = MIN(g->n - i, 4);
+        if (t == DT_F16 && n == 4 && code_four(g->x + i, shift, scale, top, g->q + i)) continue;
+        for (uint32_t l = 0; l < n; l++)
+            g->q[i + l] = code_of(t, g->x[i + l], shift, scale, top);
     }
 }
 

@@ -1,0 +1,30 @@
+/* four.h - vectors of four values, which the compiler makes for every processor: for code that runs for each row, and is no
+ * kernel.  Each operation is done on each value by itself, so the bits are those of a loop. */
+#pragma once
+#include "base/base.h"
+
+#include <string.h>
+
+typedef float four __attribute__((vector_size(16)));
+typedef int32_t four_ints __attribute__((vector_size(16)));
+typedef uint32_t four_words __attribute__((vector_size(16)));
+
+static inline four four_load(const float *x)
+{
+    four v;
+    memcpy(&v, x, sizeof v);
+    return v;
+}
+static inline void four_store(float *x, four v)
+{
+    memcpy(x, &v, sizeof v);
+}
+/* a where a comparison held (its bits are 1), else b. */
+static inline four four_pick(four_ints held, four a, four b)
+{
+    return (four)((held & (four_ints)a) | (~held & (four_ints)b));
+}
+static inline bool four_all(four_ints held)
+{
+    return (held[0] & held[1] & held[2] & held[3]) != 0;
+}
