@@ -139,8 +139,7 @@ typedef struct kvik_chat {
     const char *kwargs;
     /* The template.  NULL: that of the tokenizer. */
     const char *template_text;
-    /* A JSON object with texts of special tokens: {"bos_token": "<s>"}.  As variables of the template they replace
-     * those of the tokenizer. */
+    /* A JSON object of texts of special tokens, {"bos_token": "<s>"}, in place of those of the tokenizer. */
     const char *special_tokens;
     /* The time of strftime_now, in ISO 8601.  NULL: the clock. */
     const char *now;
@@ -151,8 +150,7 @@ typedef struct kvik_chat {
 KVIK_API int kvik_chat_encode(const kvik_tokenizer *t, const kvik_chat *chat, int32_t **ids,
                               size_t *n, bool **assistant);
 
-/* Opens a cache.  config NULL: defaults.  The cache owns its threads and its scratch memory; a forward step
- * allocates nothing. */
+/* Opens a cache.  config NULL: defaults.  It owns its threads and scratch memory; a forward step allocates nothing. */
 KVIK_API int kvik_cache_open(kvik_model *m, const kvik_cache_config *config, kvik_cache **out);
 /* Closes a cache with its sequences; NULL is allowed, as in all functions that close or free. */
 KVIK_API void kvik_cache_close(kvik_cache *c);
@@ -162,8 +160,7 @@ KVIK_API int kvik_cache_new(kvik_cache *c, kvik_seq *out);
  * appends.  The new sequence has no reserve, even if src has one: kvik_cache_reserve gives it its own.  If src has a
  * reserve, the pages that src may then have to copy are set aside too, or the call is KVIK_FULL. */
 KVIK_API int kvik_cache_fork(kvik_cache *c, kvik_seq src, kvik_seq *out);
-/* Drops a sequence.  Until their memory is needed, its rows stay cached for prompts that begin with the same
- * tokens (see no_prefix_cache). */
+/* Drops a sequence.  Until memory is short, its rows stay for prompts that begin with them (see no_prefix_cache). */
 KVIK_API int kvik_cache_drop(kvik_cache *c, kvik_seq s);
 
 /* kvik_generation_init(g, m) sets the library's defaults, then those of the model's generation_config.json (m may
@@ -226,8 +223,7 @@ KVIK_API const char *kvik_error_name(int code);
 
 /* ---- Models: what a model is --------------------------------------------------------------------- */
 
-/* Return the number of token ids, of positions (max_position_embeddings), of layers, of values in a hidden state,
- * and of query heads. */
+/* Return how many there are: token ids, positions, layers, values in a hidden state, query heads. */
 KVIK_API uint32_t kvik_model_vocab(const kvik_model *m);
 KVIK_API uint32_t kvik_model_context(const kvik_model *m);
 KVIK_API uint32_t kvik_model_layers(const kvik_model *m);
@@ -361,6 +357,8 @@ typedef struct kvik_layer_bits {
     int32_t layer;
     uint32_t k_bits, v_bits;
 } kvik_layer_bits;
+/* kvik_codec.nbits, backend "kvik": the fewest bits within max_kld are found by measuring, and kept for later runs. */
+#define KVIK_AUTO UINT32_MAX
 /* How rows are quantized. */
 typedef struct kvik_codec {
     size_t size;
@@ -376,6 +374,8 @@ typedef struct kvik_codec {
     uint32_t k_bits, v_bits;
     const kvik_layer_bits *layers;
     size_t n_layers;
+    /* Mean divergence (KLD) from rows that are not quantized, at most, for KVIK_AUTO.  0: 0.005. */
+    double max_kld;
 } kvik_codec;
 /* Where full pages live. */
 enum kvik_tier {

@@ -5,7 +5,7 @@ accepted and means this machine's CPU.  ``dtype`` is recorded: how rows are kept
 weights of 16 bits or fewer, else f32), or from the first update() of a cache without a model.  ``max_batch_size`` is
 recorded; a batch of any size works.
 """
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Tuple, Type, TypeVar
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Tuple, Type, TypeVar, Union
 
 from . import display, legacy
 from .cache_layers import heir_of
@@ -258,7 +258,7 @@ class QuantizedCacheConfig(CacheConfig):
 
     cache_implementation = "quantized"
 
-    def __init__(self, backend: str = "quanto", nbits: Optional[int] = 4, axis_key: Optional[int] = 0,
+    def __init__(self, backend: str = "quanto", nbits: Union[int, str, None] = 4, axis_key: Optional[int] = 0,
                  axis_value: Optional[int] = 0, q_group_size: Optional[int] = 64, residual_length: Optional[int] = 128,
                  compute_dtype: Any = None, device: Optional[str] = "cpu", **kwargs: Any) -> None:
         super().__init__("quantized", **kwargs)
@@ -271,7 +271,7 @@ class QuantizedCacheConfig(CacheConfig):
 
     def validate(self) -> None:
         """Raises ValueError for a value that no backend takes."""
-        for name, good, what in (("nbits", self.nbits in (None, 1, 2, 3, 4, 8), "1, 2, 3, 4 or 8"),
+        for name, good, what in (("nbits", self.nbits in (None, "auto", 1, 2, 3, 4, 8), "1, 2, 3, 4, 8 or 'auto'"),
                                  ("q_group_size", (self.q_group_size or 1) > 0, "above 0"),
                                  ("residual_length", (self.residual_length or 0) >= 0, "0 or more"),
                                  ("axis_key", self.axis_key in (None, 0, 1, -1), "0, 1 or -1"),
@@ -301,7 +301,7 @@ class QuantizedCache(Cache):
     _implementation = "quantized"
     _backend: Optional[str] = None
 
-    def __init__(self, backend: Any = None, config: Any = None, nbits: Optional[int] = None,
+    def __init__(self, backend: Any = None, config: Any = None, nbits: Union[int, str, None] = None,
                  axis_key: Optional[int] = None, axis_value: Optional[int] = None, q_group_size: Optional[int] = None,
                  residual_length: Optional[int] = None, cache_config: Any = None, **kwargs: "Unpack[QuantizedArguments]") -> None:
         if isinstance(backend, (CacheConfig, dict)):

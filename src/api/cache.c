@@ -1,4 +1,5 @@
 /* cache.c - caches: sequences, forward, and the recording of what caches do. */
+#include "api/bits.h"
 #include "base/trace.h"
 #include "generate/cache_config.h"
 #include "generate/cache_usage.h"
@@ -15,6 +16,7 @@ KVIK_API int kvik_cache_open(kvik_model *m, const kvik_cache_config *config, kvi
     TRY(settings_take(config, &full));
     config = &full;
     TRY(settings_read(config, &s));
+    if (s.keys.choose) TRY(bits_choose(m, config, &s));
     TRY(settings_exec(&s, m->m, config, &x));
     kvik_cache *c = mem_alloc(sizeof *c);
     if (!c) return ERR_NOMEM;

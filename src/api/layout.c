@@ -13,7 +13,7 @@
     _Static_assert(offsetof(type, size) == 0, #type " begins with its size")
 ENDS_WITH(kvik_cache_config, options);
 ENDS_WITH(kvik_policy, num_sink_tokens);
-ENDS_WITH(kvik_codec, n_layers);
+ENDS_WITH(kvik_codec, max_kld);
 ENDS_WITH(kvik_usage, evictions);
 ENDS_WITH(kvik_export, source);
 ENDS_WITH(kvik_legacy, encoder_length);

@@ -98,8 +98,6 @@ static inline uint32_t bench_turn(const struct bench *b)
 }
 
 /* bench_host.c */
-/* Returns log(sum of exp(x)); *best: the first of the largest. */
-double bench_log_sum(const float *x, uint32_t n, uint32_t *best);
 /* word: the model as the user named it. */
 void bench_machine_name(const struct session *s, const char *word, struct bench_machine *out);
 /* Returns the library's description of the model, or NULL; json_decref. */

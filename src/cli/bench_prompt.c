@@ -5,6 +5,7 @@
  * So the peak of memory is far above what the cache holds afterwards.  The tokens after the prompt read it
  * quantized.  They are fed one by one, and their logits are compared with those of the dynamic cache, which saw
  * the same tokens. */
+#include "base/divergence.h"
 #include "cli/bench.h"
 
 #include <math.h>
@@ -53,22 +54,11 @@ static int feed_prompt(struct bench *b, struct bench_prompt *p, kvik_cache *c, k
     return 0;
 }
 
-double bench_log_sum(const float *x, uint32_t n, uint32_t *best)
-{
-    double sum = 0;
-    *best = 0;
-    for (uint32_t i = 1; i < n; i++)
-        if (x[i] > x[*best]) *best = i;
-    for (uint32_t i = 0; i < n; i++)
-        sum += exp((double)x[i] - x[*best]);
-    return log(sum) + x[*best];
-}
-
 /* Adds one position: p are the logits of the dynamic cache, q those of this row. */
 static void compare(struct bench_prompt *at, const float *p, const float *q, uint32_t n)
 {
     uint32_t best_p, best_q;
-    double lp = bench_log_sum(p, n, &best_p), lq = bench_log_sum(q, n, &best_q), kld = 0;
+    double lp = log_sum_exp(p, n, &best_p), lq = log_sum_exp(q, n, &best_q), kld = 0;
     for (uint32_t i = 0; i < n; i++)
         kld += exp(p[i] - lp) * ((p[i] - lp) - (q[i] - lq));
     at->identical &= memcmp(p, q, n * sizeof *p) == 0;

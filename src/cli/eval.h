@@ -1,7 +1,8 @@
 /* eval.h - shared by the files of kvik eval, which measures how far quantized caches change what a model says.
- * eval_text.c makes the windows of tokens, eval_run.c feeds them to the caches, eval_score.c compares logits,
+ * eval_text.c makes the windows of tokens, eval_run.c feeds them to the caches, eval_score.c adds scores up,
  * eval_table.c prints tables and JSON, eval_report.c writes the page. */
 #pragma once
+#include "base/divergence.h"
 #include "base/thread.h"
 #include "cli/bench.h"
 
@@ -20,15 +21,6 @@ struct eval_scores {
 struct eval_summary {
     double perplexity, mean, error, p99, p999, most; /* error: standard error of the mean */
 };
-/* The logits of one position of the reference, and what is made of them once for all rows. */
-struct eval_position {
-    const float *logits; /* [vocab] */
-    double *p;           /* [vocab] probabilities */
-    double log_sum;      /* log of the sum of exp(logits) */
-    uint32_t best;
-    int32_t next; /* the token that follows in the text */
-};
-
 struct eval_row {
     char name[96];
     const char *config; /* cache_config, borrowed; NULL: the reference */
@@ -62,7 +54,7 @@ struct eval {
     struct pool *pool;
     float *logits, *other; /* [block][vocab] owned: of the reference, and of a row */
     double *p;             /* [block][vocab] owned */
-    struct eval_position at[EVAL_BLOCK];
+    struct divergence at[EVAL_BLOCK];
     double seconds;
 };
 static inline uint32_t eval_prompt(const struct eval *v)
@@ -90,11 +82,6 @@ int eval_run(struct eval *v);
 void eval_close(void *v);
 
 /* eval_score.c */
-/* Fills p, log_sum and best from the logits. */
-void eval_reference(struct eval_position *at, uint32_t vocab);
-/* Compares the logits of one position with the reference's.  Returns false if they are not finite. */
-bool eval_compare(const struct eval_position *at, const float *logits, uint32_t vocab, double *kld,
-                  double *nll, bool *same);
 /* Returns the smallest value that at least the share `q` of the values does not exceed.  Sorts them. */
 double eval_quantile(double *v, uint32_t n, double q);
 struct eval_summary eval_summary(const struct eval_scores *s);

@@ -162,7 +162,7 @@ static void reference_task(void *ctx, uint32_t task, uint32_t thread)
 {
     struct eval *v = ctx;
     (void)thread;
-    eval_reference(&v->at[task], kvik_model_vocab(v->is.session->model));
+    divergence_reference(&v->at[task], kvik_model_vocab(v->is.session->model));
 }
 
 static void compare_task(void *ctx, uint32_t task, uint32_t thread)
@@ -170,8 +170,8 @@ static void compare_task(void *ctx, uint32_t task, uint32_t thread)
     struct compare *c = ctx;
     uint32_t vocab = kvik_model_vocab(c->v->is.session->model);
     (void)thread;
-    c->finite[task] = eval_compare(&c->v->at[task], c->v->other + (size_t)task * vocab, vocab,
-                                   &c->kld[task], &c->nll[task], &c->same[task]);
+    c->finite[task] = divergence_compare(&c->v->at[task], c->v->other + (size_t)task * vocab, vocab,
+                                         &c->kld[task], &c->nll[task], &c->same[task]);
 }
 
 /* Adds n positions whose logits stand in v->other. */
@@ -200,9 +200,9 @@ static int reference_block(struct eval *v, uint32_t w, uint32_t n)
     TRY(feed_scored(v, v->row, w, n, v->logits));
     eval_tokens(v, w, from + 1, n, next);
     for (uint32_t i = 0; i < n; i++)
-        v->at[i] = (struct eval_position){.logits = v->logits + (size_t)i * vocab,
-                                          .p = v->p + (size_t)i * vocab,
-                                          .next = next[i]};
+        v->at[i] = (struct divergence){.logits = v->logits + (size_t)i * vocab,
+                                       .p = v->p + (size_t)i * vocab,
+                                       .next = next[i]};
     pool_run(v->pool, n, reference_task, v);
     memcpy(v->other, v->logits, (size_t)n * vocab * sizeof *v->logits);
     return add_scores(v, v->row, n);

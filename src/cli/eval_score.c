@@ -1,36 +1,9 @@
-/* eval_score.c - the divergence of two predictions, in double over the whole vocabulary.
- *
- * With logits a and b and their probabilities p and q, the Kullback-Leibler divergence is the sum of
- * p * (log p - log q).  It is computed as
- *
- *     sum of p * (a - b)  +  log_sum(b) - log_sum(a)
- *
- * so that equal logits give exactly 0, and near ones lose no digits to the size of the logits. */
+/* eval_score.c - what a row's divergences (base/divergence.h) say together: means, quantiles, perplexity. */
 #include "cli/eval.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-void eval_reference(struct eval_position *at, uint32_t vocab)
-{
-    at->log_sum = bench_log_sum(at->logits, vocab, &at->best);
-    for (uint32_t i = 0; i < vocab; i++)
-        at->p[i] = exp(at->logits[i] - at->log_sum);
-}
-
-bool eval_compare(const struct eval_position *at, const float *logits, uint32_t vocab, double *kld,
-                  double *nll, bool *same)
-{
-    uint32_t best;
-    double sum = bench_log_sum(logits, vocab, &best), moved = 0;
-    for (uint32_t i = 0; i < vocab; i++) /* a token that a model forbids has -inf in both */
-        if (at->p[i] > 0) moved += at->p[i] * ((double)at->logits[i] - logits[i]);
-    *kld = fmax(moved + (sum - at->log_sum), 0);
-    *nll = sum - logits[at->next];
-    *same = best == at->best;
-    return isfinite(moved) && isfinite(sum) && isfinite(*nll);
-}
 
 static int ascending(const void *a, const void *b)
 {

@@ -89,6 +89,10 @@ KVIK_API int kvik_layers_open(const kvik_cache_config *config, uint32_t n_layers
     if (!out) return ERR(ARG, "a pointer for the cache is needed, and NULL was given");
     TRY(settings_take(config, &full));
     TRY(settings_read(&full, &set));
+    if (set.keys.choose)
+        return ERR(
+            ARG,
+            "nbits \"auto\" measures a model that kvik runs; give nbits for layers of another");
     kvik_layers *all = mem_alloc(sizeof *all);
     if (!all) return ERR_NOMEM;
     all->set = set;

@@ -103,7 +103,11 @@ static int add_codec(struct kv_keys *k, const kvik_codec *given, const char *tex
     put_name(o, "backend", c.backend);
     put_name(o, "backend_key", c.backend_key);
     put_name(o, "backend_value", c.backend_value);
-    put_key(o, "nbits", c.nbits);
+    if (c.nbits == KVIK_AUTO)
+        put_name(o, "nbits", "auto");
+    else
+        put_key(o, "nbits", c.nbits);
+    if (c.max_kld != 0) json_object_set_new(o, "max_kld", json_real(c.max_kld));
     put_key(o, "q_group_size", c.q_group_size);
     put_key(o, "axis_key", c.axis_key);
     put_key(o, "axis_value", c.axis_value);

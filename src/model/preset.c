@@ -181,6 +181,8 @@ int preset_settle_cross(const struct preset *cross, const struct kv_keys *k,
     if (k->given & window)
         return ERR(ARG, "cross_cache_config: windows, sinks and blocks are not for an encoder's "
                         "rows, which are all read; give keys of precision or offloading");
+    if (k->choose)
+        return ERR(ARG, "cross_cache_config: nbits \"auto\" is not for an encoder's rows");
     if (k->layers.n) return ERR(ARG, "cross_cache_config: layers is not for an encoder's rows");
     TRY(kv_keys_check(k, cross ? cross : &plain));
     return kv_keys_codecs(k, cross ? cross : &plain, &o->cross_quant);

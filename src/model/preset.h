@@ -93,6 +93,8 @@ struct kv_keys {
     struct kv_key_option option[KV_KEY_OPTIONS];
     uint32_t n_options;
     struct kv_layers layers;
+    bool choose;    /* nbits is "auto": bits are chosen by measuring, before the cache is opened */
+    double max_kld; /* the divergence that such a choice stays within; 0: not given */
 };
 extern const struct kv_keys kv_keys_none; /* no key given: the defaults of Transformers */
 /* Reads an object of keys; `what` names its source in errors.  An unknown key is an error that suggests the nearest. */

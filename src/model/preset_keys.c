@@ -3,6 +3,7 @@
 #include "base/near.h"
 #include "model/preset.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -72,6 +73,7 @@ static int unknown_key(const char *what, const char *key)
     struct near n;
     near_begin(&n, key);
     near_try(&n, "layers");
+    near_try(&n, "max_kld");
     for (size_t i = 0; i < KV_KEY_TEST_BLOCK_ROWS; i++)
         near_try(&n, table[i].name);
     if (n.best) {
@@ -166,6 +168,11 @@ static int take_option(const char *what, const char *key, const json_t *v, struc
     const struct kv_codec_option *o = kv_keys_option(key, &plane, &only), *p = o;
     if (!o) return 0;
     if (json_is_null(v)) return 1;
+    if (json_is_string(v) && strcmp(json_string_value(v), "auto") == 0 && plane < 0 &&
+        strcmp(o->name, "nbits") == 0) {
+        k->choose = true;
+        return 1;
+    }
     json_int_t n = json_integer_value(v);
     if (only)
         snprintf(word, sizeof word, "%s", o->own[plane]);
@@ -206,6 +213,13 @@ int kv_keys_read(const json_t *o, const char *what, struct kv_keys *out)
                 what);
         if (i == KV_KEYS && same_word(key, "layers")) {
             if (!json_is_null(v)) TRY(kv_layers_read(what, v, &k.layers));
+            continue;
+        }
+        if (i == KV_KEYS && same_word(key, "max_kld")) {
+            if (json_is_null(v)) continue;
+            k.max_kld = json_number_value(v);
+            if (!(k.max_kld > 0) || isinf(k.max_kld))
+                return ERR(ARG, "%s: max_kld must be a number above 0", what);
             continue;
         }
         if (i == KV_KEYS && !kv_keys_ignores(key) && !same_word(key, "compute_dtype")) {
@@ -268,6 +282,10 @@ int kv_keys_add(struct kv_keys *k, const struct kv_keys *more, const char *first
     if (more->layers.n && k->layers.n && !kv_layers_same(&more->layers, &k->layers))
         return twice("layers", first, second);
     if (more->layers.n) k->layers = more->layers;
+    if (more->max_kld > 0 && k->max_kld > 0 && more->max_kld != k->max_kld)
+        return twice("max_kld", first, second);
+    if (more->max_kld > 0) k->max_kld = more->max_kld;
+    k->choose |= more->choose;
     return 0;
 }
 
@@ -360,6 +378,24 @@ static int check_residual(const struct kv_keys *k, const struct kv_codec_pair *o
         without->name);
 }
 
+/* Bits that are chosen are those of both planes of the codec that has a ladder of them, and of all layers. */
+static int check_choice(const struct kv_keys *k, const struct kv_codec_pair *o)
+{
+    char word[KV_OPTION_NAME];
+    if (!k->choose && k->max_kld > 0)
+        return ERR(ARG, "cache_config: max_kld is for nbits \"auto\"");
+    if (!k->choose) return 0;
+    for (int p = 0; p < 2; p++)
+        if (!o->plane[p].kind || strcmp(o->plane[p].kind->name, "kvik") != 0)
+            return ERR(
+                ARG, "cache_config: nbits \"auto\" is for backend \"kvik\", and %s have \"%s\"",
+                p ? "values" : "keys", o->plane[p].kind ? o->plane[p].kind->name : KV_CODEC_NONE);
+    if (k->n_options || k->layers.n)
+        return ERR(ARG, "cache_config: nbits \"auto\" chooses the bits of all rows; leave out %s",
+                   k->layers.n ? "layers" : spell_given(&k->option[0], word));
+    return 0;
+}
+
 int kv_keys_codecs(const struct kv_keys *k, const struct preset *p, struct kv_codec_pair *out)
 {
     const char *both = k->backend ? k->backend : p->quantized ? "quanto" : KV_CODEC_NONE;
@@ -377,6 +413,7 @@ int kv_keys_codecs(const struct kv_keys *k, const struct preset *p, struct kv_co
         if (k->n_options) return no_codec(spell_given(&k->option[0], key), p);
         if (k->given & 1u << KV_KEY_RESIDUAL_LENGTH) return no_codec("residual_length", p);
         if (k->layers.n) return no_codec("layers", p);
+        if (k->choose || k->max_kld > 0) return no_codec(k->choose ? "nbits" : "max_kld", p);
         *out = o;
         return 0;
     }
@@ -385,6 +422,7 @@ int kv_keys_codecs(const struct kv_keys *k, const struct preset *p, struct kv_co
             if ((k->option[i].plane >= 0) == one) TRY(apply_option(&k->option[i], &o));
     TRY(kv_codec_pair_check(&o));
     TRY(check_residual(k, &o));
+    TRY(check_choice(k, &o));
     TRY(kv_layers_check(&k->layers, &o));
     *out = o;
     return 0;

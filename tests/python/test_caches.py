@@ -506,6 +506,8 @@ class Arguments(unittest.TestCase):
             self.assertEqual((cache.cache_config["backend"], cache.cache_config["nbits"]), ("quanto", 2))
         self.assertEqual(kvik.HQQQuantizedCache(config()).cache_config["backend"], "hqq")
         ends = {0: {"nbits": 8}, -1: {"k_bits": 8}}
+        with self.assertRaisesRegex(ValueError, "auto.*a model that kvik runs"):
+            kvik.QuantizedCache("kvik", config(), nbits="auto").update(rows(2), rows(2), 0)
         for cache in (kvik.QuantizedCache(kvik.QuantizedCacheConfig("kvik", axis_key=None, axis_value=None, q_group_size=None, layers=ends)),
                       kvik.QuantizedCache(cache_config={"backend": "kvik", "layers": ends})):
             cache.update(rows(2), rows(2), 0)

@@ -639,6 +639,8 @@ static void test_fields(void **state)
                 .policy = POLICY(.window_length = 20, .num_sink_tokens = 4)),
          CONFIG(.cache_implementation = "sink",
                 .cache_config = "{\"window_length\": 20, \"num_sink_tokens\": 4}")},
+        {CONFIG(.codec = CODEC(.backend = "kvik", .nbits = KVIK_AUTO, .max_kld = 0.25)),
+         CONFIG(.cache_config = "{\"backend\": \"kvik\", \"nbits\": \"auto\", \"max_kld\": 0.25}")},
         {CONFIG(.codec = CODEC(.backend = "kvik", .k_bits = 8, .v_bits = 3)),
          CONFIG(.cache_config = "{\"backend\": \"kvik\", \"k_bits\": 8, \"v_bits\": 3}")},
         {CONFIG(.codec = CODEC(.backend = "hqq", .nbits = 2, .axis_key = 1, .axis_value = 1,
@@ -672,6 +674,7 @@ static void test_fields(void **state)
             struct kv_codec_pair x, y;
             assert_int_equal(k[j]->given, w[j]->given);
             assert_int_equal(k[j]->n_options, w[j]->n_options);
+            assert_true(k[j]->choose == w[j]->choose && k[j]->max_kld == w[j]->max_kld);
             assert_int_equal(kv_keys_codecs(k[j], a.preset, &x), 0);
             assert_int_equal(kv_keys_codecs(w[j], a.preset, &y), 0);
             assert_memory_equal(&x, &y, sizeof x);
@@ -705,6 +708,9 @@ static void test_fields_refused(void **state)
         {CONFIG(.policy = POLICY(.num_sink_tokens = 4)), "num_sink_tokens"},
         {CONFIG(.policy = POLICY(.sliding_window = (uint64_t)1 << 63)), "sliding_window must be"},
         {CONFIG(.codec = CODEC(.nbits = 4)), "needs a backend"},
+        {CONFIG(.codec = CODEC(.backend = "kvik", .max_kld = 0.1)), "max_kld is for"},
+        {CONFIG(.codec = CODEC(.backend = "kvik", .nbits = KVIK_AUTO, .max_kld = -1)),
+         "max_kld must be"},
         {CONFIG(.codec = CODEC(.backend = "qvanto")), "did you mean \"quanto\""},
         {CONFIG(.codec = CODEC(.backend = "\xFF")), "is not available"},
         {CONFIG(.codec = CODEC(.backend = "hqq", .axis_key = 7)), "axis_key must be"},

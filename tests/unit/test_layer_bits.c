@@ -141,6 +141,7 @@ static void test_refused(void **state)
     }
     static const char *const whole[][2] = {
         {"{\"layers\":{\"0\":{\"nbits\":4}}}", "layers needs a backend"},
+        {"{\"backend\":\"kvik\",\"nbits\":\"auto\"}", "the model has no tokenizer"},
         {"{\"backend\":\"fp8\",\"layers\":{\"0\":{\"nbits\":4}}}",
          "layers \"0\": backend \"fp8\" has no option nbits"},
         {"{\"backend\":\"hqq\",\"layers\":{\"0\":{\"k_bits\":4}}}",

@@ -1,0 +1,6 @@
+/* bits.h - chooses the bits of a quantized cache by measuring: "nbits": "auto". */
+#pragma once
+#include "generate/handle.h"
+
+/* Replaces the choice of bits in s by what is chosen for this model and configuration, and tells it. */
+int bits_choose(kvik_model *m, const kvik_cache_config *config, struct preset_choice *s);
