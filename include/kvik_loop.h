@@ -163,6 +163,49 @@ typedef void (*kvik_on_block)(void *ctx, const kvik_block *block);
  * KVIK_UNSUPPORTED with no_prefix_cache. */
 KVIK_API int kvik_cache_observe(kvik_cache *c, kvik_on_block on_block, void *ctx);
 
+/* ---- Chunks: text that was computed elsewhere ---------------------------------------------------------
+ *
+ * Documents in another order, a file that moved, the text behind an edit: their rows are cached, but at other positions
+ * and behind other text.  kvik_cache_splice reads them where they are, in whatever form they are kept: attention turns
+ * the query, so no row is copied or computed.  They are an approximation, since each still holds what came before it
+ * when it was computed.  So this is off unless the cache is opened with cache_config {"moved_chunks": N}, and a part of
+ * each chunk is computed again: exactly as many of its first tokens as you say.
+ *
+ *     kvik_cache_new(cache, &seq);
+ *     kvik_splice how = {.size = sizeof how, .recompute = 32};
+ *     kvik_cache_splice(cache, seq, chunk, n, &how);          // how.moved rows were neither computed nor copied
+ *     kvik_generate(cache, &g, &prompt, 1, NULL, &result);    // prompt: the ids of all chunks, with .seq = seq
+ */
+
+typedef struct kvik_chunk {
+    size_t size;
+    /* [n] its tokens. */
+    const int32_t *ids;
+    size_t n;
+} kvik_chunk;
+typedef struct kvik_splice {
+    size_t size;
+    /* So many tokens at the beginning of a chunk are computed again: the larger of the number and this part of the
+     * chunk, rounded up.  fraction is from 0 to 1; 1 computes all, with the bits of computing. */
+    uint64_t recompute;
+    double fraction;
+    /* Filled in.  Tokens of the longest cached prefix, whose rows are exact; of chunks that are read at another
+     * position; and those that were computed: reused + moved + computed are all. */
+    uint64_t reused, moved, computed;
+    /* How many chunks are read at another position. */
+    uint64_t chunks;
+} kvik_splice;
+/* Appends n chunks to a sequence; `how` NULL: nothing is computed again.  A sequence without rows first reuses the
+ * longest cached prefix of the whole text, as prompts do.  Then a chunk is read where a sequence has its tokens one
+ * after another (a live one, or a dropped one that is still cached), and is computed where none has.
+ *
+ * The sequence then is like any other: append, fork, crop, generate.  Behind its first such chunk no other prompt
+ * reuses its rows.  It cannot be saved or exported, nor show attention weights (KVIK_UNSUPPORTED).  What a chunk was
+ * computed in stays in memory as long as a sequence reads it.  KVIK_UNSUPPORTED for a cache without moved_chunks; a
+ * cache of a model whose rows cannot move, or with windows, sinks or rows on disk, does not open with it. */
+KVIK_API int kvik_cache_splice(kvik_cache *c, kvik_seq s, const kvik_chunk *chunk, uint32_t n,
+                               kvik_splice *how);
+
 /* ---- Decoder: text of ids that come one by one -------------------------------------------------------- */
 
 /* Decodes ids one by one.  Bytes are held back until they are a whole character. */

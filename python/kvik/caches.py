@@ -7,7 +7,7 @@ import json
 import os
 import threading
 from contextlib import contextmanager, nullcontext, suppress
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Tuple, Type, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence, Tuple, Type, TypeVar, Union
 
 import ctypes
 import numpy as np
@@ -420,6 +420,24 @@ class Cache(Layers):
                 self._take(fresh, self._torch)
         return reports
 
+    def splice(self, model: "PreTrainedModel", chunks: Sequence[Any], recompute: int = 0, fraction: float = 0.0) -> Dict[str, int]:
+        """Appends chunks of ids to a cache of one row; reads those that another cache has at another position where they are.
+
+        chunks: lists of ids, as the documents of a prompt.  Caches of one model and one configuration share what they have
+        computed; the configuration needs ``cache_config={"moved_chunks": N}``.  Rows that move are an approximation: of each such
+        chunk the first ``recompute`` tokens, or this ``fraction`` of it if that is more, are computed again.
+
+        Returns how many tokens were ``reused`` (exactly: the longest cached prefix), ``moved`` and ``computed``, and how many
+        ``chunks`` moved.  Then ``model.generate(ids of all chunks, past_key_values=cache)`` goes on from them.
+        """
+        parts = [integers(to_numpy(c).ravel(), "a chunk") for c in chunks]
+        with self._use():
+            batch = self._bind(model._handle, model._defaults, 1)
+            with batch.store.locked() as store:
+                fresh, report = _splice(store, batch, parts, recompute, fraction)
+                self._take(fresh, self._torch)
+        return report
+
     def memory(self) -> Memory:
         """Returns what the store of this cache holds, in bytes: the fields of kvik_usage, by name.
 
@@ -474,6 +492,22 @@ def _indices(value: Any) -> np.ndarray:
     if index.size and index.min() < 0:
         raise ArgumentError(f"row {int(index.min())}: rows are counted from 0")
     return integers(index, "an index of rows", np.uint32)
+
+
+def _splice(store: Store, batch: Batch, parts: List[np.ndarray], recompute: int, fraction: float) -> Tuple[Batch, Dict[str, int]]:
+    """Appends the chunks to a fork of the row, so that a failure leaves the batch as it was."""
+    list_of = (_abi.kvik_chunk * max(len(parts), 1))()
+    for i, ids in enumerate(parts):
+        list_of[i] = sized(_abi.kvik_chunk, ids=address(ids), n=ids.size)
+    how = sized(_abi.kvik_splice, recompute=recompute, fraction=fraction)
+    seqs = (ctypes.c_uint32 * 1)()
+    call("kvik_cache_fork", store.pointer, lib.kvik_batch_seq(batch.pointer, 0), ctypes.byref(seqs))
+    try:
+        call("kvik_cache_splice", store.pointer, seqs[0], list_of, len(parts), ctypes.byref(how))
+    except BaseException:
+        lib.kvik_cache_drop(store.pointer, seqs[0])
+        raise
+    return Batch.of(store, seqs, 1, None), {name: getattr(how, name) for name in ("reused", "moved", "computed", "chunks")}
 
 
 def _sync(store: Store, batch: Batch, rows: List[np.ndarray]) -> Tuple[Batch, List[Dict[str, Any]]]:

@@ -33,6 +33,8 @@ ENDS_WITH(kvik_together, stopping_criteria);
 ENDS_WITH(kvik_progress, prefills);
 ENDS_WITH(kvik_choice, min_tokens_to_keep);
 ENDS_WITH(kvik_block, stored);
+ENDS_WITH(kvik_chunk, n);
+ENDS_WITH(kvik_splice, chunks);
 ENDS_WITH(kvik_inputs, ctx);
 ENDS_WITH(kvik_seen, position);
 ENDS_WITH(kvik_outputs, cross_attentions);

@@ -207,6 +207,12 @@ int export_of(kvik_cache *c, kv_seq s, kvik_export **out)
     struct rows_reader r;
     kvik_export *p;
     if (!kv_tokens(x->kv, s)) return ERR(STALE, "the sequence was dropped");
+    if (kv_borrowed(x->kv, s))
+        return ERR(
+            UNSUPPORTED,
+            "%u rows of the sequence are chunks at other positions, which are kept as they were "
+            "computed there; compute the text to export it",
+            kv_borrowed(x->kv, s));
     if (regime_changes(x, s, 0))
         return ERR(
             UNSUPPORTED,

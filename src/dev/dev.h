@@ -158,6 +158,13 @@ struct dev_bias {
     const float *w;
     uint32_t back, ahead;
 };
+/* Turns of the queries that meet borrowed rows: cosines and sines [rot / 2] for each of kv_view.borrowed, by which a head
+ * of an already rotated query is rotated once more. */
+struct dev_turn {
+    const float *cos, *sin;
+    uint32_t rot;
+    bool interleaved;
+};
 struct dev_attn {
     const float *q; /* [token][n_heads][dim], rotated */
     size_t ldq;     /* values per token */
@@ -171,7 +178,10 @@ struct dev_attn {
      * which are read with these when they do not touch the window (sinks < lo).  NULL: q serves. */
     const float *q_sink;
     const float *sink_logit; /* [n_heads] or NULL: takes part in the softmax and adds no value */
-    const struct dev_bias *bias; /* NULL: none; not with a softcap, nor where the view has sinks */
+    /* NULL: none; not with a softcap, nor where the view has sinks or borrowed rows */
+    const struct dev_bias *bias;
+    /* for borrowed rows; NULL: q serves, as the layer does not rotate */
+    const struct dev_turn *turn;
 };
 /* Where the probabilities of a lane's tokens go: out[h * ldh + i * columns + j] of head h, the lane's i-th token and
  * row j < columns; 0 where the token does not see the row.  `out` is memory of the host; NULL: nowhere. */

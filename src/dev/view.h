@@ -79,6 +79,12 @@ struct kv_block {
     size_t n;
 };
 #define KV_BLOCKS 4u
+/* Rows [a, b) of table row `slot`, which were computed for another sequence.  The tokens of a lane read them too, with
+ * queries turned back by `by`: they count as rows at positions a + by and so on. */
+struct kv_borrowed {
+    uint32_t slot, a, b;
+    int32_t by;
+};
 struct dev_queue;
 struct kv_view {             /* one piece of one site; resident groups have one piece */
     struct dev_queue *queue; /* of the store: the pages are memory of its device */
@@ -102,6 +108,11 @@ struct kv_view {             /* one piece of one site; resident groups have one 
     const uint32_t *dst;
     /* [encode][2] {lane, tile}: tiles whose last row is written in this step */
     const uint32_t *enc;
-    const uint32_t *from;             /* [lane] state groups: page to read, 0: zeros */
+    const uint32_t *from; /* [lane] state groups: page to read, 0: zeros */
+    /* Borrowed rows, in memory of the host: those of lane i are borrowed[borrowed0[i]] up to borrowed0[i + 1], of which the
+     * rows before borrowed_edge are read sealed.  They come before the lane's own rows of their form.  NULL: no lane of the
+     * step has any. */
+    const uint32_t *borrowed0, *borrowed_edge;
+    const struct kv_borrowed *borrowed;
     struct kv_block block[KV_BLOCKS]; /* where the arrays and tables above lie; n 0: unused */
 };

@@ -285,6 +285,7 @@ int settings_exec(const struct preset_choice *s, const struct model *m, const kv
     if (e->step_tokens > 65536)
         return ERR(LIMIT, "step_tokens is %u; the limit is 65536", e->step_tokens);
     e->reserve = p->reserve;
+    e->chunks = s->keys.moved_chunks;
     uint64_t failures = mem_failures();
     settle_budget(m, c, e);
     return mem_failures() == failures ? 0 : ERR_NOMEM;

@@ -150,7 +150,7 @@
       "settings of any cache as a JSON object: max_cache_len (strict), "                           \
       "sliding_window, window_length with num_sink_tokens, backend, nbits, k_bits, "               \
       "v_bits, layers, axis_key, axis_value, q_group_size, residual_length, "                      \
-      "offloading, offload_only_non_sliding")                                                      \
+      "offloading, offload_only_non_sliding, moved_chunks")                                        \
     X("cache", cross_cache_implementation, cross_cache_implementation, CACHE, , 0, 0,              \
       "dynamic|static|offloaded|quantized",                                                        \
       "how the rows of an encoder are stored, in models with one; none: as they were computed")    \

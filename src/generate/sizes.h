@@ -12,6 +12,7 @@
 enum {
     SIZED_LEAST(kvik_cache_config, max_cache_len),
     SIZED_LEAST(kvik_chat, now),
+    SIZED_LEAST(kvik_chunk, n),
     SIZED_LEAST(kvik_codec, residual_length),
     SIZED_LEAST(kvik_encoder, decoder_start_token_id),
     SIZED_LEAST(kvik_generation, unmet),
@@ -23,6 +24,7 @@ enum {
     SIZED_LEAST(kvik_prompt, n),
     SIZED_LEAST(kvik_source, n_frames),
     SIZED_LEAST(kvik_span, ids),
+    SIZED_LEAST(kvik_splice, chunks),
     SIZED_LEAST(kvik_sync, divergence),
     SIZED_LEAST(kvik_usage, states),
 };

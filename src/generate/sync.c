@@ -140,10 +140,10 @@ static int whole_turns(const struct exec *x, kv_seq s, const struct kv_past *pas
     for (uint32_t i = 0; i < x->m->n_ropes; i++)
         if (x->m->rope[i].type == ROPE_DYNAMIC) least = MIN(least, x->m->rope[i].original);
     for (uint32_t i = past->n_turns; i-- > 0;) {
-        const struct kv_turn *turn = &past->turn[i];
-        uint32_t end = turn->pos + turn->n;
-        if (turn->pos >= *have || *have >= end || end <= least) continue;
-        TRY(kv_resume(x->kv, s, turn->pos, have));
+        struct kv_turn turn = kv_past_turn(past, i);
+        uint32_t end = turn.pos + turn.n;
+        if (turn.pos >= *have || *have >= end || end <= least) continue;
+        TRY(kv_resume(x->kv, s, turn.pos, have));
         *cut = true;
     }
     return 0;

@@ -180,7 +180,7 @@ static bool check_index(const struct kv *kv)
 static bool check_seq(const struct kv *kv, const struct seq *s)
 {
     if (!s->owners && !s->kept && !s->marks)
-        return s->len || s->cross ? wrong("spare", s->len, 0) : true;
+        return seq_place(s) || s->cross ? wrong("spare", s->len, 0) : true;
     if (s->busy) return kv->step.open ? true : wrong("busy", s->slot, 0);
     uint32_t end = 0;
     for (uint32_t i = 0; i < s->n_turns; i++) {
@@ -270,6 +270,7 @@ bool kv_check(const struct kv *kv)
         return wrong("shared bytes", (uint32_t)sum[2], (uint32_t)kv->shared);
     if (sum[4] != kv->stream.spilled || sum[5] != kv->stream.stale)
         return wrong("bytes in the tier", (uint32_t)sum[4], (uint32_t)kv->stream.spilled);
+    if (!borrow_check(kv)) return wrong("borrowed rows", kv->borrows, 0);
     if (!meta_check(kv)) return wrong("metadata", (uint32_t)kv->used, (uint32_t)kv->fixed);
     if (pool_held(kv) > kv->pool) return wrong("over budget", (uint32_t)kv->live, 0);
     return kv->peak >= pool_rows(kv) ? true : wrong("peak", (uint32_t)kv->peak, 0);

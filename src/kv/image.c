@@ -13,7 +13,7 @@
 bool kv_foreign(const struct kv *kv, kv_seq handle)
 {
     struct seq *s;
-    return seq_find(kv, handle, &s) >= 0 && s->foreign;
+    return seq_find(kv, handle, &s) >= 0 && (s->foreign || s->n_borrows);
 }
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "chunks are the bytes of pages");

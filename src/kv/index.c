@@ -95,7 +95,8 @@ void index_keys(struct kv *kv, struct seq *s, uint32_t most)
 bool index_donor(const struct seq *s)
 {
     bool known = !s->cross || frozen_known(s);
-    return (s->owners || s->kept) && !s->busy && !s->foreign && known && s->len >= KV_STRIP;
+    return (s->owners || s->kept) && !s->busy && !s->foreign && !s->n_borrows && known &&
+           s->len >= KV_STRIP;
 }
 
 struct query {
@@ -247,7 +248,7 @@ static bool still_kept(const struct kv *kv, const struct seq *d)
 
 /* Makes the empty sequence an owner of the donor's first m rows.  ERR_FULL if a reserve cannot have
  * the pages that it then lacks.  Room for them may cost the donor, if it is kept contents. */
-static int attach(struct kv *kv, uint32_t slot, const struct seq *d, uint32_t m)
+int index_attach(struct kv *kv, uint32_t slot, const struct seq *d, uint32_t m)
 {
     struct seq *s = edit(kv, slot);
     struct kv_salt salt = s->salt;
@@ -304,9 +305,9 @@ int kv_match(struct kv *kv, kv_seq handle, const struct kv_prefix *p, uint32_t *
     uint32_t most = 0;
     enum kv_miss why = KV_HIT;
     TRY(seq_idle(kv, handle, &s));
-    if (s->len)
+    if (seq_place(s))
         return ERR(ARG, "cache: only an empty sequence can reuse a prefix, and %#x has %u rows",
-                   handle, s->len);
+                   handle, seq_place(s));
     *have = 0;
     kv->index.miss = KV_MISS_OFF;
     if (!kv->index.on) return 0;
@@ -325,11 +326,11 @@ int kv_match(struct kv *kv, kv_seq handle, const struct kv_prefix *p, uint32_t *
     index_wanted(kv, best);
     kv->index.donor = best;
     bool kept = best->kept;
-    int e = attach(kv, slot_index(kv, handle), best, most);
+    int e = index_attach(kv, slot_index(kv, handle), best, most);
     /* without the open block, which stays with an owner that has a reserve */
     if (e < 0 && !kv->index.turns && (!kept || still_kept(kv, best))) {
         most = seq_resume(kv, best, MIN(best->len, most - most % KV_STRIP));
-        if (most >= KV_STRIP) e = attach(kv, slot_index(kv, handle), best, most);
+        if (most >= KV_STRIP) e = index_attach(kv, slot_index(kv, handle), best, most);
     }
     if (e < 0) {
         kv->index.miss = KV_MISS_ROOM;

@@ -198,7 +198,8 @@ static struct seq *record(struct kv *kv, const struct seq *s)
 static void take(struct kv *kv, struct seq *s)
 {
     struct index *x = &kv->index;
-    if (!x->on || s->foreign || kv->narrow || (s->cross && !frozen_known(s))) return;
+    if (!x->on || s->foreign || s->n_borrows || kv->narrow || (s->cross && !frozen_known(s)))
+        return;
     uint32_t m = seq_resume(kv, s, index_known(s->tok, s->len));
     if (m < KV_STRIP && !s->cross) return;
     edit_contents(kv, s);

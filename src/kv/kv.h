@@ -119,7 +119,11 @@ struct kv_config {
     size_t stage_bytes;
     /* [sites] in the order in which a step visits them, for prefetching; NULL: ascending; copied */
     const uint32_t *order;
+    /* Most runs of rows that a sequence borrows (kv_borrow); 0: none, at no cost.  Only where all groups keep all rows, in
+     * memory of the host.  Each sequence that is borrowed from takes one of max_seqs. */
+    uint32_t borrows;
 };
+#define KV_BORROWS_MOST 1024u
 /* Opens a store; allocates everything that the store will ever need. */
 int kv_open(struct kv **out, const struct kv_config *cfg);
 /* Changes the budget to at most the pool_bytes of the opening.  A lower one evicts kept contents and snapshots, or moves
@@ -227,11 +231,14 @@ void kv_release(struct kv *kv, struct kv_mark *m);
 /* Ends a transaction: rolls back if it failed, else releases. */
 void kv_settle(struct kv *kv, struct kv_mark *m, bool failed);
 /* The tokens and turns that a sequence had when it was marked. */
+struct borrow;
 struct kv_past {
-    const int32_t *tok; /* [len] */
-    const struct kv_turn *turn;
-    uint32_t len, n_turns;
+    const int32_t *tok;         /* [len] */
+    const struct kv_turn *turn; /* kv_past_turn knows their places among borrowed rows */
+    uint32_t len, n_turns, n_borrows;
+    const struct borrow *borrow;
 };
+struct kv_turn kv_past_turn(const struct kv_past *p, uint32_t i);
 /* Returns what the mark remembers of tokens and turns.  The arrays are valid until the mark ends. */
 struct kv_past kv_marked(const struct kv *kv, const struct kv_mark *m);
 /* Trims s to *have <= len, the longest length that every group can resume from exactly.  The caller
@@ -326,6 +333,7 @@ struct kv_held {
 void kv_held(const struct kv *kv, const struct kv_growth *w, struct kv_held *out);
 /* Returns the most bytes of pages while a turn from row 0 on is computed. */
 size_t kv_turn_peak(const struct kv *kv, uint32_t turn);
+/* Returns the rows of a sequence, borrowed ones included: the position of its next token. */
 uint32_t kv_len(const struct kv *kv, kv_seq s);
 /* Returns how many frozen rows the sequence has; 0: none were written. */
 uint32_t kv_cross(const struct kv *kv, kv_seq s);
@@ -378,6 +386,20 @@ int kv_match(struct kv *kv, kv_seq s, const struct kv_prefix *p, uint32_t *have)
 int kv_adopt(struct kv *kv, kv_seq s, uint32_t *rows);
 /* Drops the frozen rows of a sequence that has no others, and its source. */
 int kv_thaw(struct kv *kv, kv_seq s);
+/* Borrowing: a sequence reads rows where another one computed them for the same tokens, behind other rows and at other
+ * positions.  Tables and references alone change hands.  What follows depends on the borrowed rows, so nobody reuses it as
+ * a prefix.
+ *
+ * Finds a sequence, live or kept, that has the tokens somewhere, and that s may read.  Returns 1 if there is one. */
+int kv_finds(struct kv *kv, kv_seq s, const int32_t *tok, uint32_t n);
+/* Appends the rows of tok[skip, n) as they are found: *rows of them, or 0 if nobody has all of tok[n], if s has `borrows`
+ * runs already, or if there is no room.  What they are borrowed from stays until the last that reads it is gone. */
+int kv_borrow(struct kv *kv, kv_seq s, const int32_t *tok, uint32_t n, uint32_t skip,
+              uint32_t *rows);
+/* Returns how many rows of s are borrowed. */
+uint32_t kv_borrowed(const struct kv *kv, kv_seq s);
+/* Returns the borrowed rows of all lanes of an open step, in the order of views. */
+uint32_t kv_step_borrowed(const struct kv_step *st, const struct kv_borrowed **out);
 /* True if the store has an index. */
 bool kv_indexes(const struct kv *kv);
 /* Returns the reason for the result of the last kv_match. */

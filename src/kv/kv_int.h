@@ -35,6 +35,7 @@ struct group {
     uint32_t *len, *from;           /* [max_seqs] */
     uint32_t *lo, *hi, *edge, *dst; /* [max_tokens] */
     uint32_t *enc;                  /* [max_tokens / tile + max_seqs][2] */
+    uint32_t *borrowed_edge;        /* [lanes * borrows] of the rows that the step borrows */
     /* streaming */
     bool moves[FORMS];     /* pages of the form may live in the tier */
     uint32_t unit[FORMS];  /* rows that are staged together: whole atoms, no less than a page */
@@ -66,6 +67,11 @@ struct seq_group {
     uint32_t n_keeps;
     struct keep *keep; /* [KV_KEEPS] ascending; NULL where the group makes none */
 };
+/* Rows that contents borrow (borrow.c): rows [row, row + n) of the sequence of a slot that only borrowers know, behind the
+ * first `at` rows of their own. */
+struct borrow {
+    uint32_t slot, row, n, at;
+};
 /* Contents, named by one slot or by several (forks that nobody has changed yet). */
 struct seq {
     /* One of the slots, the head of their ring.  Contents with a reserve have only this slot. */
@@ -86,11 +92,13 @@ struct seq {
     bool noted;   /* the contents are in index.noted */
     bool foreign; /* rows not computed from the tokens, so no match resumes from them */
     struct kv_salt salt;
-    uint64_t used;        /* kv.clock at the last use of kept contents */
-    int32_t *tok;         /* [max_len] */
-    struct kv_turn *turn; /* [max_len / 2 + 2] */
-    unsigned char *key;   /* [n_keys] chained keys of the leading full blocks; NULL without index */
-    struct seq_group *g;  /* [n_groups] */
+    uint64_t used;            /* kv.clock at the last use of kept contents */
+    int32_t *tok;             /* [max_len], those of borrowed rows included */
+    struct kv_turn *turn;     /* [max_len / 2 + 2] of own rows */
+    struct borrow *borrow;    /* [borrows] ascending */
+    uint32_t n_borrows, away; /* in use; the sum of their rows, which len does not count */
+    unsigned char *key;  /* [n_keys] chained keys of the leading full blocks; NULL without index */
+    struct seq_group *g; /* [n_groups] */
     /* For the prefix index.  The id of contents in kv.seq is their index there; the id of kept
      * contents is their place in the room. */
     uint32_t id, n_listed; /* leading blocks in the table of the index */
@@ -111,7 +119,9 @@ struct slot {
     /* 1 + the first of the marks that may roll the slot back; 0: none */
     uint32_t marks;
     struct stash *stash; /* [n_groups * FORMS], part of kv.stash */
-    size_t meta;         /* bytes of metadata that the slot is charged for (metadata.c) */
+    /* entries of all contents that borrow from the slot; then it has no handle */
+    uint32_t borrowers;
+    size_t meta; /* bytes of metadata that the slot is charged for (metadata.c) */
 };
 /* A mark that has not ended.  seq 0: none. */
 struct mark {
@@ -150,8 +160,10 @@ struct kv_step {
     uint32_t *slot;         /* [max_seqs] */
     uint32_t *lane, *pos;   /* [max_tokens] */
     uint32_t *given;        /* [n_sites] pieces that kv_next has shown since it last returned 0 */
-    double begun, entered;  /* for a trace: the step; the layer that is being computed */
-    uint32_t layer;         /* its site; KV_NONE: none yet */
+    struct kv_borrowed *borrowed; /* [lanes * borrows] of the spans' sequences, ... */
+    uint32_t *borrowed0;          /* [lanes + 1] ... lane by lane */
+    double begun, entered;        /* for a trace: the step; the layer that is being computed */
+    uint32_t layer;               /* its site; KV_NONE: none yet */
 };
 /* The oldest snapshot of all live contents (age.c).  The arrays are NULL if no group makes
  * snapshots. */
@@ -167,9 +179,11 @@ struct kv {
     struct dev_queue *work; /* of it: copies, and the operations on views */
     uint32_t n_groups, n_sites;
     uint32_t max_seqs, max_tokens, max_len, slot_bits;
-    uint32_t lanes;  /* sequences of one step */
-    uint32_t redo;   /* kv_config.redo */
-    struct own *own; /* all arrays that follow, and those that they name (kv_own) */
+    uint32_t lanes;        /* sequences of one step */
+    uint32_t redo;         /* kv_config.redo */
+    uint32_t borrows;      /* kv_config.borrows */
+    struct borrow *borrow; /* [n_contents][borrows] */
+    struct own *own;       /* all arrays that follow, and those that they name (kv_own) */
     struct group *group;
     uint32_t *site_group;        /* [n_sites] */
     struct slot *slot;           /* [max_seqs] */
@@ -359,8 +373,32 @@ static inline uint32_t tail_first(const struct group *g, uint32_t rows)
     return MAX(table_tail(g, rows), table_first(g, RAW));
 }
 
+/* borrow.c */
+/* Returns the position of the next token. */
+static inline uint32_t seq_place(const struct seq *s)
+{
+    return s->len + s->away;
+}
+/* A length in tokens as the contents have it: own rows, and borrowed runs, of the last of which only some rows. */
+struct borrow_cut {
+    uint32_t rows, runs, last; /* last: of run `runs`, which is not counted; 0: none of it */
+};
+struct borrow_cut borrow_at(const struct seq *s, uint32_t len);
+/* Returns the most tokens that the first `rows` own rows of s end, borrowed rows behind them included. */
+uint32_t borrow_place(const struct seq *s, uint32_t rows);
+/* Keeps of the borrowed rows what the cut says. */
+void borrow_trim(struct kv *kv, struct seq *s, struct borrow_cut c);
+/* Makes dst, which borrows nothing, a borrower of all that src borrows. */
+void borrow_clone(struct kv *kv, const struct seq *src, struct seq *dst);
+int borrow_arrays(struct kv *kv);
+/* Lists what the spans of the step borrow. */
+void borrow_fill(struct kv_step *st);
+bool borrow_check(const struct kv *kv);
+/* index.c: makes the empty sequence of a slot an owner of the donor's first m rows. */
+int index_attach(struct kv *kv, uint32_t slot, const struct seq *d, uint32_t m);
+
 /* trim.c */
-/* Returns the longest length up to m that every group can resume from. */
+/* Returns the longest length up to m that every group can resume from.  Lengths are own rows. */
 uint32_t seq_resume(const struct kv *kv, const struct seq *s, uint32_t m);
 /* Cuts s to a length that seq_resume returned. */
 void seq_cut(struct kv *kv, struct seq *s, uint32_t m);

@@ -64,7 +64,7 @@ int kv_mark(struct kv *kv, kv_seq handle, struct kv_mark *out)
 struct kv_past kv_marked(const struct kv *kv, const struct kv_mark *m)
 {
     const struct seq *s = &kv->seq[kv->mark[m->at].at];
-    return (struct kv_past){s->tok, s->turn, s->len, s->n_turns};
+    return (struct kv_past){s->tok, s->turn, seq_place(s), s->n_turns, s->n_borrows, s->borrow};
 }
 
 /* Returns the most rows that the slot's marks promise. */

@@ -55,7 +55,7 @@ size_t meta_unit(const struct kv *kv, uint32_t rows)
 
 static uint32_t rows_of(const struct seq *s)
 {
-    return MAX(s->len, s->cross);
+    return MAX(seq_place(s), s->cross);
 }
 
 /* Computes what the slot is charged if its contents have `rows` rows. */

@@ -116,7 +116,7 @@ static int beams_begin(struct kv *kv, const kv_seq *beam, const uint32_t *from, 
     struct reordering o = {beam, from, now, n, 0, stays};
     for (uint32_t i = 0; i < n; i++) {
         const struct seq *t = &kv->seq[now[from[i]]];
-        o.meta += meta_change(kv, slot_index(kv, beam[i]), MAX(t->len, t->cross));
+        o.meta += meta_change(kv, slot_index(kv, beam[i]), MAX(seq_place(t), t->cross));
     }
     if (reserved || o.meta > 0)
         TRY(with_room(kv, beams_try, &o));

@@ -72,7 +72,7 @@ static int slot_take(struct kv *kv, uint32_t *out)
 
 void seq_reset(struct kv *kv, struct seq *s)
 {
-    s->len = s->cross = s->n_turns = 0;
+    s->len = s->cross = s->n_turns = s->n_borrows = s->away = 0;
     s->turn_open = s->kept = s->foreign = false;
     s->salt = (struct kv_salt){0};
     s->n_keys = 0;
@@ -119,10 +119,10 @@ int kv_resalt(struct kv *kv, kv_seq handle, const struct kv_salt *salt)
     TRY(seq_idle(kv, handle, &s));
     bool frozen = s->cross && (memcmp(s->salt.source, salt->source, KV_DIGEST) != 0 ||
                                memcmp(s->salt.adapter, salt->adapter, KV_DIGEST) != 0);
-    if (s->len || frozen)
+    if (seq_place(s) || frozen)
         return ERR(ARG,
                    "cache: the salt of a sequence with %u rows cannot change; trim it to 0 first",
-                   s->len + s->cross);
+                   seq_place(s) + s->cross);
     edit(kv, slot_index(kv, handle))->salt = *salt;
     return edited(kv, slot_index(kv, handle), NULL);
 }
@@ -165,6 +165,7 @@ void seq_clear(struct kv *kv, struct seq *s)
             if (s->g[gi].keep[i].page) page_unref(kv, &g->form[RAW], s->g[gi].keep[i].page);
         s->g[gi].n_keeps = 0;
     }
+    borrow_trim(kv, s, (struct borrow_cut){0});
     seq_reset(kv, s);
 }
 
@@ -178,7 +179,8 @@ void seq_clone(struct kv *kv, const struct seq *src, struct seq *dst)
     dst->foreign = src->foreign;
     dst->n_keys = src->n_keys;
     if (src->n_keys) memcpy(dst->key, src->key, (size_t)src->n_keys * KV_KEY);
-    memcpy(dst->tok, src->tok, src->len * sizeof *src->tok);
+    borrow_clone(kv, src, dst);
+    memcpy(dst->tok, src->tok, seq_place(src) * sizeof *src->tok);
     memcpy(dst->turn, src->turn, src->n_turns * sizeof *src->turn);
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         struct pages *p = &kv->group[gi].form[RAW];
@@ -274,7 +276,12 @@ int kv_drop(struct kv *kv, kv_seq handle)
 
 uint32_t kv_len(const struct kv *kv, kv_seq s)
 {
-    return seq_of(kv, s)->len;
+    return seq_place(seq_of(kv, s));
+}
+
+uint32_t kv_borrowed(const struct kv *kv, kv_seq s)
+{
+    return seq_of(kv, s)->away;
 }
 
 uint32_t kv_cross(const struct kv *kv, kv_seq s)

@@ -55,7 +55,7 @@ static int span_check(const struct kv *kv, const struct kv_span *a, uint32_t i, 
     if (!a->n) return ERR(ARG, "cache: span %u has no rows", i);
     if (a->undo > a->n)
         return ERR(ARG, "cache: span %u may reject %u of its %u rows", i, a->undo, a->n);
-    uint32_t len = a->cross ? 0 : s->len;
+    uint32_t len = a->cross ? 0 : seq_place(s);
     if (a->n > kv->max_len - len)
         return ERR(LIMIT, "cache: %u rows after %u exceed the maximum length of %u", a->n, len,
                    kv->max_len);

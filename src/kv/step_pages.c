@@ -182,11 +182,11 @@ static int bring_back(struct kv_step *st, struct group *g)
     return 0;
 }
 
-/* Returns the rows that the span's contents have if all of the span is accepted. */
+/* Returns the rows that the span's contents have if all of the span is accepted, borrowed ones included. */
 static uint32_t span_end(const struct kv_step *st, const struct step_span *sp)
 {
     const struct seq *s = &st->kv->seq[sp->seq];
-    return st->cross ? MAX(s->len, sp->rows.n) : MAX(s->cross, s->len + sp->rows.n);
+    return st->cross ? MAX(s->len, sp->rows.n) : MAX(s->cross, seq_place(s) + sp->rows.n);
 }
 
 int step_plan(struct kv_step *st)

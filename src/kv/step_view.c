@@ -93,7 +93,7 @@ void step_fill(struct kv_step *st, const struct kv_span *span)
             st->lane[sp->tok0 + t] = i;
             st->pos[sp->tok0 + t] = (st->cross ? 0 : s->len) + t;
             if (!st->cross)
-                s->tok[s->len + t] = span[i].tok && span[i].tok[t] >= 0 ? span[i].tok[t] : -1;
+                s->tok[seq_place(s) + t] = span[i].tok && span[i].tok[t] >= 0 ? span[i].tok[t] : -1;
         }
     }
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
@@ -116,6 +116,7 @@ void step_fill(struct kv_step *st, const struct kv_span *span)
         }
         put_group(st, g);
     }
+    borrow_fill(st);
     put(kv, &st->arrays, 0, st->arrays.n);
     memset(st->given, 0, kv->n_sites * sizeof *st->given);
 }
@@ -176,6 +177,10 @@ int kv_next(struct kv_step *st, uint32_t site, struct kv_view *v)
                           .dst = g->dst,
                           .enc = g->enc,
                           .from = g->from,
+                          .borrowed0 =
+                              st->borrowed0 && st->borrowed0[st->n_spans] ? st->borrowed0 : NULL,
+                          .borrowed_edge = g->borrowed_edge,
+                          .borrowed = st->borrowed,
                           .block = {g->arrays, st->arrays, g->tables[RAW], g->tables[SEALED]}};
     view_form(g, RAW, site, &v->raw);
     view_form(g, SEALED, site, &v->sealed);

@@ -94,6 +94,10 @@ static int config_check(const struct kv_config *c)
         return ERR(ARG, "cache: max_len is %u; use 1 to %u", c->max_len, 1u << 30);
     if (!c->tier != (c->streaming == KV_RESIDENT))
         return ERR(ARG, "cache: a tier is needed to stream, and only then");
+    if (c->borrows > KV_BORROWS_MOST || (c->borrows && c->streaming != KV_RESIDENT))
+        return ERR(ARG,
+                   "cache: borrows is %u; use at most %u, and none where pages can leave memory",
+                   c->borrows, KV_BORROWS_MOST);
     uint32_t site = 0;
     for (uint32_t i = 0; i < c->n_groups; i++) {
         TRY(group_check(c, i, site));
@@ -371,6 +375,7 @@ static int seq_open(struct kv *kv, struct seq *s, uint32_t i)
     s->tok = kv_own(kv, kv->max_len, sizeof *s->tok);
     s->turn = kv_own(kv, (size_t)kv->max_len / 2 + 2, sizeof *s->turn);
     s->g = kv->seq_group + (size_t)i * kv->n_groups;
+    if (kv->borrows) s->borrow = kv->borrow + (size_t)i * kv->borrows;
     if (!s->tok || !s->turn) return ERR_NOMEM;
     size_t blocks = kv->max_len / KV_STRIP + 1;
     s->id = i;
@@ -411,6 +416,7 @@ static int store_arrays(struct kv *kv, const struct kv_config *c)
     kv->max_tokens = c->max_tokens;
     kv->max_len = c->max_len;
     kv->redo = c->redo;
+    kv->borrows = c->borrows;
     kv->index.on = c->index;
     kv->max_marks = c->marks;
     kv->n_contents = c->max_seqs + c->marks;
@@ -436,6 +442,7 @@ static int store_arrays(struct kv *kv, const struct kv_config *c)
         kv->group[i].c = c->group[i];
         TRY(group_arrays(kv, &kv->group[i]));
     }
+    TRY(borrow_arrays(kv));
     TRY(age_arrays(kv));
     TRY(spill_arrays(kv, c));
     TRY(stage_room(kv, c));

@@ -139,13 +139,32 @@ uint32_t seq_resume(const struct kv *kv, const struct seq *s, uint32_t m)
     return resume(kv, s, m, NULL);
 }
 
+/* As seq_resume for a length in tokens, some of whose rows are borrowed.  *to: that length in rows. */
+static uint32_t resume_tokens(const struct kv *kv, const struct seq *s, uint32_t len,
+                              struct borrow_cut *to)
+{
+    *to = borrow_at(s, len);
+    uint32_t rows = resume(kv, s, to->rows, NULL);
+    if (rows == to->rows) return len;
+    uint32_t have = borrow_place(s, rows);
+    *to = borrow_at(s, have);
+    return have;
+}
+
+static int trims(const struct kv *kv, kv_seq handle, uint32_t len, struct seq **s)
+{
+    TRY(seq_idle(kv, handle, s));
+    return len <= seq_place(*s) ? 0
+                                : ERR(ARG, "cache: a sequence of %u rows cannot be trimmed to %u",
+                                      seq_place(*s), len);
+}
+
 int kv_resume(const struct kv *kv, kv_seq handle, uint32_t len, uint32_t *have)
 {
+    struct borrow_cut to;
     struct seq *s;
-    TRY(seq_idle(kv, handle, &s));
-    if (len > s->len)
-        return ERR(ARG, "cache: a sequence of %u rows cannot be trimmed to %u", s->len, len);
-    *have = resume(kv, s, len, NULL);
+    TRY(trims(kv, handle, len, &s));
+    *have = resume_tokens(kv, s, len, &to);
     return 0;
 }
 
@@ -153,7 +172,8 @@ uint32_t kv_hinders(const struct kv *kv, kv_seq handle, uint32_t len)
 {
     struct seq *s;
     uint32_t group = KV_NONE;
-    if (seq_idle(kv, handle, &s) >= 0 && len <= s->len) (void)resume(kv, s, len, &group);
+    if (seq_idle(kv, handle, &s) >= 0 && len <= seq_place(s))
+        (void)resume(kv, s, borrow_at(s, len).rows, &group);
     return group;
 }
 
@@ -168,11 +188,17 @@ static struct seq *trims_at(const struct kv *kv, const struct trims *t, uint32_t
     return &kv->seq[kv->slot[slot_index(kv, t->seq[i])].seq];
 }
 
+/* The length of its own rows then. */
+static uint32_t trims_to(const struct kv *kv, const struct trims *t, uint32_t i)
+{
+    return borrow_at(trims_at(kv, t, i), t->len[i]).rows;
+}
+
 static void trims_pin(struct kv *kv, const struct trims *t, bool pin)
 {
     for (uint32_t i = 0; i < t->n; i++) {
         age_pin(kv, trims_at(kv, t, i), pin); /* the snapshot at that length must stay */
-        pin_from(kv, trims_at(kv, t, i), t->len[i], pin);
+        pin_from(kv, trims_at(kv, t, i), trims_to(kv, t, i), pin);
     }
 }
 
@@ -185,7 +211,7 @@ static int trims_room(struct kv *kv, void *ctx)
     for (int reset = 0; reset < 2; reset++)
         for (uint32_t i = 0; i < t->n; i++) {
             const struct seq *s = trims_at(kv, t, i);
-            uint32_t slot = slot_index(kv, t->seq[i]), len = t->len[i];
+            uint32_t slot = slot_index(kv, t->seq[i]), len = trims_to(kv, t, i);
             if (len >= s->len) continue;
             (void)gain_cut(kv, s, len, false, reset);
             if (reset || !kv->slot[slot].reserve) continue;
@@ -212,11 +238,10 @@ int kv_trim_room(struct kv *kv, const kv_seq *s, const uint32_t *len, uint32_t n
 
 int kv_trim(struct kv *kv, kv_seq handle, uint32_t len, uint32_t *have)
 {
+    struct borrow_cut to;
     struct seq *s;
-    TRY(seq_idle(kv, handle, &s));
-    if (len > s->len)
-        return ERR(ARG, "cache: a sequence of %u rows cannot be trimmed to %u", s->len, len);
-    uint32_t m = resume(kv, s, len, NULL), slot = slot_index(kv, handle);
+    TRY(trims(kv, handle, len, &s));
+    uint32_t m = resume_tokens(kv, s, len, &to), slot = slot_index(kv, handle);
     for (uint32_t i = m; i < len; i++)
         if (s->tok[i] < 0)
             return ERR(
@@ -224,9 +249,11 @@ int kv_trim(struct kv *kv, kv_seq handle, uint32_t len, uint32_t *have)
                 "cache: a trim to %u tokens needs the rows from %u recomputed, and row %u has "
                 "no token id",
                 len, m, i);
-    if (m < s->len) TRY(kv_trim_room(kv, &handle, &m, 1));
+    if (m < seq_place(s)) TRY(kv_trim_room(kv, &handle, &m, 1));
     *have = m;
-    if (m == s->len) return 0;
-    seq_cut(kv, edit(kv, slot), m);
+    if (m == seq_place(s)) return 0;
+    s = edit(kv, slot);
+    borrow_trim(kv, s, to);
+    seq_cut(kv, s, to.rows);
     return edited(kv, slot, NULL);
 }

@@ -23,7 +23,8 @@ static int replay_update(struct exec *x, kv_seq seq, const int32_t *tok, uint32_
 int exec_replay(struct exec *x, kv_seq seq, const struct kv_past *p, uint32_t from, uint32_t to)
 {
     for (uint32_t i = 0; i < p->n_turns && from < to; i++) {
-        uint32_t at = MIN(p->turn[i].pos, to), end = p->turn[i].pos + p->turn[i].n;
+        struct kv_turn turn = kv_past_turn(p, i);
+        uint32_t at = MIN(turn.pos, to), end = turn.pos + turn.n;
         if (end <= from) continue;
         if (from < at) TRY(replay_update(x, seq, p->tok, from, at, at, false));
         from = MAX(from, at);
@@ -36,8 +37,10 @@ int exec_replay(struct exec *x, kv_seq seq, const struct kv_past *p, uint32_t fr
 /* Returns the first row of the turn that row `row` lies inside of, where the rows of a turn are one update; else `row`. */
 static uint32_t update_of(const struct exec *x, const struct kv_past *p, uint32_t row)
 {
-    for (uint32_t i = p->n_turns; kv_by_turns(x->kv) && i-- > 0;)
-        if (p->turn[i].pos < row && row < p->turn[i].pos + p->turn[i].n) return p->turn[i].pos;
+    for (uint32_t i = p->n_turns; kv_by_turns(x->kv) && i-- > 0;) {
+        struct kv_turn turn = kv_past_turn(p, i);
+        if (turn.pos < row && row < turn.pos + turn.n) return turn.pos;
+    }
     return row;
 }
 

@@ -91,11 +91,34 @@ const struct kv_policy *exec_sinks(const struct exec *x)
     return NULL;
 }
 
-/* Checks that the model and the preset agree.  Sinks are checked first: their default length is beyond any
- * model's. */
-static int agree(const struct exec *x)
+/* Checks that rows of this model, kept in this way, can be read at other positions. */
+static int agree_chunks(const struct exec *x, const struct exec_config *c)
 {
     const struct model *m = x->m;
+    const char *why = m->no_sinks;
+    if (m->encoder.n_layers) why = "its rows depend on the encoder's input";
+    for (uint32_t i = 0; !why && i < x->n_groups; i++) {
+        const struct kv_policy *p = &x->group[i].policy;
+        why = p->kind != KV_ROWS ? "it has recurrent layers, whose states have no positions"
+              : p->sinks         ? "a sink cache chooses the positions of its rows"
+              : p->window        ? "layers with a window forget rows"
+              : p->chunk         ? "layers with chunks forget rows"
+                                 : NULL;
+    }
+    if (c->streaming != KV_RESIDENT) why = "rows that can go to disk stay where they are";
+    if (!dev_base(x->queue)->kind->is_host) why = "the device has no kernels for that";
+    return !why
+               ? 0
+               : ERR(UNSUPPORTED, "%s: chunks cannot move to other positions (moved_chunks %u): %s",
+                     m->what, c->chunks, why);
+}
+
+/* Checks that the model and the preset agree.  Sinks are checked first: their default length is beyond any
+ * model's. */
+static int agree(const struct exec *x, const struct exec_config *c)
+{
+    const struct model *m = x->m;
+    if (c->chunks) TRY(agree_chunks(x, c));
     if (m->no_sinks && exec_sinks(x))
         return ERR(UNSUPPORTED, "%s: a sink cache cannot be exact with this model: %s", m->what,
                    m->no_sinks);
@@ -119,7 +142,7 @@ struct kv_config exec_store(const struct model *m, const struct exec_config *c)
 {
     return (struct kv_config){
         .dev = m->dev,
-        .max_seqs = EXEC_HANDLES * c->max_seqs,
+        .max_seqs = EXEC_HANDLES * c->max_seqs + c->chunks,
         .lanes = 2 * c->max_seqs,
         /* one for each sequence of a call, and one for recomputed rows */
         .marks = 2 * c->max_seqs + 2,
@@ -131,6 +154,7 @@ struct kv_config exec_store(const struct model *m, const struct exec_config *c)
         .streaming = c->streaming,
         .stage_bytes = c->stage_bytes,
         .index = !c->no_index,
+        .borrows = c->streaming == KV_RESIDENT ? c->chunks : 0, /* else refused by name (agree) */
     };
 }
 
@@ -175,13 +199,15 @@ int exec_open(const struct model *m, const struct exec_config *c, struct exec **
     x->max_len = c->max_len;
     x->encoder_rows = c->encoder_rows;
     x->regime_rows = regime_rows(m, c->max_len);
+    x->borrows = c->chunks ? 2 * c->max_seqs * c->chunks : 0;
+    x->n_handles = EXEC_HANDLES * c->max_seqs + c->chunks;
     x->reserve = c->reserve;
     x->streaming = c->streaming;
     struct dev_config d = {c->threads, c->isa};
     int e = (x->pass = mem_alloc(sizeof *x->pass)) ? 0 : ERR_NOMEM;
     if (e >= 0) e = dev_queue_open(m->dev, &d, &x->queue);
     if (e >= 0) e = store(x, c);
-    if (e >= 0) e = agree(x);
+    if (e >= 0) e = agree(x, c);
     if (e >= 0) e = buffers(x);
     if (e >= 0) e = record_graphs(x, widest_tile(x));
     if (e < 0) {

@@ -16,7 +16,7 @@ int feed_open(struct exec *x)
     x->fed = mem_array(2 * (size_t)x->max_seqs, sizeof *x->fed);
     x->span = mem_array(2 * (size_t)x->max_seqs, sizeof *x->span);
     x->call = mem_array(x->max_seqs, sizeof *x->call);
-    x->said = mem_array(EXEC_HANDLES * (size_t)x->max_seqs, sizeof *x->said);
+    x->said = mem_array(x->n_handles, sizeof *x->said);
     return x->fed && x->span && x->call && x->said ? 0 : ERR_NOMEM;
 }
 
@@ -85,6 +85,13 @@ static int check_feed(const struct exec *x, const struct exec_feed *feed, uint32
         return ERR(ARG,
                    "row %u: attention weights of %u columns, but the sequence then has %u rows", i,
                    feed[i].probe->columns, after);
+    if (kv_borrowed(x->kv, feed[i].seq) &&
+        (x->lender || (feed[i].probe && feed[i].probe->attention)))
+        return ERR(
+            UNSUPPORTED,
+            "row %u: %u rows of the sequence are chunks at other positions, which no attention weights "
+            "and no rows of the caller's own can show; compute the text instead",
+            i, kv_borrowed(x->kv, feed[i].seq));
     uint32_t heard = kv_cross(x->kv, feed[i].seq);
     if (feed[i].probe && feed[i].probe->cross && feed[i].probe->heard != heard)
         return ERR(ARG, "row %u: attention weights of %u encoder rows, but the sequence has %u", i,

@@ -160,6 +160,19 @@ uint32_t graph_number(struct graph *g, uint32_t site)
     return g->x->site[site];
 }
 
+/* Computes by how much the queries of the step are turned back for each run of borrowed rows. */
+static void fill_turns(const struct graph *g, const struct pass *p)
+{
+    const struct kv_borrowed *run;
+    uint32_t n = g->n_turns ? kv_step_borrowed(p->step, &run) : 0;
+    for (uint32_t i = 0; i < g->n_turns; i++)
+        for (uint32_t k = 0; k < n; k++) {
+            const struct graph_turn *t = &g->turn[i];
+            size_t at = (size_t)k * (t->turn.rot / 2);
+            rope_turn(&g->x->m->rope[t->rope], -(int64_t)run[k].by, t->cos + at, t->sin + at);
+        }
+}
+
 int graph_replay(const struct graph *g, struct pass *p)
 {
     for (uint32_t i = 0; i < g->n_rotations; i++) {
@@ -173,6 +186,7 @@ int graph_replay(const struct graph *g, struct pass *p)
         dev_put(p->queue, r->cos.at, r->cos.host, bytes);
         dev_put(p->queue, r->sin.at, r->sin.host, bytes);
     }
+    fill_turns(g, p);
     for (uint32_t i = 0; i < g->n_ops; i++)
         TRY(g->op[i].run(p, g->op[i].arg));
     return 0;
@@ -380,6 +394,26 @@ static float *sink_copy(struct graph *g, const float *q, size_t width)
     return copy;
 }
 
+/* Notes the rope of a site's queries, which are rotated once more where they meet borrowed rows. */
+static void note_turn(struct graph *g, uint32_t site, uint32_t rope)
+{
+    const struct rope *r = &g->x->m->rope[rope];
+    size_t rows = (size_t)g->x->borrows * (r->rot / 2);
+    uint32_t i = 0;
+    if (!rows) return;
+    if (!g->site_turn) g->site_turn = graph_own(g, g->x->m->n_sites, sizeof *g->site_turn);
+    while (i < g->n_turns && g->turn[i].rope != rope)
+        i++;
+    if (i == g->n_turns) {
+        struct graph_turn *t = &g->turn[g->n_turns++];
+        *t = (struct graph_turn){.rope = rope};
+        t->cos = graph_own(g, rows, sizeof *t->cos);
+        t->sin = graph_own(g, rows, sizeof *t->sin);
+        t->turn = (struct dev_turn){t->cos, t->sin, r->rot, r->interleaved};
+    }
+    if (g->site_turn) g->site_turn[site] = &g->turn[i].turn;
+}
+
 const float *mod_rope_query(struct graph *g, uint32_t site, uint32_t rope, float *q, uint32_t heads,
                             uint32_t dim)
 {
@@ -390,6 +424,7 @@ const float *mod_rope_query(struct graph *g, uint32_t site, uint32_t rope, float
         a.copy = sink_copy(g, q, (size_t)heads * dim);
         a.sink = rotation(g, rope, p->sinks + p->window);
     }
+    note_turn(g, site, rope);
     word(g, rope_run, &a, sizeof a);
     return a.copy;
 }
@@ -456,6 +491,7 @@ void mod_attention(struct graph *g, const struct mod_attention *a)
                .softcap = a->softcap,
                .q_sink = a->q_sink,
                .bias = graph_bias(g, a->bias, a->heads),
+               .turn = g->site_turn ? g->site_turn[a->site] : NULL,
                .sink_logit = graph_weights(g, a->sink_logit, a->heads * sizeof(float))},
     };
     assert(a->heads % k->heads == 0);

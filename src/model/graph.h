@@ -17,6 +17,11 @@ struct sink_copy { /* a copy of a buffer of queries, rotated for the sink rows *
     size_t width; /* heads * dim */
     float *copy;  /* [tokens][width] */
 };
+struct graph_turn { /* cosines and sines of one rope for the borrowed rows of the step */
+    uint32_t rope;
+    float *cos, *sin; /* [borrowed rows of a step][rot / 2] */
+    struct dev_turn turn;
+};
 struct graph {
     struct exec *x;
     uint32_t tokens; /* most tokens of a step */
@@ -32,6 +37,10 @@ struct graph {
     uint32_t n_rotations;
     struct sink_copy sink_copy[4];
     uint32_t n_sink_copies;
+    /* where sequences may borrow rows: the turns of their queries, of each rope and by site (NULL: not rotated) */
+    struct graph_turn turn[MODEL_ROPES];
+    uint32_t n_turns;
+    const struct dev_turn **site_turn; /* [n_sites] */
     /* attend.c: rooms for the rows of the current step, one for each shape */
     struct attend_room *room;
 };

@@ -48,6 +48,8 @@ void rope_done(struct rope *r);
  * the regime of its sequence (longrope). */
 void rope_fill(const struct rope *r, const uint32_t *pos, const uint32_t *end, uint32_t n,
                float *cos, float *sin);
+/* Computes cos and sin [rot/2] of a turn by `by` positions, of fixed frequencies and without the attention factor. */
+void rope_turn(const struct rope *r, int64_t by, float *cos, float *sin);
 
 /* --- a model */
 struct model;
@@ -292,6 +294,7 @@ struct exec_config {
     size_t stage_bytes;
     const char *spill_dir; /* NULL: see kv_tier_file_open */
     bool no_index;         /* the prefix index is off */
+    uint32_t chunks;       /* most chunks of a sequence that are borrowed (splice.c); 0: none */
     struct preset_options preset;
 };
 struct exec {
@@ -312,6 +315,8 @@ struct exec {
         const float *bias;
     } ends;
     uint64_t computed; /* tokens that were fed since the exec was opened */
+    /* runs of rows that all sequences of a step borrow at most; 0: chunks are off */
+    uint32_t borrows;
     bool reserve;
     bool telling;                /* a callback of the caller runs inside a feed or a step */
     enum kv_streaming streaming; /* as configured */
@@ -319,7 +324,8 @@ struct exec {
     struct exec_fed *fed;        /* [2 * max_seqs] scratch of the current feed */
     struct exec_span *span;      /* [2 * max_seqs] scratch of the current step */
     uint32_t regime_rows; /* most rows that a change of regime drops; 0: the model has one regime */
-    struct exec_said *said;           /* [EXEC_HANDLES * max_seqs] by kv_slot */
+    uint32_t n_handles;   /* sequences of the store */
+    struct exec_said *said;           /* [n_handles] by kv_slot */
     const struct exec_lender *lender; /* of the current feed, or NULL */
     struct lent *lent;                /* NULL: not made yet */
 };
@@ -386,6 +392,22 @@ bool exec_unheard(const struct exec *x, kv_seq seq);
  * `pad` is that of exec_feed.  kv_match_reason tells why there was no hit. */
 int exec_match(struct exec *x, kv_seq seq, const int32_t *ids, uint32_t n, uint32_t pad,
                uint32_t *have);
+
+/* --- splice.c: a text made of chunks, some of which were computed elsewhere. */
+struct exec_chunk {
+    const int32_t *tok;
+    uint32_t n;
+    uint32_t again; /* so many of its first tokens are computed even if its rows are found */
+};
+struct exec_spliced { /* tokens, summed over the chunks; and how many chunks were moved */
+    uint64_t reused, moved, computed;
+    uint32_t chunks;
+};
+/* Appends the chunks.  An empty sequence first reuses the longest cached prefix of the whole text.  A chunk that a sequence
+ * has anywhere is then borrowed, but for its first `again` tokens; others are computed.  After an error the sequence is as
+ * it was. */
+int exec_splice(struct exec *x, kv_seq seq, const struct exec_chunk *chunk, uint32_t n,
+                struct exec_spliced *out);
 
 /* Arrays that a caller wants filled for the n tokens of a feed, besides logits.  Each array is filled completely,
  * however the feed is cut into steps.  After a failure the contents are undefined.  Of an encoder's input n is its

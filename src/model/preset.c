@@ -170,7 +170,7 @@ int preset_settle_cross(const struct preset *cross, const struct kv_keys *k,
     static const struct preset plain = {.name = "dynamic"};
     const uint32_t window = 1u << KV_KEY_SLIDING_WINDOW | 1u << KV_KEY_WINDOW_LENGTH |
                             1u << KV_KEY_NUM_SINK_TOKENS | 1u << KV_KEY_OFFLOAD_ONLY_NON_SLIDING |
-                            1u << KV_KEY_TEST_BLOCK_ROWS;
+                            1u << KV_KEY_MOVED_CHUNKS | 1u << KV_KEY_TEST_BLOCK_ROWS;
     o->cross_stream = (cross && cross->offload) || k->offloading;
     if (cross && (cross->windowed || cross->sink))
         return ERR(

@@ -57,6 +57,7 @@ enum kv_key {
     KV_KEY_BACKEND_KEY, /* for keys, for values; "none": not quantized */
     KV_KEY_BACKEND_VALUE,
     KV_KEY_RESIDUAL_LENGTH,
+    KV_KEY_MOVED_CHUNKS,
     KV_KEY_TEST_BLOCK_ROWS, /* rows of a block; only for tests */
     KV_KEYS
 };
@@ -87,7 +88,7 @@ struct kv_layers {
 struct kv_keys {
     uint32_t given; /* bit 1 << enum kv_key */
     uint32_t max_cache_len, sliding_window, window_length, num_sink_tokens, block_rows;
-    uint32_t residual_length;
+    uint32_t residual_length, moved_chunks;
     bool offloading, offload_only_non_sliding;
     const char *backend, *backend_plane[2]; /* names of the registry, or NULL */
     struct kv_key_option option[KV_KEY_OPTIONS];

@@ -28,6 +28,7 @@ static const struct {
     KEY(BACKEND_KEY, "backend_key", NAME, backend_plane[0], 0, 0),
     KEY(BACKEND_VALUE, "backend_value", NAME, backend_plane[1], 0, 0),
     KEY(RESIDUAL_LENGTH, "residual_length", UINT, residual_length, 0, 1 << 28),
+    KEY(MOVED_CHUNKS, "moved_chunks", UINT, moved_chunks, 0, KV_BORROWS_MOST),
     KEY(TEST_BLOCK_ROWS, "test_block_rows", UINT, block_rows, 16, KV_ATOM),
 #undef KEY
 };

@@ -260,3 +260,12 @@ void rope_fill(const struct rope *r, const uint32_t *pos, const uint32_t *end, u
         }
     }
 }
+
+void rope_turn(const struct rope *r, int64_t by, float *cos_, float *sin_)
+{
+    for (uint32_t i = 0; i < r->rot / 2; i++) {
+        double angle = (double)by * (double)r->inv_freq[i];
+        cos_[i] = (float)cos(angle);
+        sin_[i] = (float)sin(angle);
+    }
+}

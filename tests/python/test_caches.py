@@ -773,6 +773,24 @@ class Bound(unittest.TestCase):
         self.assertEqual((report["reused"], report["divergence"]), (25, 25))
         self.assertEqual(self.cache.get_seq_length(), 28)
 
+    def test_splice(self):
+        keys = {"moved_chunks": 8}
+        head, first, second = self.ids[0].tolist()[:5], list(range(40, 90)), list(range(120, 180))
+        before = kvik.DynamicCache(cache_config=keys)
+        self.model(np.array([[3, 4, *first, *second]]), past_key_values=before)
+        cache = kvik.DynamicCache(cache_config=keys)
+        report = cache.splice(self.model, [head, second, first], recompute=4, fraction=0.1)
+        self.assertEqual(report, {"reused": 0, "moved": 54 + 45, "computed": 5 + 6 + 5, "chunks": 2})
+        self.assertEqual(cache.get_seq_length(), 115)
+        ids = np.array([[*head, *second, *first, 7]])
+        self.assertEqual(self.model.generate(ids, past_key_values=cache, max_new_tokens=3, do_sample=False).shape, (1, 119))
+        whole = kvik.DynamicCache(cache_config=keys)
+        whole.splice(self.model, [head, second, first], fraction=1.0)
+        np.testing.assert_array_equal(self.model(np.array([[7]]), past_key_values=whole).logits[:, -1],
+                                      self.model(ids, use_cache=False).logits[:, -1])
+        with self.assertRaisesRegex(kvik.UnsupportedError, "moved_chunks"):
+            kvik.DynamicCache().splice(self.model, [head])
+
     def test_forward_arguments(self):
         with self.assertRaisesRegex(kvik.ArgumentError, r"cache_position has 30 entries for 1 token; expected \[40\]"):
             self.model(self.next, past_key_values=self.cache, cache_position=np.arange(30))

@@ -187,6 +187,7 @@ static void fill_config(kvik_cache_config *k)
                                        "{\"residual_length\": 4}",
                                        "{\"sliding_window\": 8}",
                                        "{\"nbits\": 77}",
+                                       "{\"moved_chunks\": 3}",
                                        "["};
     *k = (kvik_cache_config){.size = sizeof *k};
     k->cache_implementation = kind[dice(countof(kind))];
@@ -302,6 +303,15 @@ static bool fill_struct(int kind, char *at)
         break;
     case A_PROGRESS:
         *(size_t *)at = sizeof(kvik_progress);
+        break;
+    case A_CHUNK:
+        *(kvik_chunk *)at =
+            (kvik_chunk){.size = sizeof(kvik_chunk), .ids = any_ids(), .n = below(12)};
+        break;
+    case A_SPLICE:
+        *(kvik_splice *)at = (kvik_splice){.size = sizeof(kvik_splice),
+                                           .recompute = below(5),
+                                           .fraction = chance(90) ? 0.25 : (double)hostile()};
         break;
     case A_SHARED_STATE:
         *(size_t *)at = sizeof(kvik_shared_state);

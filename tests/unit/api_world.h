@@ -30,6 +30,8 @@ struct api_world {
     kvik_outputs outputs;
     kvik_usage usage;
     kvik_progress progress;
+    kvik_chunk chunk;
+    kvik_splice splice;
     kvik_shared_state shared_state;
     kvik_fetched fetched;
     kvik_sync sync;
@@ -103,6 +105,8 @@ static inline void api_structs(struct api_world *w)
     w->outputs = (kvik_outputs){.size = sizeof w->outputs, .logits = w->floats};
     w->usage = (kvik_usage){.size = sizeof w->usage};
     w->progress = (kvik_progress){.size = sizeof w->progress};
+    w->chunk = (kvik_chunk){.size = sizeof w->chunk, .ids = api_ids, .n = IDS};
+    w->splice = (kvik_splice){.size = sizeof w->splice};
     w->shared_state = (kvik_shared_state){.size = sizeof w->shared_state};
     w->fetched = (kvik_fetched){.size = sizeof w->fetched};
     w->sync = (kvik_sync){.size = sizeof w->sync};
@@ -256,6 +260,8 @@ static inline uintptr_t api_value(struct api_world *w, int kind, int at)
         [A_OUTPUTS] = &w->outputs,
         [A_USAGE] = &w->usage,
         [A_PROGRESS] = &w->progress,
+        [A_CHUNK] = &w->chunk,
+        [A_SPLICE] = &w->splice,
         [A_SHARED_STATE] = &w->shared_state,
         [A_FETCHED] = &w->fetched,
         [A_SYNC] = &w->sync,

@@ -8,8 +8,11 @@
 #include <sched.h>
 #include <sys/wait.h>
 
-static const kvik_cache_config plain_config = {
-    .size = sizeof plain_config, .max_sequences = 16, .max_cache_len = 64, .threads = 2};
+static const kvik_cache_config plain_config = {.size = sizeof plain_config,
+                                               .cache_config = "{\"moved_chunks\": 4}",
+                                               .max_sequences = 16,
+                                               .max_cache_len = 64,
+                                               .threads = 2};
 
 /* --- The table is whole. */
 
@@ -628,6 +631,7 @@ static void test_fork(void **state)
     for (size_t i = 0; i < countof(mode); i++) {
         kvik_cache_config config = plain_config;
         config.cache_implementation = mode[i];
+        config.cache_config = NULL;
         if (i == 1) {
             config.max_cache_len = 1024;
             config.max_sequences = 6;

@@ -31,8 +31,8 @@ static struct dev_attn call_of(struct toy *t, float softcap)
     size_t ld = (size_t)t->c.n_heads * t->c.dim;
     float scale = 1 / sqrtf((float)t->c.dim);
     memset(t->out, 0xff, TOY_TOKENS * ld * sizeof(float));
-    return (struct dev_attn){t->q,  ld,      t->out,    ld,       t->c.n_heads,
-                             scale, softcap, t->q_sink, t->logit, NULL};
+    return (struct dev_attn){t->q,    ld,        t->out,   ld,   t->c.n_heads, scale,
+                             softcap, t->q_sink, t->logit, NULL, NULL};
 }
 
 static size_t out_bytes(const struct toy *t)

@@ -127,8 +127,8 @@ static void test_policies(void **state)
         toy_feed(&t, 2, 17, 3);
         toy_feed(&t, 0, 240, FED);
         size_t ld = (size_t)c.n_heads * c.dim;
-        struct dev_attn a = {t.q,      ld,      t.out, ld, c.n_heads, 0.25f, i % 2 ? 3.0f : 0,
-                             t.q_sink, t.logit, NULL};
+        struct dev_attn a = {t.q,      ld,      t.out, ld,  c.n_heads, 0.25f, i % 2 ? 3.0f : 0,
+                             t.q_sink, t.logit, NULL,  NULL};
         run(DEV_REF, 1, &t, &a, at_once, want);
         compare(&t, &a, want, policies[i].name);
         for (int isa = 0; isa < DEV_AVX512BF16; isa++) {

@@ -72,7 +72,7 @@ static void from_nothing(struct talk *t, bool one_turn)
     } else {
         uint32_t last = (uint32_t)t->n - 1;
         const struct kv_turn *turn = kv_turns(x->kv, t->s, &n_turns);
-        struct kv_past past = {t->ids, turn, last, n_turns};
+        struct kv_past past = {.tok = t->ids, .turn = turn, .len = last, .n_turns = n_turns};
         const struct kv_turn *end = n_turns ? &turn[n_turns - 1] : NULL;
         if (end && end->pos + end->n == t->n) {
             struct exec_feed f = {.seq = s, .tok = t->ids + end->pos, .n = end->n};

@@ -3,7 +3,8 @@
  *
  * A query walks its atoms in four phases: sealed rows of a lossy codec, then raw rows: sinks, rows below
  * lead, tail; each phase is an interval of rows, cut at multiples of 256.  That sequence is a function of
- * the query alone.  The sinks are met with their own rotation of the query where the caller has one.  Two ways of
+ * the query alone.  The sinks are met with their own rotation of the query where the caller has one.  Borrowed rows
+ * come before the lane's own of their form, each run with its own turn of the query (attn_stage).  Two ways of
  * walking it give the same bits:
  *   decode   a lane with one token or a few: units of (atom, kv heads) into shared scratch, in waves of
  *            ATTN_WAVE atoms, each wave merged in order, head by head.  Waves go round robin over the
@@ -21,7 +22,7 @@
 
 struct ready { /* whose queries lie in a thread's qt: those of `per` kv heads from h0 on */
     const float *queries;
-    uint32_t h0, per, n, token[ATTN_MOST];
+    uint32_t h0, per, n, token[ATTN_MOST], borrowed;
     const struct kv_reader *form; /* who prepared them; NULL: as raw rows meet them */
 };
 
@@ -64,7 +65,7 @@ static void lay_out(uint32_t tokens, uint32_t heads, uint32_t dk, uint32_t dv, u
     /* A reader may take queries in sixteens, and read what lies behind the last. */
     l->qt = put(&l->per_thread, queries + 16, dk * sizeof(float));
     l->one = put(&l->per_thread, heads, dk * sizeof(float));
-    l->query = put(&l->per_thread, 1, dk * sizeof(float));
+    l->query = put(&l->per_thread, 2, dk * sizeof(float));
     l->part = put(&l->per_thread, queries, state * sizeof(float));
     l->tile = put(&l->per_thread, tiles, 1);
     l->thread = put(&l->total, threads, l->per_thread);
@@ -103,6 +104,54 @@ void attn_phase_rows(const struct kv_view *v, bool lossy, uint32_t token, uint32
     *b = MAX(*a, MIN(*b, raw ? v->raw1 : v->row1));
 }
 
+/* The rows of a phase among those that a lane borrows: i-th in the view. */
+static void borrowed_rows(const struct attn_job *j, uint32_t i, uint32_t phase, uint32_t *a,
+                          uint32_t *b)
+{
+    const struct kv_borrowed *run = &j->v->borrowed[i];
+    uint32_t lead = j->lossy ? j->v->lead : 0, edge = j->lossy ? j->v->borrowed_edge[i] : 0;
+    *a = run->a;
+    *b = run->b;
+    if (phase == ATTN_SEALED)
+        *a = MAX(*a, lead), *b = MIN(*b, edge);
+    else if (phase == ATTN_LEAD)
+        *b = MIN(*b, lead);
+    else
+        *a = MAX(*a, MAX(edge, lead));
+    *b = MAX(*a, *b);
+}
+
+static uint32_t borrows(const struct kv_view *v, uint32_t token)
+{
+    const uint32_t *first = v->borrowed0 ? v->borrowed0 + v->lane[token] : NULL;
+    return first ? first[1] - first[0] : 0;
+}
+
+uint32_t attn_stages(const struct attn_job *j, uint32_t token)
+{
+    return ATTN_PHASES + 3 * borrows(j->v, token);
+}
+
+/* Sealed rows: its own, then n borrowed runs.  Raw rows: its own sinks and lead, then the lead and the rest of each run, then
+ * its own tail. */
+void attn_stage(const struct attn_job *j, uint32_t token, uint32_t stage, struct attn_atom *out)
+{
+    uint32_t n = borrows(j->v, token), first = n ? j->v->borrowed0[j->v->lane[token]] : 0, run;
+    *out = (struct attn_atom){.token = token, .phase = ATTN_SEALED};
+    if (stage && stage <= n) {
+        run = stage - 1;
+    } else if (stage > n + 2 && stage < 3 * n + 3) {
+        run = (stage - n - 3) / 2;
+        out->phase = (stage - n - 3) % 2 ? ATTN_TAIL : ATTN_LEAD;
+    } else {
+        if (stage) out->phase = stage <= n + 2 ? stage - n : ATTN_TAIL;
+        attn_phase_rows(j->v, j->lossy, token, out->phase, &out->a, &out->b);
+        return;
+    }
+    out->borrowed = 1 + first + run;
+    borrowed_rows(j, first + run, out->phase, &out->a, &out->b);
+}
+
 /* The rotation of the queries that meets the rows of a phase. */
 static const float *queries_of(const struct attn_job *j, uint32_t phase)
 {
@@ -116,6 +165,20 @@ static const float *query_at(const struct attn_job *j, const float *queries, con
            (size_t)(head * j->group + q % j->group) * j->dk;
 }
 
+/* Rotates a query once more, for the rows of a borrowed run, as dev_rope does. */
+static void turn_query(const struct dev_turn *t, uint32_t run, uint32_t dim, const float *q,
+                       float *out)
+{
+    uint32_t half = t->rot / 2, to = t->interleaved ? 1 : half, step = t->interleaved ? 2 : 1;
+    const float *cos = t->cos + (size_t)run * half, *sin = t->sin + (size_t)run * half;
+    memcpy(out, q, dim * sizeof *q);
+    for (uint32_t i = 0; i < half; i++) {
+        float a = q[i * step], b = q[i * step + to];
+        out[i * step] = __builtin_fmaf(a, cos[i], -(b * sin[i]));
+        out[i * step + to] = __builtin_fmaf(b, cos[i], a * sin[i]);
+    }
+}
+
 /* Those whose rows meet other queries than raw rows do, or NULL. */
 static const struct kv_reader *form_of(const struct attn_job *j, uint32_t phase)
 {
@@ -124,17 +187,21 @@ static const struct kv_reader *form_of(const struct attn_job *j, uint32_t phase)
 }
 
 /* Queries that meet strips lie transposed, in the chunks that the kernel takes; others one after another. */
-void attn_form_queries(const struct attn_job *j, uint32_t phase, const uint32_t *token, uint32_t n,
-                       uint32_t head, uint32_t thread, float *qt)
+void attn_form_queries(const struct attn_job *j, const struct attn_atom *m, const uint32_t *token,
+                       uint32_t n, uint32_t head, uint32_t thread, float *qt)
 {
-    const struct kv_reader *form = form_of(j, phase);
-    const float *queries = queries_of(j, phase);
+    const struct kv_reader *form = form_of(j, m->phase);
+    const float *queries = queries_of(j, m->phase);
     uint32_t nq = n * j->group, max = form && form->score ? 1 : j->k->score_max;
     float *room = attn_part(j, thread, j->lay.query);
     for (uint32_t q0 = 0; q0 < nq; q0 += max) {
         uint32_t c = MIN(nq - q0, max);
         for (uint32_t i = 0; i < c; i++) {
             const float *src = query_at(j, queries, token, head, q0 + i);
+            if (m->borrowed && j->a->turn) {
+                turn_query(j->a->turn, m->borrowed - 1, j->dk, src, room + j->dk);
+                src = room + j->dk;
+            }
             if (form && form->query) {
                 form->query(&j->sealed[0], src, room);
                 src = room;
@@ -145,21 +212,21 @@ void attn_form_queries(const struct attn_job *j, uint32_t phase, const uint32_t 
     }
 }
 
-void attn_ready_queries(const struct attn_job *j, uint32_t phase, const uint32_t *token, uint32_t n,
-                        uint32_t h0, uint32_t per, uint32_t thread)
+void attn_ready_queries(const struct attn_job *j, const struct attn_atom *m, const uint32_t *token,
+                        uint32_t n, uint32_t h0, uint32_t per, uint32_t thread)
 {
     struct ready *r = attn_part(j, thread, j->lay.ready);
     float *qt = attn_part(j, thread, j->lay.qt);
-    const float *queries = queries_of(j, phase);
-    const struct kv_reader *form = form_of(j, phase);
+    const float *queries = queries_of(j, m->phase);
+    const struct kv_reader *form = form_of(j, m->phase);
     if (r->n == n && r->queries == queries && r->h0 == h0 && r->per >= per && r->form == form &&
-        memcmp(r->token, token, n * sizeof *token) == 0)
+        r->borrowed == m->borrowed && memcmp(r->token, token, n * sizeof *token) == 0)
         return;
-    *r = (struct ready){.queries = queries, .h0 = h0, .per = per, .n = n, .form = form};
+    *r = (struct ready){
+        .queries = queries, .h0 = h0, .per = per, .n = n, .borrowed = m->borrowed, .form = form};
     memcpy(r->token, token, n * sizeof *token);
     for (uint32_t i = 0; i < per; i++)
-        attn_form_queries(j, phase, token, n, h0 + i, thread,
-                          qt + (size_t)i * n * j->group * j->dk);
+        attn_form_queries(j, m, token, n, h0 + i, thread, qt + (size_t)i * n * j->group * j->dk);
 }
 
 void attn_begin_states(const struct attn_job *j, uint32_t t0, uint32_t t1, uint32_t h0, uint32_t h1)
@@ -262,7 +329,7 @@ void attn_open(struct dev_queue *d, const struct kv_view *v, const struct dev_at
     j->sums = j->sealed[0].reader->score && j->sealed[1].reader->add;
     lay_out(j->n_tokens, a->n_heads, j->dk, j->dv, j->tiled ? v->sealed.rows : 0,
             pool_threads(d->pool), &j->lay);
-    assert(!a->bias || (a->softcap == 0 && !v->sinks));
+    assert(!a->bias || (a->softcap == 0 && !v->sinks && !v->borrowed0));
     assert(j->lay.total <= d->attn_bytes && a->n_heads % j->n_kv == 0);
     for (uint32_t i = 0; i < pool_threads(d->pool); i++)
         ((struct ready *)attn_part(j, i, j->lay.ready))->n = 0;

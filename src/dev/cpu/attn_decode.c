@@ -60,7 +60,7 @@ static void own_rows(const struct attn_job *j, const struct attn_task *t, const 
         attn_values(j, &own);
         return;
     }
-    attn_form_queries(j, m.phase, &m.token, 1, t->h0, t->thread, own.qt);
+    attn_form_queries(j, &m, &m.token, 1, t->h0, t->thread, own.qt);
     attn_scores(j, &own);
 }
 
@@ -68,8 +68,9 @@ static void own_rows(const struct attn_job *j, const struct attn_task *t, const 
 static void shared_unit(const struct attn_job *j, const struct attn_unit *u, struct attn_task *t)
 {
     const struct attn_atom *m = &j->wave[u->first];
-    struct attn_atom joint = {m->token, m->phase, m->a, u->joint};
+    struct attn_atom joint = *m;
     struct attn_opened opened = {0};
+    joint.b = u->joint;
     t->m = &joint;
     if (j->sums && m->phase == ATTN_SEALED) t->opened = &opened;
     attn_scores(j, t);
@@ -102,7 +103,7 @@ static void decode_unit(void *ctx, uint32_t task, uint32_t thread)
     const struct attn_atom *m = &j->wave[u->first];
     uint32_t per = j->n_kv / j->split, h0 = task / j->n_units * per, token[ATTN_BLOCK];
     struct attn_task t = {.m = m,
-                          .edge = j->v->edge[m->token],
+                          .edge = attn_edge(j, m, j->v->edge[m->token]),
                           .h0 = h0,
                           .heads = per,
                           .nq = u->n * j->group,
@@ -114,7 +115,7 @@ static void decode_unit(void *ctx, uint32_t task, uint32_t thread)
                                           : unit_state(j, u, 0, h0 * j->group)};
     for (uint32_t i = 0; i < u->n; i++)
         token[i] = m[i].token;
-    attn_ready_queries(j, m->phase, token, u->n, h0, per, thread);
+    attn_ready_queries(j, m, token, u->n, h0, per, thread);
     if (u->n > 1) {
         shared_unit(j, u, &t);
     } else {
@@ -129,13 +130,11 @@ static void decode_unit(void *ctx, uint32_t task, uint32_t thread)
 /* The next atom of a token's walk, or false at its end. */
 static bool next_atom(const struct attn_job *j, struct attn_iter *it, struct attn_atom *out)
 {
-    for (; it->phase < ATTN_PHASES; it->phase++, it->next = 0) {
-        uint32_t a, b;
-        attn_phase_rows(j->v, j->lossy, it->token, it->phase, &a, &b);
-        a = MAX(a, it->next);
-        if (a >= b) continue;
-        it->next = MIN(b, a - a % KV_ATOM + KV_ATOM);
-        *out = (struct attn_atom){it->token, it->phase, a, it->next};
+    for (; it->stage < attn_stages(j, it->token); it->stage++, it->next = 0) {
+        attn_stage(j, it->token, it->stage, out);
+        out->a = MAX(out->a, it->next);
+        if (out->a >= out->b) continue;
+        out->b = it->next = MIN(out->b, out->a - out->a % KV_ATOM + KV_ATOM);
         return true;
     }
     return false;
@@ -160,9 +159,9 @@ static uint32_t same_rows(const struct attn_job *j, const struct attn_atom *m,
                           const struct attn_atom *o)
 {
     const struct kv_view *v = j->v;
-    uint32_t slot = v->slot[v->lane[m->token]], other = v->slot[v->lane[o->token]];
+    uint32_t slot = attn_slot(j, m), other = attn_slot(j, o);
     uint32_t a = m->a, b = MIN(m->b, o->b), end;
-    if (m->phase != o->phase || a != o->a) return 0;
+    if (m->phase != o->phase || a != o->a || m->borrowed != o->borrowed) return 0;
     end = same_pages(&v->raw, slot, other, a, b);
     if (end == m->b && end == o->b &&
         (!j->tiled || (v->edge[m->token] == v->edge[o->token] &&

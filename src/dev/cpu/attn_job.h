@@ -10,10 +10,11 @@
 #include "dev/cpu/cpu.h"
 
 struct attn_iter { /* where a decoding token stands in its walk */
-    uint32_t token, phase, next;
+    uint32_t token, stage, next;
 };
 struct attn_atom {
     uint32_t token, phase, a, b; /* rows [a, b), absolute */
+    uint32_t borrowed;           /* 0: of the token's lane; else 1 + the place in view.borrowed */
 };
 struct attn_block { /* tokens [t0, t0 + n) of one lane */
     uint32_t t0, n;
@@ -89,12 +90,27 @@ static inline void *attn_part(const struct attn_job *j, uint32_t thread, size_t 
 void attn_open(struct dev_queue *d, const struct kv_view *v, const struct dev_attn *a,
                struct attn_job *j);
 
-/* Writes the queries of `head`'s group for n tokens, token-major, to qt in the form in which rows of a phase are met. */
-void attn_form_queries(const struct attn_job *j, uint32_t phase, const uint32_t *token, uint32_t n,
-                       uint32_t head, uint32_t thread, float *qt);
-/* Does so for `per` kv heads from h0 on, into the thread's part, unless the queries lie there from its last unit or phase. */
-void attn_ready_queries(const struct attn_job *j, uint32_t phase, const uint32_t *token, uint32_t n,
-                        uint32_t h0, uint32_t per, uint32_t thread);
+/* The walk of a token: so many stages, of which one has the rows [out->a, out->b) of one phase and one table row; a == b if it
+ * has none.  Lanes that borrow nothing have the phases themselves. */
+uint32_t attn_stages(const struct attn_job *j, uint32_t token);
+void attn_stage(const struct attn_job *j, uint32_t token, uint32_t stage, struct attn_atom *out);
+
+/* Where the rows of an atom of a token's lane lie, and before which row they may be read sealed. */
+static inline uint32_t attn_slot(const struct attn_job *j, const struct attn_atom *m)
+{
+    return m->borrowed ? j->v->borrowed[m->borrowed - 1].slot : j->v->slot[j->v->lane[m->token]];
+}
+static inline uint32_t attn_edge(const struct attn_job *j, const struct attn_atom *m, uint32_t own)
+{
+    return m->borrowed ? j->v->borrowed_edge[m->borrowed - 1] : own;
+}
+
+/* Writes the queries of `head`'s group for n tokens, token-major, to qt in the form in which the rows of an atom are met. */
+void attn_form_queries(const struct attn_job *j, const struct attn_atom *m, const uint32_t *token,
+                       uint32_t n, uint32_t head, uint32_t thread, float *qt);
+/* Does so for `per` kv heads from h0 on, into the thread's part, unless the queries lie there from its last unit or stage. */
+void attn_ready_queries(const struct attn_job *j, const struct attn_atom *m, const uint32_t *token,
+                        uint32_t n, uint32_t h0, uint32_t per, uint32_t thread);
 
 /* attn_read.c: the scores of a task, as the kernels store them: p in rows of KV_ATOM; and the weighted values, of which each
  * state of out gets the sum. */

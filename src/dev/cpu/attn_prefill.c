@@ -20,7 +20,7 @@ static void span_some(const struct attn_job *j, const struct walk *w, const stru
     row += first;
     const struct attn_task t = {.m = all,
                                 .row = row,
-                                .edge = w->edge,
+                                .edge = attn_edge(j, all, w->edge),
                                 .h0 = head,
                                 .heads = 1,
                                 .nq = nq,
@@ -60,7 +60,7 @@ static void block_span(const struct attn_job *j, const struct walk *w, const str
     uint32_t n = w->bl->n, some = sums ? MAX(1, ATTN_AT_ONCE / j->group) : n;
     for (uint32_t first = 0; first < n; first += some) {
         uint32_t end = MIN(n, first + some);
-        struct attn_atom of = {w->bl->t0 + first, all->phase, UINT32_MAX, 0};
+        struct attn_atom of = {w->bl->t0 + first, all->phase, UINT32_MAX, 0, all->borrowed};
         for (uint32_t i = first; i < end; i++) {
             if (row[i].a >= row[i].b) continue;
             of.a = MIN(of.a, row[i].a);
@@ -70,22 +70,23 @@ static void block_span(const struct attn_job *j, const struct walk *w, const str
     }
 }
 
-static void block_phase(const struct attn_job *j, struct walk *w, uint32_t phase)
+static void block_stage(const struct attn_job *j, struct walk *w, uint32_t stage)
 {
     const struct attn_block *bl = w->bl;
-    struct attn_atom whole[ATTN_MOST], row[ATTN_MOST];
+    struct attn_atom whole[ATTN_MOST], row[ATTN_MOST], of;
     uint32_t a = UINT32_MAX, b = 0, token[ATTN_MOST];
     for (uint32_t i = 0; i < bl->n; i++) {
         token[i] = bl->t0 + i;
-        attn_phase_rows(j->v, j->lossy, token[i], phase, &whole[i].a, &whole[i].b);
+        attn_stage(j, token[i], stage, &whole[i]);
         if (whole[i].a >= whole[i].b) continue;
         a = MIN(a, whole[i].a);
         b = MAX(b, whole[i].b);
     }
     if (a >= b) return;
-    attn_ready_queries(j, phase, token, bl->n, w->head, 1, w->thread);
+    of = whole[0];
+    attn_ready_queries(j, &of, token, bl->n, w->head, 1, w->thread);
     for (uint32_t row0 = a - a % KV_ATOM; row0 < b; row0 += KV_ATOM) {
-        struct attn_atom all = {bl->t0, phase, UINT32_MAX, 0};
+        struct attn_atom all = {bl->t0, of.phase, UINT32_MAX, 0, of.borrowed};
         for (uint32_t i = 0; i < bl->n; i++) {
             row[i].a = MAX(whole[i].a, row0);
             row[i].b = MIN(whole[i].b, row0 + KV_ATOM);
@@ -112,8 +113,8 @@ void attn_prefill_unit(void *ctx, uint32_t task, uint32_t thread)
         w.edge = MIN(w.edge, j->v->edge[bl->t0 + i]);
     uint32_t h0 = w.head * j->group, h1 = h0 + j->group, end = bl->t0 + bl->n;
     if (j->v->first) attn_begin_states(j, bl->t0, end, h0, h1);
-    for (uint32_t phase = 0; phase < ATTN_PHASES; phase++)
-        block_phase(j, &w, phase);
+    for (uint32_t stage = 0; stage < attn_stages(j, bl->t0); stage++)
+        block_stage(j, &w, stage);
     if (j->v->last) attn_end_states(j, bl->t0, end, h0, h1, thread);
     attn_rest(j);
 }

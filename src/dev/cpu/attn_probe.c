@@ -31,7 +31,7 @@ static void scores(const struct attn_job *j, uint32_t token, uint32_t head, uint
     for (; m.phase < ATTN_PHASES; m.phase++) {
         uint32_t end;
         attn_phase_rows(j->v, j->lossy, token, m.phase, &m.a, &end);
-        if (m.a < end) attn_form_queries(j, m.phase, &token, 1, head, thread, t.qt);
+        if (m.a < end) attn_form_queries(j, &m, &token, 1, head, thread, t.qt);
         for (; m.a < end; m.a = m.b) {
             m.b = MIN(end, m.a - m.a % KV_ATOM + KV_ATOM);
             attn_scores(j, &t);

@@ -102,7 +102,7 @@ static void find_run(const struct attn_job *j, const struct attn_task *t, uint32
     run->a = row;
     run->b = own || !t->row ? MIN(end, row - row % rows + rows) : end;
     run->n = 0;
-    const uint32_t *table = f->table + (size_t)j->v->slot[j->v->lane[t->m->token]] * f->stride;
+    const uint32_t *table = f->table + (size_t)attn_slot(j, t->m) * f->stride;
     if (own || run->by->reader->strips)
         find_pieces(f, table, plane, unit, run);
     else

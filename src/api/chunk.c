@@ -1,0 +1,50 @@
+/* chunk.c - texts that are made of chunks, some of which were computed elsewhere; see kvik_cache_splice. */
+#include "generate/cache_usage.h"
+#include "generate/handle.h"
+#include "kvik_loop.h"
+
+#include <math.h>
+
+/* Returns how many tokens of a chunk are computed again. */
+static uint32_t again(const kvik_splice *how, size_t n)
+{
+    double part = ceil(how->fraction * (double)n);
+    return (uint32_t)MIN((uint64_t)n, MAX(how->recompute, (uint64_t)part));
+}
+
+static int read_chunks(const kvik_splice *how, const kvik_chunk *chunk, uint32_t n,
+                       struct exec_chunk *out)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        kvik_chunk c = {0};
+        TRY(SIZED_NTH(&c, chunk, i, kvik_chunk));
+        if (c.n > UINT32_MAX) return ERR(LIMIT, "chunk %u has %zu tokens", i, c.n);
+        out[i] = (struct exec_chunk){c.ids, (uint32_t)c.n, again(how, c.n)};
+    }
+    return 0;
+}
+
+KVIK_API int kvik_cache_splice(kvik_cache *c, kvik_seq s, const kvik_chunk *chunk, uint32_t n,
+                               kvik_splice *how)
+{
+    kvik_splice full = {0};
+    struct exec_spliced sum;
+    USE_CACHE(c);
+    TRY(cache_free(c, &s, 1));
+    if (!kv_tokens(c->x->kv, s)) return ERR(STALE, "the sequence was dropped");
+    if (how) TRY(SIZED_IN(&full, how, kvik_splice));
+    if (!n || !chunk) return ERR(ARG, "no chunks to append: n is 0 or chunk is NULL");
+    if (!(full.fraction >= 0 && full.fraction <= 1))
+        return ERR(ARG, "fraction is %g; give 0 to 1", full.fraction);
+    struct exec_chunk *list = mem_array(n, sizeof *list);
+    if (!list) return ERR_NOMEM;
+    int e = read_chunks(&full, chunk, n, list);
+    if (e >= 0) e = exec_splice(c->x, s, list, n, &sum);
+    mem_free(list);
+    if (e < 0) return cache_full(c, e);
+    full.reused = sum.reused;
+    full.moved = sum.moved;
+    full.computed = sum.computed;
+    full.chunks = sum.chunks;
+    return how ? SIZED_OUT(how, &full, kvik_splice) : 0;
+}
