@@ -358,62 +358,40 @@ static inline bool api_none(const struct api_call *c, uintptr_t r)
     }
 }
 
+/* Kinds of results, with the kinds of handles that they are. */
+static const int api_results[][2] = {
+    {A_OUT_MODEL, A_MODEL},     {A_OUT_TOKENIZER, A_TOKENIZER},  {A_OUT_CACHE, A_CACHE},
+    {A_OUT_BATCH, A_BATCH},     {A_OUT_REQUEST, A_REQUEST},      {A_OUT_RESULT, A_RESULT},
+    {A_OUT_DECODER, A_DECODER}, {A_OUT_SAMPLER, A_SAMPLER},      {A_OUT_EXPORT, A_EXPORT},
+    {A_OUT_LEGACY, A_LEGACY},   {A_OUT_LAYERS, A_LAYERS},        {A_OUT_SHARED, A_SHARED},
+    {A_OUT_FETCH, A_FETCH},     {A_OUT_TRANSCRIPT, A_TRANSCRIPT}};
+
+/* Returns the kind of handle that a kind of result is; A_END: none. */
+static inline int api_handle_of(int result)
+{
+    for (size_t i = 0; i < countof(api_results); i++)
+        if (api_results[i][0] == result) return api_results[i][1];
+    return A_END;
+}
+
+/* Closes a handle by the row of the table that closes its kind. */
+static inline void api_close_handle(int kind, void *p)
+{
+    for (size_t i = 0; kind && i < countof(api_calls); i++)
+        if (api_calls[i].does == D_CLOSES && api_calls[i].arg[0] == kind)
+            (void)api_invoke(&api_calls[i], (uintptr_t[ARGS]){(uintptr_t)p});
+}
+
 /* Frees the results of a call that succeeded. */
 static inline void api_release(struct api_world *w, const struct api_call *c)
 {
     for (int i = 0; i < ARGS; i++) {
         void *p = (void *)(uintptr_t)w->out[i];
+        int kind = c->arg[i] & ~A_OPTIONAL;
         if (!p) continue;
-        switch (c->arg[i] & ~A_OPTIONAL) {
-        case A_OUT_MEMORY:
-            kvik_free(p);
-            break;
-        case A_OUT_SEQ:
-            if (w->cache) (void)kvik_cache_drop(w->cache, (kvik_seq)w->out[i]);
-            break;
-        case A_OUT_MODEL:
-            kvik_model_close(p);
-            break;
-        case A_OUT_TOKENIZER:
-            kvik_tokenizer_close(p);
-            break;
-        case A_OUT_CACHE:
-            kvik_cache_close(p);
-            break;
-        case A_OUT_LAYERS:
-            kvik_layers_close(p);
-            break;
-        case A_OUT_BATCH:
-            kvik_batch_close(p);
-            break;
-        case A_OUT_REQUEST:
-            kvik_request_free(p);
-            break;
-        case A_OUT_RESULT:
-            kvik_result_free(p);
-            break;
-        case A_OUT_DECODER:
-            kvik_decoder_close(p);
-            break;
-        case A_OUT_SAMPLER:
-            kvik_sampler_close(p);
-            break;
-        case A_OUT_SHARED:
-            kvik_shared_close(p);
-            break;
-        case A_OUT_FETCH:
-            kvik_fetch_free(p);
-            break;
-        case A_OUT_EXPORT:
-            kvik_export_free(p);
-            break;
-        case A_OUT_LEGACY:
-            kvik_legacy_free(p);
-            break;
-        case A_OUT_TRANSCRIPT:
-            kvik_transcript_free(p);
-            break;
-        }
+        if (kind == A_OUT_MEMORY) kvik_free(p);
+        if (kind == A_OUT_SEQ && w->cache) (void)kvik_cache_drop(w->cache, (kvik_seq)w->out[i]);
+        api_close_handle(api_handle_of(kind), p);
         w->out[i] = 0;
     }
     kvik_sync_done(&w->sync);

@@ -1,6 +1,7 @@
 /* matrix_cell.h - what the cells of test_matrix do with a cache: the walks of walk_cells.h, and operations that the public interface
  * alone has. */
 #pragma once
+#include "hearing.h"
 #include "kvik_compat.h"
 #include "planes.h"
 #include "walk_cells.h"
@@ -22,13 +23,13 @@ struct cell {
     kvik_cache *cache;
     struct lengths n;
     uint32_t vocab, most;
-    kvik_encoder encoder; /* bins and rows 0: the model has none */
-    bool hears, turns;    /* turns: dynamic NTK, where a row has the frequencies of its turn */
-    const char *cross;    /* cross_cache_config, or NULL */
-    uint64_t peak;        /* peak bytes of the resident reference */
-    uint64_t rows;        /* digest of the reference's exported rows */
-    bool native;          /* no codec */
-    const char *says;     /* the model's description */
+    bool turns;                   /* dynamic NTK, where a row has the frequencies of its turn */
+    const struct hearing *input;  /* [2] */
+    const char *cross;            /* cross_cache_config, or NULL */
+    uint64_t peak;                /* peak bytes of the resident reference */
+    uint64_t rows;                /* digest of the reference's exported rows */
+    bool native;                  /* no codec */
+    const char *says;             /* the model's description */
     const float *want_a, *want_b; /* logits [1 + DECODE][vocab] after PROMPT+A and PROMPT+B */
     const int32_t *beams;         /* result of beam search on the resident cache */
     const int32_t *greedy;
@@ -53,31 +54,17 @@ static const int32_t *part_decode(const struct cell *c)
     return c->ids + c->n.prompt + c->n.a + c->n.b;
 }
 
-enum { HEARD = 37, FEATURES = 8192 };
-static float features[2][FEATURES];
-
 /* Input 0 or 1 of the encoder, with the tokens that begin the decoder's text. */
 static kvik_prompt heard(const struct cell *c, int i, const int32_t *ids, uint32_t n)
 {
     kvik_prompt p = {.size = sizeof p, .ids = ids, .n = n};
-    if (!c->hears) return p;
-    static kvik_source given[2];
-    given[i] = (kvik_source){.size = sizeof *given};
-    if (c->encoder.bins) {
-        given[i].features = features[i];
-        given[i].n_frames = (size_t)c->encoder.rows * c->encoder.stride;
-    } else {
-        given[i].ids = c->ids + 3 * i;
-        given[i].n = HEARD - 5 * (uint32_t)i;
-    }
-    p.source = &given[i];
+    hearing_prompt(&c->input[i], &p);
     return p;
 }
 
 static int hear(const struct cell *c, kvik_seq s, int i)
 {
-    kvik_prompt p = heard(c, i, NULL, 0);
-    return c->hears ? kvik_cache_encode(c->cache, s, p.source) : 0;
+    return hearing_begin(&c->input[i], c->cache, s);
 }
 
 static int feed(struct cell *c, kvik_seq s, const int32_t *ids, uint32_t n, float *logits)

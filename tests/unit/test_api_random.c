@@ -19,51 +19,6 @@ static void keep_seq(kvik_seq s)
     seqs[dice(countof(seqs))] = s;
 }
 
-static void close_handle(int kind, void *p)
-{
-    switch (kind) {
-    case A_MODEL:
-        kvik_model_close(p);
-        break;
-    case A_TOKENIZER:
-        kvik_tokenizer_close(p);
-        break;
-    case A_CACHE:
-        kvik_cache_close(p);
-        break;
-    case A_LAYERS:
-        kvik_layers_close(p);
-        break;
-    case A_BATCH:
-        kvik_batch_close(p);
-        break;
-    case A_REQUEST:
-        kvik_request_free(p);
-        break;
-    case A_DECODER:
-        kvik_decoder_close(p);
-        break;
-    case A_SAMPLER:
-        kvik_sampler_close(p);
-        break;
-    case A_SHARED:
-        kvik_shared_close(p);
-        break;
-    case A_FETCH:
-        kvik_fetch_free(p);
-        break;
-    case A_RESULT:
-        kvik_result_free(p);
-        break;
-    case A_EXPORT:
-        kvik_export_free(p);
-        break;
-    case A_LEGACY:
-        kvik_legacy_free(p);
-        break;
-    }
-}
-
 static void remove_handle(int kind, const void *p)
 {
     struct pool *o = &pool[kind];
@@ -76,12 +31,12 @@ static void keep(int kind, void *p)
 {
     struct pool *o = &pool[kind];
     if (o->n == KEPT && depth) {
-        close_handle(kind, p);
+        api_close_handle(kind, p);
         return;
     }
     if (o->n == KEPT) {
         uint32_t i = 1 + dice(KEPT - 1); /* the first of each stays */
-        close_handle(kind, o->p[i]);
+        api_close_handle(kind, o->p[i]);
         o->p[i] = o->p[--o->n];
     }
     o->p[o->n++] = p;
@@ -89,12 +44,6 @@ static void keep(int kind, void *p)
 
 static void take_outputs(const struct api_call *c, const uintptr_t v[ARGS], int64_t code)
 {
-    static const int to[][2] = {
-        {A_OUT_MODEL, A_MODEL},     {A_OUT_TOKENIZER, A_TOKENIZER}, {A_OUT_CACHE, A_CACHE},
-        {A_OUT_BATCH, A_BATCH},     {A_OUT_REQUEST, A_REQUEST},     {A_OUT_RESULT, A_RESULT},
-        {A_OUT_DECODER, A_DECODER}, {A_OUT_SAMPLER, A_SAMPLER},     {A_OUT_EXPORT, A_EXPORT},
-        {A_OUT_LEGACY, A_LEGACY},   {A_OUT_LAYERS, A_LAYERS},       {A_OUT_SHARED, A_SHARED},
-        {A_OUT_FETCH, A_FETCH}};
     for (int i = 0; i < api_args(c); i++) {
         int kind = c->arg[i] & ~A_OPTIONAL;
         uint64_t *out = place[depth][i];
@@ -106,8 +55,11 @@ static void take_outputs(const struct api_call *c, const uintptr_t v[ARGS], int6
         if (kind == A_OUT_SEQ)
             for (int k = 0; k < 4; k++)
                 if (((kvik_seq *)out)[k]) keep_seq(((kvik_seq *)out)[k]);
-        for (size_t k = 0; k < countof(to); k++)
-            if (to[k][0] == kind) keep(to[k][1], (void *)(uintptr_t)*out);
+        int handle = api_handle_of(kind);
+        if (handle == A_TRANSCRIPT)
+            api_close_handle(handle, (void *)(uintptr_t)*out); /* no call takes one */
+        else if (handle)
+            keep(handle, (void *)(uintptr_t)*out);
     }
 }
 
@@ -208,7 +160,7 @@ static void close_seed(void)
     for (uint32_t k = 0; k < A_KINDS; k++) {
         int kind = (int)((first + k) % A_KINDS);
         while (pool[kind].n > 1)
-            close_handle(kind, pool[kind].p[--pool[kind].n]);
+            api_close_handle(kind, pool[kind].p[--pool[kind].n]);
     }
     for (int d = 0; d < 3; d++)
         for (int i = 0; i < 2; i++)
@@ -234,9 +186,9 @@ static void run_walk(const struct walk *walk)
     for (size_t i = 0; i < countof(seqs); i++)
         (void)kvik_cache_drop(w.cache, seqs[i]);
     while (pool[A_REQUEST].n > 1)
-        close_handle(A_REQUEST, pool[A_REQUEST].p[--pool[A_REQUEST].n]);
+        api_close_handle(A_REQUEST, pool[A_REQUEST].p[--pool[A_REQUEST].n]);
     while (pool[A_BATCH].n > 1)
-        close_handle(A_BATCH, pool[A_BATCH].p[--pool[A_BATCH].n]);
+        api_close_handle(A_BATCH, pool[A_BATCH].p[--pool[A_BATCH].n]);
     api_need(kvik_cache_set_memory(w.cache, usage.budget)); /* a call may have lowered it */
     logits_of(got);
     assert_memory_equal(got, want, sizeof got);

@@ -204,7 +204,8 @@ static void one_answer(struct run *r, const char *what)
     for (int isa = 0; isa < DEV_AVX512BF16; isa++)
         for (uint32_t threads = 1; threads <= 3; threads++) {
             struct dev_queue *d = device((enum dev_isa)isa, threads);
-            if (!d) continue;
+            if (!d || (isa == DEV_REF && threads > 1))
+                continue; /* slow, and its threads walk the rows as those of the others do */
             attend(r, d);
             if (isa == 0 && threads == 1) {
                 memcpy(want, t->out, bytes);
@@ -255,7 +256,8 @@ static void forks_answer(struct run *r, const char *what)
     for (int isa = 0; isa < DEV_AVX512BF16; isa++)
         for (uint32_t threads = 1; threads <= 2; threads++) {
             struct dev_queue *d = device((enum dev_isa)isa, threads);
-            if (!d) continue;
+            if (!d || (isa == DEV_REF && threads > 1))
+                continue; /* slow, and its threads walk the rows as those of the others do */
             attend(r, d);
             if (memcmp(want, t->out, LANES * row))
                 fail_msg("%s: forks with %s have other bits together", what, dev_isa_name(d));

@@ -102,10 +102,11 @@ static int open_cache(struct cell *c, const struct policy *p, const char *config
                            .cache_implementation = p->implementation,
                            .cache_config = offload ? merged : config,
                            .max_cache_len = c->most,
-                           .cross_cache_config = !c->hears ? NULL
-                                                 : offload ? cross
-                                                           : c->cross,
-                           .max_encoder_len = c->hears && !c->encoder.bins ? HEARD : 0,
+                           .cross_cache_config = !c->input->hears ? NULL
+                                                 : offload        ? cross
+                                                                  : c->cross,
+                           .max_encoder_len =
+                               c->input->hears && !c->input->encoder.bins ? HEARD_IDS : 0,
                            .cache_memory = memory,
                            .max_sequences = 6,
                            .step_tokens = 64,
@@ -387,6 +388,7 @@ static void print_axes(void)
 
 int main(int argc, char **argv)
 {
+    static struct hearing input[2];
     bool all = getenv("KVIK_TEST_LONG") != NULL;
     for (int i = 1; i < argc; i++) {
         all |= strcmp(argv[i], "all") == 0;
@@ -415,14 +417,13 @@ int main(int argc, char **argv)
             x = x * 1664525u + 1013904223u;
             c.ids[j] = (int32_t)(4 + (x >> 8) % (c.vocab - 4));
         }
-        c.encoder.size = sizeof c.encoder;
-        c.hears = kvik_model_encoder(c.model, &c.encoder) > 0;
-        if ((size_t)c.encoder.bins * c.encoder.rows * c.encoder.stride > FEATURES) return 1;
-        for (uint32_t j = 0, x = 5; j < FEATURES; j++) {
-            x = x * 1664525u + 1013904223u;
-            features[0][j] = (float)(x >> 8) / (1 << 23) - 1;
-            features[1][FEATURES - 1 - j] = features[0][j];
-        }
+        c.input = input;
+        hearing_open(&input[0], c.model);
+        hearing_open(&input[1], c.model);
+        for (uint32_t j = 0; j < HEARD_FEATURES; j++) /* the second input is another */
+            input[1].features[j] = -input[0].features[j];
+        for (uint32_t j = 0; j < HEARD_IDS; j++)
+            input[1].ids[j] = input[0].ids[HEARD_IDS - 1 - j];
         char *says = NULL;
         if (kvik_model_describe(c.model, &says) < 0) return 1;
         c.says = says;

@@ -55,93 +55,73 @@ static int op_draft(struct toy *t)
 }
 
 /* --- A saved sequence outside of the store. */
-struct saved {
-    struct kv_sink sink;
-    struct kv_source source;
+static struct saved {
     struct kv_image image;
-    struct {
-        struct kv_chunk c;
-        void *data;
-        size_t bytes;
-    } chunk[512];
-    uint32_t n, n_groups;
-};
-
-static void *copy_of(const void *p, size_t n)
-{
-    void *q = malloc(n + 1);
-    memcpy(q, p, n);
-    return q;
-}
+    int32_t tok[MOST];
+    struct kv_turn turn[MOST];
+    uint32_t unseen[2 * 2], n_keeps[2], keep[2 * KV_KEEPS], n, n_groups;
+    struct kv_chunk chunk[512];
+    size_t at[512 + 1];
+    unsigned char data[1 << 23];
+} saved;
 
 static int take_image(struct kv_sink *k, const struct kv_image *im)
 {
-    struct saved *s = (struct saved *)(void *)k; /* kv_source is the first member */
+    struct saved *s = &saved;
+    (void)k;
     s->image = *im;
-    s->image.tok = copy_of(im->tok, im->len * sizeof *im->tok);
-    s->image.turn = copy_of(im->turn, im->n_turns * sizeof *im->turn);
-    s->image.unseen = copy_of(im->unseen, (size_t)s->n_groups * 2 * sizeof *im->unseen);
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < s->n_groups; i++)
-        n += im->n_keeps[i];
-    s->image.n_keeps = copy_of(im->n_keeps, s->n_groups * sizeof *im->n_keeps);
-    s->image.keep = copy_of(im->keep, n * sizeof *im->keep);
+    s->image.tok = memcpy(s->tok, im->tok, im->len * sizeof *im->tok);
+    s->image.turn = memcpy(s->turn, im->turn, im->n_turns * sizeof *im->turn);
+    s->image.unseen = memcpy(s->unseen, im->unseen, 2 * s->n_groups * sizeof *im->unseen);
+    s->image.n_keeps = memcpy(s->n_keeps, im->n_keeps, s->n_groups * sizeof *im->n_keeps);
+    uint32_t n = im->n_keeps[0] + (s->n_groups > 1 ? im->n_keeps[1] : 0);
+    s->image.keep = memcpy(s->keep, im->keep, n * sizeof *im->keep);
     return 0;
 }
 
 static int take_chunk(struct kv_sink *k, const struct kv_chunk *c, const void *data, size_t bytes)
 {
-    struct saved *s = (struct saved *)(void *)k;
-    if (s->n == countof(s->chunk)) return ERR(LIMIT, "more chunks than the test has room for");
-    s->chunk[s->n].c = *c;
-    s->chunk[s->n].bytes = bytes;
-    s->chunk[s->n++].data = copy_of(data, bytes);
+    struct saved *s = &saved;
+    (void)k;
+    if (s->n == countof(s->chunk) || bytes > sizeof s->data - s->at[s->n])
+        return ERR(LIMIT, "more chunks than the test has room for");
+    s->chunk[s->n] = *c;
+    memcpy(s->data + s->at[s->n], data, bytes);
+    s->n++;
+    s->at[s->n] = s->at[s->n - 1] + bytes;
     return 0;
 }
 
 static int give_chunk(struct kv_source *k, const struct kv_chunk *c, void *data, size_t bytes)
 {
-    struct saved *s = (struct saved *)(void *)((char *)k - offsetof(struct saved, source));
+    const struct saved *s = &saved;
+    (void)k;
     for (uint32_t i = 0; i < s->n; i++)
-        if (!memcmp(&s->chunk[i].c, c, sizeof *c) && s->chunk[i].bytes == bytes) {
-            memcpy(data, s->chunk[i].data, bytes);
+        if (!memcmp(&s->chunk[i], c, sizeof *c) && s->at[i + 1] - s->at[i] == bytes) {
+            memcpy(data, s->data + s->at[i], bytes);
             return 0;
         }
     return ERR(NOTFOUND, "chunk %u/%u rows %u+%u was not saved", c->group, c->form, c->row, c->n);
-}
-
-static void saved_free(struct saved *s)
-{
-    for (uint32_t i = 0; i < s->n; i++)
-        free(s->chunk[i].data);
-    free((void *)(uintptr_t)s->image.tok);
-    free((void *)(uintptr_t)s->image.turn);
-    free((void *)(uintptr_t)s->image.unseen);
-    free((void *)(uintptr_t)s->image.n_keeps);
-    free((void *)(uintptr_t)s->image.keep);
-    free(s);
 }
 
 /* Saves a sequence, drops it and loads it twice: both continue like the saved one. */
 static int op_save(struct toy *t)
 {
     kv_seq s, a, b;
-    struct saved *f = calloc(1, sizeof *f);
-    f->n_groups = t->n_groups;
-    f->sink = (struct kv_sink){.image = take_image, .chunk = take_chunk};
-    f->source = (struct kv_source){give_chunk, NULL};
-    int e = begin(t, &s);
-    if (e == 0) e = kv_save(t->kv, s, &f->sink);
-    if (e == 0) e = go_b(t, s);
-    if (e == 0) e = kv_drop(t->kv, s);
-    if (e == 0) e = kv_load(t->kv, &f->image, &f->source, &a);
-    if (e == 0) e = go_a(t, a);
-    if (e == 0) e = kv_load(t->kv, &f->image, &f->source, &b);
-    if (e == 0) e = kv_drop(t->kv, a);
-    if (e == 0) e = go_b(t, b);
-    if (e == 0) e = kv_drop(t->kv, b);
-    saved_free(f);
-    return e;
+    struct kv_sink sink = {.image = take_image, .chunk = take_chunk};
+    struct kv_source source = {give_chunk, NULL};
+    saved.n = 0;
+    saved.n_groups = t->n_groups;
+    DO(begin(t, &s));
+    DO(kv_save(t->kv, s, &sink));
+    DO(go_b(t, s));
+    DO(kv_drop(t->kv, s));
+    DO(kv_load(t->kv, &saved.image, &source, &a));
+    DO(go_a(t, a));
+    DO(kv_load(t->kv, &saved.image, &source, &b));
+    DO(kv_drop(t->kv, a));
+    DO(go_b(t, b));
+    return kv_drop(t->kv, b);
 }
 
 /* Keeps a sequence when it is dropped: a query with the same beginning finds it, whole and in part;
