@@ -239,7 +239,13 @@ static void test_products(void **state)
 }
 
 /* --- experts: few tokens do not wait for the choice, and have the bits of the reference; so have tokens among many */
-enum { EXPERTS = 5, TOP = 2, FEW = 3, MANY = 40 };
+enum {
+    EXPERTS = 4,
+    TOP = 2,
+    FEW = 3,
+    MANY = 21,
+    WIDE = 256
+}; /* MANY have more choices than a step has tokens */
 
 static struct dev_weight matrix(enum dtype t, uint32_t rows, uint32_t cols,
                                 struct dev_weight *there)
@@ -255,29 +261,29 @@ static struct dev_weight matrix(enum dtype t, uint32_t rows, uint32_t cols,
 
 static void mixture(enum dtype t, enum dev_compute mode, bool weigh_input)
 {
-    enum { HIDDEN = 256, FFN = 512 };
-    static float in[2][MANY * HIDDEN], gate[MANY * FFN], up_[MANY * FFN], y[MANY * HIDDEN],
-        by[MANY];
+    const uint32_t hidden = dtype_block(t) == 256 ? WIDE : 64,
+                   ffn = dtype_block(t) == 256 ? WIDE : 32;
+    static float in[2][MANY * WIDE], gate[MANY * WIDE], up_[MANY * WIDE], y[MANY * WIDE], by[MANY];
     static uint32_t row[MANY];
     struct dev_expert here[EXPERTS] = {0}, there[EXPERTS] = {0};
-    float *bias = floats(FFN), *dbias = UP(bias, FFN);
+    float *bias = floats(WIDE), *dbias = UP(bias, WIDE);
     for (int e = 0; e < EXPERTS; e++) {
-        here[e].gate = matrix(t, FFN, HIDDEN, &there[e].gate);
-        here[e].up = matrix(t, FFN, HIDDEN, &there[e].up);
-        here[e].down = matrix(t, HIDDEN, FFN, &there[e].down);
+        here[e].gate = matrix(t, ffn, hidden, &there[e].gate);
+        here[e].up = matrix(t, ffn, hidden, &there[e].up);
+        here[e].down = matrix(t, hidden, ffn, &there[e].down);
         if (e % 2) here[e].bgate = here[e].bup = here[e].bdown = bias;
         if (e % 2) there[e].bgate = there[e].bup = there[e].bdown = dbias;
     }
-    float *x = floats(MANY * HIDDEN), *score = floats(MANY * EXPERTS),
-          *want = floats(MANY * HIDDEN);
+    float *x = floats(MANY * hidden), *score = floats(MANY * EXPERTS),
+          *want = floats(MANY * hidden);
     uint32_t chosen[MANY * TOP];
     float weight[MANY * TOP];
     dev_choose(ref, score, MANY, EXPERTS, TOP, true, chosen, weight);
     struct dev_experts h = {.expert = here,
                             .n = EXPERTS,
                             .top = TOP,
-                            .hidden = HIDDEN,
-                            .ffn = FFN,
+                            .hidden = hidden,
+                            .ffn = ffn,
                             .weigh_input = weigh_input,
                             .chosen = chosen,
                             .weight = weight,
@@ -291,20 +297,20 @@ static void mixture(enum dtype t, enum dev_compute mode, bool weigh_input)
     d.expert = there;
     d.chosen = UP(chosen, MANY * TOP);
     d.weight = UP(weight, MANY * TOP);
-    d.in = UP(in[0], MANY * HIDDEN), d.gate = UP(gate, MANY * FFN), d.up = UP(up_, MANY * FFN);
-    d.y = UP(y, MANY * HIDDEN), d.by = UP(by, MANY), d.row = UP(row, MANY);
-    float *dx = UP(x, MANY * HIDDEN), *few = UP(want, FEW * HIDDEN),
-          *many = UP(want, MANY * HIDDEN);
+    d.in = UP(in[0], MANY * hidden), d.gate = UP(gate, MANY * ffn), d.up = UP(up_, MANY * ffn);
+    d.y = UP(y, MANY * hidden), d.by = UP(by, MANY), d.row = UP(row, MANY);
+    float *dx = UP(x, MANY * hidden), *few = UP(want, FEW * hidden),
+          *many = UP(want, MANY * hidden);
     dev_experts(ref, mode, &h, x, MANY, want);
     uint64_t waits = counted ? counted->waits : 0;
     dev_experts(gpu, mode, &d, dx, FEW, few);
     if (counted) assert_int_equal(counted->waits, waits);
     dev_experts(gpu, mode, &d, dx, MANY, many);
     if (t == DT_BF16 && mode == DEV_FAST) /* tensor cores have bits of their own */
-        dev_get(gpu, want, many, FEW * HIDDEN * sizeof *want);
+        dev_get(gpu, want, many, FEW * hidden * sizeof *want);
     else
-        same("many tokens of a mixture", many, want, MANY * HIDDEN * sizeof *want);
-    same(dtype_name(t), few, want, FEW * HIDDEN * sizeof *want);
+        same("many tokens of a mixture", many, want, MANY * hidden * sizeof *want);
+    same(dtype_name(t), few, want, FEW * hidden * sizeof *want);
     for (int e = 0; e < EXPERTS; e++) {
         free((void *)(uintptr_t)here[e].gate.data);
         free((void *)(uintptr_t)here[e].up.data);
