@@ -17,6 +17,7 @@
 
 enum { ROUNDS = 7, TIMES = 8 };
 static const struct cuda_rt *rt;
+static const char *device; /* its name */
 
 static void die(const char *why)
 {
@@ -52,15 +53,16 @@ static void copies(const char *floor, enum cuda_copy how, void *to, const void *
 
 static void all_copies(size_t n)
 {
-    void *a = rt->alloc(n), *b = rt->alloc(n), *host = rt->pin(n);
+    void *a = rt->alloc(CUDA_DEVICE, n), *b = rt->alloc(CUDA_DEVICE, n),
+         *host = rt->alloc(CUDA_PINNED, n);
     if (!a || !b || !host) die(rt->error());
     memset(host, 0x5A, n);
     copies("to_device", CUDA_TO_DEVICE, a, host, n);
     copies("to_host", CUDA_TO_HOST, host, a, n);
     copies("hbm", CUDA_WITHIN, b, a, n);
-    rt->unpin(host);
-    rt->release(a);
-    rt->release(b);
+    rt->release(CUDA_PINNED, host, 0);
+    rt->release(CUDA_DEVICE, a, 0);
+    rt->release(CUDA_DEVICE, b, 0);
 }
 
 /* --- GEMM of cuBLAS.  Declared here, since its headers are not there to build with: numbers are those of cublas_api.h and
@@ -79,7 +81,7 @@ static bool blas_open(struct blas *b)
 {
     static const char *const names[] = {"libcublas.so.13", "libcublas.so.12", "libcublas.so"};
     void *library = NULL;
-    for (size_t i = 0; !library && i < countof(names) && strcmp(rt->name(), "emulated") != 0; i++)
+    for (size_t i = 0; !library && i < countof(names) && strcmp(device, "emulated") != 0; i++)
         library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
     if (!library) return false;
     *(void **)&b->create = dlsym(library, "cublasCreate_v2");
@@ -98,7 +100,8 @@ static double blas_seconds(const uint16_t *host, int m, int n, int k)
     const float one = 1, zero = 0;
     if (!blas_open(&b)) return 0;
     size_t w_n = (size_t)m * k * 2, x_n = (size_t)n * k * 2;
-    void *w = rt->alloc(w_n), *x = rt->alloc(x_n), *y = rt->alloc((size_t)m * n * 2);
+    void *w = rt->alloc(CUDA_DEVICE, w_n), *x = rt->alloc(CUDA_DEVICE, x_n),
+         *y = rt->alloc(CUDA_DEVICE, (size_t)m * n * 2);
     struct cuda_op op = {.act = CUDA_COPY, .how = CUDA_TO_DEVICE, .to = w, .from = host, .n = w_n};
     if (!w || !x || !y || rt->give(b.stream, &op) < 0) die(rt->error());
     op.to = x;
@@ -113,9 +116,9 @@ static double blas_seconds(const uint16_t *host, int m, int n, int k)
         if (rt->wait(b.stream) < 0) die(rt->error());
         if (r >= 0) t[r] = now_seconds() - begin;
     }
-    rt->release(w);
-    rt->release(x);
-    rt->release(y);
+    rt->release(CUDA_DEVICE, w, 0);
+    rt->release(CUDA_DEVICE, x, 0);
+    rt->release(CUDA_DEVICE, y, 0);
     return median_of(t, ROUNDS);
 }
 
@@ -169,6 +172,7 @@ int main(int argc, char **argv)
     double amount = 2.0 * m * n * k;
     if (dev_open("cuda", &dev) < 0) die(err_last());
     rt = ((const struct cuda_dev *)dev)->rt;
+    device = ((const struct cuda_dev *)dev)->about.name;
     printf("floor,by,amount,seconds,rate,unit\n");
     all_copies((size_t)(dry ? 1 : 1024) << 20);
     uint16_t *w = draw((size_t)m * k);

@@ -82,13 +82,9 @@ static const char *e_error(void)
     return said;
 }
 
-static const char *e_name(void)
+static int e_open(struct cuda_about *about)
 {
-    return "emulated";
-}
-
-static int e_open(void)
-{
+    *about = (struct cuda_about){"emulated", GRANULE};
     const char *how = getenv("KVIK_EMULATED");
     if (how && !strcmp(how, "none")) return fail("there is no driver: libcuda.so.1 was not found");
     const char *most = getenv("KVIK_EMULATED_MEMORY");
@@ -138,18 +134,13 @@ static bool count(size_t n)
     return false;
 }
 
-static void *e_alloc(size_t n)
+static void *device_take(size_t n)
 {
     size_t body = (n + PAGE - 1) / PAGE * PAGE;
     if (!count(body)) return NULL;
     void *at = take(n);
     if (!at) taken -= body;
     return at;
-}
-
-static void e_release(void *p)
-{
-    taken -= untake(p);
 }
 
 /* --- pinned memory of the host */
@@ -169,7 +160,7 @@ static bool is_pinned(const void *p, size_t n)
     return is;
 }
 
-static int e_hold(void *at, size_t n)
+static int hold(void *at, size_t n)
 {
     pthread_mutex_lock(&pinned_lock);
     void *all = realloc(pinned, (n_pinned + 1) * sizeof *pinned);
@@ -182,7 +173,7 @@ static int e_hold(void *at, size_t n)
     return 0;
 }
 
-static void e_let_go(void *at)
+static int let_go(void *at)
 {
     pthread_mutex_lock(&pinned_lock);
     size_t i = find_pinned(at, 0);
@@ -190,27 +181,15 @@ static void e_let_go(void *at)
     counts.held -= pinned[i].n;
     pinned[i] = pinned[--n_pinned];
     pthread_mutex_unlock(&pinned_lock);
+    return 0;
 }
 
-static void *e_pin(size_t n)
+static int e_hold(void *at, size_t n, bool on)
 {
-    void *at = take(n);
-    if (at) e_hold(at, n);
-    return at;
+    return on ? hold(at, n) : let_go(at);
 }
 
-static void e_unpin(void *at)
-{
-    e_let_go(at);
-    (void)untake(at);
-}
-
-static size_t e_granule(void)
-{
-    return GRANULE;
-}
-
-static void *e_range(size_t n)
+static void *range_of(size_t n)
 {
     void *at = mmap(NULL, n, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (at != MAP_FAILED) return at;
@@ -233,21 +212,17 @@ static void uncount(const unsigned char *at, size_t n)
         if (backed(at + i)) taken -= GRANULE;
 }
 
-static void e_drop(void *at, size_t n)
+static int drop(void *at, size_t n)
 {
     uncount(at, n);
     madvise(at, n, MADV_DONTNEED);
     mprotect(at, n, PROT_NONE);
+    return 0;
 }
 
-static void e_range_close(void *at, size_t n)
+static int e_back(void *at, size_t n, bool on)
 {
-    uncount(at, n);
-    munmap(at, n);
-}
-
-static int e_back(void *at, size_t n)
-{
+    if (!on) return drop(at, n);
     if (n % GRANULE) fault("a range is used in parts of its pages");
     for (size_t i = 0; i < n; i += GRANULE) {
         unsigned char *page = (unsigned char *)at + i;
@@ -257,6 +232,27 @@ static int e_back(void *at, size_t n)
         if (limit < SIZE_MAX) *page = 0xFF;
     }
     return 0;
+}
+
+static void *e_alloc(enum cuda_memory kind, size_t n)
+{
+    if (kind == CUDA_DEVICE) return device_take(n);
+    if (kind == CUDA_RANGE) return range_of(n);
+    void *at = take(n);
+    if (at) hold(at, n);
+    return at;
+}
+
+static void e_release(enum cuda_memory kind, void *at, size_t n)
+{
+    if (kind == CUDA_RANGE) {
+        uncount(at, n);
+        munmap(at, n);
+        return;
+    }
+    if (kind == CUDA_PINNED) let_go(at);
+    size_t was = untake(at);
+    if (kind == CUDA_DEVICE) taken -= was;
 }
 
 /* --- streams */
@@ -465,18 +461,10 @@ static const struct cuda_rt rt = {
     .arguments = CUDA_ARGUMENTS,
     .error = e_error,
     .open = e_open,
-    .name = e_name,
     .alloc = e_alloc,
     .release = e_release,
-    .pin = e_pin,
-    .unpin = e_unpin,
     .hold = e_hold,
-    .let_go = e_let_go,
-    .granule = e_granule,
-    .range = e_range,
-    .range_close = e_range_close,
     .back = e_back,
-    .drop = e_drop,
     .stream = e_stream,
     .stream_close = e_stream_close,
     .give = e_give,

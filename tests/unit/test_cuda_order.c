@@ -250,12 +250,13 @@ static void test_families(void **state)
 }
 
 static const struct cuda_rt *rt;
+static struct cuda_about about;
 
 /* The device has so many bytes from now on. */
 static void device_has(const char *bytes)
 {
     setenv("KVIK_EMULATED_MEMORY", bytes, 1);
-    assert_true(rt->open() >= 0);
+    assert_true(rt->open(&about) >= 0);
     unsetenv("KVIK_EMULATED_MEMORY");
 }
 
@@ -327,7 +328,8 @@ static struct cuda_op move(void *to, const void *from, size_t n)
 static bool sees(bool ordered)
 {
     void *stream = rt->stream(), *beside = rt->stream(), *event = rt->event();
-    float *host = rt->pin(64), *page = rt->alloc(64), *out = rt->alloc(64);
+    float *host = rt->alloc(CUDA_PINNED, 64), *page = rt->alloc(CUDA_DEVICE, 64),
+          *out = rt->alloc(CUDA_DEVICE, 64);
     for (int i = 0; i < 16; i++)
         host[i] = (float)i;
     const struct cuda_op read = move(out, page, 64);
@@ -340,32 +342,33 @@ static bool sees(bool ordered)
     rt->stream_close(stream);
     rt->stream_close(beside);
     rt->event_close(event);
-    rt->unpin(host);
+    rt->release(CUDA_PINNED, host, 0);
     return same;
 }
 
 /* A page that is given back while a kernel that reads it is on its way. */
 static void dropped(bool early)
 {
-    size_t n = rt->granule();
-    void *stream = rt->stream(), *out = rt->alloc(64), *event = rt->event();
-    unsigned char *page = rt->range(n);
-    assert_true(rt->back(page, n) == 0);
+    size_t n = about.page;
+    void *stream = rt->stream(), *out = rt->alloc(CUDA_DEVICE, 64), *event = rt->event();
+    unsigned char *page = rt->alloc(CUDA_RANGE, n);
+    assert_true(rt->back(page, n, true) == 0);
     const struct cuda_op read = move(out, page, 64);
     assert_true(rt->give(stream, &read) >= 0 && rt->record(event, stream) >= 0);
-    if (early) rt->drop(page, n);
+    if (early) (void)rt->back(page, n, false);
     assert_true(rt->happened(event) >= 0);
-    if (!early) rt->drop(page, n);
+    if (!early) (void)rt->back(page, n, false);
     rt->stream_close(stream);
 }
 
 /* A graph that runs when the memory of its kernels is another. */
 static void stale(bool wrong)
 {
-    void *stream = rt->stream(), *out = rt->alloc(64), *a = rt->alloc(64), *b = rt->alloc(64);
+    void *stream = rt->stream(), *out = rt->alloc(CUDA_DEVICE, 64), *a = rt->alloc(CUDA_DEVICE, 64),
+         *b = rt->alloc(CUDA_DEVICE, 64);
     const struct cuda_op was = move(out, a, 64), now = move(out, b, 64);
     void *graph = rt->graph(&was, 1);
-    rt->release(a);
+    rt->release(CUDA_DEVICE, a, 0);
     if (!wrong) assert_true(rt->graph_set(graph, 0, &now) >= 0);
     assert_true(rt->graph_run(graph, stream) >= 0 && rt->wait(stream) >= 0);
     rt->graph_close(graph);
@@ -375,13 +378,14 @@ static void stale(bool wrong)
 /* Pinned memory that is let go before its copy has ended. */
 static void let_go(bool early)
 {
-    void *stream = rt->stream(), *at = rt->alloc(64), *host = aligned_alloc(4096, 4096);
+    void *stream = rt->stream(), *at = rt->alloc(CUDA_DEVICE, 64),
+         *host = aligned_alloc(4096, 4096);
     memset(host, 1, 4096);
-    assert_true(rt->hold(host, 4096) >= 0);
+    assert_true(rt->hold(host, 4096, true) >= 0);
     copy(stream, at, host, 64, CUDA_TO_DEVICE);
-    if (early) rt->let_go(host);
+    if (early) (void)rt->hold(host, 0, false);
     assert_true(rt->wait(stream) >= 0);
-    if (!early) rt->let_go(host);
+    if (!early) (void)rt->hold(host, 0, false);
     rt->stream_close(stream);
     free(host);
 }
@@ -389,14 +393,14 @@ static void let_go(bool early)
 /* Memory of the host that is written before its copy has ended. */
 static void written(bool early)
 {
-    void *stream = rt->stream(), *at = rt->alloc(64);
-    unsigned char *host = rt->pin(64);
+    void *stream = rt->stream(), *at = rt->alloc(CUDA_DEVICE, 64);
+    unsigned char *host = rt->alloc(CUDA_PINNED, 64);
     copy(stream, at, host, 64, CUDA_TO_DEVICE);
     if (early) host[5]++;
     assert_true(rt->wait(stream) >= 0);
     host[5]++;
     rt->stream_close(stream);
-    rt->unpin(host);
+    rt->release(CUDA_PINNED, host, 0);
 }
 
 /* True if a process that does this ends in order. */
@@ -438,6 +442,6 @@ int main(int argc, char **argv)
     setenv("KVIK_EMULATED", "late", 1);
     rt = emulated_rt();
     counts = emulated_counted();
-    if (!counts || rt->open() < 0) return 1;
+    if (!counts || rt->open(&about) < 0) return 1;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -212,7 +212,10 @@ static int open_all(void **state)
     struct dev_limits lim = {40, 512, 512, HEADS, 512, 512, 512};
     if (dev_queue_open(&dev_host, &c, &ref) < 0 || dev_reserve(ref, &lim) < 0) return -1;
     counted = emulated_counted();
-    if (dev_open("cuda", &dev) < 0 || dev_queue_open(dev, &c, &gpu) < 0) return -1;
+    if (dev_open("cuda", &dev) < 0 || dev_queue_open(dev, &c, &gpu) < 0) {
+        fprintf(stderr, "%s\n", err_last());
+        exit(1); /* there is nothing to tear down */
+    }
     return dev_reserve(gpu, &lim);
 }
 

@@ -144,12 +144,13 @@ static void test_sessions(void **state)
 static void *hogged[HOG];
 static uint32_t n_hogged;
 static const struct cuda_rt *rt;
+static size_t page; /* of its ranges */
 
 static void hog(void)
 {
-    size_t least = rt->granule();
+    size_t least = page;
     for (size_t n = (size_t)1 << 30; n >= least && n_hogged < HOG;) {
-        void *at = rt->alloc(n);
+        void *at = rt->alloc(CUDA_DEVICE, n);
         if (at)
             hogged[n_hogged++] = at;
         else
@@ -160,7 +161,7 @@ static void hog(void)
 static void let_go(void)
 {
     while (n_hogged)
-        rt->release(hogged[--n_hogged]);
+        rt->release(CUDA_DEVICE, hogged[--n_hogged], 0);
 }
 
 /* The device is full after N tokens, although cache_memory is not used up.  A text grows until a call fails, which leaves it as it
@@ -199,6 +200,7 @@ static void test_memory(void **state)
     uint32_t len = 0, whole = (real ? 80 : 11) * N;
     must(dev_open("cuda", &dev));
     rt = ((const struct cuda_dev *)dev)->rt;
+    page = dev_page(dev);
     kvik_cache *c = cache_of(0, "exact", NULL, whole);
     kvik_seq s;
     float *x = logits_for(N);

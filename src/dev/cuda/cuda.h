@@ -7,6 +7,7 @@
 struct cuda_dev {
     struct dev base; /* first */
     const struct cuda_rt *rt;
+    struct cuda_about about;
     pthread_mutex_t lock; /* of `own` */
     void **own;           /* [n_own] weights */
     uint32_t n_own;

@@ -46,7 +46,7 @@ int cuda_reserve(struct dev_queue *d, const struct dev_limits *more)
     }
     for (size_t i = 0; i < countof(room); i++) { /* what there was stays if one is not to be had */
         float *old = e < 0 ? more_room[i] : *room[i];
-        if (old) d->rt->release(old);
+        if (old) d->rt->release(CUDA_DEVICE, old, 0);
         if (e >= 0) *room[i] = more_room[i];
     }
     if (e < 0) return e;

@@ -11,7 +11,7 @@ void *cuda_weights(struct dev *base, const void *host, size_t n)
 {
     struct cuda_dev *dev = (struct cuda_dev *)base;
     const struct cuda_rt *rt = dev->rt;
-    void *stream = rt->stream(), *at = stream ? rt->alloc(n) : NULL;
+    void *stream = rt->stream(), *at = stream ? rt->alloc(CUDA_DEVICE, n) : NULL;
     const struct cuda_op op = {
         .act = CUDA_COPY, .how = CUDA_TO_DEVICE, .to = at, .from = host, .n = n};
     bool there = at && rt->give(stream, &op) >= 0 && rt->wait(stream) >= 0;
@@ -26,30 +26,30 @@ void *cuda_weights(struct dev *base, const void *host, size_t n)
     }
     pthread_mutex_unlock(&dev->lock);
     if (own) return at;
-    if (at) rt->release(at);
+    if (at) rt->release(CUDA_DEVICE, at, 0);
     return NULL;
 }
 
 size_t cuda_page(const struct dev *d)
 {
-    return ((const struct cuda_dev *)d)->rt->granule();
+    return ((const struct cuda_dev *)d)->about.page;
 }
 
 void *cuda_range(struct dev *d, size_t n)
 {
-    return ((struct cuda_dev *)d)->rt->range(n);
+    return ((struct cuda_dev *)d)->rt->alloc(CUDA_RANGE, n);
 }
 
 void cuda_range_close(struct dev *d, void *at, size_t n)
 {
-    ((struct cuda_dev *)d)->rt->range_close(at, n);
+    ((struct cuda_dev *)d)->rt->release(CUDA_RANGE, at, n);
 }
 
 int cuda_range_set(struct dev *d, void *at, size_t n, enum dev_range_as as)
 {
     const struct cuda_rt *rt = ((struct cuda_dev *)d)->rt;
-    if (as == DEV_RANGE_USED) return rt->back(at, n) < 0 ? -1 : 0;
-    if (as == DEV_RANGE_DROPPED) rt->drop(at, n);
+    if (as == DEV_RANGE_USED) return rt->back(at, n, true) < 0 ? -1 : 0;
+    if (as == DEV_RANGE_DROPPED) (void)rt->back(at, n, false);
     return 0;
 }
 
@@ -59,7 +59,7 @@ static void *take(struct dev_queue *d, size_t n)
     void **own = mem_grow(d->own, d->n_own + 1u, sizeof *own);
     if (!own) return NULL;
     d->own = own;
-    void *at = d->rt->alloc(n);
+    void *at = d->rt->alloc(CUDA_DEVICE, n);
     if (!at) {
         (void)ERR(NOMEM, "device cuda: no memory for %zu bytes (%s)", n, d->rt->error());
         return NULL;
@@ -88,7 +88,7 @@ void cuda_mirror_close(struct dev_queue *d, void *at, size_t n)
     cuda_wait(d); /* an operation may still read it */
     for (uint32_t i = 0; i < d->n_own; i++) {
         if (d->own[i] != at) continue;
-        d->rt->release(at);
+        d->rt->release(CUDA_DEVICE, at, 0);
         d->own[i] = d->own[--d->n_own];
         return;
     }
@@ -98,9 +98,9 @@ int cuda_room(struct dev_queue *d, float **at, size_t *have, size_t n)
 {
     if (n <= *have) return 0;
     cuda_wait(d);
-    if (*at) d->rt->release(*at);
+    if (*at) d->rt->release(CUDA_DEVICE, *at, 0);
     *have = 0;
-    *at = d->rt->alloc(n * sizeof **at);
+    *at = d->rt->alloc(CUDA_DEVICE, n * sizeof **at);
     if (!*at)
         return ERR(NOMEM, "device cuda: no memory for %zu bytes (%s)", n * sizeof **at,
                    d->rt->error());
@@ -113,9 +113,9 @@ void *cuda_lend(struct dev_queue *d, const void *host, size_t n)
     (void)host;
     if (n <= d->n_lent && d->lent) return d->lent;
     cuda_wait(d);
-    if (d->lent) d->rt->release(d->lent);
+    if (d->lent) d->rt->release(CUDA_DEVICE, d->lent, 0);
     d->n_lent = 0;
-    d->lent = d->rt->alloc(MAX(n, 1));
+    d->lent = d->rt->alloc(CUDA_DEVICE, MAX(n, 1));
     if (!d->lent) {
         (void)ERR(NOMEM, "device cuda: no memory for %zu bytes (%s)", n, d->rt->error());
         return NULL;
@@ -164,7 +164,7 @@ const void *cuda_look(struct dev_queue *d, const void *at, size_t n, void *room)
 static int give_parts(struct dev_queue *d, void *stream, unsigned char *to,
                       const unsigned char *from, size_t n, enum cuda_copy how)
 {
-    size_t page = d->rt->granule();
+    size_t page = cuda_page(d->base.dev);
     uintptr_t host = (uintptr_t)(how == CUDA_TO_DEVICE ? from : to);
     for (size_t done = 0, part; done < n; done += part) {
         part = MIN(n - done, page - (host + done) % page);

@@ -24,17 +24,13 @@ DEV_KIND(cuda, &cuda);
 /* Memory that cannot be pinned is copied all the same. */
 static void cuda_pin(struct dev *d, void *host, size_t n, bool on)
 {
-    const struct cuda_rt *rt = ((struct cuda_dev *)d)->rt;
-    if (on)
-        (void)rt->hold(host, n);
-    else
-        rt->let_go(host);
+    (void)((struct cuda_dev *)d)->rt->hold(host, n, on);
 }
 static const struct dev_pins pins = {&cuda, cuda_pin};
 DEV_PINS(cuda, &pins);
 
 /* The library stays loaded: its kernels may not go away while a device of another model runs. */
-static int load(const struct cuda_rt **out)
+static int load(const struct cuda_rt **out, struct cuda_about *about)
 {
     const char *file = getenv("KVIK_CUDA_LIBRARY");
     if (!file || !*file) file = "libkvik-cuda.so";
@@ -50,7 +46,7 @@ static int load(const struct cuda_rt **out)
         return ERR(UNSUPPORTED, "device cuda: %.200s is of another version of kvik; build it again",
                    file);
     }
-    if ((*rt)->open() < 0) return ERR(UNSUPPORTED, "device cuda: %s", (*rt)->error());
+    if ((*rt)->open(about) < 0) return ERR(UNSUPPORTED, "device cuda: %s", (*rt)->error());
     *out = *rt;
     return 0;
 }
@@ -58,10 +54,11 @@ static int load(const struct cuda_rt **out)
 static int cuda_open(struct dev **out)
 {
     const struct cuda_rt *rt;
-    TRY(load(&rt));
+    struct cuda_about about;
+    TRY(load(&rt, &about));
     struct cuda_dev *dev = mem_alloc(sizeof *dev);
     if (!dev) return ERR_NOMEM;
-    *dev = (struct cuda_dev){.base = {&cuda}, .rt = rt};
+    *dev = (struct cuda_dev){.base = {&cuda}, .rt = rt, .about = about};
     pthread_mutex_init(&dev->lock, NULL);
     *out = &dev->base;
     return 0;
@@ -71,7 +68,7 @@ void cuda_close(struct dev *base)
 {
     struct cuda_dev *dev = (struct cuda_dev *)base;
     for (uint32_t i = 0; i < dev->n_own; i++)
-        dev->rt->release(dev->own[i]);
+        dev->rt->release(CUDA_DEVICE, dev->own[i], 0);
     mem_free(dev->own);
     pthread_mutex_destroy(&dev->lock);
     mem_free(dev);
@@ -99,7 +96,7 @@ int cuda_queue_open(struct dev *base, const struct dev_config *c, struct dev_que
             d->aside[i] = d->rt->stream();
         d->reached = d->rt->event();
         d->done = d->rt->event();
-        d->stage = d->rt->pin(CUDA_STAGE);
+        d->stage = d->rt->alloc(CUDA_PINNED, CUDA_STAGE);
         e = cuda_graphs_open(d);
         if (!d->main || !d->aside[0] || !d->aside[1] || !d->reached || !d->done || !d->stage)
             e = ERR(NOMEM, "device cuda: %s", d->rt->error());
@@ -123,12 +120,12 @@ void cuda_queue_close(struct dev_queue *d)
         rt->event_close(d->beside[i].event);
     void *memory[] = {d->lent, d->group, d->run, d->part, d->scores};
     for (size_t i = 0; i < countof(memory); i++)
-        if (memory[i]) rt->release(memory[i]);
+        if (memory[i]) rt->release(CUDA_DEVICE, memory[i], 0);
     for (uint32_t i = 0; i < d->n_own; i++)
-        if (d->own[i]) rt->release(d->own[i]);
+        if (d->own[i]) rt->release(CUDA_DEVICE, d->own[i], 0);
     if (d->reached) rt->event_close(d->reached);
     if (d->done) rt->event_close(d->done);
-    if (d->stage) rt->unpin(d->stage);
+    if (d->stage) rt->release(CUDA_PINNED, d->stage, 0);
     for (int i = 0; i < 2; i++)
         if (d->aside[i]) rt->stream_close(d->aside[i]);
     if (d->main) rt->stream_close(d->main);
@@ -174,7 +171,7 @@ int cuda_finish(struct dev_queue *d)
 
 const char *cuda_isa_name(const struct dev_queue *d)
 {
-    return d->rt->name();
+    return ((const struct cuda_dev *)d->base.dev)->about.name;
 }
 
 uint32_t cuda_threads(const struct dev_queue *d)

@@ -1,4 +1,4 @@
-/* rt.h - all that this folder asks of a GPU: some thirty short functions of one struct, which a library brings that is loaded
+/* rt.h - all that this folder asks of a GPU: nineteen short functions of one struct, which a library brings that is loaded
  * when a model asks for the device.  libkvik-cuda.so (rt_cuda.cu) has them over the CUDA runtime;
  * tests/cuda/rt_emulated.c runs the same kernels on the CPU and lets work begin as late as the order of streams and
  * events allows.
@@ -8,8 +8,10 @@
 #pragma once
 #include "dev/cuda/kernels.h"
 
-#define CUDA_RT_VERSION 2u
+#define CUDA_RT_VERSION 3u
 enum cuda_copy { CUDA_TO_DEVICE, CUDA_TO_HOST, CUDA_WITHIN };
+/* CUDA_PINNED: of the host, which copies reach without staging.  CUDA_RANGE: addresses, whose pages get memory and give it back. */
+enum cuda_memory { CUDA_DEVICE, CUDA_PINNED, CUDA_RANGE };
 enum cuda_act { CUDA_LAUNCH, CUDA_COPY, CUDA_FILL };
 union cuda_args {
 #define CUDA_ARGUMENTS_OF(name) struct name##_args name;
@@ -31,29 +33,24 @@ struct cuda_op {
     unsigned char args[sizeof(union cuda_args)]; /* [n] of CUDA_LAUNCH */
 };
 
+struct cuda_about {
+    const char *name; /* valid for ever */
+    size_t page;      /* bytes of a page of a range */
+};
 struct cuda_rt {
     /* CUDA_RT_VERSION, and the size of the arguments of all kernels together: both sides must agree. */
     uint32_t version, arguments;
     const char *(*error)(void);
-    /* Finds the device.  Fails with a sentence where there is no driver or no device. */
-    int (*open)(void);
-    const char *(*name)(void); /* valid for ever */
+    /* Finds the device, and says what it is.  Fails with a sentence where there is no driver or no device. */
+    int (*open)(struct cuda_about *about);
 
-    /* --- memory of the device; NULL: none is left */
-    void *(*alloc)(size_t n);
-    void (*release)(void *at);
-    /* Memory of the host that copies reach without staging. */
-    void *(*pin)(size_t n);
-    void (*unpin)(void *at);
-    /* Makes memory of the caller such memory, and no longer. */
-    int (*hold)(void *at, size_t n);
-    void (*let_go)(void *at);
-    /* Addresses, whose pages of granule() bytes get memory and give it back. */
-    size_t (*granule)(void);
-    void *(*range)(size_t n);
-    void (*range_close)(void *at, size_t n);
-    int (*back)(void *at, size_t n);
-    void (*drop)(void *at, size_t n);
+    /* --- memory.  alloc: NULL, if there is none.  release: n is that of a range, whose pages have given theirs back or do so now. */
+    void *(*alloc)(enum cuda_memory kind, size_t n);
+    void (*release)(enum cuda_memory kind, void *at, size_t n);
+    /* Makes memory of the caller pinned memory; on false: no longer, all of it. */
+    int (*hold)(void *at, size_t n, bool on);
+    /* Gives pages of a range memory, whose contents stay if they have some; on false: takes it. */
+    int (*back)(void *at, size_t n, bool on);
 
     /* --- streams */
     void *(*stream)(void);

@@ -54,11 +54,6 @@ static const char *r_error(void)
     return said;
 }
 
-static const char *r_name(void)
-{
-    return device_name;
-}
-
 static bool find(const char *name, void **fn)
 {
     cudaDriverEntryPointQueryResult found;
@@ -106,68 +101,45 @@ static int open_device(void)
     return 0;
 }
 
-static int r_open(void)
+static int r_open(struct cuda_about *about)
 {
     static std::mutex lock;
     static bool opened;
     std::lock_guard<std::mutex> hold(lock);
-    if (opened) return check("cannot open the device", cudaSetDevice(device));
-    if (open_device() < 0) return -1;
+    if (!opened && open_device() < 0) return -1;
     opened = true;
-    return 0;
+    about->name = device_name;
+    about->page = granule;
+    return check("cannot open the device", cudaSetDevice(device));
 }
 
-static void *r_alloc(size_t n)
-{
-    void *at = NULL;
-    cudaSetDevice(device); /* of this thread */
-    return check("no memory", cudaMalloc(&at, n)) < 0 ? NULL : at;
-}
-
-static void r_release(void *at)
-{
-    cudaFree(at);
-}
-
-static void *r_pin(size_t n)
-{
-    void *at = NULL;
-    cudaSetDevice(device);
-    return check("no pinned memory", cudaMallocHost(&at, n)) < 0 ? NULL : at;
-}
-
-static void r_unpin(void *at)
-{
-    cudaFreeHost(at);
-}
-
-static int r_hold(void *at, size_t n)
-{
-    cudaSetDevice(device);
-    return check("no pinned memory", cudaHostRegister(at, n, cudaHostRegisterDefault));
-}
-
-static void r_let_go(void *at)
-{
-    cudaHostUnregister(at);
-}
-
-static size_t r_granule(void)
-{
-    return granule;
-}
-
-static void *r_range(size_t n)
+static void *range_of(size_t n)
 {
     CUdeviceptr at;
-    cudaSetDevice(device);
     if (mem_reserve(&at, (n + granule - 1) / granule * granule, 0, 0, 0) == CUDA_SUCCESS)
         return (void *)at;
     fail("no addresses", "the driver refuses a range");
     return NULL;
 }
 
-static void r_drop(void *at, size_t n)
+static void *r_alloc(enum cuda_memory kind, size_t n)
+{
+    void *at = NULL;
+    cudaSetDevice(device); /* of this thread */
+    if (kind == CUDA_RANGE) return range_of(n);
+    if (kind == CUDA_PINNED)
+        return check("no pinned memory", cudaMallocHost(&at, n)) < 0 ? NULL : at;
+    return check("no memory", cudaMalloc(&at, n)) < 0 ? NULL : at;
+}
+
+static int r_hold(void *at, size_t n, bool on)
+{
+    cudaSetDevice(device);
+    if (on) return check("no pinned memory", cudaHostRegister(at, n, cudaHostRegisterDefault));
+    return check("pinned memory", cudaHostUnregister(at));
+}
+
+static void drop(void *at, size_t n)
 {
     std::lock_guard<std::mutex> hold(pages_lock);
     for (size_t i = 0; i < n; i += granule) {
@@ -179,10 +151,16 @@ static void r_drop(void *at, size_t n)
     }
 }
 
-static void r_range_close(void *at, size_t n)
+static void r_release(enum cuda_memory kind, void *at, size_t n)
 {
-    r_drop(at, n);
-    mem_free_range((CUdeviceptr)at, (n + granule - 1) / granule * granule);
+    if (kind == CUDA_DEVICE) {
+        cudaFree(at);
+    } else if (kind == CUDA_PINNED) {
+        cudaFreeHost(at);
+    } else {
+        drop(at, n);
+        mem_free_range((CUdeviceptr)at, (n + granule - 1) / granule * granule);
+    }
 }
 
 static int back_page(CUdeviceptr at)
@@ -206,8 +184,12 @@ static int back_page(CUdeviceptr at)
     return fail("no memory", "a page of the cache cannot be mapped");
 }
 
-static int r_back(void *at, size_t n)
+static int r_back(void *at, size_t n, bool on)
 {
+    if (!on) {
+        drop(at, n);
+        return 0;
+    }
     std::lock_guard<std::mutex> hold(pages_lock);
     cudaSetDevice(device);
     for (size_t i = 0; i < n; i += granule)
@@ -376,10 +358,8 @@ static int r_graph_run(void *graph, void *s)
 }
 
 static const struct cuda_rt rt = {
-    CUDA_RT_VERSION, CUDA_ARGUMENTS, r_error,       r_open,      r_name,        r_alloc, r_release,
-    r_pin,           r_unpin,        r_hold,        r_let_go,    r_granule,     r_range, r_range_close,
-    r_back,          r_drop,         r_stream,      r_stream_close, r_give,     r_wait,  r_event,
-    r_event_close,   r_record,       r_after,       r_happened,  r_graph,       r_graph_set, r_graph_run,
-    r_graph_close,
+    CUDA_RT_VERSION, CUDA_ARGUMENTS, r_error,       r_open,   r_alloc,  r_release,  r_hold,
+    r_back,          r_stream,       r_stream_close, r_give,  r_wait,   r_event,    r_event_close,
+    r_record,        r_after,        r_happened,    r_graph,  r_graph_set, r_graph_run, r_graph_close,
 };
 extern "C" __attribute__((visibility("default"))) const struct cuda_rt *const kvik_cuda_rt = &rt;
