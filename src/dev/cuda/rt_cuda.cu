@@ -20,7 +20,7 @@ CUDA_KERNELS(DECLARE)
 #undef DECLARE
 
 static thread_local char said[256];
-static char device_name[128];
+static char device_name[sizeof(cudaDeviceProp::name)];
 static int device;
 static size_t granule;
 
