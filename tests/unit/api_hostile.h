@@ -306,11 +306,11 @@ static bool fill_struct(int kind, char *at)
         break;
     case A_CHUNK:
         *(kvik_chunk *)at =
-            (kvik_chunk){.size = sizeof(kvik_chunk), .ids = any_ids(), .n = below(12)};
+            (kvik_chunk){.size = sizeof(kvik_chunk), .ids = any_ids(), .n = dice(12)};
         break;
     case A_SPLICE:
         *(kvik_splice *)at = (kvik_splice){.size = sizeof(kvik_splice),
-                                           .recompute = below(5),
+                                           .recompute = dice(5),
                                            .fraction = chance(90) ? 0.25 : (double)hostile()};
         break;
     case A_SHARED_STATE:
