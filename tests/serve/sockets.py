@@ -286,8 +286,7 @@ with socket.socket() as c:
     c.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     c.connect(("127.0.0.1", s.port))
     c.sendall(request(b"/tokenize", {"content": "x" * 1500000}))
-    time.sleep(3)
-    before = s.metric("vllm:num_requests_running")
+    c.recv(1, socket.MSG_PEEK)  # the answer is complete, and goes out as far as there is room
     s.process.send_signal(signal.SIGTERM)
     got = b""
     while True:
