@@ -85,7 +85,7 @@ def cached(answer):
 
 
 def test_affinity(p, servers):
-    """Each of 12 conversations computes only what is new, through two turns; and they are spread."""
+    """Each of 30 conversations (so many that no replica has none by chance) computes only what is new, through two turns; and they are spread."""
     def talk(i):
         who = {"X-Session-Id": f"s{i}"} if i % 2 else {"Authorization": f"Bearer key{i}"}
         ids, reused = [5 + (i * 7 + k * k) % 50 for k in range(80)], []
@@ -96,7 +96,7 @@ def test_affinity(p, servers):
             have = len(ids) + 7
             ids = ids + a["choices"][0]["token_ids"] + [9, 10, 11]
         return reused, have
-    got = at_once([lambda i=i: talk(i) for i in range(12)])
+    got = at_once([lambda i=i: talk(i) for i in range(30)])
     check("nginx: every turn reuses all that its conversation has", all(r[1] >= 80 and r[2] > r[1] for r, have in got), got)
     share = [s.metric("vllm:prompt_tokens_total") for s in servers]
     check("nginx: conversations are spread over the replicas", sum(n > 0 for n in share) == 3, share)
