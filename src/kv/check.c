@@ -96,14 +96,14 @@ static bool check_cells(const struct kv *kv, const struct seq *s, uint32_t gi, u
     if (g->c.policy.kind == KV_STATE)
         return !table[0] == !s->len ? true : wrong("state", s->len, 0);
     struct need n = need_at(g, s, rows, g->c.policy.slack, s->turn_open);
-    uint32_t to = MIN((f == RAW ? n.raw_from : n.row_from) / g->rows[f], used);
+    uint32_t to = need_cell(g, f, &n, rows);
     if (sg->cut[f] < MAX(to, first)) return wrong("drop rule lags", sg->cut[f], to);
     for (uint32_t i = 0; i < used; i++) {
         if (cell_held(g, sg, f, i) != (table[i] != 0))
             return wrong("cell held or missing", i, table[i]);
     }
     n = need_at(g, s, rows, 0, s->turn_open); /* every row that the next query reads is held */
-    for (uint32_t i = (f == RAW ? n.raw_from : n.row_from) / g->rows[f]; i < used; i++)
+    for (uint32_t i = n.from[f] / g->rows[f]; i < used; i++)
         if (!table[i] && (f == RAW || i >= first)) return wrong("reachable cell missing", i, 0);
     return true;
 }

@@ -98,7 +98,7 @@ uint32_t family_need(const struct kv *kv, uint32_t slot, uint32_t gi, uint32_t f
         all += family_count(kv, &f, k, gi, form, len);
     for (uint32_t k = 0; k < f.n; k++) {
         uint32_t most = k ? f.reserve : MAX(f.reserve, kv->slot[slot].reserve);
-        const struct reserve_for r = {most, false, f.of[k].foreign, &f};
+        const struct reserve_for r = {most, false, &f};
         uint32_t rows = k ? f.of[k].s->len : len;
         need = MAX(need, reserve_need_as(kv, f.of[k].s, gi, form, rows, &r) + f.of[k].own);
     }

@@ -13,8 +13,7 @@ static struct cells cells_of(const struct group *g, const struct seq *s, uint32_
 {
     struct need n = need_at(g, s, from, g->c.policy.slack, open);
     uint32_t end = table_used(g, form, len), first = MIN(table_first(g, form), end);
-    uint32_t cut = (form == RAW ? n.raw_from : n.row_from) / g->rows[form];
-    return (struct cells){form == RAW ? first : 0, MIN(MAX(first, cut), end), end};
+    return (struct cells){form == RAW ? first : 0, need_cell(g, form, &n, len), end};
 }
 
 static uint32_t count(const struct cells *c)

@@ -73,6 +73,13 @@ uint32_t kv_chunk_most(const struct kv *kv, uint32_t group, uint32_t form)
     return most_rows(&kv->group[group], form);
 }
 
+/* Returns the row of the first strip, or tile, behind the leading ones that has rows from `from` on. */
+static uint32_t start(const struct image_walk *w, uint32_t from)
+{
+    uint32_t unit = w->form == RAW ? KV_STRIP : w->g->rows[SEALED];
+    return MAX(from, w->form == RAW ? w->lead : w->g->c.seal.lead) / unit * unit;
+}
+
 void image_first(struct image_walk *w, const struct group *g, const struct seq *s, uint32_t gi,
                  uint32_t form)
 {
@@ -83,16 +90,11 @@ void image_first(struct image_walk *w, const struct group *g, const struct seq *
         w->end = form == RAW && s->len ? s->len + 1 : 0;
         return;
     }
-    uint32_t rows = seq_rows(g, s), tile = g->rows[SEALED];
+    uint32_t rows = seq_rows(g, s);
     struct need n = need_at(g, s, rows, 0, s->turn_open);
-    if (form == RAW) {
-        w->end = rows;
-        w->lead = MIN((g->keep_rows + KV_STRIP - 1) / KV_STRIP * KV_STRIP, rows);
-        w->from = MAX(n.raw_from / KV_STRIP * KV_STRIP, w->lead);
-    } else {
-        w->end = rows - rows % tile;
-        w->from = MAX(n.row_from / tile, g->c.seal.lead / tile) * tile;
-    }
+    w->end = form == RAW ? rows : rows - rows % g->rows[SEALED];
+    w->lead = form == RAW ? MIN((g->keep_rows + KV_STRIP - 1) / KV_STRIP * KV_STRIP, rows) : 0;
+    w->from = start(w, n.from[form]);
 }
 
 /* Computes the rows [*a, *b) that the k-th range has: the leading rows, the newest ones, or those of a
@@ -107,13 +109,11 @@ static void range(const struct image_walk *w, uint32_t k, uint32_t *a, uint32_t 
     if (g->c.policy.kind == KV_STATE) {
         *a = keep->pos;
         *b = keep->pos + 1;
-    } else if (w->form == RAW) {
-        *a = MAX(keep->raw_from / KV_STRIP * KV_STRIP, w->lead);
-        *b = (keep->pos + KV_STRIP - 1) / KV_STRIP * KV_STRIP;
     } else {
         uint32_t tile = g->rows[SEALED];
-        *a = MAX(keep->row_from / tile, g->c.seal.lead / tile) * tile;
-        *b = keep->pos - keep->pos % tile;
+        *a = start(w, keep->from[w->form]);
+        *b = w->form == RAW ? (keep->pos + KV_STRIP - 1) / KV_STRIP * KV_STRIP
+                            : keep->pos - keep->pos % tile;
     }
     *b = MIN(*b, w->end);
 }

@@ -21,30 +21,34 @@
 struct need need_at(const struct group *g, const struct seq *s, uint32_t len, uint32_t slack,
                     bool open)
 {
-    struct need n = {0, 0};
-    if (g->c.policy.kind == KV_FROZEN) n.raw_from = g->c.seal.tile ? len - len % g->c.seal.tile : 0;
+    struct need n = {0};
+    if (g->c.policy.kind == KV_FROZEN)
+        n.from[RAW] = g->c.seal.tile ? len - len % g->c.seal.tile : 0;
     if (g->c.policy.kind != KV_ROWS) return n;
-    n.row_from = kv_reach(&g->c.policy, len > slack ? len - slack : 0, 0).lo;
-    n.raw_from = n.row_from;
+    uint32_t lo = kv_reach(&g->c.policy, len > slack ? len - slack : 0, 0).lo;
+    n.from[RAW] = n.from[SEALED] = lo;
     if (g->c.seal.tile) {
         uint32_t whole = len - len % g->c.seal.tile;
         uint32_t edge = edge_cut(&g->c.seal, s->turn, s->n_turns, len, open);
-        n.raw_from = MIN(whole, MAX(edge, n.row_from));
+        n.from[RAW] = MIN(whole, MAX(edge, lo));
     }
-    if (kv_fault.drop_early) {
-        n.raw_from++;
-        n.row_from++;
-    }
+    for (uint32_t f = 0; f < FORMS; f++)
+        n.from[f] += kv_fault.drop_early;
     return n;
+}
+
+uint32_t need_cell(const struct group *g, uint32_t form, const struct need *n, uint32_t rows)
+{
+    uint32_t at = MAX(n->from[form] / g->rows[form], table_first(g, form));
+    return MIN(at, table_used(g, form, rows));
 }
 
 uint32_t cut_at(const struct group *g, const struct seq *s, uint32_t gi, uint32_t form,
                 uint32_t len)
 {
     struct need n = need_at(g, s, len, 0, len >= s->len && s->turn_open);
-    uint32_t at = (form == RAW ? n.raw_from : n.row_from) / g->rows[form];
-    at = MAX(at, table_first(g, form));
-    return MIN(at, s->g[gi].cut[form]);
+    uint32_t at = n.from[form] / g->rows[form];
+    return MIN(MAX(at, table_first(g, form)), s->g[gi].cut[form]);
 }
 
 bool keep_holds(const struct group *g, const struct seq_group *sg, uint32_t form, uint32_t index)
@@ -52,7 +56,7 @@ bool keep_holds(const struct group *g, const struct seq_group *sg, uint32_t form
     uint32_t rows = g->rows[form], first = index * rows;
     for (uint32_t i = 0; i < sg->n_keeps; i++) {
         const struct keep *k = &sg->keep[i];
-        uint32_t from = form == RAW ? k->raw_from : k->row_from;
+        uint32_t from = k->from[form];
         uint32_t end = form == RAW ? k->pos : k->pos - k->pos % rows;
         if (!k->doomed && first < end && first + rows > from) return true;
     }
@@ -69,8 +73,7 @@ bool cell_held(const struct group *g, const struct seq_group *sg, uint32_t form,
 static void keep_range(const struct group *g, const struct seq_group *sg, const struct keep *k,
                        uint32_t form, uint32_t *a, uint32_t *b)
 {
-    uint32_t from = form == RAW ? k->raw_from : k->row_from;
-    *a = MAX(from / g->rows[form], table_first(g, form));
+    *a = MAX(k->from[form] / g->rows[form], table_first(g, form));
     *b = MIN(table_used(g, form, k->pos), sg->cut[form]);
 }
 
@@ -120,11 +123,8 @@ void keep_add(struct kv *kv, struct seq *s, uint32_t gi, uint32_t pos, uint32_t 
     if (sg->n_keeps && sg->keep[sg->n_keeps - 1].pos >= pos) return;
     if (sg->n_keeps == KV_KEEPS) keep_remove(kv, s, gi, 0);
     struct need n = need_at(g, s, pos, 0, false);
-    sg->keep[sg->n_keeps++] = (struct keep){.pos = pos,
-                                            .page = page,
-                                            .raw_from = n.raw_from,
-                                            .row_from = n.row_from,
-                                            .stamp = ++kv->clock};
+    sg->keep[sg->n_keeps++] = (struct keep){
+        .pos = pos, .page = page, .from = {n.from[RAW], n.from[SEALED]}, .stamp = ++kv->clock};
     if (page) page_ref(kv, &g->form[RAW], page);
 }
 
@@ -138,9 +138,7 @@ void drop_unreachable(struct kv *kv, struct seq *s, uint32_t gi)
     for (uint32_t f = 0; f < FORMS; f++) {
         if (!g->form[f].n_ids) continue;
         uint32_t *table = seq_table(kv, g, f, s);
-        uint32_t to = (f == RAW ? n.raw_from : n.row_from) / g->rows[f];
-        to = MIN(to, table_used(g, f, rows));
-        for (; sg->cut[f] < to; sg->cut[f]++)
+        for (uint32_t to = need_cell(g, f, &n, rows); sg->cut[f] < to; sg->cut[f]++)
             if (table[sg->cut[f]] && !keep_holds(g, sg, f, sg->cut[f]))
                 cells_drop(kv, s, gi, f, sg->cut[f], sg->cut[f] + 1);
     }
@@ -319,11 +317,10 @@ int make_room(struct kv *kv, size_t bytes, size_t meta, const char *what)
     return e;
 }
 
-int with_room(struct kv *kv, int (*attempt)(struct kv *kv, void *ctx), void *ctx)
+bool room_try(struct kv *kv, uint32_t *tries, int e)
 {
-    int e = attempt(kv, ctx);
-    if (e != ERR_FULL || !spill_begin(kv)) return e;
-    e = attempt(kv, ctx);
+    if (++*tries == 1) return true;
+    if (*tries == 2) return e == ERR_FULL && spill_begin(kv);
     if (e == ERR_FULL) spill_call_off(kv);
-    return e;
+    return false;
 }

@@ -52,11 +52,11 @@ struct group {
  * evictable. */
 struct keep {
     uint32_t pos;
-    uint32_t page;     /* state groups: the snapshot's page, with a reference */
-    uint32_t raw_from; /* rows [raw_from, pos) are held raw */
-    uint32_t row_from; /* rows [row_from, pos) are held in some form */
-    uint64_t stamp;    /* age; the snapshot with the smallest stamp is evicted first */
-    bool doomed;       /* true if the eviction plan being made has chosen it */
+    uint32_t page; /* state groups: the snapshot's page, with a reference */
+    /* rows [from[RAW], pos) are held raw, rows [from[SEALED], pos) in some form */
+    uint32_t from[FORMS];
+    uint64_t stamp; /* age; the snapshot with the smallest stamp is evicted first */
+    bool doomed;    /* true if the eviction plan being made has chosen it */
 };
 struct seq_group {
     uint32_t *table[FORMS]; /* page ids: [stride]; of kept contents only the cells in use */
@@ -414,12 +414,14 @@ static inline struct seq *seq_each(const struct kv *kv, const struct seq *s)
 
 /* keep.c: what a sequence still needs */
 struct need {
-    /* First row that is needed raw, and first row that is needed in some form. */
-    uint32_t raw_from, row_from;
+    /* From this row on rows are needed raw; in some form. */
+    uint32_t from[FORMS];
 };
 /* Returns what a sequence of `len` rows needs of the group; slack: rows to keep beyond reach. */
 struct need need_at(const struct group *g, const struct seq *s, uint32_t len, uint32_t slack,
                     bool open);
+/* Returns the first cell behind the leading ones that contents of `rows` rows need. */
+uint32_t need_cell(const struct group *g, uint32_t form, const struct need *n, uint32_t rows);
 /* Returns the cursor at `len`, which a trim may move back.  All pages from the cursor on are
  * held. */
 uint32_t cut_at(const struct group *g, const struct seq *s, uint32_t gi, uint32_t form,
@@ -435,9 +437,9 @@ void drop_unreachable(struct kv *kv, struct seq *s, uint32_t gi);
  * snapshots, then moves pages to the tier.  ERR_FULL (need is set, nothing is evicted) if that is
  * impossible. */
 int make_room(struct kv *kv, size_t bytes, size_t meta, const char *what);
-/* Runs `attempt`, which makes room.  If the budget is short and pages could move to the tier,
- * begins streaming and runs `attempt` again.  Calls streaming off if that fails too. */
-int with_room(struct kv *kv, int (*attempt)(struct kv *kv, void *ctx), void *ctx);
+/* True if an operation that makes room is to be tried: for the first time (tries 0), and once more after ERR_FULL if pages
+ * could move to the tier, which begins streaming.  Calls streaming off if that fails too. */
+bool room_try(struct kv *kv, uint32_t *tries, int e);
 /* Returns the bytes that go free when s gives up its pages, after those counted before: the pages of
  * rows and states after `len`, or (whole) all.  pages.freed has their number.  reset: forgets the
  * earlier counts. */
@@ -472,6 +474,14 @@ int step_undo(struct kv_step *st); /* as kv_abort */
 static inline bool step_writes(const struct kv_step *st, const struct group *g)
 {
     return (g->c.policy.kind == KV_FROZEN) == st->cross;
+}
+/* Returns the rows of a group that the span's contents have in the step, with those that the step writes. */
+static inline uint32_t step_rows(const struct kv_step *st, const struct group *g,
+                                 const struct step_span *sp)
+{
+    const struct seq *s = &st->kv->seq[sp->seq];
+    if (g->c.policy.kind != KV_FROZEN) return s->len + sp->rows.n;
+    return st->cross ? sp->rows.n : s->cross;
 }
 /* Returns the tiles that are full or begun with so many rows. */
 static inline uint32_t step_tiles_begun(const struct group *g, uint32_t rows)

@@ -5,22 +5,19 @@
 #include "base/bytes.h"
 #include "kv/kv_int.h"
 
-static int fit(struct kv *kv, void *ctx)
-{
-    (void)ctx;
-    return make_room(kv, 0, 0, "what the sequences hold");
-}
-
 int kv_limit(struct kv *kv, size_t bytes)
 {
     char asked[16], most[16];
     size_t was = kv->pool;
+    uint32_t tries = 0;
+    int e = 0;
     if (kv->step.open) return ERR(BUSY, "the limit of a cache cannot change inside a step");
     if (bytes > kv->pool_most)
         return ERR(LIMIT, "cache: a limit of %s is more than the %s that it was opened with",
                    bytes_text(bytes, asked), bytes_text(kv->pool_most, most));
     kv->pool = bytes;
-    int e = with_room(kv, fit, NULL);
+    while (room_try(kv, &tries, e))
+        e = make_room(kv, 0, 0, "what the sequences hold");
     if (e < 0)
         kv->pool = was;
     else if (pool_held(kv) + kv->backed > kv->pool)

@@ -84,13 +84,12 @@ static void set_cursors(struct kv *kv, struct seq *s)
         struct need n = need_at(g, s, seq_rows(g, s), 0, s->turn_open);
         for (uint32_t f = 0; f < FORMS; f++) {
             if (!g->form[f].n_ids) continue;
-            uint32_t to = (f == RAW ? n.raw_from : n.row_from) / g->rows[f];
-            s->g[gi].cut[f] = MAX(MIN(to, table_used(g, f, seq_rows(g, s))), table_first(g, f));
+            s->g[gi].cut[f] = MAX(need_cell(g, f, &n, seq_rows(g, s)), table_first(g, f));
         }
         /* Gives a block of more than one chunk rows only from that chunk on. */
         if (g->c.policy.kind == KV_ROWS && g->rows[RAW] > KV_STRIP)
             s->g[gi].raw_unseen =
-                MAX(s->g[gi].raw_unseen, MIN(n.raw_from / KV_STRIP * KV_STRIP, s->len));
+                MAX(s->g[gi].raw_unseen, MIN(n.from[RAW] / KV_STRIP * KV_STRIP, s->len));
     }
 }
 
@@ -132,9 +131,7 @@ static void image_take(struct kv *kv, const struct kv_image *im, struct seq *s)
 static int take_page(struct kv *kv, struct pages *p, uint32_t after, uint32_t index, uint32_t *out)
 {
     TRY(make_room(kv, p->bytes, 0, "loading a sequence"));
-    uint32_t id = 0;
-    if (kv->index.n) index_yield(kv, p, 1);
-    if (p->n_live + 1 < p->n_ids) id = pages_take(kv, p, after, index);
+    uint32_t id = pages_take(kv, p, after, index);
     if (!id) return no_page(p);
     *out = id;
     kv->peak = MAX(kv->peak, pool_rows(kv));
@@ -344,11 +341,10 @@ static int load_with(const struct loading *v)
 }
 
 /* Tries with all snapshots, then with fewer and fewer. */
-static int load_attempt(struct kv *kv, void *ctx)
+static int load_attempt(struct loading *v)
 {
-    struct loading *v = ctx;
     uint32_t most = 0;
-    for (uint32_t gi = 0; gi < kv->n_groups; gi++)
+    for (uint32_t gi = 0; gi < v->kv->n_groups; gi++)
         most = MAX(most, v->im->n_keeps[gi]);
     int e = ERR_FULL;
     for (v->keeps = most; e == ERR_FULL; v->keeps /= 2) {
@@ -372,11 +368,10 @@ int kv_load(struct kv *kv, const struct kv_image *im, struct kv_source *src, kv_
     v.chunk = v.shared ? mem_alloc(most) : NULL;
     int e = v.chunk ? 0 : ERR_NOMEM;
     v.s = edit(kv, slot_index(kv, handle));
-    if (e >= 0) {
-        bool began = kv->stream.began;
-        e = with_room(kv, load_attempt, &v);
-        if (!began && kv->stream.began) kv->stream.since = MAX(kv->stream.since, im->len);
-    }
+    bool began = kv->stream.began;
+    for (uint32_t tries = 0; v.chunk && room_try(kv, &tries, e);)
+        e = load_attempt(&v);
+    if (!began && kv->stream.began) kv->stream.since = MAX(kv->stream.since, im->len);
     edited_contents(kv, v.s);
     mem_free(v.chunk);
     mem_free(v.shared);

@@ -238,15 +238,17 @@ static bool take_fails(uint32_t n)
     return fails;
 }
 
-/* Makes sure of usable ids for n more pages beside those that are in use or promised. */
-static int provide(struct pages *p, uint32_t n)
+/* Makes sure of usable ids for n more pages beside those that are in use or promised; kept contents give up theirs. */
+static int provide(struct kv *kv, struct pages *p, uint32_t n)
 {
+    if (kv->index.n) index_yield(kv, p, n);
     return take_fails(n) ? -1 : extend(p, (p->n_live + n) / KV_RUN);
 }
 
 uint32_t pages_take(struct kv *kv, struct pages *p, uint32_t after, uint32_t index)
 {
-    return provide(p, 1) < 0 ? 0 : take(kv, p, after, index);
+    if (provide(kv, p, 1) < 0 || p->n_live + 1 >= p->n_ids) return 0; /* the rest is promised */
+    return take(kv, p, after, index);
 }
 
 int no_page(const struct pages *p)
@@ -265,7 +267,7 @@ static void promise(struct kv *kv, struct pages *p, struct stash *st, uint32_t n
 int pages_promise(struct kv *kv, struct pages *p, uint32_t slot, uint32_t n)
 {
     struct stash *st = &kv->slot[slot].stash[p->index];
-    if (n > st->n && provide(p, n - st->n) < 0) return -1;
+    if (n > st->n && provide(kv, p, n - st->n) < 0) return -1;
     promise(kv, p, st, n);
     return 0;
 }

@@ -87,9 +87,8 @@ static void beams_pin(struct kv *kv, const struct reordering *o, bool pin)
 }
 
 /* Moves the beams and makes room for what they lack then; without room they move back. */
-static int beams_try(struct kv *kv, void *ctx)
+static int beams_try(struct kv *kv, const struct reordering *o)
 {
-    const struct reordering *o = ctx;
     int e = 0;
     TRY(reserve_settle(kv));
     beams_move(kv, o, false);
@@ -118,11 +117,14 @@ static int beams_begin(struct kv *kv, const kv_seq *beam, const uint32_t *from, 
         const struct seq *t = &kv->seq[now[from[i]]];
         o.meta += meta_change(kv, slot_index(kv, beam[i]), MAX(seq_place(t), t->cross));
     }
+    uint32_t tries = 0;
+    int e = 0;
     if (reserved || o.meta > 0)
-        TRY(with_room(kv, beams_try, &o));
+        while (room_try(kv, &tries, e))
+            e = beams_try(kv, &o);
     else if (!stays)
         beams_move(kv, &o, false);
-    return reserved;
+    return e < 0 ? e : reserved;
 }
 
 int kv_reorder_room(struct kv *kv, const kv_seq *beam, const uint32_t *from, uint32_t n)

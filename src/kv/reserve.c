@@ -48,26 +48,16 @@ static uint64_t pages_of(const struct group *g, uint32_t form, uint64_t rows)
     return (rows + g->rows[form] - 1) / g->rows[form] + 1;
 }
 
-/* True if only this sequence, or its family, holds the page of cell i. */
-static bool alone(const struct kv *kv, const struct seq *s, uint32_t gi, uint32_t form, uint32_t i,
-                  const struct reserve_for *r)
-{
-    const struct group *g = &kv->group[gi];
-    uint32_t id = seq_table(kv, g, form, s)[i];
-    if (r->family) return family_alone(kv, r->family, gi, form, i, id);
-    return !r->shared && g->form[form].page[id].refs == 1;
-}
-
-/* Counts the pages [from, to) of a table that are in memory and that only this sequence holds. */
+/* Counts the pages [from, to) of a table that are in memory and the slot's own. */
 static uint32_t own_pages(const struct kv *kv, const struct seq *s, const struct reserve_for *r,
                           uint32_t gi, uint32_t form, uint32_t from, uint32_t to)
 {
     const struct group *g = &kv->group[gi];
     const uint32_t *table = seq_table(kv, g, form, s);
     uint32_t n = 0;
-    for (; from < to && !r->shared; from++)
+    for (; from < to; from++)
         n += table[from] && !g->form[form].page[table[from]].spilled &&
-             alone(kv, s, gi, form, from, r);
+             family_alone(kv, r->family, gi, form, from, table[from]);
     return n;
 }
 
@@ -78,13 +68,10 @@ static uint32_t need_states(const struct kv *kv, const struct seq *s, uint32_t g
                             const struct reserve_for *r)
 {
     const struct group *g = &kv->group[gi];
-    uint32_t every = g->c.policy.every, page = *seq_table(kv, g, RAW, s), refs = 1;
+    uint32_t every = g->c.policy.every;
     uint32_t kept = every ? MIN(r->reserve - len, kv->max_tokens) / every + 2 : 0;
-    for (uint32_t i = 0; i < s->g[gi].n_keeps; i++)
-        refs += s->g[gi].keep[i].page == page;
-    bool own = len && len == s->len && !r->shared;
-    own = own && (r->family ? family_alone(kv, r->family, gi, RAW, 0, page)
-                            : g->form[RAW].page[page].refs == refs);
+    bool own =
+        len && len == s->len && family_alone(kv, r->family, gi, RAW, 0, *seq_table(kv, g, RAW, s));
     return 1 + kept + !own + !r->marked;
 }
 
@@ -141,9 +128,9 @@ static uint32_t need_rows(const struct kv *kv, const struct seq *s, uint32_t gi,
     }
     if (form == RAW) {
         uint32_t open = len / g->rows[RAW];
+        uint32_t id = len % g->rows[RAW] ? seq_table(kv, g, RAW, s)[open] : 0;
         copies += !r->marked;
-        copies +=
-            len % g->rows[RAW] && seq_table(kv, g, RAW, s)[open] && !alone(kv, s, gi, RAW, open, r);
+        copies += id && !family_alone(kv, r->family, gi, RAW, open, id);
     }
     return leading + rest + copies;
 }
@@ -161,7 +148,9 @@ uint32_t reserve_need_as(const struct kv *kv, const struct seq *s, uint32_t gi, 
 static uint32_t need_growth(const struct kv *kv, uint32_t slot, uint32_t i, uint32_t len)
 {
     const struct seq *s = &kv->seq[kv->slot[slot].seq];
-    const struct reserve_for r = {kv->slot[slot].grow, kv->slot[slot].marks, seq_shared(s), NULL};
+    struct member own = {.s = s, .foreign = seq_shared(s)};
+    const struct family alone = {&own, 1, 0}; /* the marks may keep what they share with s */
+    const struct reserve_for r = {kv->slot[slot].grow, kv->slot[slot].marks, &alone};
     return reserve_need_as(kv, s, i / FORMS, i % FORMS, len, &r);
 }
 
@@ -222,7 +211,6 @@ static int take_lacking(struct kv *kv, uint32_t slot, bool all)
         if (need <= have) continue;
         size_t room = kv->pool - MIN(kv->pool, pool_held(kv));
         if (!all) need = have + (uint32_t)MIN(need - have, room / p->bytes);
-        if (kv->index.n) index_yield(kv, p, need - have);
         if (pages_promise(kv, p, slot, need) < 0) return no_page(p);
     }
     return 0;
@@ -274,27 +262,21 @@ int reserve_settle(struct kv *kv)
     return kv->owing ? reserve_fill_all(kv, "a reserve") : 0;
 }
 
-struct reserving {
-    uint32_t slot, len;
-    const char *what;
-};
-
-static int attempt(struct kv *kv, void *ctx)
+static int promise_rows(struct kv *kv, uint32_t at, uint32_t len, const char *what)
 {
-    struct reserving *r = ctx;
-    struct slot *slot = &kv->slot[r->slot];
+    struct slot *slot = &kv->slot[at];
     uint32_t old = slot->reserve, grow = slot->grow, was = slot->seq;
     uint64_t edits = kv->seq[was].edits;
-    if (r->len > kv->seq[was].len) TRY(reserve_settle(kv));
-    (void)edit(kv, r->slot);
-    slot->reserve = slot->grow = r->len;
-    int e = edited(kv, r->slot, r->what);
+    if (len > kv->seq[was].len) TRY(reserve_settle(kv));
+    (void)edit(kv, at);
+    slot->reserve = slot->grow = len;
+    int e = edited(kv, at, what);
     if (e >= 0) return 0;
-    (void)edit(kv, r->slot);
+    (void)edit(kv, at);
     slot->reserve = old;
     slot->grow = grow;
-    (void)edited(kv, r->slot, NULL);
-    seq_rejoin(kv, r->slot, was, edits);
+    (void)edited(kv, at, NULL);
+    seq_rejoin(kv, at, was, edits);
     return e;
 }
 
@@ -310,23 +292,23 @@ int kv_reserve(struct kv *kv, kv_seq handle, uint32_t len)
                    "cache: the reserve of sequence %#x cannot be lowered while an undo is pending",
                    handle);
     char what[48];
-    struct reserving r = {slot_index(kv, handle), len, what};
-    if (!len && !kv->slot[r.slot].reserve) return 0;
+    uint32_t tries = 0;
+    int e = 0;
+    if (!len && !kv_reserved(kv, handle)) return 0;
     snprintf(what, sizeof what, "a reserve of %u tokens", len);
-    TRY(with_room(kv, attempt, &r));
-    kv->need = 0;
-    return 0;
-}
-
-static int fill(struct kv *kv, void *ctx)
-{
-    const struct reserving *r = ctx;
-    return reserve_fill(kv, r->slot, r->what);
+    while (room_try(kv, &tries, e))
+        e = promise_rows(kv, slot_index(kv, handle), len, what);
+    if (e >= 0) kv->need = 0;
+    return e;
 }
 
 int reserve_make(struct kv *kv, uint32_t slot, const char *what)
 {
-    return with_room(kv, fill, &(struct reserving){slot, 0, what});
+    uint32_t tries = 0;
+    int e = 0;
+    while (room_try(kv, &tries, e))
+        e = reserve_fill(kv, slot, what);
+    return e;
 }
 
 int kv_rely(struct kv *kv, kv_seq handle, uint32_t len)

@@ -22,10 +22,9 @@ struct family {
 };
 /* What reserve_need_as must know of the slot. */
 struct reserve_for {
-    uint32_t reserve;    /* rows promised to the slot */
-    bool marked, shared; /* the slot has marks; others own s too */
-    /* pages that only these contents hold are the slot's own; or NULL */
-    const struct family *family;
+    uint32_t reserve; /* rows promised to the slot */
+    bool marked;
+    const struct family *family; /* pages that only these contents hold are the slot's own */
 };
 /* Returns the same number for a slot that owns s, from `len` rows on. */
 uint32_t reserve_need_as(const struct kv *kv, const struct seq *s, uint32_t gi, uint32_t form,

@@ -205,38 +205,21 @@ static void slot_give(struct kv *kv, uint32_t slot)
     kv->idle[kv->n_idle++] = slot;
 }
 
-struct forking {
-    uint32_t from, slot;
-};
-
-/* Makes the new slot an owner of the contents, and makes room for its metadata. */
-static int fork_shared(struct kv *kv, void *ctx)
+/* Makes the new slot an owner of the contents, and makes room for its metadata.  Contents of a sequence with a reserve are
+ * copied at once; its reserve takes the pages that the sequence can no longer count on. */
+static int fork(struct kv *kv, uint32_t from, uint32_t slot)
 {
-    const struct forking *f = ctx;
-    struct seq *s = &kv->seq[kv->slot[f->from].seq];
-    own_join(kv, f->slot, s);
-    int e = make_room(kv, 0, meta_lacks(kv, f->slot), "a fork");
-    if (e < 0) own_part(kv, f->slot);
-    meta_settle(kv, f->slot);
-    return e;
-}
-
-/* Copies the contents of a sequence with a reserve at once; its reserve takes the pages that the
- * sequence can no longer count on. */
-static int fork_reserved(struct kv *kv, void *ctx)
-{
-    const struct forking *f = ctx;
-    TRY(reserve_settle(kv));
-    const struct seq *s = &kv->seq[kv->slot[f->from].seq];
-    struct seq *d = spare_take(kv);
-    seq_clone(kv, s, d);
-    edited_contents(kv, d);
-    own_join(kv, f->slot, d);
-    int e = reserve_fill_beside(kv, f->from, f->slot, "a fork of a sequence with a reserve");
+    bool reserved = kv->slot[from].reserve != 0;
+    if (reserved) TRY(reserve_settle(kv));
+    own_join(kv, slot, &kv->seq[kv->slot[from].seq]);
+    if (reserved) (void)seq_own(kv, slot);
+    int e = reserve_fill_beside(kv, from, slot,
+                                reserved ? "a fork of a sequence with a reserve" : "a fork");
     if (e >= 0) return 0;
-    seq_give(kv, own_part(kv, f->slot));
-    meta_settle(kv, f->slot);
-    reserve_refill(kv, f->from);
+    struct seq *s = own_part(kv, slot);
+    if (!s->owners) seq_give(kv, s);
+    meta_settle(kv, slot);
+    reserve_refill(kv, from);
     return e;
 }
 
@@ -246,8 +229,10 @@ int kv_fork(struct kv *kv, kv_seq src, kv_seq *out)
     uint32_t i = 0;
     TRY(seq_idle(kv, src, &s));
     TRY(slot_take(kv, &i));
-    struct forking f = {slot_index(kv, src), i};
-    int e = with_room(kv, seq_reserve(kv, s) ? fork_reserved : fork_shared, &f);
+    uint32_t tries = 0;
+    int e = 0;
+    while (room_try(kv, &tries, e))
+        e = fork(kv, slot_index(kv, src), i);
     if (e < 0) {
         slot_give(kv, i);
         return e;

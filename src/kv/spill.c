@@ -24,10 +24,10 @@ size_t spill_can(const struct kv *kv)
     return kv->stream.queued - MIN(kv->stream.queued, kv->stream.doomed);
 }
 
-/* Moves the bytes of pages [id, id + n) at every site between the tier and the memory of pages [to,
- * to + n). */
-static int move(struct kv *kv, const struct pages *p, uint32_t id, uint32_t to, uint32_t n,
-                bool write)
+/* Moves the bytes of pages [id, id + n) between the tier and memory, where a site's lie `span` bytes behind those of the
+ * site before.  host: memory of the host. */
+static int move(struct kv *kv, const struct pages *p, uint32_t id, uint32_t n, unsigned char *mem,
+                size_t span, bool write, bool host)
 {
     struct stream *st = &kv->stream;
     struct kv_io *io = st->load[0].io;
@@ -35,15 +35,22 @@ static int move(struct kv *kv, const struct pages *p, uint32_t id, uint32_t to, 
     for (uint32_t site = 0; site < p->n_sites;) {
         uint32_t k = 0;
         for (; k < KV_TIER_DEPTH && site < p->n_sites; k++, site++)
-            io[k] = (struct kv_io){.mem = page_at(p, site, to),
+            io[k] = (struct kv_io){.mem = mem + site * span,
                                    .at = tier_address(kv, p, site, id),
                                    .n = bytes,
-                                   .write = write};
+                                   .write = write,
+                                   .host = host};
         TRY(st->tier->start(st->tier, io, k));
         TRY(st->tier->finish(st->tier, io, k));
         *(write ? &st->bytes_written : &st->bytes_read) += k * bytes;
     }
     return 0;
+}
+
+/* Reads a page into the memory of page `to`. */
+static int read_page(struct kv *kv, const struct pages *p, uint32_t id, uint32_t to)
+{
+    return move(kv, p, id, 1, page_at(p, 0, to), p->span, false, false);
 }
 
 static void stale_set(struct kv *kv, struct pages *p, uint32_t id, bool stale)
@@ -83,7 +90,7 @@ static void pick_out(struct kv *kv, size_t bytes)
 /* Writes a run of picked pages and frees their memory. */
 static int write_run(struct kv *kv, struct pages *p, uint32_t id, uint32_t n)
 {
-    int e = kv_fault.forget_write ? 0 : move(kv, p, id, id, n, true);
+    int e = kv_fault.forget_write ? 0 : move(kv, p, id, n, page_at(p, 0, id), p->span, true, false);
     for (uint32_t i = id; i < id + n && e >= 0; i++) {
         page_leaves_memory(kv, p, i);
         stale_set(kv, p, i, false);
@@ -138,7 +145,7 @@ int spill_back(struct kv *kv, struct pages *p, uint32_t id)
     if (page_comes_back(kv, p, id) < 0)
         return ERR(NOMEM,
                    "cache: the system has no memory for a page that comes back from the tier");
-    int e = kv_fault.stale_open ? 0 : move(kv, p, id, id, 1, false);
+    int e = kv_fault.stale_open ? 0 : read_page(kv, p, id, id);
     if (e < 0)
         page_leaves_memory(kv, p, id);
     else
@@ -148,28 +155,15 @@ int spill_back(struct kv *kv, struct pages *p, uint32_t id)
 
 int spill_copy(struct kv *kv, struct pages *p, uint32_t from, uint32_t to)
 {
-    return move(kv, p, from, to, 1, false);
+    return read_page(kv, p, from, to);
 }
 
 int spill_read(struct kv *kv, const struct pages *p, uint32_t id, unsigned char *out)
 {
-    struct stream *st = &kv->stream;
-    struct kv_io *io = st->load[0].io;
-    /* The open step of another sequence may have reads in flight, which `io` describes.  They end here,
-     * and the step reads again what it needs. */
+    /* The open step of another sequence may have reads in flight, which the transfers of `move` describe.  They end
+     * here, and the step reads again what it needs. */
     stage_end(kv);
-    for (uint32_t site = 0; site < p->n_sites;) {
-        uint32_t k = 0;
-        for (; k < KV_TIER_DEPTH && site < p->n_sites; k++, site++)
-            io[k] = (struct kv_io){.mem = out + site * p->grain,
-                                   .at = tier_address(kv, p, site, id),
-                                   .n = p->grain,
-                                   .host = true};
-        TRY(st->tier->start(st->tier, io, k));
-        TRY(st->tier->finish(st->tier, io, k));
-        st->bytes_read += k * p->grain;
-    }
-    return 0;
+    return move(kv, p, id, 1, out, p->grain, false, true);
 }
 
 /* Drops all stale bytes of one form, run by run. */

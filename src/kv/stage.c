@@ -329,11 +329,9 @@ static void fill_shown(const struct kv_step *st, struct group *g, uint32_t form)
 {
     for (uint32_t lane = 0; lane < st->n_spans; lane++) {
         const struct step_span *sp = &st->span[lane];
-        const struct seq *s = &st->kv->seq[sp->seq];
-        const uint32_t *table = seq_table(st->kv, g, form, s);
+        const uint32_t *table = seq_table(st->kv, g, form, &st->kv->seq[sp->seq]);
         uint32_t *shown = g->shown[form] + (size_t)sp->seq * g->stride[form];
-        uint32_t rows = g->c.policy.kind == KV_FROZEN ? s->cross : s->len + sp->rows.n;
-        for (uint32_t i = 0; i < table_used(g, form, rows); i++)
+        for (uint32_t i = 0; i < table_used(g, form, step_rows(st, g, sp)); i++)
             shown[i] = g->form[form].page[table[i]].spilled ? 0 : table[i];
     }
 }
@@ -408,32 +406,38 @@ static void show_table(struct kv_step *st, const struct group *g, uint32_t form,
     v->block[form == RAW ? 2 : 3] = *b;
     for (uint32_t lane = 0; lane < st->n_spans; lane++) {
         const struct step_span *sp = &st->span[lane];
-        const struct seq *s = &st->kv->seq[sp->seq];
         size_t at = (size_t)sp->seq * g->stride[form];
-        uint32_t rows = g->c.policy.kind == KV_FROZEN ? s->cross : s->len + sp->rows.n;
         dev_put(st->kv->work, b->at + at, b->host + at,
-                table_used(g, form, rows) * sizeof(uint32_t));
+                table_used(g, form, step_rows(st, g, sp)) * sizeof(uint32_t));
     }
 }
 
-/* Shows all rows of a site; spilled pages have the ids of their places in the mapping. */
-static void show_direct(struct kv_step *st, struct group *g, struct kv_view *v)
+/* Shows the spilled pages of the k-th piece where they are: in a half of the staging area, or (l NULL) in the mapping. */
+static void show_piece(struct kv_step *st, uint32_t site, uint32_t k, const struct load *l,
+                       struct kv_view *v)
 {
-    for (uint32_t k = 0; k < g->n_pieces; k++) { /* a form without pieces shows its own table */
-        const uint32_t form = g->piece[k].form;
-        const struct pages *p = &g->form[form];
-        if (k && g->piece[k - 1].form == form) continue;
-        const uint32_t shift = (uint32_t)(st->kv->stream.window / p->grain);
-        for (uint32_t lane = 0; lane < st->n_spans; lane++) {
-            const uint32_t seq = st->span[lane].seq;
-            const uint32_t *table = seq_table(st->kv, g, form, &st->kv->seq[seq]);
-            uint32_t *shown = g->shown[form] + (size_t)seq * g->stride[form], i, end;
-            lane_cells(st, g, form, lane, &i, &end);
-            for (; i < end; i++)
-                if (p->page[table[i]].spilled) shown[i] = table[i] + shift;
-        }
-        show_table(st, g, form, v);
+    struct kv *kv = st->kv;
+    struct group *g = group_at(kv, site);
+    const struct piece *pc = &g->piece[k];
+    const struct pages *p = &g->form[pc->form];
+    const uint32_t rows = g->rows[pc->form];
+    const unsigned char *base = page_at(p, site - g->c.site0, 0);
+    size_t away = l ? (size_t)(place(g, pc->form, l, site, 0) - base) : kv->stream.window;
+    uint32_t id0 = (uint32_t)(away / p->grain);
+    for (uint32_t i = pc->first; i < pc[1].first; i++) {
+        uint32_t id = g->staged[i];
+        p->page[id].stage = l ? (i - pc->first) ^ kv_fault.wrong_stage : id;
     }
+    for (uint32_t lane = 0; lane < st->n_spans; lane++) {
+        const uint32_t *table = seq_table(kv, g, pc->form, &kv->seq[st->span[lane].seq]);
+        uint32_t *shown = g->shown[pc->form] + (size_t)st->span[lane].seq * g->stride[pc->form];
+        uint32_t i, end;
+        lane_cells(st, g, pc->form, lane, &i, &end);
+        for (i = MAX(i, pc->row0 / rows); i < end && i * rows < pc->row1; i++)
+            if (p->page[table[i]].spilled) shown[i] = id0 + p->page[table[i]].stage;
+    }
+    bool more = !l && k + 1 < g->n_pieces && pc[1].form == pc->form;
+    if (!more) show_table(st, g, pc->form, v);
 }
 
 int stage_show(struct kv_step *st, uint32_t site, uint32_t k, struct kv_view *v)
@@ -443,29 +447,14 @@ int stage_show(struct kv_step *st, uint32_t site, uint32_t k, struct kv_view *v)
     struct load *l;
     if (!g->n_pieces) return 0;
     if (!k) window_look(kv, site);
-    if (kv->stream.direct == site) {
-        show_direct(st, g, v);
+    if (kv->stream.direct == site) { /* one view shows all rows */
+        for (; k < g->n_pieces; k++)
+            show_piece(st, site, k, NULL, v);
         return 0;
     }
     TRY(stage_ready(kv, site, k, &l));
-    const struct piece *pc = &g->piece[k];
-    const struct pages *p = &g->form[pc->form];
-    uint32_t rows = g->rows[pc->form], n = pc[1].first - pc->first;
-    uint32_t row0 = pc->row0, row1 = MIN(v->row1, pc->row1);
     show_rows(g, k, v);
-    for (uint32_t i = 0; i < n; i++)
-        p->page[g->staged[pc->first + i]].stage = i ^ kv_fault.wrong_stage;
-    const unsigned char *base = page_at(p, site - g->c.site0, 0);
-    uint32_t id0 = (uint32_t)((size_t)(place(g, pc->form, l, site, 0) - base) / p->grain);
-    for (uint32_t lane = 0; lane < st->n_spans; lane++) {
-        const uint32_t *table = seq_table(kv, g, pc->form, &kv->seq[st->span[lane].seq]);
-        uint32_t *shown = g->shown[pc->form] + (size_t)st->span[lane].seq * g->stride[pc->form];
-        uint32_t i, end;
-        lane_cells(st, g, pc->form, lane, &i, &end);
-        for (i = MAX(i, row0 / rows); i < end && i * rows < row1; i++)
-            if (p->page[table[i]].spilled) shown[i] = id0 + p->page[table[i]].stage;
-    }
-    show_table(st, g, pc->form, v);
+    show_piece(st, site, k, l, v);
     return 0;
 }
 

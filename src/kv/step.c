@@ -165,17 +165,11 @@ int step_undo(struct kv_step *st)
     return e;
 }
 
-struct beginning {
-    const struct kv_span *span;
-    uint32_t n;
-};
-
-static int begin(struct kv *kv, void *ctx)
+static int begin(struct kv *kv, const struct kv_span *span, uint32_t n)
 {
-    const struct beginning *b = ctx;
     struct kv_step *st = &kv->step;
     st->n_changes = st->n_tokens = st->n_spans = 0;
-    int e = spans_take(kv, b->span, b->n);
+    int e = spans_take(kv, span, n);
     pin_tails(st, true);
     if (e >= 0 && (e = reserve_settle(kv)) == ERR_FULL)
         e = 0; /* the step may need less than the reserves that lack pages */
@@ -193,7 +187,10 @@ int kv_begin(struct kv *kv, const struct kv_span *span, uint32_t n, struct kv_st
     struct kv_step *st = &kv->step;
     bool began = kv->stream.began;
     if (st->open) return ERR(BUSY, "cache: a step is open; commit or abort it first");
-    int e = with_room(kv, begin, &(struct beginning){span, n});
+    uint32_t tries = 0;
+    int e = 0;
+    while (room_try(kv, &tries, e))
+        e = begin(kv, span, n);
     for (uint32_t i = 0; i < st->n_spans && !began && kv->stream.began; i++)
         kv->stream.since = MAX(kv->stream.since, kv->seq[st->span[i].seq].len);
     kv->peak = MAX(kv->peak, pool_rows(kv));

@@ -229,11 +229,6 @@ int step_plan(struct kv_step *st)
     TRY(make_room(kv, bytes, meta, "the step"));
     for (uint32_t i = 0; meta && i < st->n_spans; i++)
         meta_grow(kv, kv->seq[st->span[i].seq].slot, span_end(st, &st->span[i]));
-    for (uint32_t n = 0; n < FORMS * kv->n_groups; n++) {
-        struct group *g = &kv->group[n / FORMS];
-        if (kv->index.n && g->form[n % FORMS].n_ids)
-            index_yield(kv, &g->form[n % FORMS], g->sum[n % FORMS]);
-    }
     return 0;
 }
 

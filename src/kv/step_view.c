@@ -10,8 +10,7 @@
 static void fill_frozen(struct kv_step *st, struct group *g, const struct step_span *sp,
                         uint32_t lane)
 {
-    const struct seq *s = &st->kv->seq[sp->seq];
-    uint32_t rows = st->cross ? sp->rows.n : s->cross, tile = g->c.seal.tile;
+    uint32_t rows = step_rows(st, g, sp), tile = g->c.seal.tile;
     g->len[lane] = rows;
     for (uint32_t t = sp->tok0; t < sp->tok0 + sp->rows.n; t++) {
         g->lo[t] = 0;
@@ -69,16 +68,13 @@ static void put(struct kv *kv, const struct kv_block *b, size_t from, size_t n)
 static void put_group(struct kv_step *st, struct group *g)
 {
     struct kv *kv = st->kv;
-    bool frozen = g->c.policy.kind == KV_FROZEN;
-    if (st->cross && !frozen) return;
+    if (st->cross && g->c.policy.kind != KV_FROZEN) return;
     put(kv, &g->arrays, 0, g->arrays.n);
     for (uint32_t i = 0; i < FORMS * st->n_spans; i++) {
         const struct step_span *sp = &st->span[i / FORMS];
-        const struct seq *s = &kv->seq[sp->seq];
-        uint32_t f = i % FORMS, rows = !frozen     ? s->len + sp->rows.n
-                                       : st->cross ? sp->rows.n
-                                                   : s->cross;
-        put(kv, &g->tables[f], (size_t)sp->seq * g->stride[f], table_used(g, f, rows));
+        uint32_t f = i % FORMS;
+        put(kv, &g->tables[f], (size_t)sp->seq * g->stride[f],
+            table_used(g, f, step_rows(st, g, sp)));
     }
 }
 

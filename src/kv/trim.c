@@ -30,19 +30,19 @@ static uint32_t resume_look(const struct kv *kv, const struct seq *s, const stru
     const uint32_t *raw = seq_table(kv, g, RAW, s), *sealed = seq_table(kv, g, SEALED, s);
     uint32_t rows = g->rows[RAW], tile = g->rows[SEALED];
     struct need n = need_at(g, s, m, 0, m == s->len && s->turn_open);
-    uint32_t first = MAX(n.row_from, g->c.policy.sinks);
+    uint32_t first = MAX(n.from[SEALED], g->c.policy.sinks);
     if (first < MIN(m, s->g[g - kv->group].unseen)) return first;
-    uint32_t whole = MAX(n.raw_from, (g->keep_rows + KV_STRIP - 1) / KV_STRIP * KV_STRIP);
+    uint32_t whole = MAX(n.from[RAW], (g->keep_rows + KV_STRIP - 1) / KV_STRIP * KV_STRIP);
     if (whole < MIN(m, s->g[g - kv->group].raw_unseen)) { /* but a snapshot is whole */
         uint32_t keep = resume_keep(&s->g[g - kv->group], m);
         if (keep != m) return MAX(whole, keep);
     }
     if (m % rows && !raw[m / rows]) return m - m % rows;
-    for (uint32_t k = MAX(n.row_from / tile, table_first(g, SEALED));
+    for (uint32_t k = MAX(n.from[SEALED] / tile, table_first(g, SEALED));
          g->form[SEALED].n_ids && k < m / tile; k++)
         if (!sealed[k]) return (k + 1) * tile - 1;
-    for (uint32_t b = MAX(n.raw_from / rows, table_first(g, RAW)); b < m / rows; b++)
-        if (!raw[b]) return MAX(n.raw_from, b * rows);
+    for (uint32_t b = MAX(n.from[RAW] / rows, table_first(g, RAW)); b < m / rows; b++)
+        if (!raw[b]) return MAX(n.from[RAW], b * rows);
     return m;
 }
 
@@ -204,9 +204,8 @@ static void trims_pin(struct kv *kv, const struct trims *t, bool pin)
 
 /* Makes room for the reserves, which must reach from the shorter lengths again.  Pages that others
  * hold too do not return to them. */
-static int trims_room(struct kv *kv, void *ctx)
+static int trims_room(struct kv *kv, const struct trims *t)
 {
-    const struct trims *t = ctx;
     ptrdiff_t sum = 0, most = 0;
     for (int reset = 0; reset < 2; reset++)
         for (uint32_t i = 0; i < t->n; i++) {
@@ -233,7 +232,11 @@ int kv_trim_room(struct kv *kv, const kv_seq *s, const uint32_t *len, uint32_t n
     for (uint32_t i = 0; i < n; i++)
         TRY(seq_idle(kv, s[i], &q));
     if (kv->owing) return 0; /* or a rollback after a failure of the tier would need the tier */
-    return with_room(kv, trims_room, &(struct trims){s, len, n});
+    uint32_t tries = 0;
+    int e = 0;
+    while (room_try(kv, &tries, e))
+        e = trims_room(kv, &(struct trims){s, len, n});
+    return e;
 }
 
 int kv_trim(struct kv *kv, kv_seq handle, uint32_t len, uint32_t *have)
