@@ -93,7 +93,7 @@ void kv_release(struct kv *kv, struct kv_mark *m)
     struct mark mark = kv->mark[m->at];
     struct seq *s = &kv->seq[mark.at];
     struct slot *slot = slot_find(kv, m->seq); /* NULL: the sequence was dropped */
-    uint32_t at = slot ? slot_index(kv, m->seq) : KV_NONE;
+    uint32_t at = slot_index(kv, m->seq);
     mark_remove(kv, slot, m->at);
     if (!s->owners && !s->marks) seq_give(kv, s);
     *m = (struct kv_mark){0};

@@ -124,9 +124,7 @@ void tail_drop(struct kv *kv, struct seq *s);
 /* Updates what holds the tail of s in memory after its owner or the owner's reserve has changed. */
 void tail_settle(struct kv *kv, struct seq *s);
 /* Pins or unpins pages of s: those that a step after `len` rows continues from, and those of later
- * rows.  Pinned pages stay in memory. */
-void pin_from(struct kv *kv, const struct seq *s, uint32_t len, bool pin);
-/* Pins or unpins all pages of s, those of frozen groups included. */
-void pin_whole(struct kv *kv, const struct seq *s, bool pin);
+ * rows; or (whole) all, those of frozen groups included.  Pinned pages stay in memory. */
+void pin_from(struct kv *kv, const struct seq *s, uint32_t len, bool whole, bool pin);
 /* Checks the queues for kv_check. */
 bool queue_check(const struct kv *kv);

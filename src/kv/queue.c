@@ -176,34 +176,20 @@ void tail_settle(struct kv *kv, struct seq *s)
     tail_count(kv, s, 0, s->stays ? 1 : -1);
 }
 
-/* Pins or unpins the cells [i, end) of a table. */
-static void pin_cells(struct kv *kv, const struct seq *s, uint32_t n, uint32_t i, uint32_t end,
-                      bool pin)
-{
-    struct group *g = &kv->group[n / FORMS];
-    struct pages *p = &g->form[n % FORMS];
-    const uint32_t *table = seq_table(kv, g, n % FORMS, s);
-    for (; g->moves[n % FORMS] && i < end; i++) {
-        if (!table[i]) continue;
-        p->queue.at[table[i]].stays += pin ? 1 : UINT32_MAX;
-        queue_update(kv, p, table[i]);
-    }
-}
-
-void pin_from(struct kv *kv, const struct seq *s, uint32_t len, bool pin)
+void pin_from(struct kv *kv, const struct seq *s, uint32_t len, bool whole, bool pin)
 {
     for (uint32_t n = 0; n < FORMS * kv->n_groups; n++) {
-        const struct group *g = &kv->group[n / FORMS];
-        uint32_t f = n % FORMS, i = f == RAW ? tail_first(g, len) : table_used(g, f, len);
-        if (g->c.policy.kind != KV_FROZEN) pin_cells(kv, s, n, i, table_used(g, f, s->len), pin);
-    }
-}
-
-void pin_whole(struct kv *kv, const struct seq *s, bool pin)
-{
-    for (uint32_t n = 0; n < FORMS * kv->n_groups; n++) {
-        const struct group *g = &kv->group[n / FORMS];
-        pin_cells(kv, s, n, 0, table_used(g, n % FORMS, seq_rows(g, s)), pin);
+        struct group *g = &kv->group[n / FORMS];
+        struct pages *p = &g->form[n % FORMS];
+        const uint32_t f = n % FORMS, *table = seq_table(kv, g, f, s);
+        uint32_t i = f == RAW ? tail_first(g, len) : table_used(g, f, len);
+        if (whole) i = 0;
+        if (!g->moves[f] || (g->c.policy.kind == KV_FROZEN && !whole)) continue;
+        for (; i < table_used(g, f, seq_rows(g, s)); i++) {
+            if (!table[i]) continue;
+            p->queue.at[table[i]].stays += pin ? 1 : UINT32_MAX;
+            queue_update(kv, p, table[i]);
+        }
     }
 }
 

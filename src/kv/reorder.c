@@ -78,10 +78,7 @@ static void beams_pin(struct kv *kv, const struct reordering *o, bool pin)
 {
     for (uint32_t i = 0; i < o->n; i++) {
         struct seq *s = &kv->seq[o->now[i]];
-        if (s->owners)
-            pin_from(kv, s, s->len, pin);
-        else
-            pin_whole(kv, s, pin);
+        pin_from(kv, s, s->len, !s->owners, pin);
         age_pin(kv, s, pin);
     }
 }

@@ -131,7 +131,7 @@ static void pin_tails(struct kv_step *st, bool pin)
 {
     for (uint32_t i = 0; i < st->n_spans; i++) {
         const struct seq *s = &st->kv->seq[st->span[i].seq];
-        pin_from(st->kv, s, s->len, pin);
+        pin_from(st->kv, s, s->len, false, pin);
     }
 }
 

@@ -198,7 +198,7 @@ static void trims_pin(struct kv *kv, const struct trims *t, bool pin)
 {
     for (uint32_t i = 0; i < t->n; i++) {
         age_pin(kv, trims_at(kv, t, i), pin); /* the snapshot at that length must stay */
-        pin_from(kv, trims_at(kv, t, i), trims_to(kv, t, i), pin);
+        pin_from(kv, trims_at(kv, t, i), trims_to(kv, t, i), false, pin);
     }
 }
 
