@@ -47,10 +47,9 @@ static int move(struct kv *kv, const struct pages *p, uint32_t id, uint32_t n, u
     return 0;
 }
 
-/* Reads a page into the memory of page `to`. */
-static int read_page(struct kv *kv, const struct pages *p, uint32_t id, uint32_t to)
+int spill_copy(struct kv *kv, struct pages *p, uint32_t from, uint32_t to)
 {
-    return move(kv, p, id, 1, page_at(p, 0, to), p->span, false, false);
+    return move(kv, p, from, 1, page_at(p, 0, to), p->span, false, false);
 }
 
 static void stale_set(struct kv *kv, struct pages *p, uint32_t id, bool stale)
@@ -145,17 +144,12 @@ int spill_back(struct kv *kv, struct pages *p, uint32_t id)
     if (page_comes_back(kv, p, id) < 0)
         return ERR(NOMEM,
                    "cache: the system has no memory for a page that comes back from the tier");
-    int e = kv_fault.stale_open ? 0 : read_page(kv, p, id, id);
+    int e = kv_fault.stale_open ? 0 : spill_copy(kv, p, id, id);
     if (e < 0)
         page_leaves_memory(kv, p, id);
     else
         stale_set(kv, p, id, true);
     return e;
-}
-
-int spill_copy(struct kv *kv, struct pages *p, uint32_t from, uint32_t to)
-{
-    return read_page(kv, p, from, to);
 }
 
 int spill_read(struct kv *kv, const struct pages *p, uint32_t id, unsigned char *out)

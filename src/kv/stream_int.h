@@ -54,7 +54,7 @@ size_t spill_can(const struct kv *kv);
 int spill_out(struct kv *kv, size_t bytes);
 /* Brings a page back into memory, to be written. */
 int spill_back(struct kv *kv, struct pages *p, uint32_t id);
-/* Copies a whole page. */
+/* Reads a whole page into the memory of page `to`. */
 int spill_copy(struct kv *kv, struct pages *p, uint32_t from, uint32_t to);
 /* Reads the page's bytes at every site, [n_sites][grain]. */
 int spill_read(struct kv *kv, const struct pages *p, uint32_t id, unsigned char *out);
