@@ -52,20 +52,24 @@ static void count_index(const struct kv *kv, uint32_t gi, bool clear, struct cou
     }
 }
 
-/* Counts the pages that one contents hold and several slots own; `seen` has the references of the
- * index. */
-static void count_several(const struct kv *kv, uint32_t gi, const struct seq *s, struct counts *n)
+/* Goes through the pages of contents that several slots own: marks them in `out`, or (NULL) counts those that no other
+ * contents hold; `seen` has the references of the index then. */
+static void several_owners(const struct kv *kv, uint32_t gi, uint32_t f, uint8_t *out,
+                           struct counts *n)
 {
     const struct group *g = &kv->group[gi];
-    for (uint32_t f = 0; f < FORMS; f++) {
-        const struct pages *p = &g->form[f];
+    const struct pages *p = &g->form[f];
+    for (const struct seq *s = kv->seq; s < kv->seq + kv->n_contents; s++) {
+        uint32_t a, b, end = s->owners > 1 ? table_used(g, f, seq_rows(g, s)) : 0;
         const uint32_t *table = seq_table(kv, g, f, s);
-        uint32_t a, b;
         index_cells(g, s, gi, f, &a, &b);
-        for (uint32_t i = 0; i < table_used(g, f, seq_rows(g, s)); i++) {
+        for (uint32_t i = 0; i < end; i++) {
             const struct page *pg = &p->page[table[i]];
-            if (!table[i] || (i >= a && i < b) || pg->spilled) continue;
-            if (pg->refs - p->seen[table[i]] == 1) n->several += p->bytes;
+            if (!table[i] || (i >= a && i < b)) continue;
+            if (out)
+                out[table[i]] |= KV_BLOCK_SHARED;
+            else if (!pg->spilled && pg->refs - p->seen[table[i]] == 1)
+                n->several += p->bytes;
         }
     }
 }
@@ -74,21 +78,6 @@ uint32_t kv_store_blocks(const struct kv *kv, uint32_t group, uint32_t form)
 {
     const struct pages *p = &kv->group[group].form[form];
     return p->n_ids ? MIN(p->fresh * KV_RUN, p->n_ids) : 0;
-}
-
-/* Marks the pages of contents that several slots own. */
-static void mark_shared(const struct group *g, const struct kv *kv, uint32_t gi, uint32_t f,
-                        uint8_t *out)
-{
-    for (uint32_t k = 0; k < kv->n_contents; k++) {
-        const struct seq *s = &kv->seq[k];
-        uint32_t a, b;
-        if (s->owners < 2) continue;
-        const uint32_t *table = seq_table(kv, g, f, s);
-        index_cells(g, s, gi, f, &a, &b);
-        for (uint32_t i = 0; i < table_used(g, f, seq_rows(g, s)); i++)
-            if (table[i] && (i < a || i >= b)) out[table[i]] |= KV_BLOCK_SHARED;
-    }
 }
 
 void kv_store_map(const struct kv *kv, uint32_t group, uint32_t form, uint8_t *out)
@@ -108,21 +97,18 @@ void kv_store_map(const struct kv *kv, uint32_t group, uint32_t form, uint8_t *o
         if (owners > 1) out[id] |= KV_BLOCK_SHARED;
     }
     count_index(kv, group, true, NULL);
-    mark_shared(&kv->group[group], kv, group, form, out);
+    several_owners(kv, group, form, out, NULL);
 }
 
 static void usage_owners(const struct kv *kv, struct kv_usage *out)
 {
-    bool several = false;
-    for (uint32_t k = 0; k < kv->n_contents; k++)
-        several |= kv->seq[k].owners > 1;
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         const struct group *g = &kv->group[gi];
         bool index = kv->index.n || (g->forgets && g->c.policy.every);
         struct counts n = {0};
         if (index) count_index(kv, gi, false, &n);
-        for (uint32_t k = 0; several && k < kv->n_contents; k++)
-            if (kv->seq[k].owners > 1) count_several(kv, gi, &kv->seq[k], &n);
+        for (uint32_t f = 0; f < FORMS; f++)
+            several_owners(kv, gi, f, NULL, &n);
         if (index) count_index(kv, gi, true, NULL);
         out->index += n.index;
         out->shared += n.several;
