@@ -39,6 +39,51 @@ INLINE void vec_look_up(vtab table, v16 codes, void *dst)
     _mm256_storeu_si256(dst, _mm256_permutexvar_epi16(_mm256_cvtepu8_epi16(codes), table));
 }
 
+/* All codes of a chunk, whose first bits are those of its first 16 values.  A word looks up by its low five bits, so 32 words are
+ * the table twice, and of 4 bits none has to be masked. */
+#define STRIP_WIDE 1
+INLINE void vec_look_up_chunk(vtab table, const uint32_t bits, v16 codes, unsigned char *dst)
+{
+    const __m512i twice = _mm512_broadcast_i64x4(table),
+                  all = _mm512_broadcast_i64x4(_mm256_cvtepu8_epi16(codes));
+    for (uint32_t k = 0; k < 8; k += 2 * bits, dst += 64) {
+        const __m256i low = _mm256_set1_epi16((short)k),
+                      high = _mm256_set1_epi16((short)(k + bits));
+        __m512i at = _mm512_srlv_epi16(all, vb_join(low, high));
+        if (bits < 4) at = _mm512_and_si512(at, _mm512_set1_epi16((1 << bits) - 1));
+        _mm512_storeu_si512(dst, _mm512_permutexvar_epi16(at, twice));
+    }
+}
+/* Words of 16 rows of 32 to 32 columns of 16: the rounds of transpose_words, of two blocks at a time. */
+INLINE void vec_transpose32(const uint16_t *row, uint32_t stride, unsigned char *dst)
+{
+    const __m512i first = _mm512_set_epi64(11, 10, 3, 2, 9, 8, 1, 0),
+                  second = _mm512_set_epi64(15, 14, 7, 6, 13, 12, 5, 4);
+    __m512i x[16], y[16];
+    _Pragma("GCC unroll 16") for (int i = 0; i < 16; i++) x[i] =
+        _mm512_loadu_si512(row + (size_t)i * stride);
+    _Pragma("GCC unroll 4") for (int round = 0; round < 4; round++)
+    {
+        _Pragma("GCC unroll 8") for (int i = 0; i < 8; i++)
+        {
+            y[2 * i] = _mm512_unpacklo_epi16(x[i], x[i + 8]);
+            y[2 * i + 1] = _mm512_unpackhi_epi16(x[i], x[i + 8]);
+        }
+        _Pragma("GCC unroll 16") for (int i = 0; i < 16; i++) x[i] = y[i];
+    }
+    _Pragma("GCC unroll 8") for (int c = 0; c < 8; c++)
+    {
+        __m512i a = _mm512_permutex2var_epi64(x[2 * c], first, x[2 * c + 1]);
+        __m512i b = _mm512_permutex2var_epi64(x[2 * c], second, x[2 * c + 1]);
+        _mm256_storeu_si256((__m256i *)(void *)(dst + c * 32), _mm512_castsi512_si256(a));
+        _mm256_storeu_si256((__m256i *)(void *)(dst + (c + 8) * 32),
+                            _mm512_extracti64x4_epi64(a, 1));
+        _mm256_storeu_si256((__m256i *)(void *)(dst + (c + 16) * 32), _mm512_castsi512_si256(b));
+        _mm256_storeu_si256((__m256i *)(void *)(dst + (c + 24) * 32),
+                            _mm512_extracti64x4_epi64(b, 1));
+    }
+}
+
 #define STRIP_READER strip_reader_avx512
 #include "dev/cpu/strip_vec.h"
 #else

@@ -14,6 +14,9 @@
 #else
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
+#ifndef STRIP_WIDE
+#define STRIP_WIDE 0 /* the file has vec_look_up_chunk and vec_transpose32 */
+#endif
 #define STRIP_GROUPS 16u  /* most groups of a row done here */
 #define STRIP_DIM    256u /* most channels */
 
@@ -139,6 +142,19 @@ INLINE void values_row(enum dtype t, const uint32_t bits, bool zero_first,
     uint32_t left = 0, g = 0; /* channels that a and b still hold for */
     for (uint32_t c = 0; c < dim * bits / 8; c += 16) {
         v16 bytes = v16_load(codes + c);
+#if STRIP_WIDE
+        if (table && group && group % (16 * per) == 0) { /* a chunk lies in one group */
+            if (!left) {
+                look = table_of(t, zero_first, vf_set1(vec_one(t, unit, g)),
+                                vf_set1(vec_one(t, unit, (size_t)pairs + g)));
+                left = group;
+                g++;
+            }
+            left -= 16 * per;
+            vec_look_up_chunk(look, bits, bytes, dst + (size_t)c * per * size);
+            continue;
+        }
+#endif
         UNROLL for (uint32_t k = 0; k < per; k++)
         {
             uint32_t d = c * (8 / bits) + 16 * k;
@@ -193,7 +209,12 @@ INLINE void keys_by_row(enum dtype t, const uint32_t bits, bool zero_first,
     for (uint32_t i = 0; i < KV_STRIP; i++)
         values_row(t, bits, zero_first, f, dim, r->unit[i], r->codes[i],
                    (unsigned char *)(row + i * dim));
-    for (uint32_t d = 0; d < dim; d += 16)
+    uint32_t d = 0;
+#if STRIP_WIDE
+    for (; d + 32 <= dim; d += 32)
+        vec_transpose32(row + d, dim, dst + (size_t)d * 2 * KV_STRIP);
+#endif
+    for (; d < dim; d += 16)
         transpose_words(row + d, dim, dst + (size_t)d * 2 * KV_STRIP);
 }
 
