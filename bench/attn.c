@@ -77,8 +77,12 @@ static void set_up(struct setup *s, uint32_t rows, bool shuffle)
 static double pass(struct dev_queue *d, struct setup *s, uint32_t pos, uint32_t n)
 {
     double t[RUNS];
-    struct dev_attn a = {s->q,   HEADS * DIM, s->out, HEADS * DIM, HEADS,
-                         0.125f, 0,           NULL,   NULL,        NULL};
+    struct dev_attn a = {.q = s->q,
+                         .ldq = HEADS * DIM,
+                         .out = s->out,
+                         .ldo = HEADS * DIM,
+                         .n_heads = HEADS,
+                         .scale = 0.125f};
     s->counts[0] = 1;
     s->counts[1] = n;
     for (uint32_t i = 0; i < n; i++)

@@ -152,8 +152,12 @@ static double seal(struct dev_queue *d, struct setup *s)
 /* Returns the seconds for a token of n: the last ones of a sequence, or forks that all see all rows. */
 static double attend(struct dev_queue *d, struct setup *s, uint32_t n, bool forks)
 {
-    struct dev_attn a = {s->q,   HEADS * DIM, s->out, HEADS * DIM, HEADS,
-                         0.125f, 0,           NULL,   NULL,        NULL};
+    struct dev_attn a = {.q = s->q,
+                         .ldq = HEADS * DIM,
+                         .out = s->out,
+                         .ldo = HEADS * DIM,
+                         .n_heads = HEADS,
+                         .scale = 0.125f};
     double best = 1e9;
     s->counts[0] = forks ? n : 1;
     s->counts[1] = n;

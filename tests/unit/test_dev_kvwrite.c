@@ -201,7 +201,8 @@ static void test_seal(void **state)
                 assert_memory_equal(at, want + (at - t.sealed),
                                     toy_lossless.bytes(&toy_lossless, &t.view.shape[p]));
             }
-        struct dev_attn a = {t.q, 120, t.out, 120, 6, 0.2f, 0, NULL, NULL, NULL};
+        struct dev_attn a = {
+            .q = t.q, .ldq = 120, .out = t.out, .ldo = 120, .n_heads = 6, .scale = 0.2f};
         float got[360];
         dev_attention(d, &t.view, &a);
         memcpy(got, t.out, sizeof got);
