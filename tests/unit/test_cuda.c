@@ -302,6 +302,13 @@ static void mixture(enum dtype t, enum dev_compute mode, bool weigh_input)
     float *dx = UP(x, MANY * hidden), *few = UP(want, FEW * hidden),
           *many = UP(want, MANY * hidden);
     dev_experts(ref, mode, &h, x, MANY, want);
+    for (int k = 0; k < 6; k++) { /* a step that fails leaves nothing that the next one reads */
+        mem_fail_at(k, false);
+        dev_experts(gpu, mode, &d, dx, MANY, many);
+        mem_fail_at(-1, false);
+        (void)dev_finish(gpu);
+    }
+    dev_experts(gpu, mode, &d, dx, FEW, few);
     uint64_t waits = counted ? counted->waits : 0;
     dev_experts(gpu, mode, &d, dx, FEW, few);
     if (counted) assert_int_equal(counted->waits, waits);

@@ -317,6 +317,15 @@ static void test_computed(void **state)
 }
 
 /* A crop inside of a chunk is a shorter chunk; a generation goes on from a splice. */
+/* Counts the numbers that are handles of sequences. */
+static uint32_t handles(kvik_cache *c)
+{
+    uint32_t n = 0;
+    for (kvik_seq s = 1; s < 1 << 14; s++)
+        n += kvik_cache_length(c, s) >= 0;
+    return n;
+}
+
 static void test_goes_on(void **state)
 {
     (void)state;
@@ -328,7 +337,10 @@ static void test_goes_on(void **state)
     donor(c);
     kvik_seq s = new_seq(c), t = new_seq(c);
     enum { CUT = 77 };
+    uint32_t known = handles(c);
     splice(c, s, AGAIN, 0);
+    assert_int_equal(handles(c),
+                     known); /* what it reads of has no handle, not one of another cache either */
     assert_int_equal(kvik_cache_crop(c, s, PREFIX + CUT), 0);
     whole(c);
     const kvik_chunk list[] = {{sizeof *list, text, PREFIX}, {sizeof *list, chunk, CUT}};

@@ -89,11 +89,25 @@ static const struct cuda_layer *met(const struct dev_queue *d, const struct dev_
     return NULL;
 }
 
-/* Where the device finds the addresses of a layer's weights; NULL: they differ in form, or there is no memory. */
+/* Writes the addresses of a layer's weights to the device, and waits: what is remembered must have arrived.  False if
+ * it has not; experts that differ in form have none there. */
+static bool tell(struct dev_queue *d, const struct dev_experts *a, struct cuda_layer *l)
+{
+    if (!alike(a)) return true;
+    l->there = cuda_alloc(d, a->n * sizeof *l->here);
+    if (!l->there) return false;
+    cuda_put(d, l->there, l->here, a->n * sizeof *l->here);
+    cuda_wait(d);
+    if (!d->failed) return true;
+    cuda_mirror_close(d, l->there, 0);
+    return false;
+}
+
+/* Where the device finds the addresses of a layer's weights; NULL: they differ in form, or are not there. */
 static const struct k_expert *addresses(struct dev_queue *d, const struct dev_experts *a)
 {
     const struct cuda_layer *l = met(d, a);
-    if (l) return l->there;
+    if (l || d->failed) return l ? l->there : NULL;
     struct cuda_layer *all = mem_grow(d->layer, d->n_layers + 1u, sizeof *all), new = {0};
     if (!all) return NULL;
     d->layer = all;
@@ -101,8 +115,10 @@ static const struct k_expert *addresses(struct dev_queue *d, const struct dev_ex
     if (!new.here) return NULL;
     for (uint32_t i = 0; i < a->n; i++)
         new.here[i] = address(&a->expert[i]);
-    if (alike(a)) new.there = cuda_alloc(d, a->n * sizeof *new.here);
-    if (new.there) cuda_put(d, new.there, new.here, a->n * sizeof *new.here);
+    if (!tell(d, a, &new)) {
+        mem_free(new.here);
+        return NULL;
+    }
     all[d->n_layers++] = new;
     return new.there;
 }
