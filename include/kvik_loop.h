@@ -196,13 +196,14 @@ typedef struct kvik_splice {
     uint64_t chunks;
 } kvik_splice;
 /* Appends n chunks to a sequence; `how` NULL: nothing is computed again.  A sequence without rows first reuses the
- * longest cached prefix of the whole text, as prompts do.  Then a chunk is read where a sequence has its tokens one
- * after another (a live one, or a dropped one that is still cached), and is computed where none has.
+ * longest cached prefix of the whole text, as prompts do.  Then a chunk is read where a sequence without such chunks
+ * has its tokens one after another (a live one, or a dropped one that is still cached); else it is computed.
  *
- * The sequence then is like any other: append, fork, crop, generate.  Behind its first such chunk no other prompt
- * reuses its rows.  It cannot be saved or exported, nor show attention weights (KVIK_UNSUPPORTED).  What a chunk was
- * computed in stays in memory as long as a sequence reads it.  KVIK_UNSUPPORTED for a cache without moved_chunks; a
- * cache of a model whose rows cannot move, or with windows, sinks or rows on disk, does not open with it. */
+ * The sequence then is like any other: append, fork, crop, generate.  While it has such a chunk no other prompt reuses
+ * its rows.  In a quantized cache a crop may compute chunks near the cut, which are then exact.  It cannot be saved or
+ * exported, nor show attention weights (KVIK_UNSUPPORTED).  What a chunk was computed in stays in memory as long as a
+ * sequence reads it.  KVIK_UNSUPPORTED for a cache without moved_chunks; a cache of a model whose rows cannot move, or
+ * with windows, sinks or rows on disk, does not open with it. */
 KVIK_API int kvik_cache_splice(kvik_cache *c, kvik_seq s, const kvik_chunk *chunk, uint32_t n,
                                kvik_splice *how);
 

@@ -9,9 +9,9 @@
  * Lengths.  `len` of contents counts own rows; callers of the store count tokens, borrowed rows included.  What changes
  * from one to the other: kv_len, kv_resume, kv_trim and what they call.
  *
- * Holding.  What is borrowed from is one more sequence, without a handle, that owns all contents of the donor.  Contents
- * of several owners never change, so the rows stay what they are.  Entries count in slot.borrowers; with the last of them
- * the sequence goes. */
+ * Holding.  What is borrowed from is one more sequence: a copy of the donor's tables, which shares its pages, in a slot
+ * that no handle names (slot_find).  So nobody edits it, and its rows stay what they are.  Entries count in
+ * slot.borrowers; with the last of them the sequence goes. */
 #include "kv/kv_int.h"
 
 #include <string.h>
