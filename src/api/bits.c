@@ -146,7 +146,8 @@ static int compare(struct choosing *w, struct candidate *c, uint32_t at, uint32_
             return ERR(FORMAT, "nbits \"auto\": logits of the model are not finite");
         c->sum += kld;
     }
-    c->kld = c->sum / (w->window - w->window / 2);
+    uint32_t scored = w->window - w->window / 2;
+    c->kld = c->sum / scored;
     c->over = c->kld > w->limit;
     return 0;
 }
