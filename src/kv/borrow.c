@@ -115,11 +115,12 @@ static bool has(const struct seq *d, const int32_t *tok, uint32_t n, uint32_t *r
     return false;
 }
 
-/* Finds contents that have the tokens; first those that are borrowed from already, which takes no further slot. */
+/* Finds contents that have the tokens; first those that are borrowed from already, which takes no further slot.  NULL:
+ * none, or s borrows as often as it may. */
 static struct seq *find(struct kv *kv, const struct seq *s, const int32_t *tok, uint32_t n,
                         uint32_t *row)
 {
-    for (int fresh = 0; fresh < 2; fresh++)
+    for (int fresh = 0; fresh < 2 && s->n_borrows < kv->borrows; fresh++)
         for (struct seq *d = NULL; (d = seq_each(kv, d));)
             if (d != s && lends(kv, d) != fresh && index_donor(d) &&
                 kv_salt_same(&d->salt, &s->salt) && has(d, tok, n, row))
@@ -185,7 +186,7 @@ int kv_borrow(struct kv *kv, kv_seq handle, const int32_t *tok, uint32_t n, uint
     if (n - skip > kv->max_len - seq_place(s))
         return ERR(LIMIT, "cache: %u rows after %u exceed the maximum length of %u", n - skip,
                    seq_place(s), kv->max_len);
-    struct seq *d = s->n_borrows < kv->borrows ? find(kv, s, tok, n, &b.row) : NULL;
+    struct seq *d = find(kv, s, tok, n, &b.row);
     if (!d || hold(kv, d, &b.slot) < 0) return 0;
     uint32_t slot = slot_index(kv, handle), before = kv->seq[kv->slot[slot].seq].n_turns;
     s = edit(kv, slot);

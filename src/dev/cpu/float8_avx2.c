@@ -1,17 +1,12 @@
 /* float8_avx2.c - floats of 8 bits to strips with AVX2 and F16C (float8_vec.h has the kernel). */
 #if defined(__x86_64__)
-#include "dev/cpu/float8_strip.h"
 #include "dev/cpu/vec_avx2.h"
 
-#define NEAREST (_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
+#include "dev/cpu/float8_halves.h"
 
 INLINE vf vec_float8(v16 code)
 {
-    __m256i w = _mm256_cvtepu8_epi16(code), low = _mm256_set1_epi16(0x7f);
-    __m256i h = _mm256_slli_epi16(_mm256_and_si256(w, low), 7);
-    __m256i nan = _mm256_cmpeq_epi16(h, _mm256_set1_epi16(HALF_NAN));
-    h = _mm256_or_si256(h, _mm256_slli_epi16(_mm256_andnot_si256(low, w), 8));
-    h = _mm256_or_si256(h, _mm256_and_si256(nan, _mm256_set1_epi16(HALF_QUIET)));
+    __m256i h = float8_halves(code);
     return (vf){_mm256_cvtph_ps(_mm256_castsi256_si128(h)),
                 _mm256_cvtph_ps(_mm256_extracti128_si256(h, 1))};
 }

@@ -41,13 +41,7 @@ KERNEL(k_product)
     MINE(float, y);
     struct k_product_args in = a;
     uint32_t t0 = BLOCK_Y * K_TOKENS;
-    if (a.pick.expert) {
-        pick(&a.pick, BLOCK_Y, &in.w, &in.bias);
-        in.x += BLOCK_Y / a.pick.share * a.ldx;
-        in.y += BLOCK_Y * a.ldy;
-        in.n = 1;
-        t0 = 0;
-    }
+    PICK_SLOT(in, t0, a.ldx);
     uint32_t tokens = in.n - t0 < K_TOKENS ? in.n - t0 : K_TOKENS;
     EACH_THREAD
     {
@@ -100,13 +94,7 @@ KERNEL(k_product_q)
     MINE(float, y);
     struct k_product_q_args in = a;
     uint32_t t0 = BLOCK_Y * K_TOKENS;
-    if (a.pick.expert) {
-        pick(&a.pick, BLOCK_Y, &in.w, &in.bias);
-        in.x += (size_t)(BLOCK_Y / a.pick.share) * a.groups;
-        in.y += BLOCK_Y * a.ldy;
-        in.n = 1;
-        t0 = 0;
-    }
+    PICK_SLOT(in, t0, a.groups);
     uint32_t tokens = in.n - t0 < K_TOKENS ? in.n - t0 : K_TOKENS;
     for (uint32_t i = 0; i < tokens; i++) {
         const struct k_group *x = in.x + (size_t)(t0 + i) * a.groups;

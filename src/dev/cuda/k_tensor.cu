@@ -54,13 +54,7 @@ KERNEL(k_tensor)
     MINE_ARRAY(uint32_t, x, 2 * TILES);
     struct k_tensor_args in = a;
     uint32_t row0 = BLOCK_X * 16, t0 = BLOCK_Y * K_FEW, steps = steps_of(a.k);
-    if (a.pick.expert) {
-        pick(&a.pick, BLOCK_Y, &in.w, &in.bias);
-        in.x += BLOCK_Y / a.pick.share * a.ldx;
-        in.y += BLOCK_Y * a.ldy;
-        in.n = 1;
-        t0 = 0;
-    }
+    PICK_SLOT(in, t0, a.ldx);
     EACH_LANE
     {
         for (uint32_t i = 0; i < 4 * TILES; i++)

@@ -159,3 +159,14 @@ K_FN void pick(const struct k_pick *p, uint32_t slot, struct k_weight *w, const 
     w->data = e->w[p->which];
     *bias = e->bias[p->which];
 }
+/* Turns the arguments of a product into those of this block's slot, if it has one: one token, and its expert's weight.
+ * ld: what a token has in x. */
+#define PICK_SLOT(in, t0, ld)                                                                      \
+    do {                                                                                           \
+        if (!(in).pick.expert) break;                                                              \
+        pick(&(in).pick, BLOCK_Y, &(in).w, &(in).bias);                                            \
+        (in).x += (size_t)(BLOCK_Y / (in).pick.share) * (ld);                                      \
+        (in).y += BLOCK_Y * (in).ldy;                                                              \
+        (in).n = 1;                                                                                \
+        (t0) = 0;                                                                                  \
+    } while (0)
