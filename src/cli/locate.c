@@ -135,10 +135,13 @@ static void suggest(const char *name, const char *own, char out[256])
 
 static int absent(const char *name)
 {
+    struct hub_name at;
     char near[256] = "";
     char hub[HUB_PATH] = "(HOME is not set, so there is none)", own[HUB_PATH] = "";
     (void)hub_dir(hub);
     (void)hub_own_dir(own);
+    if (hub_name_read(name, &at) >= 0 && hub_check_ref(&at) < 0)
+        return ERR(NOTFOUND, "%.200s: %s; kvik pull %.200s mends it", name, err_last(), name);
     if (strchr(name, '/'))
         return ERR(
             NOTFOUND,

@@ -56,6 +56,8 @@ bool hub_folder(const char *cache, const char *repo, char out[HUB_PATH]);
 bool hub_snapshot(const char *folder, const char *revision, char out[HUB_PATH]);
 /* Finds the snapshot that a name means. */
 bool hub_find(const struct hub_name *name, char out[HUB_PATH]);
+/* Fails if a revision that is not found has a file in refs all the same.  The sentence names the file and says what is wrong. */
+int hub_check_ref(const struct hub_name *name);
 
 /* --- picked.c: .gguf files of a directory. */
 struct folder;

@@ -333,6 +333,10 @@ static int find_here(const struct hub_name *name, struct pulled *out)
 {
     char snapshot[HUB_PATH], text[1024];
     hub_name_text(name, text);
+    if (hub_check_ref(name) < 0)
+        return ERR(NOTFOUND,
+                   "%s: %s, and HF_HUB_OFFLINE (or TRANSFORMERS_OFFLINE) forbids the network", text,
+                   err_last());
     if (!hub_find(name, snapshot) ||
         (*name->pick && hub_picked(snapshot, name->pick, out->path) != 1))
         return ERR(

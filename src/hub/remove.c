@@ -249,6 +249,9 @@ static int remove_part(const struct store *s, const struct hub_name *name, struc
 {
     char at[HUB_PATH], found[HUB_PATH], text[1024];
     hub_name_text(name, text);
+    if (hub_check_ref(name) < 0)
+        return ERR(NOTFOUND, "%s: %s; kvik rm %s removes all of the repository", text, err_last(),
+                   name->repo);
     if (!hub_snapshot(s->folder, name->revision, at))
         return ERR(NOTFOUND, "%s is not in %s", text, s->cache);
     int many = *name->pick ? hub_picked(at, name->pick, found) : 1;

@@ -15,16 +15,16 @@ bool hub_folder(const char *cache, const char *repo, char out[HUB_PATH])
 }
 
 /* Reads a file of refs, which holds a commit, 40 hex digits. */
-static bool read_commit(const char *path, char commit[HUB_COMMIT])
+static int read_commit(const char *path, char commit[HUB_COMMIT])
 {
     char *text;
     size_t n;
-    if (file_read(path, 256, &text, &n) < 0) return false;
+    TRY(file_read(path, 256, &text, &n));
     bool good = strspn(text, "0123456789abcdef") == 40 && (!text[40] || text[40] == '\n');
     if (good) memcpy(commit, text, 40);
     commit[40] = 0;
     mem_free(text);
-    return good;
+    return good ? 0 : ERR(FORMAT, "%s holds no commit (40 hex digits)", path);
 }
 
 /* Finds the only snapshot whose name begins with `digits`. */
@@ -51,7 +51,7 @@ bool hub_snapshot(const char *folder, const char *revision, char out[HUB_PATH])
     char ref[HUB_PATH + HUB_REVISION + 8], commit[HUB_COMMIT];
     size_t n = strlen(revision);
     snprintf(ref, sizeof ref, "%s/refs/%s", folder, n ? revision : "main");
-    bool known = read_commit(ref, commit),
+    bool known = read_commit(ref, commit) >= 0,
          hex = n >= 6 && strspn(revision, "0123456789abcdef") == n;
     if (!known && hub_is_commit(revision)) {
         memcpy(commit, revision, sizeof commit);
@@ -69,4 +69,16 @@ bool hub_find(const struct hub_name *name, char out[HUB_PATH])
     char cache[HUB_PATH], folder[HUB_PATH];
     return hub_dir(cache) && hub_folder(cache, name->repo, folder) &&
            hub_snapshot(folder, name->revision, out);
+}
+
+int hub_check_ref(const struct hub_name *name)
+{
+    char cache[HUB_PATH], folder[HUB_PATH], at[HUB_PATH], commit[HUB_COMMIT];
+    char ref[HUB_PATH + HUB_REVISION + 8];
+    if (!hub_dir(cache) || !hub_folder(cache, name->repo, folder)) return 0;
+    snprintf(ref, sizeof ref, "%s/refs/%s", folder, *name->revision ? name->revision : "main");
+    if (!path_exists(ref) || hub_snapshot(folder, name->revision, at)) return 0;
+    TRY(read_commit(ref, commit));
+    return ERR(NOTFOUND, "%s names the commit %s, which is not in %s/snapshots", ref, commit,
+               folder);
 }

@@ -103,11 +103,27 @@ for content in '../../../../..' 'zz' ''; do
     mkdir -p "$hub/models--org--odd/snapshots/2"
     printf %s "$content" >"$hub/models--org--odd/refs/main"
     run generate org/odd --input-ids 5
-    refused "refs/main with \"$content\"" 1 "kvik pull org/odd"
+    refused "refs/main with \"$content\": the file, what is wrong, what mends it" 1 "$hub/models--org--odd/refs/main" "no commit" "kvik pull org/odd "
 done
 head -c 100000 /dev/zero >"$hub/models--org--odd/refs/main"
 run generate org/odd --input-ids 5
-refused "refs/main with 100000 NUL bytes" 1 "kvik pull org/odd"
+refused "refs/main with 100000 NUL bytes" 1 "$hub/models--org--odd/refs/main: 100000 bytes" "kvik pull org/odd "
+HF_HUB_OFFLINE=1 run pull org/odd
+refused "refs/main with 100000 NUL bytes, without network" 1 "$hub/models--org--odd/refs/main: 100000 bytes" HF_HUB_OFFLINE
+run rm org/odd@main
+refused "refs/main with 100000 NUL bytes, rm of main" 1 "$hub/models--org--odd/refs/main: 100000 bytes" "kvik rm org/odd "
+mkdir -p "$hub/models--odd/refs"
+: >"$hub/models--odd/refs/main"
+run generate odd --input-ids 5
+refused "a repository without an organization" 1 "$hub/models--odd/refs/main" "no commit" "kvik pull odd "
+rm -r "$hub/models--odd"
+repo org gone
+rmdir "$snapshot"
+run generate org/gone --input-ids 5
+refused "refs/main without its snapshot" 1 "$hub/models--org--gone/refs/main" "commit $commit" "not in $hub/models--org--gone/snapshots" "kvik pull org/gone "
+run generate org/gone@other --input-ids 5
+refused "a revision without a file" 1 "no such model in the hub cache"
+rm -r "$hub/models--org--gone"
 mkfifo "$hub/pipe"
 ln -s loop "$hub/models--loop--loop"
 mkdir -p "$hub/models--" "$hub/datasets--a--b" "$hub/models----"
