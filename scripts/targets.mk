@@ -89,9 +89,9 @@ PYTHON ?= python3
 test-transformers: python
 	@$(PYTHON) -W ignore scripts/test-transformers.py $(TESTS)
 
-# test-serve: kvik serve against packages of its clients, schemathesis and prometheus-client, in build/serve-venv; minutes
+# test-serve: kvik serve against its clients' packages, schemathesis and prometheus-client, its masks against llguidance's, in build/serve-venv; minutes
 .PHONY: test-serve
-test-serve: kvik
+test-serve: kvik $(B)/bench_schema
 	@scripts/test-serve.sh
 
 # test-hub: kvik pull against huggingface_hub, in build/hub-venv; needs a download

@@ -18,6 +18,7 @@ install() {
     done
 }
 install openai anthropic langchain-openai litellm ollama schemathesis prometheus-client pyzmq msgspec smg
+install hypothesis-jsonschema jsonschema llguidance tokenizers xgrammar
 # Claude Code, Codex and Dynamo's indexer are programs; what their packages need is for programs that drive them.
 install --no-deps claude-agent-sdk openai-codex-cli-bin ai-dynamo-runtime
 # test NAME ARGUMENT: runs tests/serve/NAME.py, which prints what it counts.
@@ -33,6 +34,17 @@ test exposition all
 test proxy all
 test store long
 test fleet all
+# schema NAME: runs tests/schema/NAME.py over the tokenizer of Qwen3.
+schema() {
+    echo "== structured output: $1"
+    $venv/bin/python "tests/schema/$1.py" build/release/bench_schema build/qwen3 || red="$red $1"
+}
+mkdir -p build/qwen3
+xz -dc tests/golden/tokenizers/qwen3/tokenizer.json.xz >build/qwen3/tokenizer.json
+cp tests/golden/tokenizers/qwen3/tokenizer_config.json build/qwen3/
+schema judge
+schema random_instances
+schema compare_masks
 echo "== llama-server's own tests"
 scripts/test-llama-server.sh || red="$red llama-server"
 [ -z "$red" ] || { echo "test-serve: failed:$red" >&2; exit 1; }
