@@ -85,6 +85,7 @@ static void encode_group(const struct encode_job *j, uint32_t i)
     struct affine_group g = {.dtype = j->s->dtype,
                              .max_q = (1u << f->bits) - 1,
                              .channel = j->a->spec.channel,
+                             .setting = j->a->spec.setting,
                              .x = x,
                              .q = q,
                              .work = work};
@@ -125,8 +126,13 @@ static int codec_describe(const struct kv_codec *c, char *out, size_t n)
 {
     const struct kv_affine *f = c->param;
     const char *order = f->zero_first ? ", zero first" : "";
-    if (!f->group) return snprintf(out, n, "%u-bit channels of %u%s", f->bits, f->unit, order);
-    return snprintf(out, n, "%u-bit groups of %u, unit %u%s", f->bits, f->group, f->unit, order);
+    int32_t setting = ((const struct affine_codec *)c)->spec.setting;
+    char last[24] = "";
+    if (setting) snprintf(last, sizeof last, ", setting %d", setting);
+    if (!f->group)
+        return snprintf(out, n, "%u-bit channels of %u%s%s", f->bits, f->unit, order, last);
+    return snprintf(out, n, "%u-bit groups of %u, unit %u%s%s", f->bits, f->group, f->unit, order,
+                    last);
 }
 
 static bool tile_fits(uint32_t rows)

@@ -11,6 +11,7 @@ struct affine_group {
     enum dtype dtype; /* of the plane */
     uint32_t max_q;   /* largest code */
     bool channel;     /* as in affine_spec */
+    int32_t setting;  /* as in affine_spec */
     uint32_t n;       /* values, at most AFFINE_MOST, at least 1 */
     const float *x;
     uint8_t *q; /* [n] out: codes up to max_q */
@@ -23,7 +24,8 @@ struct affine_spec {
     uint32_t bits, group; /* bits: 1, 2, 3, 4 or 8, else affine_open refuses; group: q_group_size */
     bool channel;         /* a group is one channel of one head over `group` rows */
     bool zero_first;      /* value = (code - b) * a, else a * code - b */
-    const char *axis;     /* the key of cache_config, for errors */
+    int32_t setting;  /* an option of the kind that `quantize` reads; described unless it is 0 */
+    const char *axis; /* the key of cache_config, for errors */
     void (*quantize)(struct affine_group *g);
 };
 /* tile: 0, or a multiple of the tile that the kind chooses. */

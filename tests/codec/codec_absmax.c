@@ -13,9 +13,8 @@ static const struct kv_codec_option options[OPTIONS] = {
 static void quantize(struct affine_group *g)
 {
     float top = 0;
-    for (uint32_t i = 0; i < g->n; i++)
-        if (!(fabsf(g->x[i]) <= top))
-            top = fabsf(g->x[i]); /* a NaN stays, and shows in the result */
+    for (uint32_t i = 0; i < g->n && !isnan(top); i++) /* a NaN stays, and shows in the result */
+        if (!(fabsf(g->x[i]) <= top)) top = fabsf(g->x[i]);
     g->a = kv_row_round(g->dtype, top / 127);
     g->b = g->a * 128;
     for (uint32_t i = 0; i < g->n; i++) {

@@ -32,7 +32,7 @@ static void quantize(struct affine_group *g)
 static void quantize_around_zero(struct affine_group *g)
 {
     float top = 0, half = (float)(g->max_q / 2 + 1);
-    for (uint32_t i = 0; i < g->n; i++)
+    for (uint32_t i = 0; i < g->n && !isnan(top); i++)
         if (!(fabsf(g->x[i]) <= fabsf(top))) top = g->x[i]; /* a NaN stays */
     g->a = kv_row_round(g->dtype, top / -half);
     g->b = g->a * half;
@@ -57,11 +57,8 @@ static int open_plane(const struct kv_codec_options *o, const struct kv_shape *s
                                .bits = (uint32_t)o->value[NBITS],
                                .group = (uint32_t)o->value[GROUP],
                                .axis = key ? "keys" : "values",
+                               .setting = o->value[ZERO],
                                .quantize = o->value[ZERO] ? quantize_around_zero : quantize};
-    /* steps around zero have rotations of their own, so that the description tells them apart */
-    struct kv_codec_options own = *o;
-    if (o->value[ZERO]) own.value[SEED] += 16;
-    o = &own;
     struct kv_codec *stored;
     TRY(affine_open(&spec, s, tile, &stored));
     return rotated_open(stored, affine_close, (uint32_t)o->value[SEED], s, out);

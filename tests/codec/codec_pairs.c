@@ -56,7 +56,7 @@ static const int8_t *piece_codes(const struct kv_reading *r, const struct kv_pie
 static float code_values(const float *x, uint32_t n, int8_t *code)
 {
     float top = 0;
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < n && !isnan(top); i++)
         if (!(fabsf(x[i]) <= top)) top = fabsf(x[i]);
     float a = isfinite(top) ? top / 127 : NAN;
     for (uint32_t i = 0; i < n; i++)

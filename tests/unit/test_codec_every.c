@@ -189,6 +189,27 @@ static void tile_contract(const struct kv_codec *c, const struct kv_shape *s, co
     free(z);
 }
 
+/* A row with a NaN has one after it was stored, wherever in the tile it lies. */
+static void nan_shows(const struct kv_codec *c, const struct kv_shape *s, const char *what)
+{
+    uint32_t dim = s->dim, all = s->heads * c->tile * dim;
+    float *x = calloc(all, 4), *y = calloc(all, 4);
+    for (uint32_t i = 0; i < all; i++)
+        x[i] = uniform();
+    for (uint32_t r = 0; r < c->tile; r += 1 + c->tile / 16) {
+        float *row = x + (size_t)r * dim, before = row[r % dim];
+        bool shows = false;
+        row[r % dim] = NAN;
+        through(c, s, x, 0, y);
+        for (uint32_t d = 0; d < dim; d++)
+            shows |= isnan(y[(size_t)r * dim + d]);
+        if (!shows) fail_msg("%s: row %u of %u had a NaN, and has none", what, r, c->tile);
+        row[r % dim] = before;
+    }
+    free(x);
+    free(y);
+}
+
 /* Runs all requirements on one variant with heads of dim values of one type. A codec may refuse the type; returns
  * false then. */
 static bool every_requirement(const struct codec_variant *v, uint32_t dim, enum dtype type)
@@ -205,6 +226,7 @@ static bool every_requirement(const struct codec_variant *v, uint32_t dim, enum 
                     (c[p]->reader != kv_read_in_place || c[p]->tile % 16 == 0));
         encode_twice(c[p], &s[p], v->name);
         tile_contract(c[p], &s[p], v->name);
+        nan_shows(c[p], &s[p], v->name);
         kv_codec_close(c[p]);
     }
     return true;

@@ -185,14 +185,14 @@ static uint32_t check_kind(const struct kv_codec_kind *kind, uint32_t dim, enum 
     int at = kv_codec_option_at(kind, "nbits");
     uint32_t n = 0;
     for (uint32_t plane = 0; plane < 2; plane++)
-        for (int32_t bits = 1; bits <= 8; bits++) {
+        for (int32_t bits = 1; bits <= (at < 0 ? 1 : 8); bits++) { /* once without the option */
             struct kv_codec_options o;
             struct kv_codec *c;
             char what[100];
             const struct kv_shape s = {1, dim, t, plane ? KV_ROWMAJOR : KV_STRIPS};
             assert_int_equal(kv_codec_usual(kind->name, &o), 0);
-            if (at < 0 || bits < kind->option[at].min || bits > kind->option[at].max) continue;
-            o.value[at] = bits;
+            if (at >= 0 && (bits < kind->option[at].min || bits > kind->option[at].max)) continue;
+            if (at >= 0) o.value[at] = bits;
             if (!codec_opens(&o, (int)plane, dim)) continue;
             assert_int_equal(kv_codec_open(&o, &s, !plane, 0, &c), 0);
             snprintf(what, sizeof what, "%s %d bits, dim %u, %s of %s", kind->name, (int)bits, dim,
