@@ -82,7 +82,7 @@ void age_update(struct kv *kv, const struct seq *s)
     a->stamp[k] = stamp;
     for (uint32_t node = (k + kv->n_contents) / 2; node; node /= 2) {
         uint32_t w = match(kv, node);
-        /* the nodes above see a change only if the contents win here, or won here before */
+        /* nodes above see this change only if these contents win here or won here before */
         if (w == a->winner[node] && w != k) return;
         a->winner[node] = w;
     }
@@ -94,7 +94,7 @@ void age_pin(struct kv *kv, struct seq *s, bool pin)
     age_update(kv, s);
 }
 
-/* Finds the oldest snapshot by a look at all of them. */
+/* Finds the oldest snapshot by comparing all of them, for tests. */
 static struct keep *walk(const struct kv *kv)
 {
     struct keep *best = NULL;

@@ -1,17 +1,20 @@
-/* borrow.c - rows that a sequence reads where another one computed them, at another position.
+/* borrow.c - borrowed rows: rows that a sequence reads where another sequence computed them, at
+ * other positions.
  *
- * The text of a sequence may have runs of tokens whose rows are not its own.  Its own rows lie in its tables without gaps,
- * one after another, as if the runs were not there: so tiles, edges, forks and the drop rule know nothing of them.  A run
- * is a place in the text, and rows of another sequence.  Views list the runs beside the tables (struct kv_borrowed), and
- * attention turns the queries that meet them: (R_p q) . (R_n k) depends on p - n alone, so keys stay as they are stored,
- * in any form.
+ * Own rows and runs.  The text of a sequence may have runs of tokens whose rows belong to another
+ * sequence.  The sequence's own rows lie in its tables without gaps, as if there were no runs.  So
+ * tiles, edges, forks and the drop rule know nothing of runs.  A run (struct borrow) names a place in
+ * the text and rows of the other sequence.  Views list the runs beside the tables (struct kv_borrowed).
+ * Attention turns the queries that meet borrowed rows: (R_p q) . (R_n k) depends on p - n alone.  So
+ * keys stay as they are stored, in any form.
  *
- * Lengths.  `len` of contents counts own rows; callers of the store count tokens, borrowed rows included.  What changes
- * from one to the other: kv_len, kv_resume, kv_trim and what they call.
+ * Lengths.  `len` of contents counts own rows.  Callers of the store count tokens, borrowed rows
+ * included.  kv_len, kv_resume, kv_trim and the functions below them convert one into the other.
  *
- * Holding.  What is borrowed from is one more sequence: a copy of the donor's tables, which shares its pages, in a slot
- * that no handle names (slot_find).  So nobody edits it, and its rows stay what they are.  Entries count in
- * slot.borrowers; with the last of them the sequence goes. */
+ * Lenders.  Rows are borrowed from a lender: a sequence with a copy of the donor's tables, which shares
+ * the donor's pages.  The lender is in a slot that no handle names (slot_find), so nobody edits the
+ * lender and its rows stay as they are.  slot.borrowers counts the runs that borrow from it; when the
+ * last of them ends, the lender is dropped. */
 #include "kv/kv_int.h"
 
 #include <string.h>
@@ -67,7 +70,7 @@ struct kv_turn kv_past_turn(const struct kv_past *p, uint32_t i)
 
 /* --- Holding ---------------------------------------------------------------------------------- */
 
-/* Drops one entry that borrows from a slot. */
+/* Ends one run that borrows from a slot; drops the lender if that was its last run. */
 static void leave(struct kv *kv, uint32_t slot)
 {
     if (--kv->slot[slot].borrowers) return;
@@ -98,13 +101,13 @@ void borrow_clone(struct kv *kv, const struct seq *src, struct seq *dst)
     }
 }
 
-/* True if contents are those of a slot that others borrow from already. */
+/* True if the slot of these contents is a lender already. */
 static bool lends(const struct kv *kv, const struct seq *s)
 {
     return s->owners == 1 && kv->slot[s->slot].borrowers;
 }
 
-/* Finds the tokens among the rows of a donor. */
+/* Finds the tokens among the rows of a donor; *row is the first of them. */
 static bool has(const struct seq *d, const int32_t *tok, uint32_t n, uint32_t *row)
 {
     for (uint32_t i = 0; n <= d->len && i <= d->len - n; i++)
@@ -115,8 +118,8 @@ static bool has(const struct seq *d, const int32_t *tok, uint32_t n, uint32_t *r
     return false;
 }
 
-/* Finds contents that have the tokens; first those that are borrowed from already, which takes no further slot.  NULL:
- * none, or s borrows as often as it may. */
+/* Finds contents that have the tokens.  Lenders come first, because they need no further slot.  Returns NULL if
+ * nobody has the tokens, or if s has all the runs that it may have. */
 static struct seq *find(struct kv *kv, const struct seq *s, const int32_t *tok, uint32_t n,
                         uint32_t *row)
 {
@@ -146,7 +149,8 @@ int kv_finds(struct kv *kv, kv_seq handle, const int32_t *tok, uint32_t n)
     return d != NULL;
 }
 
-/* Finds or makes the slot from which others borrow the rows of a donor.  Room for it may cost the donor, if it is kept. */
+/* Finds the lender of a donor's rows, or makes one.  Making room for the lender can evict the donor if the donor is
+ * kept contents. */
 static int hold(struct kv *kv, struct seq *d, uint32_t *slot)
 {
     kv_seq handle;
@@ -171,7 +175,8 @@ static void append(struct kv *kv, struct seq *s, const struct borrow *b, const i
     s->borrow[s->n_borrows++] = *b;
     s->away += b->n;
     kv->slot[b->slot].borrowers++;
-    index_hide(kv, s, 0); /* its own rows lie at places of their own from now on */
+    /* From now on the positions of its own rows are not their places in the text. */
+    index_hide(kv, s, 0);
     s->n_keys = 0;
 }
 

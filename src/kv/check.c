@@ -128,7 +128,7 @@ static bool check_owners(const struct kv *kv, const struct seq *s)
     return n > 1 && (reserve || s->busy) ? wrong("several owners", k, reserve) : true;
 }
 
-/* True if `what` of s is listed once under its key. */
+/* True if the table of the index lists block `what` of s exactly once under its key. */
 static bool check_listed(const struct kv *kv, const struct seq *s, uint32_t what,
                          const unsigned char *key)
 {
@@ -202,7 +202,7 @@ static bool check_seq(const struct kv *kv, const struct seq *s)
     return true;
 }
 
-/* True if every reserve holds what it needs (unless one lacks pages, kv.owing). */
+/* True if every reserve holds what it needs.  Reserves that lack pages are allowed while kv.owing is set. */
 static bool check_reserves(const struct kv *kv)
 {
     size_t bytes = 0;

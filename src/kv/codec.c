@@ -82,7 +82,7 @@ static uint32_t common_tile(uint32_t a, uint32_t b)
     return a / x * b; /* both are at most TILE_MOST */
 }
 
-/* Checks what every kind must have. */
+/* Checks the functions and numbers that every kind must have. */
 static int sound(const struct kv_codec_kind *kind)
 {
     if (!kind->name || !kind->open || !kind->close || kind->n_options > KV_CODEC_OPTIONS ||
@@ -126,7 +126,7 @@ static int functions_sound(const struct kv_codec *c, const struct kv_reader *r, 
     return 0;
 }
 
-/* True if two readers give rows in the same way. */
+/* True if two readers are of the same kind: strips, sums or neither. */
 static bool same_kind(const struct kv_reader *a, const struct kv_reader *b)
 {
     return !a->strips == !b->strips && !a->score == !b->score && !a->add == !b->add;

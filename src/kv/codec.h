@@ -3,9 +3,9 @@
 #pragma once
 #include "kv/kv.h"
 
-/* An option of a kind: a number that its instances are made with.  In cache_config, NAME sets the option for keys and
- * values, NAME_key or NAME_value for one of them.  `usual` is the default.  own: other names, for keys and for values, that
- * only this kind has; or NULL. */
+/* An option of a kind: a number that its instances are made with.  In cache_config, NAME sets the option for keys
+ * and values; NAME_key and NAME_value set it for one of them.  `usual` is the default.  own: further names that only
+ * this kind has, one for keys and one for values; NULL: there are none. */
 struct kv_codec_option {
     const char *name;
     int32_t min, max, usual;
@@ -21,14 +21,14 @@ struct kv_codec_options {
 /* The kinds and options for the two planes of a group. */
 struct kv_codec_pair {
     struct kv_codec_options plane[2]; /* of keys, of values */
-    /* For kinds that seal by turns: raw rows that gather before a flush (kv_edge); 0 is 1. */
+    /* For kinds that seal by turns: how many raw rows gather before a flush (kv_edge); 0 means 1. */
     uint32_t residual_length;
 };
 struct kv_codec_kind {
     const char *name;
     /* Rows are sealed by turns and residual_length, as in Transformers; else by position. */
     bool turns;
-    /* Of a kind with turns: every update is sealed at its end, so there is no residual_length. */
+    /* Only for kinds that seal by turns.  True: every update is sealed at its end, so there is no residual_length. */
     bool at_once;
     const struct kv_codec_option *option;
     uint32_t n_options;

@@ -17,7 +17,7 @@ struct affine_codec {
     struct affine_spec spec;
 };
 
-/* The head of a tile being encoded. */
+/* A job of quantizing one head of a tile. */
 struct encode_job {
     const struct affine_codec *a;
     const struct kv_shape *s;
@@ -33,47 +33,47 @@ static size_t codec_bytes(const struct kv_codec *c, const struct kv_shape *s)
 }
 
 /* Part of a group: values d and up of one row of the unit, or of channel d of rows r and up. */
-struct run {
+struct group_part {
     uint32_t r, d, n;
 };
 
-/* The k-th run of group i; n 0: there is no other.  Rows that stay raw are in none. */
-static struct run run_at(const struct encode_job *j, uint32_t i, uint32_t k)
+/* Returns the k-th part of group i; n is 0 if the group has no such part.  Rows that stay raw are in no part. */
+static struct group_part part_at(const struct encode_job *j, uint32_t i, uint32_t k)
 {
     const struct kv_affine *f = &j->a->form;
     uint32_t dim = j->s->dim, below = j->lead > j->row0 ? j->lead - j->row0 : 0;
     if (!f->group) {
         uint32_t r = MIN(below, f->unit);
-        return (struct run){r, i, k ? 0 : f->unit - r};
+        return (struct group_part){r, i, k ? 0 : f->unit - r};
     }
     uint32_t at = i * f->group, n = MIN(f->group, dim), rows = f->group / n;
     uint32_t r = MAX(at / dim, below) + k;
-    return (struct run){r, at % dim, r < at / dim + rows ? n : 0};
+    return (struct group_part){r, at % dim, r < at / dim + rows ? n : 0};
 }
 
-/* The values of a run.  They lie one after another, or 16 apart, or a row apart. */
-static void load(const struct encode_job *j, struct run run, float *x)
+/* Reads the values of a part as floats.  In the raw layout they are neighbours, or 16 apart, or a row apart. */
+static void load(const struct encode_job *j, struct group_part part, float *x)
 {
     unsigned char raw[AFFINE_MOST * sizeof(float)];
     size_t size = dtype_size(j->s->dtype);
     bool channel = !j->a->form.group;
     size_t apart = j->s->layout == KV_STRIPS ? KV_STRIP * size : size;
-    for (uint32_t k = 0; k < run.n; k += channel ? 1 : run.n) {
-        uint32_t row = j->first + j->row0 + run.r + k;
+    for (uint32_t k = 0; k < part.n; k += channel ? 1 : part.n) {
+        uint32_t row = j->first + j->row0 + part.r + k;
         const unsigned char *at = (const unsigned char *)j->raw[row / j->block_rows] +
-                                  kv_row_place(j->s, row % j->block_rows, run.d) * size;
+                                  kv_row_place(j->s, row % j->block_rows, part.d) * size;
         if (channel)
             memcpy(raw + k * size, at, size);
         else if (apart == size)
-            memcpy(raw, at, run.n * size);
+            memcpy(raw, at, part.n * size);
         else if (size == 2)
-            for (uint32_t i = 0; i < run.n; i++)
+            for (uint32_t i = 0; i < part.n; i++)
                 memcpy(raw + 2 * i, at + i * apart, 2);
         else
-            for (uint32_t i = 0; i < run.n; i++)
+            for (uint32_t i = 0; i < part.n; i++)
                 memcpy(raw + 4 * i, at + i * apart, 4);
     }
-    dev_to_f32(j->s->dtype, raw, x, run.n);
+    dev_to_f32(j->s->dtype, raw, x, part.n);
 }
 
 static void encode_group(const struct encode_job *j, uint32_t i)
@@ -81,7 +81,7 @@ static void encode_group(const struct encode_job *j, uint32_t i)
     float x[AFFINE_MOST], work[AFFINE_MOST];
     uint8_t q[AFFINE_MOST], *from = q;
     const struct kv_affine *f = &j->a->form;
-    struct run run;
+    struct group_part part;
     struct affine_group g = {.dtype = j->s->dtype,
                              .max_q = (1u << f->bits) - 1,
                              .channel = j->a->spec.channel,
@@ -89,17 +89,17 @@ static void encode_group(const struct encode_job *j, uint32_t i)
                              .x = x,
                              .q = q,
                              .work = work};
-    for (uint32_t k = 0; (run = run_at(j, i, k)).n; k++, g.n += run.n)
-        load(j, run, x + g.n);
+    for (uint32_t k = 0; (part = part_at(j, i, k)).n; k++, g.n += part.n)
+        load(j, part, x + g.n);
     if (!g.n) return;
     j->a->spec.quantize(&g);
     affine_put_pair(f, j->s, j->unit, i, g.a, g.b);
-    for (uint32_t k = 0; (run = run_at(j, i, k)).n; k++, from += run.n)
+    for (uint32_t k = 0; (part = part_at(j, i, k)).n; k++, from += part.n)
         if (f->group)
-            affine_put_run(f, j->s, j->unit, run.r, run.d, run.n, from);
+            affine_put_run(f, j->s, j->unit, part.r, part.d, part.n, from);
         else
-            for (uint32_t r = 0; r < run.n; r++)
-                affine_put(f, j->s, j->unit, run.r + r, run.d, from[r]);
+            for (uint32_t r = 0; r < part.n; r++)
+                affine_put(f, j->s, j->unit, part.r + r, part.d, from[r]);
 }
 
 static void codec_encode(const struct kv_codec *c, const struct kv_shape *s, uint32_t head,

@@ -4,11 +4,12 @@
  *   code  = x / scale, in f32, rounded to 8 bits: nearest, halves to even, at most 448 in size
  *   value = code * scale, in f32, rounded to the type of the rows
  *
- * Transformers takes the maximum over the whole tensor of a layer's first update and keeps it, so that batch mates decide how a row
- * is stored and a later, larger row is cut off.  Here 16 rows of a head have a scale of their own: of what lies in them alone, and
- * nothing is cut off.  A NaN or an infinity makes its 16 rows of a head NaN, and no other.
+ * Transformers takes the maximum over the whole tensor of a layer's first update and keeps it.  So other sequences of the
+ * batch decide how a row is stored, and a later, larger row is cut off.  Here every 16 rows of a head have a scale of their
+ * own, computed from these 16 rows alone, so no value is cut off.  A NaN or an infinity makes the 16 rows of its head NaN and
+ * no others.
  *
- * There are no options.  The rows of an update are stored when it ends, none is left over, and none is stored twice. */
+ * The codec has no options.  All rows of an update are stored when the update ends, and each row is stored once. */
 #include "dev/dev.h"
 #include "dev/float8.h"
 #include "dev/reader.h"
@@ -26,7 +27,7 @@ static size_t fp8_bytes(const struct kv_codec *c, const struct kv_shape *s)
     return float8_tile_bytes(s, c->tile);
 }
 
-/* Values [at, at + n) of a strip as floats, in raw order; those of its first `lead` rows are 0. */
+/* Reads values [at, at + n) of a strip as floats, in raw order.  Values of the first `lead` rows count as 0. */
 static void load(const struct kv_shape *s, const char *strip, uint32_t at, uint32_t n,
                  uint32_t lead, float *x)
 {
@@ -37,7 +38,7 @@ static void load(const struct kv_shape *s, const char *strip, uint32_t at, uint3
     }
 }
 
-/* The scale of a unit; NaN if a value is not finite. */
+/* Returns the scale of a unit; NaN if a value is not finite. */
 static float scale_of(const struct kv_shape *s, const char *strip, uint32_t lead)
 {
     float x[CHUNK], top = 0;
@@ -54,7 +55,7 @@ static float scale_of(const struct kv_shape *s, const char *strip, uint32_t lead
     return finite ? MAX(top / FLOAT8_TOP, FLT_MIN) : NAN;
 }
 
-/* The codes of a unit. */
+/* Writes the codes of a unit. */
 static void put_codes(const struct kv_shape *s, const char *strip, uint32_t lead, float scale,
                       unsigned char *code)
 {

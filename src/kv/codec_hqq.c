@@ -44,7 +44,8 @@ static float shrink(float d)
     return d < 0 ? -e : e;
 }
 
-/* Sums a group in the order of the hqq package: of a row, 8 lanes in four strands each; of a channel, in sixteens. */
+/* Returns the mean of a group, summed in the order of the hqq package.  The values of a row are summed in 8 lanes
+ * with four chains each; those of a channel in chains of sixteen. */
 static float mean_row(const float *x, uint32_t n)
 {
     float p[4][8] = {{0}}, sum = 0;
@@ -85,13 +86,13 @@ static float missed(enum dtype t, float x, float q, float zero, float scale)
     return x - kv_row_round(t, kv_row_round(t, q - zero) * scale);
 }
 
-/* What a round needs of each value. */
+/* The numbers of one round that are the same for all values of the group. */
 struct round {
     enum dtype dtype;
     float step, zero, top, stored, scale; /* stored: the zero as it will be stored */
 };
 
-/* Returns how far value x will be read off, and in *z its term of the next zero. */
+/* Returns the error with which value x will be read.  *z: the value's term of the mean that becomes the next zero. */
 static float leave_one(const struct round *r, float x, float *z)
 {
     float q = code_of(x, r->step, r->zero, r->top);
@@ -99,7 +100,7 @@ static float leave_one(const struct round *r, float x, float *z)
     return missed(r->dtype, x, q, r->stored, r->scale);
 }
 
-/* Four values, by the same operations. */
+/* leave_one for four values, by the same operations. */
 static four leave_four(const struct round *r, const float *x, float *z)
 {
     const four big = {0x1.8p23f, 0x1.8p23f, 0x1.8p23f, 0x1.8p23f}, none = {0};
@@ -114,7 +115,7 @@ static four leave_four(const struct round *r, const float *x, float *z)
     return v - (q - r->stored) * r->scale;
 }
 
-/* Returns the squared error with a given zero, and in z the terms of the next zero. */
+/* Returns the squared error of the group with a given zero.  z: the terms of the mean that becomes the next zero. */
 static double leave(const struct affine_group *g, float step, float zero, float *z)
 {
     const struct round r = {g->dtype,

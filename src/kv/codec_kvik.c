@@ -1,10 +1,10 @@
 /* codec_kvik.c - kvik's own low-bit rows, made for speed: attention takes integer dot products of them (dev/coded.h).
  *
- * Each row of a head is turned by a Hadamard rotation, which spreads its large channels, and stored as one level of
- * 2, 3, 4 or 8 bits per value, with one scale.  Keys lose the mean of their tile's rows first: what all keys share takes no
- * code, and the reader adds it to the scores of a tile as one number.  8 bits are even steps; with fewer the levels are
- * those of Lloyd and Max for a normal distribution, which turned rows nearly have.  Nothing is calibrated.  The first rows
- * of a sequence, which attention weighs most, stay raw, and so does the tile that is not full. */
+ * A Hadamard rotation turns each row of a head, which spreads the row's large channels.  Each value is then stored as a level
+ * of 2, 3, 4 or 8 bits, and each row has one scale.  Keys lose the mean of their tile's rows first.  So no code is spent on
+ * what all keys share, and the reader adds the mean's share of the scores once per tile.  Levels of 8 bits are even steps.
+ * Fewer bits use the levels of Lloyd and Max for a normal distribution, since turned rows are nearly normal.  Nothing is
+ * calibrated.  The first rows of a sequence stay raw, because attention weighs them most; the incomplete tile stays raw too. */
 #include "dev/coded.h"
 #include "dev/dev.h"
 #include "dev/four.h"
@@ -23,12 +23,12 @@ static const struct kv_codec_option options[OPTIONS] = {
 };
 
 struct kvik {
-    struct kv_coded f; /* first: what readers take for the parameter */
+    struct kv_coded f; /* first member: readers take the codec's parameter as this */
     struct kv_codec c;
     uint32_t n; /* levels */
 };
 
-/* Levels of Lloyd and Max for a normal distribution of deviation 1, the positive half. */
+/* The positive half of the levels of Lloyd and Max for a normal distribution of deviation 1. */
 static const float lloyd2[] = {0.4528f, 1.5104f};
 static const float lloyd3[] = {0.2451f, 0.7560f, 1.3439f, 2.1520f};
 static const float lloyd4[] = {0.1284f, 0.3881f, 0.6568f, 0.9424f,
@@ -44,7 +44,7 @@ static size_t kvik_bytes(const struct kv_codec *c, const struct kv_shape *s)
     return (size_t)s->heads * (c->tile / CODED_ROWS) * coded_unit_bytes(&of(c)->f, s->dim);
 }
 
-/* The sum of x * y, in four chains. */
+/* Returns the sum of x * y, summed in four chains. */
 static float dot(const float *x, const float *y, uint32_t n)
 {
     four s = {0};
@@ -57,7 +57,7 @@ static float dot(const float *x, const float *y, uint32_t n)
     return (s[0] + s[2]) + (s[1] + s[3]) + last;
 }
 
-/* The largest size of n values, as the bits of a float; a value that is not finite makes it one. */
+/* Returns the largest magnitude of n values as the bits of a float; not finite if a value is not. */
 static uint32_t top_bits(const float *x, uint32_t n)
 {
     uint32_t top = 0;
@@ -74,14 +74,14 @@ static bool finite_row(const float *x, uint32_t n)
     return top_bits(x, n) < 0x7f800000u;
 }
 
-/* The scale that a row is stored with: bf16, rounded up, so that no code leaves its range. */
+/* Rounds the scale of a row up to bf16, the type in which it is stored, so that no code leaves its range. */
 static float scale_up(float x)
 {
     float y = kv_row_round(DT_BF16, x);
     return y < x ? kv_row_round(DT_BF16, x * (1 + 0x1p-7f)) : y;
 }
 
-/* Even steps. */
+/* Writes codes of 8 bits, which are even steps; returns the scale. */
 static float code8(const float *x, uint32_t n, uint8_t *q)
 {
     uint32_t bits = top_bits(x, n);
@@ -95,7 +95,8 @@ static float code8(const float *x, uint32_t n, uint8_t *q)
     return by > 0 ? a : 0;
 }
 
-/* Brings a row whose squares overflow or vanish near 1, by a power of two.  Returns the exponent that its scale lacks. */
+/* Scales a row by a power of two so that its largest value is about 1, because its squares overflow or vanish.
+ * Returns the exponent by which the row's scale has to grow again. */
 static int bring_near(float *x, uint32_t n)
 {
     int e;
@@ -108,9 +109,9 @@ static int bring_near(float *x, uint32_t n)
     return e;
 }
 
-/* Levels: the nearest for the row's deviation.  The scale of values is that of least squared error, which makes rows shorter;
- * of keys it gives the row's product with itself, since shorter keys would flatten the softmax.  x has room for 3 more
- * values. */
+/* Writes codes of fewer bits: the nearest levels for the row's deviation; returns the scale.  For values the scale
+ * has the least squared error, which makes rows shorter.  For keys it keeps the row's product with itself, because
+ * shorter keys would flatten the softmax.  x has room for 3 more values. */
 static float code_levels(const struct kvik *k, float *x, uint32_t n, uint8_t *q)
 {
     float level[CODED_DIM];
@@ -137,7 +138,7 @@ static float code_levels(const struct kvik *k, float *x, uint32_t n, uint8_t *q)
     return ldexpf(scale, e);
 }
 
-/* Rows of a tile. */
+/* The raw rows of a tile being encoded. */
 struct source {
     const struct kvik *k;
     const struct kv_shape *s;
@@ -145,7 +146,7 @@ struct source {
     uint32_t block_rows;
 };
 
-/* A strip of 16 rows as floats, from row `row` on. */
+/* Reads a strip of 16 rows as floats, from row `row` on. */
 static void load_strip(const struct source *from, uint32_t row, float *x)
 {
     uint32_t dim = from->s->dim;
@@ -160,7 +161,7 @@ static void load_strip(const struct source *from, uint32_t row, float *x)
             x[r * dim + d] = lanes[d * KV_STRIP + r];
 }
 
-/* The mean of rows [a, b) of a unit, turned; rows that are not finite are left out. */
+/* Writes the turned mean of rows [a, b) of a unit.  Rows that are not finite are left out. */
 static void put_mean(const struct source *from, uint32_t row0, uint32_t a, uint32_t b,
                      unsigned char *unit, float *mean)
 {
@@ -186,11 +187,11 @@ static void put_mean(const struct source *from, uint32_t row0, uint32_t a, uint3
         mean[d] = kv_row_get(DT_BF16, to, d);
     }
     if (finite_row(mean, dim)) return;
-    memset(mean, 0, dim * sizeof *mean); /* of huge rows */
+    memset(mean, 0, dim * sizeof *mean); /* the sum of huge rows overflowed */
     memset(to, 0, dim * sizeof *to);
 }
 
-/* One row: its codes, and its scale to the unit. */
+/* Encodes one row: its codes go to q, its scale to the unit. */
 static void put_row(const struct kvik *k, uint32_t dim, float *x, const float *mean,
                     unsigned char *unit, uint32_t r, uint8_t *q)
 {
@@ -202,7 +203,7 @@ static void put_row(const struct kvik *k, uint32_t dim, float *x, const float *m
     kv_row_put(DT_BF16, unit, r, scale);
 }
 
-/* Rows [a, 128) of a unit, whose first row is row0 of the raw blocks. */
+/* Encodes rows [a, 128) of a unit, whose first row is row0 of the raw blocks. */
 static void put_unit(const struct source *from, uint32_t row0, uint32_t a, unsigned char *unit)
 {
     uint32_t dim = from->s->dim;

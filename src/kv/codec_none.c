@@ -22,7 +22,7 @@ static void none_encode(const struct kv_codec *c, const struct kv_shape *s, uint
                         void *dst, const void *const *raw, uint32_t block_rows, uint32_t first,
                         uint32_t lead)
 {
-    (void)lead; /* leading rows are stored like others and never read */
+    (void)lead; /* leading rows are stored too, but nothing reads them from a tile */
     unsigned char *to = (unsigned char *)dst + head * head_bytes(s, c->tile);
     uint32_t n = MIN(c->tile, block_rows); /* rows of one block; `first` is a multiple of 16 */
     for (uint32_t i = 0; i < c->tile / n; i++, to += head_bytes(s, n))

@@ -25,10 +25,12 @@ static uint8_t code_of(enum dtype t, float x, float shift, float scale, float to
 {
     float q = kv_row_round(t, kv_row_round(t, x + shift) / scale);
     q = q > top ? top : q;
-    return q > 0 ? (uint8_t)nearest(q) : 0; /* 0 for NaN, too: of 0 / 0, or in a group with a NaN */
+    /* NaN (0 / 0, or a group with a NaN) gives code 0, too. */
+    return q > 0 ? (uint8_t)nearest(q) : 0;
 }
 
-/* Rounds four values of f16 as kv_row_round does, if all are zero or of the usual sizes. */
+/* Rounds four values to f16 as kv_row_round does.  False: one is subnormal, too large or not finite, and *x is of no
+ * use. */
 static bool round_four(four *x)
 {
     four_words u = (four_words)*x, size = u & 0x7fffffff;
@@ -36,7 +38,7 @@ static bool round_four(four *x)
     return four_all((size == 0) | ((size >= 0x38800000) & (size < 0x477ff000)));
 }
 
-/* Four codes by the same operations.  False: a value is of an unusual size. */
+/* Computes four codes by the operations of code_of.  False: round_four refused a value. */
 static bool code_four(const float *x, float shift, float scale, float top, uint8_t *q)
 {
     four v = four_load(x) + shift;

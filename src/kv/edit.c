@@ -1,6 +1,6 @@
 /* edit.c - changes of what sequences hold.
  *
- * Much follows from the contents and the reserve of a slot, and is kept up to date rather than computed:
+ * Some facts follow from the contents and the reserve of a slot, but are maintained because computing them anew would be slow:
  *
  *   the tail, which leaves memory last, or not at all        queue.c
  *   the oldest snapshot, which is evicted first              age.c
@@ -8,19 +8,19 @@
  *   the bytes that the slot is charged for metadata          metadata.c
  *   the pages that are promised to its reserve               reserve.c
  *
- * So every change stands between edit and edited.  edit gives the slot contents of its own and takes
- * back what is counted for them.  What is in between changes tables, rows, turns and snapshots, and
- * nothing else.  edited counts again.  If the change may need room (a reserve, pages that are shared
- * now), edited makes it, and the caller undoes the change by another edit if there is none.  Other
- * changes have made their room before, or give it up; only a tier that fails can then keep edited
- * from filling the reserve, and the next call that takes pages tries again (kv.owing).
+ * So every change stands between two calls, edit and edited.  edit gives the slot contents of its own and withdraws these facts.
+ * The code between the two calls changes tables, rows, turns and snapshots, and nothing else.  edited derives the facts again.
  *
- * A step is one edit of each of its sequences: begin opens it, and commit or abort ends it.  It counts
- * all contents again before it fills the first reserve, because a reserve may evict the snapshots of
- * any sequence.  Contents without a slot have a pair of their own.
+ * Room.  If the change may need room (a reserve, or pages that are shared now), edited makes the room.  If there is none, the
+ * caller undoes the change by another edit.  All other changes have made their room before or give room back.  Then only a
+ * failing tier can keep edited from filling the reserve, and the next call that takes pages tries again (kv.owing).
  *
- * Owners.  Contents of several owners never change: edit copies them first (tables and references,
- * never rows).  Owners come and go without an edit, because that changes no contents. */
+ * Steps.  A step is one edit of each of its sequences: begin opens the edit, and commit or abort ends it.  The step derives the
+ * facts of all contents before it fills the first reserve, because a reserve may evict the snapshots of any sequence.
+ * Contents without a slot have a pair of calls of their own.
+ *
+ * Owners.  Contents of several owners never change: edit copies them first (tables and references, never rows).  Owners come
+ * and go without an edit, because that changes no contents. */
 #include "kv/kv_int.h"
 
 void edit_contents(struct kv *kv, struct seq *s)

@@ -48,8 +48,8 @@ bool family_alone(const struct kv *kv, const struct family *f, uint32_t gi, uint
     return g->form[form].page[id].refs == refs;
 }
 
-/* Finds the cells that member k needs: those before `lead`, and those from `from` on.  Others are
- * kept by snapshots, which are evictable. */
+/* Computes the cells that member k needs: leading ones, and those from `from` on.  Snapshots keep the cells between
+ * them; they do not count, because snapshots can be evicted. */
 static void member_cells(const struct kv *kv, struct member *m, uint32_t gi, uint32_t form)
 {
     const struct group *g = &kv->group[gi];

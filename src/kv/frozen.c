@@ -1,7 +1,8 @@
 /* frozen.c - frozen rows shared between sequences that were given the same input.
  *
- * The rows of the frozen groups depend on the source and the adapter of a sequence's salt alone.  So a sequence without
- * rows can own those of any other of its owner with the same two, live or kept, whatever that one's text is. */
+ * The rows of frozen groups depend only on the source and the adapter in a sequence's salt.  So a sequence without rows can
+ * take the frozen rows of another sequence, live or kept, if both have the same owner, source and adapter.  The text of the
+ * other sequence does not matter. */
 #include "kv/frozen.h"
 
 #include <string.h>
@@ -55,7 +56,8 @@ int kv_adopt(struct kv *kv, kv_seq handle, uint32_t *rows)
     for (uint32_t gi = 0; gi < kv->n_groups; gi++)
         if (kv->group[gi].c.policy.kind == KV_FROZEN) cells_share(kv, d, s, gi);
     index_wanted(kv, d);
-    if (edited(kv, slot, "sharing frozen rows") < 0) { /* the caller may try to write them */
+    /* The caller may write the rows itself. */
+    if (edited(kv, slot, "sharing frozen rows") < 0) {
         thaw(kv, edit(kv, slot));
         return edited(kv, slot, NULL);
     }

@@ -2,7 +2,7 @@
 #pragma once
 #include "kv/kv_int.h"
 
-/* True if the salt says what the frozen rows of the contents were made of, so that they can be shared. */
+/* True if the salt names the source of the contents' frozen rows, so that they can be shared. */
 bool frozen_known(const struct seq *s);
 /* Returns other contents, not in an open step, with the frozen rows of the same source and adapter; NULL: there are
  * none. */

@@ -1,6 +1,6 @@
-/* held.c - what a sequence of some length would hold, by the rules of the store and without a row: the drop rule of keep.c,
- * the edge of policy.c, the tables of the groups.  Snapshots and kept contents are left out, because they are
- * evicted before anything fails. */
+/* held.c - computes how many bytes a sequence of a given length would hold, without computing a row.  It follows the store's
+ * own rules: the drop rule of keep.c, the edge of policy.c, and the tables of the groups.  Snapshots and kept contents do not
+ * count, because they are evicted before anything fails. */
 #include "kv/kv_int.h"
 
 /* The pages of a form that a sequence holds: leading ones, and those from the cursor on. */
@@ -21,7 +21,7 @@ static uint32_t count(const struct cells *c)
     return c->leading + c->end - c->from;
 }
 
-/* Returns how many of the pages are not full at row `at`. */
+/* Returns how many of the cells' pages are not full at row `at`. */
 static uint32_t count_own(const struct group *g, uint32_t form, const struct cells *c, uint32_t at)
 {
     uint32_t full = at / g->rows[form];
@@ -59,7 +59,8 @@ void kv_held(const struct kv *kv, const struct kv_growth *w, struct kv_held *out
     }
 }
 
-/* Returns the bytes of pages in the step of a turn that takes rows [at, end): the rows are read as they were before it. */
+/* Returns the bytes of pages during a step that takes rows [at, end) of a turn, which reads the rows that were held
+ * before it. */
 static size_t step_bytes(const struct kv *kv, uint32_t at, uint32_t end)
 {
     struct kv_turn turn = {0, at};

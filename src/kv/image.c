@@ -73,7 +73,7 @@ uint32_t kv_chunk_most(const struct kv *kv, uint32_t group, uint32_t form)
     return most_rows(&kv->group[group], form);
 }
 
-/* Returns the row of the first strip, or tile, behind the leading ones that has rows from `from` on. */
+/* Returns the first row of the strip or tile with row `from`, or of the first one behind the leading rows. */
 static uint32_t start(const struct image_walk *w, uint32_t from)
 {
     uint32_t unit = w->form == RAW ? KV_STRIP : w->g->rows[SEALED];

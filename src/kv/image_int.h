@@ -4,7 +4,8 @@
 #include "kv/image.h"
 #include "kv/kv_int.h"
 
-/* Walks the chunks of one group in one form: rows [0, lead), [from, end), and those of the snapshots. */
+/* Walks the chunks of one group in one form: rows [0, lead), rows [from, end), and the rows of snapshots, in
+ * ascending order. */
 struct image_walk {
     const struct group *g;
     const struct seq_group *sg;
@@ -17,7 +18,8 @@ void image_first(struct image_walk *w, const struct group *g, const struct seq *
 bool image_next(struct image_walk *w, struct kv_chunk *c);
 size_t image_bytes(const struct group *g, const struct kv_chunk *c);
 size_t image_most(const struct group *g, uint32_t form); /* Returns the most bytes of a chunk. */
-/* Moves the bytes of a chunk between `data` and one page: a block's rows, a tile or a state.  The
- * page's i-th site is at page + i * span, in memory of the device of `work`.  Returns the bytes moved.  in: into the page. */
+/* Moves the bytes of a chunk between `data` and one page (a block's rows, a tile or a state); returns the bytes
+ * moved.  The part of the page at its i-th site is at page + i * span, in memory of the device of `work`.  in: true
+ * into the page. */
 size_t image_move(struct dev_queue *work, const struct group *g, const struct kv_chunk *c,
                   unsigned char *page, size_t span, unsigned char *chunk, bool in);

@@ -237,7 +237,7 @@ const struct seq *index_twin(struct kv *kv, const struct kv_image *im, uint32_t 
     return NULL;
 }
 
-/* Whether kept contents are still there: they may have been given up for room. */
+/* True if these kept contents still exist; making room may have evicted them. */
 static bool still_kept(const struct kv *kv, const struct seq *d)
 {
     const struct seq *s = kv->index.newest;
@@ -246,14 +246,14 @@ static bool still_kept(const struct kv *kv, const struct seq *d)
     return s != NULL;
 }
 
-/* Makes the empty sequence an owner of the donor's first m rows.  ERR_FULL if a reserve cannot have
- * the pages that it then lacks.  Room for them may cost the donor, if it is kept contents. */
+/* Makes the empty sequence an owner of the donor's first m rows.  ERR_FULL if the pages that its reserve then lacks
+ * do not fit.  Making room for them can evict the donor if the donor is kept contents. */
 int index_attach(struct kv *kv, uint32_t slot, const struct seq *d, uint32_t m)
 {
     struct seq *s = edit(kv, slot);
     struct kv_salt salt = s->salt;
     uint32_t owner = seq_reserve(kv, d) ? d->slot : KV_NONE;
-    bool frozen = s->cross != 0; /* then the donor has the same frozen rows */
+    bool frozen = s->cross != 0; /* the donor then has the same frozen rows */
     if (frozen) seq_clear(kv, s);
     seq_clone(kv, d, s);
     seq_cut(kv, s, m);
@@ -274,8 +274,8 @@ int index_attach(struct kv *kv, uint32_t slot, const struct seq *d, uint32_t m)
     return e;
 }
 
-/* Returns why nothing was found: the reason of donors that have the query's keys, else what
- * sequences with the same first tokens show. */
+/* Returns why a search found nothing.  If donors had the query's keys, their reason; else the reason is derived from
+ * sequences with the same first tokens. */
 static enum kv_miss reason(const struct kv *kv, const struct query *q, enum kv_miss said)
 {
     const struct index *x = &kv->index;
@@ -289,7 +289,7 @@ static enum kv_miss reason(const struct kv *kv, const struct query *q, enum kv_m
     for (uint32_t looks = 0; ref && looks < KV_LOOKS; ref = index_next(kv, ref), looks++) {
         const struct seq *d = index_seq(kv, ref);
         if (!index_donor(d) || memcmp(d->tok, q->tok, KV_STRIP * sizeof *q->tok) != 0) continue;
-        if (memcmp(d->salt.owner, q->salt.owner, KV_DIGEST) != 0) continue; /* not to be told */
+        if (memcmp(d->salt.owner, q->salt.owner, KV_DIGEST) != 0) continue; /* another owner's */
         if (kv_salt_same(&d->salt, &q->salt)) return KV_MISS_TURNS;
         said = KV_MISS_SALT;
     }
@@ -327,7 +327,7 @@ int kv_match(struct kv *kv, kv_seq handle, const struct kv_prefix *p, uint32_t *
     kv->index.donor = best;
     bool kept = best->kept;
     int e = index_attach(kv, slot_index(kv, handle), best, most);
-    /* without the open block, which stays with an owner that has a reserve */
+    /* tries without the open block, which stays with an owner that has a reserve */
     if (e < 0 && !kv->index.turns && (!kept || still_kept(kv, best))) {
         most = seq_resume(kv, best, MIN(best->len, most - most % KV_STRIP));
         if (most >= KV_STRIP) e = index_attach(kv, slot_index(kv, handle), best, most);

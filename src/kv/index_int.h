@@ -88,8 +88,7 @@ void index_wanted(struct kv *kv, struct seq *s);
 void index_evict(struct kv *kv, struct seq *s);
 /* Evicts rows of s, the last rows first, until `bytes` more fit. */
 void index_shrink(struct kv *kv, struct seq *s, size_t bytes);
-/* Evicts kept contents until p has n free ids and the tier holds no more than kept contents may
- * take there. */
+/* Evicts kept contents until p has n free ids, and until kept contents take no more of the tier than they may. */
 void index_yield(struct kv *kv, const struct pages *p, uint32_t n);
 
 /* index_room.c */
@@ -103,10 +102,10 @@ void room_close(struct room *r);
 void *room_take(struct room *r, size_t *bytes);
 void room_give(struct room *r, void *at);
 
-/* index_table.c: which sequences have which keys */
-/* The key of a first block's tokens, whatever the salt and the turns. */
+/* index_table.c: which sequences have which keys. */
+/* In place of a block's number: the key of the first block's tokens, whatever the salt and the turns. */
 #define KV_LIST_BEGIN (UINT32_MAX - 1)
-/* The key of the last full block of kept contents. */
+/* In place of a block's number: the key of the last full block of kept contents. */
 #define KV_LIST_END UINT32_MAX
 /* Sizes the hash table and declares its array. */
 int table_array(struct kv *kv);

@@ -1,8 +1,9 @@
-/* index_watch.c - tells which blocks later prompts can share, as that changes; see kv_watch.
+/* index_watch.c - tells an observer which blocks later prompts can share, as blocks come and go; see kv_watch.
  *
- * A block is there while the table of the index lists its key for some sequence: the first sequence that is listed with a
- * key brings the block, and the last one that is removed takes it.  Sequences list leading blocks, the first block first,
- * and remove them the last block first.  So a block is told behind the block before it, and goes before that goes. */
+ * A block exists as long as the table of the index lists its key for some sequence.  The first sequence that is listed with a
+ * key stores the block; when the last one is removed, the block is removed.  A sequence lists its leading blocks in ascending
+ * order and removes them in descending order.  So the observer hears of a block after the block before it, and of its removal
+ * before that of the block before it. */
 #include "kv/kv_int.h"
 
 void index_tell(struct kv *kv, const struct seq *s, uint32_t what, bool stored)
@@ -18,7 +19,7 @@ void index_tell(struct kv *kv, const struct seq *s, uint32_t what, bool stored)
     x->watch(x->watch_ctx, &b);
 }
 
-/* Tells block i of a sequence that is the first one listed with its key. */
+/* Tells of block i of a sequence, if the sequence is the first one listed with that key. */
 static bool tell_first(struct kv *kv, const struct seq *s, uint32_t i)
 {
     if (s->n_listed <= i) return false;
@@ -34,7 +35,7 @@ int kv_watch(struct kv *kv, kv_on_block watch, void *ctx)
         return ERR(
             UNSUPPORTED,
             "the cache has no prefix index (no_prefix_cache), so no prompt shares its blocks");
-    x->watch = NULL; /* what is listed now is told below, and not to the observer before */
+    x->watch = NULL; /* the new observer hears below of what is listed now; the old one must not */
     index_list_live(kv);
     x->watch = watch;
     x->watch_ctx = ctx;

@@ -149,9 +149,8 @@ struct victim {
     uint32_t gi, i; /* gi KV_NONE: whole contents that the index keeps */
 };
 
-/* Finds the next victim: kept contents not yet doomed (if wanted), the least recently used first,
- * then the oldest snapshot.  Skips sequences of an open step.  Returns false if there is no
- * victim. */
+/* Finds the next victim: kept contents that are not doomed yet (if `whole`), the least recently used first; then the
+ * oldest snapshot.  Skips sequences of an open step.  Returns false if there is no victim. */
 static bool oldest(struct kv *kv, bool whole, struct victim *out)
 {
     struct index *x = &kv->index;
@@ -300,7 +299,7 @@ int make_room(struct kv *kv, size_t bytes, size_t meta, const char *what)
             got += gain(kv, &v, false);
             whole = !can || got < least;
         }
-        can = spill_can(kv); /* what eviction frees need not leave */
+        can = spill_can(kv); /* pages that eviction frees need not leave for the tier */
         least = missing - MIN(missing, can);
         more |= !whole && got < least;
     }

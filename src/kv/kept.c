@@ -106,7 +106,7 @@ static bool covered(struct kv *kv, const struct seq *s)
     return false;
 }
 
-/* Evicts kept contents all of whose full blocks s has. */
+/* Evicts kept contents if s has all of their full blocks. */
 static void give_up_covered(struct kv *kv, const struct seq *s)
 {
     for (uint32_t i = 0; i < s->n_keys; i++) {
@@ -119,7 +119,7 @@ static void give_up_covered(struct kv *kv, const struct seq *s)
     }
 }
 
-/* Evicts kept contents that have nothing but the frozen rows of s. */
+/* Evicts kept contents that have only frozen rows, the same as those of s. */
 static void give_up_frozen(struct kv *kv, const struct seq *s)
 {
     for (struct seq *o = kv->index.oldest, *next; o; o = next) {
@@ -128,7 +128,7 @@ static void give_up_frozen(struct kv *kv, const struct seq *s)
     }
 }
 
-/* Takes n bytes of a block of memory; without a block only counts them. */
+/* Takes n bytes from a block of memory.  base NULL: only counts them. */
 static void *part(unsigned char *base, size_t *at, size_t n)
 {
     void *out = base ? base + *at : NULL;
@@ -166,8 +166,8 @@ static bool fits(struct kv *kv)
     return pool_held(kv) <= kv->pool;
 }
 
-/* Takes memory for kept contents like s within the budget, and evicts others.  NULL: s is not worth
- * that, or there is no memory. */
+/* Takes memory within the budget for kept contents like s, and evicts others for it.  Returns NULL if s is not worth
+ * evicting others, or if there is no memory. */
 static struct seq *record(struct kv *kv, const struct seq *s)
 {
     struct index *x = &kv->index;

@@ -38,9 +38,6 @@ struct kv;
 struct kv_step;
 typedef uint32_t kv_seq; /* slot and generation; 0 is invalid, a stale handle is ERR_STALE */
 
-/* The reach of a query at row `pos`: the rows that it may see, [0, sinks) and [lo, hi).  Attention
- * patterns differ only here.  The mask, the drop rule, the match rule and the memory estimate all
- * call kv_reach. */
 /* What a group holds: a KV row of each token, one state of each sequence, or rows that one step
  * writes. */
 enum kv_kind { KV_ROWS, KV_STATE, KV_FROZEN };
@@ -52,6 +49,9 @@ struct kv_policy {
     uint32_t slack;  /* rows held beyond the reach, so that short trims are cheap */
     uint32_t every;  /* period of the snapshots of a window or a state; 0: none */
 };
+/* The reach of a query at row `pos`: the rows that it may see, [0, sinks) and [lo, hi).  Attention
+ * patterns differ only here.  The mask, the drop rule, the match rule and the memory estimate all
+ * call kv_reach. */
 struct kv_reach {
     uint32_t sinks, lo, hi;
 };
@@ -85,7 +85,7 @@ struct kv_group {
     uint32_t rows;           /* of a raw block: 16, 32, 64, 128 or 256 */
     uint32_t n_planes;
     struct kv_plane plane[KV_MAX_PLANES]; /* k,v | latent | conv,ssm */
-    /* Which layers these are, where that does not follow from the model; "": it does.  Part of what saved rows mean. */
+    /* Names the layers of the group if the model alone does not; else "".  Files of saved rows have this name. */
     char layers[64];
     /* True if full pages of the group may live in the tier; a step reads them piece by piece
      * through the staging area. */
@@ -95,8 +95,8 @@ struct kv_group {
  * or always, as far as the budget cannot hold them. */
 enum kv_streaming { KV_RESIDENT, KV_STREAM_ON_FULL, KV_STREAM };
 struct kv_config {
-    /* Pages are memory of this device, and the queue is one of it; both outlive the store.  NULL: of the host.  Sizes depend
-     * on the device.  A tier must be one for the queue. */
+    /* Pages are memory of this device, and the queue is a queue of this device.  Both outlive the store.  NULL: the
+     * host.  Page sizes depend on the device.  The tier must be made for the same queue. */
     struct dev *dev;
     struct dev_queue *queue;
     const struct kv_group *group; /* copied */
@@ -119,8 +119,8 @@ struct kv_config {
     size_t stage_bytes;
     /* [sites] in the order in which a step visits them, for prefetching; NULL: ascending; copied */
     const uint32_t *order;
-    /* Most runs of rows that a sequence borrows (kv_borrow); 0: none, at no cost.  Only where all groups keep all rows, in
-     * memory of the host.  Each sequence that is borrowed from takes one of max_seqs. */
+    /* Most runs of rows that a sequence can borrow (kv_borrow); 0: borrowing is off and costs nothing.  Requires
+     * that all groups keep all rows, in memory of the host.  Each lender takes one of max_seqs. */
     uint32_t borrows;
 };
 #define KV_BORROWS_MOST 1024u
@@ -141,8 +141,8 @@ struct kv_salt {
     uint32_t pad;    /* masked columns before the first row, where the model counts them */
     uint8_t adapter[KV_DIGEST]; /* SHA-256 of the changes to the weights; zeros: no changes */
     uint8_t source[KV_DIGEST];  /* SHA-256 of the encoder's input; zeros: no encoder */
-    uint8_t owner
-        [KV_DIGEST]; /* changes no row; keeps rows of different owners apart; zeros: everybody's */
+    /* Changes no row, and keeps rows of different owners apart; zeros: everybody's. */
+    uint8_t owner[KV_DIGEST];
 };
 
 /* Sequences.  None of these calls copies rows.  A call is ERR_BUSY while a step
@@ -154,8 +154,8 @@ int kv_new(struct kv *kv, const struct kv_salt *salt, kv_seq *out);
 struct kv_salt kv_salt(const struct kv *kv, kv_seq s);
 /* True if both salts are equal, so that rows may be shared. */
 bool kv_salt_same(const struct kv_salt *a, const struct kv_salt *b);
-/* Changes the salt of a sequence without rows.  Frozen rows allow changes of what they do not depend on: anything but
- * the source and the adapter. */
+/* Changes the salt of a sequence without rows.  A sequence with frozen rows keeps its source and its adapter, on
+ * which these rows depend; all other fields may change. */
 int kv_resalt(struct kv *kv, kv_seq s, const struct kv_salt *salt);
 /* Creates a second owner of the contents of src; ERR_FULL if the budget has no room for its metadata.
  * The fork has no reserve, so its appends can be
@@ -333,7 +333,7 @@ struct kv_held {
 void kv_held(const struct kv *kv, const struct kv_growth *w, struct kv_held *out);
 /* Returns the most bytes of pages while a turn from row 0 on is computed. */
 size_t kv_turn_peak(const struct kv *kv, uint32_t turn);
-/* Returns the rows of a sequence, borrowed ones included: the position of its next token. */
+/* Returns the number of rows of a sequence, borrowed ones included, which is the position of its next token. */
 uint32_t kv_len(const struct kv *kv, kv_seq s);
 /* Returns how many frozen rows the sequence has; 0: none were written. */
 uint32_t kv_cross(const struct kv *kv, kv_seq s);
@@ -386,14 +386,15 @@ int kv_match(struct kv *kv, kv_seq s, const struct kv_prefix *p, uint32_t *have)
 int kv_adopt(struct kv *kv, kv_seq s, uint32_t *rows);
 /* Drops the frozen rows of a sequence that has no others, and its source. */
 int kv_thaw(struct kv *kv, kv_seq s);
-/* Borrowing: a sequence reads rows where another one computed them for the same tokens, behind other rows and at other
- * positions.  Tables and references alone change hands.  What follows depends on the borrowed rows, so nobody reuses it as
- * a prefix.
+/* Borrowing.  A sequence can read rows that another sequence computed for the same tokens, although they stand behind other
+ * tokens and at other positions.  Only tables and references change hands.  Rows that are computed after borrowed ones depend
+ * on them, so nobody reuses them as a prefix.
  *
- * Finds a sequence, live or kept, that has the tokens somewhere, and that s may read.  Returns 1 if there is one. */
+ * kv_finds looks for a sequence, live or kept, that has the tokens somewhere and that s may read.  Returns 1 if there is one. */
 int kv_finds(struct kv *kv, kv_seq s, const int32_t *tok, uint32_t n);
-/* Appends the rows of tok[skip, n) as they are found: *rows of them, or 0 if nobody has all of tok[n], if s has `borrows`
- * runs already, or if there is no room.  What they are borrowed from stays until the last that reads it is gone. */
+/* Appends rows of tok[skip, n) that another sequence has; *rows is their number.  *rows is 0 if nobody has all of
+ * tok[n], if s has `borrows` runs already, or if there is no room.  The lender stays until the last sequence that
+ * reads its rows is gone. */
 int kv_borrow(struct kv *kv, kv_seq s, const int32_t *tok, uint32_t n, uint32_t skip,
               uint32_t *rows);
 /* Returns how many rows of s are borrowed. */
@@ -408,18 +409,18 @@ enum kv_miss kv_match_reason(const struct kv *kv);
 const char *kv_miss_text(enum kv_miss why);
 /* Empties the index. */
 void kv_forget(struct kv *kv);
-/* A full block of tokens whose rows a later match can share, or that is not there any more. */
+/* A full block of tokens whose rows later matches can share, or could share until now. */
 struct kv_prefix_block {
-    const unsigned char *key,
-        *before;        /* [32] of the block; of the block before it, NULL: it is the first */
+    /* [32] keys of this block and of the block before it; before NULL: this is the first block. */
+    const unsigned char *key, *before;
     const int32_t *tok; /* [16] */
     uint32_t number;    /* among the blocks of its sequence, from 0 */
     bool stored;        /* false: it is removed */
 };
-/* Called in the middle of changes: it may not use the store. */
+/* Is called in the middle of changes, so it must not use the store. */
 typedef void (*kv_on_block)(void *ctx, const struct kv_prefix_block *b);
-/* Tells all blocks that are there, and from then on each change: at the latest when the step that made it commits.  watch
- * NULL: tells nothing any more.  ERR_UNSUPPORTED without an index. */
+/* Tells of all blocks that exist, and from then on of every change, at the latest when the step that made the change
+ * commits.  watch NULL: ends that.  ERR_UNSUPPORTED without an index. */
 int kv_watch(struct kv *kv, kv_on_block watch, void *ctx);
 
 /* One forward.

@@ -67,8 +67,8 @@ struct seq_group {
     uint32_t n_keeps;
     struct keep *keep; /* [KV_KEEPS] ascending; NULL where the group makes none */
 };
-/* Rows that contents borrow (borrow.c): rows [row, row + n) of the sequence of a slot that only borrowers know, behind the
- * first `at` rows of their own. */
+/* A run of borrowed rows (borrow.c): rows [row, row + n) of the lender in `slot`, which stand behind the first `at`
+ * own rows. */
 struct borrow {
     uint32_t slot, row, n, at;
 };
@@ -299,7 +299,7 @@ struct seq *edit(struct kv *kv, uint32_t slot);
  * then lacks; ERR_FULL if there is none, and the caller undoes the change by another edit.  NULL: the
  * slot lacks nothing (or the tier has failed), and there is no error. */
 int edited(struct kv *kv, uint32_t slot, const char *what);
-/* The same pair for contents without a slot, and for several slots that are charged later. */
+/* The same pair of calls for contents without a slot, and for slots that the caller charges later. */
 void edit_contents(struct kv *kv, struct seq *s);
 void edited_contents(struct kv *kv, struct seq *s);
 /* Makes a slot without contents an owner of s. */
@@ -379,14 +379,15 @@ static inline uint32_t seq_place(const struct seq *s)
 {
     return s->len + s->away;
 }
-/* A length in tokens as the contents have it: own rows, and borrowed runs, of the last of which only some rows. */
+/* A length in tokens, split into own rows and borrowed runs; of the last run it may have only some rows. */
 struct borrow_cut {
     uint32_t rows, runs, last; /* last: of run `runs`, which is not counted; 0: none of it */
 };
 struct borrow_cut borrow_at(const struct seq *s, uint32_t len);
-/* Returns the most tokens that the first `rows` own rows of s end, borrowed rows behind them included. */
+/* Returns the largest number of tokens that has only the first `rows` own rows of s; it includes the borrowed rows
+ * behind them. */
 uint32_t borrow_place(const struct seq *s, uint32_t rows);
-/* Keeps of the borrowed rows what the cut says. */
+/* Drops the borrowed rows that the cut does not include. */
 void borrow_trim(struct kv *kv, struct seq *s, struct borrow_cut c);
 /* Makes dst, which borrows nothing, a borrower of all that src borrows. */
 void borrow_clone(struct kv *kv, const struct seq *src, struct seq *dst);

@@ -127,7 +127,7 @@ static void image_take(struct kv *kv, const struct kv_image *im, struct seq *s)
     set_cursors(kv, s);
 }
 
-/* Takes the page of one cell, after page `after`. */
+/* Takes a page for one cell, preferably the page after `after`. */
 static int take_page(struct kv *kv, struct pages *p, uint32_t after, uint32_t index, uint32_t *out)
 {
     TRY(make_room(kv, p->bytes, 0, "loading a sequence"));
@@ -340,7 +340,7 @@ static int load_with(const struct loading *v)
     return reserve_fill_all(kv, "loading a sequence");
 }
 
-/* Tries with all snapshots, then with fewer and fewer. */
+/* Tries with all snapshots, then with half as many each time, until the sequence fits. */
 static int load_attempt(struct loading *v)
 {
     uint32_t most = 0;

@@ -117,8 +117,8 @@ void queue_update(struct kv *kv, struct pages *p, uint32_t id);
 void queue_place(struct kv *kv, struct pages *p, uint32_t id, uint32_t cell);
 /* Finds the page that leaves next, and returns its form; NULL: none may leave. */
 struct pages *queue_next(const struct kv *kv, uint32_t *id);
-/* Counts the tail of s among those of its pages, and takes it out again.  Length and cells must not
- * change in between.  A sequence that is part of a step has taken its tail out. */
+/* Counts the tail of s for each of its pages, or takes these counts back.  Length and cells must not change in
+ * between.  The tail of a sequence that is part of a step is not counted. */
 void tail_add(struct kv *kv, struct seq *s);
 void tail_drop(struct kv *kv, struct seq *s);
 /* Updates what holds the tail of s in memory after its owner or the owner's reserve has changed. */

@@ -238,7 +238,8 @@ static bool take_fails(uint32_t n)
     return fails;
 }
 
-/* Makes sure of usable ids for n more pages beside those that are in use or promised; kept contents give up theirs. */
+/* Makes sure that n more ids are usable, beside the ids in use and the promised ones.  Kept contents give ids up for
+ * that. */
 static int provide(struct kv *kv, struct pages *p, uint32_t n)
 {
     if (kv->index.n) index_yield(kv, p, n);

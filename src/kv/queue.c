@@ -36,8 +36,8 @@ int queue_open(struct kv *kv, struct group *g, uint32_t form)
     return q->at ? 0 : ERR_NOMEM;
 }
 
-/* Returns the key of the list that a page belongs to: of whole pages 1 + cells + cell, of tails
- * 1 + cell; 0: none. */
+/* Returns the key of the list that a page belongs to: 1 + cells + cell for whole pages, 1 + cell for tails; 0: no
+ * list. */
 static uint32_t key_of(const struct pages *p, uint32_t id)
 {
     const struct place *at = &p->queue.at[id];

@@ -60,7 +60,7 @@ static ptrdiff_t beams_short(const struct kv *kv, const struct reordering *o)
     return sum;
 }
 
-/* Returns the bytes of contents that nobody continues; several beams may have shared them. */
+/* Returns the bytes of contents that no beam continues, also where several beams shared them. */
 static size_t beams_free(struct kv *kv, const struct reordering *o)
 {
     size_t freed = 0;
@@ -102,7 +102,8 @@ static int beams_try(struct kv *kv, const struct reordering *o)
     return e;
 }
 
-/* Checks a reorder and moves the beams, whose contents before it are left in kv.scratch.  Returns as beams_find. */
+/* Checks a reorder and moves the beams.  kv.scratch has the contents that each beam had before.  Returns as
+ * beams_find does. */
 static int beams_begin(struct kv *kv, const kv_seq *beam, const uint32_t *from, uint32_t n,
                        bool stays)
 {

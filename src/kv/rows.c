@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* Rounds up, so that what is behind n bytes begins a line. */
+/* Rounds up to a multiple of a cache line, so that the next array begins with a line. */
 static size_t line(size_t n)
 {
     return (n + 63) & ~(size_t)63;

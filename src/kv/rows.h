@@ -35,11 +35,12 @@ uint32_t rows_seen(const struct kv_group *g, uint32_t len, uint32_t *sinks, uint
 /* Writes the rows of one site of group g that the next token sees, [heads][rows_seen][dim] each. */
 int rows_site(struct rows_reader *r, const struct kv_group *g, uint32_t site, float *keys,
               float *values);
-/* Returns a plane [heads][dim] of a page in the view of a state group, or NULL for page 0.  room: as large as the plane. */
+/* Returns a plane [heads][dim] of a page in the view of a state group, or NULL for page 0.  room: floats for one
+ * plane. */
 const float *rows_state(const struct kv_view *v, uint32_t page, uint32_t plane, float *room);
 /* Writes a plane of a page, which is not page 0. */
 void rows_state_put(const struct kv_view *v, uint32_t page, uint32_t plane, const float *x);
-/* Returns an error of the device: rows that were read are then anything. */
+/* Ends reading.  Returns an error of the device, after which the rows that were read are undefined. */
 int rows_close(struct rows_reader *r);
 
 /* Copies n rows of x, [heads][ld][dim] from row `at`, to out [n][heads][dim] as dev_kv_write takes

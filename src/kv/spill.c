@@ -24,8 +24,8 @@ size_t spill_can(const struct kv *kv)
     return kv->stream.queued - MIN(kv->stream.queued, kv->stream.doomed);
 }
 
-/* Moves the bytes of pages [id, id + n) between the tier and memory, where a site's lie `span` bytes behind those of the
- * site before.  host: memory of the host. */
+/* Moves the bytes of pages [id, id + n) between the tier and memory.  In memory, the bytes of neighbouring sites are
+ * `span` bytes apart.  host: `mem` is memory of the host. */
 static int move(struct kv *kv, const struct pages *p, uint32_t id, uint32_t n, unsigned char *mem,
                 size_t span, bool write, bool host)
 {

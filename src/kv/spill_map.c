@@ -17,7 +17,7 @@
 
 #include <unistd.h>
 
-/* Bytes asked for ahead of use: some milliseconds of a fast disk. */
+/* Bytes that are asked for ahead of use: some milliseconds of a fast disk. */
 #define AHEAD ((size_t)16 << 20)
 #define TOP   ((size_t)1 << 46) /* of the distance to the mapping, less than an address space */
 
@@ -63,8 +63,8 @@ static size_t site_bytes(const struct group *g)
     return sum;
 }
 
-/* Goes through the spilled pages of a site, adjacent ones together: asks for them, or sees if all
- * are ready. */
+/* Visits the spilled pages of a site, adjacent ones together.  ask: asks the system for them; else returns true if
+ * all of them are ready. */
 static bool site_pages(struct kv *kv, uint32_t site, bool ask)
 {
     const struct group *g = &kv->group[kv->site_group[site]];
@@ -85,7 +85,7 @@ static bool site_pages(struct kv *kv, uint32_t site, bool ask)
     return true;
 }
 
-/* Asks for the pages of the sites from the i-th of the order on, those of the next step behind the last one. */
+/* Asks for the pages of the sites from the i-th of the order on; after the last site, for those of the next step. */
 static void ask_ahead(struct kv *kv, uint32_t i)
 {
     struct stream *st = &kv->stream;

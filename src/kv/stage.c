@@ -26,7 +26,8 @@
 #define HALF_BYTES ((size_t)1 << 20)   /* of staging, if the budget allows */
 #define IO_BYTES   ((size_t)256 << 10) /* of one transfer, so that several share a piece */
 
-/* Sealed pages may leave memory, and raw pages that attention reads as raw rows.  Under a lossless codec an atom has rows of both forms, so raw pages stay. */
+/* True if full pages of this form may leave memory: sealed pages, and raw pages whose rows attention reads raw.
+ * Under a lossless codec an atom has rows of both forms, so raw pages stay. */
 bool form_moves(const struct group *g, uint32_t form)
 {
     if (!g->c.stream) return false;

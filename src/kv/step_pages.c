@@ -182,7 +182,7 @@ static int bring_back(struct kv_step *st, struct group *g)
     return 0;
 }
 
-/* Returns the rows that the span's contents have if all of the span is accepted, borrowed ones included. */
+/* Returns the number of rows that the span's contents have if all of the span is accepted, borrowed rows included. */
 static uint32_t span_end(const struct kv_step *st, const struct step_span *sp)
 {
     const struct seq *s = &st->kv->seq[sp->seq];
@@ -215,7 +215,8 @@ int step_plan(struct kv_step *st)
             if (p->n_ids && sum[f] > p->n_ids - 1 - p->n_live) short_of = p;
         }
     }
-    if (short_of && kv->narrow) { /* else the budget is as short, and its error says by how much */
+    /* Otherwise the budget is too small as well, and its error gives the numbers. */
+    if (short_of && kv->narrow) {
         kv->need = short_of->bytes;
         return ERR(
             FULL,

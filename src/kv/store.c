@@ -132,8 +132,8 @@ int kv_array(struct kv *kv, void *at, size_t n, size_t size)
     return p ? 0 : ERR_NOMEM;
 }
 
-/* Counts the arrays of the index's room and of pages, whose sizes are known only now.  Where pages may leave memory, the
- * sequences are charged for the records of their own pages (metadata.c). */
+/* Counts the arrays whose sizes are known only now: those of the index's room and of pages.  Where pages may leave
+ * memory, the records of a sequence's own pages are part of the sequence's charge (metadata.c). */
 static void fixed_rest(struct kv *kv)
 {
     kv->fixed += sizeof *kv + kv->n_groups * sizeof *kv->group;

@@ -32,8 +32,8 @@
 #define STEP                                                                                       \
     ((uint64_t)64 << 20) /* the file's size grows by this; it is sparse, so it costs nothing */
 
-/* Bytes of one request to read ahead.  The system reads no more at once than the device's read-ahead, which is 128 KiB
- * where nobody has set it, and forgets the rest of the request. */
+/* Bytes of one request to read ahead.  The system reads at most the device's read-ahead at once and forgets the rest
+ * of the request; the read-ahead is 128 KiB where nobody has set it. */
 #define ASK ((size_t)128 << 10)
 
 struct op {

@@ -1,11 +1,11 @@
 /* tier_memory.c - pages in a second range of memory.
  *
- * For devices with memory of their own, for tests, and as the example of docs/ADDING-A-TIER.md: without such a device, moving
- * pages from memory to memory frees none.  The address space is reserved at once and gets memory where it is
- * written.  A transfer is a copy of the queue, beside its operations.
+ * It is used for devices with memory of their own, for tests, and as the example of docs/ADDING-A-TIER.md.  On the CPU it saves
+ * nothing, since pages move from memory to memory.  The address space is reserved at once, and the system gives memory where
+ * bytes are written.  A transfer is a copy of the queue, which runs beside the queue's operations.
  *
- * A device with memory of its own copies faster where the host's memory is pinned.  So its pieces, of one page of the device
- * each, are pinned while some byte in them is in use, and go back to the system with the last one. */
+ * A device with memory of its own copies faster if the host's memory is pinned.  So each piece, of one page of the device, is
+ * pinned while some byte in the piece is in use.  With its last byte the piece goes back to the system. */
 #include "dev/pin.h"
 #include "kv/tier.h"
 
@@ -42,7 +42,7 @@ static void use(struct tier_memory *t, uint64_t at, size_t n)
     }
 }
 
-/* Lets go of whole pages [from, to) of the system. */
+/* Marks whole pages of the system in bytes [from, to) as unused, and gives back pieces without used pages. */
 static void unuse(struct tier_memory *t, uint64_t from, uint64_t to)
 {
     for (uint64_t i = from / t->page; i * t->page < to; i++) {

@@ -139,7 +139,8 @@ uint32_t seq_resume(const struct kv *kv, const struct seq *s, uint32_t m)
     return resume(kv, s, m, NULL);
 }
 
-/* As seq_resume for a length in tokens, some of whose rows are borrowed.  *to: that length in rows. */
+/* As seq_resume, for a length in tokens, some of whose rows may be borrowed.  *to: the length split into own rows
+ * and runs. */
 static uint32_t resume_tokens(const struct kv *kv, const struct seq *s, uint32_t len,
                               struct borrow_cut *to)
 {
@@ -188,7 +189,7 @@ static struct seq *trims_at(const struct kv *kv, const struct trims *t, uint32_t
     return &kv->seq[kv->slot[slot_index(kv, t->seq[i])].seq];
 }
 
-/* The length of its own rows then. */
+/* Returns the number of own rows that trim i leaves. */
 static uint32_t trims_to(const struct kv *kv, const struct trims *t, uint32_t i)
 {
     return borrow_at(trims_at(kv, t, i), t->len[i]).rows;
@@ -202,8 +203,8 @@ static void trims_pin(struct kv *kv, const struct trims *t, bool pin)
     }
 }
 
-/* Makes room for the reserves, which must reach from the shorter lengths again.  Pages that others
- * hold too do not return to them. */
+/* Makes the room that the reserves need, since they must reach from the shorter lengths again.  Pages that other
+ * sequences hold too do not return to the reserves. */
 static int trims_room(struct kv *kv, const struct trims *t)
 {
     ptrdiff_t sum = 0, most = 0;

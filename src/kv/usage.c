@@ -52,8 +52,8 @@ static void count_index(const struct kv *kv, uint32_t gi, bool clear, struct cou
     }
 }
 
-/* Goes through the pages of contents that several slots own: marks them in `out`, or (NULL) counts those that no other
- * contents hold; `seen` has the references of the index then. */
+/* Visits the pages of contents that several slots own.  With `out` it marks them there; with NULL it counts those
+ * that no other contents hold, for which `seen` must hold the references of the index. */
 static void several_owners(const struct kv *kv, uint32_t gi, uint32_t f, uint8_t *out,
                            struct counts *n)
 {
