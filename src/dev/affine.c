@@ -6,7 +6,7 @@
 #include <assert.h>
 
 /* Returns the byte that holds the code of value d in a row of `bits`-bit codes; *shift: the place of its bits there. */
-static uint32_t place(uint32_t bits, uint32_t dim, uint32_t d, uint32_t *shift)
+static uint32_t code_byte(uint32_t bits, uint32_t dim, uint32_t d, uint32_t *shift)
 {
     uint32_t chunk = 128 / bits, c = d / chunk, i = d % chunk;
     uint32_t w = affine_plane_bytes(bits, MIN(chunk, dim - c * chunk));
@@ -33,14 +33,14 @@ void affine_put(const struct kv_affine *f, const struct kv_shape *s, unsigned ch
                 uint32_t r, uint32_t d, uint32_t q)
 {
     uint32_t shift, bits = f->bits == 3 ? 2 : f->bits;
-    uint32_t c = place(bits, s->dim, d, &shift), mask = (1u << bits) - 1;
+    uint32_t c = code_byte(bits, s->dim, d, &shift), mask = (1u << bits) - 1;
     unit[code_at(f, s, r, c)] |= (unsigned char)((q & mask) << shift);
     if (f->bits != 3) return;
-    c = affine_plane_bytes(2, s->dim) + place(1, s->dim, d, &shift);
+    c = affine_plane_bytes(2, s->dim) + code_byte(1, s->dim, d, &shift);
     unit[code_at(f, s, r, c)] |= (unsigned char)(q >> 2 << shift);
 }
 
-/* Some bits of n codes, from bit `low` up, into the row of `bits`-bit codes at `row`, whose bytes are `step` apart. */
+/* Writes n codes, from bit `low` of each up, into a row of `bits`-bit codes whose bytes are `step` apart. */
 static void put_run(unsigned char *row, size_t step, uint32_t bits, uint32_t dim, uint32_t d,
                     uint32_t n, const uint8_t *q, uint32_t low)
 {
@@ -71,10 +71,10 @@ uint32_t affine_get(const struct kv_affine *f, const struct kv_shape *s, const u
                     uint32_t r, uint32_t d)
 {
     uint32_t shift, bits = f->bits == 3 ? 2 : f->bits;
-    uint32_t c = place(bits, s->dim, d, &shift);
+    uint32_t c = code_byte(bits, s->dim, d, &shift);
     uint32_t q = unit[code_at(f, s, r, c)] >> shift & ((1u << bits) - 1);
     if (f->bits != 3) return q;
-    c = affine_plane_bytes(2, s->dim) + place(1, s->dim, d, &shift);
+    c = affine_plane_bytes(2, s->dim) + code_byte(1, s->dim, d, &shift);
     return q | (unit[code_at(f, s, r, c)] >> shift & 1u) << 2;
 }
 

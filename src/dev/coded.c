@@ -1,10 +1,10 @@
-/* coded.c - codes into the layout of coded.h, a group after another, and out of it, a row after another. */
+/* coded.c - writes codes into the layout of coded.h group by group, and reads them row by row. */
 #include "dev/coded.h"
 
 #include <string.h>
 
-/* The byte of a code of `bits` bits in a block's part, and its shift. */
-static inline size_t place(uint32_t bits, uint32_t lane, uint32_t at, uint32_t *shift)
+/* Returns the place of a code of `bits` bits in a block's part: its byte, and *shift in that byte. */
+static inline size_t code_byte(uint32_t bits, uint32_t lane, uint32_t at, uint32_t *shift)
 {
     uint32_t per = 8 / bits, group = at / 4;
     *shift = group % per * bits;
@@ -21,7 +21,8 @@ static inline struct spot spot_of(const struct kv_coded *f, uint32_t r, uint32_t
     return (struct spot){lane / 16, lane % 16, f->key ? d : r};
 }
 
-/* Group e of a block as 64 bytes: of keys four neighbours lie in a row, of values in a column. */
+/* Packs group e of a block as 64 bytes.  The four neighbours of a lane lie in a row for keys and in a column for
+ * values. */
 static void group_of(const struct kv_coded *f, uint32_t dim, const uint8_t *q, uint32_t block,
                      uint32_t e, uint64_t *group)
 {
@@ -36,7 +37,7 @@ static void group_of(const struct kv_coded *f, uint32_t dim, const uint8_t *q, u
                 g[4 * l + k] = q[(size_t)(4 * e + k) * dim + 16 * block + l];
 }
 
-/* Adds some bits of each byte of a group, from bit `low` up, to a part of `bits` bits. */
+/* Writes some bits of each byte of a group, from bit `low` up, into a part with codes of `bits` bits. */
 static void put_group(unsigned char *part, uint32_t bits, uint32_t e, const uint64_t *group,
                       uint32_t low)
 {
@@ -74,14 +75,14 @@ void coded_get(const struct kv_coded *f, uint32_t dim, const unsigned char *unit
     for (uint32_t d = 0; d < dim; d++) {
         struct spot s = spot_of(f, r, d);
         const unsigned char *block = codes + (size_t)s.block * size;
-        size_t i = place(bits, s.lane, s.at, &shift);
+        size_t i = code_byte(bits, s.lane, s.at, &shift);
         uint32_t q = (uint32_t)block[i] >> shift & ((1u << bits) - 1);
         if (bits == 8) {
             out[d] = (int8_t)(f->key ? q ^ 0x80 : q);
             continue;
         }
         if (f->bits == 3) {
-            i = place(1, s.lane, s.at, &shift);
+            i = code_byte(1, s.lane, s.at, &shift);
             q |= (block[coded_part_bytes(2, coded_depth(f, dim)) + i] >> shift & 1u) << 2;
         }
         out[d] = f->level[q];

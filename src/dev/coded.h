@@ -24,8 +24,9 @@
 struct kv_coded {
     uint32_t bits; /* 2, 3, 4, 8 */
     bool key, mean, turned;
-    /* Signed, at most 127 in size; 8 bits: the code itself, signed, is the level.  level_byte: with 128 added of keys, of
-     * which kernels want unsigned bytes; 8-bit codes of keys are stored so, too. */
+    /* Signed, at most 127 in size.  A code of 8 bits is its own level, as a signed byte.  level_byte: for keys the
+     * level plus 128, because kernels want unsigned bytes of keys; 8-bit codes of keys are stored with 128 added,
+     * too. */
     int8_t level[CODED_LEVELS];
     uint8_t level_byte[CODED_LEVELS];
     float edge[CODED_LEVELS]; /* between levels i and i + 1, in standard deviations of a row */
@@ -36,12 +37,12 @@ static inline uint32_t coded_blocks(const struct kv_coded *f, uint32_t dim)
 {
     return f->key ? CODED_ROWS / 16 : (dim + 15) / 16;
 }
-/* Groups of a block. */
+/* Returns the number of groups of a block. */
 static inline uint32_t coded_depth(const struct kv_coded *f, uint32_t dim)
 {
     return f->key ? (dim + 3) / 4 : CODED_ROWS / 4;
 }
-/* Bytes of a block's codes of 1, 2, 4 or 8 bits. */
+/* Returns the bytes of a block's part with codes of 1, 2, 4 or 8 bits. */
 static inline uint32_t coded_part_bytes(uint32_t bits, uint32_t depth)
 {
     return (depth * bits + 7) / 8 * 64;
@@ -75,7 +76,8 @@ static inline const uint16_t *coded_means(const unsigned char *unit)
     return coded_scales(unit) + CODED_ROWS;
 }
 
-/* Writes all codes of a unit, q[CODED_ROWS][dim]; 8 bits: levels as bytes.  Scales and means are the caller's. */
+/* Writes all codes of a unit, q[CODED_ROWS][dim]; with 8 bits they are levels as bytes.  The caller writes scales
+ * and means. */
 void coded_pack(const struct kv_coded *f, uint32_t dim, unsigned char *unit, const uint8_t *q);
 /* Writes the levels of one row to out[dim]. */
 void coded_get(const struct kv_coded *f, uint32_t dim, const unsigned char *unit, uint32_t r,

@@ -58,7 +58,7 @@
 
 struct dev_queue;
 struct kv_codec;
-/* Of an architecture each includes those above it; a machine has those of one architecture. */
+/* Each instruction set includes the ones above it of the same architecture; a machine has those of one architecture. */
 enum dev_isa {
     DEV_REF,
     DEV_NEON,     /* ARM of 64 bits */
@@ -74,20 +74,22 @@ struct dev_config {     /* of a queue */
     uint32_t n_threads; /* 0: $KVIK_THREADS, else cpu_count() */
     const char *isa;    /* a name of dev_isa_names; NULL: $KVIK_ISA, else the best here */
 };
-/* A device: memory, and weights in it, which models hold and caches share.  A kind of device may have more behind it. */
+/* A device: memory, and weights in that memory.  Models hold a device, and caches of a model share it.  A kind of
+ * device may add members after these. */
 struct dev {
     const struct dev_kind *kind;
 };
-/* Opens the device of a kind by its name.  NULL: the one that $KVIK_DEVICE names, "cpu" if it names none.  ERR_UNSUPPORTED
- * names a missing kind. */
+/* Opens a device of the named kind.  NULL: the kind that $KVIK_DEVICE names, else "cpu".  ERR_UNSUPPORTED names a
+ * kind that this build does not have. */
 int dev_open(const char *name, struct dev **out);
-/* The CPU, whose memory is that of the host, and a queue of it that only copies: for what no model has a device for. */
+/* The CPU as a device, whose memory is that of the host, and a queue of it that can only copy.  For code without a
+ * model, hence without a device of its own. */
 extern struct dev dev_host;
 extern struct dev_queue dev_host_queue;
 bool dev_isa_supported(enum dev_isa isa);
 const char *const *dev_isa_names(void); /* [DEV_ISAS] */
 
-/* What the largest step has.  k: widest matmul input; tile: largest codec tile (rows). */
+/* The largest sizes of a step.  k: widest matmul input; tile: rows of the largest codec tile. */
 struct dev_limits {
     uint32_t tokens, k, n, heads, head_dim, max_len, tile;
 };
@@ -106,9 +108,9 @@ static inline struct dev_limits dev_limits_both(const struct dev_limits *a,
     };
 }
 enum dev_range_as {
-    DEV_RANGE_USED, /* readable and writable from now on; what was used already keeps its contents */
-    DEV_RANGE_HUGE,   /* all of it is in use: a hint to take larger pages of the system */
-    DEV_RANGE_DROPPED /* nobody needs the contents: the memory goes back until this is used again */
+    DEV_RANGE_USED,   /* becomes readable and writable; parts in use keep their contents */
+    DEV_RANGE_HUGE,   /* all of it is in use: a hint to use huge pages */
+    DEV_RANGE_DROPPED /* the contents are not needed: gives the memory back until the next use */
 };
 
 struct dev_weight { /* [rows][cols] as it lies in the file; possibly unaligned */
@@ -145,21 +147,21 @@ struct dev_experts {
     uint32_t n, top, hidden, ffn;
     bool clamped;       /* the gate is dev_swiglu_clamped(alpha, limit), else dev_silu_mul */
     float alpha, limit; /* of the clamped gate */
-    bool weigh_input;   /* the weight multiplies an expert's input, else its result */
+    bool weigh_input;   /* the weight multiplies an expert's input; false: its result */
     const uint32_t *chosen;
     const float *weight; /* of dev_choose */
-    /* room for a step: [tokens][hidden], [tokens][ffn], [tokens][hidden], [tokens] */
+    /* scratch for a step: [tokens][hidden], [tokens][ffn], [tokens][hidden], [tokens] */
     float *in, *gate, *up, *y, *by;
     uint32_t *row;
 };
-/* A score's bias by the distance of its row from the query's own: w[h][clamp(row - pos, -back, ahead) + back], of
- * w[heads][back + 1 + ahead]. */
+/* A bias that is added to a score, chosen by the distance between its row and the query's own row:  w[h][clamp(row -
+ * pos, -back, ahead) + back], of w[heads][back + 1 + ahead]. */
 struct dev_bias {
     const float *w;
     uint32_t back, ahead;
 };
-/* Turns of the queries that meet borrowed rows: cosines and sines [rot / 2] for each of kv_view.borrowed, by which a head
- * of an already rotated query is rotated once more. */
+/* How queries are rotated once more before they meet borrowed rows: cosines and sines [rot / 2] for each of
+ * kv_view.borrowed. */
 struct dev_turn {
     const float *cos, *sin;
     uint32_t rot;
@@ -174,17 +176,17 @@ struct dev_attn {
     uint32_t n_heads;
     float scale;
     float softcap; /* 0: none; s = softcap * tanh(s / softcap) */
-    /* Where the view has sinks: [token][n_heads][dim], ldq apart too, the queries rotated for the sink rows,
-     * which are read with these when they do not touch the window (sinks < lo).  NULL: q serves. */
+    /* The queries rotated for the sink rows, where the view has sinks: [token][n_heads][dim], ldq apart.  They read
+     * the sink rows where these do not touch the window (sinks < lo).  NULL: q serves. */
     const float *q_sink;
     const float *sink_logit; /* [n_heads] or NULL: takes part in the softmax and adds no value */
-    /* NULL: none; not with a softcap, nor where the view has sinks or borrowed rows */
+    /* NULL: no bias.  It excludes a softcap, and views with sinks or borrowed rows. */
     const struct dev_bias *bias;
-    /* for borrowed rows; NULL: q serves, as the layer does not rotate */
+    /* For borrowed rows.  NULL: q serves, because the layer does not rotate. */
     const struct dev_turn *turn;
 };
-/* Where the probabilities of a lane's tokens go: out[h * ldh + i * columns + j] of head h, the lane's i-th token and
- * row j < columns; 0 where the token does not see the row.  `out` is memory of the host; NULL: nowhere. */
+/* Where a lane's probabilities are written: out[h * ldh + i * columns + j] for head h, the lane's i-th token and row
+ * j < columns.  It is 0 where the token does not see the row.  `out` is memory of the host; NULL: none are written. */
 struct dev_probe {
     float *out;
     size_t ldh;
@@ -241,7 +243,7 @@ enum dev_norm {
 #include "dev/ops.h"
     DEV_NORMS
 };
-/* A kind of device, which registers itself with one line. */
+/* A kind of device.  Each kind registers itself with one line. */
 struct dev_kind {
     const char *name;
     bool is_host; /* memory of the device is memory of the host: files can be read into it */
@@ -253,8 +255,8 @@ struct dev_kind {
 #define DEV_KIND(ident, ptr)                                                                       \
     const struct dev_kind *const kvik_dev_##ident                                                  \
         __attribute__((section("kvik_dev"), used, visibility("hidden"))) = ptr
-/* A queue: the order of operations, and their scratch, which a cache has for itself.  The struct dev_queue of every kind begins
- * with these. */
+/* A queue: operations in order, with the scratch they need.  Each cache has a queue of its own.  The struct
+ * dev_queue of every kind begins with these members. */
 struct dev_base {
     const struct dev_kind *kind;
     struct dev *dev;
@@ -263,7 +265,7 @@ static inline const struct dev_base *dev_base(const struct dev_queue *d)
 {
     return (const struct dev_base *)(const void *)d;
 }
-/* The list as functions: dev_matmul calls `matmul` of the table of the queue's kind, and so on. */
+/* The list as functions: dev_matmul calls `matmul` in the table of the queue's kind, and so on. */
 #define MEMORY(result, name, parameters, arguments)                                                \
     static inline result dev_##name parameters                                                     \
     {                                                                                              \
@@ -291,6 +293,6 @@ static inline void dev_mul_row(struct dev_queue *d, float *x, const float *w, ui
 {
     dev_map(d, DEV_MUL, x, w, true, 0, 0, n, dim);
 }
-/* Computes a->y, the MLP of expert e of the n rows of a->in, for the operation `experts` of a kind of device. */
+/* Computes a->y, the MLP of expert e for the n rows of a->in.  Kinds of device use it in their operation `experts`. */
 void dev_expert_mlp(struct dev_queue *d, enum dev_compute mode, const struct dev_experts *a,
                     const struct dev_expert *e, uint32_t n);

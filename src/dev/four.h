@@ -1,5 +1,5 @@
-/* four.h - vectors of four values, which the compiler makes for every processor: for code that runs for each row, and is no
- * kernel.  Each operation is done on each value by itself, so the bits are those of a loop. */
+/* four.h - vectors of four values, which the compiler provides for every processor.  They are for code that runs for
+ * each row and has no kernels.  Each operation works on each value by itself, so the bits are those of a loop. */
 #pragma once
 #include "base/base.h"
 
@@ -19,7 +19,7 @@ static inline void four_store(float *x, four v)
 {
     memcpy(x, &v, sizeof v);
 }
-/* a where a comparison held (its bits are 1), else b. */
+/* Returns a where a comparison held (its bits are 1), else b. */
 static inline four four_pick(four_ints held, four a, four b)
 {
     return (four)((held & (four_ints)a) | (~held & (four_ints)b));

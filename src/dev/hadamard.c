@@ -1,5 +1,5 @@
-/* hadamard.c - the rotation of hadamard.h on vectors of four values, which every processor has: it runs for each query and for
- * the sum of each atom, so it must not cost more than the rows of an atom. */
+/* hadamard.c - the rotation of hadamard.h on vectors of four values, which every processor has.  It runs for each
+ * query and for the sum of each atom, so it must cost less than reading the rows of an atom. */
 #include "dev/hadamard.h"
 #include "dev/four.h"
 #include "dev/hadamard_sign.h"

@@ -15,6 +15,6 @@ struct hadamard {
 
 /* Signs follow from the seed alone.  dim: 1 to HADAMARD_MOST. */
 void hadamard_choose(struct hadamard *h, uint32_t seed, uint32_t dim);
-/* Turns x[dim], and turns it back. */
+/* hadamard_turn rotates x[dim]; hadamard_back undoes that. */
 void hadamard_turn(const struct hadamard *h, float *x);
 void hadamard_back(const struct hadamard *h, float *x);

@@ -19,35 +19,36 @@
 #ifndef NORM
 #define NORM(which, name, parameters, arguments)
 #endif
-/* A line of the list is no C. */
+/* A line of the list is not C, so clang-format must not touch it. */
 /* clang-format off */
 
-/* --- a device.  Queues and stores of several threads use one at once. */
+/* --- a device.  Queues and stores of several threads use one device at the same time. */
 MEMORY(void, close, (struct dev *d), (d)) /* all queues are closed */
 /* Opens a queue of the device.  ERR_UNSUPPORTED names a missing ISA. */
 MEMORY(int, queue_open, (struct dev *d, const struct dev_config *c, struct dev_queue **out), (d, c, out))
 /* True if attention of this device reads tiles of the codec. */
 MEMORY(bool, reads, (const struct dev *d, const struct kv_codec *c), (d, c))
-/* Returns a copy in memory of the device of n bytes of the host that never change, which lives as long as the device; where
- * memory of the device is memory of the host, the bytes themselves.  NULL with an error set. */
+/* Returns the device's copy of n bytes of the host that never change; it lives as long as the device.  Where memory
+ * of the device is memory of the host, it is the bytes themselves.  NULL with an error set. */
 MEMORY(void *, weights, (struct dev *d, const void *host, size_t n), (d, host, n))
-/* Pages of the cache lie in ranges of addresses, which get memory and give it back in whole pages of the device, of so many
- * bytes. */
+/* Returns the size of a page of the device.  Pages of the cache lie in ranges of addresses, which get memory and
+ * give it back in whole pages of the device. */
 MEMORY(size_t, page, (const struct dev *d), (d))
 MEMORY(void *, range, (struct dev *d, size_t n), (d, n)) /* NULL: the system refuses */
 MEMORY(void, range_close, (struct dev *d, void *at, size_t n), (d, at, n))
-/* Whole pages (a hint may have others).  Returns -1 if there is no memory for what is to be used. */
+/* Changes the use of whole pages (a hint may have parts of pages).  Returns -1 if there is no memory for
+ * DEV_RANGE_USED. */
 MEMORY(int, range_set, (struct dev *d, void *at, size_t n, enum dev_range_as as), (d, at, n, as))
 
 /* --- a queue: operations run in the order of their calls, and are over when dev_finish returns.  One thread uses it. */
 OP(void, queue_close, (struct dev_queue *d), (d))
-/* Waits for all operations.  Returns the first error of those since the last call, or 0: an operation itself returns none, and
- * what it should have written is then anything. */
+/* Waits for all operations.  Returns the first error of the operations since the last call, or 0.  An operation
+ * returns no error itself; what a failed one should have written is undefined. */
 OP(int, finish, (struct dev_queue *d), (d))
 OP(const char *, isa_name, (const struct dev_queue *d), (d))
 OP(uint32_t, threads, (const struct dev_queue *d), (d))
-/* Work of the host between operations: pool_run on the threads that the host has for the queue.  Tasks may allocate; they
- * call no operation and nothing of the caller's. */
+/* Runs work of the host between operations: pool_run on the queue's host threads.  Tasks may allocate.  They must
+ * not call operations or anything of the caller. */
 OP(void, each, (struct dev_queue *d, uint32_t n, pool_fn fn, void *ctx), (d, n, fn, ctx))
 /* Scratch for the largest step, reserved once: after it no operation allocates.  May be called again with larger values
  * between steps. */
@@ -62,14 +63,16 @@ OP(void *, alloc, (struct dev_queue *d, size_t n), (d, n))
  * the array before the queue closes the mirror first; NULL has nothing to close. */
 OP(void *, mirror, (struct dev_queue *d, const void *host, size_t n), (d, host, n))
 OP(void, mirror_close, (struct dev_queue *d, void *at, size_t n), (d, at, n))
-/* The same for an array that is there for a moment: valid until the next dev_lend.  Operations may write to it, and
- * dev_get then brings it to the host. */
+/* As mirror, for an array that exists for a moment: valid until the next dev_lend.  Operations may write to it;
+ * dev_get then copies it to the host. */
 OP(void *, lend, (struct dev_queue *d, const void *host, size_t n), (d, host, n))
-/* Copy to the device and to the host.  When a copy returns, the host may write its array again, or read what came. */
+/* put copies to the device, get to the host.  When a copy returns, the host may overwrite its array, or read what
+ * was copied. */
 OP(void, put, (struct dev_queue *d, void *at, const void *host, size_t n), (d, at, host, n))
 OP(void, get, (struct dev_queue *d, void *host, const void *at, size_t n), (d, host, at, n))
-/* The same beside what follows: a copy comes after the operations before it, and is over when dev_copied of its number
- * returns.  Until then nobody writes to its source, and nobody reads its place.  dev_copied returns an error of the copy. */
+/* Copies that run beside later operations.  A copy begins after the operations before it, and has ended when
+ * dev_copied of its number returns.  Until then nobody may write to its source or read its destination.  dev_copied
+ * returns an error of the copy. */
 OP(uint32_t, put_begin, (struct dev_queue *d, void *at, const void *host, size_t n), (d, at, host, n))
 OP(uint32_t, get_begin, (struct dev_queue *d, void *host, const void *at, size_t n), (d, host, at, n))
 OP(int, copied, (struct dev_queue *d, uint32_t copy), (d, copy))
@@ -154,9 +157,9 @@ OP(void, unfold,
    (d, x, n_x, channels, taps, step, n, out))
 
 /* --- a mixture of experts */
-/* Takes of each token the `top` largest of its n_experts scores, the largest first and of equal ones the lowest index first; a
- * NaN is preferred to nothing before it, and nothing to it.  chosen, weight: [n][top]; `share`: a token's weights are then
- * divided by their sum, which is taken in that order. */
+/* Chooses for each token the `top` largest of its n_experts scores, in descending order; of equal scores the one
+ * with the lowest index first.  A NaN replaces no score before it, and no later score replaces a NaN.  chosen,
+ * weight: [n][top].  share:  divides a token's weights by their sum, taken in that order. */
 OP(void, choose,
    (struct dev_queue *d, const float *score, uint32_t n, uint32_t n_experts, uint32_t top, bool share, uint32_t *chosen,
     float *weight),
@@ -175,8 +178,8 @@ OP(void, kv_seal, (struct dev_queue *d, const struct kv_view *v), (d, v)) /* enc
 /* Planes 0 (K) and 1 (V) of a view piece.  Running (M, L, O) is kept in the queue's scratch between the first and the last
  * piece; `out` is written with the last. */
 OP(void, attention, (struct dev_queue *d, const struct kv_view *v, const struct dev_attn *a), (d, v, a))
-/* The softmax of attention's scores, from the same pieces; `lane` has an entry per lane.  Written to be read, not to be fast;
- * attention itself keeps no probabilities. */
+/* Writes the softmax of attention's scores, from the same pieces; `lane` has an entry per lane.  It is made to be
+ * read, not to be fast; attention itself keeps no probabilities. */
 OP(void, attention_probe,
    (struct dev_queue *d, const struct kv_view *v, const struct dev_attn *a, const struct dev_probe *lane), (d, v, a, lane))
 /* Recurrent states, on a view of a state group.  The lane's state is read from its page `from` (0: zeros), and written to the

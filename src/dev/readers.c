@@ -1,5 +1,5 @@
-/* readers.c - finds the reader of a codec; and the readers that need no kernel: of rows that lie in tiles as in raw blocks, and
- * of tiles that the codec decodes. */
+/* readers.c - finds the reader of a codec.  It also has the two readers without kernels: of rows that lie in tiles
+ * as in raw blocks, and of tiles that the codec itself decodes. */
 #include "dev/reader.h"
 
 static const struct kv_reader in_place = {.rows = 4 * KV_STRIP};

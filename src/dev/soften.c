@@ -1,10 +1,10 @@
-/* soften.c - the softmax of a probe: exact, over all rows that a token sees, where attention itself merges atoms. */
+/* soften.c - the softmax of a probe.  It is exact, over all rows that a token sees; attention itself merges atoms. */
 #include "dev/soften.h"
 #include "dev/cpu/mathfn.h"
 
 #include <math.h>
 
-/* The rows a token sees, one after another: [0, sinks) and [lo, hi). */
+/* Visits the rows that a token sees, one after another: [0, sinks) and [lo, hi). */
 #define EACH_SEEN(i, sinks, lo, hi)                                                                \
     (uint32_t i = sinks ? 0 : lo; i < hi; i = i + 1 == sinks ? lo : i + 1)
 

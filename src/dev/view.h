@@ -32,12 +32,12 @@ struct kv_shape {
 /* One instance of a codec.  Encoding is a pure function of the tile's raw rows, `lead` and the parameters. */
 struct kv_codec {
     const char *name;
-    /* What made the instance and closes it (kv_codec_open); NULL: nothing to close. */
+    /* The kind that made the instance and closes it (kv_codec_open); NULL: nothing to close. */
     const struct kv_codec_kind *kind;
     const void *param;
     /* Rows of a tile: 1, 2, 4, 8 or a multiple of 16. */
     uint32_t tile;
-    /* The first rows of a sequence, at least so many, stay raw for ever. */
+    /* At least this many first rows of a sequence stay raw for ever. */
     uint32_t lead;
     /* The order of sums.  True: a decoded tile has exactly the raw bytes, and attention sums sealed and raw rows
      * in one order, so that results equal native ones bit for bit; tile is then a multiple of 16.  False: sealed
@@ -79,8 +79,8 @@ struct kv_block {
     size_t n;
 };
 #define KV_BLOCKS 4u
-/* Rows [a, b) of table row `slot`, which were computed for another sequence.  The tokens of a lane read them too, with
- * queries turned back by `by`: they count as rows at positions a + by and so on. */
+/* Rows [a, b) of table row `slot`, which another sequence computed.  The tokens of a lane read them too, with
+ * queries turned back by `by`: for these queries the rows stand at positions a + by and so on. */
 struct kv_borrowed {
     uint32_t slot, a, b;
     int32_t by;
@@ -92,8 +92,8 @@ struct kv_view {             /* one piece of one site; resident groups have one 
     uint32_t n_planes;
     struct kv_shape shape[KV_MAX_PLANES];        /* k, v | conv, ssm */
     const struct kv_codec *codec[KV_MAX_PLANES]; /* NULL: native */
-    /* Rows this piece covers, whole atoms.  Under a lossy codec [row0, row1) are those read sealed, and
-     * [raw0, raw1) those read raw: pieces of sealed rows come first.  Else the two are the same. */
+    /* The rows that this piece covers, in whole atoms.  Under a lossy codec [row0, row1) are read sealed and [raw0,
+     * raw1) are read raw, and pieces of sealed rows come first.  Otherwise the two ranges are the same. */
     uint32_t row0, row1, raw0, raw1;
     bool first, last; /* piece of the site; writes and seals happen with the first */
     uint32_t sinks, lead;

@@ -20,10 +20,10 @@
 
 #define FEW 8u /* tokens of one lane, at most, that decode */
 
-struct ready { /* whose queries lie in a thread's qt: those of `per` kv heads from h0 on */
+struct ready { /* in a thread's qt: the prepared queries of `per` kv heads from h0 on */
     const float *queries;
     uint32_t h0, per, n, token[ATTN_MOST], borrowed;
-    const struct kv_reader *form; /* who prepared them; NULL: as raw rows meet them */
+    const struct kv_reader *form; /* the reader that prepared them; NULL: as raw rows meet them */
 };
 
 static size_t mul(size_t a, size_t b)
@@ -62,7 +62,7 @@ static void lay_out(uint32_t tokens, uint32_t heads, uint32_t dk, uint32_t dv, u
     l->block = put(&l->total, tokens, sizeof(struct attn_block));
     l->ready = put(&l->per_thread, 1, sizeof(struct ready));
     l->p = put(&l->per_thread, queries, KV_ATOM * sizeof(float));
-    /* A reader may take queries in sixteens, and read what lies behind the last. */
+    /* A reader may take queries in sixteens, so it may read up to 15 behind the last one. */
     l->qt = put(&l->per_thread, queries + 16, dk * sizeof(float));
     l->one = put(&l->per_thread, heads, dk * sizeof(float));
     l->query = put(&l->per_thread, 2, dk * sizeof(float));
@@ -104,7 +104,7 @@ void attn_phase_rows(const struct kv_view *v, bool lossy, uint32_t token, uint32
     *b = MAX(*a, MIN(*b, raw ? v->raw1 : v->row1));
 }
 
-/* The rows of a phase among those that a lane borrows: i-th in the view. */
+/* Computes the rows of one phase among the i-th borrowed rows of the view. */
 static void borrowed_rows(const struct attn_job *j, uint32_t i, uint32_t phase, uint32_t *a,
                           uint32_t *b)
 {
@@ -132,8 +132,8 @@ uint32_t attn_stages(const struct attn_job *j, uint32_t token)
     return ATTN_PHASES + 3 * borrows(j->v, token);
 }
 
-/* Sealed rows: its own, then n borrowed runs.  Raw rows: its own sinks and lead, then the lead and the rest of each run, then
- * its own tail. */
+/* Sealed rows come first: the lane's own, then those of n borrowed runs.  Then raw rows: the lane's own sinks and
+ * lead, then the lead and the rest of each run, then the lane's own tail. */
 void attn_stage(const struct attn_job *j, uint32_t token, uint32_t stage, struct attn_atom *out)
 {
     uint32_t n = borrows(j->v, token), first = n ? j->v->borrowed0[j->v->lane[token]] : 0, run;
@@ -152,7 +152,7 @@ void attn_stage(const struct attn_job *j, uint32_t token, uint32_t stage, struct
     borrowed_rows(j, first + run, out->phase, &out->a, &out->b);
 }
 
-/* The rotation of the queries that meets the rows of a phase. */
+/* Returns the queries that meet the rows of a phase; sinks can have queries with a rotation of their own. */
 static const float *queries_of(const struct attn_job *j, uint32_t phase)
 {
     return phase == ATTN_SINKS && j->a->q_sink ? j->a->q_sink : j->a->q;
@@ -179,18 +179,18 @@ static void turn_query(const struct dev_turn *t, uint32_t run, uint32_t dim, con
     }
 }
 
-/* Those whose rows meet other queries than raw rows do, or NULL. */
-static const struct kv_reader *form_of(const struct attn_job *j, uint32_t phase)
+/* Returns the reader that prepares queries for the rows of a phase; NULL: they meet the same queries as raw rows. */
+static const struct kv_reader *preparer_of(const struct attn_job *j, uint32_t phase)
 {
     const struct kv_reader *r = j->sealed[0].reader;
     return phase == ATTN_SEALED && (r->query || r->score) ? r : NULL;
 }
 
-/* Queries that meet strips lie transposed, in the chunks that the kernel takes; others one after another. */
+/* Queries that meet strips are transposed, in the chunks that the kernel takes; other queries lie one after another. */
 void attn_form_queries(const struct attn_job *j, const struct attn_atom *m, const uint32_t *token,
                        uint32_t n, uint32_t head, uint32_t thread, float *qt)
 {
-    const struct kv_reader *form = form_of(j, m->phase);
+    const struct kv_reader *form = preparer_of(j, m->phase);
     const float *queries = queries_of(j, m->phase);
     uint32_t nq = n * j->group, max = form && form->score ? 1 : j->k->score_max;
     float *room = attn_part(j, thread, j->lay.query);
@@ -218,7 +218,7 @@ void attn_ready_queries(const struct attn_job *j, const struct attn_atom *m, con
     struct ready *r = attn_part(j, thread, j->lay.ready);
     float *qt = attn_part(j, thread, j->lay.qt);
     const float *queries = queries_of(j, m->phase);
-    const struct kv_reader *form = form_of(j, m->phase);
+    const struct kv_reader *form = preparer_of(j, m->phase);
     if (r->n == n && r->queries == queries && r->h0 == h0 && r->per >= per && r->form == form &&
         r->borrowed == m->borrowed && memcmp(r->token, token, n * sizeof *token) == 0)
         return;
@@ -250,7 +250,7 @@ void attn_merge(const struct attn_job *j, float *run, const float *part)
     j->k->merge(run, part, j->dv);
 }
 
-/* A sink logit is one more atom, which adds no value; then the division. */
+/* Adds a sink logit as one more atom, which has no value; then divides. */
 void attn_end_state(const struct attn_job *j, uint32_t token, uint32_t head, float *state,
                     float *room)
 {
@@ -273,8 +273,8 @@ void attn_end_states(const struct attn_job *j, uint32_t t0, uint32_t t1, uint32_
             attn_end_state(j, t, h, attn_run_state(j, t, h), attn_part(j, thread, j->lay.part));
 }
 
-/* True if tokens [t, end) of a lane decode: one does, and few that see the same rows but their own, since heads alone may be
- * too few to keep the threads busy. */
+/* True if tokens [t, end) of a lane are computed as decoding ones: a single token, or a few tokens with the same
+ * first row.  For a few tokens one unit per head would be too few to keep the threads busy. */
 static bool decodes(const struct attn_job *j, uint32_t t, uint32_t end)
 {
     const struct kv_view *v = j->v;

@@ -12,13 +12,13 @@
 
 #define MERGES 96u /* in a wave, over all heads, that are worth a fork */
 
-/* Atoms [first, first + n) of a wave.  Rows up to `joint` lie in the same pages for all of them and are read once; those
- * behind are each atom's own. */
+/* Atoms [first, first + n) of a wave.  All of them have their rows up to `joint` in the same pages, so these rows
+ * are read once.  The rows behind `joint` are each atom's own. */
 struct attn_unit {
     uint32_t first, n, joint;
 };
 
-/* Of the i-th atom of a unit. */
+/* Returns the state of the i-th atom of a unit. */
 static float *unit_state(const struct attn_job *j, const struct attn_unit *u, uint32_t i,
                          uint32_t head)
 {
@@ -27,7 +27,7 @@ static float *unit_state(const struct attn_job *j, const struct attn_unit *u, ui
     return wave + ((size_t)u->first * j->a->n_heads + q) * j->state;
 }
 
-/* Makes probabilities of the scores of queries [q0, q0 + n) of a task, of which the heads begin with `head`. */
+/* Turns the scores of queries [q0, q0 + n) of a task into probabilities.  `head` is the head of the first of them. */
 static void task_soft(const struct attn_job *j, const struct attn_task *t, uint32_t q0, uint32_t n,
                       uint32_t head, const struct attn_atom *m)
 {
@@ -40,7 +40,7 @@ static void task_soft(const struct attn_job *j, const struct attn_task *t, uint3
     }
 }
 
-/* The rows of one atom of a unit that the others do not have: their scores, or the sums of their values. */
+/* Computes the scores of rows that only one atom of a unit has, or (not scores) adds their values. */
 static void own_rows(const struct attn_job *j, const struct attn_task *t, const struct attn_unit *u,
                      uint32_t i, bool scores)
 {
@@ -64,7 +64,7 @@ static void own_rows(const struct attn_job *j, const struct attn_task *t, const 
     attn_scores(j, &own);
 }
 
-/* A unit of several atoms with one kv head. */
+/* Computes a unit of several atoms with one kv head. */
 static void shared_unit(const struct attn_job *j, const struct attn_unit *u, struct attn_task *t)
 {
     const struct attn_atom *m = &j->wave[u->first];
@@ -83,7 +83,7 @@ static void shared_unit(const struct attn_job *j, const struct attn_unit *u, str
         own_rows(j, t, u, i, false);
 }
 
-/* Ends the walks of a unit's tokens, whose only atoms it has: their states are the running ones. */
+/* Ends the walks of a unit's tokens.  The unit has the only atom of each, so its states are the running states. */
 static void finish_unit(const struct attn_job *j, const struct attn_unit *u,
                         const struct attn_task *t)
 {
@@ -94,8 +94,8 @@ static void finish_unit(const struct attn_job *j, const struct attn_unit *u,
                 attn_end_state(j, j->wave[u->first + i].token, h + k, state, t->p);
 }
 
-/* One decode unit with kv heads [h0, h0 + per).  States lie [kv head][token][head of the group].  Where heads are shared out, a
- * thread keeps to one head for some units, so that its queries stay ready. */
+/* Computes one decode unit with kv heads [h0, h0 + per).  States lie [kv head][token][head of the group].  Where
+ * units are split by heads, a thread keeps to one head for several units, so that its prepared queries can stay. */
 static void decode_unit(void *ctx, uint32_t task, uint32_t thread)
 {
     const struct attn_job *j = ctx;
@@ -127,7 +127,7 @@ static void decode_unit(void *ctx, uint32_t task, uint32_t thread)
     attn_rest(j);
 }
 
-/* The next atom of a token's walk, or false at its end. */
+/* Finds the next atom of a token's walk; false: the walk is at its end. */
 static bool next_atom(const struct attn_job *j, struct attn_iter *it, struct attn_atom *out)
 {
     for (; it->stage < attn_stages(j, it->token); it->stage++, it->next = 0) {
@@ -153,8 +153,8 @@ static uint32_t same_pages(const struct kv_form *f, uint32_t slot, uint32_t othe
     return i == end ? b : MAX(a, i * f->rows);
 }
 
-/* Returns how many of their first rows two atoms read from the same bytes: forks do up to where they parted, and tokens of one
- * lane.  Either all of both, or whole strips. */
+/* Returns how many of their first rows two atoms read from the same bytes.  Forks do until they diverge, and so do
+ * tokens of one lane.  It is all rows of both, or whole strips. */
 static uint32_t same_rows(const struct attn_job *j, const struct attn_atom *m,
                           const struct attn_atom *o)
 {
@@ -217,8 +217,8 @@ static void run_wave(struct attn_job *j, uint32_t n)
         rows += j->wave[i].b - j->wave[i].a;
     j->unit = unit;
     j->n_units = make_units(j, n, MAX(most, 1), unit);
-    /* Heads are shared out if units are shared, whose rows are few for their products, or if units are few, unless a fork
-     * would cost more than it saves. */
+    /* Units are split by heads if some are shared, because shared units have few rows for their products, or if
+     * there are few units.  They are not if a fork would cost more than it saves. */
     bool few = j->n_units <= 2 * threads && rows > 48;
     j->split = j->n_units < n || few ? j->n_kv : 1;
     pool_run(j->pool, j->n_units * j->split, decode_unit, j);

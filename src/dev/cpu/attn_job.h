@@ -1,5 +1,5 @@
-/* attn_job.h - private to attention: one call of dev_attention as its files share it.
- *   attn.c          the walk of a query, the scratch, who decodes, queries and states;
+/* attn_job.h - private to attention: one call of dev_attention, as the files of attention share it.
+ *   attn.c          the walk of a query, the scratch, which tokens decode, queries and states;
  *   attn_read.c     the loop over the rows of an atom;
  *   attn_decode.c   tokens that decode: units of (atom, kv heads) in waves;
  *   attn_prefill.c  longer runs of tokens: units of (block of tokens, kv head);
@@ -9,7 +9,7 @@
 #include "dev/cpu/attn.h"
 #include "dev/cpu/cpu.h"
 
-struct attn_iter { /* where a decoding token stands in its walk */
+struct attn_iter { /* how far the walk of a decoding token has come */
     uint32_t token, stage, next;
 };
 struct attn_atom {
@@ -19,28 +19,28 @@ struct attn_atom {
 struct attn_block { /* tokens [t0, t0 + n) of one lane */
     uint32_t t0, n;
 };
-/* What readers have made of the tiles of one atom and kv head, for all queries of a unit: by plane and by the strip of the
- * atom with which the tile begins. */
+/* The opened tiles of one atom and kv head, for all queries of a unit.  The index is the plane, and the strip of the
+ * atom at which the tile begins. */
 struct attn_opened {
     uint32_t step[2]; /* strips from tile to tile; 0: none was asked for */
     bool asked[2][ATTN_STRIPS];
     const unsigned char *at[2][ATTN_STRIPS];
-    /* Where it lies, or the part of the tile itself if nothing was made of it: some queries after others read it. */
+    /* The opened form, or this head's part of the tile if the reader did not open it.  Later queries read it again. */
     const unsigned char *from[2][ATTN_STRIPS];
     uint32_t lines[2][ATTN_STRIPS]; /* of 64 bytes */
 };
 /* Asks the first cache for the i-th of ATTN_AT_ONCE parts of a plane. */
 void attn_ask(const struct attn_opened *o, uint32_t plane, uint32_t i);
-/* An atom of some queries with some kv heads.  p, qt and out lie [kv head][query]; the heads count from h0. */
+/* An atom of some queries with some kv heads.  p, qt and out lie [kv head][query]; heads are counted from h0. */
 struct attn_task {
-    const struct attn_atom *m; /* the rows that at least one of them sees */
-    /* Of a block: the rows of each token, a == b where it has none.  NULL: all see all. */
+    const struct attn_atom *m; /* the rows that at least one of the queries sees */
+    /* Only for a block: the rows that each token sees; a == b: none.  NULL: all queries see all rows. */
     const struct attn_atom *row;
-    /* Of the token, or the least of a block: a codec that is not lossy may be read in either form, and raw rows from the first
-     * token's edge on are held throughout a step. */
+    /* The edge of the token, or the least edge of a block.  Under a lossless codec rows may be read in either form,
+     * and raw rows from the first token's edge on are held throughout a step. */
     uint32_t edge;
     uint32_t h0, heads, nq, thread;
-    bool fresh;                 /* out has no values yet; else sums go on */
+    bool fresh;                 /* out has no values yet; false: adds to the sums there */
     struct attn_opened *opened; /* NULL: tiles are read as they lie */
     float *p, *qt, *out;
 };
@@ -90,12 +90,12 @@ static inline void *attn_part(const struct attn_job *j, uint32_t thread, size_t 
 void attn_open(struct dev_queue *d, const struct kv_view *v, const struct dev_attn *a,
                struct attn_job *j);
 
-/* The walk of a token: so many stages, of which one has the rows [out->a, out->b) of one phase and one table row; a == b if it
- * has none.  Lanes that borrow nothing have the phases themselves. */
+/* A token's walk has attn_stages stages.  attn_stage finds the rows [out->a, out->b) of one stage, which have one
+ * phase and one table row; a == b: the stage has no rows.  The stages of a lane that borrows nothing are the phases. */
 uint32_t attn_stages(const struct attn_job *j, uint32_t token);
 void attn_stage(const struct attn_job *j, uint32_t token, uint32_t stage, struct attn_atom *out);
 
-/* Where the rows of an atom of a token's lane lie, and before which row they may be read sealed. */
+/* attn_slot returns the table row with an atom's rows, and attn_edge the row before which they may be read sealed. */
 static inline uint32_t attn_slot(const struct attn_job *j, const struct attn_atom *m)
 {
     return m->borrowed ? j->v->borrowed[m->borrowed - 1].slot : j->v->slot[j->v->lane[m->token]];
@@ -105,15 +105,17 @@ static inline uint32_t attn_edge(const struct attn_job *j, const struct attn_ato
     return m->borrowed ? j->v->borrowed_edge[m->borrowed - 1] : own;
 }
 
-/* Writes the queries of `head`'s group for n tokens, token-major, to qt in the form in which the rows of an atom are met. */
+/* Writes the queries of `head`'s group for n tokens, token by token, to qt, in the form in which they meet the
+ * atom's rows. */
 void attn_form_queries(const struct attn_job *j, const struct attn_atom *m, const uint32_t *token,
                        uint32_t n, uint32_t head, uint32_t thread, float *qt);
-/* Does so for `per` kv heads from h0 on, into the thread's part, unless the queries lie there from its last unit or stage. */
+/* Does the same for `per` kv heads from h0 on, in the thread's part, unless these queries are there from its last
+ * unit or stage. */
 void attn_ready_queries(const struct attn_job *j, const struct attn_atom *m, const uint32_t *token,
                         uint32_t n, uint32_t h0, uint32_t per, uint32_t thread);
 
-/* attn_read.c: the scores of a task, as the kernels store them: p in rows of KV_ATOM; and the weighted values, of which each
- * state of out gets the sum. */
+/* attn_read.c.  attn_scores computes the scores of a task as the kernels store them: p in rows of KV_ATOM.
+ * attn_values adds the weighted values to each state of out. */
 void attn_scores(const struct attn_job *j, const struct attn_task *t);
 void attn_values(const struct attn_job *j, const struct attn_task *t);
 
@@ -123,21 +125,21 @@ void attn_begin_states(const struct attn_job *j, uint32_t t0, uint32_t t1, uint3
 void attn_end_states(const struct attn_job *j, uint32_t t0, uint32_t t1, uint32_t h0, uint32_t h1,
                      uint32_t thread);
 
-/* run <- run + part, of one token and head. */
+/* Merges the partial state of one token and head into the running state: run <- run + part. */
 void attn_merge(const struct attn_job *j, float *run, const float *part);
-/* The calling thread works on one query of several, between two meetings with rows. */
+/* Tells the reader that the thread works on results and will soon read rows again. */
 static inline void attn_awake(const struct attn_job *j)
 {
     if (j->sealed[1].reader->awake) j->sealed[1].reader->awake(&j->sealed[1]);
 }
-/* The calling thread leaves attention for now. */
+/* Tells the reader that the thread leaves attention for now. */
 static inline void attn_rest(const struct attn_job *j)
 {
     for (int i = 0; i < 2; i++)
         if (j->sealed[i].reader->rest) j->sealed[i].reader->rest(&j->sealed[i]);
 }
 
-/* Ends one state of a token and head.  room: for one more, of the thread. */
+/* Ends one state of a token and head.  room: memory of the thread for one more state. */
 void attn_end_state(const struct attn_job *j, uint32_t token, uint32_t head, float *state,
                     float *room);
 

@@ -9,8 +9,8 @@ struct walk { /* of a prefill unit */
     uint32_t edge, head, thread; /* edge: the least of the block */
 };
 
-/* Tokens [first, first + n) of a block in one span of one phase: row[i] is the atom of the block's i-th token, a == b == row0
- * where it has none. */
+/* Computes tokens [first, first + n) of a block over one span of one phase.  row[i]: the atom of the block's i-th
+ * token, with a == b == row0 if the token has none. */
 static void span_some(const struct attn_job *j, const struct walk *w, const struct attn_atom *row,
                       uint32_t first, uint32_t n, const struct attn_atom *all,
                       struct attn_opened *opened)
@@ -51,7 +51,7 @@ static void span_some(const struct attn_job *j, const struct walk *w, const stru
     }
 }
 
-/* A span.  Where readers sum, few queries at a time meet tiles that are opened for all. */
+/* Computes a span.  Where readers sum, tiles are opened once for all queries, and few queries at a time meet them. */
 static void block_span(const struct attn_job *j, const struct walk *w, const struct attn_atom *row,
                        const struct attn_atom *all)
 {
@@ -102,8 +102,8 @@ static void block_stage(const struct attn_job *j, struct walk *w, uint32_t stage
     }
 }
 
-/* One prefill unit: a block of tokens with one kv head, all phases.  Late blocks, which have the most
- * rows to read, are handed out first, and head by head, so that the rows of a head stay in the cache. */
+/* Computes one prefill unit: a block of tokens with one kv head, over all phases.  The last blocks, which have the
+ * most rows to read, come first.  Blocks of one head follow one another, so that its rows stay in the cache. */
 void attn_prefill_unit(void *ctx, uint32_t task, uint32_t thread)
 {
     const struct attn_job *j = ctx;

@@ -1,21 +1,25 @@
 /* attn_read.c - the loop over the rows of an atom, for decoding, prefill and the probe alike.
  *
- * The rows of a plane go in runs: rows of one form that are looked up once for all heads.  Pages and tiles hold all heads of
- * their rows next to each other, so heads go inside runs and memory is read in order.  Few queries take short runs, and what
- * follows is asked for meanwhile, a line with each row of products: asked for all at once, or for the first cache, it comes
- * later.  A block of prefill takes all rows of one form at once; a reader that sums gets the rows of a tile in any case.  So
- * its pieces depend on the positions of rows alone. */
+ * The rows of a plane are read in runs: rows of one form whose place is looked up once for all heads.  Pages and tiles hold all
+ * heads of their rows next to each other.  So the loop over heads is inside the loop over runs, and memory is read in order.
+ *
+ * Few queries take short runs.  Meanwhile the bytes that follow are prefetched, one cache line with each row of products.  Measured:
+ * asked for all at once, or for the first cache, they come later.
+ *
+ * A block of prefill takes all rows of one form at once.  A reader that sums gets the rows of one tile in any case, so its pieces
+ * depend on the positions of rows alone. */
 #include "dev/cpu/attn_job.h"
 
 #include <string.h>
 
-/* Rows [a, b), absolute. */
-struct run {
+/* A run: rows [a, b) of one form, counted from the start of the sequence. */
+struct row_run {
     const struct kv_reading *by;
     uint32_t a, b;
-    uint32_t n; /* pieces: one, or one for each strip of narrow tiles; 0: rows lie in place */
+    /* Number of pieces: one, or one for each strip of narrow tiles; 0: rows lie in place. */
+    uint32_t n;
     struct kv_piece piece[ATTN_STRIPS];
-    const void *strip[ATTN_STRIPS]; /* in place: those of head h0, from the strip of row a on */
+    const void *strip[ATTN_STRIPS]; /* in place: of head h0, from the strip of row a on */
     size_t step;                    /* in place: bytes from head to head */
 };
 
@@ -29,12 +33,12 @@ static bool sums(const struct kv_reading *by, uint32_t plane)
     return plane ? by->reader->add != NULL : by->reader->score != NULL;
 }
 
-/* Returns who reads row `row` of a plane, the form where it lies, and in *end, lowered, where the form or the atom ends.  Under a
- * lossless codec a strip that is sealed only in part is read raw: it lies in a block that touches [0, lead), which stays
- * raw. */
-static const struct kv_reading *form_of(const struct attn_job *j, const struct attn_task *t,
-                                        uint32_t plane, uint32_t row, const struct kv_form **form,
-                                        uint32_t *end)
+/* Returns the reader of row `row` of a plane.  *form: the form that the row is in.  *end: lowered to where the form
+ * or the atom ends.  Under a lossless codec a strip that is sealed only in part is read raw: its block touches [0,
+ * lead), so it stays raw. */
+static const struct kv_reading *reader_of(const struct attn_job *j, const struct attn_task *t,
+                                          uint32_t plane, uint32_t row, const struct kv_form **form,
+                                          uint32_t *end)
 {
     const struct kv_view *v = j->v;
     uint32_t seal0 = 0, seal1 = 0;
@@ -60,7 +64,7 @@ static const unsigned char *page_of(const struct kv_form *f, const uint32_t *tab
 }
 
 static void find_strips(const struct attn_task *t, const struct kv_form *f, const uint32_t *table,
-                        uint32_t plane, struct run *run)
+                        uint32_t plane, struct row_run *run)
 {
     size_t bytes = run->by->shape->dim * dtype_size(run->by->shape->dtype);
     uint32_t row = run->a - run->a % KV_STRIP, page = row / f->rows, in = row % f->rows;
@@ -73,7 +77,7 @@ static void find_strips(const struct attn_task *t, const struct kv_form *f, cons
 }
 
 static void find_pieces(const struct kv_form *f, const uint32_t *table, uint32_t plane,
-                        uint32_t unit, struct run *run)
+                        uint32_t unit, struct row_run *run)
 {
     for (uint32_t row = run->a, first, end; row < run->b; row = end) {
         struct kv_piece *at = &run->piece[run->n++];
@@ -91,11 +95,11 @@ static void find_pieces(const struct kv_form *f, const uint32_t *table, uint32_t
 
 /* Finds the run that begins with row `row`. */
 static void find_run(const struct attn_job *j, const struct attn_task *t, uint32_t plane,
-                     uint32_t row, struct run *run)
+                     uint32_t row, struct row_run *run)
 {
     const struct kv_form *f;
     uint32_t end = t->m->b;
-    run->by = form_of(j, t, plane, row, &f, &end);
+    run->by = reader_of(j, t, plane, row, &f, &end);
     bool own = sums(run->by, plane);
     uint32_t unit = own ? f->rows : MAX(f->rows, KV_STRIP), rows = run->by->reader->rows;
     if (own || !rows) rows = unit;
@@ -109,8 +113,8 @@ static void find_run(const struct attn_job *j, const struct attn_task *t, uint32
         find_strips(t, f, table, plane, run);
 }
 
-/* Asks the cache for narrow tiles, all heads.  Wider ones are runs that the processor foresees. */
-static void ask(const struct run *run)
+/* Prefetches narrow tiles with all heads.  Wider tiles are long enough for the processor to foresee. */
+static void ask(const struct row_run *run)
 {
     const struct kv_codec *c = run->by->codec;
     if (!run->n || c->tile >= KV_STRIP) return;
@@ -121,8 +125,8 @@ static void ask(const struct run *run)
             __builtin_prefetch(p->tile[i] + k, 0, 2);
 }
 
-/* The strips of a run for head h0 + i, each in its place in the span. */
-static void strips_of(const struct attn_job *j, const struct attn_task *t, struct run *run,
+/* Finds or makes the strips of a run for head h0 + i, each at its place in the span. */
+static void strips_of(const struct attn_job *j, const struct attn_task *t, struct row_run *run,
                       uint32_t i, const void **strip)
 {
     const struct kv_shape *s = run->by->shape;
@@ -141,10 +145,10 @@ static void strips_of(const struct attn_job *j, const struct attn_task *t, struc
     }
 }
 
-/* What the kernels ask for while they take the strips of a run: for each the strip of `ahead` that takes its turn.  False:
- * nothing is known. */
-static bool next_strips(const struct attn_task *t, const struct run *run, const struct run *ahead,
-                        uint32_t i, const void **next)
+/* Chooses what the kernels prefetch while they read the strips of a run: for each strip one strip of `ahead`, which
+ * is read next.  False: `ahead` is not known. */
+static bool next_strips(const struct attn_task *t, const struct row_run *run,
+                        const struct row_run *ahead, uint32_t i, const void **next)
 {
     if (!ahead || ahead->n) return false;
     uint32_t at = (run->a - row0_of(t)) / KV_STRIP,
@@ -155,11 +159,11 @@ static bool next_strips(const struct attn_task *t, const struct run *run, const 
     return true;
 }
 
-/* What follows the bytes of head h0 + i of a run's tile. */
-static const unsigned char *behind(const struct attn_task *t, const struct run *run,
-                                   const struct run *ahead, uint32_t i)
+/* Returns the address of the bytes that are read after head h0 + i of a run's tile; NULL: not known. */
+static const unsigned char *behind(const struct attn_task *t, const struct row_run *run,
+                                   const struct row_run *ahead, uint32_t i)
 {
-    const struct run *at = i + 1 < t->heads ? run : ahead;
+    const struct row_run *at = i + 1 < t->heads ? run : ahead;
     uint32_t head = i + 1 < t->heads ? t->h0 + i + 1 : t->h0;
     if (!at) return NULL;
     if (!at->n) return at->strip[0];
@@ -167,9 +171,10 @@ static const unsigned char *behind(const struct attn_task *t, const struct run *
     return at->piece[0].tile[0] + at->by->codec->bytes(at->by->codec, s) / s->heads * head;
 }
 
-/* What the reader has made of the tile of a run, at the first question for the atom. */
+/* Returns the opened tile of a run, which the first caller of the atom makes; NULL: the reader does not open the
+ * tile. */
 static const unsigned char *opened(const struct attn_job *j, const struct attn_task *t,
-                                   const struct run *run, uint32_t plane, struct kv_piece *at)
+                                   const struct row_run *run, uint32_t plane, struct kv_piece *at)
 {
     struct attn_opened *o = t->opened;
     uint32_t row0 = row0_of(t), tile0 = run->a - at->r0, first = MAX(tile0, row0);
@@ -224,12 +229,12 @@ static void seen_by_one(const struct attn_task *t, uint32_t i, uint32_t last, ui
     *b = MIN(*b, high);
 }
 
-/* One run for head h0 + i.  ahead: what is read after it, or NULL. */
-typedef void run_fn(const struct attn_job *j, const struct attn_task *t, struct run *run,
-                    const struct run *ahead, uint32_t i);
+/* Reads one run for head h0 + i.  ahead: the run that is read next, or NULL. */
+typedef void run_fn(const struct attn_job *j, const struct attn_task *t, struct row_run *run,
+                    const struct row_run *ahead, uint32_t i);
 
-static void score_run(const struct attn_job *j, const struct attn_task *t, struct run *run,
-                      const struct run *ahead, uint32_t i)
+static void score_run(const struct attn_job *j, const struct attn_task *t, struct row_run *run,
+                      const struct row_run *ahead, uint32_t i)
 {
     uint32_t row0 = row0_of(t), max = j->k->score_max;
     const float *qt = t->qt + (size_t)i * t->nq * j->dk;
@@ -266,9 +271,11 @@ static void add_rows(const struct attn_job *j, const struct attn_task *t, const 
              j->dv, t->fresh && a == t->m->a, o + q * j->state, j->state);
 }
 
-/* Rows that all queries of a call see are added together; before and after them each query of a block goes alone. */
-static void add_strips(const struct attn_job *j, const struct attn_task *t, const struct run *run,
-                       const void *const *strip, const void *const *next, const float *p, float *o)
+/* Adds the values of a run's strips.  Rows that all queries of a call see are added for all of them together; before
+ * and after these rows each query of a block is added alone. */
+static void add_strips(const struct attn_job *j, const struct attn_task *t,
+                       const struct row_run *run, const void *const *strip, const void *const *next,
+                       const float *p, float *o)
 {
     uint32_t max = j->k->pv_max, g = j->group;
     for (uint32_t q0 = 0; q0 < t->nq; q0 += max) {
@@ -288,9 +295,9 @@ static void add_strips(const struct attn_job *j, const struct attn_task *t, cons
     }
 }
 
-/* By a reader that sums; queries that see the same rows go together. */
-static void add_pieces(const struct attn_job *j, const struct attn_task *t, struct run *run,
-                       const struct run *ahead, uint32_t i, const float *p, float *o)
+/* Adds the values of a run by a reader that sums.  Queries that see the same rows go together. */
+static void add_pieces(const struct attn_job *j, const struct attn_task *t, struct row_run *run,
+                       const struct row_run *ahead, uint32_t i, const float *p, float *o)
 {
     struct kv_piece at = run->piece[0];
     uint32_t g = j->group;
@@ -313,8 +320,8 @@ static void add_pieces(const struct attn_job *j, const struct attn_task *t, stru
     }
 }
 
-static void add_run(const struct attn_job *j, const struct attn_task *t, struct run *run,
-                    const struct run *ahead, uint32_t i)
+static void add_run(const struct attn_job *j, const struct attn_task *t, struct row_run *run,
+                    const struct row_run *ahead, uint32_t i)
 {
     const float *p = t->p + (size_t)i * t->nq * KV_ATOM;
     float *o = t->out + (size_t)i * t->nq * j->state + ATTN_HEAD;
@@ -333,11 +340,11 @@ static void add_run(const struct attn_job *j, const struct attn_task *t, struct 
 static void each_run(const struct attn_job *j, const struct attn_task *t, uint32_t plane,
                      run_fn *fn)
 {
-    struct run two[2], *now = two, *then = two + 1;
+    struct row_run two[2], *now = two, *then = two + 1;
     find_run(j, t, plane, t->m->a, now);
     for (;;) {
         bool last = now->b == t->m->b;
-        const struct run *ahead = t->row ? NULL : then;
+        const struct row_run *ahead = t->row ? NULL : then;
         if (!last)
             find_run(j, t, plane, now->b, then);
         else if (ahead && plane == 0)
@@ -348,7 +355,7 @@ static void each_run(const struct attn_job *j, const struct attn_task *t, uint32
         for (uint32_t i = 0; i < t->heads; i++)
             fn(j, t, now, ahead, i);
         if (last) return;
-        struct run *swap = now;
+        struct row_run *swap = now;
         now = then;
         then = swap;
     }

@@ -117,8 +117,8 @@ struct cpu_mm {
     cpu_unpack_fn unpack;
     cpu_to_f32_fn to_f32;
     unsigned char *scratch; /* this thread's CPU_THREAD_BYTES, 64-byte aligned */
-    /* For requests of memory ahead of their use: what the thread will read after the job, NULL if that is not known, and
-     * whether the thread asked for the first weights of this job during its job before. */
+    /* For prefetching.  then: the bytes that the thread will read after the job; NULL: not known.  asked: the thread
+     * prefetched the first weights of this job during its job before. */
     const unsigned char *then;
     size_t then_bytes;
     bool asked;

@@ -37,7 +37,7 @@ static void delta_ref(const struct cpu_delta *j)
 CPU_KERNEL(DEV_REF, CPU_DELTA, CPU_ANY, delta_ref);
 
 /* The values of a strip lie in one head, whose matrix is [keys][values] in the page. */
-static struct scan_strip place(const void *arg, uint32_t i)
+static struct scan_strip strip_at(const void *arg, uint32_t i)
 {
     const struct delta *o = arg;
     const struct dev_delta *a = o->a;
@@ -84,6 +84,6 @@ void cpu_delta(struct dev_queue *d, const struct kv_view *v, uint32_t plane,
                                     .width = a->values,
                                     .cost = (size_t)SCAN_LANES * a->keys * 4,
                                     .arg = &o,
-                                    .place = place,
+                                    .place = strip_at,
                                     .pass = pass});
 }

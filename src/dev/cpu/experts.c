@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-/* The choice of one token. */
+/* Chooses the experts of one token. */
 static void choose(const float *score, uint32_t n, uint32_t top, uint32_t *chosen, float *weight)
 {
     for (uint32_t k = 0; k < top; k++) {

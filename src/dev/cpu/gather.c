@@ -1,5 +1,5 @@
-/* gather.c - rows and columns of activations from place to place: copies that change no bit.  All of it is little beside the
- * products around it, so it stays on the caller's thread. */
+/* gather.c - copies rows and columns of activations from place to place without changing a bit.  These copies are
+ * little work beside the products around them, so they stay on the caller's thread. */
 #include "dev/cpu/cpu.h"
 
 #include <string.h>

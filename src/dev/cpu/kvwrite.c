@@ -98,7 +98,8 @@ void cpu_kv_write(struct dev_queue *d, const struct kv_view *v, uint32_t plane, 
         write_head(&j, h, 0);
 }
 
-/* One (tile, plane).  Codecs see `lead` relative to the tile: its first rows that stay raw. */
+/* Encodes one plane of one tile.  Codecs count `lead` from the start of the tile: the tile's first rows that stay
+ * raw. */
 static void seal_tile(void *ctx, uint32_t task, uint32_t thread)
 {
     (void)thread;

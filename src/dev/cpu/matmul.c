@@ -16,8 +16,9 @@ enum x_form { X_F32, X_Q, X_BF16 };
 #define MOST   (256u << 10) /* bytes of weights of a job with one token, about */
 #define LINE   64u          /* of the processor's cache */
 
-/* The slices of one thread.  Their weights lie next to each other in memory, so the thread knows what it reads next.  It takes
- * half of them at a time, so that the last jobs are small.  A thread that has finished its own takes those of the others. */
+/* The slices of one thread.  Their weights lie next to each other in memory, so the thread knows what it reads next.
+ * A thread takes half of the remaining slices at a time, so that the last jobs are small.  A thread without slices
+ * takes those of others. */
 struct queue {
     _Alignas(LINE) _Atomic uint32_t next; /* a line of its own */
     uint32_t first, end;
@@ -91,7 +92,7 @@ static size_t row_bytes(const struct dev_mm *mm)
     return n;
 }
 
-/* The product of a slice. */
+/* Returns the product that a slice belongs to. */
 static uint32_t product_of(const struct plan *p, uint32_t slice)
 {
     uint32_t i = 0;
@@ -100,7 +101,7 @@ static uint32_t product_of(const struct plan *p, uint32_t slice)
     return i;
 }
 
-/* The weights of product i from a slice on, up to slice `end`. */
+/* Returns the weights of product i from a slice on, and their rows up to slice `end`. */
 static const unsigned char *slices_at(const struct plan *p, uint32_t i, uint32_t slice,
                                       uint32_t end, size_t *n)
 {
@@ -110,7 +111,7 @@ static const unsigned char *slices_at(const struct plan *p, uint32_t i, uint32_t
     return (const unsigned char *)p->mm[i].w->data + row * bytes;
 }
 
-/* The first slice of thread q of n.  Each thread has about as many bytes of weights. */
+/* Returns the first slice of thread q of n.  Each thread gets about as many bytes of weights. */
 static uint32_t queue_first(const struct plan *p, uint32_t q, uint32_t n)
 {
     size_t all = 0, at = 0;
@@ -126,7 +127,7 @@ static uint32_t queue_first(const struct plan *p, uint32_t q, uint32_t n)
     return p->first[p->n_mm];
 }
 
-/* Slices [s, end) of product i with the tokens of a tile. */
+/* Multiplies slices [s, end) of product i with the tokens of a tile. */
 static void multiply(const struct plan *p, uint32_t i, uint32_t s, uint32_t end, uint32_t tile,
                      struct cpu_mm *j)
 {
@@ -159,7 +160,7 @@ static void multiply(const struct plan *p, uint32_t i, uint32_t s, uint32_t end,
     kernel_for(d, form, type, j->n)(j);
 }
 
-/* Half of what is left in a queue, product by product. */
+/* Computes half of the slices that are left in a queue, product by product. */
 static bool run_some(const struct plan *p, struct queue *q, bool own, struct cpu_mm *j)
 {
     uint32_t at = atomic_load_explicit(&q->next, memory_order_relaxed);
@@ -197,7 +198,8 @@ static void mm_task(void *ctx, uint32_t task, uint32_t thread)
     multiply(p, i, at, MIN(at + p->slices, p->first[i + 1]), task / p->job[p->n_mm], &j);
 }
 
-/* Jobs of at most about 256 KiB of weights, and enough of them to level the threads out. */
+/* Splits the products into jobs of at most about 256 KiB of weights, and enough of them to occupy all threads
+ * evenly. */
 static void split_rows(struct plan *p)
 {
     uint32_t threads = pool_threads(p->d->pool);

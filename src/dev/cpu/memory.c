@@ -97,8 +97,7 @@ int cpu_range_set(struct dev *d, void *at, size_t n, enum dev_range_as as)
         madvise(at, n, MADV_DONTNEED);
         return 0;
     }
-    madvise(at, n,
-            MADV_HUGEPAGE); /* those that no one has written yet come as huge ones when they are */
+    madvise(at, n, MADV_HUGEPAGE); /* pages become huge ones when they are first written */
     madvise(at, n, MADV_COLLAPSE);
     return 0;
 }

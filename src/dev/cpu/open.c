@@ -131,7 +131,7 @@ void cpu_each(struct dev_queue *d, uint32_t n, pool_fn fn, void *ctx)
 }
 
 /* Adds n items of `size` bytes, rounded up to a cache line, at *at; false on overflow. */
-static bool place(size_t *at, size_t n, size_t size, size_t *where)
+static bool add_room(size_t *at, size_t n, size_t size, size_t *where)
 {
     size_t bytes;
     *where = *at;
@@ -148,9 +148,10 @@ int cpu_reserve(struct dev_queue *d, const struct dev_limits *lim)
     size_t groups = (l.k + CPU_GROUP - 1) / CPU_GROUP,
            xb_stride = ((size_t)l.k * 4 + 63) & ~(size_t)63;
     size_t attn_bytes = cpu_attn_scratch(&l, threads), total = 0, xq, xb, thread, attn;
-    if (!place(&total, x_tokens * groups, sizeof(struct cpu_xgroup), &xq) ||
-        !place(&total, x_tokens, xb_stride, &xb) ||
-        !place(&total, threads, CPU_THREAD_BYTES, &thread) || !place(&total, attn_bytes, 1, &attn))
+    if (!add_room(&total, x_tokens * groups, sizeof(struct cpu_xgroup), &xq) ||
+        !add_room(&total, x_tokens, xb_stride, &xb) ||
+        !add_room(&total, threads, CPU_THREAD_BYTES, &thread) ||
+        !add_room(&total, attn_bytes, 1, &attn))
         return ERR(LIMIT, "scratch for %u tokens of %u values overflows", l.tokens, l.k);
     unsigned char *s = mem_aligned(total);
     if (!s) return ERR_NOMEM;
@@ -206,7 +207,7 @@ void cpu_close(struct dev *d)
     (void)d;
 }
 
-/* A codec of the host has its own `decode`, if nothing faster. */
+/* The host reads tiles of every codec, since each has `decode` if it has no faster reader. */
 bool cpu_reads(const struct dev *d, const struct kv_codec *c)
 {
     (void)d, (void)c;

@@ -14,7 +14,7 @@
 struct scan_span scan_span(const struct kv_view *v, uint32_t plane, uint32_t lane)
 {
     uint32_t t0 = 0, end = v->counts[1], t1;
-    while (t0 < end) { /* the first token whose lane is not below `lane` */
+    while (t0 < end) { /* finds the first token whose lane is not below `lane` */
         uint32_t mid = t0 + (end - t0) / 2;
         if (v->lane[mid] < lane)
             t0 = mid + 1;

@@ -34,7 +34,7 @@ static void scan_ref(const struct cpu_scan *j)
 CPU_KERNEL(DEV_REF, CPU_SCAN, CPU_ANY, scan_ref);
 
 /* The channels of a strip lie in one group. */
-static struct scan_strip place(const void *arg, uint32_t i)
+static struct scan_strip strip_at(const void *arg, uint32_t i)
 {
     const struct scan *o = arg;
     uint32_t of_group = o->a->channels / o->a->groups, in = i % o->per_group * SCAN_LANES;
@@ -80,6 +80,6 @@ void cpu_scan(struct dev_queue *d, const struct kv_view *v, uint32_t plane,
                                     .width = a->channels,
                                     .cost = (size_t)SCAN_LANES * a->n * (a->one_decay ? 2 : 12),
                                     .arg = &o,
-                                    .place = place,
+                                    .place = strip_at,
                                     .pass = pass});
 }

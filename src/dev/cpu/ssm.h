@@ -38,7 +38,7 @@ struct scan_work {
 };
 void scan_run(struct dev_queue *d, const struct scan_work *w);
 
-/* One token: out[i] = silu(bias[i] + the sum over k < taps of w[k * ldw + i] * row[k][i]), i < n. */
+/* Computes one token: out[i] = silu(bias[i] + the sum over k < taps of w[k * ldw + i] * row[k][i]), i < n. */
 typedef void (*cpu_conv_fn)(const float *const *row, uint32_t taps, const float *w, size_t ldw,
                             const float *bias, uint32_t n, float *out);
 /* One strip of one lane, tokens one after another. */

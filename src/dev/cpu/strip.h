@@ -4,15 +4,15 @@
 #include "dev/affine.h"
 #include "dev/reader.h"
 
-/* Rows [r0, r1) of a strip of one head into the plane's raw layout; other rows of dst may be filled with anything.
- * src: the tiles from the strip's first row on, KV_STRIP / tile of them, all readable; or one, of which row `at` is
- * the strip's first. */
+/* Decodes rows [r0, r1) of a strip of one head into the plane's raw layout; other rows of dst may get any values.
+ * src: the KV_STRIP / tile tiles from the strip's first row on, all readable; or one tile, whose row `at` is the
+ * strip's first row. */
 typedef void strip_fn(const struct kv_affine *f, const struct kv_shape *s, uint32_t tile,
                       uint32_t head, const unsigned char *const *src, uint32_t at, uint32_t r0,
                       uint32_t r1, void *dst);
 strip_fn strip_decode_ref;
 
-/* The `strips` of a reader, with a given kernel. */
+/* Makes the strips of a piece, as a reader's `strips` does, with the given kernel. */
 static inline const void *strips_by(strip_fn *decode, const struct kv_reading *r,
                                     const struct kv_piece *at, void *room)
 {

@@ -12,17 +12,18 @@
 #define TILES_FEW     5u  /* fewer queries are faster without tiles */
 
 bool tiles_here(void);
-/* sum[i * 128 + 16 * b + lane] of 16 queries, whose codes of 64 * k dims lie `apart` bytes apart, with so many blocks of keys.  Where
- * there are fewer queries their room is there (attn.c), and their sums mean nothing. */
+/* Computes sum[i * 128 + 16 * b + lane] for 16 queries, whose codes of 64 * k dims lie `apart` bytes apart, with
+ * `blocks` blocks of keys.  Fewer queries need room for 16 (attn.c); the sums of the missing ones mean nothing. */
 void tiles_keys(const unsigned char *x, size_t step, uint32_t blocks, uint32_t k,
                 const unsigned char *codes, size_t apart, int32_t *sum);
-/* low[i * 64 + 16 * b + lane] and high[...], of the low and the high bytes of the weights of 16 queries, [16][2][128], with at most 4
- * blocks of values of 128 rows. */
+/* Computes low[i * 64 + 16 * b + lane] and high[...] from the low and the high bytes of the weights of 16 queries,
+ * [16][2][128], with at most 4 blocks of values of 128 rows. */
 void tiles_values(const unsigned char *x, size_t step, uint32_t nb, const unsigned char *w,
                   int32_t *low, int32_t *high);
 void tiles_rest(void);
-/* The unit falls asleep within about a thousand cycles without a product, and takes 700 to wake: as long as the products of 16 queries
- * with 128 rows.  So a thread that will soon want products asks for one that nobody needs every few hundred cycles. */
+/* Keeps the tile unit awake by a product that nobody needs.  The unit falls asleep after about a thousand cycles
+ * without a product and takes 700 to wake, as long as the products of 16 queries with 128 rows.  So a thread that
+ * will soon multiply calls this every few hundred cycles. */
 void tiles_awake(void);
 /* For tests: hides the tiles. */
 extern bool tiles_hidden;

@@ -24,7 +24,7 @@ static bool put_scale(unsigned char *out, float d)
     return isfinite(half_f16_to_f32(h));
 }
 
-/* Returns 1 / d; 0 where that is no number, since such a scale is 0 as f16. */
+/* Returns 1 / d, or 0 where 1 / d is not finite: such a d is 0 as f16. */
 static float inverse(float d)
 {
     float by = 1 / d;
