@@ -124,6 +124,19 @@ OF: Dict[str, Dict[str, Any]] = {
         "dropout_rate": 0.1, "layer_norm_epsilon": 1e-06, "initializer_factor": 1.0, "feed_forward_proj": "gated-gelu",
         "use_cache": True, "tie_word_embeddings": True, "pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0,
         "classifier_dropout": 0.0, "is_decoder": False, "dense_act_fn": "gelu_new", "is_gated_act": True, "bos_token_id": None},
+    "olmo2": {
+        "vocab_size": 50304, "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32,
+        "hidden_act": "silu", "max_position_embeddings": 2048, "initializer_range": 0.02, "use_cache": True, "pad_token_id": 1,
+        "bos_token_id": None, "eos_token_id": 50279, "tie_word_embeddings": False,
+        "rope_parameters": {"rope_theta": 10000.0, "rope_type": "default"}, "attention_bias": False, "attention_dropout": 0.0,
+        "rms_norm_eps": 1e-05},
+    "olmo3": {
+        "vocab_size": 50304, "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32,
+        "hidden_act": "silu", "max_position_embeddings": 2048, "initializer_range": 0.02, "use_cache": True, "pad_token_id": 1,
+        "bos_token_id": None, "eos_token_id": 50279, "tie_word_embeddings": False,
+        "rope_parameters": {"sliding_attention": {"rope_type": "default", "rope_theta": 500000.0},
+        "full_attention": {"rope_type": "default", "rope_theta": 500000.0}}, "attention_bias": False, "attention_dropout": 0.0,
+        "rms_norm_eps": 1e-05, "sliding_window": 4096},
     "phi3": {
         "vocab_size": 32064, "hidden_size": 3072, "intermediate_size": 8192, "num_hidden_layers": 32, "num_attention_heads": 32,
         "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attention_dropout": 0.0, "hidden_act": "silu", "max_position_embeddings": 4096,
@@ -202,12 +215,12 @@ OF: Dict[str, Dict[str, Any]] = {
 
 DERIVED: Dict[str, Tuple[str, ...]] = {
     "num_key_value_heads": (
-        "granite", "llama", "phi3", "zamba2"),
+        "granite", "llama", "olmo2", "olmo3", "phi3", "zamba2"),
     "head_dim": (
         "llama", "mistral"),
 }
 """Types whose value follows from others: as many key heads as query heads, hidden_size / num_attention_heads for a head."""
 
 LAYERED = (
-    "gemma2", "gemma3_text", "gpt_oss", "llama4_text", "qwen2", "qwen3", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next")
+    "gemma2", "gemma3_text", "gpt_oss", "llama4_text", "olmo3", "qwen2", "qwen3", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next")
 """Types whose configurations have layer_types."""

@@ -152,7 +152,7 @@ class PretrainedConfig:
 
 
 # Types of models whose files, from before layer_types, leave out that every so many-th layer sees all of the text.
-_PERIODS = {"gemma2": 2, "gpt_oss": 2, "gemma3": 6, "gemma3_text": 6}
+_PERIODS = {"gemma2": 2, "gpt_oss": 2, "gemma3": 6, "gemma3_text": 6, "olmo3": 4}
 
 
 def layer_kinds(config: Any) -> Optional[List[str]]:

@@ -40,6 +40,10 @@ static const struct {
     {"gemma3", "{\"sliding_window_pattern\": 2}", "layer_types", "8 0 8 0 8 0"},
     {"gemma3", "{\"sliding_window_pattern\": 1}", "layer_types", "0 0 0 0 0 0"},
     {"gemma3", "{\"_sliding_window_pattern\": 4}", "layer_types", "8 8 8 0 8 8"},
+    {"olmo2", "{\"sliding_window\": 5}", "", "0 0 0 0"},
+    {"olmo3", "", "", "5 5 5 0"},
+    {"olmo3", "", "layer_types", "5 5 5 0"},
+    {"olmo3", "", "layer_types sliding_window", "4096 4096 4096 0"},
 };
 
 static void layer_windows(void **state)
@@ -112,6 +116,15 @@ static const struct {
     {"granite", "{\"residual_multiplier\": \"1\"}", "", "residual_multiplier"},
     {"granite", "{\"logits_scaling\": 0}", "", "logits_scaling must be above 0"},
     {"granite", "{\"logits_scaling\": 1e39}", "", "logits_scaling"},
+    {"olmo2", "{\"hidden_act\": \"gelu\"}", "", "hidden_act"},
+    {"olmo2", "{\"attention_bias\": true}", "", "attention_bias"},
+    {"olmo2", "", "num_key_value_heads", "k_proj"}, /* as many as query heads are the default */
+    {"olmo3", "{\"sliding_window\": null}", "", "sliding_window"},
+    {"olmo3", "{\"layer_types\": [\"full_attention\"]}", "", "layer_types"},
+    {"olmo3", "{\"rope_parameters\": {\"sliding_attention\": {}}}", "", "full_attention"},
+    {"olmo3",
+     "{\"rope_parameters\": {\"full_attention\": {}, \"sliding_attention\": {\"rope_theta\": -1}}}",
+     "", "rope_theta"},
     {"gemma3", "{\"use_bidirectional_attention\": true}", "", "use_bidirectional_attention"},
     {"gemma3", "{\"sliding_window_pattern\": 0}", "layer_types", "sliding_window_pattern"},
     {"gemma3", "{\"sliding_window_pattern\": -6}", "layer_types", "sliding_window_pattern"},
@@ -178,7 +191,8 @@ static const struct {
 
 static void refusals(void **state)
 {
-    static const char *const all[] = {"mistral", "qwen2", "qwen3", "gemma2", "gemma3", "granite"};
+    static const char *const all[] = {"mistral", "qwen2",   "qwen3", "gemma2",
+                                      "gemma3",  "granite", "olmo2", "olmo3"};
     (void)state;
     for (size_t i = 0; i < countof(refused); i++)
         must_refuse(refused[i].model, refused[i].change, refused[i].drop, refused[i].word);
@@ -236,6 +250,7 @@ static void whole_sentences(void **state)
 
 #define OLD_ROPE                                                                                   \
     "\"rope_theta\": 1000000, \"rope_scaling\": {\"type\": \"linear\", \"factor\": 8.0}"
+#define YARN "{\"rope_type\": \"yarn\", \"factor\": 4.0, \"original_max_position_embeddings\": 32}"
 static const struct {
     const char *model, *change, *drop;
     bool same;
@@ -272,6 +287,15 @@ static const struct {
     {"granite", "", "attention_multiplier", false},
     {"granite", "", "residual_multiplier", false},
     {"granite", "", "logits_scaling", false},
+    {"olmo2", "{\"rope_theta\": 10000}", "rope_parameters rms_norm_eps hidden_act", true},
+    {"olmo2", "{\"layer_types\": 5}", "tie_word_embeddings attention_bias", true}, /* not read */
+    {"olmo3", "{\"rope_theta\": 5e5, \"rope_scaling\": " YARN "}", "rope_parameters layer_types",
+     true},
+    {"olmo3", "{\"rope_scaling\": " YARN "}", "rope_parameters rms_norm_eps", true},
+    {"olmo3", "{\"rope_theta\": 2e4, \"rope_scaling\": " YARN "}", "rope_parameters", false},
+    {"olmo3", "{\"rope_parameters\": {\"full_attention\": " YARN "}}", "", true},
+    {"olmo3", "{\"rope_theta\": 5e5}", "rope_parameters", false}, /* without the stretch */
+    {"olmo3", "", "attention_bias", false},
     {"gemma3", "{" OLD_ROPE ", \"sliding_window_pattern\": 6}",
      "rope_parameters layer_types _sliding_window_pattern", true},
     {"gemma3", "{" OLD_ROPE ", \"rope_local_base_freq\": 10000.0}", "rope_parameters", true},

@@ -3,9 +3,9 @@
  * same however the forward is split into steps, batched, stored or offloaded. */
 #include "test_probe.h"
 
-static const char *const models[] = {"llama-mha", "gpt2",    "gemma2", "gemma3", "gpt-oss",
-                                     "llama4",    "mixtral", "phi3",   "qwen3",  "llama-bf16",
-                                     "mamba",     "mamba2",  "jamba",  "zamba2", "qwen3-next"};
+static const char *const models[] = {
+    "llama-mha", "gpt2",  "gemma2",     "gemma3", "gpt-oss", "olmo3", "llama4", "mixtral",
+    "phi3",      "qwen3", "llama-bf16", "mamba",  "mamba2",  "jamba", "zamba2", "qwen3-next"};
 static const struct way ways[] = {
     {.step = 64},
     {.step = 7},

@@ -7,9 +7,9 @@
 
 enum { PAST = 13, NEW = 4, ALL = PAST + NEW, FED = 6, DEEP = 600 };
 static const uint32_t positions[FED] = {3, 4, 9, 10, 11, 30};
-static const char *const models[] = {"llama-mha",   "gpt2",        "gemma2",    "gemma3-old",
-                                     "gpt-oss",     "llama4",      "mixtral",   "mistral",
-                                     "qwen3-mixed", "qwen2-upper", "qwen3-next"};
+static const char *const models[] = {"llama-mha",   "gpt2",        "gemma2",     "gemma3-old",
+                                     "gpt-oss",     "llama4",      "mixtral",    "mistral",
+                                     "qwen3-mixed", "qwen2-upper", "qwen3-next", "olmo3"};
 static struct safetensors *file;
 
 static int start(void **state)

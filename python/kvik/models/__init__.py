@@ -24,6 +24,8 @@ _TABLE: Tuple[Tuple[str, str, Tuple[str, ...], Tuple[str, ...]], ...] = (
     ("gemma2", "Gemma2", ("gemma2",), _TEXT),
     ("gemma3", "Gemma3", ("gemma3", "gemma3_text"), _TEXT),
     ("granite", "Granite", ("granite",), _TEXT),
+    ("olmo2", "Olmo2", ("olmo2",), _TEXT),
+    ("olmo3", "Olmo3", ("olmo3",), _TEXT),
     ("phi3", "Phi3", ("phi3",), _TEXT),
     ("qwen2", "Qwen2", ("qwen2",), _TEXT),
     ("qwen3", "Qwen3", ("qwen3",), _TEXT),

@@ -1,0 +1,137 @@
+/* olmo2.c - OLMo 2 and 3 (Ai2 2024, 2025): Llama's projections without norms before them.  The results of attention and MLP
+ * have RMS norms before they are added, and so have all queries of a token together, and all keys, before the rotation.
+ * In OLMo 3 three layers of four have a window and plain frequencies, while those of full layers can be stretched.
+ * GGUF files call both "olmo2". */
+#include "model/block.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Reads rope[0], of full layers, and rope[1], of sliding layers: by kind of layer in newer configurations, else that of
+ * full layers without its stretch. */
+static int olmo3_ropes(struct model *m)
+{
+    const json_t *by_kind = json_object_get(m->config, "rope_parameters");
+    bool sliding = json_object_get(by_kind, "sliding_attention");
+    if (sliding && !json_object_get(by_kind, "full_attention"))
+        return ERR(UNSUPPORTED, "%s: rope_parameters has no \"full_attention\"", m->config_file);
+    m->rope[1].theta = m->rope[0].theta;
+    TRY(model_read_rope(m, 0, "full_attention"));
+    if (sliding) return model_read_rope(m, 1, "sliding_attention");
+    json_t *plain = json_pack("{s:f}", "rope_theta", m->rope[0].theta);
+    if (!plain) return ERR(NOMEM, "out of memory");
+    int e = rope_read(&m->rope[1], plain, m->config_file, m->context);
+    json_decref(plain);
+    m->rope[1].rot = m->rope[0].rot;
+    m->n_ropes = 2;
+    return e;
+}
+
+static int olmo2_read(struct model *m)
+{
+    bool three = strcmp(m->arch_name, "olmo3") == 0;
+    uint32_t window = three ? 4096 : 0;
+    if (!model_is_gguf(m)) {
+        m->norm_eps = 1e-5f;
+        m->rope[0].theta = three ? 500000 : 10000;
+    }
+    TRY(model_expect_str(m, "hidden_act", "silu"));
+    TRY(model_read_decoder(m));
+    if (!three && !model_is_gguf(m)) return model_read_rope(m, 0, NULL);
+    TRY(model_read_window(m, &window));
+    TRY(model_slide(m, window, 0, 4));
+    return olmo3_ropes(m);
+}
+
+static int olmo2_bind_layer(struct model *m, uint32_t i, struct block_layer *l)
+{
+    uint32_t h = m->hidden, q = m->n_heads * m->head_dim, kv = m->n_kv_heads * m->head_dim;
+    struct block_attn *a = &l->attn;
+    const struct model_proj p[] = {
+        {"model.layers.%u.self_attn.q_proj", "blk.%u.attn_q", q, h, &a->q, &a->bq},
+        {"model.layers.%u.self_attn.k_proj", "blk.%u.attn_k", kv, h, &a->k, &a->bk},
+        {"model.layers.%u.self_attn.v_proj", "blk.%u.attn_v", kv, h, &a->v, &a->bv},
+        {"model.layers.%u.self_attn.o_proj", "blk.%u.attn_output", h, q, &a->o, &a->bo},
+        {NULL, NULL, 0, 0, NULL, NULL},
+    };
+    TRY(model_bind_projs(m, i, p));
+    TRY(block_mlp_bind_projs(m, i, m->ffn, &l->mlp));
+    TRY(model_norm(m, NORM_RMS, "model.layers.%u.self_attn.q_norm", "blk.%u.attn_q_norm", i, q,
+                   false, &a->q_norm));
+    TRY(model_norm(m, NORM_RMS, "model.layers.%u.self_attn.k_norm", "blk.%u.attn_k_norm", i, kv,
+                   false, &a->k_norm));
+    TRY(model_norm(m, NORM_RMS, "model.layers.%u.post_attention_layernorm",
+                   "blk.%u.post_attention_norm", i, h, false, &a->post_norm));
+    return model_norm(m, NORM_RMS, "model.layers.%u.post_feedforward_layernorm",
+                      "blk.%u.post_ffw_norm", i, h, false, &l->mlp.post_norm);
+}
+
+static int olmo2_open(struct model *m)
+{
+    bool biases = false;
+    TRY(olmo2_read(m));
+    if (!model_is_gguf(m)) TRY(json_get_bool(m->config, m->config_file, "attention_bias", &biases));
+    for (uint32_t i = 0; i < m->n_ropes; i++)
+        TRY(rope_prepare(&m->rope[i]));
+    TRY(model_bind_ends(m));
+    struct block_layer *l = model_own(m, m->n_layers, sizeof *l);
+    if (!l) return ERR_NOMEM;
+    m->arch_weights = l;
+    for (uint32_t i = 0; i < m->n_layers; i++)
+        TRY(olmo2_bind_layer(m, i, &l[i]));
+    return block_stack_biases(m, l, biases, biases);
+}
+
+/* h += post_norm(x) */
+static void add_result(struct graph *g, const struct mod_norm *post_norm, float *x, uint32_t hidden)
+{
+    mod_norm(g, post_norm, x, 1, hidden, x);
+    mod_add(g, graph_h(g), x, hidden);
+}
+
+static void olmo2_attention(const struct model *m, struct graph *g, uint32_t i,
+                            const struct block_attn *a, const struct block_buffers *b)
+{
+    uint32_t dim = m->head_dim, rope = m->n_ropes > 1 && m->site[i].window;
+    mod_linear(g, graph_h(g),
+               (struct mod_out[]){{&a->q, a->bq, b->q}, {&a->k, a->bk, b->k}, {&a->v, a->bv, b->v}},
+               3);
+    mod_norm(g, &a->q_norm, b->q, 1, a->q.rows, b->q);
+    mod_norm(g, &a->k_norm, b->k, 1, a->k.rows, b->k);
+    const float *q_sink = mod_rope_query(g, i, rope, b->q, m->n_heads, dim);
+    mod_rope(g, rope, b->k, m->n_kv_heads, dim);
+    mod_attention(g, &(struct mod_attention){.layer = i,
+                                             .site = i,
+                                             .heads = m->n_heads,
+                                             .q = b->q,
+                                             .k = b->k,
+                                             .v = b->v,
+                                             .q_sink = q_sink,
+                                             .out = b->att,
+                                             .scale = 1.0f / sqrtf((float)dim)});
+    mod_narrow(g, i, b->att, a->o.cols);
+    mod_linear(g, b->att, (struct mod_out[]){{&a->o, a->bo, b->norm}}, 1);
+    add_result(g, &a->post_norm, b->norm, m->hidden);
+}
+
+static int olmo2_graph(const struct model *m, struct graph *g)
+{
+    const struct block_layer *l = m->arch_weights;
+    struct block_buffers b = block_buffers_new(g, m, m->ffn);
+    mod_embed(g);
+    for (uint32_t i = 0; i < m->n_layers; i++) {
+        const struct block_mlp *p = &l[i].mlp;
+        mod_mark(g, i);
+        olmo2_attention(m, g, i, &l[i].attn, &b);
+        mod_linear(g, graph_h(g),
+                   (struct mod_out[]){{&p->gate, NULL, b.gate}, {&p->up, NULL, b.up}}, 2);
+        mod_silu_mul(g, b.gate, b.up, m->ffn);
+        mod_linear(g, b.gate, (struct mod_out[]){{&p->down, NULL, b.norm}}, 1);
+        add_result(g, &p->post_norm, b.norm, m->hidden);
+    }
+    return 0;
+}
+
+static const char *const names[] = {"olmo2", "olmo3", NULL};
+static const struct arch olmo2_arch = {.names = names, .open = olmo2_open, .graph = olmo2_graph};
+MODEL_ARCH(olmo2, &olmo2_arch);
