@@ -1,14 +1,15 @@
 /* admission.c - which jobs begin, and when; see scheduling.h.
  *
- * A waiting job that begins like one that still computes its prompt is held back until those rows are there: then it
- * reuses them.  So agents that begin alike compute their common prefix once. */
+ * A waiting job is held back while a running job still computes the tokens that both prompts begin with.  Then the waiting job
+ * reuses these rows.  So agents whose prompts begin alike compute their common prefix once. */
 #include "serve/scheduling.h"
 
 #include <string.h>
 
-enum { LEAST_SHARED = 32 /* tokens in common that are worth waiting for */ };
+enum { LEAST_SHARED = 32 /* common tokens that are worth waiting for */ };
 
-/* Starts a request.  If the directory knows more of its prompt than the cache, it is read, and the request starts again. */
+/* Starts the request of a job.  If the directory has more of its prompt than the cache has, reads that and starts
+ * the request again. */
 static int start_once(struct scheduler *s, struct job *j)
 {
     struct cache_use *use = cache_of(s, j);
@@ -40,7 +41,7 @@ void count_jobs(struct scheduler *s)
         s->jobs[s->running[i]->cache]++;
 }
 
-/* The same with memory that other caches can give. */
+/* Starts a job, and takes memory from other caches if that is needed. */
 static int start_lent(struct scheduler *s, struct job *j)
 {
     int e = start_once(s, j);
@@ -49,12 +50,12 @@ static int start_lent(struct scheduler *s, struct job *j)
     return e;
 }
 
-/* The same, and then with that of what waits to be saved. */
+/* Starts a job, and gives up texts that wait to be saved if their memory is needed. */
 static int start(struct scheduler *s, struct job *j)
 {
     count_jobs(s);
     s->jobs[j->cache]++;
-    caches_balance(s->o.caches, s->jobs); /* before it evicts what it could reuse */
+    caches_balance(s->o.caches, s->jobs); /* evicts nothing that the job could reuse */
     int e = start_lent(s, j);
     if ((e != KVIK_FULL && e != KVIK_LIMIT) || !caches_shelved(s->o.caches)) return e;
     caches_unshelve(s->o.caches);
@@ -83,7 +84,7 @@ static bool held_back(const struct scheduler *s, const struct job *j)
     return false;
 }
 
-/* How many running jobs a client has: who has the fewest comes first. */
+/* Counts the running jobs of a client.  The client with the fewest comes first. */
 static uint32_t load_of(const struct scheduler *s, uint64_t client)
 {
     uint32_t n = 0;
@@ -101,11 +102,11 @@ static bool before(const struct scheduler *s, const struct job *a, const struct 
     return la != lb ? la < lb : a->order < b->order;
 }
 
-/* Takes the next job that may begin off the list of those that wait; NULL: none may. */
+/* Takes the next job that may begin off the list of waiting jobs; NULL: none may begin. */
 static struct job *next_job(struct scheduler *s)
 {
     struct job **best = NULL;
-    bool closed = false; /* to those that have not run yet */
+    bool closed = false; /* true: only blocked jobs may begin */
     for (struct job **at = &s->waiting; *at; at = &(*at)->next) {
         struct job *j = *at;
         if (is_full(j) || (s->alone && j != s->alone)) continue;
@@ -135,7 +136,7 @@ void admit_jobs(struct scheduler *s)
     while (s->n_running < s->o.parallel && (j = next_job(s))) {
         int e = start(s, j);
         if ((e == KVIK_FULL || e == KVIK_LIMIT) && s->n_running) {
-            wait_again(s, j); /* memory, or sequences for its beams */
+            wait_again(s, j); /* memory is short, or the cache has no sequences for its beams */
             return;
         }
         j->blocked = false;

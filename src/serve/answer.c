@@ -1,5 +1,5 @@
-/* answer.c - collects what the jobs of a request say, and has its protocol show it.  All functions but answer_open run
- * on the thread of the scheduler. */
+/* answer.c - collects the texts of a request's jobs, and lets its protocol write them.  All functions but
+ * answer_open run on the thread of the scheduler. */
 #include "serve/answer.h"
 #include "base/bytes.h"
 #include "serve/replay.h"
@@ -35,7 +35,8 @@ static void answer_free(struct answer *a)
 
 static const struct spoken_calls heard;
 
-/* Parts the texts of a chat where the model has marks.  Without memory for that a text stays whole. */
+/* Opens a scanner for each text of a chat whose model marks reasoning or calls.  If memory is short, a text stays
+ * undivided. */
 static void open_spoken(struct answer *a)
 {
     static const struct dialect plain; /* without marks */
@@ -194,7 +195,7 @@ json_t *answer_probabilities(struct choice *c)
     json_t *list = c->logprobs ? json_array() : NULL;
     for (; c->told < n; c->told++)
         json_array_append(list, json_array_get(c->logprobs, c->told));
-    if (list && c->answer->ask.stream) { /* nobody asks for them again */
+    if (list && c->answer->ask.stream) { /* a stream that was sent needs them no more */
         json_array_clear(c->logprobs);
         c->told = c->answer->probabilities = 0;
     }
@@ -207,7 +208,8 @@ json_t *answer_logprobs(struct choice *c)
     return list ? json_pack("{s:o}", "content", list) : json_null();
 }
 
-/* One token with its probability.  Its bytes may be a part of a character: then `token` has U+FFFD for them. */
+/* Makes JSON of one token with its probability.  Its bytes may be a part of a character; `token` then has U+FFFD in
+ * their place. */
 static json_t *probable(const struct server *s, const kvik_logprob *p)
 {
     struct buf b;
@@ -263,7 +265,7 @@ static void heard_call(void *ctx, const char *id, const char *name)
     struct call *all = mem_grow(c->call, c->n_calls + 1, sizeof *all), *one;
     char *own = mem_strdup(name);
     if (all) c->call = all;
-    if (!all || !own) { /* the call is left out */
+    if (!all || !own) { /* memory is short, so the call is left out */
         mem_free(own);
         c->deaf = true;
         return;
@@ -304,7 +306,7 @@ static void heard_end(void *ctx)
 static const struct spoken_calls heard = {
     .text = heard_text, .call = heard_call, .arguments = heard_arguments, .called = heard_end};
 
-/* Takes text of a choice as it comes. */
+/* Takes new text of a choice. */
 static void hear(struct answer *a, struct choice *c, const char *text)
 {
     if (!c->spoken)
@@ -313,7 +315,8 @@ static void hear(struct answer *a, struct choice *c, const char *text)
         say(a, c, PIECE_CONTENT, text);
 }
 
-/* Adds what the first choice of a prompt reused, once: at its first token, so that a stream can say so. */
+/* Adds to the sums what the first choice of a prompt reused.  It is added once, at the first token, so that a stream
+ * can tell. */
 static void add_reused(struct answer *a, const struct job *j)
 {
     struct choice *c = &a->choice[j->index];
@@ -331,10 +334,11 @@ static void on_progress(struct job *j)
     begin(a);
     add_reused(a, j);
     answer_progress(a, j,
-                    MIN(j->have, j->n)); /* a job that was parked computes its new tokens again */
+                    /* After parking a job computes its new tokens again; they do not count. */
+                    MIN(j->have, j->n));
 }
 
-/* Sets the times of a text that is being written; those of a request are its first text's. */
+/* Sets the times of a running text.  The times of a request are those of its first text. */
 static void note_times(struct answer *a, const struct job *j, double now)
 {
     if (j->index != 0) return;
@@ -394,7 +398,7 @@ static void add_up(struct answer *a, const struct job *j)
     a->seconds = j->ended - a->x->begun;
 }
 
-/* Says what a request was and took; never what it said. */
+/* Writes a line of the log with the sizes and times of a request, and never with its text. */
 static void write_log(const struct answer *a)
 {
     const struct serve_options *o = &a->server->o;
@@ -424,7 +428,7 @@ static void complete(struct answer *a)
     answer_free(a);
 }
 
-/* Finds which stop string has ended a text: the one that is whole first, of two the longer. */
+/* Finds the stop string that ended a text: the one that was complete first, and of two such the longer one. */
 static void find_stop(const struct answer *a, struct choice *c, const kvik_row *row)
 {
     json_t *one, *list = json_object_get(a->ask.options, "stop_strings");
@@ -448,7 +452,9 @@ static void find_stop(const struct answer *a, struct choice *c, const kvik_row *
     kvik_free(text);
 }
 
-/* Remembers the tokens of a whole answer, but not of a call that was demanded: it lacks the marks of the template.  A stop string that ended it is among its tokens and not in its text. */
+/* Remembers the tokens of a whole answer for the next turn.  Demanded calls are not remembered, because they lack
+ * the marks of the template.  If a stop string ended the text, its tokens are remembered too, although the text
+ * lacks it. */
 static void remember(const struct answer *a, const struct choice *c, const kvik_row *row)
 {
     struct digest d = a->ask.history;
@@ -465,7 +471,7 @@ static void on_over(struct job *j, const kvik_row *row, int code, const char *se
 {
     struct answer *a = j->owner;
     struct choice *c = &a->choice[j->index];
-    if (row && j->g.num_beams > 1) { /* beams have no stream of tokens */
+    if (row && j->g.num_beams > 1) { /* beams do not stream their tokens */
         for (size_t i = row->n_prompt; c->ids && i < row->n; i++)
             json_array_append_new(c->ids, json_integer(row->ids[i]));
         c->new_tokens = row->n - row->n_prompt;
@@ -486,7 +492,7 @@ static void on_over(struct job *j, const kvik_row *row, int code, const char *se
     add_up(a, j);
     if (!row) fail(a, code, sentence);
     if (row && a->ask.stream && !a->failed) {
-        begin(a); /* of a text without a single token */
+        begin(a); /* in case the text has no token at all */
         if (a->protocol->ending) a->protocol->ending(a, c);
     }
     if (--a->left == 0) complete(a);

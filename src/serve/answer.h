@@ -3,7 +3,7 @@
 #include "serve/protocol.h"
 
 extern const struct job_calls answer_calls;
-/* Makes the answer of an ask, whose contents it takes; NULL: memory is short, and the ask is as it was.  It frees itself
- * when its last job is over. */
+/* Makes the answer of an ask, whose contents it takes over.  Returns NULL if memory is short; the ask is unchanged
+ * then.  The answer frees itself when its last job is over. */
 struct answer *answer_open(struct server *s, struct exchange *x, const struct protocol *p,
                            struct ask *k);

@@ -19,7 +19,7 @@ static const char *type_of(const struct fault *f)
     }
 }
 
-/* Clients know by this sentence that a conversation must become shorter. */
+/* Anthropic's clients recognise this sentence: it tells them to shorten the conversation. */
 static json_t *error(const struct fault *f)
 {
     char sentence[96];

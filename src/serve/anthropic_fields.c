@@ -29,7 +29,7 @@ static int add_text(struct buf *b, const char *text, size_t n, const char *betwe
     return buf_append(b, text, n);
 }
 
-/* The same of a string of JSON, which may have a NUL. */
+/* Adds a string of JSON, which may have a NUL. */
 static int add_string(struct buf *b, const json_t *text, const char *between)
 {
     return add_text(b, json_string_value(text), json_string_length(text), between);
@@ -81,7 +81,7 @@ static int read_system(const struct server *s, json_t *messages, const json_t *g
 
 /* --- Messages. */
 
-/* Ends a message of the user where a result of a tool follows, or the message is over. */
+/* Ends a message of the user, because a tool's result follows or the message is over. */
 static int flush(json_t *messages, const char *role, struct buf *b)
 {
     if (!b->len) return 0;
@@ -170,7 +170,7 @@ static int read_assistant(json_t *messages, const json_t *content, size_t at)
         else if (is(block, "text"))
             e = add_block(&text, block, at, "");
         else if (!is(block, "redacted_thinking"))
-            e = add_block(&text, block, at, ""); /* which says what is not supported */
+            e = add_block(&text, block, at, ""); /* this call reports the error */
     }
     if (e >= 0) e = put(m, "content", text_of(&text));
     if (e >= 0 && thought.len) e = put(m, "reasoning_content", text_of(&thought));
@@ -207,7 +207,7 @@ static int read_messages(json_t *messages, const json_t *given)
 
 /* --- Tools and options. */
 
-/* Tools that the server of Anthropic runs have no schema; they are left out. */
+/* Reads the tools.  Tools that Anthropic's own server runs have no schema; they are left out. */
 static int read_tools(json_t *chat, const json_t *given)
 {
     const json_t *tool;
@@ -244,7 +244,7 @@ static int read_choice(json_t *chat, const json_t *choice)
                json_pack("{s:s, s:{s:O}}", "type", "function", "function", "name", name));
 }
 
-/* Thinking is a switch of the chat template. */
+/* Reads `thinking`, which becomes a switch of the chat template. */
 static int read_thinking(json_t *chat, const json_t *body)
 {
     const json_t *thinking = json_object_get(body, "thinking"),

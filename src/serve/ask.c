@@ -1,4 +1,4 @@
-/* ask.c - from the fields of a request to jobs. */
+/* ask.c - turns the fields of a request into the options and limits of an ask. */
 #include "serve/answer.h"
 #include "serve/ignored.h"
 #include "serve/protocol.h"
@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-enum { MOST_CONTAINERS = 1 << 20, MOST_VALUES = 8 << 20 }; /* of a body */
+enum { MOST_CONTAINERS = 1 << 20, MOST_VALUES = 8 << 20 }; /* limits of one body */
 
 void ask_init(struct ask *k)
 {
@@ -35,7 +35,8 @@ int ask_set(struct ask *k, const char *option, json_t *value)
     return 0;
 }
 
-/* An object of JSON takes some hundred bytes of memory, so a short text can need very much. */
+/* Refuses a body with too many values.  Each value of JSON takes some hundred bytes of memory, so a short text could
+ * need very much. */
 static int check_size(const char *text, size_t n)
 {
     size_t containers = 0, values = 0;
@@ -73,7 +74,7 @@ int body_read(const struct exchange *x, json_t **out)
 
 #define WHERE "the request"
 
-/* A number field that becomes an option, with its range. */
+/* Reads a number field that sets a generation option, and checks its range. */
 static int number(struct ask *k, const json_t *body, const char *field, const char *option,
                   double min, double max)
 {
@@ -93,7 +94,7 @@ static int whole_number(struct ask *k, const json_t *body, const char *field, co
     return e <= 0 ? e : ask_set(k, option, json_integer(v));
 }
 
-/* temperature 0 is the most likely token; any other number samples. */
+/* Reads temperature: 0 is the most likely token, any other number samples. */
 static int temperature(struct ask *k, const json_t *body)
 {
     double v;
@@ -125,7 +126,8 @@ static int stop_strings(struct ask *k, const json_t *body)
     return ask_set(k, "stop_strings", list);
 }
 
-/* Any integer is a seed for OpenAI; kvik's are not negative.  -1 of llama.cpp is a seed that nobody chose. */
+/* Reads a seed.  OpenAI allows any integer and kvik none below 0, so a negative one is mapped.  -1 of llama.cpp
+ * means a random seed. */
 static int seed(struct ask *k, const json_t *body)
 {
     json_t *v = json_object_get(body, "seed");
@@ -136,7 +138,7 @@ static int seed(struct ask *k, const json_t *body)
     return n == -1 ? 0 : ask_set(k, "seed", json_integer(n & INT64_MAX));
 }
 
-/* Adds a bias for a token, or for each token of a text.  A bias of false bans. */
+/* Adds a bias for a token, or for each token of a text.  A bias of false bans the token. */
 static int add_bias(const struct server *s, json_t *list, const char *text, const json_t *id,
                     const json_t *bias)
 {
@@ -161,7 +163,7 @@ static int add_bias(const struct server *s, json_t *list, const char *text, cons
     return 0;
 }
 
-/* {"50256": -100} and [[50256, -100], [" text", false]] become [[[50256], -100.0], ..]. */
+/* Reads {"50256": -100} or [[50256, -100], [" text", false]] as [[[50256], -100.0], ..]. */
 static int read_bias(const struct server *s, const json_t *given, json_t *list)
 {
     json_t *v;
@@ -198,7 +200,7 @@ static int logit_bias(struct ask *k, const struct server *s, const json_t *body)
                "pairs");
 }
 
-/* Never ends the text before its length. */
+/* Reads ignore_eos: the text does not end before its limit. */
 static int ignore_eos(struct ask *k, const json_t *body)
 {
     bool ignore = false;
@@ -207,7 +209,7 @@ static int ignore_eos(struct ask *k, const json_t *body)
     return ignore ? ask_set(k, "eos_token_id", json_array()) : 0;
 }
 
-/* n_predict of llama-server; -1: no limit. */
+/* Reads llama-server's n_predict; -1: no limit. */
 static int n_predict(struct ask *k, const json_t *body)
 {
     const json_t *v = json_object_get(body, "n_predict");
@@ -226,7 +228,7 @@ static int penalties(struct ask *k, const json_t *body)
     return 0;
 }
 
-/* -1 of llama-server: any slot. */
+/* Reads llama-server's id_slot; -1: any slot. */
 static int id_slot(struct ask *k, const struct server *s, const json_t *body)
 {
     const json_t *v = json_object_get(body, "id_slot");
@@ -237,7 +239,7 @@ static int id_slot(struct ask *k, const struct server *s, const json_t *body)
     return 0;
 }
 
-/* Of llama-server; milliseconds. */
+/* Reads llama-server's t_max_predict_ms. */
 static int time_limit(struct ask *k, const json_t *body)
 {
     double v;
@@ -246,7 +248,7 @@ static int time_limit(struct ask *k, const json_t *body)
     return ask_set(k, "max_time", json_real(v / 1e3));
 }
 
-/* What would give another answer than it asks for. */
+/* Refuses fields without which the answer would be another one. */
 static int refuse(const json_t *body)
 {
     const json_t *grammar = json_object_get(body, "grammar");
@@ -282,7 +284,7 @@ int ask_sampling(struct ask *k, const struct server *s, const json_t *body)
     TRY(ignore_eos(k, body));
     TRY(n_predict(k, body));
     TRY(penalties(k, body));
-    json_t *schema = json_object_get(body, "json_schema"); /* as llama-server has it */
+    json_t *schema = json_object_get(body, "json_schema"); /* llama-server's name */
     const char *any = json_string_value(schema);
     if (schema && !json_is_null(schema) && !json_is_object(schema) &&
         !(any && !strcmp(any, "json_object")))

@@ -5,7 +5,7 @@
 #include <string.h>
 
 enum {
-    MARK_TOKENS = 24 /* at the end of a prompt, which a mark and white space have at most */
+    MARK_TOKENS = 24 /* most tokens of a mark with white space at the end of a prompt */
 };
 
 static int take_ids(struct ask *k, const int32_t *ids, size_t n)
@@ -33,7 +33,7 @@ int ask_encode(const struct server *s, const json_t *messages, const json_t *kwa
     return e;
 }
 
-/* True if the template has opened a reasoning at the end of the prompt. */
+/* True if the template has opened a block of reasoning at the end of the prompt. */
 static bool opens_reasoning(const struct ask *k, const struct server *s)
 {
     char *text = NULL;
@@ -66,7 +66,7 @@ int ask_text_add(struct ask_text *t, const int32_t *ids, size_t n)
     return 0;
 }
 
-/* Appends a text; the first one of a prompt gets the tokens that the tokenizer puts before texts. */
+/* Appends a text.  The first text of a prompt gets the tokens that the tokenizer puts before texts. */
 static int append_text(const struct server *s, struct ask_text *t, const json_t *text, bool first)
 {
     int32_t *ids = NULL;
@@ -78,7 +78,7 @@ static int append_text(const struct server *s, struct ask_text *t, const json_t 
     return e;
 }
 
-/* Appends an item of an array that is one prompt: an id, or a text between ids. */
+/* Appends one item of an array that is a single prompt: an id, or a text between ids. */
 static int append_item(const struct server *s, struct ask_text *t, const json_t *v, size_t at)
 {
     json_int_t id = json_integer_value(v);
@@ -88,7 +88,7 @@ static int append_item(const struct server *s, struct ask_text *t, const json_t 
     return ask_text_add(t, &(int32_t){(int32_t)id}, 1);
 }
 
-/* Reads a text, an array of ids, which may have texts between them, or llama-server's {"prompt_string": text}. */
+/* Reads one prompt: a text, an array of ids and texts, or llama-server's {"prompt_string": text}. */
 static int read_prompt(const struct server *s, const json_t *prompt, struct ask_text *out)
 {
     struct ask_text t = {0};
@@ -120,7 +120,7 @@ int ask_prompt(struct ask *k, const struct server *s, const json_t *prompt)
     return 0;
 }
 
-/* True if an array is one prompt: it has an id, and neither arrays nor objects. */
+/* True if an array is a single prompt: it has an id, and neither arrays nor objects. */
 static bool is_one(const json_t *prompts)
 {
     bool ids = false;

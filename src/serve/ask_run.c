@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* Answers a prompt that is too long, with both numbers.  Returns 1 if it has. */
+/* Answers a prompt that is too long for the context, with both numbers.  Returns 1 if it was too long. */
 static int refuse_long(const struct server *s, struct exchange *x, const struct protocol *p,
                        const struct ask *k, const struct ask_text *t)
 {
@@ -42,8 +42,8 @@ int ask_options(const struct server *s, const struct ask *k, uint32_t index, kvi
     return e;
 }
 
-static int settle(const struct server *s, const struct ask *k, uint32_t index, size_t n,
-                  kvik_generation *g)
+static int settle_options(const struct server *s, const struct ask *k, uint32_t index, size_t n,
+                          kvik_generation *g)
 {
     const struct cache_use *use = &s->caches.use[k->cache];
     TRY(ask_options(s, k, index, g));
@@ -86,7 +86,7 @@ static int job_new(const struct server *s, struct exchange *x, const struct ask 
                       .frequency_penalty = k->frequency_penalty};
     memcpy(j->salt, k->salt, sizeof j->salt);
     j->ids = mem_array(t.n, sizeof *j->ids);
-    int e = j->ids ? settle(s, k, index, t.n, &j->g) : ERR_NOMEM;
+    int e = j->ids ? settle_options(s, k, index, t.n, &j->g) : ERR_NOMEM;
     if (e < 0) {
         mem_free(j->ids);
         mem_free(j);

@@ -1,4 +1,4 @@
-/* blocks.c - GET /kvik/store: what the cache holds, for the page and for people who look. */
+/* blocks.c - GET /kvik/store: which blocks the cache holds, for the page and for people who debug. */
 #include "serve/protocol.h"
 
 #include <string.h>
@@ -6,12 +6,12 @@
 struct look {
     struct server *server;
     uint32_t cache;
-    char *map; /* of the library */
+    char *map; /* owned by the library */
     int e;
     char why[256];
 };
 
-static void look(void *ctx)
+static void read_store(void *ctx)
 {
     struct look *l = ctx;
     l->e = kvik_cache_map(l->server->caches.use[l->cache].o.cache, 0, &l->map);
@@ -27,7 +27,7 @@ static json_t *usage_json(const kvik_usage *u)
         "metadata", (json_int_t)u->metadata, "spilled", (json_int_t)u->spilled);
 }
 
-/* What each cache is and has of the budget. */
+/* Describes each cache, with its part of the budget. */
 static json_t *caches_json(const struct server *s, const struct scheduler_state *t)
 {
     json_t *list = json_array();
@@ -41,7 +41,7 @@ static json_t *caches_json(const struct server *s, const struct scheduler_state 
     return list;
 }
 
-/* GET /kvik/store?cache=1 shows the second cache; without a number it is the first. */
+/* Reads which cache is shown: ?cache=1 is the second one; without a number it is the first. */
 static int which_cache(const struct server *s, const struct exchange *x, uint32_t *out)
 {
     static const char key[] = "cache=";
@@ -61,7 +61,7 @@ static int store(struct server *s, struct exchange *x)
     struct scheduler_state t;
     json_t *map = NULL;
     TRY(which_cache(s, x, &l.cache));
-    scheduler_call(s->scheduler, look, &l);
+    scheduler_call(s->scheduler, read_store, &l);
     if (l.e < 0) return err_set(l.e, "%s", l.why);
     int e = json_parse(l.map, strlen(l.map), "the map", &map);
     kvik_free(l.map);

@@ -7,9 +7,9 @@
 #include <ctype.h>
 #include <string.h>
 
-enum { LEND_PART = 32 }; /* of the budget: what is lent at once, so that lending is rare */
+enum { LEND_PART = 32 }; /* part of the budget that is lent at once, so that lending is rare */
 
-/* Returns bytes that hold no row: of these a cache can give without losing anything. */
+/* Returns the bytes that hold no row.  A cache can give these without losing anything. */
 static uint64_t unused(const kvik_usage *u)
 {
     return u->free - MIN(u->index, u->free);
@@ -22,8 +22,8 @@ static kvik_usage usage_of(const struct cache_use *use)
     return u;
 }
 
-/* Takes up to `most` bytes from a cache, of `from` that it can give.  Returns how many. */
-static uint64_t take(struct cache_use *use, const kvik_usage *u, uint64_t from, uint64_t most)
+/* Takes up to `most` bytes from a cache, out of `from` that the cache can give.  Returns how many it took. */
+static uint64_t take_bytes(struct cache_use *use, const kvik_usage *u, uint64_t from, uint64_t most)
 {
     uint64_t n = MIN(from, most);
     return n && kvik_cache_set_memory(use->o.cache, u->budget - n) >= 0 ? n : 0;
@@ -49,11 +49,11 @@ bool caches_lend(struct caches *c, uint32_t i, uint64_t need)
     need = MAX(need, 1);
     for (uint32_t k = 0; k < c->n; k++) {
         kvik_usage u = usage_of(&c->use[k]);
-        if (k != i) got += take(&c->use[k], &u, unused(&u), wish - MIN(got, wish));
+        if (k != i) got += take_bytes(&c->use[k], &u, unused(&u), wish - MIN(got, wish));
     }
     for (uint32_t k = 0; k < c->n && got < need; k++) {
         kvik_usage u = usage_of(&c->use[k]);
-        if (k != i) got += take(&c->use[k], &u, u.free, need - got);
+        if (k != i) got += take_bytes(&c->use[k], &u, u.free, need - got);
     }
     give(&c->use[i], got);
     return got >= need;
@@ -67,7 +67,7 @@ void caches_balance(struct caches *c, const uint32_t *jobs)
         active += jobs[i] > 0;
     for (uint32_t i = 0; active && i < c->n; i++) {
         kvik_usage u = usage_of(&c->use[i]);
-        if (!jobs[i]) got += take(&c->use[i], &u, unused(&u), UINT64_MAX);
+        if (!jobs[i]) got += take_bytes(&c->use[i], &u, unused(&u), UINT64_MAX);
     }
     for (uint32_t i = 0; got && i < c->n; i++) {
         if (!jobs[i]) continue;
@@ -151,7 +151,7 @@ void caches_unshelve(struct caches *c)
 
 /* --- What a request names. */
 
-/* Copies an object, with the keys as the library takes them: "Num-Bits" is num_bits. */
+/* Copies an object, with its keys spelled as the library has them: "Num-Bits" becomes num_bits. */
 static json_t *plain_keys(const json_t *given)
 {
     json_t *o = json_object(), *v;
@@ -167,8 +167,8 @@ static json_t *plain_keys(const json_t *given)
     return o;
 }
 
-/* Lists what is allowed: "dynamic", "quantized" with {"nbits":4}. */
-static void list(const struct caches *c, char *out, size_t size)
+/* Lists the allowed strategies: "dynamic", "quantized" with {"nbits":4}. */
+static void list_allowed(const struct caches *c, char *out, size_t size)
 {
     size_t at = 0;
     for (uint32_t i = 0; i < c->n && at < size; i++) {
@@ -226,7 +226,7 @@ int caches_find(const struct caches *c, const json_t *body, uint32_t *out)
         *out = i;
         return 0;
     }
-    list(c, allowed, sizeof allowed);
+    list_allowed(c, allowed, sizeof allowed);
     return ERR(ARG,
                "field \"%s\": this server does not allow it, but %s (--allow-cache of kvik serve)",
                config ? "cache_config" : "cache_implementation", allowed);
@@ -234,7 +234,7 @@ int caches_find(const struct caches *c, const json_t *body, uint32_t *out)
 
 /* --- Opening and closing. */
 
-/* Finds by halving how many tokens the budget can hold for one sequence: kvik_cache_reserve tells exactly. */
+/* Measures how many tokens of one sequence the budget can hold, by halving; kvik_cache_reserve answers exactly. */
 static int measure_capacity(struct cache_use *use)
 {
     kvik_seq seq;
@@ -255,7 +255,7 @@ static int measure_capacity(struct cache_use *use)
                      "the memory of the cache does not hold two tokens; give more with --cache-memory");
 }
 
-/* Leaves each cache its tables alone, and measures what each holds with all the rest. */
+/* Leaves each cache only its tables, and measures how much it holds with all the rest of the budget. */
 static int divide(struct caches *c)
 {
     char size[16];

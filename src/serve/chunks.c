@@ -16,7 +16,7 @@ static enum chunks_state read_size(struct chunks *c, char byte)
     return CHUNKS_SIZE;
 }
 
-/* Reads one byte that is none of the data. */
+/* Reads one byte of the framing, which is no data. */
 static enum chunks_state read_byte(struct chunks *c, char byte)
 {
     switch (c->state) {

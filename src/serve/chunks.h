@@ -1,5 +1,7 @@
-/* chunks.h - the chunks of a body, read strictly.  libevent takes sizes such as "0xf", "+f" and "f g" and misses no line end; where
- * a proxy reads them otherwise, a client could slip its text into the request of another. */
+/* chunks.h - reads the chunks of a body strictly.
+ *
+ * libevent accepts sizes such as "0xf", "+f" and "f g", and does not miss a line end that is missing.  If a proxy in front reads
+ * such a body otherwise, a client can slip text into the request of another client. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -17,11 +19,12 @@ enum chunks_state {
     CHUNKS_OVER,
     CHUNKS_BAD
 };
-/* Zeroed: at the beginning of a body. */
+/* Zeroed: stands at the beginning of a body. */
 struct chunks {
     enum chunks_state state;
-    uint64_t left; /* of the size as far as it is read, or of the data */
+    uint64_t left; /* the size as far as it was read, or the bytes of data that are left */
     uint32_t digits;
 };
-/* Reads bytes of a body, which may be cut anywhere.  Returns how many belong to it: fewer where it is over or bad. */
+/* Reads bytes of a body, which may be cut anywhere.  Returns how many bytes belong to the body: fewer than n if the
+ * body is over or malformed. */
 size_t chunks_read(struct chunks *c, const char *bytes, size_t n);

@@ -39,7 +39,8 @@ const json_t *ask_tools(const struct ask *k)
     return json_array_size(tools) ? tools : NULL;
 }
 
-/* Returns the last nine letters and digits of an id, which belong to the call and its result alike. */
+/* Returns the last nine letters and digits of an id.  A call and its result have the same id, so both get the same
+ * nine. */
 static json_t *short_id(const char *id)
 {
     char nine[10] = "000000000";
@@ -49,7 +50,7 @@ static json_t *short_id(const char *id)
     return json_string(nine);
 }
 
-/* Gives arguments as text, with spaces as templates write them. */
+/* Writes arguments as text, with spaces as templates write them. */
 static int spell_arguments(json_t *function, const json_t *arguments)
 {
     char *text = json_dumps(arguments, JSON_ENCODE_ANY);
@@ -60,7 +61,7 @@ static int spell_arguments(json_t *function, const json_t *arguments)
     return 0;
 }
 
-/* Gives a call as the template wants it: arguments as an object or as text, and an id of nine letters. */
+/* Changes a call to what the template expects: arguments as an object or as text, and an id of nine letters. */
 static int take_call(const struct server *s, json_t *call, size_t at)
 {
     json_t *f = json_object_get(call, "function"), *given = json_object_get(f, "arguments"),
@@ -77,7 +78,8 @@ static int take_call(const struct server *s, json_t *call, size_t at)
     return 0;
 }
 
-/* Gives the calls of a message as the template wants them.  A message without any has no such key: templates ask for it. */
+/* Changes the calls of a message to what the template expects.  A message without calls must not have the key,
+ * because templates test for it. */
 static int take_calls(const struct server *s, json_t *m, size_t at)
 {
     json_t *given = json_object_get(m, "tool_calls"), *calls, *call;
@@ -140,7 +142,8 @@ int ask_messages(struct ask *k, const struct server *s, const json_t *given)
     return 0;
 }
 
-/* The last message of an assistant is continued, unless it calls tools; else the template opens an answer. */
+/* Reads what the template is told.  The last message of an assistant is continued unless it calls tools; otherwise
+ * the template opens an answer. */
 int ask_kwargs(struct ask *k, const struct server *s, const json_t *body)
 {
     json_t *given = json_object_get(body, "chat_template_kwargs"),

@@ -1,10 +1,10 @@
-/* cors.c - a browser sends the origin of a page with its requests; see cors.h.
+/* cors.c - which pages may use the server: a browser sends the origin of a page with its requests; see cors.h.
  *
- * Any page that a person visits can send requests to a server on their machine.  So a request from a page that is not
- * allowed is refused, and not only its answer hidden.
+ * Any page that a person visits can send requests to a server on that person's machine.  So the server refuses the request of a page
+ * that is not allowed; hiding the answer would not be enough.
  *
- * A page can also have its own name lead to this machine; then the browser takes its requests for those of the page's own server,
- * and sends no origin with a GET.  The header Host still has the name. */
+ * A page can also make its own name lead to this machine.  The browser then takes its requests for requests to the page's own server,
+ * and sends no origin with a GET.  But the header Host still has the page's name. */
 #include "serve/cors.h"
 #include "base/base.h"
 
@@ -28,14 +28,14 @@ static bool from_here(const char *origin)
     return is_local(host, end ? (size_t)(end - host) : strlen(host));
 }
 
-/* Returns how long the name in a Host header, or behind the "://" of an origin, is without its port. */
+/* Returns the length of the name in a Host header, or behind the "://" of an origin, without its port. */
 static size_t name_length(const char *host)
 {
     return *host == '[' ? strcspn(host, "]") + (strchr(host, ']') != NULL) : strcspn(host, ":/");
 }
 
-/* True if nobody outside of a network can have a name point to this machine: it is an address, has no dot, or an end that is
- * kept for machines here. */
+/* True if nobody outside of a network can make the name point to this machine: the name is an address, has no dot,
+ * or has an ending that is reserved for private machines. */
 static bool is_private(const char *s, size_t n)
 {
     static const char *const ends[] = {".localhost", ".local", ".internal"};

@@ -22,7 +22,7 @@ bool crew_ends(const struct crew *c)
     return atomic_load(&c->closing);
 }
 
-static struct work **find(struct crew *c, size_t bytes)
+static struct work **next_work(struct crew *c, size_t bytes)
 {
     struct work **at = &c->first;
     while (*at && (*at)->x->n_body > bytes)
@@ -30,12 +30,12 @@ static struct work **find(struct crew *c, size_t bytes)
     return at;
 }
 
-static struct work *take(const struct hand *h)
+static struct work *wait_for_work(const struct hand *h)
 {
     struct crew *c = h->crew;
     struct work **at, *w;
     pthread_mutex_lock(&c->lock);
-    while (!*(at = find(c, h->bytes)) && !crew_ends(c))
+    while (!*(at = next_work(c, h->bytes)) && !crew_ends(c))
         pthread_cond_wait(&c->bell, &c->lock);
     w = crew_ends(c) ? NULL : *at;
     if (w && !(*at = w->next)) c->last = at;
@@ -44,9 +44,9 @@ static struct work *take(const struct hand *h)
     return w;
 }
 
-static void *run(void *arg)
+static void *thread_main(void *arg)
 {
-    for (struct work *w; (w = take(arg));) {
+    for (struct work *w; (w = wait_for_work(arg));) {
         if (exchange_gone(w->x))
             w->refuse(w, 499, "the client has left");
         else
@@ -81,7 +81,7 @@ int crew_open(const struct crew_options *o, struct crew **out)
     for (uint32_t i = 0; i < CREW_MOST && o->bytes[i]; i++, c->n++) {
         struct hand *h = &c->hand[i];
         *h = (struct hand){.crew = c, .bytes = o->bytes[i]};
-        if (thread_start(&h->thread, NULL, run, h) != 0) {
+        if (thread_start(&h->thread, NULL, thread_main, h) != 0) {
             crew_close(c);
             return ERR(NOMEM, "a thread for %s cannot be started", o->what);
         }

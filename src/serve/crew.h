@@ -3,27 +3,27 @@
 #include "serve/exchange.h"
 
 struct crew;
-/* What one thread does for one request: the first member of a struct of its owner. */
+/* The work of one thread for one request.  The owner's struct has this as its first member. */
 struct work {
     struct work *next;
     struct exchange *x; /* held */
-    /* Answers, on a thread of the crew, and frees the work. */
+    /* Does the work and answers, on a thread of the crew; frees the work. */
     void (*run)(struct work *w);
-    /* Refuses, since the client has left or the server closes, and frees the work. */
+    /* Refuses the work, because the client has left or the server closes; frees the work. */
     void (*refuse)(struct work *w, int status, const char *sentence);
 };
 
 enum { CREW_MOST = 4 };
 struct crew_options {
-    /* One for each thread, up to a 0: the bytes of a request at most that the thread takes. */
+    /* The most bytes of a request that each thread takes, one number for each thread; 0 ends the list. */
     size_t bytes[CREW_MOST];
     size_t waiting;   /* works that may wait; more are refused */
-    const char *what; /* of a sentence: "recordings" */
+    const char *what; /* the works, as a word of an error: "recordings" */
 };
 int crew_open(const struct crew_options *o, struct crew **out);
-/* Hands over a work; ERR_BUSY: too many wait, and the work stays the caller's. */
+/* Hands over a work.  ERR_BUSY: too many works wait, and this one still belongs to the caller. */
 int crew_put(struct crew *c, struct work *w);
-/* True if the crew is to end: work that runs for long then stops. */
+/* True if the crew is to end; long works look at it and stop. */
 bool crew_ends(const struct crew *c);
-/* Refuses what waits, and waits for the threads. */
+/* Refuses the waiting works, and waits for the threads. */
 void crew_close(struct crew *c);

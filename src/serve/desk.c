@@ -1,7 +1,7 @@
 /* desk.c - the crew that reads requests; see desk.h.
  *
- * A text of megabytes is tokenized for seconds.  So the first thread takes short requests only, and a short one never
- * waits for a long one. */
+ * A text of megabytes takes seconds to tokenize.  So the first thread takes short requests only, and a short request never waits for
+ * a long one. */
 #include "serve/desk.h"
 #include "serve/crew.h"
 
@@ -21,7 +21,8 @@ static void run(struct work *w)
     size_t n = w->x->n_body;
     route_answer(p->server, w->x, p->route);
     mem_free(p);
-    if (n > SHORT) malloc_trim(0); /* what a long body took would stay with the process */
+    /* Otherwise the process would keep the memory of the long body. */
+    if (n > SHORT) malloc_trim(0);
 }
 
 static void refuse(struct work *w, int status, const char *sentence)
@@ -44,7 +45,8 @@ void desk_put(struct server *s, struct exchange *x, const struct route *r)
 int desk_open(struct crew **out)
 {
     return crew_open(&(struct crew_options){.bytes = {SHORT, SIZE_MAX},
-                                            .waiting = SIZE_MAX, /* the network has the limit */
+                                            /* The network limits the number of requests. */
+                                            .waiting = SIZE_MAX,
                                             .what = "requests"},
                      out);
 }

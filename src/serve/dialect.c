@@ -11,7 +11,7 @@
     }
 
 static const struct dialect table[] = {
-    /* gpt-oss: a message has a head, which names a channel or a function. */
+    /* gpt-oss: each message has a head, which names a channel or a function. */
     {"harmony", "<|channel|>",
      .mark = {{SAID_CONTENT, "<|start|>", SAID_HEAD},
               {SAID_CONTENT, "<|channel|>", SAID_HEAD},
@@ -68,7 +68,7 @@ static const struct dialect table[] = {
     {"apertus", "<|tools_prefix|>",
      .mark = {{SAID_CONTENT, "<|tools_prefix|>", SAID_CALL},
               {SAID_CALL, "<|tools_suffix|>", SAID_CONTENT}}},
-    /* Qwen, Hermes, GLM and many others; Qwen3-Coder forgets the outer mark at times. */
+    /* Qwen, Hermes, GLM and many others.  Qwen3-Coder sometimes omits the outer mark. */
     {"hermes", "<tool_call>",
      .mark = {THINKS,
               {SAID_CONTENT, "<tool_call>", SAID_CALL},
@@ -91,7 +91,7 @@ bool dialect_calls(const struct dialect_mark *m)
            m->to == SAID_FUNCTION;
 }
 
-/* Returns the id of a text that is one token, else -1. */
+/* Returns the id of a text that is a single token, or -1. */
 static int32_t one_token(const kvik_tokenizer *t, const char *text)
 {
     int32_t *ids = NULL, id = -1;
@@ -129,7 +129,8 @@ static void find_shown(const kvik_tokenizer *t, struct dialect_use *u)
     }
 }
 
-/* Renders a call whose arguments are an object, or the text of one; true if the template wrote them as a model does. */
+/* Renders a call whose arguments are an object, or the text of one.  True if the template then wrote the call as
+ * models do. */
 static bool renders(const kvik_tokenizer *t, const char *arguments)
 {
     char request[512], *text = NULL;

@@ -1,8 +1,8 @@
 /* events.c - publishes which blocks the cache holds; see events.h.
  *
- * The thread that computes notes blocks and packs them as one message for each of its turns.  A thread of its own owns the
- * sockets: it sends the messages, keeps the newest, and answers those who ask for them again.  A publishing socket never
- * waits for a subscriber; one that is too slow misses messages, sees it by their numbers, and asks. */
+ * The thread that computes notes each block, and packs the notes of one of its turns as one message.  A thread of its own owns the
+ * sockets.  It sends the messages, keeps the newest ones, and answers subscribers who ask for them again.  Publishing never waits for
+ * a subscriber.  A subscriber that is too slow misses messages, notices that by the numbers of the messages, and asks for them. */
 #include "serve/events.h"
 #include "base/base.h"
 
@@ -20,18 +20,18 @@
 
 enum {
     BLOCK = 16,   /* tokens */
-    KEPT = 10000, /* messages that can be had again, and their bytes */
+    KEPT = 10000, /* messages that can be asked for again */
     KEPT_BYTES = 64 << 20,
-    ASKED = 1024,    /* bytes of a message from outside at most: a number, or a topic */
-    LINGER_MS = 500, /* for the last messages, when the server ends */
-    /* Of those who ask for messages again: so many at once, with so many messages each that they have not read, or else a
-     * question of a few bytes could take the memory of all that is kept. */
+    ASKED = 1024,    /* largest message from outside: a number, or a topic */
+    LINGER_MS = 500, /* how long the last messages may take when the server ends */
+    /* Askers at once, each with so many messages that it has not read.  Without limits a question of a few bytes
+     * could take the memory of all kept messages. */
     ASKERS = 16,
     UNREAD = 64,
     PACE_MS = 2,
-    WHO = 255 /* bytes of the name that a socket gives to one */
+    WHO = 255 /* largest name that a socket gives to an asker */
 };
-/* After which an asker that does not read is forgotten; and after which another may have its place. */
+/* Seconds after which an asker that does not read is forgotten, and after which another asker may have its place. */
 #define STALL_SECONDS 10.0
 #define PLACE_SECONDS 0.1
 
@@ -41,18 +41,18 @@ struct message {
     size_t n;
     char data[];
 };
-/* A block that came or went. */
+/* A block that was stored or removed. */
 struct note {
     uint64_t hash, before;
     bool stored, first;
     int32_t ids[BLOCK];
 };
-/* Who asked for messages again: for those from `next` on, before `end`. */
+/* An asker: a subscriber that wants the messages from `next` on, before `end`. */
 struct asker {
     unsigned char who[WHO];
     size_t n_who;
     uint64_t next, end;
-    double moved; /* when there was room for one */
+    double moved; /* when it last had room for a message */
 };
 struct events {
     void *zmq, *pub, *replay; /* replay may be NULL */
@@ -65,7 +65,7 @@ struct events {
     struct note *note; /* [n_notes] owned */
     size_t n_notes, cap;
     bool clears; /* the message begins with AllBlocksCleared */
-    bool lost;   /* memory was short for a block: all are told anew */
+    bool lost;   /* memory was short for a note, so all blocks are told again */
     uint64_t number;
     /* Under the lock. */
     pthread_mutex_t lock;
@@ -129,7 +129,7 @@ struct packed {
     msgpack_sbuffer b;
     bool failed; /* some bytes are missing, though later ones may have had room */
 };
-static int add(void *packed, const char *data, size_t n)
+static int pack_bytes(void *packed, const char *data, size_t n)
 {
     struct packed *to = packed;
     to->failed |= msgpack_sbuffer_write(&to->b, data, n) < 0;
@@ -141,7 +141,7 @@ static void pack_text(msgpack_packer *p, const char *s)
     msgpack_pack_str_with_body(p, s, strlen(s));
 }
 
-/* Returns how many notes from n on are one event: blocks that follow one another, or blocks that went. */
+/* Returns how many notes from n on make one event: stored blocks that follow one another, or removed blocks. */
 static size_t run_of(const struct note *n, size_t most)
 {
     size_t k = 1;
@@ -167,7 +167,7 @@ static void pack_run(msgpack_packer *p, const struct note *n, size_t len)
         for (size_t i = 0; i < len * BLOCK; i++)
             msgpack_pack_int32(p, n[i / BLOCK].ids[i % BLOCK]);
         msgpack_pack_int(p, BLOCK);
-        msgpack_pack_nil(p); /* of an adapter */
+        msgpack_pack_nil(p); /* lora_id: there are no adapters */
     }
     pack_text(p, "GPU");
 }
@@ -182,7 +182,7 @@ static struct message *pack(const struct events *e)
     for (size_t i = 0; i < e->n_notes; i += run_of(e->note + i, e->n_notes - i))
         runs++;
     msgpack_sbuffer_init(&to.b);
-    msgpack_packer_init(&p, &to, add);
+    msgpack_packer_init(&p, &to, pack_bytes);
     msgpack_pack_array(&p, 3);
     msgpack_pack_double(&p, (double)now.tv_sec + (double)now.tv_nsec * 1e-9);
     msgpack_pack_array(&p, runs);
@@ -274,7 +274,7 @@ static void publish(struct events *e)
     }
 }
 
-/* Reads who asks, an empty frame, and the number to begin with.  False: it is none of that. */
+/* Reads a question: who asks, an empty frame, and the number to begin with.  False: the message is not a question. */
 static bool read_question(struct events *e, zmq_msg_t *who, uint64_t *from)
 {
     bool good = zmq_msg_recv(who, e->replay, ZMQ_DONTWAIT) >= 0, more = zmq_msg_more(who);
@@ -293,7 +293,8 @@ static bool read_question(struct events *e, zmq_msg_t *who, uint64_t *from)
     return good;
 }
 
-/* Sends an asker a message.  Returns 1; 0: as many wait for it as may; -1: it is gone. */
+/* Sends an asker a message.  Returns 1 if it was sent, 0 if as many wait for the asker as may, -1 if the asker is
+ * gone. */
 static int give(struct events *e, const struct asker *a, uint64_t number, const char *data,
                 size_t n)
 {
@@ -307,7 +308,7 @@ static int give(struct events *e, const struct asker *a, uint64_t number, const 
     return good ? 1 : -1;
 }
 
-/* Sends an asker what there is room for.  Returns as `give`; 1: it has all. */
+/* Sends an asker as many messages as there is room for.  Returns as `give` does; 1: the asker has all messages. */
 static int go_on(struct events *e, struct asker *a)
 {
     int sent = 1;
@@ -324,7 +325,7 @@ static int go_on(struct events *e, struct asker *a)
     return sent > 0 ? give(e, a, UINT64_MAX, "", 0) : sent;
 }
 
-/* Goes on with all that ask.  Those that do not read are forgotten. */
+/* Continues with all askers.  Forgets those that do not read. */
 static void go_on_all(struct events *e)
 {
     for (uint32_t i = 0; i < e->n_askers;) {
@@ -337,7 +338,7 @@ static void go_on_all(struct events *e)
     }
 }
 
-/* Returns the asker for whom there was no room for longest. */
+/* Returns the asker that has had no room for longest. */
 static uint32_t slowest(const struct events *e)
 {
     uint32_t at = 0;
@@ -351,7 +352,7 @@ static bool has_place(const struct events *e)
     return e->n_askers < ASKERS || now_seconds() > e->asker[slowest(e)].moved + PLACE_SECONDS;
 }
 
-/* Takes a question, in the place of an earlier one of the same asker. */
+/* Takes a question.  A newer question replaces the earlier one of the same asker. */
 static void replay(struct events *e)
 {
     zmq_msg_t who;
@@ -372,7 +373,7 @@ static void replay(struct events *e)
     zmq_msg_close(&who);
 }
 
-static void *run(void *arg)
+static void *thread_main(void *arg)
 {
     struct events *e = arg;
     bool ends = false;
@@ -397,7 +398,7 @@ static void *run(void *arg)
 
 /* --- Opening and closing. */
 
-/* A port alone is one of this machine. */
+/* Binds a socket to an endpoint.  A port alone means loopback. */
 static int bind_to(struct events *e, int type, const char *where, const char *option, void **out)
 {
     char endpoint[300];
@@ -410,7 +411,7 @@ static int bind_to(struct events *e, int type, const char *where, const char *op
     zmq_setsockopt(*out, ZMQ_MAXMSGSIZE, &(int64_t){most}, sizeof(int64_t));
     zmq_setsockopt(*out, ZMQ_LINGER, &linger, sizeof linger);
     zmq_setsockopt(*out, ZMQ_SNDHWM, &waiting, sizeof waiting);
-    /* Then a message that has no room is an error, and not lost. */
+    /* Sending then fails if there is no room, instead of dropping the message. */
     if (type == ZMQ_ROUTER) zmq_setsockopt(*out, ZMQ_ROUTER_MANDATORY, &one, sizeof one);
     if (zmq_bind(*out, endpoint) == 0) return 0;
     return ERR(IO, "--%s: %s cannot be bound: %s (tcp://127.0.0.1:5557, or a port alone)", option,
@@ -425,7 +426,7 @@ static int open_sockets(struct events *e, const struct serve_options *o)
         TRY(bind_to(e, ZMQ_ROUTER, o->events_replay, "kv-events-replay", &e->replay));
     if ((e->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0)
         return ERR(IO, "--kv-events: no eventfd");
-    if (thread_start(&e->thread, NULL, run, e) != 0)
+    if (thread_start(&e->thread, NULL, thread_main, e) != 0)
         return ERR(NOMEM, "a thread for --kv-events cannot be started");
     e->runs = true;
     return 0;

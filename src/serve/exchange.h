@@ -1,8 +1,10 @@
 /* exchange.h - one HTTP request and its answer, as every thread of the server sees it.
  *
- * The network thread owns sockets; nobody else calls libevent.  What another thread sends is a letter in the mailbox of
- * the network thread, so sending never waits for a client.  An exchange is counted: the network holds it until the
- * answer is complete or the client has left, and whoever answers holds it until it calls exchange_release. */
+ * The network thread owns sockets, and only that thread calls libevent.  What another thread sends is a letter in the mailbox of the
+ * network thread, so sending never waits for a client.
+ *
+ * An exchange counts its holders.  The network holds it until the answer is complete or the client has left.  The thread that answers
+ * holds it until that thread calls exchange_release. */
 #pragma once
 #include "base/base.h"
 #include "base/json.h"
@@ -23,28 +25,32 @@ struct exchange {
     char *origin;             /* owned: of the page that a browser shows, or NULL */
     char *body;               /* owned, [n_body], ends with a NUL that does not count */
     size_t n_body;
-    size_t reserved;                 /* bytes of the network's that it gives back */
-    const struct protocol *protocol; /* whose shape errors have */
-    const char *allow;   /* static: the methods of its path, where its own is none of them */
-    uint64_t id, client; /* number of the request; who sent it: of its key, else of its address */
-    double begun;        /* seconds of now_seconds() */
-    atomic_bool gone;    /* the client has left: what is sent is dropped */
-    atomic_bool full;    /* the client does not read: more than NET_BACKLOG bytes wait */
+    /* Bytes of net.bodies that the exchange gives back at its end. */
+    size_t reserved;
+    const struct protocol *protocol; /* the protocol in whose shape errors are written */
+    /* Static: the methods of the path if the request's method is not among them. */
+    const char *allow;
+    /* Number of the request; number of its client (its key, else its address). */
+    uint64_t id, client;
+    double begun;     /* seconds of now_seconds() */
+    atomic_bool gone; /* the client has left, so what is sent is dropped */
+    atomic_bool full; /* the client does not read: more than NET_BACKLOG bytes wait */
     /* Of the network thread alone. */
     void *request; /* struct evhttp_request, NULL once the answer is complete */
     bool streams, waits;
-    bool refused; /* its headers are not plain, so its connection is closed behind the answer */
-    double sent;  /* when the stream had its last bytes */
+    /* The headers could be read in two ways, so the connection closes after the answer. */
+    bool refused;
+    double sent; /* when bytes of the stream were last sent */
     struct exchange *next, **at;
 };
 
-/* Sends a whole answer.  `text` becomes the network's (mem_free), NULL: an empty one.  The exchange stays the
- * caller's. */
+/* Sends a whole answer.  `text` (mem_alloc) now belongs to the network; NULL: an empty answer.  The exchange remains
+ * the caller's. */
 void exchange_answer(struct exchange *x, int status, const char *type, char *text, size_t n);
 /* Sends a value as JSON and releases it. */
 void exchange_json(struct exchange *x, int status, json_t *o);
-/* Begins an answer in parts; then come exchange_send, once for each part, and exchange_finish.  `comments`: an idle
- * stream is kept alive by lines that begin with a colon, which its format takes as comments. */
+/* Begins an answer in parts.  Then call exchange_send for each part, and exchange_finish.  comments: the format
+ * takes lines that begin with a colon as comments, so such lines can keep an idle stream alive. */
 void exchange_begin(struct exchange *x, const char *type, bool comments);
 void exchange_send(struct exchange *x, const char *text, size_t n);
 void exchange_finish(struct exchange *x);

@@ -1,16 +1,16 @@
-/* fetching.c - prompts whose rows a shared store may have; see scheduling.h.
+/* fetching.c - fetches rows of prompts from a shared store; see scheduling.h.
  *
- * A job never waits for the store: it computes while the store is read.  If the store is ahead of it when the read has ended, or
- * when the rest of the read would take longer than computing, the job goes on from what was read.  So an answer is not
- * later than without the store, but for what two threads take of the processors. */
+ * A job never waits for the store: it computes while the store is read.  The fetch ends when all is read, or when reading on would take
+ * longer than computing.  If it is then ahead of the job, the job continues behind the fetched rows.  So an answer is not later than
+ * without the store, apart from processor time that the two threads take from each other. */
 #include "serve/scheduling.h"
 
-#define FIRST 0.05 /* seconds in which the first rows come, and */
+#define FIRST 0.05 /* seconds in which the first rows must come, and */
 #define SHARE                                                                                      \
     0.1 /* so much of what computing the prompt takes: else the steps would stay short for nothing */
 #define MUCH                                                                                       \
-    ((uint64_t)256 << 20) /* bytes after which a fetch may have ended before the store did */
-enum { LEAST_AHEAD = 96 /* tokens that are worth beginning again */ };
+    ((uint64_t)256 << 20) /* bytes after which a fetch may end although the store has more */
+enum { LEAST_AHEAD = 96 /* tokens of gain that are worth beginning again */ };
 
 static void end_fetch(struct job *j)
 {
@@ -18,7 +18,7 @@ static void end_fetch(struct job *j)
     j->fetch = NULL;
 }
 
-/* True if reading on takes less time than computing, as far as one can know. */
+/* True if reading on probably takes less time than computing. */
 static bool beats(const struct scheduler *s, const struct job *j, const kvik_fetched *f)
 {
     double compute = s->token_seconds;
@@ -30,19 +30,19 @@ static bool beats(const struct scheduler *s, const struct job *j, const kvik_fet
     return (double)(most - f->tokens) * f->seconds / (double)(f->tokens - first) < left;
 }
 
-/* The job begins again, behind the rows that were read.  Returns an error of the new beginning. */
+/* Begins the job again behind the fetched rows.  Returns an error of the new beginning. */
 static int begin_again(struct scheduler *s, struct job *j)
 {
     kvik_cache *cache = cache_of(s, j)->o.cache;
     kvik_progress p = {.size = sizeof p};
     kvik_seq seq;
     int64_t got = kvik_fetch_take(j->fetch, &seq);
-    if (got <= 0) return 0; /* no room, or damaged: it is computed */
+    if (got <= 0) return 0; /* no room, or damaged: the job computes on */
     if (kvik_request_progress(j->request, &p) >= 0) j->computed += p.computed_tokens;
     kvik_request_free(j->request);
     j->request = NULL;
     int e = job_start(j, cache);
-    kvik_cache_drop(cache, seq); /* its rows are the request's now, and stay in the index */
+    kvik_cache_drop(cache, seq); /* the request has its rows now, and they stay in the index */
     if (e < 0) return e;
     j->fetched = (uint64_t)got;
     job_note_reuse(j);

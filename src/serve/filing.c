@@ -1,8 +1,8 @@
 /* filing.c - saves the text of a slot as a file, and restores it; see filing.h.
  *
- * A file is a session of kvik (kvik_cache_save) whose note has the tokens.  Both need the cache, so both are jobs of the
- * scheduler.  A save is the generation of one token: rows that memory has lost since are computed beside the steps of other
- * texts, as those of any prompt. */
+ * A file is a session of kvik (kvik_cache_save) whose note has the tokens.  Saving and restoring need the cache, so both are jobs of the
+ * scheduler.  A save generates one token: so rows that memory has lost meanwhile are computed beside the steps of other texts, as for any
+ * prompt. */
 #include "serve/filing.h"
 #include "serve/protocol.h"
 #include "serve/slots.h"
@@ -34,7 +34,7 @@ static int64_t size_of(const char *path)
     return stat(path, &st) == 0 ? (int64_t)st.st_size : 0;
 }
 
-/* The tokens as a note: {"slot": [1, 2, 3]}. */
+/* Writes the tokens as a note: {"slot": [1, 2, 3]}. */
 static int write_note(const struct ask_text *t, char **note)
 {
     json_t *list = json_array(), *o = json_pack("{s:o}", "slot", list);
@@ -45,7 +45,7 @@ static int write_note(const struct ask_text *t, char **note)
     return e;
 }
 
-/* Reads them; `vocab` is above every id. */
+/* Reads the tokens of a note; all ids must be below `vocab`. */
 static int read_note(const char *path, const char *note, int64_t vocab, struct ask_text *out)
 {
     json_t *o = NULL, *v;
@@ -68,8 +68,8 @@ static int read_note(const char *path, const char *note, int64_t vocab, struct a
     return out->ids ? 0 : ERR_NOMEM;
 }
 
-/* Writes beside the file and renames: the file has its old contents or all new ones. */
-static int save(struct filing *w, kvik_seq seq)
+/* Writes a new file beside the old one and renames it, so the file always has its old contents or all new ones. */
+static int write_session(struct filing *w, kvik_seq seq)
 {
     kvik_cache *cache = w->server->caches.use[0].o.cache;
     char beside[4096 + 8], *note = NULL;
@@ -86,7 +86,7 @@ static int save(struct filing *w, kvik_seq seq)
     return e;
 }
 
-static int restore(struct filing *w, kvik_cache *cache)
+static int read_session(struct filing *w, kvik_cache *cache)
 {
     char *note = NULL;
     kvik_seq seq;
@@ -101,14 +101,14 @@ static int restore(struct filing *w, kvik_cache *cache)
     if (e >= 0 && (int64_t)w->text.n != w->tokens && (int64_t)w->text.n != w->tokens + 1)
         e = ERR(FORMAT, "%s: its note has %zu tokens, and its rows are those of %lld", w->path,
                 w->text.n, (long long)w->tokens);
-    kvik_cache_drop(cache, seq); /* its rows stay, to be reused */
+    kvik_cache_drop(cache, seq); /* its rows stay in the cache for reuse */
     kvik_free(note);
     return e;
 }
 
 /* --- Jobs. */
 
-/* Answers, and ends the work. */
+/* Answers the request, and frees the work. */
 static void answer(struct filing *w, bool saves, int e, const char *sentence)
 {
     if (e < 0)
@@ -130,21 +130,21 @@ static bool no_text(struct job *j, int32_t id, const char *text, const kvik_logp
     return true;
 }
 
-/* The rows of the text are there: all of them, unless its client has left. */
+/* Saves the text: all of its rows are there now, unless its client has left. */
 static void on_rows(struct job *j, const kvik_row *row, int code, const char *sentence)
 {
     struct filing *w = j->owner;
     if (row && (exchange_gone(j->x) || !row->seq)) {
         code = KVIK_CANCELLED;
         sentence = "the client has left, or memory is short";
-    } else if (row && (code = save(w, row->seq)) < 0)
+    } else if (row && (code = write_session(w, row->seq)) < 0)
         sentence = kvik_last_error();
     answer(w, true, code, sentence);
 }
 
 static int do_restore(struct job *j, kvik_cache *cache)
 {
-    return restore(j->owner, cache);
+    return read_session(j->owner, cache);
 }
 
 static void on_restored(struct job *j, const kvik_row *row, int code, const char *sentence)
@@ -158,8 +158,9 @@ static void on_restored(struct job *j, const kvik_row *row, int code, const char
 static const struct job_calls saves = {.text = no_text, .over = on_rows};
 static const struct job_calls restores = {.work = do_restore, .over = on_restored};
 
-/* A job for the text of w, which takes w.  The last token of a text that fills the context has no rows, and needs none. */
-static int start(struct filing *w, const struct job_calls *calls)
+/* Makes a job for the text of w, and takes w over.  If a text fills the context, its last token has no rows and
+ * needs none. */
+static int hand_over(struct filing *w, const struct job_calls *calls)
 {
     struct server *s = w->server;
     struct job *j = mem_alloc(sizeof *j);
@@ -184,7 +185,7 @@ static int start(struct filing *w, const struct job_calls *calls)
 
 /* --- Requests. */
 
-/* A name without a directory, which does not begin with a dot. */
+/* Reads the file name: it has no directory and does not begin with a dot. */
 static int name_file(struct filing *w, const json_t *body)
 {
     const json_t *v = json_object_get(body, "filename");
@@ -199,7 +200,8 @@ static int name_file(struct filing *w, const json_t *body)
     return 0;
 }
 
-static int begin(struct server *s, struct exchange *x, uint32_t slot, const struct job_calls *calls)
+static int begin_job(struct server *s, struct exchange *x, uint32_t slot,
+                     const struct job_calls *calls)
 {
     json_t *body;
     TRY(body_read(x, &body));
@@ -214,14 +216,14 @@ static int begin(struct server *s, struct exchange *x, uint32_t slot, const stru
     if (e >= 0 && calls == &saves) e = slots_get(s->slots, slot, &w->text);
     if (e >= 0 && !scheduler_room(s->scheduler, x->client, 1))
         e = ERR(BUSY, "%u generations wait already; try again later", s->o.max_waiting);
-    if (e >= 0) e = start(w, calls);
+    if (e >= 0) e = hand_over(w, calls);
     if (e < 0) filing_free(w);
     return e;
 }
 
 int filing_save(struct server *s, struct exchange *x, uint32_t slot)
 {
-    return begin(s, x, slot, &saves);
+    return begin_job(s, x, slot, &saves);
 }
 
 int filing_restore(struct server *s, struct exchange *x, uint32_t slot)
@@ -229,5 +231,5 @@ int filing_restore(struct server *s, struct exchange *x, uint32_t slot)
     if (s->keys)
         return ERR(UNSUPPORTED,
                    "slots are not restored where requests have keys, which share no rows");
-    return begin(s, x, slot, &restores);
+    return begin_job(s, x, slot, &restores);
 }

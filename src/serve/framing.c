@@ -1,8 +1,7 @@
-/* framing.c - checks what says how long the body of a request is; see framing.h.
+/* framing.c - checks the headers that say how long the body of a request is; see framing.h.
  *
- * libevent takes the first of two lengths, and lets a length beside Transfer-Encoding pass.  A proxy in front may decide
- * otherwise, and then a client could slip its text into the request of another.  So what is not plain is refused, and the
- * connection closed. */
+ * libevent takes the first of two lengths, and accepts a length beside Transfer-Encoding.  A proxy in front may decide otherwise; then a
+ * client could slip text into the request of another client.  So headers that are not plain are refused, and the connection is closed. */
 #include "serve/framing.h"
 #include "base/base.h"
 

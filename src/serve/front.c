@@ -1,4 +1,5 @@
-/* front.c - GET /: the page of the server, one file without anything from elsewhere.  It needs no key; what it shows does. */
+/* front.c - GET /: the page of the server, one file that loads nothing else.  The page needs no key, but the data
+ * that it shows does. */
 #include "serve/protocol.h"
 
 __asm__(".section .rodata\n"

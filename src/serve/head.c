@@ -7,7 +7,7 @@
 size_t head_length(const char *text, size_t n, size_t from)
 {
     const char *at = text + (from > 2 ? from - 2 : 0),
-               *end = text + n; /* "\n\r" may be there already */
+               *end = text + n; /* the buffer may have "\n\r" already */
     while ((at = memchr(at, '\n', (size_t)(end - at)))) {
         at++;
         if (at < end && *at == '\n') return (size_t)(at - text) + 1;
@@ -25,7 +25,7 @@ static const char *read_path(char *line)
     return path;
 }
 
-/* Returns the value of a header with this name, without the spaces around it; NULL: its name is another. */
+/* Returns the value of a header without the spaces around it; NULL: the header has another name. */
 static const char *value_of(char *line, const char *name)
 {
     size_t n = strlen(name);
@@ -45,7 +45,7 @@ bool head_plain(const char *text, size_t n)
     return true;
 }
 
-/* Takes the value of a header, of several of one name the first. */
+/* Takes the value of a header; of several headers of one name the first counts. */
 static void read_header(char *line, struct head *out)
 {
     const struct {

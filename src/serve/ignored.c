@@ -1,7 +1,7 @@
 /* ignored.c - fields of other servers that have no effect here; see ignored.h.
  *
- * Clients of llama-server send all of their sliders with every request, so an error would keep them out.  What changes
- * a text there and not here is said once. */
+ * Clients of llama-server send all of their sliders with every request, so an error would lock them out.  A field that would change a
+ * text there is named in the log once. */
 #include "serve/ignored.h"
 
 #include <stdatomic.h>
@@ -22,9 +22,9 @@ static const char *const names[] = {
     "backend_sampling",   "n_cache_reuse",
 };
 
-static atomic_ullong told; /* a bit for each name that the log has had */
+static atomic_ullong told; /* one bit for each name that the log has had */
 
-/* True if a value asks for nothing: clients send such, too. */
+/* True if the value switches the field off, as many clients send it. */
 static bool is_off(const char *name, const json_t *v)
 {
     if (!strcmp(name, "cache_prompt")) return json_is_true(v);

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* Before the text, before what follows it, and before the gap. */
+/* The marks before the text, before the text that follows the gap, and before the gap. */
 static const struct {
     const char *prefix, *suffix, *middle;
 } table[] = {
@@ -17,7 +17,7 @@ static const struct {
 
 struct marks {
     int32_t prefix, suffix, middle;
-    int32_t file; /* before another file, or -1 */
+    int32_t file; /* the token before another file, or -1 */
 };
 
 static bool find_marks(const struct server *s, struct marks *m)
@@ -34,7 +34,7 @@ static bool find_marks(const struct server *s, struct marks *m)
     return false;
 }
 
-/* What spells a mark inside a text is text. */
+/* Adds a text.  If it spells a mark, that is text and no mark. */
 static int add_text(struct ask_text *t, const struct server *s, const char *text, size_t n)
 {
     int32_t *ids = NULL;
@@ -49,7 +49,7 @@ static int add_field(struct ask_text *t, const struct server *s, const json_t *v
     return add_text(t, s, json_string_value(v), json_string_length(v));
 }
 
-/* The tokens that the tokenizer puts before every text; others can stand behind it. */
+/* Adds the tokens that the tokenizer puts before every text; tokens that it puts behind are left out. */
 static int add_begin(struct ask_text *t, const struct server *s)
 {
     int32_t *whole = NULL, *bare = NULL;
@@ -87,7 +87,7 @@ static int add_files(struct ask_text *t, const struct server *s, const struct ma
     return i && m->file >= 0 ? ask_text_add(t, &m->file, 1) : 0;
 }
 
-/* The tokens of a prompt: what the tokenizer puts before texts, files, and both texts between their marks. */
+/* Adds the tokens of a whole prompt: the tokens before every text, the files, and both texts between their marks. */
 static int add_all(struct ask_text *t, const struct server *s, const struct marks *m,
                    const json_t *extra, const json_t *const text[3])
 {
@@ -109,7 +109,7 @@ int infill_prompt(struct ask *k, const struct server *s, const json_t *extra, co
     if (!find_marks(s, &m))
         return ERR(UNSUPPORTED, "this model has no tokens for a text between two others");
     int e = add_all(&t, s, &m, extra, (const json_t *const[]){prefix, more, suffix});
-    k->ids = t.ids; /* also after an error: k frees them */
+    k->ids = t.ids; /* k frees them, after an error too */
     k->n = t.n;
     return e;
 }

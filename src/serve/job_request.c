@@ -1,4 +1,4 @@
-/* job_request.c - one text that is generated, as a request of the library; see scheduler.h. */
+/* job_request.c - generates the text of one job, as a request of the library; see scheduler.h. */
 #include "serve/scheduler.h"
 
 #include <string.h>
@@ -60,7 +60,7 @@ static bool on_logprobs(void *ctx, uint32_t row, const kvik_logprob *token, uint
     return true;
 }
 
-/* True if the token at i stands nowhere before it among the new tokens. */
+/* True if the new token at i did not occur among the new tokens before it. */
 static bool is_first(const struct job *j, const int32_t *ids, size_t i)
 {
     size_t k = j->n;
@@ -71,7 +71,7 @@ static bool is_first(const struct job *j, const int32_t *ids, size_t i)
     return k == i;
 }
 
-/* OpenAI's penalties: a token that was generated c times loses frequency * c, and presence once. */
+/* OpenAI's penalties: a token that occurs c times among the new tokens loses frequency * c, and presence once. */
 static bool on_scores(void *ctx, uint32_t row, const int32_t *ids, size_t n, float *scores,
                       uint32_t vocab)
 {

@@ -10,8 +10,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* No connection can be taken.  Listening rests until listeners_resume, since libevent tries again at once and says so
- * each time. */
+/* No connection could be taken.  Listening pauses until listeners_resume, because libevent would try again at once
+ * and log each failure. */
 static void on_accept_error(struct evconnlistener *l, void *arg)
 {
     (void)arg; /* libevent's own */
@@ -27,7 +27,8 @@ static uint16_t port_of(int fd)
                                            : ((struct sockaddr_in *)&own)->sin_port);
 }
 
-/* alone: an address of IPv6 that means all addresses means those of IPv4 too, as the system has it.  Returns a socket. */
+/* alone: this is the only address.  Then an IPv6 address that means all addresses includes those of IPv4, if the
+ * system does that.  Returns a socket. */
 static int open_socket(const char *host, uint16_t number, bool alone)
 {
     char port[8];
@@ -50,7 +51,7 @@ static int open_socket(const char *host, uint16_t number, bool alone)
     return e < 0 ? e : fd;
 }
 
-static int add(struct listeners *l, struct evhttp *http, const char *host, bool alone)
+static int listen_at(struct listeners *l, struct evhttp *http, const char *host, bool alone)
 {
     int fd = open_socket(host, l->port, alone);
     if (fd < 0) return fd;
@@ -76,7 +77,7 @@ int listeners_open(struct listeners *l, struct evhttp *http, const char *hosts, 
             mem_free(host);
             return ERR(LIMIT, "--host has more than %d addresses", LISTEN_MOST);
         }
-        int e = n ? add(l, http, host, alone) : 0;
+        int e = n ? listen_at(l, http, host, alone) : 0;
         mem_free(host);
         TRY(e);
         hosts += n + (hosts[n] == ',');

@@ -21,7 +21,7 @@ static const char *stop_type(const struct choice *c)
     }
 }
 
-/* The options that decide a text, by llama-server's names. */
+/* The options that determine a text, by llama-server's names. */
 static json_t *settings(const struct answer *a, uint32_t index)
 {
     kvik_generation g;
@@ -40,7 +40,7 @@ static json_t *settings(const struct answer *a, uint32_t index)
     return o;
 }
 
-/* A text, or a part of it with the tokens that are new in it. */
+/* A text, or a part of one with its new tokens. */
 static json_t *part(struct choice *c, const char *text, size_t n, bool stop)
 {
     json_t *o = json_pack("{s:i, s:o, s:b}", "index", (int)c->index, "content",
@@ -93,11 +93,11 @@ static json_t *ended(const struct answer *a, struct choice *c, const char *text,
 json_t *answer_verbose(const struct answer *a)
 {
     struct choice *c = &a->choice[0];
-    c->told = c->told_ids = 0; /* all of it again */
+    c->told = c->told_ids = 0; /* the whole answer has all tokens again */
     return ended(a, c, c->text.data, c->text.len);
 }
 
-/* Keeps the fields that were asked for: "content", "generation_settings/n_predict". */
+/* Keeps only the fields that the request asks for: "content", "generation_settings/n_predict". */
 static json_t *pick_fields(const struct answer *a, json_t *o)
 {
     const json_t *wanted = a->ask.fields, *name;

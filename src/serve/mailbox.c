@@ -1,7 +1,6 @@
-/* mailbox.c - what other threads send to clients, as letters to the network thread; see exchange.h.
+/* mailbox.c - letters: what other threads send to clients, on the way to the network thread; see exchange.h.
  *
- * A letter that cannot be written for lack of memory ends the exchange, as if the client had left: a text with a hole would
- * look whole. */
+ * If memory is too short for a letter, the exchange ends as if the client had left, because a text with a hole would look whole. */
 #include "serve/network.h"
 
 #include <errno.h>

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-/* An array of the words between the commas of a list, which may be NULL. */
+/* Returns an array of the comma-separated words of a list, which may be NULL. */
 static json_t *words_of(const char *list)
 {
     json_t *all = json_array();
@@ -16,7 +16,7 @@ static json_t *words_of(const char *list)
     return all;
 }
 
-/* The model as OpenAI describes it, and behind that as Anthropic, vLLM and llama-server do. */
+/* Describes the model as OpenAI does, followed by the fields of Anthropic, vLLM and llama-server. */
 static json_t *describe(const struct server *s)
 {
     json_int_t context = (json_int_t)server_capacity(s);
@@ -38,7 +38,7 @@ static int models(struct server *s, struct exchange *x)
     return 0;
 }
 
-/* Writes the part of a path behind `at`, without its percent signs. */
+/* Decodes the part of a path behind `at`, which may have percent signs. */
 static void decode(const char *at, char *out, size_t size)
 {
     size_t n = 0;

@@ -1,8 +1,8 @@
 /* multipart.c - cuts a multipart/form-data body into its parts; see multipart.h.
  *
- * A body is "--B", headers, an empty line, data, and again "--B"; "--B--" ends it.  Lines end with CRLF.  What RFC 2046 allows
- * beside that (a text before the first part or behind the last one, folded headers, other encodings of data) is refused: no
- * client of today sends it, and a proxy might read it otherwise. */
+ * A body is "--B", headers, an empty line, data, and again "--B"; "--B--" ends it.  Lines end with CRLF.  RFC 2046 also allows a text
+ * before the first part or behind the last one, folded headers, and other encodings of data.  All of these are refused: no client of
+ * today sends them, and a proxy might read them otherwise. */
 #include "serve/multipart.h"
 
 #include <stdio.h>
@@ -11,7 +11,7 @@
 
 enum { BOUNDARY = 70 };
 
-/* What is left to read. */
+/* The part of the body that is not read yet. */
 struct cut {
     const char *at, *end;
     char line[2 + BOUNDARY + 2 + 1]; /* CRLF, "--" and the boundary */
@@ -24,7 +24,8 @@ static bool begins(const char *s, const char *end, const char *with)
     return (size_t)(end - s) >= n && !strncasecmp(s, with, n);
 }
 
-/* Finds the value of a parameter, `name="a b"` or name=a, behind the ';' of s[0, end).  Returns 1, 0: there is none. */
+/* Finds the value of a parameter, `name="a b"` or name=a, behind a ';' of s[0, end).  Returns 1 if it is there, else
+ * 0. */
 static int parameter(const char *s, const char *end, const char *name, const char **value,
                      size_t *n)
 {
@@ -71,7 +72,7 @@ static int boundary_of(const char *type, struct cut *c)
     return 0;
 }
 
-/* Takes the rest of a boundary's line.  Returns 1 if a part follows, 0 at the end of the body. */
+/* Takes the rest of a boundary line.  Returns 1 if a part follows, 0 at the end of the body. */
 static int behind_boundary(struct cut *c)
 {
     if (begins(c->at, c->end, "\r\n")) {

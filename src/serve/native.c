@@ -1,4 +1,4 @@
-/* native.c - the routes that llama-server has beside the protocols: health, properties, tokens, templates, slots. */
+/* native.c - llama-server's own routes: health, properties, tokens, templates, slots. */
 #include "base/utf8.h"
 #include "serve/net.h"
 #include "serve/outage.h"
@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-enum { MOST_PIECES = 1 << 20 }; /* that /tokenize tells: each is an object */
+enum { MOST_PIECES = 1 << 20 }; /* most tokens of an answer of /tokenize: each is an object */
 
 static int health(struct server *s, struct exchange *x)
 {
@@ -17,7 +17,7 @@ static int health(struct server *s, struct exchange *x)
     return 0;
 }
 
-/* A piece that is a part of a character is an array of bytes. */
+/* Adds the text of a token.  A token that is a part of a character has an array of bytes instead. */
 static json_t *with_piece(const kvik_tokenizer *t, int32_t token, json_t *id)
 {
     struct buf b;
@@ -86,7 +86,8 @@ static int apply_template(struct server *s, struct exchange *x)
     TRY(body_read(x, &body));
     ask_init(&k);
     int e = ask_refuse_nul(body, NULL);
-    if (e >= 0) e = ask_refuse_nul(body, "messages"); /* the answer is a text that ends with one */
+    /* The answer is a text, which a NUL would end. */
+    if (e >= 0) e = ask_refuse_nul(body, "messages");
     if (e >= 0) e = ask_messages(&k, s, json_object_get(body, "messages"));
     if (e >= 0) e = ask_kwargs(&k, s, body);
     if (e >= 0) e = json_text(k.messages, &messages);

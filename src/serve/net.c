@@ -1,7 +1,7 @@
-/* net.c - the network thread: its loop, requests and answers; see net.h.  Letters are in mailbox.c, connections in wire.c.
+/* net.c - the network thread: its loop, requests and answers; see net.h.  mailbox.c has letters, and wire.c connections.
  *
- * While a request is computed, its connection still reads, because only a read tells that the client has left.  What a
- * client sends meanwhile (a pipelined request) waits: at most NET_HEADERS bytes of it are taken from the socket. */
+ * The connection of a request goes on reading while the request is computed, because only a read shows that the client has left.  Bytes
+ * that the client sends meanwhile (a pipelined request) wait: at most NET_HEADERS of them are taken from the socket. */
 #include "base/built.h"
 #include "base/descriptor.h"
 #include "serve/cors.h"
@@ -36,8 +36,8 @@ static void unwait(struct exchange *x)
     exchange_release(x);
 }
 
-/* Takes the request from its exchange, which its connection then forgets.  The answer that is sent next frees the request,
- * also where the connection is closed. */
+/* Takes the request from its exchange, and makes the connection forget it.  The answer that is sent next frees the
+ * request, also if the connection is closed. */
 static struct evhttp_request *request_take(struct exchange *x)
 {
     struct evhttp_request *r = x->request;
@@ -48,7 +48,7 @@ static struct evhttp_request *request_take(struct exchange *x)
     return r;
 }
 
-/* The answer is complete, or nobody will read it. */
+/* Ends the network's part of an exchange: the answer is complete, or nobody will read it. */
 static void exchange_shut(struct exchange *x)
 {
     if (!x->at) return;
@@ -64,7 +64,7 @@ static void exchange_shut(struct exchange *x)
 
 void exchange_lost(struct exchange *x)
 {
-    atomic_store(&x->gone, true); /* the letters that still come free the request */
+    atomic_store(&x->gone, true); /* its letters free the request */
     unwait(x);
 }
 
@@ -75,8 +75,8 @@ static void set_timeouts(struct evhttp_connection *c, bool computing)
     bufferevent_set_timeouts(b, computing ? NULL : &stall, &stall);
     bufferevent_setwatermark(b, EV_READ, 0, computing ? NET_HEADERS : 0);
     if (!computing) {
-        /* libevent enables reading again, after it has looked at what has come meanwhile: in the other order it ends
-         * the process. */
+        /* libevent enables reading again after it has looked at new bytes; in the other order it would end the
+         * process. */
         bufferevent_disable(b, EV_READ);
         return;
     }
@@ -84,12 +84,13 @@ static void set_timeouts(struct evhttp_connection *c, bool computing)
     bufferevent_event_cb event;
     void *arg;
     bufferevent_getcb(b, NULL, &write, &event, &arg);
-    /* libevent's own reader takes no bytes before the answer is sent: it ends the process. */
+    /* libevent's own reader must get no bytes before the answer is sent; it would end the process. */
     bufferevent_setcb(b, NULL, write, event, arg);
     bufferevent_enable(b, EV_READ);
 }
 
-/* Takes the request of an exchange whose answer is complete, and counts it until its last byte has gone out. */
+/* Takes the request of an exchange whose answer is complete.  The answer counts as sending until its last byte has
+ * gone out. */
 static struct evhttp_request *request_last(struct exchange *x)
 {
     struct evhttp_request *r = request_take(x);
@@ -100,7 +101,7 @@ static struct evhttp_request *request_last(struct exchange *x)
     return r;
 }
 
-/* The last byte of an answer has gone out: the connection waits for its next request. */
+/* Called when the last byte of an answer has gone out: the connection now waits for its next request. */
 static void on_complete(struct evhttp_request *r, void *arg)
 {
     struct net *n = arg;
@@ -163,7 +164,7 @@ static void send_part(struct exchange *x, const char *text, size_t n)
         evhttp_send_reply_chunk_with_cb(r, part, on_drained, exchange_hold(x));
     } else if (!x->waits)
         evhttp_send_reply_chunk(r, part);
-    else /* the callback of the part before stays the one that is asked for */
+    else /* the callback of the earlier part stays the one that libevent calls */
         evhttp_send_reply_chunk_with_cb(r, part, on_drained, x);
     evbuffer_free(part);
     x->sent = now_seconds();
@@ -175,7 +176,7 @@ static void send_whole(struct exchange *x, const struct letter *l)
     struct evbuffer *body = evbuffer_new();
     common_headers(x, r, l->type);
     bool head = evhttp_request_get_command(r) == EVHTTP_REQ_HEAD;
-    if (head) { /* libevent would send the body of an answer to HEAD */
+    if (head) { /* libevent would send a body in answer to HEAD */
         char length[24];
         snprintf(length, sizeof length, "%zu", l->n);
         header(r, "Content-Length", length);
@@ -189,13 +190,14 @@ static void send_whole(struct exchange *x, const struct letter *l)
     if (body) evbuffer_free(body);
 }
 
-/* Closes the connection of an exchange that lost a part of its answer for lack of memory.  Returns false if it has not. */
+/* Closes the connection of an exchange that lost a part of its answer for lack of memory.  False: the exchange lost
+ * none. */
 static bool abandon(struct exchange *x)
 {
     struct evhttp_connection *c = evhttp_request_get_connection(x->request);
     if (!c || !exchange_gone(x)) return false;
     request_take(x);
-    evhttp_connection_free(c); /* and the request */
+    evhttp_connection_free(c); /* frees the request, too */
     exchange_shut(x);
     return true;
 }
@@ -226,8 +228,9 @@ static void deliver(struct letter *l)
     }
 }
 
-/* Ends the loop when it is asked to.  What clients have sent before waits in the system's queue of connections or in
- * sockets, so accepting goes on until nothing has come for NET_DRAIN_SECONDS; requests that come now are refused. */
+/* Ends the loop if that was asked for.  Requests that clients sent before are in sockets, or in the system's queue
+ * of connections.  So accepting goes on until nothing has come for NET_DRAIN_SECONDS; requests that come now are
+ * refused. */
 static void maybe_stop(struct net *n)
 {
     double now = now_seconds();
@@ -267,7 +270,7 @@ static void on_bell(evutil_socket_t fd, short what, void *arg)
     maybe_stop(n);
 }
 
-/* Keeps streams alive that wait for their first token. */
+/* Keeps streams alive while they wait for their first token. */
 static void on_tick(evutil_socket_t fd, short what, void *arg)
 {
     struct net *n = arg;
@@ -279,7 +282,7 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
         if (x->streams && !x->waits && now - x->sent > NET_QUIET_SECONDS)
             send_part(x, ": still computing\n\n", strlen(": still computing\n\n"));
     }
-    /* Where accepting has failed; else it is enabled already. */
+    /* Tries again where accepting had failed; elsewhere this changes nothing. */
     listeners_resume(&n->at);
     wires_check(n, now);
     maybe_stop(n);
@@ -309,7 +312,7 @@ static enum exchange_method method_of(const struct evhttp_request *r)
     }
 }
 
-/* True if libevent reads no body of such a request: it would take one for the next request. */
+/* True if libevent reads no body of such a request, so that it would take a body for the next request. */
 static bool is_bodiless(const struct evhttp_request *r)
 {
     enum evhttp_cmd_type command = evhttp_request_get_command(r);
@@ -317,7 +320,7 @@ static bool is_bodiless(const struct evhttp_request *r)
                         EVHTTP_REQ_OPTIONS | EVHTTP_REQ_CONNECT | EVHTTP_REQ_PATCH));
 }
 
-/* Numbers the client: the same key, or without one the same address, is the same client. */
+/* Numbers the client of a request: one number for each key, or without keys for each address. */
 static uint64_t client_of(const struct exchange *x, struct evhttp_connection *c)
 {
     char *address = NULL;
@@ -349,7 +352,7 @@ static int fill(struct exchange *x, struct evhttp_request *r)
     return 0;
 }
 
-/* True if a client has more requests than are left for others: so there is always room for one that comes new. */
+/* True if a client has more requests than are left for others.  So there is always room for a new client. */
 static bool has_too_many(const struct net *n, uint64_t client)
 {
     uint32_t own = 0;
@@ -359,7 +362,7 @@ static bool has_too_many(const struct net *n, uint64_t client)
     return own > NET_MOST_EXCHANGES - MIN(open, NET_MOST_EXCHANGES);
 }
 
-/* True if the request is for a name that a page may have made for this machine. */
+/* True if the request names this machine by a name that a page may have made. */
 static bool is_foreign(const struct net *n, const struct evhttp_request *r)
 {
     const char *host = evhttp_find_header(
@@ -367,8 +370,8 @@ static bool is_foreign(const struct net *n, const struct evhttp_request *r)
     return n->o.names && host && !cors_knows(n->o.origins, host);
 }
 
-/* The memory that was reserved for a body becomes the exchange's, as far as the body needs it: of one in chunks the length was not
- * known before. */
+/* Gives the memory that was reserved for a body to the exchange, as much as the body needs.  The length of a body in
+ * chunks was not known before. */
 static void take_reserved(struct exchange *x, struct wire *l)
 {
     x->reserved = x->n_body > NET_HEADERS ? MIN(x->n_body, l->body) : 0;

@@ -8,7 +8,7 @@ enum {
     NET_HEADERS = 64 << 10,  /* bytes of the headers of a request */
     NET_QUIET_SECONDS = 10,  /* of a stream, before a comment keeps proxies from closing it */
     NET_STALL_SECONDS =
-        60, /* without progress of a client that sends or reads; then it is closed */
+        60, /* without progress of a client that sends or reads, after which it is closed */
     NET_MOST_EXCHANGES = 1024, /* at once */
     NET_BODIES =
         16 /* bodies of the largest size that the server holds at once; those of NET_HEADERS bytes do not count */
@@ -19,19 +19,22 @@ struct net_options {
     uint16_t port; /* 0: any that is free */
     size_t max_body;
     const char *origins; /* see cors_allows */
-    bool names; /* requests for names that others could have made are refused; see cors_knows */
-    /* Called by the network thread with the head of a request: its path and the key that was sent, or NULL.  False: its
-     * body has at most NET_HEADERS bytes.  *p: whose shape errors have, or NULL. */
+    /* True: requests for names that others could have made are refused; see cors_knows. */
+    bool names;
+    /* Is called by the network thread with the head of a request: its path, and the key that was sent or NULL.
+     * False: the body may have at most NET_HEADERS bytes.  *p: the protocol in whose shape errors are written, or
+     * NULL. */
     bool (*on_head)(void *ctx, const char *path, const char *key, const struct protocol **p);
-    /* Called by the network thread with a request whose body is complete; takes the reference.  Must not wait. */
+    /* Is called by the network thread with a request whose body is complete.  Takes the reference, and must not
+     * wait. */
     void (*on_request)(void *ctx, struct exchange *x);
     void *ctx;
 };
 /* Listens; returns ERR_IO with a sentence that names the address if that fails. */
 int net_open(const struct net_options *o, struct net **out);
 uint16_t net_port(const struct net *n);
-/* Serves until net_stop, which any thread and a signal handler may call: requests that come from then on are refused,
- * and net_run returns when every exchange has ended, or after `seconds`. */
+/* Serves until net_stop, which any thread and a signal handler may call.  Requests that come later are refused.
+ * Returns when every exchange has ended, at the latest `seconds` after net_stop. */
 void net_run(struct net *n, double seconds);
 void net_stop(struct net *n);
 void net_close(struct net *n);

@@ -25,29 +25,30 @@ struct letter {
     size_t n;
 };
 
-/* A connection.  It lives as long as libevent's, which it is told of by the callback for its end. */
+/* A connection.  It lives as long as libevent's connection, whose end a callback reports. */
 struct wire {
     struct net *net;
     struct bufferevent *b; /* counted */
     struct evhttp_connection *c;
     evutil_socket_t fd;
-    /* Of those that are new, or whose page of libevent is replaced before it goes out. */
+    /* The next in the list net.met or net.page. */
     struct wire *next;
-    struct exchange *x; /* whose request came last, until its answer is complete; or NULL */
-    bool ours;          /* what goes out is an answer of ours, from the request to its last byte */
-    bool sending;       /* that answer is complete, and has not gone out */
-    bool listed;        /* in the list of net.page */
-    bool denied;        /* without a known key: its body is not stored */
-    bool dropped;       /* its body is longer than it may be: it is not stored */
-    bool heading;       /* the head of a request is awaited */
-    bool chunked;       /* then its body comes in chunks */
-    bool crowded;       /* there is no memory for its body now: it is not stored */
-    bool crooked;       /* head or chunks could be read in two ways */
-    size_t body;        /* bytes that are reserved for its body, until its exchange has them */
-    double since;       /* when the head began, or has ended; 0: not yet */
-    struct buf head;    /* as far as it has come */
+    /* The exchange of the newest request, until its answer is complete; or NULL. */
+    struct exchange *x;
+    bool ours;       /* the server's own answer goes out, from the request to the last byte */
+    bool sending;    /* that answer is complete but has not gone out */
+    bool listed;     /* in the list of net.page */
+    bool denied;     /* the request has no known key, so its body is not stored */
+    bool dropped;    /* the body is longer than allowed, so it is not stored */
+    bool heading;    /* waits for the head of a request */
+    bool chunked;    /* the body comes in chunks */
+    bool crowded;    /* there is no memory for the body now, so it is not stored */
+    bool crooked;    /* head or chunks could be read in two ways */
+    size_t body;     /* bytes that are reserved for the body, until its exchange takes them */
+    double since;    /* when the head began, or when it ended; 0: there is no head yet */
+    struct buf head; /* the part of the head that has come */
     struct chunks chunks;
-    const struct protocol *protocol; /* of its path, or NULL */
+    const struct protocol *protocol; /* the protocol of the request's path, or NULL */
 };
 
 struct net {
@@ -58,14 +59,14 @@ struct net {
     struct event *wake, *tick, *drain, *meet, *mend;
     struct wire **wire; /* [n_wires], by descriptor; NULL: none */
     size_t n_wires;
-    struct wire *met, *page; /* those of net.meet and net.mend */
+    struct wire *met, *page; /* the lists of net.meet and net.mend */
     int bell;                /* eventfd: letters have come, or net_stop was called */
     atomic_bool stopping;
-    double stop_at, grace; /* stop_at: 0 until it is asked to stop */
+    double stop_at, grace; /* stop_at: 0 until somebody asks the loop to stop */
     double arrived;        /* when the newest connection or request came */
-    struct exchange *open; /* those with a request */
+    struct exchange *open; /* exchanges that have a request */
     atomic_uint n_open;
-    atomic_size_t bodies; /* bytes that are reserved */
+    atomic_size_t bodies; /* bytes that are reserved for bodies */
     uint32_t sending;     /* answers that are complete and have not gone out */
     uint64_t ids;
     struct hash_key secret;
@@ -74,7 +75,7 @@ struct net {
     struct letter *first, **last; /* the mailbox */
 };
 
-/* Gives reserved bytes back. */
+/* Gives back bytes that were reserved for a body. */
 static inline void bodies_give(struct net *n, size_t *bytes)
 {
     atomic_fetch_sub(&n->bodies, *bytes);
@@ -94,16 +95,17 @@ int wires_open(struct net *n);
 void wires_close(struct net *n);
 /* Makes the bufferevent of a connection that was accepted; the callback of evhttp_set_bevcb. */
 struct bufferevent *wire_accept(struct event_base *base, void *net);
-/* Returns the connection of a request, or NULL. */
+/* Returns the connection that a request came by, or NULL. */
 struct wire *wire_of(const struct net *n, struct evhttp_connection *c);
-/* Closes connections whose head, or whose body that is not stored, takes too long. */
+/* Closes connections that take too long to send a head, or a body that is not stored. */
 void wires_check(struct net *n, double now);
-/* Closes connections that wait for their next request, no byte of which is there: a proxy that keeps them then asks another
- * server. */
+/* Closes connections that wait for their next request and have sent no byte of it.  A proxy that keeps such
+ * connections then asks another server. */
 void wires_hang_up(struct net *n);
-/* The answer of a request has gone out: waits for the head of the next one, some of which may be there. */
+/* Makes a connection wait for the head of its next request, because the last answer has gone out.  Parts of that
+ * head may be there. */
 void wire_rest(struct wire *l);
 
 /* --- net.c */
-/* The client of an exchange has left. */
+/* Ends an exchange whose client has left. */
 void exchange_lost(struct exchange *x);

@@ -1,13 +1,12 @@
 /* nul_fields.c - texts of a request that hold a NUL.
  *
- * JSON can spell a NUL in every text.  Prompts and contents of messages are read with their lengths, so a NUL is a
- * character of theirs.  Other fields become texts that end with a NUL, and a NUL inside would cut them: a request with
- * such a field is refused. */
+ * JSON can spell a NUL in every text.  Prompts and contents of messages are read with their lengths, so there a NUL is a character.  Other
+ * fields become texts that end with a NUL, so a NUL inside would cut them.  A request with such a field is refused. */
 #include "serve/protocol.h"
 
 #include <string.h>
 
-/* Fields of all protocols whose texts end with a NUL in the library. */
+/* Fields of all protocols whose texts end with a NUL inside the library. */
 static const char *const fields[] = {"stop",
                                      "stop_sequences",
                                      "tools",
@@ -24,7 +23,7 @@ static const char *const fields[] = {"stop",
 
 enum { MOST_PATH = 160 }; /* bytes of a field's name in a sentence */
 
-/* Appends ".key" or "[i]" to the path of a field; what does not fit is left out. */
+/* Appends ".key" or "[i]" to the path of a field.  A step that does not fit is left out. */
 static size_t step_in(char path[MOST_PATH], size_t at, const char *key, size_t i)
 {
     size_t left = MOST_PATH - at;

@@ -1,6 +1,5 @@
-/* ollama.c - Ollama's own protocol: chats and texts, as whole answers or as a line of JSON for each part.
- *
- * A stream is the default.  Options stand in an object of their own, under Ollama's names. */
+/* ollama.c - Ollama's own protocol: chats and texts, as whole answers or as streams with a line of JSON for each
+ * part.  Streams are the default.  Options stand in an object of their own, under Ollama's names. */
 #include "serve/infill.h"
 #include "serve/replay.h"
 
@@ -48,7 +47,7 @@ static json_t *nanoseconds_of(double seconds)
 
 static void add_ending(const struct answer *a, json_t *o)
 {
-    const char *reason = answer_finish(&a->choice[0]); /* that of calls is no reason for Ollama */
+    const char *reason = answer_finish(&a->choice[0]); /* Ollama has no reason for calls */
     bool full = reason && !strcmp(reason, "length");
     json_object_set_new(o, "done", json_true());
     json_object_set_new(o, "done_reason", json_string(full ? "length" : "stop"));
@@ -61,7 +60,7 @@ static void add_ending(const struct answer *a, json_t *o)
     json_object_set_new(o, "kvik", answer_kvik(a));
 }
 
-/* Adds the probabilities of the tokens that the lines before have not told, if asked for. */
+/* Adds the probabilities of tokens that earlier lines have not told, if the request asks for them. */
 static json_t *add_logprobs(struct choice *c, json_t *o)
 {
     json_t *list = answer_probabilities(c);
@@ -185,7 +184,7 @@ static const struct protocol texts = {.name = "ollama.generate",
                                       .prefix = "ollama-",
                                       .stream = "application/x-ndjson",
                                       .error = error,
-                                      .calls = true, /* its reasoning is parted from the text */
+                                      .calls = true, /* reasoning is parted from the text */
                                       .piece = text_piece,
                                       .done = text_done,
                                       .broken = broken,
@@ -221,8 +220,8 @@ static int read_options(struct ask *k, const struct server *s, const json_t *bod
     return e;
 }
 
-/* "think": whether the model reasons, or how much ("low", "medium", "high"), as the variables of the template that other
- * protocols set. */
+/* Reads "think": whether the model reasons, or how much ("low", "medium", "high").  It sets the variables of the
+ * template that other protocols set. */
 static int read_template(struct ask *k, const struct server *s, const json_t *body)
 {
     const json_t *think = json_object_get(body, "think");
@@ -248,7 +247,7 @@ static void rename_key(json_t *o, const char *from, const char *to)
     json_object_del(o, from);
 }
 
-/* Reads messages, some of whose fields have other names than for OpenAI. */
+/* Reads messages.  Some of their fields have other names than OpenAI's. */
 static int read_messages(struct ask *k, const struct server *s, const json_t *given)
 {
     json_t *list = json_is_array(given) ? json_array() : NULL;
@@ -269,7 +268,7 @@ static int read_messages(struct ask *k, const struct server *s, const json_t *gi
     return e;
 }
 
-/* "json", or a schema. */
+/* Reads "format": "json", or a schema. */
 static int read_format(struct ask *k, const json_t *body)
 {
     json_t *format = json_object_get(body, "format");
@@ -289,7 +288,7 @@ static int read_chat(struct server *s, struct exchange *x, struct ask *k, json_t
     return replay_render(k, s, x->client);
 }
 
-/* A prompt is a message of a user, unless it is `raw`. */
+/* Reads a prompt.  It is a message of a user unless the request is `raw`. */
 static int read_text(struct server *s, struct exchange *x, struct ask *k, json_t *body)
 {
     json_t *prompt = json_object_get(body, "prompt"), *system = json_object_get(body, "system");
@@ -312,7 +311,7 @@ static int read_text(struct server *s, struct exchange *x, struct ask *k, json_t
     return replay_render(k, s, x->client);
 }
 
-/* Without messages or a prompt a client only wants the model to be loaded. */
+/* Answers a request without messages and prompt, by which a client only wants the model to be loaded. */
 static void say_loaded(struct server *s, struct exchange *x, const char *field, json_t *value)
 {
     struct answer a = {.server = s, .created = (int64_t)time(NULL)};
@@ -350,7 +349,7 @@ static int generate(struct server *s, struct exchange *x)
     return ask_serve(s, x, &texts, read_text_or_load);
 }
 
-/* --- What is served. */
+/* --- The model. */
 
 /* Describes the model as Ollama does; NULL if memory is short. */
 static json_t *details(const struct server *s, json_t **about)
@@ -368,8 +367,8 @@ static json_t *details(const struct server *s, json_t **about)
                      "parameter_size", "", "quantization_level", "");
 }
 
-/* The models that are there, or those in memory: there is one, which stays. */
-static json_t *list(const struct server *s, bool running)
+/* Lists the available models, or (running) those in memory.  There is one model, which is always in memory. */
+static json_t *models_json(const struct server *s, bool running)
 {
     struct stat st;
     char when[TIME_TEXT];
@@ -388,13 +387,13 @@ static json_t *list(const struct server *s, bool running)
 
 static int tags(struct server *s, struct exchange *x)
 {
-    exchange_json(x, 200, list(s, false));
+    exchange_json(x, 200, models_json(s, false));
     return 0;
 }
 
 static int ps(struct server *s, struct exchange *x)
 {
-    exchange_json(x, 200, list(s, true));
+    exchange_json(x, 200, models_json(s, true));
     return 0;
 }
 

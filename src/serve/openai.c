@@ -32,7 +32,7 @@ static json_t *error(const struct fault *f)
     return json_pack("{s:o}", "error", e);
 }
 
-/* What chunks and whole answers begin with. */
+/* Makes the fields with which chunks and whole answers begin. */
 static json_t *head(const struct answer *a, const char *object)
 {
     return json_pack("{s:s, s:s, s:I, s:s, s:s}", "id", a->id, "object", object, "created",
@@ -70,7 +70,7 @@ static void chat_chunk(struct answer *a, struct choice *c, json_t *delta, json_t
     answer_event(a, NULL, o);
 }
 
-/* Sends how far the prompt is, with a choice that says nothing. */
+/* Sends how far the prompt is, in a chunk whose choice has no text. */
 static void send_progress(struct answer *a, json_t *o, json_t *choice, json_t *progress,
                           json_t *times)
 {
@@ -102,7 +102,7 @@ static void chat_piece(struct answer *a, struct choice *c, enum piece kind, cons
                answer_logprobs(c));
 }
 
-/* A call begins without arguments, as clients that put parts together expect. */
+/* Begins a call in a stream.  It has empty arguments, as clients that join the parts expect. */
 static void chat_call(struct answer *a, struct choice *c)
 {
     json_t *o = answer_call(&c->call[c->n_calls - 1], "");
@@ -171,7 +171,7 @@ const struct protocol protocol_openai = {.name = "openai.chat",
 
 /* --- Completions. */
 
-/* The logprobs of completions: one array for each property. */
+/* Makes the logprobs of completions: one array for each property. */
 static json_t *legacy_logprobs(struct choice *c)
 {
     json_t *given = answer_logprobs(c), *entry, *top, *tokens, *numbers, *tops, *offsets;

@@ -5,14 +5,14 @@
 #include <string.h>
 #include <time.h>
 
-#define LINE_SECONDS 60.0 /* between two lines: a store may come and go with every call */
+#define LINE_SECONDS 60.0 /* between two lines: a store may fail and work again with every call */
 
 bool outage_untold(const struct outage *w)
 {
     return w->fails != w->told;
 }
 
-/* The error may have what a foreign server has said, and is cut at a byte. */
+/* Makes JSON of an error.  It may quote a foreign server, and it may be cut inside a character. */
 static json_t *sentence(const char *error)
 {
     char plain[sizeof((kvik_shared_state){0}.error)];

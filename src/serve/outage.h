@@ -1,17 +1,17 @@
-/* outage.h - tells whoever runs the server that the shared store fails, and that it works again: a line when that changes, at most
- * one in a minute.  Clients see nothing of it, since what the store lacks is computed. */
+/* outage.h - tells the operator when the shared store begins to fail, and when it works again: a line for each change, at most one a
+ * minute.  Clients notice nothing, since rows that the store does not give are computed. */
 #pragma once
 #include "base/json.h"
 #include "kvik_shared.h"
 #include "serve/serve.h"
 
 struct outage {
-    bool fails, told; /* now; and as the last line said */
-    double since;     /* when that line was; 0: there was none */
+    bool fails, told; /* now; and according to the last line */
+    double since;     /* when the last line was written; 0: never */
 };
-/* Looks at what the store did. */
+/* Looks at the store's state, and writes a line if one is due. */
 void outage_look(struct outage *w, const kvik_shared_state *now, const struct serve_options *o);
-/* True if the last line is not true any more. */
+/* True if the last line no longer holds. */
 bool outage_untold(const struct outage *w);
-/* The same for GET /props. */
+/* Makes the same report for GET /props. */
 json_t *outage_json(const kvik_shared_state *now);

@@ -1,12 +1,12 @@
-/* parking.c - which jobs leave, and which give their memory to others for a while; see scheduling.h.
+/* parking.c - which jobs leave, and which jobs give their memory to others for a while; see scheduling.h.
  *
- * kvik_request_step gives memory in the order of age, so what fails for lack of memory is the youngest, and it is parked.  A
- * parked job is the first to come back, after a job has ended: nothing else makes room. */
+ * kvik_request_step gives memory in the order of age.  So the job that fails for lack of memory is the youngest one, and it is parked.  A
+ * parked job is the first to return, after another job has ended, because nothing else makes room. */
 #include "serve/scheduling.h"
 
 #include <string.h>
 
-enum { PATIENCE = 4 /* times that a job is parked before it has precedence */ };
+enum { PATIENCE = 4 /* how often a job is parked before it gets precedence */ };
 
 void job_over(struct scheduler *s, struct job *j, const kvik_row *row, int code,
               const char *sentence)
@@ -17,7 +17,8 @@ void job_over(struct scheduler *s, struct job *j, const kvik_row *row, int code,
     job_free(j);
 }
 
-/* Adds a text that has ended to the sums, before its answer goes out: a client may look at once. */
+/* Adds a text that has ended to the sums.  This comes before its answer goes out, because a client may look at the
+ * sums at once. */
 static void add_up(struct scheduler *s, const struct job *j, uint64_t new_tokens)
 {
     struct scheduler_state *t = &s->state;
@@ -49,7 +50,7 @@ void finish_job(struct scheduler *s, struct job *j)
     kvik_result_free(r);
 }
 
-/* A job gives its rows up, and waits. */
+/* Parks a job: it gives up its rows, and waits. */
 static void park(struct scheduler *s, struct job *j)
 {
     job_note_progress(j);
@@ -62,7 +63,7 @@ static void park(struct scheduler *s, struct job *j)
     pthread_mutex_unlock(&s->lock);
 }
 
-/* True if a job waits for what a paused one has: a place among the running, or memory. */
+/* True if some job waits for something that a paused job has: a place among the running ones, or memory. */
 static bool lacks_place(const struct scheduler *s)
 {
     for (const struct job *j = s->waiting; j; j = j->next)
@@ -70,7 +71,7 @@ static bool lacks_place(const struct scheduler *s)
     return false;
 }
 
-/* A paused job leaves its place to others: else a client that does not read could hold all of them. */
+/* Takes a paused job's place for others.  Otherwise a client that does not read could hold all places. */
 static void make_place(struct scheduler *s, struct job *j)
 {
     park(s, j);
@@ -80,7 +81,7 @@ static void make_place(struct scheduler *s, struct job *j)
     s->waiting = j;
 }
 
-/* Parks a job that was short of memory, if others have some that it can get.  False: they have not. */
+/* Parks a job that is short of memory, if other caches have memory that it can get.  False: they have none. */
 static bool goes_on(struct scheduler *s, struct job *j, uint32_t n_before)
 {
     uint64_t need = need_of(s, j);
@@ -93,8 +94,8 @@ static bool goes_on(struct scheduler *s, struct job *j, uint32_t n_before)
     return true;
 }
 
-/* True if the job leaves the running ones. */
-static bool settle(struct scheduler *s, struct job *j, uint32_t n_before)
+/* Looks at one job after a step.  True if it leaves the running jobs. */
+static bool leaves(struct scheduler *s, struct job *j, uint32_t n_before)
 {
     const char *sentence;
     enum kvik_state state = kvik_request_state(j->request);
@@ -125,12 +126,12 @@ void settle_jobs(struct scheduler *s)
     uint32_t kept = 0, n = s->n_running;
     for (uint32_t i = 0; i < n; i++) {
         struct job *j = s->running[i];
-        if (!settle(s, j, n)) s->running[kept++] = j;
+        if (!leaves(s, j, n)) s->running[kept++] = j;
     }
     s->n_running = kept;
 }
 
-/* Takes the youngest running job of another cache that is younger than j out of the list; NULL: there is none. */
+/* Takes the youngest running job of another cache out of the list, if it is younger than j; NULL: there is none. */
 static struct job *take_younger(struct scheduler *s, const struct job *j)
 {
     uint32_t i = s->n_running;
@@ -142,7 +143,7 @@ static struct job *take_younger(struct scheduler *s, const struct job *j)
     return found;
 }
 
-/* Ends the precedence of a job that is over, or that waits for its client. */
+/* Ends the precedence of a job that is over or waits for its client. */
 static void check_alone(struct scheduler *s)
 {
     bool here = false;
@@ -153,10 +154,10 @@ static void check_alone(struct scheduler *s)
     if (!here || is_full(s->alone)) s->alone = NULL;
 }
 
-/* A step parks the youngest jobs of its own cache.  So that memory goes by age over all caches, the oldest job that was
- * parked takes that of other caches, and if need be that of younger jobs there.  One job in a round: it has computed
- * something before another may take that memory.  A job that was parked again and again runs on without new ones beside it,
- * since two that need each other's memory would take it in turn for ever. */
+/* A step parks the youngest jobs of its own cache.  Memory goes by age over all caches, so the oldest parked job
+ * takes memory of other caches, and if needed that of younger jobs there.  Only one job does so in a round: it must
+ * compute something before another job may take that memory.  A job that was parked many times then runs without new
+ * jobs beside it, because two jobs that need each other's memory could take it in turn for ever. */
 void favour_oldest(struct scheduler *s)
 {
     struct job *oldest = NULL, *y;
@@ -169,7 +170,7 @@ void favour_oldest(struct scheduler *s)
     if (!s->alone && oldest->parked >= PATIENCE) s->alone = oldest;
     while (!caches_lend(s->o.caches, oldest->cache, oldest->need)) {
         if (!(y = take_younger(s, oldest))) {
-            oldest->need = 0; /* older ones have it; it waits until one ends */
+            oldest->need = 0; /* older jobs have that memory, so it waits until one of them ends */
             return;
         }
         park(s, y);

@@ -1,6 +1,6 @@
-/* reasoning.c - a prompt that leaves reasoning out; see reasoning.h.
+/* reasoning.c - prompts that leave reasoning out; see reasoning.h.
  *
- * Some templates have a variable for that.  Others open a reasoning whatever they are told: then it is closed at once. */
+ * Some templates have a variable for that.  Other templates open a block of reasoning in any case; then the prompt closes it at once. */
 #include "serve/reasoning.h"
 
 #include <string.h>
@@ -44,7 +44,7 @@ int reasoning_template(const struct server *s, const kvik_chat *chat, const json
     kvik_free(text);
     if (!opened) return 0;
     size_t len = strlen(own), size = len + strlen(close->text) + 1;
-    if (len && own[len - 1] == '\n') len--; /* which Jinja leaves out at the end of a template */
+    if (len && own[len - 1] == '\n') len--; /* Jinja leaves out the last line end of a template */
     if (!(*out = mem_alloc(size))) return ERR_NOMEM;
     snprintf(*out, size, "%.*s%s", (int)len, own, close->text);
     return 0;

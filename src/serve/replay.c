@@ -1,16 +1,16 @@
-/* replay.c - what conversations are in tokens; see replay.h.
+/* replay.c - the tokens of conversations; see replay.h.
  *
- * The table is a ring: the oldest conversation makes room.  A conversation of 30 turns has 30 entries, one for each
- * place where it can be continued, so an entry holds its own ids and the ring is bounded in ids as well as in entries. */
+ * The table is a ring, in which the oldest conversation makes room for a new one.  A conversation of 30 turns has 30 entries, one for each
+ * turn from which it can be continued.  So an entry owns its ids, and the ring has a limit of ids as well as of entries. */
 #include "serve/replay.h"
 
 #include <pthread.h>
 #include <string.h>
 
 enum { ENTRIES = 4096, MOST_IDS = 8 << 20 };
-enum { MOST_TAIL = 128 }; /* tokens in which the end of a message is looked for */
+enum { MOST_TAIL = 128 }; /* how many tokens may hold the end of a message */
 
-struct entry {
+struct remembered {
     uint8_t key[DIGEST_BYTES];
     int32_t *ids; /* [n] owned, NULL: free */
     size_t n;
@@ -18,10 +18,10 @@ struct entry {
 
 struct replay {
     pthread_mutex_t lock;
-    struct entry entry[ENTRIES];
-    uint32_t next; /* the entry that is written next, the oldest */
+    struct remembered entry[ENTRIES];
+    uint32_t next; /* the oldest entry, which is written next */
     uint32_t tail; /* the oldest that still has ids */
-    size_t ids;    /* in all entries */
+    size_t ids;    /* sum over all entries */
 };
 
 int replay_open(struct replay **out)
@@ -44,7 +44,7 @@ void replay_close(struct replay *r)
 
 /* --- Digests. */
 
-/* Adds a value as text that does not depend on the order of keys or on spaces. */
+/* Adds a value as text, independent of the order of keys and of spaces. */
 static void add_value(struct digest *d, const json_t *v)
 {
     char *text = v ? json_dumps(v, JSON_ENCODE_ANY | JSON_SORT_KEYS | JSON_COMPACT) : NULL;
@@ -57,14 +57,14 @@ void replay_begin(struct digest *d, const json_t *kwargs, uint64_t client)
     digest_begin(d);
     digest_u64(d, client);
     json_t *others = json_copy((json_t *)(uintptr_t)kwargs);
-    /* Of the end of a prompt alone: they differ between an answer and the next turn. */
+    /* Only the end of a prompt depends on them, and they differ between an answer and the next turn. */
     json_object_del(others, "add_generation_prompt");
     json_object_del(others, "continue_final_message");
     add_value(d, others);
     json_decref(others);
 }
 
-/* With its length: a string of JSON may have a NUL. */
+/* Adds a string with its length, since a string of JSON may have a NUL. */
 static void add_string(struct digest *d, const json_t *s)
 {
     size_t n = json_string_length(s);
@@ -82,7 +82,7 @@ static void add_trimmed(struct digest *d, const char *s, size_t n)
     digest_add(d, s, n);
 }
 
-/* Arguments are JSON, as a string or as a value; clients spell them anew. */
+/* Adds a call.  Its arguments are JSON, as a string or as a value, which clients spell anew. */
 static void add_call(struct digest *d, const json_t *call)
 {
     const json_t *f = json_object_get(call, "function"), *arguments;
@@ -127,10 +127,10 @@ static void forget(struct replay *r, uint32_t i)
 {
     r->ids -= r->entry[i].n;
     mem_free(r->entry[i].ids);
-    r->entry[i] = (struct entry){0};
+    r->entry[i] = (struct remembered){0};
 }
 
-static struct entry *find(struct replay *r, const uint8_t key[DIGEST_BYTES])
+static struct remembered *entry_of(struct replay *r, const uint8_t key[DIGEST_BYTES])
 {
     for (uint32_t i = 0; i < ENTRIES; i++)
         if (r->entry[i].ids && !memcmp(r->entry[i].key, key, DIGEST_BYTES)) return &r->entry[i];
@@ -145,14 +145,14 @@ void replay_keep(struct replay *r, const struct digest *d, const int32_t *ids, s
     memcpy(copy, ids, n * sizeof *copy);
     key_of(d, key);
     pthread_mutex_lock(&r->lock);
-    struct entry *old = find(r, key);
+    struct remembered *old = entry_of(r, key);
     if (old) forget(r, (uint32_t)(old - r->entry)); /* the newest answer wins */
     if (r->entry[r->next].ids) forget(r, r->next);
     while (r->ids + n > MOST_IDS) {
         if (r->entry[r->tail].ids) forget(r, r->tail);
         r->tail = (r->tail + 1) % ENTRIES;
     }
-    struct entry *e = &r->entry[r->next];
+    struct remembered *e = &r->entry[r->next];
     memcpy(e->key, key, sizeof key);
     e->ids = copy;
     e->n = n;
@@ -168,7 +168,7 @@ bool replay_find(struct replay *r, const struct digest *d, int32_t **ids, size_t
     int32_t *copy = NULL;
     key_of(d, key);
     pthread_mutex_lock(&r->lock);
-    const struct entry *e = find(r, key);
+    const struct remembered *e = entry_of(r, key);
     if (e && (copy = mem_array(e->n, sizeof *copy))) {
         memcpy(copy, e->ids, e->n * sizeof *copy);
         *n = e->n;
@@ -180,15 +180,14 @@ bool replay_find(struct replay *r, const struct digest *d, int32_t **ids, size_t
 
 /* --- Rendering. */
 
-struct span {
+struct token_span {
     int32_t *ids; /* owned by the library */
     size_t n;
 };
 
-/* Encodes the first n messages as a conversation that nobody continues yet.  last: NULL, or what stands in the place of the
- * last one. */
+/* Encodes the first n messages, without opening an answer.  last: NULL, or a message in place of the last one. */
 static int encode_head(const struct server *s, const struct ask *k, size_t n, json_t *last,
-                       struct span *out)
+                       struct token_span *out)
 {
     json_t *head = json_array(), *kwargs = json_copy(k->kwargs);
     int e = head && kwargs ? 0 : ERR(NOMEM, "out of memory");
@@ -202,7 +201,7 @@ static int encode_head(const struct server *s, const struct ask *k, size_t n, js
     return e;
 }
 
-/* Makes a call say `word`. */
+/* Puts `word` in place of what a call says. */
 static void replace_call(json_t *call, const char *word)
 {
     json_t *f = json_object_get(call, "function"), *to = f ? f : call;
@@ -217,7 +216,7 @@ static void replace_call(json_t *call, const char *word)
     json_object_set_new(to, "arguments", arguments);
 }
 
-/* Returns a message of the same kind that says `word`, in its calls if it has some, else in its text. */
+/* Returns a message of the same kind that says `word`: in its calls if it has calls, else in its text. */
 static json_t *stand_in(const json_t *message, const char *word)
 {
     json_t *m = json_deep_copy(message), *call;
@@ -244,7 +243,8 @@ struct tail {
     size_t n;
 };
 
-static int tail_of(const struct server *s, const struct span *a, size_t tokens, struct tail *out)
+static int tail_of(const struct server *s, const struct token_span *a, size_t tokens,
+                   struct tail *out)
 {
     size_t n = MIN(a->n, tokens);
     return kvik_tokenizer_decode(s->tokenizer, a->ids + a->n - n, n, false, &out->text, &out->n);
@@ -258,7 +258,7 @@ static size_t same_end(const struct tail *a, const struct tail *b)
     return n;
 }
 
-/* Returns how many bytes of the last n of `head` are said at the end of `said` already. */
+/* Returns how many of the last n bytes of `head` stand at the end of `said` already. */
 static size_t overlap(const struct tail *said, const struct tail *head, size_t n)
 {
     const char *end = head->text + head->n - n;
@@ -268,9 +268,10 @@ static size_t overlap(const struct tail *said, const struct tail *head, size_t n
     return k;
 }
 
-/* Returns the place in `head` behind which it has `bytes` of text, or, if `last` is not negative, the place behind the last
- * such token among these bytes.  0: there is none. */
-static size_t place(const struct server *s, const struct span *head, size_t bytes, int32_t last)
+/* Returns the place in `head` behind `bytes` of its text.  If `last` is not negative: the place behind the last such
+ * token among these bytes.  0: there is none. */
+static size_t place(const struct server *s, const struct token_span *head, size_t bytes,
+                    int32_t last)
 {
     for (size_t m = 0; m <= MIN(head->n - 1, MOST_TAIL); m++) {
         struct tail t = {0};
@@ -282,15 +283,16 @@ static size_t place(const struct server *s, const struct span *head, size_t byte
     return 0;
 }
 
-/* Finds the end of what was said, among the text that the template puts behind every message of this kind.  That is the end
- * which `head` has in common with two other messages, x and y.  A model says the beginning of that text itself: the token that
- * ends a turn, and what closes a call. */
-static size_t end_among(const struct server *s, const struct span *said, bool calls,
-                        const struct span *head, const struct span *x, const struct span *y)
+/* Finds the end of what was said.  `head` ends with text that the template puts behind every message of this kind:
+ * the end that `head` has in common with two other messages, x and y.  The model says the first part of that text
+ * itself: the token that ends a turn, and the mark that closes a call. */
+static size_t end_among(const struct server *s, const struct token_span *said, bool calls,
+                        const struct token_span *head, const struct token_span *x,
+                        const struct token_span *y)
 {
     const int32_t last = said->ids[said->n - 1];
     const bool ended = ends_turn(s, last);
-    const struct span own = {said->ids, said->n - ended}, *all[] = {&own, head, x, y};
+    const struct token_span own = {said->ids, said->n - ended}, *all[] = {&own, head, x, y};
     struct tail t[countof(all)] = {0};
     size_t end = 0;
     int e = 0;
@@ -309,13 +311,13 @@ static size_t end_among(const struct server *s, const struct span *said, bool ca
     return end;
 }
 
-/* Finds in `head` the end of its last message, which was said as `said`.  Returns 0 where there is none between two tokens. */
+/* Finds the end of the last message in `head`; its tokens were `said`.  Returns 0 if the end lies inside a token. */
 static size_t find_end(const struct server *s, const struct ask *k, size_t messages,
-                       const struct span *said, const struct span *head)
+                       const struct token_span *said, const struct token_span *head)
 {
     const json_t *m = json_array_get(k->messages, messages - 1);
     json_t *one = stand_in(m, "x"), *two = stand_in(m, "1.");
-    struct span x = {0}, y = {0};
+    struct token_span x = {0}, y = {0};
     size_t end = 0;
     if (one && two && encode_head(s, k, messages, one, &x) >= 0 &&
         encode_head(s, k, messages, two, &y) >= 0)
@@ -328,10 +330,11 @@ static size_t find_end(const struct server *s, const struct ask *k, size_t messa
     return end;
 }
 
-/* Joins remembered ids with what `full` has behind the end of the turn that `head`, the first messages, ends with.  Returns 1,
- * or 0 if the template does not render the first messages alike with and without those that follow. */
-static int join(struct ask *k, const struct server *s, size_t messages, const struct span *said,
-                const struct span *head, const struct span *full)
+/* Joins remembered ids with the part of `full` behind the last turn of `head`, which has the first messages only.
+ * Returns 1, or 0 if the template renders the first messages otherwise when others follow. */
+static int join(struct ask *k, const struct server *s, size_t messages,
+                const struct token_span *said, const struct token_span *head,
+                const struct token_span *full)
 {
     if (head->n > full->n || memcmp(head->ids, full->ids, head->n * sizeof *head->ids) != 0)
         return 0;
@@ -349,8 +352,9 @@ static int join(struct ask *k, const struct server *s, size_t messages, const st
     return 1;
 }
 
-/* Looks for the longest part of the conversation that ends with a remembered answer. */
-static size_t find_answer(struct ask *k, const struct server *s, uint64_t client, struct span *said)
+/* Finds the longest part of the conversation that ends with a remembered answer. */
+static size_t find_answer(struct ask *k, const struct server *s, uint64_t client,
+                          struct token_span *said)
 {
     size_t n = json_array_size(k->messages), found = 0;
     replay_begin(&k->history, k->kwargs, client);
@@ -358,7 +362,7 @@ static size_t find_answer(struct ask *k, const struct server *s, uint64_t client
     for (size_t i = 0; i < n; i++) {
         const json_t *m = json_array_get(k->messages, i);
         const char *role = json_string_value(json_object_get(m, "role"));
-        struct span one = {0};
+        struct token_span one = {0};
         replay_add(&k->history, m);
         if (!role || strcmp(role, "assistant") != 0 || i + 1 == n) continue;
         if (!replay_find(s->replay, &k->history, &one.ids, &one.n)) continue;
@@ -371,14 +375,14 @@ static size_t find_answer(struct ask *k, const struct server *s, uint64_t client
 
 int replay_render(struct ask *k, const struct server *s, uint64_t client)
 {
-    struct span said = {0}, head = {0};
+    struct token_span said = {0}, head = {0};
     TRY(ask_render(k, s));
     size_t messages = find_answer(k, s, client, &said);
-    const struct span full = {k->ids, k->n};
+    const struct token_span full = {k->ids, k->n};
     int e = 0;
     bool same = messages && said.n <= k->n && !memcmp(said.ids, k->ids, said.n * sizeof *said.ids);
     if (messages && !same) {
-        /* A template may refuse a conversation that is cut; then the whole prompt stays. */
+        /* If a template refuses a cut conversation, the whole prompt stays. */
         if (encode_head(s, k, messages, NULL, &head) >= 0)
             e = join(k, s, messages, &said, &head, &full);
     }

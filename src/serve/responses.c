@@ -21,7 +21,7 @@ static json_t *text_part(const char *type, const char *text, size_t n)
     return part;
 }
 
-/* text NULL: of an item that begins. */
+/* Makes an item with a message.  text NULL: the item only begins. */
 static json_t *message_item(const char *id, const char *text, size_t n)
 {
     json_t *content = json_array();
@@ -57,7 +57,7 @@ static json_t *usage(const struct answer *a)
                      (json_int_t)a->prompt_tokens + (json_int_t)a->choice[0].new_tokens);
 }
 
-/* Tells the options that the request has set. */
+/* Adds the options of the request. */
 static void add_options(const struct answer *a, json_t *o)
 {
     static const char *const names[][2] = {{"max_output_tokens", "max_new_tokens"},
@@ -67,11 +67,11 @@ static void add_options(const struct answer *a, json_t *o)
         json_t *v = json_object_get(a->ask.options, names[i][1]);
         json_object_set_new(o, names[i][0], v ? json_incref(v) : json_null());
     }
-    if (json_is_false(json_object_get(a->ask.options, "do_sample"))) /* which temperature 0 sets */
+    if (json_is_false(json_object_get(a->ask.options, "do_sample"))) /* temperature 0 clears it */
         json_object_set_new(o, "temperature", json_integer(0));
 }
 
-/* `output` becomes the response's.  usage: whether the response is over. */
+/* Makes the response, and takes `output` over.  usage: adds the usage, since the response is over. */
 static json_t *response(const struct answer *a, const char *status, json_t *output, json_t *used)
 {
     bool cut = !strcmp(status, "incomplete");
@@ -95,7 +95,7 @@ static const char *status_of(const struct choice *c)
     return c->finish == KVIK_FINISH_LENGTH ? "incomplete" : "completed";
 }
 
-/* --- Streams: events are numbered, and an item is told part by part. */
+/* --- Streams: numbered events, and items part by part. */
 
 enum { OPEN_NONE, OPEN_TEXT, OPEN_REASONING };
 
@@ -121,7 +121,7 @@ static void open_id(const struct answer *a, const struct choice *c, char out[64]
     item_id(a, c->part == OPEN_REASONING ? "rs" : "msg", c->parts, out);
 }
 
-/* An event of a part of the item that is open. */
+/* Sends an event about a part of the open item. */
 static void part_event(struct answer *a, const struct choice *c, const char *name, const char *key,
                        json_t *v)
 {
@@ -286,7 +286,7 @@ static const struct protocol responses = {.name = "openai.responses",
 
 /* --- Requests. */
 
-/* Answers a request without input: a response that says nothing. */
+/* Answers a request without input by an empty response. */
 static void answer_probe(struct server *s, struct exchange *x, bool stream)
 {
     struct choice c = {.finish = KVIK_FINISH_EOS, .over = true};

@@ -1,15 +1,15 @@
 /* responses_fields.c - the items, tools and options of OpenAI's responses, as the chat template takes them.
  *
- * Reasoning, a message and calls are items of their own there.  Those of one answer become one message of the assistant. */
+ * Responses have separate items for reasoning, messages and calls.  The items of one answer become one message of the assistant. */
 #include "serve/replay.h"
 #include "serve/responses.h"
 
 #include <string.h>
 
-/* Messages as they are built. */
-struct build {
+/* The messages that are being built. */
+struct chat_build {
     json_t *messages;
-    /* Owned: the message of the assistant that items may still be added to, or NULL. */
+    /* Owned: the assistant's message to which more items may belong, or NULL. */
     json_t *said;
 };
 
@@ -29,7 +29,7 @@ static int no_memory(void)
     return ERR(NOMEM, "out of memory");
 }
 
-static int end_said(struct build *b)
+static int end_said(struct chat_build *b)
 {
     if (!b->said) return 0;
     int e = json_array_append(b->messages, b->said) < 0 ? no_memory() : 0;
@@ -38,8 +38,9 @@ static int end_said(struct build *b)
     return e;
 }
 
-/* Returns the message of the assistant that an item belongs to: a new one if the old one has `key`, or what comes behind it. */
-static json_t *said(struct build *b, const char *key)
+/* Returns the assistant's message that an item belongs to.  Begins a new one if the old one already has `key` or a
+ * later part. */
+static json_t *said(struct chat_build *b, const char *key)
 {
     static const char *const order[] = {"reasoning_content", "content", "tool_calls"};
     bool behind = false;
@@ -60,7 +61,7 @@ static int put_text(json_t *message, const char *key, const json_t *content, siz
     return message && json_object_set_new(message, key, text) == 0 ? 0 : no_memory();
 }
 
-static int add_message(struct build *b, const json_t *item, const char *role, size_t at)
+static int add_message(struct chat_build *b, const json_t *item, const char *role, size_t at)
 {
     const json_t *content = json_object_get(item, "content");
     if (!strcmp(role, "assistant")) return put_text(said(b, "content"), "content", content, at);
@@ -68,7 +69,7 @@ static int add_message(struct build *b, const json_t *item, const char *role, si
     json_t *m = json_pack("{s:s}", "role", !strcmp(role, "developer") ? "system" : role);
     int e = put_text(m, "content", content, at);
     json_t *last = json_array_get(b->messages, json_array_size(b->messages) - 1);
-    /* Templates take one system message, and in the first place. */
+    /* Templates take one system message, in first place. */
     if (e >= 0 && json_array_size(b->messages) == 1 && !strcmp(text_at(m, "role"), "system") &&
         !strcmp(text_at(last, "role"), "system")) {
         const json_t *old = json_object_get(last, "content"), *new = json_object_get(m, "content");
@@ -81,7 +82,7 @@ static int add_message(struct build *b, const json_t *item, const char *role, si
     return e;
 }
 
-static int add_reasoning(struct build *b, const json_t *item, size_t at)
+static int add_reasoning(struct chat_build *b, const json_t *item, size_t at)
 {
     const json_t *content = json_object_get(item, "content"),
                  *summary = json_object_get(item, "summary");
@@ -90,7 +91,7 @@ static int add_reasoning(struct build *b, const json_t *item, size_t at)
     return put_text(said(b, "reasoning_content"), "reasoning_content", content, at);
 }
 
-static int add_call(struct build *b, const json_t *item, const char *input, size_t at)
+static int add_call(struct chat_build *b, const json_t *item, const char *input, size_t at)
 {
     const char *id = text_at(item, "call_id"), *name = text_at(item, "name");
     json_t *arguments = json_object_get(item, input);
@@ -109,7 +110,7 @@ static int add_call(struct build *b, const json_t *item, const char *input, size
     return call && json_array_append_new(list, call) == 0 ? 0 : no_memory();
 }
 
-static int add_output(struct build *b, const json_t *item, size_t at)
+static int add_output(struct chat_build *b, const json_t *item, size_t at)
 {
     const char *id = text_at(item, "call_id");
     if (!id) return ERR(ARG, "field \"input[%zu]\": an output has the call_id of its call", at);
@@ -121,8 +122,8 @@ static int add_output(struct build *b, const json_t *item, size_t at)
     return e;
 }
 
-/* Items of other types say what other servers did; they are left out. */
-static int add_item(struct build *b, const json_t *item, size_t at)
+/* Adds an item.  Items of other types report work of other servers; they are left out. */
+static int add_item(struct chat_build *b, const json_t *item, size_t at)
 {
     const char *role = text_at(item, "role");
     if (!json_is_object(item)) return ERR(ARG, "field \"input[%zu]\" must be an object", at);
@@ -140,7 +141,7 @@ static int add_item(struct build *b, const json_t *item, size_t at)
     return 0;
 }
 
-static int read_input(struct build *b, const json_t *body)
+static int read_input(struct chat_build *b, const json_t *body)
 {
     const json_t *input = json_object_get(body, "input"), *item,
                  *instructions = json_object_get(body, "instructions");
@@ -238,7 +239,7 @@ int responses_read(const struct server *s, const struct exchange *x, struct ask 
                    const json_t *body)
 {
     const json_t *input = json_object_get(body, "input");
-    struct build b = {.messages = json_array()};
+    struct chat_build b = {.messages = json_array()};
     json_t *chat = json_object();
     int e = chat && b.messages ? refuse(body) : no_memory();
     const json_t *format = json_object_get(json_object_get(body, "text"), "format");

@@ -10,7 +10,7 @@
 extern const struct route_list *const __start_kvik_route[], *const __stop_kvik_route[];
 
 /* Returns the route of a path and one of these methods, or NULL with the methods that the path has, as bits. */
-static const struct route *find(const char *path, unsigned wanted, unsigned *methods)
+static const struct route *route_of(const char *path, unsigned wanted, unsigned *methods)
 {
     *methods = 0;
     for (const struct route_list *const *l = __start_kvik_route; l < __stop_kvik_route; l++)
@@ -25,8 +25,8 @@ static const struct route *find(const char *path, unsigned wanted, unsigned *met
     return NULL;
 }
 
-/* Returns the protocol of a path that nobody serves: that of the path which it begins like, up to a slash; NULL: of none, or of
- * several. */
+/* Returns the protocol for errors of a path that nobody serves: the protocol of the path that is most like it, slash
+ * by slash.  NULL: there is none, or several. */
 static const struct protocol *nearest(const char *path)
 {
     const struct protocol *found = NULL;
@@ -102,7 +102,7 @@ bool route_head(void *server, const char *path, const char *key, const struct pr
 {
     const struct server *s = server;
     unsigned methods;
-    const struct route *r = find(path, EXCHANGE_GET | EXCHANGE_POST, &methods);
+    const struct route *r = route_of(path, EXCHANGE_GET | EXCHANGE_POST, &methods);
     *p = r ? r->protocol : nearest(path);
     return !s->keys || keys_have(s->keys, key);
 }
@@ -112,7 +112,7 @@ void route_request(void *server, struct exchange *x)
     struct server *s = server;
     char sentence[160];
     unsigned methods;
-    const struct route *r = find(x->path, x->method, &methods);
+    const struct route *r = route_of(x->path, x->method, &methods);
     if (!r) {
         x->protocol = nearest(x->path);
         x->allow = !(methods & EXCHANGE_POST)  ? "GET, HEAD, OPTIONS"

@@ -5,12 +5,12 @@
 struct route {
     const char *path;
     unsigned methods; /* bits of enum exchange_method */
-    /* open: needs no API key.  light: answered by the network thread, so the function waits for nothing. */
+    /* open: needs no API key.  light: answered by the network thread, so the function must not wait. */
     bool open, light;
     const struct protocol *protocol;
-    /* Answers, or returns an error code, whose sentence is then sent in the shape of the protocol. */
+    /* Answers, or returns an error code.  Then the error's sentence is sent in the shape of the protocol. */
     int (*answer)(struct server *s, struct exchange *x);
-    bool below; /* the path is the beginning of others, which are meant */
+    bool below; /* the route serves all paths that begin with its path */
 };
 struct route_list {
     const struct route *route;
@@ -22,8 +22,8 @@ struct route_list {
     static const struct route_list *const reg_##array_                                             \
         __attribute__((section("kvik_route"), used)) = &list_##array_
 
-/* Says before the body of a request comes whether it may be long: without a known key it may not.  *p: the protocol of the
- * path, or NULL. */
+/* Decides whether the body of a request may be long, before the body comes: only with a known key.  *p: the protocol
+ * of the path, or NULL. */
 bool route_head(void *server, const char *path, const char *key, const struct protocol **p);
 /* Finds the route of an exchange, checks the key, and answers or hands it to the desk.  Takes the reference. */
 void route_request(void *server, struct exchange *x);
@@ -31,9 +31,9 @@ void route_request(void *server, struct exchange *x);
 void route_answer(struct server *s, struct exchange *x, const struct route *r);
 /* Sends an error.  Takes the reference. */
 void route_refuse(struct exchange *x, int status, const char *sentence);
-/* The same error as JSON; p NULL: as OpenAI has it. */
+/* Makes the JSON of such an error; p NULL: in OpenAI's shape. */
 json_t *route_error(const struct protocol *p, int status, const char *sentence);
-/* Copies a sentence, which may quote what a client has sent, as UTF-8: bytes that are none become question marks. */
+/* Copies a sentence as UTF-8.  It may quote what a client sent: bytes that are no UTF-8 become question marks. */
 enum { ROUTE_SENTENCE = 1024 };
 void route_sentence(char out[ROUTE_SENTENCE], const char *sentence);
 /* Returns the HTTP status for an error code. */

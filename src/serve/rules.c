@@ -3,11 +3,11 @@
 
 #include <string.h>
 
-/* A first line of a system text that begins so is left out, with the empty lines behind it. */
+/* A system text's first line is left out if it begins with one of these, and so are the empty lines behind it. */
 static const struct {
     const char *name, *begins;
 } rules[] = {
-    /* Claude Code: a header for its maker's accounts, with a digest of the request. */
+    /* Claude Code: a header for its maker's accounting, with a digest of the request. */
     {"claude-code-billing", "x-anthropic-billing-header"},
 };
 

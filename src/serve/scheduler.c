@@ -10,8 +10,8 @@
 
 enum {
     LEAST_CHUNK = 16, /* tokens of a prompt in a step */
-    FIRST_CHUNK = 64, /* where it is not known yet how long a token takes */
-    FETCH_CHUNK = 64  /* while a shared store is read: what it has is soon seen */
+    FIRST_CHUNK = 64, /* as long as nobody knows how long a token takes */
+    FETCH_CHUNK = 64  /* while a shared store is read, so that its rows are soon noticed */
 };
 
 /* --- The thread. */
@@ -60,8 +60,8 @@ static void count(struct scheduler *s)
     if (t->shares) outage_look(&s->outage, &t->store, s->o.serve);
 }
 
-/* Waits where nothing can be computed.  A job whose client does not read, or has not left yet, is looked at again soon, and so is
- * a store at work, less often. */
+/* Waits if nothing can be computed.  Jobs whose client does not read are looked at again soon; a store at work is,
+ * too, but less often. */
 static void rest(struct scheduler *s, bool can_step)
 {
     struct timespec t;
@@ -93,7 +93,8 @@ static bool computes_prompts(const struct scheduler *s, uint32_t cache)
     return false;
 }
 
-/* The tokens that a job's prompt may add to a step, of which `chunk` is the limit for all; 0: there is none. */
+/* Returns how many tokens a job's prompt may add to a step; `chunk` is the limit for all prompts.  0: the job has no
+ * limit. */
 static uint32_t chunk_of(const struct job *j, uint32_t chunk)
 {
     if (!chunk) chunk = j->g.prefill_chunk_size;
@@ -101,7 +102,7 @@ static uint32_t chunk_of(const struct job *j, uint32_t chunk)
     return chunk ? MIN(chunk, FETCH_CHUNK) : FETCH_CHUNK;
 }
 
-/* Bounds the part of a round that prompts have, while texts are written: the caches that compute prompts share it. */
+/* Limits the prompts' part of a round while texts are written.  Caches that compute prompts share that part. */
 static void set_chunks(struct scheduler *s)
 {
     bool writes = false;
@@ -126,7 +127,7 @@ static void step_cache(struct scheduler *s, uint32_t cache)
     if (n) (void)kvik_request_step(s->request, n);
 }
 
-/* A round: one step of every cache that has jobs. */
+/* Computes a round: one step of every cache that has jobs. */
 static void step(struct scheduler *s)
 {
     uint64_t tokens = 0;
@@ -179,7 +180,7 @@ static bool turn(struct scheduler *s)
     return true;
 }
 
-static void *run(void *arg)
+static void *thread_main(void *arg)
 {
     struct scheduler *s = arg;
     pthread_mutex_lock(&s->lock);
@@ -252,7 +253,8 @@ int scheduler_open(const struct scheduler_options *o, struct scheduler **out)
     s->request = mem_array(o->parallel, sizeof *s->request);
     s->jobs = mem_array(o->caches->n, sizeof *s->jobs);
     count(s);
-    if (s->running && s->request && s->jobs && thread_start(&s->thread, NULL, run, s) == 0) {
+    if (s->running && s->request && s->jobs &&
+        thread_start(&s->thread, NULL, thread_main, s) == 0) {
         *out = s;
         return 0;
     }

@@ -1,8 +1,8 @@
-/* scheduler.h - many generations over the caches of a server: the only thread of the server that computes.
+/* scheduler.h - many generations over the caches of a server, on the only thread of the server that computes.
  *
- * A job is one text that is generated.  Jobs join and leave between the steps of the model; each has the tokens that it
- * has alone (see "Requests" in kvik.h).  When the memory of the cache is short, the job that began last is parked: its
- * rows are given up, and it goes on later with the same draws from the tokens that it has chosen. */
+ * A job is one text that is generated.  Jobs join and leave between the steps of the model.  Each gets the tokens that it would get alone
+ * (see "Requests" in kvik.h).  When the memory of the cache is short, the job that began last is parked: it gives up its rows, and continues
+ * later from the tokens that it has chosen, with the same draws. */
 #pragma once
 #include "kvik.h"
 #include "kvik_loop.h"
@@ -13,61 +13,66 @@
 
 struct job;
 struct job_calls {
-    /* New text of a job: the characters that are complete, often "".  token[0..n) are the probabilities that were asked
-     * for, the chosen one first; n 0: none were.  id is -1 with the last characters.
-     * Returns false to end the job with this token. */
+    /* Gets new text of a job: the characters that are complete, often none ("").  token[0..n): the probabilities
+     * that the request asked for, that of the chosen token first; n 0: none.  id: the token, -1 with the last
+     * characters.  Returns false to end the job with this token. */
     bool (*text)(struct job *j, int32_t id, const char *text, const kvik_logprob *token,
                  uint32_t n);
-    /* NULL, or: more of the prompt is there, j->have tokens of it; first what is reused. */
+    /* NULL, or is called when more of the prompt has rows: j->have tokens of it.  The first call tells what is
+     * reused. */
     void (*progress)(struct job *j);
-    /* The job is over; the scheduler frees it afterwards.  row: its text, or NULL after an error: code and sentence. */
+    /* Is called when the job is over; the scheduler frees the job afterwards.  row: its text; NULL after an error,
+     * with code and sentence. */
     void (*over)(struct job *j, const kvik_row *row, int code, const char *sentence);
-    /* NULL, or what the job does in place of a text, once it may begin: work on the cache.  Returns an error code; where it is
-     * short of memory or of sequences (KVIK_FULL, KVIK_LIMIT), it is called again when there are more. */
+    /* NULL, or work on the cache that the job does in place of a text once it may begin.  Returns an error code.  If
+     * the cache is short of memory or sequences (KVIK_FULL, KVIK_LIMIT), it is called again later. */
     int (*work)(struct job *j, kvik_cache *cache);
 };
 
 struct job {
-    /* Set by who makes it. */
+    /* The maker of the job sets what follows. */
     const struct job_calls *calls; /* called by the thread of the scheduler */
     void *owner;
     uint32_t index;
-    /* Held.  The job ends when its client leaves, and pauses while the client does not read; if others wait, it is parked. */
+    /* Held.  If the client leaves, the job ends.  While the client does not read, the job pauses; it is parked if
+     * others wait. */
     struct exchange *x;
     kvik_generation g; /* owned */
     int32_t *ids;      /* [n] owned, the prompt */
     size_t n;
     const int32_t *shown; /* [n_shown] borrowed: special tokens that have a text */
     size_t n_shown;
-    uint32_t cache;       /* that it is computed with */
-    char salt[KEYS_SALT]; /* prompts share rows with those of the same */
+    uint32_t cache;       /* index of the cache that computes it */
+    char salt[KEYS_SALT]; /* prompts share rows with prompts of the same salt */
     int32_t priority;     /* higher first */
     bool logprobs;
     uint32_t top_logprobs;
     double presence_penalty, frequency_penalty;
-    /* For the server itself: it is not counted, and `over` has the rows of its text (kvik_row.seq). */
+    /* True for jobs of the server itself: it is not counted, and `over` gets the rows of its text (kvik_row.seq). */
     bool keeps;
-    /* Set before `over`. */
+    /* Set before `over` is called. */
     uint64_t reused, computed;
-    double begun, first, ended; /* seconds: joined the steps, first token, end */
-    const char *miss;           /* why nothing was reused; static text or NULL */
-    uint32_t parked;            /* how often */
-    /* Of the scheduler. */
+    /* Seconds: when it joined the steps, had its first token, and ended. */
+    double begun, first, ended;
+    const char *miss; /* why it reused nothing; static text or NULL */
+    uint32_t parked;  /* how often it was parked */
+    /* The rest belongs to the scheduler. */
     struct job *next;
     uint64_t order;
     kvik_request *request;
     int32_t *chosen; /* [n_chosen] owned: the new tokens so far */
-    bool *fresh;     /* [n_chosen] owned: true where a token stands for the first time */
+    bool *fresh;     /* [n_chosen] owned: true if the token did not occur before */
     size_t n_chosen, cap;
-    kvik_logprob *tops; /* [n_tops] owned: of the token that comes next */
+    kvik_logprob *tops; /* [n_tops] owned: the likeliest tokens of the next step */
     uint32_t n_tops;
-    uint64_t full_at; /* jobs that had ended when there was no room for it */
-    uint64_t need;    /* bytes that it was short of, and others have; 0: none */
-    bool blocked;     /* there was none, and it is first in line */
+    uint64_t full_at; /* number of ended jobs when there was no room for this one */
+    uint64_t need;    /* bytes that it lacked and that other caches have; 0: none */
+    bool blocked;     /* there was no room for it, so it is first in line */
     bool paused, counted;
     bool prefills; /* its prompt is not computed yet */
-    uint64_t have; /* tokens of the prompt that are there, of one that prefills */
-    /* Rows that a shared store may have: what is being read, or NULL; behind how many tokens; and how many of the prompt came so. */
+    uint64_t have; /* while it prefills: tokens of the prompt that have rows */
+    /* The rows that a shared store may have: the fetch under way or NULL, behind how many tokens it begins, and how
+     * many tokens of the prompt came by it. */
     kvik_fetch *fetch;
     uint64_t fetch_from, fetched;
 };
@@ -75,32 +80,33 @@ struct job {
 struct scheduler;
 struct events;
 struct scheduler_options {
-    struct events *events;             /* NULL, or published after each turn */
+    struct events *events;             /* NULL, or publishes after each turn */
     const struct serve_options *serve; /* outlive the scheduler */
-    struct caches *caches;             /* outlive the scheduler, whose thread alone uses them */
+    struct caches *caches;             /* outlive the scheduler; only its thread uses them */
     uint32_t parallel;                 /* jobs that compute at once */
     size_t waiting;                    /* jobs that may wait; more are refused */
-    double delay; /* seconds that the prompts of a step may delay the texts that are written */
+    double delay; /* seconds by which the prompts of a step may delay running texts */
 };
 int scheduler_open(const struct scheduler_options *o, struct scheduler **out);
-/* True if n more jobs of a client may wait: it has no more than are left for others. */
+/* True if a client may have n more waiting jobs: it has no more than are left for others. */
 bool scheduler_room(struct scheduler *s, uint64_t client, size_t n);
 /* Hands over a job. */
 void scheduler_add(struct scheduler *s, struct job *j);
-/* Runs fn in the scheduler's thread between two steps, and waits for it: for calls that need the cache. */
+/* Runs fn on the scheduler's thread between two steps, and waits for it.  For calls that need the cache. */
 void scheduler_call(struct scheduler *s, void (*fn)(void *ctx), void *ctx);
-/* What a server tells of its work.  Counts are since the start. */
+/* The server's report about its work.  Counts begin with the start. */
 struct scheduler_state {
     uint32_t running, waiting, parked;
     uint64_t jobs, steps, prompt_tokens, reused_tokens, new_tokens, parkings;
-    uint64_t longest;                 /* tokens of a prompt with its text */
-    double prompt_seconds;            /* from joining the steps to the first token, of all texts */
-    double writing_seconds;           /* from there to the end */
-    uint64_t writing;                 /* new tokens of the jobs that run */
-    double busy_seconds, own_seconds; /* in steps of the model; and between them */
-    bool shares;                      /* there are shared stores, of which `store` has the sums */
+    uint64_t longest; /* most tokens of one prompt with its text */
+    /* Sum over all texts, from joining the steps to the first token. */
+    double prompt_seconds;
+    double writing_seconds;           /* sum over all texts, from the first token to the end */
+    uint64_t writing;                 /* new tokens of running jobs */
+    double busy_seconds, own_seconds; /* seconds in steps of the model, and between steps */
+    bool shares;                      /* true: there are shared stores, and `store` has the sums */
     kvik_shared_state store;
-    kvik_usage usage; /* the sums over the caches; and what each has */
+    kvik_usage usage; /* the sums over all caches, and the bytes of each */
     struct cache_bytes cache[SERVE_CACHES];
 };
 void scheduler_look(struct scheduler *s, struct scheduler_state *out);
@@ -109,11 +115,11 @@ void scheduler_close(struct scheduler *s);
 void job_free(struct job *j);
 
 /* --- job_request.c */
-/* Starts the request of a job, which goes on behind the tokens that it has chosen. */
+/* Starts the request of a job, which continues behind the tokens that it has chosen. */
 int job_start(struct job *j, kvik_cache *cache);
 /* Asks how far the prompt of a job is. */
 void job_look(struct job *j);
-/* Tells what a job begins with, before its first token; of a job that was parked it is what it began with first. */
+/* Notes what a job reuses, before its first token.  A job that was parked keeps the number of its first beginning. */
 void job_note_reuse(struct job *j);
-/* Adds what the request has computed, before it ends. */
+/* Adds what the request has computed, before the request ends. */
 void job_note_progress(struct job *j);

@@ -20,24 +20,25 @@ struct scheduler {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t bell, back;
-    struct job *inbox, **last; /* under the lock, as everything to `closing` */
+    struct job *inbox, **last; /* under the lock, as everything down to `closing` */
     struct errand *errands;
     struct scheduler_state state;
     uint32_t n_inbox;
     bool closing;
-    /* Jobs of clients, waiting or running: of all whose number has the same rest. */
+    /* Jobs of clients, waiting or running.  Clients whose numbers have the same remainder are counted together. */
     atomic_uint of_client[SCHEDULER_CLIENTS];
-    /* Of the thread. */
-    uint32_t *jobs;          /* [n of the caches] running jobs of each */
-    struct job *waiting;     /* in the order in which they begin */
-    const struct job *alone; /* no other begins before it is over; NULL: none */
-    struct job **running;    /* [n_running], oldest first */
+    /* The rest belongs to the thread. */
+    uint32_t *jobs;      /* [n of the caches] running jobs of each */
+    struct job *waiting; /* in the order in which they begin */
+    /* The job with precedence: no other begins before it is over; NULL: none. */
+    const struct job *alone;
+    struct job **running; /* [n_running], oldest first */
     kvik_request **request;
     uint32_t n_running;
     uint64_t orders, ended;
-    double token_seconds; /* of a token of a prompt, smoothed; 0: not known yet */
-    bool stuck;           /* what waits to be shared waits for the store */
-    struct outage outage; /* of the store */
+    double token_seconds; /* seconds for a token of a prompt, smoothed; 0: not known yet */
+    bool stuck;           /* true: rows wait to be shared, but the store is slow */
+    struct outage outage; /* failures of the store */
 };
 
 /* The cache of a job. */
@@ -49,7 +50,7 @@ static inline atomic_uint *count_of(struct scheduler *s, uint64_t client)
 {
     return &s->of_client[client % SCHEDULER_CLIENTS];
 }
-/* True if the client of a job does not read what it has. */
+/* True if the client of a job does not read the text that it has. */
 static inline bool is_full(const struct job *j)
 {
     return atomic_load_explicit(&j->x->full, memory_order_relaxed);
@@ -60,26 +61,26 @@ static inline bool is_full(const struct job *j)
 void admit_jobs(struct scheduler *s);
 /* Counts the running jobs of each cache. */
 void count_jobs(struct scheduler *s);
-/* What the last refusal of a job's cache was short of. */
+/* Returns the bytes that the last refusal by a job's cache lacked. */
 uint64_t need_of(const struct scheduler *s, const struct job *j);
-/* Puts a job first in line, for when another has ended. */
+/* Puts a job first in line; it is tried again when another job has ended. */
 void wait_again(struct scheduler *s, struct job *j);
 
 /* --- fetching.c */
-/* Begins to read in the shared store what the cache lacks of a prompt. */
+/* Begins to read rows of a prompt from the shared store, behind the rows that the cache has. */
 void seek_prompt(struct scheduler *s, struct job *j, struct shelf *shelf);
-/* Lets jobs go on from what was read, before a step. */
+/* Lets jobs continue from rows that were fetched.  Called before a step. */
 void look_at_fetches(struct scheduler *s);
 
 /* --- parking.c */
 /* Tells a job that it is over, and frees it. */
 void job_over(struct scheduler *s, struct job *j, const kvik_row *row, int code,
               const char *sentence);
-/* The same of one that has a request. */
+/* Does the same for a job that has a request. */
 void finish_job(struct scheduler *s, struct job *j);
-/* Looks at the running jobs behind a step: those that are over leave, and those that are short of memory are parked. */
+/* Looks at the running jobs after a step.  Jobs that are over leave, and jobs that lack memory are parked. */
 void settle_jobs(struct scheduler *s);
-/* Gives the oldest parked job memory that others can give. */
+/* Gives the oldest parked job memory that other jobs can give. */
 void favour_oldest(struct scheduler *s);
-/* Drops jobs whose client left before they began; or all that wait. */
+/* Drops waiting jobs whose client has left; all: every waiting job. */
 void drop_gone(struct scheduler *s, bool all);

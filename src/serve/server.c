@@ -1,4 +1,4 @@
-/* server.c - opens the parts of a server in order, and closes them in the other; see serve.h. */
+/* server.c - opens the parts of a server in order, and closes them in reverse order; see serve.h. */
 #include "serve/server.h"
 #include "serve/cors.h"
 #include "serve/crew.h"
@@ -15,8 +15,8 @@
 
 enum { GRACE_SECONDS = 30 };
 
-static _Atomic(struct net *) serving; /* what serve_stop ends */
-static atomic_bool stop_asked;        /* also before there is something to end */
+static _Atomic(struct net *) serving; /* the loop that serve_stop ends */
+static atomic_bool stop_asked;        /* true also if the signal came before the loop */
 
 void serve_stop(void)
 {
@@ -36,7 +36,7 @@ static int find_ends(struct server *s)
     return 0;
 }
 
-/* True if the options of the command line have a seed: then requests without one are not drawn. */
+/* True if the options of the command line have a seed; requests without a seed then use it. */
 static bool has_seed(const char *defaults, uint64_t *seed)
 {
     json_t *o = NULL;
@@ -64,7 +64,7 @@ static int open_parts(struct server *s)
     dialect_find(s->tokenizer, &s->dialect);
     if (o->key_file) TRY(keys_read(o->key_file, &s->keys));
     TRY(find_ends(s));
-    /* One recording after another, and nobody else waits for them. */
+    /* One thread: recordings are heard one after another, and no other request waits for them. */
     if (hears(o->model))
         TRY(crew_open(&(struct crew_options){.bytes = {SIZE_MAX},
                                              .waiting = o->max_waiting,
@@ -103,7 +103,7 @@ int serve(const struct serve_options *o)
         atomic_store(&serving, s.net);
         if (o->on_ready) o->on_ready(o->ctx, net_port(s.net));
         if (atomic_load(&stop_asked))
-            net_stop(s.net); /* the signal may have come before `serving` */
+            net_stop(s.net); /* the signal may have come before `serving` was set */
         net_run(s.net, GRACE_SECONDS);
         atomic_store(&serving, NULL);
         atomic_store(&stop_asked, false);

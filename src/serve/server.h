@@ -17,10 +17,10 @@ struct server {
     struct net *net;
     struct crew *desk;
     struct caches caches;
-    struct crew *hearing; /* transcribes, where the model hears; else NULL */
+    struct crew *hearing; /* transcribes, if the model hears; else NULL */
     struct scheduler *scheduler;
-    struct events *events; /* NULL: none are published */
-    struct keys *keys;     /* NULL: none are needed */
+    struct events *events; /* NULL: no events are published */
+    struct keys *keys;     /* NULL: requests need no key */
     struct replay *replay;
     struct slots *slots;
     uint64_t seed;
@@ -29,7 +29,7 @@ struct server {
     uint32_t n_eos;
     int64_t created; /* Unix time of the start */
 };
-/* Returns the tokens of one sequence that the budget holds, at most the context, with the server's own strategy. */
+/* Returns how many tokens of one sequence the budget holds with the server's own strategy, at most the context. */
 static inline uint64_t server_capacity(const struct server *s)
 {
     return s->caches.use[0].capacity;

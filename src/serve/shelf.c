@@ -1,4 +1,5 @@
-/* shelf.c - sequences that wait to be saved or shared; see shelf.h.  All of it runs on the thread of the scheduler. */
+/* shelf.c - sequences that wait to be saved or shared; see shelf.h.  All functions run on the thread of the
+ * scheduler. */
 #include "serve/shelf.h"
 #include "base/base.h"
 
@@ -7,20 +8,20 @@
 #define TRY_AGAIN 30.0 /* seconds after which a store that was too slow is tried again */
 #define BEHIND    ((uint64_t)64 << 20) /* bytes that may wait for the store's thread */
 enum {
-    WAITING = 8,     /* sequences whose rows are kept until they are saved */
-    LEAST_GAIN = 64, /* tokens that are worth a read of the directory */
-    DIR_BYTES = 0    /* of the directory: kvik_prefix_save's own limit */
+    WAITING = 8,     /* sequences that keep their rows until they are saved */
+    LEAST_GAIN = 64, /* tokens of gain that are worth a read of the directory */
+    DIR_BYTES = 0    /* size of the directory; 0: kvik_prefix_save's own limit */
 };
 
 struct item {
     kvik_seq seq;
-    bool shared; /* the store has it, or there is none */
+    bool shared; /* the store has it, or there is no store */
 };
 struct shelf {
     kvik_cache *cache;
     char *dir;           /* NULL: none */
     kvik_shared *shared; /* NULL: none */
-    double tried;        /* when a slow store was read last */
+    double tried;        /* when a store that was slow was last read */
     struct item item[WAITING];
     uint32_t n;
 };

@@ -9,8 +9,8 @@
 struct slot {
     int32_t *ids; /* [n] owned, NULL: empty */
     size_t n;
-    uint64_t used;    /* when it was used last: a count */
-    uint32_t running; /* texts that are written in it */
+    uint64_t used;    /* number of its last use */
+    uint32_t running; /* texts that are being written in it */
     bool shared;      /* of the cache that all have, without a salt */
 };
 
@@ -73,7 +73,7 @@ uint32_t slots_begin(struct slots *s, int wish, const int32_t *ids, size_t n)
 void slots_put(struct slots *s, uint32_t i, const int32_t *ids, size_t n, bool shared)
 {
     int32_t *copy = mem_array(n ? n : 1, sizeof *copy);
-    if (!copy) return; /* the text before stays */
+    if (!copy) return; /* the earlier text stays */
     if (n) memcpy(copy, ids, n * sizeof *ids);
     pthread_mutex_lock(&s->lock);
     struct slot *t = &s->slot[i];
@@ -150,7 +150,7 @@ static int act(struct server *s, struct exchange *x)
     return 0;
 }
 
-static int list(struct server *s, struct exchange *x)
+static int list_slots(struct server *s, struct exchange *x)
 {
     json_t *all = json_array();
     for (uint32_t i = 0; all && i < s->o.parallel; i++)
@@ -162,7 +162,7 @@ static int list(struct server *s, struct exchange *x)
 }
 
 static const struct route slot_routes[] = {
-    {"/slots", EXCHANGE_GET, .light = true, .protocol = &protocol_openai, .answer = list},
+    {"/slots", EXCHANGE_GET, .light = true, .protocol = &protocol_openai, .answer = list_slots},
     {"/slots/", EXCHANGE_POST, .below = true, .protocol = &protocol_openai, .answer = act},
 };
 ROUTES(slot_routes);

@@ -1,7 +1,7 @@
-/* slots.h - the newest texts of the server under numbers, so that a client can save one as a file, and have it again.
+/* slots.h - the newest texts of the server under numbers, so that a client can save one as a file and restore it.
  *
- * A slot of llama-server is a place where one text is computed.  Here texts are computed wherever there is room, and a
- * slot only remembers which tokens its newest text has: their rows are in the cache like all others. */
+ * A slot of llama-server is a place where one text is computed.  Here texts are computed wherever there is room.  A slot only remembers the
+ * tokens of its newest text, whose rows are in the cache like all others. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -15,7 +15,7 @@ void slots_close(struct slots *s);
  * that is empty, else in the one whose text is the oldest; not in one that another is being written in, if there is a choice.
  * Returns the number of the slot. */
 uint32_t slots_begin(struct slots *s, int wish, const int32_t *ids, size_t n);
-/* A text that has begun in slot i is over; ids NULL: after an error. */
+/* Ends a text that has begun in slot i; ids NULL: after an error. */
 void slots_end(struct slots *s, uint32_t i, const int32_t *ids, size_t n, bool shared);
 /* Remembers a text in slot i.  shared: any request may reuse its rows, so they can be saved. */
 void slots_put(struct slots *s, uint32_t i, const int32_t *ids, size_t n, bool shared);

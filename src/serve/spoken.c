@@ -1,6 +1,6 @@
 /* spoken.c - a scanner that looks for the marks of a dialect; see spoken.h.
  *
- * Text is held back while it may be the beginning of a mark, and so is the white space at its end, since white space
+ * The scanner holds back text that may be the beginning of a mark.  It also holds back white space at the end of the text, because white space
  * beside a mark belongs to neither side. */
 #include "base/buf.h"
 #include "serve/spoken_live.h"
@@ -12,14 +12,14 @@ enum { MOST_HEAD = 4096, MOST_CALL = 64 << 20 };
 struct spoken {
     struct spoken_options o;
     enum said state;
-    struct buf hold; /* not looked at yet, or the beginning of a mark */
-    struct buf gap;  /* white space that waits for what follows */
-    struct buf body; /* of a call or a head, with the marks that are kept */
-    struct buf name; /* of the function, where a head has named it */
+    struct buf hold; /* text that was not looked at yet, or may begin a mark */
+    struct buf gap;  /* white space that waits for the next text */
+    struct buf body; /* text of a call or a head, with the marks that belong to it */
+    struct buf name; /* of the function, if a head has named it */
     const struct dialect_mark *opened;
-    struct live live; /* of the call that the body is */
-    bool fresh;       /* white space is left out: a mark came before */
-    bool content;     /* some was said */
+    struct live live; /* the telling of the call in body */
+    bool fresh;       /* a mark came before, so white space is left out */
+    bool content;     /* some content was said */
 };
 
 int spoken_open(const struct spoken_options *o, struct spoken **out)
@@ -73,7 +73,7 @@ static void tell(struct spoken *s, const char *text, size_t n)
                      n);
 }
 
-/* Says text of the state, without the white space at its end. */
+/* Says text of the present state, without the white space at its end. */
 static int say(struct spoken *s, const char *text, size_t n)
 {
     size_t end = n;
@@ -92,7 +92,7 @@ static int say(struct spoken *s, const char *text, size_t n)
     return buf_append(&s->gap, text + end, n - end);
 }
 
-/* The text was no call: it is content, with the marks around it. */
+/* Says the body and its marks as content, because it was no call. */
 static int say_body(struct spoken *s, const struct dialect_mark *close)
 {
     struct buf all;
@@ -119,7 +119,7 @@ static const char *name_of(const struct spoken *s)
     return s->name.len ? s->name.data : NULL;
 }
 
-/* Tells what is new of a call. */
+/* Tells the part of a call that is new. */
 static void advance(struct spoken *s)
 {
     bool began = s->live.at != LIVE_NO;
@@ -135,7 +135,7 @@ static void end_body(struct spoken *s)
     s->live = (struct live){0};
 }
 
-/* Ends a call: says it, or its text. */
+/* Ends a call: says the call, or its text if it is no call. */
 static int end_call(struct spoken *s, const struct dialect_mark *close)
 {
     const char *name = name_of(s);
@@ -185,7 +185,8 @@ static bool in_call(const struct spoken *s)
     return s->state == SAID_CALL || s->state == SAID_FUNCTION;
 }
 
-/* True if the mark counts now: reasoning comes before all content, and calls are looked for only if there are tools. */
+/* True if the mark counts in the present state: reasoning comes before all content, and calls are looked for only if
+ * there are tools. */
 static bool counts(const struct spoken *s, const struct dialect_mark *m)
 {
     if (m->from != s->state) return false;
@@ -205,8 +206,8 @@ static bool blank(const char *p, const char *end)
     return p == end;
 }
 
-/* Finds the first mark in the text that is held. */
-static const struct dialect_mark *find(const struct spoken *s, size_t *at)
+/* Finds the first mark in the held text. */
+static const struct dialect_mark *first_mark(const struct spoken *s, size_t *at)
 {
     const struct dialect_mark *first = NULL;
     *at = SIZE_MAX;
@@ -223,7 +224,7 @@ static const struct dialect_mark *find(const struct spoken *s, size_t *at)
     return first;
 }
 
-/* Returns how many bytes at the end of the text that is held may be the beginning of a mark. */
+/* Returns how many bytes at the end of the held text may begin a mark. */
 static size_t pending(const struct spoken *s)
 {
     size_t most = 0;
@@ -237,7 +238,7 @@ static size_t pending(const struct spoken *s)
     return most;
 }
 
-/* True if all that comes is content. */
+/* True if all further text is content. */
 static bool no_mark(const struct spoken *s)
 {
     if (s->state != SAID_CONTENT) return false;
@@ -248,7 +249,7 @@ static bool no_mark(const struct spoken *s)
     return true;
 }
 
-/* A head is over: it names a function, or a channel. */
+/* Ends a head: it names a function, or a channel. */
 static int end_head(struct spoken *s)
 {
     static const char to[] = "to=functions.";
@@ -293,7 +294,7 @@ static int turn(struct spoken *s, const struct dialect_mark *m)
     return e;
 }
 
-/* True if the answer may be a call without marks; then all of it waits for its end. */
+/* True if the answer may be a call without marks; all of it then waits for its end. */
 static bool begins_bare(const struct spoken *s)
 {
     size_t i = 0;
@@ -313,7 +314,7 @@ int spoken_put(struct spoken *s, const char *text, size_t n)
         s->state = SAID_CALL;
         s->opened = NULL;
     }
-    while ((m = find(s, &at))) {
+    while ((m = first_mark(s, &at))) {
         TRY(say(s, s->hold.data, at));
         TRY(turn(s, m));
         cut(&s->hold, at + strlen(m->text));

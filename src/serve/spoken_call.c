@@ -4,32 +4,32 @@
 
 #include <string.h>
 
-/* Text that is looked at, without white space at both ends. */
-struct part {
+/* A part of a text, without white space at both ends. */
+struct excerpt {
     const char *p;
     size_t n;
 };
 
-static struct part trim(const char *p, size_t n)
+static struct excerpt trim(const char *p, size_t n)
 {
     while (n && strchr(" \n\t\r", *p))
         p++, n--;
     while (n && strchr(" \n\t\r", p[n - 1]))
         n--;
-    return (struct part){p, n};
+    return (struct excerpt){p, n};
 }
 
-static const char *within(struct part t, const char *what)
+static const char *within(struct excerpt t, const char *what)
 {
     return memmem(t.p, t.n, what, strlen(what));
 }
 
-static bool begins(struct part t, const char *what)
+static bool begins(struct excerpt t, const char *what)
 {
     return t.n >= strlen(what) && memcmp(t.p, what, strlen(what)) == 0;
 }
 
-static struct part after(struct part t, const char *from)
+static struct excerpt after(struct excerpt t, const char *from)
 {
     return trim(from, t.n - (size_t)(from - t.p));
 }
@@ -47,13 +47,13 @@ const json_t *spoken_function(const json_t *tools, const char *name)
     return NULL;
 }
 
-static json_t *parse(struct part t, size_t flags)
+static json_t *parse(struct excerpt t, size_t flags)
 {
     json_t *v = json_loadb(t.p, t.n, flags | JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
     return v;
 }
 
-static bool is_object(struct part t)
+static bool is_object(struct excerpt t)
 {
     json_t *v = parse(t, 0);
     bool is = json_is_object(v);
@@ -61,11 +61,11 @@ static bool is_object(struct part t)
     return is;
 }
 
-/* Adds a call; false: it is none. */
-static bool add(json_t *list, struct part name, const char *id, struct part arguments)
+/* Adds a call to the list; false: this is no call. */
+static bool add_named(json_t *list, struct excerpt name, const char *id, struct excerpt arguments)
 {
     if (!name.n || name.n > 256 || (arguments.n && !is_object(arguments))) return false;
-    if (!arguments.n) arguments = (struct part){"{}", 2};
+    if (!arguments.n) arguments = (struct excerpt){"{}", 2};
     json_t *one = json_pack("{s:s%, s:s?, s:s%}", "name", name.p, name.n, "id", id, "arguments",
                             arguments.p, arguments.n);
     return one && json_array_append_new(list, one) == 0;
@@ -73,7 +73,7 @@ static bool add(json_t *list, struct part name, const char *id, struct part argu
 
 /* --- JSON: {"name": .., "arguments": {..}}, one or several. */
 
-/* Returns the end of the JSON value at t.p, which is known to be JSON. */
+/* Returns the end of the JSON value at t.p; the text is known to be JSON. */
 static const char *value_end(const char *p, const char *end)
 {
     int depth = 0;
@@ -91,8 +91,8 @@ static const char *value_end(const char *p, const char *end)
     return p;
 }
 
-/* Finds the text of a member of an object whose text is `t`. */
-static struct part member(struct part t, const char *key)
+/* Finds the text of one member in the text of an object. */
+static struct excerpt member(struct excerpt t, const char *key)
 {
     const char *p = t.p + 1, *end = t.p + t.n;
     size_t n = strlen(key);
@@ -109,11 +109,11 @@ static struct part member(struct part t, const char *key)
             return trim(colon + 1, (size_t)(stop - colon - 1));
         p = stop + 1;
     }
-    return (struct part){0};
+    return (struct excerpt){0};
 }
 
-/* The text of an object's arguments; models write it under several names, and at times as a string. */
-static bool add_object(json_t *list, const json_t *v, struct part text)
+/* Adds the call of an object.  Models write its arguments under several names, and sometimes as a string. */
+static bool add_object(json_t *list, const json_t *v, struct excerpt text)
 {
     static const char *const names[] = {"name", "tool_name", "function"}, *const keys[] = {
                                                                               "arguments",
@@ -132,22 +132,22 @@ static bool add_object(json_t *list, const json_t *v, struct part text)
         given = json_object_get(v, key = name);
     }
     if (!name) return false;
-    struct part arguments = {0};
+    struct excerpt arguments = {0};
     if (json_is_object(given)) arguments = member(text, key);
     if (json_is_string(given))
         arguments = trim(json_string_value(given), json_string_length(given));
     if (given && !json_is_null(given) && !arguments.n && !json_is_string(given)) return false;
-    return add(list, (struct part){name, strlen(name)}, id, arguments);
+    return add_named(list, (struct excerpt){name, strlen(name)}, id, arguments);
 }
 
 /* Adds the values of a text: objects, or arrays of objects, one behind another. */
-static bool add_values(json_t *list, struct part t)
+static bool add_values(json_t *list, struct excerpt t)
 {
     while (t.n) {
         json_error_t where;
         json_t *v = json_loadb(t.p, t.n, JSON_DISABLE_EOF_CHECK | JSON_REJECT_DUPLICATES, &where);
         if (!v) return false;
-        struct part own = {t.p, (size_t)where.position};
+        struct excerpt own = {t.p, (size_t)where.position};
         bool good = false;
         if (json_is_array(v))
             good = own.n > 1 && add_values(list, trim(own.p + 1, own.n - 2));
@@ -164,8 +164,8 @@ static bool add_values(json_t *list, struct part t)
 
 /* --- Marks between names and values. */
 
-/* A value that has no quotes: text where the function wants text, else JSON if it is. */
-static json_t *plain_value(const json_t *function, struct part key, struct part text)
+/* Makes a value without quotes: text if the function's schema wants text, else JSON if it is JSON. */
+static json_t *plain_value(const json_t *function, struct excerpt key, struct excerpt text)
 {
     const json_t *properties =
         json_object_get(json_object_get(function, "parameters"), "properties");
@@ -178,7 +178,8 @@ static json_t *plain_value(const json_t *function, struct part key, struct part 
     return v ? v : json_stringn(text.p, text.n);
 }
 
-static bool put_value(json_t *object, const json_t *function, struct part key, struct part value)
+static bool put_value(json_t *object, const json_t *function, struct excerpt key,
+                      struct excerpt value)
 {
     char *name = key.n ? mem_strndup(key.p, key.n) : NULL;
     json_t *v = name ? plain_value(function, key, value) : NULL;
@@ -187,25 +188,25 @@ static bool put_value(json_t *object, const json_t *function, struct part key, s
     return good;
 }
 
-/* The text of a value stands in lines of its own; only these line ends are left out. */
-static struct part lines(const char *p, size_t n)
+/* Cuts a value that stands on lines of its own; only the line ends around it are left out. */
+static struct excerpt lines(const char *p, size_t n)
 {
     if (n && *p == '\n') p++, n--;
     if (n && p[n - 1] == '\n') n--;
-    return (struct part){p, n};
+    return (struct excerpt){p, n};
 }
 
-static bool add_built(json_t *list, struct part name, json_t *object)
+static bool add_built(json_t *list, struct excerpt name, json_t *object)
 {
     char *text = NULL;
     bool good = object && json_text(object, &text) >= 0 &&
-                add(list, name, NULL, (struct part){text, strlen(text)});
+                add_named(list, name, NULL, (struct excerpt){text, strlen(text)});
     mem_free(text);
     json_decref(object);
     return good;
 }
 
-static const json_t *tool_named(const json_t *tools, struct part name)
+static const json_t *tool_named(const json_t *tools, struct excerpt name)
 {
     char *text = mem_strndup(name.p, name.n);
     const json_t *f = text ? spoken_function(tools, text) : NULL;
@@ -213,8 +214,9 @@ static const json_t *tool_named(const json_t *tools, struct part name)
     return f;
 }
 
-/* <function=NAME> <parameter=KEY> VALUE </parameter> .. </function>, or a JSON object between. */
-static bool add_tagged(json_t *list, struct part t, const json_t *tools)
+/* Adds <function=NAME> <parameter=KEY> VALUE </parameter> .. </function>; the part between may also be a JSON
+ * object. */
+static bool add_tagged(json_t *list, struct excerpt t, const json_t *tools)
 {
     static const char open[] = "<function=", close[] = "</function>",
                       value[] = "<parameter=", shut[] = "</parameter>";
@@ -222,11 +224,12 @@ static bool add_tagged(json_t *list, struct part t, const json_t *tools)
         const char *end = within(t, close), *angle = memchr(t.p, '>', t.n);
         if (!angle) return false;
         if (!end) end = t.p + t.n;
-        struct part name = trim(t.p + sizeof open - 1, (size_t)(angle - t.p) - (sizeof open - 1)),
-                    inner = trim(angle + 1, end > angle ? (size_t)(end - angle - 1) : 0);
-        t = end < t.p + t.n ? after(t, end + sizeof close - 1) : (struct part){0};
+        struct excerpt name =
+                           trim(t.p + sizeof open - 1, (size_t)(angle - t.p) - (sizeof open - 1)),
+                       inner = trim(angle + 1, end > angle ? (size_t)(end - angle - 1) : 0);
+        t = end < t.p + t.n ? after(t, end + sizeof close - 1) : (struct excerpt){0};
         if (!inner.n || *inner.p == '{') {
-            if (!add(list, name, NULL, inner)) return false;
+            if (!add_named(list, name, NULL, inner)) return false;
             continue;
         }
         json_t *object = json_object();
@@ -250,11 +253,11 @@ static bool add_tagged(json_t *list, struct part t, const json_t *tools)
     return t.n == 0 && json_array_size(list) > 0;
 }
 
-/* NAME <arg_key>KEY</arg_key> <arg_value>VALUE</arg_value> .. */
-static bool add_pairs(json_t *list, struct part t, const json_t *tools)
+/* Adds NAME <arg_key>KEY</arg_key> <arg_value>VALUE</arg_value> .. */
+static bool add_pairs(json_t *list, struct excerpt t, const json_t *tools)
 {
     const char *at = within(t, "<arg_key>");
-    struct part name = trim(t.p, (size_t)(at - t.p));
+    struct excerpt name = trim(t.p, (size_t)(at - t.p));
     const json_t *f = tool_named(tools, name);
     json_t *object = json_object();
     bool good = true;
@@ -263,7 +266,7 @@ static bool add_pairs(json_t *list, struct part t, const json_t *tools)
                    *vend = within(t, "</arg_value>");
         good = kend && v && vend && kend < v && v < vend &&
                put_value(object, f, trim(k, (size_t)(kend - k)),
-                         (struct part){v + 11, (size_t)(vend - v - 11)});
+                         (struct excerpt){v + 11, (size_t)(vend - v - 11)});
         if (good) t = after(t, vend + 12);
     }
     if (good && !t.n) return add_built(list, name, object);
@@ -271,8 +274,8 @@ static bool add_pairs(json_t *list, struct part t, const json_t *tools)
     return false;
 }
 
-/* The arguments, which may stand in a fence of Markdown. */
-static struct part unfence(struct part t)
+/* Cuts the arguments out of a fence of Markdown, if they stand in one. */
+static struct excerpt unfence(struct excerpt t)
 {
     if (!begins(t, "```")) return t;
     const char *line = memchr(t.p, '\n', t.n);
@@ -281,22 +284,22 @@ static struct part unfence(struct part t)
     return t.n >= 3 && !memcmp(t.p + t.n - 3, "```", 3) ? trim(t.p, t.n - 3) : t;
 }
 
-/* NAME [ARGS] {..}, with the separators of several models. */
+/* Reads NAME [ARGS] {..}, with the separators of several models. */
 bool spoken_parted(const char *text, size_t n, char *name, size_t name_size, char *id,
                    size_t id_size, size_t *from)
 {
     static const char *const marks[] = {"[ARGS]", "<｜tool▁sep｜>", "<|tool_call_argument_begin|>"};
-    struct part t = trim(text, n);
+    struct excerpt t = trim(text, n);
     const char *at = NULL;
     size_t i = 0;
     while (i < countof(marks) && !(at = within(t, marks[i])))
         i++;
     if (!at) return false;
-    struct part own = trim(t.p, (size_t)(at - t.p)), rest = after(t, at + strlen(marks[i]));
+    struct excerpt own = trim(t.p, (size_t)(at - t.p)), rest = after(t, at + strlen(marks[i]));
     const char *call = within(own, "[CALL_ID]"), *line, *colon;
     *id = 0;
     if (call) {
-        struct part given = after(own, call + 9);
+        struct excerpt given = after(own, call + 9);
         snprintf(id, id_size, "%.*s", (int)MIN(given.n, 100), given.p);
         own = trim(own.p, (size_t)(call - own.p));
     }
@@ -314,16 +317,16 @@ bool spoken_parted(const char *text, size_t n, char *name, size_t name_size, cha
     return true;
 }
 
-static bool add_parted(json_t *list, struct part t)
+static bool add_parted(json_t *list, struct excerpt t)
 {
     char name[256], id[128];
     size_t from;
     if (!spoken_parted(t.p, t.n, name, sizeof name, id, sizeof id, &from)) return false;
-    return add(list, (struct part){name, strlen(name)}, *id ? id : NULL,
-               unfence(trim(t.p + from, t.n - from)));
+    return add_named(list, (struct excerpt){name, strlen(name)}, *id ? id : NULL,
+                     unfence(trim(t.p + from, t.n - from)));
 }
 
-static bool read_any(json_t *list, struct part t, const json_t *tools)
+static bool read_any(json_t *list, struct excerpt t, const json_t *tools)
 {
     t = unfence(t);
     if (!t.n) return false;
@@ -335,16 +338,17 @@ static bool read_any(json_t *list, struct part t, const json_t *tools)
     }
     if (begins(t, "call:")) return spoken_words(list, t.p, t.n);
     if (within(t, "<arg_key>")) return add_pairs(list, t, tools);
-    return tool_named(tools, t) ? add(list, t, NULL, (struct part){0}) : add_parted(list, t);
+    return tool_named(tools, t) ? add_named(list, t, NULL, (struct excerpt){0})
+                                : add_parted(list, t);
 }
 
 json_t *spoken_read(const char *name, const char *text, size_t n, const json_t *tools, bool known)
 {
     json_t *list = json_array(), *one;
-    struct part t = trim(text, n);
+    struct excerpt t = trim(text, n);
     size_t i;
     if (!list) return NULL;
-    bool good = name ? add(list, (struct part){name, strlen(name)}, NULL, t)
+    bool good = name ? add_named(list, (struct excerpt){name, strlen(name)}, NULL, t)
                      : read_any(list, t, tools) && json_array_size(list);
     json_array_foreach(list, i, one)
     {

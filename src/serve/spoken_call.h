@@ -2,6 +2,6 @@
 #pragma once
 #include "serve/spoken.h"
 
-/* Adds the calls of a text in notations that are not JSON, as spoken_read shows them.  False: it is none of them; then
- * the list may have some of them. */
+/* Adds the calls of a text in notations other than JSON, as spoken_read returns them.  False: it is none of these
+ * notations; the list may then have some of the calls. */
 bool spoken_words(json_t *list, const char *p, size_t n);

@@ -1,13 +1,13 @@
 /* spoken_live.c - see spoken_live.h.
  *
- * Only calls whose name comes before their arguments, as an object, can be told so; others are told when they are whole.
- * What was told cannot be taken back: arguments that turn out to be no JSON are still arguments, as they are with other
- * servers, and the client tells the model. */
+ * A call can be told while it comes only if its name stands before its arguments and these are an object.  Other calls are told when they are
+ * complete.  A part that was told cannot be taken back.  So arguments that turn out to be no JSON are told as they are, as other servers do, and
+ * the client tells the model. */
 #include "serve/spoken_live.h"
 
 #include <string.h>
 
-enum { MOST_BEFORE = 1024 }; /* bytes before the arguments */
+enum { MOST_BEFORE = 1024 }; /* most bytes before the arguments */
 
 struct cursor {
     const char *p, *end;
@@ -19,7 +19,7 @@ static void skip(struct cursor *c)
         c->p++;
 }
 
-static bool take(struct cursor *c, const char *text)
+static bool skip_word(struct cursor *c, const char *text)
 {
     size_t n = strlen(text);
     skip(c);
@@ -31,21 +31,24 @@ static bool take(struct cursor *c, const char *text)
 /* Reads {"name": "NAME", "arguments": up to the object behind it. */
 static bool read_head(struct cursor *c, char *name, size_t size)
 {
-    if (!take(c, "{") || !take(c, "\"name\"") || !take(c, ":") || !take(c, "\"")) return false;
+    if (!skip_word(c, "{") || !skip_word(c, "\"name\"") || !skip_word(c, ":") ||
+        !skip_word(c, "\""))
+        return false;
     const char *end = memchr(c->p, '"', (size_t)(c->end - c->p));
     size_t n = end ? (size_t)(end - c->p) : 0;
     if (!n || n >= size || memchr(c->p, '\\', n)) return false;
     memcpy(name, c->p, n);
     name[n] = 0;
     c->p = end + 1;
-    if (!take(c, ",") || (!take(c, "\"arguments\"") && !take(c, "\"parameters\"")) || !take(c, ":"))
+    if (!skip_word(c, ",") || (!skip_word(c, "\"arguments\"") && !skip_word(c, "\"parameters\"")) ||
+        !skip_word(c, ":"))
         return false;
     skip(c);
     return c->p < c->end && *c->p == '{';
 }
 
-static void begin(struct live *l, const struct spoken_options *o, const char *id, const char *name,
-                  size_t from, bool wrapped)
+static void tell_name(struct live *l, const struct spoken_options *o, const char *id,
+                      const char *name, size_t from, bool wrapped)
 {
     o->calls->call(o->ctx, id, name);
     l->at = LIVE_ARGUMENTS;
@@ -61,16 +64,16 @@ static void try_begin(struct live *l, const struct spoken_options *o, const char
     size_t from;
     if (name) {
         skip(&c);
-        if (c.p < c.end && *c.p == '{') begin(l, o, NULL, name, (size_t)(c.p - body), false);
+        if (c.p < c.end && *c.p == '{') tell_name(l, o, NULL, name, (size_t)(c.p - body), false);
     } else if (read_head(&c, own, sizeof own)) {
         if (!known || spoken_function(o->tools, own))
-            begin(l, o, NULL, own, (size_t)(c.p - body), true);
+            tell_name(l, o, NULL, own, (size_t)(c.p - body), true);
     } else if (spoken_parted(body, n, own, sizeof own, id, sizeof id, &from) && from < n &&
                body[from] == '{')
-        begin(l, o, *id ? id : NULL, own, from, false);
+        tell_name(l, o, *id ? id : NULL, own, from, false);
 }
 
-/* Reads to the end of the value; true if it is there. */
+/* Reads up to the end of the value; true if the end is there. */
 static bool read_value(struct live *l, const char *body, size_t n)
 {
     while (l->from < n) {
@@ -93,7 +96,7 @@ void live_read(struct live *l, const struct spoken_options *o, const char *name,
                const char *body, size_t n)
 {
     if (l->at == LIVE_NO && n && l->from < MOST_BEFORE) {
-        l->from = n; /* too much without a name: it is told at the end */
+        l->from = n; /* too long without a name: the call is told at its end */
         try_begin(l, o, name, known, body, n);
     }
     if (l->at == LIVE_ARGUMENTS) {
@@ -102,7 +105,7 @@ void live_read(struct live *l, const struct spoken_options *o, const char *name,
         if (l->from > from) o->calls->arguments(o->ctx, body + from, l->from - from);
         if (over) {
             l->at = l->wrapped ? LIVE_TAIL : LIVE_OVER;
-            l->depth = l->wrapped; /* the object around is still open */
+            l->depth = l->wrapped; /* the object around the arguments is still open */
         }
     }
     if (l->at == LIVE_TAIL && read_value(l, body, n)) l->at = LIVE_OVER;

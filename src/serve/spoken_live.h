@@ -1,11 +1,11 @@
-/* spoken_live.h - a call that is told while its text comes: first its name, then its arguments as they are written. */
+/* spoken_live.h - tells a call while its text comes: first its name, then its arguments as they are written. */
 #pragma once
 #include "serve/spoken.h"
 
 enum live_at {
-    LIVE_NO,        /* the text does not say yet what is called */
+    LIVE_NO,        /* the text does not name the function yet */
     LIVE_ARGUMENTS, /* inside the arguments */
-    LIVE_TAIL,      /* behind them, in the object that has them */
+    LIVE_TAIL,      /* behind the arguments, in the object around them */
     LIVE_OVER
 };
 struct live {
@@ -14,9 +14,9 @@ struct live {
     int depth;
     bool quoted, escaped, wrapped; /* wrapped: an object has the name and the arguments */
 };
-/* Reads a call's text, of which body[0..n) is known, and tells what is new.  name: the function, where it is known
- * already, else NULL; known: only functions of the tools count. */
+/* Reads a call's text, of which body[0..n) has come, and tells what is new.  name: the function if it is known
+ * already, else NULL.  known: only functions of the tools count. */
 void live_read(struct live *l, const struct spoken_options *o, const char *name, bool known,
                const char *body, size_t n);
-/* Ends a call that was begun.  Returns where the text behind it begins. */
+/* Ends a call that has begun.  Returns where the text behind the call begins. */
 size_t live_end(struct live *l, const struct spoken_options *o, const char *body, size_t n);

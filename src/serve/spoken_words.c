@@ -1,4 +1,4 @@
-/* spoken_words.c - calls in notations that are not JSON: f(city="Paris", days=2) as Python has them, and
+/* spoken_words.c - calls in notations other than JSON: f(city="Paris", days=2) as in Python, and
  * call:f{city:<|"|>Paris<|"|>,days:2} as Gemma writes them. */
 #include "base/buf.h"
 #include "serve/spoken_call.h"
@@ -29,7 +29,7 @@ static bool eat(struct words *w, const char *text)
     return true;
 }
 
-/* Reads a name or a number: what no mark follows. */
+/* Reads a name or a number, up to the next punctuation mark. */
 static size_t bare(struct words *w, const char **out)
 {
     blanks(w);
@@ -39,7 +39,7 @@ static size_t bare(struct words *w, const char **out)
     return (size_t)(w->p - *out);
 }
 
-/* Reads a text in quotes of Python, behind the first. */
+/* Reads a text in Python's quotes, behind the first quote. */
 static json_t *quoted(struct words *w, char quote)
 {
     static const char from[] = "ntr\\\"'", to[] = "\n\t\r\\\"'";

@@ -1,4 +1,4 @@
-/* structure_fields.c - what an answer must be: JSON, JSON of a schema, or a call of a tool. */
+/* structure_fields.c - demands of the answer: JSON, JSON of a schema, or a call of a tool. */
 #include "serve/protocol.h"
 
 #include <string.h>
@@ -62,7 +62,7 @@ static int move_refs(json_t *v, const char *where, bool names)
 }
 
 /* The schema of a call stands alone, or is number i of several.  Its parameters may refer to parts of themselves. */
-static int settle(json_t *call, const char *arguments, bool alone, size_t i)
+static int root_refs(json_t *call, const char *arguments, bool alone, size_t i)
 {
     char where[64];
     json_t *properties = json_object_get(call, "properties"),
@@ -131,7 +131,7 @@ int ask_choice(struct ask *k, const struct server *s, const json_t *body)
     json_array_foreach(any, i, call)
     {
         if (e >= 0)
-            e = settle(call, llama ? "parameters" : "arguments", json_array_size(any) == 1, i);
+            e = root_refs(call, llama ? "parameters" : "arguments", json_array_size(any) == 1, i);
     }
     if (e < 0) {
         json_decref(any);

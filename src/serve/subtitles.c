@@ -1,4 +1,4 @@
-/* subtitles.c - segments as subtitles and as JSON; see subtitles.h. */
+/* subtitles.c - writes segments as subtitles and as JSON; see subtitles.h. */
 #include "serve/subtitles.h"
 #include "base/cue.h"
 

@@ -4,7 +4,7 @@
 #include "base/json.h"
 #include "kvik_speech.h"
 
-/* Adds a segment: SRT has a number and commas in its times; WebVTT reads tags. */
+/* Adds a segment.  SRT numbers segments and has commas in its times; in WebVTT tags are escaped. */
 int subtitle_add(struct buf *b, const kvik_segment *s, unsigned number, bool vtt);
 json_t *segment_json(const kvik_segment *s, size_t index);
 json_t *word_json(const kvik_word *w);

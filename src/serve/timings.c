@@ -1,4 +1,4 @@
-/* timings.c - how long the parts of a request took, and how far a prompt is, in the words of llama-server. */
+/* timings.c - the times of a request, and how far a prompt is, in llama-server's words. */
 #include "serve/protocol.h"
 
 #include <math.h>
@@ -13,8 +13,8 @@ static double each(double tokens, double milliseconds)
     return tokens > 0 ? milliseconds / tokens : 0;
 }
 
-/* read: tokens of the prompt that were computed in `prompt` seconds.  The first token of each text comes with its prompt
- * and costs no step of its own: the rate is over the others. */
+/* read: tokens of the prompt that were computed in `prompt` seconds.  The first token of a text comes with its
+ * prompt and needs no step of its own, so the rate counts the others. */
 static json_t *timings(const struct answer *a, uint64_t read, double prompt)
 {
     uint64_t n = 0, steps = 0;

@@ -1,6 +1,6 @@
 /* token_text.c - the bytes of one token; see token_text.h.
  *
- * Special and other added tokens stand for their spelling, which a text without special tokens lacks. */
+ * Special tokens and other added ones are given as they are spelled; texts without special tokens lack them. */
 #include "serve/token_text.h"
 #include "base/utf8.h"
 

@@ -4,10 +4,10 @@
 #include "base/json.h"
 #include "kvik.h"
 
-/* Appends the bytes of a token: its spaces are kept, also one at the front, and they may be a part of a character.
+/* Appends the bytes of a token.  Spaces are kept, also at the front.  The bytes may be a part of a character.
  * Returns 0 or an error code. */
 int token_text(const kvik_tokenizer *t, int32_t id, struct buf *out);
 /* The bytes as an array of numbers. */
 json_t *token_bytes(const struct buf *b);
-/* The bytes as a string, in which U+FFFD stands for each that is not a whole character. */
+/* The bytes as a string; U+FFFD stands for each byte that is not part of a whole character. */
 json_t *token_string(const struct buf *b);

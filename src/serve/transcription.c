@@ -28,7 +28,7 @@ struct transcription {
     enum form form;
     bool stream, segments, begun;
     unsigned number;
-    int error;      /* of memory */
+    int error;      /* lack of memory */
     struct buf out; /* the text, or the subtitles */
 };
 
@@ -71,7 +71,7 @@ static bool on_segment(void *ctx, const kvik_segment *s)
     struct transcription *t = ctx;
     size_t n;
     const char *text = cue_trim(s->text, &n);
-    if (!n || s->no_speech) return goes_on(t); /* an invention of the model */
+    if (!n || s->no_speech) return goes_on(t); /* the model invented this text */
     bool subtitles = t->form == FORM_SRT || t->form == FORM_VTT;
     size_t before = t->out.len;
     int e = 0;
@@ -99,7 +99,7 @@ static json_t *usage(const kvik_transcript *r)
     return json_pack("{s:s, s:I}", "type", "duration", "seconds", (json_int_t)(r->seconds + 0.999));
 }
 
-/* The name of a language, as OpenAI says it: "german". */
+/* Returns the name of a language in OpenAI's words: "german". */
 static const char *language_name(const char *code)
 {
     const char *own, *name;
@@ -153,7 +153,7 @@ static void answer(struct transcription *t, const kvik_transcript *r)
     }
 }
 
-/* Says an error.  The library's sentence names the file in memory; the client knows the name that it gave. */
+/* Answers with an error.  The library names the file in memory; the answer has the client's own name in its place. */
 static void fail(struct transcription *t, int e, const char *path)
 {
     char said[ROUTE_SENTENCE], text[ROUTE_SENTENCE];
@@ -174,7 +174,8 @@ static void fail(struct transcription *t, int e, const char *path)
     exchange_finish(t->work.x);
 }
 
-/* Puts the recording where the library reads it: a file in memory.  Returns its descriptor, or an error code. */
+/* Writes the recording to a file in memory, from which the library reads it.  Returns the file's descriptor, or an
+ * error code. */
 static int spool(const struct transcription *t, char path[32])
 {
     int fd = fd_take(memfd_create("kvik-recording", MFD_CLOEXEC)); /* check-ok: fd_take moves it */
@@ -249,7 +250,7 @@ static int take_flag(const struct part *p, bool *out)
     return *out || is(p, "false") ? 0 : ERR(ARG, "field \"%s\" must be true or false", p->name);
 }
 
-/* 0, as OpenAI has it: 0 first, and higher ones where the text is not good enough. */
+/* Reads temperature.  0, OpenAI's default, tries 0 first and higher ones if the text is not good enough. */
 static int take_temperature(struct transcription *t, const struct part *p)
 {
     char text[32], *end;
@@ -264,7 +265,7 @@ static int take_temperature(struct transcription *t, const struct part *p)
     return 0;
 }
 
-/* timestamp_granularities[], which can stand several times: "segment" (the default) and "word". */
+/* Reads timestamp_granularities[], which can occur several times: "segment" (the default) and "word". */
 static int take_granularities(struct transcription *t, const struct part *part, uint32_t n)
 {
     bool given = false;

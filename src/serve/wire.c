@@ -1,12 +1,11 @@
-/* wire.c - connections, beneath what evhttp shows of them; see network.h.
+/* wire.c - connections, below what evhttp shows of them; see network.h.
  *
- * evhttp calls back when a body is complete.  So that nobody without a known key has the server store one, the bytes of a
- * connection are looked at before evhttp takes them: when the head of a request is whole, the limit of its body is set.
- * libevent refuses a longer body by itself; first it takes what the client sends and drops it, since a client reads no
- * answer before it has sent its request.
+ * evhttp calls back when a body is complete.  A client without a known key must not make the server store a body.  So the bytes of a connection
+ * are looked at before evhttp takes them: when the head of a request is complete, the limit of its body is set.  libevent itself refuses a longer
+ * body.  Before that, libevent takes and drops the body, because a client reads no answer before it has sent its request.
  *
- * What libevent refuses it answers with a page of HTML.  It lies in the buffer of the connection until the loop waits for
- * sockets again; before that it is replaced by an error in the shape of the protocol. */
+ * libevent answers a request that it refuses with a page of HTML.  The page stays in the buffer of the connection until the loop waits for sockets
+ * again; until then it is replaced by an error in the shape of the protocol. */
 #include "serve/head.h"
 #include "serve/keys.h"
 #include "serve/network.h"
@@ -47,18 +46,18 @@ static void on_close(struct evhttp_connection *c, void *arg)
 
 /* --- What comes in. */
 
-/* Reserves memory for a body, or marks that there is none. */
+/* Reserves memory for a body, or marks the connection as crowded. */
 static void reserve(struct wire *l, size_t bytes)
 {
     struct net *n = l->net;
     uint64_t all = (uint64_t)n->o.max_body * NET_BODIES;
-    l->crowded = atomic_load(&n->bodies) + bytes > all; /* this thread alone adds to it */
+    l->crowded = atomic_load(&n->bodies) + bytes > all; /* only this thread adds to the sum */
     if (l->crowded) return;
     atomic_fetch_add(&n->bodies, bytes);
     l->body = bytes;
 }
 
-/* Says how long a body may be, by the head before it. */
+/* Decides how long a body may be, from the head before it. */
 static void admit(struct wire *l)
 {
     const struct net_options *o = &l->net->o;
@@ -77,8 +76,9 @@ static void admit(struct wire *l)
     buf_done(&l->head);
 }
 
-/* Takes bytes into the head, and returns how many belong to it.  A head that is too long, or that memory is short for, is not
- * waited for: libevent refuses the first, and a body after the second has the limit of one without a key. */
+/* Takes bytes into the head, and returns how many belong to it.  A head that is too long is not waited for, since
+ * libevent refuses it.  Neither is a head for which memory is short; its body then has the limit of a request
+ * without a key. */
 static size_t take_head(struct wire *l, const char *bytes, size_t n)
 {
     size_t had = l->head.len;
@@ -95,8 +95,8 @@ static size_t take_head(struct wire *l, const char *bytes, size_t n)
     return len - had;
 }
 
-/* Looks at the last n bytes of what has come. */
-static void look(struct wire *l, struct evbuffer *in, size_t n)
+/* Looks at the last n bytes that have come. */
+static void look_at_bytes(struct wire *l, struct evbuffer *in, size_t n)
 {
     char bytes[4096];
     struct evbuffer_ptr at;
@@ -114,7 +114,7 @@ static void look(struct wire *l, struct evbuffer *in, size_t n)
 
 static void on_input(struct evbuffer *in, const struct evbuffer_cb_info *info, void *arg)
 {
-    look(arg, in, MIN(info->n_added, evbuffer_get_length(in)));
+    look_at_bytes(arg, in, MIN(info->n_added, evbuffer_get_length(in)));
 }
 
 void wire_rest(struct wire *l)
@@ -128,7 +128,7 @@ void wire_rest(struct wire *l)
     l->since = 0;
     l->protocol = NULL;
     evhttp_connection_set_max_body_size(l->c, NET_HEADERS);
-    look(l, in, evbuffer_get_length(in));
+    look_at_bytes(l, in, evbuffer_get_length(in));
 }
 
 void wires_check(struct net *n, double now)
@@ -167,7 +167,7 @@ static const char *sentence_of(int status)
     }
 }
 
-/* The same as an error of ours, whose status is at least 400; NULL if memory is short. */
+/* Writes an error of the server, with a status of at least 400; NULL if memory is short. */
 static char *write_error(const struct wire *l, int status)
 {
     char *text = NULL;
@@ -189,7 +189,7 @@ static char *write_error(const struct wire *l, int status)
     return all;
 }
 
-/* Replaces a page of libevent.  A bufferevent freezes its output: nobody else reads it or takes from it. */
+/* Replaces a page of libevent.  A bufferevent freezes its output, so nobody else changes that buffer. */
 static void mend(const struct wire *l)
 {
     struct evbuffer *out = bufferevent_get_output(l->b);
@@ -200,7 +200,7 @@ static void mend(const struct wire *l)
     if (status == 413 && l->denied) status = 401;
     if (status == 413 && l->crowded) status = 503;
     if (l->crooked)
-        status = MIN(status, 400); /* libevent calls chunks that it cannot read too large */
+        status = MIN(status, 400); /* libevent says "too large" of chunks that it cannot read */
     if (status >= 400) text = write_error(l, status); /* "100 Continue" stays */
     if (text) {
         evbuffer_drain(out, evbuffer_get_length(out));
@@ -217,7 +217,7 @@ static void on_mend(evutil_socket_t fd, short what, void *arg)
     for (struct wire *l; (l = n->page);) {
         n->page = l->next;
         mend(l);
-        l->listed = false; /* what mend adds does not list it again */
+        l->listed = false; /* the bytes that mend adds must not list the connection again */
     }
 }
 
@@ -241,7 +241,7 @@ struct bufferevent *wire_accept(struct event_base *base, void *net)
     struct wire *l = mem_alloc(sizeof *l);
     struct bufferevent *b = l ? bufferevent_socket_new(base, -1, 0) : NULL;
     n->arrived = now_seconds();
-    if (!b) { /* libevent makes one; its requests are refused, since they have no wire */
+    if (!b) { /* libevent makes a bufferevent; its requests are refused, since they have no wire */
         mem_free(l);
         return NULL;
     }
@@ -265,13 +265,13 @@ static bool make_room(struct net *n, size_t fd)
     return true;
 }
 
-/* Takes note of a new connection, which libevent has made meanwhile.  Nothing has come from it yet. */
+/* Notes a new connection, for which libevent has made its own by now.  No bytes have come from it yet. */
 static void meet(struct wire *l)
 {
     void *c = NULL;
     bufferevent_getcb(l->b, NULL, NULL, NULL, &c);
     l->fd = bufferevent_getfd(l->b);
-    if (!c || l->fd < 0) { /* memory was short for it */
+    if (!c || l->fd < 0) { /* memory was short for libevent's connection */
         wire_free(l);
         return;
     }
