@@ -150,7 +150,8 @@ struct dev_experts {
     bool weigh_input;   /* the weight multiplies an expert's input; false: its result */
     const uint32_t *chosen;
     const float *weight; /* of dev_choose */
-    /* scratch for a step: [tokens][hidden], [tokens][ffn], [tokens][hidden], [tokens] */
+    /* scratch for a step of at most `room` tokens: [room][hidden], [room][ffn], [room][hidden], [room] */
+    uint32_t room;
     float *in, *gate, *up, *y, *by;
     uint32_t *row;
 };

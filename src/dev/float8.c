@@ -1,29 +1,6 @@
-/* float8.c - floats of 8 bits as numbers, in integers, so that they need no instruction set. */
+/* float8.c - floats of 8 bits, one after another: the scalar reference. */
 #include "dev/float8.h"
-#include "dev/cpu/half.h"
 #include "dev/row.h"
-
-float float8_value(uint8_t code)
-{
-    uint32_t sign = (uint32_t)(code & 0x80u) << 24, e = code >> 3 & 15, m = code & 7;
-    if ((code & 0x7fu) == FLOAT8_NAN) return half_from_bits(sign | 0x7fc00000u);
-    if (e) return half_from_bits(sign | (e + 120) << 23 | m << 20);
-    return half_from_bits(sign | half_bits((float)m * 0x1p-9f));
-}
-
-uint8_t float8_code(float x)
-{
-    uint32_t u = half_bits(x), sign = u >> 24 & 0x80u;
-    u &= 0x7fffffffu;
-    if (u > 0x7f800000u) return (uint8_t)(sign | FLOAT8_NAN);
-    if (u >= 0x43e00000u) return (uint8_t)(sign | (FLOAT8_NAN - 1)); /* 448 */
-    if (u < 0x3c800000u) { /* below the smallest normal, 2^-6: the f32 adder rounds at 2^-9 */
-        float r = half_from_bits(u) + 0x1p14f;
-        return (uint8_t)(sign | (half_bits(r) - half_bits(0x1p14f)));
-    }
-    u += 0x7ffffu + (u >> 20 & 1);
-    return (uint8_t)(sign | (u - 0x3c000000u) >> 20);
-}
 
 void float8_decode(enum dtype t, float scale, const unsigned char *code, uint32_t n, void *out)
 {

@@ -6,10 +6,8 @@
  * the order of a strip of the plane's raw layout, so that whatever the layout a strip is made by one pass over neighbours.
  * A value is float8_value(code) * scale, rounded to the type of the plane. */
 #pragma once
+#include "dev/float8_code.h"
 #include "dev/view.h"
-
-#define FLOAT8_TOP 448.0f
-#define FLOAT8_NAN 0x7fu
 
 static inline size_t float8_tile_bytes(const struct kv_shape *s, uint32_t tile)
 {
@@ -27,11 +25,6 @@ static inline size_t float8_codes_at(const struct kv_shape *s, uint32_t tile, ui
     uint32_t units = tile / KV_STRIP;
     return s->heads * units * sizeof(float) + ((size_t)head * units + unit) * KV_STRIP * s->dim;
 }
-
-/* The value of a code, exact. */
-float float8_value(uint8_t code);
-/* The code nearest to x, halves to even; beyond the largest value it is the largest. */
-uint8_t float8_code(float x);
 
 /* Writes n values of type t, n a multiple of 16.  float8_decode is the scalar reference. */
 typedef void float8_fn(enum dtype t, float scale, const unsigned char *code, uint32_t n, void *out);

@@ -28,6 +28,14 @@ struct kv_shape {
     enum dtype dtype; /* DT_F32, DT_F16 or DT_BF16 */
     enum kv_layout layout;
 };
+/* How tiles are encoded, for devices that have kernels for it; their bytes are those of `encode`. */
+enum kv_encoder {
+    KV_BY_CODEC,  /* by `encode` alone */
+    KV_BY_COPY,   /* rows as in a raw block */
+    KV_BY_RANGE,  /* codes spread over the range of a group (affine.h) */
+    KV_BY_LEVEL,  /* levels (coded.h) */
+    KV_BY_FLOAT8, /* floats of 8 bits (float8.h) */
+};
 #define KV_CODEC_TEXT 96u /* bytes of what an instance says of itself, with the final 0 */
 /* One instance of a codec.  Encoding is a pure function of the tile's raw rows, `lead` and the parameters. */
 struct kv_codec {
@@ -61,6 +69,7 @@ struct kv_codec {
                    uint32_t first, const void *src);
     /* [DEV_ISAS] how attention reads sealed rows (reader.h); NULL, the default: decoded. */
     const struct kv_reader *const *reader;
+    enum kv_encoder encoder; /* 0, the default: KV_BY_CODEC */
 };
 struct kv_form {
     unsigned char *base; /* of this site: page p starts at base + p * grain */

@@ -191,7 +191,8 @@ int affine_open(const struct affine_spec *spec, const struct kv_shape *s, uint32
                              .bytes = codec_bytes,
                              .encode = codec_encode,
                              .decode = codec_decode,
-                             .reader = kv_read_affine};
+                             .reader = kv_read_affine,
+                             .encoder = spec->encoder};
     *out = &a->c;
     return 0;
 }

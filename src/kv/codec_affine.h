@@ -27,6 +27,7 @@ struct affine_spec {
     int32_t setting;  /* an option of the kind that `quantize` reads; described unless it is 0 */
     const char *axis; /* the key of cache_config, for errors */
     void (*quantize)(struct affine_group *g);
+    enum kv_encoder encoder; /* KV_BY_RANGE: `quantize` is that of quanto */
 };
 /* tile: 0, or a multiple of the tile that the kind chooses. */
 int affine_open(const struct affine_spec *spec, const struct kv_shape *s, uint32_t tile,

@@ -116,7 +116,8 @@ static int fp8_open(const struct kv_codec_options *o, const struct kv_shape *s, 
                            .bytes = fp8_bytes,
                            .encode = fp8_encode,
                            .decode = fp8_decode,
-                           .reader = kv_read_float8};
+                           .reader = kv_read_float8,
+                           .encoder = KV_BY_FLOAT8};
     *out = c;
     return 0;
 }

@@ -301,7 +301,8 @@ static int kvik_open(const struct kv_codec_options *o, const struct kv_shape *s,
                              .bytes = kvik_bytes,
                              .encode = kvik_encode,
                              .decode = kvik_decode,
-                             .reader = kv_read_coded};
+                             .reader = kv_read_coded,
+                             .encoder = KV_BY_LEVEL};
     *out = &k->c;
     return 0;
 }

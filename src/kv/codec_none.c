@@ -51,7 +51,8 @@ static int none_open(const struct kv_codec_options *o, const struct kv_shape *s,
                            .bytes = none_bytes,
                            .encode = none_encode,
                            .decode = none_decode,
-                           .reader = kv_read_in_place};
+                           .reader = kv_read_in_place,
+                           .encoder = KV_BY_COPY};
     *out = c;
     return 0;
 }

@@ -97,6 +97,7 @@ static int open_plane(const struct kv_codec_options *o, const struct kv_shape *s
                 : channel ? "axis_value -1"
                           : "axis_value 0",
         .quantize = quantize,
+        .encoder = KV_BY_RANGE,
     };
     return affine_open(&spec, s, tile, out);
 }

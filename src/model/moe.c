@@ -112,6 +112,7 @@ void mod_moe(struct graph *g, const struct moe *moe, struct moe_buffers *b, cons
                                  .weigh_input = moe->route == MOE_SIGMOID_IN,
                                  .chosen = b->chosen,
                                  .weight = b->weight,
+                                 .room = graph_step_tokens(g),
                                  .in = b->x,
                                  .gate = b->gate,
                                  .up = b->up,

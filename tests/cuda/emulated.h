@@ -13,4 +13,5 @@ struct emulated_counts {
     _Atomic uint64_t held;      /* bytes of memory of callers that is pinned now */
     _Atomic uint64_t waits;     /* of the host, for a stream */
     _Atomic uint64_t beside;    /* kernels given while another stream copies */
+    _Atomic uint64_t refuse; /* set by a test: the event after so many is not recorded; 0: none */
 };

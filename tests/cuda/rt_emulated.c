@@ -400,6 +400,7 @@ static int e_record(void *e, void *s)
 {
     struct event *event = e;
     struct stream *stream = s;
+    if (counts.refuse && !--counts.refuse) return fail("an event is refused");
     event->stream = stream;
     event->at = stream->first + stream->n;
     return give(stream, &(struct item){.what = RECORD});

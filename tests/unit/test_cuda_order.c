@@ -150,6 +150,7 @@ static void test_one_graph(void **state)
     (void)state;
     one_graph(MODELS "llama-d64", "quantized",
               "{\"backend\": \"quanto\", \"nbits\": 4, \"residual_length\": 3}");
+    one_graph(MODELS "llama-d64", "quantized", "{\"backend\": \"fp8\"}");
     one_graph(MODELS "mixtral", "dynamic", NULL);
     one_graph(MODELS "gpt-oss-mxfp4", "dynamic", NULL);
     one_graph(MODELS "qwen3-next", "dynamic", NULL);
@@ -210,6 +211,7 @@ static void test_families(void **state)
         {MODELS "llama-d64", "quantized",
          "{\"backend\": \"hqq\", \"nbits\": 3, \"axis_key\": 1, \"axis_value\": 1, \"residual_length\": 16}",
          0},
+        {MODELS "llama-d64", "quantized", "{\"backend\": \"fp8\"}", 0},
         {MODELS "llama-d64", "quantized", "{\"backend\": \"kvik\", \"nbits\": 8}", TILES},
         {MODELS "llama-d64", "quantized", "{\"backend\": \"kvik\", \"k_bits\": 4, \"v_bits\": 2}",
          TILES},

@@ -21,6 +21,7 @@ struct spec {
     enum dtype type;
     bool key;
     uint32_t block, lead; /* rows of a raw block */
+    uint32_t again;       /* the list of tiles comes so often more */
 };
 
 static uint32_t drawn = 1;
@@ -52,7 +53,9 @@ static struct kv_codec *codec_of(const struct spec *c, const struct kv_shape *s)
 /* What both sides have: a view whose pages and arrays lie in one block each. */
 struct world {
     struct kv_view v;
-    uint32_t arrays[3 + LANES + 2 * LANES * TILES], table[2][LANES * 64];
+    uint32_t arrays[3 + LANES], table[2][LANES * 64];
+    uint32_t *enc; /* [n_enc] pairs */
+    size_t n_enc;
     unsigned char *raw, *sealed;
     size_t n_raw, n_sealed;
 };
@@ -84,15 +87,18 @@ static void make(struct world *w, const struct spec *c, const struct kv_codec *c
     for (uint32_t i = 0; i < LANES * TILES; i++)
         w->table[1][i] = 1 + (i + 1) % (LANES * TILES);
     w->arrays[0] = LANES;
-    w->arrays[2] = LANES * TILES - 1; /* one tile is not sealed */
+    w->n_enc = (size_t)LANES * TILES * (c->again + 1);
+    w->enc = malloc(w->n_enc * 2 * sizeof *w->enc);
+    w->arrays[2] = (uint32_t)w->n_enc - (c->again ? 0 : 1); /* one tile is not sealed */
     v->counts = w->arrays;
     v->slot = w->arrays + 3;
-    v->enc = w->arrays + 3 + LANES;
+    v->enc = w->enc;
     for (uint32_t i = 0; i < LANES; i++)
         w->arrays[3 + i] = LANES - 1 - i;
-    for (uint32_t i = 0; i < LANES * TILES; i++) {
-        w->arrays[3 + LANES + 2 * i] = i % LANES;
-        w->arrays[3 + LANES + 2 * i + 1] = i / LANES;
+    for (uint32_t i = 0; i < w->n_enc; i++) { /* the last tile comes at the end only */
+        uint32_t tile = i + LANES * TILES < w->n_enc ? 0 : i % (LANES * TILES);
+        w->enc[2 * i] = tile % LANES;
+        w->enc[2 * i + 1] = tile / LANES;
     }
     w->n_raw = (size_t)(LANES * pages + 1) * v->raw.grain;
     w->n_sealed = (size_t)(LANES * TILES + 1) * v->sealed.grain;
@@ -139,7 +145,10 @@ static void check(const struct spec *c)
     const struct {
         const uint32_t *host;
         size_t n;
-    } block[] = {{w.arrays, countof(w.arrays)}, {w.table[0], LANES * 64}, {w.table[1], LANES * 64}};
+    } block[] = {{w.arrays, countof(w.arrays)},
+                 {w.table[0], LANES * 64},
+                 {w.table[1], LANES * 64},
+                 {w.enc, w.n_enc * 2}};
     for (size_t i = 0; i < countof(block); i++)
         there.block[i] = (struct kv_block){
             block[i].host, up(block[i].host, block[i].n * sizeof(uint32_t)), block[i].n};
@@ -162,6 +171,7 @@ static void check(const struct spec *c)
                 c->codec, c->nbits, c->axis, c->group, c->dim, c->block, c->lead, (int)c->type,
                 i % w.v.sealed.grain, i / w.v.sealed.grain, got[i], w.sealed[i]);
     free(got);
+    free(w.enc);
     free(w.raw);
     free(w.sealed);
     dev_mirror_close(gpu, there.raw.base, 0);
@@ -177,15 +187,30 @@ static void test_groups(void **state)
     for (int type = DT_F32; type <= DT_BF16; type++)
         for (int key = 0; key < 2; key++) {
             enum dtype t = (enum dtype)type;
-            check(&(struct spec){"quanto", 4, 0, 64, 64, 0, t, key, 16, 0});
-            check(&(struct spec){"quanto", 2, 0, 16, 48, 16, t, key, 32, 0});
-            check(&(struct spec){"quanto", 4, 0, 20, 20, 0, t, key, 16, 1});
-            check(&(struct spec){"quanto", 2, 0, 144, 36, 0, t, key, 16, 3}); /* a group is rows */
-            check(&(struct spec){"quanto", 4, -1, 32, 24, 64, t, key, 16,
-                                 5}); /* a group is a channel */
-            check(&(struct spec){"quanto", 2, -1, 8, 80, 0, t, key, 64, 4});
-            check(&(struct spec){"none", -2, -2, -2, 24, 64, t, key, 16, 4});
-            check(&(struct spec){"none", -2, -2, -2, 9, 16, t, key, 128, 0});
+            check(&(struct spec){"quanto", 4, 0, 64, 64, 0, t, key, 16, 0, 0});
+            check(&(struct spec){"quanto", 2, 0, 16, 48, 16, t, key, 32, 0, 0});
+            check(&(struct spec){"quanto", 4, 0, 20, 20, 0, t, key, 16, 1, 0});
+            check(
+                &(struct spec){"quanto", 2, 0, 144, 36, 0, t, key, 16, 3, 0}); /* a group is rows */
+            check(&(struct spec){"quanto", 4, -1, 32, 24, 64, t, key, 16, 5,
+                                 0}); /* a group is a channel */
+            check(&(struct spec){"quanto", 2, -1, 8, 80, 0, t, key, 64, 4, 0});
+            check(&(struct spec){"none", -2, -2, -2, 24, 64, t, key, 16, 4, 0});
+            check(&(struct spec){"none", -2, -2, -2, 9, 16, t, key, 128, 0, 0});
+        }
+    /* more tiles than a grid has rows of blocks */
+    check(&(struct spec){"quanto", 4, 0, 8, 8, 0, DT_F16, true, 16, 0, 70000 / (LANES * TILES)});
+}
+
+static void test_float8(void **state)
+{
+    (void)state;
+    for (int type = DT_F32; type <= DT_BF16; type++)
+        for (int key = 0; key < 2; key++) {
+            enum dtype t = (enum dtype)type;
+            check(&(struct spec){"fp8", -2, -2, -2, 64, 0, t, key, 16, 0, 0});
+            check(&(struct spec){"fp8", -2, -2, -2, 9, 48, t, key, 16, 17, 0});
+            check(&(struct spec){"fp8", -2, -2, -2, 20, 16, t, key, 32, 5, 0});
         }
 }
 
@@ -200,9 +225,9 @@ static void test_levels(void **state)
                 enum dtype t = (enum dtype)(DT_F32 + (b + i) % 3);
                 uint32_t block = i % 2 ? 16 : 256, lead = i == 3 ? 131 : i == 2 ? 4 : 0;
                 check(&(struct spec){"kvik", bits[b], -2, -2, dims[i], i == 1 ? 256 : 0, t, key,
-                                     block, lead});
+                                     block, lead, 0});
             }
-    check(&(struct spec){"kvik", 4, -2, -2, 512, 0, DT_F16, true, 16, 4});
+    check(&(struct spec){"kvik", 4, -2, -2, 512, 0, DT_F16, true, 16, 4, 0});
 }
 
 static int open_all(void **state)
@@ -230,7 +255,7 @@ static int close_all(void **state)
 
 static int run(const char *how)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_groups),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_groups), cmocka_unit_test(test_float8),
                                        cmocka_unit_test(test_levels)};
     setenv("KVIK_EMULATED", how, 1);
     return cmocka_run_group_tests_name(how, tests, open_all, close_all);

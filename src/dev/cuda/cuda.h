@@ -88,9 +88,9 @@ void cuda_wait(struct dev_queue *d);
 int cuda_graphs_open(struct dev_queue *d);
 void cuda_graphs_close(struct dev_queue *d);
 /* Lists are compared by their bytes, so those between the members of arguments are zeros. */
-#if defined(__has_builtin) && !defined(__clang__)
+#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 11
 #define CUDA_CLEAR(p) __builtin_clear_padding(p)
-#else
+#else /* what is left there makes a list another one at worst, which is then no graph */
 #define CUDA_CLEAR(p) (void)0
 #endif
 #define LAUNCH(d, name, x, y, ...)                                                                 \

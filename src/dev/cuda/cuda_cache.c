@@ -15,12 +15,12 @@
 #define PART_BYTES                                                                                 \
     ((size_t)64 << 20) /* of the results of a wave, where one atom of each token takes less */
 
-/* Kernels read raw rows, rows of tiles that are laid out like raw ones, groups of small codes, and levels. */
+/* Kernels read raw rows, rows of tiles that are laid out like raw ones, groups of small codes, levels, and floats of 8 bits. */
 bool cuda_reads(const struct dev *d, const struct kv_codec *c)
 {
     (void)d;
     return c->reader == kv_read_in_place || c->reader == kv_read_affine ||
-           c->reader == kv_read_coded;
+           c->reader == kv_read_coded || c->reader == kv_read_float8;
 }
 
 int cuda_reserve(struct dev_queue *d, const struct dev_limits *more)
@@ -89,7 +89,8 @@ struct k_plane cuda_plane(const struct kv_view *v, uint32_t i)
                         .dim = s->dim,
                         .type = (uint32_t)s->dtype,
                         .strips = s->layout == KV_STRIPS,
-                        .coded = v->codec[i] != NULL};
+                        .coded = v->codec[i] != NULL,
+                        .float8 = v->codec[i] && v->codec[i]->reader == kv_read_float8};
     if (!p.coded) return p;
     p.sealed = form_of(v, &v->sealed, i);
     if (v->codec[i]->reader == kv_read_affine) {

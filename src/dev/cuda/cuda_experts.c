@@ -170,13 +170,13 @@ static void by_slots(struct dev_queue *d, enum dev_compute mode, const struct de
            a->top, (size_t)n * a->hidden);
 }
 
-/* The room of a layer has a row for each token of the largest step, and slots need one each. */
+/* Slots need a row of the layer's room each. */
 void cuda_experts(struct dev_queue *d, enum dev_compute mode, const struct dev_experts *a,
                   const float *x, uint32_t n, float *out)
 {
     size_t all = (size_t)n * a->top;
     const struct k_expert *at = addresses(d, a);
-    if (at && all <= MIN(SLOTS, d->lim.tokens))
+    if (at && all <= MIN(SLOTS, a->room))
         by_slots(d, mode, a, x, n, out, at);
     else
         by_host(d, mode, a, x, n, out);

@@ -81,6 +81,7 @@ static bool varies(const struct cuda_op *a)
     case CUDA_k_seal_rows:
     case CUDA_k_seal_ranges:
     case CUDA_k_seal_codes:
+    case CUDA_k_seal_float8:
     case CUDA_k_seal_levels:
         return true;
     default:

@@ -205,7 +205,10 @@ static uint32_t begin(struct dev_queue *d, void *to, const void *from, size_t n,
     if (!b || d->failed) return 0; /* no copy has this number */
     bool begun = rt->record(d->reached, d->main) >= 0 && rt->after(stream, d->reached) >= 0 &&
                  give_parts(d, stream, to, from, n, how) >= 0 && rt->record(b->event, stream) >= 0;
-    if (!cuda_ok(d, begun ? 0 : -1)) return 0;
+    if (!cuda_ok(d, begun ? 0 : -1)) {
+        (void)rt->wait(stream); /* nobody will wait for the parts that are on their way */
+        return 0;
+    }
     d->last += d->last == UINT32_MAX ? 2 : 1; /* never 0 */
     return b->number = d->last;
 }

@@ -1,62 +1,74 @@
 /* cuda_seal.c - tiles that a step seals: by kernels where a codec has them, so that the step stays one graph, else by the host.
  *
- * Kernels make the bytes that the codec makes, so a codec is known by its name, which says what a tile means (view.h).  The host
+ * Kernels make the bytes that the codec makes; kv_codec.encoder says which of them do (view.h).  The host
  * encodes tiles of `hqq`, whose arithmetic has a power of the C library, and of codecs that a program brings.  It waits for the
  * rows of a tile, and gives its bytes back. */
 #include "dev/affine.h"
 #include "dev/coded.h"
 #include "dev/cuda/cuda.h"
-#include "dev/reader.h"
 #include "dev/row.h"
 
 #include <string.h>
 
-static struct k_seal seal_of(const struct kv_view *v, uint32_t plane)
+#define GRID_ROWS 65535u /* most rows of blocks of a grid: a row is a tile */
+
+/* Tiles from `first` on. */
+static struct k_seal seal_of(const struct kv_view *v, uint32_t plane, uint32_t first)
 {
-    return (struct k_seal){cuda_plane(v, plane), cuda_seen(v, v->slot), cuda_seen(v, v->enc),
-                           v->lead};
+    return (struct k_seal){cuda_plane(v, plane), cuda_seen(v, v->slot),
+                           cuda_seen(v, v->enc) + (size_t)first * 2, v->lead};
 }
 
 /* Copies of rows. */
-static void seal_rows(struct dev_queue *d, const struct kv_view *v, uint32_t plane)
+static void seal_rows(struct dev_queue *d, const struct kv_view *v, uint32_t plane, uint32_t first,
+                      uint32_t tiles)
 {
     const struct kv_shape *s = &v->shape[plane];
     size_t n = (size_t)s->heads * v->sealed.rows * s->dim;
-    LAUNCH(d, k_seal_rows, cuda_blocks(n), v->counts[2], seal_of(v, plane), n);
+    LAUNCH(d, k_seal_rows, cuda_blocks(n), tiles, seal_of(v, plane, first), n);
 }
 
 /* Groups with a range. */
-static void seal_ranges(struct dev_queue *d, const struct kv_view *v, uint32_t plane)
+static void seal_ranges(struct dev_queue *d, const struct kv_view *v, uint32_t plane,
+                        uint32_t first, uint32_t tiles)
 {
     const struct kv_affine *f = v->codec[plane]->param;
     const struct kv_shape *s = &v->shape[plane];
     size_t units = (size_t)s->heads * v->sealed.rows / f->unit, pairs = affine_pairs(f, s->dim);
     size_t codes = affine_unit_bytes(f, s) - 2 * pairs * dtype_size(s->dtype);
-    LAUNCH(d, k_seal_ranges, cuda_blocks(units * pairs), v->counts[2], seal_of(v, plane),
+    LAUNCH(d, k_seal_ranges, cuda_blocks(units * pairs), tiles, seal_of(v, plane, first),
            units * pairs);
-    LAUNCH(d, k_seal_codes, cuda_blocks(units * codes), v->counts[2], seal_of(v, plane),
+    LAUNCH(d, k_seal_codes, cuda_blocks(units * codes), tiles, seal_of(v, plane, first),
            units * codes);
 }
 
 /* Levels. */
-static void seal_levels(struct dev_queue *d, const struct kv_view *v, uint32_t plane)
+static void seal_levels(struct dev_queue *d, const struct kv_view *v, uint32_t plane,
+                        uint32_t first, uint32_t tiles)
 {
     const struct kv_coded *f = v->codec[plane]->param;
-    struct k_seal_levels_args a = {.s = seal_of(v, plane)};
+    struct k_seal_levels_args a = {.s = seal_of(v, plane, first)};
     memcpy(a.edge, f->edge, sizeof a.edge);
     CUDA_CLEAR(&a);
-    cuda_launch(d, CUDA_k_seal_levels, v->shape[plane].heads * (v->sealed.rows / CODED_ROWS),
-                v->counts[2], &a, sizeof a);
+    cuda_launch(d, CUDA_k_seal_levels, v->shape[plane].heads * (v->sealed.rows / CODED_ROWS), tiles,
+                &a, sizeof a);
 }
 
-static const struct {
-    const char *codec;
-    const struct kv_reader *const *reader;
-    void (*seal)(struct dev_queue *d, const struct kv_view *v, uint32_t plane);
-} sealers[] = {
-    {"none", kv_read_in_place, seal_rows},
-    {"quanto", kv_read_affine, seal_ranges},
-    {"kvik", kv_read_coded, seal_levels},
+/* Floats of 8 bits. */
+static void seal_float8(struct dev_queue *d, const struct kv_view *v, uint32_t plane,
+                        uint32_t first, uint32_t tiles)
+{
+    LAUNCH(d, k_seal_float8, (size_t)v->shape[plane].heads * (v->sealed.rows / KV_STRIP), tiles,
+           seal_of(v, plane, first));
+}
+
+typedef void seal_fn(struct dev_queue *d, const struct kv_view *v, uint32_t plane, uint32_t first,
+                     uint32_t tiles);
+static seal_fn *const sealers[] = {
+    [KV_BY_COPY] = seal_rows,
+    [KV_BY_RANGE] = seal_ranges,
+    [KV_BY_LEVEL] = seal_levels,
+    [KV_BY_FLOAT8] = seal_float8,
 };
 
 /* One tile, by the host. */
@@ -91,11 +103,12 @@ static void seal_by_host(struct dev_queue *d, const struct kv_view *v, uint32_t 
 static void seal_plane(struct dev_queue *d, const struct kv_view *v, uint32_t plane)
 {
     const struct kv_codec *c = v->codec[plane];
-    for (size_t i = 0; i < countof(sealers); i++)
-        if (c->reader == sealers[i].reader && strcmp(c->name, sealers[i].codec) == 0) {
-            sealers[i].seal(d, v, plane);
-            return;
-        }
+    seal_fn *seal = c->encoder < countof(sealers) ? sealers[c->encoder] : NULL;
+    for (uint32_t i = 0, n; seal && i < v->counts[2]; i += n) {
+        n = MIN(v->counts[2] - i, GRID_ROWS);
+        seal(d, v, plane, i, n);
+    }
+    if (seal) return;
     for (uint32_t i = 0; i < v->counts[2]; i++)
         seal_by_host(d, v, plane, v->enc + (size_t)i * 2);
 }

@@ -75,10 +75,12 @@ K_MMA_BYTES(mma_u8, "s8.u8")
 #define inline __device__ __forceinline__
 #include "dev/cpu/half.h"
 #include "dev/cpu/mathfn.h"
+#include "dev/float8_code.h"
 #undef inline
 #else
 #include "dev/cpu/half.h"
 #include "dev/cpu/mathfn.h"
+#include "dev/float8_code.h"
 struct k_block {
     uint32_t x, y;
     bool backwards;
@@ -164,6 +166,16 @@ static inline void mma_u8(int32_t *c, size_t ldc, const uint32_t *a, size_t lda,
 /* A walk of all threads of a grid over n values: i is the next of this thread's. */
 #define EACH_VALUE(i, n)                                                                           \
     EACH_THREAD for (size_t i = (size_t)BLOCK_X * K_THREADS + t; i < (n); i = (n))
+
+/* The largest of top[K_THREADS], in top[0]. */
+#define LARGEST(top)                                                                               \
+    do {                                                                                           \
+        for (uint32_t k_step = K_THREADS / 2; k_step; k_step /= 2)                                 \
+            EACH_THREAD                                                                            \
+            {                                                                                      \
+                if (t < k_step && (top)[t + k_step] > (top)[t]) (top)[t] = (top)[t + k_step];      \
+            }                                                                                      \
+    } while (0)
 
 K_FN float k_fma(float x, float y, float z)
 {

@@ -43,11 +43,22 @@ K_FN float affine_value(const struct k_plane *p, const unsigned char *tile, uint
     return k_round(p->type, v);
 }
 
+/* The same in a tile of floats of 8 bits (float8.h). */
+K_FN float float8_row_value(const struct k_plane *p, const unsigned char *tile, uint32_t rows,
+                            uint32_t head, uint32_t r, uint32_t d)
+{
+    uint32_t unit = head * (rows / 16) + r / 16;
+    size_t codes = (size_t)p->heads * (rows / 16) * sizeof(float) + (size_t)unit * 16 * p->dim;
+    uint8_t code = tile[codes + (p->strips ? d * 16 + r % 16 : r % 16 * p->dim + d)];
+    return k_round(p->type, float8_value(code) * ((const float *)(const void *)tile)[unit]);
+}
+
 /* A row as a thread reads it: found once, then read value by value. */
+enum k_row_form { ROW_VALUES, ROW_AFFINE, ROW_FLOAT8 };
 struct k_row {
     const unsigned char *at; /* the plane of its page or tile */
     uint32_t r, rows;
-    bool affine;
+    enum k_row_form form;
 };
 
 /* Finds row `row` of a sequence.  tiled: rows of a codec that loses nothing, which are read sealed in whole strips. */
@@ -58,14 +69,16 @@ K_FN struct k_row row_of(const struct k_plane *p, const struct k_walk *w, uint32
     bool sealed = phase == WALK_SEALED || (w->tiled && !w->lossy && row >= lead && row < edge);
     const struct k_form *f = p->coded && sealed ? &p->sealed : &p->raw;
     uint32_t page = f->table[(size_t)w->slot[w->lane[token]] * f->stride + row / f->rows];
-    struct k_row at = {f->base + page * f->grain + f->offset, row % f->rows, f->rows,
-                       p->coded && sealed && p->affine.bits != 0};
+    struct k_row at = {f->base + page * f->grain + f->offset, row % f->rows, f->rows, ROW_VALUES};
+    if (p->coded && sealed && p->affine.bits) at.form = ROW_AFFINE;
+    if (p->coded && sealed && p->float8) at.form = ROW_FLOAT8;
     return at;
 }
 
 K_FN float row_value(const struct k_plane *p, const struct k_row *row, uint32_t head, uint32_t d)
 {
-    if (row->affine) return affine_value(p, row->at, row->rows, head, row->r, d);
+    if (row->form == ROW_AFFINE) return affine_value(p, row->at, row->rows, head, row->r, d);
+    if (row->form == ROW_FLOAT8) return float8_row_value(p, row->at, row->rows, head, row->r, d);
     size_t place = p->strips ? ((size_t)(row->r / 16) * p->dim + d) * 16 + row->r % 16
                              : (size_t)row->r * p->dim + d;
     return k_load(p->type, row->at, (size_t)head * row->rows * p->dim + place);

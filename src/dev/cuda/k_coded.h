@@ -1,5 +1,4 @@
-/* k_coded.h - levels of coded tiles (dev/coded.h), and the block-wide steps that codes of rows and of queries share: a rotation,
- * and a largest value. */
+/* k_coded.h - levels of coded tiles (dev/coded.h), and the block-wide steps that codes of rows and of queries share. */
 #pragma once
 #include "dev/cuda/k_block.h"
 #include "dev/cuda/k_walk.h"
@@ -123,13 +122,4 @@ K_FN int32_t coded_nearest(float x) /* even; |x| < 2^22 */
             for (uint32_t k_d = t; (p)->levels.run && k_d < (p)->dim; k_d += K_THREADS)            \
                 (x)[k_d] = (x)[k_d] * (p)->levels.turn * hadamard_sign((p)->levels.seed, k_d);     \
         }                                                                                          \
-    } while (0)
-/* The largest of top[K_THREADS], in top[0]. */
-#define LARGEST(top)                                                                               \
-    do {                                                                                           \
-        for (uint32_t k_step = K_THREADS / 2; k_step; k_step /= 2)                                 \
-            EACH_THREAD                                                                            \
-            {                                                                                      \
-                if (t < k_step && (top)[t + k_step] > (top)[t]) (top)[t] = (top)[t + k_step];      \
-            }                                                                                      \
     } while (0)

@@ -23,8 +23,7 @@ KERNEL(k_quantize)
     struct k_group *out = a.out + (size_t)BLOCK_Y * a.groups + BLOCK_X;
     uint32_t left = a.k - BLOCK_X * K_GROUP, n = left < K_GROUP ? left : K_GROUP;
     EACH_THREAD top[t] = t < n ? half_bits(x[t]) & 0x7fffffffu : 0;
-    for (uint32_t step = K_THREADS / 2; step; step /= 2)
-        EACH_THREAD if (t < step) top[t] = top[t + step] > top[t] ? top[t + step] : top[t];
+    LARGEST(top);
     EACH_THREAD
     {
         bool finite = top[0] < 0x7f800000u, none = half_from_bits(top[0]) < 0x1p-100f;

@@ -1,5 +1,5 @@
-/* k_seal.cu - tiles that are encoded on the device, with the bytes of the codecs of the kv floor: copies of rows (none), and
- * groups with a range (quanto).
+/* k_seal.cu - tiles that are encoded on the device, with the bytes of the codecs of the kv floor: copies of rows (none), groups
+ * with a range (quanto), and floats of 8 bits (fp8).
  *
  * Which tiles a step seals stands in memory of the device (view.h: enc), so the arguments of a step that seals are always the
  * same, and only the number of tiles, the rows of blocks of a grid, differs.  A group is a thread's: first its range, then, in
@@ -109,5 +109,40 @@ KERNEL(k_seal_codes)
         for (uint32_t i = c % 16, k = 0; at < f->unit * row_bytes && i < n && k < 8; i += apart, k += f->bits)
             byte |= range_code(&a.s, &tile, to, unit / units, unit % units, r, d0 + i) << k;
         to[head_of + at] = (unsigned char)byte;
+    }
+}
+
+/* Value i of 16 rows of a head from row `row` on, in the order of a strip of raw layout; 0 of rows that stay raw. */
+K_FN float strip_value(const struct k_seal *s, const struct k_tile *tile, uint32_t head,
+                       uint32_t row, uint32_t i)
+{
+    uint32_t dim = s->p.dim, r = row + (s->p.strips ? i % 16 : i / dim);
+    return r < tile->lead ? 0 : raw_value(s, tile, head, r, s->p.strips ? i / 16 : i % dim);
+}
+
+KERNEL(k_seal_float8)
+{
+    SHARED(uint32_t, top, K_THREADS);
+    const struct k_plane *p = &a.s.p;
+    struct k_tile tile = tile_of(&a.s, BLOCK_Y);
+    uint32_t units = p->sealed.rows / 16, head = BLOCK_X / units, row = BLOCK_X % units * 16;
+    uint32_t n = 16 * p->dim;
+    bool seen = tile.lead < row + 16; /* else it is zeros */
+    EACH_THREAD
+    {
+        top[t] = 0;
+        for (uint32_t i = t; i < n; i += K_THREADS)
+            top[t] = walk_max(top[t], half_bits(strip_value(&a.s, &tile, head, row, i)) & 0x7fffffffu);
+    }
+    LARGEST(top);
+    bool finite = top[0] < 0x7f800000u;
+    float most = half_from_bits(top[0]) / FLOAT8_TOP;
+    float scale = !finite ? half_from_bits(0x7fc00000u) : most > 0x1p-126f ? most : 0x1p-126f;
+    unsigned char *codes = tile.to + (size_t)p->heads * units * sizeof scale + (size_t)BLOCK_X * n;
+    EACH_THREAD
+    {
+        if (t == 0) put_value(0, tile.to, BLOCK_X, seen ? scale : 0);
+        for (uint32_t i = t; i < n; i += K_THREADS)
+            codes[i] = seen && finite ? float8_code(strip_value(&a.s, &tile, head, row, i) / scale) : 0;
     }
 }

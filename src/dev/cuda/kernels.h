@@ -37,6 +37,7 @@
     X(k_seal_rows)                                                                                 \
     X(k_seal_ranges)                                                                               \
     X(k_seal_codes)                                                                                \
+    X(k_seal_float8)                                                                               \
     X(k_seal_levels)                                                                               \
     X(k_conv)                                                                                      \
     X(k_scan)                                                                                      \
@@ -224,7 +225,7 @@ struct k_form {
 struct k_plane { /* K or V */
     struct k_form raw, sealed;
     uint32_t heads, dim, type;
-    bool strips, coded; /* coded: it has a codec */
+    bool strips, coded, float8; /* coded: it has a codec; float8: floats of 8 bits */
     struct k_affine affine;
     struct k_levels levels;
 };
@@ -303,6 +304,9 @@ struct k_seal_ranges_args {
 struct k_seal_codes_args {
     struct k_seal s;
     size_t n;
+};
+struct k_seal_float8_args { /* x is 16 rows of a head */
+    struct k_seal s;
 };
 struct k_seal_levels_args { /* k_seal_coded.cu: x is a unit of a head */
     struct k_seal s;
