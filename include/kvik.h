@@ -684,15 +684,13 @@ struct kvik_generation {
      * for the n-gram sizes. */
     double repetition_penalty, encoder_repetition_penalty;
     uint32_t no_repeat_ngram_size, encoder_no_repeat_ngram_size;
-    kvik_bias *sequence_bias;
-    /* The field `bias` of these is not used. */
-    kvik_bias *bad_words_ids;
+    /* The field `bias` of bad_words_ids is not used. */
+    kvik_bias *sequence_bias, *bad_words_ids;
     uint32_t n_sequence_bias, n_bad_words_ids;
     int32_t *suppress_tokens, *begin_suppress_tokens;
     uint32_t n_suppress_tokens, n_begin_suppress_tokens;
     /* -1: none. */
-    int32_t forced_bos_token_id;
-    int32_t forced_eos_token_id[KVIK_MAX_EOS];
+    int32_t forced_bos_token_id, forced_eos_token_id[KVIK_MAX_EOS];
     uint32_t n_forced_eos;
     /* exponential_decay_length_penalty is the pair (decay_start, decay_factor); factor 0 is off. */
     uint32_t decay_start;
@@ -746,6 +744,8 @@ struct kvik_generation {
     /* JSON Schema that the generated text is valid under, or "json_object" for any object.  NULL: any text.  A text
      * that its length limit ends is a beginning of a valid one. */
     char *json_schema;
+    /* A filter of sampling: scores more than so many standard deviations below the best are removed.  0 is off. */
+    double top_n_sigma;
 };
 
 /* A row of the table of options, from which kvik_generation_set, --help and bindings are made. */

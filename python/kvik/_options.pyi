@@ -56,6 +56,8 @@ class CallOptions(TypedDict, total=False):
     """draw from the smallest set of tokens that reaches this probability"""
     min_p: Optional[Number]
     """remove tokens below this share of the probability of the most likely token"""
+    top_n_sigma: Optional[Number]
+    """remove tokens whose logit is more than so many standard deviations of all logits below the best; 0: off"""
     typical_p: Optional[Number]
     """draw from the tokens whose surprise is nearest to the expected one, as many as have this probability together; 1: off"""
     epsilon_cutoff: Optional[Number]
@@ -205,6 +207,7 @@ class OptionAttributes:
     top_k: Optional[Integer]
     top_p: Optional[Number]
     min_p: Optional[Number]
+    top_n_sigma: Optional[Number]
     typical_p: Optional[Number]
     epsilon_cutoff: Optional[Number]
     eta_cutoff: Optional[Number]

@@ -39,6 +39,7 @@ static const struct alias options[] = {
      "\"nbits_key\": 8, \"nbits_value\": 4}' with bits of your choice"},
     {"temp", "give --do-sample --temperature X"},
     {"typical", "give --do-sample --typical-p X"},
+    {"top_nsigma", "give --do-sample --top-n-sigma X"},
     {"mirostat|mirostat_lr|mirostat_ent|mirostat_tau|mirostat_eta|tfs_z",
      "kvik does not have this method of sampling; --typical-p X is the nearest"},
     {"repeat_penalty", "give --repetition-penalty X"},

@@ -54,6 +54,9 @@
       "draw from the smallest set of tokens that reaches this probability")                        \
     X("sampling", min_p, min_p, FLOAT, 0, 0, 1, NULL,                                              \
       "remove tokens below this share of the probability of the most likely token")                \
+    X("sampling", top_n_sigma, top_n_sigma, FLOAT, 0, 0, 1e6, NULL,                                \
+      "remove tokens whose logit is more than so many standard deviations of all logits below "    \
+      "the best; 0: off")                                                                          \
     X("sampling", typical_p, typical_p, FLOAT, 1, 1e-6, 1, NULL,                                   \
       "draw from the tokens whose surprise is nearest to the expected one, as many as "            \
       "have this probability together; 1: off")                                                    \

@@ -94,6 +94,17 @@ static int whole_number(struct ask *k, const json_t *body, const char *field, co
     return e <= 0 ? e : ask_set(k, option, json_integer(v));
 }
 
+/* Reads top_n_sigma.  llama-server's off is -1, which its clients send. */
+static int top_n_sigma(struct ask *k, const json_t *body)
+{
+    double v;
+    int e = json_get_f64(body, WHERE, "top_n_sigma", &v);
+    if (e <= 0) return e;
+    if (!(v >= -1 && v <= 1e6))
+        return ERR(ARG, "field \"top_n_sigma\" must be between -1 and 1e6, not %g", v);
+    return ask_set(k, "top_n_sigma", json_real(MAX(v, 0)));
+}
+
 /* Reads temperature: 0 is the most likely token, any other number samples. */
 static int temperature(struct ask *k, const json_t *body)
 {
@@ -270,6 +281,7 @@ int ask_sampling(struct ask *k, const struct server *s, const json_t *body)
     TRY(temperature(k, body));
     TRY(number(k, body, "top_p", "top_p", 0, 1));
     TRY(number(k, body, "min_p", "min_p", 0, 1));
+    TRY(top_n_sigma(k, body));
     TRY(number(k, body, "typical_p", "typical_p", 1e-6, 1));
     TRY(number(k, body, "repetition_penalty", "repetition_penalty", 1e-6, 1e6));
     TRY(number(k, body, "repeat_penalty", "repetition_penalty", 1e-6, 1e6));

@@ -31,11 +31,11 @@ static json_t *settings(const struct answer *a, uint32_t index)
         for (uint32_t i = 0; i < a->server->n_eos; i++)
             json_array_append_new(bias,
                                   json_pack("{s:i, s:n}", "token", (int)a->server->eos[i], "bias"));
-    json_t *o =
-        json_pack("{s:I, s:f, s:i, s:f, s:f, s:f, s:I, s:o}", "seed", (json_int_t)g.seed,
-                  "temperature", g.do_sample ? g.temperature : 0, "top_k", (int)g.top_k, "top_p",
-                  g.top_p, "min_p", g.min_p, "repeat_penalty", g.repetition_penalty, "n_predict",
-                  limit ? json_integer_value(limit) : (json_int_t)-1, "logit_bias", bias);
+    json_t *o = json_pack("{s:I, s:f, s:i, s:f, s:f, s:f, s:f, s:I, s:o}", "seed",
+                          (json_int_t)g.seed, "temperature", g.do_sample ? g.temperature : 0,
+                          "top_k", (int)g.top_k, "top_p", g.top_p, "min_p", g.min_p, "top_n_sigma",
+                          g.top_n_sigma, "repeat_penalty", g.repetition_penalty, "n_predict",
+                          limit ? json_integer_value(limit) : (json_int_t)-1, "logit_bias", bias);
     kvik_generation_done(&g);
     return o;
 }

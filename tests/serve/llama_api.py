@@ -269,6 +269,11 @@ again = s.post("/completion", one)[1]
 check("short of memory: restored", code == 200 and again["timings"]["cache_n"] >= len(ids) - 1 and again["content"] == first["content"], (e, again["timings"]))
 check("short of memory: ends", s.stop() == 0, s.said)
 s = Server(model, "--metrics-compat", "off", "--log")
+likeliest = s.post("/completion", {"prompt": "a", "n_predict": 8, "temperature": 0, "ignore_eos": True})[1]["content"]
+hot = {"prompt": "a", "n_predict": 8, "temperature": 9, "top_k": 0, "seed": 3, "ignore_eos": True}
+check("top_n_sigma leaves the likeliest token", s.post("/completion", {**hot, "top_n_sigma": 1e-6})[1]["content"] == likeliest)
+check("top_n_sigma -1 is off", s.post("/completion", {**hot, "top_n_sigma": -1})[1]["content"] == s.post("/completion", hot)[1]["content"] != likeliest)
+check("top_n_sigma -2 is an error", s.post("/completion", {**hot, "top_n_sigma": -2})[0] == 400)
 for _ in range(2):
     s.post("/completion", {"prompt": "a", "n_predict": 1, "mirostat": 2, "xtc_probability": 0.5, "dry_multiplier": 0, "cache_prompt": True})
 time.sleep(0.1)

@@ -621,6 +621,56 @@ static void test_cutoffs_large(void **state)
     }
 }
 
+/* Of scores, whatever their scale, those stay that are near enough to the best. */
+static void test_sigma(void **state)
+{
+    (void)state;
+    static const double most[] = {0.25, 1, 3, 40};
+    for (int shape = 0; shape < 5; shape++) {
+        fill(shape);
+        for (size_t k = 0; k < countof(most); k++) {
+            char config[64];
+            double best = -INFINITY, sum = 0, squares = 0, n = 0;
+            for (int i = 0; i < BIG; i++)
+                if (big[i] > -INFINITY)
+                    best = fmax(best, big[i]), sum += big[i], squares += (double)big[i] * big[i],
+                    n++;
+            double sigma = sqrt(fmax(squares / n - sum / n * (sum / n), 0));
+            snprintf(config, sizeof config, "{\"top_n_sigma\": %g}", most[k]);
+            filter(config, 1);
+            for (int i = 0; i < BIG; i++) {
+                double far = best - big[i] - most[k] * sigma;
+                assert_true(out[i] == big[i] || out[i] == -INFINITY);
+                if (fabs(far) > 1e-5 * best) assert_true((out[i] > -INFINITY) == (far < 0));
+            }
+            snprintf(config, sizeof config, "{\"top_n_sigma\": %g, \"temperature\": 3}", most[k]);
+            static float plain[BIG];
+            memcpy(plain, out, sizeof out);
+            filter(config, 1);
+            for (int i = 0; i < BIG; i++)
+                if (fabs(best - big[i] - most[k] * sigma) > 1e-5 * best)
+                    assert_true((out[i] > -INFINITY) == (plain[i] > -INFINITY));
+        }
+        filter("{\"top_n_sigma\": 1e-9}", 40); /* beams need more than one */
+        int left = 0, finite = 0;
+        for (int i = 0; i < BIG; i++)
+            left += out[i] > -INFINITY, finite += big[i] > -INFINITY;
+        assert_true(left >= MIN(40, finite));
+    }
+    /* The logarithms of 0.1, 0.2, 0.3 and 0.4 have a mean of -1.509 and a deviation of 0.521. */
+    kvik_generation g;
+    struct gen_chain *c;
+    float few[] = {-2.302585f, -1.609438f, -1.203973f, -0.916291f};
+    gen_defaults(&g);
+    assert_int_equal(
+        kvik_generation_set(&g, "{\"do_sample\": true, \"top_k\": 0, \"top_n_sigma\": 1}"), 0);
+    assert_int_equal(gen_chain_new(&g, 4, NULL, &c), 0);
+    assert_int_equal(gen_chain_apply(c, &(struct gen_row){0}, few), 0);
+    assert_true(isinf(few[0]) && isinf(few[1]) && few[2] > -2 && few[3] > -1);
+    gen_chain_drop(c);
+    kvik_generation_done(&g);
+}
+
 static int greater(const void *a, const void *b)
 {
     return -nearer(a, b);
@@ -742,6 +792,7 @@ int main(void)
         cmocka_unit_test(test_typical_large),
         cmocka_unit_test(test_cutoffs_large),
         cmocka_unit_test(test_toph_large),
+        cmocka_unit_test(test_sigma),
         cmocka_unit_test(test_everything),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
