@@ -12,7 +12,7 @@ import sys
 # The floors from the lowest, and the files of each in the order in which they may import each other.
 FLOORS = (
     ("library", "_abi errors _lib _arrays pickles"),
-    ("show", "memory display outputs tool_schema utils.logging utils progress"),
+    ("show", "memory display outputs tool_schema utils.logging utils.chat_template_utils utils.generic utils.import_utils utils progress"),
     ("files", "files hub download devices config_defaults configuration config_changes languages"),
     ("store", "store encoder legacy linear_states layer_store cache_files cache_outline cache_states"),
     ("caches", "layer_views cache_layers caches cache_utils cross_cache"),

@@ -22,7 +22,7 @@ from .cache_utils import (Cache, DynamicCache, EncoderDecoderCache, HQQQuantized
                           OffloadedStaticCache, QuantizedCache, QuantizedCacheConfig, QuantoQuantizedCache, SinkCache,
                           SlidingWindowCache, StaticCache, StaticCacheConfig)
 from . import utils
-from .configuration import AutoConfig, BitsAndBytesConfig, PreTrainedConfig, PretrainedConfig
+from .configuration import AutoConfig, BitsAndBytesConfig, HqqConfig, PreTrainedConfig, PretrainedConfig, QuantoConfig
 from .devices import infer_device
 from .errors import (ArgumentError, BusyError, CancelledError, FileError, FormatError, HostMemoryError, KvikError, LimitError,
                      LostError, MissingError, StaleError, UnsupportedError)
@@ -49,7 +49,9 @@ from .speech import AutoModelForSpeechSeq2Seq
 from .tokenization import AutoTokenizer, PreTrainedTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from .tokenizer_files import AddedToken
 from .tokenizer_parts import CharSpan, TokenSpan
-from .utils import is_torch_available, logging
+from .utils import logging
+from .utils.generic import TensorType
+from .utils.import_utils import is_torch_available, is_vision_available
 
 __version__: str = _library.kvik_version().decode()
 
@@ -91,19 +93,19 @@ __all__ = [
     "EncoderNoRepeatNGramLogitsProcessor", "EncoderRepetitionPenaltyLogitsProcessor", "EosTokenCriteria",
     "EpsilonLogitsWarper", "EtaLogitsWarper", "ExponentialDecayLengthPenalty", "FileError",
     "ForcedBOSTokenLogitsProcessor", "ForcedEOSTokenLogitsProcessor", "FormatError", "GenerationConfig", "GenerationMixin",
-    "HQQQuantizedCache", "HostMemoryError", "HybridCache", "HybridChunkedCache", "HybridMambaAttentionDynamicCache",
+    "HQQQuantizedCache", "HqqConfig", "HostMemoryError", "HybridCache", "HybridChunkedCache", "HybridMambaAttentionDynamicCache",
     "InfNanRemoveLogitsProcessor", "KvikError", "LimitError", "LogitNormalization", "LogitsProcessor",
     "LogitsProcessorList", "LogitsWarper", "LostError", "MambaCache", "MaxLengthCriteria", "MaxTimeCriteria",
     "MinLengthLogitsProcessor", "MinNewTokensLengthLogitsProcessor", "MinPLogitsWarper", "MissingError",
     "NoBadWordsLogitsProcessor", "NoRepeatNGramLogitsProcessor", "OffloadedCache", "OffloadedHybridCache",
     "OffloadedStaticCache", "OutOfMemoryError", "PreTrainedConfig", "PreTrainedModel", "PreTrainedTokenizer",
     "PreTrainedTokenizerBase", "PreTrainedTokenizerFast", "PrefixConstrainedLogitsProcessor", "PretrainedConfig",
-    "QuantizedCache", "QuantizedCacheConfig", "QuantoQuantizedCache", "RepetitionPenaltyLogitsProcessor",
+    "QuantizedCache", "QuantizedCacheConfig", "QuantoConfig", "QuantoQuantizedCache", "RepetitionPenaltyLogitsProcessor",
     "SequenceBiasLogitsProcessor", "SinkCache", "SlidingWindowCache", "StaleError", "StaticCache", "StaticCacheConfig",
     "StopStringCriteria", "StoppingCriteria", "StoppingCriteriaList", "SuppressTokensAtBeginLogitsProcessor",
-    "SuppressTokensLogitsProcessor", "SynthIDTextWatermarkLogitsProcessor", "SynthIDTextWatermarkingConfig", "TemperatureLogitsWarper", "TextGenerationPipeline", "TextIteratorStreamer",
+    "SuppressTokensLogitsProcessor", "SynthIDTextWatermarkLogitsProcessor", "SynthIDTextWatermarkingConfig", "TemperatureLogitsWarper", "TensorType", "TextGenerationPipeline", "TextIteratorStreamer",
     "TextStreamer", "TokenSpan", "TopHLogitsWarper", "TopKLogitsWarper", "TopPLogitsWarper", "TypicalLogitsWarper",
     "UnsupportedError", "WatermarkDetector", "WatermarkLogitsProcessor", "WatermarkingConfig", "WhisperFeatureExtractor", "WhisperProcessor", "WhisperTokenizer", "WhisperTokenizerFast",
-    "infer_device", "is_torch_available", "logging", "pipeline", "set_seed", "utils", "validate_stopping_criteria", *_CLASSES, *_CONFIGS,
+    "infer_device", "is_torch_available", "is_vision_available", "logging", "pipeline", "set_seed", "utils", "validate_stopping_criteria", *_CLASSES, *_CONFIGS,
     *_TOKENIZERS,
 ]

@@ -497,8 +497,9 @@ class EncoderDecoderCache(Cache):
 
 def class_of(settings: Any) -> Any:
     """Returns the class of a cache that generate() has made by its name."""
-    return {"static": StaticCache, "offloaded_static": StaticCache, "quantized": QuantizedCache}.get(
-        settings.cache_implementation, DynamicCache)
+    name = settings.cache_implementation
+    return QuantizedCache if name == "quantized" else StaticCache if name and name.endswith(("static", "sliding_window", "hybrid", "hybrid_chunked")) \
+        else DynamicCache
 
 
 def as_cache(value: Any) -> Tuple[Optional[Cache], bool]:

@@ -12,8 +12,8 @@ import weakref
 from pathlib import Path
 from typing import Any, Dict
 
-from . import files
 from .configuration import AutoConfig, PretrainedConfig, config_class, read_config
+from .config_defaults import OF
 from .errors import ArgumentError, UnsupportedError
 
 # Keys that a file may leave out and that change what is computed.
@@ -29,6 +29,13 @@ _NEUTRAL = {"_name_or_path", "architectures", "auto_map", "dtype", "id2label", "
 def is_neutral(key: str) -> bool:
     """True if a key of a configuration changes nothing of what is computed."""
     return key in _NEUTRAL or key.startswith("_attn") or key.endswith(("_token_id", "_dropout", "dropout"))
+
+
+def _same(value: Any, usual: Any) -> bool:
+    """True if two values of a key mean the same: a nested configuration has its usual values too."""
+    if isinstance(value, dict) and isinstance(usual, dict) and value.keys() != usual.keys() and "model_type" in usual:
+        value, usual = (AutoConfig.from_dict(v).to_dict() for v in (value, usual))
+    return bool(value == usual or not (value or usual))
 
 
 def _remove(folder: str, pid: int) -> None:
@@ -60,19 +67,20 @@ class Changes:
         return self._own
 
     def _has(self, key: str) -> bool:
-        """True if the configuration of a directory has a key."""
-        return files.exists(Path(self.path) / "config.json") and key in self.own
+        """True if the configuration of a model has a key, or its type of models has one."""
+        return key in self.own or key in OF.get(str(self.own.get("model_type") or ""), ())
 
     def _take(self, options: Dict[str, Any]) -> None:
+        usual = {**AutoConfig.from_dict(self.own).to_dict(), **self.own}
         names = config_class(self.own.get("model_type")).attribute_map
         wanted = dict(self.given if isinstance(self.given, dict) else self.given.to_dict() if self.given is not None else {})
         for key in list(options):
-            real = names[key] if key not in self.own and names.get(key) in self.own else key
-            if real in self.own or real in _KNOWN or is_neutral(real):
+            real = names[key] if key not in usual and names.get(key) in usual else key
+            if real in usual or real in _KNOWN or is_neutral(real):
                 wanted[real] = options.pop(key)
-        self.values = {k: v for k, v in wanted.items() if (v != self.own[k] if k in self.own else bool(v))}
+        self.values = {k: v for k, v in wanted.items() if not _same(v, usual.get(k))}
         for key, value in self.values.items():
-            if key not in self.own and key not in _KNOWN and not is_neutral(key):
+            if key not in usual and key not in _KNOWN and not is_neutral(key):
                 raise ArgumentError(f"{key}={value!r}: the configuration of {self.path} has no {key}, and kvik computes the model as its "
                                     "files say; leave it out")
         self._open({k: v for k, v in self.values.items() if not is_neutral(k)})

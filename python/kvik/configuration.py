@@ -19,8 +19,8 @@ _NONE = object()
 _COMMON: Dict[str, Any] = {
     "_attn_implementation": None, "_name_or_path": "", "chunk_size_feed_forward": 0, "id2label": {0: "LABEL_0", 1: "LABEL_1"},
     "label2id": {"LABEL_0": 0, "LABEL_1": 1},
-    "output_attentions": False, "output_hidden_states": False, "problem_type": None, "return_dict": True}
-_UNSAID = ("_attn_implementation", "_name_or_path")  # attributes that are of the program and not of the model
+    "is_encoder_decoder": False, "output_attentions": False, "output_hidden_states": False, "problem_type": None, "return_dict": True}
+_UNSAID = ("_attn_implementation", "_name_or_path", "_handed")  # attributes that are of the program and not of the model
 _UNSET = ("architectures", "bos_token_id", "decoder_start_token_id", "dtype", "eos_token_id", "pad_token_id", "torch_dtype")
 
 
@@ -29,11 +29,10 @@ class PretrainedConfig:
 
     Attributes are the keys of config.json (``num_hidden_layers``, ``sliding_window``, ...).  Nested objects, such as
     ``text_config``, are configurations of their own.  A key that is not given has the value that Transformers gives it for this type
-    of models; to_dict() has the given ones.  Ids of special tokens that a file does not have are None.
+    of models, and to_dict() has it too.  Ids of special tokens that a file does not have are None.
     """
 
     model_type = ""
-    is_encoder_decoder = False
     attribute_map: Dict[str, str] = {"dtype": "torch_dtype", "torch_dtype": "dtype"}
     """Other names of keys: ``hidden_size`` of GPT-2 is its ``n_embd``."""
 
@@ -50,22 +49,40 @@ class PretrainedConfig:
         found = self._default(name)
         if found is _NONE and other is not None:
             found = self._default(other)
+        if isinstance(found, (dict, list)):
+            return self._hand_out(name, found)
         if found is not _NONE:
             return found
         if name in _UNSET:
             return None
         raise AttributeError(f"{type(self).__name__} has no {name!r}; it has the keys of the model's file")
 
+    def _hand_out(self, name: str, usual: Any) -> Any:
+        """Returns a value that a program may change in place (``config.rope_parameters["factor"] = 4``): the same one as before.
+
+        One that nobody has changed follows the keys that it is made of.
+        """
+        kept = vars(self).setdefault("_handed", {})
+        if name not in kept or kept[name][0] == kept[name][1] != usual:
+            kept[name] = usual, copy.deepcopy(usual)
+        return kept[name][0]
+
+    def own_values(self) -> Dict[str, Any]:
+        """Returns what the configuration was given, and what a program has changed in place since."""
+        changed = {k: value for k, (value, usual) in vars(self).get("_handed", {}).items() if value != usual}
+        older = ("rope_scaling", "rope_theta") if "rope_parameters" in changed else ()
+        return {**{k: v for k, v in vars(self).items() if k not in _UNSAID and k not in older}, **changed}
+
     def _default(self, name: str) -> Any:
         """Returns what a configuration of this type has for a key that is not given; _NONE if it has none."""
         kind = str(self.model_type or "")
         if name == "num_labels":
             return len(self.id2label)
-        if name in _COMMON:
+        if name in _COMMON and name not in OF.get(kind, ()):
             return copy.deepcopy(_COMMON[name])
         if kind not in OF or name.startswith("__"):
             return _NONE
-        if name == "layer_types" and kind in LAYERED:
+        if name == "layer_types" and kind in (*LAYERED, *_RECURRENT):
             return layer_kinds(self) or ["full_attention"] * int(self.num_hidden_layers)
         if kind in DERIVED.get(name, ()):
             heads = int(self.num_attention_heads)
@@ -86,10 +103,9 @@ class PretrainedConfig:
         return {**copy.deepcopy(usual), **scaling, **{k: own[k] for k in ("rope_theta", "partial_rotary_factor") if k in own}}
 
     def to_diff_dict(self) -> Dict[str, Any]:
-        """Returns the keys and values that differ from those of a new configuration of this type."""
-        usual = type(self)()
-        out = {k: v for k, v in self.to_dict().items() if getattr(usual, k, _NONE) != v or k == "model_type"}
-        return {**({"model_type": self.model_type} if self.model_type else {}), **out}
+        """Returns the keys of this type of models, and those of all types whose values differ from the usual ones."""
+        usual = {**_COMMON, **dict.fromkeys(_UNSET)}
+        return {k: v for k, v in self.to_dict().items() if k not in usual or v != usual[k] or k in OF.get(self.model_type, ())}
 
     def __setattr__(self, name: str, value: Any) -> None:
         other = type(self).attribute_map.get(name)
@@ -114,21 +130,23 @@ class PretrainedConfig:
         return getattr(self, "text_config", None) or self
 
     def to_dict(self) -> Dict[str, Any]:
-        """Returns the keys and values."""
-        return {k: v.to_dict() if isinstance(v, PretrainedConfig) else copy.deepcopy(v) for k, v in vars(self).items()
-                if k not in _UNSAID}
+        """Returns the keys and values, with those that this type of models has where they are not given."""
+        kind = str(self.model_type or "")
+        names = [*_COMMON, *_UNSET, *OF.get(kind, ()), *(k for k, kinds in DERIVED.items() if kind in kinds),
+                 *(("layer_types",) if kind in LAYERED else ())]
+        told = {k: getattr(self, k, _NONE) for k in names if k not in _UNSAID and type(self).attribute_map.get(k) not in vars(self)}
+        told.pop("torch_dtype" if "dtype" in told else "", None)
+        values = {**({"model_type": kind} if kind else {}), **{k: v for k, v in told.items() if v is not _NONE}, **self.own_values()}
+        return {k: v.to_dict() if isinstance(v, PretrainedConfig) else copy.deepcopy(v) for k, v in values.items()}
 
     def to_json_string(self) -> str:
         """Returns the configuration as JSON."""
-        return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
+        return json.dumps(self.to_diff_dict(), indent=2, sort_keys=True, default=str) + "\n"
 
     def save_pretrained(self, directory: Union[str, "os.PathLike[str]"], **_: Any) -> None:
         """Writes config.json to a directory."""
         os.makedirs(directory, exist_ok=True)
-        values = self.to_dict()
-        if self.model_type:
-            values.setdefault("model_type", self.model_type)
-        Path(directory, "config.json").write_text(json.dumps(values, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+        Path(directory, "config.json").write_text(self.to_json_string(), encoding="utf-8")
 
     def update(self, values: Dict[str, Any]) -> None:
         """Sets attributes."""
@@ -142,7 +160,7 @@ class PretrainedConfig:
         return getattr(self, key, default)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(vars(self))
+        return (k for k in vars(self) if k != "_handed")
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, PretrainedConfig) and self.to_dict() == other.to_dict()
@@ -155,16 +173,22 @@ class PretrainedConfig:
 _PERIODS = {"gemma2": 2, "gpt_oss": 2, "gemma3": 6, "gemma3_text": 6, "olmo3": 4}
 
 
+_RECURRENT = ("falcon_mamba", "jamba", "mamba", "mamba2")  # of these Transformers derives layer_types
+
+
 def layer_kinds(config: Any) -> Optional[List[str]]:
     """Returns what each layer sees, in the words of layer_types; None if each sees all of the text, or the number is not known.
 
     Where the configuration has no layer_types, they are those that Transformers makes of its other keys.
     """
-    types = vars(config).get("layer_types") if isinstance(config, PretrainedConfig) else getattr(config, "layer_types", None)
+    types = config.own_values().get("layer_types") if isinstance(config, PretrainedConfig) else getattr(config, "layer_types", None)
     n = int(getattr(config, "num_hidden_layers", None) or 0)
     if types:
         return list(types)
     kind = str(getattr(config, "model_type", None) or "")
+    if kind in _RECURRENT:
+        every, first = (getattr(config, f"attn_layer_{what}", None) for what in ("period", "offset"))
+        return ["full_attention" if every and i % every == first else "linear_attention" for i in range(n)]
     if getattr(config, "attention_chunk_size", None) and kind.startswith("llama4"):
         every = getattr(config, "no_rope_layer_interval", None) or 4
         ropes = getattr(config, "no_rope_layers", None) or [(i + 1) % every for i in range(n)]
@@ -246,5 +270,13 @@ class BitsAndBytesConfig:
     from_pretrained(quantization_config=...) warns and ignores it; ``quantize="q4_0"`` quantizes weights.
     """
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, *_: Any, **kwargs: Any) -> None:
         vars(self).update(kwargs)
+
+
+class QuantoConfig(BitsAndBytesConfig):
+    """As BitsAndBytesConfig."""
+
+
+class HqqConfig(BitsAndBytesConfig):
+    """As BitsAndBytesConfig."""

@@ -49,6 +49,8 @@ _OF_MODULES = {
 # Arguments of from_pretrained: kvik's, and those of Transformers that change nothing here.
 _OPEN_TAKES = {f.name for f in fields(Settings)} | {
     "config", "trust_remote_code", "low_cpu_mem_usage", "use_safetensors", "attn_implementation"}
+# Keys of a configuration that models of Transformers read anew in every forward(), and the library once, when it opens a model.
+_READ_ONCE = ("final_logit_softcapping", "layer_types", "num_hidden_layers", "sliding_window")
 _FORWARD_IGNORED = ("token_type_ids", "position_embeddings", "output_router_logits", "cache_kwargs")
 
 
@@ -72,6 +74,7 @@ class PreTrainedModel(GenerationMixin):
         self._handle, self.config, self._defaults = handle, config, defaults
         self._dtype = dtype or dtype_name(getattr(config, "dtype", None) or getattr(config, "torch_dtype", None)) or "float32"
         self.name_or_path = handle.path
+        self._opened_with = {k: copy.copy(vars(config)[k]) for k in _READ_ONCE if k in vars(config)}
         self.generation_config = GenerationConfig()
         try:
             self.generation_config = GenerationConfig.from_pretrained(handle.path)
@@ -139,6 +142,20 @@ class PreTrainedModel(GenerationMixin):
         model: _M = kind(handle, config, defaults, name)
         model._check_class()
         return model
+
+    def _check_config(self) -> None:
+        """Raises for a configuration that was changed after the model was opened, where Transformers would compute another model."""
+        have = vars(self.config)
+        for key, value in self._opened_with.items():
+            if have.get(key) != value:
+                raise ArgumentError(f"model.config.{key} is now {have.get(key)!r}, and the model was opened with {value!r}; open it again: "
+                                    f"from_pretrained(..., {key}={have.get(key)!r})")
+
+    @classmethod
+    def from_config(cls, config: Any, **_: Any) -> Any:
+        """Raises: kvik runs the weights of files, and makes none."""
+        raise NotImplementedError(f"{cls.__name__}.from_config() makes new weights, to train them, and kvik runs those of files; call "
+                                  f"{cls.__name__}.from_pretrained(name, config=config)")
 
     def _check_class(self) -> None:
         kind = getattr(self.config, "model_type", None)
@@ -345,6 +362,7 @@ class PreTrainedModel(GenerationMixin):
             raise TypeError(f"forward() takes no argument {next(iter(kwargs))!r}")
         if (input_ids is None) == (inputs_embeds is None):
             raise ArgumentError("give either input_ids or inputs_embeds")
+        self._check_config()
         given = past_key_values if past_key_values is not None else cache_params
         cache, was_legacy = as_cache(given)
         if labels is not None and not (self._head and np.ndim(logits_to_keep) == 0 and not logits_to_keep):

@@ -15,19 +15,69 @@ class Configurations(unittest.TestCase):
         c = kvik.LlamaConfig()
         self.assertEqual((c.hidden_size, c.num_hidden_layers, c.num_key_value_heads, c.head_dim, c.max_position_embeddings, c.eos_token_id),
                          (4096, 32, 32, 128, 2048, 2))
-        self.assertEqual((c.to_dict(), c.to_diff_dict(), c._name_or_path, c.return_dict, c.output_attentions),
-                         ({}, {"model_type": "llama"}, "", True, False))
+        self.assertEqual((c._name_or_path, c.return_dict, c.output_attentions), ("", True, False))
+        told, common = c.to_dict(), c.to_dict().keys() - c.to_diff_dict().keys()
+        self.assertEqual((told["hidden_size"], told["head_dim"], told["model_type"], told["rope_parameters"]["rope_type"]),
+                         (4096, 128, "llama", "default"))
+        self.assertEqual(common, {"architectures", "chunk_size_feed_forward", "decoder_start_token_id", "dtype", "id2label",
+                                  "is_encoder_decoder", "label2id", "output_attentions", "output_hidden_states", "problem_type",
+                                  "return_dict"})
         self.assertEqual(c.rope_parameters, {"rope_theta": 10000.0, "rope_type": "default"})
         self.assertIsNone(c._attn_implementation)
         c = kvik.LlamaConfig(num_attention_heads=8, hidden_size=64)
         self.assertEqual((c.num_key_value_heads, c.head_dim), (8, 8))
-        self.assertEqual(c.to_diff_dict(), {"model_type": "llama", "num_attention_heads": 8, "hidden_size": 64})
+        self.assertEqual((c.to_diff_dict()["hidden_size"], c.to_diff_dict()["head_dim"]), (64, 8))
+        self.assertEqual((kvik.T5Config().is_encoder_decoder, kvik.LlamaConfig().is_encoder_decoder), (True, False))
+        self.assertEqual((kvik.MambaConfig(num_hidden_layers=2).layer_types, kvik.JambaConfig(num_hidden_layers=5).layer_types),
+                         (["linear_attention"] * 2, ["linear_attention"] * 4 + ["full_attention"]))
         self.assertEqual(kvik.Gemma2Config(num_hidden_layers=3).layer_types, ["sliding_attention", "full_attention", "sliding_attention"])
         self.assertEqual(kvik.Qwen2Config(num_hidden_layers=2).layer_types, ["full_attention"] * 2)
         self.assertEqual((kvik.MistralConfig().sliding_window, kvik.GPT2Config().hidden_size, kvik.T5Config().d_model), (4096, 768, 512))
         with self.assertRaisesRegex(AttributeError, "no 'layer_types'"):
-            c.layer_types  # noqa: B018
+            kvik.LlamaConfig().layer_types  # noqa: B018
         self.assertEqual(pickle.loads(pickle.dumps(c)), c)
+
+    def test_changed_in_place(self):
+        """The numbers are those of Transformers 5.23."""
+        c = kvik.AutoConfig.from_pretrained(model_path("llama-gqa-l3"))
+        c.rope_parameters["rope_theta"] = 500.0
+        m = kvik.AutoModelForCausalLM.from_pretrained(model_path("llama-gqa-l3"), config=c, dtype="float32")
+        self.assertEqual(m.config.rope_parameters["rope_theta"], 500.0)
+        np.testing.assert_allclose(m(np.array([[5, 17, 9, 33, 21, 8]])).logits[0, -1, :5], [-0.707, 5.359, -4.629, 9.356, -1.808], atol=2e-3)
+        c = kvik.Gemma2Config(num_hidden_layers=4)
+        c.layer_types[0] = "full_attention"
+        self.assertEqual(c.layer_types, ["full_attention", "full_attention", "sliding_attention", "full_attention"])
+        self.assertEqual(kvik.Gemma2Config.from_dict(c.to_dict()).layer_types, c.layer_types)
+        c = kvik.LlamaConfig()
+        self.assertEqual(c.rope_parameters["rope_theta"], 10000.0)
+        c.rope_theta = 7.0
+        self.assertEqual(c.rope_parameters["rope_theta"], 7.0)  # nobody has changed it in place
+
+    def test_of_another_model(self):
+        """A configuration without a key has that of its type, and so is not that of the file."""
+        with self.assertRaisesRegex(ValueError, "shape"):
+            kvik.AutoModelForCausalLM.from_pretrained(model_path("llama-mha"), config=kvik.LlamaConfig(num_hidden_layers=1))
+        with self.assertRaisesRegex(NotImplementedError, "from_pretrained"):
+            kvik.AutoModelForCausalLM.from_config(kvik.LlamaConfig())
+        with self.assertRaisesRegex(kvik.UnsupportedError, "hidden_act='gelu' differs"):
+            kvik.AutoModelForCausalLM.from_pretrained(model_path("qwen2.gguf"), hidden_act="gelu")
+
+    def test_changed_after_opening(self):
+        m = kvik.AutoModelForCausalLM.from_pretrained(model_path("llama-mha"))
+        m.config.rms_norm_eps = 1.0  # which changes nothing in Transformers either
+        m(np.array([[5, 6]]))
+        m.config.num_hidden_layers = 1
+        for call in (lambda: m(np.array([[5, 6]])), lambda: m.generate(np.array([[5, 6]]), max_new_tokens=1)):
+            with self.assertRaisesRegex(ValueError, r"open it again: from_pretrained\(..., num_hidden_layers=1\)"):
+                call()
+
+    def test_written(self):
+        """config.json has all keys, and says the same of a model as the file that was read."""
+        for name in ("llama-gqa-l3", "gemma2", "gpt2", "t5", "jamba", "qwen3-next", "mamba", "gemma3-old", "whisper", "gpt-oss"):
+            c = kvik.AutoConfig.from_pretrained(model_path(name))
+            with tempfile.TemporaryDirectory() as folder:
+                c.save_pretrained(folder)
+                self.assertEqual(kvik.AutoConfig.from_pretrained(folder).to_dict(), c.to_dict(), name)
 
     def test_files(self):
         c = kvik.AutoConfig.from_pretrained(model_path("llama-gqa-l3"))  # a file with rope_scaling, from before rope_parameters
@@ -60,18 +110,23 @@ class Options(unittest.TestCase):
                                ({"logits_processor": []}, "argument of generate"), ({"assistant_ensemble_weight": 1.0}, "below 1")):
             with self.assertRaisesRegex(ValueError, words):
                 kvik.GenerationConfig(**options)
-        config = kvik.GenerationConfig(cache_implementation="no_such")
         with self.assertRaisesRegex(ValueError, "cache_implementation='no_such'"):
-            config.validate()
+            kvik.GenerationConfig(cache_implementation="no_such")
         with self.assertRaisesRegex(ValueError, "not a CompileConfig"):
-            kvik.GenerationConfig(compile_config=7).validate()
+            kvik.GenerationConfig(compile_config=7)
+        with self.assertRaisesRegex(TypeError, "no integer"):
+            kvik.GenerationConfig(max_new_tokens="5")
+        with self.assertRaisesRegex(ValueError, "makes no cache"):
+            kvik.GenerationConfig(use_cache=False, cache_implementation="static").validate(strict=True)
+        self.assertEqual(kvik.CompileConfig(fullgraph=True).to_dict(), {
+            "fullgraph": True, "dynamic": None, "backend": "inductor", "mode": "reduce-overhead", "options": None})
         config = kvik.GenerationConfig(temperature=0.5)
         with tempfile.TemporaryDirectory() as folder:
             with self.assertRaisesRegex(ValueError, "temperature has no effect"):
                 config.save_pretrained(folder)
             self.assertEqual(os.listdir(folder), [])
             kvik.GenerationConfig(do_sample=True, temperature=0.5, compile_config=kvik.CompileConfig(mode="x")).save_pretrained(folder, "g.json")
-            self.assertEqual(kvik.GenerationConfig.from_pretrained(folder, "g.json").compile_config, {"mode": "x"})
+            self.assertEqual(kvik.GenerationConfig.from_pretrained(folder, "g.json").compile_config["mode"], "x")
 
     def test_notices(self):
         for call, words in ((lambda: kvik.GenerationConfig(do_sample=False, top_p=0.8), "top_p has no effect"),
@@ -171,9 +226,34 @@ class Models(unittest.TestCase):
         want = m.generate(ids, max_new_tokens=3)
         for name in ("hybrid", "sliding_window", "hybrid_chunked"):
             with self.assertWarnsRegex(UserWarning, "no layer of the model has a window"):
-                np.testing.assert_array_equal(m.generate(ids, max_new_tokens=3, cache_implementation=name), want)
+                out = m.generate(ids, max_new_tokens=3, cache_implementation=name, return_dict_in_generate=True)
+            np.testing.assert_array_equal(out.sequences, want)
+            self.assertIs(type(out.past_key_values), kvik.StaticCache)
+            past = model("gemma2").generate(ids, max_new_tokens=3, cache_implementation=name, return_dict_in_generate=True).past_key_values
+            self.assertIs(type(past), kvik.StaticCache)
         with self.assertWarnsRegex(UserWarning, "as 'static' does"):
             np.testing.assert_array_equal(m.generate(ids, max_new_tokens=3, past_key_values=kvik.HybridCache(m.config, 16)), want)
+
+
+class Utils(unittest.TestCase):
+    def test_names(self):
+        u = kvik.utils
+        self.assertEqual((u.TensorType("np"), u.PaddingStrategy("longest").value, u.CONFIG_NAME), (u.TensorType.NUMPY, "longest", "config.json"))
+        with self.assertRaisesRegex(ValueError, r"please select one of \['pt', 'np'\]"):
+            u.TensorType("jax")
+        self.assertEqual(u.to_py_obj({"a": [np.int64(3), np.arange(2)], "b": "x"}), {"a": [3, [0, 1]], "b": "x"})
+        self.assertEqual((u.is_tensor(np.zeros(1)), u.is_tensor([0]), u.strtobool("Yes"), u.strtobool("off")), (True, False, 1, 0))
+        with self.assertRaisesRegex(ImportError, "Thing requires the package no_such_thing"):
+            u.requires_backends(type("Thing", (), {}), "no_such_thing")
+        u.requires_backends(self, ["json"])
+        with u.ContextManagers([self.subTest(), self.assertRaises(KeyError)]):
+            raise KeyError
+        for name in u.__all__:
+            self.assertTrue(hasattr(u, name), name)
+            if name.startswith("is_") and name.endswith("_available"):
+                self.assertIn(getattr(u, name)(), (True, False))
+        self.assertIs(u.chat_template_utils.get_json_schema, u.get_json_schema)
+        self.assertEqual(kvik.QuantoConfig(weights="int8").weights, "int8")
 
 
 class Tools(unittest.TestCase):

@@ -202,6 +202,32 @@ class Streams(unittest.TestCase):
         got = self.model.generate(**self.inputs, max_new_tokens=12, stopping_criteria=[kvik.StopStringCriteria(self.tokenizer, "endless")])
         np.testing.assert_array_equal(got, want)
 
+    def test_rows(self):
+        """A streamer of the program gets the tokens of all rows in each step; rows that have ended are padded."""
+        class Rows(kvik.BaseStreamer):
+            def __init__(self):
+                self.got = []
+
+            def put(self, value):
+                self.got.append(value.tolist())
+
+            def end(self):
+                self.got.append("end")
+        m, ids, mask = model("llama-gqa-l3"), np.array([[0, 5, 17], [7, 8, 9]]), np.array([[0, 1, 1], [1, 1, 1]])
+        for options in ({"eos_token_id": None}, {"eos_token_id": [209], "pad_token_id": 3}):
+            for cache in (None, type("Own", (kvik.DynamicCache,), {"update": kvik.DynamicCache.update})()):
+                rows = Rows()
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    out = m.generate(ids, attention_mask=mask, max_new_tokens=5, streamer=rows, past_key_values=cache, **options)
+                self.assertEqual(rows.got, [ids.tolist(), *out.T[3:].tolist(), "end"])
+        self.assertIn(3, out[1, 3:].tolist())
+        rows = Rows()
+        out = m.generate(ids[1:], max_new_tokens=2, do_sample=True, num_return_sequences=2, eos_token_id=None, streamer=rows)
+        self.assertEqual(rows.got, [[[7, 8, 9]] * 2, *out.T[3:].tolist(), "end"])
+        with self.assertRaisesRegex(ValueError, "batch size 1"):
+            m.generate(ids, attention_mask=mask, max_new_tokens=2, streamer=kvik.TextStreamer(self.tokenizer))
+
     def test_async(self):
         async def run():
             streamer = kvik.AsyncTextIteratorStreamer(self.tokenizer, skip_prompt=True, timeout=60)

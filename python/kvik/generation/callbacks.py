@@ -64,7 +64,7 @@ class Callbacks(Interruptible):
     def __init__(self, streamer: Any, processors: List[Callable[..., Any]], criteria: List[Callable[..., Any]], torch: bool,
                  beams: bool, assistant: Optional[Store], notices: Callable[[str], None], texts: Texts, vocab: int) -> None:
         self.streamer, self.processors, self.criteria, self.torch = streamer, processors, criteria, torch
-        self.notices, self.texts, self.vocab = notices, texts, vocab
+        self.notices, self.texts, self.vocab, self._tokens = notices, texts, vocab, texts.tokens()
         hooks: Dict[str, Any] = {"on_progress": _abi.kvik_on_progress(self._progress), "on_notice": _abi.kvik_on_notice(self._notice)}
         if streamer is not None and not beams:
             hooks["on_token"] = _abi.kvik_on_token(self._token)
@@ -84,8 +84,9 @@ class Callbacks(Interruptible):
 
     def _token(self, ctx: Any, row: int, token: int, text: bytes) -> bool:
         try:
-            if self.streamer is not None and token >= 0:
-                self.streamer.put(like(np.array([token], np.int64), self.torch))
+            step = self._tokens.put(row, token)
+            if step is not None:
+                self.streamer.put(like(step, self.torch))
             return self.error is None
         except BaseException as e:  # noqa: BLE001 - raised again after the call
             self.error = self.error or e

@@ -55,8 +55,9 @@ class GenerationMode(str, Enum):
 class CompileConfig:
     """Keeps its arguments and does nothing else: every strategy replays a recorded step."""
 
-    def __init__(self, **kwargs: Any) -> None:
-        vars(self).update(kwargs)
+    def __init__(self, fullgraph: bool = False, dynamic: Optional[bool] = None, backend: Any = "inductor", mode: Optional[str] = "reduce-overhead",
+                 options: Optional[Dict[str, Any]] = None) -> None:
+        self.fullgraph, self.dynamic, self.backend, self.mode, self.options = fullgraph, dynamic, backend, mode, options
 
     def to_dict(self) -> Dict[str, Any]:
         """Returns the arguments."""
@@ -137,8 +138,14 @@ class GenerationConfig(OptionAttributes):
             wrong = f"{foreign} is an argument of generate(), and no option"
         elif have("early_stopping") not in (None, True, False, "never"):
             wrong = f"early_stopping={have('early_stopping')!r}: expected True, False or 'never'"
+        elif isinstance(have("max_new_tokens"), str):
+            raise TypeError(f"max_new_tokens={have('max_new_tokens')!r} is no integer")
         elif isinstance(have("max_new_tokens"), int) and have("max_new_tokens") <= 0:  # type: ignore[operator]
             wrong = f"max_new_tokens={have('max_new_tokens')}: at least 1"
+        elif have("cache_implementation") not in (None, *ALL_CACHE_IMPLEMENTATIONS, "sink", "mamba", "dynamic_full"):
+            wrong = f"cache_implementation={have('cache_implementation')!r}: expected one of {', '.join(ALL_CACHE_IMPLEMENTATIONS)}, sink"
+        elif have("compile_config") is not None and not isinstance(have("compile_config"), (CompileConfig, dict)):
+            wrong = f"compile_config is of type {type(have('compile_config')).__name__}, not a CompileConfig"
         elif isinstance(have("num_return_sequences"), int) and have("num_return_sequences") > 1:  # type: ignore[operator]
             beams = have("num_beams") or 1
             if beams == 1 and not have("do_sample"):
@@ -245,15 +252,12 @@ class GenerationConfig(OptionAttributes):
         """
         self._refuse()
         self._check_names()
-        name = self.cache_implementation
-        if name is not None and name not in (*ALL_CACHE_IMPLEMENTATIONS, "sink", "mamba", "dynamic_full"):
-            raise ArgumentError(f"cache_implementation={name!r}: expected one of {', '.join(ALL_CACHE_IMPLEMENTATIONS)}, sink")
-        if self.compile_config is not None and not isinstance(self.compile_config, CompileConfig):
-            raise ArgumentError(f"compile_config is of type {type(self.compile_config).__name__}, not a CompileConfig")
         said = useless(self.__dict__, bool(self.do_sample), int(self.num_beams or 1), bool(self.penalty_alpha),
                        bool(self.return_dict_in_generate))
         if isinstance(self.pad_token_id, int) and self.pad_token_id < 0:
             said.append(f"pad_token_id={self.pad_token_id} is no token: a batch with padding is an error; set one, or leave it out")
+        if strict and self.use_cache is False and self.cache_implementation is not None:  # no notice: the tokens are the same
+            said.append(f"use_cache=False makes no cache, so cache_implementation={self.cache_implementation!r} has no effect")
         if said and strict:
             raise ArgumentError("; ".join(said))
         for sentence in said:

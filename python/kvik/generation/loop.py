@@ -133,13 +133,12 @@ class Loop:
         for _ in range(most):
             logits = self._forward(have)
             have = self.ids.shape[1]
-            going = ~self.over
             tokens = self._choose(logits)
             self.ids = np.concatenate([self.ids, tokens[:, None]], 1)
             if self.mask is not None:
                 self.mask = np.concatenate([self.mask, np.ones((self.rows, 1), self.mask.dtype)], 1)
             if self.callbacks.streamer is not None:
-                self.callbacks.streamer.put(like(tokens[going], self.torch))
+                self.callbacks.streamer.put(like(tokens, self.torch))
             if self.callbacks.criteria:
                 self._criteria()
             if self.over.all():

@@ -72,6 +72,7 @@ class GenerationMixin:
         with readers_told(streamer), ExitStack() as held:
             if custom_generate is not None:
                 raise NotImplementedError("custom_generate is not supported; write a loop over forward()")
+            self._check_config()
             processors = _list(logits_processor)
             this = Call(self, inputs, generation_config, kwargs, processors)
             g = this.options.struct
@@ -91,7 +92,7 @@ class GenerationMixin:
                                 assistant, self._notice, this.texts(), this.vocab())
             callbacks.bar = held.enter_context(Bar("prompt and beams" if g.num_beams > 1 else "prompt", "tokens"))
             if streamer is not None:
-                streamer.put(like(this.begin().astype(np.int64), this.torch))
+                streamer.put(like(callbacks.texts.prompts().astype(np.int64), this.torch))
             out = callbacks.interruptibly(lambda: this.run(callbacks))
             if streamer is not None:
                 streamer.end()
@@ -123,6 +124,9 @@ class GenerationMixin:
             raise ArgumentError(f"sequences hold a new token outside the vocabulary of {table.shape[2]}")
         out = table[np.arange(n), np.maximum(lanes, 0), made]
         return like(np.where(lanes < 0, np.float32(0), out), is_torch(sequences))  # type: ignore[no-any-return]
+
+    def _check_config(self) -> None:
+        """Raises for a configuration that was changed after the model was opened."""
 
     def _own_options(self) -> GenerationConfig:
         """Returns the options of the model that the library knows."""
