@@ -237,7 +237,7 @@ uint32_t pool_threads(const struct pool *p)
 void pool_run(struct pool *p, uint32_t n, pool_fn fn, void *ctx)
 {
     if (n == 0) return;
-    if (n == 1 || p->n_threads == 1) {
+    if (n == 1 || !p || p->n_threads == 1) {
         for (uint32_t i = 0; i < n; i++)
             fn(ctx, i, 0);
         return;

@@ -38,7 +38,7 @@ int pool_open(struct pool **out, uint32_t n_threads);
 void pool_close(struct pool *p);
 uint32_t pool_threads(const struct pool *p);
 /* Runs fn(ctx, task, thread) for every task in [0, n); returns when all are done.  `thread` is in
- * [0, pool_threads).  Tasks are handed out dynamically.  Not reentrant; allocates nothing. */
+ * [0, pool_threads).  Tasks are handed out dynamically.  Not reentrant; allocates nothing.  p NULL: the caller alone runs them. */
 typedef void (*pool_fn)(void *ctx, uint32_t task, uint32_t thread);
 void pool_run(struct pool *p, uint32_t n, pool_fn fn, void *ctx);
 /* Returns $KVIK_THREADS if it is a number of threads, else the number of CPUs this process may run on, fewer if its container

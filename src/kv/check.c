@@ -197,7 +197,7 @@ static bool check_seq(const struct kv *kv, const struct seq *s)
                 return wrong("snapshots", i, k->pos);
         }
         for (uint32_t f = 0; f < FORMS; f++)
-            if (kv->group[gi].form[f].n_ids && !check_cells(kv, s, gi, f)) return false;
+            if (has_form(&kv->group[gi], f) && !check_cells(kv, s, gi, f)) return false;
     }
     return true;
 }

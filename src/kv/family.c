@@ -91,7 +91,7 @@ uint32_t family_need(const struct kv *kv, uint32_t slot, uint32_t gi, uint32_t f
 {
     struct family f = family_of(kv, slot);
     uint32_t all = 0, need = 0;
-    if (leaves(kv, &kv->group[gi], form) || !kv->group[gi].form[form].n_ids) return 0;
+    if (leaves(kv, &kv->group[gi], form) || !has_form(&kv->group[gi], form)) return 0;
     for (uint32_t k = 0; k < f.n; k++)
         member_cells(kv, &f.of[k], gi, form);
     for (uint32_t k = 0; k < f.n; k++)

@@ -36,7 +36,7 @@ static void add_rows(const struct group *g, const struct kv_growth *w, struct kv
     struct seq s = {.turn = &turn, .n_turns = w->turn > 1};
     for (uint32_t f = 0; f < FORMS; f++) {
         const struct pages *p = &g->form[f];
-        if (!p->n_ids) continue;
+        if (!has_form(g, f)) continue;
         struct cells c = cells_of(g, &s, f, w->len, w->len, false);
         size_t bytes = count(&c) * p->bytes;
         *(f == RAW ? &out->raw : &out->sealed) += bytes;
@@ -72,7 +72,7 @@ static size_t step_bytes(const struct kv *kv, uint32_t at, uint32_t end)
             sum += (at ? 2 : 1) * g->form[RAW].bytes;
         for (uint32_t f = 0; f < FORMS && g->c.policy.kind == KV_ROWS; f++) {
             struct cells c = cells_of(g, &s, f, at, end, true);
-            sum += g->form[f].n_ids ? count(&c) * g->form[f].bytes : 0;
+            sum += has_form(g, f) ? count(&c) * g->form[f].bytes : 0;
         }
     }
     return sum;

@@ -84,7 +84,7 @@ void image_first(struct image_walk *w, const struct group *g, const struct seq *
                  uint32_t form)
 {
     *w = (struct image_walk){.g = g, .sg = &s->g[gi], .gi = gi, .form = form};
-    if (!g->form[form].n_ids) return;
+    if (!has_form(g, form)) return;
     if (g->c.policy.kind == KV_STATE) { /* the chunk at row n is the state after n rows */
         w->from = s->len;
         w->end = form == RAW && s->len ? s->len + 1 : 0;
@@ -166,7 +166,7 @@ size_t image_bytes(const struct group *g, const struct kv_chunk *c)
 size_t image_most(const struct group *g, uint32_t form)
 {
     const struct kv_chunk c = {.form = form, .n = most_rows(g, form)};
-    return g->form[form].n_ids ? image_bytes(g, &c) : 0;
+    return has_form(g, form) ? image_bytes(g, &c) : 0;
 }
 
 static void copy(struct dev_queue *work, unsigned char *page, unsigned char *chunk, size_t n,

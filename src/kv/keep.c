@@ -89,7 +89,7 @@ void keep_remove(struct kv *kv, struct seq *s, uint32_t gi, uint32_t i)
         return;
     }
     for (uint32_t f = 0; f < FORMS; f++) {
-        if (!g->form[f].n_ids) continue;
+        if (!has_form(g, f)) continue;
         uint32_t a, b, *table = seq_table(kv, g, f, s);
         keep_range(g, sg, &k, f, &a, &b);
         for (; a < b; a++)
@@ -136,7 +136,7 @@ void drop_unreachable(struct kv *kv, struct seq *s, uint32_t gi)
     uint32_t rows = seq_rows(g, s);
     struct need n = need_at(g, s, rows, g->c.policy.slack, s->turn_open);
     for (uint32_t f = 0; f < FORMS; f++) {
-        if (!g->form[f].n_ids) continue;
+        if (!has_form(g, f)) continue;
         uint32_t *table = seq_table(kv, g, f, s);
         for (uint32_t to = need_cell(g, f, &n, rows); sg->cut[f] < to; sg->cut[f]++)
             if (table[sg->cut[f]] && !keep_holds(g, sg, f, sg->cut[f]))
@@ -213,7 +213,7 @@ static size_t gain(struct kv *kv, const struct victim *v, bool reset)
     if (g->c.policy.kind == KV_STATE) return gain_page(kv, &g->form[RAW], k->page, reset);
     for (uint32_t f = 0; f < FORMS; f++) {
         struct pages *p = &g->form[f];
-        if (!p->n_ids) continue;
+        if (!has_form(g, f)) continue;
         uint32_t a, b, *table = seq_table(kv, g, f, v->s);
         keep_range(g, sg, k, f, &a, &b);
         for (; a < b; a++)

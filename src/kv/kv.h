@@ -77,6 +77,12 @@ struct kv_plane {
     struct kv_shape shape;
     const struct kv_codec *codec; /* NULL: native, the raw block is the final form */
 };
+/* What full tiles become when the budget is short (rung.c). */
+struct kv_rung {
+    struct kv_seal seal;
+    const struct kv_codec *codec[KV_MAX_PLANES];
+};
+#define KV_RUNGS 2u
 /* Sites that share one table, hence one policy and one edge. */
 struct kv_group {
     struct kv_policy policy;
@@ -90,6 +96,11 @@ struct kv_group {
     /* True if full pages of the group may live in the tier; a step reads them piece by piece
      * through the staging area. */
     bool stream;
+    /* Of a group without a codec: the codecs of its rows once the budget is short, in the order in which they come.  All have
+     * one tile, one lead and no residual, and each has fewer bytes than the one before.  Only for groups that keep all rows,
+     * in memory of the host. */
+    uint32_t n_rungs;
+    struct kv_rung rung[KV_RUNGS];
 };
 /* When the pages of stream groups leave memory: never; as soon as a step does not fit the budget;
  * or always, as far as the budget cannot hold them. */
@@ -131,6 +142,15 @@ int kv_open(struct kv **out, const struct kv_config *cfg);
 int kv_limit(struct kv *kv, size_t bytes);
 /* Closes the store; aborts an open step. */
 void kv_close(struct kv *kv);
+/* Returns a group as its rows are kept now: with the codecs of the present rung. */
+const struct kv_group *kv_group_now(const struct kv *kv, uint32_t group);
+/* Returns the present rung: 0 while rows are as they were computed, then 1 and so on.  A step, fork, reorder or lower limit
+ * that does not fit the budget encodes all full tiles of all sequences first, and evicts kept sequences before that.  The
+ * store then is one with the codecs of that rung.  Nothing is encoded while a sequence has a reserve. */
+uint32_t kv_rung(const struct kv *kv);
+/* Goes on to a rung at once, whatever is free.  ERR_FULL, ERR_BUSY or ERR_UNSUPPORTED (there is no such rung): nothing has
+ * changed. */
+int kv_encode(struct kv *kv, uint32_t rung);
 
 /* Everything but tokens and turns that decides the contents of a sequence's rows.  The salt is part
  * of the keys of the prefix index, and a match also compares it.  Rows of different salts are never
@@ -278,6 +298,10 @@ struct kv_usage {
     /* bytes of tables, tokens and other arrays: those of fixed size, and those that the sequences
      * use; part of the pool */
     size_t metadata;
+    uint32_t rung;       /* kv_rung */
+    uint32_t rung_since; /* rows of the longest sequence when that rung was reached */
+    uint64_t encoded
+        [KV_RUNGS]; /* rows that were encoded when a rung was reached; shared ones count once */
 };
 /* Fills in the usage; looks at every page of kept sequences and snapshots. */
 void kv_usage(const struct kv *kv, struct kv_usage *out);

@@ -216,6 +216,11 @@ struct kv {
     bool has_frozen;
     bool measured; /* sizes only: the store has no arrays, pages or ranges */
     bool narrow;   /* the system granted less address space than the budget can fill */
+    uint32_t rung, n_rungs, rung_since;
+    uint64_t encoded[KV_RUNGS];
+    /* a decoded plane of a tile in rung_rows bytes, and a page of one site */
+    unsigned char *rung_room;
+    size_t rung_rows;
 };
 
 /* Faults and extra checks for tests.  All are zero in a program. */
@@ -252,6 +257,18 @@ int kv_array(struct kv *kv, void *at, size_t n, size_t size);
 int block_open(struct kv *kv, struct kv_block *b);
 /* Sets the sizes of the group that follow from its configuration alone. */
 int group_measure(struct group *g);
+/* Computes the offsets of the planes in a page at a rung, and the bytes of a page at one site. */
+int form_grain(struct group *g, uint32_t form, uint32_t rung, size_t *grain);
+/* True if the group has rows in this form now. */
+static inline bool has_form(const struct group *g, uint32_t form)
+{
+    return g->form[form].n_ids && (form == RAW || g->c.seal.tile);
+}
+/* True if the group has tiles, now or at a later rung. */
+static inline bool may_seal(const struct group *g)
+{
+    return g->c.seal.tile || g->c.n_rungs;
+}
 
 static inline size_t staging_bytes(const struct kv *kv)
 {
@@ -348,7 +365,7 @@ static inline uint32_t seq_rows(const struct group *g, const struct seq *s)
 /* Returns how many leading cells of a table may be nonzero when the group has `rows` rows. */
 static inline uint32_t table_used(const struct group *g, uint32_t form, uint32_t rows)
 {
-    if (!g->form[form].n_ids) return 0;
+    if (!has_form(g, form)) return 0;
     if (g->c.policy.kind == KV_STATE) return 1;
     return form == RAW ? (rows + g->rows[RAW] - 1) / g->rows[RAW] : rows / g->rows[SEALED];
 }
@@ -446,6 +463,14 @@ bool room_try(struct kv *kv, uint32_t *tries, int e);
  * earlier counts. */
 size_t gain_cut(struct kv *kv, const struct seq *s, uint32_t len, bool whole, bool reset);
 
+/* rung.c */
+int rung_arrays(struct kv *kv);
+/* Checks the rungs of a group. */
+int rung_check(const struct kv_config *c, uint32_t gi);
+/* The same as room_try, for an operation whose tables stay right when tiles are encoded: encodes them, before pages move to
+ * the tier. */
+bool room_try_encode(struct kv *kv, uint32_t *tries, int e);
+
 /* age.c: which snapshot is evicted first */
 int age_arrays(struct kv *kv);
 void age_open(struct kv *kv);
@@ -501,7 +526,10 @@ static inline uint32_t step_turn_back(const struct kv *kv)
 int step_plan(struct kv_step *st);
 /* Takes the pages that step_plan has counted.  After an error step_undo gives them back. */
 int step_take(struct kv_step *st);
-/* step_view.c: writes the arrays of the views of a step that has its pages */
+/* step_view.c */
+/* Fills in where the pages of a form lie at a site. */
+void view_form(const struct group *g, uint32_t form, uint32_t site, struct kv_form *out);
+/* writes the arrays of the views of a step that has its pages */
 void step_fill(struct kv_step *st, const struct kv_span *span);
 /* Ends the layer that was being computed and enters another one (KV_NONE: none).  A layer ends where the next one first
  * asks for its rows. */

@@ -16,7 +16,7 @@ int kv_limit(struct kv *kv, size_t bytes)
         return ERR(LIMIT, "cache: a limit of %s is more than the %s that it was opened with",
                    bytes_text(bytes, asked), bytes_text(kv->pool_most, most));
     kv->pool = bytes;
-    while (room_try(kv, &tries, e))
+    while (room_try_encode(kv, &tries, e))
         e = make_room(kv, 0, 0, "what the sequences hold");
     if (e < 0)
         kv->pool = was;

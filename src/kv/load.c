@@ -83,7 +83,7 @@ static void set_cursors(struct kv *kv, struct seq *s)
         if (g->c.policy.kind == KV_STATE) continue;
         struct need n = need_at(g, s, seq_rows(g, s), 0, s->turn_open);
         for (uint32_t f = 0; f < FORMS; f++) {
-            if (!g->form[f].n_ids) continue;
+            if (!has_form(g, f)) continue;
             s->g[gi].cut[f] = MAX(need_cell(g, f, &n, seq_rows(g, s)), table_first(g, f));
         }
         /* Gives a block of more than one chunk rows only from that chunk on. */
@@ -213,7 +213,7 @@ static void share_twin(const struct loading *v, const struct seq *d, uint32_t m)
 {
     for (uint32_t gi = 0; gi < v->kv->n_groups; gi++)
         for (uint32_t f = 0; f < FORMS; f++)
-            if (v->kv->group[gi].c.policy.kind == KV_ROWS && v->kv->group[gi].form[f].n_ids)
+            if (v->kv->group[gi].c.policy.kind == KV_ROWS && has_form(&v->kv->group[gi], f))
                 share_form(v, gi, f, d, MIN(m, v->s->len));
 }
 

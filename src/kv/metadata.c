@@ -32,7 +32,7 @@ static size_t group_bytes(const struct group *g, uint32_t rows)
 {
     bool state = g->c.policy.kind == KV_STATE;
     size_t sum = g->forgets && g->c.policy.every ? KV_KEEPS * sizeof(struct keep) : 0;
-    for (uint32_t f = 0; f < (g->c.seal.tile ? FORMS : 1u); f++) {
+    for (uint32_t f = 0; f < (may_seal(g) ? FORMS : 1u); f++) {
         size_t cells = state ? 1 : ((size_t)rows + g->rows[f] - 1) / g->rows[f];
         sum += cells * sizeof(uint32_t); /* the table */
         if (g->moves[f])

@@ -99,6 +99,9 @@ uint32_t stash_take(struct kv *kv, struct pages *p, uint32_t slot, uint32_t afte
 /* Ends what the open step has taken from the slot's reserve.  undo: the pages are free again, and
  * promised again. */
 void stash_end(struct kv *kv, uint32_t slot, bool undo);
+/* Makes the pages of a form smaller, of a device that is the host.  The caller has moved what they hold to where it lies then,
+ * and what was behind the last page that was ever used is given back. */
+void pages_regrain(struct kv *kv, struct pages *p, size_t grain);
 /* Returns memory of free pages to the system while it exceeds the budget. */
 void pool_trim(struct kv *kv);
 void page_leaves_memory(struct kv *kv, struct pages *p, uint32_t id);

@@ -383,6 +383,31 @@ int page_comes_back(struct kv *kv, struct pages *p, uint32_t id)
     return 0;
 }
 
+void pages_regrain(struct kv *kv, struct pages *p, size_t grain)
+{
+    size_t os = dev_page(p->dev), was = p->bytes, old = p->fresh * KV_RUN * p->grain;
+    uint32_t live = p->n_live - p->n_promised, shared = 0, backed = 0;
+    for (uint32_t id = 1; id < p->fresh * KV_RUN; id++)
+        shared += p->page[id].refs > 1;
+    count_free(kv, p, 0, p->n_promised); /* by the bytes of before */
+    p->grain = grain;
+    p->bytes = grain * p->n_sites;
+    kv->live -= live * (was - p->bytes);
+    kv->shared -= shared * (was - p->bytes);
+    kv->reserved -= p->n_promised * (was - p->bytes);
+    /* what lies at the new address of a free page was some page's, with memory */
+    for (uint32_t r = 0; r < p->fresh; r++) {
+        p->run[r].backed |= p->run[r].free;
+        p->run[r].bare = 0;
+        backed += (uint32_t)__builtin_popcount(p->run[r].free);
+    }
+    count_free(kv, p, backed, p->n_promised);
+    size_t from = (p->fresh * KV_RUN * grain + os - 1) / os * os, to = old / os * os;
+    for (uint32_t s = 0; s < p->n_sites && from < to; s++)
+        (void)dev_range_set(p->dev, p->base + s * p->span + from, to - from, DEV_RANGE_DROPPED);
+    p->huge = MIN(p->huge, p->fresh * KV_RUN * grain);
+}
+
 static void trim_form(struct kv *kv, struct pages *p)
 {
     for (uint32_t i = 0; i < p->fresh && p->n_backed > p->n_promised; i++) {

@@ -118,7 +118,7 @@ static int beams_begin(struct kv *kv, const kv_seq *beam, const uint32_t *from, 
     uint32_t tries = 0;
     int e = 0;
     if (reserved || o.meta > 0)
-        while (room_try(kv, &tries, e))
+        while (room_try_encode(kv, &tries, e))
             e = beams_try(kv, &o);
     else if (!stays)
         beams_move(kv, &o, false);

@@ -139,7 +139,7 @@ uint32_t reserve_need_as(const struct kv *kv, const struct seq *s, uint32_t gi, 
                          uint32_t len, const struct reserve_for *r)
 {
     const struct group *g = &kv->group[gi];
-    if (r->reserve <= len || !g->form[form].n_ids || g->c.policy.kind == KV_FROZEN) return 0;
+    if (r->reserve <= len || !has_form(g, form) || g->c.policy.kind == KV_FROZEN) return 0;
     if (g->c.policy.kind == KV_STATE) return need_states(kv, s, gi, len, r);
     return need_rows(kv, s, gi, form, len, r);
 }

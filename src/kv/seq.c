@@ -232,7 +232,7 @@ int kv_fork(struct kv *kv, kv_seq src, kv_seq *out)
     TRY(slot_take(kv, &i));
     uint32_t tries = 0;
     int e = 0;
-    while (room_try(kv, &tries, e))
+    while (room_try_encode(kv, &tries, e))
         e = fork(kv, slot_index(kv, src), i);
     if (e < 0) {
         slot_give(kv, i);

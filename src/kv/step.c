@@ -189,7 +189,7 @@ int kv_begin(struct kv *kv, const struct kv_span *span, uint32_t n, struct kv_st
     if (st->open) return ERR(BUSY, "cache: a step is open; commit or abort it first");
     uint32_t tries = 0;
     int e = 0;
-    while (room_try(kv, &tries, e))
+    while (room_try_encode(kv, &tries, e))
         e = begin(kv, span, n);
     for (uint32_t i = 0; i < st->n_spans && !began && kv->stream.began; i++)
         kv->stream.since = MAX(kv->stream.since, kv->seq[st->span[i].seq].len);
@@ -245,7 +245,7 @@ static void commit_rows(struct kv *kv, struct seq *s, uint32_t gi, const struct 
     struct group *g = &kv->group[gi];
     uint32_t len = seq_rows(g, s), all = len + sp->rows.n - accepted, every = g->c.policy.every;
     for (uint32_t f = 0; f < FORMS; f++) {
-        if (!g->form[f].n_ids) continue;
+        if (!has_form(g, f)) continue;
         if (f == SEALED)
             kv->seals += step_tiles_begun(g, len) - step_tiles_begun(g, len - accepted);
         if (f == SEALED && kv_fault.keep_rejected) continue;

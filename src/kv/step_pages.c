@@ -85,7 +85,7 @@ static uint32_t count_pages(struct kv_step *st, const struct step_span *sp, stru
     }
     uint32_t back = count_tail(st, sp, g);
     need[RAW] = table_used(g, RAW, end) - table_used(g, RAW, len);
-    if (g->form[SEALED].n_ids) need[SEALED] = step_tiles_begun(g, end) - step_tiles_begun(g, len);
+    if (has_form(g, SEALED)) need[SEALED] = step_tiles_begun(g, end) - step_tiles_begun(g, len);
     if (len % g->rows[RAW] == 0) return back;
     uint32_t *cell = &seq_table(kv, g, RAW, s)[len / g->rows[RAW]];
     const struct page *pg = &g->form[RAW].page[*cell];
@@ -247,7 +247,7 @@ int step_take(struct kv_step *st)
                 continue;
             }
             TRY(take_form(st, g, RAW, &st->span[i]));
-            if (g->form[SEALED].n_ids) TRY(take_form(st, g, SEALED, &st->span[i]));
+            if (has_form(g, SEALED)) TRY(take_form(st, g, SEALED, &st->span[i]));
         }
     }
     return 0;

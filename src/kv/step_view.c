@@ -49,7 +49,7 @@ static void fill_writes(struct kv_step *st, struct group *g, const struct step_s
     uint32_t len = seq_rows(g, s), rows = g->rows[RAW], *table = seq_table(kv, g, RAW, s);
     for (uint32_t t = 0; t < sp->rows.n; t++)
         g->dst[sp->tok0 + t] = table[(len + t) / rows] * rows + (len + t) % rows;
-    if (!g->form[SEALED].n_ids) return;
+    if (!has_form(g, SEALED)) return;
     uint32_t end = table_used(g, SEALED, len + sp->rows.n);
     for (uint32_t i = step_tiles_begun(g, len); i < end; i++) {
         uint32_t *e = &g->enc[2 * (size_t)g->counts[2]++];
@@ -125,11 +125,11 @@ void step_trace_layer(struct kv_step *st, uint32_t site)
     st->entered = trace_now();
 }
 
-static void view_form(const struct group *g, uint32_t form, uint32_t site, struct kv_form *out)
+void view_form(const struct group *g, uint32_t form, uint32_t site, struct kv_form *out)
 {
     const struct pages *p = &g->form[form];
     *out = (struct kv_form){0};
-    if (!p->n_ids) return;
+    if (!has_form(g, form)) return;
     out->base = page_at(p, site - g->c.site0, 0);
     out->grain = p->grain;
     out->rows = g->rows[form];

@@ -77,7 +77,7 @@ static int group_check(const struct kv_config *c, uint32_t gi, uint32_t site)
                    p->sinks, s->lead);
     for (uint32_t i = 0; i < g->n_planes; i++)
         TRY(plane_check(c, gi, g, &g->plane[i]));
-    return 0;
+    return g->n_rungs ? rung_check(c, gi) : 0;
 }
 
 static int config_check(const struct kv_config *c)
@@ -143,6 +143,8 @@ static void fixed_rest(struct kv *kv)
         const struct group *g = &kv->group[i / FORMS];
         const struct pages *p = &g->form[i % FORMS];
         bool moves = g->moves[i % FORMS];
+        if (i % FORMS == SEALED && g->c.n_rungs)
+            kv->fixed += p->bytes; /* rung.c: a tile beside its rows */
         kv->fixed += (moves ? p->n_ids - p->n_own : p->n_ids) * meta_record(moves);
     }
 }
@@ -155,8 +157,7 @@ static bool advance(size_t n, size_t *at)
     return true;
 }
 
-/* Computes the offsets of the planes in a page, and the bytes of a page at one site. */
-static int form_grain(struct group *g, uint32_t form, size_t *grain)
+int form_grain(struct group *g, uint32_t form, uint32_t rung, size_t *grain)
 {
     *grain = 0;
     for (uint32_t i = 0; i < g->c.n_planes; i++) {
@@ -164,7 +165,8 @@ static int form_grain(struct group *g, uint32_t form, size_t *grain)
         size_t n;
         g->offset[form][i] = *grain;
         if (form == SEALED) {
-            n = p->codec->bytes(p->codec, &p->shape);
+            const struct kv_codec *c = rung ? g->c.rung[rung - 1].codec[i] : p->codec;
+            n = c->bytes(c, &p->shape);
         } else if (!ck_mul((size_t)p->shape.heads * p->shape.dim, g->rows[RAW], &n) ||
                    !ck_mul(n, dtype_size(p->shape.dtype), &n)) {
             n = SIZE_MAX;
@@ -191,8 +193,11 @@ static int form_size(struct kv *kv, struct group *g, uint32_t form, unsigned hal
                      size_t *total)
 {
     size_t grain, page;
-    TRY(form_grain(g, form, &grain));
-    if (!ck_mul(grain, g->c.n_sites, &page)) return ERR(LIMIT, "cache: a page is too large");
+    TRY(form_grain(g, form, g->c.n_rungs,
+                   &page)); /* ids for the smallest pages, addresses for the largest */
+    TRY(form_grain(g, form, g->c.n_rungs > 0, &grain));
+    if (!ck_mul(page, g->c.n_sites, &page) || !ck_mul(grain, g->c.n_sites, &(size_t){0}))
+        return ERR(LIMIT, "cache: a page is too large");
     struct pages *p = &g->form[form];
     bool moves = g->moves[form];
     uint64_t own = ids_wanted(kv, g, form) + 1 + KV_RUN, kept = 0;
@@ -224,7 +229,7 @@ static int forms_size(struct kv *kv, unsigned halvings)
     size_t bytes, sum = staging_bytes(kv);
     for (uint32_t gi = 0; gi < kv->n_groups; gi++)
         for (uint32_t f = 0; f < FORMS; f++) {
-            if (f == SEALED && !kv->group[gi].c.seal.tile) continue;
+            if (f == SEALED && !may_seal(&kv->group[gi])) continue;
             TRY(form_size(kv, &kv->group[gi], f, halvings, &bytes));
             if (!ck_add(sum, bytes, &sum))
                 return ERR(LIMIT, "cache: its pages exceed the address space");
@@ -260,7 +265,7 @@ static int forms_open(struct kv *kv, unsigned halvings, const struct kv_tier *ti
     for (uint32_t gi = 0; gi < kv->n_groups; gi++)
         for (uint32_t f = 0; f < FORMS; f++) {
             struct pages *p = &kv->group[gi].form[f];
-            if (f == SEALED && !kv->group[gi].c.seal.tile) continue;
+            if (f == SEALED && !may_seal(&kv->group[gi])) continue;
             TRY(pages_open(p, at));
             if (at) at += p->n_sites * p->span;
         }
@@ -290,13 +295,13 @@ int group_measure(struct group *g)
     const struct kv_group *c = &g->c;
     bool state = c->policy.kind == KV_STATE;
     g->rows[RAW] = state ? 1 : c->rows;
-    g->rows[SEALED] = c->seal.tile ? c->seal.tile : 1;
+    g->rows[SEALED] = MAX(c->n_rungs ? c->rung[0].seal.tile : c->seal.tile, 1);
     g->keep_rows = c->seal.tile ? MAX(c->seal.lead, c->policy.sinks) : c->policy.sinks;
     g->forgets = state || (c->policy.kind == KV_ROWS && (c->policy.window || c->policy.chunk));
     for (uint32_t i = 0; i < c->n_planes; i++)
         g->lossy |= c->plane[i].codec && !c->plane[i].codec->lossless;
-    for (uint32_t f = 0; f < (c->seal.tile ? FORMS : 1u); f++)
-        TRY(form_grain(g, f, &g->form[f].grain));
+    for (uint32_t f = 0; f < (may_seal(g) ? FORMS : 1u); f++)
+        TRY(form_grain(g, f, !c->seal.tile && c->n_rungs, &g->form[f].grain));
     return 0;
 }
 
@@ -337,17 +342,17 @@ static int group_arrays(struct kv *kv, struct group *g)
     bool state = c->policy.kind == KV_STATE;
     TRY(group_measure(g));
     g->stride[RAW] = state ? 1 : (kv->max_len + c->rows - 1) / c->rows;
-    g->stride[SEALED] = c->seal.tile ? kv->max_len / c->seal.tile : 0;
+    g->stride[SEALED] = may_seal(g) ? kv->max_len / g->rows[SEALED] : 0;
     kv->has_frozen |= c->policy.kind == KV_FROZEN;
     size_t encodes = (size_t)tokens / g->rows[SEALED] + seqs;
     struct part part[] = {{&g->counts, 3},   {&g->len, seqs},
                           {&g->from, seqs},  {&g->lo, tokens},
                           {&g->hi, tokens},  {&g->edge, tokens},
-                          {&g->dst, tokens}, {&g->enc, 2 * (c->seal.tile ? encodes : 1)}};
+                          {&g->dst, tokens}, {&g->enc, 2 * (may_seal(g) ? encodes : 1)}};
     TRY(block_arrays(kv, part, countof(part), &g->arrays));
     /* the changes of one step: new blocks, one copy per sequence, tiles; states are in dst */
     if (!state) kv->n_change_max += tokens / c->rows + 3 * seqs;
-    if (c->seal.tile) kv->n_change_max += tokens / c->seal.tile;
+    if (may_seal(g)) kv->n_change_max += tokens / g->rows[SEALED];
     return 0;
 }
 
@@ -443,6 +448,7 @@ static int store_arrays(struct kv *kv, const struct kv_config *c)
         TRY(group_arrays(kv, &kv->group[i]));
     }
     TRY(borrow_arrays(kv));
+    TRY(rung_arrays(kv));
     TRY(age_arrays(kv));
     TRY(spill_arrays(kv, c));
     TRY(stage_room(kv, c));

@@ -27,7 +27,7 @@ int kv_survey(const struct kv *kv, kv_seq handle, uint32_t group, struct kv_surv
     const struct group *g = &kv->group[group];
     *out = (struct kv_survey){.rows = seq_rows(g, s),
                               .block_rows = g->rows[RAW],
-                              .tile_rows = g->rows[SEALED],
+                              .tile_rows = has_form(g, SEALED) ? g->rows[SEALED] : 1,
                               .keeps = s->g[group].n_keeps,
                               .page = {g->form[RAW].bytes, g->form[SEALED].bytes},
                               .reserved = kv->slot[s->slot].reserve};
@@ -48,7 +48,7 @@ enum kv_place kv_survey_block(const struct kv *kv, kv_seq handle, uint32_t group
     const struct group *g = &kv->group[group];
     uint32_t rows = seq_rows(g, s), at = 0, form = RAW;
     if (block < table_used(g, RAW, rows)) at = seq_table(kv, g, RAW, s)[block];
-    if (!at && g->form[SEALED].n_ids && g->rows[SEALED]) {
+    if (!at && has_form(g, SEALED)) {
         uint32_t tile = block * g->rows[RAW] / g->rows[SEALED];
         form = SEALED;
         if (tile < table_used(g, SEALED, rows)) at = seq_table(kv, g, SEALED, s)[tile];

@@ -39,7 +39,7 @@ static uint32_t resume_look(const struct kv *kv, const struct seq *s, const stru
     }
     if (m % rows && !raw[m / rows]) return m - m % rows;
     for (uint32_t k = MAX(n.from[SEALED] / tile, table_first(g, SEALED));
-         g->form[SEALED].n_ids && k < m / tile; k++)
+         has_form(g, SEALED) && k < m / tile; k++)
         if (!sealed[k]) return (k + 1) * tile - 1;
     for (uint32_t b = MAX(n.from[RAW] / rows, table_first(g, RAW)); b < m / rows; b++)
         if (!raw[b]) return MAX(n.from[RAW], b * rows);
@@ -93,7 +93,7 @@ static void trim_rows(struct kv *kv, struct seq *s, uint32_t gi, uint32_t m)
 {
     struct group *g = &kv->group[gi];
     for (uint32_t f = 0; f < FORMS; f++) {
-        if (!g->form[f].n_ids) continue;
+        if (!has_form(g, f)) continue;
         cells_drop(kv, s, gi, f, table_used(g, f, m), table_used(g, f, s->len));
         s->g[gi].cut[f] = cut_at(g, s, gi, f, m);
     }

@@ -5,6 +5,8 @@
  * holds (kept contents and snapshots). */
 #include "kv/kv_int.h"
 
+#include <string.h>
+
 /* Computes the cells [*a, *b) of a table that serve only a later match or trim: all cells of kept
  * contents, and of other contents those before the cursor. */
 static void index_cells(const struct group *g, const struct seq *s, uint32_t gi, uint32_t f,
@@ -149,7 +151,10 @@ void kv_usage(const struct kv *kv, struct kv_usage *out)
                              .hit_rows = kv->index.hit_rows,
                              .streaming = kv->stream.began,
                              .streaming_since = kv->stream.since,
-                             .metadata = kv->fixed + kv->used};
+                             .metadata = kv->fixed + kv->used,
+                             .rung = kv->rung,
+                             .rung_since = kv->rung_since};
+    memcpy(out->encoded, kv->encoded, sizeof out->encoded);
     for (uint32_t i = 0; i < kv->n_contents; i++) {
         const struct seq *s = &kv->seq[i];
         out->rows += (uint64_t)s->owners * s->len;
@@ -188,6 +193,10 @@ void kv_usage_add(struct kv_usage *sum, const struct kv_usage *one)
     sum->kept = MAX(sum->kept, one->kept);
     sum->hits = MAX(sum->hits, one->hits);
     sum->hit_rows = MAX(sum->hit_rows, one->hit_rows);
+    for (uint32_t i = 0; i < KV_RUNGS; i++)
+        sum->encoded[i] = MAX(sum->encoded[i], one->encoded[i]);
+    sum->rung = MAX(sum->rung, one->rung);
+    sum->rung_since = MAX(sum->rung_since, one->rung_since);
     sum->streaming |= one->streaming;
     sum->streaming_since = MAX(sum->streaming_since, one->streaming_since);
 }

@@ -3,6 +3,7 @@
 #include "flat.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 uint32_t flat_value(uint64_t name, uint32_t site, uint32_t plane, uint32_t i)
@@ -64,6 +65,67 @@ static int flip_describe(const struct kv_codec *c, char *out, size_t n)
     }
 const struct kv_codec flat_codec[8] = {FLIP(16), FLIP(32), FLIP(64), FLIP(1),
                                        FLIP(2),  FLIP(4),  FLIP(8),  FLIP(128)};
+
+/* --- Rows in a ledger: a tile has the number of the page where a head is written. */
+static unsigned char **ledger;
+static size_t n_ledger;
+
+static size_t ledger_pad(const struct kv_codec *c, const struct kv_shape *s)
+{
+    return *(const int *)c->param ? 0 : (size_t)c->tile * s->dim * dtype_size(s->dtype) / 2;
+}
+
+static size_t ledger_bytes(const struct kv_codec *c, const struct kv_shape *s)
+{
+    return s->heads * (sizeof(uint64_t) + ledger_pad(c, s));
+}
+
+static void ledger_encode(const struct kv_codec *c, const struct kv_shape *s, uint32_t head,
+                          void *dst, const void *const *raw, uint32_t block_rows, uint32_t first,
+                          uint32_t lead)
+{
+    struct kv_shape one = {1, s->dim, s->dtype, s->layout};
+    unsigned char *page = malloc(flip_bytes(c, &one));
+    uint64_t at = n_ledger;
+    ledger = realloc(ledger, ++n_ledger * sizeof *ledger);
+    if (!page || !ledger) abort();
+    ledger[at] = page;
+    flip_encode(c, &one, 0, page, raw, block_rows, first, lead);
+    memcpy((unsigned char *)dst + head * (sizeof at + ledger_pad(c, s)), &at, sizeof at);
+}
+
+static void ledger_decode(const struct kv_codec *c, const struct kv_shape *s, uint32_t head,
+                          void *dst, uint32_t first, const void *src)
+{
+    struct kv_shape one = {1, s->dim, s->dtype, s->layout};
+    uint64_t at;
+    memcpy(&at, (const unsigned char *)src + head * (sizeof at + ledger_pad(c, s)), sizeof at);
+    if (at >= n_ledger) abort(); /* bytes of another tile, or of none */
+    flip_decode(c, &one, 0, dst, first, ledger[at]);
+}
+
+static int ledger_describe(const struct kv_codec *c, char *out, size_t n)
+{
+    return snprintf(out, n, "%u rows %d", c->tile, *(const int *)c->param);
+}
+
+static const int thick = 0, thin = 1;
+#define LEDGER(n, how)                                                                             \
+    {                                                                                              \
+        .name = "ledger", .tile = n, .param = &how, .describe = ledger_describe,                   \
+        .bytes = ledger_bytes, .encode = ledger_encode, .decode = ledger_decode                    \
+    }
+const struct kv_codec flat_ledger[2][3] = {
+    {LEDGER(16, thick), LEDGER(64, thick), LEDGER(128, thick)},
+    {LEDGER(16, thin), LEDGER(64, thin), LEDGER(128, thin)}};
+
+void flat_ledger_close(void)
+{
+    while (n_ledger)
+        free(ledger[--n_ledger]);
+    free(ledger);
+    ledger = NULL;
+}
 
 bool flat_sees(const struct kv_policy *p, uint32_t pos, uint32_t j)
 {

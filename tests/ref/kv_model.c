@@ -108,6 +108,7 @@ static void op_fork(struct model *m)
         WANT(evicted == m->kv->evictions, "a refused fork evicted", 0, 0);
         return;
     }
+    model_rungs(m);
     *b = *a;
     b->handle = h;
     b->reserve = 0;
@@ -152,6 +153,7 @@ static void op_reorder(struct model *m)
         WANT(e == ERR_FULL && (reserved || after > before), "reorder", (uint64_t)-e, n);
         return;
     }
+    model_rungs(m);
     for (uint32_t i = 0; i < n; i++)
         old[i] = m->seq[at[i]];
     for (uint32_t i = 0; i < n; i++) {
@@ -234,7 +236,7 @@ static void op_reserve(struct model *m)
 {
     m->doing = "reserve";
     struct mseq *s = model_pick(m);
-    if (!s) return;
+    if (!s || m->unreserved) return;
     uint32_t n = model_chance(m, 30) ? 0 : model_rnd(m, m->cfg.max_len + 1);
     if (!m->step->open) model_snapshot(m, m->shot[0]);
     int e = kv_reserve(m->kv, s->handle, n);
@@ -396,6 +398,46 @@ void model_op_small(struct model *m)
     }
 }
 
+void model_rungs(struct model *m)
+{
+    for (uint32_t i = 0; m->kv->n_rungs && i < m->cfg.n_groups; i++)
+        m->group[i] = *kv_group_now(m->kv, i);
+}
+
+/* Goes on to a rung; sometimes the system refuses a page meanwhile. */
+static void op_encode(struct model *m)
+{
+    m->doing = "encode";
+    struct kv *kv = m->kv;
+    uint32_t rung = kv->rung + 1;
+    bool reserved = false;
+    for (uint32_t i = 0; i < SEQS; i++)
+        reserved |= m->seq[i].used && m->seq[i].reserve;
+    WANT(kv_encode(kv, kv->n_rungs + 1) == ERR_UNSUPPORTED, "a rung that is not there", rung, 0);
+    if (rung > kv->n_rungs) return;
+    model_snapshot(m, m->shot[0]);
+    uint64_t evicted = kv->evictions;
+    if (model_chance(m, 20)) kv_fault.fail_take = 1 + model_rnd(m, 6);
+    bool starved = kv_fault.fail_take != 0;
+    int e = kv_encode(kv, rung);
+    starved = starved && kv_fault.fail_take == 0;
+    kv_fault.fail_take = 0;
+    model_rungs(m);
+    if (e < 0) {
+        WANT(e == (reserved  ? ERR_BUSY
+                   : starved ? ERR_NOMEM
+                             : ERR_FULL),
+             "encode", (uint64_t)-e, rung);
+        WANT(kv->rung + 1 == rung, "a refused rung", kv->rung, rung);
+        if (evicted == kv->evictions) model_want_same(m, "a refused rung changed something");
+        m->t->encodes_refused++;
+        return;
+    }
+    WANT(kv->rung == rung && !kv->index.n, "rung", kv->rung, rung);
+    m->t->encodes++;
+    model_verify_all(m);
+}
+
 static void op_any(struct model *m)
 {
     static const struct {
@@ -434,7 +476,10 @@ static void one_store(struct model *m, uint64_t ops)
     WANT(kv_drop(m->kv, no_handle) == ERR_STALE, "handle 0", 0, 0);
     for (uint64_t i = 0; i < ops; i++) {
         m->op++;
-        op_any(m);
+        if (m->kv->n_rungs && !model_rnd(m, 800))
+            op_encode(m);
+        else
+            op_any(m);
         WANT(pool_held(m->kv) <= m->kv->pool, "over budget", pool_held(m->kv), m->kv->pool);
         WANT(!m->kv->ages.strayed, "not the oldest snapshot", m->kv->ages.strayed, 0);
         if (m->op % 4 == 0) model_metadata(m);
@@ -507,5 +552,6 @@ int model_run(const struct model_options *o, struct model_totals *t)
     free(m->shot[0]);
     free(m->shot[1]);
     free(m);
+    flat_ledger_close();
     return e;
 }

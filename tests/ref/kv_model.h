@@ -18,6 +18,8 @@ struct model_totals {
     uint64_t hits, hit_rows, kept;
     uint64_t walked; /* choices of the oldest snapshot that a walk was compared with */
     uint64_t marks, rollbacks, reserved_rollbacks;
+    uint64_t encodes, encodes_full,
+        encodes_refused; /* rungs reached when asked for, and for want of room */
     uint32_t max_refs;
 };
 /* Returns 0, or -1 after a difference; prints the difference, the seed and the operation to stderr. */

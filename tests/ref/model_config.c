@@ -22,8 +22,8 @@ static uint32_t maybe(struct model *m, uint32_t n)
     return model_chance(m, 50) ? 0 : 1 + model_rnd(m, n);
 }
 
-static const char *const kinds[] = {"full",  "window", "chunk",  "codec",  "window-codec",
-                                    "resid", "state",  "frozen", "tile128"};
+static const char *const kinds[] = {"full",  "window", "chunk",  "codec",   "window-codec",
+                                    "resid", "state",  "frozen", "tile128", "rungs"};
 
 static struct kv_group draw_group(struct model *m, uint32_t kind)
 {
@@ -70,6 +70,13 @@ static struct kv_group draw_group(struct model *m, uint32_t kind)
         g = rows_of(model_chance(m, 50) ? flip : NULL, rows, DT_F16, DT_F16);
         g.policy.kind = KV_FROZEN;
         break;
+    case 9:
+        g.n_sites = 1 + model_rnd(m, 2);
+        g.n_rungs = 1 + model_chance(m, 70);
+        for (uint32_t r = 0, t = model_rnd(m, 3), lead = maybe(m, 40); r < g.n_rungs; r++)
+            g.rung[r] = (struct kv_rung){{.tile = flat_ledger[0][t].tile, .lead = lead},
+                                         {&flat_ledger[r][t], &flat_ledger[r][t]}};
+        break;
     default:
         g = rows_of(&kv_codec_shuffle, model_chance(m, 50) ? 16 : 256, DT_F32, DT_F16);
     }
@@ -93,18 +100,19 @@ void model_config(struct model *m)
     static char name[64];
     const char *only = m->opt->only;
     uint32_t site = 0, n = 1 + model_rnd(m, GROUPS);
-    bool streams = false, frozen = only && strcmp(only, kinds[7]) == 0;
+    bool streams = false, rungs = false, frozen = only && strcmp(only, kinds[7]) == 0;
     size_t block = 0;
     name[0] = 0;
     if (frozen) n = MAX(n, 2);
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t kind = model_rnd(m, countof(kinds));
+        uint32_t kind = model_rnd(m, countof(kinds) - 1); /* rungs only if they are asked for */
         for (uint32_t k = 0; only && k < countof(kinds); k++)
             if (i == frozen && strcmp(kinds[k], only) == 0) kind = k;
         if (i == 0 && kind == 7) kind = 0; /* one group must count the rows */
         m->group[i] = draw_group(m, kind);
         m->group[i].stream = m->group[i].policy.kind != KV_STATE && model_chance(m, 75);
-        streams |= m->group[i].stream;
+        rungs |= m->group[i].n_rungs > 0;
+        streams = !rungs && (streams || m->group[i].stream);
         m->group[i].site0 = site;
         site += m->group[i].n_sites;
         block += 2 * 64 * m->group[i].n_sites * MAX(m->group[i].rows, 16) / 8;
@@ -120,6 +128,8 @@ void model_config(struct model *m)
     if (m->group[0].plane[0].codec == &kv_codec_shuffle) m->cfg.max_len += 240;
     m->cfg.pool_bytes = m->cfg.max_seqs * block * (2 + model_rnd(m, model_chance(m, 50) ? 4 : 24));
     m->cfg.marks = MARKS;
+    m->unreserved = rungs && model_chance(m, 70);
+    if (m->unreserved && model_chance(m, 70)) m->cfg.max_len = LEN;
     m->cfg.index = model_chance(m, 70);
     m->cfg.turns = model_chance(m, 15);
     m->tier = NULL;

@@ -64,6 +64,7 @@ struct model {
     /* The memory tier of a store that streams, otherwise NULL; the store owns it. */
     struct tier_mem *tier;
     uint32_t order[32]; /* the order in which sites are visited */
+    bool unreserved;    /* nobody asks for a reserve, which keeps rows from being encoded */
     bool peeking;       /* rows are read without a step, spilled ones from the tier */
     jmp_buf out;
 };
@@ -88,6 +89,9 @@ bool model_resumable(struct model *m, const struct mseq *s, const struct seq *q,
 
 /* Runs an operation that is allowed while a step on other sequences is open. */
 void model_op_small(struct model *m);
+
+/* Takes over how the groups keep their rows now, which a rung may have changed. */
+void model_rungs(struct model *m);
 
 /* model_step.c */
 void model_op_step(struct model *m);

@@ -224,7 +224,12 @@ void model_op_step(struct model *m)
     bool starved = kv_fault.fail_take != 0, was_active = kv->stream.active;
     if (m->tier) m->tier->failed = false;
     if (m->tier && model_chance(m, 5)) m->tier->fail_at = 1 + model_rnd(m, 12);
+    uint32_t rung = kv->rung;
     int e = kv_begin(kv, m->span, m->n_spans, &m->step);
+    bool climbed = kv->rung != rung;
+    m->t->encodes_full += climbed;
+    model_rungs(m);
+    plain &= !climbed;
     starved = starved && kv_fault.fail_take == 0;
     kv_fault.fail_take = 0;
     m->t->began_full += kv->stream.active && !was_active;
@@ -232,14 +237,15 @@ void model_op_step(struct model *m)
         WANT(e != ERR_NOMEM || starved, "out of memory", 0, 0);
         WANT(e != ERR_IO || (m->tier && m->tier->failed), "an error of the tier", 0, 0);
         WANT(e != ERR_LIMIT || (!was_active && m->n_spans > kv_step_lanes(kv)), "limit", 0, 0);
-        if (evicted == kv->evictions) model_want_same(m, "a step without memory changed something");
+        if (evicted == kv->evictions && !climbed)
+            model_want_same(m, "a step without memory changed something");
         m->t->refused++;
         if (m->tier) m->tier->fail_at = 0;
         return;
     }
     if (e < 0) {
         WANT(e == ERR_FULL, "begin", (uint64_t)-e, 0);
-        model_want_same(m, "a refused step changed something");
+        if (!climbed) model_want_same(m, "a refused step changed something");
         if (e == ERR_FULL) WANT(kv->need > 0, "need", kv->need, 0);
         if (e == ERR_FULL) WANT(!promised, "a reserve did not hold", kv->need, m->n_spans);
         if (e == ERR_FULL && plain) WANT(held > u.pool + can, "refused too early", bytes, kv->need);
@@ -283,7 +289,7 @@ void model_op_step(struct model *m)
         m->t->aborts++;
         for (uint32_t i = 0; i < m->n_spans; i++)
             m->seq[m->ms[i].seq].busy = false;
-        if (!disturbed && evicted == kv->evictions)
+        if (!disturbed && !climbed && evicted == kv->evictions)
             model_want_same(m, "abort left something changed");
     } else {
         uint32_t accepted[SPANS];

@@ -27,6 +27,7 @@ struct toy {
     struct kv_group group[2];
     uint32_t n_groups;
     bool frozen;
+    bool later;   /* the codec is a rung, which is reached once a sequence has its prompt */
     uint32_t dim; /* values of a head: the codec's choice */
     int32_t ids[MOST];
     uint64_t want_a[1 + DECODE], want_b[1 + DECODE];
@@ -184,7 +185,8 @@ static int begin(struct toy *t, kv_seq *s)
 {
     int e = kv_new(t->kv, NULL, s);
     if (e >= 0 && t->frozen) e = step(t, *s, NULL, CROSS, (struct kv_span){.cross = true}, 0, NULL);
-    return e < 0 ? e : feed(t, *s, t->ids, PROMPT, NULL);
+    if (e >= 0) e = feed(t, *s, t->ids, PROMPT, NULL);
+    return e < 0 || !t->later ? e : kv_encode(t->kv, 1);
 }
 
 static int go_on(struct toy *t, kv_seq s, const int32_t *part, const uint64_t *want, uint64_t *out)
@@ -250,6 +252,15 @@ static int groups(struct toy *t, const struct policy *p, const struct codec_vari
         g->plane[0] = (struct kv_plane){"k", {HEADS, t->dim, DT_F32, KV_STRIPS}, NULL};
         g->plane[1] = (struct kv_plane){"v", {HEADS, t->dim, DT_F32, KV_ROWMAJOR}, NULL};
         TRY(plane_codecs(g, codec));
+        if (t->later) {
+            g->n_rungs = 1;
+            g->rung[0].seal = g->seal;
+            g->seal = (struct kv_seal){0};
+        }
+        for (uint32_t k = 0; k < g->n_rungs * g->n_planes; k++) {
+            g->rung[0].codec[k] = g->plane[k].codec;
+            g->plane[k].codec = NULL;
+        }
         g->stream = true;
     }
     t->n_groups = p->n;
@@ -260,7 +271,8 @@ static void codecs_close(struct toy *t)
 {
     for (uint32_t i = 0; i < t->n_groups; i++)
         for (uint32_t p = 0; p < t->group[i].n_planes; p++)
-            if (t->group[i].plane[p].codec) kv_codec_close(t->group[i].plane[p].codec);
+            kv_codec_close(t->group[i].n_rungs ? t->group[i].rung[0].codec[p]
+                                               : t->group[i].plane[p].codec);
 }
 
 static int store_open(struct toy *t, const struct policy *p, const struct codec_variant *codec,

@@ -19,7 +19,7 @@ static void print_totals(const struct model_totals *t)
         "ops %llu forks %llu seals %llu evictions %llu max refs %u rows copied by fork %llu "
         "(steps %llu, aborts %llu, refused %llu, rejected rows %llu, trims %llu, reorders %llu, "
         "reserves %llu, rows copied on write %llu, rows verified %llu, views %llu, stores %llu; "
-        "pieces %llu, raw ones under a codec %llu, tier reads %llu, writes %llu, drops %llu, faults %llu, began when full %llu; loads %llu; kept %llu, prefixes %llu of %llu rows; oldest snapshots %llu)\n",
+        "pieces %llu, raw ones under a codec %llu, tier reads %llu, writes %llu, drops %llu, faults %llu, began when full %llu; loads %llu; kept %llu, prefixes %llu of %llu rows; oldest snapshots %llu; rungs %llu, for want of room %llu, refused %llu)\n",
         (unsigned long long)t->ops, (unsigned long long)t->forks, (unsigned long long)t->seals,
         (unsigned long long)t->evictions, t->max_refs, (unsigned long long)t->rows_copied_by_fork,
         (unsigned long long)t->steps, (unsigned long long)t->aborts, (unsigned long long)t->refused,
@@ -32,7 +32,8 @@ static void print_totals(const struct model_totals *t)
         (unsigned long long)t->tier_drops, (unsigned long long)t->tier_faults,
         (unsigned long long)t->began_full, (unsigned long long)t->loads,
         (unsigned long long)t->kept, (unsigned long long)t->hits, (unsigned long long)t->hit_rows,
-        (unsigned long long)t->walked);
+        (unsigned long long)t->walked, (unsigned long long)t->encodes,
+        (unsigned long long)t->encodes_full, (unsigned long long)t->encodes_refused);
 }
 
 static void test_random(void **state)
@@ -82,6 +83,19 @@ static void test_raw_streams(void **state)
     }
     print_totals(&t);
     if (test_share() == 1) assert_true(t.raw_pieces > 200);
+}
+
+/* Groups whose rows are encoded when the budget is short, or when it is asked for. */
+static void test_rungs(void **state)
+{
+    (void)state;
+    struct model_options o = {
+        .ops = 40000 / test_share(), .seed = 5, .check = true, .only = "rungs"};
+    struct model_totals t = {0};
+    assert_int_equal(model_run(&o, &t), 0);
+    print_totals(&t);
+    if (test_share() == 1)
+        assert_true(t.encodes > 15 && t.encodes_full > 4 && t.encodes_refused > 8);
 }
 
 /* Each fault must show in views and row bytes alone, without kv_check. */
@@ -174,6 +188,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_random),
         cmocka_unit_test(test_streams),
         cmocka_unit_test(test_raw_streams),
+        cmocka_unit_test(test_rungs),
         cmocka_unit_test(test_faults_are_caught),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

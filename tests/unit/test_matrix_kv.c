@@ -27,7 +27,12 @@ static const struct policy policies[] = {
 static const struct {
     const char *name;
     enum kv_streaming streaming;
-} tiers[] = {{"resident", KV_RESIDENT}, {"streamed", KV_STREAM}, {"on_full", KV_STREAM_ON_FULL}};
+    /* Rows are encoded once the prompt is there; then all is as if they had been from the first on. */
+    bool later;
+} tiers[] = {{"resident", KV_RESIDENT, false},
+             {"encoded", KV_RESIDENT, true},
+             {"streamed", KV_STREAM, false},
+             {"on_full", KV_STREAM_ON_FULL, false}};
 
 static int n_found; /* the number of prefix hits */
 /* Draft tokens: of six tokens some are rejected, twice, and the right ones follow one by one. */
@@ -205,6 +210,7 @@ static int run_cell(struct toy *t, const struct policy *p, const struct codec_va
     size_t pool = tiers[tier].streaming == KV_RESIDENT ? (size_t)1 << 28 : 1u << 14;
     for (; (e == ERR_FULL || e == ERR_LIMIT) && pool <= (size_t)1 << 28; pool += pool / 2) {
         struct kv_usage u = {0};
+        t->later = tiers[tier].later;
         e = store_open(t, p, codec, tiers[tier].streaming, pool);
         if (e < 0) continue;
         e = operations[op].run ? operations[op].run(t)
@@ -219,6 +225,7 @@ static int run_cell(struct toy *t, const struct policy *p, const struct codec_va
 static int reference(struct toy *t, const struct policy *p, const struct codec_variant *codec)
 {
     kv_seq s;
+    t->later = false;
     int e = store_open(t, p, codec, KV_RESIDENT, (size_t)1 << 28);
     if (e < 0) return e;
     if ((e = begin(t, &s)) >= 0) e = go_on(t, s, t->ids + PROMPT, NULL, t->want_a);
@@ -240,10 +247,29 @@ static bool paired(uint32_t p, uint32_t c)
     return all || !c || (p + c) % (brief ? 2 * test_share() : 3) == 0;
 }
 
+/* True if a codec can come later: all rows are kept, sealed by position, in tiles of whole strips. */
+static bool comes_later(uint32_t p, uint32_t c)
+{
+    struct codec_variant v;
+    struct kv_codec *k, *w;
+    struct kv_seal seal = {0};
+    if (!c ||
+        (strcmp(policies[p].name, "full") != 0 && strcmp(policies[p].name, "full + state") != 0))
+        return false;
+    uint32_t dim = codec_dim(c, 0, &v);
+    const struct kv_shape s[] = {{HEADS, dim, DT_F32, KV_STRIPS},
+                                 {HEADS, dim, DT_F32, KV_ROWMAJOR}};
+    if (kv_codec_pair_open(&v.pair, &s[0], &s[1], &k, &w, &seal) < 0) return false;
+    kv_codec_close(k);
+    kv_codec_close(w);
+    return !seal.resid && seal.tile % KV_STRIP == 0;
+}
+
 /* True if a cell runs: each if `all`; else each without a codec, and of every other pair one in five in turn. */
 static bool chosen(uint32_t p, uint32_t c, uint32_t k, uint32_t op)
 {
     if (!paired(p, c) || k >= countof(tiers) - brief) return false;
+    if (tiers[k].later && !comes_later(p, c)) return false;
     if (all || (c == 0 && !brief)) return true;
     return (p + 2 * c + 3 * k + op) % 5 == 0;
 }
