@@ -156,19 +156,10 @@ static int merge_spans(const struct dfa *a, const struct dfa *b, uint32_t **out,
     return 0;
 }
 
-/* A product in progress: its states are pairs of states, which a table finds. */
-struct product {
-    const struct dfa *a, *b;
-    uint64_t *pair; /* [cap] a << 32 | b */
-    uint32_t n, cap;
-    uint32_t *table; /* [mask + 1] index + 1, 0: free */
-    uint32_t mask;
-};
-
-static void product_done(struct product *p)
+void dfa_states_done(struct dfa_states *s)
 {
-    mem_free(p->pair);
-    mem_free(p->table);
+    mem_free(s->key);
+    mem_free(s->table);
 }
 
 static uint64_t mix(uint64_t x)
@@ -177,46 +168,55 @@ static uint64_t mix(uint64_t x)
     return x ^ x >> 29;
 }
 
-static int product_grow(struct product *p)
+static int states_grow(struct dfa_states *s)
 {
-    uint32_t cap = p->cap ? p->cap * 2 : 64;
-    if (p->n >= DFA_MOST)
+    uint32_t cap = s->cap ? s->cap * 2 : 64;
+    if (s->n >= DFA_MOST)
         return ERR(LIMIT, "the automaton of this part of the schema would have more than %u states",
                    DFA_MOST);
-    uint64_t *pair = mem_grow(p->pair, cap, sizeof *pair);
-    if (!pair) return ERR_NOMEM;
-    p->pair = pair;
-    p->cap = cap;
-    mem_free(p->table);
-    p->mask = cap * 4 - 1;
-    p->table = mem_array((size_t)p->mask + 1, sizeof *p->table);
-    if (!p->table) return ERR_NOMEM;
-    for (uint32_t i = 0; i < p->n; i++) {
-        uint32_t at = (uint32_t)mix(p->pair[i]) & p->mask;
-        while (p->table[at])
-            at = (at + 1) & p->mask;
-        p->table[at] = i + 1;
+    uint64_t *key = mem_grow(s->key, cap, sizeof *key);
+    if (!key) return ERR_NOMEM;
+    s->key = key;
+    s->cap = cap;
+    mem_free(s->table);
+    s->mask = cap * 4 - 1;
+    s->table = mem_array((size_t)s->mask + 1, sizeof *s->table);
+    if (!s->table) return ERR_NOMEM;
+    for (uint32_t i = 0; i < s->n; i++) {
+        uint32_t at = (uint32_t)mix(s->key[i]) & s->mask;
+        while (s->table[at])
+            at = (at + 1) & s->mask;
+        s->table[at] = i + 1;
     }
     return 0;
 }
 
-/* Finds a pair of states, or adds it. */
-static int product_put(struct product *p, uint32_t a, uint32_t b, uint32_t *out)
+int dfa_state(struct dfa_states *s, uint64_t key, uint32_t *out)
 {
-    uint64_t key = (uint64_t)a << 32 | b;
-    if (p->n == p->cap) TRY(product_grow(p));
-    uint32_t at = (uint32_t)mix(key) & p->mask;
-    while (p->table[at]) {
-        if (p->pair[p->table[at] - 1] == key) {
-            *out = p->table[at] - 1;
+    if (s->n == s->cap) TRY(states_grow(s));
+    uint32_t at = (uint32_t)mix(key) & s->mask;
+    while (s->table[at]) {
+        if (s->key[s->table[at] - 1] == key) {
+            *out = s->table[at] - 1;
             return 0;
         }
-        at = (at + 1) & p->mask;
+        at = (at + 1) & s->mask;
     }
-    p->pair[p->n] = key;
-    p->table[at] = p->n + 1;
-    *out = p->n++;
+    s->key[s->n] = key;
+    s->table[at] = s->n + 1;
+    *out = s->n++;
     return 0;
+}
+
+/* A product in progress: its states are pairs of states, a << 32 | b. */
+struct product {
+    const struct dfa *a, *b;
+    struct dfa_states pair;
+};
+
+static int product_put(struct product *p, uint32_t a, uint32_t b, uint32_t *out)
+{
+    return dfa_state(&p->pair, (uint64_t)a << 32 | b, out);
 }
 
 /* Finds all pairs that can be reached; edge[pair][span] is the pair that follows. */
@@ -225,7 +225,7 @@ static int product_walk(struct product *p, const uint32_t *from, uint32_t n_span
     uint32_t first, cap = 0;
     if (p->a->start == DFA_DEAD || p->b->start == DFA_DEAD) return 0;
     TRY(product_put(p, p->a->start, p->b->start, &first));
-    for (uint32_t i = 0; i < p->n; i++) {
+    for (uint32_t i = 0; i < p->pair.n; i++) {
         if (i == cap) {
             cap = cap ? cap * 2 : 16;
             if ((uint64_t)cap * n_span > 2 * (uint64_t)DFA_CELLS)
@@ -240,8 +240,8 @@ static int product_walk(struct product *p, const uint32_t *from, uint32_t n_span
         TRY(dfa_pay(4 * (uint64_t)n_span));
         for (uint32_t s = 0; s < n_span; s++) {
             uint32_t *to = &(*edge)[(size_t)i * n_span + s];
-            uint32_t x = dfa_next(p->a, (uint32_t)(p->pair[i] >> 32), from[s]);
-            uint32_t y = dfa_next(p->b, (uint32_t)p->pair[i], from[s]);
+            uint32_t x = dfa_next(p->a, (uint32_t)(p->pair.key[i] >> 32), from[s]);
+            uint32_t y = dfa_next(p->b, (uint32_t)p->pair.key[i], from[s]);
             *to = DFA_DEAD;
             if (x != DFA_DEAD && y != DFA_DEAD) TRY(product_put(p, x, y, to));
         }
@@ -256,14 +256,14 @@ int dfa_both(const struct dfa *a, const struct dfa *b, bool tag, struct dfa **ou
     struct dfa *d = NULL;
     int e = merge_spans(a, b, &from, &n_span);
     if (e >= 0) e = product_walk(&p, from, n_span, &edge);
-    if (e >= 0) e = dfa_new(p.n, from, n_span, &d);
-    for (uint32_t i = 0; e >= 0 && i < p.n; i++) {
-        uint32_t x = a->accept[p.pair[i] >> 32], y = b->accept[(uint32_t)p.pair[i]];
+    if (e >= 0) e = dfa_new(p.pair.n, from, n_span, &d);
+    for (uint32_t i = 0; e >= 0 && i < p.pair.n; i++) {
+        uint32_t x = a->accept[p.pair.key[i] >> 32], y = b->accept[(uint32_t)p.pair.key[i]];
         d->accept[i] = x && y ? (tag ? y : x) : 0;
     }
-    if (e >= 0 && p.n) memcpy(d->next, edge, (size_t)p.n * n_span * sizeof *edge);
+    if (e >= 0 && p.pair.n) memcpy(d->next, edge, (size_t)p.pair.n * n_span * sizeof *edge);
     if (e >= 0) e = dfa_trim(d);
-    product_done(&p);
+    dfa_states_done(&p.pair);
     mem_free(from);
     mem_free(edge);
     if (e < 0)

@@ -33,6 +33,16 @@ static inline uint32_t dfa_next(const struct dfa *d, uint32_t q, uint32_t cp)
     uint32_t c = cp < 128 && d->quick ? d->ascii[cp] : dfa_class(d, cp);
     return d->next[(size_t)q * d->n_class + c];
 }
+/* Numbers the states of an automaton under construction, in the order in which they are first met.  Zeroed: none. */
+struct dfa_states {
+    uint64_t *key; /* owned, [cap]: what a state stands for */
+    uint32_t n, cap;
+    uint32_t *table; /* owned, [mask + 1]: number + 1, 0: free */
+    uint32_t mask;
+};
+/* Finds the number of a state, or adds it; ERR_LIMIT beyond DFA_MOST states. */
+int dfa_state(struct dfa_states *s, uint64_t key, uint32_t *out);
+void dfa_states_done(struct dfa_states *s);
 /* Makes an automaton of n states and the given spans (from[0] is 0, ascending), each of its own class.  All
  * transitions are dead. */
 int dfa_new(uint32_t n_state, const uint32_t *from, uint32_t n_span, struct dfa **out);

@@ -13,7 +13,7 @@
 #define FRACTION "^-?(0|[1-9][0-9]*)\\.[0-9]*[1-9][0-9]*$"
 #define NUMBER   "^-?(0|[1-9][0-9]*)(\\.[0-9]+)?([eE][-+]?[0-9]+)?$"
 
-enum { DIGITS = 800, DIVISOR = 20000, BUILD_MOST = 1 << 16 };
+enum { DIGITS = 800, DIVISOR = 20000 };
 
 /* A number as its significant digits, without leading and trailing zeros; both parts empty: zero. */
 struct decimal {
@@ -68,29 +68,8 @@ struct build {
     uint64_t (*step)(const void *ctx, uint64_t state, char c); /* UINT64_MAX: dead */
     bool (*accept)(const void *ctx, uint64_t state);
     const void *ctx;
-    uint64_t *state; /* owned */
-    uint32_t n, cap;
+    struct dfa_states states;
 };
-
-static int build_put(struct build *b, uint64_t state, uint32_t *out)
-{
-    for (uint32_t i = b->n; i-- > 0;) /* the state is mostly one of the newest */
-        if (b->state[i] == state) {
-            *out = i;
-            return 0;
-        }
-    if (b->n == b->cap) {
-        uint32_t cap = b->cap ? b->cap * 2 : 64;
-        if (cap > BUILD_MOST) return ERR(LIMIT, "a limit of a number needs too many states");
-        uint64_t *v = mem_grow(b->state, cap, sizeof *v);
-        if (!v) return ERR_NOMEM;
-        b->state = v;
-        b->cap = cap;
-    }
-    b->state[b->n] = state;
-    *out = b->n++;
-    return 0;
-}
 
 /* Spans: each character of a decimal alone, and what lies between. */
 static const uint32_t spans[] = {0,   '-', '.', '/', '0', '1', '2', '3',
@@ -100,28 +79,29 @@ static int build_dfa(struct build *b, struct dfa **out)
 {
     uint32_t q, n = countof(spans), *next = NULL, cap = 0;
     struct dfa *d = NULL;
-    int e = build_put(b, 0, &q);
-    for (uint32_t i = 0; e >= 0 && i < b->n; i++) {
+    int e = dfa_state(&b->states, 0, &q);
+    for (uint32_t i = 0; e >= 0 && i < b->states.n; i++) {
         if (i == cap) {
             cap = cap ? cap * 2 : 64;
             uint32_t *more = mem_grow(next, (size_t)cap * n, sizeof *more);
             if (!more) e = ERR_NOMEM;
             if (more) next = more;
         }
+        if (e >= 0) e = dfa_pay(4 * (uint64_t)n);
         for (uint32_t k = 0; e >= 0 && k < n; k++) {
             bool one = k > 0 && spans[k] != '/' && spans[k] != ':';
-            uint64_t to = one ? b->step(b->ctx, b->state[i], (char)spans[k]) : UINT64_MAX;
+            uint64_t to = one ? b->step(b->ctx, b->states.key[i], (char)spans[k]) : UINT64_MAX;
             next[(size_t)i * n + k] = DFA_DEAD;
-            if (to != UINT64_MAX) e = build_put(b, to, &next[(size_t)i * n + k]);
+            if (to != UINT64_MAX) e = dfa_state(&b->states, to, &next[(size_t)i * n + k]);
         }
     }
-    if (e >= 0) e = dfa_new(b->n, spans, n, &d);
-    for (uint32_t i = 0; e >= 0 && i < b->n; i++)
-        d->accept[i] = b->accept(b->ctx, b->state[i]);
-    if (e >= 0) memcpy(d->next, next, (size_t)b->n * n * sizeof *next);
+    if (e >= 0) e = dfa_new(b->states.n, spans, n, &d);
+    for (uint32_t i = 0; e >= 0 && i < b->states.n; i++)
+        d->accept[i] = b->accept(b->ctx, b->states.key[i]);
+    if (e >= 0) memcpy(d->next, next, (size_t)b->states.n * n * sizeof *next);
     if (e >= 0) e = dfa_trim(d);
     mem_free(next);
-    mem_free(b->state);
+    dfa_states_done(&b->states);
     if (e < 0)
         dfa_drop(d);
     else

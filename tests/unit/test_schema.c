@@ -256,6 +256,24 @@ static void hostile(void **state)
     }
 }
 
+/* A short schema with many divisors meets the limit of work in a second; automata of numbers that search their states
+ * one by one take minutes. */
+static void divisors(void **state)
+{
+    (void)state;
+    struct schema *s;
+    struct buf b;
+    buf_init(&b, 1 << 20);
+    buf_puts(&b, "{\"properties\":{");
+    for (int i = 0; i < 300; i++)
+        buf_printf(&b, "%s\"p%d\":{\"type\":\"integer\",\"multipleOf\":%d}", i ? "," : "", i,
+                   19000 + i);
+    assert_true(buf_puts(&b, "}}") >= 0);
+    assert_int_equal(schema_compile_text(b.data, "json_schema", &s), ERR_LIMIT);
+    assert_non_null(strstr(err_last(), "too much work"));
+    buf_done(&b);
+}
+
 /* Whatever allocation fails, the error says so and nothing is lost. */
 static void memory(void **state)
 {
@@ -327,8 +345,8 @@ static void kept(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(texts), cmocka_unit_test(refusals),
-                                       cmocka_unit_test(hostile), cmocka_unit_test(memory),
-                                       cmocka_unit_test(kept)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(texts),   cmocka_unit_test(refusals),
+                                       cmocka_unit_test(hostile), cmocka_unit_test(divisors),
+                                       cmocka_unit_test(memory),  cmocka_unit_test(kept)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
