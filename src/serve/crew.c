@@ -8,8 +8,10 @@ struct crew {
         struct crew *crew;
         pthread_t thread;
         size_t bytes;
+        uint64_t client; /* of the short work that the thread does now; 0: it does none */
     } hand[CREW_MOST];
-    uint32_t n; /* threads that were started */
+    uint32_t n;      /* threads that were started */
+    uint64_t newest; /* client of the work that was taken last */
     pthread_mutex_t lock;
     pthread_cond_t bell;
     struct work *first, **last;
@@ -22,24 +24,53 @@ bool crew_ends(const struct crew *c)
     return atomic_load(&c->closing);
 }
 
-static struct work **next_work(struct crew *c, size_t bytes)
+/* True if the work is short: every thread takes it. */
+static bool is_short(const struct crew *c, const struct work *w)
 {
-    struct work **at = &c->first;
-    while (*at && (*at)->x->n_body > bytes)
-        at = &(*at)->next;
-    return at;
+    for (uint32_t i = 0; i < CREW_MOST && c->o.bytes[i]; i++)
+        if (w->x->n_body > c->o.bytes[i]) return false;
+    return true;
 }
 
-static struct work *wait_for_work(const struct hand *h)
+/* True if some thread does a short work of this client.  Such a client gets no second thread for short works, so
+ * that short requests which are hard to read (schemas) cannot keep all threads from the requests of others. */
+static bool is_served(const struct crew *c, uint64_t client)
+{
+    for (uint32_t i = 0; i < CREW_MOST; i++)
+        if (c->hand[i].client == client) return true;
+    return false;
+}
+
+/* Finds the next work for a thread.  Clients take turns: a client whose work was taken last waits for the others. */
+static struct work **next_work(struct crew *c, const struct hand *h)
+{
+    struct work **at = &c->first, **again = NULL;
+    for (; *at; at = &(*at)->next) {
+        const struct work *w = *at;
+        if (w->x->n_body > h->bytes || (c->n > 1 && is_short(c, w) && is_served(c, w->x->client)))
+            continue;
+        if (w->x->client != c->newest) return at;
+        if (!again) again = at;
+    }
+    return again ? again : at;
+}
+
+static struct work *wait_for_work(struct hand *h)
 {
     struct crew *c = h->crew;
     struct work **at, *w;
     pthread_mutex_lock(&c->lock);
-    while (!*(at = next_work(c, h->bytes)) && !crew_ends(c))
+    if (h->client) pthread_cond_broadcast(&c->bell);
+    h->client = 0;
+    while (!*(at = next_work(c, h)) && !crew_ends(c))
         pthread_cond_wait(&c->bell, &c->lock);
     w = crew_ends(c) ? NULL : *at;
-    if (w && !(*at = w->next)) c->last = at;
-    c->n_waiting -= w != NULL;
+    if (w) {
+        c->newest = w->x->client;
+        h->client = is_short(c, w) ? w->x->client : 0;
+        if (!(*at = w->next)) c->last = at;
+        c->n_waiting--;
+    }
     pthread_mutex_unlock(&c->lock);
     return w;
 }

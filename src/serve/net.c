@@ -320,17 +320,18 @@ static bool is_bodiless(const struct evhttp_request *r)
                         EVHTTP_REQ_OPTIONS | EVHTTP_REQ_CONNECT | EVHTTP_REQ_PATCH));
 }
 
-/* Numbers the client of a request: one number for each key, or without keys for each address. */
-static uint64_t client_of(const struct exchange *x, struct evhttp_connection *c)
+/* Numbers the client of a request: one number for each known key, or without a known key for each address. */
+static uint64_t client_of(const struct exchange *x, const struct wire *l)
 {
     char *address = NULL;
     ev_uint16_t port = 0;
-    if (!x->key) evhttp_connection_get_peer(c, &address, &port);
-    const char *who = x->key ? x->key : address ? address : "";
+    bool known = x->net->o.keys && x->key && !l->denied;
+    if (!known) evhttp_connection_get_peer(l->c, &address, &port);
+    const char *who = known ? x->key : address ? address : "";
     return hash_text(&x->net->secret, who, strlen(who));
 }
 
-static int fill(struct exchange *x, struct evhttp_request *r)
+static int fill(struct exchange *x, struct evhttp_request *r, const struct wire *l)
 {
     const struct evhttp_uri *uri = evhttp_request_get_evhttp_uri(r);
     const char *path = evhttp_uri_get_path(uri), *query = evhttp_uri_get_query(uri);
@@ -345,10 +346,10 @@ static int fill(struct exchange *x, struct evhttp_request *r)
     x->origin = origin ? mem_strdup(origin) : NULL;
     if (origin && !x->origin) return ERR_NOMEM;
     x->key = sent_key(evhttp_request_get_input_headers(r));
+    x->client = client_of(x, l);
     x->body = mem_alloc(x->n_body + 1);
     if (!x->path || !x->body) return ERR_NOMEM;
     evbuffer_remove(in, x->body, x->n_body);
-    x->client = client_of(x, evhttp_request_get_connection(r));
     return 0;
 }
 
@@ -396,7 +397,7 @@ static void on_http(struct evhttp_request *r, void *arg)
     x->begun = n->arrived;
     l->x = x;
     l->ours = true;
-    bool ready = fill(x, r) == 0;
+    bool ready = fill(x, r, l) == 0;
     take_reserved(x, l);
     exchange_open(n, x);
     evhttp_request_set_on_complete_cb(r, on_complete, n);

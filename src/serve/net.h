@@ -19,6 +19,9 @@ struct net_options {
     uint16_t port; /* 0: any that is free */
     size_t max_body;
     const char *origins; /* see cors_allows */
+    /* True: requests have API keys.  Then a client is a known key; without a known key it is an address, since anybody
+     * can invent keys. */
+    bool keys;
     /* True: requests for names that others could have made are refused; see cors_knows. */
     bool names;
     /* Is called by the network thread with the head of a request: its path, and the key that was sent or NULL.

@@ -88,6 +88,7 @@ static int open_parts(struct server *s)
                                           .port = o->port,
                                           .max_body = o->max_body,
                                           .origins = o->origins,
+                                          .keys = o->key_file != NULL,
                                           .names = !o->key_file && cors_is_here(o->host),
                                           .on_head = route_head,
                                           .on_request = route_request,

@@ -140,8 +140,9 @@ static bool add_object(json_t *list, const json_t *v, struct excerpt text)
     return add_named(list, (struct excerpt){name, strlen(name)}, id, arguments);
 }
 
-/* Adds the values of a text: objects, or arrays of objects, one behind another. */
-static bool add_values(json_t *list, struct excerpt t)
+/* Adds the values of a text: objects, or (arrays) arrays of objects, one behind another.  An array is parsed again
+ * item by item, so arrays inside of arrays could take time without end. */
+static bool add_values(json_t *list, struct excerpt t, bool arrays)
 {
     while (t.n) {
         json_error_t where;
@@ -150,7 +151,7 @@ static bool add_values(json_t *list, struct excerpt t)
         struct excerpt own = {t.p, (size_t)where.position};
         bool good = false;
         if (json_is_array(v))
-            good = own.n > 1 && add_values(list, trim(own.p + 1, own.n - 2));
+            good = arrays && own.n > 1 && add_values(list, trim(own.p + 1, own.n - 2), false);
         else
             good = add_object(list, v, own);
         json_decref(v);
@@ -332,7 +333,7 @@ static bool read_any(json_t *list, struct excerpt t, const json_t *tools)
     if (!t.n) return false;
     if (begins(t, "<function=")) return add_tagged(list, t, tools);
     if (*t.p == '{' || *t.p == '[') {
-        if (add_values(list, t)) return true;
+        if (add_values(list, t, true)) return true;
         json_array_clear(list);
         return *t.p == '[' && spoken_words(list, t.p, t.n);
     }

@@ -82,12 +82,13 @@ class Server:
         if not self.port:
             raise RuntimeError("the server did not start: " + "".join(self.said))
 
-    def connect(self):
-        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+    def connect(self, address="127.0.0.1"):
+        """Connects from an address of this machine; another one is another client."""
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE, source_address=(address, 0))
 
-    def ask(self, method, path, body=None, headers=None):
+    def ask(self, method, path, body=None, headers=None, address="127.0.0.1"):
         """Returns the status and the body, which is parsed if it is JSON."""
-        c = self.connect()
+        c = self.connect(address)
         if body is not None and not isinstance(body, (bytes, str)):
             body = json.dumps(body)
         c.request(method, path, body, headers or {})
@@ -98,8 +99,8 @@ class Server:
             data = json.loads(data)
         return r.status, data
 
-    def post(self, path, body, headers=None):
-        return self.ask("POST", path, body, headers)
+    def post(self, path, body, headers=None, address="127.0.0.1"):
+        return self.ask("POST", path, body, headers, address)
 
     def get(self, path, headers=None):
         return self.ask("GET", path, None, headers)

@@ -255,6 +255,17 @@ while b" 200 " not in (got := talk(s, sent, answers=1)[:20]) and time.time() < e
     pass
 check("and long ones when there is memory again", b" 200 " in got, got)
 check("room: ends", s.stop() == 0, s.said)
+
+# --- Without keys anybody can invent some: they make no further clients of one address.
+s = Server(far, "--max-waiting", "60", "--parallel", "2")
+many = [c for i in range(100) for c in asks(1, long_text, b"X-Api-Key: %d" % i)]
+count = refused(many)
+check("invented keys are one client, which leaves half of the places", 50 < count < 100, count)
+status = s.post("/v1/completions", {"prompt": [9], "max_tokens": 1}, address="127.0.0.2")[0]
+check("and a client of another address is not", status == 200, status)
+for c in many:
+    c.close()
+check("invented keys: ends", s.stop() == 0, s.said)
 soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 if hard >= 1400:
     resource.setrlimit(resource.RLIMIT_NOFILE, (1400, hard))

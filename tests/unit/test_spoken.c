@@ -193,6 +193,8 @@ static const struct {
      "C<Hm.>T<" PARIS ">T<now {} abcdefghi>"},
     {"mistral", TOOLS, "[THINK]a[/THINK]b", "R<a>C<b>"},
     {"mistral", TOOLS, "[TOOL_CALLS]broken", "C<[TOOL_CALLS]broken>"},
+    {"mistral", TOOLS, "[TOOL_CALLS][[{\"name\": \"now\"}]]",
+     "C<[TOOL_CALLS][[{\"name\": \"now\"}]]>"},
     /* DeepSeek V3.1 and R1. */
     {"deepseek", TOOLS | OPEN,
      "a</think>b<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>{\"city\": \"Paris\"}<｜tool▁call▁end｜><｜tool▁call▁begin｜>now<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
