@@ -9,7 +9,7 @@ struct options {
     struct common common;
     const char *host, *alias, *keys, *config, *prefix_cache, *store, *origins, *reasoning, *tags,
         *metrics, *slots, *events, *events_replay, *events_topic;
-    uint32_t port, parallel, waiting, delay;
+    uint32_t port, parallel, waiting, delay, max_priority;
     uint64_t max_body;
     bool log, no_rules, verbose;
     struct arg_list allowed;
@@ -59,6 +59,8 @@ static const struct arg_option table[] = {
      "what the messages begin with (default: kv@ADDRESS:PORT@NAME)"},
     {"allow-cache", ARG_LIST, offsetof(struct options, allowed), "NAME[:JSON]", NULL,
      "a further cache strategy that requests may choose, with its cache_config as JSON; repeat for more. All share --cache-memory"},
+    {"max-priority", ARG_UINT, offsetof(struct options, max_priority), "N", NULL,
+     "highest priority that a request can have with its field priority; higher ones count as this one (default: 0)"},
     {"max-delay", ARG_UINT, offsetof(struct options, delay), "MS", NULL,
      "milliseconds that new prompts may add to the time between two tokens of a text (default: 100)"},
     {"max-body", ARG_BYTES, offsetof(struct options, max_body), "BYTES", NULL,
@@ -345,6 +347,7 @@ static int serve_model(const struct options *o, const char *model, const json_t 
                                .reasoning = reasoning_of(o->reasoning),
                                .parallel = MIN(o->parallel, s.sequences),
                                .max_waiting = o->waiting,
+                               .max_priority = (int32_t)MIN(o->max_priority, INT32_MAX),
                                .delay = o->delay / 1000.0,
                                .max_body = (size_t)o->max_body,
                                .on_log = o->log ? on_log : NULL,

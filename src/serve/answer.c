@@ -329,7 +329,8 @@ static void on_progress(struct job *j)
 {
     struct answer *a = j->owner;
     if (a->slot < 0 && j->index == 0)
-        a->slot = (int)slots_begin(a->server->slots, a->ask.slot, j->ids, j->n);
+        a->slot = (int)slots_begin(a->server->slots, a->ask.slot,
+                                   &(struct slot_text){j->ids, j->n, j->salt, false});
     if (!a->ask.progress || !a->ask.stream || a->failed) return;
     begin(a);
     add_reused(a, j);
@@ -487,8 +488,9 @@ static void on_over(struct job *j, const kvik_row *row, int code, const char *se
     if (row) find_stop(a, c, row);
     if (row) remember(a, c, row);
     if (a->slot >= 0 && j->index == 0)
-        slots_end(a->server->slots, (uint32_t)a->slot, row ? row->ids : NULL, row ? row->n : 0,
-                  !j->salt[0] && !j->cache);
+        slots_end(a->server->slots, (uint32_t)a->slot,
+                  row ? &(struct slot_text){row->ids, row->n, j->salt, !j->salt[0] && !j->cache}
+                      : NULL);
     add_up(a, j);
     if (!row) fail(a, code, sentence);
     if (row && a->ask.stream && !a->failed) {

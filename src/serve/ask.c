@@ -314,6 +314,6 @@ int ask_sampling(struct ask *k, const struct server *s, const json_t *body)
     if (wish && !json_is_null(wish) && !json_is_integer(wish))
         return ERR(ARG, "field \"priority\" must be an integer");
     int64_t priority = json_integer_value(wish);
-    k->priority = (int32_t)MAX(INT32_MIN, MIN(INT32_MAX, priority));
+    k->priority = (int32_t)MAX(INT32_MIN, MIN(s->o.max_priority, priority));
     return 0;
 }

@@ -129,13 +129,13 @@ int ask_run(struct server *s, struct exchange *x, const struct protocol *p, stru
     return e;
 }
 
-static int take_salt(const struct server *s, const struct exchange *x, const json_t *body,
-                     struct ask *k)
+int ask_salt(const struct server *s, const struct exchange *x, const json_t *body,
+             char out[KEYS_SALT])
 {
     const json_t *own = json_object_get(body, "cache_salt");
     if (own && !json_is_null(own) && !json_is_string(own))
         return ERR(ARG, "field \"cache_salt\" must be a string");
-    keys_salt(s->keys ? x->key : NULL, json_string_value(own), json_string_length(own), k->salt);
+    keys_salt(s->keys ? x->key : NULL, json_string_value(own), json_string_length(own), out);
     return 0;
 }
 
@@ -151,7 +151,7 @@ int ask_read(struct server *s, struct exchange *x, ask_reader read, struct ask *
     TRY(body_read(x, &body));
     int e = ask_refuse_nul(body, NULL);
     if (e >= 0) e = caches_find(&s->caches, body, &k->cache);
-    if (e >= 0) e = take_salt(s, x, body, k);
+    if (e >= 0) e = ask_salt(s, x, body, k->salt);
     if (e >= 0) e = read(s, x, k, body);
     json_decref(body);
     return e;

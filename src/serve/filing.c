@@ -151,7 +151,8 @@ static void on_restored(struct job *j, const kvik_row *row, int code, const char
 {
     struct filing *w = j->owner;
     (void)row;
-    if (code >= 0) slots_put(w->server->slots, w->slot, w->text.ids, w->text.n, true);
+    if (code >= 0)
+        slots_put(w->server->slots, w->slot, &(struct slot_text){w->text.ids, w->text.n, "", true});
     answer(w, false, code, sentence);
 }
 

@@ -189,6 +189,10 @@ int ask_prompts(struct ask *k, const struct server *s, const json_t *prompts);
 /* Reads a body into an ask.  Returns 0 or an error code.  1: the reader has answered, or there is nothing to
  * generate. */
 typedef int (*ask_reader)(struct server *s, struct exchange *x, struct ask *k, json_t *body);
+/* Makes the salt of a request, from its key if the server has keys, and from the field cache_salt of its body, which may
+ * be NULL. */
+int ask_salt(const struct server *s, const struct exchange *x, const json_t *body,
+             char out[KEYS_SALT]);
 /* Parses the body of a request and calls the reader.  The caller calls ask_done(k), after an error too. */
 int ask_read(struct server *s, struct exchange *x, ask_reader read, struct ask *k);
 /* Does the same, and starts the generations. */

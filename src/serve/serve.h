@@ -62,6 +62,8 @@ struct serve_options {
     enum serve_metrics metrics;
     /* Generations at once, and waiting generations; further ones are refused. */
     uint32_t parallel, max_waiting;
+    /* The highest priority that a request can have; a higher one counts as this one. */
+    int32_t max_priority;
     /* Seconds that prompts may add to the time between two tokens of a text. */
     double delay;
     /* Most bytes of a request. */

@@ -9,9 +9,10 @@
 struct slot {
     int32_t *ids; /* [n] owned, NULL: empty */
     size_t n;
-    uint64_t used;    /* number of its last use */
-    uint32_t running; /* texts that are being written in it */
-    bool shared;      /* of the cache that all have, without a salt */
+    uint64_t used;        /* number of its last use */
+    uint32_t running;     /* texts that are being written in it */
+    bool shared;          /* of the cache that all have, without a salt */
+    char salt[KEYS_SALT]; /* of the request that the text is from: whose text it is */
 };
 
 struct slots {
@@ -40,13 +41,15 @@ void slots_close(struct slots *s)
     mem_free(s);
 }
 
-/* True if a text begins with the tokens of a slot. */
-static bool continues(const struct slot *t, const int32_t *ids, size_t n)
+/* True if a text begins with the tokens of a slot, and is from a request with the same salt.  The answer names the
+ * slot, so another salt would be told what others have asked. */
+static bool continues(const struct slot *t, const struct slot_text *x)
 {
-    return t->ids && t->n <= n && !memcmp(t->ids, ids, t->n * sizeof *ids);
+    return t->ids && t->n <= x->n && !strcmp(t->salt, x->salt) &&
+           !memcmp(t->ids, x->ids, t->n * sizeof *x->ids);
 }
 
-static uint32_t choose(const struct slots *s, const int32_t *ids, size_t n)
+static uint32_t choose(const struct slots *s, const struct slot_text *x)
 {
     uint32_t best = s->n, free = 0;
     for (uint32_t i = 0; i < s->n; i++)
@@ -54,41 +57,41 @@ static uint32_t choose(const struct slots *s, const int32_t *ids, size_t n)
     for (uint32_t i = 0; i < s->n; i++) {
         const struct slot *t = &s->slot[i], *b = best < s->n ? &s->slot[best] : NULL;
         if (free && t->running) continue;
-        size_t longer = continues(t, ids, n) ? t->n : 0,
-               least = b && continues(b, ids, n) ? b->n : 0;
+        size_t longer = continues(t, x) ? t->n : 0, least = b && continues(b, x) ? b->n : 0;
         if (!b || longer > least || (longer == least && t->used < b->used)) best = i;
     }
     return best;
 }
 
-uint32_t slots_begin(struct slots *s, int wish, const int32_t *ids, size_t n)
+uint32_t slots_begin(struct slots *s, int wish, const struct slot_text *x)
 {
     pthread_mutex_lock(&s->lock);
-    uint32_t i = wish >= 0 && (uint32_t)wish < s->n ? (uint32_t)wish : choose(s, ids, n);
+    uint32_t i = wish >= 0 && (uint32_t)wish < s->n ? (uint32_t)wish : choose(s, x);
     s->slot[i].running++;
     pthread_mutex_unlock(&s->lock);
     return i;
 }
 
-void slots_put(struct slots *s, uint32_t i, const int32_t *ids, size_t n, bool shared)
+void slots_put(struct slots *s, uint32_t i, const struct slot_text *x)
 {
-    int32_t *copy = mem_array(n ? n : 1, sizeof *copy);
+    int32_t *copy = mem_array(x->n ? x->n : 1, sizeof *copy);
     if (!copy) return; /* the earlier text stays */
-    if (n) memcpy(copy, ids, n * sizeof *ids);
+    if (x->n) memcpy(copy, x->ids, x->n * sizeof *copy);
     pthread_mutex_lock(&s->lock);
     struct slot *t = &s->slot[i];
     mem_free(t->ids);
     *t = (struct slot){
-        .ids = copy, .n = n, .used = ++s->uses, .running = t->running, .shared = shared};
+        .ids = copy, .n = x->n, .used = ++s->uses, .running = t->running, .shared = x->shared};
+    snprintf(t->salt, sizeof t->salt, "%s", x->salt);
     pthread_mutex_unlock(&s->lock);
 }
 
-void slots_end(struct slots *s, uint32_t i, const int32_t *ids, size_t n, bool shared)
+void slots_end(struct slots *s, uint32_t i, const struct slot_text *x)
 {
     pthread_mutex_lock(&s->lock);
     s->slot[i].running--;
     pthread_mutex_unlock(&s->lock);
-    if (ids) slots_put(s, i, ids, n, shared);
+    if (x) slots_put(s, i, x);
 }
 
 static bool slots_busy(struct slots *s, uint32_t i)
@@ -117,17 +120,37 @@ int slots_get(struct slots *s, uint32_t i, struct ask_text *out)
     return out->ids ? 0 : ERR_NOMEM;
 }
 
-static size_t slots_erase(struct slots *s, uint32_t i)
+/* Forgets the text of a slot, and returns the number of its tokens.  0: the slot is empty, or its text is not from
+ * requests with this salt. */
+static size_t slots_erase(struct slots *s, uint32_t i, const char *salt)
 {
+    size_t n = 0;
     pthread_mutex_lock(&s->lock);
-    size_t n = s->slot[i].n;
-    mem_free(s->slot[i].ids);
-    s->slot[i] = (struct slot){.running = s->slot[i].running};
+    struct slot *t = &s->slot[i];
+    if (!strcmp(t->salt, salt)) {
+        n = t->n;
+        mem_free(t->ids);
+        *t = (struct slot){.running = t->running};
+    }
     pthread_mutex_unlock(&s->lock);
     return n;
 }
 
 /* --- Requests. */
+
+static int erase(struct server *s, struct exchange *x, uint32_t i)
+{
+    char salt[KEYS_SALT];
+    json_t *body = NULL;
+    if (x->n_body) TRY(body_read(x, &body));
+    int e = ask_salt(s, x, body, salt);
+    json_decref(body);
+    if (e < 0) return e;
+    exchange_json(x, 200,
+                  json_pack("{s:i, s:I}", "id_slot", (int)i, "n_erased",
+                            (json_int_t)slots_erase(s->slots, i, salt)));
+    return 0;
+}
 
 static int act(struct server *s, struct exchange *x)
 {
@@ -144,10 +167,7 @@ static int act(struct server *s, struct exchange *x)
     if (strcmp(query, "action=erase") != 0)
         return ERR(
             ARG, "a slot has the actions save, restore and erase: POST /slots/%lu?action=save", i);
-    exchange_json(x, 200,
-                  json_pack("{s:i, s:I}", "id_slot", (int)i, "n_erased",
-                            (json_int_t)slots_erase(s->slots, (uint32_t)i)));
-    return 0;
+    return erase(s, x, (uint32_t)i);
 }
 
 static int list_slots(struct server *s, struct exchange *x)

@@ -11,13 +11,21 @@ struct ask_text;
 struct slots;
 int slots_open(uint32_t n, struct slots **out);
 void slots_close(struct slots *s);
-/* A text begins with this prompt, in slot `wish`, or where wish is -1 in the one whose text it continues furthest, else in one
- * that is empty, else in the one whose text is the oldest; not in one that another is being written in, if there is a choice.
- * Returns the number of the slot. */
-uint32_t slots_begin(struct slots *s, int wish, const int32_t *ids, size_t n);
-/* Ends a text that has begun in slot i; ids NULL: after an error. */
-void slots_end(struct slots *s, uint32_t i, const int32_t *ids, size_t n, bool shared);
-/* Remembers a text in slot i.  shared: any request may reuse its rows, so they can be saved. */
-void slots_put(struct slots *s, uint32_t i, const int32_t *ids, size_t n, bool shared);
+/* A text of a slot: its tokens, the salt of its request (KEYS_SALT), and whether any request may reuse its rows, so
+ * that they can be saved. */
+struct slot_text {
+    const int32_t *ids; /* [n] */
+    size_t n;
+    const char *salt;
+    bool shared;
+};
+/* Begins a text with this prompt, and returns the number of its slot: `wish`, or if wish is -1 the slot of the same salt
+ * whose text it continues furthest, else an empty slot, else the one with the oldest text.  A slot in which another
+ * text is being written is taken only if all are. */
+uint32_t slots_begin(struct slots *s, int wish, const struct slot_text *prompt);
+/* Ends a text that has begun in slot i; NULL: after an error. */
+void slots_end(struct slots *s, uint32_t i, const struct slot_text *text);
+/* Remembers a text in slot i. */
+void slots_put(struct slots *s, uint32_t i, const struct slot_text *text);
 /* Copies the text of slot i, to be saved (mem_free its ids). */
 int slots_get(struct slots *s, uint32_t i, struct ask_text *out);

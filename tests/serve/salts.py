@@ -80,6 +80,33 @@ for key, salt in [(BOB, None), (ANN, "x")]:
 check("chat: her own next turn goes on", chat(ANN, talk)["kvik"]["reused"] > 60)
 check("ends", s.stop() == 0, s.said)
 
+# --- Slots: the number of one tells nothing of another's text, and only whose text it is erases it.
+s = Server(model, "--api-key-file", keys, "--parallel", "3", "--slot-save-path", work)
+
+
+def slot(key, ids, salt=None):
+    """Returns the slot of a text, and its tokens."""
+    code, o = s.post("/completion", {"prompt": ids, "n_predict": 2, "temperature": 0, "return_tokens": True, **({"cache_salt": salt} if salt else {})}, {"x-api-key": key})
+    assert code == 200, o
+    return o["id_slot"], ids + o["tokens"]
+
+
+def erased(key, i, **body):
+    code, o = s.post(f"/slots/{i}?action=erase", body, {"x-api-key": key})
+    assert code == 200, o
+    return o["n_erased"]
+
+
+taken = [slot(ANN, [9 + i] * 40) for i in range(3)]
+check("texts take the slots in turn", [i for i, ids in taken] == [0, 1, 2], taken)
+check("a guess of another's text takes the oldest slot", slot(BOB, taken[1][1] + [9])[0] == 0)
+check("a text goes on in the slot of its own key", slot(ANN, taken[2][1] + [9])[0] == 2)
+mine = slot(ANN, [9] * 40, "x")[0]
+check("another's slot is not erased", erased(BOB, mine) == 0 and erased(ANN, mine) == 0 and erased(BOB, mine, cache_salt="x") == 0)
+check("but by its own key and salt it is", erased(ANN, mine, cache_salt="x") == 42 and erased(ANN, mine, cache_salt="x") == 0)
+check("a wrong type is named", s.post("/slots/0?action=erase", {"cache_salt": 7}, {"x-api-key": ANN})[0] == 400)
+check("slots: ends", s.stop() == 0, s.said)
+
 # --- The directory of prompts, for the next server.
 files = b"".join(open(os.path.join(kept, f), "rb").read() + f.encode() for f in os.listdir(kept))
 check("its files do not have the keys", files and ANN.encode() not in files and BOB.encode() not in files)

@@ -1,5 +1,6 @@
 """The scheduler: each text is the one that kvik generate gives alone, whatever joins, leaves or is parked; prefixes that
 requests share are computed once; and clients take turns."""
+import json
 import os
 import random
 import socket
@@ -90,4 +91,44 @@ while "long" not in ends:
 long.join()
 check("short requests are answered before a long one that came before them", ends.index("long") > 12 and "error" not in ends, ends[:9])
 check("long texts: ends", s.stop() == 0)
+
+# --- Short requests that are hard to read do not keep both readers from another client.
+s = Server(tiny("llama-mha"))
+hard = json.dumps({"prompt": "a", "max_tokens": 1, "json_schema": {"type": "string", "pattern": "^.*a.{14}$"}})
+many = []
+for i in range(6):
+    c = socket.create_connection(("127.0.0.1", s.port))
+    text = hard.replace("^", "^" + "b" * i)  # a schema that was read before is not read again
+    c.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: {len(text)}\r\n\r\n{text}".encode())
+    many.append(c)
+code = s.post("/tokenize", {"content": "a"}, address="127.0.0.2")[0]
+done = 0
+for c in many:
+    c.setblocking(False)
+    try:
+        done += c.recv(12) == b"HTTP/1.1 200"
+    except BlockingIOError:
+        pass
+check("another client is read between the schemas of one", code == 200 and done < 3, (code, done))
+for c in many:
+    c.close()
+check("schemas: ends", s.stop() == 0)
+
+# --- Which waiting text comes first; a priority needs permission.
+for options, want in ([], "abc"), (["--max-priority", "3"], "cba"):
+    s = Server(tiny("llama-mha"), "--parallel", "1", *options)
+    ended, threads = [], []
+
+    def run(name, body):
+        assert s.post("/v1/completions", {"prompt": [9], "temperature": 0, **body})[0] == 200
+        ended.append(name)
+    for n, (name, priority) in enumerate([("long", -9), ("a", 1), ("b", 2), ("c", 2**40)]):
+        threads.append(threading.Thread(target=run, args=(name, {"priority": priority, "ignore_eos": True, "max_tokens": 400 if name == "long" else 2})))
+        threads[-1].start()
+        while s.metric("vllm:num_requests_running") + s.metric("vllm:num_requests_waiting") + len(ended) < n + 1:
+            pass
+    for t in threads:
+        t.join()
+    check(f"the order of texts by priority {options}", "".join(ended) == "long" + want, ended)
+    check("priority: ends", s.stop() == 0)
 finish()

@@ -56,6 +56,29 @@ for tools, choice in ((MORE[:1], "required"), (MORE, "required"), (MORE, {"type"
     if check(f"parameters with $defs, {len(tools)} tools, {choice}", code == 200 and a["choices"][0]["finish_reason"] == "tool_calls", a):
         said = json.loads(a["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"])
         check("and they are valid", said["at"]["city"] in ("Paris", "Rome") and said["$ref"]["city"] in ("Paris", "Rome") and said["as"] == {"$ref": "#/x"}, said)
+# Parameters that do not say additionalProperties: a model invents none.  Where several schemas decide together, none is forbidden.
+WORD = {"enum": ["red", "green"]}
+OPEN = {"type": "object", "properties": {"in": {"type": "object", "properties": {"color": WORD}, "required": ["color"]},
+                                         "list": {"type": "array", "minItems": 1, "maxItems": 1, "items": {"$ref": "#/$defs/one"}}}, "required": ["in", "list"],
+        "$defs": {"one": {"anyOf": [{"type": "object", "properties": {"n": WORD}, "required": ["n"]}]}}}
+BOTH = {"type": "object", "allOf": [{"properties": {"a": WORD}, "required": ["a"]}, {"properties": {"b": WORD}, "required": ["b"]}]}
+LACK = {"type": "object", "properties": {"a": WORD}, "required": ["a", "b"]}
+OUTER = {"type": "object", "required": ["c"], "properties": {"c": {"$ref": "#/$defs/x", "required": ["y"]}}, "$defs": {"x": {"type": "object", "properties": {"n": WORD}}}}
+
+
+def called(parameters, seed):
+    function = {"name": "f"} if parameters is None else {"name": "f", "parameters": parameters}
+    code, a = s.post(CHAT, {"messages": user("a"), "tools": [{"type": "function", "function": function}], "tool_choice": "required", "seed": seed, "max_tokens": 3000})
+    assert code == 200, a
+    return a["choices"][0]["message"].get("tool_calls") and json.loads(a["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"])
+
+
+said = [called(OPEN, seed) for seed in range(6)]
+check("a call has only properties with a name", all(x and set(x) == {"in", "list"} and set(x["in"]) == {"color"} and set(x["list"][0]) == {"n"} for x in said), said)
+said = [called(None, seed) for seed in range(4)] + [called({"type": "object", "properties": {}}, seed) for seed in range(4)]
+check("a function without parameters gets none", all(x == {} for x in said), said)
+said = [(called(BOTH, seed), called(LACK, seed), called(OUTER, seed)) for seed in range(2)]
+check("schemas that decide together stay open", all((not x or {"a", "b"} <= set(x)) and (not y or {"a", "b"} <= set(y)) and (not z or "y" in z["c"]) for x, y, z in said), said)
 code, a = s.post("/v1/completions", {"prompt": "a", "json_schema": COLOR})
 check("json_schema of completions", code == 200 and "color" in json.loads(a["choices"][0]["text"]), a)
 events = list(s.stream(CHAT, {"messages": user("a"), "tools": TOOLS, "tool_choice": "required", "stream": True}))
