@@ -1,4 +1,5 @@
 /* blocks.c - GET /kvik/store: which blocks the cache holds, for the page and for people who debug. */
+#include "serve/outage.h"
 #include "serve/protocol.h"
 
 #include <string.h>
@@ -69,6 +70,7 @@ static int store(struct server *s, struct exchange *x)
     scheduler_look(s->scheduler, &t);
     json_object_set_new(map, "usage", usage_json(&t.usage));
     json_object_set_new(map, "caches", caches_json(s, &t));
+    if (t.shares) json_object_set_new(map, "prefix_store", outage_json(&t.store));
     json_object_set_new(map, "running", json_integer(t.running));
     json_object_set_new(map, "waiting", json_integer(t.waiting));
     json_object_set_new(map, "prompt_tokens", json_integer((json_int_t)t.prompt_tokens));

@@ -47,7 +47,8 @@ static struct work **next_work(struct crew *c, const struct hand *h)
     struct work **at = &c->first, **again = NULL;
     for (; *at; at = &(*at)->next) {
         const struct work *w = *at;
-        if (w->x->n_body > h->bytes || (c->n > 1 && is_short(c, w) && is_served(c, w->x->client)))
+        if (w->x->n_body > h->bytes ||
+            (c->o.bytes[1] && is_short(c, w) && is_served(c, w->x->client)))
             continue;
         if (w->x->client != c->newest) return at;
         if (!again) again = at;
@@ -109,9 +110,10 @@ int crew_open(const struct crew_options *o, struct crew **out)
     c->last = &c->first;
     pthread_mutex_init(&c->lock, NULL);
     pthread_cond_init(&c->bell, NULL);
+    for (uint32_t i = 0; i < CREW_MOST; i++)
+        c->hand[i] = (struct hand){.crew = c, .bytes = o->bytes[i]};
     for (uint32_t i = 0; i < CREW_MOST && o->bytes[i]; i++, c->n++) {
         struct hand *h = &c->hand[i];
-        *h = (struct hand){.crew = c, .bytes = o->bytes[i]};
         if (thread_start(&h->thread, NULL, thread_main, h) != 0) {
             crew_close(c);
             return ERR(NOMEM, "a thread for %s cannot be started", o->what);

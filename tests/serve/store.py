@@ -187,6 +187,7 @@ check("dead: /metrics says so", until(lambda: s.metric("kvik:store_failing") == 
 shown = s.get("/props")[1]["prefix_store"]
 check("dead: and /props says why", shown["status"] == "failing" and f"redis://127.0.0.1:{port}/0" in shown["error"] and shown["failures"] > 0, shown)
 check("dead: a line without --log", until(lines) and lines()[0]["status"] == "failing" and lines()[0]["error"] == shown["error"], s.said)
+check("dead: and so does the map that the page shows", s.get("/kvik/store")[1]["prefix_store"]["status"] == "failing")
 for i in range(3):
     ask(s, IDS[i:])
 check("dead: one line, however often it fails", len(lines()) == 1, lines())
