@@ -744,8 +744,8 @@ struct kvik_generation {
     /* JSON Schema that the generated text is valid under, or "json_object" for any object.  NULL: any text.  A text
      * that its length limit ends is a beginning of a valid one. */
     char *json_schema;
-    /* A filter of sampling: scores more than so many standard deviations below the best are removed.  0 is off. */
-    double top_n_sigma;
+    /* Filters, too: far below the best, in standard deviations; likely tokens, now and then.  0 is off. */
+    double top_n_sigma, xtc_probability, xtc_threshold;
 };
 
 /* A row of the table of options, from which kvik_generation_set, --help and bindings are made. */

@@ -90,7 +90,7 @@ SHARED = {
         about="Sampling, lengths and stop strings. What is absent or null comes from the command line, else from the model. "
               "Fields that the server does not know are ignored.",
         temperature=says("0: the likeliest token", number(0, 100)), top_p=number(0, 1), min_p=number(0, 1),
-        top_n_sigma=says("-1 or 0: off", number(-1, 1e6)), typical_p=number(1e-6, 1), repetition_penalty=number(1e-6, 1e6), repeat_penalty=number(1e-6, 1e6),
+        top_n_sigma=says("-1 or 0: off", number(-1, 1e6)), xtc_probability=number(0, 1), xtc_threshold=number(0, 1), typical_p=number(1e-6, 1), repetition_penalty=number(1e-6, 1e6), repeat_penalty=number(1e-6, 1e6),
         top_k=nullable(COUNT, maximum=MOST), num_beams=LENGTH, max_tokens=LENGTH, max_completion_tokens=LENGTH,
         n_predict=says("-1: no limit", either({"const": -1}, LENGTH)), min_tokens=nullable(COUNT, maximum=MOST),
         seed=says("-1: drawn", nullable(I)), stop=either(S, array(S), NULL),

@@ -58,6 +58,10 @@ class CallOptions(TypedDict, total=False):
     """remove tokens below this share of the probability of the most likely token"""
     top_n_sigma: Optional[Number]
     """remove tokens whose logit is more than so many standard deviations of all logits below the best; 0: off"""
+    xtc_probability: Optional[Number]
+    """how often all likely tokens but the least likely of them are removed; 0: off"""
+    xtc_threshold: Optional[Number]
+    """the probability from which on xtc_probability takes a token for likely; above 0.5: off"""
     typical_p: Optional[Number]
     """draw from the tokens whose surprise is nearest to the expected one, as many as have this probability together; 1: off"""
     epsilon_cutoff: Optional[Number]
@@ -208,6 +212,8 @@ class OptionAttributes:
     top_p: Optional[Number]
     min_p: Optional[Number]
     top_n_sigma: Optional[Number]
+    xtc_probability: Optional[Number]
+    xtc_threshold: Optional[Number]
     typical_p: Optional[Number]
     epsilon_cutoff: Optional[Number]
     eta_cutoff: Optional[Number]

@@ -21,7 +21,7 @@ ENDS_WITH(kvik_span, ids);
 ENDS_WITH(kvik_sync, reason);
 ENDS_WITH(kvik_shape, dtype);
 ENDS_WITH(kvik_rows, position);
-ENDS_WITH(kvik_generation, top_n_sigma);
+ENDS_WITH(kvik_generation, xtc_threshold);
 ENDS_WITH(kvik_prompt, cache_salt);
 ENDS_WITH(kvik_source, n_frames);
 ENDS_WITH(kvik_encoder, decoder_start_token_id);

@@ -57,6 +57,10 @@
     X("sampling", top_n_sigma, top_n_sigma, FLOAT, 0, 0, 1e6, NULL,                                \
       "remove tokens whose logit is more than so many standard deviations of all logits below "    \
       "the best; 0: off")                                                                          \
+    X("sampling", xtc_probability, xtc_probability, FLOAT, 0, 0, 1, NULL,                          \
+      "how often all likely tokens but the least likely of them are removed; 0: off")              \
+    X("sampling", xtc_threshold, xtc_threshold, FLOAT, 0.1, 0, 1, NULL,                            \
+      "the probability from which on xtc_probability takes a token for likely; above 0.5: off")    \
     X("sampling", typical_p, typical_p, FLOAT, 1, 1e-6, 1, NULL,                                   \
       "draw from the tokens whose surprise is nearest to the expected one, as many as "            \
       "have this probability together; 1: off")                                                    \

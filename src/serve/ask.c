@@ -282,6 +282,8 @@ int ask_sampling(struct ask *k, const struct server *s, const json_t *body)
     TRY(number(k, body, "top_p", "top_p", 0, 1));
     TRY(number(k, body, "min_p", "min_p", 0, 1));
     TRY(top_n_sigma(k, body));
+    TRY(number(k, body, "xtc_probability", "xtc_probability", 0, 1));
+    TRY(number(k, body, "xtc_threshold", "xtc_threshold", 0, 1));
     TRY(number(k, body, "typical_p", "typical_p", 1e-6, 1));
     TRY(number(k, body, "repetition_penalty", "repetition_penalty", 1e-6, 1e6));
     TRY(number(k, body, "repeat_penalty", "repetition_penalty", 1e-6, 1e6));

@@ -16,8 +16,6 @@ static const char *const names[] = {
     "dry_allowed_length",
     "dry_penalty_last_n",
     "dry_sequence_breakers",
-    "xtc_probability",
-    "xtc_threshold",
     "dynatemp_range",
     "dynatemp_exponent",
     "samplers",

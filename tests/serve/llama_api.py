@@ -273,12 +273,15 @@ likeliest = s.post("/completion", {"prompt": "a", "n_predict": 8, "temperature":
 hot = {"prompt": "a", "n_predict": 8, "temperature": 9, "top_k": 0, "seed": 3, "ignore_eos": True}
 check("top_n_sigma leaves the likeliest token", s.post("/completion", {**hot, "top_n_sigma": 1e-6})[1]["content"] == likeliest)
 check("top_n_sigma -1 is off", s.post("/completion", {**hot, "top_n_sigma": -1})[1]["content"] == s.post("/completion", hot)[1]["content"] != likeliest)
+check("xtc leaves what is likely", s.post("/completion", {**hot, "temperature": 1e-3, "xtc_probability": 1})[1]["content"] == likeliest)
+two = {**hot, "temperature": 1, "top_k": 2, "n_predict": 30}
+check("xtc takes the other of two", s.post("/completion", {**two, "xtc_probability": 1, "xtc_threshold": 0})[1]["content"] != s.post("/completion", two)[1]["content"])
 check("top_n_sigma -2 is an error", s.post("/completion", {**hot, "top_n_sigma": -2})[0] == 400)
 for _ in range(2):
-    s.post("/completion", {"prompt": "a", "n_predict": 1, "mirostat": 2, "xtc_probability": 0.5, "dry_multiplier": 0, "cache_prompt": True})
+    s.post("/completion", {"prompt": "a", "n_predict": 1, "mirostat": 2, "dry_multiplier": 0.5, "dynatemp_range": 0, "cache_prompt": True})
 time.sleep(0.1)
 told = [line for line in s.said if "ignored" in line]
-check("fields without an effect are named once", len(told) == 2 and "mirostat" in told[0] and "xtc" in told[1], s.said)
+check("fields without an effect are named once", len(told) == 2 and "mirostat" in told[0] and "dry" in told[1], s.said)
 check("slots without a directory are not saved", s.post("/slots/0?action=save", {"filename": "a"})[0] == 400)
 code, e = s.post("/infill", {"input_prefix": "a", "input_suffix": "b"})
 check("a model without marks for a gap fills none", code == 400 and "no tokens" in e["error"]["message"], e)

@@ -18,7 +18,9 @@ static const struct way {
     bool assisted;
 } ways[] = {
     {"greedy", "{}", false},
-    {"sample", "{\"do_sample\": true, \"temperature\": 0.9, \"top_k\": 40, \"top_p\": 0.9}", false},
+    {"sample",
+     "{\"do_sample\": true, \"temperature\": 0.9, \"top_k\": 40, \"top_p\": 0.9, \"xtc_probability\": 0.3}",
+     false},
     {"samples", "{\"do_sample\": true, \"num_return_sequences\": 2, \"repetition_penalty\": 1.2}",
      false},
     {"penalties", "{\"no_repeat_ngram_size\": 2, \"min_new_tokens\": 3}", false},

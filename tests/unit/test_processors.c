@@ -671,6 +671,72 @@ static void test_sigma(void **state)
     kvik_generation_done(&g);
 }
 
+/* With probability 1 each step loses what is likelier than the least likely of the likely tokens. */
+static void test_xtc(void **state)
+{
+    (void)state;
+    static const double limits[] = {0, 1e-5, 1e-4, 0.02, 0.5};
+    for (int shape = 0; shape < 5; shape++) {
+        fill(shape);
+        double entropy;
+        probabilities(&entropy);
+        for (size_t k = 0; k < countof(limits); k++) {
+            char config[80];
+            double least = INFINITY;
+            int likely = 0;
+            for (int i = 0; i < BIG; i++)
+                if (order[i].p > 1e-30 && order[i].p >= limits[k])
+                    likely++, least = fmin(least, order[i].p);
+            snprintf(config, sizeof config, "{\"xtc_probability\": 1, \"xtc_threshold\": %g}",
+                     limits[k]);
+            filter(config, 1);
+            for (int i = 0; i < BIG; i++) {
+                bool stays = likely < 2 || order[i].p <= least;
+                assert_true(out[i] == big[i] || out[i] == -INFINITY);
+                if (fabs(order[i].p - least) < 1e-5 * least) continue; /* ties, and rounding */
+                if (fabs(order[i].p - limits[k]) < 1e-5 * limits[k]) continue;
+                if (big[i] > -INFINITY && (out[i] > -INFINITY) != stays)
+                    fail_msg("shape %d, threshold %g: token %d of %g, least %g", shape, limits[k],
+                             i, order[i].p, least);
+            }
+        }
+        filter("{\"xtc_probability\": 1, \"xtc_threshold\": 0}", BIG); /* too few would be left */
+        assert_memory_equal(out, big, sizeof big);
+    }
+}
+
+/* It happens as often as the probability says, in each row at steps of its own, and draws of tokens do not tell when. */
+static void test_xtc_steps(void **state)
+{
+    (void)state;
+    enum { STEPS = 5000 };
+    static bool gone[2][STEPS];
+    kvik_generation g;
+    struct gen_chain *c;
+    int n[2] = {0}, both = 0, drawn = 0;
+    gen_defaults(&g);
+    assert_int_equal(kvik_generation_set(&g, "{\"do_sample\": true, \"top_k\": 0, \"seed\": 8, "
+                                             "\"xtc_probability\": 0.3, \"xtc_threshold\": 0.2}"),
+                     0);
+    assert_int_equal(gen_chain_new(&g, 2, NULL, &c), 0);
+    for (uint32_t r = 0; r < 2; r++)
+        for (uint32_t t = 0; t < STEPS; t++) {
+            float two[2] = {0, 1e-3f}, plain[2] = {0, 1e-3f};
+            const struct gen_row row = {.n = 4 + t, .n_prompt = 4, .row = r};
+            assert_int_equal(gen_chain_apply(c, &row, two), 0);
+            gone[r][t] = isinf(two[1]);
+            n[r] += gone[r][t];
+            both += r && gone[0][t] && gone[1][t];
+            drawn += gone[r][t] && gen_sample(c, plain, 8, r, t) == 1;
+        }
+    for (int r = 0; r < 2; r++)
+        assert_true(abs(n[r] - 3 * STEPS / 10) < STEPS / 30); /* 5 standard deviations */
+    assert_true(abs(both - 9 * STEPS / 100) < STEPS / 40);
+    assert_true(abs(2 * drawn - n[0] - n[1]) < (n[0] + n[1]) / 8);
+    gen_chain_drop(c);
+    kvik_generation_done(&g);
+}
+
 static int greater(const void *a, const void *b)
 {
     return -nearer(a, b);
@@ -793,6 +859,8 @@ int main(void)
         cmocka_unit_test(test_cutoffs_large),
         cmocka_unit_test(test_toph_large),
         cmocka_unit_test(test_sigma),
+        cmocka_unit_test(test_xtc),
+        cmocka_unit_test(test_xtc_steps),
         cmocka_unit_test(test_everything),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

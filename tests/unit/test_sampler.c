@@ -54,6 +54,8 @@ static const char *const sets[] = {
     "{\"do_sample\": true, \"top_k\": 0, \"top_h\": 0.5}",
     "{\"do_sample\": true, \"top_k\": 0, \"epsilon_cutoff\": 0.004}",
     "{\"do_sample\": true, \"top_k\": 0, \"eta_cutoff\": 0.004}",
+    "{\"do_sample\": true, \"top_k\": 0, \"top_n_sigma\": 1.5}",
+    "{\"do_sample\": true, \"xtc_probability\": 0.5, \"xtc_threshold\": 0.02, \"seed\": 5}",
     "{\"repetition_penalty\": 1.7}",
     "{\"repetition_penalty\": 0.6}",
     "{\"encoder_repetition_penalty\": 1.4}",

@@ -73,7 +73,7 @@ _OTHERS = {
     "assistant_ensemble_weight", "speculation_type"}
 _OF_OBJECTS = ("_original_object_hash",)
 _SAMPLING = {"temperature": (0, 1), "top_k": (50,), "top_p": (1,), "min_p": (), "top_h": (), "typical_p": (1,), "epsilon_cutoff": (0,),
-             "eta_cutoff": (0,), "top_n_sigma": (0,)}  # the values that change nothing
+             "eta_cutoff": (0,), "top_n_sigma": (0,), "xtc_probability": (0,)}  # the values that change nothing
 _BEAMS = {"early_stopping": (False,), "length_penalty": (1,)}
 
 
