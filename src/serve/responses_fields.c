@@ -1,6 +1,7 @@
 /* responses_fields.c - the items, tools and options of OpenAI's responses, as the chat template takes them.
  *
  * Responses have separate items for reasoning, messages and calls.  The items of one answer become one message of the assistant. */
+#include "base/buf.h"
 #include "serve/replay.h"
 #include "serve/responses.h"
 
@@ -11,6 +12,8 @@ struct chat_build {
     json_t *messages;
     /* Owned: the assistant's message to which more items may belong, or NULL. */
     json_t *said;
+    /* The text of the system message, which several items can add to: templates take one, in first place. */
+    struct buf system;
 };
 
 static const char *text_at(const json_t *o, const char *key)
@@ -61,6 +64,11 @@ static int put_text(json_t *message, const char *key, const json_t *content, siz
     return message && json_object_set_new(message, key, text) == 0 ? 0 : no_memory();
 }
 
+static int add_string(struct buf *b, const json_t *text)
+{
+    return buf_append(b, json_string_value(text), json_string_length(text));
+}
+
 static int add_message(struct chat_build *b, const json_t *item, const char *role, size_t at)
 {
     const json_t *content = json_object_get(item, "content");
@@ -68,14 +76,12 @@ static int add_message(struct chat_build *b, const json_t *item, const char *rol
     TRY(end_said(b));
     json_t *m = json_pack("{s:s}", "role", !strcmp(role, "developer") ? "system" : role);
     int e = put_text(m, "content", content, at);
-    json_t *last = json_array_get(b->messages, json_array_size(b->messages) - 1);
-    /* Templates take one system message, in first place. */
+    const json_t *first = json_array_get(b->messages, 0), *text = json_object_get(m, "content");
     if (e >= 0 && json_array_size(b->messages) == 1 && !strcmp(text_at(m, "role"), "system") &&
-        !strcmp(text_at(last, "role"), "system")) {
-        const json_t *old = json_object_get(last, "content"), *new = json_object_get(m, "content");
-        json_t *both = json_pack("s%++%", json_string_value(old), json_string_length(old), "\n\n",
-                                 json_string_value(new), json_string_length(new));
-        e = both && json_object_set_new(last, "content", both) == 0 ? 0 : no_memory();
+        !strcmp(text_at(first, "role"), "system")) {
+        e = b->system.len ? 0 : add_string(&b->system, json_object_get(first, "content"));
+        if (e >= 0) e = buf_puts(&b->system, "\n\n");
+        if (e >= 0) e = add_string(&b->system, text);
     } else if (e >= 0)
         e = json_array_append(b->messages, m) < 0 ? no_memory() : 0;
     json_decref(m);
@@ -160,6 +166,9 @@ static int read_input(struct chat_build *b, const json_t *body)
     {
         TRY(add_item(b, item, i));
     }
+    if (b->system.len && json_object_set_new(json_array_get(b->messages, 0), "content",
+                                             json_stringn(b->system.data, b->system.len)) < 0)
+        return no_memory();
     return end_said(b);
 }
 
@@ -240,6 +249,7 @@ int responses_read(const struct server *s, const struct exchange *x, struct ask 
 {
     const json_t *input = json_object_get(body, "input");
     struct chat_build b = {.messages = json_array()};
+    buf_init(&b.system, SIZE_MAX);
     json_t *chat = json_object();
     int e = chat && b.messages ? refuse(body) : no_memory();
     const json_t *format = json_object_get(json_object_get(body, "text"), "format");
@@ -260,6 +270,7 @@ int responses_read(const struct server *s, const struct exchange *x, struct ask 
     }
     json_decref(b.said);
     json_decref(b.messages);
+    buf_done(&b.system);
     json_decref(chat);
     return e;
 }

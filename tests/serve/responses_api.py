@@ -135,5 +135,13 @@ code, a = s.post(PATH, {"input": "a", "max_output_tokens": 5, "temperature": 0.5
 check("a response has the options of its request", code == 200 and (a["max_output_tokens"], a["temperature"], a["top_p"]) == (5, 0.5, 0.75), a)
 code, a = s.post(PATH, {"input": "a", "max_output_tokens": 5, "temperature": 0})
 check("and those alone", code == 200 and a["temperature"] == 0 and a["top_p"] is None, a)
+
+
+def counted(*texts):
+    items = [{"role": "system" if i % 2 else "developer", "content": t} for i, t in enumerate(texts)]
+    return s.post(PATH + "/input_tokens", {"input": items + [{"role": "user", "content": "a"}], "instructions": "Be brief."})[1]["input_tokens"]
+
+
+check("system messages are one, in time that grows as they do", counted("b", "c") == counted("b\n\nc") != counted("bc") and counted(*["b" * 98] * 10000) == counted("\n\n".join(["b" * 98] * 10000)))
 check("SIGTERM", s.stop() == 0, s.said)
 finish()
