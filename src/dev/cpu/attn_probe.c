@@ -1,8 +1,8 @@
 /* attn_probe.c - the probabilities of attention, for callers that ask for them.
  *
- * Scores are attention's own, bit for bit, from the same loop.  They are gathered piece by piece in the caller's array, row of
- * the cache by row, and become probabilities with the last piece, by an exact softmax over all of them (attention itself
- * merges atoms and never has them at once). */
+ * The scores are attention's own, bit for bit, from the same loop.  They are gathered piece by piece in the caller's array, in the order of
+ * the cache's rows.  After the last piece an exact softmax over all scores turns them into probabilities.  (Attention itself merges atoms and
+ * never has all scores at once.) */
 #include "base/thread.h"
 #include "dev/cpu/attn_job.h"
 #include "dev/soften.h"
@@ -15,7 +15,8 @@ struct job {
     const struct dev_probe *lane;
 };
 
-/* Scores of the rows of this piece that a token sees, with the query heads of one kv head, to out[head][row]. */
+/* Writes the scores of the rows of this piece that a token sees to out[head][row], for the query heads of one kv
+ * head. */
 static void scores(const struct attn_job *j, uint32_t token, uint32_t head, uint32_t thread,
                    float *out, size_t ldh)
 {
@@ -44,7 +45,7 @@ static void scores(const struct attn_job *j, uint32_t token, uint32_t head, uint
     }
 }
 
-/* One token and kv head. */
+/* Writes the probabilities of one token and kv head. */
 static void probe(void *ctx, uint32_t task, uint32_t thread)
 {
     const struct job *job = ctx;

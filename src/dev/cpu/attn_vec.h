@@ -26,7 +26,7 @@
 #define UNROLL_SOME _Pragma("GCC unroll 4")
 #endif
 
-/* 16 values of a row or strip from element i on; t is constant where this is inlined. */
+/* Loads 16 values of a row or strip from element i on; t is constant where this is inlined. */
 INLINE vf load16(enum dtype t, const void *p, size_t i)
 {
     if (t == DT_F16) return vf_from_f16((const uint16_t *)p + i);
@@ -34,7 +34,7 @@ INLINE vf load16(enum dtype t, const void *p, size_t i)
     return vf_load((const float *)p + i);
 }
 
-/* The first n of them; nothing behind is touched. */
+/* Loads the first n of 16 values, and touches nothing behind them. */
 INLINE vf load_n(enum dtype t, const void *p, size_t i, uint32_t n)
 {
     uint16_t half[16] = {0};
@@ -43,21 +43,22 @@ INLINE vf load_n(enum dtype t, const void *p, size_t i, uint32_t n)
     return load16(t, half, 0);
 }
 
-/* The same pointer, of which the compiler forgets what was loaded through it: values that all vectors of a row need are
- * loaded again, which is cheaper than registers that spill. */
+/* Returns the same pointer, but the compiler forgets what it loaded by it.  Values that all vectors of a row need
+ * are then loaded again, which costs less than registers that spill. */
 INLINE const float *again(const float *p)
 {
     __asm__("" : "+r"(p));
     return p;
 }
 
-/* Asks for the lines of the n bytes at p, some of which lie in a line that was asked for before. */
+/* Prefetches the lines of the n bytes at p.  An earlier call may have asked for some of these lines. */
 INLINE void ask(const void *p, const uint32_t n)
 {
     UNROLL for (uint32_t i = 0; i < n; i += 64) __builtin_prefetch((const char *)p + i, 0, 2);
 }
 
-/* Strips [s, s + ns).  A strip of few queries has too few chains to keep the processor busy, so two go together. */
+/* Computes the scores of strips [s, s + ns).  A strip of few queries has too few chains to keep the processor busy,
+ * so two strips go together. */
 INLINE void score_some(enum dtype t, const uint32_t nq, const uint32_t ns, const float *qt,
                        uint32_t dim, const void *const *k, const void *const *next, uint32_t s,
                        float scale, float *p)
@@ -119,7 +120,7 @@ static void score(enum dtype t, const float *qt, uint32_t nq, uint32_t dim, cons
         score_of(DT_F32, qt, nq, dim, k, next, s0, s1, scale, p);
 }
 
-/* The scores of a strip, capped, of those in [a, b); others are none. */
+/* Returns the capped scores of a strip's rows in [a, b); the lanes of other rows are minus infinity. */
 INLINE vf soft_strip(float *p, uint32_t s, uint32_t a, uint32_t b, float softcap)
 {
     vf x = vf_load(p + s);
@@ -132,7 +133,7 @@ INLINE vf soft_strip(float *p, uint32_t s, uint32_t a, uint32_t b, float softcap
     return x;
 }
 
-/* Makes probabilities of a strip, whose sum over the rows in [a, b) is added to l. */
+/* Turns the scores of a strip into probabilities, and adds the sum over the rows in [a, b) to l. */
 INLINE vf soft_sum(float *p, uint32_t s, uint32_t a, uint32_t b, vf m, vf l)
 {
     vf x = vf_exp(vf_sub(vf_load(p + s), m));
@@ -153,7 +154,7 @@ static void soft(float *p, uint32_t a, uint32_t b, float softcap, float *state)
         top[0] = vf_max(soft_strip(p, s, a, b, softcap), top[0]);
     state[0] = vf_top(vf_max(vf_max(top[0], top[1]), vf_max(top[2], top[3])));
     const vf m = vf_set1(state[0]);
-    /* Whole strips, of which most atoms consist, have a loop without conditions. */
+    /* The loop over whole strips, of which most atoms consist, has no conditions. */
     s = s0;
     if (s < a) l = soft_sum(p, s, a, b, m, l), s += KV_STRIP;
     for (; s + KV_STRIP <= b; s += KV_STRIP)
@@ -162,7 +163,7 @@ static void soft(float *p, uint32_t a, uint32_t b, float softcap, float *state)
     state[1] = vf_tree(l);
 }
 
-/* Columns [d0, d0 + 16 nv) of O, of which the last vector has `tail` (1..16). */
+/* Computes columns [d0, d0 + 16 nv) of O; the last vector has `tail` columns (1 to 16). */
 INLINE void pv_columns(enum dtype t, const uint32_t nq, const uint32_t nv, const uint32_t tail,
                        const float *p, const void *const *v, const void *const *next, uint32_t r0,
                        uint32_t r1, uint32_t dim, uint32_t d0, bool fresh, float *o, size_t ld)
@@ -281,7 +282,7 @@ static const struct attn_kernels *kernels(void)
 }
 CPU_KERNEL(VEC_ISA, CPU_ATTN_ATOM, CPU_ANY, kernels);
 
-/* Rows on their way into the cache. */
+/* --- Rounding of rows for the cache. */
 static void round_f16(const float *x, uint32_t n, void *out)
 {
     uint16_t *y = out;

@@ -31,7 +31,7 @@ INLINE vi codes_get(const void *from, uint32_t n, uint32_t i, uint32_t many)
                 _mm256_cvtepi16_epi32(_mm_loadu_si128(p + 1))};
 }
 
-/* Eight lanes, the first half of a group or the second. */
+/* Multiplies eight lanes: the first half of a group, or the second. */
 INLINE void half_dot(const bool key, const unsigned char *x, uint32_t depth, const unsigned char *c,
                      size_t apart, const uint32_t nq, const bool asks, ptrdiff_t then, __m256i *sum)
 {

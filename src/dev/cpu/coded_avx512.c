@@ -14,14 +14,14 @@
 #define CODED_TILES   1
 #define UNROLL8       _Pragma("GCC unroll 8")
 
-/* Of weights the high bytes of all codes, then the low ones. */
+/* Writes codes as bytes.  Of the codes of weights it writes all high bytes first, then all low bytes. */
 INLINE void codes_put(void *to, uint32_t n, uint32_t i, vi v, bool key)
 {
     __mmask16 m = vec_mask(MIN(16, n - i));
     if (!key) _mm512_mask_cvtepi32_storeu_epi8((char *)to + i, m, vi_sar(v, 8));
     _mm512_mask_cvtepi32_storeu_epi8((char *)to + (key ? 0 : n) + i, m, v);
 }
-/* Of each four vectors the 16-byte lanes are transposed while they are packed; the permutation undoes it. */
+/* Writes the bytes of four vectors.  Packing transposes their 16-byte lanes, and the permutation undoes that. */
 INLINE void codes_put4(void *to, uint32_t n, uint32_t i, const vi *v)
 {
     const vi byte = _mm512_set1_epi16(255),
@@ -45,15 +45,15 @@ INLINE vi four_bytes(const unsigned char *p)
     return vi_set1(x);
 }
 
-/* sum + products of unsigned bytes with signed ones.  In assembly, since the compiler copies a sum before and after its
- * intrinsic. */
+/* Returns sum + products of unsigned bytes with signed ones.  This is assembly, because the compiler copies a sum
+ * before and after its intrinsic. */
 INLINE vi products(vi sum, vi bytes, vi with)
 {
     __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(bytes), "v"(with));
     return sum;
 }
 
-/* Group k of the lines at x, of nb blocks, with four codes of nq queries. */
+/* Multiplies group k of the lines at x, of nb blocks, with four codes of each of nq queries. */
 INLINE void group_dot(const bool key, const uint32_t bits, vi level, const unsigned char *x,
                       size_t step, const uint32_t k, const unsigned char *c, size_t apart,
                       uint32_t n, const uint32_t nq, const uint32_t nb, vi (*high)[CODED_BLOCKS],

@@ -1,19 +1,19 @@
 /* coded_bytes.h - codes of coded tiles (dev/coded.h) as bytes that kernels multiply: levels, unsigned of keys and signed of
  * values.  Included by coded_vec.h. */
 
-/* Asks for what lies `apart` from the line at p; 0: nothing is known. */
+/* Prefetches the line that lies `apart` bytes from p; apart 0: it is not known. */
 INLINE void ask(const unsigned char *p, ptrdiff_t apart)
 {
     __builtin_prefetch(p + apart, 0, 2);
 }
 
-/* 64 codes as levels. */
+/* Looks up the levels of 64 codes. */
 INLINE vb look_up(const struct kv_coded *f, vb codes)
 {
     return vb_lookup(f->key ? f->level_byte : (const uint8_t *)f->level, codes);
 }
 
-/* 64 bytes of codes, of which some bits are wanted, as levels. */
+/* Looks up the levels of 64 codes, which are some bits of each byte. */
 INLINE vb levels_of(const struct kv_coded *f, vb x, int shift, uint8_t mask)
 {
     return look_up(f, vb_and1(vb_shr(x, shift), mask));
@@ -43,7 +43,7 @@ INLINE void unpack2(const struct kv_coded *f, const unsigned char *src, uint32_t
     }
 }
 
-/* A group of 3 bits: two at `low`, one at `high`. */
+/* Looks up the levels of a group with 3 bits: two of them at bit `low` of x, one at bit `high` of y. */
 INLINE vb levels3(const struct kv_coded *f, vb x, int low, vb y, const int high)
 {
     vb bit = vb_and1(y, (uint8_t)(1u << high));
@@ -76,13 +76,13 @@ INLINE void unpack3(const struct kv_coded *f, const unsigned char *src, uint32_t
     }
 }
 
-/* Bytes from block to block of bytes: the functions above write groups in eights. */
+/* Returns the distance between blocks of bytes.  The functions above write groups in eights. */
 INLINE size_t bytes_step(uint32_t depth)
 {
     return (size_t)(depth + 7) / 8 * 512;
 }
 
-/* n blocks as bytes, none of which have 8 bits. */
+/* Unpacks n blocks to bytes; the codes have fewer than 8 bits. */
 static void unpack(const struct kv_coded *f, const unsigned char *codes, uint32_t n, uint32_t depth,
                    size_t size, ptrdiff_t then, unsigned char *dst)
 {
@@ -95,21 +95,21 @@ static void unpack(const struct kv_coded *f, const unsigned char *codes, uint32_
             unpack2(f, codes, depth, then, dst);
 }
 
-/* Blocks of a unit, `step` apart, with codes of `bits` bits. */
+/* Some blocks of a unit, `step` bytes apart, with codes of `bits` bits. */
 struct blocks {
     const unsigned char *at;
     size_t step;
     uint32_t bits;
 };
 
-/* From block `block` on. */
+/* Returns the blocks from block `block` on. */
 INLINE struct blocks blocks_from(const struct blocks *x, uint32_t block)
 {
     return (struct blocks){x->at + block * x->step, x->step, x->bits};
 }
 
-/* n blocks of a unit: where they lie if they are bytes, or if the kernel takes them so and few queries meet them, else as bytes in
- * room. */
+/* Returns n blocks of a unit.  They are in place if they are bytes, or if the kernel takes them packed and few
+ * queries meet them; else they are unpacked to room. */
 static struct blocks blocks_of(const struct kv_coded *f, const unsigned char *codes, uint32_t block,
                                uint32_t n, uint32_t depth, size_t size, ptrdiff_t then,
                                uint32_t queries, unsigned char *room)
@@ -121,7 +121,7 @@ static struct blocks blocks_of(const struct kv_coded *f, const unsigned char *co
     return (struct blocks){room, bytes_step(depth), 8};
 }
 
-/* All blocks of unit u of a piece as bytes, where `at` is NULL if they lie in no one place. */
+/* Returns all blocks of unit u of a piece as bytes; `at` is NULL if they are not all in one place. */
 static struct blocks bytes_of(const struct kv_reading *r, const struct kv_piece *at, uint32_t u)
 {
     const struct kv_coded *f = coded_of(r);

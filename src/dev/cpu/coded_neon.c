@@ -24,7 +24,7 @@ INLINE vi codes_get(const void *from, uint32_t n, uint32_t i, uint32_t many)
                 vmovl_high_s16(y)};
 }
 
-/* Eight lanes of a group. */
+/* Multiplies eight lanes of a group. */
 INLINE void half_dot(const bool key, const unsigned char *x, uint32_t depth, const unsigned char *c,
                      int32x4_t *sum)
 {

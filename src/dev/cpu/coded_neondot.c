@@ -9,7 +9,7 @@
 #define CODED_BLOCKS  2u
 #define CODED_SIGNED  1
 
-/* Of weights the high bytes of all codes, then the low ones. */
+/* Writes codes as bytes.  Of the codes of weights it writes all high bytes first, then all low bytes. */
 INLINE void codes_put(void *to, uint32_t n, uint32_t i, vi v, bool key)
 {
     int8_t all[32];

@@ -20,14 +20,14 @@
 #define CODED_BAND    0x1p-6f /* the least scale of a band, in its largest */
 #define CODED_QUERIES 48u     /* whose weights lie on the stack at once */
 
-/* A prepared query: this, then the codes in the form of the instruction set, 2 * ceil4(dim) bytes.  It fits the room of
- * dim floats from 8 dims on, fewer than which the codec refuses. */
+/* A prepared query: this struct, then its codes in the form of the instruction set, 2 * ceil4(dim) bytes.  It fits
+ * into dim floats if dim is at least 8; the codec refuses smaller heads. */
 struct coded_query {
     float scale;
-    int32_t sum; /* of the codes */
+    int32_t sum; /* sum of the codes */
 };
 
-/* As cpu_group_scale, for codes of 8 bits; both numbers are 256 times less or more. */
+/* As cpu_group_scale, for codes of 8 bits: the scale is 256 times larger, and the result 256 times smaller. */
 static inline float coded_query_scale(uint32_t bits, float *scale)
 {
     float by = cpu_group_scale(bits, scale) * 0x1p-8f;
@@ -45,7 +45,7 @@ static inline const unsigned char *coded_unit(const struct kv_reading *r, const 
     return at->tile[0] + coded_unit_at(coded_of(r), r->shape->dim, r->codec->tile, at->head, unit);
 }
 
-/* The scalar functions, which also take what the vector ones do not. */
+/* The scalar functions.  Vector functions call them for shapes that they do not take. */
 void coded_end(const struct kv_reading *r, float *o);
 /* Adds rows [r0, r1) of one unit: p[0] is row r0's. */
 void coded_add_unit(const struct kv_coded *f, uint32_t dim, const unsigned char *unit, uint32_t r0,

@@ -37,7 +37,7 @@
 #else
 #define AWAKE(i, often) (void)(i);
 #endif
-/* Room for blocks as bytes. */
+/* Bytes of room for blocks that were unpacked. */
 #define CODED_ROOM (CODED_BLOCKS * CODED_DIM / 4 * 64)
 
 static void query(const struct kv_reading *r, const float *q, float *out)
@@ -67,7 +67,7 @@ static void query(const struct kv_reading *r, const float *q, float *out)
 
 #include "dev/cpu/coded_bytes.h"
 
-/* From the first unit of a piece to what is read after the piece. */
+/* Returns the distance from the first unit of a piece to the bytes that are read after the piece. */
 INLINE ptrdiff_t then_of(const struct kv_reading *r, const struct kv_piece *at)
 {
     const unsigned char *unit = coded_unit(r, at, at->r0 / CODED_ROWS);
@@ -83,7 +83,7 @@ struct scoring {
     float t[CODED_QUERIES], m[CODED_QUERIES], scale[CODED_ROWS], *p;
     size_t ldp;
     uint32_t r0, r1; /* rows of the unit that are wanted; p[0] is row r0's */
-    ptrdiff_t then;  /* from the unit to what is read after it, or 0 */
+    ptrdiff_t then;  /* from the unit to the bytes that are read after it; 0: not known */
 };
 
 INLINE const struct coded_query *query_at(const float *q, uint32_t i, uint32_t dim)
@@ -91,7 +91,7 @@ INLINE const struct coded_query *query_at(const float *q, uint32_t i, uint32_t d
     return (const struct coded_query *)(const void *)(q + (size_t)i * dim);
 }
 
-/* What the sums of a query lack: bytes of keys are 128 too large. */
+/* Returns what is added to the sums of a query, because bytes of keys are 128 too large. */
 INLINE vi bias_of(const struct coded_query *c)
 {
     return vi_set1(CODED_SIGNED ? 0 : (int32_t)(0u - 128u * (uint32_t)c->sum));
@@ -127,7 +127,8 @@ INLINE float mean_dot(const void *codes, uint32_t n, const uint16_t *mean, uint3
     return vf_tree(s);
 }
 
-/* The dot products of n queries, at most 4 * VEC_TOKENS, whose trees are made together. */
+/* The dot products with means are computed for n queries at once, at most 4 * VEC_TOKENS, whose trees are added
+ * together. */
 #define MEANS (4u * VEC_TOKENS)
 static void mean_dots(const float *q, uint32_t n, const uint16_t *mean, uint32_t dim, float *out)
 {
@@ -147,7 +148,7 @@ static void mean_dots(const float *q, uint32_t n, const uint16_t *mean, uint32_t
         out[i] = tree[i / 4][i % 4];
 }
 
-/* What scores of n queries are made of, besides sums. */
+/* Computes the parts of the scores of n queries that do not depend on the sums. */
 static void begin_unit(struct scoring *s, const float *q, uint32_t n, float scale, uint32_t dim)
 {
     const uint16_t *mean = coded_means(s->unit);
@@ -197,7 +198,7 @@ INLINE void score_blocks(const struct scoring *s, const uint32_t bits, uint32_t 
         score_some(s, bits, true, i, 1, block, nb, x, step, depth, q, dim);
 }
 
-/* By the kernel for the bits of what blocks_of returned. */
+/* Scores blocks by the kernel for the bits that blocks_of returned. */
 INLINE void score_packed(const struct scoring *s, uint32_t bits, uint32_t n, uint32_t block,
                          const uint32_t nb, const unsigned char *x, size_t step, uint32_t depth,
                          const float *q, uint32_t dim)
@@ -211,7 +212,7 @@ INLINE void score_packed(const struct scoring *s, uint32_t bits, uint32_t n, uin
 }
 
 #if CODED_TILES
-/* All rows of a unit; the operations of score_block. */
+/* Writes the scores of all rows of a unit, by the operations of score_block. */
 INLINE void score_all(const struct scoring *s, uint32_t i, vi bias, const int32_t *sum)
 {
     const vf t = vf_set1(s->t[i]), m = vf_set1(s->m[i]);
@@ -222,7 +223,7 @@ INLINE void score_all(const struct scoring *s, uint32_t i, vi bias, const int32_
                                  vf_mul(t, vf_load(scale + row)), m));
 }
 
-/* The product reads 16 queries: where there are fewer, their codes are copied to where that many can be read. */
+/* The product of tiles reads 16 queries.  The codes of fewer queries are copied to a place where 16 can be read. */
 static void score_tiles(const struct scoring *s, const struct blocks *x, const float *q, uint32_t n,
                         uint32_t dim)
 {
@@ -393,7 +394,7 @@ INLINE void codes_put4(void *to, uint32_t n, uint32_t i, const vi *v)
 }
 #endif
 
-/* The weights of all rows of a unit, of n queries; u: what each row's probability is multiplied with. */
+/* Computes the weights of all rows of a unit for n queries.  u: the factor of each row's probability. */
 static void weigh_all(const float *u, const float *p, size_t ldp, uint32_t n, unsigned char *w)
 {
     for (uint32_t i = 0; i < n; i++, p += ldp, w += 2 * CODED_ROWS) {
@@ -407,7 +408,7 @@ static void weigh_all(const float *u, const float *p, size_t ldp, uint32_t n, un
     }
 }
 
-/* Of rows [r0, r1); others weigh 0. */
+/* Computes the weights of rows [r0, r1); other rows weigh 0. */
 static void weigh_some(const float *u, uint32_t r0, uint32_t r1, const float *p, size_t ldp,
                        uint32_t n, unsigned char *w)
 {
@@ -426,7 +427,8 @@ static void weigh_some(const float *u, uint32_t r0, uint32_t r1, const float *p,
         }
 }
 
-/* The largest of the scales of a unit, as the bits of a float; what is not finite is larger than all others. */
+/* Returns the largest scale of a unit as the bits of a float.  A scale that is not finite counts as larger than all
+ * others. */
 INLINE uint32_t top_scale(const unsigned char *unit)
 {
     vi top = vi_zero();
@@ -435,7 +437,7 @@ INLINE uint32_t top_scale(const unsigned char *unit)
     return (uint32_t)vi_top(top) << 16;
 }
 
-/* The largest below a limit, where all are finite. */
+/* Returns the largest scale below a limit; all scales are finite. */
 INLINE uint32_t top_below(const unsigned char *unit, float limit)
 {
     vi top = vi_zero();
@@ -447,7 +449,7 @@ INLINE uint32_t top_below(const unsigned char *unit, float limit)
     return (uint32_t)vi_top(top);
 }
 
-/* The weights of n queries with the band of scales in [least, limit), which are multiplied with `by`. */
+/* Computes the weights of n queries for the band of scales in [least, limit), which are multiplied with `by`. */
 static void weigh(const unsigned char *unit, float by, float least, float limit, uint32_t r0,
                   uint32_t r1, const float *p, size_t ldp, uint32_t n, unsigned char *w)
 {
@@ -491,7 +493,7 @@ static void add_unit(struct adding *s, const struct kv_coded *f, const unsigned 
     }
 }
 
-/* Rows [r0, r1) of a unit for n queries, at most CODED_QUERIES; p[0] is row r0's. */
+/* Adds rows [r0, r1) of a unit for n queries, at most CODED_QUERIES; p[0] belongs to row r0. */
 static void add_rows(struct adding *s, const struct kv_coded *f, const unsigned char *unit,
                      const struct blocks *bytes, uint32_t r0, uint32_t r1, const float *p,
                      size_t ldp, uint32_t n)

@@ -1,9 +1,9 @@
-/* conv.c - the causal convolution in front of a selective scan: the splitting over sequences and channels, the state, and
- * the readable kernel.
+/* conv.c - the causal convolution in front of a selective scan: how the work is split over sequences and channels, the state, and the
+ * readable kernel.
  *
- * A channel's output needs its last `taps` inputs.  Those of earlier steps are in the state's page, so a token's taps are
- * rows of the step or rows of the page, and the kernel only gets pointers to them.  A result therefore depends on the
- * inputs alone, and not on where a step began. */
+ * A channel's output needs its last `taps` inputs.  The page of the state has the inputs of earlier steps.  So the taps of a token are rows of
+ * the step or rows of the page, and the kernel only gets pointers to them.  A result therefore depends on the inputs alone, and not on where a
+ * step began. */
 #include "dev/cpu/mathfn.h"
 #include "dev/cpu/ssm.h"
 
@@ -29,7 +29,7 @@ static void conv_ref(const float *const *row, uint32_t taps, const float *w, siz
 }
 CPU_KERNEL(DEV_REF, CPU_CONV, CPU_ANY, conv_ref);
 
-/* The inputs that the page after a token holds; zeros stand for inputs before the first token. */
+/* Writes the inputs that the page after a token holds.  Zeros stand for inputs before the first token. */
 static void save(const struct dev_conv *a, const float *const *row, uint32_t missing, uint32_t c0,
                  uint32_t n, float *page)
 {

@@ -1,9 +1,8 @@
 /* delta.c - the gated delta rule: what a strip of values reads of each token, and the readable kernel.
  *
- * A head is a memory: a matrix whose row i holds what is known under key i.  A token reads the value under its key, a sum
- * over the rows, and adds to every row, so that the next reading is closer to the token's own value.  Columns do not
- * meet (scan_work.c).  (The solution by chunks, which Transformers uses for prompts, adds in another order, which depends on
- * where chunks begin.) */
+ * A head is a memory: a matrix whose row i has what is known under key i.  A token reads the value under its key, which is a sum over the rows.
+ * Then it adds to every row, so that the next reading is closer to the token's own value.  Columns do not depend on each other (scan_work.c).
+ * (Transformers solves prompts by chunks.  That adds in another order, which depends on where chunks begin.) */
 #include "dev/cpu/mathfn.h"
 #include "dev/cpu/ssm.h"
 
@@ -36,7 +35,7 @@ static void delta_ref(const struct cpu_delta *j)
 }
 CPU_KERNEL(DEV_REF, CPU_DELTA, CPU_ANY, delta_ref);
 
-/* The values of a strip lie in one head, whose matrix is [keys][values] in the page. */
+/* The values of a strip belong to one head, whose matrix in the page is [keys][values]. */
 static struct scan_strip strip_at(const void *arg, uint32_t i)
 {
     const struct delta *o = arg;

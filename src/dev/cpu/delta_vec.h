@@ -2,7 +2,7 @@
  * include it after the vec_*.h that gives the vectors. */
 #include "dev/cpu/turn_vec.h"
 
-/* Returns what all lanes find under a key, in four chains as in turn(). */
+/* Returns the values that all lanes find under a key, in four chains as in turn(). */
 INLINE vf found(const float *h, const float *k, uint32_t keys)
 {
     vf m0 = vf_zero(), m1 = m0, m2 = m0, m3 = m0;

@@ -18,8 +18,8 @@ static void f32_to_f32(const void *src, float *dst, size_t n)
 }
 typedef uint16_t four_halves __attribute__((vector_size(8)));
 
-/* Four values at a time with the bits of half_f16_to_f32: the exponent moves by an exact product, which takes subnormal ones as they
- * are; then what is not finite gets the largest exponent, and a NaN becomes quiet. */
+/* Converts four values at a time, with the bits of half_f16_to_f32.  An exact product moves the exponent, which
+ * serves subnormal values, too.  Then values that are not finite get the largest exponent, and a NaN becomes quiet. */
 static void f16_to_f32(const void *src, float *dst, size_t n)
 {
     const unsigned char *from = src;

@@ -20,7 +20,7 @@ INLINE __m512bh pairs_n(const unsigned char *p, uint32_t n)
     return (__m512bh)_mm512_maskz_loadu_epi16((1u << n) - 1, p);
 }
 
-/* `rows` rows from r0 (rows past the end repeat the last and are dropped) for `tokens` tokens. */
+/* Computes `rows` rows from r0 for `tokens` tokens.  Rows past the end repeat the last row and are dropped. */
 INLINE void block(const struct cpu_mm *j, uint32_t r0, int rows, uint32_t t0, int tokens)
 {
     const unsigned char *w[8], *x[4];
@@ -58,7 +58,7 @@ INLINE void block(const struct cpu_mm *j, uint32_t r0, int rows, uint32_t t0, in
         }
 }
 
-/* Short rows one at a time, as in dot_vec.h: one stream of memory. */
+/* Short rows are read one at a time, as in dot_vec.h, so that memory is one stream. */
 static void gemv_bf16_pairs(const struct cpu_mm *j)
 {
     uint32_t r = 0;
@@ -82,8 +82,8 @@ static void mm_bf16_pairs(const struct cpu_mm *j)
 }
 CPU_KERNEL(DEV_AVX512BF16, CPU_MM_BF16, CPU_ANY, mm_bf16_pairs);
 
-/* Nearest even in integers: the conversion instruction would flush subnormals, as the products do
- * anyway, but one rounding rule for all paths is easier to state. */
+/* Rounds to nearest even in integers.  The conversion instruction would flush subnormals, and so do the products;
+ * but one rule for all paths is easier to state. */
 static void pack_bf16(const float *x, uint32_t k, void *out)
 {
     unsigned char *o = out;

@@ -15,8 +15,8 @@ INLINE void put_bytes(vi *w, uint32_t i, vi bytes)
 {
     w[i] = bytes;
 }
-/* Adds the products of w with four bytes, the same for all lanes.  gcc 12 would load these with an instruction of their own,
- * and the processor has room for fewer products that wait. */
+/* Adds the products of w with four bytes, which are the same for all lanes.  gcc 12 would load the four bytes by an
+ * instruction of their own, and fewer products would fit into the processor's queue. */
 INLINE vi dot_bytes(vi acc, vi w, const char *four)
 {
     __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(acc) : "v"(w), "m"(*(const char(*)[4])four));

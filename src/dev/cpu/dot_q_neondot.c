@@ -12,7 +12,7 @@ INLINE void put_bytes(vi *w, uint32_t i, vi bytes)
     w[i] = bytes;
 }
 
-/* 16 rows times four columns: lane 0 or 1 of x, and the lane two behind it. */
+/* Multiplies 16 rows with four columns: lane 0 or 1 of x, and the lane two behind it. */
 #define DOT(acc, w, x, lane) vdotq_laneq_s32(acc, vreinterpretq_s8_s32(w), x, lane)
 #define DOTS(acc, w, x, lane)                                                                      \
     (vi)                                                                                           \

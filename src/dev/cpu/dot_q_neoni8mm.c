@@ -6,7 +6,8 @@
 #define VEC(name) name##_neoni8mm
 #include "dev/cpu/quads_neon.h"
 
-/* Codes of 8 columns come in two vectors.  They become rows 0 and 1, 2 and 3, ... 6 and 7, then the other rows. */
+/* Codes of 8 columns come in two vectors.  They become rows 0 and 1, 2 and 3, ... 6 and 7, then the other eight
+ * rows. */
 INLINE void put_bytes(vi *w, uint32_t i, vi bytes)
 {
     w[i] = bytes;
@@ -32,7 +33,7 @@ INLINE void piece_dot(vi *acc, const vi *w, const int16_t *x, uint32_t k)
         acc[i].d = dot_two(acc[i].d, w[2 * k + i].d, v);
     }
 }
-/* Of two rows each: high and low sum of the one, then of the other. */
+/* Joins the sums of two rows each: high and low sum of the first row, then of the second. */
 INLINE int32x4_t four_rows(int32x4_t x, int32x4_t y)
 {
     static const int32_t by[4] = {8, 0, 8, 0};

@@ -104,7 +104,7 @@ INLINE void ask(uintptr_t p, size_t n)
     for (size_t i = 0; i < n; i += 64)
         __builtin_prefetch((const void *)(p + i), 0, 2);
 }
-struct request { /* what is asked for during a block: at once, or between its products */
+struct request { /* what is prefetched during a block: at once, or between its products */
     uintptr_t from;
     uint32_t bytes;
 };
@@ -115,7 +115,7 @@ INLINE void ask_some(struct request r, uint32_t k)
         __builtin_prefetch((const void *)(r.from + 64 * i), 0, 2);
 }
 
-/* Bits 0..3 of each lane to bit 4 of its bytes. */
+/* Moves bits 0 to 3 of each lane to bit 4 of its four bytes. */
 INLINE vi fifth_bits(vi h)
 {
     vi low = vi_and(h, 3), high = vi_and(h, 12);
@@ -124,15 +124,15 @@ INLINE vi fifth_bits(vi h)
     return vi_shl(vb_or(low, high), 4);
 }
 
-/* The codes of a block of 32 of all rows, as they lie in memory. */
+/* The codes of a block of 32, for all rows, as they lie in memory. */
 struct codes {
     const vi *low, *high; /* lanes of four bytes; high: K formats with bits of their own */
     vi bits;              /* fifth bits of Q5_0 and Q5_1 */
     uint32_t u;           /* K formats: which block of a half */
 };
 
-/* Codes 4i..4i+3 of block b (of 8) from the bytes of the low and of the high bits; the high bits were moved down before, by 4
- * in the second half of Q3_K and Q5_K. */
+/* Returns codes 4i to 4i + 3 of block b (of 8), from the bytes of their low and of their high bits.  In the second
+ * half of Q3_K and Q5_K the high bits were moved down by 4 before. */
 INLINE vi k_codes(enum dtype t, uint32_t b, vi low, vi high)
 {
     int chunk = (int)(b / 2), half = (int)(b % 2), s = 4 * (chunk % 2) + 2 * half;
@@ -150,7 +150,8 @@ INLINE vi k_codes(enum dtype t, uint32_t b, vi low, vi high)
     return vb_or(q, vi_shl(vb_and1(vb_shr(high, (int)b), 1), 2));
 }
 
-/* Columns 4i..4i+3 to where a product takes them; ascending, since put_bytes may join neighbours. */
+/* Puts columns 4i to 4i + 3 where a product takes them.  Called in ascending order, since put_bytes may join
+ * neighbours. */
 INLINE void codes_at(enum dtype t, const struct codes *c, uint32_t i, vi *w)
 {
     const vi *v = c->low;
@@ -171,8 +172,8 @@ INLINE void codes_at(enum dtype t, const struct codes *c, uint32_t i, vi *w)
     }
 }
 
-/* A block for `tokens` tokens.  w: its decoded codes; with FEW they are decoded here, from c.  d, m: of the block, or of each
- * half of it. */
+/* Multiplies a block with `tokens` tokens.  w: its decoded codes; with FEW they are decoded here, from c.  d, m:
+ * scale and offset of the block, or of each half of it. */
 INLINE void block_some(enum dtype t, const struct pass *p, uint32_t first, int tokens, uint32_t b,
                        const struct codes *c, vi *w, const vf *d, const vf *m, struct request r)
 {
@@ -290,13 +291,13 @@ INLINE void run_32(enum dtype t, const unsigned char *p, size_t stride, uint32_t
     }
 }
 
-/* Byte i of 16 that lie in four vectors. */
+/* Returns byte i of 16 bytes that lie in four vectors. */
 INLINE vi byte_of(const vi *v, uint32_t i)
 {
     return vi_and(vi_shr(v[i / 4], (int)(8 * (i % 4))), 0xff);
 }
 
-/* Scales and offsets of a block of 256. */
+/* Reads the scales and offsets of a block of 256. */
 INLINE void scales_of(enum dtype t, const unsigned char *p, size_t stride, vf *d, vf *m)
 {
     vi v[4];
@@ -350,7 +351,7 @@ INLINE void rows_32(const unsigned char *p, size_t stride, vi *v)
     vi_rows4(p + 16, stride, v + 4);
 }
 
-/* A block of 256 of 16 rows, in two halves of four blocks of 32, of which one is stated. */
+/* Computes a block of 256 of 16 rows, in two halves of four blocks of 32. */
 INLINE void block_256(enum dtype t, const unsigned char *p, size_t stride, const struct pass *k,
                       uintptr_t next)
 {
@@ -387,7 +388,7 @@ INLINE void block_256(enum dtype t, const unsigned char *p, size_t stride, const
     }
 }
 
-/* Columns [k0, k0 + k) of 16 rows, k at most GROUP. */
+/* Computes columns [k0, k0 + k) of 16 rows; k is at most GROUP. */
 INLINE void group_of(enum dtype t, const unsigned char *w, size_t stride, uint32_t k0, uint32_t k,
                      const struct pass *s)
 {
@@ -408,8 +409,8 @@ INLINE void group_of(enum dtype t, const unsigned char *w, size_t stride, uint32
     }
 }
 
-/* The last rows of a weight can be fewer than lanes: they are computed with rows before them, and lanes below `skip` are not
- * stored.  y: of lane `skip`. */
+/* A weight can end with fewer rows than lanes.  They are computed together with rows before them, and lanes below
+ * `skip` are not stored.  y: the place of lane `skip`. */
 INLINE vf y_load(const float *y, uint32_t skip)
 {
     float v[ROWS] = {0};
@@ -432,7 +433,8 @@ INLINE void products(enum dtype t, int zero, uint32_t n, const struct cpu_mm *j)
 {
     struct pass p = {
         .sums = (struct sums *)(void *)j->scratch, .ldx = j->ldx, .n = n, .zero = zero};
-    /* A weight of fewer rows than lanes.  The reference does not know the activations of QUADS; there all lanes have one row. */
+    /* The weight has fewer rows than lanes.  The reference cannot read the activations of QUADS, so there all lanes
+     * get one row. */
     const bool few = j->before + j->rows < ROWS, tiny = QUADS && few;
     if (few && !QUADS) {
         cpu_mm_q_ref(j);

@@ -1,6 +1,7 @@
-/* dot_ref.c - the canonical order of dev.h in plain C: what every faster kernel must equal bit for bit.
- * Weights are decoded 256 values at a time for all tokens of the job.  Meanwhile the 16 lanes of a (token, row) wait in
- * the thread's scratch, or the sum of quantized weights in y. */
+/* dot_ref.c - the canonical order of dev.h in plain C, which every faster kernel must equal bit for bit.
+ *
+ * Weights are decoded 256 values at a time for all tokens of the job.  Meanwhile the 16 lanes of each (token, row) wait in the thread's scratch,
+ * or for quantized weights the sum waits in y. */
 #include "dev/cpu/cpu.h"
 
 #include <string.h>
@@ -44,7 +45,8 @@ static void mm_f32_ref(const struct cpu_mm *j)
 }
 CPU_KERNEL(DEV_REF, CPU_MM_F32, CPU_ANY, mm_f32_ref);
 
-/* Sum of (code of w) * (code of x) over `n` columns from `i` of a chunk, and of the codes of x. */
+/* Returns the sum of (code of w) * (code of x) over `n` columns of a chunk from column `i` on.  It also sums the
+ * codes of x. */
 static int32_t dot(const struct cpu_wchunk *w, int zero, const struct cpu_xgroup *x, uint32_t at,
                    uint32_t i, uint32_t n, int32_t *xsum)
 {
@@ -58,7 +60,7 @@ static int32_t dot(const struct cpu_wchunk *w, int zero, const struct cpu_xgroup
     return sum;
 }
 
-/* One group of columns of one row and token. */
+/* Returns the sum of one group of columns for one row and token. */
 static float group_sum(const struct cpu_wchunk *w, const struct cpu_format *f,
                        const struct cpu_xgroup *x, uint32_t k)
 {

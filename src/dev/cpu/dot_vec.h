@@ -63,7 +63,7 @@ INLINE void scales_load(enum dtype t, const unsigned char *b, struct scales *s)
     }
 }
 
-/* Codes of chunk c of a block of 256. */
+/* Returns the codes of chunk c of a block of 256. */
 INLINE vb codes_k(enum dtype t, const unsigned char *b, uint32_t c)
 {
     int s = 4 * (int)(c % 2), g = 2 * (int)c;
@@ -82,7 +82,7 @@ INLINE vb codes_k(enum dtype t, const unsigned char *b, uint32_t c)
     return q;
 }
 
-/* Codes of two blocks of 32. */
+/* Returns the codes of two blocks of 32. */
 INLINE vb codes_32(enum dtype t, const unsigned char *a, const unsigned char *b)
 {
     if (t == DT_Q8_0) return vb_xor1(vb_load2(a + 2, b + 2), 0x80);
@@ -194,7 +194,7 @@ INLINE void to_f32_type(enum dtype t, int zero, const unsigned char *src, float 
     }
 }
 
-/* 16 weights of a float type, or the last n < 16 of a row with zeros behind them. */
+/* Loads 16 weights of a float type, or the last n < 16 of a row followed by zeros. */
 INLINE vf weights(enum dtype t, const unsigned char *p)
 {
     return t == DT_F32   ? vf_load((const float *)(const void *)p)

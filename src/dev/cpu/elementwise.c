@@ -55,7 +55,7 @@ static void map_task(void *ctx, uint32_t task, uint32_t thread)
                         (size_t)(end - first) * e->dim);
 }
 
-/* The same operand for every token. */
+/* Applies an operation whose second operand is the same row for every token. */
 static void row_map_task(void *ctx, uint32_t task, uint32_t thread)
 {
     const struct elem *e = ctx;

@@ -227,7 +227,7 @@ INLINE void rotate(vf *a, vf *b, vf c, vf s)
     *b = vf_fma(vb_, c, vf_mul(va, s));
 }
 
-/* Pairs from `from` on, one at a time; all of them where they are interleaved. */
+/* Rotates the pairs from `from` on, one at a time; if pairs are interleaved, these are all pairs. */
 INLINE void rotate_rest(float *x, uint32_t from, uint32_t half, bool interleaved, const float *cos,
                         const float *sin)
 {

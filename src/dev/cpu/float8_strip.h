@@ -5,12 +5,13 @@
 
 #include <string.h>
 
-/* A code as a float of 16 bits (float8_vec.h). */
+/* The factor between a code read as a float of 16 bits (float8_vec.h) and its value. */
 #define HALF_SCALE 256.0f
 #define HALF_NAN   0x3f80 /* what the NaN becomes by the shift */
 #define HALF_QUIET 0x7e00 /* bits that make it a NaN of 16 bits */
 
-/* The `strips` of a reader, with a given kernel.  Rows of a strip outside the piece are made, too. */
+/* Makes the strips of a piece, as a reader's `strips` does, with the given kernel.  It also makes the rows of a
+ * strip outside the piece. */
 static inline const void *float8_strips(float8_fn *decode, const struct kv_reading *r,
                                         const struct kv_piece *at, void *room)
 {

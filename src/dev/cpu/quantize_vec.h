@@ -9,8 +9,7 @@ INLINE void x_put(int16_t *q, vi v) /* 16 columns */
 }
 #endif
 
-/* 16 `vecs` columns: codes and their sums.  An infinity times 0 is a NaN: its code is
- * masked, whatever it became. */
+/* Quantizes 16 `vecs` columns to codes, and sums them.  An infinity times 0 is a NaN, whose code the mask clears. */
 INLINE void quantize_some(const float *x, const uint32_t vecs, vf by, uint32_t mask, int16_t *codes,
                           int32_t *sum, int32_t *sum32)
 {

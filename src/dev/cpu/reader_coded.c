@@ -66,7 +66,7 @@ static void score(const struct kv_reading *r, const struct kv_piece *at, const f
     }
 }
 
-/* The largest scale of a unit below a limit; what is not finite is left out. */
+/* Returns the largest finite scale of a unit below a limit. */
 static float top_below(const uint16_t *scale, float limit)
 {
     float top = 0;
@@ -91,7 +91,7 @@ void coded_add_unit(const struct kv_coded *f, uint32_t dim, const unsigned char 
         int32_t sum[CODED_DIM] = {0};
         for (uint32_t j = r0; j < r1; j++) {
             float s = half_bf16_to_f32(scale[j]), w = p[j - r0] * (s * by);
-            /* 0 for a NaN, whose query is NaN */
+            /* A probability that is NaN gets code 0; its query is NaN anyway. */
             bool band = scale[j] < 0x7f80 && s >= least && s < limit;
             int code = band && w > 0 ? nearest(fminf(w, CPU_X_CODE)) : 0;
             coded_get(f, dim, unit, j, level);

@@ -48,7 +48,7 @@ struct split {
     uint32_t per_task, per_lane; /* strips of a task, tasks of a lane */
 };
 
-/* Copies a strip between a page and h [rows][SCAN_LANES]. */
+/* Copies a strip from a page to h [rows][SCAN_LANES]; page NULL: zeros. */
 static void load(const struct scan_work *w, const float *page, const struct scan_strip *s, float *h)
 {
     if (!page || s->lanes < SCAN_LANES) memset(h, 0, (size_t)w->rows * SCAN_LANES * sizeof *h);

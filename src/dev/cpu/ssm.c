@@ -1,8 +1,8 @@
 /* ssm.c - the selective scan: what a strip of channels reads of each token, and the readable kernel.
  *
- * A channel is a small linear system: n numbers that decay, take up an input, and are read as a weighted sum.  Decay, input
- * and weights depend on the token, which is what "selective" means.  Channels do not meet, so a column of the state is a
- * channel (scan_work.c).  (The scan by chunks of the papers adds in another order, which depends on where chunks begin.) */
+ * A channel is a small linear system: n numbers decay, take up an input, and are read as a weighted sum.  Decay, input and weights depend on the
+ * token, which is what "selective" means.  Channels do not depend on each other, so each column of the state is a channel (scan_work.c).
+ * (The scan by chunks of the papers adds in another order, which depends on where chunks begin.) */
 #include "dev/cpu/ssm.h"
 #include "dev/cpu/mathfn.h"
 
@@ -33,7 +33,7 @@ static void scan_ref(const struct cpu_scan *j)
 }
 CPU_KERNEL(DEV_REF, CPU_SCAN, CPU_ANY, scan_ref);
 
-/* The channels of a strip lie in one group. */
+/* The channels of a strip belong to one group. */
 static struct scan_strip strip_at(const void *arg, uint32_t i)
 {
     const struct scan *o = arg;

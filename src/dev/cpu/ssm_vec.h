@@ -28,7 +28,7 @@ static void VEC(conv)(const float *const *row, uint32_t taps, const float *w, si
 }
 CPU_KERNEL(VEC_ISA, CPU_CONV, CPU_ANY, VEC(conv));
 
-/* The time steps of a strip's lanes at one token. */
+/* Returns the time steps of a strip's lanes for one token. */
 INLINE vf time_steps(const struct cpu_scan *j, const float *dt)
 {
     float each[SCAN_LANES] = {0};
@@ -39,7 +39,8 @@ INLINE vf time_steps(const struct cpu_scan *j, const float *dt)
     return vf_load(each);
 }
 
-/* Mamba 1: every state has a decay of its own; a is that of state 0.  (In Mamba 2 all states have one decay.) */
+/* Advances all states by one token.  In Mamba 1 each state has a decay of its own, and a is that of state 0; in
+ * Mamba 2 all states share one. */
 INLINE vf turn_states(const struct cpu_scan *j, vf dt, vf a, vf u, const float *b, const float *c)
 {
     vf p[4] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()};

@@ -53,7 +53,7 @@ INLINE vf affine_value(enum dtype t, bool zero_first, vf q, vf a, vf b)
     return vec_sub(vec_round(t, vf_mul(a, q)), b);
 }
 
-/* 16 bytes of each of 16 rows to 16 columns. */
+/* Transposes 16 bytes of each of 16 rows to 16 columns. */
 INLINE void transpose(const unsigned char *const *row, uint32_t at, unsigned char (*col)[KV_STRIP])
 {
     v16 x[16], y[16];
@@ -76,8 +76,8 @@ INLINE v16 codes_of(v16 bytes, const uint32_t bits, uint32_t k)
     return v16_and1(v16_shr(bytes, (int)(bits * k)), (uint8_t)((1u << bits) - 1));
 }
 
-/* One chunk of columns of keys: 16 bytes, 128 / bits channels from d0 on.  a, b: of the row groups, lanes are rows; or
- * (group 0) of the channels. */
+/* Decodes one chunk of columns of keys: 16 bytes, 128 / bits channels from d0 on.  a, b: numbers of the row groups,
+ * whose lanes are rows; or (group 0) of the channels. */
 INLINE void keys_chunk(enum dtype t, const uint32_t bits, bool zero_first,
                        const unsigned char (*col)[KV_STRIP], uint32_t d0, uint32_t dim,
                        const float *a, const float *b, uint32_t group, unsigned char *dst)
@@ -103,7 +103,7 @@ INLINE void keys_chunk(enum dtype t, const uint32_t bits, bool zero_first,
     }
 }
 
-/* Number i of each of the 16 rows' units, as vectors of numbers. */
+/* Loads number i of the units of 16 rows as a vector. */
 INLINE vf row_numbers(enum dtype t, const unsigned char *const *unit, size_t i)
 {
     uint32_t wide[KV_STRIP];
@@ -116,20 +116,20 @@ INLINE vf row_numbers(enum dtype t, const unsigned char *const *unit, size_t i)
     return vec_get(t, half, 0);
 }
 
-/* Values of all codes of a group of 2 or 4 bits, 16-bit types. */
+/* Returns the values of all codes of a group of 2 or 4 bits, for types of 16 bits. */
 INLINE vtab table_of(enum dtype t, bool zero_first, vf a, vf b)
 {
     static const float code[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     return vec_table(t, affine_value(t, zero_first, vf_load(code), a, b));
 }
 
-/* No 16 neighbours of a row lie in two groups. */
+/* True if no 16 neighbours of a row lie in two groups. */
 INLINE bool whole_groups(const struct kv_affine *f, uint32_t dim)
 {
     return f->group && (f->group >= dim || f->group % 16 == 0);
 }
 
-/* Channels [d, d + 16) of a row from 16 codes. */
+/* Decodes channels [d, d + 16) of a row from 16 codes. */
 INLINE void values_row(enum dtype t, const uint32_t bits, bool zero_first,
                        const struct kv_affine *f, uint32_t dim, const unsigned char *unit,
                        const unsigned char *codes, unsigned char *dst)
@@ -179,7 +179,7 @@ INLINE void values_row(enum dtype t, const uint32_t bits, bool zero_first,
     }
 }
 
-/* Words of 16 rows of 16 to 16 columns of 16, a column being the 32 bytes of one channel of a strip. */
+/* Transposes 16 rows of 16 words to 16 columns of 16.  A column is the 32 bytes of one channel of a strip. */
 INLINE void transpose_words(const uint16_t *row, uint32_t stride, unsigned char *dst)
 {
     w16 x[16], y[16];
@@ -200,7 +200,7 @@ INLINE void transpose_words(const uint16_t *row, uint32_t stride, unsigned char 
     }
 }
 
-/* Keys of 16-bit types whose groups lie in rows: rows looked up as values are, then transposed. */
+/* Decodes keys of 16-bit types whose groups lie in rows.  The rows are looked up as values are, and then transposed. */
 INLINE void keys_by_row(enum dtype t, const uint32_t bits, bool zero_first,
                         const struct kv_affine *f, uint32_t dim, const struct strip_rows *r,
                         unsigned char *dst)

@@ -27,7 +27,7 @@ static bool processor_has(void)
     return (d & tile) && (d & bytes);
 }
 
-/* Asks Linux for the state of tiles, of all threads. */
+/* Asks Linux to save the state of tiles for all threads. */
 static bool system_gives(void)
 {
 #if defined(__linux__) && defined(SYS_arch_prctl)
@@ -40,7 +40,7 @@ static bool system_gives(void)
 
 bool tiles_here(void)
 {
-    static atomic_int known; /* 1: no, 2: yes; threads that ask at once find the same */
+    static atomic_int known; /* 1: no, 2: yes; threads that ask at once get the same answer */
     int k = atomic_load_explicit(&known, memory_order_relaxed);
     if (!k) {
         const char *v = getenv("KVIK_AMX");
@@ -120,7 +120,7 @@ AMX void tiles_keys(const unsigned char *x, size_t step, uint32_t blocks, uint32
     }
 }
 
-/* The high bytes of the weights, or the low ones. */
+/* Adds the products with the high bytes of the weights, or with their low bytes. */
 AMX static void values_half(const unsigned char *x, size_t step, uint32_t nb,
                             const unsigned char *w, int32_t *sum)
 {

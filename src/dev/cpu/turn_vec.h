@@ -2,7 +2,7 @@
  * an input and are read.  Included by ssm_vec.h and delta_vec.h after the vec_*.h that gives the vectors. */
 #include "dev/cpu/ssm.h"
 
-/* One row: it decays by a, takes up u * k, and adds to p. */
+/* Advances one row: it decays by a, takes up u * k, and adds to p. */
 INLINE vf turn_row(float *at, vf a, vf u, float k, float q, vf p)
 {
     vf h = vf_fma(vf_load(at), a, vf_mul(u, vf_set1(k)));
@@ -10,8 +10,8 @@ INLINE vf turn_row(float *at, vf a, vf u, float k, float q, vf p)
     return vf_fma(h, vf_set1(q), p);
 }
 
-/* All rows of h turn; returns their sum weighted by q afterwards.  The four chains have names, because an array with an
- * index would live in memory. */
+/* Advances all rows of h, and returns their new sum weighted by q.  The four chains have names, because an array
+ * with an index would be in memory. */
 INLINE vf turn(float *h, uint32_t rows, vf a, vf u, const float *k, const float *q)
 {
     vf p0 = vf_zero(), p1 = p0, p2 = p0, p3 = p0;

@@ -1,9 +1,8 @@
-/* unpack.c - the quantized formats, decoded one at a time: codes in order of K, unsigned, with the scale
- * and offset of each lane of four.  This is the one readable statement of every format; dequantizing, the
- * reference product and the panels of formats without a faster decoder all read it.
+/* unpack.c - decodes the quantized formats one at a time: codes in order of K, unsigned, with the scale and offset of each lane of four.
  *
- * Scales are rounded as the `gguf` package rounds them: each product of two factors once.  An offset is
- * stored as what is added (the K formats subtract a minimum: its negative, which is exact). */
+ * This is the one readable statement of every format.  Dequantizing, the reference product, and the panels of formats without a faster decoder all
+ * use it.  Scales are rounded as the `gguf` package rounds them: each product of two factors once.  An offset is stored as the number that is added.
+ * (The K formats subtract a minimum; its negative is exact.) */
 #include "dev/cpu/cpu.h"
 #include "dev/cpu/half.h"
 
@@ -24,7 +23,7 @@ static void fill(float *lanes, uint32_t n, float v)
         lanes[i] = v;
 }
 
-/* Low nibbles first, then high ones: the layout of the 32-code types. */
+/* Decodes low nibbles first, then high ones: the layout of the 32-code types. */
 static void nibbles(const unsigned char *qs, uint8_t *q)
 {
     for (int i = 0; i < 16; i++) {
@@ -95,7 +94,8 @@ static void q2_k(const unsigned char *b, uint32_t c, struct cpu_wchunk *o)
         fill(o->m + 4 * s, 4, -(dmin * (float)(b[4 * c + s] >> 4)));
     }
 }
-/* Sixteen 6-bit scales in 12 bytes: 4 low bits in bytes 0..7 (two per byte), 2 high bits in 8..11. */
+/* Returns one of sixteen 6-bit scales in 12 bytes.  Bytes 0 to 7 have the 4 low bits of two scales each, and bytes 8
+ * to 11 the 2 high bits. */
 static int q3_k_scale(const unsigned char *s, uint32_t i)
 {
     return ((s[i % 8] >> (4 * (i / 8)) & 15) | (s[8 + i % 4] >> (2 * (i / 4)) & 3) << 4) - 32;
@@ -110,7 +110,7 @@ static void q3_k(const unsigned char *b, uint32_t c, struct cpu_wchunk *o)
     for (uint32_t s = 0; s < 4; s++)
         fill(o->d + 4 * s, 4, d * (float)q3_k_scale(b + 96, 4 * c + s));
 }
-/* Eight 6-bit scales and minima in 12 bytes. */
+/* Returns one of eight 6-bit scales and minima in 12 bytes. */
 static void q4_k_scale(const unsigned char *s, uint32_t i, uint32_t *sc, uint32_t *mn)
 {
     if (i < 4) {
