@@ -200,10 +200,12 @@ typedef struct kvik_splice {
  * has its tokens one after another (a live one, or a dropped one that is still cached); else it is computed.
  *
  * The sequence then is like any other: append, fork, crop, generate.  While it has such a chunk no other prompt reuses
- * its rows.  In a quantized cache a crop may compute chunks near the cut, which are then exact.  It cannot be saved or
- * exported, nor show attention weights (KVIK_UNSUPPORTED).  What a chunk was computed in stays in memory as long as a
- * sequence reads it.  KVIK_UNSUPPORTED for a cache without moved_chunks; a cache of a model whose rows cannot move, or
- * with windows, sinks or rows on disk, does not open with it. */
+ * its rows; once it is dropped, those before its first such chunk are reused.  In a quantized cache a crop may compute
+ * chunks near the cut, which are then exact.  It cannot be saved or exported, nor show attention weights
+ * (KVIK_UNSUPPORTED).  What a chunk was computed in stays in memory as long as a sequence reads it; of more such texts
+ * than N + 2 * max_sequences at once, the others' chunks are computed.  KVIK_UNSUPPORTED for a cache without
+ * moved_chunks; a cache of a model whose rows cannot move, or with windows, sinks or rows on disk, does not open with
+ * it. */
 KVIK_API int kvik_cache_splice(kvik_cache *c, kvik_seq s, const kvik_chunk *chunk, uint32_t n,
                                kvik_splice *how);
 

@@ -11,10 +11,13 @@
  * Lengths.  `len` of contents counts own rows.  Callers of the store count tokens, borrowed rows
  * included.  kv_len, kv_resume, kv_trim and the functions below them convert one into the other.
  *
- * Lenders.  Rows are borrowed from a lender: a sequence with a copy of the donor's tables, which shares
- * the donor's pages.  The lender is in a slot that no handle names (slot_find), so nobody edits the
- * lender and its rows stay as they are.  slot.borrowers counts the runs that borrow from it; when the
- * last of them ends, the lender is dropped. */
+ * Lenders.  Rows are borrowed from a lender: contents without a slot, with a copy of the donor's tables,
+ * which shares the donor's pages.  So nobody edits the lender, and its rows stay as they are.  seq.lent
+ * counts the runs that borrow from it, and the loans that are not runs yet; when the last of them ends,
+ * the lender is given up.  A store has at most kv.lenders of them, beside the contents of slots and marks.
+ *
+ * Search.  A loan is found by one pass over the texts of other sequences (Knuth, Morris and Pratt), so
+ * the time grows with the number of their tokens, whatever the tokens are. */
 #include "kv/kv_int.h"
 
 #include <string.h>
@@ -25,6 +28,7 @@ int borrow_arrays(struct kv *kv)
     size_t step = (size_t)kv->lanes * kv->borrows;
     struct kv_step *st = &kv->step;
     TRY(kv_array(kv, &kv->borrow, (size_t)kv->n_contents * kv->borrows, sizeof *kv->borrow));
+    TRY(kv_array(kv, &kv->border, kv->max_len, sizeof *kv->border));
     TRY(kv_array(kv, &st->borrowed, step, sizeof *st->borrowed));
     TRY(kv_array(kv, &st->borrowed0, kv->lanes + 1u, sizeof *st->borrowed0));
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
@@ -70,12 +74,13 @@ struct kv_turn kv_past_turn(const struct kv_past *p, uint32_t i)
 
 /* --- Holding ---------------------------------------------------------------------------------- */
 
-/* Ends one run that borrows from a slot; drops the lender if that was its last run. */
-static void leave(struct kv *kv, uint32_t slot)
+/* Ends one run or loan of a lender; gives up the lender if that was its last one. */
+static void leave(struct kv *kv, struct seq *d)
 {
-    if (--kv->slot[slot].borrowers) return;
-    struct seq *d = seq_part(kv, slot);
-    if (!d->owners && !d->marks) seq_give(kv, d);
+    if (--d->lent) return;
+    kv->used -= meta_alone(kv, d);
+    kv->n_lenders--;
+    seq_give(kv, d);
 }
 
 void borrow_trim(struct kv *kv, struct seq *s, struct borrow_cut c)
@@ -84,7 +89,7 @@ void borrow_trim(struct kv *kv, struct seq *s, struct borrow_cut c)
     while (s->n_borrows > keep) {
         struct borrow b = s->borrow[--s->n_borrows];
         s->away -= b.n;
-        leave(kv, b.slot);
+        leave(kv, &kv->seq[b.from]);
     }
     if (!c.last) return;
     s->away -= s->borrow[c.runs].n - c.last;
@@ -97,111 +102,124 @@ void borrow_clone(struct kv *kv, const struct seq *src, struct seq *dst)
     dst->away = src->away;
     for (uint32_t i = 0; i < src->n_borrows; i++) {
         dst->borrow[i] = src->borrow[i];
-        kv->slot[src->borrow[i].slot].borrowers++;
+        kv->seq[src->borrow[i].from].lent++;
     }
 }
 
-/* True if the slot of these contents is a lender already. */
-static bool lends(const struct kv *kv, const struct seq *s)
+/* Computes border[i]: the length of the longest text, shorter than i + 1 tokens, with which the first i + 1 tokens both begin
+ * and end. */
+static void borders(const int32_t *tok, uint32_t n, uint32_t *border)
 {
-    return s->owners == 1 && kv->slot[s->slot].borrowers;
+    border[0] = 0;
+    for (uint32_t i = 1, k = 0; i < n; i++) {
+        while (k && tok[i] != tok[k])
+            k = border[k - 1];
+        k += tok[i] == tok[k];
+        border[i] = k;
+    }
 }
 
 /* Finds the tokens among the rows of a donor; *row is the first of them. */
-static bool has(const struct seq *d, const int32_t *tok, uint32_t n, uint32_t *row)
+static bool has(const struct seq *d, const int32_t *tok, uint32_t n, const uint32_t *border,
+                uint32_t *row)
 {
-    for (uint32_t i = 0; n <= d->len && i <= d->len - n; i++)
-        if (d->tok[i] == *tok && memcmp(d->tok + i, tok, n * sizeof *tok) == 0) {
-            *row = i;
-            return true;
-        }
+    for (uint32_t i = 0, k = 0; i < d->len && n <= d->len; i++) {
+        while (k && d->tok[i] != tok[k])
+            k = border[k - 1];
+        k += d->tok[i] == tok[k];
+        *row = i + 1 - k;
+        if (k == n) return true;
+    }
     return false;
 }
 
-/* Finds contents that have the tokens.  Lenders come first, because they need no further slot.  Returns NULL if
- * nobody has the tokens, or if s has all the runs that it may have. */
-static struct seq *find(struct kv *kv, const struct seq *s, const int32_t *tok, uint32_t n,
-                        uint32_t *row)
+/* Returns the lender of a donor's rows, with one more loan: the donor itself if it is a lender, else a copy.  NULL if there
+ * is no room.  Making room for the lender can evict the donor if the donor is kept contents. */
+static struct seq *lender_of(struct kv *kv, struct seq *d)
 {
-    for (int fresh = 0; fresh < 2 && s->n_borrows < kv->borrows; fresh++)
-        for (struct seq *d = NULL; (d = seq_each(kv, d));)
-            if (d != s && lends(kv, d) != fresh && index_donor(d) &&
-                kv_salt_same(&d->salt, &s->salt) && has(d, tok, n, row))
-                return d;
+    uint32_t owner = seq_reserve(kv, d) ? d->slot : KV_NONE;
+    size_t meta = meta_alone(kv, d);
+    if (d->lent) {
+        d->lent++;
+        return d;
+    }
+    if (kv->n_lenders == kv->lenders) return NULL;
+    if (d->kept) index_wanted(kv, d);
+    struct seq *s = spare_take(kv);
+    seq_clone(kv, d, s);
+    edited_contents(kv, s);
+    s->lent = 1;
+    kv->n_lenders++;
+    int e = make_room(kv, 0, meta, "borrowing rows");
+    kv->used += meta;
+    if (e >= 0) e = reserve_settle(kv);
+    if (e >= 0 && owner != KV_NONE) e = reserve_fill(kv, owner, "borrowing rows");
+    if (e >= 0) return s;
+    leave(kv, s);
+    if (owner != KV_NONE) reserve_refill(kv, owner);
     return NULL;
 }
 
-static int check(const struct kv *kv, kv_seq handle, uint32_t n, struct seq **s)
+int kv_lend(struct kv *kv, kv_seq handle, const int32_t *tok, uint32_t n, struct kv_loan *loan)
 {
-    TRY(seq_idle(kv, handle, s));
+    struct seq *s, *from;
+    TRY(seq_idle(kv, handle, &s));
     if (!kv->borrows)
         return ERR(UNSUPPORTED, "cache: it was opened for sequences that borrow no rows");
-    return n ? 0 : ERR(ARG, "cache: no tokens to find");
+    if (!n) return ERR(ARG, "cache: no tokens to find");
+    if (n > kv->max_len || s->n_borrows == kv->borrows) return 0;
+    borders(tok, n, kv->border);
+    for (int fresh = 0; fresh < 2; fresh++) /* lenders first: they need no further contents */
+        for (struct seq *d = NULL; (d = seq_each(kv, d));) {
+            if (d == s || (d->lent > 0) == fresh || !index_donor(d) ||
+                !kv_salt_same(&d->salt, &s->salt) || !has(d, tok, n, kv->border, &loan->row))
+                continue;
+            if (!(from = lender_of(kv, d))) return 0;
+            loan->from = from->id;
+            loan->n = n;
+            return 1;
+        }
+    return 0;
 }
 
-int kv_finds(struct kv *kv, kv_seq handle, const int32_t *tok, uint32_t n)
+void kv_loan_end(struct kv *kv, const struct kv_loan *loan)
 {
-    struct seq *s;
-    uint32_t row;
-    TRY(check(kv, handle, n, &s));
-    struct seq *d = find(kv, s, tok, n, &row);
-    if (d && d->kept) index_wanted(kv, d);
-    return d != NULL;
-}
-
-/* Finds the lender of a donor's rows, or makes one.  Making room for the lender can evict the donor if the donor is
- * kept contents. */
-static int hold(struct kv *kv, struct seq *d, uint32_t *slot)
-{
-    kv_seq handle;
-    if (d->kept) index_wanted(kv, d);
-    if (lends(kv, d)) {
-        *slot = d->slot;
-        return 0;
-    }
-    TRY(kv_new(kv, &d->salt, &handle));
-    *slot = slot_index(kv, handle);
-    int e = index_attach(kv, *slot, d, d->len);
-    if (e < 0) (void)kv_drop(kv, handle);
-    return e;
+    leave(kv, &kv->seq[loan->from]);
 }
 
 /* Appends a run to contents that are being edited. */
-static void append(struct kv *kv, struct seq *s, const struct borrow *b, const int32_t *tok)
+static void append(struct kv *kv, struct seq *s, const struct borrow *b)
 {
+    struct seq *d = &kv->seq[b->from];
     if (s->turn_open && s->turn[s->n_turns - 1].n == 1) s->n_turns--;
     s->turn_open = false;
-    memcpy(s->tok + seq_place(s), tok, b->n * sizeof *tok);
+    memcpy(s->tok + seq_place(s), d->tok + b->row, b->n * sizeof *s->tok);
     s->borrow[s->n_borrows++] = *b;
     s->away += b->n;
-    kv->slot[b->slot].borrowers++;
+    d->lent++;
     /* From now on the positions of its own rows are not their places in the text. */
     index_hide(kv, s, 0);
     s->n_keys = 0;
 }
 
-int kv_borrow(struct kv *kv, kv_seq handle, const int32_t *tok, uint32_t n, uint32_t skip,
+int kv_borrow(struct kv *kv, kv_seq handle, const struct kv_loan *loan, uint32_t skip,
               uint32_t *rows)
 {
     struct seq *s;
-    struct borrow b = {0};
     *rows = 0;
-    TRY(check(kv, handle, n, &s));
-    if (skip >= n) return ERR(ARG, "cache: %u of %u tokens leave none to borrow", skip, n);
-    if (n - skip > kv->max_len - seq_place(s))
-        return ERR(LIMIT, "cache: %u rows after %u exceed the maximum length of %u", n - skip,
+    TRY(seq_idle(kv, handle, &s));
+    if (skip >= loan->n)
+        return ERR(ARG, "cache: %u of %u tokens leave none to borrow", skip, loan->n);
+    if (loan->n - skip > kv->max_len - seq_place(s))
+        return ERR(LIMIT, "cache: %u rows after %u exceed the maximum length of %u", loan->n - skip,
                    seq_place(s), kv->max_len);
-    struct seq *d = find(kv, s, tok, n, &b.row);
-    if (!d || hold(kv, d, &b.slot) < 0) return 0;
-    uint32_t slot = slot_index(kv, handle), before = kv->seq[kv->slot[slot].seq].n_turns;
+    if (s->n_borrows == kv->borrows) return 0;
+    uint32_t slot = slot_index(kv, handle), before = s->n_turns;
     s = edit(kv, slot);
     bool open = s->turn_open;
-    b.row += skip;
-    b.n = n - skip;
-    b.at = s->len;
-    append(kv, s, &b, tok + skip);
+    append(kv, s, &(struct borrow){loan->from, loan->row + skip, loan->n - skip, s->len});
     if (edited(kv, slot, "borrowing rows") >= 0) {
-        *rows = b.n;
+        *rows = loan->n - skip;
         return 0;
     }
     s = edit(kv, slot);
@@ -238,11 +256,10 @@ void borrow_fill(struct kv_step *st)
         st->borrowed0[k] = n;
         for (uint32_t i = 0; i < s->n_borrows; i++, n++) {
             const struct borrow *b = &s->borrow[i];
-            uint32_t slot = kv->slot[b->slot].seq;
-            st->borrowed[n] = (struct kv_borrowed){slot, b->row, b->row + b->n,
+            st->borrowed[n] = (struct kv_borrowed){b->from, b->row, b->row + b->n,
                                                    (int32_t)(b->at + before) - (int32_t)b->row};
             before += b->n;
-            fill_edges(kv, &kv->seq[slot], n);
+            fill_edges(kv, &kv->seq[b->from], n);
         }
     }
     if (kv->borrows) st->borrowed0[st->n_spans] = n;
@@ -250,24 +267,25 @@ void borrow_fill(struct kv_step *st)
 
 /* --- Check ------------------------------------------------------------------------------------ */
 
+/* No loan may be open: the count of its lender is one more than the runs say. */
 bool borrow_check(const struct kv *kv)
 {
     uint64_t named = 0, counted = 0;
+    uint32_t lenders = 0;
     for (const struct seq *s = NULL; (s = seq_each(kv, s));) {
         uint32_t away = 0, at = 0;
         for (uint32_t i = 0; i < s->n_borrows; i++, named++) {
             const struct borrow *b = &s->borrow[i];
-            const struct slot *from = &kv->slot[b->slot];
-            if (!from->used || !from->borrowers || from->reserve) return false;
-            const struct seq *d = &kv->seq[from->seq];
-            if (d->n_borrows || !b->n || b->row + b->n > d->len || b->at < at || b->at > s->len)
+            const struct seq *d = &kv->seq[b->from];
+            if (!d->lent || !b->n || b->row + b->n > d->len || b->at < at || b->at > s->len)
                 return false;
             at = b->at;
             away += b->n;
         }
         if (away != s->away || seq_place(s) > kv->max_len) return false;
+        if (s->lent && (s->owners || s->marks || s->kept || s->n_borrows)) return false;
+        lenders += s->lent > 0;
+        counted += s->lent;
     }
-    for (uint32_t i = 0; i < kv->max_seqs; i++)
-        counted += kv->slot[i].used ? kv->slot[i].borrowers : 0;
-    return named == counted;
+    return named == counted && lenders == kv->n_lenders;
 }

@@ -41,7 +41,7 @@ static void count_refs(const struct kv *kv, uint32_t gi)
 
 /* True if the references equal the counts in `seen` and the ids equal the free masks; adds up the
  * bytes. */
-static bool check_form(const struct kv *kv, const struct pages *p, size_t sum[6])
+static bool check_form(const struct kv *kv, const struct pages *p, size_t sum[5])
 {
     uint32_t live = 0, promised = 0, backed = 0, spilled = 0, stale = 0;
     for (uint32_t id = 1; id < p->n_ids; id++) {
@@ -61,19 +61,18 @@ static bool check_form(const struct kv *kv, const struct pages *p, size_t sum[6]
         spilled += pg->spilled;
         stale += is_stale;
         backed += is_free && is_backed;
-        if (pg->refs > 1 && !pg->spilled) sum[2] += p->bytes;
     }
     if (spilled != p->n_spilled || stale != p->n_stale)
         return wrong("pages in the tier", spilled, p->n_spilled);
-    sum[4] += spilled * p->bytes;
-    sum[5] += stale * p->bytes;
+    sum[3] += spilled * p->bytes;
+    sum[4] += stale * p->bytes;
     for (uint32_t i = 0; i < kv->max_seqs; i++)
         promised += kv->slot[i].stash[p->index].n;
     if (live + spilled + promised != p->n_live || promised != p->n_promised ||
         p->usable * KV_RUN <= p->n_live || backed != p->n_backed)
         return wrong("page counts", live, p->n_live);
     sum[p->state ? 1 : 0] += live * p->bytes;
-    sum[3] += (backed - MIN(backed, promised)) * p->bytes;
+    sum[2] += (backed - MIN(backed, promised)) * p->bytes;
     uint32_t listed = 0, runs = 0;
     for (uint32_t k = 1; k <= KV_RUN; k++)
         for (uint32_t r = p->list[k]; r != KV_NONE; r = p->run[r].next) {
@@ -179,8 +178,7 @@ static bool check_index(const struct kv *kv)
 
 static bool check_seq(const struct kv *kv, const struct seq *s)
 {
-    if (!s->owners && !s->kept && !s->marks)
-        return seq_place(s) || s->cross ? wrong("spare", s->len, 0) : true;
+    if (seq_spare(s)) return seq_place(s) || s->cross ? wrong("spare", s->len, 0) : true;
     if (s->busy) return kv->step.open ? true : wrong("busy", s->slot, 0);
     uint32_t end = 0;
     for (uint32_t i = 0; i < s->n_turns; i++) {
@@ -239,7 +237,7 @@ static bool check_marks(const struct kv *kv)
 
 bool kv_check(const struct kv *kv)
 {
-    size_t sum[6] = {0};
+    size_t sum[5] = {0};
     bool ok = true;
     uint32_t used = 0, spare = 0, marks = 0;
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
@@ -253,7 +251,7 @@ bool kv_check(const struct kv *kv)
     }
     for (const struct seq *s = NULL; ok && (s = seq_each(kv, s));) {
         ok = check_owners(kv, s) && check_seq(kv, s);
-        spare += !s->owners && !s->kept && !s->marks;
+        spare += seq_spare(s);
         marks += s->marks;
     }
     for (uint32_t k = 0; k < kv->max_seqs; k++)
@@ -266,10 +264,10 @@ bool kv_check(const struct kv *kv)
     if (spare != kv->n_spare) return wrong("spare contents", spare, kv->n_spare);
     if (sum[0] != kv->live || sum[1] != kv->states)
         return wrong("live bytes", (uint32_t)sum[0], (uint32_t)kv->live);
-    if (sum[2] != kv->shared || sum[3] != kv->backed)
-        return wrong("shared bytes", (uint32_t)sum[2], (uint32_t)kv->shared);
-    if (sum[4] != kv->stream.spilled || sum[5] != kv->stream.stale)
-        return wrong("bytes in the tier", (uint32_t)sum[4], (uint32_t)kv->stream.spilled);
+    if (sum[2] != kv->backed)
+        return wrong("free bytes with memory", (uint32_t)sum[2], (uint32_t)kv->backed);
+    if (sum[3] != kv->stream.spilled || sum[4] != kv->stream.stale)
+        return wrong("bytes in the tier", (uint32_t)sum[3], (uint32_t)kv->stream.spilled);
     if (!borrow_check(kv)) return wrong("borrowed rows", kv->borrows, 0);
     if (!meta_check(kv)) return wrong("metadata", (uint32_t)kv->used, (uint32_t)kv->fixed);
     if (pool_held(kv) > kv->pool) return wrong("over budget", (uint32_t)kv->live, 0);

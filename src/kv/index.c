@@ -60,8 +60,8 @@ uint32_t index_known(const int32_t *tok, uint32_t n)
 
 /* Returns the row up to which two lists of turns are equal.  Rows before it are equal unless a turn
  * continues across it. */
-uint32_t index_turns_same(const struct kv_turn *a, uint32_t n_a, const struct kv_turn *b,
-                          uint32_t n_b)
+static uint32_t turns_same(const struct kv_turn *a, uint32_t n_a, const struct kv_turn *b,
+                           uint32_t n_b)
 {
     uint32_t i = 0;
     while (i < n_a && i < n_b && a[i].pos == b[i].pos && a[i].n == b[i].n)
@@ -70,7 +70,7 @@ uint32_t index_turns_same(const struct kv_turn *a, uint32_t n_a, const struct kv
 }
 
 /* Returns m, or the start of the turn that m lies inside. */
-uint32_t index_turns_whole(const struct seq *s, uint32_t m)
+static uint32_t turns_whole(const struct seq *s, uint32_t m)
 {
     for (uint32_t i = 0; i < s->n_turns; i++)
         if (s->turn[i].pos < m && m < s->turn[i].pos + s->turn[i].n) return s->turn[i].pos;
@@ -95,42 +95,26 @@ void index_keys(struct kv *kv, struct seq *s, uint32_t most)
 bool index_donor(const struct seq *s)
 {
     bool known = !s->cross || frozen_known(s);
-    return (s->owners || s->kept) && !s->busy && !s->foreign && !s->n_borrows && known &&
+    return (s->owners || s->kept || s->lent) && !s->busy && !s->foreign && !s->n_borrows && known &&
            s->len >= KV_STRIP;
 }
 
-struct query {
-    const int32_t *tok;
-    uint32_t n, n_keys;
-    const struct kv_turn *turn;
-    uint32_t n_turns;
-    struct kv_salt salt;
-    uint32_t cross; /* frozen rows that the sequence has already */
-};
-
-static const unsigned char *query_key(const struct kv *kv, uint32_t i)
+uint32_t index_look(const struct kv *kv, const struct seq *q, const struct seq *d, uint32_t n,
+                    bool pages, enum kv_miss *why)
 {
-    return kv->index.key + (size_t)i * KV_KEY;
-}
-
-/* Returns the longest length at which the query can resume from the donor, n tokens of which have
- * the query's keys.  0: none, and *why is the reason. */
-static uint32_t look(const struct kv *kv, const struct query *q, const struct seq *d, uint32_t n,
-                     enum kv_miss *why)
-{
-    uint32_t m = 0, end = MIN(q->n, d->len);
+    uint32_t m = 0, end = MIN(q->len, d->len);
     *why = KV_MISS_NEW;
     if (!kv_salt_same(&d->salt, &q->salt) || (q->cross && q->cross != d->cross)) return 0;
     for (m = kv_fault.trust_keys ? MIN(n, end) : 0; m < end && q->tok[m] == d->tok[m];)
         m++;
     m = kv_fault.trust_keys ? m : MIN(m, index_known(q->tok, m));
     if (m < KV_STRIP) return 0;
-    if (kv->index.turns) m = MIN(m, index_turns_same(q->turn, q->n_turns, d->turn, d->n_turns));
+    if (kv->index.turns) m = MIN(m, turns_same(q->turn, q->n_turns, d->turn, d->n_turns));
     *why = m < KV_STRIP ? KV_MISS_TURNS : KV_MISS_SNAPSHOT;
     for (uint32_t before = m + 1; before != m;) {
         before = m;
-        m = seq_resume(kv, d, m);
-        if (kv->index.turns) m = index_turns_whole(d, m);
+        if (!pages) m = seq_resume(kv, d, m);
+        if (kv->index.turns) m = turns_whole(d, m);
     }
     return m < KV_STRIP ? 0 : m;
 }
@@ -154,13 +138,18 @@ void index_list_live(struct kv *kv)
     }
 }
 
+static uint64_t find_block(const struct kv *kv, const struct seq *q, uint32_t i)
+{
+    return index_find(kv, i, q->key + (size_t)i * KV_KEY);
+}
+
 /* Returns how many leading full blocks of the query some sequence has. */
-static uint32_t blocks_found(const struct kv *kv, const struct query *q)
+static uint32_t blocks_found(const struct kv *kv, const struct seq *q)
 {
     uint32_t lo = 0, hi = q->n_keys;
     while (lo < hi) { /* binary search: a sequence that has a block also has all earlier ones */
         uint32_t mid = lo + (hi - lo + 1) / 2;
-        if (index_find(kv, mid - 1, query_key(kv, mid - 1)))
+        if (find_block(kv, q, mid - 1))
             lo = mid;
         else
             hi = mid - 1;
@@ -168,16 +157,18 @@ static uint32_t blocks_found(const struct kv *kv, const struct query *q)
     return lo;
 }
 
-/* Returns the sequence from which the query can resume at the highest length.  NULL: none, and *why
- * is the reason. */
-static struct seq *search(struct kv *kv, const struct query *q, uint32_t *most, enum kv_miss *why)
+/* Returns the sequence that has the most of the query (index_look).  NULL: none, and *why is the
+ * reason. */
+static struct seq *search(struct kv *kv, const struct seq *q, bool pages, uint32_t *most,
+                          enum kv_miss *why)
 {
     struct seq *best = NULL;
     uint64_t number = ++kv->index.searches;
     uint32_t left = KV_LOOKS;
     *most = 0;
+    index_list_live(kv);
     for (uint32_t b = blocks_found(kv, q); b-- > 0 && left;) {
-        uint64_t ref = index_find(kv, b, query_key(kv, b));
+        uint64_t ref = find_block(kv, q, b);
         for (uint32_t passed = 0; ref && left && passed < KV_LOOKS;
              ref = index_next(kv, ref), passed++) {
             struct seq *d = index_seq(kv, ref);
@@ -185,7 +176,7 @@ static struct seq *search(struct kv *kv, const struct query *q, uint32_t *most, 
             if (d->looked == number || !index_donor(d)) continue;
             d->looked = number;
             left--;
-            uint32_t m = look(kv, q, d, (b + 1) * KV_STRIP, &said);
+            uint32_t m = index_look(kv, q, d, (b + 1) * KV_STRIP, pages, &said);
             if (!m && said > *why) *why = said;
             if (!m || m < *most || (m == *most && d->used < best->used)) continue;
             *most = m;
@@ -197,44 +188,27 @@ static struct seq *search(struct kv *kv, const struct query *q, uint32_t *most, 
     return best;
 }
 
-static void query_keys(struct kv *kv, struct query *q)
+/* Makes the contents that a search looks for: tokens, turns and keys, without rows. */
+static struct seq query_of(struct kv *kv, const struct kv_salt *salt, const struct kv_prefix *p)
 {
-    unsigned char first[KV_KEY], *key = kv->index.key;
-    uint32_t blocks = index_known(q->tok, q->n) / KV_STRIP;
-    if (blocks) key_first(kv, &q->salt, first);
-    for (; q->n_keys < blocks; q->n_keys++, key += KV_KEY)
-        key_next(kv, q->n_keys ? key - KV_KEY : first, q->tok, q->turn, q->n_turns, q->n_keys, key);
+    struct seq q = {.tok = (int32_t *)(uintptr_t)p->tok,
+                    .len = MIN(p->n, kv->max_len),
+                    .turn = (struct kv_turn *)(uintptr_t)p->turn,
+                    .n_turns = p->n_turns,
+                    .salt = *salt,
+                    .key = kv->index.key};
+    index_keys(kv, &q, UINT32_MAX);
+    return q;
 }
 
-/* The donor need not be able to resume at that length, because only pages of it are shared. */
 const struct seq *index_twin(struct kv *kv, const struct kv_image *im, uint32_t *rows)
 {
+    enum kv_miss why = KV_HIT;
     if (!kv->index.on || im->foreign || im->cross) return NULL;
-    struct query q = {.tok = im->tok,
-                      .n = MIN(im->len, kv->max_len),
-                      .turn = im->turn,
-                      .n_turns = im->n_turns,
-                      .salt = im->salt};
-    query_keys(kv, &q);
-    index_list_live(kv);
-    for (uint32_t b = blocks_found(kv, &q); b-- > 0;) {
-        uint64_t ref = index_find(kv, b, query_key(kv, b));
-        for (uint32_t looks = 0; ref && looks < KV_LOOKS; ref = index_next(kv, ref), looks++) {
-            struct seq *d = index_seq(kv, ref);
-            uint32_t m = (b + 1) * KV_STRIP;
-            if (!index_donor(d) || d->len < m || !kv_salt_same(&d->salt, &q.salt) ||
-                memcmp(d->tok, q.tok, m * sizeof *q.tok) != 0)
-                continue;
-            if (kv->index.turns) {
-                m = MIN(m, index_turns_same(q.turn, q.n_turns, d->turn, d->n_turns));
-                m = index_turns_whole(d, m);
-            }
-            index_wanted(kv, d);
-            *rows = m;
-            return d;
-        }
-    }
-    return NULL;
+    const struct kv_prefix p = {im->tok, im->len, im->turn, im->n_turns, false};
+    struct seq q = query_of(kv, &im->salt, &p), *d = search(kv, &q, true, rows, &why);
+    if (d) index_wanted(kv, d);
+    return d;
 }
 
 /* True if these kept contents still exist; making room may have evicted them. */
@@ -248,7 +222,7 @@ static bool still_kept(const struct kv *kv, const struct seq *d)
 
 /* Makes the empty sequence an owner of the donor's first m rows.  ERR_FULL if the pages that its reserve then lacks
  * do not fit.  Making room for them can evict the donor if the donor is kept contents. */
-int index_attach(struct kv *kv, uint32_t slot, const struct seq *d, uint32_t m)
+static int index_attach(struct kv *kv, uint32_t slot, const struct seq *d, uint32_t m)
 {
     struct seq *s = edit(kv, slot);
     struct kv_salt salt = s->salt;
@@ -276,11 +250,11 @@ int index_attach(struct kv *kv, uint32_t slot, const struct seq *d, uint32_t m)
 
 /* Returns why a search found nothing.  If donors had the query's keys, their reason; else the reason is derived from
  * sequences with the same first tokens. */
-static enum kv_miss reason(const struct kv *kv, const struct query *q, enum kv_miss said)
+static enum kv_miss reason(const struct kv *kv, const struct seq *q, enum kv_miss said)
 {
     const struct index *x = &kv->index;
     unsigned char first[KV_KEY];
-    if (q->n < KV_STRIP) return KV_MISS_SHORT;
+    if (q->len < KV_STRIP) return KV_MISS_SHORT;
     if (!q->n_keys) return KV_MISS_IDS;
     if (said == KV_MISS_SNAPSHOT || said == KV_MISS_TURNS) return said;
     key_tokens(q->tok, first);
@@ -311,16 +285,12 @@ int kv_match(struct kv *kv, kv_seq handle, const struct kv_prefix *p, uint32_t *
     *have = 0;
     kv->index.miss = KV_MISS_OFF;
     if (!kv->index.on) return 0;
-    struct kv_turn all = {0, UINT32_MAX};
-    struct query q = {.tok = p->tok,
-                      .n = MIN(p->n, kv->max_len),
-                      .turn = p->n_turns ? p->turn : &all,
-                      .n_turns = p->n_turns ? p->n_turns : !p->singly,
-                      .salt = s->salt,
-                      .cross = s->cross};
-    query_keys(kv, &q);
-    index_list_live(kv);
-    best = search(kv, &q, &most, &why);
+    const struct kv_turn all = {0, UINT32_MAX};
+    struct kv_prefix turns = *p;
+    if (!p->n_turns) turns.turn = &all, turns.n_turns = !p->singly;
+    struct seq q = query_of(kv, &s->salt, &turns);
+    q.cross = s->cross;
+    best = search(kv, &q, false, &most, &why);
     kv->index.miss = best ? KV_HIT : reason(kv, &q, why);
     if (!best) return 0;
     index_wanted(kv, best);

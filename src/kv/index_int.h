@@ -69,17 +69,16 @@ bool index_donor(const struct seq *s);
 /* Computes the keys of the first `most` full blocks.  It stops at the first row without token id
  * and, where turns count, before an incomplete turn. */
 void index_keys(struct kv *kv, struct seq *s, uint32_t most);
-/* Returns the row up to which two lists of turns are equal.  Rows before it are equal unless a turn
- * continues across it. */
-uint32_t index_turns_same(const struct kv_turn *a, uint32_t n_a, const struct kv_turn *b,
-                          uint32_t n_b);
-/* Returns m, or the start of the turn that m lies inside. */
-uint32_t index_turns_whole(const struct seq *s, uint32_t m);
+/* Returns the longest length at which contents q can resume from d (pages: or up to which pages of d have its rows).  They
+ * have the keys of n tokens in common.  0: none, and *why is the reason. */
+uint32_t index_look(const struct kv *kv, const struct seq *q, const struct seq *d, uint32_t n,
+                    bool pages, enum kv_miss *why);
 /* Notes that contents have full blocks that are not listed. */
 void index_note(struct kv *kv, struct seq *s);
 /* Lists the full blocks of all contents that were noted since the last call. */
 void index_list_live(struct kv *kv);
-/* Returns a sequence with the rows of the leading *rows tokens of the image, or NULL. */
+/* Returns a sequence with the rows of the leading *rows tokens of the image, or NULL.  It need not be able to resume there,
+ * because only pages of it are shared. */
 const struct seq *index_twin(struct kv *kv, const struct kv_image *im, uint32_t *rows);
 
 /* kept.c */

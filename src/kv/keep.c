@@ -69,6 +69,19 @@ bool cell_held(const struct group *g, const struct seq_group *sg, uint32_t form,
     return index >= sg->cut[form] || keep_holds(g, sg, form, index);
 }
 
+struct keep *keep_at(const struct seq_group *sg, uint32_t pos)
+{
+    for (uint32_t i = 0; i < sg->n_keeps; i++)
+        if (sg->keep[i].pos == pos) return &sg->keep[i];
+    return NULL;
+}
+
+uint32_t state_after(const struct kv *kv, const struct group *g, const struct seq *s, uint32_t row)
+{
+    const struct keep *k = keep_at(&s->g[g - kv->group], row);
+    return row == s->len ? *seq_table(kv, g, RAW, s) : k ? k->page : 0;
+}
+
 /* Computes the cells [*a, *b) that only snapshot k may be keeping. */
 static void keep_range(const struct group *g, const struct seq_group *sg, const struct keep *k,
                        uint32_t form, uint32_t *a, uint32_t *b)

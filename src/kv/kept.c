@@ -8,19 +8,13 @@
 
 #include <string.h>
 
-/* True if `s` has all full blocks of `part` and can resume from the end of the last one. */
+/* True if `s`, which stays as long as `part` would, has all its full blocks and can resume from the end of the last one. */
 static bool covers(const struct kv *kv, const struct seq *s, const struct seq *part)
 {
     uint32_t len = part->len - part->len % KV_STRIP;
-    if (!index_donor(s) || s == part || !kv_salt_same(&s->salt, &part->salt) || s->len < len ||
-        s->cross != part->cross)
-        return false;
-    if (memcmp(s->tok, part->tok, len * sizeof *s->tok) != 0) return false;
-    if (kv->index.turns &&
-        (index_turns_same(s->turn, s->n_turns, part->turn, part->n_turns) < len ||
-         index_turns_whole(s, len) != len))
-        return false;
-    return seq_resume(kv, s, len) == len;
+    enum kv_miss why;
+    return index_donor(s) && s != part && !s->lent && s->cross == part->cross &&
+           index_look(kv, part, s, len, false, &why) >= len;
 }
 
 /* Links kept contents as the most recently used. */
@@ -198,11 +192,12 @@ static struct seq *record(struct kv *kv, const struct seq *s)
 static void take(struct kv *kv, struct seq *s)
 {
     struct index *x = &kv->index;
-    if (!x->on || s->foreign || s->n_borrows || kv->narrow || (s->cross && !frozen_known(s)))
-        return;
-    uint32_t m = seq_resume(kv, s, index_known(s->tok, s->len));
+    if (!x->on || s->foreign || kv->narrow || (s->cross && !frozen_known(s))) return;
+    /* rows behind borrowed ones are an approximation */
+    uint32_t m = seq_resume(kv, s, index_known(s->tok, s->n_borrows ? s->borrow[0].at : s->len));
     if (m < KV_STRIP && !s->cross) return;
     edit_contents(kv, s);
+    borrow_trim(kv, s, (struct borrow_cut){0});
     seq_cut(kv, s, m < KV_STRIP ? 0 : m); /* frozen rows alone are worth keeping */
     edited_contents(kv, s);
     index_keys(kv, s, UINT32_MAX);

@@ -131,7 +131,7 @@ struct kv_config {
     /* [sites] in the order in which a step visits them, for prefetching; NULL: ascending; copied */
     const uint32_t *order;
     /* Most runs of rows that a sequence can borrow (kv_borrow); 0: borrowing is off and costs nothing.  Requires
-     * that all groups keep all rows, in memory of the host.  Each lender takes one of max_seqs. */
+     * that all groups keep all rows, in memory of the host.  There are at most `borrows` + `lanes` lenders. */
     uint32_t borrows;
 };
 #define KV_BORROWS_MOST 1024u
@@ -412,15 +412,17 @@ int kv_adopt(struct kv *kv, kv_seq s, uint32_t *rows);
 int kv_thaw(struct kv *kv, kv_seq s);
 /* Borrowing.  A sequence can read rows that another sequence computed for the same tokens, although they stand behind other
  * tokens and at other positions.  Only tables and references change hands.  Rows that are computed after borrowed ones depend
- * on them, so nobody reuses them as a prefix.
- *
- * kv_finds looks for a sequence, live or kept, that has the tokens somewhere and that s may read.  Returns 1 if there is one. */
-int kv_finds(struct kv *kv, kv_seq s, const int32_t *tok, uint32_t n);
-/* Appends rows of tok[skip, n) that another sequence has; *rows is their number.  *rows is 0 if nobody has all of
- * tok[n], if s has `borrows` runs already, or if there is no room.  The lender stays until the last sequence that
- * reads its rows is gone. */
-int kv_borrow(struct kv *kv, kv_seq s, const int32_t *tok, uint32_t n, uint32_t skip,
-              uint32_t *rows);
+ * on them, so nobody reuses them as a prefix. */
+struct kv_loan {
+    uint32_t from, row, n; /* used inside the store only */
+};
+/* Finds a sequence, live or kept, that has the tokens one after another and that s may read.  Returns 1 if there is one; its
+ * rows then stay until kv_loan_end, and as long as a sequence borrows them.  Returns 0 if nobody has the tokens, if s has
+ * `borrows` runs already, or if there is no room or no further lender.  Looks at the tokens of all sequences once. */
+int kv_lend(struct kv *kv, kv_seq s, const int32_t *tok, uint32_t n, struct kv_loan *loan);
+/* Appends the rows of a loan but for its first `skip`; *rows is their number, 0 if there is no room. */
+int kv_borrow(struct kv *kv, kv_seq s, const struct kv_loan *loan, uint32_t skip, uint32_t *rows);
+void kv_loan_end(struct kv *kv, const struct kv_loan *loan);
 /* Returns how many rows of s are borrowed. */
 uint32_t kv_borrowed(const struct kv *kv, kv_seq s);
 /* Returns the borrowed rows of all lanes of an open step, in the order of views. */

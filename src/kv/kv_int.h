@@ -67,18 +67,19 @@ struct seq_group {
     uint32_t n_keeps;
     struct keep *keep; /* [KV_KEEPS] ascending; NULL where the group makes none */
 };
-/* A run of borrowed rows (borrow.c): rows [row, row + n) of the lender in `slot`, which stand behind the first `at`
- * own rows. */
+/* A run of borrowed rows (borrow.c): rows [row, row + n) of the lender `from`, which stand behind the first `at` own
+ * rows. */
 struct borrow {
-    uint32_t slot, row, n, at;
+    uint32_t from, row, n, at;
 };
 /* Contents, named by one slot or by several (forks that nobody has changed yet). */
 struct seq {
     /* One of the slots, the head of their ring.  Contents with a reserve have only this slot. */
     uint32_t slot;
-    /* Number of slots.  Contents without owners and marks are spare, and empty. */
+    /* Number of slots.  Contents that nobody owns, marks, keeps or borrows from are spare, and empty. */
     uint32_t owners;
     uint32_t marks;      /* marks that may roll a slot back to these contents */
+    uint32_t lent;       /* of a lender, which has no slot: runs and loans of its rows */
     uint32_t n_doomed;   /* snapshots that the eviction plan being made has chosen */
     uint64_t edits;      /* kv.edits when the contents may last have changed */
     uint32_t len, cross; /* rows; rows of the frozen groups */
@@ -119,9 +120,7 @@ struct slot {
     /* 1 + the first of the marks that may roll the slot back; 0: none */
     uint32_t marks;
     struct stash *stash; /* [n_groups * FORMS], part of kv.stash */
-    /* entries of all contents that borrow from the slot; then it has no handle */
-    uint32_t borrowers;
-    size_t meta; /* bytes of metadata that the slot is charged for (metadata.c) */
+    size_t meta;         /* bytes of metadata that the slot is charged for (metadata.c) */
 };
 /* A mark that has not ended.  seq 0: none. */
 struct mark {
@@ -179,11 +178,13 @@ struct kv {
     struct dev_queue *work; /* of it: copies, and the operations on views */
     uint32_t n_groups, n_sites;
     uint32_t max_seqs, max_tokens, max_len, slot_bits;
-    uint32_t lanes;        /* sequences of one step */
-    uint32_t redo;         /* kv_config.redo */
-    uint32_t borrows;      /* kv_config.borrows */
-    struct borrow *borrow; /* [n_contents][borrows] */
-    struct own *own;       /* all arrays that follow, and those that they name (kv_own) */
+    uint32_t lanes;              /* sequences of one step */
+    uint32_t redo;               /* kv_config.redo */
+    uint32_t borrows;            /* kv_config.borrows */
+    uint32_t lenders, n_lenders; /* lenders: at most; now */
+    struct borrow *borrow;       /* [n_contents][borrows] */
+    uint32_t *border;            /* [max_len] scratch of kv_lend */
+    struct own *own;             /* all arrays that follow, and those that they name (kv_own) */
     struct group *group;
     uint32_t *site_group;        /* [n_sites] */
     struct slot *slot;           /* [max_seqs] */
@@ -202,7 +203,7 @@ struct kv {
     struct kv_step step;
     uint32_t n_change_max;
     size_t pool_most; /* the budget at the opening */
-    size_t pool, live, states, shared, peak, need;
+    size_t pool, live, states, peak, need;
     size_t fixed;    /* bytes of metadata whose size no sequence changes */
     size_t used;     /* bytes of metadata that slots and marks are charged for */
     size_t reserved; /* bytes of pages that are promised to reserves */
@@ -342,6 +343,11 @@ static inline bool seq_shared(const struct seq *s)
 {
     return s->owners + s->marks > 1;
 }
+/* True if nobody has the contents. */
+static inline bool seq_spare(const struct seq *s)
+{
+    return !s->owners && !s->marks && !s->lent && !s->kept;
+}
 /* Returns the slot index of a valid handle. */
 static inline uint32_t slot_index(const struct kv *kv, kv_seq s)
 {
@@ -412,8 +418,6 @@ int borrow_arrays(struct kv *kv);
 /* Lists what the spans of the step borrow. */
 void borrow_fill(struct kv_step *st);
 bool borrow_check(const struct kv *kv);
-/* index.c: makes the empty sequence of a slot an owner of the donor's first m rows. */
-int index_attach(struct kv *kv, uint32_t slot, const struct seq *d, uint32_t m);
 
 /* trim.c */
 /* Returns the longest length up to m that every group can resume from.  Lengths are own rows. */
@@ -447,6 +451,10 @@ uint32_t cut_at(const struct group *g, const struct seq *s, uint32_t gi, uint32_
 void keep_add(struct kv *kv, struct seq *s, uint32_t gi, uint32_t pos, uint32_t page);
 void keep_thin(struct kv *kv, struct seq *s, uint32_t gi, uint32_t len);
 void keep_remove(struct kv *kv, struct seq *s, uint32_t gi, uint32_t i);
+/* Returns the snapshot at row `pos`, or NULL. */
+struct keep *keep_at(const struct seq_group *sg, uint32_t pos);
+/* Returns the page of a state after `row` rows, the newest one or that of a snapshot; 0: there is none. */
+uint32_t state_after(const struct kv *kv, const struct group *g, const struct seq *s, uint32_t row);
 bool keep_holds(const struct group *g, const struct seq_group *sg, uint32_t form, uint32_t index);
 /* True if contents that follow the drop rule hold a page of the cell, which has rows. */
 bool cell_held(const struct group *g, const struct seq_group *sg, uint32_t form, uint32_t index);

@@ -217,14 +217,6 @@ static void share_twin(const struct loading *v, const struct seq *d, uint32_t m)
                 share_form(v, gi, f, d, MIN(m, v->s->len));
 }
 
-/* Returns the snapshot of the sequence at row `pos`, or NULL. */
-static struct keep *keep_at(const struct seq_group *sg, uint32_t pos)
-{
-    for (uint32_t i = 0; i < sg->n_keeps; i++)
-        if (sg->keep[i].pos == pos) return &sg->keep[i];
-    return NULL;
-}
-
 /* Returns the page with the state of a chunk that an earlier sequence of the file has, or 0. */
 static int state_shared(const struct loading *v, const struct kv_chunk *c, uint32_t *page)
 {
@@ -234,9 +226,7 @@ static int state_shared(const struct loading *v, const struct kv_chunk *c, uint3
     int e = v->src->same ? v->src->same(v->src, c, &of) : 0;
     if (e <= 0) return e;
     TRY(seq_find(v->kv, of, &other));
-    const struct keep *k = keep_at(&other->g[c->group], c->row);
-    if (k) *page = k->page;
-    if (!k && other->len == c->row) *page = *seq_table(v->kv, &v->kv->group[c->group], RAW, other);
+    *page = state_after(v->kv, &v->kv->group[c->group], other, c->row);
     return 0;
 }
 

@@ -16,7 +16,8 @@
  * Who.  Between two calls of the store, every slot is charged for exactly what it has (meta_check):
  * edited sees to that (edit.c), and so do the functions that move owners and marks, as their last step.
  * The exceptions: while a step is open its slots may be charged for more rows than they have
- * (meta_grow); and the marks of a slot that is dropped are charged each by itself (meta_orphan). */
+ * (meta_grow); and contents without a slot are charged each by themselves (meta_alone): the marks of a slot that is
+ * dropped (meta_orphan), and lenders (borrow.c). */
 #include "kv/kv_int.h"
 
 #define META_ROWS 64u
@@ -56,6 +57,11 @@ size_t meta_unit(const struct kv *kv, uint32_t rows)
 static uint32_t rows_of(const struct seq *s)
 {
     return MAX(seq_place(s), s->cross);
+}
+
+size_t meta_alone(const struct kv *kv, const struct seq *s)
+{
+    return meta_unit(kv, rows_of(s));
 }
 
 /* Computes what the slot is charged if its contents have `rows` rows. */
@@ -108,7 +114,7 @@ void meta_orphan(struct kv *kv, struct slot *slot)
 {
     for (uint32_t i = slot->marks; i; i = kv->mark[i - 1].next) {
         struct mark *m = &kv->mark[i - 1];
-        m->meta = meta_unit(kv, rows_of(&kv->seq[m->at]));
+        m->meta = meta_alone(kv, &kv->seq[m->at]);
         kv->used += m->meta;
     }
 }
@@ -125,5 +131,7 @@ bool meta_check(const struct kv *kv)
     }
     for (uint32_t i = 0; i < kv->max_marks; i++)
         sum += kv->mark[i].meta;
+    for (uint32_t i = 0; i < kv->n_contents; i++)
+        sum += kv->seq[i].lent ? meta_alone(kv, &kv->seq[i]) : 0;
     return sum == kv->used;
 }

@@ -35,10 +35,10 @@ struct place {
 /* The pages of a form that may leave memory.  Lists are numbered by the order of leaving, the last
  * list first. */
 struct queue {
-    struct place *at;  /* [n_ids]; NULL: no page of the form ever leaves */
-    uint32_t *head;    /* [2 * cells + 1] first page of each list; 0: the list is empty */
-    uint64_t *bits[6]; /* which lists have pages; then which words of the level before are not 0 */
-    uint32_t cells, levels;
+    struct place *at; /* [n_ids]; NULL: no page of the form ever leaves */
+    uint32_t *head;   /* [2 * cells + 1] first page of each list; 0: the list is empty */
+    uint32_t cells;
+    uint32_t top;    /* no list above it has pages */
     uint32_t first;  /* pages of cells before it stay in memory */
     uint32_t picked; /* scratch of spill.c: chain of pages that are about to leave */
 };

@@ -312,7 +312,7 @@ static void id_give(struct kv *kv, struct pages *p, uint32_t id)
 void page_ref(struct kv *kv, struct pages *p, uint32_t id)
 {
     struct page *pg = &p->page[id];
-    if (++pg->refs == 2 && !pg->spilled) kv->shared += p->bytes;
+    pg->refs++;
     kv->max_refs = MAX(kv->max_refs, pg->refs);
     queue_update(kv, p, id);
 }
@@ -320,7 +320,7 @@ void page_ref(struct kv *kv, struct pages *p, uint32_t id)
 void page_unref(struct kv *kv, struct pages *p, uint32_t id)
 {
     struct page *pg = &p->page[id];
-    if (--pg->refs == 1 && !pg->spilled) kv->shared -= p->bytes;
+    pg->refs--;
     queue_update(kv, p, id);
     if (!pg->refs) id_give(kv, p, id);
 }
@@ -363,7 +363,6 @@ void page_leaves_memory(struct kv *kv, struct pages *p, uint32_t id)
     p->n_spilled++;
     kv->live -= p->bytes;
     kv->stream.spilled += p->bytes;
-    if (pg->refs > 1) kv->shared -= p->bytes;
     p->run[id / KV_RUN].backed &= (uint16_t) ~(1u << id % KV_RUN);
     if (!kv_fault.poison) give_back(p, id);
     queue_update(kv, p, id);
@@ -377,7 +376,6 @@ int page_comes_back(struct kv *kv, struct pages *p, uint32_t id)
     p->n_spilled--;
     kv->live += p->bytes;
     kv->stream.spilled -= p->bytes;
-    if (pg->refs > 1) kv->shared += p->bytes;
     p->run[id / KV_RUN].backed |= (uint16_t)(1u << id % KV_RUN);
     queue_update(kv, p, id);
     return 0;
@@ -386,14 +384,11 @@ int page_comes_back(struct kv *kv, struct pages *p, uint32_t id)
 void pages_regrain(struct kv *kv, struct pages *p, size_t grain)
 {
     size_t os = dev_page(p->dev), was = p->bytes, old = p->fresh * KV_RUN * p->grain;
-    uint32_t live = p->n_live - p->n_promised, shared = 0, backed = 0;
-    for (uint32_t id = 1; id < p->fresh * KV_RUN; id++)
-        shared += p->page[id].refs > 1;
+    uint32_t live = p->n_live - p->n_promised, backed = 0;
     count_free(kv, p, 0, p->n_promised); /* by the bytes of before */
     p->grain = grain;
     p->bytes = grain * p->n_sites;
     kv->live -= live * (was - p->bytes);
-    kv->shared -= shared * (was - p->bytes);
     kv->reserved -= p->n_promised * (was - p->bytes);
     /* what lies at the new address of a free page was some page's, with memory */
     for (uint32_t r = 0; r < p->fresh; r++) {

@@ -12,14 +12,13 @@
  * such pages come back to be written.  Of pages of the same rows, the one that entered the queue
  * first leaves first.
  *
- * Cost.  A queue has one list for each cell of a table and each class of pages.  A tree of bits
- * says which lists have pages.  Entering, leaving and finding the next page cost the depth of that
- * tree, at most 6, whatever the cache holds. */
+ * Cost.  A queue has one list for each cell of a table and each class of pages.  Finding the next
+ * page goes down from the highest list that may have one (`top`), and that list only rises when a
+ * page enters above it.  So all searches together pass what the entries rise, and one search at
+ * most the lists: 4 bytes for each cell. */
 #include "kv/frozen.h"
 
 #include <stdio.h>
-
-#define WORD 64u
 
 int queue_open(struct kv *kv, struct group *g, uint32_t form)
 {
@@ -27,10 +26,6 @@ int queue_open(struct kv *kv, struct group *g, uint32_t form)
     q->cells = g->stride[form];
     q->first = table_first(g, form);
     TRY(kv_array(kv, &q->head, (size_t)2 * q->cells + 1, sizeof *q->head));
-    for (size_t n = (size_t)2 * q->cells + 1; n > 1 || !q->levels; n = (n + WORD - 1) / WORD) {
-        TRY(kv_array(kv, &q->bits[q->levels], (n + WORD - 1) / WORD, sizeof *q->bits[0]));
-        q->levels++;
-    }
     if (kv->measured) return 0;
     q->at = kv_own(kv, g->form[form].n_ids, sizeof *q->at); /* counted with the records of pages */
     return q->at ? 0 : ERR_NOMEM;
@@ -46,15 +41,6 @@ static uint32_t key_of(const struct pages *p, uint32_t id)
     return at->cell + (at->tails >= pg->refs ? 0 : p->queue.cells);
 }
 
-static void mark(struct queue *q, uint32_t key, bool on)
-{
-    for (uint32_t i = 0; i < q->levels; i++, key /= WORD) {
-        uint64_t *word = &q->bits[i][key / WORD], bit = (uint64_t)1 << key % WORD;
-        *word = on ? *word | bit : *word & ~bit;
-        if (!on && *word) return;
-    }
-}
-
 static void insert(struct queue *q, uint32_t id, uint32_t key)
 {
     struct place *at = &q->at[id];
@@ -63,9 +49,8 @@ static void insert(struct queue *q, uint32_t id, uint32_t key)
     at->prev = head ? q->at[head].prev : id;
     at->next = head ? head : id;
     q->at[at->prev].next = q->at[at->next].prev = id;
-    if (head) return;
-    q->head[key] = id;
-    mark(q, key, true);
+    if (!head) q->head[key] = id;
+    q->top = MAX(q->top, key);
 }
 
 static void detach(struct queue *q, uint32_t id)
@@ -75,9 +60,7 @@ static void detach(struct queue *q, uint32_t id)
     q->at[at->prev].next = at->next;
     q->at[at->next].prev = at->prev;
     at->key = 0;
-    if (q->head[key] != id) return;
-    q->head[key] = at->next == id ? 0 : at->next;
-    if (!q->head[key]) mark(q, key, false);
+    if (q->head[key] == id) q->head[key] = at->next == id ? 0 : at->next;
 }
 
 void queue_update(struct kv *kv, struct pages *p, uint32_t id)
@@ -102,14 +85,11 @@ void queue_place(struct kv *kv, struct pages *p, uint32_t id, uint32_t cell)
 }
 
 /* Returns the largest key with pages; 0: the queue is empty. */
-static uint32_t last_key(const struct queue *q)
+static uint32_t last_key(struct queue *q)
 {
-    uint32_t at = 0;
-    for (uint32_t i = q->levels; i-- > 0;) {
-        if (!q->bits[i][at]) return 0;
-        at = at * WORD + WORD - 1 - (uint32_t)__builtin_clzll(q->bits[i][at]);
-    }
-    return at;
+    while (q->top && !q->head[q->top])
+        q->top--;
+    return q->top;
 }
 
 struct pages *queue_next(const struct kv *kv, uint32_t *id)
@@ -119,7 +99,7 @@ struct pages *queue_next(const struct kv *kv, uint32_t *id)
     for (uint32_t n = 0; n < FORMS * kv->n_groups; n++) {
         struct group *g = &kv->group[n / FORMS];
         uint32_t f = n % FORMS;
-        const struct queue *q = &g->form[f].queue;
+        struct queue *q = &g->form[f].queue;
         uint32_t key = g->moves[f] ? last_key(q) : 0;
         if (!key) continue;
         bool whole = key > q->cells;
@@ -135,20 +115,24 @@ struct pages *queue_next(const struct kv *kv, uint32_t *id)
 
 /* --- Tails ------------------------------------------------------------------------------------ */
 
-static void tail_count(struct kv *kv, const struct seq *s, int whole, int stays)
+/* Adds to the counts of the pages of s in a form, from a cell on. */
+static void count(struct kv *kv, const struct seq *s, struct group *g, uint32_t f, uint32_t cell,
+                  int tails, int stays)
 {
-    for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
-        struct group *g = &kv->group[gi];
-        if (!g->moves[RAW]) continue;
-        struct pages *p = &g->form[RAW];
-        const uint32_t *table = seq_table(kv, g, RAW, s);
-        for (uint32_t i = seq_tail(g, s); i < table_used(g, RAW, seq_rows(g, s)); i++) {
-            if (!table[i]) continue;
-            p->queue.at[table[i]].tails += (uint32_t)whole;
-            p->queue.at[table[i]].stays += (uint32_t)stays;
-            queue_update(kv, p, table[i]);
-        }
+    struct pages *p = &g->form[f];
+    const uint32_t *table = seq_table(kv, g, f, s);
+    for (uint32_t i = cell; i < table_used(g, f, seq_rows(g, s)); i++) {
+        if (!table[i]) continue;
+        p->queue.at[table[i]].tails += (uint32_t)tails;
+        p->queue.at[table[i]].stays += (uint32_t)stays;
+        queue_update(kv, p, table[i]);
     }
+}
+
+static void tail_count(struct kv *kv, const struct seq *s, int tails, int stays)
+{
+    for (struct group *g = kv->group; g < kv->group + kv->n_groups; g++)
+        if (g->moves[RAW]) count(kv, s, g, RAW, seq_tail(g, s), tails, stays);
 }
 
 /* True if the tail of s stays in memory for a reserve. */
@@ -180,16 +164,9 @@ void pin_from(struct kv *kv, const struct seq *s, uint32_t len, bool whole, bool
 {
     for (uint32_t n = 0; n < FORMS * kv->n_groups; n++) {
         struct group *g = &kv->group[n / FORMS];
-        struct pages *p = &g->form[n % FORMS];
-        const uint32_t f = n % FORMS, *table = seq_table(kv, g, f, s);
-        uint32_t i = f == RAW ? tail_first(g, len) : table_used(g, f, len);
-        if (whole) i = 0;
-        if (!g->moves[f] || (g->c.policy.kind == KV_FROZEN && !whole)) continue;
-        for (; i < table_used(g, f, seq_rows(g, s)); i++) {
-            if (!table[i]) continue;
-            p->queue.at[table[i]].stays += pin ? 1 : UINT32_MAX;
-            queue_update(kv, p, table[i]);
-        }
+        uint32_t f = n % FORMS, cell = f == RAW ? tail_first(g, len) : table_used(g, f, len);
+        if (g->moves[f] && (whole || g->c.policy.kind != KV_FROZEN))
+            count(kv, s, g, f, whole ? 0 : cell, 0, pin ? 1 : -1);
     }
 }
 
@@ -243,10 +220,8 @@ static bool check_lists(const struct pages *p, size_t *sum)
     uint32_t listed = 0, queued = 0;
     for (uint32_t key = 0; key <= 2 * q->cells; key++) {
         uint32_t head = q->head[key], id = head;
-        for (uint32_t i = 0, k = key; i < q->levels; i++, k /= WORD)
-            if (head && !(q->bits[i][k / WORD] >> k % WORD & 1)) return wrong("bits", key, i);
-        if (!head && q->bits[0][key / WORD] >> key % WORD & 1) return wrong("bits", key, 0);
         if (!head) continue;
+        if (key > q->top) return wrong("pages above the top of a queue", key, q->top);
         do {
             if (q->at[id].key != key || q->at[q->at[id].next].prev != id)
                 return wrong("queue", id, key);

@@ -68,6 +68,8 @@ uint32_t family_need(const struct kv *kv, uint32_t slot, uint32_t gi, uint32_t f
 size_t meta_record(bool moves);
 /* Returns the bytes of tokens, turns, keys, tables, snapshots and page records of contents of `rows` rows, rounded up. */
 size_t meta_unit(const struct kv *kv, uint32_t rows);
+/* Returns the bytes that contents without a slot are charged. */
+size_t meta_alone(const struct kv *kv, const struct seq *s);
 /* Returns how many bytes the slot's charge changes if its contents are replaced by others of `rows`
  * rows. */
 ptrdiff_t meta_change(const struct kv *kv, uint32_t slot, uint32_t rows);

@@ -12,22 +12,14 @@ struct saving {
     unsigned char *chunk, *page; /* page: NULL if all pages are in memory */
 };
 
-/* Returns the page of the state after `row` rows: the newest one, or that of a snapshot. */
-static uint32_t state_page(const struct saving *v, const struct group *g, uint32_t row)
-{
-    const struct seq_group *sg = &v->s->g[g - v->kv->group];
-    for (uint32_t i = 0; i < sg->n_keeps && row != v->s->len; i++)
-        if (sg->keep[i].pos == row) return sg->keep[i].page;
-    return *seq_table(v->kv, g, RAW, v->s);
-}
-
 /* Packs the part of a chunk that lies in the page of `cell`, in memory or in the tier. */
 static int save_page(const struct saving *v, struct group *g, const struct kv_chunk *c,
                      uint32_t cell, unsigned char *out, size_t *n)
 {
     struct pages *p = &g->form[c->form];
     bool state = g->c.policy.kind == KV_STATE;
-    uint32_t id = state ? state_page(v, g, c->row) : seq_table(v->kv, g, c->form, v->s)[cell];
+    uint32_t id =
+        state ? state_after(v->kv, g, v->s, c->row) : seq_table(v->kv, g, c->form, v->s)[cell];
     unsigned char *at = page_at(p, 0, id);
     size_t span = p->span;
     struct dev_queue *work = v->kv->work;

@@ -20,7 +20,6 @@ struct slot *slot_find(const struct kv *kv, kv_seq s)
 {
     uint32_t i = s & ((1u << kv->slot_bits) - 1), gen = s >> kv->slot_bits;
     if (i >= kv->max_seqs || !kv->slot[i].used || kv->slot[i].gen != gen) return NULL;
-    if (kv->slot[i].borrowers) return NULL; /* a handle of another cache can have this number */
     return &kv->slot[i];
 }
 

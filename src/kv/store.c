@@ -424,7 +424,8 @@ static int store_arrays(struct kv *kv, const struct kv_config *c)
     kv->borrows = c->borrows;
     kv->index.on = c->index;
     kv->max_marks = c->marks;
-    kv->n_contents = c->max_seqs + c->marks;
+    kv->lenders = kv->borrows ? kv->lanes + kv->borrows : 0;
+    kv->n_contents = c->max_seqs + c->marks + kv->lenders;
     kv->pool = kv->pool_most = c->pool_bytes;
     while (1u << kv->slot_bits < kv->max_seqs)
         kv->slot_bits++;

@@ -80,10 +80,7 @@ static void cut_turns(struct seq *s, uint32_t m)
 static void trim_state(struct kv *kv, struct seq *s, uint32_t gi, uint32_t m)
 {
     struct group *g = &kv->group[gi];
-    struct seq_group *sg = &s->g[gi];
-    uint32_t *cell = seq_table(kv, g, RAW, s), page = 0;
-    for (uint32_t i = 0; i < sg->n_keeps; i++)
-        if (sg->keep[i].pos == m) page = sg->keep[i].page;
+    uint32_t *cell = seq_table(kv, g, RAW, s), page = state_after(kv, g, s, m);
     if (page) page_ref(kv, &g->form[RAW], page);
     if (*cell) page_unref(kv, &g->form[RAW], *cell);
     *cell = page;

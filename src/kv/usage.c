@@ -1,79 +1,35 @@
 /* usage.c - counts what a store holds.
  *
  * Every operation maintains the sums over pages in memory.  Two amounts are counted here, page by
- * page: the pages that several slots own through shared contents, and the pages that only the index
- * holds (kept contents and snapshots). */
+ * page: the pages that several slots own, and the pages that nobody owns, because only the index
+ * holds them (kept contents and snapshots). */
 #include "kv/kv_int.h"
 
 #include <string.h>
 
-/* Computes the cells [*a, *b) of a table that serve only a later match or trim: all cells of kept
- * contents, and of other contents those before the cursor. */
-static void index_cells(const struct group *g, const struct seq *s, uint32_t gi, uint32_t f,
-                        uint32_t *a, uint32_t *b)
-{
-    uint32_t end = table_used(g, f, seq_rows(g, s));
-    *a = s->kept ? 0 : table_first(g, f);
-    *b = s->kept ? end : g->c.policy.kind == KV_STATE ? 0 : MIN(end, s->g[gi].cut[f]);
-}
-
-struct counts {
-    size_t index; /* bytes in memory that only the index holds */
-    size_t ours;  /* bytes of pages of which exactly one reference is not the index's */
-    /* bytes of such pages where that reference is from contents of several owners */
-    size_t several;
-};
-
-/* Counts one more reference of the index in `seen`. */
-static void count_ref(const struct pages *p, uint32_t id, struct counts *n)
-{
-    const struct page *pg = &p->page[id];
-    uint32_t seen = ++p->seen[id];
-    if (pg->spilled) return;
-    if (seen == pg->refs) n->index += p->bytes;
-    if (pg->refs > 1 && seen + 1 == pg->refs) n->ours += p->bytes;
-}
-
-static void count_index(const struct kv *kv, uint32_t gi, bool clear, struct counts *n)
+/* Adds to `seen` of each page how many owners it has more than references (modulo 2^32).  A reference that serves only a later
+ * match or trim is no owner; a reference of contents with several owners counts as all of them. */
+static void count_owners(const struct kv *kv, uint32_t gi, uint32_t f)
 {
     const struct group *g = &kv->group[gi];
-    const struct seq *s = NULL;
-    for (uint32_t i = 0; i % FORMS || (s = seq_each(kv, s)); i++) {
-        uint32_t f = i % FORMS, a, b;
+    uint32_t *seen = g->form[f].seen;
+    for (const struct seq *s = NULL; (s = seq_each(kv, s));) {
         const uint32_t *table = seq_table(kv, g, f, s);
-        index_cells(g, s, gi, f, &a, &b);
-        for (; a < b; a++) {
-            if (clear) g->form[f].seen[table[a]] = 0;
-            if (!clear && table[a]) count_ref(&g->form[f], table[a], n);
-        }
-        for (uint32_t k = 0; f == RAW && k < s->g[gi].n_keeps; k++) {
-            uint32_t id = s->g[gi].keep[k].page;
-            if (clear) g->form[RAW].seen[id] = 0;
-            if (!clear && id) count_ref(&g->form[RAW], id, n);
-        }
+        uint32_t end = table_used(g, f, seq_rows(g, s)), a = s->kept ? 0 : table_first(g, f);
+        uint32_t b = s->kept ? end : g->c.policy.kind == KV_STATE ? 0 : MIN(end, s->g[gi].cut[f]);
+        for (uint32_t i = s->owners > 1 ? 0 : a; i < (s->owners > 1 ? end : b); i++)
+            seen[table[i]] += i >= a && i < b ? UINT32_MAX : s->owners - 1;
+        for (uint32_t k = 0; f == RAW && k < s->g[gi].n_keeps; k++)
+            seen[s->g[gi].keep[k].page] += UINT32_MAX;
     }
 }
 
-/* Visits the pages of contents that several slots own.  With `out` it marks them there; with NULL it counts those
- * that no other contents hold, for which `seen` must hold the references of the index. */
-static void several_owners(const struct kv *kv, uint32_t gi, uint32_t f, uint8_t *out,
-                           struct counts *n)
+/* Returns how many owners a page has, and forgets what was counted. */
+static uint32_t owners_of(const struct pages *p, uint32_t id)
 {
-    const struct group *g = &kv->group[gi];
-    const struct pages *p = &g->form[f];
-    for (const struct seq *s = kv->seq; s < kv->seq + kv->n_contents; s++) {
-        uint32_t a, b, end = s->owners > 1 ? table_used(g, f, seq_rows(g, s)) : 0;
-        const uint32_t *table = seq_table(kv, g, f, s);
-        index_cells(g, s, gi, f, &a, &b);
-        for (uint32_t i = 0; i < end; i++) {
-            const struct page *pg = &p->page[table[i]];
-            if (!table[i] || (i >= a && i < b)) continue;
-            if (out)
-                out[table[i]] |= KV_BLOCK_SHARED;
-            else if (!pg->spilled && pg->refs - p->seen[table[i]] == 1)
-                n->several += p->bytes;
-        }
-    }
+    uint32_t n = p->page[id].refs + p->seen[id];
+    p->seen[id] = 0;
+    return n;
 }
 
 uint32_t kv_store_blocks(const struct kv *kv, uint32_t group, uint32_t form)
@@ -85,11 +41,10 @@ uint32_t kv_store_blocks(const struct kv *kv, uint32_t group, uint32_t form)
 void kv_store_map(const struct kv *kv, uint32_t group, uint32_t form, uint8_t *out)
 {
     const struct pages *p = &kv->group[group].form[form];
-    struct counts n = {0};
-    count_index(kv, group, false, &n);
+    count_owners(kv, group, form);
     for (uint32_t id = 0; id < kv_store_blocks(kv, group, form); id++) {
         const struct page *pg = &p->page[id];
-        uint32_t owners = pg->refs - p->seen[id];
+        uint32_t owners = owners_of(p, id);
         out[id] = 0;
         if (!id || !pg->refs) continue;
         out[id] = KV_BLOCK_HELD;
@@ -98,24 +53,22 @@ void kv_store_map(const struct kv *kv, uint32_t group, uint32_t form, uint8_t *o
         if (!owners) out[id] |= KV_BLOCK_KEPT;
         if (owners > 1) out[id] |= KV_BLOCK_SHARED;
     }
-    count_index(kv, group, true, NULL);
-    several_owners(kv, group, form, out, NULL);
 }
 
 static void usage_owners(const struct kv *kv, struct kv_usage *out)
 {
-    for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
-        const struct group *g = &kv->group[gi];
-        bool index = kv->index.n || (g->forgets && g->c.policy.every);
-        struct counts n = {0};
-        if (index) count_index(kv, gi, false, &n);
-        for (uint32_t f = 0; f < FORMS; f++)
-            several_owners(kv, gi, f, NULL, &n);
-        if (index) count_index(kv, gi, true, NULL);
-        out->index += n.index;
-        out->shared += n.several;
-        out->shared -= n.ours;
-        *(g->c.policy.kind == KV_STATE ? &out->states : &out->live) -= n.index;
+    for (uint32_t n = 0; n < FORMS * kv->n_groups; n++) {
+        const struct pages *p = &kv->group[n / FORMS].form[n % FORMS];
+        size_t index = 0;
+        count_owners(kv, n / FORMS, n % FORMS);
+        for (uint32_t id = 0; id < kv_store_blocks(kv, n / FORMS, n % FORMS); id++) {
+            uint32_t owners = owners_of(p, id);
+            if (!id || !p->page[id].refs || p->page[id].spilled) continue;
+            if (!owners) index += p->bytes;
+            if (owners > 1) out->shared += p->bytes;
+        }
+        out->index += index;
+        *(p->state ? &out->states : &out->live) -= index;
     }
     out->index += kv->index.room.used;
 }
@@ -128,7 +81,6 @@ bool kv_streams(const struct kv *kv)
 void kv_usage(const struct kv *kv, struct kv_usage *out)
 {
     *out = (struct kv_usage){.live = kv->live,
-                             .shared = kv->shared,
                              .states = kv->states,
                              .reserved = kv->reserved,
                              .peak = kv->peak,
@@ -157,7 +109,7 @@ void kv_usage(const struct kv *kv, struct kv_usage *out)
     memcpy(out->encoded, kv->encoded, sizeof out->encoded);
     for (uint32_t i = 0; i < kv->n_contents; i++) {
         const struct seq *s = &kv->seq[i];
-        out->rows += (uint64_t)s->owners * s->len;
+        out->rows += (uint64_t)s->owners * seq_place(s);
     }
     usage_owners(kv, out);
     size_t used = pool_held(kv) - out->index;

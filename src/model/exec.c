@@ -142,7 +142,7 @@ struct kv_config exec_store(const struct model *m, const struct exec_config *c)
 {
     return (struct kv_config){
         .dev = m->dev,
-        .max_seqs = EXEC_HANDLES * c->max_seqs + c->chunks,
+        .max_seqs = EXEC_HANDLES * c->max_seqs,
         .lanes = 2 * c->max_seqs,
         /* one for each sequence of a call, and one for recomputed rows */
         .marks = 2 * c->max_seqs + 2,
@@ -200,7 +200,7 @@ int exec_open(const struct model *m, const struct exec_config *c, struct exec **
     x->encoder_rows = c->encoder_rows;
     x->regime_rows = regime_rows(m, c->max_len);
     x->borrows = c->chunks ? 2 * c->max_seqs * c->chunks : 0;
-    x->n_handles = EXEC_HANDLES * c->max_seqs + c->chunks;
+    x->n_handles = EXEC_HANDLES * c->max_seqs;
     x->reserve = c->reserve;
     x->streaming = c->streaming;
     struct dev_config d = {c->threads, c->isa};

@@ -30,18 +30,22 @@ static int compute(struct splicing *s, uint32_t end)
 /* Appends one chunk, which begins at s->at: borrows it, or leaves it to the next compute. */
 static int put_chunk(struct splicing *s, const struct exec_chunk *c)
 {
-    uint32_t again = MIN(c->again, c->n), end = s->at + c->n, rows = 0;
+    struct kv *kv = s->x->kv;
+    struct kv_loan loan;
+    uint32_t again = MIN(c->again, c->n), rows = 0;
     bool whole = s->fed <= s->at + again; /* the prefix index gave no more of it */
-    int found = whole && again < c->n ? kv_finds(s->x->kv, s->seq, c->tok, c->n) : 0;
-    if (found > 0) {
-        TRY(compute(s, s->at + again));
-        TRY(kv_borrow(s->x->kv, s->seq, c->tok, c->n, again, &rows));
+    int e = whole && again < c->n ? kv_lend(kv, s->seq, c->tok, c->n, &loan) : 0;
+    if (e > 0) {
+        e = compute(s, s->at + again);
+        if (e >= 0) e = kv_borrow(kv, s->seq, &loan, again, &rows);
+        kv_loan_end(kv, &loan);
+        if (e == ERR_FULL) e = 0; /* the text around the chunk may have been too much */
         s->sum.moved += rows;
         s->sum.chunks += rows > 0;
         s->fed += rows;
     }
-    s->at = end;
-    return MIN(found, 0);
+    s->at += c->n;
+    return e;
 }
 
 static int splice(struct splicing *s, const struct exec_chunk *chunk, uint32_t n, uint32_t total)

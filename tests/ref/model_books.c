@@ -245,8 +245,7 @@ size_t model_snapshot(struct model *m, unsigned char *out)
         uint32_t has[] = {need, MIN(slot->stash[k].n, need)};
         SHOT(has, sizeof has);
     }
-    size_t sums[] = {kv->live + kv->stream.spilled, kv->states, all ? kv->shared : 0, kv->n_idle,
-                     kv->used};
+    size_t sums[] = {kv->live + kv->stream.spilled, kv->states, kv->n_idle, kv->used};
     SHOT(sums, sizeof sums);
     return n;
 }
