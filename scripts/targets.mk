@@ -24,6 +24,8 @@ tidy:
 # all: the command and both libraries; MODE=asan, tsan or fuzz builds them with sanitizers
 # unit: builds the unit tests; one alone is build/release/test_NAME
 unit: $(TESTBIN)
+# The essay and the toy store take most of its time.
+build/release/tests/unit/test_dev_attn.o: OPT += -O2
 # replay: builds the fuzz targets with a driver that replays their corpora
 replay: $(REPLAYBIN)
 # The fuzz target of requests links the server without its sockets: without the files that call libevent.

@@ -40,12 +40,17 @@ static size_t out_bytes(const struct toy *t)
     return (size_t)t->counts[1] * t->c.n_heads * t->c.dim * sizeof(float);
 }
 
+/* A short form takes the stores of all tests in turn: true if it leaves out the next, which is then not even filled. */
+static bool left_out(void)
+{
+    static unsigned turn;
+    return turn++ % test_share() != 0;
+}
+
 /* Compares every token and head with the essay once, bit for bit; then compares all devices with
  * that result. */
 static void check_step(struct toy *t, float softcap, const char *what)
 {
-    static unsigned turn; /* a short form takes the steps of all tests in turn */
-    if (turn++ % test_share()) return;
     size_t ld = (size_t)t->c.n_heads * t->c.dim, bytes = out_bytes(t);
     float *want = toy_alloc(bytes);
     struct dev_attn call = call_of(t, softcap);
@@ -148,6 +153,7 @@ static void test_shapes(void **state)
     for (size_t i = 0; i < countof(shapes); i++)
         for (uint32_t rows = 16; rows <= 256; rows *= 16) {
             char what[64];
+            if (left_out()) continue;
             snprintf(what, sizeof what, "shape %zu, block rows %u", i, rows);
             struct toy_config c = config_of(&shapes[i], &policies[0], rows);
             struct toy t;
@@ -168,6 +174,7 @@ static void test_dims(void **state)
         uint32_t dim = i < 16 ? dims[i % countof(dims)] : 24, n_kv = 1 + i % 2;
         uint32_t group = i < 16 ? i + 1 : 18; /* more heads than a block of prefill takes */
         if (dim > 200) group = 2;
+        if (left_out()) continue;
         const struct shape s = {group * n_kv, n_kv, dim, (enum dtype)(i % 3)};
         struct toy_config c = config_of(&s, &policies[i % 2 ? 4 : 10], 16);
         struct toy t;
@@ -188,6 +195,7 @@ static void test_policies(void **state)
     for (size_t i = 0; i < countof(policies); i++)
         for (uint32_t rows = 16; rows <= 256; rows *= 4) {
             if (policies[i].codec && policies[i].codec->tile == 48 && rows != 16) continue;
+            if (left_out()) continue;
             struct toy_config c = config_of(&small[i % 2], &policies[i], rows);
             struct toy t;
             c.turned = c.sinks != 0;
@@ -236,6 +244,7 @@ static void test_chunks(void **state)
                                      2);
         prefill(d, &t, len, len, want);
         for (size_t k = 0; k < countof(chunks); k++) {
+            if (chunks[k] == 1 && (i + 1) % test_share()) continue; /* fills all rows so often */
             prefill(d, &t, len, chunks[k], got);
             assert_memory_equal(got, want, bytes);
         }
@@ -303,6 +312,7 @@ static void test_pieces(void **state)
         struct toy_config c = config_of(&small, &policies[which[i / 3]], 16);
         const uint32_t(*piece)[4] = i % 3 == 0 ? sealed : i % 3 == 1 ? raw : both;
         struct toy t;
+        if (i % test_share()) continue;
         if (!c.codec || c.codec->lossless) piece = whole;
         c.turned = c.logits = true;
         toy_open(&t, &c);
@@ -376,6 +386,7 @@ static void test_forks(void **state)
         for (int n = 0; n < 2; n++) {
             struct toy_config c = config_of(&shapes[n ? 3 : 0], &policies[which[i]], n ? 256 : 16);
             struct toy t;
+            if (left_out()) continue;
             c.n_lanes = 8;
             c.turned = c.logits = n;
             toy_open(&t, &c);
@@ -402,6 +413,7 @@ static void test_partings(void **state)
         for (uint32_t n = 2; n < 9; n += 3) {
             struct toy_config c = config_of(&shapes[n == 2 ? 3 : 0], &policies[which[i]], 16);
             struct toy t;
+            if (left_out()) continue;
             c.n_lanes = 8;
             c.turned = c.logits = n == 5;
             toy_open(&t, &c);
@@ -442,6 +454,7 @@ static void test_codes(void **state)
         struct kv_shape k = {s->n_kv, s->dim, s->dtype, KV_STRIPS};
         struct kv_codec *c = NULL, whole;
         struct toy t;
+        if ((i + i / countof(options)) % ((test_share() + 1) / 2)) continue;
         assert_int_equal(pair_of(&options[i % countof(options)], &pair), 0);
         assert_int_equal(kv_codec_open(&pair.plane[0], &k, true, 0, &c), 0);
         struct toy_config config =
@@ -484,6 +497,7 @@ static void test_keys_only(void **state)
     for (uint32_t rows = 16; rows <= 256; rows *= 16) {
         struct toy_config c = config_of(&shapes[3], &policies[9], rows);
         struct toy t;
+        if (rows > 16 && test_share() > 1) continue;
         c.keys_only = true;
         toy_open(&t, &c);
         ragged(&t);
@@ -502,6 +516,7 @@ static void test_random_reach(void **state)
                                 (enum dtype)(toy_random() % 3)};
         struct toy_config c = config_of(&s, &policies[which[n % countof(which)]], 16);
         struct toy t;
+        if (left_out()) continue;
         c.n_lanes = 2;
         c.turned = n % 2;
         c.logits = n % 4 > 1;
