@@ -93,15 +93,15 @@ struct round {
 };
 
 /* Returns the error with which value x will be read.  *z: the value's term of the mean that becomes the next zero. */
-static float leave_one(const struct round *r, float x, float *z)
+static float error_of(const struct round *r, float x, float *z)
 {
     float q = code_of(x, r->step, r->zero, r->top);
     *z = q - (x - shrink(x - (q - r->zero) / r->step)) * r->step;
     return missed(r->dtype, x, q, r->stored, r->scale);
 }
 
-/* leave_one for four values, by the same operations. */
-static four leave_four(const struct round *r, const float *x, float *z)
+/* error_of for four values, by the same operations. */
+static four four_errors(const struct round *r, const float *x, float *z)
 {
     const four big = {0x1.8p23f, 0x1.8p23f, 0x1.8p23f, 0x1.8p23f}, none = {0};
     four v = four_load(x), q = v * r->step + r->zero;
@@ -116,7 +116,7 @@ static four leave_four(const struct round *r, const float *x, float *z)
 }
 
 /* Returns the squared error of the group with a given zero.  z: the terms of the mean that becomes the next zero. */
-static double leave(const struct affine_group *g, float step, float zero, float *z)
+static double error_of_group(const struct affine_group *g, float step, float zero, float *z)
 {
     const struct round r = {g->dtype,
                             step,
@@ -128,10 +128,10 @@ static double leave(const struct affine_group *g, float step, float zero, float 
     for (uint32_t i = 0; i < g->n; i += 4) {
         four e = {0};
         if (g->dtype != DT_BF16 && g->n - i >= 4)
-            e = leave_four(&r, g->x + i, z + i);
+            e = four_errors(&r, g->x + i, z + i);
         else
             for (uint32_t l = 0; l < MIN(g->n - i, 4); l++)
-                e[l] = leave_one(&r, g->x[i + l], z + i + l);
+                e[l] = error_of(&r, g->x[i + l], z + i + l);
         square += e * e;
     }
     return ((double)square[0] + (double)square[1]) + ((double)square[2] + (double)square[3]);
@@ -149,12 +149,12 @@ static void quantize(struct affine_group *g)
     if (isinf(kv_row_round(g->dtype, -lo * step))) step = 1; /* the zero could not be stored */
     float zero = -lo * step, best = zero;
     double least = (double)INFINITY;
-    leave(g, step, zero, z);
+    error_of_group(g, step, zero, z);
     for (int round = 0; round < ROUNDS; round++) {
         float next = g->channel ? mean_channel(z, g->n) : mean_row(z, g->n);
         if (round && next == zero) break; /* further rounds would change nothing */
         zero = next;
-        double left = leave(g, step, zero, z);
+        double left = error_of_group(g, step, zero, z);
         if (!round || left < least) {
             best = zero;
             least = left;

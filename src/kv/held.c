@@ -8,15 +8,15 @@ struct cells {
     uint32_t leading, from, end;
 };
 
-static struct cells cells_of(const struct group *g, const struct seq *s, uint32_t form,
-                             uint32_t from, uint32_t len, bool open)
+static struct cells planned_cells(const struct group *g, const struct seq *s, uint32_t form,
+                                  uint32_t from, uint32_t len, bool open)
 {
     struct need n = need_at(g, s, from, g->c.policy.slack, open);
     uint32_t end = table_used(g, form, len), first = MIN(table_first(g, form), end);
     return (struct cells){form == RAW ? first : 0, need_cell(g, form, &n, len), end};
 }
 
-static uint32_t count(const struct cells *c)
+static uint32_t count_cells(const struct cells *c)
 {
     return c->leading + c->end - c->from;
 }
@@ -37,8 +37,8 @@ static void add_rows(const struct group *g, const struct kv_growth *w, struct kv
     for (uint32_t f = 0; f < FORMS; f++) {
         const struct pages *p = &g->form[f];
         if (!has_form(g, f)) continue;
-        struct cells c = cells_of(g, &s, f, w->len, w->len, false);
-        size_t bytes = count(&c) * p->bytes;
+        struct cells c = planned_cells(g, &s, f, w->len, w->len, false);
+        size_t bytes = count_cells(&c) * p->bytes;
         *(f == RAW ? &out->raw : &out->sealed) += bytes;
         out->own += count_own(g, f, &c, w->turn) * p->bytes;
         if (g->c.stream) out->streamed += bytes;
@@ -71,8 +71,8 @@ static size_t step_bytes(const struct kv *kv, uint32_t at, uint32_t end)
         if (g->c.policy.kind == KV_STATE) /* the state before, if there is one, and the next */
             sum += (at ? 2 : 1) * g->form[RAW].bytes;
         for (uint32_t f = 0; f < FORMS && g->c.policy.kind == KV_ROWS; f++) {
-            struct cells c = cells_of(g, &s, f, at, end, true);
-            sum += has_form(g, f) ? count(&c) * g->form[f].bytes : 0;
+            struct cells c = planned_cells(g, &s, f, at, end, true);
+            sum += has_form(g, f) ? count_cells(&c) * g->form[f].bytes : 0;
         }
     }
     return sum;

@@ -78,7 +78,7 @@ static uint32_t promised(const struct kv *kv, const struct slot *slot)
 
 /* Fills the reserve after a mark ended.  Other marks may hold what appends would need; then appends
  * rely on nothing until these marks have ended too. */
-static void settle(struct kv *kv, uint32_t slot, const struct mark *ended)
+static void refill_after(struct kv *kv, uint32_t slot, const struct mark *ended)
 {
     struct slot *s = &kv->slot[slot];
     s->grow = s->marks ? MIN(ended->grow, s->reserve) : s->reserve;
@@ -97,7 +97,7 @@ void kv_release(struct kv *kv, struct kv_mark *m)
     mark_remove(kv, slot, m->at);
     if (!s->owners && !s->marks) seq_give(kv, s);
     *m = (struct kv_mark){0};
-    if (slot && !kv->seq[slot->seq].busy) settle(kv, at, &mark);
+    if (slot && !kv->seq[slot->seq].busy) refill_after(kv, at, &mark);
 }
 
 /* Makes the slot an owner of marked contents s.  Copies s if a reorder gave it to another sequence

@@ -67,7 +67,7 @@ static void stale_set(struct kv *kv, struct pages *p, uint32_t id, bool stale)
 }
 
 /* Picks or unpicks a page.  Picked pages are not in the queue. */
-static void pick(struct kv *kv, struct pages *p, uint32_t id, bool picked)
+static void set_picked(struct kv *kv, struct pages *p, uint32_t id, bool picked)
 {
     p->page[id].picked = picked;
     queue_update(kv, p, id);
@@ -80,7 +80,7 @@ static void pick_out(struct kv *kv, size_t bytes)
     struct pages *p;
     uint32_t id = 0;
     for (size_t got = 0; got < bytes && (p = queue_next(kv, &id)); got += p->bytes) {
-        pick(kv, p, id, true);
+        set_picked(kv, p, id, true);
         p->queue.at[id].next = p->queue.picked;
         p->queue.picked = id;
     }
@@ -161,7 +161,7 @@ int spill_read(struct kv *kv, const struct pages *p, uint32_t id, unsigned char 
 }
 
 /* Drops all stale bytes of one form, run by run. */
-static void sweep(struct kv *kv, struct pages *p)
+static void drop_stale(struct kv *kv, struct pages *p)
 {
     struct kv_tier *tier = kv->stream.tier;
     for (uint32_t id = 1, n; id < p->n_ids && p->n_stale; id += n) {
@@ -183,7 +183,8 @@ void spill_forget(struct kv *kv, struct pages *p, uint32_t id)
     stale_set(kv, p, id, true);
     if (kv->stream.stale <= kv->pool + kv->stream.spilled) return;
     for (uint32_t n = 0; n < FORMS * kv->n_groups; n++)
-        if (kv->group[n / FORMS].moves[n % FORMS]) sweep(kv, &kv->group[n / FORMS].form[n % FORMS]);
+        if (kv->group[n / FORMS].moves[n % FORMS])
+            drop_stale(kv, &kv->group[n / FORMS].form[n % FORMS]);
 }
 
 /* Switches streaming and refills the reserves.  Of a form that may leave memory a reserve holds one

@@ -105,7 +105,7 @@ static int order_fill(struct kv *kv, const struct kv_config *c)
     return 0;
 }
 
-static int group_open(struct kv *kv, struct group *g)
+static int open_staging(struct kv *kv, struct group *g)
 {
     const unsigned char *end = kv->stream.arena + kv->stream.arena_bytes;
     size_t ids = 0;
@@ -156,7 +156,7 @@ int stage_open(struct kv *kv, const struct kv_config *c)
         st->load[i].site = KV_NONE;
     }
     for (uint32_t gi = 0; gi < kv->n_groups; gi++)
-        TRY(group_open(kv, &kv->group[gi]));
+        TRY(open_staging(kv, &kv->group[gi]));
     window_open(kv, c->tier);
     return order_fill(kv, c);
 }
@@ -169,8 +169,8 @@ static struct group *group_at(struct kv *kv, uint32_t site)
 }
 
 /* Returns place k of a half, for pages of one form of the group at a site. */
-static unsigned char *place(const struct group *g, uint32_t form, const struct load *l,
-                            uint32_t site, uint32_t k)
+static unsigned char *staged_at(const struct group *g, uint32_t form, const struct load *l,
+                                uint32_t site, uint32_t k)
 {
     const struct pages *p = &g->form[form];
     const unsigned char *base = page_at(p, site - g->c.site0, 0);
@@ -189,7 +189,7 @@ static int wave(struct kv *kv, struct load *l)
         while (at + n < l->end && g->staged[at + n] == id + n && (n + 1) * p->grain <= IO_BYTES)
             n++;
         const unsigned char *from = page_at(p, l->site - g->c.site0, id);
-        l->io[k] = (struct kv_io){.mem = place(g, form, l, l->site, at - first),
+        l->io[k] = (struct kv_io){.mem = staged_at(g, form, l, l->site, at - first),
                                   .at = (uint64_t)(from - kv->stream.arena),
                                   .n = n * p->grain};
         at += n;
@@ -319,7 +319,7 @@ static uint32_t collect(const struct kv_step *st, struct group *g, uint32_t form
     return n;
 }
 
-static void forget(struct group *g, uint32_t form, uint32_t from, uint32_t to)
+static void clear_seen(struct group *g, uint32_t form, uint32_t from, uint32_t to)
 {
     for (; from < to; from++)
         g->form[form].seen[g->staged[from]] = 0;
@@ -353,13 +353,13 @@ static uint32_t plan_pieces(const struct kv_step *st, struct group *g, uint32_t 
         n = collect(st, g, form, u, n);
         if (n - first <= g->slots[form]) continue;
         assert(before > first); /* kv_step_lanes makes sure of it */
-        forget(g, form, first, n);
+        clear_seen(g, form, first, n);
         g->piece[g->n_pieces++] = (struct piece){form, row0, u * g->unit[form], first};
         row0 = u * g->unit[form];
         first = before;
         n = collect(st, g, form, u, before);
     }
-    forget(g, form, first, n);
+    clear_seen(g, form, first, n);
     if (n == first) return n; /* the form has no piece */
     g->piece[g->n_pieces++] = (struct piece){form, row0, UINT32_MAX, first};
     g->piece[g->n_pieces].first = n;
@@ -423,7 +423,7 @@ static void show_piece(struct kv_step *st, uint32_t site, uint32_t k, const stru
     const struct pages *p = &g->form[pc->form];
     const uint32_t rows = g->rows[pc->form];
     const unsigned char *base = page_at(p, site - g->c.site0, 0);
-    size_t away = l ? (size_t)(place(g, pc->form, l, site, 0) - base) : kv->stream.window;
+    size_t away = l ? (size_t)(staged_at(g, pc->form, l, site, 0) - base) : kv->stream.window;
     uint32_t id0 = (uint32_t)(away / p->grain);
     for (uint32_t i = pc->first; i < pc[1].first; i++) {
         uint32_t id = g->staged[i];

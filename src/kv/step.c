@@ -165,7 +165,7 @@ int step_undo(struct kv_step *st)
     return e;
 }
 
-static int begin(struct kv *kv, const struct kv_span *span, uint32_t n)
+static int try_begin(struct kv *kv, const struct kv_span *span, uint32_t n)
 {
     struct kv_step *st = &kv->step;
     st->n_changes = st->n_tokens = st->n_spans = 0;
@@ -190,7 +190,7 @@ int kv_begin(struct kv *kv, const struct kv_span *span, uint32_t n, struct kv_st
     uint32_t tries = 0;
     int e = 0;
     while (room_try_encode(kv, &tries, e))
-        e = begin(kv, span, n);
+        e = try_begin(kv, span, n);
     for (uint32_t i = 0; i < st->n_spans && !began && kv->stream.began; i++)
         kv->stream.since = MAX(kv->stream.since, kv->seq[st->span[i].seq].len);
     kv->peak = MAX(kv->peak, pool_rows(kv));

@@ -58,7 +58,7 @@ static void fill_writes(struct kv_step *st, struct group *g, const struct step_s
     }
 }
 
-static void put(struct kv *kv, const struct kv_block *b, size_t from, size_t n)
+static void put_block(struct kv *kv, const struct kv_block *b, size_t from, size_t n)
 {
     dev_put(kv->work, b->at + from, b->host + from, n * sizeof *b->at);
 }
@@ -69,12 +69,12 @@ static void put_group(struct kv_step *st, struct group *g)
 {
     struct kv *kv = st->kv;
     if (st->cross && g->c.policy.kind != KV_FROZEN) return;
-    put(kv, &g->arrays, 0, g->arrays.n);
+    put_block(kv, &g->arrays, 0, g->arrays.n);
     for (uint32_t i = 0; i < FORMS * st->n_spans; i++) {
         const struct step_span *sp = &st->span[i / FORMS];
         uint32_t f = i % FORMS;
-        put(kv, &g->tables[f], (size_t)sp->seq * g->stride[f],
-            table_used(g, f, step_rows(st, g, sp)));
+        put_block(kv, &g->tables[f], (size_t)sp->seq * g->stride[f],
+                  table_used(g, f, step_rows(st, g, sp)));
     }
 }
 
@@ -113,7 +113,7 @@ void step_fill(struct kv_step *st, const struct kv_span *span)
         put_group(st, g);
     }
     borrow_fill(st);
-    put(kv, &st->arrays, 0, st->arrays.n);
+    put_block(kv, &st->arrays, 0, st->arrays.n);
     memset(st->given, 0, kv->n_sites * sizeof *st->given);
 }
 

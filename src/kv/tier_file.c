@@ -80,7 +80,7 @@ static const char *memory_name(const char *dir)
     return NULL;
 }
 
-static int choose(const char *dir, const char **out)
+static int choose_directory(const char *dir, const char **out)
 {
     if (!dir || !*dir) dir = env("KVIK_SPILL_DIR");
     if (!dir) {
@@ -142,7 +142,7 @@ static bool stale(int dir, const char *name)
 /* Removes the files that killed processes left.  This may also remove a file that another process
  * has just made and not yet locked.  That does no harm: its maker holds the file open and wants it
  * without a name. */
-static void sweep(const char *dir)
+static void remove_left_files(const char *dir)
 {
     struct dirent *d;
     DIR *list = aio_fault(AIO_OPEN, NULL) ? NULL : fd_list(dir);
@@ -156,7 +156,7 @@ static void sweep(const char *dir)
 static int open_file(struct tier_file *t)
 {
     size_t n = strlen(t->dir) + sizeof "/" NAME "-XXXXXX" + 20;
-    sweep(t->dir);
+    remove_left_files(t->dir);
     t->fd = open_new(t->dir, NULL);
     if (t->fd >= 0) return 0;
     t->path = mem_alloc(n);
@@ -373,7 +373,7 @@ static void file_close(struct kv_tier *tier)
 int kv_tier_file_open(const char *dir, const char *backend, struct kv_tier **out)
 {
     struct stat st;
-    TRY(choose(dir, &dir));
+    TRY(choose_directory(dir, &dir));
     struct tier_file *t = mem_alloc(sizeof *t);
     if (!t) return ERR_NOMEM;
     t->tier = (struct kv_tier){"file",     NULL,     file_start, file_finish, file_drop,

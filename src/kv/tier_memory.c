@@ -122,7 +122,7 @@ static void memory_close(struct kv_tier *tier)
     mem_free(t);
 }
 
-static void *reserve(size_t n)
+static void *reserve_space(size_t n)
 {
     void *at =
         mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -132,12 +132,12 @@ static void *reserve(size_t n)
 static bool room(struct tier_memory *t)
 {
     size_t all;
-    t->whole = ck_add(t->size, 2 * t->piece, &all) ? reserve(all) : NULL;
+    t->whole = ck_add(t->size, 2 * t->piece, &all) ? reserve_space(all) : NULL;
     if (!t->whole) return false;
     t->base = (unsigned char *)t->whole + (t->piece - (size_t)t->whole % t->piece) % t->piece;
     if (!t->dev) return true;
     t->marks = pieces(t) * sizeof *t->n_live + t->size / t->page + 1;
-    t->n_live = reserve(t->marks);
+    t->n_live = reserve_space(t->marks);
     t->live = t->n_live ? (uint8_t *)(t->n_live + pieces(t)) : NULL;
     return t->live;
 }
