@@ -130,9 +130,14 @@ static void slots(struct dev_queue *d, enum dev_compute mode, const struct dev_w
     struct k_weight of = cuda_weight(w);
     size_t few = (w->rows + 15) / 16;
     bool bf16 = mode == DEV_FAST && w->dtype == DT_BF16;
-    if (mode == DEV_FAST && dtype_block(w->dtype) > 1)
-        LAUNCH(d, k_product_q, few, n, of, d->group, NULL, y, w->rows, w->rows, w->cols, n,
-               (w->cols + K_GROUP - 1) / K_GROUP, *pick);
+    struct k_product_q_args q = {
+        of,   d->group, NULL, y, w->rows, w->rows, w->cols, n, (w->cols + K_GROUP - 1) / K_GROUP,
+        *pick};
+    CUDA_CLEAR(&q);
+    if (mode == DEV_FAST && dtype_block(w->dtype) > 1 && d->no_tensor)
+        cuda_launch(d, CUDA_k_product_q, few, n, &q, sizeof q);
+    else if (mode == DEV_FAST && dtype_block(w->dtype) > 1)
+        LAUNCH(d, k_tensor_q, few, n, q);
     else if (bf16 && !d->no_tensor)
         LAUNCH(d, k_tensor, few, n, of, x, NULL, y, w->cols, w->rows, w->rows, w->cols, n, *pick);
     else

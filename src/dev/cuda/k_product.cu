@@ -30,7 +30,9 @@ KERNEL(k_quantize)
         float amax = half_from_bits(top[0]), by = 32512.0f / amax;
         const float round = 0x1.8p+23f;
         if (t == 0) out->d = !finite ? half_from_bits(0x7fc00000u) : none ? 0 : amax / 32512.0f;
-        if (t < n) out->q[t] = (int16_t)(finite && !none ? (int)((x[t] * by + round) - round) : 0);
+        int q = t < n && finite && !none ? (int)((x[t] * by + round) - round) : 0;
+        if (t < n) out->hi[t] = (int8_t)((q - (q & 255)) / 256);
+        if (t < n) out->lo[t] = (uint8_t)(q & 255);
     }
 }
 
@@ -69,7 +71,7 @@ KERNEL(k_product)
 }
 
 /* The sum of a group of n columns from column k on. */
-K_FN float group_sum(uint32_t type, const unsigned char *w, const int16_t *q, uint32_t k,
+K_FN float group_sum(uint32_t type, const unsigned char *w, const struct k_group *x, uint32_t k,
                      uint32_t n)
 {
     float s = 0, d, m;
@@ -77,8 +79,9 @@ K_FN float group_sum(uint32_t type, const unsigned char *w, const int16_t *q, ui
     for (uint32_t i = 0; i < n; i += scaled) {
         int32_t sum = 0, xsum = 0;
         for (uint32_t j = i; j < i + scaled; j++) {
-            sum += weight_code(type, w, k + j) * q[j];
-            xsum += q[j];
+            int32_t q = x->hi[j] * 256 + x->lo[j];
+            sum += weight_code(type, w, k + j) * q;
+            xsum += q;
         }
         weight_scale(type, w, k + i, &d, &m);
         s = k_fma(d, (float)sum, s);
@@ -105,7 +108,7 @@ KERNEL(k_product_q)
                 const unsigned char *w = in.w.data + (size_t)row * in.w.row_bytes;
                 if (row < a.rows && g < a.groups)
                     part[t] =
-                        group_sum(in.w.type, w, x[g].q, k, a.k - k < K_GROUP ? a.k - k : K_GROUP);
+                        group_sum(in.w.type, w, &x[g], k, a.k - k < K_GROUP ? a.k - k : K_GROUP);
             }
             EACH_THREAD
             {

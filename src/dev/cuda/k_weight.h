@@ -98,11 +98,106 @@ K_FN int weight_code(uint32_t type, const unsigned char *row, uint32_t k)
     }
 }
 
+/* Loads of 4 bytes at addresses that are even, or any. */
+K_FN uint32_t weight_word_even(const unsigned char *p)
+{
+    return half_load(p) | (uint32_t)half_load(p + 2) << 16;
+}
+K_FN uint32_t weight_word_any(const unsigned char *p)
+{
+    return p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+/* Each byte less n, where bytes are below 128 and n is at most 128. */
+K_FN uint32_t weight_less(uint32_t x, uint32_t n)
+{
+    return ((x | 0x80808080u) - n * 0x01010101u) ^ 0x80808080u;
+}
+/* Bit i of 4 in byte i. */
+K_FN uint32_t weight_spread(uint32_t bits)
+{
+    return (bits & 15) * 0x00204081u & 0x01010101u;
+}
+
+/* The codes of columns k to k + 3, k % 4 == 0, as bytes of a word. */
+K_FN uint32_t weight_four(uint32_t type, const unsigned char *row, uint32_t k)
+{
+    const unsigned char *b = weight_block(type, row, k);
+    const uint32_t nibbles = 0x0f0f0f0fu, ones = 0x01010101u, pairs = 0x03030303u;
+    if (!weight_is_k(type)) {
+        uint32_t i = k % 32, high = i / 16 * 4, out = 0;
+        switch (type) {
+        case DT_Q4_0:
+            return weight_less(weight_word_even(b + 2 + i % 16) >> high & nibbles, 8);
+        case DT_Q4_1:
+            return k_load4(b + 4 + i % 16) >> high & nibbles;
+        case DT_Q5_0:
+            out = weight_spread((uint32_t)b[2 + i / 8] >> i % 8) << 4;
+            return weight_less((weight_word_even(b + 6 + i % 16) >> high & nibbles) | out, 16);
+        case DT_Q5_1:
+            out = weight_spread((uint32_t)b[4 + i / 8] >> i % 8) << 4;
+            return (k_load4(b + 8 + i % 16) >> high & nibbles) | out;
+        case DT_Q8_0:
+            return weight_word_even(b + 2 + i);
+        default:
+            for (uint32_t j = 0, q = weight_word_any(b + 1 + i % 16) >> high; j < 32; j += 8)
+                out |= ((uint32_t)weight_e2m1(q >> j & 15) & 255) << j;
+            return out;
+        }
+    }
+    uint32_t c = k % 256 / 64, i = k % 64, two = 4 * (c % 2) + 2 * (i / 32), bit = 2 * c + i / 32;
+    switch (type) {
+    case DT_Q2_K:
+        return k_load4(b + 16 + 32 * (c / 2) + i % 32) >> two & pairs;
+    case DT_Q3_K:
+        return weight_less((weight_word_even(b + 32 + 32 * (c / 2) + i % 32) >> two & pairs) |
+                               (weight_word_even(b + i % 32) >> bit & ones) << 2,
+                           4);
+    case DT_Q4_K:
+        return k_load4(b + 16 + 32 * c + i % 32) >> 4 * (i / 32) & nibbles;
+    case DT_Q5_K:
+        return (k_load4(b + 48 + 32 * c + i % 32) >> 4 * (i / 32) & nibbles) |
+               (k_load4(b + 16 + i % 32) >> bit & ones) << 4;
+    default:
+        return weight_less((weight_word_even(b + 64 * (c / 2) + i) >> 4 * (c % 2) & nibbles) |
+                               (weight_word_even(b + 128 + 32 * (c / 2) + i % 32) >> two & pairs)
+                                   << 4,
+                           32);
+    }
+}
+
+/* The codes of columns k to k + 7, k % 8 == 0. */
+K_FN void weight_eight(uint32_t type, const unsigned char *row, uint32_t k, uint32_t *out)
+{
+    if (type == DT_Q4_K) {
+        uint32_t i = k % 64, high = 4 * (i / 32);
+        k_load8(row + (size_t)(k / 256) * 144 + 16 + 32 * (k % 256 / 64) + i % 32, out);
+        out[0] = out[0] >> high & 0x0f0f0f0fu;
+        out[1] = out[1] >> high & 0x0f0f0f0fu;
+        return;
+    }
+    out[0] = weight_four(type, row, k);
+    out[1] = weight_four(type, row, k + 4);
+}
+
+/* Q4_K and Q5_K: scale and offset of block i of 8 by the first 16 bytes of their 256 columns. */
+K_FN bool weight_headed(uint32_t type)
+{
+    return type == DT_Q4_K || type == DT_Q5_K;
+}
+K_FN void weight_head_scale(const uint32_t *head, uint32_t i, float *d, float *m)
+{
+    uint32_t at = i % 4 * 8, x = head[1] >> at, y = head[2] >> at, z = head[3] >> at;
+    uint32_t sc = i < 4 ? x & 63 : (z & 15) | (x >> 2 & 48);
+    uint32_t mn = i < 4 ? y & 63 : (z >> 4 & 15) | (y >> 2 & 48);
+    *d = half_f16_to_f32((uint16_t)head[0]) * (float)sc;
+    *m = -(half_f16_to_f32((uint16_t)(head[0] >> 16)) * (float)mn);
+}
+
 /* Scale and offset of the block of columns that column k lies in; *m is 0 where the format has no offset. */
 K_FN void weight_scale(uint32_t type, const unsigned char *row, uint32_t k, float *d, float *m)
 {
     const unsigned char *b = weight_block(type, row, k);
-    uint32_t i = k % 256 / weight_scaled(type), sc, mn;
+    uint32_t i = k % 256 / weight_scaled(type), sc, head[4];
     *m = 0;
     switch (type) {
     case DT_MXFP4: /* codes are twice the values */
@@ -123,11 +218,8 @@ K_FN void weight_scale(uint32_t type, const unsigned char *row, uint32_t k, floa
         return;
     case DT_Q4_K:
     case DT_Q5_K:
-        b += 4;
-        sc = i < 4 ? b[i] & 63 : (b[i + 4] & 15) | (b[i - 4] >> 2 & 48);
-        mn = i < 4 ? b[i + 4] & 63 : b[i + 4] >> 4 | (b[i] >> 2 & 48);
-        *d = half_load_f16(b - 4) * (float)sc;
-        *m = -(half_load_f16(b - 2) * (float)mn);
+        k_load16(b, head);
+        weight_head_scale(head, i, d, m);
         return;
     case DT_Q6_K:
         *d = half_load_f16(b + 208) * (float)(int8_t)b[192 + i];
@@ -141,10 +233,7 @@ K_FN void weight_scale(uint32_t type, const unsigned char *row, uint32_t k, floa
 K_FN float weight_value(uint32_t type, const unsigned char *row, uint32_t k)
 {
     float d, m, v;
-    if (type == DT_F32) {
-        memcpy(&v, row + 4 * (size_t)k, 4);
-        return v;
-    }
+    if (type == DT_F32) return half_from_bits(k_load4(row + 4 * (size_t)k));
     if (type == DT_F16) return half_load_f16(row + 2 * (size_t)k);
     if (type == DT_BF16) return half_bf16_to_f32(half_load(row + 2 * (size_t)k));
     weight_scale(type, row, k, &d, &m);

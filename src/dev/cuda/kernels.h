@@ -144,9 +144,11 @@ struct k_embed_args {
     size_t n;
 };
 #define K_GROUP 256u /* columns under one scale of activations */
-struct k_group {
-    int16_t q[K_GROUP];
+struct k_group {     /* q = 256 * hi + lo; 16 bytes divide its size */
+    int8_t hi[K_GROUP];
+    uint8_t lo[K_GROUP];
     float d;
+    uint32_t unused[3];
 };
 struct k_quantize_args { /* a block is a group: x the group, y the token */
     const float *x;
