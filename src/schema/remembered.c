@@ -7,17 +7,18 @@
 
 #include <string.h>
 
-enum {
-    KEPT = 8,            /* schemas */
-    KEPT_MOST = 16 << 20 /* bytes of a schema; a larger one is not kept */
-};
+/* Limits of what is kept.  A server compiles a schema where it reads a request, and takes it from here on the thread
+ * that computes for everybody; so the requests that wait meanwhile must not push it out. */
+enum { KEPT = 64 /* schemas */, KEPT_BYTES = 64 << 20 /* of all; a larger schema is not kept */ };
 
 /* in order of use, the last used first; each entry is one holder of its schema */
 static struct kept {
     char *text; /* owned */
+    size_t n_text, bytes;
     struct schema *schema;
 } kept[KEPT];
 static uint32_t n_kept;
+static size_t kept_bytes;
 FORK_LOCK(lock);
 
 static struct schema *hold(struct schema *s)
@@ -49,27 +50,36 @@ static void use(uint32_t i)
 /* Returns the schema of a text with one more holder, or NULL.  The caller holds the lock. */
 static struct schema *find_kept(const char *text)
 {
+    size_t n = strlen(text);
     for (uint32_t i = 0; i < n_kept; i++) {
-        if (strcmp(kept[i].text, text) != 0) continue;
+        if (kept[i].n_text != n || memcmp(kept[i].text, text, n) != 0) continue;
         use(i);
         return hold(kept[0].schema);
     }
     return NULL;
 }
 
-/* Keeps a schema if there is memory.  Cannot fail. */
+/* Keeps a schema if there is memory, in the place of those that were used least recently.  Cannot fail. */
 static void keep_schema(const char *text, struct schema *s)
 {
-    struct kept last = {0};
-    char *copy = bytes_of_schema(s, text) <= KEPT_MOST ? mem_strdup(text) : NULL;
+    struct kept out[KEPT];
+    uint32_t n_out = 0;
+    size_t bytes = bytes_of_schema(s, text);
+    char *copy = bytes <= KEPT_BYTES ? mem_strdup(text) : NULL;
     if (!copy) return;
     lock_take();
-    if (n_kept == KEPT) last = kept[--n_kept];
-    kept[n_kept++] = (struct kept){.text = copy, .schema = hold(s)};
+    while (n_kept == KEPT || kept_bytes + bytes > KEPT_BYTES) {
+        out[n_out] = kept[--n_kept];
+        kept_bytes -= out[n_out++].bytes;
+    }
+    kept[n_kept++] = (struct kept){copy, strlen(copy), bytes, hold(s)};
+    kept_bytes += bytes;
     use(n_kept - 1);
     lock_give();
-    mem_free(last.text);
-    schema_drop(last.schema);
+    for (uint32_t i = 0; i < n_out; i++) {
+        mem_free(out[i].text);
+        schema_drop(out[i].schema);
+    }
 }
 
 int schema_of(const char *text, const char *what, struct schema **out)

@@ -274,6 +274,23 @@ static void divisors(void **state)
     buf_done(&b);
 }
 
+/* So do objects of many alternatives, each of which has many names. */
+static void alternatives(void **state)
+{
+    (void)state;
+    struct schema *s;
+    struct buf b;
+    buf_init(&b, 1 << 20);
+    buf_puts(&b, "{\"allOf\":[");
+    for (int i = 0; i < 20; i++)
+        buf_printf(&b, "%s{\"anyOf\":[{\"required\":[\"a%d\"]},{\"required\":[\"b%d\"]}]}",
+                   i ? "," : "", i, i);
+    assert_true(buf_puts(&b, "]}") >= 0);
+    assert_int_equal(schema_compile_text(b.data, "json_schema", &s), ERR_LIMIT);
+    assert_non_null(strstr(err_last(), "too much work"));
+    buf_done(&b);
+}
+
 /* Whatever allocation fails, the error says so and nothing is lost. */
 static void memory(void **state)
 {
@@ -330,6 +347,14 @@ static void kept(void **state)
     struct bench b = {.s = numbered(1000)};
     for (unsigned i = 0; i < 20; i++)
         schema_drop(numbered(2000 + i));
+    struct schema *again = numbered(1000); /* other requests have not pushed it out */
+    assert_ptr_equal(again, b.s);
+    schema_drop(again);
+    for (unsigned i = 0; i < 100; i++)
+        schema_drop(numbered(3000 + i));
+    again = numbered(1000);
+    assert_ptr_not_equal(again, b.s);
+    schema_drop(again);
     assert_int_equal(lexicon_new(256, one_byte, NULL, &b.l), 0);
     assert_int_equal(matcher_new(b.s, b.l, &b.m), 0);
     assert_false(accepts(&b, "\"short\""));
@@ -345,8 +370,9 @@ static void kept(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(texts),   cmocka_unit_test(refusals),
-                                       cmocka_unit_test(hostile), cmocka_unit_test(divisors),
-                                       cmocka_unit_test(memory),  cmocka_unit_test(kept)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(texts),        cmocka_unit_test(refusals),
+                                       cmocka_unit_test(hostile),      cmocka_unit_test(divisors),
+                                       cmocka_unit_test(alternatives), cmocka_unit_test(memory),
+                                       cmocka_unit_test(kept)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
