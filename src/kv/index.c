@@ -49,7 +49,6 @@ int index_open(struct kv *kv)
     return room_open(&x->room, x->room.n_units);
 }
 
-/* Returns the number of leading rows with token ids. */
 uint32_t index_known(const int32_t *tok, uint32_t n)
 {
     uint32_t i = 0;
@@ -77,8 +76,6 @@ static uint32_t turns_whole(const struct seq *s, uint32_t m)
     return m;
 }
 
-/* Computes the keys of the first `most` full blocks.  It stops at the first row without token id
- * and, where turns count, before an incomplete turn. */
 void index_keys(struct kv *kv, struct seq *s, uint32_t most)
 {
     uint32_t len = s->len;

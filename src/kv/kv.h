@@ -309,7 +309,7 @@ void kv_usage(const struct kv *kv, struct kv_usage *out);
 void kv_usage_add(struct kv_usage *sum, const struct kv_usage *one);
 /* Returns kv_usage().streaming. */
 bool kv_streams(const struct kv *kv);
-/* A survey says what one sequence holds in one group (survey.c). */
+/* A survey says what one sequence holds in one group. */
 struct
     /* Counts whole pages.  shared: with other sequences or with snapshots.  spilled: in the tier
      * only. */

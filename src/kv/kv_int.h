@@ -28,7 +28,6 @@ struct group {
     bool forgets;                  /* the group is a state, or drops the rows below the reach */
     /* a codec that changes values, so a row must be read in the form that the edge says */
     bool lossy;
-    uint32_t sum[FORMS]; /* pages that the step now beginning takes */
     /* the view's arrays */
     struct kv_block arrays;         /* all that follow, the first of which is owned */
     uint32_t *counts;               /* [3] */

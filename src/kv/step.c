@@ -251,15 +251,9 @@ static void commit_rows(struct kv *kv, struct seq *s, uint32_t gi, const struct 
         if (f == SEALED && kv_fault.keep_rejected) continue;
         cells_drop(kv, s, gi, f, table_used(g, f, len), table_used(g, f, all));
     }
-    if (g->forgets && every && accepted) {
-        uint64_t pos = ((uint64_t)(len - accepted) / every + 1) * every;
-        uint32_t end = turn_keep(kv, s, sp, accepted);
-        for (; pos <= len; pos += every) {
-            if (pos > end) keep_add(kv, s, gi, end, 0);
-            keep_add(kv, s, gi, (uint32_t)pos, 0);
-        }
-        if (end <= len) keep_add(kv, s, gi, end, 0);
-    }
+    uint32_t end = turn_keep(kv, s, sp, accepted), pos = len - accepted;
+    for (; g->forgets && every && accepted && pos <= len; pos++)
+        if (pos == end || (pos > len - accepted && pos % every == 0)) keep_add(kv, s, gi, pos, 0);
     drop_unreachable(kv, s, gi);
 }
 

@@ -196,8 +196,7 @@ int step_plan(struct kv_step *st)
     size_t bytes = 0;
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         struct group *g = &kv->group[gi];
-        uint32_t need[FORMS], back, *sum = g->sum;
-        sum[RAW] = sum[SEALED] = 0;
+        uint32_t need[FORMS], back, sum[FORMS] = {0}; /* sum: what the step takes */
         if (!step_writes(st, g)) continue;
         for (uint32_t i = 0; i < st->n_spans; i++) {
             const struct step_span *sp = &st->span[i];

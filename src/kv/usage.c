@@ -1,4 +1,4 @@
-/* usage.c - counts what a store holds.
+/* usage.c - counts what a store holds, and what one sequence holds, page by page.
  *
  * Every operation maintains the sums over pages in memory.  Two amounts are counted here, page by
  * page: the pages that several slots own, and the pages that nobody owns, because only the index
@@ -32,6 +32,14 @@ static uint32_t owners_of(const struct pages *p, uint32_t id)
     return n;
 }
 
+/* Returns where a page with so many owners is, as a set of KV_BLOCK_ bits. */
+static uint32_t place_of(const struct page *pg, uint32_t form, uint32_t owners)
+{
+    return KV_BLOCK_HELD | (form == SEALED ? KV_BLOCK_ENCODED : 0u) |
+           (pg->spilled ? KV_BLOCK_SPILLED : 0u) | (owners > 1 ? KV_BLOCK_SHARED : 0u) |
+           (owners ? 0u : KV_BLOCK_KEPT);
+}
+
 uint32_t kv_store_blocks(const struct kv *kv, uint32_t group, uint32_t form)
 {
     const struct pages *p = &kv->group[group].form[form];
@@ -43,15 +51,9 @@ void kv_store_map(const struct kv *kv, uint32_t group, uint32_t form, uint8_t *o
     const struct pages *p = &kv->group[group].form[form];
     count_owners(kv, group, form);
     for (uint32_t id = 0; id < kv_store_blocks(kv, group, form); id++) {
-        const struct page *pg = &p->page[id];
         uint32_t owners = owners_of(p, id);
-        out[id] = 0;
-        if (!id || !pg->refs) continue;
-        out[id] = KV_BLOCK_HELD;
-        if (form == SEALED) out[id] |= KV_BLOCK_ENCODED;
-        if (pg->spilled) out[id] |= KV_BLOCK_SPILLED;
-        if (!owners) out[id] |= KV_BLOCK_KEPT;
-        if (owners > 1) out[id] |= KV_BLOCK_SHARED;
+        bool used = id && p->page[id].refs;
+        out[id] = used ? (uint8_t)place_of(&p->page[id], form, owners) : 0;
     }
 }
 
@@ -151,4 +153,61 @@ void kv_usage_add(struct kv_usage *sum, const struct kv_usage *one)
     sum->rung_since = MAX(sum->rung_since, one->rung_since);
     sum->streaming |= one->streaming;
     sum->streaming_since = MAX(sum->streaming_since, one->streaming_since);
+}
+
+static void add(const struct seq *s, const struct pages *p, uint32_t id, struct kv_survey_form *f)
+{
+    const struct page *pg = &p->page[id];
+    uint32_t refs = pg->refs + s->owners - 1;
+    f->pages++;
+    f->bytes += p->bytes;
+    if (refs > 1) {
+        f->shared++;
+        f->shared_bytes += p->bytes;
+    }
+    if (pg->spilled) {
+        f->spilled++;
+        f->spilled_bytes += p->bytes;
+    }
+}
+
+int kv_survey(const struct kv *kv, kv_seq handle, uint32_t group, struct kv_survey *out)
+{
+    struct seq *s;
+    TRY(seq_find(kv, handle, &s));
+    if (group >= kv->n_groups) return ERR(ARG, "cache: there is no group %u", group);
+    const struct group *g = &kv->group[group];
+    *out = (struct kv_survey){.rows = seq_rows(g, s),
+                              .block_rows = g->rows[RAW],
+                              .tile_rows = has_form(g, SEALED) ? g->rows[SEALED] : 1,
+                              .keeps = s->g[group].n_keeps,
+                              .page = {g->form[RAW].bytes, g->form[SEALED].bytes},
+                              .reserved = kv->slot[s->slot].reserve};
+    out->blocks = table_used(g, RAW, out->rows);
+    for (uint32_t f = 0; f < FORMS; f++) {
+        const uint32_t *table = seq_table(kv, g, f, s);
+        uint32_t n = table_used(g, f, out->rows);
+        for (uint32_t i = 0; i < n; i++)
+            if (table[i]) add(s, &g->form[f], table[i], &out->form[f]);
+    }
+    return 0;
+}
+
+enum kv_place kv_survey_block(const struct kv *kv, kv_seq handle, uint32_t group, uint32_t block)
+{
+    struct seq *s;
+    if (seq_find(kv, handle, &s) < 0 || group >= kv->n_groups) return KV_BLOCK_GONE;
+    const struct group *g = &kv->group[group];
+    uint32_t rows = seq_rows(g, s), at = 0, form = RAW;
+    if (block < table_used(g, RAW, rows)) at = seq_table(kv, g, RAW, s)[block];
+    if (!at && has_form(g, SEALED)) {
+        uint32_t tile = block * g->rows[RAW] / g->rows[SEALED];
+        form = SEALED;
+        if (tile < table_used(g, SEALED, rows)) at = seq_table(kv, g, SEALED, s)[tile];
+    }
+    if (!at) return KV_BLOCK_GONE;
+    const struct page *pg = &g->form[form].page[at];
+    uint32_t p = place_of(pg, form, pg->refs + s->owners - 1);
+    if (form == RAW && (block + 1) * g->rows[RAW] > rows) p |= KV_BLOCK_OPEN;
+    return p;
 }
