@@ -221,6 +221,20 @@ class Layers(_Base):
         slides, linear = (given + [False] * (n - len(given)) for given in (slides, linear))
         return [self._kind_of(slides[i], linear[i]).of(rows, i, slides[i]) for i in range(n)]
 
+    @layers.setter
+    def layers(self, value: Any) -> None:
+        raise ArgumentError(f"the layers of a {type(self).__name__} are the library's; Cache(layers=[...]) is a cache of a program's own")
+
+    @property
+    def layer_class_to_replicate(self) -> Any:
+        """None: the layers are the library's."""
+        return None
+
+    @layer_class_to_replicate.setter
+    def layer_class_to_replicate(self, value: Any) -> None:
+        raise ArgumentError(f"the layers of a {type(self).__name__} are the library's; Cache(layer_class_to_replicate=...) is a cache of a "
+                            "program's own")
+
     def _kind_of(self, slides: bool, linear: bool) -> Type[CacheLayer]:
         """Returns the class of a layer."""
         name = self._settings.cache_implementation or "dynamic"

@@ -17,6 +17,7 @@ from .layer_views import (CacheLayer, CacheLayerMixin as CacheLayerMixin, DummyL
                           LinearAttentionAndFullAttentionLayer, LinearAttentionAndSlidingWindowAttentionLayer as
                           LinearAttentionAndSlidingWindowAttentionLayer, LinearAttentionLayer, QuantizedLayer, QuantoQuantizedLayer as
                           QuantoQuantizedLayer, StaticLayer, StaticSlidingWindowLayer)
+from .layered_cache import LayeredCache as LayeredCache
 from .pickles import of
 
 if TYPE_CHECKING:
@@ -414,7 +415,7 @@ class EncoderDecoderCache(Cache):
         """That of the decoder's cache."""
         return self.self_attention_cache.is_sliding
 
-    @property
+    @property  # type: ignore[misc]
     def layers(self) -> List[Any]:
         """The layers of the decoder's cache."""
         return self.self_attention_cache.layers

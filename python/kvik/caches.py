@@ -49,6 +49,12 @@ class Cache(Layers):
 
     _implementation: Optional[str] = None
     is_compileable = False
+    of_layers: Any = None  # the class of a cache whose layers a program has written: layered_cache sets it
+
+    def __new__(cls: Type[_C], *args: Any, **kwargs: Any) -> _C:
+        """Cache(layers=[...]) and Cache(layer_class_to_replicate=...) make a cache of a program's own layers."""
+        own = cls is Cache and (kwargs.keys() & {"layers", "layer_class_to_replicate"})
+        return object.__new__(cls.of_layers if own else cls)  # type: ignore[no-any-return]
 
     def __init__(self, config: Any = None, device: Any = None, dtype: Any = None, **kwargs: "Unpack[CacheSettings]") -> None:
         if self._implementation is not None:

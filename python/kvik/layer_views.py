@@ -97,17 +97,53 @@ class Column(List[Any]):
             self._cache._set_rows(i, self._which, self[i])
 
 
-class CacheLayer:
+class CacheLayerMixin:
+    """What a layer that a program writes from nothing begins with: ``keys`` and ``values`` are its own attributes.
+
+    It needs update(), get_seq_length(), get_mask_sizes(query_length) and get_max_length(); Cache(layers=[...]) calls them.
+    """
+
+    is_compileable = is_sliding = False
+    is_croppable = True
+    keys: Any = None
+    values: Any = None
+    is_initialized: Any = False
+
+    def __init__(self) -> None:
+        self.keys = self.values = None
+        self.is_initialized = False
+
+    def offload(self) -> None:
+        """Does nothing."""
+
+    prefetch = offload
+
+    def reset(self) -> None:
+        """Makes zeros of the rows."""
+        if self.is_initialized:
+            self.keys, self.values = self.keys * 0, self.values * 0
+
+    def reorder_cache(self, beam_idx: Any) -> None:
+        """Gives row i the contents of row beam_idx[i]."""
+        if self.get_seq_length() > 0:
+            self.keys, self.values = self.keys[beam_idx], self.values[beam_idx]
+
+    def get_seq_length(self) -> int:
+        """Returns the number of columns."""
+        raise NotImplementedError(f"{type(self).__name__} needs get_seq_length()")
+
+    def __repr__(self) -> str:
+        return type(self).__name__
+
+
+class CacheLayer(CacheLayerMixin):
     """The rows of a layer: ``keys`` and ``values``, [batch, heads, columns, width]; None of a layer that holds nothing yet.
 
     They can be set: the cache then holds these rows, and attention reads them.  numpy arrays that are read are read-only; a tensor may
     be changed in place.
     """
 
-    is_sliding = False
     _forgets = False  # update() drops rows that a crop() would need
-    is_compileable = False
-    is_croppable = True
     supports_early_init = True
     alone: Callable[..., Any]  # makes the cache of a layer that belongs to none: cache_utils sets it
 
@@ -272,12 +308,6 @@ class CacheLayer:
         """Does nothing: an offloaded cache moves full pages itself."""
 
     prefetch = offload
-
-    def __repr__(self) -> str:
-        return type(self).__name__
-
-
-CacheLayerMixin = CacheLayer
 
 
 class DynamicLayer(CacheLayer):

@@ -7,7 +7,7 @@ import numpy as np
 from . import _abi
 from ._arrays import flat_mask, ids_2d, integers, is_torch, like, mask_2d, to_numpy
 from ._lib import address, call, lib, sized
-from .errors import ArgumentError
+from .errors import ArgumentError, UnsupportedError
 from .kept_rows import Keeper, check_inputs, kept_batch, run
 from .store import Batch
 
@@ -70,7 +70,13 @@ class Step:
             self.mask = np.ascontiguousarray(self.mask[:, :keeper.past + self.n])
         check_inputs(cache, attentions, self.mask, keeper.past, self.n)
         with kept_batch(self.model._handle, self.model._defaults, self.rows, self.n) as batch:
-            return self.run(batch, hidden, False, keeper)
+            try:
+                return self.run(batch, hidden, False, keeper)
+            except UnsupportedError as e:  # of models whose rotary frequencies follow the length of the text
+                if keeper.error is not None:
+                    raise
+                raise UnsupportedError(f"{e}. So update() of {type(cache).__name__} cannot be called; use a cache of kvik with this model") \
+                    from None
 
     def run(self, batch: Batch, hidden: bool, attentions: bool, keeper: Optional[Keeper] = None) -> Dict[str, Any]:
         """Appends to the batch; returns arrays.  keeper: appends in its place."""
