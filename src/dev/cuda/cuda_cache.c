@@ -140,6 +140,19 @@ static uint32_t most_atoms(const struct kv_view *v)
     return most;
 }
 
+/* Which queries a block has: heads of a group, and where sequences have many tokens in the step, tokens that follow each other.
+ * Returns the number of blocks. */
+static size_t share(const struct kv_view *v, struct k_atom_args *a)
+{
+    uint32_t group = a->query.group, dim = v->shape[0].dim, lanes = v->counts[0];
+    uint32_t most = dim <= 256 ? K_QUERIES : dim <= 512 ? K_QUERIES / 2 : 1;
+    uint32_t parts = (group + most - 1) / most;
+    a->n = v->counts[1];
+    a->heads = (group + parts - 1) / parts;
+    a->tokens = a->n < 2 * lanes ? 1 : MAX(1, most / a->heads);
+    return (size_t)parts * v->shape[0].heads * ((a->n + a->tokens - 1) / a->tokens);
+}
+
 void cuda_attention(struct dev_queue *d, const struct kv_view *v, const struct dev_attn *a)
 {
     size_t results = (size_t)v->counts[1] * a->n_heads, state = K_STATE + (size_t)v->shape[1].dim;
@@ -149,11 +162,13 @@ void cuda_attention(struct dev_queue *d, const struct kv_view *v, const struct d
     struct k_walk walk = walk_of(v, false);
     struct k_query query = query_of(v, a);
     uint32_t atoms = most_atoms(v),
-             wave = (uint32_t)MIN(MAX(atoms, 1), d->n_part / (results * state));
+             wave = (uint32_t)MIN(MIN(MAX(atoms, 1), 65535), d->n_part / (results * state));
     for (uint32_t first = 0; first == 0 || first < atoms; first += wave) {
         uint32_t n = MIN(wave, atoms - first);
         bool ends = v->last && first + wave >= atoms;
-        struct k_atom_args atom = {k, value, walk, query, d->part, first, wave, (uint32_t)state};
+        struct k_atom_args atom = {k,    value,           walk, query, d->part, first,
+                                   wave, (uint32_t)state, 0,    0,     0};
+        size_t blocks = share(v, &atom);
         struct k_merge_args merge = {walk,
                                      d->part,
                                      a->sink_logit,
@@ -168,8 +183,10 @@ void cuda_attention(struct dev_queue *d, const struct kv_view *v, const struct d
                                      v->first && first == 0};
         CUDA_CLEAR(&atom);
         CUDA_CLEAR(&merge);
-        cuda_launch(d, k.levels.bits || value.levels.bits ? CUDA_k_atom_coded : CUDA_k_atom,
-                    results, n, &atom, sizeof atom);
+        if (k.levels.bits || value.levels.bits)
+            cuda_launch(d, CUDA_k_atom_coded, results, n, &atom, sizeof atom);
+        else
+            cuda_launch(d, CUDA_k_atom, blocks, n, &atom, sizeof atom);
         if (value.levels.bits)
             LAUNCH(d, k_merge_coded, results, 1, merge, value);
         else

@@ -32,11 +32,15 @@ K_FN float score_of(const struct k_plane *k, const struct k_walk *w, const struc
     return biased(w, q, token, head, row, s * q->scale);
 }
 
+K_FN float capped(const struct k_query *q, float x)
+{
+    return q->softcap != 0 ? q->softcap * math_tanh(x / q->softcap) : x;
+}
+
 /* A thread's row of an atom: its score x, kept in p, and in s as a candidate for the largest; a NaN is none. */
 #define ATOM_SCORE(q, x)                                                                           \
     do {                                                                                           \
-        float k_x = (x);                                                                           \
-        if ((q)->softcap != 0) k_x = (q)->softcap * math_tanh(k_x / (q)->softcap);                 \
+        float k_x = capped(q, x);                                                                  \
         p[t] = k_x;                                                                                \
         s[t] = k_x > -INFINITY ? k_x : -INFINITY;                                                  \
     } while (0)

@@ -139,8 +139,9 @@ K_FN void k_staged16(const void *p, uint32_t *out)
     out[0] = v.x, out[1] = v.y, out[2] = v.z, out[3] = v.w;
 }
 /* Before a loop: all of its rounds stand one after another, or none. */
-#define K_UNROLL _Pragma("unroll")
-#define K_ROLL   _Pragma("unroll 1")
+#define K_UNROLL    _Pragma("unroll")
+#define K_UNROLL_16 _Pragma("unroll 16")
+#define K_ROLL      _Pragma("unroll 1")
 /* Two values rounded to bf16, x in the low half of the word. */
 K_FN uint32_t k_two_bf16(float x, float y)
 {
@@ -212,6 +213,7 @@ static inline void k_staged16(const void *p, uint32_t *out)
     memcpy(out, p, 16);
 }
 #define K_UNROLL
+#define K_UNROLL_16
 #define K_ROLL
 static inline uint32_t k_two_bf16(float x, float y)
 {

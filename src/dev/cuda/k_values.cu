@@ -86,14 +86,33 @@ KERNEL(k_rope)
     }
 }
 
-/* The sum of lane l < 16 of a row: of squares, of squares around a mean, of values, or of what a softmax divides by. */
-K_FN float lane_sum(const float *x, uint32_t l, uint32_t dim, bool square, float mean)
+enum { STAGED = 4096 };
+/* What lane l < 16 of a part of a row adds to s: squares around a mean, or values. */
+K_FN float lane_squares(const float *x, uint32_t l, uint32_t n, float mean, float s)
 {
-    float s = 0;
-    for (uint32_t i = l; i < dim; i += 16)
-        s = square ? k_fma(x[i] - mean, x[i] - mean, s) : s + x[i];
+    K_UNROLL_16 for (uint32_t i = l; i < n; i += 16) s = k_fma(x[i] - mean, x[i] - mean, s);
     return s;
 }
+K_FN float lane_values(const float *x, uint32_t l, uint32_t n, float s)
+{
+    K_UNROLL_16 for (uint32_t i = l; i < n; i += 16) s += x[i];
+    return s;
+}
+/* The 16 lanes of a row in s[16].  They are chains of 16 threads, so all threads bring the row to shared memory first. */
+#define LANES_OF(s, x, dim, square, mean)                                                          \
+    do {                                                                                           \
+        EACH_THREAD if (t < 16)(s)[t] = 0;                                                         \
+        for (uint32_t k_c = 0; k_c < (dim); k_c += STAGED) {                                       \
+            uint32_t k_n = (dim)-k_c < STAGED ? (dim)-k_c : STAGED;                                \
+            EACH_THREAD                                                                            \
+            {                                                                                      \
+                for (uint32_t i = t; i < k_n; i += K_THREADS)                                      \
+                    staged[i] = (x)[k_c + i];                                                      \
+            }                                                                                      \
+            EACH_THREAD if (t < 16)(s)[t] = square ? lane_squares(staged, t, k_n, mean, (s)[t])    \
+                                                   : lane_values(staged, t, k_n, (s)[t]);          \
+        }                                                                                          \
+    } while (0)
 
 /* Each lane of the first 16 threads has its sum in s; all threads then find tree16 of them in s[0]. */
 #define TREE_OF(s)                                                                                 \
@@ -107,6 +126,7 @@ KERNEL(k_norm)
 {
     SHARED(float, s, 16);
     SHARED(float, top, K_THREADS);
+    SHARED(float, staged, STAGED);
     const float *x = a.x + (size_t)BLOCK_X * a.dim;
     float *out = a.out + (size_t)BLOCK_X * a.dim;
     float mean = 0, r;
@@ -125,7 +145,7 @@ KERNEL(k_norm)
             for (uint32_t i = t; i < a.dim; i += K_THREADS)
                 out[i] = math_exp(x[i] - top[0]);
         }
-        EACH_THREAD if (t < 16) s[t] = lane_sum(out, t, a.dim, false, 0);
+        LANES_OF(s, out, a.dim, false, 0);
         TREE_OF(s);
         r = 1.0f / s[0];
         EACH_THREAD
@@ -136,14 +156,14 @@ KERNEL(k_norm)
         return;
     }
     if (a.kind == NORM_LAYERNORM) {
-        EACH_THREAD if (t < 16) s[t] = lane_sum(x, t, a.dim, false, 0);
+        LANES_OF(s, x, a.dim, false, 0);
         TREE_OF(s);
         mean = s[0] / (float)a.dim;
     }
     EACH_THREAD
     {
     } /* all have read the mean */
-    EACH_THREAD if (t < 16) s[t] = lane_sum(x, t, a.dim, true, mean);
+    LANES_OF(s, x, a.dim, true, mean);
     TREE_OF(s);
     r = 1.0f / sqrtf(s[0] / (float)a.dim + a.eps);
     EACH_THREAD

@@ -252,16 +252,18 @@ struct k_query {
     const float *bias; /* [n_heads][back + 1 + ahead], or NULL */
     uint32_t back, ahead;
 };
-#define K_DIM 1024u /* most values of a head */
+#define K_DIM     1024u /* most values of a head */
+#define K_QUERIES 8u    /* most queries of a block, which share the head of their rows */
 #define K_STATE                                                                                    \
     3u /* floats of a state before its values: M, L, and 1 where the values are still turned */
-struct k_atom_args { /* a block: x a token and head, y an atom of the wave */
+struct k_atom_args { /* a block: x a few queries (k_attn.cu), y an atom of the wave */
     struct k_plane k, v;
     struct k_walk walk;
     struct k_query query;
     float *part;    /* [token][head][wave][state] */
     uint32_t first; /* atom of the piece with which the wave begins */
     uint32_t wave, state;
+    uint32_t n, heads, tokens; /* tokens of the step; heads of a group, and tokens, of a block */
 };
 struct k_merge_args { /* a block is a token and head */
     struct k_walk walk;
