@@ -411,8 +411,9 @@ struct kvik_cache_config {
     /* Memory limit of the cache, in bytes, its tokens and tables included; the cache never exceeds it.  0: enough for
      * max_sequences of max_cache_len tokens, at most half of the machine's memory; when offloaded, enough to stream. */
     uint64_t cache_memory;
-    /* What to do at cache_memory.  "error" (default): fail, nothing is lost.  "offload": move old rows to a file on
-     * disk and continue; the tokens do not change. */
+    /* What to do at cache_memory.  "error" (default): fail, nothing is lost.  "encode": quantize rows to 8 bits, then
+     * to 4, and continue; tokens can change.  "offload": move old rows to a file on disk and continue; the tokens do
+     * not change. */
     const char *on_full;
     /* Directory of the spill file, which has no name once it is open.  NULL: $KVIK_SPILL_DIR, $TMPDIR, /var/tmp. */
     const char *spill_dir;
@@ -433,19 +434,16 @@ struct kvik_cache_config {
     uint32_t snapshots;
     /* 0: $KVIK_THREADS, else the CPUs this process may use, fewer if its container has a lower limit; 64 at most. */
     uint32_t threads;
-    /* "exact": float32 throughout.  "fast": rounded activations, rows in 16 bits.  NULL: exact for float32 weights,
-     * else fast. */
+    /* "exact": float32 throughout.  "fast": rounded activations, 16-bit rows.  NULL: exact for float32, else fast. */
     const char *compute;
-    /* "ref", "avx2", "avx512" or "avx512bf16"; on ARM "ref", "neon", "neondot" or "neoni8mm".  NULL: $KVIK_ISA, or
-     * the best of this machine. */
+    /* "ref", "avx2", "avx512", "avx512bf16"; on ARM "ref", "neon", "neondot", "neoni8mm".  NULL: $KVIK_ISA, or best. */
     const char *isa;
     /* NULL, or a function that gets hints and, later, the saved prompts that are not used, one line each. */
     void (*on_notice)(void *ctx, const char *text);
     void *notice_ctx;
     /* How the rows of an encoder are stored, which decoders of encoder-decoder models read (cross attention); the
      * strategy above is for the decoder's own rows.  "dynamic", "static", "offloaded" or "quantized", and a JSON
-     * object with the keys for precision and offloading of cache_config, or the same as fields.  NULL: as computed, in
-     * memory. */
+     * object with the keys for precision and offloading of cache_config, or fields.  NULL: as computed, in memory. */
     const char *cross_cache_implementation, *cross_cache_config;
     const kvik_codec *cross_codec;
     /* Limit of an encoder's input, in rows.  0: the model's, at most 16 384; 512 if it names none. */
@@ -469,8 +467,7 @@ typedef struct kvik_usage {
     uint64_t reserved;
     /* Tables, tokens and indices: arrays of fixed size, and arrays of the sequences. */
     uint64_t metadata;
-    /* Bytes for more rows and tables, and the part of these that holds rows of dropped sequences and snapshots for
-     * reuse. */
+    /* Bytes for more rows and tables, and of these what holds rows of dropped sequences and snapshots for reuse. */
     uint64_t free, index;
     /* The part of `live` that has several owners. */
     uint64_t shared;
@@ -488,6 +485,9 @@ typedef struct kvik_usage {
     uint64_t reused;
     /* Counts since the cache was opened: forks, rows copied on write, groups of rows quantized, snapshots evicted. */
     uint64_t forks, rows_copied, seals, evictions;
+    /* Rows that on_full "encode" has given 8 bits, and 4; the mean KLD that was measured with such rows, else 0. */
+    uint64_t encoded8, encoded4;
+    double expected_kld;
 } kvik_usage;
 /* Fills *out. */
 KVIK_API int kvik_cache_usage(const kvik_cache *c, kvik_usage *out);

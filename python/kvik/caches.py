@@ -42,7 +42,7 @@ _OLDER: Dict[str, Any] = {**dict.fromkeys(_KEPT), "_passed": {}, "_removes": Fal
 class Cache(Layers):
     """The rows that a model has computed for a text, and how they are kept.
 
-    Every cache takes ``cache_memory`` (bytes, or "64M"), ``on_full`` ("error" or "offload"), ``max_sequences``,
+    Every cache takes ``cache_memory`` (bytes, or "64M"), ``on_full`` ("error", "encode" or "offload"), ``max_sequences``,
     ``snapshots`` and ``spill_dir`` besides its own arguments.  ``copy.deepcopy`` makes a fork that shares every row
     until one of the two appends.
     """
@@ -450,7 +450,7 @@ class Cache(Layers):
         ``bytes`` in memory now and ``peak_bytes`` since the store was opened; of them ``live`` rows, ``shared`` rows, ``states``
         and ``staging``; ``spilled`` on disk; ``index`` kept for reuse alone; ``reserved`` and ``metadata`` besides;
         ``budget`` the limit, and ``free`` what is left of it.  Counts:
-        ``tokens``, ``forks``, ``rows_copied``, ``seals``, ``evictions``.
+        ``tokens``, ``forks``, ``rows_copied``, ``seals``, ``evictions``; ``encoded8`` and ``encoded4`` rows under ``on_full="encode"``.
 
         Caches of one model and one configuration share a store; ``own_bytes`` is what this cache's rows take, with rows that
         it shares and snapshots.  A cache that has not been used returns an empty dictionary.  Printed, and in a notebook, it is a

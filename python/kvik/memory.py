@@ -24,7 +24,8 @@ _KINDS = (("own_bytes", "this cache"), ("bytes", "in use"), ("peak_bytes", "peak
           ("metadata", "tables"), ("free", "free"), ("spilled", "on disk"), ("tier_read", "read from disk"),
           ("tier_written", "written to disk"))
 _COUNTS = (("tokens", "token"), ("forks", "fork"), ("evictions", "eviction"))
-_COUNTS_OF = (("rows_copied", "row", "copied"), ("seals", "tile", "quantized"))
+_COUNTS_OF = (("rows_copied", "row", "copied"), ("seals", "tile", "quantized"), ("encoded8", "row", "encoded with 8 bits"),
+              ("encoded4", "row", "encoded with 4 bits"))
 _ALWAYS = ("own_bytes", "bytes", "peak_bytes", "budget", "live", "free")
 
 

@@ -14,7 +14,7 @@
 ENDS_WITH(kvik_cache_config, options);
 ENDS_WITH(kvik_policy, num_sink_tokens);
 ENDS_WITH(kvik_codec, max_kld);
-ENDS_WITH(kvik_usage, evictions);
+ENDS_WITH(kvik_usage, expected_kld);
 ENDS_WITH(kvik_export, source);
 ENDS_WITH(kvik_legacy, encoder_length);
 ENDS_WITH(kvik_span, ids);

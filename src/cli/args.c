@@ -21,9 +21,9 @@ static const struct arg_option shared[] = {
     {"cache-memory", ARG_BYTES, offsetof(struct common, cache_memory), "BYTES", NULL,
      "memory limit of the cache, such as 512M or 4G (default: what the command needs, at most half of "
      "the machine's memory)"},
-    {"on-full", ARG_TEXT, offsetof(struct common, on_full), "WHAT", "error|offload",
-     "what to do at the limit. error: fail, nothing is lost; offload: move old blocks to a file on disk "
-     "and continue with the same tokens (default: error)"},
+    {"on-full", ARG_TEXT, offsetof(struct common, on_full), "WHAT", "error|encode|offload",
+     "what to do at the limit. error: fail, nothing is lost; encode: quantize rows to 8 bits, then to 4, and "
+     "continue; offload: move old blocks to a file on disk and continue with the same tokens (default: error)"},
     {"spill-dir", ARG_TEXT, offsetof(struct common, spill_dir), "DIR", NULL,
      "directory of the spill file, which is unlinked as soon as it is open (default: $KVIK_SPILL_DIR, "
      "$TMPDIR, /var/tmp)"},

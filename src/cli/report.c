@@ -29,6 +29,18 @@ static void report_drafts(const kvik_result *r)
                 r->steps, r->logit_steps);
 }
 
+/* What on_full "encode" has done. */
+static void report_encoded(const kvik_usage *u)
+{
+    if (!u->encoded8 && !u->encoded4) return;
+    fprintf(
+        stderr,
+        "       encoded for want of memory: %llu row%s with 8 bits, %llu with 4; expect a mean KLD of %g "
+        "(SmolLM2's; kvik eval measures yours)\n",
+        (unsigned long long)u->encoded8, plural(u->encoded8), (unsigned long long)u->encoded4,
+        u->expected_kld);
+}
+
 void report_cache(const struct session *s, const kvik_usage *u, const kvik_result *r)
 {
     char a[16], b[16], c[16], d[16];
@@ -49,6 +61,7 @@ void report_cache(const struct session *s, const kvik_usage *u, const kvik_resul
         fprintf(stderr, ", on disk %s (read %s, written %s)", bytes_text(u->spilled, a),
                 bytes_text(u->tier_read, b), bytes_text(u->tier_written, c));
     fputc('\n', stderr);
+    report_encoded(u);
     fprintf(
         stderr,
         "       %llu prompt token%s reused, %llu fork%s, %llu row%s copied, %llu group%s of rows quantized, %llu eviction%s\n",
@@ -109,11 +122,13 @@ static json_t *cache_json(const kvik_usage *u, uint64_t reused)
         {"budget", u->budget},       {"free", u->free},
         {"forks", u->forks},         {"rows_copied", u->rows_copied},
         {"seals", u->seals},         {"evictions", u->evictions},
-        {"metadata", u->metadata},
+        {"metadata", u->metadata},   {"encoded8", u->encoded8},
+        {"encoded4", u->encoded4},
     };
     json_t *o = json_object();
     for (size_t i = 0; i < countof(field); i++)
         json_object_set_new(o, field[i].name, json_integer((json_int_t)field[i].value));
+    json_object_set_new(o, "expected_kld", json_real(u->expected_kld));
     json_object_set_new(o, "streaming", json_boolean(u->streaming));
     return o;
 }

@@ -40,6 +40,9 @@ static int kinds_read(kvik_layers *all, const char *const *kinds)
 
 static int check_config(const kvik_layers *all)
 {
+    if (all->set.encode)
+        return ERR(UNSUPPORTED,
+                   "on_full \"encode\" is for caches of a model; use on_full \"offload\"");
     if (all->max_batch > 16384)
         return ERR(LIMIT, "max_sequences is %u, the limit is 16384", all->max_batch);
     if (layers_static(all) && !all->set.max_cache_len)

@@ -159,6 +159,25 @@ int settings_take(const kvik_cache_config *given, kvik_cache_config *full)
     return 0;
 }
 
+/* Rows can be encoded later if nothing else was promised of them. */
+static int encode_check(const struct preset_choice *s)
+{
+    struct kv_codec_pair o;
+    TRY(kv_keys_codecs(&s->keys, s->preset, &o));
+    const char *why = s->preset->reserve ? "its memory is set aside for rows as they are"
+                      : s->streaming != KV_RESIDENT
+                          ? "rows that can go to disk are not encoded later"
+                      : o.plane[0].kind || o.plane[1].kind || s->keys.choose
+                          ? "its rows are quantized from the first on"
+                      : s->keys.moved_chunks ? "chunks cannot move once rows are encoded"
+                                             : NULL;
+    if (!why) return 0;
+    return ERR(ARG,
+               "on_full \"encode\" does not go with cache_implementation \"%s\" and this "
+               "cache_config: %s; leave out one of them",
+               s->preset->name, why);
+}
+
 int settings_read(const kvik_cache_config *c, struct preset_choice *s)
 {
     const char *name = c->cache_implementation;
@@ -177,14 +196,15 @@ int settings_read(const kvik_cache_config *c, struct preset_choice *s)
                    s->keys.max_cache_len, c->max_cache_len);
     s->max_cache_len = s->keys.max_cache_len ? s->keys.max_cache_len : c->max_cache_len;
     bool offload = c->on_full && strcmp(c->on_full, "offload") == 0;
-    if (c->on_full && !offload && strcmp(c->on_full, "error") != 0)
-        return ERR(ARG, "on_full is \"%s\"; it must be error or offload", c->on_full);
+    s->encode = c->on_full && strcmp(c->on_full, "encode") == 0;
+    if (c->on_full && !offload && !s->encode && strcmp(c->on_full, "error") != 0)
+        return ERR(ARG, "on_full is \"%s\"; it must be error, encode or offload", c->on_full);
     /* offloaded rows of an encoder leave memory when the decoder's rows need it */
     bool cross = s->cross_keys.offloading || (s->cross && s->cross->offload);
     s->streaming = preset_offloads(s->preset, &s->keys) ? KV_STREAM
                    : offload || cross                   ? KV_STREAM_ON_FULL
                                                         : KV_RESIDENT;
-    return 0;
+    return s->encode ? encode_check(s) : 0;
 }
 
 static int compute_of(const struct model *m, const char *name, struct exec_config *e)
@@ -266,6 +286,12 @@ int settings_exec(const struct preset_choice *s, const struct model *m, const kv
     e->streaming = s->streaming;
     bool full = c->on_full && strcmp(c->on_full, "offload") == 0;
     if (full) e->preset.stream = true;
+    e->preset.rungs = s->encode;
+    if (s->encode && !m->dev->kind->is_host)
+        return ERR(UNSUPPORTED,
+                   "on_full \"encode\" is for caches in memory of the host, and this one is "
+                   "on device %s; use on_full \"offload\"",
+                   m->dev->kind->name);
     TRY(preset_settle_cross(s->cross, &s->cross_keys, &e->preset));
     if (full) e->preset.cross_stream = true;
     TRY(encoder_rows(m, c, e));

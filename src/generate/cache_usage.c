@@ -1,6 +1,22 @@
 /* cache_usage.c - what a store uses, as programs read it. */
 #include "generate/cache_usage.h"
 
+/* Of rows with 8 bits and with 4: SmolLM2-135M-Instruct in Q4_1, 2 048 tokens (docs/CACHE.md, Codecs: kvik). */
+static const struct {
+    uint32_t bits;
+    double kld;
+} rung[1 + KV_RUNGS] = {{16, 0}, {8, 0.000025}, {4, 0.0021}};
+
+uint32_t usage_bits(uint32_t at)
+{
+    return rung[at].bits;
+}
+
+double usage_kld(uint32_t at)
+{
+    return rung[at].kld;
+}
+
 void usage_of(const struct kv_usage *u, kvik_usage *out)
 {
     *out = (kvik_usage){
@@ -25,5 +41,8 @@ void usage_of(const struct kv_usage *u, kvik_usage *out)
         .seals = u->seals,
         .evictions = u->evictions,
         .metadata = u->metadata,
+        .encoded8 = u->encoded[0],
+        .encoded4 = u->encoded[1],
+        .expected_kld = usage_kld(u->rung),
     };
 }

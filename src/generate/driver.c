@@ -159,6 +159,7 @@ static int begin_rows(struct run *r, const struct gen_call *call)
     TRY(gen_validate(r->g));
     TRY(run_shape(r));
     TRY(check_others(r->driver, call, r));
+    gen_notice_encoded(r->x, NULL, &r->told_rung);
     (void)gen_notice_full(r->x, NULL, &r->told); /* a notice of an earlier run is not repeated */
     TRY(run_begin(r, call->prompt));
     if (r->mode->begin) TRY(r->mode->begin(r));
@@ -254,6 +255,7 @@ static bool waits(const struct run *r)
 static bool hear(void *ctx, uint64_t done, uint64_t total)
 {
     struct run *r = ctx;
+    gen_notice_encoded(r->x, r->hooks, &r->told_rung);
     (void)gen_notice_full(r->x, r->hooks, &r->told);
     return !r->progress || r->progress(r->progress_ctx, done, total);
 }

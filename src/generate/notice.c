@@ -3,6 +3,7 @@
  * logits are not finite, so a text ends. */
 #include "generate/notice.h"
 #include "base/bytes.h"
+#include "generate/cache_usage.h"
 #include "model/model.h"
 
 #include <stdio.h>
@@ -19,6 +20,22 @@ bool gen_notice_full(const struct exec *x, const kvik_hooks *hooks, bool *told)
              bytes_text(u.pool, size), u.streaming_since);
     if (hooks && hooks->on_notice) hooks->on_notice(hooks->ctx, line);
     return true;
+}
+
+void gen_notice_encoded(const struct exec *x, const kvik_hooks *hooks, uint32_t *told)
+{
+    struct kv_usage u;
+    char line[256], size[16];
+    if (kv_rung(x->kv) <= *told) return;
+    kv_usage(x->kv, &u);
+    *told = u.rung;
+    snprintf(
+        line, sizeof line,
+        "cache memory %s full at token %u; %llu rows are encoded with %u bits now, and later ones too "
+        "(on_full=encode): expect a mean KLD of %g",
+        bytes_text(u.pool, size), u.rung_since, (unsigned long long)u.encoded[u.rung - 1],
+        usage_bits(u.rung), usage_kld(u.rung));
+    if (hooks && hooks->on_notice) hooks->on_notice(hooks->ctx, line);
 }
 
 void gen_notice_broken(const kvik_hooks *hooks, uint32_t row, uint32_t tokens, bool *told)

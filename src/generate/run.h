@@ -127,6 +127,7 @@ struct run {
     /* number of draft tokens that were checked, and that were accepted */
     uint64_t drafted, accepted;
     bool told;               /* the notice that pages stream was given */
+    uint32_t told_rung;      /* of which the notice was given that rows are encoded */
     bool told_broken;        /* the notice that logits are not finite was given */
     double pulsed;           /* time of the last on_pulse */
     double begun, prefilled; /* times of the beginning and of the end of the first job (0 before) */

@@ -114,7 +114,7 @@ static char *reason(const struct exec *x, uint32_t hinders, uint32_t same, uint3
     if (hinders >= x->n_groups)
         return words("the frequencies of rows %u to %u depend on the turn they were computed in",
                      have, same - 1);
-    const struct kv_group *g = &x->group[hinders];
+    const struct kv_group *g = kv_group_now(x->kv, hinders);
     const struct kv_policy *p = &g->policy;
     if (p->kind == KV_STATE)
         return words("recurrent layers can resume at %u tokens at most, where a snapshot was taken",

@@ -33,11 +33,10 @@ static void put(char *out, const char *fmt, ...)
     va_end(ap);
 }
 
-void kv_group_text(const struct kv *kv, uint32_t gi, char out[KV_GROUP_TEXT])
+static void group_text(const struct kv_group *g, char out[KV_GROUP_TEXT])
 {
     static const char *const kind[] = {"rows", "state", "frozen rows"};
     static const char *const layout[] = {"", " by rows", " flat"};
-    const struct kv_group *g = &kv->group[gi].c;
     const struct kv_policy *p = &g->policy;
     out[0] = '\0';
     put(out, "%u layers of %s", g->n_sites, kind[p->kind]);
@@ -56,6 +55,21 @@ void kv_group_text(const struct kv *kv, uint32_t gi, char out[KV_GROUP_TEXT])
         int n = kv_codec_describe(pl->codec, codec); /* kv_open has checked that this works */
         put(out, " %s%s%s", pl->codec->name, n > 0 ? " " : "", codec);
     }
+}
+
+void kv_group_text(const struct kv *kv, uint32_t gi, char out[KV_GROUP_TEXT])
+{
+    group_text(&kv->group[gi].c, out);
+}
+
+void kv_group_text_at(const struct kv *kv, uint32_t gi, uint32_t rung, char out[KV_GROUP_TEXT])
+{
+    struct kv_group g = kv->group[gi].c;
+    uint32_t at = MIN(rung, g.n_rungs);
+    for (uint32_t i = 0; at && i < g.n_planes; i++)
+        g.plane[i].codec = g.rung[at - 1].codec[i];
+    if (at) g.seal = g.rung[at - 1].seal;
+    group_text(&g, out);
 }
 
 static uint32_t unit_rows(const struct group *g, uint32_t form)

@@ -70,3 +70,5 @@ uint32_t kv_n_groups(const struct kv *kv);
  * planes, policy and codec. */
 #define KV_GROUP_TEXT 768
 void kv_group_text(const struct kv *kv, uint32_t group, char out[KV_GROUP_TEXT]);
+/* The same for a rung, which the store may not have reached. */
+void kv_group_text_at(const struct kv *kv, uint32_t group, uint32_t rung, char out[KV_GROUP_TEXT]);

@@ -56,7 +56,7 @@ static size_t coded(const struct kv_group *g)
 static json_t *group(const struct exec *x, kv_seq s, uint32_t gi)
 {
     static const char *const kinds[] = {"rows", "state", "frozen"};
-    const struct kv_group *g = &x->group[gi];
+    const struct kv_group *g = kv_group_now(x->kv, gi);
     const struct kv_policy *p = &g->policy;
     const struct kv_codec *codec = g->n_planes ? g->plane[0].codec : NULL;
     struct kv_survey v;
@@ -112,7 +112,7 @@ static json_t *store_letters(const struct kv *kv, uint32_t gi, uint32_t form)
 static json_t *store_group(const struct exec *x, uint32_t gi)
 {
     static const char *const kinds[] = {"rows", "state", "frozen"};
-    const struct kv_group *g = &x->group[gi];
+    const struct kv_group *g = kv_group_now(x->kv, gi);
     const struct kv_codec *codec = g->n_planes ? g->plane[0].codec : NULL;
     return json_pack("{s:o, s:s, s:s?, s:o, s:o}", "layers", layers(x, g), "kind",
                      kinds[g->policy.kind], "codec", codec ? codec->name : NULL, "blocks",

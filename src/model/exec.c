@@ -81,7 +81,7 @@ const struct kv_group *exec_group(const struct exec *x, uint32_t site)
     uint32_t g = 0;
     while (x->site[site] >= x->group[g].site0 + x->group[g].n_sites)
         g++;
-    return &x->group[g];
+    return kv_group_now(x->kv, g);
 }
 
 const struct kv_policy *exec_sinks(const struct exec *x)
@@ -113,12 +113,25 @@ static int agree_chunks(const struct exec *x, const struct exec_config *c)
                      m->what, c->chunks, why);
 }
 
+/* Checks that some rows can be encoded later. */
+static int agree_rungs(const struct exec *x)
+{
+    for (uint32_t i = 0; i < x->n_groups; i++)
+        if (x->group[i].n_rungs) return 0;
+    return ERR(
+        UNSUPPORTED,
+        "%s: on_full \"encode\" has nothing to encode: no layer keeps all of its rows, in heads of "
+        "8 to 256 values; use on_full \"offload\"",
+        x->m->what);
+}
+
 /* Checks that the model and the preset agree.  Sinks are checked first: their default length is beyond any
  * model's. */
 static int agree(const struct exec *x, const struct exec_config *c)
 {
     const struct model *m = x->m;
     if (c->chunks) TRY(agree_chunks(x, c));
+    if (c->preset.rungs) TRY(agree_rungs(x));
     if (m->no_sinks && exec_sinks(x))
         return ERR(UNSUPPORTED, "%s: a sink cache cannot be exact with this model: %s", m->what,
                    m->no_sinks);
@@ -184,7 +197,8 @@ static uint32_t widest_tile(const struct exec *x)
 {
     uint32_t tile = 0;
     for (uint32_t i = 0; i < x->n_groups; i++)
-        tile = MAX(tile, x->group[i].seal.tile);
+        tile = MAX(tile, MAX(x->group[i].seal.tile,
+                             x->group[i].n_rungs ? x->group[i].rung[0].seal.tile : 0));
     return tile;
 }
 
@@ -202,6 +216,7 @@ int exec_open(const struct model *m, const struct exec_config *c, struct exec **
     x->borrows = c->chunks ? 2 * c->max_seqs * c->chunks : 0;
     x->n_handles = EXEC_HANDLES * c->max_seqs;
     x->reserve = c->reserve;
+    x->encodes = c->preset.rungs;
     x->streaming = c->streaming;
     struct dev_config d = {c->threads, c->isa};
     int e = (x->pass = mem_alloc(sizeof *x->pass)) ? 0 : ERR_NOMEM;

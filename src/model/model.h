@@ -304,7 +304,7 @@ struct exec {
     enum dev_compute compute;
     uint32_t step_tokens, max_seqs, max_len, encoder_rows;
     uint32_t *site;         /* [n_sites] the store's number of each site of the model */
-    struct kv_group *group; /* [n_groups] for descriptions */
+    struct kv_group *group; /* [n_groups] as at the opening; kv_group_now has the present codecs */
     uint32_t n_groups;
     struct graph *graph;  /* the recorded step */
     struct graph *encode; /* of the encoder's phase, or NULL */
@@ -317,6 +317,7 @@ struct exec {
     uint64_t computed; /* tokens that were fed since the exec was opened */
     /* runs of rows that all sequences of a step borrow at most; 0: chunks are off */
     uint32_t borrows;
+    bool encodes; /* rows are encoded when memory is short */
     bool reserve;
     bool telling;                /* a callback of the caller runs inside a feed or a step */
     enum kv_streaming streaming; /* as configured */

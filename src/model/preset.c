@@ -278,8 +278,45 @@ static int codecs_open(struct kv_group *g, const struct kv_codec_pair *o)
     return 0;
 }
 
+static void rungs_close(struct kv_group *g)
+{
+    for (uint32_t r = 0; r < g->n_rungs; r++)
+        for (uint32_t p = 0; p < g->n_planes; p++)
+            kv_codec_close(g->rung[r].codec[p]);
+    g->n_rungs = 0;
+}
+
+/* Gives a group that keeps all rows, as they are, the codecs that they get when memory is short.  None if they do not fit its
+ * heads. */
+static int rungs_open(struct kv_group *g)
+{
+    static const int32_t bits[KV_RUNGS] = {8, 4};
+    const struct kv_policy *p = &g->policy;
+    if (p->kind != KV_ROWS || p->window || p->chunk || p->sinks || g->seal.tile) return 0;
+    for (uint32_t r = 0; r < KV_RUNGS; r++) {
+        struct kv_codec_pair pair = {0};
+        struct kv_codec *k, *v;
+        for (int i = 0; i < 2; i++) {
+            TRY(kv_codec_usual("kvik", &pair.plane[i]));
+            TRY(kv_codec_set(&pair.plane[i], "nbits", bits[r]));
+        }
+        int e = kv_codec_pair_open(&pair, &g->plane[0].shape, &g->plane[1].shape, &k, &v,
+                                   &g->rung[r].seal);
+        if (e < 0) {
+            rungs_close(g);
+            return e == ERR_ARG ? 0 : e;
+        }
+        g->rung[r].codec[0] = k;
+        g->rung[r].codec[1] = v;
+        g->n_rungs = r + 1;
+    }
+    return 0;
+}
+
 void preset_close(struct kv_group *group, uint32_t n_groups)
 {
+    for (uint32_t i = 0; i < n_groups; i++)
+        rungs_close(&group[i]);
     for (uint32_t i = 0; i < n_groups; i++)
         for (uint32_t p = 0; p < group[i].n_planes; p++) {
             kv_codec_close(group[i].plane[p].codec);
@@ -346,6 +383,13 @@ int preset_groups(const struct kv_site *site, uint32_t n_sites, const struct pre
         int e = codecs_open(&group[j], &pair);
         if (e < 0) {
             preset_close(group, j);
+            return e;
+        }
+    }
+    for (uint32_t j = 0; o->rungs && j < n; j++) {
+        int e = rungs_open(&group[j]);
+        if (e < 0) {
+            preset_close(group, n);
             return e;
         }
     }

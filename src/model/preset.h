@@ -133,9 +133,10 @@ struct preset_options {
     uint32_t sinks;
     /* kv_policy.every of groups with a window or a state; 0: the default; PRESET_NEVER: no snapshots */
     uint32_t every;
-    uint32_t block_rows;        /* 0: 16; or 32, 64, 128, 256, for tests */
-    bool stream;                /* full pages may live in the tier */
-    bool stream_only_full;      /* pages of sites with a window or chunk stay in memory */
+    uint32_t block_rows;   /* 0: 16; or 32, 64, 128, 256, for tests */
+    bool stream;           /* full pages may live in the tier */
+    bool rungs;            /* rows get 8 bits, and then 4, when memory is short (kv_group.rung) */
+    bool stream_only_full; /* pages of sites with a window or chunk stay in memory */
     struct kv_codec_pair quant; /* codecs; each group gets its own instances */
     struct kv_layers layers;    /* settled: layers whose codecs have other bits */
     /* for frozen sites, in place of stream and quant */
@@ -148,6 +149,7 @@ struct preset_choice {
     struct kv_keys keys;
     uint32_t max_cache_len; /* 0: not given */
     enum kv_streaming streaming;
+    bool encode; /* rows are encoded when memory is short */
     /* for frozen sites; NULL: stored as they were computed */
     const struct preset *cross;
     struct kv_keys cross_keys;

@@ -278,7 +278,7 @@ static int load_one(kvik_cache *c, const struct search *found, int way, kvik_seq
     kvik_seq got;
     uint32_t tile = 1, common, usable, have;
     for (uint32_t i = 0; i < c->x->n_groups; i++)
-        tile = MAX(tile, c->x->group[i].seal.tile);
+        tile = MAX(tile, kv_group_now(c->x->kv, i)->seal.tile);
     const struct session_need need = need_of(c);
     path_of(found->place, found->best, path);
     TRY(session_open_file(found->place->fd, path, &need, is_trusted, c, &f, &s));

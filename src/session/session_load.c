@@ -119,6 +119,25 @@ static int load_all(kvik_cache *c, struct loader *v, kvik_seq *s)
     return 0;
 }
 
+/* Returns the rung that makes the rows of this cache those of a file which was saved when memory had been short; 0: none. */
+static uint32_t session_rung(const kvik_cache *c, json_t *mine, const json_t *theirs)
+{
+    char text[KV_GROUP_TEXT];
+    for (uint32_t r = kv_rung(c->x->kv) + 1; c->x->encodes && r <= KV_RUNGS; r++) {
+        JSON_SCOPE(scope);
+        json_t *groups = json_array(), *as = json_copy(mine);
+        for (uint32_t i = 0; i < kv_n_groups(c->x->kv); i++) {
+            kv_group_text_at(c->x->kv, i, r, text);
+            json_array_append_new(groups, json_string(text));
+        }
+        json_object_set_new(as, "groups", groups);
+        bool fits = json_whole(&scope) >= 0 && session_agree(as, theirs, "") >= 0;
+        json_decref(as);
+        if (fits) return r;
+    }
+    return 0;
+}
+
 int session_load(kvik_cache *c, struct durable *f, const struct session *s, uint32_t max,
                  kvik_seq *out, char **note)
 {
@@ -126,9 +145,11 @@ int session_load(kvik_cache *c, struct durable *f, const struct session *s, uint
     struct loader v = {.source = {.chunk = give_chunk, .same = give_same}, .s = s, .kv = c->x->kv};
     session_disk_init(&v.disk, f);
     TRY(session_meta(c, &meta));
+    uint32_t rung = session_rung(c, meta, s->meta);
     int e = session_agree(meta, s->meta, v.disk.io.what);
     json_decref(meta);
-    if (e < 0) return e;
+    if (rung) e = kv_encode(c->x->kv, rung);
+    if (e < 0) return rung ? cache_full(c, e) : e;
     if (s->n_groups != kv_n_groups(c->x->kv))
         return ERR(FORMAT, "%s: the file has rows of %u groups, the model has %u", v.disk.io.what,
                    s->n_groups, kv_n_groups(c->x->kv));

@@ -78,6 +78,11 @@ static int measure(struct kvik_shared *s)
     const struct exec *x = s->c->x;
     uint64_t row = 0;
     s->tokens = BLOCK_TOKENS;
+    if (x->encodes)
+        return ERR(
+            UNSUPPORTED,
+            "a shared store: rows of a cache with on_full \"encode\" change when memory is short, "
+            "so nobody else can rely on them; use another on_full");
     for (uint32_t i = 0; i < x->n_groups; i++) {
         const struct kv_group *g = &x->group[i];
         uint32_t tile = MAX(g->seal.tile, 1), n = s->tokens;

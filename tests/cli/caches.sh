@@ -66,6 +66,11 @@ check "json: bytes by kind" json "all(k in o['cache'] for k in ('live','shared',
 long=$(seq -s, 5 155)
 run generate "$llama" --input-ids "$long" --max-new-tokens 80 --json
 cp "$work/out" "$work/dynamic"
+run generate "$llama" --input-ids "$long" --max-new-tokens 80 --json --cache-memory 400K --on-full encode
+check "on_full=encode: exit 0" status 0
+check "on_full=encode: one line of notice" sh -c "grep -c 'rows are encoded with' '$work/err' | grep -qx 1"
+check "on_full=encode: within the budget, and no disk" \
+    json "o['cache']['peak_bytes'] <= 400 << 10 and o['cache']['encoded8'] + o['cache']['encoded4'] > 0 and not o['cache']['tier_written'] and o['cache']['expected_kld'] > 0"
 run generate "$llama" --input-ids "$long" --max-new-tokens 80 --json --cache-memory 400K --on-full offload
 check "on_full=offload: exit 0" status 0
 check "on_full=offload: one line of notice" test "$(cat "$work/err")" = \
@@ -110,8 +115,8 @@ try --cache-config '{"ofloading": true}'
 refused "a mistyped key is refused before the model is loaded" 2 offloading
 try --cache-implementation quantised
 refused "a mistyped name suggests the nearest" 2 quantized
-try --on-full explode
-refused "--on-full names its values" 2 error offload
+try --on-full halt
+refused "--on-full names its values" 2 error encode offload
 
 run inspect "$llama" --caches
 check "inspect --caches: exit 0" status 0

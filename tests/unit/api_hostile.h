@@ -200,7 +200,7 @@ static void fill_config(kvik_cache_config *k)
     k->threads = 1 + dice(2);
     k->step_tokens = chance(50) ? 0 : dice(20);
     k->snapshots = chance(70) ? 0 : dice(9);
-    k->on_full = chance(60) ? NULL : chance(80) ? "offload" : "wrong";
+    k->on_full = chance(60) ? NULL : chance(60) ? "offload" : chance(50) ? "encode" : "wrong";
     k->no_prefix_cache = chance(30);
 }
 
