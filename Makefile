@@ -128,12 +128,12 @@ $(B)/test_%: $(B)/tests/unit/test_%.o $(B)/tests/hidden/device.o $(B)/tests/code
 	$(if $(filter arm,$(MODE)),,@mkdir -p build; ln -sf $(MODE)/test_$* build/test_$*)
 $(B)/test_kv: $(patsubst %.c,$(B)/%.o,$(wildcard tests/ref/flat.c tests/ref/kv_model.c tests/ref/model_*.c))
 # Tests that go through all codecs are also linked with the codecs in tests/codec.
-$(patsubst %,$(B)/test_%,codec_every codec_kernels cache_config matrix matrix_kv arch_identity budget chaos save): \
-  $(patsubst %.c,$(B)/%.o,$(wildcard tests/codec/*.c))
+ALL_CODECS := codec_every codec_kernels cache_config matrix matrix_kv arch_identity budget chaos save
+$(ALL_CODECS:%=$(B)/test_%): $(patsubst %.c,$(B)/%.o,$(wildcard tests/codec/*.c))
 # What the bench command decides is tested without measuring.
 $(B)/test_bench_judge: $(patsubst %,$(B)/src/cli/bench_%.o,judge load found)
-# Tests that let calls of the C library fail.
-$(patsubst %,$(B)/test_%,memory_faults file_faults power_cuts): $(B)/tests/shim/shim.o
+FAULTS := memory_faults file_faults power_cuts# let calls of the C library fail
+$(FAULTS:%=$(B)/test_%): $(B)/tests/shim/shim.o
 $(B)/bench_%: $(B)/bench/%.o $(B)/tests/codec/codec_shuffle.o $(B)/kvik.o
 	$(Q)$(CC) $(OPT) -o $@ $^ $(LDLIBS)
 # Examples use the public header and the shared library only.

@@ -313,7 +313,7 @@ long)
     done
     finish
     ;;
-all) # 320 programs of 40 MB: without lines, which `make asan` has, they link in half the time, and with lld in half of that
+all) # without lines, which `make asan` has, programs of 40 MB link in half the time, and with lld in half of that
     export TEST_LDFLAGS=-Wl,-S
     ! command -v ld.lld >/dev/null || TEST_LDFLAGS="-Wl,-S -fuse-ld=lld"
     ;;
@@ -324,12 +324,12 @@ all) # 320 programs of 40 MB: without lines, which `make asan` has, they link in
 esac
 
 section "release build"
-build all unit examples build/release/test_golden
+build TOGETHER=1 all unit examples build/release/test_golden
 find_model
 
 section "tests"
 # The ASan build is one of the launched jobs, beside the tests of the release build.
-launch build-asan "$make" --no-print-directory -j"$jobs" MODE=asan all unit replay
+launch build-asan "$make" --no-print-directory -j"$jobs" MODE=asan TOGETHER=1 all unit replay
 built=$!
 launch check scripts/check.sh
 launch check-abi scripts/check-abi.sh

@@ -30,6 +30,18 @@ build/release/tests/unit/test_dev_attn.o: OPT += -O2
 replay: $(REPLAYBIN)
 # The fuzz target of requests links the server without its sockets: without the files that call libevent.
 $(B)/replay_request $(B)/fuzz_request: $(filter-out %/net.o %/wire.o %/mailbox.o %/listen.o,$(filter $(B)/src/serve/%,$(CLIOBJ)))
+# Linked alone, each test takes a quarter of a second under ASan. The gate (TOGETHER=1) links those without objects of
+# their own as one program, and the files build/*/test_NAME are names of it.
+ifdef TOGETHER
+JOINED := $(filter-out $(patsubst %,$(B)/test_%,kv bench_judge $(ALL_CODECS) $(FAULTS)),$(TESTBIN))
+$(B)/tests/unit/together.o: $(JOINED:$(B)/%=$(B)/tests/unit/%.o) scripts/together.sh
+	$(Q)CC="$(CC)" LD="$(LD)" OBJCOPY="$(OBJCOPY)" scripts/together.sh $(@D) $(JOINED:$(B)/%=%)
+$(B)/tests/together: $(B)/tests/unit/together.o $(B)/tests/hidden/device.o $(B)/tests/codec/codec_shuffle.o $(B)/kvik.o
+	$(Q)$(CC) $(OPT) $(TEST_LDFLAGS) -o $@ $^ $(LDLIBS) -lcmocka
+$(JOINED): $(B)/tests/together
+	$(Q)ln -f $< $@
+	@ln -sf $(MODE)/$(@F) build/$(@F)
+endif
 # examples: builds the examples of C
 examples: $(EXBIN)
 
