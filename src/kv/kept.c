@@ -11,10 +11,11 @@
 /* True if `s`, which stays as long as `part` would, has all its full blocks and can resume from the end of the last one. */
 static bool covers(const struct kv *kv, const struct seq *s, const struct seq *part)
 {
-    uint32_t len = part->len - part->len % KV_STRIP;
+    struct seq blocks = *part; /* without the open block: s must resume from the last full one */
     enum kv_miss why;
+    blocks.len -= part->len % KV_STRIP;
     return index_donor(s) && s != part && !s->lent && s->cross == part->cross &&
-           index_look(kv, part, s, len, false, &why) >= len;
+           index_look(kv, &blocks, s, blocks.len, false, &why) == blocks.len;
 }
 
 /* Links kept contents as the most recently used. */
