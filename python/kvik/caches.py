@@ -5,6 +5,7 @@ its operations do, is in one object, its state (`cache_states`).
 """
 import json
 import os
+import sys
 import threading
 from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence, Tuple, Type, TypeVar, Union
@@ -114,6 +115,10 @@ class Cache(Layers):
             return
         try:  # a lock that is taken before the `try` stays taken where a signal's handler raises between the two
             user = guard.setdefault("thread", me)
+            if user != me and _has_left(user):
+                with _leaving:
+                    if guard.get("thread") == user:
+                        guard["thread"] = user = me
             if user == me:
                 yield
         finally:
@@ -469,6 +474,19 @@ class Cache(Layers):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(length={self.get_seq_length()})"
+
+
+_leaving = threading.Lock()  # of several threads that find a cache left, one takes it
+
+
+def _has_left(thread: int) -> bool:
+    """True if a thread runs nothing of this package: a handler of a signal raised where its call ended, before the cache was let go."""
+    frame = sys._current_frames().get(thread)
+    while frame is not None:
+        if str(frame.f_globals.get("__name__", "")).startswith(f"{__package__}."):
+            return False
+        frame = frame.f_back
+    return True
 
 
 def calls_update(cache: Any, model: ModelHandle) -> bool:

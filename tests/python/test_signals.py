@@ -175,6 +175,27 @@ class Handlers(unittest.TestCase):
         self.assertGreater(met, 0)
         self.assert_interruptible()
 
+    def test_left(self):
+        """A cache that a thread has left without letting it go is free; one in a call is not."""
+        cache, got = kvik.DynamicCache(), []
+        cache._guard["thread"] = threading.get_ident()  # as a handler leaves it that raises where a call ends
+
+        def use():
+            try:
+                cache.reset()
+                got.append("free")
+            except kvik.BusyError:
+                got.append("busy")
+
+        def run():
+            thread = threading.Thread(target=use)
+            thread.start()
+            thread.join()
+        run()
+        with cache._use():
+            self.model.generate(IDS, max_new_tokens=1, stopping_criteria=[lambda ids, scores: bool(run())])
+        self.assertEqual(got, ["free", "busy"])
+
     def test_objects_that_are_freed(self):
         """No Python runs where a result, options or a cache are freed: no exception of a handler vanishes there."""
         def use():
