@@ -47,7 +47,8 @@ static void seal_levels(struct dev_queue *d, const struct kv_view *v, uint32_t p
                         uint32_t first, uint32_t tiles)
 {
     const struct kv_coded *f = v->codec[plane]->param;
-    struct k_seal_levels_args a = {.s = seal_of(v, plane, first)};
+    struct k_seal_levels_args a = {
+        .s = seal_of(v, plane, first), .of_rms = f->of_rms, .of_top = f->of_top};
     memcpy(a.edge, f->edge, sizeof a.edge);
     CUDA_CLEAR(&a);
     cuda_launch(d, CUDA_k_seal_levels, v->shape[plane].heads * (v->sealed.rows / CODED_ROWS), tiles,

@@ -76,20 +76,22 @@ K_FN float code_even(const struct k_plane *p, const float *x, unsigned char *blo
 }
 
 /* Codes of fewer bits, two to a byte of q.  Returns the scale. */
-K_FN float code_levels(const struct k_plane *p, const float *edge, float *x, unsigned char *q)
+K_FN float code_levels(const struct k_seal_levels_args *a, float *x, unsigned char *q)
 {
+    const struct k_plane *p = &a->s.p;
     float level[CODED_DIM], rms = sqrtf(dot4(x, x, p->dim) / (float)p->dim);
     int e = 0;
     if (!(rms > 0x1p-60f && rms < 0x1p60f)) {
         e = bring_near(x, p->dim);
         rms = sqrtf(dot4(x, x, p->dim) / (float)p->dim);
     }
-    float by = rms > 0 ? 1 / rms : 0;
+    float top = half_from_bits(top_bits(x, p->dim));
+    float by = rms > 0 ? 1 / (a->of_rms * rms + a->of_top * top) : 0;
     for (uint32_t d = 0; d < p->dim; d++) {
         float v = x[d] * by;
         uint32_t c = 0;
         for (uint32_t i = 0; i + 1 < 1u << p->levels.bits; i++)
-            c += v > edge[i];
+            c += v > a->edge[i];
         level[d] = p->levels.level[c];
         q[d / 2] = (unsigned char)(d % 2 ? q[d / 2] | c << 4 : c);
     }
@@ -196,7 +198,7 @@ KERNEL(k_seal_levels)
                 x[d] -= mean[d];
             if (top_bits(x, dim) < 0x7f800000u)
                 scale = p->levels.bits == 8 ? code_even(p, x, block, t)
-                                            : code_levels(p, a.edge, x, q + t * HALF_ROW);
+                                            : code_levels(&a, x, q + t * HALF_ROW);
             put_value(2, unit, t, scale);
         }
     }
