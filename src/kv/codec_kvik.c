@@ -135,9 +135,7 @@ static float code_levels(const struct kvik *k, float *x, uint32_t n, uint8_t *q)
         }
     }
     if (by == 0) return 0;
-    float scale =
-        k->f.key ? dot(x, x, n) / dot(x, level, n) : dot(x, level, n) / dot(level, level, n);
-    return ldexpf(scale, e);
+    return ldexpf(sqrtf(dot(x, x, n) / dot(level, level, n)), e);
 }
 
 /* The raw rows of a tile being encoded. */

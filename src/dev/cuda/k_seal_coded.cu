@@ -96,9 +96,7 @@ K_FN float code_levels(const struct k_seal_levels_args *a, float *x, unsigned ch
         q[d / 2] = (unsigned char)(d % 2 ? q[d / 2] | c << 4 : c);
     }
     if (by == 0) return 0;
-    float along = dot4(x, level, p->dim);
-    float scale = p->levels.key ? dot4(x, x, p->dim) / along : along / dot4(level, level, p->dim);
-    return ldexpf(scale, e);
+    return ldexpf(sqrtf(dot4(x, x, p->dim) / dot4(level, level, p->dim)), e);
 }
 
 /* The byte at `at` of the blocks of a unit, of codes of less than 8 bits. */
