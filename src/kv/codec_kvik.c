@@ -34,6 +34,9 @@ static const float lloyd3[] = {0.2451f, 0.7560f, 1.3439f, 2.1520f};
 static const float lloyd4[] = {0.1284f, 0.3881f, 0.6568f, 0.9424f,
                                1.2562f, 1.6180f, 2.0690f, 2.7326f};
 
+/* Units that a row tries, in its own. */
+static const float tries[] = {0.9f, 1, 1.1f};
+
 static const struct kvik *of(const struct kv_codec *c)
 {
     return c->param;
@@ -111,31 +114,50 @@ static int bring_near(float *x, uint32_t n)
     return e;
 }
 
-/* Writes codes of fewer bits: the nearest levels for the row's deviation; returns the scale.  For values the scale
- * has the least squared error, which makes rows shorter.  For keys it keeps the row's product with itself, because
- * shorter keys would flatten the softmax.  x has room for 3 more values. */
-static float code_levels(const struct kvik *k, float *x, uint32_t n, uint8_t *q)
+/* Writes a row in units of 1 / by: to level the nearest level of each value, to q their codes.  x and level have room for 3
+ * more values. */
+static void put_levels(const struct kvik *k, const float *x, uint32_t n, float by, uint8_t *q,
+                       float *level)
 {
-    float level[CODED_DIM];
-    int e = 0;
-    float rms = sqrtf(dot(x, x, n) / (float)n);
-    if (!(rms > 0x1p-60f && rms < 0x1p60f)) {
-        e = bring_near(x, n);
-        rms = sqrtf(dot(x, x, n) / (float)n);
-    }
-    float by = rms > 0 ? 1 / (k->f.of_rms * rms + k->f.of_top * top_of(x, n)) : 0;
+    const int32_t half = (int32_t)k->n / 2;
     for (uint32_t d = 0; d < n; d += 4) {
-        four v = four_load(x + d) * by;
+        const four v = four_load(x + d) * by;
+        const four_ints negative = v <= 0; /* a comparison that holds is -1 */
+        const four size = four_pick(negative, -v, v);
         four_ints c = {0};
-        for (uint32_t i = 0; i + 1 < k->n; i++)
-            c -= v > k->f.edge[i]; /* a comparison that holds is -1 */
+        for (int32_t i = half; i + 1 < (int32_t)k->n; i++)
+            c -= size > k->f.edge[i];
+        c = (c ^ negative) + half;
         for (uint32_t i = 0; i < MIN(4, n - d); i++) {
             q[d + i] = (uint8_t)c[i];
             level[d + i] = k->f.level[c[i]];
         }
     }
-    if (by == 0) return 0;
-    return ldexpf(sqrtf(dot(x, x, n) / dot(level, level, n)), e);
+}
+
+/* Writes codes of fewer bits; returns the scale.  Of three units near the row's own it takes the one whose levels have the
+ * direction that is nearest to the row's.  The scale keeps the row's length: that of least squared error would make rows
+ * shorter, which flattens the softmax. */
+static float code_levels(const struct kvik *k, float *x, uint32_t n, uint8_t *q)
+{
+    float level[CODED_DIM], best = 0, scale = 0, rms = sqrtf(dot(x, x, n) / (float)n);
+    uint8_t codes[CODED_DIM];
+    int e = 0;
+    if (!(rms > 0x1p-60f && rms < 0x1p60f)) {
+        e = bring_near(x, n);
+        rms = sqrtf(dot(x, x, n) / (float)n);
+    }
+    if (rms == 0) return 0; /* codes are zeros */
+    float unit = k->f.of_rms * rms + k->f.of_top * top_of(x, n), length = sqrtf(dot(x, x, n));
+    for (uint32_t i = 0; i < countof(tries); i++) {
+        put_levels(k, x, n, 1 / (unit * tries[i]), codes, level);
+        float size = sqrtf(dot(level, level, n)), along = dot(x, level, n) / size;
+        if (!(along > best)) continue;
+        best = along;
+        scale = length / size;
+        memcpy(q, codes, n);
+    }
+    return ldexpf(scale, e);
 }
 
 /* The raw rows of a tile being encoded. */
@@ -269,8 +291,8 @@ static int check(const struct kv_codec_options *o, bool key)
 }
 
 /* The unit of a row.  A short row has no values as large as a normal distribution has, so the levels reach less far for it
- * than for others: of 64 values of a normal distribution, coded in 4 bits, the squared error is 0.0075 of their squares, and
- * 0.0088 with their deviation alone as the unit; 3 bits 0.0308 and 0.0325.  Longer rows depend less on their largest
+ * than for others: of 64 values of a normal distribution in 4 bits the squared error is 0.0075 of their squares, and 0.0088 with
+ * their deviation alone as the unit; in 3 bits 0.0308 and 0.0325.  Longer rows depend less on their largest
  * value, and 2 bits not at all. */
 static void choose_unit(struct kvik *k, uint32_t dim)
 {

@@ -75,28 +75,45 @@ K_FN float code_even(const struct k_plane *p, const float *x, unsigned char *blo
     return by > 0 ? top : 0;
 }
 
-/* Codes of fewer bits, two to a byte of q.  Returns the scale. */
-K_FN float code_levels(const struct k_seal_levels_args *a, float *x, unsigned char *q)
+/* A row in units of 1 / by: the nearest levels, and their codes, two to a byte of q. */
+K_FN void put_levels(const struct k_seal_levels_args *a, const float *x, float by, unsigned char *q, float *level)
 {
-    const struct k_plane *p = &a->s.p;
-    float level[CODED_DIM], rms = sqrtf(dot4(x, x, p->dim) / (float)p->dim);
-    int e = 0;
-    if (!(rms > 0x1p-60f && rms < 0x1p60f)) {
-        e = bring_near(x, p->dim);
-        rms = sqrtf(dot4(x, x, p->dim) / (float)p->dim);
-    }
-    float top = half_from_bits(top_bits(x, p->dim));
-    float by = rms > 0 ? 1 / (a->of_rms * rms + a->of_top * top) : 0;
-    for (uint32_t d = 0; d < p->dim; d++) {
+    const struct k_levels *f = &a->s.p.levels;
+    const uint32_t half = 1u << f->bits >> 1;
+    for (uint32_t d = 0; d < a->s.p.dim; d++) {
         float v = x[d] * by;
         uint32_t c = 0;
-        for (uint32_t i = 0; i + 1 < 1u << p->levels.bits; i++)
-            c += v > a->edge[i];
-        level[d] = p->levels.level[c];
+        for (uint32_t i = half; i + 1 < 2 * half; i++)
+            c += fabsf(v) > a->edge[i];
+        c = v <= 0 ? half - 1 - c : half + c;
+        level[d] = f->level[c];
         q[d / 2] = (unsigned char)(d % 2 ? q[d / 2] | c << 4 : c);
     }
-    if (by == 0) return 0;
-    return ldexpf(sqrtf(dot4(x, x, p->dim) / dot4(level, level, p->dim)), e);
+}
+
+/* Codes of fewer bits, two to a byte of q: of three units the one whose levels have the nearest direction.  Returns the scale. */
+K_FN float code_levels(const struct k_seal_levels_args *a, float *x, unsigned char *q)
+{
+    const uint32_t n = a->s.p.dim;
+    float level[CODED_DIM], best = 0, scale = 0, best_by = 0, rms = sqrtf(dot4(x, x, n) / (float)n);
+    int e = 0;
+    if (!(rms > 0x1p-60f && rms < 0x1p60f)) {
+        e = bring_near(x, n);
+        rms = sqrtf(dot4(x, x, n) / (float)n);
+    }
+    if (rms == 0) return 0;
+    float unit = a->of_rms * rms + a->of_top * half_from_bits(top_bits(x, n)), length = sqrtf(dot4(x, x, n));
+    for (int i = 0; i < 3; i++) {
+        float by = 1 / (unit * (i == 0 ? 0.9f : i == 1 ? 1 : 1.1f));
+        put_levels(a, x, by, q, level);
+        float size = sqrtf(dot4(level, level, n)), along = dot4(x, level, n) / size;
+        if (!(along > best)) continue;
+        best = along;
+        best_by = by;
+        scale = length / size;
+    }
+    put_levels(a, x, best_by, q, level);
+    return ldexpf(scale, e);
 }
 
 /* The byte at `at` of the blocks of a unit, of codes of less than 8 bits. */
