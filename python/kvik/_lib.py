@@ -78,6 +78,12 @@ def field_kinds(struct: Any) -> Dict[str, Any]:
     return {field[0]: field[1] for field in struct._fields_}
 
 
+def usage_fields(usage: Any) -> Dict[str, Any]:
+    """Returns the fields of a kvik_usage by their names: numbers, a bool as one."""
+    values = {name: getattr(usage, name) for name in field_kinds(type(usage)) if name != "size"}
+    return {name: value if isinstance(value, float) else int(value) for name, value in values.items()}
+
+
 def call(name: str, *args: Any) -> int:
     """Calls a function that returns an error code or a count; raises on an error."""
     if name not in _abi.FUNCTIONS:  # without a declaration, ctypes would cut addresses to 32 bits

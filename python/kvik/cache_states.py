@@ -15,7 +15,7 @@ import numpy as np
 
 from . import _abi, legacy
 from ._arrays import to_numpy
-from ._lib import address, call, field_kinds, sized, text_of
+from ._lib import address, call, sized, text_of, usage_fields
 from .cache_files import load_session, session_bytes, session_read, waiting
 from .cache_outline import Outline, Shapes
 from .errors import ArgumentError
@@ -311,7 +311,7 @@ class Unbound(State):
     def usage(self) -> Dict[str, int]:
         usage = sized(_abi.kvik_usage)
         call("kvik_layers_usage", self.store.pointer, ctypes.byref(usage))
-        return {n: int(getattr(usage, n)) for n in field_kinds(_abi.kvik_usage) if n != "size"}
+        return usage_fields(usage)
 
     def updatable(self, outline: Outline, batch: int, layer: int) -> State:
         if self.store.is_full(batch) and not self.store.used():  # reset, and made for fewer rows

@@ -16,7 +16,7 @@ from typing import Any, Dict, FrozenSet, Iterator, List, Optional
 import numpy as np
 
 from . import _abi
-from ._lib import address, call, encode, field_kinds, fits, lib, owned, sized, text_of
+from ._lib import address, call, encode, field_kinds, fits, lib, owned, sized, text_of, usage_fields
 from .config_changes import Changes
 from .errors import BusyError, KvikError, LimitError, OutOfMemoryError, UnsupportedError, adopt_torch
 from .utils.logging import notice
@@ -264,7 +264,7 @@ class Store:
         """Returns what the store holds, in bytes: the fields of kvik_usage."""
         out = sized(_abi.kvik_usage)
         call("kvik_cache_usage", self.pointer, ctypes.byref(out))
-        return {name: int(getattr(out, name)) for name in field_kinds(_abi.kvik_usage) if name != "size"}
+        return usage_fields(out)
 
 
 class Batch:

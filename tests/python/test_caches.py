@@ -527,6 +527,16 @@ class Full(unittest.TestCase):
                 cache.update(rows[:, :, :1], rows[:, :, :1], 0)
             self.assertEqual(cache.get_seq_length(), n)
 
+    def test_encode(self):
+        """A cache without room quantizes its rows, and says how many and what to expect."""
+        cache = kvik.DynamicCache(cache_memory="400K", on_full="encode", max_sequences=1)
+        with self.assertWarnsRegex(UserWarning, "124 rows are encoded with 8 bits"):
+            model("llama-mha").generate(np.array([range(5, 156)]), max_new_tokens=80, min_new_tokens=80, past_key_values=cache)
+        held = cache.memory()
+        self.assertEqual((held["encoded8"], held["encoded4"], held["tier_written"]), (124, 0, 0))
+        self.assertTrue(0 < held["expected_kld"] < 0.001)
+        self.assertIn("124 rows encoded with 8 bits", str(held))
+
 
 class Recording(unittest.TestCase):
     def test_layers(self):
