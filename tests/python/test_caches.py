@@ -250,10 +250,14 @@ class Standalone(unittest.TestCase):
                     done.append(what())
                 except kvik.BusyError:
                     done.append("busy")
-        with cache._use():
+
+        def other():
             thread = threading.Thread(target=read)
             thread.start()
             thread.join()
+        inside = {"__name__": "kvik.inside"}  # a thread uses a cache while it runs something of the package
+        exec("def hold(cache, call):\n    with cache._use():\n        call()", inside)
+        inside["hold"](cache, other)
         self.assertEqual(done, ["busy", "busy"])
 
     def test_recording(self):
