@@ -132,7 +132,7 @@ check "history: a file that cannot be made is said once" n_times 'the history ca
 on 80 "[('> ', '/fork side\r'), ('now on', '/sw\tm\t\r'), ('now on main', '/set top_\t'), ('top_p', '\x15/se\t'), ('/set', 'ed\t5\r'), ('seed 5', '/set do_s\tt\t\r'), ('sampling', '/x\t\x15\x04')]"
 check "Tab: completes" status 0
 check "Tab: commands and branches" shows 'side> /switch main$'
-check "Tab: lists options" shows '^top_h  top_k  top_p'
+check "Tab: lists options" shows '^top_h  *top_k  *top_p  *top_n_sigma'
 check "Tab: lists commands" shows '^/set   /seed'
 check "Tab: words of an option" shows '> /set do_sample true$'
 touch "$work/saved-here"
