@@ -5,7 +5,7 @@
 static const struct {
     uint32_t bits;
     double kld;
-} rung[1 + KV_RUNGS] = {{16, 0}, {8, 0.000025}, {4, 0.0015}};
+} rung[1 + KV_RUNGS] = {{16, 0}, {8, 0.000025}, {4, 0.0016}};
 
 uint32_t usage_bits(uint32_t at)
 {

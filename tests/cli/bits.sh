@@ -44,7 +44,7 @@ for damage in short empty other; do
     case $damage in
     short) truncate -s 40 "$entry" ;;
     empty) : >"$entry" ;;
-    other) printf 'kvik bits 1\n{"config": "{\\"backend\\":\\"kvik\\",\\"nbits\\":2}", "kld": 0, "bits": 2}' >"$entry" ;;
+    other) printf 'kvik bits 2\n{"config": "{\\"backend\\":\\"kvik\\",\\"nbits\\":2}", "kld": 0, "bits": 2}' >"$entry" ;;
     esac
     choose damaged --cache-config "$auto" --threads 1
     check "an entry that is damaged ($damage) is made again" same first damaged
