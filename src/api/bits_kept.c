@@ -15,7 +15,8 @@
 #include <string.h>
 #include <time.h>
 
-#define MARK "kvik bits 2\n" /* rises when codecs store other levels, since a choice is of their errors */
+#define MARK                                                                                       \
+    "kvik bits 2\n" /* rises when codecs store other levels, since a choice is of their errors */
 enum { MOST_BYTES = 1 << 16 };
 
 /* The assembler puts the file here; tests/cli/bits.sh measures the choice with this file, whose sum is in examples/text/SHA256SUMS. */
