@@ -31,9 +31,9 @@ replay: $(REPLAYBIN)
 # The fuzz target of requests links the server without its sockets: without the files that call libevent.
 $(B)/replay_request $(B)/fuzz_request: $(filter-out %/net.o %/wire.o %/mailbox.o %/listen.o,$(filter $(B)/src/serve/%,$(CLIOBJ)))
 # Linked alone, each test takes a quarter of a second under ASan. The gate (TOGETHER=1) links those without objects of
-# their own as one program, and the files build/*/test_NAME are names of it.
+# their own as one program, and the files build/*/test_NAME are names of it. test_shared has a getaddrinfo of its own.
 ifdef TOGETHER
-JOINED := $(filter-out $(patsubst %,$(B)/test_%,kv bench_judge $(ALL_CODECS) $(FAULTS)),$(TESTBIN))
+JOINED := $(filter-out $(patsubst %,$(B)/test_%,kv bench_judge shared $(ALL_CODECS) $(FAULTS)),$(TESTBIN))
 $(B)/tests/unit/together.o: $(JOINED:$(B)/%=$(B)/tests/unit/%.o) scripts/together.sh
 	$(Q)CC="$(CC)" LD="$(LD)" OBJCOPY="$(OBJCOPY)" scripts/together.sh $(@D) $(JOINED:$(B)/%=%)
 $(B)/tests/together: $(B)/tests/unit/together.o $(B)/tests/hidden/device.o $(B)/tests/codec/codec_shuffle.o $(B)/kvik.o

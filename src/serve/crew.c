@@ -37,7 +37,7 @@ static bool is_short(const struct crew *c, const struct work *w)
 static bool is_served(const struct crew *c, uint64_t client)
 {
     for (uint32_t i = 0; i < CREW_MOST; i++)
-        if (c->hand[i].client == client) return true;
+        if (client && c->hand[i].client == client) return true;
     return false;
 }
 

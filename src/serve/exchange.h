@@ -30,7 +30,7 @@ struct exchange {
     const struct protocol *protocol; /* the protocol in whose shape errors are written */
     /* Static: the methods of the path if the request's method is not among them. */
     const char *allow;
-    /* Number of the request; number of its client (its key, else its address). */
+    /* Number of the request; number of its client (its key, else its address), never 0. */
     uint64_t id, client;
     double begun;     /* seconds of now_seconds() */
     atomic_bool gone; /* the client has left, so what is sent is dropped */

@@ -216,6 +216,7 @@ static void ask(struct exchange *x)
     atomic_init(&x->refs, 1);
     x->net = &net;
     x->id = ++ids;
+    x->client = 1; /* 0 is nobody */
     x->begun = now_seconds();
     net.o.on_request(net.o.ctx, x);
     pthread_mutex_lock(&net.lock);
