@@ -78,6 +78,13 @@ struct block_buffers block_buffers_new(struct graph *g, const struct model *m, u
     };
 }
 
+/* Norms the heads of a token, each or all together. */
+static void norm_heads(struct graph *g, const struct mod_norm *n, bool whole, uint32_t heads,
+                       uint32_t dim, float *x)
+{
+    if (n->kind) mod_norm(g, n, x, whole ? 1 : heads, whole ? heads * dim : dim, x);
+}
+
 void block_attend(struct graph *g, uint32_t layer, uint32_t site, const struct block_attn *a,
                   const struct block_form *f, const struct block_buffers *b, const float *x)
 {
@@ -87,8 +94,8 @@ void block_attend(struct graph *g, uint32_t layer, uint32_t site, const struct b
     mod_linear(g, x,
                (struct mod_out[]){{&a->q, a->bq, b->q}, {&a->k, a->bk, b->k}, {&a->v, a->bv, b->v}},
                3);
-    if (a->q_norm.kind) mod_norm(g, &a->q_norm, b->q, heads, k->dim, b->q);
-    if (a->k_norm.kind) mod_norm(g, &a->k_norm, b->k, k->heads, k->dim, b->k);
+    norm_heads(g, &a->q_norm, a->norm_whole, heads, k->dim, b->q);
+    norm_heads(g, &a->k_norm, a->norm_whole, k->heads, k->dim, b->k);
     if (f->rope >= 0) {
         q_sink = mod_rope_query(g, site, (uint32_t)f->rope, b->q, heads, k->dim);
         mod_rope(g, (uint32_t)f->rope, b->k, k->heads, k->dim);
@@ -106,6 +113,15 @@ void block_attend(struct graph *g, uint32_t layer, uint32_t site, const struct b
                                              .sink_logit = f->sink_logit});
 }
 
+/* Returns norm(h), which is in out, or h where there is no norm. */
+static const float *normed(struct graph *g, const struct mod_norm *norm, uint32_t hidden,
+                           float *out)
+{
+    if (!norm->kind) return graph_h(g);
+    mod_norm(g, norm, graph_h(g), 1, hidden, out);
+    return out;
+}
+
 /* h += residual * post_norm(x); x is overwritten. */
 static void add_result(struct graph *g, const struct mod_norm *post_norm, float residual, float *x,
                        uint32_t hidden)
@@ -118,10 +134,8 @@ static void add_result(struct graph *g, const struct mod_norm *post_norm, float 
 void block_attn_graph(struct graph *g, uint32_t layer, uint32_t site, const struct block_attn *a,
                       const struct block_form *f, const struct block_buffers *b)
 {
-    float *h = graph_h(g);
     uint32_t hidden = a->o.rows;
-    mod_norm(g, &a->norm, h, 1, hidden, b->norm);
-    block_attend(g, layer, site, a, f, b, b->norm);
+    block_attend(g, layer, site, a, f, b, normed(g, &a->norm, hidden, b->norm));
     mod_narrow(g, layer, b->att, a->o.cols);
     mod_linear(g, b->att, (struct mod_out[]){{&a->o, a->bo, b->norm}}, 1);
     add_result(g, &a->post_norm, a->residual, b->norm, hidden);
@@ -129,10 +143,8 @@ void block_attn_graph(struct graph *g, uint32_t layer, uint32_t site, const stru
 
 void block_mlp_graph(struct graph *g, const struct block_mlp *a, const struct block_buffers *b)
 {
-    float *h = graph_h(g);
     uint32_t hidden = a->down.rows;
-    mod_norm(g, &a->norm, h, 1, hidden, b->norm);
-    mod_linear(g, b->norm,
+    mod_linear(g, normed(g, &a->norm, hidden, b->norm),
                (struct mod_out[]){{&a->gate, a->bgate, b->gate}, {&a->up, a->bup, b->up}}, 2);
     if (a->gelu)
         mod_gelu_mul(g, b->gate, b->up, a->gate.rows);

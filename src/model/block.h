@@ -1,19 +1,20 @@
-/* block.h - the two halves of a pre-norm decoder layer in its usual form: attention with rotary positions, then a
+/* block.h - the two halves of a decoder layer in its usual form: attention with rotary positions, then a
  * gated MLP; and a whole stack of such layers.  An architecture whose layers have another form writes their words
  * itself. */
 #pragma once
 #include "model/model.h"
 
 struct block_attn {
-    struct mod_norm norm; /* of [hidden], before the projections */
+    struct mod_norm norm; /* of [hidden], before the projections; or NORM_NONE */
     struct dev_weight q, k, v, o;
     float *bq, *bk, *bv, *bo;       /* NULL: none */
-    struct mod_norm q_norm, k_norm; /* of each head, before the rotation; or NORM_NONE */
-    struct mod_norm post_norm;      /* of the result, before it is added; or NORM_NONE */
-    float residual;                 /* factor of the result, after post_norm; 0: none */
+    struct mod_norm q_norm, k_norm; /* before the rotation; or NORM_NONE */
+    bool norm_whole; /* q_norm and k_norm: of all heads of a token together, else of each */
+    struct mod_norm post_norm; /* of the result, before it is added; or NORM_NONE */
+    float residual;            /* factor of the result, after post_norm; 0: none */
 };
 struct block_mlp {
-    struct mod_norm norm;
+    struct mod_norm norm; /* or NORM_NONE */
     struct dev_weight gate, up, down;
     float *bgate, *bup, *bdown;
     struct mod_norm post_norm; /* of the result, before it is added; or NORM_NONE */

@@ -47,6 +47,7 @@ static int olmo2_bind_layer(struct model *m, uint32_t i, struct block_layer *l)
 {
     uint32_t h = m->hidden, q = m->n_heads * m->head_dim, kv = m->n_kv_heads * m->head_dim;
     struct block_attn *a = &l->attn;
+    a->norm_whole = true;
     const struct model_proj p[] = {
         {"model.layers.%u.self_attn.q_proj", "blk.%u.attn_q", q, h, &a->q, &a->bq},
         {"model.layers.%u.self_attn.k_proj", "blk.%u.attn_k", kv, h, &a->k, &a->bk},
@@ -82,52 +83,17 @@ static int olmo2_open(struct model *m)
     return block_stack_biases(m, l, biases, biases);
 }
 
-/* h += post_norm(x) */
-static void add_result(struct graph *g, const struct mod_norm *post_norm, float *x, uint32_t hidden)
-{
-    mod_norm(g, post_norm, x, 1, hidden, x);
-    mod_add(g, graph_h(g), x, hidden);
-}
-
-static void olmo2_attention(const struct model *m, struct graph *g, uint32_t i,
-                            const struct block_attn *a, const struct block_buffers *b)
-{
-    uint32_t dim = m->head_dim, rope = m->n_ropes > 1 && m->site[i].window;
-    mod_linear(g, graph_h(g),
-               (struct mod_out[]){{&a->q, a->bq, b->q}, {&a->k, a->bk, b->k}, {&a->v, a->bv, b->v}},
-               3);
-    mod_norm(g, &a->q_norm, b->q, 1, a->q.rows, b->q);
-    mod_norm(g, &a->k_norm, b->k, 1, a->k.rows, b->k);
-    const float *q_sink = mod_rope_query(g, i, rope, b->q, m->n_heads, dim);
-    mod_rope(g, rope, b->k, m->n_kv_heads, dim);
-    mod_attention(g, &(struct mod_attention){.layer = i,
-                                             .site = i,
-                                             .heads = m->n_heads,
-                                             .q = b->q,
-                                             .k = b->k,
-                                             .v = b->v,
-                                             .q_sink = q_sink,
-                                             .out = b->att,
-                                             .scale = 1.0f / sqrtf((float)dim)});
-    mod_narrow(g, i, b->att, a->o.cols);
-    mod_linear(g, b->att, (struct mod_out[]){{&a->o, a->bo, b->norm}}, 1);
-    add_result(g, &a->post_norm, b->norm, m->hidden);
-}
-
 static int olmo2_graph(const struct model *m, struct graph *g)
 {
     const struct block_layer *l = m->arch_weights;
     struct block_buffers b = block_buffers_new(g, m, m->ffn);
     mod_embed(g);
     for (uint32_t i = 0; i < m->n_layers; i++) {
-        const struct block_mlp *p = &l[i].mlp;
         mod_mark(g, i);
-        olmo2_attention(m, g, i, &l[i].attn, &b);
-        mod_linear(g, graph_h(g),
-                   (struct mod_out[]){{&p->gate, NULL, b.gate}, {&p->up, NULL, b.up}}, 2);
-        mod_silu_mul(g, b.gate, b.up, m->ffn);
-        mod_linear(g, b.gate, (struct mod_out[]){{&p->down, NULL, b.norm}}, 1);
-        add_result(g, &p->post_norm, b.norm, m->hidden);
+        struct block_form form = {.rope = m->n_ropes > 1 && m->site[i].window,
+                                  .scale = 1.0f / sqrtf((float)m->head_dim)};
+        block_attn_graph(g, i, i, &l[i].attn, &form, &b);
+        block_mlp_graph(g, &l[i].mlp, &b);
     }
     return 0;
 }
