@@ -125,16 +125,9 @@ static int grow_nodes(struct compiler *c)
     if (!conj) return ERR_NOMEM;
     c->conj = conj;
     s->cap_node = cap;
-    mem_free(c->table);
-    c->mask = cap * 4 - 1;
-    c->table = mem_array((size_t)c->mask + 1, sizeof *c->table);
-    if (!c->table) return ERR_NOMEM;
-    for (uint32_t i = 0; i < s->n_node; i++) {
-        uint32_t at = hash_items(&conj[i]) & c->mask;
-        while (c->table[at])
-            at = (at + 1) & c->mask;
-        c->table[at] = i + 1;
-    }
+    TRY(places_clear(&c->places, cap));
+    for (uint32_t i = 0; i < s->n_node; i++)
+        places_add(&c->places, hash_items(&conj[i]), i);
     return 0;
 }
 
@@ -147,10 +140,11 @@ int node_of(struct compiler *c, struct items *list, uint32_t *out)
         return e;
     }
     if (list->n) qsort(list->v, list->n, sizeof *list->v, by_item);
-    uint32_t at = hash_items(list) & c->mask;
-    for (; c->table[at]; at = (at + 1) & c->mask)
-        if (same_items(&c->conj[c->table[at] - 1], list)) {
-            *out = c->table[at] - 1;
+    const struct places *p = &c->places;
+    uint32_t at = hash_items(list) & p->mask;
+    for (; p->entry[at]; at = (at + 1) & p->mask)
+        if (same_items(&c->conj[p->entry[at] - 1], list)) {
+            *out = p->entry[at] - 1;
             items_done(list);
             return 0;
         }
@@ -158,7 +152,7 @@ int node_of(struct compiler *c, struct items *list, uint32_t *out)
     c->conj[s->n_node] = *list;
     *list = (struct items){0};
     *out = s->n_node++;
-    c->table[at] = s->n_node;
+    p->entry[at] = s->n_node;
     return 0;
 }
 
@@ -168,7 +162,7 @@ static void compiler_done(struct compiler *c)
         items_done(&c->conj[i]);
     for (size_t i = 0; i < c->n_path; i++)
         mem_free(c->path[i]);
-    void *own[] = {c->conj, c->table, c->path, c->apart};
+    void *own[] = {c->conj, c->places.entry, c->path, c->apart};
     for (size_t i = 0; i < countof(own); i++)
         mem_free(own[i]);
 }

@@ -3,6 +3,7 @@
  * items whose keywords apply directly. */
 #pragma once
 #include "base/buf.h"
+#include "schema/places.h"
 #include "schema/schema_int.h"
 
 #include <string.h>
@@ -45,10 +46,9 @@ struct compiler {
     const char *what;
     bool exact; /* the branches of oneOf overlap, so each is compiled with the others negated */
     bool old;   /* a draft before 2019-09: keywords beside $ref do not count */
-    struct items *conj; /* owned, [s->cap_node]: the conjunction of each node */
-    uint32_t *table;    /* owned, [mask + 1]: node + 1 */
-    uint32_t mask;
-    char **path; /* owned: paths, for errors */
+    struct items *conj;   /* owned, [s->cap_node]: the conjunction of each node */
+    struct places places; /* of nodes, by conj */
+    char **path;          /* owned: paths, for errors */
     size_t n_path, cap_path;
     /* Nodes that must have no value: each is the conjunction of two branches of a oneOf. */
     struct {

@@ -159,7 +159,7 @@ static int merge_spans(const struct dfa *a, const struct dfa *b, uint32_t **out,
 void dfa_states_done(struct dfa_states *s)
 {
     mem_free(s->key);
-    mem_free(s->table);
+    mem_free(s->places.entry);
 }
 
 static uint64_t mix(uint64_t x)
@@ -178,32 +178,24 @@ static int states_grow(struct dfa_states *s)
     if (!key) return ERR_NOMEM;
     s->key = key;
     s->cap = cap;
-    mem_free(s->table);
-    s->mask = cap * 4 - 1;
-    s->table = mem_array((size_t)s->mask + 1, sizeof *s->table);
-    if (!s->table) return ERR_NOMEM;
-    for (uint32_t i = 0; i < s->n; i++) {
-        uint32_t at = (uint32_t)mix(s->key[i]) & s->mask;
-        while (s->table[at])
-            at = (at + 1) & s->mask;
-        s->table[at] = i + 1;
-    }
+    TRY(places_clear(&s->places, cap));
+    for (uint32_t i = 0; i < s->n; i++)
+        places_add(&s->places, (uint32_t)mix(s->key[i]), i);
     return 0;
 }
 
 int dfa_state(struct dfa_states *s, uint64_t key, uint32_t *out)
 {
     if (s->n == s->cap) TRY(states_grow(s));
-    uint32_t at = (uint32_t)mix(key) & s->mask;
-    while (s->table[at]) {
-        if (s->key[s->table[at] - 1] == key) {
-            *out = s->table[at] - 1;
+    const struct places *p = &s->places;
+    uint32_t at = (uint32_t)mix(key) & p->mask;
+    for (; p->entry[at]; at = (at + 1) & p->mask)
+        if (s->key[p->entry[at] - 1] == key) {
+            *out = p->entry[at] - 1;
             return 0;
         }
-        at = (at + 1) & s->mask;
-    }
     s->key[s->n] = key;
-    s->table[at] = s->n + 1;
+    p->entry[at] = s->n + 1;
     *out = s->n++;
     return 0;
 }

@@ -3,6 +3,7 @@
  * be completed. */
 #pragma once
 #include "base/base.h"
+#include "schema/places.h"
 
 #define DFA_DEAD  UINT32_MAX
 #define DFA_MOST  (1u << 16) /* states of one automaton */
@@ -37,8 +38,7 @@ static inline uint32_t dfa_next(const struct dfa *d, uint32_t q, uint32_t cp)
 struct dfa_states {
     uint64_t *key; /* owned, [cap]: what a state stands for */
     uint32_t n, cap;
-    uint32_t *table; /* owned, [mask + 1]: number + 1, 0: free */
-    uint32_t mask;
+    struct places places;
 };
 /* Finds the number of a state, or adds it; ERR_LIMIT beyond DFA_MOST states. */
 int dfa_state(struct dfa_states *s, uint64_t key, uint32_t *out);

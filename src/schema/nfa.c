@@ -101,11 +101,10 @@ struct subset {
     uint32_t *member, *at; /* owned */
     uint32_t n, cap;
     size_t n_member, cap_member;
-    uint32_t *table; /* owned, [mask + 1]: set + 1 */
-    uint32_t mask;
-    uint64_t *in;    /* owned, bits: states of the set that is being made */
-    uint32_t *stack; /* owned, [a->n] */
-    uint32_t *list;  /* owned, [a->n]: the same states as a list */
+    struct places places; /* of sets */
+    uint64_t *in;         /* owned, bits: states of the set that is being made */
+    uint32_t *stack;      /* owned, [a->n] */
+    uint32_t *list;       /* owned, [a->n]: the same states as a list */
     uint32_t n_list;
     /* owned: first code point of each span, whose code points no edge distinguishes */
     uint32_t *span;
@@ -117,7 +116,7 @@ struct subset {
 
 static void subset_done(struct subset *s)
 {
-    void *own[] = {s->member, s->at, s->table, s->in, s->stack, s->list, s->span, s->next};
+    void *own[] = {s->member, s->at, s->places.entry, s->in, s->stack, s->list, s->span, s->next};
     for (size_t i = 0; i < countof(own); i++)
         mem_free(own[i]);
 }
@@ -208,16 +207,9 @@ static int subset_grow(struct subset *s)
     if (!at) return ERR_NOMEM;
     s->at = at;
     s->cap = cap;
-    mem_free(s->table);
-    s->mask = cap * 4 - 1;
-    s->table = mem_array((size_t)s->mask + 1, sizeof *s->table);
-    if (!s->table) return ERR_NOMEM;
-    for (uint32_t i = 0; i < s->n; i++) {
-        uint32_t h = hash_list(s->member + s->at[i], s->at[i + 1] - s->at[i]) & s->mask;
-        while (s->table[h])
-            h = (h + 1) & s->mask;
-        s->table[h] = i + 1;
-    }
+    TRY(places_clear(&s->places, cap));
+    for (uint32_t i = 0; i < s->n; i++)
+        places_add(&s->places, hash_list(s->member + s->at[i], s->at[i + 1] - s->at[i]), i);
     return 0;
 }
 
@@ -226,10 +218,11 @@ static int subset_put(struct subset *s, uint32_t *out)
 {
     if (s->n == s->cap) TRY(subset_grow(s));
     qsort(s->list, s->n_list, sizeof *s->list, by_number);
-    uint32_t n = s->n_list, h = hash_list(s->list, n) & s->mask;
-    for (; s->table[h]; h = (h + 1) & s->mask) {
+    const struct places *p = &s->places;
+    uint32_t n = s->n_list, h = hash_list(s->list, n) & p->mask;
+    for (; p->entry[h]; h = (h + 1) & p->mask) {
         /* set 0 belongs to the beginning of the text and is never found again */
-        uint32_t i = s->table[h] - 1;
+        uint32_t i = p->entry[h] - 1;
         if (i && s->at[i + 1] - s->at[i] == n &&
             !memcmp(s->member + s->at[i], s->list, n * sizeof *s->list)) {
             clear_list(s);
@@ -248,7 +241,7 @@ static int subset_put(struct subset *s, uint32_t *out)
     }
     memcpy(s->member + s->n_member, s->list, n * sizeof *s->list);
     s->n_member += n;
-    s->table[h] = s->n + 1;
+    p->entry[h] = s->n + 1;
     *out = s->n++;
     s->at[s->n] = (uint32_t)s->n_member;
     clear_list(s);
