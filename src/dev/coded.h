@@ -29,7 +29,8 @@ struct kv_coded {
      * too. */
     int8_t level[CODED_LEVELS];
     uint8_t level_byte[CODED_LEVELS];
-    float edge[CODED_LEVELS]; /* between levels i and i + 1, in units of a row */
+    float edge[CODED_LEVELS /
+               2]; /* of levels above 0: between the i-th and the next, in units of a row */
     float of_rms,
         of_top; /* how much of its deviation and of its largest size make the unit of a row */
     struct hadamard turn;

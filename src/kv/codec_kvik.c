@@ -34,9 +34,6 @@ static const float lloyd3[] = {0.2451f, 0.7560f, 1.3439f, 2.1520f};
 static const float lloyd4[] = {0.1284f, 0.3881f, 0.6568f, 0.9424f,
                                1.2562f, 1.6180f, 2.0690f, 2.7326f};
 
-/* Units that a row tries, in its own. */
-static const float tries[] = {0.9f, 1, 1.1f};
-
 static const struct kvik *of(const struct kv_codec *c)
 {
     return c->param;
@@ -125,7 +122,7 @@ static void put_levels(const struct kvik *k, const float *x, uint32_t n, float b
         const four_ints negative = v <= 0; /* a comparison that holds is -1 */
         const four size = four_pick(negative, -v, v);
         four_ints c = {0};
-        for (int32_t i = half; i + 1 < (int32_t)k->n; i++)
+        for (int32_t i = 0; i + 1 < half; i++)
             c -= size > k->f.edge[i];
         c = (c ^ negative) + half;
         for (uint32_t i = 0; i < MIN(4, n - d); i++) {
@@ -140,15 +137,18 @@ static void put_levels(const struct kvik *k, const float *x, uint32_t n, float b
  * shorter, which flattens the softmax. */
 static float code_levels(const struct kvik *k, float *x, uint32_t n, uint8_t *q)
 {
-    float level[CODED_DIM], best = 0, scale = 0, rms = sqrtf(dot(x, x, n) / (float)n);
+    static const float tries[] = {0.9f, 1, 1.1f}; /* in the row's own unit */
+    float level[CODED_DIM], best = 0, scale = 0;
+    float squares = dot(x, x, n), rms = sqrtf(squares / (float)n);
     uint8_t codes[CODED_DIM];
     int e = 0;
     if (!(rms > 0x1p-60f && rms < 0x1p60f)) {
         e = bring_near(x, n);
-        rms = sqrtf(dot(x, x, n) / (float)n);
+        squares = dot(x, x, n);
+        rms = sqrtf(squares / (float)n);
     }
     if (rms == 0) return 0; /* codes are zeros */
-    float unit = k->f.of_rms * rms + k->f.of_top * top_of(x, n), length = sqrtf(dot(x, x, n));
+    float unit = k->f.of_rms * rms + k->f.of_top * top_of(x, n), length = sqrtf(squares);
     for (uint32_t i = 0; i < countof(tries); i++) {
         put_levels(k, x, n, 1 / (unit * tries[i]), codes, level);
         float size = sqrtf(dot(level, level, n)), along = dot(x, level, n) / size;
@@ -312,8 +312,9 @@ static void choose_levels(struct kvik *k)
         k->f.level[i] = (int8_t)lrintf(at * (127 / half[n / 2 - 1]));
         k->f.level_byte[i] = (uint8_t)(k->f.level[i] + 128);
     }
-    for (uint32_t i = 0; i + 1 < n; i++)
-        k->f.edge[i] = (float)(k->f.level[i] + k->f.level[i + 1]) / 2 * (half[n / 2 - 1] / 127);
+    const int8_t *above = k->f.level + n / 2;
+    for (uint32_t i = 0; i + 1 < n / 2; i++)
+        k->f.edge[i] = (float)(above[i] + above[i + 1]) / 2 * (half[n / 2 - 1] / 127);
 }
 
 static int kvik_open(const struct kv_codec_options *o, const struct kv_shape *s, bool key,
@@ -326,8 +327,10 @@ static int kvik_open(const struct kv_codec_options *o, const struct kv_shape *s,
     k->f = (struct kv_coded){
         .bits = (uint32_t)o->value[NBITS], .key = key, .mean = key, .turned = true};
     hadamard_choose(&k->f.turn, SEED, s->dim);
-    if (k->f.bits < 8) choose_levels(k);
-    choose_unit(k, s->dim);
+    if (k->f.bits < 8) {
+        choose_levels(k);
+        choose_unit(k, s->dim);
+    }
     k->c = (struct kv_codec){.name = "kvik",
                              .param = k,
                              .tile = tile ? tile : CODED_ROWS,

@@ -83,7 +83,7 @@ K_FN void put_levels(const struct k_seal_levels_args *a, const float *x, float b
     for (uint32_t d = 0; d < a->s.p.dim; d++) {
         float v = x[d] * by;
         uint32_t c = 0;
-        for (uint32_t i = half; i + 1 < 2 * half; i++)
+        for (uint32_t i = 0; i + 1 < half; i++)
             c += fabsf(v) > a->edge[i];
         c = v <= 0 ? half - 1 - c : half + c;
         level[d] = f->level[c];
@@ -95,16 +95,19 @@ K_FN void put_levels(const struct k_seal_levels_args *a, const float *x, float b
 K_FN float code_levels(const struct k_seal_levels_args *a, float *x, unsigned char *q)
 {
     const uint32_t n = a->s.p.dim;
-    float level[CODED_DIM], best = 0, scale = 0, best_by = 0, rms = sqrtf(dot4(x, x, n) / (float)n);
+    const float tries[] = {0.9f, 1, 1.1f};
+    float level[CODED_DIM], best = 0, scale = 0, best_by = 0;
+    float squares = dot4(x, x, n), rms = sqrtf(squares / (float)n);
     int e = 0;
     if (!(rms > 0x1p-60f && rms < 0x1p60f)) {
         e = bring_near(x, n);
-        rms = sqrtf(dot4(x, x, n) / (float)n);
+        squares = dot4(x, x, n);
+        rms = sqrtf(squares / (float)n);
     }
     if (rms == 0) return 0;
-    float unit = a->of_rms * rms + a->of_top * half_from_bits(top_bits(x, n)), length = sqrtf(dot4(x, x, n));
-    for (int i = 0; i < 3; i++) {
-        float by = 1 / (unit * (i == 0 ? 0.9f : i == 1 ? 1 : 1.1f));
+    float unit = a->of_rms * rms + a->of_top * half_from_bits(top_bits(x, n)), length = sqrtf(squares);
+    for (uint32_t i = 0; i < sizeof tries / sizeof *tries; i++) {
+        float by = 1 / (unit * tries[i]);
         put_levels(a, x, by, q, level);
         float size = sqrtf(dot4(level, level, n)), along = dot4(x, level, n) / size;
         if (!(along > best)) continue;

@@ -314,7 +314,7 @@ struct k_seal_float8_args { /* x is 16 rows of a head */
 };
 struct k_seal_levels_args { /* k_seal_coded.cu: x is a unit of a head */
     struct k_seal s;
-    float edge[16], of_rms, of_top;
+    float edge[8], of_rms, of_top;
 };
 /* --- k_state.cu: a thread is a channel, or a column of a head's matrix; y is the lane */
 struct k_state {
