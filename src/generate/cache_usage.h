@@ -5,6 +5,5 @@
 
 /* Fills *out, except `reused`, which the store does not know. */
 void usage_of(const struct kv_usage *u, kvik_usage *out);
-/* Returns the bits of a value on a rung of on_full "encode", and the mean KLD to expect there. */
-uint32_t usage_bits(uint32_t rung);
+/* Returns the mean KLD to expect on a rung of on_full "encode"; 0: rows are as they are. */
 double usage_kld(uint32_t rung);

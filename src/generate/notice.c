@@ -5,6 +5,7 @@
 #include "base/bytes.h"
 #include "generate/cache_usage.h"
 #include "model/model.h"
+#include "model/preset.h"
 
 #include <stdio.h>
 
@@ -34,7 +35,7 @@ void gen_notice_encoded(const struct exec *x, const kvik_hooks *hooks, uint32_t 
         "cache memory %s full at token %u; %llu rows are encoded with %u bits now, and later ones too "
         "(on_full=encode): expect a mean KLD of %g",
         bytes_text(u.pool, size), u.rung_since, (unsigned long long)u.encoded[u.rung - 1],
-        usage_bits(u.rung), usage_kld(u.rung));
+        (unsigned)preset_rung_bits[u.rung - 1], usage_kld(u.rung));
     if (hooks && hooks->on_notice) hooks->on_notice(hooks->ctx, line);
 }
 

@@ -316,12 +316,18 @@ static uint64_t tiles_encode(struct kv *kv, const struct group *g)
 
 /* --- From fewer bits to still fewer ------------------------------------------------------------ */
 
+/* Room for the decoded rows of a tile; a page follows. */
+static unsigned char *decoded_room(const struct kv *kv)
+{
+    return kv->rung_room + -(uintptr_t)kv->rung_room % 64;
+}
+
 /* Encodes a tile of one site anew: its page at `from` to one at `to`, of another place. */
 static void page_encode(const struct kv *kv, const struct group *g, const struct kv_rung *next,
                         const size_t *offset, const unsigned char *from, unsigned char *to,
                         uint32_t lead)
 {
-    unsigned char *rows = kv->rung_room + -(uintptr_t)kv->rung_room % 64;
+    unsigned char *rows = decoded_room(kv);
     const void *const raw[] = {rows};
     for (uint32_t i = 0; i < g->c.n_planes; i++) {
         const struct kv_shape *s = &g->c.plane[i].shape;
@@ -338,7 +344,7 @@ static uint64_t tiles_shrink(struct kv *kv, struct group *g, uint32_t rung)
 {
     struct pages *p = &g->form[SEALED];
     size_t offset[KV_MAX_PLANES], grain = rung_grain(g, rung, offset);
-    unsigned char *page = kv->rung_room + -(uintptr_t)kv->rung_room % 64 + kv->rung_rows;
+    unsigned char *page = decoded_room(kv) + kv->rung_rows;
     uint64_t rows = 0;
     for (const struct seq *s = kv->seq; s < kv->seq + kv->n_contents; s++)
         if (end_tile(g, s) > first_tile(g))
@@ -438,9 +444,10 @@ static bool encode(struct kv *kv)
     ptrdiff_t need = (ptrdiff_t)MAX(kv->need, 1);
     uint32_t rung = kv->rung + 1;
     if (rung > kv->n_rungs || kv->step.open || reserves(kv)) return false;
-    while (rung < kv->n_rungs && rung_frees(kv, rung) < need)
-        rung++;
-    return rung_frees(kv, rung) >= need && climb(kv, rung) >= 0;
+    ptrdiff_t frees = rung_frees(kv, rung);
+    while (frees < need && rung < kv->n_rungs)
+        frees = rung_frees(kv, ++rung);
+    return frees >= need && climb(kv, rung) >= 0;
 }
 
 bool room_try_encode(struct kv *kv, uint32_t *tries, int e)

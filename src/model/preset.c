@@ -278,6 +278,8 @@ static int codecs_open(struct kv_group *g, const struct kv_codec_pair *o)
     return 0;
 }
 
+const int32_t preset_rung_bits[KV_RUNGS] = {8, 4};
+
 static void rungs_close(struct kv_group *g)
 {
     for (uint32_t r = 0; r < g->n_rungs; r++)
@@ -290,7 +292,6 @@ static void rungs_close(struct kv_group *g)
  * heads. */
 static int rungs_open(struct kv_group *g)
 {
-    static const int32_t bits[KV_RUNGS] = {8, 4};
     const struct kv_policy *p = &g->policy;
     if (p->kind != KV_ROWS || p->window || p->chunk || p->sinks || g->seal.tile) return 0;
     for (uint32_t r = 0; r < KV_RUNGS; r++) {
@@ -298,7 +299,7 @@ static int rungs_open(struct kv_group *g)
         struct kv_codec *k, *v;
         for (int i = 0; i < 2; i++) {
             TRY(kv_codec_usual("kvik", &pair.plane[i]));
-            TRY(kv_codec_set(&pair.plane[i], "nbits", bits[r]));
+            TRY(kv_codec_set(&pair.plane[i], "nbits", preset_rung_bits[r]));
         }
         int e = kv_codec_pair_open(&pair, &g->plane[0].shape, &g->plane[1].shape, &k, &v,
                                    &g->rung[r].seal);

@@ -40,6 +40,9 @@ struct preset {
 };
 /* Returns NULL if the name is unknown.  "mamba", "jamba" and "zamba" mean the model's own cache; lists do not show
  * them. */
+/* Bits of values on the rungs of kv_group.rung, with codec kvik. */
+extern const int32_t preset_rung_bits[KV_RUNGS];
+
 const struct preset *preset_find(const char *name);
 const struct preset *preset_at(uint32_t i); /* NULL past the end */
 
