@@ -11,7 +11,7 @@ import unittest
 
 import numpy as np
 from cache_parts import RNG, config, rows
-from common import has_torch, kvik, model
+from common import has_torch, hold, kvik, model
 
 
 class Standalone(unittest.TestCase):
@@ -255,9 +255,7 @@ class Standalone(unittest.TestCase):
             thread = threading.Thread(target=read)
             thread.start()
             thread.join()
-        inside = {"__name__": "kvik.inside"}  # a thread uses a cache while it runs something of the package
-        exec("def hold(cache, call):\n    with cache._use():\n        call()", inside)
-        inside["hold"](cache, other)
+        hold(cache, other)
         self.assertEqual(done, ["busy", "busy"])
 
     def test_recording(self):

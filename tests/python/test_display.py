@@ -15,7 +15,7 @@ from importlib.util import find_spec
 
 import numpy as np
 
-from common import CHAT_MODEL, ROOT, kvik, model, model_path
+from common import CHAT_MODEL, ROOT, hold, kvik, model, model_path
 from sound import sound
 
 from kvik._lib import text_of  # isort: skip
@@ -136,9 +136,7 @@ class Caches(unittest.TestCase):
         def use():
             held.set()
             done.wait()
-        inside = {"__name__": "kvik.inside"}  # a thread uses a cache while it runs something of the package
-        exec("def hold(cache, call):\n    with cache._use():\n        call()", inside)
-        thread = threading.Thread(target=inside["hold"], args=(cache, use))
+        thread = threading.Thread(target=hold, args=(cache, use))
         thread.start()
         held.wait()
         try:
