@@ -119,7 +119,7 @@ static void borders(const int32_t *tok, uint32_t n, uint32_t *border)
     }
 }
 
-/* Finds the tokens among the rows of a donor; *row is the first of them. */
+/* Finds the tokens among the rows of donor d.  *row is the first row. */
 static bool has(const struct seq *d, const int32_t *tok, uint32_t n, const uint32_t *border,
                 uint32_t *row)
 {
@@ -133,8 +133,8 @@ static bool has(const struct seq *d, const int32_t *tok, uint32_t n, const uint3
     return false;
 }
 
-/* Returns the lender of a donor's rows, with one more loan: the donor itself if it is a lender, else a copy.  NULL if there
- * is no room.  Making room for the lender can evict the donor if the donor is kept contents. */
+/* Returns a lender of the donor's rows, with one more loan: the donor itself if it is a lender, else a copy of its
+ * tables.  Returns NULL if there is no room.  Making room can evict the donor if the donor is kept contents. */
 static struct seq *lender_of(struct kv *kv, struct seq *d)
 {
     uint32_t owner = seq_reserve(kv, d) ? d->slot : KV_NONE;
@@ -169,7 +169,7 @@ int kv_lend(struct kv *kv, kv_seq handle, const int32_t *tok, uint32_t n, struct
     if (!n) return ERR(ARG, "cache: no tokens to find");
     if (n > kv->max_len || s->n_borrows == kv->borrows) return 0;
     borders(tok, n, kv->border);
-    for (int fresh = 0; fresh < 2; fresh++) /* lenders first: they need no further contents */
+    for (int fresh = 0; fresh < 2; fresh++) /* lenders first, because they need no further copy */
         for (struct seq *d = NULL; (d = seq_each(kv, d));) {
             if (d == s || (d->lent > 0) == fresh || !index_donor(d) ||
                 !kv_salt_same(&d->salt, &s->salt) || !has(d, tok, n, kv->border, &loan->row))
@@ -197,7 +197,8 @@ static void append(struct kv *kv, struct seq *s, const struct borrow *b)
     s->borrow[s->n_borrows++] = *b;
     s->away += b->n;
     d->lent++;
-    /* From now on the positions of its own rows are not their places in the text. */
+    /* From here on the positions of the sequence's own rows differ from their places in the text, so others cannot
+     * use them. */
     index_hide(kv, s, 0);
     s->n_keys = 0;
 }
@@ -267,7 +268,7 @@ void borrow_fill(struct kv_step *st)
 
 /* --- Check ------------------------------------------------------------------------------------ */
 
-/* No loan may be open: the count of its lender is one more than the runs say. */
+/* No loan may be open, or the count of its lender would be one more than its runs. */
 bool borrow_check(const struct kv *kv)
 {
     uint64_t named = 0, counted = 0;

@@ -39,8 +39,8 @@ static void count_refs(const struct kv *kv, uint32_t gi)
         g->form[RAW].seen[g->dst[t]]++;
 }
 
-/* True if the references equal the counts in `seen` and the ids equal the free masks; adds up the
- * bytes. */
+/* True if the reference counts of pages equal the counts in `seen`, and the free masks fit the ids in use.  Adds up
+ * the bytes. */
 static bool check_form(const struct kv *kv, const struct pages *p, size_t sum[5])
 {
     uint32_t live = 0, promised = 0, backed = 0, spilled = 0, stale = 0;
@@ -101,7 +101,7 @@ static bool check_cells(const struct kv *kv, const struct seq *s, uint32_t gi, u
         if (cell_held(g, sg, f, i) != (table[i] != 0))
             return wrong("cell held or missing", i, table[i]);
     }
-    n = need_at(g, s, rows, 0, s->turn_open); /* every row that the next query reads is held */
+    n = need_at(g, s, rows, 0, s->turn_open); /* every row that the next query reads must be held */
     for (uint32_t i = n.from[f] / g->rows[f]; i < used; i++)
         if (!table[i] && (f == RAW || i >= first)) return wrong("reachable cell missing", i, 0);
     return true;
@@ -200,7 +200,7 @@ static bool check_seq(const struct kv *kv, const struct seq *s)
     return true;
 }
 
-/* True if every reserve holds what it needs.  Reserves that lack pages are allowed while kv.owing is set. */
+/* True if every reserve holds what it needs, or kv.owing says that some may not. */
 static bool check_reserves(const struct kv *kv)
 {
     size_t bytes = 0;
@@ -221,7 +221,7 @@ static bool check_reserves(const struct kv *kv)
                                  : wrong("reserved bytes", (uint32_t)bytes, (uint32_t)kv->reserved);
 }
 
-/* True if the list of every sequence has its marks, each once. */
+/* True if every sequence's list has exactly its marks. */
 static bool check_marks(const struct kv *kv)
 {
     uint32_t live = 0, listed = 0;

@@ -126,7 +126,7 @@ static int functions_sound(const struct kv_codec *c, const struct kv_reader *r, 
     return 0;
 }
 
-/* True if two readers are of the same kind: strips, sums or neither. */
+/* True if two readers are of the same kind (reader.h): strips, sums or neither. */
 static bool same_kind(const struct kv_reader *a, const struct kv_reader *b)
 {
     return !a->strips == !b->strips && !a->score == !b->score && !a->add == !b->add;
@@ -140,7 +140,7 @@ static int reader_sound(const struct kv_codec *c, bool key)
     for (int isa = 0; isa < DEV_ISAS; isa++)
         if (c->reader[isa]) {
             TRY(functions_sound(c, c->reader[isa], key, dev_isa_names()[isa]));
-            /* All instruction sets have one order of sums, and a rotation asks the scalar reader which functions there are. */
+            /* All instruction sets add in one order.  And a rotation asks the scalar reader which functions exist. */
             if (!same_kind(c->reader[isa], c->reader[DEV_REF]))
                 return ERR(
                     ARG,
@@ -230,7 +230,7 @@ int kv_codec_pair_open(const struct kv_codec_pair *o, const struct kv_shape *k,
     *vc = c[1];
     *seal = (struct kv_seal){.tile = c[0]->tile,
                              .lead = MAX(c[0]->lead, c[1]->lead),
-                             /* 0 and 1 both flush every update */
+                             /* 0 and 1 both mean that every update is flushed */
                              .resid = gathers ? MAX(o->residual_length, 1)
                                       : turns ? 1
                                               : 0};

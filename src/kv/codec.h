@@ -26,7 +26,7 @@ struct kv_codec_pair {
 };
 struct kv_codec_kind {
     const char *name;
-    /* Rows are sealed by turns and residual_length, as in Transformers; else by position. */
+    /* true: rows are sealed by turns and residual_length, as in Transformers; false: by position */
     bool turns;
     /* Only for kinds that seal by turns.  True: every update is sealed at its end, so there is no residual_length. */
     bool at_once;
@@ -34,8 +34,9 @@ struct kv_codec_kind {
     uint32_t n_options;
     /* Refuses values that no shape allows (ERR_ARG).  key: the plane holds keys, else values.  NULL: all values are allowed. */
     int (*check)(const struct kv_codec_options *o, bool key);
-    /* Makes an instance for one plane.  tile 0: the kind chooses; else the tile is a multiple of that choice, and
-     * several of the kind's units make a tile.  A shape it cannot do is ERR_ARG with the numbers. */
+    /* Makes an instance for one plane.  tile 0: the kind chooses the tile.  Else tile is a multiple of that choice,
+     * and a tile has several of the kind's units.  ERR_ARG, with the numbers, for a shape that the kind cannot
+     * store. */
     int (*open)(const struct kv_codec_options *o, const struct kv_shape *s, bool key, uint32_t tile,
                 struct kv_codec **out);
     void (*close)(struct kv_codec *c);
@@ -71,8 +72,8 @@ int kv_codec_pair_open(const struct kv_codec_pair *o, const struct kv_shape *k,
                        struct kv_seal *seal);
 /* Refuses options that no shape allows. */
 int kv_codec_pair_check(const struct kv_codec_pair *o);
-/* Writes the description of an instance and returns its length; ERR_ARG if there is none or it does not fit.
- * kv_open calls this for every codec of a store. */
+/* Writes the description of an instance and returns its length.  ERR_ARG if the instance has none or it does not
+ * fit.  kv_open calls this for every codec of a store. */
 int kv_codec_describe(const struct kv_codec *c, char out[KV_CODEC_TEXT]);
-/* The describe function of a codec without parameters. */
+/* A describe function for codecs without parameters. */
 int kv_codec_no_parameters(const struct kv_codec *c, char *out, size_t n);

@@ -23,7 +23,7 @@ struct encode_job {
     const struct kv_shape *s;
     const void *const *raw;
     uint32_t block_rows, first, lead;
-    uint32_t row0; /* of the unit, in the tile */
+    uint32_t row0; /* first row of the unit, counted in the tile */
     unsigned char *unit;
 };
 
@@ -32,7 +32,7 @@ static size_t codec_bytes(const struct kv_codec *c, const struct kv_shape *s)
     return affine_bytes(c->param, s, c->tile);
 }
 
-/* Part of a group: values d and up of one row of the unit, or of channel d of rows r and up. */
+/* Part of a group: values of one row of the unit, from d on; or of channel d, from row r on. */
 struct group_part {
     uint32_t r, d, n;
 };
@@ -51,7 +51,8 @@ static struct group_part part_at(const struct encode_job *j, uint32_t i, uint32_
     return (struct group_part){r, at % dim, r < at / dim + rows ? n : 0};
 }
 
-/* Reads the values of a part as floats.  In the raw layout they are neighbours, or 16 apart, or a row apart. */
+/* Reads the values of a part as floats.  In the raw layout these values are adjacent, 16 values apart, or one row
+ * apart. */
 static void load(const struct encode_job *j, struct group_part part, float *x)
 {
     unsigned char raw[AFFINE_MOST * sizeof(float)];
@@ -140,7 +141,7 @@ static bool tile_fits(uint32_t rows)
     return rows == 1 || rows == 2 || rows == 4 || rows == 8 || (rows && rows % KV_STRIP == 0);
 }
 
-/* Returns the rows of the smallest tile with whole groups. */
+/* Computes the rows of the smallest tile that has whole groups. */
 static int unit_rows(const struct affine_spec *p, const struct kv_shape *s, uint32_t *out)
 {
     uint32_t g = p->group, dim = s->dim;

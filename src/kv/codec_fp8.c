@@ -20,7 +20,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { CHUNK = 512 }; /* values at a time, a multiple of 16 */
+enum { CHUNK = 512 }; /* values converted at a time, a multiple of 16 */
 
 static size_t fp8_bytes(const struct kv_codec *c, const struct kv_shape *s)
 {
@@ -38,7 +38,7 @@ static void load(const struct kv_shape *s, const char *strip, uint32_t at, uint3
     }
 }
 
-/* Returns the scale of a unit; NaN if a value is not finite. */
+/* Returns the scale of a unit, or NaN if a value is not finite. */
 static float scale_of(const struct kv_shape *s, const char *strip, uint32_t lead)
 {
     float x[CHUNK], top = 0;
@@ -75,7 +75,7 @@ static void fp8_encode(const struct kv_codec *c, const struct kv_shape *s, uint3
     size_t row_bytes = s->dim * dtype_size(s->dtype);
     for (uint32_t u = 0; u < c->tile / KV_STRIP; u++) {
         uint32_t row = u * KV_STRIP, from = first + row, skip = lead > row ? lead - row : 0;
-        if (skip >= KV_STRIP) continue; /* zeros */
+        if (skip >= KV_STRIP) continue; /* the strip has leading rows only, whose codes are zeros */
         const char *strip = (const char *)raw[from / block_rows] + from % block_rows * row_bytes;
         unsigned char *tile = dst;
         float scale = scale_of(s, strip, skip);

@@ -78,8 +78,8 @@ static float mean_channel(const float *x, uint32_t n)
     return (rest + sum) / (float)n;
 }
 
-/* Returns the difference of x from the value that will be read, computed with the stored zero and scale.  The final
- * rounding of the value to f16 is left out: it is too fine to matter. */
+/* Returns the difference of x from the value that will be read, with the zero and scale as stored.  The last
+ * rounding of the value, to f16, is left out, because it is much finer than the error. */
 static float missed(enum dtype t, float x, float q, float zero, float scale)
 {
     if (t != DT_BF16) return x - (q - zero) * scale;
@@ -89,10 +89,10 @@ static float missed(enum dtype t, float x, float q, float zero, float scale)
 /* The numbers of one round that are the same for all values of the group. */
 struct round {
     enum dtype dtype;
-    float step, zero, top, stored, scale; /* stored: the zero as it will be stored */
+    float step, zero, top, stored, scale; /* stored: the zero after rounding for storage */
 };
 
-/* Returns the error with which value x will be read.  *z: the value's term of the mean that becomes the next zero. */
+/* Returns the error with which value x will be read.  *z: what x adds to the mean that becomes the next zero. */
 static float error_of(const struct round *r, float x, float *z)
 {
     float q = code_of(x, r->step, r->zero, r->top);
@@ -109,13 +109,14 @@ static four four_errors(const struct round *r, const float *x, float *z)
     q = four_pick(q > none, (q + big) - big, none);
     four d = v - (q - r->zero) / r->step;
     four_ints small = (d < SHRINK) & (d > -SHRINK);
-    four_store(z, q - v * r->step); /* of a small d nothing is shrunk away */
+    four_store(z, q - v * r->step); /* a small d shrinks to 0 */
     for (int l = 0; l < 4 && !four_all(small); l++)
         z[l] = q[l] - (x[l] - shrink(d[l])) * r->step;
     return v - (q - r->stored) * r->scale;
 }
 
-/* Returns the squared error of the group with a given zero.  z: the terms of the mean that becomes the next zero. */
+/* Returns the squared error of the group with a given zero.  z: what each value adds to the mean that becomes the
+ * next zero. */
 static double error_of_group(const struct affine_group *g, float step, float zero, float *z)
 {
     const struct round r = {g->dtype,
@@ -141,7 +142,8 @@ static void quantize(struct affine_group *g)
 {
     float lo = g->x[0], hi = g->x[0], top = (float)g->max_q, *z = g->work;
     for (uint32_t i = 1; i < g->n && !isnan(lo); i++) {
-        if (!(g->x[i] >= lo)) lo = g->x[i]; /* keeps a NaN */
+        /* a comparison with NaN is false, so this keeps a NaN */
+        if (!(g->x[i] >= lo)) lo = g->x[i];
         if (!(g->x[i] <= hi)) hi = g->x[i];
     }
     float step = hi - lo <= 1e-4f ? 1.0f : 1 / (hi - lo) * top;

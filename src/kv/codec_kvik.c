@@ -25,7 +25,7 @@ static const struct kv_codec_option options[OPTIONS] = {
 struct kvik {
     struct kv_coded f; /* first member: readers take the codec's parameter as this */
     struct kv_codec c;
-    uint32_t n; /* levels */
+    uint32_t n; /* number of levels */
 };
 
 /* The positive half of the levels of Lloyd and Max for a normal distribution of deviation 1. */
@@ -89,7 +89,7 @@ static float scale_up(float x)
     return y < x ? kv_row_round(DT_BF16, x * (1 + 0x1p-7f)) : y;
 }
 
-/* Writes codes of 8 bits, which are even steps; returns the scale. */
+/* Writes codes of 8 bits, which are even steps, and returns their scale. */
 static float code8(const float *x, uint32_t n, uint8_t *q)
 {
     float a = scale_up(top_of(x, n) / 127), by = a > 0x1p-100f && isfinite(a) ? 1 / a : 0;
@@ -100,8 +100,8 @@ static float code8(const float *x, uint32_t n, uint8_t *q)
     return by > 0 ? a : 0;
 }
 
-/* Scales a row by a power of two so that its largest value is about 1, because its squares overflow or vanish.
- * Returns the exponent by which the row's scale has to grow again. */
+/* Scales a row, whose squares would overflow or vanish, by a power of two so that its largest value is about 1.
+ * Returns the exponent with which the caller multiplies the row's scale. */
 static int bring_near(float *x, uint32_t n)
 {
     int e;
@@ -111,8 +111,8 @@ static int bring_near(float *x, uint32_t n)
     return e;
 }
 
-/* Writes a row in units of 1 / by: to level the nearest level of each value, to q their codes.  x and level have room for 3
- * more values. */
+/* Quantizes a row in units of 1 / by.  level[i] becomes the level nearest to x[i] * by, and q[i] the code of that
+ * level.  x and level have room for 3 more values. */
 static void put_levels(const struct kvik *k, const float *x, uint32_t n, float by, uint8_t *q,
                        float *level)
 {
@@ -132,12 +132,12 @@ static void put_levels(const struct kvik *k, const float *x, uint32_t n, float b
     }
 }
 
-/* Writes codes of fewer bits; returns the scale.  Of three units near the row's own it takes the one whose levels have the
- * direction that is nearest to the row's.  The scale keeps the row's length: that of least squared error would make rows
- * shorter, which flattens the softmax. */
+/* Writes codes of 2 to 4 bits and returns their scale.  Tries three units near the row's own, and takes the one
+ * whose levels have the direction nearest to that of the row.  The scale keeps the length of the row.  A scale of
+ * least squared error would make rows shorter, which flattens the softmax. */
 static float code_levels(const struct kvik *k, float *x, uint32_t n, uint8_t *q)
 {
-    static const float tries[] = {0.9f, 1, 1.1f}; /* in the row's own unit */
+    static const float tries[] = {0.9f, 1, 1.1f}; /* multiples of the row's own unit */
     float level[CODED_DIM], best = 0, scale = 0;
     float squares = dot(x, x, n), rms = sqrtf(squares / (float)n);
     uint8_t codes[CODED_DIM];
@@ -147,7 +147,7 @@ static float code_levels(const struct kvik *k, float *x, uint32_t n, uint8_t *q)
         squares = dot(x, x, n);
         rms = sqrtf(squares / (float)n);
     }
-    if (rms == 0) return 0; /* codes are zeros */
+    if (rms == 0) return 0; /* a row of zeros has codes 0 */
     float unit = k->f.of_rms * rms + k->f.of_top * top_of(x, n), length = sqrtf(squares);
     for (uint32_t i = 0; i < countof(tries); i++) {
         put_levels(k, x, n, 1 / (unit * tries[i]), codes, level);
@@ -168,7 +168,7 @@ struct source {
     uint32_t block_rows;
 };
 
-/* Reads a strip of 16 rows as floats, from row `row` on. */
+/* Reads a strip of 16 rows as floats, beginning with row `row`. */
 static void load_strip(const struct source *from, uint32_t row, float *x)
 {
     uint32_t dim = from->s->dim;
@@ -183,7 +183,7 @@ static void load_strip(const struct source *from, uint32_t row, float *x)
             x[r * dim + d] = lanes[d * KV_STRIP + r];
 }
 
-/* Writes the turned mean of rows [a, b) of a unit.  Rows that are not finite are left out. */
+/* Writes the mean of rows [a, b) of a unit, after the rotation.  Rows with a NaN or an infinity are left out. */
 static void put_mean(const struct source *from, uint32_t row0, uint32_t a, uint32_t b,
                      unsigned char *unit, float *mean)
 {
@@ -209,11 +209,11 @@ static void put_mean(const struct source *from, uint32_t row0, uint32_t a, uint3
         mean[d] = kv_row_get(DT_BF16, to, d);
     }
     if (finite_row(mean, dim)) return;
-    memset(mean, 0, dim * sizeof *mean); /* the sum of huge rows overflowed */
+    memset(mean, 0, dim * sizeof *mean); /* rows so large that their sum overflows have no mean */
     memset(to, 0, dim * sizeof *to);
 }
 
-/* Encodes one row: its codes go to q, its scale to the unit. */
+/* Encodes one row: writes its codes to q and its scale into the unit. */
 static void put_row(const struct kvik *k, uint32_t dim, float *x, const float *mean,
                     unsigned char *unit, uint32_t r, uint8_t *q)
 {
@@ -290,10 +290,10 @@ static int check(const struct kv_codec_options *o, bool key)
                bits);
 }
 
-/* The unit of a row.  A short row has no values as large as a normal distribution has, so the levels reach less far for it
- * than for others: of 64 values of a normal distribution in 4 bits the squared error is 0.0075 of their squares, and 0.0088 with
- * their deviation alone as the unit; in 3 bits 0.0308 and 0.0325.  Longer rows depend less on their largest
- * value, and 2 bits not at all. */
+/* Chooses how much a row's deviation and its largest value count in its unit.  The largest of 64 values is smaller
+ * than that of a long row, so levels for a normal distribution reach too far for it.  Measured for 64 normal values
+ * in 4 bits: the squared error is 0.0075 of the sum of squares, and 0.0088 with the deviation alone; in 3 bits
+ * 0.0308 and 0.0325.  Long rows gain less, and 2 bits gain nothing. */
 static void choose_unit(struct kvik *k, uint32_t dim)
 {
     float most = k->f.bits == 4 ? 128 : k->f.bits == 3 ? 64 : 0;

@@ -25,12 +25,12 @@ static uint8_t code_of(enum dtype t, float x, float shift, float scale, float to
 {
     float q = kv_row_round(t, kv_row_round(t, x + shift) / scale);
     q = q > top ? top : q;
-    /* NaN (0 / 0, or a group with a NaN) gives code 0, too. */
+    /* a NaN (from 0 / 0, or from a group with a NaN) gives code 0 */
     return q > 0 ? (uint8_t)nearest(q) : 0;
 }
 
-/* Rounds four values to f16 as kv_row_round does.  False: one is subnormal, too large or not finite, and *x is of no
- * use. */
+/* Rounds four values to f16 as kv_row_round does.  Returns false if one is subnormal, too large or not finite; *x is
+ * then undefined. */
 static bool round_four(four *x)
 {
     four_words u = (four_words)*x, size = u & 0x7fffffff;
@@ -38,7 +38,7 @@ static bool round_four(four *x)
     return four_all((size == 0) | ((size >= 0x38800000) & (size < 0x477ff000)));
 }
 
-/* Computes four codes by the operations of code_of.  False: round_four refused a value. */
+/* Computes four codes by the operations of code_of.  Returns false if round_four returns false. */
 static bool code_four(const float *x, float shift, float scale, float top, uint8_t *q)
 {
     four v = four_load(x) + shift;
@@ -56,7 +56,8 @@ static void quantize(struct affine_group *g)
     enum dtype t = g->dtype;
     float lo = g->x[0], hi = g->x[0], top = (float)g->max_q;
     for (uint32_t i = 1; i < g->n && !isnan(lo); i++) {
-        if (!(g->x[i] >= lo)) lo = g->x[i]; /* keeps a NaN */
+        /* a comparison with NaN is false, so this keeps a NaN */
+        if (!(g->x[i] >= lo)) lo = g->x[i];
         if (!(g->x[i] <= hi)) hi = g->x[i];
     }
     float scale = kv_row_round(t, kv_row_round(t, hi - lo) / top), shift = -lo;

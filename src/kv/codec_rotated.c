@@ -14,13 +14,13 @@
 enum {
     DIM_MOST = HADAMARD_MOST,
     HEAD_MOST = 1 << 16
-}; /* values of a row; bytes of one head of a tile */
+}; /* values of a row; bytes of one head in a tile */
 
 struct rotated {
     struct kv_codec c;
     struct kv_codec *inner;
     void (*close)(struct kv_codec *c);
-    struct kv_reader reader; /* for all instruction sets: it finds that of `inner` */
+    struct kv_reader reader; /* reader of all instruction sets; it calls the reader of `inner` */
     const struct kv_reader *table[DEV_ISAS];
     uint32_t seed;
     struct hadamard turn;

@@ -48,8 +48,8 @@ bool family_alone(const struct kv *kv, const struct family *f, uint32_t gi, uint
     return g->form[form].page[id].refs == refs;
 }
 
-/* Computes the cells that member k needs: leading ones, and those from `from` on.  Snapshots keep the cells between
- * them; they do not count, because snapshots can be evicted. */
+/* Computes the cells that member k needs: the leading ones, and those from `from` on.  Snapshots keep the cells
+ * between these, which do not count because snapshots can be evicted. */
 static void member_cells(const struct kv *kv, struct member *m, uint32_t gi, uint32_t form)
 {
     const struct group *g = &kv->group[gi];
@@ -65,8 +65,8 @@ static bool member_needs(const struct kv *kv, const struct member *m, uint32_t g
     return seq_table(kv, &kv->group[gi], form, m->s)[i] == id && (i < m->lead || i >= m->from);
 }
 
-/* Returns how many pages only the family holds, of those that member k needs and no member before
- * it.  Adds each page to `own` of the members that hold it, once the first one is cut to `len`. */
+/* Counts the pages that member k needs, that no member before it needs, and that only the family holds.  Adds each
+ * of them to `own` of every member that has it; for member 0, only if its cell remains after a cut to `len`. */
 static uint32_t family_count(const struct kv *kv, struct family *f, uint32_t k, uint32_t gi,
                              uint32_t form, uint32_t len)
 {

@@ -56,7 +56,7 @@ int kv_adopt(struct kv *kv, kv_seq handle, uint32_t *rows)
     for (uint32_t gi = 0; gi < kv->n_groups; gi++)
         if (kv->group[gi].c.policy.kind == KV_FROZEN) cells_share(kv, d, s, gi);
     index_wanted(kv, d);
-    /* The caller may write the rows itself. */
+    /* Without room nothing is shared, which is no error: the caller can write the rows itself. */
     if (edited(kv, slot, "sharing frozen rows") < 0) {
         thaw(kv, edit(kv, slot));
         return edited(kv, slot, NULL);

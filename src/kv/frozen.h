@@ -4,8 +4,7 @@
 
 /* True if the salt names the source of the contents' frozen rows, so that they can be shared. */
 bool frozen_known(const struct seq *s);
-/* Returns other contents, not in an open step, with the frozen rows of the same source and adapter; NULL: there are
- * none. */
+/* Returns contents with the frozen rows of the same source and adapter that are not in an open step, or NULL. */
 const struct seq *frozen_donor(const struct kv *kv, const struct seq *s);
 
 /* Returns the first cell of the tail of s.  Frozen rows have none: nothing is written behind them. */

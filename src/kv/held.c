@@ -21,7 +21,7 @@ static uint32_t count_cells(const struct cells *c)
     return c->leading + c->end - c->from;
 }
 
-/* Returns how many of the cells' pages are not full at row `at`. */
+/* Returns how many of these pages are not full when the sequence has `at` rows. */
 static uint32_t count_own(const struct group *g, uint32_t form, const struct cells *c, uint32_t at)
 {
     uint32_t full = at / g->rows[form];
@@ -59,8 +59,8 @@ void kv_held(const struct kv *kv, const struct kv_growth *w, struct kv_held *out
     }
 }
 
-/* Returns the bytes of pages during a step that takes rows [at, end) of a turn, which reads the rows that were held
- * before it. */
+/* Returns the bytes of pages during a step that computes rows [at, end) of a turn.  The step also reads the rows
+ * before `at`. */
 static size_t step_bytes(const struct kv *kv, uint32_t at, uint32_t end)
 {
     struct kv_turn turn = {0, at};
@@ -68,8 +68,8 @@ static size_t step_bytes(const struct kv *kv, uint32_t at, uint32_t end)
     size_t sum = 0;
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         const struct group *g = &kv->group[gi];
-        if (g->c.policy.kind == KV_STATE) /* the state before, if there is one, and the next */
-            sum += (at ? 2 : 1) * g->form[RAW].bytes;
+        /* the state before the step, if there is one, and the state after it */
+        if (g->c.policy.kind == KV_STATE) sum += (at ? 2 : 1) * g->form[RAW].bytes;
         for (uint32_t f = 0; f < FORMS && g->c.policy.kind == KV_ROWS; f++) {
             struct cells c = planned_cells(g, &s, f, at, end, true);
             sum += has_form(g, f) ? count_cells(&c) * g->form[f].bytes : 0;

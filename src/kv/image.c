@@ -87,7 +87,8 @@ uint32_t kv_chunk_most(const struct kv *kv, uint32_t group, uint32_t form)
     return most_rows(&kv->group[group], form);
 }
 
-/* Returns the first row of the strip or tile with row `from`, or of the first one behind the leading rows. */
+/* Returns the first row of the strip or tile that has row `from`, or the first row behind the leading rows if that
+ * comes later. */
 static uint32_t start(const struct image_walk *w, uint32_t from)
 {
     uint32_t unit = w->form == RAW ? KV_STRIP : w->g->rows[SEALED];
@@ -111,8 +112,8 @@ void image_first(struct image_walk *w, const struct group *g, const struct seq *
     w->from = start(w, n.from[form]);
 }
 
-/* Computes the rows [*a, *b) that the k-th range has: the leading rows, the newest ones, or those of a
- * snapshot.  Raw ranges begin and end with a strip. */
+/* Computes the rows [*a, *b) of the k-th range: the leading rows, the newest rows, or the rows of a snapshot.  Raw
+ * ranges begin and end at the bounds of strips. */
 static void range(const struct image_walk *w, uint32_t k, uint32_t *a, uint32_t *b)
 {
     const struct group *g = w->g;
@@ -132,7 +133,8 @@ static void range(const struct image_walk *w, uint32_t k, uint32_t *a, uint32_t 
     *b = MIN(*b, w->end);
 }
 
-/* Computes the first run of rows at or after w->at that some range has, up to `stop` or further. */
+/* Computes the first adjacent rows [*from, *to) at or after w->at that ranges have.  Rows from `stop` on may be
+ * missing. */
 static void run_of(const struct image_walk *w, uint32_t stop, uint32_t *from, uint32_t *to)
 {
     uint32_t n = 2 + w->sg->n_keeps, a, b;
@@ -200,7 +202,8 @@ static size_t move_raw(struct dev_queue *work, const struct group *g, const stru
     size_t size = dtype_size(s->dtype), row = s->dim * size, head = row * g->rows[RAW];
     unsigned char *from = chunk;
     for (uint32_t h = 0; h < s->heads; h++, page += head) {
-        unsigned char *at = page + first * row; /* a strip and a row begin at the same offset */
+        /* the same offset for strips, because `first` is a multiple of 16 */
+        unsigned char *at = page + first * row;
         if (s->layout != KV_STRIPS || n == KV_STRIP) {
             copy(work, at, chunk, n * row, in);
             chunk += n * row;

@@ -53,8 +53,8 @@ struct kv_source {
     int (*same)(struct kv_source *s, const struct kv_chunk *c, kv_seq *of);
 };
 int kv_save(struct kv *kv, kv_seq s, struct kv_sink *sink);
-/* Loads a new sequence; after an error there is no sequence.  The image may be any bytes, because
- * kv_load checks it.  Of the snapshots the newest are loaded, as many as there is room for. */
+/* Loads a new sequence.  After an error no sequence exists.  The image may be any bytes; kv_load checks it.  The
+ * newest snapshots are loaded, as many as there is room for. */
 int kv_load(struct kv *kv, const struct kv_image *im, struct kv_source *src, kv_seq *out);
 
 /* Returns the most rows that a chunk of the group has in this form. */
@@ -70,5 +70,5 @@ uint32_t kv_n_groups(const struct kv *kv);
  * planes, policy and codec. */
 #define KV_GROUP_TEXT 768
 void kv_group_text(const struct kv *kv, uint32_t group, char out[KV_GROUP_TEXT]);
-/* The same for a rung, which the store may not have reached. */
+/* As kv_group_text, for a rung that the store may not have reached. */
 void kv_group_text_at(const struct kv *kv, uint32_t group, uint32_t rung, char out[KV_GROUP_TEXT]);

@@ -22,9 +22,9 @@
 
 #include <string.h>
 
-#define ROOM_LEAST ((size_t)1 << 20) /* or the whole budget */
+#define ROOM_LEAST ((size_t)1 << 20) /* or the whole budget, if that is less */
 #define ROOM_MOST  ((size_t)1 << 30)
-#define TIER_SHARE 8u /* pool sizes that kept contents may fill in the tier */
+#define TIER_SHARE 8u /* kept contents may fill this many times the pool's size in the tier */
 
 int index_arrays(struct kv *kv, const struct kv_config *c)
 {
@@ -129,7 +129,7 @@ void index_list_live(struct kv *kv)
     while (kv->index.n_noted) {
         struct seq *s = &kv->seq[kv->index.noted[--kv->index.n_noted]];
         s->noted = false;
-        if (!index_donor(s)) continue; /* noted again once it is one */
+        if (!index_donor(s)) continue; /* it is noted again once others can resume from it */
         index_keys(kv, s, UINT32_MAX);
         index_list(kv, s);
     }
@@ -154,8 +154,8 @@ static uint32_t blocks_found(const struct kv *kv, const struct seq *q)
     return lo;
 }
 
-/* Returns the sequence that has the most of the query (index_look).  NULL: none, and *why is the
- * reason. */
+/* Returns the sequence that has the most rows of the query (index_look) and sets *most.  If there is none, it
+ * returns NULL and *why is the reason. */
 static struct seq *search(struct kv *kv, const struct seq *q, bool pages, uint32_t *most,
                           enum kv_miss *why)
 {
@@ -179,7 +179,7 @@ static struct seq *search(struct kv *kv, const struct seq *q, bool pages, uint32
             *most = m;
             best = d;
         }
-        /* the remaining sequences agree on fewer tokens */
+        /* sequences without this block have fewer tokens in common */
         if (*most + 1 >= (b + 1) * KV_STRIP) break;
     }
     return best;
@@ -217,14 +217,14 @@ static bool still_kept(const struct kv *kv, const struct seq *d)
     return s != NULL;
 }
 
-/* Makes the empty sequence an owner of the donor's first m rows.  ERR_FULL if the pages that its reserve then lacks
- * do not fit.  Making room for them can evict the donor if the donor is kept contents. */
+/* Makes the empty sequence an owner of the donor's first m rows.  ERR_FULL if the budget lacks room for the pages
+ * that its reserve then lacks.  Making room can evict the donor if the donor is kept contents. */
 static int index_attach(struct kv *kv, uint32_t slot, const struct seq *d, uint32_t m)
 {
     struct seq *s = edit(kv, slot);
     struct kv_salt salt = s->salt;
     uint32_t owner = seq_reserve(kv, d) ? d->slot : KV_NONE;
-    bool frozen = s->cross != 0; /* the donor then has the same frozen rows */
+    bool frozen = s->cross != 0; /* then the donor has the same frozen rows */
     if (frozen) seq_clear(kv, s);
     seq_clone(kv, d, s);
     seq_cut(kv, s, m);
@@ -245,8 +245,8 @@ static int index_attach(struct kv *kv, uint32_t slot, const struct seq *d, uint3
     return e;
 }
 
-/* Returns why a search found nothing.  If donors had the query's keys, their reason; else the reason is derived from
- * sequences with the same first tokens. */
+/* Returns why a search found nothing: the reason of the donors with the query's keys (`said`), or one derived from
+ * sequences that begin with the same tokens. */
 static enum kv_miss reason(const struct kv *kv, const struct seq *q, enum kv_miss said)
 {
     const struct index *x = &kv->index;
@@ -260,7 +260,8 @@ static enum kv_miss reason(const struct kv *kv, const struct seq *q, enum kv_mis
     for (uint32_t looks = 0; ref && looks < KV_LOOKS; ref = index_next(kv, ref), looks++) {
         const struct seq *d = index_seq(kv, ref);
         if (!index_donor(d) || memcmp(d->tok, q->tok, KV_STRIP * sizeof *q->tok) != 0) continue;
-        if (memcmp(d->salt.owner, q->salt.owner, KV_DIGEST) != 0) continue; /* another owner's */
+        /* no owner learns of the rows of another */
+        if (memcmp(d->salt.owner, q->salt.owner, KV_DIGEST) != 0) continue;
         if (kv_salt_same(&d->salt, &q->salt)) return KV_MISS_TURNS;
         said = KV_MISS_SALT;
     }
@@ -294,7 +295,7 @@ int kv_match(struct kv *kv, kv_seq handle, const struct kv_prefix *p, uint32_t *
     kv->index.donor = best;
     bool kept = best->kept;
     int e = index_attach(kv, slot_index(kv, handle), best, most);
-    /* tries without the open block, which stays with an owner that has a reserve */
+    /* a second try without the open block, of which an owner with a reserve would need a copy */
     if (e < 0 && !kv->index.turns && (!kept || still_kept(kv, best))) {
         most = seq_resume(kv, best, MIN(best->len, most - most % KV_STRIP));
         if (most >= KV_STRIP) e = index_attach(kv, slot_index(kv, handle), best, most);

@@ -11,7 +11,7 @@ struct seq;
  * entry is a sequence's id + 1 and the number of the block; 0: none. */
 struct node {
     uint64_t prev, next; /* other sequences with the same key; prev 0: the first sequence */
-    uint64_t chain;      /* of a first sequence: the next key of the same bucket */
+    uint64_t chain;      /* in the first sequence of a key only: the next key of the same bucket */
 };
 #define KV_KEY  32u /* bytes of a key: SHA-256 */
 #define KV_GONE 64u /* evicted prefixes that the index remembers */
@@ -50,8 +50,8 @@ struct index {
     uint32_t n_gone;
     uint32_t *noted; /* [n_contents] live contents with blocks that are not listed */
     uint32_t n_noted;
-    const struct seq *donor; /* contents that the last match resumed from */
-    kv_on_block watch;       /* NULL, or is told of blocks that come and go */
+    const struct seq *donor; /* the contents from which the last match resumed */
+    kv_on_block watch;       /* called for blocks that come and go, or NULL */
     void *watch_ctx;
     enum kv_miss miss;
     uint64_t hits, hit_rows;
@@ -69,16 +69,16 @@ bool index_donor(const struct seq *s);
 /* Computes the keys of the first `most` full blocks.  It stops at the first row without token id
  * and, where turns count, before an incomplete turn. */
 void index_keys(struct kv *kv, struct seq *s, uint32_t most);
-/* Returns the longest length at which contents q can resume from d (pages: or up to which pages of d have its rows).  They
- * have the keys of n tokens in common.  0: none, and *why is the reason. */
+/* Returns the longest length at which contents q can resume from d, or (pages) up to which pages of d have rows of
+ * q.  q and d have the keys of n tokens in common.  If it returns 0, *why is the reason. */
 uint32_t index_look(const struct kv *kv, const struct seq *q, const struct seq *d, uint32_t n,
                     bool pages, enum kv_miss *why);
 /* Notes that contents have full blocks that are not listed. */
 void index_note(struct kv *kv, struct seq *s);
 /* Lists the full blocks of all contents that were noted since the last call. */
 void index_list_live(struct kv *kv);
-/* Returns a sequence with the rows of the leading *rows tokens of the image, or NULL.  It need not be able to resume there,
- * because only pages of it are shared. */
+/* Returns a sequence with the rows of the leading *rows tokens of the image, or NULL.  Only its pages are shared, so
+ * it need not be able to resume at *rows. */
 const struct seq *index_twin(struct kv *kv, const struct kv_image *im, uint32_t *rows);
 
 /* kept.c */
@@ -87,7 +87,7 @@ void index_wanted(struct kv *kv, struct seq *s);
 void index_evict(struct kv *kv, struct seq *s);
 /* Evicts rows of s, the last rows first, until `bytes` more fit. */
 void index_shrink(struct kv *kv, struct seq *s, size_t bytes);
-/* Evicts kept contents until p has n free ids, and until kept contents take no more of the tier than they may. */
+/* Evicts kept contents until p has n free ids, and until the rest takes no more of the tier than kept contents may. */
 void index_yield(struct kv *kv, const struct pages *p, uint32_t n);
 
 /* index_room.c */
@@ -101,10 +101,10 @@ void room_close(struct room *r);
 void *room_take(struct room *r, size_t *bytes);
 void room_give(struct room *r, void *at);
 
-/* index_table.c: which sequences have which keys. */
-/* In place of a block's number: the key of the first block's tokens, whatever the salt and the turns. */
+/* index_table.c: lists which sequences have which keys. */
+/* Given as the block's number: the key of the tokens of the first block, whatever the salt and the turns. */
 #define KV_LIST_BEGIN (UINT32_MAX - 1)
-/* In place of a block's number: the key of the last full block of kept contents. */
+/* Given as the block's number: the key of the last full block of kept contents. */
 #define KV_LIST_END UINT32_MAX
 /* Sizes the hash table and declares its array. */
 int table_array(struct kv *kv);
@@ -112,8 +112,7 @@ int table_array(struct kv *kv);
 void index_list(struct kv *kv, struct seq *s);
 /* Removes the keys of blocks `from` and later. */
 void index_hide(struct kv *kv, struct seq *s, uint32_t from);
-/* Returns the first sequence listed with the key as its `what`-th block, or under a KV_LIST_ key;
- * 0: none. */
+/* Returns the first sequence that is listed with this key for block `what` (a number, or a KV_LIST_ value); 0: none. */
 uint64_t index_find(const struct kv *kv, uint32_t what, const unsigned char *key);
 /* Returns the next sequence listed with the same key; 0: none. */
 uint64_t index_next(const struct kv *kv, uint64_t ref);
@@ -122,7 +121,7 @@ uint64_t index_chain(const struct kv *kv, uint64_t first);
 struct seq *index_seq(const struct kv *kv, uint64_t ref);
 
 /* index_watch.c */
-/* Tells that block `what` of s is listed as the first with its key, or is removed as the last. */
+/* Calls the observer: s is the first sequence listed with the key of its block `what`, or was the last one. */
 void index_tell(struct kv *kv, const struct seq *s, uint32_t what, bool stored);
 
 /* index_key.c */

@@ -105,8 +105,7 @@ void room_give(struct room *r, void *at)
     size_t bytes = (size_t)KV_ROOM_UNIT << order, os = dev_page(&dev_host);
     r->used -= bytes;
     if (bytes >= os) (void)dev_range_set(&dev_host, at, bytes, DEV_RANGE_DROPPED);
-    for (; 1u << order < r->n_units;
-         order++) { /* a free block and its free neighbour become one block again */
+    for (; 1u << order < r->n_units; order++) { /* joins a free block and its free neighbour */
         uint32_t other = i ^ 1u << order;
         if (!r->unit[other].free || r->unit[other].order != order) break;
         unlink_free(r, other);

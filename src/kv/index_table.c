@@ -17,7 +17,7 @@ enum { LEAST_BUCKETS = 64, MOST_BUCKETS = 1 << 22 };
 int table_array(struct kv *kv)
 {
     struct index *x = &kv->index;
-    /* bytes of one block: of its keys, and of its rows as far as these stay raw */
+    /* bytes of one block: its tokens, its key, its table entry, and its raw rows */
     size_t block = KV_STRIP * sizeof(int32_t) + KV_KEY + sizeof(struct node);
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         const struct group *g = &kv->group[gi];

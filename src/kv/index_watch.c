@@ -19,7 +19,7 @@ void index_tell(struct kv *kv, const struct seq *s, uint32_t what, bool stored)
     x->watch(x->watch_ctx, &b);
 }
 
-/* Tells of block i of a sequence, if the sequence is the first one listed with that key. */
+/* Calls the observer for block i of a sequence, if no other sequence has that key. */
 static bool tell_first(struct kv *kv, const struct seq *s, uint32_t i)
 {
     if (s->n_listed <= i) return false;
@@ -35,7 +35,7 @@ int kv_watch(struct kv *kv, kv_on_block watch, void *ctx)
         return ERR(
             UNSUPPORTED,
             "the cache has no prefix index (no_prefix_cache), so no prompt shares its blocks");
-    x->watch = NULL; /* the new observer hears below of what is listed now; the old one must not */
+    x->watch = NULL; /* the old observer must not hear of what is listed below */
     index_list_live(kv);
     x->watch = watch;
     x->watch_ctx = ctx;

@@ -11,7 +11,8 @@
  * one per doubling of the distance.
  *
  * Eviction.  When a step or a reserve needs room, kept contents of the prefix index are evicted
- * first.  Snapshots follow, the oldest first. */
+ * first, and snapshots after them, the oldest first.  Where pages may move to the tier, kept
+ * contents are evicted only for what the tier cannot take (make_room). */
 #include "base/bytes.h"
 #include "kv/kv_int.h"
 
@@ -178,8 +179,9 @@ static bool oldest(struct kv *kv, bool whole, struct victim *out)
     return true;
 }
 
-/* Returns the bytes that become free when one more owner releases page id.  Such a page cannot leave
- * any more.  reset: forgets the owners that have released the page. */
+/* Returns the bytes that become free when one more owner releases page `id`.  When the last one releases it, the
+ * page no longer counts among those that could move to the tier.  reset: forgets which owners have released the
+ * page. */
 static size_t gain_page(struct kv *kv, struct pages *p, uint32_t id, bool reset)
 {
     uint32_t gone = p->seen[id]++;
@@ -193,7 +195,7 @@ size_t gain_cut(struct kv *kv, const struct seq *s, uint32_t len, bool whole, bo
 {
     size_t sum = 0;
     if (reset) kv->stream.doomed = 0;
-    if (!whole && seq_shared(s)) len = s->len; /* a trim cuts a copy */
+    if (!whole && seq_shared(s)) len = s->len; /* a trim of shared contents cuts a copy */
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         struct group *g = &kv->group[gi];
         const struct seq_group *sg = &s->g[gi];
@@ -214,8 +216,8 @@ size_t gain_cut(struct kv *kv, const struct seq *s, uint32_t len, bool whole, bo
     return sum;
 }
 
-/* Returns the bytes that evicting victim v frees after the victims doomed before it; reset: forgets
- * the count. */
+/* Returns the bytes that evicting victim v frees in addition to the victims doomed before it.  reset: takes v out of
+ * this count. */
 static size_t gain(struct kv *kv, const struct victim *v, bool reset)
 {
     if (v->gi == KV_NONE) return gain_cut(kv, v->s, 0, true, reset) + v->s->bytes;
@@ -235,8 +237,8 @@ static size_t gain(struct kv *kv, const struct victim *v, bool reset)
     return sum;
 }
 
-/* Evicts the doomed kept contents, or pardons them.  If only kept contents were doomed, the last of
- * them loses only the rows that must go for `bytes` to fit. */
+/* Evicts the doomed kept contents, or (evict false) keeps them.  shrink: only kept contents were doomed, so the last
+ * of them loses no more rows than `bytes` need. */
 static void settle_kept(struct kv *kv, bool evict, bool shrink, size_t bytes)
 {
     struct index *x = &kv->index;
@@ -253,7 +255,7 @@ static void settle_kept(struct kv *kv, bool evict, bool shrink, size_t bytes)
     }
 }
 
-/* Evicts the doomed snapshots, or pardons them. */
+/* Evicts the doomed snapshots, or (evict false) keeps them. */
 static void settle(struct kv *kv, bool evict)
 {
     struct ages *a = &kv->ages;
@@ -281,7 +283,7 @@ static void settle(struct kv *kv, bool evict)
     a->n_doomed = 0;
 }
 
-/* Explains that `bytes` more, `meta` of them metadata, exceed the budget by kv.need. */
+/* Writes the error: `bytes` more, `meta` of them metadata, exceed the budget by kv.need. */
 static int full(const struct kv *kv, size_t meta, const char *what)
 {
     char need[16], limit[16], part[16], with[48] = "";
@@ -298,8 +300,8 @@ int make_room(struct kv *kv, size_t bytes, size_t meta, const char *what)
     size_t held = pool_held(kv) + bytes, got = 0;
     struct victim v = {0};
     if (held <= kv->pool) return 0;
-    /* Pages leave for the tier only after the snapshots are evicted.  Kept contents are evicted
-     * only if both are not enough. */
+    /* Kept contents are evicted for what moving pages to the tier cannot free; without a tier, for everything.  Then
+     * snapshots are evicted.  Pages move to the tier last. */
     size_t missing = held - kv->pool, can = spill_can(kv), least = missing - MIN(missing, can);
     size_t want = missing;
     for (bool more = true; more && want > got; want = least) {
@@ -312,7 +314,8 @@ int make_room(struct kv *kv, size_t bytes, size_t meta, const char *what)
             got += gain(kv, &v, false);
             whole = !can || got < least;
         }
-        can = spill_can(kv); /* pages that eviction frees need not leave for the tier */
+        /* eviction has freed pages that would have moved to the tier, so this is less than before */
+        can = spill_can(kv);
         least = missing - MIN(missing, can);
         more |= !whole && got < least;
     }

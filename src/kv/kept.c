@@ -8,10 +8,12 @@
 
 #include <string.h>
 
-/* True if `s`, which stays as long as `part` would, has all its full blocks and can resume from the end of the last one. */
+/* True if s has all full blocks of `part`, can resume from the end of the last one, and stays as long as `part`
+ * would. */
 static bool covers(const struct kv *kv, const struct seq *s, const struct seq *part)
 {
-    struct seq blocks = *part; /* without the open block: s must resume from the last full one */
+    /* without the open block: s only has to resume from the end of the last full block */
+    struct seq blocks = *part;
     enum kv_miss why;
     blocks.len -= part->len % KV_STRIP;
     return index_donor(s) && s != part && !s->lent && s->cross == part->cross &&
@@ -161,8 +163,8 @@ static bool fits(struct kv *kv)
     return pool_held(kv) <= kv->pool;
 }
 
-/* Takes memory within the budget for kept contents like s, and evicts others for it.  Returns NULL if s is not worth
- * evicting others, or if there is no memory. */
+/* Takes memory within the budget for a copy of s, and evicts other kept contents for it.  Returns NULL if there is
+ * no room even then. */
 static struct seq *record(struct kv *kv, const struct seq *s)
 {
     struct index *x = &kv->index;
@@ -189,17 +191,17 @@ static struct seq *record(struct kv *kv, const struct seq *s)
     return r;
 }
 
-/* Keeps contents that nobody owns any more, unless nothing in them would help others. */
+/* Keeps contents that nobody owns any more, if a later sequence could reuse their rows. */
 static void take(struct kv *kv, struct seq *s)
 {
     struct index *x = &kv->index;
     if (!x->on || s->foreign || kv->narrow || (s->cross && !frozen_known(s))) return;
-    /* rows behind borrowed ones are an approximation */
+    /* rows behind borrowed ones are an approximation, so they are not kept */
     uint32_t m = seq_resume(kv, s, index_known(s->tok, s->n_borrows ? s->borrow[0].at : s->len));
     if (m < KV_STRIP && !s->cross) return;
     edit_contents(kv, s);
     borrow_trim(kv, s, (struct borrow_cut){0});
-    seq_cut(kv, s, m < KV_STRIP ? 0 : m); /* frozen rows alone are worth keeping */
+    seq_cut(kv, s, m < KV_STRIP ? 0 : m); /* contents with frozen rows alone are kept, too */
     edited_contents(kv, s);
     index_keys(kv, s, UINT32_MAX);
     index_list_live(kv);

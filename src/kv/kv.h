@@ -77,7 +77,7 @@ struct kv_plane {
     struct kv_shape shape;
     const struct kv_codec *codec; /* NULL: native, the raw block is the final form */
 };
-/* What full tiles become when the budget is short (rung.c). */
+/* One rung of a group: how its full tiles are stored once the budget is short (rung.c). */
 struct kv_rung {
     struct kv_seal seal;
     const struct kv_codec *codec[KV_MAX_PLANES];
@@ -96,18 +96,18 @@ struct kv_group {
     /* True if full pages of the group may live in the tier; a step reads them piece by piece
      * through the staging area. */
     bool stream;
-    /* Of a group without a codec: the codecs of its rows once the budget is short, in the order in which they come.  All have
-     * one tile, one lead and no residual, and each has fewer bytes than the one before.  Only for groups that keep all rows,
-     * in memory of the host. */
+    /* For a group without a codec: the codecs that its rows get when the budget is short, one rung after the other.
+     * All rungs have the same tile and lead and no residual, and each has fewer bytes than the one before.  Requires
+     * that the group keeps all rows, in memory of the host. */
     uint32_t n_rungs;
     struct kv_rung rung[KV_RUNGS];
 };
-/* When the pages of stream groups leave memory: never; as soon as a step does not fit the budget;
- * or always, as far as the budget cannot hold them. */
+/* When the pages of groups with `stream` leave memory: never; from the first step on that does not fit the budget;
+ * or whenever the budget cannot hold them. */
 enum kv_streaming { KV_RESIDENT, KV_STREAM_ON_FULL, KV_STREAM };
 struct kv_config {
-    /* Pages are memory of this device, and the queue is a queue of this device.  Both outlive the store.  NULL: the
-     * host.  Page sizes depend on the device.  The tier must be made for the same queue. */
+    /* Pages lie in memory of this device, and the queue is a queue of this device.  Both outlive the store.  NULL:
+     * the host.  Page sizes depend on the device.  The tier must be made for the same queue. */
     struct dev *dev;
     struct dev_queue *queue;
     const struct kv_group *group; /* copied */
@@ -118,8 +118,8 @@ struct kv_config {
     uint32_t lanes;
     size_t pool_bytes; /* hard limit of rows, states, staging, reserves and metadata */
     uint32_t marks;    /* largest number of marks at once (kv_mark) */
-    /* Most rows of a sequence that are trimmed to nothing and appended again while a mark keeps
-     * them.  A reserve has room for these rows twice. */
+    /* Most rows of a sequence that the caller recomputes from row 0 while a mark keeps the old ones.  A reserve has
+     * room for these rows twice. */
     uint32_t redo;
     enum kv_streaming streaming;
     /* NULL if resident; the store owns the tier from a successful kv_open on */
@@ -144,12 +144,13 @@ int kv_limit(struct kv *kv, size_t bytes);
 void kv_close(struct kv *kv);
 /* Returns a group as its rows are kept now: with the codecs of the present rung. */
 const struct kv_group *kv_group_now(const struct kv *kv, uint32_t group);
-/* Returns the present rung: 0 while rows are as they were computed, then 1 and so on.  A step, fork, reorder or lower limit
- * that does not fit the budget encodes all full tiles of all sequences first, and evicts kept sequences before that.  The
- * store then is one with the codecs of that rung.  Nothing is encoded while a sequence has a reserve. */
+/* Returns the present rung: 0 while rows are as they were computed, then 1 and so on.  A step, fork, reorder or
+ * lower limit that does not fit the budget first evicts kept sequences, then encodes all full tiles of all
+ * sequences.  From then on the store is the same as one that was opened with the codecs of that rung.  Nothing is
+ * encoded while a sequence has a reserve. */
 uint32_t kv_rung(const struct kv *kv);
-/* Goes on to a rung at once, whatever is free.  ERR_FULL, ERR_BUSY or ERR_UNSUPPORTED (there is no such rung): nothing has
- * changed. */
+/* Moves to a rung now, however much of the budget is free.  Does nothing if the store is on that rung or a later
+ * one.  After ERR_FULL, ERR_BUSY or ERR_UNSUPPORTED (there is no such rung) nothing has changed. */
 int kv_encode(struct kv *kv, uint32_t rung);
 
 /* Everything but tokens and turns that decides the contents of a sequence's rows.  The salt is part
@@ -161,7 +162,7 @@ struct kv_salt {
     uint32_t pad;    /* masked columns before the first row, where the model counts them */
     uint8_t adapter[KV_DIGEST]; /* SHA-256 of the changes to the weights; zeros: no changes */
     uint8_t source[KV_DIGEST];  /* SHA-256 of the encoder's input; zeros: no encoder */
-    /* Changes no row, and keeps rows of different owners apart; zeros: everybody's. */
+    /* Rows do not depend on the owner, but only sequences with the same owner share rows.  Zeros: no owner. */
     uint8_t owner[KV_DIGEST];
 };
 
@@ -177,11 +178,10 @@ bool kv_salt_same(const struct kv_salt *a, const struct kv_salt *b);
 /* Changes the salt of a sequence without rows.  A sequence with frozen rows keeps its source and its adapter, on
  * which these rows depend; all other fields may change. */
 int kv_resalt(struct kv *kv, kv_seq s, const struct kv_salt *salt);
-/* Creates a second owner of the contents of src; ERR_FULL if the budget has no room for its metadata.
- * The fork has no reserve, so its appends can be
- * ERR_FULL until kv_reserve gives it one.  If src has a reserve, the fork adds the pages that src
- * can no longer count on to that reserve: a copy of the open block, and pages of a window.  If
- * these do not fit, the fork is ERR_FULL and changes nothing. */
+/* Creates a second owner of the contents of src; ERR_FULL if the budget has no room for its metadata.  The fork has
+ * no reserve, so its appends can be ERR_FULL until kv_reserve gives it one.  If src has a reserve, src can no longer
+ * count on some of its own pages: the open block, and pages of a window.  The fork adds as many pages to that
+ * reserve.  If these do not fit, the fork is ERR_FULL and changes nothing. */
 int kv_fork(struct kv *kv, kv_seq src, kv_seq *out);
 /* Drops the sequence; pages that nobody else holds become free. */
 int kv_drop(struct kv *kv, kv_seq s);
@@ -201,8 +201,8 @@ int kv_reserve(struct kv *kv, kv_seq s, uint32_t len);
  * groups, steps and streaming, with the copy of the open block that a fork needs.  SIZE_MAX if no
  * store can be so large. */
 size_t kv_reserve_bytes(const struct kv_config *c, uint32_t len);
-/* Returns the bytes of tokens, turns, keys and tables that one sequence of `rows` rows, or one mark of
- * it, takes.  The budget holds them twice for each sequence, so that its first mark needs no room. */
+/* Returns the bytes of tokens, turns, keys and tables of one sequence of `rows` rows; one mark of the sequence takes
+ * as many.  The budget holds them twice for each sequence, so that its first mark needs no room. */
 size_t kv_metadata_bytes(const struct kv_config *c, uint32_t rows);
 /* Returns the bytes of arrays of fixed size in a store with this configuration and pool. */
 size_t kv_fixed_bytes(const struct kv_config *c);
@@ -299,9 +299,9 @@ struct kv_usage {
      * use; part of the pool */
     size_t metadata;
     uint32_t rung;       /* kv_rung */
-    uint32_t rung_since; /* rows of the longest sequence when that rung was reached */
-    uint64_t encoded
-        [KV_RUNGS]; /* rows that were encoded when a rung was reached; shared ones count once */
+    uint32_t rung_since; /* rows of the longest sequence when the store moved to that rung */
+    /* rows that each move to a rung has encoded; shared rows count once */
+    uint64_t encoded[KV_RUNGS];
 };
 /* Fills in the usage; looks at every page of kept sequences and snapshots. */
 void kv_usage(const struct kv *kv, struct kv_usage *out);
@@ -326,7 +326,7 @@ struct kv_survey {
 };
 /* Fills in what s holds in one group. */
 int kv_survey(const struct kv *kv, kv_seq s, uint32_t group, struct kv_survey *out);
-/* Where one block is.  ENCODED: the rows of the block are held sealed only. */
+/* Where one block is.  ENCODED: its rows are held in sealed form only. */
 enum kv_place {
     KV_BLOCK_GONE = 0,
     KV_BLOCK_HELD = 1,
@@ -334,24 +334,27 @@ enum kv_place {
     KV_BLOCK_ENCODED = 4,
     KV_BLOCK_SPILLED = 8,
     KV_BLOCK_OPEN = 16,
-    KV_BLOCK_KEPT = 32 /* only for reuse; of kv_store_map */
+    /* in kv_store_map only: no sequence has the block, but a later match or trim may reuse it */
+    KV_BLOCK_KEPT = 32
 };
 /* Returns where one block of s is, as a set of KV_BLOCK_ bits. */
 enum kv_place kv_survey_block(const struct kv *kv, kv_seq s, uint32_t group, uint32_t block);
-/* The whole store: how many blocks (form 0) or tiles (form 1) of a group there were at once, and where each is now, as a
- * set of KV_BLOCK_ bits in out[0, that number); 0: it is free. */
+/* Returns how many blocks (form RAW) or tiles (form SEALED) of a group have been in use since the opening: all whose
+ * ids are below this number.  kv_store_map writes where each of them is to out[0, number), as a set of KV_BLOCK_
+ * bits; 0: it is free. */
 uint32_t kv_store_blocks(const struct kv *kv, uint32_t group, uint32_t form);
 void kv_store_map(const struct kv *kv, uint32_t group, uint32_t form, uint8_t *out);
-/* held.c: what a sequence would hold.  Bytes are those of whole pages. */
+/* held.c: predicts what a sequence will hold.  Bytes are those of whole pages. */
 struct kv_growth {
     uint32_t turn, len; /* the first `turn` of `len` rows are one turn, the others single tokens */
 };
 struct kv_held {
     size_t raw, sealed, states;
-    size_t own;      /* of these, what forks at the end of the turn do not share */
-    size_t streamed; /* of raw and sealed, what can live in the tier */
-    size_t metadata; /* of the sequence */
-    size_t fixed;    /* arrays of the store, whatever it holds */
+    /* the part of raw, sealed and states that each fork made at the end of the turn has for itself */
+    size_t own;
+    size_t streamed; /* the part of raw and sealed that may live in the tier */
+    size_t metadata; /* bytes of the sequence's metadata, and of one mark of it */
+    size_t fixed;    /* bytes of the store's arrays of fixed size */
     uint64_t seen;   /* rows that the last token sees, over all sites */
 };
 void kv_held(const struct kv *kv, const struct kv_growth *w, struct kv_held *out);
@@ -399,28 +402,30 @@ enum kv_miss {
     KV_MISS_ROOM, /* a reserve could no longer promise its rows */
     KV_MISSES
 };
-/* Drops the sequence.  If it was the last owner of its contents, these stay within the budget until
- * something else needs the room. */
+/* Drops the sequence.  If it was the last owner of its contents, the contents stay within the budget until something
+ * else needs the room. */
 int kv_keep(struct kv *kv, kv_seq s);
 /* Makes the empty sequence s, which has its salt, an owner of the longest cached prefix: *have rows
  * (0: no hit).  Copies no row, and evicts nothing but kept sequences. */
 int kv_match(struct kv *kv, kv_seq s, const struct kv_prefix *p, uint32_t *have);
-/* Makes the sequence s, which has no rows of any kind, an owner of the frozen rows of a sequence with the same source and
- * adapter, live or kept: *rows of them, 0 if there is none.  Copies no row. */
+/* Makes s, a sequence without rows of any kind, an owner of frozen rows.  They are those of a sequence, live or
+ * kept, with the same source and adapter.  *rows is their number, 0 if there are none.  Copies no row. */
 int kv_adopt(struct kv *kv, kv_seq s, uint32_t *rows);
-/* Drops the frozen rows of a sequence that has no others, and its source. */
+/* Drops the frozen rows of a sequence that has no other rows, and clears the source in its salt. */
 int kv_thaw(struct kv *kv, kv_seq s);
-/* Borrowing.  A sequence can read rows that another sequence computed for the same tokens, although they stand behind other
- * tokens and at other positions.  Only tables and references change hands.  Rows that are computed after borrowed ones depend
- * on them, so nobody reuses them as a prefix. */
+/* Borrowing.  A sequence can read rows that another sequence computed for the same tokens, although the tokens
+ * before them and their positions differ.  Only tables and references change hands.  Rows that are computed after
+ * borrowed rows depend on them, so they are not reused as a prefix. */
 struct kv_loan {
     uint32_t from, row, n; /* used inside the store only */
 };
-/* Finds a sequence, live or kept, that has the tokens one after another and that s may read.  Returns 1 if there is one; its
- * rows then stay until kv_loan_end, and as long as a sequence borrows them.  Returns 0 if nobody has the tokens, if s has
- * `borrows` runs already, or if there is no room or no further lender.  Looks at the tokens of all sequences once. */
+/* Finds a sequence, live or kept, that has these adjacent tokens and whose rows s may read.  Returns 1 if there is
+ * one.  Its rows then stay until kv_loan_end, and as long as a sequence borrows them.  Returns 0 if no sequence has
+ * the tokens, if s has `borrows` runs already, or if there is no room or no further lender.  Reads the tokens of all
+ * sequences once. */
 int kv_lend(struct kv *kv, kv_seq s, const int32_t *tok, uint32_t n, struct kv_loan *loan);
-/* Appends the rows of a loan but for its first `skip`; *rows is their number, 0 if there is no room. */
+/* Appends the rows of a loan without the first `skip` of them.  *rows is the number of appended rows, 0 if there is
+ * no room. */
 int kv_borrow(struct kv *kv, kv_seq s, const struct kv_loan *loan, uint32_t skip, uint32_t *rows);
 void kv_loan_end(struct kv *kv, const struct kv_loan *loan);
 /* Returns how many rows of s are borrowed. */
@@ -435,18 +440,18 @@ enum kv_miss kv_match_reason(const struct kv *kv);
 const char *kv_miss_text(enum kv_miss why);
 /* Empties the index. */
 void kv_forget(struct kv *kv);
-/* A full block of tokens whose rows later matches can share, or could share until now. */
+/* A full block of tokens.  Later matches can share its rows, or can do so no longer (stored false). */
 struct kv_prefix_block {
     /* [32] keys of this block and of the block before it; before NULL: this is the first block. */
     const unsigned char *key, *before;
     const int32_t *tok; /* [16] */
     uint32_t number;    /* among the blocks of its sequence, from 0 */
-    bool stored;        /* false: it is removed */
+    bool stored;        /* true: the block is new; false: it was removed */
 };
-/* Is called in the middle of changes, so it must not use the store. */
+/* Called while the store changes, so it must not use the store. */
 typedef void (*kv_on_block)(void *ctx, const struct kv_prefix_block *b);
-/* Tells of all blocks that exist, and from then on of every change, at the latest when the step that made the change
- * commits.  watch NULL: ends that.  ERR_UNSUPPORTED without an index. */
+/* Calls `watch` for every block that exists now, and later for every change, at the latest when the step that made
+ * the change commits.  watch NULL ends the calls.  ERR_UNSUPPORTED without an index. */
 int kv_watch(struct kv *kv, kv_on_block watch, void *ctx);
 
 /* One forward.
@@ -464,8 +469,8 @@ struct kv_span {
 };
 /* Begins a step of n spans. */
 int kv_begin(struct kv *kv, const struct kv_span *span, uint32_t n, struct kv_step **out);
-/* Commits the accepted rows of each span; accepted NULL: all rows.  Fails for a wrong argument, and the step stays open; and
- * for an error of the device in an operation of the step, which is aborted then. */
+/* Commits the accepted rows of each span; accepted NULL: all rows.  After an error for a wrong argument the step is
+ * still open.  After an error of the device in an operation of the step, the step is aborted. */
 int kv_commit(struct kv_step *st, const uint32_t *accepted);
 /* Ends the step without its rows.  Returns an error of the device in an operation of the step, or 0. */
 int kv_abort(struct kv_step *st);

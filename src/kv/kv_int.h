@@ -23,28 +23,30 @@ struct group {
     uint32_t stride[FORMS];
     size_t offset[FORMS][KV_MAX_PLANES];
     uint32_t *table[FORMS];        /* [n_contents][stride] for the contents that steps may name */
-    struct kv_block tables[FORMS]; /* the same */
+    struct kv_block tables[FORMS]; /* `table`, as the device sees it */
     uint32_t keep_rows;            /* leading rows that stay raw for ever: sinks and lead */
     bool forgets;                  /* the group is a state, or drops the rows below the reach */
     /* a codec that changes values, so a row must be read in the form that the edge says */
     bool lossy;
-    /* the view's arrays */
-    struct kv_block arrays;         /* all that follow, the first of which is owned */
+    /* The arrays of views. */
+    /* owns the arrays that follow, as one block; the first of them is its beginning */
+    struct kv_block arrays;
     uint32_t *counts;               /* [3] */
     uint32_t *len, *from;           /* [max_seqs] */
     uint32_t *lo, *hi, *edge, *dst; /* [max_tokens] */
     uint32_t *enc;                  /* [max_tokens / tile + max_seqs][2] */
-    uint32_t *borrowed_edge;        /* [lanes * borrows] of the rows that the step borrows */
+    uint32_t *borrowed_edge;        /* [lanes * borrows] edges of the lanes' borrowed rows */
     /* streaming */
     bool moves[FORMS];     /* pages of the form may live in the tier */
     uint32_t unit[FORMS];  /* rows that are staged together: whole atoms, no less than a page */
-    uint32_t slots[FORMS]; /* pages that half of the staging area holds */
-    /* pieces of a site in the open step; 0: all rows that it reads are in memory */
+    uint32_t slots[FORMS]; /* pages that fit into half of the staging area */
+    /* pieces of a site in the open step; 0: the step reads nothing from the tier */
     uint32_t n_pieces;
-    struct piece *piece;          /* [pieces + 1] sealed rows, then raw rows */
-    uint32_t *staged;             /* page ids, piece by piece */
-    uint32_t *shown[FORMS];       /* [n_contents][stride] the table that views show instead */
-    struct kv_block shows[FORMS]; /* the same */
+    struct piece *piece; /* [pieces + 1] sealed rows, then raw rows */
+    uint32_t *staged;    /* page ids, piece by piece */
+    /* [n_contents][stride] the table that views show in place of `table` */
+    uint32_t *shown[FORMS];
+    struct kv_block shows[FORMS]; /* `shown`, as the device sees it */
 };
 /* A snapshot: a length that a trim can return to although the group forgets.  The snapshot
  * keeps the state after `pos` rows, or the pages that a query at `pos` reads.  Snapshots are
@@ -66,8 +68,8 @@ struct seq_group {
     uint32_t n_keeps;
     struct keep *keep; /* [KV_KEEPS] ascending; NULL where the group makes none */
 };
-/* A run of borrowed rows (borrow.c): rows [row, row + n) of the lender `from`, which stand behind the first `at` own
- * rows. */
+/* A run of borrowed rows (borrow.c): rows [row, row + n) of the lender `from`.  The first `at` own rows stand before
+ * the run. */
 struct borrow {
     uint32_t from, row, n, at;
 };
@@ -77,8 +79,9 @@ struct seq {
     uint32_t slot;
     /* Number of slots.  Contents that nobody owns, marks, keeps or borrows from are spare, and empty. */
     uint32_t owners;
-    uint32_t marks;      /* marks that may roll a slot back to these contents */
-    uint32_t lent;       /* of a lender, which has no slot: runs and loans of its rows */
+    uint32_t marks; /* marks that may roll a slot back to these contents */
+    /* of a lender: runs that borrow its rows, and loans; a lender has no slot */
+    uint32_t lent;
     uint32_t n_doomed;   /* snapshots that the eviction plan being made has chosen */
     uint64_t edits;      /* kv.edits when the contents may last have changed */
     uint32_t len, cross; /* rows; rows of the frozen groups */
@@ -88,23 +91,24 @@ struct seq {
     bool stays;   /* the tail counts as held in memory for a reserve */
     bool pinned;  /* the contents' snapshots are not evicted now */
     bool held;    /* scratch of reorder: nobody continues the contents, but they must stay */
-    bool kept;    /* no slot owns the contents, but others may resume from them (index.c) */
+    bool kept;    /* no slot owns the contents, but others may resume from them (kept.c) */
     bool noted;   /* the contents are in index.noted */
     bool foreign; /* rows not computed from the tokens, so no match resumes from them */
     struct kv_salt salt;
-    uint64_t used;            /* kv.clock at the last use of kept contents */
-    int32_t *tok;             /* [max_len], those of borrowed rows included */
-    struct kv_turn *turn;     /* [max_len / 2 + 2] of own rows */
-    struct borrow *borrow;    /* [borrows] ascending */
-    uint32_t n_borrows, away; /* in use; the sum of their rows, which len does not count */
+    uint64_t used;         /* kv.clock at the last use of kept contents */
+    int32_t *tok;          /* [max_len], those of borrowed rows included */
+    struct kv_turn *turn;  /* [max_len / 2 + 2] turns of own rows */
+    struct borrow *borrow; /* [borrows] ascending */
+    /* n_borrows: runs in use; away: rows of these runs, which len does not count */
+    uint32_t n_borrows, away;
     unsigned char *key;  /* [n_keys] chained keys of the leading full blocks; NULL without index */
     struct seq_group *g; /* [n_groups] */
     /* For the prefix index.  The id of contents in kv.seq is their index there; the id of kept
      * contents is their place in the room. */
-    uint32_t id, n_listed; /* leading blocks in the table of the index */
+    uint32_t id, n_listed; /* n_listed: leading blocks that the table of the index lists */
     struct node *node;     /* [n_listed] entries, one for each key */
-    struct node begin,
-        end; /* entries of the first block's tokens, and of the last full block of kept contents */
+    /* entries of the first block's tokens, and of the last full block of kept contents */
+    struct node begin, end;
     unsigned char first[KV_KEY]; /* key of the tokens of the first block alone */
     uint64_t looked;             /* number of the last search that looked here */
     size_t bytes;                /* size of the arrays of kept contents, this struct included */
@@ -136,15 +140,16 @@ struct change {
     uint32_t *cell, old;
     struct group *copied; /* old is a shared open block of this group; NULL: old is 0 */
 };
-/* A span of the open step, with what abort returns to. */
+/* A span of the open step, and what abort restores. */
 struct step_span {
-    struct kv_span rows; /* as given; `turn` is false for the rows of frozen groups */
-    uint32_t seq, tok0;  /* the place of its contents; its first token in the step */
+    struct kv_span rows; /* as kv_begin got it; but `turn` is false for the rows of frozen groups */
+    /* seq: index of the contents in kv.seq; tok0: the span's first token in the step */
+    uint32_t seq, tok0;
     /* The contents that the sequence shared before the step gave it a copy; KV_NONE: not shared.
      * Abort returns to them unless they have changed since. */
     uint32_t shared;
     uint64_t edits;
-    /* values before begin */
+    /* of the contents before the step, for abort: turn_open, and the rows of the last turn */
     bool was_open;
     uint32_t n_turns, turn_n;
 };
@@ -154,14 +159,15 @@ struct kv_step {
     uint32_t n_spans, n_tokens, n_changes;
     struct step_span *span; /* [max_seqs] */
     struct change *change;  /* [n_change_max] */
-    struct kv_block arrays; /* the three that follow, the first of which is owned */
+    struct kv_block arrays; /* owns slot, lane and pos as one block, which begins with slot */
     uint32_t *slot;         /* [max_seqs] */
     uint32_t *lane, *pos;   /* [max_tokens] */
     uint32_t *given;        /* [n_sites] pieces that kv_next has shown since it last returned 0 */
-    struct kv_borrowed *borrowed; /* [lanes * borrows] of the spans' sequences, ... */
-    uint32_t *borrowed0;          /* [lanes + 1] ... lane by lane */
-    double begun, entered;        /* for a trace: the step; the layer that is being computed */
-    uint32_t layer;               /* its site; KV_NONE: none yet */
+    struct kv_borrowed *borrowed; /* [lanes * borrows] the runs that the spans' sequences borrow */
+    uint32_t *borrowed0;          /* [lanes + 1] the first entry of `borrowed` of each lane */
+    /* times of a trace: when the step began, and when its present layer began */
+    double begun, entered;
+    uint32_t layer; /* site of the present layer; KV_NONE: none yet */
 };
 /* The oldest snapshot of all live contents (age.c).  The arrays are NULL if no group makes
  * snapshots. */
@@ -170,20 +176,21 @@ struct ages {
     uint32_t *winner; /* [n_contents] of the two nodes below: the contents with the lower stamp */
     /* [n_contents] contents with snapshots that the eviction plan being made has chosen */
     uint32_t *doomed, n_doomed;
-    uint64_t walked, strayed; /* choices that a walk was compared with, and that it disproved */
+    /* for tests: choices that a walk was compared with, and choices that the walk disproved */
+    uint64_t walked, strayed;
 };
 struct kv {
-    struct dev *dev;        /* whose memory the pages are */
-    struct dev_queue *work; /* of it: copies, and the operations on views */
+    struct dev *dev;        /* pages lie in its memory */
+    struct dev_queue *work; /* queue of `dev` for copies and for the operations on views */
     uint32_t n_groups, n_sites;
     uint32_t max_seqs, max_tokens, max_len, slot_bits;
     uint32_t lanes;              /* sequences of one step */
     uint32_t redo;               /* kv_config.redo */
     uint32_t borrows;            /* kv_config.borrows */
-    uint32_t lenders, n_lenders; /* lenders: at most; now */
+    uint32_t lenders, n_lenders; /* lenders: most lenders at once; n_lenders: lenders now */
     struct borrow *borrow;       /* [n_contents][borrows] */
     uint32_t *border;            /* [max_len] scratch of kv_lend */
-    struct own *own;             /* all arrays that follow, and those that they name (kv_own) */
+    struct own *own;             /* list of all arrays of the store (kv_own) */
     struct group *group;
     uint32_t *site_group;        /* [n_sites] */
     struct slot *slot;           /* [max_seqs] */
@@ -203,11 +210,11 @@ struct kv {
     uint32_t n_change_max;
     size_t pool_most; /* the budget at the opening */
     size_t pool, live, states, peak, need;
-    size_t fixed;    /* bytes of metadata whose size no sequence changes */
+    size_t fixed;    /* bytes of metadata that do not depend on the sequences */
     size_t used;     /* bytes of metadata that slots and marks are charged for */
     size_t reserved; /* bytes of pages that are promised to reserves */
     size_t backed;   /* bytes of free pages that still hold memory, those of reserves excepted */
-    /* a reserve lacks pages until it is filled again, because the tier failed */
+    /* the tier failed, so a reserve lacks pages until it is filled again */
     bool owing;
     struct ages ages;
     uint64_t clock, seals, evictions, forks, rows_copied, rows_copied_by_fork;
@@ -218,7 +225,7 @@ struct kv {
     bool narrow;   /* the system granted less address space than the budget can fill */
     uint32_t rung, n_rungs, rung_since;
     uint64_t encoded[KV_RUNGS];
-    /* a decoded plane of a tile in rung_rows bytes, and a page of one site */
+    /* scratch of rung.c: rung_rows bytes for a decoded plane of a tile, then one page of a site */
     unsigned char *rung_room;
     size_t rung_rows;
 };
@@ -253,7 +260,7 @@ void *kv_own(struct kv *kv, size_t n, size_t size);
 /* Declares such an array of fixed size: counts it as metadata, allocates it, and stores its address in the pointer at `at`.  While the store is only measured, the array is
  * counted and not made.  So a store has exactly the arrays that were measured. */
 int kv_array(struct kv *kv, void *at, size_t n, size_t size);
-/* Finds out where the device of the store sees a block of the host. */
+/* Stores in b where the device sees the host's memory of a block. */
 int block_open(struct kv *kv, struct kv_block *b);
 /* Sets the sizes of the group that follow from its configuration alone. */
 int group_measure(struct group *g);
@@ -287,8 +294,7 @@ static inline size_t pool_held(const struct kv *kv)
 }
 
 /* policy.c */
-/* Returns the edge of a query at `len` after the turns were cut there; open: the last turn
- * continues. */
+/* Returns the edge of a query at `len` as if the turns ended there.  open: the last turn goes on behind `len`. */
 uint32_t edge_cut(const struct kv_seal *s, const struct kv_turn *turn, uint32_t n, uint32_t len,
                   bool open);
 
@@ -300,20 +306,20 @@ void seq_clone(struct kv *kv, const struct seq *src, struct seq *dst);
 /* Gives up the pages of cells [from, to). */
 void cells_drop(struct kv *kv, struct seq *s, uint32_t gi, uint32_t form, uint32_t from,
                 uint32_t to);
-/* Makes dst, which has none, another owner of the pages that the cells of src name in one group. */
+/* Makes dst another owner of the pages that the cells of src name in one group, where dst has no pages. */
 void cells_share(struct kv *kv, const struct seq *src, struct seq *dst, uint32_t gi);
 /* Gives up every page. */
 void seq_clear(struct kv *kv, struct seq *s);
-/* Takes the slot out of the owners of its contents, makes it idle and returns the contents.  The
- * caller disposes of contents that nobody owns any more. */
+/* Takes the slot from the owners of its contents, makes it idle and returns the contents.  If they have no other
+ * owner, the caller gives them up or keeps them. */
 struct seq *seq_part(struct kv *kv, uint32_t slot);
 
 /* edit.c: every change of contents, or of what a slot holds, stands between edit and edited */
 /* Returns contents that only the slot owns, to be changed.  Cannot fail and needs no memory: there are
  * as many contents as slots and marks. */
 struct seq *edit(struct kv *kv, uint32_t slot);
-/* Brings up to date all that follows from what the slot holds.  what: makes the room that the slot
- * then lacks; ERR_FULL if there is none, and the caller undoes the change by another edit.  NULL: the
+/* Derives again all that follows from what the slot holds.  With `what` it also makes the room that the slot then
+ * lacks.  If there is none it returns ERR_FULL, and the caller undoes the change by another edit.  With NULL the
  * slot lacks nothing (or the tier has failed), and there is no error. */
 int edited(struct kv *kv, uint32_t slot, const char *what);
 /* The same pair of calls for contents without a slot, and for slots that the caller charges later. */
@@ -321,8 +327,8 @@ void edit_contents(struct kv *kv, struct seq *s);
 void edited_contents(struct kv *kv, struct seq *s);
 /* Makes a slot without contents an owner of s. */
 void own_join(struct kv *kv, uint32_t slot, struct seq *s);
-/* Ends the slot's ownership and returns the contents; the caller disposes of contents that nobody
- * owns any more. */
+/* Ends the slot's ownership and returns the contents.  If they have no other owner, the caller gives them up or
+ * keeps them. */
 struct seq *own_part(struct kv *kv, uint32_t slot);
 /* Gives the slot a copy of its contents if they have other owners. */
 struct seq *seq_own(struct kv *kv, uint32_t slot);
@@ -330,8 +336,8 @@ struct seq *seq_own(struct kv *kv, uint32_t slot);
 struct seq *spare_take(struct kv *kv);
 /* Gives up the pages of contents without owners, and makes the contents spare. */
 void seq_give(struct kv *kv, struct seq *s);
-/* Makes the slot an owner of contents `was` again if they have not changed since `edits`
- * and no reserve is involved.  The slot's own contents, which must equal them, become spare. */
+/* Makes the slot an owner of contents `was` again if they have not changed since `edits` and no reserve is involved.
+ * The slot's present contents, which must be equal to them, become spare. */
 void seq_rejoin(struct kv *kv, uint32_t slot, uint32_t was, uint64_t edits);
 static inline uint32_t seq_reserve(const struct kv *kv, const struct seq *s)
 {
@@ -342,7 +348,7 @@ static inline bool seq_shared(const struct seq *s)
 {
     return s->owners + s->marks > 1;
 }
-/* True if nobody has the contents. */
+/* True if the contents are in use by nobody. */
 static inline bool seq_spare(const struct seq *s)
 {
     return !s->owners && !s->marks && !s->lent && !s->kept;
@@ -401,13 +407,13 @@ static inline uint32_t seq_place(const struct seq *s)
 {
     return s->len + s->away;
 }
-/* A length in tokens, split into own rows and borrowed runs; of the last run it may have only some rows. */
+/* A length in tokens, split into own rows, whole borrowed runs, and the first rows of one more run. */
 struct borrow_cut {
-    uint32_t rows, runs, last; /* last: of run `runs`, which is not counted; 0: none of it */
+    uint32_t rows, runs, last; /* last: rows of run number `runs`, 0 if none */
 };
 struct borrow_cut borrow_at(const struct seq *s, uint32_t len);
-/* Returns the largest number of tokens that has only the first `rows` own rows of s; it includes the borrowed rows
- * behind them. */
+/* Returns the largest number of tokens that includes only the first `rows` own rows of s.  It counts the borrowed
+ * rows behind these, too. */
 uint32_t borrow_place(const struct seq *s, uint32_t rows);
 /* Drops the borrowed rows that the cut does not include. */
 void borrow_trim(struct kv *kv, struct seq *s, struct borrow_cut c);
@@ -419,7 +425,7 @@ void borrow_fill(struct kv_step *st);
 bool borrow_check(const struct kv *kv);
 
 /* trim.c */
-/* Returns the longest length up to m that every group can resume from.  Lengths are own rows. */
+/* Returns the longest length up to m that every group can resume from.  Lengths count own rows only. */
 uint32_t seq_resume(const struct kv *kv, const struct seq *s, uint32_t m);
 /* Cuts s to a length that seq_resume returned. */
 void seq_cut(struct kv *kv, struct seq *s, uint32_t m);
@@ -435,7 +441,7 @@ static inline struct seq *seq_each(const struct kv *kv, const struct seq *s)
 
 /* keep.c: what a sequence still needs */
 struct need {
-    /* From this row on rows are needed raw; in some form. */
+    /* The group needs rows from from[RAW] on raw, and rows from from[SEALED] on in either form. */
     uint32_t from[FORMS];
 };
 /* Returns what a sequence of `len` rows needs of the group; slack: rows to keep beyond reach. */
@@ -462,27 +468,26 @@ void drop_unreachable(struct kv *kv, struct seq *s, uint32_t gi);
  * snapshots, then moves pages to the tier.  ERR_FULL (need is set, nothing is evicted) if that is
  * impossible. */
 int make_room(struct kv *kv, size_t bytes, size_t meta, const char *what);
-/* True if an operation that makes room is to be tried: for the first time (tries 0), and once more after ERR_FULL if pages
- * could move to the tier, which begins streaming.  Calls streaming off if that fails too. */
+/* True if an operation that makes room shall be tried: the first time (tries 0), and once more after ERR_FULL if
+ * pages could move to the tier.  That second try begins streaming; if it fails as well, streaming is called off. */
 bool room_try(struct kv *kv, uint32_t *tries, int e);
-/* Returns the bytes that go free when s gives up its pages, after those counted before: the pages of
- * rows and states after `len`, or (whole) all.  pages.freed has their number.  reset: forgets the
- * earlier counts. */
+/* Returns the bytes that become free when s gives up pages, after those of earlier calls: the pages of rows and
+ * states after `len`, or (whole) all pages.  pages.freed has the number of these pages.  reset: forgets the earlier
+ * calls. */
 size_t gain_cut(struct kv *kv, const struct seq *s, uint32_t len, bool whole, bool reset);
 
 /* rung.c */
 int rung_arrays(struct kv *kv);
 /* Checks the rungs of a group. */
 int rung_check(const struct kv_config *c, uint32_t gi);
-/* The same as room_try, for an operation whose tables stay right when tiles are encoded: encodes them, before pages move to
- * the tier. */
+/* Like room_try, but first encodes tiles, before pages move to the tier.  Only for operations that need no other
+ * tables after that. */
 bool room_try_encode(struct kv *kv, uint32_t *tries, int e);
 
 /* age.c: which snapshot is evicted first */
 int age_arrays(struct kv *kv);
 void age_open(struct kv *kv);
-/* Notes a change of what decides the oldest snapshot of s: its snapshots, `pinned`, `busy`, or
- * kv.step.open. */
+/* Updates the oldest snapshot of s after a change of its snapshots, of `pinned` or `busy`, or of kv.step.open. */
 void age_update(struct kv *kv, const struct seq *s);
 /* Pins or unpins all snapshots of s. */
 void age_pin(struct kv *kv, struct seq *s, bool pin);
@@ -492,7 +497,7 @@ struct seq *age_oldest(struct kv *kv, uint32_t *gi, uint32_t *i);
 /* Adds the oldest snapshot of s to the eviction plan being made. */
 void age_doom(struct kv *kv, struct seq *s, uint32_t gi, uint32_t i);
 bool age_check(const struct kv *kv);
-/* check.c: says what kv_check has found; returns false */
+/* check.c: prints what kv_check found wrong; returns false */
 bool wrong(const char *what, uint32_t a, uint32_t b);
 
 static inline bool leaves(const struct kv *kv, const struct group *g, uint32_t form)
@@ -501,14 +506,15 @@ static inline bool leaves(const struct kv *kv, const struct group *g, uint32_t f
 }
 
 /* step.c */
-/* Undoes everything that kv_begin did. */
-int step_undo(struct kv_step *st); /* as kv_abort */
-/* True if the step writes rows of the group: frozen groups in a step of an encoder, all others else. */
+/* Undoes everything that kv_begin did; returns what kv_abort returns. */
+int step_undo(struct kv_step *st);
+/* True if the step writes rows of the group.  An encoder's step writes frozen groups only, all other steps write the
+ * other groups only. */
 static inline bool step_writes(const struct kv_step *st, const struct group *g)
 {
     return (g->c.policy.kind == KV_FROZEN) == st->cross;
 }
-/* Returns the rows of a group that the span's contents have in the step, with those that the step writes. */
+/* Returns how many rows of a group the span's contents have in the step, including the rows that the step writes. */
 static inline uint32_t step_rows(const struct kv_step *st, const struct group *g,
                                  const struct step_span *sp)
 {
@@ -516,14 +522,13 @@ static inline uint32_t step_rows(const struct kv_step *st, const struct group *g
     if (g->c.policy.kind != KV_FROZEN) return s->len + sp->rows.n;
     return st->cross ? sp->rows.n : s->cross;
 }
-/* Returns the tiles that are full or begun with so many rows. */
+/* Returns how many tiles `rows` rows fill or begin. */
 static inline uint32_t step_tiles_begun(const struct group *g, uint32_t rows)
 {
     return MAX(table_used(g, SEALED, rows), table_first(g, SEALED));
 }
-/* Returns how many rows before the end of a turn its snapshot is taken.  A search of the same tokens
- * reuses all but the last, whose logits it wants.  Where rows depend on turns, only whole turns are
- * reused. */
+/* Returns how many rows before the end of a turn the snapshot of that turn is taken.  A search with the same tokens
+ * reuses all but the last one, whose logits it wants.  Where rows depend on turns, only whole turns are reused. */
 static inline uint32_t step_turn_back(const struct kv *kv)
 {
     return kv->index.turns ? 0 : 1;
@@ -538,6 +543,6 @@ int step_take(struct kv_step *st);
 void view_form(const struct group *g, uint32_t form, uint32_t site, struct kv_form *out);
 /* writes the arrays of the views of a step that has its pages */
 void step_fill(struct kv_step *st, const struct kv_span *span);
-/* Ends the layer that was being computed and enters another one (KV_NONE: none).  A layer ends where the next one first
+/* For a trace: ends the present layer and enters another one (KV_NONE: none).  A layer begins when the step first
  * asks for its rows. */
 void step_trace_layer(struct kv_step *st, uint32_t site);

@@ -25,8 +25,9 @@ struct loading {
     struct seq *s;
     struct kv_source *src;
     unsigned char *chunk;
-    uint32_t *shared; /* [n_groups][FORMS] the image's cells before it are those of another one */
-    uint32_t keeps;   /* snapshots that each group loads at most, the newest of the image */
+    /* [n_groups][FORMS] number of leading cells of the image that are shared with another sequence */
+    uint32_t *shared;
+    uint32_t keeps; /* most snapshots of each group to load, the newest ones */
 };
 
 static int turns_check(const struct kv_image *im)
@@ -86,7 +87,7 @@ static void set_cursors(struct kv *kv, struct seq *s)
             if (!has_form(g, f)) continue;
             s->g[gi].cut[f] = MAX(need_cell(g, f, &n, seq_rows(g, s)), table_first(g, f));
         }
-        /* Gives a block of more than one chunk rows only from that chunk on. */
+        /* A block may have several chunks.  Rows of chunks before the first needed one are not loaded. */
         if (g->c.policy.kind == KV_ROWS && g->rows[RAW] > KV_STRIP)
             s->g[gi].raw_unseen =
                 MAX(s->g[gi].raw_unseen, MIN(n.from[RAW] / KV_STRIP * KV_STRIP, s->len));
@@ -153,8 +154,8 @@ static void cells_of(const struct group *g, const struct kv_chunk *c, uint32_t *
     *b = (c->row + c->n - 1) / g->rows[c->form] + 1;
 }
 
-/* Shares the pages that the chunk fills with an earlier sequence.  Returns 1 if they are shared, 0
- * if not. */
+/* Shares the pages that the chunk fills with an earlier sequence of the same file.  Returns 1 if they are shared,
+ * else 0. */
 static int share(const struct loading *v, struct group *g, const struct kv_chunk *c)
 {
     kv_seq of;
@@ -199,7 +200,7 @@ static void share_form(const struct loading *v, uint32_t gi, uint32_t form, cons
     image_first(&w, g, v->s, gi, form);
     while (image_next(&w, &c)) {
         cells_of(g, &c, &a, &b);
-        for (uint32_t i = a; i < b; i++) /* a chunk is shared whole or read whole */
+        for (uint32_t i = a; i < b; i++) /* a chunk is either shared or read, never both */
             if (!has_cell(kv, g, form, d, i, m)) return;
         for (uint32_t i = MAX(a, *end); i < b; i++) {
             table[i] = seq_table(kv, g, form, d)[i];
@@ -279,7 +280,8 @@ static int load_all(const struct loading *v)
             while (image_next(&w, &c))
                 TRY(load_chunk(v, &v->kv->group[gi], &c));
         }
-    for (uint32_t gi = 0; gi < v->kv->n_groups; gi++) { /* open blocks without loaded rows */
+    /* gives open blocks a page although no row of theirs is loaded */
+    for (uint32_t gi = 0; gi < v->kv->n_groups; gi++) {
         struct group *g = &v->kv->group[gi];
         if (g->c.policy.kind == KV_STATE) continue;
         for (uint32_t i = 0; i < table_used(g, RAW, seq_rows(g, v->s)); i++)
@@ -301,21 +303,21 @@ static size_t pages_bytes(const struct loading *v)
         bool state = g->c.policy.kind == KV_STATE;
         for (uint32_t k = 0; !state && k < table_used(g, f, seq_rows(g, s)); k++)
             n += !seq_table(kv, g, f, s)[k] && cell_held(g, sg, f, k);
-        if (state && f == RAW && s->len) /* a snapshot at the end has the newest state */
+        if (state && f == RAW && s->len) /* the snapshot at the end has the newest state, too */
             n = last + !(last && sg->keep[last - 1].pos == s->len);
         sum += n * g->form[f].bytes;
     }
     return sum;
 }
 
-/* Makes room and loads.  Without a tier all pages must fit before anything moves; else each page
- * makes its own room. */
+/* Makes room and loads.  Without a tier there must be room for all pages before anything moves.  With a tier each
+ * page makes its own room. */
 static int load_with(const struct loading *v)
 {
     struct kv *kv = v->kv;
     uint32_t common = 0;
     TRY(reserve_settle(kv));
-    seq_clear(kv, v->s); /* pages that a first attempt left */
+    seq_clear(kv, v->s); /* gives back the pages of a first attempt */
     memset(v->shared, 0, kv->n_groups * FORMS * sizeof *v->shared);
     const struct seq *twin = index_twin(kv, v->im, &common);
     image_take(kv, v->im, v->s);
@@ -326,7 +328,7 @@ static int load_with(const struct loading *v)
     meta_settle(kv, v->s->slot);
     int e = load_all(v), failed = dev_finish(v->kv->work);
     if (e < 0 || failed < 0) return MIN(e, failed);
-    /* the sequences whose pages are shared may have reserves */
+    /* sequences that share pages with this one may have reserves, which then lack pages */
     return reserve_fill_all(kv, "loading a sequence");
 }
 

@@ -48,7 +48,7 @@ int kv_mark(struct kv *kv, kv_seq handle, struct kv_mark *out)
         at++;
     mark_add(kv, &kv->slot[slot], at, handle);
     bool reserved = kv->slot[slot].reserve;
-    /* the first mark of a sequence lacks nothing; a mark made after growth may */
+    /* the first mark of a sequence lacks nothing, but a later mark may, if the sequence has grown since */
     int e = reserve_make(kv, slot,
                          reserved ? "keeping what an undo restores, beside a reserve,"
                                   : "keeping what an undo restores");
@@ -76,8 +76,8 @@ static uint32_t promised(const struct kv *kv, const struct slot *slot)
     return most;
 }
 
-/* Fills the reserve after a mark ended.  Other marks may hold what appends would need; then appends
- * rely on nothing until these marks have ended too. */
+/* Fills the reserve after a mark ended.  Other marks may hold pages that appends would need.  Then appends cannot
+ * rely on the reserve until these marks have ended, too. */
 static void refill_after(struct kv *kv, uint32_t slot, const struct mark *ended)
 {
     struct slot *s = &kv->slot[slot];
@@ -100,8 +100,8 @@ void kv_release(struct kv *kv, struct kv_mark *m)
     if (slot && !kv->seq[slot->seq].busy) refill_after(kv, at, &mark);
 }
 
-/* Makes the slot an owner of marked contents s.  Copies s if a reorder gave it to another sequence
- * and one of the two has a reserve. */
+/* Makes the slot an owner of marked contents s again.  If a reorder gave s to another sequence meanwhile, and one of
+ * the two has a reserve, the slot gets a copy. */
 static void go_back(struct kv *kv, uint32_t slot, struct seq *s)
 {
     uint32_t other = s->owners ? s->slot : KV_NONE;

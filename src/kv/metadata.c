@@ -64,7 +64,7 @@ size_t meta_alone(const struct kv *kv, const struct seq *s)
     return meta_unit(kv, rows_of(s));
 }
 
-/* Computes what the slot is charged if its contents have `rows` rows. */
+/* Returns what the slot would be charged if its contents had `rows` rows. */
 static size_t due_with(const struct kv *kv, uint32_t slot, uint32_t rows)
 {
     const struct slot *s = &kv->slot[slot];
@@ -125,7 +125,7 @@ bool meta_check(const struct kv *kv)
     for (uint32_t i = 0; i < kv->max_seqs; i++) {
         const struct slot *s = &kv->slot[i];
         size_t due = due_now(kv, i);
-        bool busy = s->used && kv->seq[s->seq].busy; /* charged for the rows of its step, too */
+        bool busy = s->used && kv->seq[s->seq].busy; /* its charge includes the rows of its step */
         if (busy ? s->meta < due : s->meta != due) return false;
         sum += s->meta;
     }

@@ -24,7 +24,7 @@
 #define EXTENT_BYTES ((size_t)64 << 10) /* smallest piece of a range made usable at once */
 #define HUGE_BYTES   ((uintptr_t)2 << 20)
 #define HUGE_LAG                                                                                   \
-    ((size_t)1 << 20) /* bytes of runs that several sequences may still be filling: 1 to 4 runs */
+    ((size_t)1 << 20) /* runs that several sequences may still be filling, in bytes: 1 to 4 runs */
 
 struct kv_fault kv_fault;
 
@@ -56,13 +56,14 @@ static bool well_used(const struct pages *p, size_t from, size_t to)
 {
     uint32_t id = (uint32_t)(from / p->grain), end = (uint32_t)((to - 1) / p->grain) + 1;
     uint32_t n = end - id, used = 0;
-    for (; id < end; id++) /* the run of the null page serves no sequence while there are others */
+    /* run 0, with the null page, serves no sequence until the other runs are used up */
+    for (; id < end; id++)
         used += id < KV_RUN || p->run[id / KV_RUN].backed >> id % KV_RUN & 1;
     return used >= n - n / 8;
 }
 
-/* Puts memory into huge pages: at every site those that lie wholly in runs that sequences have filled by now, and did not
- * when this was called last.  A system that has none leaves everything as it is. */
+/* Asks for huge pages at every site, for the bytes of runs that sequences have filled since the last call.  Does
+ * nothing where the system has no huge pages. */
 static void make_huge(struct pages *p)
 {
     uint32_t lag = (uint32_t)MAX(1, MIN(4, HUGE_LAG / (KV_RUN * p->grain)));
@@ -180,8 +181,8 @@ static size_t *bytes_of(struct kv *kv, const struct pages *p)
     return p->state ? &kv->states : &kv->live;
 }
 
-/* Counts a change of the free ids that hold memory, and of the promised ids.  As many of the former
- * as are promised hold the memory of reserves. */
+/* Updates two counts: free ids that hold memory (`backed`) and promised ids.  kv.backed excludes as many backed ids
+ * as are promised, because reserves are charged for them. */
 static void count_free(struct kv *kv, struct pages *p, uint32_t backed, uint32_t promised)
 {
     kv->backed -= (p->n_backed - MIN(p->n_backed, p->n_promised)) * p->bytes;
@@ -190,7 +191,7 @@ static void count_free(struct kv *kv, struct pages *p, uint32_t backed, uint32_t
     kv->backed += (backed - MIN(backed, promised)) * p->bytes;
 }
 
-/* Gets memory for a page that has given some of its own back.  Returns -1 if there is none. */
+/* Gets memory for a page that gave some of its memory back.  Returns -1 if the system has none. */
 static int cover(struct pages *p, uint32_t id)
 {
     size_t os = dev_page(p->dev), from = id * p->grain, to = from + p->grain;
@@ -228,8 +229,8 @@ static uint32_t take(struct kv *kv, struct pages *p, uint32_t after, uint32_t in
     return id;
 }
 
-/* Counts n pages towards the one that a test lets fail; writes nothing otherwise, since caches of several threads come
- * here at once. */
+/* A fault for tests: counts n pages down to the take that shall fail.  Without that fault nothing is written,
+ * because caches of several threads call this at the same time. */
 static bool take_fails(uint32_t n)
 {
     if (!kv_fault.fail_take) return false;
@@ -238,8 +239,8 @@ static bool take_fails(uint32_t n)
     return fails;
 }
 
-/* Makes sure that n more ids are usable, beside the ids in use and the promised ones.  Kept contents give ids up for
- * that. */
+/* Makes sure that n more ids are usable, beside the ids in use and the promised ones.  Evicts kept contents if ids
+ * run out. */
 static int provide(struct kv *kv, struct pages *p, uint32_t n)
 {
     if (kv->index.n) index_yield(kv, p, n);
@@ -333,9 +334,9 @@ static bool all_bare(const struct pages *p, size_t from, size_t to)
     return true;
 }
 
-/* Returns the memory of one page, which is no longer backed, to the device.  At every site this
- * covers the whole pages of the device inside the page, and those shared only with pages that hold no
- * memory either. */
+/* Returns the memory of one page, which is no longer backed, to the device.  At every site this covers the whole
+ * pages of the device inside the page.  It also covers device pages that the page shares only with pages that hold
+ * no memory. */
 static void give_back(struct pages *p, uint32_t id)
 {
     size_t os = dev_page(p->dev), from = id * p->grain, to = from + p->grain;
@@ -385,12 +386,12 @@ void pages_regrain(struct kv *kv, struct pages *p, size_t grain)
 {
     size_t os = dev_page(p->dev), was = p->bytes, old = p->fresh * KV_RUN * p->grain;
     uint32_t live = p->n_live - p->n_promised, backed = 0;
-    count_free(kv, p, 0, p->n_promised); /* by the bytes of before */
+    count_free(kv, p, 0, p->n_promised); /* with the old size of a page */
     p->grain = grain;
     p->bytes = grain * p->n_sites;
     kv->live -= live * (was - p->bytes);
     kv->reserved -= p->n_promised * (was - p->bytes);
-    /* what lies at the new address of a free page was some page's, with memory */
+    /* The new address of a free page lies in memory that some page has used, so all free pages are backed. */
     for (uint32_t r = 0; r < p->fresh; r++) {
         p->run[r].backed |= p->run[r].free;
         p->run[r].bare = 0;

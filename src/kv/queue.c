@@ -27,7 +27,8 @@ int queue_open(struct kv *kv, struct group *g, uint32_t form)
     q->first = table_first(g, form);
     TRY(kv_array(kv, &q->head, (size_t)2 * q->cells + 1, sizeof *q->head));
     if (kv->measured) return 0;
-    q->at = kv_own(kv, g->form[form].n_ids, sizeof *q->at); /* counted with the records of pages */
+    /* metadata counts it with the records of pages */
+    q->at = kv_own(kv, g->form[form].n_ids, sizeof *q->at);
     return q->at ? 0 : ERR_NOMEM;
 }
 
@@ -115,7 +116,7 @@ struct pages *queue_next(const struct kv *kv, uint32_t *id)
 
 /* --- Tails ------------------------------------------------------------------------------------ */
 
-/* Adds to the counts of the pages of s in a form, from a cell on. */
+/* Adds to the tail counts of the pages of s in a form, from a cell on. */
 static void count(struct kv *kv, const struct seq *s, struct group *g, uint32_t f, uint32_t cell,
                   int tails, int stays)
 {
@@ -172,8 +173,8 @@ void pin_from(struct kv *kv, const struct seq *s, uint32_t len, bool whole, bool
 
 /* --- Checks ----------------------------------------------------------------------------------- */
 
-/* Counts in `seen` the tails (or, stays: those held for reserves) that pages belong to.  The step
- * that is open has taken its sequences' tails out. */
+/* Counts in `seen` the tails that each page belongs to; or (stays) those held for reserves.  Tails of sequences in
+ * the open step are not in the counts. */
 static void count_tails(const struct kv *kv, const struct group *g, bool stays)
 {
     for (const struct seq *s = NULL; (s = seq_each(kv, s));) {
@@ -213,7 +214,7 @@ static bool check_places(const struct kv *kv, const struct group *g, uint32_t fo
     return true;
 }
 
-/* True if the lists have exactly the pages that may leave; adds up their bytes. */
+/* True if the lists have exactly the pages that may leave memory.  Adds up their bytes. */
 static bool check_lists(const struct pages *p, size_t *sum)
 {
     const struct queue *q = &p->queue;

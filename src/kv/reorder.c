@@ -1,7 +1,8 @@
-/* reorder.c - lets each of several sequences, the beams of a search, go on with the contents of another one.
+/* reorder.c - gives each of several sequences (the beams of a search) the contents of another one.
  *
- * Only ownership moves, as in a fork (seq.c).  Contents that nobody continues are given back once there is room for what
- * the reserves and the metadata of all beams then need; without room all owners move back. */
+ * Only ownership moves, as in a fork (seq.c).  The call makes room for what the reserves and the metadata of all
+ * beams then need.  If there is none, all owners move back.  Contents that no beam continues are given up at the
+ * end. */
 #include "kv/kv_int.h"
 
 /* Fills in now[i], the contents of beam i.  Returns 1 if any beam has a reserve, else 0, or an
@@ -31,13 +32,13 @@ static int beams_find(struct kv *kv, const kv_seq *beam, const uint32_t *from, u
 
 struct reordering {
     const kv_seq *beam;
-    const uint32_t *from, *now; /* now: the contents of each beam before */
+    const uint32_t *from, *now; /* now: the contents that each beam had before */
     uint32_t n;
     ptrdiff_t meta; /* bytes by which the charges of all beams change */
-    bool stays;     /* only makes the room */
+    bool stays;     /* only make the room: all beams move back at the end */
 };
 
-/* Moves the ownership of contents, or moves it back.  Contents that nobody continues are held. */
+/* Moves the ownership of contents, or (back) moves it back.  Contents that no beam continues are marked as held. */
 static void beams_move(struct kv *kv, const struct reordering *o, bool back)
 {
     for (uint32_t i = 0; i < o->n; i++) {
@@ -60,7 +61,7 @@ static ptrdiff_t beams_short(const struct kv *kv, const struct reordering *o)
     return sum;
 }
 
-/* Returns the bytes of contents that no beam continues, also where several beams shared them. */
+/* Returns the bytes of contents that no beam continues; contents that several beams shared count once. */
 static size_t beams_free(struct kv *kv, const struct reordering *o)
 {
     size_t freed = 0;
@@ -83,7 +84,7 @@ static void beams_pin(struct kv *kv, const struct reordering *o, bool pin)
     }
 }
 
-/* Moves the beams and makes room for what they lack then; without room they move back. */
+/* Moves the beams and makes room for what they then lack.  Without room they move back. */
 static int beams_try(struct kv *kv, const struct reordering *o)
 {
     int e = 0;
@@ -92,7 +93,8 @@ static int beams_try(struct kv *kv, const struct reordering *o)
     ptrdiff_t lack = beams_short(kv, o) - (ptrdiff_t)beams_free(kv, o);
     if (lack + o->meta > 0) {
         size_t all = (size_t)(lack + o->meta), meta = MIN((size_t)MAX(o->meta, 0), all);
-        beams_pin(kv, o, true); /* the count may already include what their snapshots would free */
+        /* not evicted, because `lack` may already count what their snapshots would free */
+        beams_pin(kv, o, true);
         e = make_room(kv, all - meta, meta,
                       lack > 0 ? "keeping the reserves after a reorder"
                                : "a reorder of sequences of different lengths");
@@ -141,7 +143,8 @@ int kv_reorder(struct kv *kv, const kv_seq *beam, const uint32_t *from, uint32_t
         kv->max_refs = MAX(kv->max_refs, s->owners);
         meta_settle(kv, slot_index(kv, beam[i]));
     }
-    /* beams with reserves get contents of their own, and one reserve may lack what another has to spare */
+    /* Beams with reserves get contents of their own.  Two passes, because one reserve may lack what another gives
+     * back. */
     for (uint32_t pass = 0; reserved && pass < 2; pass++)
         for (uint32_t i = 0; i < n; i++) {
             uint32_t slot = slot_index(kv, beam[i]);

@@ -42,7 +42,7 @@ static uint64_t rows_back(const struct group *g, uint32_t form)
     return back;
 }
 
-/* Returns the most pages that `rows` adjacent rows can lie in. */
+/* Returns the largest number of pages over which `rows` adjacent rows can extend. */
 static uint64_t pages_of(const struct group *g, uint32_t form, uint64_t rows)
 {
     return (rows + g->rows[form] - 1) / g->rows[form] + 1;
@@ -61,9 +61,9 @@ static uint32_t own_pages(const struct kv *kv, const struct seq *s, const struct
     return n;
 }
 
-/* Returns the pages for the next state and its snapshots, in addition to the present state.  The
- * present state does not return to the reserve if others hold it too, and an empty sequence has
- * none.  Snapshots of the sequence itself are evictable. */
+/* Returns the pages for the next state and its snapshots, in addition to the present state.  A present state that
+ * others hold too does not return to the reserve, and an empty sequence has none.  The sequence's own snapshots can
+ * be evicted, so they do not count. */
 static uint32_t need_states(const struct kv *kv, const struct seq *s, uint32_t gi, uint32_t len,
                             const struct reserve_for *r)
 {
@@ -75,8 +75,8 @@ static uint32_t need_states(const struct kv *kv, const struct seq *s, uint32_t g
     return 1 + kept + !own + !r->marked;
 }
 
-/* Counts the pages of rows that are computed again while a mark keeps them (kv_config.redo).
- * *leading: pages of leading rows. */
+/* Counts the pages of rows that are recomputed while a mark keeps the old ones (kv_config.redo).  *leading: the
+ * number of those that hold leading rows. */
 static uint32_t need_again(const struct kv *kv, const struct group *g, uint32_t form,
                            const struct reserve_for *r, uint32_t *leading)
 {
@@ -144,18 +144,19 @@ uint32_t reserve_need_as(const struct kv *kv, const struct seq *s, uint32_t gi, 
     return need_rows(kv, s, gi, form, len, r);
 }
 
-/* Returns what the slot's appends from `len` rows on need of form i % FORMS of group i / FORMS. */
+/* Returns how many pages of form i % FORMS of group i / FORMS the slot's appends need, from `len` rows on. */
 static uint32_t need_growth(const struct kv *kv, uint32_t slot, uint32_t i, uint32_t len)
 {
     const struct seq *s = &kv->seq[kv->slot[slot].seq];
     struct member own = {.s = s, .foreign = seq_shared(s)};
-    const struct family alone = {&own, 1, 0}; /* the marks may keep what they share with s */
+    /* without the marks: they may keep what they share with s */
+    const struct family alone = {&own, 1, 0};
     const struct reserve_for r = {kv->slot[slot].grow, kv->slot[slot].marks, &alone};
     return reserve_need_as(kv, s, i / FORMS, i % FORMS, len, &r);
 }
 
-/* Returns what the reserve must hold once the contents are cut to `len`.  freed: pages that the cut gives to
- * what appends need, but not to what the slot's marks need. */
+/* Returns what the reserve must hold once the contents are cut to `len`.  freed: pages that the cut frees for
+ * appends, but not for the slot's marks. */
 static uint32_t need_after(const struct kv *kv, uint32_t slot, uint32_t i, uint32_t len,
                            uint32_t freed)
 {
@@ -201,7 +202,8 @@ void reserve_spare(struct kv *kv, uint32_t slot)
     }
 }
 
-/* Promises the pages that the reserve lacks, or (not all) as many as the budget has room for. */
+/* Promises the pages that the reserve lacks: all of them or an error, or (all false) as many as the budget has room
+ * for. */
 static int take_lacking(struct kv *kv, uint32_t slot, bool all)
 {
     for (uint32_t i = 0; i < FORMS * kv->n_groups; i++) {

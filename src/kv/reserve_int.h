@@ -6,10 +6,11 @@
 struct slot;
 
 /* reserve.c */
-/* Returns the pages of form i % FORMS of group i / FORMS that the slot's reserve must hold so that
- * growing takes none from the pool, and ending the slot's marks neither. */
+/* Returns how many pages of form i % FORMS of group i / FORMS the slot's reserve must hold.  With them neither
+ * growing nor ending the slot's marks takes a page from the pool. */
 uint32_t reserve_need(const struct kv *kv, uint32_t slot, uint32_t i);
-/* Contents that a slot with marks has or may get back.  foreign: other slots own or mark them, too. */
+/* Contents that a slot with marks has, or gets back by a rollback.  foreign: other slots own or mark these contents,
+ * too. */
 struct member {
     const struct seq *s;
     uint32_t own, lead, from; /* scratch of family.c */
@@ -20,58 +21,55 @@ struct family {
     struct member *of;
     uint32_t n, reserve; /* reserve: the most rows that a mark promises */
 };
-/* What reserve_need_as must know of the slot. */
+/* What reserve_need_as has to know of the slot. */
 struct reserve_for {
     uint32_t reserve; /* rows promised to the slot */
     bool marked;
-    const struct family *family; /* pages that only these contents hold are the slot's own */
+    const struct family *family; /* a page that only these contents hold counts as the slot's own */
 };
-/* Returns the same number for a slot that owns s, from `len` rows on. */
+/* As reserve_need, for a slot that owns s and grows from `len` rows on. */
 uint32_t reserve_need_as(const struct kv *kv, const struct seq *s, uint32_t gi, uint32_t form,
                          uint32_t len, const struct reserve_for *r);
 /* Gives back the pages that the slot's reserve does not need, and takes those that it lacks.
  * Charges the slot for its metadata.  ERR_FULL if the budget has no room; then nothing is taken. */
 int reserve_fill(struct kv *kv, uint32_t slot, const char *what);
-/* Makes room for the metadata of one more slot in the same attempt, and charges that slot, too. */
+/* As reserve_fill, and in the same attempt makes room for the metadata of slot `beside` and charges that slot. */
 int reserve_fill_beside(struct kv *kv, uint32_t slot, uint32_t beside, const char *what);
 /* Does what reserve_fill does, and begins to stream if that makes the room. */
 int reserve_make(struct kv *kv, uint32_t slot, const char *what);
-/* Charges the slot for what it has, and fills its reserve after an operation that made room for it, or
- * gives it back.  Only a failing tier can prevent this; then the reserve gets what the budget has room
- * for, and the next step, or any other call that takes pages, first tries again. */
+/* Charges the slot for what it has, and fills its reserve, after an operation that made room for both.  Only a
+ * failing tier can prevent this.  Then the reserve gets what the budget has room for, and the next call that takes
+ * pages tries again first. */
 void reserve_refill(struct kv *kv, uint32_t slot);
 int reserve_fill_all(struct kv *kv, const char *what);
-/* Fills the reserves that lack pages since the tier failed or a mark was rolled back. */
+/* Fills the reserves that lack pages because the tier failed or a mark was rolled back. */
 int reserve_settle(struct kv *kv);
 /* Gives back the pages that the reserve does not need. */
 void reserve_spare(struct kv *kv, uint32_t slot);
-/* Returns the bytes that the slot's reserve lacks (negative: has to spare) once its sequence is cut to
- * `len`, if it gets the pages of the cut, which gain_cut has just counted.  A marked sequence's reserve
- * spares nothing, because a rollback may need the rest. */
+/* Returns the bytes that the slot's reserve lacks (negative: can spare) once its sequence is cut to `len`.  gain_cut
+ * has just counted the pages of that cut, which go to the reserve.  The reserve of a marked sequence spares nothing,
+ * because a rollback may need it. */
 ptrdiff_t reserve_short(const struct kv *kv, uint32_t slot, uint32_t len);
 
 /* family.c: what a slot with marks needs */
 /* True if only the family holds page `id`, which is in cell i. */
 bool family_alone(const struct kv *kv, const struct family *f, uint32_t gi, uint32_t form,
                   uint32_t i, uint32_t id);
-/* Returns the pages that a marked slot's reserve needs so that it lacks none after its marks have
- * ended, once its own contents are cut to `len`.  0 for pages that may leave memory: they are
- * replaced by writing others to the tier. */
+/* Returns the pages that a marked slot's reserve needs so that it lacks none after its marks end, if its own
+ * contents are cut to `len` now.  0 for pages that may leave memory: writing others to the tier makes room for them. */
 uint32_t family_need(const struct kv *kv, uint32_t slot, uint32_t gi, uint32_t form, uint32_t len);
 
 /* metadata.c */
-/* Ids that contents may need beside one for each cell of a table: a copy on write holds both pages,
- * and a reserve has copies. */
+/* Ids for each contents beside one for each cell of a table: a copy on write holds both pages, and a reserve has
+ * copies. */
 #define KV_SPARE_IDS 3u
-/* Returns the bytes of the record of one page: where pages may leave memory, with its place in the
- * queue and in the staging plan. */
+/* Returns the bytes of the record of one page.  moves: with the page's places in the queue and in the staging plan. */
 size_t meta_record(bool moves);
 /* Returns the bytes of tokens, turns, keys, tables, snapshots and page records of contents of `rows` rows, rounded up. */
 size_t meta_unit(const struct kv *kv, uint32_t rows);
 /* Returns the bytes that contents without a slot are charged. */
 size_t meta_alone(const struct kv *kv, const struct seq *s);
-/* Returns how many bytes the slot's charge changes if its contents are replaced by others of `rows`
- * rows. */
+/* Returns how many bytes the slot's charge grows by if its contents get `rows` rows. */
 ptrdiff_t meta_change(const struct kv *kv, uint32_t slot, uint32_t rows);
 /* Returns the bytes that the slot's charge lacks for what the slot has. */
 size_t meta_lacks(const struct kv *kv, uint32_t slot);

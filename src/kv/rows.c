@@ -80,7 +80,7 @@ static void read_head(const struct reading *r)
              : v->sealed.rows && j < v->lead ? MIN(r->to, v->lead)
                                              : r->to;
         uint32_t first = sealed ? v->row0 : v->raw0, end = sealed ? v->row1 : v->raw1;
-        if (j < first || j >= end) { /* another piece has row j */
+        if (j < first || j >= end) { /* row j belongs to another piece */
             if (j < first) to = MIN(to, first);
             continue;
         }

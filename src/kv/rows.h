@@ -7,11 +7,11 @@
 #pragma once
 #include "kv/kv.h"
 
-/* Asks for rows [0, sinks) and [lo, to) of a lane, one after the other.  `token` must reach all of
- * them. */
+/* Asks for rows [0, sinks) and then [lo, to) of a lane.  All of them must be within the reach of `token`. */
 struct rows_ask {
     uint32_t lane;
-    uint32_t token; /* index in the step; rows are read in the form that this token sees */
+    /* index of a token of the step; each row is read in the form in which this token reads it */
+    uint32_t token;
     uint32_t sinks, lo, to;
     float *plane[2]; /* [heads][ld][dim] of keys and values; the first row goes to row `at` */
     size_t ld, at;
@@ -23,8 +23,8 @@ size_t rows_scratch(const struct kv_group *g);
  * unchanged. */
 void rows_read(const struct kv_view *v, const struct rows_ask *a);
 
-/* Reads the rows that the next token of a sequence can see.  The reader holds a step for one more
- * row, so no other step can begin until rows_close, which aborts that step. */
+/* Reads the rows that the next token of a sequence can see.  Until rows_close the reader holds an open step of one
+ * more row, so no other step can begin; rows_close aborts that step. */
 struct rows_reader {
     struct kv_step *step;
     uint32_t len, cross; /* rows of the sequence; frozen ones */

@@ -1,22 +1,26 @@
-/* rung.c - encoding when the budget is short: native rows become 8 bits, and those 4, before anything moves to disk.
+/* rung.c - encodes rows when the budget is short: native rows to 8 bits, and later these to 4, before any page moves
+ * to disk.
  *
- * A group has a ladder of codecs (kv_group.rung).  On rung 0 it has no tiles; the arrays and addresses of tiles are there
- * from the opening on.  A rung is reached by the whole store at once, between two operations: every full tile of every
- * sequence is encoded, and from then on the group is one with that codec.  So nothing else in the store knows of rungs:
- * which rows are sealed, and which raw blocks a sequence keeps, follows from the same rules as ever.
+ * A group has a ladder of codecs (kv_group.rung).  On rung 0 it has no tiles, but their arrays and address ranges
+ * exist from the opening on.  The whole store moves to a rung at once, between two operations: every full tile of
+ * every sequence is encoded.  From then on the group is the same as a group that was opened with that codec.  So the
+ * rest of the store needs no code for rungs: the usual rules decide which rows are sealed and which raw blocks a
+ * sequence keeps.
  *
- *   From rung 0      a tile is encoded from its raw blocks, once for all sequences that share them, and the blocks go.
- *   From a rung on   tiles are decoded and encoded with fewer bits where they are: page p moves from p * grain to p * grain
- *                    with the smaller grain, in ascending order, so it overwrites only what has been read.  No table
- *                    changes, and no memory is taken.
+ *   From rung 0:    a tile is encoded from its raw blocks, once for all sequences that share them.  Then the
+ *                   blocks are released.
+ *   Between rungs:  tiles are decoded and encoded with fewer bits in place.  Page p moves from p * (old grain)
+ *                   to p * (new grain), which is smaller.  In ascending order, each write covers only bytes
+ *                   that were read before.  No table changes, and no memory is taken.
  *
- * Nothing fails half way: all pages are taken before the first tile is encoded.  While tiles are encoded one of them may have
- * memory beside its raw rows, which the budget holds from the opening on (fixed_rest).
+ * Encoding cannot fail half way, because all pages are taken before the first tile is encoded.  While a tile is
+ * encoded, its page and its raw rows hold memory together.  The budget counts that page from the opening on
+ * (fixed_rest).
  *
- * When.  An operation that does not fit has changed nothing; then the lowest rung is reached that frees what it lacks, if
- * there is one.  A short sequence can take more room encoded than raw, since its incomplete tile stays raw; so what a rung
- * frees is counted first.  Kept sequences are given up, as before anything fails.  Pages that are promised to a reserve were
- * counted for rows as they are, so no rung is reached while there is a reserve. */
+ * When.  An operation that did not fit has changed nothing.  Then the store moves to the lowest rung that frees
+ * enough for it, if there is one.  A short sequence can take more room encoded than raw, since its incomplete tile
+ * stays raw.  So the freed bytes are computed first.  Kept sequences are evicted, as before any failure.  A reserve
+ * was sized for rows in their present form, so no rung is taken while any sequence has a reserve. */
 #include "dev/dev.h"
 #include "dev/row.h"
 #include "kv/codec.h"
@@ -73,7 +77,7 @@ static size_t aligned(size_t n)
     return (n + 63) & ~(size_t)63;
 }
 
-/* Bytes of a decoded tile of a plane. */
+/* Returns the bytes of one decoded tile of a plane. */
 static size_t plane_bytes(const struct group *g, uint32_t i)
 {
     const struct kv_shape *s = &g->c.plane[i].shape;
@@ -104,7 +108,7 @@ uint32_t kv_rung(const struct kv *kv)
     return kv->rung;
 }
 
-/* Where the group is when the store is on a rung; a group may have fewer than others. */
+/* Returns the group's own rung when the store is on `rung`; groups can have ladders of different lengths. */
 static uint32_t rung_of(const struct group *g, uint32_t rung)
 {
     return MIN(rung, g->c.n_rungs);
@@ -115,14 +119,14 @@ static size_t rung_grain(const struct group *g, uint32_t rung, size_t offset[KV_
 {
     struct group at = {.c = g->c};
     size_t grain = 0;
-    (void)form_grain(&at, SEALED, rung, &grain); /* it was possible at the opening */
+    (void)form_grain(&at, SEALED, rung, &grain); /* cannot fail: kv_open has computed it before */
     if (offset) memcpy(offset, at.offset[SEALED], sizeof at.offset[SEALED]);
     return grain;
 }
 
 /* --- What a rung frees ------------------------------------------------------------------------- */
 
-/* The tiles of contents are [first_tile, end_tile): none is wholly of leading rows. */
+/* The contents have tiles [first_tile, end_tile).  Tiles of leading rows alone do not exist. */
 static uint32_t first_tile(const struct group *g)
 {
     return g->c.rung[0].seal.lead / g->rows[SEALED];
@@ -133,13 +137,13 @@ static uint32_t end_tile(const struct group *g, const struct seq *s)
     return MAX(s->len / g->rows[SEALED], first_tile(g));
 }
 
-/* Leading rows in a tile, which stay raw. */
+/* Returns how many rows of the tile are leading rows, which stay raw. */
 static uint32_t tile_lead(const struct group *g, uint32_t tile)
 {
     return tile == first_tile(g) ? g->c.rung[0].seal.lead % g->rows[SEALED] : 0;
 }
 
-/* The raw cells [*a, *b) that a tile covers; a block may be larger than a tile. */
+/* Computes the raw cells [*a, *b) that a tile covers; a block may be larger than a tile. */
 static void cells_of(const struct group *g, uint32_t tile, uint32_t *a, uint32_t *b)
 {
     *a = tile * g->rows[SEALED] / g->rows[RAW];
@@ -164,7 +168,7 @@ static bool leads(const struct kv *kv, const struct group *g, const struct seq *
     return o == s;
 }
 
-/* Counts the raw blocks that nobody holds any more once all tiles are encoded and kept contents are given up. */
+/* Counts the raw blocks that become free once all tiles are encoded and kept contents are evicted. */
 static size_t blocks_freed(const struct kv *kv, const struct group *g)
 {
     const struct pages *p = &g->form[RAW];
@@ -192,7 +196,7 @@ static size_t tiles_made(const struct kv *kv, const struct group *g)
     return n;
 }
 
-/* Counts the tiles that there are without kept contents. */
+/* Counts the tiles of all contents except kept ones; shared tiles count once. */
 static size_t tiles_held(const struct kv *kv, const struct group *g)
 {
     const struct pages *p = &g->form[SEALED];
@@ -204,7 +208,7 @@ static size_t tiles_held(const struct kv *kv, const struct group *g)
     return n;
 }
 
-/* Returns how many bytes are freed on the way to a rung, beside those of kept contents. */
+/* Returns how many bytes moving to a rung frees (negative: takes), without those of kept contents. */
 static ptrdiff_t rung_frees(const struct kv *kv, uint32_t rung)
 {
     size_t freed = 0, taken = 0;
@@ -221,7 +225,8 @@ static ptrdiff_t rung_frees(const struct kv *kv, uint32_t rung)
 
 /* --- From raw rows ----------------------------------------------------------------------------- */
 
-/* Takes a page for a tile that s leads, for all contents that share its rows.  -1: there is no memory for a page. */
+/* Takes a page for a tile that s leads, for all contents that share the rows of the tile.  Returns -1 if there is no
+ * memory for a page. */
 static int tile_take(struct kv *kv, struct group *g, struct seq *s, uint32_t tile)
 {
     struct pages *p = &g->form[SEALED];
@@ -243,7 +248,7 @@ static void tiles_drop(struct kv *kv, uint32_t gi)
         cells_drop(kv, s, gi, SEALED, 0, end_tile(&kv->group[gi], s));
 }
 
-/* Takes pages for the tiles of all groups, with the bytes of a rung; after an error none. */
+/* Takes pages, of the size on a rung, for the tiles of all groups.  After an error none is taken. */
 static int tiles_take(struct kv *kv, uint32_t rung)
 {
     int e = 0;
@@ -261,7 +266,7 @@ static int tiles_take(struct kv *kv, uint32_t rung)
     return e;
 }
 
-/* Encodes one tile at every site, as the forward does that completes a tile. */
+/* Encodes one tile at every site, as the step that completes a tile does. */
 static void tile_encode(struct kv *kv, const struct group *g, const struct seq *s, uint32_t tile)
 {
     uint32_t counts[3] = {1, 0, 1}, slot = (uint32_t)(s - kv->seq), enc[2] = {0, tile};
@@ -281,10 +286,10 @@ static void tile_encode(struct kv *kv, const struct group *g, const struct seq *
         view_form(g, SEALED, site, &v.sealed);
         dev_kv_seal(kv->work, &v);
     }
-    (void)dev_finish(kv->work); /* on the host nothing fails */
+    (void)dev_finish(kv->work); /* the device is the host, where operations do not fail */
 }
 
-/* Takes the raw blocks that end in an encoded tile from all that have it. */
+/* Drops the raw blocks that end inside an encoded tile, from all contents that have the tile. */
 static void blocks_drop(struct kv *kv, const struct group *g, uint32_t tile, uint32_t id)
 {
     uint32_t a, b, end = (tile + 1) * g->rows[SEALED] / g->rows[RAW];
@@ -294,7 +299,7 @@ static void blocks_drop(struct kv *kv, const struct group *g, uint32_t tile, uin
             cells_drop(kv, s, (uint32_t)(g - kv->group), RAW, MAX(a, table_first(g, RAW)), end);
 }
 
-/* Encodes all tiles of a group, which have their pages.  Returns the rows that they have. */
+/* Encodes all tiles of a group; their pages were taken before.  Returns how many rows the tiles have. */
 static uint64_t tiles_encode(struct kv *kv, const struct group *g)
 {
     const struct pages *p = &g->form[SEALED];
@@ -302,7 +307,7 @@ static uint64_t tiles_encode(struct kv *kv, const struct group *g)
     for (const struct seq *s = kv->seq; s < kv->seq + kv->n_contents; s++)
         for (uint32_t t = first_tile(g); t < end_tile(g, s); t++) {
             uint32_t id = seq_table(kv, g, SEALED, s)[t];
-            if (p->seen[id]) continue; /* of contents before, which share it */
+            if (p->seen[id]) continue; /* encoded already for other contents that share it */
             p->seen[id] = 1;
             tile_encode(kv, g, s, t);
             blocks_drop(kv, g, t, id);
@@ -316,13 +321,13 @@ static uint64_t tiles_encode(struct kv *kv, const struct group *g)
 
 /* --- From fewer bits to still fewer ------------------------------------------------------------ */
 
-/* Room for the decoded rows of a tile; a page follows. */
+/* Returns room for the decoded rows of a tile, with room for one page behind it. */
 static unsigned char *decoded_room(const struct kv *kv)
 {
     return kv->rung_room + -(uintptr_t)kv->rung_room % 64;
 }
 
-/* Encodes a tile of one site anew: its page at `from` to one at `to`, of another place. */
+/* Encodes one tile of one site with the codecs of the next rung, from the page at `from` into other memory at `to`. */
 static void page_encode(const struct kv *kv, const struct group *g, const struct kv_rung *next,
                         const size_t *offset, const unsigned char *from, unsigned char *to,
                         uint32_t lead)
@@ -339,16 +344,16 @@ static void page_encode(const struct kv *kv, const struct group *g, const struct
     }
 }
 
-/* Encodes all tiles of a group anew, where they are.  Returns the rows that they have. */
+/* Encodes all tiles of a group with fewer bits, in place.  Returns how many rows the tiles have. */
 static uint64_t tiles_shrink(struct kv *kv, struct group *g, uint32_t rung)
 {
     struct pages *p = &g->form[SEALED];
     size_t offset[KV_MAX_PLANES], grain = rung_grain(g, rung, offset);
     unsigned char *page = decoded_room(kv) + kv->rung_rows;
     uint64_t rows = 0;
+    /* marks the first tiles, which may have leading rows */
     for (const struct seq *s = kv->seq; s < kv->seq + kv->n_contents; s++)
-        if (end_tile(g, s) > first_tile(g))
-            p->seen[seq_table(kv, g, SEALED, s)[first_tile(g)]] = 1; /* it may have leading rows */
+        if (end_tile(g, s) > first_tile(g)) p->seen[seq_table(kv, g, SEALED, s)[first_tile(g)]] = 1;
     for (uint32_t id = 1; id < p->fresh * KV_RUN; id++) {
         uint32_t lead = p->seen[id] ? tile_lead(g, first_tile(g)) : 0;
         p->seen[id] = 0;
@@ -365,18 +370,18 @@ static uint64_t tiles_shrink(struct kv *kv, struct group *g, uint32_t rung)
     return rows;
 }
 
-/* --- The way to a rung ------------------------------------------------------------------------- */
+/* --- Moving to a rung -------------------------------------------------------------------------- */
 
-/* Makes the group one with the codecs of a rung. */
+/* Gives the group the codecs of a rung. */
 static void group_turn(struct group *g, uint32_t rung)
 {
     g->c.seal = g->c.rung[rung - 1].seal;
     for (uint32_t i = 0; i < g->c.n_planes; i++)
         g->c.plane[i].codec = g->c.rung[rung - 1].codec[i];
-    (void)group_measure(g); /* possible as at the opening */
+    (void)group_measure(g); /* cannot fail: kv_open has checked every rung */
 }
 
-/* Brings up to date what follows from the form of rows: the cursors of the drop rule, and the keys of the prefix index. */
+/* Derives again what depends on the form of rows: the cursors of the drop rule, and the keys of the prefix index. */
 static void contents_turn(struct kv *kv, struct seq *s)
 {
     edit_contents(kv, s);
@@ -438,7 +443,7 @@ int kv_encode(struct kv *kv, uint32_t rung)
     return climb(kv, rung);
 }
 
-/* Goes on to the lowest rung that frees what the last operation lacked; false: there is none. */
+/* Moves to the lowest rung that frees the bytes that the last operation lacked.  False if there is no such rung. */
 static bool encode(struct kv *kv)
 {
     ptrdiff_t need = (ptrdiff_t)MAX(kv->need, 1);

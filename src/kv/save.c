@@ -92,7 +92,7 @@ int kv_save(struct kv *kv, kv_seq handle, struct kv_sink *sink)
             "cache: the sequence reads %u rows of other sequences (chunks at other positions), which a "
             "file cannot hold; compute the text, or crop it to the %u tokens before them",
             s->away, s->borrow[0].at);
-    /* two numbers of each group, the number of its snapshots, and their lengths */
+    /* for each group two numbers, the number of its snapshots, and their lengths */
     uint32_t *unseen = mem_array(kv->n_groups, (3 + KV_KEEPS) * sizeof *unseen);
     struct saving v = {.kv = kv, .s = s, .sink = sink};
     int e = unseen ? buffers(&v) : ERR_NOMEM;

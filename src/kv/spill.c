@@ -105,7 +105,7 @@ static int write_picked(struct kv *kv, struct pages *p)
     for (uint32_t id = p->queue.picked, next; id; id = next) {
         uint32_t from = id, to = id + 1;
         next = p->queue.at[id].next;
-        if (!p->page[id].picked) continue; /* written with a neighbour */
+        if (!p->page[id].picked) continue; /* already written together with a neighbour */
         while (p->page[from - 1].picked)
             from--;
         while (to < p->n_ids && p->page[to].picked)
@@ -128,7 +128,7 @@ int spill_out(struct kv *kv, size_t bytes)
         if (!p->queue.picked) continue;
         int e2 = write_picked(kv, p);
         if (e >= 0) e = e2;
-        for (uint32_t id = p->queue.picked, next; id; id = next) { /* those that stay after all */
+        for (uint32_t id = p->queue.picked, next; id; id = next) { /* unpicks the pages that stay */
             next = p->queue.at[id].next;
             queue_update(kv, p, id);
         }
@@ -154,8 +154,8 @@ int spill_back(struct kv *kv, struct pages *p, uint32_t id)
 
 int spill_read(struct kv *kv, const struct pages *p, uint32_t id, unsigned char *out)
 {
-    /* The open step of another sequence may have reads in flight, which the transfers of `move` describe.  They end
-     * here, and the step reads again what it needs. */
+    /* The open step of another sequence may have reads in flight.  Their records lie in the memory that `move` uses.
+     * So the reads end here, and the step starts them again. */
     stage_end(kv);
     return move(kv, p, id, 1, out, p->grain, false, true);
 }
@@ -187,8 +187,8 @@ void spill_forget(struct kv *kv, struct pages *p, uint32_t id)
             drop_stale(kv, &kv->group[n / FORMS].form[n % FORMS]);
 }
 
-/* Switches streaming and refills the reserves.  Of a form that may leave memory a reserve holds one
- * step's pages; of other forms it holds all pages up to the reserved length. */
+/* Switches streaming on or off and refills the reserves.  A form that may leave memory needs only the pages of one
+ * step in a reserve.  Other forms need all pages up to the reserved length. */
 static void activate(struct kv *kv, bool on)
 {
     kv->stream.active = on;

@@ -17,9 +17,11 @@
 
 #include <unistd.h>
 
-/* Bytes that are asked for ahead of use: some milliseconds of a fast disk. */
+/* Bytes to read ahead: some milliseconds of a fast disk. */
 #define AHEAD ((size_t)16 << 20)
-#define TOP   ((size_t)1 << 46) /* of the distance to the mapping, less than an address space */
+#define TOP                                                                                        \
+    ((size_t)1                                                                                     \
+     << 46) /* limit of the distance to the mapping, less than the address space of a process */
 
 size_t window_distance(const struct kv *kv, const struct kv_tier *tier)
 {
@@ -48,7 +50,7 @@ void window_open(struct kv *kv, struct kv_tier *tier)
     for (uint32_t i = 0; st->window && i < FORMS * kv->n_groups; i++) {
         const struct pages *p = &kv->group[i / FORMS].form[i % FORMS];
         if (kv->group[i / FORMS].moves[i % FORMS] && st->window / p->grain > UINT32_MAX - p->n_ids)
-            st->window = 0; /* views name pages by 32 bits */
+            st->window = 0; /* no mapping: views name pages by 32 bits */
     }
     if (!st->window) return;
     const size_t bytes = st->arena_bytes - 2 * st->half;
@@ -63,8 +65,8 @@ static size_t site_bytes(const struct group *g)
     return sum;
 }
 
-/* Visits the spilled pages of a site, adjacent ones together.  ask: asks the system for them; else returns true if
- * all of them are ready. */
+/* Visits the spilled pages of a site, adjacent ones together.  With `ask` it asks the system to read them.  Else it
+ * returns true if all of them can be read without waiting. */
 static bool site_pages(struct kv *kv, uint32_t site, bool ask)
 {
     const struct group *g = &kv->group[kv->site_group[site]];
@@ -85,7 +87,8 @@ static bool site_pages(struct kv *kv, uint32_t site, bool ask)
     return true;
 }
 
-/* Asks for the pages of the sites from the i-th of the order on; after the last site, for those of the next step. */
+/* Asks the system to read the pages of sites, from the i-th of the order on.  After the last site it continues with
+ * the first, for the next step. */
 static void ask_ahead(struct kv *kv, uint32_t i)
 {
     struct stream *st = &kv->stream;

@@ -23,7 +23,7 @@
 #include <assert.h>
 #include <string.h>
 
-#define HALF_BYTES ((size_t)1 << 20)   /* of staging, if the budget allows */
+#define HALF_BYTES ((size_t)1 << 20)   /* of half the staging area, if the budget allows it */
 #define IO_BYTES   ((size_t)256 << 10) /* of one transfer, so that several share a piece */
 
 /* True if full pages of this form may leave memory: sealed pages, and raw pages whose rows attention reads raw.
@@ -52,7 +52,7 @@ static int unit_bytes(const struct kv *kv, size_t *out)
     size_t one = 0;
     for (uint32_t i = 0; i < FORMS * kv->n_groups; i++) {
         const struct group *g = &kv->group[i / FORMS];
-        size_t bytes; /* and the place that aligning the first page may cost */
+        size_t bytes; /* bytes of a piece, and what aligning its first page may cost */
         if (!form_moves(g, i % FORMS)) continue;
         if (!ck_mul((size_t)unit_pages(g, i % FORMS) + 1, g->form[i % FORMS].grain, &bytes))
             return ERR(LIMIT, "cache: a page is too large");
@@ -69,7 +69,7 @@ int stage_room(struct kv *kv, const struct kv_config *c)
     if (c->streaming == KV_RESIDENT) return 0;
     TRY(unit_bytes(kv, &one));
     st->lanes = UINT32_MAX;
-    if (!one) return 0; /* every layer has a window, and those stay in memory */
+    if (!one) return 0; /* every layer has a window, and windows stay in memory */
     one = (one + os - 1) / os * os;
     if (!ck_mul(one, kv->lanes, &many)) many = SIZE_MAX / 4;
     st->half = c->stage_bytes ? c->stage_bytes / 2 : MIN(MAX(HALF_BYTES, many), kv->pool / 8);
@@ -218,7 +218,7 @@ static int land(struct kv *kv, struct load *l)
 static int load_begin(struct kv *kv, struct load *l, uint32_t site, uint32_t piece)
 {
     const struct group *g = group_at(kv, site);
-    (void)land(kv, l); /* this piece is no longer wanted */
+    (void)land(kv, l); /* ends the reads of the piece in this half, which is not wanted any more */
     if (kv_fault.poison) memset(l->mem, 0xFF, kv->stream.half);
     l->site = site;
     l->piece = piece;
@@ -241,7 +241,7 @@ static int load_wait(struct kv *kv, struct load *l)
     return e;
 }
 
-/* Finds the first piece to stage, from the i-th site of the order on. */
+/* Returns the first site with spilled pages to stage, from the i-th site of the order on. */
 static uint32_t next_site(struct kv *kv, uint32_t i)
 {
     for (; i < kv->n_sites; i++)
@@ -249,7 +249,7 @@ static uint32_t next_site(struct kv *kv, uint32_t i)
     return KV_NONE;
 }
 
-/* Waits until the k-th piece of a site is in memory, and starts to read the piece after it. */
+/* Waits until the k-th piece of a site is in memory, and starts reading the piece behind it. */
 static int stage_ready(struct kv *kv, uint32_t site, uint32_t k, struct load **out)
 {
     struct stream *st = &kv->stream;
@@ -268,7 +268,8 @@ static int stage_ready(struct kv *kv, uint32_t site, uint32_t k, struct load **o
     uint32_t then = k + 1 < group_at(kv, site)->n_pieces ? site : next_site(kv, st->rank[site] + 1);
     uint32_t piece = then == site ? k + 1 : 0;
     if (then != KV_NONE && (other->site != then || other->piece != piece))
-        (void)load_begin(kv, other, then, piece); /* an error returns when the piece is wanted */
+        /* an error here is returned later, when that piece is wanted */
+        (void)load_begin(kv, other, then, piece);
     *out = l;
     return 0;
 }
@@ -299,8 +300,7 @@ static void lane_cells(const struct kv_step *st, const struct group *g, uint32_t
     *c1 = frozen ? table_used(g, form, end) : end / g->rows[form]; /* the open block stays */
 }
 
-/* Appends the spilled pages of one unit that are not yet in the piece (`seen`); returns the new
- * end. */
+/* Appends the spilled pages of one unit that are not yet in the piece (those have `seen` set).  Returns the new end. */
 static uint32_t collect(const struct kv_step *st, struct group *g, uint32_t form, uint32_t unit,
                         uint32_t n)
 {
@@ -337,7 +337,7 @@ static void fill_shown(const struct kv_step *st, struct group *g, uint32_t form)
     }
 }
 
-/* Appends the pieces of one form.  n: pages staged before; returns the pages staged after. */
+/* Appends the pieces of one form.  n: number of pages staged before.  Returns the number staged after. */
 static uint32_t plan_pieces(const struct kv_step *st, struct group *g, uint32_t form, uint32_t n)
 {
     uint32_t first = n, u = UINT32_MAX, end = 0, rows = g->rows[form], row0 = 0;
@@ -352,7 +352,7 @@ static uint32_t plan_pieces(const struct kv_step *st, struct group *g, uint32_t 
         uint32_t before = n;
         n = collect(st, g, form, u, n);
         if (n - first <= g->slots[form]) continue;
-        assert(before > first); /* kv_step_lanes makes sure of it */
+        assert(before > first); /* kv_step_lanes ensures this */
         clear_seen(g, form, first, n);
         g->piece[g->n_pieces++] = (struct piece){form, row0, u * g->unit[form], first};
         row0 = u * g->unit[form];
@@ -360,7 +360,7 @@ static uint32_t plan_pieces(const struct kv_step *st, struct group *g, uint32_t 
         n = collect(st, g, form, u, before);
     }
     clear_seen(g, form, first, n);
-    if (n == first) return n; /* the form has no piece */
+    if (n == first) return n; /* the step reads no spilled page of the form */
     g->piece[g->n_pieces++] = (struct piece){form, row0, UINT32_MAX, first};
     g->piece[g->n_pieces].first = n;
     fill_shown(st, g, form);
@@ -399,7 +399,7 @@ static void show_rows(const struct group *g, uint32_t k, struct kv_view *v)
     *(pc->form == SEALED ? &v->raw1 : &v->row1) = other ? all : 0;
 }
 
-/* Lets the view, and its device, see the table of a form with spilled pages. */
+/* Makes the view and its device see the table of a form with spilled pages. */
 static void show_table(struct kv_step *st, const struct group *g, uint32_t form, struct kv_view *v)
 {
     const struct kv_block *b = &g->shows[form];
@@ -413,7 +413,7 @@ static void show_table(struct kv_step *st, const struct group *g, uint32_t form,
     }
 }
 
-/* Shows the spilled pages of the k-th piece where they are: in a half of the staging area, or (l NULL) in the mapping. */
+/* Makes the spilled pages of the k-th piece visible: in a half of the staging area, or (l NULL) in the mapping. */
 static void show_piece(struct kv_step *st, uint32_t site, uint32_t k, const struct load *l,
                        struct kv_view *v)
 {

@@ -10,8 +10,7 @@
 #include "dev/dev.h"
 #include "kv/kv_int.h"
 
-/* Changes the turn list to what it is after the span's rows, because queries of the span lie inside
- * the turn. */
+/* Changes the turns to those after the span's rows, because queries of the span lie inside the turn. */
 static void turn_begin(struct seq *s, const struct step_span *sp)
 {
     if (sp->rows.turn && s->turn_open) {
@@ -90,13 +89,14 @@ static void own_undo(struct kv *kv, const struct step_span *sp)
     s->busy = false;
     edited_contents(kv, s);
     if (sp->shared == KV_NONE)
-        s->edits = sp->edits; /* the contents have not changed */
+        s->edits = sp->edits; /* copying has not changed the contents */
     else
         seq_rejoin(kv, slot, sp->shared, sp->edits);
     meta_settle(kv, slot);
 }
 
-/* Fills st->span and marks the sequences busy; on error, those before the span that is refused. */
+/* Fills st->span and marks the sequences busy.  After an error, the spans before the refused one are filled and
+ * busy. */
 static int spans_take(struct kv *kv, const struct kv_span *span, uint32_t n)
 {
     struct kv_step *st = &kv->step;
@@ -140,10 +140,10 @@ int step_undo(struct kv_step *st)
 {
     struct kv *kv = st->kv;
     stage_end(kv);
-    int e = dev_finish(kv->work); /* nothing reads the pages that are given back */
+    int e = dev_finish(kv->work); /* after this nothing reads the pages that are given back */
     while (st->n_changes) {
         struct change *c = &st->change[--st->n_changes];
-        if (c->copied && *c->cell == c->old) continue; /* the copy was not made yet */
+        if (c->copied && *c->cell == c->old) continue; /* the copy was planned but not made */
         page_unref(kv, c->pages, *c->cell);
         *c->cell = c->old;
     }
@@ -172,7 +172,7 @@ static int try_begin(struct kv *kv, const struct kv_span *span, uint32_t n)
     int e = spans_take(kv, span, n);
     pin_tails(st, true);
     if (e >= 0 && (e = reserve_settle(kv)) == ERR_FULL)
-        e = 0; /* the step may need less than the reserves that lack pages */
+        e = 0; /* reserves lack pages, but the step may fit all the same */
     for (uint32_t i = 0; e >= 0 && i < st->n_spans && !st->cross; i++)
         turn_begin(&kv->seq[st->span[i].seq], &st->span[i]);
     if (e >= 0) e = step_plan(st);
@@ -208,8 +208,8 @@ int kv_begin(struct kv *kv, const struct kv_span *span, uint32_t n, struct kv_st
     return 0;
 }
 
-/* Returns the length at which the span's end of a turn has a snapshot; KV_NONE: nowhere.  At row 0
- * every sequence can begin. */
+/* Returns the length at which the turn that the span ends has a snapshot; KV_NONE: nowhere.  A snapshot at row 0 is
+ * useless, since every sequence can begin there. */
 static uint32_t turn_keep(const struct kv *kv, const struct seq *s, const struct step_span *sp,
                           uint32_t accepted)
 {
@@ -227,7 +227,8 @@ static void commit_state(struct kv *kv, struct seq *s, uint32_t gi, const struct
     uint32_t *cell = seq_table(kv, g, RAW, s), every = g->c.policy.every;
     uint32_t *dst = g->dst + sp->tok0;
     uint32_t len = s->len - accepted, end = turn_keep(kv, s, sp, accepted);
-    if (every && end == len) keep_add(kv, s, gi, len, *cell); /* a step that only ends the turn */
+    /* the snapshot lies at the length before this step */
+    if (every && end == len) keep_add(kv, s, gi, len, *cell);
     for (uint32_t t = 0; t < sp->rows.n; t++) {
         if (!dst[t]) continue;
         if (every && t < accepted && ((len + t + 1) % every == 0 || len + t + 1 == end))
@@ -307,7 +308,8 @@ int kv_commit(struct kv_step *st, const uint32_t *accepted)
     trace_add(TRACE_STEP, "forward", st->begun, KV_NONE, 0);
     for (uint32_t i = 0; i < st->n_spans; i++)
         commit_span(st, &st->span[i], accepted ? accepted[i] : st->span[i].rows.n);
-    for (uint32_t i = 0; i < st->n_spans; i++) /* snapshots are evicted in favour of reserves */
+    /* after all commits, because filling a reserve may evict snapshots of any sequence */
+    for (uint32_t i = 0; i < st->n_spans; i++)
         reserve_refill(kv, kv->seq[st->span[i].seq].slot);
     if (kv->index.watch) index_list_live(kv);
     return 0;

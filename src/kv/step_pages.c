@@ -25,9 +25,9 @@ static struct seq *cell_owner(struct kv *kv, const struct group *g, const uint32
     return &kv->seq[(size_t)(cell - g->table[RAW]) / g->stride[RAW]];
 }
 
-/* True if the span writes into its open block, page `id`, in place although other sequences hold
- * the page too.  If all owners are in this step, all but one copy the page.  The owner with the
- * most rows keeps it, because an abort must find that owner's rows intact. */
+/* True if the span writes into its open block, page `id`, in place, although other sequences hold the page too.  If
+ * all owners are in this step, all but one of them copy the page.  The owner with the most rows keeps it, because an
+ * abort must find these rows intact. */
 static bool stays(const struct kv_step *st, const struct step_span *sp, const struct group *g,
                   uint32_t id)
 {
@@ -68,9 +68,8 @@ static uint32_t count_tail(const struct kv_step *st, const struct step_span *sp,
     return n;
 }
 
-/* Counts the pages of one span in one group.  Notes a shared open block, which will be copied, as a
- * change whose cell has yet to move.  Returns how many other blocks the span needs that are not in
- * memory. */
+/* Counts the pages of one span in one group.  A shared open block that will be copied becomes a change whose copy is
+ * not made yet.  Returns how many other blocks the span needs that are not in memory. */
 static uint32_t count_pages(struct kv_step *st, const struct step_span *sp, struct group *g,
                             uint32_t need[FORMS])
 {
@@ -162,8 +161,8 @@ static int take_states(struct kv_step *st, struct group *g, const struct step_sp
     return 0;
 }
 
-/* Brings open blocks and the blocks of incomplete tiles back into memory; a trim or idleness may
- * have left them in the tier. */
+/* Brings open blocks and the blocks of incomplete tiles back into memory.  They can be in the tier after a trim, or
+ * if the sequence was idle. */
 static int bring_back(struct kv_step *st, struct group *g)
 {
     struct kv *kv = st->kv;
@@ -196,7 +195,8 @@ int step_plan(struct kv_step *st)
     size_t bytes = 0;
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         struct group *g = &kv->group[gi];
-        uint32_t need[FORMS], back, sum[FORMS] = {0}; /* sum: what the step takes */
+        /* need, and sum over all spans: pages of each form that the step takes */
+        uint32_t need[FORMS], back, sum[FORMS] = {0};
         if (!step_writes(st, g)) continue;
         for (uint32_t i = 0; i < st->n_spans; i++) {
             const struct step_span *sp = &st->span[i];
@@ -214,7 +214,7 @@ int step_plan(struct kv_step *st)
             if (p->n_ids && sum[f] > p->n_ids - 1 - p->n_live) short_of = p;
         }
     }
-    /* Otherwise the budget is too small as well, and its error gives the numbers. */
+    /* Else the budget itself is too small, and make_room reports the numbers. */
     if (short_of && kv->narrow) {
         kv->need = short_of->bytes;
         return ERR(

@@ -63,8 +63,8 @@ static void put_block(struct kv *kv, const struct kv_block *b, size_t from, size
     dev_put(kv->work, b->at + from, b->host + from, n * sizeof *b->at);
 }
 
-/* Lets the device see the arrays of a group, and of its tables the rows of the step.  A step that writes frozen groups shows
- * no others. */
+/* Makes the arrays of a group visible to the device, and of its tables the rows of this step.  A step that writes
+ * frozen groups shows only these. */
 static void put_group(struct kv_step *st, struct group *g)
 {
     struct kv *kv = st->kv;

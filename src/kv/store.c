@@ -132,8 +132,8 @@ int kv_array(struct kv *kv, void *at, size_t n, size_t size)
     return p ? 0 : ERR_NOMEM;
 }
 
-/* Counts the arrays whose sizes are known only now: those of the index's room and of pages.  Where pages may leave
- * memory, the records of a sequence's own pages are part of the sequence's charge (metadata.c). */
+/* Counts the arrays whose sizes are known only after all pages are sized: those of the index's room and of pages.
+ * The records of pages that may leave memory are part of each sequence's charge (metadata.c). */
 static void fixed_rest(struct kv *kv)
 {
     kv->fixed += sizeof *kv + kv->n_groups * sizeof *kv->group;
@@ -144,7 +144,7 @@ static void fixed_rest(struct kv *kv)
         const struct pages *p = &g->form[i % FORMS];
         bool moves = g->moves[i % FORMS];
         if (i % FORMS == SEALED && g->c.n_rungs)
-            kv->fixed += p->bytes; /* rung.c: a tile beside its rows */
+            kv->fixed += p->bytes; /* room for one tile beside its raw rows (rung.c) */
         kv->fixed += (moves ? p->n_ids - p->n_own : p->n_ids) * meta_record(moves);
     }
 }
@@ -177,7 +177,7 @@ int form_grain(struct group *g, uint32_t form, uint32_t rung, size_t *grain)
     return 0;
 }
 
-/* Returns the largest number of ids that can be in use at once, kept contents excluded. */
+/* Returns the largest number of ids that sequences can use at once; those of kept contents do not count. */
 static uint64_t ids_wanted(const struct kv *kv, const struct group *g, uint32_t form)
 {
     uint64_t each = (uint64_t)g->stride[form] + KV_SPARE_IDS;
@@ -187,14 +187,14 @@ static uint64_t ids_wanted(const struct kv *kv, const struct group *g, uint32_t 
     return kv->n_contents * each + step;
 }
 
-/* Sizes the pages of a form.  Pages that may leave memory keep their addresses, whatever the
- * budget. */
+/* Sizes the pages of a form.  The budget limits the number of ids, except where pages may leave memory: a page in
+ * the tier keeps its id. */
 static int form_size(struct kv *kv, struct group *g, uint32_t form, unsigned halvings,
                      size_t *total)
 {
     size_t grain, page;
-    TRY(form_grain(g, form, g->c.n_rungs,
-                   &page)); /* ids for the smallest pages, addresses for the largest */
+    /* the number of ids follows from the smallest page of all rungs, addresses from the largest */
+    TRY(form_grain(g, form, g->c.n_rungs, &page));
     TRY(form_grain(g, form, g->c.n_rungs > 0, &grain));
     if (!ck_mul(page, g->c.n_sites, &page) || !ck_mul(grain, g->c.n_sites, &(size_t){0}))
         return ERR(LIMIT, "cache: a page is too large");
@@ -350,13 +350,13 @@ static int group_arrays(struct kv *kv, struct group *g)
                           {&g->hi, tokens},  {&g->edge, tokens},
                           {&g->dst, tokens}, {&g->enc, 2 * (may_seal(g) ? encodes : 1)}};
     TRY(block_arrays(kv, part, countof(part), &g->arrays));
-    /* the changes of one step: new blocks, one copy per sequence, tiles; states are in dst */
+    /* changes of one step: new blocks, one copied block per sequence, and tiles; state pages are in dst */
     if (!state) kv->n_change_max += tokens / c->rows + 3 * seqs;
     if (may_seal(g)) kv->n_change_max += tokens / g->rows[SEALED];
     return 0;
 }
 
-/* Makes the tables of a group, which metadata.c counts with the sequences. */
+/* Makes the tables of a group.  metadata.c counts them with the sequences. */
 static int group_open(struct kv *kv, struct group *g)
 {
     for (uint32_t f = 0; f < FORMS; f++) {
@@ -487,9 +487,9 @@ static int store_open(struct kv *kv, const struct kv_config *c)
     return e;
 }
 
-/* Declares what a store with this pool has, and makes nothing of it but kv->group, which the caller frees.  pages: its
- * pages, too, so that kv->fixed counts all.  The same declarations make the arrays of a store, so what is measured here
- * is what kv_open counts. */
+/* Declares the arrays of a store with this pool, and allocates only kv->group, which the caller frees.  pages: sizes
+ * the pages, too, so that kv->fixed counts everything.  kv_open makes the same declarations, so its arrays are those
+ * that were measured. */
 static int measure(const struct kv_config *c, size_t pool, bool pages, struct kv *kv)
 {
     struct kv_config k = *c;
@@ -530,7 +530,8 @@ size_t kv_fixed_bytes(const struct kv_config *c)
 size_t kv_pool_bytes(const struct kv_config *c, size_t bytes)
 {
     size_t pool = bytes;
-    for (uint32_t i = 0; i < 64; i++) { /* a larger pool has more pages, and some more records */
+    /* a larger pool has more pages, whose records need a larger pool: repeated until both fit */
+    for (uint32_t i = 0; i < 64; i++) {
         struct kv kv;
         size_t wants;
         int e = measure(c, pool, true, &kv);

@@ -6,8 +6,7 @@
 
 struct kv_step;
 
-/* Rows of a site that one view shows together.  Their spilled pages, all of one form, are
- * staged. */
+/* Rows of a site that one view shows together.  The rows' spilled pages, all of one form, are staged. */
 struct piece {
     uint32_t form;
     uint32_t row0, row1;
@@ -19,40 +18,43 @@ struct load {
     uint32_t site, piece; /* KV_NONE: nothing */
     uint32_t at, end;     /* range of group.staged whose reads have not started */
     uint32_t n_io;        /* transfers in flight */
-    double begun;         /* of these transfers, for a trace */
+    double begun;         /* time at which these transfers began, for a trace */
     struct kv_io *io;     /* [KV_TIER_DEPTH] */
 };
 /* The state of a store whose pages may leave memory. */
 struct stream {
     struct kv_tier *tier;     /* owned; NULL: no page ever leaves memory */
     unsigned char *arena;     /* owned: all ranges, then the staging area */
-    size_t arena_bytes, half; /* half: of the staging area */
+    size_t arena_bytes, half; /* half: bytes of half the staging area */
     bool active;              /* true if pages leave when a step needs their room */
     bool on_full;             /* streaming becomes active only once the budget is short */
     bool began;               /* true once a page has left */
-    uint32_t since, lanes;    /* kv_usage, kv_step_lanes */
-    uint32_t *order, *rank;   /* [n_sites] */
+    uint32_t since, lanes;    /* for kv_usage and kv_step_lanes */
+    /* [n_sites] sites as steps visit them; where each site is in that order */
+    uint32_t *order, *rank;
     struct load load[2];
     /* Distance from a page in the arena to the same page in the mapping of the tier, a multiple of every grain
      * that moves; 0: no mapping.  arena_all: bytes of the reservation, with the mapping. */
     size_t window, arena_all;
-    uint32_t direct;      /* the site whose spilled pages are read in the mapping; KV_NONE: none */
-    bool cold, missed;    /* some page was not ready in this step or the one before; in this step */
-    uint64_t turn, ahead; /* sites of all steps before this one; the first not asked for yet */
-    size_t spilled, stale; /* bytes */
-    size_t queued;         /* bytes of the pages in queues */
-    size_t doomed;         /* bytes of those that the eviction plan being made frees */
+    uint32_t direct;   /* the site whose spilled pages are read in the mapping; KV_NONE: none */
+    bool cold, missed; /* a page was not ready: in this step or the one before; in this step */
+    /* turn: sites of all steps before this one; ahead: the first site not asked for yet, counted in the same way */
+    uint64_t turn, ahead;
+    /* bytes of pages in the tier only; bytes in the tier that nobody needs */
+    size_t spilled, stale;
+    size_t queued; /* bytes of the pages in queues */
+    size_t doomed; /* bytes of queued pages that the present eviction plan frees */
     uint64_t bytes_read, bytes_written;
 };
 
 /* spill.c: pages that leave memory */
 int spill_arrays(struct kv *kv, const struct kv_config *c);
-/* Returns the bytes that could leave memory beside those that the eviction plan being made frees; 0
- * while a step is open. */
+/* Returns the bytes that could leave memory beside those that the present eviction plan frees; 0 while a step is
+ * open. */
 size_t spill_can(const struct kv *kv);
 /* Moves that many bytes to the tier, the highest rows first.  No step may be open. */
 int spill_out(struct kv *kv, size_t bytes);
-/* Brings a page back into memory, to be written. */
+/* Brings a page back into memory, because it will be written. */
 int spill_back(struct kv *kv, struct pages *p, uint32_t id);
 /* Reads a whole page into the memory of page `to`. */
 int spill_copy(struct kv *kv, struct pages *p, uint32_t from, uint32_t to);
@@ -60,13 +62,13 @@ int spill_copy(struct kv *kv, struct pages *p, uint32_t from, uint32_t to);
 int spill_read(struct kv *kv, const struct pages *p, uint32_t id, unsigned char *out);
 /* Forgets the tier's copy of a page that is freed. */
 void spill_forget(struct kv *kv, struct pages *p, uint32_t id);
-/* Begins streaming because the budget is short; true if streaming begins now. */
+/* Begins streaming because the budget is short.  True if it had not begun before. */
 bool spill_begin(struct kv *kv);
-/* Ends streaming that has moved no page yet. */
+/* Ends streaming if no page has moved yet. */
 void spill_call_off(struct kv *kv);
 
-/* stage.c: what a step reads of them */
-bool form_moves(const struct group *g, uint32_t form); /* its pages may leave memory */
+/* stage.c: how a step reads pages that left memory */
+bool form_moves(const struct group *g, uint32_t form);
 /* Sizes the staging area. */
 int stage_room(struct kv *kv, const struct kv_config *c);
 int stage_arrays(struct kv *kv);
@@ -78,11 +80,11 @@ int stage_show(struct kv_step *st, uint32_t site, uint32_t k, struct kv_view *v)
 /* Waits for the reads in flight. */
 void stage_end(struct kv *kv);
 
-/* spill_map.c: returns how far behind the arena a mapping of the tier may begin; 0: there can be none. */
+/* spill_map.c: returns the distance behind the arena at which a mapping of the tier may begin; 0: there can be none. */
 size_t window_distance(const struct kv *kv, const struct kv_tier *tier);
 /* Maps the tier, if that is possible; without a mapping all pages are staged. */
 void window_open(struct kv *kv, struct kv_tier *tier);
 /* Begins a step with spilled pages.  Returns true if its first pages are expected to be ready. */
 bool window_step(struct kv *kv);
-/* Sees if the spilled pages of a site can be read in place, and sets stream.direct. */
+/* Finds out if the spilled pages of a site can be read in place, and sets stream.direct. */
 void window_look(struct kv *kv, uint32_t site);

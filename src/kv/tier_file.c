@@ -45,9 +45,9 @@ struct tier_file {
     int fd;
     struct aio *aio;
     uint64_t size, block;  /* of the file; of the file system's allocation */
-    uint64_t written;      /* the end of all that was ever written: behind it is nothing to read */
+    uint64_t written;      /* end of the last write: nothing behind it can be read */
     unsigned char *window; /* where the file is mapped, or NULL; the mapping is the caller's */
-    char *dir;             /* named in errors */
+    char *dir;             /* for errors */
     char *path;            /* NULL: the file has no name */
     struct op op[KV_TIER_DEPTH];
 };
@@ -105,7 +105,7 @@ static int fail(int e)
     return -1;
 }
 
-/* Opens a file without a name, or with one if `path` is given.  A test can inject an error, also an interrupted call. */
+/* Opens a file without a name, or with one if `path` is given.  Tests can inject an error, also EINTR. */
 static int open_new(const char *dir, char *path)
 {
     int e;
@@ -139,9 +139,8 @@ static bool stale(int dir, const char *name)
     return free;
 }
 
-/* Removes the files that killed processes left.  This may also remove a file that another process
- * has just made and not yet locked.  That does no harm: its maker holds the file open and wants it
- * without a name. */
+/* Removes the files that killed processes have left.  A file that another process has just made and not yet locked
+ * may be removed, too.  That does no harm: its maker holds the file open and wants it without a name. */
 static void remove_left_files(const char *dir)
 {
     struct dirent *d;
@@ -181,8 +180,8 @@ static int open_file(struct tier_file *t)
     return 0;
 }
 
-/* Sets the size of the file.  Checks the limit of the process first, because the system sends a
- * signal if a file grows beyond this limit. */
+/* Sets the size of the file.  It checks the process's limit (RLIMIT_FSIZE) first, because the system sends a signal
+ * if a file grows beyond it. */
 static int resize(struct tier_file *t, uint64_t size)
 {
     struct rlimit limit;
@@ -307,8 +306,8 @@ static void file_drop(struct kv_tier *tier, uint64_t at, size_t n)
 
 /* --- The mapping -------------------------------------------------------------------------- */
 
-/* True if the mapping shows what is written, which some network file systems do not promise.  The
- * file's first bytes belong to a page that never leaves memory. */
+/* True if the mapping shows what is written to the file, which some network file systems do not promise.  Tested
+ * with the first bytes of the file, which belong to a page that never leaves memory. */
 static bool coherent(struct tier_file *t)
 {
     static const char text[] = "kvik cache pages";

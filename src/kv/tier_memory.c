@@ -14,16 +14,17 @@
 
 struct tier_memory {
     struct kv_tier tier;
-    unsigned char *base; /* owned: a mapping of size bytes */
+    unsigned char *base; /* [size] in `whole`; begins with a piece */
     size_t size, page;
-    uint64_t written; /* the end of all that was ever written */
-    struct dev *dev;  /* whose pieces are pinned; NULL: none are */
+    uint64_t written; /* end of the last write: nothing behind it can be read */
+    struct dev *dev;  /* the device for which pieces are pinned; NULL: none are */
     size_t piece;     /* bytes */
-    /* One mapping, owned: [size / page] whether a page of the system is in use, after [size / piece] how many of a piece are. */
+    /* One mapping, owned: n_live [size / piece], how many pages of a piece are in use; behind it live [size / page], if
+     * a page of the system is in use. */
     uint32_t *n_live;
     uint8_t *live;
     size_t marks; /* bytes of the mapping */
-    void *whole;  /* owned: [size + 2 * piece], in which base is a multiple of the piece */
+    void *whole;  /* owned: a mapping of size + 2 * piece bytes */
 };
 
 static size_t pieces(const struct tier_memory *t)
@@ -64,7 +65,7 @@ static struct dev_queue *queue_of(const struct kv_tier *tier, const struct kv_io
 static int memory_start(struct kv_tier *tier, struct kv_io *io, uint32_t n)
 {
     struct tier_memory *t = (struct tier_memory *)tier;
-    for (uint32_t i = 0; i < n; i++) { /* all are checked before one is done */
+    for (uint32_t i = 0; i < n; i++) { /* all are checked before the first is done */
         uint64_t end = io[i].write ? t->size : t->written;
         if (io[i].n <= end && io[i].at <= end - io[i].n) continue;
         if (io[i].write)

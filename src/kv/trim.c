@@ -22,7 +22,7 @@ static uint32_t resume_state(const struct seq *s, const struct seq_group *sg, ui
     return m == s->len ? m : resume_keep(sg, m);
 }
 
-/* Checks whether group g can resume at m.  Returns m, or a smaller upper bound that must be checked
+/* Checks whether group g can resume at m.  Returns m if so, else a smaller upper bound, which the caller must check
  * again. */
 static uint32_t resume_look(const struct kv *kv, const struct seq *s, const struct group *g,
                             uint32_t m)
@@ -33,7 +33,7 @@ static uint32_t resume_look(const struct kv *kv, const struct seq *s, const stru
     uint32_t first = MAX(n.from[SEALED], g->c.policy.sinks);
     if (first < MIN(m, s->g[g - kv->group].unseen)) return first;
     uint32_t whole = MAX(n.from[RAW], (g->keep_rows + KV_STRIP - 1) / KV_STRIP * KV_STRIP);
-    if (whole < MIN(m, s->g[g - kv->group].raw_unseen)) { /* but a snapshot is whole */
+    if (whole < MIN(m, s->g[g - kv->group].raw_unseen)) { /* a snapshot has all rows */
         uint32_t keep = resume_keep(&s->g[g - kv->group], m);
         if (keep != m) return MAX(whole, keep);
     }
@@ -112,7 +112,8 @@ void seq_cut(struct kv *kv, struct seq *s, uint32_t m)
     index_hide(kv, s, n_keys);
     s->n_keys = n_keys;
     s->len = m;
-    for (uint32_t gi = 0; gi < kv->n_groups; gi++) /* a turn that was cut short may have flushed */
+    /* the turn that the trim cut may have been flushed at its end */
+    for (uint32_t gi = 0; gi < kv->n_groups; gi++)
         drop_unreachable(kv, s, gi);
 }
 
@@ -136,8 +137,8 @@ uint32_t seq_resume(const struct kv *kv, const struct seq *s, uint32_t m)
     return resume(kv, s, m, NULL);
 }
 
-/* As seq_resume, for a length in tokens, some of whose rows may be borrowed.  *to: the length split into own rows
- * and runs. */
+/* Like seq_resume, but for a length in tokens, some of whose rows may be borrowed.  *to: that length as own rows and
+ * runs. */
 static uint32_t resume_tokens(const struct kv *kv, const struct seq *s, uint32_t len,
                               struct borrow_cut *to)
 {
@@ -195,13 +196,13 @@ static uint32_t trims_to(const struct kv *kv, const struct trims *t, uint32_t i)
 static void trims_pin(struct kv *kv, const struct trims *t, bool pin)
 {
     for (uint32_t i = 0; i < t->n; i++) {
-        age_pin(kv, trims_at(kv, t, i), pin); /* the snapshot at that length must stay */
+        age_pin(kv, trims_at(kv, t, i), pin); /* the snapshot of that length must stay */
         pin_from(kv, trims_at(kv, t, i), trims_to(kv, t, i), false, pin);
     }
 }
 
-/* Makes the room that the reserves need, since they must reach from the shorter lengths again.  Pages that other
- * sequences hold too do not return to the reserves. */
+/* Makes the room that the reserves need, because they must reach from the shorter lengths.  Pages that other
+ * sequences hold, too, do not return to the reserves. */
 static int trims_room(struct kv *kv, const struct trims *t)
 {
     ptrdiff_t sum = 0, most = 0;
@@ -229,7 +230,8 @@ int kv_trim_room(struct kv *kv, const kv_seq *s, const uint32_t *len, uint32_t n
     struct seq *q;
     for (uint32_t i = 0; i < n; i++)
         TRY(seq_idle(kv, s[i], &q));
-    if (kv->owing) return 0; /* or a rollback after a failure of the tier would need the tier */
+    /* not checked after a failure of the tier, because a rollback must not need the tier */
+    if (kv->owing) return 0;
     uint32_t tries = 0;
     int e = 0;
     while (room_try(kv, &tries, e))

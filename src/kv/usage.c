@@ -7,8 +7,8 @@
 
 #include <string.h>
 
-/* Adds to `seen` of each page how many owners it has more than references (modulo 2^32).  A reference that serves only a later
- * match or trim is no owner; a reference of contents with several owners counts as all of them. */
+/* Adds to `seen` of each page its number of owners minus its references (modulo 2^32).  A reference that serves only
+ * a later match or trim is no owner.  A reference of contents with several owners counts as all of them. */
 static void count_owners(const struct kv *kv, uint32_t gi, uint32_t f)
 {
     const struct group *g = &kv->group[gi];
@@ -24,7 +24,7 @@ static void count_owners(const struct kv *kv, uint32_t gi, uint32_t f)
     }
 }
 
-/* Returns how many owners a page has, and forgets what was counted. */
+/* Returns the number of a page's owners, and resets its count. */
 static uint32_t owners_of(const struct pages *p, uint32_t id)
 {
     uint32_t n = p->page[id].refs + p->seen[id];
@@ -32,7 +32,7 @@ static uint32_t owners_of(const struct pages *p, uint32_t id)
     return n;
 }
 
-/* Returns where a page with so many owners is, as a set of KV_BLOCK_ bits. */
+/* Returns where a page with this number of owners is, as a set of KV_BLOCK_ bits. */
 static uint32_t place_of(const struct page *pg, uint32_t form, uint32_t owners)
 {
     return KV_BLOCK_HELD | (form == SEALED ? KV_BLOCK_ENCODED : 0u) |
@@ -140,7 +140,7 @@ void kv_usage_add(struct kv_usage *sum, const struct kv_usage *one)
     sum->tier_read += one->tier_read;
     sum->tier_written += one->tier_written;
     sum->metadata += one->metadata;
-    /* Every store counts the same sequences and rows. */
+    /* all stores have the same sequences and rows */
     sum->max_refs = MAX(sum->max_refs, one->max_refs);
     sum->seqs = MAX(sum->seqs, one->seqs);
     sum->rows = MAX(sum->rows, one->rows);
