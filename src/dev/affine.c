@@ -40,12 +40,12 @@ void affine_put(const struct kv_affine *f, const struct kv_shape *s, unsigned ch
     unit[code_at(f, s, r, c)] |= (unsigned char)(q >> 2 << shift);
 }
 
-/* Writes n codes, from bit `low` of each up, into a row of `bits`-bit codes whose bytes are `step` apart. */
+/* Writes bits `low` and up of each of n codes into a row of `bits`-bit codes whose bytes are `step` apart. */
 static void put_run(unsigned char *row, size_t step, uint32_t bits, uint32_t dim, uint32_t d,
                     uint32_t n, const uint8_t *q, uint32_t low)
 {
     uint32_t chunk = 128 / bits, mask = (1u << bits) - 1;
-    while (n) { /* values whose bits lie at one place of neighbouring bytes */
+    while (n) { /* as many codes as have their bits at the same place of adjacent bytes */
         uint32_t c = d / chunk, i = d % chunk;
         uint32_t w = affine_plane_bytes(bits, MIN(chunk, dim - c * chunk));
         uint32_t some = MIN(n, MIN(w - i % w, chunk - i)), shift = i / w * bits;

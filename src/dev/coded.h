@@ -17,7 +17,7 @@
 #include "dev/hadamard.h"
 #include "dev/view.h"
 
-#define CODED_ROWS   128u /* of a unit */
+#define CODED_ROWS   128u /* rows of a unit */
 #define CODED_DIM    512u /* most values of a row: their sums fit 32 bits */
 #define CODED_LEVELS 16u
 
@@ -29,10 +29,10 @@ struct kv_coded {
      * too. */
     int8_t level[CODED_LEVELS];
     uint8_t level_byte[CODED_LEVELS];
-    float edge[CODED_LEVELS /
-               2]; /* of levels above 0: between the i-th and the next, in units of a row */
-    float of_rms,
-        of_top; /* how much of its deviation and of its largest size make the unit of a row */
+    /* the bound between the i-th level above 0 and the next one, in units of a row */
+    float edge[CODED_LEVELS / 2];
+    /* how much a row's deviation and its largest value count in its unit */
+    float of_rms, of_top;
     struct hadamard turn;
 };
 

@@ -149,7 +149,7 @@ struct dev_experts {
     float alpha, limit; /* of the clamped gate */
     bool weigh_input;   /* the weight multiplies an expert's input; false: its result */
     const uint32_t *chosen;
-    const float *weight; /* of dev_choose */
+    const float *weight; /* the weights that dev_choose wrote */
     /* scratch for a step of at most `room` tokens: [room][hidden], [room][ffn], [room][hidden], [room] */
     uint32_t room;
     float *in, *gate, *up, *y, *by;
@@ -228,7 +228,7 @@ struct dev_delta {
     size_t ldv;
     const float *dt, *beta; /* [token][heads]; dt after softplus */
     const float *a;         /* [heads] negative */
-    float scale;            /* of what is read under q */
+    float scale;            /* factor of the value that is read under q */
     float *out;             /* [token][heads][values], not v */
     uint32_t heads, key_heads, keys, values;
 };

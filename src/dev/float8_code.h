@@ -6,7 +6,7 @@
 #define FLOAT8_TOP 448.0f
 #define FLOAT8_NAN 0x7fu
 
-/* The value of a code, exact. */
+/* Returns the exact value of a code. */
 static inline float float8_value(uint8_t code)
 {
     uint32_t sign = (uint32_t)(code & 0x80u) << 24, e = code >> 3 & 15, m = code & 7;
@@ -15,7 +15,7 @@ static inline float float8_value(uint8_t code)
     return half_from_bits(sign | half_bits((float)m * 0x1p-9f));
 }
 
-/* The code nearest to x, halves to even; beyond the largest value it is the largest. */
+/* Returns the code nearest to x, halves to even.  Values beyond the largest code get the largest code. */
 static inline uint8_t float8_code(float x)
 {
     uint32_t u = half_bits(x), sign = u >> 24 & 0x80u;

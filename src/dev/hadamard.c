@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Distances 1 and 2, inside a vector. */
+/* Does two steps of the transform inside a vector: those with partners 1 and 2 channels apart. */
 static inline four inside(four v)
 {
     const four odd = {1, -1, 1, -1}, high = {1, 1, -1, -1};
@@ -28,7 +28,7 @@ static void narrow(const struct hadamard *c, float *x)
             }
 }
 
-/* Two distances, h and 2h, in one pass. */
+/* Does two steps in one pass over x: those with partners h and 2h channels apart. */
 static void pass2(float *x, uint32_t dim, uint32_t h)
 {
     for (uint32_t i = 0; i < dim; i += 4 * h)

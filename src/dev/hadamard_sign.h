@@ -2,7 +2,7 @@
 #pragma once
 #include <stdint.h>
 
-/* 1 or -1: the bits of a product of the seed and the channel. */
+/* Returns 1 or -1, from the bits of a product of the seed and the channel. */
 static inline float hadamard_sign(uint32_t seed, uint32_t d)
 {
     uint64_t x = ((uint64_t)seed << 32 | d) + 0x9E3779B97F4A7C15u;

@@ -59,11 +59,11 @@ OP(int, reserve, (struct dev_queue *d, const struct dev_limits *lim), (d, lim))
  * an array is its own mirror; so nothing is copied there. */
 /* Returns n zeroed bytes that live as long as the queue, aligned to 64; NULL with an error set. */
 OP(void *, alloc, (struct dev_queue *d, size_t n), (d, n))
-/* Returns where operations see an array of the host: as it was at the last dev_put of it.  Valid while both live.  Who frees
- * the array before the queue closes the mirror first; NULL has nothing to close. */
+/* Returns where operations see an array of the host, with the contents of its last dev_put.  Valid while both live.
+ * If the array is freed before the queue closes, the mirror must be closed first; NULL has nothing to close. */
 OP(void *, mirror, (struct dev_queue *d, const void *host, size_t n), (d, host, n))
 OP(void, mirror_close, (struct dev_queue *d, void *at, size_t n), (d, at, n))
-/* As mirror, for an array that exists for a moment: valid until the next dev_lend.  Operations may write to it;
+/* As mirror, for an array that exists for a short time: valid until the next dev_lend.  Operations may write to it;
  * dev_get then copies it to the host. */
 OP(void *, lend, (struct dev_queue *d, const void *host, size_t n), (d, host, n))
 /* put copies to the device, get to the host.  When a copy returns, the host may overwrite its array, or read what

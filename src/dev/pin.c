@@ -1,4 +1,4 @@
-/* pin.c - finds who pins memory for a device. */
+/* pin.c - finds the kind of device that pins memory for a device. */
 #include "dev/pin.h"
 
 extern const struct dev_pins *const __start_kvik_pins[] __attribute__((visibility("hidden")));

@@ -37,7 +37,7 @@ struct kv_piece {
  * on the query's probabilities and the rows of the piece.  Other queries of the call change neither.  All sets give
  * the same bits. */
 struct kv_reader {
-    /* How many rows are read at once where few queries meet them; 0: those of a tile or strip. */
+    /* How many rows to read at once when few queries meet them; 0: a whole tile or strip. */
     uint32_t rows;
     /* For keys: prepares a query of dim values for strips or for `score`; out has room for dim floats.  NULL: the
      * query needs no preparation. */
@@ -58,15 +58,16 @@ struct kv_reader {
     /* For values: finishes the sum o[dim] of one query over all sealed rows, after their atoms were merged.  NULL:
      * nothing to do. */
     void (*end)(const struct kv_reading *r, float *o);
-    /* Keeps the processor's unit for products ready.  A thread calls it every few hundred cycles while it works on
-     * results of the functions above and will call them again.  NULL: nothing to do. */
+    /* Keeps the processor's unit for products awake.  A thread calls it every few hundred cycles while it works on
+     * results of the functions above and will soon call them again.  NULL: nothing to do. */
     void (*awake)(const struct kv_reading *r);
-    /* Gives back the unit for products, since the thread reads no more for now.  NULL: nothing to do. */
+    /* Releases the processor's unit for products, because the thread reads no more rows for now.  NULL: nothing to
+     * do. */
     void (*rest)(const struct kv_reading *r);
 };
 
-/* Tables [DEV_ISAS] by instruction set or kind of device.  An entry that is missing means the entry below.
- * [DEV_REF], the scalar reference, is always there.  The tables that several codecs use follow. */
+/* Tables [DEV_ISAS] by instruction set or kind of device.  For an entry that is NULL, the next lower instruction set
+ * serves.  [DEV_REF], the scalar reference, is never NULL.  These tables are for several codecs. */
 extern const struct kv_reader *const kv_read_in_place[DEV_ISAS];
 /* Reads tiles that affine.h describes; codec->param is their struct kv_affine. */
 extern const struct kv_reader *const kv_read_affine[DEV_ISAS];

@@ -80,8 +80,8 @@ struct kv_form {
     const uint32_t *table;
     size_t offset[KV_MAX_PLANES]; /* of a plane inside a page */
 };
-/* Arrays of views lie in blocks of n values in memory of the host.  A device that cannot read them there finds the value
- * host[i] at at[i]; the store puts all of a step there before the first view of the step. */
+/* Arrays of views lie in blocks of n values, in memory of the host.  A device that cannot read them there has the
+ * value host[i] at at[i].  The store copies all blocks of a step to the device before the first view of the step. */
 struct kv_block {
     const uint32_t *host;
     uint32_t *at;

@@ -14,16 +14,19 @@
 #define ATTN_HEAD   16u              /* floats of a state before O, so that O is aligned */
 #define ATTN_TURNED 2u               /* of a state: not 0 while `end` must still run on O */
 #define ATTN_AT_ONCE                                                                               \
-    48u /* queries of a block that meet opened tiles at a time: more share what each meeting costs, and their p leave L2 */
+/* queries of a block that read an opened tile together; more would share the cost of reading it further, but
+     * their p would no longer fit in L2 */
+48u
 
-struct attn_kernels {
+    struct attn_kernels {
     uint32_t score_max, pv_max; /* most queries one call takes */
-    /* Scores of nq queries with strips [s0, s1) of K, times scale: p[i][16 * s + row].  All 16 rows of a
-     * strip are computed, visible or not; rows never mix.  qt: [dim][nq].  p: rows of KV_ATOM.
-     * While strip s is computed the cache is asked for next[s]; next may be NULL. */
+    /* Computes scores of nq queries with strips [s0, s1) of K, times scale: p[i][16 * s + row].  All 16 rows of a
+     * strip are computed, visible or not; rows do not affect each other.  qt: [dim][nq].  p: rows of KV_ATOM.  While
+     * strip s is computed, next[s] is prefetched; next may be NULL. */
     void (*score)(enum dtype t, const float *qt, uint32_t nq, uint32_t dim, const void *const *k,
                   const void *const *next, uint32_t s0, uint32_t s1, float scale, float *p);
-    /* Rows [a, b) of one query: softcap, max, p = exp(s - max), l.  Stores max and l in state[0..1]. */
+    /* Turns the scores of rows [a, b) of one query into p = exp(s - max), after the softcap.  Stores max and the sum
+     * in state[0..1]. */
     void (*soft)(float *p, uint32_t a, uint32_t b, float softcap, float *state);
     /* O[i][d] += p[i][j] * v[j][d], j ascending over rows [r0, r1); O at stride ld.  v: strips; next: as above.
      * fresh: O counts as 0, whatever it is. */

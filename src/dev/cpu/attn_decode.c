@@ -10,7 +10,8 @@
 #include <assert.h>
 #include <string.h>
 
-#define MERGES 96u /* in a wave, over all heads, that are worth a fork */
+/* from this number of merges of a wave on, over all heads, a fork is worth its cost */
+#define MERGES 96u
 
 /* Atoms [first, first + n) of a wave.  All of them have their rows up to `joint` in the same pages, so these rows
  * are read once.  The rows behind `joint` are each atom's own. */
@@ -127,7 +128,7 @@ static void decode_unit(void *ctx, uint32_t task, uint32_t thread)
     attn_rest(j);
 }
 
-/* Finds the next atom of a token's walk; false: the walk is at its end. */
+/* Finds the next atom of a token's walk.  Returns false at the end of the walk. */
 static bool next_atom(const struct attn_job *j, struct attn_iter *it, struct attn_atom *out)
 {
     for (; it->stage < attn_stages(j, it->token); it->stage++, it->next = 0) {
@@ -140,7 +141,7 @@ static bool next_atom(const struct attn_job *j, struct attn_iter *it, struct att
     return false;
 }
 
-/* Returns the first of the rows [a, b) from which on two lanes have other pages, or b. */
+/* Returns the first of the rows [a, b) at which two lanes have different pages, or b if there is none. */
 static uint32_t same_pages(const struct kv_form *f, uint32_t slot, uint32_t other, uint32_t a,
                            uint32_t b)
 {
@@ -153,8 +154,8 @@ static uint32_t same_pages(const struct kv_form *f, uint32_t slot, uint32_t othe
     return i == end ? b : MAX(a, i * f->rows);
 }
 
-/* Returns how many of their first rows two atoms read from the same bytes.  Forks do until they diverge, and so do
- * tokens of one lane.  It is all rows of both, or whole strips. */
+/* Returns how many of their first rows two atoms read from the same bytes.  Forks read the same rows until they
+ * diverge, and so do tokens of one lane.  The result is either all rows of both atoms, or whole strips. */
 static uint32_t same_rows(const struct attn_job *j, const struct attn_atom *m,
                           const struct attn_atom *o)
 {
@@ -171,7 +172,7 @@ static uint32_t same_rows(const struct attn_job *j, const struct attn_atom *m,
     return j->tiled || end < a ? 0 : end - a;
 }
 
-/* Units of at most `most` atoms.  An atom joins a unit with which it has at least half of its rows in common. */
+/* Makes units of at most `most` atoms.  An atom joins a unit with which it has at least half of its rows in common. */
 static uint32_t make_units(const struct attn_job *j, uint32_t n, uint32_t most,
                            struct attn_unit *unit)
 {
@@ -193,7 +194,7 @@ static uint32_t make_units(const struct attn_job *j, uint32_t n, uint32_t most,
     return n_units;
 }
 
-/* Adds up the atoms of a wave for one head. */
+/* Merges the atoms of a wave for one head. */
 static void merge_head(void *ctx, uint32_t head, uint32_t thread)
 {
     const struct attn_job *j = ctx;
@@ -217,8 +218,8 @@ static void run_wave(struct attn_job *j, uint32_t n)
         rows += j->wave[i].b - j->wave[i].a;
     j->unit = unit;
     j->n_units = make_units(j, n, MAX(most, 1), unit);
-    /* Units are split by heads if some are shared, because shared units have few rows for their products, or if
-     * there are few units.  They are not if a fork would cost more than it saves. */
+    /* Units are split by heads if atoms share units, because a shared unit has few rows for its products; and if
+     * there are few units, unless a fork would cost more than it saves. */
     bool few = j->n_units <= 2 * threads && rows > 48;
     j->split = j->n_units < n || few ? j->n_kv : 1;
     pool_run(j->pool, j->n_units * j->split, decode_unit, j);

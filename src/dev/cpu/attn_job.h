@@ -14,7 +14,8 @@ struct attn_iter { /* how far the walk of a decoding token has come */
 };
 struct attn_atom {
     uint32_t token, phase, a, b; /* rows [a, b), absolute */
-    uint32_t borrowed;           /* 0: of the token's lane; else 1 + the place in view.borrowed */
+    /* 0: rows of the token's own lane; else 1 + the index in view.borrowed */
+    uint32_t borrowed;
 };
 struct attn_block { /* tokens [t0, t0 + n) of one lane */
     uint32_t t0, n;
@@ -27,9 +28,9 @@ struct attn_opened {
     const unsigned char *at[2][ATTN_STRIPS];
     /* The opened form, or this head's part of the tile if the reader did not open it.  Later queries read it again. */
     const unsigned char *from[2][ATTN_STRIPS];
-    uint32_t lines[2][ATTN_STRIPS]; /* of 64 bytes */
+    uint32_t lines[2][ATTN_STRIPS]; /* cache lines, of 64 bytes */
 };
-/* Asks the first cache for the i-th of ATTN_AT_ONCE parts of a plane. */
+/* Prefetches the i-th of ATTN_AT_ONCE parts of a plane into the first cache. */
 void attn_ask(const struct attn_opened *o, uint32_t plane, uint32_t i);
 /* An atom of some queries with some kv heads.  p, qt and out lie [kv head][query]; heads are counted from h0. */
 struct attn_task {
@@ -60,7 +61,7 @@ struct attn_job {
     size_t state;                        /* floats of one state */
     bool lossy, tiled;                   /* a plane has a lossy codec; any codec */
     bool sums;                           /* the readers of both planes sum over sealed rows */
-    struct kv_reading raw[2], sealed[2]; /* who reads the rows of the planes */
+    struct kv_reading raw[2], sealed[2]; /* the readers of the planes' rows */
     struct attn_atom *wave;              /* [ATTN_WAVE] */
     struct attn_unit *unit;              /* [ATTN_WAVE], of attn_decode.c */
     uint32_t n_units;
@@ -68,7 +69,7 @@ struct attn_job {
     uint32_t *few;  /* the tokens that decode */
     uint32_t n_few;
     bool begins, ends;        /* the wave is the first of a site's, or the last */
-    bool alone;               /* it has the only atom of every token */
+    bool alone;               /* the wave has the only atom of every token */
     struct attn_block *block; /* prefill blocks */
     uint32_t n_blocks;
 };
@@ -80,7 +81,7 @@ static inline float *attn_run_state(const struct attn_job *j, uint32_t token, ui
     return run + ((size_t)token * j->a->n_heads + head) * j->state;
 }
 
-/* A place in the scratch of one thread; offset: of struct attn_layout. */
+/* Returns a place in the scratch of one thread; offset: of struct attn_layout. */
 static inline void *attn_part(const struct attn_job *j, uint32_t thread, size_t offset)
 {
     return j->scratch + j->lay.thread + thread * j->lay.per_thread + offset;

@@ -1,13 +1,14 @@
 /* attn_read.c - the loop over the rows of an atom, for decoding, prefill and the probe alike.
  *
- * The rows of a plane are read in runs: rows of one form whose place is looked up once for all heads.  Pages and tiles hold all
- * heads of their rows next to each other.  So the loop over heads is inside the loop over runs, and memory is read in order.
+ * The rows of a plane are read in runs: rows of one form whose place is looked up once for all heads.  Pages and
+ * tiles hold all heads of their rows next to each other.  So the loop over heads is inside the loop over runs, and
+ * memory is read in order.
  *
- * Few queries take short runs.  Meanwhile the bytes that follow are prefetched, one cache line with each row of products.  Measured:
- * asked for all at once, or for the first cache, they come later.
+ * With few queries, runs are short.  Meanwhile the bytes behind a run are prefetched, one cache line with each row
+ * of products.  Measured: they arrive later if all are prefetched at once, or into the first cache.
  *
- * A block of prefill takes all rows of one form at once.  A reader that sums gets the rows of one tile in any case, so its pieces
- * depend on the positions of rows alone. */
+ * A block of prefill takes all rows of one form at once.  A reader that sums gets the rows of one tile in any case,
+ * so its pieces depend on the positions of rows alone. */
 #include "dev/cpu/attn_job.h"
 
 #include <string.h>
@@ -113,7 +114,7 @@ static void find_run(const struct attn_job *j, const struct attn_task *t, uint32
         find_strips(t, f, table, plane, run);
 }
 
-/* Prefetches narrow tiles with all heads.  Wider tiles are long enough for the processor to foresee. */
+/* Prefetches narrow tiles with all heads.  Wider tiles are long enough for the processor's own prefetcher. */
 static void ask(const struct row_run *run)
 {
     const struct kv_codec *c = run->by->codec;

@@ -1,7 +1,7 @@
 /* coded_bytes.h - codes of coded tiles (dev/coded.h) as bytes that kernels multiply: levels, unsigned of keys and signed of
  * values.  Included by coded_vec.h. */
 
-/* Prefetches the line that lies `apart` bytes from p; apart 0: it is not known. */
+/* Prefetches the line `apart` bytes behind p; apart 0: no address is known. */
 INLINE void ask(const unsigned char *p, ptrdiff_t apart)
 {
     __builtin_prefetch(p + apart, 0, 2);
@@ -108,8 +108,8 @@ INLINE struct blocks blocks_from(const struct blocks *x, uint32_t block)
     return (struct blocks){x->at + block * x->step, x->step, x->bits};
 }
 
-/* Returns n blocks of a unit.  They are in place if they are bytes, or if the kernel takes them packed and few
- * queries meet them; else they are unpacked to room. */
+/* Returns n blocks of a unit.  The blocks stay in place if they are bytes, or if the kernel takes them packed and
+ * few queries meet them.  Else they are unpacked to room. */
 static struct blocks blocks_of(const struct kv_coded *f, const unsigned char *codes, uint32_t block,
                                uint32_t n, uint32_t depth, size_t size, ptrdiff_t then,
                                uint32_t queries, unsigned char *room)

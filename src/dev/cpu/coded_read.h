@@ -47,7 +47,7 @@ static inline const unsigned char *coded_unit(const struct kv_reading *r, const 
 
 /* The scalar functions.  Vector functions call them for shapes that they do not take. */
 void coded_end(const struct kv_reading *r, float *o);
-/* Adds rows [r0, r1) of one unit: p[0] is row r0's. */
+/* Adds rows [r0, r1) of one unit; p[0] belongs to row r0. */
 void coded_add_unit(const struct kv_coded *f, uint32_t dim, const unsigned char *unit, uint32_t r0,
                     uint32_t r1, const float *p, float *o);
 

@@ -84,20 +84,21 @@ static inline uint32_t cpu_x_place(uint32_t i) /* where column i is in q */
 {
     return (i & ~3u) | (i & 1u) << 1 | (i & 2u) >> 1;
 }
-/* The scale d for a largest |x| of these bits; returns what x is multiplied with before rounding.  0 gives codes 0. */
+/* Computes the scale d of a group, from the bits of its largest |x|.  Returns the factor of x before rounding; 0:
+ * all codes are 0. */
 float cpu_group_scale(uint32_t bits, float *d);
 
-/* Elements [k0, k0 + k) of a row (k0 a multiple of 256) into ceil(k / 64) chunks. */
+/* Unpacks elements [k0, k0 + k) of a row (k0 a multiple of 256) into ceil(k / 64) chunks. */
 typedef void (*cpu_unpack_fn)(const unsigned char *row, uint32_t k0, uint32_t k,
                               struct cpu_wchunk *dst);
 typedef void (*cpu_to_f32_fn)(const void *src, float *dst, size_t n);
 typedef void (*cpu_quantize_fn)(const float *x, uint32_t k, struct cpu_xgroup *out);
-/* To bf16 and back: out is f32, or packed bf16 where CPU_MM_BF16 exists. */
+/* Rounds to bf16.  out is f32, or packed bf16 where CPU_MM_BF16 exists. */
 typedef void (*cpu_round_fn)(const float *x, uint32_t k, void *out);
-/* One row; out may be x.  w, b: NULL for none; softmax takes neither, nor eps. */
+/* Works on one row; out may be x.  w, b: NULL for none; softmax takes neither, nor eps. */
 typedef void (*cpu_row_fn)(const float *x, const float *w, const float *b, float eps, uint32_t dim,
                            float *out);
-/* n values in place; y, p, q: as the operation wants. */
+/* Changes n values in place; the operation defines y, p and q. */
 typedef void (*cpu_map_fn)(float *x, const float *y, float p, float q, size_t n);
 typedef void (*cpu_rope_fn)(float *x, uint32_t heads, uint32_t dim, uint32_t rot, bool interleaved,
                             const float *cos, const float *sin); /* one token */
@@ -145,7 +146,7 @@ struct dev_queue {
     size_t xq_groups, xb_stride;
     uint32_t x_tokens;
     unsigned char *thread; /* [threads][CPU_THREAD_BYTES] */
-    void *attn;            /* attn_bytes, 64-byte aligned: the attention files' own */
+    void *attn;            /* attn_bytes, 64-byte aligned: scratch of the files of attention */
     size_t attn_bytes;
     cpu_fn fn[CPU_OPS][DT_COUNT];
 };
@@ -159,7 +160,7 @@ static inline cpu_fn cpu_kernel_get(const struct dev_queue *d, enum cpu_op op, e
 {
     return d->fn[op][t];
 }
-/* Bytes the attention files want at d->attn for these limits; defined by them. */
+/* Returns the bytes that the files of attention need at d->attn for these limits. */
 size_t cpu_attn_scratch(const struct dev_limits *lim, uint32_t threads);
 /* Reference decoders without a device (dev_to_f32, tests). */
 cpu_unpack_fn cpu_unpack_ref(enum dtype t); /* NULL: not quantized */

@@ -57,13 +57,13 @@ struct sums {
 };
 _Static_assert(CPU_TILE * sizeof(struct sums) <= CPU_THREAD_BYTES, "scratch");
 
-struct pass { /* rows x the tokens of a job */
+struct pass { /* 16 (or 8) rows and the tokens of a job */
     struct sums *sums;
     const unsigned char *x; /* struct cpu_xgroup of the first token */
     size_t ldx;
     uint32_t n;
     int zero;
-    uintptr_t ask; /* while the rows are read, as many bytes from this address are asked for */
+    uintptr_t ask; /* while the rows are read, as many bytes from this address on are prefetched */
 };
 
 /* How four neighbouring codes of a row, a byte each in one lane, are kept and multiplied.  Here: as two words in each of
@@ -91,10 +91,11 @@ INLINE vi chains_sum(const vi *acc)
 }
 #endif
 
-/* Memory is asked for in one ascending stream: while a block of 16 rows is read, as many bytes that lie further on go to the
- * second cache.  Left to itself the hardware would see 16 short streams.  The distance is more than 16 rows, since a
- * group begins with the first block of each of its rows.  At the end of a job the stream goes on with what the thread
- * reads next.  Requests are addresses and no pointers: the last ones lie behind the weights. */
+/* Weights are prefetched in one ascending stream.  While a block of 16 rows is read, as many bytes that lie further
+ * on go to the second cache.  Without this the hardware would see 16 short streams.  The distance is more than 16
+ * rows, since a group begins with the first block of each of its rows.  At the end of a job the stream continues
+ * with what the thread reads next.  Addresses are integers and not pointers, because the last ones lie behind the
+ * weights. */
 INLINE size_t lead_of(size_t row_bytes)
 {
     return MAX(ROWS * row_bytes + 4096, 16384);
@@ -269,8 +270,8 @@ INLINE void block_32(enum dtype t, const unsigned char *p, size_t stride, uint32
     block_tokens(t, k, b, &c, &d, &m, (struct request){next, ROWS * block_bytes(t)});
 }
 
-/* Blocks of 4 times as many bytes as 16 divides: headers come with the codes.  Q4_1: four blocks are 5 x 16 bytes.  Q5_1: two
- * are 3 x 16. */
+/* Returns how many blocks are loaded together, headers and codes, in whole pieces of 16 bytes: four of Q4_1 (5
+ * pieces), two of Q5_1 (3 pieces), else 0: headers are loaded alone. */
 INLINE uint32_t run_blocks(enum dtype t)
 {
     return t == DT_Q4_1 ? 4 : t == DT_Q5_1 ? 2 : 0;
@@ -453,7 +454,8 @@ INLINE void products(enum dtype t, int zero, uint32_t n, const struct cpu_mm *j)
         for (uint32_t i = 0; i < n; i++) {
             vf_store(p.sums[i].s, vf_zero());
             vf_store(p.sums[i].y, vf_zero());
-            __builtin_prefetch(j->y + i * j->ldy + r, 1, 2); /* a page for each token */
+            /* each token's y lies in another page */
+            __builtin_prefetch(j->y + i * j->ldy + r, 1, 2);
         }
         for (uint32_t k = 0; k < j->k; k += GROUP) {
             p.x = j->x + k / GROUP * sizeof(struct cpu_xgroup);

@@ -177,7 +177,7 @@ INLINE vf gelu_erf_of(vf x, vf y, vf p, vf r)
     q = vf_fma(q, t, vf_set1(MATH_ERFC_P1));
     q = vf_fma(q, t, vf_set1(MATH_ERFC_P0));
     q = vf_mul(vf_mul(q, t), vf_exp(vf_mul(vf_mul(vf_set1(-0.5f), u), u)));
-    /* past the end, where u may be infinite, u / 2 counts as 0; a NaN comes through max */
+    /* beyond MATH_GELU_END, where u may be infinite, u / 2 counts as 0; a NaN stays through vf_max */
     vf half = vf_mul(vf_set1(0.5f), vf_choose(u, vf_set1(MATH_GELU_END), u, vf_zero()));
     return vf_sub(vf_max(x, vf_zero()), vf_mul(half, q));
 }

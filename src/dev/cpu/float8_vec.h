@@ -1,8 +1,9 @@
-/* float8_vec.h - floats of 8 bits to strips on vectors of 16 lanes, stated once for AVX2, AVX-512 and NEON: float8_*.c include it
- * after the vec_*.h and after vec_float8 and vec_put.
+/* float8_vec.h - floats of 8 bits to strips on vectors of 16 lanes, stated once for AVX2, AVX-512 and NEON:
+ * float8_*.c include it after the vec_*.h and after vec_float8 and vec_put.
  *
- * A code moved up by 7 bits, its sign apart, is a float of 16 bits that is 2^-8 of the value, subnormals too; so the processor's own
- * conversion does all of it, whatever the mode for subnormals of 32 bits.  Only the NaN has another pattern there. */
+ * A code shifted up by 7 bits, with its sign moved to bit 15, is a float of 16 bits with 2^-8 of the code's value;
+ * this holds for subnormals, too.  So the processor's own conversion of such floats does the work, whatever its mode
+ * for subnormals of 32 bits.  Only the NaN has another pattern. */
 #include "dev/cpu/float8_strip.h"
 
 INLINE void float8_run(enum dtype t, float scale, const unsigned char *code, uint32_t n, char *out)

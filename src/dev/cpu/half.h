@@ -53,7 +53,7 @@ static inline uint16_t half_f32_to_bf16(float f)
     return (uint16_t)((u + 0x7fffu + (u >> 16 & 1)) >> 16);
 }
 
-/* Loads from addresses of any alignment: weights lie as they lie in the file. */
+/* Load from any address, because weights lie as they lie in the file. */
 static inline uint16_t half_load(const void *p)
 {
     uint16_t v;

@@ -12,9 +12,10 @@
 enum x_form { X_F32, X_Q, X_BF16 };
 #define MAX_MM 64u
 #define QUEUES 64u
-#define SLICE  16u /* rows; a kernel works on 4 or 8 at once, with quantized weights on 16 */
-#define MOST   (256u << 10) /* bytes of weights of a job with one token, about */
-#define LINE   64u          /* of the processor's cache */
+/* rows of a slice; a kernel works on 4 or 8 at once, with quantized weights on 16 */
+#define SLICE 16u
+#define MOST  (256u << 10) /* bytes of weights of a job with one token, roughly */
+#define LINE  64u          /* bytes of a line of the processor's cache */
 
 /* The slices of one thread.  Their weights lie next to each other in memory, so the thread knows what it reads next.
  * A thread takes half of the remaining slices at a time, so that the last jobs are small.  A thread without slices
@@ -33,9 +34,9 @@ struct plan {
     uint32_t n_mm, k;
     enum dev_compute mode;
     bool form[3];
-    uint32_t tile, tiles; /* tokens of a tile; tiles */
-    /* Product i has slices [first[i], first[i + 1]), of which a job has `slices` at most, and jobs from job[i] on for each
-     * tile. */
+    uint32_t tile, tiles; /* tile: tokens of a tile; tiles: their number */
+    /* Product i has slices [first[i], first[i + 1]).  A job has at most `slices` of them.  Each tile of product i
+     * has jobs from job[i] on. */
     uint32_t first[MAX_MM + 1], job[MAX_MM + 1], slices;
     uint32_t x_per_task;
     uint32_t n_queues; /* 0: a task is a job */

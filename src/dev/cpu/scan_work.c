@@ -1,11 +1,12 @@
-/* scan_work.c - how the recurrences of ssm.c, delta.c and conv.c are split over sequences and strips, and the way of a strip's
- * state through pages.
+/* scan_work.c - how the recurrences of ssm.c, delta.c and conv.c are split over sequences and strips, and how the
+ * state of a strip moves through pages.
  *
- * A state is a matrix in a page.  Its columns do not meet, so a strip of 16 columns is a vector, and a task is some strips
- * of one sequence.  The tokens of a sequence follow one another, in a step of one token and in a prefill alike.
+ * A state is a matrix in a page.  Its columns do not depend on each other, so a strip of 16 columns is a vector, and
+ * a task is some strips of one sequence.  The tokens of a sequence follow one another, in a step of one token and in
+ * a prefill alike.
  *
- * A strip's state is copied from its page, lives in the L1 cache while its tokens pass, and is copied to the page of every
- * token that has one: the page of the step's last token, those of drafts, and snapshots. */
+ * The state of a strip is copied from its page and stays in the L1 cache while its tokens pass.  It is copied to the
+ * page of every token that has one: the page of the step's last token, those of drafts, and snapshots. */
 #include "dev/cpu/ssm.h"
 
 #include <assert.h>

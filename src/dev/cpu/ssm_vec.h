@@ -28,7 +28,7 @@ static void VEC(conv)(const float *const *row, uint32_t taps, const float *w, si
 }
 CPU_KERNEL(VEC_ISA, CPU_CONV, CPU_ANY, VEC(conv));
 
-/* Returns the time steps of a strip's lanes for one token. */
+/* Returns the time steps of one token for the lanes of a strip. */
 INLINE vf time_steps(const struct cpu_scan *j, const float *dt)
 {
     float each[SCAN_LANES] = {0};

@@ -33,7 +33,7 @@ INLINE void vec_put(enum dtype t, void *p, vf x)
     else
         _mm256_storeu_si256(p, vec_words(t, x));
 }
-/* 16 words to look up by codes below 16: their low and their high bytes. */
+/* 16 words that codes below 16 look up: their low bytes and their high bytes. */
 typedef struct {
     __m128i lo, hi;
 } vtab;

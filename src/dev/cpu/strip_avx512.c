@@ -28,7 +28,7 @@ INLINE void vec_put(enum dtype t, void *p, vf x)
     else
         _mm256_storeu_si256(p, vec_words(t, x));
 }
-/* 16 words to look up by codes below 16. */
+/* 16 words that codes below 16 look up. */
 typedef __m256i vtab;
 INLINE vtab vec_table(enum dtype t, vf x)
 {
@@ -39,8 +39,9 @@ INLINE void vec_look_up(vtab table, v16 codes, void *dst)
     _mm256_storeu_si256(dst, _mm256_permutexvar_epi16(_mm256_cvtepu8_epi16(codes), table));
 }
 
-/* All codes of a chunk, whose first bits are those of its first 16 values.  A word looks up by its low five bits, so 32 words are
- * the table twice, and of 4 bits none has to be masked. */
+/* Looks up all codes of a chunk; the lowest bits of a byte are the code of one of its first 16 values.  The
+ * instruction looks up by the low five bits of a word.  So its 32 words are the table twice, and codes of 4 bits
+ * need no mask. */
 #define STRIP_WIDE 1
 INLINE void vec_look_up_chunk(vtab table, const uint32_t bits, v16 codes, unsigned char *dst)
 {
@@ -54,7 +55,7 @@ INLINE void vec_look_up_chunk(vtab table, const uint32_t bits, v16 codes, unsign
         _mm512_storeu_si512(dst, _mm512_permutexvar_epi16(at, twice));
     }
 }
-/* Words of 16 rows of 32 to 32 columns of 16: the rounds of transpose_words, of two blocks at a time. */
+/* Transposes 16 rows of 32 words to 32 columns of 16, by the rounds of transpose_words for two blocks at a time. */
 INLINE void vec_transpose32(const uint16_t *row, uint32_t stride, unsigned char *dst)
 {
     const __m512i first = _mm512_set_epi64(11, 10, 3, 2, 9, 8, 1, 0),

@@ -139,7 +139,7 @@ INLINE void values_row(enum dtype t, const uint32_t bits, bool zero_first,
     const bool table = t != DT_F32 && bits < 8;
     vf a = vf_zero(), b = a;
     vtab look = vec_table(DT_BF16, a);
-    uint32_t left = 0, g = 0; /* channels that a and b still hold for */
+    uint32_t left = 0, g = 0; /* how many more channels have the numbers a and b */
     for (uint32_t c = 0; c < dim * bits / 8; c += 16) {
         v16 bytes = v16_load(codes + c);
 #if STRIP_WIDE

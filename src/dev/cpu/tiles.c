@@ -40,7 +40,8 @@ static bool system_gives(void)
 
 bool tiles_here(void)
 {
-    static atomic_int known; /* 1: no, 2: yes; threads that ask at once get the same answer */
+    /* 1: no, 2: yes; 0: not asked yet.  Threads that ask at the same time get the same answer. */
+    static atomic_int known;
     int k = atomic_load_explicit(&known, memory_order_relaxed);
     if (!k) {
         const char *v = getenv("KVIK_AMX");
@@ -77,8 +78,8 @@ AMX void tiles_awake(void)
     if (configured) _tile_dpbsud(7, 5, 6);
 }
 
-/* A product waits for the one before it that adds to the same tile, and four do not wait for each other: so four blocks, of
- * which there may be fewer, go side by side.  at: of the block and step. */
+/* A product waits for the product before it that adds to the same tile, but not for products that add to other
+ * tiles.  So up to four blocks are computed side by side.  at: the rows of one block and step. */
 #define BLOCK(sum, rows, b, product, at)                                                           \
     if (nb > (b)) {                                                                                \
         _tile_loadd(rows, at, 64);                                                                 \

@@ -210,7 +210,7 @@ INLINE void vf_pair2_f16(const unsigned char *a, const unsigned char *b, vf *d, 
     *m = _mm512_permutexvar_ps(_mm512_add_epi32(idx, _mm512_set1_epi32(1)),
                                _mm512_castps128_ps512(f));
 }
-/* Each of p[0..1] eight times; each of p[0..3] four times. */
+/* Repeats each of p[0..1] eight times; vf_quads repeats each of p[0..3] four times. */
 INLINE vf vf_octets(const float *p)
 {
     __m512 v = _mm512_castpd_ps(_mm512_set1_pd(*(const double __attribute__((may_alias)) *)p));

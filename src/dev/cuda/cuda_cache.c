@@ -13,9 +13,10 @@
 #include <string.h>
 
 #define PART_BYTES                                                                                 \
-    ((size_t)64 << 20) /* of the results of a wave, where one atom of each token takes less */
+    ((size_t)64 << 20) /* for the results of a wave; more if one atom of each token takes more */
 
-/* Kernels read raw rows, rows of tiles that are laid out like raw ones, groups of small codes, levels, and floats of 8 bits. */
+/* True for raw rows, and for tiles of rows as in raw blocks, of groups of small codes, of levels, and of floats of 8
+ * bits. */
 bool cuda_reads(const struct dev *d, const struct kv_codec *c)
 {
     (void)d;
@@ -37,14 +38,14 @@ int cuda_reserve(struct dev_queue *d, const struct dev_limits *more)
     size_t floats[] = {lim->tokens * groups * sizeof(struct k_group) / sizeof(float), results,
                        MAX(results, PART_BYTES / sizeof(float))},
            have;
-    /* never more than all atoms of all tokens */
+    /* but never more than all atoms of all tokens */
     floats[2] = MAX(results, MIN(floats[2], results * (lim->max_len / KV_ATOM + WALK_PHASES)));
     int e = 0;
     for (size_t i = 0; i < countof(room) && e >= 0; i++) {
         have = 0;
         e = cuda_room(d, &more_room[i], &have, MAX(floats[i], 1));
     }
-    for (size_t i = 0; i < countof(room); i++) { /* what there was stays if one is not to be had */
+    for (size_t i = 0; i < countof(room); i++) { /* a room that cannot grow keeps its old size */
         float *old = e < 0 ? more_room[i] : *room[i];
         if (old) d->rt->release(CUDA_DEVICE, old, 0);
         if (e >= 0) *room[i] = more_room[i];
@@ -101,7 +102,7 @@ struct k_plane cuda_plane(const struct kv_view *v, uint32_t i)
     return p;
 }
 
-/* The walk as the host sees it, or with arrays of the device. */
+/* Describes the walk with arrays of the host, or with those of the device. */
 static struct k_walk walk_of(const struct kv_view *v, bool host)
 {
     struct k_walk w = {v->slot, v->lane, v->pos,  v->lo,    v->hi,   v->edge, v->row0,
@@ -130,7 +131,7 @@ static struct k_query query_of(const struct kv_view *v, const struct dev_attn *a
                             a->bias ? a->bias->ahead : 0};
 }
 
-/* The most atoms that a token has in the piece. */
+/* Returns the largest number of atoms that a token has in the piece. */
 static uint32_t most_atoms(const struct kv_view *v)
 {
     struct k_walk w = walk_of(v, true);
@@ -140,8 +141,8 @@ static uint32_t most_atoms(const struct kv_view *v)
     return most;
 }
 
-/* Which queries a block has: heads of a group, and where sequences have many tokens in the step, tokens that follow each other.
- * Returns the number of blocks. */
+/* Chooses the queries of a block: heads of a group, and adjacent tokens where sequences have many tokens in the
+ * step.  Returns the number of blocks. */
 static size_t share(const struct kv_view *v, struct k_atom_args *a)
 {
     uint32_t group = a->query.group, dim = v->shape[0].dim, lanes = v->counts[0];
@@ -194,7 +195,7 @@ void cuda_attention(struct dev_queue *d, const struct kv_view *v, const struct d
     }
 }
 
-/* The probabilities of one token and head of a lane, from the scores of all rows. */
+/* Writes the probabilities of one token and head of a lane, from the scores of all rows. */
 static void probe_row(const struct kv_view *v, const struct dev_attn *a, uint32_t token,
                       uint32_t head, float *out, uint32_t columns, const float *score)
 {

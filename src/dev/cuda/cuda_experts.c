@@ -1,15 +1,16 @@
 /* cuda_experts.c - mixtures of experts.
  *
- * A step of few tokens does not wait to learn which experts were chosen: a slot is a token and one of its choices, and the
- * products of a slot find its expert in memory of the device (struct k_pick).  So a decode step stays one graph.  In a step of
- * many tokens slots would read each weight many times; there the host gathers the tokens of each expert.  Both have the same
- * bits, since a product gives a token what it gives the token alone, and results are added in ascending order of experts.
- * The addresses of a layer's weights go to the device with the first step that meets the layer. */
+ * A step of few tokens does not wait until the host knows which experts were chosen.  A slot is a token and one of
+ * its choices, and the products of a slot find the weights of its expert in memory of the device (struct k_pick).
+ * So a decode step stays one graph.  In a step of many tokens, slots would read each weight many times; there the
+ * host gathers the tokens of each expert.  Both ways give the same bits: a product of a token does not depend on
+ * other tokens, and results are added in ascending order of experts.  The addresses of a layer's weights go to the
+ * device with the first step that meets the layer. */
 #include "dev/cuda/cuda.h"
 
 #include <string.h>
 
-#define SLOTS 256u /* most of a step that does not wait */
+#define SLOTS 256u /* most slots of a step that does not wait for the host */
 
 void cuda_choose(struct dev_queue *d, const float *score, uint32_t n, uint32_t n_experts,
                  uint32_t top, bool share, uint32_t *chosen, float *weight)
@@ -17,7 +18,8 @@ void cuda_choose(struct dev_queue *d, const float *score, uint32_t n, uint32_t n
     LAUNCH(d, k_choose, cuda_blocks(n), 1, score, chosen, weight, n, n_experts, top, share);
 }
 
-/* The host learns which experts were chosen, and gathers the tokens of each: a weight is read once, but the layer waits. */
+/* Reads on the host which experts were chosen, and gathers the tokens of each.  Each weight is read once, but the
+ * layer waits for the host. */
 static void by_host(struct dev_queue *d, enum dev_compute mode, const struct dev_experts *a,
                     const float *x, uint32_t n, float *out)
 {
@@ -63,7 +65,7 @@ static bool same_form(const struct dev_weight *x, const struct dev_weight *y)
     return x->dtype == y->dtype && x->rows == y->rows && x->cols == y->cols;
 }
 
-/* Slots take the form of the first expert for that of all. */
+/* True if all experts have weights of the same form.  Slots take the form of the first expert for that of all. */
 static bool alike(const struct dev_experts *a)
 {
     const struct dev_expert *e = a->expert;
@@ -74,7 +76,7 @@ static bool alike(const struct dev_experts *a)
     return true;
 }
 
-/* The layer that was met before, if it has the same weights still. */
+/* Returns the layer if it was met before and has the same weights, else NULL. */
 static const struct cuda_layer *met(const struct dev_queue *d, const struct dev_experts *a)
 {
     for (uint32_t i = 0; i < d->n_layers; i++) {
@@ -89,8 +91,8 @@ static const struct cuda_layer *met(const struct dev_queue *d, const struct dev_
     return NULL;
 }
 
-/* Writes the addresses of a layer's weights to the device, and waits: what is remembered must have arrived.  False if
- * it has not; experts that differ in form have none there. */
+/* Writes the addresses of a layer's weights to the device and waits, because a remembered layer must have its
+ * addresses there.  False after an error.  Experts of different forms need no addresses. */
 static bool tell(struct dev_queue *d, const struct dev_experts *a, struct cuda_layer *l)
 {
     if (!alike(a)) return true;
@@ -103,7 +105,8 @@ static bool tell(struct dev_queue *d, const struct dev_experts *a, struct cuda_l
     return false;
 }
 
-/* Where the device finds the addresses of a layer's weights; NULL: they differ in form, or are not there. */
+/* Returns where the device has the addresses of a layer's weights, or NULL: the experts differ in form, or there was
+ * an error. */
 static const struct k_expert *addresses(struct dev_queue *d, const struct dev_experts *a)
 {
     const struct cuda_layer *l = met(d, a);
@@ -123,7 +126,7 @@ static const struct k_expert *addresses(struct dev_queue *d, const struct dev_ex
     return new.there;
 }
 
-/* One of the three products of n slots; rows: of x.  Inputs of quantized weights are codes by now. */
+/* Computes one of the three products of n slots.  The inputs of quantized weights were made codes before. */
 static void slots(struct dev_queue *d, enum dev_compute mode, const struct dev_weight *w,
                   const struct k_pick *pick, const float *x, uint32_t n, float *y)
 {
@@ -175,7 +178,7 @@ static void by_slots(struct dev_queue *d, enum dev_compute mode, const struct de
            a->top, (size_t)n * a->hidden);
 }
 
-/* Slots need a row of the layer's room each. */
+/* Each slot needs a row of the layer's scratch, so `room` limits them. */
 void cuda_experts(struct dev_queue *d, enum dev_compute mode, const struct dev_experts *a,
                   const float *x, uint32_t n, float *out)
 {

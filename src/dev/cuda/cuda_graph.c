@@ -1,17 +1,18 @@
-/* cuda_graph.c - operations on their way to the stream: a list, which is given as one graph where it came before.
+/* cuda_graph.c - the list of operations that wait for the stream, which becomes a graph when the same list comes
+ * again.
  *
- * An operation is not launched when it is called.  It waits in a list until somebody needs what was called so far: a result,
- * the end of a step, a copy beside.  A decode step makes the same list every time, because its arrays lie at fixed
- * addresses and only their contents change.  So a list that comes the second time becomes a graph, and is one launch from
- * then on.  Three things may differ from the list that the graph was made of, and are set in the graph: attention,
- * which has a block for each atom of rows, sealing, which has some for each tile, and copies, whose sizes and places in the pinned memory may change.  A list with any
- * other difference is another graph.  Both the list and those that are remembered lie in memory that is taken when the
- * queue opens. */
+ * An operation is not launched when it is called.  It waits in a list until something needs its result: a copy to
+ * the host, the end of a step, a copy beside the operations.  A decode step makes the same list every time, because
+ * its arrays lie at fixed addresses and only their contents change.  So a list that comes a second time becomes a
+ * graph, and later is one launch.  Some operations may differ from those of the graph and are set in it: attention,
+ * which has a block for each atom of rows; sealing, which has blocks for each tile; and copies, whose sizes and
+ * places in pinned memory change.  A list with any other difference gets a graph of its own.  The list, and the
+ * remembered lists, lie in memory that is taken when the queue opens. */
 #include "dev/cuda/cuda.h"
 
 #include <string.h>
 
-#define LEAST 6u /* operations that are worth a graph */
+#define LEAST 6u /* fewer operations are not worth a graph */
 
 /* --- the list */
 int cuda_graphs_open(struct dev_queue *d)
@@ -89,7 +90,7 @@ static bool varies(const struct cuda_op *a)
     }
 }
 
-/* True if one can take the place of the other in a graph. */
+/* True if one operation can take the place of the other in a graph. */
 static bool alike(const struct cuda_op *a, const struct cuda_op *b)
 {
     if (a->act != b->act || a->kernel != b->kernel || a->how != b->how) return false;
@@ -108,7 +109,7 @@ static struct cuda_graph *find(struct dev_queue *d, const struct cuda_op *op, ui
     return NULL;
 }
 
-/* The lists behind that of g move up. */
+/* Forgets a list and moves the lists behind it up. */
 static void forget(struct dev_queue *d, struct cuda_graph *g)
 {
     uint32_t end = g->first + g->n;
@@ -120,7 +121,7 @@ static void forget(struct dev_queue *d, struct cuda_graph *g)
     *g = (struct cuda_graph){0};
 }
 
-/* Returns a place for a list of n operations; those that were not used for the longest time make room. */
+/* Returns a place for a list of n operations.  Forgets the least recently used lists for it. */
 static struct cuda_graph *place(struct dev_queue *d, uint32_t n)
 {
     for (;;) {
@@ -145,7 +146,7 @@ static void remember(struct dev_queue *d, const struct cuda_op *op, uint32_t n)
     d->n_kept += n;
 }
 
-/* Brings a graph to what its list is now.  False: it must be made again. */
+/* Sets the operations of a graph to those of the list.  False: the graph must be made again. */
 static bool settle(struct dev_queue *d, const struct cuda_graph *g, const struct cuda_op *op)
 {
     struct cuda_op *was = d->kept + g->first;
@@ -157,7 +158,7 @@ static bool settle(struct dev_queue *d, const struct cuda_graph *g, const struct
     return true;
 }
 
-/* True if the list was given as a graph, or has failed. */
+/* True if the list was given as a graph.  An error of the graph is the queue's. */
 static bool replayed(struct dev_queue *d, const struct cuda_op *op, uint32_t n)
 {
     struct cuda_graph *g = find(d, op, n);
@@ -174,7 +175,8 @@ static bool replayed(struct dev_queue *d, const struct cuda_op *op, uint32_t n)
         memcpy(d->kept + g->first, op, n * sizeof *op);
         g->graph = d->rt->graph(op, n);
     }
-    if (!g->graph) return false; /* without memory for it, one by one */
+    /* there is no memory for a graph, so operations are given one by one */
+    if (!g->graph) return false;
     (void)cuda_ok(d, d->rt->graph_run(g->graph, d->main));
     return true;
 }
@@ -185,7 +187,8 @@ void cuda_flush(struct dev_queue *d)
     uint32_t i = 0, n = d->n_list;
     d->n_list = 0;
     d->lists++;
-    /* What the host brings at the beginning of a step has another size every few steps: it stays outside. */
+    /* Copies from the host at the beginning of a step change their size every few steps, so they stay outside of the
+     * graph. */
     for (; i < n && op[i].act == CUDA_COPY && op[i].how == CUDA_TO_DEVICE; i++)
         if (!d->failed) (void)cuda_ok(d, d->rt->give(d->main, &op[i]));
     if (n - i >= LEAST && !d->no_graphs && !d->failed && replayed(d, op + i, n - i)) return;

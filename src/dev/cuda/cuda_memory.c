@@ -1,7 +1,7 @@
 /* cuda_memory.c - memory of the device: weights, arrays, pages, and copies.
  *
- * An operation may still run when its call returns, and so may a copy.  What the host gives is therefore copied to
- * pinned memory first, from where the device takes it in its turn: the caller's array is free at once. */
+ * An operation may still run when its call returns, and so may a copy.  So what the host gives is first copied to
+ * pinned memory, from which the device copies it later.  The caller's array is free at once. */
 #include "dev/cuda/cuda.h"
 
 #include <string.h>
@@ -85,7 +85,7 @@ void cuda_mirror_close(struct dev_queue *d, void *at, size_t n)
 {
     (void)n;
     if (!at) return;
-    cuda_wait(d); /* an operation may still read it */
+    cuda_wait(d); /* an operation may still read the memory */
     for (uint32_t i = 0; i < d->n_own; i++) {
         if (d->own[i] != at) continue;
         d->rt->release(CUDA_DEVICE, at, 0);
@@ -136,7 +136,7 @@ void cuda_put(struct dev_queue *d, void *at, const void *host, size_t n)
     }
 }
 
-/* By way of the pinned memory, too: the stream is past what it staged there. */
+/* Copies through the pinned memory, too.  The stream has done all copies that were staged there before. */
 void cuda_get(struct dev_queue *d, void *host, const void *at, size_t n)
 {
     cuda_flush(d);
@@ -160,7 +160,7 @@ const void *cuda_look(struct dev_queue *d, const void *at, size_t n, void *room)
     return room;
 }
 
-/* Gives a copy to a stream, in parts none of which lies in two pieces of pinned memory. */
+/* Adds a copy to a stream, in parts none of which crosses from one pinned piece into the next. */
 static int give_parts(struct dev_queue *d, void *stream, unsigned char *to,
                       const unsigned char *from, size_t n, enum cuda_copy how)
 {
@@ -176,7 +176,7 @@ static int give_parts(struct dev_queue *d, void *stream, unsigned char *to,
     return 0;
 }
 
-/* Returns one that is over, or a new one. */
+/* Returns a record of a copy that has ended, or a new one. */
 static struct cuda_beside *beside(struct dev_queue *d)
 {
     uint32_t i = 0;
@@ -195,18 +195,18 @@ static struct cuda_beside *beside(struct dev_queue *d)
     return &all[i];
 }
 
-/* A copy on the stream of its direction: it begins when the operations so far have ended. */
+/* Begins a copy on the stream of its direction, after the operations that were called so far. */
 static uint32_t begin(struct dev_queue *d, void *to, const void *from, size_t n, enum cuda_copy how)
 {
     const struct cuda_rt *rt = d->rt;
     void *stream = d->aside[how];
     cuda_flush(d);
     struct cuda_beside *b = beside(d);
-    if (!b || d->failed) return 0; /* no copy has this number */
+    if (!b || d->failed) return 0; /* 0 is no copy's number */
     bool begun = rt->record(d->reached, d->main) >= 0 && rt->after(stream, d->reached) >= 0 &&
                  give_parts(d, stream, to, from, n, how) >= 0 && rt->record(b->event, stream) >= 0;
     if (!cuda_ok(d, begun ? 0 : -1)) {
-        (void)rt->wait(stream); /* nobody will wait for the parts that are on their way */
+        (void)rt->wait(stream); /* nobody will wait for the parts that have begun */
         return 0;
     }
     d->last += d->last == UINT32_MAX ? 2 : 1; /* never 0 */
@@ -225,12 +225,12 @@ uint32_t cuda_get_begin(struct dev_queue *d, void *host, const void *at, size_t 
 
 int cuda_copied(struct dev_queue *d, uint32_t number)
 {
-    cuda_flush(d); /* so that it runs while the host waits */
+    cuda_flush(d); /* so that the device works while the host waits */
     for (uint32_t i = 0; number && i < d->n_beside; i++) {
         struct cuda_beside *b = &d->beside[i];
         if (b->number != number) continue;
         b->number = 0;
-        /* What follows on the main stream may read what came, and other memory may take its place. */
+        /* Operations that follow on the main stream may read what was copied, or reuse the source. */
         int e = d->rt->happened(b->event);
         if (e >= 0) e = d->rt->after(d->main, b->event);
         return e < 0 ? ERR(IO, "device cuda: %s", d->rt->error()) : 0;

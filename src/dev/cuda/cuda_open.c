@@ -1,8 +1,8 @@
-/* cuda_open.c - the kind of device "cuda": finds the library of the runtime, opens devices and queues.
+/* cuda_open.c - the kind of device "cuda": finds the library of kernels, opens devices and queues.
  *
  * libkvik has no CUDA in it.  The library with the kernels is loaded when a model asks for the device:
- * $KVIK_CUDA_LIBRARY, or libkvik-cuda.so where the system finds libraries.  Where it or the driver is missing, the
- * error says which. */
+ * $KVIK_CUDA_LIBRARY, or libkvik-cuda.so where the system finds libraries.  If the library or the driver is missing,
+ * the error says which. */
 #include "dev/cuda/cuda.h"
 #include "dev/pin.h"
 
@@ -21,7 +21,7 @@ static const struct dev_kind cuda = {
 };
 DEV_KIND(cuda, &cuda);
 
-/* Memory that cannot be pinned is copied all the same. */
+/* An error is ignored: copies of memory that is not pinned work, too. */
 static void cuda_pin(struct dev *d, void *host, size_t n, bool on)
 {
     (void)((struct cuda_dev *)d)->rt->hold(host, n, on);
@@ -29,7 +29,7 @@ static void cuda_pin(struct dev *d, void *host, size_t n, bool on)
 static const struct dev_pins pins = {&cuda, cuda_pin};
 DEV_PINS(cuda, &pins);
 
-/* The library stays loaded: its kernels may not go away while a device of another model runs. */
+/* The library stays loaded, because a device of another model may be running its kernels. */
 static int load(const struct cuda_rt **out, struct cuda_about *about)
 {
     const char *file = getenv("KVIK_CUDA_LIBRARY");
@@ -158,7 +158,7 @@ int cuda_finish(struct dev_queue *d)
 {
     const struct cuda_rt *rt = d->rt;
     cuda_flush(d);
-    /* after an error, too: nothing may run on when the pages of a step are given back */
+    /* Waits even after an error: nothing may still run when the pages of a step are given back. */
     int e = rt->record(d->done, d->main);
     if (e >= 0) e = rt->happened(d->done);
     (void)cuda_ok(d, e);

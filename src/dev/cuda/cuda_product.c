@@ -17,7 +17,7 @@ void cuda_embed(struct dev_queue *d, const struct dev_weight *w, const int32_t *
     LAUNCH(d, k_embed, cuda_blocks(all), 1, cuda_weight(w), id, out, w->cols, all);
 }
 
-/* A product with a weight of bf16, whose inputs are rounded. */
+/* Computes a product with a weight of bf16, whose inputs are rounded to bf16. */
 static void rounded(struct dev_queue *d, const float *x, size_t ldx, uint32_t n,
                     const struct dev_mm *mm, float *y)
 {
@@ -34,7 +34,7 @@ static void rounded(struct dev_queue *d, const float *x, size_t ldx, uint32_t n,
         LAUNCH(d, k_tensor_wide, (w->rows + 127) / 128, (n + K_MANY - 1) / K_MANY, a);
 }
 
-/* A product with a quantized weight and inputs as codes; the bits are the same on tensor cores. */
+/* Computes a product of a quantized weight and inputs that are codes.  Tensor cores give the same bits. */
 static void coded(struct dev_queue *d, uint32_t n, const struct dev_mm *mm, float *y)
 {
     const struct dev_weight *w = mm->w;
@@ -58,7 +58,7 @@ void cuda_codes(struct dev_queue *d, enum dev_compute mode, const struct dev_wei
         LAUNCH(d, k_quantize, groups, n, x, ldx, d->group, w->cols, groups);
 }
 
-/* Tokens are few enough for the room of their codes. */
+/* Computes products for no more tokens than the room for codes can hold. */
 static void some(struct dev_queue *d, enum dev_compute mode, const float *x, size_t ldx, uint32_t n,
                  const struct dev_mm *mm, uint32_t n_mm, uint32_t t0)
 {
@@ -85,7 +85,7 @@ void cuda_matmul(struct dev_queue *d, enum dev_compute mode, const float *x, siz
 {
     if (!n || !n_mm) return;
     assert(mm[0].w->cols <= d->lim.k);
-    /* a grid has as many rows of blocks */
+    /* a grid has at most 65535 blocks in y, one for each token */
     for (uint32_t t = 0, step = MIN(MAX(d->lim.tokens, 1), 65535); t < n; t += step)
         some(d, mode, x + t * ldx, ldx, MIN(n - t, step), mm, n_mm, t);
 }

@@ -1,8 +1,9 @@
-/* cuda_seal.c - tiles that a step seals: by kernels where a codec has them, so that the step stays one graph, else by the host.
+/* cuda_seal.c - the tiles that a step seals.  Kernels encode them where a codec has kernels, so that the step stays
+ * one graph; else the host does.
  *
- * Kernels make the bytes that the codec makes; kv_codec.encoder says which of them do (view.h).  The host
- * encodes tiles of `hqq`, whose arithmetic has a power of the C library, and of codecs that a program brings.  It waits for the
- * rows of a tile, and gives its bytes back. */
+ * Kernels write the bytes that the codec writes; kv_codec.encoder names the kernel (view.h).  The host encodes tiles
+ * of `hqq`, whose arithmetic has a power of the C library, and of codecs that a program brings.  It waits for the
+ * rows of a tile, encodes them, and copies the tile to the device. */
 #include "dev/affine.h"
 #include "dev/coded.h"
 #include "dev/cuda/cuda.h"
@@ -10,16 +11,16 @@
 
 #include <string.h>
 
-#define GRID_ROWS 65535u /* most rows of blocks of a grid: a row is a tile */
+#define GRID_ROWS 65535u /* most blocks of a grid in y, one for each tile */
 
-/* Tiles from `first` on. */
+/* Describes tiles from `first` on for a kernel. */
 static struct k_seal seal_of(const struct kv_view *v, uint32_t plane, uint32_t first)
 {
     return (struct k_seal){cuda_plane(v, plane), cuda_seen(v, v->slot),
                            cuda_seen(v, v->enc) + (size_t)first * 2, v->lead};
 }
 
-/* Copies of rows. */
+/* Seals tiles that are copies of rows. */
 static void seal_rows(struct dev_queue *d, const struct kv_view *v, uint32_t plane, uint32_t first,
                       uint32_t tiles)
 {
@@ -28,7 +29,7 @@ static void seal_rows(struct dev_queue *d, const struct kv_view *v, uint32_t pla
     LAUNCH(d, k_seal_rows, cuda_blocks(n), tiles, seal_of(v, plane, first), n);
 }
 
-/* Groups with a range. */
+/* Seals tiles of groups with a range. */
 static void seal_ranges(struct dev_queue *d, const struct kv_view *v, uint32_t plane,
                         uint32_t first, uint32_t tiles)
 {
@@ -42,7 +43,7 @@ static void seal_ranges(struct dev_queue *d, const struct kv_view *v, uint32_t p
            units * codes);
 }
 
-/* Levels. */
+/* Seals tiles of levels. */
 static void seal_levels(struct dev_queue *d, const struct kv_view *v, uint32_t plane,
                         uint32_t first, uint32_t tiles)
 {
@@ -55,7 +56,7 @@ static void seal_levels(struct dev_queue *d, const struct kv_view *v, uint32_t p
                 &a, sizeof a);
 }
 
-/* Floats of 8 bits. */
+/* Seals tiles of floats of 8 bits. */
 static void seal_float8(struct dev_queue *d, const struct kv_view *v, uint32_t plane,
                         uint32_t first, uint32_t tiles)
 {
@@ -72,7 +73,7 @@ static seal_fn *const sealers[] = {
     [KV_BY_FLOAT8] = seal_float8,
 };
 
-/* One tile, by the host. */
+/* Seals one tile on the host. */
 static void seal_by_host(struct dev_queue *d, const struct kv_view *v, uint32_t plane,
                          const uint32_t *e)
 {

@@ -1,16 +1,17 @@
-/* k_attn.cu - attention over views of the cache, and the rows that a step writes.
+/* k_attn.cu - attention over views of the cache, and writing the rows of a step.
  *
- * A block makes one atom of a few queries: of heads that share a head of keys, and of tokens that follow each other where a step has
- * many of a sequence.  So a row is read once for all of them.  A thread has a row, and its scores are chains over the values of
- * the head; then a thread has a value of the head for some of the queries, which is a chain over the rows.  So both sums have the
- * order of dev.h, and a query has the bits that it has alone.  Atoms are independent of each other.  A second kernel merges
- * the atoms of a token and head, ascending. */
+ * A block computes one atom of a few queries.  The queries are of heads that share a kv head, and of adjacent tokens
+ * where a step has many tokens of a sequence.  So a row is read once for all of them.  First each thread has a row,
+ * whose scores are chains over the values of the head.  Then each thread has a value of the head for some of the
+ * queries, which is a chain over the rows.  So both sums have the order of dev.h, and a query gets the same bits as
+ * alone.  Atoms are independent of each other.  A second kernel merges the atoms of a token and head in ascending
+ * order. */
 #include "dev/cuda/k_attn.h"
 
 enum { QUERY_ROOM = 256 * K_QUERIES, WIDTH = 128 };
 
 /* --- scores */
-/* The dot products of a row with q queries, [value][q]; `value` reads value d of the row. */
+/* Computes the dot products of a row with q queries, [value][q].  `value` reads value d of the row. */
 #define DOTS(value)                                                                                \
     for (uint32_t d = 0; d < dim; d++) {                                                           \
         float k_v = (value);                                                                       \
@@ -38,7 +39,8 @@ K_FN void row_scores(const struct k_plane *p, const struct k_row *at, uint32_t h
 }
 
 /* --- values */
-/* Adds rows [row, end), which lie one after another, to the sums of n queries, which see all of them.  p: [row][q], from row on. */
+/* Adds the adjacent rows [row, end) to the sums of n queries, all of which see these rows.  p: [row][q], from `row`
+ * on. */
 #define VALUES(value)                                                                              \
     for (uint32_t r = 0; r < end - row; r++) {                                                     \
         float k_v = (value);                                                                       \
@@ -59,7 +61,8 @@ K_FN void run_values(const struct k_plane *v, const struct k_row *at, uint32_t h
     }
 }
 
-/* Value d of n queries from the first of them on.  lo, hi: rows that one of the block's queries sees; from, to: that each does. */
+/* Computes value d of n queries.  Rows [lo, hi) are seen by at least one query of the block, and rows [from[i],
+ * to[i]) by query i. */
 K_FN void query_values(const struct k_plane *v, const struct k_walk *w, uint32_t token,
                        uint32_t phase, uint32_t head, const float *p, uint32_t q, uint32_t n,
                        const uint32_t *from, const uint32_t *to, uint32_t lo, uint32_t hi,
@@ -71,7 +74,7 @@ K_FN void query_values(const struct k_plane *v, const struct k_walk *w, uint32_t
         most = walk_max(most, from[i]);
         least = walk_min(least, to[i]);
     }
-    for (uint32_t row = lo, end; row < hi; row = end) { /* no page ends between multiples of 16 */
+    for (uint32_t row = lo, end; row < hi; row = end) { /* pages end at multiples of 16 */
         struct k_row at = row_of(v, w, token, phase, row);
         end = walk_min(hi, walk_min((row / 16 + 1) * 16, row + at.rows - at.r));
         const float *x = p + (row - row0) * q;
@@ -86,7 +89,7 @@ K_FN void query_values(const struct k_plane *v, const struct k_walk *w, uint32_t
     }
 }
 
-/* --- an atom of q queries, of which `count` are there; query i is that of token TOKEN(i) and head HEAD(i) */
+/* --- an atom of q queries, of which the first `count` exist.  Query i is that of token TOKEN(i) and head HEAD(i). */
 #define TOKEN(i) (token + (i) / heads)
 #define HEAD(i)  (head0 + (i) % heads)
 #define PART(i)  (a.part + (((size_t)TOKEN(i) * a.query.n_heads + HEAD(i)) * a.wave + BLOCK_Y) * a.state)
@@ -174,7 +177,7 @@ KERNEL_OF(k_atom, 4)
         n = 1;
         if (!walk_atom(&a.walk, token, a.first + BLOCK_Y, &phase, &lo, &hi)) continue;
         uint32_t row0 = lo / WALK_SPAN * WALK_SPAN;
-        /* those of the next tokens that have the same span of the same sequence */
+        /* joins the next tokens that have the same span of the same sequence */
         while (token + n < last && a.walk.lane[token + n] == a.walk.lane[token] &&
                walk_atom(&a.walk, token + n, a.first + BLOCK_Y, &other, &x, &y) && other == phase &&
                x / WALK_SPAN * WALK_SPAN == row0) {
@@ -198,13 +201,14 @@ KERNEL_OF(k_atom, 4)
     }
 }
 
-/* Atoms of a wave are merged some at a time.  What merging one multiplies with follows from the largest scores before it, which are the
- * same in any order; so threads find these numbers for many atoms at once, and then each goes through its own sum. */
+/* Merges the atoms of a wave, up to K_THREADS at a time.  The factors of a merge depend only on the largest score up
+ * to its atom, and maxima have no order.  So all threads first find the factors of many atoms, and then each thread
+ * goes through its own sum. */
 KERNEL(k_merge)
 {
-    SHARED(float, most, 2 * K_THREADS); /* the largest score of all atoms up to one */
-    SHARED(float, before, K_THREADS);   /* what the sum so far is multiplied with */
-    SHARED(float, by, K_THREADS);       /* and the atom */
+    SHARED(float, most, 2 * K_THREADS); /* the largest score of all atoms up to this one */
+    SHARED(float, before, K_THREADS);   /* factor of the sum so far */
+    SHARED(float, by, K_THREADS);       /* factor of this atom */
     uint32_t token = BLOCK_X / a.n_heads, head = BLOCK_X % a.n_heads;
     uint32_t atoms = walk_atoms(&a.walk, token), n = atoms > a.first ? atoms - a.first : 0;
     const float *part = a.part + (size_t)BLOCK_X * a.wave * a.state;
@@ -259,7 +263,7 @@ KERNEL(k_merge)
         m = most[at + k - 1];
         EACH_THREAD
         {
-        } /* all are past these numbers */
+        } /* all threads have read the factors */
     }
     if (a.out && a.sink_logit) {
         float s = a.sink_logit[head], top = l == 0 || s > m ? s : m;

@@ -1,9 +1,9 @@
-/* k_attn.h - what the kernels of attention share, whatever the form of the rows: queries, scores of rows that are values, and
- * the softmax of an atom. */
+/* k_attn.h - what the kernels of attention share for all forms of rows: queries, scores of rows of values, and the
+ * softmax of an atom. */
 #pragma once
 #include "dev/cuda/k_cache.h"
 
-/* The query of a token and head, in the rotation that rows of a phase meet. */
+/* Returns the query of a token and head, in the rotation for the rows of a phase. */
 K_FN const float *query_of(const struct k_query *q, uint32_t token, uint32_t head, uint32_t phase,
                            uint32_t dim)
 {
@@ -11,7 +11,7 @@ K_FN const float *query_of(const struct k_query *q, uint32_t token, uint32_t hea
     return at + token * q->ldq + (size_t)head * dim;
 }
 
-/* A score with the bias of its distance. */
+/* Returns a score plus the bias of its distance. */
 K_FN float biased(const struct k_walk *w, const struct k_query *q, uint32_t token, uint32_t head,
                   uint32_t row, float s)
 {
@@ -21,7 +21,7 @@ K_FN float biased(const struct k_walk *w, const struct k_query *q, uint32_t toke
     return s + q->bias[head * (back + 1 + ahead) + back + apart];
 }
 
-/* The score of a row before the softcap. */
+/* Returns the score of a row before the softcap. */
 K_FN float score_of(const struct k_plane *k, const struct k_walk *w, const struct k_query *q,
                     const float *query, uint32_t token, uint32_t head, uint32_t phase, uint32_t row)
 {
@@ -37,14 +37,14 @@ K_FN float capped(const struct k_query *q, float x)
     return q->softcap != 0 ? q->softcap * math_tanh(x / q->softcap) : x;
 }
 
-/* A thread's row of an atom: its score x, kept in p, and in s as a candidate for the largest; a NaN is none. */
+/* Stores the score x of a thread's row in p, and in s as a candidate for the largest; a NaN is no candidate. */
 #define ATOM_SCORE(q, x)                                                                           \
     do {                                                                                           \
         float k_x = capped(q, x);                                                                  \
         p[t] = k_x;                                                                                \
         s[t] = k_x > -INFINITY ? k_x : -INFINITY;                                                  \
     } while (0)
-/* Rows [from, to) of the span of row0: p becomes exp(p - M), part[0] M, and part[1] L. */
+/* Softmax of rows [from, to) of the span of row0: p becomes exp(p - M), part[0] becomes M, part[1] L. */
 #define ATOM_SOFT(part, row0, from, to)                                                            \
     do {                                                                                           \
         for (uint32_t k_step = K_THREADS / 2; k_step; k_step /= 2)                                 \
@@ -70,7 +70,7 @@ K_FN float capped(const struct k_query *q, float x)
             if (t == 0) part[1] = s[0];                                                            \
         }                                                                                          \
     } while (0)
-/* The sum of p times value d of rows [from, to). */
+/* Returns the sum of p times value d over rows [from, to). */
 K_FN float values_of(const struct k_plane *v, const struct k_walk *w, const struct k_query *q,
                      const float *p, uint32_t token, uint32_t head, uint32_t phase, uint32_t from,
                      uint32_t to, uint32_t d)
@@ -83,7 +83,7 @@ K_FN float values_of(const struct k_plane *v, const struct k_walk *w, const stru
     return o;
 }
 
-/* Merges a partial result into a running one, as every thread knows both; d: the values of this thread. */
+/* Merges a partial result into the running one.  All threads have m and l; d: the values of this thread. */
 #define MERGE(m, l, o, pm, pl, value)                                                              \
     do {                                                                                           \
         if (l == 0) {                                                                              \

@@ -1,14 +1,15 @@
-/* k_attn_coded.cu - attention over coded tiles (dev/coded.h): the kernels of k_attn.cu where a plane is coded.
+/* k_attn_coded.cu - attention over coded tiles (dev/coded.h): the kernels of k_attn.cu for planes that are coded.
  *
- * Dot products of codes are sums of integers, which have the CPU's bits in any order.  What is not an integer has the order
- * that dev/cpu/coded_read.h states.  A block codes its query, and a thread has a row, as with other rows.  Of values a block
- * takes the units of its atom one after another: it codes the probabilities by the scales of the unit, and a thread has a
- * value of the head.  Sums of turned values stay turned until the last sealed atom of a token is merged; the atoms of raw rows
- * come behind it (dev/cpu/attn.c: end_sealed).  Keys and values may have different codecs, so either may be of another kind. */
+ * Dot products of codes are sums of integers, so any order gives the CPU's bits.  The order of all other sums is
+ * stated in dev/cpu/coded_read.h.  Scores: a block codes its query, and each thread has a row.  Values: a block
+ * takes the units of its atom one after another, codes the probabilities by the scales of the unit, and each thread
+ * has a value of the head.  Sums of rotated values stay rotated until the last sealed atom of a token is merged; the
+ * atoms of raw rows follow (dev/cpu/attn.c: end_sealed).  Keys and values may have different codecs, so one of them
+ * may be read in another way. */
 #include "dev/cuda/k_attn.h"
 #include "dev/cuda/k_coded.h"
 
-/* Makes codes of the query x[dim], which it turns, and finds what code 1 stands for. */
+/* Rotates the query x[dim] if keys are rotated, and makes codes of it.  one: the value of code 1. */
 #define CODE_QUERY(k, x, code, top, one)                                                           \
     do {                                                                                           \
         if ((k)->levels.run) {                                                                     \
@@ -42,7 +43,7 @@
         }                                                                                          \
     } while (0)
 
-/* The tile of a row, and where the row lies in it. */
+/* Returns the unit of a row in its tile. */
 K_FN const unsigned char *unit_of(const struct k_plane *p, const struct k_walk *w, uint32_t token,
                                   uint32_t head, uint32_t row)
 {
@@ -50,7 +51,7 @@ K_FN const unsigned char *unit_of(const struct k_plane *p, const struct k_walk *
     return coded_unit(p, at.at, head, at.r);
 }
 
-/* Lane `l` of the dot product of the query's codes with the means of a row's unit. */
+/* Returns lane `l` of the dot product of the query's codes and the means of a row's unit. */
 K_FN float mean_lane(const struct k_plane *k, const unsigned char *unit, const int32_t *code,
                      uint32_t l)
 {
@@ -60,7 +61,7 @@ K_FN float mean_lane(const struct k_plane *k, const unsigned char *unit, const i
     return s;
 }
 
-/* What the means give the scores of the two units of a span: m[0] and m[16]. */
+/* Computes the dot products with the means of the two units of a span: m[0] and m[16]. */
 #define MEANS(k, walk, token, head, code, m, row0, from, to)                                       \
     do {                                                                                           \
         EACH_THREAD                                                                                \
@@ -76,7 +77,7 @@ K_FN float mean_lane(const struct k_plane *k, const unsigned char *unit, const i
             EACH_THREAD if (t < 32 && t % 16 < k_step)(m)[t] += (m)[t + k_step];                   \
     } while (0)
 
-/* The score of a coded row before the softcap.  one: what code 1 of the query stands for. */
+/* Returns the score of a coded row before the softcap.  one: the value of the query's code 1. */
 K_FN float coded_score(const struct k_plane *k, const struct k_walk *w, const struct k_query *q,
                        const int32_t *code, float one, const float *m, uint32_t token,
                        uint32_t head, uint32_t row)
@@ -90,12 +91,12 @@ K_FN float coded_score(const struct k_plane *k, const struct k_walk *w, const st
     return biased(w, q, token, head, row, k_fma((float)sum, t * scale, mean));
 }
 
-/* The code of a row's probability; by: what it is multiplied with, of scales in [least, limit). */
+/* Returns the code of a row's probability: p * scale * by if the row's scale is in [least, limit), else 0. */
 K_FN int32_t weight_of(float p, uint32_t bits, float by, float least, float limit)
 {
     float scale = half_bf16_to_f32((uint16_t)bits);
     float w = bits < 0x7f80 && scale >= least && scale < limit ? p * (scale * by) : 0;
-    if (!(w > 0)) return 0; /* a NaN, too, whose query is NaN */
+    if (!(w > 0)) return 0; /* a NaN, too; the result of its query is NaN anyway */
     return coded_nearest(w < (float)CODED_CODE ? w : (float)CODED_CODE);
 }
 

@@ -1,8 +1,8 @@
 /* k_block.h - the language of the kernels in this folder, which CUDA compiles for a GPU and a C compiler for tests.
  *
- * A kernel is written for a block of K_THREADS threads, as phases: EACH_THREAD { ... } is done by every thread t, and
- * when the next phase begins all threads have ended the one before.  On a GPU that is a barrier; in a test it is a
- * loop over the threads, which runs in either direction, so that a phase whose threads depend on each other gives two
+ * A kernel is written for a block of K_THREADS threads, as phases.  Every thread t does EACH_THREAD { ... }, and a
+ * phase begins when all threads have ended the phase before.  On a GPU that is a barrier.  In a test it is a loop
+ * over the threads, which runs in either direction, so that a phase whose threads depend on each other gives two
  * results.
  *
  *     KERNEL(k_sum)
@@ -12,17 +12,18 @@
  *         EACH_THREAD if (t == 0) ...
  *     }
  *
- * KERNEL_OF(name, n): n blocks shall fit a processor of the GPU, whose registers they share.
+ * KERNEL_OF(name, n): the compiler shall limit registers so that n blocks fit one processor of the GPU.
  *
- * Between phases stands what is the same for all threads of a block.  A value that a thread keeps from phase to phase
- * is MINE(type, name), and is called MY(name).  Arguments are one struct, `a`, passed by value.
+ * Code between phases must be the same for all threads of a block.  A value that a thread keeps from phase to phase
+ * is declared by MINE(type, name) and used as MY(name).  Arguments are one struct, `a`, passed by value.
  *
- * EACH_LANE { ... } is a phase after which nobody waits: for what a thread keeps to itself, or finds as it was before the last
- * barrier.  MMA_BF16, MMA_S8 and the like are done by the 32 threads of a warp together, between phases: on a GPU one instruction
- * of the tensor cores, in a test the same product of what the threads hold.
+ * EACH_LANE { ... } is a phase without a barrier behind it.  It may use what the thread itself keeps, and what was
+ * written before the last barrier.  MMA_BF16, MMA_S8 and the like stand between phases.  The 32 threads of a warp do
+ * them together: on a GPU by one instruction of the tensor cores, in a test by the same product of what the threads
+ * hold.
  *
- * The bits are those of THE CANONICAL ORDER (dev.h).  Both compilers round each operation by itself: no fused
- * multiplication but where the code says so, IEEE division and roots, subnormal numbers kept. */
+ * The bits are those of THE CANONICAL ORDER (dev.h).  Both compilers round each operation by itself: products and
+ * sums are fused only where the code says so, division and roots are those of IEEE, and subnormal numbers are kept. */
 #pragma once
 #include <math.h>
 #include <stdbool.h>
@@ -45,10 +46,13 @@ enum { K_THREADS = 256 };
 #define MY(name)                  name
 #define EACH_THREAD               for (uint32_t t = threadIdx.x, k_once = 1; k_once; k_once = 0, __syncthreads())
 #define EACH_LANE                 for (uint32_t t = threadIdx.x, k_once = 1; k_once; k_once = 0)
-/* Tiles of 16 rows and 8 tokens, of which a thread holds 4 values of c from `at` on.  MMA_BF16: c += a * b, of 16 columns of bf16 with
- * sums in f32 (PTX: m16n8k16), 4 words of a and 2 of b.  MMA_S8, MMA_U8: c = a * b, of 32 columns of bytes with sums in 32 bits
- * (m16n8k32), 4 words of a and 2 of b; MMA_S8_HALF, MMA_U8_HALF: of 16 columns (m16n8k16), the first 2 words of a and 1 of b.  U8: bytes of
- * b have no sign. */
+/* Products of tiles: 16 rows of a by 8 tokens of b.  Each thread holds 4 values of c, from `at` on.
+ *
+ *   MMA_BF16                  c += a * b: 16 columns of bf16, sums in f32 (PTX: m16n8k16); 4 words of a, 2 of b
+ *   MMA_S8, MMA_U8            c = a * b: 32 columns of bytes, sums in 32 bits (m16n8k32); 4 words of a, 2 of b
+ *   MMA_S8_HALF, MMA_U8_HALF  the same for 16 columns (m16n8k16); the first 2 words of a, 1 of b
+ *
+ * U8: the bytes of b are unsigned. */
 #define MMA_BF16(c, at, a, b) mma_bf16(&c[at], a, b)
 #define MMA_S8(c, a, b)       mma_s8(c, a, b)
 #define MMA_U8(c, a, b)       mma_u8(c, a, b)
@@ -78,16 +82,16 @@ static __device__ __forceinline__ void mma_bf16(float *c, const uint32_t *a, con
     }
 K_MMA_BYTES(mma_s8, "s8.s8")
 K_MMA_BYTES(mma_u8, "s8.u8")
-/* Lane 0 of every 16 threads gets tree16 of their values (dev.h); the others get anything. */
+/* Lane 0 of every 16 threads gets tree16 of their values (dev.h); what the others get is undefined. */
 #define TREE16(name)                                                                               \
     do {                                                                                           \
         for (int k_step = 8; k_step; k_step /= 2)                                                  \
             name += __shfl_down_sync(0xffffffffu, name, k_step, 16);                               \
     } while (0)
-/* What the CPU's files say with a builtin of gcc. */
+/* The files of the CPU use these names of gcc. */
 #define __builtin_fmaf fmaf
 #define inline __device__ __forceinline__
-/* Those of half.h read bytes, and convert in integers; the device has an instruction for each. */
+/* half.h reads bytes and converts in integers.  The device has an instruction for each of these three functions. */
 #define half_load       half_load_bytes
 #define half_load_f16   half_load_f16_bytes
 #define half_f16_to_f32 half_f16_in_integers
@@ -112,8 +116,8 @@ K_FN float half_load_f16(const void *p)
 #include "dev/cpu/mathfn.h"
 #include "dev/float8_code.h"
 #undef inline
-/* Loads of 4, 8 and 16 bytes that no thread of the grid writes, at addresses of which these are a divisor: arrays of the device
- * begin at multiples of 256. */
+/* Load 4, 8 and 16 bytes that no thread of the grid writes.  The address must be a multiple of that size; arrays of
+ * the device begin at multiples of 256. */
 K_FN uint32_t k_load4(const void *p)
 {
     return __ldg((const uint32_t *)p);
@@ -128,7 +132,7 @@ K_FN void k_load16(const void *p, uint32_t *out)
     uint4 v = __ldg((const uint4 *)p);
     out[0] = v.x, out[1] = v.y, out[2] = v.z, out[3] = v.w;
 }
-/* 16 bytes of shared memory. */
+/* Store and load 16 bytes of shared memory. */
 K_FN void k_stage16(void *p, const uint32_t *in)
 {
     *(uint4 *)p = make_uint4(in[0], in[1], in[2], in[3]);
@@ -138,11 +142,11 @@ K_FN void k_staged16(const void *p, uint32_t *out)
     uint4 v = *(const uint4 *)p;
     out[0] = v.x, out[1] = v.y, out[2] = v.z, out[3] = v.w;
 }
-/* Before a loop: all of its rounds stand one after another, or none. */
+/* Stand before a loop: unroll it wholly, unroll it 16 times, or do not unroll it. */
 #define K_UNROLL    _Pragma("unroll")
 #define K_UNROLL_16 _Pragma("unroll 16")
 #define K_ROLL      _Pragma("unroll 1")
-/* Two values rounded to bf16, x in the low half of the word. */
+/* Rounds two values to bf16; x is in the low half of the word. */
 K_FN uint32_t k_two_bf16(float x, float y)
 {
     uint32_t w;
@@ -220,7 +224,8 @@ static inline uint32_t k_two_bf16(float x, float y)
     return half_f32_to_bf16(x) | (uint32_t)half_f32_to_bf16(y) << 16;
 }
 
-/* The 32 threads' parts lie ldc, lda and ldb words apart.  Sums ascend over k: tensor cores have an order of their own. */
+/* A product of the 32 threads' words, which lie ldc, lda and ldb words apart.  It sums over k in ascending order;
+ * tensor cores have an order of their own. */
 static inline void mma_bf16(float *c, size_t ldc, const uint32_t *a, size_t lda, const uint32_t *b,
                             size_t ldb, uint32_t words)
 {
@@ -240,7 +245,7 @@ static inline void mma_bf16(float *c, size_t ldc, const uint32_t *a, size_t lda,
                 c[t * ldc + r] = __builtin_fmaf(m[t / 4 + r / 2 * 8][k], n[k][t % 4 * 2 + r % 2],
                                                 c[t * ldc + r]);
 }
-/* 16 columns for each word of b. */
+/* The same for bytes: 16 columns for each word of b. */
 static inline void mma_bytes(int32_t *c, size_t ldc, const uint32_t *a, size_t lda,
                              const uint32_t *b, size_t ldb, uint32_t words, int32_t sign)
 {
@@ -273,11 +278,11 @@ static inline void mma_u8(int32_t *c, size_t ldc, const uint32_t *a, size_t lda,
 }
 #endif
 
-/* A walk of all threads of a grid over n values: i is the next of this thread's. */
+/* A loop over n values, shared by all threads of a grid: i is the value of this thread. */
 #define EACH_VALUE(i, n)                                                                           \
     EACH_THREAD for (size_t i = (size_t)BLOCK_X * K_THREADS + t; i < (n); i = (n))
 
-/* The largest of top[K_THREADS], in top[0]. */
+/* Finds the largest of top[K_THREADS]; all threads then find it in top[0]. */
 #define LARGEST(top)                                                                               \
     do {                                                                                           \
         for (uint32_t k_step = K_THREADS / 2; k_step; k_step /= 2)                                 \
@@ -292,7 +297,7 @@ K_FN float k_fma(float x, float y, float z)
     return __builtin_fmaf(x, y, z);
 }
 
-/* A value of a type of cache rows: f32, f16 or bf16, by their numbers in enum dtype. */
+/* Reads value i of an array of rows of the cache: f32, f16 or bf16, by their numbers in enum dtype. */
 K_FN float k_load(uint32_t type, const void *p, size_t i)
 {
     if (type == 0) return ((const float *)p)[i];

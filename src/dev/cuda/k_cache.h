@@ -3,13 +3,13 @@
 #include "dev/cuda/k_block.h"
 #include "dev/cuda/k_walk.h"
 
-/* Bytes of a row of `bits`-bit codes of dim values. */
+/* Returns the bytes of a row of dim codes with `bits` bits. */
 K_FN uint32_t code_bytes(uint32_t bits, uint32_t dim)
 {
     return (dim * bits + 7) / 8;
 }
 
-/* The bits of value d in a row whose byte c lies at codes[c * step]. */
+/* Returns the bits of value d of a row; byte c of the row lies at codes[c * step]. */
 K_FN uint32_t code_bits(const unsigned char *codes, size_t step, uint32_t bits, uint32_t dim,
                         uint32_t d)
 {
@@ -18,7 +18,7 @@ K_FN uint32_t code_bits(const unsigned char *codes, size_t step, uint32_t bits, 
     return codes[(c * 16 + i % w) * step] >> (i / w * bits) & ((1u << bits) - 1);
 }
 
-/* Value d of row r of one head in a tile of groups; rows: of the tile. */
+/* Returns value d of row r of one head in a tile of groups (affine.h).  rows: rows of the tile. */
 K_FN float affine_value(const struct k_plane *p, const unsigned char *tile, uint32_t rows,
                         uint32_t head, uint32_t r, uint32_t d)
 {
@@ -43,7 +43,7 @@ K_FN float affine_value(const struct k_plane *p, const unsigned char *tile, uint
     return k_round(p->type, v);
 }
 
-/* The same in a tile of floats of 8 bits (float8.h). */
+/* Returns the same value in a tile of floats of 8 bits (float8.h). */
 K_FN float float8_row_value(const struct k_plane *p, const unsigned char *tile, uint32_t rows,
                             uint32_t head, uint32_t r, uint32_t d)
 {
@@ -53,7 +53,7 @@ K_FN float float8_row_value(const struct k_plane *p, const unsigned char *tile, 
     return k_round(p->type, float8_value(code) * ((const float *)(const void *)tile)[unit]);
 }
 
-/* A row as a thread reads it: found once, then read value by value. */
+/* A row as a thread reads it.  row_of finds the row once; row_value then reads value by value. */
 enum k_row_form { ROW_VALUES, ROW_AFFINE, ROW_FLOAT8 };
 struct k_row {
     const unsigned char *at; /* the plane of its page or tile */
@@ -61,7 +61,7 @@ struct k_row {
     enum k_row_form form;
 };
 
-/* Finds row `row` of a sequence.  tiled: rows of a codec that loses nothing, which are read sealed in whole strips. */
+/* Finds row `row` of a sequence.  tiled: the codec loses nothing, so whole strips that are sealed are read sealed. */
 K_FN struct k_row row_of(const struct k_plane *p, const struct k_walk *w, uint32_t token,
                          uint32_t phase, uint32_t row)
 {

@@ -1,4 +1,5 @@
-/* k_coded.h - levels of coded tiles (dev/coded.h), and the block-wide steps that codes of rows and of queries share. */
+/* k_coded.h - levels of coded tiles (dev/coded.h), and steps of a whole block that kernels for rows and for queries
+ * share. */
 #pragma once
 #include "dev/cuda/k_block.h"
 #include "dev/cuda/k_walk.h"
@@ -36,7 +37,7 @@ K_FN uint32_t coded_head_bytes(const struct k_plane *p)
 {
     return (CODED_ROWS * 2 + (p->levels.mean ? 2 * p->dim : 0) + 63) / 64 * 64;
 }
-/* The unit of row r of a tile. */
+/* Returns the unit of row r of a tile. */
 K_FN unsigned char *coded_unit(const struct k_plane *p, const unsigned char *tile, uint32_t head,
                                uint32_t r)
 {
@@ -45,7 +46,7 @@ K_FN unsigned char *coded_unit(const struct k_plane *p, const unsigned char *til
     return (unsigned char *)(size_t)tile + unit * size;
 }
 
-/* The byte of a code of `bits` bits in a part of a block, and its shift. */
+/* Returns the byte of a code of `bits` bits in a part of a block; *shift: the place of its bits. */
 K_FN size_t coded_place(uint32_t bits, uint32_t lane, uint32_t at, uint32_t *shift)
 {
     uint32_t per = 8 / bits, group = at / 4;
@@ -53,7 +54,7 @@ K_FN size_t coded_place(uint32_t bits, uint32_t lane, uint32_t at, uint32_t *shi
     return (size_t)group / per * 64 + lane * 4 + at % 4;
 }
 
-/* The level of value d of row r of a unit. */
+/* Returns the level of value d of row r of a unit. */
 K_FN int32_t coded_level(const struct k_plane *p, const unsigned char *unit, uint32_t r, uint32_t d)
 {
     const struct k_levels *f = &p->levels;
@@ -70,7 +71,7 @@ K_FN int32_t coded_level(const struct k_plane *p, const unsigned char *unit, uin
     return f->level[q];
 }
 
-/* What lies at the head of a unit: scales of rows, then means. */
+/* The head of a unit: scales of rows, then means. */
 K_FN uint32_t coded_scale(const unsigned char *unit, uint32_t r)
 {
     return half_load(unit + 2 * r);
@@ -81,7 +82,7 @@ K_FN float coded_mean(const unsigned char *unit, uint32_t d)
 }
 
 /* --- numbers */
-/* As cpu_group_scale (dev/cpu/cpu.h): what |x| is multiplied with for codes of 16 bits, and the scale that undoes it. */
+/* As cpu_group_scale (dev/cpu/cpu.h): returns the factor of |x| for codes of 16 bits; *d: the scale that undoes it. */
 K_FN float coded_group_scale(uint32_t bits, float *d)
 {
     float amax = half_from_bits(bits);
@@ -99,7 +100,7 @@ K_FN int32_t coded_nearest(float x) /* even; |x| < 2^22 */
 }
 
 /* --- steps of a block */
-/* The transform of x[dim] (dev/hadamard.c): each value is a sum or a difference of two, whoever takes it. */
+/* Transforms x[dim] (dev/hadamard.c).  Each value is a sum or a difference of two, whichever thread computes it. */
 #define TRANSFORM(x, dim, run)                                                                     \
     do {                                                                                           \
         for (uint32_t k_h = 1; k_h < (run); k_h *= 2)                                              \
@@ -113,7 +114,7 @@ K_FN int32_t coded_nearest(float x) /* even; |x| < 2^22 */
                 }                                                                                  \
             }                                                                                      \
     } while (0)
-/* Turns x[dim] back (hadamard_back), where rows of the plane are turned. */
+/* Rotates x[dim] back (hadamard_back) if rows of the plane are rotated. */
 #define TURN_BACK(x, p)                                                                            \
     do {                                                                                           \
         TRANSFORM(x, (p)->dim, (p)->levels.run);                                                   \

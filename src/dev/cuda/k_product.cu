@@ -1,9 +1,9 @@
 /* k_product.cu - products with weights in their encoded form, and rows of an embedding table.
  *
- * Half a warp makes an output: its 16 lanes are those of sum16 (dev.h), so the order of the sum is that of the CPU and
- * neither the grid nor the tokens of a call change a bit.  A block has 16 rows of the weight and K_TOKENS tokens.
- * Quantized weights meet activations of 16 bits: a lane makes the sums of a group of 256 columns in integers, and the
- * first lane adds the groups in their order. */
+ * Half a warp computes an output.  Its 16 lanes are those of sum16 (dev.h), so the order of the sum is that of the
+ * CPU, and neither the grid nor the tokens of a call change a bit.  A block has 16 rows of the weight and K_TOKENS
+ * tokens.  Activations for quantized weights have 16 bits: a lane computes the integer sums of a group of 256
+ * columns, and the first lane adds the groups in order. */
 #include "dev/cuda/k_weight.h"
 
 KERNEL(k_embed)
@@ -70,7 +70,7 @@ KERNEL(k_product)
     }
 }
 
-/* The sum of a group of n columns from column k on. */
+/* Returns the sum of a group of n columns from column k on. */
 K_FN float group_sum(uint32_t type, const unsigned char *w, const struct k_group *x, uint32_t k,
                      uint32_t n)
 {

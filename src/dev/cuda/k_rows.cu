@@ -82,7 +82,7 @@ KERNEL(k_sum_experts)
         size_t token = i / a.dim;
         const uint32_t *chosen = a.chosen + token * a.top;
         float sum = 0;
-        for (uint32_t k = 0, least = 0; k < a.top; k++) { /* from the least expert up */
+        for (uint32_t k = 0, least = 0; k < a.top; k++) { /* in ascending order of the experts */
             uint32_t best = a.top;
             for (uint32_t j = 0; j < a.top; j++)
                 if (chosen[j] >= least && (best == a.top || chosen[j] < chosen[best])) best = j;

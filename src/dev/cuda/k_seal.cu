@@ -1,13 +1,15 @@
-/* k_seal.cu - tiles that are encoded on the device, with the bytes of the codecs of the kv floor: copies of rows (none), groups
- * with a range (quanto), and floats of 8 bits (fp8).
+/* k_seal.cu - encodes tiles on the device, with the bytes that the codecs of the kv floor write: copies of rows
+ * (none), groups with a range (quanto), and floats of 8 bits (fp8).
  *
- * Which tiles a step seals stands in memory of the device (view.h: enc), so the arguments of a step that seals are always the
- * same, and only the number of tiles, the rows of blocks of a grid, differs.  A group is a thread's: first its range, then, in
- * a second kernel, the codes: a thread has a byte of them, since groups may share one.  A code follows from the value and the
- * range as it is stored, so nothing passes from one kernel to the other but the tile. */
+ * The list of tiles that a step seals lies in memory of the device (view.h: enc).  So the arguments of a step are
+ * always the same, and only the number of tiles, which is y of the grid, differs.  For groups there are two kernels.
+ * In the first a thread finds the range of a group.  In the second a thread makes one byte of codes, because groups
+ * may share a byte.  A code follows from the value and the range as stored, so the second kernel needs only the
+ * tile. */
 #include "dev/cuda/k_seal.h"
 
-/* Bytes of one unit of a head, and of its ranges. */
+/* Returns the number of groups of one unit of a head.  range_bytes returns the bytes of their ranges, unit_bytes
+ * those of the unit. */
 K_FN uint32_t pairs_of(const struct k_plane *p)
 {
     return p->affine.group ? p->affine.unit * p->dim / p->affine.group : p->dim;
@@ -37,7 +39,8 @@ KERNEL(k_seal_rows)
     }
 }
 
-/* The least and the largest value of a group, without the leading rows; false: it has none.  A NaN is both. */
+/* Finds the least and the largest value of a group without its leading rows; false: the group has no other rows.  A
+ * NaN becomes both. */
 K_FN bool range_of(const struct k_seal *s, const struct k_tile *tile, uint32_t head, uint32_t unit,
                    uint32_t i, float *lo, float *hi)
 {
@@ -75,7 +78,7 @@ KERNEL(k_seal_ranges)
     }
 }
 
-/* The code of value d of row r of a unit, by the range of its group. */
+/* Returns the code of value d of row r of a unit, from the range of its group. */
 K_FN uint32_t range_code(const struct k_seal *s, const struct k_tile *tile, const unsigned char *to,
                          uint32_t head, uint32_t unit, uint32_t r, uint32_t d)
 {
@@ -87,7 +90,7 @@ K_FN uint32_t range_code(const struct k_seal *s, const struct k_tile *tile, cons
     float top = (float)((1u << p->affine.bits) - 1), x = raw_value(s, tile, head, row, d);
     float q = k_round(type, k_round(type, x + shift) / scale);
     q = q > top ? top : q;
-    return q > 0 ? (uint32_t)((q + 0x1.8p23f) - 0x1.8p23f) : 0; /* a NaN has 0 */
+    return q > 0 ? (uint32_t)((q + 0x1.8p23f) - 0x1.8p23f) : 0; /* a NaN gets code 0 */
 }
 
 KERNEL(k_seal_codes)
@@ -112,7 +115,8 @@ KERNEL(k_seal_codes)
     }
 }
 
-/* Value i of 16 rows of a head from row `row` on, in the order of a strip of raw layout; 0 of rows that stay raw. */
+/* Returns value i of 16 rows of a head from row `row` on, in the order of a strip of raw layout; 0 for rows that
+ * stay raw. */
 K_FN float strip_value(const struct k_seal *s, const struct k_tile *tile, uint32_t head,
                        uint32_t row, uint32_t i)
 {
@@ -127,7 +131,7 @@ KERNEL(k_seal_float8)
     struct k_tile tile = tile_of(&a.s, BLOCK_Y);
     uint32_t units = p->sealed.rows / 16, head = BLOCK_X / units, row = BLOCK_X % units * 16;
     uint32_t n = 16 * p->dim;
-    bool seen = tile.lead < row + 16; /* else it is zeros */
+    bool seen = tile.lead < row + 16; /* false: all 16 rows stay raw, and their codes are zeros */
     EACH_THREAD
     {
         top[t] = 0;

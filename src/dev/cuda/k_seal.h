@@ -1,11 +1,11 @@
-/* k_seal.h - tiles that a step seals, and the raw rows that go into them: what the kernels of encoders share. */
+/* k_seal.h - the tiles that a step seals, and the raw rows that go into them: shared by the kernels that encode. */
 #pragma once
 #include "dev/cuda/k_cache.h"
 
 struct k_tile { /* of one plane */
     unsigned char *to;
     const uint32_t *page; /* the raw pages of its sequence */
-    uint32_t row0, lead;  /* its first row; rows of it that stay raw */
+    uint32_t row0, lead;  /* its first row; how many of its rows stay raw */
 };
 
 K_FN uint32_t size_of(uint32_t type)
@@ -13,7 +13,7 @@ K_FN uint32_t size_of(uint32_t type)
     return type == 0 ? 4 : 2;
 }
 
-/* Tile i of those that the step seals. */
+/* Returns tile i of the tiles that the step seals. */
 K_FN struct k_tile tile_of(const struct k_seal *s, uint32_t i)
 {
     const struct k_form *f = &s->p.sealed;
@@ -24,14 +24,14 @@ K_FN struct k_tile tile_of(const struct k_seal *s, uint32_t i)
     return t;
 }
 
-/* The place of a value in a raw block, or a tile laid out as one, of `rows` rows. */
+/* Returns the place of a value in a raw block of `rows` rows, or in a tile with the same layout. */
 K_FN size_t place_of(const struct k_plane *p, uint32_t rows, uint32_t head, uint32_t r, uint32_t d)
 {
     size_t at = p->strips ? ((size_t)(r / 16) * p->dim + d) * 16 + r % 16 : (size_t)r * p->dim + d;
     return (size_t)head * rows * p->dim + at;
 }
 
-/* The raw page of row r of a tile, and the place of a value in it. */
+/* Finds the raw page of row r of a tile, and the place of a value in it. */
 K_FN const unsigned char *raw_at(const struct k_seal *s, const struct k_tile *t, uint32_t head,
                                  uint32_t r, uint32_t d, size_t *place)
 {
@@ -49,7 +49,7 @@ K_FN float raw_value(const struct k_seal *s, const struct k_tile *t, uint32_t he
     return k_load(s->p.type, page, at);
 }
 
-/* Stores value i of an array; overflow is infinite (kv_row_put). */
+/* Stores value i of an array; overflow becomes infinite (kv_row_put). */
 K_FN void put_value(uint32_t type, unsigned char *to, size_t i, float x)
 {
     uint16_t h = type == 1 ? half_f32_to_f16(x) : half_f32_to_bf16(x);

@@ -1,14 +1,15 @@
-/* k_seal_coded.cu - tiles of levels (dev/coded.h) encoded on the device, with the bytes of kv/codec_kvik.c.
+/* k_seal_coded.cu - encodes tiles of levels (dev/coded.h) on the device, with the bytes that kv/codec_kvik.c writes.
  *
- * A block makes a unit of a head: 128 rows.  A thread has a row, and does what the codec does with one, in the same order of
- * sums, which are four chains over the values of the row.  Codes of a byte can be of several rows, so they gather in shared
- * memory, four bits each, and then a thread makes a byte of the tile; codes of 8 bits go to the tile at once. */
+ * A block encodes a unit of a head, 128 rows.  Each thread encodes one row with the codec's own order of sums: four
+ * chains over the values of the row.  A byte of a tile can have codes of several rows.  So codes gather in shared
+ * memory first, four bits each, and then each thread makes bytes of the tile.  Codes of 8 bits go to the tile at
+ * once. */
 #include "dev/cuda/k_coded.h"
 #include "dev/cuda/k_seal.h"
 
 enum { HALF_ROW = CODED_DIM / 2 };
 
-/* The sum of x * y in four chains; y NULL: the levels of the codes. */
+/* Returns the sum of x * y, in four chains. */
 K_FN float dot4(const float *x, const float *y, uint32_t n)
 {
     float s[4] = {0, 0, 0, 0}, last = 0;
@@ -28,7 +29,7 @@ K_FN uint32_t top_bits(const float *x, uint32_t n)
     return top;
 }
 
-/* The scale that a row is stored with: bf16, rounded up. */
+/* Returns the scale with which a row is stored: bf16, rounded up. */
 K_FN float scale_up(float x)
 {
     float y = k_round(2, x);
@@ -50,7 +51,7 @@ K_FN void turn_row(const struct k_plane *p, float *x)
         x[d] *= p->levels.turn;
 }
 
-/* Brings a row near 1, by a power of two, which it returns. */
+/* Scales a row by a power of two so that its largest value is about 1.  Returns the exponent of its scale. */
 K_FN int bring_near(float *x, uint32_t n)
 {
     int e;
@@ -60,7 +61,7 @@ K_FN int bring_near(float *x, uint32_t n)
     return e;
 }
 
-/* Codes of 8 bits, into the places of the tile.  Returns the scale. */
+/* Writes codes of 8 bits to their places in the tile.  Returns the scale. */
 K_FN float code_even(const struct k_plane *p, const float *x, unsigned char *block, uint32_t r)
 {
     float top = scale_up(half_from_bits(top_bits(x, p->dim)) / 127);
@@ -75,7 +76,7 @@ K_FN float code_even(const struct k_plane *p, const float *x, unsigned char *blo
     return by > 0 ? top : 0;
 }
 
-/* A row in units of 1 / by: the nearest levels, and their codes, two to a byte of q. */
+/* Quantizes a row in units of 1 / by: the nearest levels, and their codes, two in a byte of q. */
 K_FN void put_levels(const struct k_seal_levels_args *a, const float *x, float by, unsigned char *q, float *level)
 {
     const struct k_levels *f = &a->s.p.levels;
@@ -91,7 +92,8 @@ K_FN void put_levels(const struct k_seal_levels_args *a, const float *x, float b
     }
 }
 
-/* Codes of fewer bits, two to a byte of q: of three units the one whose levels have the nearest direction.  Returns the scale. */
+/* Writes codes of 2 to 4 bits, two in a byte of q.  Tries three units and takes the one whose levels have the
+ * direction nearest to that of the row.  Returns the scale. */
 K_FN float code_levels(const struct k_seal_levels_args *a, float *x, unsigned char *q)
 {
     const uint32_t n = a->s.p.dim;
@@ -119,7 +121,7 @@ K_FN float code_levels(const struct k_seal_levels_args *a, float *x, unsigned ch
     return ldexpf(scale, e);
 }
 
-/* The byte at `at` of the blocks of a unit, of codes of less than 8 bits. */
+/* Returns byte `at` of the blocks of a unit, for codes of fewer than 8 bits. */
 K_FN unsigned char byte_of(const struct k_plane *p, const unsigned char *q, uint32_t at)
 {
     uint32_t block = at / coded_block_bytes(p), depth = coded_depth(p), byte = 0;
@@ -132,7 +134,8 @@ K_FN unsigned char byte_of(const struct k_plane *p, const unsigned char *q, uint
     }
     uint32_t per = 8 / bits, lane = block * 16 + at % 64 / 4;
     for (uint32_t i = 0; i < per; i++) {
-        uint32_t k = (at / 64 * per + i) * 4 + at % 4; /* a value of a row, or a row */
+        /* index of a value in its row, or of a row */
+        uint32_t k = (at / 64 * per + i) * 4 + at % 4;
         uint32_t r = p->levels.key ? lane : k, d = p->levels.key ? k : lane;
         if (r >= CODED_ROWS || d >= p->dim) continue;
         uint32_t code = q[r * HALF_ROW + d / 2] >> d % 2 * 4 & 15;
@@ -147,7 +150,7 @@ KERNEL(k_seal_levels)
     SHARED(unsigned char, q, CODED_ROWS *HALF_ROW);
     SHARED(float, mean, CODED_DIM);
     SHARED(uint32_t, top, K_THREADS);
-    SHARED(unsigned char, whole, CODED_ROWS); /* rows that are finite, and seen */
+    SHARED(unsigned char, whole, CODED_ROWS); /* 1 for rows that are finite and not leading rows */
     struct k_tile tile = tile_of(&a.s, BLOCK_Y);
     uint32_t units = p->sealed.rows / CODED_ROWS, head = BLOCK_X / units, dim = p->dim;
     uint32_t row0 = BLOCK_X % units * CODED_ROWS, codes = coded_blocks(p) * coded_block_bytes(p);
@@ -200,7 +203,8 @@ KERNEL(k_seal_levels)
         EACH_THREAD
         {
             for (uint32_t d = t; d < dim; d += K_THREADS) {
-                if (top[0] >= 0x7f800000u) mean[d] = 0; /* of huge rows */
+                /* rows so large that their sum overflows have no mean */
+                if (top[0] >= 0x7f800000u) mean[d] = 0;
                 put_value(2, unit, CODED_ROWS + d, mean[d]);
             }
         }

@@ -1,12 +1,12 @@
-/* k_state.cu - recurrent states: a thread has a channel, or a column of a head's matrix, and passes the tokens of its
- * sequence over it one after another (dev.h: conv, scan, delta).  Its column stays with the thread; a token that has a
- * page gets a copy of it. */
+/* k_state.cu - recurrent states.  A thread has a channel, or a column of a head's matrix, and processes the tokens
+ * of its sequence one after another (dev.h: conv, scan, delta).  It keeps its column throughout, and writes a copy
+ * to the page of each token that has one. */
 #include "dev/cuda/k_block.h"
 #include "dev/cuda/kernels.h"
 
 enum { STATES = 256, TAPS = 16 };
 
-/* The first of the step's tokens whose lane is not below `lane`. */
+/* Returns the first of the step's tokens whose lane is not below `lane`. */
 K_FN uint32_t first_of(const struct k_state *s, uint32_t lane)
 {
     uint32_t from = 0, to = s->n;

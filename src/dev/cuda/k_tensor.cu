@@ -1,36 +1,40 @@
 /* k_tensor.cu - products on tensor cores: weights of bf16, and quantized ones.
  *
- * A tile is 16 rows of the weight and 8 tokens.  What a tile gives does not depend on the other tokens of the call, and the
- * order of its sums is the same in both forms of a kernel: for few tokens, where the warps of a block share the columns,
- * and for many (wide), where each warp has rows of its own.  So decoding and prefill in any chunks give the same bits.
+ * A tile is 16 rows of the weight and 8 tokens.  The result of a tile does not depend on the other tokens of the
+ * call.  The order of its sums is the same in both forms of a kernel.  In the form for few tokens the warps of a
+ * block share the columns.  In the form for many (wide) each warp has rows of its own.  So decoding, and prefill in
+ * any chunks, give the same bits.
  *
- * A step is 32 columns, of which a thread has 8 that are neighbours: 16 bytes of bf16 are one load, and so are its codes.  Which of
- * the columns of a tile of the tensor cores these are does not matter, if weight and input agree.
+ * A step is 32 columns.  A thread has 8 adjacent columns of a step: 16 bytes of bf16, which are one load, or 8
+ * codes.  The tensor cores may see the columns in any order, if weight and input agree on it.
  *
- *  bf16       The input is rounded to bf16.  The columns are 8 parts of whole steps; a part is a chain of steps from
- *             +0, and the parts are added ascending from +0.  A step is two products of the tensor cores, which have their own order.
- *  quantized  Codes of a weight are bytes.  Activations have 16 bits: q = 256 * hi + lo, so two products of bytes give the exact sum
- *             of a block of columns, and the bits are those of THE CANONICAL ORDER (dev.h).  The sums of q that formats with
- *             an offset need are products with ones. */
+ * bf16       The input is rounded to bf16.  The columns are divided into 8 parts of whole steps.  A part is a chain
+ * of
+ *             steps from +0, and the parts are added in ascending order from +0.  A step is two products of the tensor
+ *             cores, which have an order of their own.
+ * quantized  Codes of a weight are bytes.  Activations have 16 bits: q = 256 * hi + lo.  So two products of bytes
+ * give
+ *             the exact sum of a block of columns, and the bits are those of THE CANONICAL ORDER (dev.h).  The sums of
+ *             q that formats with an offset need are products with ones. */
 #include "dev/cuda/k_weight.h"
 
 enum { PARTS = 8, TILES = K_FEW / 8, WIDE_TILES = K_MANY / 8, STEP = 32, STAGED = 4 };
 
 /* --- bf16 */
-/* Steps of a part. */
+/* Returns the number of steps of a part. */
 K_FN uint32_t steps_of(uint32_t k)
 {
     return ((k + STEP - 1) / STEP + PARTS - 1) / PARTS;
 }
 
-/* Columns k and k + 1 of a row of the weight; zeros beyond its end. */
+/* Returns columns k and k + 1 of a row of the weight; zeros beyond its end. */
 K_FN uint32_t two_weights(const struct k_tensor_args *a, uint32_t row, uint32_t k)
 {
     if (row >= a->rows || k >= a->k) return 0;
     const unsigned char *p = a->w.data + (size_t)row * a->w.row_bytes + 2 * (size_t)k;
     return half_load(p) | (k + 1 == a->k ? 0 : (uint32_t)half_load(p + 2) << 16);
 }
-/* The same of a token's input, rounded. */
+/* Returns the same columns of a token's input, rounded. */
 K_FN uint32_t two_inputs(const struct k_tensor_args *a, uint32_t token, uint32_t k)
 {
     if (token >= a->n || k >= a->k) return 0;
@@ -38,14 +42,15 @@ K_FN uint32_t two_inputs(const struct k_tensor_args *a, uint32_t token, uint32_t
     return k_two_bf16(x[0], k + 1 == a->k ? 0 : x[1]);
 }
 
-/* True if 8 columns of a row, and of a token, are all there or none, and lie where one load takes 16 bytes. */
+/* True if one load of 16 bytes can take 8 columns of any row and of any token: the number of columns is a multiple
+ * of 8, and addresses are aligned. */
 K_FN bool all_whole(const struct k_tensor_args *a)
 {
     return a->k % 8 == 0 && a->w.row_bytes % 16 == 0 && (size_t)a->w.data % 16 == 0 &&
            a->ldx % 4 == 0 && (size_t)a->x % 16 == 0;
 }
 
-/* Columns k to k + 7 of a row of the weight. */
+/* Reads columns k to k + 7 of a row of the weight. */
 K_FN void eight_weights(const struct k_tensor_args *a, bool whole, uint32_t row, uint32_t k,
                         uint32_t *out)
 {
@@ -68,7 +73,7 @@ K_FN void eight_inputs(const struct k_tensor_args *a, bool whole, uint32_t token
         out[i] = k_two_bf16(half_from_bits(x[2 * i]), half_from_bits(x[2 * i + 1]));
 }
 
-/* What a thread has of 16 rows in a step: words of the first product, then of the second. */
+/* Reads a thread's words of 16 rows for a step: those of the first product, then those of the second. */
 K_FN void step_weights(const struct k_tensor_args *a, bool whole, uint32_t row0, uint32_t step,
                        uint32_t lane, uint32_t *first, uint32_t *second)
 {
@@ -83,13 +88,13 @@ K_FN void step_weights(const struct k_tensor_args *a, bool whole, uint32_t row0,
     }
 }
 
-/* The words of a step: weights of its two products, and inputs. */
+/* Declares the words of a step: weights of its two products, and inputs. */
 #define STEP_WORDS                                                                                 \
     MINE_ARRAY(uint32_t, w0, 4);                                                                   \
     MINE_ARRAY(uint32_t, w1, 4);                                                                   \
     MINE_ARRAY(uint32_t, x0, 2);                                                                   \
     MINE_ARRAY(uint32_t, x1, 2)
-/* Adds a step of the tokens from TOKEN on to acc, from `at` on. */
+/* Adds a step for 8 tokens from TOKEN on to acc[at ...]. */
 #define STEP_TILE(in, whole, TOKEN, step, wa, wb, at)                                              \
     do {                                                                                           \
         EACH_LANE                                                                                  \
@@ -103,7 +108,7 @@ K_FN void step_weights(const struct k_tensor_args *a, bool whole, uint32_t row0,
         MMA_BF16(acc, at, wb, x1);                                                                 \
     } while (0)
 
-/* The steps of a part, two at a time: so many loads are on their way. */
+/* Computes the steps of a part, two at a time, so that more loads run at once. */
 #define FEW_STEPS(in, whole)                                                                       \
     for (uint32_t s = 0; s < steps; s += 2) {                                                      \
         EACH_LANE                                                                                  \
@@ -125,7 +130,7 @@ KERNEL_OF(k_tensor, 3)
     SHARED(float, part, PARTS * 16 * K_FEW);
     MINE_ARRAY(float, acc, 4 * TILES);
     STEP_WORDS;
-    MINE_ARRAY(uint32_t, w2, 4); /* of the next one */
+    MINE_ARRAY(uint32_t, w2, 4); /* words of the next step */
     MINE_ARRAY(uint32_t, w3, 4);
     struct k_tensor_args in = a;
     uint32_t row0 = BLOCK_X * 16, t0 = BLOCK_Y * K_FEW, steps = steps_of(a.k);
@@ -159,7 +164,7 @@ KERNEL_OF(k_tensor, 3)
     }
 }
 
-/* Where 8 columns of a token are staged: threads that load at once find theirs in different banks. */
+/* Returns where 8 columns of a token are staged.  Threads that load together use different banks of shared memory. */
 K_FN uint32_t staged_at(uint32_t token, uint32_t eighth)
 {
     return (token * (STAGED * 4) + (eighth ^ token % 2 * 4)) * 4;
@@ -234,21 +239,21 @@ KERNEL_OF(k_tensor_wide, 2)
     }
 }
 
-/* --- quantized: a block of columns has one scale, and is a step or a half of one */
-/* True if the weight has column k of a group. */
+/* --- quantized: a block of columns has one scale, and is a step or half a step */
+/* True if the weight has column k of group g. */
 K_FN bool has_block(const struct k_product_q_args *a, uint32_t type, uint32_t g, uint32_t k)
 {
     return g < a->groups && (weight_is_k(type) || g * K_GROUP + k < a->k);
 }
 
-/* The columns of a group of a row. */
+/* Returns the columns of group g of a row. */
 K_FN const unsigned char *group_at(const struct k_product_q_args *a, uint32_t type, uint32_t row,
                                    uint32_t g)
 {
     return weight_block(type, a->w.data + (size_t)row * a->w.row_bytes, g * K_GROUP);
 }
 
-/* A thread's codes of two rows from column k of a group on: 4 of each, or 8. */
+/* Reads a thread's codes of two rows from column k of a group on: 8 of each row, or 4 if a block is half a step. */
 K_FN void two_codes(const struct k_product_q_args *a, uint32_t type, uint32_t row0, uint32_t g,
                     uint32_t k, uint32_t lane, uint32_t *out)
 {
@@ -267,7 +272,7 @@ K_FN void two_codes(const struct k_product_q_args *a, uint32_t type, uint32_t ro
     }
 }
 
-/* The same columns of a token, from column k of a group on: high bytes, and low ones. */
+/* Reads the same columns of a token: the high bytes, and the low bytes. */
 K_FN void token_codes(const struct k_product_q_args *a, uint32_t type, uint32_t token, uint32_t g,
                       uint32_t k, uint32_t lane, uint32_t *hi, uint32_t *lo)
 {
@@ -284,7 +289,7 @@ K_FN void token_codes(const struct k_product_q_args *a, uint32_t type, uint32_t 
     }
 }
 
-/* The first 16 bytes of the 256 columns of two rows. */
+/* Reads the first 16 bytes of the 256 columns of two rows. */
 K_FN void two_heads(const struct k_product_q_args *a, uint32_t type, uint32_t row0, uint32_t g,
                     uint32_t lane, uint32_t *out)
 {
@@ -296,7 +301,7 @@ K_FN void two_heads(const struct k_product_q_args *a, uint32_t type, uint32_t ro
     }
 }
 
-/* Scales of a block of columns of these rows. */
+/* Reads the scales of a block of columns of these rows. */
 K_FN void two_scales(const struct k_product_q_args *a, uint32_t type, uint32_t row0, uint32_t g,
                      uint32_t k, uint32_t lane, const uint32_t *head, float *d, float *m)
 {
@@ -304,24 +309,25 @@ K_FN void two_scales(const struct k_product_q_args *a, uint32_t type, uint32_t r
         uint32_t row = row0 + lane / 4 + r * 8;
         d[r] = m[r] = 0;
         const unsigned char *w = group_at(a, type, row, g);
-        if (weight_headed(type)) /* of rows that are not there: zeros */
+        if (weight_headed(type)) /* rows beyond the end have zeros */
             weight_head_scale(head + 4 * r, k / 32, &d[r], &m[r]);
         else if (row < a->rows && has_block(a, type, g, k))
             weight_scale(type, w, k, &d[r], &m[r]);
     }
 }
 
-/* What a thread adds to its sums of a group when a block of columns is done. */
+/* Adds a finished block of columns to the thread's sums of a group. */
 K_FN void block_ends(float *s, const int32_t *hi, const int32_t *lo, const int32_t *xhi,
                      const int32_t *xlo, const float *d, const float *m, bool offset)
 {
-    for (uint32_t i = 0; i < 4; i++) { /* all rows of ones are alike */
+    /* xhi and xlo are products with ones, so they are the same for all rows */
+    for (uint32_t i = 0; i < 4; i++) {
         s[i] = k_fma(d[i / 2], (float)(hi[i] * 256 + lo[i]), s[i]);
         if (offset) s[i] = k_fma(m[i / 2], (float)(xhi[i % 2] * 256 + xlo[i % 2]), s[i]);
     }
 }
 
-/* The words of a block of columns: heads of 256 columns, codes, bytes, sums, scales. */
+/* Declares the words of a block of columns: heads of 256 columns, codes, bytes, sums, scales. */
 #define BLOCK_STATE                                                                                \
     MINE_ARRAY(uint32_t, head, 8);                                                                 \
     MINE_ARRAY(uint32_t, w, 4);                                                                    \
@@ -334,7 +340,7 @@ K_FN void block_ends(float *s, const int32_t *hi, const int32_t *lo, const int32
     MINE_ARRAY(int32_t, xlo, 4);                                                                   \
     MINE_ARRAY(float, d, 2);                                                                       \
     MINE_ARRAY(float, m, 2)
-/* Group GROUP begins, for rows from ROW on. */
+/* Begins group GROUP for rows from ROW on. */
 #define GROUP_BEGINS(in, GROUP, ROW)                                                               \
     EACH_LANE                                                                                      \
     {                                                                                              \
@@ -348,7 +354,8 @@ K_FN void block_ends(float *s, const int32_t *hi, const int32_t *lo, const int32
         two_codes(in, type, ROW, GROUP, i, t % 32, MY(w));                                         \
         two_scales(in, type, ROW, GROUP, i, t % 32, MY(head), MY(d), MY(m));                       \
     }
-/* A block of columns from column i of group GROUP on, for tokens from TOKEN on, into s from `at` on. */
+/* Computes a block of columns, from column i of group GROUP on, for 8 tokens from TOKEN on, and adds it to s[at
+ * ...]. */
 #define BLOCK_TILE(in, GROUP, i, TOKEN, at)                                                        \
     do {                                                                                           \
         EACH_LANE token_codes(in, type, (TOKEN) + t % 32 / 4, GROUP, i, t % 32, MY(x), MY(x_lo));  \
@@ -370,7 +377,8 @@ K_FN void block_ends(float *s, const int32_t *hi, const int32_t *lo, const int32
         }                                                                                          \
     } while (0)
 
-/* The loop over the groups of a kernel, once for each type that is usual, which is then a constant, and once for all. */
+/* The loop over the groups of a kernel: once for each usual type, which is then a constant, and once for all other
+ * types. */
 #define BY_TYPE(loop, in, rounds)                                                                  \
     switch ((in)->w.type) {                                                                        \
     case DT_Q4_K:                                                                                  \
@@ -419,7 +427,7 @@ K_FN void block_ends(float *s, const int32_t *hi, const int32_t *lo, const int32
 
 KERNEL_OF(k_tensor_q, 3)
 {
-    SHARED(float, part, PARTS * 16 * K_FEW); /* sums of a group for each warp */
+    SHARED(float, part, PARTS * 16 * K_FEW); /* sums of a group, for each warp */
     MINE_ARRAY(float, s, 4 * TILES);
     MINE_ARRAY(float, y, 16 * K_FEW / K_THREADS);
     BLOCK_STATE;

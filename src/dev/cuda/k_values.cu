@@ -87,7 +87,7 @@ KERNEL(k_rope)
 }
 
 enum { STAGED = 4096 };
-/* What lane l < 16 of a part of a row adds to s: squares around a mean, or values. */
+/* Returns s after lane l of 16 has added its part of a row: squared distances from the mean, or the values. */
 K_FN float lane_squares(const float *x, uint32_t l, uint32_t n, float mean, float s)
 {
     K_UNROLL_16 for (uint32_t i = l; i < n; i += 16) s = k_fma(x[i] - mean, x[i] - mean, s);
@@ -98,7 +98,8 @@ K_FN float lane_values(const float *x, uint32_t l, uint32_t n, float s)
     K_UNROLL_16 for (uint32_t i = l; i < n; i += 16) s += x[i];
     return s;
 }
-/* The 16 lanes of a row in s[16].  They are chains of 16 threads, so all threads bring the row to shared memory first. */
+/* Computes the 16 lane sums of a row in s[16].  Only 16 threads add, so all threads first copy the row to shared
+ * memory. */
 #define LANES_OF(s, x, dim, square, mean)                                                          \
     do {                                                                                           \
         EACH_THREAD if (t < 16)(s)[t] = 0;                                                         \
@@ -114,7 +115,7 @@ K_FN float lane_values(const float *x, uint32_t l, uint32_t n, float s)
         }                                                                                          \
     } while (0)
 
-/* Each lane of the first 16 threads has its sum in s; all threads then find tree16 of them in s[0]. */
+/* Reduces s[16], the sums of the first 16 threads, by tree16.  All threads then find the result in s[0]. */
 #define TREE_OF(s)                                                                                 \
     for (uint32_t step = 8; step; step /= 2)                                                       \
         EACH_THREAD                                                                                \

@@ -1,10 +1,11 @@
-/* k_walk.h - which rows make an atom, for kernels and for the host that counts them: what attn_phase_rows of
- * dev/cpu/attn.c says.  A token meets its rows in four phases: sealed rows of a codec that loses something, then raw
- * rows: sinks, rows below `lead`, the tail; each is an interval, cut at multiples of 256. */
+/* k_walk.h - which rows make an atom, for kernels and for the host, which counts atoms.  The rule is that of
+ * attn_phase_rows (dev/cpu/attn.c): a token meets its rows in four phases.  First the sealed rows of a codec that
+ * loses something, then raw rows: sinks, rows below `lead`, the tail.  Each phase is an interval, cut at multiples
+ * of 256. */
 #pragma once
 #include "dev/cuda/kernels.h"
 
-#ifndef K_FN /* a file of the host */
+#ifndef K_FN /* compiled for the host */
 #define K_FN static inline
 #endif
 enum { WALK_SEALED, WALK_SINKS, WALK_LEAD, WALK_TAIL, WALK_PHASES, WALK_SPAN = 256 };
@@ -18,7 +19,7 @@ K_FN uint32_t walk_max(uint32_t x, uint32_t y)
     return x > y ? x : y;
 }
 
-/* The rows [*from, *to) of a phase of a token inside the piece. */
+/* Computes the rows [*from, *to) of a phase of a token inside the piece. */
 K_FN void walk_rows(const struct k_walk *w, uint32_t token, uint32_t phase, uint32_t *from,
                     uint32_t *to)
 {
@@ -51,7 +52,7 @@ K_FN uint32_t walk_atoms(const struct k_walk *w, uint32_t token)
     return n;
 }
 
-/* Finds atom `i` of a token: its phase and rows [*from, *to).  False: it has fewer. */
+/* Finds atom `i` of a token: its phase and its rows [*from, *to).  False if the token has fewer atoms. */
 K_FN bool walk_atom(const struct k_walk *w, uint32_t token, uint32_t i, uint32_t *phase,
                     uint32_t *from, uint32_t *to)
 {

@@ -15,7 +15,7 @@ K_FN bool weight_has_min(uint32_t type)
     return type == DT_Q4_1 || type == DT_Q5_1 || type == DT_Q2_K || type == DT_Q4_K ||
            type == DT_Q5_K;
 }
-/* Columns under one scale. */
+/* Returns the number of columns under one scale. */
 K_FN uint32_t weight_scaled(uint32_t type)
 {
     return type == DT_Q2_K || type == DT_Q3_K || type == DT_Q6_K ? 16 : 32;
@@ -48,14 +48,14 @@ K_FN const unsigned char *weight_block(uint32_t type, const unsigned char *row, 
     }
 }
 
-/* Twice an E2M1 value. */
+/* Returns twice an E2M1 value. */
 K_FN int weight_e2m1(uint32_t q)
 {
     int m = q & 1, e = q >> 1 & 3, v = e ? (2 + m) << (e - 1) : m;
     return q & 8 ? -v : v;
 }
 
-/* The signed code of column k. */
+/* Returns the signed code of column k. */
 K_FN int weight_code(uint32_t type, const unsigned char *row, uint32_t k)
 {
     const unsigned char *b = weight_block(type, row, k);
@@ -98,7 +98,7 @@ K_FN int weight_code(uint32_t type, const unsigned char *row, uint32_t k)
     }
 }
 
-/* Loads of 4 bytes at addresses that are even, or any. */
+/* Reads 4 bytes at an even address, or at any address. */
 K_FN uint32_t weight_word_even(const unsigned char *p)
 {
     return half_load(p) | (uint32_t)half_load(p + 2) << 16;
@@ -107,18 +107,18 @@ K_FN uint32_t weight_word_any(const unsigned char *p)
 {
     return p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
-/* Each byte less n, where bytes are below 128 and n is at most 128. */
+/* Subtracts n from each byte.  Bytes are below 128, and n is at most 128. */
 K_FN uint32_t weight_less(uint32_t x, uint32_t n)
 {
     return ((x | 0x80808080u) - n * 0x01010101u) ^ 0x80808080u;
 }
-/* Bit i of 4 in byte i. */
+/* Moves bit i of 4 to byte i. */
 K_FN uint32_t weight_spread(uint32_t bits)
 {
     return (bits & 15) * 0x00204081u & 0x01010101u;
 }
 
-/* The codes of columns k to k + 3, k % 4 == 0, as bytes of a word. */
+/* Returns the codes of columns k to k + 3 (k % 4 == 0) as the bytes of a word. */
 K_FN uint32_t weight_four(uint32_t type, const unsigned char *row, uint32_t k)
 {
     const unsigned char *b = weight_block(type, row, k);
@@ -165,7 +165,7 @@ K_FN uint32_t weight_four(uint32_t type, const unsigned char *row, uint32_t k)
     }
 }
 
-/* The codes of columns k to k + 7, k % 8 == 0. */
+/* Writes the codes of columns k to k + 7 (k % 8 == 0). */
 K_FN void weight_eight(uint32_t type, const unsigned char *row, uint32_t k, uint32_t *out)
 {
     if (type == DT_Q4_K) {
@@ -179,7 +179,7 @@ K_FN void weight_eight(uint32_t type, const unsigned char *row, uint32_t k, uint
     out[1] = weight_four(type, row, k + 4);
 }
 
-/* Q4_K and Q5_K: scale and offset of block i of 8 by the first 16 bytes of their 256 columns. */
+/* True for Q4_K and Q5_K, whose blocks of 256 columns begin with 16 bytes of scales and offsets. */
 K_FN bool weight_headed(uint32_t type)
 {
     return type == DT_Q4_K || type == DT_Q5_K;
@@ -193,7 +193,7 @@ K_FN void weight_head_scale(const uint32_t *head, uint32_t i, float *d, float *m
     *m = -(half_f16_to_f32((uint16_t)(head[0] >> 16)) * (float)mn);
 }
 
-/* Scale and offset of the block of columns that column k lies in; *m is 0 where the format has no offset. */
+/* Reads the scale and offset of the block of column k; *m is 0 where the format has no offset. */
 K_FN void weight_scale(uint32_t type, const unsigned char *row, uint32_t k, float *d, float *m)
 {
     const unsigned char *b = weight_block(type, row, k);
@@ -229,7 +229,7 @@ K_FN void weight_scale(uint32_t type, const unsigned char *row, uint32_t k, floa
     }
 }
 
-/* Column k as f32, exactly. */
+/* Returns column k as f32, exactly. */
 K_FN float weight_value(uint32_t type, const unsigned char *row, uint32_t k)
 {
     float d, m, v;
@@ -241,15 +241,15 @@ K_FN float weight_value(uint32_t type, const unsigned char *row, uint32_t k)
     return weight_has_min(type) ? v + m : v;
 }
 
-/* The weight and the bias that a slot has. */
+/* Finds the weight and the bias of a slot. */
 K_FN void pick(const struct k_pick *p, uint32_t slot, struct k_weight *w, const float **bias)
 {
     const struct k_expert *e = &p->expert[p->chosen[slot]];
     w->data = e->w[p->which];
     *bias = e->bias[p->which];
 }
-/* Turns the arguments of a product into those of this block's slot, if it has one: one token, and its expert's weight.
- * ld: what a token has in x. */
+/* Replaces the arguments of a product by those of this block's slot, if slots are used: one token, and the weight of
+ * its expert.  ld: values or groups of a token in x. */
 #define PICK_SLOT(in, t0, ld)                                                                      \
     do {                                                                                           \
         if (!(in).pick.expert) break;                                                              \

@@ -49,7 +49,7 @@ enum cuda_kernel {
         CUDA_KERNEL_COUNT
 };
 
-/* --- k_values.cu; a grid has a thread for each value, or a block for each row */
+/* --- k_values.cu: a thread for each value, or a block for each row */
 struct k_map_args { /* kind: enum dev_map */
     float *x;
     const float *y;
@@ -109,7 +109,7 @@ struct k_choose_args { /* a thread is a token */
     uint32_t n, n_experts, top;
     bool share;
 };
-struct k_add_rows_args { /* out[row[i]] += y[i]; the rows of a call differ */
+struct k_add_rows_args { /* out[row[i]] += y[i]; no two rows of a call are equal */
     const float *y;
     float *out;
     const uint32_t *row;
@@ -122,8 +122,8 @@ struct k_spread_args { /* out[i] = x[i / each] */
     uint32_t dim, each;
     size_t n;
 };
-struct
-    k_sum_experts_args { /* out[t] = the sum of y[t * top + i], in ascending order of the experts */
+/* out[t] = the sum of y[t * top + i], in ascending order of the experts */
+struct k_sum_experts_args {
     const float *y;
     const uint32_t *chosen;
     float *out;
@@ -144,38 +144,38 @@ struct k_embed_args {
     size_t n;
 };
 #define K_GROUP 256u /* columns under one scale of activations */
-struct k_group {     /* q = 256 * hi + lo; 16 bytes divide its size */
+struct k_group {     /* q = 256 * hi + lo; the size is a multiple of 16 bytes */
     int8_t hi[K_GROUP];
     uint8_t lo[K_GROUP];
     float d;
     uint32_t unused[3];
 };
-struct k_quantize_args { /* a block is a group: x the group, y the token */
+struct k_quantize_args { /* block (x, y) is group x of token y */
     const float *x;
     size_t ldx;
     struct k_group *out;
     uint32_t k, groups;
 };
-/* Experts of a layer, and which of them each slot (a token and one of its choices) has: then y of the grid is a slot, whose input
- * is row slot / share of x, and whose result is row slot of y. */
-struct k_expert { /* gate, up, down; bias: or NULL */
+/* Experts of a layer.  A slot is a token and one of its choices: y of the grid is the slot, its input is row slot /
+ * share of x, and its result is row slot of y. */
+struct k_expert { /* weights of gate, up and down; bias NULL: none */
     const unsigned char *w[3];
     const float *bias[3];
 };
-struct k_pick { /* expert NULL: there is one weight for all tokens */
+struct k_pick { /* the expert of each slot; expert NULL: all tokens have one weight */
     const struct k_expert *expert;
     const uint32_t *chosen;
     uint32_t which, share;
 };
-#define K_ROWS   16u /* rows of a weight in a block */
-#define K_TOKENS 8u  /* tokens that pass them */
+#define K_ROWS   16u /* rows of a weight that a block multiplies */
+#define K_TOKENS 8u  /* tokens that a block multiplies them with */
 struct k_product_args {
     struct k_weight w;
     const float *x, *bias;
     float *y;
     size_t ldx, ldy;
     uint32_t rows, k, n;
-    bool round; /* x to bf16 first */
+    bool round; /* x is rounded to bf16 first */
     struct k_pick pick;
 };
 struct k_product_q_args {
@@ -187,16 +187,16 @@ struct k_product_q_args {
     uint32_t rows, k, n, groups;
     struct k_pick pick;
 };
-/* --- k_tensor.cu: y is a tile of tokens; x 16 rows of the weight, wide: 128 */
+/* --- k_tensor.cu: block (x, y) has 16 rows of the weight (wide: 128) and tile y of tokens */
 #define K_FEW  32u     /* tokens of a tile */
-#define K_MANY 64u     /* wide */
+#define K_MANY 64u     /* tokens of a wide tile */
 struct k_tensor_args { /* a weight of bf16 */
     struct k_weight w;
     const float *x, *bias;
     float *y;
     size_t ldx, ldy;
     uint32_t rows, k, n;
-    struct k_pick pick; /* not wide */
+    struct k_pick pick; /* not used by the wide kernel */
 };
 struct k_tensor_wide_args {
     struct k_tensor_args a;
@@ -212,7 +212,8 @@ struct k_affine { /* struct kv_affine; bits 0: rows lie in tiles as in raw block
     uint32_t bits, unit, group;
     bool zero_first;
 };
-struct k_levels { /* struct kv_coded; bits 0: rows are no levels; run 0: they are not turned */
+/* struct kv_coded; bits 0: the plane has no levels; run 0: rows are not rotated */
+struct k_levels {
     uint32_t bits, seed, run;
     float turn;
     bool key, mean;
@@ -227,7 +228,8 @@ struct k_form {
 struct k_plane { /* K or V */
     struct k_form raw, sealed;
     uint32_t heads, dim, type;
-    bool strips, coded, float8; /* coded: it has a codec; float8: floats of 8 bits */
+    /* coded: the plane has a codec; float8: its codec stores floats of 8 bits */
+    bool strips, coded, float8;
     struct k_affine affine;
     struct k_levels levels;
 };
@@ -238,7 +240,7 @@ struct k_write_args { /* a thread is a value of a head */
     const uint32_t *dst;
     size_t n;
 };
-/* How tokens walk over the rows of a piece; the arrays are those of the view, of the device or of the host. */
+/* Which rows of a piece the tokens read.  The arrays are those of the view, on the device or on the host. */
 struct k_walk {
     const uint32_t *slot, *lane, *pos, *lo, *hi, *edge;
     uint32_t row0, row1, raw0, raw1, sinks, lead;
@@ -253,34 +255,34 @@ struct k_query {
     uint32_t back, ahead;
 };
 #define K_DIM     1024u /* most values of a head */
-#define K_QUERIES 8u    /* most queries of a block, which share the head of their rows */
+#define K_QUERIES 8u    /* most queries of a block; all of them use the same kv head */
 #define K_STATE                                                                                    \
-    3u /* floats of a state before its values: M, L, and 1 where the values are still turned */
-struct k_atom_args { /* a block: x a few queries (k_attn.cu), y an atom of the wave */
+    3u /* floats of a state before its values: M, L, and 1 if the values are still rotated */
+struct k_atom_args { /* block (x, y): x is a few queries (k_attn.cu), y an atom of the wave */
     struct k_plane k, v;
     struct k_walk walk;
     struct k_query query;
     float *part;    /* [token][head][wave][state] */
-    uint32_t first; /* atom of the piece with which the wave begins */
+    uint32_t first; /* number of the wave's first atom in the piece */
     uint32_t wave, state;
-    uint32_t n, heads, tokens; /* tokens of the step; heads of a group, and tokens, of a block */
+    uint32_t n, heads, tokens; /* n: tokens of the step; heads, tokens: of a block */
 };
-struct k_merge_args { /* a block is a token and head */
+struct k_merge_args { /* a block for each token and head */
     struct k_walk walk;
     const float *part, *sink_logit;
-    float *run, *out; /* run: [token][head][state]; out NULL: the walk goes on */
+    float *run, *out; /* run: [token][head][state]; out NULL: more pieces follow */
     size_t ldo;
     uint32_t n_heads, dim, first, wave, state;
     bool begins;
 };
-struct k_scores_args { /* a block: x a token and head, y an atom */
+struct k_scores_args { /* block (x, y): x is a token and head, y an atom */
     struct k_plane k;
     struct k_walk walk;
     struct k_query query;
     float *out; /* [token][head][columns] */
     uint32_t columns;
 };
-/* --- k_attn_coded.cu: the same where a plane is coded; merging where that of values is */
+/* --- k_attn_coded.cu: the same kernels for planes that are coded.  Merging is here if V is coded. */
 struct k_atom_coded_args {
     struct k_atom_args a;
 };
@@ -291,7 +293,7 @@ struct k_merge_coded_args {
 struct k_scores_coded_args {
     struct k_scores_args a;
 };
-/* --- k_seal.cu: y is a tile of those that the step seals; a thread is a value, a group, or a byte of codes */
+/* --- k_seal.cu: y is a tile that the step seals; a thread for each value, group, or byte of codes */
 struct k_seal {
     struct k_plane p;
     const uint32_t *slot, *enc;
@@ -309,14 +311,14 @@ struct k_seal_codes_args {
     struct k_seal s;
     size_t n;
 };
-struct k_seal_float8_args { /* x is 16 rows of a head */
+struct k_seal_float8_args { /* x: 16 rows of a head */
     struct k_seal s;
 };
-struct k_seal_levels_args { /* k_seal_coded.cu: x is a unit of a head */
+struct k_seal_levels_args { /* k_seal_coded.cu; x: a unit of a head */
     struct k_seal s;
     float edge[8], of_rms, of_top;
 };
-/* --- k_state.cu: a thread is a channel, or a column of a head's matrix; y is the lane */
+/* --- k_state.cu: a thread for each channel, or column of a head's matrix; y is the lane */
 struct k_state {
     unsigned char *base;
     size_t grain, offset;

@@ -1,8 +1,8 @@
-/* rt_cuda.cu - the runtime of rt.h over CUDA: each function is a call or two.  Compiled and linked by make cuda; what
- * runs on machines without a GPU is tests/cuda/rt_emulated.c, so nothing but calls belongs here.
+/* rt_cuda.cu - the functions of rt.h over the CUDA runtime.  Each is one or two calls.  `make cuda` compiles and
+ * links it.  Tests without a GPU run tests/cuda/rt_emulated.c instead, so nothing but calls belongs here.
  *
- * Ranges are virtual memory of the driver (cuMemAddressReserve), whose functions are looked up at run time: the
- * library loads where there is no driver, and open() says so. */
+ * Ranges are virtual memory of the driver (cuMemAddressReserve).  The driver's functions are looked up at run time,
+ * so the library loads without a driver too, and open() then returns an error. */
 #include "dev/cuda/k_block.h"
 #include "dev/cuda/rt.h"
 
@@ -34,7 +34,7 @@ static decltype(&cuMemMap) mem_map;
 static decltype(&cuMemUnmap) mem_unmap;
 static decltype(&cuMemSetAccess) mem_access;
 
-/* The memory behind each page of a range that is in use. */
+/* The memory of each used page of a range. */
 static std::mutex pages_lock;
 static std::unordered_map<CUdeviceptr, CUmemGenericAllocationHandle> pages;
 
@@ -125,7 +125,7 @@ static void *range_of(size_t n)
 static void *r_alloc(enum cuda_memory kind, size_t n)
 {
     void *at = NULL;
-    cudaSetDevice(device); /* of this thread */
+    cudaSetDevice(device); /* sets the device of this thread */
     if (kind == CUDA_RANGE) return range_of(n);
     if (kind == CUDA_PINNED)
         return check("no pinned memory", cudaMallocHost(&at, n)) < 0 ? NULL : at;
@@ -265,7 +265,7 @@ static int r_happened(void *e)
     return check("a copy", cudaEventSynchronize((cudaEvent_t)e));
 }
 
-/* --- graphs: a chain of nodes, which stay known, so that they can be set */
+/* --- graphs: a chain of nodes, which are kept so that they can be set */
 struct chain {
     cudaGraph_t graph;
     cudaGraphExec_t exec;
