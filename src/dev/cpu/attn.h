@@ -13,12 +13,11 @@
 #define ATTN_MOST   (2 * ATTN_BLOCK) /* ... where readers open tiles, which then serve more of them */
 #define ATTN_HEAD   16u              /* floats of a state before O, so that O is aligned */
 #define ATTN_TURNED 2u               /* of a state: not 0 while `end` must still run on O */
-#define ATTN_AT_ONCE                                                                               \
-/* queries of a block that read an opened tile together; more would share the cost of reading it further, but
-     * their p would no longer fit in L2 */
-48u
+/* queries of a block that read an opened tile together; more would share the cost of reading it further, but their p
+ * would no longer fit in L2 */
+#define ATTN_AT_ONCE 48u
 
-    struct attn_kernels {
+struct attn_kernels {
     uint32_t score_max, pv_max; /* most queries one call takes */
     /* Computes scores of nq queries with strips [s0, s1) of K, times scale: p[i][16 * s + row].  All 16 rows of a
      * strip are computed, visible or not; rows do not affect each other.  qt: [dim][nq].  p: rows of KV_ATOM.  While
