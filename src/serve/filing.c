@@ -108,12 +108,28 @@ static int read_session(struct filing *w, kvik_cache *cache)
 
 /* --- Jobs. */
 
+/* Copies a sentence without the directory of the files, which is none of a client's business. */
+static void hide_directory(char out[ROUTE_SENTENCE], const char *sentence, const char *dir)
+{
+    size_t len = strlen(dir), n = 0;
+    while (*sentence && n + 1 < ROUTE_SENTENCE) {
+        bool here = !strncmp(sentence, dir, len) && sentence[len] == '/';
+        if (!here)
+            out[n++] = *sentence++;
+        else
+            sentence += len + strspn(sentence + len, "/");
+    }
+    out[n] = 0;
+}
+
 /* Answers the request, and frees the work. */
 static void answer(struct filing *w, bool saves, int e, const char *sentence)
 {
-    if (e < 0)
-        route_refuse(exchange_hold(w->x), route_status(e), sentence);
-    else
+    char text[ROUTE_SENTENCE];
+    if (e < 0) {
+        hide_directory(text, sentence, w->server->o.slot_dir);
+        route_refuse(exchange_hold(w->x), route_status(e), text);
+    } else
         exchange_json(
             w->x, 200,
             json_pack("{s:i, s:s, s:I, s:I, s:{s:f}}", "id_slot", (int)w->slot, "filename", w->name,

@@ -3,9 +3,9 @@
  * JSON Schema lets an object have further properties unless additionalProperties is false, and most tools leave that
  * keyword out.  A model that may invent properties often does, and the tool has no use for them.  So an object of a
  * tool's parameters gets additionalProperties false if the schema says nothing about it.  Every call is then still
- * valid under the tool's own schema.  That is certain only where a schema alone decides about its object.  Where
- * several schemas do so together (allOf, oneOf, if and others), or where a keyword needs properties without a name in
- * the schema, the object stays as it is. */
+ * valid under the tool's own schema.  That is certain only where a schema alone decides about its object, or where the
+ * others only require some of its properties.  Where several schemas decide together (allOf, oneOf, if and others), or
+ * where a keyword needs properties without a name in the schema, the object stays as it is. */
 #include "serve/tool_schema.h"
 
 #include <string.h>
@@ -56,20 +56,49 @@ static bool has_any(const json_t *v, const char *const *keys, size_t n)
     return false;
 }
 
-/* True if the object has properties that the schema names, and needs no others. */
-static bool names_all(const json_t *v)
+/* True if all names of a list are those of properties. */
+static bool names_known(const json_t *required, const json_t *properties)
 {
-    static const char *const others[] = {"additionalProperties", "minProperties",
-                                         "dependentRequired"};
-    const json_t *properties = json_object_get(v, "properties"), *name;
+    const json_t *name;
     size_t i;
-    if (!json_is_object(properties) || has_any(v, others, countof(others))) return false;
-    json_array_foreach(json_object_get(v, "required"), i, name)
+    json_array_foreach(required, i, name)
     {
         const char *key = json_string_value(name);
         if (!key || !json_object_get(properties, key)) return false;
     }
     return true;
+}
+
+/* True if the object has properties that the schema names, and needs no others. */
+static bool names_all(const json_t *v)
+{
+    static const char *const others[] = {"additionalProperties", "minProperties",
+                                         "dependentRequired"};
+    const json_t *properties = json_object_get(v, "properties");
+    return json_is_object(properties) && !has_any(v, others, countof(others)) &&
+           names_known(json_object_get(v, "required"), properties);
+}
+
+/* True if the branches of a keyword, anyOf or oneOf, say nothing but which of the object's properties are required. */
+static bool only_requires(const json_t *v, const char *keyword)
+{
+    static const char *const silent[] = {"title", "description", "$comment"};
+    const json_t *properties = json_object_get(v, "properties"), *branch;
+    const char *key;
+    json_t *said;
+    size_t i;
+    json_array_foreach(json_object_get(v, keyword), i, branch)
+    {
+        if (!json_is_object(branch) ||
+            !names_known(json_object_get(branch, "required"), properties))
+            return false;
+        json_object_foreach((json_t *)(uintptr_t)branch, key, said)
+        {
+            if (strcmp(key, "required") != 0 && !is_one_of(key, silent, countof(silent)))
+                return false;
+        }
+    }
+    return json_is_object(properties);
 }
 
 static size_t close_objects(json_t *v, bool change);
@@ -93,7 +122,6 @@ static size_t close_objects(json_t *v, bool change)
     static const char *const together[] = {"const",
                                            "enum",
                                            "allOf",
-                                           "oneOf",
                                            "not",
                                            "if",
                                            "contains",
@@ -113,7 +141,9 @@ static size_t close_objects(json_t *v, bool change)
     json_t *one;
     size_t refs = 0, i;
     if (!json_is_object(v) || has_any(v, together, countof(together)) ||
-        (json_object_get(v, "anyOf") && has_any(v, own, countof(own))) ||
+        (json_object_get(v, "oneOf") && !only_requires(v, "oneOf")) ||
+        (json_object_get(v, "anyOf") && has_any(v, own, countof(own)) &&
+         !only_requires(v, "anyOf")) ||
         (json_object_get(v, "$ref") && has_any(v, own + 1, countof(own) - 1)))
         return 0;
     refs += json_is_string(json_object_get(v, "$ref"));

@@ -230,10 +230,16 @@ for name in ("../one.bin", "/tmp/x", ".one", "", "a\0b", 3, None):
     check(f"a file may not be {name!r}", code == 400 and "filename" in e["error"]["message"], e)
 for path, want in (("/slots/2?action=save", 400), ("/slots/-1?action=save", 400), ("/slots/1?action=other", 400), ("/slots/1", 400), ("/slots/x?action=save", 400)):
     check(f"{path} is an error", s.post(path, {"filename": "a"})[0] == want, s.post(path, {"filename": "a"}))
-check("a file that is not there is an error 404", s.post("/slots/1?action=restore", {"filename": "two.bin"})[0] == 404)
+code, e = s.post("/slots/1?action=restore", {"filename": "two.bin"})
+check("a file that is not there is an error 404", code == 404 and "two.bin" in e["error"]["message"] and "/" not in e["error"]["message"], e)
 with open(os.path.join(place, "bad.bin"), "wb") as f:
     f.write(b"this is no session" * 100)
-check("a file that is damaged is an error", s.post("/slots/1?action=restore", {"filename": "bad.bin"})[0] == 400, s.post("/slots/1?action=restore", {"filename": "bad.bin"}))
+code, e = s.post("/slots/1?action=restore", {"filename": "bad.bin"})
+check("a file that is damaged is an error", code == 400 and place not in e["error"]["message"] and "bad.bin" in e["error"]["message"], e)
+os.mkdir(os.path.join(place, "folder"))
+code, e = s.post("/slots/1?action=save", {"filename": "folder"})
+check("a file that is a folder is an error, which does not tell where", code in (400, 500) and place not in e["error"]["message"] and "folder" in e["error"]["message"], (code, e))
+os.rmdir(os.path.join(place, "folder"))
 check("id_slot that is none", s.post("/completion", {"prompt": "a", "id_slot": 2})[0] == 400)
 code, e = s.post("/slots/1?action=erase", {})
 check("erase", code == 200 and e["n_erased"] >= tokens, e)

@@ -63,6 +63,8 @@ OPEN = {"type": "object", "properties": {"in": {"type": "object", "properties": 
         "$defs": {"one": {"anyOf": [{"type": "object", "properties": {"n": WORD}, "required": ["n"]}]}}}
 BOTH = {"type": "object", "allOf": [{"properties": {"a": WORD}, "required": ["a"]}, {"properties": {"b": WORD}, "required": ["b"]}]}
 LACK = {"type": "object", "properties": {"a": WORD}, "required": ["a", "b"]}
+EITHER = [{"type": "object", "properties": {"a": WORD, "b": WORD}, key: [{"required": ["a"]}, {"title": "B", "required": ["b"]}]} for key in ("anyOf", "oneOf")]
+LACKS = {**EITHER[0], "anyOf": [{"required": ["c"]}]}
 OUTER = {"type": "object", "required": ["c"], "properties": {"c": {"$ref": "#/$defs/x", "required": ["y"]}}, "$defs": {"x": {"type": "object", "properties": {"n": WORD}}}}
 
 
@@ -77,6 +79,10 @@ said = [called(OPEN, seed) for seed in range(6)]
 check("a call has only properties with a name", all(x and set(x) == {"in", "list"} and set(x["in"]) == {"color"} and set(x["list"][0]) == {"n"} for x in said), said)
 said = [called(None, seed) for seed in range(4)] + [called({"type": "object", "properties": {}}, seed) for seed in range(4)]
 check("a function without parameters gets none", all(x == {} for x in said), said)
+said = [[called(one, seed) for seed in range(4)] for one in EITHER]
+check("one of several properties is required: no others are invented", all(x and set(x) <= {"a", "b"} for x in said[0]) and all(x and len(x) == 1 and set(x) < {"a", "b"} for x in said[1]), said)
+said = [called(LACKS, seed) for seed in range(2)]
+check("a property without a schema is required: it is there", all(not x or "c" in x for x in said), said)
 said = [(called(BOTH, seed), called(LACK, seed), called(OUTER, seed)) for seed in range(2)]
 check("schemas that decide together stay open", all((not x or {"a", "b"} <= set(x)) and (not y or {"a", "b"} <= set(y)) and (not z or "y" in z["c"]) for x, y, z in said), said)
 code, a = s.post("/v1/completions", {"prompt": "a", "json_schema": COLOR})
