@@ -15,7 +15,7 @@ FLOORS = (
     ("show", "memory display outputs tool_schema utils.logging utils.chat_template_utils utils.generic utils.import_utils utils progress"),
     ("files", "files hub download devices config_defaults configuration config_changes languages"),
     ("store", "store encoder legacy linear_states layer_store cache_files cache_outline cache_states"),
-    ("caches", "layer_views cache_layers caches layered_cache cache_utils cross_cache"),
+    ("caches", "layer_views cache_layers caches layered_cache cache_utils cross_cache prefix_store"),
     ("text", "tokenizer_parts tokenizer_files tokenizer_vocabulary tokenizer_rows batch_encoding tokenizer_chats tokenization processing"),
     ("generation", "generation.seeds generation.watermark_configs generation.configuration_utils generation.options generation.logits_process "
                    "generation.watermarks generation.watermarking generation.healing "

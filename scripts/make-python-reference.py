@@ -11,7 +11,7 @@ import sys
 
 # Modules of the page, by what a reader looks for.  Others that __init__ imports from follow in the order of their names.
 ORDER = ["model", "seq2seq", "speech", "processing", "generation.utils", "generation.seeds", "generation.configuration_utils",
-         "generation.logits_process", "generation.stopping_criteria", "generation.streamers", "cache_utils", "caches",
+         "generation.logits_process", "generation.stopping_criteria", "generation.streamers", "cache_utils", "caches", "prefix_store",
          "tokenization", "tokenizer_files", "tokenizer_parts", "batch_encoding", "pipelines", "outputs", "configuration",
          "devices", "errors"]
 SHOWN = ("__call__", "__getitem__", "__iter__", "__len__")

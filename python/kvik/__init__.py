@@ -42,6 +42,7 @@ from .generation.configuration_utils import CompileConfig, GenerationConfig
 from .model import AutoModel, AutoModelForCausalLM, PreTrainedModel
 from .models import CLASSES as _CLASSES, CONFIGS as _CONFIGS, class_named as _class_named, config_named as _config_named
 from .pipelines import AutomaticSpeechRecognitionPipeline, TextGenerationPipeline, pipeline
+from .prefix_store import PrefixStore
 from .processing import (AutoFeatureExtractor, AutoProcessor, BatchFeature, WhisperFeatureExtractor, WhisperProcessor,
                          WhisperTokenizer, WhisperTokenizerFast)
 from .seq2seq import AutoModelForSeq2SeqLM
@@ -99,7 +100,7 @@ __all__ = [
     "MinLengthLogitsProcessor", "MinNewTokensLengthLogitsProcessor", "MinPLogitsWarper", "MissingError",
     "NoBadWordsLogitsProcessor", "NoRepeatNGramLogitsProcessor", "OffloadedCache", "OffloadedHybridCache",
     "OffloadedStaticCache", "OutOfMemoryError", "PreTrainedConfig", "PreTrainedModel", "PreTrainedTokenizer",
-    "PreTrainedTokenizerBase", "PreTrainedTokenizerFast", "PrefixConstrainedLogitsProcessor", "PretrainedConfig",
+    "PreTrainedTokenizerBase", "PreTrainedTokenizerFast", "PrefixConstrainedLogitsProcessor", "PrefixStore", "PretrainedConfig",
     "QuantizedCache", "QuantizedCacheConfig", "QuantoConfig", "QuantoQuantizedCache", "RepetitionPenaltyLogitsProcessor",
     "SequenceBiasLogitsProcessor", "SinkCache", "SlidingWindowCache", "StaleError", "StaticCache", "StaticCacheConfig",
     "StopStringCriteria", "StoppingCriteria", "StoppingCriteriaList", "SuppressTokensAtBeginLogitsProcessor",

@@ -9,6 +9,8 @@
 #include <string.h>
 
 enum { PASSWORD_MOST = 4096, DATABASE_MOST = 1 << 20 };
+#define SIZE_LEAST ((uint64_t)1 << 20)
+#define SIZE_MOST  ((uint64_t)1 << 50)
 
 /* Decodes %XX of n bytes.  A NUL is refused, because all of it becomes C texts. */
 static int decode(const char *s, size_t n, char **out)
@@ -69,8 +71,22 @@ static int read_password(const char *path, char **out)
     return *text ? 0 : ERR(ARG, "%s has no password", path);
 }
 
+/* Reads the one option of a directory: how many bytes it may have, as in 8G. */
+static int read_size(const char *s, size_t n, struct address *a)
+{
+    static const char unit[] = "KMGT";
+    const char *found = n > 6 ? memchr(unit, s[n - 1], sizeof unit - 1) : NULL;
+    const unsigned shift = found ? 10 * ((unsigned)(found - unit) + 1) : 0;
+    if (n < 6 || memcmp(s, "size=", 5) != 0)
+        return ERR(ARG, "the address of a store has an unknown option; a directory may have size");
+    TRY(number(s + 5, n - 5 - (found != NULL), SIZE_MOST >> shift, "size, as 8G", &a->limit));
+    a->limit <<= shift;
+    return a->limit >= SIZE_LEAST ? 0 : ERR(ARG, "a store needs a size of 1M or more");
+}
+
 static int read_option(const char *s, size_t n, struct address *a)
 {
+    if (!a->redis) return read_size(s, n, a);
     const char *equals = memchr(s, '=', n);
     size_t name = equals ? (size_t)(equals - s) : n, rest = equals ? n - name - 1 : 0;
     const struct {
@@ -199,8 +215,6 @@ static int read_all(const char *text, struct address *a)
     if (a->redis) TRY(take_password(a));
     if (!a->tls && (a->ca || a->cert || a->key))
         return ERR(ARG, "the address of a store has options of TLS, which are for rediss://");
-    if (files && s[strcspn(s, "?")])
-        return ERR(ARG, "the address of a store has options, and a directory takes none");
     return show(a);
 }
 

@@ -16,7 +16,7 @@ struct keeper {
     int (*put)(struct keeper *k, const uint8_t key[KEEPER_KEY], const void *data, size_t n,
                double until);
     /* Reads a value of at most `most` bytes into memory that the caller frees (mem_free).  ERR_NOTFOUND; ERR_LIMIT:
-     * it is longer. */
+     * it is longer, or nothing that put can have written. */
     int (*get)(struct keeper *k, const uint8_t key[KEEPER_KEY], size_t most, void **data, size_t *n,
                double until);
     /* Returns 1 if there is such a value, else 0. */
@@ -35,12 +35,13 @@ struct address {
     char *path;        /* the directory, or the socket of a Redis on this machine */
     char *user, *password;
     uint32_t database;
-    uint64_t ttl; /* seconds that a value is kept; 0: as long as the store wants */
+    uint64_t ttl;   /* seconds that a value is kept; 0: as long as the store wants */
+    uint64_t limit; /* bytes of a directory; 0: its own */
     char *ca, *cert, *key;
     char *shown; /* the address without its password, for errors */
 };
 /* Reads an address: redis://[[user]:password@]host[:port][/database][?options], rediss:// (TLS), unix:///socket[?options],
- * file:///directory.  Reads a password_file. */
+ * file:///directory[?size=8G].  Reads a password_file. */
 int address_read(const char *text, struct address *out);
 void address_done(struct address *a);
 

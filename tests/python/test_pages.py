@@ -33,7 +33,7 @@ EXPECTED = {
     "docs/COMING-FROM.md": (8, 0),
     "docs/COMPARISON.md": (3, 0),
     "docs/CUDA.md": (0, 2),
-    "docs/GUIDE.md": (55, 0),
+    "docs/GUIDE.md": (56, 0),
     "docs/MODELS.md": (0, 1),
     "docs/PERFORMANCE.md": (0, 3),
     "docs/PYTHON.md": (2, 2),

@@ -320,7 +320,8 @@ static void test_addresses(void **state)
                 {"redis://:a%40b%2f@[::1]:99/3?ttl=60", "::1", "99", NULL, NULL, "a@b/", 3, false},
                 {"unix:///run/r.sock?db=4", NULL, NULL, "/run/r.sock", NULL, NULL, 4, false},
                 {"unix://:pw@/run/r.sock", NULL, NULL, "/run/r.sock", NULL, "pw", 0, false},
-                {"file:///a%20b", NULL, NULL, "/a b", NULL, NULL, 0, false}};
+                {"file:///a%20b", NULL, NULL, "/a b", NULL, NULL, 0, false},
+                {"file:///d?size=8G", NULL, NULL, "/d", NULL, NULL, 0, false}};
     static const char *const bad[] = {"",
                                       "h",
                                       "redis:/h",
@@ -343,6 +344,12 @@ static void test_addresses(void **state)
                                       "redis://h?ssl_ca_certs=/secret",
                                       "unix:///s?ssl_keyfile=/secret",
                                       "file:///d?ttl=60",
+                                      "file:///d?size=",
+                                      "file:///d?size=G",
+                                      "file:///d?size=1K",
+                                      "file:///d?size=8GG",
+                                      "file:///d?size=2000000T",
+                                      "redis://h?size=8G",
                                       "redis://:secret@h:secret",
                                       "redis://secret?secret"};
     struct address a;
@@ -363,6 +370,9 @@ static void test_addresses(void **state)
         if (address_read(bad[i], &a) >= 0) fail_msg("%s is an address", bad[i]);
         assert_null(strstr(kvik_last_error(), "secret"));
     }
+    need(address_read("file:///d?size=8G", &a));
+    assert_true(a.limit == (uint64_t)8 << 30);
+    address_done(&a);
     setenv("REDISCLI_AUTH", "of the environment", 1);
     need(address_read("redis://h", &a));
     assert_string_equal(a.password, "of the environment");
