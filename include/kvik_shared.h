@@ -33,8 +33,8 @@ typedef struct kvik_fetch kvik_fetch;
 /* Opens a store for a cache, which it holds.  Addresses: redis://[[user]:password@]host[:port][/database],
  * rediss:// with TLS, unix:///socket, file:///directory?size=8G (1G without a size).  Options of a Redis behind '?',
  * with '&' between them: db, ttl (seconds), password_file, and ssl_ca_certs, ssl_certfile, ssl_keyfile.  Without a
- * password it is that of $REDISCLI_AUTH.  Nothing is connected yet. KVIK_UNSUPPORTED: this build lacks what the address needs; rows depend
- * on turns (quanto, hqq); the model has an encoder. */
+ * password it is that of $REDISCLI_AUTH.  Nothing is connected yet.  KVIK_UNSUPPORTED: this build lacks what the
+ * address needs; rows depend on turns (quanto, hqq); the model has an encoder. */
 KVIK_API int kvik_shared_open(kvik_cache *c, const char *address, kvik_shared **out);
 /* Writes what waits for at most 5 seconds, and closes.  A lookup of the store's name that the system has not ended
  * goes on in a thread of its own: then do not unload the library. */

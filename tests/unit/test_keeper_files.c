@@ -164,12 +164,24 @@ static void test_foreign(void **state)
     for (uint32_t i = 0; i < 6; i++) {
         if (i != 1 && i != 2 && i != 3) assert_int_equal(put(i, 100), 0);
         switch (i) {
-        case 0: assert_int_equal(chmod(path_of(i), 0622), 0); break;
-        case 1: assert_int_equal(symlink("/etc/passwd", path_of(i)), 0); break;
-        case 2: assert_int_equal(mkfifo(path_of(i), 0600), 0); break;
-        case 3: assert_int_equal(mkdir(path_of(i), 0700), 0); break;
-        case 4: assert_int_equal(truncate(path_of(i), BYTES + 1), 0); break;
-        default: assert_int_equal(truncate(path_of(i), 0), 0); break;
+        case 0:
+            assert_int_equal(chmod(path_of(i), 0622), 0);
+            break;
+        case 1:
+            assert_int_equal(symlink("/etc/passwd", path_of(i)), 0);
+            break;
+        case 2:
+            assert_int_equal(mkfifo(path_of(i), 0600), 0);
+            break;
+        case 3:
+            assert_int_equal(mkdir(path_of(i), 0700), 0);
+            break;
+        case 4:
+            assert_int_equal(truncate(path_of(i), BYTES + 1), 0);
+            break;
+        default:
+            assert_int_equal(truncate(path_of(i), 0), 0);
+            break;
         }
         assert_int_equal(get(i, 0), i == 5 ? 1 : ERR_LIMIT);
         if (i >= 1 && i <= 3) assert_int_equal(exists(i), 0);
