@@ -492,19 +492,23 @@ def _has_left(thread: int) -> bool:
 def calls_update(cache: Any, model: ModelHandle) -> bool:
     """True if a forward of the model calls update() of the cache: one that a program has written.  A model without attention calls none, as
     in Transformers.  Raises UnsupportedError where update() would have to be called and cannot be."""
-    if model.hears and hasattr(cache, "cross_attention_cache"):
-        return any([calls_update(part, model) for part in (cache.self_attention_cache, cache.cross_attention_cache)])
-    if not isinstance(cache, Cache) or not cache.is_written or not model.attends:
+    own = getattr(cache, "self_attention_cache", None) if model.hears else None
+    parts = (cache,) if own is None else (own, cache.cross_attention_cache)
+    written = [part for part in parts if isinstance(part, Cache) and part.is_written]
+    if not written or not model.attends:
         return False
+    first = written[0]
     why = "a sink cache turns its rows inside the library. Drop rows in the update() of a DynamicCache, as examples/python/evict.py does" \
-        if cache._settings.cache_implementation == "sink" else \
-        "the rows of a decoder and of its encoder stay inside the library. Use a cache of kvik with this model, or a model without encoder" \
-        if model.hears else \
+        if first._settings.cache_implementation == "sink" else \
+        f"it is one cache, and a model with an encoder has two. Give EncoderDecoderCache({type(first).__name__}(), DynamicCache())" \
+        if model.hears and own is None else \
+        "the rows of an encoder stay inside the library. Override update() of the decoder's cache, the first of the two" \
+        if parts[-1] in written and own is not None else \
         "the model has recurrent states beside its attention, and both stay inside the library. Use a cache of kvik with it, or a model " \
         "whose layers all have attention" if model.has_states else None
     if why:
-        raise UnsupportedError(f"{type(cache).__name__}.update() cannot be called: {why}")
-    notice(f"{type(cache).__name__}.update() is called for every layer, which is slower than kvik's own caches")
+        raise UnsupportedError(f"{type(first).__name__}.update() cannot be called: {why}")
+    notice(f"{type(first).__name__}.update() is called for every layer, which is slower than kvik's own caches")
     return True
 
 

@@ -10,7 +10,7 @@ from .cache_files import encoder_length
 from .cache_utils import DynamicCache, EncoderDecoderCache
 from .cache_states import State
 from .caches import _LIVE, Cache
-from .errors import ArgumentError
+from .errors import ArgumentError, UnsupportedError
 from .layer_views import Edits
 from .pickles import of
 from .store import Batch, Settings
@@ -91,6 +91,39 @@ class CrossCache(DynamicCache):
         if self._batch is not None:
             return encoder_length(self._batch)
         return int((self._state.session or {}).get("encoder", 0))
+
+
+class HeardCache(CrossCache):
+    """The rows of an encoder beside a decoder's cache whose update() a program has written: in sequences of their own, without a text."""
+
+    def beside(self, own: Cache) -> Any:
+        """Returns a fork: the decoder's cache has none of these rows."""
+        return self.fork()
+
+    def fork(self) -> Any:
+        """Returns the same rows in sequences of their own."""
+        return HeardCache(self._own.fork())
+
+    __copy__ = fork
+
+    def reorder_cache(self, beam_idx: Any) -> None:
+        """Gives row i the contents of row beam_idx[i]."""
+        self._own.reorder_cache(beam_idx)
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        """Repeats every row."""
+        self._own.batch_repeat_interleave(repeats)
+
+    def batch_select_indices(self, indices: Any) -> None:
+        """Makes the batch the rows of these indices."""
+        self._own.batch_select_indices(indices)
+
+    def reset(self) -> None:
+        """Removes the rows."""
+        self._own.reset()
+
+    def __getstate__(self) -> Dict[str, Any]:
+        raise UnsupportedError("the rows of an encoder beside a written cache are not pickled; pickle cache.to_legacy_cache()")
 
 
 def settings_of_pair(cache: Any) -> Settings:

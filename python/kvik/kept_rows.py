@@ -75,17 +75,21 @@ class Keeper(Interruptible):
 @contextmanager
 def kept_batch(model: ModelHandle, defaults: Settings, rows: int, n: int) -> Iterator[Batch]:
     """An empty batch for one step of so many rows and columns; it ends with the `with`."""
+    batch = Batch.open(model, kept_settings(defaults, rows, n), rows)
+    with batch.store.locked():
+        yield batch
+
+
+def kept_settings(defaults: Settings, rows: int, n: int) -> Settings:
+    """Returns the settings of a store for steps of so many rows and columns.  No other text may find the rows that lie there."""
     if rows * n > _MOST:
         raise LimitError(f"{rows} rows of {n} columns: a forward with a cache whose update() is called is one step, of at most {_MOST} "
                          "tokens; give the prompt in parts")
     step = _STEP
     while step < rows * n:
         step *= 2
-    settings = Settings(no_prefix_cache=True, step_tokens=step, max_sequences=max(rows, 8), compute=defaults.compute,
-                        threads=defaults.threads, isa=defaults.isa)
-    batch = Batch.open(model, settings, rows)
-    with batch.store.locked():
-        yield batch
+    return Settings(no_prefix_cache=True, step_tokens=step, max_sequences=max(rows, 8), compute=defaults.compute,
+                    threads=defaults.threads, isa=defaults.isa)
 
 
 def check_inputs(cache: Any, attentions: bool, mask: Optional[np.ndarray], past: int, n: int) -> None:

@@ -1,16 +1,18 @@
 """Models with an encoder: generate() and forward() over the two caches of a decoder."""
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, List, Literal, Optional, Tuple, Union, overload
 
 import numpy as np
 
 from ._arrays import ids_2d, is_torch, like
-from .cache_utils import EncoderDecoderCache
+from .cache_utils import DynamicCache, EncoderDecoderCache
 from .caches import Cache, calls_update
-from .cross_cache import pair_of, settings_of_pair
+from .cross_cache import HeardCache, pair_of, settings_of_pair
 from .encoder import Encoder, EncoderInput, shown_of, take_input
 from .errors import ArgumentError
 from .generation.options import Options as CallOptions
+from .kept_rows import kept_settings
 from .model import PreTrainedModel, _loss
 from .outputs import Seq2SeqLMOutput
 from .step import Step
@@ -92,13 +94,17 @@ class Seq2SeqModel(PreTrainedModel):
         if cache is not None and not isinstance(cache, Cache):
             raise ArgumentError("past_key_values of a model with an encoder is an EncoderDecoderCache")
         held = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
-        calls_update(cache, self._handle)
+        written = calls_update(cache, self._handle)
+        hidden = self._heeded("output_hidden_states", output_hidden_states, False)
+        attentions = self._heeded("output_attentions", output_attentions, False)
         with held._use() if held is not None else nullcontext():
-            cache, batch = self._ready(cache, held, given, call_)
-            with batch.store.locked():
-                hidden = self._heeded("output_hidden_states", output_hidden_states, False)
-                attentions = self._heeded("output_attentions", output_attentions, False)
-                out = call_.run(batch, hidden, attentions)
+            if held is not None and written and isinstance(cache, EncoderDecoderCache):
+                batch = self._heard_beside(cache, given, call_)
+                out = call_.run_kept(held, hidden, attentions, batch)
+            else:
+                cache, batch = self._ready(cache, held, given, call_)
+                with batch.store.locked():
+                    out = call_.run(batch, hidden, attentions)
         result = Seq2SeqLMOutput(logits=out["logits"], past_key_values=cache if keep else None,
                                  decoder_hidden_states=out["hidden_states"], decoder_attentions=out["attentions"],
                                  cross_attentions=out["cross_attentions"], **shown_of(given, batch.store.settings, hidden, attentions))
@@ -136,6 +142,23 @@ class Seq2SeqModel(PreTrainedModel):
         elif batch.rows != call_.rows:
             raise ArgumentError(f"the input has {call_.rows} rows, the cache has {batch.rows}")
         return cache, batch
+
+    def _heard_beside(self, cache: EncoderDecoderCache, given: Optional[EncoderInput], call_: Step) -> Batch:
+        """Returns the batch with the rows of the encoder, for a decoder's cache whose update() is called."""
+        cross, pair = cache.cross_attention_cache, settings_of_pair(cache)
+        batch = cross._batch if isinstance(cross, HeardCache) else None
+        if batch is None or (given is not None and not cache.get_seq_length()):
+            if cross.is_initialized and batch is None:
+                raise ArgumentError("the rows of an encoder in this cache are not of this model; give an empty DynamicCache beside the "
+                                    "cache whose update() is called")
+            settings = replace(kept_settings(self._defaults, call_.rows, call_.n), max_encoder_len=pair.max_encoder_len,
+                               cross_cache_implementation=pair.cross_cache_implementation, cross_cache_config=pair.cross_cache_config)
+            batch = self._encode(settings, given, call_.rows)
+            cache.cross_attention_cache = HeardCache(DynamicCache._of(settings, batch, call_.torch, self.config))
+            cache.is_updated = {i: True for i in range(len(cache.cross_attention_cache))}
+        elif batch.rows != call_.rows:
+            raise ArgumentError(f"the input has {call_.rows} rows, the cache has {batch.rows}")
+        return batch
 
     def _encode(self, settings: Settings, given: Optional[EncoderInput], rows: int) -> Batch:
         if given is None:

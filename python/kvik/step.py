@@ -7,7 +7,7 @@ import numpy as np
 from . import _abi
 from ._arrays import flat_mask, ids_2d, integers, is_torch, like, mask_2d, to_numpy
 from ._lib import address, call, lib, sized
-from .errors import ArgumentError, UnsupportedError
+from .errors import ArgumentError
 from .kept_rows import Keeper, check_inputs, kept_batch, run
 from .store import Batch
 
@@ -63,20 +63,17 @@ class Step:
             raise ArgumentError(f"cache_position holds {int(given.min())}; positions begin at 0")
         return integers(given, "cache_position", np.uint32)
 
-    def run_kept(self, cache: Any, hidden: bool, attentions: bool) -> Dict[str, Any]:
-        """Appends by update() of the cache; returns arrays."""
+    def run_kept(self, cache: Any, hidden: bool, attentions: bool, heard: Optional[Batch] = None) -> Dict[str, Any]:
+        """Appends by update() of the cache; returns arrays.  heard: a batch with the rows of an encoder, and no text."""
         keeper = Keeper(cache, self.torch, self.n)
         if self.mask is not None and self.mask.shape[1] > keeper.past + self.n:  # the cache has dropped rows: as in Transformers
             self.mask = np.ascontiguousarray(self.mask[:, :keeper.past + self.n])
         check_inputs(cache, attentions, self.mask, keeper.past, self.n)
+        if heard is not None:
+            with heard.store.locked():
+                return self.run(heard, hidden, False, keeper)
         with kept_batch(self.model._handle, self.model._defaults, self.rows, self.n) as batch:
-            try:
-                return self.run(batch, hidden, False, keeper)
-            except UnsupportedError as e:  # of models whose rotary frequencies follow the length of the text
-                if keeper.error is not None:
-                    raise
-                raise UnsupportedError(f"{e}. So update() of {type(cache).__name__} cannot be called; use a cache of kvik with this model") \
-                    from None
+            return self.run(batch, hidden, False, keeper)
 
     def run(self, batch: Batch, hidden: bool, attentions: bool, keeper: Optional[Keeper] = None) -> Dict[str, Any]:
         """Appends to the batch; returns arrays.  keeper: appends in its place."""

@@ -6,7 +6,7 @@
 
 void lender_close(struct lender *l)
 {
-    void *own[] = {l->column, l->keys, l->values, l->rows, l->pos};
+    void *own[] = {l->column, l->end, l->keys, l->values, l->rows, l->pos};
     for (size_t i = 0; i < countof(own); i++)
         mem_free(own[i]);
 }
@@ -14,11 +14,10 @@ void lender_close(struct lender *l)
 static int check_model(const struct exec *x)
 {
     for (uint32_t i = 0; i < x->m->n_sites; i++)
-        if (x->m->site[i].kind != KV_ROWS)
-            return ERR(
-                UNSUPPORTED,
-                "%s: rows that the caller keeps need a model without recurrent states and without an encoder",
-                x->m->what);
+        if (x->m->site[i].kind == KV_STATE)
+            return ERR(UNSUPPORTED,
+                       "%s: rows that the caller keeps need a model without recurrent states",
+                       x->m->what);
     if (exec_sinks(x))
         return ERR(UNSUPPORTED,
                    "a sink cache turns its rows itself, so the caller cannot keep them");
@@ -175,13 +174,29 @@ static int give(void *ctx, uint32_t layer, const struct kv_shape *s, const float
     return pack(l, s, &seen, given);
 }
 
+/* Frequencies that depend on the length of the text go by the last position of each feed, as in Transformers. */
+static void set_ends(struct lender *l, struct exec_feed *feed, uint32_t k)
+{
+    uint32_t *end = l->end;
+    for (uint32_t i = 0; i < k; end += feed[i++].n) {
+        uint32_t last = feed[i].pos ? 0 : feed[i].n - 1;
+        for (uint32_t j = 0; feed[i].pos && j < feed[i].n; j++)
+            last = MAX(last, feed[i].pos[j]);
+        for (uint32_t j = 0; j < feed[i].n; j++)
+            end[j] = last;
+        feed[i].ends = end;
+    }
+}
+
 int lender_open(struct lender *l, const struct kvik_batch *b, const kvik_inputs *in,
-                const uint8_t *real, const uint32_t *count)
+                const uint8_t *real, const uint32_t *count, struct exec_feed *feed, uint32_t k)
 {
     uint32_t t = 0;
     *l = (struct lender){.b = b, .in = in, .real = real, .count = count};
     l->column = mem_array((size_t)b->rows * in->n, sizeof *l->column);
-    if (!l->column) return ERR_NOMEM;
+    l->end = mem_array((size_t)b->rows * in->n, sizeof *l->end);
+    if (!l->column || !l->end) return ERR_NOMEM;
+    set_ends(l, feed, k);
     for (uint32_t i = 0; i < b->rows; i++)
         for (uint32_t j = 0; j < in->n; j++)
             if (real[(size_t)i * in->n + j]) l->column[t++] = in->past + j;

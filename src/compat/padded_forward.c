@@ -319,13 +319,13 @@ static int feed(struct kvik_batch *b, const kvik_inputs *in, struct padded_scrat
     struct exec *x = b->c->x;
     struct lender lender;
     if (!in->on_layer) return cache_full(b->c, exec_feed(x, x->call, k, 0, logits, NULL, NULL));
-    int e = lender_open(&lender, b, in, s->real, s->count);
+    int e = lender_open(&lender, b, in, s->real, s->count, x->call, k);
     x->lender = &lender.to;
     if (e >= 0) e = cache_full(b->c, exec_feed(x, x->call, k, 0, logits, NULL, NULL));
     x->lender = NULL;
     lender_close(&lender);
-    for (uint32_t i = 0; e >= 0 && i < b->rows; i++)
-        e = cache_clear(b->c, b->seq[i]);
+    for (uint32_t i = 0, have; e >= 0 && i < b->rows; i++)
+        e = kv_trim(x->kv, b->seq[i], 0, &have); /* the rows of an encoder stay */
     return e;
 }
 

@@ -300,7 +300,7 @@ static int prepare_inputs(struct exec *x, const struct exec_span *span, uint32_t
         for (uint32_t j = 0; j < s->rows.n; j++, t++) {
             TRY(prepare_token(x, s, len, j, t));
             p->column[t] = len + j + pad;
-            if (x->regime_rows) p->end[t] = regime ? regime - 1 : 0;
+            if (x->regime_rows && !x->lender) p->end[t] = regime ? regime - 1 : 0;
             if (wants_logits(s, j)) ((uint32_t *)p->wanted.host)[p->n_wanted++] = t;
         }
         p->span[i] = s->rows;

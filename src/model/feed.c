@@ -40,13 +40,13 @@ static bool moved(const struct exec *x, const struct exec_feed *f)
 static int check_positions(const struct exec *x, const struct exec_feed *f)
 {
     const struct model *m = x->m;
-    for (uint32_t i = 0; i < m->n_ropes; i++)
+    for (uint32_t i = 0; i < m->n_ropes && !x->lender; i++)
         if (m->rope[i].type == ROPE_LONG || m->rope[i].type == ROPE_DYNAMIC)
             return ERR(UNSUPPORTED,
                        "%s: its rotary frequencies (%s) depend on how many tokens there are, so "
                        "position ids other than the tokens' own cannot be right",
                        m->what, rope_type_name(m->rope[i].type));
-    if (m->encoder.n_layers && !m->n_ropes && !m->learned_positions)
+    if (m->encoder.n_layers && !m->n_ropes && !m->learned_positions && !x->lender)
         return ERR(UNSUPPORTED, "%s: its attention counts rows, so it takes no position ids",
                    m->what);
     for (uint32_t i = 0; i < x->n_groups; i++)

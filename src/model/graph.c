@@ -459,7 +459,7 @@ static int attention_run(struct pass *p, const void *arg)
     const struct attention *w = arg;
     struct kv_view view;
     int e;
-    if (p->x->lender) return attention_lent(p, w);
+    if (p->x->lender && !w->cross) return attention_lent(p, w);
     while ((e = kv_next(p->step, w->number, &view)) > 0) {
         if (view.first && w->a.k) {
             dev_kv_write(p->queue, &view, 0, w->a.k, w->ldk);

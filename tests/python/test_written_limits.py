@@ -6,7 +6,7 @@ import unittest
 import warnings
 
 import numpy as np
-from common import kvik, model, model_path
+from common import kvik, model
 
 IDS = np.array([[1, 5, 6, 7, 8, 9, 10, 11]])
 # Evicting, greedily, without drafts. With prompt lookup Transformers makes 60, 209, 1, 45, 331, ..: it crops rows that are gone.
@@ -70,15 +70,6 @@ class Limits(unittest.TestCase):
                 warnings.simplefilter("error")
                 out = m.generate(IDS, past_key_values=cache, max_new_tokens=3, do_sample=False)
             self.assertEqual((out.tolist(), cache.calls), (m.generate(IDS, max_new_tokens=3, do_sample=False).tolist(), 0))
-
-    def test_encoder(self):
-        m = kvik.AutoModelForSeq2SeqLM.from_pretrained(model_path("t5"), threads=1)
-        says = r"Counting.update\(\) cannot be called: the rows of a decoder and of its encoder stay inside the library"
-        for parts in ((Counting(), kvik.DynamicCache()), (kvik.DynamicCache(), Counting())):
-            cache = kvik.EncoderDecoderCache(*parts)
-            self.refused(says, lambda: m(IDS, decoder_input_ids=[[0]], past_key_values=cache),
-                         lambda: m.generate(IDS, past_key_values=cache, max_new_tokens=2))
-        self.refused(says, lambda: m(IDS, decoder_input_ids=[[0]], past_key_values=Counting()))
 
     def test_drafts(self):
         m = model("llama-gqa-l3", "float32")

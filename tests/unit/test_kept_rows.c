@@ -1,6 +1,7 @@
 /* test_kept_rows.c - forwards whose rows the caller keeps (kvik_inputs.on_layer).  A caller that gives back every row
- * gets the bits of a batch that keeps them itself, under masks of every kind, with windows and chunks.  What it leaves
- * out is not seen; what it gives wrongly is an error, and the batch works after it. */
+ * gets the bits of a batch that keeps them itself, under masks of every kind, with windows, chunks, an encoder and rotary
+ * frequencies that follow the length of the text.  What it leaves out is not seen; what it gives wrongly is an error, and
+ * the batch works after it. */
 #include "test_padded.h"
 #include "testing.h"
 
@@ -109,10 +110,21 @@ static int run(struct bench *t, kvik_batch *b, struct kept *k, uint32_t from, ui
 static const kvik_cache_config ROOM = {
     .size = sizeof ROOM, .max_sequences = 8, .max_cache_len = MOST, .step_tokens = 64};
 
+/* Gives every row the rows of an encoder, if the model has one. */
+static void hear(struct bench *t, const kvik_batch *b)
+{
+    kvik_encoder encoder = {.size = sizeof encoder};
+    for (uint32_t i = 0; i < ROWS && kvik_model_encoder(t->m, &encoder); i++) {
+        kvik_source in = {.size = sizeof in, .ids = t->ids + i, .n = 4 + i};
+        must(kvik_cache_encode(t->c, kvik_batch_seq(b, i), &in));
+    }
+}
+
 static void the_same_bits(void **state)
 {
     (void)state;
-    const char *model[] = {"llama-gqa-l3", "mistral", "llama4", "gpt-oss", "llama-bf16"};
+    const char *model[] = {"llama-gqa-l3", "mistral", "llama4", "gpt-oss",      "llama-bf16",
+                           "t5",           "bart",    "phi3",   "llama-dynamic"};
     const uint8_t *masks[] = {LEFT, RIGHT, HOLES};
     for (size_t i = 0; i < countof(model); i++)
         for (size_t j = 0; j < countof(masks); j++) {
@@ -123,6 +135,8 @@ static void the_same_bits(void **state)
             memcpy(t.mask, masks[j], ROWS * WIDE);
             kvik_batch *own;
             must(kvik_batch_open(t.c, ROWS, &own));
+            hear(&t, own);
+            hear(&t, t.b);
             size_t bytes = (size_t)ROWS * WIDE * t.vocab * sizeof(float);
             float *a = calloc(1, bytes), *b = calloc(1, bytes);
             for (uint32_t from = 0, to = 5; to <= WIDE; from = to++) {

@@ -4,8 +4,8 @@ from typing import Any, Dict, List, Tuple
 import numpy as np
 
 from .._arrays import like
-from ..outputs import GenerateBeamDecoderOnlyOutput
 from .loop import Loop, log_softmax
+from .result import class_of_result
 from .stopping_criteria import rows_that_end
 
 _NEVER = np.float32(-1e9)  # added to scores of what may not be chosen
@@ -135,7 +135,7 @@ class Beams(Loop):
         kept: Dict[str, Any] = {name: tuple(like(s, self.torch) for s in steps) or None
                                 for name, steps in (("scores", self.scores), ("logits", self.logits))}
         best = np.ascontiguousarray(self.finished.scores[:, :self.returned]).ravel()
-        return GenerateBeamDecoderOnlyOutput(
+        return class_of_result(self.seq2seq, True)(
             sequences=sequences, sequences_scores=like(best, self.torch), **kept, beam_indices=like(indices, self.torch),
             past_key_values=self.cache, texts=self._texts(), finish_reasons=self.finish,
             stats={"prompt_tokens": self.texts * self.prompt, "new_tokens": self.rows * made})

@@ -13,8 +13,6 @@ from ..caches import Cache, calls_update
 from ..cross_cache import beside, empty_pair, pair_of, settings_of_pair
 from ..encoder import take_input
 from ..errors import ArgumentError, LimitError, UnsupportedError
-from ..outputs import (GenerateBeamDecoderOnlyOutput, GenerateBeamEncoderDecoderOutput, GenerateDecoderOnlyOutput,
-                       GenerateEncoderDecoderOutput)
 from ..store import Batch, ModelHandle, Settings, Store, settings_of
 from .advice import advise_batch, advise_options, padding_of
 from .callbacks import Callbacks
@@ -24,7 +22,7 @@ from .healing import healed
 from .logits_process import settle
 from .loop import Loop, check_options
 from .options import Options
-from .result import Result
+from .result import Result, class_of_result
 from .seeds import seeded
 from .texts import Texts
 from .watermarks import marked
@@ -284,12 +282,13 @@ class Call:
             raise UnsupportedError(f"inputs_embeds, output_attentions and output_hidden_states of generate() need a cache of kvik, and the "
                                    f"update() of this one is called ({type(cache).__name__}); forward() takes embeddings and shows states")
         callbacks.criteria = [*callbacks.criteria, *check_options(self.model, self.options, cache, bool(callbacks.struct.assistant_model))]
-        ids, mask, each = self.ids, self.mask, max(int(g.num_beams if g.num_beams > 1 else g.num_return_sequences), 1)
+        ids, mask, each = self.begin(), self.mask, max(int(g.num_beams if g.num_beams > 1 else g.num_return_sequences), 1)
         if each > 1:
             ids, mask = np.repeat(ids, each, 0), None if mask is None else np.repeat(mask, each, 0)
             if cache.get_seq_length():
                 cache.batch_repeat_interleave(each)
         loop = (Beams if g.num_beams > 1 else Loop)(self.model, cache, self.options, callbacks, ids, mask, self.torch)
+        loop.source = None if self.source is None or self.filled else self.source.repeated(each)
         loop.run()
         return loop.output(self.want_dict)
 
@@ -382,7 +381,7 @@ class Call:
         names = {getattr(_abi, n): n[len("KVIK_FINISH_"):].lower() for n in dir(_abi) if n.startswith("KVIK_FINISH_")}
         shown = self._show(ids, before) if any(self.shown.values()) else {}
         state = "cache_params" if getattr(self.model, "_state_name", None) else "past_key_values"
-        return _result_class(self.seq2seq, g.num_beams > 1)(
+        return class_of_result(self.seq2seq, g.num_beams > 1)(
             sequences=sequences, sequences_scores=scores, scores=result.steps("scores", self.torch),
             logits=result.steps("logits", self.torch), beam_indices=None if beams is None else like(beams, self.torch),
             **shown, past_key_values=past, **({state: past} if state != "past_key_values" else {}),
@@ -450,12 +449,6 @@ def _length(cache: Any) -> int:
     """Returns the tokens of a cache; raises BusyError while a call uses it."""
     with getattr(cache, "self_attention_cache", cache)._use():
         return int(cache.get_seq_length())
-
-
-def _result_class(seq2seq: bool, beams: bool) -> Any:
-    if seq2seq:
-        return GenerateBeamEncoderDecoderOutput if beams else GenerateEncoderDecoderOutput
-    return GenerateBeamDecoderOnlyOutput if beams else GenerateDecoderOnlyOutput
 
 
 def _first(kwargs: Dict[str, Any], *names: str) -> Any:

@@ -11,14 +11,15 @@ from .. import _abi
 from .._arrays import like, to_numpy
 from .._lib import address, call, lib, owned, sized
 from ..errors import UnsupportedError
-from ..outputs import GenerateDecoderOnlyOutput
 from ..tokenization import AutoTokenizer
 from ..utils.logging import notice
 from .callbacks import Callbacks
 from .options import Options
+from .result import class_of_result
 from .stopping_criteria import MaxTimeCriteria, StopStringCriteria, rows_that_end
 
 _NOT_HERE = (("num_beam_groups", 1), ("guidance_scale", 1), ("penalty_alpha", 0))
+_OF_AN_ENCODER = (("encoder_repetition_penalty", 1), ("encoder_no_repeat_ngram_size", 0))  # a sampler sees no ids of an encoder
 
 
 def log_softmax(values: np.ndarray) -> np.ndarray:
@@ -31,7 +32,8 @@ def log_softmax(values: np.ndarray) -> np.ndarray:
 def check_options(model: Any, options: Options, cache: Any, assistant: bool) -> List[Any]:
     """Raises UnsupportedError for ways to generate that need the library's own caches.  Returns criteria for options that the loop lacks."""
     g = options.struct
-    wrong = next((name for name, usual in _NOT_HERE if getattr(g, name) not in (0, usual)), None)
+    seq2seq = getattr(model, "_seq2seq", False)
+    wrong = next((name for name, usual in _NOT_HERE + _OF_AN_ENCODER * seq2seq if getattr(g, name) not in (0, usual)), None)
     if wrong:
         raise UnsupportedError(f"{wrong}: with a cache whose update() is called ({type(cache).__name__}) generate() decodes greedily, "
                                "samples or searches with beams; use a cache of kvik, or leave it out")
@@ -45,6 +47,14 @@ def check_options(model: Any, options: Options, cache: Any, assistant: bool) -> 
     return more
 
 
+def switch_of(config: Any) -> int:
+    """Returns the tokens after which rotary frequencies are others (longrope); 0: they stay."""
+    rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None)
+    if not isinstance(rope, dict) or "long_factor" not in rope:
+        return 0
+    return int(rope.get("original_max_position_embeddings") or getattr(config, "original_max_position_embeddings", 0) or 0)
+
+
 class Loop:
     """One generation.  ids: [rows, columns], mask: the same or None."""
 
@@ -53,6 +63,9 @@ class Loop:
         self.model, self.cache, self.options, self.callbacks, self.torch = model, cache, options, callbacks, torch
         self.ids, self.mask, self.prompt = ids.astype(np.int64), mask, ids.shape[1]
         self.rows = ids.shape[0]
+        self.switch = switch_of(model.config)
+        self.source: Any = None  # what the encoder of a model reads in the first forward
+        self.seq2seq = bool(getattr(model, "_seq2seq", False))
         self.finish: List[str] = ["length"] * self.rows
         self.over = np.zeros(self.rows, bool)
         self.logits: List[np.ndarray] = []
@@ -75,13 +88,28 @@ class Loop:
 
     def _forward(self, begin: int) -> np.ndarray:
         """Computes the columns from `begin` on; returns the logits of the last one."""
+        begin = self._recomputed(begin)
+        part = like(np.ascontiguousarray(self.ids[:, begin:]), self.torch)
+        more = {"past_key_values": self.cache, "use_cache": True, "return_dict": True, "output_hidden_states": False, "output_attentions": False}
+        if self.seq2seq:
+            out = self.model.forward(decoder_input_ids=part, encoder_outputs=self.source, **more)
+            return np.ascontiguousarray(to_numpy(out.logits, np.float32)[:, -1])
         positions = self._positions()
         if positions is None and int(self.cache.get_seq_length()) != begin:  # it has dropped rows: tokens keep the places of the text
             positions = np.arange(self.ids.shape[1])[None]
-        out = self.model.forward(like(np.ascontiguousarray(self.ids[:, begin:]), self.torch), attention_mask=self.mask,
-                                 position_ids=None if positions is None else positions[:, begin:], past_key_values=self.cache,
-                                 logits_to_keep=1, use_cache=True, return_dict=True, output_hidden_states=False, output_attentions=False)
+        out = self.model.forward(part, attention_mask=self.mask, position_ids=None if positions is None else positions[:, begin:],
+                                 logits_to_keep=1, **more)
         return np.ascontiguousarray(to_numpy(out.logits, np.float32)[:, -1])
+
+    def _recomputed(self, begin: int) -> int:
+        """Returns the first column to compute.  The first of all where a text passes the length at which rotary frequencies change: all rows are
+        then made with the new ones, as in a cache of the library."""
+        limit = self.switch
+        real = np.arange(1, self.ids.shape[1] + 1)[None] if self.mask is None else np.cumsum(self.mask.astype(np.int64), 1)
+        if not limit or not begin or not ((real[:, begin - 1] <= limit) & (real[:, -1] > limit)).any():
+            return begin
+        self.cache.reset()
+        return 0
 
     def _sample(self, i: int, logits: np.ndarray, scores: np.ndarray, least: int = 0) -> Tuple[int, bool]:
         """Returns the next token of row i and whether it ends the row; fills scores.  least: tokens that filters leave."""
@@ -164,5 +192,5 @@ class Loop:
         kept: Dict[str, Any] = {name: tuple(like(s, self.torch) for s in steps) or None
                                 for name, steps in (("scores", self.scores), ("logits", self.logits))}
         new = self.rows * (self.ids.shape[1] - self.prompt)
-        return GenerateDecoderOnlyOutput(sequences=sequences, **kept, past_key_values=self.cache, texts=self._texts(),
+        return class_of_result(self.seq2seq, False)(sequences=sequences, **kept, past_key_values=self.cache, texts=self._texts(),
                                          finish_reasons=self.finish, stats={"prompt_tokens": self.rows * self.prompt, "new_tokens": new})

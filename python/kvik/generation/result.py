@@ -7,6 +7,8 @@ import numpy as np
 from .. import _abi
 from .._arrays import like
 from .._lib import owned, view
+from ..outputs import (GenerateBeamDecoderOnlyOutput, GenerateBeamEncoderDecoderOutput, GenerateDecoderOnlyOutput,
+                       GenerateEncoderDecoderOutput)
 
 
 class Result:
@@ -50,3 +52,10 @@ class Result:
         for i, r in enumerate(rows):
             out[i, : r.n - r.n_prompt] = view(r.beam_indices, (r.n - r.n_prompt,), np.int32)
         return out
+
+
+def class_of_result(seq2seq: bool, beams: bool) -> Any:
+    """Returns the class of what generate() returns, of a model with an encoder or without, with beams or without."""
+    if seq2seq:
+        return GenerateBeamEncoderDecoderOutput if beams else GenerateEncoderDecoderOutput
+    return GenerateBeamDecoderOnlyOutput if beams else GenerateDecoderOnlyOutput
