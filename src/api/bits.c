@@ -1,12 +1,15 @@
-/* bits.c - "nbits": "auto": the fewest bits whose predictions stay within a divergence, found out on the user's own model.
+/* bits.c - "nbits": "auto": finds the fewest bits whose predictions stay within a divergence, on the user's own
+ * model.
  *
- * One window of a text that comes with the library is read as `kvik eval` reads one: its first half is a prompt, and the logits after
- * each token of the second half are compared with those of rows that are not quantized.  All candidates read it side by side, so
- * the reference is computed once, and one whose divergence is too large already is left out from there on.
+ * One window of a text that comes with the library is read as `kvik eval` reads it.  The first half is a prompt.
+ * The logits after each token of the second half are compared with the logits over rows that are not quantized.  All
+ * candidates read the text side by side, so the reference is computed once.  A candidate whose divergence is too
+ * large drops out at once.
  *
- * First come the rungs, with the same bits in all layers.  Then, between the cheapest rung that holds and the next one down, mixes
- * of both: layers that need the bits keep them, the others have fewer.  What is chosen stays in the user's cache directory, by the
- * model's files (bits_kept.c), and is the same on every machine, since no bit of a result depends on it. */
+ * The first candidates have the same bits in all layers.  The second candidates mix the cheapest of these that stays
+ * within the limit with the next cheaper one: some layers keep the bits, the others have fewer.  The choice is kept
+ * in the user's cache directory, by the model's files (bits_kept.c).  It is the same on every machine, since every
+ * machine computes the same bits. */
 #include "api/bits.h"
 #include "api/bits_kept.h"
 #include "base/divergence.h"
@@ -28,7 +31,7 @@ struct candidate {
     uint32_t from, to;
     char *text; /* owned: keys of cache_config */
     double bits, sum, kld;
-    bool over; /* above the limit, or refused */
+    bool over; /* above the limit, or refused by the cache */
     kvik_cache *cache;
     kvik_seq seq;
 };
@@ -39,11 +42,12 @@ struct choosing {
     const kvik_cache_config *config;
     const char *implementation;
     double limit;
-    int32_t *ids;      /* [window + 1] */
-    uint32_t window;   /* tokens of it; the first half is a prompt */
-    uint32_t *layer;   /* [n_layers] those that keep rows */
-    double *share;     /* [n_layers] of all values; keys and values have equal shares of a layer */
-    uint32_t n_layers; /* of them */
+    int32_t *ids;    /* [window + 1] */
+    uint32_t window; /* tokens of the window; the first half is a prompt */
+    uint32_t *layer; /* [n_layers] the layers that keep rows */
+    /* [n_layers] a layer's share of all values; its keys and values have equal shares */
+    double *share;
+    uint32_t n_layers; /* number of layers that keep rows */
     struct candidate c[MOST];
     uint32_t n;
     struct divergence at[BLOCK];
@@ -99,7 +103,8 @@ static void drop_candidates(struct choosing *w)
     w->n = 0;
 }
 
-/* An instruction set with the one order of sums that all but one share, so that every machine makes the same choice. */
+/* Returns an instruction set with the usual order of sums.  All sets but one have that order, so every machine makes
+ * the same choice. */
 static const char *measuring_isa(const char *given)
 {
     const char *const *name = dev_isa_names();
@@ -134,7 +139,8 @@ static int feed(const struct choosing *w, kvik_cache *c, kvik_seq s, uint32_t at
     return kvik_forward(c, &span, 1, logits != NULL, logits);
 }
 
-/* Compares n positions of a candidate from token `at` on.  Its mean over the whole text is at least its sum over all positions. */
+/* Compares n positions of a candidate from token `at` on.  Later positions only add to its sum.  So it is over the
+ * limit as soon as its sum, divided by all positions of the text, is above the limit. */
 static int compare(struct choosing *w, struct candidate *c, uint32_t at, uint32_t n)
 {
     uint32_t vocab = kvik_model_vocab(w->m);
@@ -186,7 +192,7 @@ static int measure(struct choosing *w)
     return e;
 }
 
-/* Returns the candidate with the fewest bits that holds; of equals the first; NULL: none does. */
+/* Returns the candidate within the limit that has the fewest bits, the first of equals; NULL: there is none. */
 static struct candidate *cheapest(struct choosing *w)
 {
     struct candidate *best = NULL;
@@ -195,7 +201,8 @@ static struct candidate *cheapest(struct choosing *w)
     return best;
 }
 
-/* Adds mixes of a rung and the next one down: the ends, a half or a quarter of the layers keep the bits. */
+/* Adds mixes of `up` and the next cheaper `down`: the layers at both ends, a half of the layers, or a quarter keep
+ * the bits of `up`. */
 static int add_mixes(struct choosing *w, struct rung up, struct rung down)
 {
     uint32_t n = w->n_layers;
@@ -302,7 +309,7 @@ static void tell(const kvik_cache_config *config, const struct bits_kept *b, dou
     config->on_notice(config->notice_ctx, line);
 }
 
-/* Puts the choice in the place of "auto". */
+/* Puts the chosen bits in the place of "auto". */
 static int settle(struct preset_choice *s, const struct bits_kept *b)
 {
     struct kv_keys more;
@@ -324,8 +331,10 @@ int bits_choose(kvik_model *m, const kvik_cache_config *config, struct preset_ch
     struct bits_source source;
     struct exec_config x = {0};
     w.limit = s->keys.max_kld > 0 ? s->keys.max_kld : BITS_MAX_KLD;
-    TRY(settings_exec(s, m->m, config,
-                      &x)); /* what a measured cache cannot tell is refused first */
+    TRY(settings_exec(
+        s, m->m, config,
+        /* a configuration that is refused for another reason fails before anything is measured */
+        &x));
     bits_source(m->m, x.compute, w.limit, &source);
     const struct preset_choice was = *s;
     if (bits_recall(&source, &b) && settle(s, &b) >= 0 && settings_exec(s, m->m, config, &x) >= 0) {

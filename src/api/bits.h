@@ -2,5 +2,5 @@
 #pragma once
 #include "generate/handle.h"
 
-/* Replaces the choice of bits in s by what is chosen for this model and configuration, and tells it. */
+/* Replaces the key "auto" in s by the bits that are chosen for this model and configuration, and tells the caller. */
 int bits_choose(kvik_model *m, const kvik_cache_config *config, struct preset_choice *s);

@@ -1,12 +1,12 @@
-/* bits_kept.c - an entry of the user's cache directory holds the bits that were chosen for a model (base/user_cache.h says who
- * can write it and what becomes of a damaged one).
+/* bits_kept.c - an entry of the user's cache directory that holds the bits chosen for a model.  base/user_cache.h
+ * says who can write it, and what becomes of a damaged entry.
  *
  *     $XDG_CACHE_HOME/kvik/bits/NAME, or ~/.cache/kvik/bits/NAME
  *
  *         kvik bits 2
  *         {"config": "...", "kld": 0.0021, "bits": 4.0}
  *
- * It belongs to the files of the model as they are, to the text, to the limit and to how the model computes. */
+ * NAME follows from the state of the model's files, the text, the limit, and how the model computes. */
 #include "api/bits_kept.h"
 #include "base/json.h"
 
@@ -19,7 +19,8 @@
     "kvik bits 2\n" /* rises when codecs store other levels, since a choice is of their errors */
 enum { MOST_BYTES = 1 << 16 };
 
-/* The assembler puts the file here; tests/cli/bits.sh measures the choice with this file, whose sum is in examples/text/SHA256SUMS. */
+/* The assembler puts the text file here.  tests/cli/bits.sh measures the choice with the same file, whose checksum
+ * is in examples/text/SHA256SUMS. */
 __asm__(".pushsection .rodata\n"
         ".hidden bits_file, bits_file_end\n"
         ".globl bits_file, bits_file_end\n"
@@ -70,7 +71,7 @@ void bits_source(const struct model *m, enum dev_compute compute, double limit,
     cache_sources_end(&out->files, &out->key);
 }
 
-/* Reads an entry.  Nothing in it is believed: the caller reads the keys as those of a user. */
+/* Reads an entry.  The caller checks the keys as if a user had given them. */
 static bool read_entry(const char *text, size_t n, struct bits_kept *out)
 {
     json_t *o;

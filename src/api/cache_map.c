@@ -1,5 +1,5 @@
-/* cache_map.c - the blocks of one sequence, or of the whole store, as JSON text; see kvik_cache_map.  And what a sequence would
- * hold. */
+/* cache_map.c - the blocks of one sequence, or of the whole store, as JSON text (kvik_cache_map), and predictions of
+ * what a sequence will hold. */
 #include "generate/handle.h"
 
 KVIK_API int kvik_cache_map(const kvik_cache *c, kvik_seq s, char **json)

@@ -1,11 +1,11 @@
-/* chunk.c - texts that are made of chunks, some of which were computed elsewhere; see kvik_cache_splice. */
+/* chunk.c - texts made of chunks whose rows may be cached behind other texts; see kvik_cache_splice. */
 #include "generate/cache_usage.h"
 #include "generate/handle.h"
 #include "kvik_loop.h"
 
 #include <math.h>
 
-/* Returns how many tokens of a chunk are computed again. */
+/* Returns how many tokens of a chunk are recomputed. */
 static uint32_t again(const kvik_splice *how, size_t n)
 {
     double part = ceil(how->fraction * (double)n);

@@ -56,7 +56,7 @@ KVIK_API int kvik_generation_set(kvik_generation *g, const char *json)
     json_t *o;
     if (!g || !json) return ERR(ARG, "kvik_generation_set: NULL argument");
     TRY(generation_in(g, &full));
-    /* fields that the caller's struct lacks are refused by name */
+    /* an option for which the caller's struct has no field is refused by name */
     full.size = MIN(g->size, sizeof full);
     TRY(json_parse(json, strlen(json), "generation options", &o));
     int e = gen_apply(&full, o, "generation options", true);

@@ -20,7 +20,8 @@ static void tell(void *ctx, const struct kv_prefix_block *b)
 KVIK_API int kvik_cache_observe(kvik_cache *c, kvik_on_block on_block, void *ctx)
 {
     USE_CACHE(c);
-    if (!kv_indexes(c->x->kv)) return kv_watch(c->x->kv, NULL, NULL); /* which says why not */
+    /* kv_watch returns the error that says why */
+    if (!kv_indexes(c->x->kv)) return kv_watch(c->x->kv, NULL, NULL);
     c->on_block = on_block;
     c->block_ctx = ctx;
     return kv_watch(c->x->kv, on_block ? tell : NULL, c);

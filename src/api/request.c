@@ -22,7 +22,7 @@ struct request_use { /* a call's use of a request, which it holds; NULL: not in 
     kvik_request *request;
     kvik_cache *cache, *assistant;
 };
-enum { FEW = 32 }; /* a step with so many requests needs no memory */
+enum { FEW = 32 }; /* steps of at most this many requests need no memory */
 
 static kvik_cache *assistant_of(const struct kvik_request *q)
 {

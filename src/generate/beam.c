@@ -38,7 +38,7 @@ struct beam_search {
     uint32_t n_real;                  /* finished sequences found */
     struct beam_candidate *candidate; /* [keep] */
     struct beam_candidate *sorted;    /* [keep] scratch for drawing; NULL without draws */
-    struct beam_candidate *running;   /* [beams] the candidate that each running beam was made of */
+    struct beam_candidate *running;   /* [beams] the candidates that became the running beams */
     /* [beams] best first; for a group: in the order in which they were found */
     struct beam_done *done;
     double worst;      /* for a group: the lowest score in `done`, 1e9 while it is empty */
@@ -165,7 +165,7 @@ void beam_offer(struct beam_search *b, uint32_t beam, const float *score)
         if (!(s > -INFINITY)) s = -INFINITY;
         double key = b->rules.draw ? draw_key(b, s, beam, v) : s;
         bool full = b->held == b->keep;
-        /* of equal keys the earlier one is in already */
+        /* of candidates with equal keys the earlier one is already in the heap */
         if (full && !(key > b->candidate[0].key)) continue;
         struct beam_candidate c = {
             .score = s, .key = key, .beam = beam, .token = (int32_t)v, .ends = -1};
@@ -191,7 +191,7 @@ struct beam_candidate *beam_rank(struct beam_search *b, uint32_t *n)
     return heap;
 }
 
-/* Chooses the running beams of the next step: the best candidates.  Those that have ended rank 1e9 lower. */
+/* Chooses the running beams of the next step: the best candidates.  Candidates that have ended rank 1e9 lower. */
 static void choose_running(struct beam_search *b)
 {
     const struct beam_candidate *c = b->candidate;
@@ -362,7 +362,7 @@ static bool advance_group(struct beam_search *b)
         else if (i < beams)
             group_add(b, &c[i], b->n + 1, c[i].ends);
     }
-    for (; k < beams; k++) { /* too few tokens may follow, so the other beams cannot win */
+    for (; k < beams; k++) { /* the other beams cannot win, because too few tokens may follow */
         b->running[k] = c[0];
         b->running[k].score = -INFINITY;
     }

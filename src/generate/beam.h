@@ -11,7 +11,7 @@
 
 struct beam_rules {
     uint32_t beams, vocab;
-    uint32_t n_eos; /* number of ids that end a text: as many more candidates are ranked */
+    uint32_t n_eos; /* number of ids that end a text; so many more candidates are ranked */
     uint32_t limit; /* most new tokens; the caller ends candidates that reach it */
     double length_penalty;
     enum kvik_early early;
@@ -71,7 +71,7 @@ struct ear { /* follows the text of one beam to find stop strings */
     struct tok_stream *stream;
     struct gen_stop *stop;
 };
-struct group { /* a group of beams; a prompt has one, unless beams are diverse */
+struct group { /* a group of beams; a prompt has one group, or several with diverse beams */
     struct beam_search *search;
     uint32_t at; /* first row of the group in this step's logits */
     bool over;
@@ -83,9 +83,10 @@ struct item { /* one prompt */
     /* [beams] owned; ear[0] belongs to the running beams; NULL without stop strings */
     struct ear *ear[2];
     const struct beam_done **best; /* [num_return_sequences] owned; set when the search is over */
-    struct beam_candidate *candidate; /* [n_candidates] of the group that chooses, best first */
+    /* [n_candidates] candidates of the group that chooses, best first */
+    struct beam_candidate *candidate;
     uint32_t n_candidates;
-    uint32_t shown; /* place of the first among the texts that criteria see together */
+    uint32_t shown; /* index of the prompt's first text among the texts that the criteria see */
     bool done;
 };
 struct beams {

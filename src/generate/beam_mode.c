@@ -26,7 +26,7 @@ static int ear_copy(struct ear *to, const struct ear *from)
     return 0;
 }
 
-/* Makes a listener for a beam.  Like that of the row, it has read the prompt. */
+/* Makes an ear for a beam.  Like the row's own, it has read the prompt. */
 static int ear_new(const struct run *r, const struct row *w, struct ear *e)
 {
     TRY(run_stream(r, &e->stream));
@@ -226,7 +226,7 @@ static bool all_end(struct beams *b, struct item *it)
     return all;
 }
 
-/* What processors are told of beam j. */
+/* Returns what processors see of beam j. */
 static struct gen_row view_of(const struct beams *b, const struct item *it, uint32_t j)
 {
     struct gen_row view =
@@ -236,12 +236,13 @@ static struct gen_row view_of(const struct beams *b, const struct item *it, uint
     return view;
 }
 
-/* Adds the scores of group g for the caller's processor that sees rows together. */
+/* Adds the scores of group g for the caller's processor that sees all rows at once. */
 static void add_scores(struct beams *b, struct item *it, uint32_t g)
 {
     struct run *r = b->r;
     uint32_t vocab = r->x->m->vocab, each = beams_each(b), first = g * each;
-    const float *alike = NULL; /* the first beam's: before the prompt is forked all have the same */
+    /* scores of the first beam; all beams have the same before the prompt is forked */
+    const float *alike = NULL;
     for (uint32_t j = first; j < first + each; j++) {
         bool over = it->done || it->group[g].over;
         struct gen_row view = view_of(b, it, j);
@@ -256,7 +257,7 @@ static void add_scores(struct beams *b, struct item *it, uint32_t g)
     }
 }
 
-/* Computes the processed scores of beam j in r->scores. */
+/* Writes the processed scores of beam j to r->scores. */
 static int score_beam(struct beams *b, struct item *it, uint32_t j)
 {
     struct run *r = b->r;
@@ -268,7 +269,8 @@ static int score_beam(struct beams *b, struct item *it, uint32_t j)
         memcpy(r->scores, scored, vocab * sizeof *r->scores);
         return gen_chain_after(r->chain, &view, r->scores);
     }
-    if (j % each && !b->shared) return 0; /* as those of the beam before it */
+    /* before the fork all beams have the scores of the first */
+    if (j % each && !b->shared) return 0;
     const float *logits = logits_of(b, it, j);
     memcpy(r->scores, logits, vocab * sizeof *r->scores);
     beam_log_softmax(r->scores, vocab);
@@ -292,7 +294,7 @@ static int rank_group(struct beams *b, struct item *it, uint32_t g)
     return 0;
 }
 
-/* Makes the next tokens of group g of a prompt of its candidates. */
+/* Takes the next tokens of group g of a prompt from its candidates. */
 static int advance_group(struct beams *b, struct item *it, uint32_t g)
 {
     struct group *group = &it->group[g];
@@ -323,7 +325,7 @@ static int choose_group(struct beams *b, struct item *it, uint32_t g)
     return advance_group(b, it, g);
 }
 
-/* Shows the candidates of all prompts to the caller's criteria that see them together. */
+/* Shows the candidates of all prompts to the caller's criteria that see all rows at once. */
 static int judge_together(struct beams *b)
 {
     struct together *t = b->r->together;
@@ -490,7 +492,7 @@ static uint32_t gather_prompts(struct beams *b)
     return r->n;
 }
 
-/* Tells the caller's progress, which counts tokens of the prompts and then steps. */
+/* Reports progress to the caller: tokens of the prompts first, then steps. */
 static bool on_prompt(void *ctx, uint64_t done, uint64_t total)
 {
     struct beams *b = ctx;

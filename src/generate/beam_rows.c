@@ -31,7 +31,8 @@ static uint32_t nearest_beam(const struct beams *b, const struct item *it,
     return which;
 }
 
-/* Makes the caller's sequence that of beam `which`.  False: this failed, and it is still that of the first beam. */
+/* Gives the caller's sequence the contents of beam `which`.  If that fails it returns false, and the sequence still
+ * has those of the first beam. */
 static bool take_best(struct beams *b, struct item *it, uint32_t which)
 {
     struct kv *kv = b->r->x->kv;
@@ -48,7 +49,8 @@ static void keep_best(struct beams *b, struct item *it)
     (void)kv_trim(b->r->x->kv, it->seq[0], longest, &have);
 }
 
-/* Makes a sequence with all of a finished text but its last token, with the bits of a text that was decoded alone. */
+/* Makes a sequence with all tokens of a finished text but the last one.  Its rows have the bits of a text that was
+ * decoded alone. */
 static int give(struct beams *b, struct item *it, const struct beam_done *d, bool first,
                 kvik_row *out)
 {

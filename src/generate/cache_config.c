@@ -74,7 +74,8 @@ static int add_policy(struct kv_keys *k, const kvik_policy *given)
     return add_fields(k, o, json_whole(&scope), "kvik_policy", "cache_config");
 }
 
-/* The object of "layers", as JSON has it; a layer that is given twice is left to the reader as a wrong name. */
+/* Makes the object of "layers" from the fields.  A JSON object cannot have a key twice, so a second entry for a
+ * layer gets a wrong name, which the reader of keys refuses. */
 static json_t *layers_of(const kvik_codec *c)
 {
     json_t *all = json_object();
@@ -159,7 +160,7 @@ int settings_take(const kvik_cache_config *given, kvik_cache_config *full)
     return 0;
 }
 
-/* Rows can be encoded later if nothing else was promised of them. */
+/* Refuses on_full "encode" with options that need rows to stay in the form in which they were computed. */
 static int encode_check(const struct preset_choice *s)
 {
     struct kv_codec_pair o;
@@ -226,7 +227,7 @@ static int compute_of(const struct model *m, const char *name, struct exec_confi
 
 enum { ENDLESS = 1 << 20 }; /* most tokens of a sequence with sinks */
 
-/* Sets the fields that follow from the budget, when everything else is known. */
+/* Sets the fields that follow from the budget, after everything else is known. */
 static void settle_budget(const struct model *m, const kvik_cache_config *c, struct exec_config *e)
 {
     const struct budget b = {.site = m->site,
@@ -238,7 +239,7 @@ static void settle_budget(const struct model *m, const kvik_cache_config *c, str
                              .reserve = e->reserve,
                              .step_given = c->step_tokens != 0};
     e->pool_bytes = c->cache_memory;
-    if (!c->cache_memory) /* staging comes on top, so that all sequences fit one step */
+    if (!c->cache_memory) /* staging is added to this, so that all sequences fit one step */
         e->pool_bytes = budget_bytes(&b, budget_half(), &e->stage_bytes);
     if (e->streaming != KV_RESIDENT && !c->step_tokens)
         e->step_tokens = budget_step(&b, e->pool_bytes, e->stage_bytes, e->step_tokens);
@@ -317,8 +318,8 @@ int settings_exec(const struct preset_choice *s, const struct model *m, const kv
     return mem_failures() == failures ? 0 : ERR_NOMEM;
 }
 
-/* Tells the user that a model with states alone has nothing to quantize, to move to disk or to forget.  False:
- * there is nothing to tell. */
+/* Tells the user that a model with states alone has nothing to quantize, to move to disk or to forget.  Returns
+ * false if there was nothing to tell. */
 static bool hint_states(const struct preset_choice *s, const struct model *m,
                         const kvik_cache_config *c, bool encodes)
 {
@@ -343,7 +344,8 @@ static bool hint_states(const struct preset_choice *s, const struct model *m,
     return true;
 }
 
-/* Codecs that seal by position gather no rows, so residual_length changes nothing; its default is no news. */
+/* Tells the user that residual_length changes nothing, unless it has its default: codecs that seal by position
+ * gather no rows. */
 static void hint_residual(const struct kv_keys *k, const struct kv_codec_pair *o,
                           const kvik_cache_config *c)
 {

@@ -23,7 +23,7 @@ struct contrast {   /* state of one row */
     float *logits, *uncond;
     uint32_t lane; /* number of the row's first candidate in this step */
     uint32_t n_candidates;
-    kv_seq *seq;    /* [k] owned: the candidates; 0: none */
+    kv_seq *seq;    /* [k] owned: the sequences of the candidates; 0: none */
     int32_t *token; /* [k] owned */
     float *p;       /* [k] owned */
     uint32_t best;
@@ -37,7 +37,7 @@ struct contrasting {
         PROMPTS,
         CANDIDATES,
         NEGATIVES
-    } phase;                  /* what the next job feeds, or the last one has fed */
+    } phase;                  /* what the next job feeds, or what the last one has fed */
     float *hidden;            /* [r->n * k][hidden] of the candidates */
     struct exec_probe *probe; /* [r->n * k] */
     float *value;             /* [vocab] */

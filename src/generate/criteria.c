@@ -1,6 +1,6 @@
 /* criteria.c - decides whether a text ends with its last token, and why.  The reason is the first of these that
- * applies: an end-of-sequence token, a stop string, the length, the caller's criteria, max_time.  plain.c and
- * beam_mode.c look for stop strings, because a stop string ends in the text that a token adds. */
+ * applies: an end-of-sequence token, a stop string, the length, the caller's criteria, max_time.  Stop strings are
+ * found by plain.c and beam_mode.c, which have the text that a token adds. */
 #include "generate/run.h"
 
 bool run_ends(const kvik_generation *g, int32_t id)

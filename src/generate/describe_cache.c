@@ -22,7 +22,7 @@ static struct cost cost_of(const struct kv_group *g, uint32_t len)
         raw += (size_t)s->heads * s->dim * dtype_size(s->dtype) * g->n_sites;
         if (c) sealed += c->bytes(c, s) * g->n_sites / c->tile;
     }
-    size_t rows = len, open = 0; /* open: raw rows that are not quantized yet */
+    size_t rows = len, open = 0; /* raw rows that are not quantized yet */
     if (g->policy.kind == KV_STATE) return (struct cost){0, raw};
     if (g->policy.window) rows = MIN(rows, (size_t)g->policy.sinks + g->policy.window + g->rows);
     if (g->policy.chunk) rows = MIN(rows, (size_t)g->policy.chunk + g->rows);
@@ -72,7 +72,7 @@ static int groups_of(const struct model *m, const struct exec_config *e, struct 
     return n;
 }
 
-/* Adds up the bytes of all groups.  *streamed: those of groups on disk. */
+/* Adds up the bytes of all groups.  *streamed: bytes of the groups on disk. */
 static struct cost cost_all(const struct kv_group *g, int n, uint32_t len, size_t *streamed)
 {
     struct cost sum = {0}, c;

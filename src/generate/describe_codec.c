@@ -1,5 +1,6 @@
-/* describe_codec.c - lists the codecs of this build as configurations of a cache, from the table of codecs: each kind with each number of bits that
- * it has.  So a codec that is added later is measured by `kvik eval` and offered by `kvik plan` without a word there. */
+/* describe_codec.c - lists the codecs of this build as configurations of a cache: each kind with each number of bits
+ * that it has.  The list is made from the table of codecs.  So `kvik eval` measures, and `kvik plan` offers, a codec
+ * that is added later without any change there. */
 #include "generate/describe.h"
 #include "kv/codec.h"
 
@@ -14,7 +15,8 @@ static int32_t advised_axis(const struct kv_codec_kind *kind)
     return strcmp(kind->name, "hqq") == 0 ? 1 : -1;
 }
 
-/* The options of a configuration's keys and values, and which of them is the number of bits; below 0: none is. */
+/* The options of a configuration for keys and for values.  bits: index of the option that is the number of bits;
+ * below 0: there is none. */
 struct rung {
     struct kv_codec_options plane[2];
     int bits;
@@ -76,8 +78,9 @@ static int add(json_t *list, const struct rung *r)
     return e < 0 ? ERR(NOMEM, "out of memory") : 0;
 }
 
-/* Adds a kind with each number of bits, from the most down.  Kinds of kvik's own, which do not follow the schedule of
- * Transformers, also with the next lower number for values, which need fewer bits than keys. */
+/* Adds a kind with each of its numbers of bits, in descending order.  Kinds that do not follow the schedule of
+ * Transformers also get configurations whose values have the next lower number, because values need fewer bits than
+ * keys. */
 static int add_kind(json_t *list, const struct kv_codec_kind *kind)
 {
     struct rung r = {.bits = kv_codec_option_at(kind, "nbits")};

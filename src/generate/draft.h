@@ -6,7 +6,7 @@
 
 struct draft_row {       /* one running row */
     struct gen_row text; /* as processors see it, without the draft */
-    uint32_t row;        /* of the run */
+    uint32_t row;        /* number of the row in the run */
     int32_t *ids;        /* [n + max] the text; the draft is written behind it */
     uint32_t n;
     uint32_t max; /* longest draft that the caller can use */

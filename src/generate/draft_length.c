@@ -14,7 +14,7 @@
 enum { RUNS = 6 }; /* 0, 1, 2, 3, 4 to 7, and 8 or more right draft tokens in a row */
 
 struct length_row {
-    /* numbers of draft tokens, by the run before them; old ones fade */
+    /* numbers of right and of all draft tokens, by the run of right tokens before them; old ones fade */
     float right[RUNS], seen[RUNS];
     uint32_t run;   /* number of right draft tokens in a row, up to the end of the text */
     uint32_t at, n; /* the last draft: its position in the text, and its length */

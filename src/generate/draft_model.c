@@ -13,7 +13,7 @@
 #include <string.h>
 
 struct helper { /* state of one row */
-    /* sequences of the certain tokens, and of their fork with the draft; 0: none */
+    /* sequences of the certain tokens, and of their fork with the draft; 0: not made yet */
     kv_seq sure, draft;
     uint32_t tokens;        /* longest draft that the schedule allows */
     bool resting, thinking; /* resting: gets no more drafts; thinking: gets a token in this call */
@@ -28,7 +28,7 @@ struct assistant {
     struct kv_salt salt;     /* of its sequences: that of the run */
     uint32_t n, vocab;
     struct exec_feed *feed; /* [n] */
-    uint32_t *asked;        /* [n] the draft_row that feed k belongs to */
+    uint32_t *asked;        /* [n] the draft_row of each feed */
     float *logits, *scores; /* [n][vocab], [vocab] */
 };
 

@@ -50,9 +50,9 @@ void driver_close(struct driver *d)
 
 /* --- Starting. */
 
-/* True if the run continues this sequence, or has made it for a row, beam, candidate or negative text.  The
- * sequences that a mode has made are those of the feeds.  A feed may name a sequence that was dropped, but no
- * later handle equals it. */
+/* True if the run continues this sequence, or has made it for a row, beam, candidate or negative text.  The feeds
+ * name the sequences that a mode has made.  A feed may name a sequence that was dropped, but no later handle is
+ * equal to that of a dropped sequence. */
 static bool runs_with(const struct run *r, kvik_seq seq)
 {
     for (uint32_t i = 0; r->row && i < r->n; i++)
@@ -96,7 +96,7 @@ static int check_others(const struct driver *d, const struct gen_call *call, con
     return 0;
 }
 
-/* Makes room for a step of all runs and the new one: jobs, and rows of logits. */
+/* Makes room for a step of all runs and the new one: for jobs, and for rows of logits. */
 static int reserve(struct driver *d, const struct run *r)
 {
     size_t rows = MAX(r->lanes, r->draft_rows), bytes;
@@ -160,7 +160,8 @@ static int begin_rows(struct run *r, const struct gen_call *call)
     TRY(run_shape(r));
     TRY(check_others(r->driver, call, r));
     gen_notice_encoded(r->x, NULL, &r->told_rung);
-    (void)gen_notice_full(r->x, NULL, &r->told); /* a notice of an earlier run is not repeated */
+    /* notices that an earlier run gave are not given again */
+    (void)gen_notice_full(r->x, NULL, &r->told);
     TRY(run_begin(r, call->prompt));
     if (r->mode->begin) TRY(r->mode->begin(r));
     r->computed = r->x->computed - computed;
@@ -209,8 +210,8 @@ static bool active(const struct run *r)
     return !r->error && !r->over && !r->paused;
 }
 
-/* Lets a run judge its drafts.  An error of a judge is kept until the step has ended, because the step is valid
- * for the other runs. */
+/* Lets a run judge its drafts.  If the judge fails, the error waits until the step has ended, because the step is
+ * valid for the other runs. */
 static void judge_run(void *ctx, uint32_t first, uint32_t n, uint32_t *accepted)
 {
     struct run *r = ctx;
@@ -251,7 +252,7 @@ static bool waits(const struct run *r)
     return active(r) && r->pending && r->job.done < r->job.total;
 }
 
-/* Calls the callbacks of the run that may cancel a step.  False: one of them does. */
+/* Calls the run's callbacks that can cancel a step.  Returns false if one of them does. */
 static bool hear(void *ctx, uint64_t done, uint64_t total)
 {
     struct run *r = ctx;
@@ -274,7 +275,7 @@ static void told(struct run *r)
     if (e < 0) fail_run(r, e);
 }
 
-/* Runs one step for d->run[at, at + n). */
+/* Runs one step of the model for d->run[at, at + n). */
 static int step_together(struct driver *d, uint32_t at, uint32_t n)
 {
     int e;
@@ -341,8 +342,8 @@ static void decide(void *ctx, uint32_t task, uint32_t thread)
     run_decide(((struct driver *)ctx)->run[task]);
 }
 
-/* Lets the threads share the choices of several runs, since processors and draws go through the whole vocabulary.
- * Afterwards each run, one by one, calls its callbacks and changes the cache. */
+/* Lets the threads share the choices of several runs, because processors and draws go through the whole vocabulary.
+ * The callbacks, and changes of the cache, follow run by run. */
 static void decide_ahead(struct driver *d, const struct driver_batch *b)
 {
     uint32_t k = 0;
@@ -489,7 +490,7 @@ static int unfeed(struct run *r)
         decided |= r->row[i].decided;
         most = MAX(most, r->row[i].n - r->row[i].n_prompt);
     }
-    if (decided) r->kept_steps = most; /* steps that were decided and not chosen do not count */
+    if (decided) r->kept_steps = most; /* steps that were decided but not chosen do not count */
     return 0;
 }
 

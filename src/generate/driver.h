@@ -37,8 +37,8 @@ struct gen_call {
 };
 int driver_open(struct exec *x, struct driver **out);
 void driver_close(struct driver *d); /* call it after its runs were freed */
-/* ERR_BUSY if a run that has not ended continues this sequence of the caller, or has made it: then nothing else
- * may change it. */
+/* Returns ERR_BUSY if a run that has not ended continues this sequence, or has made it.  Nothing else may change the
+ * sequence until then. */
 int driver_owns(const struct driver *d, kvik_seq seq);
 /* Called when the owner of a sequence is closed.  Returns true if a run continues the sequence.  That run then
  * drops it at its end, unless its result gives it to the caller. */

@@ -4,8 +4,8 @@
 #include "base/json.h"
 #include "kvik.h"
 
-/* --- options.c / settings.c: kvik_option_at, kvik_option_nearest, kvik_generation_init's defaults and
- * kvik_generation_set's keys live there (public functions, see kvik.h). */
+/* --- options.c and settings.c: the table of options, and applying options.  They also have the public functions
+ * kvik_option_at, kvik_option_nearest, kvik_generation_init and kvik_generation_set. */
 /* the defaults of the table of options; the struct then owns nothing */
 void gen_defaults(kvik_generation *g);
 /* Applies an object of option names, all or nothing.  strict: an unknown key is an error that suggests the nearest
@@ -16,8 +16,8 @@ int gen_apply(kvik_generation *g, const json_t *o, const char *what, bool strict
 void gen_done(kvik_generation *g);
 /* Reads an option that is one number or a truth value.  ERR_ARG for others. */
 int gen_number(const kvik_generation *g, const char *name, double *value);
-/* given.c: reads options or callbacks of a program.  Fields that the program's struct does not have get their
- * defaults.  For hooks *out is `room`, or NULL if the program gives none. */
+/* given.c: copies the options or callbacks of a program, whose structs may be of another version.  Fields that they
+ * lack get their defaults.  For hooks *out is `room`, or NULL if the program gives none. */
 int generation_in(const kvik_generation *g, kvik_generation *out);
 int hooks_in(const kvik_hooks *given, kvik_hooks *room, const kvik_hooks **out);
 /* Makes a copy that owns what it points to; gen_done frees it. */
@@ -67,7 +67,7 @@ int gen_chain_new(const kvik_generation *g, uint32_t vocab, const struct tok *to
 void gen_chain_drop(struct gen_chain *c);
 /* Applies the chain to scores[vocab].  ERR_CANCELLED if the caller's callback asks for it. */
 int gen_chain_apply(struct gen_chain *c, const struct gen_row *row, float *scores);
-/* The same in two parts, without the callback of the caller, whose place is between them. */
+/* gen_chain_before runs the chain up to the caller's processor; gen_chain_after runs the rest. */
 void gen_chain_before(struct gen_chain *c, const struct gen_row *row, float *scores);
 int gen_chain_after(struct gen_chain *c, const struct gen_row *row, float *scores);
 /* Makes filters leave at least n tokens from now on. */

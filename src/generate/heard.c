@@ -9,7 +9,7 @@
 static int take_ids(const struct model *m, struct gen_source *s, const kvik_source *p, uint32_t i)
 {
     uint32_t k = 0, first = 0;
-    size_t hidden = 0; /* masked columns since the last token */
+    size_t hidden = 0; /* masked columns behind the last token so far */
     if (p->n > INT32_MAX) return ERR(LIMIT, "row %u: %zu tokens for the encoder", i, p->n);
     s->columns = p->ids;
     s->n_columns = p->n;

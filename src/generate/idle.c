@@ -1,4 +1,4 @@
-/* idle.c - the raw logits of rows that end before others, for a caller that keeps the raw logits of every step.
+/* idle.c - raw logits of rows that end before others, for a caller that keeps the raw logits of every step.
  * Transformers feeds such a row its last token and then padding.  This file does the same after the run, in forks
  * that it drops afterwards.  No text depends on these logits.  If there is no room for the forks, the logits stay
  * zeros. */

@@ -23,8 +23,8 @@ int run_logprobs_begin(struct run *r)
     return r->top ? 0 : ERR_NOMEM;
 }
 
-/* Finds the k largest logits, largest first; of equal ones the lower id comes first.  remove_invalid_values lets
- * rows with NaN through; NaN is left out here, and missing places get id -1. */
+/* Finds the k largest logits, largest first; of equal ones the lower id comes first.  With remove_invalid_values
+ * rows can have NaN, which is left out here.  Missing places get id -1. */
 static void find_top(const float *logits, uint32_t vocab, kvik_logprob *top, uint32_t k)
 {
     uint32_t n = 0;

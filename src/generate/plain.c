@@ -10,8 +10,8 @@
 
 #define PULSE 0.05 /* seconds between two calls of on_pulse */
 
-/* Copies each of the n / per rows of logits, from row `at` on, to the `per` rows of its prompt.  These begin at
- * row `to`. */
+/* Copies rows of logits so that all rows of a prompt have them: each of the n / per rows from row `at` on is copied
+ * `per` times, to row `to` and the rows behind it. */
 static void spread_logits(struct run *r, uint32_t at, uint32_t to)
 {
     size_t vocab = r->x->m->vocab;
@@ -264,7 +264,7 @@ int run_cancel(struct run *r)
     return run_step_end(r, true, &running);
 }
 
-/* Shows all rows to the caller's processor that sees them together. */
+/* Shows all rows to the caller's processor that sees them at once. */
 static int process_together(struct run *r)
 {
     struct together *t = r->together;
@@ -282,7 +282,7 @@ static int process_together(struct run *r)
     return together_process(t);
 }
 
-/* Asks the caller's criteria that see all rows together. */
+/* Asks the caller's criteria that see all rows at once. */
 static int judge_together(struct run *r, bool *cancel)
 {
     struct together *t = r->together;

@@ -1,5 +1,5 @@
-/* processor_length.c - processors for the beginning and the end of a text: minimum lengths, a growing pull towards
- * the end, and tokens that are forced first or last. */
+/* processor_length.c - processors for the beginning and the end of a text: minimum lengths, end-of-sequence scores
+ * that grow with the length, and tokens that are forced first or last. */
 #include "generate/chain.h"
 
 #include <math.h>

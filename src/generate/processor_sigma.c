@@ -10,7 +10,7 @@ static bool wanted_sigma(const kvik_generation *g)
     return g->top_n_sigma > 0;
 }
 
-/* The score below which tokens go.  Beside +inf no other score has weight. */
+/* Returns the score below which tokens are removed.  Beside +inf no other score has weight. */
 static double least_of(const struct gen_chain *c, const float *scores)
 {
     double best = -INFINITY, sum = 0, squares = 0;

@@ -1,17 +1,20 @@
-/* processor_xtc.c - xtc_probability and xtc_threshold (p-e-w 2024, exclude top choices): with this probability all likely
- * tokens but the least likely of them are removed, so a text leaves its beaten track and stays sensible.  Likely is what
- * has at least the threshold as probability.  Tokens as likely as the one that stays also stay, and if fewer than
- * `keep` tokens were left none is removed.  Whether a step is one of those depends on (seed, row, step) alone. */
+/* processor_xtc.c - xtc_probability and xtc_threshold (p-e-w 2024, exclude top choices).  With probability
+ * xtc_probability, a step removes all likely tokens except the least likely of them.  So a text avoids the obvious
+ * words and stays sensible.  A token is likely if its probability is at least xtc_threshold.  Tokens as likely as
+ * the one that stays also stay.  If fewer than `keep` tokens would be left, none is removed.  Which steps remove
+ * tokens depends on (seed, row, step) alone. */
 #include "generate/chain.h"
 #include "generate/random.h"
 
 #include <math.h>
 
-enum { NO_BEAM = 0x787463 }; /* a stream of random numbers of its own: beams have low numbers */
+/* number of its own stream of random numbers; beams have low numbers */
+enum { NO_BEAM = 0x787463 };
 
 static bool wanted_xtc(const kvik_generation *g)
 {
-    return g->xtc_probability > 0 && g->xtc_threshold <= 0.5; /* two tokens cannot have more each */
+    /* no two tokens can both have a probability above 0.5 */
+    return g->xtc_probability > 0 && g->xtc_threshold <= 0.5;
 }
 
 static void apply_xtc(struct gen_chain *c, const struct gen_row *row, float *scores)

@@ -16,7 +16,7 @@ int prompts_begin(struct prompts *s, const kvik_cache *c, const kvik_prompt *giv
                   bool copy);
 void prompts_end(struct prompts *s);
 
-/* Makes the owner of a salt (kv.h) from a cache_salt; NULL and "" are everybody's. */
+/* Makes the owner of a salt (kv.h) from a cache_salt.  NULL and "" mean no owner. */
 void gen_owner(const char *cache_salt, uint8_t out[KV_DIGEST]);
 
 /* Reads one input of an encoder in the same way.  i: its number, for errors. */

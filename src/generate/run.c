@@ -123,8 +123,8 @@ static int take_embeds(struct run *r, struct row *w, uint32_t index)
     return 0;
 }
 
-/* Copies the ids that the mask leaves, and checks them.  Feeding would not check all of them, because some are
- * cached: a cached row without a token agrees with any id.  Beside embeddings the ids are only for processors. */
+/* Copies the ids that the mask leaves, and checks all of them.  Feeding would check only those that are not cached:
+ * a cached row without a token agrees with any id.  Beside embeddings, ids are only for processors. */
 static int take_ids(const struct run *r, struct row *w, const uint8_t *mask, uint32_t index)
 {
     const kvik_prompt *p = w->prompt;

@@ -63,7 +63,7 @@ struct run_mode {
     bool by_logits;        /* each token of a row is chosen from the row's logits (run_choose) */
     bool embeds;           /* a prompt may be embeddings */
     bool anew;             /* computes the whole prompt, even if a prefix is cached */
-    /* a search: its texts are known at the end, and the rows of a run are prompts (beams) */
+    /* the mode is a search: its texts are known only at the end, and the rows of the run are the prompts (beams) */
     bool search;
     bool drafts;    /* a job may have draft tokens */
     uint32_t unfed; /* number of last tokens of a text that are never appended to its sequence */
@@ -100,10 +100,10 @@ struct run {
     const struct tok *tok;
     const kvik_generation *g;
     const kvik_hooks *hooks;
-    const struct gen_assist *assist; /* or NULL */
-    const struct gen_finish *finish; /* or NULL */
+    const struct gen_assist *assist; /* may be NULL */
+    const struct gen_finish *finish; /* may be NULL */
     struct gen_chain *chain;
-    struct together *together; /* what callbacks see that see all rows, or NULL */
+    struct together *together; /* for callbacks that see all rows at once, or NULL */
     const struct run_mode *mode;
     void *own; /* state of the mode */
     struct row *row;
@@ -126,8 +126,8 @@ struct run {
     kvik_logprob *top; /* [1 + hooks->top_logprobs] or NULL */
     /* number of draft tokens that were checked, and that were accepted */
     uint64_t drafted, accepted;
-    bool told;               /* the notice that pages stream was given */
-    uint32_t told_rung;      /* of which the notice was given that rows are encoded */
+    bool told;               /* pages stream, and the notice of it was given */
+    uint32_t told_rung;      /* the rung for which the notice of encoded rows was given */
     bool told_broken;        /* the notice that logits are not finite was given */
     double pulsed;           /* time of the last on_pulse */
     double begun, prefilled; /* times of the beginning and of the end of the first job (0 before) */
@@ -198,7 +198,7 @@ static inline struct gen_row run_view(const struct row *w, const int32_t *ids, s
 /* Applies all processors to a row of scores.  uncond: logits after its negative text, or NULL. */
 int run_process(struct run *r, const struct gen_row *row, const float *uncond, float *scores);
 
-/* The same up to the caller's processors, and from there on. */
+/* The same up to the caller's processor, which is not called. */
 void run_process_before(struct run *r, const struct gen_row *row, const float *uncond,
                         float *scores);
 

@@ -9,7 +9,7 @@ struct gen_search {
     /* where the word is split, and how far to move after the right part was found */
     size_t cut, period;
     bool periodic; /* the period is one of the whole word */
-    /* the next window, and how many of its first tokens are known to equal the word's */
+    /* at: the next window; known: how many of its first tokens are known to equal the word's */
     size_t at, known;
 };
 /* Begins a search for the word of m > 0 tokens. */

@@ -229,8 +229,8 @@ static int take_cache_config(struct change *c, const kvik_option *o, const json_
     return 0;
 }
 
-/* The caller's kvik_generation has no such field.  In a model's own file this is no error, since a file may be
- * newer than the program: the option is skipped. */
+/* Handles an option for which the caller's kvik_generation, of an older version, has no field.  In a model's own
+ * file the option is skipped, since a file may be newer than the program. */
 static int beyond(const struct change *c, const kvik_option *o)
 {
     if (!c->strict) return 0;

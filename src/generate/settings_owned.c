@@ -133,7 +133,7 @@ void settings_replace(struct change *c, size_t offset, void *value, uint32_t n)
 
 enum { MOST = 1 << 20 }; /* entries of a list; no vocabulary has as many tokens */
 
-/* Reads one token id or a list of them.  less: -1 is accepted and left out, because people write it for "none". */
+/* Reads one token id or a list of them.  less: -1 is accepted and left out, because people write -1 for "none". */
 static int read_ids(const struct change *c, const kvik_option *o, const json_t *v, bool less,
                     int32_t **out, uint32_t *n_out)
 {

@@ -63,7 +63,8 @@ static int follow_leader(struct run *r, struct row *w)
     return 0;
 }
 
-/* Returns how many tokens row j shares with the next follower that differs from it; UINT32_MAX: no row follows j. */
+/* Returns how many tokens row j shares with that follower which shares the fewest of those still waiting;
+ * UINT32_MAX: no row follows j. */
 static uint32_t parting(const struct run *r, uint32_t j)
 {
     uint32_t at = UINT32_MAX;

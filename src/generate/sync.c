@@ -130,9 +130,9 @@ static char *reason(const struct exec *x, uint32_t hinders, uint32_t same, uint3
 
 /* --- Cutting the sequence. */
 
-/* Lowers *have to a length that the sequence can resume from and that ends no turn under dynamic NTK in its middle.  All
- * rows of such a turn have the frequencies of its end, so a turn is kept as a whole or not at all.  past: the sequence with
- * all its turns. */
+/* Lowers *have to a length that the sequence can resume from.  Under dynamic NTK that length must not lie inside a
+ * turn: all rows of a turn have the frequencies of its end, so a turn is kept as a whole or not at all.  past: the
+ * sequence with all its turns. */
 static int whole_turns(const struct exec *x, kv_seq s, const struct kv_past *past, uint32_t *have,
                        bool *cut)
 {
@@ -189,8 +189,8 @@ static bool by_turns(const struct exec *x)
     return false;
 }
 
-/* Cuts the sequence to `rows` rows, computed again from *have on, or to *have.  What makes room for that may drop a snapshot,
- * and then fewer rows are kept than *have said. */
+/* Cuts the sequence to *have rows, or to `rows` rows of which those from *have on are recomputed.  Making room for
+ * the recomputed rows can evict a snapshot; then *have becomes smaller. */
 static int cut_sequence(struct exec *x, struct sync *s, uint32_t rows, uint32_t *have)
 {
     struct kv_past past = kv_marked(x->kv, &s->mark);

@@ -1,4 +1,4 @@
-/* together.c - the rows of a step, side by side for callbacks that see them together. */
+/* together.c - collects the rows of a step for callbacks that see all of them at once. */
 #include "generate/together.h"
 #include "generate/sizes.h"
 #include "kvik_compat.h"
@@ -9,14 +9,14 @@ enum { SIZED_LEAST(kvik_together, stopping_criteria) };
 
 struct together {
     const kvik_hooks *hooks;
-    kvik_together asked; /* what the caller's version of the struct has */
+    kvik_together asked; /* the callbacks; fields that the caller's struct does not have are 0 */
     uint32_t vocab;
-    uint32_t rows, room; /* rows added; that the arrays have room for */
+    uint32_t rows, room; /* rows: added; room: rows that the arrays have room for */
     uint32_t scored;     /* rows that `scores` has room for */
     bool now;            /* a step has begun */
     bool processed;      /* in this step */
     const int32_t **ids; /* [room] borrowed */
-    uint32_t *row;       /* [room], as are those below */
+    uint32_t *row;       /* [room], as the arrays below */
     size_t *n;
     bool *over, *ends;
     float *scores; /* [scored][vocab], or NULL */

@@ -9,7 +9,7 @@
 struct attend_room {
     struct attend_room *next;
     uint32_t heads, dim, dim_v;
-    uint32_t stride, lanes; /* blocks of a lane's table; rows of the table */
+    uint32_t stride, lanes; /* stride: blocks in a row of the table; lanes: rows of the table */
     unsigned char *base; /* [stride + lanes] blocks of KV_STRIP rows: every span begins a block */
     struct graph_table arrays; /* holds the arrays below */
     size_t n_arrays;

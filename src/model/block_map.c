@@ -1,4 +1,5 @@
-/* block_map.c - describes as JSON where the blocks of one sequence, or of all sequences, are, and what a sequence would hold. */
+/* block_map.c - describes as JSON where the blocks of one sequence, or of all sequences, are, and predicts what a
+ * sequence will hold. */
 #include "base/buf.h"
 #include "model/model.h"
 
@@ -139,7 +140,7 @@ int exec_plan(const struct exec *x, uint32_t prompt, uint32_t n, json_t **out)
     struct kv_held h, at;
     kv_held(x->kv, &(struct kv_growth){prompt, n}, &h);
     size_t peak = MAX(kv_turn_peak(x->kv, prompt), h.raw + h.sealed + h.states);
-    /* rows that gather before they are quantized hold most just before that */
+    /* before rows are quantized, they gather; a sequence holds most just before that */
     for (uint32_t i = n, rows = 0; i > prompt && rows < MOST_GATHERED; i--, rows++) {
         kv_held(x->kv, &(struct kv_growth){prompt, i}, &at);
         peak = MAX(peak, at.raw + at.sealed + at.states);

@@ -23,7 +23,7 @@ static size_t row_of(const struct budget *b)
     return budget_row(b->site, b->n_sites, b->preset->dtype);
 }
 
-/* Bytes of the snapshots of windows that one sequence keeps. */
+/* Returns the bytes of the snapshots of windows that one sequence keeps. */
 static size_t snapshots_of(const struct kv_group *g, uint32_t n, uint32_t max_len)
 {
     size_t sum = 0;

@@ -14,7 +14,7 @@ struct budget {
     bool reserve;         /* every sequence reserves max_len rows */
     bool step_given; /* the caller has chosen store.max_tokens, so budget_step does not lower it */
 };
-/* Half of the memory of the machine. */
+/* Returns half of the memory of the machine. */
 size_t budget_half(void);
 /* Returns the bytes that hold everything the cache is opened for, but at most `most`.  *staging: bytes for pages
  * in flight; 0: the store chooses. */

@@ -34,7 +34,7 @@ int exec_replay(struct exec *x, kv_seq seq, const struct kv_past *p, uint32_t fr
     return replay_update(x, seq, p->tok, from, to, to, false);
 }
 
-/* Returns the first row of the turn that row `row` lies inside of, where the rows of a turn are one update; else `row`. */
+/* Returns the first row of the turn that has `row` inside it, if rows depend on turns; else `row`. */
 static uint32_t update_of(const struct exec *x, const struct kv_past *p, uint32_t row)
 {
     for (uint32_t i = p->n_turns; kv_by_turns(x->kv) && i-- > 0;) {
@@ -44,9 +44,9 @@ static uint32_t update_of(const struct exec *x, const struct kv_past *p, uint32_
     return row;
 }
 
-/* Trims s so that at most `to` rows are left, all of whole updates, and recomputes the others from *from on.  past: the
- * sequence as it was before.  A trim can leave fewer rows than kv_resume has told, because what made room for
- * it has dropped a snapshot. */
+/* Trims s to at most `to` rows, all of whole updates, and recomputes the rows from *from on.  past: the sequence as
+ * it was before.  A trim can leave fewer rows than kv_resume promised, because making room for it can evict a
+ * snapshot. */
 static int refill(struct exec *x, kv_seq s, const struct kv_past *past, uint32_t to, uint32_t *from)
 {
     TRY(kv_rely(x->kv, s, to));

@@ -100,7 +100,7 @@ int exec_encode(struct exec *x, kv_seq seq, const struct exec_source *s)
     return e;
 }
 
-/* Ends the step of an encoder that only shows: the store forgets the rows. */
+/* Ends a step of an encoder that runs for its probe alone: no row is accepted. */
 static int shown(void *ctx, const float *logits, uint32_t *accepted)
 {
     (void)logits;

@@ -91,7 +91,7 @@ const struct kv_policy *exec_sinks(const struct exec *x)
     return NULL;
 }
 
-/* Checks that rows of this model, kept in this way, can be read at other positions. */
+/* Checks that rows of this model, in this form, can be read at other positions. */
 static int agree_chunks(const struct exec *x, const struct exec_config *c)
 {
     const struct model *m = x->m;
@@ -113,7 +113,7 @@ static int agree_chunks(const struct exec *x, const struct exec_config *c)
                      m->what, c->chunks, why);
 }
 
-/* Checks that some rows can be encoded later. */
+/* Checks that at least some rows can be encoded later. */
 static int agree_rungs(const struct exec *x)
 {
     for (uint32_t i = 0; i < x->n_groups; i++)
@@ -167,7 +167,8 @@ struct kv_config exec_store(const struct model *m, const struct exec_config *c)
         .streaming = c->streaming,
         .stage_bytes = c->stage_bytes,
         .index = !c->no_index,
-        .borrows = c->streaming == KV_RESIDENT ? c->chunks : 0, /* else refused by name (agree) */
+        /* other caches are refused by agree(), with a sentence */
+        .borrows = c->streaming == KV_RESIDENT ? c->chunks : 0,
     };
 }
 

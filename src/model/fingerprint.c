@@ -78,7 +78,7 @@ static int written(const struct model *m)
         m->what);
 }
 
-/* Accepts a digest as that of the mapped weights, whose files have the state f. */
+/* Accepts a digest as that of the mapped weights.  f: the state of their files. */
 static void accept(struct weights_digest *w, const struct weights_files *f,
                    const uint8_t digest[DIGEST_BYTES])
 {

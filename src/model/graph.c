@@ -215,7 +215,8 @@ static const struct rotation *rotation(struct graph *g, uint32_t rope, uint32_t 
 }
 
 /* --- words */
-/* Rows of id 0 stand in for embeddings that a feed brings; here these replace them. */
+/* Writes the embeddings of ids.  A feed with embeddings has id 0 for each token; its embeddings then replace these
+ * rows. */
 static int embed_run(struct pass *p, const void *arg)
 {
     const struct model *m = p->x->m;
@@ -444,8 +445,10 @@ static int attention_lent(struct pass *p, const struct attention *w)
     while ((e = kv_next(p->step, w->number, &view)) > 0) {
         if (!view.first) continue;
         first = view;
-        dev_kv_write(p->queue, &view, 0, w->a.k,
-                     w->ldk); /* not for reading: a page that is sealed holds numbers */
+        dev_kv_write(
+            p->queue, &view, 0, w->a.k,
+            /* these rows are not read; they must be numbers because their page may be sealed */
+            w->ldk);
         dev_kv_write(p->queue, &view, 1, w->a.v, w->ldv);
         dev_kv_seal(p->queue, &view);
     }

@@ -1,6 +1,6 @@
-/* lent.c - attention to rows that the caller keeps.  What the lender gives is written into blocks in the form of the
- * store's rows, and kernels read it through a view.  So a lender that gives back the rows it got makes the bits of a
- * cache, and there is one implementation of attention. */
+/* lent.c - attention to rows that the caller keeps.  The rows that the lender gives are written into blocks in the
+ * form of the store's rows, and kernels read them through a view.  So a lender that gives back the rows that it got
+ * gets the bits of a cache, and there is one implementation of attention. */
 #include "model/graph.h"
 
 #include <string.h>
@@ -39,7 +39,7 @@ static int lent_open(struct exec *x)
     return 0;
 }
 
-/* Makes room for so many bytes of blocks and words of arrays. */
+/* Makes room for this many bytes of blocks and words of arrays. */
 static int lent_room(struct lent *l, size_t bytes, size_t words)
 {
     if (bytes > l->bytes) {
@@ -57,11 +57,12 @@ static int lent_room(struct lent *l, size_t bytes, size_t words)
     return 0;
 }
 
-/* The view while it is filled, and where its arrays are. */
+/* A view while it is filled, and its arrays. */
 struct lending {
     struct kv_view view;
     uint32_t counts[3];
-    uint32_t blocks, stride, rows, n_spans; /* of all spans; of the longest; of all */
+    /* blocks: of all spans; stride: blocks of the longest span; rows: of all spans */
+    uint32_t blocks, stride, rows, n_spans;
     uint32_t *table, *slot, *len, *lane, *pos, *lo, *hi, *edge, *dst;
 };
 
@@ -153,7 +154,7 @@ static void write_given(struct pass *p, struct lending *o)
     }
 }
 
-/* Returns the first of n ascending columns that is not below `at`; n if all are. */
+/* Returns the index of the first of n ascending columns that is not below `at`, or n. */
 static uint32_t first_from(const uint32_t *pos, uint32_t n, uint32_t at)
 {
     uint32_t a = 0, b = n;

@@ -64,8 +64,8 @@ static int bind_in(struct model *m, uint32_t layer, const char *hf, const char *
     return model_matrix(m, name[0], name[1], layer, rows, m->hidden, w);
 }
 
-/* Files of Qwen3-Next have fused projections, whose rows are ordered by key head.  Newer files have a separate
- * projection for each. */
+/* Binds the projections.  Files of Qwen3-Next have fused ones, whose rows are ordered by key head.  Newer files have
+ * a separate tensor for each projection. */
 static int bind_inputs(struct model *m, uint32_t layer, const char *hf, struct delta_net *w)
 {
     const struct delta_shape *s = &w->s;

@@ -48,7 +48,8 @@ void rope_done(struct rope *r);
  * the regime of its sequence (longrope). */
 void rope_fill(const struct rope *r, const uint32_t *pos, const uint32_t *end, uint32_t n,
                float *cos, float *sin);
-/* Computes cos and sin [rot/2] of a turn by `by` positions, of fixed frequencies and without the attention factor. */
+/* Computes cos and sin [rot/2] that turn a row by `by` positions.  Only for fixed frequencies; without the attention
+ * factor. */
 void rope_turn(const struct rope *r, int64_t by, float *cos, float *sin);
 
 /* --- a model */
@@ -200,7 +201,7 @@ int model_plain(struct model *m, const char *hf, const char *gguf, uint32_t laye
 /* Binds a vector of n values as f32.  *out is NULL if the tensor is absent and `optional`. */
 int model_vector(struct model *m, const char *hf, const char *gguf, uint32_t layer, uint32_t n,
                  bool optional, float **out);
-/* Binds an array of n_dims <= 4 dimensions as f32; none is above 2^20. */
+/* Binds an array of n_dims <= 4 dimensions as f32.  No dimension may be above 2^20. */
 int model_array(struct model *m, const char *hf, const char *gguf, uint32_t layer,
                 const uint32_t *dim, uint32_t n_dims, float **out);
 /* Binds a norm of `width` values with the model's epsilon.  Names are given without ".weight" and ".bias".  The
@@ -315,7 +316,7 @@ struct exec {
         const float *bias;
     } ends;
     uint64_t computed; /* tokens that were fed since the exec was opened */
-    /* runs of rows that all sequences of a step borrow at most; 0: chunks are off */
+    /* most borrowed runs of all sequences of a step; 0: chunks are off */
     uint32_t borrows;
     bool encodes; /* rows are encoded when memory is short */
     bool reserve;
@@ -330,8 +331,8 @@ struct exec {
     const struct exec_lender *lender; /* of the current feed, or NULL */
     struct lent *lent;                /* NULL: not made yet */
 };
-/* --- lent.c: rows that a caller keeps.  In a feed with a lender, attention of every layer sees what the lender gives, and
- * the rows that the step writes into the store are of no account. */
+/* --- lent.c: rows that a caller keeps.  In a feed with a lender, the attention of every layer reads what the lender
+ * gives.  The rows that the step writes into the store are not read. */
 struct exec_given {      /* what one span of the step sees */
     uint32_t n;          /* rows */
     const float *k, *v;  /* [n][heads][dim] */
@@ -394,19 +395,19 @@ bool exec_unheard(const struct exec *x, kv_seq seq);
 int exec_match(struct exec *x, kv_seq seq, const int32_t *ids, uint32_t n, uint32_t pad,
                uint32_t *have);
 
-/* --- splice.c: a text made of chunks, some of which were computed elsewhere. */
+/* --- splice.c: a text made of chunks whose rows may be cached behind other texts. */
 struct exec_chunk {
     const int32_t *tok;
     uint32_t n;
-    uint32_t again; /* so many of its first tokens are computed even if its rows are found */
+    uint32_t again; /* number of its first tokens that are recomputed even if its rows are found */
 };
-struct exec_spliced { /* tokens, summed over the chunks; and how many chunks were moved */
+struct exec_spliced { /* tokens, summed over the chunks; `chunks`: how many were moved */
     uint64_t reused, moved, computed;
     uint32_t chunks;
 };
-/* Appends the chunks.  An empty sequence first reuses the longest cached prefix of the whole text.  A chunk that a sequence
- * has anywhere is then borrowed, but for its first `again` tokens; others are computed.  After an error the sequence is as
- * it was. */
+/* Appends the chunks.  An empty sequence first reuses the longest cached prefix of the whole text.  A chunk whose
+ * rows any sequence has is then borrowed, except for its first `again` tokens.  All other tokens are computed.
+ * After an error the sequence is unchanged. */
 int exec_splice(struct exec *x, kv_seq seq, const struct exec_chunk *chunk, uint32_t n,
                 struct exec_spliced *out);
 
@@ -553,7 +554,7 @@ void feed_close(struct exec *x);
 
 /* --- crop.c: cuts a sequence to its first `want` rows, with the bits of a sequence that never was longer. */
 int exec_crop(struct exec *x, kv_seq s, uint32_t want);
-/* The same.  *from: the rows from there on were computed again, if that is not `want`. */
+/* The same.  *from: the first recomputed row, or `want` if no row was recomputed. */
 int exec_crop_from(struct exec *x, kv_seq s, uint32_t want, uint32_t *from);
 /* Feeds rows [from, to) again, turn by turn.  past: the sequence as it was. */
 int exec_replay(struct exec *x, kv_seq seq, const struct kv_past *past, uint32_t from, uint32_t to);
@@ -562,7 +563,7 @@ int exec_replay(struct exec *x, kv_seq seq, const struct kv_past *past, uint32_t
 int exec_map(const struct exec *x, kv_seq s, json_t **out);
 /* Describes all blocks of the store in the same way. */
 int exec_store_map(const struct exec *x, json_t **out);
-/* Predicts what a sequence will hold whose first `prompt` of n rows are one turn. */
+/* Predicts what a sequence of n rows will hold, whose first `prompt` rows were one turn. */
 int exec_plan(const struct exec *x, uint32_t prompt, uint32_t n, json_t **out);
 
 /* --- regime.c: ropes whose frequencies depend on the length of the whole sequence (longrope).  A regime is named
@@ -579,7 +580,7 @@ bool regime_changes(const struct exec *x, kv_seq seq, uint32_t n);
  * and g->past.  The caller must end the mark, also after an error. */
 int regime_enter(struct exec *x, kv_seq seq, uint32_t n, struct exec_fed *g);
 
-/* --- probe.c: shows the inside of a step besides logits */
+/* --- probe.c: shows the inside of a step, besides logits */
 /* Copies the last layer's result after the final norm.  Call it after the words of the step. */
 void probe_last(struct pass *p);
 /* Copies the attention probabilities of one piece of a layer.  cross: those over the rows of an encoder. */

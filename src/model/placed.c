@@ -1,6 +1,6 @@
-/* placed.c - a model's weights in memory of its device.  Where that is memory of the host, they stay where the checkpoint has
- * them.  On any other device a cache that is opened brings there what no cache before it has brought, and it stays as long as the
- * model. */
+/* placed.c - a model's weights in memory of its device.  If the device's memory is that of the host, weights stay
+ * where the checkpoint has them.  On any other device, opening a cache copies the weights that no earlier cache has
+ * copied.  The copies live as long as the model. */
 #include "model/model.h"
 
 #include <string.h>
@@ -11,8 +11,8 @@ struct place { /* n bytes of weights at `host` */
     void *at;
 };
 struct placed {
-    pthread_mutex_t lock; /* caches of several threads may be opened at once */
-    struct place *place;  /* [n_places] by address and size; owned */
+    pthread_mutex_t lock; /* several threads may open caches at the same time */
+    struct place *place;  /* [n_places] owned; sorted by address and size */
     uint32_t n_places, room;
 };
 

@@ -49,7 +49,7 @@ static const struct preset table[] = {
      .brief = "the first num_sink_tokens rows and the last ones, window_length together"},
 };
 
-/* Names that older releases used for the caches of single architectures. */
+/* Names that older releases of Transformers used for the caches of single architectures. */
 static const struct preset own[] = {
     {.name = "mamba", .states = true, .brief = "as dynamic; the model has recurrent states"},
     {.name = "jamba", .states = true, .brief = "as dynamic; the model has recurrent states"},
@@ -250,7 +250,7 @@ bool preset_encodes(const struct preset_options *o)
            o->cross_quant.plane[1].kind;
 }
 
-/* The codecs of a site's rows. */
+/* Returns the codecs of a site's rows. */
 static struct kv_codec_pair codecs_of(const struct kv_site *s, const struct preset_options *o)
 {
     if (s->kind == KV_FROZEN) return o->cross_quant;
@@ -288,8 +288,8 @@ static void rungs_close(struct kv_group *g)
     g->n_rungs = 0;
 }
 
-/* Gives a group that keeps all rows, as they are, the codecs that they get when memory is short.  None if they do not fit its
- * heads. */
+/* Gives a group that keeps all rows in native form the codecs for a short budget.  The group gets none if these do
+ * not fit its heads. */
 static int rungs_open(struct kv_group *g)
 {
     const struct kv_policy *p = &g->policy;
@@ -325,7 +325,8 @@ void preset_close(struct kv_group *group, uint32_t n_groups)
         }
 }
 
-/* Returns the group of site i, which is a new one if no site before has the same policy, shapes and codecs; counts it. */
+/* Returns the group of site i, and counts the site in it.  The group is new unless an earlier site has the same
+ * policy, shapes and codecs. */
 static uint32_t group_for(const struct kv_site *site, uint32_t i, const struct preset_options *o,
                           struct kv_group *group, uint32_t *n, const uint32_t *number)
 {
@@ -342,7 +343,8 @@ static uint32_t group_for(const struct kv_site *site, uint32_t i, const struct p
     return (*n)++;
 }
 
-/* Writes the layers of group j as ranges; what does not fit is a digest of all. */
+/* Names the layers of group j by ranges.  If the text has no room for all ranges, it ends with a digest of all
+ * layers. */
 static void name_layers(const struct kv_site *site, uint32_t n_sites, const uint32_t *number,
                         uint32_t j, char out[sizeof((struct kv_group *)0)->layers])
 {
@@ -371,7 +373,7 @@ static void name_layers(const struct kv_site *site, uint32_t n_sites, const uint
 int preset_groups(const struct kv_site *site, uint32_t n_sites, const struct preset_options *o,
                   struct kv_group *group, uint32_t *number)
 {
-    uint32_t n = 0, next = 0; /* until all groups are known, number[i] is that of a group */
+    uint32_t n = 0, next = 0; /* until all groups are known, number[i] is the number of a group */
     if (o->block_rows % KV_STRIP || o->block_rows > KV_ATOM || o->block_rows & (o->block_rows - 1))
         return ERR(ARG, "block_rows %u: 16, 32, 64, 128 or 256", o->block_rows);
     for (uint32_t i = 0; i < n_sites; i++)

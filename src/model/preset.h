@@ -38,11 +38,11 @@ struct preset {
     bool states;       /* needs a model with recurrent states */
     const char *brief; /* one line for help and reports */
 };
-/* Returns NULL if the name is unknown.  "mamba", "jamba" and "zamba" mean the model's own cache; lists do not show
- * them. */
-/* Bits of values on the rungs of kv_group.rung, with codec kvik. */
+/* Numbers of bits on the rungs of kv_group.rung, with codec kvik. */
 extern const int32_t preset_rung_bits[KV_RUNGS];
 
+/* Returns NULL if the name is unknown.  "mamba", "jamba" and "zamba" mean the model's own cache; lists do not show
+ * these names. */
 const struct preset *preset_find(const char *name);
 const struct preset *preset_at(uint32_t i); /* NULL past the end */
 
@@ -64,7 +64,7 @@ enum kv_key {
     KV_KEY_TEST_BLOCK_ROWS, /* rows of a block; only for tests */
     KV_KEYS
 };
-/* An option of a codec as given.  Later the backend is checked for having it. */
+/* An option of a codec as given.  Whether the backend has this option is checked later. */
 struct kv_key_option {
     const char *name; /* the name in a codec's table */
     int plane;        /* 0: for keys, 1: for values, -1: for both */
@@ -73,15 +73,15 @@ struct kv_key_option {
 };
 enum { KV_KEY_OPTIONS = 3 * KV_CODEC_OPTIONS };
 
-/* preset_layers.c: bits of single layers. */
+/* preset_layers.c: numbers of bits of single layers. */
 enum {
-    KV_LAYERS = 256,
-    KV_LAYER_MOST = 1 << 16
-}; /* most layers with bits of their own; bound of a number */
+    KV_LAYERS = 256,        /* most layers with bits of their own */
+    KV_LAYER_MOST = 1 << 16 /* bound of the number of such a layer */
+};
 struct kv_layer_bits {
     int32_t layer;                       /* below 0: counted from the end */
     int32_t bits[2];                     /* of keys, of values; 0: as in the other layers */
-    bool one[2];                         /* given for this plane alone */
+    bool one[2];                         /* true if the bits were given for this plane alone */
     const struct kv_codec_kind *only[2]; /* the kind whose own name was given, or NULL */
 };
 struct kv_layers {
@@ -122,7 +122,7 @@ bool kv_layers_same(const struct kv_layers *a, const struct kv_layers *b);
 int kv_layers_check(const struct kv_layers *l, const struct kv_codec_pair *quant);
 /* Replaces numbers below 0.  A layer that is not there, or that is named in two ways, is an error. */
 int kv_layers_settle(const struct kv_layers *l, uint32_t n_layers, struct kv_layers *out);
-/* Returns the codecs of a layer; l: settled. */
+/* Returns the codecs of one layer; l has been settled. */
 struct kv_codec_pair kv_layers_pair(const struct kv_layers *l, const struct kv_codec_pair *quant,
                                     uint32_t layer);
 /* Finds the codecs of keys and values that the keys and the preset ask for; errors name the key. */
@@ -141,7 +141,7 @@ struct preset_options {
     bool rungs;            /* rows get 8 bits, and then 4, when memory is short (kv_group.rung) */
     bool stream_only_full; /* pages of sites with a window or chunk stay in memory */
     struct kv_codec_pair quant; /* codecs; each group gets its own instances */
-    struct kv_layers layers;    /* settled: layers whose codecs have other bits */
+    struct kv_layers layers;    /* settled; layers whose codecs have other numbers of bits */
     /* for frozen sites, in place of stream and quant */
     bool cross_stream;
     struct kv_codec_pair cross_quant;

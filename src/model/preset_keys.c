@@ -59,7 +59,7 @@ static const char *spell(const char *name, int plane, char out[KV_OPTION_NAME])
     return out;
 }
 
-/* An option as it was given. */
+/* Spells an option as it was given. */
 static const char *spell_given(const struct kv_key_option *w, char out[KV_OPTION_NAME])
 {
     if (!w->only) return spell(w->name, w->plane, out);
@@ -379,7 +379,8 @@ static int check_residual(const struct kv_keys *k, const struct kv_codec_pair *o
         without->name);
 }
 
-/* Bits that are chosen are those of both planes of the codec that has a ladder of them, and of all layers. */
+/* Checks nbits "auto": bits are chosen for both planes and for all layers, so both planes must have the codec with a
+ * ladder of bits, and no other key may set bits. */
 static int check_choice(const struct kv_keys *k, const struct kv_codec_pair *o)
 {
     char word[KV_OPTION_NAME];

@@ -2,8 +2,9 @@
  *
  *     {"backend": "kvik", "nbits": 4, "layers": {"0": {"nbits": 8}, "-1": {"k_bits": 8, "v_bits": 4}}}
  *
- * A layer is named by its number, from 0; below 0 it is counted from the end, so "-1" is the last.  What a layer does not name is as
- * in the others.  Which layers there are is known later than the keys, so numbers stay as they were given until then. */
+ * A layer is named by its number, from 0; a negative number counts from the end, so "-1" is the last layer.  A layer
+ * that does not name an option has the option of all layers.  The keys are read before the number of layers is
+ * known, so numbers stay as they were given until then. */
 #include "base/near.h"
 #include "model/preset.h"
 
@@ -17,7 +18,7 @@ static int32_t *bits_at(struct kv_layer_bits *l, int plane)
     return &l->bits[plane];
 }
 
-/* Reads one number of bits: nbits, nbits_key, nbits_value, or a kind's own names for them. */
+/* Reads one number of bits: nbits, nbits_key, nbits_value, or another name that a kind has for them. */
 static int take_bits(const char *what, const char *layer, const char *key, const json_t *v,
                      struct kv_layer_bits *out)
 {
@@ -35,7 +36,7 @@ static int take_bits(const char *what, const char *layer, const char *key, const
     for (int p = 0; p < 2; p++) {
         if (plane >= 0 && plane != p) continue;
         int32_t *at = bits_at(out, p);
-        /* as elsewhere, the name for one of them overrides the name for both */
+        /* the name for one plane overrides the name for both, as in cache_config */
         if (*at && plane < 0 && out->one[p]) continue;
         if (*at && (plane < 0 || out->one[p]))
             return ERR(ARG, "%s: layers \"%.20s\": %.40s is given twice", what, layer, key);
@@ -105,7 +106,7 @@ static int pair_with(const struct kv_codec_pair *quant, const struct kv_layer_bi
     for (int p = 0; p < 2; p++) {
         struct kv_codec_options *o = &out->plane[p];
         if (!l->bits[p]) continue;
-        /* bits of both, where one plane is not quantized or has no such option, are those of the other */
+        /* if one plane is not quantized or has no option for bits, bits for both are those of the other plane */
         if (!l->one[p] && kv_codec_option_at(o->kind, "nbits") < 0 &&
             kv_codec_option_at(out->plane[1 - p].kind, "nbits") >= 0)
             continue;
@@ -154,6 +155,6 @@ struct kv_codec_pair kv_layers_pair(const struct kv_layers *l, const struct kv_c
     struct kv_codec_pair pair = *quant;
     for (uint32_t i = 0; i < l->n; i++)
         if (l->at[i].layer == (int32_t)layer && pair_with(quant, &l->at[i], &pair) < 0)
-            return *quant; /* kv_layers_check has found that it works */
+            return *quant; /* kv_layers_check has checked that this cannot fail */
     return pair;
 }

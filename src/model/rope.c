@@ -1,7 +1,7 @@
 /* rope.c - rotary position embeddings.  Frequencies follow Transformers' modeling_rope_utils, and angles are f32
- * products as there.  Cosine and sine are computed in double and rounded, so that in practice no libm changes a
- * bit.  Under dynamic NTK a row keeps the frequencies of the turn that appended it (docs/CACHE.md, "Models whose
- * rows depend on more than the tokens before them"). */
+ * products as there.  Cosines and sines are computed in double and then rounded, so in practice every libm gives the
+ * same bits.  Under dynamic NTK a row keeps the frequencies of the turn that appended it (docs/CACHE.md, "Models
+ * whose rows depend on more than the tokens before them"). */
 #include "model/model.h"
 
 #include <float.h>

@@ -1,9 +1,10 @@
-/* splice.c - appends a text that is made of chunks, some of which were computed elsewhere: documents of a retrieval, files
- * in another order, what follows an edit.
+/* splice.c - appends a text that is made of chunks whose rows may be cached behind other texts: retrieved documents,
+ * files in another order, the rest of a text after an edit.
  *
- * The rows of a token depend on all tokens before it, so the rows of a chunk that was computed behind another text are an
- * approximation here.  Its first tokens are where they differ most, since they see little but what came before; a caller
- * has them computed again.  With all of a chunk computed again, nothing is borrowed, and all bits are those of computing. */
+ * The rows of a token depend on all tokens before it.  So the rows of a chunk that was computed behind another text
+ * are an approximation.  The first tokens of the chunk deviate most, because they see few tokens of the chunk
+ * itself.  So the caller says how many of them to recompute.  If that is the whole chunk, nothing is borrowed, and
+ * all bits are those of plain computing. */
 #include "model/model.h"
 
 #include <string.h>
@@ -27,19 +28,21 @@ static int compute(struct splicing *s, uint32_t end)
     return 0;
 }
 
-/* Appends one chunk, which begins at s->at: borrows it, or leaves it to the next compute. */
+/* Appends one chunk, which begins at s->at: borrows its rows, or leaves its tokens to the next compute. */
 static int put_chunk(struct splicing *s, const struct exec_chunk *c)
 {
     struct kv *kv = s->x->kv;
     struct kv_loan loan;
     uint32_t again = MIN(c->again, c->n), rows = 0;
-    bool whole = s->fed <= s->at + again; /* the prefix index gave no more of it */
+    /* the prefix index has covered no more of the chunk than its recomputed tokens */
+    bool whole = s->fed <= s->at + again;
     int e = whole && again < c->n ? kv_lend(kv, s->seq, c->tok, c->n, &loan) : 0;
     if (e > 0) {
         e = compute(s, s->at + again);
         if (e >= 0) e = kv_borrow(kv, s->seq, &loan, again, &rows);
         kv_loan_end(kv, &loan);
-        if (e == ERR_FULL) e = 0; /* the text around the chunk may have been too much */
+        /* computing the tokens before the chunk may have filled the budget; then the chunk is not borrowed */
+        if (e == ERR_FULL) e = 0;
         s->sum.moved += rows;
         s->sum.chunks += rows > 0;
         s->fed += rows;

@@ -18,7 +18,7 @@ struct weights_files {
         FILES_SAME,
         FILES_TOUCHED,
         FILES_WRITTEN
-    } change; /* whether a mapped file has changed since it was opened */
+    } change; /* tells if a mapped file has changed since it was opened */
 };
 void weights_files(const struct checkpoint *ck, struct weights_files *out);
 /* Reads the entry for the files as they were opened.  False if there is none that can be trusted. */

@@ -40,7 +40,7 @@ struct matrix {
 struct matrix_list {
     struct matrix *v; /* owned */
     uint32_t n, cap, finer, left;
-    bool lost; /* an allocation failed, so a matrix is missing here */
+    bool lost; /* an allocation failed, so the list is incomplete */
 };
 
 void matrix_note(struct matrix_list *l, const struct tensor *t, bool turned)
@@ -114,7 +114,7 @@ static int make_plan(struct model *m, enum dtype to, struct matrix_list *l)
 
 /* --- The file ---------------------------------------------------------------------------------- */
 
-/* Where the bytes go: to an entry, or to memory. */
+/* Where the bytes of the new file go: to an entry, or to memory. */
 struct sink {
     struct cache_writer *w; /* or */
     unsigned char *memory;

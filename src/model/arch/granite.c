@@ -1,6 +1,6 @@
-/* granite.c - Granite (IBM 2024): Llama's graph with four factors.  They scale the embeddings, given ones too, the scores of
- * attention, what each half of a layer adds, and the logits, which are divided.  GGUF files store q and k with the two values of a
- * rotary pair adjacent, as those of Llama. */
+/* granite.c - Granite (IBM 2024): Llama's graph with four factors: of the embeddings (also of given ones), of the
+ * scores of attention, of the result of each half of a layer, and one that divides the logits.  GGUF files store q
+ * and k with the two values of a rotary pair adjacent, like those of Llama. */
 #include "model/block.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
-/* jamba.c - Jamba (Lieber et al. 2024): most layers have the mixer of Mamba, one in attn_layer_period has attention, which
- * knows no positions.  Some layers end in a mixture of experts, whose weights are the router's softmax as it is, the
- * others in an MLP. */
+/* jamba.c - Jamba (Lieber et al. 2024): most layers have the mixer of Mamba; one in attn_layer_period has attention,
+ * without positions.  Some layers end in a mixture of experts, whose weights are the plain softmax of the router;
+ * the others end in an MLP. */
 #include "model/block.h"
 #include "model/mixer.h"
 #include "model/moe.h"

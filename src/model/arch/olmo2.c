@@ -1,14 +1,14 @@
-/* olmo2.c - OLMo 2 and 3 (Ai2 2024, 2025): Llama's projections without norms before them.  The results of attention and MLP
- * have RMS norms before they are added, and so have all queries of a token together, and all keys, before the rotation.
- * In OLMo 3 three layers of four have a window and plain frequencies, while those of full layers can be stretched.
- * GGUF files call both "olmo2". */
+/* olmo2.c - OLMo 2 and 3 (Ai2 2024, 2025): Llama's projections without norms before them.  The results of attention
+ * and MLP have RMS norms before they are added.  Before the rotation, all queries of a token together have an RMS
+ * norm, and so have all its keys.  In OLMo 3 three layers of four have a window and plain frequencies; the
+ * frequencies of the other layers can be stretched.  GGUF files call both "olmo2". */
 #include "model/block.h"
 
 #include <math.h>
 #include <string.h>
 
-/* Reads rope[0], of full layers, and rope[1], of sliding layers: by kind of layer in newer configurations, else that of
- * full layers without its stretch. */
+/* Reads rope[0], of full layers, and rope[1], of sliding layers.  Newer configurations have both by kind of layer;
+ * else rope[1] is rope[0] without its stretch. */
 static int olmo3_ropes(struct model *m)
 {
     const json_t *by_kind = json_object_get(m->config, "rope_parameters");

@@ -35,8 +35,8 @@ struct qwen3_next {
     struct layer layer[];
 };
 
-/* Reads the layers with attention: those of layer_types, else every full_attention_interval-th.  In GGUF files the tensors
- * tell. */
+/* Reads which layers have attention: those of layer_types, else every full_attention_interval-th.  In GGUF files the
+ * tensors of a layer show it. */
 static int read_types(struct model *m, struct qwen3_next *w)
 {
     uint32_t every = 4;
@@ -95,7 +95,7 @@ static int read_experts(struct model *m, const struct family *f, struct qwen3_ne
     return read_sparse(m, w);
 }
 
-/* A quarter of each head rotates unless the configuration has another part. */
+/* Reads the rope.  A quarter of each head rotates unless the configuration says otherwise. */
 static int read_rope(struct model *m)
 {
     const json_t *in = json_object_get(m->config, "rope_parameters");

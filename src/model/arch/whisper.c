@@ -127,7 +127,7 @@ static int front_run(struct pass *p, const void *arg)
         unfold_features(f, s, f->frame_columns.host);
         dev_put(p->queue, f->frame_columns.at, f->frame_columns.host,
                 (size_t)s->frames * f->bins * TAPS * sizeof(float));
-        /* A product has at most as many rows as the step, so the frames take two. */
+        /* A product has no more rows than a step has tokens, so the frames take two products. */
         for (uint32_t half = 0; half < 2; half++)
             convolve(p, f, 0, columns + (size_t)half * n * f->bins * TAPS, n,
                      f->frames + (size_t)half * n * f->hidden);

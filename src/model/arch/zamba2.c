@@ -1,6 +1,7 @@
-/* zamba2.c - Zamba 2 (Glorioso et al. 2024): layers with the mixer of Mamba 2.  In hybrid layers a transformer block runs
- * first, over the stream beside the embeddings, and its result joins the mixer's input.  Few blocks serve all hybrid
- * layers in turn, but each hybrid layer has KV rows, low-rank changes of the block's projections and a state of its own. */
+/* zamba2.c - Zamba 2 (Glorioso et al. 2024): layers with the mixer of Mamba 2.  In hybrid layers a transformer block
+ * runs first, on the stream and the embeddings side by side.  Its result is added to the mixer's input.  A few
+ * blocks serve all hybrid layers in turn, but each hybrid layer has its own KV rows, its own low-rank changes of the
+ * block's projections, and its own state. */
 #include "model/block.h"
 #include "model/mixer.h"
 
@@ -8,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A low-rank change: out of in = up(down(in)). */
+/* A low-rank change of a projection: up(down(in)). */
 struct adapter {
     struct dev_weight down, up;
 };
@@ -27,7 +28,8 @@ struct layer {
 struct zamba2 {
     struct mixer2_shape s;
     uint32_t blocks, hybrids, rank; /* rank: of the adapters */
-    bool adapts, rotates;           /* the adapters of attention are there; it has positions */
+    /* adapts: attention has adapters, too; rotates: attention has rotary positions */
+    bool adapts, rotates;
     struct layer layer[];
 };
 
@@ -120,8 +122,8 @@ static int bind_adapter(struct model *m, uint32_t home, const char *list, uint32
     return model_matrix(m, name[1], NULL, home, rows, w->rank, &a->up);
 }
 
-/* Binds the block of layer i, whose tensors stand at layer `home`, and what is the layer's own: number j of its
- * hybrid layers. */
+/* Binds the block of layer i, whose tensors the file has under layer `home`, and the layer's own tensors.  j: number
+ * of the layer among the hybrid layers. */
 static int bind_block(struct model *m, uint32_t i, uint32_t home, uint32_t j,
                       const struct zamba2 *w, struct layer *l)
 {
@@ -199,7 +201,7 @@ struct buffers {
     float *embedded, *joined, *low, *extra, *x;
 };
 
-/* y += adapter of x. */
+/* y += the low-rank change of x. */
 static void adapt(struct graph *g, const struct adapter *a, const float *x, float *y,
                   const struct buffers *b)
 {
@@ -274,7 +276,8 @@ static int zamba2_graph(const struct model *m, struct graph *g)
         mod_mark(g, i);
         if (l->hybrid) {
             block(m, g, i, l, w, &b);
-            mod_add(g, b.block.norm, h, d); /* for the mixer alone: the stream stays as it is */
+            /* only the mixer reads the sum; the stream itself does not change */
+            mod_add(g, b.block.norm, h, d);
             mod_norm(g, &l->norm, b.block.norm, 1, d, b.x);
         } else {
             mod_norm(g, &l->norm, h, 1, d, b.x);
