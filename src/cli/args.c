@@ -383,7 +383,7 @@ static int take_known(struct parser *p, const char *key, const char *inline_valu
     return put_value(p, key, j, false);
 }
 
-/* True if the library knows the name: it accepts null for exactly these. */
+/* True if the library knows the name.  It accepts null for the names that it knows, and only for these. */
 static bool known(const char *key)
 {
     kvik_generation g;
@@ -395,7 +395,7 @@ static bool known(const char *key)
     return yes;
 }
 
-/* For a chat: changes the advice "give --NAME VALUE" to "/set NAME VALUE".  Other sentences stay as they are. */
+/* In a chat: changes the advice "give --NAME VALUE" to "/set NAME VALUE".  Other sentences stay as they are. */
 static const char *set_instead(const struct command *c, const char *say, char out[96])
 {
     const char *last = say, *at;
@@ -474,10 +474,10 @@ int args_set(const struct command *c, const char *name, const char *value, json_
     return take_option(&p, word);
 }
 
-/* Takes an option from the environment: KVIK_PORT gives --port. */
+/* Takes an option from the environment: KVIK_PORT sets --port. */
 static int take_variable(struct parser *p, const struct arg_option *o)
 {
-    /* Of these the library reads the variable, wherever no option says otherwise. */
+    /* The library reads the variables of these options itself, unless the options are given. */
     static const char *const own[] = {"threads", "isa", "spill-dir", "device"};
     char name[64];
     snprintf(name, sizeof name, "KVIK_%s", o->name);
@@ -496,7 +496,7 @@ static int take_variable(struct parser *p, const struct arg_option *o)
     return e;
 }
 
-/* Takes all options that the environment gives.  The command line is read behind them, and wins. */
+/* Takes all options that the environment sets.  The command line is read after that, so its options win. */
 static int take_environment(struct parser *p)
 {
     const struct command *c = p->c;

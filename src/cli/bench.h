@@ -106,16 +106,17 @@ json_t *bench_describe(const kvik_model *m);
 uint64_t bench_weight_bytes(const kvik_model *m);
 
 /* measuring.c */
-/* What is known of every measurement: the first member of its struct. */
+/* The first member of the struct of every measurement. */
 struct measured {
     struct session *session;
     struct bench_machine machine;
 };
 /* A command that measures one MODEL; its options begin with struct common. */
 struct measuring {
-    size_t bytes;                                 /* of a struct that begins with struct measured */
+    /* size of the struct that begins with struct measured */
+    size_t bytes;
     int (*check)(const void *options);            /* before the model is opened */
-    int (*measure)(void *v, const void *options); /* v: zeros, but for struct measured */
+    int (*measure)(void *v, const void *options); /* v: zeros except for struct measured */
     void (*close)(void *v);
 };
 /* Reads the options, opens the session and measures.  Returns the exit status of the command. */
@@ -128,12 +129,13 @@ struct cache_options {
         tokens;      /* tokens of a sequence, unless the configuration has max_cache_len */
     uint64_t memory; /* 0: no limit */
 };
-/* The configuration with the options of the command line.  It has no prefix index, and the fewest snapshots, so that the peak is the
- * memory that a strategy needs; snapshots are evicted before anything else. */
+/* Returns the configuration of a measured cache, with the options of the command line.  It has no prefix index and
+ * the fewest snapshots, so that the peak is the memory that the strategy needs; snapshots would be evicted before
+ * anything else. */
 kvik_cache_config cache_config(const struct common *o, const struct cache_options *c);
-/* Returns what a cache_config sets a key to, which may be spelled with '-'; NULL if it does not. */
+/* Returns the value of a key of cache_config, which may be spelled with '-', or NULL. */
 const json_t *config_value(json_t *config, const char *name);
-/* Warns if others, of bench_load_others, is more than BENCH_BUSY, and returns true if so. */
+/* Warns if `others` (from bench_load_others) is more than BENCH_BUSY.  Returns true if it is. */
 bool say_busy(double others);
 
 /* bench_text.c */
@@ -189,7 +191,7 @@ bool bench_load_parse(const char *line, double ticks_per_second, struct bench_lo
 /* from this share on the user gets a warning */
 #define BENCH_BUSY 0.1
 void bench_load_read(struct bench_load *l);
-/* Returns the share of the processors' time that other programs, and other machines on the same host, took; -1: unknown. */
+/* Returns the share of processor time that other programs, and other machines on the same host, took; -1: unknown. */
 double bench_load_others(const struct bench_load *from, const struct bench_load *to);
 
 /* bench_pace.c */

@@ -51,8 +51,8 @@ static void name_cpu(char *out, size_t room)
     if (f) fclose(f);
 }
 
-/* Names the model by the last part of its path, without ".gguf".  The part is a commit in the hub's cache; then the name in
- * the model's own file is better. */
+/* Names the model by the last part of its path, without ".gguf".  In the hub's cache that part is a commit; then the
+ * name in the model's own file is used. */
 static void name_model(const kvik_model *m, const char *word, char *out, size_t room)
 {
     json_t *o = bench_describe(m);

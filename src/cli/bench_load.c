@@ -1,5 +1,5 @@
-/* bench_load.c - how busy the machine was with other programs while it was measured, from the kernel's count of processor time
- * since boot.  Where /proc/stat is absent or counts nothing, as in some sandboxes, the load is unknown. */
+/* bench_load.c - how busy other programs kept the machine during a measurement, from the kernel's count of processor
+ * time since boot.  Where /proc/stat is absent or counts nothing, as in some sandboxes, the load is unknown. */
 #include "base/descriptor.h"
 #include "cli/bench.h"
 

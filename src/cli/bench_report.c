@@ -26,7 +26,7 @@ static void lead(const struct bench *b, struct buf *out)
     }
 }
 
-/* Sets a key to the sentences that the function writes. */
+/* Sets a key to the sentences that a function writes. */
 static void set_said(json_t *o, const char *key, const struct bench *b,
                      void (*sentences)(const struct bench *, struct buf *))
 {
@@ -37,7 +37,7 @@ static void set_said(json_t *o, const char *key, const struct bench *b,
     buf_done(&line);
 }
 
-/* Returns the JSON of the command, and what only the page needs: sentences, and the findings on each strategy. */
+/* Returns the JSON of the command, with what only the page needs: sentences, and findings on each strategy. */
 static json_t *figures(const struct bench *b)
 {
     json_t *o = bench_json(b), *said = json_object(), *rows = json_object_get(o, "strategies");

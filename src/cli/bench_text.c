@@ -39,7 +39,8 @@ double bench_estimate(const struct bench *b)
     double once = longest * prompt + quality * step, text = b->text ? 0 : b->n_ids * step;
     enum {
         DEEPER = 125
-    }; /* in percent, because deep steps and most strategies are slower than the trial */
+        /* percent; more than 100, because deep steps and most strategies are slower than the trial */
+    };
     return (text + b->n_rows * (b->runs * run + once)) * DEEPER / 100;
 }
 

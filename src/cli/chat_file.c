@@ -161,7 +161,7 @@ int chat_session_check(const char *path)
     return 0;
 }
 
-/* An explicit --system replaces the system message of the saved conversation. */
+/* Replaces the system message of a saved conversation if --system was given. */
 static int apply_system(struct chat *c)
 {
     const json_t *first = json_array_get(chat_here(c)->messages, 0);

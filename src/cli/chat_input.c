@@ -66,7 +66,7 @@ int chat_read(struct chat *c, struct buf *out, bool *is_message)
     const char *text;
     size_t n;
     bool quoted = false, more = false;
-    int bad = 0; /* why the message is refused; the rest of it is read all the same */
+    int bad = 0; /* why the message is refused; its other lines are still read */
     snprintf(prompt, sizeof prompt, "%s> ", c->n > 1 ? chat_here(c)->name : "");
     buf_clear(out);
     do {

@@ -91,8 +91,8 @@ static void print_letter(char letter, bool colour)
     fputc(letter, stderr);
 }
 
-/* Prints lines of letters, each line with the number of its first row in front.  If there are many blocks, one
- * letter stands for several. */
+/* Prints lines of letters, each after the number of its first row.  If there are many blocks, one letter stands for
+ * several. */
 static void print_blocks(const char *map, uint64_t rows, bool colour)
 {
     size_t n = strlen(map), each = (n + WIDTH * LINES - 1) / (WIDTH * LINES);

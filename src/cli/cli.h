@@ -45,7 +45,7 @@ struct common {
     const char *trace;
     uint32_t threads;
     bool verbose, json, raw, verify, pull;
-    bool hears; /* a model that hears will do, without a chat template */
+    bool hears; /* a model that transcribes recordings will do, although it has no chat template */
     bool chats; /* prompts are messages of a chat, which a template renders */
 };
 struct command {
@@ -55,7 +55,7 @@ struct command {
     size_t n_options;
     bool generation;  /* takes the options of kvik_options() */
     bool runs_model;  /* takes all options of struct common, and lists them in its help */
-    bool environment; /* variables give options: KVIK_PORT is --port */
+    bool environment; /* variables set options: KVIK_PORT is --port */
     /* Writes the command's own default of a generation option for the help; false: it has none. */
     bool (*fallback)(const char *option, char out[32]);
 };
@@ -170,7 +170,7 @@ struct progress {
     const char *what;
     double begun, drawn; /* seconds */
     bool on, shown;
-    /* of progress_bytes: where the present measurement of the rate began, and the rate, bytes in a second */
+    /* for progress_bytes: start of the present measurement of the rate, and the rate in bytes per second */
     double since, rate;
     uint64_t from;
 };
@@ -196,11 +196,11 @@ int interrupt_poll(struct pollfd *p, unsigned n, int ms);
 /* --- locate.c: finds the path of the model that a person names.  Returns an error code. */
 int model_locate(const char *name, char out[HUB_PATH]);
 bool locate_is_weights(const char *dir); /* a directory in the layout of Hugging Face */
-/* --- offer.c: downloads a model that a person names and that is not here, if --pull is given or the person agrees.  Does
- * nothing for other names.  Returns an error code. */
+/* offer.c: downloads a model that a person names and that is not on this machine, if --pull is given or the person
+ * agrees.  Does nothing for other names.  Returns an error code. */
 int offer_pull(const char *name, const struct common *common);
 struct pulled;
-/* Downloads a model, and shows how far it is.  asks: the person is asked first.  *out is set if 0 is returned. */
+/* Downloads a model and shows the progress.  asks: asks the person first.  *out is set if 0 is returned. */
 int offer_fetch(const struct hub_name *name, bool asks, bool dry, struct pulled *out);
 
 enum { REPLY_TOKENS = 1024 }; /* most tokens of a reply if the user has set no length */
@@ -288,8 +288,8 @@ int stored_prefix_save(kvik_cache *cache, const char *dir, kvik_seq seq);
 /* --- shared_prompts.c: --prefix-store. */
 /* Opens the store; NULL: none.  Returns an exit status. */
 int session_store(struct session *s, const char *address);
-/* Makes a sequence of what the store has of ids, if that is clearly more than `have` tokens and comes soon.  Returns its
- * tokens, or 0 and no sequence. */
+/* Makes a sequence with the rows that the store has of ids, if they are clearly more than `have` tokens and arrive
+ * soon.  Returns the number of its tokens; 0: no sequence was made. */
 int64_t session_fetch(struct session *s, const int32_t *ids, size_t n, size_t have, kvik_seq *seq);
 /* Puts the rows of a sequence into the store, if there is one. */
 void session_share(struct session *s, kvik_seq seq);

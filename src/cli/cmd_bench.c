@@ -141,8 +141,8 @@ static int repeat(struct bench *b, struct pass *p)
     return status;
 }
 
-/* Measures memory again if it seems slower than the weights were read: memory may have been busy in that moment.  Weights that
- * a processor's cache can hold are read faster in any moment. */
+/* Measures the rate of memory again if it is below the rate at which weights were read: memory may have been busy
+ * before.  Weights that fit into a processor's cache are always read faster. */
 static void check_bandwidth(struct bench *b)
 {
     enum { CACHED = 8 << 20 };

@@ -94,10 +94,10 @@ bool chat_fixed(const char *name);               /* an option that cannot change
 int chat_seed(struct chat *c, const char *text); /* "N", "random", "" */
 
 /* --- chat_defaults.c */
-/* Writes the default options of a chat as an object (*out; json_decref), and in words where they come from.
- * samples: chat_samples of the model's own options. */
+/* Writes the default options of a chat as an object (*out; json_decref), and where they come from as text.  samples:
+ * chat_samples of the model's own options. */
 int chat_defaults(const kvik_model *m, bool samples, json_t **out, const char **source);
-/* Writes the default of an option, in words, for the help, if it differs from that of kvik generate. */
+/* Writes the default of an option in a chat, as text for the help.  Returns false if it is that of kvik generate. */
 bool chat_fallback(const char *option, char out[32]);
 
 /* --- chat_branch.c */

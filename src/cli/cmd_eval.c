@@ -1,5 +1,5 @@
-/* cmd_eval.c - kvik eval: measures how far each way of quantizing the cache changes what a model says about a text:
- * perplexity, divergence from rows that are not quantized, and how often the most likely token is another. */
+/* cmd_eval.c - kvik eval: measures how far each way of quantizing the cache changes what a model predicts for a
+ * text: perplexity, divergence from rows that are not quantized, and how often the most likely token differs. */
 #include "base/file.h"
 #include "cli/eval.h"
 

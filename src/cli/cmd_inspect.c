@@ -75,7 +75,7 @@ static void put_scalars(const json_t *o)
         if (json_is_null(v) || json_is_array(v) || json_is_object(v) ||
             !strcmp(key, "chat_template") || !strcmp(key, "file_type") || !strcmp(key, "name"))
             continue;
-        if (is_head(key) && !json_integer_value(v)) continue; /* no attention in this model */
+        if (is_head(key) && !json_integer_value(v)) continue; /* the model has no attention */
         if (!strcmp(key, "weights")) {
             put_weights(o);
             continue;
@@ -147,7 +147,7 @@ static void put_cache(const json_t *o)
     const json_t *most = json_object_get(o, "cache_bytes_at_context");
     json_object_foreach(json_object_get(o, "cache_bytes_per_token"), key, v)
     {
-        if (!json_integer_value(v)) { /* the layers have only states, which are always f32 */
+        if (!json_integer_value(v)) { /* the layers have only states, whose values are always f32 */
             printf("  %-18s %s for a text of any length: recurrent states, no KV rows\n", "states",
                    bytes_text((uint64_t)number(most, key), size));
             break;

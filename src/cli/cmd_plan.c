@@ -1,5 +1,5 @@
-/* cmd_plan.c - kvik plan: what a cache will take, by kind, and how fast it will decode, before anything is run; and with --memory which
- * strategies fit. */
+/* cmd_plan.c - kvik plan: predicts, before anything is run, how much memory each kind of cache takes and how fast it
+ * decodes; and with --memory, which strategies fit. */
 #include "base/bandwidth.h"
 #include "cli/plan.h"
 
@@ -34,7 +34,7 @@ static const struct arg_option table[] = {
     {"json", ARG_FLAG, offsetof(struct options, common.json), NULL, NULL, "print the plan as JSON"},
 };
 
-/* Settles the lengths. */
+/* Settles the numbers of tokens: of the context, and decoded. */
 static int settle(struct plan *v, const struct options *o)
 {
     uint32_t context = kvik_model_context(v->is.session->model);

@@ -13,7 +13,7 @@ static const struct arg_option table[] = {
      "print one JSON object for each name"},
 };
 
-/* Refuses a file of kvik's own cache, which the person has put there. */
+/* Refuses to remove a file of kvik's own cache, which the user has put there. */
 static int refuse_own(const char *word)
 {
     char path[HUB_PATH];

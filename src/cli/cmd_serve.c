@@ -23,7 +23,7 @@ enum {
     SHELF = 9,
     BODY = 32 << 20,
     LEAST_TOKEN = 64,
-    HEARD = 2 /* recordings are heard one after another */
+    HEARD = 2 /* recordings are transcribed one after another, so few sequences are enough */
 };
 
 static const struct arg_option table[] = {
@@ -91,7 +91,7 @@ static int metrics_of(const char *word)
                                      : -1;
 }
 
-/* Returns 1 for on, -1 for off, 0 where nothing is said, -2 for another word. */
+/* Returns 1 for "on", -1 for "off", 0 for no value, -2 for another word. */
 static int reasoning_of(const char *word)
 {
     if (!word) return 0;
@@ -108,7 +108,7 @@ struct hello {
 static void on_ready(void *ctx, uint16_t port)
 {
     const struct hello *h = ctx;
-    char host[256]; /* the first address; one of IPv6 stands in brackets in a URL */
+    char host[256]; /* the first address; an IPv6 address gets brackets in a URL */
     snprintf(host, sizeof host, "%.*s", (int)strcspn(h->o->host, ","), h->o->host);
     bool v6 = strchr(host, ':') != NULL;
     fprintf(stderr, "kvik: %s is served at http://%s%s%s:%u (ready after %.2f s); Ctrl-C ends\n",
@@ -173,7 +173,7 @@ static int settle_defaults(struct session *s, const json_t *given, char **out)
     return e;
 }
 
-/* True if each of the addresses, with commas between them, is of this machine alone. */
+/* True if each of these addresses, separated by commas, reaches this machine alone. */
 static bool all_local(const char *hosts)
 {
     while (*hosts) {
@@ -186,7 +186,7 @@ static bool all_local(const char *hosts)
     return true;
 }
 
-/* True if an endpoint of ZMQ is one of this machine alone. */
+/* True if an endpoint of ZMQ reaches this machine alone. */
 static bool is_local(const char *endpoint)
 {
     static const char *const local[] = {"tcp://127.", "tcp://localhost:", "tcp://[::1]:", "ipc://",
@@ -196,7 +196,7 @@ static bool is_local(const char *endpoint)
     return !endpoint || endpoint[strspn(endpoint, "0123456789")] == 0;
 }
 
-/* Warns if others can reach the events, or the port and no keys are needed. */
+/* Warns if other machines can reach the events, or can reach the port without a key. */
 static void warn_open(const struct options *o)
 {
     if (!is_local(o->events) || !is_local(o->events_replay))
@@ -209,10 +209,10 @@ static void warn_open(const struct options *o)
         o->host);
 }
 
-/* The caches of a server.  The first is that of the session. */
+/* The caches of a server.  The first is the session's. */
 struct served {
     struct serve_cache cache[SERVE_CACHES];
-    /* Owned but the first: what cache i was opened with, and its texts. */
+    /* the options that cache i was opened with; owned, except for the first cache */
     kvik_generation g[SERVE_CACHES];
     uint32_t n;
 };
@@ -243,7 +243,7 @@ static int read_allowed(const char *word, const json_t *given, json_t **out)
     return 0;
 }
 
-/* Opens the cache of s for the server, for texts of at most `most` tokens. */
+/* Opens the cache of s for the server, for sequences of at most `most` tokens. */
 static int open_served(struct session *s, const struct options *o, uint32_t most,
                        struct serve_cache *out)
 {
@@ -251,7 +251,8 @@ static int open_served(struct session *s, const struct options *o, uint32_t most
     if (asked) context = MIN(context, asked);
     s->g.max_cache_len = 0;
     s->fewer = true;
-    /* With a directory or a store finished texts wait to be saved, and one is read (serve/shelf.c). */
+    /* With a directory or a store there are more sequences: finished ones that wait to be saved, and one that is
+     * read (serve/shelf.c). */
     uint32_t texts = session_hears(s->model) ? HEARD : o->parallel;
     int status = session_cache(s, texts + (o->prefix_cache || o->store ? SHELF : 0), context);
     *out = (struct serve_cache){.implementation = s->g.cache_implementation,
@@ -262,7 +263,7 @@ static int open_served(struct session *s, const struct options *o, uint32_t most
     return status;
 }
 
-/* Opens a strategy of --allow-cache with the memory that all have together, which the server divides. */
+/* Opens a strategy of --allow-cache.  Each cache may use the memory of all caches together; the server divides it. */
 static int open_allowed(const struct session *s, const struct options *o, const char *word,
                         const json_t *given, struct served *c)
 {
@@ -279,7 +280,7 @@ static int open_allowed(const struct session *s, const struct options *o, const 
         err_prefix(e, "--allow-cache %s", word);
         return say_error(e);
     }
-    /* With sinks texts have no end, and tables as long would take all of the memory. */
+    /* With sinks, sequences have no end; tables of such a length would take all of the memory. */
     uint64_t most = MAX(u.budget / LEAST_TOKEN, kvik_model_context(s->model));
     int status = open_served(&own, o, (uint32_t)MIN(most, UINT32_MAX), &c->cache[c->n]);
     if (status) {
@@ -409,7 +410,7 @@ static int run_serve(const struct command *self, int argc, char **argv)
     return MAX(status, 0);
 }
 
-/* Writes the defaults of requests that differ from those of chat_fallback. */
+/* Writes the default of an option in requests, if it differs from that of chat_fallback. */
 static bool serve_fallback(const char *option, char out[32])
 {
     if (!strcmp(option, "max_new_tokens")) return snprintf(out, 32, "what the context holds") > 0;

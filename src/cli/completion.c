@@ -103,7 +103,7 @@ static void put_name(const struct item *it)
     printf(" --%s", it->name);
 }
 
-/* In bash: how the value of an option is completed. */
+/* For bash: prints how the value of an option is completed. */
 static void bash_value(const struct item *it)
 {
     static const char *const action[] = {
@@ -115,7 +115,7 @@ static void bash_value(const struct item *it)
     puts(" ;;");
 }
 
-/* For bash: the options after which nothing can be completed. */
+/* For bash: prints the options whose values cannot be completed. */
 static void bash_any(const struct item *it)
 {
     if (it->kind == ANY) printf(" | --%s", it->name);
@@ -202,7 +202,7 @@ static void put_quoted(const char *s)
     }
 }
 
-/* In zsh: the specification of an option for _arguments. */
+/* For zsh: prints the specification of an option for _arguments. */
 static void zsh_option(const struct item *it)
 {
     printf("            '%s--%s%s[", it->repeats ? "*" : "", it->name,

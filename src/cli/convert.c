@@ -85,7 +85,7 @@ static bool find_program(const char *program, char *out, size_t size)
     return false;
 }
 
-/* Writes a name as a word for a shell, such that no program takes it for an option or an address. */
+/* Writes a name as a word for a shell, in a form that no program takes for an option or an address. */
 static void quote(const char *name, char *out, size_t size)
 {
     const char *plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./";
@@ -183,7 +183,7 @@ static const char *said(const struct decoding *d)
     return strncmp(text, own, sizeof own - 1) != 0 ? text : text + sizeof own - 1;
 }
 
-/* Decides from its status whether the program has succeeded.  Returns an exit status. */
+/* Decides by its status whether the program has succeeded.  Returns an exit status. */
 static int judge_status(const struct decoding *d, int status)
 {
     const char *words = said(d);

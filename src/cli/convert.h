@@ -23,7 +23,7 @@ bool foreign_recording(const uint8_t *head, size_t n);
 struct child {
     int pid, out, err;
     double last; /* time of the last output */
-    bool first;  /* set by the caller: c->said keeps the first line of errors, not the last */
+    bool first;  /* set by the caller: c->said keeps the first line of errors; else the last */
     char said[240], line[240];
     size_t n; /* bytes of `line` */
 };

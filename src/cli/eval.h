@@ -9,10 +9,10 @@
 #define EVAL_ROWS  48u
 #define EVAL_BLOCK 128u /* most positions that are compared at once */
 
-/* How one cache's predictions differ from those of rows of 16 bits, over all scored positions. */
+/* How far one cache's predictions differ from those of the reference (16-bit rows), over all scored positions. */
 struct eval_scores {
     uint32_t n;     /* scored positions */
-    uint32_t same;  /* of them, those with the same most likely token */
+    uint32_t same;  /* scored positions with the same most likely token */
     double nll;     /* sum of -log(probability of the token that follows), in nats */
     double *kld;    /* [most] owned: divergence at each position, in nats */
     bool identical; /* all logits have the same bits */
@@ -30,9 +30,9 @@ struct eval_row {
     kvik_cache *cache;
     kvik_seq seq;
     uint32_t fed;          /* tokens of the window so far */
-    uint64_t bytes;        /* of the rows of a whole window, in memory and on disk */
-    double bits;           /* per value of a row as it is kept for good, scales included */
-    struct eval_scores at; /* of the reference: its perplexity, and no divergence */
+    uint64_t bytes;        /* bytes of the rows of a whole window, in memory and on disk */
+    double bits;           /* bits of a value in rows of their final form, scales included */
+    struct eval_scores at; /* scores of the row; the reference has a perplexity and no divergence */
     struct eval_summary sum;
 };
 

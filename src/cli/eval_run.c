@@ -1,9 +1,9 @@
-/* eval_run.c - feeds windows of a text to caches side by side, so that their logits are compared as they come.
+/* eval_run.c - feeds windows of a text to caches side by side, so that their logits can be compared at once.
  *
- * The first half of a window is one prompt, in one call.  The tokens of the second half are fed in pieces, and the logits
- * after each of them are scored.  They have the bits that decoding token by token would give: under quanto and hqq rows
- * are quantized when `residual_length` of them have gathered, and tokens of one call read each other raw, so no piece
- * crosses a multiple of that length; elsewhere pieces change nothing. */
+ * The first half of a window is one prompt, in one call.  The tokens of the second half are fed in pieces, and the
+ * logits after each of them are scored.  They have the bits that decoding token by token would give.  Under quanto
+ * and hqq rows are quantized when `residual_length` of them have gathered, and tokens of one call read each other
+ * raw.  So no piece crosses a multiple of that length.  Under other codecs pieces change no bit. */
 #include "base/json.h"
 #include "cli/eval.h"
 
@@ -19,7 +19,7 @@ static int out_of_memory(void)
     return say_error(ERR(NOMEM, "out of memory"));
 }
 
-/* Adds a row; name NULL: its configuration.  own: a copy of the configuration is kept. */
+/* Adds a row; name NULL: its configuration is its name.  own: a copy of the configuration is kept. */
 static int add_row(struct eval *v, const char *name, const char *config, bool own)
 {
     if (v->n_rows == EVAL_ROWS)
@@ -138,7 +138,8 @@ static int feed(const struct eval *v, struct eval_row *r, uint32_t w, uint32_t n
     return e;
 }
 
-/* Feeds n tokens as decoding would: no call crosses the end of rows that gather. */
+/* Feeds n tokens as decoding would: rows that gather are quantized only at the end of a call, so no call crosses
+ * that point. */
 static int feed_scored(const struct eval *v, struct eval_row *r, uint32_t w, uint32_t n,
                        float *logits)
 {
@@ -174,7 +175,7 @@ static void compare_task(void *ctx, uint32_t task, uint32_t thread)
                                          &c->kld[task], &c->nll[task], &c->same[task]);
 }
 
-/* Adds n positions whose logits stand in v->other. */
+/* Scores n positions of a row; v->other has their logits. */
 static int add_scores(struct eval *v, struct eval_row *r, uint32_t n)
 {
     struct compare c = {.v = v};
@@ -208,7 +209,7 @@ static int reference_block(struct eval *v, uint32_t w, uint32_t n)
     return add_scores(v, v->row, n);
 }
 
-/* Computes the bits of a value as rows are kept for good: in tiles where there are any, without the padding of their
+/* Computes the bits of a value in rows of their final form: in tiles if the cache has any, without the padding of
  * pages; else in blocks. */
 static double bits_of(const struct eval_row *r, double values)
 {

@@ -1,4 +1,4 @@
-/* eval_score.c - what a row's divergences (base/divergence.h) say together: means, quantiles, perplexity. */
+/* eval_score.c - sums up the divergences of a row (base/divergence.h): means, quantiles, perplexity. */
 #include "cli/eval.h"
 
 #include <math.h>
@@ -30,7 +30,7 @@ struct eval_summary eval_summary(const struct eval_scores *s)
     for (uint32_t i = 0; i < s->n; i++)
         squares += (s->kld[i] - out.mean) * (s->kld[i] - out.mean);
     if (s->n > 1) out.error = sqrt(squares / (s->n - 1) / s->n);
-    /* sorted in place: their order says nothing more */
+    /* sorts in place; the order is not used after this */
     out.p999 = eval_quantile(s->kld, s->n, 0.999);
     out.p99 = eval_quantile(s->kld, s->n, 0.99);
     out.most = eval_quantile(s->kld, s->n, 1);

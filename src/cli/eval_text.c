@@ -1,12 +1,13 @@
-/* eval_text.c - the windows of tokens that are scored.  A window begins with the tokens that the tokenizer puts before a text.  The next
- * window begins where the scored half of this one has begun, so each token of the text behind the first prompt is scored once. */
+/* eval_text.c - the windows of tokens that are scored.  A window begins with the tokens that the tokenizer puts
+ * before a text.  The next window begins where the scored half of this one began.  So each token of the text behind
+ * the first prompt is scored once. */
 #include "base/descriptor.h"
 #include "base/digest.h"
 #include "cli/eval.h"
 
 #include <string.h>
 
-/* Finds the tokens that the tokenizer adds before a text: those before the tokens of a text of one letter. */
+/* Finds the tokens that the tokenizer puts before a text, from the ids of a text of one letter. */
 static int read_lead(struct eval *v, const kvik_tokenizer *t)
 {
     int32_t *with, *alone;

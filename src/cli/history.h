@@ -1,6 +1,6 @@
-/* history.h - messages of earlier chats, in a file of the user: $KVIK_HISTORY, else kvik/history in $XDG_STATE_HOME or
- * ~/.local/state.  An empty KVIK_HISTORY keeps none.  The file has mode 0600 and at most some thousand messages or some
- * MiB; a chat recalls the newest thousand in the last 4 MiB. */
+/* history.h - messages of earlier chats, in a file of the user: $KVIK_HISTORY, else kvik/history in $XDG_STATE_HOME
+ * or ~/.local/state.  With an empty KVIK_HISTORY no messages are kept.  The file has mode 0600.  A chat recalls the
+ * newest thousand messages in its last 4 MiB; a file with more than twice as much is shortened when a chat begins. */
 #pragma once
 #include "cli/cli.h"
 
@@ -9,5 +9,5 @@ enum { HISTORY_PATH = 4096 };
 bool history_path(char out[HISTORY_PATH]);
 /* Calls fn with each message, the oldest first. */
 void history_load(void (*fn)(void *ctx, const char *text), void *ctx);
-/* Appends a message.  The first failure of a process is said on stderr. */
+/* Appends a message.  The first failure in a process is printed on stderr. */
 void history_add(const char *text);

@@ -1,5 +1,5 @@
-/* measuring.c - what commands that measure one model share: how the session is opened and closed around the measurement, how a cache
- * is opened, and the warning about a busy machine. */
+/* measuring.c - what the commands that measure a model share: opening and closing the session, opening a cache, and
+ * the warning about a busy machine. */
 #include "base/json.h"
 #include "base/near.h"
 #include "cli/bench.h"
@@ -18,7 +18,7 @@ const json_t *config_value(json_t *config, const char *name)
 
 kvik_cache_config cache_config(const struct common *o, const struct cache_options *c)
 {
-    json_t *config = NULL; /* what is no JSON is refused when the cache is opened */
+    json_t *config = NULL; /* text that is not JSON is refused later, when the cache is opened */
     if (c->config) (void)json_parse(c->config, strlen(c->config), "cache_config", &config);
     bool own = config_value(config, "max_cache_len") != NULL;
     json_decref(config);
@@ -46,7 +46,7 @@ bool say_busy(double others)
     return true;
 }
 
-/* The measurement of an open session. */
+/* Measures with an open session. */
 static int measure(const struct command *self, const struct measuring *m, struct session *s,
                    const char *word, const void *options)
 {

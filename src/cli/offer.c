@@ -1,5 +1,6 @@
-/* offer.c - a model that is named and not here: the person is asked, --pull downloads, and a program gets a sentence with
- * the command.  Also the progress of downloads, which kvik pull shares. */
+/* offer.c - handles a model that is named but not on this machine.  On a terminal it asks whether to download the
+ * model; with --pull it downloads without asking; else an error names the command.  It also shows the progress of
+ * downloads, for kvik pull, too. */
 #include "base/file.h"
 #include "cli/cli.h"
 #include "cli/screen.h"
@@ -69,7 +70,7 @@ int offer_fetch(const struct hub_name *name, bool asks, bool dry, struct pulled 
     return ERR(CANCELLED, "stopped; kvik pull %s goes on from here", text);
 }
 
-/* True if a word can only be the name of a model on the hub whose weights are not here. */
+/* True if a word can only be the name of a model on the hub whose weights are not on this machine. */
 static bool is_absent(const char *word, struct hub_name *name)
 {
     char path[HUB_PATH];

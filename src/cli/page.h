@@ -1,5 +1,5 @@
-/* page.h - HTML pages that need nothing from elsewhere: their style, script and figures are inside.  The parts are
- * the files of src/cli/page at the time when the command was built. */
+/* page.h - HTML pages that load nothing: style, script and figures are inside.  The parts are the files of
+ * src/cli/page, as they were when the command was built. */
 #pragma once
 #include "base/buf.h"
 
@@ -19,8 +19,8 @@ struct page_slot {
 };
 /* Appends a skeleton with its slots filled.  The filled-in text is not searched for slots.  Returns an error code. */
 int page_fill(struct buf *out, struct page_part skeleton, const struct page_slot *slot, size_t n);
-/* Appends JSON for a script element.  No text in it can end the element or begin a comment.  Takes over o, which
- * is NULL if memory was short.  Returns an error code. */
+/* Appends JSON for a script element, escaped so that no text can end the element or begin a comment.  Takes over o;
+ * NULL means that memory was short.  Returns an error code. */
 int page_json(struct buf *out, json_t *o);
-/* Writes a report: figures, which it takes over, and a script of its own that draws them with the shared charts. */
+/* Writes a report: the figures, which it takes over, and the script that draws them with the shared charts. */
 int page_report(const char *path, const char *title, json_t *figures, struct page_part script);

@@ -1,12 +1,13 @@
-/* plan.h - shared by the files of kvik plan, which tells before a run what a cache will take and how fast it will decode.  plan_bytes.c asks the
- * library for bytes, plan_speed.c measures short steps and draws them out, plan_table.c prints. */
+/* plan.h - shared by the files of kvik plan, which predicts how much memory a cache takes and how fast it decodes.
+ * plan_bytes.c asks the library for the bytes, plan_speed.c measures a few steps and extrapolates, plan_table.c
+ * prints. */
 #pragma once
 #include "cli/bench.h"
 
 #define PLAN_ROWS 48u
 #define PLAN_CALL 256u
 
-/* Why a strategy stands where it does, best first. */
+/* The kind of a strategy, best first. */
 enum plan_rank { PLAN_EXACT, PLAN_QUANTIZED, PLAN_DISK, PLAN_FORGETS };
 
 struct plan_row {
@@ -15,24 +16,26 @@ struct plan_row {
     char *own;                           /* owned config, or NULL */
     char *refused;                       /* owned: why there are no numbers */
     enum plan_rank rank;
-    uint32_t order; /* in the list of what was planned, where more bits come first */
+    uint32_t order; /* index in the list of planned rows, in which more bits come first */
     kvik_cache *cache;
-    /* of one sequence; and what each further one adds, which shares the prompt */
+    /* bytes of one sequence; further: what each further sequence adds, which shares the prompt */
     uint64_t rows, quantized, states, further;
-    uint64_t tables; /* of all sequences */
+    uint64_t tables; /* bytes of tables, of all sequences */
     uint64_t peak;   /* most bytes of rows and states, as a rule at the end of the prompt */
     uint64_t disk;   /* bytes that can live on disk */
     uint64_t need;   /* memory that a cache needs for all this */
     uint64_t seen;   /* rows that the last token sees, over all layers */
-    bool fits, fits_in_calls; /* with the prompt in one call; in calls of PLAN_CALL tokens */
-    uint32_t longest;         /* tokens that fit the memory; 0: not asked */
-    double tokens; /* predicted tokens per second of all sequences together; 0: not measured */
+    /* fits: with the prompt in one call; fits_in_calls: in calls of PLAN_CALL tokens */
+    bool fits, fits_in_calls;
+    uint32_t longest; /* tokens that fit the memory; 0: not asked */
+    double tokens;    /* predicted tokens per second of all sequences together; 0: not measured */
 };
 
 struct plan {
     struct measured is;
-    uint32_t context, decoded, beams; /* tokens, and how many of them are decoded */
-    uint64_t memory;                  /* 0: no limit was given */
+    /* tokens; decoded: how many of them are decoded; beams: sequences */
+    uint32_t context, decoded, beams;
+    uint64_t memory; /* 0: no limit was given */
     bool measures;
     uint64_t weight_bytes;
     double bandwidth;
@@ -51,9 +54,9 @@ static inline uint32_t plan_prompt(const struct plan *v)
 int plan_rows(struct plan *v, const char *implementation, const struct arg_list *configs);
 /* Predicts the bytes of a row; a refusal of the library is not an error.  Returns an exit status. */
 int plan_bytes(struct plan *v, struct plan_row *r);
-/* Returns the rows that a token sees as the n-th of a sequence. */
+/* Returns how many rows the n-th token of a sequence reads, over all layers. */
 uint64_t plan_seen(const struct plan_row *r, uint32_t n);
-/* Puts rows that fit first, the best first. */
+/* Sorts the rows: those that fit first, and the best of them first. */
 void plan_sort(struct plan *v);
 void plan_close(void *v);
 

@@ -1,5 +1,5 @@
-/* plan_bytes.c - what caches would hold: each is opened as it would be used, and the library tells what a sequence of that length takes.
- * A cache takes no memory for rows before they are written. */
+/* plan_bytes.c - the bytes that caches would hold.  Each cache is opened as it would be used, and the library
+ * predicts the bytes of a sequence of the planned length.  A cache takes no memory for rows before they are written. */
 #include "base/json.h"
 #include "cli/plan.h"
 
@@ -38,7 +38,7 @@ static enum plan_rank rank_of(const char *implementation, const char *config)
     return forgets ? PLAN_FORGETS : quantized ? PLAN_QUANTIZED : disk ? PLAN_DISK : PLAN_EXACT;
 }
 
-/* Adds what this build has: rows as they are, each codec with each number of bits, and rows on disk. */
+/* Adds the strategies of this build: native rows, each codec with each number of bits, and rows on disk. */
 static int add_all(struct plan *v)
 {
     char *text = NULL;
@@ -124,7 +124,8 @@ static int fill(const struct plan *v, struct plan_row *r, uint32_t n)
     json_decref(o);
     TRY(kvik_cache_usage(r->cache, &u));
     r->need = r->peak + r->tables;
-    if (r->disk) { /* what streams needs no more than the budget with which the cache opens */
+    /* pages that can leave memory need no more than the budget with which the cache opens */
+    if (r->disk) {
         r->disk += (v->beams - 1) * r->further;
         r->need = MIN(r->need, u.budget);
     }
@@ -148,8 +149,8 @@ static int find_longest(const struct plan *v, struct plan_row *r)
     return 0;
 }
 
-/* True if the cache fits where a prompt comes in several calls, as under a codec that quantizes when a call ends: the rows of a call
- * stand beside what the others hold. */
+/* True if the cache also fits when the prompt comes in several calls.  A codec that quantizes at the end of a call
+ * then has the raw rows of one call beside the quantized rows of the others. */
 static bool fits_in_calls(const struct plan *v, const struct plan_row *r)
 {
     struct plan *calls = mem_alloc(sizeof *calls);
@@ -191,7 +192,9 @@ uint64_t plan_seen(const struct plan_row *r, uint32_t n)
     return seen;
 }
 
-/* What fits, then exact before quantized before disk before what forgets; of these the larger, which has more bits. */
+/* The order of rows: first those that fit with the prompt in one call, then those that fit with it in several.
+ * Among these exact rows come first, then quantized ones, then rows on disk, then caches that forget rows.  Among
+ * equals the larger cache comes first, because it has more bits. */
 static int better(const void *a, const void *b)
 {
     const struct plan_row *x = a, *y = b;

@@ -1,5 +1,6 @@
-/* plan_speed.c - predicts how fast a cache decodes: steps are measured after a few tokens and after as many as two seconds of prompt give,
- * and their difference is drawn out over the rows that a token sees.  No prediction is faster than memory can be read. */
+/* plan_speed.c - predicts how fast a cache decodes.  Steps are measured after a few tokens, and again after as many
+ * tokens as two seconds of prefill give.  The difference is extrapolated to the rows that a token reads at the
+ * planned length.  No prediction is faster than memory can be read. */
 #include "cli/plan.h"
 
 #include <math.h>
@@ -11,7 +12,7 @@ struct run {
     struct plan *v;
     struct plan_row *r;
     kvik_seq grows;
-    uint32_t len; /* of `grows` */
+    uint32_t len; /* length of `grows` */
     float *logits;
     kvik_seq *seq;   /* [beams] */
     kvik_span *span; /* [beams] */
@@ -35,7 +36,8 @@ static int grow(struct run *t, uint32_t n)
     return interrupt_seen() ? ERR_CANCELLED : 0;
 }
 
-/* Measures steps of forks of the sequence, one token each.  Returns an error code; *seconds: the median of a step. */
+/* Measures a few steps, of one token for each fork of the sequence.  *seconds: the median of a step.  Returns an
+ * error code. */
 static int steps(struct run *t, double *seconds)
 {
     double took[STEPS];
@@ -78,7 +80,7 @@ static int predict(struct run *t, double *seconds)
     TRY(steps(t, &last));
     double rows = (double)t->r->seen - (double)after, more = (double)after - (double)before;
     double each = more > 0 ? fmax((last - first) / more, 0) : 0;
-    /* rows that do not fit the processor's caches are read from memory, at least as fast as the weights were */
+    /* rows that exceed the processor's caches are read from memory, at the rate of the weights or faster */
     double bytes = (double)(t->r->rows + t->r->quantized);
     double pace = fmax(v->bandwidth, first > 0 ? (double)v->weight_bytes / first : 0);
     if (t->r->seen && pace > 0) each = fmax(each, bytes / (double)t->r->seen / pace);
@@ -103,7 +105,7 @@ int plan_speed(struct plan *v, struct plan_row *r)
     mem_free(t.span);
     mem_free(t.ids);
     if (e == ERR_CANCELLED) return EXIT_INTERRUPTED;
-    if (e < 0) return 0; /* the bytes are known all the same */
+    if (e < 0) return 0; /* without a speed the row still has its bytes */
     double floor = v->bandwidth > 0 ? (double)v->weight_bytes / v->bandwidth : 0;
     r->tokens = v->beams / fmax(seconds, floor);
     return 0;

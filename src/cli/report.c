@@ -29,7 +29,7 @@ static void report_drafts(const kvik_result *r)
                 r->steps, r->logit_steps);
 }
 
-/* What on_full "encode" has done. */
+/* Prints what on_full "encode" has done. */
 static void report_encoded(const kvik_usage *u)
 {
     if (!u->encoded8 && !u->encoded4) return;

@@ -162,7 +162,8 @@ int read_line(FILE *from, struct buf *line)
     int c, e = 0;
     buf_clear(line);
     while ((c = getc(from)) != EOF && c != '\n')
-        if (e >= 0) e = buf_putc(line, (char)c); /* a line that is too long is read to its end */
+        /* a line that is too long is still read to its end */
+        if (e >= 0) e = buf_putc(line, (char)c);
     if (e < 0) return e;
     if (c == EOF && ferror(from)) return ERR(IO, "the input cannot be read: %s", strerror(errno));
     if (c == EOF && !line->len) return 0;

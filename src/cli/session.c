@@ -258,7 +258,7 @@ uint32_t session_context(const struct session *s)
     return session_configured(&s->g, "window_length") >= 0 ? MAX(context, ENDLESS) : context;
 }
 
-/* Every beam, further answer, candidate of contrastive search and negative text is a sequence of its own. */
+/* Every beam, further answer, candidate of contrastive search and negative text needs a sequence of its own. */
 uint32_t session_width(const struct session *s)
 {
     const kvik_generation *g = &s->g;

@@ -1,8 +1,8 @@
-/* shared_prompts.c - --prefix-store of commands that answer one prompt after another: what a store has of a prompt is read before
- * it is computed, and what was computed is put there.
+/* shared_prompts.c - --prefix-store for commands that answer one prompt after another.  Before a prompt is computed,
+ * the rows that the store has of it are read; after that its new rows are written to the store.
  *
- * A command cannot compute and read at the same time, as the server does.  So the wait is short beside computing: FIRST for
- * the first rows, and EACH for every token of the prompt. */
+ * A command cannot compute and read at the same time, as the server can.  So it waits only for a time that is short
+ * beside computing: FIRST for the first rows, and EACH for every token of the prompt. */
 #include "cli/cli.h"
 #include "kvik_shared.h"
 
@@ -19,7 +19,7 @@ int session_store(struct session *s, const char *address)
     return e < 0 ? err_prefix(e, "--prefix-store"), say_error(e) : 0;
 }
 
-/* Waits until the fetch is over, or as long as it may last. */
+/* Waits until the fetch is over, but no longer than FIRST and EACH allow. */
 static void wait_for(kvik_fetch *f, size_t n)
 {
     const struct timespec tick = {.tv_nsec = 1000000};
@@ -44,7 +44,7 @@ int64_t session_fetch(struct session *s, const int32_t *ids, size_t n, size_t ha
     bool worth = kvik_fetch_look(f, &now) >= 0 && now.tokens >= have + KVIK_SHARED_LEAST;
     int64_t taken = worth ? kvik_fetch_take(f, &got) : 0;
     kvik_fetch_free(f);
-    if (taken <= 0) return 0; /* no room: it is computed */
+    if (taken <= 0) return 0; /* without room the rows are computed */
     *seq = got;
     return taken;
 }

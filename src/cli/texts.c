@@ -16,7 +16,7 @@ int args_twice(void)
     return say_usage("standard input can be read once; give - once");
 }
 
-/* Refuses bytes that no tokenizer takes as text, and names their place. */
+/* Refuses bytes that are not UTF-8, which no tokenizer takes as text, and names their place. */
 static int check_text(const char *s, size_t n)
 {
     for (size_t i = 0, len; i < n; i += len)

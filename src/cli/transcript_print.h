@@ -7,7 +7,7 @@
 enum transcript_format { TRANSCRIPT_TEXT, TRANSCRIPT_JSON, TRANSCRIPT_SRT, TRANSCRIPT_VTT };
 struct transcript_print {
     enum transcript_format format;
-    /* for a file: the text is kept in `out` until the end; else it is printed at once */
+    /* the text is kept in `out` and written to a file at the end; else it is printed at once */
     bool keeps;
     unsigned long number; /* number of the last subtitle */
     /* number of segments without speech, which texts and subtitles leave out */
@@ -15,7 +15,7 @@ struct transcript_print {
     struct buf out; /* the caller calls buf_done */
     int error;      /* the first failure */
 };
-/* Returns the format of a name; NULL: text. */
+/* Finds a format by its name; NULL: text. */
 enum transcript_format transcript_format(const char *name);
 void transcript_print_begin(struct transcript_print *p);
 void transcript_print_segment(struct transcript_print *p, const kvik_segment *s);

@@ -273,8 +273,8 @@ static void heard_call(void *ctx, const char *id, const char *name)
     one = &all[c->n_calls];
     *one = (struct call){.name = own};
     buf_init(&one->arguments, MOST_TEXT);
-    if (id &&
-        strlen(id) < sizeof one->id) /* a part of a longer one could be that of another call */
+    /* ids that are too long are replaced: their beginnings could be equal */
+    if (id && strlen(id) < sizeof one->id)
         snprintf(one->id, sizeof one->id, "%s", id);
     else
         snprintf(one->id, sizeof one->id, "%s%08x%04x%04x", a->protocol->call_prefix,

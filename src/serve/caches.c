@@ -7,7 +7,7 @@
 #include <ctype.h>
 #include <string.h>
 
-enum { LEND_PART = 32 }; /* part of the budget that is lent at once, so that lending is rare */
+enum { LEND_PART = 32 }; /* a part of 1/32 of the budget is lent at once, so that lending is rare */
 
 /* Returns the bytes that hold no row.  A cache can give these without losing anything. */
 static uint64_t unused(const kvik_usage *u)
@@ -271,7 +271,8 @@ static int divide(struct caches *c)
                    "the tables of %u caches need more than the %s of --cache-memory; give more, or "
                    "allow fewer strategies with --allow-cache",
                    c->n, bytes_text(c->budget, size));
-    for (uint32_t i = c->n; i-- > 0;) { /* so that the first ends with all of it */
+    /* in this order the first cache ends with all of the rest */
+    for (uint32_t i = c->n; i-- > 0;) {
         uint64_t own = usage_of(&c->use[i]).budget;
         TRY(kvik_cache_set_memory(c->use[i].o.cache, own + c->budget - tables));
         TRY(measure_capacity(&c->use[i]));

@@ -8,7 +8,7 @@
 #include "serve/serve.h"
 #include "serve/shelf.h"
 
-/* One cache's part of the budget; of these bytes, rows and tables in use, and rows that are kept for reuse. */
+/* Bytes of one cache: its part of the budget; in use by rows and tables; in use by rows that are kept for reuse. */
 struct cache_bytes {
     uint64_t budget, used, index;
 };
@@ -28,18 +28,18 @@ struct caches {
 /* Divides the budget and measures capacities. */
 int caches_open(const struct serve_options *o, struct caches *out);
 void caches_close(struct caches *c);
-/* Finds the cache that a request names with cache_implementation and cache_config.  A request that names none has
- * the first one.  The error lists the allowed ones. */
+/* Finds the cache that a request names by cache_implementation and cache_config.  A request that names none gets the
+ * first cache.  The error lists the allowed caches. */
 int caches_find(const struct caches *c, const json_t *body, uint32_t *out);
 
 /* Of the scheduler's thread. */
-/* The functions from here on are called by the scheduler's thread only.  This one gives unused memory of caches
- * without jobs to caches with jobs.  jobs: [n] number of jobs of each. */
+/* Only the scheduler's thread calls this function and those below.  This one moves unused memory from caches without
+ * jobs to caches with jobs.  jobs: [n] number of jobs of each cache. */
 void caches_balance(struct caches *c, const uint32_t *jobs);
-/* Moves at least `need` bytes to cache i, out of memory that others do not use or only keep for reuse.  False: there
- * is not as much. */
+/* Moves at least `need` bytes to cache i, out of memory that other caches do not use or only keep for reuse.  False
+ * if they have less. */
 bool caches_lend(struct caches *c, uint32_t i, uint64_t need);
-/* True if other caches could give so many bytes. */
+/* True if other caches could give `need` bytes. */
 bool caches_can_lend(const struct caches *c, uint32_t i, uint64_t need);
 /* Fills in the sums over all caches, and the bytes of each: [n]. */
 void caches_usage(const struct caches *c, kvik_usage *sum, struct cache_bytes *each);

@@ -55,7 +55,7 @@ static int spell_arguments(json_t *function, const json_t *arguments)
 {
     char *text = json_dumps(arguments, JSON_ENCODE_ANY);
     json_t *v = text ? json_string(text) : NULL;
-    free(text); /* check-ok: jansson's own */
+    free(text); /* check-ok: memory of jansson, which is freed by free */
     if (!v) return ERR(NOMEM, "out of memory");
     json_object_set_new(function, "arguments", v);
     return 0;

@@ -24,8 +24,8 @@ enum {
     KEPT_BYTES = 64 << 20,
     ASKED = 1024,    /* largest message from outside: a number, or a topic */
     LINGER_MS = 500, /* how long the last messages may take when the server ends */
-    /* Askers at once, each with so many messages that it has not read.  Without limits a question of a few bytes
-     * could take the memory of all kept messages. */
+    /* At most this many askers at once, each with a limit of messages that it has not read.  Without these limits a
+     * question of a few bytes could take as much memory as all kept messages. */
     ASKERS = 16,
     UNREAD = 64,
     PACE_MS = 2,

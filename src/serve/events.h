@@ -12,9 +12,9 @@
 #include "serve/serve.h"
 
 struct events;
-/* Opens the sockets of o->events and o->events_replay; *out is NULL where there are none. */
+/* Opens the sockets of o->events and o->events_replay.  *out is NULL if no endpoint is given. */
 int events_open(const struct serve_options *o, struct events **out);
-/* Tells of the blocks of cache c from now on; c NULL: of none.  Called by the thread that uses the cache. */
+/* From now on publishes the blocks of cache c; c NULL: of no cache.  Only the thread that uses the cache calls this. */
 int events_watch(struct events *e, kvik_cache *c);
 /* Publishes what has changed since the last call; e may be NULL.  Waits for nobody. */
 void events_flush(struct events *e);

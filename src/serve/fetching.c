@@ -1,16 +1,18 @@
 /* fetching.c - fetches rows of prompts from a shared store; see scheduling.h.
  *
- * A job never waits for the store: it computes while the store is read.  The fetch ends when all is read, or when reading on would take
- * longer than computing.  If it is then ahead of the job, the job continues behind the fetched rows.  So an answer is not later than
- * without the store, apart from processor time that the two threads take from each other. */
+ * A job never waits for the store: it computes while the store is read.  The fetch ends when all rows are read, or
+ * when reading on would take longer than computing.  If the fetch is then ahead of the job, the job continues behind
+ * the fetched rows.  So no answer comes later than without the store, apart from processor time that the two threads
+ * take from each other. */
 #include "serve/scheduling.h"
 
-#define FIRST 0.05 /* seconds in which the first rows must come, and */
-#define SHARE                                                                                      \
-    0.1 /* so much of what computing the prompt takes: else the steps would stay short for nothing */
+/* The first rows must come within FIRST seconds plus the share SHARE of the time that computing the prompt takes.  Else
+ * the steps would stay short without any use. */
+#define FIRST 0.05
+#define SHARE 0.1
 #define MUCH                                                                                       \
-    ((uint64_t)256 << 20) /* bytes after which a fetch may end although the store has more */
-enum { LEAST_AHEAD = 96 /* tokens of gain that are worth beginning again */ };
+    ((uint64_t)256 << 20) /* bytes after which a fetch is taken, although the store has more */
+enum { LEAST_AHEAD = 96 /* fewer tokens of gain are not worth beginning the job again */ };
 
 static void end_fetch(struct job *j)
 {
@@ -37,7 +39,8 @@ static int begin_again(struct scheduler *s, struct job *j)
     kvik_progress p = {.size = sizeof p};
     kvik_seq seq;
     int64_t got = kvik_fetch_take(j->fetch, &seq);
-    if (got <= 0) return 0; /* no room, or damaged: the job computes on */
+    /* without room, or if the rows are damaged, the job continues computing */
+    if (got <= 0) return 0;
     if (kvik_request_progress(j->request, &p) >= 0) j->computed += p.computed_tokens;
     kvik_request_free(j->request);
     j->request = NULL;

@@ -1,8 +1,8 @@
 /* filing.c - saves the text of a slot as a file, and restores it; see filing.h.
  *
- * A file is a session of kvik (kvik_cache_save) whose note has the tokens.  Saving and restoring need the cache, so both are jobs of the
- * scheduler.  A save generates one token: so rows that memory has lost meanwhile are computed beside the steps of other texts, as for any
- * prompt. */
+ * A file is a session of kvik (kvik_cache_save) whose note has the tokens.  Saving and restoring need the cache, so
+ * both are jobs of the scheduler.  A save generates one token.  So rows that were evicted meanwhile are recomputed
+ * like the rows of any prompt, beside the steps of other texts. */
 #include "serve/filing.h"
 #include "serve/protocol.h"
 #include "serve/slots.h"
@@ -146,7 +146,7 @@ static bool no_text(struct job *j, int32_t id, const char *text, const kvik_logp
     return true;
 }
 
-/* Saves the text: all of its rows are there now, unless its client has left. */
+/* Saves the text.  All of its rows are there now, unless the client has left. */
 static void on_rows(struct job *j, const kvik_row *row, int code, const char *sentence)
 {
     struct filing *w = j->owner;

@@ -1,7 +1,7 @@
 /* ignored.c - fields of other servers that have no effect here; see ignored.h.
  *
- * Clients of llama-server send all of their sliders with every request, so an error would lock them out.  A field that would change a
- * text there is named in the log once. */
+ * Clients of llama-server send all options of their user interface with every request, so an error would lock these
+ * clients out.  A field that would change the text of llama-server is named in the log, once. */
 #include "serve/ignored.h"
 
 #include <stdatomic.h>

@@ -1,8 +1,8 @@
 /* multipart.c - cuts a multipart/form-data body into its parts; see multipart.h.
  *
- * A body is "--B", headers, an empty line, data, and again "--B"; "--B--" ends it.  Lines end with CRLF.  RFC 2046 also allows a text
- * before the first part or behind the last one, folded headers, and other encodings of data.  All of these are refused: no client of
- * today sends them, and a proxy might read them otherwise. */
+ * A body is "--B", headers, an empty line, data, and again "--B"; "--B--" ends it.  Lines end with CRLF.  RFC 2046
+ * also allows a text before the first part or behind the last one, folded headers, and other encodings of data.  All
+ * of these are refused, because no client of today sends them, and a proxy might read them in another way. */
 #include "serve/multipart.h"
 
 #include <stdio.h>

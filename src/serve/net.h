@@ -8,7 +8,7 @@ enum {
     NET_HEADERS = 64 << 10,  /* bytes of the headers of a request */
     NET_QUIET_SECONDS = 10,  /* of a stream, before a comment keeps proxies from closing it */
     NET_STALL_SECONDS =
-        60, /* without progress of a client that sends or reads, after which it is closed */
+        60, /* seconds without progress, after which a client that sends or reads is disconnected */
     NET_MOST_EXCHANGES = 1024, /* at once */
     NET_BODIES =
         16 /* bodies of the largest size that the server holds at once; those of NET_HEADERS bytes do not count */

@@ -35,7 +35,8 @@ struct wire {
     struct wire *next;
     /* The exchange of the newest request, until its answer is complete; or NULL. */
     struct exchange *x;
-    bool ours;       /* the server's own answer goes out, from the request to the last byte */
+    /* an answer of the server goes out: true from the request to the last byte of the answer */
+    bool ours;
     bool sending;    /* that answer is complete but has not gone out */
     bool listed;     /* in the list of net.page */
     bool denied;     /* the request has no known key, so its body is not stored */

@@ -47,7 +47,8 @@ static json_t *nanoseconds_of(double seconds)
 
 static void add_ending(const struct answer *a, json_t *o)
 {
-    const char *reason = answer_finish(&a->choice[0]); /* Ollama has no reason for calls */
+    /* Ollama has no own reason for texts that end with calls */
+    const char *reason = answer_finish(&a->choice[0]);
     bool full = reason && !strcmp(reason, "length");
     json_object_set_new(o, "done", json_true());
     json_object_set_new(o, "done_reason", json_string(full ? "length" : "stop"));
@@ -184,7 +185,7 @@ static const struct protocol texts = {.name = "ollama.generate",
                                       .prefix = "ollama-",
                                       .stream = "application/x-ndjson",
                                       .error = error,
-                                      .calls = true, /* reasoning is parted from the text */
+                                      .calls = true, /* reasoning is separated from the text */
                                       .piece = text_piece,
                                       .done = text_done,
                                       .broken = broken,

@@ -45,9 +45,9 @@ struct choice {
     struct spoken *spoken; /* divides the text of a chat; NULL: all of it is content */
     struct answer *answer;
     json_t *logprobs; /* owned array of {"token", "logprob", "bytes", "top_logprobs"}, or NULL */
-    size_t told;      /* entries of logprobs that a stream has sent */
+    size_t told;      /* number of entries of logprobs that a stream has sent */
     json_t *ids;      /* owned array of the new tokens, if asked for */
-    size_t told_ids;  /* how many of these ids the answer has told */
+    size_t told_ids;  /* number of these ids that the answer has sent */
     enum kvik_finish finish;
     uint64_t new_tokens, reasoning_tokens; /* new tokens, and how many of them are reasoning */
     bool over;
@@ -114,8 +114,8 @@ struct answer {
     uint32_t left;         /* choices that are not over */
     int slot;              /* the slot that remembers the first text, or -1 */
     bool begun, failed;
-    bool progressed;        /* a stream was told how far its prompt is: */
-    uint64_t processed;     /* so many tokens of the prompt have rows */
+    bool progressed;        /* set once a stream was sent the progress of its prompt */
+    uint64_t processed;     /* tokens of the prompt that had rows at that time */
     uint32_t events;        /* only for streams with numbered events */
     uint64_t probabilities; /* how many probabilities all choices hold */
     /* Sums over all choices; a prompt counts once. */
@@ -213,7 +213,8 @@ json_t *answer_kvik(const struct answer *a);
 json_t *answer_timings(const struct answer *a);
 /* Adds these times to a part of a stream if the request asks for them, or if this part ends the text; c may be NULL. */
 void answer_add_timings(const struct answer *a, const struct choice *c, json_t *o);
-/* Tells a stream that has begun that `have` tokens of a job's prompt have rows, if the request asks for that. */
+/* Sends the progress of a job's prompt to a stream that has begun, if the request asks for it: `have` tokens have
+ * rows. */
 void answer_progress(struct answer *a, const struct job *j, uint64_t have);
 /* Returns the first text in the shape of POST /completion, with the prompt and the options. */
 json_t *answer_verbose(const struct answer *a);

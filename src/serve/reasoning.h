@@ -2,8 +2,8 @@
 #pragma once
 #include "serve/server.h"
 
-/* True if a prompt that ends with `end` ends with the mark that opens reasoning: the template has opened it for the
- * model. */
+/* True if a prompt that ends with `end` ends with the mark that opens reasoning, which the template has written for
+ * the model. */
 bool reasoning_opens(const struct server *s, const char *end, size_t n);
 /* If `enable_thinking` is false but the template opens reasoning in any case, *out is the template followed by the
  * mark that closes it (mem_free).  Else *out is NULL.  Returns 0 or an error code. */

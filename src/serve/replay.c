@@ -19,7 +19,7 @@ struct remembered {
 struct replay {
     pthread_mutex_t lock;
     struct remembered entry[ENTRIES];
-    uint32_t next; /* the oldest entry, which is written next */
+    uint32_t next; /* the oldest entry, which the next answer replaces */
     uint32_t tail; /* the oldest that still has ids */
     size_t ids;    /* sum over all entries */
 };
@@ -49,7 +49,7 @@ static void add_value(struct digest *d, const json_t *v)
 {
     char *text = v ? json_dumps(v, JSON_ENCODE_ANY | JSON_SORT_KEYS | JSON_COMPACT) : NULL;
     digest_text(d, text ? text : "");
-    free(text); /* check-ok: jansson's own */
+    free(text); /* check-ok: memory of jansson, which is freed by free */
 }
 
 void replay_begin(struct digest *d, const json_t *kwargs, uint64_t client)
@@ -57,7 +57,7 @@ void replay_begin(struct digest *d, const json_t *kwargs, uint64_t client)
     digest_begin(d);
     digest_u64(d, client);
     json_t *others = json_copy((json_t *)(uintptr_t)kwargs);
-    /* Only the end of a prompt depends on them, and they differ between an answer and the next turn. */
+    /* these variables affect only the end of a prompt, and they differ between an answer and the next turn */
     json_object_del(others, "add_generation_prompt");
     json_object_del(others, "continue_final_message");
     add_value(d, others);

@@ -20,19 +20,20 @@ struct serve_cache {
     /* Its strategy, as requests name it: a name (NULL: the library's default), and a JSON object or NULL. */
     const char *implementation, *config;
     kvik_cache *cache;
-    /* Sequences of the cache, which limit the beams of a generation; and most tokens of a sequence. */
+    /* sequences: of the cache, which limits the beams of a generation; context: most tokens of a sequence */
     uint32_t sequences, context;
 };
 struct serve_options {
     /* The name of the model in answers. */
     const char *name;
-    /* All names of the model, and words that describe it, each separated by commas; or NULL.  Answers show them. */
+    /* All names of the model, and words that describe it, each list with commas between them; or NULL.  Answers show
+     * both. */
     const char *aliases, *tags;
     /* The file or directory of the model. */
     const char *path;
     kvik_model *model;
-    /* [n_caches], at most SERVE_CACHES.  The first serves requests that name none.  Each was opened with the memory
-     * of all together. */
+    /* [n_caches], at most SERVE_CACHES.  The first serves requests that name no cache.  Each was opened with the
+     * memory of all caches together. */
     const struct serve_cache *cache;
     uint32_t n_caches;
     /* NULL, or a JSON object of generation options, for requests that do not set them. */
@@ -48,23 +49,25 @@ struct serve_options {
     const char *prefix_dir;
     /* NULL, or the address of a store that several servers share (kvik_shared.h). */
     const char *prefix_store;
-    /* NULL, or the ZMQ endpoint or port of this machine at which changes of the cache are published; where they can
-     * be read again; and their topic, NULL: kv@HOST:PORT@NAME.  See events.h. */
+    /* ZMQ endpoints, or ports of this machine; NULL: none.  events: changes of the cache are published here.
+     * events_replay: the newest of them can be asked for again here.  events_topic: their topic, NULL:
+     * kv@HOST:PORT@NAME.  See events.h. */
     const char *events, *events_replay, *events_topic;
     /* NULL, or the directory of the files of slots. */
     const char *slot_dir;
     /* True: prompts are not changed; see rules.h. */
     bool no_rules;
-    /* True: chats have the field __verbose with prompt and options, as if every request asked for it. */
+    /* True: answers of chats have the field __verbose with prompt and options, as if every request asked for it. */
     bool verbose;
-    /* Whether models reason if a request does not say so.  1: yes, -1: no, 0: as the template has it. */
+    /* Whether models reason if a request does not say it.  1: yes, -1: no, 0: the template decides. */
     int reasoning;
     enum serve_metrics metrics;
-    /* Generations at once, and waiting generations; further ones are refused. */
+    /* parallel: generations that run at once; max_waiting: generations that may wait, so that further requests are
+     * refused */
     uint32_t parallel, max_waiting;
     /* The highest priority that a request can have; a higher one counts as this one. */
     int32_t max_priority;
-    /* Seconds that prompts may add to the time between two tokens of a text. */
+    /* Most seconds that the prompts in a step may add to the time between two tokens of a text. */
     double delay;
     /* Most bytes of a request. */
     size_t max_body;

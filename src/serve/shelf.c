@@ -26,7 +26,7 @@ struct shelf {
     uint32_t n;
 };
 
-/* Opens the directory.  Returns 1, or 0 where prompts cannot be found again. */
+/* Opens the directory.  Returns 1, or 0 if saved prompts could not be found again. */
 static int open_dir(struct shelf *s, const char *dir, bool demanded)
 {
     if (!dir) return 1;
@@ -39,7 +39,7 @@ static int open_dir(struct shelf *s, const char *dir, bool demanded)
     return e;
 }
 
-/* Opens the store.  Returns 1, or 0 where prompts cannot be found again. */
+/* Opens the store.  Returns 1, or 0 if shared prompts could not be found again. */
 static int open_store(struct shelf *s, const char *address, bool demanded)
 {
     if (!address) return 1;
@@ -129,7 +129,7 @@ bool shelf_save(struct shelf *s)
     if (!s->item[0].shared) return shelf_share(s);
     if (s->dir)
         (void)kvik_prefix_save(s->cache, s->dir, s->item[0].seq,
-                               DIR_BYTES); /* a full disk costs the reuse, not the answer */
+                               DIR_BYTES); /* if the disk is full, only the reuse is lost */
     remove_item(s, 0);
     return true;
 }

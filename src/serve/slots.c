@@ -11,8 +11,8 @@ struct slot {
     size_t n;
     uint64_t used;        /* number of its last use */
     uint32_t running;     /* texts that are being written in it */
-    bool shared;          /* of the cache that all have, without a salt */
-    char salt[KEYS_SALT]; /* of the request that the text is from: whose text it is */
+    bool shared;          /* the text is in the cache that all requests share, without a salt */
+    char salt[KEYS_SALT]; /* salt of the request whose text this is */
 };
 
 struct slots {

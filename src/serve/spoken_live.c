@@ -1,8 +1,8 @@
 /* spoken_live.c - see spoken_live.h.
  *
- * A call can be told while it comes only if its name stands before its arguments and these are an object.  Other calls are told when they are
- * complete.  A part that was told cannot be taken back.  So arguments that turn out to be no JSON are told as they are, as other servers do, and
- * the client tells the model. */
+ * A call can be reported while it comes only if its name stands before its arguments and these are an object.  Other
+ * calls are reported when they are complete.  A part that was reported cannot be taken back.  So arguments that turn
+ * out not to be JSON are reported as they are, as other servers do, and the client tells the model. */
 #include "serve/spoken_live.h"
 
 #include <string.h>
@@ -96,7 +96,8 @@ void live_read(struct live *l, const struct spoken_options *o, const char *name,
                const char *body, size_t n)
 {
     if (l->at == LIVE_NO && n && l->from < MOST_BEFORE) {
-        l->from = n; /* too long without a name: the call is told at its end */
+        /* the name does not come within MOST_BEFORE bytes: the call is reported at its end */
+        l->from = n;
         try_begin(l, o, name, known, body, n);
     }
     if (l->at == LIVE_ARGUMENTS) {

@@ -1,4 +1,4 @@
-/* spoken_live.h - tells a call while its text comes: first its name, then its arguments as they are written. */
+/* spoken_live.h - reports a call while its text comes: first its name, then its arguments as the model writes them. */
 #pragma once
 #include "serve/spoken.h"
 
@@ -14,8 +14,8 @@ struct live {
     int depth;
     bool quoted, escaped, wrapped; /* wrapped: an object has the name and the arguments */
 };
-/* Reads a call's text, of which body[0..n) has come, and tells what is new.  name: the function if it is known
- * already, else NULL.  known: only functions of the tools count. */
+/* Reads the text of a call, of which body[0..n) has come, and reports what is new.  name: the function if it is
+ * known already, else NULL.  known: only functions of the tools count. */
 void live_read(struct live *l, const struct spoken_options *o, const char *name, bool known,
                const char *body, size_t n);
 /* Ends a call that has begun.  Returns where the text behind the call begins. */

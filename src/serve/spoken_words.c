@@ -136,7 +136,7 @@ static bool add_words(json_t *list, const char *name, size_t n, json_t *object)
 {
     char *all = object ? json_dumps(object, 0) : NULL;
     json_t *one = all ? json_pack("{s:s%, s:s}", "name", name, n, "arguments", all) : NULL;
-    free(all); /* check-ok: jansson's own */
+    free(all); /* check-ok: memory of jansson, which is freed by free */
     json_decref(object);
     return one && json_array_append_new(list, one) == 0;
 }

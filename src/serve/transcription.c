@@ -21,8 +21,8 @@ struct transcription {
     kvik_cache *cache;
     kvik_speech speech;
     char *language, *prompt; /* owned, or NULL */
-    char name[NAME];         /* of the recording, for errors */
-    const char *data;        /* [n] in the body of the exchange */
+    char name[NAME];         /* name of the recording, for errors */
+    const char *data;        /* [n] the recording, in the body of the exchange */
     size_t n;
     double temperature;
     enum form form;

@@ -1,5 +1,5 @@
-/* address.c - reads the address of a store, with the names that redis-py has in its addresses.  Errors quote nothing of it,
- * because a password may stand anywhere in an address that is wrong. */
+/* address.c - reads the address of a store; its options have the names that redis-py gives them.  Errors quote
+ * nothing of a wrong address, because a password may stand anywhere in it. */
 #include "base/buf.h"
 #include "base/file.h"
 #include "shared/keeper.h"
@@ -12,7 +12,7 @@ enum { PASSWORD_MOST = 4096, DATABASE_MOST = 1 << 20 };
 #define SIZE_LEAST ((uint64_t)1 << 20)
 #define SIZE_MOST  ((uint64_t)1 << 50)
 
-/* Decodes %XX of n bytes.  A NUL is refused, because all of it becomes C texts. */
+/* Decodes %XX in n bytes.  A NUL is refused, because the texts of an address end with one. */
 static int decode(const char *s, size_t n, char **out)
 {
     char *to = mem_alloc(n + 1);
@@ -132,7 +132,7 @@ static int read_place(const char *s, size_t n, struct address *a)
 {
     size_t whole = n, at = n;
     while (at && s[at - 1] != '@')
-        at--; /* the last '@', since a password may have some */
+        at--; /* the last '@', because a password may contain others */
     if (at) TRY(read_login(s, at - 1, a));
     s += at;
     n = whole - at;
@@ -158,7 +158,7 @@ static int read_place(const char *s, size_t n, struct address *a)
     return a->host ? 0 : ERR(ARG, "the address of a store has no host");
 }
 
-/* Takes the password of the environment where the address has none: it is the variable of redis-cli. */
+/* Takes the password from the environment if the address has none, from the variable that redis-cli reads. */
 static int take_password(struct address *a)
 {
     const char *given = getenv("REDISCLI_AUTH");

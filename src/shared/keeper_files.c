@@ -27,8 +27,10 @@ struct files {
     const struct address *at;
     const char *shown;
     uint64_t limit;
-    uint64_t sum, fresh; /* bytes, as of the last look; and what this process has written since */
-    /* In the names of files that are being written.  Numbers of processes are not unique over machines and containers. */
+    uint64_t sum,
+        fresh; /* bytes: the directory's at the last look, and what this process has written since then */
+    /* a random number in the names of files that are being written, because process numbers are not unique over
+     * machines and containers */
     uint64_t mine;
 };
 

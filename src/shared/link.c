@@ -1,6 +1,6 @@
-/* link.c - a socket that never blocks: each wait ends at the deadline, or soon after `stop` was set.  TLS is GnuTLS
- * over the same socket: the certificate must be valid for the host, and lead to those that the system trusts or the address
- * names. */
+/* link.c - a socket that never blocks: each wait ends at the deadline, or soon after `stop` was set.  With TLS,
+ * GnuTLS uses the same socket.  The certificate must be valid for the host, and must lead to a certificate that the
+ * system trusts or the address names. */
 #include "shared/link.h"
 #include "base/built.h"
 #include "base/descriptor.h"
@@ -82,7 +82,8 @@ static int connect_host(struct link *l, const struct address *a, double until)
     for (at = list; at; at = at->ai_next)
         left++;
     for (at = list; at && e < 0; at = at->ai_next, left--) {
-        double now = now_seconds(); /* one that swallows everything leaves time for the next */
+        /* an address that never answers must leave time for the next one */
+        double now = now_seconds();
         if (l->fd >= 0) close(l->fd);
         l->fd = -1;
         e = connect_to(l, at->ai_family, at->ai_addr, at->ai_addrlen, now + (until - now) / left);
@@ -115,7 +116,7 @@ static int load_trust(struct link *l, const struct address *a)
     int e = gnutls_certificate_allocate_credentials(&l->trust);
     if (e < 0) return tls_failed(l, e);
     struct fd_low low;
-    fd_low_take(&low); /* GnuTLS opens the files */
+    fd_low_take(&low); /* GnuTLS opens files here */
     e = a->ca ? gnutls_certificate_set_x509_trust_file(l->trust, a->ca, GNUTLS_X509_FMT_PEM)
               : gnutls_certificate_set_x509_system_trust(l->trust);
     if (e >= 0 && a->cert)
@@ -126,7 +127,7 @@ static int load_trust(struct link *l, const struct address *a)
     return a->ca && !e ? ERR(ARG, "%s has no certificate", a->ca) : 0;
 }
 
-/* Says why a certificate is not believed. */
+/* Says why a certificate was not accepted. */
 static int not_verified(const struct link *l)
 {
     gnutls_datum_t why = {0};

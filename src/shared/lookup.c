@@ -1,5 +1,6 @@
-/* lookup.c - the system's lookup of names has a limit of its own, which can be a minute, and cannot be ended.  So a thread makes
- * it, and whoever asked leaves at the deadline.  The last of the two to leave frees what they share. */
+/* lookup.c - looks up a host on a thread of its own.  The system's lookup has a time limit of its own, which can be
+ * a minute, and cannot be ended.  So the caller leaves at its deadline, and the thread ends later.  The last of the
+ * two frees what they share. */
 #include "shared/lookup.h"
 #include "base/thread.h"
 
@@ -7,7 +8,7 @@
 #include <time.h>
 
 #define SLICE 0.05 /* seconds between two looks at `stop` */
-enum { LOOKUPS = 8 /* threads at once: those that nobody waits for any more are among them */ };
+enum { LOOKUPS = 8 /* most threads at once, including those for which nobody waits any more */ };
 
 struct question {
     pthread_mutex_t lock;

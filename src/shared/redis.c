@@ -1,7 +1,7 @@
-/* redis.c - a Redis as a keeper: the protocol is hiredis's, the connection is link.c's, which has deadlines and TLS.
+/* redis.c - a Redis as a keeper.  hiredis has the protocol; link.c has the connection, with deadlines and TLS.
  *
- * What comes back is untrusted.  Only the four kinds of replies that these commands have are read, a reply may have as many
- * bytes as its caller can use, and a connection with anything else is closed. */
+ * Replies are untrusted.  Only the four kinds of replies that these commands have are read, and a reply may have no
+ * more bytes than its caller can use.  After any other reply the connection is closed. */
 #include "shared/keeper.h"
 
 #ifdef KVIK_REDIS
@@ -33,7 +33,8 @@ static void disconnect(struct redis *r)
     r->reader = NULL;
 }
 
-/* Returns the code of an error that Redis gives.  Some pass: it is loading, full, or has lost its writer. */
+/* Returns the code of an error that Redis sends.  Some errors are temporary: the server is loading, is full, or has
+ * lost its writer. */
 static int refused(const struct redis *r, const redisReply *reply)
 {
     const char *s = reply->str ? reply->str : "";
@@ -61,7 +62,7 @@ static int read_reply(struct redis *r, size_t most, double until, redisReply **o
             return ERR(FORMAT, "%s: %s", r->a->shown, r->reader->errstr);
         if (reply) break;
     }
-    if (r->reader->pos != r->reader->len) { /* more than one reply to one command */
+    if (r->reader->pos != r->reader->len) { /* a command has one reply, and here are more */
         freeReplyObject(reply);
         return ERR(FORMAT, "%s answers what was not asked", r->a->shown);
     }
@@ -69,7 +70,8 @@ static int read_reply(struct redis *r, size_t most, double until, redisReply **o
     return 0;
 }
 
-/* Sends a command on an open connection.  Any failure but a refusal closes it: a reply might come late. */
+/* Sends a command on an open connection.  After any failure except an error of Redis the connection is closed,
+ * because a reply might still come. */
 static int command_on(struct redis *r, int n, const char **word, const size_t *bytes, size_t most,
                       double until, redisReply **out)
 {
@@ -100,7 +102,7 @@ static int say(struct redis *r, int n, const char **word, double until)
     return 0;
 }
 
-/* A server that knows no AUTH says what it was sent, so nothing of its answer is told. */
+/* A server that does not know AUTH quotes what it was sent, so the error has nothing of its answer. */
 static int log_in(struct redis *r, double until)
 {
     const struct address *a = r->a;
@@ -182,7 +184,7 @@ static int get(struct keeper *k, const uint8_t *key, size_t most, void **data, s
     return e;
 }
 
-/* Commands that return a number. */
+/* Sends a command that returns a number. */
 static int counted(struct keeper *k, const char *name, const uint8_t *key, double until)
 {
     struct redis *r = (struct redis *)k;
