@@ -2,7 +2,7 @@
 #pragma once
 #include "base/base.h"
 
-/* The logits of one position of the reference, and what is made of them once for all that are compared. */
+/* The logits of one position of the reference, and what all comparisons with them share. */
 struct divergence {
     const float *logits; /* [vocab] */
     double *p;           /* [vocab] probabilities */
@@ -14,7 +14,8 @@ struct divergence {
 double log_sum_exp(const float *x, uint32_t n, uint32_t *best);
 /* Fills p, log_sum and best from the logits. */
 void divergence_reference(struct divergence *at, uint32_t vocab);
-/* Compares the logits of one position with the reference's: the divergence and -log of the probability of the next token, in nats,
- * and whether the most likely token is the same.  Returns false if they are not finite. */
+/* Compares the logits of one position with those of the reference: *kld, their divergence; *nll, -log of the
+ * probability of the next token, both in nats; *same, whether the most likely token is the same.  Returns false if
+ * the logits are not finite. */
 bool divergence_compare(const struct divergence *at, const float *logits, uint32_t vocab,
                         double *kld, double *nll, bool *same);
