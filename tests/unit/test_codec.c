@@ -313,7 +313,8 @@ static const struct geometry geometries[] = {
     {{"hqq", 8, 64, 1}, 64, 0},     {{"hqq", 8, 16, 0}, 16, 0},     {{"hqq", 2, 64, 0}, 128, 0},
     {{"hqq", 3, 64, 0}, 64, 0},     {{"hqq", 3, 32, 1}, 64, 4},     {{"hqq", 1, 64, 1}, 64, 0},
     {{"hqq", 1, 64, 1}, 128, 0},    {{"hqq", 4, 64, 1}, 64, 64},    {{"hqq", 2, 8, 1}, 64, 0},
-    {{"quanto", 4, 48, 0}, 96, 0},  {{"quanto", 2, 32, 0}, 64, 0},
+    {{"quanto", 4, 48, 0}, 96, 0},  {{"quanto", 2, 32, 0}, 64, 0},  {{"quanto", 2, 128, 0}, 64, 0},
+    {{"hqq", 4, 256, 1}, 64, 16},   {{"hqq", 2, 64, 1}, 128, 0},
 };
 
 /* Every kernel gives the bits of the reference kernel for any part of a strip, and writes nothing

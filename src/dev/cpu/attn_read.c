@@ -114,14 +114,16 @@ static void find_run(const struct attn_job *j, const struct attn_task *t, uint32
         find_strips(t, f, table, plane, run);
 }
 
-/* Prefetches narrow tiles with all heads.  Wider tiles are long enough for the processor's own prefetcher. */
-static void ask(const struct row_run *run)
+/* Prefetches one of n parts of the narrow tiles of a run, with all heads.  A processor waits for a dozen lines at a
+ * time, so a part goes with each head.  Wider tiles are long enough for the processor's own prefetcher. */
+static void ask(const struct row_run *run, uint32_t part, uint32_t n)
 {
     const struct kv_codec *c = run->by->codec;
     if (!run->n || c->tile >= KV_STRIP) return;
     const struct kv_piece *p = &run->piece[0];
     size_t bytes = c->bytes(c, run->by->shape);
-    for (uint32_t i = p->r0 / c->tile; i * c->tile < p->r1; i++)
+    uint32_t first = p->r0 / c->tile, tiles = (p->r1 - 1) / c->tile + 1 - first;
+    for (uint32_t i = first + tiles * part / n; i < first + tiles * (part + 1) / n; i++)
         for (size_t k = 0; k < bytes; k += 64)
             __builtin_prefetch(p->tile[i] + k, 0, 2);
 }
@@ -352,9 +354,10 @@ static void each_run(const struct attn_job *j, const struct attn_task *t, uint32
             find_run(j, t, 1, t->m->a, then);
         else
             ahead = NULL;
-        if (!last && ahead) ask(ahead);
-        for (uint32_t i = 0; i < t->heads; i++)
+        for (uint32_t i = 0; i < t->heads; i++) {
+            if (ahead) ask(ahead, i, t->heads);
             fn(j, t, now, ahead, i);
+        }
         if (last) return;
         struct row_run *swap = now;
         now = then;

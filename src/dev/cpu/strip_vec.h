@@ -15,7 +15,7 @@
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
 #ifndef STRIP_WIDE
-#define STRIP_WIDE 0 /* the file has vec_look_up_chunk and vec_transpose32 */
+#define STRIP_WIDE 0 /* the file has what wide strips need */
 #endif
 #define STRIP_GROUPS 16u  /* most groups of a row done here */
 #define STRIP_DIM    256u /* most channels */
@@ -142,19 +142,6 @@ INLINE void values_row(enum dtype t, const uint32_t bits, bool zero_first,
     uint32_t left = 0, g = 0; /* how many more channels have the numbers a and b */
     for (uint32_t c = 0; c < dim * bits / 8; c += 16) {
         v16 bytes = v16_load(codes + c);
-#if STRIP_WIDE
-        if (table && group && group % (16 * per) == 0) { /* a chunk lies in one group */
-            if (!left) {
-                look = table_of(t, zero_first, vf_set1(vec_one(t, unit, g)),
-                                vf_set1(vec_one(t, unit, (size_t)pairs + g)));
-                left = group;
-                g++;
-            }
-            left -= 16 * per;
-            vec_look_up_chunk(look, bits, bytes, dst + (size_t)c * per * size);
-            continue;
-        }
-#endif
         UNROLL for (uint32_t k = 0; k < per; k++)
         {
             uint32_t d = c * (8 / bits) + 16 * k;
@@ -209,14 +196,48 @@ INLINE void keys_by_row(enum dtype t, const uint32_t bits, bool zero_first,
     for (uint32_t i = 0; i < KV_STRIP; i++)
         values_row(t, bits, zero_first, f, dim, r->unit[i], r->codes[i],
                    (unsigned char *)(row + i * dim));
-    uint32_t d = 0;
-#if STRIP_WIDE
-    for (; d + 32 <= dim; d += 32)
-        vec_transpose32(row + d, dim, dst + (size_t)d * 2 * KV_STRIP);
-#endif
-    for (; d < dim; d += 16)
+    for (uint32_t d = 0; d < dim; d += 16)
         transpose_words(row + d, dim, dst + (size_t)d * 2 * KV_STRIP);
 }
+
+#if STRIP_WIDE
+/* Decodes a strip 64 channels of 16 rows at a time.  The numbers of 16 rows are converted at once. */
+INLINE void wide(enum dtype t, const uint32_t bits, bool zero_first, const struct kv_affine *f,
+                 const struct kv_shape *s, const struct strip_rows *r, uint32_t r0, uint32_t r1,
+                 unsigned char *dst)
+{
+    static const float all[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    static const float four[16] = {0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3};
+    const vf code = vf_load(bits == 4 ? all : four);
+    float a[KV_STRIP], b[KV_STRIP]; /* memory: a broadcast from there is free */
+    vwide table[KV_STRIP / 2], codes[KV_STRIP / 2];
+    uint32_t pairs = affine_pairs(f, s->dim), group = MIN(f->group, s->dim), bytes = 8 * bits;
+#define VALUES(i) affine_value(t, zero_first, code, vf_set1(a[i]), vf_set1(b[i]))
+    for (uint32_t d = 0, at = 0; d < s->dim; d += 64, at += bytes) {
+        const bool begins = d % group == 0;
+        if (begins) {
+            vf x, y;
+            vec_numbers(t, r->unit, d / group, pairs, &x, &y);
+            vf_store(a, x);
+            vf_store(b, y);
+        }
+        if (s->layout == KV_STRIPS) {
+            for (uint32_t p = 0; p < KV_STRIP; p += 2) {
+                if (begins) table[p / 2] = vec_join(t, VALUES(p), VALUES(p + 1));
+                codes[p / 2] = vec_codes(bits, r->codes[p] + at, r->codes[p + 1] + at);
+            }
+            vec_look_up_columns(table, bits, codes, dst + (size_t)d * 2 * KV_STRIP);
+            continue;
+        }
+        for (uint32_t i = r0; i < r1; i++) {
+            vf x = VALUES(i);
+            vec_look_up_row(vec_join(t, x, x), bits, r->codes[i] + at,
+                            dst + ((size_t)i * s->dim + d) * 2);
+        }
+    }
+#undef VALUES
+}
+#endif
 
 INLINE void keys(enum dtype t, const uint32_t bits, bool zero_first, const struct kv_affine *f,
                  uint32_t dim, const struct strip_rows *r, bool strips, unsigned char *dst)
@@ -259,6 +280,69 @@ INLINE void strip_of(enum dtype t, const uint32_t bits, bool zero_first, const s
                    dst + (size_t)i * s->dim * size);
 }
 
+/* The kernels of (bits, zero_first, type) are functions of their own, because the frame of all together is large. */
+typedef void rows_fn(const struct kv_affine *f, const struct kv_shape *s,
+                     const struct strip_rows *r, uint32_t r0, uint32_t r1, unsigned char *dst);
+#define EACH(CASE) /* in the order of kernel_of */                                                 \
+    CASE(2, false, DT_F32)                                                                         \
+    CASE(2, false, DT_F16)                                                                         \
+    CASE(2, false, DT_BF16)                                                                        \
+    CASE(2, true, DT_F32)                                                                          \
+    CASE(2, true, DT_F16)                                                                          \
+    CASE(2, true, DT_BF16)                                                                         \
+    CASE(4, false, DT_F32)                                                                         \
+    CASE(4, false, DT_F16)                                                                         \
+    CASE(4, false, DT_BF16)                                                                        \
+    CASE(4, true, DT_F32)                                                                          \
+    CASE(4, true, DT_F16)                                                                          \
+    CASE(4, true, DT_BF16)                                                                         \
+    CASE(8, false, DT_F32)                                                                         \
+    CASE(8, false, DT_F16)                                                                         \
+    CASE(8, false, DT_BF16)                                                                        \
+    CASE(8, true, DT_F32)                                                                          \
+    CASE(8, true, DT_F16)                                                                          \
+    CASE(8, true, DT_BF16)
+#define APART(bits, zero, t)                                                                       \
+    static __attribute__((noinline)) void rows_##bits##zero##t(                                    \
+        const struct kv_affine *f, const struct kv_shape *s, const struct strip_rows *r,           \
+        uint32_t r0, uint32_t r1, unsigned char *dst)                                              \
+    {                                                                                              \
+        strip_of(t, bits, zero, f, s, r, r0, r1, dst);                                             \
+    }
+#define NAME(bits, zero, t) rows_##bits##zero##t,
+EACH(APART)
+static rows_fn *const rows_kernel[] = {EACH(NAME)};
+#undef APART
+#undef NAME
+#if STRIP_WIDE
+#define APART(bits, zero, t)                                                                       \
+    static __attribute__((noinline)) void wide_##bits##zero##t(                                    \
+        const struct kv_affine *f, const struct kv_shape *s, const struct strip_rows *r,           \
+        uint32_t r0, uint32_t r1, unsigned char *dst)                                              \
+    {                                                                                              \
+        if (bits < 8 && t != DT_F32) wide(t, bits, zero, f, s, r, r0, r1, dst);                    \
+    }
+#define NAME(bits, zero, t) wide_##bits##zero##t,
+EACH(APART)
+static rows_fn *const wide_kernel[] = {EACH(NAME)};
+#undef APART
+#undef NAME
+#endif
+#undef EACH
+
+static rows_fn *kernel_of(const struct kv_affine *f, const struct kv_shape *s)
+{
+    uint32_t i = f->bits == 2 ? 0 : f->bits == 4 ? 6 : 12;
+    i += (f->zero_first ? 3 : 0) + (s->dtype == DT_F32 ? 0 : s->dtype == DT_F16 ? 1 : 2);
+#if STRIP_WIDE
+    /* Values of 16 bits, of which no 64 neighbours lie in two groups. */
+    if (s->dtype != DT_F32 && f->bits < 8 && s->dim % 64 == 0 && !affine_strips(f, s) && f->group &&
+        (f->group >= s->dim || f->group % 64 == 0))
+        return wide_kernel[i];
+#endif
+    return rows_kernel[i];
+}
+
 static bool done_here(const struct kv_affine *f, const struct kv_shape *s)
 {
     if (f->bits != 2 && f->bits != 4 && f->bits != 8) return false;
@@ -270,7 +354,7 @@ static bool done_here(const struct kv_affine *f, const struct kv_shape *s)
 
 static void find_rows(const struct kv_affine *f, const struct kv_shape *s, uint32_t tile,
                       uint32_t head, const unsigned char *const *src, uint32_t at,
-                      struct strip_rows *out)
+                      struct strip_rows *restrict out)
 {
     size_t bytes = affine_unit_bytes(f, s), head_at = affine_unit_at(f, s, tile, head, 0);
     uint32_t row = affine_row_bytes(f, s->dim);
@@ -302,29 +386,7 @@ static void decode_strip(const struct kv_affine *f, const struct kv_shape *s, ui
         return;
     }
     find_rows(f, s, tile, head, src, at, &rows);
-    switch ((f->bits == 2   ? 0
-             : f->bits == 4 ? 1
-                            : 2) *
-                6 +
-            f->zero_first * 3 +
-            (s->dtype == DT_F32   ? 0
-             : s->dtype == DT_F16 ? 1
-                                  : 2)) {
-#define CASE(n, bits, zero, t)                                                                     \
-    case n:                                                                                        \
-        strip_of(t, bits, zero, f, s, &rows, r0, r1, dst);                                         \
-        break;
-#define CASES(n, bits, zero)                                                                       \
-    CASE(n, bits, zero, DT_F32) CASE(n + 1, bits, zero, DT_F16) CASE(n + 2, bits, zero, DT_BF16)
-        CASES(0, 2, false)
-        CASES(3, 2, true)
-        CASES(6, 4, false)
-        CASES(9, 4, true)
-        CASES(12, 8, false)
-        CASES(15, 8, true)
-#undef CASES
-#undef CASE
-    }
+    kernel_of(f, s)(f, s, &rows, r0, r1, dst);
 }
 
 static const void *strips(const struct kv_reading *r, const struct kv_piece *at, void *room)
