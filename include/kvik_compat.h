@@ -60,10 +60,11 @@ typedef struct kvik_inputs {
     uint32_t n_columns;
     const uint32_t *columns;
     /* The caller keeps the rows: for each layer the callback gets those of this forward, and sets what attention sees,
-     * by its window if it has one.  The batch is empty before and after, but for rows of an encoder.  `past` columns
-     * come before those of this forward; attention_mask has past + n.  One step must hold all tokens (step_tokens).
-     * Rotary frequencies that follow the length of the text go by the last position of each row.  KVIK_UNSUPPORTED
-     * for models with recurrent states, for sinks, and with outputs.attentions. */
+     * by its window if it has one.  The batch is empty before and after, but for rows of an encoder; of a model with
+     * recurrent states it grows, since it keeps these.  `past` columns of the caller's come before those of this
+     * forward; attention_mask has past + n.  One step must hold all tokens (step_tokens).  Rotary frequencies that
+     * follow the length of the text go by the last position of each row.  The cache needs no_prefix_cache, or another
+     * text could find rows that only this one should see.  KVIK_UNSUPPORTED for sinks and with outputs.attentions. */
     uint32_t past;
     kvik_on_layer on_layer;
     void *ctx;

@@ -11,17 +11,18 @@ import sys
 
 # The floors from the lowest, and the files of each in the order in which they may import each other.
 FLOORS = (
-    ("library", "_abi errors _lib _arrays pickles"),
+    ("library", "_abi errors _lib _arrays pickles busy"),
     ("show", "memory display outputs tool_schema utils.logging utils.chat_template_utils utils.generic utils.import_utils utils progress"),
     ("files", "files hub download devices config_defaults configuration config_changes languages"),
-    ("store", "store encoder legacy linear_states layer_store cache_files cache_outline cache_states"),
-    ("caches", "layer_views cache_layers caches layered_cache cache_utils cross_cache prefix_store"),
+    ("store", "store encoder legacy linear_states layer_store cache_files cache_outline cache_states cache_edits "
+              "states_beside cache_texts"),
+    ("caches", "layer_views cache_layers caches layered_cache written_caches cache_configs cache_utils cross_cache prefix_store"),
     ("text", "tokenizer_parts tokenizer_files tokenizer_vocabulary tokenizer_rows batch_encoding tokenizer_chats tokenization processing"),
     ("generation", "generation.seeds generation.watermark_configs generation.configuration_utils generation.options generation.logits_process "
                    "generation.watermarks generation.watermarking generation.healing "
                    "generation.stopping_criteria generation.streamers generation.texts generation.callbacks generation.result "
                    "generation.advice generation.loop generation.beams generation.call generation.watched generation.utils generation"),
-    ("models", "kept_rows weights step model seq2seq speech models"),
+    ("models", "kept_rows weights step model seq2seq hearing speech models"),
     ("program", "pipelines __init__"),
 )
 # Imports inside functions, and why they are there.

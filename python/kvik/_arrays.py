@@ -9,7 +9,7 @@ from typing import Any, Optional, Sequence
 
 import numpy as np
 
-from .errors import UnsupportedError
+from .errors import ArgumentError, UnsupportedError
 
 
 def torch_module() -> Any:
@@ -163,3 +163,14 @@ def tensors(rows: Sequence[Sequence[int]], kind: Optional[str]) -> Any:
     if array.size == 0:
         array = array.reshape(len(rows), 0)
     return like(array, name == "pt" and want_torch() is not None)
+
+
+def row_indices(value: Any) -> np.ndarray:
+    """Returns the rows of a batch that indices, or a mask of all rows, name."""
+    index = to_numpy(value).ravel()
+    if index.dtype == bool:
+        index = np.flatnonzero(index)
+    index = integers(index, "an index of rows", np.int64)
+    if index.size and index.min() < 0:
+        raise ArgumentError(f"row {int(index.min())}: rows are counted from 0")
+    return integers(index, "an index of rows", np.uint32)

@@ -14,13 +14,14 @@ from . import _abi
 from ._arrays import frozen, like, torch_module
 from ._lib import call, lib, view
 from .cache_outline import WINDOWS, Outline
-from .cache_states import Linear, State
+from .cache_states import State
 from .configuration import layer_kinds
 from .errors import ArgumentError, UnsupportedError
 from .layer_views import (CacheLayer, Column, DynamicLayer, DynamicSlidingWindowLayer, Edits, Fp8QuantizedLayer, HQQQuantizedLayer, LinearAttentionLayer,
                           QuantoQuantizedLayer, Snapshot, StaticLayer, StaticSlidingWindowLayer)
 from .legacy import as_tuples
 from .linear_states import LinearStates, copied
+from .states_beside import Linear
 from .store import Batch, Settings
 
 _LINEAR = ("linear_attention", "conv", "mamba", "recurrent_state")  # kinds of layers that have states and no rows
@@ -129,7 +130,8 @@ class Layers(_Base):
         """Returns the layer that tells the length: for layer 0, which is asked for by default, the first that keeps rows."""
         if layer or self._state.seen(0):
             return layer or 0
-        return next((i for i, without in enumerate(zip(self.is_linear, self.is_dummy)) if not any(without)), 0)
+        rows = [i for i, without in enumerate(zip(self.is_linear, self.is_dummy)) if not any(without)]
+        return next(iter(rows or filter(self._state.seen, range(len(self)))), 0)  # a layer may have states and rows
 
     @property
     def is_dummy(self) -> List[bool]:
@@ -337,10 +339,10 @@ class Layers(_Base):
         if states:
             given = states.conv if name == "conv" else states.recurrent
             return [frozen(copied(given[i, 0])) if (i, 0) in given else None for i in range(len(self))] if given else []
-        if not self._state.is_of_model:
+        if not self._state.is_of_model and self._state.beside() is None:
             return []
         rows = []
-        with self._use(), self._state.read() as batch:
+        with self._use(), self._state.read_states() as batch:
             for seq in batch.sequences():
                 out = ctypes.POINTER(_abi.kvik_export)()
                 call("kvik_cache_export", batch.store.pointer, seq, ctypes.byref(out))

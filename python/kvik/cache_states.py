@@ -2,19 +2,18 @@
 
 Fresh: nothing.  Held: arrays of legacy tuples or of a pickle, which wait for their model.  Saved: a session, which waits as well.
 Unbound: rows that update() has appended for a model that is written elsewhere.  Bound: sequences in a store of a model of kvik.
-Linear: recurrent states of a model that is written elsewhere, beside one of the others.
+Beside one of them may be recurrent states (`states_beside`).
 
 An operation returns the state after it, the same object or another.  One that fails leaves the cache as it was.
 """
 import ctypes
 import json
 from contextlib import contextmanager
-from typing import AbstractSet, Any, ContextManager, Dict, Iterator, List, Optional, Tuple
+from typing import Any, ContextManager, Dict, Iterator, List, Optional, Tuple
 
 import numpy as np
 
 from . import _abi, legacy
-from ._arrays import to_numpy
 from ._lib import address, call, sized, text_of, usage_fields
 from .cache_files import load_session, session_bytes, session_read, waiting
 from .cache_outline import Outline, Shapes
@@ -77,6 +76,10 @@ class State:
         """The batch of rows of a model of kvik, for reading."""
         raise AssertionError
 
+    def read_states(self) -> ContextManager[Batch]:
+        """The batch of recurrent states of a model of kvik, for reading."""
+        return self.read()
+
     def columns_mask(self) -> Optional[np.ndarray]:
         """Returns the mask of the columns, [rows, columns]; None if all are tokens."""
         return self.mask
@@ -89,6 +92,10 @@ class State:
         """Returns where the blocks of each row in a store of a model are."""
         return []
 
+    def beside(self) -> Optional[Batch]:
+        """Returns the batch of a model of kvik that has recurrent states beside these rows; or None."""
+        return None
+
     def pickled(self) -> Dict[str, Any]:
         """Returns what a pickle keeps, which restored() takes."""
         held, passed = self.parts() if self.is_loose else (None, {})
@@ -96,6 +103,10 @@ class State:
                 "_mask": self.columns_mask() if self.is_loose else None}
 
     # -- from one to another
+
+    def rows_alone(self) -> "State":
+        """Returns the state without what is beside the rows."""
+        return self
 
     def with_rows(self, other: "State") -> "State":
         """Returns the state that has the rows of another; recurrent states stay."""
@@ -431,156 +442,10 @@ class Bound(State):
         return self
 
     def fork(self) -> State:
+        return self.copy()
+
+    def copy(self) -> "Bound":
+        """Returns the same sequences in a batch of its own; they share every row until one of them appends."""
         copy = Batch(self.batch.store)
         call("kvik_batch_copy", self.batch.pointer, ctypes.byref(copy.pointer))
         return Bound(copy)
-
-
-class Linear(State):
-    """Recurrent states, and `under` them the rows of layers that have attention."""
-
-    def __init__(self, linear: LinearStates, under: State) -> None:
-        super().__init__()
-        self.linear: LinearStates = linear
-        self.under = under
-        self.batch, self.store, self.session = under.batch, under.store, under.session
-        self.is_loose, self.is_of_model = under.is_loose, under.is_of_model
-
-    @property
-    def is_used(self) -> bool:  # type: ignore[override]
-        """True if there are states, or rows."""
-        return bool(self.linear) or self.under.is_used
-
-    @property
-    def unsaved(self) -> str:  # type: ignore[override]
-        """Why there is nothing to save."""
-        return Held.unsaved if self.linear and not self.under.is_used else self.under.unsaved
-
-    def shapes(self) -> Shapes:
-        return self.under.shapes()
-
-    def described(self) -> Optional[List[Dict[str, Any]]]:
-        return self.under.described()
-
-    def layer_count(self) -> int:
-        return max(self.under.layer_count(), *(i + 1 for i in self.linear.layers()), 0)
-
-    def rows(self) -> int:
-        return self.under.rows() or self.linear.batch
-
-    def columns(self) -> int:
-        return self.under.columns()
-
-    def seen(self, layer: int) -> int:
-        return self.under.seen(layer)
-
-    def parts(self) -> Tuple[legacy.Layers, Passed]:
-        return self.under.parts()
-
-    def read(self) -> ContextManager[Batch]:
-        return self.under.read()
-
-    def usage(self) -> Dict[str, int]:
-        out, states = self.under.usage(), self.linear.nbytes
-        if self.batch is not None or not self.linear:
-            return out
-        return {**out, "bytes": out.get("bytes", 0) + states, "states": out.get("states", 0) + states}
-
-    def columns_mask(self) -> Optional[np.ndarray]:
-        return self.under.columns_mask()
-
-    def maps(self) -> List[Dict[str, Any]]:
-        return self.under.maps()
-
-    def pickled(self) -> Dict[str, Any]:
-        return {**self.under.pickled(), "_linear": self.linear}
-
-    def with_rows(self, other: State) -> State:
-        return self if other is self.under else Linear(self.linear, other)
-
-    def ready(self, model: ModelHandle, rows: int) -> State:
-        if self.linear:
-            raise ArgumentError("the cache holds recurrent states of a model that is no model of kvik; give each a cache of its own")
-        return self.with_rows(self.under.ready(model, rows))
-
-    def to_batch(self, model: ModelHandle, settings: Settings, rows: int) -> Batch:
-        return self.under.to_batch(model, settings, rows)
-
-    def updatable(self, outline: Outline, batch: int, layer: int) -> State:
-        return self.with_rows(self.under.updatable(outline, batch, layer))
-
-    def masking(self, outline: Outline, layer: int, length: int) -> LayerStore:
-        return self.under.masking(outline, layer, length)
-
-    def crop(self, n: int, outline: Outline) -> State:
-        states = LinearStates(self.linear.recording) if not n else self.linear.cropped(n) if self.linear else self.linear
-        return Linear(states, self.under.crop(n, outline))
-
-    def settled(self) -> State:
-        return Linear(self.linear.cropped(0), self.under) if self.linear else self
-
-    def reset(self) -> State:
-        return Linear(LinearStates(self.linear.recording), self.under.reset())
-
-    def reorder(self, index: np.ndarray) -> State:
-        return Linear(self._selected(index), self.under.reorder(index))
-
-    def repeat(self, times: int) -> State:
-        return Linear(self._selected(np.repeat(np.arange(self.linear.batch), times)), self.under.repeat(times))
-
-    def select(self, index: np.ndarray) -> State:
-        return Linear(self._selected(index), self.under.select(index))
-
-    def _selected(self, index: np.ndarray) -> LinearStates:
-        return self.linear.select(index) if self.linear else self.linear
-
-    def fork(self) -> State:
-        return Linear(self.linear.copy(), self.under.fork())
-
-
-def _edited(old: np.ndarray, value: Any, what: str) -> np.ndarray:
-    """Returns rows that a program has set, as the cache keeps them.  old: the rows before; of a static layer without its padding."""
-    new = np.ascontiguousarray(to_numpy(value, np.float32))
-    if new.ndim != 4 or (old.size and (new.shape[0] != old.shape[0] or new.shape[1] != old.shape[1] or new.shape[3] != old.shape[3])):
-        raise ArgumentError(f"{what} were set to {list(new.shape)}; expected {[*old.shape[:2], 'columns', old.shape[3]]}")
-    return new
-
-
-def held_with(state: State, changed: Dict[Tuple[int, int], Any], touched: AbstractSet[Tuple[int, int]], full: Dict[int, int]) -> State:
-    """Returns the state that has the rows of another with changes, {(layer, 0 for keys or 1 for values): rows}, and waits for its model.
-
-    touched: which of them are changes of rows that the cache gave.  full: for static layers the columns that they have reserved; rows of so many are cut to those that there were.
-    """
-    layers, passed = state.parts()
-    before = [k.shape[2] for k, _ in layers]
-    for (layer, which), value in sorted(changed.items()):
-        if not 0 <= layer < len(layers):
-            raise ArgumentError(f"rows were set in layer {layer}; the cache has {len(layers)} layers")
-        pair = list(layers[layer])
-        new = _edited(pair[which], value, f"the {'values' if which else 'keys'} of layer {layer}")
-        limit = full.get(layer)
-        if new.shape[2] == limit:  # without the zeros behind the rows, or before those of a full window: CacheLayer.keys
-            first = limit - before[layer] if before[layer] + passed.get(layer, (0, 0))[0] >= limit else 0
-            new = new[:, :, first:first + before[layer]]
-        elif (layer, which) in touched:  # what update() returned of a window has rows that the window has passed since
-            new = new[:, :, max(new.shape[2] - before[layer], 0):]
-        pair[which] = np.ascontiguousarray(new)
-        layers[layer] = pair[0], pair[1]
-    for i, (k, v) in enumerate(layers):
-        if k.shape[:3] != v.shape[:3]:
-            raise ArgumentError(f"layer {i} has keys {list(k.shape)} and values {list(v.shape)}: set both before the cache is used")
-    mask = state.columns_mask()
-    if mask is not None and any(k.shape[2] != n for (k, _), n in zip(layers, before)):
-        raise ArgumentError("rows were removed from a batch with padding, whose columns then no longer fit its attention mask; crop() "
-                            "removes the last ones")
-    return Held(layers, passed, state.shapes(), mask)
-
-
-def restored(kept: Dict[str, Any], settings: Settings) -> State:
-    """Returns the state of a pickle, from what pickled() has returned."""
-    state: State = Fresh(kept["_of_model"])
-    if kept["_session"] is not None:
-        state = Saved(kept["_session"], settings)
-    elif kept["_held"] is not None:
-        state = Held(kept["_held"], kept["_passed"], kept["_of_model"], kept["_mask"])
-    return state if kept["_linear"] is None else Linear(kept["_linear"], state)

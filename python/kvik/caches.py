@@ -5,28 +5,29 @@ its operations do, is in one object, its state (`cache_states`).
 """
 import json
 import os
-import sys
 import threading
 from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence, Tuple, Type, TypeVar, Union
 
-import ctypes
 import numpy as np
 
-from . import _abi, display, legacy
-from ._arrays import integers, is_torch, like, to_numpy
-from ._lib import address, call, encode, field_kinds, lib, sized, text_of
+from . import display, legacy
+from ._arrays import integers, is_torch, like, row_indices, to_numpy
+from ._lib import encode, text_of
+from .busy import LEAVING, has_left
 from .cache_files import note_of, save_session
 from .cache_layers import STATIC, Layers, adopt_transformers
-from .cache_states import Bound, Fresh, Held, Saved, State, held_with, restored
+from .cache_edits import held_with
+from .cache_states import Bound, Fresh, Held, Saved, State
+from .cache_texts import splice, sync
 from .devices import accept_device, dtype_name
-from .errors import ArgumentError, BusyError, IndexLimitError, LimitError, MissingError, UnsupportedError
+from .errors import ArgumentError, BusyError, IndexLimitError, LimitError, MissingError
 from .layer_views import Edits
 from .linear_states import LinearStates
+from .states_beside import Recurrent, restored
 from .pickles import Check, checked, is_passed, is_rows, is_session, of
 from .memory import Memory
-from .store import Batch, ModelHandle, Settings, Store, settings_of
-from .utils.logging import notice
+from .store import Batch, ModelHandle, Settings, settings_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -115,8 +116,8 @@ class Cache(Layers):
             return
         try:  # a lock that is taken before the `try` stays taken where a signal's handler raises between the two
             user = guard.setdefault("thread", me)
-            if user != me and _has_left(user):
-                with _leaving:
+            if user != me and has_left(user):
+                with LEAVING:
                     if guard.get("thread") == user:
                         guard["thread"] = user = me
             if user == me:
@@ -265,6 +266,22 @@ class Cache(Layers):
             seen = [self._edits.show((layer_idx, which), rows) for which, rows in enumerate(seen)]
         return seen[0], seen[1]
 
+    def _states_beside(self, model: ModelHandle, settings: Settings, rows: int) -> Batch:
+        """Returns the batch with the recurrent states of a model of kvik whose rows update() keeps."""
+        batch = self._state.beside()
+        if batch is not None and not batch.length and batch.rows != rows:  # after reset()
+            self._state, batch = self._state.rows_alone(), None
+        if batch is None:
+            if self._state.layer_count():
+                raise ArgumentError("the cache holds rows, and no recurrent states of this model; give it an empty cache")
+            batch = Batch.open(model, settings, rows)
+            self._state = Recurrent(Bound(batch), self._state)
+        elif batch.store.model is not model:
+            raise ArgumentError("the cache holds states of another model; every model needs a cache of its own")
+        elif batch.rows != rows:
+            raise ArgumentError(f"the input has {rows} rows, the cache has {batch.rows}")
+        return batch
+
     def _layers(self, settled: bool = True) -> legacy.Layers:
         """Returns the rows of all layers as f32 arrays.  settled: False leaves out what a program has set since."""
         with self._holding(settled=settled) as state:
@@ -331,7 +348,7 @@ class Cache(Layers):
 
     def reorder_cache(self, beam_idx: Any) -> None:
         """Gives row i the contents of row beam_idx[i]."""
-        index = _indices(beam_idx)
+        index = row_indices(beam_idx)
         with self._holding(changes=True) as state:
             self._state = state.reorder(index)
 
@@ -342,7 +359,7 @@ class Cache(Layers):
 
     def batch_select_indices(self, indices: Any) -> None:
         """Makes the cache the rows indices[0], indices[1], ..."""
-        index = _indices(indices)
+        index = row_indices(indices)
         with self._holding(changes=True) as state:
             self._state = state.select(index)
 
@@ -427,7 +444,7 @@ class Cache(Layers):
         with self._use():
             batch = self._bind(model._handle, model._defaults, len(rows))
             with batch.store.locked() as store:
-                fresh, reports = _sync(store, batch, [integers(r, "input_ids") for r in rows])
+                fresh, reports = sync(store, batch, [integers(r, "input_ids") for r in rows])
                 self._take(fresh, self._torch)
         return reports
 
@@ -445,7 +462,7 @@ class Cache(Layers):
         with self._use():
             batch = self._bind(model._handle, model._defaults, 1)
             with batch.store.locked() as store:
-                fresh, report = _splice(store, batch, parts, recompute, fraction)
+                fresh, report = splice(store, batch, parts, recompute, fraction)
                 self._take(fresh, self._torch)
         return report
 
@@ -474,87 +491,3 @@ class Cache(Layers):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(length={self.get_seq_length()})"
-
-
-_leaving = threading.Lock()  # of several threads that find a cache left, one takes it
-
-
-def _has_left(thread: int) -> bool:
-    """True if a thread runs nothing of this package: a handler of a signal raised where its call ended, before the cache was let go."""
-    frame = sys._current_frames().get(thread)
-    while frame is not None:
-        if str(frame.f_globals.get("__name__", "")).startswith(f"{__package__}."):
-            return False
-        frame = frame.f_back
-    return True
-
-
-def calls_update(cache: Any, model: ModelHandle) -> bool:
-    """True if a forward of the model calls update() of the cache: one that a program has written.  A model without attention calls none, as
-    in Transformers.  Raises UnsupportedError where update() would have to be called and cannot be."""
-    own = getattr(cache, "self_attention_cache", None) if model.hears else None
-    parts = (cache,) if own is None else (own, cache.cross_attention_cache)
-    written = [part for part in parts if isinstance(part, Cache) and part.is_written]
-    if not written or not model.attends:
-        return False
-    first = written[0]
-    why = "a sink cache turns its rows inside the library. Drop rows in the update() of a DynamicCache, as examples/python/evict.py does" \
-        if first._settings.cache_implementation == "sink" else \
-        f"it is one cache, and a model with an encoder has two. Give EncoderDecoderCache({type(first).__name__}(), DynamicCache())" \
-        if model.hears and own is None else \
-        "the rows of an encoder stay inside the library. Override update() of the decoder's cache, the first of the two" \
-        if parts[-1] in written and own is not None else \
-        "the model has recurrent states beside its attention, and both stay inside the library. Use a cache of kvik with it, or a model " \
-        "whose layers all have attention" if model.has_states else None
-    if why:
-        raise UnsupportedError(f"{type(first).__name__}.update() cannot be called: {why}")
-    notice(f"{type(first).__name__}.update() is called for every layer, which is slower than kvik's own caches")
-    return True
-
-
-def _indices(value: Any) -> np.ndarray:
-    index = to_numpy(value).ravel()
-    if index.dtype == bool:
-        index = np.flatnonzero(index)
-    index = integers(index, "an index of rows", np.int64)
-    if index.size and index.min() < 0:
-        raise ArgumentError(f"row {int(index.min())}: rows are counted from 0")
-    return integers(index, "an index of rows", np.uint32)
-
-
-def _splice(store: Store, batch: Batch, parts: List[np.ndarray], recompute: int, fraction: float) -> Tuple[Batch, Dict[str, int]]:
-    """Appends the chunks to a fork of the row, so that a failure leaves the batch as it was."""
-    list_of = (_abi.kvik_chunk * max(len(parts), 1))()
-    for i, ids in enumerate(parts):
-        list_of[i] = sized(_abi.kvik_chunk, ids=address(ids), n=ids.size)
-    how = sized(_abi.kvik_splice, recompute=recompute, fraction=fraction)
-    seqs = (ctypes.c_uint32 * 1)()
-    call("kvik_cache_fork", store.pointer, lib.kvik_batch_seq(batch.pointer, 0), ctypes.byref(seqs))
-    try:
-        call("kvik_cache_splice", store.pointer, seqs[0], list_of, len(parts), ctypes.byref(how))
-    except BaseException:
-        lib.kvik_cache_drop(store.pointer, seqs[0])
-        raise
-    return Batch.of(store, seqs, 1, None), {name: getattr(how, name) for name in ("reused", "moved", "computed", "chunks")}
-
-
-def _sync(store: Store, batch: Batch, rows: List[np.ndarray]) -> Tuple[Batch, List[Dict[str, Any]]]:
-    """Syncs a fork of each row, so that a failure leaves the batch as it was."""
-    seqs = (ctypes.c_uint32 * len(rows))()
-    reports: List[Dict[str, Any]] = []
-    made = 0
-    try:
-        for i, ids in enumerate(rows):
-            out = ctypes.c_uint32()
-            call("kvik_cache_fork", store.pointer, lib.kvik_batch_seq(batch.pointer, i), ctypes.byref(out))
-            seqs[i], made = out.value, made + 1
-            report = sized(_abi.kvik_sync)
-            call("kvik_cache_sync", store.pointer, seqs[i], address(ids), ids.size, None, ctypes.byref(report))
-            reports.append({name: (lambda v: v.decode("utf-8", "replace") if isinstance(v, bytes) else v)(
-                getattr(report, name)) for name in field_kinds(_abi.kvik_sync) if name != "size"})
-            lib.kvik_sync_done(ctypes.byref(report))
-    except BaseException:
-        for i in range(made):
-            lib.kvik_cache_drop(store.pointer, seqs[i])
-        raise
-    return Batch.of(store, seqs, len(rows), None), reports

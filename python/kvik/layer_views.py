@@ -8,9 +8,9 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 import numpy as np
 
 from ._arrays import frozen, is_torch, like, torch_module
-from .cache_states import Linear
 from .errors import ArgumentError, UnsupportedError
 from .linear_states import copied
+from .states_beside import Linear
 
 Place = Tuple[int, int]
 """A layer, and 0 for its keys, 1 for its values."""

@@ -11,7 +11,6 @@ from . import display, download
 from ._arrays import ids_2d, integers, is_torch, like, to_numpy
 from ._lib import address, call, lib, text_of
 from .cache_utils import DynamicCache, as_cache
-from .caches import calls_update
 from .config_changes import Changes
 from .configuration import PretrainedConfig
 from .devices import accept_attention, accept_device, asked_dtype, cpu, dtype_changes_nothing, dtype_name, dtype_object
@@ -25,6 +24,7 @@ from .step import Step
 from .store import ModelHandle, Settings, settings_of
 from .utils.logging import notice
 from .weights import Weight, arrays, named
+from .written_caches import calls_update
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

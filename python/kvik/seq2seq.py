@@ -7,7 +7,7 @@ import numpy as np
 
 from ._arrays import ids_2d, is_torch, like
 from .cache_utils import DynamicCache, EncoderDecoderCache
-from .caches import Cache, calls_update
+from .caches import Cache
 from .cross_cache import HeardCache, pair_of, settings_of_pair
 from .encoder import Encoder, EncoderInput, shown_of, take_input
 from .errors import ArgumentError
@@ -17,6 +17,7 @@ from .model import PreTrainedModel, _loss
 from .outputs import Seq2SeqLMOutput
 from .step import Step
 from .store import Batch, Settings
+from .written_caches import calls_update
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -8,7 +8,7 @@ from . import _abi
 from ._arrays import flat_mask, ids_2d, integers, is_torch, like, mask_2d, to_numpy
 from ._lib import address, call, lib, sized
 from .errors import ArgumentError
-from .kept_rows import Keeper, check_inputs, kept_batch, run
+from .kept_rows import Keeper, check_inputs, kept_batch, kept_settings, run
 from .store import Batch
 
 
@@ -69,11 +69,15 @@ class Step:
         if self.mask is not None and self.mask.shape[1] > keeper.past + self.n:  # the cache has dropped rows: as in Transformers
             self.mask = np.ascontiguousarray(self.mask[:, :keeper.past + self.n])
         check_inputs(cache, attentions, self.mask, keeper.past, self.n)
-        if heard is not None:
-            with heard.store.locked():
-                return self.run(heard, hidden, False, keeper)
-        with kept_batch(self.model._handle, self.model._defaults, self.rows, self.n) as batch:
-            return self.run(batch, hidden, False, keeper)
+        handle, defaults = self.model._handle, self.model._defaults
+        with cache._use():
+            if handle.has_states:
+                heard = cache._states_beside(handle, kept_settings(defaults, self.rows, self.n), self.rows)
+            if heard is not None:
+                with heard.store.locked():
+                    return self.run(heard, hidden, False, keeper)
+            with kept_batch(handle, defaults, self.rows, self.n) as batch:
+                return self.run(batch, hidden, False, keeper)
 
     def run(self, batch: Batch, hidden: bool, attentions: bool, keeper: Optional[Keeper] = None) -> Dict[str, Any]:
         """Appends to the batch; returns arrays.  keeper: appends in its place."""

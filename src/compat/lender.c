@@ -11,23 +11,20 @@ void lender_close(struct lender *l)
         mem_free(own[i]);
 }
 
-static int check_model(const struct exec *x)
+bool lender_grows(const struct kvik_batch *b)
 {
-    for (uint32_t i = 0; i < x->m->n_sites; i++)
-        if (x->m->site[i].kind == KV_STATE)
-            return ERR(UNSUPPORTED,
-                       "%s: rows that the caller keeps need a model without recurrent states",
-                       x->m->what);
-    if (exec_sinks(x))
-        return ERR(UNSUPPORTED,
-                   "a sink cache turns its rows itself, so the caller cannot keep them");
-    return 0;
+    const struct model *m = b->c->x->m;
+    for (uint32_t i = 0; i < m->n_sites; i++)
+        if (m->site[i].kind == KV_STATE) return true;
+    return false;
 }
 
 int lender_check(const struct kvik_batch *b, const kvik_inputs *in, const kvik_outputs *out)
 {
-    TRY(check_model(b->c->x));
-    if (b->length)
+    if (exec_sinks(b->c->x))
+        return ERR(UNSUPPORTED,
+                   "a sink cache turns its rows itself, so the caller cannot keep them");
+    if (b->length && !lender_grows(b))
         return ERR(ARG, "the batch has %u columns; rows that the caller keeps need an empty one",
                    b->length);
     if (out && (out->attentions || out->cross_attentions))

@@ -16,6 +16,9 @@ struct lender {
     size_t cells; /* rows that both have room for */
     struct exec_lender to;
 };
+/* True if the batch holds the tokens of forwards with on_layer: their recurrent states are in its sequences.  The rows
+ * beside them are of no account. */
+bool lender_grows(const struct kvik_batch *b);
 /* Checks a forward with on_layer. */
 int lender_check(const struct kvik_batch *b, const kvik_inputs *in, const kvik_outputs *out);
 /* Makes l->to, which the k feeds of these cells take, and sets their `ends`.  l must be closed, also after an error. */

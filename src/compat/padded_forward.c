@@ -324,7 +324,7 @@ static int feed(struct kvik_batch *b, const kvik_inputs *in, struct padded_scrat
     if (e >= 0) e = cache_full(b->c, exec_feed(x, x->call, k, 0, logits, NULL, NULL));
     x->lender = NULL;
     lender_close(&lender);
-    for (uint32_t i = 0, have; e >= 0 && i < b->rows; i++)
+    for (uint32_t i = 0, have; e >= 0 && i < b->rows && !lender_grows(b); i++)
         e = kv_trim(x->kv, b->seq[i], 0, &have); /* the rows of an encoder stay */
     return e;
 }
@@ -353,7 +353,7 @@ static int feed_rows(struct kvik_batch *b, const kvik_inputs *in, const kvik_out
     if (out && out->hidden_states) hidden_out(b, in, s, out->hidden_states);
     if (out && out->attentions) attention_out(b, in, s, out->attentions);
     if (out && out->cross_attentions) cross_out(b, in, s, out->cross_attentions);
-    if (!in->on_layer) append_mask(b, in, s);
+    if (!in->on_layer || lender_grows(b)) append_mask(b, in, s);
     return 0;
 }
 

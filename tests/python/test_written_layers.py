@@ -111,7 +111,7 @@ class Written(unittest.TestCase):
             cache.layer_class_to_replicate = DynamicLayer
         with self.assertRaisesRegex(kvik.UnsupportedError, "DynamicCache.offloading"):
             Cache(layers=[], offloading=True)
-        with self.assertRaisesRegex(kvik.UnsupportedError, "states beside"):
+        with self.assertRaisesRegex(kvik.UnsupportedError, "no place for the recurrent states .* update.. of a DynamicCache"):
             self.new(Cache(layer_class_to_replicate=Fading), model("jamba"))
 
 

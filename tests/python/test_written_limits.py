@@ -54,14 +54,6 @@ class Limits(unittest.TestCase):
                      lambda: m.generate(IDS, past_key_values=Turning(16, 4), max_new_tokens=2),
                      lambda: m.generate(IDS, past_key_values=Turning(16, 4), max_new_tokens=2, prompt_lookup_num_tokens=2))
 
-    def test_states_beside_attention(self):
-        for name in ("jamba", "zamba2", "qwen3-next"):
-            m = model(name)
-            self.refused(r"Counting.update\(\) cannot be called: the model has recurrent states beside its attention, .* Use a cache of kvik",
-                         lambda: m(IDS, past_key_values=Counting()),
-                         lambda: m.generate(IDS, past_key_values=Counting(), max_new_tokens=2))
-            m.generate(IDS, past_key_values=kvik.DynamicCache(), max_new_tokens=2)
-
     def test_states_alone(self):
         """Models without attention call no update(), in Transformers as here."""
         for name in ("mamba", "mamba2"):

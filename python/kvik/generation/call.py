@@ -9,11 +9,12 @@ from .. import _abi, legacy
 from .._arrays import ids_2d, is_torch, like, mask_2d, to_numpy, torch_module
 from .._lib import address, call, lib, sized
 from ..cache_utils import DynamicCache, as_cache, class_of
-from ..caches import Cache, calls_update
+from ..caches import Cache
 from ..cross_cache import beside, empty_pair, pair_of, settings_of_pair
 from ..encoder import take_input
 from ..errors import ArgumentError, LimitError, UnsupportedError
 from ..store import Batch, ModelHandle, Settings, Store, settings_of
+from ..written_caches import calls_update
 from .advice import advise_batch, advise_options, padding_of
 from .callbacks import Callbacks
 from .beams import Beams
