@@ -81,11 +81,11 @@ struct way {
 static double prompt(kvik_cache *c, kvik_seq s, const struct way *w, uint64_t *computed, float *all)
 {
     static float logits[1 << 18];
-    kvik_chunk list[DOCS + 1] = {{sizeof *list, text, HEAD}};
+    kvik_chunk list[DOCS + 1] = {{sizeof *list, text, HEAD, 0}};
     kvik_splice how = {.size = sizeof how, .recompute = w->again, .fraction = w->fraction};
     kvik_sync report = {.size = sizeof report};
     for (uint32_t i = 0; i < DOCS; i++)
-        list[1 + i] = (kvik_chunk){sizeof *list, text + HEAD + i * LONG, LONG};
+        list[1 + i] = (kvik_chunk){sizeof *list, text + HEAD + i * LONG, LONG, 0};
     /* prompts leave their rows in the prefix index, so that each that is timed ends its header in a token of its own */
     static int32_t number = 1000;
     int32_t end = text[HEAD - 1];

@@ -182,6 +182,8 @@ typedef struct kvik_chunk {
     /* [n] its tokens. */
     const int32_t *ids;
     size_t n;
+    /* 1: all of it is computed, wherever its rows are: text between documents. */
+    uint64_t exact;
 } kvik_chunk;
 typedef struct kvik_splice {
     size_t size;
@@ -194,6 +196,12 @@ typedef struct kvik_splice {
     uint64_t reused, moved, computed;
     /* How many chunks are read at another position. */
     uint64_t chunks;
+    /* The call ends after it has computed so many tokens, for programs that have other work; 0: no limit.  taken is filled
+     * in: the tokens of the chunks that the sequence has.  While they are fewer than all, call again with the same
+     * chunks and this number; the counts are those of one call. */
+    uint64_t most, taken;
+    /* For an empty sequence: it becomes one of this salt, as with kvik_prompt.  NULL: its salt stays. */
+    const char *cache_salt;
 } kvik_splice;
 /* Appends n chunks to a sequence; `how` NULL: nothing is computed again.  A sequence without rows first reuses the
  * longest cached prefix of the whole text, as prompts do.  Then a chunk is read where a sequence without such chunks

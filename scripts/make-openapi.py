@@ -79,6 +79,7 @@ LENGTH = nullable(I, minimum=1, maximum=MOST)
 NEVER = nullable(B, const=False)
 SCHEMA = says("a JSON Schema; docs/STRUCTURED.md says what it may have", {"type": ["object", "boolean"]})
 TEXT_PART = whole(type=oneof("text"), text=S)
+MOVABLE_PART = record("type text", type=oneof("text"), text=S, movable=says("a document: with `moved_chunks` its rows may come from another prompt", FLAG))
 
 # Which cache a request uses; --allow-cache names those that may be chosen.
 CACHE = {"cache_implementation": says("a strategy that the server allows", nullable(S)), "cache_config": nullable(O),
@@ -104,7 +105,7 @@ SHARED = {
         **CACHE, post_sampling_probs=NEVER, t_max_predict_ms=says("milliseconds of a text at most; 0: no limit", nullable(N, maximum=1e9)),
         id_slot=says("-1: any", nullable(I, minimum=-1)), grammar=says("is not supported", either({"const": ""}, NULL)), n=nullable(I, minimum=1, maximum=64), priority=says("higher first, at most --max-priority", nullable(I))),
     "StreamOptions": record(stream_options=nullable(record(include_usage=FLAG))),
-    "Message": record("role", role=S, content=either(S, array(either(S, TEXT_PART)), NULL),
+    "Message": record("role", role=S, content=either(S, array(either(S, MOVABLE_PART)), NULL),
                       tool_calls=nullable(array(record("function", id=S, type=oneof("function"),
                                                        function=record("name", name=S, arguments=either(S, O))))),
                       tool_call_id=S, reasoning_content=nullable(S), name=S),
@@ -114,7 +115,9 @@ SHARED = {
         tools=nullable(array(ref("Tool"))),
         tool_choice=either(oneof("auto", "none", "required"),
                            record("function", type=oneof("function"), function=whole(name=S)), NULL),
-        chat_template_kwargs=nullable(O), reasoning_effort=nullable(S), add_generation_prompt=FLAG, continue_final_message=FLAG),
+        chat_template_kwargs=nullable(O), reasoning_effort=nullable(S), add_generation_prompt=FLAG, continue_final_message=FLAG,
+        moved_chunks=says("chats of OpenAI's protocol: parts that are `movable` are read where another prompt has computed them, but for so much of each",
+                          nullable(record(recompute=nullable(COUNT, maximum=1 << 20), fraction=number(0, 1))))),
     "Format": either(whole(type=oneof("text")), record("type", type=oneof("json_object"), schema=SCHEMA),
                      whole(type=oneof("json_schema"), json_schema=record("schema", name=S, schema=SCHEMA, strict=FLAG)),
                      record("type schema", type=oneof("json_schema"), name=S, schema=SCHEMA, strict=FLAG), NULL),
@@ -127,7 +130,8 @@ SHARED = {
                                 n_prompt_tokens=says("of a prompt that is too long", COUNT), n_ctx=COUNT)),
     "Kvik": whole("What was reused, and how long the answer took.",
                   reused=says("tokens of the prompt whose rows were in the cache", COUNT),
-                  fetched=says("those of them that a shared store gave", COUNT), computed=COUNT,
+                  fetched=says("those of them that a shared store gave", COUNT),
+                  moved=says("those of them that were read at another position: documents (`moved_chunks`)", COUNT), computed=COUNT,
                   replayed=says("tokens of an earlier answer that its text would not have given", COUNT),
                   prefix_miss=says("why nothing was reused", nullable(S)), wait_seconds=N, first_token_seconds=N, seconds=N),
     "Usage": whole(prompt_tokens=COUNT, completion_tokens=COUNT, total_tokens=COUNT,

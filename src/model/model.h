@@ -404,12 +404,14 @@ struct exec_chunk {
 struct exec_spliced { /* tokens, summed over the chunks; `chunks`: how many were moved */
     uint64_t reused, moved, computed;
     uint32_t chunks;
+    uint32_t taken; /* tokens of the chunks that the sequence ends with now */
 };
 /* Appends the chunks.  An empty sequence first reuses the longest cached prefix of the whole text.  A chunk whose
  * rows any sequence has is then borrowed, except for its first `again` tokens.  All other tokens are computed.
- * After an error the sequence is unchanged. */
+ * After an error the sequence is unchanged.  most: the call ends after it has computed so many tokens; 0: no limit.
+ * taken: how many tokens of the chunks the sequence already has from calls that ended early. */
 int exec_splice(struct exec *x, kv_seq seq, const struct exec_chunk *chunk, uint32_t n,
-                struct exec_spliced *out);
+                uint64_t taken, uint64_t most, struct exec_spliced *out);
 
 /* Arrays that a caller wants filled for the n tokens of a feed, besides logits.  Each array is filled completely,
  * however the feed is cut into steps.  After a failure the contents are undefined.  Of an encoder's input n is its

@@ -12,19 +12,21 @@
 struct splicing {
     struct exec *x;
     kv_seq seq;
-    int32_t *tok; /* the whole text; tokens before `fed` are in the sequence */
-    uint32_t fed, at;
+    int32_t *tok;           /* the whole text; tokens before `fed` are in the sequence */
+    uint32_t fed, at, left; /* left: tokens that may be computed */
     struct exec_spliced sum;
 };
 
-/* Computes the tokens up to `end`. */
+/* Computes the tokens up to `end`, or as many as are left. */
 static int compute(struct splicing *s, uint32_t end)
 {
-    if (s->fed >= end) return 0;
-    struct exec_feed f = {.seq = s->seq, .tok = s->tok + s->fed, .n = end - s->fed, .loose = true};
+    const uint32_t n = end > s->fed ? MIN(end - s->fed, s->left) : 0;
+    if (!n) return 0;
+    struct exec_feed f = {.seq = s->seq, .tok = s->tok + s->fed, .n = n, .loose = true};
     TRY(exec_feed(s->x, &f, 1, 0, NULL, NULL, NULL));
-    s->sum.computed += end - s->fed;
-    s->fed = end;
+    s->sum.computed += n;
+    s->fed += n;
+    s->left -= n;
     return 0;
 }
 
@@ -33,13 +35,16 @@ static int put_chunk(struct splicing *s, const struct exec_chunk *c)
 {
     struct kv *kv = s->x->kv;
     struct kv_loan loan;
-    uint32_t again = MIN(c->again, c->n), rows = 0;
-    /* the prefix index has covered no more of the chunk than its recomputed tokens */
-    bool whole = s->fed <= s->at + again;
-    int e = whole && again < c->n ? kv_lend(kv, s->seq, c->tok, c->n, &loan) : 0;
+    /* tokens of the chunk that the prefix index gave, or that an earlier call computed */
+    const uint32_t have = s->fed > s->at ? MIN(s->fed - s->at, c->n) : 0;
+    uint32_t again = MAX(MIN(c->again, c->n), have), rows = 0;
+    /* If the prefix index gave half of a chunk, the rest is computed, so that texts that begin alike are exact.  If it gave
+     * less, another document only begins alike. */
+    const bool moves = again < c->n && (have <= c->again || have < c->n / 2);
+    int e = moves ? kv_lend(kv, s->seq, c->tok, c->n, &loan) : 0;
     if (e > 0) {
         e = compute(s, s->at + again);
-        if (e >= 0) e = kv_borrow(kv, s->seq, &loan, again, &rows);
+        if (e >= 0 && s->fed == s->at + again) e = kv_borrow(kv, s->seq, &loan, again, &rows);
         kv_loan_end(kv, &loan);
         /* computing the tokens before the chunk may have filled the budget; then the chunk is not borrowed */
         if (e == ERR_FULL) e = 0;
@@ -57,22 +62,15 @@ static int splice(struct splicing *s, const struct exec_chunk *chunk, uint32_t n
         TRY(exec_match(s->x, s->seq, s->tok, total, 0, &s->fed));
         s->sum.reused = s->fed;
     }
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < n && (s->left || s->fed >= s->at); i++)
         TRY(put_chunk(s, &chunk[i]));
     return compute(s, total);
 }
 
-int exec_splice(struct exec *x, kv_seq seq, const struct exec_chunk *chunk, uint32_t n,
-                struct exec_spliced *out)
+/* Refuses chunks with tokens that the model does not have.  Returns their number. */
+static int64_t count(const struct exec *x, const struct exec_chunk *chunk, uint32_t n)
 {
-    struct splicing s = {.x = x, .seq = seq};
-    struct kv_mark mark;
     uint64_t total = 0;
-    if (!x->borrows)
-        return ERR(UNSUPPORTED,
-                   "the cache was opened without moved_chunks, so no chunk can move to "
-                   "another position; set cache_config {\"moved_chunks\": N}");
-    TRY(exec_idle(x));
     for (uint32_t i = 0; i < n; i++) {
         total += chunk[i].n;
         if (!chunk[i].n || !chunk[i].tok) return ERR(ARG, "chunk %u has no tokens", i);
@@ -81,18 +79,50 @@ int exec_splice(struct exec *x, kv_seq seq, const struct exec_chunk *chunk, uint
                 return ERR(ARG, "chunk %u: token id %d is outside the vocabulary of %u", i,
                            chunk[i].tok[k], x->m->vocab);
     }
-    if (total > x->max_len - MIN(kv_len(x->kv, seq), x->max_len))
-        return ERR(LIMIT, "%llu tokens of chunks after %u do not fit in max_cache_len %u",
-                   (unsigned long long)total, kv_len(x->kv, seq), x->max_len);
+    return (int64_t)total;
+}
+
+/* True if the sequence ends with the first tokens of the text. */
+static bool ends_with(const struct splicing *s, uint64_t taken)
+{
+    const uint32_t len = kv_len(s->x->kv, s->seq);
+    return taken <= len && (!taken || !memcmp(kv_tokens(s->x->kv, s->seq) + len - taken, s->tok,
+                                              (size_t)taken * sizeof *s->tok));
+}
+
+int exec_splice(struct exec *x, kv_seq seq, const struct exec_chunk *chunk, uint32_t n,
+                uint64_t taken, uint64_t most, struct exec_spliced *out)
+{
+    struct splicing s = {.x = x, .seq = seq, .left = (uint32_t)MIN(most - 1, UINT32_MAX - 1) + 1};
+    struct kv_mark mark;
+    if (!x->borrows)
+        return ERR(UNSUPPORTED,
+                   "the cache was opened without moved_chunks, so no chunk can move to "
+                   "another position; set cache_config {\"moved_chunks\": N}");
+    TRY(exec_idle(x));
+    const int64_t total = count(x, chunk, n);
+    if (total < 0) return (int)total;
+    if (taken > (uint64_t)total)
+        return ERR(ARG, "%llu tokens are taken of chunks that have %lld", (unsigned long long)taken,
+                   (long long)total);
+    if ((uint64_t)total - taken > x->max_len - MIN(kv_len(x->kv, seq), x->max_len))
+        return ERR(LIMIT, "%lld tokens of chunks after %u do not fit in max_cache_len %u",
+                   (long long)total - (long long)taken, kv_len(x->kv, seq), x->max_len);
     if (!(s.tok = mem_array((size_t)total + !total, sizeof *s.tok))) return ERR_NOMEM;
     for (uint32_t i = 0, at = 0; i < n; at += chunk[i++].n)
         memcpy(s.tok + at, chunk[i].tok, chunk[i].n * sizeof *s.tok);
-    int e = kv_mark(x->kv, seq, &mark);
+    int e = ends_with(&s, taken) ? kv_mark(x->kv, seq, &mark)
+                                 : ERR(ARG,
+                                       "the sequence does not end with the %llu tokens that "
+                                       "are taken of the chunks",
+                                       (unsigned long long)taken);
     if (e >= 0) {
+        s.fed = (uint32_t)taken;
         e = splice(&s, chunk, n, (uint32_t)total);
         kv_settle(x->kv, &mark, e < 0);
     }
     mem_free(s.tok);
+    s.sum.taken = s.fed;
     if (e >= 0) *out = s.sum;
     return e;
 }

@@ -15,9 +15,9 @@ static int start_once(struct scheduler *s, struct job *j)
     struct cache_use *use = cache_of(s, j);
     kvik_progress p = {.size = sizeof p};
     if (j->calls->work) return j->calls->work(j, use->o.cache);
-    j->g.return_dict_in_generate = use->shelf || j->keeps;
+    j->g.return_dict_in_generate = (use->shelf && !j->splicing.seq) || j->keeps;
     TRY(job_start(j, use->o.cache));
-    if (!use->shelf || kvik_request_progress(j->request, &p) < 0) return 0;
+    if (!use->shelf || j->splicing.seq || kvik_request_progress(j->request, &p) < 0) return 0;
     if (shelf_load(use->shelf, j->ids, j->n, j->salt, (size_t)p.reused_tokens)) {
         kvik_request_free(j->request);
         j->request = NULL;
@@ -39,6 +39,7 @@ void count_jobs(struct scheduler *s)
     memset(s->jobs, 0, s->o.caches->n * sizeof *s->jobs);
     for (uint32_t i = 0; i < s->n_running; i++)
         s->jobs[s->running[i]->cache]++;
+    if (s->splicing) s->jobs[s->splicing->cache]++;
 }
 
 /* Starts a job, and takes memory from other caches if that is needed. */
@@ -50,8 +51,7 @@ static int start_lent(struct scheduler *s, struct job *j)
     return e;
 }
 
-/* Starts a job, and gives up texts that wait to be saved if their memory is needed. */
-static int start(struct scheduler *s, struct job *j)
+int start_job(struct scheduler *s, struct job *j)
 {
     count_jobs(s);
     s->jobs[j->cache]++;
@@ -109,7 +109,7 @@ static struct job *next_job(struct scheduler *s)
     bool closed = false; /* true: only blocked jobs may begin */
     for (struct job **at = &s->waiting; *at; at = &(*at)->next) {
         struct job *j = *at;
-        if (is_full(j) || (s->alone && j != s->alone)) continue;
+        if (is_full(j) || (s->alone && j != s->alone) || (j->splicing.n && s->splicing)) continue;
         if (j->blocked && s->n_running && j->full_at == s->ended)
             closed = true;
         else if ((!best || before(s, j, *best)) && !held_back(s, j))
@@ -130,12 +130,26 @@ void wait_again(struct scheduler *s, struct job *j)
     s->waiting = j;
 }
 
+void join_jobs(struct scheduler *s, struct job *j)
+{
+    job_note_reuse(j);
+    job_look(j);
+    uint32_t at = s->n_running++;
+    for (; at && s->running[at - 1]->order > j->order; at--)
+        s->running[at] = s->running[at - 1];
+    s->running[at] = j;
+}
+
 void admit_jobs(struct scheduler *s)
 {
     struct job *j;
-    while (s->n_running < s->o.parallel && (j = next_job(s))) {
-        int e = start(s, j);
-        if ((e == KVIK_FULL || e == KVIK_LIMIT) && s->n_running) {
+    while (s->n_running + (s->splicing != NULL) < s->o.parallel && (j = next_job(s))) {
+        if (j->splicing.n) {
+            s->splicing = j;
+            continue;
+        }
+        int e = start_job(s, j);
+        if ((e == KVIK_FULL || e == KVIK_LIMIT) && (s->n_running || s->splicing)) {
             wait_again(s, j); /* memory is short, or the cache has no sequences for its beams */
             return;
         }
@@ -145,11 +159,6 @@ void admit_jobs(struct scheduler *s)
             job_over(s, j, NULL, e, e < 0 ? kvik_last_error() : NULL);
             continue;
         }
-        job_note_reuse(j);
-        job_look(j);
-        uint32_t at = s->n_running++;
-        for (; at && s->running[at - 1]->order > j->order; at--)
-            s->running[at] = s->running[at - 1];
-        s->running[at] = j;
+        join_jobs(s, j);
     }
 }

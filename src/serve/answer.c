@@ -140,11 +140,12 @@ json_t *answer_usage(const struct answer *a)
 
 json_t *answer_kvik(const struct answer *a)
 {
-    return json_pack("{s:I, s:I, s:I, s:I, s:s?, s:f, s:f, s:f}", "reused", (json_int_t)a->reused,
-                     "fetched", (json_int_t)a->fetched, "computed", (json_int_t)a->computed,
-                     "replayed", (json_int_t)a->ask.replayed, "prefix_miss",
-                     a->reused ? NULL : a->miss, "wait_seconds", a->waited, "first_token_seconds",
-                     a->first, "seconds", a->seconds);
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:s?, s:f, s:f, s:f}", "reused",
+                     (json_int_t)a->reused, "fetched", (json_int_t)a->fetched, "moved",
+                     (json_int_t)a->moved, "computed", (json_int_t)a->computed, "replayed",
+                     (json_int_t)a->ask.replayed, "prefix_miss", a->reused ? NULL : a->miss,
+                     "wait_seconds", a->waited, "first_token_seconds", a->first, "seconds",
+                     a->seconds);
 }
 
 json_t *answer_call(const struct call *k, const char *arguments)
@@ -391,6 +392,7 @@ static void add_up(struct answer *a, const struct job *j)
     a->new_tokens += a->choice[j->index].new_tokens;
     a->computed += j->computed;
     a->fetched += j->fetched;
+    a->moved += j->splicing.moved;
     add_reused(a, j);
     if (j->index == 0) {
         a->miss = j->miss;

@@ -21,6 +21,7 @@ void ask_done(struct ask *k)
     json_decref(k->messages);
     json_decref(k->kwargs);
     json_decref(k->fields);
+    documents_done(&k->documents);
     mem_free(k->ids);
     for (uint32_t i = 0; i < k->n_more; i++)
         mem_free(k->more[i].ids);

@@ -70,6 +70,27 @@ static int settle_options(const struct server *s, const struct ask *k, uint32_t 
     return 0;
 }
 
+/* Divides the prompt of a job into its documents and what is between them. */
+static int take_documents(struct job *j, const struct documents *d)
+{
+    struct splicing *c = &j->splicing;
+    if (!d->n) return 0;
+    if (!(c->chunk = mem_array(2 * (size_t)d->n, sizeof *c->chunk))) return ERR_NOMEM;
+    c->how = (kvik_splice){.size = sizeof c->how,
+                           .recompute = d->recompute,
+                           .fraction = d->fraction,
+                           .cache_salt = j->salt};
+    for (uint32_t i = 0; i < d->n; i++) {
+        const struct place p = d->place[i];
+        if (c->tokens < p.from)
+            c->chunk[c->n++] =
+                (kvik_chunk){sizeof *c->chunk, j->ids + c->tokens, p.from - c->tokens, 1};
+        c->chunk[c->n++] = (kvik_chunk){sizeof *c->chunk, j->ids + p.from, p.to - p.from, 0};
+        c->tokens = p.to;
+    }
+    return 0;
+}
+
 static int job_new(const struct server *s, struct exchange *x, const struct ask *k, uint32_t index,
                    struct job **out)
 {
@@ -95,6 +116,10 @@ static int job_new(const struct server *s, struct exchange *x, const struct ask 
     memcpy(j->ids, t.ids, t.n * sizeof *j->ids);
     j->n = t.n;
     j->x = exchange_hold(x);
+    if (take_documents(j, &k->documents) < 0) {
+        job_free(j);
+        return ERR_NOMEM;
+    }
     if (k->messages) {
         j->shown = s->dialect.shown;
         j->n_shown = ask_tools(k) ? s->dialect.n_all : s->dialect.n_plain;

@@ -114,6 +114,7 @@ static int take_message(struct ask *k, const struct server *s, const json_t *giv
     json_t *content = json_object_get(given, "content"), *text = NULL, *m;
     if (!json_is_object(given)) return ERR(ARG, "field \"messages[%zu]\" must be an object", at);
     if (!role) return ERR(ARG, "field \"messages[%zu].role\" must be a string", at);
+    TRY(documents_note(&k->documents, content));
     if (content && !json_is_null(content) && !json_is_string(content))
         TRY(ask_join(content, "messages", at, &text));
     if (!(m = json_copy((json_t *)(uintptr_t)given))) {

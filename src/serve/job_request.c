@@ -10,6 +10,7 @@ void job_free(struct job *j)
     kvik_fetch_free(j->fetch);
     kvik_generation_done(&j->g);
     exchange_release(j->x);
+    mem_free(j->splicing.chunk);
     mem_free(j->ids);
     mem_free(j->chosen);
     mem_free(j->fresh);
@@ -99,8 +100,12 @@ int job_start(struct job *j, kvik_cache *cache)
     if (!ids) return ERR_NOMEM;
     memcpy(ids, j->ids, j->n * sizeof *ids);
     if (j->n_chosen) memcpy(ids + j->n, j->chosen, j->n_chosen * sizeof *ids);
-    kvik_prompt prompt = {
-        .size = sizeof prompt, .ids = ids, .n = n, .n_new = j->n_chosen, .cache_salt = j->salt};
+    kvik_prompt prompt = {.size = sizeof prompt,
+                          .seq = j->splicing.seq,
+                          .ids = ids,
+                          .n = n,
+                          .n_new = j->n_chosen,
+                          .cache_salt = j->salt};
     if (j->logprobs) {
         hooks.on_logprobs = on_logprobs;
         hooks.top_logprobs = j->top_logprobs;
@@ -122,17 +127,26 @@ void job_look(struct job *j)
     if (j->calls->progress) j->calls->progress(j);
 }
 
+/* Returns the tokens of the prompt whose rows were there.  Of a job with documents the request finds what was computed for
+ * them as well. */
+static uint64_t reused_of(const struct job *j, const kvik_progress *p)
+{
+    const struct splicing *c = &j->splicing;
+    return c->seq ? c->reused + c->moved : p->reused_tokens;
+}
+
 void job_note_reuse(struct job *j)
 {
     kvik_progress p = {.size = sizeof p};
-    if (!j->counted && kvik_request_progress(j->request, &p) >= 0) j->reused = p.reused_tokens;
+    if (!j->counted && kvik_request_progress(j->request, &p) >= 0) j->reused = reused_of(j, &p);
 }
 
 void job_note_progress(struct job *j)
 {
     kvik_progress p = {.size = sizeof p};
     if (kvik_request_progress(j->request, &p) < 0) return;
-    if (!j->counted) j->reused = p.reused_tokens; /* of a job that was parked: as it began first */
+    if (!j->counted) j->reused = reused_of(j, &p); /* of a job that was parked: as it began first */
     j->counted = true;
-    j->computed += p.computed_tokens;
+    j->computed += p.computed_tokens + j->splicing.computed;
+    j->splicing.computed = 0;
 }

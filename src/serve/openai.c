@@ -283,9 +283,11 @@ static int read_chat(struct server *s, struct exchange *x, struct ask *k, json_t
     TRY(ask_format(k, json_object_get(body, "response_format"), "response_format"));
     TRY(json_get_bool(body, "the request", "logprobs", &k->logprobs));
     TRY(json_get_u32(body, "the request", "top_logprobs", 0, 20, &k->top_logprobs));
+    TRY(documents_read(&k->documents, body));
     TRY(ask_messages(k, s, json_object_get(body, "messages")));
     TRY(ask_kwargs(k, s, body));
-    return replay_render(k, s, x->client);
+    TRY(replay_render(k, s, x->client));
+    return documents_find(&k->documents, s->tokenizer, k->ids, k->n);
 }
 
 static int read_prompt_of_chat(struct server *s, struct exchange *x, struct ask *k, json_t *body)

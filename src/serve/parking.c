@@ -14,6 +14,9 @@ void job_over(struct scheduler *s, struct job *j, const kvik_row *row, int code,
     atomic_fetch_sub(count_of(s, j->x->client), 1);
     j->ended = now_seconds();
     j->calls->over(j, row, code, sentence);
+    if (j->request) kvik_request_free(j->request);
+    j->request = NULL;
+    splice_end(s, j);
     job_free(j);
 }
 
@@ -44,6 +47,7 @@ void finish_job(struct scheduler *s, struct job *j)
     const struct cache_use *use = cache_of(s, j);
     kvik_seq seq = e >= 0 && r->n_rows ? r->row[0]->seq : 0;
     if (e >= 0 && r->n_rows) j->miss = r->row[0]->prefix_miss;
+    if (seq == j->splicing.seq) seq = 0; /* job_over drops it */
     if (seq && use->shelf) shelf_put(use->shelf, seq);
     job_over(s, j, e >= 0 ? r->row[0] : NULL, e, e >= 0 ? NULL : kvik_last_error());
     if (seq && !use->shelf) kvik_cache_drop(use->o.cache, seq);
@@ -56,6 +60,8 @@ static void park(struct scheduler *s, struct job *j)
     job_note_progress(j);
     kvik_request_free(j->request);
     j->request = NULL;
+    splice_end(s, j);
+    j->splicing.n = 0; /* it goes on from all of its text, computed */
     j->parked++;
     j->paused = false;
     pthread_mutex_lock(&s->lock);
@@ -87,7 +93,9 @@ static bool goes_on(struct scheduler *s, struct job *j, uint32_t n_before)
     uint64_t need = need_of(s, j);
     bool shelved = caches_shelved(s->o.caches);
     caches_unshelve(s->o.caches);
-    if (n_before == 1 && !shelved && !caches_can_lend(s->o.caches, j->cache, need)) return false;
+    if (n_before + (s->splicing != NULL) == 1 && !shelved &&
+        !caches_can_lend(s->o.caches, j->cache, need))
+        return false;
     park(s, j);
     wait_again(s, j);
     j->need = MAX(need, 1);

@@ -5,6 +5,7 @@
 #pragma once
 #include "base/buf.h"
 #include "base/digest.h"
+#include "serve/documents.h"
 #include "serve/keys.h"
 #include "serve/route.h"
 #include "serve/spoken.h"
@@ -78,6 +79,7 @@ struct ask {
     /* How many of these tokens come from an earlier answer that the messages spell otherwise. */
     size_t replayed;
     struct digest history; /* only for chats: a digest of the messages */
+    struct documents documents;
     uint32_t choices;      /* texts to generate, for all prompts together */
     uint32_t cache;        /* the cache that computes it */
     char salt[KEYS_SALT];  /* decides whose rows it may reuse; see keys_salt */
@@ -119,7 +121,7 @@ struct answer {
     uint32_t events;        /* only for streams with numbered events */
     uint64_t probabilities; /* how many probabilities all choices hold */
     /* Sums over all choices; a prompt counts once. */
-    uint64_t prompt_tokens, reused, fetched, computed, new_tokens;
+    uint64_t prompt_tokens, reused, fetched, moved, computed, new_tokens;
     double waited, first, seconds; /* seconds: before the first step, to the first token, in all */
     double decoding;               /* seconds from the first token to the last */
     const char *miss;

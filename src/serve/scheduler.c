@@ -45,7 +45,7 @@ static void run_errands(struct scheduler *s)
 static void count(struct scheduler *s)
 {
     struct scheduler_state *t = &s->state;
-    t->running = s->n_running;
+    t->running = s->n_running + (s->splicing != NULL);
     t->waiting = t->parked = 0;
     t->writing = 0;
     for (uint32_t i = 0; i < s->n_running; i++)
@@ -80,6 +80,7 @@ static void rest(struct scheduler *s, bool can_step)
 
 static bool steps(const struct scheduler *s)
 {
+    if (s->splicing) return true;
     for (uint32_t i = 0; i < s->n_running; i++)
         if (!s->running[i]->paused) return true;
     return false;
@@ -164,6 +165,7 @@ static bool turn(struct scheduler *s)
     bool computes = steps(s);
     if (computes) {
         look_at_fetches(s);
+        splice_on(s);
         step(s);
         caches_share(s->o.caches);
     } else if (!s->n_running && !s->waiting)
@@ -190,6 +192,7 @@ static void *thread_main(void *arg)
     for (uint32_t i = 0; i < s->n_running; i++)
         finish_job(s, s->running[i]);
     s->n_running = 0;
+    if (s->splicing) job_over(s, s->splicing, NULL, KVIK_CANCELLED, "the server is closing");
     drop_gone(s, true);
     return NULL;
 }

@@ -29,6 +29,16 @@ struct job_calls {
     int (*work)(struct job *j, kvik_cache *cache);
 };
 
+/* The documents of a prompt, which are read where their rows are before its request begins (splicing.c). */
+struct splicing {
+    kvik_chunk *chunk; /* [n] owned: the prompt up to the end of the last document; n 0: none */
+    uint32_t n;
+    size_t tokens;                    /* of all chunks */
+    kvik_splice how;                  /* of the last call; taken: so far */
+    kvik_seq seq;                     /* the sequence, until the job is over or parked; 0: none */
+    uint64_t reused, moved, computed; /* sums */
+};
+
 struct job {
     /* The maker of the job sets what follows. */
     const struct job_calls *calls; /* called by the thread of the scheduler */
@@ -48,6 +58,7 @@ struct job {
     bool logprobs;
     uint32_t top_logprobs;
     double presence_penalty, frequency_penalty;
+    struct splicing splicing;
     /* True for jobs of the server itself: it is not counted, and `over` gets the rows of its text (kvik_row.seq). */
     bool keeps;
     /* Set before `over` is called. */

@@ -32,6 +32,7 @@ struct scheduler {
     struct job *waiting; /* in the order in which they begin */
     /* The job with precedence: no other begins before it is over; NULL: none. */
     const struct job *alone;
+    struct job *splicing; /* the one whose documents are read; NULL: none */
     struct job **running; /* [n_running], oldest first */
     kvik_request **request;
     uint32_t n_running;
@@ -59,6 +60,10 @@ static inline bool is_full(const struct job *j)
 /* --- admission.c */
 /* Begins the jobs that there is room for. */
 void admit_jobs(struct scheduler *s);
+/* Lets a job that has a request run. */
+void join_jobs(struct scheduler *s, struct job *j);
+/* Starts the request of a job; takes memory from others if that is needed. */
+int start_job(struct scheduler *s, struct job *j);
 /* Counts the running jobs of each cache. */
 void count_jobs(struct scheduler *s);
 /* Returns the bytes that the last refusal by a job's cache lacked. */
@@ -71,6 +76,12 @@ void wait_again(struct scheduler *s, struct job *j);
 void seek_prompt(struct scheduler *s, struct job *j, struct shelf *shelf);
 /* Lets jobs continue from rows that were fetched.  Called before a step. */
 void look_at_fetches(struct scheduler *s);
+
+/* --- splicing.c */
+/* Reads documents of the job that is about to begin, for as long as a part of a prompt may take; begins it when all are read. */
+void splice_on(struct scheduler *s);
+/* Gives up the sequence of a job with documents.  It has no request. */
+void splice_end(struct scheduler *s, struct job *j);
 
 /* --- parking.c */
 /* Tells a job that it is over, and frees it. */

@@ -311,7 +311,9 @@ static bool fill_struct(int kind, char *at)
     case A_SPLICE:
         *(kvik_splice *)at = (kvik_splice){.size = sizeof(kvik_splice),
                                            .recompute = dice(5),
-                                           .fraction = chance(90) ? 0.25 : (double)hostile()};
+                                           .fraction = chance(90) ? 0.25 : (double)hostile(),
+                                           .most = chance(70) ? 0 : dice(9),
+                                           .taken = chance(90) ? 0 : dice(4)};
         break;
     case A_SHARED_STATE:
         *(size_t *)at = sizeof(kvik_shared_state);

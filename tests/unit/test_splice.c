@@ -92,9 +92,9 @@ static kvik_seq donor(kvik_cache *c)
 static kvik_splice splice_to(kvik_cache *c, kvik_seq s, uint64_t again, double fraction,
                              uint32_t tail)
 {
-    const kvik_chunk list[] = {{sizeof *list, text, PREFIX},
-                               {sizeof *list, chunk, CHUNK},
-                               {sizeof *list, text + PREFIX + CHUNK, tail}};
+    const kvik_chunk list[] = {{sizeof *list, text, PREFIX, 0},
+                               {sizeof *list, chunk, CHUNK, 0},
+                               {sizeof *list, text + PREFIX + CHUNK, tail, 0}};
     const uint32_t n = PREFIX + CHUNK + tail;
     kvik_splice how = {.size = sizeof how, .recompute = again, .fraction = fraction};
     if (kvik_cache_splice(c, s, list, countof(list), &how) < 0) fail_msg("%s", kvik_last_error());
@@ -327,6 +327,92 @@ static void test_computed(void **state)
     kvik_model_close(m);
 }
 
+/* A splice in pieces is that in one call, also where a piece ends in what is computed again. */
+static void test_pieces(void **state)
+{
+    (void)state;
+    kvik_model *m;
+    assert_int_equal(kvik_model_open(LLAMA, &m), 0);
+    kvik_cache *c = open_way(m, &(struct way){0});
+    kvik_seq s = new_seq(c), t = new_seq(c);
+    (void)donor(c);
+    const kvik_splice once = splice(c, s, 9, 0);
+    assert_int_equal(once.moved, CHUNK - 9);
+    assert_int_equal(once.taken, TEXT);
+    steps(c, s, want);
+    const kvik_chunk list[] = {{sizeof *list, text, PREFIX, 0},
+                               {sizeof *list, chunk, CHUNK, 0},
+                               {sizeof *list, text + PREFIX + CHUNK, TAIL, 0}};
+    for (uint64_t most = 1; most < 48; most += most < 3 ? 1 : 11) {
+        kvik_splice how = {.size = sizeof how, .recompute = 9, .most = most}, sum = {0};
+        kvik_cache_drop(c, s); /* not a prefix, since its chunk has moved */
+        kvik_cache_reset(c, t);
+        kv_forget(c->x->kv);
+        for (uint32_t calls = 0; how.taken < TEXT; calls++) {
+            assert_int_equal(kvik_cache_splice(c, t, list, countof(list), &how), 0);
+            assert_true(how.computed <= most && calls < TEXT);
+            assert_int_equal(kvik_cache_length(c, t), how.taken);
+            sum.moved += how.moved, sum.computed += how.computed, sum.reused += how.reused;
+            whole(c);
+        }
+        assert_int_equal(sum.moved, once.moved);
+        assert_int_equal(sum.computed, once.computed);
+        steps(c, t, got);
+        assert_memory_equal(got, want, sizeof got);
+    }
+    kvik_splice how = {.size = sizeof how, .taken = TEXT};
+    assert_int_equal(kvik_cache_splice(c, t, list, countof(list), &how), KVIK_ARG);
+    assert_non_null(strstr(kvik_last_error(), "does not end with"));
+    how.taken = TEXT + 1;
+    assert_int_equal(kvik_cache_splice(c, t, list, countof(list), &how), KVIK_ARG);
+    kvik_cache_close(c);
+    kvik_model_close(m);
+}
+
+/* A text that begins as a chunk does is no reason to compute the chunk; one that has half of it is, since then all is exact. */
+static void test_alike(void **state)
+{
+    (void)state;
+    kvik_model *m;
+    assert_int_equal(kvik_model_open(LLAMA, &m), 0);
+    for (uint32_t same = 5; same < CHUNK; same += CHUNK - 40) {
+        kvik_cache *c = open_way(m, &(struct way){0});
+        kvik_seq s = new_seq(c), t = new_seq(c);
+        (void)donor(c);
+        feed(c, s, text, PREFIX + same, NULL);
+        const kvik_splice how = splice(c, t, 0, 0);
+        assert_int_equal(how.reused, PREFIX + same);
+        assert_int_equal(how.moved, same < CHUNK / 2 ? CHUNK - same : 0);
+        kvik_cache_close(c);
+    }
+    kvik_model_close(m);
+}
+
+/* Chunks of another salt are not found, and a sequence with rows keeps its salt. */
+static void test_salts(void **state)
+{
+    (void)state;
+    kvik_model *m;
+    assert_int_equal(kvik_model_open(LLAMA, &m), 0);
+    kvik_cache *c = open_way(m, &(struct way){0});
+    kvik_seq s = new_seq(c);
+    const kvik_chunk all[] = {{sizeof *all, before, BEFORE, 0}, {sizeof *all, chunk, CHUNK, 0}},
+                     list[] = {{sizeof *list, text, PREFIX, 0}, {sizeof *list, chunk, CHUNK, 0}};
+    kvik_splice how = {.size = sizeof how, .cache_salt = "ann"};
+    assert_int_equal(kvik_cache_splice(c, s, all, countof(all), &how), 0);
+    for (int i = 0; i < 3; i++) {
+        static const char *const salt[] = {NULL, "bob", "ann"};
+        how = (kvik_splice){.size = sizeof how, .cache_salt = salt[i]};
+        assert_int_equal(kvik_cache_splice(c, new_seq(c), list, countof(list), &how), 0);
+        assert_int_equal(how.moved, i == 2 ? CHUNK : 0);
+    }
+    how.cache_salt = "bob";
+    assert_int_equal(kvik_cache_splice(c, s, list, countof(list), &how), KVIK_ARG);
+    assert_non_null(strstr(kvik_last_error(), "another cache_salt"));
+    kvik_cache_close(c);
+    kvik_model_close(m);
+}
+
 /* A crop inside of a chunk is a shorter chunk; a generation goes on from a splice. */
 /* Counts the numbers that are handles of sequences. */
 static uint32_t handles(kvik_cache *c)
@@ -354,7 +440,7 @@ static void test_goes_on(void **state)
                      known); /* what it reads of has no handle, not one of another cache either */
     assert_int_equal(kvik_cache_crop(c, s, PREFIX + CUT), 0);
     whole(c);
-    const kvik_chunk list[] = {{sizeof *list, text, PREFIX}, {sizeof *list, chunk, CUT}};
+    const kvik_chunk list[] = {{sizeof *list, text, PREFIX, 0}, {sizeof *list, chunk, CUT, 0}};
     kvik_splice how = {.size = sizeof how, .recompute = AGAIN};
     kv_forget(c->x->kv);
     assert_int_equal(kvik_cache_splice(c, t, list, 2, &how), 0);
@@ -419,10 +505,10 @@ static void test_handles(void **state)
         assert_int_equal(kvik_cache_reset(c, s[0]), 0);
     }
     for (uint32_t i = 0; i < 3; i++) {
-        kvik_chunk list[1 + TEXTS] = {{sizeof *list, text, 4}};
+        kvik_chunk list[1 + TEXTS] = {{sizeof *list, text, 4, 0}};
         kvik_splice how = {.size = sizeof how};
         for (uint32_t d = 0; d < TEXTS; d++)
-            list[1 + d] = (kvik_chunk){sizeof *list, doc[i * TEXTS + d], LONG};
+            list[1 + d] = (kvik_chunk){sizeof *list, doc[i * TEXTS + d], LONG, 0};
         if (i) s[i] = new_seq(c);
         assert_int_equal(kvik_cache_splice(c, s[i], list, 1 + TEXTS, &how), 0);
         if (!i) assert_int_equal(how.chunks, TEXTS);
@@ -457,7 +543,7 @@ static void test_search(void **state)
         for (uint32_t i = 0; i + n <= 90; i++)
             there |= !memcmp(all + i, part, n * sizeof *part);
         feed(c, d, all, 90, NULL);
-        const kvik_chunk list[] = {{sizeof *list, text, 3}, {sizeof *list, part, n}};
+        const kvik_chunk list[] = {{sizeof *list, text, 3, 0}, {sizeof *list, part, n, 0}};
         kvik_splice how = {.size = sizeof how};
         assert_int_equal(kvik_cache_splice(c, s, list, 2, &how), 0);
         assert_int_equal(how.moved, there ? n : 0);
@@ -539,7 +625,7 @@ static void test_refused(void **state)
     }
     assert_int_equal(kvik_model_open(LLAMA, &m), 0);
     kvik_cache_config k = {.size = sizeof k, .max_cache_len = 400};
-    kvik_chunk one = {sizeof one, text, PREFIX}, bad = {sizeof bad, (int32_t[]){VOCAB}, 1};
+    kvik_chunk one = {sizeof one, text, PREFIX, 0}, bad = {sizeof bad, (int32_t[]){VOCAB}, 1, 0};
     kvik_splice how = {.size = sizeof how, .fraction = NAN};
     kvik_export *rows;
     assert_int_equal(kvik_cache_open(m, &k, &c), 0);
@@ -552,7 +638,7 @@ static void test_refused(void **state)
     says(kvik_cache_splice(c, s, NULL, 1, NULL), KVIK_ARG, "chunk");
     says(kvik_cache_splice(c, s, &bad, 1, NULL), KVIK_ARG, "384");
     says(kvik_cache_splice(c, s + 12345, &one, 1, NULL), KVIK_STALE, "dropped");
-    bad = (kvik_chunk){sizeof bad, text, 0};
+    bad = (kvik_chunk){sizeof bad, text, 0, 0};
     says(kvik_cache_splice(c, s, &bad, 1, NULL), KVIK_ARG, "no tokens");
     assert_int_equal(kvik_cache_length(c, s), 0);
     donor(c);
@@ -607,7 +693,7 @@ static void any(kvik_model *m, const char *codec, uint32_t memory, uint32_t time
         case 1:
         case 2:
             for (uint32_t j = 0; j < 3; j++)
-                list[j] = (kvik_chunk){sizeof *list, doc[dice(DOCS)], 30 + dice(2) * 30};
+                list[j] = (kvik_chunk){sizeof *list, doc[dice(DOCS)], 30 + dice(2) * 30, 0};
             e = kvik_cache_splice(c, *at, list, 1 + dice(3), &how);
             if (e >= 0) moved += how.chunks > 0;
             break;
@@ -669,7 +755,8 @@ int main(void)
         cmocka_unit_test(test_computed),    cmocka_unit_test(test_goes_on),
         cmocka_unit_test(test_handles),     cmocka_unit_test(test_search),
         cmocka_unit_test(test_found_again), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_any),
+        cmocka_unit_test(test_any),         cmocka_unit_test(test_pieces),
+        cmocka_unit_test(test_salts),       cmocka_unit_test(test_alike),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

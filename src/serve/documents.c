@@ -1,0 +1,116 @@
+/* documents.c - finds the documents of a chat in its prompt; see documents.h.
+ *
+ * The prompt is decoded again, token by token, because only its text says where a document went in a template.  A token that has
+ * characters of a document and of what is beside it belongs to neither, so a document has the same tokens wherever its neighbours let it. */
+#include "serve/documents.h"
+#include "base/buf.h"
+
+#include <string.h>
+
+enum { MOST_DOCUMENTS = 4096, MOST_RECOMPUTE = 1 << 20 };
+
+int documents_read(struct documents *d, const json_t *body)
+{
+    const json_t *given = json_object_get(body, "moved_chunks");
+    uint32_t recompute = 0;
+    if (!given || json_is_null(given)) return 0;
+    if (!json_is_object(given)) return ERR(ARG, "field \"moved_chunks\" must be an object");
+    TRY(json_get_u32(given, "moved_chunks", "recompute", 0, MOST_RECOMPUTE, &recompute));
+    TRY(json_get_f64(given, "moved_chunks", "fraction", &d->fraction));
+    if (!(d->fraction >= 0 && d->fraction <= 1))
+        return ERR(ARG, "field \"moved_chunks.fraction\" must be between 0 and 1");
+    d->recompute = recompute;
+    return (d->texts = json_array()) ? 0 : ERR(NOMEM, "out of memory");
+}
+
+int documents_note(struct documents *d, const json_t *content)
+{
+    const json_t *part;
+    size_t i;
+    if (!d->texts) return 0;
+    json_array_foreach(content, i, part)
+    {
+        json_t *text = json_object_get(part, "text");
+        bool movable = false;
+        TRY(json_get_bool(part, "a part of a message", "movable", &movable));
+        if (!movable || !json_is_string(text)) continue;
+        if (json_array_size(d->texts) == MOST_DOCUMENTS)
+            return ERR(LIMIT, "the messages have more than %d movable parts", MOST_DOCUMENTS);
+        if (json_array_append(d->texts, text) < 0) return ERR(NOMEM, "out of memory");
+    }
+    return 0;
+}
+
+/* Decodes the prompt.  end[i]: the bytes of the text up to token i, without a character that is not whole yet. */
+static int decode(const kvik_tokenizer *t, const int32_t *ids, size_t n, struct buf *text,
+                  size_t *end)
+{
+    kvik_decoder *d;
+    const char *more;
+    TRY(kvik_decoder_open(t, false, &d));
+    int64_t e = 0;
+    for (size_t i = 0; e >= 0 && i < n; i++) {
+        e = kvik_decoder_put(d, ids + i, 1, &more);
+        if (e >= 0) e = buf_append(text, more, (size_t)e);
+        end[i] = text->len;
+    }
+    kvik_decoder_close(d);
+    return (int)MIN(e, 0);
+}
+
+/* Templates trim texts. */
+static const char *trimmed(const json_t *text, size_t *n)
+{
+    const char *s = json_string_value(text);
+    *n = json_string_length(text);
+    while (*n && memchr(" \t\r\n", s[*n - 1], 4))
+        --*n;
+    while (*n && memchr(" \t\r\n", *s, 4))
+        s++, --*n;
+    return s;
+}
+
+/* Finds the texts one behind another, and the tokens that are inside of each. */
+static void find(struct documents *d, const struct buf *text, const size_t *end, size_t n)
+{
+    const json_t *one;
+    size_t i, at = 0, k = 0, bytes;
+    json_array_foreach(d->texts, i, one)
+    {
+        const char *s = trimmed(one, &bytes),
+                   *there = bytes ? memmem(text->data + at, text->len - at, s, bytes) : NULL;
+        if (!there) continue;
+        const size_t from = (size_t)(there - text->data), to = from + bytes;
+        struct place p;
+        while (k < n && (k ? end[k - 1] : 0) < from)
+            k++;
+        p.from = k;
+        while (k < n && end[k] <= to)
+            k++;
+        p.to = MIN(k, n - 1); /* the last token of a prompt is computed */
+        if (p.from < p.to) d->place[d->n++] = p;
+        at = to;
+    }
+}
+
+int documents_find(struct documents *d, const kvik_tokenizer *t, const int32_t *ids, size_t n)
+{
+    struct buf text;
+    const size_t most = json_array_size(d->texts);
+    if (!most || !n) return 0;
+    size_t *end = mem_array(n, sizeof *end);
+    d->place = mem_array(most, sizeof *d->place);
+    buf_init(&text, SIZE_MAX);
+    int e = end && d->place ? decode(t, ids, n, &text, end) : ERR_NOMEM;
+    if (e >= 0 && text.len) find(d, &text, end, n);
+    buf_done(&text);
+    mem_free(end);
+    return e;
+}
+
+void documents_done(struct documents *d)
+{
+    json_decref(d->texts);
+    mem_free(d->place);
+    *d = (struct documents){0};
+}
