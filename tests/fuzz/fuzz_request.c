@@ -169,8 +169,11 @@ static void *run(void *arg)
                               .max_body = BYTES};
     (void)arg;
     o.model = open_model();
-    const kvik_cache_config c = {
-        .size = sizeof c, .max_sequences = PARALLEL, .max_cache_len = CONTEXT, .threads = 1};
+    const kvik_cache_config c = {.size = sizeof c,
+                                 .cache_config = "{\"moved_chunks\": 4}",
+                                 .max_sequences = PARALLEL,
+                                 .max_cache_len = CONTEXT,
+                                 .threads = 1};
     struct serve_cache cache = {.sequences = PARALLEL, .context = CONTEXT};
     MUST(kvik_cache_open(o.model, &c, &cache.cache) >= 0);
     o.cache = &cache;
