@@ -196,9 +196,9 @@ typedef struct kvik_splice {
     uint64_t reused, moved, computed;
     /* How many chunks are read at another position. */
     uint64_t chunks;
-    /* The call ends after it has computed so many tokens, for programs that have other work; 0: no limit.  taken is filled
-     * in: the tokens of the chunks that the sequence has.  While they are fewer than all, call again with the same
-     * chunks and this number; the counts are those of one call. */
+    /* The call ends after it has computed so many tokens, for programs that have other work; 0: no limit.  taken is
+     * filled in: the tokens of the chunks that the sequence has.  While they are fewer than all, call again with the
+     * same chunks and this number; the counts are those of one call. */
     uint64_t most, taken;
     /* For an empty sequence: it becomes one of this salt, as with kvik_prompt.  NULL: its salt stays. */
     const char *cache_salt;

@@ -80,9 +80,9 @@ struct ask {
     size_t replayed;
     struct digest history; /* only for chats: a digest of the messages */
     struct documents documents;
-    uint32_t choices;      /* texts to generate, for all prompts together */
-    uint32_t cache;        /* the cache that computes it */
-    char salt[KEYS_SALT];  /* decides whose rows it may reuse; see keys_salt */
+    uint32_t choices;     /* texts to generate, for all prompts together */
+    uint32_t cache;       /* the cache that computes it */
+    char salt[KEYS_SALT]; /* decides whose rows it may reuse; see keys_salt */
     int32_t priority;
     int slot; /* the slot that remembers the first text; -1: any slot */
     bool stream, include_usage, logprobs, seeded;
