@@ -1,8 +1,9 @@
-/* blob.c - downloads a file.  Its bytes go to blobs/SHA.6b76696b.incomplete: the hub's own library names each temporary file
- * by eight digits of its own, and these are kvik's, always the same, so that the next call finds the file and continues.
+/* blob.c - downloads a file.  The bytes of a file go to blobs/SHA.6b76696b.incomplete.  The hub's own library ends
+ * the names of its temporary files with eight random digits.  kvik's digits are always the same, so that the next
+ * call finds the file and continues.
  *
- * Only one process at a time has the lock of the file.  Where a file system only pretends to lock, two processes write the
- * same bytes to the same places, since SHA determines them; so neither does harm to the other. */
+ * Only one process at a time holds the lock of a file.  Where a file system does not really lock, two processes
+ * write the same bytes to the same places, because SHA determines the bytes, so neither does harm to the other. */
 #include "hub/blob.h"
 #include "base/descriptor.h"
 #include "base/digest.h"
@@ -17,7 +18,7 @@
 #include <unistd.h>
 
 #define MARK     ".6b76696b.incomplete"
-#define PROGRESS ((uint64_t)1 << 16) /* bytes that count as progress: tries begin anew */
+#define PROGRESS ((uint64_t)1 << 16) /* bytes of a try after which the count of tries begins anew */
 
 struct fetch {
     const struct blob *b;
@@ -86,7 +87,7 @@ uint64_t blob_begun(const struct store *s, const struct listed *f)
     return MIN((uint64_t)st.st_size, f->size);
 }
 
-/* Opens the temporary file, and hashes what an earlier call has left. */
+/* Opens the temporary file and hashes the bytes that an earlier call has left in it. */
 static int open_temporary(struct fetch *f, const char *path)
 {
     char piece[1 << 16];
@@ -107,7 +108,7 @@ static int open_temporary(struct fetch *f, const char *path)
     return 0;
 }
 
-/* Compares what the hub says of the file with its list, before the first byte is written. */
+/* Compares the answer's headers with the file's entry in the list, before the first byte is written. */
 static int on_begin(void *ctx, const struct answer *a)
 {
     struct fetch *f = ctx;
@@ -135,7 +136,8 @@ static int on_begin(void *ctx, const struct answer *a)
     if (a->status == 200 && a->has_length && a->length != want->size)
         return ERR(FORMAT, "%.200s: the server sends %llu bytes, and the file has %llu", name,
                    (unsigned long long)a->length, (unsigned long long)want->size);
-    if (a->status == 200 && f->at) begin_hash(f); /* the server knows no ranges, and begins anew */
+    /* the server ignored the range and sends the whole file */
+    if (a->status == 200 && f->at) begin_hash(f);
     return 0;
 }
 
@@ -161,7 +163,7 @@ static int on_data(void *ctx, const char *data, size_t n)
     return 0;
 }
 
-/* Gets what is missing.  Tries count only while they bring nothing. */
+/* Gets the missing bytes.  A try that brings PROGRESS bytes begins the count of tries anew. */
 static int get_rest(struct web *w, struct fetch *f, struct answer *a)
 {
     const struct web_sink sink = {.ctx = f, .begins = on_begin, .takes = on_data};
@@ -170,7 +172,8 @@ static int get_rest(struct web *w, struct fetch *f, struct answer *a)
         uint64_t before = f->at;
         int e = web_try(w, f->b->url, before, &sink, a), again;
         if (e < 0) return e;
-        if (e && a->status == 416 && before && !renewed) { /* the server has less than is here */
+        /* the range begins behind the end of the server's file */
+        if (e && a->status == 416 && before && !renewed) {
             renewed = true;
             begin_hash(f);
             continue;
@@ -188,7 +191,7 @@ static int get_rest(struct web *w, struct fetch *f, struct answer *a)
     return 0;
 }
 
-/* Gives the contents their name. */
+/* Renames the temporary file to the name of the contents. */
 static int finish(struct fetch *f, const char *temporary)
 {
     char path[HUB_PATH + 128];
@@ -205,7 +208,7 @@ static int finish(struct fetch *f, const char *temporary)
     return 0;
 }
 
-/* As blob_fetch, with the lock held.  Returns 1 if the answer's status is a refusal. */
+/* Does what blob_fetch does, with the lock held.  Returns 1 if the status of the answer is a refusal. */
 static int fetch_locked(struct web *w, struct fetch *f, struct answer *a)
 {
     char temporary[HUB_PATH + 128];
@@ -219,7 +222,8 @@ static int fetch_locked(struct web *w, struct fetch *f, struct answer *a)
         (void)!ftruncate(f->fd, 0);
         if (!continued) break;
         continued =
-            false; /* the fault may lie in what an earlier call has left: once again, from the beginning */
+            /* the bytes that an earlier call has left may be wrong, so all are downloaded once more */
+            false;
         begin_hash(f);
     }
     (void)unlink(temporary);

@@ -1,4 +1,5 @@
-/* choice.c - chooses files of a repository.  What kvik does not read (pickled weights, ONNX, pictures) stays where it is. */
+/* choice.c - chooses files of a repository.  Files that kvik does not read (pickled weights, ONNX, pictures) are not
+ * downloaded. */
 #include "hub/choice.h"
 #include "base/bytes.h"
 #include "base/json.h"
@@ -17,7 +18,7 @@ static bool ends_with(const char *s, const char *tail)
 
 enum { TAIL = 20 }; /* bytes of "-00001-of-00003.gguf" */
 
-/* Reads five digits; 0 if they are none. */
+/* Reads five digits; returns 0 if one of them is no digit. */
 static unsigned number(const char *s)
 {
     unsigned n = 0;
@@ -71,7 +72,8 @@ void choice_word(const struct listing *l, const char *path, char out[HUB_PICK])
     if (same != 1 || from == base) snprintf(out, HUB_PICK, "%.*s", HUB_PICK - 1, path);
 }
 
-/* Marks a .gguf file as wanted, or all parts of one.  Returns their bytes, and *lacks is a part that the list does not have. */
+/* Sets `wanted` of a .gguf file and of all its parts.  Returns the bytes of all parts.  *lacks: a part that the list
+ * does not have, or "". */
 static uint64_t take_parts(const struct listing *l, const struct listed *first, bool want,
                            char lacks[HUB_PATH])
 {
@@ -219,7 +221,7 @@ int choice_make(struct listing *l, const struct hub_name *name)
     }
     for (size_t i = 0; i < l->n; i++)
         l->file[i].wanted = is_beside(l->file[i].path);
-    if (whole) /* of both, kvik reads the file in one piece */
+    if (whole) /* if there are both, kvik reads the file in one piece */
         whole->wanted = true;
     for (size_t i = 0; !whole && i < l->n; i++)
         if (is_shard(l->file[i].path)) l->file[i].wanted = true;

@@ -2,11 +2,12 @@
 #pragma once
 #include "hub/listing.h"
 
-/* Marks the files that a name wants.  Of a repository with .gguf files this is one, with all of its parts, which `pick` names or which is the only
- * one or has the quantization Q4_K_M; else an error lists them.  Of other repositories: configurations, tokenizers,
- * templates and weights in safetensors. */
+/* Marks the files that a name wants.  `pick` names a .gguf file or quantization, or any other file.  Without a pick
+ * these are the configuration, the tokenizer, templates and the weights in safetensors; in a repository without such
+ * weights the only .gguf file, or that with the quantization Q4_K_M.  All parts of a .gguf file are marked.  If
+ * there are several .gguf files to choose from, an error lists them. */
 int choice_make(struct listing *l, const struct hub_name *name);
-/* Marks the files that an index of weights names, and no others of weights. */
+/* Marks the files of weights that an index names, and unmarks all other files of weights. */
 int choice_shards(struct listing *l, const char *text, size_t n);
 /* True if a file is a model in the format GGUF, in one piece or the first of several. */
 bool choice_is_gguf(const char *path);

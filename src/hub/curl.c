@@ -9,7 +9,7 @@ struct curl_functions curl_functions;
 
 int curl_load(void)
 {
-    /* The second is Debian's name of the same library with another encryption. */
+    /* the second name is Debian's name of libcurl with GnuTLS */
     static const char *const file[] = {"libcurl.so.4", "libcurl-gnutls.so.4"};
     static const char *const name[] = {
 #define NAME(name) "curl_" #name,

@@ -1,5 +1,6 @@
-/* curl.h - libcurl, linked or loaded.  A program for many systems (KVIK_CURL_LOAD) loads the libcurl of its machine when it first needs
- * one, so that it starts where there is none and has no encryption of its own that would grow old. */
+/* curl.h - libcurl, linked or loaded.  A program that is built for many systems (KVIK_CURL_LOAD) loads libcurl when
+ * it first needs it.  So the program starts on machines without libcurl, and contains no copy of a TLS library that
+ * would grow old. */
 #pragma once
 #include "base/base.h"
 
@@ -25,7 +26,8 @@ extern struct curl_functions {
     CURL_FUNCTIONS(POINTER)
 } curl_functions; /* NULL before curl_load has succeeded */
 #undef POINTER
-/* ERR_UNSUPPORTED says what to install. */
+/* Loads libcurl if it is not loaded yet.  ERR_UNSUPPORTED: libcurl was not found, and the error says what to
+ * install. */
 int curl_load(void);
 #ifndef CURL_LOADS
 #define curl_version        curl_functions.version

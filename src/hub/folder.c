@@ -1,4 +1,5 @@
-/* folder.c - the names in a directory, sorted, so that what the command prints does not depend on the file system. */
+/* folder.c - lists the names in a directory.  They are sorted, so that the output of the command does not depend on
+ * the file system. */
 #include "hub/folder.h"
 #include "base/descriptor.h"
 

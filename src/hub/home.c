@@ -1,4 +1,5 @@
-/* home.c - what the environment says about the hub, in the order and with the names of the hub's own library. */
+/* home.c - reads the hub's settings from the environment, with the names of variables and in the order of the hub's
+ * own library. */
 #include "base/file.h"
 #include "hub/hub.h"
 
@@ -9,8 +10,8 @@
 
 enum { PATIENCE = 10, PATIENCE_MOST = 3600 };
 
-/* Writes the value of a variable with `rest` behind it.  A "~" at its beginning is the home directory: a file of variables
- * is not read by a shell. */
+/* Writes the value of a variable with `rest` behind it.  A "~" at its beginning is replaced by the home directory,
+ * because a variable that no shell has read (from a file of variables) still has it. */
 static bool expand(const char *value, const char *rest, char out[HUB_PATH])
 {
     const char *home = getenv("HOME");

@@ -51,28 +51,30 @@ bool hub_picks(const char *pick, const char *path);
 /* --- snapshot.c: what is in the cache. */
 /* Writes the folder of a repository, which need not exist. */
 bool hub_folder(const char *cache, const char *repo, char out[HUB_PATH]);
-/* Finds the snapshot of a revision in the folder of a repository.  revision "": main, or the only snapshot if main is not
- * there.  A branch, a tag, a commit, or the first digits of a commit, at least six. */
+/* Finds the snapshot of a revision in the folder of a repository.  The revision is a branch, a tag, a commit, at
+ * least the first six digits of a commit, or "": then main is taken, or the only snapshot if there is no main. */
 bool hub_snapshot(const char *folder, const char *revision, char out[HUB_PATH]);
 /* Finds the snapshot that a name means. */
 bool hub_find(const struct hub_name *name, char out[HUB_PATH]);
-/* Fails if a revision that is not found has a file in refs all the same.  The sentence names the file and says what is wrong. */
+/* Fails if a revision has a file in refs but no snapshot was found.  The error names that file and says what is
+ * wrong. */
 int hub_check_ref(const struct hub_name *name);
 
 /* --- picked.c: .gguf files of a directory. */
 struct folder;
-/* Lists those that hold models, deep: also those of the directories in it. */
+/* Lists the .gguf files of models, without the later parts.  deep: also in the directories below. */
 int hub_ggufs(const char *dir, bool deep, struct folder *out);
-/* Finds the file of a snapshot that the word behind a colon names.  Returns how many there are (2: or more), or an error
- * code; *out is set if there is one. */
+/* Finds the .gguf file of a snapshot that `pick` names.  Returns how many files it names (2 means two or more) or an
+ * error code.  *out is set if exactly one was found. */
 int hub_picked(const char *snapshot, const char *pick, char out[HUB_PATH]);
 
-/* What a download tells, and asks.  Each function may be NULL. */
+/* The functions that a download calls.  Each may be NULL. */
 struct hub_watch {
     void *ctx;
-    /* Asked at least once a second: true ends the download, which can continue later. */
+    /* Called at least once a second.  If it returns true, the download ends; a later call can continue it. */
     bool (*stops)(void *ctx);
-    /* Bytes of all files of a download; what: the path of the file that comes. */
+    /* Shows how many bytes of all files of the download are done.  what: the path of the file that is being
+     * downloaded. */
     void (*shows)(void *ctx, const char *what, uint64_t done, uint64_t total);
     void (*says)(void *ctx, const char *sentence);
 };

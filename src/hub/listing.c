@@ -1,5 +1,5 @@
-/* listing.c - reads the JSON of the hub.  A path, a hash or a size that cannot be right is an error of the whole answer: a
- * server that sends one is broken, or means harm. */
+/* listing.c - reads the JSON of the hub.  If a path, a hash or a size cannot be right, the whole answer is refused,
+ * because its server is broken or hostile. */
 #include "hub/listing.h"
 #include "base/json.h"
 
@@ -9,7 +9,7 @@
 
 #define SIZE_MOST ((json_int_t)1 << 50)
 
-/* Parses an answer.  A page of HTML, as a proxy or a sign-in sends, has a sentence of its own. */
+/* Parses an answer.  An HTML page, which a proxy or a sign-in page sends, gets an error of its own. */
 static int parse(const char *text, size_t n, const char *what, json_t **out)
 {
     size_t at = 0;
@@ -63,7 +63,7 @@ static int add_file(struct listing *l, const json_t *o)
     if (strcmp(type, "file") != 0)
         return ERR(FORMAT, "the hub's list of files: %.200s is neither a file nor a directory", s);
     if (l->n == LISTING_MOST) return ERR(LIMIT, "the repository has over %d files", LISTING_MOST);
-    if (!(l->n & (l->n - 1))) { /* grows at powers of two */
+    if (!(l->n & (l->n - 1))) { /* the array is full at every power of two */
         struct listed *grown = mem_grow(l->file, MAX(2 * l->n, 1), sizeof *grown);
         if (!grown) return ERR_NOMEM;
         l->file = grown;
@@ -99,7 +99,8 @@ static int by_path(const void *a, const void *b)
 int listing_end(struct listing *l)
 {
     json_int_t sum = 0;
-    for (size_t i = 0; i < l->n; i++) /* so that no sum of sizes overflows */
+    /* bounds the sum, so that later sums of sizes cannot overflow */
+    for (size_t i = 0; i < l->n; i++)
         if ((sum += (json_int_t)l->file[i].size) > SIZE_MOST)
             return ERR(FORMAT, "the hub's list of files: together they have over a million GB");
     if (l->n) qsort(l->file, l->n, sizeof *l->file, by_path);

@@ -19,7 +19,7 @@ struct listing {
 };
 /* Adds the files of a page of /api/models/ID/tree/COMMIT. */
 int listing_add(struct listing *l, const char *text, size_t n);
-/* Sorts the files.  Two of one path are an error, and so are sizes whose sum no disk has. */
+/* Sorts the files.  Fails if two files have the same path, or if the sum of the sizes exceeds SIZE_MOST. */
 int listing_end(struct listing *l);
 void listing_done(struct listing *l);
 struct listed *listing_find(const struct listing *l, const char *path);

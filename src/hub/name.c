@@ -1,5 +1,5 @@
-/* name.c - names of models on the hub, and the paths of their files.  Paths come from a server, so whatever could lead out
- * of a directory is none. */
+/* name.c - names of models on the hub, and paths of their files.  Paths come from a server, so every path that could
+ * lead out of a directory is refused. */
 #include "base/utf8.h"
 #include "hub/hub.h"
 

@@ -1,4 +1,4 @@
-/* picked.c - the .gguf files of a directory, and the one that a name picks. */
+/* picked.c - lists the .gguf files of a directory, and finds the one that a name picks. */
 #include "base/descriptor.h"
 #include "base/file.h"
 #include "hub/choice.h"

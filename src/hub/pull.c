@@ -1,5 +1,6 @@
-/* pull.c - a whole download: the commit of the revision, the list of files, the choice, the room on the disk, the contents,
- * and last the names.  Until the last file is here the cache shows what it showed before. */
+/* pull.c - a whole download.  Its steps: the commit of the revision, the list of files, the choice of files, a check
+ * of the disk's free space, the contents, the links and the reference.  Until the last file is downloaded, the cache
+ * shows the same models as before. */
 #include "hub/pull.h"
 #include "base/bytes.h"
 #include "base/file.h"
@@ -13,7 +14,7 @@
 #include <string.h>
 
 enum { TEXT_MOST = 4 << 20, PAGES = 256, INDEX_MOST = 64 << 20 };
-#define SPARE ((uint64_t)64 << 20) /* bytes that a disk keeps free */
+#define SPARE ((uint64_t)64 << 20) /* bytes that stay free on the disk */
 
 struct work {
     const struct pull *how;
@@ -21,8 +22,8 @@ struct work {
     struct hub_home home;
     struct store store;
     struct web *web;
-    uint64_t done;          /* bytes of files that are whole */
-    struct hub_watch watch; /* shows all files as one */
+    uint64_t done;          /* bytes of files that are complete */
+    struct hub_watch watch; /* adds up the progress of all files */
 };
 
 /* Makes a URL of the hub's interface: /api/models/ORG/NAME/what/revision */
@@ -94,7 +95,7 @@ static int list_files(struct work *w)
         bool whole = strstr(a.next, "://") != NULL; /* else a path on the hub */
         if (!strcmp(a.next, url.data))
             e = ERR(FORMAT, "the hub's list of files goes on with the same page");
-        else if (!whole && a.next[0] != '/') /* "@other" would change the host */
+        else if (!whole && a.next[0] != '/') /* a "next" of "@other" would change the host */
             e = ERR(FORMAT, "the hub's list of files goes on at no address");
         buf_clear(&url);
         if (e >= 0) e = buf_printf(&url, "%s%s", whole ? "" : w->home.endpoint, a.next);
@@ -131,7 +132,7 @@ static void count(struct work *w)
              p->commit, gguf ? "/" : "", gguf ? gguf : "");
 }
 
-/* Refuses a download for which the disk has no room. */
+/* Refuses a download that does not fit on the disk. */
 static int check_room(const struct work *w)
 {
     char need[16], room[16];
@@ -163,7 +164,7 @@ static int fetch(struct work *w, const struct listed *f)
     return e;
 }
 
-/* Reads the index of weights, which is here, and chooses the files that it names. */
+/* Reads the index of weights, which was downloaded already, and chooses the files that it names. */
 static int read_index(struct work *w, const struct listed *index)
 {
     char path[HUB_PATH + 128], *text;
@@ -181,7 +182,7 @@ static int read_index(struct work *w, const struct listed *index)
     return 0;
 }
 
-/* Returns the index of weights if it is to be read, else NULL. */
+/* Returns the index of weights if the choice depends on it, else NULL. */
 static const struct listed *find_index(const struct work *w)
 {
     const struct listed *index =
@@ -205,8 +206,8 @@ static bool is_weights(const char *path)
     return strstr(path, ".safetensors") || choice_is_gguf(path);
 }
 
-/* Makes the links, last those of the weights: a snapshot that is not whole, because the process ended or a link could not be
- * made, is then no model. */
+/* Makes the links, those of the weights last.  If the process ends or a link cannot be made, the incomplete snapshot
+ * has no weights, and so no program takes it for a model. */
 static int link_all(const struct work *w)
 {
     const struct listing *l = &w->out->list;
@@ -229,8 +230,8 @@ static int agree(const struct work *w)
     return how->agrees(how->watch ? how->watch->ctx : NULL, w->out);
 }
 
-/* Downloads the index of weights.  It can name files of which the list did not tell that they are wanted: then the person is
- * asked once more. */
+/* Downloads the index of weights.  If the index names files that the list did not mark, more bytes are missing than
+ * `agrees` was told, so `agrees` is called again. */
 static int fetch_index(struct work *w, const struct listed *index)
 {
     uint64_t known = w->out->missing_bytes;
@@ -249,14 +250,14 @@ static int fetch_all(struct work *w)
     TRY(check_room(w));
     if (index && !is_here(w, index)) TRY(fetch_index(w, index));
     for (int large = 0; large < 2;
-         large++) /* small files first: one that is refused is known at once */
+         large++) /* small files come first, so that a refusal is known before the large ones */
         for (size_t i = 0; i < l->n; i++)
             if (l->file[i].wanted && l->file[i].large == large && !is_here(w, &l->file[i]))
                 TRY(fetch(w, &l->file[i]));
     return link_all(w);
 }
 
-/* Makes the revision name the commit, if that is not so yet. */
+/* Lets the revision name the commit, unless it already does. */
 static int set_ref(const struct work *w)
 {
     const char *revision = *w->how->name->revision ? w->how->name->revision : "main";
@@ -303,7 +304,8 @@ static int work(struct work *w)
     if (index && is_here(w, index)) TRY(read_index(w, index));
     if (w->how->dry) return 0;
     if (all_linked(w)) {
-        (void)set_ref(w); /* a cache that cannot be written has the model all the same */
+        /* in a cache that cannot be written, the model is complete without a ref */
+        (void)set_ref(w);
         return 0;
     }
     if (p->missing) TRY(agree(w));
@@ -311,7 +313,8 @@ static int work(struct work *w)
     return set_ref(w);
 }
 
-/* Chooses in a snapshot as choice_make does in a list: safetensors, else the only .gguf file, else that of Q4_K_M. */
+/* Chooses from a snapshot as choice_make chooses from a list: safetensors, else the only .gguf file, else the file
+ * with the quantization Q4_K_M. */
 static int choose_here(const char snapshot[HUB_PATH], char out[HUB_PATH])
 {
     struct folder f;
@@ -328,7 +331,7 @@ static int choose_here(const char snapshot[HUB_PATH], char out[HUB_PATH])
     return 0;
 }
 
-/* Finds the model without network. */
+/* Finds the model in the cache, without the network. */
 static int find_here(const struct hub_name *name, struct pulled *out)
 {
     char snapshot[HUB_PATH], text[1024];

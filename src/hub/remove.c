@@ -1,5 +1,5 @@
-/* remove.c - removes models.  Refs go first, then links, then contents: no name is left that leads to nothing.  No link is
- * followed, so what lies outside of the repository's folder is never touched. */
+/* remove.c - removes models.  Refs are removed first, then links, then contents, so that no name is left whose
+ * target is gone.  No link is followed, so nothing outside of the repository's folder is removed. */
 #include "hub/remove.h"
 #include "base/descriptor.h"
 #include "base/file.h"
@@ -22,8 +22,7 @@ static int failed(const char *name)
     return ERR(IO, "%.200s cannot be removed: %s", name, strerror(errno));
 }
 
-/* Calls fn for every file and link below a directory of this open directory, deepest directories first; fn also sees the
- * directories, when what was in them has been seen. */
+/* Calls fn for every file and link below the directory parent/name, and for each directory after all that is in it. */
 typedef int visit(void *ctx, int dir, const char *name, const struct stat *st);
 static int walk(int parent, const char *name, int depth, visit *fn, void *ctx)
 {
@@ -136,7 +135,7 @@ static int drop_ref(void *ctx, int dir, const char *name, const struct stat *st)
     return !same || unlinkat(dir, name, 0) == 0 ? 0 : failed(name);
 }
 
-/* Removes a snapshot, what names it, and the contents that it alone has. */
+/* Removes a snapshot, the refs that name it, and the contents that no other snapshot uses. */
 static int remove_snapshot(int folder, char *commit, struct removed *r)
 {
     struct folder once = {0};
@@ -178,7 +177,8 @@ static int remove_file(int folder, const char *at, struct removed *r)
     return e;
 }
 
-/* Removes a file of a snapshot with its other parts, the first one last: without it they are found by no name. */
+/* Removes a file of a snapshot and its other parts.  The first part is removed last, because the others cannot be
+ * found without it. */
 static int remove_parts(int folder, char *at, struct removed *r)
 {
     unsigned part, of = choice_parts(at, &part);

@@ -1,5 +1,5 @@
-/* repository.c - writes the hub's cache.  A name appears only when what it names is whole: contents by a rename, then links, then
- * refs.  So a process that ends at any point leaves a cache in which every name is right. */
+/* repository.c - writes the hub's cache.  A name is made after the thing that it names is complete: first contents,
+ * by a rename, then links, then refs.  So the cache is valid whenever the process ends. */
 #include "hub/repository.h"
 #include "base/descriptor.h"
 #include "base/file.h"
@@ -27,7 +27,7 @@ int store_name(const char *cache, const char *repo, struct store *out)
     const char *name = strrchr(folder, '/');
     int n = snprintf(out->locks, HUB_PATH, "%s/.locks%s", cache, name);
     if (n >= HUB_PATH - 1500)
-        return too_long(cache); /* room for a snapshot, and the longest path in it */
+        return too_long(cache); /* there must be room for a snapshot and the longest path in it */
     snprintf(out->cache, HUB_PATH, "%s", cache);
     memcpy(out->folder, folder, sizeof folder);
     return 0;
@@ -87,7 +87,7 @@ int store_room(const struct store *s, uint64_t *out)
     return 0;
 }
 
-/* True if `fd` is still the file of this name: another program may remove a lock file when it leaves. */
+/* True if the path still leads to the file `fd`.  Another program may remove a lock file when it releases the lock. */
 static bool is_named(int fd, const char *path)
 {
     struct stat a, b;
@@ -189,7 +189,7 @@ int store_ref(const struct store *s, const char *revision, const char *commit)
     *slash = 0;
     TRY(make_dirs(path, strlen(s->folder)));
     *slash = '/';
-    /* file_write follows links, and one that somebody else has put into the cache can lead to any file */
+    /* file_write follows links, and a link that somebody else has put into the cache can lead to any file */
     if (lstat(path, &st) == 0 && !S_ISREG(st.st_mode)) (void)unlink(path);
     return file_write(path, commit, 40);
 }

@@ -17,7 +17,7 @@ static void copy(const char *text, size_t n, char *out, size_t room)
     for (size_t i = 0; i < n; i++)
         out[i] = (unsigned char)text[i] < ' ' ? ' ' : text[i];
     out[n] = 0;
-    if (utf8_valid(out, n)) return; /* who reads messages expects that */
+    if (utf8_valid(out, n)) return; /* readers of messages expect UTF-8 */
     for (size_t i = 0; i < n; i++)
         if ((unsigned char)out[i] >= 0x80) out[i] = '?';
 }

@@ -4,25 +4,26 @@
 
 struct answer {
     long status;
-    /* Of the hub's own answer, also if it sends on to another host. */
+    /* From the answer of the hub itself, also if it redirects to another host. */
     char commit[HUB_COMMIT];     /* X-Repo-Commit, or "" */
     char linked[80];             /* X-Linked-Etag without quotes, or "" */
     char code[64], message[256]; /* X-Error-Code, X-Error-Message */
-    char next[2048];             /* the page behind this one, of Link; or "" */
+    char next[2048];             /* address of the next page, from Link; or "" */
     uint64_t linked_size;        /* X-Linked-Size */
     bool has_linked_size;
-    /* Of the newest answer. */
+    /* From the newest answer. */
     char type[64];        /* Content-Type */
     uint64_t from, total; /* Content-Range */
     uint64_t length;      /* Content-Length */
     uint32_t wait;        /* Retry-After, seconds; 0: not given */
     bool has_range, has_length, waits;
-    bool lost_next; /* there is a next page, but its address is too long */
+    bool lost_next; /* there is a next page, but its address is longer than `next` */
 };
-/* Takes a line of the headers.  The line with the status begins an answer: only what the hub itself has said stays. */
+/* Reads one line of the headers.  A status line begins a new answer and clears the fields of the newest answer; the
+ * fields of the hub's own answer stay. */
 void answer_header(struct answer *a, const char *line, size_t n);
-/* True if another try may succeed. */
+/* True if the failure is temporary, so that another try may succeed. */
 bool answer_is_passing(const struct answer *a);
-/* Makes an error of a status that is no success.  token: one was sent. */
+/* Makes the error for a status that is no success.  token: a token was sent. */
 int answer_refuse(const struct answer *a, const struct hub_name *name, const char *endpoint,
                   bool token);

@@ -62,10 +62,9 @@ int web_wait(struct web *w, const struct answer *a, unsigned tries)
 enum {
     HOPS = 10,
     TRIES = 5,
-    WAIT_MOST =
-        300, /* seconds; a server that asks for more gets its way, and the person a sentence */
+    WAIT_MOST = 300, /* seconds; if a server asks for more, the call fails instead of waiting */
     HEADERS_MOST = 1 << 18, /* bytes of all headers of a hop */
-    SHORT_SECONDS = 60,     /* of a request for a short text */
+    SHORT_SECONDS = 60,     /* seconds that a request for a short text may take */
     REST_MOST = 1 << 16,    /* bytes of the body of an error or a redirection that are read */
 };
 
@@ -76,11 +75,11 @@ struct web {
     const struct hub_watch *watch;
     struct curl_slist *bearer; /* owned; the header with the token, or NULL */
     char said[CURL_ERROR_SIZE];
-    /* of the request that runs */
+    /* the fields of the running request */
     const struct web_sink *sink;
     struct answer *answer;
     size_t headers, rest;
-    int error; /* of a callback */
+    int error; /* the error of a callback */
     bool begun;
 };
 
@@ -96,7 +95,8 @@ static size_t on_header(char *p, size_t size, size_t n, void *ctx)
     return size * n;
 }
 
-/* Counts the status 200 and 206 as contents; the bodies of other answers are read and dropped, as far as they are short. */
+/* Gives the bodies of the statuses 200 and 206 to the sink.  Other bodies are read and dropped; one of more than
+ * REST_MOST bytes ends the request. */
 static size_t on_body(char *p, size_t size, size_t n, void *ctx)
 {
     struct web *w = ctx;
@@ -145,7 +145,7 @@ static int set_up(struct web *w)
         const char *v = getenv(bundle[i]);
         if (!v || !*v) continue;
         bool dir = dir_exists(v);
-        /* the other place, which libcurl would trust by itself, does not count then */
+        /* if the variable names a file, libcurl's built-in directory is not trusted as well, and vice versa */
         good = curl_easy_setopt(c, CURLOPT_CAINFO, dir ? NULL : v) == CURLE_OK &&
                curl_easy_setopt(c, CURLOPT_CAPATH, dir ? v : NULL) == CURLE_OK;
         break;
@@ -216,13 +216,13 @@ static bool is_final(CURLcode c)
            c == CURLE_WEIRD_SERVER_REPLY;
 }
 
-/* Writes "https://host" of a URL for messages: what stands behind can hold keys of a signed address. */
+/* Writes "https://host" of a URL for messages, because the rest of a signed address can hold keys. */
 static void host_of(const char *url, char out[128])
 {
     const char *at = strstr(url, "://");
     size_t n = at ? (size_t)(at - url) + 3 : 0;
     size_t end = n + strcspn(url + n, "/?#"), host = n;
-    for (size_t i = n; i < end; i++) /* no user and no password */
+    for (size_t i = n; i < end; i++) /* leaves out the user and the password */
         if (url[i] == '@') host = i + 1;
     snprintf(out, 128, "%.*s%.*s", (int)MIN(n, 16), url, (int)MIN(end - host, 100), url + host);
 }
@@ -250,7 +250,7 @@ static int one_hop(struct web *w, const char *url, uint64_t from, bool brief)
     if (c == CURLE_ABORTED_BY_CALLBACK) return ERR(CANCELLED, "stopped");
     if (c == CURLE_OK && w->answer->status) return 1;
     if (w->rest > REST_MOST && w->answer->status)
-        return 1; /* the status of a long page of errors is enough */
+        return 1; /* the status suffices; the rest of a long error page is not read */
     err_set(ERR_IO, "%s: %.300s", host, *w->said ? w->said : curl_easy_strerror(c));
     return is_final(c) ? ERR_IO : 0;
 }
@@ -349,11 +349,11 @@ int web_text(struct web *w, const char *url, size_t most, struct buf *out, struc
         if (!e) a->status = 0;
         again = web_wait(w, a, tries);
         if (again < 0) return again;
-        if (!again) return e ? 0 : ERR_IO; /* the sentence is that of the connection */
+        if (!again) return e ? 0 : ERR_IO; /* the message of the failed connection is already set */
     }
 }
 
-/* The library calls itself libcurl/7.88.1 and more, as its users do in HTTP. */
+/* The library's name as it stands in User-Agent: libcurl/7.88.1, and more. */
 static int name(struct buf *b)
 {
     if (curl_load() < 0) return buf_puts(b, "libcurl (looked for and not found)");

@@ -52,9 +52,9 @@ struct search {
     const json_t *meta;
     const int32_t *ids;
     size_t n;
-    /* for a save: most bytes of the directory, and the salt of ids */
+    /* in a save: most bytes of the directory */
     uint64_t max;
-    struct kv_salt salt; /* of a load its owner alone */
+    struct kv_salt salt; /* salt of ids; in a load only its owner is set */
     /* the file with the longest usable prefix of ids or, for a save, with the longest prefix; "": none */
     char best[NAME_BYTES];
     /* length of that prefix; number of its tokens that can be used (session_usable) */

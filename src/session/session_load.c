@@ -119,7 +119,8 @@ static int load_all(kvik_cache *c, struct loader *v, kvik_seq *s)
     return 0;
 }
 
-/* Returns the rung that makes the rows of this cache those of a file which was saved when memory had been short; 0: none. */
+/* A file may have been saved when rows were encoded again because memory was short.  Returns the rung at which this
+ * cache has the same rows as the file; 0: there is none. */
 static uint32_t session_rung(const kvik_cache *c, json_t *mine, const json_t *theirs)
 {
     char text[KV_GROUP_TEXT];

@@ -1,26 +1,27 @@
-/* shared_fetch.c - rows come out of a shared store: another thread reads and checks values, and the thread of the cache
- * makes a sequence of them.
+/* shared_fetch.c - reads rows from a shared store.  The store's thread reads and checks the values.  The thread of
+ * the cache makes a sequence of them.
  *
- * Where no group forgets, blocks are read from the first that the cache lacks to the first that the store lacks.  Where some
- * forget, the last length is looked for from which a text can resume, and then the blocks before it are read. */
+ * If no group forgets rows, the blocks are read in order, from the first that the cache lacks to the first that the
+ * store lacks.  If some group does, the thread first finds the longest text whose end (BLOCK_END) is in the store,
+ * because a text resumes only there, and then reads the blocks before it. */
 #include "base/sized.h"
 #include "generate/prompts.h"
 #include "session/shared_prefix.h"
 
 #include <string.h>
 
-#define PATIENCE 5.0 /* seconds that a read may take */
-#define SLOWEST  4e6 /* and bytes a second */
+#define PATIENCE 5.0 /* seconds that every read may take */
+#define SLOWEST  4e6 /* bytes for which a read may take one second more */
 #define SMOOTH   0.3
-enum { PROBES = 256 /* lengths at which the end of a text is looked for */ };
+enum { PROBES = 256 /* most lengths at which an end is looked for */ };
 enum { least_kvik_fetched = sizeof(kvik_fetched) };
 
-struct got {    /* a value that was read */
+struct got {    /* a value that was read and checked */
     void *data; /* owned */
     struct block b;
 };
 struct kvik_fetch {
-    struct refs refs; /* the program's and the thread's */
+    struct refs refs; /* one for the program, one for the thread */
     struct kvik_fetch *next;
     struct kvik_shared *s; /* held */
     int32_t *ids;          /* [n_blocks * tokens] owned */
@@ -28,14 +29,14 @@ struct kvik_fetch {
     uint32_t n_blocks, from; /* blocks before `from` are in the cache */
     struct kv_salt salt;
     struct got *got; /* [n_blocks] */
-    struct got end;  /* of groups that forget */
-    /* Under the lock of s. */
-    /* Blocks that can be taken, with those before `from`.  The thread fills got[n_read]. */
+    struct got end;  /* the end of the text, where groups forget rows */
+    /* The fields below are under the lock of s. */
+    /* blocks that were read, and those before `from`; the thread fills got[n_read] next */
     uint32_t n_read;
     uint64_t bytes;
     double begun, ended;
-    uint32_t limit;   /* blocks that are wanted */
-    uint32_t n_whole; /* where groups forget: blocks that can be taken; 0: none yet */
+    uint32_t limit;   /* blocks that the thread shall read */
+    uint32_t n_whole; /* where groups forget rows: blocks that can be taken; 0: none yet */
     bool cancelled, over;
 };
 
@@ -54,7 +55,7 @@ static void fetch_drop(struct kvik_fetch *f)
 
 /* --- The thread that reads. */
 
-/* Reads one value and checks it.  A value that is wrong is removed, so that a right one can take its place. */
+/* Reads and checks one value.  A damaged value is removed, so that a valid one can replace it. */
 static int read_value(struct kvik_shared *s, const uint8_t *key, uint32_t kind, struct got *out,
                       bool *damaged)
 {
@@ -71,13 +72,13 @@ static int read_value(struct kvik_shared *s, const uint8_t *key, uint32_t kind, 
     return ERR_NOTFOUND;
 }
 
-/* True while there is a reason to read on.  Under the lock. */
+/* True while the thread shall continue with the fetch.  Under the lock. */
 static bool goes_on(const struct kvik_shared *s, const struct kvik_fetch *f)
 {
     return !f->cancelled && !s->closing && f->bytes < SHARED_STAGE && !shared_rests(&s->in);
 }
 
-/* Reads a value.  Under the lock before and after. */
+/* Reads a value.  The lock is held at entry and return, and released meanwhile. */
 static bool read_one(struct kvik_shared *s, struct kvik_fetch *f, const uint8_t *key, uint32_t kind,
                      struct got *out)
 {
@@ -101,7 +102,7 @@ static bool read_one(struct kvik_shared *s, struct kvik_fetch *f, const uint8_t 
     return true;
 }
 
-/* Reads the blocks up to the limit.  Under the lock before and after. */
+/* Reads the blocks up to the limit.  The lock is held at entry and return. */
 static void read_rows(struct kvik_shared *s, struct kvik_fetch *f)
 {
     while (f->n_read < f->limit && goes_on(s, f)) {
@@ -111,7 +112,8 @@ static void read_rows(struct kvik_shared *s, struct kvik_fetch *f)
     }
 }
 
-/* Finds the longest text of at most `most` blocks whose end the store has, and reads that.  Returns its blocks; 0: none. */
+/* Finds the longest text of at most `most` blocks whose end the store has, and reads that end.  Returns the number
+ * of blocks; 0: none was found. */
 static uint32_t find_end(struct kvik_shared *s, struct kvik_fetch *f, uint32_t most)
 {
     struct keeper *k = s->in.keeper;
@@ -131,7 +133,7 @@ static uint32_t find_end(struct kvik_shared *s, struct kvik_fetch *f, uint32_t m
     return 0;
 }
 
-/* Reads all of a fetch.  Under the lock before and after. */
+/* Reads all values of a fetch.  The lock is held at entry and return. */
 static void read_fetch(struct kvik_shared *s, struct kvik_fetch *f)
 {
     if (!s->forgets) {
@@ -167,7 +169,8 @@ void *shared_read(void *shared)
         f->over = true;
         f->ended = now_seconds();
         s->running = NULL;
-        if (!s->closing) atomic_store(&s->in.stop, false); /* it may have been set for this fetch */
+        /* cancel() may have set it to end this fetch */
+        if (!s->closing) atomic_store(&s->in.stop, false);
         pthread_mutex_unlock(&s->lock);
         fetch_drop(f);
         pthread_mutex_lock(&s->lock);
@@ -192,7 +195,7 @@ static void fetch_leave(kvik_fetch **used)
     if (*used) fetch_drop(*used);
 }
 
-/* Uses a fetch, and its cache, until the end of the block. */
+/* Uses a fetch and its cache until the end of the enclosing block. */
 #define USE_FETCH(f)                                                                               \
     kvik_fetch *used_fetch __attribute__((cleanup(fetch_leave))) = NULL;                           \
     TRY(fetch_enter(f, &used_fetch));                                                              \
@@ -253,7 +256,7 @@ KVIK_API int kvik_shared_seek(kvik_shared *s, const int32_t *ids, size_t n, cons
     return 0;
 }
 
-/* Returns the blocks that can be taken.  Under the lock. */
+/* Returns how many blocks the sequence of a take can have.  Under the lock. */
 static uint32_t can_take(const struct kvik_fetch *f)
 {
     if (f->s->forgets) return f->n_whole;
@@ -278,7 +281,7 @@ KVIK_API int kvik_fetch_look(const kvik_fetch *f, kvik_fetched *out)
     return SIZED_OUT(out, &now, kvik_fetched);
 }
 
-/* Ends the reading, without waiting for the thread. */
+/* Tells the thread to stop reading, and does not wait for it. */
 static void cancel(struct kvik_fetch *f)
 {
     struct kvik_shared *s = f->s;
@@ -291,7 +294,7 @@ static void cancel(struct kvik_fetch *f)
 struct giver {
     struct kv_source source; /* first */
     const struct kvik_fetch *f;
-    uint32_t n; /* blocks that were read */
+    uint32_t n; /* how many blocks the sequence has */
 };
 
 static int give_chunk(struct kv_source *source, const struct kv_chunk *c, void *data, size_t bytes)
@@ -309,7 +312,7 @@ static int give_chunk(struct kv_source *source, const struct kv_chunk *c, void *
     return 0;
 }
 
-/* Loads the blocks that were read, and those before them that the cache shares. */
+/* Makes a sequence of n blocks: the kv store finds those before `from` in the cache, and got[] has the others. */
 static int load(const struct kvik_fetch *f, uint32_t n, kvik_seq *out)
 {
     const struct exec *x = f->s->c->x;

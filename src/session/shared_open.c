@@ -1,4 +1,5 @@
-/* shared_open.c - a shared store of prefixes: opening, closing, and leaving it alone after failures. */
+/* shared_open.c - opens and closes a shared store of prefixes, and remembers what the store seems to have.  After a
+ * failure the store is not used for a while. */
 #include "base/sized.h"
 #include "kv/codec.h"
 #include "session/session.h"
@@ -9,9 +10,9 @@
 #include <string.h>
 #include <time.h>
 
-#define LEAST_REST 0.5 /* seconds that a store is left alone after a failure; doubled with each */
+#define LEAST_REST 0.5 /* seconds without use after a failure; doubled after each further one */
 #define MOST_REST  30.0
-#define FRESH      600.0 /* seconds for which a value is believed to be there */
+#define FRESH      600.0 /* seconds for which a known value is believed to exist */
 enum {
     CLOSE_MS = 5000,
     TOKENS_MOST = 4096,
@@ -21,7 +22,8 @@ enum {
 
 /* --- What rows depend on. */
 
-/* Instruction sets that share one order of sums give the same bits (dev.h).  Others are a path of their own. */
+/* Returns the name of the order of sums.  Instruction sets with the same order compute the same bits (dev.h); every
+ * other one is an order of its own. */
 static const char *path_of(const struct exec *x)
 {
     static const char *const same[] = {"ref", "avx2", "avx512", "neon", "neondot", "neoni8mm"};
@@ -37,7 +39,7 @@ static int find_meaning(struct kvik_shared *s)
     struct digest d;
     char group[KV_GROUP_TEXT];
     const struct exec *x = s->c->x;
-    TRY(session_meta(s->c, &meta)); /* for the digests of the model */
+    TRY(session_meta(s->c, &meta)); /* only because it computes the digests of the model */
     json_decref(meta);
     digest_begin(&d);
     digest_text(&d, "kvik shared 1");
@@ -72,7 +74,7 @@ bool shared_forgets(const struct kvik_shared *s, uint32_t group)
     return p->kind != KV_ROWS || p->window || p->chunk;
 }
 
-/* Chooses the tokens of a block, and looks at what the groups are. */
+/* Chooses the number of tokens of a block, and sees whether groups keep all rows or forget some. */
 static int measure(struct kvik_shared *s)
 {
     const struct exec *x = s->c->x;
@@ -106,9 +108,9 @@ static int measure(struct kvik_shared *s)
     return 0;
 }
 
-/* --- What the store seems to have. */
+/* --- The keys that the store seems to have. */
 
-/* Returns the entry of a key, or else the oldest of its set. */
+/* Returns the entry of a key, or, if it has none, the oldest entry of its set. */
 static struct known *known_at(const struct kvik_shared *s, const uint8_t *key, uint64_t *short_key)
 {
     memcpy(short_key, key, sizeof *short_key);
@@ -149,7 +151,8 @@ void shared_note(struct kvik_shared *s, struct lane *l, int e)
         l->rest = 0;
         return;
     }
-    if (e == ERR_BUSY && atomic_load(&l->stop)) return; /* it was ended, and did not fail */
+    /* cancel() ended the call; the store did not fail */
+    if (e == ERR_BUSY && atomic_load(&l->stop)) return;
     s->state.failures++;
     snprintf(s->state.error, sizeof s->state.error, "%s", err_last());
     l->rest = l->rest > 0 ? MIN(2 * l->rest, MOST_REST) : LEAST_REST;
@@ -208,7 +211,7 @@ static int start(struct kvik_shared *s, struct lane *l, void *(*run)(void *))
     return 0;
 }
 
-/* Ends the threads. */
+/* Stops and joins the threads. */
 static void end_threads(struct kvik_shared *s)
 {
     pthread_mutex_lock(&s->lock);
@@ -267,7 +270,7 @@ KVIK_API int kvik_shared_open(kvik_cache *c, const char *address, kvik_shared **
     return 0;
 }
 
-/* Waits until nothing waits to be written.  Returns 1, or 0 after so many milliseconds. */
+/* Waits until every value is written.  Returns 1, or 0 if that takes longer than so many milliseconds. */
 static int flush(struct kvik_shared *s, uint32_t milliseconds)
 {
     struct timespec t;
@@ -287,7 +290,8 @@ static int flush(struct kvik_shared *s, uint32_t milliseconds)
 KVIK_API void kvik_shared_close(kvik_shared *s)
 {
     if (!s || !refs_is_open(&s->refs)) return;
-    if (guard_foreign(&s->c->guard) || !refs_close(&s->refs)) return; /* a fork has no threads */
+    /* the child of a fork does not have the threads */
+    if (guard_foreign(&s->c->guard) || !refs_close(&s->refs)) return;
     (void)flush(s, CLOSE_MS);
     end_threads(s);
     shared_drop(s);

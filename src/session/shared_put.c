@@ -1,12 +1,12 @@
-/* shared_put.c - rows go into a shared store: the thread of the cache copies those that the store does not seem to have,
- * and another thread writes them. */
+/* shared_put.c - writes rows to a shared store.  The thread of the cache copies the rows that the store does not
+ * seem to have, and the store's thread writes the copies. */
 #include "session/shared_prefix.h"
 
 #include <string.h>
 
-#define PUT_MOST ((size_t)8 << 20) /* bytes that one call copies */
-#define PATIENCE 5.0               /* seconds that a write may take */
-#define SLOWEST  4e6               /* and bytes a second */
+#define PUT_MOST ((size_t)8 << 20) /* most bytes that one call copies */
+#define PATIENCE 5.0               /* seconds that every write may take */
+#define SLOWEST  4e6               /* bytes for which a write may take one second more */
 #define NONE     UINT32_MAX
 
 /* --- The thread of the cache. */
@@ -14,12 +14,13 @@
 struct putting {
     struct kv_sink sink; /* first */
     struct kvik_shared *s;
-    uint32_t kind, end;   /* of which length */
-    uint32_t first, last; /* the blocks that are wanted */
-    struct value **value; /* [last - first], NULL: the store has it */
+    uint32_t kind, end;   /* BLOCK_END: the length of the text */
+    uint32_t first, last; /* BLOCK_ROWS: the wanted blocks */
+    struct value **value; /* [last - first]; NULL: the store has this value */
 };
 
-/* True if a text of p->end tokens may need rows of the chunk; rows of earlier snapshots are not put twice. */
+/* True if a text of p->end tokens may need rows of the chunk to resume.  Rows that only earlier snapshots need are
+ * left out. */
 static bool is_near(const struct putting *p, const struct kv_chunk *c)
 {
     const struct kv_group *g = &p->s->c->x->group[c->group];
@@ -29,7 +30,7 @@ static bool is_near(const struct putting *p, const struct kv_chunk *c)
     return c->row < MAX(g->policy.sinks, g->seal.lead) + KV_STRIP || c->row + c->n + reach > p->end;
 }
 
-/* Returns the value that a chunk belongs to, or NULL. */
+/* Returns the value that shall hold the chunk, or NULL. */
 static struct value *value_of(const struct putting *p, const struct kv_chunk *c)
 {
     uint32_t b = c->row / p->s->tokens;
@@ -64,13 +65,15 @@ static void value_free(struct value *v)
     mem_free(v);
 }
 
-/* Hands over the values.  The end of a text may need no rows, where a chunk of attention ends with it. */
+/* Queues the values for the store's thread.  A value of rows without a part is not written; an end may have none,
+ * where a chunk of attention ends with the text. */
 static void hand_over(struct kvik_shared *s, struct value **v, uint32_t n)
 {
     pthread_mutex_lock(&s->lock);
     for (uint32_t i = 0; i < n; i++) {
         if (!v[i]) continue;
-        shared_learn(s, v[i]->b.key, true); /* also of one without rows, which is not made again */
+        /* also if the value has no rows, so that it is not built again */
+        shared_learn(s, v[i]->b.key, true);
         if (!v[i]->b.n_parts && v[i]->b.kind == BLOCK_ROWS) continue;
         s->state.waiting += v[i]->b.data.len;
         *s->value_last = v[i];
@@ -81,7 +84,7 @@ static void hand_over(struct kvik_shared *s, struct value **v, uint32_t n)
     pthread_mutex_unlock(&s->lock);
 }
 
-/* Copies the chunks of a sequence that belong to p->value, and hands them over. */
+/* Copies the chunks of a sequence into the values, then queues them. */
 static int copy_out(struct putting *p, kv_seq seq, uint32_t n)
 {
     p->sink = (struct kv_sink){.image = on_image, .chunk = on_chunk, .shared = on_shared};
@@ -99,7 +102,7 @@ static struct value *value_new(uint32_t kind, uint32_t first, uint32_t rows, con
     return v;
 }
 
-/* Puts rows of groups that keep all.  Returns 1 if there are more. */
+/* Puts the rows of groups that keep all rows.  Returns 1 if more are left. */
 static int put_rows(struct kvik_shared *s, kv_seq seq, const uint8_t *key, uint32_t n)
 {
     struct putting p = {.s = s, .kind = BLOCK_ROWS, .first = NONE};
@@ -135,7 +138,8 @@ static int put_rows(struct kvik_shared *s, kv_seq seq, const uint8_t *key, uint3
     return e < 0 ? e : i < n;
 }
 
-/* Puts what a text of `end` tokens resumes from, of groups that forget.  Returns 1, or 0 if there is no such text. */
+/* Puts the state and rows, of groups that forget rows, from which a text of `end` tokens resumes.  Returns 1, or 0
+ * if the sequence has no such text. */
 static int put_end(struct kvik_shared *s, kv_seq seq, const uint8_t *key, uint32_t end)
 {
     struct kv *kv = s->c->x->kv;
@@ -158,14 +162,14 @@ static int put_end(struct kvik_shared *s, kv_seq seq, const uint8_t *key, uint32
     return e < 0 ? e : have == end;
 }
 
-/* Puts the ends of one length from which a text can resume exactly, the longest that the store does not seem to have.
- * Returns 1 if there may be more. */
+/* Puts one end: the longest from which a text can resume exactly and which the store does not seem to have.  Returns
+ * 1 if there may be more. */
 static int put_ends(struct kvik_shared *s, kv_seq seq, const uint8_t *key, uint32_t n)
 {
     uint8_t end_key[DIGEST_BYTES];
     for (uint32_t have; n; n--) {
         TRY(kv_resume(s->c->x->kv, seq, n * s->tokens, &have));
-        if (have < n * s->tokens) { /* the loop takes one more away */
+        if (have < n * s->tokens) { /* the loop subtracts one */
             n = have / s->tokens + 1;
             continue;
         }
