@@ -23,11 +23,11 @@ enum { WINDOW = 1024, LEAST = 64, BLOCK = 64, MOST = 16, ENDS = 2, SHOWN = 512 }
 
 /* A choice of bits of keys and values: `at` in the layers [from, to), `others` elsewhere.  Layers are counted among those that keep
  * rows. */
-struct rung {
+struct bits_pair {
     uint8_t k, v;
 };
 struct candidate {
-    struct rung at, others;
+    struct bits_pair at, others;
     uint32_t from, to;
     char *text; /* owned: keys of cache_config */
     double bits, sum, kld;
@@ -35,7 +35,7 @@ struct candidate {
     kvik_cache *cache;
     kvik_seq seq;
 };
-static const struct rung ladder[] = {{8, 8}, {8, 4}, {4, 4}, {4, 3}, {3, 3}, {3, 2}, {2, 2}};
+static const struct bits_pair ladder[] = {{8, 8}, {8, 4}, {4, 4}, {4, 3}, {3, 3}, {3, 2}, {2, 2}};
 
 struct choosing {
     kvik_model *m;
@@ -55,7 +55,7 @@ struct choosing {
     double *p;
 };
 
-static struct rung rung_of(const struct candidate *c, uint32_t i)
+static struct bits_pair rung_of(const struct candidate *c, uint32_t i)
 {
     return i >= c->from && i < c->to ? c->at : c->others;
 }
@@ -68,7 +68,7 @@ static int spell(const struct choosing *w, struct candidate *c)
                           "v_bits", (int)c->others.v);
     json_t *layers = json_object();
     for (uint32_t i = 0; i < w->n_layers; i++) {
-        struct rung r = rung_of(c, i);
+        struct bits_pair r = rung_of(c, i);
         char name[16];
         c->bits += w->share[i] * (r.k + r.v) / 2;
         if (r.k == c->others.k && r.v == c->others.v) continue;
@@ -84,7 +84,8 @@ static int spell(const struct choosing *w, struct candidate *c)
     return e;
 }
 
-static int add(struct choosing *w, struct rung at, struct rung others, uint32_t from, uint32_t to)
+static int add(struct choosing *w, struct bits_pair at, struct bits_pair others, uint32_t from,
+               uint32_t to)
 {
     struct candidate *c = &w->c[w->n];
     if (w->n == MOST) return ERR(LIMIT, "more than %d candidates", MOST);
@@ -203,7 +204,7 @@ static struct candidate *cheapest(struct choosing *w)
 
 /* Adds mixes of `up` and the next cheaper `down`: the layers at both ends, a half of the layers, or a quarter keep
  * the bits of `up`. */
-static int add_mixes(struct choosing *w, struct rung up, struct rung down)
+static int add_mixes(struct choosing *w, struct bits_pair up, struct bits_pair down)
 {
     uint32_t n = w->n_layers;
     if (n > 2 * ENDS) TRY(add(w, down, up, ENDS, n - ENDS));

@@ -26,7 +26,7 @@ struct sample_window {
     uint64_t heard; /* samples that were read */
     bool ended;
 };
-struct reader { /* behind struct features */
+struct mel_reader { /* behind struct features */
     struct features open;
     struct mel *mel;
     struct sample_window window;
@@ -43,9 +43,9 @@ struct reader { /* behind struct features */
     float variance; /* of the last frame that was read */
 };
 
-static struct reader *reader_of(struct features *f)
+static struct mel_reader *reader_of(struct features *f)
 {
-    return (struct reader *)f;
+    return (struct mel_reader *)f;
 }
 
 static int window_begin(struct sample_window *s)
@@ -95,7 +95,7 @@ static float variance_of(const float *x, uint32_t n)
 }
 
 /* Computes frame t.  Returns 1, or 0 if the recording has no such frame. */
-static int frame_at(struct reader *r, uint64_t t, float *out)
+static int frame_at(struct mel_reader *r, uint64_t t, float *out)
 {
     struct sample_window *s = &r->window;
     uint64_t centre = t * MEL_HOP, left = centre > REACH ? centre - REACH : 0;
@@ -120,20 +120,20 @@ static int frame_at(struct reader *r, uint64_t t, float *out)
 }
 
 /* Raises the largest value of the recording to that of a frame. */
-static void weigh(struct reader *r, const float *frame)
+static void weigh(struct mel_reader *r, const float *frame)
 {
     for (uint32_t b = 0; b < r->open.bands; b++)
         r->loudest = fmaxf(r->loudest, frame[b]);
 }
 
-static int check_heard(const struct reader *r)
+static int check_heard(const struct mel_reader *r)
 {
     if (r->window.heard) return 0;
     return ERR(FORMAT, "%s: the recording has no samples", audio_name(r->window.audio));
 }
 
 /* Reads the whole recording to count its frames and find its largest value. */
-static int read_all(struct reader *r, features_progress progress, void *ctx)
+static int read_all(struct mel_reader *r, features_progress progress, void *ctx)
 {
     float frame[MEL_MOST];
     double promised = audio_promised(r->window.audio);
@@ -157,9 +157,10 @@ static int read_all(struct reader *r, features_progress progress, void *ctx)
     return window_begin(&r->window);
 }
 
-static int reader_begin(struct audio *a, uint32_t bands, uint64_t min_samples, struct reader **out)
+static int reader_begin(struct audio *a, uint32_t bands, uint64_t min_samples,
+                        struct mel_reader **out)
 {
-    struct reader *r = mem_alloc(sizeof *r);
+    struct mel_reader *r = mem_alloc(sizeof *r);
     if (!r) return ERR_NOMEM;
     r->open.bands = bands;
     r->window.audio = a;
@@ -177,7 +178,7 @@ static int reader_begin(struct audio *a, uint32_t bands, uint64_t min_samples, s
 int features_open(struct audio *a, uint32_t bands, uint64_t min_samples, features_progress progress,
                   void *ctx, struct features **out)
 {
-    struct reader *r;
+    struct mel_reader *r;
     TRY(reader_begin(a, bands, min_samples, &r));
     int e = read_all(r, progress, ctx);
     if (e) {
@@ -190,7 +191,7 @@ int features_open(struct audio *a, uint32_t bands, uint64_t min_samples, feature
 
 int features_begin(struct audio *a, uint32_t bands, uint64_t min_samples, struct features **out)
 {
-    struct reader *r;
+    struct mel_reader *r;
     TRY(reader_begin(a, bands, min_samples, &r));
     r->grows = true;
     *out = &r->open;
@@ -200,7 +201,7 @@ int features_begin(struct audio *a, uint32_t bands, uint64_t min_samples, struct
 void features_close(struct features *f)
 {
     if (!f) return;
-    struct reader *r = reader_of(f);
+    struct mel_reader *r = reader_of(f);
     mel_close(r->mel);
     mem_free(r->ring);
     mem_free(r->energy);
@@ -208,7 +209,7 @@ void features_close(struct features *f)
 }
 
 /* Makes the ring hold at least n frames.  Most callers need no more than their first window. */
-static int widen(struct reader *r, uint32_t n)
+static int widen(struct mel_reader *r, uint32_t n)
 {
     if (n <= r->kept) return 0;
     float *ring = mem_array((size_t)n * r->open.bands, sizeof *ring);
@@ -232,7 +233,7 @@ static int widen(struct reader *r, uint32_t n)
 }
 
 /* Reads the frames before `end` into the ring, or all frames if the recording has fewer. */
-static int read_frames(struct reader *r, uint64_t end)
+static int read_frames(struct mel_reader *r, uint64_t end)
 {
     uint32_t bands = r->open.bands;
     while (r->next < end) {
@@ -252,7 +253,7 @@ static int read_frames(struct reader *r, uint64_t end)
 
 int features_reach(struct features *f, uint64_t first, uint64_t end)
 {
-    struct reader *r = reader_of(f);
+    struct mel_reader *r = reader_of(f);
     if (r->ended) return 0;
     if (end < first || end - first > UINT32_MAX || first + r->kept < r->next)
         return ERR(ARG, "frames %llu to %llu are not readable now", (unsigned long long)first,
@@ -267,7 +268,7 @@ int features_reach(struct features *f, uint64_t first, uint64_t end)
 
 int features_window(struct features *f, uint64_t first, uint32_t n, uint32_t columns, float *out)
 {
-    struct reader *r = reader_of(f);
+    struct mel_reader *r = reader_of(f);
     uint32_t bands = f->bands;
     if (n > columns || first + n > f->frames || first + r->kept < r->next)
         return ERR(ARG, "frames %llu to %llu of a recording of %llu are not readable now",
@@ -290,7 +291,7 @@ int features_window(struct features *f, uint64_t first, uint32_t n, uint32_t col
 
 float features_loudest(const struct features *f, uint64_t first, uint64_t n)
 {
-    const struct reader *r = (const struct reader *)f;
+    const struct mel_reader *r = (const struct mel_reader *)f;
     float most[SUSTAINED] = {0}; /* descending */
     uint64_t from = MAX(first, r->next > r->kept ? r->next - r->kept : 0), seen = 0;
     for (uint64_t t = from; t < MIN(first + n, r->next); t++, seen++) {

@@ -10,7 +10,7 @@
 #define WORKERS 4u
 #define STACK   ((size_t)1 << 17) /* a worker's frames are small, but sanitizers want room */
 
-struct crew {
+struct workers {
     pthread_mutex_t lock;
     pthread_cond_t work, done;
     struct aio_op *head, **tail; /* queued */
@@ -22,7 +22,7 @@ struct crew {
 
 static void *serve(void *arg)
 {
-    struct crew *c = arg;
+    struct workers *c = arg;
     pthread_mutex_lock(&c->lock);
     for (;;) {
         while (!c->head && !c->quit)
@@ -43,7 +43,7 @@ static void *serve(void *arg)
 
 static void threads_close(struct aio *a)
 {
-    struct crew *c = a->own;
+    struct workers *c = a->own;
     pthread_mutex_lock(&c->lock);
     c->quit = true;
     pthread_cond_broadcast(&c->work);
@@ -58,7 +58,7 @@ static void threads_close(struct aio *a)
 
 static int threads_open(struct aio *a)
 {
-    struct crew *c = mem_alloc(sizeof *c);
+    struct workers *c = mem_alloc(sizeof *c);
     pthread_attr_t attr;
     int e = 0;
     if (!c) return ERR_NOMEM;
@@ -80,7 +80,7 @@ static int threads_open(struct aio *a)
 
 static void threads_start(struct aio *a, struct aio_op *const *op, uint32_t n)
 {
-    struct crew *c = a->own;
+    struct workers *c = a->own;
     pthread_mutex_lock(&c->lock);
     for (uint32_t i = 0; i < n; i++) {
         *c->tail = op[i];
@@ -95,7 +95,7 @@ static void threads_start(struct aio *a, struct aio_op *const *op, uint32_t n)
 
 static void threads_wait(struct aio *a, struct aio_op *op)
 {
-    struct crew *c = a->own;
+    struct workers *c = a->own;
     pthread_mutex_lock(&c->lock);
     while (op->busy)
         pthread_cond_wait(&c->done, &c->lock);

@@ -88,21 +88,21 @@ int json_read(const char *path, size_t max, json_t **out)
 }
 
 /* If a callback fails while jansson writes a key, jansson drops the error.  So the sink records it. */
-struct sink {
+struct text_sink {
     struct buf text;
     int error;
 };
 
 static int append_text(const char *s, size_t n, void *ctx)
 {
-    struct sink *k = ctx;
+    struct text_sink *k = ctx;
     if (k->error == 0) k->error = buf_append(&k->text, s, n);
     return k->error;
 }
 
 int json_text(const json_t *j, char **out)
 {
-    struct sink k = {.error = 0};
+    struct text_sink k = {.error = 0};
     JSON_SCOPE(scope);
     buf_init(&k.text, SIZE_MAX / 2);
     int e = json_dump_callback(j, append_text, &k, JSON_ENCODE_ANY | JSON_COMPACT);

@@ -105,7 +105,7 @@ static size_t longest_token(const char *text, size_t n)
     return MAX(most, n - from);
 }
 
-struct source {
+struct text_source {
     const char *text;
     size_t n, at;
     uint64_t before; /* failures */
@@ -113,7 +113,7 @@ struct source {
 
 static size_t give(void *out, size_t n, void *ctx)
 {
-    struct source *s = ctx;
+    struct text_source *s = ctx;
     n = failures != s->before ? 0 : MIN(n, MIN(s->n - s->at, PIECE));
     memcpy(out, s->text + s->at, n);
     s->at += n;
@@ -122,7 +122,7 @@ static size_t give(void *out, size_t n, void *ctx)
 
 int json_load_safely(const char *text, size_t n, size_t flags, json_t **out, json_error_t *error)
 {
-    struct source s = {.text = text, .n = n, .before = failures};
+    struct text_source s = {.text = text, .n = n, .before = failures};
     /* A token buffer doubles: 2 + 4 times a token, its copy, and small values for the rest of a piece. */
     size_t most = longest_token(text, n);
     if (most > (SIZE_MAX - (64u << 10)) / 8)

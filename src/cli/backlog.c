@@ -15,8 +15,8 @@
 #define MOST  ((size_t)32 << 20) /* bytes: 17 minutes of one channel of 16 bits at 16 kHz */
 #define BLOCK ((size_t)1 << 16)
 
-struct block {
-    struct block *next;
+struct backlog_block {
+    struct backlog_block *next;
     size_t at, n; /* bytes [at, n) were not taken yet */
     uint8_t bytes[BLOCK];
 };
@@ -29,7 +29,7 @@ struct backlog {
     uint8_t bytes[BLOCK]; /* used by the thread only */
     pthread_mutex_t lock; /* guards all fields below */
     pthread_cond_t room;
-    struct block *first, *last;
+    struct backlog_block *first, *last;
     size_t n; /* number of bytes that were not taken yet */
     bool over, leaves;
     int failed; /* errno of a read that has failed, or 0 */
@@ -58,9 +58,9 @@ static bool find_room(struct backlog *b)
 static int append(struct backlog *b, const uint8_t *bytes, size_t n)
 {
     while (n) {
-        struct block *k = b->last;
+        struct backlog_block *k = b->last;
         if (!k || k->n == BLOCK) {
-            struct block *fresh = mem_alloc(sizeof *fresh);
+            struct backlog_block *fresh = mem_alloc(sizeof *fresh);
             if (!fresh) return ENOMEM;
             if (k)
                 k->next = fresh;
@@ -81,7 +81,7 @@ static int append(struct backlog *b, const uint8_t *bytes, size_t n)
 /* Takes at most n bytes of the first block. */
 static size_t take_first(struct backlog *b, void *bytes, size_t n)
 {
-    struct block *k = b->first;
+    struct backlog_block *k = b->first;
     if (!k) return 0;
     n = MIN(n, k->n - k->at);
     memcpy(bytes, k->bytes + k->at, n);
@@ -159,7 +159,7 @@ void backlog_close(struct backlog *b)
     if (b->leave >= 0) close(b->leave);
     pthread_cond_destroy(&b->room);
     pthread_mutex_destroy(&b->lock);
-    for (struct block *k = b->first, *next; k; k = next) {
+    for (struct backlog_block *k = b->first, *next; k; k = next) {
         next = k->next;
         mem_free(k);
     }

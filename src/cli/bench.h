@@ -68,7 +68,7 @@ struct bench_machine {
     uint32_t threads;
 };
 struct bench {
-    struct session *session;
+    struct engine *engine;
     struct bench_pace pace;
     struct bench_machine machine;
     const char *text; /* file of the measured text; NULL: the model wrote it */
@@ -99,7 +99,7 @@ static inline uint32_t bench_turn(const struct bench *b)
 
 /* bench_host.c */
 /* word: the model as the user named it. */
-void bench_machine_name(const struct session *s, const char *word, struct bench_machine *out);
+void bench_machine_name(const struct engine *s, const char *word, struct bench_machine *out);
 /* Returns the library's description of the model, or NULL; json_decref. */
 json_t *bench_describe(const kvik_model *m);
 /* Adds up the bytes of all tensors, except an embedding that is only looked up: what a step reads. */
@@ -108,7 +108,7 @@ uint64_t bench_weight_bytes(const kvik_model *m);
 /* measuring.c */
 /* The first member of the struct of every measurement. */
 struct measured {
-    struct session *session;
+    struct engine *engine;
     struct bench_machine machine;
 };
 /* A command that measures one MODEL; its options begin with struct common. */
@@ -119,7 +119,7 @@ struct measuring {
     int (*measure)(void *v, const void *options); /* v: zeros except for struct measured */
     void (*close)(void *v);
 };
-/* Reads the options, opens the session and measures.  Returns the exit status of the command. */
+/* Reads the options, opens the engine and measures.  Returns the exit status of the command. */
 int measuring_run(const struct command *self, const struct measuring *m, int argc, char **argv,
                   void *options);
 /* How a cache is opened to be measured. */

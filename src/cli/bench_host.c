@@ -73,7 +73,7 @@ static void name_model(const kvik_model *m, const char *word, char *out, size_t 
     json_decref(o);
 }
 
-void bench_machine_name(const struct session *s, const char *word, struct bench_machine *out)
+void bench_machine_name(const struct engine *s, const char *word, struct bench_machine *out)
 {
     time_t t = time(NULL);
     struct tm day;

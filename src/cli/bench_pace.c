@@ -21,10 +21,10 @@ int bench_pace_open(struct bench *b)
 {
     struct bench_pace *p = &b->pace;
     kvik_cache_config c =
-        cache_config(&b->session->common,
+        cache_config(&b->engine->common,
                      &(struct cache_options){.sequences = b->n_depths + 2, .tokens = b->n_ids});
-    p->logits = mem_array(kvik_model_vocab(b->session->model), sizeof *p->logits);
-    int e = p->logits ? kvik_cache_open(b->session->model, &c, &p->cache) : ERR_NOMEM;
+    p->logits = mem_array(kvik_model_vocab(b->engine->model), sizeof *p->logits);
+    int e = p->logits ? kvik_cache_open(b->engine->model, &c, &p->cache) : ERR_NOMEM;
     if (e >= 0) e = kvik_cache_new(p->cache, &p->grows);
     for (uint32_t d = 0; e >= 0 && d < b->n_depths; d++) {
         e = grow(b, d ? b->depth[d - 1] : 0, b->depth[d]);

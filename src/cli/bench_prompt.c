@@ -70,7 +70,7 @@ static int feed_quality(struct bench *b, struct bench_row *r, kvik_cache *c, kvi
                         float *logits)
 {
     struct bench_prompt *at = &r->prompt;
-    uint32_t n = bench_longest(b), vocab = kvik_model_vocab(b->session->model);
+    uint32_t n = bench_longest(b), vocab = kvik_model_vocab(b->engine->model);
     bool first = r == b->row;
     at->identical = true;
     for (uint32_t i = 0; i < BENCH_QUALITY && n + i < b->n_ids; i++) {
@@ -90,7 +90,7 @@ int bench_prompt(struct bench *b, struct bench_row *r)
     kvik_seq s;
     if (r->refused) return 0;
     if (bench_longest(b) == 0) return 0;
-    float *logits = mem_array(kvik_model_vocab(b->session->model), sizeof *logits);
+    float *logits = mem_array(kvik_model_vocab(b->engine->model), sizeof *logits);
     int e = logits ? kvik_generation_init(&g, NULL) : ERR_NOMEM;
     if (e >= 0) {
         e = bench_open(b, &r->s, &c, &s);

@@ -34,7 +34,7 @@ static void add_strategy(struct bench_strategy *s, uint32_t *n, uint32_t room,
 
 uint32_t bench_strategies(struct bench *b, struct bench_strategy *s, uint32_t room)
 {
-    bool some_full, own = has_window(b->session->model, &some_full);
+    bool some_full, own = has_window(b->engine->model, &some_full);
     uint32_t w = MAX(bench_longest(b) / 4, 32u), n = 0;
     struct bench_strategy window = {.implementation = "sliding_window", .forgets = true};
     struct bench_strategy sink = {.implementation = "sink", .forgets = true};
@@ -64,11 +64,11 @@ uint32_t bench_strategies(struct bench *b, struct bench_strategy *s, uint32_t ro
 int bench_open(const struct bench *b, const struct bench_strategy *s, kvik_cache **cache,
                kvik_seq *seq)
 {
-    const struct common *o = &b->session->common;
+    const struct common *o = &b->engine->common;
     kvik_cache_config c =
         cache_config(o, &(struct cache_options){s->implementation, *s->config ? s->config : NULL, 1,
                                                 b->n_ids, o->cache_memory});
-    TRY(kvik_cache_open(b->session->model, &c, cache));
+    TRY(kvik_cache_open(b->engine->model, &c, cache));
     return kvik_cache_new(*cache, seq);
 }
 
@@ -147,7 +147,7 @@ static int measure(struct bench *b, struct bench_row *r, struct bench_job *j, ui
 
 int bench_run(struct bench *b, struct bench_row *r)
 {
-    struct bench_job j = {.logits = mem_array(kvik_model_vocab(b->session->model), sizeof(float))};
+    struct bench_job j = {.logits = mem_array(kvik_model_vocab(b->engine->model), sizeof(float))};
     if (r->refused) {
         mem_free(j.logits);
         return 0;

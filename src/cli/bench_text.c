@@ -24,7 +24,7 @@ double bench_estimate(const struct bench *b)
     kvik_cache *c = NULL;
     kvik_seq s;
     double prompt = -1, step = -1;
-    float *logits = mem_array(kvik_model_vocab(b->session->model), sizeof *logits);
+    float *logits = mem_array(kvik_model_vocab(b->engine->model), sizeof *logits);
     if (logits && b->n_ids > TRIAL + TRIAL_STEPS + 1 && bench_open(b, &dynamic, &c, &s) >= 0) {
         (void)pace(c, s, 1, 1, logits); /* reads the weights into memory */
         prompt = pace(c, s, 1, TRIAL, logits);
@@ -46,7 +46,7 @@ double bench_estimate(const struct bench *b)
 
 static int from_file(struct bench *b)
 {
-    const kvik_tokenizer *t = kvik_model_tokenizer(b->session->model);
+    const kvik_tokenizer *t = kvik_model_tokenizer(b->engine->model);
     char *text;
     size_t n_bytes, n;
     int32_t *ids;
@@ -84,7 +84,7 @@ static bool on_token(void *ctx, uint32_t row, int32_t id, const char *text)
 static int from_model(struct bench *b, struct progress *p)
 {
     const struct bench_strategy dynamic = {.name = "dynamic", .implementation = "dynamic"};
-    const kvik_tokenizer *t = kvik_model_tokenizer(b->session->model);
+    const kvik_tokenizer *t = kvik_model_tokenizer(b->engine->model);
     const char *bos = t ? kvik_tokenizer_special(t, "bos_token") : NULL;
     int32_t first = bos ? kvik_tokenizer_find(t, bos) : 0;
     struct watch watch = {p, 0, b->n_ids};
@@ -93,11 +93,11 @@ static int from_model(struct bench *b, struct progress *p)
     kvik_cache *c = NULL;
     kvik_seq s;
     kvik_result *r = NULL;
-    struct session free_session =
-        *b->session; /* --cache-memory limits the measured caches, not this one */
+    struct engine free_engine =
+        *b->engine; /* --cache-memory limits the measured caches, not this one */
     struct bench writer = *b;
-    free_session.common.cache_memory = 0;
-    writer.session = &free_session;
+    free_engine.common.cache_memory = 0;
+    writer.engine = &free_engine;
     first = MAX(first, 0);
     int e = kvik_generation_init(&g, NULL);
     if (e < 0) return say_error(e);

@@ -132,5 +132,5 @@ int chat_done(struct chat *c, int status)
     chat_settings_done(c);
     mem_free(c->moved);
     buf_done(&c->next);
-    return session_close(&c->s, status);
+    return engine_close(&c->s, status);
 }

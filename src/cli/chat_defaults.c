@@ -47,7 +47,7 @@ static int read_beside(const char *model, json_t **out)
     size_t n = strlen(model), k = strlen(tail);
     if (n < k || n >= HUB_PATH || strcmp(model + n - k, tail) != 0) return 0;
     snprintf(path, sizeof path, "%.*s.chat.json", (int)(n - k), model);
-    return path_exists(path) ? session_config_file(path, out) : 0;
+    return path_exists(path) ? engine_config_file(path, out) : 0;
 }
 
 /* Writes the options that come with a GGUF file; *out stays NULL if there are none. */

@@ -9,8 +9,8 @@
 static struct chat_limit cache_limit(const struct chat *c)
 {
     const kvik_generation *g = &c->s.g;
-    struct chat_limit l = {.tokens = session_context(&c->s)};
-    int64_t given = session_configured(g, "max_cache_len");
+    struct chat_limit l = {.tokens = engine_context(&c->s)};
+    int64_t given = engine_configured(g, "max_cache_len");
     uint32_t inner = given > 0 ? (uint32_t)given : 0, most = inner ? inner : g->max_cache_len;
     snprintf(l.name, sizeof l.name, "the model's context of %u tokens", l.tokens);
     if (most && most < l.tokens) {

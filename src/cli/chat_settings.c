@@ -83,7 +83,7 @@ static int settle_options(struct chat *c, const json_t *set)
     kvik_generation_done(&own);
     if (all) json_object_set_new(all, "seed", json_integer((json_int_t)c->seed));
     if (e >= 0 && (!all || json_object_update(all, user) < 0)) e = ERR(NOMEM, "out of memory");
-    if (e >= 0) e = session_settle(&c->s, all);
+    if (e >= 0) e = engine_settle(&c->s, all);
     if (e >= 0 && !c->s.g.do_sample) c->source = NULL;
     json_decref(all);
     json_decref(user);
@@ -237,7 +237,7 @@ static int show_all(const struct chat *c)
 static int change(struct chat *c, json_t *next)
 {
     int e = settle_options(c, next);
-    uint32_t width = e < 0 ? 0 : session_width(&c->s);
+    uint32_t width = e < 0 ? 0 : engine_width(&c->s);
     if (width > c->s.sequences) {
         (void)settle_options(c, c->set);
         e = ERR(

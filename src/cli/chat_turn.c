@@ -15,7 +15,7 @@ static int load_prefix(struct chat *c, const int32_t *ids, size_t n)
     if (kvik_cache_length(c->s.cache, b->seq)) return 0;
     int64_t got =
         c->o->prefix_cache ? stored_prefix_load(c->s.cache, c->o->prefix_cache, ids, n, &s) : 0;
-    if (!got) got = session_fetch(&c->s, ids, n, 0, &s);
+    if (!got) got = engine_fetch(&c->s, ids, n, 0, &s);
     if (got <= 0) return (int)got;
     kvik_cache_drop(c->s.cache, b->seq);
     b->seq = s;
@@ -131,7 +131,7 @@ static int answer(struct chat *c, bool anew)
     chat_limit_tell(c, r);
     chat_pause_tell(c, r);
     kvik_result_free(r);
-    session_share(&c->s, chat_here(c)->seq);
+    engine_share(&c->s, chat_here(c)->seq);
     if (c->o->prefix_cache) /* the reply is not lost if saving fails */
         e = stored_prefix_save(c->s.cache, c->o->prefix_cache, chat_here(c)->seq);
     if (e < 0) say_error(e);

@@ -205,8 +205,8 @@ int offer_fetch(const struct hub_name *name, bool asks, bool dry, struct pulled 
 
 enum { REPLY_TOKENS = 1024 }; /* most tokens of a reply if the user has set no length */
 
-/* --- session.c: a model, a cache and the settings of one run. */
-struct session {
+/* --- engine.c: a model, a cache and the settings of one run. */
+struct engine {
     struct common common;
     kvik_model *model;
     kvik_cache *cache;
@@ -222,41 +222,41 @@ struct session {
 };
 /* Merges --generation-config with the options of the command line, which win, and checks them before anything is
  * loaded.  The keys of *out have '_'.  The file is read only once.  Returns an exit status. */
-int session_options(const char *config, const json_t *options, json_t **out);
+int engine_options(const char *config, const json_t *options, json_t **out);
 /* Reads generation options from a file with a JSON object, and checks them.  Returns 0; or an error code, and *out
  * is NULL. */
-int session_config_file(const char *path, json_t **out);
-/* given: the result of session_options.  options: those of the command line; options without effect cause a
+int engine_config_file(const char *path, json_t **out);
+/* given: the result of engine_options.  options: those of the command line; options without effect cause a
  * warning. */
-int session_open(struct session *s, const char *path, const struct common *common,
-                 const json_t *given, const json_t *options);
-/* session_open in steps, for a command with defaults of its own.  session_open_model opens the model. */
-int session_open_model(struct session *s, const char *path, const struct common *common);
+int engine_open(struct engine *s, const char *path, const struct common *common,
+                const json_t *given, const json_t *options);
+/* engine_open in steps, for a command with defaults of its own.  engine_open_model opens the model. */
+int engine_open_model(struct engine *s, const char *path, const struct common *common);
 /* Replaces s->g by the model's own options with `options` over them.  Returns 0; or an error code, and s->g is
  * unchanged. */
-int session_settle(struct session *s, const json_t *options);
+int engine_settle(struct engine *s, const json_t *options);
 /* Returns the value of --json-schema: the contents of a file, a schema itself, or the text "json_object".  NULL:
  * there is none, and err_last says why. */
 json_t *schema_read(const char *name, const char *v);
 /* Returns the number that cache_config has for a key, spelled with '_' or '-'; 0: its value is no number; -1: no
  * such key. */
-int64_t session_configured(const kvik_generation *g, const char *name);
-bool session_hears(const kvik_model *m);         /* the model hears recordings */
-uint32_t session_width(const struct session *s); /* sequences that one prompt needs */
+int64_t engine_configured(const kvik_generation *g, const char *name);
+bool engine_hears(const kvik_model *m);        /* the model hears recordings */
+uint32_t engine_width(const struct engine *s); /* sequences that one prompt needs */
 /* Opens the cache.  sequences: prompts at the same time; need: tokens of the longest sequence. */
-int session_cache(struct session *s, uint32_t sequences, uint64_t need);
+int engine_cache(struct engine *s, uint32_t sequences, uint64_t need);
 /* Returns the most tokens of a sequence: the model's context; with sinks far more, since distances stay short. */
-uint32_t session_context(const struct session *s);
+uint32_t engine_context(const struct engine *s);
 /* Checks the directory of --prefix-cache (NULL: none).  Before the cache is open: whether the directory can be
  * used.  Afterwards: prints a line if it has no effect. */
-int session_prefix(const struct session *s, const char *dir);
+int engine_prefix(const struct engine *s, const char *dir);
 /* Frees everything and writes the trace. Returns `status`, or 1 if the trace could not be written. */
-int session_close(struct session *s, int status);
+int engine_close(struct engine *s, int status);
 /* Opens a model file, or a model of the local hub cache.  Shows `what` meanwhile.  Returns an error code. */
-int session_model(const char *what, const char *path, const char *quantize, const char *device,
-                  kvik_model **out);
+int engine_model(const char *what, const char *path, const char *quantize, const char *device,
+                 kvik_model **out);
 /* If --verify was given, hashes the weights of a model.  Returns an error code. */
-int session_verify(kvik_model *m, const struct common *common);
+int engine_verify(kvik_model *m, const struct common *common);
 /* template.c: the chat template of a run. */
 struct template
 {
@@ -275,8 +275,8 @@ int template_guess(const char *model, const kvik_tokenizer *t, struct template *
  * code. */
 int template_open(kvik_model *m, const char *name, const char *given);
 /* assistant.c: opens a model that drafts tokens for `sequences` prompts of at most `need` tokens.  Call it after
- * session_cache. */
-int session_assist(struct session *s, const char *path, uint32_t sequences, uint64_t need);
+ * engine_cache. */
+int engine_assist(struct engine *s, const char *path, uint32_t sequences, uint64_t need);
 
 /* --- stored.c: the calls of kvik.h that read and write saved rows, with a progress line. */
 int stored_load(kvik_cache *cache, const char *path, uint32_t most, kvik_seq *seq, char **note);
@@ -287,12 +287,12 @@ int stored_prefix_save(kvik_cache *cache, const char *dir, kvik_seq seq);
 
 /* --- shared_prompts.c: --prefix-store. */
 /* Opens the store; NULL: none.  Returns an exit status. */
-int session_store(struct session *s, const char *address);
+int engine_store(struct engine *s, const char *address);
 /* Makes a sequence with the rows that the store has of ids, if they are clearly more than `have` tokens and arrive
  * soon.  Returns the number of its tokens; 0: no sequence was made. */
-int64_t session_fetch(struct session *s, const int32_t *ids, size_t n, size_t have, kvik_seq *seq);
+int64_t engine_fetch(struct engine *s, const int32_t *ids, size_t n, size_t have, kvik_seq *seq);
 /* Puts the rows of a sequence into the store, if there is one. */
-void session_share(struct session *s, kvik_seq seq);
+void engine_share(struct engine *s, kvik_seq seq);
 
 /* --- stream.c: generates, prints the text as it grows, shows progress, and obeys Ctrl-C.  The text of beams is
  * printed at the end.  Printed text ends with a newline. */
@@ -308,12 +308,12 @@ struct text_stream {
     bool spoke, ends_line; /* something was printed; the printed text ends with a newline */
     struct progress progress;
 };
-int stream_generate(struct text_stream *s, struct session *session, const kvik_generation *g,
+int stream_generate(struct text_stream *s, struct engine *engine, const kvik_generation *g,
                     const kvik_prompt *prompt, uint32_t n, kvik_result **out);
 
 /* --- report.c */
-void report_cache(const struct session *s, const kvik_usage *u, const kvik_result *r);
-int report_json(const struct session *s, const kvik_usage *u, const kvik_result *r);
+void report_cache(const struct engine *s, const kvik_usage *u, const kvik_result *r);
+int report_json(const struct engine *s, const kvik_usage *u, const kvik_result *r);
 
 /* --- ids.c: "1,2,3" */
 int ids_parse(const char *option, const char *text, int32_t **ids, size_t *n); /* 0 or EXIT_USAGE */

@@ -89,7 +89,7 @@ static void announce(struct bench *b, uint32_t seconds)
 }
 
 /* How much of the time limit was used. */
-struct pass {
+struct time_used {
     struct progress progress;
     double begun;   /* when the limit began to count */
     double longest; /* seconds of the longest row so far: what the next row is expected to take */
@@ -99,7 +99,7 @@ struct pass {
 /* Measures one row: its next run, and before the first run its prompt.  If the time limit does not allow it, a row
  * without a run is refused, and another row keeps the runs that it has.  The first run of the dynamic cache is
  * always made. */
-static int measure_row(struct bench *b, struct bench_row *r, struct pass *p)
+static int measure_row(struct bench *b, struct bench_row *r, struct time_used *p)
 {
     double begun = now_seconds();
     bool first = r->runs == 0 && !r->refused;
@@ -125,7 +125,7 @@ static int measure_row(struct bench *b, struct bench_row *r, struct pass *p)
 }
 
 /* Repeats, in passes, the measurements that are not reliable after the runs that the user asked for. */
-static int repeat(struct bench *b, struct pass *p)
+static int repeat(struct bench *b, struct time_used *p)
 {
     int status = 0;
     for (bool more = true; more && !status;) {
@@ -147,7 +147,7 @@ static void check_bandwidth(struct bench *b)
 {
     enum { CACHED = 8 << 20 };
     if ((bench_marks_all(b) & BENCH_ABOVE) && b->weight_bytes > CACHED)
-        b->bandwidth = fmax(b->bandwidth, bandwidth_read(b->session->common.threads));
+        b->bandwidth = fmax(b->bandwidth, bandwidth_read(b->engine->common.threads));
 }
 
 /* Prints warnings about numbers that are not reliable. */
@@ -166,13 +166,13 @@ static void warn(const struct bench *b)
 
 static int measure(struct bench *b, uint32_t seconds)
 {
-    struct pass pass = {0};
+    struct time_used pass = {0};
     struct bench_load before, after;
     int status = 0;
     announce(b, seconds);
     pass.begun = now_seconds();
     bench_load_read(&before);
-    b->bandwidth = bandwidth_read(b->session->common.threads);
+    b->bandwidth = bandwidth_read(b->engine->common.threads);
     progress_begin(&pass.progress, "writing the text");
     status = bench_text(b, &pass.progress);
     progress_end(&pass.progress);
@@ -198,12 +198,12 @@ static int measure(struct bench *b, uint32_t seconds)
 static int prepare_rows(struct bench *b, bool caches)
 {
     struct bench_strategy s[16];
-    uint32_t context = kvik_model_context(b->session->model);
+    uint32_t context = kvik_model_context(b->engine->model);
     uint32_t spare = b->n_depths * b->steps + BENCH_QUALITY + 1;
     b->n_rows = bench_strategies(b, s, caches ? countof(s) : 1);
     b->n_ids = bench_longest(b) + MIN(spare, context - bench_longest(b));
     b->row = mem_array(b->n_rows, sizeof *b->row);
-    b->logits = mem_array(BENCH_QUALITY, kvik_model_vocab(b->session->model) * sizeof *b->logits);
+    b->logits = mem_array(BENCH_QUALITY, kvik_model_vocab(b->engine->model) * sizeof *b->logits);
     if (!b->row || !b->logits) return say_error(ERR_NOMEM);
     for (uint32_t i = 0; i < b->n_rows; i++)
         b->row[i].s = s[i];
@@ -239,8 +239,8 @@ static int run_bench(const struct command *self, int argc, char **argv)
 {
     struct options o = {.runs = 3, .steps = 16};
     struct args a;
-    struct session session = {0};
-    struct bench b = {.session = &session};
+    struct engine engine = {0};
+    struct bench b = {.engine = &engine};
     json_t *none = json_object();
     int status = args_parse(self, argc, argv, &o, &a);
     if (status == 0 && a.n != 1)
@@ -249,19 +249,19 @@ static int run_bench(const struct command *self, int argc, char **argv)
         status = say_usage("--runs is 1 to %u, --steps 1 to 256", BENCH_RUNS);
     if (status == 0) status = check_outputs(&o);
     interrupt_catch();
-    if (status == 0) status = session_open(&session, a.word[0], &o.common, none, none);
+    if (status == 0) status = engine_open(&engine, a.word[0], &o.common, none, none);
     if (status == 0) {
-        bench_machine_name(b.session, a.word[0], &b.machine);
+        bench_machine_name(b.engine, a.word[0], &b.machine);
         b.text = o.text;
         b.runs = o.runs;
         b.steps = o.steps;
-        b.weight_bytes = bench_weight_bytes(session.model);
+        b.weight_bytes = bench_weight_bytes(engine.model);
         kvik_encoder encoder = {.size = sizeof encoder};
-        if (kvik_model_encoder(session.model, &encoder) > 0)
+        if (kvik_model_encoder(engine.model, &encoder) > 0)
             status =
                 say_failed("%s: kvik bench does not measure models with an encoder", a.word[0]);
         else
-            status = read_depths(o.depths, kvik_model_context(session.model), &b);
+            status = read_depths(o.depths, kvik_model_context(engine.model), &b);
         if (status == 0) status = prepare_rows(&b, o.caches);
         if (status == 0) status = measure(&b, o.seconds);
         if (status == 0) status = show_results(&b, &o);
@@ -270,7 +270,7 @@ static int run_bench(const struct command *self, int argc, char **argv)
         mem_free(b.row);
         mem_free(b.ids);
         mem_free(b.logits);
-        status = session_close(&session, status);
+        status = engine_close(&engine, status);
     }
     json_decref(none);
     args_done(&a);

@@ -115,11 +115,11 @@ static int answer_once(struct chat *c, const struct buf *prompt)
 /* Opens the model, the cache and the first branch.  Returns an exit status. */
 static int chat_begin(struct chat *c, const struct chat_options *o, const struct args *a)
 {
-    int status = session_options(o->config, a->generation, &c->given);
+    int status = engine_options(o->config, a->generation, &c->given);
     if (!status) status = template_check(o->common.template);
     if (!status && o->session && chat_session_check(o->session) < 0) status = say_error(KVIK_ARG);
-    if (!status) status = session_prefix(&c->s, o->prefix_cache);
-    if (!status) status = session_open_model(&c->s, a->word[0], &o->common);
+    if (!status) status = engine_prefix(&c->s, o->prefix_cache);
+    if (!status) status = engine_open_model(&c->s, a->word[0], &o->common);
     if (status) return status;
     if (chat_settings_open(c, a->generation) < 0) {
         say_error(KVIK_ARG);
@@ -139,10 +139,10 @@ static int chat_begin(struct chat *c, const struct chat_options *o, const struct
     c->s.fewer = true;
     c->stops_full = o->context_full && !strcmp(o->context_full, "stop");
     uint32_t need = MIN(chat_cache_len(c), 1u << 20);
-    status = session_cache(&c->s, CHAT_BRANCHES, need);
-    if (!status) status = session_prefix(&c->s, o->prefix_cache);
-    if (!status) status = session_store(&c->s, o->store);
-    if (!status && o->assistant) status = session_assist(&c->s, o->assistant, 1, need);
+    status = engine_cache(&c->s, CHAT_BRANCHES, need);
+    if (!status) status = engine_prefix(&c->s, o->prefix_cache);
+    if (!status) status = engine_store(&c->s, o->store);
+    if (!status && o->assistant) status = engine_assist(&c->s, o->assistant, 1, need);
     if (status) return status;
     int e = chat_reset(c);
     if (e >= 0 && a->n == 1) e = line_open(chat_complete, c, &c->editor);

@@ -20,7 +20,7 @@ struct branch {
 struct chat {
     const struct chat_options *o;
     const struct command *command; /* kvik chat or kvik run */
-    struct session s;
+    struct engine s;
     struct branch branch[CHAT_BRANCHES];
     uint32_t n, at; /* number of branches; index of the current one */
     struct line_editor *editor;
@@ -108,7 +108,7 @@ int chat_fork(struct chat *c, const char *name);
 int chat_switch(struct chat *c, const char *name);
 int chat_drop(struct chat *c, const char *name);
 int chat_list(struct chat *c);
-int chat_done(struct chat *c, int status); /* as session_close */
+int chat_done(struct chat *c, int status); /* as engine_close */
 
 /* --- chat_map.c */
 /* Returns " of 8192", or "" if sequences may grow without end. */

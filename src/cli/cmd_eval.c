@@ -49,7 +49,7 @@ static int check_options(const void *options)
 /* Sets the length of a window. */
 static int choose_window(struct eval *v, uint32_t asked)
 {
-    uint32_t context = kvik_model_context(v->is.session->model);
+    uint32_t context = kvik_model_context(v->is.engine->model);
     if (asked > context)
         return say_usage("--context %u exceeds the model's context of %u", asked, context);
     v->window = asked ? asked : MIN(WINDOW, context);

@@ -56,7 +56,7 @@ static const struct arg_option table[] = {
 struct generation {
     const struct options *o;
     const struct args *args;
-    struct session s;
+    struct engine s;
     json_t *given; /* owned: the generation options */
     /* [n] owned with their ids and masks: the prompts, or the encoder's inputs */
     kvik_source *source;
@@ -232,15 +232,15 @@ static uint32_t reply_tokens(const struct generation *r, size_t longest)
 {
     const kvik_generation *g = &r->s.g;
     uint32_t most = MAX(REPLY_TOKENS, g->min_new_tokens);
-    int64_t given = session_configured(g, "max_cache_len");
-    size_t room = MIN(session_context(&r->s), given > 0 ? (size_t)given : SIZE_MAX);
+    int64_t given = engine_configured(g, "max_cache_len");
+    size_t room = MIN(engine_context(&r->s), given > 0 ? (size_t)given : SIZE_MAX);
     bool is_static = g->cache_implementation && strstr(g->cache_implementation, "static");
     return is_static && room > longest ? (uint32_t)MIN(most, room - longest) : most;
 }
 
 static int open_cache(struct generation *r)
 {
-    uint32_t context = session_context(&r->s), vocab = kvik_model_vocab(r->s.model);
+    uint32_t context = engine_context(&r->s), vocab = kvik_model_vocab(r->s.model);
     size_t longest = 0;
     for (uint32_t i = 0; i < r->n; i++) {
         const kvik_prompt *p = &r->prompt[i];
@@ -262,9 +262,9 @@ static int open_cache(struct generation *r)
     uint64_t need = g->max_new_tokens ? longest + (uint64_t)g->max_new_tokens
                     : g->max_length   ? g->max_length
                                       : longest + KVIK_NEW_TOKENS;
-    int status = session_cache(&r->s, r->n, MAX(need, longest));
+    int status = engine_cache(&r->s, r->n, MAX(need, longest));
     if (status || !r->o->assistant) return status;
-    return session_assist(&r->s, r->o->assistant, r->n, MAX(need, longest));
+    return engine_assist(&r->s, r->o->assistant, r->n, MAX(need, longest));
 }
 
 static void print_rows(struct generation *r, const kvik_result *res)
@@ -384,7 +384,7 @@ static int prompt_begin(struct generation *r, uint32_t i)
                  r->o->prefix_cache);
     if (n < 0) return (int)n;
     kvik_seq shared;
-    int64_t more = p->attention_mask ? 0 : session_fetch(&r->s, p->ids, p->n, (size_t)n, &shared);
+    int64_t more = p->attention_mask ? 0 : engine_fetch(&r->s, p->ids, p->n, (size_t)n, &shared);
     if (more > 0) {
         if (n) kvik_cache_drop(r->s.cache, p->seq);
         p->seq = shared;
@@ -405,7 +405,7 @@ static void save_prompts(struct generation *r)
         if (!r->prompt[i].attention_mask)
             e = MIN(e, stored_prefix_save(r->s.cache, r->o->prefix_cache, r->prompt[i].seq));
     for (uint32_t i = 0; r->s.shared && r->s.g.use_cache && i < r->n; i++)
-        if (!r->prompt[i].attention_mask) session_share(&r->s, r->prompt[i].seq);
+        if (!r->prompt[i].attention_mask) engine_share(&r->s, r->prompt[i].seq);
     if (e < 0) say_error(e);
 }
 
@@ -449,7 +449,7 @@ static int check_line(const struct options *o, const struct args *a, json_t **gi
     if (e < 0) return err_prefix(e, "--logits-file"), say_error(e);
     if (!o->input_ids.n && !o->features && a->n == 1 && isatty(STDIN_FILENO))
         return say_usage("give a PROMPT, --input-ids, or text on standard input");
-    return session_options(o->config, a->generation, given);
+    return engine_options(o->config, a->generation, given);
 }
 
 static int run_prompts(struct generation *r)
@@ -472,9 +472,9 @@ static int run_prompts(struct generation *r)
     if (from_ids) status = prompts_of_ids(r);
     if (!status) status = decoder_prompts(r);
     if (!status && !from_ids && !from_features) status = texts_read(r->args, 1, true, &texts);
-    if (!status) status = session_prefix(&r->s, o->prefix_cache);
+    if (!status) status = engine_prefix(&r->s, o->prefix_cache);
     if (!status)
-        status = session_open(&r->s, r->args->word[0], &o->common, r->given, r->args->generation);
+        status = engine_open(&r->s, r->args->word[0], &o->common, r->given, r->args->generation);
     r->encoder.size = sizeof r->encoder;
     if (!status && kvik_model_encoder(r->s.model, &r->encoder) < 0) status = say_error(KVIK_ARG);
     if (!status && !from_features) status = check_hears(r);
@@ -482,8 +482,8 @@ static int run_prompts(struct generation *r)
     if (!status && from_features) status = prompts_of_features(r);
     if (!status) status = place_inputs(r);
     if (!status) status = open_cache(r);
-    if (!status) status = session_prefix(&r->s, o->prefix_cache);
-    if (!status && r->s.g.use_cache) status = session_store(&r->s, o->store);
+    if (!status) status = engine_prefix(&r->s, o->prefix_cache);
+    if (!status && r->s.g.use_cache) status = engine_store(&r->s, o->store);
     if (!status) status = generate(r);
     texts_done(&texts);
     return status;
@@ -505,7 +505,7 @@ static int run_generate(const struct command *self, int argc, char **argv)
     mem_free(r.source);
     mem_free(r.loaded);
     kvik_free(r.features);
-    status = session_close(&r.s, status);
+    status = engine_close(&r.s, status);
     json_decref(r.given);
     args_done(&a);
     args_list_done(&o.input_ids);

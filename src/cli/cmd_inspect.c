@@ -268,8 +268,8 @@ static int run_inspect(const struct command *self, int argc, char **argv)
                           : inspect_session(a.word[0], o.common.json);
     } else if (status == 0) {
         int e =
-            session_model("loading the model", a.word[0], o.common.quantize, o.common.device, &m);
-        if (e >= 0 && (e = session_verify(m, &o.common)) < 0) kvik_model_close(m);
+            engine_model("loading the model", a.word[0], o.common.quantize, o.common.device, &m);
+        if (e >= 0 && (e = engine_verify(m, &o.common)) < 0) kvik_model_close(m);
         status = e < 0      ? say_error(e)
                  : o.caches ? inspect_caches(m, o.common.json)
                             : print(m, o.common.json);

@@ -37,7 +37,7 @@ static const struct arg_option table[] = {
 /* Settles the numbers of tokens: of the context, and decoded. */
 static int settle(struct plan *v, const struct options *o)
 {
-    uint32_t context = kvik_model_context(v->is.session->model);
+    uint32_t context = kvik_model_context(v->is.engine->model);
     v->context = o->context ? o->context : context;
     v->beams = o->beams;
     v->memory = o->memory;
@@ -59,7 +59,7 @@ static int predict(struct plan *v)
     plan_sort(v);
     if (!v->measures || status) return status;
     bench_load_read(&before);
-    v->bandwidth = bandwidth_read(v->is.session->common.threads);
+    v->bandwidth = bandwidth_read(v->is.engine->common.threads);
     progress_begin(&p, "measuring");
     for (uint32_t i = 0; !status && i < v->n_rows; i++) {
         progress_show(&p, i, v->n_rows);
@@ -84,7 +84,7 @@ static int plan(void *ctx, const void *options)
     struct plan *v = ctx;
     const struct options *o = options;
     v->measures = !o->bytes_only;
-    v->weight_bytes = bench_weight_bytes(v->is.session->model);
+    v->weight_bytes = bench_weight_bytes(v->is.engine->model);
     int status = settle(v, o);
     if (!status) status = plan_rows(v, o->implementation, &o->configs);
     if (!status) status = predict(v);

@@ -152,7 +152,7 @@ static void short_name(const char *path, char out[256])
 
 /* Settles the default options of requests: a chat's defaults for this model, then the options of the command line.
  * Temperature 0 means greedy decoding.  *out is their JSON (mem_free). */
-static int settle_defaults(struct session *s, const json_t *given, char **out)
+static int settle_defaults(struct engine *s, const json_t *given, char **out)
 {
     kvik_generation own;
     json_t *all = NULL;
@@ -167,7 +167,7 @@ static int settle_defaults(struct session *s, const json_t *given, char **out)
         json_object_set_new(all, "do_sample", json_false());
         json_object_del(all, "temperature");
     }
-    if (e >= 0) e = session_settle(s, all);
+    if (e >= 0) e = engine_settle(s, all);
     if (e >= 0) e = json_text(all, out);
     json_decref(all);
     return e;
@@ -209,7 +209,7 @@ static void warn_open(const struct options *o)
         o->host);
 }
 
-/* The caches of a server.  The first is the session's. */
+/* The caches of a server.  The first is the engine's. */
 struct served {
     struct serve_cache cache[SERVE_CACHES];
     /* the options that cache i was opened with; owned, except for the first cache */
@@ -244,17 +244,17 @@ static int read_allowed(const char *word, const json_t *given, json_t **out)
 }
 
 /* Opens the cache of s for the server, for sequences of at most `most` tokens. */
-static int open_served(struct session *s, const struct options *o, uint32_t most,
+static int open_served(struct engine *s, const struct options *o, uint32_t most,
                        struct serve_cache *out)
 {
-    uint32_t context = MIN(session_context(s), most), asked = s->g.max_cache_len;
+    uint32_t context = MIN(engine_context(s), most), asked = s->g.max_cache_len;
     if (asked) context = MIN(context, asked);
     s->g.max_cache_len = 0;
     s->fewer = true;
     /* With a directory or a store there are more sequences: finished ones that wait to be saved, and one that is
      * read (serve/shelf.c). */
-    uint32_t texts = session_hears(s->model) ? HEARD : o->parallel;
-    int status = session_cache(s, texts + (o->prefix_cache || o->store ? SHELF : 0), context);
+    uint32_t texts = engine_hears(s->model) ? HEARD : o->parallel;
+    int status = engine_cache(s, texts + (o->prefix_cache || o->store ? SHELF : 0), context);
     *out = (struct serve_cache){.implementation = s->g.cache_implementation,
                                 .config = s->g.cache_config,
                                 .cache = s->cache,
@@ -264,17 +264,17 @@ static int open_served(struct session *s, const struct options *o, uint32_t most
 }
 
 /* Opens a strategy of --allow-cache.  Each cache may use the memory of all caches together; the server divides it. */
-static int open_allowed(const struct session *s, const struct options *o, const char *word,
+static int open_allowed(const struct engine *s, const struct options *o, const char *word,
                         const json_t *given, struct served *c)
 {
     kvik_usage u = {.size = sizeof u};
-    struct session own = *s;
+    struct engine own = *s;
     json_t *options = NULL;
     int e = kvik_cache_usage(s->cache, &u);
     own.has_g = false;
     own.common.cache_memory = u.budget;
     if (e >= 0) e = read_allowed(word, given, &options);
-    if (e >= 0) e = session_settle(&own, options);
+    if (e >= 0) e = engine_settle(&own, options);
     json_decref(options);
     if (e < 0) {
         err_prefix(e, "--allow-cache %s", word);
@@ -292,7 +292,7 @@ static int open_allowed(const struct session *s, const struct options *o, const 
 }
 
 /* Opens the default cache, and those that requests may choose. */
-static int open_caches(struct session *s, const struct options *o, const json_t *given,
+static int open_caches(struct engine *s, const struct options *o, const json_t *given,
                        struct served *c)
 {
     if (o->allowed.n >= SERVE_CACHES)
@@ -307,13 +307,13 @@ static int open_caches(struct session *s, const struct options *o, const json_t 
 static int serve_model(const struct options *o, const char *model, const json_t *given,
                        double begun)
 {
-    struct session s;
+    struct engine s;
     struct hello h = {.o = o, .seconds = begun};
     char name[256], *options = NULL;
-    int status = session_open_model(&s, model, &o->common);
+    int status = engine_open_model(&s, model, &o->common);
     if (status) return status;
     int e = settle_defaults(&s, given, &options);
-    if (e < 0) return session_close(&s, say_error(e));
+    if (e < 0) return engine_close(&s, say_error(e));
     warn_open(o);
     short_name(model, name);
     if (o->alias) snprintf(name, sizeof name, "%.*s", (int)strcspn(o->alias, ","), o->alias);
@@ -323,7 +323,7 @@ static int serve_model(const struct options *o, const char *model, const json_t 
     if (status) {
         served_done(&c);
         mem_free(options);
-        return session_close(&s, status);
+        return engine_close(&s, status);
     }
     struct serve_options so = {.name = h.name,
                                .aliases = o->alias,
@@ -360,7 +360,7 @@ static int serve_model(const struct options *o, const char *model, const json_t 
     e = serve(&so);
     served_done(&c);
     mem_free(options);
-    return session_close(&s, e < 0 ? say_error(e) : 0);
+    return engine_close(&s, e < 0 ? say_error(e) : 0);
 }
 #else
 static int serve_model(const struct options *o, const char *model, const json_t *given,
@@ -399,7 +399,7 @@ static int run_serve(const struct command *self, int argc, char **argv)
     if (status == 0 && !o.events && (o.events_replay || o.events_topic))
         status = say_usage("--kv-events-replay and --kv-events-topic need --kv-events");
     if (status == 0) status = template_check(o.common.template);
-    if (status == 0) status = session_options(o.config, a.generation, &given);
+    if (status == 0) status = engine_options(o.config, a.generation, &given);
     if (status == 0 && json_object_get(given, "num_return_sequences"))
         status =
             say_usage("kvik serve: a request says with its field \"n\" how many texts it wants");

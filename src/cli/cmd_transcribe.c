@@ -183,7 +183,7 @@ static int copy_to_spool(struct transcription *r)
 }
 
 /* Transcribes a file or a pipe.  A recording that cannot be read while it arrives is copied to a file first. */
-static int hear(struct transcription *r, struct session *s, const char *path, kvik_speech *speech,
+static int hear(struct transcription *r, struct engine *s, const char *path, kvik_speech *speech,
                 kvik_transcript **t, int *status)
 {
     if (r->sound.fd >= 0) {
@@ -209,7 +209,7 @@ static int ended(const struct transcription *r, int e)
 }
 
 /* Transcribes a recording to standard output, or to the file `to`. */
-static int one(struct session *s, const struct options *o, kvik_speech *speech, const char *path,
+static int one(struct engine *s, const struct options *o, kvik_speech *speech, const char *path,
                struct transcription *r, const char *to)
 {
     bool json = o->common.json;
@@ -241,7 +241,7 @@ static int one(struct session *s, const struct options *o, kvik_speech *speech, 
 }
 
 /* Opens a recording and transcribes it. */
-static int open_one(struct session *s, const struct options *o, kvik_speech *speech,
+static int open_one(struct engine *s, const struct options *o, kvik_speech *speech,
                     const struct args *a, size_t i, const char *to)
 {
     bool standard = args_is_stdin(a, i);
@@ -259,14 +259,14 @@ static int open_one(struct session *s, const struct options *o, kvik_speech *spe
 static int each_recording(const struct options *o, const struct args *a, kvik_speech *speech,
                           char *const *to)
 {
-    struct session s;
-    int status = session_open_model(&s, a->word[0], &o->common);
+    struct engine s;
+    int status = engine_open_model(&s, a->word[0], &o->common);
     if (status) return status;
     json_t *none = json_object();
-    int e = none ? session_settle(&s, none) : KVIK_NOMEM, failed = 0;
+    int e = none ? engine_settle(&s, none) : KVIK_NOMEM, failed = 0;
     json_decref(none);
-    status = e < 0 ? say_error(e)
-                   : session_cache(&s, MAX(speech->num_beams + 1, 2), session_context(&s));
+    status =
+        e < 0 ? say_error(e) : engine_cache(&s, MAX(speech->num_beams + 1, 2), engine_context(&s));
     interrupt_catch();
     for (size_t i = 1; i < a->n && !status; i++) {
         status = open_one(&s, o, speech, a, i, to ? to[i - 1] : NULL);
@@ -274,7 +274,7 @@ static int each_recording(const struct options *o, const struct args *a, kvik_sp
         failed = status;
         status = 0;
     }
-    return session_close(&s, status ? status : failed);
+    return engine_close(&s, status ? status : failed);
 }
 
 /* Checks recordings from standard input.  named: each transcript is a file of its own. */

@@ -45,7 +45,7 @@ int eval_rows(struct eval *v, const struct arg_list *configs)
     char *text = NULL;
     json_t *o = NULL, *c;
     size_t i;
-    int e = kvik_model_describe_caches(v->is.session->model, &text);
+    int e = kvik_model_describe_caches(v->is.engine->model, &text);
     if (e >= 0) e = json_parse(text, strlen(text), "caches", &o);
     kvik_free(text);
     if (e < 0) return say_error(e);
@@ -68,11 +68,11 @@ int eval_rows(struct eval *v, const struct arg_list *configs)
 
 static int open_cache(const struct eval *v, struct eval_row *r)
 {
-    const struct common *o = &v->is.session->common;
+    const struct common *o = &v->is.engine->common;
     kvik_cache_config c =
         cache_config(o, &(struct cache_options){NULL, r->config, 1, v->window, o->cache_memory});
     c.step_tokens = 2 * EVAL_BLOCK;
-    TRY(kvik_cache_open(v->is.session->model, &c, &r->cache));
+    TRY(kvik_cache_open(v->is.engine->model, &c, &r->cache));
     return kvik_cache_new(r->cache, &r->seq);
 }
 
@@ -88,7 +88,7 @@ static int refuse(struct eval *v, struct eval_row *r, int e)
 
 int eval_open(struct eval *v)
 {
-    uint32_t vocab = kvik_model_vocab(v->is.session->model);
+    uint32_t vocab = kvik_model_vocab(v->is.engine->model);
     uint32_t most = v->windows * eval_scored(v);
     v->block = (uint32_t)(BYTES_AT_ONCE / sizeof *v->p / vocab);
     v->block = MIN(MAX(v->block, 1), EVAL_BLOCK);
@@ -97,7 +97,7 @@ int eval_open(struct eval *v)
     v->other = mem_array(n, sizeof *v->other);
     v->p = mem_array(n, sizeof *v->p);
     if (!v->logits || !v->other || !v->p) return out_of_memory();
-    int e = pool_open(&v->pool, v->is.session->common.threads), status = 0;
+    int e = pool_open(&v->pool, v->is.engine->common.threads), status = 0;
     if (e < 0) return say_error(e);
     for (struct eval_row *r = v->row; !status && r < v->row + v->n_rows; r++) {
         r->at.identical = true;
@@ -143,7 +143,7 @@ static int feed(const struct eval *v, struct eval_row *r, uint32_t w, uint32_t n
 static int feed_scored(const struct eval *v, struct eval_row *r, uint32_t w, uint32_t n,
                        float *logits)
 {
-    uint32_t vocab = kvik_model_vocab(v->is.session->model);
+    uint32_t vocab = kvik_model_vocab(v->is.engine->model);
     for (uint32_t done = 0, piece; done < n; done += piece) {
         uint32_t gathered = (r->fed - eval_prompt(v)) % r->residual;
         piece = MIN(n - done, r->residual - gathered);
@@ -163,13 +163,13 @@ static void reference_task(void *ctx, uint32_t task, uint32_t thread)
 {
     struct eval *v = ctx;
     (void)thread;
-    divergence_reference(&v->at[task], kvik_model_vocab(v->is.session->model));
+    divergence_reference(&v->at[task], kvik_model_vocab(v->is.engine->model));
 }
 
 static void compare_task(void *ctx, uint32_t task, uint32_t thread)
 {
     struct compare *c = ctx;
-    uint32_t vocab = kvik_model_vocab(c->v->is.session->model);
+    uint32_t vocab = kvik_model_vocab(c->v->is.engine->model);
     (void)thread;
     c->finite[task] = divergence_compare(&c->v->at[task], c->v->other + (size_t)task * vocab, vocab,
                                          &c->kld[task], &c->nll[task], &c->same[task]);
@@ -179,7 +179,7 @@ static void compare_task(void *ctx, uint32_t task, uint32_t thread)
 static int add_scores(struct eval *v, struct eval_row *r, uint32_t n)
 {
     struct compare c = {.v = v};
-    size_t bytes = (size_t)n * kvik_model_vocab(v->is.session->model) * sizeof *v->other;
+    size_t bytes = (size_t)n * kvik_model_vocab(v->is.engine->model) * sizeof *v->other;
     pool_run(v->pool, n, compare_task, &c);
     for (uint32_t i = 0; i < n; i++) {
         if (!c.finite[i])
@@ -196,7 +196,7 @@ static int add_scores(struct eval *v, struct eval_row *r, uint32_t n)
 /* Feeds the next n tokens to the reference and prepares the comparison. */
 static int reference_block(struct eval *v, uint32_t w, uint32_t n)
 {
-    uint32_t vocab = kvik_model_vocab(v->is.session->model), from = v->row->fed;
+    uint32_t vocab = kvik_model_vocab(v->is.engine->model), from = v->row->fed;
     int32_t next[EVAL_BLOCK];
     TRY(feed_scored(v, v->row, w, n, v->logits));
     eval_tokens(v, w, from + 1, n, next);
@@ -236,7 +236,7 @@ static double bits_of(const struct eval_row *r, double values)
 /* Returns how many numbers the rows of one token have, over all layers. */
 static double values_of(const struct eval *v)
 {
-    json_t *o = bench_describe(v->is.session->model);
+    json_t *o = bench_describe(v->is.engine->model);
     const json_t *bytes = json_object_get(o, "cache_bytes_per_token");
     double values = (double)json_integer_value(json_object_get(bytes, "f16")) / 2;
     json_decref(o);

@@ -59,7 +59,7 @@ static int read_ids(struct eval *v, const kvik_tokenizer *t)
 
 int eval_text(struct eval *v)
 {
-    const kvik_tokenizer *t = kvik_model_tokenizer(v->is.session->model);
+    const kvik_tokenizer *t = kvik_model_tokenizer(v->is.engine->model);
     if (!t) return say_failed("--text: %s has no tokenizer", v->is.machine.model);
     int e = read_lead(v, t);
     if (e >= 0) e = read_ids(v, t);

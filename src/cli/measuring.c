@@ -1,4 +1,4 @@
-/* measuring.c - what the commands that measure a model share: opening and closing the session, opening a cache, and
+/* measuring.c - what the commands that measure a model share: opening and closing the engine, opening a cache, and
  * the warning about a busy machine. */
 #include "base/json.h"
 #include "base/near.h"
@@ -46,8 +46,8 @@ bool say_busy(double others)
     return true;
 }
 
-/* Measures with an open session. */
-static int measure(const struct command *self, const struct measuring *m, struct session *s,
+/* Measures with an open engine. */
+static int measure(const struct command *self, const struct measuring *m, struct engine *s,
                    const char *word, const void *options)
 {
     kvik_encoder encoder = {.size = sizeof encoder};
@@ -55,7 +55,7 @@ static int measure(const struct command *self, const struct measuring *m, struct
         return say_failed("%s: kvik %s does not measure models with an encoder", word, self->name);
     struct measured *v = mem_alloc(m->bytes);
     if (!v) return say_error(ERR(NOMEM, "out of memory"));
-    v->session = s;
+    v->engine = s;
     bench_machine_name(s, word, &v->machine);
     int status = m->measure(v, options);
     m->close(v);
@@ -67,7 +67,7 @@ int measuring_run(const struct command *self, const struct measuring *m, int arg
                   void *options)
 {
     struct args a;
-    struct session session = {0};
+    struct engine engine = {0};
     json_t *none = json_object();
     int status = args_parse(self, argc, argv, options, &a);
     if (status == 0 && a.n != 1)
@@ -75,9 +75,8 @@ int measuring_run(const struct command *self, const struct measuring *m, int arg
                      : say_usage("kvik %s needs a MODEL", self->name);
     if (status == 0) status = m->check(options);
     interrupt_catch();
-    if (status == 0) status = session_open(&session, a.word[0], options, none, none);
-    if (status == 0)
-        status = session_close(&session, measure(self, m, &session, a.word[0], options));
+    if (status == 0) status = engine_open(&engine, a.word[0], options, none, none);
+    if (status == 0) status = engine_close(&engine, measure(self, m, &engine, a.word[0], options));
     json_decref(none);
     args_done(&a);
     return MAX(status, 0);

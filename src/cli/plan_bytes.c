@@ -46,7 +46,7 @@ static int add_all(struct plan *v)
     size_t i;
     int status = add(v, (struct plan_row){.implementation = "dynamic"}, "dynamic", false);
     if (status) return status;
-    int e = kvik_model_describe_caches(v->is.session->model, &text);
+    int e = kvik_model_describe_caches(v->is.engine->model, &text);
     if (e >= 0) e = json_parse(text, strlen(text), "caches", &o);
     kvik_free(text);
     if (e < 0) return say_error(e);
@@ -82,13 +82,13 @@ int plan_rows(struct plan *v, const char *implementation, const struct arg_list 
 static int open_cache(const struct plan *v, struct plan_row *r)
 {
     kvik_cache_config c = cache_config(
-        &v->is.session->common,
+        &v->is.engine->common,
         &(struct cache_options){r->implementation, r->config, v->beams, v->context,
                                 /* a limit decides how much of a cache on disk stays in memory */
                                 r->rank == PLAN_DISK ? v->memory : 0});
     c.no_prefix_cache = false; /* the index is part of what a cache takes */
     c.on_full = NULL;
-    return kvik_cache_open(v->is.session->model, &c, &r->cache);
+    return kvik_cache_open(v->is.engine->model, &c, &r->cache);
 }
 
 /* Asks for the plan of a sequence of n tokens.  Returns an error code. */

@@ -8,7 +8,7 @@
 enum { SHALLOW = 16, WARM = 2, STEPS = 24, PIECE = 256 };
 #define PROMPT_SECONDS 2.0
 
-struct run {
+struct trial {
     struct plan *v;
     struct plan_row *r;
     kvik_seq grows;
@@ -20,13 +20,13 @@ struct run {
     uint32_t vocab, seed;
 };
 
-static int32_t draw(struct run *t)
+static int32_t draw(struct trial *t)
 {
     t->seed = t->seed * 1664525u + 1013904223u;
     return (int32_t)((t->seed >> 8) % t->vocab);
 }
 
-static int grow(struct run *t, uint32_t n)
+static int grow(struct trial *t, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++)
         t->ids[i] = draw(t);
@@ -38,7 +38,7 @@ static int grow(struct run *t, uint32_t n)
 
 /* Measures a few steps, of one token for each fork of the sequence.  *seconds: the median of a step.  Returns an
  * error code. */
-static int steps(struct run *t, double *seconds)
+static int steps(struct trial *t, double *seconds)
 {
     double took[STEPS];
     uint32_t n = t->v->beams, forks = 0;
@@ -64,7 +64,7 @@ static int steps(struct run *t, double *seconds)
 }
 
 /* Computes the seconds of a step at the planned length. */
-static int predict(struct run *t, double *seconds)
+static int predict(struct trial *t, double *seconds)
 {
     struct plan *v = t->v;
     double first, last, begun;
@@ -90,7 +90,7 @@ static int predict(struct run *t, double *seconds)
 
 int plan_speed(struct plan *v, struct plan_row *r)
 {
-    struct run t = {.v = v, .r = r, .vocab = kvik_model_vocab(v->is.session->model), .seed = 7};
+    struct trial t = {.v = v, .r = r, .vocab = kvik_model_vocab(v->is.engine->model), .seed = 7};
     double seconds = 0;
     if (v->context < WARM + 2) return 0;
     t.logits = mem_array((size_t)v->beams * t.vocab, sizeof *t.logits);

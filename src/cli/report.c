@@ -41,7 +41,7 @@ static void report_encoded(const kvik_usage *u)
         u->expected_kld);
 }
 
-void report_cache(const struct session *s, const kvik_usage *u, const kvik_result *r)
+void report_cache(const struct engine *s, const kvik_usage *u, const kvik_result *r)
 {
     char a[16], b[16], c[16], d[16];
     uint64_t prompt = r->prompt_tokens, reused = reused_of(r);
@@ -133,7 +133,7 @@ static json_t *cache_json(const kvik_usage *u, uint64_t reused)
     return o;
 }
 
-int report_json(const struct session *s, const kvik_usage *u, const kvik_result *r)
+int report_json(const struct engine *s, const kvik_usage *u, const kvik_result *r)
 {
     json_t *sequences = json_array(), *text = json_array(), *finish = json_array(),
            *o = json_object();

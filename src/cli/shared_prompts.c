@@ -12,7 +12,7 @@
 #define EACH  0.0002
 enum { MOST_FLUSHES = 50, FLUSH_MS = 100 };
 
-int session_store(struct session *s, const char *address)
+int engine_store(struct engine *s, const char *address)
 {
     if (!address) return 0;
     int e = kvik_shared_open(s->cache, address, &s->shared);
@@ -32,7 +32,7 @@ static void wait_for(kvik_fetch *f, size_t n)
     }
 }
 
-int64_t session_fetch(struct session *s, const int32_t *ids, size_t n, size_t have, kvik_seq *seq)
+int64_t engine_fetch(struct engine *s, const int32_t *ids, size_t n, size_t have, kvik_seq *seq)
 {
     kvik_fetch *f;
     kvik_fetched now = {.size = sizeof now};
@@ -49,7 +49,7 @@ int64_t session_fetch(struct session *s, const int32_t *ids, size_t n, size_t ha
     return taken;
 }
 
-void session_share(struct session *s, kvik_seq seq)
+void engine_share(struct engine *s, kvik_seq seq)
 {
     for (int i = 0; s->shared && i < MOST_FLUSHES && kvik_shared_put(s->shared, seq) > 0; i++)
         (void)kvik_shared_flush(s->shared, FLUSH_MS);

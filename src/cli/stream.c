@@ -52,7 +52,7 @@ static void on_notice(void *ctx, const char *text)
     say_notice(NULL, text);
 }
 
-int stream_generate(struct text_stream *s, struct session *session, const kvik_generation *g,
+int stream_generate(struct text_stream *s, struct engine *engine, const kvik_generation *g,
                     const kvik_prompt *prompt, uint32_t n, kvik_result **out)
 {
     bool beams = g->num_beams > 1;
@@ -60,14 +60,14 @@ int stream_generate(struct text_stream *s, struct session *session, const kvik_g
                         .on_token = beams ? NULL : on_token,
                         .on_progress = on_progress,
                         .on_notice = on_notice,
-                        .assistant_model = session->assistant_cache,
+                        .assistant_model = engine->assistant_cache,
                         .ctx = s};
     s->spoke = s->ends_line = false;
     s->tokens = 0;
     if (s->wrap) wrap_begin(s->wrap, stdout);
     interrupt_clear();
     progress_begin(&s->progress, beams ? "searching" : "reading the prompt");
-    int e = kvik_generate(session->cache, g, prompt, n, &hooks, out);
+    int e = kvik_generate(engine->cache, g, prompt, n, &hooks, out);
     progress_end(&s->progress);
     if (e >= 0 && beams && s->prints && (*out)->row[0]->text) print(s, (*out)->row[0]->text);
     if (s->spoke && !s->ends_line) putchar('\n');

@@ -10,13 +10,13 @@
 #define TAIL      20u /* bytes of "-00001-of-00003.gguf" */
 
 /* Which part of how many a file is; 0 of 1 for a model in one file. */
-struct place {
+struct part_number {
     uint32_t no, count, n_tensors; /* n_tensors: of all parts; 0: not given */
 };
 
-static int place_of(const struct gguf *g, const char *path, struct place *p)
+static int place_of(const struct gguf *g, const char *path, struct part_number *p)
 {
-    *p = (struct place){.count = 1};
+    *p = (struct part_number){.count = 1};
     int e = gguf_get_u32(g, "split.count", 0, UINT32_MAX, &p->count);
     if (e < 0) return e;
     if (p->count <= 1) {
@@ -43,7 +43,7 @@ static void tail_of(uint32_t no, uint32_t count, char out[TAIL + 1])
 /* Opens one of the other parts, and refuses one that does not say that it is this part. */
 static int open_part(const char *path, uint32_t no, uint32_t count, struct gguf **out)
 {
-    struct place p;
+    struct part_number p;
     *out = NULL;
     int e = gguf_open(path, out);
     if (e == ERR_NOTFOUND)
@@ -56,7 +56,8 @@ static int open_part(const char *path, uint32_t no, uint32_t count, struct gguf 
 }
 
 /* Opens all parts behind the first.  tail: the end of its name, in a copy. */
-static int open_others(const char *path, char *tail, const struct place *of, struct gguf_parts *x)
+static int open_others(const char *path, char *tail, const struct part_number *of,
+                       struct gguf_parts *x)
 {
     uint64_t tensors = gguf_n_tensors(x->file[0]);
     for (; x->n < of->count; x->n++) {
@@ -75,7 +76,7 @@ static int open_others(const char *path, char *tail, const struct place *of, str
 }
 
 /* Refuses a first file whose name does not lead to the others, or that is not the first part. */
-static int check_first(const char *path, char *tail, const struct place *of)
+static int check_first(const char *path, char *tail, const struct part_number *of)
 {
     char own[TAIL + 1];
     tail_of(of->no, of->count, own);
@@ -87,7 +88,7 @@ static int check_first(const char *path, char *tail, const struct place *of)
     return ERR(ARG, "part %u of %u of a model: give the first, %s", of->no + 1, of->count, path);
 }
 
-static int open_parts(const char *path, const struct place *of, struct gguf_parts *x)
+static int open_parts(const char *path, const struct part_number *of, struct gguf_parts *x)
 {
     char *name = mem_strdup(path);
     if (!name) return ERR_NOMEM;
@@ -104,7 +105,7 @@ static int open_parts(const char *path, const struct place *of, struct gguf_part
 int gguf_parts_open(const char *path, struct gguf_parts *out)
 {
     struct gguf_parts x = {0};
-    struct place of;
+    struct part_number of;
     x.file = mem_array(1, sizeof(struct gguf *));
     if (!x.file) return ERR_NOMEM;
     int e = gguf_open(path, &x.file[0]);

@@ -71,14 +71,14 @@ static int header_json(const char *path, const struct tensor *const *at, uint32_
 }
 
 /* jansson reports only that an append failed, and for a key not even that.  So the sink records the error. */
-struct sink {
+struct text_sink {
     struct buf *text;
     int error;
 };
 
 static int append(const char *p, size_t n, void *sink)
 {
-    struct sink *s = sink;
+    struct text_sink *s = sink;
     if (s->error == 0) s->error = buf_append(s->text, p, n);
     return s->error;
 }
@@ -88,7 +88,7 @@ static int header_text(const char *path, const json_t *o, struct buf *out)
 {
     static const char zero[8];
     TRY(buf_append(out, zero, sizeof zero));
-    struct sink sink = {.text = out};
+    struct text_sink sink = {.text = out};
     int failed = json_dump_callback(o, append, &sink, JSON_COMPACT);
     if (sink.error < 0) return sink.error;
     if (failed) return ERR(NOMEM, "out of memory: header of %s", path);

@@ -71,14 +71,14 @@ struct ear { /* follows the text of one beam to find stop strings */
     struct tok_stream *stream;
     struct gen_stop *stop;
 };
-struct group { /* a group of beams; a prompt has one group, or several with diverse beams */
+struct beam_group { /* a group of beams; a prompt has one group, or several with diverse beams */
     struct beam_search *search;
     uint32_t at; /* first row of the group in this step's logits */
     bool over;
 };
-struct item { /* one prompt */
+struct beam_item { /* one prompt */
     struct row *row;
-    struct group *group; /* [groups] owned */
+    struct beam_group *group; /* [groups] owned */
     kv_seq *seq; /* [beams] owned array; seq[0] is the sequence of the prompt's row; 0: none */
     /* [beams] owned; ear[0] belongs to the running beams; NULL without stop strings */
     struct ear *ear[2];
@@ -91,7 +91,7 @@ struct item { /* one prompt */
 };
 struct beams {
     struct run *r;
-    struct item *item; /* [r->n] */
+    struct beam_item *item; /* [r->n] */
     struct ear trial;
     int32_t *extended; /* scratch: the whole text of a candidate, for the caller's criteria */
     int32_t *texts;  /* scratch: the texts of all candidates, for criteria that see them together */

@@ -45,7 +45,7 @@ static int ear_hear(struct beams *b, struct ear *e, int32_t id, bool *stops)
     return 0;
 }
 
-static int item_begin(struct beams *b, struct item *it, struct row *w)
+static int item_begin(struct beams *b, struct beam_item *it, struct row *w)
 {
     const struct run *r = b->r;
     struct beam_rules rules = {.beams = beams_each(b),
@@ -75,7 +75,7 @@ static int item_begin(struct beams *b, struct item *it, struct row *w)
     return w->stop && !b->trial.stop ? ear_new(r, w, &b->trial) : 0;
 }
 
-static void item_end(struct beams *b, struct item *it)
+static void item_end(struct beams *b, struct beam_item *it)
 {
     for (uint32_t i = 0; it->seq && i < b->n; i++)
         if (it->seq[i] && it->seq[i] != it->row->seq) kv_drop(b->r->x->kv, it->seq[i]);
@@ -92,24 +92,24 @@ static void item_end(struct beams *b, struct item *it)
 }
 
 /* Returns the row of beam j of a prompt among the logits of all prompts. */
-static uint32_t row_of(const struct beams *b, const struct item *it, uint32_t j)
+static uint32_t row_of(const struct beams *b, const struct beam_item *it, uint32_t j)
 {
     return (uint32_t)(it - b->item) * b->n + j;
 }
 
-static struct group *group_of(const struct beams *b, const struct item *it, uint32_t j)
+static struct beam_group *group_of(const struct beams *b, const struct beam_item *it, uint32_t j)
 {
     return &it->group[j / beams_each(b)];
 }
 
 /* Returns the text of beam j, including the prompt. */
-static const int32_t *ids_of(const struct beams *b, const struct item *it, uint32_t j)
+static const int32_t *ids_of(const struct beams *b, const struct beam_item *it, uint32_t j)
 {
     return beam_ids(group_of(b, it, j)->search, j % beams_each(b));
 }
 
 /* Returns the number of generated tokens, which is the same for all running beams. */
-static uint32_t length_of(const struct beams *b, const struct item *it)
+static uint32_t length_of(const struct beams *b, const struct beam_item *it)
 {
     uint32_t n = 0;
     for (uint32_t g = 0; g < b->groups; g++)
@@ -118,7 +118,7 @@ static uint32_t length_of(const struct beams *b, const struct item *it)
 }
 
 /* Returns the raw logits of beam j.  After the prompt all beams have the same logits. */
-static const float *logits_of(const struct beams *b, const struct item *it, uint32_t j)
+static const float *logits_of(const struct beams *b, const struct beam_item *it, uint32_t j)
 {
     uint32_t row = group_of(b, it, j)->at + (b->shared ? j % beams_each(b) : 0);
     return b->r->logits + (size_t)row * b->r->x->m->vocab;
@@ -154,7 +154,7 @@ static int keep_logits(struct beams *b)
 }
 
 /* True if the caller's criteria or max_time end the text of this candidate. */
-static bool meets(struct beams *b, const struct item *it, const struct beam_candidate *c,
+static bool meets(struct beams *b, const struct beam_item *it, const struct beam_candidate *c,
                   enum kvik_finish *why)
 {
     const struct run *r = b->r;
@@ -165,7 +165,7 @@ static bool meets(struct beams *b, const struct item *it, const struct beam_cand
 }
 
 /* Marks the candidates that end, and why.  In groups only end-of-sequence tokens end a beam. */
-static int mark_ends(struct beams *b, struct item *it)
+static int mark_ends(struct beams *b, struct beam_item *it)
 {
     struct beam_candidate *c = it->candidate;
     uint32_t n = it->n_candidates;
@@ -191,13 +191,13 @@ static int mark_ends(struct beams *b, struct item *it)
     return 0;
 }
 
-static int follow_text(struct beams *b, struct item *it)
+static int follow_text(struct beams *b, struct beam_item *it)
 {
     struct ear *heard = it->ear[0];
     uint32_t each = beams_each(b);
     if (!heard) return 0;
     for (uint32_t i = 0; i < b->n; i++) {
-        const struct group *g = group_of(b, it, i);
+        const struct beam_group *g = group_of(b, it, i);
         const struct beam_candidate *c = beam_running(g->search, i % each);
         bool stops = false;
         TRY(ear_copy(&it->ear[1][i], &heard[g->over ? i : i / each * each + c->beam]));
@@ -210,7 +210,7 @@ static int follow_text(struct beams *b, struct item *it)
 }
 
 /* True if every running beam of diverse groups has met an end; b->ends[i] says which. */
-static bool all_end(struct beams *b, struct item *it)
+static bool all_end(struct beams *b, struct beam_item *it)
 {
     uint32_t len = length_of(b, it), n = it->row->n_prompt + len;
     bool all = true;
@@ -227,7 +227,7 @@ static bool all_end(struct beams *b, struct item *it)
 }
 
 /* Returns what processors see of beam j. */
-static struct gen_row view_of(const struct beams *b, const struct item *it, uint32_t j)
+static struct gen_row view_of(const struct beams *b, const struct beam_item *it, uint32_t j)
 {
     struct gen_row view =
         run_view(it->row, ids_of(b, it, j), it->row->n_prompt + length_of(b, it), row_of(b, it, j));
@@ -237,7 +237,7 @@ static struct gen_row view_of(const struct beams *b, const struct item *it, uint
 }
 
 /* Adds the scores of group g for the caller's processor that sees all rows at once. */
-static void add_scores(struct beams *b, struct item *it, uint32_t g)
+static void add_scores(struct beams *b, struct beam_item *it, uint32_t g)
 {
     struct run *r = b->r;
     uint32_t vocab = r->x->m->vocab, each = beams_each(b), first = g * each;
@@ -258,7 +258,7 @@ static void add_scores(struct beams *b, struct item *it, uint32_t g)
 }
 
 /* Writes the processed scores of beam j to r->scores. */
-static int score_beam(struct beams *b, struct item *it, uint32_t j)
+static int score_beam(struct beams *b, struct beam_item *it, uint32_t j)
 {
     struct run *r = b->r;
     uint32_t vocab = r->x->m->vocab, each = beams_each(b);
@@ -278,10 +278,10 @@ static int score_beam(struct beams *b, struct item *it, uint32_t j)
 }
 
 /* Ranks the candidates of group g of a prompt. */
-static int rank_group(struct beams *b, struct item *it, uint32_t g)
+static int rank_group(struct beams *b, struct beam_item *it, uint32_t g)
 {
     struct run *r = b->r;
-    struct group *group = &it->group[g];
+    struct beam_group *group = &it->group[g];
     uint32_t vocab = r->x->m->vocab, each = beams_each(b), first = g * each;
     for (uint32_t j = 0; j < each; j++) {
         TRY(score_beam(b, it, first + j));
@@ -295,9 +295,9 @@ static int rank_group(struct beams *b, struct item *it, uint32_t g)
 }
 
 /* Takes the next tokens of group g of a prompt from its candidates. */
-static int advance_group(struct beams *b, struct item *it, uint32_t g)
+static int advance_group(struct beams *b, struct beam_item *it, uint32_t g)
 {
-    struct group *group = &it->group[g];
+    struct beam_group *group = &it->group[g];
     uint32_t each = beams_each(b);
     TRY(mark_ends(b, it));
     group->over = !beam_advance(group->search);
@@ -307,7 +307,7 @@ static int advance_group(struct beams *b, struct item *it, uint32_t g)
 }
 
 /* Chooses the next tokens of one of several groups of a prompt. */
-static int choose_group(struct beams *b, struct item *it, uint32_t g)
+static int choose_group(struct beams *b, struct beam_item *it, uint32_t g)
 {
     const kvik_generation *o = b->r->g;
     uint32_t each = beams_each(b);
@@ -331,7 +331,7 @@ static int judge_together(struct beams *b)
     struct together *t = b->r->together;
     size_t n = 0, tokens = 0;
     for (uint32_t i = 0; i < b->r->n; i++) {
-        struct item *it = &b->item[i];
+        struct beam_item *it = &b->item[i];
         if (it->done) continue;
         n += it->n_candidates;
         tokens += (size_t)it->n_candidates * (it->row->n_prompt + length_of(b, it) + 1);
@@ -346,7 +346,7 @@ static int judge_together(struct beams *b)
     int32_t *at = b->texts;
     n = 0;
     for (uint32_t i = 0; i < b->r->n; i++) {
-        struct item *it = &b->item[i];
+        struct beam_item *it = &b->item[i];
         it->shown = (uint32_t)n;
         for (uint32_t k = 0; !it->done && k < it->n_candidates; k++, n++) {
             const struct beam_candidate *c = &it->candidate[k];
@@ -379,7 +379,7 @@ static int choose_together(struct beams *b)
     return 0;
 }
 
-static int choose_item(struct beams *b, struct item *it)
+static int choose_item(struct beams *b, struct beam_item *it)
 {
     bool over = true;
     for (uint32_t g = 0; g < b->groups; g++) {
@@ -398,7 +398,7 @@ static int choose_item(struct beams *b, struct item *it)
 }
 
 /* Reorders the sequences of the cache to those of the chosen beams. */
-static int follow_cache(struct beams *b, struct item *it)
+static int follow_cache(struct beams *b, struct beam_item *it)
 {
     struct run *r = b->r;
     uint32_t each = beams_each(b);
@@ -408,7 +408,7 @@ static int follow_cache(struct beams *b, struct item *it)
     }
     if (!b->shared) return 0; /* the sequences are still equal */
     for (uint32_t i = 0; i < b->n; i++) {
-        const struct group *g = group_of(b, it, i);
+        const struct beam_group *g = group_of(b, it, i);
         b->from[i] = g->over ? i : i / each * each + beam_running(g->search, i % each)->beam;
     }
     if (r->guide) TRY(guide_reorder(r, row_of(b, it, 0), b->from, b->n));
@@ -420,7 +420,7 @@ static int gather_negatives(struct beams *b, uint32_t *n)
 {
     struct run *r = b->r;
     for (uint32_t i = 0; i < r->n; i++) {
-        struct item *it = &b->item[i];
+        struct beam_item *it = &b->item[i];
         for (uint32_t j = 0; !it->done && j < b->n; j++) {
             if (group_of(b, it, j)->over || (j && !b->shared)) continue;
             const int32_t *fresh = ids_of(b, it, j) + it->row->n_prompt;
@@ -455,11 +455,11 @@ static uint32_t gather_beams(struct beams *b)
     bool cached = r->g->use_cache;
     uint32_t n = 0;
     for (uint32_t i = 0; i < r->n; i++) {
-        struct item *it = &b->item[i];
+        struct beam_item *it = &b->item[i];
         uint32_t len = it->row->n_prompt + length_of(b, it);
         for (uint32_t j = 0; !it->done && j < b->n; j++) {
             const int32_t *ids = ids_of(b, it, j);
-            struct group *g = group_of(b, it, j);
+            struct beam_group *g = group_of(b, it, j);
             if (j % beams_each(b) == 0) g->at = n;
             if (g->over) continue;
             r->feed[n++] = (struct exec_feed){.seq = it->seq[j],
@@ -531,7 +531,7 @@ static int beams_choose(struct run *r, bool *running)
     TRY(check_logits(b));
     if (b->groups == 1) TRY(choose_together(b));
     for (uint32_t i = 0; i < r->n; i++) {
-        struct item *it = &b->item[i];
+        struct beam_item *it = &b->item[i];
         if (it->done) continue;
         TRY(choose_item(b, it));
         if (!it->done && r->g->use_cache) TRY(follow_cache(b, it));

@@ -14,7 +14,7 @@ static uint32_t rows_before(const struct row *w)
 }
 
 /* Returns the beam whose sequence shares most with a finished text.  *have: KV rows that agree. */
-static uint32_t nearest_beam(const struct beams *b, const struct item *it,
+static uint32_t nearest_beam(const struct beams *b, const struct beam_item *it,
                              const struct beam_done *d, uint32_t *have)
 {
     const struct kv *kv = b->r->x->kv;
@@ -33,14 +33,14 @@ static uint32_t nearest_beam(const struct beams *b, const struct item *it,
 
 /* Gives the caller's sequence the contents of beam `which`.  If that fails it returns false, and the sequence still
  * has those of the first beam. */
-static bool take_best(struct beams *b, struct item *it, uint32_t which)
+static bool take_best(struct beams *b, struct beam_item *it, uint32_t which)
 {
     struct kv *kv = b->r->x->kv;
     return !which ||
            kv_reorder(kv, (kv_seq[]){it->seq[0], it->seq[which]}, (uint32_t[]){1, 0}, 2) >= 0;
 }
 
-static void keep_best(struct beams *b, struct item *it)
+static void keep_best(struct beams *b, struct beam_item *it)
 {
     const struct row *w = it->row;
     uint32_t longest, have, which = nearest_beam(b, it, it->best[0], &longest);
@@ -51,7 +51,7 @@ static void keep_best(struct beams *b, struct item *it)
 
 /* Makes a sequence with all tokens of a finished text but the last one.  Its rows have the bits of a text that was
  * decoded alone. */
-static int give(struct beams *b, struct item *it, const struct beam_done *d, bool first,
+static int give(struct beams *b, struct beam_item *it, const struct beam_done *d, bool first,
                 kvik_row *out)
 {
     struct exec *x = b->r->x;
@@ -81,7 +81,8 @@ static int give_all(struct beams *b, kvik_result *out)
     return 0;
 }
 
-static int item_result(const struct beams *b, const struct item *it, uint32_t index, kvik_row **row)
+static int item_result(const struct beams *b, const struct beam_item *it, uint32_t index,
+                       kvik_row **row)
 {
     const struct run *r = b->r;
     uint32_t rows = r->g->num_return_sequences;
@@ -109,7 +110,7 @@ static int item_result(const struct beams *b, const struct item *it, uint32_t in
     return 0;
 }
 
-static int find_best(const struct beams *b, struct item *it)
+static int find_best(const struct beams *b, struct beam_item *it)
 {
     uint32_t rows = b->r->g->num_return_sequences;
     struct beam_search **search = mem_array(b->groups, sizeof(struct beam_search *));
@@ -128,7 +129,7 @@ int beam_rows(struct run *r, kvik_result *out)
     struct beams *b = r->own;
     const kvik_generation *g = r->g;
     for (uint32_t i = 0; i < b->r->n; i++) {
-        struct item *it = &b->item[i];
+        struct beam_item *it = &b->item[i];
         TRY(find_best(b, it));
         TRY(item_result(b, it, i, out->row + (size_t)i * g->num_return_sequences));
         const struct beam_done *d = it->best[0]; /* from now on this is the row's text */

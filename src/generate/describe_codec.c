@@ -17,17 +17,17 @@ static int32_t advised_axis(const struct kv_codec_kind *kind)
 
 /* The options of a configuration for keys and for values.  bits: index of the option that is the number of bits;
  * below 0: there is none. */
-struct rung {
+struct plane_options {
     struct kv_codec_options plane[2];
     int bits;
 };
 
-static int32_t bits_at(const struct rung *r, int plane)
+static int32_t bits_at(const struct plane_options *r, int plane)
 {
     return r->plane[plane].value[r->bits];
 }
 
-static bool allowed(const struct rung *r)
+static bool allowed(const struct plane_options *r)
 {
     const struct kv_codec_kind *kind = r->plane[0].kind;
     for (int p = 0; p < 2; p++) {
@@ -47,7 +47,7 @@ static void set_bits(json_t *config, const char *name, const char *end, int32_t 
 }
 
 /* Adds one configuration: its name, and the text of its cache_config. */
-static int add(json_t *list, const struct rung *r)
+static int add(json_t *list, const struct plane_options *r)
 {
     const struct kv_codec_kind *kind = r->plane[0].kind;
     int axis = kv_codec_option_at(kind, "axis");
@@ -83,7 +83,7 @@ static int add(json_t *list, const struct rung *r)
  * keys. */
 static int add_kind(json_t *list, const struct kv_codec_kind *kind)
 {
-    struct rung r = {.bits = kv_codec_option_at(kind, "nbits")};
+    struct plane_options r = {.bits = kv_codec_option_at(kind, "nbits")};
     int axis = kv_codec_option_at(kind, "axis");
     for (int p = 0; p < 2; p++) {
         TRY(kv_codec_usual(kind->name, &r.plane[p]));

@@ -25,14 +25,14 @@ static void release_schema(struct gen_schema *s)
     mem_free(s);
 }
 
-struct reading {
+struct token_reader {
     const struct tok *tok;
     struct buf bytes;
 };
 
 static int token_bytes(void *ctx, int32_t id, const char **s, size_t *n)
 {
-    struct reading *r = ctx;
+    struct token_reader *r = ctx;
     *n = 0;
     /* the text of an added token such as "<tool_call>" stands for the token, not for its bytes */
     if (tok_is_added(r->tok, id)) return 0;
@@ -50,7 +50,7 @@ static void drop_lexicon(void *l)
 int gen_lexicon(const struct tok *tok, const struct lexicon **out)
 {
     struct lexicon *l = tok_side(tok);
-    struct reading r = {.tok = tok};
+    struct token_reader r = {.tok = tok};
     int e = 0;
     if (!l) {
         buf_init(&r.bytes, (size_t)1 << 24);

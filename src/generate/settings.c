@@ -76,13 +76,15 @@ static const char *show_value(const json_t *v, char out[SHOWN])
     return out;
 }
 
-int settings_bad(const struct change *c, const kvik_option *o, const json_t *v, const char *must)
+int settings_bad(const struct generation_change *c, const kvik_option *o, const json_t *v,
+                 const char *must)
 {
     char s[SHOWN];
     return ERR(ARG, "%s: %s must be %s, not %s", c->what, o->name, must, show_value(v, s));
 }
 
-static int take_uint(const struct change *c, const kvik_option *o, const json_t *v, uint64_t *out)
+static int take_uint(const struct generation_change *c, const kvik_option *o, const json_t *v,
+                     uint64_t *out)
 {
     json_int_t n = json_integer_value(v);
     if (!json_is_integer(v) || (double)n < o->min || (n > 0 && (double)n > o->max)) {
@@ -97,7 +99,8 @@ static int take_uint(const struct change *c, const kvik_option *o, const json_t 
     return 0;
 }
 
-static int take_float(const struct change *c, const kvik_option *o, const json_t *v, double *out)
+static int take_float(const struct generation_change *c, const kvik_option *o, const json_t *v,
+                      double *out)
 {
     double d = json_number_value(v);
     if (!json_is_number(v) || !(d >= o->min && d <= o->max)) {
@@ -109,7 +112,7 @@ static int take_float(const struct change *c, const kvik_option *o, const json_t
     return 0;
 }
 
-static int take_early(const struct change *c, const kvik_option *o, const json_t *v,
+static int take_early(const struct generation_change *c, const kvik_option *o, const json_t *v,
                       enum kvik_early *out)
 {
     bool never = json_is_string(v) && !strcmp(json_string_value(v), "never");
@@ -118,7 +121,7 @@ static int take_early(const struct change *c, const kvik_option *o, const json_t
     return 0;
 }
 
-static int take_decay(struct change *c, const kvik_option *o, const json_t *v)
+static int take_decay(struct generation_change *c, const kvik_option *o, const json_t *v)
 {
     const json_t *start = json_array_get(v, 0), *factor = json_array_get(v, 1);
     json_int_t n = json_integer_value(start);
@@ -153,7 +156,7 @@ static int refuse_value(const char *what, const char *key, const char *want, con
                show_value(v, s), want);
 }
 
-static int take_text(struct change *c, const char *value, size_t offset)
+static int take_text(struct generation_change *c, const char *value, size_t offset)
 {
     char *copy = mem_strdup(value);
     if (!copy) return ERR_NOMEM;
@@ -162,7 +165,8 @@ static int take_text(struct change *c, const char *value, size_t offset)
 }
 
 /* Takes one of the choices of the option. */
-static int take_choice(struct change *c, const kvik_option *o, const json_t *v, size_t offset)
+static int take_choice(struct generation_change *c, const kvik_option *o, const json_t *v,
+                       size_t offset)
 {
     const char *s = json_string_value(v);
     char list[128], shown[SHOWN], *save = NULL;
@@ -181,7 +185,8 @@ static int take_choice(struct change *c, const kvik_option *o, const json_t *v, 
     return ERR(ARG, "%s: unknown %s %s; one of %s", c->what, o->name, shown, o->choices);
 }
 
-static int take_cache(struct change *c, const kvik_option *o, const json_t *v, size_t offset)
+static int take_cache(struct generation_change *c, const kvik_option *o, const json_t *v,
+                      size_t offset)
 {
     const char *s = json_string_value(v);
     char shown[SHOWN];
@@ -206,7 +211,8 @@ static int take_cache(struct change *c, const kvik_option *o, const json_t *v, s
 
 /* Takes cache_config, without the keys that have no effect.  The keys are checked here, so that a wrong command
  * line is refused before a model is loaded. */
-static int take_cache_config(struct change *c, const kvik_option *o, const json_t *v, size_t offset)
+static int take_cache_config(struct generation_change *c, const kvik_option *o, const json_t *v,
+                             size_t offset)
 {
     char what[128];
     struct kv_keys keys;
@@ -231,7 +237,7 @@ static int take_cache_config(struct change *c, const kvik_option *o, const json_
 
 /* Handles an option for which the caller's kvik_generation, of an older version, has no field.  In a model's own
  * file the option is skipped, since a file may be newer than the program. */
-static int beyond(const struct change *c, const kvik_option *o)
+static int beyond(const struct generation_change *c, const kvik_option *o)
 {
     if (!c->strict) return 0;
     return ERR(UNSUPPORTED,
@@ -239,7 +245,7 @@ static int beyond(const struct change *c, const kvik_option *o)
                o->name);
 }
 
-static int take_option(struct change *c, int i, const json_t *v)
+static int take_option(struct generation_change *c, int i, const json_t *v)
 {
     const kvik_option *o = kvik_option_at((uint32_t)i);
     const struct option_slot *slot = option_slot_at(i);
@@ -294,7 +300,8 @@ static int take_option(struct change *c, int i, const json_t *v)
 }
 
 /* Takes a name that is accepted only at its neutral value.  Unless strict, other values are collected in `unmet`. */
-static int take_neutral(struct change *c, const struct option_neutral *o, const json_t *v)
+static int take_neutral(struct generation_change *c, const struct option_neutral *o,
+                        const json_t *v)
 {
     if (neutral(o->value, v)) {
         json_object_del(c->unmet, o->name);
@@ -312,7 +319,7 @@ static int unknown_key(const char *what, const char *key)
     return ERR(ARG, "%s: unknown option \"%.60s\"", what, key);
 }
 
-static int apply_all(struct change *c, const json_t *o)
+static int apply_all(struct generation_change *c, const json_t *o)
 {
     const char *key;
     json_t *v;
@@ -338,7 +345,7 @@ static int apply_all(struct change *c, const json_t *o)
 int gen_apply(kvik_generation *g, const json_t *o, const char *what, bool strict)
 {
     if (!json_is_object(o)) return ERR(ARG, "%s: must be a JSON object of option names", what);
-    struct change c = {.what = what, .strict = strict, .from = g, .to = *g};
+    struct generation_change c = {.what = what, .strict = strict, .from = g, .to = *g};
     int err = 0;
     JSON_SCOPE(scope);
     if (g->unmet) err = json_parse(g->unmet, strlen(g->unmet), "kvik_generation.unmet", &c.unmet);

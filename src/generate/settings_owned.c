@@ -119,7 +119,7 @@ void settings_drop_others(kvik_generation *g, const kvik_generation *keep)
         if (*pointer(g, &owned[i]) != *pointer(&other, &owned[i])) drop_value(g, &owned[i]);
 }
 
-void settings_replace(struct change *c, size_t offset, void *value, uint32_t n)
+void settings_replace(struct generation_change *c, size_t offset, void *value, uint32_t n)
 {
     kvik_generation from = *c->from;
     for (size_t i = 0; i < countof(owned); i++) {
@@ -134,8 +134,8 @@ void settings_replace(struct change *c, size_t offset, void *value, uint32_t n)
 enum { MOST = 1 << 20 }; /* entries of a list; no vocabulary has as many tokens */
 
 /* Reads one token id or a list of them.  less: -1 is accepted and left out, because people write -1 for "none". */
-static int read_ids(const struct change *c, const kvik_option *o, const json_t *v, bool less,
-                    int32_t **out, uint32_t *n_out)
+static int read_ids(const struct generation_change *c, const kvik_option *o, const json_t *v,
+                    bool less, int32_t **out, uint32_t *n_out)
 {
     size_t n = json_is_array(v) ? json_array_size(v) : 1;
     uint32_t kept = 0;
@@ -157,7 +157,8 @@ static int read_ids(const struct change *c, const kvik_option *o, const json_t *
     return 0;
 }
 
-int settings_take_ids(struct change *c, const kvik_option *o, const json_t *v, size_t offset)
+int settings_take_ids(struct generation_change *c, const kvik_option *o, const json_t *v,
+                      size_t offset)
 {
     int32_t *id, *to = (int32_t *)((char *)&c->to + offset);
     uint32_t n, *count = to == c->to.eos_token_id ? &c->to.n_eos : &c->to.n_forced_eos;
@@ -180,7 +181,8 @@ static const json_t *only_row(const json_t *v)
     return json_is_array(row) ? row : v;
 }
 
-int settings_take_id_list(struct change *c, const kvik_option *o, const json_t *v, size_t offset)
+int settings_take_id_list(struct generation_change *c, const kvik_option *o, const json_t *v,
+                          size_t offset)
 {
     int32_t *id;
     uint32_t n;
@@ -195,7 +197,7 @@ int settings_take_id_list(struct change *c, const kvik_option *o, const json_t *
     return 0;
 }
 
-int settings_take_mask(struct change *c, const kvik_option *o, const json_t *v)
+int settings_take_mask(struct generation_change *c, const kvik_option *o, const json_t *v)
 {
     const json_t *row = only_row(v), *e;
     size_t i;
@@ -210,7 +212,7 @@ int settings_take_mask(struct change *c, const kvik_option *o, const json_t *v)
     return 0;
 }
 
-int settings_apply_mask(struct change *c)
+int settings_apply_mask(struct generation_change *c)
 {
     uint32_t n = 0, all = c->to.n_negative_prompt_ids;
     if (!c->mask) return 0;
@@ -227,20 +229,20 @@ int settings_apply_mask(struct change *c)
     return 0;
 }
 
-struct place {
+struct bias_ref {
     kvik_bias *b; /* in the list */
 };
 
 static int by_ids(const void *a, const void *b)
 {
-    const kvik_bias *x = ((const struct place *)a)->b, *y = ((const struct place *)b)->b;
+    const kvik_bias *x = ((const struct bias_ref *)a)->b, *y = ((const struct bias_ref *)b)->b;
     if (x->n != y->n) return x->n < y->n ? -1 : 1;
     return memcmp(x->ids, y->ids, x->n * sizeof *x->ids);
 }
 
 static int by_ids_and_place(const void *a, const void *b)
 {
-    const kvik_bias *x = ((const struct place *)a)->b, *y = ((const struct place *)b)->b;
+    const kvik_bias *x = ((const struct bias_ref *)a)->b, *y = ((const struct bias_ref *)b)->b;
     int order = by_ids(a, b);
     return order ? order : x < y ? -1 : x > y;
 }
@@ -250,7 +252,7 @@ static int by_ids_and_place(const void *a, const void *b)
 static int drop_twice(kvik_bias *list, uint32_t *n)
 {
     uint32_t kept = 0;
-    struct place *at = mem_array(*n, sizeof *at);
+    struct bias_ref *at = mem_array(*n, sizeof *at);
     if (!at) return ERR_NOMEM;
     for (uint32_t i = 0; i < *n; i++)
         at[i].b = &list[i];
@@ -274,14 +276,15 @@ static int drop_twice(kvik_bias *list, uint32_t *n)
     return 0;
 }
 
-static int bias_ids(const struct change *c, const kvik_option *o, const json_t *v,
+static int bias_ids(const struct generation_change *c, const kvik_option *o, const json_t *v,
                     const json_t *ids, const char *must, kvik_bias *out)
 {
     if (!json_is_array(ids) || !json_array_size(ids)) return settings_bad(c, o, v, must);
     return read_ids(c, o, ids, false, &out->ids, &out->n);
 }
 
-int settings_take_lists(struct change *c, const kvik_option *o, const json_t *v, size_t offset)
+int settings_take_lists(struct generation_change *c, const kvik_option *o, const json_t *v,
+                        size_t offset)
 {
     static const char must[] = "a list of lists of token ids, none empty, as [[5], [7, 8]]";
     size_t n = json_array_size(v);
@@ -320,7 +323,7 @@ static int key_ids(const char *key, json_t **out)
     return e;
 }
 
-static int read_bias(const struct change *c, const kvik_option *o, const json_t *v,
+static int read_bias(const struct generation_change *c, const kvik_option *o, const json_t *v,
                      const json_t *ids, const json_t *bias, kvik_bias *out)
 {
     static const char must[] =
@@ -330,7 +333,8 @@ static int read_bias(const struct change *c, const kvik_option *o, const json_t 
     return bias_ids(c, o, v, ids, must, out);
 }
 
-int settings_take_biases(struct change *c, const kvik_option *o, const json_t *v, size_t offset)
+int settings_take_biases(struct generation_change *c, const kvik_option *o, const json_t *v,
+                         size_t offset)
 {
     bool object = json_is_object(v);
     size_t n = object ? json_object_size(v) : json_array_size(v);
@@ -366,7 +370,8 @@ int settings_take_biases(struct change *c, const kvik_option *o, const json_t *v
     return 0;
 }
 
-int settings_take_strings(struct change *c, const kvik_option *o, const json_t *v, size_t offset)
+int settings_take_strings(struct generation_change *c, const kvik_option *o, const json_t *v,
+                          size_t offset)
 {
     size_t n = json_is_array(v) ? json_array_size(v) : 1;
     if (n > 256) return ERR(LIMIT, "%s: %s has %zu texts, the limit is 256", c->what, o->name, n);
@@ -393,7 +398,8 @@ int settings_take_strings(struct change *c, const kvik_option *o, const json_t *
     return 0;
 }
 
-int settings_take_object(struct change *c, const kvik_option *o, const json_t *v, size_t offset)
+int settings_take_object(struct generation_change *c, const kvik_option *o, const json_t *v,
+                         size_t offset)
 {
     char *text;
     if (!json_is_object(v)) return settings_bad(c, o, v, "a JSON object");
@@ -402,7 +408,8 @@ int settings_take_object(struct change *c, const kvik_option *o, const json_t *v
     return 0;
 }
 
-int settings_take_schema(struct change *c, const kvik_option *o, const json_t *v, size_t offset)
+int settings_take_schema(struct generation_change *c, const kvik_option *o, const json_t *v,
+                         size_t offset)
 {
     struct schema *schema;
     char *text = NULL;

@@ -16,7 +16,7 @@
 enum { TEXT_MOST = 4 << 20, PAGES = 256, INDEX_MOST = 64 << 20 };
 #define SPARE ((uint64_t)64 << 20) /* bytes that stay free on the disk */
 
-struct work {
+struct download {
     const struct pull *how;
     struct pulled *out;
     struct hub_home home;
@@ -27,7 +27,8 @@ struct work {
 };
 
 /* Makes a URL of the hub's interface: /api/models/ORG/NAME/what/revision */
-static int api_url(const struct work *w, const char *what, const char *revision, struct buf *out)
+static int api_url(const struct download *w, const char *what, const char *revision,
+                   struct buf *out)
 {
     buf_init(out, 4096);
     TRY(buf_printf(out, "%s/api/models/%s/%s", w->home.endpoint, w->how->name->repo, what));
@@ -37,14 +38,14 @@ static int api_url(const struct work *w, const char *what, const char *revision,
 }
 
 /* Gets an answer of the interface. */
-static int ask(struct work *w, const char *url, struct buf *text, struct answer *a)
+static int ask(struct download *w, const char *url, struct buf *text, struct answer *a)
 {
     TRY(web_text(w->web, url, TEXT_MOST, text, a));
     return a->status == 200 ? 0 : web_refuse(w->web, a);
 }
 
 /* Adds the names of the branches and tags to the error that there is no such revision. */
-static int list_revisions(struct work *w, int e)
+static int list_revisions(struct download *w, int e)
 {
     struct buf url, text;
     struct answer a;
@@ -59,7 +60,7 @@ static int list_revisions(struct work *w, int e)
     return err_set(e, "%s%s%s", said, *names ? "; it has " : "", names);
 }
 
-static int find_commit(struct work *w)
+static int find_commit(struct download *w)
 {
     const char *revision = *w->how->name->revision ? w->how->name->revision : "main";
     struct buf url, text;
@@ -78,7 +79,7 @@ static int find_commit(struct work *w)
 }
 
 /* Gets all pages of the list of files. */
-static int list_files(struct work *w)
+static int list_files(struct download *w)
 {
     struct buf url, text;
     struct answer a;
@@ -105,14 +106,14 @@ static int list_files(struct work *w)
     return e < 0 ? e : listing_end(&w->out->list);
 }
 
-static bool is_here(const struct work *w, const struct listed *f)
+static bool is_here(const struct download *w, const struct listed *f)
 {
     return store_has_file(&w->store, w->out->commit, f->path, f->size) ||
            store_has_blob(&w->store, f->blob, f->size);
 }
 
 /* Counts the wanted files, and writes the path that the model will have. */
-static void count(struct work *w)
+static void count(struct download *w)
 {
     struct pulled *p = w->out;
     const char *gguf = NULL;
@@ -133,7 +134,7 @@ static void count(struct work *w)
 }
 
 /* Refuses a download that does not fit on the disk. */
-static int check_room(const struct work *w)
+static int check_room(const struct download *w)
 {
     char need[16], room[16];
     uint64_t have, left = w->out->missing_bytes;
@@ -150,7 +151,7 @@ static int check_room(const struct work *w)
         w->store.cache, bytes_text(left, need), bytes_text(have, room));
 }
 
-static int fetch(struct work *w, const struct listed *f)
+static int fetch(struct download *w, const struct listed *f)
 {
     struct buf url;
     buf_init(&url, 16384);
@@ -165,7 +166,7 @@ static int fetch(struct work *w, const struct listed *f)
 }
 
 /* Reads the index of weights, which was downloaded already, and chooses the files that it names. */
-static int read_index(struct work *w, const struct listed *index)
+static int read_index(struct download *w, const struct listed *index)
 {
     char path[HUB_PATH + 128], *text;
     size_t n;
@@ -183,14 +184,14 @@ static int read_index(struct work *w, const struct listed *index)
 }
 
 /* Returns the index of weights if the choice depends on it, else NULL. */
-static const struct listed *find_index(const struct work *w)
+static const struct listed *find_index(const struct download *w)
 {
     const struct listed *index =
         *w->how->name->pick ? NULL : listing_find(&w->out->list, CHOICE_INDEX);
     return index && index->wanted ? index : NULL;
 }
 
-static bool all_linked(const struct work *w)
+static bool all_linked(const struct download *w)
 {
     const struct listing *l = &w->out->list;
     for (size_t i = 0; i < l->n; i++)
@@ -208,7 +209,7 @@ static bool is_weights(const char *path)
 
 /* Makes the links, those of the weights last.  If the process ends or a link cannot be made, the incomplete snapshot
  * has no weights, and so no program takes it for a model. */
-static int link_all(const struct work *w)
+static int link_all(const struct download *w)
 {
     const struct listing *l = &w->out->list;
     for (int weights = 0; weights < 2; weights++)
@@ -223,7 +224,7 @@ static int link_all(const struct work *w)
                w->how->name->repo);
 }
 
-static int agree(const struct work *w)
+static int agree(const struct download *w)
 {
     const struct pull *how = w->how;
     if (!how->agrees) return 0;
@@ -232,7 +233,7 @@ static int agree(const struct work *w)
 
 /* Downloads the index of weights.  If the index names files that the list did not mark, more bytes are missing than
  * `agrees` was told, so `agrees` is called again. */
-static int fetch_index(struct work *w, const struct listed *index)
+static int fetch_index(struct download *w, const struct listed *index)
 {
     uint64_t known = w->out->missing_bytes;
     TRY(fetch(w, index));
@@ -242,7 +243,7 @@ static int fetch_index(struct work *w, const struct listed *index)
 }
 
 /* Downloads what is missing, then makes the links. */
-static int fetch_all(struct work *w)
+static int fetch_all(struct download *w)
 {
     struct listing *l = &w->out->list;
     const struct listed *index = find_index(w);
@@ -258,7 +259,7 @@ static int fetch_all(struct work *w)
 }
 
 /* Lets the revision name the commit, unless it already does. */
-static int set_ref(const struct work *w)
+static int set_ref(const struct download *w)
 {
     const char *revision = *w->how->name->revision ? w->how->name->revision : "main";
     char at[HUB_PATH], want[HUB_PATH];
@@ -275,7 +276,7 @@ static int set_ref(const struct work *w)
 
 static void on_show(void *ctx, const char *what, uint64_t done, uint64_t total)
 {
-    const struct work *w = ctx;
+    const struct download *w = ctx;
     const struct hub_watch *to = w->how->watch;
     (void)total;
     if (to && to->shows) to->shows(to->ctx, what, w->done + done, w->out->missing_bytes);
@@ -283,17 +284,17 @@ static void on_show(void *ctx, const char *what, uint64_t done, uint64_t total)
 
 static bool on_stop(void *ctx)
 {
-    const struct hub_watch *to = ((const struct work *)ctx)->how->watch;
+    const struct hub_watch *to = ((const struct download *)ctx)->how->watch;
     return to && to->stops && to->stops(to->ctx);
 }
 
 static void on_say(void *ctx, const char *sentence)
 {
-    const struct hub_watch *to = ((const struct work *)ctx)->how->watch;
+    const struct hub_watch *to = ((const struct download *)ctx)->how->watch;
     if (to && to->says) to->says(to->ctx, sentence);
 }
 
-static int work(struct work *w)
+static int work(struct download *w)
 {
     struct pulled *p = w->out;
     TRY(find_commit(w));
@@ -352,7 +353,7 @@ static int find_here(const struct hub_name *name, struct pulled *out)
 
 int hub_pull(const struct pull *how, struct pulled *out)
 {
-    struct work w = {.how = how, .out = out};
+    struct download w = {.how = how, .out = out};
     *out = (struct pulled){0};
     if (hub_offline()) return find_here(how->name, out);
     w.watch = (struct hub_watch){&w, on_stop, on_show, on_say};

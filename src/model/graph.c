@@ -503,7 +503,7 @@ void mod_attention(struct graph *g, const struct mod_attention *a)
     word(g, attention_run, &w, sizeof w);
 }
 
-struct map {
+struct map_args {
     enum dev_map kind;
     float *x;
     const float *y;
@@ -513,52 +513,52 @@ struct map {
 
 static int map_run(struct pass *p, const void *arg)
 {
-    const struct map *a = arg;
+    const struct map_args *a = arg;
     dev_map(p->queue, a->kind, a->x, a->y, false, a->by, 0, p->n, a->width);
     return 0;
 }
 
-static void map_word(struct graph *g, struct map a)
+static void map_word(struct graph *g, struct map_args a)
 {
     word(g, map_run, &a, sizeof a);
 }
 
 void mod_add(struct graph *g, float *x, const float *y, uint32_t width)
 {
-    map_word(g, (struct map){DEV_ADD, x, y, 0, width});
+    map_word(g, (struct map_args){DEV_ADD, x, y, 0, width});
 }
 
 void mod_silu_mul(struct graph *g, float *x, const float *y, uint32_t width)
 {
-    map_word(g, (struct map){DEV_SILU_MUL, x, y, 0, width});
+    map_word(g, (struct map_args){DEV_SILU_MUL, x, y, 0, width});
 }
 
 void mod_gelu_mul(struct graph *g, float *x, const float *y, uint32_t width)
 {
-    map_word(g, (struct map){DEV_GELU_MUL, x, y, 0, width});
+    map_word(g, (struct map_args){DEV_GELU_MUL, x, y, 0, width});
 }
 
 void mod_gelu(struct graph *g, float *x, uint32_t width)
 {
-    map_word(g, (struct map){DEV_GELU, x, NULL, 0, width});
+    map_word(g, (struct map_args){DEV_GELU, x, NULL, 0, width});
 }
 
 void mod_gelu_erf(struct graph *g, float *x, uint32_t width)
 {
-    map_word(g, (struct map){DEV_GELU_ERF, x, NULL, 0, width});
+    map_word(g, (struct map_args){DEV_GELU_ERF, x, NULL, 0, width});
 }
 
 void mod_relu(struct graph *g, float *x, uint32_t width)
 {
-    map_word(g, (struct map){DEV_RELU, x, NULL, 0, width});
+    map_word(g, (struct map_args){DEV_RELU, x, NULL, 0, width});
 }
 
 void mod_mul(struct graph *g, float *x, const float *y, uint32_t width)
 {
-    map_word(g, (struct map){DEV_MUL, x, y, 0, width});
+    map_word(g, (struct map_args){DEV_MUL, x, y, 0, width});
 }
 
 void mod_scale(struct graph *g, float *x, float by, uint32_t width)
 {
-    map_word(g, (struct map){DEV_SCALE, x, NULL, by, width});
+    map_word(g, (struct map_args){DEV_SCALE, x, NULL, by, width});
 }

@@ -32,7 +32,7 @@ uint32_t job_wanted(const struct exec_feed *f, uint32_t at, uint32_t n)
 }
 
 /* A step that is being planned or run.  Its spans are in the order of the jobs. */
-struct plan {
+struct step_plan {
     struct exec_job *const *job;
     uint32_t n_jobs;
     struct exec_span *span; /* [n] */
@@ -45,7 +45,7 @@ static uint32_t draft_length(const struct exec_job *j, uint32_t i)
 }
 
 /* Plans as many whole drafts of job k as fit, in order. */
-static void plan_drafts(struct plan *p, uint32_t k)
+static void plan_drafts(struct step_plan *p, uint32_t k)
 {
     const struct exec_job *j = p->job[k];
     uint32_t rows = 0;
@@ -66,7 +66,7 @@ static void plan_drafts(struct plan *p, uint32_t k)
 }
 
 /* Plans a piece of every unfinished feed of job k, as far as there is room. */
-static void plan_feeds(struct plan *p, uint32_t k)
+static void plan_feeds(struct step_plan *p, uint32_t k)
 {
     const struct exec_job *j = p->job[k];
     for (uint32_t i = j->first; i < j->n && p->room && p->n < p->lanes; i++) {
@@ -107,7 +107,7 @@ bool exec_job_decodes(const struct exec_job *j)
 
 /* Plans the jobs that prefill.  A chunk limits how long a step keeps the other jobs waiting, so all prompts of a shared step
  * together take no more tokens than the smallest chunk.  A job alone takes a chunk of each of its feeds. */
-static void plan_prefills(struct plan *p)
+static void plan_prefills(struct step_plan *p)
 {
     uint32_t most = p->room;
     for (uint32_t k = 0; k < p->n_jobs && p->n_jobs > 1; k++)
@@ -119,7 +119,7 @@ static void plan_prefills(struct plan *p)
     p->room += spare;
 }
 
-static void plan(struct plan *p)
+static void plan(struct step_plan *p)
 {
     for (uint32_t k = 0; k < p->n_jobs; k++) {
         if (p->job[k]->draft)
@@ -132,7 +132,7 @@ static void plan(struct plan *p)
 
 /* Returns where the logits of span i begin in its job's array, as a row.  The drafts of a step begin at row 0.
  * The rows of other feeds follow those of the feeds before them. */
-static size_t target(const struct plan *p, uint32_t i)
+static size_t target(const struct step_plan *p, uint32_t i)
 {
     const struct exec_job *j = p->job[p->span[i].job];
     size_t row = 0;
@@ -148,7 +148,7 @@ static size_t target(const struct plan *p, uint32_t i)
 }
 
 /* Returns the array into which the step can write its logits directly, or NULL if they must be copied. */
-static float *direct(const struct exec *x, const struct plan *p)
+static float *direct(const struct exec *x, const struct step_plan *p)
 {
     float *begin = NULL;
     uint32_t owner = 0;
@@ -166,7 +166,7 @@ static float *direct(const struct exec *x, const struct plan *p)
 }
 
 /* Copies the logits of the step to the arrays of their jobs. */
-static void distribute(const struct exec *x, const struct plan *p, const float *logits)
+static void distribute(const struct exec *x, const struct step_plan *p, const float *logits)
 {
     size_t vocab = x->m->vocab;
     for (uint32_t i = 0; i < p->n; i++) {
@@ -179,14 +179,14 @@ static void distribute(const struct exec *x, const struct plan *p, const float *
 
 struct verdict {
     struct exec *x;
-    const struct plan *plan;
+    const struct step_plan *plan;
     bool copied;
 };
 
 static int judge_drafts(void *ctx, const float *logits, uint32_t *accepted)
 {
     const struct verdict *v = ctx;
-    const struct plan *p = v->plan;
+    const struct step_plan *p = v->plan;
     if (v->copied) distribute(v->x, p, logits);
     v->x->telling = true; /* the plan is in use, so nothing else may feed */
     for (uint32_t i = 0, n; i < p->n; i += n) {
@@ -200,7 +200,7 @@ static int judge_drafts(void *ctx, const float *logits, uint32_t *accepted)
 }
 
 /* Notes how far the feeds are after a step that succeeded. */
-static void advance_feeds(const struct plan *p)
+static void advance_feeds(const struct step_plan *p)
 {
     for (uint32_t i = 0; i < p->n; i++) {
         struct exec_job *j = p->job[p->span[i].job];
@@ -215,7 +215,7 @@ static void advance_feeds(const struct plan *p)
 }
 
 /* Leaves draft tokens out of the next plan.  Returns true if this plan has any. */
-static bool without_drafts(const struct plan *p)
+static bool without_drafts(const struct step_plan *p)
 {
     bool any = false;
     for (uint32_t i = 0; i < p->n; i++) {
@@ -228,11 +228,11 @@ static bool without_drafts(const struct plan *p)
 int exec_step_jobs(struct exec *x, struct exec_job *const *job, uint32_t n, float *tmp)
 {
     for (;;) {
-        struct plan p = {.job = job,
-                         .n_jobs = n,
-                         .span = x->span,
-                         .room = x->step_tokens,
-                         .lanes = MIN(kv_step_lanes(x->kv), 2 * x->max_seqs)};
+        struct step_plan p = {.job = job,
+                              .n_jobs = n,
+                              .span = x->span,
+                              .room = x->step_tokens,
+                              .lanes = MIN(kv_step_lanes(x->kv), 2 * x->max_seqs)};
         plan(&p);
         assert(p.n);
         bool drafts = false;

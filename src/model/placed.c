@@ -5,14 +5,14 @@
 
 #include <string.h>
 
-struct place { /* n bytes of weights at `host` */
+struct copied { /* n bytes of weights at `host` */
     const void *host;
     size_t n;
     void *at;
 };
 struct placed {
     pthread_mutex_t lock; /* several threads may open caches at the same time */
-    struct place *place;  /* [n_places] owned; sorted by address and size */
+    struct copied *place; /* [n_places] owned; sorted by address and size */
     uint32_t n_places, room;
 };
 
@@ -38,7 +38,7 @@ static uint32_t index_of(const struct placed *p, const void *host, size_t n)
     uint32_t lo = 0, hi = p->n_places;
     while (lo < hi) {
         uint32_t mid = lo + (hi - lo) / 2;
-        const struct place *at = &p->place[mid];
+        const struct copied *at = &p->place[mid];
         bool before = at->host == host ? at->n < n : (uintptr_t)at->host < (uintptr_t)host;
         *(before ? &lo : &hi) = before ? mid + 1 : mid;
     }
@@ -51,7 +51,7 @@ static void *place(struct placed *p, struct dev *dev, const void *host, size_t n
     if (i < p->n_places && p->place[i].host == host && p->place[i].n == n) return p->place[i].at;
     if (p->n_places == p->room) {
         uint32_t room = MAX(2 * p->room, 64u);
-        struct place *all = mem_grow(p->place, room, sizeof *all);
+        struct copied *all = mem_grow(p->place, room, sizeof *all);
         if (!all) return NULL;
         p->place = all;
         p->room = room;
@@ -59,7 +59,7 @@ static void *place(struct placed *p, struct dev *dev, const void *host, size_t n
     void *at = dev_weights(dev, host, n);
     if (!at) return NULL;
     memmove(&p->place[i + 1], &p->place[i], (p->n_places++ - i) * sizeof *p->place);
-    p->place[i] = (struct place){host, n, at};
+    p->place[i] = (struct copied){host, n, at};
     return at;
 }
 

@@ -4,7 +4,7 @@
  * depend on steps, batch or chunks. */
 #include "model/graph.h"
 
-struct mark {
+struct shown_rows {
     uint32_t layer;
     const float *x; /* [n][hidden] what is shown */
 };
@@ -18,7 +18,7 @@ static const struct exec_probe *wanted(const struct exec_span *s, size_t *n)
 
 static int mark_run(struct pass *p, const void *arg)
 {
-    const struct mark *a = arg;
+    const struct shown_rows *a = arg;
     size_t d = p->x->m->hidden, t = 0, n;
     for (uint32_t i = 0; p->probed && i < p->n_fed; t += p->fed[i].rows.n, i++) {
         const struct exec_span *s = &p->fed[i];
@@ -32,9 +32,9 @@ static int mark_run(struct pass *p, const void *arg)
 
 void mod_mark_end(struct graph *g, uint32_t n_layers, const float *x)
 {
-    struct mark *a = graph_own(g, 1, sizeof *a);
+    struct shown_rows *a = graph_own(g, 1, sizeof *a);
     if (!a) return;
-    *a = (struct mark){n_layers, x};
+    *a = (struct shown_rows){n_layers, x};
     graph_op(g, mark_run, a);
 }
 

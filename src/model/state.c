@@ -91,7 +91,7 @@ void mod_cut(struct graph *g, const struct mod_cut *a)
             &(struct dev_cut){a->x + a->at, a->ldx, a->parts, a->stride, a->width, a->out, a->ldo});
 }
 
-struct map {
+struct softplus_args {
     float *x;
     const float *y;
     float lo, hi;
@@ -100,7 +100,7 @@ struct map {
 
 static int softplus_run(struct pass *p, const void *arg)
 {
-    const struct map *a = arg;
+    const struct softplus_args *a = arg;
     dev_softplus(p->queue, a->x, a->y, a->lo, a->hi, p->n, a->width);
     return 0;
 }
@@ -108,13 +108,13 @@ static int softplus_run(struct pass *p, const void *arg)
 void mod_softplus(struct graph *g, float *x, const float *bias, float lo, float hi, uint32_t width)
 {
     const float *y = graph_weights(g, bias, width * sizeof *y);
-    struct map *w = own(g, &(struct map){x, y, lo, hi, width}, sizeof *w);
+    struct softplus_args *w = own(g, &(struct softplus_args){x, y, lo, hi, width}, sizeof *w);
     if (w) graph_op(g, softplus_run, w);
 }
 
 static int mul_row_run(struct pass *p, const void *arg)
 {
-    const struct map *a = arg;
+    const struct softplus_args *a = arg;
     dev_mul_row(p->queue, a->x, a->y, p->n, a->width);
     return 0;
 }
@@ -122,46 +122,49 @@ static int mul_row_run(struct pass *p, const void *arg)
 void mod_mul_row(struct graph *g, float *x, const float *by, uint32_t width)
 {
     const float *y = graph_weights(g, by, width * sizeof *y);
-    struct map *w = own(g, &(struct map){.x = x, .y = y, .width = width}, sizeof *w);
+    struct softplus_args *w =
+        own(g, &(struct softplus_args){.x = x, .y = y, .width = width}, sizeof *w);
     if (w) graph_op(g, mul_row_run, w);
 }
 
 static int sigmoid_run(struct pass *p, const void *arg)
 {
-    const struct map *a = arg;
+    const struct softplus_args *a = arg;
     dev_sigmoid(p->queue, a->x, p->n, a->width);
     return 0;
 }
 
 void mod_sigmoid(struct graph *g, float *x, uint32_t width)
 {
-    struct map *w = own(g, &(struct map){.x = x, .width = width}, sizeof *w);
+    struct softplus_args *w = own(g, &(struct softplus_args){.x = x, .width = width}, sizeof *w);
     if (w) graph_op(g, sigmoid_run, w);
 }
 
 static int scale_rows_run(struct pass *p, const void *arg)
 {
-    const struct map *a = arg;
+    const struct softplus_args *a = arg;
     dev_scale_rows(p->queue, a->x, a->y, p->n, a->width);
     return 0;
 }
 
 void mod_scale_rows(struct graph *g, float *x, const float *by, uint32_t width)
 {
-    struct map *w = own(g, &(struct map){.x = x, .y = by, .width = width}, sizeof *w);
+    struct softplus_args *w =
+        own(g, &(struct softplus_args){.x = x, .y = by, .width = width}, sizeof *w);
     if (w) graph_op(g, scale_rows_run, w);
 }
 
 static int gelu_erf_mul_run(struct pass *p, const void *arg)
 {
-    const struct map *a = arg;
+    const struct softplus_args *a = arg;
     dev_gelu_erf_mul(p->queue, a->x, a->y, p->n, a->width);
     return 0;
 }
 
 void mod_gelu_erf_mul(struct graph *g, float *gate, const float *up, uint32_t width)
 {
-    struct map *w = own(g, &(struct map){.x = gate, .y = up, .width = width}, sizeof *w);
+    struct softplus_args *w =
+        own(g, &(struct softplus_args){.x = gate, .y = up, .width = width}, sizeof *w);
     if (w) graph_op(g, gelu_erf_mul_run, w);
 }
 

@@ -115,13 +115,13 @@ static int make_plan(struct model *m, enum dtype to, struct matrix_list *l)
 /* --- The file ---------------------------------------------------------------------------------- */
 
 /* Where the bytes of the new file go: to an entry, or to memory. */
-struct sink {
+struct output {
     struct cache_writer *w; /* or */
     unsigned char *memory;
     uint64_t at;
 };
 
-static int put_bytes(struct sink *s, const void *data, size_t n)
+static int put_bytes(struct output *s, const void *data, size_t n)
 {
     if (s->w) TRY(cache_write(s->w, data, n));
     if (!s->w) memcpy(s->memory + s->at, data, n);
@@ -185,7 +185,7 @@ static int make_head(const struct model *m, const struct matrix_list *l, enum dt
 
 /* --- Quantizing -------------------------------------------------------------------------------- */
 
-struct work {
+struct quantize_round {
     struct pool *pool;
     uint32_t threads, rows; /* rows of a piece */
     float *x;               /* [threads][rows * cols, and rows] owned */
@@ -205,7 +205,7 @@ static size_t row_bytes(const struct matrix *m)
 
 static void quantize_piece(void *ctx, uint32_t task, uint32_t thread)
 {
-    struct work *w = ctx;
+    struct quantize_round *w = ctx;
     const struct matrix *m = w->m;
     uint64_t first = w->row + (uint64_t)task * w->rows;
     uint64_t n = MIN(w->rows, m->rows - first);
@@ -222,7 +222,7 @@ static void quantize_piece(void *ctx, uint32_t task, uint32_t thread)
     w->bad[task] = !dev_encode(m->to, x, w->out + (size_t)task * 2 * PIECE, n * m->cols);
 }
 
-static int quantize_matrix(struct work *w, const struct matrix *m, struct sink *s)
+static int quantize_matrix(struct quantize_round *w, const struct matrix *m, struct output *s)
 {
     static const char zeros[ALIGN];
     w->m = m;
@@ -244,9 +244,9 @@ static int quantize_matrix(struct work *w, const struct matrix *m, struct sink *
     return m->bytes % ALIGN ? put_bytes(s, zeros, ALIGN - m->bytes % ALIGN) : 0;
 }
 
-static int quantize_all(const struct matrix_list *l, const struct buf *head, struct sink *s)
+static int quantize_all(const struct matrix_list *l, const struct buf *head, struct output *s)
 {
-    struct work w = {0};
+    struct quantize_round w = {0};
     TRY(pool_open(&w.pool, MIN(cpu_count(), 64u)));
     w.threads = MIN(pool_threads(w.pool), 64u);
     w.x = mem_array((size_t)w.threads * 2 * PIECE, sizeof *w.x);
@@ -264,7 +264,7 @@ static int quantize_all(const struct matrix_list *l, const struct buf *head, str
 
 /* --- The whole --------------------------------------------------------------------------------- */
 
-struct job {
+struct conversion {
     struct model *m;
     const struct quantize *q;
     struct matrix_list list;
@@ -276,7 +276,7 @@ struct job {
     bool elsewhere; /* another process is writing the entry now */
 };
 
-static int find_key(struct job *j)
+static int find_key(struct conversion *j)
 {
     const struct checkpoint *ck = j->m->ck;
     char purpose[64], *config = NULL;
@@ -301,7 +301,7 @@ static int find_key(struct job *j)
 }
 
 /* Takes the tensors of an entry.  Returns 1, or 0 if there is none that fits. */
-static int adopt_kept(struct job *j)
+static int adopt_kept(struct conversion *j)
 {
     struct cache_entry entry;
     if (!cache_find(&kind, &j->key, &entry)) return 0;
@@ -311,7 +311,7 @@ static int adopt_kept(struct job *j)
     return e == ERR_NOMEM ? e : 0;
 }
 
-static bool is_unchanged(const struct job *j)
+static bool is_unchanged(const struct conversion *j)
 {
     for (uint32_t i = 0; i < checkpoint_n_files(j->m->ck); i++) {
         const char *path;
@@ -323,9 +323,9 @@ static bool is_unchanged(const struct job *j)
 }
 
 /* Writes an entry and adopts its tensors.  Returns 1; or 0 with an error sentence if nothing could be kept. */
-static int make_kept(struct job *j)
+static int make_kept(struct conversion *j)
 {
-    struct sink s = {0};
+    struct output s = {0};
     if (!cache_sources_settled(&kind, &j->sources, j->begun)) {
         (void)ERR(IO, "%s",
                   j->sources.bytes < kind.least ? "the model is small"
@@ -349,10 +349,10 @@ static int make_kept(struct job *j)
     return e;
 }
 
-static int make_in_memory(struct job *j)
+static int make_in_memory(struct conversion *j)
 {
     if (j->bytes > SIZE_MAX / 2) return ERR(LIMIT, "the weights are too large for memory");
-    struct sink s = {.memory = mem_aligned((size_t)j->bytes)};
+    struct output s = {.memory = mem_aligned((size_t)j->bytes)};
     if (!s.memory) return ERR_NOMEM;
     int e = quantize_all(&j->list, &j->head, &s);
     if (e >= 0) e = checkpoint_adopt(j->m->ck, NULL, s.memory, (size_t)j->bytes);
@@ -365,7 +365,7 @@ static double mib(uint64_t bytes)
     return (double)bytes / (1 << 20);
 }
 
-static void tell_kept(const struct job *j, double seconds, const char *why, size_t before)
+static void tell_kept(const struct conversion *j, double seconds, const char *why, size_t before)
 {
     char text[1600], rest[160] = "", where[1200];
     const struct cache_entry *entry;
@@ -393,7 +393,7 @@ static void tell_kept(const struct job *j, double seconds, const char *why, size
     j->q->on_notice(j->q->ctx, text);
 }
 
-static int make(struct job *j)
+static int make(struct conversion *j)
 {
     char why[1024];
     size_t before = 0;
@@ -414,7 +414,7 @@ static int make(struct job *j)
 
 int weights_quantize(struct model *m, const struct quantize *q)
 {
-    struct job j = {.m = m, .q = q};
+    struct conversion j = {.m = m, .q = q};
     buf_init(&j.head, (size_t)1 << 30);
     int e = find_key(&j);
     if (e >= 0) e = adopt_kept(&j);

@@ -24,7 +24,7 @@ struct state {
     uint32_t mask;     /* 1 + number of its mask, 0: none */
     uint32_t alike;    /* the state that has the same mask; 0: not known */
 };
-struct place { /* the state that tokens of this hash led to */
+struct text_state { /* the state that tokens of this hash led to */
     uint64_t hash;
     uint32_t n, state;
 };
@@ -42,9 +42,9 @@ struct matcher {
     uint64_t *mask;     /* owned, [n_masks][words] */
     uint32_t *mask_of;  /* owned, [n_masks]: the state, 0: free */
     uint32_t n_masks, next_mask, words;
-    struct place *place;  /* owned, [PLACES] */
-    struct thread *moved; /* owned, [MOST_THREADS] */
-    uint32_t *chain;      /* owned, [DEPTH_MOST + 2] */
+    struct text_state *place; /* owned, [PLACES] */
+    struct thread *moved;     /* owned, [MOST_THREADS] */
+    uint32_t *chain;          /* owned, [DEPTH_MOST + 2] */
     uint32_t age, turn, begin;
     uint64_t steps; /* of the current mask */
 };
@@ -523,10 +523,10 @@ static uint64_t roll(const struct matcher *m, uint64_t h, int32_t id)
     return r >= PRIME ? r - PRIME : r;
 }
 
-static const struct place *find_place(const struct matcher *m, uint64_t hash, size_t n)
+static const struct text_state *find_place(const struct matcher *m, uint64_t hash, size_t n)
 {
     for (uint32_t i = 0; i < PROBES; i++) {
-        const struct place *p = &m->place[(hash + i) % PLACES];
+        const struct text_state *p = &m->place[(hash + i) % PLACES];
         if (p->n == n + 1 && p->hash == hash) return p;
     }
     return NULL;
@@ -534,21 +534,21 @@ static const struct place *find_place(const struct matcher *m, uint64_t hash, si
 
 static void put_place(struct matcher *m, uint64_t hash, size_t n, uint32_t state)
 {
-    struct place *to = &m->place[(hash + m->turn++ % PROBES) % PLACES];
+    struct text_state *to = &m->place[(hash + m->turn++ % PROBES) % PLACES];
     for (uint32_t i = 0; i < PROBES; i++) {
-        struct place *p = &m->place[(hash + i) % PLACES];
+        struct text_state *p = &m->place[(hash + i) % PLACES];
         if (!p->n || (p->n == n + 1 && p->hash == hash)) {
             to = p;
             break;
         }
     }
-    *to = (struct place){.hash = hash, .n = (uint32_t)n + 1, .state = state};
+    *to = (struct text_state){.hash = hash, .n = (uint32_t)n + 1, .state = state};
 }
 
 int matcher_find(struct matcher *m, const int32_t *ids, size_t n, uint32_t *out)
 {
     uint64_t hash = 0, before = 0;
-    const struct place *p;
+    const struct text_state *p;
     for (size_t i = 0; i < n; i++) {
         before = hash;
         hash = roll(m, hash, ids[i]);

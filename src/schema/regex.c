@@ -24,7 +24,7 @@ struct parser {
     uint32_t nest;
     struct set *set; /* owned scratch: the character class that is being read */
 };
-struct part { /* a part of the automaton, between two states */
+struct fragment { /* a part of the automaton, between two states */
     uint32_t in, out;
 };
 
@@ -216,14 +216,14 @@ static int take_class(struct parser *p)
 
 /* --- pieces of the automaton */
 
-static int new_part(struct parser *p, struct part *out)
+static int new_part(struct parser *p, struct fragment *out)
 {
     TRY(nfa_state(p->a, &out->in));
     return nfa_state(p->a, &out->out);
 }
 
 /* Makes the piece for one character of the set, and clears the set. */
-static int set_part(struct parser *p, struct part *out)
+static int set_part(struct parser *p, struct fragment *out)
 {
     TRY(merge_ranges(p, 0, false));
     TRY(new_part(p, out));
@@ -233,9 +233,9 @@ static int set_part(struct parser *p, struct part *out)
     return 0;
 }
 
-static int take_alternatives(struct parser *p, struct part *out);
+static int take_alternatives(struct parser *p, struct fragment *out);
 
-static int take_group(struct parser *p, struct part *out)
+static int take_group(struct parser *p, struct fragment *out)
 {
     if (next_is(p, "?=") || next_is(p, "?!")) return refuse_pattern(p, "lookahead");
     if (next_is(p, "?<=") || next_is(p, "?<!")) return refuse_pattern(p, "lookbehind");
@@ -252,13 +252,13 @@ static int take_group(struct parser *p, struct part *out)
     return take_literal(p, ")") ? 0 : wrong(p, ") is missing");
 }
 
-static int edge_part(struct parser *p, enum nfa_kind kind, struct part *out)
+static int edge_part(struct parser *p, enum nfa_kind kind, struct fragment *out)
 {
     TRY(new_part(p, out));
     return nfa_edge(p->a, out->in, kind, 0, 0, out->out);
 }
 
-static int take_atom(struct parser *p, struct part *out)
+static int take_atom(struct parser *p, struct fragment *out)
 {
     uint32_t cp;
     if (take_literal(p, "^")) return edge_part(p, NFA_BEGIN, out);
@@ -320,11 +320,11 @@ static bool take_times(struct parser *p, uint32_t *min, uint32_t *max)
     return true;
 }
 
-static int take_repeated(struct parser *p, struct part *out)
+static int take_repeated(struct parser *p, struct fragment *out)
 {
     size_t from = p->at, end;
     uint32_t min, max, last;
-    struct part one;
+    struct fragment one;
     TRY(take_atom(p, &one));
     if (!take_times(p, &min, &max)) {
         *out = one;
@@ -351,9 +351,9 @@ static int take_repeated(struct parser *p, struct part *out)
     return nfa_edge(p->a, last, NFA_EMPTY, 0, 0, out->out);
 }
 
-static int take_sequence(struct parser *p, struct part *out)
+static int take_sequence(struct parser *p, struct fragment *out)
 {
-    struct part one;
+    struct fragment one;
     TRY(nfa_state(p->a, &out->in));
     out->out = out->in;
     while (p->at < p->n && !next_is(p, "|") && !next_is(p, ")")) {
@@ -364,9 +364,9 @@ static int take_sequence(struct parser *p, struct part *out)
     return 0;
 }
 
-static int take_alternatives(struct parser *p, struct part *out)
+static int take_alternatives(struct parser *p, struct fragment *out)
 {
-    struct part one;
+    struct fragment one;
     TRY(new_part(p, out));
     do {
         TRY(take_sequence(p, &one));
@@ -378,7 +378,7 @@ static int take_alternatives(struct parser *p, struct part *out)
 
 static int parse_all(struct parser *p, uint32_t mark)
 {
-    struct part all;
+    struct fragment all;
     uint32_t in, out;
     if (!p->a->n) TRY(nfa_state(p->a, &p->a->start));
     TRY(nfa_state(p->a, &in));

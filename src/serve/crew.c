@@ -14,7 +14,7 @@ struct crew {
     uint64_t newest; /* client of the work that was taken last */
     pthread_mutex_t lock;
     pthread_cond_t bell;
-    struct work *first, **last;
+    struct crew_work *first, **last;
     size_t n_waiting;
     atomic_bool closing;
 };
@@ -25,7 +25,7 @@ bool crew_ends(const struct crew *c)
 }
 
 /* True if the work is short: every thread takes it. */
-static bool is_short(const struct crew *c, const struct work *w)
+static bool is_short(const struct crew *c, const struct crew_work *w)
 {
     for (uint32_t i = 0; i < CREW_MOST && c->o.bytes[i]; i++)
         if (w->x->n_body > c->o.bytes[i]) return false;
@@ -42,11 +42,11 @@ static bool is_served(const struct crew *c, uint64_t client)
 }
 
 /* Finds the next work for a thread.  Clients take turns: a client whose work was taken last waits for the others. */
-static struct work **next_work(struct crew *c, const struct hand *h)
+static struct crew_work **next_work(struct crew *c, const struct hand *h)
 {
-    struct work **at = &c->first, **again = NULL;
+    struct crew_work **at = &c->first, **again = NULL;
     for (; *at; at = &(*at)->next) {
-        const struct work *w = *at;
+        const struct crew_work *w = *at;
         if (w->x->n_body > h->bytes ||
             (c->o.bytes[1] && is_short(c, w) && is_served(c, w->x->client)))
             continue;
@@ -56,10 +56,10 @@ static struct work **next_work(struct crew *c, const struct hand *h)
     return again ? again : at;
 }
 
-static struct work *wait_for_work(struct hand *h)
+static struct crew_work *wait_for_work(struct hand *h)
 {
     struct crew *c = h->crew;
-    struct work **at, *w;
+    struct crew_work **at, *w;
     pthread_mutex_lock(&c->lock);
     if (h->client) pthread_cond_broadcast(&c->bell);
     h->client = 0;
@@ -78,7 +78,7 @@ static struct work *wait_for_work(struct hand *h)
 
 static void *thread_main(void *arg)
 {
-    for (struct work *w; (w = wait_for_work(arg));) {
+    for (struct crew_work *w; (w = wait_for_work(arg));) {
         if (exchange_gone(w->x))
             w->refuse(w, 499, "the client has left");
         else
@@ -87,7 +87,7 @@ static void *thread_main(void *arg)
     return NULL;
 }
 
-int crew_put(struct crew *c, struct work *w)
+int crew_put(struct crew *c, struct crew_work *w)
 {
     pthread_mutex_lock(&c->lock);
     bool room = c->n_waiting < c->o.waiting && !crew_ends(c);
@@ -132,7 +132,7 @@ void crew_close(struct crew *c)
     pthread_mutex_unlock(&c->lock);
     for (uint32_t i = 0; i < c->n; i++)
         pthread_join(c->hand[i].thread, NULL);
-    for (struct work *w = c->first, *next; w; w = next) {
+    for (struct crew_work *w = c->first, *next; w; w = next) {
         next = w->next;
         w->refuse(w, 503, "the server is closing");
     }

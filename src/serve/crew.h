@@ -4,13 +4,13 @@
 
 struct crew;
 /* The work of one thread for one request.  The owner's struct has this as its first member. */
-struct work {
-    struct work *next;
+struct crew_work {
+    struct crew_work *next;
     struct exchange *x; /* held */
     /* Does the work and answers, on a thread of the crew; frees the work. */
-    void (*run)(struct work *w);
+    void (*run)(struct crew_work *w);
     /* Refuses the work, because the client has left or the server closes; frees the work. */
-    void (*refuse)(struct work *w, int status, const char *sentence);
+    void (*refuse)(struct crew_work *w, int status, const char *sentence);
 };
 
 enum { CREW_MOST = 4 };
@@ -22,7 +22,7 @@ struct crew_options {
 };
 int crew_open(const struct crew_options *o, struct crew **out);
 /* Hands over a work.  ERR_BUSY: too many works wait, and this one still belongs to the caller. */
-int crew_put(struct crew *c, struct work *w);
+int crew_put(struct crew *c, struct crew_work *w);
 /* True if the crew is to end; long works look at it and stop. */
 bool crew_ends(const struct crew *c);
 /* Refuses the waiting works, and waits for the threads. */

@@ -10,12 +10,12 @@
 enum { SHORT = 256 << 10 /* bytes */ };
 
 struct paper {
-    struct work work;
+    struct crew_work work;
     struct server *server;
     const struct route *route;
 };
 
-static void run(struct work *w)
+static void run(struct crew_work *w)
 {
     struct paper *p = (struct paper *)w;
     size_t n = w->x->n_body;
@@ -25,7 +25,7 @@ static void run(struct work *w)
     if (n > SHORT) malloc_trim(0);
 }
 
-static void refuse(struct work *w, int status, const char *sentence)
+static void refuse(struct crew_work *w, int status, const char *sentence)
 {
     route_refuse(w->x, status, sentence);
     mem_free(w);

@@ -101,7 +101,7 @@ static int copy_name(const char *s, size_t n, char out[MULTIPART_NAME])
     return 0;
 }
 
-static int disposition(const char *s, const char *end, struct part *p)
+static int disposition(const char *s, const char *end, struct form_part *p)
 {
     const char *name;
     size_t n;
@@ -129,7 +129,7 @@ static int encoding(const char *s, const char *end)
                (int)MIN(end - s, 40), s);
 }
 
-static int headers(struct cut *c, struct part *p)
+static int headers(struct cut *c, struct form_part *p)
 {
     const char *most = c->end - c->at > MULTIPART_HEADERS ? c->at + MULTIPART_HEADERS : c->end;
     for (;;) {
@@ -152,7 +152,7 @@ static int headers(struct cut *c, struct part *p)
 }
 
 int multipart_read(const char *type, const char *body, size_t size,
-                   struct part part[MULTIPART_PARTS], uint32_t *n)
+                   struct form_part part[MULTIPART_PARTS], uint32_t *n)
 {
     struct cut c = {.at = body, .end = body + size};
     uint32_t have = 0;
@@ -164,8 +164,8 @@ int multipart_read(const char *type, const char *body, size_t size,
     while ((more = behind_boundary(&c)) > 0) {
         if (have == MULTIPART_PARTS)
             return ERR(LIMIT, "the body has more than %d parts", MULTIPART_PARTS);
-        struct part *p = &part[have++];
-        *p = (struct part){0};
+        struct form_part *p = &part[have++];
+        *p = (struct form_part){0};
         TRY(headers(&c, p));
         const char *end = memmem(c.at, (size_t)(c.end - c.at), c.line, c.n_line);
         if (!end) return ERR(FORMAT, "the body ends before the end of the part \"%s\"", p->name);
@@ -178,7 +178,7 @@ int multipart_read(const char *type, const char *body, size_t size,
     return 0;
 }
 
-const struct part *multipart_find(const struct part *part, uint32_t n, const char *name)
+const struct form_part *multipart_find(const struct form_part *part, uint32_t n, const char *name)
 {
     for (uint32_t i = 0; i < n; i++)
         if (!strcmp(part[i].name, name)) return &part[i];

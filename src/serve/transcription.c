@@ -16,7 +16,7 @@ enum form { FORM_JSON, FORM_TEXT, FORM_SRT, FORM_VTT, FORM_VERBOSE };
 enum { NAME = 80, MOST_OUT = 64 << 20 };
 
 struct transcription {
-    struct work work;
+    struct crew_work work;
     const struct crew *crew;
     kvik_cache *cache;
     kvik_speech speech;
@@ -193,7 +193,7 @@ static int spool(const struct transcription *t, char path[32])
     return fd;
 }
 
-static void run(struct work *w)
+static void run(struct crew_work *w)
 {
     struct transcription *t = (struct transcription *)w;
     kvik_transcript *r = NULL;
@@ -211,7 +211,7 @@ static void run(struct work *w)
     transcription_free(t);
 }
 
-static void refuse(struct work *w, int status, const char *sentence)
+static void refuse(struct crew_work *w, int status, const char *sentence)
 {
     route_refuse(exchange_hold(w->x), status, sentence);
     transcription_free((struct transcription *)w);
@@ -219,19 +219,19 @@ static void refuse(struct work *w, int status, const char *sentence)
 
 /* --- Requests. */
 
-static int take_text(const struct part *p, char **out)
+static int take_text(const struct form_part *p, char **out)
 {
     if (!p || !p->n) return 0;
     if (memchr(p->data, 0, p->n)) return ERR(ARG, "field \"%s\" has a NUL", p->name);
     return (*out = mem_strndup(p->data, p->n)) ? 0 : ERR_NOMEM;
 }
 
-static bool is(const struct part *p, const char *value)
+static bool is(const struct form_part *p, const char *value)
 {
     return p->n == strlen(value) && !memcmp(p->data, value, p->n);
 }
 
-static int take_form(struct transcription *t, const struct part *p)
+static int take_form(struct transcription *t, const struct form_part *p)
 {
     static const char *const name[] = {"json", "text", "srt", "vtt", "verbose_json"};
     if (!p) return 0;
@@ -243,7 +243,7 @@ static int take_form(struct transcription *t, const struct part *p)
     return ERR(ARG, "field \"response_format\" must be json, text, srt, vtt or verbose_json");
 }
 
-static int take_flag(const struct part *p, bool *out)
+static int take_flag(const struct form_part *p, bool *out)
 {
     if (!p) return 0;
     *out = is(p, "true");
@@ -251,7 +251,7 @@ static int take_flag(const struct part *p, bool *out)
 }
 
 /* Reads temperature.  0, OpenAI's default, tries 0 first and higher ones if the text is not good enough. */
-static int take_temperature(struct transcription *t, const struct part *p)
+static int take_temperature(struct transcription *t, const struct form_part *p)
 {
     char text[32], *end;
     if (!p) return 0;
@@ -266,11 +266,11 @@ static int take_temperature(struct transcription *t, const struct part *p)
 }
 
 /* Reads timestamp_granularities[], which can occur several times: "segment" (the default) and "word". */
-static int take_granularities(struct transcription *t, const struct part *part, uint32_t n)
+static int take_granularities(struct transcription *t, const struct form_part *part, uint32_t n)
 {
     bool given = false;
     for (uint32_t i = 0; i < n; i++) {
-        const struct part *p = &part[i];
+        const struct form_part *p = &part[i];
         if (strcmp(p->name, "timestamp_granularities[]") != 0 &&
             strcmp(p->name, "timestamp_granularities") != 0)
             continue;
@@ -287,7 +287,7 @@ static int take_granularities(struct transcription *t, const struct part *part, 
     return 0;
 }
 
-static int take_file(struct transcription *t, const struct part *p)
+static int take_file(struct transcription *t, const struct form_part *p)
 {
     if (!p) return ERR(ARG, "field \"file\" is missing: the recording");
     if (!p->n) return ERR(ARG, "field \"file\" is empty");
@@ -298,7 +298,7 @@ static int take_file(struct transcription *t, const struct part *p)
     return 0;
 }
 
-static int read_fields(struct transcription *t, const struct part *part, uint32_t n)
+static int read_fields(struct transcription *t, const struct form_part *part, uint32_t n)
 {
     TRY(take_file(t, multipart_find(part, n, "file")));
     TRY(take_form(t, multipart_find(part, n, "response_format")));
@@ -316,7 +316,7 @@ static int read_fields(struct transcription *t, const struct part *part, uint32_
 
 static int hear(struct server *s, struct exchange *x, const char *task)
 {
-    struct part part[MULTIPART_PARTS];
+    struct form_part part[MULTIPART_PARTS];
     uint32_t n = 0;
     if (!s->hearing)
         return ERR(
@@ -326,7 +326,7 @@ static int hear(struct server *s, struct exchange *x, const char *task)
     TRY(multipart_read(x->type, x->body, x->n_body, part, &n));
     struct transcription *t = mem_alloc(sizeof *t);
     if (!t) return ERR_NOMEM;
-    t->work = (struct work){.x = exchange_hold(x), .run = run, .refuse = refuse};
+    t->work = (struct crew_work){.x = exchange_hold(x), .run = run, .refuse = refuse};
     t->crew = s->hearing;
     t->cache = s->caches.use[0].o.cache;
     snprintf(t->name, sizeof t->name, "the recording");

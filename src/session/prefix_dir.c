@@ -39,7 +39,7 @@
 #define PATH_BYTES    4096
 #define NAME_BYTES    256
 
-struct place { /* an open directory that was checked */
+struct prefix_dir { /* an open directory that was checked */
     DIR *list;
     int fd; /* descriptor of the list of names */
     const char *path;
@@ -47,7 +47,7 @@ struct place { /* an open directory that was checked */
 
 struct search {
     kvik_cache *cache;
-    const struct place *place;
+    const struct prefix_dir *place;
     struct session_need need;
     const json_t *meta;
     const int32_t *ids;
@@ -80,20 +80,20 @@ static bool is_temporary(const char *name)
            !name[1 + NAME_HEX + n + strspn(name + 1 + NAME_HEX + n, "0123456789")];
 }
 
-static int look_at(const struct place *p, const char *name, struct stat *st)
+static int look_at(const struct prefix_dir *p, const char *name, struct stat *st)
 {
     return fstatat(p->fd, name, st, AT_SYMLINK_NOFOLLOW);
 }
 
 /* Writes the path of a file, for errors. */
-static void path_of(const struct place *p, const char *name, char out[PATH_BYTES + NAME_BYTES])
+static void path_of(const struct prefix_dir *p, const char *name, char out[PATH_BYTES + NAME_BYTES])
 {
     snprintf(out, PATH_BYTES + NAME_BYTES, "%s/%s", p->path, name);
 }
 
 /* True if the file has only this name and only this user can write it.  Any other file may also be somebody
  * else's: it is only read, if at all. */
-static bool is_alone(const struct place *p, const char *name)
+static bool is_alone(const struct prefix_dir *p, const char *name)
 {
     struct stat st;
     return look_at(p, name, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 1 && fd_private(&st);
@@ -178,7 +178,7 @@ static bool has_room(const struct search *s, const struct session *file,
            file->live + token * (s->n - common) <= MAX(s->max / 8, 2 * token * s->n);
 }
 
-static void on_look(void *ctx, const struct place *p, const char *name)
+static void on_look(void *ctx, const struct prefix_dir *p, const char *name)
 {
     struct search *s = ctx;
     struct durable f;
@@ -209,11 +209,11 @@ static void on_look(void *ctx, const struct place *p, const char *name)
 }
 
 /* Opens a directory.  Returns 0, with nothing open, if there is none or others can write it. */
-static int place_open(kvik_cache *c, const char *dir, struct place *p)
+static int place_open(kvik_cache *c, const char *dir, struct prefix_dir *p)
 {
     struct stat st;
     DIR *d = fd_list(dir);
-    *p = (struct place){.fd = -1, .path = dir};
+    *p = (struct prefix_dir){.fd = -1, .path = dir};
     if (!d && errno == ENOENT) return 0;
     if (!d) return err_set(errno == ENOMEM ? ERR_NOMEM : ERR_IO, "%s: %s", dir, strerror(errno));
     if (fstat(dirfd(d), &st) == 0 && fd_private(&st)) {
@@ -226,14 +226,15 @@ static int place_open(kvik_cache *c, const char *dir, struct place *p)
     return 0;
 }
 
-static void place_close(struct place *p)
+static void place_close(struct prefix_dir *p)
 {
     if (p->list) closedir(p->list);
 }
 
 /* Calls fn for every session and every temporary file of kvik in the directory. */
-static void each_file(const struct place *p,
-                      void (*fn)(void *ctx, const struct place *p, const char *name), void *ctx)
+static void each_file(const struct prefix_dir *p,
+                      void (*fn)(void *ctx, const struct prefix_dir *p, const char *name),
+                      void *ctx)
 {
     struct dirent *e;
     rewinddir(p->list);
@@ -241,7 +242,7 @@ static void each_file(const struct place *p,
         if (is_session(e->d_name) || is_temporary(e->d_name)) fn(ctx, p, e->d_name);
 }
 
-static int search_dir(kvik_cache *c, const struct place *p, struct search *s)
+static int search_dir(kvik_cache *c, const struct prefix_dir *p, struct search *s)
 {
     json_t *meta;
     TRY(session_meta(c, &meta));
@@ -303,7 +304,7 @@ static int load_one(kvik_cache *c, const struct search *found, int way, kvik_seq
 }
 
 /* Removes a file unless another process is writing it. */
-static bool remove_idle(const struct place *p, const char *name)
+static bool remove_idle(const struct prefix_dir *p, const char *name)
 {
     int fd = fd_open_at(p->fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
     bool idle = fd >= 0 && (flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK);
@@ -313,7 +314,7 @@ static bool remove_idle(const struct place *p, const char *name)
 }
 
 /* Removes a file with a valid manifest and damaged rows, because every search would choose it again. */
-static void discard(const struct place *p, const char *name)
+static void discard(const struct prefix_dir *p, const char *name)
 {
     struct durable f;
     struct session s;
@@ -353,7 +354,7 @@ KVIK_API int64_t kvik_prefix_load_salted(kvik_cache *c, const char *dir, const i
     TRY(no_encoder(c));
     if (kv_by_turns(c->x->kv)) return 0;
     struct search f = {.ids = ids, .n = n};
-    struct place p;
+    struct prefix_dir p;
     gen_owner(cache_salt, f.salt.owner);
     int64_t e = place_open(c, dir, &p);
     if (e <= 0) return e;
@@ -382,7 +383,7 @@ struct oldest {
 
 /* Adds up the bytes of kvik's files.  Removes a temporary file that nobody is writing, since a killed process has
  * left it. */
-static void on_size(void *ctx, const struct place *p, const char *name)
+static void on_size(void *ctx, const struct prefix_dir *p, const char *name)
 {
     struct oldest *o = ctx;
     struct stat st;
@@ -397,7 +398,7 @@ static void on_size(void *ctx, const struct place *p, const char *name)
     snprintf(o->name, sizeof o->name, "%s", name);
 }
 
-static void shrink(const struct place *p, uint64_t max)
+static void shrink(const struct prefix_dir *p, uint64_t max)
 {
     for (;;) {
         struct oldest o = {0};
@@ -432,7 +433,7 @@ static void choose_name(const kvik_cache *c, const struct search *s, char out[NA
  * sequence in a new file. */
 static int save_branch(kvik_cache *c, const struct search *f, kvik_seq s)
 {
-    const struct place *p = f->place;
+    const struct prefix_dir *p = f->place;
     char own[NAME_BYTES], path[PATH_BYTES + NAME_BYTES];
     struct stat st;
     choose_name(c, f, own);
@@ -458,7 +459,7 @@ void prefix_dir_patience(double seconds)
 /* Locks the directory, so that processes that save at the same time find each other's files.  The lock ends when
  * the place is closed.  It is not taken if another process keeps it too long, a signal arrives, or the file system
  * has no locks. */
-static void lock_place(const struct place *p)
+static void lock_place(const struct prefix_dir *p)
 {
     const struct timespec tick = {.tv_nsec = 20000000};
     const double end = now_seconds() + patience;
@@ -467,7 +468,7 @@ static void lock_place(const struct place *p)
 }
 
 /* Adds the sequence of f to the directory, unless a file has it already. */
-static int save_new(kvik_cache *c, const struct place *p, struct search *f, kvik_seq s)
+static int save_new(kvik_cache *c, const struct prefix_dir *p, struct search *f, kvik_seq s)
 {
     lock_place(p);
     TRY(search_dir(c, p, f));
@@ -495,7 +496,7 @@ KVIK_API int kvik_prefix_save(kvik_cache *c, const char *dir, kvik_seq s, uint64
                        .n = kv_len(c->x->kv, s),
                        .salt = kv_salt(c->x->kv, s),
                        .max = max_bytes ? max_bytes : MOST_BYTES};
-    struct place p;
+    struct prefix_dir p;
     bool known = f.n >= LEAST && !kv_foreign(c->x->kv, s) && !kv_by_turns(c->x->kv) && !f.salt.pad;
     for (size_t i = 0; i < f.n; i++)
         known &= f.ids[i] >= 0;

@@ -128,12 +128,12 @@ int session_agree(const json_t *mine, const json_t *theirs, const char *what)
 
 /* --- Chunks by their digests ---------------------------------------------------------------- */
 
-struct known {
+struct digest_set {
     struct session_part *slot; /* [size] bytes 0: free; size is a power of two */
     size_t size, n;
 };
 
-static struct session_part *known_at(struct known *k, const uint8_t *digest)
+static struct session_part *known_at(struct digest_set *k, const uint8_t *digest)
 {
     uint64_t h;
     memcpy(&h, digest, sizeof h);
@@ -143,10 +143,10 @@ static struct session_part *known_at(struct known *k, const uint8_t *digest)
     return &k->slot[i];
 }
 
-static int known_add(struct known *k, const struct session_part *p)
+static int known_add(struct digest_set *k, const struct session_part *p)
 {
     if (2 * k->n >= k->size) {
-        struct known big = {.size = MAX(2 * k->size, 256)};
+        struct digest_set big = {.size = MAX(2 * k->size, 256)};
         if (!(big.slot = mem_array(big.size, sizeof *big.slot))) return ERR_NOMEM;
         for (size_t i = 0; i < k->size; i++)
             if (k->slot[i].bytes) *known_at(&big, k->slot[i].digest) = k->slot[i];
@@ -172,7 +172,7 @@ struct saver {
     bool added;              /* the save appends, and is not committed yet */
     bool branch;             /* the sequences of `old` stay in the file */
     kvik_cache *cache;       /* cache whose sequences are saved */
-    struct known known;
+    struct digest_set known;
     uint32_t *page; /* owned: page of every part so far, in order; 0: the part has several pages */
     size_t n_pages, cap_pages;
     uint32_t now; /* page of the next chunk */

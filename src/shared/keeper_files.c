@@ -27,8 +27,8 @@ struct files {
     const struct address *at;
     const char *shown;
     uint64_t limit;
-    uint64_t sum,
-        fresh; /* bytes: the directory's at the last look, and what this process has written since then */
+    uint64_t sum;   /* bytes of the directory at the last look */
+    uint64_t fresh; /* bytes that this process has written since then */
     /* a random number in the names of files that are being written, because process numbers are not unique over
      * machines and containers */
     uint64_t mine;

@@ -146,7 +146,7 @@ int bpe_index(struct bpe *b, struct vocab *v)
     return index_edges(b, v);
 }
 
-static int reserve_syms(struct work *w, size_t n)
+static int reserve_syms(struct encode_scratch *w, size_t n)
 {
     if (n <= w->n_sym) return 0;
     n = MAX(n, w->n_sym * 2);
@@ -159,7 +159,7 @@ static int reserve_syms(struct work *w, size_t n)
 
 /* Returns the id of one character with the model's prefix and suffix around it. */
 static int32_t find_affixed(const struct bpe *b, const struct vocab *v, const char *s, size_t n,
-                            bool first, bool last, struct work *w)
+                            bool first, bool last, struct encode_scratch *w)
 {
     struct buf *t = &w->shadow;
     buf_clear(t);
@@ -172,7 +172,7 @@ static int32_t find_affixed(const struct bpe *b, const struct vocab *v, const ch
 
 /* Appends a symbol that begins at byte `at`.  An unknown character can be appended after symbols of later bytes.
  * It then gets the place of the last of them, so that places never descend. */
-static void put_symbol(struct work *w, size_t *n, int32_t id, size_t at)
+static void put_symbol(struct encode_scratch *w, size_t *n, int32_t id, size_t at)
 {
     w->sym[*n].id = id;
     w->sym[*n].at = *n ? MAX((uint32_t)at, w->sym[*n - 1].at) : (uint32_t)at;
@@ -180,7 +180,7 @@ static void put_symbol(struct work *w, size_t *n, int32_t id, size_t at)
 }
 
 /* Symbols of s into w->sym; their number or an error. */
-static int64_t start_symbols(const struct bpe *b, const struct vocab *v, struct work *w,
+static int64_t start_symbols(const struct bpe *b, const struct vocab *v, struct encode_scratch *w,
                              const char *s, size_t n)
 {
     bool affixes = b->n_prefix || b->n_suffix, unknown = false;
@@ -286,7 +286,7 @@ static bool pair_at(const struct bpe *b, const struct sym *sym, uint32_t at, str
 
 /* Merges with a linked list and a heap.  A merge removes one symbol and adds at most two pairs, so the heap needs
  * at most 3 n entries. */
-static int merge_long(const struct bpe *b, struct work *w, struct sym *sym, size_t n)
+static int merge_long(const struct bpe *b, struct encode_scratch *w, struct sym *sym, size_t n)
 {
     size_t n_heap = 0;
     if (n >= NO_SYM / 4) return ERR(LIMIT, "text: a word of %zu characters", n);
@@ -329,8 +329,8 @@ static int merge_long(const struct bpe *b, struct work *w, struct sym *sym, size
 }
 
 /* Appends the symbols of a stretch of a pre-token, from byte `at` of the text on, merged as far as merges go. */
-static int encode_run(const struct bpe *b, struct work *w, size_t at, struct sym *sym, size_t n,
-                      struct ids *out)
+static int encode_run(const struct bpe *b, struct encode_scratch *w, size_t at, struct sym *sym,
+                      size_t n, struct ids *out)
 {
     if (n <= SHORT_WORD) {
         if (n > 1) n = merge_short(b, sym, n);
@@ -344,8 +344,8 @@ static int encode_run(const struct bpe *b, struct work *w, size_t at, struct sym
     return 0;
 }
 
-int bpe_encode(const struct bpe *b, const struct vocab *v, struct work *w, const char *s, size_t n,
-               struct ids *out)
+int bpe_encode(const struct bpe *b, const struct vocab *v, struct encode_scratch *w, const char *s,
+               size_t n, struct ids *out)
 {
     uint32_t slot;
     size_t at = (size_t)(s - w->text.data);

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-static int replace_matches(const struct norm *m, struct work *w)
+static int replace_matches(const struct norm *m, struct encode_scratch *w)
 {
     struct hit hit;
     bool changed = false;
@@ -29,7 +29,7 @@ static int replace_matches(const struct norm *m, struct work *w)
     return 0;
 }
 
-static int lower(struct work *w)
+static int lower(struct encode_scratch *w)
 {
     for (size_t i = 0, len; i < w->text.len; i += len) {
         uint32_t two[2];
@@ -43,7 +43,7 @@ static int lower(struct work *w)
     return 0;
 }
 
-static int strip(const struct norm *m, struct work *w)
+static int strip(const struct norm *m, struct encode_scratch *w)
 {
     const char *s = w->text.data;
     size_t from = 0, to = w->text.len, len;
@@ -62,7 +62,7 @@ static int strip(const struct norm *m, struct work *w)
     return 0;
 }
 
-static int bytes(struct work *w)
+static int bytes(struct encode_scratch *w)
 {
     for (size_t i = 0; i < w->text.len; i++) {
         char c[4];
@@ -72,7 +72,7 @@ static int bytes(struct work *w)
     return 0;
 }
 
-int work_made(struct work *w, uint32_t step)
+int work_made(struct encode_scratch *w, uint32_t step)
 {
     w->made[step] += w->text.len;
     if (w->made[step] <= w->most) return 0;
@@ -93,7 +93,7 @@ static int map(const struct norm *m, const char *s, size_t n, struct buf *out)
     return charsmap_apply(m->map, s, n, out);
 }
 
-static int normalize_whole(const struct norm *m, struct work *w,
+static int normalize_whole(const struct norm *m, struct encode_scratch *w,
                            int (*make)(const struct norm *m, const char *s, size_t n,
                                        struct buf *out))
 {
@@ -103,7 +103,7 @@ static int normalize_whole(const struct norm *m, struct work *w,
     return 0;
 }
 
-static int normalize_step(const struct norm *m, struct work *w)
+static int normalize_step(const struct norm *m, struct encode_scratch *w)
 {
     work_fresh(w);
     switch (m->kind) {
@@ -128,7 +128,7 @@ static int normalize_step(const struct norm *m, struct work *w)
     return 0;
 }
 
-int normalize_run(const struct norm *v, uint32_t n, struct work *w)
+int normalize_run(const struct norm *v, uint32_t n, struct encode_scratch *w)
 {
     for (uint32_t i = 0; i < n && w->text.len > 0; i++) {
         TRY(normalize_step(&v[i], w));

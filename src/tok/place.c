@@ -23,19 +23,19 @@ void tok_places_done(struct tok_places *p)
 }
 
 /* Returns the place of byte `at` of work.text; behind the last byte, the place of the last byte. */
-static uint32_t place_at(const struct work *w, size_t at)
+static uint32_t place_at(const struct encode_scratch *w, size_t at)
 {
     if (!w->from.n) return w->section;
     return w->from.v[MIN(at, w->from.n - 1)];
 }
 
-void work_fresh(struct work *w)
+void work_fresh(struct encode_scratch *w)
 {
     buf_clear(&w->next);
     w->from_next.n = 0;
 }
 
-void work_swap(struct work *w)
+void work_swap(struct encode_scratch *w)
 {
     struct buf t = w->text;
     w->text = w->next;
@@ -45,7 +45,7 @@ void work_swap(struct work *w)
     w->from_next = p;
 }
 
-int work_load(struct work *w, const char *s, size_t n, const uint32_t *from, size_t at)
+int work_load(struct encode_scratch *w, const char *s, size_t n, const uint32_t *from, size_t at)
 {
     buf_clear(&w->text);
     TRY(buf_append(&w->text, s, n));
@@ -58,7 +58,7 @@ int work_load(struct work *w, const char *s, size_t n, const uint32_t *from, siz
     return 0;
 }
 
-int work_put(struct work *w, const char *s, size_t n, size_t at)
+int work_put(struct encode_scratch *w, const char *s, size_t n, size_t at)
 {
     TRY(buf_append(&w->next, s, n));
     if (!w->placed) return 0;
@@ -69,7 +69,7 @@ int work_put(struct work *w, const char *s, size_t n, size_t at)
     return 0;
 }
 
-int work_keep(struct work *w, size_t from, size_t to)
+int work_keep(struct encode_scratch *w, size_t from, size_t to)
 {
     TRY(buf_append(&w->next, w->text.data + from, to - from));
     if (!w->placed) return 0;
@@ -86,21 +86,21 @@ static int push_place(struct tok_places *p, uint32_t x)
     return 0;
 }
 
-int work_id(struct work *w, struct ids *out, int32_t id, size_t at)
+int work_id(struct encode_scratch *w, struct ids *out, int32_t id, size_t at)
 {
     TRY(ids_push(out, id));
     if (w->ends) TRY(push_place(&w->begun, (uint32_t)at));
     return w->placed ? work_place(w, place_at(w, at)) : 0;
 }
 
-int work_end(struct work *w, uint32_t end, uint32_t word)
+int work_end(struct encode_scratch *w, uint32_t end, uint32_t word)
 {
     if (!w->ends) return 0;
     TRY(push_place(w->ends, end));
     return push_place(w->words, word);
 }
 
-uint32_t work_end_of(const struct work *w, uint32_t last)
+uint32_t work_end_of(const struct encode_scratch *w, uint32_t last)
 {
     size_t end = MIN((size_t)last + 1, w->n_user);
     while (end < w->n_user && ((uint8_t)w->user[end] & 0xC0) == 0x80)
@@ -108,7 +108,7 @@ uint32_t work_end_of(const struct work *w, uint32_t last)
     return (uint32_t)end;
 }
 
-int work_ends(struct work *w, size_t to)
+int work_ends(struct encode_scratch *w, size_t to)
 {
     for (size_t i = 0; w->ends && i < w->begun.n; i++) {
         size_t end = i + 1 < w->begun.n ? w->begun.v[i + 1] : to;
@@ -120,7 +120,7 @@ int work_ends(struct work *w, size_t to)
     return 0;
 }
 
-int work_place(struct work *w, uint32_t at)
+int work_place(struct encode_scratch *w, uint32_t at)
 {
     if (!w->placed) return 0;
     TRY(reserve(w->placed, 1));
@@ -136,7 +136,7 @@ static bool between(const char *s, size_t n, size_t i)
 
 /* Finds the places of the text that a step has made of one grapheme cluster.  Characters at either end that are
  * unchanged keep their places.  All others get the place of the first changed character. */
-static int place_cluster(struct work *w, size_t at, size_t n, const struct buf *made)
+static int place_cluster(struct encode_scratch *w, size_t at, size_t n, const struct buf *made)
 {
     const char *old = w->text.data + at, *new = made->data;
     size_t to = made->len, least = MIN(n, to), head = 0, tail = 0;
@@ -156,7 +156,7 @@ static int place_cluster(struct work *w, size_t at, size_t n, const struct buf *
     return 0;
 }
 
-int work_place_clusters(struct work *w, const struct norm *m,
+int work_place_clusters(struct encode_scratch *w, const struct norm *m,
                         int (*make)(const struct norm *m, const char *s, size_t n, struct buf *out))
 {
     struct buf one;

@@ -21,25 +21,25 @@ int char_to_byte(uint32_t cp)
     return (cp >= 0x21 && cp <= 0x7E) || (cp >= 0xA1 && cp <= 0xFF && cp != 0xAD) ? (int)cp : -1;
 }
 
-int parts_push(struct parts *p, size_t from, size_t to)
+int parts_push(struct text_parts *p, size_t from, size_t to)
 {
     if (p->n == p->cap) {
         size_t cap = MAX(p->cap * 2, (size_t)64);
-        struct part *v = mem_grow(p->v, cap, sizeof *v);
+        struct text_part *v = mem_grow(p->v, cap, sizeof *v);
         if (!v) return ERR_NOMEM;
         p->v = v;
         p->cap = cap;
     }
-    p->v[p->n++] = (struct part){from, to};
+    p->v[p->n++] = (struct text_part){from, to};
     return 0;
 }
 
 /* The five behaviors as one rule: which stretches join the stretch before them. */
 struct cutter {
-    struct parts *out;
+    struct text_parts *out;
     enum pre_behavior behavior;
     bool open, was_hit;
-    struct part now;
+    struct text_part now;
 };
 
 static int cut_flush(struct cutter *c)
@@ -62,13 +62,13 @@ static int cut_feed(struct cutter *c, size_t from, size_t to, bool hit)
         return 0;
     }
     TRY(cut_flush(c));
-    c->now = (struct part){from, to};
+    c->now = (struct text_part){from, to};
     c->open = true;
     return 0;
 }
 
 static int cut_by_pattern(const struct pattern *p, enum pre_behavior how, bool invert,
-                          const char *shadow, struct part at, struct work *w)
+                          const char *shadow, struct text_part at, struct encode_scratch *w)
 {
     struct cutter c = {.out = &w->cut, .behavior = how};
     struct hits h = {
@@ -84,7 +84,8 @@ static int cut_by_pattern(const struct pattern *p, enum pre_behavior how, bool i
     return cut_flush(&c);
 }
 
-static int cut_all(const struct pattern *p, enum pre_behavior how, bool invert, struct work *w)
+static int cut_all(const struct pattern *p, enum pre_behavior how, bool invert,
+                   struct encode_scratch *w)
 {
     bool changed = false;
     if (!pattern_literal(p, &(size_t){0})) {
@@ -98,20 +99,20 @@ static int cut_all(const struct pattern *p, enum pre_behavior how, bool invert, 
     return 0;
 }
 
-static void swap_parts(struct work *w)
+static void swap_parts(struct encode_scratch *w)
 {
-    struct parts t = w->parts;
+    struct text_parts t = w->parts;
     w->parts = w->cut;
     w->cut = t;
 }
 
 /* Puts a space in front of every part that begins with none.  The number of parts stays. */
-static int add_spaces(struct work *w)
+static int add_spaces(struct encode_scratch *w)
 {
     work_fresh(w);
     w->cut.n = 0;
     for (size_t i = 0; i < w->parts.n; i++) {
-        struct part p = w->parts.v[i];
+        struct text_part p = w->parts.v[i];
         size_t from = w->next.len;
         if (w->text.data[p.from] != ' ') TRY(work_put(w, " ", 1, p.from));
         TRY(work_keep(w, p.from, p.to));
@@ -124,7 +125,7 @@ static int add_spaces(struct work *w)
 
 /* Maps the bytes of a part to characters and puts many at once.  Where places are wanted, each byte has its own
  * place and is put alone. */
-static int map_part(struct work *w, const struct part *p)
+static int map_part(struct encode_scratch *w, const struct text_part *p)
 {
     char tmp[512];
     size_t n = 0;
@@ -137,20 +138,20 @@ static int map_part(struct work *w, const struct part *p)
     return 0;
 }
 
-static int map_bytes(struct work *w)
+static int map_bytes(struct encode_scratch *w)
 {
     work_fresh(w);
     for (size_t i = 0; i < w->parts.n; i++) {
-        struct part *p = &w->parts.v[i];
+        struct text_part *p = &w->parts.v[i];
         size_t from = w->next.len;
         TRY(map_part(w, p));
-        *p = (struct part){from, w->next.len};
+        *p = (struct text_part){from, w->next.len};
     }
     work_swap(w);
     return 0;
 }
 
-static int pre_bytes(const struct pre *p, struct work *w)
+static int pre_bytes(const struct pre *p, struct encode_scratch *w)
 {
     if (p->prefix_space) TRY(add_spaces(w));
     if (p->pattern) {
@@ -160,12 +161,12 @@ static int pre_bytes(const struct pre *p, struct work *w)
     return map_bytes(w);
 }
 
-static int pre_meta(const struct pre *p, struct work *w)
+static int pre_meta(const struct pre *p, struct encode_scratch *w)
 {
     work_fresh(w);
     w->cut.n = 0;
     for (size_t i = 0; i < w->parts.n; i++) {
-        struct part at = w->parts.v[i];
+        struct text_part at = w->parts.v[i];
         const char *s = w->text.data + at.from;
         size_t n = at.to - at.from, from = w->next.len;
         bool marked = s[0] == ' ' || (n >= p->n_meta && memcmp(s, p->meta, p->n_meta) == 0);
@@ -199,7 +200,7 @@ static int word_class(uint32_t cp)
     return uni_is_space(cp) ? 0 : 2;
 }
 
-static int cut_words(struct part at, struct work *w)
+static int cut_words(struct text_part at, struct encode_scratch *w)
 {
     int was = 0;
     size_t from = at.from;
@@ -213,7 +214,7 @@ static int cut_words(struct part at, struct work *w)
     return was ? parts_push(&w->cut, from, at.to) : 0;
 }
 
-static int cut_by_class(const struct pre *p, struct part at, struct work *w)
+static int cut_by_class(const struct pre *p, struct text_part at, struct encode_scratch *w)
 {
     struct cutter c = {.out = &w->cut, .behavior = p->behavior};
     size_t done = at.from;
@@ -231,7 +232,7 @@ static int cut_by_class(const struct pre *p, struct part at, struct work *w)
     return cut_flush(&c);
 }
 
-static int pretokenize_step(const struct pre *p, struct work *w)
+static int pretokenize_step(const struct pre *p, struct encode_scratch *w)
 {
     w->cut.n = 0;
     switch (p->kind) {
@@ -257,7 +258,7 @@ static int pretokenize_step(const struct pre *p, struct work *w)
     return 0;
 }
 
-int pretokenize_run(const struct pre *v, uint32_t n, struct work *w)
+int pretokenize_run(const struct pre *v, uint32_t n, struct encode_scratch *w)
 {
     w->parts.n = 0;
     if (w->text.len > 0) TRY(parts_push(&w->parts, 0, w->text.len));

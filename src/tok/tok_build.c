@@ -157,7 +157,8 @@ static void sort_added(struct tok *t)
 }
 
 /* A token with `normalized` is matched in normalized text and is decoded as its normalized form. */
-static int index_normal(struct tok *t, uint32_t i, const char *s, size_t n, struct work *w)
+static int index_normal(struct tok *t, uint32_t i, const char *s, size_t n,
+                        struct encode_scratch *w)
 {
     struct added *a = &t->added[i];
     buf_clear(&w->text);
@@ -175,7 +176,7 @@ static int index_normal(struct tok *t, uint32_t i, const char *s, size_t n, stru
     return trie_put(&t->normal, w->text.data, w->text.len, i);
 }
 
-static int index_added(struct tok *t, struct work *w)
+static int index_added(struct tok *t, struct encode_scratch *w)
 {
     sort_added(t);
     for (uint32_t i = 0; i < t->n_added; i++) {
@@ -192,7 +193,7 @@ static int index_added(struct tok *t, struct work *w)
 
 static int build_tables(struct tok *t)
 {
-    struct work w;
+    struct encode_scratch w;
     work_init(&w, TOK_MAX_ADDED);
     w.most = WORK_MAX(t->vocab.blob_len);
     int e = index_added(t, &w);

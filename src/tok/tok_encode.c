@@ -6,15 +6,15 @@
 
 #include <string.h>
 
-void work_init(struct work *w, size_t n)
+void work_init(struct encode_scratch *w, size_t n)
 {
-    *w = (struct work){.most = WORK_MAX(n)};
+    *w = (struct encode_scratch){.most = WORK_MAX(n)};
     buf_init(&w->text, WORK_MAX(n));
     buf_init(&w->next, WORK_MAX(n));
     buf_init(&w->shadow, WORK_MAX(n));
 }
 
-void work_done(struct work *w)
+void work_done(struct encode_scratch *w)
 {
     buf_done(&w->text);
     buf_done(&w->next);
@@ -32,7 +32,7 @@ void work_done(struct work *w)
 
 struct encoder {
     const struct tok *t;
-    struct work w;
+    struct encode_scratch w;
     struct ids *out;
     const char *text;
     bool plain_all; /* TOK_PLAIN */
@@ -44,7 +44,7 @@ struct encoder {
 /* Cuts w->text into pre-tokens and gives each to the model. */
 static int encode_model(struct encoder *e)
 {
-    struct work *w = &e->w;
+    struct encode_scratch *w = &e->w;
     const struct tok *t = e->t;
     TRY(pretokenize_run(t->pre, t->n_pre, w));
     for (size_t i = 0; i < w->parts.n; i++) {
@@ -61,7 +61,7 @@ static int encode_model(struct encoder *e)
 static int encode_text(struct encoder *e, const char *s, size_t n, const struct tok_places *from,
                        size_t at, bool at_start)
 {
-    struct work *w = &e->w;
+    struct encode_scratch *w = &e->w;
     if (n == 0) return 0;
     TRY(work_load(w, s, n, from->v ? from->v + at : NULL, at));
     w->at_start = at_start;
@@ -107,7 +107,7 @@ static int put_hit(struct encoder *e, const struct added_hit *hit, const struct 
  * safer than making one out of content. */
 static int encode_section(struct encoder *e, size_t from, size_t to)
 {
-    struct work *w = &e->w;
+    struct encode_scratch *w = &e->w;
     const struct tok *t = e->t;
     if (from >= to) return 0;
     TRY(work_load(w, e->text + from, to - from, NULL, from));

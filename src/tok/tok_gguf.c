@@ -77,7 +77,7 @@ static const struct cut_rule cut_rules[] = {
     {" bloom poro-chat gpt3-finnish ", {" ?[^(\\s|.,!?…。，、।۔،)]+"}, false, false, false},
 };
 
-struct source {
+struct gguf_vocab {
     const struct gguf *g;
     const struct gguf_value *tokens, *types, *scores, *merges;
     struct tok *t;
@@ -98,7 +98,7 @@ static int array_of(const struct gguf *g, const char *key, enum gguf_type item, 
     return 0;
 }
 
-static int open_source(struct source *s)
+static int open_source(struct gguf_vocab *s)
 {
     TRY(array_of(s->g, KEY "tokens", GGUF_STRING, 0, &s->tokens));
     if (!s->tokens || s->tokens->n == 0)
@@ -111,7 +111,7 @@ static int open_source(struct source *s)
     return array_of(s->g, KEY "merges", GGUF_STRING, 0, &s->merges);
 }
 
-static int token_type(const struct source *s, uint64_t i)
+static int token_type(const struct gguf_vocab *s, uint64_t i)
 {
     double d = s->types ? gguf_number_at(s->types, i) : PIECE_NORMAL;
     return d >= PIECE_NORMAL && d <= PIECE_BYTE ? (int)d : PIECE_NORMAL;
@@ -124,7 +124,7 @@ static bool seen(const struct vocab *v, const char *p, size_t n)
 
 /* Adds piece i.  A text that is in the file twice (some models are padded so) keeps its first id.  Each further
  * entry gets a name of its own, which no text can spell. */
-static int put_piece(struct source *s, uint64_t i)
+static int put_piece(struct gguf_vocab *s, uint64_t i)
 {
     const char *p;
     size_t n;
@@ -167,7 +167,7 @@ static const struct cut_rule *find_rule(const char *name, size_t n)
     return NULL;
 }
 
-static int put_pairs(struct source *s)
+static int put_pairs(struct gguf_vocab *s)
 {
     struct tok *t = s->t;
     TRY(bpe_init(&t->bpe, (uint32_t)s->merges->n));
@@ -185,7 +185,7 @@ static int put_pairs(struct source *s)
     return 0;
 }
 
-static int load_gpt2(struct source *s, const struct cut_rule **rule)
+static int load_gpt2(struct gguf_vocab *s, const struct cut_rule **rule)
 {
     struct tok *t = s->t;
     const char *name = "gpt-2";
@@ -274,7 +274,7 @@ static int put_merges(struct tok *t, const struct scored *v, uint32_t n, bool co
     return 0;
 }
 
-static int score_merges(struct source *s)
+static int score_merges(struct gguf_vocab *s)
 {
     struct tok *t = s->t;
     uint32_t n = 0;
@@ -328,7 +328,7 @@ static int spm_decoders(struct tok *t, bool prefix)
     return 0;
 }
 
-static int load_spm(struct source *s)
+static int load_spm(struct gguf_vocab *s)
 {
     bool prefix = true, squeeze = false;
     struct tok *t = s->t;
@@ -350,7 +350,7 @@ static int load_spm(struct source *s)
 /* --- Unigram: the steps that Transformers gives a converted SentencePiece model */
 #define MAP_MOST ((uint64_t)64 << 20)
 
-static int load_map(struct source *s)
+static int load_map(struct gguf_vocab *s)
 {
     const struct gguf_value *v = NULL;
     struct norm *m;
@@ -386,7 +386,7 @@ static int squeeze_spaces(struct tok *t)
     return pattern_new(" {2,}", 5, true, &m->pattern);
 }
 
-static int load_t5(struct source *s)
+static int load_t5(struct gguf_vocab *s)
 {
     bool prefix = true, squeeze = true;
     struct tok *t = s->t;
@@ -416,7 +416,7 @@ static int load_t5(struct source *s)
 }
 
 /* --- special ids: given, or the default of the kind, and in the vocabulary either way */
-static int named_id(struct source *s, const char *key, const char *name, int64_t fallback,
+static int named_id(struct gguf_vocab *s, const char *key, const char *name, int64_t fallback,
                     int32_t *out)
 {
     uint32_t id = 0, size = s->t->vocab.size;
@@ -437,7 +437,7 @@ static int named_id(struct source *s, const char *key, const char *name, int64_t
     return tok_add_named(s->t, name, p, n);
 }
 
-static int load_special(struct source *s, bool spm, bool t5, const struct cut_rule *rule)
+static int load_special(struct gguf_vocab *s, bool spm, bool t5, const struct cut_rule *rule)
 {
     bool bos = spm || (rule && rule->add_bos), eos = t5;
     int32_t bos_id, eos_id, other;
@@ -458,7 +458,7 @@ static int load_special(struct source *s, bool spm, bool t5, const struct cut_ru
     return layout_frame(s->t, bos ? bos_id : -1, eos ? eos_id : -1, t5 ? 0 : 1);
 }
 
-static int load_model(struct source *s)
+static int load_model(struct gguf_vocab *s)
 {
     const char *model = NULL, *text;
     size_t n = 0;
@@ -483,7 +483,7 @@ static int load_model(struct source *s)
 }
 
 /* Opens the tokenizer from tables of an earlier run, else from its lists; the tables are then kept. */
-static int open_kept(struct source *s, const struct map *m, const char *path)
+static int open_kept(struct gguf_vocab *s, const struct map *m, const char *path)
 {
     struct tok_source source;
     struct stamp now;
@@ -493,7 +493,7 @@ static int open_kept(struct source *s, const struct map *m, const char *path)
     /* the kept tables do not belong to this file */
     if (e < 0 && e != ERR_NOMEM && s->t->compiled) {
         tok_close(s->t);
-        *s = (struct source){.g = s->g, .t = tok_new()};
+        *s = (struct gguf_vocab){.g = s->g, .t = tok_new()};
         e = s->t ? load_model(s) : ERR_NOMEM;
     }
     if (e >= 0 && !s->t->compiled && map_now(m, path, &now) &&
@@ -506,7 +506,7 @@ int tok_open_gguf(const struct gguf *g, struct tok **out)
 {
     const char *path;
     const struct map *m = gguf_map(g, &path);
-    struct source s = {.g = g, .t = tok_new()};
+    struct gguf_vocab s = {.g = g, .t = tok_new()};
     if (!s.t) return ERR_NOMEM;
     int e = m->mapped ? open_kept(&s, m, path) : load_model(&s);
     if (e < 0) {

@@ -1,7 +1,7 @@
 /* tok_int.h - what the files of src/tok share.  One struct tok is built by a loader (tok_json.c or
  * tok_gguf.c) out of flat lists of normalizers, pre-tokenizers and decoders (nested sequences are
  * flattened), one model (BPE or Unigram), one vocabulary and two matchers of added tokens; after that it is
- * never written again, so threads may share it.  All scratch memory of a call lives in struct work. */
+ * never written again, so threads may share it.  All scratch memory of a call lives in struct encode_scratch. */
 #pragma once
 #include "base/buf.h"
 #include "base/hash.h"
@@ -137,19 +137,19 @@ struct pre {
 };
 
 /* --- scratch of one encode call (tok_encode.c) */
-struct part {
+struct text_part {
     size_t from, to; /* in work.text */
 };
-struct parts {
-    struct part *v; /* owned */
+struct text_parts {
+    struct text_part *v; /* owned */
     size_t n, cap;
 };
 struct sym;      /* bpe.c */
 struct uni_step; /* unigram.c */
-struct work {
+struct encode_scratch {
     struct buf text, next; /* the current text, and the one that the next step writes */
     struct buf shadow;
-    struct parts parts, cut;
+    struct text_parts parts, cut;
     struct matcher matcher;
     struct sym *sym;       /* owned, [n_sym] */
     void *heap;            /* owned, [n_heap] */
@@ -171,35 +171,36 @@ struct work {
 };
 /* Bytes that one step may make of a text of n bytes, over all its parts.  NFKC makes up to 11 bytes of one. */
 #define WORK_MAX(n) ((size_t)(n)*32 + 65536)
-void work_init(struct work *w, size_t n); /* for a text of n bytes */
-void work_done(struct work *w);
-int work_made(struct work *w, uint32_t step); /* counts the bytes of w->text as made by that step */
+void work_init(struct encode_scratch *w, size_t n); /* for a text of n bytes */
+void work_done(struct encode_scratch *w);
+int work_made(struct encode_scratch *w,
+              uint32_t step); /* counts the bytes of w->text as made by that step */
 /* How a step writes a new text: work_fresh, then bytes of the old text (work_keep) and new bytes (work_put), which
  * get the place of byte `at` of the old text, then work_swap (place.c). */
-void work_fresh(struct work *w);
-int work_keep(struct work *w, size_t from, size_t to);
-int work_put(struct work *w, const char *s, size_t n, size_t at);
-void work_swap(struct work *w);
+void work_fresh(struct encode_scratch *w);
+int work_keep(struct encode_scratch *w, size_t from, size_t to);
+int work_put(struct encode_scratch *w, const char *s, size_t n, size_t at);
+void work_swap(struct encode_scratch *w);
 /* Sets work.text.  from: the places of its bytes; NULL: at, at + 1, ... */
-int work_load(struct work *w, const char *s, size_t n, const uint32_t *from, size_t at);
+int work_load(struct encode_scratch *w, const char *s, size_t n, const uint32_t *from, size_t at);
 /* Finds the places of work.next, which `make` has made of the whole text, one grapheme cluster at a time. */
 struct norm;
-int work_place_clusters(struct work *w, const struct norm *m,
+int work_place_clusters(struct encode_scratch *w, const struct norm *m,
                         int (*make)(const struct norm *m, const char *s, size_t n,
                                     struct buf *out));
-int work_id(struct work *w, struct ids *out, int32_t id,
-            size_t at);                      /* appends an id that begins at work.text[at] */
-int work_place(struct work *w, uint32_t at); /* appends the place of an id */
+int work_id(struct encode_scratch *w, struct ids *out, int32_t id,
+            size_t at); /* appends an id that begins at work.text[at] */
+int work_place(struct encode_scratch *w, uint32_t at); /* appends the place of an id */
 /* With ends: appends the end and the word of an id.  end: the byte behind its text in the user's text. */
-int work_end(struct work *w, uint32_t end, uint32_t word);
+int work_end(struct encode_scratch *w, uint32_t end, uint32_t word);
 /* With ends: returns the end of the character of the user's text that contains byte `last`.  If a normalizer has
  * joined several characters, that is the first one, as in the reference. */
-uint32_t work_end_of(const struct work *w, uint32_t last);
+uint32_t work_end_of(const struct encode_scratch *w, uint32_t last);
 /* with ends: appends end and word of each id of a pre-token, which reaches to `to` and is one word */
-int work_ends(struct work *w, size_t to);
-int parts_push(struct parts *p, size_t from, size_t to);
-int normalize_run(const struct norm *v, uint32_t n, struct work *w);
-int pretokenize_run(const struct pre *v, uint32_t n, struct work *w);
+int work_ends(struct encode_scratch *w, size_t to);
+int parts_push(struct text_parts *p, size_t from, size_t to);
+int normalize_run(const struct norm *v, uint32_t n, struct encode_scratch *w);
+int pretokenize_run(const struct pre *v, uint32_t n, struct encode_scratch *w);
 uint32_t byte_to_char(uint8_t b); /* GPT-2 writes every byte as one printable character */
 int char_to_byte(uint32_t cp);    /* -1: the character stands for no byte */
 
@@ -228,8 +229,8 @@ void bpe_done(struct bpe *b);
 /* A later merge of the same pair replaces the earlier one, as in the reference. */
 void bpe_merge_put(struct bpe *b, uint32_t left, uint32_t right, uint32_t rank, uint32_t id);
 int bpe_index(struct bpe *b, struct vocab *v); /* call it when the vocabulary is complete */
-int bpe_encode(const struct bpe *b, const struct vocab *v, struct work *w, const char *s, size_t n,
-               struct ids *out);
+int bpe_encode(const struct bpe *b, const struct vocab *v, struct encode_scratch *w, const char *s,
+               size_t n, struct ids *out);
 
 /* --- the Unigram model (unigram.c) */
 #define UNI_MAX_PIECE 1024u      /* bytes of one piece; real ones have at most 100 */
@@ -255,8 +256,8 @@ void unigram_done(struct unigram *u);
 int unigram_put(struct unigram *u, uint32_t id, double score, bool normal);
 /* call it when the vocabulary is complete */
 int unigram_index(struct unigram *u, const struct vocab *v);
-int unigram_encode(const struct unigram *u, const struct vocab *v, struct work *w, const char *s,
-                   size_t n, struct ids *out);
+int unigram_encode(const struct unigram *u, const struct vocab *v, struct encode_scratch *w,
+                   const char *s, size_t n, struct ids *out);
 
 /* --- added tokens (added.c) */
 struct added {

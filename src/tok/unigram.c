@@ -202,7 +202,7 @@ static void turn_path(struct uni_step *path, size_t n)
     }
 }
 
-static int put_unknown(const struct unigram *u, const struct vocab *v, struct work *w,
+static int put_unknown(const struct unigram *u, const struct vocab *v, struct encode_scratch *w,
                        const char *s, size_t n, struct ids *out)
 {
     size_t at = (size_t)(s - w->text.data);
@@ -216,8 +216,8 @@ static int put_unknown(const struct unigram *u, const struct vocab *v, struct wo
     return bytes ? 0 : work_id(w, out, id >= 0 ? id : u->unk, at);
 }
 
-int unigram_encode(const struct unigram *u, const struct vocab *v, struct work *w, const char *s,
-                   size_t n, struct ids *out)
+int unigram_encode(const struct unigram *u, const struct vocab *v, struct encode_scratch *w,
+                   const char *s, size_t n, struct ids *out)
 {
     if (n == 0) return 0;
     if (n >= w->n_path) {

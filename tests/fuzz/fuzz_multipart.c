@@ -15,7 +15,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     const uint8_t *nul = size ? memchr(data, 0, size) : NULL;
     size_t n = nul ? size - (size_t)(nul - data) - 1 : 0;
-    struct part part[MULTIPART_PARTS];
+    struct form_part part[MULTIPART_PARTS];
     uint32_t parts = 0;
     if (!nul) return 0;
     char *body = malloc(n ? n : 1); /* of its own, so that ASan sees its end */

@@ -4,16 +4,16 @@
 
 #include <string.h>
 
-struct walk { /* of a prefill unit */
+struct prefill_walk { /* of a prefill unit */
     const struct attn_block *bl;
     uint32_t edge, head, thread; /* edge: the least of the block */
 };
 
 /* Computes tokens [first, first + n) of a block over one span of one phase.  row[i]: the atom of the block's i-th
  * token, with a == b == row0 if the token has none. */
-static void span_some(const struct attn_job *j, const struct walk *w, const struct attn_atom *row,
-                      uint32_t first, uint32_t n, const struct attn_atom *all,
-                      struct attn_opened *opened)
+static void span_some(const struct attn_job *j, const struct prefill_walk *w,
+                      const struct attn_atom *row, uint32_t first, uint32_t n,
+                      const struct attn_atom *all, struct attn_opened *opened)
 {
     uint32_t row0 = all->a / KV_ATOM * KV_ATOM, g = j->group, nq = n * g, head = w->head;
     float *qt = attn_part(j, w->thread, j->lay.qt);
@@ -52,8 +52,8 @@ static void span_some(const struct attn_job *j, const struct walk *w, const stru
 }
 
 /* Computes a span.  Where readers sum, tiles are opened once for all queries, and few queries at a time meet them. */
-static void block_span(const struct attn_job *j, const struct walk *w, const struct attn_atom *row,
-                       const struct attn_atom *all)
+static void block_span(const struct attn_job *j, const struct prefill_walk *w,
+                       const struct attn_atom *row, const struct attn_atom *all)
 {
     struct attn_opened opened = {0};
     bool sums = j->sums && all->phase == ATTN_SEALED;
@@ -70,7 +70,7 @@ static void block_span(const struct attn_job *j, const struct walk *w, const str
     }
 }
 
-static void block_stage(const struct attn_job *j, struct walk *w, uint32_t stage)
+static void block_stage(const struct attn_job *j, struct prefill_walk *w, uint32_t stage)
 {
     const struct attn_block *bl = w->bl;
     struct attn_atom whole[ATTN_MOST], row[ATTN_MOST], of;
@@ -108,7 +108,7 @@ void attn_prefill_unit(void *ctx, uint32_t task, uint32_t thread)
 {
     const struct attn_job *j = ctx;
     const struct attn_block *bl = &j->block[j->n_blocks - 1 - task % j->n_blocks];
-    struct walk w = {bl, UINT32_MAX, task / j->n_blocks, thread};
+    struct prefill_walk w = {bl, UINT32_MAX, task / j->n_blocks, thread};
     for (uint32_t i = 0; i < bl->n; i++)
         w.edge = MIN(w.edge, j->v->edge[bl->t0 + i]);
     uint32_t h0 = w.head * j->group, h1 = h0 + j->group, end = bl->t0 + bl->n;

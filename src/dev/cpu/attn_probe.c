@@ -10,7 +10,7 @@
 #include <assert.h>
 #include <string.h>
 
-struct job {
+struct probe_job {
     struct attn_job attn;
     const struct dev_probe *lane;
 };
@@ -48,7 +48,7 @@ static void scores(const struct attn_job *j, uint32_t token, uint32_t head, uint
 /* Writes the probabilities of one token and kv head. */
 static void probe(void *ctx, uint32_t task, uint32_t thread)
 {
-    const struct job *job = ctx;
+    const struct probe_job *job = ctx;
     const struct attn_job *j = &job->attn;
     const struct kv_view *v = j->v;
     uint32_t token = task / j->n_kv, kv = task % j->n_kv, first = token;
@@ -72,7 +72,7 @@ static void probe(void *ctx, uint32_t task, uint32_t thread)
 void cpu_attention_probe(struct dev_queue *d, const struct kv_view *v, const struct dev_attn *a,
                          const struct dev_probe *lane)
 {
-    struct job j = {.lane = lane};
+    struct probe_job j = {.lane = lane};
     attn_open(d, v, a, &j.attn);
     pool_run(d->pool, j.attn.n_tokens * j.attn.n_kv, probe, &j);
 }

@@ -57,7 +57,7 @@ struct sums {
 };
 _Static_assert(CPU_TILE * sizeof(struct sums) <= CPU_THREAD_BYTES, "scratch");
 
-struct pass { /* 16 (or 8) rows and the tokens of a job */
+struct dot_pass { /* 16 (or 8) rows and the tokens of a job */
     struct sums *sums;
     const unsigned char *x; /* struct cpu_xgroup of the first token */
     size_t ldx;
@@ -175,8 +175,9 @@ INLINE void codes_at(enum dtype t, const struct codes *c, uint32_t i, vi *w)
 
 /* Multiplies a block with `tokens` tokens.  w: its decoded codes; with FEW they are decoded here, from c.  d, m:
  * scale and offset of the block, or of each half of it. */
-INLINE void block_some(enum dtype t, const struct pass *p, uint32_t first, int tokens, uint32_t b,
-                       const struct codes *c, vi *w, const vf *d, const vf *m, struct request r)
+INLINE void block_some(enum dtype t, const struct dot_pass *p, uint32_t first, int tokens,
+                       uint32_t b, const struct codes *c, vi *w, const vf *d, const vf *m,
+                       struct request r)
 {
     const struct cpu_xgroup *x[VEC_MANY];
     struct sums *sums = p->sums + first;
@@ -221,7 +222,7 @@ INLINE void block_some(enum dtype t, const struct pass *p, uint32_t first, int t
     }
     UNROLL for (int i = 0; i < tokens; i++) vf_store(sums[i].s, s[i]);
 }
-INLINE void block_tokens(enum dtype t, const struct pass *p, uint32_t b, const struct codes *c,
+INLINE void block_tokens(enum dtype t, const struct dot_pass *p, uint32_t b, const struct codes *c,
                          const vf *d, const vf *m, struct request r)
 {
     uint32_t i = 0;
@@ -250,7 +251,7 @@ INLINE vf e8m0_halves(const unsigned char *p, size_t stride)
 }
 
 INLINE void block_32(enum dtype t, const unsigned char *p, size_t stride, uint32_t b,
-                     const struct pass *k, uintptr_t next)
+                     const struct dot_pass *k, uintptr_t next)
 {
     vi v[8], head = vi_zero();
     struct codes c = {.low = v, .bits = vi_zero()};
@@ -277,7 +278,7 @@ INLINE uint32_t run_blocks(enum dtype t)
     return t == DT_Q4_1 ? 4 : t == DT_Q5_1 ? 2 : 0;
 }
 INLINE void run_32(enum dtype t, const unsigned char *p, size_t stride, uint32_t b,
-                   const struct pass *k, uintptr_t next)
+                   const struct dot_pass *k, uintptr_t next)
 {
     const uint32_t lanes = block_bytes(t) / 4, n = run_blocks(t), size = ROWS * block_bytes(t);
     vi v[20];
@@ -353,7 +354,7 @@ INLINE void rows_32(const unsigned char *p, size_t stride, vi *v)
 }
 
 /* Computes a block of 256 of 16 rows, in two halves of four blocks of 32. */
-INLINE void block_256(enum dtype t, const unsigned char *p, size_t stride, const struct pass *k,
+INLINE void block_256(enum dtype t, const unsigned char *p, size_t stride, const struct dot_pass *k,
                       uintptr_t next)
 {
     const uint32_t size = ROWS * block_bytes(t) / 8;
@@ -391,7 +392,7 @@ INLINE void block_256(enum dtype t, const unsigned char *p, size_t stride, const
 
 /* Computes columns [k0, k0 + k) of 16 rows; k is at most GROUP. */
 INLINE void group_of(enum dtype t, const unsigned char *w, size_t stride, uint32_t k0, uint32_t k,
-                     const struct pass *s)
+                     const struct dot_pass *s)
 {
     const uint32_t bytes = block_bytes(t), run = run_blocks(t);
     size_t at = (size_t)k0 / (block_is_k(t) ? 256 : 32) * bytes;
@@ -432,7 +433,7 @@ INLINE void y_store(float *y, uint32_t skip, vf x)
 
 INLINE void products(enum dtype t, int zero, uint32_t n, const struct cpu_mm *j)
 {
-    struct pass p = {
+    struct dot_pass p = {
         .sums = (struct sums *)(void *)j->scratch, .ldx = j->ldx, .n = n, .zero = zero};
     /* The weight has fewer rows than lanes.  The reference cannot read the activations of QUADS, so there all lanes
      * get one row. */

@@ -20,12 +20,12 @@ enum x_form { X_F32, X_Q, X_BF16 };
 /* The slices of one thread.  Their weights lie next to each other in memory, so the thread knows what it reads next.
  * A thread takes half of the remaining slices at a time, so that the last jobs are small.  A thread without slices
  * takes those of others. */
-struct queue {
+struct slices {
     _Alignas(LINE) _Atomic uint32_t next; /* a line of its own */
     uint32_t first, end;
 };
 
-struct plan {
+struct matmul {
     struct dev_queue *d;
     const float *x;
     size_t ldx;
@@ -40,7 +40,7 @@ struct plan {
     uint32_t first[MAX_MM + 1], job[MAX_MM + 1], slices;
     uint32_t x_per_task;
     uint32_t n_queues; /* 0: a task is a job */
-    struct queue *queue;
+    struct slices *queue;
 };
 
 static enum x_form form_of(enum dev_compute mode, enum dtype t)
@@ -51,7 +51,7 @@ static enum x_form form_of(enum dev_compute mode, enum dtype t)
 
 static void convert_task(void *ctx, uint32_t task, uint32_t thread)
 {
-    const struct plan *p = ctx;
+    const struct matmul *p = ctx;
     const struct dev_queue *d = p->d;
     (void)thread;
     uint32_t end = MIN((task + 1) * p->x_per_task, p->n);
@@ -66,7 +66,7 @@ static void convert_task(void *ctx, uint32_t task, uint32_t thread)
     }
 }
 
-static void convert_x(struct plan *p)
+static void convert_x(struct matmul *p)
 {
     for (uint32_t i = 0; i < p->n_mm; i++)
         p->form[form_of(p->mode, p->mm[i].w->dtype)] = true;
@@ -94,7 +94,7 @@ static size_t row_bytes(const struct dev_mm *mm)
 }
 
 /* Returns the product that a slice belongs to. */
-static uint32_t product_of(const struct plan *p, uint32_t slice)
+static uint32_t product_of(const struct matmul *p, uint32_t slice)
 {
     uint32_t i = 0;
     while (slice >= p->first[i + 1])
@@ -103,7 +103,7 @@ static uint32_t product_of(const struct plan *p, uint32_t slice)
 }
 
 /* Returns the weights of product i from a slice on, and their rows up to slice `end`. */
-static const unsigned char *slices_at(const struct plan *p, uint32_t i, uint32_t slice,
+static const unsigned char *slices_at(const struct matmul *p, uint32_t i, uint32_t slice,
                                       uint32_t end, size_t *n)
 {
     size_t bytes = row_bytes(&p->mm[i]);
@@ -113,7 +113,7 @@ static const unsigned char *slices_at(const struct plan *p, uint32_t i, uint32_t
 }
 
 /* Returns the first slice of thread q of n.  Each thread gets about as many bytes of weights. */
-static uint32_t queue_first(const struct plan *p, uint32_t q, uint32_t n)
+static uint32_t queue_first(const struct matmul *p, uint32_t q, uint32_t n)
 {
     size_t all = 0, at = 0;
     for (uint32_t i = 0; i < p->n_mm; i++)
@@ -129,7 +129,7 @@ static uint32_t queue_first(const struct plan *p, uint32_t q, uint32_t n)
 }
 
 /* Multiplies slices [s, end) of product i with the tokens of a tile. */
-static void multiply(const struct plan *p, uint32_t i, uint32_t s, uint32_t end, uint32_t tile,
+static void multiply(const struct matmul *p, uint32_t i, uint32_t s, uint32_t end, uint32_t tile,
                      struct cpu_mm *j)
 {
     const struct dev_queue *d = p->d;
@@ -162,7 +162,7 @@ static void multiply(const struct plan *p, uint32_t i, uint32_t s, uint32_t end,
 }
 
 /* Computes half of the slices that are left in a queue, product by product. */
-static bool run_some(const struct plan *p, struct queue *q, bool own, struct cpu_mm *j)
+static bool run_some(const struct matmul *p, struct slices *q, bool own, struct cpu_mm *j)
 {
     uint32_t at = atomic_load_explicit(&q->next, memory_order_relaxed);
     if (at >= q->end) return false;
@@ -186,7 +186,7 @@ static bool run_some(const struct plan *p, struct queue *q, bool own, struct cpu
 
 static void mm_task(void *ctx, uint32_t task, uint32_t thread)
 {
-    const struct plan *p = ctx;
+    const struct matmul *p = ctx;
     struct cpu_mm j = {.k = p->k, .scratch = p->d->thread + (size_t)thread * CPU_THREAD_BYTES};
     for (uint32_t i = 0; i < p->n_queues; i++)
         while (run_some(p, &p->queue[(thread + i) % p->n_queues], i == 0, &j))
@@ -201,7 +201,7 @@ static void mm_task(void *ctx, uint32_t task, uint32_t thread)
 
 /* Splits the products into jobs of at most about 256 KiB of weights, and enough of them to occupy all threads
  * evenly. */
-static void split_rows(struct plan *p)
+static void split_rows(struct matmul *p)
 {
     uint32_t threads = pool_threads(p->d->pool);
     size_t most = 1;
@@ -219,9 +219,9 @@ static void split_rows(struct plan *p)
         p->job[i + 1] = p->job[i] + (p->first[i + 1] - p->first[i] + p->slices - 1) / p->slices;
 }
 
-static void matmul_pass(struct plan *p)
+static void matmul_pass(struct matmul *p)
 {
-    struct queue queue[QUEUES];
+    struct slices queue[QUEUES];
     uint32_t threads = pool_threads(p->d->pool);
     convert_x(p);
     split_rows(p);
@@ -248,15 +248,15 @@ void cpu_matmul(struct dev_queue *d, enum dev_compute mode, const float *x, size
     uint32_t step = d->x_tokens;
     for (uint32_t i = 0; i < n_mm; i += MAX_MM)
         for (uint32_t t = 0; t < n; t += step) {
-            struct plan p = {.d = d,
-                             .x = x + t * ldx,
-                             .ldx = ldx,
-                             .n = MIN(n - t, step),
-                             .t0 = t,
-                             .mm = mm + i,
-                             .n_mm = MIN(n_mm - i, MAX_MM),
-                             .k = mm[0].w->cols,
-                             .mode = mode};
+            struct matmul p = {.d = d,
+                               .x = x + t * ldx,
+                               .ldx = ldx,
+                               .n = MIN(n - t, step),
+                               .t0 = t,
+                               .mm = mm + i,
+                               .n_mm = MIN(n_mm - i, MAX_MM),
+                               .k = mm[0].w->cols,
+                               .mode = mode};
             matmul_pass(&p);
         }
 }

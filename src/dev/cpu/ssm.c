@@ -8,7 +8,7 @@
 
 #include <assert.h>
 
-struct scan {
+struct scan_args {
     const struct dev_scan *a;
     uint32_t per_group; /* strips of a group */
     cpu_scan_fn fn;
@@ -36,14 +36,14 @@ CPU_KERNEL(DEV_REF, CPU_SCAN, CPU_ANY, scan_ref);
 /* The channels of a strip belong to one group. */
 static struct scan_strip strip_at(const void *arg, uint32_t i)
 {
-    const struct scan *o = arg;
+    const struct scan_args *o = arg;
     uint32_t of_group = o->a->channels / o->a->groups, in = i % o->per_group * SCAN_LANES;
     return (struct scan_strip){i, i / o->per_group * of_group + in, MIN(SCAN_LANES, of_group - in)};
 }
 
 static void pass(const void *arg, const struct scan_strip *s, uint32_t t, uint32_t n, float *h)
 {
-    const struct scan *o = arg;
+    const struct scan_args *o = arg;
     const struct dev_scan *a = o->a;
     uint32_t c0 = (uint32_t)s->at, per = a->channels / a->heads;
     size_t row = t, group = (size_t)(s->i / o->per_group) * a->n;
@@ -70,7 +70,7 @@ static void pass(const void *arg, const struct scan_strip *s, uint32_t t, uint32
 void cpu_scan(struct dev_queue *d, const struct kv_view *v, uint32_t plane,
               const struct dev_scan *a)
 {
-    struct scan o = {.a = a, .fn = (cpu_scan_fn)cpu_kernel_get(d, CPU_SCAN, CPU_ANY)};
+    struct scan_args o = {.a = a, .fn = (cpu_scan_fn)cpu_kernel_get(d, CPU_SCAN, CPU_ANY)};
     assert(a->n <= DEV_SCAN_STATES && a->channels % a->groups == 0);
     o.per_group = (a->channels / a->groups + SCAN_LANES - 1) / SCAN_LANES;
     scan_run(d, &(struct scan_work){.v = v,

@@ -19,11 +19,11 @@ struct layer {
     struct moe moe;
 };
 /* Defaults of absent keys. */
-struct family {
+struct family_defaults {
     const char *name;
     uint32_t kv_heads, ffn, experts, top;
 };
-static const struct family families[] = {
+static const struct family_defaults families[] = {
     {"qwen3_next", 2, 5632, 512, 10},
     {"qwen3_5_moe", 2, 512, 256, 8}, /* without MLPs */
     {"qwen3_5", 4, 12288, 0, 0},
@@ -79,7 +79,7 @@ static int read_sparse(struct model *m, struct qwen3_next *w)
     return 0;
 }
 
-static int read_experts(struct model *m, const struct family *f, struct qwen3_next *w)
+static int read_experts(struct model *m, const struct family_defaults *f, struct qwen3_next *w)
 {
     w->n = f ? f->experts : 0, w->top = f ? f->top : 0, w->ffn = w->shared_ffn = 512;
     w->renormalizes = true;
@@ -178,7 +178,7 @@ static int qwen3_next_bind_layer(struct model *m, uint32_t i, const struct qwen3
 
 static int qwen3_next_open(struct model *m)
 {
-    const struct family *f = model_is_gguf(m) ? NULL : families;
+    const struct family_defaults *f = model_is_gguf(m) ? NULL : families;
     TRY(model_enter_text(m));
     while (f && strncmp(m->arch_name, f->name, strlen(f->name)) != 0)
         f++;

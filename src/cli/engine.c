@@ -1,4 +1,4 @@
-/* session.c - opens the model and a cache of the right size, and settles the generation options.  Options come from the
+/* engine.c - opens the model and a cache of the right size, and settles the generation options.  Options come from the
  * model's generation_config.json, then from --generation-config, then from single options; later ones win. */
 #include "base/file.h"
 #include "base/near.h"
@@ -37,7 +37,7 @@ static int check_config(const json_t *options, const char *what)
     return e;
 }
 
-int session_config_file(const char *path, json_t **out)
+int engine_config_file(const char *path, json_t **out)
 {
     TRY(json_read(path, 16u << 20, out));
     int e = check_config(*out, path);
@@ -51,7 +51,7 @@ int session_config_file(const char *path, json_t **out)
 static int read_config_option(const char *config, json_t **out)
 {
     static const char what[] = "--generation-config";
-    if (config[strspn(config, " \t\r\n")] != '{') return session_config_file(config, out);
+    if (config[strspn(config, " \t\r\n")] != '{') return engine_config_file(config, out);
     TRY(json_parse(config, strlen(config), what, out));
     return check_config(*out, what);
 }
@@ -85,7 +85,7 @@ static int check_options(const json_t *options)
     return e;
 }
 
-int session_options(const char *config, const json_t *options, json_t **out)
+int engine_options(const char *config, const json_t *options, json_t **out)
 {
     json_t *from = NULL, *to = json_object();
     int e = to ? 0 : ERR(NOMEM, "out of memory");
@@ -103,7 +103,7 @@ int session_options(const char *config, const json_t *options, json_t **out)
     return e == ERR_NOMEM || e == ERR_IO || e == ERR_NOTFOUND ? EXIT_FAILED : EXIT_USAGE;
 }
 
-struct load {
+struct model_load {
     kvik_model **out;
     const char *path, *quantize, *device;
     char *notice; /* owned */
@@ -112,14 +112,14 @@ struct load {
 
 static void on_notice(void *ctx, const char *text)
 {
-    struct load *l = ctx;
+    struct model_load *l = ctx;
     mem_free(l->notice);
     l->notice = mem_strdup(text);
 }
 
 static void load_model(void *ctx)
 {
-    struct load *l = ctx;
+    struct model_load *l = ctx;
     const kvik_model_options o = {.size = sizeof o,
                                   .quantize = l->quantize,
                                   .on_notice = on_notice,
@@ -128,11 +128,11 @@ static void load_model(void *ctx)
     l->e = kvik_model_open_with(l->path, &o, l->out);
 }
 
-int session_model(const char *what, const char *path, const char *quantize, const char *device,
-                  kvik_model **out)
+int engine_model(const char *what, const char *path, const char *quantize, const char *device,
+                 kvik_model **out)
 {
     char found[HUB_PATH];
-    struct load l = {.out = out, .path = found, .quantize = quantize, .device = device};
+    struct model_load l = {.out = out, .path = found, .quantize = quantize, .device = device};
     TRY(model_locate(path, found));
     progress_during(what, load_model, &l);
     if (l.notice) say_line("%s", l.notice);
@@ -152,7 +152,7 @@ static void verify(void *ctx)
     v->e = kvik_model_verify(v->model, v->threads);
 }
 
-int session_verify(kvik_model *m, const struct common *common)
+int engine_verify(kvik_model *m, const struct common *common)
 {
     struct verify v = {.model = m, .threads = common->threads};
     if (!common->verify) return 0;
@@ -163,7 +163,7 @@ int session_verify(kvik_model *m, const struct common *common)
     return v.e;
 }
 
-int session_settle(struct session *s, const json_t *options)
+int engine_settle(struct engine *s, const json_t *options)
 {
     kvik_generation g;
     char *text;
@@ -178,7 +178,7 @@ int session_settle(struct session *s, const json_t *options)
     return 0;
 }
 
-bool session_hears(const kvik_model *m)
+bool engine_hears(const kvik_model *m)
 {
     kvik_encoder encoder = {.size = sizeof encoder};
     return kvik_model_encoder(m, &encoder) >= 0 && encoder.bins;
@@ -196,12 +196,12 @@ static int check_chats(const kvik_model *m, const char *path)
         path, path);
 }
 
-int session_open_model(struct session *s, const char *path, const struct common *common)
+int engine_open_model(struct engine *s, const char *path, const struct common *common)
 {
     char what[128];
     const char *name = strrchr(path, '/');
     double begun = now_seconds();
-    *s = (struct session){.common = *common};
+    *s = (struct engine){.common = *common};
     snprintf(what, sizeof what, "loading %.80s", name && name[1] ? name + 1 : path);
     int e = common->trace ? file_writable(common->trace) : 0;
     if (e >= 0 && common->trace) e = kvik_trace_begin();
@@ -209,14 +209,14 @@ int session_open_model(struct session *s, const char *path, const struct common 
     if (e >= 0) e = offer_pull(path, common);
     if (e == ERR_CANCELLED && interrupt_seen()) {
         say_error(e);
-        return session_close(s, EXIT_INTERRUPTED);
+        return engine_close(s, EXIT_INTERRUPTED);
     }
-    if (e >= 0) e = session_model(what, path, common->quantize, common->device, &s->model);
-    if (e >= 0) e = session_verify(s->model, common);
-    bool chats = e >= 0 && common->chats && !(common->hears && session_hears(s->model));
+    if (e >= 0) e = engine_model(what, path, common->quantize, common->device, &s->model);
+    if (e >= 0) e = engine_verify(s->model, common);
+    bool chats = e >= 0 && common->chats && !(common->hears && engine_hears(s->model));
     if (chats) e = check_chats(s->model, path);
     if (e >= 0 && chats) e = template_open(s->model, path, common->template);
-    if (e < 0) return session_close(s, say_error(e));
+    if (e < 0) return engine_close(s, say_error(e));
     s->load_seconds = now_seconds() - begun;
     if (common->verbose)
         say_line("%s: vocabulary %u, context %u, loaded in %.2f s", path,
@@ -224,18 +224,18 @@ int session_open_model(struct session *s, const char *path, const struct common 
     return 0;
 }
 
-int session_open(struct session *s, const char *path, const struct common *common,
-                 const json_t *given, const json_t *options)
+int engine_open(struct engine *s, const char *path, const struct common *common,
+                const json_t *given, const json_t *options)
 {
-    int status = session_open_model(s, path, common);
+    int status = engine_open_model(s, path, common);
     if (status) return status;
-    int e = session_settle(s, given);
-    if (e < 0) return session_close(s, say_error(e));
+    int e = engine_settle(s, given);
+    if (e < 0) return engine_close(s, say_error(e));
     advice_tell(&s->g, options, ADVICE_COMMAND);
     return 0;
 }
 
-int64_t session_configured(const kvik_generation *g, const char *name)
+int64_t engine_configured(const kvik_generation *g, const char *name)
 {
     json_t *o = NULL, *v;
     const char *key;
@@ -251,15 +251,15 @@ int64_t session_configured(const kvik_generation *g, const char *name)
     return value;
 }
 
-uint32_t session_context(const struct session *s)
+uint32_t engine_context(const struct engine *s)
 {
     enum { ENDLESS = 1 << 24 };
     uint32_t context = kvik_model_context(s->model);
-    return session_configured(&s->g, "window_length") >= 0 ? MAX(context, ENDLESS) : context;
+    return engine_configured(&s->g, "window_length") >= 0 ? MAX(context, ENDLESS) : context;
 }
 
 /* Every beam, further answer, candidate of contrastive search and negative text needs a sequence of its own. */
-uint32_t session_width(const struct session *s)
+uint32_t engine_width(const struct engine *s)
 {
     const kvik_generation *g = &s->g;
     uint64_t rows = g->num_beams > 1 ? g->num_beams : g->num_return_sequences, width = rows;
@@ -269,9 +269,9 @@ uint32_t session_width(const struct session *s)
     return (uint32_t)MIN(MAX(width, 1), UINT32_MAX);
 }
 
-int session_cache(struct session *s, uint32_t sequences, uint64_t need)
+int engine_cache(struct engine *s, uint32_t sequences, uint64_t need)
 {
-    uint32_t width = session_width(s);
+    uint32_t width = engine_width(s);
     if (sequences > UINT32_MAX / width)
         return say_error(ERR(
             LIMIT,
@@ -289,9 +289,9 @@ int session_cache(struct session *s, uint32_t sequences, uint64_t need)
         .spill_dir = s->common.spill_dir,
         .on_notice = say_notice,
     };
-    uint32_t context = session_context(s);
+    uint32_t context = engine_context(s);
     /* In cache_config max_cache_len is a hard limit.  As an option of its own it is raised to what the text needs. */
-    if (session_configured(&s->g, "max_cache_len") < 0)
+    if (engine_configured(&s->g, "max_cache_len") < 0)
         c.max_cache_len = MAX((uint32_t)MIN(need, context), s->g.max_cache_len);
     int e = kvik_cache_open(s->model, &c, &s->cache);
     for (; e < 0 && s->fewer && sequences > 2; e = kvik_cache_open(s->model, &c, &s->cache)) {
@@ -302,7 +302,7 @@ int session_cache(struct session *s, uint32_t sequences, uint64_t need)
     return e < 0 ? say_error(e) : 0;
 }
 
-int session_prefix(const struct session *s, const char *dir)
+int engine_prefix(const struct engine *s, const char *dir)
 {
     int e = dir ? kvik_prefix_check(s->cache, dir) : 1;
     if (e < 0) return err_prefix(e, "--prefix-cache"), say_error(e);
@@ -315,7 +315,7 @@ int session_prefix(const struct session *s, const char *dir)
     return 0;
 }
 
-int session_close(struct session *s, int status)
+int engine_close(struct engine *s, int status)
 {
     if (s->has_g) kvik_generation_done(&s->g);
     kvik_shared_close(s->shared);
@@ -324,6 +324,6 @@ int session_close(struct session *s, int status)
     kvik_cache_close(s->cache);
     kvik_model_close(s->model);
     int e = s->traces ? kvik_trace_end(s->common.trace) : 0, lost = e < 0 ? say_error(e) : 0;
-    *s = (struct session){0};
+    *s = (struct engine){0};
     return MAX(status, lost);
 }
