@@ -1,18 +1,10 @@
-/* affine.c - writes and reads quantized groups one value at a time.  Codecs write with it; for kernels the reading half
- * is the scalar reference. */
+/* affine.c - writes and reads quantized groups.  Codecs write with it; for kernels the reading half is the scalar
+ * reference. */
 #include "dev/affine.h"
+#include "dev/dev.h"
 #include "dev/row.h"
 
 #include <assert.h>
-
-/* Returns the byte that holds the code of value d in a row of `bits`-bit codes; *shift: the place of its bits there. */
-static uint32_t code_byte(uint32_t bits, uint32_t dim, uint32_t d, uint32_t *shift)
-{
-    uint32_t chunk = 128 / bits, c = d / chunk, i = d % chunk;
-    uint32_t w = affine_plane_bytes(bits, MIN(chunk, dim - c * chunk));
-    *shift = i / w * bits;
-    return c * 16 + i % w;
-}
 
 static size_t code_at(const struct kv_affine *f, const struct kv_shape *s, uint32_t r, uint32_t c)
 {
@@ -29,32 +21,42 @@ size_t affine_bytes(const struct kv_affine *f, const struct kv_shape *s, uint32_
     return affine_unit_at(f, s, tile, s->heads, 0);
 }
 
-void affine_put(const struct kv_affine *f, const struct kv_shape *s, unsigned char *unit,
-                uint32_t r, uint32_t d, uint32_t q)
+/* Some values of a row whose bits lie at one place of neighbouring bytes. */
+struct run {
+    uint32_t byte, shift, n;
+};
+
+/* Returns the run of `bits`-bit codes that begins with value d of a row and has at most n values. */
+static struct run run_at(uint32_t bits, uint32_t dim, uint32_t d, uint32_t n)
 {
-    uint32_t shift, bits = f->bits == 3 ? 2 : f->bits;
-    uint32_t c = code_byte(bits, s->dim, d, &shift), mask = (1u << bits) - 1;
-    unit[code_at(f, s, r, c)] |= (unsigned char)((q & mask) << shift);
-    if (f->bits != 3) return;
-    c = affine_plane_bytes(2, s->dim) + code_byte(1, s->dim, d, &shift);
-    unit[code_at(f, s, r, c)] |= (unsigned char)(q >> 2 << shift);
+    uint32_t chunk = 128 / bits, c = d / chunk, i = d % chunk;
+    uint32_t w = affine_plane_bytes(bits, MIN(chunk, dim - c * chunk));
+    return (struct run){c * 16 + i % w, i / w * bits, MIN(n, MIN(w - i % w, chunk - i))};
 }
 
 /* Writes bits `low` and up of each of n codes into a row of `bits`-bit codes whose bytes are `step` apart. */
 static void put_run(unsigned char *row, size_t step, uint32_t bits, uint32_t dim, uint32_t d,
                     uint32_t n, const uint8_t *q, uint32_t low)
 {
-    uint32_t chunk = 128 / bits, mask = (1u << bits) - 1;
-    while (n) { /* as many codes as have their bits at the same place of adjacent bytes */
-        uint32_t c = d / chunk, i = d % chunk;
-        uint32_t w = affine_plane_bytes(bits, MIN(chunk, dim - c * chunk));
-        uint32_t some = MIN(n, MIN(w - i % w, chunk - i)), shift = i / w * bits;
-        unsigned char *to = row + (size_t)(c * 16 + i % w) * step;
-        for (uint32_t k = 0; k < some; k++)
-            to[k * step] |= (unsigned char)((q[k] >> low & mask) << shift);
-        d += some;
-        q += some;
-        n -= some;
+    uint32_t mask = (1u << bits) - 1;
+    for (struct run r; n; d += r.n, q += r.n, n -= r.n) {
+        r = run_at(bits, dim, d, n);
+        unsigned char *to = row + r.byte * step;
+        for (uint32_t k = 0; k < r.n; k++)
+            to[k * step] |= (unsigned char)((q[k] >> low & mask) << r.shift);
+    }
+}
+
+/* Reads n codes as put_run writes them, and adds their bits to q. */
+static void get_run(const unsigned char *row, size_t step, uint32_t bits, uint32_t dim, uint32_t d,
+                    uint32_t n, uint8_t *q, uint32_t low)
+{
+    uint32_t mask = (1u << bits) - 1;
+    for (struct run r; n; d += r.n, q += r.n, n -= r.n) {
+        r = run_at(bits, dim, d, n);
+        const unsigned char *from = row + r.byte * step;
+        for (uint32_t k = 0; k < r.n; k++)
+            q[k] |= (uint8_t)((from[k * step] >> r.shift & mask) << low);
     }
 }
 
@@ -67,15 +69,14 @@ void affine_put_run(const struct kv_affine *f, const struct kv_shape *s, unsigne
     put_run(unit + code_at(f, s, r, affine_plane_bytes(2, s->dim)), step, 1, s->dim, d, n, q, 2);
 }
 
-uint32_t affine_get(const struct kv_affine *f, const struct kv_shape *s, const unsigned char *unit,
-                    uint32_t r, uint32_t d)
+void affine_get_run(const struct kv_affine *f, const struct kv_shape *s, const unsigned char *unit,
+                    uint32_t r, uint32_t d, uint32_t n, uint8_t *q)
 {
-    uint32_t shift, bits = f->bits == 3 ? 2 : f->bits;
-    uint32_t c = code_byte(bits, s->dim, d, &shift);
-    uint32_t q = unit[code_at(f, s, r, c)] >> shift & ((1u << bits) - 1);
-    if (f->bits != 3) return q;
-    c = affine_plane_bytes(2, s->dim) + code_byte(1, s->dim, d, &shift);
-    return q | (unit[code_at(f, s, r, c)] >> shift & 1u) << 2;
+    size_t step = affine_strips(f, s) ? KV_STRIP : 1;
+    memset(q, 0, n);
+    get_run(unit + code_at(f, s, r, 0), step, f->bits == 3 ? 2 : f->bits, s->dim, d, n, q, 0);
+    if (f->bits != 3) return;
+    get_run(unit + code_at(f, s, r, affine_plane_bytes(2, s->dim)), step, 1, s->dim, d, n, q, 2);
 }
 
 void affine_put_pair(const struct kv_affine *f, const struct kv_shape *s, unsigned char *unit,
@@ -85,21 +86,64 @@ void affine_put_pair(const struct kv_affine *f, const struct kv_shape *s, unsign
     kv_row_put(s->dtype, unit, (size_t)affine_pairs(f, s->dim) + i, b);
 }
 
+#define PIECE 128u /* values of a row that are decoded at a time */
+
+/* The two numbers of each of n values of a row. */
+struct pairs {
+    float a[PIECE], b[PIECE];
+};
+
+static void pairs_of(const struct kv_affine *f, const struct kv_shape *s, const unsigned char *unit,
+                     uint32_t r, uint32_t d, uint32_t n, struct pairs *p)
+{
+    size_t pairs = affine_pairs(f, s->dim), size = dtype_size(s->dtype);
+    if (!f->group) {
+        dev_to_f32(s->dtype, unit + d * size, p->a, n);
+        dev_to_f32(s->dtype, unit + (pairs + d) * size, p->b, n);
+        return;
+    }
+    for (uint32_t k = 0, at = r * s->dim + d; k < n;) { /* a group of the row after another */
+        uint32_t group = (at + k) / f->group, end = MIN(n, (group + 1) * f->group - at);
+        float a = kv_row_get(s->dtype, unit, group);
+        float b = kv_row_get(s->dtype, unit, pairs + group);
+        for (; k < end; k++) {
+            p->a[k] = a;
+            p->b[k] = b;
+        }
+    }
+}
+
+/* Decodes values d to d + n of row r of a unit to x. */
+static void piece_of(const struct kv_affine *f, const struct kv_shape *s, const unsigned char *unit,
+                     uint32_t r, uint32_t d, uint32_t n, float *x)
+{
+    uint8_t q[PIECE];
+    struct pairs p;
+    affine_get_run(f, s, unit, r, d, n, q);
+    pairs_of(f, s, unit, r, d, n, &p);
+    for (uint32_t k = 0; k < n; k++)
+        x[k] = f->zero_first ? (float)q[k] - p.b[k] : p.a[k] * (float)q[k];
+    if (s->dtype != DT_F32)
+        for (uint32_t k = 0; k < n; k++)
+            x[k] = kv_row_round(s->dtype, x[k]);
+    for (uint32_t k = 0; k < n; k++)
+        x[k] = f->zero_first ? x[k] * p.a[k] : x[k] - p.b[k];
+}
+
 void affine_decode(const struct kv_affine *f, const struct kv_shape *s, uint32_t tile,
                    uint32_t head, const unsigned char *src, uint32_t r0, uint32_t r1, void *dst,
                    uint32_t first)
 {
-    enum dtype t = s->dtype;
-    uint32_t pairs = affine_pairs(f, s->dim);
+    size_t step = s->layout == KV_STRIPS ? KV_STRIP : 1;
+    float x[PIECE];
     for (uint32_t r = r0; r < r1; r++) {
         const unsigned char *unit = src + affine_unit_at(f, s, tile, head, r / f->unit);
-        uint32_t row = first + r;
-        for (uint32_t d = 0; d < s->dim; d++) {
-            uint32_t i = f->group ? (r % f->unit * s->dim + d) / f->group : d;
-            float a = kv_row_get(t, unit, i), b = kv_row_get(t, unit, (size_t)pairs + i);
-            float q = (float)affine_get(f, s, unit, r % f->unit, d);
-            float y = f->zero_first ? kv_row_round(t, q - b) * a : kv_row_round(t, a * q) - b;
-            kv_row_put(t, dst, kv_row_place(s, row, d), y);
+        for (uint32_t d = 0, n; d < s->dim; d += n) {
+            n = MIN(PIECE, s->dim - d);
+            piece_of(f, s, unit, r % f->unit, d, n, x);
+            size_t at = kv_row_place(s, first + r, d);
+            for (uint32_t k = 0; k < n; k++)
+                kv_row_put(s->dtype, dst, at + k * step, x[k]);
         }
     }
 }

@@ -57,14 +57,12 @@ static inline bool affine_strips(const struct kv_affine *f, const struct kv_shap
 }
 
 size_t affine_bytes(const struct kv_affine *f, const struct kv_shape *s, uint32_t tile);
-/* Writes code q of value d of row r into a unit whose bytes were zero. */
-void affine_put(const struct kv_affine *f, const struct kv_shape *s, unsigned char *unit,
-                uint32_t r, uint32_t d, uint32_t q);
-/* Writes the codes q[n] of values d and up of row r. */
+/* Writes the codes q[n] of values d and up of row r into a unit whose bytes were zero. */
 void affine_put_run(const struct kv_affine *f, const struct kv_shape *s, unsigned char *unit,
                     uint32_t r, uint32_t d, uint32_t n, const uint8_t *q);
-uint32_t affine_get(const struct kv_affine *f, const struct kv_shape *s, const unsigned char *unit,
-                    uint32_t r, uint32_t d);
+/* Reads the codes of values d to d + n of row r. */
+void affine_get_run(const struct kv_affine *f, const struct kv_shape *s, const unsigned char *unit,
+                    uint32_t r, uint32_t d, uint32_t n, uint8_t *q);
 void affine_put_pair(const struct kv_affine *f, const struct kv_shape *s, unsigned char *unit,
                      uint32_t i, float a, float b);
 /* Dequantizes rows [r0, r1) of one head of a tile to rows first + r of dst, one head in the plane's raw layout.  The

@@ -1,39 +1,10 @@
 /* row.c - KV rows as floats, and tiles encoded head by head. */
 #include "dev/row.h"
-#include "dev/cpu/half.h"
 #include "dev/dev.h"
 
 #include <assert.h>
 
 #define BLOCKS_MOST 256u /* blocks of a tile */
-
-float kv_row_get(enum dtype t, const void *p, size_t i)
-{
-    float x;
-    if (t == DT_F32) {
-        memcpy(&x, (const unsigned char *)p + 4 * i, 4);
-        return x;
-    }
-    uint16_t h = half_load((const unsigned char *)p + 2 * i);
-    return t == DT_F16 ? half_f16_to_f32(h) : half_bf16_to_f32(h);
-}
-
-void kv_row_put(enum dtype t, void *p, size_t i, float x)
-{
-    if (t == DT_F32) {
-        memcpy((unsigned char *)p + 4 * i, &x, 4);
-        return;
-    }
-    uint16_t h = t == DT_F16 ? half_f32_to_f16(x) : half_f32_to_bf16(x);
-    memcpy((unsigned char *)p + 2 * i, &h, 2);
-}
-
-float kv_row_round(enum dtype t, float x)
-{
-    if (t == DT_F32) return x;
-    return t == DT_F16 ? half_f16_to_f32(half_f32_to_f16(x))
-                       : half_bf16_to_f32(half_f32_to_bf16(x));
-}
 
 void kv_row_load(const struct kv_shape *s, const void *head, uint32_t r, float *x)
 {
@@ -42,14 +13,16 @@ void kv_row_load(const struct kv_shape *s, const void *head, uint32_t r, float *
         dev_to_f32(s->dtype, (const unsigned char *)head + r * row, x, s->dim);
         return;
     }
+    size_t at = kv_row_place(s, r, 0);
     for (uint32_t d = 0; d < s->dim; d++)
-        x[d] = kv_row_get(s->dtype, head, kv_row_place(s, r, d));
+        x[d] = kv_row_get(s->dtype, head, at + (size_t)d * KV_STRIP);
 }
 
 void kv_row_store(const struct kv_shape *s, void *head, uint32_t r, const float *x)
 {
+    size_t at = kv_row_place(s, r, 0), step = s->layout == KV_STRIPS ? KV_STRIP : 1;
     for (uint32_t d = 0; d < s->dim; d++)
-        kv_row_put(s->dtype, head, kv_row_place(s, r, d), x[d]);
+        kv_row_put(s->dtype, head, at + d * step, x[d]);
 }
 
 void kv_tile_encode(const struct kv_codec *c, const struct kv_shape *s, void *dst,

@@ -1,6 +1,7 @@
 /* row.h - KV rows as floats, whatever the type and layout of their plane.  Codecs read and write values with these
  * functions. */
 #pragma once
+#include "dev/cpu/half.h"
 #include "dev/view.h"
 
 /* Returns the place of value d of row r in one head in raw layout. */
@@ -10,10 +11,33 @@ static inline size_t kv_row_place(const struct kv_shape *s, uint32_t r, uint32_t
                                   : (size_t)r * s->dim + d;
 }
 /* Returns value i of an array of type t: f32, f16 or bf16. */
-float kv_row_get(enum dtype t, const void *p, size_t i);
+static inline float kv_row_get(enum dtype t, const void *p, size_t i)
+{
+    float x;
+    if (t == DT_F32) {
+        memcpy(&x, (const unsigned char *)p + 4 * i, 4);
+        return x;
+    }
+    uint16_t h = half_load((const unsigned char *)p + 2 * i);
+    return t == DT_F16 ? half_f16_to_f32(h) : half_bf16_to_f32(h);
+}
 /* Stores x as value i, rounded to nearest even; overflow becomes infinite. */
-void kv_row_put(enum dtype t, void *p, size_t i, float x);
-float kv_row_round(enum dtype t, float x);
+static inline void kv_row_put(enum dtype t, void *p, size_t i, float x)
+{
+    if (t == DT_F32) {
+        memcpy((unsigned char *)p + 4 * i, &x, 4);
+        return;
+    }
+    uint16_t h = t == DT_F16 ? half_f32_to_f16(x) : half_f32_to_bf16(x);
+    memcpy((unsigned char *)p + 2 * i, &h, 2);
+}
+/* Returns x rounded to type t. */
+static inline float kv_row_round(enum dtype t, float x)
+{
+    if (t == DT_F32) return x;
+    return t == DT_F16 ? half_f16_to_f32(half_f32_to_f16(x))
+                       : half_bf16_to_f32(half_f32_to_bf16(x));
+}
 /* Copy row r of one head in raw layout to x[dim], and back. */
 void kv_row_load(const struct kv_shape *s, const void *head, uint32_t r, float *x);
 void kv_row_store(const struct kv_shape *s, void *head, uint32_t r, const float *x);

@@ -100,7 +100,7 @@ static void encode_group(const struct encode_job *j, uint32_t i)
             affine_put_run(f, j->s, j->unit, part.r, part.d, part.n, from);
         else
             for (uint32_t r = 0; r < part.n; r++)
-                affine_put(f, j->s, j->unit, part.r + r, part.d, from[r]);
+                affine_put_run(f, j->s, j->unit, part.r + r, part.d, 1, from + r);
 }
 
 static void codec_encode(const struct kv_codec *c, const struct kv_shape *s, uint32_t head,

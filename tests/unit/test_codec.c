@@ -107,7 +107,9 @@ static void run_vector(const struct vector *v, enum kv_layout layout, struct res
             size_t at = (size_t)row0 * v->dim + i;
             uint32_t r = i / v->dim, d = i % v->dim;
             size_t code = v->flip ? r * (size_t)tiles * v->dim + (size_t)d * tiles + t : at;
-            out->codes += affine_get(f, &s, dst, r, d) != ((const uint8_t *)v->codes->data)[code];
+            uint8_t q;
+            affine_get_run(f, &s, dst, r, d, 1, &q);
+            out->codes += q != ((const uint8_t *)v->codes->data)[code];
             float got = kv_row_get(v->dtype, back, at_of(&s, block, 0, first + r, d));
             float want = kv_row_get(v->dtype, v->value->data, at);
             float x = kv_row_get(v->dtype, raw, at_of(&s, block, 0, first + r, d));
