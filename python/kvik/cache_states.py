@@ -304,7 +304,7 @@ class Unbound(State):
 
     def __init__(self, store: LayerStore, shapes: Shapes = None) -> None:
         super().__init__(shapes)
-        self.store: LayerStore = store
+        self.store: LayerStore = store  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def layer_count(self) -> int:
         return self.store.used()
@@ -365,7 +365,7 @@ class Bound(State):
 
     def __init__(self, batch: Batch) -> None:
         super().__init__()
-        self.batch: Batch = batch
+        self.batch: Batch = batch  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def shapes(self) -> Shapes:
         layers = self.described()

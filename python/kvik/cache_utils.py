@@ -121,8 +121,9 @@ class StaticCache(Cache):
         kwargs.pop("offload_device", None)
         if kwargs.get("max_cache_len") is None and "max_cache_len" not in str(kwargs.get("cache_config") or ""):
             kwargs["max_cache_len"] = _context(config)
-        if kwargs.get("max_cache_len") is not None and int(kwargs["max_cache_len"]) < 1:
-            raise ValueError(f"max_cache_len={kwargs['max_cache_len']}: at least 1")
+        most: Any = kwargs.get("max_cache_len")
+        if most is not None and int(most) < 1:
+            raise ValueError(f"max_cache_len={most}: at least 1")
         if offloading:
             kwargs["cache_implementation"] = self._offloaded
             if not offload_only_non_sliding:
@@ -362,7 +363,7 @@ class EncoderDecoderCache(Cache):
         return self.self_attention_cache.is_sliding
 
     @property  # type: ignore[misc]
-    def layers(self) -> List[Any]:
+    def layers(self) -> List[Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The layers of the decoder's cache."""
         return self.self_attention_cache.layers
 

@@ -27,11 +27,11 @@ class CrossCache(DynamicCache):
         self._torch = own._torch
 
     @property
-    def _state(self) -> State:
+    def _state(self) -> State:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self._own._state
 
     @_state.setter
-    def _state(self, value: Any) -> None:
+    def _state(self, value: Any) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
         pass
 
     def _use(self) -> Any:

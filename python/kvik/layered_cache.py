@@ -24,15 +24,18 @@ class LayeredCache(Cache):
         super().__init__()
         self._own, self._kind = list(layers or ()), layer_class_to_replicate
 
-    is_written = True
+    @property
+    def is_written(self) -> bool:
+        """True: update() of each layer is called."""
+        return True
 
     @property  # type: ignore[misc]
-    def layer_class_to_replicate(self) -> Any:
+    def layer_class_to_replicate(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The class of which layers are made as the model needs them; None where all layers were given."""
         return self._kind
 
     @property  # type: ignore[misc]
-    def layers(self) -> List[Any]:
+    def layers(self) -> List[Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The layers of the program."""
         return self._own
 

@@ -5,7 +5,7 @@ from typing import Any, Dict, List, Tuple
 
 def bytes_text(n: int) -> str:
     """Returns a number of bytes with its unit, as the command writes it: "720.0 KiB"."""
-    value, units = float(n), ["KiB", "MiB", "GiB", "TiB"]
+    value, unit, units = float(n), "", ["KiB", "MiB", "GiB", "TiB"]
     if n < 1024:
         return f"{n} B"
     while value >= 1024 and units:

@@ -338,7 +338,7 @@ class PreTrainedModel(GenerationMixin):
 
     @overload
     def forward(self, input_ids: Any = None, attention_mask: Any = None, *, past_key_values: "Past" = None,
-                return_dict: Literal[False] = ..., **kwargs: "Unpack[ForwardArguments]") -> Tuple[Any, ...]: ...
+                return_dict: Literal[False], **kwargs: "Unpack[ForwardArguments]") -> Tuple[Any, ...]: ...
 
     def forward(self, input_ids: Any = None, attention_mask: Any = None, position_ids: Any = None,
                 past_key_values: Any = None, inputs_embeds: Any = None, labels: Any = None, use_cache: Optional[bool] = None,
@@ -479,9 +479,9 @@ class AutoModel(PreTrainedModel):
 
         @overload
         def forward(self, input_ids: Any = None, attention_mask: Any = None, *, past_key_values: Past = None,
-                    return_dict: Literal[False] = ..., **kwargs: Unpack[ForwardArguments]) -> Tuple[Any, ...]: ...
+                    return_dict: Literal[False], **kwargs: Unpack[ForwardArguments]) -> Tuple[Any, ...]: ...
 
-        def forward(self, *args: Any, **kwargs: Any) -> Any: ...
+        def forward(self, *args: Any, **kwargs: Any) -> Any: ...  # pyright: ignore[reportIncompatibleMethodOverride]
 
         __call__ = forward  # type: ignore[assignment]
 

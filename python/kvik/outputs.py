@@ -130,7 +130,7 @@ class Seq2SeqLMOutput(ModelOutput):
         def loss(self) -> Array: ...
         @property
         def logits(self) -> Array: ...
-        past_key_values: EncoderDecoderCache
+        past_key_values: EncoderDecoderCache  # pyright: ignore[reportIncompatibleVariableOverride]
         decoder_hidden_states: Tuple[Array, ...]
         decoder_attentions: Tuple[Array, ...]
         cross_attentions: Tuple[Array, ...]
@@ -190,11 +190,11 @@ class GenerateEncoderDecoderOutput(GenerateOutput):
     """Of models with an encoder, without beams."""
 
     if TYPE_CHECKING:
-        past_key_values: EncoderDecoderCache
+        past_key_values: EncoderDecoderCache  # pyright: ignore[reportIncompatibleVariableOverride]
 
 
 class GenerateBeamEncoderDecoderOutput(GenerateOutput):
     """Of models with an encoder, with beams."""
 
     if TYPE_CHECKING:
-        past_key_values: EncoderDecoderCache
+        past_key_values: EncoderDecoderCache  # pyright: ignore[reportIncompatibleVariableOverride]

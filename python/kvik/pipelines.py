@@ -110,7 +110,7 @@ class TextGenerationPipeline:
         batch_size: so many inputs are generated at once, which is faster; greedy tokens stay the same.
         """
         options: Dict[str, Any] = {**self.defaults, **kwargs}
-        form = dict(zip(_FORM, (return_full_text, return_text, return_tensors)))
+        form: Dict[str, Any] = dict(zip(_FORM, (return_full_text, return_text, return_tensors)))
         if any(value is not None for value in form.values()):  # one choice, so that of the call replaces the pipeline's
             options.update(form)
         for name, value in (("clean_up_tokenization_spaces", clean_up_tokenization_spaces),
@@ -224,7 +224,7 @@ class TextGenerationPipeline:
                 raise ValueError(f"max_length={known['max_length']} leaves no room for new tokens: the text has {have} tokens")
             if have + new > most and new >= most:
                 raise ValueError(f"{new} new tokens leave no room for the text: the model holds {most} tokens")
-            out.append((ids[:, new - most:], mask[:, new - most:]) if have + new > most else (ids, mask))
+            out.append((ids[:, new - most:], mask[:, new - most:]) if ids is not None and have + new > most else (ids, mask))
         if "max_new_tokens" not in known:  # what was cut makes no room for more new tokens
             options["max_length"] = min(known["max_length"], most)
         return out

@@ -325,7 +325,7 @@ class WhisperTokenizer(PreTrainedTokenizer):
             if token < first:
                 if not parts or isinstance(parts[-1], float):
                     parts.append([])
-                parts[-1].append(token)
+                parts[-1].append(token)  # pyright: ignore[reportAttributeAccessIssue]
                 continue
             time = (token - first) * precision
             if time < last:

@@ -45,7 +45,7 @@ class Seq2SeqModel(PreTrainedModel):
                      stopping_criteria: Hooks = None, *, return_dict_in_generate: Optional[bool] = ...,
                      **kwargs: Unpack[GenerateArguments]) -> Union[Array, EncoderDecoderOutput]: ...
 
-        def generate(self, *args: Any, **kwargs: Any) -> Any: ...
+        def generate(self, *args: Any, **kwargs: Any) -> Any: ...  # pyright: ignore[reportIncompatibleMethodOverride]
 
     def get_encoder(self) -> Encoder:
         """Returns the encoder; what it returns is for ``encoder_outputs=``."""
@@ -60,10 +60,10 @@ class Seq2SeqModel(PreTrainedModel):
     @overload
     def forward(self, input_ids: Any = None, attention_mask: Any = None, decoder_input_ids: Any = None,
                 decoder_attention_mask: Any = None, encoder_outputs: Optional[EncoderInput] = None,
-                past_key_values: "Past" = None, *, return_dict: Literal[False] = ...,
+                past_key_values: "Past" = None, *, return_dict: Literal[False],
                 **kwargs: "Unpack[Seq2SeqArguments]") -> Tuple[Any, ...]: ...
 
-    def forward(self, input_ids: Any = None, attention_mask: Any = None, decoder_input_ids: Any = None,
+    def forward(self, input_ids: Any = None, attention_mask: Any = None, decoder_input_ids: Any = None,  # pyright: ignore[reportIncompatibleMethodOverride]
                 decoder_attention_mask: Any = None, encoder_outputs: Any = None, past_key_values: Any = None, *,
                 use_cache: Optional[bool] = None, output_attentions: Optional[bool] = None,
                 output_hidden_states: Optional[bool] = None, return_dict: Optional[bool] = None, cache_position: Any = None,

@@ -66,10 +66,10 @@ class SpeechSeq2SeqModel(Seq2SeqModel):
     @overload
     def forward(self, input_features: Any = None, attention_mask: Any = None, decoder_input_ids: Any = None,
                 decoder_attention_mask: Any = None, encoder_outputs: Optional[EncoderInput] = None,
-                past_key_values: "Past" = None, *, return_dict: Literal[False] = ...,
+                past_key_values: "Past" = None, *, return_dict: Literal[False],
                 **kwargs: "Unpack[SpeechForward]") -> Tuple[Any, ...]: ...
 
-    def forward(self, input_features: Any = None, attention_mask: Any = None, decoder_input_ids: Any = None,
+    def forward(self, input_features: Any = None, attention_mask: Any = None, decoder_input_ids: Any = None,  # pyright: ignore[reportIncompatibleMethodOverride]
                 decoder_attention_mask: Any = None, encoder_outputs: Any = None, past_key_values: Any = None, **kwargs: Any) -> Any:
         """As forward() of a model with an encoder, with input_features f32 [batch, bins, frames] of one window.
 
@@ -104,7 +104,7 @@ class SpeechSeq2SeqModel(Seq2SeqModel):
             raise ArgumentError("give either input_features or encoder_outputs")
         if input_features is not None:
             input_features = input_features[:, :, :self._window()]
-        given = encoder_outputs if encoder_outputs is not None else input_features
+        given: Any = encoder_outputs if encoder_outputs is not None else input_features
         rows = given.rows if isinstance(given, EncoderInput) else len(given)
         begin = np.full((rows, 1), self._start(), np.int64)
         logits = self(input_features=input_features, encoder_outputs=encoder_outputs, decoder_input_ids=begin,
@@ -138,7 +138,7 @@ class SpeechSeq2SeqModel(Seq2SeqModel):
                  return_token_timestamps: Optional[bool] = None, return_dict_in_generate: Optional[bool] = None,
                  **kwargs: "Unpack[SpeechArguments]") -> "Union[SpeechOutput, Any]": ...
 
-    def generate(self, input_features: Any = None, generation_config: Any = None,
+    def generate(self, input_features: Any = None, generation_config: Any = None,  # pyright: ignore[reportIncompatibleMethodOverride]
                  logits_processor: Any = None, stopping_criteria: Any = None, prefix_allowed_tokens_fn: Any = None,
                  synced_gpus: Optional[bool] = None, return_timestamps: Optional[bool] = None, task: Optional[str] = None,
                  language: Any = None, is_multilingual: Optional[bool] = None, prompt_ids: Any = None,

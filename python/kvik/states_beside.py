@@ -66,7 +66,7 @@ class Linear(Over):
 
     def __init__(self, linear: LinearStates, under: State) -> None:
         super().__init__(under)
-        self.linear: LinearStates = linear
+        self.linear: LinearStates = linear  # pyright: ignore[reportIncompatibleVariableOverride]
 
     @property
     def is_used(self) -> bool:  # type: ignore[override]

@@ -202,7 +202,7 @@ class PreTrainedTokenizer(Vocabulary, Chats):
     @overload
     def encode(self, text: Any, text_pair: Any = None, add_special_tokens: bool = True, padding: Union[bool, str] = False,
                truncation: Union[bool, str, None] = None, max_length: Optional[int] = None, stride: int = 0,
-               padding_side: Optional[str] = None, return_tensors: Optional[str] = ..., **kwargs: Any) -> "Array": ...
+               padding_side: Optional[str] = None, *, return_tensors: str, **kwargs: Any) -> "Array": ...
 
     def encode(self, text: Any, text_pair: Any = None, add_special_tokens: bool = True, padding: Union[bool, str] = False,
                truncation: Union[bool, str, None] = None, max_length: Optional[int] = None, stride: int = 0,
@@ -261,7 +261,8 @@ class PreTrainedTokenizer(Vocabulary, Chats):
 
     def _encoded(self, text: Any, pair: Any, words: bool, special: bool, fit: Fit, wanted: Wanted) -> BatchEncoding:
         inputs, single = inputs_of(text, pair, words)
-        rows, sources = [], []  # type: List[Row], List[int]
+        rows: List[Row] = []
+        sources: List[int] = []
         columns: Columns = {"input_ids": []}
         layouts = {n: self._layout(n == 2, special) for n in set(map(len, inputs))}
         for i, texts in enumerate(inputs):
@@ -300,9 +301,10 @@ class PreTrainedTokenizer(Vocabulary, Chats):
                 return encode_placed(self._handle, text, sequence, plain)
             return Encoding.of_words([place(word, sequence) for word in text])
         texts = [place(t, i).entries() for i, t in enumerate(row.texts)]
-        for entries, kept in zip(texts, row.kept if self._trim is not None else ()):
+        trim = self._trim
+        for entries, kept in zip(texts, row.kept if trim is not None else ()):
             for i in kept:
-                entries[i] = trimmed(entries[i], i == kept[0], self._trim)
+                entries[i] = trimmed(entries[i], i == kept[0], bool(trim))
         own = row.join(texts, lambda part: (part.id, piece(self._handle, part.id)[0], (0, 0), None, None))
         return Encoding(own, row.types())
 

@@ -123,8 +123,8 @@ class Chats:
         if "add_generation_prompt" in kwargs:
             raise ValueError("encode_message_with_chat_template() does not take add_generation_prompt")
         before = list(conversation_history or ())
-        whole = self.apply_chat_template([*before, message], return_dict=False, **kwargs)
-        known = self.apply_chat_template(before, return_dict=False, **kwargs) if before else []
+        whole: Any = self.apply_chat_template([*before, message], return_dict=False, **kwargs)
+        known: Any = self.apply_chat_template(before, return_dict=False, **kwargs) if before else []
         same = next((i for i, (a, b) in enumerate(zip(known, whole)) if a != b), min(len(known), len(whole)))
         return list(whole[same:])
 

@@ -163,7 +163,8 @@ class Vocabulary:
 
     def convert_tokens_to_string(self, tokens: Sequence[str]) -> str:
         """Returns the text of tokens as convert_ids_to_tokens() spells them.  What is no token stays as it is."""
-        out, ids = [], []  # type: List[str], List[int]
+        out: List[str] = []
+        ids: List[int] = []
         for token in [*tokens, None]:
             found = None if token is None else self._id(token)
             if found is not None:

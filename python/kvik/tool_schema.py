@@ -23,7 +23,8 @@ class DocstringParsingException(ValueError):
 
 def _type(hint: Any) -> Dict[str, Any]:
     """Returns the JSON schema of a type hint.  The order of keys is what templates print."""
-    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    origin = typing.get_origin(hint)
+    inner: typing.Tuple[typing.Any, ...] = typing.get_args(hint)
     if hint is Any:
         return {}
     if origin is None and hint in _NAMES:
@@ -40,7 +41,7 @@ def _type(hint: Any) -> Dict[str, Any]:
     if origin is tuple and len(inner) > 1 and ... not in inner:
         return {"type": "array", "prefixItems": [_type(a) for a in inner]}
     if origin is dict:
-        return {"type": "object", "additionalProperties": _type(inner[1])}
+        return {"type": "object", "additionalProperties": _type([*inner][1])}
     if origin is typing.Literal:
         return _values(list(inner), hint)
     raise TypeHintParsingException(f"a tool's argument has the type hint {hint!r}, which has no JSON schema")

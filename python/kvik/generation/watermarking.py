@@ -32,7 +32,8 @@ class WatermarkDetector:
         self.greenlist_ratio, self.ignore_repeated_ngrams = config.greenlist_ratio, ignore_repeated_ngrams
         text = model_config.get_text_config() if hasattr(model_config, "get_text_config") else model_config
         self.processor = WatermarkLogitsProcessor(text.vocab_size, device, **config.to_dict())
-        self._most, self._known = max_cache_size, {}  # type: int, Dict[Tuple[int, ...], bool]
+        self._most = max_cache_size
+        self._known: Dict[Tuple[int, ...], bool] = {}
 
     def _is_green(self, ngram: Tuple[int, ...], alone: bool) -> bool:
         found = self._known.get(ngram)

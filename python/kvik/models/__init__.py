@@ -118,7 +118,7 @@ class _Loader(Loader):
     def __init__(self, folder: str) -> None:
         self.folder = folder
 
-    def create_module(self, spec: ModuleSpec) -> Optional[ModuleType]:
+    def create_module(self, spec: ModuleSpec) -> None:
         return None
 
     def exec_module(self, module: ModuleType) -> None:
