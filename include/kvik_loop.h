@@ -94,6 +94,25 @@ KVIK_API int kvik_request_end(kvik_request *r, kvik_result **out);
  * own request, which ends with this step. */
 KVIK_API void kvik_request_free(kvik_request *r);
 
+/* ---- Schemas: compiled before they are needed -------------------------------------------------------
+ *
+ * A generation with a json_schema compiles it when it begins, which can take half a second.  A program whose steps must
+ * not wait compiles it in another thread, and keeps it open as long as such generations wait or run:
+ *
+ *     kvik_schema_open(g.json_schema, kvik_model_tokenizer(model), &schema);    // in a thread that may wait
+ *     kvik_request_start(cache, &g, &prompt, 1, NULL, &request);                // compiles nothing
+ *     ...
+ *     kvik_schema_close(schema);
+ */
+
+typedef struct kvik_schema kvik_schema;
+/* Compiles a schema, and makes the tables of the tokenizer for schemas; t NULL: the schema alone.  Generations whose
+ * kvik_generation.json_schema is the same text find it, on any thread.  KVIK_BUSY: all schemas that are open or used
+ * would need more than 512 MiB. */
+KVIK_API int kvik_schema_open(const char *json_schema, const kvik_tokenizer *t, kvik_schema **out);
+/* Closes a schema.  Generations that use it go on. */
+KVIK_API void kvik_schema_close(kvik_schema *s);
+
 /* ---- Sampler: tokens for loops of your own ----------------------------------------------------------
  *
  * A sampler chooses tokens from logits as kvik_generate does, bit for bit: with the same processors, and draws

@@ -50,7 +50,11 @@ struct gen_chain {
 
 /* Returns the trie of a vocabulary, which is made once and lives as long as the tokenizer. */
 struct lexicon;
+struct schema;
 int gen_lexicon(const struct tok *tok, const struct lexicon **out);
+/* Compiles a schema ahead of the generations that have it, which find it as long as it is held; tok may be NULL. */
+int gen_schema_hold(const char *text, const struct tok *tok, struct schema **out);
+void gen_schema_drop(struct schema *s);
 
 /* Writes exp(s - max) of every score to value, 0 for -inf and NaN, and returns their sum; 0 if no score is above
  * -inf.  If there are scores of +inf, only these have weight. */

@@ -62,6 +62,18 @@ int gen_lexicon(const struct tok *tok, const struct lexicon **out)
     return e < 0 ? err_prefix(e, "json_schema") : 0;
 }
 
+int gen_schema_hold(const char *text, const struct tok *tok, struct schema **out)
+{
+    const struct lexicon *l;
+    if (tok) TRY(gen_lexicon(tok, &l));
+    return schema_of(text, "json_schema", out);
+}
+
+void gen_schema_drop(struct schema *s)
+{
+    schema_drop(s);
+}
+
 static int open_schema(struct gen_chain *c)
 {
     const struct lexicon *l;

@@ -205,7 +205,7 @@ static int compile_root(const json_t *json, const char *what, bool exact, struct
     int e = compile_all(&c, json);
     compiler_done(&c);
     if (e < 0)
-        schema_drop(c.s);
+        schema_free(c.s);
     else
         *out = c.s;
     return e;
@@ -232,9 +232,9 @@ int schema_compile_text(const char *text, const char *what, struct schema **out)
     return e;
 }
 
-void schema_drop(struct schema *s)
+void schema_free(struct schema *s)
 {
-    if (!s || atomic_fetch_sub_explicit(&s->more, 1, memory_order_acq_rel)) return;
+    if (!s) return;
     for (uint32_t i = 0; i < s->n_basic; i++) {
         struct basic *b = &s->basic[i];
         dfa_drop(b->dfa);
@@ -244,5 +244,6 @@ void schema_drop(struct schema *s)
     }
     mem_free(s->basic);
     mem_free(s->node);
+    mem_free(s->text);
     mem_free(s);
 }

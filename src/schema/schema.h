@@ -11,8 +11,8 @@ struct schema;
  * ERR_LIMIT: the automaton would be too large. */
 int schema_compile(const json_t *json, const char *what, struct schema **out);
 int schema_compile_text(const char *text, const char *what, struct schema **out);
-/* As schema_compile, for the text of a schema.  The process keeps the schemas that it has used last, so a text
- * that was compiled lately is not compiled again. */
+/* As schema_compile, for the text of a schema.  A text whose schema somebody holds, or that was used lately, is not
+ * compiled again.  ERR_BUSY: those that are held have no memory for another one. */
 int schema_of(const char *text, const char *what, struct schema **out);
 /* Drops one holder of a schema; the last one frees it. */
 void schema_drop(struct schema *s);

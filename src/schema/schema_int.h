@@ -44,12 +44,20 @@ struct node {
     bool live;
 };
 struct schema {
-    atomic_uint more;    /* number of holders less one */
+    atomic_uint more; /* number of holders less one */
+    /* Of a schema that is found by its text (remembered.c): the text, owned, its bytes and those of all; else NULL. */
+    char *text;
+    size_t n_text, bytes;
+    struct schema *next; /* in the list of those that are held */
     struct basic *basic; /* owned */
     struct node *node;   /* owned */
     uint32_t n_basic, cap_basic, n_node, cap_node;
     uint32_t root;
 };
+/* compile.c: frees a schema that nobody holds; NULL is allowed. */
+void schema_free(struct schema *s);
+/* remembered.c: replaces the limit of the bytes of all schemas that are held, for tests; returns the one before. */
+size_t schema_limit(size_t bytes);
 /* settle.c: finds the nodes that have values and removes the others.  This is the last step of a compilation. */
 int schema_settle(struct schema *s);
 

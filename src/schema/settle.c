@@ -130,6 +130,8 @@ static int settle_object(const struct schema *s, struct basic *b)
         if (c && !class_lives(s, b, c - 1)) b->dfa->accept[q] = 0;
     }
     TRY(dfa_trim(b->dfa));
+    /* One pass of find_reach looks at all of this, and so much memory stays. */
+    TRY(dfa_pay((uint64_t)b->dfa->n_state * b->words * (4 + b->dfa->n_class / 4)));
     b->reach = mem_array((size_t)b->dfa->n_state * b->words + 1, sizeof *b->reach);
     b->open = mem_array((size_t)b->dfa->n_state + 1, sizeof *b->open);
     if (!b->reach || !b->open) return ERR_NOMEM;

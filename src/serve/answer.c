@@ -1,7 +1,7 @@
 /* answer.c - collects the texts of a request's jobs, and lets its protocol write them.  All functions but
- * answer_open run on the thread of the scheduler. */
+ * answer_open run on the thread of the scheduler, whose other texts wait meanwhile.  So the end of an answer that is
+ * large, or whose request was, is left to the desk. */
 #include "serve/answer.h"
-#include "base/bytes.h"
 #include "serve/replay.h"
 #include "serve/slots.h"
 #include "serve/token_text.h"
@@ -10,6 +10,9 @@
 #include <time.h>
 
 enum { MOST_TEXT = 256 << 20 };
+/* Limits of an answer that the scheduler completes: bytes of the request, whose JSON is freed then, and probabilities
+ * of a whole answer. */
+enum { QUICK_BODY = 64 << 10, QUICK_PROBABILITIES = 1 << 10 };
 
 static void answer_free(struct answer *a)
 {
@@ -28,12 +31,18 @@ static void answer_free(struct answer *a)
         json_decref(a->choice[i].ids);
     }
     mem_free(a->choice);
+    for (struct job *j = a->over, *next; j; j = next) {
+        next = j->next;
+        job_free(j);
+    }
     ask_done(&a->ask);
     exchange_release(a->x);
     mem_free(a);
 }
 
 static const struct spoken_calls heard;
+static void complete(struct crew_work *w);
+static void complete_at_end(struct crew_work *w, int status, const char *sentence);
 
 /* Opens a scanner for each text of a chat whose model marks reasoning or calls.  If memory is short, a text stays
  * undivided. */
@@ -74,7 +83,8 @@ struct answer *answer_open(struct server *s, struct exchange *x, const struct pr
         mem_free(c);
         return NULL;
     }
-    *a = (struct answer){.server = s,
+    *a = (struct answer){.work = {.x = x, .run = complete, .refuse = complete_at_end},
+                         .server = s,
                          .x = exchange_hold(x),
                          .protocol = p,
                          .ask = *k,
@@ -97,117 +107,7 @@ struct answer *answer_open(struct server *s, struct exchange *x, const struct pr
     return a;
 }
 
-/* --- Parts of answers. */
-
-json_t *answer_text(const char *s, size_t n)
-{
-    return json_stringn(s ? s : "", s ? n : 0);
-}
-
-void answer_send(struct answer *a, const struct buf *b)
-{
-    if (b)
-        exchange_send(a->x, b->data, b->len);
-    else
-        atomic_store(&a->x->gone, true);
-}
-
-void answer_event(struct answer *a, const char *name, json_t *o)
-{
-    char *text = NULL;
-    struct buf b;
-    buf_init(&b, SIZE_MAX);
-    bool whole =
-        o && json_text(o, &text) == 0 && (!name || buf_printf(&b, "event: %s\n", name) >= 0) &&
-        buf_puts(&b, "data: ") >= 0 && buf_puts(&b, text) >= 0 && buf_puts(&b, "\n\n") >= 0;
-    answer_send(a, whole ? &b : NULL);
-    mem_free(text);
-    buf_done(&b);
-    json_decref(o);
-}
-
-json_t *answer_usage(const struct answer *a)
-{
-    json_int_t reasoning = 0;
-    for (uint32_t i = 0; i < a->ask.choices; i++)
-        reasoning += (json_int_t)a->choice[i].reasoning_tokens;
-    return json_pack("{s:I, s:I, s:I, s:{s:I}, s:{s:I}}", "prompt_tokens",
-                     (json_int_t)a->prompt_tokens, "completion_tokens", (json_int_t)a->new_tokens,
-                     "total_tokens", (json_int_t)a->prompt_tokens + (json_int_t)a->new_tokens,
-                     "prompt_tokens_details", "cached_tokens", (json_int_t)a->reused,
-                     "completion_tokens_details", "reasoning_tokens", reasoning);
-}
-
-json_t *answer_kvik(const struct answer *a)
-{
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:s?, s:f, s:f, s:f}", "reused",
-                     (json_int_t)a->reused, "fetched", (json_int_t)a->fetched, "moved",
-                     (json_int_t)a->moved, "computed", (json_int_t)a->computed, "replayed",
-                     (json_int_t)a->ask.replayed, "prefix_miss", a->reused ? NULL : a->miss,
-                     "wait_seconds", a->waited, "first_token_seconds", a->first, "seconds",
-                     a->seconds);
-}
-
-json_t *answer_call(const struct call *k, const char *arguments)
-{
-    return json_pack("{s:s, s:s, s:{s:s, s:s}}", "id", k->id, "type", "function", "function",
-                     "name", k->name, "arguments", arguments);
-}
-
-json_t *answer_message(const struct choice *c)
-{
-    json_t *m = json_pack("{s:s, s:o}", "role", "assistant", "content",
-                          c->n_calls && !c->text.len ? json_null()
-                                                     : answer_text(c->text.data, c->text.len)),
-           *list = c->n_calls ? json_array() : NULL;
-    for (uint32_t i = 0; i < c->n_calls; i++)
-        json_array_append_new(list, answer_call(&c->call[i], call_arguments(&c->call[i])));
-    if (list) json_object_set_new(m, "tool_calls", list);
-    if (c->reason.len)
-        json_object_set_new(m, "reasoning_content", answer_text(c->reason.data, c->reason.len));
-    return m;
-}
-
-const char *answer_finish(const struct choice *c)
-{
-    if (!c->over) return NULL;
-    if (c->n_calls && c->finish != KVIK_FINISH_LENGTH) return "tool_calls";
-    return c->finish == KVIK_FINISH_EOS || c->finish == KVIK_FINISH_STOP ? "stop" : "length";
-}
-
-json_t *answer_new_ids(struct choice *c)
-{
-    size_t n = json_array_size(c->ids);
-    json_t *list = json_array();
-    for (; c->told_ids < n; c->told_ids++)
-        json_array_append(list, json_array_get(c->ids, c->told_ids));
-    return list;
-}
-
-json_t *answer_ids(struct choice *c, json_t *o)
-{
-    if (c->ids) json_object_set_new(o, "token_ids", answer_new_ids(c));
-    return o;
-}
-
-json_t *answer_probabilities(struct choice *c)
-{
-    size_t n = json_array_size(c->logprobs);
-    json_t *list = c->logprobs ? json_array() : NULL;
-    for (; c->told < n; c->told++)
-        json_array_append(list, json_array_get(c->logprobs, c->told));
-    if (list && c->answer->ask.stream) { /* a stream that was sent needs them no more */
-        json_array_clear(c->logprobs);
-        c->told = c->answer->probabilities = 0;
-    }
-    return list;
-}
-
-json_t *answer_logprobs(struct choice *c)
-{
-    json_t *list = answer_probabilities(c);
-    return list ? json_pack("{s:o}", "content", list) : json_null();
-}
+/* --- Probabilities. */
 
 /* Makes JSON of one token with its probability.  Its bytes may be a part of a character; `token` then has U+FFFD in
  * their place. */
@@ -420,15 +320,27 @@ static void write_log(const struct answer *a)
     json_decref(j);
 }
 
-static void complete(struct answer *a)
+/* Sends the end of an answer, and frees the answer. */
+static void complete(struct crew_work *w)
 {
-    write_log(a);
+    struct answer *a = (struct answer *)w;
     if (!a->failed && a->ask.stream) {
         if (a->protocol->done) a->protocol->done(a);
     } else if (!a->failed)
         exchange_json(a->x, 200, a->protocol->whole(a));
     if (a->begun) exchange_finish(a->x);
     answer_free(a);
+}
+
+static void complete_at_end(struct crew_work *w, int status, const char *sentence)
+{
+    (void)status, (void)sentence;
+    complete(w);
+}
+
+static bool is_quick(const struct answer *a)
+{
+    return a->x->n_body <= QUICK_BODY && (a->ask.stream || a->probabilities <= QUICK_PROBABILITIES);
 }
 
 /* Finds the stop string that ended a text: the one that was complete first, and of two such the longer one. */
@@ -499,7 +411,11 @@ static void on_over(struct job *j, const kvik_row *row, int code, const char *se
         begin(a); /* in case the text has no token at all */
         if (a->protocol->ending) a->protocol->ending(a, c);
     }
-    if (--a->left == 0) complete(a);
+    j->next = a->over;
+    a->over = j;
+    if (--a->left > 0) return;
+    write_log(a);
+    if (is_quick(a) || crew_put(a->server->desk, &a->work) < 0) complete(&a->work);
 }
 
 const struct job_calls answer_calls = {.text = on_text, .progress = on_progress, .over = on_over};

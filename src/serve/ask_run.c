@@ -116,9 +116,12 @@ static int job_new(const struct server *s, struct exchange *x, const struct ask 
     memcpy(j->ids, t.ids, t.n * sizeof *j->ids);
     j->n = t.n;
     j->x = exchange_hold(x);
-    if (take_documents(j, &k->documents) < 0) {
+    e = take_documents(j, &k->documents);
+    if (e >= 0 && j->g.json_schema)
+        e = kvik_schema_open(j->g.json_schema, s->tokenizer, &j->schema);
+    if (e < 0) {
         job_free(j);
-        return ERR_NOMEM;
+        return e;
     }
     if (k->messages) {
         j->shown = s->dialect.shown;

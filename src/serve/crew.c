@@ -123,19 +123,26 @@ int crew_open(const struct crew_options *o, struct crew **out)
     return 0;
 }
 
-void crew_close(struct crew *c)
+void crew_stop(struct crew *c)
 {
     if (!c) return;
     pthread_mutex_lock(&c->lock);
     atomic_store(&c->closing, true);
     pthread_cond_broadcast(&c->bell);
     pthread_mutex_unlock(&c->lock);
-    for (uint32_t i = 0; i < c->n; i++)
-        pthread_join(c->hand[i].thread, NULL);
-    for (struct crew_work *w = c->first, *next; w; w = next) {
-        next = w->next;
+    for (; c->n; c->n--)
+        pthread_join(c->hand[c->n - 1].thread, NULL);
+    for (struct crew_work *w = c->first; w; w = c->first) {
+        c->first = w->next;
         w->refuse(w, 503, "the server is closing");
     }
+    c->last = &c->first;
+}
+
+void crew_close(struct crew *c)
+{
+    if (!c) return;
+    crew_stop(c);
     pthread_cond_destroy(&c->bell);
     pthread_mutex_destroy(&c->lock);
     mem_free(c);

@@ -25,5 +25,6 @@ int crew_open(const struct crew_options *o, struct crew **out);
 int crew_put(struct crew *c, struct crew_work *w);
 /* True if the crew is to end; long works look at it and stop. */
 bool crew_ends(const struct crew *c);
-/* Refuses the waiting works, and waits for the threads. */
+/* Refuses the waiting works and waits for the threads.  Then crew_put refuses everything. */
+void crew_stop(struct crew *c);
 void crew_close(struct crew *c);

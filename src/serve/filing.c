@@ -156,6 +156,7 @@ static void on_rows(struct job *j, const kvik_row *row, int code, const char *se
     } else if (row && (code = write_session(w, row->seq)) < 0)
         sentence = kvik_last_error();
     answer(w, true, code, sentence);
+    job_free(j);
 }
 
 static int do_restore(struct job *j, kvik_cache *cache)
@@ -170,6 +171,7 @@ static void on_restored(struct job *j, const kvik_row *row, int code, const char
     if (code >= 0)
         slots_put(w->server->slots, w->slot, &(struct slot_text){w->text.ids, w->text.n, "", true});
     answer(w, false, code, sentence);
+    job_free(j);
 }
 
 static const struct job_calls saves = {.text = no_text, .over = on_rows};

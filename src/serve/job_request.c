@@ -6,8 +6,7 @@
 void job_free(struct job *j)
 {
     if (!j) return;
-    if (j->request) kvik_request_free(j->request);
-    kvik_fetch_free(j->fetch);
+    kvik_schema_close(j->schema);
     kvik_generation_done(&j->g);
     exchange_release(j->x);
     mem_free(j->splicing.chunk);

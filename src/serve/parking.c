@@ -11,13 +11,19 @@ enum { PATIENCE = 4 /* how often a job is parked before it gets precedence */ };
 void job_over(struct scheduler *s, struct job *j, const kvik_row *row, int code,
               const char *sentence)
 {
+    kvik_cache *cache = cache_of(s, j)->o.cache;
+    kvik_request *request = j->request;
+    kvik_fetch *fetch = j->fetch;
+    kvik_seq spliced = j->splicing.seq;
     atomic_fetch_sub(count_of(s, j->x->client), 1);
     j->ended = now_seconds();
-    j->calls->over(j, row, code, sentence);
-    if (j->request) kvik_request_free(j->request);
     j->request = NULL;
-    splice_end(s, j);
-    job_free(j);
+    j->fetch = NULL;
+    j->splicing.seq = 0;
+    j->calls->over(j, row, code, sentence);
+    kvik_request_free(request); /* after the call, since the sentence may be the request's */
+    kvik_fetch_free(fetch);
+    if (spliced) kvik_cache_drop(cache, spliced);
 }
 
 /* Adds a text that has ended to the sums.  This comes before its answer goes out, because a client may look at the

@@ -5,6 +5,7 @@
 #pragma once
 #include "base/buf.h"
 #include "base/digest.h"
+#include "serve/crew.h"
 #include "serve/documents.h"
 #include "serve/keys.h"
 #include "serve/route.h"
@@ -106,6 +107,8 @@ struct ask_text ask_text_of(const struct ask *k, uint32_t i);
 int ask_options(const struct server *s, const struct ask *k, uint32_t i, kvik_generation *g);
 
 struct answer {
+    struct crew_work
+        work; /* of the desk, which completes an answer that takes long; the first member */
     struct server *server;
     struct exchange *x; /* held */
     const struct protocol *protocol;
@@ -114,6 +117,7 @@ struct answer {
     int64_t created;       /* Unix time */
     struct choice *choice; /* [ask.choices] */
     uint32_t left;         /* choices that are not over */
+    struct job *over;      /* owned: the jobs of the others */
     int slot;              /* the slot that remembers the first text, or -1 */
     bool begun, failed;
     bool progressed;        /* set once a stream was sent the progress of its prompt */
@@ -202,7 +206,7 @@ int ask_serve(struct server *s, struct exchange *x, const struct protocol *p, as
 /* Starts the generations of an ask, whose contents it takes over.  Returns an error code if it started none. */
 int ask_run(struct server *s, struct exchange *x, const struct protocol *p, struct ask *k);
 
-/* --- answer.c */
+/* --- answer_parts.c */
 /* Sends a part of a stream.  b NULL: there was no memory for the part; the stream ends then, because a stream with a
  * hole would be another text. */
 void answer_send(struct answer *a, const struct buf *b);

@@ -21,8 +21,8 @@ struct job_calls {
     /* NULL, or is called when more of the prompt has rows: j->have tokens of it.  The first call tells what is
      * reused. */
     void (*progress)(struct job *j);
-    /* Is called when the job is over; the scheduler frees the job afterwards.  row: its text; NULL after an error,
-     * with code and sentence. */
+    /* Is called when the job is over, and takes the job over.  row: its text; NULL after an error, with code and
+     * sentence. */
     void (*over)(struct job *j, const kvik_row *row, int code, const char *sentence);
     /* NULL, or work on the cache that the job does in place of a text once it may begin.  Returns an error code.  If
      * the cache is short of memory or sequences (KVIK_FULL, KVIK_LIMIT), it is called again later. */
@@ -47,8 +47,9 @@ struct job {
     /* Held.  If the client leaves, the job ends.  While the client does not read, the job pauses; it is parked if
      * others wait. */
     struct exchange *x;
-    kvik_generation g; /* owned */
-    int32_t *ids;      /* [n] owned, the prompt */
+    kvik_generation g;   /* owned */
+    kvik_schema *schema; /* owned: that of g, so that no step waits for a compilation; or NULL */
+    int32_t *ids;        /* [n] owned, the prompt */
     size_t n;
     const int32_t *shown; /* [n_shown] borrowed: special tokens that have a text */
     size_t n_shown;
@@ -123,6 +124,7 @@ struct scheduler_state {
 void scheduler_look(struct scheduler *s, struct scheduler_state *out);
 /* Ends the jobs that still run and waits for the thread. */
 void scheduler_close(struct scheduler *s);
+/* Frees a job that has no request. */
 void job_free(struct job *j);
 
 /* --- job_request.c */

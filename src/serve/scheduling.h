@@ -84,7 +84,7 @@ void splice_on(struct scheduler *s);
 void splice_end(struct scheduler *s, struct job *j);
 
 /* --- parking.c */
-/* Tells a job that it is over, and frees it. */
+/* Tells a job that it is over, and gives it to its owner. */
 void job_over(struct scheduler *s, struct job *j, const kvik_row *row, int code,
               const char *sentence);
 /* Does the same for a job that has a request. */

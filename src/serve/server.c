@@ -109,9 +109,10 @@ int serve(const struct serve_options *o)
         atomic_store(&serving, NULL);
         atomic_store(&stop_asked, false);
     }
-    crew_close(s.desk);
+    crew_stop(s.desk);
     crew_close(s.hearing);
     scheduler_close(s.scheduler);
+    crew_close(s.desk); /* jobs that are over ask it to take their answers */
     events_close(s.events);
     caches_close(&s.caches);
     net_close(s.net);

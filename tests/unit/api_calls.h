@@ -33,6 +33,7 @@ enum {
     A_REQUESTS,
     A_DECODER,
     A_SAMPLER,
+    A_SCHEMA,
     A_SHARED,
     A_FETCH,
     A_CONFIG,
@@ -53,6 +54,7 @@ enum {
     A_FORMAT,
     A_OPTION,
     A_JSON,
+    A_SCHEMA_TEXT,
     A_MODEL_PATH,
     A_SESSION, /* a session file that exists */
     A_SAVED,   /* a session file to write */
@@ -105,6 +107,7 @@ enum {
     A_OUT_RESULT,
     A_OUT_DECODER,
     A_OUT_SAMPLER,
+    A_OUT_SCHEMA,
     A_OUT_SHARED,
     A_OUT_FETCH,
     A_OUT_EXPORT,
@@ -280,6 +283,8 @@ static const struct api_call api_calls[] = {
     CALL(kvik_sample, R_INT, D_NOTHING, A_SAMPLER, A_CHOICE, A_OUT_ID),
     CALL(kvik_sampler_close, R_VOID, D_CLOSES, A_SAMPLER),
     CALL(kvik_sampler_open, R_INT, D_NOTHING, A_GENERATION, A_VOCAB, CAN(A_HOOKS), A_OUT_SAMPLER),
+    CALL(kvik_schema_close, R_VOID, D_CLOSES, A_SCHEMA),
+    CALL(kvik_schema_open, R_INT, D_NOTHING, A_SCHEMA_TEXT, CAN(A_TOKENIZER), A_OUT_SCHEMA),
     CALL(kvik_session_describe, R_INT, D_NOTHING, A_SESSION, A_OUT_MEMORY),
     CALL(kvik_shared_close, R_VOID, D_CLOSES, A_SHARED),
     CALL(kvik_shared_flush, R_INT, D_READS, A_SHARED, A_1),

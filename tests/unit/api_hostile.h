@@ -381,6 +381,7 @@ static uintptr_t pointer(int kind, int at, uint32_t *most)
     case A_REQUEST:
     case A_DECODER:
     case A_SAMPLER:
+    case A_SCHEMA:
     case A_SHARED:
     case A_FETCH:
     case A_RESULT:
@@ -425,6 +426,7 @@ static uintptr_t pointer(int kind, int at, uint32_t *most)
     case A_FORMAT:
         return (uintptr_t)any_text();
     case A_JSON:
+    case A_SCHEMA_TEXT:
         return (uintptr_t)any_options();
     case A_MODEL_PATH:
     case A_SESSION:

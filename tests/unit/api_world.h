@@ -13,6 +13,7 @@ struct api_world {
     kvik_request *request;
     kvik_decoder *decoder;
     kvik_sampler *sampler;
+    kvik_schema *schema;
     kvik_shared *shared;
     kvik_fetch *fetch;
     kvik_seq mine; /* sequence of the batch */
@@ -159,6 +160,7 @@ static inline void api_open(struct api_world *w, const kvik_cache_config *config
     api_need(kvik_request_start(w->cache, &w->g, &fresh, 1, NULL, &w->request));
     api_need(kvik_decoder_open(w->tokenizer, false, &w->decoder));
     api_need(kvik_sampler_open(&w->g, VOCAB, NULL, &w->sampler));
+    api_need(kvik_schema_open("true", NULL, &w->schema));
     if (kvik_shared_open(w->cache, api_store, &w->shared) == KVIK_UNSUPPORTED) { /* by turns */
         kvik_cache *plain;
         api_need(kvik_cache_open(w->model, NULL, &plain));
@@ -173,6 +175,7 @@ static inline void api_close(struct api_world *w)
 {
     kvik_fetch_free(w->fetch);
     kvik_shared_close(w->shared);
+    kvik_schema_close(w->schema);
     kvik_sampler_close(w->sampler);
     kvik_decoder_close(w->decoder);
     kvik_request_free(w->request);
@@ -221,6 +224,7 @@ static inline uintptr_t api_value(struct api_world *w, int kind, int at)
         [A_REQUESTS] = &w->request,
         [A_DECODER] = w->decoder,
         [A_SAMPLER] = w->sampler,
+        [A_SCHEMA] = w->schema,
         [A_SHARED] = w->shared,
         [A_FETCH] = w->fetch,
         [A_CONFIG] = &w->config,
@@ -237,6 +241,7 @@ static inline uintptr_t api_value(struct api_world *w, int kind, int at)
         [A_FORMAT] = "chatml",
         [A_OPTION] = "bos_token_id",
         [A_JSON] = "{}",
+        [A_SCHEMA_TEXT] = "{\"enum\": [1, \"a\"]}",
         [A_MODEL_PATH] = api_path[P_MODEL],
         [A_SESSION] = api_path[P_SESSION],
         [A_SAVED] = api_path[P_SAVED],
@@ -360,11 +365,11 @@ static inline bool api_none(const struct api_call *c, uintptr_t r)
 
 /* Kinds of results, with the kinds of handles that they are. */
 static const int api_results[][2] = {
-    {A_OUT_MODEL, A_MODEL},     {A_OUT_TOKENIZER, A_TOKENIZER},  {A_OUT_CACHE, A_CACHE},
-    {A_OUT_BATCH, A_BATCH},     {A_OUT_REQUEST, A_REQUEST},      {A_OUT_RESULT, A_RESULT},
-    {A_OUT_DECODER, A_DECODER}, {A_OUT_SAMPLER, A_SAMPLER},      {A_OUT_EXPORT, A_EXPORT},
-    {A_OUT_LEGACY, A_LEGACY},   {A_OUT_LAYERS, A_LAYERS},        {A_OUT_SHARED, A_SHARED},
-    {A_OUT_FETCH, A_FETCH},     {A_OUT_TRANSCRIPT, A_TRANSCRIPT}};
+    {A_OUT_MODEL, A_MODEL},     {A_OUT_TOKENIZER, A_TOKENIZER}, {A_OUT_CACHE, A_CACHE},
+    {A_OUT_BATCH, A_BATCH},     {A_OUT_REQUEST, A_REQUEST},     {A_OUT_RESULT, A_RESULT},
+    {A_OUT_DECODER, A_DECODER}, {A_OUT_SAMPLER, A_SAMPLER},     {A_OUT_EXPORT, A_EXPORT},
+    {A_OUT_SCHEMA, A_SCHEMA},   {A_OUT_LEGACY, A_LEGACY},       {A_OUT_LAYERS, A_LAYERS},
+    {A_OUT_SHARED, A_SHARED},   {A_OUT_FETCH, A_FETCH},         {A_OUT_TRANSCRIPT, A_TRANSCRIPT}};
 
 /* Returns the kind of handle that a kind of result is; A_END: none. */
 static inline int api_handle_of(int result)

@@ -27,6 +27,8 @@ static void **handle(struct api_world *w, int kind)
         return (void **)&w->decoder;
     case A_SAMPLER:
         return (void **)&w->sampler;
+    case A_SCHEMA:
+        return (void **)&w->schema;
     case A_SHARED:
         return (void **)&w->shared;
     case A_FETCH:

@@ -1,7 +1,7 @@
 /* test_schema.c - schemas that are compiled to automata: which texts are values, which beginnings can be completed, and what is
  * refused by name. */
 #include "base/buf.h"
-#include "schema/schema.h"
+#include "schema/schema_int.h"
 #include "testing.h"
 
 #include <pthread.h>
@@ -241,12 +241,12 @@ static void hostile(void **state)
     (void)state;
     static const char *const patterns[] = {"*a", "+",     "?",      "(",  ")",
                                            "[",  "[z-a]", "a{2,1}", "\\", "(?<n>a)\\k<n>"};
-    nested("{\"pattern\":\"", "(", "a", ")", "\"}", 60000);
-    nested("{\"pattern\":\"", "(a|", "b", ")*", "\"}", 60000);
-    nested("", "{\"items\":", "{}", "}", "", 60000);
-    nested("", "{\"allOf\":[", "{}", "]}", "", 60000);
-    nested("{\"properties\":{\"a\":", "{\"not\":", "{}", "}", "}}", 60000);
-    nested("{\"const\":", "[", "1", "]", "}", 60000);
+    nested("{\"pattern\":\"", "(", "a", ")", "\"}", 30000);
+    nested("{\"pattern\":\"", "(a|", "b", ")*", "\"}", 30000);
+    nested("", "{\"items\":", "{}", "}", "", 30000);
+    nested("", "{\"allOf\":[", "{}", "]}", "", 30000);
+    nested("{\"properties\":{\"a\":", "{\"not\":", "{}", "}", "}}", 30000);
+    nested("{\"const\":", "[", "1", "]", "}", 30000);
     for (size_t i = 0; i < countof(patterns); i++) {
         char text[96];
         struct schema *s;
@@ -331,7 +331,8 @@ static void *take_turns(void *seed)
     return NULL;
 }
 
-/* A text is compiled once while it is used, by any thread; what was used long ago is forgotten, but stays with its holders. */
+/* A text is compiled once while it is used, by any thread, however many others are used meanwhile; what nobody holds and was
+ * used long ago is forgotten. */
 static void kept(void **state)
 {
     (void)state;
@@ -345,21 +346,22 @@ static void kept(void **state)
     }
     assert_int_equal(mem_calls(), before);
     struct bench b = {.s = numbered(1000)};
-    for (unsigned i = 0; i < 20; i++)
-        schema_drop(numbered(2000 + i));
+    for (unsigned i = 0; i < 100; i++)
+        schema_drop(numbered(3000 + i));
     struct schema *again = numbered(1000); /* other requests have not pushed it out */
     assert_ptr_equal(again, b.s);
     schema_drop(again);
-    for (unsigned i = 0; i < 100; i++)
-        schema_drop(numbered(3000 + i));
-    again = numbered(1000);
-    assert_ptr_not_equal(again, b.s);
-    schema_drop(again);
+    before = mem_calls();
+    schema_drop(numbered(3099)); /* used lately */
+    assert_int_equal(mem_calls(), before);
+    schema_drop(numbered(3000)); /* forgotten, so it is compiled again */
+    assert_true(mem_calls() > before);
     assert_int_equal(lexicon_new(256, one_byte, NULL, &b.l), 0);
     assert_int_equal(matcher_new(b.s, b.l, &b.m), 0);
     assert_false(accepts(&b, "\"short\""));
     end(&b);
     assert_int_equal(schema_of("{\"type\":7}", "json_schema", &bad), ERR_FORMAT);
+    assert_null(bad);
     pthread_t thread[4];
     unsigned seed[4] = {1, 2, 3, 4};
     for (int i = 0; i < 4; i++)
@@ -368,11 +370,42 @@ static void kept(void **state)
         pthread_join(thread[i], NULL);
 }
 
+/* All that is held together has a limit; a text that is held already is always found. */
+static void limits(void **state)
+{
+    enum { LONG = 8 << 20 };
+    struct schema *s[16], *more;
+    uint32_t n = 0;
+    char *text = mem_alloc(LONG + 2), one[64];
+    (void)state;
+    memset(text, ' ', LONG + 1);
+    assert_int_equal(schema_of(text, "json_schema", &more), ERR_LIMIT);
+    mem_free(text);
+    for (unsigned i = 0; i < 64; i++)
+        schema_drop(numbered(5000 + i)); /* those that other tests have used are forgotten */
+    schema_drop(numbered(1));
+    size_t before = schema_limit((size_t)1 << 20);
+    for (int e = 0; e >= 0; n += e >= 0) {
+        snprintf(one, sizeof one, "{\"pattern\":\"^[ab]*%c$\",\"maxLength\":9999}", 'a' + (char)n);
+        e = schema_of(one, "json_schema", &s[n]);
+        if (e < 0) assert_int_equal(e, ERR_BUSY);
+    }
+    assert_in_range(n, 2, 10);
+    assert_null(s[n]);
+    assert_int_equal(
+        schema_of("{\"pattern\":\"^[ab]*a$\",\"maxLength\":9999}", "json_schema", &more), 0);
+    assert_ptr_equal(more, s[0]);
+    schema_drop(more);
+    while (n > 0)
+        schema_drop(s[--n]);
+    (void)schema_limit(before);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(texts),        cmocka_unit_test(refusals),
                                        cmocka_unit_test(hostile),      cmocka_unit_test(divisors),
                                        cmocka_unit_test(alternatives), cmocka_unit_test(memory),
-                                       cmocka_unit_test(kept)};
+                                       cmocka_unit_test(kept),         cmocka_unit_test(limits)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
