@@ -107,8 +107,8 @@ struct ask_text ask_text_of(const struct ask *k, uint32_t i);
 int ask_options(const struct server *s, const struct ask *k, uint32_t i, kvik_generation *g);
 
 struct answer {
-    struct crew_work
-        work; /* of the desk, which completes an answer that takes long; the first member */
+    /* Of the desk, which completes an answer that takes long; the first member. */
+    struct crew_work work;
     struct server *server;
     struct exchange *x; /* held */
     const struct protocol *protocol;
