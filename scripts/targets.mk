@@ -184,6 +184,11 @@ fuzz:
 	@command -v clang >/dev/null || { echo "make fuzz needs clang (apt-get install clang)"; exit 1; }
 	@$(MAKE) MODE=fuzz $(FUZZSRC:tests/fuzz/fuzz_%.c=build/fuzz/fuzz_%)
 	@scripts/fuzz.sh $(FUZZ_SECONDS)
+# fuzz-day: HOURS=24 of processor time over all targets in turn; goes on where it was interrupted (scripts/fuzz-day.sh)
+.PHONY: fuzz-day
+fuzz-day:
+	@$(MAKE) MODE=fuzz $(FUZZSRC:tests/fuzz/fuzz_%.c=build/fuzz/fuzz_%)
+	@scripts/fuzz-day.sh run
 
 # report: measures every cache strategy and renews the pictures and tables of README, guide and comparison; minutes
 report: all
