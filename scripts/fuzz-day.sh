@@ -44,7 +44,7 @@ turn() { # NAME
         { time build/fuzz/fuzz_"$name" "${args[@]}" -max_total_time=60 -timeout=10 -rss_limit_mb=512 -print_final_stats=1 -reload=0 \
             -artifact_prefix=build/fuzz/crashes/"$name"- build/fuzz/corpus/"$name" tests/fuzz/corpus/"$name" >"$log" 2>&1; } 2>"$tell"
         local rc=$?
-        spent=$(awk '{ s = $1 + $2 } END { printf "%d", s + 0.5 }' "$tell")
+        spent=$(awk '{ s = $1 + $2 } END { printf "%d", s < 1 ? 1 : s + 0.5 }' "$tell")
         rm -f "$tell"
         runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
         edges=$(sed -n 's/.* cov: \([0-9]*\) ft: .*/\1/p' "$log" | tail -n 1)
