@@ -29,9 +29,14 @@ struct run {
 /* Returns the run of `bits`-bit codes that begins with value d of a row and has at most n values. */
 static struct run run_at(uint32_t bits, uint32_t dim, uint32_t d, uint32_t n)
 {
-    uint32_t chunk = 128 / bits, c = d / chunk, i = d % chunk;
-    uint32_t w = affine_plane_bytes(bits, MIN(chunk, dim - c * chunk));
-    return (struct run){c * 16 + i % w, i / w * bits, MIN(n, MIN(w - i % w, chunk - i))};
+    uint32_t chunk = 128 / bits, c = d / chunk, i = d % chunk, w = 16, place = i / 16;
+    if (dim - c * chunk <
+        chunk) { /* the last chunk; a division takes as long as the codes of a run */
+        w = affine_plane_bytes(bits, dim - c * chunk);
+        place = i / w;
+    }
+    i -= place * w;
+    return (struct run){c * 16 + i, place * bits, MIN(n, w - i)};
 }
 
 /* Writes bits `low` and up of each of n codes into a row of `bits`-bit codes whose bytes are `step` apart. */

@@ -6,6 +6,7 @@
  * a tile is these rows.  If a group is one channel, a tile has as many rows as a group has values.  Rows below `lead` are in
  * no group. */
 #include "kv/codec_affine.h"
+#include "dev/group.h"
 #include "dev/reader.h"
 
 #include <stdio.h>
@@ -37,25 +38,35 @@ struct group_part {
     uint32_t r, d, n;
 };
 
-/* Returns the k-th part of group i; n is 0 if the group has no such part.  Rows that stay raw are in no part. */
-static struct group_part part_at(const struct encode_job *j, uint32_t i, uint32_t k)
+/* Returns how many parts a group has at the most. */
+static uint32_t parts_of(const struct encode_job *j)
+{
+    const struct kv_affine *f = &j->a->form;
+    return f->group > j->s->dim ? f->group / j->s->dim : 1;
+}
+
+/* Returns the k-th of `parts` parts of group i; n is 0 if the group has no such part.  Rows that stay raw are in no
+ * part. */
+static struct group_part part_at(const struct encode_job *j, uint32_t i, uint32_t parts, uint32_t k)
 {
     const struct kv_affine *f = &j->a->form;
     uint32_t dim = j->s->dim, below = j->lead > j->row0 ? j->lead - j->row0 : 0;
     if (!f->group) {
         uint32_t r = MIN(below, f->unit);
-        return (struct group_part){r, i, k ? 0 : f->unit - r};
+        return (struct group_part){r, i, f->unit - r};
     }
-    uint32_t at = i * f->group, n = MIN(f->group, dim), rows = f->group / n;
-    uint32_t r = MAX(at / dim, below) + k;
-    return (struct group_part){r, at % dim, r < at / dim + rows ? n : 0};
+    uint32_t at = i * f->group, first = at / dim, r = MAX(first, below) + k;
+    return (struct group_part){r, at - first * dim, r < first + parts ? MIN(f->group, dim) : 0};
 }
 
 /* Reads the values of a part as floats.  In the raw layout these values are adjacent, 16 values apart, or one row
  * apart. */
 static void load(const struct encode_job *j, struct group_part part, float *x)
 {
-    unsigned char raw[AFFINE_MOST * sizeof(float)];
+    union {
+        uint16_t half[AFFINE_MOST];
+        uint32_t word[AFFINE_MOST];
+    } raw;
     size_t size = dtype_size(j->s->dtype);
     bool channel = !j->a->form.group;
     size_t apart = j->s->layout == KV_STRIPS ? KV_STRIP * size : size;
@@ -63,23 +74,27 @@ static void load(const struct encode_job *j, struct group_part part, float *x)
         uint32_t row = j->first + j->row0 + part.r + k;
         const unsigned char *at = (const unsigned char *)j->raw[row / j->block_rows] +
                                   kv_row_place(j->s, row % j->block_rows, part.d) * size;
-        if (channel)
-            memcpy(raw + k * size, at, size);
-        else if (apart == size)
-            memcpy(raw, at, part.n * size);
-        else if (size == 2)
-            for (uint32_t i = 0; i < part.n; i++)
-                memcpy(raw + 2 * i, at + i * apart, 2);
-        else
-            for (uint32_t i = 0; i < part.n; i++)
-                memcpy(raw + 4 * i, at + i * apart, 4);
+        if (!channel && apart == size) {
+            dev_to_f32(j->s->dtype, at, x, part.n);
+            return;
+        }
+        for (uint32_t i = 0; i < (channel ? 1 : part.n); i++, at += apart)
+            if (size == 2) {
+                uint16_t value; /* the checked memcpy to a place in an array is a call */
+                memcpy(&value, at, sizeof value);
+                raw.half[k + i] = value;
+            } else {
+                uint32_t value;
+                memcpy(&value, at, sizeof value);
+                raw.word[k + i] = value;
+            }
     }
-    dev_to_f32(j->s->dtype, raw, x, part.n);
+    dev_to_f32(j->s->dtype, &raw, x, part.n);
 }
 
 static void encode_group(const struct encode_job *j, uint32_t i)
 {
-    float x[AFFINE_MOST], work[AFFINE_MOST];
+    float x[AFFINE_MOST], work[2 * AFFINE_MOST];
     uint8_t q[AFFINE_MOST], *from = q;
     const struct kv_affine *f = &j->a->form;
     struct group_part part;
@@ -90,12 +105,15 @@ static void encode_group(const struct encode_job *j, uint32_t i)
                              .x = x,
                              .q = q,
                              .work = work};
-    for (uint32_t k = 0; (part = part_at(j, i, k)).n; k++, g.n += part.n)
+    const uint32_t parts = parts_of(j);
+    for (uint32_t k = 0; k < parts && (part = part_at(j, i, parts, k)).n; k++, g.n += part.n)
         load(j, part, x + g.n);
     if (!g.n) return;
+    for (uint32_t k = g.n; k % GROUP_LANES; k++)
+        x[k] = x[g.n - 1];
     j->a->spec.quantize(&g);
     affine_put_pair(f, j->s, j->unit, i, g.a, g.b);
-    for (uint32_t k = 0; (part = part_at(j, i, k)).n; k++, from += part.n)
+    for (uint32_t k = 0; k < parts && (part = part_at(j, i, parts, k)).n; k++, from += part.n)
         if (f->group)
             affine_put_run(f, j->s, j->unit, part.r, part.d, part.n, from);
         else

@@ -13,8 +13,8 @@ struct affine_group {
     bool channel;     /* the same as in affine_spec */
     int32_t setting;  /* the same as in affine_spec */
     uint32_t n;       /* values, at most AFFINE_MOST, at least 1 */
-    const float *x;
-    uint8_t *q; /* [n] out: codes up to max_q */
+    const float *x;   /* [n], as group.h says */
+    uint8_t *q;       /* [n] out: codes up to max_q */
     /* out.  value = a * code - b, or (code - b) * a with zero_first.  Both are stored rounded to the plane's dtype
      * (kv_row_round). */
     float a, b;

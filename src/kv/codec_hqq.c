@@ -8,58 +8,37 @@
  *     zero = mean over the group of (code - (x - e) * step)
  *   code = round(x * step + zero), all in f32; value = (code - zero) * (1 / step), in the type of the rows
  *
- * Sums are taken in the order of the hqq package, so zeros have the same bits.  The two differ in when rounds end.  The
+ * Sums are taken in the order of the hqq package, so zeros differ by no more than the last bits of the power (dev/group.h has
+ * the rounds, with the same bits on every processor).  The two differ in when rounds end.  The
  * package stops all groups of a tensor together, once their common error no longer shrinks; so rows of other sequences and
  * later tokens decide how a row is stored.  Here each group takes the zero of the round with its least squared error,
  * which is at most the error of the round at which the package stops. */
-#include "dev/four.h"
+#include "dev/group.h"
 #include "kv/codec_affine.h"
 
 #include <math.h>
-#include <string.h>
 
 #define ROUNDS 20
-#define SHRINK 0.17f /* below 0.1701, 0.1 * |d|^-0.3 >= |d|, so e is 0 */
-
-/* Rounds half to even, for 0 <= x < 2^22. */
-static float nearest(float x)
-{
-    float big = x + 0x1.8p23f;
-    return big - 0x1.8p23f;
-}
-
-static float code_of(float x, float step, float zero, float top)
-{
-    float q = x * step + zero;
-    q = q > top ? top : q;
-    return q > 0 ? nearest(q) : 0;
-}
-
-static float shrink(float d)
-{
-    float size = fabsf(d);
-    if (size < SHRINK) return 0;
-    float e = size - 0.1f * powf(size, 0.7f - 1.0f);
-    if (!(e > 0)) return 0;
-    return d < 0 ? -e : e;
-}
 
 /* Returns the mean of a group, summed in the order of the hqq package.  The values of a row are summed in 8 lanes
  * with four chains each; those of a channel in chains of sixteen. */
 static float mean_row(const float *x, uint32_t n)
 {
-    float p[4][8] = {{0}}, sum = 0;
-    uint32_t lanes = n / 8, quads = lanes / 4 * 4;
-    for (uint32_t i = 0; i < lanes; i++)
+    float p[32] = {0}, sum = 0;
+    uint32_t lanes = n / 8 * 8, quads = n / 32 * 32;
+    for (uint32_t i = 0; i < quads; i += 32)
+        for (uint32_t l = 0; l < 32; l++)
+            p[l] += x[i + l];
+    for (uint32_t i = quads; i < lanes; i += 8)
         for (uint32_t l = 0; l < 8; l++)
-            p[i < quads ? i % 4 : 0][l] += x[8 * i + l];
-    for (uint32_t k = 1; k < 4; k++)
+            p[l] += x[i + l];
+    for (uint32_t k = 8; k < 32; k += 8)
         for (uint32_t l = 0; l < 8; l++)
-            p[0][l] += p[k][l];
-    for (uint32_t i = lanes * 8; i < n; i++)
+            p[l] += p[k + l];
+    for (uint32_t i = lanes; i < n; i++)
         sum += x[i];
     for (uint32_t l = 0; l < 8; l++)
-        sum += p[0][l];
+        sum += p[l];
     return sum / (float)n;
 }
 
@@ -78,93 +57,35 @@ static float mean_channel(const float *x, uint32_t n)
     return (rest + sum) / (float)n;
 }
 
-/* Returns the difference of x from the value that will be read, with the zero and scale as stored.  The last
- * rounding of the value, to f16, is left out, because it is much finer than the error. */
-static float missed(enum dtype t, float x, float q, float zero, float scale)
-{
-    if (t != DT_BF16) return x - (q - zero) * scale;
-    return x - kv_row_round(t, kv_row_round(t, q - zero) * scale);
-}
-
-/* The numbers of one round that are the same for all values of the group. */
-struct round {
-    enum dtype dtype;
-    float step, zero, top, stored, scale; /* stored: the zero after rounding for storage */
-};
-
-/* Returns the error with which value x will be read.  *z: what x adds to the mean that becomes the next zero. */
-static float error_of(const struct round *r, float x, float *z)
-{
-    float q = code_of(x, r->step, r->zero, r->top);
-    *z = q - (x - shrink(x - (q - r->zero) / r->step)) * r->step;
-    return missed(r->dtype, x, q, r->stored, r->scale);
-}
-
-/* error_of for four values, by the same operations. */
-static four four_errors(const struct round *r, const float *x, float *z)
-{
-    const four big = {0x1.8p23f, 0x1.8p23f, 0x1.8p23f, 0x1.8p23f}, none = {0};
-    four v = four_load(x), q = v * r->step + r->zero;
-    q = four_pick(q > r->top, none + r->top, q);
-    q = four_pick(q > none, (q + big) - big, none);
-    four d = v - (q - r->zero) / r->step;
-    four_ints small = (d < SHRINK) & (d > -SHRINK);
-    four_store(z, q - v * r->step); /* a small d shrinks to 0 */
-    for (int l = 0; l < 4 && !four_all(small); l++)
-        z[l] = q[l] - (x[l] - shrink(d[l])) * r->step;
-    return v - (q - r->stored) * r->scale;
-}
-
-/* Returns the squared error of the group with a given zero.  z: what each value adds to the mean that becomes the
- * next zero. */
-static double error_of_group(const struct affine_group *g, float step, float zero, float *z)
-{
-    const struct round r = {g->dtype,
-                            step,
-                            zero,
-                            (float)g->max_q,
-                            kv_row_round(g->dtype, zero),
-                            kv_row_round(g->dtype, 1 / step)};
-    four square = {0};
-    for (uint32_t i = 0; i < g->n; i += 4) {
-        four e = {0};
-        if (g->dtype != DT_BF16 && g->n - i >= 4)
-            e = four_errors(&r, g->x + i, z + i);
-        else
-            for (uint32_t l = 0; l < MIN(g->n - i, 4); l++)
-                e[l] = error_of(&r, g->x[i + l], z + i + l);
-        square += e * e;
-    }
-    return ((double)square[0] + (double)square[1]) + ((double)square[2] + (double)square[3]);
-}
-
 static void quantize(struct affine_group *g)
 {
-    float lo = g->x[0], hi = g->x[0], top = (float)g->max_q, *z = g->work;
-    for (uint32_t i = 1; i < g->n && !isnan(lo); i++) {
-        /* a comparison with NaN is false, so this keeps a NaN */
-        if (!(g->x[i] >= lo)) lo = g->x[i];
-        if (!(g->x[i] <= hi)) hi = g->x[i];
-    }
-    float step = hi - lo <= 1e-4f ? 1.0f : 1 / (hi - lo) * top;
-    step = step > 2e4f ? 2e4f : step;
-    if (isinf(kv_row_round(g->dtype, -lo * step))) step = 1; /* the zero could not be stored */
-    float zero = -lo * step, best = zero;
-    double least = (double)INFINITY;
-    error_of_group(g, step, zero, z);
+    const struct group_kernels *k = group_here();
+    float lo, hi, *z = g->work, *d = g->work + AFFINE_MOST;
+    struct group_round r = {.dtype = g->dtype, .top = (float)g->max_q};
+    k->span(g->x, g->n, &lo, &hi);
+    r.step = hi - lo <= 1e-4f ? 1.0f : 1 / (hi - lo) * r.top;
+    r.step = r.step > 2e4f ? 2e4f : r.step;
+    if (isinf(kv_row_round(g->dtype, -lo * r.step))) r.step = 1; /* the zero could not be stored */
+    r.scale = kv_row_round(g->dtype, 1 / r.step);
+    r.zero = -lo * r.step;
+    r.stored = kv_row_round(g->dtype, r.zero);
+    float best = r.zero, least = INFINITY;
+    k->round(&r, g->x, g->n, z, d);
     for (int round = 0; round < ROUNDS; round++) {
         float next = g->channel ? mean_channel(z, g->n) : mean_row(z, g->n);
-        if (round && next == zero) break; /* further rounds would change nothing */
-        zero = next;
-        double left = error_of_group(g, step, zero, z);
+        if (round && next == r.zero) break; /* further rounds would change nothing */
+        r.zero = next;
+        r.stored = kv_row_round(g->dtype, next);
+        /* The error of a zero is that with which values will be read, but for the last rounding to f16, which is too
+         * fine to matter. */
+        float left = k->round(&r, g->x, g->n, z, d);
         if (!round || left < least) {
-            best = zero;
+            best = next;
             least = left;
         }
     }
-    for (uint32_t i = 0; i < g->n; i++)
-        g->q[i] = (uint8_t)code_of(g->x[i], step, best, top);
-    g->a = 1 / step;
+    k->steps(g->x, g->n, r.step, best, r.top, g->q);
+    g->a = 1 / r.step;
     g->b = best;
 }
 

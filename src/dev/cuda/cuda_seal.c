@@ -2,7 +2,7 @@
  * one graph; else the host does.
  *
  * Kernels write the bytes that the codec writes; kv_codec.encoder names the kernel (view.h).  The host encodes tiles
- * of `hqq`, whose arithmetic has a power of the C library, and of codecs that a program brings.  It waits for the
+ * of `hqq`, whose rounds have kernels for the CPU only, and of codecs that a program brings.  It waits for the
  * rows of a tile, encodes them, and copies the tile to the device. */
 #include "dev/affine.h"
 #include "dev/coded.h"
