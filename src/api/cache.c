@@ -151,7 +151,8 @@ KVIK_API int kvik_cache_reserve(kvik_cache *c, kvik_seq s, uint32_t len)
     USE_CACHE(c);
     TRY(cache_free(c, &s, 1));
     if (len > c->x->max_len)
-        return ERR(LIMIT, "cannot reserve %u tokens: max_cache_len is %u", len, c->x->max_len);
+        return ERR(LIMIT, "cannot reserve %u tokens: max_cache_len is %u; open the cache with more",
+                   len, c->x->max_len);
     return cache_full(c, kv_reserve(c->x->kv, s, len));
 }
 

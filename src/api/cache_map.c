@@ -23,8 +23,8 @@ KVIK_API int kvik_cache_plan(const kvik_cache *c, uint32_t prompt, uint32_t n, c
     if (prompt > n)
         return ERR(ARG, "a prompt of %u tokens is longer than its sequence of %u", prompt, n);
     if (n > kv_max_len(c->x->kv))
-        return ERR(LIMIT, "%u tokens are more than the %u of this cache (max_cache_len)", n,
-                   kv_max_len(c->x->kv));
+        return ERR(LIMIT, "%u tokens, max_cache_len is %u; give fewer, or open the cache with more",
+                   n, kv_max_len(c->x->kv));
     JSON_SCOPE(scope);
     TRY(exec_plan(c->x, prompt, n, &o));
     int e = json_text(o, json);

@@ -20,7 +20,8 @@ static int read_chunks(const kvik_splice *how, const kvik_chunk *chunk, uint32_t
     for (uint32_t i = 0; i < n; i++) {
         kvik_chunk c = {0};
         TRY(SIZED_NTH(&c, chunk, i, kvik_chunk));
-        if (c.n > UINT32_MAX) return ERR(LIMIT, "chunk %u has %zu tokens", i, c.n);
+        if (c.n > UINT32_MAX)
+            return ERR(LIMIT, "chunk %u has %zu tokens, the limit is %u", i, c.n, UINT32_MAX);
         out[i] =
             (struct exec_chunk){c.ids, (uint32_t)c.n, c.exact ? (uint32_t)c.n : again(how, c.n)};
     }

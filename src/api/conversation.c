@@ -23,7 +23,10 @@ KVIK_API int kvik_cache_sync(kvik_cache *c, kvik_seq s, const int32_t *ids, size
     if (report) TRY(SIZED_CHECK(report, kvik_sync));
     if ((n && !ids) || (!n && logits)) return ERR(ARG, "a conversation needs tokens");
     if (n > x->max_len)
-        return ERR(LIMIT, "the conversation has %zu tokens, max_cache_len is %u", n, x->max_len);
+        return ERR(
+            LIMIT,
+            "the conversation has %zu tokens, max_cache_len is %u; give fewer, or open the cache with more",
+            n, x->max_len);
     struct sync_ids in = {.id = ids, .n = (uint32_t)n, .whole = !logits};
     const struct tok *tok = c->model->tok ? c->model->tok->tok : NULL;
     TRY(cache_full(c, sync_begin(x, tok, s, &in, &y)));

@@ -10,7 +10,11 @@ KVIK_API int kvik_logits_save(const kvik_result *r, const char *path)
         return ERR(ARG, "the result has no logits; generate with output_logits or output_scores");
     if (!ck_mul(r->logit_steps, r->logit_rows, &bytes) || !ck_mul(bytes, r->vocab, &bytes) ||
         !ck_mul(bytes, sizeof *r->logits, &bytes))
-        return ERR(LIMIT, "%s: too many logits for one file", path);
+        return ERR(
+            LIMIT,
+            "%s: %llu steps of %llu rows of %llu logits are too many for one file; save parts of the result",
+            path, (unsigned long long)r->logit_steps, (unsigned long long)r->logit_rows,
+            (unsigned long long)r->vocab);
     struct tensor t[2];
     uint32_t n = 0;
     for (int i = 0; i < 2; i++) {

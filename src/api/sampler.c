@@ -112,7 +112,9 @@ static int longest_text(const kvik_generation *g, const kvik_choice *in, size_t 
 {
     size_t prompt, more = g->max_new_tokens;
     if (!ck_add(in->n_prompt, in->masked, &prompt))
-        return ERR(ARG, "kvik_choice: %zu masked columns are too many", in->masked);
+        return ERR(ARG,
+                   "kvik_choice: %zu masked columns and a prompt of %zu tokens exceed %zu together",
+                   in->masked, in->n_prompt, SIZE_MAX);
     if (!more && g->max_length) {
         if (prompt >= g->max_length)
             return ERR(ARG,

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { STEPS_MOST = 256 };
+
 struct options {
     struct common common;
     bool caches, markdown;
@@ -245,8 +247,10 @@ static int run_bench(const struct command *self, int argc, char **argv)
     int status = args_parse(self, argc, argv, &o, &a);
     if (status == 0 && a.n != 1)
         status = say_usage(a.n ? "kvik bench takes one MODEL" : "kvik bench needs a MODEL");
-    if (status == 0 && (o.runs < 1 || o.runs > BENCH_RUNS || o.steps < 1 || o.steps > 256))
-        status = say_usage("--runs is 1 to %u, --steps 1 to 256", BENCH_RUNS);
+    if (status == 0 && (o.runs < 1 || o.runs > BENCH_RUNS))
+        status = say_usage("--runs is %u and must be from 1 to %u", o.runs, BENCH_RUNS);
+    if (status == 0 && (o.steps < 1 || o.steps > STEPS_MOST))
+        status = say_usage("--steps is %u and must be from 1 to %d", o.steps, STEPS_MOST);
     if (status == 0) status = check_outputs(&o);
     interrupt_catch();
     if (status == 0) status = engine_open(&engine, a.word[0], &o.common, none, none);

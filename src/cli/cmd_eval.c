@@ -39,8 +39,9 @@ static int check_options(const void *options)
     const struct options *o = options;
     int e = 0;
     if (!o->text) return say_usage("kvik eval needs --text FILE, a text that is scored");
-    if (o->context && o->context < LEAST) return say_usage("--context is at least %d", LEAST);
-    if (!o->tokens) return say_usage("--tokens is at least 1");
+    if (o->context && o->context < LEAST)
+        return say_usage("--context is %u and must be at least %d", o->context, LEAST);
+    if (!o->tokens) return say_usage("--tokens is 0 and must be at least 1");
     if (o->report) e = file_writable(o->report);
     if (e < 0) return err_prefix(e, "--report"), say_error(e);
     return 0;

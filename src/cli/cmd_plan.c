@@ -100,7 +100,8 @@ static int plan(void *ctx, const void *options)
 static int check_options(const void *options)
 {
     const struct options *o = options;
-    if (o->beams < 1 || o->beams > MOST_BEAMS) return say_usage("--beams is 1 to %d", MOST_BEAMS);
+    if (o->beams < 1 || o->beams > MOST_BEAMS)
+        return say_usage("--beams is %u and must be from 1 to %d", o->beams, MOST_BEAMS);
     return 0;
 }
 

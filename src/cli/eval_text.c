@@ -48,7 +48,8 @@ static int read_ids(struct eval *v, const kvik_tokenizer *t)
     if (e < 0) return e;
     if (n > UINT32_MAX / 2) {
         kvik_free(ids);
-        return ERR(LIMIT, "--text: %s has %zu tokens, which are too many", v->text, n);
+        return ERR(LIMIT, "--text: %s has %zu tokens, the limit is %u; give a part of it", v->text,
+                   n, UINT32_MAX / 2);
     }
     v->n_ids = (uint32_t)n;
     v->ids = mem_array(MAX(n, 1), sizeof *v->ids);

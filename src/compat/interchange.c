@@ -343,7 +343,8 @@ static int import_check(const struct exec *x, const kvik_export *in)
         return ERR(ARG, "the export has %u layers, the model has %u", in->n_layers, x->m->n_layers);
     if (!in->length) return ERR(ARG, "the export has no rows");
     if (in->length > x->max_len)
-        return ERR(LIMIT, "%u rows do not fit in max_cache_len %u", in->length, x->max_len);
+        return ERR(LIMIT, "%u rows do not fit in max_cache_len %u; open the cache with more",
+                   in->length, x->max_len);
     for (uint32_t i = 0; in->ids && i < in->length; i++)
         if (in->ids[i] < -1 || (in->ids[i] >= 0 && (uint32_t)in->ids[i] >= x->m->vocab))
             return ERR(ARG, "token id %d is outside the vocabulary of %u", in->ids[i], x->m->vocab);

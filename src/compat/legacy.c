@@ -243,7 +243,9 @@ static int check_row(const struct exec *x, const kvik_legacy *in, uint32_t b, ui
     const uint8_t *mask = in->attention_mask ? in->attention_mask + (size_t)b * length : NULL;
     uint32_t n = mask ? padded_ones(mask, length) : length;
     if (n > x->max_len)
-        return ERR(LIMIT, "row %u: %u tokens do not fit in max_cache_len %u", b, n, x->max_len);
+        return ERR(LIMIT,
+                   "row %u: %u tokens do not fit in max_cache_len %u; open the cache with more", b,
+                   n, x->max_len);
     for (uint32_t i = 0; i < in->n_layers; i++) {
         const struct kv_policy *p = &exec_group(x, i)->policy;
         uint32_t lo = kv_reach(p, n, 0).lo, seen = length - lo;

@@ -10,7 +10,9 @@ static int take_ids(const struct model *m, struct gen_source *s, const kvik_sour
 {
     uint32_t k = 0, first = 0;
     size_t hidden = 0; /* masked columns behind the last token so far */
-    if (p->n > INT32_MAX) return ERR(LIMIT, "row %u: %zu tokens for the encoder", i, p->n);
+    if (p->n > INT32_MAX)
+        return ERR(LIMIT, "row %u: %zu tokens for the encoder, the limit is %d", i, p->n,
+                   INT32_MAX);
     s->columns = p->ids;
     s->n_columns = p->n;
     s->in = (struct exec_source){.ids = p->ids, .n = (uint32_t)p->n};
@@ -80,7 +82,8 @@ static int take_input(const struct exec *x, const kvik_source *in, uint32_t i, s
     if (in->n_frames && !in->features)
         return ERR(ARG, "row %u: n_frames is %zu and features is NULL", i, in->n_frames);
     if (in->n_frames > INT32_MAX)
-        return ERR(LIMIT, "row %u: %zu frames for the encoder", i, in->n_frames);
+        return ERR(LIMIT, "row %u: %zu frames for the encoder, the limit is %d", i, in->n_frames,
+                   INT32_MAX);
     if (ids && in->features)
         return ERR(ARG, "row %u: the encoder takes token ids or features, and both are given", i);
     if (!ids && !in->features)

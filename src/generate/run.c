@@ -106,14 +106,17 @@ static int take_embeds(struct run *r, struct row *w, uint32_t index)
 {
     const kvik_prompt *p = w->prompt;
     size_t hidden = r->x->m->hidden, n = 0, size;
-    if (p->n_embeds > INT32_MAX) return ERR(LIMIT, "row %u: %zu embeddings", index, p->n_embeds);
+    if (p->n_embeds > INT32_MAX)
+        return ERR(LIMIT, "row %u: %zu embeddings, the limit is %d", index, p->n_embeds, INT32_MAX);
     for (size_t i = 0; p->attention_mask && i < p->n_embeds; i++)
         n += p->attention_mask[i] != 0;
     w->lead = (uint32_t)(p->attention_mask ? n : p->n_embeds);
     w->embeds = p->embeds;
     if (!w->lead) return ERR(ARG, "row %u: the attention mask hides every token", index);
     if (w->lead == p->n_embeds) return 0;
-    if (!ck_mul(w->lead, hidden, &size)) return ERR(NOMEM, "too many embeddings");
+    if (!ck_mul(w->lead, hidden, &size))
+        return ERR(NOMEM, "row %u: %u embeddings of %zu values exceed the address space", index,
+                   w->lead, hidden);
     w->embeds = w->own_embeds = mem_array(size, sizeof *w->own_embeds);
     if (!w->own_embeds) return ERR_NOMEM;
     for (size_t i = 0, k = 0; i < p->n_embeds; i++)
@@ -169,7 +172,8 @@ static int row_begin(struct run *r, struct row *w, uint32_t index, uint32_t limi
     w->limit = (uint32_t)MIN((size_t)limit, max_len - n + more);
     w->cut =
         w->limit < limit || (!r->g->max_new_tokens && !r->g->max_length && limit < KVIK_NEW_TOKENS);
-    if (n_ids > INT32_MAX) return ERR(LIMIT, "row %u: %zu ids", index, n_ids);
+    if (n_ids > INT32_MAX)
+        return ERR(LIMIT, "row %u: %zu ids, the limit is %d", index, n_ids, INT32_MAX);
     if (p->n_new && p->n_new >= w->limit)
         return ERR(ARG,
                    "row %u: %zu of the tokens are new and the limit is %u: nothing is left to "
@@ -245,8 +249,10 @@ static int sync(struct run *r, struct row *w)
                    "n_new needs the whole text of the sequence, and the ids are its end");
     uint64_t rows = w->n + (r->mode->anew ? 0 : w->sync.report->offset);
     if (rows > r->x->max_len)
-        return ERR(LIMIT, "the sequence would have %llu tokens, max_cache_len is %u",
-                   (unsigned long long)rows, r->x->max_len);
+        return ERR(
+            LIMIT,
+            "the sequence would have %llu tokens, max_cache_len is %u; trim it, or open the cache with more",
+            (unsigned long long)rows, r->x->max_len);
     uint64_t left = r->x->max_len - rows + w->prompt->n_new + r->mode->unfed;
     w->cut |= left < w->limit;
     w->limit = (uint32_t)MIN((uint64_t)w->limit, left);
@@ -289,7 +295,10 @@ int run_begin(struct run *r, const kvik_prompt *prompt)
 {
     uint32_t limit, n_prompts = r->n_prompts;
     size_t vocab = r->x->m->vocab, logits;
-    if (!ck_mul(vocab * sizeof(float), r->lanes, &logits)) return ERR(NOMEM, "too many rows");
+    if (!ck_mul(vocab * sizeof(float), r->lanes, &logits))
+        return ERR(NOMEM,
+                   "%u rows of %zu logits exceed the address space; generate fewer rows in a call",
+                   r->lanes, vocab);
     buf_init(&r->piece, (size_t)1 << 30);
     r->row = mem_array(r->n, sizeof *r->row);
     if (!r->row) return ERR_NOMEM;

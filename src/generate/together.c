@@ -38,7 +38,9 @@ int together_room(struct together *t, size_t rows)
 {
     t->rows = 0;
     if (rows <= t->room) return 0;
-    if (rows > UINT32_MAX / 2) return ERR(NOMEM, "too many rows");
+    if (rows > UINT32_MAX / 2)
+        return ERR(NOMEM, "%zu rows in a step, the limit is %u; give fewer requests in a call",
+                   rows, UINT32_MAX / 2);
     forget(t);
     t->ids = mem_array(rows, sizeof *t->ids);
     t->row = mem_array(rows, sizeof *t->row);

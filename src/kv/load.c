@@ -60,8 +60,10 @@ static int keeps_check(const struct kv *kv, uint32_t gi, uint32_t len, const uin
 static int image_check(const struct kv *kv, const struct kv_image *im)
 {
     if (im->len > kv->max_len || im->cross > kv->max_len)
-        return ERR(LIMIT, "cache: a sequence of %u rows; this cache holds at most %u",
-                   MAX(im->len, im->cross), kv->max_len);
+        return ERR(
+            LIMIT,
+            "cache: the sequence has %u rows, and max_cache_len is %u; open the cache with more",
+            MAX(im->len, im->cross), kv->max_len);
     if (im->cross && !kv->has_frozen)
         return ERR(FORMAT, "cache: %u frozen rows, but this cache has no frozen groups", im->cross);
     for (uint32_t i = 0; i < im->len; i++)

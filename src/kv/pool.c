@@ -107,9 +107,11 @@ int pages_size(struct pages *p, uint32_t n_ids, size_t grain, uint32_t n_sites, 
     p->n_sites = n_sites;
     if (!ck_mul(p->n_ids, grain, &bytes) || !ck_add(bytes, os - 1, &bytes) ||
         !ck_mul(bytes / os * os, n_sites, total) || !ck_mul(grain, n_sites, &p->bytes))
-        return ERR(LIMIT,
-                   "cache: %u pages of %zu bytes in each of %u layers exceed the address space",
-                   p->n_ids, grain, n_sites);
+        return ERR(
+            LIMIT,
+            "cache: %u pages of %zu bytes in each of %u layers exceed the address space; lower "
+            "max_cache_len, max_sequences or cache_memory",
+            p->n_ids, grain, n_sites);
     p->span = bytes / os * os;
     return 0;
 }
@@ -119,7 +121,10 @@ void *pool_reserve(struct dev *dev, size_t bytes)
     bool refused = kv_fault.map_limit && bytes > kv_fault.map_limit;
     void *at = refused ? NULL : dev_range(dev, bytes);
     if (at) return at;
-    (void)ERR(LIMIT, "cache: cannot reserve %zu bytes of address space", bytes);
+    (void)ERR(
+        LIMIT,
+        "cache: the system has no range of %zu bytes of address space; raise ulimit -v, or lower max_cache_len, max_sequences or cache_memory",
+        bytes);
     return NULL;
 }
 
@@ -141,7 +146,10 @@ int pages_open(struct pages *p, void *at)
     p->seen = mem_array(p->n_ids, sizeof *p->seen);
     if (!p->page || !p->run || !p->seen) return ERR_NOMEM; /* the caller closes the pages */
     if (extend(p, 0) < 0)
-        return ERR(NOMEM, "cache: the system refuses the first %zu bytes", p->grain);
+        return ERR(
+            NOMEM,
+            "cache: the system refuses the first %zu bytes; end other programs, or raise ulimit -v",
+            p->grain);
     p->run[0].free = 0xFFFE; /* id 0 is the null page */
     p->fresh = 1;
     list_link(p, 0);
@@ -255,7 +263,10 @@ uint32_t pages_take(struct kv *kv, struct pages *p, uint32_t after, uint32_t ind
 
 int no_page(const struct pages *p)
 {
-    return ERR(NOMEM, "cache: the system has no memory for another page of %zu bytes", p->bytes);
+    return ERR(
+        NOMEM,
+        "cache: the system has no memory for another page of %zu bytes; lower cache_memory to what the system has",
+        p->bytes);
 }
 
 static void promise(struct kv *kv, struct pages *p, struct stash *st, uint32_t n)

@@ -287,7 +287,8 @@ int kv_reserve(struct kv *kv, kv_seq handle, uint32_t len)
     struct seq *s;
     TRY(seq_idle(kv, handle, &s));
     if (len > kv->max_len)
-        return ERR(LIMIT, "cache: cannot reserve %u rows; a sequence of this cache has at most %u",
+        return ERR(LIMIT,
+                   "cache: cannot reserve %u rows: max_cache_len is %u; open the cache with more",
                    len, kv->max_len);
     if (kv->slot[slot_index(kv, handle)].marks && len < kv_reserved(kv, handle))
         return ERR(BUSY,

@@ -37,9 +37,12 @@ static int plane_check(const struct kv_group *g, uint32_t gi, uint32_t r, uint32
     if (!c || c->tile != g->rung[0].seal.tile || !c->bytes || !c->encode || !c->decode)
         return ERR(ARG, "cache: group %u rung %u: a codec with tiles of %u rows is needed", gi,
                    r + 1, g->rung[0].seal.tile);
-    if (before && c->bytes(c, &g->plane[i].shape) > before->bytes(before, &g->plane[i].shape))
-        return ERR(ARG, "cache: group %u rung %u: its tiles are larger than those before", gi,
-                   r + 1);
+    size_t most = before ? before->bytes(before, &g->plane[i].shape) : SIZE_MAX;
+    if (c->bytes(c, &g->plane[i].shape) > most)
+        return ERR(
+            ARG,
+            "cache: group %u rung %u: a tile has %zu bytes, more than the %zu of the rung before; order the rungs from many bits to few",
+            gi, r + 1, c->bytes(c, &g->plane[i].shape), most);
     return MIN(kv_codec_describe(c, text), 0);
 }
 
@@ -58,8 +61,10 @@ int rung_check(const struct kv_config *c, uint32_t gi)
                    "the host, and nobody borrows them",
                    gi);
     if (!s->tile || s->tile % KV_STRIP || (s->tile % g->rows && g->rows % s->tile))
-        return ERR(ARG, "cache: group %u: tiles of %u rows over blocks of %u", gi, s->tile,
-                   g->rows);
+        return ERR(
+            ARG,
+            "cache: group %u: tiles of %u rows and blocks of %u: tiles are a multiple of %u, and one of the two divides the other",
+            gi, s->tile, g->rows, KV_STRIP);
     for (uint32_t r = 0; r < g->n_rungs; r++) {
         const struct kv_seal *t = &g->rung[r].seal;
         if (t->tile != s->tile || t->lead != s->lead || t->resid)
@@ -437,7 +442,10 @@ int kv_encode(struct kv *kv, uint32_t rung)
                    kv->n_rungs);
     if (rung <= kv->rung) return 0;
     if (kv->step.open) return ERR(BUSY, "cache: a step is open; commit or abort it first");
-    if (reserves(kv)) return ERR(BUSY, "cache: no row is encoded while a sequence has a reserve");
+    if (reserves(kv))
+        return ERR(
+            BUSY,
+            "cache: no row is encoded while a sequence has a reserve; set reserves to 0 or drop their sequences first");
     ptrdiff_t frees = rung_frees(kv, rung);
     if (frees < 0) TRY(make_room(kv, (size_t)-frees, 0, "encoding short sequences"));
     return climb(kv, rung);

@@ -74,9 +74,10 @@ int stage_room(struct kv *kv, const struct kv_config *c)
     if (!ck_mul(one, kv->lanes, &many)) many = SIZE_MAX / 4;
     st->half = c->stage_bytes ? c->stage_bytes / 2 : MIN(MAX(HALF_BYTES, many), kv->pool / 8);
     if (c->stage_bytes && st->half < one)
-        return ERR(LIMIT,
-                   "cache: a staging area of %zu bytes is less than the %zu that two pieces take",
-                   c->stage_bytes, 2 * one);
+        return ERR(
+            LIMIT,
+            "cache: a staging area of %zu bytes is less than the %zu that two pieces take; raise stage_bytes",
+            c->stage_bytes, 2 * one);
     st->half = MAX(st->half, one) / os * os;
     for (uint32_t i = 0; i < FORMS * kv->n_groups; i++) {
         struct group *g = &kv->group[i / FORMS];

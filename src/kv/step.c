@@ -56,8 +56,10 @@ static int span_check(const struct kv *kv, const struct kv_span *a, uint32_t i, 
         return ERR(ARG, "cache: span %u may reject %u of its %u rows", i, a->undo, a->n);
     uint32_t len = a->cross ? 0 : seq_place(s);
     if (a->n > kv->max_len - len)
-        return ERR(LIMIT, "cache: %u rows after %u exceed the maximum length of %u", a->n, len,
-                   kv->max_len);
+        return ERR(
+            LIMIT,
+            "cache: %u rows after %u exceed max_cache_len %u; trim the sequence, or open the cache with more",
+            a->n, len, kv->max_len);
     if (!a->cross) return 0;
     if (!kv->has_frozen)
         return ERR(ARG, "cache: span %u writes frozen groups, but the cache has none", i);

@@ -297,7 +297,10 @@ static int prepare_inputs(struct exec *x, const struct exec_span *span, uint32_t
         p->embeds |= s->feed && s->feed->embeds;
         p->probed |= s->feed ? s->feed->probe != NULL : s->source && s->source->probe;
         if (s->rows.n > most - t)
-            return ERR(LIMIT, "a step has more tokens than step_tokens (%u)", most);
+            return ERR(
+                LIMIT,
+                "a step of %u tokens or more, step_tokens is %u; raise step_tokens or split the step",
+                t + s->rows.n, most);
         for (uint32_t j = 0; j < s->rows.n; j++, t++) {
             TRY(prepare_token(x, s, len, j, t));
             p->column[t] = len + j + pad;

@@ -173,7 +173,10 @@ static int can_feed(const struct exec *x, uint32_t n)
 {
     TRY(exec_idle(x));
     if (n > 2 * x->max_seqs)
-        return ERR(LIMIT, "%u rows, but the cache was opened for %u", n, x->max_seqs);
+        return ERR(
+            LIMIT,
+            "%u rows in one call, max_sequences is %u and the limit of a call is %u; split the call",
+            n, x->max_seqs, 2 * x->max_seqs);
     return checkpoint_recheck(x->m->ck); /* reading a mapped file that shrank would raise SIGBUS */
 }
 

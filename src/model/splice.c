@@ -106,8 +106,10 @@ int exec_splice(struct exec *x, kv_seq seq, const struct exec_chunk *chunk, uint
         return ERR(ARG, "%llu tokens are taken of chunks that have %lld", (unsigned long long)taken,
                    (long long)total);
     if ((uint64_t)total - taken > x->max_len - MIN(kv_len(x->kv, seq), x->max_len))
-        return ERR(LIMIT, "%lld tokens of chunks after %u do not fit in max_cache_len %u",
-                   (long long)total - (long long)taken, kv_len(x->kv, seq), x->max_len);
+        return ERR(
+            LIMIT,
+            "%lld tokens of chunks after %u do not fit in max_cache_len %u; open the cache with more",
+            (long long)total - (long long)taken, kv_len(x->kv, seq), x->max_len);
     if (!(s.tok = mem_array((size_t)total + !total, sizeof *s.tok))) return ERR_NOMEM;
     for (uint32_t i = 0, at = 0; i < n; at += chunk[i++].n)
         memcpy(s.tok + at, chunk[i].tok, chunk[i].n * sizeof *s.tok);

@@ -234,9 +234,11 @@ static int penalties(struct ask *k, const json_t *body)
     TRY(json_get_f64(body, WHERE, "presence_penalty", &k->presence_penalty));
     TRY(json_get_f64(body, WHERE, "frequency_penalty", &k->frequency_penalty));
     if (!(k->presence_penalty >= -100 && k->presence_penalty <= 100))
-        return ERR(ARG, "field \"presence_penalty\" must be between -100 and 100");
+        return ERR(ARG, "field \"presence_penalty\" must be between -100 and 100, not %g",
+                   k->presence_penalty);
     if (!(k->frequency_penalty >= -100 && k->frequency_penalty <= 100))
-        return ERR(ARG, "field \"frequency_penalty\" must be between -100 and 100");
+        return ERR(ARG, "field \"frequency_penalty\" must be between -100 and 100, not %g",
+                   k->frequency_penalty);
     return 0;
 }
 

@@ -102,7 +102,10 @@ static int measure(struct kvik_shared *s)
         }
     }
     if (s->tokens > TOKENS_MOST)
-        return ERR(UNSUPPORTED, "a shared store: the tiles of this cache have too many tokens");
+        return ERR(
+            UNSUPPORTED,
+            "a shared store: whole tiles of this cache need blocks of %u tokens, the limit is %d; use a cache_config with smaller tiles",
+            s->tokens, TOKENS_MOST);
     s->most = (size_t)MIN(row * (s->forgets ? MAX(x->max_len, s->tokens) : s->tokens) + SLACK,
                           BLOCK_MOST);
     return 0;

@@ -81,7 +81,10 @@ static int read_size(const char *s, size_t n, struct address *a)
         return ERR(ARG, "the address of a store has an unknown option; a directory may have size");
     TRY(number(s + 5, n - 5 - (found != NULL), SIZE_MOST >> shift, "size, as 8G", &a->limit));
     a->limit <<= shift;
-    return a->limit >= SIZE_LEAST ? 0 : ERR(ARG, "a store needs a size of 1M or more");
+    return a->limit >= SIZE_LEAST
+               ? 0
+               : ERR(ARG, "a store with a size of %llu bytes: the least is %llu, as size=1M",
+                     (unsigned long long)a->limit, (unsigned long long)SIZE_LEAST);
 }
 
 static int read_option(const char *s, size_t n, struct address *a)

@@ -160,7 +160,11 @@ static int put(struct keeper *k, const uint8_t *key, const void *data, size_t n,
     char name[NAME_BYTES], beside[NAME_BYTES + 24];
     (void)until;
     name_of(key, name);
-    if (n > f->limit) return ERR(FULL, "%s: a value has more bytes than its limit", f->shown);
+    if (n > f->limit)
+        return ERR(
+            FULL,
+            "%s: a value of %zu bytes is more than the limit of %llu; raise size in the address",
+            f->shown, n, (unsigned long long)f->limit);
     snprintf(beside, sizeof beside, "%s.%016llx", name, (unsigned long long)f->mine);
     int fd = open_file(f, beside, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW);
     if (fd < 0) return failed(f);
@@ -198,8 +202,10 @@ static int open_value(struct files *f, const char *name, size_t most, struct sta
     int e = fstat(fd, st) < 0 ? failed(f)
             : !S_ISREG(st->st_mode) || !fd_private(st)
                 ? ERR(LIMIT, "%s: others can write to a file in it", f->shown)
-            : (uint64_t)st->st_size > most ? ERR(LIMIT, "%s: a file is too long", f->shown)
-                                           : 0;
+            : (uint64_t)st->st_size > most
+                ? ERR(LIMIT, "%s: a file in it has %llu bytes, and a value has at most %zu",
+                      f->shown, (unsigned long long)st->st_size, most)
+                : 0;
     if (e >= 0) return fd;
     close(fd);
     return e;

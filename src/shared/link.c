@@ -67,8 +67,9 @@ static int connect_local(struct link *l, const char *path, double until)
 {
     struct sockaddr_un to = {.sun_family = AF_UNIX};
     if (strlen(path) >= sizeof to.sun_path)
-        return ERR(ARG, "%s: the path of a socket has less than %zu bytes", l->shown,
-                   sizeof to.sun_path);
+        return ERR(ARG,
+                   "%s: the path of a socket has %zu bytes, the limit is %zu; use a shorter path",
+                   l->shown, strlen(path), sizeof to.sun_path - 1);
     memcpy(to.sun_path, path, strlen(path) + 1);
     return connect_to(l, AF_UNIX, (const struct sockaddr *)&to, sizeof to, until);
 }

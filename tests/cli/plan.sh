@@ -81,7 +81,7 @@ refused "a length beyond the context" 2 'exceeds the model.s context of 2048'
 run plan "$model" --context 10 --decoded 10
 refused "no prompt" 2 'leaves no prompt'
 run plan "$model" --beams 0
-refused "no beams" 2 'beams is 1 to'
+refused "no beams" 2 'beams is 0 and must be from 1 to'
 run plan "$model" --memory x
 refused "a memory that is none" 2 'not a number of bytes'
 run plan $golden/models/t5
