@@ -115,9 +115,7 @@ SHARED = {
         tools=nullable(array(ref("Tool"))),
         tool_choice=either(oneof("auto", "none", "required"),
                            record("function", type=oneof("function"), function=whole(name=S)), NULL),
-        chat_template_kwargs=nullable(O), reasoning_effort=nullable(S), add_generation_prompt=FLAG, continue_final_message=FLAG,
-        moved_chunks=says("chats of OpenAI's protocol: parts that are `movable` are read where another prompt has computed them, but for so much of each",
-                          nullable(record(recompute=nullable(COUNT, maximum=1 << 20), fraction=number(0, 1))))),
+        chat_template_kwargs=nullable(O), reasoning_effort=nullable(S), add_generation_prompt=FLAG, continue_final_message=FLAG),
     "Format": either(whole(type=oneof("text")), record("type", type=oneof("json_object"), schema=SCHEMA),
                      whole(type=oneof("json_schema"), json_schema=record("schema", name=S, schema=SCHEMA, strict=FLAG)),
                      record("type schema", type=oneof("json_schema"), name=S, schema=SCHEMA, strict=FLAG), NULL),
@@ -167,7 +165,9 @@ DELTA = record(role=oneof("assistant"), content=nullable(S), reasoning_content=S
                                        function=record("arguments", name=S, arguments=S))))
 OPENAI = {
     "ChatRequest": extends("Sampling", "StreamOptions", "Conversation",
-                           **record(response_format=ref("Format"), logprobs=FLAG, top_logprobs=nullable(COUNT, maximum=20))),
+                           **record(response_format=ref("Format"), logprobs=FLAG, top_logprobs=nullable(COUNT, maximum=20),
+                                    moved_chunks=says("parts that are `movable` are read where another prompt has computed them, but for so much of each",
+                                                      nullable(record(recompute=nullable(COUNT, maximum=1 << 20), fraction=number(0, 1)))))),
     "Chat": completion("chat.completion", record(
         "index message logprobs finish_reason", index=COUNT, logprobs=LOGPROBS, finish_reason=FINISH, token_ids=array(COUNT),
         message=record("role content", role=oneof("assistant"), content=nullable(S), reasoning_content=S,

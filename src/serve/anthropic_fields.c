@@ -260,6 +260,14 @@ static int read_thinking(json_t *chat, const json_t *body)
 
 static int read_options(struct ask *k, const struct server *s, const json_t *body, bool counts)
 {
+    static const struct field_type types[] = {{"tools", FIELD_LIST},
+                                              {"thinking", FIELD_OBJECT},
+                                              {"output_config", FIELD_OBJECT},
+                                              {"stop_sequences", FIELD_LIST},
+                                              {"chat_template_kwargs", FIELD_OBJECT}},
+                                   effort = {"effort", FIELD_TEXT};
+    TRY(ask_types(body, types, countof(types)));
+    TRY(ask_types(json_object_get(body, "output_config"), &effort, 1));
     static const char *const same[] = {"temperature", "top_p",  "max_tokens", "seed",
                                        "min_p",       "stream", "priority"};
     json_t *o = json_object(), *stop = json_object_get(body, "stop_sequences"),
@@ -271,8 +279,6 @@ static int read_options(struct ask *k, const struct server *s, const json_t *bod
     if (json_integer_value(top_k) != -1) json_object_set(o, "top_k", top_k);
     int e = 0;
     if (!counts && !json_object_get(body, "max_tokens")) e = ERR(ARG, "max_tokens: field required");
-    if (stop && !json_is_null(stop) && !json_is_array(stop))
-        e = ERR(ARG, "stop_sequences: an array of strings is expected");
     if (e >= 0) e = ask_sampling(k, s, o);
     json_decref(o);
     return e;

@@ -265,7 +265,10 @@ static int time_limit(struct ask *k, const json_t *body)
 /* Refuses fields without which the answer would be another one. */
 static int refuse(const json_t *body)
 {
+    static const struct field_type types[] = {{"grammar", FIELD_TEXT},
+                                              {"post_sampling_probs", FIELD_BOOL}};
     const json_t *grammar = json_object_get(body, "grammar");
+    TRY(ask_types(body, types, countof(types)));
     if (json_is_string(grammar) && json_string_length(grammar))
         return ERR(UNSUPPORTED,
                    "field \"grammar\": grammars are not supported; \"json_schema\" demands JSON");

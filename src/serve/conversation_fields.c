@@ -154,15 +154,16 @@ int ask_kwargs(struct ask *k, const struct server *s, const json_t *body)
                *chosen = json_string_value(choice);
     const json_t *opens = json_object_get(body, "add_generation_prompt"),
                  *goes_on = json_object_get(body, "continue_final_message");
+    static const struct field_type types[] = {{"chat_template_kwargs", FIELD_OBJECT},
+                                              {"tools", FIELD_LIST},
+                                              {"add_generation_prompt", FIELD_BOOL},
+                                              {"continue_final_message", FIELD_BOOL}};
+    TRY(ask_types(body, types, countof(types)));
     if (json_is_true(opens) && json_is_true(goes_on))
         return ERR(
             ARG,
             "fields \"add_generation_prompt\" and \"continue_final_message\" exclude one another");
     bool ends = role && !strcmp(role, "assistant") && !json_object_get(last, "tool_calls");
-    if (given && !json_is_null(given) && !json_is_object(given))
-        return ERR(ARG, "field \"chat_template_kwargs\" must be an object");
-    if (tools && !json_is_null(tools) && !json_is_array(tools))
-        return ERR(ARG, "field \"tools\" must be an array");
     if (json_is_false(goes_on) || json_is_true(opens)) ends = false;
     if (!(k->kwargs = json_is_object(given) ? json_copy(given) : json_object()))
         return ERR(NOMEM, "out of memory");

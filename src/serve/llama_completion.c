@@ -173,7 +173,9 @@ static const struct protocol completion = {.name = "llama.completion",
 
 static int read_options(struct server *s, struct ask *k, json_t *body)
 {
+    static const struct field_type types = {"response_fields", FIELD_LIST};
     json_t *fields = json_object_get(body, "response_fields");
+    TRY(ask_types(body, &types, 1));
     TRY(ask_sampling(k, s, body));
     TRY(json_get_u32(body, "the request", "n_probs", 0, MOST_TOP, &k->top_logprobs));
     TRY(json_get_bool(body, "the request", "return_tokens", &k->return_ids));

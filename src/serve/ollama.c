@@ -225,9 +225,10 @@ static int read_options(struct ask *k, const struct server *s, const json_t *bod
  * template that other protocols set. */
 static int read_template(struct ask *k, const struct server *s, const json_t *body)
 {
+    static const struct field_type types[] = {{"think", FIELD_BOOL | FIELD_TEXT},
+                                              {"chat_template_kwargs", FIELD_OBJECT}};
     const json_t *think = json_object_get(body, "think");
-    if (think && !json_is_null(think) && !json_is_boolean(think) && !json_is_string(think))
-        return ERR(ARG, "field \"think\" must be true, false or a string");
+    TRY(ask_types(body, types, countof(types)));
     json_t *chat = json_copy((json_t *)(uintptr_t)body),
            *kwargs = json_copy(json_object_get(body, "chat_template_kwargs"));
     if (!kwargs) kwargs = json_object();
@@ -293,7 +294,10 @@ static int read_chat(struct server *s, struct exchange *x, struct ask *k, json_t
 static int read_text(struct server *s, struct exchange *x, struct ask *k, json_t *body)
 {
     json_t *prompt = json_object_get(body, "prompt"), *system = json_object_get(body, "system");
+    static const struct field_type types[] = {
+        {"system", FIELD_TEXT}, {"suffix", FIELD_TEXT}, {"images", FIELD_LIST}};
     bool raw = false;
+    TRY(ask_types(body, types, countof(types)));
     TRY(read_options(k, s, body));
     TRY(read_format(k, body));
     TRY(json_get_bool(body, "the request", "raw", &raw));

@@ -169,6 +169,14 @@ int ask_messages(struct ask *k, const struct server *s, const json_t *given);
  * and `at`. */
 int ask_join(const json_t *content, const char *list, size_t at, json_t **out);
 int ask_kwargs(struct ask *k, const struct server *s, const json_t *body);
+/* --- field_types.c */
+enum { FIELD_BOOL = 1, FIELD_TEXT = 2, FIELD_LIST = 4, FIELD_OBJECT = 8 };
+struct field_type {
+    const char *name;
+    unsigned types; /* one or several FIELD_* */
+};
+/* Refuses a body in which one of n fields has a value of another type; null is as good as no field. */
+int ask_types(const json_t *body, const struct field_type *t, size_t n);
 /* --- nul_fields.c */
 /* Refuses a body with a NUL in a text that a NUL would cut.  field: looks at this field only; NULL: at all known
  * fields. */

@@ -152,8 +152,6 @@ static int read_input(struct chat_build *b, const json_t *body)
     const json_t *input = json_object_get(body, "input"), *item,
                  *instructions = json_object_get(body, "instructions");
     size_t i;
-    if (instructions && !json_is_null(instructions) && !json_is_string(instructions))
-        return ERR(ARG, "field \"instructions\" must be a string");
     if (json_string_length(instructions))
         json_array_append_new(b->messages,
                               json_pack("{s:s, s:O}", "role", "system", "content", instructions));
@@ -226,6 +224,19 @@ static int refuse(const json_t *body)
     return background ? ERR(UNSUPPORTED, "field \"background\": answers are not kept") : 0;
 }
 
+/* Refuses values of a wrong type, where the field has another name or place in the chat that is made of the body. */
+static int check_types(const json_t *body)
+{
+    static const struct field_type types[] = {{"tools", FIELD_LIST},
+                                              {"tool_choice", FIELD_TEXT | FIELD_OBJECT},
+                                              {"text", FIELD_OBJECT},
+                                              {"reasoning", FIELD_OBJECT},
+                                              {"instructions", FIELD_TEXT}};
+    uint32_t most;
+    TRY(ask_types(body, types, countof(types)));
+    return json_get_u32(body, "the request", "max_output_tokens", 1, UINT32_MAX, &most);
+}
+
 static int read_options(struct ask *k, const struct server *s, json_t *chat, const json_t *body)
 {
     static const char *const same[] = {"temperature",    "top_p",    "stream",
@@ -252,6 +263,7 @@ int responses_read(const struct server *s, const struct exchange *x, struct ask 
     buf_init(&b.system, SIZE_MAX);
     json_t *chat = json_object();
     int e = chat && b.messages ? refuse(body) : no_memory();
+    if (e >= 0) e = check_types(body);
     const json_t *format = json_object_get(json_object_get(body, "text"), "format");
     if (e >= 0) e = ask_format(k, format, "text.format");
     if (e >= 0) e = read_options(k, s, chat, body);
