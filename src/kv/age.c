@@ -8,28 +8,13 @@
  * Excluded.  Snapshots of pinned contents and of contents in the open step are not evicted.
  * Snapshots that the eviction plan being made has chosen (doomed) do not compete again.
  *
- * Cost.  A tournament has a leaf for each of the contents, and in each node above the winner of its
- * two children.  A change of contents replays the matches of one leaf: at most 12 for 4 096
- * contents, whatever the number of snapshots. */
+ * Cost.  A choice compares one number of each of the contents, which lie side by side.  It does not depend on the number of
+ * snapshots or of their pages, and a change of contents writes one number (bench/keeps.c). */
 #include "kv/kv_int.h"
 
 #include <stdio.h>
 
 #define NEVER UINT64_MAX /* stamp of contents without a snapshot that may be evicted */
-
-/* Returns the contents that won in node i; nodes n_contents and above are the leaves. */
-static uint32_t winner(const struct kv *kv, uint32_t i)
-{
-    return i < kv->n_contents ? kv->ages.winner[i] : i - kv->n_contents;
-}
-
-static uint32_t match(const struct kv *kv, uint32_t node)
-{
-    const uint64_t *stamp = kv->ages.stamp;
-    uint32_t a = winner(kv, 2 * node), b = winner(kv, 2 * node + 1);
-    if (stamp[a] == stamp[b]) return MIN(a, b);
-    return stamp[a] < stamp[b] ? a : b;
-}
 
 int age_arrays(struct kv *kv)
 {
@@ -40,18 +25,13 @@ int age_arrays(struct kv *kv)
     if (!any) return 0;
     uint32_t n = kv->n_contents;
     TRY(kv_array(kv, &a->stamp, n, sizeof *a->stamp));
-    TRY(kv_array(kv, &a->winner, n, sizeof *a->winner));
     return kv_array(kv, &a->doomed, n, sizeof *a->doomed);
 }
 
 void age_open(struct kv *kv)
 {
-    struct ages *a = &kv->ages;
-    if (!a->stamp) return;
-    for (uint32_t i = 0; i < kv->n_contents; i++)
-        a->stamp[i] = NEVER;
-    for (uint32_t i = kv->n_contents - 1; i >= 1; i--)
-        a->winner[i] = match(kv, i);
+    for (uint32_t i = 0; kv->ages.stamp && i < kv->n_contents; i++)
+        kv->ages.stamp[i] = NEVER;
 }
 
 /* Returns the stamp of the oldest snapshot of s that may be evicted, and its place. */
@@ -75,17 +55,9 @@ static uint64_t oldest_of(const struct kv *kv, const struct seq *s, uint32_t *gi
 void age_update(struct kv *kv, const struct seq *s)
 {
     struct ages *a = &kv->ages;
-    uint32_t gi, i, k = s->id;
-    if (!a->stamp || k >= kv->n_contents) return; /* kept contents are evicted whole */
-    uint64_t stamp = oldest_of(kv, s, &gi, &i);
-    if (stamp == a->stamp[k] || kv_fault.stale_age) return;
-    a->stamp[k] = stamp;
-    for (uint32_t node = (k + kv->n_contents) / 2; node; node /= 2) {
-        uint32_t w = match(kv, node);
-        /* nodes above see this change only if these contents win here or won here before */
-        if (w == a->winner[node] && w != k) return;
-        a->winner[node] = w;
-    }
+    uint32_t gi, i;
+    if (!a->stamp || s->id >= kv->n_contents) return; /* kept contents are evicted whole */
+    if (!kv_fault.stale_age) a->stamp[s->id] = oldest_of(kv, s, &gi, &i);
 }
 
 void age_pin(struct kv *kv, struct seq *s, bool pin)
@@ -113,10 +85,15 @@ static struct keep *walk(const struct kv *kv)
 struct seq *age_oldest(struct kv *kv, uint32_t *gi, uint32_t *i)
 {
     struct ages *a = &kv->ages;
-    if (!a->stamp) return NULL;
-    struct seq *s = &kv->seq[winner(kv, 1)];
-    if (a->stamp[s->id] == NEVER || oldest_of(kv, s, gi, i) == NEVER) s = NULL;
-    if (!kv_fault.walk_ages) return s;
+    struct seq *s = NULL;
+    uint64_t least = NEVER;
+    for (uint32_t k = 0; a->stamp && k < kv->n_contents; k++)
+        if (a->stamp[k] < least) {
+            least = a->stamp[k];
+            s = &kv->seq[k];
+        }
+    if (s && oldest_of(kv, s, gi, i) == NEVER) s = NULL;
+    if (!a->stamp || !kv_fault.walk_ages) return s;
     a->walked++;
     a->strayed += walk(kv) != (s ? &s->g[*gi].keep[*i] : NULL);
     return s;
@@ -147,7 +124,5 @@ bool age_check(const struct kv *kv)
         if (a->stamp && a->stamp[k] != oldest_of(kv, s, &gi, &i))
             return wrong("age of the oldest snapshot", k, gi);
     }
-    for (uint32_t node = kv->n_contents - 1; a->stamp && node; node--)
-        if (a->winner[node] != match(kv, node)) return wrong("older", node, a->winner[node]);
     return true;
 }

@@ -85,12 +85,10 @@ static uint32_t common_tile(uint32_t a, uint32_t b)
 /* Checks the functions and numbers that every kind must have. */
 static int sound(const struct kv_codec_kind *kind)
 {
-    if (!kind->name || !kind->open || !kind->close || kind->n_options > KV_CODEC_OPTIONS ||
+    if (!kind->name || !kind->open || kind->n_options > KV_CODEC_OPTIONS ||
         (kind->n_options && !kind->option))
-        return ERR(
-            ARG,
-            "codec %s: a kind has a name, the functions open and close, and at most %d options",
-            kind->name ? kind->name : "?", KV_CODEC_OPTIONS);
+        return ERR(ARG, "codec %s: a kind has a name, the function open, and at most %d options",
+                   kind->name ? kind->name : "?", KV_CODEC_OPTIONS);
     return 0;
 }
 
@@ -166,7 +164,8 @@ int kv_codec_open(const struct kv_codec_options *o, const struct kv_shape *s, bo
 
 void kv_codec_close(const struct kv_codec *c)
 {
-    if (c && c->kind) c->kind->close((struct kv_codec *)c);
+    if (c && c->kind && c->kind->close) c->kind->close((struct kv_codec *)(uintptr_t)c);
+    mem_free((void *)(uintptr_t)c);
 }
 
 /* Replaces *c by an instance for plane p with the given tile; tile 0: the kind chooses. */

@@ -39,6 +39,7 @@ struct kv_codec_kind {
      * store. */
     int (*open)(const struct kv_codec_options *o, const struct kv_shape *s, bool key, uint32_t tile,
                 struct kv_codec **out);
+    /* Frees what an instance holds beside its own memory, which begins with its struct kv_codec; NULL: nothing. */
     void (*close)(struct kv_codec *c);
 };
 #define KV_CODEC(ident, ptr)                                                                       \
@@ -64,7 +65,7 @@ int kv_codec_set(struct kv_codec_options *o, const char *name, int64_t value);
 /* Makes one instance for one plane, as the kind's `open` says; kv_codec_close frees it. */
 int kv_codec_open(const struct kv_codec_options *o, const struct kv_shape *s, bool key,
                   uint32_t tile, struct kv_codec **out);
-void kv_codec_close(const struct kv_codec *c); /* c may be NULL */
+void kv_codec_close(const struct kv_codec *c); /* frees an instance; c may be NULL */
 /* Makes instances with equal tiles for the planes k and v of a group, and fills *seal except for the sinks.  If only one
  * plane has a kind, the other gets an instance that copies rows.  If neither has one, both stay NULL. */
 int kv_codec_pair_open(const struct kv_codec_pair *o, const struct kv_shape *k,

@@ -216,11 +216,6 @@ int affine_open(const struct affine_spec *spec, const struct kv_shape *s, uint32
     return 0;
 }
 
-void affine_close(struct kv_codec *c)
-{
-    mem_free(c);
-}
-
 const struct kv_codec_option affine_options[AFFINE_OPTIONS] = {
     [AFFINE_NBITS] = {"nbits", 1, 8, 4},
     [AFFINE_AXIS] = {"axis", -1, 1, 0},

@@ -34,7 +34,6 @@ struct affine_spec {
 /* tile: 0, or a multiple of the tile that the kind would choose. */
 int affine_open(const struct affine_spec *spec, const struct kv_shape *s, uint32_t tile,
                 struct kv_codec **out);
-void affine_close(struct kv_codec *c);
 /* The options that both kinds have, with the names and defaults of the quantized caches of Transformers. */
 enum { AFFINE_NBITS, AFFINE_AXIS, AFFINE_GROUP, AFFINE_OPTIONS };
 extern const struct kv_codec_option affine_options[AFFINE_OPTIONS];

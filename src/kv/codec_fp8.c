@@ -122,16 +122,10 @@ static int fp8_open(const struct kv_codec_options *o, const struct kv_shape *s, 
     return 0;
 }
 
-static void fp8_close(struct kv_codec *c)
-{
-    mem_free(c);
-}
-
 static const struct kv_codec_kind fp8 = {
     .name = "fp8",
     .turns = true,
     .at_once = true,
     .open = fp8_open,
-    .close = fp8_close,
 };
 KV_CODEC(fp8, &fp8);

@@ -125,6 +125,5 @@ static const struct kv_codec_kind hqq = {
     .n_options = AFFINE_OPTIONS,
     .check = check,
     .open = open_plane,
-    .close = affine_close,
 };
 KV_CODEC(hqq, &hqq);

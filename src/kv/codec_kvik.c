@@ -23,9 +23,9 @@ static const struct kv_codec_option options[OPTIONS] = {
 };
 
 struct kvik {
-    struct kv_coded f; /* first member: readers take the codec's parameter as this */
     struct kv_codec c;
-    uint32_t n; /* number of levels */
+    struct kv_coded f; /* the codec's parameter, which readers know */
+    uint32_t n;        /* number of levels */
 };
 
 /* The positive half of the levels of Lloyd and Max for a normal distribution of deviation 1. */
@@ -34,14 +34,14 @@ static const float lloyd3[] = {0.2451f, 0.7560f, 1.3439f, 2.1520f};
 static const float lloyd4[] = {0.1284f, 0.3881f, 0.6568f, 0.9424f,
                                1.2562f, 1.6180f, 2.0690f, 2.7326f};
 
-static const struct kvik *of(const struct kv_codec *c)
+static const struct kv_coded *of(const struct kv_codec *c)
 {
     return c->param;
 }
 
 static size_t kvik_bytes(const struct kv_codec *c, const struct kv_shape *s)
 {
-    return (size_t)s->heads * (c->tile / CODED_ROWS) * coded_unit_bytes(&of(c)->f, s->dim);
+    return (size_t)s->heads * (c->tile / CODED_ROWS) * coded_unit_bytes(of(c), s->dim);
 }
 
 /* Returns the sum of x * y, summed in four chains. */
@@ -247,7 +247,7 @@ static void kvik_encode(const struct kv_codec *c, const struct kv_shape *s, uint
                         void *dst, const void *const *raw, uint32_t block_rows, uint32_t first,
                         uint32_t lead)
 {
-    const struct kvik *k = of(c);
+    const struct kvik *k = (const struct kvik *)c;
     const struct source from = {k, s, raw, block_rows};
     for (uint32_t u = 0; u < c->tile / CODED_ROWS; u++) {
         unsigned char *unit = (unsigned char *)dst + coded_unit_at(&k->f, s->dim, c->tile, head, u);
@@ -259,7 +259,7 @@ static void kvik_encode(const struct kv_codec *c, const struct kv_shape *s, uint
 static void kvik_decode(const struct kv_codec *c, const struct kv_shape *s, uint32_t head,
                         void *dst, uint32_t first, const void *src)
 {
-    const struct kv_coded *f = &of(c)->f;
+    const struct kv_coded *f = of(c);
     int8_t level[CODED_DIM];
     float x[CODED_DIM];
     for (uint32_t r = 0; r < c->tile; r++) {
@@ -278,7 +278,7 @@ static void kvik_decode(const struct kv_codec *c, const struct kv_shape *s, uint
 
 static int kvik_describe(const struct kv_codec *c, char *out, size_t n)
 {
-    const struct kv_coded *f = &of(c)->f;
+    const struct kv_coded *f = of(c);
     return snprintf(out, n, "%u bits%s", f->bits, f->key ? " less the mean" : " in bands");
 }
 
@@ -332,7 +332,7 @@ static int kvik_open(const struct kv_codec_options *o, const struct kv_shape *s,
         choose_unit(k, s->dim);
     }
     k->c = (struct kv_codec){.name = "kvik",
-                             .param = k,
+                             .param = &k->f,
                              .tile = tile ? tile : CODED_ROWS,
                              .lead = LEAD,
                              .describe = kvik_describe,
@@ -345,17 +345,11 @@ static int kvik_open(const struct kv_codec_options *o, const struct kv_shape *s,
     return 0;
 }
 
-static void kvik_close(struct kv_codec *c)
-{
-    mem_free((void *)(uintptr_t)c->param);
-}
-
 static const struct kv_codec_kind kvik = {
     .name = "kvik",
     .option = options,
     .n_options = OPTIONS,
     .check = check,
     .open = kvik_open,
-    .close = kvik_close,
 };
 KV_CODEC(kvik, &kvik);

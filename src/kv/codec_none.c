@@ -57,14 +57,8 @@ static int none_open(const struct kv_codec_options *o, const struct kv_shape *s,
     return 0;
 }
 
-static void none_close(struct kv_codec *c)
-{
-    mem_free(c);
-}
-
 static const struct kv_codec_kind none = {
     .name = KV_CODEC_NONE,
     .open = none_open,
-    .close = none_close,
 };
 KV_CODEC(none, &none);

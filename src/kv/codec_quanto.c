@@ -65,6 +65,5 @@ static const struct kv_codec_kind quanto = {
     .n_options = AFFINE_OPTIONS,
     .check = check,
     .open = open_plane,
-    .close = affine_close,
 };
 KV_CODEC(quanto, &quanto);

@@ -19,7 +19,6 @@ enum {
 struct rotated {
     struct kv_codec c;
     struct kv_codec *inner;
-    void (*close)(struct kv_codec *c);
     struct kv_reader reader; /* reader of all instruction sets; it calls the reader of `inner` */
     const struct kv_reader *table[DEV_ISAS];
     uint32_t seed;
@@ -143,19 +142,18 @@ static int check(const struct kv_codec *inner, const struct kv_shape *s)
     return 0;
 }
 
-int rotated_open(struct kv_codec *inner, void (*close)(struct kv_codec *c), uint32_t seed,
-                 const struct kv_shape *s, struct kv_codec **out)
+int rotated_open(struct kv_codec *inner, uint32_t seed, const struct kv_shape *s,
+                 struct kv_codec **out)
 {
     const struct kv_reader *r = kv_reading(inner, s, DEV_REF).reader;
     struct rotated *c = NULL;
     int e = check(inner, s);
     if (e >= 0 && !(c = mem_alloc(sizeof *c))) e = ERR_NOMEM;
     if (e < 0) {
-        close(inner);
+        kv_codec_close(inner);
         return e;
     }
     c->inner = inner;
-    c->close = close;
     c->reader = (struct kv_reader){.rows = r->rows,
                                    .query = query,
                                    .strips = r->strips ? strips : NULL,
@@ -181,7 +179,5 @@ int rotated_open(struct kv_codec *inner, void (*close)(struct kv_codec *c), uint
 
 void rotated_close(struct kv_codec *c)
 {
-    struct rotated *r = (struct rotated *)c;
-    r->close(r->inner);
-    mem_free(r);
+    kv_codec_close(of(c)->inner);
 }

@@ -5,7 +5,7 @@
 
 /* Makes a codec that rotates rows and stores them in tiles of `inner`.  The rotation follows from `seed` and the
  * size of heads.  Attention reads these rows with the reader of `inner`: it rotates each query before, and rotates
- * each atom's sum of values back.  The new codec owns `inner`, also if this call fails, and frees it with `close`. */
-int rotated_open(struct kv_codec *inner, void (*close)(struct kv_codec *c), uint32_t seed,
-                 const struct kv_shape *s, struct kv_codec **out);
+ * each atom's sum of values back.  The new codec owns `inner`, also if this call fails. */
+int rotated_open(struct kv_codec *inner, uint32_t seed, const struct kv_shape *s,
+                 struct kv_codec **out);
 void rotated_close(struct kv_codec *c);

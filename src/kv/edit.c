@@ -19,8 +19,9 @@
  * facts of all contents before it fills the first reserve, because a reserve may evict the snapshots of any sequence.
  * Contents without a slot have a pair of calls of their own.
  *
- * Owners.  Contents of several owners never change: edit copies them first (tables and references, never rows).  Owners come
- * and go without an edit, because that changes no contents. */
+ * Owners.  Contents of several owners never change: edit copies them first (tables and references, never rows).  A slot keeps
+ * its copy if the change is undone: the copy has the same rows.  Owners come and go without an edit, because that changes no
+ * contents. */
 #include "kv/kv_int.h"
 
 void edit_contents(struct kv *kv, struct seq *s)
@@ -83,9 +84,7 @@ struct seq *own_part(struct kv *kv, uint32_t slot)
 
 struct seq *spare_take(struct kv *kv)
 {
-    struct seq *s = &kv->seq[kv->spare[--kv->n_spare]];
-    s->edits = ++kv->edits;
-    return s;
+    return &kv->seq[kv->spare[--kv->n_spare]];
 }
 
 void seq_give(struct kv *kv, struct seq *s)
@@ -93,14 +92,12 @@ void seq_give(struct kv *kv, struct seq *s)
     edit_contents(kv, s);
     seq_clear(kv, s);
     edited_contents(kv, s);
-    s->edits = ++kv->edits;
     kv->spare[kv->n_spare++] = (uint32_t)(s - kv->seq);
 }
 
 struct seq *seq_own(struct kv *kv, uint32_t slot)
 {
     struct seq *s = &kv->seq[kv->slot[slot].seq];
-    s->edits = seq_shared(s) ? s->edits : ++kv->edits;
     if (!seq_shared(s) || kv_fault.skip_own) return s;
     struct seq *mine = spare_take(kv);
     seq_clone(kv, s, mine);
@@ -108,14 +105,4 @@ struct seq *seq_own(struct kv *kv, uint32_t slot)
     own_part(kv, slot);
     own_join(kv, slot, mine);
     return mine;
-}
-
-void seq_rejoin(struct kv *kv, uint32_t slot, uint32_t was, uint64_t edits)
-{
-    struct seq *s = &kv->seq[was];
-    if (kv->slot[slot].seq == was || !(s->owners + s->marks) || s->edits != edits) return;
-    /* A rollback meanwhile may have made a slot with a reserve their owner (mark.c, go_back). */
-    if (s->owners && (kv->slot[slot].reserve || kv->slot[s->slot].reserve)) return;
-    seq_give(kv, own_part(kv, slot));
-    own_join(kv, slot, s);
 }

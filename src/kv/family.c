@@ -7,11 +7,15 @@
  * without a page from the pool.  A fork takes what it makes lacking, or is refused. */
 #include "kv/kv_int.h"
 
+/* Counts one more of the family's owners of s: its slot, or a mark. */
 static void family_add(struct family *f, const struct seq *s)
 {
-    for (uint32_t k = 0; k < f->n; k++)
-        if (f->of[k].s == s) return;
-    f->of[f->n++].s = s;
+    struct member *m = f->of;
+    while (m < f->of + f->n && m->s != s)
+        m++;
+    if (m == f->of + f->n) f->of[f->n++] = (struct member){.s = s};
+    m->mine++;
+    m->foreign = s->owners + s->marks > m->mine;
 }
 
 static struct family family_of(const struct kv *kv, uint32_t slot)
@@ -22,12 +26,6 @@ static struct family family_of(const struct kv *kv, uint32_t slot)
     for (uint32_t i = sl->marks; i; i = kv->mark[i - 1].next) {
         f.reserve = MAX(f.reserve, kv->mark[i - 1].reserve);
         family_add(&f, &kv->seq[kv->mark[i - 1].at]);
-    }
-    for (uint32_t k = 0; k < f.n; k++) {
-        uint32_t mine = k == 0;
-        for (uint32_t i = sl->marks; i; i = kv->mark[i - 1].next)
-            mine += &kv->seq[kv->mark[i - 1].at] == f.of[k].s;
-        f.of[k].foreign = f.of[k].s->owners + f.of[k].s->marks > mine;
     }
     return f;
 }

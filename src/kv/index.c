@@ -208,15 +208,6 @@ const struct seq *index_twin(struct kv *kv, const struct kv_image *im, uint32_t 
     return d;
 }
 
-/* True if these kept contents still exist; making room may have evicted them. */
-static bool still_kept(const struct kv *kv, const struct seq *d)
-{
-    const struct seq *s = kv->index.newest;
-    while (s && s != d)
-        s = s->older;
-    return s != NULL;
-}
-
 /* Makes the empty sequence an owner of the donor's first m rows.  ERR_FULL if the budget lacks room for the pages
  * that its reserve then lacks.  Making room can evict the donor if the donor is kept contents. */
 static int index_attach(struct kv *kv, uint32_t slot, const struct seq *d, uint32_t m)
@@ -295,8 +286,9 @@ int kv_match(struct kv *kv, kv_seq handle, const struct kv_prefix *p, uint32_t *
     kv->index.donor = best;
     bool kept = best->kept;
     int e = index_attach(kv, slot_index(kv, handle), best, most);
-    /* a second try without the open block, of which an owner with a reserve would need a copy */
-    if (e < 0 && !kv->index.turns && (!kept || still_kept(kv, best))) {
+    /* A second try without the open block, of which an owner with a reserve would need a copy.  Making room may have
+     * evicted a kept donor, but not before all others, since it is the newest. */
+    if (e < 0 && !kv->index.turns && (!kept || kv->index.newest == best)) {
         most = seq_resume(kv, best, MIN(best->len, most - most % KV_STRIP));
         if (most >= KV_STRIP) e = index_attach(kv, slot_index(kv, handle), best, most);
     }

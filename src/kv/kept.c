@@ -49,10 +49,8 @@ static void give_up(struct kv *kv, struct seq *s)
     struct index *x = &kv->index;
     unlink_kept(x, s);
     x->n--;
-    index_hide(kv, s, 0);
     edit_contents(kv, s);
     seq_clear(kv, s);
-    s->kept = false;
     room_give(&x->room, s);
 }
 
@@ -212,8 +210,7 @@ static void take(struct kv *kv, struct seq *s)
     if (!r) return;
     seq_clone(kv, s, r);
     edited_contents(kv, r);
-    r->kept = true;
-    r->edits = ++kv->edits;
+    r->kept = ++kv->clock;
     x->n++;
     newest(x, r);
     index_wanted(kv, r);

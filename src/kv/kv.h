@@ -281,7 +281,7 @@ struct kv_usage {
      * and staging. */
     size_t live, shared, states, reserved, free, peak, pool;
     size_t need; /* bytes that the last failed begin or reserve was short of, else 0 */
-    uint64_t seals, evictions, forks, rows_copied, rows_copied_by_fork; /* counted since open */
+    uint64_t seals, evictions, forks, rows_copied; /* counted since open */
     uint32_t max_refs, seqs;
     /* Bytes of memory that serve only a later match or trim: kept sequences and snapshots.  They
      * are evicted before any call fails, so they count as free.  live, shared and states do not

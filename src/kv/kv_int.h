@@ -22,8 +22,7 @@ struct group {
     uint32_t rows[FORMS];     /* per page; state pages count as one row */
     uint32_t stride[FORMS];
     size_t offset[FORMS][KV_MAX_PLANES];
-    uint32_t *table[FORMS];        /* [n_contents][stride] for the contents that steps may name */
-    struct kv_block tables[FORMS]; /* `table`, as the device sees it */
+    struct kv_block tables[FORMS]; /* [n_contents][stride] for the contents that steps may name */
     uint32_t keep_rows;            /* leading rows that stay raw for ever: sinks and lead */
     bool forgets;                  /* the group is a state, or drops the rows below the reach */
     /* a codec that changes values, so a row must be read in the form that the edge says */
@@ -44,9 +43,8 @@ struct group {
     uint32_t n_pieces;
     struct piece *piece; /* [pieces + 1] sealed rows, then raw rows */
     uint32_t *staged;    /* page ids, piece by piece */
-    /* [n_contents][stride] the table that views show in place of `table` */
-    uint32_t *shown[FORMS];
-    struct kv_block shows[FORMS]; /* `shown`, as the device sees it */
+    /* [n_contents][stride] the tables that views show in place of `tables` */
+    struct kv_block shown[FORMS];
 };
 /* A snapshot: a length that a trim can return to although the group forgets.  The snapshot
  * keeps the state after `pos` rows, or the pages that a query at `pos` reads.  Snapshots are
@@ -83,7 +81,6 @@ struct seq {
     /* of a lender: runs that borrow its rows, and loans; a lender has no slot */
     uint32_t lent;
     uint32_t n_doomed;   /* snapshots that the eviction plan being made has chosen */
-    uint64_t edits;      /* kv.edits when the contents may last have changed */
     uint32_t len, cross; /* rows; rows of the frozen groups */
     uint32_t n_turns, n_keys;
     bool turn_open; /* the last turn is not complete */
@@ -91,10 +88,11 @@ struct seq {
     bool stays;   /* the tail counts as held in memory for a reserve */
     bool pinned;  /* the contents' snapshots are not evicted now */
     bool held;    /* scratch of reorder: nobody continues the contents, but they must stay */
-    bool kept;    /* no slot owns the contents, but others may resume from them (kept.c) */
     bool noted;   /* the contents are in index.noted */
     bool foreign; /* rows not computed from the tokens, so no match resumes from them */
     struct kv_salt salt;
+    /* kv.clock when the contents were kept: no slot owns them, but others may resume from them (kept.c); 0: not kept */
+    uint64_t kept;
     uint64_t used;         /* kv.clock at the last use of kept contents */
     int32_t *tok;          /* [max_len], those of borrowed rows included */
     struct kv_turn *turn;  /* [max_len / 2 + 2] turns of own rows */
@@ -131,7 +129,6 @@ struct mark {
     /* the contents; slot.reserve and slot.grow when the sequence was marked */
     uint32_t at, reserve, grow;
     uint32_t next; /* 1 + the next mark of the slot; 0: the last one */
-    size_t meta;   /* bytes of metadata that the mark is charged for once its sequence is dropped */
 };
 /* What begin did to a table cell: page `old` was replaced.  `old` keeps its reference until the
  * step ends. */
@@ -145,10 +142,6 @@ struct step_span {
     struct kv_span rows; /* as kv_begin got it; but `turn` is false for the rows of frozen groups */
     /* seq: index of the contents in kv.seq; tok0: the span's first token in the step */
     uint32_t seq, tok0;
-    /* The contents that the sequence shared before the step gave it a copy; KV_NONE: not shared.
-     * Abort returns to them unless they have changed since. */
-    uint32_t shared;
-    uint64_t edits;
     /* of the contents before the step, for abort: turn_open, and the rows of the last turn */
     bool was_open;
     uint32_t n_turns, turn_n;
@@ -169,11 +162,9 @@ struct kv_step {
     double begun, entered;
     uint32_t layer; /* site of the present layer; KV_NONE: none yet */
 };
-/* The oldest snapshot of all live contents (age.c).  The arrays are NULL if no group makes
- * snapshots. */
+/* The oldest snapshots of live contents (age.c).  The arrays are NULL if no group makes snapshots. */
 struct ages {
-    uint64_t *stamp;  /* [n_contents] of the oldest snapshot that may be evicted */
-    uint32_t *winner; /* [n_contents] of the two nodes below: the contents with the lower stamp */
+    uint64_t *stamp; /* [n_contents] of the oldest snapshot that may be evicted */
     /* [n_contents] contents with snapshots that the eviction plan being made has chosen */
     uint32_t *doomed, n_doomed;
     /* for tests: choices that a walk was compared with, and choices that the walk disproved */
@@ -204,7 +195,6 @@ struct kv {
     uint32_t *idle;  /* free slots, a stack */
     uint32_t *spare; /* contents without owners, a stack */
     uint32_t n_idle, n_spare;
-    uint64_t edits;
     uint32_t *scratch; /* [max_seqs] of reorder */
     struct kv_step step;
     uint32_t n_change_max;
@@ -217,7 +207,7 @@ struct kv {
     /* the tier failed, so a reserve lacks pages until it is filled again */
     bool owing;
     struct ages ages;
-    uint64_t clock, seals, evictions, forks, rows_copied, rows_copied_by_fork;
+    uint64_t clock, seals, evictions, forks, rows_copied;
     uint32_t max_refs;
     struct stream stream;
     bool has_frozen;
@@ -260,8 +250,8 @@ void *kv_own(struct kv *kv, size_t n, size_t size);
 /* Declares such an array of fixed size: counts it as metadata, allocates it, and stores its address in the pointer at `at`.  While the store is only measured, the array is
  * counted and not made.  So a store has exactly the arrays that were measured. */
 int kv_array(struct kv *kv, void *at, size_t n, size_t size);
-/* Stores in b where the device sees the host's memory of a block. */
-int block_open(struct kv *kv, struct kv_block *b);
+/* Makes a table of a form with a row for each of the contents, and finds out where the device of the store sees it. */
+int table_open(struct kv *kv, const struct group *g, uint32_t form, struct kv_block *b);
 /* Sets the sizes of the group that follow from its configuration alone. */
 int group_measure(struct group *g);
 /* Computes the offsets of the planes in a page at a rung, and the bytes of a page at one site. */
@@ -336,9 +326,6 @@ struct seq *seq_own(struct kv *kv, uint32_t slot);
 struct seq *spare_take(struct kv *kv);
 /* Gives up the pages of contents without owners, and makes the contents spare. */
 void seq_give(struct kv *kv, struct seq *s);
-/* Makes the slot an owner of contents `was` again if they have not changed since `edits` and no reserve is involved.
- * The slot's present contents, which must be equal to them, become spare. */
-void seq_rejoin(struct kv *kv, uint32_t slot, uint32_t was, uint64_t edits);
 static inline uint32_t seq_reserve(const struct kv *kv, const struct seq *s)
 {
     return s->owners ? kv->slot[s->slot].reserve : 0;
@@ -368,6 +355,12 @@ static inline uint32_t *seq_table(const struct kv *kv, const struct group *g, ui
                                   const struct seq *s)
 {
     return s->g[g - kv->group].table[form];
+}
+/* Returns the row of some contents in a table of all. */
+static inline uint32_t *block_row(const struct group *g, uint32_t form, const struct kv_block *b,
+                                  uint32_t seq)
+{
+    return (uint32_t *)(uintptr_t)b->host + (size_t)seq * g->stride[form];
 }
 static inline uint32_t seq_rows(const struct group *g, const struct seq *s)
 {

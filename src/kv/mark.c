@@ -25,12 +25,13 @@ static void mark_add(struct kv *kv, struct slot *slot, uint32_t at, kv_seq handl
 /* Removes a mark; slot NULL: its sequence was dropped. */
 static void mark_remove(struct kv *kv, struct slot *slot, uint32_t at)
 {
+    struct seq *s = &kv->seq[kv->mark[at].at];
     uint32_t *link = slot ? &slot->marks : NULL;
     while (link && *link != at + 1)
         link = &kv->mark[*link - 1].next;
     if (link) *link = kv->mark[at].next;
-    kv->seq[kv->mark[at].at].marks--;
-    kv->used -= kv->mark[at].meta;
+    s->marks--;
+    kv->used -= slot ? 0 : meta_alone(kv, s); /* as meta_orphan has charged it */
     kv->n_marks--;
     kv->mark[at] = (struct mark){0};
 }

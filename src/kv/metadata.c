@@ -112,11 +112,8 @@ void meta_settle(struct kv *kv, uint32_t slot)
 
 void meta_orphan(struct kv *kv, struct slot *slot)
 {
-    for (uint32_t i = slot->marks; i; i = kv->mark[i - 1].next) {
-        struct mark *m = &kv->mark[i - 1];
-        m->meta = meta_alone(kv, &kv->seq[m->at]);
-        kv->used += m->meta;
-    }
+    for (uint32_t i = slot->marks; i; i = kv->mark[i - 1].next)
+        kv->used += meta_alone(kv, &kv->seq[kv->mark[i - 1].at]);
 }
 
 bool meta_check(const struct kv *kv)
@@ -129,8 +126,8 @@ bool meta_check(const struct kv *kv)
         if (busy ? s->meta < due : s->meta != due) return false;
         sum += s->meta;
     }
-    for (uint32_t i = 0; i < kv->max_marks; i++)
-        sum += kv->mark[i].meta;
+    for (const struct mark *m = kv->mark; m < kv->mark + kv->max_marks; m++)
+        sum += m->seq && !slot_find(kv, m->seq) ? meta_alone(kv, &kv->seq[m->at]) : 0;
     for (uint32_t i = 0; i < kv->n_contents; i++)
         sum += kv->seq[i].lent ? meta_alone(kv, &kv->seq[i]) : 0;
     return sum == kv->used;

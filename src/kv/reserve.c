@@ -267,9 +267,8 @@ int reserve_settle(struct kv *kv)
 static int promise_rows(struct kv *kv, uint32_t at, uint32_t len, const char *what)
 {
     struct slot *slot = &kv->slot[at];
-    uint32_t old = slot->reserve, grow = slot->grow, was = slot->seq;
-    uint64_t edits = kv->seq[was].edits;
-    if (len > kv->seq[was].len) TRY(reserve_settle(kv));
+    uint32_t old = slot->reserve, grow = slot->grow;
+    if (len > len_of(kv, at)) TRY(reserve_settle(kv));
     (void)edit(kv, at);
     slot->reserve = slot->grow = len;
     int e = edited(kv, at, what);
@@ -278,7 +277,6 @@ static int promise_rows(struct kv *kv, uint32_t at, uint32_t len, const char *wh
     slot->reserve = old;
     slot->grow = grow;
     (void)edited(kv, at, NULL);
-    seq_rejoin(kv, at, was, edits);
     return e;
 }
 

@@ -13,7 +13,7 @@ uint32_t reserve_need(const struct kv *kv, uint32_t slot, uint32_t i);
  * too. */
 struct member {
     const struct seq *s;
-    uint32_t own, lead, from; /* scratch of family.c */
+    uint32_t mine, own, lead, from; /* scratch of family.c */
     bool foreign;
 };
 /* Contents of one slot: member 0 has the slot, and marks remember the others. */

@@ -398,7 +398,6 @@ static void contents_turn(struct kv *kv, struct seq *s)
     }
     index_hide(kv, s, 0);
     s->n_keys = 0;
-    s->edits = ++kv->edits;
     edited_contents(kv, s);
 }
 

@@ -73,7 +73,8 @@ static int slot_take(struct kv *kv, uint32_t *out)
 void seq_reset(struct kv *kv, struct seq *s)
 {
     s->len = s->cross = s->n_turns = s->n_borrows = s->away = 0;
-    s->turn_open = s->kept = s->foreign = false;
+    s->kept = 0;
+    s->turn_open = s->foreign = false;
     s->salt = (struct kv_salt){0};
     s->n_keys = 0;
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {

@@ -116,11 +116,7 @@ static int open_staging(struct kv *kv, struct group *g)
         if ((size_t)(end - p->base) / p->grain > UINT32_MAX)
             return ERR(LIMIT, "cache: the staging area has more pages than 32 bits can name");
         ids += 2 * (size_t)p->n_ids;
-        size_t n = (size_t)kv->n_contents * MAX(g->stride[f], 1);
-        g->shown[f] = kv_own(kv, n, sizeof(uint32_t));
-        if (!g->shown[f]) return ERR_NOMEM;
-        g->shows[f] = (struct kv_block){.host = g->shown[f], .n = n};
-        TRY(block_open(kv, &g->shows[f]));
+        TRY(table_open(kv, g, f, &g->shown[f]));
     }
     if (!ids) return 0;
     g->staged = kv_own(kv, ids, sizeof *g->staged); /* counted with the records of pages */
@@ -332,7 +328,7 @@ static void fill_shown(const struct kv_step *st, struct group *g, uint32_t form)
     for (uint32_t lane = 0; lane < st->n_spans; lane++) {
         const struct step_span *sp = &st->span[lane];
         const uint32_t *table = seq_table(st->kv, g, form, &st->kv->seq[sp->seq]);
-        uint32_t *shown = g->shown[form] + (size_t)sp->seq * g->stride[form];
+        uint32_t *shown = block_row(g, form, &g->shown[form], sp->seq);
         for (uint32_t i = 0; i < table_used(g, form, step_rows(st, g, sp)); i++)
             shown[i] = g->form[form].page[table[i]].spilled ? 0 : table[i];
     }
@@ -403,8 +399,8 @@ static void show_rows(const struct group *g, uint32_t k, struct kv_view *v)
 /* Makes the view and its device see the table of a form with spilled pages. */
 static void show_table(struct kv_step *st, const struct group *g, uint32_t form, struct kv_view *v)
 {
-    const struct kv_block *b = &g->shows[form];
-    (form == RAW ? &v->raw : &v->sealed)->table = g->shown[form];
+    const struct kv_block *b = &g->shown[form];
+    (form == RAW ? &v->raw : &v->sealed)->table = b->host;
     v->block[form == RAW ? 2 : 3] = *b;
     for (uint32_t lane = 0; lane < st->n_spans; lane++) {
         const struct step_span *sp = &st->span[lane];
@@ -432,7 +428,7 @@ static void show_piece(struct kv_step *st, uint32_t site, uint32_t k, const stru
     }
     for (uint32_t lane = 0; lane < st->n_spans; lane++) {
         const uint32_t *table = seq_table(kv, g, pc->form, &kv->seq[st->span[lane].seq]);
-        uint32_t *shown = g->shown[pc->form] + (size_t)st->span[lane].seq * g->stride[pc->form];
+        uint32_t *shown = block_row(g, pc->form, &g->shown[pc->form], st->span[lane].seq);
         uint32_t i, end;
         lane_cells(st, g, pc->form, lane, &i, &end);
         for (i = MAX(i, pc->row0 / rows); i < end && i * rows < pc->row1; i++)

@@ -73,12 +73,9 @@ static int span_check(const struct kv *kv, const struct kv_span *a, uint32_t i, 
 /* Gives the sequence contents of its own and marks them busy. */
 static void own_begin(struct kv *kv, struct step_span *sp, kv_seq handle)
 {
-    uint32_t slot = slot_index(kv, handle), was = kv->slot[slot].seq;
-    sp->edits = kv->seq[was].edits;
-    struct seq *s = edit(kv, slot);
+    struct seq *s = edit(kv, slot_index(kv, handle));
     s->busy = true;
-    sp->seq = (uint32_t)(s - kv->seq);
-    sp->shared = was == sp->seq ? KV_NONE : was;
+    sp->seq = s->id;
     sp->n_turns = s->n_turns;
     sp->was_open = s->turn_open;
     sp->turn_n = s->n_turns ? s->turn[s->n_turns - 1].n : 0;
@@ -87,14 +84,9 @@ static void own_begin(struct kv *kv, struct step_span *sp, kv_seq handle)
 static void own_undo(struct kv *kv, const struct step_span *sp)
 {
     struct seq *s = &kv->seq[sp->seq];
-    uint32_t slot = s->slot;
     s->busy = false;
     edited_contents(kv, s);
-    if (sp->shared == KV_NONE)
-        s->edits = sp->edits; /* copying has not changed the contents */
-    else
-        seq_rejoin(kv, slot, sp->shared, sp->edits);
-    meta_settle(kv, slot);
+    meta_settle(kv, s->slot);
 }
 
 /* Fills st->span and marks the sequences busy.  After an error, the spans before the refused one are filled and

@@ -22,7 +22,7 @@ static void change_push(struct kv_step *st, struct pages *p, uint32_t *cell, str
 
 static struct seq *cell_owner(struct kv *kv, const struct group *g, const uint32_t *cell)
 {
-    return &kv->seq[(size_t)(cell - g->table[RAW]) / g->stride[RAW]];
+    return &kv->seq[(size_t)(cell - g->tables[RAW].host) / g->stride[RAW]];
 }
 
 /* True if the span writes into its open block, page `id`, in place, although other sequences hold the page too.  If

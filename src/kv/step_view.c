@@ -7,37 +7,25 @@
 
 #include <string.h>
 
-static void fill_frozen(struct kv_step *st, struct group *g, const struct step_span *sp,
-                        uint32_t lane)
+/* Fills in what the tokens of a span read. */
+static void fill_reads(struct kv_step *st, struct group *g, const struct step_span *sp,
+                       uint32_t lane)
 {
-    uint32_t rows = step_rows(st, g, sp), tile = g->c.seal.tile;
-    g->len[lane] = rows;
-    for (uint32_t t = sp->tok0; t < sp->tok0 + sp->rows.n; t++) {
-        g->lo[t] = 0;
-        g->hi[t] = rows;
-        g->edge[t] = tile ? MAX(rows - rows % tile, g->c.seal.lead) : 0;
-        g->dst[t] = 0;
-    }
-}
-
-static void fill_rows(struct kv_step *st, struct group *g, const struct step_span *sp,
-                      uint32_t lane)
-{
-    struct kv *kv = st->kv;
-    const struct seq *s = &kv->seq[sp->seq];
+    const struct seq *s = &st->kv->seq[sp->seq];
     const struct kv_seal *seal = &g->c.seal;
-    g->len[lane] = s->len + sp->rows.n;
+    uint32_t rows = step_rows(st, g, sp), e = 0;
+    g->len[lane] = rows;
     for (uint32_t t = 0; t < sp->rows.n; t++) {
         uint32_t pos = s->len + t, at = sp->tok0 + t;
-        struct kv_reach r = kv_reach(&g->c.policy, pos, 0);
+        struct kv_reach r = kv_reach(&g->c.policy, pos, rows);
         g->lo[at] = r.lo;
         g->hi[at] = r.hi;
-        g->edge[at] = 0;
-        if (!seal->tile) continue;
-        /* all queries of a turn share the edge of its first query */
-        uint32_t e = t && sp->rows.turn && seal->resid ? g->edge[at - 1]
-                                                       : kv_edge(seal, s->turn, s->n_turns, pos);
-        g->edge[at] = MAX(e, seal->lead);
+        g->dst[at] = 0; /* the null page, unless the step writes rows of the group */
+        if (g->c.policy.kind == KV_FROZEN)
+            e = rows - rows % MAX(seal->tile, 1);
+        else if (!t || !sp->rows.turn || !seal->resid) /* queries of a turn share its first edge */
+            e = kv_edge(seal, s->turn, s->n_turns, pos);
+        g->edge[at] = seal->tile ? MAX(e, seal->lead) : 0;
     }
 }
 
@@ -104,10 +92,7 @@ void step_fill(struct kv_step *st, const struct kv_span *span)
                 g->len[i] = kv->seq[sp->seq].len + sp->rows.n;
                 continue;
             }
-            if (g->c.policy.kind == KV_FROZEN)
-                fill_frozen(st, g, sp, i);
-            else
-                fill_rows(st, g, sp, i);
+            fill_reads(st, g, sp, i);
             if (step_writes(st, g)) fill_writes(st, g, sp, i);
         }
         put_group(st, g);
@@ -134,7 +119,7 @@ void view_form(const struct group *g, uint32_t form, uint32_t site, struct kv_fo
     out->grain = p->grain;
     out->rows = g->rows[form];
     out->stride = g->stride[form];
-    out->table = g->table[form];
+    out->table = g->tables[form].host;
     memcpy(out->offset, g->offset[form], sizeof out->offset);
 }
 

@@ -323,7 +323,8 @@ static int block_arrays(struct kv *kv, const struct part *part, size_t n, struct
     return 0;
 }
 
-int block_open(struct kv *kv, struct kv_block *b)
+/* Finds out where the device of the store sees a block of the host. */
+static int block_open(struct kv *kv, struct kv_block *b)
 {
     b->at = dev_mirror(kv->work, b->host, b->n * sizeof *b->at);
     return b->at ? 0 : ERR_NOMEM;
@@ -356,16 +357,17 @@ static int group_arrays(struct kv *kv, struct group *g)
     return 0;
 }
 
-/* Makes the tables of a group.  metadata.c counts them with the sequences. */
+int table_open(struct kv *kv, const struct group *g, uint32_t form, struct kv_block *b)
+{
+    b->n = (size_t)kv->n_contents * MAX(g->stride[form], 1);
+    b->host = kv_own(kv, b->n, sizeof *b->host); /* metadata.c counts it with the sequences */
+    return b->host ? block_open(kv, b) : ERR_NOMEM;
+}
+
 static int group_open(struct kv *kv, struct group *g)
 {
-    for (uint32_t f = 0; f < FORMS; f++) {
-        size_t n = (size_t)kv->n_contents * MAX(g->stride[f], 1);
-        g->table[f] = kv_own(kv, n, sizeof(uint32_t));
-        if (!g->table[f]) return ERR_NOMEM;
-        g->tables[f] = (struct kv_block){.host = g->table[f], .n = n};
-        TRY(block_open(kv, &g->tables[f]));
-    }
+    for (uint32_t f = 0; f < FORMS; f++)
+        TRY(table_open(kv, g, f, &g->tables[f]));
     TRY(block_open(kv, &g->arrays));
     for (uint32_t i = 0; i < g->c.n_sites; i++)
         kv->site_group[g->c.site0 + i] = (uint32_t)(g - kv->group);
@@ -390,7 +392,7 @@ static int seq_open(struct kv *kv, struct seq *s, uint32_t i)
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         struct group *g = &kv->group[gi];
         for (uint32_t f = 0; f < FORMS; f++)
-            s->g[gi].table[f] = g->table[f] + (size_t)i * g->stride[f];
+            s->g[gi].table[f] = block_row(g, f, &g->tables[f], i);
         if (!kv->group[gi].forgets || !kv->group[gi].c.policy.every) continue;
         s->g[gi].keep = kv_own(kv, KV_KEEPS, sizeof(struct keep));
         if (!s->g[gi].keep) return ERR_NOMEM;
@@ -595,7 +597,7 @@ void kv_close(struct kv *kv)
         struct group *g = &kv->group[i];
         for (uint32_t f = 0; f < FORMS; f++) {
             block_close(kv, &g->tables[f]);
-            block_close(kv, &g->shows[f]);
+            block_close(kv, &g->shown[f]);
         }
         block_close(kv, &g->arrays);
     }

@@ -92,7 +92,6 @@ void kv_usage(const struct kv *kv, struct kv_usage *out)
                              .evictions = kv->evictions,
                              .forks = kv->forks,
                              .rows_copied = kv->rows_copied,
-                             .rows_copied_by_fork = kv->rows_copied_by_fork,
                              .max_refs = kv->max_refs,
                              .seqs = kv->max_seqs - kv->n_idle,
                              .staging = staging_bytes(kv),
@@ -132,7 +131,6 @@ void kv_usage_add(struct kv_usage *sum, const struct kv_usage *one)
     sum->evictions += one->evictions;
     sum->forks += one->forks;
     sum->rows_copied += one->rows_copied;
-    sum->rows_copied_by_fork += one->rows_copied_by_fork;
     sum->index += one->index;
     sum->index_tables += one->index_tables;
     sum->staging += one->staging;

@@ -46,6 +46,5 @@ static const struct kv_codec_kind absmax = {
     .n_options = OPTIONS,
     .check = check,
     .open = open_plane,
-    .close = affine_close,
 };
 KV_CODEC(absmax, &absmax);

@@ -61,7 +61,7 @@ static int open_plane(const struct kv_codec_options *o, const struct kv_shape *s
                                .quantize = o->value[ZERO] ? quantize_around_zero : quantize};
     struct kv_codec *stored;
     TRY(affine_open(&spec, s, tile, &stored));
-    return rotated_open(stored, affine_close, (uint32_t)o->value[SEED], s, out);
+    return rotated_open(stored, (uint32_t)o->value[SEED], s, out);
 }
 
 static const struct kv_codec_kind hadamard_kind = {

@@ -227,16 +227,10 @@ static int pairs_open(const struct kv_codec_options *o, const struct kv_shape *s
     return 0;
 }
 
-static void pairs_close(struct kv_codec *c)
-{
-    mem_free(c);
-}
-
 static const struct kv_codec_kind pairs = {
     .name = "pairs",
     .option = options,
     .n_options = OPTIONS,
     .open = pairs_open,
-    .close = pairs_close,
 };
 KV_CODEC(pairs, &pairs);

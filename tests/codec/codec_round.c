@@ -98,16 +98,10 @@ static int round_open(const struct kv_codec_options *o, const struct kv_shape *s
     return 0;
 }
 
-static void round_close(struct kv_codec *c)
-{
-    mem_free(c);
-}
-
 static const struct kv_codec_kind kind = {
     .name = "round",
     .option = options,
     .n_options = OPTIONS,
     .open = round_open,
-    .close = round_close,
 };
 KV_CODEC(round, &kind);

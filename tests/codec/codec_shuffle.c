@@ -74,14 +74,8 @@ static int shuffle_open(const struct kv_codec_options *o, const struct kv_shape 
     return 0;
 }
 
-static void shuffle_close(struct kv_codec *c)
-{
-    mem_free(c);
-}
-
 static const struct kv_codec_kind shuffle = {
     .name = "shuffle",
     .open = shuffle_open,
-    .close = shuffle_close,
 };
 KV_CODEC(shuffle, &shuffle);

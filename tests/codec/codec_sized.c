@@ -65,11 +65,5 @@ static int sized_open(const struct kv_codec_options *o, const struct kv_shape *s
     return 0;
 }
 
-static void sized_close(struct kv_codec *c)
-{
-    mem_free(c);
-}
-
-static const struct kv_codec_kind kind = {
-    .name = "sized", .open = sized_open, .close = sized_close};
+static const struct kv_codec_kind kind = {.name = "sized", .open = sized_open};
 KV_CODEC(sized, &kind);

@@ -517,7 +517,6 @@ static void one_store(struct model *m, uint64_t ops)
     m->t->evictions += u.evictions;
     m->t->forks += u.forks;
     m->t->rows_copied += u.rows_copied;
-    m->t->rows_copied_by_fork += u.rows_copied_by_fork;
     m->t->max_refs = MAX(m->t->max_refs, u.max_refs);
     m->t->stores++;
     m->t->hits += u.hits;

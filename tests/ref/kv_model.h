@@ -12,7 +12,7 @@ struct model_options {
 struct model_totals {
     uint64_t ops, steps, aborts, refused, rejected_rows, trims, reorders, verified_rows,
         verified_views;
-    uint64_t seals, evictions, forks, rows_copied, rows_copied_by_fork, stores, reserves;
+    uint64_t seals, evictions, forks, rows_copied, stores, reserves;
     uint64_t pieces, raw_pieces, tier_reads, tier_writes, tier_drops, tier_faults, began_full,
         loads;
     uint64_t hits, hit_rows, kept;

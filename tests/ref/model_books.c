@@ -105,7 +105,7 @@ static void peek(const struct model *m, uint32_t site, struct kv_view *v)
         form[f]->grain = g->form[f].grain;
         form[f]->rows = g->rows[f];
         form[f]->stride = g->stride[f];
-        form[f]->table = g->table[f];
+        form[f]->table = g->tables[f].host;
         memcpy(form[f]->offset, g->offset[f], sizeof g->offset[f]);
     }
     for (uint32_t i = 0; i < g->c.n_planes; i++) {
@@ -210,31 +210,40 @@ void model_verify_all(struct model *m)
     }
 }
 
+#define SHOT(p, bytes) (memcpy(out + n, p, bytes), n += (bytes))
+static size_t shoot_contents(const struct kv *kv, const struct seq *s, unsigned char *out)
+{
+    const uint32_t flags[] = {s->len, s->cross, s->n_turns, s->turn_open, s->busy};
+    size_t n = 0;
+    SHOT(flags, sizeof flags);
+    SHOT(s->turn, sizeof *s->turn * s->n_turns);
+    for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
+        const struct group *g = &kv->group[gi];
+        for (uint32_t f = 0; f < FORMS; f++)
+            SHOT(seq_table(kv, g, f, s), sizeof(uint32_t) * g->stride[f]);
+        SHOT(s->g[gi].cut, sizeof s->g[gi].cut);
+        SHOT(&s->g[gi].n_keeps, sizeof s->g[gi].n_keeps);
+    }
+    return n;
+}
+
+/* What slots and marks hold, and which pages are in use.  Whether slots with the same pages share contents or have copies
+ * makes no difference to a program: a slot keeps the copy that an undone change has made. */
 size_t model_snapshot(struct model *m, unsigned char *out)
 {
     struct kv *kv = m->kv;
     if (out == m->shot[0]) m->owed = kv->owing;
     size_t n = 0;
-#define SHOT(p, bytes) (memcpy(out + n, p, bytes), n += (bytes))
-    for (uint32_t gi = 0; gi < kv->n_groups; gi++)
-        for (uint32_t f = 0; f < FORMS; f++) {
-            struct group *g = &kv->group[gi];
-            SHOT(g->table[f], sizeof(uint32_t) * kv->n_contents * g->stride[f]);
-            for (uint32_t id = 0; id < g->form[f].n_ids; id++) {
-                SHOT(&g->form[f].page[id].refs, sizeof(uint32_t));
-            }
-        }
-    for (uint32_t i = 0; i < kv->n_contents; i++) {
-        struct seq *s = &kv->seq[i];
-        uint32_t flags[] = {s->len,       s->cross, s->n_turns, s->owners,
-                            s->turn_open, s->busy,  s->marks};
-        SHOT(flags, sizeof flags);
-        SHOT(s->turn, sizeof *s->turn * s->n_turns);
-        for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
-            SHOT(s->g[gi].cut, sizeof s->g[gi].cut);
-            SHOT(&s->g[gi].n_keeps, sizeof s->g[gi].n_keeps);
-        }
+    for (uint32_t i = 0; i < FORMS * kv->n_groups; i++) {
+        const struct pages *p = &kv->group[i / FORMS].form[i % FORMS];
+        for (uint32_t id = 0; id < p->n_ids; id++)
+            out[n++] = p->page[id].refs > 0;
     }
+    for (uint32_t i = 0; i < kv->max_seqs; i++)
+        if (kv->slot[i].used) n += shoot_contents(kv, &kv->seq[kv->slot[i].seq], out + n);
+    SHOT(kv->mark, sizeof *kv->mark * kv->max_marks);
+    for (uint32_t i = 0; i < kv->max_marks; i++)
+        if (kv->mark[i].seq) n += shoot_contents(kv, &kv->seq[kv->mark[i].at], out + n);
     bool all = !m->tier; /* otherwise pages may have moved, or streaming may have begun */
     for (uint32_t i = 0; all && i < kv->max_seqs * FORMS * kv->n_groups; i++) {
         const struct slot *slot = &kv->slot[i / (FORMS * kv->n_groups)];
@@ -252,13 +261,14 @@ size_t model_snapshot(struct model *m, unsigned char *out)
 
 size_t model_snapshot_bytes(const struct kv *kv)
 {
-    size_t n = 4096;
+    size_t n = 4096 + 8 * (size_t)kv->max_seqs * FORMS * kv->n_groups, each = 256;
     for (uint32_t gi = 0; gi < kv->n_groups; gi++)
-        for (uint32_t f = 0; f < FORMS; f++)
-            n += sizeof(uint32_t) * kv->n_contents * kv->group[gi].stride[f] +
-                 sizeof(struct page) * kv->group[gi].form[f].n_ids;
-    n += 8 * (size_t)kv->max_seqs * FORMS * kv->n_groups;
-    return n + kv->n_contents * (256 + sizeof(struct kv_turn) * (kv->max_len / 2 + 2));
+        for (uint32_t f = 0; f < FORMS; f++) {
+            n += kv->group[gi].form[f].n_ids;
+            each += sizeof(uint32_t) * (kv->group[gi].stride[f] + 2u);
+        }
+    each += sizeof(struct kv_turn) * (kv->max_len / 2 + 2);
+    return n + kv->max_marks * sizeof *kv->mark + (kv->max_seqs + kv->max_marks) * each;
 }
 
 void model_want_same(struct model *m, const char *what)

@@ -9,7 +9,7 @@
 static const struct seq *kept_inside(struct model *m, struct mkept *k)
 {
     const struct seq *q = m->kv->index.oldest;
-    while (k->used && q && (q != k->at || q->edits != k->edits))
+    while (k->used && q && (q != k->at || q->kept != k->kept))
         q = q->newer;
     k->used &= q != NULL;
     if (!k->used) return NULL;
@@ -36,15 +36,15 @@ void model_keep(struct model *m)
     }
     WANT(k && m->kv->index.n < KEPT, "the index has more sequences than were kept", m->kv->index.n,
          0);
-    uint64_t edits = m->kv->edits;
+    uint64_t before = m->kv->clock;
     kv_seq h = s->handle;
     WANT(kv_keep(m->kv, h) == 0 && kv_keep(m->kv, h) == ERR_STALE, "keep", h, 0);
     s->used = false;
     const struct seq *q = m->kv->index.newest;
-    if (!q || q->edits <= edits) return;
+    if (!q || q->kept <= before) return;
     WANT(q->len <= s->len, "more rows are kept than the sequence had", q->len, s->len);
     m->t->kept++;
-    *k = (struct mkept){true, q, q->edits, *s};
+    *k = (struct mkept){true, q, q->kept, *s};
     k->s.len = q->len;
     k->s.open = false;
 }

@@ -27,7 +27,7 @@ struct mseq {
 struct mkept { /* a kept sequence, valid while the store has contents `at` */
     bool used;
     const struct seq *at;
-    uint64_t edits;
+    uint64_t kept; /* at->kept, by which contents at one address differ */
     struct mseq s;
 };
 struct mspan {

@@ -99,9 +99,9 @@ static size_t cost(struct model *m, size_t *back)
                  g->seal.tile && k < a / g->rows; k++)
                 *back += tail_back(m, gi, i, k) ? in->form[RAW].bytes : 0;
             if (a % g->rows == 0) continue;
-            uint32_t id = in->table[RAW][slot * in->stride[RAW] + a / g->rows];
+            uint32_t id = in->tables[RAW].host[slot * in->stride[RAW] + a / g->rows];
             for (uint32_t k = 0; k < kv->n_contents * in->stride[RAW]; k++)
-                owners += in->table[RAW][k] == id ? kv->seq[k / in->stride[RAW]].owners : 0;
+                owners += in->tables[RAW].host[k] == id ? kv->seq[k / in->stride[RAW]].owners : 0;
             for (const struct seq *q = kv->index.oldest; q; q = q->newer)
                 for (uint32_t k = 0; k < table_used(in, RAW, seq_rows(in, q)); k++)
                     owners += seq_table(kv, in, RAW, q)[k] == id;
@@ -141,7 +141,7 @@ static size_t movable(struct model *m)
                 bool frozen = m->group[gi].policy.kind == KV_FROZEN;
                 uint32_t len = frozen ? m->seq[i].cross : m->seq[i].len;
                 uint32_t whole = tile ? len / tile * tile : len;
-                const uint32_t *cell = &g->table[form][slot * g->stride[form]];
+                const uint32_t *cell = &g->tables[form].host[slot * g->stride[form]];
                 for (uint32_t k = 0; form == SEALED && (k + 1) * tile <= len; k++)
                     full |= cell[k] == id;
                 for (uint32_t k = 0; form == RAW && k * rows < len; k++) {

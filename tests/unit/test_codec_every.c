@@ -365,7 +365,7 @@ static void test_bits(void **state)
         int e = affine_open(&spec, &s, 0, &c);
         bool has = bits == 1 || bits == 2 || bits == 3 || bits == 4 || bits == 8;
         if (e != (has ? 0 : ERR_ARG)) fail_msg("%u bits: %d", bits, e);
-        if (has) affine_close(c);
+        if (has) kv_codec_close(c);
     }
 }
 

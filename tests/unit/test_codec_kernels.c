@@ -46,11 +46,6 @@ static const struct {
                {"sinks 3, window 300", 3, 3, 300, 0},
                {"chunk 100, lead 40", 0, 40, 0, 100}};
 
-static void close_inner(struct kv_codec *c)
-{
-    kv_codec_close(c);
-}
-
 /* Makes a store whose planes have the codecs of the pair, and a step with lanes that decode and prefill. turned: a
  * rotation stands around each codec. */
 static void run_open(struct run *r, const struct kv_codec_pair *o, bool turned, uint32_t reach,
@@ -61,7 +56,7 @@ static void run_open(struct run *r, const struct kv_codec_pair *o, bool turned, 
     assert_int_equal(kv_codec_pair_open(o, &s[0], &s[1], &r->c[0], &r->c[1], &seal), 0);
     r->turned = turned;
     for (uint32_t p = 0; turned && p < 2; p++)
-        assert_int_equal(rotated_open(r->c[p], close_inner, 3, &s[p], &r->c[p]), 0);
+        assert_int_equal(rotated_open(r->c[p], 3, &s[p], &r->c[p]), 0);
     size_t a = r->c[0]->bytes(r->c[0], &s[0]), b = r->c[1]->bytes(r->c[1], &s[1]);
     const struct toy_config c = {.n_lanes = LANES,
                                  .n_heads = HEADS,

@@ -260,7 +260,8 @@ static void test_adjacent_pages(void **state)
         for (uint32_t i = 0; i < 4; i++)
             assert_int_equal(append(kv, s[i], 16, 0), 0);
     for (uint32_t i = 0; i < 4; i++) {
-        const uint32_t *t = kv->group[0].table[RAW] + kv->slot[i].seq * kv->group[0].stride[RAW];
+        const uint32_t *t =
+            kv->group[0].tables[RAW].host + kv->slot[i].seq * kv->group[0].stride[RAW];
         for (uint32_t k = 0; k < 64; k++)
             assert_int_equal(t[k] % 16, k % 16);
         for (uint32_t k = 0; k < 63; k++)
