@@ -1,7 +1,7 @@
 /* cmd_generate.c - kvik generate: prompts in, text out.  The whole command line is checked before the model is opened.  A
  * prompt that is too long for the model is refused before anything is computed. */
 #include "base/file.h"
-#include "cli/cli.h"
+#include "cli/moved.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -9,10 +9,13 @@
 enum {
     LEAST_GAIN = 32 /* fewer tokens are not worth loading them from a file again */
 };
+#define NO_RECOMPUTE UINT32_MAX /* --recompute is not given */
 
 struct options {
     struct common common;
     struct arg_list input_ids, attention_mask, decoder_ids;
+    struct arg_list documents;
+    uint32_t recompute;
     const char *features;
     const char *system, *config, *logits_file, *prefix_cache, *store, *assistant;
     bool cache_report;
@@ -46,6 +49,11 @@ static const struct arg_option table[] = {
     {"prefix-store", ARG_TEXT, offsetof(struct options, store), "ADDRESS", NULL,
      "store of prompts that processes share: redis://HOST, rediss://HOST (TLS), unix:///SOCKET or file:///DIR; "
      "$REDISCLI_AUTH is its password"},
+    {"document", ARG_LIST, offsetof(struct options, documents), "FILE", NULL,
+     "a text before PROMPT; repeat the option for more"},
+    {"recompute", ARG_UINT, offsetof(struct options, recompute), "N", NULL,
+     "read documents whose rows --prefix-cache has, at any position; compute N tokens of each again. "
+     "Changes the text; needs --cache-config '{\"moved_chunks\": 16}'"},
     {"assistant-model", ARG_TEXT, offsetof(struct options, assistant), "MODEL", NULL,
      "smaller model with the same vocabulary that drafts tokens; the text does not change"},
     {"json", ARG_FLAG, offsetof(struct options, common.json), NULL, NULL, "print one JSON object"},
@@ -62,6 +70,7 @@ struct generation {
     kvik_source *source;
     kvik_prompt *prompt; /* [n] owned with the ids of a decoder */
     int64_t *loaded;     /* [n] tokens that were loaded from the directory */
+    struct moved moved;  /* the prompt, if it has documents */
     float *features;     /* [n][bins][frames] owned, or NULL */
     uint32_t shape[3];
     kvik_encoder encoder;
@@ -185,6 +194,11 @@ static int encode_text(struct generation *r, const char *text, size_t len, kvik_
 
 static int prompts_of_text(struct generation *r, const struct texts *t)
 {
+    if (r->o->documents.n) {
+        int e = moved_read(&r->moved, kvik_model_tokenizer(r->s.model), &r->o->documents,
+                           &t->text[0], &r->source[0]);
+        return e < 0 ? say_error(e) : 0;
+    }
     for (uint32_t i = 0; i < r->n; i++) {
         int e = encode_text(r, t->text[i].s, t->text[i].n, &r->source[i]);
         if (e < 0) return say_error(e);
@@ -227,6 +241,11 @@ static size_t length(const kvik_prompt *p)
     return n;
 }
 
+static bool moves(const struct generation *r)
+{
+    return r->o->recompute != NO_RECOMPUTE;
+}
+
 /* Returns the length of a reply if the user has set none.  A static cache must have room for all of it. */
 static uint32_t reply_tokens(const struct generation *r, size_t longest)
 {
@@ -262,7 +281,7 @@ static int open_cache(struct generation *r)
     uint64_t need = g->max_new_tokens ? longest + (uint64_t)g->max_new_tokens
                     : g->max_length   ? g->max_length
                                       : longest + KVIK_NEW_TOKENS;
-    int status = engine_cache(&r->s, r->n, MAX(need, longest));
+    int status = engine_cache(&r->s, r->n + moves(r), MAX(need, longest));
     if (status || !r->o->assistant) return status;
     return engine_assist(&r->s, r->o->assistant, r->n, MAX(need, longest));
 }
@@ -377,6 +396,8 @@ static int prompt_begin(struct generation *r, uint32_t i)
 {
     kvik_prompt *p = &r->prompt[i];
     int64_t n = 0;
+    if (moves(r))
+        return moved_begin(&r->moved, &r->s, r->o->prefix_cache, r->o->recompute, &p->seq);
     if (r->o->prefix_cache && !p->attention_mask && !is_loaded(r, i))
         n = stored_prefix_load(r->s.cache, r->o->prefix_cache, p->ids, p->n, &p->seq);
     if (n > 0 && r->o->common.verbose)
@@ -425,7 +446,7 @@ static int generate(struct generation *r)
     bool broken = is_broken(res);
     int status = print_result(r, res);
     kvik_result_free(res);
-    if (!broken) save_prompts(r);
+    if (!broken && !moves(r)) save_prompts(r); /* what was moved is nobody else's prefix */
     return status;
 }
 
@@ -441,6 +462,10 @@ static int check_line(const struct options *o, const struct args *a, json_t **gi
     if (o->attention_mask.n && o->attention_mask.n != o->input_ids.n)
         return say_usage("%zu --attention-mask for %zu --input-ids; give one each",
                          o->attention_mask.n, o->input_ids.n);
+    if (o->documents.n && (o->input_ids.n || o->features || o->common.chats || a->n > 2))
+        return say_usage("--document takes one PROMPT, without --chat and --input-ids");
+    if (o->recompute != NO_RECOMPUTE && (!o->documents.n || !o->prefix_cache))
+        return say_usage("--recompute needs --document FILE and --prefix-cache DIR");
     if (o->system && !o->common.chats) return say_usage("--system needs --chat");
     if (o->common.template && !o->common.chats) return say_usage("--template needs --chat");
     int status = template_check(o->common.template);
@@ -478,6 +503,10 @@ static int run_prompts(struct generation *r)
     r->encoder.size = sizeof r->encoder;
     if (!status && kvik_model_encoder(r->s.model, &r->encoder) < 0) status = say_error(KVIK_ARG);
     if (!status && !from_features) status = check_hears(r);
+    if (!status && o->documents.n && r->encoder.layers)
+        status = say_failed("--document is for models without an encoder");
+    if (!status && moves(r) && !r->s.g.use_cache)
+        status = say_failed("--recompute reads rows of a cache; leave --use-cache false out");
     if (!status && !from_ids && !from_features) status = prompts_of_text(r, &texts);
     if (!status && from_features) status = prompts_of_features(r);
     if (!status) status = place_inputs(r);
@@ -491,7 +520,7 @@ static int run_prompts(struct generation *r)
 
 static int run_generate(const struct command *self, int argc, char **argv)
 {
-    struct options o = {0};
+    struct options o = {.recompute = NO_RECOMPUTE};
     struct args a;
     struct generation r = {.o = &o, .args = &a};
     int status = args_parse(self, argc, argv, &o, &a);
@@ -508,6 +537,8 @@ static int run_generate(const struct command *self, int argc, char **argv)
     status = engine_close(&r.s, status);
     json_decref(r.given);
     args_done(&a);
+    moved_done(&r.moved);
+    args_list_done(&o.documents);
     args_list_done(&o.input_ids);
     args_list_done(&o.attention_mask);
     args_list_done(&o.decoder_ids);
