@@ -314,15 +314,16 @@ NATIVE = {
                              response_format=oneof("json", "text", "srt", "vtt", "verbose_json"),
                              **{"timestamp_granularities[]": array(oneof("word", "segment"))}, stream=oneof("true", "false")),
     "TranscriptEvent": record("type", type=oneof("transcript.text.delta", "transcript.text.done"), delta=S, text=S, usage=O),
+    "SavedPrompts": whole("Of --prefix-cache.", status=oneof("ok", "failing"), error=S),
     "SharedStore": whole("Of --prefix-store.", status=oneof("ok", "failing"), reads_fail=B, writes_fail=B, failures=COUNT, error=S),
     "Props": record("default_generation_settings total_slots model_alias model_path chat_template build_info modalities",
                     default_generation_settings=record("n_ctx params", n_ctx=COUNT, params=O), total_slots=COUNT, model_alias=S,
                     model_path=S, chat_template=nullable(S), build_info=S, modalities=O,
-                    prefix_store=ref("SharedStore")),
+                    prefix_store=ref("SharedStore"), prefix_cache=ref("SavedPrompts")),
     "Store": record("usage caches running waiting context model", "What the cache holds, block by block.",
                     caches=array(whole(cache_implementation=S, cache_config=O, budget=COUNT, used=COUNT, index=COUNT, context=COUNT)),
                     usage=whole(**{k: COUNT for k in BYTES}), running=COUNT, waiting=COUNT, prompt_tokens=COUNT,
-                    reused_tokens=COUNT, new_tokens=COUNT, writing=COUNT, context=COUNT, model=S, prefix_store=ref("SharedStore")),
+                    reused_tokens=COUNT, new_tokens=COUNT, writing=COUNT, context=COUNT, model=S, prefix_store=ref("SharedStore"), prefix_cache=ref("SavedPrompts")),
 }
 SCHEMAS = {**SHARED, **OPENAI, **RESPONSES, **ANTHROPIC, **OLLAMA, **NATIVE}
 

@@ -71,6 +71,7 @@ static int store(struct server *s, struct exchange *x)
     json_object_set_new(map, "usage", usage_json(&t.usage));
     json_object_set_new(map, "caches", caches_json(s, &t));
     if (t.shares) json_object_set_new(map, "prefix_store", outage_json(&t.store));
+    if (s->o.prefix_dir) json_object_set_new(map, "prefix_cache", outage_dir_json(t.dir_error));
     json_object_set_new(map, "running", json_integer(t.running));
     json_object_set_new(map, "waiting", json_integer(t.waiting));
     json_object_set_new(map, "prompt_tokens", json_integer((json_int_t)t.prompt_tokens));

@@ -137,6 +137,13 @@ bool caches_store(const struct caches *c, kvik_shared_state *out)
     return any;
 }
 
+const char *caches_dir_error(const struct caches *c)
+{
+    for (uint32_t i = 0; i < c->n; i++)
+        if (*shelf_dir_error(c->use[i].shelf)) return shelf_dir_error(c->use[i].shelf);
+    return "";
+}
+
 void caches_share(struct caches *c)
 {
     for (uint32_t i = 0; i < c->n; i++)

@@ -46,6 +46,8 @@ void caches_usage(const struct caches *c, kvik_usage *sum, struct cache_bytes *e
 bool caches_shelved(const struct caches *c);
 /* Saves one sequence that waits on a shelf; false: none waits. */
 bool caches_save(struct caches *c);
+/* Says why the directory of saved prompts fails; "": it works, or there is none. */
+const char *caches_dir_error(const struct caches *c);
 /* Fills in the sums of what the shared stores did; false: there are no stores. */
 bool caches_store(const struct caches *c, kvik_shared_state *out);
 /* Hands some rows that wait on the shelves to the shared stores. */

@@ -119,6 +119,7 @@ static int props(struct server *s, struct exchange *x)
     struct scheduler_state t;
     scheduler_look(s->scheduler, &t);
     if (t.shares) json_object_set_new(all, "prefix_store", outage_json(&t.store));
+    if (s->o.prefix_dir) json_object_set_new(all, "prefix_cache", outage_dir_json(t.dir_error));
     exchange_json(x, 200, all);
     return 0;
 }

@@ -6,6 +6,7 @@
 #include "serve/events.h"
 #include "serve/scheduling.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum {
@@ -58,6 +59,8 @@ static void count(struct scheduler *s)
     caches_usage(s->o.caches, &t->usage, t->cache);
     t->shares = caches_store(s->o.caches, &t->store);
     if (t->shares) outage_look(&s->outage, &t->store, s->o.serve);
+    snprintf(t->dir_error, sizeof t->dir_error, "%s", caches_dir_error(s->o.caches));
+    outage_dir_look(&s->dir_outage, t->dir_error, s->o.serve);
 }
 
 /* Waits if nothing can be computed.  Jobs whose client does not read are looked at again soon; a store at work is,
@@ -68,7 +71,8 @@ static void rest(struct scheduler *s, bool can_step)
     bool idle = !s->n_running && !s->waiting && !s->stuck;
     if (can_step || s->inbox || s->errands || s->closing) return;
     if (idle && caches_shelved(s->o.caches)) return;
-    if (idle && !s->state.store.waiting && !outage_untold(&s->outage)) {
+    if (idle && !s->state.store.waiting && !outage_untold(&s->outage) &&
+        !outage_untold(&s->dir_outage)) {
         pthread_cond_wait(&s->bell, &s->lock);
         return;
     }

@@ -10,6 +10,7 @@
 #include "serve/caches.h"
 #include "serve/exchange.h"
 #include "serve/keys.h"
+#include "serve/outage.h"
 
 struct job;
 struct job_calls {
@@ -118,7 +119,8 @@ struct scheduler_state {
     double busy_seconds, own_seconds; /* seconds in steps of the model, and between steps */
     bool shares;                      /* true: there are shared stores, and `store` has the sums */
     kvik_shared_state store;
-    kvik_usage usage; /* the sums over all caches, and the bytes of each */
+    char dir_error[OUTAGE_ERROR]; /* why the directory of saved prompts fails; "": it works */
+    kvik_usage usage;             /* the sums over all caches, and the bytes of each */
     struct cache_bytes cache[SERVE_CACHES];
 };
 void scheduler_look(struct scheduler *s, struct scheduler_state *out);

@@ -37,9 +37,10 @@ struct scheduler {
     kvik_request **request;
     uint32_t n_running;
     uint64_t orders, ended;
-    double token_seconds; /* seconds for a token of a prompt, smoothed; 0: not known yet */
-    bool stuck;           /* true: rows wait to be shared, but the store is slow */
-    struct outage outage; /* failures of the store */
+    double token_seconds;     /* seconds for a token of a prompt, smoothed; 0: not known yet */
+    bool stuck;               /* true: rows wait to be shared, but the store is slow */
+    struct outage dir_outage; /* failures of the directory of saved prompts */
+    struct outage outage;     /* failures of the store */
 };
 
 /* The cache of a job. */

@@ -3,6 +3,7 @@
 #include "serve/shelf.h"
 #include "base/base.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define TRY_AGAIN 30.0 /* seconds after which a store that was too slow is tried again */
@@ -20,6 +21,7 @@ struct item {
 struct shelf {
     kvik_cache *cache;
     char *dir;           /* NULL: none */
+    char dir_error[256]; /* why the last text was not saved; "": it was */
     kvik_shared *shared; /* NULL: none */
     double tried;        /* when a store that was slow was last read */
     struct item item[WAITING];
@@ -82,6 +84,11 @@ bool shelf_state(const struct shelf *s, kvik_shared_state *out)
     return s && s->shared && kvik_shared_look(s->shared, out) >= 0;
 }
 
+const char *shelf_dir_error(const struct shelf *s)
+{
+    return s ? s->dir_error : "";
+}
+
 kvik_fetch *shelf_seek(struct shelf *s, const int32_t *ids, size_t n, const char *salt, size_t have,
                        double token_seconds)
 {
@@ -127,9 +134,10 @@ bool shelf_save(struct shelf *s)
 {
     if (!shelf_waits(s)) return false;
     if (!s->item[0].shared) return shelf_share(s);
-    if (s->dir)
-        (void)kvik_prefix_save(s->cache, s->dir, s->item[0].seq,
-                               DIR_BYTES); /* if the disk is full, only the reuse is lost */
+    if (s->dir) { /* if the disk is full, only the reuse is lost */
+        bool saved = kvik_prefix_save(s->cache, s->dir, s->item[0].seq, DIR_BYTES) >= 0;
+        snprintf(s->dir_error, sizeof s->dir_error, "%s", saved ? "" : kvik_last_error());
+    }
     remove_item(s, 0);
     return true;
 }

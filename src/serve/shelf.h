@@ -29,6 +29,8 @@ bool shelf_save(struct shelf *s);
 bool shelf_waits(const struct shelf *s);
 /* Fills in what the store did; false: there is no store. */
 bool shelf_state(const struct shelf *s, kvik_shared_state *out);
+/* Says why the directory did not take the last text; "": it did, or there is none. */
+const char *shelf_dir_error(const struct shelf *s);
 /* Gives up all waiting sequences, because their memory is needed. */
 void shelf_drop(struct shelf *s);
 void shelf_close(struct shelf *s);

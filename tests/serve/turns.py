@@ -1,11 +1,12 @@
 """The second turn is cheap, always: what an answer was in tokens is remembered beside what it said, so that the next turn
 continues from it although its text is tokenized otherwise."""
+import json
 import os
 import re
 import time
 
 import scripted
-from harness import Server, check, finish, skip, tiny, work
+from harness import PATIENCE, Server, check, finish, skip, tiny, work
 
 # Most tokens of this model read as text that is encoded as other tokens: "w269" becomes four.
 model = tiny("llama-mha")
@@ -77,6 +78,20 @@ s = Server(model, "--prefix-cache", folder)
 code, a = s.post("/v1/completions", text)
 check("after kill -9 the prompt is not computed again", a["usage"]["prompt_tokens_details"]["cached_tokens"] >= 144, a)
 check("and the text is the same", a["choices"][0]["token_ids"] == first["choices"][0]["token_ids"], (first, a))
+check("the directory works, and so it is said", s.get("/props")[1]["prefix_cache"] == {"status": "ok", "error": ""})
+for name in os.listdir(folder):
+    os.unlink(os.path.join(folder, name))
+os.rmdir(folder)
+open(folder, "w").close()  # what was a directory is a file
+code, a = s.post("/v1/completions", dict(text, prompt="98765" * 20))
+code, b = s.post("/v1/completions", dict(text, prompt="98765" * 20))
+check("a directory that fails costs no answer", code == 200 and b["choices"][0]["token_ids"] == a["choices"][0]["token_ids"], (a, b))
+end = time.time() + PATIENCE
+while not any("prefix_cache" in line for line in s.said) and time.time() < end:
+    time.sleep(0.01)
+told = [json.loads(line)["prefix_cache"] for line in s.said if "prefix_cache" in line]
+check("but it is told, once", len(told) == 1 and told[0]["status"] == "failing" and "prompts" in told[0]["error"], s.said)
+check("also by /props and the page's map", s.get("/props")[1]["prefix_cache"] == told[0] == s.get("/kvik/store")[1]["prefix_cache"])
 check("a server with a directory ends", s.stop() == 0, s.said)
 
 real = os.environ.get("KVIK_TEST_MODEL", "none")
