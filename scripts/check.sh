@@ -74,6 +74,15 @@ FNR == 1 && match($0, / - floor [0-9]+/) {
 }' docs/ARCHITECTURE.md $sources | fail "floors: a header names the floor that docs/ARCHITECTURE.md gives its room" \
     "the map and the code would tell a reader different things"
 
+grep -nE '\b((err_prefix|err_set|buf_printf|ERR)\([^,"()]*,|(say_line|say_failed|say_usage)\() *[a-z_][][a-zA-Z0-9_.>-]*\)' \
+    /dev/null $sources | grep -vE 'const char|#define' |
+    fail "format: a text that is no literal is printed with %s" \
+        "the flags of distributions make it an error (-Werror=format-security), and a % in it would be read"
+
+grep -rhoE '\.incbin [^ ]*"[^"]*"' src | grep -oE '[a-z][a-zA-Z0-9_.-]*/[a-zA-Z0-9_./-]*' | grep -v '^src/' | while read -r f; do
+    grep -qF "$f" MANIFEST.in || echo "$f"
+done | fail "manifest: what the assembler reads is in the source distribution" "it would not build"
+
 # --- Size and names -------------------------------------------------------------------------
 for f in $sources; do
     case $f in

@@ -126,7 +126,7 @@ int kv_layers_check(const struct kv_layers *l, const struct kv_codec_pair *quant
     for (uint32_t i = 0; i < l->n; i++) {
         int e = pair_with(quant, &l->at[i], &pair);
         snprintf(where, sizeof where, "cache_config: layers \"%d\"", (int)l->at[i].layer);
-        if (e < 0) return err_prefix(e, where), e;
+        if (e < 0) return err_prefix(e, "%s", where), e;
     }
     return 0;
 }
