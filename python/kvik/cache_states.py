@@ -150,6 +150,10 @@ class State:
         """Keeps the first n columns if n is 0 or more; a negative number removes that many."""
         return self
 
+    def taken_back(self, n: int, outline: Outline) -> "State":
+        """Keeps the first n columns of rows that update() has appended."""
+        return self.crop(n, outline)
+
     def settled(self) -> "State":
         """Takes nothing back: what was recorded for a crop is no longer needed."""
         return self

@@ -282,6 +282,12 @@ class Cache(Layers):
             raise ArgumentError(f"the input has {rows} rows, the cache has {batch.rows}")
         return batch
 
+    def _take_back(self, length: int) -> None:
+        """Leaves in each layer the columns that it had before a forward that has failed, where its rows are in the library."""
+        with suppress(Exception):  # of what a window has passed nothing comes back, and the error that stopped the forward counts
+            self._edits.forget()
+            self._state = self._state.taken_back(length, self._outline())
+
     def _layers(self, settled: bool = True) -> legacy.Layers:
         """Returns the rows of all layers as f32 arrays.  settled: False leaves out what a program has set since."""
         with self._holding(settled=settled) as state:

@@ -61,6 +61,8 @@ class Keeper(Interruptible):
             raise ValueError(f"{type(self.cache).__name__}.update() returned keys {list(keys.shape)} and values {list(values.shape)} for "
                              f"layer {seen.layer}; expected [{seen.rows}, {seen.heads}, columns, {seen.dim_k}] and [{seen.rows}, "
                              f"{seen.heads}, columns, {seen.dim_v}]")
+        if not columns:
+            raise ValueError(f"{type(self.cache).__name__}.update() returned no columns for layer {seen.layer}; a token sees at least its own")
         all_columns = self.past + self.n
         first = int(offset) if columns == int(length) else all_columns - columns
         place = np.arange(first, first + columns, dtype=np.int32)
@@ -76,6 +78,13 @@ class Keeper(Interruptible):
 def kept_batch(model: ModelHandle, defaults: Settings, rows: int, n: int) -> Iterator[Batch]:
     """An empty batch for one step of so many rows and columns; it ends with the `with`."""
     batch = Batch.open(model, kept_settings(defaults, rows, n), rows)
+    with batch.store.locked():
+        yield batch
+
+
+@contextmanager
+def locked(batch: Batch) -> Iterator[Batch]:
+    """A batch that has more than the rows which update() keeps, for one step."""
     with batch.store.locked():
         yield batch
 

@@ -3,6 +3,7 @@
 Models of kvik call update() of each layer, as they call that of a cache which a program has written.
 """
 import copy
+from contextlib import suppress
 from typing import Any, Dict, List, Optional, Tuple
 
 import numpy as np
@@ -90,6 +91,13 @@ class LayeredCache(Cache):
         more = n if n < 0 else min(n - self.get_seq_length(), 0)
         if more:
             self._every("crop", more)
+
+    def _take_back(self, length: int) -> None:
+        for layer in self._own:
+            with suppress(Exception):  # a layer without crop() keeps what it has
+                more = int(layer.get_seq_length()) - length
+                if more > 0:
+                    layer.crop(-more)
 
     def reset(self) -> None:
         """Calls reset() of every layer."""

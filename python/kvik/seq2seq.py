@@ -94,7 +94,10 @@ class Seq2SeqModel(PreTrainedModel):
         keep = cache is not None or self._heeded("use_cache", use_cache, True)
         if cache is not None and not isinstance(cache, Cache):
             raise ArgumentError("past_key_values of a model with an encoder is an EncoderDecoderCache")
-        held = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
+        held = cache
+        if isinstance(cache, EncoderDecoderCache):
+            held = cache.self_attention_cache
+            cache.cross_attention_cache.settle()
         written = calls_update(cache, self._handle)
         hidden = self._heeded("output_hidden_states", output_hidden_states, False)
         attentions = self._heeded("output_attentions", output_attentions, False)
@@ -157,6 +160,8 @@ class Seq2SeqModel(PreTrainedModel):
             batch = self._encode(settings, given, call_.rows)
             cache.cross_attention_cache = HeardCache(DynamicCache._of(settings, batch, call_.torch, self.config))
             cache.is_updated = {i: True for i in range(len(cache.cross_attention_cache))}
+        elif batch.store.model is not self._handle:
+            raise ArgumentError("the cache holds rows of another model; every model needs a cache of its own")
         elif batch.rows != call_.rows:
             raise ArgumentError(f"the input has {call_.rows} rows, the cache has {batch.rows}")
         return batch

@@ -176,6 +176,9 @@ class Recurrent(Over):
             raise UnsupportedError("recurrent states have no tokens that crop() could take back; fork() the cache before the text, or reset() it")
         return self.reset()
 
+    def taken_back(self, n: int, outline: Outline) -> State:
+        return self.with_rows(self.under.taken_back(n, outline))
+
     def reset(self) -> State:
         self.states.reset()
         return self.with_rows(self.under.reset())

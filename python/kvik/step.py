@@ -8,7 +8,7 @@ from . import _abi
 from ._arrays import flat_mask, ids_2d, integers, is_torch, like, mask_2d, to_numpy
 from ._lib import address, call, lib, sized
 from .errors import ArgumentError
-from .kept_rows import Keeper, check_inputs, kept_batch, kept_settings, run
+from .kept_rows import Keeper, check_inputs, kept_batch, kept_settings, locked, run
 from .store import Batch
 
 
@@ -73,11 +73,12 @@ class Step:
         with cache._use():
             if handle.has_states:
                 heard = cache._states_beside(handle, kept_settings(defaults, self.rows, self.n), self.rows)
-            if heard is not None:
-                with heard.store.locked():
-                    return self.run(heard, hidden, False, keeper)
-            with kept_batch(handle, defaults, self.rows, self.n) as batch:
-                return self.run(batch, hidden, False, keeper)
+            with locked(heard) if heard is not None else kept_batch(handle, defaults, self.rows, self.n) as batch:
+                try:
+                    return self.run(batch, hidden, False, keeper)
+                except BaseException:
+                    cache._take_back(keeper.past)
+                    raise
 
     def run(self, batch: Batch, hidden: bool, attentions: bool, keeper: Optional[Keeper] = None) -> Dict[str, Any]:
         """Appends to the batch; returns arrays.  keeper: appends in its place."""

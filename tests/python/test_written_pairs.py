@@ -8,6 +8,7 @@ import warnings
 
 import numpy as np
 from common import has_torch, kvik, model, model_path
+from kvik.cache_utils import DynamicLayer
 from test_written import IDS, TWO, Counting, Evicting, Fading, arrays
 
 # {model: {class: [the two texts of TWO, greedily; of three beams]}}
@@ -125,8 +126,62 @@ class Pairs(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "no rows of the encoder yet"):
             m(decoder_input_ids=[[0], [0]], past_key_values=cache)
         m(TWO, decoder_input_ids=[[0], [0]], past_key_values=cache)
+        with self.assertRaisesRegex(ValueError, "rows of another model"):
+            opened("bart")(decoder_input_ids=[[5], [5]], past_key_values=cache)
         with self.assertRaisesRegex(ValueError, "the input has 1 rows, the cache has 2"):
             m(decoder_input_ids=[[0]], past_key_values=cache)
+
+
+    def test_set_rows_of_the_encoder(self):
+        m = opened("t5")
+        for kind in (kvik.DynamicCache, Counting):
+            cache = kvik.EncoderDecoderCache(kind(), kvik.DynamicCache())
+            m(TWO, decoder_input_ids=[[0], [0]], past_key_values=cache)
+            for call in (lambda cache=cache: m(decoder_input_ids=[[5], [5]], past_key_values=cache),
+                         lambda cache=cache: m.generate(decoder_input_ids=[[0, 5], [0, 5]], past_key_values=cache, max_new_tokens=2)):
+                cache.cross_attention_cache.layers[0].keys = np.zeros((2, 4, 8, 12), np.float32)
+                with self.assertRaisesRegex(ValueError, "rows of an encoder cannot be set"):
+                    call()
+
+
+class Failures(unittest.TestCase):
+    """A forward that update() ends leaves in every layer the rows that it had."""
+
+    setUp = Pairs.setUp
+
+    def test_taken_back(self):
+        class Failing(kvik.DynamicCache):
+            left = -1
+
+            def update(self, key_states, value_states, layer_idx, *args, **kwargs):
+                self.left -= 1
+                if not self.left:
+                    raise KeyboardInterrupt
+                return super().update(key_states, value_states, layer_idx, *args, **kwargs)
+
+        for name in ("llama-gqa-l3", "qwen3-next"):
+            m = model(name)
+            cache, plain = Failing(), kvik.DynamicCache()
+            for ids in (IDS, [[12]], [[13, 14]]):
+                cache.left = 2
+                with self.assertRaises(KeyboardInterrupt):
+                    m(ids, past_key_values=cache)
+                np.testing.assert_array_equal(m(ids, past_key_values=cache).logits, m(ids, past_key_values=plain).logits)
+        layers = kvik.Cache(layer_class_to_replicate=DynamicLayer)
+        m = model("llama-gqa-l3")
+        m(IDS, past_key_values=layers)
+        layers.layers[1].update = None
+        with self.assertRaises(TypeError):
+            m([[12]], past_key_values=layers)
+        self.assertEqual([layer.get_seq_length() for layer in layers.layers], [8] * len(layers))
+
+    def test_no_columns(self):
+        class Empty(kvik.DynamicCache):
+            def update(self, key_states, value_states, layer_idx, *args, **kwargs):
+                return key_states[:, :, :0], value_states[:, :, :0]
+
+        with self.assertRaisesRegex(ValueError, "returned no columns for layer 0"):
+            model("llama-gqa-l3")(IDS, past_key_values=Empty())
 
 
 class Lengths(unittest.TestCase):

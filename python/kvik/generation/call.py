@@ -145,6 +145,8 @@ class Call:
     def _take_encoder(self, outputs: Any, ids: Any, mask: Any, features: Any) -> None:
         self.source = take_input(self.model, outputs, ids, mask, features)
         self.mask = None
+        if hasattr(self.past, "cross_attention_cache"):
+            self.past.cross_attention_cache.settle()
         if self.past is not None and _length(self.past):  # its rows have read their input
             if self.decoder is None:
                 raise ArgumentError("a cache that holds a text needs decoder_input_ids, the whole text with that of the cache")
