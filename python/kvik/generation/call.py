@@ -145,8 +145,9 @@ class Call:
     def _take_encoder(self, outputs: Any, ids: Any, mask: Any, features: Any) -> None:
         self.source = take_input(self.model, outputs, ids, mask, features)
         self.mask = None
-        if hasattr(self.past, "cross_attention_cache"):
-            self.past.cross_attention_cache.settle()
+        cross = getattr(self.past, "cross_attention_cache", None)
+        if cross is not None:
+            cross.settle()
         if self.past is not None and _length(self.past):  # its rows have read their input
             if self.decoder is None:
                 raise ArgumentError("a cache that holds a text needs decoder_input_ids, the whole text with that of the cache")
