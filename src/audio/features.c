@@ -26,7 +26,7 @@ struct sample_window {
     uint64_t heard; /* samples that were read */
     bool ended;
 };
-struct mel_reader { /* behind struct features */
+struct mel_reader { /* the whole object; callers see its first member */
     struct features open;
     struct mel *mel;
     struct sample_window window;
@@ -40,7 +40,7 @@ struct mel_reader { /* behind struct features */
     /* [kept] for each frame the variance of its samples, without the silence that fills up */
     float *energy;
     uint32_t kept;
-    float variance; /* of the last frame that was read */
+    float variance; /* variance of the last frame that was read */
 };
 
 static struct mel_reader *reader_of(struct features *f)

@@ -31,7 +31,7 @@ enum err_code {
 int err_set(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Puts "fmt: " in front of the error sentence, for context; returns `code`. */
 int err_prefix(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-const char *err_last(void);     /* this thread's sentence, "" if none; valid until its next error */
+const char *err_last(void);     /* this thread's last message, or ""; valid until its next error */
 const char *err_name(int code); /* "NOMEM", ... or "OK" */
 /* Returns `code`, and tells the compiler that it is negative: the compiler then sees which results stay unset
  * after an error. */

@@ -12,7 +12,7 @@
 enum {
     LINKS = 40,
     NAME_KEPT = 200
-}; /* as Linux; a name of 255 bytes must have room for the ending */
+}; /* the limit of Linux; a name of 255 bytes must have room for the ending */
 
 static int too_long(const char *path)
 {

@@ -5,7 +5,7 @@
 enum built_kind {
     BUILT_KERNELS, /* instruction sets */
     BUILT_DEVICES,
-    BUILT_LIBRARIES, /* those that a build may lack */
+    BUILT_LIBRARIES, /* libraries that a build may lack */
     BUILT_KINDS
 };
 struct built {

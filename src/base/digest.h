@@ -11,7 +11,7 @@ struct digest {
 void digest_begin(struct digest *d);
 void digest_add(struct digest *d, const void *data, size_t n);
 void digest_u64(struct digest *d, uint64_t v);     /* little-endian */
-void digest_text(struct digest *d, const char *s); /* its length, then its bytes */
+void digest_text(struct digest *d, const char *s); /* adds the length of s, then its bytes */
 void digest_end(struct digest *d, uint8_t out[DIGEST_BYTES]);
 void digest_of(const void *data, size_t n, uint8_t out[DIGEST_BYTES]);
 void digest_hex(const uint8_t d[DIGEST_BYTES], char out[2 * DIGEST_BYTES + 1]);

@@ -38,7 +38,7 @@ static const struct cache_kind notes = {
 
 static const struct cache_limits usual = {.margin = 2000000000};
 static struct cache_limits limits = {.margin = 2000000000};
-static bool limited; /* by a test: least and most are those of `limits` */
+static bool limited; /* set by tests: `limits` has the least and the most */
 
 void cache_limits_set(const struct cache_limits *l)
 {

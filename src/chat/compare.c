@@ -54,7 +54,7 @@ static int equal_inner(struct render_state *r, struct val a, struct val b, bool 
     if (a.t == V_DICT) return dict_equal(r, a.dict, b.dict, out);
     if (a.t == V_STR) TRY(render_work_bytes(r, a.str->n == b.str->n ? a.str->n : 0));
     *out = a.t == V_STR ? str_same(a.str, b.str)
-                        : a.t == V_NONE || a.t == V_UNDEF || a.dict == b.dict; /* or identity */
+                        : a.t == V_NONE || a.t == V_UNDEF || a.dict == b.dict; /* same object */
     return 0;
 }
 
@@ -156,7 +156,7 @@ static int merge(struct render_state *r, struct val *v, struct val *key, size_t 
     memcpy(tmp, v, n * sizeof *v);
     memcpy(tmp + n, key, n * sizeof *key);
     while (i < mid && j < n) {
-        bool second; /* with reverse, too, equal items keep their order */
+        bool second; /* equal items keep their order, also with reverse */
         size_t a = reverse ? i : j, b = reverse ? j : i;
         TRY(val_compare(r, CMP_LT, tmp[n + a], tmp[n + b], &second));
         size_t from = second ? j++ : i++;

@@ -10,7 +10,7 @@ struct loop {
     struct iter it;
     struct seq *ahead; /* items that were fetched and did not run yet */
     size_t ahead_at;
-    size_t index; /* of the current item, 0-based */
+    size_t index; /* index of the current item, from 0 */
     struct val prev, cur;
     bool done; /* the iterable is exhausted */
 };

@@ -132,7 +132,7 @@ struct fn_row {
     int (*fn)(struct call *c, struct val *out);
     const char *params; /* names separated by blanks; NULL: the function reads call.raw */
     unsigned need;      /* the first `need` parameters are required */
-    int how;            /* what the function does, where rows share one */
+    int how;            /* selects what the function does, where several rows share a function */
 };
 
 /* A text under construction, with its foreign ranges. */
@@ -158,7 +158,7 @@ struct macro {
 };
 struct render_state {
     const struct jinja *j;
-    struct hash_key key; /* of the dictionaries of this rendering */
+    struct hash_key key; /* key of the hashes of this rendering's dictionaries */
     struct arena mem;
     const json_t *vars, *trusted; /* trusted: variables whose text counts as the template's own */
     struct str_buf foreign;       /* buffer of strings that are foreign as a whole */

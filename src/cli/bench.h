@@ -27,7 +27,7 @@ struct bench_depth {
     double prefill[BENCH_RUNS], decode[BENCH_RUNS]; /* tokens per second */
     /* for each run, its decoding speed as a share of the dynamic cache's in the same turns; 0: not measured */
     double ratio[BENCH_RUNS];
-    uint64_t bytes; /* of cached rows, in memory and on disk */
+    uint64_t bytes; /* bytes of cached rows, in memory and on disk */
 };
 /* Memory against tokens. */
 struct bench_curve {
@@ -188,7 +188,7 @@ struct bench_load {
 };
 /* Reads the first line of /proc/stat.  Returns false if it counts nothing. */
 bool bench_load_parse(const char *line, double ticks_per_second, struct bench_load *l);
-/* from this share on the user gets a warning */
+/* share of the processors' time above which the user gets a warning */
 #define BENCH_BUSY 0.1
 void bench_load_read(struct bench_load *l);
 /* Returns the share of processor time that other programs, and other machines on the same host, took; -1: unknown. */

@@ -20,7 +20,7 @@ static const char *const fixed[] = {"cache_implementation", "cache_config", "max
 struct number {
     const kvik_option *option;
     double value, off; /* off: the value that has no effect */
-    bool draws;        /* it matters to sampling only */
+    bool draws;        /* the option has an effect only when tokens are sampled */
 };
 
 /* Reads the next option that shapes a draw or changes scores.  *i: where the table goes on, 0 at first. */
@@ -106,7 +106,7 @@ static void advise(const struct chat *c, const json_t *options, bool set)
     json_t *o = json_copy((json_t *)(uintptr_t)options);
     const json_t *t = json_object_get(o, "temperature");
     if (t && json_number_value(t) == 0) json_object_del(o, "temperature");
-    /* it limits the conversation, so it always has an effect */
+    /* this option limits the conversation, so it always has an effect */
     json_object_del(o, "max_cache_len");
     if (o)
         advice_tell(&c->s.g, o, set ? ADVICE_SET : c->o->greedy ? ADVICE_GREEDY : ADVICE_COMMAND);

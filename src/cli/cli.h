@@ -21,7 +21,7 @@ enum arg_kind {
     ARG_UINT,  /* uint32_t */
     ARG_BYTES, /* uint64_t with K, M, G */
     ARG_TEXT,  /* const char *, borrowed from argv */
-    /* as ARG_TEXT, for a file to write; "-" is refused, because standard output has the text */
+    /* the name of a file to write; "-" is refused, because the text goes to standard output */
     ARG_OUT,
     ARG_LIST, /* struct arg_list, one per occurrence */
 };
@@ -30,7 +30,7 @@ struct arg_list {
     size_t n;
 };
 struct arg_option {
-    const char *name; /* with dashes, without the leading ones */
+    const char *name; /* the name, without the leading dashes */
     enum arg_kind kind;
     size_t offset;       /* into the command's own struct, which begins with struct common */
     const char *value;   /* name of the value in the help */

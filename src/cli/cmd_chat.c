@@ -58,7 +58,7 @@ static int loop(struct chat *c, struct buf *line)
             continue;
         }
         if (got == KVIK_LIMIT ||
-            got == KVIK_NOMEM) { /* of this message only; the next one can be read */
+            got == KVIK_NOMEM) { /* memory is short for this message; the next one can be read */
             status = say_error(got);
             continue;
         }

@@ -7,9 +7,9 @@
 struct foreign {
     const char *name;    /* for messages */
     const char *demuxer; /* name of the format in ffmpeg */
-    uint8_t at, n;       /* the file has these bytes at byte `at` */
+    uint8_t at, n;       /* a file of this format has these bytes at byte `at` */
     const char *bytes;
-    uint8_t at_more, n_more; /* and these at byte `at_more`; n_more 0: no others */
+    uint8_t at_more, n_more; /* and has `more` at byte `at_more`; n_more 0: nothing more */
     const char *more;
 };
 /* Returns the format of a file by its first bytes.  NULL: none that another program has to decode. */

@@ -20,7 +20,7 @@
 #include <wchar.h>
 
 #define PASTE_ENDS "\033[201~"
-#define MOST_BYTES (16u << 20) /* of a line or a pasted block */
+#define MOST_BYTES (16u << 20) /* most bytes of a line or a pasted block */
 
 struct line_editor {
     EditLine *el; /* NULL: standard input is not a terminal */

@@ -32,7 +32,7 @@ struct kvik_layers {
     size_t n_keys, n_values, n_packed, n_position, n_scratch;
 };
 int layers_enter(const kvik_layers *l, kvik_layers **used);
-void layers_leave(kvik_layers **used); /* *used NULL: nothing */
+void layers_leave(kvik_layers **used); /* does nothing if *used is NULL */
 /* Uses a cache as `all` until the end of the block. */
 #define USE_LAYERS(l)                                                                              \
     kvik_layers *all __attribute__((cleanup(layers_leave))) = NULL;                                \

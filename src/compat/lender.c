@@ -1,5 +1,5 @@
-/* lender.c - a forward of a padded batch whose rows the caller keeps: between the rectangles of the caller, which have
- * columns of padding, and the rows of a step, which have none. */
+/* lender.c - a forward of a padded batch whose rows the caller keeps.  The caller has rectangles, with columns of
+ * padding; the rows of a step have no padding.  This file converts one form into the other. */
 #include "compat/lender.h"
 
 #include <string.h>
@@ -52,7 +52,7 @@ static void spread(const struct lender *l, const struct kv_shape *s, const float
         }
 }
 
-/* Gathers row c of the batch row i from [rows][heads][columns][dim]. */
+/* Gathers column c of batch row i from [rows][heads][columns][dim]. */
 static void gather(const struct kv_shape *s, const float *from, uint32_t i, uint32_t c,
                    uint32_t columns, float *to)
 {
@@ -61,7 +61,7 @@ static void gather(const struct kv_shape *s, const float *from, uint32_t i, uint
                s->dim * sizeof *to);
 }
 
-/* Returns the column of the text of column c of what is seen; -1: no token sees it. */
+/* Returns which column of the text column c of the seen rows is; -1: no token sees it. */
 static int64_t column_of(const struct lender *l, const kvik_seen *seen, uint32_t c)
 {
     int64_t all = (int64_t)l->in->past + l->in->n;
@@ -85,7 +85,7 @@ static int check_seen(const struct lender *l, const kvik_seen *seen)
     return 0;
 }
 
-/* Makes rows without padding of what is seen. */
+/* Copies what the tokens see into rows without padding. */
 static int pack(struct lender *l, const struct kv_shape *s, const kvik_seen *seen,
                 struct exec_given *given)
 {

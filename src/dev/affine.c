@@ -93,7 +93,7 @@ void affine_put_pair(const struct kv_affine *f, const struct kv_shape *s, unsign
 
 #define PIECE 128u /* values of a row that are decoded at a time */
 
-/* The two numbers of each of n values of a row. */
+/* For each value of a row, the two numbers by which its code becomes a value. */
 struct pairs {
     float a[PIECE], b[PIECE];
 };

@@ -72,7 +72,7 @@ struct kv_codec {
     enum kv_encoder encoder; /* 0, the default: KV_BY_CODEC */
 };
 struct kv_form {
-    unsigned char *base; /* of this site: page p starts at base + p * grain */
+    unsigned char *base; /* page p of this site begins at base + p * grain */
     size_t grain;
     uint32_t rows;   /* per page; 0: the group has no such form */
     uint32_t stride; /* entries of one table row */
@@ -96,7 +96,7 @@ struct kv_borrowed {
 };
 struct dev_queue;
 struct kv_view {             /* one piece of one site; resident groups have one piece */
-    struct dev_queue *queue; /* of the store: the pages are memory of its device */
+    struct dev_queue *queue; /* queue of the store; the pages are memory of its device */
     struct kv_form raw, sealed;
     uint32_t n_planes;
     struct kv_shape shape[KV_MAX_PLANES];        /* k, v | conv, ssm */

@@ -24,7 +24,7 @@ struct checkpoint {
     size_t bytes;
     struct gguf *adopted;     /* owned: tensors that replace those of the files, or NULL */
     struct cache_entry entry; /* owned: the entry that the adopted tensors lie in, */
-    void *memory;             /* or owned memory that they lie in */
+    void *memory;             /* owned: else the memory that the adopted tensors lie in */
 };
 
 /* dir/name; mem_free. */

@@ -25,7 +25,7 @@ struct assistant {
     const struct tok *tok;
     struct gen_chain *chain; /* processors also apply to drafts */
     struct helper *helper;   /* [n] by rows */
-    struct kv_salt salt;     /* of its sequences: that of the run */
+    struct kv_salt salt;     /* salt of the assistant's sequences, which is that of the run */
     uint32_t n, vocab;
     struct exec_feed *feed; /* [n] */
     uint32_t *asked;        /* [n] the draft_row of each feed */

@@ -182,7 +182,7 @@ int run_start(struct driver *d, const struct gen_call *call, struct run **out)
                       .assist = call->assist,
                       .finish = call->finish,
                       .n_prompts = call->n,
-                      .turn = d->turns, /* behind the runs that wait */
+                      .turn = d->turns, /* the run comes after the runs that wait */
                       .begun = now_seconds()};
     int e = begin_rows(r, call);
     if (e < 0) {

@@ -19,7 +19,7 @@ struct run;
 
 struct gen_assist {                  /* the maker of draft tokens */
     struct gen_assistant *assistant; /* a model with a cache of its own (draft.h) */
-    const struct drafter *maker;     /* or a maker that a test brings; the caller closes it */
+    const struct drafter *maker;     /* or the maker of a test, which closes it */
 };
 struct gen_finish { /* Completes a result while a failure can still undo everything. */
     int (*call)(void *ctx, kvik_result *r);

@@ -42,7 +42,7 @@ struct kvik_cache {
     uint64_t reused; /* tokens that the last kvik_generate reused */
     /* state for requests of other caches, for which this cache drafts tokens */
     struct gen_assistant assistant;
-    struct model_digests digests; /* of the model, as of the last session */
+    struct model_digests digests; /* digests of the model, as the last session computed them */
     struct session_seen *seen;    /* owned; the sessions that were loaded or saved; NULL: none */
     void (*on_notice)(void *ctx, const char *text);
     void *notice_ctx;

@@ -1,6 +1,6 @@
-/* processor_sigma.c - top_n_sigma: removes scores that lie more than so many standard deviations below the best (Tang et al.
- * 2024, top-n-sigma).  The deviation is that of all scores above -inf.  Temperature stretches it as it stretches
- * the distances, so the tokens that stay are the same at every temperature. */
+/* processor_sigma.c - top_n_sigma: removes scores that lie more than so many standard deviations below the best
+ * (Tang et al. 2024, top-n-sigma).  The deviation is that of all scores above -inf.  The temperature multiplies the
+ * deviation and the distances by the same factor, so it does not change which tokens stay. */
 #include "generate/chain.h"
 
 #include <math.h>

@@ -107,7 +107,7 @@ struct run {
     const struct run_mode *mode;
     void *own; /* state of the mode */
     struct row *row;
-    struct kv_salt salt;       /* of the sequences that the run makes */
+    struct kv_salt salt;       /* salt of the sequences that the run makes */
     struct gen_source *source; /* [n_prompts] or NULL */
     uint32_t n_prompts;
     uint32_t n;   /* rows */

@@ -6,7 +6,7 @@
 struct gen_search {
     const int32_t *text, *word; /* borrowed */
     size_t n, m;                /* their lengths */
-    /* where the word is split, and how far to move after the right part was found */
+    /* index at which the word is split, and the distance to move after the right part was found */
     size_t cut, period;
     bool periodic; /* the period is one of the whole word */
     /* at: the next window; known: how many of its first tokens are known to equal the word's */

@@ -13,7 +13,7 @@ struct sync {
     /* rows that the sequence kept: `have`, and for a crop the rows before the ids */
     uint32_t kept;
     uint32_t len;      /* rows of the sequence before the call */
-    bool regime;       /* other rotary frequencies: no row can stay */
+    bool regime;       /* the rotary frequencies change, so no row can stay */
     kvik_sync *report; /* owned; the caller may take it */
 };
 struct sync_ids {

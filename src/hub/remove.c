@@ -35,7 +35,8 @@ static int walk(int parent, const char *name, int depth, visit *fn, void *ctx)
     if (!list) e = failed(name);
     while (e >= 0 && (d = readdir(list))) {
         if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, "..")) continue;
-        if (fstatat(fd, d->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0) continue; /* it is gone already */
+        /* it fails if another process has removed the file already */
+        if (fstatat(fd, d->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0) continue;
         if (S_ISDIR(st.st_mode)) e = walk(fd, d->d_name, depth - 1, fn, ctx);
         if (e >= 0) e = fn(ctx, fd, d->d_name, &st);
     }

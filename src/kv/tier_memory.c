@@ -23,7 +23,7 @@ struct tier_memory {
      * a page of the system is in use. */
     uint32_t *n_live;
     uint8_t *live;
-    size_t marks; /* bytes of the mapping */
+    size_t marks; /* size of the mapping that n_live and live lie in */
     void *whole;  /* owned: a mapping of size + 2 * piece bytes */
 };
 

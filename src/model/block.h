@@ -55,7 +55,7 @@ void block_mlp_graph(struct graph *g, const struct block_mlp *a, const struct bl
 struct block_layer { /* m->arch_weights[n_layers] */
     struct block_attn attn;
     struct block_mlp mlp;
-    float score_scale; /* of the scores of attention; 0: 1 / sqrt(head_dim) */
+    float score_scale; /* factor of the scores of attention; 0: 1 / sqrt(head_dim) */
 };
 /* Prepares the rope and binds both ends and all layers. */
 int block_stack_bind(struct model *m);

@@ -20,7 +20,7 @@ struct mixer1 {
     float *b_x, *b_gate, *b_out;             /* biases, or NULL */
     float *conv, *b_conv;                    /* [taps][inner], [inner] */
     float *b_dt, *a, *d;                     /* [inner], [states][inner] negative, [inner] */
-    struct mod_norm dt_norm, b_norm, c_norm; /* of the scan's parameters, or NORM_NONE */
+    struct mod_norm dt_norm, b_norm, c_norm; /* norms of the scan's parameters, or NORM_NONE */
 };
 struct mixer1_keys { /* of config.json */
     const char *expand, *states, *taps, *rank;
@@ -78,9 +78,9 @@ struct delta_shape {
 };
 struct delta_net {
     struct delta_shape s;
-    /* of q, k and v; and of the gate.  If z has no data, `in` is the projection of all four, by key head. */
+    /* in: projection of q, k and v; z: projection of the gate.  If z has no data, `in` projects all four, by key head. */
     struct dev_weight in, z;
-    /* of the shares; and of the time steps.  If a has no data, `b` is the projection of both, by key head. */
+    /* b: projection of the shares; a: projection of the time steps.  If a has no data, `b` projects both, by key head. */
     struct dev_weight b, a;
     struct dev_weight out;
     float *conv, *b_conv; /* [taps][channels of q, k and v], and zeros */

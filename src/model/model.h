@@ -83,7 +83,7 @@ struct mod_norm {
 /* A model's encoder, and the input that it takes. */
 struct model_encoder {
     uint32_t n_layers; /* 0: the model has no encoder */
-    uint32_t heads;    /* of the attention in the encoder */
+    uint32_t heads;    /* heads of the attention in the encoder */
     uint32_t rows;     /* most rows of an input, unless the cache is opened for a longer one */
     bool fixed;        /* no cache can be opened for more rows: the encoder has learned positions */
     uint32_t bins;     /* values of a frame of features; 0: the input is token ids */
@@ -271,7 +271,7 @@ int model_bind_named_ends(struct model *m, const char *embed, const char *norm);
  * positions, and multiplied by the factor unless `scales_given`. */
 int model_embed(const struct model *m, const int32_t *ids, size_t n, float *out);
 struct model_proj {
-    const char *hf, *gguf; /* without ".weight" and ".bias"; one %u */
+    const char *hf, *gguf; /* names without ".weight" and ".bias"; %u stands for the layer */
     uint32_t rows, cols;
     struct dev_weight *w;
     float **bias; /* NULL: the projection has none */
@@ -308,7 +308,7 @@ struct exec {
     struct kv_group *group; /* [n_groups] as at the opening; kv_group_now has the present codecs */
     uint32_t n_groups;
     struct graph *graph;  /* the recorded step */
-    struct graph *encode; /* of the encoder's phase, or NULL */
+    struct graph *encode; /* graph of the encoder's phase, or NULL */
     struct pass *pass;    /* inputs of the step; its addresses are fixed at open */
     struct exec_ends {    /* final norm and head as operations see them */
         struct mod_norm norm;
@@ -671,8 +671,8 @@ const float *mod_rope_query(struct graph *g, uint32_t site, uint32_t rope, float
                             uint32_t dim);
 struct mod_attention {
     uint32_t layer; /* the layer under which a probe shows the probabilities */
-    uint32_t site;  /* its planes 0 and 1 give the shapes of keys and values */
-    uint32_t heads; /* of queries: a multiple of the heads of the site */
+    uint32_t site;  /* the site; its planes 0 and 1 have the shapes of keys and values */
+    uint32_t heads; /* heads of the queries: a multiple of the heads of the site */
     const float *q; /* [heads][dim] per token; NULL: the rows are only written */
     /* [heads of the site][dim] per token; NULL: the rows are only read, because another word or the encoder has
      * written them */

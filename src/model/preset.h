@@ -57,7 +57,7 @@ enum kv_key {
     KV_KEY_OFFLOADING,
     KV_KEY_OFFLOAD_ONLY_NON_SLIDING,
     KV_KEY_BACKEND,
-    KV_KEY_BACKEND_KEY, /* for keys, for values; "none": not quantized */
+    KV_KEY_BACKEND_KEY, /* backend of keys, backend of values; "none": not quantized */
     KV_KEY_BACKEND_VALUE,
     KV_KEY_RESIDUAL_LENGTH,
     KV_KEY_MOVED_CHUNKS,

@@ -18,7 +18,7 @@
 
 enum {
     HEX = 2 * DIGEST_BYTES + 1,
-    TEXT_BYTES = (int)sizeof MARK - 1 + 9 + HEX /* and a line of a word and a digest */
+    TEXT_BYTES = (int)sizeof MARK - 1 + 9 + HEX /* MARK, then a line with a word and a digest */
 };
 
 static const struct cache_kind digests = {

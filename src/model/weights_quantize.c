@@ -116,7 +116,7 @@ static int make_plan(struct model *m, enum dtype to, struct matrix_list *l)
 
 /* Where the bytes of the new file go: to an entry, or to memory. */
 struct output {
-    struct cache_writer *w; /* or */
+    struct cache_writer *w; /* NULL: the bytes go to memory */
     unsigned char *memory;
     uint64_t at;
 };

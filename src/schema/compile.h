@@ -56,7 +56,7 @@ struct compiler {
         const char *path;
     } * apart; /* owned */
     uint32_t n_apart, cap_apart;
-    uint32_t choices; /* of the node that is being expanded */
+    uint32_t choices; /* number of choices of the node that is being expanded */
 };
 /* Returns the node of a conjunction.  Takes over the list. */
 int node_of(struct compiler *c, struct items *list, uint32_t *out);

@@ -16,8 +16,8 @@ enum {
     PROBES = 8,
     MOST_THREADS = 4096
 };
-#define STEPS      ((uint64_t)1 << 26) /* of one mask: about a second */
-#define MASK_BYTES ((size_t)8 << 20)   /* of all masks that are stored */
+#define STEPS      ((uint64_t)1 << 26) /* most steps of one mask, about a second */
+#define MASK_BYTES ((size_t)8 << 20)   /* most bytes of all stored masks */
 
 struct state {
     uint32_t first, n; /* threads */
@@ -46,7 +46,7 @@ struct matcher {
     struct thread *moved;     /* owned, [MOST_THREADS] */
     uint32_t *chain;          /* owned, [DEPTH_MOST + 2] */
     uint32_t age, turn, begin;
-    uint64_t steps; /* of the current mask */
+    uint64_t steps; /* steps that the current mask has taken */
 };
 
 /* --- memory */

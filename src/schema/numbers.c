@@ -71,7 +71,7 @@ struct build {
     struct dfa_states states;
 };
 
-/* Spans: each character of a decimal alone, and what lies between. */
+/* The first characters of spans.  Each character that a decimal can have is a span of its own. */
 static const uint32_t spans[] = {0,   '-', '.', '/', '0', '1', '2', '3',
                                  '4', '5', '6', '7', '8', '9', ':'};
 

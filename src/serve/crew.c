@@ -8,7 +8,7 @@ struct crew {
         struct crew *crew;
         pthread_t thread;
         size_t bytes;
-        uint64_t client; /* of the short work that the thread does now; 0: it does none */
+        uint64_t client; /* client of the short work that the thread does now; 0: it does none */
     } hand[CREW_MOST];
     uint32_t n;      /* threads that were started */
     uint64_t newest; /* client of the work that was taken last */

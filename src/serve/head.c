@@ -7,7 +7,7 @@
 size_t head_length(const char *text, size_t n, size_t from)
 {
     const char *at = text + (from > 2 ? from - 2 : 0),
-               *end = text + n; /* the buffer may have "\n\r" already */
+               *end = text + n; /* an earlier call may have seen the first two bytes of an end */
     while ((at = memchr(at, '\n', (size_t)(end - at)))) {
         at++;
         if (at < end && *at == '\n') return (size_t)(at - text) + 1;

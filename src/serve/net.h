@@ -6,7 +6,8 @@
 enum {
     NET_BACKLOG = 256 << 10, /* bytes that may wait for a client; then its generation pauses */
     NET_HEADERS = 64 << 10,  /* bytes of the headers of a request */
-    NET_QUIET_SECONDS = 10,  /* of a stream, before a comment keeps proxies from closing it */
+    /* seconds without a byte of a stream, after which a comment is sent, because proxies close silent connections */
+    NET_QUIET_SECONDS = 10,
     NET_STALL_SECONDS =
         60, /* seconds without progress, after which a client that sends or reads is disconnected */
     NET_MOST_EXCHANGES = 1024, /* at once */

@@ -121,7 +121,7 @@ struct answer {
     int slot;              /* the slot that remembers the first text, or -1 */
     bool begun, failed;
     bool progressed;        /* set once a stream was sent the progress of its prompt */
-    uint64_t processed;     /* tokens of the prompt that had rows at that time */
+    uint64_t processed;     /* tokens of the prompt that were in the cache at that time */
     uint32_t events;        /* only for streams with numbered events */
     uint64_t probabilities; /* how many probabilities all choices hold */
     /* Sums over all choices; a prompt counts once. */
@@ -133,8 +133,8 @@ struct answer {
 
 struct protocol {
     const char *name;
-    const char *prefix;      /* of the ids of answers: "chatcmpl-" */
-    const char *call_prefix; /* of the ids of calls: "call_" */
+    const char *prefix;      /* prefix of the ids of answers, such as "chatcmpl-" */
+    const char *call_prefix; /* prefix of the ids of calls, such as "call_" */
     const char *stream;      /* content type of a stream */
     bool calls;              /* calls and reasoning are separated from the text */
     bool comments;           /* an idle stream may have lines that begin with a colon */

@@ -201,7 +201,7 @@ static int encode_head(const struct server *s, const struct ask *k, size_t n, js
     return e;
 }
 
-/* Puts `word` in place of what a call says. */
+/* Replaces the name and the arguments of a call by `word`. */
 static void replace_call(json_t *call, const char *word)
 {
     json_t *f = json_object_get(call, "function"), *to = f ? f : call;
@@ -239,7 +239,7 @@ static bool ends_turn(const struct server *s, int32_t id)
     return false;
 }
 struct tail {
-    char *text; /* of the last tokens; owned by the library */
+    char *text; /* text of the last tokens; owned by the library */
     size_t n;
 };
 

@@ -27,9 +27,9 @@ struct route_list {
 bool route_head(void *server, const char *path, const char *key, const struct protocol **p);
 /* Finds the route of an exchange, checks the key, and answers or hands it to the desk.  Takes the reference. */
 void route_request(void *server, struct exchange *x);
-/* Runs the route's function on this thread.  Takes the reference. */
+/* Runs the route's function on this thread.  Takes over the caller's reference. */
 void route_answer(struct server *s, struct exchange *x, const struct route *r);
-/* Sends an error.  Takes the reference. */
+/* Sends an error.  Takes over the caller's reference. */
 void route_refuse(struct exchange *x, int status, const char *sentence);
 /* Makes the JSON of such an error; p NULL: in OpenAI's shape. */
 json_t *route_error(const struct protocol *p, int status, const char *sentence);

@@ -11,8 +11,8 @@
 
 enum {
     LEAST_CHUNK = 16, /* tokens of a prompt in a step */
-    FIRST_CHUNK = 64, /* as long as nobody knows how long a token takes */
-    FETCH_CHUNK = 64  /* while a shared store is read, so that its rows are soon noticed */
+    FIRST_CHUNK = 64, /* tokens of a first part, before the time of a token was measured */
+    FETCH_CHUNK = 64  /* tokens of a part while a shared store is read, to notice its rows soon */
 };
 
 /* --- The thread. */

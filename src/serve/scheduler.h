@@ -61,7 +61,7 @@ struct job {
     uint32_t top_logprobs;
     double presence_penalty, frequency_penalty;
     struct splicing splicing;
-    /* True for jobs of the server itself: it is not counted, and `over` gets the rows of its text (kvik_row.seq). */
+    /* True for jobs of the server itself.  Such a job is not counted, and `over` gets the rows of its text (kvik_row.seq). */
     bool keeps;
     /* Set before `over` is called. */
     uint64_t reused, computed;
@@ -80,9 +80,9 @@ struct job {
     uint32_t n_tops;
     uint64_t full_at; /* number of ended jobs when there was no room for this one */
     uint64_t need;    /* bytes that it lacked and that other caches have; 0: none */
-    bool blocked;     /* there was no room for it, so it is first in line */
+    bool blocked;     /* there was no memory for the job, so it begins before the others */
     bool paused, counted;
-    bool prefills; /* its prompt is not computed yet */
+    bool prefills; /* the prompt is not computed yet */
     uint64_t have; /* while it prefills: tokens of the prompt that have rows */
     /* The rows that a shared store may have: the fetch under way or NULL, behind how many tokens it begins, and how
      * many tokens of the prompt came by it. */

@@ -15,7 +15,7 @@ struct spoken {
     struct buf hold; /* text that was not looked at yet, or may begin a mark */
     struct buf gap;  /* white space that waits for the next text */
     struct buf body; /* text of a call or a head, with the marks that belong to it */
-    struct buf name; /* of the function, if a head has named it */
+    struct buf name; /* name of the function, if a head has named it */
     const struct dialect_mark *opened;
     struct live live; /* the telling of the call in body */
     bool fresh;       /* a mark came before, so white space is left out */

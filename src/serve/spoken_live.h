@@ -5,7 +5,7 @@
 enum live_at {
     LIVE_NO,        /* the text does not name the function yet */
     LIVE_ARGUMENTS, /* inside the arguments */
-    LIVE_TAIL,      /* behind the arguments, in the object around them */
+    LIVE_TAIL,      /* after the arguments, inside the object around them */
     LIVE_OVER
 };
 struct live {

@@ -201,7 +201,7 @@ static void mend(const struct wire *l)
     if (status == 413 && l->crowded) status = 503;
     if (l->crooked)
         status = MIN(status, 400); /* libevent says "too large" of chunks that it cannot read */
-    if (status >= 400) text = write_error(l, status); /* "100 Continue" stays */
+    if (status >= 400) text = write_error(l, status); /* the text "100 Continue" is not replaced */
     if (text) {
         evbuffer_drain(out, evbuffer_get_length(out));
         evbuffer_add(out, text, strlen(text));

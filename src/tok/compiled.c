@@ -29,7 +29,7 @@ enum section {
     S_NODES,
     S_ADDED,
     S_SHOWN, /* the texts of struct added_record, one after another */
-    S_TRIES, /* of each trie: keys, children, ends */
+    S_TRIES, /* for each trie: keys, children, ends */
     S_COUNT = S_TRIES + 6
 };
 enum { HAS_EDGES = 1, HAS_MERGES = 2, IS_UNIGRAM = 4, BYTE_FALLBACK = 8, ALIGN = 64 };
@@ -45,7 +45,7 @@ struct trie_record {
 };
 struct head {
     char mark[16];
-    uint32_t version, piece_bytes, merge_bytes, node_bytes; /* of the structs of this build */
+    uint32_t version, piece_bytes, merge_bytes, node_bytes; /* sizes of the structs of this build */
     uint32_t flags, n_added;
     uint32_t vocab_size, n_model, vocab_used, vocab_mask;
     uint32_t bpe_used, bpe_mask, edge_mask, uni_cap, n_node, pad;

@@ -34,7 +34,7 @@ struct tok_stream {
     const int32_t *shown; /* [n_shown] borrowed: special tokens that are not skipped */
     size_t n_shown;
     uint32_t n;
-    int64_t credit;         /* of the bytes that the stages may pass on, those that are left */
+    int64_t credit;         /* how many more bytes the stages may pass on */
     struct matcher matcher; /* of all stages */
     struct buf *out;        /* borrowed during a call */
     struct stage stage[];

@@ -14,11 +14,12 @@
 #include <string.h>
 #include <time.h>
 
-#define MATCH_STEPS   400000u /* and 8 more per byte; real patterns take about one per byte */
-#define FIRST_STEPS   64u     /* of the first try; few matches need more */
-#define MATCH_HEAP    65536u  /* KiB */
-#define WINDOW        64u     /* start positions between two readings of the clock */
-#define FOUND         16u     /* matches between two readings of the clock */
+/* Most steps of a search, and 8 more for each byte of text; real patterns take about one for each byte. */
+#define MATCH_STEPS   400000u
+#define FIRST_STEPS   64u    /* steps of the first try; few matches need more */
+#define MATCH_HEAP    65536u /* KiB */
+#define WINDOW        64u    /* start positions between two readings of the clock */
+#define FOUND         16u    /* matches between two readings of the clock */
 #define BUDGET_BASE   250000000
 #define BUDGET_BYTE   2000 /* nanoseconds: 40 times the interpreter's usual cost */
 #define JIT_MAX_BYTES 65536u

@@ -45,7 +45,7 @@ enum piece_type {
 #define OTHER_PUNCT  "[\\p{P}\\$\\+<=>\\^~\\|]+"
 
 struct cut_rule {
-    const char *names;  /* of tokenizer.ggml.pre, each between spaces */
+    const char *names;  /* values of tokenizer.ggml.pre, each between spaces */
     const char *cut[3]; /* isolating splits in order; NULL: no more */
     bool digits;        /* every digit alone, before them */
     bool ignore_merges, add_bos;

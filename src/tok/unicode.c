@@ -1,6 +1,6 @@
 /* unicode.c - character classes and normalization forms as the reference knows them.  The libraries below (PCRE2,
  * utf8proc) and the reference's tables come from different Unicode versions, so the generated unicode_table.h
- * (scripts/make_unicode.py) lists the differences: characters newer than Unicode 14, each with an older stand-in
+ * (scripts/make-unicode.py) lists the differences: characters newer than Unicode 14, each with an older stand-in
  * of the same class and length; characters that the reference's normalization leaves alone; and corrections to
  * single predicates. */
 #include "base/utf8.h"

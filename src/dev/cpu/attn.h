@@ -12,7 +12,7 @@
 #define ATTN_BLOCK  48u                  /* queries of a prefill block: p and O of all stay in L2 */
 #define ATTN_MOST   (2 * ATTN_BLOCK) /* ... where readers open tiles, which then serve more of them */
 #define ATTN_HEAD   16u              /* floats of a state before O, so that O is aligned */
-#define ATTN_TURNED 2u               /* of a state: not 0 while `end` must still run on O */
+#define ATTN_TURNED 2u               /* flag of a state: the function `end` must still run on O */
 /* queries of a block that read an opened tile together; more would share the cost of reading it further, but their p
  * would no longer fit in L2 */
 #define ATTN_AT_ONCE 48u

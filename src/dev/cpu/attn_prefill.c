@@ -51,7 +51,8 @@ static void span_some(const struct attn_job *j, const struct prefill_walk *w,
     }
 }
 
-/* Computes a span.  Where readers sum, tiles are opened once for all queries, and few queries at a time meet them. */
+/* Computes a span.  If the reader sums over the bytes of tiles, a tile is opened once for all queries, and a few
+ * queries are computed at a time. */
 static void block_span(const struct attn_job *j, const struct prefill_walk *w,
                        const struct attn_atom *row, const struct attn_atom *all)
 {

@@ -6,7 +6,7 @@
 
 #define BLOCK_FN static inline __attribute__((always_inline))
 
-BLOCK_FN bool block_is_k(enum dtype t) /* of 256 codes; the others have 32 */
+BLOCK_FN bool block_is_k(enum dtype t) /* blocks of 256 codes; other types have blocks of 32 */
 {
     return t == DT_Q2_K || t == DT_Q3_K || t == DT_Q4_K || t == DT_Q5_K || t == DT_Q6_K;
 }

@@ -80,7 +80,7 @@ struct cpu_xgroup {
 };
 /* Largest code: 127 * 256, so that a code can also be taken as two codes of int8. */
 #define CPU_X_CODE 32512
-static inline uint32_t cpu_x_place(uint32_t i) /* where column i is in q */
+static inline uint32_t cpu_x_place(uint32_t i) /* index of column i in q */
 {
     return (i & ~3u) | (i & 1u) << 1 | (i & 2u) >> 1;
 }
@@ -162,5 +162,5 @@ static inline cpu_fn cpu_kernel_get(const struct dev_queue *d, enum cpu_op op, e
 }
 /* Returns the bytes that the files of attention need at d->attn for these limits. */
 size_t cpu_attn_scratch(const struct dev_limits *lim, uint32_t threads);
-/* Reference decoders without a device (dev_to_f32, tests). */
+/* Returns the reference decoder of a type, for callers without a queue (dev_to_f32, tests). */
 cpu_unpack_fn cpu_unpack_ref(enum dtype t); /* NULL: not quantized */

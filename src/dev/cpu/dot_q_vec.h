@@ -34,9 +34,9 @@
 enum { ROWS = LANES, GROUP = CPU_GROUP };
 _Static_assert(GROUP == 256, "a group has one block of the K formats");
 
-/* Where the codes of a block stay in registers, the loop over them is unrolled, and a token has two chains of sums, because
- * one product takes as long as four can start in.  AVX2 has neither the registers nor the latency: its loop stays a
- * loop, since gcc would make all products first and write them to memory. */
+/* If registers hold the codes of a block, the loop over them is unrolled.  Each token then has two chains of sums,
+ * because a processor can start four products while one is computed.  AVX2 has too few registers for this and a
+ * shorter latency, so its loop is not unrolled: gcc would compute all products first and write them to memory. */
 #ifndef IN_REGISTERS
 #define IN_REGISTERS 0
 #endif
@@ -53,7 +53,7 @@ enum { CHAINS = IN_REGISTERS || QUADS ? 2 : 1 };
 #endif
 
 struct sums {
-    float s[ROWS], y[ROWS]; /* of the group, and of the groups before */
+    float s[ROWS], y[ROWS]; /* sums of this group, and of the groups before it */
 };
 _Static_assert(CPU_TILE * sizeof(struct sums) <= CPU_THREAD_BYTES, "scratch");
 

@@ -13,7 +13,7 @@
 #else
 #define UNROLL _Pragma("GCC unroll 8")
 #endif
-#define PANEL_CHUNKS 32u   /* of 64 codes: 4 rows take 24 KiB */
+#define PANEL_CHUNKS 32u   /* chunks of 64 codes in a panel: 4 rows take 24 KiB */
 #define PANEL_VALUES 1024u /* f32: 4 rows take 16 KiB */
 #define PANEL_STRIDE (PANEL_VALUES + 16u)
 #define PANEL_BYTES  (4u * PANEL_CHUNKS * sizeof(struct cpu_wchunk)) /* the larger of both */
@@ -29,7 +29,7 @@ INLINE uint32_t load_u32(const void *p)
 
 /* Decoding.  The functions switch on a type that is constant where they are inlined. */
 
-struct scales { /* of a block of 256, expanded; lane groups of d and m */
+struct scales { /* the expanded scales of a block of 256, and lane groups of d and m */
     float d[16], m[16];
 };
 
@@ -223,7 +223,7 @@ INLINE void gemv_store(const struct cpu_mm *j, uint32_t r, uint32_t token, vf ac
     j->y[token * j->ldy + r] = j->bias ? y + j->bias[r] : y;
 }
 
-struct few { /* where a group of rows is */
+struct few { /* the addresses of a group of rows */
     const struct cpu_mm *j;
     int rows, tokens;
     const unsigned char *b[VEC_GEMV]; /* [row] current block */

@@ -7,7 +7,7 @@
 
 /* The factor between a code read as a float of 16 bits (float8_vec.h) and its value. */
 #define HALF_SCALE 256.0f
-#define HALF_NAN   0x3f80 /* what the NaN becomes by the shift */
+#define HALF_NAN   0x3f80 /* the bits of a float8 NaN after the shift */
 #define HALF_QUIET 0x7e00 /* bits that make it a NaN of 16 bits */
 
 /* Makes the strips of a piece, as a reader's `strips` does, with the given kernel.  It also makes the rows of a

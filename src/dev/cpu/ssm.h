@@ -9,7 +9,7 @@
 /* The tokens of one lane in a step, and the pages of its state. */
 struct scan_span {
     uint32_t t0, t1;
-    uint32_t pos;      /* of token t0: how many tokens the state has seen */
+    uint32_t pos;      /* number of tokens before token t0 */
     const float *from; /* the plane of the page to read; NULL: zeros */
 };
 struct scan_span scan_span(const struct kv_view *v, uint32_t plane, uint32_t lane);
@@ -21,14 +21,14 @@ uint32_t scan_per_task(const struct kv_view *v, uint32_t strips, size_t cost);
 
 /* A strip of a state: its first value in the first row of the page, and its columns (1 to SCAN_LANES). */
 struct scan_strip {
-    uint32_t i; /* its number */
+    uint32_t i; /* number of the strip */
     size_t at;
     uint32_t lanes;
 };
 struct scan_work {
     const struct kv_view *v;
     uint32_t plane, strips;
-    uint32_t rows; /* of a strip's state, at most SCAN_ROWS */
+    uint32_t rows; /* rows of a strip's state, at most SCAN_ROWS */
     size_t width;  /* from a row of the page to the next */
     size_t cost;   /* operations of one strip and token */
     const void *arg;
@@ -67,7 +67,7 @@ struct cpu_delta {
     size_t ldq;
     const float *v;
     size_t ldv;
-    const float *dt, *beta; /* one each, lddt apart */
+    const float *dt, *beta; /* one value for each token; tokens are lddt apart */
     size_t lddt;
     float a, scale;
     float *out;

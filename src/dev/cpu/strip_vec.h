@@ -242,7 +242,8 @@ INLINE void wide(enum dtype t, const uint32_t bits, bool zero_first, const struc
 INLINE void keys(enum dtype t, const uint32_t bits, bool zero_first, const struct kv_affine *f,
                  uint32_t dim, const struct strip_rows *r, bool strips, unsigned char *dst)
 {
-    float a[STRIP_GROUPS * KV_STRIP], b[STRIP_GROUPS * KV_STRIP]; /* or channels: STRIP_DIM */
+    /* one for each group of a row, or one for each channel (STRIP_DIM) */
+    float a[STRIP_GROUPS * KV_STRIP], b[STRIP_GROUPS * KV_STRIP];
     unsigned char col[16][KV_STRIP];
     uint32_t pairs = affine_pairs(f, dim);
     for (uint32_t g = 0; f->group && g < pairs; g++) {

@@ -438,7 +438,7 @@ INLINE vb vb_nibbles(const void *a, const void *b)
 {
     return (vb){vec_nibbles(a), vec_nibbles(b)};
 }
-/* 16 in every byte whose bit is set. */
+/* Returns bytes: 16 where the bit of the byte is set, else 0. */
 INLINE __m256i vec_bits(uint32_t bits)
 {
     const __m256i spread =

@@ -53,7 +53,7 @@ INLINE vf vf_from_int(vi v)
 {
     return _mm256_cvtepi32_ps(v);
 }
-INLINE vf vec_halves(vi v) /* of the low words; the high ones are 0 */
+INLINE vf vec_halves(vi v) /* converts the low words; the high words are 0 */
 {
     v = _mm256_permute4x64_epi64(_mm256_packus_epi32(v, v), 0x08);
     return _mm256_cvtph_ps(_mm256_castsi256_si128(v));

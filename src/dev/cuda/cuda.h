@@ -19,7 +19,7 @@ struct cuda_beside {
 };
 /* A list that came before, and its graph; NULL: the list came only once. */
 struct cuda_graph {
-    uint32_t first, n; /* its operations in `kept`; n 0: no list */
+    uint32_t first, n; /* operations of the list in `kept`; n 0: no list */
     void *graph;
     uint64_t used; /* number of the list that used it last */
 };
@@ -64,9 +64,9 @@ struct dev_queue {
     uint32_t n_layers;
     struct dev_limits lim;
     struct k_group *group; /* [tokens][groups] activations as codes */
-    float *run, *part;     /* of attention: running results, and results of a wave of atoms */
-    size_t n_part;         /* floats of `part` */
-    float *scores;         /* [n_scores] of a probe, kept from its first piece to its last */
+    float *run, *part; /* in attention: the running results, and the results of a wave of atoms */
+    size_t n_part;     /* floats of `part` */
+    float *scores;     /* [n_scores] of a probe, kept from its first piece to its last */
     size_t n_scores;
 };
 #define CUDA_STAGE ((size_t)4 << 20)

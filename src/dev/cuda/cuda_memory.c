@@ -225,7 +225,7 @@ uint32_t cuda_get_begin(struct dev_queue *d, void *host, const void *at, size_t 
 
 int cuda_copied(struct dev_queue *d, uint32_t number)
 {
-    cuda_flush(d); /* so that the device works while the host waits */
+    cuda_flush(d); /* the device must have work while the host waits */
     for (uint32_t i = 0; number && i < d->n_beside; i++) {
         struct cuda_beside *b = &d->beside[i];
         if (b->number != number) continue;

@@ -245,7 +245,7 @@ static inline void mma_bf16(float *c, size_t ldc, const uint32_t *a, size_t lda,
                 c[t * ldc + r] = __builtin_fmaf(m[t / 4 + r / 2 * 8][k], n[k][t % 4 * 2 + r % 2],
                                                 c[t * ldc + r]);
 }
-/* The same for bytes: 16 columns for each word of b. */
+/* Multiplies bytes as mma_bf16 multiplies bf16: 16 columns for each word of b. */
 static inline void mma_bytes(int32_t *c, size_t ldc, const uint32_t *a, size_t lda,
                              const uint32_t *b, size_t ldb, uint32_t words, int32_t sign)
 {

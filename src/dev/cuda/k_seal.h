@@ -5,7 +5,7 @@
 struct k_tile { /* of one plane */
     unsigned char *to;
     const uint32_t *page; /* the raw pages of its sequence */
-    uint32_t row0, lead;  /* its first row; how many of its rows stay raw */
+    uint32_t row0, lead;  /* first row of the tile; number of its rows that stay raw */
 };
 
 K_FN uint32_t size_of(uint32_t type)

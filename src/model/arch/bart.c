@@ -9,7 +9,7 @@
 
 #define FIRST 2u /* row of position 0 in the tables */
 
-struct front { /* what comes before the layers of a stack */
+struct front { /* positions and norm, which come before the layers of a stack */
     struct dev_weight positions;
     struct mod_norm norm;
 };

@@ -9,9 +9,9 @@
 
 struct layer {
     bool attends, experts;
-    struct block_attn attn; /* its norm is before the mixer, too */
+    struct block_attn attn; /* its norm also stands before the mixer */
     struct mixer1 mixer;
-    struct block_mlp mlp; /* its norm is before the mixture, too */
+    struct block_mlp mlp; /* its norm also stands before the mixture */
     struct moe moe;
 };
 struct jamba {

@@ -14,7 +14,7 @@ struct layer {
     struct mod_norm norm, ff_norm;
     struct block_attn attn; /* q: of queries and gates, [heads][2][head_dim] */
     struct delta_net net;
-    struct block_mlp mlp; /* or the shared expert */
+    struct block_mlp mlp; /* the MLP, or the shared expert of a mixture */
     struct dev_weight share;
     struct moe moe;
 };

@@ -9,7 +9,7 @@
 #include <string.h>
 
 struct t5 {
-    struct dev_bias before, around; /* of the decoder; of the encoder */
+    struct dev_bias before, around; /* bias of the decoder; bias of the encoder */
     struct s2s_stack encoder, decoder;
 };
 
@@ -35,7 +35,7 @@ static int read_act(const struct model *m, struct s2s_stack *t)
         {"gated-silu", true, S2S_SILU},
     };
     const char *name = "relu";
-    if (model_is_gguf(m)) { /* as llama.cpp: a gate means GELU */
+    if (model_is_gguf(m)) { /* in GGUF files, as in llama.cpp, a gate means GELU */
         t->gated = model_find(m, NULL, "enc.blk.%u.ffn_gate.weight", 0);
         t->act = t->gated ? S2S_GELU_TANH : S2S_RELU;
         return 0;

@@ -239,7 +239,7 @@ static void attend(const struct model *m, struct graph *g, uint32_t i, const str
     mod_linear(g, k->att, (struct mod_out[]){{&a->o, NULL, b->x}}, 1);
 }
 
-/* b->block.norm = the block's result for this layer. */
+/* Computes the block for this layer; the result is in b->block.norm. */
 static void block(const struct model *m, struct graph *g, uint32_t i, const struct layer *l,
                   const struct zamba2 *w, const struct buffers *b)
 {
