@@ -123,7 +123,7 @@ $(PLAIN:%=build/release/%): build/release/%.o: %.c Makefile
 endif
 
 # Unit tests see internal headers and link the static objects, a device (KVIK_DEVICE=hidden) and a codec for tests.
-$(B)/test_%: $(B)/tests/unit/test_%.o $(B)/tests/hidden/device.o $(B)/tests/codec/codec_shuffle.o $(B)/kvik.o
+$(B)/test_%: $(B)/tests/unit/test_%.o $(B)/tests/hidden/device.o $(B)/tests/unit/case_filter.o $(B)/tests/codec/codec_shuffle.o $(B)/kvik.o
 	$(Q)$(CC) $(OPT) $(TEST_LDFLAGS) -o $@ $^ $(LDLIBS) -lcmocka
 	$(if $(filter arm,$(MODE)),,@mkdir -p build; ln -sf $(MODE)/test_$* build/test_$*)
 $(B)/test_kv: $(patsubst %.c,$(B)/%.o,$(wildcard tests/ref/flat.c tests/ref/kv_model.c tests/ref/model_*.c))

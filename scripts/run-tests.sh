@@ -16,6 +16,7 @@
 # errors and races, and the release build looks for wrong numbers. Logs stay in build/logs.
 set -u
 cd "$(dirname "$0")/.." || exit 1
+unset CMOCKA_TEST_FILTER # it would leave cases out
 make=${MAKE:-make}
 only=${1:-all}
 [ $# = 0 ] || shift

@@ -36,7 +36,7 @@ ifdef TOGETHER
 JOINED := $(filter-out $(patsubst %,$(B)/test_%,kv bench_judge shared $(ALL_CODECS) $(FAULTS)),$(TESTBIN))
 $(B)/tests/unit/together.o: $(JOINED:$(B)/%=$(B)/tests/unit/%.o) scripts/together.sh
 	$(Q)CC="$(CC)" LD="$(LD)" OBJCOPY="$(OBJCOPY)" scripts/together.sh $(@D) $(JOINED:$(B)/%=%)
-$(B)/tests/together: $(B)/tests/unit/together.o $(B)/tests/hidden/device.o $(B)/tests/codec/codec_shuffle.o $(B)/kvik.o
+$(B)/tests/together: $(B)/tests/unit/together.o $(B)/tests/hidden/device.o $(B)/tests/unit/case_filter.o $(B)/tests/codec/codec_shuffle.o $(B)/kvik.o
 	$(Q)$(CC) $(OPT) $(TEST_LDFLAGS) -o $@ $^ $(LDLIBS) -lcmocka
 $(JOINED): $(B)/tests/together
 	$(Q)ln -f $< $@
