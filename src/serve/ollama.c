@@ -2,6 +2,7 @@
  * part.  Streams are the default.  Options stand in an object of their own, under Ollama's names. */
 #include "serve/infill.h"
 #include "serve/replay.h"
+#include "serve/tool_schema.h"
 
 #include <math.h>
 #include <string.h>
@@ -277,7 +278,11 @@ static int read_format(struct ask *k, const json_t *body)
     const char *name = json_string_value(format);
     if (!format || json_is_null(format) || (name && !*name)) return 0;
     if (name && !strcmp(name, "json")) return ask_schema(k, json_string("json_object"));
-    if (json_is_object(format)) return ask_schema(k, json_incref(format));
+    if (json_is_object(format)) {
+        json_t *own = json_deep_copy(format);
+        tool_schema_close(own); /* as Ollama's own server */
+        return ask_schema(k, own);
+    }
     return ERR(ARG, "field \"format\" must be \"json\" or a schema");
 }
 

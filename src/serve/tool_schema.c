@@ -180,12 +180,12 @@ static size_t count_refs(const json_t *v, bool names)
     return refs;
 }
 
-/* Closes the objects of a tool's parameters.  A reference from a place where several schemas decide together could
+/* A reference from a place where several schemas decide together could
  * lead to an object that is closed, so then all objects stay as they are. */
-static void close_all(json_t *parameters)
+void tool_schema_close(json_t *schema)
 {
-    if (close_objects(parameters, false) == count_refs(parameters, false))
-        (void)close_objects(parameters, true);
+    if (close_objects(schema, false) == count_refs(schema, false))
+        (void)close_objects(schema, true);
 }
 
 int tool_call_settle(json_t *call, const char *arguments, bool alone, size_t i)
@@ -198,7 +198,7 @@ int tool_call_settle(json_t *call, const char *arguments, bool alone, size_t i)
     else
         snprintf(where, sizeof where, "#/anyOf/%zu/properties/%s", i, arguments);
     json_object_del(own, "$id"); /* the whole is not what it names */
-    close_all(own);
+    tool_schema_close(own);
     int e = own ? move_refs(own, where, false) : ERR(NOMEM, "out of memory");
     if (e >= 0 && json_object_set_new(properties, arguments, own) < 0) return ERR_NOMEM;
     if (e < 0) json_decref(own);

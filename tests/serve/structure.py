@@ -85,6 +85,11 @@ said = [called(LACKS, seed) for seed in range(2)]
 check("a property without a schema is required: it is there", all(not x or "c" in x for x in said), said)
 said = [(called(BOTH, seed), called(LACK, seed), called(OUTER, seed)) for seed in range(2)]
 check("schemas that decide together stay open", all((not x or {"a", "b"} <= set(x)) and (not y or {"a", "b"} <= set(y)) and (not z or "y" in z["c"]) for x, y, z in said), said)
+# Ollama's own example of a schema is what pydantic writes, which does not say additionalProperties; Ollama's server gives no others.
+PERSON = {"title": "Person", "type": "object", "properties": {"at": {"$ref": "#/$defs/At"}, "color": WORD}, "required": ["at", "color"],
+          "$defs": {"At": {"type": "object", "properties": {"n": WORD}, "required": ["n"]}}}
+said = [s.post("/api/chat", {"messages": user("a"), "stream": False, "format": PERSON, "options": {"seed": seed, "num_predict": 2000}})[1]["message"]["content"] for seed in range(4)]
+check("Ollama: a schema of pydantic has no other properties", all(set(json.loads(x)) == {"at", "color"} and set(json.loads(x)["at"]) == {"n"} for x in said), said)
 code, a = s.post("/v1/completions", {"prompt": "a", "json_schema": COLOR})
 check("json_schema of completions", code == 200 and "color" in json.loads(a["choices"][0]["text"]), a)
 events = list(s.stream(CHAT, {"messages": user("a"), "tools": TOOLS, "tool_choice": "required", "stream": True}))
