@@ -4,7 +4,7 @@
  * and those of its marks hold then belongs to the contents that remain, or returns to the reserve.
  * So the reserve of a marked slot holds, for each of these contents, what the contents would need
  * alone, less the pages that would return.  Steps, trims, rollbacks and releases keep this true
- * without a page from the pool.  A fork takes what it makes lacking, or is refused. */
+ * without a page from the pool.  A fork takes the pages that would then be missing from the reserve, or is refused. */
 #include "kv/kv_int.h"
 
 /* Counts one more of the family's owners of s: its slot, or a mark. */

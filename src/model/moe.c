@@ -7,7 +7,7 @@ struct moe_buffers {
     float *weight;            /* [tokens][top] */
     uint32_t *chosen;         /* [tokens][top] */
     uint32_t *row;            /* [tokens] tokens of the expert at work */
-    float *by;                /* [tokens] their weights */
+    float *by;                /* [tokens] weights of these tokens for the expert */
     float *x, *gate, *up, *y; /* [tokens] gathered rows */
 };
 

@@ -261,7 +261,7 @@ int make_object(struct compiler *c, const struct items *atoms, struct basic *b)
 {
     struct object o = {.c = c, .atoms = atoms, .b = b, .names = json_object()};
     int e = o.names ? find_names(&o) : ERR(NOMEM, "out of memory");
-    /* Each atom is asked about each name. */
+    /* what follows looks up each name in each atom */
     if (e >= 0) e = dfa_pay(100 * (uint64_t)json_object_size(o.names) * atoms->n);
     if (e >= 0) e = names_dfa(&o);
     if (e >= 0) e = make_classes(&o);

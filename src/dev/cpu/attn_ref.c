@@ -1,6 +1,6 @@
 /* attn_ref.c - the attention kernels, readable: one multiplication per line of the canonical order in
  * dev.h.  The SIMD siblings perform the same operations on 16 (rows or dims) at a time and give the
- * same bits, because no lane of theirs ever meets another before the tree. */
+ * same bits, because each of their lanes sums the same values in the same order, and only tree16 adds lanes. */
 #include "dev/cpu/attn.h"
 #include "dev/cpu/cpu.h"
 #include "dev/cpu/half.h"

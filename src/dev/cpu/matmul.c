@@ -12,7 +12,7 @@
 enum x_form { X_F32, X_Q, X_BF16 };
 #define MAX_MM 64u
 #define QUEUES 64u
-/* rows of a slice; a kernel works on 4 or 8 at once, with quantized weights on 16 */
+/* Rows of a slice.  Kernels compute 4 or 8 rows at a time, and 16 of quantized weights. */
 #define SLICE 16u
 #define MOST  (256u << 10) /* bytes of weights of a job with one token, roughly */
 #define LINE  64u          /* bytes of a line of the processor's cache */
