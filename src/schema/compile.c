@@ -178,6 +178,18 @@ static int check_apart(const struct compiler *c)
     return 0;
 }
 
+/* Removes what has no value, and names the place of an object that cannot be followed. */
+static int settle(const struct compiler *c)
+{
+    uint32_t bad = 0, i = 0;
+    int e = schema_settle(c->s, &bad);
+    if (e != ERR_UNSUPPORTED) return e;
+    while (bad - c->s->node[i].first >= c->s->node[i].n)
+        i++;
+    return bad_keyword(c, e, c->conj[i].n ? c->conj[i].v[0].path : "#", "minProperties",
+                       "above 1, beside names that properties does not list, is not supported");
+}
+
 static int compile_all(struct compiler *c, const json_t *json)
 {
     struct items list = {0};
@@ -190,7 +202,7 @@ static int compile_all(struct compiler *c, const json_t *json)
         if (c->s->n_basic > BASICS)
             return ERR(LIMIT, "%s: the schema has too many alternatives", c->what);
     }
-    TRY(schema_settle(c->s));
+    TRY(settle(c));
     TRY(check_apart(c));
     if (!c->s->node[c->s->root].live)
         return ERR(ARG, "%s: no value is valid under this schema", c->what);

@@ -58,8 +58,9 @@ struct schema {
 void schema_free(struct schema *s);
 /* remembered.c: replaces the limit of the bytes of all schemas that are held, for tests; returns the one before. */
 size_t schema_limit(size_t bytes);
-/* settle.c: finds the nodes that have values and removes the others.  This is the last step of a compilation. */
-int schema_settle(struct schema *s);
+/* settle.c: finds the nodes that have values and removes the others.  This is the last step of a compilation.
+ * ERR_UNSUPPORTED: basic *bad has more minProperties than are counted. */
+int schema_settle(struct schema *s, uint32_t *bad);
 
 /* --- machine.c */
 enum mode {

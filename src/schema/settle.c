@@ -141,20 +141,16 @@ static int settle_object(const struct schema *s, struct basic *b)
     if (!open && b->max >= names) b->max = SCHEMA_MANY;
     if (b->min <= b->n_required) b->min = 0;
     b->count = MAX(b->min, b->max == SCHEMA_MANY ? 0 : b->max);
-    if (open && b->min > b->n_required + 1)
-        return ERR(
-            UNSUPPORTED,
-            "json_schema: minProperties above 1, beside names that properties does not list, is "
-            "not supported");
-    return 0;
+    return open && b->min > b->n_required + 1 ? ERR_UNSUPPORTED : 0;
 }
 
-int schema_settle(struct schema *s)
+int schema_settle(struct schema *s, uint32_t *bad)
 {
     find_live(s);
     for (uint32_t i = 0; i < s->n_basic; i++) {
         struct basic *b = &s->basic[i];
         if (!b->live) continue;
+        *bad = i;
         if (b->kind == BASIC_ARRAY) settle_array(s, b);
         if (b->kind == BASIC_OBJECT) TRY(settle_object(s, b));
         if (b->kind == BASIC_STRING)

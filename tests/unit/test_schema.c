@@ -187,6 +187,8 @@ static void refusals(void **state)
         const char *schema, *says;
         int code;
     } bad[] = {
+        {"{\"properties\":{\"a\":{\"type\":\"object\",\"minProperties\":3}}}",
+         "json_schema: #/properties/a: minProperties", ERR_UNSUPPORTED},
         {"{\"properties\":{\"a\":{\"uniqueItems\":true}}}",
          "json_schema: #/properties/a: the keyword \"uniqueItems\" is not supported",
          ERR_UNSUPPORTED},
