@@ -31,6 +31,22 @@ note() {
 ended() { [ -n "${UNTIL-}" ] && [ "$(date +%s)" -ge "$end" ]; }
 [ -z "${UNTIL-}" ] || end=$(date -d "$UNTIL" +%s) || exit 2
 
+# True if what a failed run left are only inputs that seemed slow, and take less than 10 s of processor time alone: on a busy machine, or where the
+# process was stopped for a while, the clock runs on. Such inputs are removed.
+only_slow() { # NAME
+    local f tell spent
+    ls build/fuzz/crashes/"$1"-timeout-* >/dev/null 2>&1 || return 1
+    for f in build/fuzz/crashes/"$1"-timeout-*; do
+        tell=$(mktemp)
+        { time timeout 900 build/fuzz/fuzz_"$1" -timeout=0 "$f" >/dev/null 2>&1; } 2>"$tell" || { rm -f "$tell"; return 1; }
+        spent=$(awk '{ printf "%d", $1 + $2 }' "$tell")
+        rm -f "$tell"
+        [ "$spent" -lt 10 ] || return 1
+        rm -f "$f"
+    done
+    rm -f build/fuzz/crashes/"$1"-slow-unit-*
+}
+
 # Gives a target a slice of processor time: in pieces of a minute, so that a pause and the end are soon noticed.
 turn() { # NAME
     local name=$1 log=build/fuzz/$1.day.log used=0 spent runs all edges crashes args=() tell
@@ -50,7 +66,8 @@ turn() { # NAME
         edges=$(sed -n 's/.* cov: \([0-9]*\) ft: .*/\1/p' "$log" | tail -n 1)
         crashes=$(field "$name" 5)
         # 130 and 143: somebody ended it
-        case $rc in 0 | 130 | 143) ;; *) crashes=$((crashes + 1)) && cp "$log" build/fuzz/crashes/"$name-$crashes.log" ;; esac
+        case $rc in 0 | 130 | 143) ;; *) only_slow "$name" || crashes=$((crashes + 1)) ;; esac
+        [ "$crashes" = "$(field "$name" 5)" ] || cp "$log" build/fuzz/crashes/"$name-$crashes.log"
         all=$(($(field "$name" 2) + spent))
         note "$name" $all $(($(field "$name" 3) + ${runs:-0})) "${edges:-$(field "$name" 4)}" "$crashes"
         case $rc in 130 | 143) exit $rc ;; esac
