@@ -22,6 +22,7 @@ struct row_run {
     struct kv_piece piece[ATTN_STRIPS];
     const void *strip[ATTN_STRIPS]; /* in place: of head h0, from the strip of row a on */
     size_t step;                    /* in place: bytes from head to head */
+    size_t narrow; /* bytes of a tile of less than 16 rows, with all heads; 0: wider or in place */
 };
 
 static uint32_t row0_of(const struct attn_task *t)
@@ -89,6 +90,13 @@ static void find_pieces(const struct kv_form *f, const uint32_t *table, uint32_t
         at->r1 = end - first;
         uint32_t i0 = at->r0 / f->rows, i1 = (at->r1 - 1) / f->rows;
         uint32_t n = MAX(i1 + 1, unit / f->rows);
+        if (!i0 && i1 + 1 == n) {
+            const unsigned char *base = f->base + f->offset[plane];
+            const uint32_t *page = table + first / f->rows;
+            for (uint32_t i = 0; i < n; i++)
+                at->tile[i] = base + page[i] * f->grain;
+            continue;
+        }
         for (uint32_t i = 0; i < n; i++)
             at->tile[i] = page_of(f, table, plane, first / f->rows + MIN(MAX(i, i0), i1));
     }
@@ -107,6 +115,9 @@ static void find_run(const struct attn_job *j, const struct attn_task *t, uint32
     run->a = row;
     run->b = own || !t->row ? MIN(end, row - row % rows + rows) : end;
     run->n = 0;
+    run->narrow = 0;
+    if (!t->row && run->by->codec && run->by->codec->tile < KV_STRIP)
+        run->narrow = run->by->codec->bytes(run->by->codec, run->by->shape);
     const uint32_t *table = f->table + (size_t)attn_slot(j, t->m) * f->stride;
     if (own || run->by->reader->strips)
         find_pieces(f, table, plane, unit, run);
@@ -115,33 +126,36 @@ static void find_run(const struct attn_job *j, const struct attn_task *t, uint32
 }
 
 /* Prefetches one of n parts of the narrow tiles of a run, with all heads.  A processor waits for a dozen lines at a
- * time, so a part goes with each head.  Wider tiles are long enough for the processor's own prefetcher. */
+ * time, so a part goes with each strip of each head.  Wider tiles are long enough for the processor's own prefetcher. */
 static void ask(const struct row_run *run, uint32_t part, uint32_t n)
 {
-    const struct kv_codec *c = run->by->codec;
-    if (!run->n || c->tile >= KV_STRIP) return;
-    const struct kv_piece *p = &run->piece[0];
-    size_t bytes = c->bytes(c, run->by->shape);
-    uint32_t first = p->r0 / c->tile, tiles = (p->r1 - 1) / c->tile + 1 - first;
-    for (uint32_t i = first + tiles * part / n; i < first + tiles * (part + 1) / n; i++)
-        for (size_t k = 0; k < bytes; k += 64)
-            __builtin_prefetch(p->tile[i] + k, 0, 2);
+    if (!run || !run->n || !run->narrow) return;
+    uint32_t tile = run->by->codec->tile, tiles = (run->b - run->a) / tile,
+             strip0 = run->a / KV_STRIP;
+    for (uint32_t i = tiles * part / n; i < tiles * (part + 1) / n; i++) {
+        uint32_t row = run->a + i * tile;
+        const unsigned char *p = run->piece[row / KV_STRIP - strip0].tile[row % KV_STRIP / tile];
+        for (size_t k = 0; k < run->narrow; k += 64)
+            __builtin_prefetch(p + k, 0, 2);
+    }
 }
 
-/* Finds or makes the strips of a run for head h0 + i, each at its place in the span. */
+/* Finds or makes the strips of a run for head h0 + i, each at its place in the span.  ahead: as for run_fn. */
 static void strips_of(const struct attn_job *j, const struct attn_task *t, struct row_run *run,
-                      uint32_t i, const void **strip)
+                      const struct row_run *ahead, uint32_t i, const void **strip)
 {
     const struct kv_shape *s = run->by->shape;
     size_t bytes = (size_t)KV_STRIP * s->dim * dtype_size(s->dtype);
     uint32_t at = (run->a - row0_of(t)) / KV_STRIP,
              end = (run->b - row0_of(t) + KV_STRIP - 1) / KV_STRIP;
     unsigned char *room = attn_part(j, t->thread, j->lay.tile);
+    if (!run->n) ask(ahead, i, t->heads);
     for (uint32_t k = 0; !run->n && at + k < end; k++)
         strip[at + k] = (const unsigned char *)run->strip[k] + i * run->step;
     for (uint32_t k = 0; k < run->n; k++, room += bytes) {
         struct kv_piece *p = &run->piece[k];
         p->head = t->h0 + i;
+        ask(ahead, i * run->n + k, t->heads * run->n);
         const unsigned char *from = run->by->reader->strips(run->by, p, room);
         for (uint32_t r = p->r0 / KV_STRIP; r * KV_STRIP < p->r1; r++, from += bytes)
             strip[at++] = from;
@@ -251,7 +265,7 @@ static void score_run(const struct attn_job *j, const struct attn_task *t, struc
                                KV_ATOM);
         return;
     }
-    strips_of(j, t, run, i, strip);
+    strips_of(j, t, run, ahead, i, strip);
     bool asks = next_strips(t, run, ahead, i, next);
     for (uint32_t q = 0; q < t->nq; q += max) {
         uint32_t n = MIN(t->nq - q, max), a = run->a, b = run->b;
@@ -336,7 +350,7 @@ static void add_run(const struct attn_job *j, const struct attn_task *t, struct 
         add_pieces(j, t, run, ahead, i, p, o);
         return;
     }
-    strips_of(j, t, run, i, strip);
+    strips_of(j, t, run, ahead, i, strip);
     add_strips(j, t, run, strip, next_strips(t, run, ahead, i, next) ? next : NULL, p, o);
 }
 
@@ -354,10 +368,8 @@ static void each_run(const struct attn_job *j, const struct attn_task *t, uint32
             find_run(j, t, 1, t->m->a, then);
         else
             ahead = NULL;
-        for (uint32_t i = 0; i < t->heads; i++) {
-            if (ahead) ask(ahead, i, t->heads);
+        for (uint32_t i = 0; i < t->heads; i++)
             fn(j, t, now, ahead, i);
-        }
         if (last) return;
         struct row_run *swap = now;
         now = then;

@@ -28,4 +28,4 @@ static const void *strips(const struct kv_reading *r, const struct kv_piece *at,
 {
     return float8_strips(decode, r, at, room);
 }
-const struct kv_reader FLOAT8_READER = {.rows = KV_STRIP, .strips = strips};
+const struct kv_reader FLOAT8_READER = {.rows = 4 * KV_STRIP, .strips = strips};

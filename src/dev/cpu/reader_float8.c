@@ -6,7 +6,7 @@ static const void *strips(const struct kv_reading *r, const struct kv_piece *at,
 {
     return float8_strips(float8_decode, r, at, room);
 }
-static const struct kv_reader ref = {.rows = KV_STRIP, .strips = strips};
+static const struct kv_reader ref = {.rows = 4 * KV_STRIP, .strips = strips};
 
 const struct kv_reader *const kv_read_float8[DEV_ISAS] = {
     [DEV_REF] = &ref,
