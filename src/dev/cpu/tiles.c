@@ -63,6 +63,8 @@ AMX static void configure(void)
         c.bytes[i] = 64;
         c.rows[i] = 16;
     }
+    /* The compiler knows only of the first bytes that the instruction reads. */
+    __asm__ volatile("" : : "r"(&c) : "memory");
     _tile_loadconfig(&c);
     configured = true;
 }
