@@ -233,8 +233,8 @@ install: all man
 	  $(DESTDIR)$(PREFIX)/share/bash-completion/completions \
 	  $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 	$(INSTALL_BIN) kvik $(DESTDIR)$(PREFIX)/bin/kvik
-	./kvik completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/kvik
-	./kvik completion zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_kvik
+	$(EMULATE) ./kvik completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/kvik
+	$(EMULATE) ./kvik completion zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_kvik
 	$(INSTALL_BIN) libkvik.so $(DESTDIR)$(LIBDIR)/libkvik.so.$(VERSION)
 	ln -sf libkvik.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libkvik.so.$(SOVERSION)
 	ln -sf libkvik.so.$(SOVERSION) $(DESTDIR)$(LIBDIR)/libkvik.so

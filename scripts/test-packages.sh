@@ -3,6 +3,8 @@
 #
 #   deb        dpkg-buildpackage in a clean root without network, lintian, its own tests (autopkgtest) in a bare root, the bits of the
 #              packaged library against those of this tree, purge
+#   arm64      dpkg-buildpackage for arm64 in a clean root of this architecture, without network; the command of the package under qemu, in
+#              a bare root
 #   wheel      the wheel with the libraries inside, in a bare root that has Python and numpy only
 #   sdist      pip builds the source distribution in a clean root, and its wheel is used
 #   container  Containerfile is built of the Debian package of the part deb, on the bare root instead of an image from a registry, by
@@ -18,7 +20,7 @@ roots=packages/roots
 logs=packages/logs
 passed=0 failed=0 skipped=0
 mkdir -p $roots $logs packages/apt
-[ $# -gt 0 ] || set -- deb wheel sdist container
+[ $# -gt 0 ] || set -- deb arm64 wheel sdist container
 export PATH=$PATH:/usr/sbin:/sbin
 jobs=$(scripts/cpus.sh)
 model=$(scripts/fetch-model.sh --offline 2>/dev/null) || model=
@@ -106,12 +108,39 @@ use_deb() {
         "$(in_root packages/deb/python3-kvik_*.deb)" || return
     same_bits $roots/python KVIK_PYTHON=/usr/lib/python3/dist-packages python3
 }
+# --- Debian packages for another architecture
+part_arm64() {
+    [ "$(dpkg --print-architecture)" != arm64 ] || { skip "the part deb builds for arm64 here"; return; }
+    check "source package" scripts/make-deb.sh --source || return
+    fresh cross
+    check "a clean root that builds for arm64" inside -b "$root/packages:/packages" $roots/cross $roots/base -- sh -ec '
+        dpkg --add-architecture arm64
+        apt-get update -q
+        apt-get install -y -q --no-install-recommends -o APT::Keep-Downloaded-Packages=true build-essential crossbuild-essential-arm64 fakeroot ccache
+        apt-get build-dep -y -q --no-install-recommends -o APT::Keep-Downloaded-Packages=true -a arm64 -P cross,nocheck /packages/deb/kvik_*.dsc
+        /usr/sbin/update-ccache-symlinks
+        useradd --create-home builder' || return
+    fresh cross-work
+    rm -rf packages/arm64 && mkdir -p packages/arm64
+    check "dpkg-buildpackage for arm64, without network" inside -n "${cached[@]}" -b "$root/packages:/packages" $roots/cross-work $roots/cross $roots/base -- \
+        sh -ec "mkdir /build && cd /build && dpkg-source -x /packages/deb/kvik_*.dsc && chown -R builder /build && cd kvik-*/
+            export CCACHE_DIR=/ccache PATH=$compiler\$PATH DEB_BUILD_PROFILES='cross nocheck' DEB_BUILD_OPTIONS='parallel=$jobs nocheck'
+            setpriv --reuid=builder --regid=builder --clear-groups env HOME=/build dpkg-buildpackage --no-sign --build=any --host-arch arm64
+            cp /build/*_arm64.deb /packages/arm64" || return
+    fresh arm64
+    check "a bare Debian 12 installs it" inside -b "$root/packages:/packages" $roots/arm64 $roots/base -- sh -ec '
+        dpkg --add-architecture arm64
+        apt-get update -q
+        apt-get install -y -q --no-install-recommends -o APT::Keep-Downloaded-Packages=true qemu-user-static /packages/arm64/kvik_*_arm64.deb' || return
+    check "its kvik --version" inside -n $roots/arm64 $roots/base -- qemu-aarch64-static /usr/bin/kvik --version
+    ask_command $roots/arm64 "qemu-aarch64-static /usr/bin/kvik"
+}
 in_root() { echo "/$1"; }
 # The tree's tests lie where no package of the tree is found.
 ask_command() { # LAYER COMMAND
     if [ -n "$model" ]; then
         check "the command answers: $2" inside -n -b "$model:/model.gguf" "$1" $roots/base -- \
-            sh -c "'$2' generate /model.gguf 'What is the capital of France?' --chat --max-new-tokens 12 | tee /dev/stderr | grep -q Paris"
+            sh -c "$2 generate /model.gguf 'What is the capital of France?' --chat --max-new-tokens 12 | tee /dev/stderr | grep -q Paris"
     else
         skip "$2 is not asked: the model of scripts/fetch-model.sh is not here"
     fi
@@ -201,13 +230,13 @@ S
 for part in "$@"; do
     echo "== $part"
     case $part in
-    deb | use_deb | wheel | sdist | container)
+    deb | use_deb | arm64 | wheel | sdist | container)
         bare
         [ "$part" = use_deb ] || part=part_$part
         $part
         ;;
     *)
-        echo "test-packages: unknown part $part (deb, wheel, sdist, container)" >&2
+        echo "test-packages: unknown part $part (deb, arm64, wheel, sdist, container)" >&2
         exit 2
         ;;
     esac
