@@ -139,7 +139,7 @@ int exec_plan(const struct exec *x, uint32_t prompt, uint32_t n, json_t **out)
 {
     struct kv_held h, at;
     kv_held(x->kv, &(struct kv_growth){prompt, n}, &h);
-    size_t peak = MAX(kv_turn_peak(x->kv, prompt), h.raw + h.sealed + h.states);
+    size_t bytes = h.raw + h.sealed + h.states, peak = MAX(kv_turn_peak(x->kv, prompt), bytes);
     /* before rows are quantized, they gather; a sequence holds most just before that */
     for (uint32_t i = n, rows = 0; i > prompt && rows < MOST_GATHERED; i--, rows++) {
         kv_held(x->kv, &(struct kv_growth){prompt, i}, &at);
@@ -147,7 +147,7 @@ int exec_plan(const struct exec *x, uint32_t prompt, uint32_t n, json_t **out)
     }
     *out =
         json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "bytes",
-                  (json_int_t)(h.raw + h.sealed + h.states), "rows", (json_int_t)h.raw, "quantized",
+                  (json_int_t)bytes, "rows", (json_int_t)h.raw, "quantized",
                   (json_int_t)h.sealed, "states", (json_int_t)h.states, "own", (json_int_t)h.own,
                   "streamed", (json_int_t)h.streamed, "peak", (json_int_t)peak, "metadata",
                   (json_int_t)h.metadata, "fixed", (json_int_t)h.fixed, "seen", (json_int_t)h.seen);
