@@ -56,7 +56,7 @@ check "the banner is wrapped: the rest" shows '^seed 123456$'
 screen 40 "[('> ', '/set temprature 0.5\r'), ('temperature?', '\x04')]" "$KVIK" chat "$work/tiny"
 check "errors are wrapped" shows '^you mean temperature?$'
 
-screen 40 "[('> ', 'abcdefgh\r'), ('drop', '\x04')]" "$KVIK" chat "$work/tiny" --context-full stop --max-cache-len 40
+screen 40 "[('> ', 'abcdefgh\r'), ('drop', '\x04')]" "$KVIK" chat "$work/tiny" --seed 7 --context-full stop --max-cache-len 40
 check "notices of a chat are wrapped" shows '^kvik: the reply ended at max_cache_len$'
 
 # Messages of several lines.
