@@ -145,11 +145,10 @@ int exec_plan(const struct exec *x, uint32_t prompt, uint32_t n, json_t **out)
         kv_held(x->kv, &(struct kv_growth){prompt, i}, &at);
         peak = MAX(peak, at.raw + at.sealed + at.states);
     }
-    *out =
-        json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "bytes",
-                  (json_int_t)bytes, "rows", (json_int_t)h.raw, "quantized",
-                  (json_int_t)h.sealed, "states", (json_int_t)h.states, "own", (json_int_t)h.own,
-                  "streamed", (json_int_t)h.streamed, "peak", (json_int_t)peak, "metadata",
-                  (json_int_t)h.metadata, "fixed", (json_int_t)h.fixed, "seen", (json_int_t)h.seen);
+    *out = json_pack(
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "bytes", (json_int_t)bytes, "rows",
+        (json_int_t)h.raw, "quantized", (json_int_t)h.sealed, "states", (json_int_t)h.states, "own",
+        (json_int_t)h.own, "streamed", (json_int_t)h.streamed, "peak", (json_int_t)peak, "metadata",
+        (json_int_t)h.metadata, "fixed", (json_int_t)h.fixed, "seen", (json_int_t)h.seen);
     return *out ? 0 : ERR(NOMEM, "out of memory");
 }
