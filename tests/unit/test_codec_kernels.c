@@ -83,7 +83,8 @@ static void run_close(struct run *r)
     toy_close(&r->t);
     free(r->probe);
     for (int p = 0; p < 2; p++) {
-        if (r->turned) rotated_close(r->c[p]); /* what it stands around: it has no kind that would */
+        if (r->turned)
+            rotated_close(r->c[p]); /* what it stands around: it has no kind that would */
         kv_codec_close(r->c[p]);
     }
 }
