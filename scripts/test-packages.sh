@@ -188,7 +188,7 @@ part_sdist() {
             mkdir /unpacked && tar -x -f /sdist/kvik-*.tar.gz -C /unpacked && cd /unpacked/kvik-* && python3 -m build --no-isolation --wheel --outdir /sdist/built ." || return
     fresh sdist
     check "sdist: a bare Debian 12 with Python, numpy and the libraries" install_in $roots/sdist $roots/base -- python3 python3-pip python3-venv python3-numpy libjansson4 \
-        libnettle8 libpcre2-8-0 libsndfile1 libsoxr0 libunistring2 liburing2 libutf8proc2 libedit2 libevent-2.1-7 libcurl3-gnutls || return
+        libnettle8 libpcre2-8-0 libsndfile1 libsoxr0 libunistring2 liburing2 libutf8proc2 libedit2 libevent-2.1-7 libcurl3-gnutls libhiredis0.14 libzmq5 || return
     check "sdist: pip installs the wheel" inside -n -b "$root/packages/sdist/built:/wheel" $roots/sdist $roots/base -- \
         sh -c 'python3 -m venv --system-site-packages /opt/kvik && /opt/kvik/bin/pip install --no-index --no-deps /wheel/*.whl' || return
     check "sdist: kvik --version" inside -n $roots/sdist $roots/base -- /opt/kvik/bin/kvik --version
