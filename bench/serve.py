@@ -1,6 +1,6 @@
-"""serve.py --model FILE --server NAME=COMMAND... [--rounds N] [--json FILE] [--plot FILE] - measures servers side by side (make bench-serve).
+"""serve.py --server NAME=COMMAND... [--rounds N] [--json FILE] [--plot FILE] - measures servers side by side (make bench-serve).
 
-COMMAND starts a server of OpenAI's protocol with the model; PORT in it becomes a free port.  The servers run one after
+COMMAND starts a server of OpenAI's protocol with a model; PORT in it becomes a free port.  The servers run one after
 another, --rounds times in turn, and a figure is the median of its rounds.  All ask for the likeliest token, so all compute the same.
 
   streams     1, 4 and 16 clients at once, each with a prompt of its own of about 120 tokens and an answer of 128
