@@ -4,6 +4,7 @@
  * characters of a document and of what is beside it belongs to neither, so a document has the same tokens wherever its neighbours let it. */
 #include "serve/documents.h"
 #include "base/buf.h"
+#include "serve/protocol.h"
 
 #include <string.h>
 
@@ -11,10 +12,11 @@ enum { MOST_DOCUMENTS = 4096, MOST_RECOMPUTE = 1 << 20 };
 
 int documents_read(struct documents *d, const json_t *body)
 {
+    static const struct field_type type = {"moved_chunks", FIELD_OBJECT};
     const json_t *given = json_object_get(body, "moved_chunks");
     uint32_t recompute = 0;
     if (!given || json_is_null(given)) return 0;
-    if (!json_is_object(given)) return ERR(ARG, "field \"moved_chunks\" must be an object");
+    TRY(ask_types(body, &type, 1));
     TRY(json_get_u32(given, "moved_chunks", "recompute", 0, MOST_RECOMPUTE, &recompute));
     TRY(json_get_f64(given, "moved_chunks", "fraction", &d->fraction));
     if (!(d->fraction >= 0 && d->fraction <= 1))

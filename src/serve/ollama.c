@@ -200,9 +200,9 @@ static const char *const renamed[][2] = {{"num_predict", "max_tokens"}};
 /* Reads the object "options" as the fields of other protocols.  num_predict -1 and -2: no limit. */
 static int read_options(struct ask *k, const struct server *s, const json_t *body)
 {
+    static const struct field_type type = {"options", FIELD_OBJECT};
     json_t *given = json_object_get(body, "options"), *o, *v;
-    if (given && !json_is_null(given) && !json_is_object(given))
-        return ERR(ARG, "field \"options\" must be an object");
+    TRY(ask_types(body, &type, 1));
     if (!(o = json_is_object(given) ? json_copy(given) : json_object()))
         return ERR(NOMEM, "out of memory");
     for (size_t i = 0; i < countof(renamed); i++) {

@@ -270,9 +270,10 @@ static const struct protocol completions = {.name = "openai.completions",
 
 static int stream_options(struct ask *k, const json_t *body)
 {
+    static const struct field_type type = {"stream_options", FIELD_OBJECT};
     json_t *o = json_object_get(body, "stream_options");
     if (!o || json_is_null(o)) return 0;
-    if (!json_is_object(o)) return ERR(ARG, "field \"stream_options\" must be an object");
+    TRY(ask_types(body, &type, 1));
     return json_get_bool(o, "stream_options", "include_usage", &k->include_usage);
 }
 
