@@ -24,7 +24,3 @@ static inline four four_pick(four_ints held, four a, four b)
 {
     return (four)((held & (four_ints)a) | (~held & (four_ints)b));
 }
-static inline bool four_all(four_ints held)
-{
-    return (held[0] & held[1] & held[2] & held[3]) != 0;
-}
