@@ -125,6 +125,7 @@ part_arm64() {
     check "dpkg-buildpackage for arm64, without network" inside -n "${cached[@]}" -b "$root/packages:/packages" $roots/cross-work $roots/cross $roots/base -- \
         sh -ec "mkdir /build && cd /build && dpkg-source -x /packages/deb/kvik_*.dsc && chown -R builder /build && cd kvik-*/
             export CCACHE_DIR=/ccache PATH=$compiler\$PATH DEB_BUILD_PROFILES='cross nocheck' DEB_BUILD_OPTIONS='parallel=$jobs nocheck'
+            [ ! -d /ccache ] || chown builder /ccache
             setpriv --reuid=builder --regid=builder --clear-groups env HOME=/build dpkg-buildpackage --no-sign --build=any --host-arch arm64
             cp /build/*_arm64.deb /packages/arm64" || return
     fresh arm64
