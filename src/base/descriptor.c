@@ -34,6 +34,12 @@ int fd_open(const char *path, int how, mode_t mode)
     return fd_open_at(AT_FDCWD, path, how, mode);
 }
 
+int fd_lockable_at(int dir, const char *name)
+{
+    int fd = fd_open_at(dir, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK, 0);
+    return fd >= 0 ? fd : fd_open_at(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
+}
+
 int fd_nameless(const char *dir)
 {
     return fd_open(dir, O_TMPFILE | O_EXCL | O_RDWR, 0600);

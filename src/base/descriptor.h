@@ -13,6 +13,9 @@ struct stat;
 /* As open, with O_CLOEXEC and O_NOCTTY; an interrupted call is repeated.  Returns -1 and sets errno on failure. */
 int fd_open(const char *path, int how, mode_t mode);
 int fd_open_at(int dir, const char *name, int how, mode_t mode);
+/* Opens a file that another process may be writing, to see whether it holds its lock: for writing if it may, because
+ * over NFS an exclusive flock needs that, but nothing is written. */
+int fd_lockable_at(int dir, const char *name);
 /* Moves a descriptor that another call opened above 2, and returns it.  -1 stays -1. */
 int fd_take(int fd);
 /* Opens a file without a name in `dir`, for reading and writing.  Returns -1 also if the file system cannot make

@@ -185,7 +185,7 @@ static bool is_left(int dir, const char *name)
 {
     struct stat st;
     struct timespec now;
-    int fd = fd_open_at(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
+    int fd = fd_lockable_at(dir, name);
     if (fd < 0) return false;
     clock_gettime(CLOCK_REALTIME, &now);
     bool left = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() &&

@@ -131,7 +131,7 @@ static bool stale(int dir, const char *name)
     if (*end != '-' || pid <= 0) return false;
     if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode)) return false;
     if (st.st_uid != geteuid()) return false;
-    int fd = fd_open_at(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
+    int fd = fd_lockable_at(dir, name);
     if (fd < 0) return false;
     bool free = flock(fd, LOCK_EX | LOCK_NB) == 0;
     if (!free && errno != EWOULDBLOCK) free = kill((pid_t)pid, 0) < 0 && errno == ESRCH;

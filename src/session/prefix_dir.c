@@ -306,7 +306,7 @@ static int load_one(kvik_cache *c, const struct search *found, int way, kvik_seq
 /* Removes a file unless another process is writing it. */
 static bool remove_idle(const struct prefix_dir *p, const char *name)
 {
-    int fd = fd_open_at(p->fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
+    int fd = fd_lockable_at(p->fd, name);
     bool idle = fd >= 0 && (flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK);
     idle = idle && unlinkat(p->fd, name, 0) == 0;
     if (fd >= 0) close(fd);
