@@ -219,7 +219,8 @@ typedef struct kvik_splice {
      * filled in: the tokens of the chunks that the sequence has.  While they are fewer than all, call again with the
      * same chunks and this number; the counts are those of one call. */
     uint64_t most, taken;
-    /* For an empty sequence: it becomes one of this salt, as with kvik_prompt.  NULL: its salt stays. */
+    /* For an empty sequence: it becomes one of this salt, as with kvik_prompt; with n 0 that is all the call does, and
+     * then any cache can.  NULL: its salt stays. */
     const char *cache_salt;
 } kvik_splice;
 /* Appends n chunks to a sequence; `how` NULL: nothing is computed again.  A sequence without rows first reuses the

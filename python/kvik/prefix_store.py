@@ -9,7 +9,7 @@ import numpy as np
 
 from . import _abi
 from ._arrays import ids_2d
-from ._lib import address, call, encode, field_kinds, owned, sized
+from ._lib import address, call, encode, field_kinds, lib, owned, sized
 from .errors import ArgumentError, BusyError, LimitError
 from .store import Batch, Store
 
@@ -52,12 +52,16 @@ class PrefixStore:
             self._open[store] = pointer
         return self._open[store]
 
-    def read(self, cache: "Cache", model: "PreTrainedModel", input_ids: Any, wait: Optional[float] = None) -> int:
+    def read(self, cache: "Cache", model: "PreTrainedModel", input_ids: Any, wait: Optional[float] = None, cache_salt: str = "") -> int:
         """Makes an empty cache hold the longest beginning of a prompt that the store has.  Returns its number of tokens.
 
         input_ids: the ids of one row.  wait: seconds; without it at most 0.1 s for the first rows, and 0.2 ms for each token of the
         prompt.  What comes later is not used.  Fewer than 256 tokens are not read.
+
+        cache_salt: a text that says whose rows these are, as the field ``cache_salt`` of ``kvik serve``.  The cache then shares rows, in the store and
+        in this process, with caches of the same text alone, also where nothing was read; its forks and ``write`` follow it.
         """
+        salt = encode(cache_salt)
         rows = ids_2d(input_ids)
         if rows.shape[0] != 1:
             raise ArgumentError(f"input_ids has {rows.shape[0]} rows; a store is read for one row")
@@ -67,18 +71,20 @@ class PrefixStore:
                 raise ArgumentError(f"the cache holds {cache.get_seq_length()} tokens; a store is read into an empty one")
             batch = cache._bind(model._handle, model._defaults, 1)
             with batch.store.locked() as store:
-                got = self._fetch(store, ids, wait)
+                got = self._fetch(store, ids, wait, salt)
                 if got is None:
+                    how = sized(_abi.kvik_splice, cache_salt=salt)
+                    call("kvik_cache_splice", store.pointer, lib.kvik_batch_seq(batch.pointer, 0), None, 0, ctypes.byref(how))
                     return 0
                 cache._take(got, cache._torch)
                 return got.length
 
-    def _fetch(self, store: Store, ids: np.ndarray, wait: Optional[float]) -> Optional[Batch]:
+    def _fetch(self, store: Store, ids: np.ndarray, wait: Optional[float], salt: bytes) -> Optional[Batch]:
         shared = self._of(store)
         if ids.size < _LEAST:
             return None
         fetch, now, seqs = owned("kvik_fetch_free"), sized(_abi.kvik_fetched), (ctypes.c_uint32 * 1)()
-        call("kvik_shared_seek", shared, address(ids), ids.size, None, 0, ctypes.byref(fetch))
+        call("kvik_shared_seek", shared, address(ids), ids.size, salt, 0, ctypes.byref(fetch))
         begun = time.monotonic()
         while call("kvik_fetch_look", fetch, ctypes.byref(now)) >= 0 and not now.over:
             passed = time.monotonic() - begun

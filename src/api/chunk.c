@@ -50,6 +50,7 @@ KVIK_API int kvik_cache_splice(kvik_cache *c, kvik_seq s, const kvik_chunk *chun
     TRY(cache_free(c, &s, 1));
     if (!kv_tokens(c->x->kv, s)) return ERR(STALE, "the sequence was dropped");
     if (how) TRY(SIZED_IN(&full, how, kvik_splice));
+    if (!n && full.cache_salt) return take_salt(c, s, full.cache_salt);
     if (!n || !chunk) return ERR(ARG, "no chunks to append: n is 0 or chunk is NULL");
     if (!(full.fraction >= 0 && full.fraction <= 1))
         return ERR(ARG, "fraction is %g; give 0 to 1", full.fraction);

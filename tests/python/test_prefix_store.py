@@ -1,4 +1,5 @@
 """Rows of prompts that processes share through a store: here a directory, and a Redis that is not there."""
+import copy
 import os
 import shutil
 import subprocess
@@ -88,6 +89,37 @@ class Directory(unittest.TestCase):
             self.assertEqual(self.store.read(kvik.DynamicCache(), other, ids, wait=60), 0)
         self.store.close()  # and it goes on after that
         self.assertEqual(self.store.read(kvik.DynamicCache(), other, IDS[0].tolist(), wait=60), WHOLE)
+
+    def test_salts(self):
+        """Rows of one cache_salt are found by caches of that salt alone, in the store and in the process, and their tokens are the same."""
+        m = opened()
+        _, want = filled(m)
+        for salt in ("", "one", "two"):
+            cache = kvik.DynamicCache()
+            self.assertEqual(self.store.read(cache, m, IDS, wait=60, cache_salt=salt), 0)
+            self.assertEqual(m.generate(IDS, past_key_values=cache, max_new_tokens=6, do_sample=False)[0, N:].tolist(), want)
+            if salt != "two":
+                self.assertTrue(self.store.write(cache, wait=60))
+        self.assertEqual(self.store.state()["writes"], 4)
+        other = opened()
+        for salt, n in (("one", WHOLE), ("two", 0), ("", WHOLE), ("One", 0)):
+            with self.subTest(salt), kvik.PrefixStore(self.store.address) as store:
+                cache = kvik.DynamicCache()
+                self.assertEqual(store.read(cache, other, IDS, wait=60, cache_salt=salt), n)
+                self.assertEqual(other.generate(IDS, past_key_values=cache, max_new_tokens=6, do_sample=False)[0, N:].tolist(), want)
+
+    def test_salt_stays(self):
+        """A cache keeps its salt where nothing was read, after a crop and a reset, and in a fork."""
+        m, cache = opened(), kvik.DynamicCache()
+        self.store.read(cache, m, IDS, cache_salt="one")
+        for change in (lambda: None, lambda: cache.crop(0), cache.reset):
+            change()
+            m(IDS + 1, past_key_values=copy.deepcopy(cache))
+            m(IDS, past_key_values=cache)
+            self.store.write(cache, wait=60)
+        for salt, n in (("one", WHOLE), ("", 0)):
+            with kvik.PrefixStore(self.store.address) as store:
+                self.assertEqual(store.read(kvik.DynamicCache(), opened(), IDS, wait=60, cache_salt=salt), n)
 
     def test_wrong(self):
         m = opened()

@@ -95,6 +95,30 @@ static void test_live(void **state)
     kvik_cache_close(c);
 }
 
+/* A splice without chunks gives an empty sequence a salt, in a cache whose chunks cannot move, and changes nothing else. */
+static void test_given(void **state)
+{
+    (void)state;
+    kvik_cache *c = open_cache("dynamic");
+    int32_t got[NEW];
+    kvik_seq s;
+    kvik_splice how = {.size = sizeof how, .cache_salt = "ann"};
+    assert_int_equal(kvik_cache_new(c, &s), 0);
+    assert_int_equal(kvik_cache_splice(c, s, NULL, 0, &how), 0);
+    assert_int_equal(kvik_cache_length(c, s), 0);
+    const kvik_span all = {.size = sizeof all, .seq = s, .ids = ids, .n = N};
+    assert_int_equal(kvik_forward(c, &all, 1, false, NULL), 0);
+    assert_int_equal(kvik_cache_splice(c, s, NULL, 0, &how), 0); /* it has that salt */
+    how.cache_salt = "bob";
+    assert_int_equal(kvik_cache_splice(c, s, NULL, 0, &how), KVIK_ARG);
+    how.cache_salt = NULL;
+    assert_int_equal(kvik_cache_splice(c, s, NULL, 0, &how), KVIK_ARG);
+    assert_int_equal(run(c, "{}", NULL, got, NULL), 0);
+    assert_int_equal(run(c, "{}", "bob", got, NULL), 0);
+    assert_true(run(c, "{}", "ann", got, NULL) >= N - 16);
+    kvik_cache_close(c);
+}
+
 /* Returns a sequence with the rows of the ids and a salt. */
 static kvik_seq sequence(kvik_cache *c, const char *salt)
 {
@@ -167,6 +191,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_apart),
         cmocka_unit_test(test_live),
+        cmocka_unit_test(test_given),
         cmocka_unit_test(test_directory),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
