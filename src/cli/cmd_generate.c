@@ -192,8 +192,27 @@ static int encode_text(struct generation *r, const char *text, size_t len, kvik_
     return n ? 0 : ERR(ARG, "the prompt has no tokens; give a text that is not empty");
 }
 
+/* Makes one chat of the documents and the prompt. */
+static int chat_of_documents(struct generation *r, const struct text *prompt)
+{
+    const kvik_tokenizer *t = kvik_model_tokenizer(r->s.model);
+    json_t *texts = NULL;
+    struct buf message;
+    buf_init(&message, SIZE_MAX);
+    int e = moved_message(&r->o->documents, prompt, &message, &texts);
+    if (e >= 0) e = encode_text(r, message.data, message.len, &r->source[0]);
+    if (e >= 0) e = moved_find(&r->moved, t, texts, &r->source[0]);
+    buf_done(&message);
+    json_decref(texts);
+    return e;
+}
+
 static int prompts_of_text(struct generation *r, const struct texts *t)
 {
+    if (r->o->documents.n && r->o->common.chats) {
+        int e = chat_of_documents(r, &t->text[0]);
+        return e < 0 ? say_error(e) : 0;
+    }
     if (r->o->documents.n) {
         int e = moved_read(&r->moved, kvik_model_tokenizer(r->s.model), &r->o->documents,
                            &t->text[0], &r->source[0]);
@@ -462,8 +481,8 @@ static int check_line(const struct options *o, const struct args *a, json_t **gi
     if (o->attention_mask.n && o->attention_mask.n != o->input_ids.n)
         return say_usage("%zu --attention-mask for %zu --input-ids; give one each",
                          o->attention_mask.n, o->input_ids.n);
-    if (o->documents.n && (o->input_ids.n || o->features || o->common.chats || a->n > 2))
-        return say_usage("--document takes one PROMPT, without --chat and --input-ids");
+    if (o->documents.n && (o->input_ids.n || o->features || a->n > 2))
+        return say_usage("--document takes one PROMPT, without --input-ids");
     if (o->recompute != NO_RECOMPUTE && (!o->documents.n || !o->prefix_cache))
         return say_usage("--recompute needs --document FILE and --prefix-cache DIR");
     if (o->system && !o->common.chats) return say_usage("--system needs --chat");

@@ -2,10 +2,11 @@
  * stood there.
  *
  * Each document is computed once by itself and saved in the directory of --prefix-cache.  A prompt then reads those rows where it has
- * the document (kvik_cache_splice).  So a document is tokenized by itself, too. */
+ * the document (kvik_cache_splice).  So a document is tokenized by itself, too; in a chat it is what is found of it in the tokens. */
 #include "cli/moved.h"
 #include "base/file.h"
 #include "base/utf8.h"
+#include "serve/documents.h"
 
 #include <string.h>
 
@@ -35,17 +36,32 @@ static int add_text(struct moved *m, const kvik_tokenizer *t, const char *text, 
     return e;
 }
 
+/* Reads a document, without the ends of lines behind it. */
+static int read_document(const char *path, char **text, size_t *size)
+{
+    TRY(file_read(path, LONGEST, text, size));
+    while (*size && ((*text)[*size - 1] == '\n' || (*text)[*size - 1] == '\r'))
+        --*size;
+    if (*size && utf8_valid(*text, *size)) return 0;
+    mem_free(*text);
+    return ERR(FORMAT, "%s is no text in UTF-8, or is empty", path);
+}
+
 static int add_file(struct moved *m, const kvik_tokenizer *t, const char *path)
 {
     char *text;
     size_t n;
-    TRY(file_read(path, LONGEST, &text, &n));
-    while (n && (text[n - 1] == '\n' || text[n - 1] == '\r'))
-        n--;
-    int e = n && utf8_valid(text, n) ? add_text(m, t, text, n, false, false)
-                                     : ERR(FORMAT, "%s is no text in UTF-8, or is empty", path);
+    TRY(read_document(path, &text, &n));
+    int e = add_text(m, t, text, n, false, false);
     mem_free(text);
     return e < 0 ? e : add_text(m, t, BETWEEN, strlen(BETWEEN), false, true);
+}
+
+/* Sets where the tokens of the chunks are. */
+static void place(struct moved *m)
+{
+    for (size_t i = 0, at = 0; i < m->n_chunks; at += m->chunk[i++].n)
+        m->chunk[i].ids = m->ids + at;
 }
 
 int moved_read(struct moved *m, const kvik_tokenizer *t, const struct arg_list *files,
@@ -59,8 +75,7 @@ int moved_read(struct moved *m, const kvik_tokenizer *t, const struct arg_list *
         TRY(add_file(m, t, files->item[i]));
     m->spliced = m->n_chunks;
     TRY(add_text(m, t, prompt->s, prompt->n, false, true));
-    for (size_t i = 0, at = 0; i < m->n_chunks; at += m->chunk[i++].n)
-        m->chunk[i].ids = m->ids + at;
+    place(m);
     if (m->n_chunks == m->spliced) return ERR(ARG, "the prompt has no tokens");
     int32_t *ids = mem_array(m->n, sizeof *ids);
     if (!ids) return ERR_NOMEM;
@@ -68,6 +83,42 @@ int moved_read(struct moved *m, const kvik_tokenizer *t, const struct arg_list *
     out->ids = ids;
     out->n = m->n;
     return 0;
+}
+
+/* --- In a chat, whose template decides what stands around the documents. */
+
+int moved_message(const struct arg_list *files, const struct text *prompt, struct buf *message,
+                  json_t **texts)
+{
+    char *text;
+    size_t n;
+    int e = (*texts = json_array()) ? 0 : ERR_NOMEM;
+    for (size_t i = 0; e >= 0 && i < files->n; i++) {
+        TRY(read_document(files->item[i], &text, &n));
+        if (json_array_append_new(*texts, json_stringn(text, n)) < 0) e = ERR_NOMEM;
+        if (e >= 0) e = buf_append(message, text, n);
+        if (e >= 0) e = buf_puts(message, BETWEEN);
+        mem_free(text);
+    }
+    return e < 0 ? e : buf_append(message, prompt->s, prompt->n);
+}
+
+int moved_find(struct moved *m, const kvik_tokenizer *t, json_t *texts, const kvik_source *chat)
+{
+    struct documents d = {.texts = json_incref(texts)};
+    m->chunk = mem_array(2 * json_array_size(texts) + 1, sizeof *m->chunk);
+    int e = m->chunk ? documents_find(&d, t, chat->ids, chat->n) : ERR_NOMEM;
+    for (uint32_t i = 0; e >= 0 && i < d.n; i++) {
+        const struct place p = d.place[i];
+        if (!i) m->head = p.from;
+        e = add(m, chat->ids + m->n, p.from - m->n, true);
+        if (e >= 0) e = add(m, chat->ids + p.from, p.to - p.from, false);
+        m->spliced = m->n_chunks;
+    }
+    if (e >= 0) e = add(m, chat->ids + m->n, chat->n - m->n, true);
+    place(m);
+    documents_done(&d);
+    return e;
 }
 
 /* Computes a document by itself, but for what the directory has of it, and saves it there. */
@@ -101,6 +152,7 @@ int moved_begin(const struct moved *m, struct engine *s, const char *dir, uint32
     for (uint32_t i = 0; i < m->spliced; i++)
         if (!m->chunk[i].exact) TRY(compute(m, s, dir, &m->chunk[i]));
     TRY(kvik_cache_new(s->cache, seq));
+    if (!m->spliced) return say_line("documents: the chat has none of them as it was given"), 0;
     TRY(kvik_cache_splice(s->cache, *seq, m->chunk, m->spliced, &how));
     say_line(
         "documents: %llu tokens were read at another position, %llu were a cached prefix, %llu were computed",

@@ -38,8 +38,29 @@ ask "a" --recompute 4
 check "without a directory: exit 2" status 2
 run generate "$work/model" "Who?" --recompute 4 --prefix-cache "$work/dir"
 check "without documents: exit 2" status 2
-ask "a" --chat
-check "with --chat: exit 2" status 2
+
+# In a chat the template decides what stands around the documents; the first stands where it was saved, with all before it.
+printf '%s' "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}<a>" >"$work/template"
+chat() { order=$1; shift; ask "$order" --chat --template "$work/template" --system "Be brief." --prefix-cache "$work/chats" --cache-config "$moves" "$@"; }
+chat "a b" --recompute 1000
+check "a chat: exit 0" status 0
+check "a chat: the documents were saved" [ -n "$(find "$work/chats" -type f)" ]
+cp "$work/out" "$work/computed"
+run generate "$work/model" "$(cat "$work/a")
+
+$(cat "$work/b")
+
+Who?" --max-new-tokens 8 --chat --template "$work/template" --system "Be brief."
+check "a chat: with all computed again the text is that of a message with the documents" cmp -s "$work/out" "$work/computed"
+chat "b a" --recompute 4
+check "a chat in the other order: exit 0" status 0
+check "a chat in the other order: what is not first moves, but for 4 tokens" said ' 49 tokens were read at another position'
+check "a chat in the other order: what is first is a prefix, with all before it" said ", $((62 + 26)) were a cached prefix"
+printf '%s' "{% for m in messages %}{{ m.content | upper }}{% endfor %}" >"$work/template"
+chat "a b" --recompute 4
+check "a chat that changes documents: exit 0" status 0
+check "a chat that changes documents: they are computed" said 'the chat has none of them'
+
 ask "none"
 check "a file that is not there: exit 1" status 1
 check "a file that is not there is named" said "$work/none"
