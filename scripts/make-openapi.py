@@ -79,7 +79,10 @@ LENGTH = nullable(I, minimum=1, maximum=MOST)
 NEVER = nullable(B, const=False)
 SCHEMA = says("a JSON Schema; docs/STRUCTURED.md says what it may have", {"type": ["object", "boolean"]})
 TEXT_PART = whole(type=oneof("text"), text=S)
-MOVABLE_PART = record("type text", type=oneof("text"), text=S, movable=says("a document: with `moved_chunks` its rows may come from another prompt", FLAG))
+MOVABLE = says("a document: with `moved_chunks` its rows may come from another prompt", FLAG)
+MOVABLE_PART = record("type text", type=oneof("text"), text=S, movable=MOVABLE)
+MOVED_CHUNKS = says("parts that are `movable` are read where another prompt has computed them, but for so much of each",
+                    nullable(record(recompute=nullable(COUNT, maximum=1 << 20), fraction=number(0, 1))))
 
 # Which cache a request uses; --allow-cache names those that may be chosen.
 CACHE = {"cache_implementation": says("a strategy that the server allows", nullable(S)), "cache_config": nullable(O),
@@ -166,15 +169,14 @@ DELTA = record(role=oneof("assistant"), content=nullable(S), reasoning_content=S
 OPENAI = {
     "ChatRequest": extends("Sampling", "StreamOptions", "Conversation",
                            **record(response_format=ref("Format"), logprobs=FLAG, top_logprobs=nullable(COUNT, maximum=20),
-                                    moved_chunks=says("parts that are `movable` are read where another prompt has computed them, but for so much of each",
-                                                      nullable(record(recompute=nullable(COUNT, maximum=1 << 20), fraction=number(0, 1)))))),
+                                    moved_chunks=MOVED_CHUNKS)),
     "Chat": completion("chat.completion", record(
         "index message logprobs finish_reason", index=COUNT, logprobs=LOGPROBS, finish_reason=FINISH, token_ids=array(COUNT),
         message=record("role content", role=oneof("assistant"), content=nullable(S), reasoning_content=S,
                        tool_calls=array(ref("Call")))), True),
     "ChatChunk": either(completion("chat.completion.chunk", whole(index=COUNT, delta=DELTA, logprobs=LOGPROBS, finish_reason=FINISH),
                                    False), ref("Error")),
-    "CompletionRequest": extends("Sampling", "StreamOptions", **record("prompt", prompt=ref("Prompt"), echo=NEVER, suffix=nullable(S),
+    "CompletionRequest": extends("Sampling", "StreamOptions", **record("prompt", prompt=either(ref("Prompt"), array(MOVABLE_PART, minItems=1)), moved_chunks=MOVED_CHUNKS, echo=NEVER, suffix=nullable(S),
                                                                        logprobs=nullable(COUNT, maximum=20))),
     "Completion": completion("text_completion", TEXT_CHOICE, True),
     "CompletionChunk": either(completion("text_completion", TEXT_CHOICE, False), ref("Error")),
@@ -185,7 +187,7 @@ OPENAI = {
 }
 
 # --- OpenAI's responses.
-ITEM_TEXT = either(S, array(record("type text", type=oneof("input_text", "output_text"), text=S)))
+ITEM_TEXT = either(S, array(record("type text", type=oneof("input_text", "output_text"), text=S, movable=MOVABLE)))
 RESPONSES = {
     "ResponsesItem": either(
         record("role content", type=oneof("message"), role=S, content=ITEM_TEXT),
@@ -200,7 +202,7 @@ RESPONSES = {
         tools=nullable(array(record("type", type=S, name=S, description=nullable(S), parameters=nullable(O)))),
         tool_choice=either(oneof("auto", "none", "required"), record("type name", type=oneof("function"), name=S), NULL),
         text=nullable(record(format=ref("Format"))), reasoning=nullable(record(effort=nullable(S))),
-        **CACHE, chat_template_kwargs=nullable(O), max_output_tokens=LENGTH, temperature=number(0, 100), top_p=number(0, 1), stream=FLAG,
+        **CACHE, moved_chunks=MOVED_CHUNKS, chat_template_kwargs=nullable(O), max_output_tokens=LENGTH, temperature=number(0, 100), top_p=number(0, 1), stream=FLAG,
         timings_per_token=FLAG, return_progress=FLAG, seed=nullable(I), priority=nullable(I), previous_response_id=NULL, conversation=NULL, prompt=NULL, background=NEVER),
     "ResponsesOutput": either(
         whole(id=S, type=oneof("message"), status=S, role=oneof("assistant"),
@@ -220,9 +222,9 @@ RESPONSES = {
 }
 
 # --- Anthropic.
-RESULT_TEXT = either(S, array(TEXT_PART))
-USER_BLOCKS = either(TEXT_PART, record("type tool_use_id", type=oneof("tool_result"), tool_use_id=S, content=RESULT_TEXT),
-                     whole(type=oneof("document"), source=whole(type=oneof("text"), data=S)))
+RESULT_TEXT = either(S, array(MOVABLE_PART))
+USER_BLOCKS = either(MOVABLE_PART, record("type tool_use_id", type=oneof("tool_result"), tool_use_id=S, content=RESULT_TEXT),
+                     record("type source", type=oneof("document"), source=whole(type=oneof("text"), data=S), movable=MOVABLE))
 THINKING = whole(type=oneof("thinking"), thinking=S, signature=S)
 USE = record("type id name", type=oneof("tool_use"), id=S, name=S, input=O)
 TOOL_OF_OTHERS = says("a tool that Anthropic's server runs; it is left out", whole(type=S, name=S))
@@ -233,12 +235,12 @@ ANTHROPIC = {
         "messages", messages=array(either(
             whole(role=oneof("user", "system"), content=either(S, array(USER_BLOCKS))),
             whole(role=oneof("assistant"), content=either(S, array(either(TEXT_PART, THINKING, USE))))), minItems=1),
-        system=either(S, array(record("text", type=oneof("text"), text=S)), NULL),
+        system=either(S, array(record("text", type=oneof("text"), text=S, movable=MOVABLE)), NULL),
         tools=nullable(array(either(record("name input_schema", name=S, description=S, input_schema=O), TOOL_OF_OTHERS))),
         tool_choice=nullable(either(whole(type=oneof("auto", "any", "none")), whole(type=oneof("tool"), name=S))),
         thinking=nullable(record("type", type=oneof("enabled", "disabled", "adaptive"), budget_tokens=I)),
         output_config=nullable(record(effort=S, format=ref("Format"))), chat_template_kwargs=nullable(O),
-        **CACHE, stop_sequences=nullable(array(S)), temperature=number(0, 100), top_p=number(0, 1), min_p=number(0, 1),
+        **CACHE, moved_chunks=MOVED_CHUNKS, stop_sequences=nullable(array(S)), temperature=number(0, 100), top_p=number(0, 1), min_p=number(0, 1),
         top_k=nullable(I, minimum=-1, maximum=MOST), seed=nullable(I), stream=FLAG, priority=nullable(I), max_tokens=LENGTH),
     "AnthropicRequest": extends("AnthropicConversation", **record("max_tokens")),
     "AnthropicMessage": record(

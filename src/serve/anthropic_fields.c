@@ -183,7 +183,7 @@ static int read_assistant(json_t *messages, const json_t *content, size_t at)
     return e;
 }
 
-static int read_messages(json_t *messages, const json_t *given)
+static int read_messages(struct ask *k, json_t *messages, const json_t *given)
 {
     const json_t *m;
     size_t i;
@@ -195,6 +195,7 @@ static int read_messages(json_t *messages, const json_t *given)
         const json_t *content = json_object_get(m, "content");
         if (!json_is_string(content) && !json_is_array(content))
             return ERR(ARG, "messages.%zu.content: a string or an array of blocks is expected", i);
+        TRY(documents_note(&k->documents, content));
         if (role && !strcmp(role, "assistant"))
             TRY(read_assistant(messages, content, i));
         else if (role && (!strcmp(role, "user") || !strcmp(role, "system")))
@@ -289,8 +290,11 @@ int anthropic_read(const struct server *s, const struct exchange *x, struct ask 
 {
     json_t *chat = json_object(), *messages = json_array();
     int e = chat && messages ? read_options(k, s, body, counts) : ERR(NOMEM, "out of memory");
-    if (e >= 0) e = read_system(s, messages, json_object_get(body, "system"));
-    if (e >= 0) e = read_messages(messages, json_object_get(body, "messages"));
+    const json_t *system = json_object_get(body, "system");
+    if (e >= 0) e = documents_read(&k->documents, body);
+    if (e >= 0) e = documents_note(&k->documents, system);
+    if (e >= 0) e = read_system(s, messages, system);
+    if (e >= 0) e = read_messages(k, messages, json_object_get(body, "messages"));
     if (e >= 0) e = read_tools(chat, json_object_get(body, "tools"));
     if (e >= 0) e = read_choice(chat, json_object_get(body, "tool_choice"));
     if (e >= 0) e = read_thinking(chat, body);
@@ -299,6 +303,7 @@ int anthropic_read(const struct server *s, const struct exchange *x, struct ask 
     if (e >= 0) e = ask_messages(k, s, messages);
     if (e >= 0) e = ask_kwargs(k, s, chat);
     if (e >= 0) e = replay_render(k, s, x->client);
+    if (e >= 0) e = documents_find(&k->documents, s->tokenizer, k->ids, k->n);
     json_decref(chat);
     json_decref(messages);
     return e;

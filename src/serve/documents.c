@@ -1,4 +1,4 @@
-/* documents.c - finds the documents of a chat in its prompt; see documents.h.
+/* documents.c - finds the documents of a request in its prompt; see documents.h.
  *
  * The prompt is decoded again, token by token, because only its text says where a document went in a template.  A token that has
  * characters of a document and of what is beside it belongs to neither, so a document has the same tokens wherever its neighbours let it. */
@@ -25,20 +25,31 @@ int documents_read(struct documents *d, const json_t *body)
     return (d->texts = json_array()) ? 0 : ERR(NOMEM, "out of memory");
 }
 
+/* Notes a part if it is marked.  A document of Anthropic's has its text in a source. */
+static int note(struct documents *d, const json_t *part)
+{
+    json_t *text = json_object_get(part, "text");
+    if (!text) text = json_object_get(json_object_get(part, "source"), "data");
+    bool movable = false;
+    TRY(json_get_bool(part, "a part of a message", "movable", &movable));
+    if (!movable || !json_is_string(text)) return 0;
+    if (json_array_size(d->texts) == MOST_DOCUMENTS)
+        return ERR(LIMIT, "the messages have more than %d movable parts", MOST_DOCUMENTS);
+    return json_array_append(d->texts, text) < 0 ? ERR(NOMEM, "out of memory") : 0;
+}
+
 int documents_note(struct documents *d, const json_t *content)
 {
-    const json_t *part;
-    size_t i;
+    const json_t *part, *inner;
+    size_t i, k;
     if (!d->texts) return 0;
     json_array_foreach(content, i, part)
     {
-        json_t *text = json_object_get(part, "text");
-        bool movable = false;
-        TRY(json_get_bool(part, "a part of a message", "movable", &movable));
-        if (!movable || !json_is_string(text)) continue;
-        if (json_array_size(d->texts) == MOST_DOCUMENTS)
-            return ERR(LIMIT, "the messages have more than %d movable parts", MOST_DOCUMENTS);
-        if (json_array_append(d->texts, text) < 0) return ERR(NOMEM, "out of memory");
+        TRY(note(d, part));
+        json_array_foreach(json_object_get(part, "content"), k, inner)
+        {
+            TRY(note(d, inner));
+        }
     }
     return 0;
 }

@@ -1,6 +1,6 @@
-/* documents.h - the documents of a chat whose rows may come from another place: where they are in the prompt.
+/* documents.h - the documents of a prompt whose rows may come from another place: where they are in the prompt.
  *
- * A request marks parts of messages ("movable": true) and says with "moved_chunks" how much of each is computed again.  What is found of
+ * A request marks parts of messages, or of a prompt that is no chat ("movable": true) and says with "moved_chunks" how much of each is computed again.  What is found of
  * them in the tokens of the prompt are places; a document that a template has changed is not found, and computed. */
 #pragma once
 #include "base/json.h"
@@ -18,7 +18,7 @@ struct documents {
 };
 /* Reads "moved_chunks": {"recompute": tokens, "fraction": part} of a body. */
 int documents_read(struct documents *d, const json_t *body);
-/* Notes the marked parts of a message's content. */
+/* Notes the marked parts of a message's content, and those of the results of tools in it. */
 int documents_note(struct documents *d, const json_t *content);
 /* Finds them in the n tokens of the prompt. */
 int documents_find(struct documents *d, const kvik_tokenizer *t, const int32_t *ids, size_t n);

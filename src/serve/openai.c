@@ -312,6 +312,24 @@ static int count_tokens(struct server *s, struct exchange *x)
     return e;
 }
 
+/* Reads a prompt of parts, as those of a message: one text, in which documents may be marked. */
+static int read_parts(struct ask *k, const struct server *s, const json_t *parts)
+{
+    const json_t *part;
+    json_t *text;
+    size_t i;
+    json_array_foreach(parts, i, part)
+    {
+        if (!json_is_string(json_object_get(part, "text")))
+            return ERR(ARG, "field \"prompt[%zu]\" must have a \"text\", as the first part has", i);
+    }
+    TRY(documents_note(&k->documents, parts));
+    TRY(ask_join(parts, "prompt", 0, &text));
+    int e = ask_prompt(k, s, text);
+    json_decref(text);
+    return e < 0 ? e : documents_find(&k->documents, s->tokenizer, k->ids, k->n);
+}
+
 static int read_text(struct server *s, struct exchange *x, struct ask *k, json_t *body)
 {
     (void)x;
@@ -331,7 +349,10 @@ static int read_text(struct server *s, struct exchange *x, struct ask *k, json_t
             return ERR(ARG, "field \"prompt\" must be a string where there is a \"suffix\"");
         return infill_prompt(k, s, NULL, json_object_get(body, "prompt"), NULL, suffix);
     }
-    return ask_prompts(k, s, json_object_get(body, "prompt"));
+    const json_t *prompt = json_object_get(body, "prompt");
+    TRY(documents_read(&k->documents, body));
+    return json_object_get(json_array_get(prompt, 0), "text") ? read_parts(k, s, prompt)
+                                                              : ask_prompts(k, s, prompt);
 }
 
 static int chat(struct server *s, struct exchange *x)

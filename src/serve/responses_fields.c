@@ -14,6 +14,7 @@ struct chat_build {
     json_t *said;
     /* The text of the system message, which several items can add to: templates take one, in first place. */
     struct buf system;
+    struct documents *documents;
 };
 
 static const char *text_at(const json_t *o, const char *key)
@@ -57,9 +58,11 @@ static json_t *said(struct chat_build *b, const char *key)
 
 /* --- Items. */
 
-static int put_text(json_t *message, const char *key, const json_t *content, size_t at)
+static int put_text(struct chat_build *b, json_t *message, const char *key, const json_t *content,
+                    size_t at)
 {
     json_t *text = NULL;
+    TRY(documents_note(b->documents, content));
     TRY(ask_join(content, "input", at, &text));
     return message && json_object_set_new(message, key, text) == 0 ? 0 : no_memory();
 }
@@ -72,10 +75,10 @@ static int add_string(struct buf *b, const json_t *text)
 static int add_message(struct chat_build *b, const json_t *item, const char *role, size_t at)
 {
     const json_t *content = json_object_get(item, "content");
-    if (!strcmp(role, "assistant")) return put_text(said(b, "content"), "content", content, at);
+    if (!strcmp(role, "assistant")) return put_text(b, said(b, "content"), "content", content, at);
     TRY(end_said(b));
     json_t *m = json_pack("{s:s}", "role", !strcmp(role, "developer") ? "system" : role);
-    int e = put_text(m, "content", content, at);
+    int e = put_text(b, m, "content", content, at);
     const json_t *first = json_array_get(b->messages, 0), *text = json_object_get(m, "content");
     if (e >= 0 && json_array_size(b->messages) == 1 && !strcmp(text_at(m, "role"), "system") &&
         !strcmp(text_at(first, "role"), "system")) {
@@ -94,7 +97,7 @@ static int add_reasoning(struct chat_build *b, const json_t *item, size_t at)
                  *summary = json_object_get(item, "summary");
     if (!json_array_size(content)) content = summary;
     if (!json_array_size(content)) return 0;
-    return put_text(said(b, "reasoning_content"), "reasoning_content", content, at);
+    return put_text(b, said(b, "reasoning_content"), "reasoning_content", content, at);
 }
 
 static int add_call(struct chat_build *b, const json_t *item, const char *input, size_t at)
@@ -122,7 +125,7 @@ static int add_output(struct chat_build *b, const json_t *item, size_t at)
     if (!id) return ERR(ARG, "field \"input[%zu]\": an output has the call_id of its call", at);
     TRY(end_said(b));
     json_t *m = json_pack("{s:s, s:s}", "role", "tool", "tool_call_id", id);
-    int e = put_text(m, "content", json_object_get(item, "output"), at);
+    int e = put_text(b, m, "content", json_object_get(item, "output"), at);
     if (e >= 0) json_array_append(b->messages, m);
     json_decref(m);
     return e;
@@ -259,7 +262,7 @@ int responses_read(const struct server *s, const struct exchange *x, struct ask 
                    const json_t *body)
 {
     const json_t *input = json_object_get(body, "input");
-    struct chat_build b = {.messages = json_array()};
+    struct chat_build b = {.messages = json_array(), .documents = &k->documents};
     buf_init(&b.system, SIZE_MAX);
     json_t *chat = json_object();
     int e = chat && b.messages ? refuse(body) : no_memory();
@@ -267,6 +270,7 @@ int responses_read(const struct server *s, const struct exchange *x, struct ask 
     const json_t *format = json_object_get(json_object_get(body, "text"), "format");
     if (e >= 0) e = ask_format(k, format, "text.format");
     if (e >= 0) e = read_options(k, s, chat, body);
+    if (e >= 0) e = documents_read(&k->documents, body);
     bool empty = !input || json_is_null(input) ||
                  (json_is_string(input) && !json_string_length(input)) ||
                  (json_is_array(input) && !json_array_size(input));
@@ -279,6 +283,7 @@ int responses_read(const struct server *s, const struct exchange *x, struct ask 
         if (e >= 0) e = ask_messages(k, s, b.messages);
         if (e >= 0) e = ask_kwargs(k, s, chat);
         if (e >= 0) e = replay_render(k, s, x->client);
+        if (e >= 0) e = documents_find(&k->documents, s->tokenizer, k->ids, k->n);
     }
     json_decref(b.said);
     json_decref(b.messages);

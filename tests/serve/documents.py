@@ -53,6 +53,38 @@ check("without marks nothing moves", t["moved"] == 0, t)
 t, _, _ = ask(s, [4, 3], "How?", moved={}, headers={"Authorization": "Bearer other"}, cache_salt="other")
 check("rows of another salt do not move", t["moved"] == 0 and t["reused"] == 0, t)
 
+# --- Documents in the other protocols: their places are found in the same way.
+MOVES = {"recompute": 10}
+ORDER = [3, 1, 4]
+LEFT = sum(len(DOCS[i]) for i in ORDER) - 10 * len(ORDER)
+
+
+def moved(name, path, given, mark="text"):
+    code, a = s.post(path, {"max_tokens": 2, **given, "moved_chunks": MOVES})
+    check(f"{name}: documents move", code == 200 and a["kvik"]["moved"] == LEFT and a["kvik"]["reused"] >= LEFT, (code, a))
+    code, a = s.post(path, {"max_tokens": 2, **given, "moved_chunks": {"recompute": -1}})
+    check(f"{name}: a wrong number is refused", code == 400 and "moved_chunks" in str(a), (code, a))
+
+
+parts = [{"type": "text", "text": f"{DOCS[i]}", "movable": True} for i in ORDER]
+between = {"type": "text", "text": "\n\n"}
+joined = [p for part in parts for p in (between, part)]
+moved("completions", "/v1/completions", {"prompt": [{"type": "text", "text": "Of a text:"}, *joined, {"type": "text", "text": "\n\nThe end"}]})
+plain = s.post("/v1/completions", {"prompt": "Of a text:" + "".join(p["text"] for p in joined), "max_tokens": 4, "temperature": 0})[1]
+same = s.post("/v1/completions", {"prompt": [{"type": "text", "text": "Of a text:"}, *joined], "max_tokens": 4, "temperature": 0})[1]
+check("completions: parts are one text", plain["choices"][0]["text"] == same["choices"][0]["text"]
+      and plain["usage"]["prompt_tokens"] == same["usage"]["prompt_tokens"] and same["kvik"]["moved"] == 0, (plain, same))
+got = s.post("/v1/completions", {"prompt": [parts[0], "x"], "max_tokens": 2})
+check("completions: a part without a text is refused", got[0] == 400 and "prompt[1]" in got[1]["error"]["message"], got)
+moved("messages", "/v1/messages", {"messages": [{"role": "user", "content": [*joined, {"type": "text", "text": "What of it?"}]}]})
+moved("messages with a tool's result and documents", "/v1/messages", {
+    "system": [{"type": "text", "text": "Look there."}],
+    "messages": [{"role": "user", "content": "Look."}, {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "look", "input": {}}]},
+                 {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": [parts[0]]},
+                                              *({"type": "document", "movable": True, "source": {"type": "text", "data": DOCS[i]}} for i in ORDER[1:])]}]})
+moved("responses", "/v1/responses", {"max_output_tokens": 2, "input": [{"role": "user", "content": [{**p, "type": "input_text"} for p in joined]},
+                                                                       {"role": "user", "content": "And what of it?"}]})
+
 # --- As a stream, several texts at once, and clients that leave.
 events = list(s.stream("/v1/chat/completions", {**body([4, 0, 1], "Who?", {"recompute": 10}), "stream": True, "stream_options": {"include_usage": True}}))
 check("a stream says it, too", events[-1]["kvik"]["moved"] == len(DOCS[0]) + len(DOCS[1]) - 20, events[-1])
