@@ -32,10 +32,10 @@ wants() { case " $peers " in *" $1 "*) ;; *) return 1 ;; esac; }
 . scripts/llama.inc
 build_llama() {
     llama_build llama -DLLAMA_BUILD_COMMON=OFF -DLLAMA_BUILD_TOOLS=OFF -DLLAMA_BUILD_SERVER=OFF || return 1
-    built=$llama/build-llama
-    [ "$work/llama" -nt bench/peers/llama.c ] && [ "$work/llama" -nt bench/plan.h ] && [ "$work/llama" -nt "$built/done" ] && return 0
+    peer=$built/peer
+    [ "$peer" -nt bench/peers/llama.c ] && [ "$peer" -nt bench/plan.h ] && [ "$peer" -nt "$built/done" ] && return 0
     cc -O2 -c -o "$work/llama.o" -I"$llama/include" -I"$llama/ggml/include" bench/peers/llama.c &&
-        c++ -o "$work/llama" "$work/llama.o" "$built"/src/libllama.a $(find "$built/ggml/src" -name 'libggml*.a') \
+        c++ -o "$peer" "$work/llama.o" "$built"/src/libllama.a $(find "$built/ggml/src" -name 'libggml*.a') \
             $(find "$built/ggml/src" -name 'libggml*.a') -fopenmp -lpthread -ldl
 }
 
@@ -44,7 +44,7 @@ build_llama() {
 measure() { # PROGRAM CACHE [LOGITS]
     case $1 in
     kvik) ${RUN-} build/release/bench_rates "$model" "$threads" "$2" $work/ids ${3+"$3"} ;;
-    llama) ${RUN-} $work/llama "$model" "$threads" "$2" $work/ids ${3+"$3"} ;;
+    llama) ${RUN-} "$peer" "$model" "$threads" "$2" $work/ids ${3+"$3"} ;;
     transformers) ${RUN-} "$python" bench/peers/transformers.py "$model" "$threads" "$2" $work/ids ${3+"$3"} ;;
     bench) # runs in $work, because some forks write a log into the directory where they run
         # llama.cpp's -d is newer than -gp, and measures prefill at a depth too

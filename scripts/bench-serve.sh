@@ -16,7 +16,7 @@ mkdir -p $work
 . scripts/llama.inc
 server=${LLAMA_SERVER:-}
 if [ -z "$server" ]; then
-    if llama_build llama-server -DLLAMA_BUILD_UI=OFF -DLLAMA_USE_PREBUILT_UI=OFF; then server=$llama/build-llama-server/bin/llama-server
+    if llama_build llama-server -DLLAMA_BUILD_UI=OFF -DLLAMA_USE_PREBUILT_UI=OFF; then server=$built/bin/llama-server
     else say "llama-server is left out: it could not be fetched or built ($work/pip.log, $work/llama.log)"; fi
 fi
 # 16 contexts of 5 120 tokens: those of 16 agents with no shared rows.
