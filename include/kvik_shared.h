@@ -87,6 +87,31 @@ KVIK_API int64_t kvik_fetch_take(kvik_fetch *f, kvik_seq *out);
 /* Ends and frees a fetch. */
 KVIK_API void kvik_fetch_free(kvik_fetch *f);
 
+/* ---- Saved rows, beside other work -----------------------------------------------------------------
+ *
+ * kvik_prefix_load_salted and kvik_cache_load wait for the disk and read a whole text in one call.  A reading does the
+ * same for a program that steps requests meanwhile: a thread of its own finds the file, reads it and checks it, and
+ * each call of the program makes rows of some tokens only.
+ *
+ *     kvik_prefix_read(cache, dir, ids, n, NULL, 0, &reading);
+ *     while ((e = kvik_reading_take(reading, 256, &seq, NULL)) > 0)
+ *         kvik_request_step(requests, n_requests);
+ *     kvik_reading_free(reading);
+ */
+typedef struct kvik_reading kvik_reading;
+/* Begins what kvik_prefix_load_salted does.  have: so many tokens are in the cache already, and are not read. */
+KVIK_API int kvik_prefix_read(kvik_cache *c, const char *dir, const int32_t *ids, size_t n,
+                              const char *cache_salt, size_t have, kvik_reading **out);
+/* Begins what kvik_cache_load does, of a file with one sequence. */
+KVIK_API int kvik_session_read(kvik_cache *c, const char *path, kvik_reading **out);
+/* Makes rows of at most so many tokens more, or of a tile if that has more; tokens 0: of all.  Where layers have windows or
+ * states, or rows depend on turns, the first call makes all of them.  Returns 2 while the thread reads; 1 if there are
+ * more; 0 at the end: *seq is the sequence, 0 if no prefix was found, and *note (NULL: not wanted) the note of a session
+ * (kvik_free), else NULL.  Later calls return 0 and no sequence. */
+KVIK_API int kvik_reading_take(kvik_reading *r, uint32_t tokens, kvik_seq *seq, char **note);
+/* Ends and frees a reading.  Rows that it has made stay in the cache for later prompts. */
+KVIK_API void kvik_reading_free(kvik_reading *r);
+
 #ifdef __cplusplus
 }
 #endif

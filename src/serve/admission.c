@@ -8,20 +8,19 @@
 
 enum { LEAST_SHARED = 32 /* common tokens that are worth waiting for */ };
 
-/* Starts the request of a job.  If the directory has more of its prompt than the cache has, reads that and starts
- * the request again. */
+/* Starts the request of a job.  If the directory may have more of its prompt than the cache has, the job gets no request,
+ * but has that read first. */
 static int start_once(struct scheduler *s, struct job *j)
 {
     struct cache_use *use = cache_of(s, j);
     kvik_progress p = {.size = sizeof p};
-    if (j->calls->work) return j->calls->work(j, use->o.cache);
     j->g.return_dict_in_generate = (use->shelf && !j->splicing.seq) || j->keeps;
     TRY(job_start(j, use->o.cache));
     if (!use->shelf || j->splicing.seq || kvik_request_progress(j->request, &p) < 0) return 0;
-    if (shelf_load(use->shelf, j->ids, j->n, j->salt, (size_t)p.reused_tokens)) {
+    if (read_rows_of(s, j, (size_t)p.reused_tokens)) {
         kvik_request_free(j->request);
         j->request = NULL;
-        TRY(job_start(j, use->o.cache));
+        return 0;
     }
     if (!j->fetch) seek_prompt(s, j, use->shelf);
     return 0;
@@ -40,6 +39,7 @@ void count_jobs(struct scheduler *s)
     for (uint32_t i = 0; i < s->n_running; i++)
         s->jobs[s->running[i]->cache]++;
     if (s->splicing) s->jobs[s->splicing->cache]++;
+    if (s->reading) s->jobs[s->reading->cache]++;
 }
 
 /* Starts a job, and takes memory from other caches if that is needed. */
@@ -109,7 +109,9 @@ static struct job *next_job(struct scheduler *s)
     bool closed = false; /* true: only blocked jobs may begin */
     for (struct job **at = &s->waiting; *at; at = &(*at)->next) {
         struct job *j = *at;
-        if (is_full(j) || (s->alone && j != s->alone) || (j->splicing.n && s->splicing)) continue;
+        if (is_full(j) || (s->alone && j != s->alone) || (j->splicing.n && s->splicing) ||
+            ((j->wants_rows || j->calls->read) && s->reading))
+            continue;
         if (j->blocked && s->n_running && j->full_at == s->ended)
             closed = true;
         else if ((!best || before(s, j, *best)) && !held_back(s, j))
@@ -140,23 +142,38 @@ void join_jobs(struct scheduler *s, struct job *j)
     s->running[at] = j;
 }
 
+/* Starts a job that has its turn, or lets it wait for its documents or its saved rows. */
+static int begin(struct scheduler *s, struct job *j)
+{
+    if (j->splicing.n) {
+        s->splicing = j;
+        return 0;
+    }
+    int e =
+        j->calls->read ? j->calls->read(j, cache_of(s, j)->o.cache, &j->reading) : start_job(s, j);
+    if (e >= 0 && j->reading) s->reading = j;
+    return e;
+}
+
 void admit_jobs(struct scheduler *s)
 {
     struct job *j;
-    while (s->n_running + (s->splicing != NULL) < s->o.parallel && (j = next_job(s))) {
-        if (j->splicing.n) {
-            s->splicing = j;
-            continue;
-        }
-        int e = start_job(s, j);
-        if ((e == KVIK_FULL || e == KVIK_LIMIT) && (s->n_running || s->splicing)) {
+    while (places_taken(s) < s->o.parallel && (j = next_job(s))) {
+        int e = begin(s, j);
+        if (s->splicing == j || s->reading == j) continue;
+        if ((e == KVIK_FULL || e == KVIK_LIMIT) && places_taken(s)) {
             wait_again(s, j); /* memory is short, or the cache has no sequences for its beams */
             return;
         }
+        if (e >= 0 && j->wants_rows) {
+            j->next = s->waiting;
+            s->waiting = j;
+            continue;
+        }
         j->blocked = false;
-        if (e < 0 || !j->request) {
+        if (e < 0) {
             s->ended++;
-            job_over(s, j, NULL, e, e < 0 ? kvik_last_error() : NULL);
+            job_over(s, j, NULL, e, kvik_last_error());
             continue;
         }
         join_jobs(s, j);

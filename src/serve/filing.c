@@ -86,23 +86,15 @@ static int write_session(struct filing *w, kvik_seq seq)
     return e;
 }
 
-static int read_session(struct filing *w, kvik_cache *cache)
+/* Takes over the sequence and the note of the file. */
+static int take_session(struct filing *w, kvik_cache *cache, kvik_seq seq, const char *note)
 {
-    char *note = NULL;
-    kvik_seq seq;
-    int n = kvik_cache_load(cache, w->path, 1, &seq, &note);
-    if (n < 0) return n;
-    if (n != 1) {
-        kvik_free(note);
-        return ERR(FORMAT, "%s is a session, but not one of a slot", w->path);
-    }
+    if (!note || !seq) return ERR(FORMAT, "%s is a session, but not one of a slot", w->path);
     w->tokens = kvik_cache_length(cache, seq);
     int e = read_note(w->path, note, kvik_model_vocab(w->server->o.model), &w->text);
     if (e >= 0 && (int64_t)w->text.n != w->tokens && (int64_t)w->text.n != w->tokens + 1)
         e = ERR(FORMAT, "%s: its note has %zu tokens, and its rows are those of %lld", w->path,
                 w->text.n, (long long)w->tokens);
-    kvik_cache_drop(cache, seq); /* its rows stay in the cache for reuse */
-    kvik_free(note);
     return e;
 }
 
@@ -159,9 +151,18 @@ static void on_rows(struct job *j, const kvik_row *row, int code, const char *se
     job_free(j);
 }
 
-static int do_restore(struct job *j, kvik_cache *cache)
+static int begin_restore(struct job *j, kvik_cache *cache, kvik_reading **out)
 {
-    return read_session(j->owner, cache);
+    const struct filing *w = j->owner;
+    return kvik_session_read(cache, w->path, out);
+}
+
+static int end_restore(struct job *j, kvik_cache *cache, kvik_seq seq, char *note)
+{
+    int e = take_session(j->owner, cache, seq, note);
+    if (seq) kvik_cache_drop(cache, seq); /* its rows stay in the cache for reuse */
+    kvik_free(note);
+    return e;
 }
 
 static void on_restored(struct job *j, const kvik_row *row, int code, const char *sentence)
@@ -175,7 +176,8 @@ static void on_restored(struct job *j, const kvik_row *row, int code, const char
 }
 
 static const struct job_calls saves = {.text = no_text, .over = on_rows};
-static const struct job_calls restores = {.work = do_restore, .over = on_restored};
+static const struct job_calls restores = {
+    .read = begin_restore, .have_read = end_restore, .over = on_restored};
 
 /* Makes a job for the text of w, and takes w over.  If a text fills the context, its last token has no rows and
  * needs none. */

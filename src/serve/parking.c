@@ -14,15 +14,18 @@ void job_over(struct scheduler *s, struct job *j, const kvik_row *row, int code,
     kvik_cache *cache = cache_of(s, j)->o.cache;
     kvik_request *request = j->request;
     kvik_fetch *fetch = j->fetch;
+    kvik_reading *reading = j->reading;
     kvik_seq spliced = j->splicing.seq;
     atomic_fetch_sub(count_of(s, j->x->client), 1);
     j->ended = now_seconds();
     j->request = NULL;
     j->fetch = NULL;
+    j->reading = NULL;
     j->splicing.seq = 0;
     j->calls->over(j, row, code, sentence);
     kvik_request_free(request); /* after the call, since the sentence may be the request's */
     kvik_fetch_free(fetch);
+    kvik_reading_free(reading);
     if (spliced) kvik_cache_drop(cache, spliced);
 }
 
@@ -79,7 +82,7 @@ static void park(struct scheduler *s, struct job *j)
 static bool lacks_place(const struct scheduler *s)
 {
     for (const struct job *j = s->waiting; j; j = j->next)
-        if (!is_full(j) && (j->blocked || s->n_running == s->o.parallel)) return true;
+        if (!is_full(j) && (j->blocked || places_taken(s) == s->o.parallel)) return true;
     return false;
 }
 
@@ -99,7 +102,7 @@ static bool goes_on(struct scheduler *s, struct job *j, uint32_t n_before)
     uint64_t need = need_of(s, j);
     bool shelved = caches_shelved(s->o.caches);
     caches_unshelve(s->o.caches);
-    if (n_before + (s->splicing != NULL) == 1 && !shelved &&
+    if (n_before + (places_taken(s) - s->n_running) == 1 && !shelved &&
         !caches_can_lend(s->o.caches, j->cache, need))
         return false;
     park(s, j);
@@ -160,7 +163,7 @@ static struct job *take_younger(struct scheduler *s, const struct job *j)
 /* Ends the precedence of a job that is over or waits for its client. */
 static void check_alone(struct scheduler *s)
 {
-    bool here = false;
+    bool here = s->alone && s->reading == s->alone;
     for (uint32_t i = 0; i < s->n_running; i++)
         here |= s->running[i] == s->alone;
     for (const struct job *j = s->waiting; j; j = j->next)

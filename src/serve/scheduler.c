@@ -46,7 +46,7 @@ static void run_errands(struct scheduler *s)
 static void count(struct scheduler *s)
 {
     struct scheduler_state *t = &s->state;
-    t->running = s->n_running + (s->splicing != NULL);
+    t->running = places_taken(s);
     t->waiting = t->parked = 0;
     t->writing = 0;
     for (uint32_t i = 0; i < s->n_running; i++)
@@ -63,13 +63,13 @@ static void count(struct scheduler *s)
     outage_dir_look(&s->dir_outage, t->dir_error, s->o.serve);
 }
 
-/* Waits if nothing can be computed.  Jobs whose client does not read are looked at again soon; a store at work is,
- * too, but less often. */
+/* Waits if nothing can be computed.  Jobs whose client does not read are looked at again soon, saved rows that are read sooner; a store
+ * at work is, too, but less often. */
 static void rest(struct scheduler *s, bool can_step)
 {
     struct timespec t;
-    bool idle = !s->n_running && !s->waiting && !s->stuck;
-    if (can_step || s->inbox || s->errands || s->closing) return;
+    bool idle = !s->n_running && !s->waiting && !s->stuck && !s->reading;
+    if (can_step || (s->reading && !s->awaits_disk) || s->inbox || s->errands || s->closing) return;
     if (idle && caches_shelved(s->o.caches)) return;
     if (idle && !s->state.store.waiting && !outage_untold(&s->outage) &&
         !outage_untold(&s->dir_outage)) {
@@ -77,7 +77,7 @@ static void rest(struct scheduler *s, bool can_step)
         return;
     }
     clock_gettime(CLOCK_MONOTONIC, &t);
-    t.tv_nsec += (idle ? 200 : 10) * 1000 * 1000;
+    t.tv_nsec += (s->reading ? 1 : idle ? 200 : 10) * 1000 * 1000;
     if (t.tv_nsec >= 1000000000) t.tv_sec++, t.tv_nsec -= 1000000000;
     pthread_cond_timedwait(&s->bell, &s->lock, &t);
 }
@@ -164,6 +164,7 @@ static bool turn(struct scheduler *s)
     pthread_mutex_unlock(&s->lock);
     double t0 = now_seconds();
     drop_gone(s, false);
+    read_on(s);
     admit_jobs(s);
     double t1 = now_seconds();
     bool computes = steps(s);
@@ -172,7 +173,7 @@ static bool turn(struct scheduler *s)
         splice_on(s);
         step(s);
         caches_share(s->o.caches);
-    } else if (!s->n_running && !s->waiting)
+    } else if (!s->n_running && !s->waiting && !s->reading)
         s->stuck = !caches_save(s->o.caches) && caches_shelved(s->o.caches);
     double t2 = now_seconds();
     settle_jobs(s);
@@ -197,6 +198,7 @@ static void *thread_main(void *arg)
         finish_job(s, s->running[i]);
     s->n_running = 0;
     if (s->splicing) job_over(s, s->splicing, NULL, KVIK_CANCELLED, "the server is closing");
+    if (s->reading) job_over(s, s->reading, NULL, KVIK_CANCELLED, "the server is closing");
     drop_gone(s, true);
     return NULL;
 }

@@ -25,9 +25,11 @@ struct job_calls {
     /* Is called when the job is over, and takes the job over.  row: its text; NULL after an error, with code and
      * sentence. */
     void (*over)(struct job *j, const kvik_row *row, int code, const char *sentence);
-    /* NULL, or work on the cache that the job does in place of a text once it may begin.  Returns an error code.  If
-     * the cache is short of memory or sequences (KVIK_FULL, KVIK_LIMIT), it is called again later. */
-    int (*work)(struct job *j, kvik_cache *cache);
+    /* NULL, or begins to read a session in place of writing a text, once the job may begin.  If the cache is short of
+     * memory or sequences, it is called again later. */
+    int (*read)(struct job *j, kvik_cache *cache, kvik_reading **out);
+    /* Takes over what was read; returns an error code. */
+    int (*have_read)(struct job *j, kvik_cache *cache, kvik_seq seq, char *note);
 };
 
 /* The documents of a prompt, which are read where their rows are before its request begins (splicing.c). */
@@ -88,6 +90,9 @@ struct job {
      * many tokens of the prompt came by it. */
     kvik_fetch *fetch;
     uint64_t fetch_from, fetched;
+    /* The saved rows that are read for it, or NULL; and whether it waits to have its saved rows read, or has had them. */
+    kvik_reading *reading;
+    bool wants_rows, had_rows;
 };
 
 struct scheduler;

@@ -33,6 +33,9 @@ struct scheduler {
     /* The job with precedence: no other begins before it is over; NULL: none. */
     const struct job *alone;
     struct job *splicing; /* the one whose documents are read; NULL: none */
+    struct job *reading;  /* the one whose saved rows are read; NULL: none */
+    bool awaits_disk;     /* they are not there yet */
+    double read_seconds;  /* seconds to take a token of saved rows, smoothed; 0: not known yet */
     struct job **running; /* [n_running], oldest first */
     kvik_request **request;
     uint32_t n_running;
@@ -51,6 +54,11 @@ static inline struct cache_use *cache_of(const struct scheduler *s, const struct
 static inline atomic_uint *count_of(struct scheduler *s, uint64_t client)
 {
     return &s->of_client[client % SCHEDULER_CLIENTS];
+}
+/* Jobs that have a place: of `parallel` at most. */
+static inline uint32_t places_taken(const struct scheduler *s)
+{
+    return s->n_running + (s->splicing != NULL) + (s->reading != NULL);
 }
 /* True if the client of a job does not read the text that it has. */
 static inline bool is_full(const struct job *j)
@@ -71,6 +79,13 @@ void count_jobs(struct scheduler *s);
 uint64_t need_of(const struct scheduler *s, const struct job *j);
 /* Puts a job first in line; it is tried again when another job has ended. */
 void wait_again(struct scheduler *s, struct job *j);
+
+/* --- saved_rows.c */
+/* Begins to read the rows of a job that the directory of saved prompts may have.  `have`: the cache has so many of its tokens.  False:
+ * the job is to compute. */
+bool read_rows_of(struct scheduler *s, struct job *j, size_t have);
+/* Takes some of the rows that were read, as many as a part of a prompt may take time. */
+void read_on(struct scheduler *s);
 
 /* --- fetching.c */
 /* Begins to read rows of a prompt from the shared store, behind the rows that the cache has. */

@@ -68,14 +68,16 @@ int shelf_open(kvik_cache *c, const char *dir, const char *address, bool demande
     return MIN(e, 0);
 }
 
-size_t shelf_load(struct shelf *s, const int32_t *ids, size_t n, const char *salt, size_t have)
+bool shelf_reads(const struct shelf *s, size_t n, size_t have)
 {
-    kvik_seq seq;
-    if (!s || !s->dir || n < have + LEAST_GAIN) return 0;
-    int64_t got = kvik_prefix_load_salted(s->cache, s->dir, ids, n, salt, &seq);
-    if (got <= 0) return 0;
-    kvik_cache_drop(s->cache, seq); /* its rows stay in the index */
-    return (size_t)got > have ? (size_t)got : 0;
+    return s && s->dir && n >= have + LEAST_GAIN;
+}
+
+bool shelf_read(struct shelf *s, const int32_t *ids, size_t n, const char *salt, size_t have,
+                kvik_reading **out)
+{
+    return shelf_reads(s, n, have) &&
+           kvik_prefix_read(s->cache, s->dir, ids, n, salt, have, out) >= 0;
 }
 
 bool shelf_state(const struct shelf *s, kvik_shared_state *out)

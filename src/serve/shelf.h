@@ -12,9 +12,12 @@ struct shelf;
  * turns, unless `demanded` makes that an error. */
 int shelf_open(kvik_cache *c, const char *dir, const char *address, bool demanded,
                struct shelf **out);
-/* Reads the longest prefix of ids with this cache_salt from the directory into the cache's index, if the prefix has
- * more than `have` tokens.  Returns its tokens; 0: it read nothing. */
-size_t shelf_load(struct shelf *s, const int32_t *ids, size_t n, const char *salt, size_t have);
+/* Begins to read the longest prefix of ids with this cache_salt in the directory, if that may have many more tokens than
+ * `have`.  False: it may not. */
+bool shelf_read(struct shelf *s, const int32_t *ids, size_t n, const char *salt, size_t have,
+                kvik_reading **out);
+/* True if shelf_read would look for the prompt. */
+bool shelf_reads(const struct shelf *s, size_t n, size_t have);
 /* Begins to read in the store, if that may be faster than computing.  token_seconds: time for a token of a prompt;
  * 0: not known.  NULL: it would not be faster. */
 kvik_fetch *shelf_seek(struct shelf *s, const int32_t *ids, size_t n, const char *salt, size_t have,

@@ -15,10 +15,10 @@
  *
  * A loaded prefix must have the rows that prefill would compute.  So nothing is found where rows depend on turns
  * (dynamic NTK, codecs that quantize by turns), or for rows that were computed behind padding. */
+#include "session/prefix_dir.h"
 #include "base/beside.h"
 #include "base/descriptor.h"
 #include "generate/prompts.h"
-#include "session/session.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -36,33 +36,6 @@
 #define MOST_BYTES    ((uint64_t)1 << 30)
 #define MOST_SEQS     1024u /* most sequences of a file that is searched */
 #define MOST_BRANCHES 64u   /* most branches of one file, because every search reads its manifest */
-#define PATH_BYTES    4096
-#define NAME_BYTES    256
-
-struct prefix_dir { /* an open directory that was checked */
-    DIR *list;
-    int fd; /* descriptor of the list of names */
-    const char *path;
-};
-
-struct search {
-    kvik_cache *cache;
-    const struct prefix_dir *place;
-    struct session_need need;
-    const json_t *meta;
-    const int32_t *ids;
-    size_t n;
-    /* in a save: most bytes of the directory */
-    uint64_t max;
-    struct kv_salt salt; /* salt of ids; in a load only its owner is set */
-    /* the file with the longest usable prefix of ids or, for a save, with the longest prefix; "": none */
-    char best[NAME_BYTES];
-    /* length of that prefix; number of its tokens that can be used (session_usable) */
-    uint32_t common, usable;
-    char cover[NAME_BYTES]; /* the file with a sequence that begins with all of ids; "": none */
-    char home[NAME_BYTES];  /* the file in which ids shall become a branch; "": a new file */
-    uint32_t home_common;
-};
 
 /* True if the name is 32 hexadecimal digits and the suffix, like the names that kvik chooses. */
 static bool is_ours(const char *name, const char *suffix)
@@ -86,9 +59,9 @@ static int look_at(const struct prefix_dir *p, const char *name, struct stat *st
 }
 
 /* Writes the path of a file, for errors. */
-static void path_of(const struct prefix_dir *p, const char *name, char out[PATH_BYTES + NAME_BYTES])
+static void path_of(const struct prefix_dir *p, const char *name, char out[PREFIX_PATH_BYTES])
 {
-    snprintf(out, PATH_BYTES + NAME_BYTES, "%s/%s", p->path, name);
+    snprintf(out, PREFIX_PATH_BYTES, "%s/%s", p->path, name);
 }
 
 /* True if the file has only this name and only this user can write it.  Any other file may also be somebody
@@ -102,7 +75,7 @@ static bool is_alone(const struct prefix_dir *p, const char *name)
 /* Tells the user, once, that a file or directory is ignored because others can write it. */
 static void tell_private(kvik_cache *c, const char *what, const char *path)
 {
-    char line[PATH_BYTES + 256];
+    char line[PREFIX_PATH_BYTES + 256];
     if (c->told_private || !c->on_notice) return;
     c->told_private = true;
     snprintf(
@@ -113,13 +86,19 @@ static void tell_private(kvik_cache *c, const char *what, const char *path)
     c->on_notice(c->notice_ctx, line);
 }
 
-/* True if the open file is the user's alone; see fd_private. */
+/* True if the open file is the user's alone; see fd_private.  Else notes its path, for prefix_tell. */
 static bool is_trusted(void *ctx, const struct durable *f)
 {
+    struct prefix_search *s = ctx;
     struct stat st;
     if (fstat(f->fd, &st) == 0 && fd_private(&st)) return true;
-    tell_private(ctx, "file", f->path);
+    if (!s->strange[0]) snprintf(s->strange, sizeof s->strange, "%s", f->path);
     return false;
+}
+
+void prefix_tell(kvik_cache *c, const struct prefix_search *s)
+{
+    if (s->strange[0]) tell_private(c, "file", s->strange);
 }
 
 /* Returns what a search can use: texts up to the length of the model's context.  A load cuts them to the room in
@@ -148,7 +127,8 @@ static uint32_t common_prefix(const struct session_seq *q, const int32_t *ids, s
 /* Finds the sequence of a file with the longest usable prefix of ids; of equal ones that with the longest prefix.
  * NULL: none shares a prefix. */
 static struct session_seq *nearest_seq(const kvik_cache *c, const struct session *file,
-                                       const struct search *s, uint32_t *common, uint32_t *usable)
+                                       const struct prefix_search *s, uint32_t *common,
+                                       uint32_t *usable)
 {
     struct session_seq *best = NULL;
     *common = *usable = 0;
@@ -167,7 +147,7 @@ static struct session_seq *nearest_seq(const kvik_cache *c, const struct session
 }
 
 /* True if a file has room for the tokens that it does not have yet. */
-static bool has_room(const struct search *s, const struct session *file,
+static bool has_room(const struct prefix_search *s, const struct session *file,
                      const struct session_seq *q, uint32_t common)
 {
     uint64_t bytes = 0;
@@ -180,14 +160,14 @@ static bool has_room(const struct search *s, const struct session *file,
 
 static void on_look(void *ctx, const struct prefix_dir *p, const char *name)
 {
-    struct search *s = ctx;
+    struct prefix_search *s = ctx;
     struct durable f;
     struct session file;
-    char path[PATH_BYTES + NAME_BYTES];
+    char path[PREFIX_PATH_BYTES];
     uint32_t common = 0, usable = 0;
     path_of(p, name, path);
-    if (!is_session(name) ||
-        session_open_file(p->fd, path, &s->need, is_trusted, s->cache, &f, &file) < 0)
+    if (!is_session(name) || (s->stop && atomic_load(s->stop)) ||
+        session_open_file(p->fd, path, &s->need, is_trusted, s, &f, &file) < 0)
         return;
     bool fits = session_agree(s->meta, file.meta, path) >= 0;
     fits = fits && file.n_groups == s->cache->x->n_groups;
@@ -208,8 +188,7 @@ static void on_look(void *ctx, const struct prefix_dir *p, const char *name)
     durable_close(&f);
 }
 
-/* Opens a directory.  Returns 0, with nothing open, if there is none or others can write it. */
-static int place_open(kvik_cache *c, const char *dir, struct prefix_dir *p)
+int prefix_place_open(kvik_cache *c, const char *dir, struct prefix_dir *p)
 {
     struct stat st;
     DIR *d = fd_list(dir);
@@ -226,7 +205,7 @@ static int place_open(kvik_cache *c, const char *dir, struct prefix_dir *p)
     return 0;
 }
 
-static void place_close(struct prefix_dir *p)
+void prefix_place_close(struct prefix_dir *p)
 {
     if (p->list) closedir(p->list);
 }
@@ -242,17 +221,33 @@ static void each_file(const struct prefix_dir *p,
         if (is_session(e->d_name) || is_temporary(e->d_name)) fn(ctx, p, e->d_name);
 }
 
-static int search_dir(kvik_cache *c, const struct prefix_dir *p, struct search *s)
+int prefix_search_begin(kvik_cache *c, const struct prefix_dir *p, struct prefix_search *s)
 {
-    json_t *meta;
-    TRY(session_meta(c, &meta));
     s->cache = c;
     s->place = p;
     s->need = need_of(c);
-    s->meta = meta;
-    each_file(p, on_look, s);
+    return session_meta(c, &s->meta);
+}
+
+void prefix_search_run(struct prefix_search *s, const atomic_bool *stop)
+{
+    s->stop = stop;
+    each_file(s->place, on_look, s);
+    s->stop = NULL;
+}
+
+void prefix_search_end(struct prefix_search *s)
+{
+    json_decref(s->meta);
     s->meta = NULL;
-    json_decref(meta);
+}
+
+static int search_dir(kvik_cache *c, const struct prefix_dir *p, struct prefix_search *s)
+{
+    TRY(prefix_search_begin(c, p, s));
+    prefix_search_run(s, NULL);
+    prefix_tell(c, s);
+    prefix_search_end(s);
     return 0;
 }
 
@@ -268,39 +263,65 @@ static int trim(kvik_cache *c, kvik_seq s, uint32_t *have)
     return e;
 }
 
-/* Loads the sequence that nearest_seq() finds in a file, in one of three ways: only the usable rows, up to a snapshot
- * if layers drop rows; only rows in whole tiles; or the whole sequence, trimmed to a length that all layers can
- * resume from.  Returns the number of tokens of the sequence; -1: this way does not work. */
-static int load_one(kvik_cache *c, const struct search *found, int way, kvik_seq *out)
+bool prefix_open(struct prefix_search *found, struct prefix_file *out)
 {
-    char path[PATH_BYTES + NAME_BYTES];
-    struct durable f;
-    struct session s;
+    char path[PREFIX_PATH_BYTES];
+    path_of(found->place, found->best, path);
+    *out = (struct prefix_file){0};
+    if (session_open_file(found->place->fd, path, &found->need, is_trusted, found, &out->f,
+                          &out->s) < 0)
+        return false;
+    if (out->s.n_groups == found->cache->x->n_groups)
+        out->q = nearest_seq(found->cache, &out->s, found, &out->common, &out->usable);
+    if (!out->q) prefix_close(out);
+    return out->q != NULL;
+}
+
+void prefix_close(struct prefix_file *file)
+{
+    session_done(&file->s);
+    durable_close(&file->f);
+    file->q = NULL;
+}
+
+/* Loads the sequence of a file in one of three ways: only the usable rows, up to a snapshot if layers drop rows; only
+ * rows in whole tiles; or the whole sequence, trimmed to a length that all layers can resume from.  Returns the number
+ * of tokens of the sequence; -1: this way does not work. */
+static int load_way(kvik_cache *c, struct prefix_file *file, int way, kvik_seq *out)
+{
+    const struct session_seq *q = file->q;
+    uint32_t tile = prefix_tile(c), common = file->common, usable = file->usable;
+    uint32_t have = way == 2 ? common : way == 1 ? usable - usable % tile : usable;
+    bool worth = have >= LEAST && (way != 1 || have < usable);
+    if (way == 2) worth = worth && q->im.len > common && q->im.len - common <= common;
+    if (!worth) return -1;
     kvik_seq got;
-    uint32_t tile = 1, common, usable, have;
+    int e = session_load_cut(c, &file->f, &file->s, q, way == 2 ? q->im.len : have, &got);
+    if (e >= 0 && way == 2) e = trim(c, got, &have);
+    if (e < 0) return -1;
+    *out = got;
+    return (int)have;
+}
+
+uint32_t prefix_tile(const kvik_cache *c)
+{
+    uint32_t tile = 1;
     for (uint32_t i = 0; i < c->x->n_groups; i++)
         tile = MAX(tile, kv_group_now(c->x->kv, i)->seal.tile);
-    const struct session_need need = need_of(c);
-    path_of(found->place, found->best, path);
-    TRY(session_open_file(found->place->fd, path, &need, is_trusted, c, &f, &s));
-    struct session_seq *q = /* looked up again, because the file may have changed */
-        s.n_groups == c->x->n_groups ? nearest_seq(c, &s, found, &common, &usable) : NULL;
-    have = !q ? 0 : way == 2 ? common : way == 1 ? usable - usable % tile : usable;
-    bool worth = q && have >= LEAST && (way != 1 || have < usable);
-    if (way == 2) worth = worth && q->im.len > common && q->im.len - common <= common;
-    int e = -1;
-    if (worth) {
-        struct session one = s;
-        one.seq = q;
-        one.n_seqs = 1;
-        if (way < 2) session_cut(q, s.n_groups, have);
-        e = session_load(c, &f, &one, 1, &got, NULL);
-        if (e >= 0 && way == 2) e = trim(c, got, &have);
-        if (e >= 0) *out = got;
-    }
-    session_done(&s);
-    durable_close(&f);
-    return e < 0 ? -1 : (int)have;
+    return tile;
+}
+
+int prefix_load(kvik_cache *c, struct prefix_file *file, kvik_seq *out)
+{
+    int have = -1;
+    for (int way = 0; way < 3 && have < 0; way++)
+        have = load_way(c, file, way, out);
+    return have;
+}
+
+void prefix_used(const struct prefix_search *s)
+{
+    (void)utimensat(s->place->fd, s->best, NULL, 0);
 }
 
 /* Removes a file unless another process is writing it. */
@@ -313,12 +334,14 @@ static bool remove_idle(const struct prefix_dir *p, const char *name)
     return idle;
 }
 
-/* Removes a file with a valid manifest and damaged rows, because every search would choose it again. */
-static void discard(const struct prefix_dir *p, const char *name)
+void prefix_discard(const struct prefix_search *found)
 {
+    const struct prefix_dir *p = found->place;
+    const char *name = found->best;
     struct durable f;
     struct session s;
-    char path[PATH_BYTES + NAME_BYTES];
+    char path[PREFIX_PATH_BYTES];
+    if (!is_ours(name, SUFFIX)) return;
     path_of(p, name, path);
     int e = session_open_file(p->fd, path, NULL, NULL, NULL, &f, &s);
     if (e >= 0) {
@@ -351,32 +374,44 @@ KVIK_API int64_t kvik_prefix_load_salted(kvik_cache *c, const char *dir, const i
     if (!dir || (n && !ids) || !out)
         return ERR(ARG,
                    "loading a prefix needs a directory, token ids and a pointer for the sequence");
-    TRY(no_encoder(c));
-    if (kv_by_turns(c->x->kv)) return 0;
-    struct search f = {.ids = ids, .n = n};
+    struct prefix_search f = {.ids = ids, .n = n};
+    struct prefix_file file;
     struct prefix_dir p;
     gen_owner(cache_salt, f.salt.owner);
-    int64_t e = place_open(c, dir, &p);
+    int64_t e = prefix_find_begin(c, dir, &p);
     if (e <= 0) return e;
     e = search_dir(c, &p, &f);
-    if (e >= 0 && f.common >= LEAST) {
+    if (e >= 0 && prefix_found(&f)) {
         int have = -1;
-        for (int way = 0; way < 3 && have < 0; way++)
-            have = load_one(c, &f, way, out);
-        if (have < 0 && is_ours(f.best, SUFFIX)) discard(&p, f.best);
+        if (prefix_open(&f, &file)) {
+            have = prefix_load(c, &file, out);
+            prefix_close(&file);
+        }
+        if (have < 0) prefix_discard(&f);
         if (have > 0) {
-            (void)utimensat(p.fd, f.best, NULL, 0);
+            prefix_used(&f);
             e = have;
         }
     }
-    place_close(&p);
+    prefix_place_close(&p);
     return e;
+}
+
+bool prefix_found(const struct prefix_search *s)
+{
+    return s->common >= LEAST;
+}
+
+int prefix_find_begin(kvik_cache *c, const char *dir, struct prefix_dir *p)
+{
+    TRY(no_encoder(c));
+    return kv_by_turns(c->x->kv) ? 0 : prefix_place_open(c, dir, p);
 }
 
 /* --- Saving ----------------------------------------------------------------------------------- */
 
 struct oldest {
-    char name[NAME_BYTES];
+    char name[PREFIX_NAME_BYTES];
     int64_t when; /* nanoseconds since 1970 */
     uint64_t sum;
 };
@@ -408,7 +443,8 @@ static void shrink(const struct prefix_dir *p, uint64_t max)
     }
 }
 
-static void choose_name(const kvik_cache *c, const struct search *s, char out[NAME_BYTES])
+static void choose_name(const kvik_cache *c, const struct prefix_search *s,
+                        char out[PREFIX_NAME_BYTES])
 {
     struct digest d;
     uint8_t sum[DIGEST_BYTES];
@@ -426,15 +462,15 @@ static void choose_name(const kvik_cache *c, const struct search *s, char out[NA
     digest_add(&d, s->salt.owner, KV_DIGEST);
     digest_end(&d, sum);
     digest_hex(sum, hex);
-    snprintf(out, NAME_BYTES, "%.*s" SUFFIX, (int)NAME_HEX, hex);
+    snprintf(out, PREFIX_NAME_BYTES, "%.*s" SUFFIX, (int)NAME_HEX, hex);
 }
 
 /* Saves the sequence as a branch of its home.  If it has none, or another process is writing it, saves the
  * sequence in a new file. */
-static int save_branch(kvik_cache *c, const struct search *f, kvik_seq s)
+static int save_branch(kvik_cache *c, const struct prefix_search *f, kvik_seq s)
 {
     const struct prefix_dir *p = f->place;
-    char own[NAME_BYTES], path[PATH_BYTES + NAME_BYTES];
+    char own[PREFIX_NAME_BYTES], path[PREFIX_PATH_BYTES];
     struct stat st;
     choose_name(c, f, own);
     bool taken = look_at(p, own, &st) == 0 && !is_alone(p, own);
@@ -468,7 +504,7 @@ static void lock_place(const struct prefix_dir *p)
 }
 
 /* Adds the sequence of f to the directory, unless a file has it already. */
-static int save_new(kvik_cache *c, const struct prefix_dir *p, struct search *f, kvik_seq s)
+static int save_new(kvik_cache *c, const struct prefix_dir *p, struct prefix_search *f, kvik_seq s)
 {
     lock_place(p);
     TRY(search_dir(c, p, f));
@@ -487,25 +523,25 @@ KVIK_API int kvik_prefix_save(kvik_cache *c, const char *dir, kvik_seq s, uint64
     if (!dir) return ERR(ARG, "saving a prefix needs a directory");
     TRY(no_encoder(c));
     if (!kv_tokens(c->x->kv, s)) return ERR(STALE, "the sequence was dropped");
-    if (strlen(dir) + 64 > PATH_BYTES)
+    if (strlen(dir) + 64 > PREFIX_DIR_BYTES)
         return ERR(
             ARG,
             "%.100s...: the path of the directory has %zu bytes, the limit is %d; use a shorter one",
-            dir, strlen(dir), PATH_BYTES - 64);
-    struct search f = {.ids = kv_tokens(c->x->kv, s),
-                       .n = kv_len(c->x->kv, s),
-                       .salt = kv_salt(c->x->kv, s),
-                       .max = max_bytes ? max_bytes : MOST_BYTES};
+            dir, strlen(dir), PREFIX_DIR_BYTES - 64);
+    struct prefix_search f = {.ids = kv_tokens(c->x->kv, s),
+                              .n = kv_len(c->x->kv, s),
+                              .salt = kv_salt(c->x->kv, s),
+                              .max = max_bytes ? max_bytes : MOST_BYTES};
     struct prefix_dir p;
     bool known = f.n >= LEAST && !kv_foreign(c->x->kv, s) && !kv_by_turns(c->x->kv) && !f.salt.pad;
     for (size_t i = 0; i < f.n; i++)
         known &= f.ids[i] >= 0;
     if (!known) return 0;
     if (mkdir(dir, 0700) < 0 && errno != EEXIST) return ERR(IO, "%s: %s", dir, strerror(errno));
-    int e = place_open(c, dir, &p);
+    int e = prefix_place_open(c, dir, &p);
     if (e <= 0) return e;
     e = save_new(c, &p, &f, s);
-    place_close(&p);
+    prefix_place_close(&p);
     return e;
 }
 
@@ -518,11 +554,11 @@ KVIK_API int kvik_prefix_check(kvik_cache *c, const char *dir)
     if (c) TRY(cache_enter(c, &in_use));
     if (!dir) return ERR(ARG, "checking a directory of prompts needs its path");
     if (c) TRY(no_encoder(c));
-    if (strlen(dir) + 64 > PATH_BYTES)
+    if (strlen(dir) + 64 > PREFIX_DIR_BYTES)
         return ERR(
             ARG,
             "%.100s...: the path of the directory has %zu bytes, the limit is %d; use a shorter one",
-            dir, strlen(dir), PATH_BYTES - 64);
+            dir, strlen(dir), PREFIX_DIR_BYTES - 64);
     if (mkdir(dir, 0700) < 0 && errno != EEXIST)
         return ERR(IO, "%s: cannot make the directory: %s", dir, strerror(errno));
     if (stat(dir, &st) < 0) return ERR(IO, "%s: %s", dir, strerror(errno));

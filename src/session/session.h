@@ -33,5 +33,13 @@ int session_check(struct durable *f, const struct session *s);
 int session_load(kvik_cache *c, struct durable *f, const struct session *s, uint32_t max,
                  kvik_seq *out, char **note);
 
+/* Loads the first len tokens of one sequence of an open file. */
+int session_load_cut(kvik_cache *c, struct durable *f, const struct session *s,
+                     const struct session_seq *q, uint32_t len, kvik_seq *out);
+
+/* True if a load of any first whole tiles of the sequence is possible, and a later one of more of them shares their
+ * rows instead of reading them again. */
+bool session_cuts(const kvik_cache *c, const struct session_seq *q);
+
 /* prefix_dir.c: sets how many seconds a save waits for other processes that save to its directory.  For tests. */
 void prefix_dir_patience(double seconds);

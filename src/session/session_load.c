@@ -170,10 +170,51 @@ int session_load(kvik_cache *c, struct durable *f, const struct session *s, uint
     return e < 0 ? cache_full(c, e) : (int)s->n_seqs;
 }
 
+static void *copy_of(const void *from, size_t n, size_t size)
+{
+    void *copy = mem_array(MAX(n, (size_t)1), size);
+    if (copy && n) memcpy(copy, from, n * size);
+    return copy;
+}
+
+int session_load_cut(kvik_cache *c, struct durable *f, const struct session *s,
+                     const struct session_seq *q, uint32_t len, kvik_seq *out)
+{
+    uint32_t keeps = s->n_groups, n_turns = q->im.n_turns;
+    for (uint32_t i = 0; i < s->n_groups; i++)
+        keeps += q->keep[i];
+    struct session_seq cut = *q;
+    struct session one = *s;
+    cut.turn = copy_of(q->turn, n_turns, sizeof *q->turn);
+    cut.unseen = copy_of(q->unseen, (size_t)2 * s->n_groups, sizeof *q->unseen);
+    cut.keep = copy_of(q->keep, keeps, sizeof *q->keep);
+    int e = ERR_NOMEM;
+    if (cut.turn && cut.unseen && cut.keep) {
+        session_point(s, &cut);
+        session_cut(&cut, s->n_groups, len);
+        one.seq = &cut;
+        one.n_seqs = 1;
+        e = session_load(c, f, &one, 1, out, NULL);
+    }
+    mem_free(cut.turn);
+    mem_free(cut.unseen);
+    mem_free(cut.keep);
+    return e;
+}
+
 /* True if a group drops rows that a text of at most `len` rows would need. */
 static bool forgets(const struct kv_policy *p, uint32_t len)
 {
     return p->kind == KV_STATE || (p->kind == KV_ROWS && kv_reach(p, len, 0).lo > p->sinks);
+}
+
+bool session_cuts(const kvik_cache *c, const struct session_seq *q)
+{
+    bool cuts = kv_indexes(c->x->kv) && !kv_by_turns(c->x->kv) && !q->im.foreign && !q->im.cross &&
+                !q->im.salt.pad;
+    for (uint32_t i = 0; i < c->x->n_groups; i++)
+        cuts &= !forgets(&c->x->group[i].policy, q->im.len);
+    return cuts;
 }
 
 uint32_t session_usable(const kvik_cache *c, const struct session_seq *q, uint32_t n)

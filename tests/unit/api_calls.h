@@ -18,7 +18,7 @@
 
 #include <ctype.h>
 
-enum { VOCAB = 384, IDS = 10, ARGS = 6, ROOM = 1 << 18 };
+enum { VOCAB = 384, IDS = 10, ARGS = 7, ROOM = 1 << 18 };
 static const int32_t api_ids[IDS] = {42, 43, 44, 45, 46, 47, 48, 85, 14, 62};
 
 /* Kinds of arguments.  Kinds up to A_POINTERS are pointers. */
@@ -36,6 +36,7 @@ enum {
     A_SCHEMA,
     A_SHARED,
     A_FETCH,
+    A_READING,
     A_CONFIG,
     A_GENERATION,
     A_GENERATION_OUT, /* options that the call changes or frees */
@@ -110,6 +111,7 @@ enum {
     A_OUT_SCHEMA,
     A_OUT_SHARED,
     A_OUT_FETCH,
+    A_OUT_READING,
     A_OUT_EXPORT,
     A_OUT_LEGACY,
     A_OUT_TRANSCRIPT,
@@ -139,7 +141,8 @@ enum api_does {
     D_ADDS,    /* uses the cache but not the sequence; allowed or KVIK_BUSY */
     D_CLOSES,  /* allows NULL and is never an error */
 };
-typedef uintptr_t api_function(uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t);
+typedef uintptr_t api_function(uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t,
+                               uintptr_t);
 struct api_call {
     const char *name;
     api_function *f;
@@ -267,7 +270,11 @@ static const struct api_call api_calls[] = {
     CALL(kvik_prefix_load, R_I64, D_ADDS, A_CACHE, A_DIR, A_IDS, A_N, A_OUT_SEQ),
     CALL(kvik_prefix_load_salted, R_I64, D_ADDS, A_CACHE, A_DIR, A_IDS, A_N, CAN(A_TEXT),
          A_OUT_SEQ),
+    CALL(kvik_prefix_read, R_INT, D_READS, A_CACHE, A_DIR, A_IDS, A_N, CAN(A_TEXT), A_0,
+         A_OUT_READING),
     CALL(kvik_prefix_save, R_INT, D_READS, A_CACHE, A_DIR, A_SEQ, A_0),
+    CALL(kvik_reading_free, R_VOID, D_CLOSES, A_READING),
+    CALL(kvik_reading_take, R_INT, D_ADDS, A_READING, A_0, A_OUT_SEQ, CAN(A_OUT_MEMORY)),
     CALL(kvik_request_end, R_INT, D_ADDS, A_REQUEST, A_OUT_RESULT),
     CALL(kvik_request_error, R_INT, D_READS, A_REQUEST, CAN(A_OUT_BORROWED)),
     CALL(kvik_request_free, R_VOID, D_CLOSES, A_REQUEST),
@@ -286,6 +293,7 @@ static const struct api_call api_calls[] = {
     CALL(kvik_schema_close, R_VOID, D_CLOSES, A_SCHEMA),
     CALL(kvik_schema_open, R_INT, D_NOTHING, A_SCHEMA_TEXT, CAN(A_TOKENIZER), A_OUT_SCHEMA),
     CALL(kvik_session_describe, R_INT, D_NOTHING, A_SESSION, A_OUT_MEMORY),
+    CALL(kvik_session_read, R_INT, D_READS, A_CACHE, A_SESSION, A_OUT_READING),
     CALL(kvik_shared_close, R_VOID, D_CLOSES, A_SHARED),
     CALL(kvik_shared_flush, R_INT, D_READS, A_SHARED, A_1),
     CALL(kvik_shared_look, R_INT, D_READS, A_SHARED, A_SHARED_STATE),

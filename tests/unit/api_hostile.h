@@ -384,6 +384,7 @@ static uintptr_t pointer(int kind, int at, uint32_t *most)
     case A_SCHEMA:
     case A_SHARED:
     case A_FETCH:
+    case A_READING:
     case A_RESULT:
     case A_EXPORT:
     case A_LEGACY:

@@ -16,6 +16,7 @@ struct api_world {
     kvik_schema *schema;
     kvik_shared *shared;
     kvik_fetch *fetch;
+    kvik_reading *reading;
     kvik_seq mine; /* sequence of the batch */
     kvik_cache_config config;
     kvik_generation g, g_out;
@@ -168,11 +169,13 @@ static inline void api_open(struct api_world *w, const kvik_cache_config *config
         kvik_cache_close(plain);
     }
     api_need(kvik_shared_seek(w->shared, api_ids, IDS, NULL, 0, &w->fetch));
+    api_need(kvik_session_read(w->cache, api_path[P_SESSION], &w->reading));
     api_need(kvik_layers_update(w->layers, 0, w->floats, w->floats, &w->shape, &w->rows));
 }
 
 static inline void api_close(struct api_world *w)
 {
+    kvik_reading_free(w->reading);
     kvik_fetch_free(w->fetch);
     kvik_shared_close(w->shared);
     kvik_schema_close(w->schema);
@@ -227,6 +230,7 @@ static inline uintptr_t api_value(struct api_world *w, int kind, int at)
         [A_SCHEMA] = w->schema,
         [A_SHARED] = w->shared,
         [A_FETCH] = w->fetch,
+        [A_READING] = w->reading,
         [A_CONFIG] = &w->config,
         [A_GENERATION] = &w->g,
         [A_GENERATION_OUT] = &w->g_out,
@@ -335,7 +339,7 @@ static inline void api_values(struct api_world *w, const struct api_call *c, uin
 __attribute__((no_sanitize("undefined"))) static inline uintptr_t
 api_invoke(const struct api_call *c, const uintptr_t v[ARGS])
 {
-    return c->f(v[0], v[1], v[2], v[3], v[4], v[5]);
+    return c->f(v[0], v[1], v[2], v[3], v[4], v[5], v[6]);
 }
 
 /* Returns what a call has returned; below 0 for an error, if the function returns errors. */
@@ -365,11 +369,12 @@ static inline bool api_none(const struct api_call *c, uintptr_t r)
 
 /* Kinds of results, with the kinds of handles that they are. */
 static const int api_results[][2] = {
-    {A_OUT_MODEL, A_MODEL},     {A_OUT_TOKENIZER, A_TOKENIZER}, {A_OUT_CACHE, A_CACHE},
-    {A_OUT_BATCH, A_BATCH},     {A_OUT_REQUEST, A_REQUEST},     {A_OUT_RESULT, A_RESULT},
-    {A_OUT_DECODER, A_DECODER}, {A_OUT_SAMPLER, A_SAMPLER},     {A_OUT_EXPORT, A_EXPORT},
-    {A_OUT_SCHEMA, A_SCHEMA},   {A_OUT_LEGACY, A_LEGACY},       {A_OUT_LAYERS, A_LAYERS},
-    {A_OUT_SHARED, A_SHARED},   {A_OUT_FETCH, A_FETCH},         {A_OUT_TRANSCRIPT, A_TRANSCRIPT}};
+    {A_OUT_MODEL, A_MODEL},          {A_OUT_TOKENIZER, A_TOKENIZER}, {A_OUT_CACHE, A_CACHE},
+    {A_OUT_BATCH, A_BATCH},          {A_OUT_REQUEST, A_REQUEST},     {A_OUT_RESULT, A_RESULT},
+    {A_OUT_DECODER, A_DECODER},      {A_OUT_SAMPLER, A_SAMPLER},     {A_OUT_EXPORT, A_EXPORT},
+    {A_OUT_SCHEMA, A_SCHEMA},        {A_OUT_LEGACY, A_LEGACY},       {A_OUT_LAYERS, A_LAYERS},
+    {A_OUT_SHARED, A_SHARED},        {A_OUT_FETCH, A_FETCH},         {A_OUT_READING, A_READING},
+    {A_OUT_TRANSCRIPT, A_TRANSCRIPT}};
 
 /* Returns the kind of handle that a kind of result is; A_END: none. */
 static inline int api_handle_of(int result)

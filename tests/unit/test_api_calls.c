@@ -386,7 +386,7 @@ static void test_guessed(void **state)
 static bool uses_cache(const struct api_call *c)
 {
     return takes(c, A_CACHE) || takes(c, A_BATCH) || takes(c, A_REQUEST) || takes(c, A_REQUESTS) ||
-           takes(c, A_SHARED) || takes(c, A_FETCH);
+           takes(c, A_SHARED) || takes(c, A_FETCH) || takes(c, A_READING);
 }
 
 /* Checks a call that another thread or another process may not make. */

@@ -134,7 +134,7 @@ static void open_seed(void)
 {
     static const int kind[] = {A_MODEL,   A_TOKENIZER, A_CACHE,   A_LAYERS, A_BATCH,
                                A_REQUEST, A_DECODER,   A_SAMPLER, A_RESULT, A_EXPORT,
-                               A_LEGACY,  A_SHARED,    A_FETCH,   A_SCHEMA};
+                               A_LEGACY,  A_SHARED,    A_FETCH,   A_SCHEMA, A_READING};
     const kvik_cache_config config = {
         .size = sizeof config, .max_sequences = 24, .max_cache_len = 64, .threads = 1};
     memset(pool, 0, sizeof pool);
