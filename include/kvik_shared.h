@@ -104,10 +104,10 @@ KVIK_API int kvik_prefix_read(kvik_cache *c, const char *dir, const int32_t *ids
                               const char *cache_salt, size_t have, kvik_reading **out);
 /* Begins what kvik_cache_load does, of a file with one sequence. */
 KVIK_API int kvik_session_read(kvik_cache *c, const char *path, kvik_reading **out);
-/* Makes rows of at most so many tokens more, or of a tile if that has more; tokens 0: of all.  Where layers have windows or
- * states, or rows depend on turns, the first call makes all of them.  Returns 2 while the thread reads; 1 if there are
- * more; 0 at the end: *seq is the sequence, 0 if no prefix was found, and *note (NULL: not wanted) the note of a session
- * (kvik_free), else NULL.  Later calls return 0 and no sequence. */
+/* Makes rows of at most so many tokens more, or of a tile if that has more; tokens 0: of all.  Where layers have
+ * windows or states, or rows depend on turns, the first call makes all of them.  Returns 2 while the thread reads; 1 if
+ * there are more; 0 at the end: *seq is the sequence, 0 if no prefix was found, and *note (NULL: not wanted) the note
+ * of a session (kvik_free), else NULL.  Later calls return 0 and no sequence. */
 KVIK_API int kvik_reading_take(kvik_reading *r, uint32_t tokens, kvik_seq *seq, char **note);
 /* Ends and frees a reading.  Rows that it has made stay in the cache for later prompts. */
 KVIK_API void kvik_reading_free(kvik_reading *r);
