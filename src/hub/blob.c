@@ -3,7 +3,8 @@
  * call finds the file and continues.
  *
  * Only one process at a time holds the lock of a file.  Where a file system does not really lock, two processes
- * write the same bytes to the same places, because SHA determines the bytes, so neither does harm to the other. */
+ * write the same bytes to the same places, because SHA determines the bytes, so neither does harm to the other; one
+ * of them finds that the other has renamed the file. */
 #include "hub/blob.h"
 #include "base/descriptor.h"
 #include "base/digest.h"
@@ -198,7 +199,13 @@ static int finish(struct fetch *f, const char *temporary)
     snprintf(path, sizeof path, "%s/blobs/%s", f->b->store->folder, f->b->file->blob);
     if (ftruncate(f->fd, (off_t)f->b->file->size) < 0 || fsync(f->fd) < 0)
         return ERR(IO, "%s: %s", temporary, strerror(errno));
-    if (rename(temporary, path) < 0) return ERR(IO, "%s: %s", path, strerror(errno));
+    if (rename(temporary, path) < 0) {
+        /* without locks another process may have done it */
+        int why = errno;
+        const struct blob *b = f->b;
+        if (!store_has_blob(b->store, b->file->blob, b->file->size))
+            return ERR(IO, "%s: %s", path, strerror(why));
+    }
     *strrchr(path, '/') = 0;
     int dir = fd_open(path, O_RDONLY | O_DIRECTORY, 0);
     if (dir >= 0) {

@@ -127,6 +127,9 @@ static bool has_size(const char *path, uint64_t size)
 bool store_has_blob(const struct store *s, const char *blob, uint64_t size)
 {
     char path[HUB_PATH + 128];
+    snprintf(path, sizeof path, "%s/blobs", s->folder);
+    int dir = fd_open(path, O_RDONLY | O_DIRECTORY, 0);
+    if (dir >= 0) close(dir);
     snprintf(path, sizeof path, "%s/blobs/%s", s->folder, blob);
     return has_size(path, size);
 }

@@ -17,7 +17,8 @@ int store_room(const struct store *s, uint64_t *out);
  * closes, or -1 where the file system has no locks.  Two processes may then write the temporary file at the same
  * time, which does no harm (blob.c). */
 int store_lock(const struct store *s, const char *blob, const struct hub_watch *watch, int *fd);
-/* True if the contents are in blobs with this size. */
+/* True if the contents are in blobs with this size.  Over NFS what another machine has just made is seen, since the
+ * directory is opened anew. */
 bool store_has_blob(const struct store *s, const char *blob, uint64_t size);
 /* True if the file is in the snapshot with this size. */
 bool store_has_file(const struct store *s, const char *commit, const char *path, uint64_t size);

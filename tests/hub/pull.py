@@ -455,6 +455,16 @@ def test_stop():
     check("two at once: one downloads, one waits", [q.returncode for q in two] == [0, 0] and len(hub.asked(sha, "cdn")) == 1
           and sum("waiting" in o[1] for o in out) == 1, out)
     forget()
+    hub.fault(sha, ("slow", 0.05))  # another process that knows no locks, as on NFS without them, ends first
+    p = subprocess.Popen([KVIK, "pull", "org/gguf"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+    while time.time() < until and not (os.path.exists(left) and os.path.getsize(left)):
+        time.sleep(0.02)
+    os.remove(left)
+    with open(os.path.join(os.path.dirname(left), sha), "wb") as f:
+        f.write(gguf)
+    out, err = p.communicate(timeout=PATIENCE)
+    check("another process has renamed the file: it is there, and no error", p.returncode == 0 and read(out.strip()) == gguf, (p.returncode, err))
+    forget()
     hub.fault(sha, ("slow", 0.3))
     p = subprocess.Popen([KVIK, "pull", "org/gguf"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env)
     while time.time() < until and not (os.path.exists(left) and os.path.getsize(left)):
