@@ -21,7 +21,8 @@ static void use(struct kv *kv, const uint8_t *data, size_t size)
     struct kv_usage u;
     char *again = NULL;
     size_t n_again;
-    struct store_source v = {.io = {.read = store_read, .size = size, .what = "fuzz"}, .data = data, .s = &s};
+    struct store_source v = {
+        .io = {.read = store_read, .size = size, .what = "fuzz"}, .data = data, .s = &s};
     if (session_read(&v.io, &s) < 0) {
         must(err_last()[0], "an error without a sentence");
         return;
