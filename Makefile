@@ -50,7 +50,7 @@ $(B)/tests/%.o: OPT += -Og -g1 $(if $(PLAIN),-fno-sanitize=undefined)# tests com
 ALLFLAGS = $(BASEFLAGS) $(OPT) $(WARN) $(CFLAGS) -MMD -MP
 LDLIBS := $(PKG_LIBS) -lunistring -lm -ldl -pthread # libunistring has no pkg-config file
 
-CLISRC := $(wildcard src/cli/*.c src/hub/*.c $(if $(SERVE),src/serve/*.c))
+CLISRC := $(wildcard src/cli/*.c src/hub/*.c src/serve/$(if $(SERVE),*,documents).c)
 LIBSRC := $(filter-out src/cli/% src/hub/% src/serve/%,$(wildcard src/*/*.c src/*/*/*.c))
 LIBOBJ := $(LIBSRC:%.c=$(B)/%.o)
 CLIOBJ := $(CLISRC:%.c=$(B)/%.o)

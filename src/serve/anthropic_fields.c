@@ -291,7 +291,7 @@ int anthropic_read(const struct server *s, const struct exchange *x, struct ask 
     json_t *chat = json_object(), *messages = json_array();
     int e = chat && messages ? read_options(k, s, body, counts) : ERR(NOMEM, "out of memory");
     const json_t *system = json_object_get(body, "system");
-    if (e >= 0) e = documents_read(&k->documents, body);
+    if (e >= 0) e = ask_moved_chunks(&k->documents, body);
     if (e >= 0) e = documents_note(&k->documents, system);
     if (e >= 0) e = read_system(s, messages, system);
     if (e >= 0) e = read_messages(k, messages, json_object_get(body, "messages"));

@@ -325,3 +325,19 @@ int ask_sampling(struct ask *k, const struct server *s, const json_t *body)
     k->priority = (int32_t)MAX(INT32_MIN, MIN(s->o.max_priority, priority));
     return 0;
 }
+
+int ask_moved_chunks(struct documents *d, const json_t *body)
+{
+    static const struct field_type type = {"moved_chunks", FIELD_OBJECT};
+    const json_t *given = json_object_get(body, "moved_chunks");
+    const uint32_t most = 1u << 20;
+    uint32_t recompute = 0;
+    if (!given || json_is_null(given)) return 0;
+    TRY(ask_types(body, &type, 1));
+    TRY(json_get_u32(given, "moved_chunks", "recompute", 0, most, &recompute));
+    TRY(json_get_f64(given, "moved_chunks", "fraction", &d->fraction));
+    if (!(d->fraction >= 0 && d->fraction <= 1))
+        return ERR(ARG, "field \"moved_chunks.fraction\" must be between 0 and 1");
+    d->recompute = recompute;
+    return (d->texts = json_array()) ? 0 : ERR(NOMEM, "out of memory");
+}

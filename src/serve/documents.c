@@ -4,26 +4,10 @@
  * characters of a document and of what is beside it belongs to neither, so a document has the same tokens wherever its neighbours let it. */
 #include "serve/documents.h"
 #include "base/buf.h"
-#include "serve/protocol.h"
 
 #include <string.h>
 
-enum { MOST_DOCUMENTS = 4096, MOST_RECOMPUTE = 1 << 20 };
-
-int documents_read(struct documents *d, const json_t *body)
-{
-    static const struct field_type type = {"moved_chunks", FIELD_OBJECT};
-    const json_t *given = json_object_get(body, "moved_chunks");
-    uint32_t recompute = 0;
-    if (!given || json_is_null(given)) return 0;
-    TRY(ask_types(body, &type, 1));
-    TRY(json_get_u32(given, "moved_chunks", "recompute", 0, MOST_RECOMPUTE, &recompute));
-    TRY(json_get_f64(given, "moved_chunks", "fraction", &d->fraction));
-    if (!(d->fraction >= 0 && d->fraction <= 1))
-        return ERR(ARG, "field \"moved_chunks.fraction\" must be between 0 and 1");
-    d->recompute = recompute;
-    return (d->texts = json_array()) ? 0 : ERR(NOMEM, "out of memory");
-}
+enum { MOST_DOCUMENTS = 4096 };
 
 /* Notes a part if it is marked.  A document of Anthropic's has its text in a source. */
 static int note(struct documents *d, const json_t *part)

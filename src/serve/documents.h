@@ -1,7 +1,9 @@
 /* documents.h - the documents of a prompt whose rows may come from another place: where they are in the prompt.
  *
- * A request marks parts of messages, or of a prompt that is no chat ("movable": true) and says with "moved_chunks" how much of each is computed again.  What is found of
- * them in the tokens of the prompt are places; a document that a template has changed is not found, and computed. */
+ * A request marks parts of messages, or of a prompt that is no chat ("movable": true), and says with "moved_chunks" how
+ * much of each is computed again.  What is found of them in the tokens of the prompt are places; a document that a
+ * template has changed is not found, and computed.  The command finds those of --document with --chat in the same way,
+ * so this file is built without libevent, too. */
 #pragma once
 #include "base/json.h"
 #include "kvik_loop.h"
@@ -16,8 +18,6 @@ struct documents {
     struct place *place; /* [n] owned, in their order */
     uint32_t n;
 };
-/* Reads "moved_chunks": {"recompute": tokens, "fraction": part} of a body. */
-int documents_read(struct documents *d, const json_t *body);
 /* Notes the marked parts of a message's content, and those of the results of tools in it. */
 int documents_note(struct documents *d, const json_t *content);
 /* Finds them in the n tokens of the prompt. */

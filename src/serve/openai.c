@@ -284,7 +284,7 @@ static int read_chat(struct server *s, struct exchange *x, struct ask *k, json_t
     TRY(ask_format(k, json_object_get(body, "response_format"), "response_format"));
     TRY(json_get_bool(body, "the request", "logprobs", &k->logprobs));
     TRY(json_get_u32(body, "the request", "top_logprobs", 0, 20, &k->top_logprobs));
-    TRY(documents_read(&k->documents, body));
+    TRY(ask_moved_chunks(&k->documents, body));
     TRY(ask_messages(k, s, json_object_get(body, "messages")));
     TRY(ask_kwargs(k, s, body));
     TRY(replay_render(k, s, x->client));
@@ -350,7 +350,7 @@ static int read_text(struct server *s, struct exchange *x, struct ask *k, json_t
         return infill_prompt(k, s, NULL, json_object_get(body, "prompt"), NULL, suffix);
     }
     const json_t *prompt = json_object_get(body, "prompt");
-    TRY(documents_read(&k->documents, body));
+    TRY(ask_moved_chunks(&k->documents, body));
     return json_object_get(json_array_get(prompt, 0), "text") ? read_parts(k, s, prompt)
                                                               : ask_prompts(k, s, prompt);
 }

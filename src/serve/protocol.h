@@ -177,6 +177,8 @@ struct field_type {
 };
 /* Refuses a body in which one of n fields has a value of another type; null is as good as no field. */
 int ask_types(const json_t *body, const struct field_type *t, size_t n);
+/* Reads "moved_chunks": {"recompute": tokens, "fraction": part} of a body. */
+int ask_moved_chunks(struct documents *d, const json_t *body);
 /* --- nul_fields.c */
 /* Refuses a body with a NUL in a text that a NUL would cut.  field: looks at this field only; NULL: at all known
  * fields. */

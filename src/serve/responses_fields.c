@@ -270,7 +270,7 @@ int responses_read(const struct server *s, const struct exchange *x, struct ask 
     const json_t *format = json_object_get(json_object_get(body, "text"), "format");
     if (e >= 0) e = ask_format(k, format, "text.format");
     if (e >= 0) e = read_options(k, s, chat, body);
-    if (e >= 0) e = documents_read(&k->documents, body);
+    if (e >= 0) e = ask_moved_chunks(&k->documents, body);
     bool empty = !input || json_is_null(input) ||
                  (json_is_string(input) && !json_string_length(input)) ||
                  (json_is_array(input) && !json_array_size(input));
