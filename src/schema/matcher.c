@@ -16,7 +16,7 @@ enum {
     PROBES = 8,
     MOST_THREADS = 4096
 };
-#define STEPS      ((uint64_t)1 << 26) /* most steps of one mask, about a second */
+#define STEPS      ((uint64_t)1 << 24) /* most steps of one mask, about a quarter of a second */
 #define MASK_BYTES ((size_t)8 << 20)   /* most bytes of all stored masks */
 
 struct state {
