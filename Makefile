@@ -45,7 +45,7 @@ $(B)/src/dev/cpu/%.o: OPT := -O1 -fno-omit-frame-pointer
 else
 OPT := $(RELEASE_OPT)
 endif
-$(B)/src/dev/cpu/%.o: OPT += -g1# where variables are is half of the work of compiling unrolled loops
+$(B)/src/dev/cpu/%.o: OPT += -g1 $(if $(filter asan tsan,$(MODE)),-fexpensive-optimizations)# vzeroupper, which -O1 leaves out: without it SSE is slow
 $(B)/tests/%.o: OPT += -Og -g1 $(if $(PLAIN),-fno-sanitize=undefined)# tests compile in half the time, and run short
 ALLFLAGS = $(BASEFLAGS) $(OPT) $(WARN) $(CFLAGS) -MMD -MP
 LDLIBS := $(PKG_LIBS) -lunistring -lm -ldl -pthread # libunistring has no pkg-config file

@@ -9,26 +9,33 @@
 #include <math.h>
 #include <string.h>
 
-static float load(enum dtype t, const void *x, size_t i)
+enum { SCORE_MAX = 8 }; /* queries */
+
+/* Reads n values that lie side by side: a type is looked at once for all queries, not once for each product. */
+static void load(enum dtype t, const void *x, size_t i, uint32_t n, float *out)
 {
-    if (t == DT_F32) return ((const float *)x)[i];
-    uint16_t h = ((const uint16_t *)x)[i];
-    return t == DT_F16 ? half_f16_to_f32(h) : half_bf16_to_f32(h);
+    for (uint32_t r = 0; r < n; r++)
+        out[r] = t == DT_F32   ? ((const float *)x)[i + r]
+                 : t == DT_F16 ? half_f16_to_f32(((const uint16_t *)x)[i + r])
+                               : half_bf16_to_f32(((const uint16_t *)x)[i + r]);
 }
 
 static void score(enum dtype t, const float *qt, uint32_t nq, uint32_t dim, const void *const *k,
                   const void *const *next, uint32_t s0, uint32_t s1, float scale, float *p)
 {
     (void)next;
-    for (uint32_t s = s0; s < s1; s++)
-        for (uint32_t i = 0; i < nq; i++) {
-            float acc[KV_STRIP] = {0};
-            for (uint32_t d = 0; d < dim; d++)
+    for (uint32_t s = s0; s < s1; s++) {
+        float acc[SCORE_MAX][KV_STRIP] = {{0}}, x[KV_STRIP];
+        for (uint32_t d = 0; d < dim; d++) {
+            load(t, k[s], (size_t)d * KV_STRIP, KV_STRIP, x);
+            for (uint32_t i = 0; i < nq; i++)
                 for (uint32_t r = 0; r < KV_STRIP; r++)
-                    acc[r] = fmaf(qt[d * nq + i], load(t, k[s], d * KV_STRIP + r), acc[r]);
-            for (uint32_t r = 0; r < KV_STRIP; r++)
-                p[i * KV_ATOM + s * KV_STRIP + r] = acc[r] * scale;
+                    acc[i][r] = fmaf(qt[d * nq + i], x[r], acc[i][r]);
         }
+        for (uint32_t i = 0; i < nq; i++)
+            for (uint32_t r = 0; r < KV_STRIP; r++)
+                p[i * KV_ATOM + s * KV_STRIP + r] = acc[i][r] * scale;
+    }
 }
 
 static void soft(float *p, uint32_t a, uint32_t b, float softcap, float *state)
@@ -56,12 +63,14 @@ static void pv(enum dtype t, const float *p, uint32_t nq, const void *const *v,
     (void)next;
     for (uint32_t i = 0; fresh && i < nq; i++)
         memset(o + i * ld, 0, dim * sizeof *o);
-    for (uint32_t i = 0; i < nq; i++)
-        for (uint32_t j = r0; j < r1; j++) {
-            size_t row = (size_t)(j % KV_STRIP) * dim;
-            float pj = p[i * KV_ATOM + j];
-            for (uint32_t d = 0; d < dim; d++)
-                o[i * ld + d] = fmaf(pj, load(t, v[j / KV_STRIP], row + d), o[i * ld + d]);
+    for (uint32_t j = r0; j < r1; j++)
+        for (uint32_t d0 = 0; d0 < dim; d0 += KV_STRIP) {
+            float x[KV_STRIP];
+            uint32_t n = MIN(dim - d0, KV_STRIP);
+            load(t, v[j / KV_STRIP], (size_t)(j % KV_STRIP) * dim + d0, n, x);
+            for (uint32_t i = 0; i < nq; i++)
+                for (uint32_t d = 0; d < n; d++)
+                    o[i * ld + d0 + d] = fmaf(p[i * KV_ATOM + j], x[d], o[i * ld + d0 + d]);
         }
 }
 
@@ -89,7 +98,7 @@ static void done(const float *run, uint32_t dim, float *out)
 static const struct attn_kernels *kernels(void)
 {
     static const struct attn_kernels ref = {
-        .score_max = 8,
+        .score_max = SCORE_MAX,
         .pv_max = 4,
         .score = score,
         .soft = soft,
