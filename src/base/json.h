@@ -27,6 +27,8 @@ int json_text(const json_t *j, char **out);
 /* Writes a short text of a value for an error: numbers and short strings as they stand, else their type and size. */
 #define JSON_FOUND 64
 const char *json_found(const json_t *v, char out[JSON_FOUND]);
+/* The same text in memory that lives until the block around it ends. */
+#define JSON_QUOTE(v) json_found(v, (char[JSON_FOUND]){0})
 /* Typed getters.  Return 1 if the key is present; 0 if it is absent or null, and *out stays as it is.  A wrong
  * type or a value out of range is ERR_FORMAT; the sentence names `what`, the key, what is expected and what was
  * found. */

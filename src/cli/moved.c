@@ -13,7 +13,7 @@
 #define BETWEEN "\n\n"
 #define LONGEST ((size_t)64 << 20)
 
-static int add(struct moved *m, const int32_t *ids, size_t n, bool exact)
+static int add_ids(struct moved *m, const int32_t *ids, size_t n, bool exact)
 {
     int32_t *all = mem_grow(m->ids, m->n + n + 1, sizeof *all);
     if (!all) return ERR_NOMEM;
@@ -31,7 +31,7 @@ static int add_text(struct moved *m, const kvik_tokenizer *t, const char *text, 
     int32_t *ids;
     size_t count;
     TRY(kvik_tokenizer_encode(t, text, n, begins, &ids, &count));
-    int e = add(m, ids, count, exact);
+    int e = add_ids(m, ids, count, exact);
     kvik_free(ids);
     return e;
 }
@@ -109,13 +109,13 @@ int moved_find(struct moved *m, const kvik_tokenizer *t, json_t *texts, const kv
     m->chunk = mem_array(2 * json_array_size(texts) + 1, sizeof *m->chunk);
     int e = m->chunk ? documents_find(&d, t, chat->ids, chat->n) : ERR_NOMEM;
     for (uint32_t i = 0; e >= 0 && i < d.n; i++) {
-        const struct place p = d.place[i];
+        const struct document_span p = d.span[i];
         if (!i) m->head = p.from;
-        e = add(m, chat->ids + m->n, p.from - m->n, true);
-        if (e >= 0) e = add(m, chat->ids + p.from, p.to - p.from, false);
+        e = add_ids(m, chat->ids + m->n, p.from - m->n, true);
+        if (e >= 0) e = add_ids(m, chat->ids + p.from, p.to - p.from, false);
         m->spliced = m->n_chunks;
     }
-    if (e >= 0) e = add(m, chat->ids + m->n, chat->n - m->n, true);
+    if (e >= 0) e = add_ids(m, chat->ids + m->n, chat->n - m->n, true);
     place(m);
     documents_done(&d);
     return e;

@@ -98,7 +98,8 @@ json_t *answer_probabilities(struct choice *c)
     json_t *list = c->logprobs ? json_array() : NULL;
     for (; c->told < n; c->told++)
         json_array_append(list, json_array_get(c->logprobs, c->told));
-    if (list && c->answer->ask.stream) { /* a stream that was sent needs them no more */
+    if (list &&
+        c->answer->ask.stream) { /* the list is sent now, and no later part needs these entries */
         json_array_clear(c->logprobs);
         c->told = c->answer->probabilities = 0;
     }

@@ -67,11 +67,13 @@ static int read_system(const struct server *s, json_t *messages, const json_t *g
         const json_t *text = json_object_get(block, "text");
         const char *t = json_string_value(text);
         size_t n = json_string_length(text), skip = t && !s->o.no_rules ? rules_skip(t, n) : 0;
-        if (!t && e >= 0) e = ERR(ARG, "system.%zu: a block of text is expected", i);
+        if (!t && e >= 0)
+            e = ERR(ARG, "system.%zu: a block of text is expected, not %s", i, JSON_QUOTE(block));
         if (t && e >= 0) e = add_text(&b, t + skip, n - skip, "\n\n");
     }
     if (given && !json_is_null(given) && !json_is_string(given) && !json_is_array(given))
-        e = ERR(ARG, "system: a string or an array of blocks is expected");
+        e = ERR(ARG, "system: a string or an array of blocks is expected, not %s",
+                JSON_QUOTE(given));
     if (e >= 0 && b.len)
         json_array_append_new(messages,
                               json_pack("{s:s, s:o}", "role", "system", "content", text_of(&b)));
@@ -98,7 +100,10 @@ static int add_result(json_t *messages, const json_t *block, size_t at)
     size_t i;
     int e = 0;
     if (!json_is_string(id))
-        return ERR(ARG, "messages.%zu.content: a tool_result has a tool_use_id", at);
+        return ERR(
+            ARG,
+            "messages.%zu.content: a tool_result has a tool_use_id, which must be a string, not %s",
+            at, JSON_QUOTE(id));
     buf_init(&b, SIZE_MAX);
     if (json_is_string(content)) e = add_string(&b, content, "");
     json_array_foreach(content, i, part)
@@ -142,7 +147,10 @@ static int add_use(json_t *calls, const json_t *block, size_t at)
     const json_t *id = json_object_get(block, "id"), *name = json_object_get(block, "name"),
                  *input = json_object_get(block, "input");
     if (!json_is_string(name) || !json_is_string(id) || (input && !json_is_object(input)))
-        return ERR(ARG, "messages.%zu.content: a tool_use has an id, a name and an input", at);
+        return ERR(
+            ARG,
+            "messages.%zu.content: a tool_use has an id and a name, which are strings, and an input, which is an object; not %s, %s and %s",
+            at, JSON_QUOTE(id), JSON_QUOTE(name), JSON_QUOTE(input));
     json_t *f = json_pack("{s:O, s:o}", "name", name, "arguments",
                           input ? json_incref((json_t *)(uintptr_t)input) : json_object());
     json_t *call = json_pack("{s:O, s:s, s:o}", "id", id, "type", "function", "function", f);
@@ -188,20 +196,25 @@ static int read_messages(struct ask *k, json_t *messages, const json_t *given)
     const json_t *m;
     size_t i;
     if (!json_is_array(given) || !json_array_size(given))
-        return ERR(ARG, "messages: an array of messages is expected, and not an empty one");
+        return ERR(ARG,
+                   "messages: an array of messages is expected, and not an empty one; it is %s",
+                   JSON_QUOTE(given));
     json_array_foreach(given, i, m)
     {
         const char *role = json_string_value(json_object_get(m, "role"));
         const json_t *content = json_object_get(m, "content");
         if (!json_is_string(content) && !json_is_array(content))
-            return ERR(ARG, "messages.%zu.content: a string or an array of blocks is expected", i);
+            return ERR(ARG,
+                       "messages.%zu.content: a string or an array of blocks is expected, not %s",
+                       i, JSON_QUOTE(content));
         TRY(documents_note(&k->documents, content));
         if (role && !strcmp(role, "assistant"))
             TRY(read_assistant(messages, content, i));
         else if (role && (!strcmp(role, "user") || !strcmp(role, "system")))
             TRY(read_user(messages, role, content, i));
         else
-            return ERR(ARG, "messages.%zu.role: \"user\" or \"assistant\" is expected", i);
+            return ERR(ARG, "messages.%zu.role: \"user\" or \"assistant\" is expected, not %s", i,
+                       JSON_QUOTE(json_object_get(m, "role")));
     }
     return 0;
 }
@@ -222,7 +235,10 @@ static int read_tools(json_t *chat, const json_t *given)
         if (!json_is_object(schema) && json_object_get(tool, "type")) continue;
         if (!json_is_string(name) || !json_is_object(schema)) {
             json_decref(tools);
-            return ERR(ARG, "tools.%zu: a name and an input_schema are expected", i);
+            return ERR(
+                ARG,
+                "tools.%zu: a name, which is a string, and an input_schema, which is an object, are expected, not %s and %s",
+                i, JSON_QUOTE(name), JSON_QUOTE(schema));
         }
         json_t *f = json_pack("{s:O}", "name", name);
         if (json_is_string(about)) json_object_set(f, "description", (json_t *)(uintptr_t)about);
@@ -240,7 +256,10 @@ static int read_choice(json_t *chat, const json_t *choice)
     if (!strcmp(type, "any")) return put(chat, "tool_choice", json_string("required"));
     const json_t *name = json_object_get(choice, "name");
     if (strcmp(type, "tool") != 0 || !json_is_string(name))
-        return ERR(ARG, "tool_choice: a type is expected: auto, any, tool with a name, or none");
+        return ERR(
+            ARG,
+            "tool_choice: a type is expected: auto, any, tool with a name, or none; the type is %s and the name %s",
+            JSON_QUOTE(json_object_get(choice, "type")), JSON_QUOTE(name));
     return put(chat, "tool_choice",
                json_pack("{s:s, s:{s:O}}", "type", "function", "function", "name", name));
 }

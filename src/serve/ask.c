@@ -124,14 +124,17 @@ static int stop_strings(struct ask *k, const json_t *body)
     size_t i;
     if (!stop || json_is_null(stop)) return 0;
     if (!json_is_string(stop) && !json_is_array(stop))
-        return ERR(ARG, "field \"stop\" must be a string or an array of strings");
+        return ERR(ARG, "field \"stop\" must be a string or an array of strings, not %s",
+                   JSON_QUOTE(stop));
     json_t *list = json_array();
     if (json_is_string(stop)) json_array_append(list, stop);
     json_array_foreach(stop, i, one)
     {
         if (!json_is_string(one)) {
             json_decref(list);
-            return ERR(ARG, "field \"stop\" must be a string or an array of strings");
+            return ERR(ARG,
+                       "field \"stop\" must be a string or an array of strings; its item %zu is %s",
+                       i, JSON_QUOTE(one));
         }
         if (json_string_length(one)) json_array_append(list, one);
     }
@@ -144,7 +147,8 @@ static int seed(struct ask *k, const json_t *body)
 {
     json_t *v = json_object_get(body, "seed");
     if (!v || json_is_null(v)) return 0;
-    if (!json_is_integer(v)) return ERR(ARG, "field \"seed\" must be an integer");
+    if (!json_is_integer(v))
+        return ERR(ARG, "field \"seed\" must be an integer, not %s", JSON_QUOTE(v));
     json_int_t n = json_integer_value(v);
     k->seeded = n != -1;
     return n == -1 ? 0 : ask_set(k, "seed", json_integer(n & INT64_MAX));
@@ -164,7 +168,10 @@ static int add_bias(const struct server *s, json_t *list, const char *text, cons
     if (text && !number)
         TRY(kvik_tokenizer_encode(s->tokenizer, text, strlen(text), false, &ids, &n));
     if (one < 0 || one >= (long long)kvik_model_vocab(s->o.model))
-        return ERR(LIMIT, "field \"logit_bias\": token %lld is no id of this model", one);
+        return ERR(
+            LIMIT,
+            "field \"logit_bias\": token %lld is no id of this model, whose ids are 0 to %lld", one,
+            (long long)kvik_model_vocab(s->o.model) - 1);
     if (n > MOST_BIASES || json_array_size(list) + n > MOST_BIASES) {
         kvik_free(ids);
         return ERR(LIMIT, "field \"logit_bias\" has more than %d tokens", MOST_BIASES);
@@ -209,7 +216,8 @@ static int logit_bias(struct ask *k, const struct server *s, const json_t *body)
     if (e != ERR_ARG) return e;
     return ERR(ARG,
                "field \"logit_bias\" must be an object of tokens and numbers, or an array of such "
-               "pairs");
+               "pairs, not %s",
+               JSON_QUOTE(given));
 }
 
 /* Reads ignore_eos: the text does not end before its limit. */
@@ -248,7 +256,8 @@ static int id_slot(struct ask *k, const struct server *s, const json_t *body)
     const json_t *v = json_object_get(body, "id_slot");
     json_int_t i = v && !json_is_null(v) ? json_integer_value(v) : -1;
     if ((v && !json_is_null(v) && !json_is_integer(v)) || i < -1 || i >= (json_int_t)s->o.parallel)
-        return ERR(ARG, "field \"id_slot\" must be a slot, 0 to %u, or -1: any", s->o.parallel - 1);
+        return ERR(ARG, "field \"id_slot\" must be a slot, 0 to %u, or -1: any; not %s",
+                   s->o.parallel - 1, JSON_QUOTE(v));
     k->slot = (int)i;
     return 0;
 }
@@ -308,7 +317,8 @@ int ask_sampling(struct ask *k, const struct server *s, const json_t *body)
     const char *any = json_string_value(schema);
     if (schema && !json_is_null(schema) && !json_is_object(schema) &&
         !(any && !strcmp(any, "json_object")))
-        return ERR(ARG, "field \"json_schema\" must be an object or \"json_object\"");
+        return ERR(ARG, "field \"json_schema\" must be an object or \"json_object\", not %s",
+                   JSON_QUOTE(schema));
     if (schema && !json_is_null(schema)) TRY(ask_schema(k, json_incref(schema)));
     TRY(json_get_bool(body, WHERE, "stream", &k->stream));
     TRY(json_get_bool(body, WHERE, "return_token_ids", &k->return_ids));
@@ -320,7 +330,7 @@ int ask_sampling(struct ask *k, const struct server *s, const json_t *body)
     TRY(json_get_u32(body, WHERE, "n", 1, MOST_CHOICES, &k->choices));
     const json_t *wish = json_object_get(body, "priority");
     if (wish && !json_is_null(wish) && !json_is_integer(wish))
-        return ERR(ARG, "field \"priority\" must be an integer");
+        return ERR(ARG, "field \"priority\" must be an integer, not %s", JSON_QUOTE(wish));
     int64_t priority = json_integer_value(wish);
     k->priority = (int32_t)MAX(INT32_MIN, MIN(s->o.max_priority, priority));
     return 0;
@@ -337,7 +347,8 @@ int ask_moved_chunks(struct documents *d, const json_t *body)
     TRY(json_get_u32(given, "moved_chunks", "recompute", 0, most, &recompute));
     TRY(json_get_f64(given, "moved_chunks", "fraction", &d->fraction));
     if (!(d->fraction >= 0 && d->fraction <= 1))
-        return ERR(ARG, "field \"moved_chunks.fraction\" must be between 0 and 1");
+        return ERR(ARG, "field \"moved_chunks.fraction\" must be between 0 and 1, not %g",
+                   d->fraction);
     d->recompute = recompute;
     return (d->texts = json_array()) ? 0 : ERR(NOMEM, "out of memory");
 }

@@ -84,7 +84,10 @@ static int append_item(const struct server *s, struct ask_text *t, const json_t 
     json_int_t id = json_integer_value(v);
     if (json_is_string(v)) return append_text(s, t, v, at == 0);
     if (!json_is_integer(v) || id < 0 || id >= (json_int_t)kvik_model_vocab(s->o.model))
-        return ERR(ARG, "field \"prompt\": token %zu is no id of this model", at);
+        return ERR(
+            ARG,
+            "field \"prompt\": token %zu is %s, which is no id of this model; its ids are 0 to %lld",
+            at, JSON_QUOTE(v), (long long)kvik_model_vocab(s->o.model) - 1);
     return ask_text_add(t, &(int32_t){(int32_t)id}, 1);
 }
 
@@ -97,7 +100,8 @@ static int read_prompt(const struct server *s, const json_t *prompt, struct ask_
     if (json_is_object(prompt) && !json_object_get(prompt, "multimodal_data"))
         prompt = json_object_get(prompt, "prompt_string");
     if (!json_is_string(prompt) && !json_is_array(prompt))
-        return ERR(ARG, "field \"prompt\" must be a string or an array of token ids");
+        return ERR(ARG, "field \"prompt\" must be a string or an array of token ids, not %s",
+                   JSON_QUOTE(prompt));
     int e = ask_text_add(&t, NULL, 0);
     if (e >= 0 && json_is_string(prompt)) e = append_text(s, &t, prompt, true);
     json_array_foreach(prompt, i, v)

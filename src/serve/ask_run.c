@@ -81,7 +81,7 @@ static int take_documents(struct job *j, const struct documents *d)
                            .fraction = d->fraction,
                            .cache_salt = j->salt};
     for (uint32_t i = 0; i < d->n; i++) {
-        const struct place p = d->place[i];
+        const struct document_span p = d->span[i];
         if (c->tokens < p.from)
             c->chunk[c->n++] =
                 (kvik_chunk){sizeof *c->chunk, j->ids + c->tokens, p.from - c->tokens, 1};
@@ -162,7 +162,7 @@ int ask_salt(const struct server *s, const struct exchange *x, const json_t *bod
 {
     const json_t *own = json_object_get(body, "cache_salt");
     if (own && !json_is_null(own) && !json_is_string(own))
-        return ERR(ARG, "field \"cache_salt\" must be a string");
+        return ERR(ARG, "field \"cache_salt\" must be a string, not %s", JSON_QUOTE(own));
     keys_salt(s->keys ? x->key : NULL, json_string_value(own), json_string_length(own), out);
     return 0;
 }

@@ -51,7 +51,8 @@ static int which_cache(const struct server *s, const struct exchange *x, uint32_
     if (!x->query || strncmp(x->query, key, sizeof key - 1) != 0) return 0;
     unsigned long n = strtoul(x->query + sizeof key - 1, &end, 10);
     if (*end || n >= s->caches.n)
-        return ERR(ARG, "?cache= must be the number of a cache, below %u", s->caches.n);
+        return ERR(ARG, "?cache= must be the number of a cache, below %u, not %.20s", s->caches.n,
+                   x->query + sizeof key - 1);
     *out = (uint32_t)n;
     return 0;
 }

@@ -219,9 +219,10 @@ int caches_find(const struct caches *c, const json_t *body, uint32_t *out)
     if (json_is_null(name)) name = NULL;
     if (json_is_null(config)) config = NULL;
     if (name && !json_is_string(name))
-        return ERR(ARG, "field \"cache_implementation\" must be a string");
+        return ERR(ARG, "field \"cache_implementation\" must be a string, not %s",
+                   JSON_QUOTE(name));
     if (config && !json_is_object(config))
-        return ERR(ARG, "field \"cache_config\" must be an object");
+        return ERR(ARG, "field \"cache_config\" must be an object, not %s", JSON_QUOTE(config));
     if (!name && !config) return 0;
     TRY(read_fields(name, config, &keys));
     const char *wanted = name ? json_string_value(name) : c->use[0].name;
@@ -278,7 +279,7 @@ static int divide(struct caches *c)
                    "the tables of %u caches need more than the %s of --cache-memory; give more, or "
                    "allow fewer strategies with --allow-cache",
                    c->n, bytes_text(c->budget, size));
-    /* in this order the first cache ends with all of the rest */
+    /* the first cache comes last, and keeps the rest of the budget after it was measured */
     for (uint32_t i = c->n; i-- > 0;) {
         uint64_t own = usage_of(&c->use[i]).budget;
         TRY(kvik_cache_set_memory(c->use[i].o.cache, own + c->budget - tables));

@@ -1,6 +1,6 @@
 /* chunks.h - reads the chunks of a body strictly.
  *
- * libevent accepts sizes such as "0xf", "+f" and "f g", and does not miss a line end that is missing.  If a proxy in front reads
+ * libevent accepts sizes such as "0xf", "+f" and "f g", and chunks whose line end is missing.  If a proxy in front reads
  * such a body otherwise, a client can slip text into the request of another client. */
 #pragma once
 #include <stddef.h>

@@ -15,7 +15,8 @@ int ask_join(const json_t *content, const char *list, size_t at, json_t **out)
     if (json_is_string(content))
         e = buf_append(&b, json_string_value(content), json_string_length(content));
     else if (content && !json_is_null(content) && !json_is_array(content))
-        e = ERR(ARG, "field \"%s[%zu].content\" must be a string or an array of parts", list, at);
+        e = ERR(ARG, "field \"%s[%zu].content\" must be a string or an array of parts, not %s",
+                list, at, JSON_QUOTE(content));
     json_array_foreach(content, i, part)
     {
         const json_t *text = json_is_string(part) ? part : json_object_get(part, "text");
@@ -68,8 +69,10 @@ static int take_call(const struct server *s, json_t *call, size_t at)
            *own = NULL;
     const char *id = json_string_value(json_object_get(call, "id"));
     if (!json_is_object(f) || !json_is_string(json_object_get(f, "name")))
-        return ERR(ARG, "field \"messages[%zu].tool_calls\": a call has a function with a name",
-                   at);
+        return ERR(
+            ARG,
+            "field \"messages[%zu].tool_calls\": a call has a function with a name, which is a string, not %s",
+            at, JSON_QUOTE(json_is_object(f) ? json_object_get(f, "name") : f));
     if (s->dialect.objects && json_is_string(given))
         own = json_loadb(json_string_value(given), json_string_length(given), JSON_ALLOW_NUL, NULL);
     if (own) json_object_set_new(f, "arguments", own);
@@ -90,7 +93,8 @@ static int take_calls(const struct server *s, json_t *m, size_t at)
     if (json_is_null(given) || (json_is_array(given) && !json_array_size(given)))
         return json_object_del(m, "tool_calls");
     if (!json_is_array(given))
-        return ERR(ARG, "field \"messages[%zu].tool_calls\" must be an array", at);
+        return ERR(ARG, "field \"messages[%zu].tool_calls\" must be an array, not %s", at,
+                   JSON_QUOTE(given));
     if (!(calls = json_deep_copy(given))) return ERR(NOMEM, "out of memory");
     json_object_set_new(m, "tool_calls", calls);
     json_array_foreach(calls, i, call)
@@ -112,8 +116,11 @@ static int take_message(struct ask *k, const struct server *s, const json_t *giv
 {
     const char *role = json_string_value(json_object_get(given, "role"));
     json_t *content = json_object_get(given, "content"), *text = NULL, *m;
-    if (!json_is_object(given)) return ERR(ARG, "field \"messages[%zu]\" must be an object", at);
-    if (!role) return ERR(ARG, "field \"messages[%zu].role\" must be a string", at);
+    if (!json_is_object(given))
+        return ERR(ARG, "field \"messages[%zu]\" must be an object, not %s", at, JSON_QUOTE(given));
+    if (!role)
+        return ERR(ARG, "field \"messages[%zu].role\" must be a string, not %s", at,
+                   JSON_QUOTE(json_object_get(given, "role")));
     TRY(documents_note(&k->documents, content));
     if (content && !json_is_null(content) && !json_is_string(content))
         TRY(ask_join(content, "messages", at, &text));
@@ -134,7 +141,8 @@ int ask_messages(struct ask *k, const struct server *s, const json_t *given)
     const json_t *m;
     size_t i;
     if (!json_is_array(given) || !json_array_size(given))
-        return ERR(ARG, "field \"messages\" must be an array of messages, and not empty");
+        return ERR(ARG, "field \"messages\" must be an array of messages, and not empty; it is %s",
+                   JSON_QUOTE(given));
     if (!(k->messages = json_array())) return ERR(NOMEM, "out of memory");
     json_array_foreach(given, i, m)
     {

@@ -1,7 +1,8 @@
 /* documents.c - finds the documents of a request in its prompt; see documents.h.
  *
- * The prompt is decoded again, token by token, because only its text says where a document went in a template.  A token that has
- * characters of a document and of what is beside it belongs to neither, so a document has the same tokens wherever its neighbours let it. */
+ * The prompt is decoded token by token, because only its text shows where the template has put a document.  A token with
+ * characters of a document and of the text beside it belongs to no document.  So a document has the same tokens in other
+ * prompts, unless the text beside it changes how the tokenizer cuts the document. */
 #include "serve/documents.h"
 #include "base/buf.h"
 
@@ -38,7 +39,8 @@ int documents_note(struct documents *d, const json_t *content)
     return 0;
 }
 
-/* Decodes the prompt.  end[i]: the bytes of the text up to token i, without a character that is not whole yet. */
+/* Decodes the prompt.  end[i]: bytes of the text up to and with token i; a character that later tokens complete does not
+ * count yet. */
 static int decode(const kvik_tokenizer *t, const int32_t *ids, size_t n, struct buf *text,
                   size_t *end)
 {
@@ -78,14 +80,14 @@ static void find(struct documents *d, const struct buf *text, const size_t *end,
                    *there = bytes ? memmem(text->data + at, text->len - at, s, bytes) : NULL;
         if (!there) continue;
         const size_t from = (size_t)(there - text->data), to = from + bytes;
-        struct place p;
+        struct document_span p;
         while (k < n && (k ? end[k - 1] : 0) < from)
             k++;
         p.from = k;
         while (k < n && end[k] <= to)
             k++;
-        p.to = MIN(k, n - 1); /* the last token of a prompt is computed */
-        if (p.from < p.to) d->place[d->n++] = p;
+        p.to = MIN(k, n - 1); /* the last token of a prompt is always computed, for its logits */
+        if (p.from < p.to) d->span[d->n++] = p;
         at = to;
     }
 }
@@ -96,9 +98,9 @@ int documents_find(struct documents *d, const kvik_tokenizer *t, const int32_t *
     const size_t most = json_array_size(d->texts);
     if (!most || !n) return 0;
     size_t *end = mem_array(n, sizeof *end);
-    d->place = mem_array(most, sizeof *d->place);
+    d->span = mem_array(most, sizeof *d->span);
     buf_init(&text, SIZE_MAX);
-    int e = end && d->place ? decode(t, ids, n, &text, end) : ERR_NOMEM;
+    int e = end && d->span ? decode(t, ids, n, &text, end) : ERR_NOMEM;
     if (e >= 0 && text.len) find(d, &text, end, n);
     buf_done(&text);
     mem_free(end);
@@ -108,6 +110,6 @@ int documents_find(struct documents *d, const kvik_tokenizer *t, const int32_t *
 void documents_done(struct documents *d)
 {
     json_decref(d->texts);
-    mem_free(d->place);
+    mem_free(d->span);
     *d = (struct documents){0};
 }

@@ -60,18 +60,18 @@ struct events {
     int bell;
     pthread_t thread;
     bool runs;
-    /* Of the thread that computes. */
+    /* Only the thread that computes uses these fields. */
     kvik_cache *cache;
     struct note *note; /* [n_notes] owned */
     size_t n_notes, cap;
     bool clears; /* the message begins with AllBlocksCleared */
     bool lost;   /* memory was short for a note, so all blocks are told again */
     uint64_t number;
-    /* Under the lock. */
+    /* The lock guards these fields. */
     pthread_mutex_t lock;
     struct message *first, **last;
     bool closing;
-    /* Of the thread of the sockets: a ring. */
+    /* Only the thread of the sockets uses these fields.  `kept` is a ring. */
     struct message **kept; /* [KEPT] owned */
     uint32_t oldest, n_kept;
     size_t kept_bytes;

@@ -211,13 +211,16 @@ static int name_file(struct filing *w, const json_t *body)
 {
     const json_t *v = json_object_get(body, "filename");
     const char *s = json_string_value(v), *dir = w->server->o.slot_dir;
-    if (!s) return ERR(ARG, "field \"filename\" must be a string");
+    if (!s) return ERR(ARG, "field \"filename\" must be a string, not %s", JSON_QUOTE(v));
     if (!*s || *s == '.' || strchr(s, '/') || strlen(s) > 200 || strlen(s) != json_string_length(v))
-        return ERR(ARG,
-                   "field \"filename\" must be the name of a file in --slot-save-path, not a path");
+        return ERR(
+            ARG,
+            "field \"filename\" must be the name of a file in --slot-save-path, of 1 to 200 bytes, with no slash and no dot in front, not %s",
+            JSON_QUOTE(v));
     snprintf(w->name, sizeof w->name, "%s", s);
     if ((size_t)snprintf(w->path, sizeof w->path, "%s/%s", dir, s) >= sizeof w->path)
-        return ERR(LIMIT, "the path of --slot-save-path is too long");
+        return ERR(LIMIT, "the path of --slot-save-path with this name has more than %zu bytes",
+                   sizeof w->path - 1);
     return 0;
 }
 

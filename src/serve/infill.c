@@ -76,8 +76,8 @@ static int add_files(struct ask_text *t, const struct server *s, const struct ma
         if (!json_is_string(text) || (name && !json_is_string(name)))
             return ERR(
                 ARG,
-                "field \"input_extra[%zu]\" must have a string \"text\" and may have a string \"filename\"",
-                i);
+                "field \"input_extra[%zu]\" must have a string \"text\" and may have a string \"filename\", not %s and %s",
+                i, JSON_QUOTE(text), JSON_QUOTE(name));
         if (m->file >= 0) TRY(ask_text_add(t, &m->file, 1));
         if (name) TRY(add_field(t, s, name));
         TRY(add_text(t, s, "\n", 1));

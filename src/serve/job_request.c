@@ -126,8 +126,8 @@ void job_look(struct job *j)
     if (j->calls->progress) j->calls->progress(j);
 }
 
-/* Returns the tokens of the prompt whose rows were there.  Of a job with documents the request finds what was computed for
- * them as well. */
+/* Returns how many tokens of the prompt had rows before the job computed any.  The request of a job with documents counts
+ * all of their tokens as reused, also those that splicing.c has computed, so the sums of splicing.c are used. */
 static uint64_t reused_of(const struct job *j, const kvik_progress *p)
 {
     const struct splicing *c = &j->splicing;
@@ -144,7 +144,8 @@ void job_note_progress(struct job *j)
 {
     kvik_progress p = {.size = sizeof p};
     if (kvik_request_progress(j->request, &p) < 0) return;
-    if (!j->counted) j->reused = reused_of(j, &p); /* of a job that was parked: as it began first */
+    if (!j->counted)
+        j->reused = reused_of(j, &p); /* only of the first beginning, if the job was parked */
     j->counted = true;
     j->computed += p.computed_tokens + j->splicing.computed;
     j->splicing.computed = 0;

@@ -21,7 +21,7 @@ static const char *stop_type(const struct choice *c)
     }
 }
 
-/* The options that determine a text, by llama-server's names. */
+/* Returns the options that determine a text, under llama-server's names. */
 static json_t *settings(const struct answer *a, uint32_t index)
 {
     kvik_generation g;
@@ -40,7 +40,7 @@ static json_t *settings(const struct answer *a, uint32_t index)
     return o;
 }
 
-/* A text, or a part of one with its new tokens. */
+/* Returns a text, or a part of one with its new tokens. */
 static json_t *part(struct choice *c, const char *text, size_t n, bool stop)
 {
     json_t *o = json_pack("{s:i, s:o, s:b}", "index", (int)c->index, "content",
@@ -55,7 +55,7 @@ static void add_probabilities(struct choice *c, json_t *o)
     if (list) json_object_set_new(o, "completion_probabilities", list);
 }
 
-/* A prompt as text, with its special tokens. */
+/* Returns a prompt as text, with its special tokens. */
 static json_t *prompt_text(const struct answer *a, const struct ask_text *prompt)
 {
     char *text = NULL;
@@ -201,12 +201,17 @@ static int read_gap(struct server *s, struct exchange *x, struct ask *k, json_t 
     (void)x;
     TRY(read_options(s, k, body));
     if (!json_is_string(prefix) || !json_is_string(suffix))
-        return ERR(ARG, "fields \"input_prefix\" and \"input_suffix\" must be strings");
+        return ERR(ARG,
+                   "fields \"input_prefix\" and \"input_suffix\" must be strings, not %s and %s",
+                   JSON_QUOTE(prefix), JSON_QUOTE(suffix));
     if (more && !json_is_null(more) && !json_is_string(more))
         return ERR(
-            ARG, "field \"prompt\" must be a string: the beginning of the text that is filled in");
+            ARG,
+            "field \"prompt\" must be a string, the beginning of the text that is filled in, not %s",
+            JSON_QUOTE(more));
     if (extra && !json_is_null(extra) && !json_is_array(extra))
-        return ERR(ARG, "field \"input_extra\" must be an array of files");
+        return ERR(ARG, "field \"input_extra\" must be an array of files, not %s",
+                   JSON_QUOTE(extra));
     return infill_prompt(k, s, extra, prefix, more, suffix);
 }
 

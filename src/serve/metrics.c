@@ -13,7 +13,7 @@ static void gauge(struct buf *b, const char *name, const char *type, const char 
     number(b, full, type, help, v);
 }
 
-/* Each cache's part of the one budget, where requests can choose a cache. */
+/* Adds each cache's part of the one budget, where requests can choose a cache. */
 static void add_caches(struct buf *b, const struct server *s, const struct scheduler_state *t)
 {
     static const struct {
@@ -35,7 +35,7 @@ static void add_caches(struct buf *b, const struct server *s, const struct sched
     }
 }
 
-/* What the shared store did (--prefix-store). */
+/* Adds what the shared store did (--prefix-store). */
 static void add_store(struct buf *b, const kvik_shared_state *t)
 {
     const struct {
@@ -60,7 +60,7 @@ static void add_store(struct buf *b, const kvik_shared_state *t)
     }
 }
 
-/* The same numbers under the names of llama-server. */
+/* Adds the same numbers under the names of llama-server. */
 static void llama_numbers(const struct scheduler_state *t, struct buf *b)
 {
     double read = (double)(t->prompt_tokens - MIN(t->reused_tokens, t->prompt_tokens)),

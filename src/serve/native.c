@@ -38,7 +38,9 @@ static int tokenize(struct server *s, struct exchange *x)
     bool special = false, pieces = false;
     TRY(body_read(x, &body));
     json_t *content = json_object_get(body, "content");
-    int e = json_is_string(content) ? 0 : ERR(ARG, "field \"content\" must be a string");
+    int e = json_is_string(content)
+                ? 0
+                : ERR(ARG, "field \"content\" must be a string, not %s", JSON_QUOTE(content));
     if (e >= 0) e = json_get_bool(body, "the request", "add_special", &special);
     if (e >= 0) e = json_get_bool(body, "the request", "with_pieces", &pieces);
     if (e >= 0)
@@ -68,8 +70,10 @@ static int detokenize(struct server *s, struct exchange *x)
     TRY(body_read(x, &body));
     ask_init(&k);
     json_t *tokens = json_object_get(body, "tokens");
-    int e = json_is_array(tokens) ? ask_prompt(&k, s, tokens)
-                                  : ERR(ARG, "field \"tokens\" must be an array of token ids");
+    int e = json_is_array(tokens)
+                ? ask_prompt(&k, s, tokens)
+                : ERR(ARG, "field \"tokens\" must be an array of token ids, not %s",
+                      JSON_QUOTE(tokens));
     if (e >= 0) e = kvik_tokenizer_decode(s->tokenizer, k.ids, k.n, false, &text, &n);
     if (e >= 0) exchange_json(x, 200, json_pack("{s:o}", "content", answer_text(text, n)));
     kvik_free(text);
@@ -124,7 +128,7 @@ static int props(struct server *s, struct exchange *x)
     return 0;
 }
 
-/* There are no adapters. */
+/* Answers with an empty list, because there are no adapters. */
 static int adapters(struct server *s, struct exchange *x)
 {
     (void)s;

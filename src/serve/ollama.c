@@ -94,7 +94,7 @@ static void chat_piece(struct answer *a, struct choice *c, enum piece kind, cons
     send_line(a, add_logprobs(c, chat_line(a, m)));
 }
 
-/* A call as Ollama shows it: its arguments are an object. */
+/* Returns a call as Ollama shows it: its arguments are an object. */
 static json_t *shown_call(const struct call *k, uint32_t index)
 {
     json_t *o = NULL;
@@ -283,7 +283,8 @@ static int read_format(struct ask *k, const json_t *body)
         tool_schema_close(own); /* as Ollama's own server */
         return ask_schema(k, own);
     }
-    return ERR(ARG, "field \"format\" must be \"json\" or a schema");
+    return ERR(ARG, "field \"format\" must be \"json\" or a schema, which is an object, not %s",
+               JSON_QUOTE(format));
 }
 
 static int read_chat(struct server *s, struct exchange *x, struct ask *k, json_t *body)
@@ -308,7 +309,8 @@ static int read_text(struct server *s, struct exchange *x, struct ask *k, json_t
     TRY(json_get_bool(body, "the request", "raw", &raw));
     if (json_array_size(json_object_get(body, "images")))
         return ERR(UNSUPPORTED, "field \"images\": this model reads text");
-    if (!json_is_string(prompt)) return ERR(ARG, "field \"prompt\" must be a string");
+    if (!json_is_string(prompt))
+        return ERR(ARG, "field \"prompt\" must be a string, not %s", JSON_QUOTE(prompt));
     if (json_string_length(json_object_get(body, "suffix")))
         return infill_prompt(k, s, NULL, prompt, NULL, json_object_get(body, "suffix"));
     if (raw || !kvik_tokenizer_template(s->tokenizer)) return ask_prompt(k, s, prompt);

@@ -340,13 +340,14 @@ static int read_text(struct server *s, struct exchange *x, struct ask *k, json_t
     if (echo) return ERR(UNSUPPORTED, "field \"echo\": the prompt is not repeated");
     json_t *suffix = json_object_get(body, "suffix");
     if (suffix && !json_is_null(suffix) && !json_is_string(suffix))
-        return ERR(ARG, "field \"suffix\" must be a string");
+        return ERR(ARG, "field \"suffix\" must be a string, not %s", JSON_QUOTE(suffix));
     int e = json_get_u32(body, "the request", "logprobs", 0, 20, &k->top_logprobs);
     if (e < 0) return e;
     k->logprobs = e > 0;
     if (json_string_length(suffix)) {
         if (!json_is_string(json_object_get(body, "prompt")))
-            return ERR(ARG, "field \"prompt\" must be a string where there is a \"suffix\"");
+            return ERR(ARG, "field \"prompt\" must be a string where there is a \"suffix\", not %s",
+                       JSON_QUOTE(json_object_get(body, "prompt")));
         return infill_prompt(k, s, NULL, json_object_get(body, "prompt"), NULL, suffix);
     }
     const json_t *prompt = json_object_get(body, "prompt");

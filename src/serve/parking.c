@@ -70,7 +70,7 @@ static void park(struct scheduler *s, struct job *j)
     kvik_request_free(j->request);
     j->request = NULL;
     splice_end(s, j);
-    j->splicing.n = 0; /* it goes on from all of its text, computed */
+    j->splicing.n = 0; /* when the job returns, it computes its whole text, documents included */
     j->parked++;
     j->paused = false;
     pthread_mutex_lock(&s->lock);

@@ -105,7 +105,11 @@ static int add_call(struct chat_build *b, const json_t *item, const char *input,
     const char *id = text_at(item, "call_id"), *name = text_at(item, "name");
     json_t *arguments = json_object_get(item, input);
     if (!id || !name || !json_is_string(arguments))
-        return ERR(ARG, "field \"input[%zu]\": a call has a call_id, a name and %s", at, input);
+        return ERR(
+            ARG,
+            "field \"input[%zu]\": a call has a call_id, a name and %s, which are strings, not %s, %s and %s",
+            at, input, JSON_QUOTE(json_object_get(item, "call_id")),
+            JSON_QUOTE(json_object_get(item, "name")), JSON_QUOTE(arguments));
     json_t *list = json_object_get(b->said, "tool_calls"), *m = b->said;
     if (!list) {
         m = said(b, "tool_calls");
@@ -122,7 +126,10 @@ static int add_call(struct chat_build *b, const json_t *item, const char *input,
 static int add_output(struct chat_build *b, const json_t *item, size_t at)
 {
     const char *id = text_at(item, "call_id");
-    if (!id) return ERR(ARG, "field \"input[%zu]\": an output has the call_id of its call", at);
+    if (!id)
+        return ERR(ARG,
+                   "field \"input[%zu]\": an output has the call_id of its call, a string, not %s",
+                   at, JSON_QUOTE(json_object_get(item, "call_id")));
     TRY(end_said(b));
     json_t *m = json_pack("{s:s, s:s}", "role", "tool", "tool_call_id", id);
     int e = put_text(b, m, "content", json_object_get(item, "output"), at);
@@ -135,10 +142,12 @@ static int add_output(struct chat_build *b, const json_t *item, size_t at)
 static int add_item(struct chat_build *b, const json_t *item, size_t at)
 {
     const char *role = text_at(item, "role");
-    if (!json_is_object(item)) return ERR(ARG, "field \"input[%zu]\" must be an object", at);
+    if (!json_is_object(item))
+        return ERR(ARG, "field \"input[%zu]\" must be an object, not %s", at, JSON_QUOTE(item));
     if (is(item, "message") || (role && !text_at(item, "type")))
         return role ? add_message(b, item, role, at)
-                    : ERR(ARG, "field \"input[%zu].role\" must be a string", at);
+                    : ERR(ARG, "field \"input[%zu].role\" must be a string, not %s", at,
+                          JSON_QUOTE(json_object_get(item, "role")));
     if (is(item, "reasoning")) return add_reasoning(b, item, at);
     if (is(item, "function_call")) return add_call(b, item, "arguments", at);
     if (is(item, "custom_tool_call")) return add_call(b, item, "input", at);
@@ -162,7 +171,8 @@ static int read_input(struct chat_build *b, const json_t *body)
         json_array_append_new(b->messages,
                               json_pack("{s:s, s:O}", "role", "user", "content", input));
     else if (!json_is_array(input))
-        return ERR(ARG, "field \"input\" must be a string or an array of items");
+        return ERR(ARG, "field \"input\" must be a string or an array of items, not %s",
+                   JSON_QUOTE(input));
     json_array_foreach(input, i, item)
     {
         TRY(add_item(b, item, i));

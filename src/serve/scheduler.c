@@ -154,7 +154,7 @@ static void step(struct scheduler *s)
     s->token_seconds = s->token_seconds > 0 ? 0.6 * s->token_seconds + 0.4 * each : each;
 }
 
-/* One turn of the loop, which holds the lock before and after it.  Returns false at the end. */
+/* Runs one turn of the loop, which holds the lock before and after it.  Returns false at the end. */
 static bool turn(struct scheduler *s)
 {
     rest(s, steps(s));

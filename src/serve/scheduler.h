@@ -32,7 +32,7 @@ struct job_calls {
     int (*have_read)(struct job *j, kvik_cache *cache, kvik_seq seq, char *note);
 };
 
-/* The documents of a prompt, which are read where their rows are before its request begins (splicing.c). */
+/* How far a job's sequence is filled with the documents of its prompt.  This comes before its request (splicing.c). */
 struct splicing {
     kvik_chunk *chunk; /* [n] owned: the prompt up to the end of the last document; n 0: none */
     uint32_t n;

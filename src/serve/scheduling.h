@@ -46,7 +46,7 @@ struct scheduler {
     struct outage outage;     /* failures of the store */
 };
 
-/* The cache of a job. */
+/* Returns the cache of a job. */
 static inline struct cache_use *cache_of(const struct scheduler *s, const struct job *j)
 {
     return &s->o.caches->use[j->cache];
@@ -94,7 +94,8 @@ void seek_prompt(struct scheduler *s, struct job *j, struct shelf *shelf);
 void look_at_fetches(struct scheduler *s);
 
 /* --- splicing.c */
-/* Reads documents of the job that is about to begin, for as long as a part of a prompt may take; begins it when all are read. */
+/* Fills the next piece of the sequence of s->splicing with documents.  A piece takes no longer than a part of a prompt in a
+ * step may.  After the last piece the job's request begins. */
 void splice_on(struct scheduler *s);
 /* Gives up the sequence of a job with documents.  It has no request. */
 void splice_end(struct scheduler *s, struct job *j);

@@ -11,10 +11,10 @@
 enum {
     WAITING = 8,     /* sequences that keep their rows until they are saved */
     LEAST_GAIN = 64, /* tokens of gain that are worth a read of the directory */
-    DIR_BYTES = 0    /* size of the directory; 0: kvik_prefix_save's own limit */
+    DIR_BYTES = 0    /* limit of the directory; 0: kvik_prefix_save's own limit */
 };
 
-struct item {
+struct shelved {
     kvik_seq seq;
     bool shared; /* the store has it, or there is no store */
 };
@@ -24,7 +24,7 @@ struct shelf {
     char dir_error[256]; /* why the last text was not saved; "": it was */
     kvik_shared *shared; /* NULL: none */
     double tried;        /* when a store that was slow was last read */
-    struct item item[WAITING];
+    struct shelved item[WAITING];
     uint32_t n;
 };
 
@@ -112,7 +112,7 @@ static void remove_item(struct shelf *s, uint32_t i)
 void shelf_put(struct shelf *s, kvik_seq seq)
 {
     if (s->n == WAITING) remove_item(s, 0);
-    s->item[s->n++] = (struct item){seq, !s->shared};
+    s->item[s->n++] = (struct shelved){seq, !s->shared};
 }
 
 bool shelf_waits(const struct shelf *s)

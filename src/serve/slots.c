@@ -6,7 +6,7 @@
 #include <pthread.h>
 #include <string.h>
 
-struct slot {
+struct text_slot {
     int32_t *ids; /* [n] owned, NULL: empty */
     size_t n;
     uint64_t used;        /* number of its last use */
@@ -19,7 +19,7 @@ struct slots {
     pthread_mutex_t lock;
     uint64_t uses;
     uint32_t n;
-    struct slot slot[];
+    struct text_slot slot[];
 };
 
 int slots_open(uint32_t n, struct slots **out)
@@ -43,7 +43,7 @@ void slots_close(struct slots *s)
 
 /* True if a text begins with the tokens of a slot, and is from a request with the same salt.  The answer names the
  * slot, so another salt would be told what others have asked. */
-static bool continues(const struct slot *t, const struct slot_text *x)
+static bool continues(const struct text_slot *t, const struct slot_text *x)
 {
     return t->ids && t->n <= x->n && !strcmp(t->salt, x->salt) &&
            !memcmp(t->ids, x->ids, t->n * sizeof *x->ids);
@@ -55,7 +55,7 @@ static uint32_t choose(const struct slots *s, const struct slot_text *x)
     for (uint32_t i = 0; i < s->n; i++)
         free += !s->slot[i].running;
     for (uint32_t i = 0; i < s->n; i++) {
-        const struct slot *t = &s->slot[i], *b = best < s->n ? &s->slot[best] : NULL;
+        const struct text_slot *t = &s->slot[i], *b = best < s->n ? &s->slot[best] : NULL;
         if (free && t->running) continue;
         size_t longer = continues(t, x) ? t->n : 0, least = b && continues(b, x) ? b->n : 0;
         if (!b || longer > least || (longer == least && t->used < b->used)) best = i;
@@ -78,9 +78,9 @@ void slots_put(struct slots *s, uint32_t i, const struct slot_text *x)
     if (!copy) return; /* the earlier text stays */
     if (x->n) memcpy(copy, x->ids, x->n * sizeof *copy);
     pthread_mutex_lock(&s->lock);
-    struct slot *t = &s->slot[i];
+    struct text_slot *t = &s->slot[i];
     mem_free(t->ids);
-    *t = (struct slot){
+    *t = (struct text_slot){
         .ids = copy, .n = x->n, .used = ++s->uses, .running = t->running, .shared = x->shared};
     snprintf(t->salt, sizeof t->salt, "%s", x->salt);
     pthread_mutex_unlock(&s->lock);
@@ -105,7 +105,7 @@ static bool slots_busy(struct slots *s, uint32_t i)
 int slots_get(struct slots *s, uint32_t i, struct ask_text *out)
 {
     pthread_mutex_lock(&s->lock);
-    const struct slot *t = &s->slot[i];
+    const struct text_slot *t = &s->slot[i];
     bool empty = !t->n, shared = t->shared;
     *out = (struct ask_text){.n = t->n, .ids = mem_array(t->n + 1, sizeof *out->ids)};
     if (out->ids && t->n) memcpy(out->ids, t->ids, t->n * sizeof *t->ids);
@@ -126,11 +126,11 @@ static size_t slots_erase(struct slots *s, uint32_t i, const char *salt)
 {
     size_t n = 0;
     pthread_mutex_lock(&s->lock);
-    struct slot *t = &s->slot[i];
+    struct text_slot *t = &s->slot[i];
     if (!strcmp(t->salt, salt)) {
         n = t->n;
         mem_free(t->ids);
-        *t = (struct slot){.running = t->running};
+        *t = (struct text_slot){.running = t->running};
     }
     pthread_mutex_unlock(&s->lock);
     return n;

@@ -1,11 +1,13 @@
-/* splicing.c - reads the documents of a prompt where another prompt has computed them, before its request begins; see scheduling.h.
+/* splicing.c - fills the sequence of a job with the documents of its prompt, before the request begins; see scheduling.h.
+ * Rows of documents that another prompt has computed are reused, and all other tokens are computed.
  *
- * One job does so at a time, in pieces between the steps of the others.  Without room it gives that up, and computes its prompt. */
+ * One job at a time does this, in pieces between the steps of the others.  If there is no room for the rows, the job
+ * computes its prompt like other jobs. */
 #include "serve/scheduling.h"
 
 enum { FIRST_PIECE = 64, LEAST_PIECE = 16, MOST_PIECE = 512 /* tokens that a piece computes */ };
 
-/* Returns how many tokens may be computed before the next step of the others. */
+/* Returns how many tokens a piece may compute before the other jobs have their next step. */
 static uint32_t piece_of(const struct scheduler *s)
 {
     if (!s->n_running) return MOST_PIECE;
@@ -33,7 +35,7 @@ void splice_end(struct scheduler *s, struct job *j)
     j->splicing.seq = 0;
 }
 
-/* Puts a job first in line, to be computed like others. */
+/* Puts a job first in line.  Its prompt is then computed like that of any job, without reusing documents. */
 static void compute_instead(struct scheduler *s, struct job *j)
 {
     splice_end(s, j);

@@ -17,7 +17,7 @@ struct spoken {
     struct buf body; /* text of a call or a head, with the marks that belong to it */
     struct buf name; /* name of the function, if a head has named it */
     const struct dialect_mark *opened;
-    struct live live; /* the telling of the call in body */
+    struct live live; /* how far the call in `body` was reported */
     bool fresh;       /* a mark came before, so white space is left out */
     bool content;     /* some content was said */
 };
@@ -119,13 +119,14 @@ static const char *name_of(const struct spoken *s)
     return s->name.len ? s->name.data : NULL;
 }
 
-/* Tells the part of a call that is new. */
+/* Reports the new part of the call in `body`. */
 static void advance(struct spoken *s)
 {
     bool began = s->live.at != LIVE_NO;
     if (!s->o.live || !s->body.len) return;
     live_read(&s->live, &s->o, name_of(s), is_bare(s), s->body.data, s->body.len);
-    if (!began && s->live.at != LIVE_NO) buf_clear(&s->gap); /* between content and a call */
+    if (!began && s->live.at != LIVE_NO)
+        buf_clear(&s->gap); /* white space before a call is left out */
 }
 
 static void end_body(struct spoken *s)

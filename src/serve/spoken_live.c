@@ -9,17 +9,17 @@
 
 enum { MOST_BEFORE = 1024 }; /* most bytes before the arguments */
 
-struct cursor {
+struct call_cursor {
     const char *p, *end;
 };
 
-static void skip(struct cursor *c)
+static void skip(struct call_cursor *c)
 {
     while (c->p < c->end && strchr(" \n\t\r", *c->p))
         c->p++;
 }
 
-static bool skip_word(struct cursor *c, const char *text)
+static bool skip_word(struct call_cursor *c, const char *text)
 {
     size_t n = strlen(text);
     skip(c);
@@ -29,7 +29,7 @@ static bool skip_word(struct cursor *c, const char *text)
 }
 
 /* Reads {"name": "NAME", "arguments": up to the object behind it. */
-static bool read_head(struct cursor *c, char *name, size_t size)
+static bool read_head(struct call_cursor *c, char *name, size_t size)
 {
     if (!skip_word(c, "{") || !skip_word(c, "\"name\"") || !skip_word(c, ":") ||
         !skip_word(c, "\""))
@@ -59,7 +59,7 @@ static void tell_name(struct live *l, const struct spoken_options *o, const char
 static void try_begin(struct live *l, const struct spoken_options *o, const char *name, bool known,
                       const char *body, size_t n)
 {
-    struct cursor c = {body, body + n};
+    struct call_cursor c = {body, body + n};
     char own[256], id[128] = "";
     size_t from;
     if (name) {

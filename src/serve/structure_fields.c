@@ -19,10 +19,12 @@ int ask_format(struct ask *k, const json_t *format, const char *field)
         return ask_schema(k, json_string("json_object"));
     if (!type || (strcmp(type, "json_schema") != 0 && strcmp(type, "json_object") != 0))
         return ERR(UNSUPPORTED,
-                   "field \"%s\": types are \"text\", \"json_object\" and \"json_schema\"", field);
+                   "field \"%s\": types are \"text\", \"json_object\" and \"json_schema\", not %s",
+                   field, JSON_QUOTE(json_object_get(format, "type")));
     schema = json_object_get(schema ? schema : format, "schema"); /* in an object, or beside type */
     if (!json_is_object(schema) && !json_is_boolean(schema))
-        return ERR(ARG, "field \"%s\" has no schema", field);
+        return ERR(ARG, "field \"%s\" must have a schema, which is an object or a boolean, not %s",
+                   field, JSON_QUOTE(schema));
     return ask_schema(k, json_incref((json_t *)(uintptr_t)schema));
 }
 
@@ -47,7 +49,8 @@ int ask_choice(struct ask *k, const struct server *s, const json_t *body)
     if (!named && !(word && !strcmp(word, "required")))
         return ERR(
             ARG,
-            "field \"tool_choice\" must be \"auto\", \"none\", \"required\" or a function by name");
+            "field \"tool_choice\" must be \"auto\", \"none\", \"required\" or a function by name, not %s",
+            JSON_QUOTE(choice));
     json_t *any = json_array();
     json_array_foreach(tools, i, tool)
     {
@@ -59,7 +62,7 @@ int ask_choice(struct ask *k, const struct server *s, const json_t *body)
     }
     if (!json_array_size(any)) {
         json_decref(any);
-        return ERR(ARG, "field \"tool_choice\": there is no tool %s", named ? named : "at all");
+        return ERR(ARG, "field \"tool_choice\": there is no tool %.80s", named ? named : "at all");
     }
     int e = 0;
     json_t *call;

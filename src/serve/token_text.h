@@ -7,7 +7,7 @@
 /* Appends the bytes of a token.  Spaces are kept, also at the front.  The bytes may be a part of a character.
  * Returns 0 or an error code. */
 int token_text(const kvik_tokenizer *t, int32_t id, struct buf *out);
-/* The bytes as an array of numbers. */
+/* Returns the bytes as an array of numbers. */
 json_t *token_bytes(const struct buf *b);
-/* The bytes as a string; U+FFFD stands for each byte that is not part of a whole character. */
+/* Returns the bytes as a string; U+FFFD stands for each byte that is not part of a whole character. */
 json_t *token_string(const struct buf *b);

@@ -226,6 +226,9 @@ static int take_text(const struct form_part *p, char **out)
     return (*out = mem_strndup(p->data, p->n)) ? 0 : ERR_NOMEM;
 }
 
+/* The value of a part for "%.*s" in an error; at most its first 40 bytes. */
+#define SENT(p) (int)MIN((p)->n, 40), (p)->data
+
 static bool is(const struct form_part *p, const char *value)
 {
     return p->n == strlen(value) && !memcmp(p->data, value, p->n);
@@ -240,14 +243,18 @@ static int take_form(struct transcription *t, const struct form_part *p)
             t->form = (enum form)i;
             return 0;
         }
-    return ERR(ARG, "field \"response_format\" must be json, text, srt, vtt or verbose_json");
+    return ERR(
+        ARG, "field \"response_format\" must be json, text, srt, vtt or verbose_json, not \"%.*s\"",
+        SENT(p));
 }
 
 static int take_flag(const struct form_part *p, bool *out)
 {
     if (!p) return 0;
     *out = is(p, "true");
-    return *out || is(p, "false") ? 0 : ERR(ARG, "field \"%s\" must be true or false", p->name);
+    return *out || is(p, "false")
+               ? 0
+               : ERR(ARG, "field \"%s\" must be true or false, not \"%.*s\"", p->name, SENT(p));
 }
 
 /* Reads temperature.  0, OpenAI's default, tries 0 first and higher ones if the text is not good enough. */
@@ -258,7 +265,8 @@ static int take_temperature(struct transcription *t, const struct form_part *p)
     snprintf(text, sizeof text, "%.*s", (int)MIN(p->n, sizeof text - 1), p->data);
     t->temperature = strtod(text, &end);
     if (end == text || *end || !(t->temperature >= 0 && t->temperature <= 1))
-        return ERR(ARG, "field \"temperature\" must be a number between 0 and 1");
+        return ERR(ARG, "field \"temperature\" must be a number between 0 and 1, not \"%.*s\"",
+                   SENT(p));
     if (t->temperature == 0) return 0;
     t->speech.temperatures = &t->temperature;
     t->speech.n_temperatures = 1;
@@ -275,7 +283,9 @@ static int take_granularities(struct transcription *t, const struct form_part *p
             strcmp(p->name, "timestamp_granularities") != 0)
             continue;
         if (!is(p, "word") && !is(p, "segment"))
-            return ERR(ARG, "field \"timestamp_granularities[]\" must be word or segment");
+            return ERR(ARG,
+                       "field \"timestamp_granularities[]\" must be word or segment, not \"%.*s\"",
+                       SENT(p));
         if (t->form != FORM_VERBOSE)
             return ERR(ARG,
                        "field \"timestamp_granularities[]\" is for response_format verbose_json");

@@ -33,7 +33,7 @@ static void wire_free(struct wire *l)
     mem_free(l);
 }
 
-/* The connection is closed. */
+/* Ends the exchange of a connection that was closed, and forgets the connection. */
 static void on_close(struct evhttp_connection *c, void *arg)
 {
     struct wire *l = arg;
